@@ -1,0 +1,19 @@
+//! Tourbillon under tokio's name.
+//!
+//! A program that patches `tokio` with this package runs libraries for tokio on Tourbillon itself.
+//! `sync`, the traits and tools of `io`, and most macros are those of the real tokio. `spawn`,
+//! `task`, `time`, `net`, `signal` and `runtime` are Tourbillon's. See README.md.
+
+pub mod io;
+pub mod net;
+pub mod runtime;
+pub mod signal;
+pub mod task;
+pub mod time;
+
+#[cfg(feature = "macros")]
+pub use real::{join, select, try_join};
+pub use real::{pin, sync};
+#[cfg(feature = "macros")]
+pub use tokio_macros::{main, test};
+pub use tourbillon::{spawn, task_local};

@@ -1,0 +1,16 @@
+//! Sockets, by Tourbillon, with tokio's traits for reading and writing.
+//!
+//! Each type wraps one of Tourbillon and dereferences to it, so it has its methods, too.
+
+mod stream;
+pub mod tcp;
+mod udp;
+pub mod unix;
+
+pub use tourbillon::net::{ToSocketAddrs, UnixDatagram, lookup_host};
+
+pub use self::{
+    tcp::{TcpListener, TcpSocket, TcpStream},
+    udp::UdpSocket,
+    unix::{UnixListener, UnixStream},
+};

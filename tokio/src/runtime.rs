@@ -1,0 +1,140 @@
+//! The runtime, by Tourbillon.
+
+use std::{io, mem, time::Duration};
+
+use tourbillon::task::{JoinHandle, LocalSet};
+pub use tourbillon::{
+    NoRuntime as TryCurrentError,
+    runtime::{EnterGuard, Handle, Id, Runtime},
+};
+
+/// The options of a runtime, with the signatures of tokio's builder.
+#[derive(Debug)]
+pub struct Builder(tourbillon::runtime::Builder);
+
+impl Builder {
+    /// Creates a builder of a runtime with a worker for each core.
+    pub fn new_multi_thread() -> Self {
+        Self(tourbillon::runtime::Builder::new())
+    }
+
+    /// Creates a builder of a runtime with one worker, which is a thread of its own.
+    pub fn new_current_thread() -> Self {
+        // Tests build many of these at once, so they must not all use the first core.
+        Self(
+            tourbillon::runtime::Builder::new()
+                .worker_threads(1)
+                .pin(false),
+        )
+    }
+
+    /// Does nothing: sockets and timers are always enabled.
+    pub fn enable_all(&mut self) -> &mut Self {
+        self
+    }
+
+    /// Does nothing: sockets are always enabled.
+    pub fn enable_io(&mut self) -> &mut Self {
+        self
+    }
+
+    /// Does nothing: timers are always enabled.
+    pub fn enable_time(&mut self) -> &mut Self {
+        self
+    }
+
+    /// Builds the runtime and starts its workers. The builder has its default options afterwards.
+    ///
+    /// # Errors
+    ///
+    /// Returns an error if an option has an invalid value, or if the system refuses a thread.
+    pub fn build(&mut self) -> io::Result<Runtime> {
+        mem::take(&mut self.0).build().map_err(io::Error::other)
+    }
+
+    fn set(
+        &mut self,
+        set: impl FnOnce(tourbillon::runtime::Builder) -> tourbillon::runtime::Builder,
+    ) -> &mut Self {
+        self.0 = set(mem::take(&mut self.0));
+        self
+    }
+}
+
+/// Defines setters that pass their value on.
+macro_rules! setters {
+    ($($name:ident: $Value:ty,)*) => {
+        impl Builder {
+            $(
+                #[doc = concat!(
+                    "See [`", stringify!($name), "`](tourbillon::runtime::Builder::",
+                    stringify!($name), ")."
+                )]
+                pub fn $name(&mut self, value: $Value) -> &mut Self {
+                    self.set(|builder| builder.$name(value))
+                }
+            )*
+        }
+    };
+}
+
+setters! {
+    event_interval: u32,
+    global_queue_interval: u32,
+    max_blocking_threads: usize,
+    name: impl Into<String>,
+    on_thread_park: impl Fn() + Send + Sync + 'static,
+    on_thread_start: impl Fn() + Send + Sync + 'static,
+    on_thread_stop: impl Fn() + Send + Sync + 'static,
+    on_thread_unpark: impl Fn() + Send + Sync + 'static,
+    start_paused: bool,
+    thread_keep_alive: Duration,
+    thread_name: impl Into<String>,
+    thread_stack_size: usize,
+    worker_threads: usize,
+}
+
+/// A runtime whose tasks need not be `Send`: a [`LocalSet`] of the calling thread, and a runtime
+/// with one worker for its timers and sockets.
+#[derive(Debug)]
+pub struct LocalRuntime {
+    // Dropped first, since its tasks may use the runtime.
+    tasks: LocalSet,
+    runtime: Runtime,
+}
+
+impl LocalRuntime {
+    /// Creates the runtime and starts its worker.
+    ///
+    /// # Errors
+    ///
+    /// Returns an error if the system refuses a thread or a descriptor.
+    pub fn new() -> io::Result<Self> {
+        let runtime = Builder::new_current_thread().build()?;
+        let tasks = LocalSet::new();
+        Ok(Self { tasks, runtime })
+    }
+
+    /// Returns the handle of the runtime.
+    pub fn handle(&self) -> &Handle {
+        self.runtime.handle()
+    }
+
+    /// Enters the runtime's context.
+    pub fn enter(&self) -> EnterGuard<'_> {
+        self.runtime.enter()
+    }
+
+    /// Starts a task on this thread. It runs during [`block_on`](LocalRuntime::block_on).
+    pub fn spawn_local<F>(&self, future: F) -> JoinHandle<F::Output>
+    where
+        F: Future<Output: 'static> + 'static,
+    {
+        self.tasks.spawn_local(future)
+    }
+
+    /// Runs a future, and meanwhile the tasks of this thread.
+    pub fn block_on<F: Future>(&self, future: F) -> F::Output {
+        self.tasks.block_on(&self.runtime, future)
+    }
+}

@@ -1,0 +1,30 @@
+//! Unix signals, by Tourbillon.
+
+pub use tourbillon::signal::ctrl_c;
+
+/// Signals by their kind.
+pub mod unix {
+    use std::io;
+
+    pub use tourbillon::signal::SignalKind;
+
+    /// A stream of one kind of signal.
+    #[derive(Debug)]
+    pub struct Signal(tourbillon::signal::Signal);
+
+    /// Listens for a kind of signal.
+    ///
+    /// # Errors
+    ///
+    /// Returns the operating system's error.
+    pub fn signal(kind: SignalKind) -> io::Result<Signal> {
+        tourbillon::signal::signal(kind).map(Signal)
+    }
+
+    impl Signal {
+        /// Waits for the next signal. Returns `None` if the runtime has ended.
+        pub async fn recv(&mut self) -> Option<()> {
+            self.0.recv().await.ok()
+        }
+    }
+}
