@@ -206,6 +206,9 @@ pub enum SpawnError {
     Shutdown,
     /// The calling thread is not in the context of a runtime.
     NoRuntime,
+    /// The runtime is a current-thread one: no worker keeps its thread. Use a
+    /// [`LocalSet`](crate::task::LocalSet).
+    CurrentThread,
 }
 
 impl fmt::Display for SpawnError {
@@ -216,6 +219,9 @@ impl fmt::Display for SpawnError {
             }
             Self::Shutdown => ArmError::Shutdown.fmt(f),
             Self::NoRuntime => f.write_str(NO_RUNTIME),
+            Self::CurrentThread => f.write_str(
+                "a current-thread runtime has no worker that keeps its thread: use a `LocalSet`",
+            ),
         }
     }
 }

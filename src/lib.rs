@@ -107,6 +107,7 @@ pub mod runtime {
             runtime::Runtime,
         },
         engine::{
+            config::RuntimeFlavor,
             context::entered::EnterGuard,
             id::Id,
             watchdog::stall::{RecentStall, Stall},

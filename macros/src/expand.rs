@@ -83,16 +83,21 @@ fn check(attribute: Attribute, function: &ItemFn, errors: &mut Errors) {
 fn runs(attribute: Attribute, options: &Options, function: &ItemFn) -> TokenStream {
     let krate = options.crate_path.clone();
     let krate: Path = krate.unwrap_or_else(|| parse_quote!(::tourbillon));
-    let mut builder = quote!(#krate::runtime::Builder::new());
+    let new = if options.current_thread {
+        quote!(new_current_thread)
+    } else {
+        quote!(new)
+    };
+    let mut builder = quote!(#krate::runtime::Builder::#new());
     // By default, a test has one worker, not pinned: tests run in parallel.
     let workers = match attribute {
         Attribute::Main => options.worker_threads,
         Attribute::Test => Some(options.worker_threads.unwrap_or(1)),
     };
-    if let Some(workers) = workers {
+    if let Some(workers) = workers.filter(|_| !options.current_thread) {
         builder.extend(quote!(.worker_threads(#workers)));
     }
-    if attribute == Attribute::Test {
+    if attribute == Attribute::Test && !options.current_thread {
         builder.extend(quote!(.pin(false)));
     }
     if let Some(paused) = options.start_paused {
@@ -279,8 +284,6 @@ mod tests {
         for value in ["tourbillon", "\"not a path\"", "\"\""] {
             fails(&format!("crate = {value}"), FINE, "path in quotes", value);
         }
-        let single = "flavor = \"current_thread\"";
-        fails(single, FINE, "`worker_threads = 1`", "\"current_thread\"");
         fails("flavor = \"local\"", FINE, "\"multi_thread\"", "\"local\"");
         fails("flavor = 7", FINE, "\"multi_thread\"", "7");
         let twice = "start_paused = true, worker_threads = 1, start_paused = false";
@@ -344,6 +347,12 @@ mod tests {
         builds(Main, "flavor = \"multi_thread\",", builder);
         let two = format!("{builder}.worker_threads(2usize).start_paused(true)");
         builds(Main, "start_paused = true, worker_threads = 2", &two);
+        let current = "::tourbillon::runtime::Builder::new_current_thread()";
+        for attribute in [Main, Test] {
+            let paused = format!("{current}.start_paused(true)");
+            let options = "flavor = \"current_thread\", start_paused = true";
+            builds(attribute, options, &paused);
+        }
         let with_tokio = format!("{builder}.enable_tokio()");
         builds(Main, "enable_tokio", &with_tokio);
         builds(Main, "enable_tokio = true", &with_tokio);

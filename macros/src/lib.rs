@@ -48,7 +48,7 @@ use proc_macro::TokenStream;
 /// | `start_paused` | `true` or `false` | whether the clock is paused at the start |
 /// | `enable_tokio` | none, `true` or `false` | whether tokio's runtime is there, too (feature `tokio-compat`) |
 /// | `name` | a text in quotes | name of the runtime |
-/// | `flavor` | `"multi_thread"` | the only flavor, for compatibility with tokio |
+/// | `flavor` | `"multi_thread"` or `"current_thread"` | whether workers are threads, or the calling thread is the only worker; the default is `"multi_thread"` |
 /// | `crate` | a path in quotes | path to `tourbillon`, if it has another name |
 ///
 /// # Errors
@@ -67,7 +67,7 @@ use proc_macro::TokenStream;
 /// ```
 ///
 /// ```compile_fail
-/// #[tourbillon::main(flavor = "current_thread")]
+/// #[tourbillon::main(flavor = "local")]
 /// async fn main() {}
 /// ```
 ///

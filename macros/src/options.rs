@@ -14,6 +14,7 @@ use syn::{
 #[derive(Default)]
 pub(crate) struct Options {
     pub(crate) worker_threads: Option<usize>,
+    pub(crate) current_thread: bool,
     pub(crate) start_paused: Option<bool>,
     pub(crate) enable_tokio: Option<bool>,
     pub(crate) crate_path: Option<Path>,
@@ -81,7 +82,7 @@ impl Options {
                     }
                 };
             }
-            "flavor" => flavor(value)?,
+            "flavor" => self.current_thread = flavor(value)?,
             "crate" => {
                 let wrong = "`crate` must be a path in quotes, such as \"crate::tourbillon\"";
                 let Some(Lit::Str(path)) = literal(value) else {
@@ -126,18 +127,16 @@ fn number(value: &Expr) -> Result<usize> {
         .ok_or_else(|| Error::new_spanned(value, "`worker_threads` must be a number of at least 1"))
 }
 
-fn flavor(value: &Expr) -> Result<()> {
-    let message = match literal(value) {
-        Some(Lit::Str(flavor)) => match flavor.value().as_str() {
-            "multi_thread" => return Ok(()),
-            "current_thread" => {
-                "there is no flavor `current_thread`: `worker_threads = 1` is the closest option"
-            }
-            _ => "`flavor` must be \"multi_thread\"",
-        },
-        _ => "`flavor` must be \"multi_thread\"",
-    };
-    Err(Error::new_spanned(value, message))
+/// Returns whether the flavor is `current_thread`.
+fn flavor(value: &Expr) -> Result<bool> {
+    match literal(value) {
+        Some(Lit::Str(flavor)) if flavor.value() == "multi_thread" => Ok(false),
+        Some(Lit::Str(flavor)) if flavor.value() == "current_thread" => Ok(true),
+        _ => Err(Error::new_spanned(
+            value,
+            "`flavor` must be \"multi_thread\" or \"current_thread\"",
+        )),
+    }
 }
 
 /// Collects errors, to report them together.

@@ -15,11 +15,13 @@ use crate::{
     engine::{
         clocks,
         clocks::owner::{CLOCKS, ClockCore},
-        config::Config,
+        config::{Config, RuntimeFlavor},
         context::entered,
         core::{Core, Role},
+        current_thread::Seat,
         helpers,
         job::Job,
+        local::Local,
         shared::{Shared, Workers},
         shutdown,
         watchdog::rescue,
@@ -41,7 +43,12 @@ pub(crate) fn build(builder: &Builder) -> Result<Runtime, BuildError> {
     if builder.config.enable_tokio && builder.start_paused {
         return Err(BuildError::PausedTokio);
     }
-    let (count, pins) = layout(builder, Cores::get())?;
+    let is_current_thread = builder.config.flavor == RuntimeFlavor::CurrentThread;
+    let (count, pins) = if is_current_thread {
+        (1, None)
+    } else {
+        layout(builder, Cores::get())?
+    };
     // Settings of the whole process. They must be there before the first worker starts.
     sys::thread::note_slack();
     tourbillon_shards::prepare_memory_by(sys::memory::populate);
@@ -57,6 +64,9 @@ pub(crate) fn build(builder: &Builder) -> Result<Runtime, BuildError> {
     let mut config = builder.config.clone();
     config.pwait2 = builder.precise_wait == PreciseWait::Auto && epoll::has_pwait2();
     config.pins.clone_from(&pins);
+    if is_current_thread {
+        config.helpers = (0, 0);
+    }
     config.cores = usable(pins.as_deref(), Cores::get());
     // All state that the threads share exists before the first thread runs.
     let shared = Arc::new(Shared::new(config, count));
@@ -94,6 +104,14 @@ pub(crate) fn build(builder: &Builder) -> Result<Runtime, BuildError> {
     })?;
     // From here on an early return shuts down the threads that were started, by dropping `runtime`.
     let mut runtime = Runtime::from_handle(Handle::new(shared.clone()));
+    if is_current_thread {
+        // The worker waits for a thread that calls `block_on`.
+        let mut seats = workers.into_iter().zip(deques);
+        runtime.seat = seats
+            .next()
+            .map(|(shard, deque)| Seat::new(Local::new(shard, deque)));
+        return Ok(runtime);
+    }
     let stack_size = builder.config.thread_stack_size;
     let (least, _) = builder.config.helpers;
     // Count the helpers before any worker runs: a worker that found too few would start another.

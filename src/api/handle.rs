@@ -12,6 +12,7 @@ use crate::{
     clock::{instant::Instant, wall},
     engine::{
         block_on,
+        config::RuntimeFlavor,
         context::{
             entered,
             entered::EnterGuard,
@@ -93,6 +94,21 @@ impl Handle {
         self.shared.config.name.as_deref()
     }
 
+    /// Returns which threads run the tasks and timers of the runtime.
+    ///
+    /// ```
+    /// # fn main() -> Result<(), tourbillon::BuildError> {
+    /// use tourbillon::runtime::{Builder, RuntimeFlavor};
+    ///
+    /// let runtime = Builder::new_current_thread().build()?;
+    /// assert_eq!(runtime.handle().runtime_flavor(), RuntimeFlavor::CurrentThread);
+    /// # Ok(())
+    /// # }
+    /// ```
+    pub fn runtime_flavor(&self) -> RuntimeFlavor {
+        self.shared.config.flavor
+    }
+
     /// Enters the runtime: until the guard is dropped, what this thread spawns and arms goes to
     /// this runtime.
     ///
@@ -146,6 +162,9 @@ impl Handle {
         Fut::Output: Send + 'static,
     {
         let spawned = Location::caller();
+        if self.shared.is_current_thread() {
+            return JoinHandle::cancelled();
+        }
         match with_any_home(&self.shared, Choice::NotAwake, Arc::clone) {
             Ok(home) => spawn_pinned_at(home, create, spawned),
             Err(_) => JoinHandle::cancelled(),
@@ -183,6 +202,7 @@ impl Handle {
         match workers.get(worker) {
             // A runtime that ends may have no workers left, which is no fault of the number.
             _ if self.shared.is_stopping() => Err(SpawnError::Shutdown),
+            _ if self.shared.is_current_thread() => Err(SpawnError::CurrentThread),
             Some(home) => Ok(spawn_pinned_at(home.clone(), create, spawned)),
             None => Err(SpawnError::NoSuchWorker {
                 worker,
@@ -215,11 +235,7 @@ impl Handle {
     /// Panics if the calling thread is a worker, or if the future panics.
     #[track_caller]
     pub fn block_on<F: Future>(&self, future: F) -> F::Output {
-        assert!(
-            !entered::is_worker(),
-            "`block_on` was called on a worker of a Tourbillon runtime, where it would block the worker: \
-             `.await` the future instead, or spawn it"
-        );
+        entered::assert_may_block();
         // What the future arms and spawns goes to this runtime.
         let _entered = self.enter();
         block_on::drive(&self.shared, future)

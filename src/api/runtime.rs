@@ -12,6 +12,7 @@ use crate::{
     engine::{
         blocking,
         context::{entered, entered::EnterGuard},
+        current_thread::Seat,
         local, shutdown, threads,
         watchdog::stall::RecentStall,
         worker::tidy,
@@ -71,6 +72,8 @@ use crate::{
 pub struct Runtime {
     handle: Handle,
     pub(super) threads: Vec<thread::JoinHandle<()>>,
+    /// The worker of a current-thread runtime. `None` if workers are threads.
+    pub(super) seat: Option<Seat>,
     /// Set when the runtime has been shut down in any way: dropping it then does not wait again.
     is_down: bool,
     /// Keeps the workers in the process-wide list that `tidy` wakes. Dropped last, after the
@@ -105,6 +108,7 @@ impl Runtime {
         Self {
             handle,
             threads: Vec::new(),
+            seat: None,
             is_down: false,
             _listed: listed,
         }
@@ -121,7 +125,8 @@ impl Runtime {
     }
 
     /// Runs a future to completion on the calling thread, in the context of this runtime. Tasks
-    /// that it spawns run on the workers.
+    /// that it spawns run on the workers, or, in a
+    /// [current-thread](Builder::new_current_thread) runtime, on the calling thread.
     ///
     /// ```
     /// use std::time::Duration;
@@ -139,9 +144,18 @@ impl Runtime {
     /// # Panics
     ///
     /// Panics if the calling thread is a worker of any runtime, or if the future panics.
+    ///
+    /// In a [current-thread](Builder::new_current_thread) runtime, a call from a thread that is in
+    /// another `block_on` of the same runtime panics, too.
     #[track_caller]
     pub fn block_on<F: Future>(&self, future: F) -> F::Output {
-        self.handle.block_on(future)
+        match &self.seat {
+            Some(seat) => {
+                entered::assert_may_block();
+                seat.block_on(self.handle.shared(), future)
+            }
+            None => self.handle.block_on(future),
+        }
     }
 
     /// Spawns a task on the runtime: see [`Handle::spawn`].
@@ -368,8 +382,12 @@ impl Runtime {
             return self.shut_down(Wait::No);
         }
         let deadline = clock::instant().checked_add(timeout);
+        let shared = self.handle.shared();
         // Blocking jobs are tasks, too, so this also waits for them.
-        let empty = self.handle.shared().tasks.wait_until_empty(deadline);
+        let empty = match &self.seat {
+            Some(seat) => seat.run_until_empty(shared, deadline),
+            None => shared.tasks.wait_until_empty(deadline),
+        };
         self.shut_down(Wait::Until(deadline)) && empty
     }
 
@@ -424,6 +442,10 @@ impl Runtime {
         // for.
         shared.stop();
         shutdown::end_if_all_in_place(shared);
+        if let Some(seat) = &self.seat {
+            // No other thread ends its tasks and timers.
+            seat.end(shared);
+        }
         let Wait::Until(deadline) = wait else {
             return false;
         };

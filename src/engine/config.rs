@@ -12,6 +12,7 @@ pub(crate) type Hook = Arc<dyn Fn() + Send + Sync>;
 /// The options that threads read while the runtime runs. See `Builder` for their meaning.
 #[derive(Clone)]
 pub(crate) struct Config {
+    pub(crate) flavor: RuntimeFlavor,
     /// The name of the runtime.
     pub(crate) name: Option<String>,
     pub(crate) event_interval: u32,
@@ -42,6 +43,18 @@ pub(crate) struct Config {
     /// In ns.
     pub(crate) stall_threshold: u64,
     pub(crate) on_stall: Option<StallHook>,
+}
+
+/// Which threads run the tasks and timers of a runtime. [`Handle::runtime_flavor`] returns it.
+///
+/// [`Handle::runtime_flavor`]: crate::runtime::Handle::runtime_flavor
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[non_exhaustive]
+pub enum RuntimeFlavor {
+    /// The threads that call [`Runtime::block_on`](crate::runtime::Runtime::block_on).
+    CurrentThread,
+    /// Workers, which are threads of the runtime.
+    MultiThread,
 }
 
 impl Config {

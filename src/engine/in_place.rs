@@ -13,7 +13,8 @@ pub(crate) fn block_in_place<R>(f: impl FnOnce() -> R) -> R {
     local::with_local(|local| match local {
         // A call within another changes nothing: peers have taken over already. A thread that is no
         // worker may block as it likes.
-        Some(local) if !local.in_place.get() => {
+        // On a current-thread runtime, no peer is there and none is started.
+        Some(local) if !local.in_place.get() && !local.shared().is_current_thread() => {
             let _in_place = InPlace::begin(local);
             f()
         }

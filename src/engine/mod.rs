@@ -11,6 +11,7 @@
 //! | `task_core` | the metadata beside each task's future, and the registry of tasks |
 //! | `context` | the runtime and the worker that the calling thread belongs to |
 //! | `worker` | a worker's turn: fire, poll, search, park |
+//! | `block_on`, `current_thread` | `block_on`: beside the workers, or in place of the only one |
 //! | `watchdog` | rescue of a worker that is blocked, and reports of stalls |
 //! | `helpers`, `blocking`, `in_place`, `threads` | threads that are started on demand |
 //! | `clocks` | timers of the wall clock and of the boot-time clock |
@@ -26,6 +27,7 @@ pub(crate) mod companion;
 pub(crate) mod config;
 pub(crate) mod context;
 pub(crate) mod core;
+pub(crate) mod current_thread;
 pub(crate) mod helpers;
 pub(crate) mod id;
 pub(crate) mod in_place;

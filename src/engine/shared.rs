@@ -12,7 +12,7 @@ use crate::{
         blocking::pool::Blocking,
         clocks::owner::Clocks,
         companion::Companion,
-        config::Config,
+        config::{Config, RuntimeFlavor},
         context::spread,
         core::{Core, WorkerShard},
         helpers::known::Helpers,
@@ -249,6 +249,11 @@ impl Shared {
         }
         let helpers = self.helpers.known.load();
         helpers.list.iter().find_map(|helper| ask(helper.owner()))
+    }
+
+    /// Returns whether the threads in `block_on` run the runtime, and not workers' own threads.
+    pub(crate) fn is_current_thread(&self) -> bool {
+        self.config.flavor == RuntimeFlavor::CurrentThread
     }
 
     /// Returns how many helpers may run now.

@@ -22,6 +22,28 @@ pub(crate) fn wake_on_time() {
     set_slack(1);
 }
 
+/// Sets the timer slack of the calling thread to 1 ns, as [`wake_on_time`] does, until the guard is
+/// dropped.
+pub(crate) fn wake_on_time_until_dropped() -> Precise {
+    // SAFETY: the call takes no pointers.
+    let before = unsafe { libc::prctl(libc::PR_GET_TIMERSLACK, 0, 0, 0, 0) };
+    wake_on_time();
+    Precise(before)
+}
+
+/// Restores the timer slack of the thread when it is dropped. It stays on the thread that made it.
+pub(crate) struct Precise(libc::c_int);
+
+impl Drop for Precise {
+    fn drop(&mut self) {
+        // A negative number is an error of the call, and a real-time thread has no slack: there is
+        // nothing to restore.
+        if let Ok(before @ 1..) = libc::c_ulong::try_from(self.0) {
+            set_slack(before);
+        }
+    }
+}
+
 /// Sets the timer slack of the calling thread to the default.
 pub(crate) fn wake_by_default() {
     if let Some(&slack) = DEFAULT_SLACK.get() {

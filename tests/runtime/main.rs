@@ -9,6 +9,7 @@ mod traced;
 mod auto_traits;
 mod build;
 mod context;
+mod current_thread;
 mod idle;
 #[cfg(feature = "macros")]
 mod macros;

@@ -12,7 +12,7 @@ use tourbillon_shards::store::StoreKind;
 
 use crate::{
     api::{build, runtime::Runtime},
-    engine::config::Config,
+    engine::config::{Config, RuntimeFlavor},
     error::BuildError,
 };
 
@@ -71,6 +71,7 @@ impl Builder {
             precise_wait: PreciseWait::Auto,
             start_paused: false,
             config: Config {
+                flavor: RuntimeFlavor::MultiThread,
                 name: None,
                 event_interval: 61,
                 global_queue_interval: 31,
@@ -110,6 +111,45 @@ impl Builder {
     /// ```
     pub fn new_multi_thread() -> Self {
         Self::new()
+    }
+
+    /// Creates a builder for a runtime without threads of its own, for tests and small tools.
+    ///
+    /// Tasks, timers and sockets run on the thread that is in
+    /// [`Runtime::block_on`](crate::runtime::Runtime::block_on), in turn with the future of that
+    /// call. Between two calls nothing runs: tasks stay queued, and timers that come due fire in the
+    /// next call. If several threads are in `block_on`, one of them runs everything.
+    /// [`Handle::block_on`](crate::Handle::block_on) runs its own future only, so it may wait for a
+    /// task that nothing runs.
+    ///
+    /// There is one worker, without watchdog or helpers: a callback or a task that blocks keeps all
+    /// others waiting. The options of workers have no effect:
+    /// [`worker_threads`](Builder::worker_threads), [`cores`](Builder::cores),
+    /// [`pin`](Builder::pin), [`helpers`](Builder::helpers),
+    /// [`thread_name`](Builder::thread_name), and
+    /// [`on_thread_start`](Builder::on_thread_start) but for blocking threads. A task of
+    /// `spawn_pinned` is cancelled at once, since the thread may change from call to call: use a
+    /// [`LocalSet`](crate::task::LocalSet). [`spawn_blocking`](crate::task::spawn_blocking) has
+    /// threads of its own, as always.
+    ///
+    /// ```
+    /// # fn main() -> Result<(), tourbillon::BuildError> {
+    /// use std::{thread, time::Duration};
+    /// use tourbillon::{runtime::Builder, time::sleep};
+    ///
+    /// let runtime = Builder::new_current_thread().enable_all().build()?;
+    /// let task = runtime.spawn(async {
+    ///     sleep(Duration::from_millis(1)).await;
+    ///     thread::current().id()
+    /// });
+    /// assert_eq!(runtime.block_on(task).unwrap(), thread::current().id());
+    /// # Ok(())
+    /// # }
+    /// ```
+    pub fn new_current_thread() -> Self {
+        let mut builder = Self::new();
+        builder.config.flavor = RuntimeFlavor::CurrentThread;
+        builder
     }
 
     /// Does nothing: sockets and timers are always enabled. It is there so that code written for

@@ -30,6 +30,16 @@ pub(crate) fn is_worker() -> bool {
         || ENDING.try_with(Cell::get).unwrap_or(false)
 }
 
+/// Panics if the calling thread is a worker, which `block_on` would block.
+#[track_caller]
+pub(crate) fn assert_may_block() {
+    assert!(
+        !is_worker(),
+        "`block_on` was called on a worker of a Tourbillon runtime, where it would block the worker: \
+         `.await` the future instead, or spawn it"
+    );
+}
+
 /// Runs `f`, which drops the remains of a runtime, in the context of that runtime. Destructors find
 /// the runtime as on a worker, and may block as little as there.
 pub(crate) fn with_ending<R>(shared: &Arc<Shared>, f: impl FnOnce() -> R) -> R {

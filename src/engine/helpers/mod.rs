@@ -25,6 +25,7 @@ use crate::{
         core::{Core, Role, WorkerShard},
         helpers::known::{Helpers, Known},
         job::Job,
+        local::Local,
         shared::Shared,
         shutdown, threads,
         watchdog::watch::InLoop,
@@ -153,7 +154,8 @@ fn main(shared: &Arc<Shared>, shard: Arc<WorkerShard>, deque: deque::Worker<Job>
     // A worker may have started this thread. Reset the affinity inherited from it.
     sys::cpu::unpin();
     sys::thread::wake_on_time();
-    let local = worker::run_as(&shard, deque, |worker| worker.help());
+    let local = Local::new(shard.clone(), deque);
+    worker::run_as(&local, |worker| worker.help());
     // This thread runs no more jobs. The user's stop hook may have queued some here: hand them to
     // the workers.
     while let Some(job) = local.next() {

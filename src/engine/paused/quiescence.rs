@@ -16,7 +16,8 @@
 //! workers are counted, each worker is asleep, or on its way to or from sleep with nothing in hand.
 //! A thread in `block_on` has a state word that says that it waits; the thread that wakes it
 //! changes that word. After it was woken, and before it polls its future, it passes through the
-//! mutex.
+//! mutex. In a current-thread runtime that thread is the worker, too. It waits where the worker
+//! sleeps, and its state word says that the future waits while the worker runs other jobs.
 //!
 //! **A member that becomes idle judges** whether the runtime is quiescent: each worker that counts
 //! itself idle, and each thread that is about to wait in `block_on` or leaves it. One of these is
@@ -73,7 +74,7 @@ use crate::{
     engine::{
         blocking::Waiting,
         clocks,
-        core::Core,
+        core::{Core, WorkerShard},
         paused::{
             passing::{Shards, wake_due},
             state::{Blocked, Jump, Quiescence, RUNS, State, WAITS},
@@ -284,10 +285,16 @@ impl Quiescence {
         wake_all(released);
     }
 
-    /// Lists the calling thread as being in `block_on`, until the guard is dropped.
-    pub(crate) fn enter<'a>(&'a self, shared: &'a Shared) -> BlockedGuard<'a> {
+    /// Lists the calling thread as being in `block_on`, until the guard is dropped. `worker` is the
+    /// worker that the thread is meanwhile, in a current-thread runtime.
+    pub(crate) fn enter<'a>(
+        &'a self,
+        shared: &'a Shared,
+        worker: Option<Arc<WorkerShard>>,
+    ) -> BlockedGuard<'a> {
         let blocked = Arc::new(Blocked {
             thread: thread::current(),
+            worker,
             word: AtomicU8::new(RUNS),
         });
         let mut state = lock(&self.0);
@@ -341,13 +348,27 @@ impl BlockedGuard<'_> {
         Waker::from(self.blocked.clone())
     }
 
+    /// Returns the state of this thread.
+    pub(crate) fn blocked(&self) -> &Arc<Blocked> {
+        &self.blocked
+    }
+
+    /// Announces that the thread waits, unless it was woken since it last began to poll.
+    pub(crate) fn begin_wait(&self) -> bool {
+        let word = &self.blocked.word;
+        word.compare_exchange(RUNS, WAITS, Ordering::AcqRel, Ordering::Relaxed)
+            .is_ok()
+    }
+
+    /// Announces that the thread polls its future.
+    pub(crate) fn end_wait(&self) {
+        self.blocked.word.swap(RUNS, Ordering::AcqRel);
+    }
+
     /// Waits until the thread has been woken since the last call.
     pub(crate) fn wait(&self) {
-        let (shared, word) = (self.shared, &self.blocked.word);
-        if word
-            .compare_exchange(RUNS, WAITS, Ordering::AcqRel, Ordering::Relaxed)
-            .is_ok()
-        {
+        let shared = self.shared;
+        if self.begin_wait() {
             // The announcement (WAITS) before the flag: see "Pausing and resuming" above.
             fence(Ordering::SeqCst);
             if shared.clock.was_paused() {
@@ -363,7 +384,7 @@ impl BlockedGuard<'_> {
             // A judge that saw this thread waiting must finish before the thread runs again.
             drop(lock(&shared.quiescence.0));
         }
-        word.swap(RUNS, Ordering::AcqRel);
+        self.end_wait();
     }
 }
 

@@ -9,10 +9,13 @@ use std::{
 
 use slab::Slab;
 
-use crate::sys::sync::{
-    Mutex,
-    atomic::{AtomicU8, Ordering},
-    thread::Thread,
+use crate::{
+    engine::core::WorkerShard,
+    sys::sync::{
+        Mutex,
+        atomic::{AtomicU8, Ordering},
+        thread::Thread,
+    },
 };
 
 /// The waiting members of a runtime, and the jumps of its clock. See `quiescence.rs`.
@@ -55,6 +58,9 @@ pub(super) const WOKEN: u8 = 2;
 /// A thread in `block_on`.
 pub(crate) struct Blocked {
     pub(super) thread: Thread,
+    /// The worker that the thread is meanwhile, if its runtime is a current-thread one. That worker
+    /// sleeps in its epoll instance while the thread waits.
+    pub(super) worker: Option<Arc<WorkerShard>>,
     /// One of the three states. The thread itself changes RUNS → WAITS and WOKEN → RUNS. The thread
     /// that wakes it changes any state → WOKEN.
     pub(super) word: AtomicU8,
@@ -63,6 +69,12 @@ pub(crate) struct Blocked {
 impl Blocked {
     pub(super) fn is_waiting(&self) -> bool {
         self.word.load(Ordering::Acquire) == WAITS
+    }
+
+    /// Returns whether the future of `block_on` was woken since the thread began to wait. A worker
+    /// calls it behind the fence of its announcement that it sleeps.
+    pub(crate) fn is_woken(&self) -> bool {
+        self.word.load(Ordering::Acquire) == WOKEN
     }
 }
 
@@ -75,7 +87,12 @@ impl Wake for Blocked {
         // Of several threads that wake it, one finds WAITS. A thread that still polls finds WOKEN
         // when it is about to wait.
         if self.word.swap(WOKEN, Ordering::AcqRel) == WAITS {
-            self.thread.unpark();
+            match &self.worker {
+                // `wake` fences, and wakes the worker if it has announced that it sleeps. If it has
+                // not, it checks the word after its announcement.
+                Some(worker) => _ = worker.wake(),
+                None => self.thread.unpark(),
+            }
         }
     }
 }

@@ -235,7 +235,7 @@ impl<M: 'static> Registry<M> {
     /// Ends are read before beginnings. A thread that sees a task's end also sees its beginning,
     /// and the beginnings of all tasks that it has spawned. So both sums are equal only if no other
     /// task exists.
-    fn is_empty(&self) -> bool {
+    pub(crate) fn is_empty(&self) -> bool {
         let (begun, ended) = self.begun_and_ended();
         begun == ended
     }

@@ -1,6 +1,6 @@
 //! How a worker runs a job: a task, the callback of a timer, or the delivery of an outcome.
 
-use std::any::Any;
+use std::{any::Any, panic::Location};
 
 use tourbillon_shards::{Due, NEVER, Ran, TypeName};
 
@@ -14,11 +14,7 @@ use crate::{
 impl Worker<'_> {
     /// Runs `job`, published to the watchdog by its number and name.
     pub(super) fn execute(&mut self, job: Job) {
-        if self.tick == self.injector_at {
-            self.injector_at += u64::from(self.shared.config.global_queue_interval);
-        }
-        // Numbers begin at one: to the watchdog, zero means that the worker is in no job.
-        self.tick += 1;
+        self.count_job();
         if self.search.is_on {
             // Leave the search before the job, which may take long: while this worker counts as a
             // searcher, no other worker is woken for new work.
@@ -57,6 +53,34 @@ impl Worker<'_> {
                 self.ran(budget::outside_polls(|| notice.run()));
             }
         }
+    }
+
+    /// Counts a job that is about to run.
+    #[inline]
+    fn count_job(&mut self) {
+        if self.tick == self.injector_at {
+            self.injector_at += u64::from(self.shared.config.global_queue_interval);
+        }
+        // Numbers begin at one: to the watchdog, zero means that the worker is in no job.
+        self.tick += 1;
+    }
+
+    /// Runs `poll`, which polls the future of a `block_on`. The future counts as a job. Metrics and
+    /// stall reports show it as a task that was spawned at `called`.
+    pub(crate) fn poll_root<R>(
+        &mut self,
+        name: &'static TypeName,
+        called: &'static Location<'static>,
+        poll: impl FnOnce() -> R,
+    ) -> R {
+        self.count_job();
+        self.core
+            .watchdog
+            .watch
+            .begin(self.tick, name, Some(called));
+        let output = budget::limited(poll);
+        self.core.watchdog.watch.end();
+        output
     }
 
     /// Runs the callback of a timer. Returns `true` if it has run, and `false` if the timer was put

@@ -41,6 +41,7 @@ use crate::{
         job::Job,
         local,
         local::Local,
+        paused::state::Blocked,
         shared::Shared,
         shutdown,
         watchdog::{
@@ -100,6 +101,9 @@ pub(crate) struct Worker<'a> {
     timers_since_poll: u64,
     /// When this worker was last in its loop.
     pub(crate) in_loop: InLoop,
+    /// In a `block_on` of a current-thread runtime: the state of that call. The loop returns when
+    /// its future is woken.
+    pub(crate) root: Option<Arc<Blocked>>,
     /// The state of the search for work: whether this worker counts as a searcher, and which peer
     /// is next.
     pub(crate) search: Search,
@@ -131,7 +135,8 @@ pub(crate) struct Worker<'a> {
 /// Runs the worker of `shard` on this thread, until the runtime stops.
 pub(crate) fn run(shard: Arc<WorkerShard>, deque: deque::Worker<Job>) {
     let shared = shard.owner().shared.clone();
-    let local = run_as(&shard, deque, |worker| {
+    let local = Local::new(shard.clone(), deque);
+    run_as(&local, |worker| {
         // As after each sleep: user code may block this worker, so a helper must be in reserve.
         shared.ensure_reserve();
         // Panics of callbacks and tasks are caught where those run. Panics of user destructors and
@@ -145,32 +150,29 @@ pub(crate) fn run(shard: Arc<WorkerShard>, deque: deque::Worker<Job>) {
     shutdown::leave(&shared);
 }
 
-/// Makes this thread the worker or helper of `shard`, and runs `main` as its loop.
+/// Makes this thread the worker or helper of `local`, and runs `main` as its loop.
 ///
 /// If the loop ends because the runtime stops, this function also takes part in the shutdown.
-/// Otherwise the returned `Local` still has the jobs that are left.
-pub(crate) fn run_as(
-    shard: &Arc<WorkerShard>,
-    deque: deque::Worker<Job>,
-    main: impl FnOnce(&mut Worker<'_>),
-) -> Local {
+/// Otherwise `local` still has the jobs that are left.
+pub(crate) fn run_as<R>(local: &Local, main: impl FnOnce(&mut Worker<'_>) -> R) -> R {
+    let shard = &local.shard;
     let shared = shard.owner().shared.clone();
     let hook = |hook: &Option<crate::engine::config::Hook>| {
-        if let Some(hook) = hook {
+        // The thread of a `block_on` is the user's: the runtime neither starts nor stops it.
+        if let Some(hook) = hook.as_ref().filter(|_| !shared.is_current_thread()) {
             shard.owner().contain(|| hook());
         }
     };
     // A helper's shard has no timers, so a helper needs no cache of reference counts.
     let _spares = (!shard.owner().is_helper).then(|| Spares::new(shard));
-    let local = Local::new(shard.clone(), deque);
     // For the whole life of the thread: entering the companion for each poll would cost more.
     let _companion = shared.companion.enter_if_enabled();
     let run = || {
         // Set the alarm before the hook, which is user code and may block.
         shard.beat(shared.clock.now());
         hook(&shared.config.on_thread_start);
-        let mut worker = Worker::new(&local, &shared);
-        main(&mut worker);
+        let mut worker = Worker::new(local, &shared);
+        let output = main(&mut worker);
         // A panic may have ended the loop between taking timers and queueing them.
         for timer in std::mem::take(&mut worker.due) {
             worker.core.contain(|| drop(timer));
@@ -179,12 +181,12 @@ pub(crate) fn run_as(
             // The worker no longer fires its timers. From here on, all workers together drop what
             // each of them has left.
             shard.dismiss();
-            shutdown::end(&local);
+            shutdown::end(local);
         }
         hook(&shared.config.on_thread_stop);
+        output
     };
-    local::with_worker(&local, || shared.companion.with_budget(run));
-    local
+    local::with_worker(local, || shared.companion.with_budget(run))
 }
 
 impl<'a> Worker<'a> {
@@ -200,6 +202,7 @@ impl<'a> Worker<'a> {
             last_poll: 0,
             timers_since_poll: 0,
             in_loop: InLoop::at(shared.clock.real(), 0),
+            root: None,
             search: Search::beginning_at(core.index),
             // Room for one whole rescue, which must not wait for memory.
             due: Vec::with_capacity(RESCUED),
@@ -219,7 +222,9 @@ impl<'a> Worker<'a> {
         }
     }
 
-    /// Runs the loop until the runtime stops, or, on a helper, until no work is left.
+    /// Runs the loop until the runtime stops, or, on a helper, until no work is left. In a
+    /// `block_on` of a current-thread runtime, it takes one turn at least, and returns when the
+    /// future of `block_on` is woken.
     pub(crate) fn run(&mut self) {
         // A panic in a task's destructor may have skipped the end of its budget.
         budget::end();
@@ -228,11 +233,17 @@ impl<'a> Worker<'a> {
             self.core.watchdog.watch.end();
             if is_time {
                 self.look();
+                if self.root_is_woken() {
+                    break;
+                }
                 continue;
             }
             // 1. The queues are empty. Due timers come before the jobs of others. (If the runtime
             //    stops, `run_queued` also returns here, and the worker looks for no other job.)
             let fired = self.fire_due();
+            if self.root_is_woken() {
+                break;
+            }
             if (fired && self.local.has_jobs()) || self.shared.is_stopping() {
                 continue;
             }
@@ -265,6 +276,12 @@ impl<'a> Worker<'a> {
         // The runtime stopped during a job: that job is over for the watchdog, too.
         self.core.watchdog.watch.end();
         self.back_in_loop();
+    }
+
+    /// Returns whether the future of this thread's `block_on` was woken.
+    #[inline]
+    pub(crate) fn root_is_woken(&self) -> bool {
+        self.root.as_ref().is_some_and(|root| root.is_woken())
     }
 
     /// Runs queued jobs until the queues are empty or it is time to poll timers and sockets.

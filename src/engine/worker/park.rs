@@ -74,14 +74,19 @@ impl Worker<'_> {
         let (core, shared, events) = (self.core, self.shared, &self.events);
         let (wakers, rest, shard) = (&mut self.wakers, &self.rest, &self.local.shard);
         let (policy, awake_since) = (&mut self.wait_policy, self.in_loop.at);
-        let (tidy, mut timed) = (&mut self.tidy, None);
+        let (tidy, root, mut timed) = (&mut self.tidy, &self.root, None);
         // If the worker does not sleep after all, it must not take up the events of an earlier
         // wait.
         events.borrow_mut().clear();
         let parked = shard.park(
             &shared.queues.searchers,
             self.search.is_on,
-            || shared.is_stopping() || core.pinned.has_work() || shared.has_work(),
+            || {
+                shared.is_stopping()
+                    || root.as_ref().is_some_and(|root| root.is_woken())
+                    || core.pinned.has_work()
+                    || shared.has_work()
+            },
             |until| {
                 // 2. The alarm: peers must notice if this worker does not return from its sleep in
                 //    time.

@@ -1,0 +1,231 @@
+//! `block_on` of a current-thread runtime: the calling thread is the runtime's only worker meanwhile.
+//!
+//! The worker has no thread of its own. Between two calls of `block_on` its queues wait in a *seat*,
+//! and nothing of the runtime runs. A thread in `block_on` takes the queues out of the seat, runs
+//! the loop of a worker, and puts them back. Several threads may be in `block_on` at a time. Those
+//! that find the seat empty wait for their futures, which the worker's thread wakes; and for the
+//! seat, since the worker may leave before these futures are ready.
+//!
+//! The worker's thread polls the future of `block_on` in turn with other jobs. The future has a
+//! state word, as every `block_on` has: see `paused/quiescence.rs`. The word says `WAITS` while the
+//! worker runs other jobs or sleeps. A thread that wakes the future changes the word, and then wakes
+//! the worker as after a push to any of its queues. The worker checks the word at each turn of its
+//! loop, and between the announcement of its sleep and the sleep.
+
+use std::{
+    fmt,
+    future::Future,
+    panic::{AssertUnwindSafe, Location, catch_unwind, resume_unwind},
+    pin::{Pin, pin},
+    sync::Arc,
+    task::{Context, Poll, Waker},
+    time::{Duration, Instant},
+};
+
+use slab::Slab;
+use tourbillon_shards::TypeName;
+
+use crate::{
+    engine::{
+        block_on, context::entered, local::Local, paused::quiescence::BlockedGuard, shared::Shared,
+        shutdown, worker,
+    },
+    sys,
+    sys::sync::Mutex,
+    time::sleep::sleep,
+    util::lock::lock,
+};
+
+/// How often [`run_until_empty`](Seat::run_until_empty) checks for tasks.
+const RECHECK: Duration = Duration::from_millis(1);
+
+/// Where the only worker of a current-thread runtime waits for a thread.
+pub(crate) struct Seat(Mutex<State>);
+
+struct State {
+    /// The queues of the worker, while no thread is the worker.
+    local: Option<Local>,
+    /// The wakers of the threads that wait for the seat.
+    waiting: Slab<Waker>,
+}
+
+impl fmt::Debug for Seat {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let is_taken = lock(&self.0).local.is_none();
+        f.debug_struct("Seat").field("is_taken", &is_taken).finish()
+    }
+}
+
+impl Seat {
+    /// Creates the seat of a worker that has not run yet.
+    pub(crate) fn new(local: Local) -> Self {
+        Self(Mutex::new(State {
+            local: Some(local),
+            waiting: Slab::new(),
+        }))
+    }
+
+    /// Runs a future to completion on the calling thread, which is the worker meanwhile, unless
+    /// another thread is.
+    #[track_caller]
+    pub(crate) fn block_on<F: Future>(&self, shared: &Arc<Shared>, future: F) -> F::Output {
+        let called = Location::caller();
+        let mut future = pin!(future);
+        loop {
+            let taken = lock(&self.0).local.take();
+            match taken {
+                Some(local) => return Seated::new(self, local).drive(shared, future, called),
+                None => {
+                    // What the future arms and spawns goes to this runtime.
+                    let _entered = entered::enter(shared);
+                    if let Some(output) = self.wait(shared, future.as_mut()) {
+                        return output;
+                    }
+                }
+            }
+        }
+    }
+
+    /// Polls the future while another thread is the worker. Returns `None` as soon as none is.
+    fn wait<F: Future>(&self, shared: &Shared, future: Pin<&mut F>) -> Option<F::Output> {
+        block_on::drive_unless(shared, future, |waker| Waiting::register(self, waker))
+    }
+
+    /// Runs the worker on this thread until the runtime has no tasks, or until `deadline`. Returns
+    /// whether it has none.
+    pub(crate) fn run_until_empty(&self, shared: &Arc<Shared>, deadline: Option<Instant>) -> bool {
+        let is_over = || deadline.is_some_and(|at| at <= sys::clock::instant());
+        self.block_on(shared, async {
+            while !shared.tasks.is_empty() && !is_over() {
+                sleep(RECHECK).await;
+            }
+        });
+        shared.tasks.is_empty()
+    }
+
+    /// Ends the worker of a runtime that was told to stop. No thread is in `block_on` any more.
+    pub(crate) fn end(&self, shared: &Arc<Shared>) {
+        let local = lock(&self.0).local.take();
+        if let Some(local) = local {
+            // Its jobs stay in its deque and its slot, where `leave` finds and ends them. The worker
+            // is the last one, as there are no others.
+            drop(local);
+            shutdown::leave(shared);
+        }
+    }
+}
+
+/// Lists a thread as waiting for the seat, until it is dropped.
+pub(crate) struct Waiting<'a> {
+    seat: &'a Seat,
+    place: usize,
+}
+
+impl<'a> Waiting<'a> {
+    /// Lists a thread that is woken by `waker`. Returns `None` if the seat is taken by no thread.
+    fn register(seat: &'a Seat, waker: &Waker) -> Option<Self> {
+        let mut state = lock(&seat.0);
+        // Under the mutex: a thread that leaves the seat later finds the waker.
+        (state.local.is_none()).then(|| Self {
+            seat,
+            place: state.waiting.insert(waker.clone()),
+        })
+    }
+}
+
+impl block_on::Until for Waiting<'_> {
+    fn is_over(&self) -> bool {
+        lock(&self.seat.0).local.is_some()
+    }
+}
+
+impl Drop for Waiting<'_> {
+    fn drop(&mut self) {
+        let waker = lock(&self.seat.0).waiting.remove(self.place);
+        // After unlocking, as for all wakers.
+        drop(waker);
+    }
+}
+
+/// The worker's queues, with the thread that has taken them. They go back when this is dropped.
+struct Seated<'a> {
+    seat: &'a Seat,
+    /// `None` only while this is dropped.
+    local: Option<Local>,
+}
+
+impl<'a> Seated<'a> {
+    fn new(seat: &'a Seat, local: Local) -> Self {
+        let local = Some(local);
+        Self { seat, local }
+    }
+
+    /// Runs the future, and the worker's loop in between.
+    fn drive<F: Future>(
+        &self,
+        shared: &Arc<Shared>,
+        mut future: Pin<&mut F>,
+        called: &'static Location<'static>,
+    ) -> F::Output {
+        let local = self.local.as_ref().expect("it is taken at the end only");
+        // A runtime that the thread has entered takes precedence over its worker: enter this one.
+        let _entered = entered::any_entered().then(|| entered::push(shared));
+        let _precise = sys::thread::wake_on_time_until_dropped();
+        // List the thread before the first poll: a paused clock must not advance while the future
+        // runs.
+        let thread = shared.quiescence.enter(shared, Some(local.shard.clone()));
+        let waker = thread.waker();
+        let output = worker::run_as(local, |worker| {
+            worker.root = Some(thread.blocked().clone());
+            loop {
+                let poll = || future.as_mut().poll(&mut Context::from_waker(&waker));
+                // Leave the loop of the worker in order before a panic goes on to the caller.
+                let poll = || catch_unwind(AssertUnwindSafe(poll));
+                match worker.poll_root(TypeName::of::<F>(), called, poll) {
+                    Ok(Poll::Ready(output)) => return Ok(output),
+                    Err(panic) => return Err(panic),
+                    Ok(Poll::Pending) => take_turns(worker, &thread),
+                }
+            }
+        });
+        output.unwrap_or_else(|panic| resume_unwind(panic))
+    }
+}
+
+/// Runs other jobs for one turn at least, until the future of `block_on` is woken.
+fn take_turns(worker: &mut worker::Worker<'_>, thread: &BlockedGuard<'_>) {
+    // If the future was woken while it was polled, the loop still takes one turn: a future that
+    // wakes itself must not starve the tasks.
+    thread.begin_wait();
+    loop {
+        // Panics of callbacks and tasks are caught where those run. Panics of user destructors and
+        // wakers end up here; the worker then goes on.
+        worker.core.contain(|| worker.run());
+        if worker.root_is_woken() {
+            break;
+        }
+    }
+    // While this thread counts as a searcher, an injected job wakes no worker.
+    if worker.search.is_on {
+        worker.found();
+    }
+    thread.end_wait();
+}
+
+impl Drop for Seated<'_> {
+    fn drop(&mut self) {
+        let wakers: Vec<Waker> = {
+            let mut state = lock(&self.seat.0);
+            state.local = self.local.take();
+            state
+                .waiting
+                .iter()
+                .map(|(_, waker)| waker.clone())
+                .collect()
+        };
+        // One of these threads takes the seat. Another one may just return, so wake all.
+        for waker in wakers {
+            waker.wake();
+        }
+    }
+}
