@@ -48,7 +48,7 @@ use proc_macro::TokenStream;
 /// | `start_paused` | `true` or `false` | whether the clock is paused at the start |
 /// | `enable_tokio` | none, `true` or `false` | whether tokio's runtime is there, too (feature `tokio-compat`) |
 /// | `name` | a text in quotes | name of the runtime |
-/// | `flavor` | `"multi_thread"` or `"current_thread"` | whether workers are threads, or the calling thread is the only worker; the default is `"multi_thread"` |
+/// | `flavor` | `"multi_thread"` or `"current_thread"` | the second has no threads of its own |
 /// | `crate` | a path in quotes | path to `tourbillon`, if it has another name |
 ///
 /// # Errors

@@ -1,16 +1,16 @@
-//! `block_on` of a current-thread runtime: the calling thread is the runtime's only worker meanwhile.
+//! `block_on` of a current-thread runtime: the calling thread is its only worker meanwhile.
 //!
-//! The worker has no thread of its own. Between two calls of `block_on` its queues wait in a *seat*,
-//! and nothing of the runtime runs. A thread in `block_on` takes the queues out of the seat, runs
-//! the loop of a worker, and puts them back. Several threads may be in `block_on` at a time. Those
-//! that find the seat empty wait for their futures, which the worker's thread wakes; and for the
-//! seat, since the worker may leave before these futures are ready.
+//! The worker has no thread of its own. Between two calls of `block_on` its queues wait in a
+//! *seat*, and nothing of the runtime runs. A thread in `block_on` takes the queues out of the
+//! seat, runs the loop of a worker, and puts them back. Several threads may be in `block_on` at a
+//! time. Those that find the seat empty wait for their futures, which the worker's thread wakes;
+//! and for the seat, since the worker may leave before these futures are ready.
 //!
 //! The worker's thread polls the future of `block_on` in turn with other jobs. The future has a
 //! state word, as every `block_on` has: see `paused/quiescence.rs`. The word says `WAITS` while the
-//! worker runs other jobs or sleeps. A thread that wakes the future changes the word, and then wakes
-//! the worker as after a push to any of its queues. The worker checks the word at each turn of its
-//! loop, and between the announcement of its sleep and the sleep.
+//! worker runs other jobs or sleeps. A thread that wakes the future changes the word, and then
+//! wakes the worker as after a push to any of its queues. The worker checks the word at each turn
+//! of its loop, and between the announcement of its sleep and the sleep.
 
 use std::{
     fmt,
@@ -107,8 +107,8 @@ impl Seat {
     pub(crate) fn end(&self, shared: &Arc<Shared>) {
         let local = lock(&self.0).local.take();
         if let Some(local) = local {
-            // Its jobs stay in its deque and its slot, where `leave` finds and ends them. The worker
-            // is the last one, as there are no others.
+            // Its jobs stay in its deque, where `leave` finds and ends them: this worker is the
+            // last one, as there are no others.
             drop(local);
             shutdown::leave(shared);
         }
