@@ -5,7 +5,7 @@ use std::{io, mem, time::Duration};
 use tourbillon::task::{JoinHandle, LocalSet};
 pub use tourbillon::{
     NoRuntime as TryCurrentError,
-    runtime::{EnterGuard, Handle, Id, Runtime},
+    runtime::{EnterGuard, Handle, Id, Runtime, RuntimeFlavor},
 };
 
 /// The options of a runtime, with the signatures of tokio's builder.
@@ -18,14 +18,9 @@ impl Builder {
         Self(tourbillon::runtime::Builder::new())
     }
 
-    /// Creates a builder of a runtime with one worker, which is a thread of its own.
+    /// Creates a builder of a runtime that runs on the thread of `block_on`.
     pub fn new_current_thread() -> Self {
-        // Tests build many of these at once, so they must not all use the first core.
-        Self(
-            tourbillon::runtime::Builder::new()
-                .worker_threads(1)
-                .pin(false),
-        )
+        Self(tourbillon::runtime::Builder::new_current_thread())
     }
 
     /// Does nothing: sockets and timers are always enabled.
@@ -94,8 +89,8 @@ setters! {
     worker_threads: usize,
 }
 
-/// A runtime whose tasks need not be `Send`: a [`LocalSet`] of the calling thread, and a runtime
-/// with one worker for its timers and sockets.
+/// A runtime whose tasks need not be `Send`: a [`LocalSet`] of the calling thread, and a
+/// current-thread runtime for its timers and sockets.
 #[derive(Debug)]
 pub struct LocalRuntime {
     // Dropped first, since its tasks may use the runtime.
@@ -104,11 +99,11 @@ pub struct LocalRuntime {
 }
 
 impl LocalRuntime {
-    /// Creates the runtime and starts its worker.
+    /// Creates the runtime.
     ///
     /// # Errors
     ///
-    /// Returns an error if the system refuses a thread or a descriptor.
+    /// Returns an error if the system refuses a descriptor.
     pub fn new() -> io::Result<Self> {
         let runtime = Builder::new_current_thread().build()?;
         let tasks = LocalSet::new();
