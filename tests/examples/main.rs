@@ -17,6 +17,8 @@ mod game_cooldowns;
 mod heartbeat;
 #[cfg(all(feature = "cli", feature = "macros", feature = "tokio-io"))]
 mod migration;
+#[cfg(all(feature = "cli", feature = "tokio-io"))]
+mod redis;
 #[cfg(all(feature = "cli", feature = "macros"))]
 mod retry_proxy;
 mod ttl_cache;

@@ -1,0 +1,25 @@
+//! A small server for Redis's protocol. This file builds it on tokio.
+
+mod client;
+mod cmd;
+mod connection;
+mod db;
+mod frame;
+mod program;
+mod server;
+
+/// The runtime of the program.
+mod rt {
+    pub use tokio::{net, runtime, spawn, task, time};
+
+    pub mod signal {
+        pub use tokio::signal::{
+            ctrl_c,
+            unix::{SignalKind, signal},
+        };
+    }
+}
+
+fn main() -> Result<(), Box<dyn std::error::Error>> {
+    program::run()
+}

@@ -1,0 +1,18 @@
+//! A small server for Redis's protocol. This file builds it on Tourbillon.
+
+mod client;
+mod cmd;
+mod connection;
+mod db;
+mod frame;
+mod program;
+mod server;
+
+/// The runtime of the program.
+mod rt {
+    pub use tourbillon::{net, runtime, signal, spawn, task, time};
+}
+
+fn main() -> Result<(), Box<dyn std::error::Error>> {
+    program::run()
+}
