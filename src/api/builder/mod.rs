@@ -117,8 +117,8 @@ impl Builder {
     ///
     /// Tasks, timers and sockets run on the thread that is in
     /// [`Runtime::block_on`](crate::runtime::Runtime::block_on), in turn with the future of that
-    /// call. Between two calls nothing runs: tasks stay queued, and timers that come due fire in the
-    /// next call. If several threads are in `block_on`, one of them runs everything.
+    /// call. Between two calls nothing runs: tasks stay queued, and timers that come due fire in
+    /// the next call. If several threads are in `block_on`, one of them runs everything.
     /// [`Handle::block_on`](crate::Handle::block_on) runs its own future only, so it may wait for a
     /// task that nothing runs.
     ///
