@@ -3,7 +3,7 @@
 use std::{sync::mpsc, thread, time::Duration};
 
 use tokio::io::{AsyncReadExt, AsyncWriteExt};
-use tourbillon::{Handle, time::timeout};
+use tourbillon::{Handle, runtime::Builder, time::timeout};
 
 use crate::with_companion;
 
@@ -159,4 +159,25 @@ fn a_wait_for_tokio_can_time_out_here() {
 #[tourbillon::test(enable_tokio)]
 async fn the_attribute_enables_tokio() {
     use_tokio().await.unwrap();
+}
+
+#[test]
+fn a_current_thread_runtime_can_have_a_companion() {
+    let runtime = Builder::new_current_thread()
+        .enable_tokio()
+        .build()
+        .unwrap();
+    let here = thread::current().id();
+    for _ in 0..2 {
+        let (of_tokio, ours) = runtime.block_on(async {
+            let task = tokio::spawn(async {
+                tokio::time::sleep(Duration::from_millis(1)).await;
+                let ours = tourbillon::spawn(async { thread::current().id() });
+                (thread::current().id(), ours.await.unwrap())
+            });
+            task.await.unwrap()
+        });
+        assert_ne!(of_tokio, here);
+        assert_eq!(ours, here);
+    }
 }
