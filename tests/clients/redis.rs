@@ -2,10 +2,62 @@
 
 use std::{
     io::{self, BufRead, BufReader, Read, Write},
-    net::{SocketAddr, TcpStream},
+    net::TcpStream,
+    os::unix::net::UnixStream,
+    process::{Child, Command, Stdio},
+    thread,
+    time::{Duration, Instant},
 };
 
 use super::{AGES, Server, example, number};
+use crate::common::unix::Dir;
+
+/// A `redis-server` at a Unix socket, which is killed when this is dropped. (A TCP port that is free
+/// now could be taken before it listens.)
+pub struct Original {
+    child: Child,
+    directory: Dir,
+}
+
+impl Original {
+    pub fn start() -> Self {
+        let directory = Dir::new();
+        let child = Command::new("redis-server")
+            .args(["--port", "0", "--save", "", "--appendonly", "no"])
+            .args(["--enable-debug-command", "yes"])
+            .arg("--unixsocket")
+            .arg(directory.path("socket"))
+            .arg("--dir")
+            .arg(directory.path(""))
+            .stdout(Stdio::null())
+            .spawn()
+            .unwrap();
+        Self { child, directory }
+    }
+
+    pub fn connect(&mut self) -> UnixStream {
+        let start = Instant::now();
+        loop {
+            if let Ok(stream) = UnixStream::connect(self.directory.path("socket")) {
+                stream.set_read_timeout(Some(AGES)).unwrap();
+                return stream;
+            }
+            if let Some(status) = self.child.try_wait().unwrap() {
+                panic!("redis-server ended: {status}");
+            }
+            assert!(start.elapsed() < AGES, "redis-server does not listen");
+            thread::sleep(Duration::from_millis(5));
+        }
+    }
+}
+
+impl Drop for Original {
+    fn drop(&mut self) {
+        // It may have ended by itself.
+        let _ = self.child.kill();
+        let _ = self.child.wait();
+    }
+}
 
 /// Starts the example `ttl_cache` at a free port.
 pub fn cache(args: &[&str]) -> Server {
@@ -63,15 +115,11 @@ pub fn encode(args: &[&[u8]]) -> Vec<u8> {
 }
 
 /// A connection.
-pub struct Redis(BufReader<TcpStream>);
+pub struct Redis<S = TcpStream>(BufReader<S>);
 
 impl Redis {
     pub fn connect(server: &Server) -> Self {
-        Self::connect_to(server.addr)
-    }
-
-    pub fn connect_to(addr: SocketAddr) -> Self {
-        let stream = TcpStream::connect(addr).unwrap();
+        let stream = TcpStream::connect(server.addr).unwrap();
         stream.set_nodelay(true).unwrap();
         stream.set_read_timeout(Some(AGES)).unwrap();
         stream.set_write_timeout(Some(AGES)).unwrap();
@@ -80,6 +128,12 @@ impl Redis {
 
     pub fn stream(&self) -> &TcpStream {
         self.0.get_ref()
+    }
+}
+
+impl<S: Read + Write> Redis<S> {
+    pub fn over(stream: S) -> Self {
+        Self(BufReader::new(stream))
     }
 
     /// Sends bytes as they are.

@@ -12,7 +12,7 @@ use std::{
 };
 
 /// The root of the tree.
-fn root() -> PathBuf {
+pub fn root() -> PathBuf {
     // Uses the directory that cargo sets when it runs a test, so that the test can check another
     // tree.
     env::var_os("CARGO_MANIFEST_DIR").map_or_else(|| ".".into(), PathBuf::from)

@@ -5,11 +5,14 @@ use std::{
     fs,
     io::{BufRead, BufReader, Read, Write},
     net::TcpStream,
-    path::{Path, PathBuf},
+    path::Path,
     process::Command,
 };
 
-use crate::clients::{Server, connect, example};
+use crate::{
+    clients::{Server, connect, example},
+    docs::root,
+};
 
 // The unit tests of both versions run here.
 #[path = "../../examples/migration/after/chat.rs"]
@@ -95,10 +98,6 @@ fn both_versions_hold_the_same_conversation() {
         converse(program, libc::SIGINT);
         converse(program, libc::SIGTERM);
     }
-}
-
-fn root() -> PathBuf {
-    PathBuf::from(std::env::var_os("CARGO_MANIFEST_DIR").expect("cargo sets it"))
 }
 
 /// Returns a code block of the page `docs/guide/migrating.md`, the first in this language.

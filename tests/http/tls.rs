@@ -68,7 +68,7 @@ async fn about(ConnectInfo(peer): ConnectInfo<Peer>, request: Request) -> String
 }
 
 /// The acceptor of a server for `localhost`, and its certificate, as text and as bytes.
-pub fn identity() -> (TlsAcceptor, String, CertificateDer<'static>) {
+fn identity() -> (TlsAcceptor, String, CertificateDer<'static>) {
     let CertifiedKey { cert, signing_key } =
         generate_simple_self_signed(["localhost".to_owned()]).unwrap();
     let key = PrivatePkcs8KeyDer::from(signing_key.serialize_der());
@@ -81,14 +81,14 @@ pub fn identity() -> (TlsAcceptor, String, CertificateDer<'static>) {
     (acceptor, cert.pem(), cert.der().clone())
 }
 
-/// A server for `localhost`, and its certificate.
-fn start(runtime: &Runtime, vectored: bool) -> (Site, String, CertificateDer<'static>) {
+/// A server for `localhost`, and its certificate, as text and as bytes.
+pub fn site(
+    runtime: &Runtime,
+    router: Router,
+    vectored: bool,
+) -> (Site, String, CertificateDer<'static>) {
     let (acceptor, pem, cert) = identity();
-    let router = Router::new()
-        .route("/", get(about))
-        .route("/echo", post(|body: Bytes| async { body }))
-        .layer(axum::extract::DefaultBodyLimit::disable());
-    let service = without_tokio(router).into_make_service_with_connect_info::<Peer>();
+    let service = router.into_make_service_with_connect_info::<Peer>();
     let site = Site::with(runtime, |listener, stop| {
         let listener = listener.handshake(move |stream| {
             let accepted = acceptor.accept(stream);
@@ -97,6 +97,15 @@ fn start(runtime: &Runtime, vectored: bool) -> (Site, String, CertificateDer<'st
         serve(listener, service).with_graceful_shutdown(stop)
     });
     (site, pem, cert)
+}
+
+/// A server whose routes tell of the connection, and its certificate.
+fn start(runtime: &Runtime, vectored: bool) -> (Site, String, CertificateDer<'static>) {
+    let router = Router::new()
+        .route("/", get(about))
+        .route("/echo", post(|body: Bytes| async { body }))
+        .layer(axum::extract::DefaultBodyLimit::disable());
+    site(runtime, without_tokio(router), vectored)
 }
 
 #[test]

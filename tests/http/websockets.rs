@@ -29,7 +29,7 @@ use hyper::{
 };
 use tourbillon::{
     Runtime,
-    axum::{ListenerExt, serve},
+    axum::serve,
     hyper::{FuturesIo, TourbillonExecutor},
     net::{TcpStream, UnixStream},
     time::{Instant, timeout},
@@ -37,7 +37,7 @@ use tourbillon::{
 
 use crate::{
     common::{HOUR, PATIENCE, alarm, net::pattern, paused::paused, runtime, unix::listen},
-    tls::{connect, identity},
+    tls,
     web::{
         Site,
         frames::{INITIAL_WINDOW_SIZE, WINDOW_UPDATE, beginning, frame, http2_connect},
@@ -166,18 +166,11 @@ fn all_ways(runtime: &Runtime, router: &Router) {
     let plain = Site::with(runtime, |listener, stop| {
         serve(listener, router.clone()).with_graceful_shutdown(stop)
     });
-    let (acceptor, _, cert) = identity();
-    let secure = Site::with(runtime, |listener, stop| {
-        let listener = listener.handshake(move |stream| {
-            let accepted = acceptor.accept(stream);
-            async move { Ok(FuturesIo::new(accepted.await?)) }
-        });
-        serve(listener, router.clone()).with_graceful_shutdown(stop)
-    });
+    let (secure, _, cert) = tls::site(runtime, router.clone(), false);
     let exchanges = async {
         over_http1(TcpStream::connect(plain.addr).await.unwrap()).await;
         over_http2(TcpStream::connect(plain.addr).await.unwrap()).await;
-        let secured = |protocol| connect(secure.addr, Some(cert.clone()), protocol);
+        let secured = |protocol| tls::connect(secure.addr, Some(cert.clone()), protocol);
         over_http1(secured(&[b"http/1.1"]).await.unwrap()).await;
         over_http2(FuturesIo::new(secured(&[b"h2"]).await.unwrap())).await;
     };

@@ -157,9 +157,16 @@ pub fn parse_integer(bytes: &[u8]) -> Option<i64> {
     (canonical || text == "0").then(|| text.parse().ok())?
 }
 
-/// Parses the length of an array or a string.
+/// Parses a length, of an array or a string.
 fn length(line: &[u8], most: i64) -> Option<i64> {
     parse_integer(line).filter(|length| *length <= most)
+}
+
+/// Parses the length of a string.
+fn bulk_length(line: &[u8]) -> Result<usize, ProtocolError> {
+    length(line, LONGEST_BULK)
+        .and_then(|length| usize::try_from(length).ok())
+        .ok_or(ProtocolError::InvalidBulkLength)
 }
 
 /// Takes a request from a buffer: an array of strings, or a line with words.
@@ -194,9 +201,7 @@ fn request(cursor: &mut Cursor<'_>) -> Result<Vec<Range<usize>>, Stop> {
         if first != b'$' {
             return Err(ProtocolError::ExpectedBulk(first).into());
         }
-        let length = length(&cursor.line()?[1..], LONGEST_BULK)
-            .and_then(|length| usize::try_from(length).ok())
-            .ok_or(ProtocolError::InvalidBulkLength)?;
+        let length = bulk_length(&cursor.line()?[1..])?;
         strings.push(cursor.bulk(length)?);
     }
     Ok(strings)
@@ -261,10 +266,7 @@ impl Frame {
             )),
             b'$' | b'*' if &line[1..] == b"-1" => Ok(Self::Null),
             b'$' => {
-                let length = length(&line[1..], LONGEST_BULK)
-                    .and_then(|length| usize::try_from(length).ok())
-                    .ok_or(ProtocolError::InvalidBulkLength)?;
-                let range = cursor.bulk(length)?;
+                let range = cursor.bulk(bulk_length(&line[1..])?)?;
                 Ok(Self::Bulk(Bytes::copy_from_slice(&cursor.bytes[range])))
             }
             b'*' => {

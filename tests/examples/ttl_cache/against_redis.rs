@@ -1,64 +1,21 @@
 //! The example `ttl_cache` and redis itself answer the same random commands alike.
 
 use std::{
-    net::{Ipv4Addr, SocketAddr, TcpListener, TcpStream},
-    process::{Child, Command, Stdio},
+    io::{Read, Write},
     thread,
     time::{Duration, Instant, SystemTime, UNIX_EPOCH},
 };
 
 use crate::{
     clients::{
-        AGES, have,
-        redis::{Redis, Reply, cache, encode},
+        have,
+        redis::{Original, Redis, Reply, cache, encode},
     },
     common::Random,
 };
 
 /// How many commands one course has.
 const COMMANDS: u64 = 6_000;
-
-/// A `redis-server`, which is killed when this is dropped.
-struct Original {
-    child: Child,
-    addr: SocketAddr,
-}
-
-impl Original {
-    fn start() -> Self {
-        let start = Instant::now();
-        loop {
-            // redis-server cannot take any free port, so another process may take this one first.
-            let free = TcpListener::bind((Ipv4Addr::LOCALHOST, 0)).unwrap();
-            let addr = free.local_addr().unwrap();
-            drop(free);
-            let child = Command::new("redis-server")
-                .args(["--bind", "127.0.0.1", "--port", &addr.port().to_string()])
-                .args(["--save", "", "--appendonly", "no"])
-                .args(["--enable-debug-command", "yes"])
-                .stdout(Stdio::null())
-                .spawn()
-                .unwrap();
-            let mut server = Self { child, addr };
-            while server.child.try_wait().unwrap().is_none() {
-                if TcpStream::connect(addr).is_ok() {
-                    return server;
-                }
-                assert!(start.elapsed() < AGES, "redis-server does not listen");
-                thread::sleep(Duration::from_millis(10));
-            }
-            assert!(start.elapsed() < AGES, "redis-server does not start");
-        }
-    }
-}
-
-impl Drop for Original {
-    fn drop(&mut self) {
-        // It may have ended by itself.
-        let _ = self.child.kill();
-        let _ = self.child.wait();
-    }
-}
 
 /// How the two replies to one command are compared.
 #[derive(Clone, Copy, PartialEq, Eq)]
@@ -344,7 +301,7 @@ fn words(text: &str) -> Vec<Vec<u8>> {
         .collect()
 }
 
-fn ask(client: &mut Redis, words: &[Vec<u8>]) -> Reply {
+fn ask(client: &mut Redis<impl Read + Write>, words: &[Vec<u8>]) -> Reply {
     let words: Vec<_> = words.iter().map(Vec::as_slice).collect();
     client.send(&encode(&words));
     client.reply()
@@ -388,13 +345,13 @@ fn random_commands_are_answered_as_by_redis() {
     if !have("redis-server") {
         return;
     }
-    let (server, original) = (cache(&[]), Original::start());
+    let (server, mut original) = (cache(&[]), Original::start());
     for (seed, hello) in [(1, "HELLO 2"), (2, "HELLO 3")] {
         let mut ours = Redis::connect(&server);
-        let mut theirs = Redis::connect_to(original.addr);
-        for client in [&mut ours, &mut theirs] {
-            client.ask(hello);
-            client.ask("FLUSHALL");
+        let mut theirs = Redis::over(original.connect());
+        for command in [hello, "FLUSHALL"] {
+            ours.ask(command);
+            theirs.ask(command);
         }
         let (start, now) = (Instant::now(), SystemTime::now());
         let began = now.duration_since(UNIX_EPOCH).unwrap().as_millis();
@@ -422,14 +379,25 @@ fn random_commands_are_answered_as_by_redis() {
     }
 }
 
+/// Asks for a key that has expired. Returns the reply, and what the key is then.
+fn ask_expired(client: &mut Redis<impl Read + Write>, look: &str, active: &str) -> [Reply; 3] {
+    client.ask(&format!("DEBUG SET-ACTIVE-EXPIRE {active}"));
+    client.ask("FLUSHALL");
+    client.ask("SET k 1 PX 1");
+    thread::sleep(Duration::from_millis(5));
+    let reply = client.ask(look);
+    // A new key does not have the deadline of the old one.
+    [reply, client.ask("GET k"), client.ask("TTL k").min_100()]
+}
+
 #[test]
 fn expired_keys_are_gone_for_each_command_as_in_redis() {
     if !have("redis-server") {
         return;
     }
-    let (server, original) = (cache(&[]), Original::start());
+    let (server, mut original) = (cache(&[]), Original::start());
     let mut ours = Redis::connect(&server);
-    let mut theirs = Redis::connect_to(original.addr);
+    let mut theirs = Redis::over(original.connect());
     for look in [
         "GET k",
         "GETEX k",
@@ -459,16 +427,8 @@ fn expired_keys_are_gone_for_each_command_as_in_redis() {
     ] {
         // With timers that remove keys, and with keys that are there until they are met.
         for active in ["1", "0"] {
-            let replies = [&mut ours, &mut theirs].map(|client| {
-                client.ask(&format!("DEBUG SET-ACTIVE-EXPIRE {active}"));
-                client.ask("FLUSHALL");
-                client.ask("SET k 1 PX 1");
-                thread::sleep(Duration::from_millis(5));
-                let reply = client.ask(look);
-                // A new key does not have the deadline of the old one.
-                (reply, client.ask("GET k"), client.ask("TTL k").min_100())
-            });
-            let [our_replies, their_replies] = replies;
+            let our_replies = ask_expired(&mut ours, look, active);
+            let their_replies = ask_expired(&mut theirs, look, active);
             assert_eq!(our_replies, their_replies, "{look}");
         }
     }
