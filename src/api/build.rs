@@ -15,7 +15,7 @@ use crate::{
     engine::{
         clocks,
         clocks::owner::{CLOCKS, ClockCore},
-        config::{Config, RuntimeFlavor},
+        config::Config,
         context::entered,
         core::{Core, Role},
         current_thread::Seat,
@@ -43,7 +43,7 @@ pub(crate) fn build(builder: &Builder) -> Result<Runtime, BuildError> {
     if builder.config.enable_tokio && builder.start_paused {
         return Err(BuildError::PausedTokio);
     }
-    let is_current_thread = builder.config.flavor == RuntimeFlavor::CurrentThread;
+    let is_current_thread = builder.config.is_current_thread();
     let (count, pins) = if is_current_thread {
         (1, None)
     } else {

@@ -11,43 +11,30 @@ use crate::{engine::shared::Shared, util::budget};
 /// Runs a future to completion on the calling thread. Between polls the thread sleeps, as a member
 /// of `shared`'s quiescence protocol: see `paused/quiescence.rs`.
 pub(crate) fn drive<F: Future>(shared: &Shared, future: F) -> F::Output {
-    let output = drive_unless(shared, pin!(future), |_| Some(Never));
+    let output = drive_unless(shared, pin!(future), |_| Some(()), || false);
     output.expect("only the future ends it")
 }
 
-/// What may end a `block_on` before its future is ready.
-pub(crate) trait Until {
-    /// Returns whether it has come. The thread is woken when it comes.
-    fn is_over(&self) -> bool;
-}
-
-/// Never ends a `block_on`.
-struct Never;
-
-impl Until for Never {
-    fn is_over(&self) -> bool {
-        false
-    }
-}
-
 /// Runs a future as [`drive`] does, but returns `None` if something else comes first. `register`
-/// gets the waker of the thread, and returns `None` if that has come already.
-pub(crate) fn drive_unless<F: Future, U: Until>(
+/// gets the waker of the thread, and returns `None` if that has come already. Its result is kept
+/// meanwhile. When that comes, the thread is woken, and then `is_over` returns `true`.
+pub(crate) fn drive_unless<F: Future, R>(
     shared: &Shared,
     mut future: Pin<&mut F>,
-    register: impl FnOnce(&Waker) -> Option<U>,
+    register: impl FnOnce(&Waker) -> Option<R>,
+    is_over: impl Fn() -> bool,
 ) -> Option<F::Output> {
     // List the thread before the first poll: a paused clock must not advance while the future runs.
     let thread = shared.quiescence.enter(shared, None);
     let waker = thread.waker();
-    let until = register(&waker)?;
+    let _registered = register(&waker)?;
     let mut cx = Context::from_waker(&waker);
     shared.companion.with_budget(|| {
         loop {
             if let Poll::Ready(output) = budget::limited(|| future.as_mut().poll(&mut cx)) {
                 return Some(output);
             }
-            if until.is_over() {
+            if is_over() {
                 return None;
             }
             // A wake-up during the poll is not lost: it has changed the word that this looks at.

@@ -58,6 +58,11 @@ pub enum RuntimeFlavor {
 }
 
 impl Config {
+    /// Returns whether the threads in `block_on` run the runtime, and not workers' own threads.
+    pub(crate) fn is_current_thread(&self) -> bool {
+        self.flavor == RuntimeFlavor::CurrentThread
+    }
+
     /// Returns whether the peers of each of `workers` workers watch over it. If not, they do so
     /// only while it is in `block_in_place`.
     pub(crate) fn is_watched(&self, workers: usize) -> bool {

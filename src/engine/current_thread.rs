@@ -74,7 +74,10 @@ impl Seat {
         loop {
             let taken = lock(&self.0).local.take();
             match taken {
-                Some(local) => return Seated::new(self, local).drive(shared, future, called),
+                Some(local) => {
+                    let (seat, local) = (self, Some(local));
+                    return Seated { seat, local }.drive(shared, future, called);
+                }
                 None => {
                     // What the future arms and spawns goes to this runtime.
                     let _entered = entered::enter(shared);
@@ -88,7 +91,8 @@ impl Seat {
 
     /// Polls the future while another thread is the worker. Returns `None` as soon as none is.
     fn wait<F: Future>(&self, shared: &Shared, future: Pin<&mut F>) -> Option<F::Output> {
-        block_on::drive_unless(shared, future, |waker| Waiting::register(self, waker))
+        let register = |waker: &Waker| Waiting::register(self, waker);
+        block_on::drive_unless(shared, future, register, || lock(&self.0).local.is_some())
     }
 
     /// Runs the worker on this thread until the runtime has no tasks, or until `deadline`. Returns
@@ -116,7 +120,7 @@ impl Seat {
 }
 
 /// Lists a thread as waiting for the seat, until it is dropped.
-pub(crate) struct Waiting<'a> {
+struct Waiting<'a> {
     seat: &'a Seat,
     place: usize,
 }
@@ -130,12 +134,6 @@ impl<'a> Waiting<'a> {
             seat,
             place: state.waiting.insert(waker.clone()),
         })
-    }
-}
-
-impl block_on::Until for Waiting<'_> {
-    fn is_over(&self) -> bool {
-        lock(&self.seat.0).local.is_some()
     }
 }
 
@@ -154,12 +152,7 @@ struct Seated<'a> {
     local: Option<Local>,
 }
 
-impl<'a> Seated<'a> {
-    fn new(seat: &'a Seat, local: Local) -> Self {
-        let local = Some(local);
-        Self { seat, local }
-    }
-
+impl Seated<'_> {
     /// Runs the future, and the worker's loop in between.
     fn drive<F: Future>(
         &self,

@@ -12,7 +12,7 @@ use crate::{
         blocking::pool::Blocking,
         clocks::owner::Clocks,
         companion::Companion,
-        config::{Config, RuntimeFlavor},
+        config::Config,
         context::spread,
         core::{Core, WorkerShard},
         helpers::known::Helpers,
@@ -253,7 +253,7 @@ impl Shared {
 
     /// Returns whether the threads in `block_on` run the runtime, and not workers' own threads.
     pub(crate) fn is_current_thread(&self) -> bool {
-        self.config.flavor == RuntimeFlavor::CurrentThread
+        self.config.is_current_thread()
     }
 
     /// Returns how many helpers may run now.

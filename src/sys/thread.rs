@@ -8,12 +8,8 @@ static DEFAULT_SLACK: OnceLock<libc::c_ulong> = OnceLock::new();
 /// Reads the default timer slack on the first call. This must precede the start of any worker,
 /// because a worker's children inherit its own setting.
 pub(crate) fn note_slack() {
-    DEFAULT_SLACK.get_or_init(|| {
-        // SAFETY: the call takes no pointers.
-        let slack = unsafe { libc::prctl(libc::PR_GET_TIMERSLACK, 0, 0, 0, 0) };
-        // Some sandboxes refuse the call, and real-time threads have no slack. 0 means the default.
-        libc::c_ulong::try_from(slack).unwrap_or(0)
-    });
+    // 0 means the default.
+    DEFAULT_SLACK.get_or_init(slack);
 }
 
 /// Sets the timer slack of the calling thread to 1 ns. By default the kernel may delay its wake-ups
@@ -25,21 +21,19 @@ pub(crate) fn wake_on_time() {
 /// Sets the timer slack of the calling thread to 1 ns, as [`wake_on_time`] does, until the guard is
 /// dropped.
 pub(crate) fn wake_on_time_until_dropped() -> Precise {
-    // SAFETY: the call takes no pointers.
-    let before = unsafe { libc::prctl(libc::PR_GET_TIMERSLACK, 0, 0, 0, 0) };
+    let before = slack();
     wake_on_time();
     Precise(before)
 }
 
 /// Restores the timer slack of the thread when it is dropped. It stays on the thread that made it.
-pub(crate) struct Precise(libc::c_int);
+pub(crate) struct Precise(libc::c_ulong);
 
 impl Drop for Precise {
     fn drop(&mut self) {
-        // A negative number is an error of the call, and a real-time thread has no slack: there is
-        // nothing to restore.
-        if let Ok(before @ 1..) = libc::c_ulong::try_from(self.0) {
-            set_slack(before);
+        // If it is not known, there is nothing to restore.
+        if self.0 > 0 {
+            set_slack(self.0);
         }
     }
 }
@@ -81,6 +75,14 @@ pub(crate) fn be_nice() {
     }
     // SAFETY: the call takes no pointers. On Linux it affects the calling thread only.
     unsafe { libc::nice(10) };
+}
+
+/// Returns the timer slack of the calling thread, in ns, or 0 if it is not known: some sandboxes
+/// refuse the call, and real-time threads have no slack.
+fn slack() -> libc::c_ulong {
+    // SAFETY: the call takes no pointers.
+    let slack = unsafe { libc::prctl(libc::PR_GET_TIMERSLACK, 0, 0, 0, 0) };
+    libc::c_ulong::try_from(slack).unwrap_or(0)
 }
 
 fn set_slack(nanos: libc::c_ulong) {

@@ -14,6 +14,17 @@ fn print(name: &str, mut late: Vec<Duration>) {
     println!("{name}: p50 {half:?}, p99 {most:?}, {} sleeps", late.len());
 }
 
+/// Returns how late each of the sleeps ends.
+async fn measure<S: Future>(sleep: fn(Duration) -> S) -> Vec<Duration> {
+    let mut late = Vec::new();
+    for _ in 0..SLEEPS {
+        let start = Instant::now();
+        sleep(SLEEP).await;
+        late.push(start.elapsed().saturating_sub(SLEEP));
+    }
+    late
+}
+
 fn main() -> std::io::Result<()> {
     let facade = tokio::runtime::Builder::new_multi_thread()
         .enable_all()
@@ -23,25 +34,9 @@ fn main() -> std::io::Result<()> {
         .build()?;
     let (mut of_facade, mut of_real) = (Vec::new(), Vec::new());
     for _ in 0..ROUNDS {
-        let task = facade.spawn(async {
-            let mut late = Vec::new();
-            for _ in 0..SLEEPS {
-                let start = Instant::now();
-                tokio::time::sleep(SLEEP).await;
-                late.push(start.elapsed().saturating_sub(SLEEP));
-            }
-            late
-        });
+        let task = facade.spawn(measure(tokio::time::sleep));
         of_facade.extend(facade.block_on(task).map_err(std::io::Error::other)?);
-        let task = real.spawn(async {
-            let mut late = Vec::new();
-            for _ in 0..SLEEPS {
-                let start = Instant::now();
-                real::time::sleep(SLEEP).await;
-                late.push(start.elapsed().saturating_sub(SLEEP));
-            }
-            late
-        });
+        let task = real.spawn(measure(real::time::sleep));
         of_real.extend(real.block_on(task).map_err(std::io::Error::other)?);
     }
     print("facade", of_facade);

@@ -2,7 +2,7 @@
 
 use std::{
     convert::Infallible,
-    future::{IntoFuture, pending},
+    future::{IntoFuture, Ready, pending, ready},
     net::SocketAddr,
     pin::pin,
     process::{Child, Command},
@@ -207,28 +207,30 @@ async fn tower_limits_by_time() {
     assert_eq!(buffer.oneshot(1).await.unwrap(), 1);
 }
 
+/// Returns work that fails twice.
+fn third_time() -> impl FnMut() -> Ready<Result<(), ()>> {
+    let mut calls = 0;
+    move || {
+        calls += 1;
+        ready(if calls == 3 { Ok(()) } else { Err(()) })
+    }
+}
+
 #[tokio::test(start_paused = true)]
 async fn retries_wait_on_the_paused_clock() {
     use backon::Retryable;
 
     let start = Instant::now();
-    let mut calls = 0;
-    let work = || {
-        calls += 1;
-        std::future::ready(if calls == 3 { Ok(()) } else { Err(()) })
-    };
     let delays = tokio_retry::strategy::FixedInterval::new(AGES).take(5);
-    assert_eq!(tokio_retry::Retry::start(delays, work).await, Ok(()));
+    assert_eq!(
+        tokio_retry::Retry::start(delays, third_time()).await,
+        Ok(())
+    );
     assert_eq!(start.elapsed(), 2 * AGES);
 
     let start = Instant::now();
-    let mut calls = 0;
-    let work = || {
-        calls += 1;
-        std::future::ready(if calls == 3 { Ok(()) } else { Err(()) })
-    };
     let delays = backon::ConstantBuilder::default().with_delay(AGES);
-    assert_eq!(work.retry(delays).await, Ok(()));
+    assert_eq!(third_time().retry(delays).await, Ok(()));
     assert_eq!(start.elapsed(), 2 * AGES);
 }
 

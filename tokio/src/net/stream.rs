@@ -109,6 +109,13 @@ macro_rules! socket {
             }
         }
 
+        crate::net::stream::descriptor!($Socket);
+    };
+}
+
+/// Implements the traits for the descriptor of a socket.
+macro_rules! descriptor {
+    ($Socket:ident) => {
         impl std::os::fd::AsFd for $Socket {
             fn as_fd(&self) -> std::os::fd::BorrowedFd<'_> {
                 self.0.as_fd()
@@ -227,4 +234,4 @@ macro_rules! stream {
     };
 }
 
-pub(super) use {derefs, reads, socket, stream, writes};
+pub(super) use {derefs, descriptor, reads, socket, stream, writes};

@@ -63,17 +63,7 @@ super::stream::derefs! {
     [] TcpSocket => Inner::TcpSocket;
 }
 
-impl std::os::fd::AsFd for TcpSocket {
-    fn as_fd(&self) -> std::os::fd::BorrowedFd<'_> {
-        self.0.as_fd()
-    }
-}
-
-impl std::os::fd::AsRawFd for TcpSocket {
-    fn as_raw_fd(&self) -> std::os::fd::RawFd {
-        self.0.as_raw_fd()
-    }
-}
+super::stream::descriptor!(TcpSocket);
 
 impl TcpSocket {
     /// Creates a socket for IPv4.
