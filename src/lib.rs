@@ -45,6 +45,8 @@
 //! | a live dashboard of a runtime (feature `inspect`) | `inspect` |
 //! | reports of jobs that block a worker | [`stall_threshold`], [`on_stall`]; feature `tracing` |
 //! | hyper's runtime traits (feature `hyper`) | `hyper` |
+//! | connectors for HTTP clients and gRPC clients (feature `client`) | `hyper` |
+//! | QUIC by quinn (feature `quinn`) | `quinn` |
 //! | axum's routers (feature `axum`) | `axum` |
 //! | `tokio::io`'s traits for sockets (feature `tokio-io`) | [`net`] |
 //! | libraries that need tokio's runtime (feature `tokio-compat`) | `tokio` |
@@ -93,6 +95,8 @@ pub use self::integrations::cron;
 pub use self::integrations::hyper;
 #[cfg(feature = "inspect")]
 pub use self::integrations::inspect;
+#[cfg(feature = "quinn")]
+pub use self::integrations::quinn;
 #[cfg(feature = "tokio-compat")]
 pub use self::integrations::tokio;
 
@@ -146,6 +150,9 @@ struct GuideOfTheBook;
 #[cfg(all(doctest, feature = "axum", feature = "macros"))]
 #[doc = include_str!("../docs/guide/server.md")]
 struct ServerOfTheBook;
+#[cfg(all(doctest, feature = "client", feature = "macros", feature = "quinn"))]
+#[doc = include_str!("../docs/guide/clients.md")]
+struct ClientsOfTheBook;
 #[cfg(all(doctest, feature = "tokio-compat"))]
 #[doc = include_str!("../docs/guide/migrating.md")]
 struct MigratingOfTheBook;

@@ -12,6 +12,9 @@ pub mod hyper;
 #[cfg(feature = "inspect")]
 #[cfg_attr(docsrs, doc(cfg(feature = "inspect")))]
 pub mod inspect;
+#[cfg(feature = "quinn")]
+#[cfg_attr(docsrs, doc(cfg(feature = "quinn")))]
+pub mod quinn;
 #[cfg(any(feature = "tokio-compat", feature = "tokio-io"))]
 #[cfg_attr(docsrs, doc(cfg(feature = "tokio-compat")))]
 pub mod tokio;

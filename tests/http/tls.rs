@@ -17,16 +17,12 @@ use axum::{
 };
 use futures_lite::{AsyncReadExt, AsyncWriteExt};
 use futures_rustls::{
-    TlsAcceptor, TlsConnector,
+    TlsConnector,
     client::TlsStream,
-    rustls::{
-        ClientConfig, RootCertStore, ServerConfig,
-        pki_types::{CertificateDer, PrivatePkcs8KeyDer, ServerName},
-    },
+    rustls::pki_types::{CertificateDer, ServerName},
     server,
 };
 use http_body_util::{BodyExt, Full};
-use rcgen::{CertifiedKey, generate_simple_self_signed};
 use tourbillon::{
     Runtime,
     axum::{IncomingStream, Listener, ListenerExt, serve},
@@ -37,7 +33,11 @@ use tourbillon::{
 
 use crate::{
     common::{PATIENCE, alarm, installed::have, net::pattern, runtime},
-    web::{Site, curl, without_tokio},
+    web::{
+        Site, curl,
+        tls::{identity, trusting},
+        without_tokio,
+    },
 };
 
 /// The server's information about a connection.
@@ -65,20 +65,6 @@ where
 async fn about(ConnectInfo(peer): ConnectInfo<Peer>, request: Request) -> String {
     assert!(peer.addr.ip().is_loopback());
     format!("{:?} {}", request.version(), peer.protocol)
-}
-
-/// The acceptor of a server for `localhost`, and its certificate, as text and as bytes.
-fn identity() -> (TlsAcceptor, String, CertificateDer<'static>) {
-    let CertifiedKey { cert, signing_key } =
-        generate_simple_self_signed(["localhost".to_owned()]).unwrap();
-    let key = PrivatePkcs8KeyDer::from(signing_key.serialize_der());
-    let mut config = ServerConfig::builder()
-        .with_no_client_auth()
-        .with_single_cert(vec![cert.der().clone()], key.into())
-        .unwrap();
-    config.alpn_protocols = vec![b"h2".to_vec(), b"http/1.1".to_vec()];
-    let acceptor = TlsAcceptor::from(Arc::new(config));
-    (acceptor, cert.pem(), cert.der().clone())
 }
 
 /// A server for `localhost`, and its certificate, as text and as bytes.
@@ -140,11 +126,7 @@ pub async fn connect(
     trusted: Option<CertificateDer<'static>>,
     protocols: &[&[u8]],
 ) -> std::io::Result<TlsStream<TcpStream>> {
-    let mut roots = RootCertStore::empty();
-    roots.add_parsable_certificates(trusted);
-    let mut config = ClientConfig::builder()
-        .with_root_certificates(roots)
-        .with_no_client_auth();
+    let mut config = trusting(trusted);
     config.alpn_protocols = protocols.iter().map(|name| name.to_vec()).collect();
     let stream = TcpStream::connect(addr).await?;
     let name = ServerName::try_from("localhost").unwrap();

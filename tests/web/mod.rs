@@ -6,6 +6,7 @@
 )]
 
 pub mod frames;
+pub mod tls;
 
 use std::{
     future::{Future, IntoFuture},

@@ -3,7 +3,15 @@
 //! [`TcpStream`] and [`UnixStream`] implement hyper's `Read` and `Write`. hyper's builders take
 //! [`TourbillonExecutor`] and [`TourbillonTimer`]. [`FuturesIo`] adapts any other stream with the
 //! traits of futures-io, such as one of TLS.
+//!
+//! # Clients
+//!
+//! With the feature `client`, hyper-util's `client::legacy::Client` and tonic's `Channel` connect by
+//! `HttpConnector` and `UnixConnector`. Both streams implement hyper-util's `Connection`, for
+//! connectors of your own.
 
+#[cfg(feature = "client")]
+mod client;
 pub(crate) mod futures_io;
 
 use std::{
@@ -17,6 +25,11 @@ use std::{
 use ::futures_io::AsyncWrite;
 use ::hyper::rt::{self, ReadBufCursor};
 
+#[cfg(feature = "client")]
+#[cfg_attr(docsrs, doc(cfg(feature = "client")))]
+pub use crate::integrations::hyper::client::{
+    ConnectError, HttpConnector, HttpInfo, UnixConnector,
+};
 pub use crate::integrations::hyper::futures_io::FuturesIo;
 use crate::{
     clock::instant::Instant,

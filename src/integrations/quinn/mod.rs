@@ -1,0 +1,107 @@
+//! QUIC: a runtime for quinn, which needs no tokio runtime.
+//!
+//! quinn's `Endpoint::client` and `Endpoint::server` ask for tokio's runtime. Create the endpoint
+//! by `Endpoint::new` instead, in a task of this runtime or inside of `block_on`:
+//!
+//! ```
+//! use std::{io, net::UdpSocket, sync::Arc};
+//! use quinn::{Endpoint, EndpointConfig, ServerConfig};
+//! use tourbillon::quinn::TourbillonRuntime;
+//!
+//! /// Without a configuration of a server, the endpoint only connects.
+//! fn endpoint(addr: &str, server: Option<ServerConfig>) -> io::Result<Endpoint> {
+//!     let socket = UdpSocket::bind(addr)?;
+//!     let runtime = Arc::new(TourbillonRuntime::new());
+//!     Endpoint::new(EndpointConfig::default(), server, socket, runtime)
+//! }
+//! ```
+//!
+//! Add quinn without its default features, which name tokio's runtime, and with a library for
+//! cryptography:
+//!
+//! ```sh
+//! cargo add quinn@0.11 --no-default-features --features rustls-ring
+//! ```
+//!
+//! - **Where it runs.** The worker that creates an endpoint watches its socket. Each endpoint and
+//!   each connection is a task of its own, which any worker runs. Timers belong to the worker that
+//!   polls them, and have nanosecond resolution.
+//! - **Packets.** One system call sends several packets (GSO) or receives several (GRO and
+//!   `recvmmsg`), with their ECN bits, where the kernel supports it.
+//! - **Shutdown.** `Endpoint::close` and then `Endpoint::wait_idle` tell the peers. A runtime that
+//!   is shut down first drops the tasks without a word; a peer then notices by its idle timeout.
+//!
+//! # Paused clocks
+//!
+//! quinn takes the time from this runtime, so on a [paused clock](crate::time::pause) its timeouts
+//! take no real time. This holds for code in the runtime; on other threads quinn would see the
+//! system's clock. Two endpoints of one runtime exchange packets over the loopback interface as
+//! usual, and the clock stands still meanwhile. A peer in another process or runtime does not hold
+//! the clock: while a task waits for its packets, the clock jumps to the next deadline, and
+//! connections time out.
+
+mod socket;
+
+use std::{
+    future::Future,
+    io,
+    net::UdpSocket,
+    pin::Pin,
+    sync::Arc,
+    task::{Context, Poll},
+    time::Instant as StdInstant,
+};
+
+use ::quinn::{AsyncTimer, AsyncUdpSocket, Runtime};
+
+use self::socket::Socket;
+use crate::time::{Instant, Sleep, sleep_until};
+
+/// A runtime for quinn that uses the tasks, timers and sockets of the current runtime.
+///
+/// # Errors
+///
+/// `Endpoint::new` and `Endpoint::rebind` fail outside of a runtime.
+#[derive(Clone, Copy, Debug, Default)]
+#[non_exhaustive]
+pub struct TourbillonRuntime;
+
+impl TourbillonRuntime {
+    /// Creates a runtime for quinn.
+    pub fn new() -> Self {
+        Self
+    }
+}
+
+impl Runtime for TourbillonRuntime {
+    fn new_timer(&self, deadline: StdInstant) -> Pin<Box<dyn AsyncTimer>> {
+        Box::pin(Timer(sleep_until(deadline.into())))
+    }
+
+    #[track_caller]
+    fn spawn(&self, future: Pin<Box<dyn Future<Output = ()> + Send>>) {
+        drop(crate::task::spawn(future));
+    }
+
+    fn wrap_udp_socket(&self, socket: UdpSocket) -> io::Result<Arc<dyn AsyncUdpSocket>> {
+        Ok(Arc::new(Socket::new(socket)?))
+    }
+
+    fn now(&self) -> StdInstant {
+        Instant::now().into_std()
+    }
+}
+
+/// A [`Sleep`] with quinn's trait.
+#[derive(Debug)]
+struct Timer(Sleep);
+
+impl AsyncTimer for Timer {
+    fn reset(mut self: Pin<&mut Self>, deadline: StdInstant) {
+        self.0.set_deadline(deadline.into());
+    }
+
+    fn poll(mut self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<()> {
+        Pin::new(&mut self.0).poll(cx)
+    }
+}

@@ -1,0 +1,118 @@
+//! UDP sockets for quinn. `quinn-udp` makes the system calls.
+
+use std::{
+    fmt,
+    future::Future,
+    io::{self, ErrorKind, IoSliceMut},
+    net::{SocketAddr, UdpSocket},
+    pin::Pin,
+    sync::Arc,
+    task::{Context, Poll, ready},
+};
+
+use ::quinn::{
+    AsyncUdpSocket, UdpPoller,
+    udp::{RecvMeta, Transmit, UdpSocketState},
+};
+
+use crate::reactor::{Direction, Registration};
+
+#[derive(Debug)]
+pub(super) struct Socket {
+    socket: Registration<UdpSocket>,
+    state: UdpSocketState,
+}
+
+impl Socket {
+    pub(super) fn new(socket: UdpSocket) -> io::Result<Self> {
+        // This sets the options for GRO and ECN, and makes the socket non-blocking.
+        let state = UdpSocketState::new((&socket).into())?;
+        let socket = Registration::new(socket)?;
+        Ok(Self { socket, state })
+    }
+
+    /// Returns whether the socket was writable at its last event and no send has found it full
+    /// since.
+    fn has_room(&self) -> io::Result<bool> {
+        let ready = self.socket.readiness().now()?;
+        Ok(ready.is_open(Direction::Write.into()))
+    }
+
+    async fn writable(self: Arc<Self>) -> io::Result<()> {
+        self.socket.ready(Direction::Write).await.map(drop)
+    }
+}
+
+impl AsyncUdpSocket for Socket {
+    fn create_io_poller(self: Arc<Self>) -> Pin<Box<dyn UdpPoller>> {
+        Box::pin(Poller {
+            socket: self,
+            waiting: None,
+        })
+    }
+
+    fn try_send(&self, transmit: &Transmit<'_>) -> io::Result<()> {
+        let send = |socket: &UdpSocket| self.state.send(socket.into(), transmit);
+        self.socket.try_once(Direction::Write, send)
+    }
+
+    fn poll_recv(
+        &self,
+        cx: &mut Context<'_>,
+        bufs: &mut [IoSliceMut<'_>],
+        meta: &mut [RecvMeta],
+    ) -> Poll<io::Result<usize>> {
+        let receive = |socket: &UdpSocket| match self.state.recv(socket.into(), bufs, meta) {
+            // A connected socket reports here that a packet did not reach its peer. The endpoint
+            // would end by it, but a lost packet is no reason to.
+            Err(error) if error.kind() == ErrorKind::ConnectionRefused => {
+                Err(ErrorKind::Interrupted.into())
+            }
+            received => received,
+        };
+        self.socket.poll_io(cx, Direction::Read, receive, |_| false)
+    }
+
+    fn local_addr(&self) -> io::Result<SocketAddr> {
+        self.socket.get().local_addr()
+    }
+
+    fn max_transmit_segments(&self) -> usize {
+        self.state.max_gso_segments()
+    }
+
+    fn max_receive_segments(&self) -> usize {
+        self.state.gro_segments()
+    }
+
+    fn may_fragment(&self) -> bool {
+        self.state.may_fragment()
+    }
+}
+
+/// The wait of one connection until the socket has room.
+struct Poller {
+    socket: Arc<Socket>,
+    waiting: Option<Pin<Box<dyn Future<Output = io::Result<()>> + Send + Sync>>>,
+}
+
+impl UdpPoller for Poller {
+    fn poll_writable(mut self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<io::Result<()>> {
+        let Self { socket, waiting } = &mut *self;
+        // A connection asks before each packet, and nearly always there is room.
+        if waiting.is_none() && socket.has_room()? {
+            return Poll::Ready(Ok(()));
+        }
+        // Each connection waits by a future of its own, since any number of them may wait.
+        let wait = waiting.get_or_insert_with(|| Box::pin(socket.clone().writable()));
+        let result = ready!(wait.as_mut().poll(cx));
+        *waiting = None;
+        Poll::Ready(result)
+    }
+}
+
+impl fmt::Debug for Poller {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_tuple("Poller").field(&self.socket).finish()
+    }
+}
