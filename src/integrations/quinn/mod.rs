@@ -34,11 +34,12 @@
 //! # Paused clocks
 //!
 //! quinn takes the time from this runtime, so on a [paused clock](crate::time::pause) its timeouts
-//! take no real time. This holds for code in the runtime; on other threads quinn would see the
-//! system's clock. Two endpoints of one runtime exchange packets over the loopback interface as
-//! usual, and the clock stands still meanwhile. A peer in another process or runtime does not hold
-//! the clock: while a task waits for its packets, the clock jumps to the next deadline, and
-//! connections time out.
+//! take no real time. Endpoints of one runtime exchange data over the loopback interface while the
+//! clock stands still, except for their own pauses, such as between packets. Two limits:
+//!
+//! - A peer in another runtime or process does not hold the clock. While a task waits for its
+//!   packets, the clock jumps from deadline to deadline, and connections time out.
+//! - On threads outside of the runtime, quinn sees the system's clock. Call it in tasks.
 
 mod socket;
 

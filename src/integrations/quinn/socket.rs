@@ -116,3 +116,7 @@ impl fmt::Debug for Poller {
         f.debug_tuple("Poller").field(&self.socket).finish()
     }
 }
+
+#[cfg(test)]
+#[path = "socket_tests.rs"]
+mod tests;

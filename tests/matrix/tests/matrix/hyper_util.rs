@@ -4,12 +4,15 @@ use axum::Router;
 use http_body_util::{BodyExt, Empty};
 use hyper::{Request, body::Bytes, client::conn::http2};
 use hyper_util::{
-    client::legacy::Client,
+    client::legacy::{Client, connect::Connect},
     rt::{TokioExecutor, TokioIo},
     server::conn::auto,
     service::TowerToHyperService,
 };
-use tourbillon::{hyper::TourbillonExecutor, net::TcpStream};
+use tourbillon::{
+    hyper::{HttpConnector, TourbillonExecutor, TourbillonTimer},
+    net::TcpStream,
+};
 use tourbillon_matrix::Case;
 
 use crate::{NO_REACTOR, common};
@@ -19,10 +22,23 @@ pub fn cases() -> Vec<Case> {
         Case::new(
             "hyper-util",
             "`client::legacy` with its `HttpConnector`",
-            |_| client(),
+            |_| async {
+                let client = Client::builder(TokioExecutor::new()).build_http();
+                exchange(client).await;
+            },
         )
         .panics(NO_REACTOR)
-        .because("its connector uses tokio's sockets"),
+        .because("its connector uses tokio's sockets; use the next row"),
+        Case::new(
+            "hyper-util",
+            "`client::legacy` with `tourbillon::hyper::HttpConnector`",
+            |_| async {
+                let mut builder = Client::builder(TourbillonExecutor::new());
+                builder.pool_timer(TourbillonTimer::new());
+                exchange(builder.build(HttpConnector::new())).await;
+            },
+        )
+        .because("with the feature `client`"),
         Case::new(
             "hyper-util",
             "`server::conn::auto` with `TokioIo`, HTTP/2",
@@ -42,9 +58,11 @@ fn router() -> Router {
     Router::new().route("/", axum::routing::get(|| async { "hello" }))
 }
 
-async fn client() {
+async fn exchange<C>(client: Client<C, Empty<Bytes>>)
+where
+    C: Connect + Clone + Send + Sync + 'static,
+{
     let addr = common::serve(router()).await;
-    let client = Client::builder(TokioExecutor::new()).build_http::<Empty<Bytes>>();
     for _ in 0..2 {
         let uri = format!("http://{addr}/").parse().unwrap();
         let response = client.get(uri).await.unwrap();

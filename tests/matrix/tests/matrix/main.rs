@@ -6,6 +6,7 @@ mod axum;
 mod backon;
 mod common;
 mod deadpool;
+mod hyper_rustls;
 mod hyper_util;
 mod lapin;
 mod moka;
@@ -35,6 +36,7 @@ fn main() -> ExitCode {
         axum::cases(),
         backon::cases(),
         deadpool::cases(),
+        hyper_rustls::cases(),
         hyper_util::cases(),
         lapin::cases(),
         moka::cases(),

@@ -1,29 +1,56 @@
-use std::{net::Ipv4Addr, sync::Arc};
+use std::{
+    io,
+    net::{Ipv4Addr, SocketAddr, UdpSocket},
+    sync::Arc,
+};
 
 use quinn::{
-    ClientConfig, Endpoint, ServerConfig,
+    ClientConfig, Endpoint, EndpointConfig, ServerConfig,
     rustls::{RootCertStore, pki_types::PrivatePkcs8KeyDer},
 };
+use tourbillon::quinn::TourbillonRuntime;
 use tourbillon_matrix::Case;
+
+const ANY_PORT: (Ipv4Addr, u16) = (Ipv4Addr::LOCALHOST, 0);
 
 pub fn cases() -> Vec<Case> {
     vec![
         Case::new(
             "quinn",
             "a server and a client: a stream in both directions",
-            |_| exchange(),
+            |_| exchange(by_tokio),
         )
         .fails("no async runtime found")
-        .because("it asks for tokio's runtime"),
+        .because("it asks for tokio's runtime; use the next row"),
+        Case::new("quinn", "with `TourbillonRuntime`: likewise", |_| {
+            exchange(by_ours)
+        })
+        .because("with the feature `quinn`"),
     ]
 }
 
-async fn exchange() {
+/// Creates an endpoint as most programs do.
+fn by_tokio(server: Option<ServerConfig>) -> io::Result<Endpoint> {
+    let addr = SocketAddr::from(ANY_PORT);
+    match server {
+        Some(config) => Endpoint::server(config, addr),
+        None => Endpoint::client(addr),
+    }
+}
+
+/// Creates an endpoint of our runtime.
+fn by_ours(server: Option<ServerConfig>) -> io::Result<Endpoint> {
+    let socket = UdpSocket::bind(ANY_PORT)?;
+    let runtime = Arc::new(TourbillonRuntime::new());
+    Endpoint::new(EndpointConfig::default(), server, socket, runtime)
+}
+
+async fn exchange(endpoint: impl Fn(Option<ServerConfig>) -> io::Result<Endpoint>) {
     let rcgen::CertifiedKey { cert, signing_key } =
         rcgen::generate_simple_self_signed(["localhost".to_owned()]).unwrap();
     let key = PrivatePkcs8KeyDer::from(signing_key.serialize_der());
     let server = ServerConfig::with_single_cert(vec![cert.der().clone()], key.into()).unwrap();
-    let server = Endpoint::server(server, (Ipv4Addr::LOCALHOST, 0).into()).unwrap();
+    let server = endpoint(Some(server)).unwrap();
     let addr = server.local_addr().unwrap();
     let serving = tourbillon::spawn(async move {
         let connection = server.accept().await.unwrap().await.unwrap();
@@ -36,7 +63,7 @@ async fn exchange() {
 
     let mut roots = RootCertStore::empty();
     roots.add(cert.der().clone()).unwrap();
-    let mut client = Endpoint::client((Ipv4Addr::LOCALHOST, 0).into()).unwrap();
+    let mut client = endpoint(None).unwrap();
     client
         .set_default_client_config(ClientConfig::with_root_certificates(Arc::new(roots)).unwrap());
     let connection = client.connect(addr, "localhost").unwrap().await.unwrap();

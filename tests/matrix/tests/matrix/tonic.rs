@@ -10,7 +10,7 @@ use tonic_health::{
     pb::{HealthCheckRequest, health_client::HealthClient},
     server::health_reporter,
 };
-use tourbillon::{hyper::TourbillonExecutor, net::TcpStream};
+use tourbillon::hyper::{HttpConnector, TourbillonExecutor};
 use tourbillon_matrix::Case;
 
 use crate::{NO_REACTOR, common};
@@ -24,10 +24,10 @@ pub fn cases() -> Vec<Case> {
         .because("it connects, spawns and sleeps by tokio"),
         Case::new(
             "tonic",
-            "`Channel` with `TourbillonExecutor` and a connector for our `TcpStream`",
-            |_| our_socket(),
+            "`Channel` with `TourbillonExecutor` and `tourbillon::hyper::HttpConnector`",
+            |_| our_connector(),
         )
-        .because("without timeouts"),
+        .because("with the feature `client`; [without tonic's timeouts](clients.md#grpc)"),
         Case::new("tonic", "`transport::Server`", |_| async {
             call(own_server().await).await;
         })
@@ -63,12 +63,12 @@ async fn call(addr: SocketAddr) {
     check(connect(addr).await).await;
 }
 
-async fn our_socket() {
+async fn our_connector() {
     let addr = serve().await;
-    let connector = tower::service_fn(move |_| TcpStream::connect(addr));
     let endpoint = Endpoint::new(format!("http://{addr}")).unwrap();
     let endpoint = endpoint.executor(TourbillonExecutor::new());
-    check(endpoint.connect_with_connector(connector).await.unwrap()).await;
+    let channel = endpoint.connect_with_connector(HttpConnector::new());
+    check(channel.await.unwrap()).await;
 }
 
 /// Serves gRPC with tonic's own server.
