@@ -9,7 +9,7 @@ use std::{
 
 use futures_lite::future::block_on;
 use hyper::Uri;
-use socket2::SockRef;
+use socket2::{Domain, SockRef, Socket, Type};
 use tourbillon::{
     hyper::{ConnectError, HttpConnector},
     net::TcpStream,
@@ -189,19 +189,19 @@ fn https_is_allowed_below_tls() {
 fn a_server_that_does_not_answer_times_out() {
     let _alarm = alarm();
     // Once a queue of connections is full, the system ignores further attempts.
-    let socket = socket2::Socket::new(socket2::Domain::IPV4, socket2::Type::STREAM, None).unwrap();
-    socket
-        .bind(&SocketAddr::from(([127, 0, 0, 1], 0)).into())
-        .unwrap();
+    let socket = Socket::new(Domain::IPV4, Type::STREAM, None).unwrap();
+    socket.bind(&SocketAddr::from(ANY_PORT).into()).unwrap();
     socket.listen(0).unwrap();
     let addr = socket.local_addr().unwrap().as_socket().unwrap();
-    let mut waiting = Vec::new();
-    while let Ok(stream) = std::net::TcpStream::connect_timeout(&addr, SHORT) {
-        waiting.push(stream);
-    }
     let mut connector = HttpConnector::new();
     connector.set_connect_timeout(Some(SHORT));
-    let error = connect(connector, &format!("http://{addr}/")).unwrap_err();
+    let mut queued = Vec::new();
+    let error = loop {
+        match connect(connector.clone(), &format!("http://{addr}/")) {
+            Ok(stream) => queued.push(stream),
+            Err(error) => break error,
+        }
+    };
     match &error {
         ConnectError::TimedOut { host, limit } => {
             assert_eq!((host.as_str(), *limit), ("127.0.0.1", SHORT));

@@ -186,7 +186,7 @@ fn a_unix_socket_serves_a_channel() {
 fn our_timeout_bounds_a_call() {
     let _alarm = alarm();
     let runtime = runtime(2);
-    let silent = Router::new().fallback(any(|| pending::<()>()));
+    let silent = Router::new().fallback(any(pending::<()>));
     let site = Site::start(&runtime, silent);
     runtime.block_on(async {
         let mut client = HealthClient::new(connect(&endpoint(site.addr)).await);

@@ -6,8 +6,8 @@
 //!
 //! # Clients
 //!
-//! With the feature `client`, hyper-util's `client::legacy::Client` and tonic's `Channel` connect by
-//! `HttpConnector` and `UnixConnector`. Both streams implement hyper-util's `Connection`, for
+//! With the feature `client`, hyper-util's `client::legacy::Client` and tonic's `Channel` connect
+//! by `HttpConnector` and `UnixConnector`. Both streams implement hyper-util's `Connection`, for
 //! connectors of your own.
 
 #[cfg(feature = "client")]
