@@ -150,7 +150,13 @@ struct GuideOfTheBook;
 #[cfg(all(doctest, feature = "axum", feature = "macros"))]
 #[doc = include_str!("../docs/guide/server.md")]
 struct ServerOfTheBook;
-#[cfg(all(doctest, feature = "client", feature = "macros", feature = "quinn"))]
+#[cfg(all(
+    doctest,
+    feature = "axum",
+    feature = "client",
+    feature = "macros",
+    feature = "quinn"
+))]
 #[doc = include_str!("../docs/guide/clients.md")]
 struct ClientsOfTheBook;
 #[cfg(all(doctest, feature = "tokio-compat"))]
