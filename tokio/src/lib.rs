@@ -8,6 +8,8 @@
 extern crate real as tokio;
 
 mod budget;
+#[cfg(feature = "fs")]
+pub mod fs;
 pub mod io;
 pub mod net;
 pub mod runtime;

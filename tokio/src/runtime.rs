@@ -5,7 +5,7 @@ use std::{io, mem, ops::Deref, time::Duration};
 use tourbillon::task::{JoinHandle, LocalSet};
 pub use tourbillon::{
     NoRuntime as TryCurrentError,
-    runtime::{EnterGuard, Handle, Id, RuntimeFlavor},
+    runtime::{EnterGuard, Handle, Id, RuntimeFlavor, is_rt_shutdown_err},
 };
 
 use crate::budget;
