@@ -127,6 +127,10 @@ pub use tourbillon_macros::{main, test};
 #[cfg(tourbillon_sim)]
 #[doc(hidden)]
 pub use crate::sys::sim;
+/// For the package in the folder `tokio` alone.
+#[cfg(feature = "budget-hooks")]
+#[doc(hidden)]
+pub use crate::util::budget_hooks::BudgetHooks;
 pub use crate::{
     api::{handle::Handle, runtime::Runtime},
     error::{ArmError, BuildError, NoRuntime, SpawnError},

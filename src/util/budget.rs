@@ -67,19 +67,23 @@ pub(crate) fn limited<R>(f: impl FnOnce() -> R) -> R {
     with_left(BUDGET, f)
 }
 
-/// Gives the next poll a whole budget of tokio, too, if the thread has entered a companion.
+/// Gives the next poll a whole budget of tokio, too, if the thread has entered a companion, or if
+/// this runtime stands in the place of tokio.
 #[inline]
 fn refill_tokio() {
     #[cfg(feature = "tokio-compat")]
     super::tokio_budget::refill();
+    #[cfg(feature = "budget-hooks")]
+    super::budget_hooks::refill();
 }
 
 /// Runs `f`, which is not a poll of a task, without tokio's budget.
 #[inline]
 pub(crate) fn outside_polls<R>(f: impl FnOnce() -> R) -> R {
     #[cfg(feature = "tokio-compat")]
-    return super::tokio_budget::unlimited(f);
-    #[cfg(not(feature = "tokio-compat"))]
+    let f = || super::tokio_budget::unlimited(f);
+    #[cfg(feature = "budget-hooks")]
+    let f = || super::budget_hooks::unlimited(f);
     f()
 }
 

@@ -1,6 +1,8 @@
 //! Small parts that any module may use.
 
 pub(crate) mod budget;
+#[cfg(feature = "budget-hooks")]
+pub(crate) mod budget_hooks;
 pub(crate) mod contained;
 pub(crate) mod lock;
 pub(crate) mod nanos;

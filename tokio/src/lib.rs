@@ -4,6 +4,12 @@
 //! `sync`, the traits and tools of `io`, and most macros are those of the real tokio. `spawn`,
 //! `task`, `time`, `net`, `signal` and `runtime` are Tourbillon's. See README.md.
 
+// `budget.rs` includes a file that names tokio.
+extern crate real as tokio;
+
+mod budget;
+#[cfg(feature = "fs")]
+pub mod fs;
 pub mod io;
 pub mod net;
 pub mod runtime;

@@ -1,12 +1,48 @@
 //! The runtime, by Tourbillon.
 
-use std::{io, mem, time::Duration};
+use std::{io, mem, ops::Deref, time::Duration};
 
 use tourbillon::task::{JoinHandle, LocalSet};
 pub use tourbillon::{
     NoRuntime as TryCurrentError,
-    runtime::{EnterGuard, Handle, Id, Runtime, RuntimeFlavor},
+    runtime::{EnterGuard, Handle, Id, RuntimeFlavor, is_rt_shutdown_err},
 };
+
+use crate::budget;
+
+/// Tourbillon's runtime, whose polls have the budget of tokio's channels, too.
+#[derive(Debug)]
+pub struct Runtime(tourbillon::Runtime);
+
+impl Runtime {
+    /// Creates a runtime with a worker for each core.
+    ///
+    /// # Errors
+    ///
+    /// Returns an error if the system refuses a thread or a descriptor.
+    pub fn new() -> io::Result<Self> {
+        Builder::new_multi_thread().build()
+    }
+
+    /// Ends the runtime, and waits for at most `timeout`. Jobs of `spawn_blocking` that have not
+    /// begun by then are dropped.
+    pub fn shutdown_timeout(self, timeout: Duration) {
+        self.0.shutdown_timeout(timeout);
+    }
+
+    /// Ends the runtime without waiting.
+    pub fn shutdown_background(self) {
+        self.0.shutdown_background();
+    }
+}
+
+impl Deref for Runtime {
+    type Target = tourbillon::Runtime;
+
+    fn deref(&self) -> &tourbillon::Runtime {
+        &self.0
+    }
+}
 
 /// The options of a runtime, with the signatures of tokio's builder.
 #[derive(Debug)]
@@ -44,7 +80,10 @@ impl Builder {
     ///
     /// Returns an error if an option has an invalid value, or if the system refuses a thread.
     pub fn build(&mut self) -> io::Result<Runtime> {
-        mem::take(&mut self.0).build().map_err(io::Error::other)
+        // Before the workers start: each thread takes a budget at its start.
+        budget::enable();
+        let runtime = mem::take(&mut self.0).build().map_err(io::Error::other)?;
+        Ok(Runtime(runtime))
     }
 
     fn set(

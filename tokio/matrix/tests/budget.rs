@@ -1,17 +1,73 @@
-//! What a loop over a channel that is always ready means for a timeout.
+//! Polls have the budget of tokio's channels, so a loop over a channel that is always ready returns
+//! to the runtime.
 
-use std::time::Duration;
+use std::{
+    future::Future,
+    pin::pin,
+    task::{Context, Poll, Waker},
+    time::Duration,
+};
 
-use tokio::{task::consume_budget, time::timeout};
+use tokio::{
+    runtime::{Builder, Runtime},
+    sync::mpsc::unbounded_channel,
+    task::{LocalSet, unconstrained, yield_now},
+    time::timeout,
+};
 
-#[tokio::test]
-async fn a_timeout_ends_a_loop_that_takes_from_the_budget() {
-    let (sender, mut receiver) = tokio::sync::mpsc::unbounded_channel();
-    let looping = async {
-        while sender.send(()).is_ok() {
-            receiver.recv().await;
-            consume_budget().await;
-        }
-    };
-    assert!(timeout(Duration::from_millis(1), looping).await.is_err());
+/// Receives from a channel that is always ready, without an end.
+async fn busy() {
+    let (sender, mut receiver) = unbounded_channel();
+    while sender.send(()).is_ok() {
+        receiver.recv().await;
+    }
+}
+
+async fn is_ended_by_a_timeout() -> bool {
+    timeout(Duration::from_millis(1), busy()).await.is_err()
+}
+
+/// Returns how many of 1,000 messages can be received in one poll.
+async fn received_in_one_poll() -> usize {
+    let (sender, mut receiver) = unbounded_channel();
+    (0..1_000).for_each(|_| sender.send(()).unwrap());
+    let mut cx = Context::from_waker(Waker::noop());
+    let mut received = 0;
+    while let Poll::Ready(Some(())) = receiver.poll_recv(&mut cx) {
+        received += 1;
+    }
+    received
+}
+
+#[test]
+fn a_timeout_ends_a_loop_over_a_channel_that_is_always_ready() {
+    let multi = Runtime::new().unwrap();
+    let current = Builder::new_current_thread().enable_all().build().unwrap();
+    for runtime in [&multi, &current] {
+        assert!(runtime.block_on(is_ended_by_a_timeout()));
+        let task = runtime.spawn(is_ended_by_a_timeout());
+        assert!(runtime.block_on(task).unwrap());
+        let local = LocalSet::new();
+        let task = local.spawn_local(is_ended_by_a_timeout());
+        assert!(local.block_on(runtime, task).unwrap());
+    }
+}
+
+#[test]
+fn each_poll_has_a_new_budget_and_blocking_jobs_have_none() {
+    let runtime = Runtime::new().unwrap();
+    let task = runtime.spawn(async {
+        let first = received_in_one_poll().await;
+        yield_now().await;
+        (first, received_in_one_poll().await)
+    });
+    // The way to set the budget takes a unit of 128.
+    assert_eq!(runtime.block_on(task).unwrap(), (127, 127));
+    let free = runtime.spawn(unconstrained(received_in_one_poll()));
+    assert_eq!(runtime.block_on(free).unwrap(), 1_000);
+    let job = runtime.spawn_blocking(|| {
+        let mut cx = Context::from_waker(Waker::noop());
+        pin!(received_in_one_poll()).poll(&mut cx)
+    });
+    assert_eq!(runtime.block_on(job).unwrap(), Poll::Ready(1_000));
 }

@@ -2,7 +2,7 @@
 //!
 //! Each type wraps one of Tourbillon and dereferences to it, so it has its methods, too.
 
-mod stream;
+pub(crate) mod stream;
 pub mod tcp;
 mod udp;
 pub mod unix;

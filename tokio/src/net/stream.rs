@@ -23,9 +23,32 @@ macro_rules! reads {
                 buf: &mut real::io::ReadBuf<'_>,
             ) -> Poll<io::Result<()>> {
                 let room = buf.initialize_unfilled();
-                let read = ready!(futures_io::AsyncRead::poll_read(Pin::new(&mut self.0), cx, room))?;
+                let stream = Pin::new(&mut self.0);
+                let read = ready!(futures_io::AsyncRead::poll_read(stream, cx, room))?;
                 buf.advance(read);
                 Poll::Ready(Ok(()))
+            }
+        }
+    )*};
+}
+
+/// Implements reading without waiting into a growing buffer.
+macro_rules! reads_buf {
+    ($($Outer:ident),*) => {$(
+        impl $Outer {
+            /// Reads bytes that have arrived, at most 8 KiB, to the end of a buffer. Returns 0 at
+            /// the end of the stream, or if the buffer has no room.
+            ///
+            /// # Errors
+            ///
+            /// Returns [`WouldBlock`](io::ErrorKind::WouldBlock) if nothing has arrived, or the
+            /// operating system's error.
+            pub fn try_read_buf(&self, buf: &mut impl buffers::BufMut) -> io::Result<usize> {
+                let mut room = [0; 8192];
+                let most = room.len().min(buf.remaining_mut());
+                let read = self.0.try_read(&mut room[..most])?;
+                buf.put_slice(&room[..read]);
+                Ok(read)
             }
         }
     )*};
@@ -188,6 +211,50 @@ macro_rules! stream {
             }
         }
 
+        // A trait's method of an equal name for this type would come before a method of the wrapped
+        // type. sqlx has one that calls the socket's method by its name.
+        impl $Stream {
+            /// See Tourbillon's method of this name.
+            ///
+            /// # Errors
+            ///
+            /// Returns [`WouldBlock`](io::ErrorKind::WouldBlock) if nothing has arrived, or the
+            /// operating system's error.
+            pub fn try_read(&self, buf: &mut [u8]) -> io::Result<usize> {
+                self.0.try_read(buf)
+            }
+
+            /// See Tourbillon's method of this name.
+            ///
+            /// # Errors
+            ///
+            /// Returns [`WouldBlock`](io::ErrorKind::WouldBlock) if there is no room, or the
+            /// operating system's error.
+            pub fn try_write(&self, buf: &[u8]) -> io::Result<usize> {
+                self.0.try_write(buf)
+            }
+
+            /// See Tourbillon's method of this name.
+            ///
+            /// # Errors
+            ///
+            /// Returns the operating system's error.
+            pub fn poll_read_ready(&self, cx: &mut Context<'_>) -> Poll<io::Result<()>> {
+                self.0.poll_read_ready(cx)
+            }
+
+            /// See Tourbillon's method of this name.
+            ///
+            /// # Errors
+            ///
+            /// Returns the operating system's error.
+            pub fn poll_write_ready(&self, cx: &mut Context<'_>) -> Poll<io::Result<()>> {
+                self.0.poll_write_ready(cx)
+            }
+        }
+
+        crate::net::stream::reads_buf!($Stream, OwnedReadHalf);
+
         impl OwnedReadHalf {
             /// Reunites the halves into the connection.
             ///
@@ -234,4 +301,5 @@ macro_rules! stream {
     };
 }
 
-pub(super) use {derefs, descriptor, reads, socket, stream, writes};
+pub(super) use {derefs, descriptor, reads_buf, socket, stream};
+pub(crate) use {reads, writes};

@@ -35,9 +35,9 @@ pub async fn listen() -> (TcpListener, SocketAddr) {
     (listener, addr)
 }
 
-/// Serves a router in a task, with Tourbillon's own server.
+/// Serves a router in a task, with the server of this test program.
 pub async fn serve(router: Router) -> SocketAddr {
     let (listener, addr) = listen().await;
-    tourbillon::spawn(tourbillon::axum::serve(listener, router).into_future());
+    crate::serve(listener, router);
     addr
 }

@@ -13,6 +13,7 @@ mod moka;
 mod notify;
 mod opentelemetry;
 mod quinn;
+mod quinn_runtime;
 mod redis;
 mod reqwest;
 mod rumqttc;
@@ -27,6 +28,14 @@ mod tonic;
 mod tower;
 
 use std::process::ExitCode;
+
+use ::axum::Router;
+use tourbillon::net::TcpListener;
+
+/// Serves a router in a task, with Tourbillon's own server.
+fn serve(listener: TcpListener, router: Router) {
+    tourbillon::spawn(tourbillon::axum::serve(listener, router).into_future());
+}
 
 /// The start of tokio's message where its runtime is missing.
 const NO_REACTOR: &str = "there is no reactor running";
@@ -43,6 +52,7 @@ fn main() -> ExitCode {
         notify::cases(),
         opentelemetry::cases(),
         quinn::cases(),
+        quinn_runtime::cases(),
         redis::cases(),
         reqwest::cases(),
         rumqttc::cases(),

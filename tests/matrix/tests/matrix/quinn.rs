@@ -1,17 +1,16 @@
 use std::{
     io,
-    net::{Ipv4Addr, SocketAddr, UdpSocket},
+    net::{Ipv4Addr, SocketAddr},
     sync::Arc,
 };
 
 use quinn::{
-    ClientConfig, Endpoint, EndpointConfig, ServerConfig,
+    ClientConfig, Endpoint, ServerConfig,
     rustls::{RootCertStore, pki_types::PrivatePkcs8KeyDer},
 };
-use tourbillon::quinn::TourbillonRuntime;
 use tourbillon_matrix::Case;
 
-const ANY_PORT: (Ipv4Addr, u16) = (Ipv4Addr::LOCALHOST, 0);
+pub const ANY_PORT: (Ipv4Addr, u16) = (Ipv4Addr::LOCALHOST, 0);
 
 pub fn cases() -> Vec<Case> {
     vec![
@@ -22,10 +21,6 @@ pub fn cases() -> Vec<Case> {
         )
         .fails("no async runtime found")
         .because("it asks for tokio's runtime; use the next row"),
-        Case::new("quinn", "with `TourbillonRuntime`: likewise", |_| {
-            exchange(by_ours)
-        })
-        .because("with the feature `quinn`"),
     ]
 }
 
@@ -38,14 +33,7 @@ fn by_tokio(server: Option<ServerConfig>) -> io::Result<Endpoint> {
     }
 }
 
-/// Creates an endpoint of our runtime.
-fn by_ours(server: Option<ServerConfig>) -> io::Result<Endpoint> {
-    let socket = UdpSocket::bind(ANY_PORT)?;
-    let runtime = Arc::new(TourbillonRuntime::new());
-    Endpoint::new(EndpointConfig::default(), server, socket, runtime)
-}
-
-async fn exchange(endpoint: impl Fn(Option<ServerConfig>) -> io::Result<Endpoint>) {
+pub async fn exchange(endpoint: impl Fn(Option<ServerConfig>) -> io::Result<Endpoint>) {
     let rcgen::CertifiedKey { cert, signing_key } =
         rcgen::generate_simple_self_signed(["localhost".to_owned()]).unwrap();
     let key = PrivatePkcs8KeyDer::from(signing_key.serialize_der());

@@ -1,0 +1,139 @@
+//! Files and the standard streams, on Tourbillon under tokio's name.
+
+use std::{
+    env,
+    io::{ErrorKind, SeekFrom, Write},
+    path::PathBuf,
+    process::{self, Command, Stdio},
+};
+
+use tokio::{
+    fs::{self, File, OpenOptions},
+    io::{AsyncBufReadExt, AsyncReadExt, AsyncSeekExt, AsyncWriteExt, BufReader},
+};
+
+/// A directory that is removed when this is dropped.
+struct Dir(PathBuf);
+
+impl Dir {
+    fn new(name: &str) -> Self {
+        let path = env::temp_dir().join(format!("tourbillon-files-{name}-{}", process::id()));
+        std::fs::create_dir(&path).unwrap();
+        Self(path)
+    }
+}
+
+impl Drop for Dir {
+    fn drop(&mut self) {
+        let _ = std::fs::remove_dir_all(&self.0);
+    }
+}
+
+#[tokio::test]
+async fn a_file_is_written_read_and_moved_within() {
+    let dir = Dir::new("one");
+    let path = dir.0.join("file");
+    let mut file = File::create_new(&path).await.unwrap();
+    file.write_all(b"hello world").await.unwrap();
+    // What is written has arrived after the flush, and the file is open after a shutdown.
+    file.flush().await.unwrap();
+    assert_eq!(std::fs::read(&path).unwrap(), b"hello world");
+    file.shutdown().await.unwrap();
+    assert_eq!(file.seek(SeekFrom::Start(6)).await.unwrap(), 6);
+    let mut text = String::new();
+    file.read_to_string(&mut text).await.unwrap();
+    assert_eq!(text, "world");
+    assert_eq!(file.stream_position().await.unwrap(), 11);
+    // A clone shares the position.
+    let mut clone = file.try_clone().await.unwrap();
+    clone.rewind().await.unwrap();
+    assert_eq!(file.stream_position().await.unwrap(), 0);
+    file.set_len(5).await.unwrap();
+    file.sync_all().await.unwrap();
+    assert_eq!(file.metadata().await.unwrap().len(), 5);
+    assert_eq!(file.into_std().await.metadata().unwrap().len(), 5);
+
+    let again = File::create_new(&path).await.unwrap_err();
+    assert_eq!(again.kind(), ErrorKind::AlreadyExists);
+    let mut options = OpenOptions::new();
+    let mut appended = options.append(true).open(&path).await.unwrap();
+    appended.write_all(b", you").await.unwrap();
+    appended.flush().await.unwrap();
+    assert_eq!(fs::read_to_string(&path).await.unwrap(), "hello, you");
+}
+
+#[tokio::test]
+async fn directories_are_made_listed_and_removed() {
+    let dir = Dir::new("two");
+    let inner = dir.0.join("a/b");
+    fs::create_dir_all(&inner).await.unwrap();
+    fs::write(inner.join("one"), "1").await.unwrap();
+    fs::copy(inner.join("one"), inner.join("two"))
+        .await
+        .unwrap();
+    fs::symlink("one", inner.join("link")).await.unwrap();
+    fs::rename(inner.join("two"), inner.join("three"))
+        .await
+        .unwrap();
+    let mut entries = fs::read_dir(&inner).await.unwrap();
+    let mut found = Vec::new();
+    while let Some(entry) = entries.next_entry().await.unwrap() {
+        let is_link = entry.file_type().await.unwrap().is_symlink();
+        found.push((entry.file_name().into_string().unwrap(), is_link));
+    }
+    found.sort();
+    let expected = [("link", true), ("one", false), ("three", false)];
+    assert_eq!(found, expected.map(|(name, link)| (name.to_owned(), link)));
+    assert!(fs::try_exists(inner.join("one")).await.unwrap());
+    assert!(!fs::try_exists(inner.join("two")).await.unwrap());
+    fs::remove_dir_all(dir.0.join("a")).await.unwrap();
+    let gone = fs::metadata(&inner).await.unwrap_err();
+    assert_eq!(gone.kind(), ErrorKind::NotFound);
+}
+
+/// Set in the process that copies its lines.
+const COPIES: &str = "TOURBILLON_COPIES_LINES";
+
+#[test]
+fn lines_of_the_standard_input_reach_the_standard_output() {
+    if env::var_os(COPIES).is_some() {
+        return copy();
+    }
+    let mut child = Command::new(env::current_exe().unwrap())
+        .args([
+            "--exact",
+            "lines_of_the_standard_input_reach_the_standard_output",
+        ])
+        .arg("--nocapture")
+        .env(COPIES, "1")
+        .stdin(Stdio::piped())
+        .stdout(Stdio::piped())
+        .stderr(Stdio::piped())
+        .spawn()
+        .unwrap();
+    let mut input = child.stdin.take().unwrap();
+    input.write_all(b"first line\nsecond line\n").unwrap();
+    drop(input);
+    let output = child.wait_with_output().unwrap();
+    let text = String::from_utf8(output.stdout).unwrap();
+    assert!(text.contains("<first line>\n<second line>\n"), "{text}");
+    let errors = String::from_utf8(output.stderr).unwrap();
+    assert!(errors.contains("2 lines\n"), "{errors}");
+}
+
+/// Copies the lines of the standard input, in angle brackets.
+#[tokio::main(flavor = "current_thread")]
+async fn copy() {
+    let mut lines = BufReader::new(tokio::io::stdin()).lines();
+    let (mut output, mut count) = (tokio::io::stdout(), 0);
+    while let Some(line) = lines.next_line().await.unwrap() {
+        let line = format!("<{line}>\n");
+        output.write_all(line.as_bytes()).await.unwrap();
+        count += 1;
+    }
+    output.flush().await.unwrap();
+    let mut errors = tokio::io::stderr();
+    let text = format!("{count} lines\n");
+    errors.write_all(text.as_bytes()).await.unwrap();
+    errors.flush().await.unwrap();
+}
