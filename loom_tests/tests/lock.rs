@@ -120,6 +120,47 @@ fn a_canceller_is_denied_the_lock() {
     });
 }
 
+/// The owner holds the lock for a note, so the canceller is denied it: the owner sweeps instead.
+#[test]
+fn a_canceller_is_denied_the_lock_while_the_owner_notes_a_move() {
+    model!(Some(3), || {
+        let home = shard();
+        EventLoop::new(&home);
+        let moved = Timer::once(&home, HORIZON + 30, 5, || {});
+        // From here on, the owner expects earlier deadlines, and leaves notes of them.
+        assert_eq!(moved.reset_at(HORIZON + 20), Reset::Waiting);
+        let [first, second] = [1, 2].map(|i| Timer::once(&home, HORIZON + i, 5, || {}));
+        let canceller = thread::spawn(move || {
+            assert_eq!(first.cancel(), Cancel::Cancelled);
+            assert_eq!(second.cancel(), Cancel::Cancelled);
+        });
+        assert_eq!(moved.reset_at(HORIZON + 10), Reset::Waiting);
+        canceller.join().unwrap();
+        assert!(home.stored() < 3, "nobody has read a cancellation");
+        close(&home);
+    });
+}
+
+/// A cancellation that no thread has read counts as garbage, although the owner reads others
+/// meanwhile.
+#[test]
+fn unread_cancellations_are_counted_while_the_owner_drains() {
+    model!(Some(2), || {
+        let home = shard();
+        let mut owner = EventLoop::new(&home);
+        let [first, second] = [1, 2].map(|i| Timer::once(&home, HORIZON + i, 5, || {}));
+        let canceller = thread::spawn(move || {
+            assert_eq!(first.cancel(), Cancel::Cancelled);
+            assert_eq!(second.cancel(), Cancel::Cancelled);
+        });
+        owner.expire();
+        canceller.join().unwrap();
+        assert!(home.garbage() >= home.stored());
+        close(&home);
+    });
+}
+
+/// The owner is denied its own lock when it arms a timer.
 /// The owner is denied its own lock when it arms a timer.
 #[test]
 fn the_owner_arms_while_a_remote_thread_has_the_lock() {
