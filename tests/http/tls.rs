@@ -17,16 +17,15 @@ use axum::{
 };
 use futures_lite::{AsyncReadExt, AsyncWriteExt};
 use futures_rustls::{
-    TlsAcceptor, TlsConnector,
+    TlsConnector,
     client::TlsStream,
     rustls::{
-        ClientConfig, RootCertStore, ServerConfig,
-        pki_types::{CertificateDer, PrivatePkcs8KeyDer, ServerName},
+        ClientConfig, RootCertStore,
+        pki_types::{CertificateDer, ServerName},
     },
     server,
 };
 use http_body_util::{BodyExt, Full};
-use rcgen::{CertifiedKey, generate_simple_self_signed};
 use tourbillon::{
     Runtime,
     axum::{IncomingStream, Listener, ListenerExt, serve},
@@ -35,6 +34,10 @@ use tourbillon::{
     time::{sleep, timeout},
 };
 
+#[path = "../../examples/live_chat/tls.rs"]
+mod identity;
+
+use self::identity::self_signed;
 use crate::{
     common::{PATIENCE, alarm, installed::have, net::pattern, runtime},
     web::{Site, curl, without_tokio},
@@ -67,27 +70,13 @@ async fn about(ConnectInfo(peer): ConnectInfo<Peer>, request: Request) -> String
     format!("{:?} {}", request.version(), peer.protocol)
 }
 
-/// The acceptor of a server for `localhost`, and its certificate, as text and as bytes.
-fn identity() -> (TlsAcceptor, String, CertificateDer<'static>) {
-    let CertifiedKey { cert, signing_key } =
-        generate_simple_self_signed(["localhost".to_owned()]).unwrap();
-    let key = PrivatePkcs8KeyDer::from(signing_key.serialize_der());
-    let mut config = ServerConfig::builder()
-        .with_no_client_auth()
-        .with_single_cert(vec![cert.der().clone()], key.into())
-        .unwrap();
-    config.alpn_protocols = vec![b"h2".to_vec(), b"http/1.1".to_vec()];
-    let acceptor = TlsAcceptor::from(Arc::new(config));
-    (acceptor, cert.pem(), cert.der().clone())
-}
-
 /// A server for `localhost`, and its certificate, as text and as bytes.
 pub fn site(
     runtime: &Runtime,
     router: Router,
     vectored: bool,
 ) -> (Site, String, CertificateDer<'static>) {
-    let (acceptor, pem, cert) = identity();
+    let (acceptor, cert) = self_signed(&["localhost"]).unwrap();
     let service = router.into_make_service_with_connect_info::<Peer>();
     let site = Site::with(runtime, |listener, stop| {
         let listener = listener.handshake(move |stream| {
@@ -96,7 +85,7 @@ pub fn site(
         });
         serve(listener, service).with_graceful_shutdown(stop)
     });
-    (site, pem, cert)
+    (site, cert.pem(), cert.der().clone())
 }
 
 /// A server whose routes tell of the connection, and its certificate.
@@ -208,7 +197,8 @@ fn a_response_over_tls_may_be_read_slowly() {
     const LIMIT: Duration = Duration::from_secs(4);
     let _alarm = alarm();
     let runtime = runtime(2);
-    let (acceptor, _, cert) = identity();
+    let (acceptor, cert) = self_signed(&["localhost"]).unwrap();
+    let cert = cert.der().clone();
     let site = Site::with(&runtime, |listener, stop| {
         let listener = listener.handshake(move |stream| {
             let accepted = acceptor.accept(stream);
