@@ -5,6 +5,7 @@
     reason = "each test binary is a crate of its own, and uses a part"
 )]
 
+pub mod browser;
 pub mod redis;
 
 pub use crate::common::installed::have;

@@ -15,6 +15,8 @@ mod docs;
 mod game_cooldowns;
 #[cfg(feature = "cli")]
 mod heartbeat;
+#[cfg(feature = "cli")]
+mod live_chat;
 #[cfg(all(feature = "cli", feature = "macros", feature = "tokio-io"))]
 mod migration;
 #[cfg(all(feature = "cli", feature = "tokio-io"))]

@@ -9,7 +9,7 @@ use std::{
 
 use async_tungstenite::{
     WebSocketStream, client_async,
-    tungstenite::{Message, handshake::derive_accept_key, protocol::Role},
+    tungstenite::{Message, protocol::Role},
 };
 use axum::{
     Router,
@@ -35,6 +35,10 @@ use tourbillon::{
     time::{Instant, timeout},
 };
 
+#[path = "../../examples/live_chat/handshake.rs"]
+mod handshake;
+
+use self::handshake::{accept, is_same_origin};
 use crate::{
     common::{HOUR, PATIENCE, alarm, net::pattern, paused::paused, runtime, unix::listen},
     tls,
@@ -56,28 +60,7 @@ const LIMIT: Duration = Duration::from_secs(60);
 const KEY: &str = "dGhlIHNhbXBsZSBub25jZQ==";
 const ACCEPT: &str = "s3pPLMBiTxaQ9kYGzzhZRbK+xOo=";
 
-// These three functions are those of `docs/guide/server.md`.
-
-/// Returns the answer to a handshake, or `None` if the request is not one.
-fn accept(request: &Request) -> Option<Response> {
-    // HTTP/2 has no key: the stream begins after the answer 200.
-    if request.method() == Method::CONNECT {
-        let protocol = request.extensions().get::<Protocol>()?;
-        return (protocol.as_str() == "websocket").then(|| StatusCode::OK.into_response());
-    }
-    let get = |name| request.headers().get(name)?.to_str().ok();
-    let is_upgrade = get(header::UPGRADE)?.eq_ignore_ascii_case("websocket");
-    if !is_upgrade || get(header::SEC_WEBSOCKET_VERSION)? != "13" {
-        return None;
-    }
-    let key = derive_accept_key(get(header::SEC_WEBSOCKET_KEY)?.as_bytes());
-    let headers = [
-        (header::CONNECTION, "upgrade"),
-        (header::UPGRADE, "websocket"),
-        (header::SEC_WEBSOCKET_ACCEPT, &key),
-    ];
-    Some((StatusCode::SWITCHING_PROTOCOLS, headers).into_response())
-}
+// Below, `echo` and `handler` are those of `docs/guide/server.md`.
 
 /// Sends each message back.
 async fn echo(upgrade: OnUpgrade) -> Result<(), Box<dyn Error + Send + Sync>> {
@@ -228,6 +211,40 @@ fn the_accept_key_is_that_of_the_standard() {
     assert_eq!(ask(upgrade).status, 400);
     let old = complete.replace("Version: 13", "Version: 8");
     assert_eq!(ask(&old).status, 400);
+}
+
+#[test]
+fn a_page_of_another_site_is_told_from_ours() {
+    let request = |uri: &str, headers: &[(&str, &str)]| {
+        let mut request = Request::builder().uri(uri);
+        for (name, value) in headers {
+            request = request.header(*name, *value);
+        }
+        is_same_origin(&request.body(axum::body::Body::empty()).unwrap())
+    };
+    let host = ("host", "here.test:81");
+    // A client that is no browser.
+    assert!(request("/ws", &[host]));
+    assert!(request("/ws", &[host, ("origin", "http://here.test:81")]));
+    assert!(request("/ws", &[host, ("origin", "https://HERE.test:81")]));
+    // HTTP/2 has no `Host`.
+    let http2 = "https://here.test:81/ws";
+    assert!(request(http2, &[("origin", "https://here.test:81")]));
+    for other in [
+        "http://here.test",
+        "http://here.test:8",
+        "http://here.test:811",
+        "http://there.test:81",
+        "http://a.here.test:81",
+        "here.test:81",
+        "null",
+        "",
+        "\u{e9}",
+    ] {
+        assert!(!request("/ws", &[host, ("origin", other)]), "{other}");
+        assert!(!request(http2, &[("origin", other)]), "{other}");
+    }
+    assert!(!request("/ws", &[("origin", "http://here.test:81")]));
 }
 
 /// How long a handler may write on an upgraded stream to a client that reads nothing, on a paused

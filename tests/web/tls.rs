@@ -1,27 +1,16 @@
 //! The certificate of a server for `localhost`, and a client that trusts it.
 
-use std::sync::Arc;
-
 use futures_rustls::{
     TlsAcceptor,
-    rustls::{
-        ClientConfig, RootCertStore, ServerConfig,
-        pki_types::{CertificateDer, PrivatePkcs8KeyDer},
-    },
+    rustls::{ClientConfig, RootCertStore, pki_types::CertificateDer},
 };
-use rcgen::{CertifiedKey, generate_simple_self_signed};
+
+#[path = "../../examples/live_chat/tls.rs"]
+mod identity;
 
 /// The acceptor of a server for `localhost`, and its certificate, as text and as bytes.
 pub fn identity() -> (TlsAcceptor, String, CertificateDer<'static>) {
-    let CertifiedKey { cert, signing_key } =
-        generate_simple_self_signed(["localhost".to_owned()]).unwrap();
-    let key = PrivatePkcs8KeyDer::from(signing_key.serialize_der());
-    let mut config = ServerConfig::builder()
-        .with_no_client_auth()
-        .with_single_cert(vec![cert.der().clone()], key.into())
-        .unwrap();
-    config.alpn_protocols = vec![b"h2".to_vec(), b"http/1.1".to_vec()];
-    let acceptor = TlsAcceptor::from(Arc::new(config));
+    let (acceptor, cert) = identity::self_signed(&["localhost"]).unwrap();
     (acceptor, cert.pem(), cert.der().clone())
 }
 

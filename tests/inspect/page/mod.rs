@@ -1,15 +1,15 @@
 //! The live page as Chromium shows it: what it draws, what it says, and what it requests.
 
-mod browser;
 mod load;
 mod other_site;
 mod picture;
 
-use browser::Browser;
 use load::{Watched, cause_a_stall};
 use other_site::{OtherSite, ways_to_read};
 use serde_json::Value;
 use tourbillon::inspect::Inspector;
+
+use crate::clients::browser::Browser;
 
 /// A counter's total, as the page shows it.
 fn total(browser: &mut Browser, counter: &str) -> u64 {

@@ -7,8 +7,7 @@ use std::{
     process::{Child, Stdio},
 };
 
-use super::browser::Browser;
-use crate::clients::tourbillon;
+use crate::clients::{browser::Browser, tourbillon};
 
 /// Where the book has it.
 const PICTURE: &str = "docs/guide/live-page.png";

@@ -31,23 +31,31 @@ use crate::{
 /// One browser at a time: each is some ten processes.
 static ONE: Mutex<()> = Mutex::new(());
 
-/// A browser with one page, which ends with this.
+/// A browser, which ends with this. Its methods concern the selected page.
 pub struct Browser {
     child: Child,
     to: ChildStdin,
     from: Receiver<Value>,
-    /// The events of the page.
+    /// The events of all pages.
     events: VecDeque<Value>,
-    session: String,
+    page: Page,
     calls: u64,
     profile: PathBuf,
-    #[expect(dead_code, reason = "held until the browser has ended")]
-    alone: MutexGuard<'static, ()>,
+    /// Held until the browser has ended.
+    _alone: MutexGuard<'static, ()>,
+}
+
+/// A page, in a window of its own.
+#[derive(Clone, Default)]
+pub struct Page {
+    target: String,
+    /// Empty in messages to the browser itself.
+    session: String,
 }
 
 impl Browser {
-    /// A browser as a desktop has it: 1440 × 900, dark. None if it is not installed, and the test
-    /// is to be skipped.
+    /// A browser with one page, as a desktop has it: 1440 × 900, dark. None if it is not installed,
+    /// and the test is to be skipped.
     pub fn start() -> Option<Self> {
         Self::start_with(&[])
     }
@@ -102,38 +110,60 @@ impl Browser {
             to,
             from,
             events: VecDeque::new(),
-            session: String::new(),
+            page: Page::default(),
             calls: 0,
             profile,
-            alone,
+            _alone: alone,
         };
         browser.open_page();
         Some(browser)
     }
 
-    fn open_page(&mut self) {
-        let target = self.call("Target.createTarget", json!({ "url": "about:blank" }));
+    /// Opens a page, which is selected then.
+    pub fn open_page(&mut self) -> Page {
+        self.select(&Page::default());
+        let created = self.call(
+            "Target.createTarget",
+            json!({ "url": "about:blank", "newWindow": true }),
+        );
+        let target = created["targetId"].as_str().unwrap().to_owned();
         let attached = self.call(
             "Target.attachToTarget",
-            json!({ "targetId": target["targetId"], "flatten": true }),
+            json!({ "targetId": target, "flatten": true }),
         );
-        attached["sessionId"]
-            .as_str()
-            .unwrap()
-            .clone_into(&mut self.session);
+        let session = attached["sessionId"].as_str().unwrap().to_owned();
+        self.select(&Page { target, session });
         for domain in ["Runtime", "Log", "Network", "Page"] {
             self.call(&format!("{domain}.enable"), json!({}));
         }
         self.resize(1440, 900);
         self.prefer("dark");
+        self.page.clone()
     }
 
-    /// Calls a method of the protocol, on the page once there is one.
+    /// Returns the selected page.
+    pub fn page(&self) -> Page {
+        self.page.clone()
+    }
+
+    /// Selects a page.
+    pub fn select(&mut self, page: &Page) {
+        self.page.clone_from(page);
+    }
+
+    /// Closes the selected page, and selects another.
+    pub fn close_page(&mut self, next: &Page) {
+        let closed = std::mem::take(&mut self.page);
+        self.call("Target.closeTarget", json!({ "targetId": closed.target }));
+        self.select(next);
+    }
+
+    /// Calls a method of the protocol.
     pub fn call(&mut self, method: &str, params: Value) -> Value {
         self.calls += 1;
         let mut message = json!({ "id": self.calls, "method": method, "params": params });
-        if !self.session.is_empty() {
-            message["sessionId"] = json!(self.session);
+        if !self.page.session.is_empty() {
+            message["sessionId"] = json!(self.page.session);
         }
         let sent = self.to.write_all(format!("{message}\0").as_bytes());
         sent.unwrap_or_else(|error| self.fail(&format!("{method}: {error}")));
