@@ -196,7 +196,10 @@ fn measure(times: usize, mut once: impl FnMut(mpsc::Sender<()>)) -> Duration {
 
 fn compare(wanted: &[String]) {
     let (ours, tokio) = (ours(2), tokios(2));
-    println!("{:<10} {:>22} {:>22}   ratios     the machine", "ns", "tourbillon", "tokio");
+    println!(
+        "{:<10} {:>22} {:>22}   ratios     the machine",
+        "ns", "tourbillon", "tokio"
+    );
     println!(
         "{:<10} {:>11}{:>11} {:>11}{:>11}   ",
         "", "median", "least", "median", "least"

@@ -136,9 +136,15 @@ impl Worker<'_> {
             if victim.index == self.core.index {
                 return None;
             }
+            // An attempt on an empty deque costs several locked instructions, and now and then a
+            // look at each thread of the process. Most deques are empty.
+            let queued = victim.stealer.len();
+            if queued == 0 {
+                return None;
+            }
             // The only job of a peer that makes progress stays there for now.
             if search.is_on
-                && victim.stealer.len() == 1
+                && queued == 1
                 && search.leaves_job_of(victim.index, victim.watchdog.watch.begun())
             {
                 return None;
