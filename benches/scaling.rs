@@ -8,8 +8,8 @@
 //!
 //! **Measured** (`scaling/table.rs`): the operations of `scaling/operations.rs`, with 1, 2, 4 and so
 //! on up to N workers; without `--workers`, as many as there are cores. Each row says what to expect
-//! up to the number of cores, and whether it was found. On a machine with many cores, run it with
-//! `--workers` and the number of cores.
+//! up to the number of cores, and whether it was found. A row that others disturbed is not judged:
+//! run it again. At 64 workers it takes a minute, and 2 GB of memory.
 //!
 //! **Counted** (`scaling/count.rs`): the instructions, the locked instructions and the shared cache
 //! lines of an operation. valgrind counts them, so the number of cores does not matter. What grows
@@ -36,6 +36,7 @@ mod table;
 
 use std::{env, process::ExitCode, str::FromStr, thread::available_parallelism};
 
+use disturbance::Meter;
 use measure::Costs;
 use model::{Machine, Path};
 
@@ -83,8 +84,10 @@ fn main() -> ExitCode {
 /// Measures the costs, and prints what the model makes of them. `line` is how long a cache line
 /// takes to move, in ns, in place of the measured time.
 fn simulate(line: Option<f64>) {
+    let meter = Meter::start();
     let mut costs = Costs::measure();
-    println!("## Costs, ns\n\n{costs}");
+    let disturbance = meter.read();
+    println!("## Costs, ns\n\nThe machine: {disturbance}\n\n{costs}");
     if let Some(line) = line {
         costs.transfer = line;
         println!("\nA transfer is taken to be {line} ns.");

@@ -29,6 +29,8 @@ use tourbillon::{
 };
 
 const HOUR: Duration = Duration::from_secs(3600);
+/// The most timers that a worker refreshes, in turn.
+const REFRESHED: usize = 10_000;
 
 /// An operation. Each worker, or each outside thread, does it again and again, all at once.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -184,7 +186,10 @@ impl Operation {
         // 1. The timers that are cancelled or refreshed are there before all workers start.
         let is_peers = matches!(self, Self::RefreshPeer | Self::CancelPeer);
         if is_peers || matches!(self, Self::Refresh | Self::Cancel) {
-            *stage.timers(at) = (0..n).map(arm).collect();
+            // A refreshed timer can be refreshed again.
+            let can_repeat = matches!(self, Self::Refresh | Self::RefreshPeer);
+            let count = if can_repeat { n.min(REFRESHED) } else { n };
+            *stage.timers(at) = (0..count).map(arm).collect();
         }
         stage.barrier.wait();
         let of = (at + usize::from(is_peers)) % stage.timers.len();
@@ -218,7 +223,7 @@ impl Operation {
                 }
             }
             Self::Refresh | Self::RefreshPeer => {
-                for timer in &timers {
+                for timer in timers.iter().cycle().take(n) {
                     mark(true);
                     black_box(timer.refresh());
                 }

@@ -47,12 +47,12 @@ const NEXT: &str = "it writes lines of one other worker only";
 static ROWS: [Row; 11] = [
     flat(Operation::Arm, 100_000, 1, OWN),
     flat(Operation::Cancel, 100_000, 1, OWN),
-    flat(Operation::Refresh, 100_000, 1, OWN),
-    flat(Operation::RefreshPeer, 100_000, 2, NEXT),
+    flat(Operation::Refresh, 1_000_000, 1, OWN),
+    flat(Operation::RefreshPeer, 1_000_000, 2, NEXT),
     flat(Operation::CancelPeer, 100_000, 2, NEXT),
-    flat(Operation::Spawn, 50_000, 1, OWN),
-    flat(Operation::Yield, 100_000, 1, OWN),
-    flat(Operation::Wake, 50_000, 1, OWN),
+    flat(Operation::Spawn, 100_000, 1, OWN),
+    flat(Operation::Yield, 500_000, 1, OWN),
+    flat(Operation::Wake, 100_000, 1, OWN),
     flat(
         Operation::Steal,
         4_000,
@@ -166,7 +166,10 @@ pub fn print(most: usize) {
             row.operation.name(),
             cells.collect::<Vec<_>>().join(" | "),
             row.expectation(),
-            row.verdict(&rates, cores),
+            match disturbance.is_disturbed() {
+                true => "not judged: disturbed".to_owned(),
+                false => row.verdict(&rates, cores),
+            },
         );
     }
     println!();
@@ -190,6 +193,7 @@ impl Row {
 
     /// Compares the columns that have a core for each worker with what is expected.
     fn verdict(&self, rates: &[(usize, Rate)], cores: usize) -> String {
+        let too_few = || "not judged: too few cores".to_owned();
         let (from, least, by_all) = match self.expect {
             Expect::Flat { from } => (from, KEPT, false),
             Expect::Bounded => (2, KEPT_BY_ALL, true),
@@ -201,7 +205,7 @@ impl Row {
             .iter()
             .filter(|(workers, _)| (from..=cores).contains(workers));
         let Some(base) = judged.next().map(rate) else {
-            return "not judged".to_owned();
+            return too_few();
         };
         let below: Vec<_> = judged
             .clone()
@@ -209,7 +213,7 @@ impl Row {
             .map(|(workers, _)| workers.to_string())
             .collect();
         match (judged.next(), &below[..]) {
-            (None, _) => "not judged".to_owned(),
+            (None, _) => too_few(),
             (_, []) => "as expected".to_owned(),
             _ => format!("**below at {}**", below.join(", ")),
         }
