@@ -10,8 +10,8 @@
 //! | *delayed* | 13 bytes after a sleep of 100 ms | 1 thread, 2,000 connections |
 //!
 //! Columns: requests per second; CPU time of the server's threads, as counted by the kernel, per
-//! request; and latencies as seen by `wrk`. Each figure is the median of the rounds. The ratios are
-//! medians of the rounds' ratios. The kernel's scheduler divides the CPU between the server and
+//! request; and latencies as seen by `wrk`. Each figure is the median of the rounds, the first two
+//! with their minimum and maximum. The ratios are medians of the rounds' ratios. The kernel's scheduler divides the CPU between the server and
 //! `wrk`, so the CPU time per request is the most reliable figure.
 //!
 //! Run `cargo bench --bench http --features hyper`. Arguments after `--` set the number of rounds
@@ -19,21 +19,38 @@
 
 #[path = "http/client.rs"]
 mod client;
+#[path = "../src/bin/tourbillon/disturbance.rs"]
+#[allow(dead_code, reason = "shared with the program, which uses all of it")]
+mod disturbance;
 #[path = "http/servers.rs"]
 mod servers;
 
 use std::{env, error::Error};
 
 use client::Figures;
+use disturbance::Meter;
 use servers::{LOADS, Load, SYSTEMS};
 
 const ROUNDS: usize = 5;
 const SECONDS: u64 = 5;
 
-fn median(figures: impl Iterator<Item = f64>) -> f64 {
+fn sorted(figures: impl Iterator<Item = f64>) -> Vec<f64> {
     let mut figures: Vec<_> = figures.collect();
     figures.sort_by(f64::total_cmp);
+    figures
+}
+
+fn median(figures: impl Iterator<Item = f64>) -> f64 {
+    let figures = sorted(figures);
     figures[figures.len() / 2]
+}
+
+/// Formats the median, and the minimum and the maximum in parentheses.
+fn spread(figures: impl Iterator<Item = f64>, decimals: usize) -> String {
+    let figures = sorted(figures);
+    let [median, least, most] =
+        [figures.len() / 2, 0, figures.len() - 1].map(|at| format!("{:.decimals$}", figures[at]));
+    format!("{median} ({least}–{most})")
 }
 
 /// Runs all rounds of a load. Returns each system's figures per round.
@@ -53,10 +70,10 @@ fn print(load: &Load, all: &[Vec<Figures>]) {
     let line = |name: &str, of: &[Figures]| {
         let column = |figure: fn(&Figures) -> f64| median(of.iter().map(figure));
         println!(
-            "{:<16}{name:<22}{:>9.0}{:>13.2}{:>10.2}{:>10.2}",
+            "{:<16}{name:<22}{:>24}{:>20}{:>10.2}{:>10.2}",
             load.name,
-            column(|it| it.requests_a_second),
-            column(|it| it.cpu_micros_a_request),
+            spread(of.iter().map(|it| it.requests_a_second), 0),
+            spread(of.iter().map(|it| it.cpu_micros_a_request), 2),
             column(|it| it.p50_millis),
             column(|it| it.p99_millis),
         );
@@ -70,7 +87,7 @@ fn print(load: &Load, all: &[Vec<Figures>]) {
         median(ratios.map(|(ours, tokio)| figure(ours) / figure(tokio)))
     };
     println!(
-        "tourbillon / tokio: {:.2} by requests a second, {:.2} by processor time\n",
+        "tourbillon / tokio: {:.2} by requests a second, {:.2} by processor time",
         ratio(|it| it.requests_a_second),
         ratio(|it| it.cpu_micros_a_request),
     );
@@ -86,11 +103,14 @@ fn main() -> Result<(), Box<dyn Error>> {
     let seconds = args.get(1).map_or(Ok(SECONDS), |arg| arg.parse())?;
     println!("{rounds} rounds of {seconds} s");
     println!(
-        "{:<16}{:<22}{:>9}{:>13}{:>10}{:>10}",
+        "{:<16}{:<22}{:>24}{:>20}{:>10}{:>10}",
         "load", "system", "req/s", "CPU µs/req", "p50 ms", "p99 ms"
     );
     for load in LOADS {
+        // The servers and `wrk` count as its own: they are children that end.
+        let meter = Meter::start();
         print(load, &measure(load, rounds, seconds)?);
+        println!("the machine: {}\n", meter.read());
     }
     Ok(())
 }

@@ -8,6 +8,10 @@
 //!
 //! Run `cargo bench --bench inspect --features cli`. A number after `--` sets the rounds (5).
 
+#[path = "../src/bin/tourbillon/disturbance.rs"]
+#[allow(dead_code, reason = "shared with the program, which uses all of it")]
+mod disturbance;
+
 use std::{
     io::{BufRead, BufReader, Read},
     net::SocketAddr,
@@ -19,6 +23,7 @@ use std::{
     time::Duration,
 };
 
+use disturbance::Meter;
 use futures_lite::{AsyncReadExt, AsyncWriteExt};
 use serde_json::Value;
 use tourbillon::{Runtime, net::TcpStream, runtime::Builder, time::sleep};
@@ -183,6 +188,7 @@ fn main() {
     let clients = Clients::new();
     let mut reports: [Vec<Value>; 4] = Default::default();
     let events: [Arc<AtomicUsize>; 4] = Default::default();
+    let meter = Meter::start();
     for round in 0..rounds.max(1) {
         for turn in 0..reports.len() {
             // Rotate the order, so that no variant always runs after the same one.
@@ -191,6 +197,7 @@ fn main() {
             reports[which].push(report);
         }
     }
+    let disturbance = meter.read();
     print!("{:<18}", "medians, and ratio");
     FIGURES.iter().for_each(|(name, _)| print!("{name:>24}"));
     println!("{:>14}", "events a run");
@@ -203,4 +210,5 @@ fn main() {
         }
         println!("{:>14}", events[which].load(Relaxed) / rounds.max(1));
     }
+    println!("the machine: {disturbance}");
 }

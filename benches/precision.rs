@@ -9,10 +9,16 @@
 //! Run `cargo bench --bench precision`. With `-- --check` it fails unless Tourbillon's lateness is
 //! at most a tenth of tokio's at p50 and p99.
 
+#[path = "../src/bin/tourbillon/disturbance.rs"]
+#[allow(dead_code, reason = "shared with the program, which uses all of it")]
+mod disturbance;
+
 use std::{
     process::ExitCode,
     time::{Duration, Instant},
 };
+
+use disturbance::{Disturbance, Meter};
 
 const SYSTEMS: usize = 4;
 const ROUNDS: usize = 5;
@@ -37,7 +43,7 @@ impl Iterator for Lengths {
 #[derive(Default)]
 struct Figures {
     lateness: Vec<Duration>,
-    cpu: f64,
+    disturbance: Disturbance,
 }
 
 impl Figures {
@@ -45,17 +51,6 @@ impl Figures {
         let at = (self.lateness.len() * percent / 100).min(self.lateness.len() - 1);
         self.lateness[at].as_nanos() as f64 / 1e3
     }
-}
-
-fn cpu_seconds() -> f64 {
-    let mut usage = std::mem::MaybeUninit::<libc::rusage>::zeroed();
-    // SAFETY: `usage` has room for the result, and a zeroed `rusage` is valid.
-    let usage = unsafe {
-        libc::getrusage(libc::RUSAGE_SELF, usage.as_mut_ptr());
-        usage.assume_init()
-    };
-    let seconds = |time: libc::timeval| time.tv_sec as f64 + time.tv_usec as f64 / 1e6;
-    seconds(usage.ru_utime) + seconds(usage.ru_stime)
 }
 
 async fn tourbillon(lengths: Vec<Duration>) -> Vec<Duration> {
@@ -138,9 +133,9 @@ fn measure(
     for _ in 0..rounds {
         let lengths = lengths();
         for ((_, run), figures) in systems.iter().zip(&mut figures) {
-            let before = cpu_seconds();
+            let meter = Meter::start();
             figures.lateness.extend(run(lengths.clone()));
-            figures.cpu += cpu_seconds() - before;
+            figures.disturbance += meter.read();
         }
     }
     for figures in &mut figures {
@@ -151,16 +146,17 @@ fn measure(
 
 fn print(what: &str, systems: &[System<'_>; SYSTEMS], figures: &[Figures; SYSTEMS]) {
     println!(
-        "{what:<12}{:>12}{:>12}{:>12}{:>16}",
+        "{what:<12}{:>12}{:>12}{:>12}{:>16}  the machine",
         "p50 µs", "p99 µs", "max µs", "CPU µs a sleep"
     );
     for ((name, _), figures) in systems.iter().zip(figures) {
         println!(
-            "{name:<12}{:>12.1}{:>12.1}{:>12.1}{:>16.1}",
+            "{name:<12}{:>12.1}{:>12.1}{:>12.1}{:>16.1}  {}",
             figures.percentile(50),
             figures.percentile(99),
             figures.percentile(100),
-            figures.cpu * 1e6 / figures.lateness.len() as f64,
+            figures.disturbance.cpu * 1e6 / figures.lateness.len() as f64,
+            figures.disturbance,
         );
     }
 }

@@ -1,42 +1,93 @@
-//! How arming scales with the number of cores: measured on this machine, and simulated for up to 64
-//! cores.
+//! How the runtime scales with the number of cores: measured on this machine, counted for up to 64
+//! workers, and simulated for up to 64 cores.
 //!
-//! 1. *Measured*: the local path, on which each worker arms on its own shard, with 1 worker up to
-//!    one per core; and the contended path, on which outside threads arm on the only shard of a
-//!    runtime, with 1 thread up to one per core.
-//! 2. *Costs*: the costs that the simulation uses, each measured alone: a read-modify-write of a
-//!    cache line that the core owns, and of one that another core used last; a push; reading one
-//!    new timer from the inbox.
-//! 3. *Simulated* (`scaling/model.rs`): cores that pass cache lines to each other. First as many
-//!    cores as were measured, to show the model's error, then up to 64.
+//! ```text
+//! cargo bench --bench scaling -- --workers N        measure with 1 to N workers, and simulate
+//! cargo bench --bench scaling -- count [NAME …]     count with 2, 4, 8 and 64 workers
+//! ```
 //!
-//! Run `cargo bench --bench scaling`. With `-- --line 200` a cache line takes 200 ns to move, as
-//! between sockets.
+//! **Measured** (`scaling/table.rs`): the operations of `scaling/operations.rs`, with 1, 2, 4 and so
+//! on up to N workers; without `--workers`, as many as there are cores. Each row says what to expect
+//! up to the number of cores, and whether it was found. A row that others disturbed is not judged:
+//! run it again. At 64 workers it takes a minute, and 2 GB of memory.
+//!
+//! **Counted** (`scaling/count.rs`): the instructions, the locked instructions and the shared cache
+//! lines of an operation. valgrind counts them, so the number of cores does not matter. What grows
+//! with the number of workers is the cost of more cores. `-- count NAME …` selects operations by
+//! parts of their names.
+//!
+//! **Simulated** (`scaling/model.rs`): cores that pass cache lines to each other, by costs that are
+//! measured in the same run (`scaling/measure.rs`). With `--line 200` a cache line takes 200 ns to
+//! move, as between sockets.
 
+#[path = "scaling/count.rs"]
+mod count;
+#[path = "../src/bin/tourbillon/disturbance.rs"]
+#[allow(dead_code, reason = "shared with the program, which uses all of it")]
+mod disturbance;
 #[path = "scaling/measure.rs"]
 mod measure;
 #[path = "scaling/model.rs"]
 mod model;
+#[path = "scaling/operations.rs"]
+mod operations;
+#[path = "scaling/table.rs"]
+mod table;
 
-use std::{env, thread::available_parallelism};
+use std::{env, process::ExitCode, str::FromStr, thread::available_parallelism};
 
-use measure::{Costs, contended_arms, local_arms};
+use disturbance::Meter;
+use measure::Costs;
 use model::{Machine, Path};
 
-fn main() {
-    let args: Vec<String> = env::args().collect();
-    let line = args.windows(2).find(|pair| pair[0] == "--line");
-    let line = line.map(|pair| pair[1].parse::<f64>().expect("--line takes nanoseconds"));
-    let cores = available_parallelism().map_or(1, usize::from);
+const USAGE: &str =
+    "usage: cargo bench --bench scaling -- [--workers N] [--line NS] | count [NAME …]";
 
-    println!("## Measured, million arms a second\n");
-    println!("| cores | local path | one shard, from outside |\n|---|---|---|");
-    for n in 1..=cores {
-        println!("| {n} | {:.1} | {:.1} |", local_arms(n), contended_arms(n));
+/// Returns the number after an option.
+fn option<T: FromStr>(args: &[String], name: &str) -> Result<Option<T>, String> {
+    let Some(at) = args.iter().position(|arg| arg == name) else {
+        return Ok(None);
+    };
+    let value = args.get(at + 1).and_then(|value| value.parse().ok());
+    value
+        .map(Some)
+        .ok_or(format!("{name} takes a number; {USAGE}"))
+}
+
+fn run() -> Result<(), String> {
+    let args: Vec<_> = env::args().skip(1).filter(|arg| arg != "--bench").collect();
+    match args.first().map(String::as_str) {
+        Some("count") => return count::print(&args[1..]),
+        Some("run") => return count::child(&args[1..]),
+        _ => {}
     }
+    let cores = available_parallelism().map_or(1, usize::from);
+    let workers = option(&args, "--workers")?.unwrap_or(cores);
+    if workers == 0 {
+        return Err(format!("--workers takes at least 1; {USAGE}"));
+    }
+    table::print(workers);
+    simulate(option(&args, "--line")?);
+    Ok(())
+}
 
+fn main() -> ExitCode {
+    match run() {
+        Ok(()) => ExitCode::SUCCESS,
+        Err(error) => {
+            eprintln!("scaling: {error}");
+            ExitCode::FAILURE
+        }
+    }
+}
+
+/// Measures the costs, and prints what the model makes of them. `line` is how long a cache line
+/// takes to move, in ns, in place of the measured time.
+fn simulate(line: Option<f64>) {
+    let meter = Meter::start();
     let mut costs = Costs::measure();
-    println!("\n## Costs, ns\n\n{costs}");
+    let disturbance = meter.read();
+    println!("## Costs, ns\n\nThe machine: {disturbance}\n\n{costs}");
     if let Some(line) = line {
         costs.transfer = line;
         println!("\nA transfer is taken to be {line} ns.");

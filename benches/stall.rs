@@ -38,6 +38,9 @@
 //! build, run `RUSTFLAGS="--cfg tokio_unstable" cargo bench --bench stall --target-dir
 //! target/unstable`.
 
+#[path = "../src/bin/tourbillon/disturbance.rs"]
+#[allow(dead_code, reason = "shared with the program, which uses all of it")]
+mod disturbance;
 #[path = "stall/systems.rs"]
 mod systems;
 
@@ -51,6 +54,7 @@ use std::{
     time::{Duration, Instant},
 };
 
+use disturbance::Meter;
 use systems::{Count, Ours, System, Tokio, counted, sleep_here};
 
 const ROUNDS: usize = 7;
@@ -451,13 +455,16 @@ fn main() {
     for (what, scenario) in SCENARIOS {
         // The systems take turns, so that disturbances hit all of them.
         let mut rounds: Vec<Vec<_>> = SYSTEMS.iter().map(|_| Vec::new()).collect();
+        let meter = Meter::start();
         for _ in 0..ROUNDS {
             for ((_, setup), rounds) in SYSTEMS.iter().zip(&mut rounds) {
                 rounds.push(setup.run(scenario));
             }
         }
+        let disturbance = meter.read();
         for ((system, _), rounds) in SYSTEMS.iter().zip(rounds) {
             print(what, system, rounds);
         }
+        println!("{what:<18}{:<18}{disturbance}", "the machine");
     }
 }

@@ -1,8 +1,9 @@
 //! The cost of a task: spawning, yielding, waking; Tourbillon and tokio side by side.
 //!
 //! Both run the same programs in turns, with two workers each. It prints the median and the minimum
-//! of the rounds, and both ratios to tokio's. All programs start on a worker. Both systems use
-//! tokio's oneshot channels, which wake any waker and do not depend on a runtime.
+//! of the rounds, both ratios to tokio's, and what else the machine did meanwhile. All programs
+//! start on a worker. Both systems use tokio's oneshot channels, which wake any waker and do not
+//! depend on a runtime.
 //!
 //! | | program | figure |
 //! |---|---|---|
@@ -14,6 +15,10 @@
 //! Run `cargo bench --bench tasks`. Words after `--` select programs by name. `-- instructions`
 //! needs valgrind and prints the instructions of each program on one worker: the difference between
 //! a process with many operations and one with fewer, so that start and end do not count.
+
+#[path = "../src/bin/tourbillon/disturbance.rs"]
+#[allow(dead_code, reason = "shared with the program, which uses all of it")]
+mod disturbance;
 
 use std::{
     env,
@@ -27,6 +32,7 @@ use std::{
     time::{Duration, Instant},
 };
 
+use disturbance::Meter;
 use tokio::sync::oneshot;
 
 /// Number of yields per task.
@@ -190,7 +196,10 @@ fn measure(times: usize, mut once: impl FnMut(mpsc::Sender<()>)) -> Duration {
 
 fn compare(wanted: &[String]) {
     let (ours, tokio) = (ours(2), tokios(2));
-    println!("{:<10} {:>22} {:>22}   ratios", "ns", "tourbillon", "tokio");
+    println!(
+        "{:<10} {:>22} {:>22}   ratios     the machine",
+        "ns", "tourbillon", "tokio"
+    );
     println!(
         "{:<10} {:>11}{:>11} {:>11}{:>11}   ",
         "", "median", "least", "median", "least"
@@ -200,6 +209,7 @@ fn compare(wanted: &[String]) {
             continue;
         }
         let mut took = [Vec::new(), Vec::new()];
+        let meter = Meter::start();
         for round in 0..=rounds {
             let mine = measure(times, |done| drop(ours.spawn(program(Ours, what, n, done))));
             let theirs = measure(times, |done| {
@@ -211,6 +221,7 @@ fn compare(wanted: &[String]) {
                 took[1].push(theirs);
             }
         }
+        let disturbance = meter.read();
         let [(median, least), (tokio_median, tokio_least)] = took.map(|mut took| {
             took.sort();
             let each = |took: Duration| took.as_nanos() as f64 / what.items(n) as f64;
@@ -218,7 +229,7 @@ fn compare(wanted: &[String]) {
         });
         println!(
             "{name:<10} {median:>11.1}{least:>11.1} {tokio_median:>11.1}{tokio_least:>11.1}   \
-             {:.2} {:.2}",
+             {:.2} {:.2}  {disturbance}",
             median / tokio_median,
             least / tokio_least,
         );

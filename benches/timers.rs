@@ -1,7 +1,12 @@
 //! The cost of a timer: arming, cancelling and refreshing; Tourbillon and tokio side by side.
 //!
 //! Each benchmark runs on one worker with 100,000 pending timers. Callbacks capture 16 bytes. Each
-//! refresh picks a random timer. Run `cargo bench --bench timers`.
+//! refresh picks a random timer. The last line says what else the machine did. Run `cargo bench
+//! --bench timers`.
+
+#[path = "../src/bin/tourbillon/disturbance.rs"]
+#[allow(dead_code, reason = "shared with the program, which uses all of it")]
+mod disturbance;
 
 use std::{
     collections::VecDeque,
@@ -12,7 +17,8 @@ use std::{
     time::{Duration, Instant},
 };
 
-use criterion::{Criterion, criterion_group, criterion_main};
+use criterion::{Criterion, criterion_group};
+use disturbance::Meter;
 
 const PENDING: usize = 100_000;
 
@@ -166,4 +172,10 @@ fn refresh_one_of(c: &mut Criterion) {
 }
 
 criterion_group!(benches, cancel_and_arm, refresh, refresh_one_of);
-criterion_main!(benches);
+
+fn main() {
+    let meter = Meter::start();
+    benches();
+    Criterion::default().configure_from_args().final_summary();
+    println!("the machine: {}", meter.read());
+}

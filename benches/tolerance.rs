@@ -6,6 +6,10 @@
 //!
 //! Run `cargo bench --bench tolerance`.
 
+#[path = "../src/bin/tourbillon/disturbance.rs"]
+#[allow(dead_code, reason = "shared with the program, which uses all of it")]
+mod disturbance;
+
 use std::{
     sync::{
         Arc,
@@ -15,6 +19,7 @@ use std::{
     time::{Duration, Instant},
 };
 
+use disturbance::Meter;
 use tourbillon::{CancelOnDrop, Runtime};
 
 const TIMERS: usize = 20_000;
@@ -79,17 +84,6 @@ impl Lateness {
     }
 }
 
-fn cpu_seconds() -> f64 {
-    let mut usage = std::mem::MaybeUninit::<libc::rusage>::zeroed();
-    // SAFETY: `usage` has room for the result, and a zeroed `rusage` is valid.
-    let usage = unsafe {
-        libc::getrusage(libc::RUSAGE_SELF, usage.as_mut_ptr());
-        usage.assume_init()
-    };
-    let seconds = |time: libc::timeval| time.tv_sec as f64 + time.tv_usec as f64 / 1e6;
-    seconds(usage.ru_utime) + seconds(usage.ru_stime)
-}
-
 /// Measures and prints one row.
 fn row(workers: usize, tolerance: Duration) {
     let runtime = Runtime::builder()
@@ -119,33 +113,31 @@ fn row(workers: usize, tolerance: Duration) {
     thread::sleep((start + PERIOD * 3 / 2).saturating_duration_since(Instant::now()));
 
     // Measure only in the steady state.
-    let (parks, cpu, begun) = (
-        runtime.metrics().total().parks,
-        cpu_seconds(),
-        Instant::now(),
-    );
+    let (parks, begun) = (runtime.metrics().total().parks, Instant::now());
+    let meter = Meter::start();
     lateness.measuring.store(true, Relaxed);
     thread::sleep(MEASURED);
     lateness.measuring.store(false, Relaxed);
     let seconds = begun.elapsed().as_secs_f64();
-    let (parks, cpu) = (runtime.metrics().total().parks - parks, cpu_seconds() - cpu);
+    let disturbance = meter.read();
+    let parks = runtime.metrics().total().parks - parks;
     drop(timers);
 
     let sorted = lateness.sorted_ms();
     let percentile = |percent: usize| sorted[(sorted.len() * percent / 100).min(sorted.len() - 1)];
     println!(
-        "{workers:>7}  {:>9}  {:>7.0}  {:>10.0}  {:>8.1}  {:>8.2}  {:>8.2}",
+        "{workers:>7}  {:>9}  {:>7.0}  {:>10.0}  {:>8.1}  {:>8.2}  {:>8.2}  {disturbance}",
         format!("{} ms", tolerance.as_millis()),
         sorted.len() as f64 / seconds,
         parks as f64 / seconds,
-        cpu * 1e3 / seconds,
+        disturbance.cpu * 1e3 / seconds,
         percentile(50),
         percentile(99),
     );
 }
 
 fn main() {
-    println!("workers  tolerance   runs/s  wake-ups/s  CPU ms/s   late p50  p99 (ms)");
+    println!("workers  tolerance   runs/s  wake-ups/s  CPU ms/s   late p50  p99 (ms)  the machine");
     for workers in [1, 2] {
         for tolerance in TOLERANCES {
             row(workers, tolerance);

@@ -14,7 +14,9 @@ use std::{
     time::{Duration, Instant},
 };
 
-use tourbillon::{Runtime, runtime::Builder, task::spawn_pinned_by_idx};
+use tourbillon::{Runtime, runtime::Builder};
+
+use crate::{operations::Operation, table::rate};
 
 const HOUR: Duration = Duration::from_secs(3600);
 const ROUNDS: usize = 7;
@@ -48,11 +50,11 @@ pub const COUNTER_SETS: usize = 4;
 impl Costs {
     pub fn measure() -> Self {
         let own = least(own);
-        let outside = 1e3 / contended_arms(1);
+        let outside = 1e3 / rate(Operation::ArmOneShard, 1);
         Self {
             own,
             transfer: least(pass),
-            local: 1e3 / local_arms(1),
+            local: 1e3 / rate(Operation::Arm, 1),
             private: (outside - (SHARED_LINES + 2) as f64 * own).max(0.0),
             drain: median(drain),
             wake: median(wake),
@@ -78,7 +80,7 @@ impl fmt::Display for Costs {
 }
 
 /// Returns the median of the rounds.
-pub fn median(mut measure: impl FnMut() -> f64) -> f64 {
+fn median(mut measure: impl FnMut() -> f64) -> f64 {
     let mut all: Vec<f64> = (0..ROUNDS).map(|_| measure()).collect();
     all.sort_by(f64::total_cmp);
     all[all.len() / 2]
@@ -141,61 +143,8 @@ fn pass() -> f64 {
     took / (2 * N) as f64
 }
 
-fn runtime(workers: usize) -> Runtime {
-    Builder::new()
-        .worker_threads(workers)
-        .build()
-        .expect("a runtime")
-}
-
-/// Returns the rate at which workers arm callbacks on their own shards, in millions per second.
-pub fn local_arms(workers: usize) -> f64 {
-    const N: u32 = 200_000;
-    1.0 / median(|| {
-        let runtime = runtime(workers);
-        let barrier = Arc::new(Barrier::new(workers));
-        let (sender, took) = mpsc::channel();
-        let _guard = runtime.enter();
-        for worker in 0..workers {
-            let (barrier, sender) = (barrier.clone(), sender.clone());
-            let task = spawn_pinned_by_idx(
-                || async move {
-                    barrier.wait();
-                    let start = Instant::now();
-                    for i in 0..N {
-                        drop(tourbillon::after(
-                            HOUR + Duration::from_micros(i.into()),
-                            || (),
-                        ));
-                    }
-                    sender.send(start.elapsed()).expect("the receiver exists");
-                },
-                worker,
-            );
-            drop(task);
-        }
-        drop(sender);
-        let longest = took.iter().max().expect("they ran");
-        longest.as_nanos() as f64 / 1e3 / (f64::from(N) * workers as f64)
-    })
-}
-
-/// Returns the rate at which outside threads arm callbacks on one shard, in millions per second.
-/// All deadlines are later than the one that the worker waits for. So the worker is woken only now
-/// and then, when its inbox is long.
-pub fn contended_arms(threads: usize) -> f64 {
-    const N: u32 = 100_000;
-    1.0 / median(|| {
-        let runtime = runtime(1);
-        runtime.after(HOUR, || ());
-        thread::sleep(Duration::from_millis(5));
-        let took = at_once(threads, |_| {
-            for i in 0..N {
-                drop(runtime.after(2 * HOUR + Duration::from_micros(i.into()), || ()));
-            }
-        });
-        took / 1e3 / (f64::from(N) * threads as f64)
-    })
+fn runtime() -> Runtime {
+    Builder::new().worker_threads(1).build().expect("a runtime")
 }
 
 /// Returns the time in which a worker moves one new timer from its inbox to its store, in ns. The
@@ -203,7 +152,7 @@ pub fn contended_arms(threads: usize) -> f64 {
 fn drain() -> f64 {
     const N: u32 = 100_000;
     let took = |n: u32| {
-        let runtime = runtime(1);
+        let runtime = runtime();
         let within = Arc::new(Barrier::new(2));
         let filled = Arc::new(AtomicBool::new(false));
         let callback = (within.clone(), filled.clone());
@@ -234,7 +183,7 @@ fn drain() -> f64 {
 
 /// Returns the time from arming until a sleeping worker runs the callback, in ns.
 fn wake() -> f64 {
-    let runtime = runtime(1);
+    let runtime = runtime();
     let ran = Arc::new(AtomicU64::new(0));
     let epoch = Instant::now();
     median(|| {

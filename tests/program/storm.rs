@@ -59,6 +59,19 @@ fn a_storm_loses_nothing_and_accounts_for_all() {
     let shares = report["fired_share"].as_array().unwrap();
     let sum: f64 = shares.iter().map(|share| share.as_f64().unwrap()).sum();
     assert!((sum - 1.0).abs() < 0.01, "{report}");
+    let others: Vec<_> = ["stolen", "other_load"]
+        .map(|share| number(&report, share))
+        .into();
+    assert!(
+        others.iter().all(|share| (0.0..=1.0).contains(share)),
+        "{report}"
+    );
+    let _: u64 = count(&report, "preempted");
+    // The report has the shares with four decimal places.
+    let lost = others.iter().sum::<f64>();
+    if (lost - 0.03).abs() > 0.001 {
+        assert_eq!(report["disturbed"], lost > 0.03, "{report}");
+    }
 }
 
 #[test]
@@ -141,6 +154,11 @@ fn the_table_ends_with_a_verdict_and_has_scaled_units() {
     let out = String::from_utf8(output.stdout).unwrap();
     let verdict = "\n\nAll 5,000 timers ended exactly once. None fired early.\n";
     assert!(out.ends_with(verdict), "{out}");
+    // The line above it has what else the machine did.
+    let machine = out.lines().rev().nth(2).unwrap();
+    for figure in ["stolen ", "other load ", "preempted "] {
+        assert!(machine.contains(figure), "{out}");
+    }
     for row in ["lateness p50 ", "lateness max ", "time ", "CPU ", "arming "] {
         let line = out.lines().find(|line| line.starts_with(row));
         let line = line.unwrap_or_else(|| panic!("{row}: {out}"));

@@ -58,6 +58,10 @@ struct Args {
     /// How long one system may take for one workload, in seconds; then it has failed.
     #[arg(long, value_name = "SECONDS", default_value_t = 300)]
     limit: u64,
+    /// How often to repeat a round of a workload, with all its systems, if others took more than
+    /// 3 % of the processors' time during a run. A quick run repeats nothing.
+    #[arg(long, value_name = "N", default_value_t = 2)]
+    retries: u16,
 }
 
 #[derive(Subcommand)]
@@ -113,6 +117,7 @@ fn compare(args: Args) -> Result<ExitCode, Error> {
         systems: args.systems,
         quick: args.quick,
         limit: Duration::from_secs(args.limit),
+        retries: if args.quick { 0 } else { args.retries.into() },
     };
     // Before all the work, not after it.
     if let Some(dir) = &args.out {

@@ -70,6 +70,25 @@ fn a_table_and_json_and_a_picture_come_out() {
         }
     }
 
+    // What the machine did stands beside each run. A quick run is never repeated.
+    for run in runs {
+        let shares = ["stolen", "other_load"].map(|share| run["machine"][share].as_f64());
+        assert!(
+            shares
+                .iter()
+                .all(|share| share.is_some_and(|share| share >= 0.0)),
+            "{run}"
+        );
+        assert!(run["machine"]["preempted"].is_u64() && run["machine"]["disturbed"].is_boolean());
+        assert_eq!(run["attempt"], 0);
+    }
+    assert_eq!(json["discarded"].as_array().map(Vec::len), Some(0));
+    assert!(table.contains("| *stolen + other load, %* |"), "{table}");
+    assert!(
+        table.contains("Repeated: 0 of 2 rounds of workloads."),
+        "{table}"
+    );
+
     let svg = read(out.join("w1.svg"));
     assert!(
         svg.starts_with("<svg") && svg.trim_end().ends_with("</svg>"),

@@ -2,6 +2,7 @@
 //! timeouts are timers; `storm`, a load test that checks every timer; `soak`, a long-running test.
 
 mod args;
+mod disturbance;
 mod figures;
 mod proc;
 mod serve;

@@ -136,9 +136,15 @@ impl Worker<'_> {
             if victim.index == self.core.index {
                 return None;
             }
+            // Most deques are empty. An attempt to steal pins an epoch, which takes three times as
+            // many instructions as this look, and now and then reads a line of each thread.
+            let queued = victim.stealer.len();
+            if queued == 0 {
+                return None;
+            }
             // The only job of a peer that makes progress stays there for now.
             if search.is_on
-                && victim.stealer.len() == 1
+                && queued == 1
                 && search.leaves_job_of(victim.index, victim.watchdog.watch.begun())
             {
                 return None;

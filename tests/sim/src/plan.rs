@@ -54,7 +54,8 @@ pub struct Plan {
 const MS: u64 = 1_000_000;
 
 impl Plan {
-    pub fn of(seed: u64) -> Self {
+    /// Returns the plan of a seed, with this number of workers in place of the seed's.
+    pub fn of(seed: u64, workers: Option<usize>) -> Self {
         let mut rng = fastrand::Rng::with_seed(seed.wrapping_mul(0x2545_f491_4f6c_dd1d) ^ 77);
         let rng = &mut rng;
         let style = match rng.u32(..4) {
@@ -101,7 +102,7 @@ impl Plan {
         let when = rng.u64(..horizon);
         Self {
             world,
-            workers: rng.usize(1..=4),
+            workers: workers.unwrap_or_else(|| rng.usize(1..=4)),
             helpers: [(0, 0), (0, 0), (0, 1), (0, 2), (1, 2)][rng.usize(..5)],
             store: StoreKind::ALL[rng.usize(..StoreKind::ALL.len())],
             grace: [

@@ -29,6 +29,7 @@ struct Args {
     trace: bool,
     keep_going: bool,
     single: bool,
+    workers: Option<usize>,
 }
 
 fn args() -> Result<Args, String> {
@@ -40,6 +41,7 @@ fn args() -> Result<Args, String> {
         trace: false,
         keep_going: false,
         single: false,
+        workers: None,
     };
     let mut given = std::env::args().skip(1);
     while let Some(option) = given.next() {
@@ -53,11 +55,12 @@ fn args() -> Result<Args, String> {
             "--seeds" => args.seeds = number()?,
             "--minutes" => args.minutes = Some(number()?),
             "--jobs" => args.jobs = number()?.max(1) as usize,
+            "--workers" => args.workers = Some(number()?.max(1) as usize),
             "--trace" => args.trace = true,
             "--keep-going" => args.keep_going = true,
             _ => {
                 return Err(
-                    "--seeds N, --first N, --minutes N, --jobs N, --keep-going; \
+                    "--seeds N, --first N, --minutes N, --jobs N, --workers N, --keep-going; \
                             --seed N, and with it --trace"
                         .into(),
                 );
@@ -89,9 +92,9 @@ pub fn main() -> ExitCode {
         }
     };
     if args.single {
-        let plan = Plan::of(args.first);
+        let plan = Plan::of(args.first, args.workers);
         eprintln!("{plan:?}");
-        let told = one(args.first, args.trace);
+        let told = one(args.first, args.workers, args.trace);
         print!("{told}");
         return ExitCode::SUCCESS;
     }
@@ -116,7 +119,7 @@ pub fn main() -> ExitCode {
                     (next - 1, false)
                 }
             };
-            let (pid, pipe) = fork(seed);
+            let (pid, pipe) = fork(seed, args.workers);
             children.insert(pid, Child { seed, again, pipe });
             continue;
         }
@@ -187,7 +190,7 @@ impl Sums {
 }
 
 /// Runs a seed in a child process, and returns the pipe from which its output can be read.
-fn fork(seed: u64) -> (i32, File) {
+fn fork(seed: u64, workers: Option<usize>) -> (i32, File) {
     let mut ends = [0; 2];
     // SAFETY: there is room for two descriptors.
     assert_eq!(unsafe { libc::pipe(ends.as_mut_ptr()) }, 0);
@@ -203,7 +206,7 @@ fn fork(seed: u64) -> (i32, File) {
                 libc::close(ends[1]);
                 libc::alarm(PATIENCE);
             }
-            let told = one(seed, false);
+            let told = one(seed, workers, false);
             let _ = std::io::stdout().write_all(told.as_bytes());
             let _ = std::io::stdout().flush();
             // SAFETY: the child must not run the parent's destructors and exit handlers.
@@ -253,13 +256,13 @@ fn reap(children: &mut BTreeMap<i32, Child>) -> Option<(u64, bool, Told)> {
 }
 
 /// Returns the numbers of a seed, one per line.
-fn one(seed: u64, trace: bool) -> String {
+fn one(seed: u64, workers: Option<usize>, trace: bool) -> String {
     std::panic::set_hook(Box::new(|info| {
         if info.payload().downcast_ref::<Meant>().is_none() {
             sim::fail(&format!("{info}"));
         }
     }));
-    let plan = Plan::of(seed);
+    let plan = Plan::of(seed, workers);
     let before = descriptors();
     let report = sim::run(seed, plan.world.clone(), trace, || scenario::run(&plan));
     let after = descriptors();

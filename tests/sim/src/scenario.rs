@@ -78,7 +78,9 @@ fn sleep(nanos: u64) {
 fn until(what: &str, done: impl Fn() -> bool) {
     let begin = sim::now();
     while !done() {
-        if sim::now() - begin > PATIENCE {
+        // The more threads there are, the more of this time the machine may stand still.
+        let now = sim::now();
+        if now - begin > PATIENCE + sim::disturbed(begin, now) {
             sim::fail(what);
         }
         sleep(MS);

@@ -1,8 +1,10 @@
-//! A summary of the results in a few lines of plain text: medians of some rows.
+//! A summary of the results in a few lines of plain text: medians of some rows. † marks figures of
+//! which a run was disturbed.
 
 use std::fmt::Write;
 
 use super::{
+    repeat,
     results::Results,
     table::{number, of_peer},
     targets,
@@ -82,14 +84,29 @@ fn write(results: &Results, text: &mut String) -> std::fmt::Result {
         let Some(ours) = results.spread(workload, System::Tourbillon, figure) else {
             continue;
         };
-        write!(text, "{label:<48}{:>12}", number(ours.median))?;
+        let shown = |system, median| {
+            let mark = if results.is_disturbed(workload, system) {
+                "†"
+            } else {
+                ""
+            };
+            number(median) + mark
+        };
+        write!(
+            text,
+            "{label:<48}{:>12}",
+            shown(System::Tourbillon, ours.median)
+        )?;
         let row = targets::row(workload, figure).expect("each line is a row of the table");
         for peer in &SHOWN[1..] {
             let theirs = of_peer(results, row, *peer);
-            let theirs = theirs.map_or("–".to_owned(), |(_, spread)| number(spread.median));
+            let theirs = theirs.map_or("–".to_owned(), |(_, spread)| shown(*peer, spread.median));
             write!(text, "{theirs:>12}")?;
         }
         writeln!(text)?;
+    }
+    if text.contains('†') {
+        writeln!(text, "† disturbed. {}", repeat::rule(results.retries))?;
     }
     Ok(())
 }

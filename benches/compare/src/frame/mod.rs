@@ -5,6 +5,7 @@ pub mod child;
 pub mod error;
 pub mod machine;
 pub mod plot;
+pub mod repeat;
 pub mod results;
 pub mod rounds;
 pub mod table;

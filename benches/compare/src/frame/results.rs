@@ -2,16 +2,20 @@
 
 use serde::Serialize;
 
-use super::{child::Outcome, machine::Machine};
+use super::{child::Outcome, machine::Machine, repeat::Disturbed};
 use crate::system::System;
 
 /// One process.
 #[derive(Clone, Debug, Serialize)]
 pub struct Run {
     pub round: usize,
+    /// 0, or how often the round was repeated before this run.
+    pub attempt: usize,
     pub workload: &'static str,
     pub system: System,
     pub outcome: Outcome,
+    /// What else the machine did meanwhile.
+    pub machine: Disturbed,
 }
 
 /// All of it, as it is written to `results.json`.
@@ -23,7 +27,11 @@ pub struct Results {
     pub rounds: usize,
     /// Figures of a quick run show that all works, and nothing else.
     pub quick: bool,
+    /// How often a round of a workload is repeated at most.
+    pub retries: usize,
     pub runs: Vec<Run>,
+    /// The runs of disturbed attempts, which no figure includes.
+    pub discarded: Vec<Run>,
 }
 
 /// A figure over the rounds.
@@ -94,6 +102,38 @@ impl Results {
         Spread::of(values.into_iter().map(|(_, value)| value).collect())
     }
 
+    /// Returns a figure of the machine, beside all runs of a workload on a system.
+    pub fn beside(
+        &self,
+        workload: &str,
+        system: System,
+        figure: impl Fn(&Disturbed) -> Option<f64>,
+    ) -> Option<Spread> {
+        let runs = self.of(workload, system);
+        Spread::of(runs.filter_map(|run| figure(&run.machine)).collect())
+    }
+
+    /// Returns whether a run of the workload on this system was disturbed.
+    pub fn is_disturbed(&self, workload: &str, system: System) -> bool {
+        let mut runs = self.of(workload, system);
+        runs.any(|run| run.machine.disturbed)
+    }
+
+    /// Returns the rounds of workloads that were repeated: the workload, the round, and how often.
+    pub fn repeated(&self) -> Vec<(&'static str, usize, usize)> {
+        let mut repeated: Vec<(&'static str, usize, usize)> = Vec::new();
+        for run in self.runs.iter().chain(&self.discarded) {
+            let is_it =
+                |known: &&mut (&str, usize, usize)| (known.0, known.1) == (run.workload, run.round);
+            match repeated.iter_mut().find(is_it) {
+                Some((_, _, times)) => *times = run.attempt.max(*times),
+                None if run.attempt > 0 => repeated.push((run.workload, run.round, run.attempt)),
+                None => {}
+            }
+        }
+        repeated
+    }
+
     /// Ours by a peer's: the median of the rounds' ratios, since the machine is alike within a round
     /// more than it is over all of them.
     pub fn ratio(&self, workload: &str, ours: &str, peer: System, theirs: &str) -> Option<f64> {
@@ -147,12 +187,13 @@ pub mod tests {
             Some(value) => Outcome::Figures(vec![Measured { name, value }]),
             None => Outcome::Failed("it broke".to_owned()),
         };
-        let workload = "w1";
         Run {
             round,
-            workload,
+            attempt: 0,
+            workload: "w1",
             system,
             outcome,
+            machine: Disturbed::default(),
         }
     }
 
@@ -166,8 +207,26 @@ pub mod tests {
             load_after,
             rounds,
             quick,
+            retries: 2,
             runs,
+            discarded: Vec::new(),
         }
+    }
+
+    #[test]
+    fn repeated_rounds_are_counted_once() {
+        let ours = System::Tourbillon;
+        let attempt = |round, attempt| Run {
+            attempt,
+            ..run(round, ours, "ns", Some(1.0))
+        };
+        // In round 1 the first attempt was kept, which was the least disturbed one.
+        let mut results = results(vec![attempt(0, 0), attempt(1, 0), attempt(2, 1)]);
+        results.discarded = vec![attempt(1, 1), attempt(1, 2), attempt(2, 0)];
+        assert_eq!(results.repeated(), [("w1", 2, 1), ("w1", 1, 2)]);
+        results.discarded.clear();
+        results.runs.truncate(2);
+        assert_eq!(results.repeated(), []);
     }
 
     #[test]

@@ -1,6 +1,6 @@
 //! Each round: each workload, by each system in turn.
 
-use std::{env, process::Command, time::Duration};
+use std::{env, path::Path, process::Command, time::Duration};
 
 use indicatif::{ProgressBar, ProgressStyle};
 
@@ -8,9 +8,10 @@ use super::{
     child,
     error::Error,
     machine::{self, Machine},
+    repeat,
     results::{Results, Run},
 };
-use crate::{system::System, workload::Workload, workloads::ALL};
+use crate::{measure::disturbance::Meter, system::System, workload::Workload, workloads::ALL};
 
 /// The workloads and systems to run, and how often.
 pub struct Plan {
@@ -20,6 +21,8 @@ pub struct Plan {
     pub quick: bool,
     /// How long one process may take.
     pub limit: Duration,
+    /// How often a disturbed round of a workload is repeated at most.
+    pub retries: usize,
 }
 
 /// The workloads of these names; without any, all.
@@ -62,26 +65,33 @@ impl Plan {
         let style = ProgressStyle::with_template("{elapsed} {bar:30} {pos}/{len} {msg}");
         progress.set_style(style.expect("the template is well-formed"));
         let load_before = machine::load();
-        let mut runs = Vec::with_capacity(total);
+        let (mut runs, mut discarded) = (Vec::with_capacity(total), Vec::new());
         for round in 0..self.rounds {
             for workload in &self.workloads {
-                for system in self.order(workload, round) {
-                    progress.set_message(format!("{} {}", workload.name, system.name()));
-                    let mut command = Command::new(&program);
-                    command.args(["run", workload.name, system.name()]);
-                    if self.quick {
-                        command.arg("--quick");
+                let (kept, disturbed) = repeat::round(self.retries, |attempt| {
+                    if attempt > 0 {
+                        progress.inc_length(self.order(workload, round).len() as u64);
                     }
-                    let outcome = child::run(command, self.limit);
-                    let workload = workload.name;
-                    runs.push(Run {
-                        round,
-                        workload,
-                        system,
-                        outcome,
-                    });
-                    progress.inc(1);
-                }
+                    let run = |system: System| {
+                        progress.set_message(format!("{} {}", workload.name, system.name()));
+                        let meter = Meter::start();
+                        let outcome =
+                            child::run(self.command(&program, workload, system), self.limit);
+                        let machine = meter.read().into();
+                        progress.inc(1);
+                        Run {
+                            round,
+                            attempt,
+                            workload: workload.name,
+                            system,
+                            outcome,
+                            machine,
+                        }
+                    };
+                    self.order(workload, round).into_iter().map(run).collect()
+                });
+                runs.extend(kept);
+                discarded.extend(disturbed);
             }
         }
         progress.finish_and_clear();
@@ -91,8 +101,20 @@ impl Plan {
             load_after: machine::load(),
             rounds: self.rounds,
             quick: self.quick,
+            retries: self.retries,
             runs,
+            discarded,
         })
+    }
+
+    /// Returns the command that runs a workload on a system.
+    fn command(&self, program: &Path, workload: &Workload, system: System) -> Command {
+        let mut command = Command::new(program);
+        command.args(["run", workload.name, system.name()]);
+        if self.quick {
+            command.arg("--quick");
+        }
+        command
     }
 }
 
@@ -108,6 +130,7 @@ mod tests {
             systems: vec![System::Tourbillon, System::Tokio, System::Smol],
             quick: true,
             limit: Duration::ZERO,
+            retries: 0,
         };
         let order = |round| plan.order(plan.workloads[0], round);
         assert_eq!(order(0), [System::Tourbillon, System::Tokio, System::Smol]);

@@ -3,6 +3,7 @@
 use std::fmt::Write;
 
 use super::{
+    repeat,
     results::{Results, Spread},
     targets::{self, ROWS, Row, Target, Wanted},
 };
@@ -116,6 +117,7 @@ pub fn markdown(results: &Results) -> String {
         section(results, workload, &mut text).expect("a string takes all");
     }
     summary(results, &mut text).expect("a string takes all");
+    disturbances(results, &mut text).expect("a string takes all");
     text
 }
 
@@ -167,6 +169,7 @@ fn section(results: &Results, workload: &str, text: &mut String) -> std::fmt::Re
             }
             writeln!(text)?;
         }
+        machine(results, workload, &shown, text)?;
         writeln!(text)?;
     }
     let mut any = false;
@@ -188,6 +191,36 @@ fn section(results: &Results, workload: &str, text: &mut String) -> std::fmt::Re
     Ok(())
 }
 
+/// Rows that say what else the machine did during the runs of each system.
+fn machine(
+    results: &Results,
+    workload: &str,
+    shown: &[&System],
+    text: &mut String,
+) -> std::fmt::Result {
+    let mut row = |name: &str, figure: fn(&repeat::Disturbed) -> Option<f64>| {
+        write!(text, "| {name} |")?;
+        for system in shown {
+            let spread = results.beside(workload, **system, figure);
+            let cell = spread.map_or(String::new(), |spread| with_bounds(results, spread));
+            write!(text, " {cell} |")?;
+        }
+        writeln!(text)
+    };
+    row("*stolen + other load, %*", repeat::Disturbed::lost_percent)?;
+    row("*preempted*", |machine| Some(machine.preempted as f64))
+}
+
+/// The median, with the minimum and the maximum if there are several rounds.
+fn with_bounds(results: &Results, spread: Spread) -> String {
+    let median = number(spread.median);
+    if results.rounds == 1 {
+        return median;
+    }
+    let (min, max) = (number(spread.min), number(spread.max));
+    format!("{median} ({min}–{max})")
+}
+
 fn cell(results: &Results, workload: &str, figure: &str, system: System) -> String {
     let row = targets::row(workload, figure);
     let spread = match row {
@@ -199,10 +232,9 @@ fn cell(results: &Results, workload: &str, figure: &str, system: System) -> Stri
     let Some(spread) = spread else {
         return String::new();
     };
-    let mut cell = number(spread.median);
-    if results.rounds > 1 {
-        let (min, max) = (number(spread.min), number(spread.max));
-        write!(cell, " ({min}–{max})").expect("a string takes all");
+    let mut cell = with_bounds(results, spread);
+    if results.is_disturbed(workload, system) {
+        cell.push('†');
     }
     let Some(row) = row else {
         return cell;
@@ -260,6 +292,34 @@ fn summary(results: &Results, text: &mut String) -> std::fmt::Result {
         )?;
     }
     Ok(())
+}
+
+/// The rule of repetition, and what it led to.
+fn disturbances(results: &Results, text: &mut String) -> std::fmt::Result {
+    writeln!(
+        text,
+        "\n### Disturbances\n\n{}",
+        repeat::rule(results.retries)
+    )?;
+    let repeated = results.repeated();
+    let all = workloads(results).len() * results.rounds;
+    write!(
+        text,
+        "\nRepeated: {} of {all} rounds of workloads",
+        repeated.len()
+    )?;
+    for (at, (workload, round, times)) in repeated.iter().enumerate() {
+        let before = if at == 0 { ": " } else { ", " };
+        let workload = workload.to_uppercase();
+        write!(text, "{before}{workload} round {}, {times}×", round + 1)?;
+    }
+    let disturbed = results.runs.iter().filter(|run| run.machine.disturbed);
+    writeln!(
+        text,
+        ". Of the {} runs that count, {} were disturbed.",
+        results.runs.len(),
+        disturbed.count(),
+    )
 }
 
 fn is_behind(row: &Row, ratio: f64) -> bool {
@@ -339,6 +399,38 @@ mod tests {
         assert!(table.contains("1 of 2 comparisons"), "{table}");
         assert!(
             table.contains("| W1 callback: ns per pair | tokio | 0.50 | ≤ 0.43 |  |"),
+            "{table}"
+        );
+    }
+
+    #[test]
+    fn the_table_marks_disturbed_runs_and_states_the_rule() {
+        let figure = "callback: ns per pair";
+        let mut results = results(vec![
+            run(0, System::Tourbillon, figure, Some(50.0)),
+            run(1, System::Tourbillon, figure, Some(60.0)),
+            run(0, System::DelayQueue, figure, Some(200.0)),
+        ]);
+        let table = markdown(&results);
+        assert!(!table.contains("0)†"), "{table}");
+        assert!(table.contains("at most 2 times"), "{table}");
+        assert!(table.contains("Repeated: 0 of 3 rounds"), "{table}");
+        results.runs[1].machine.disturbed = true;
+        results.runs[1].machine.preempted = 7;
+        results.runs[1].attempt = 2;
+        let table = markdown(&results);
+        assert!(table.contains("**55.0 (50.0–60.0)†**"), "{table}");
+        assert!(table.contains("| 200 (200–200) ×"), "{table}");
+        assert!(
+            table.contains("| *preempted* | 3.50 (0–7.00) | 0 (0–0) |"),
+            "{table}"
+        );
+        assert!(
+            table.contains("of 3 rounds of workloads: W1 round 2, 2×."),
+            "{table}"
+        );
+        assert!(
+            table.contains("Of the 3 runs that count, 1 were disturbed."),
             "{table}"
         );
     }

@@ -45,6 +45,7 @@ use self::{
 use crate::{
     args::{RuntimeArgs, count, duration, nanos, number, positive_duration, usage_error},
     complain,
+    disturbance::Meter,
     figures::Format,
     proc,
 };
@@ -160,7 +161,7 @@ fn storm(args: &Args) -> Result<Report, String> {
 
     // Measure memory and CPU time from here: the ledger is allocated and the workers run.
     let memory = proc::resident_bytes()?;
-    let cpu = proc::cpu_seconds()?;
+    let meter = Meter::start();
     let worker_cpu = proc::thread_cpu_seconds(&lanes::threads())?;
     let begun = ledger.now();
     plan.begin(begun, begun + lead);
@@ -201,7 +202,7 @@ fn storm(args: &Args) -> Result<Report, String> {
             thread::sleep(POLL);
         }
     });
-    let cpu_seconds = proc::cpu_seconds()? - cpu;
+    let disturbance = meter.read();
     let worker_cpu_seconds = proc::thread_cpu_seconds(&lanes::threads())? - worker_cpu;
     let over_at = ledger.now();
     bar.finish_and_clear();
@@ -212,11 +213,12 @@ fn storm(args: &Args) -> Result<Report, String> {
     let measured = Measured {
         workers,
         seconds: (over_at - begun) as f64 / 1e9,
-        cpu_seconds,
+        cpu_seconds: disturbance.cpu,
         worker_cpu_seconds,
         arm_seconds: (armed_at - begun) as f64 / 1e9,
         bytes_per_timer: grown as f64 / pending.max(1) as f64,
         measured_timers: pending,
+        disturbance,
     };
     Ok(Report::new(timers, ledger, &meddled, &counts, measured))
 }

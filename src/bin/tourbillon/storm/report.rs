@@ -10,7 +10,10 @@ use super::{
     ledger::{Ledger, Verdict},
     meddle::Meddled,
 };
-use crate::figures::{Lateness, grouped, rounded, scaled};
+use crate::{
+    disturbance::Disturbance,
+    figures::{Lateness, grouped, rounded, scaled},
+};
 
 /// The end of `storm --help`.
 pub(super) const HELP: &str = "\
@@ -38,6 +41,11 @@ Rows of the report:
   parks               times a worker went to sleep
   tickles written     times a thread woke a sleeping worker by a write to its eventfd
   tickles skipped     updates from other threads that did not need to wake the worker
+The line below the table says what else the machine did in that time:
+  stolen              share of the CPUs' time that the hypervisor gave to other machines
+  other load          share of the CPUs' time in which other processes ran
+  preempted           times a thread of the storm lost its CPU although it could have gone on
+If the first two exceed 3 % together, the storm was disturbed: run it again.
 The last line is the verdict. The exit status is 0 if every timer ended exactly once and
 none fired early, otherwise 1.";
 
@@ -55,6 +63,8 @@ pub(super) struct Measured {
     pub(super) bytes_per_timer: f64,
     /// Number of pending timers when memory was measured.
     pub(super) measured_timers: u64,
+    #[serde(skip)]
+    pub(super) disturbance: Disturbance,
 }
 
 /// The report.
@@ -83,6 +93,13 @@ pub(super) struct Report {
     parks: u64,
     tickles_written: u64,
     tickles_skipped: u64,
+    /// Share of the CPUs' time that was stolen; `null` if it is not known.
+    stolen: f64,
+    /// Share of the CPUs' time in which other processes ran; `null` if it is not known.
+    other_load: f64,
+    preempted: u64,
+    /// Whether others took so much time that the storm should be run again.
+    disturbed: bool,
 }
 
 impl Report {
@@ -128,6 +145,10 @@ impl Report {
             parks: counts.parks,
             tickles_written: counts.tickles_written,
             tickles_skipped: counts.tickles_skipped,
+            stolen: rounded(measured.disturbance.stolen()),
+            other_load: rounded(measured.disturbance.other_load()),
+            preempted: measured.disturbance.preempted,
+            disturbed: measured.disturbance.is_disturbed(),
         }
     }
 
@@ -210,6 +231,7 @@ impl fmt::Display for Report {
             arm_seconds,
             bytes_per_timer,
             measured_timers,
+            disturbance,
         } = self.measured;
         for (name, seconds) in [
             ("time", seconds),
@@ -239,7 +261,7 @@ impl fmt::Display for Report {
         ] {
             row(name, &format_args!("{:>14}", grouped(count)))?;
         }
-        writeln!(f, "\n{}", self.verdict())
+        writeln!(f, "\n{disturbance}\n\n{}", self.verdict())
     }
 }
 
@@ -257,6 +279,7 @@ mod tests {
             arm_seconds: 0.0,
             bytes_per_timer: 0.0,
             measured_timers: 0,
+            disturbance: Disturbance::default(),
         };
         let (meddled, counts) = (Meddled::default(), Counts::default());
         let mut report = Report::new(timers, &Ledger::new(0), &meddled, &counts, measured);
