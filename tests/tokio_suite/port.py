@@ -87,10 +87,10 @@ LITERAL = re.compile(
 )
 
 
-def functions(text):
-    """Yields the name, the begin (with attributes) and the end of each function."""
+def items(text):
+    """Yields the name, the begin (with attributes) and the end of each function and module."""
     code = code_only(text)
-    for found in re.finditer(r"\bfn\s+(\w+)", code):
+    for found in re.finditer(r"\b(?:fn|mod)\s+(\w+)", code):
         depth, end = 0, None
         for at in range(found.end(), len(code)):
             depth += code[at] in "{([" 
@@ -115,17 +115,18 @@ def functions(text):
 
 
 def without(text, name):
-    """Returns `text` without the functions of that name, or `None` if there is none."""
-    spans = [(begin, end) for found, begin, end in functions(text) if found == name]
+    """Returns `text` without the functions and modules of that name, or `None` without any."""
+    spans = [(begin, end) for found, begin, end in items(text) if found == name]
     for begin, end in reversed(spans):
         # Keep the line breaks, so that the lines of messages stay those of the original.
         text = text[:begin] + re.sub(r"[^\n]", "", text[begin:end]) + text[end:]
     return text if spans else None
 
 
-def function_at(text, line):
-    """Returns the name of the outermost function around that line, if there is one."""
-    for name, begin, end in functions(text):
+def item_at(text, line):
+    """Returns the name of the innermost function or module around that line, or `None`."""
+    around = None
+    for name, begin, end in items(text):
         if text.count("\n", 0, begin) < line <= text.count("\n", 0, end) + 1:
-            return name
-    return None
+            around = name
+    return around

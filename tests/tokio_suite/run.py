@@ -29,7 +29,7 @@ import port
 HERE = pathlib.Path(__file__).resolve().parent
 ROOT = HERE.parent.parent
 # A test that is meant to fail may fail by a hang. It has this many seconds.
-PATIENCE_FOR_DIFFERENCES = 20
+PATIENCE_FOR_DIFFERENCES = 5
 
 # The crates that tokio's tests use, and the names of tokio's features that they ask for.
 MANIFEST = """\
@@ -262,8 +262,8 @@ def explained(path, errors):
         while spans and not spans[0]["file_name"].endswith(path.name) and spans[0]["expansion"]:
             spans = [spans[0]["expansion"]["span"]]
         line = spans[0]["line_start"] if spans else 0
-        function = port.function_at(text, line)
-        lines.append(f"{path.stem}::{function} (line {line}): {error['message']}")
+        item = port.item_at(text, line)
+        lines.append(f"{path.stem}::{item} (line {line}): {error['message']}")
     return list(dict.fromkeys(lines))
 
 
