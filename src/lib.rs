@@ -114,6 +114,7 @@ pub mod runtime {
             config::RuntimeFlavor,
             context::entered::EnterGuard,
             id::Id,
+            local::worker_index,
             watchdog::stall::{RecentStall, Stall},
         },
         error::is_rt_shutdown_err,

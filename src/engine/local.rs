@@ -66,10 +66,27 @@ pub(crate) fn is_thread_of(shared: &Shared) -> bool {
 /// Returns the index of the calling thread if it is a worker of this runtime, and not a helper.
 #[inline]
 pub(crate) fn worker_number(shared: &Shared) -> Option<usize> {
-    with_local_of(shared, |local| {
-        let core = local?.shard.owner();
-        (!core.is_helper).then_some(core.index)
-    })
+    with_local_of(shared, |local| local?.worker_number())
+}
+
+/// Returns the index of the worker that the calling thread is, from zero, or `None` on any other
+/// thread.
+///
+/// It is the index that [metrics](crate::metrics::RuntimeMetrics) have. In
+/// [`block_on`](crate::runtime::Runtime::block_on) of a current-thread runtime, the thread is
+/// worker 0. In `block_on` of another runtime, on blocking threads and on the helpers of stuck
+/// workers there is no index. A task may move to another worker each time it waits.
+///
+/// ```
+/// use tourbillon::runtime::worker_index;
+///
+/// let runtime = tourbillon::Runtime::builder().worker_threads(2).build().unwrap();
+/// let index = runtime.block_on(async { tourbillon::spawn(async { worker_index() }).await });
+/// assert!(index.unwrap().is_some_and(|index| index < 2));
+/// assert_eq!(worker_index(), None);
+/// ```
+pub fn worker_index() -> Option<usize> {
+    with_local(|local| local?.worker_number())
 }
 
 /// How many times in a row the LIFO slot comes before the deque. The limit keeps two tasks that
@@ -115,6 +132,12 @@ impl Local {
             in_place: Cell::new(false),
             shares,
         }
+    }
+
+    /// Returns the index of this worker, or `None` for a helper.
+    fn worker_number(&self) -> Option<usize> {
+        let core = self.shard.owner();
+        (!core.is_helper).then_some(core.index)
     }
 
     pub(crate) fn shared(&self) -> &Shared {

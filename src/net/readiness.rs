@@ -80,8 +80,8 @@ macro_rules! readiness {
         impl $Socket {
             /// Waits until the socket seems ready in at least one direction of `interest`.
             ///
-            /// The socket counts as ready until an operation returns `WouldBlock`. Any number of
-            /// tasks may wait.
+            /// The socket counts as ready until an operation returns `WouldBlock`; an accepted
+            /// connection does so from the start. Any number of tasks may wait.
             ///
             /// # Errors
             ///

@@ -100,6 +100,11 @@ impl Readiness {
         self.add(bits(|conditions| event.is(conditions)), wakers);
     }
 
+    /// Records that `directions` are ready, of a descriptor that no task waits for yet.
+    pub(super) fn assume(&self, directions: Directions) {
+        self.add(directions.0, &mut Vec::new());
+    }
+
     /// Fails all current and future waits.
     pub(super) fn close(&self, wakers: &mut Vec<Waker>) {
         self.add(SHUTDOWN, wakers);

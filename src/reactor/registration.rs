@@ -87,6 +87,13 @@ impl<T: AsFd> Registration<T> {
             .expect("only a consuming method takes the source")
     }
 
+    /// Takes `directions` for ready, so that the first operation tries at once. Without this it
+    /// waits until the worker asks epoll, which is after the current job at the earliest.
+    pub(crate) fn assuming(self, directions: impl Into<Directions>) -> Self {
+        self.readiness.assume(directions.into());
+        self
+    }
+
     /// Returns the recorded readiness.
     pub(crate) fn readiness(&self) -> &Readiness {
         &self.readiness

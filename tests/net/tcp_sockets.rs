@@ -134,6 +134,9 @@ fn readiness_reports_a_closed_peer() {
     let _alarm = alarm();
     runtime(2).block_on(async {
         let (stream, peer) = pair_with_std().await;
+        // An accepted stream counts as readable until a read finds nothing.
+        let nothing = stream.try_read(&mut [0]).unwrap_err();
+        assert_eq!(nothing.kind(), io::ErrorKind::WouldBlock);
         let waiting = tourbillon::spawn(async move {
             let ready = stream.ready(Interest::READABLE).await.unwrap();
             (ready, stream)

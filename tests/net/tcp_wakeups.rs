@@ -2,10 +2,14 @@
 //! urgent data, and error queues.
 
 use std::{
+    future::Future,
     io::{Read, Write},
+    mem::MaybeUninit,
     net::{TcpListener as StdListener, TcpStream as StdStream},
     os::fd::AsRawFd,
+    pin::pin,
     sync::Arc,
+    task::{Context, Poll, Waker},
     time::Duration,
 };
 
@@ -107,4 +111,57 @@ fn a_filled_error_queue_does_not_keep_the_worker_busy() {
     server.read_exact(&mut [0; 5]).unwrap();
     let ended = runtime.block_on(timeout(PATIENCE, reading));
     assert!(ended.expect("the worker is occupied").unwrap());
+}
+
+/// Polls `future` once, and returns its output. The worker does not get back to its loop between.
+fn at_once<T>(future: impl Future<Output = T>) -> Option<T> {
+    match pin!(future).poll(&mut Context::from_waker(Waker::noop())) {
+        Poll::Ready(output) => Some(output),
+        Poll::Pending => None,
+    }
+}
+
+#[test]
+fn the_first_operations_of_an_accepted_stream_do_not_wait_for_epoll() {
+    let _alarm = alarm();
+    runtime(1).block_on(async {
+        let listener = TcpListener::bind("127.0.0.1:0").await.unwrap();
+        let addr = listener.local_addr().unwrap();
+        let mut client = StdStream::connect(addr).unwrap();
+        client.write_all(b"request").unwrap();
+        let (mut stream, _) = listener.accept().await.unwrap();
+        let mut buf = [0; 100];
+        // Wait without the worker: the loopback interface may take a moment.
+        let peek = || socket2::SockRef::from(&stream).peek(&mut [MaybeUninit::uninit(); 7]);
+        while !peek().is_ok_and(|n| n == 7) {
+            std::thread::yield_now();
+        }
+        assert_eq!(at_once(stream.read(&mut buf)).unwrap().unwrap(), 7);
+        assert_eq!(at_once(stream.write(b"reply")).unwrap().unwrap(), 5);
+        // Without data, the next read waits, and is woken.
+        let reading = timeout(PATIENCE, stream.read(&mut buf));
+        let writing = async { client.write_all(b"next").unwrap() };
+        let (read, ()) = futures::join!(reading, writing);
+        assert_eq!(read.unwrap().unwrap(), 4);
+    });
+}
+
+#[test]
+fn a_new_connection_without_data_waits() {
+    let _alarm = alarm();
+    runtime(1).block_on(async {
+        let listener = TcpListener::bind("127.0.0.1:0").await.unwrap();
+        let client = TcpStream::connect(listener.local_addr().unwrap());
+        let (client, accepted) = futures::join!(client, listener.accept());
+        let (mut client, mut server) = (client.unwrap(), accepted.unwrap().0);
+        let mut buf = [0; 4];
+        let reading = timeout(PATIENCE, server.read(&mut buf));
+        let writing = async {
+            tourbillon::time::sleep(MS).await;
+            client.write_all(b"late").await.unwrap();
+        };
+        let (read, ()) = futures::join!(reading, writing);
+        assert_eq!(read.unwrap().unwrap(), 4);
+        assert!(at_once(server.read(&mut buf)).is_none());
+    });
 }

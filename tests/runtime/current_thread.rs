@@ -17,7 +17,7 @@ use futures_lite::{AsyncReadExt, AsyncWriteExt};
 use tourbillon::{
     Outcome, Runtime, SpawnError,
     net::TcpListener,
-    runtime::{Builder, RuntimeFlavor},
+    runtime::{Builder, RuntimeFlavor, worker_index},
     sync::Notify,
     task::{LocalSet, block_in_place, spawn_blocking, spawn_local, yield_now},
     time::{self, Instant, sleep, timeout},
@@ -104,6 +104,51 @@ fn a_future_that_wakes_itself_does_not_starve_tasks_timers_and_sockets() {
             yield_now().await;
         }
         assert_eq!(&client.join().unwrap(), b"ping");
+    });
+}
+
+#[test]
+fn a_yield_of_the_future_lets_tasks_from_outside_run_first() {
+    let runtime = runtime();
+    runtime.block_on(yield_now());
+    let polls = Arc::new(AtomicUsize::new(0));
+    for n in 1..=5 {
+        let counted = polls.clone();
+        // Not in `block_on`: the task goes to the queue that remote threads use.
+        runtime.spawn(async move { counted.fetch_add(1, Ordering::Relaxed) });
+        assert_eq!(polls.load(Ordering::Relaxed), n - 1);
+        runtime.block_on(yield_now());
+        assert_eq!(polls.load(Ordering::Relaxed), n);
+    }
+}
+
+#[test]
+fn each_worker_has_an_index() {
+    assert_eq!(worker_index(), None);
+    let current = runtime();
+    assert_eq!(current.block_on(async { worker_index() }), Some(0));
+    // A thread that waits for the seat is no worker.
+    let (seated, release) = (Arc::new(Notify::new()), Arc::new(Notify::new()));
+    thread::scope(|scope| {
+        let (current, seated, release) = (&current, &seated, &release);
+        let first = scope.spawn(move || {
+            current.block_on(async {
+                seated.notify_one();
+                release.notified().await;
+                worker_index()
+            })
+        });
+        Runtime::new().unwrap().block_on(seated.notified());
+        assert_eq!(current.block_on(async { worker_index() }), None);
+        release.notify_one();
+        assert_eq!(first.join().unwrap(), Some(0));
+    });
+    let two = Builder::new().worker_threads(2).build().unwrap();
+    two.block_on(async {
+        assert_eq!(worker_index(), None);
+        assert_eq!(spawn_blocking(worker_index).await.unwrap(), None);
+        let index = tourbillon::spawn(async { worker_index() }).await.unwrap();
+        assert!(index.is_some_and(|index| index < 2));
     });
 }
 

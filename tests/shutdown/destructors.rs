@@ -1,10 +1,10 @@
 //! Destructors that run when the workers have ended find their runtime. What they must not do there
 //! is a panic that is caught, never a hang.
 
-use std::{future, time::Duration};
+use std::{any::Any, cell::RefCell, future, time::Duration};
 
 use crate::common::{Drops, HOUR, PATIENCE, alarm, process::alone, runtime};
-use tourbillon::{Handle, JoinHandle};
+use tourbillon::{Handle, JoinHandle, runtime::Builder};
 
 /// Runs a function when it is dropped.
 struct OnDrop<F: FnMut()>(F);
@@ -95,4 +95,37 @@ fn a_task_that_ends_on_a_remote_thread_has_the_context_of_its_runtime() {
     drop(runtime);
     waker.wake();
     assert!(receiver.recv().unwrap());
+}
+
+/// Drops `kept` at the end of a thread, when most of its thread-local values are gone.
+fn drop_at_the_end_of_a_thread<T: Send + 'static>(kept: impl FnOnce() -> T + Send + 'static) {
+    thread_local! {
+        static KEPT: RefCell<Option<Box<dyn Any>>> = const { RefCell::new(None) };
+    }
+    std::thread::spawn(move || {
+        // Before the runtime is made: values that are made later end earlier.
+        KEPT.with_borrow_mut(|slot| *slot = None);
+        let kept = kept();
+        KEPT.with_borrow_mut(|slot| *slot = Some(Box::new(kept)));
+    })
+    .join()
+    .unwrap();
+}
+
+#[test]
+fn a_runtime_may_be_dropped_with_the_values_of_a_thread() {
+    // A panic there would end the process.
+    alone(|| {
+        for build in [Builder::new_current_thread, Builder::new_multi_thread] {
+            let drops = Drops::new();
+            let token = drops.token();
+            drop_at_the_end_of_a_thread(move || {
+                let runtime = build().build().unwrap();
+                runtime.block_on(async {});
+                hold(runtime.handle(), token);
+                runtime
+            });
+            assert_eq!(drops.count(), 1);
+        }
+    });
 }

@@ -153,8 +153,10 @@ pub(crate) fn push(shared: &Arc<Shared>) -> Entered {
     // Guards may be dropped in any order, so each entry has a number by which its guard finds it.
     let entry = ENTRIES.get();
     ENTRIES.set(entry + 1);
-    ENTERED.with_borrow_mut(|entered| {
-        entered.push((entry, shared.clone()));
+    // At the end of a thread its list is gone, and the thread stays outside of any runtime. A
+    // thread-local runtime is dropped there.
+    let _ = ENTERED.try_with(|entered| {
+        entered.borrow_mut().push((entry, shared.clone()));
         ANY_ENTERED.set(true);
     });
     Entered {

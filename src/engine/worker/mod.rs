@@ -311,7 +311,13 @@ impl<'a> Worker<'a> {
                 return Some(job);
             }
         }
-        self.local.next()
+        let own = self.local.next();
+        if own.is_none() && self.root.is_some() {
+            // The future of `block_on` comes before a search. If it yields, tasks that were spawned
+            // or woken from outside run first.
+            return self.shared.queues.steal();
+        }
+        own
     }
 
     /// Fires due timers and polls the sockets, without waiting.

@@ -86,7 +86,7 @@ impl TcpListener {
     /// stays in the queue: try again later.
     pub async fn accept(&self) -> io::Result<(TcpStream, SocketAddr)> {
         let (stream, peer) = self.0.io(Direction::Read, socket::accept).await?;
-        Ok((TcpStream::new(stream)?, peer))
+        Ok((TcpStream::accepted(stream)?, peer))
     }
 
     /// Attempts [`accept`](TcpListener::accept) from a `poll` function. Only the last task to poll
@@ -100,7 +100,7 @@ impl TcpListener {
             .poll_io(cx, Direction::Read, socket::accept, |_| false)
             .map(|accepted| {
                 let (stream, peer) = accepted?;
-                Ok((TcpStream::new(stream)?, peer))
+                Ok((TcpStream::accepted(stream)?, peer))
             })
     }
 

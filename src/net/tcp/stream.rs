@@ -24,7 +24,7 @@ use super::{
 };
 use crate::{
     io::{Interest, Ready},
-    reactor::{Direction, Registration},
+    reactor::{Direction, Directions, Registration},
     sys::socket,
     time::timeout,
 };
@@ -59,6 +59,11 @@ use crate::{
 pub struct TcpStream(Registration<std::net::TcpStream>);
 
 impl TcpStream {
+    /// Registers an accepted connection. The first request has often come with it.
+    pub(super) fn accepted(stream: std::net::TcpStream) -> io::Result<Self> {
+        Ok(Self(Registration::new(stream)?.assuming(Directions::BOTH)))
+    }
+
     /// Waits until a connect in progress succeeds or fails.
     pub(super) async fn connecting(stream: std::net::TcpStream) -> io::Result<Self> {
         // The socket becomes writable when the connect ends, whatever its result.

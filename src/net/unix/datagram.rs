@@ -97,7 +97,9 @@ impl UnixDatagram {
     /// Returns the operating system's error, or an error if there is no runtime.
     pub fn pair() -> io::Result<(Self, Self)> {
         let (one, other) = Std::pair()?;
-        Ok((Self::from_std(one)?, Self::from_std(other)?))
+        let writable = |end: Self| Self(end.0.assuming(Direction::Write));
+        let (one, other) = (Self::from_std(one)?, Self::from_std(other)?);
+        Ok((writable(one), writable(other)))
     }
 
     /// Connects the socket to a path. [`send`](UnixDatagram::send) then sends there, and datagrams

@@ -72,7 +72,7 @@ impl UnixListener {
     /// connection stays in the queue: try again later.
     pub async fn accept(&self) -> io::Result<(UnixStream, SocketAddr)> {
         let (stream, peer) = self.0.io(Direction::Read, socket::unix_accept).await?;
-        Ok((UnixStream::new(stream)?, peer))
+        Ok((UnixStream::accepted(stream)?, peer))
     }
 
     /// Attempts [`accept`](UnixListener::accept) from a `poll` function. Only the last task to poll
@@ -86,7 +86,7 @@ impl UnixListener {
             .poll_io(cx, Direction::Read, socket::unix_accept, |_| false)
             .map(|accepted| {
                 let (stream, peer) = accepted?;
-                Ok((UnixStream::new(stream)?, peer))
+                Ok((UnixStream::accepted(stream)?, peer))
             })
     }
 

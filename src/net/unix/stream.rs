@@ -26,7 +26,7 @@ use super::{
 };
 use crate::{
     io::{Interest, Ready},
-    reactor::{Direction, Registration},
+    reactor::{Direction, Directions, Registration},
     sys::socket,
 };
 
@@ -54,6 +54,11 @@ use crate::{
 pub struct UnixStream(Registration<std::os::unix::net::UnixStream>);
 
 impl UnixStream {
+    /// Registers an accepted connection. The first request has often come with it.
+    pub(super) fn accepted(stream: std::os::unix::net::UnixStream) -> io::Result<Self> {
+        Ok(Self(Registration::new(stream)?.assuming(Directions::BOTH)))
+    }
+
     /// Connects to the listener at a path.
     ///
     /// # Errors
@@ -72,7 +77,8 @@ impl UnixStream {
     ///
     /// See [`connect`](UnixStream::connect).
     pub async fn connect_addr(addr: &SocketAddr) -> io::Result<Self> {
-        Self::new(socket::unix_connect(addr)?)
+        let stream = Self::new(socket::unix_connect(addr)?)?;
+        Ok(Self(stream.0.assuming(Direction::Write)))
     }
 
     /// Creates two sockets that are connected to each other.
@@ -82,7 +88,9 @@ impl UnixStream {
     /// Returns the operating system's error, or an error if there is no runtime.
     pub fn pair() -> io::Result<(Self, Self)> {
         let (one, other) = std::os::unix::net::UnixStream::pair()?;
-        Ok((Self::from_std(one)?, Self::from_std(other)?))
+        let writable = |end: Self| Self(end.0.assuming(Direction::Write));
+        let (one, other) = (Self::from_std(one)?, Self::from_std(other)?);
+        Ok((writable(one), writable(other)))
     }
 
     /// Returns the peer's address, which usually has no name.
