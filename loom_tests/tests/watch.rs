@@ -1,5 +1,5 @@
-//! The watchdog: while an owner is awake, its alarm is set, and not too far off. Threads arm timers,
-//! record heartbeats, take the alarm and set it again at the same time.
+//! The watchdog: while an owner is awake, its alarm is set, and not too far off. Threads arm
+//! timers, record heartbeats, take the alarm and set it again at the same time.
 //!
 //! In these models all threads come to their end, and the owner is awake then: it is stuck. A
 //! rescue that is lost shows as an alarm that is not set, is set too late, or is not what the word
@@ -299,8 +299,8 @@ fn a_remote_thread_arms_at_a_stuck_owner_that_comes_back() {
     });
 }
 
-/// A remote thread lowers the alarm of a stuck owner while a peer takes it. What the thread sets has
-/// passed, so it calls a peer at once.
+/// A remote thread lowers the alarm of a stuck owner while a peer takes it. What the thread sets
+/// has passed, so it calls a peer at once.
 #[test]
 fn a_remote_thread_arms_at_a_stuck_owner_while_the_alarm_is_taken() {
     for deadline in [60, HORIZON] {

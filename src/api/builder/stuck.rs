@@ -101,8 +101,9 @@ impl Builder {
     ///
     /// The default is a delay that a person notices. It is also the usual period of a CPU quota, so
     /// a worker that waits for its quota is not reported. The threshold is compared with elapsed
-    /// time, not with processor time. Jobs are checked about once a ms, so a threshold of a few ms
-    /// or less is not exact.
+    /// time, not with processor time. Jobs are checked about once in each
+    /// [rescue latency](Builder::rescue_latency), so a threshold of a few of these or less is not
+    /// exact.
     ///
     /// Detection reads no clock for each job. If another worker is idle and watches, it finds a
     /// blocked job while the job runs. Otherwise the worker finds it when it is back in its loop,

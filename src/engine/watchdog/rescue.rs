@@ -33,7 +33,7 @@ use crate::{
 
 /// The default of [`Builder::rescue_latency`](crate::runtime::Builder::rescue_latency).
 pub(crate) const DEFAULT_LATENCY: Duration = Duration::from_millis(1);
-/// The least rescue latency. A peer takes 30 to 100 µs to come.
+/// The least rescue latency. The kernel takes 30 to 100 µs to wake a peer.
 pub(crate) const LEAST_LATENCY: Duration = Duration::from_micros(200);
 
 /// The most peers that wait for the alarm of one worker. With more workers, these are the ones

@@ -13,7 +13,7 @@ const MS: u64 = 1_000_000;
 pub const CALM: u64 = 4 * MS;
 /// The greatest lateness of a blocked worker's work if a peer rescues it, in latencies: one if the
 /// runtime is not crowded, and up to two looks of two latencies with more than two workers awake.
-pub const LATENCIES: u64 = 4;
+pub const LATENCIES: u64 = 1;
 
 /// Returns how late something may be that was due at `due` and came at `at`, or `None` if there is
 /// no bound. A fault after `at` excuses nothing.
