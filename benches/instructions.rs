@@ -1,10 +1,10 @@
 //! The cost of the hot paths, and the extra cost of the watchdog: instructions by callgrind, system
 //! calls by perf. (strace would slow down the program so much that the watchdog finds stalls.)
 //!
-//! There are two workers. *on* is the default; *off* is `rescue_grace(Duration::MAX)`. *tokio* has a
-//! companion; it is measured with feature `tokio-compat`. Each program
-//! does `n` operations, and `3 n` in another process. The result is the difference divided by `2
-//! n`, so start and end do not count. All threads are counted.
+//! There are two workers. *on* is the default; *off* is `rescue_latency(Duration::MAX)`. *tokio*
+//! has a companion; it is measured with feature `tokio-compat`. Each program does `n` operations,
+//! and `3 n` in another process. The result is the difference divided by `2 n`, so start and end do
+//! not count. All threads are counted.
 //!
 //! | | program |
 //! |---|---|
@@ -98,7 +98,7 @@ fn program(what: &'static str, n: u64, watch: &str) {
         "on" => builder,
         #[cfg(feature = "tokio-compat")]
         "tokio" => builder.enable_tokio(),
-        _ => builder.rescue_grace(Duration::MAX),
+        _ => builder.rescue_latency(Duration::MAX),
     };
     let runtime = builder.build().expect("a runtime");
     match what {

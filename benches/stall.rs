@@ -1,17 +1,18 @@
 //! How late other work of a worker is while that worker is stuck in a job; Tourbillon and tokio in
 //! turns.
 //!
-//! Each round uses a new runtime with two workers. One of them, or both, run a job that takes 200
+//! Each round uses a new runtime with two workers. One of them, or both, run a job that takes 60
 //! ms; all other work takes microseconds. Lateness counts from the deadline, or from the event, to
 //! the first instruction that runs because of it.
 //!
 //! | | scenario | late since | what runs |
 //! |---|---|---|---|
 //! | *armed* | a task arms 100 timers, due in 10 ms, then spins | the deadline | Tourbillon: callbacks; tokio, which has none: tasks that sleep |
+//! | *spread* | a task arms 100 timers, one due every 100 µs; it spins from 100 µs before the first is due | the deadline | as *armed* |
 //! | *asleep* | a task starts 100 sleeping tasks, due in 10 ms, then spins | the deadline | tasks |
 //! | *spawn* | a task spawns 100 tasks, then spins | each spawn | tasks |
 //! | *woken* | a task sends to another one, which waits on a channel, then spins | the send | the task that waited |
-//! | *sockets* | a task registers 100 loopback TCP connections, each read by a task, then spins; 10 ms later a thread writes a byte to each | each write | the reading tasks, after the read |
+//! | *sockets* | a task registers 100 loopback TCP connections, each read by a task, then spins; a thread writes a byte to ten of them in each of the next 10 ms | each write | the reading tasks, after the read |
 //! | *outside* | a task spins; 10 ms later an outside thread arms 100 timers, due in 10 ms | the deadline | as *armed* |
 //! | *all spin* | as *armed*, while another task spins on the other worker, from before to after | the deadline | as *armed* |
 //! | *all block* | as *all spin*, but both block their threads instead of spinning | the deadline | as *armed* |
@@ -57,13 +58,17 @@ use std::{
 use disturbance::Meter;
 use systems::{Count, Ours, System, Tokio, counted, sleep_here};
 
-const ROUNDS: usize = 7;
+const ROUNDS: usize = 50;
 const WORKERS: usize = 2;
 const COUNT: usize = 100;
 /// Duration of the long job.
-const STUCK: Duration = Duration::from_millis(200);
+const STUCK: Duration = Duration::from_millis(60);
 /// From arming to the deadline, and from the start of the job to the events from outside.
 const AHEAD: Duration = Duration::from_millis(10);
+/// Time between two deadlines of *spread*.
+const APART: Duration = Duration::from_micros(100);
+/// Number of sockets that are written to at once.
+const WRITES: usize = 10;
 /// Sleep of a *resumed* task.
 const NAP: Duration = Duration::from_millis(1);
 /// Number of wake-ups in a round of *woken*; each wakes one task.
@@ -78,6 +83,10 @@ const ATTEMPTS: usize = 100;
 /// The systems to measure. Add a line to measure other options.
 const SYSTEMS: &[(&str, Setup)] = &[
     ("tourbillon", Setup::Ours(|builder| builder)),
+    (
+        "latency 200 µs",
+        Setup::Ours(|builder| builder.rescue_latency(Duration::from_micros(200))),
+    ),
     (
         "with helpers",
         Setup::Ours(|builder| builder.helpers(0..=2)),
@@ -221,21 +230,24 @@ fn run<S: System, R: Send + 'static>(
 #[derive(Clone, Copy)]
 enum Scenario {
     Armed(Before),
+    Spread,
     Asleep(Before),
     Spawn,
-    Woken,
+    Woken(Before),
     Sockets(Before),
     Outside,
     All(Stuck),
 }
 
-const SCENARIOS: [(&str, Scenario); 11] = [
+const SCENARIOS: [(&str, Scenario); 13] = [
     ("armed", Scenario::Armed(Before::Nothing)),
     ("armed, resumed", Scenario::Armed(Before::Sleep)),
+    ("spread", Scenario::Spread),
     ("asleep", Scenario::Asleep(Before::Nothing)),
     ("asleep, resumed", Scenario::Asleep(Before::Sleep)),
     ("spawn", Scenario::Spawn),
-    ("woken", Scenario::Woken),
+    ("woken", Scenario::Woken(Before::Nothing)),
+    ("woken, resumed", Scenario::Woken(Before::Sleep)),
     ("sockets", Scenario::Sockets(Before::Nothing)),
     ("sockets, resumed", Scenario::Sockets(Before::Sleep)),
     ("outside", Scenario::Outside),
@@ -251,9 +263,10 @@ impl Scenario {
         thread::sleep(SETTLE);
         match self {
             Scenario::Armed(before) => armed(system, S::arm_here, before),
+            Scenario::Spread => spread(system),
             Scenario::Asleep(before) => armed(system, sleep_here::<S, _>, before),
             Scenario::Spawn => Some(spawned(system)),
-            Scenario::Woken => Some(woken(system)),
+            Scenario::Woken(before) => Some(woken(system, before)),
             Scenario::Sockets(before) => sockets(system, before),
             Scenario::Outside => Some(outside(system)),
             Scenario::All(stuck) => all(system, stuck),
@@ -291,6 +304,32 @@ fn armed<S: System>(system: &S, arm: Arm, before: Before) -> Option<Vec<Duration
     is_set.then(|| moments.lateness())
 }
 
+/// The first timers are due before a peer has been called.
+fn spread<S: System>(system: &S) -> Option<Vec<Duration>> {
+    let moments = Moments::new(COUNT);
+    let arming = moments.clone();
+    let is_set = run(system, async move {
+        let here = thread::current().id();
+        let set = Count::default();
+        let first = Instant::now() + AHEAD;
+        for index in 0..COUNT {
+            let due = first + APART * index as u32;
+            S::arm_here(due, &set, arming.comes(index, due));
+        }
+        set.wait_for::<S>(COUNT).await;
+        // The worker is in its loop until then.
+        while Instant::now() + APART < first {
+            S::yield_now().await;
+        }
+        let is_set = thread::current().id() == here && Instant::now() < first;
+        if is_set {
+            spin();
+        }
+        is_set
+    });
+    is_set.then(|| moments.lateness())
+}
+
 fn spawned<S: System>(system: &S) -> Vec<Duration> {
     let moments = Moments::new(COUNT);
     let spawning = moments.clone();
@@ -304,7 +343,7 @@ fn spawned<S: System>(system: &S) -> Vec<Duration> {
     moments.lateness()
 }
 
-fn woken<S: System>(system: &S) -> Vec<Duration> {
+fn woken<S: System>(system: &S, before: Before) -> Vec<Duration> {
     let moments = Moments::new(WAKES);
     for index in 0..WAKES {
         let (sender, receiver) = tokio::sync::oneshot::channel();
@@ -321,6 +360,7 @@ fn woken<S: System>(system: &S) -> Vec<Duration> {
         thread::sleep(SETTLE);
         let sending = moments.clone();
         run(system, async move {
+            before.pass::<S>().await;
             sending.due(index, Instant::now());
             sender.send(()).expect("it waits");
             spin();
@@ -368,8 +408,10 @@ fn sockets<S: System>(system: &S, before: Before) -> Option<Vec<Duration>> {
     });
     let stayed = spinning.recv().expect("tasks do not panic");
     stayed.then(|| {
-        thread::sleep(AHEAD);
         for (index, mut stream) in theirs.iter().enumerate() {
+            if index % WRITES == 0 {
+                thread::sleep(AHEAD / (COUNT / WRITES) as u32);
+            }
             moments.due(index, Instant::now());
             stream.write_all(&[1]).expect("it is open");
         }

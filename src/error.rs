@@ -1,6 +1,6 @@
 //! The errors of building a runtime, arming timers and spawning tasks.
 
-use std::{error::Error, fmt, io};
+use std::{error::Error, fmt, io, time::Duration};
 
 /// The reason why a runtime could not be built.
 #[derive(Debug)]
@@ -34,6 +34,13 @@ pub enum BuildError {
     },
     /// `stall_threshold(Duration::ZERO)`: every job would be reported.
     ZeroStallThreshold,
+    /// `rescue_latency` below its minimum: a peer takes that long to come.
+    RescueLatency {
+        /// The latency asked for.
+        asked: Duration,
+        /// The minimum.
+        least: Duration,
+    },
     /// `start_paused(true)` with `enable_tokio`: tokio's clock cannot be paused with the runtime's.
     PausedTokio,
     /// A runtime name that is empty or has only spaces.
@@ -90,6 +97,13 @@ impl fmt::Display for BuildError {
                 write!(
                     f,
                     "`stall_threshold(0)` would report every job (`Duration::MAX` reports none)"
+                )
+            }
+            Self::RescueLatency { asked, least } => {
+                write!(
+                    f,
+                    "`rescue_latency({asked:?})`: it is at least {least:?} (`Duration::MAX` turns \
+                     rescue off)"
                 )
             }
             Self::PausedTokio => {

@@ -31,8 +31,8 @@ pub use self::{
     probe::Probe,
     task::{Task, wait_for_the_end},
     watch::{
-        BEAT, GRACE, SOON, answer, answer_awaited, answer_rarely, assert_called, assert_dismissed,
-        assert_set, waits_for_50, watched, watched_when_called,
+        AHEAD, SOON, answer, answer_rarely, assert_called, assert_dismissed, assert_set, watched,
+        watched_when_called,
     },
     worker::{Home, Worker, close, shard, tell, tell_one},
 };

@@ -8,7 +8,7 @@
 
 use loom::thread;
 use loom_tests::{
-    BEAT, EventLoop, HORIZON, Home, SOON, answer, answer_rarely, assert_dismissed, assert_set,
+    AHEAD, EventLoop, HORIZON, Home, SOON, answer, answer_rarely, assert_dismissed, assert_set,
     close, model, watched, watched_when_called,
 };
 use tourbillon_shards::{NEVER, Timer};
@@ -40,22 +40,23 @@ fn a_remote_thread_arms_while_the_alarm_is_put_off() {
             let remote_thread = beside(&home, move |home| arm(home, deadline));
             assert!(home.put_off(41, 1));
             remote_thread.join().unwrap();
-            assert_set(&home, 41 + BEAT);
+            assert_set(&home, 41 + AHEAD);
             close(&home);
         });
     }
 }
 
-/// A thread puts the alarm off by zero looks: it goes off again as soon as possible.
+/// A thread puts the alarm of a stuck owner off by zero looks: it goes off again as soon as
+/// possible, even if the owner lowers it at the same time.
 #[test]
 fn the_owner_arms_while_the_alarm_is_put_off_for_no_look() {
     model!(None, || {
         let (home, _owner) = begin();
-        let putter = beside(&home, |home| _ = home.put_off(41, 0));
-        // This timer lowers the alarm.
-        arm(&home, 12);
+        assert!(answer(&home, 41));
+        let putter = beside(&home, |home| _ = home.put_off(81, 0));
+        arm(&home, 60);
         putter.join().unwrap();
-        assert_set(&home, 41 + SOON);
+        assert_set(&home, 81 + SOON);
         close(&home);
     });
 }
@@ -68,7 +69,7 @@ fn the_owner_beats_while_the_alarm_is_put_off() {
         let putter = beside(&home, |home| _ = home.put_off(41, 10));
         home.beat(40);
         putter.join().unwrap();
-        assert_set(&home, 40 + BEAT);
+        assert_set(&home, 40 + AHEAD);
         close(&home);
     });
 }
@@ -84,7 +85,7 @@ fn the_owner_wakes_while_the_alarm_is_put_off() {
         let putter = beside(&home, |home| _ = home.put_off(41, 1));
         owner.park();
         putter.join().unwrap();
-        assert_set(&home, owner.now.max(41) + BEAT);
+        assert_set(&home, owner.now.max(41) + AHEAD);
         close(&home);
     });
 }
@@ -98,12 +99,12 @@ fn one_takes_the_alarm_while_another_puts_it_off() {
         let is_put_off = home.put_off(41, 1);
         let is_taken = taker.join().unwrap();
         assert!(is_put_off != is_taken, "one of them has it");
-        assert_set(&home, 41 + BEAT);
+        assert_set(&home, 41 + AHEAD);
         close(&home);
     });
 }
 
-/// A thread that arms a timer finds no alarm and sets it for its own timer, which may be far off.
+/// A thread arms a timer while no alarm is set, because it was taken.
 #[test]
 fn a_remote_thread_arms_while_the_alarm_is_set_again_rarely() {
     for deadline in [60, HORIZON] {
@@ -113,7 +114,7 @@ fn a_remote_thread_arms_while_the_alarm_is_set_again_rarely() {
             let taker = beside(&home, |home| assert!(answer_rarely(home, 41)));
             remote_thread.join().unwrap();
             taker.join().unwrap();
-            assert_set(&home, 41 + BEAT);
+            assert_set(&home, 41 + AHEAD);
             close(&home);
         });
     }
@@ -132,7 +133,7 @@ fn the_alarm_is_set_again_rarely_while_the_owner_wakes() {
         let taker = beside(&home, |home| _ = answer_rarely(home, 41));
         owner.park();
         taker.join().unwrap();
-        assert_set(&home, owner.now.max(41) + BEAT);
+        assert_set(&home, owner.now.max(41) + AHEAD);
         close(&home);
     });
 }

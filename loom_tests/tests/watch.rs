@@ -1,6 +1,5 @@
-//! The watchdog: while an owner is awake, its alarm is set, soon enough for the next deadline and
-//! not too far off. Threads arm timers, record heartbeats, take the alarm and set it again at the
-//! same time.
+//! The watchdog: while an owner is awake, its alarm is set, and not too far off. Threads arm
+//! timers, record heartbeats, take the alarm and set it again at the same time.
 //!
 //! In these models all threads come to their end, and the owner is awake then: it is stuck. A
 //! rescue that is lost shows as an alarm that is not set, is set too late, or is not what the word
@@ -9,8 +8,8 @@
 
 use loom::thread;
 use loom_tests::{
-    BEAT, EventLoop, HORIZON, Home, answer, answer_awaited, assert_called, close, expire, model,
-    waits_for_50, watched, watched_when_called,
+    AHEAD, EventLoop, HORIZON, Home, answer, assert_called, close, expire, model, watched,
+    watched_when_called,
 };
 use tourbillon_shards::{NEVER, Reset, Timer};
 
@@ -19,7 +18,7 @@ fn begin() -> (Home, EventLoop) {
     let home = watched();
     let owner = EventLoop::new(&home);
     home.beat(0);
-    assert_eq!(home.alarm(), BEAT | 1);
+    assert_eq!(home.alarm(), AHEAD | 1);
     (home, owner)
 }
 
@@ -27,8 +26,7 @@ fn arm(home: &Home, deadline: u64) {
     drop(Timer::once(home, deadline, 5, || {}));
 }
 
-/// A remote thread that arms a timer finds the alarm early enough, while the owner sets it to a
-/// later time.
+/// A remote thread arms a timer while the owner sets its alarm to a later time.
 #[test]
 fn a_remote_thread_arms_while_the_owner_beats() {
     model!(None, || {
@@ -88,8 +86,7 @@ fn a_remote_thread_arms_while_the_owner_wakes_and_its_alarm_does_not_stand() {
     a_remote_thread_arms_while_the_owner_wakes(false);
 }
 
-/// A remote thread that arms a timer, near or far, finds the alarm early enough, while another
-/// takes it.
+/// A remote thread arms a timer, near or far, while another takes the alarm.
 fn a_remote_thread_arms_while_the_alarm_is_taken(deadline: u64) {
     model!(Some(4), move || {
         let (home, _owner) = begin();
@@ -118,7 +115,7 @@ fn a_remote_thread_arms_a_far_timer_while_the_alarm_is_taken() {
     a_remote_thread_arms_while_the_alarm_is_taken(HORIZON);
 }
 
-/// The owner arms a timer, near or far, while a peer takes its alarm. The owner has no fence there.
+/// The owner arms a timer, near or far, while a peer takes its alarm.
 fn the_owner_arms_while_the_alarm_is_taken(deadline: u64) {
     model!(Some(4), move || {
         let (home, _owner) = begin();
@@ -138,7 +135,6 @@ fn the_owner_arms_a_near_timer_while_the_alarm_is_taken() {
     the_owner_arms_while_the_alarm_is_taken(60);
 }
 
-/// An owner that finds no alarm sets it for its own timer. The taker does not rely on that alarm.
 #[test]
 fn the_owner_arms_a_far_timer_while_the_alarm_is_taken() {
     the_owner_arms_while_the_alarm_is_taken(HORIZON);
@@ -243,112 +239,6 @@ fn two_take_one_alarm() {
     });
 }
 
-/// Returns a shard whose owner, the calling thread, is stuck. A peer rescued it at 41, set its
-/// alarm, and waits for a deadline of 50. The last value is the alarm's word.
-fn begin_awaited() -> (Home, EventLoop, u64) {
-    let (home, owner) = begin();
-    arm(&home, 50);
-    let word = waits_for_50(&home);
-    assert_called(&home, 41);
-    (home, owner, word)
-}
-
-/// The alarm goes off while the peer that has waited takes it: one of the two threads comes.
-#[test]
-fn two_take_one_alarm_and_one_of_them_has_waited() {
-    model!(None, || {
-        let (home, _owner, word) = begin_awaited();
-        let called = thread::spawn({
-            let home = home.clone();
-            move || home.take_alarm(56)
-        });
-        let here = home.take_alarm_at(word);
-        let there = called.join().unwrap();
-        assert!(here != there, "one of them has it");
-        assert_eq!(home.alarm(), NEVER);
-        close(&home);
-    });
-}
-
-/// A remote thread that arms a timer, near or far, finds the alarm early enough, while the peer
-/// that has waited takes it.
-fn a_remote_thread_arms_while_who_has_waited_takes_the_alarm(deadline: u64) {
-    model!(Some(4), move || {
-        let (home, _owner, word) = begin_awaited();
-        let remote_thread = thread::spawn({
-            let home = home.clone();
-            move || arm(&home, deadline)
-        });
-        let waiter = thread::spawn({
-            let home = home.clone();
-            move || _ = answer_awaited(&home, 56, word)
-        });
-        remote_thread.join().unwrap();
-        waiter.join().unwrap();
-        assert_called(&home, 56);
-        close(&home);
-    });
-}
-
-#[test]
-fn a_remote_thread_arms_a_near_timer_while_who_has_waited_takes_the_alarm() {
-    a_remote_thread_arms_while_who_has_waited_takes_the_alarm(70);
-}
-
-#[test]
-fn a_remote_thread_arms_a_far_timer_while_who_has_waited_takes_the_alarm() {
-    a_remote_thread_arms_while_who_has_waited_takes_the_alarm(HORIZON);
-}
-
-#[test]
-fn the_owner_arms_while_who_has_waited_takes_the_alarm() {
-    model!(Some(4), || {
-        let (home, _owner, word) = begin_awaited();
-        let waiter = thread::spawn({
-            let home = home.clone();
-            move || assert!(answer_awaited(&home, 56, word))
-        });
-        arm(&home, 70);
-        waiter.join().unwrap();
-        assert_called(&home, 56);
-        close(&home);
-    });
-}
-
-/// The owner comes back: either the peer that has waited finds that the alarm has changed, or the
-/// owner finds that it was taken.
-#[test]
-fn the_owner_beats_while_who_has_waited_takes_the_alarm() {
-    model!(None, || {
-        let (home, _owner, word) = begin_awaited();
-        let waiter = thread::spawn({
-            let home = home.clone();
-            move || _ = answer_awaited(&home, 56, word)
-        });
-        home.beat(56);
-        waiter.join().unwrap();
-        assert_called(&home, 56);
-        close(&home);
-    });
-}
-
-/// A call is not lost to a peer that has waited.
-#[test]
-fn it_is_called_for_while_who_has_waited_takes_the_alarm() {
-    model!(None, || {
-        let (home, _owner, word) = begin_awaited();
-        let caller = thread::spawn({
-            let home = home.clone();
-            move || home.call()
-        });
-        _ = answer_awaited(&home, 56, word);
-        caller.join().unwrap();
-        assert!(home.alarm() < 40, "it goes off at once");
-        assert_called(&home, 56);
-        close(&home);
-    });
-}
-
 /// The alarm goes off again while the thread that took it the first time sets it again.
 #[test]
 fn two_take_two_alarms() {
@@ -366,21 +256,70 @@ fn two_take_two_alarms() {
     });
 }
 
-/// Two threads lower the alarm: it is set to the earlier time, and that is what the word says.
+/// Returns a shard whose owner, the calling thread, is stuck. A peer has set its alarm again at 41.
+fn begin_stuck() -> (Home, EventLoop) {
+    let (home, owner) = begin();
+    assert!(answer(&home, 41));
+    assert_eq!(home.alarm() & 1, 0, "it follows the deadlines");
+    (home, owner)
+}
+
+/// Two threads lower the alarm of a stuck owner: it is set to the earlier time, and that is what
+/// the word says.
 #[test]
-fn two_strangers_arm() {
+fn two_arm_at_a_stuck_owner() {
     model!(None, || {
-        let home = watched();
-        home.beat(0);
+        let (home, _owner) = begin_stuck();
         let remote_thread = thread::spawn({
             let home = home.clone();
-            move || arm(&home, 12)
+            move || arm(&home, 62)
         });
-        arm(&home, 10);
+        arm(&home, 60);
         remote_thread.join().unwrap();
-        assert_called(&home, 0);
+        assert_eq!(home.alarm(), 60);
+        assert_called(&home, 41);
         close(&home);
     });
+}
+
+/// The owner is back while a remote thread lowers its alarm: the alarm stands, or is earlier.
+#[test]
+fn a_remote_thread_arms_at_a_stuck_owner_that_comes_back() {
+    model!(None, || {
+        let (home, _owner) = begin_stuck();
+        let remote_thread = thread::spawn({
+            let home = home.clone();
+            move || arm(&home, 60)
+        });
+        home.beat(50);
+        remote_thread.join().unwrap();
+        assert_called(&home, 50);
+        assert!(home.alarm() >= 60);
+        close(&home);
+    });
+}
+
+/// A remote thread lowers the alarm of a stuck owner while a peer takes it. What the thread sets
+/// has passed, so it calls a peer at once.
+#[test]
+fn a_remote_thread_arms_at_a_stuck_owner_while_the_alarm_is_taken() {
+    for deadline in [60, HORIZON] {
+        model!(Some(4), move || {
+            let (home, _owner) = begin_stuck();
+            let remote_thread = thread::spawn({
+                let home = home.clone();
+                move || arm(&home, deadline)
+            });
+            let taker = thread::spawn({
+                let home = home.clone();
+                move || answer(&home, 81)
+            });
+            remote_thread.join().unwrap();
+            taker.join().unwrap();
+            assert_called(&home, 81);
+            close(&home);
+        });
+    }
 }
 
 /// A thread calls a peer while the owner records a heartbeat: in either order, the alarm is set.
@@ -409,7 +348,7 @@ fn it_is_called_for_while_the_alarm_is_set_again() {
             let home = home.clone();
             move || home.call()
         });
-        assert!(home.watch_on(41, 1));
+        assert!(home.watch_on(41));
         caller.join().unwrap();
         assert_called(&home, 40);
         assert!(home.alarm() < 40, "it goes off at once");
@@ -482,19 +421,19 @@ fn it_is_called_for_the_first_time_while_the_owner_wakes() {
     });
 }
 
-/// The alarm goes off by the kernel's clock, but by the called peer's clock it is too early.
+/// The alarm goes off by the kernel's clock, but by the clocks of two called peers it is too early.
 #[test]
-fn it_goes_off_early_while_a_remote_thread_arms() {
+fn two_come_to_an_alarm_that_went_off_early() {
     model!(None, || {
         let (home, _owner) = begin();
         home.owner().alarm.go_off();
-        let remote_thread = thread::spawn({
+        let peer = thread::spawn({
             let home = home.clone();
-            move || arm(&home, 20)
+            move || assert!(!answer(&home, 39))
         });
-        assert!(!answer(&home, 39));
-        remote_thread.join().unwrap();
-        assert_called(&home, 40);
+        assert!(!answer(&home, 40));
+        peer.join().unwrap();
+        assert_called(&home, 0);
         close(&home);
     });
 }

@@ -132,7 +132,6 @@ pub use self::{
         next_slot::{NextSlot, RawPointer},
         parker::{Parker, SearchClaim},
         searchers::Searchers,
-        watchdog::Coming,
     },
     prefetch::prefetch,
     shard::{

@@ -24,7 +24,7 @@ use crate::{
         local::Local,
         shared::{Shared, Workers},
         shutdown,
-        watchdog::rescue,
+        watchdog::{rescue, rescue::LEAST_LATENCY},
         worker,
         worker::tidy,
     },
@@ -170,6 +170,12 @@ fn check(config: &Config) -> Result<(), BuildError> {
     }
     if config.max_blocking_threads == 0 {
         return Err(BuildError::ZeroBlockingThreads);
+    }
+    if config.rescue_latency < LEAST_LATENCY {
+        return Err(BuildError::RescueLatency {
+            asked: config.rescue_latency,
+            least: LEAST_LATENCY,
+        });
     }
     if config.stall_threshold == 0 {
         return Err(BuildError::ZeroStallThreshold);

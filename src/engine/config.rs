@@ -19,7 +19,7 @@ pub(crate) struct Config {
     pub(crate) global_queue_interval: u32,
     pub(crate) max_timers: Option<usize>,
     pub(crate) timer_store: StoreKind,
-    pub(crate) rescue_grace: Duration,
+    pub(crate) rescue_latency: Duration,
     /// In ns.
     pub(crate) spin_before: u64,
     /// In ns.
@@ -66,6 +66,6 @@ impl Config {
     /// Returns whether the peers of each of `workers` workers watch over it. If not, they do so
     /// only while it is in `block_in_place`.
     pub(crate) fn is_watched(&self, workers: usize) -> bool {
-        self.rescue_grace != Duration::MAX && (workers > 1 || self.helpers.1 > 0)
+        self.rescue_latency != Duration::MAX && (workers > 1 || self.helpers.1 > 0)
     }
 }

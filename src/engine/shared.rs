@@ -122,7 +122,7 @@ impl Shared {
             queues: Queues::new(workers),
             clocks: Clocks::new(NAME_PARTS),
             lifecycle: Lifecycle::new(workers),
-            rescuers: Rescuers::on(config.cores),
+            rescuers: Rescuers::new(config.cores, config.rescue_latency),
             pending: CachePadded::new(AtomicUsize::new(0)),
             tidied: AtomicU64::new(0),
             config,

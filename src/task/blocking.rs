@@ -80,9 +80,9 @@ where
 /// Use it in a callback or task that has to block in the middle of its work, and cannot move that
 /// part to [`spawn_blocking`]. Peers take over the worker's queued tasks and callbacks at once.
 /// They also take over its timers and sockets, as for a worker that is
-/// [blocked](crate::runtime::Builder::rescue_grace), but without a delay. If all peers are busy, or
-/// there are none, the runtime starts a [helper](crate::runtime::Builder::helpers), in addition to
-/// those that the options allow. `f` may call
+/// [blocked](crate::runtime::Builder::rescue_latency), but without a delay. If all peers are busy,
+/// or there are none, the runtime starts a [helper](crate::runtime::Builder::helpers), in addition
+/// to those that the options allow. `f` may call
 /// [`Handle::block_on`](crate::runtime::Handle::block_on).
 ///
 /// Tasks that only this thread may run wait for `f`: tasks that are

@@ -336,10 +336,10 @@ fn rescues_add_up_by_rescuer_and_worker_with_their_lateness() {
 #[test]
 fn the_queue_time_of_a_rescued_timer_starts_when_it_is_taken() {
     const TIMERS: u32 = 400;
-    const GRACE: Duration = Duration::from_millis(100);
+    const LATENCY: Duration = Duration::from_millis(100);
     let _alarm = alarm();
     let builder = Builder::new().worker_threads(2).helpers(0..=0);
-    let runtime = builder.rescue_grace(GRACE).build().unwrap();
+    let runtime = builder.rescue_latency(LATENCY).build().unwrap();
     let queued = |worker: usize| runtime.metrics().workers()[worker].queue_lateness.clone();
     // In each round the rescuer takes them at some 20 moments, and samples one of 16.
     eventually(
@@ -361,7 +361,7 @@ fn the_queue_time_of_a_rescued_timer_starts_when_it_is_taken() {
             let rescuer = 1 - blocked.worker;
             let queued = queued(rescuer).since(&before[rescuer]);
             // One may be what it was blocked by itself in the round before.
-            queued.count() >= 3 && queued.quantile(0.5) < Some(GRACE / 2)
+            queued.count() >= 3 && queued.quantile(0.5) < Some(LATENCY / 2)
         },
     );
 }

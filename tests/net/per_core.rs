@@ -112,7 +112,7 @@ fn each_worker_watches_its_own_listener() {
     for worker in 0..2 {
         let runtime = Runtime::builder()
             .worker_threads(2)
-            .rescue_grace(Duration::MAX)
+            .rescue_latency(Duration::MAX)
             .build()
             .unwrap();
         let (listeners, addr) = bind(&runtime);

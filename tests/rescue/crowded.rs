@@ -21,9 +21,8 @@ use crate::common::{
 use core_affinity::CoreId;
 use tourbillon::{Runtime, Timer, time::sleep};
 
-/// How many workers may be awake for each core before looks become rarer, as in
-/// `src/engine/watchdog/rescuers.rs`.
-const PER_CORE: u64 = 8;
+/// The most looks of each core in a second, as in `src/engine/watchdog/rescuers.rs`.
+const PER_SECOND: u64 = 4_000;
 /// The work of each runtime.
 const TIMERS: usize = 10_000;
 const TASKS: u64 = 1_000;
@@ -67,13 +66,13 @@ struct Done {
 }
 
 /// Runs timers of all workers, and tasks that sleep, to the end of the runtime.
-fn work(rescue_grace: Option<Duration>) -> Done {
+fn work(latency: Option<Duration>) -> Done {
     const WORKERS: usize = 150;
     let begin = Instant::now();
     let mut builder = Runtime::builder();
     builder = builder.worker_threads(WORKERS);
-    if let Some(grace) = rescue_grace {
-        builder = builder.rescue_grace(grace);
+    if let Some(latency) = latency {
+        builder = builder.rescue_latency(latency);
     }
     let runtime = builder.build().unwrap();
     let fired = Arc::new(AtomicUsize::new(0));
@@ -113,15 +112,39 @@ fn the_watchdog_costs_little_while_workers_wait_for_a_core() {
         assert_eq!(control.alarms, 0);
         let watched = work(None);
         // An alarm goes off once after an owner or a timer has set it. The others come from checks
-        // of the watchdog, of which there are at most so many per ms.
+        // of the watchdog, of which there are at most so many in that time.
         let caused = watched.parks + TIMERS as u64 + 2 * TASKS;
-        let looks = PER_CORE * watched.took.as_millis() as u64;
+        let looks = PER_SECOND * watched.took.as_millis() as u64 / 1_000;
         let (most, alarms) = (caused + looks, watched.alarms);
         assert!(alarms <= most, "{alarms} alarms, at most {most}");
         // Far more than what it costs, and far less than if it stood still.
         let most = 10 * control.took + PATIENCE / 3;
         let took = watched.took;
         assert!(took < most, "{took:?}, and {:?} without", control.took);
+    });
+}
+
+/// Peers look at blocked workers no more often than the cores allow, however many there are.
+#[test]
+fn looks_in_a_second_do_not_grow_with_the_workers() {
+    const COUNTED: Duration = Duration::from_secs(1);
+    alone(|| {
+        share_one_core();
+        for workers in [64, 256] {
+            let runtime = crate::common::runtime(workers);
+            let blocked: Vec<_> = (2..workers)
+                .map(|_| Blocked::some(runtime.handle()))
+                .collect();
+            let count = || runtime.metrics().total().alarms;
+            // Each worker's own last setting of its alarm may still go off.
+            let (begin, before) = (Instant::now(), count() + workers as u64);
+            thread::sleep(COUNTED);
+            let alarms = count().saturating_sub(before);
+            let most = PER_SECOND * begin.elapsed().as_millis() as u64 / 1_000;
+            assert!(alarms <= most, "{workers}: {alarms}, at most {most}");
+            drop(blocked);
+            assert!(runtime.shutdown_timeout(PATIENCE), "the workers end");
+        }
     });
 }
 

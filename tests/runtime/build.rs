@@ -5,6 +5,7 @@ use std::{
     error::Error,
     io,
     sync::atomic::{AtomicUsize, Ordering},
+    time::Duration,
 };
 
 use crate::common::{
@@ -54,6 +55,30 @@ fn too_many_workers_are_an_error_before_any_thread_starts() {
     }
     // Others may come and go beside this test, but not by the thousand.
     assert!(threads() < before + 1_000);
+}
+
+#[test]
+fn a_rescue_latency_below_the_minimum_is_an_error() {
+    const LEAST: Duration = Duration::from_micros(200);
+    for asked in [Duration::ZERO, LEAST - Duration::from_nanos(1)] {
+        let error = build(Builder::new().rescue_latency(asked));
+        assert!(matches!(
+            error,
+            BuildError::RescueLatency { asked: a, least } if (a, least) == (asked, LEAST)
+        ));
+        let text = error.to_string();
+        assert_eq!(
+            text,
+            format!(
+                "`rescue_latency({asked:?})`: it is at least 200µs (`Duration::MAX` turns rescue \
+                 off)"
+            )
+        );
+        assert_eq!(io::Error::from(error).kind(), io::ErrorKind::InvalidInput);
+    }
+    for latency in [LEAST, Duration::MAX] {
+        drop(Builder::new().rescue_latency(latency).build().unwrap());
+    }
 }
 
 #[test]

@@ -71,5 +71,5 @@ fn a_blocking_job_does_not_delay_the_short_ones() {
 /// With rescue turned off.
 #[test]
 fn a_blocking_job_does_not_delay_the_short_ones_without_rescue() {
-    run(Runtime::builder().rescue_grace(Duration::MAX));
+    run(Runtime::builder().rescue_latency(Duration::MAX));
 }

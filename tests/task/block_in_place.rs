@@ -338,7 +338,7 @@ fn callbacks_can_block_and_be_cancelled_meanwhile() {
 fn queued_tasks_run_without_rescue() {
     let _alarm = alarm();
     let builders = [
-        Builder::new().rescue_grace(Duration::MAX),
+        Builder::new().rescue_latency(Duration::MAX),
         Builder::new().start_paused(true),
     ];
     for builder in builders {

@@ -56,7 +56,7 @@ fn callbacks_and_tasks_due_together_run_in_deadline_order() {
     let _alarm = alarm();
     let runtime = Runtime::builder()
         .worker_threads(1)
-        .rescue_grace(Duration::MAX)
+        .rescue_latency(Duration::MAX)
         .build()
         .unwrap();
     let order = runtime.block_on(runtime.spawn(async {

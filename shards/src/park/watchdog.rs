@@ -2,7 +2,7 @@
 //!
 //! A watched shard has an *alarm*, a timer of the operating system that wakes a thread other than
 //! the owner: [`Owner::alarm`](crate::Owner::alarm) sets it. While the owner is awake the alarm is
-//! always set, to some ms from now at most. A healthy owner puts the alarm off by its heartbeat
+//! always set, to some part of a ms from now. A healthy owner puts the alarm off by its heartbeat
 //! ([`beat`](crate::Shard::beat)). If the owner is stuck, the alarm goes off. The thread that is
 //! woken *takes* the alarm, takes the timers that are late, and sets the alarm again. That is a
 //! *rescue*.
@@ -28,71 +28,65 @@ use crate::{
     sync::{AtomicU64, Ordering, fence},
 };
 
-/// How far ahead an owner that is awake sets its alarm, in ns. It does not set the alarm to its
-/// next deadline. On some virtual machines a timer before the clock's next tick costs up to 20 µs
-/// each time that it is set and removed. So a timer of an owner that has been stuck for less than
-/// this may be late by as much.
-const BEAT: u64 = if cfg!(loom) { 40 } else { 4_000_000 };
-/// How near such an owner sets its alarm, in ns. In the models this is small, so that the alarm is
-/// set more often.
-pub(crate) const NEAREST: u64 = if cfg!(loom) { 4 } else { BEAT };
-/// A heartbeat pushes off an alarm that is nearer than this, in ns.
-pub(crate) const MARGIN: u64 = if cfg!(loom) { 2 } else { 1_000_000 };
+/// The largest [`Times::soon`], in ns.
+const SOON: u64 = 200_000;
 
-/// How far ahead a peer that watches a stuck owner sets the alarm at most, in ns. Sockets, and all
-/// work without a deadline, wait for this long.
-const LOOK: u64 = if cfg!(loom) { 40 } else { 1_000_000 };
-/// How near such a peer sets the alarm at most, in ns.
-pub(crate) const SOON: u64 = if cfg!(loom) { 4 } else { 200_000 };
+/// The times of a watchdog, in ns, which follow from the latency. The latency is the bound of what
+/// an owner owes: three quarters until a peer is called, and one quarter for the peer to come.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct Times {
+    /// How far ahead an alarm is set at most: by an owner that is awake, and by a peer that watches
+    /// a stuck owner. Sockets, and all work without a deadline, wait for this long.
+    pub(crate) ahead: u64,
+    /// A heartbeat pushes off an alarm that is nearer than this.
+    pub(crate) margin: u64,
+    /// How near a peer that watches a stuck owner sets the alarm at most. It is also by how much
+    /// such an alarm may be later than a deadline: a thread that arms a timer then leaves it so.
+    pub(crate) soon: u64,
+}
 
-/// An alarm that the owner has set may be later than it should be by this, in ns. The owner, and a
-/// thread that arms a timer, then leave it so: a peer comes within a heartbeat.
-const WELL_SLACK: u64 = if cfg!(loom) { 0 } else { BEAT };
-/// An alarm that another thread has set may be later than it should be by this, in ns.
-const STUCK_SLACK: u64 = if cfg!(loom) { 0 } else { 150_000 };
+impl Times {
+    fn of(latency: u64) -> Self {
+        let quarter = latency / 4;
+        if cfg!(loom) {
+            // In the models a margin is small, so that the alarm is set more often.
+            let (ahead, margin, soon) = (latency, 2, 4);
+            return Self {
+                ahead,
+                margin,
+                soon,
+            };
+        }
+        Self {
+            ahead: latency - quarter,
+            margin: quarter,
+            soon: quarter.min(SOON),
+        }
+    }
+}
 
 /// The word of a shard without a watchdog. It is below all words to which the alarm may be lowered.
 pub(crate) const OFF: u64 = 0;
 
-/// The lowest bit of the word: the owner has written it. An alarm of the owner allows for more
-/// slack, so an owner that is well need not set its alarm for each near timer. An alarm of another
-/// thread allows for little, so that near timers of a stuck owner are rescued in time.
-pub(crate) const OWN: u64 = 1;
+/// The word of an alarm that calls a peer at once: a moment that has passed.
+pub(crate) const AT_ONCE: u64 = STANDS;
 
-/// Returns the word that the owner writes for the moment `at`, or just after it. [`NEVER`] is such
+/// The lowest bit of the word: the alarm *stands*, whatever the deadlines are. The alarm of a
+/// healthy owner does, so the owner need not set it for each near timer. Without the bit the alarm
+/// *follows* the deadlines: a thread that arms an earlier timer makes it earlier. The alarm of a
+/// stuck owner does, so near timers are rescued in time.
+pub(crate) const STANDS: u64 = 1;
+
+/// Returns the word of an alarm that stands at the moment `at`, or just after it. [`NEVER`] is such
 /// a word.
-pub(crate) fn by_owner(at: u64) -> u64 {
-    at.min(NEVER) | OWN
+pub(crate) fn stands(at: u64) -> u64 {
+    at.min(NEVER) | STANDS
 }
 
-/// Returns the word that other threads write for the moment `at`, or just before it.
-fn by_others(at: u64) -> u64 {
-    at.min(NEVER) & !OWN
-}
-
-/// Returns by how much the alarm may be later than it should be, in ns.
-pub(crate) fn slack(word: u64) -> u64 {
-    if word & OWN == 0 {
-        STUCK_SLACK
-    } else {
-        WELL_SLACK
-    }
-}
-
-/// The time from the alarm until a peer looks at the shard.
-#[derive(Clone, Copy, Debug, Default)]
-pub struct Coming {
-    /// How long the peer takes in ns, about the shortest time. Zero if it is not known.
-    pub after: u64,
-    /// How long a peer that comes too early stays awake at most, in ns.
-    pub waits: u64,
-}
-
-impl Coming {
-    /// Returns by how much earlier than the timer the alarm may go off, in ns.
-    pub(crate) fn early(self) -> u64 {
-        self.after.min(self.waits)
-    }
+/// Returns the word of an alarm at the moment `at`, or just before it, that follows the deadlines.
+fn follows(at: u64) -> u64 {
+    // Not `OFF`, which would end the watch.
+    at.clamp(STANDS + 1, NEVER) & !STANDS
 }
 
 /// The moment until which the owner of a shard may stay away.
@@ -100,8 +94,36 @@ impl Coming {
 pub(crate) struct Watch {
     /// The moment to which the alarm is set, in ns; [`NEVER`] if it is not set; or [`OFF`].
     pub(crate) word: AtomicU64,
-    /// How late a timer may be before a peer takes it, in ns. [`NEVER`]: peers never take timers.
-    pub(crate) grace: u64,
+    /// `None` if the owner is never watched.
+    pub(crate) times: Option<Times>,
+}
+
+impl Times {
+    /// Returns the word for an owner that is well at `now`.
+    pub(crate) fn word_if_well(&self, now: u64) -> u64 {
+        stands(now.saturating_add(self.ahead))
+    }
+
+    /// Returns the word for an owner that sleeps until `until`. An owner that wakes at that moment,
+    /// or a little earlier or later, finds an alarm that it need not set.
+    pub(crate) fn word_if_asleep(&self, until: u64) -> u64 {
+        stands(until.saturating_add(self.ahead - self.margin / 2))
+    }
+
+    /// Returns the word for an owner that may be stuck at `now`: its next deadline, within limits.
+    pub(crate) fn word_if_stuck(&self, now: u64, deadline: u64) -> u64 {
+        let (soon, ahead) = (
+            now.saturating_add(self.soon),
+            now.saturating_add(self.ahead),
+        );
+        follows(deadline.clamp(soon, ahead))
+    }
+
+    /// Returns the word for an alarm that is put off by `looks` looks, whatever the deadlines are.
+    pub(crate) fn word_put_off(&self, now: u64, looks: u32) -> u64 {
+        let after = self.ahead.saturating_mul(u64::from(looks)).max(self.soon);
+        stands(now.saturating_add(after))
+    }
 }
 
 impl Watch {
@@ -109,25 +131,33 @@ impl Watch {
     pub(crate) fn off() -> Self {
         Self {
             word: AtomicU64::new(OFF),
-            grace: NEVER,
+            times: None,
         }
     }
 
     /// Creates the state of a shard with a watchdog whose alarm is not set yet.
-    pub(crate) fn new(grace: u64) -> Self {
+    pub(crate) fn new(latency: u64) -> Self {
         Self {
             word: AtomicU64::new(NEVER),
-            grace,
+            times: Some(Times::of(latency)),
         }
     }
 
     /// Creates the state of a shard whose watchdog begins with the first
     /// [call](crate::Shard::call).
-    pub(crate) fn when_called(grace: u64) -> Self {
+    pub(crate) fn when_called(latency: u64) -> Self {
         Self {
             word: AtomicU64::new(OFF),
-            grace,
+            times: Some(Times::of(latency)),
         }
+    }
+
+    /// Returns the times, or `None` if there is no alarm at present.
+    pub(crate) fn times_if_on(&self) -> Option<&Times> {
+        if self.is_off() {
+            return None;
+        }
+        self.times.as_ref()
     }
 
     /// Returns whether there is no alarm at present.
@@ -135,52 +165,28 @@ impl Watch {
         self.word.load(Ordering::Relaxed) == OFF
     }
 
-    /// Returns the moment from which a timer with this deadline is late.
-    pub(crate) fn late(&self, deadline: u64) -> u64 {
-        deadline.saturating_add(self.grace).min(NEVER)
-    }
-
-    /// Returns the word for an owner that is well.
-    pub(crate) fn word_if_well(&self, now: u64, deadline: u64) -> u64 {
-        let nearest = now.saturating_add(NEAREST);
-        let late = self.late(deadline);
-        by_owner(late.clamp(nearest, now.saturating_add(BEAT)))
-    }
-
-    /// Returns the word for an alarm that is put off by `looks` looks, whatever the deadlines are.
-    pub(crate) fn word_put_off(&self, now: u64, looks: u32) -> u64 {
-        let after = LOOK.saturating_mul(u64::from(looks)).max(SOON);
-        // It looks like an alarm of the owner, so that a thread that arms a timer for an earlier
-        // moment leaves it as it is.
-        by_owner(now.saturating_add(after))
-    }
-
-    /// Returns the word for an owner that may be stuck: at most `reach` looks ahead, or as near as
-    /// possible; and before a timer is late by the time that a peer takes to come.
-    pub(crate) fn word_if_stuck(&self, now: u64, deadline: u64, reach: u32, comes: Coming) -> u64 {
-        let latest = LOOK.saturating_mul(u64::from(reach)).max(SOON);
-        let nearest = now.saturating_add(SOON);
-        // Room for a peer that takes longer. A peer that comes early by less than this takes the
-        // timer all the same: `overdue` leaves more room.
-        let room = comes.after.min(self.grace).min(SOON);
-        let early = comes.early().saturating_add(room);
-        let late = self.late(deadline).saturating_sub(early);
-        by_others(late.clamp(nearest, now.saturating_add(latest)))
-    }
-
-    /// Lowers the alarm to `at`, unless it is set to no later than that and the slack.
+    /// Lowers an alarm that follows the deadlines to `deadline`, unless it is set to no later than
+    /// soon after that.
     #[inline]
-    pub(crate) fn lower(&self, at: u64, set: impl Fn(u64)) {
+    pub(crate) fn lower(&self, deadline: u64, set: impl Fn(u64)) {
         let word = self.word.load(Ordering::Relaxed);
-        if word > at.saturating_add(slack(word)) {
-            self.lower_to(by_others(at), set);
+        // Usually the alarm stands. `OFF` is below all deadlines.
+        if word & STANDS == 0 && word > deadline {
+            self.lower_late(word, deadline, set);
         }
     }
 
-    /// Lowers the alarm to the word `at`, unless it is set to no later.
+    /// Slow path of [`lower`](Watch::lower): the alarm is later than the deadline.
     #[cold]
-    pub(crate) fn lower_to(&self, at: u64, set: impl Fn(u64)) {
-        if self.word.fetch_min(at, Ordering::AcqRel) > at {
+    fn lower_late(&self, word: u64, deadline: u64, set: impl Fn(u64)) {
+        let slack = match self.times {
+            Some(times) if !cfg!(loom) => times.soon,
+            // The models leave no later alarm, so that they find each one that is too late.
+            _ => 0,
+        };
+        let at = follows(deadline);
+        // If the alarm is taken or pushed off meanwhile, it is set earlier than it need be.
+        if word > deadline.saturating_add(slack) && self.word.fetch_min(at, Ordering::AcqRel) > at {
             self.apply(set);
         }
     }
@@ -200,6 +206,19 @@ impl Watch {
             }
             word = now;
         }
+    }
+
+    /// Changes the word from `from` to `to`, and sets the alarm. Returns `false`, and does nothing,
+    /// if another thread has changed the word.
+    pub(crate) fn change(&self, from: u64, to: u64, set: impl Fn(u64)) -> bool {
+        let changed = self
+            .word
+            .compare_exchange(from, to, Ordering::AcqRel, Ordering::Relaxed)
+            .is_ok();
+        if changed {
+            self.apply(set);
+        }
+        changed
     }
 
     /// Sets the word to `at`, and the alarm.

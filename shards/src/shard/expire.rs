@@ -28,23 +28,9 @@ impl<O: Owner> Shard<O> {
     /// The caller holds these timers from then on. It runs them, or passes them to a thread that
     /// does. Any thread may call this. If another thread has the lock, the call returns at once,
     /// and says that more timers may be due.
-    #[inline]
     pub fn expire(&self, now: u64, limit: usize, due: &mut Vec<Due<O>>) -> Expired {
-        self.expire_until(now, now, limit, due)
-    }
-
-    /// Takes the timers that were due at `until`, at the later moment `now`. A peer that rescues
-    /// timers of a busy owner calls this, and leaves the timers that the owner may still fire in
-    /// time ([`overdue`](Shard::overdue)).
-    pub fn expire_until(
-        &self,
-        until: u64,
-        now: u64,
-        limit: usize,
-        due: &mut Vec<Due<O>>,
-    ) -> Expired {
         // The deadline `NEVER` never passes.
-        let until = until.min(NEVER - 1);
+        let until = now.min(NEVER - 1);
         let before = due.len();
         // A remote thread holds the lock for a shorter time: the owner may want it.
         let read = if self.owner.is_current() {

@@ -8,10 +8,12 @@ use std::sync::{
 use crate::common::units::MS;
 use tourbillon_shards::{NEVER, Owner, Shard, Timer};
 
-pub const GRACE: u64 = 100_000;
-/// The next three are the values in `src/park/watchdog.rs`.
-pub const BEAT: u64 = 4 * MS;
-pub const LOOK: u64 = MS;
+pub const LATENCY: u64 = MS;
+/// The next three follow from it, as in `src/park/watchdog.rs`: how far ahead an alarm is set.
+pub const AHEAD: u64 = 750_000;
+/// A heartbeat pushes off an alarm that is nearer than this.
+pub const MARGIN: u64 = 250_000;
+/// How near a peer that watches a stuck owner sets the alarm.
 pub const SOON: u64 = 200_000;
 
 pub struct Watched {
@@ -28,11 +30,11 @@ impl Watched {
     }
 
     pub fn shard() -> Arc<Shard<Self>> {
-        Self::with_grace(GRACE)
+        Self::with_latency(LATENCY)
     }
 
-    pub fn with_grace(grace: u64) -> Arc<Shard<Self>> {
-        Arc::new(Shard::watched(Self::new(), grace))
+    pub fn with_latency(latency: u64) -> Arc<Shard<Self>> {
+        Arc::new(Shard::watched(Self::new(), latency))
     }
 
     /// Returns what the alarm was set to since the last call.
@@ -57,7 +59,7 @@ impl Owner for Watched {
     }
 }
 
-/// Removes the lowest bit, which says whether the owner set the alarm.
+/// Removes the lowest bit, which says whether the alarm stands.
 pub fn moment(at: u64) -> u64 {
     if at == NEVER { at } else { at & !1 }
 }

@@ -12,7 +12,10 @@ use tourbillon_shards::store::StoreKind;
 
 use crate::{
     api::{build, runtime::Runtime},
-    engine::config::{Config, RuntimeFlavor},
+    engine::{
+        config::{Config, RuntimeFlavor},
+        watchdog::rescue::DEFAULT_LATENCY,
+    },
     error::BuildError,
 };
 
@@ -77,7 +80,7 @@ impl Builder {
                 global_queue_interval: 31,
                 max_timers: None,
                 timer_store: StoreKind::default(),
-                rescue_grace: Duration::from_micros(50),
+                rescue_latency: DEFAULT_LATENCY,
                 spin_before: 0,
                 timer_advance: 100_000,
                 helpers: (0, 0),
@@ -217,7 +220,7 @@ impl fmt::Debug for Builder {
             .field("global_queue_interval", &self.config.global_queue_interval)
             .field("max_timers", &self.config.max_timers)
             .field("timer_store", &self.config.timer_store)
-            .field("rescue_grace", &self.config.rescue_grace)
+            .field("rescue_latency", &self.config.rescue_latency)
             .field(
                 "spin_before",
                 &Duration::from_nanos(self.config.spin_before),

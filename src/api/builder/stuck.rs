@@ -6,19 +6,21 @@ use crate::{api::builder::Builder, engine::watchdog::stall::Stall, util::nanos::
 
 /// Workers that are stuck: rescue, helpers, and reports of stalls.
 impl Builder {
-    /// Sets how late a timer may be before a peer takes it over, if the timer's own worker is
-    /// blocked in a callback or in the poll of a task. The default is 50 µs.
+    /// Sets how late the work of a blocked worker may be: the bound for all that it owes, on a
+    /// machine where another thread gets a core at once. The default is 1 ms, the least 200 µs.
     ///
-    /// The peer wakes early by its learned wake-up latency (see
-    /// [`timer_advance`](Builder::timer_advance)) and by a part of the grace. So it takes the timer
-    /// over between the deadline and the end of the grace, or a little later.
+    /// A worker is blocked while it does not return from a callback or from the poll of a task. An
+    /// idle peer then takes over its timers, its sockets, its queue and the task that it would run
+    /// next. The peer is called when the worker has not been in its loop for three quarters of the
+    /// latency, and from then on at each deadline and at least as often. A job that is shorter than
+    /// a quarter of the latency calls no peer.
     ///
-    /// Peers begin to watch a worker that has not returned to its loop for 4 ms. After that they
-    /// check it each 1 ms, and each 4 ms if they find nothing for some time; and when a timer is
-    /// late by the grace. So a timer that comes due in the first 4 ms, and a socket, may wait for
-    /// up to 4 ms more. With `Duration::MAX` no peer takes anything over: timers and sockets wait
-    /// for their own worker, unless that worker is in
-    /// [`block_in_place`](crate::task::blocking::block_in_place).
+    /// A shorter latency costs a busy worker more: it sets a timer of the system about twice in
+    /// each latency. A peer visits a blocked worker about 1.3 times in each latency.
+    /// With `Duration::MAX` no peer takes anything over: timers and sockets wait for their own
+    /// worker, unless that worker is in
+    /// [`block_in_place`](crate::task::blocking::block_in_place). (The queue can be stolen as
+    /// always.)
     ///
     /// ```
     /// # fn main() -> Result<(), tourbillon::BuildError> {
@@ -26,7 +28,7 @@ impl Builder {
     ///
     /// let runtime = tourbillon::runtime::Builder::new()
     ///     .worker_threads(2)
-    ///     .rescue_grace(Duration::from_millis(1))
+    ///     .rescue_latency(Duration::from_micros(500))
     ///     .build()?;
     /// let (sender, receiver) = mpsc::channel();
     /// runtime.spawn(async move {
@@ -39,8 +41,13 @@ impl Builder {
     /// # Ok(())
     /// # }
     /// ```
-    pub fn rescue_grace(mut self, grace: Duration) -> Self {
-        self.config.rescue_grace = grace;
+    ///
+    /// # Errors
+    ///
+    /// [`build`](Builder::build) refuses less than 200 µs, with
+    /// [`BuildError::RescueLatency`](crate::BuildError::RescueLatency).
+    pub fn rescue_latency(mut self, latency: Duration) -> Self {
+        self.config.rescue_latency = latency;
         self
     }
 
@@ -94,8 +101,9 @@ impl Builder {
     ///
     /// The default is a delay that a person notices. It is also the usual period of a CPU quota, so
     /// a worker that waits for its quota is not reported. The threshold is compared with elapsed
-    /// time, not with processor time. Jobs are checked about once a ms, so a threshold of a few ms
-    /// or less is not exact.
+    /// time, not with processor time. Jobs are checked about once in each
+    /// [rescue latency](Builder::rescue_latency), so a threshold of a few of these or less is not
+    /// exact.
     ///
     /// Detection reads no clock for each job. If another worker is idle and watches, it finds a
     /// blocked job while the job runs. Otherwise the worker finds it when it is back in its loop,

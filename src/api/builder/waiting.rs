@@ -11,7 +11,9 @@ use crate::{
 
 /// Timers and the order of work.
 impl Builder {
-    /// Sets after how many jobs a busy worker checks its timers and sockets. The default is 61.
+    /// Sets after how many jobs a busy worker checks its timers and sockets, at most. The default
+    /// is 61. A worker whose jobs take long checks after fewer, so that it is back within a quarter
+    /// of the [rescue latency](Builder::rescue_latency).
     ///
     /// # Errors
     ///

@@ -209,11 +209,8 @@ impl Worker<'_> {
             // A paused clock stops the heartbeats, so nothing calls this helper. Queued jobs must
             // not wait for a worker that is in `block_in_place`, so check for those regularly.
             let checks = shared.clock.is_paused() && shared.in_place.load(Ordering::Relaxed) > 0;
-            let awake = self.waits_for_others() && !shared.clock.was_paused();
-            // Spin, check regularly, sleep until called, or sleep for the rest of the keep-alive.
-            let timeout = if awake {
-                Timeout::Zero
-            } else if checks {
+            // Check regularly, sleep until called, or sleep for the rest of the keep-alive.
+            let timeout = if checks {
                 Timeout::Until {
                     deadline: shared.clock.real(),
                     left: PAUSED_CHECK,
@@ -232,7 +229,7 @@ impl Worker<'_> {
             // Leave the reserve before taking anything: a paused clock does not advance while a
             // helper that is out of reserve may hold jobs.
             searchers.leave_reserve();
-            self.harvest(!awake);
+            self.harvest();
             self.found_stuck |= checks;
             if self.has_something_to_run() {
                 core.shared.ensure_reserve();

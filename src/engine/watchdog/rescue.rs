@@ -1,9 +1,9 @@
 //! The rescue of a stuck worker: a peer takes over the work that the worker cannot get to.
 //!
 //! 1. *The alarm.* Each worker has a timerfd, its alarm. While the worker is awake, the alarm is
-//!    set to 4 ms after the worker was last in its loop. Each return to the loop puts it off
-//!    further (the heartbeat, [`Worker::beat`]). The protocol is in "The watch" in
-//!    `shards/PROTOCOLS.md`.
+//!    set to at most three quarters of the rescue latency after the worker was last in its loop.
+//!    Each return to the loop puts it off if it is near (the heartbeat, [`Worker::beat`]). The
+//!    protocol is in "The watch" in `shards/PROTOCOLS.md`.
 //! 2. *The call.* The alarm goes off if the worker blocks in a callback or a task. All its peers
 //!    wait for the alarm *exclusively* in their epoll instances, so the kernel wakes one peer that
 //!    sleeps. If no peer sleeps, the event stays in the instances, and the first peer that polls
@@ -11,13 +11,13 @@
 //! 3. *The rescue.* The peer takes due timers out of the worker's shard and its inbox, events out
 //!    of its epoll instance, and the task out of its LIFO slot. Jobs in the worker's deque need no
 //!    rescue: any peer can steal them.
-//! 4. *The next alarm.* The peer then sets the worker's alarm again: to the worker's next deadline
-//!    plus a grace period, within limits. It does this *before* it runs what it took. If the peer
-//!    gets stuck too, a third worker is called for both.
+//! 4. *The next alarm.* The peer then sets the worker's alarm again: to the worker's next deadline,
+//!    within limits. It does this *before* it runs what it took. If the peer gets stuck too, a
+//!    third worker is called for both.
 
-use std::{io, sync::Arc};
+use std::{io, sync::Arc, time::Duration};
 
-use tourbillon_shards::{Coming, Shard};
+use tourbillon_shards::Shard;
 
 use crate::{
     engine::{
@@ -28,7 +28,13 @@ use crate::{
     },
     reactor::alarm_of,
     sys::sync::atomic::Ordering,
+    util::nanos::nanos,
 };
+
+/// The default of [`Builder::rescue_latency`](crate::runtime::Builder::rescue_latency).
+pub(crate) const DEFAULT_LATENCY: Duration = Duration::from_millis(1);
+/// The least rescue latency. The kernel takes 30 to 100 µs to wake a peer.
+pub(crate) const LEAST_LATENCY: Duration = Duration::from_micros(200);
 
 /// The most peers that wait for the alarm of one worker. With more workers, these are the ones
 /// whose indices follow.
@@ -48,18 +54,18 @@ const ANSWERS: usize = if cfg!(tourbillon_sim) { 2 } else { 8 };
 /// Creates the shard of a worker, one of `workers`, with its alarm as the configuration says.
 pub(crate) fn watched(core: Core, workers: usize) -> Shard<Core> {
     let config = &core.shared.config;
-    let grace = config
-        .rescue_grace
-        .as_nanos()
-        .try_into()
-        .unwrap_or(u64::MAX);
+    // A worker in `block_in_place` is watched also if rescue is off otherwise.
+    let latency = match config.rescue_latency {
+        Duration::MAX => nanos(DEFAULT_LATENCY),
+        latency => nanos(latency),
+    };
     let store = config.timer_store;
     // Without rescues, or without a rescuer, the alarm is set only while the worker is in
     // `block_in_place`.
     let shard = if config.is_watched(workers) {
-        Shard::watched(core, grace)
+        Shard::watched(core, latency)
     } else {
-        Shard::watched_when_called(core, grace)
+        Shard::watched_when_called(core, latency)
     };
     shard.with_store(store)
 }
@@ -76,8 +82,6 @@ pub(crate) fn watch_each_other(workers: &[Arc<WorkerShard>]) -> io::Result<()> {
     Ok(())
 }
 
-/// A worker that returns to its loop within this time of its last return, in ns, returns *often*.
-const OFTEN: u64 = 800_000;
 /// A worker that has returned often this many times in a row leaves its alarm as it is when it goes
 /// to sleep.
 const TIMES: u32 = 16;
@@ -86,8 +90,11 @@ const TIMES: u32 = 16;
 ///
 /// A worker that returns often does not: it will be back before the alarm goes off. If it is not, a
 /// peer is woken for nothing, once.
-#[derive(Debug, Default)]
+#[derive(Debug)]
 pub(crate) struct Rest {
+    /// A worker that returns to its loop within this time of its last return, in ns, returns
+    /// *often*. Each heartbeat leaves its alarm at least this far ahead.
+    soon: u64,
     /// When the worker last returned from a sleep, in ns.
     last: u64,
     /// How many times in a row it returned soon after the time before.
@@ -95,6 +102,14 @@ pub(crate) struct Rest {
 }
 
 impl Rest {
+    pub(crate) fn new(latency: Duration) -> Self {
+        Self {
+            soon: nanos(latency) / 4,
+            last: 0,
+            often: 0,
+        }
+    }
+
     /// Sets the alarm of a worker that goes to sleep until `until`, in ns, unless it returns often.
     pub(crate) fn begin(&self, shard: &WorkerShard, until: u64) {
         if self.often < TIMES {
@@ -105,24 +120,12 @@ impl Rest {
     /// Records that the worker returns from a sleep at `now`, in ns.
     pub(crate) fn end(&mut self, now: u64) {
         let since = now.saturating_sub(std::mem::replace(&mut self.last, now));
-        self.often = if since < OFTEN {
+        self.often = if since < self.soon {
             self.often.saturating_add(1)
         } else {
             0
         };
     }
-}
-
-/// A timer of a stuck worker that is due in a moment, and that another worker spins for.
-#[derive(Clone, Copy, Debug)]
-pub(crate) struct Awaited {
-    /// The number of the stuck worker.
-    index: usize,
-    /// When the timer may be taken, in ns.
-    at: u64,
-    /// The time that the alarm is set to, in ns. It calls another peer if this worker gets stuck
-    /// too.
-    alarm: u64,
 }
 
 impl Worker<'_> {
@@ -142,14 +145,14 @@ impl Worker<'_> {
     }
 
     /// Rescues the workers whose alarms are among the events. It takes over their work, and runs
-    /// none of it. `slept` says whether the events ended a sleep of this worker.
-    pub(crate) fn answer_alarms(&mut self, slept: bool) {
+    /// none of it.
+    pub(crate) fn answer_alarms(&mut self) {
         // Taken out for the calls below, and put back at the end to keep its memory.
         let mut alarms = std::mem::take(&mut self.alarms);
         let events = self.events.get_mut().iter();
         alarms.extend(events.filter_map(|event| alarm_of(event.token())));
-        if !alarms.is_empty() || self.next_awaited().is_some() {
-            self.answer_some(&mut alarms, slept);
+        if !alarms.is_empty() {
+            self.answer_some(&mut alarms);
             self.put_off(&mut alarms);
         }
         self.alarms = alarms;
@@ -159,12 +162,9 @@ impl Worker<'_> {
     ///
     /// Without a limit this worker might never run what it has rescued: each instance that it takes
     /// over may hold alarms of other workers.
-    fn answer_some(&mut self, alarms: &mut Vec<usize>, slept: bool) {
+    fn answer_some(&mut self, alarms: &mut Vec<usize>) {
         let shared = self.shared;
         let Some(_rescuing) = shared.rescuers.enter() else {
-            // Enough workers rescue. The alarms of the awaited timers are set, so another peer
-            // comes if this one does not wait.
-            self.awaited.clear();
             return;
         };
         for _ in 0..ANSWERS {
@@ -172,15 +172,10 @@ impl Worker<'_> {
             if shared.is_stopping() {
                 return;
             }
-            let rescued = if let Some(index) = alarms.pop() {
-                self.answer(index, slept)
-            } else if let Some(at) = self.next_awaited() {
-                let awaited = self.awaited.swap_remove(at);
-                self.answer_awaited(awaited)
-            } else {
+            let Some(index) = alarms.pop() else {
                 return;
             };
-            if rescued {
+            if self.answer(index) {
                 // The stuck peer's instance may have held the alarms of others.
                 let events = self.peer_events.iter();
                 alarms.extend(events.filter_map(|event| alarm_of(event.token())));
@@ -222,65 +217,18 @@ impl Worker<'_> {
         (rarer > 1).then_some(rarer)
     }
 
-    /// Returns whether this worker spins for a timer of a stuck worker.
-    #[inline]
-    pub(crate) fn waits_for_others(&self) -> bool {
-        !self.awaited.is_empty()
-    }
-
-    /// Returns the position of an awaited timer whose time has come.
-    #[inline]
-    fn next_awaited(&mut self) -> Option<usize> {
-        if self.awaited.is_empty() {
-            return None;
-        }
-        if self.shared.clock.was_paused() {
-            // On a clock that was ever paused, no worker spins.
-            self.awaited.clear();
-        }
-        let now = self.shared.clock.now();
-        self.awaited.iter().position(|it| it.at <= now)
-    }
-
-    /// Returns how long this worker takes to come when an alarm goes off.
-    fn own_latency(&self) -> Coming {
-        Coming {
-            after: self.alarm_latency.ns(),
-            waits: self.shared.config.timer_advance,
-        }
-    }
-
-    /// Rescues a worker whose awaited timer is due. Returns `true` if the worker was rescued.
-    #[cold]
-    fn answer_awaited(&mut self, awaited: Awaited) -> bool {
-        let (shared, index) = (self.shared, awaited.index);
-        let workers = shared.workers.load();
-        let Some(peer) = workers.get(index) else {
-            return false;
-        };
-        // Take the alarm although it has not gone off. If that fails, another peer answered it, or
-        // the worker is back.
-        peer.take_alarm_at(awaited.alarm)
-            && (peer.parker().is_awake() || peer.is_late(shared.clock.now()))
-            && self.rescue_if_stuck(peer, index, false)
-    }
-
     /// Answers the alarm of worker `index`. Returns `true` if that worker was rescued.
     #[cold]
-    fn answer(&mut self, index: usize, slept: bool) -> bool {
+    fn answer(&mut self, index: usize) -> bool {
         let shared = self.shared;
         let workers = shared.workers.load();
         let Some(peer) = workers.get(index) else {
             return false;
         };
-        let (at, now) = (peer.alarm(), shared.clock.now());
+        let now = shared.clock.now();
         // 1. Take the alarm. If it cannot be taken, another peer has it, or it was put off.
         if !peer.take_alarm(now) || shared.clock.is_paused() {
             return false;
-        }
-        // Only a worker that slept learns how late an alarm wakes it.
-        if slept {
-            self.alarm_latency.note(now.saturating_sub(at));
         }
         if index == self.core.index {
             // It is this worker's own alarm, found in the instance of a peer. This worker is well.
@@ -294,14 +242,12 @@ impl Worker<'_> {
             counters.false_alarms.add_alone(1);
             return false;
         }
-        self.rescue_if_stuck(peer, index, slept)
+        self.rescue_if_stuck(peer, index)
     }
 
     /// Checks a worker whose alarm this worker has taken, and rescues it if it is stuck. Returns
     /// `true` if it was rescued.
-    ///
-    /// With `waits`, this worker may spin for a timer that is due in a moment.
-    fn rescue_if_stuck(&mut self, peer: &WorkerShard, index: usize, waits: bool) -> bool {
+    fn rescue_if_stuck(&mut self, peer: &WorkerShard, index: usize) -> bool {
         let (shared, core) = (self.shared, peer.owner());
         // 1. Has its job run for too long? The report runs the user's hook, so it comes later.
         if let Some(stall) = report::look(core, shared.clock.real()) {
@@ -314,38 +260,25 @@ impl Worker<'_> {
         if self.core.is_helper && !stuck {
             // A helper leaves busy workers alone. This one is busy and well, or has not been
             // checked before. The next look shows which: so only set the alarm again.
-            match self.crowded() {
-                None => peer.watch_on(shared.clock.now(), 0),
-                Some(rarer) => peer.watch_on_rarely(shared.clock.now(), rarer),
-            };
+            let looks = self.crowded().unwrap_or(0);
+            peer.watch_on_rarely(shared.clock.now(), looks);
             return false;
         }
-        // 3. Rescue it. Then spin for its next timer, if that is due before another peer could
-        //    come.
-        let now = self.rescue(peer, stuck);
-        let awaited = waits.then(|| peer.awaited(now, self.own_latency()));
-        if let Some((at, alarm)) = awaited.flatten() {
-            self.core.recorder.own.early_wakes.add_alone(1);
-            self.awaited.push(Awaited { index, at, alarm });
-        }
+        // 3. Rescue it.
+        self.rescue(peer);
         true
     }
 
     /// Takes the work that a stuck worker cannot get to: timers, sockets, clocks, and the next
-    /// task. Returns the time at the end, in ns.
-    fn rescue(&mut self, peer: &WorkerShard, stuck: bool) -> u64 {
+    /// task.
+    fn rescue(&mut self, peer: &WorkerShard) {
         let core = peer.owner();
         let held = (self.due.len(), self.wakers.len());
-        let all = core.watchdog.is_in_place();
-        // 1. Timers. Attempt `expire` even if nothing seems due: by the lock of the shard, a thread
-        //    that arms a timer there comes before or after this ("The watch" in PROTOCOLS.md).
+        // 1. Timers.
         for _ in 0..RESCUE_ROUNDS {
             let now = self.shared.clock.now();
-            // A worker in `block_in_place` has announced that it blocks, so take all that is due.
-            // From any other, leave those that the next look still takes within the grace.
-            let until = if all { now } else { peer.overdue(now) };
             let first = self.due.len();
-            let expired = peer.expire_until(until, now, DUE_MOST, &mut self.due);
+            let expired = peer.expire(now, DUE_MOST, &mut self.due);
             self.note_rescued(first, now);
             if !expired.more {
                 break;
@@ -384,18 +317,12 @@ impl Worker<'_> {
         }
         // 5. Set the alarm again, before any of the work runs: this worker may be the next to get
         //    stuck.
-        let reach = core
-            .watchdog
-            .looks
-            .patience
-            .after(timers + tasks > 0 || !stuck);
         let now = self.shared.clock.now();
         match self.crowded() {
-            None => peer.watch_on_sooner(now, reach, self.own_latency()),
+            None => peer.watch_on(now),
             // Most workers that do not return are waiting for a core, and each look takes one away.
-            Some(rarer) => peer.watch_on_rarely(now, reach.saturating_mul(rarer)),
+            Some(rarer) => peer.watch_on_rarely(now, rarer),
         };
-        now
     }
 }
 

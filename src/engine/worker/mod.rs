@@ -46,19 +46,15 @@ use crate::{
         shutdown,
         watchdog::{
             report,
-            rescue::{Awaited, RESCUED, Rest},
+            rescue::{RESCUED, Rest},
             stall::Stall,
             watch::InLoop,
         },
-        worker::{
-            search::Search,
-            tidy::Tidy,
-            wait_policy::{WaitPolicy, WakeLatency},
-        },
+        worker::{search::Search, tidy::Tidy, wait_policy::WaitPolicy},
     },
     reactor::CLOCK_TOKENS,
     sys::epoll::{Events, Timeout},
-    util::budget,
+    util::{budget, nanos::nanos},
 };
 
 mod execute;
@@ -97,6 +93,10 @@ pub(crate) struct Worker<'a> {
     injector_at: u64,
     /// The value of `tick` at the last poll of timers and sockets.
     last_poll: u64,
+    /// How many jobs may run between two polls.
+    interval: u64,
+    /// How much time may pass between two polls, in ns.
+    poll_within: u64,
     /// How many timers were taken since that poll.
     timers_since_poll: u64,
     /// When this worker was last in its loop.
@@ -125,10 +125,6 @@ pub(crate) struct Worker<'a> {
     pub(crate) peer_events: Events,
     rest: Rest,
     wait_policy: WaitPolicy,
-    /// How late this worker wakes when an alarm goes off.
-    pub(crate) alarm_latency: WakeLatency,
-    /// Timers of stuck workers that this worker spins for.
-    pub(crate) awaited: Vec<Awaited>,
     pub(crate) tidy: Tidy,
 }
 
@@ -200,6 +196,8 @@ impl<'a> Worker<'a> {
             // The first look goes to the injector: a new worker has nothing of its own.
             injector_at: 0,
             last_poll: 0,
+            interval: 1,
+            poll_within: nanos(shared.config.rescue_latency) / 4,
             timers_since_poll: 0,
             in_loop: InLoop::at(shared.clock.real(), 0),
             root: None,
@@ -214,10 +212,8 @@ impl<'a> Worker<'a> {
             rescues: Vec::new(),
             found_stuck: false,
             peer_events: Events::with_capacity(EVENTS),
-            rest: Rest::default(),
+            rest: Rest::new(shared.config.rescue_latency),
             wait_policy: WaitPolicy::new(&shared.config),
-            alarm_latency: WakeLatency::default(),
-            awaited: Vec::new(),
             tidy: Tidy::default(),
         }
     }
@@ -287,9 +283,8 @@ impl<'a> Worker<'a> {
     /// Runs queued jobs until the queues are empty or it is time to poll timers and sockets.
     /// Returns `true` if it is time to poll.
     fn run_queued(&mut self) -> bool {
-        let interval = u64::from(self.shared.config.event_interval);
         // Sockets and timers must not wait behind an endless row of jobs.
-        while self.tick - self.last_poll < interval {
+        while self.tick - self.last_poll < self.interval {
             let Some(job) = self.next() else { return false };
             self.execute(job);
             if self.shared.is_stopping() {
@@ -336,7 +331,19 @@ impl<'a> Worker<'a> {
         report::was_away(self.core, &mut self.in_loop, self.tick);
         let (jobs, took) = self.in_loop.since(last);
         self.local.pace.note(jobs, took);
+        self.interval = self.jobs_to_next_poll();
         self.core.was_busy(last.at, self.in_loop.at);
+    }
+
+    /// Returns how many jobs may run until the next poll: fewer if they take long, so that the
+    /// worker is back in its loop before its alarm calls a peer.
+    fn jobs_to_next_poll(&self) -> u64 {
+        let most = u64::from(self.shared.config.event_interval);
+        // On a clock that was ever paused, all must depend on the program alone.
+        if self.shared.clock.was_paused() {
+            return most;
+        }
+        self.local.pace.jobs_within(self.poll_within).clamp(1, most)
     }
 
     /// Polls the sockets, the alarms and the clocks, without waiting.
@@ -344,7 +351,7 @@ impl<'a> Worker<'a> {
         // The heartbeat puts off this worker's alarm: no peer need come.
         self.beat(self.in_loop.at);
         self.core.wait(self.events.get_mut(), Timeout::Zero);
-        self.harvest(false);
+        self.harvest();
         self.take_up();
     }
 
@@ -458,10 +465,9 @@ impl<'a> Worker<'a> {
 
     /// Takes over the work that the events announce: alarms, clocks, sockets. It runs no user code:
     /// while this worker holds an alarm or a clock, no other thread serves that alarm or clock.
-    /// `slept` says whether the events ended a sleep of this worker.
-    pub(crate) fn harvest(&mut self, slept: bool) {
+    pub(crate) fn harvest(&mut self) {
         // Alarms first: the timers of a stuck worker have the tightest bound.
-        self.answer_alarms(slept);
+        self.answer_alarms();
         self.serve_clocks(&self.events.borrow());
         self.core
             .reactor

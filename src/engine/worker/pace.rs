@@ -38,6 +38,11 @@ impl Pace {
         }
     }
 
+    /// Returns how many jobs will be over within `time`, in ns.
+    pub(crate) fn jobs_within(&self, time: u64) -> u64 {
+        time / self.0.get().max(1)
+    }
+
     /// Returns whether `jobs` jobs will be over so soon that no peer is to be woken for them.
     pub(crate) fn soon_over(&self, jobs: usize) -> bool {
         self.0.get().saturating_mul(jobs as u64) < SOON
@@ -61,6 +66,16 @@ mod tests {
         }
         assert!(pace.soon_over(39));
         assert!(!pace.soon_over(41));
+    }
+
+    #[test]
+    fn jobs_are_counted_by_the_time_that_they_take() {
+        let pace = Pace::default();
+        assert_eq!(pace.jobs_within(SOON * 5 / 2), 2);
+        for _ in 0..100 {
+            pace.note(1, 0);
+        }
+        assert_eq!(pace.jobs_within(1_000), 1_000, "not even 1 ns each");
     }
 
     #[test]

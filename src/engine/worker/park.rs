@@ -15,17 +15,15 @@ use crate::{
 };
 
 impl Worker<'_> {
-    /// Returns whether the worker spins: by its wait policy because its next deadline is near, or
-    /// because it waits for a timer of a worker that is stuck.
+    /// Returns whether the worker spins, by its wait policy, because its next deadline is near.
     pub(crate) fn is_near(&self) -> bool {
         // On a clock that was ever paused no worker spins: a paused one moves only when all of them
         // sleep.
         let next = self.local.shard.next_deadline();
-        let waits = self.waits_for_others();
-        if (next == NEVER && !waits) || self.shared.clock.was_paused() {
+        if next == NEVER || self.shared.clock.was_paused() {
             return false;
         }
-        waits || self.wait_policy.spins(next, || self.shared.clock.now())
+        self.wait_policy.spins(next, || self.shared.clock.now())
     }
 
     /// Polls once all that would wake the worker if it slept. The worker searches after each such
@@ -164,7 +162,7 @@ impl Worker<'_> {
         // 6. Put off the own alarm, then take over what the events announce. Fire and wake last,
         //    since these may run user code.
         self.beat(now);
-        self.harvest(parked.slept);
+        self.harvest();
         let nothing = self.due.is_empty() && self.wakers.is_empty() && self.stalls.is_empty();
         if self.search.is_on && !nothing {
             // Leave the search first: wakers and hooks are user code that may take long, and while

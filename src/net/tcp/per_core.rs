@@ -57,7 +57,7 @@ use crate::{
 ///
 /// A connection stays with the listener that the kernel chose. While a worker is stuck in a job, a
 /// peer rescues its sockets: the peer wakes the accepting task and accepts there. This takes as
-/// long as for [any socket of a stuck worker](crate::runtime::Builder::rescue_grace). Without a
+/// long as for [any socket of a stuck worker](crate::runtime::Builder::rescue_latency). Without a
 /// rescue, the connections wait until the worker returns, even if other workers are idle.
 ///
 /// # When the runtime is shut down

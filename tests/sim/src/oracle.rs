@@ -11,10 +11,9 @@ const MS: u64 = 1_000_000;
 /// The greatest lateness of a run without faults, in ns. The threads share one processor in the
 /// world, and each gets it for 4,000 points at a time.
 pub const CALM: u64 = 4 * MS;
-/// The greatest lateness of a blocked worker's work if a peer rescues it: two heartbeats, and the
-/// looks of a helper. In a crowded runtime the looks are at most two heartbeats apart: four times 1
-/// ms where they found nothing, and twice that with more than two workers awake.
-pub const RESCUE: u64 = 9 * MS;
+/// The greatest lateness of a blocked worker's work if a peer rescues it, in latencies: one if the
+/// runtime is not crowded, and up to two looks of two latencies with more than two workers awake.
+pub const LATENCIES: u64 = 1;
 
 /// Returns how late something may be that was due at `due` and came at `at`, or `None` if there is
 /// no bound. A fault after `at` excuses nothing.
@@ -34,10 +33,9 @@ fn lateness(plan: &Plan, due: u64, at: u64) -> Option<u64> {
     let delays = faults.delays.iter().filter(|when| **when <= at).count() as u64;
     // No thread was frozen, and the helpers are there.
     let calm = disturbed == 0 && delays == 0 && faults.refuse_first.is_none_or(|first| first > at);
-    let grace = plan.grace.unwrap_or_default().as_micros();
-    let blocked = match calm && plan.is_rescued() && grace < 1000 {
-        true => blocked.min(RESCUE),
-        false => blocked,
+    let blocked = match plan.latency.filter(|_| calm && plan.is_rescued()) {
+        Some(latency) => blocked.min(LATENCIES * latency.as_nanos() as u64),
+        None => blocked,
     };
     Some(CALM + blocked + disturbed + delays * 3 * MS)
 }

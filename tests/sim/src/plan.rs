@@ -27,7 +27,7 @@ pub struct Plan {
     pub helpers: (usize, usize),
     pub store: StoreKind,
     /// `None` if no peer rescues a stuck worker.
-    pub grace: Option<Duration>,
+    pub latency: Option<Duration>,
     pub spin_before: Duration,
     pub event_interval: u32,
     pub global_queue_interval: u32,
@@ -105,10 +105,10 @@ impl Plan {
             workers: workers.unwrap_or_else(|| rng.usize(1..=4)),
             helpers: [(0, 0), (0, 0), (0, 1), (0, 2), (1, 2)][rng.usize(..5)],
             store: StoreKind::ALL[rng.usize(..StoreKind::ALL.len())],
-            grace: [
+            latency: [
                 None,
-                Some(Duration::from_micros(50)),
-                Some(Duration::from_micros(50)),
+                Some(Duration::from_micros(200)),
+                Some(Duration::from_millis(1)),
                 Some(Duration::from_millis(1)),
             ][rng.usize(..4)],
             spin_before: Duration::from_micros([0, 0, 0, 5][rng.usize(..4)]),
@@ -149,7 +149,7 @@ impl Plan {
             .pin(false)
             .helpers(self.helpers.0..=self.helpers.1)
             .timer_store(self.store)
-            .rescue_grace(self.grace.unwrap_or(Duration::MAX))
+            .rescue_latency(self.latency.unwrap_or(Duration::MAX))
             .spin_before(self.spin_before)
             .event_interval(self.event_interval)
             .global_queue_interval(self.global_queue_interval)
@@ -165,6 +165,6 @@ impl Plan {
 
     /// Returns whether a peer can rescue a worker that blocks.
     pub fn is_rescued(&self) -> bool {
-        self.grace.is_some() && (self.workers > 1 || self.helpers.1 > 0)
+        self.latency.is_some() && (self.workers > 1 || self.helpers.1 > 0)
     }
 }

@@ -16,7 +16,6 @@ mod wake_latency;
 
 use std::time::Duration;
 
-pub(crate) use self::wake_latency::WakeLatency;
 use self::{sleep_cost::SleepCost, wake_latency::WakeLatencies};
 use crate::engine::config::Config;
 

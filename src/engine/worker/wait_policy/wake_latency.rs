@@ -38,7 +38,7 @@ pub(crate) struct WakeLatencies {
 
 /// A running estimate of the least latency of wake-ups.
 #[derive(Clone, Copy, Debug, Default)]
-pub(crate) struct WakeLatency {
+struct WakeLatency {
     ns: u64,
     /// How many wake-ups were recorded, up to [`FIRST`].
     seen: u8,
@@ -82,13 +82,8 @@ impl WakeLatencies {
 }
 
 impl WakeLatency {
-    /// Returns the estimate in ns; zero until something was recorded.
-    pub(crate) fn ns(self) -> u64 {
-        self.ns
-    }
-
     /// Records a wake-up that was `late`, in ns.
-    pub(crate) fn note(&mut self, late: u64) {
+    fn note(&mut self, late: u64) {
         let ns = self.ns;
         if self.seen < FIRST {
             // Take the least of the first ones: another thread may have had the core during one.
