@@ -72,7 +72,7 @@ pub fn child(args: &[String]) -> Result<(), String> {
     let runtime = operation.runtime(workers, |builder| {
         let builder = builder
             .pin(false)
-            .rescue_grace(Duration::MAX)
+            .rescue_latency(Duration::MAX)
             .stall_threshold(Duration::MAX);
         builder.on_thread_start(announce)
     });

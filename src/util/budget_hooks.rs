@@ -27,6 +27,8 @@ impl BudgetHooks {
     }
 }
 
+// With a companion, that gives the budget.
+#[cfg(not(feature = "tokio-compat"))]
 pub(crate) fn with_budget<R>(f: impl FnOnce() -> R) -> R {
     match HOOKS.get() {
         Some(hooks) => run_in(hooks.with_budget, f),
