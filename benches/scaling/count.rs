@@ -32,6 +32,8 @@ use crate::operations::Operation;
 
 /// The numbers of workers to count with.
 const WORKERS: [usize; 4] = [2, 4, 8, 64];
+/// How many operations each thread does.
+const OPERATIONS: usize = 40;
 /// The most threads that do operations.
 const ACTORS: usize = 64;
 /// How much of a stack lies below the announced address, and above it, in bytes. The thread-local
@@ -130,11 +132,6 @@ pub fn print(parts: &[String]) -> Result<(), String> {
 
 /// Counts an operation, and formats the result.
 fn count(operation: Operation, workers: usize) -> Result<String, String> {
-    let n = match (operation, workers) {
-        (Operation::Sleep | Operation::SpawnOutside, _) => 40,
-        (_, ..=8) => 120,
-        _ => 24,
-    };
     let program = env::current_exe().map_err(|error| error.to_string())?;
     let mut child = Command::new("valgrind")
         .args(["--tool=lackey", "--trace-mem=yes", "--basic-counts=no"])
@@ -144,7 +141,7 @@ fn count(operation: Operation, workers: usize) -> Result<String, String> {
             "run",
             operation.name(),
             &workers.to_string(),
-            &n.to_string(),
+            &OPERATIONS.to_string(),
         ])
         // One arena of the allocator for each thread, as on a machine with as many cores.
         .env("MALLOC_ARENA_MAX", "512")
@@ -153,7 +150,7 @@ fn count(operation: Operation, workers: usize) -> Result<String, String> {
         .spawn()
         .map_err(|error| format!("valgrind, which `apt-get install valgrind` installs: {error}"))?;
     let mut trace = Trace {
-        warm_up: n / 4,
+        warm_up: OPERATIONS / 4,
         ..Trace::default()
     };
     let mut lines = BufReader::with_capacity(1 << 20, child.stderr.take().expect("it is piped"));
