@@ -35,7 +35,8 @@
 //! Columns: the p50 of all rounds together; the median of the rounds' maxima; and the maximum of
 //! all. Compare the second one: a single interruption by the rest of the machine decides the third.
 //!
-//! Run `cargo bench --bench stall`. To include tokio's unstable options, which need a separate
+//! Run `cargo bench --bench stall`, or `cargo bench --bench stall -- woken` for the scenarios with
+//! that word in their names. To include tokio's unstable options, which need a separate
 //! build, run `RUSTFLAGS="--cfg tokio_unstable" cargo bench --bench stall --target-dir
 //! target/unstable`.
 
@@ -494,7 +495,10 @@ fn main() {
         "{:<18}{:<18}{:>12}{:>16}{:>12}",
         "late", "system", "p50 µs", "max, median µs", "max µs"
     );
-    for (what, scenario) in SCENARIOS {
+    // Cargo adds an option of its own.
+    let chosen = std::env::args().skip(1).find(|arg| !arg.starts_with('-'));
+    let is_chosen = |what: &str| chosen.as_ref().is_none_or(|word| what.contains(word));
+    for (what, scenario) in SCENARIOS.into_iter().filter(|(what, _)| is_chosen(what)) {
         // The systems take turns, so that disturbances hit all of them.
         let mut rounds: Vec<Vec<_>> = SYSTEMS.iter().map(|_| Vec::new()).collect();
         let meter = Meter::start();

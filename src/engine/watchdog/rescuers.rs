@@ -125,7 +125,7 @@ mod tests {
             for (cores, awake) in [(1, 64), (2, 256), (64, 64), (64, 4_096)] {
                 let rarer = Rescuers::new(cores, latency).rarer(awake);
                 let looks = awake as u64 * SECOND / (look * u64::from(rarer));
-                let most = cores as u64 * PER_SECOND.max(SECOND / look);
+                let most = cores as u64 * PER_SECOND.max(SECOND.div_ceil(look));
                 assert!(looks <= most, "{looks}, at most {most}");
             }
         }
