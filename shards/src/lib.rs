@@ -109,6 +109,7 @@ mod sleep;
 pub mod store;
 mod sync;
 mod timer;
+mod tolerance;
 mod type_name;
 
 #[cfg(loom)]
@@ -148,6 +149,7 @@ pub use self::{
         ended::{Ended, InsideCallback},
         options::Options,
     },
+    tolerance::Tolerance,
     type_name::TypeName,
 };
 

@@ -8,6 +8,7 @@ use crate::{
         NodeRef,
         claim::{Claim, End, NEVER},
         header::Header,
+        refs::Refs,
         sleeper,
         taken::Taken,
         waker::WakerSlot,
@@ -16,6 +17,7 @@ use crate::{
     shard::{Shard, home::Home},
     sync::Arc,
     timer::reset::{move_any, moved},
+    tolerance::Tolerance,
 };
 
 /// A timer that wakes one task, and can be armed again.
@@ -42,7 +44,8 @@ impl<O: Owner> Sleep<O> {
     fn arm(home: &Arc<Shard<O>>, deadline: u64, waker: Option<Waker>) -> Self {
         let deadline = deadline.min(NEVER);
         let at = Home::new(home);
-        let header = move |table| Header::new(table, at, Claim::Pending(deadline));
+        let refs = Refs::new(2, home.owner().tolerance());
+        let header = move |table| Header::new(table, at, Claim::Pending(deadline), refs);
         let (node, stored) = sleeper::sleep::<Self, O>(header, waker);
         home.insert_new(stored, deadline);
         Self(node)
@@ -92,6 +95,12 @@ impl<O: Owner> Sleep<O> {
     /// Returns the deadline, in ns, unless the sleep is over.
     pub fn deadline(&self) -> Option<u64> {
         self.0.claim.load().deadline()
+    }
+
+    /// Returns how late the sleep may fire: what [`Owner::tolerance`] returned when it was armed for
+    /// the first time.
+    pub fn tolerance(&self) -> Tolerance {
+        self.0.tolerance()
     }
 
     /// Moves the deadline, in ns. A sleep that is over is armed again.

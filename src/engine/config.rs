@@ -2,7 +2,7 @@
 
 use std::{sync::Arc, time::Duration};
 
-use tourbillon_shards::store::StoreKind;
+use tourbillon_shards::{Tolerance, store::StoreKind};
 
 use crate::engine::watchdog::stall::StallHook;
 
@@ -19,7 +19,10 @@ pub(crate) struct Config {
     pub(crate) global_queue_interval: u32,
     pub(crate) max_timers: Option<usize>,
     pub(crate) timer_store: StoreKind,
+    pub(crate) timer_tolerance: Tolerance,
     pub(crate) rescue_grace: Duration,
+    /// Whether workers may wait awake.
+    pub(crate) spin: bool,
     /// In ns.
     pub(crate) spin_before: u64,
     /// In ns.

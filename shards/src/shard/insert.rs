@@ -58,16 +58,16 @@ impl<O: Owner> Shard<O> {
     /// Arms a node that is new, waits for `deadline` and has no options. No other thread knows it.
     /// The caller holds another reference to it.
     ///
-    /// This is the fast path: the owner, the lock is free, and the store has room. Each slower case
-    /// is a call in tail position, so that this function needs no stack.
+    /// This is the fast path: the owner, the lock is free, the store has room, and no timer of the
+    /// shard has a tolerance. Each slower case is a call in tail position, so that this function
+    /// needs no stack.
     #[inline(never)]
     pub(crate) fn insert_new(&self, node: NodeRef<O>, deadline: u64) {
-        debug_assert!(node.extras().is_none(), "its key is its deadline");
         if !self.owner.is_current() {
             return self.send_new(node, deadline);
         }
         self.owner.armed(node.vtable.kind, true);
-        if !self.lock.acquire_free() {
+        if !node.tolerance().is_exact() || !self.lock.acquire_free() {
             return self.insert_new_slow(node, deadline, false);
         }
         // SAFETY: `acquire_free` above took the lock, and only `release` below, or the slow path,
@@ -79,7 +79,7 @@ impl<O: Owner> Shard<O> {
             Ok(())
         });
         match inserted {
-            // The store has to grow, or the shard is closed.
+            // The store has to grow, the shard is closed, or it has timers with a tolerance.
             Err(node) => self.insert_new_slow(node, deadline, true),
             Ok(()) if self.lock.release() => self.drain_and_lower_alarm(),
             // After the release: the alarm is a system call, perhaps.
@@ -89,7 +89,7 @@ impl<O: Owner> Shard<O> {
 
     /// Slow path of [`insert_new`](Shard::insert_new), for the owner. `held`: the caller has the
     /// lock, and this function releases it.
-    #[cold]
+    // Not `#[cold]`: each timer comes here if they have a tolerance.
     #[inline(never)]
     fn insert_new_slow(&self, node: NodeRef<O>, deadline: u64, held: bool) {
         if !held && !self.lock.try_acquire() {
@@ -131,13 +131,15 @@ impl<O: Owner> Shard<O> {
         self.push_new(node, deadline);
     }
 
-    /// Puts a new node into the inbox, and wakes the owner if it sleeps past `deadline`.
+    /// Puts a new node into the inbox, and wakes the owner if it sleeps past the key of `deadline`.
     #[inline]
     fn push_new(&self, node: NodeRef<O>, deadline: u64) {
+        // Before the push: after it the node may be gone.
+        let key = node.key(deadline);
         if let Err(node) = self.inbox.push_new(node, || self.owner.met()) {
             return self.refuse(&node);
         }
-        self.announce_pushed(deadline);
+        self.announce_pushed(key);
     }
 
     /// Ends a node that came after the shard was closed.
@@ -165,18 +167,18 @@ impl<O: Owner> Shard<O> {
         }
     }
 
-    /// Publishes the deadline of a new node that the caller has pushed, and wakes the owner if it
-    /// would sleep past it.
+    /// Publishes the key of a new node that the caller has pushed, and wakes the owner if it would
+    /// sleep past it.
     ///
     /// Most callers find a deadline that is early enough, and write nothing. Only a thread that has
     /// pushed may rely on what it finds. For any other thread, a drainer may have taken that
     /// deadline away, and take the node later. See "Published words" in `PROTOCOLS.md`.
     #[inline]
-    fn announce_pushed(&self, deadline: u64) {
-        if !looks_at_the_deadline() || deadline < self.inbox_next.load(Ordering::Acquire) {
-            self.inbox_next.fetch_min(deadline, Ordering::AcqRel);
+    fn announce_pushed(&self, key: u64) {
+        if !looks_at_the_deadline() || key < self.inbox_next.load(Ordering::Acquire) {
+            self.inbox_next.fetch_min(key, Ordering::AcqRel);
         }
-        self.wake_or_lower_alarm(deadline, fence_behind_change);
+        self.wake_or_lower_alarm(key, fence_behind_change);
     }
 
     /// Wakes the owner if it would sleep past a deadline that was published. If the owner is awake,

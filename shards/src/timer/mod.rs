@@ -8,6 +8,7 @@ use crate::{
         claim::{Armed, Claim, NEVER},
         ending,
         header::Header,
+        refs::Refs,
         running,
     },
     owner::{Notice, Owner},
@@ -19,6 +20,7 @@ use crate::{
         options::Options,
         reset::{later, moved, refresh, reset, reset_at, reset_from_start},
     },
+    tolerance::Tolerance,
 };
 
 pub(crate) mod cancel;
@@ -49,7 +51,8 @@ impl<O: Owner> Timer<O> {
     {
         let at = Home::new(home);
         let deadline = deadline.min(NEVER);
-        let header = move |table| Header::new(table, at, Claim::Pending(deadline));
+        let refs = Refs::new(2, home.owner().tolerance());
+        let header = move |table| Header::new(table, at, Claim::Pending(deadline), refs);
         let (node, stored) = callback::once(header, wait, f);
         home.insert_new(stored, deadline);
         Self(node)
@@ -62,7 +65,8 @@ impl<O: Owner> Timer<O> {
     {
         let at = Home::new(home);
         let deadline = deadline.min(NEVER);
-        let header = move |table| Header::new(table, at, Claim::Pending(deadline));
+        let refs = Refs::new(2, home.owner().tolerance());
+        let header = move |table| Header::new(table, at, Claim::Pending(deadline), refs);
         let (node, stored) = callback::recurring(header, period, f);
         home.insert_new(stored, deadline);
         Self(node)
@@ -126,7 +130,8 @@ impl<O: Owner> Timer<O> {
         // has passed as well.
         let claim = Claim::Idle(deadline.map_or(0, |at| at.clamp(1, NEVER)));
         let (recurring, takes_outcome) = (options.recurring, options.outcome);
-        let header = |table| Header::new(table, home, claim);
+        let refs = Refs::new(1, Tolerance::new(options.tolerance));
+        let header = |table| Header::new(table, home, claim, refs);
         let options = options.into_parts();
         let node =
             callback::optioned::<N, O, F>(header, wait, recurring, takes_outcome, options, f);

@@ -8,7 +8,7 @@ mod waiting;
 
 use std::{fmt, sync::Arc, time::Duration};
 
-use tourbillon_shards::store::StoreKind;
+use tourbillon_shards::{Tolerance, store::StoreKind};
 
 use crate::{
     api::{build, runtime::Runtime},
@@ -77,7 +77,9 @@ impl Builder {
                 global_queue_interval: 31,
                 max_timers: None,
                 timer_store: StoreKind::default(),
+                timer_tolerance: Tolerance::EXACT,
                 rescue_grace: Duration::from_micros(50),
+                spin: true,
                 spin_before: 0,
                 timer_advance: 100_000,
                 helpers: (0, 0),
@@ -217,7 +219,12 @@ impl fmt::Debug for Builder {
             .field("global_queue_interval", &self.config.global_queue_interval)
             .field("max_timers", &self.config.max_timers)
             .field("timer_store", &self.config.timer_store)
+            .field(
+                "timer_tolerance",
+                &Duration::from_nanos(self.config.timer_tolerance.ns()),
+            )
             .field("rescue_grace", &self.config.rescue_grace)
+            .field("spin", &self.config.spin)
             .field(
                 "spin_before",
                 &Duration::from_nanos(self.config.spin_before),
