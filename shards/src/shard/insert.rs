@@ -174,11 +174,11 @@ impl<O: Owner> Shard<O> {
     /// pushed may rely on what it finds. For any other thread, a drainer may have taken that
     /// deadline away, and take the node later. See "Published words" in `PROTOCOLS.md`.
     #[inline]
-    fn announce_pushed(&self, key: u64) {
-        if !looks_at_the_deadline() || key < self.inbox_next.load(Ordering::Acquire) {
-            self.inbox_next.fetch_min(key, Ordering::AcqRel);
+    fn announce_pushed(&self, deadline: u64) {
+        if !looks_at_the_deadline() || deadline < self.inbox_next.load(Ordering::Acquire) {
+            self.inbox_next.fetch_min(deadline, Ordering::AcqRel);
         }
-        self.wake_or_lower_alarm(key, fence_behind_change);
+        self.wake_or_lower_alarm(deadline, fence_behind_change);
     }
 
     /// Wakes the owner if it would sleep past a deadline that was published. If the owner is awake,
