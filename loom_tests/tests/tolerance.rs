@@ -96,7 +96,8 @@ fn a_plain_tolerant_timer_is_moved_earlier_by_the_owner() {
         let mut owner = EventLoop::new(&home);
         home.owner().tolerance.store(3, Ordering::Relaxed);
         let (mine, other) = (Probe::new(), Probe::new());
-        let timer = Timer::once(&home, 20, 5, mine.once());
+        let timer = Timer::once(&home, 17, 5, mine.once());
+        assert_eq!(home.next_deadline(), 20);
         let producer = thread::spawn({
             let (home, other) = (home.clone(), other.clone());
             move || drop(Timer::once(&home, 13, 5, other.once()))

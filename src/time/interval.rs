@@ -248,6 +248,14 @@ mod tests {
     }
 
     #[test]
+    fn a_tick_within_the_tolerance_is_not_missed() {
+        let due = Instant::now();
+        let (late, grace) = (due + Duration::from_millis(18), Duration::from_millis(20));
+        let next = MissedTickBehavior::Delay.next(due, late, Duration::from_millis(100), grace);
+        assert_eq!(next, due + Duration::from_millis(100));
+    }
+
+    #[test]
     fn the_first_tick_is_due_now() {
         let before = Instant::now();
         let start = interval(Duration::from_secs(1)).sleep.deadline();
