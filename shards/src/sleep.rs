@@ -8,7 +8,6 @@ use crate::{
         NodeRef,
         claim::{Claim, End, NEVER},
         header::Header,
-        refs::Refs,
         sleeper,
         taken::Taken,
         waker::WakerSlot,
@@ -44,8 +43,7 @@ impl<O: Owner> Sleep<O> {
     fn arm(home: &Arc<Shard<O>>, deadline: u64, waker: Option<Waker>) -> Self {
         let deadline = deadline.min(NEVER);
         let at = Home::new(home);
-        let refs = Refs::new(2, home.owner().tolerance());
-        let header = move |table| Header::new(table, at, Claim::Pending(deadline), refs);
+        let header = move |table| Header::new(table, at, Claim::Pending(deadline));
         let (node, stored) = sleeper::sleep::<Self, O>(header, waker);
         home.insert_new(stored, deadline);
         Self(node)

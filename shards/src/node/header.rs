@@ -65,15 +65,14 @@ pub(crate) struct Header<O: Owner> {
 }
 
 impl<O: Owner> Header<O> {
-    /// Returns the header of a node with these references.
     #[inline]
-    pub(crate) fn new(vtable: &'static VTable<O>, home: Home<O>, claim: Claim, refs: Refs) -> Self {
+    pub(crate) fn new(vtable: &'static VTable<O>, home: Home<O>, claim: Claim) -> Self {
         Self {
             claim: ClaimWord::new(claim),
             link: Link::new(),
             vtable,
             home,
-            refs,
+            refs: Refs::new(1),
             location: AtomicU32::new(Location::None.pack()),
         }
     }
@@ -137,6 +136,12 @@ impl<O: Owner> Header<O> {
             Ordering::Relaxed,
         );
         spoiled.is_ok().then_some(taken)
+    }
+
+    /// Sets how late the timer may run, for a thread that alone knows the node. The timer was exact
+    /// until now.
+    pub(crate) fn set_tolerance(&self, tolerance: Tolerance) {
+        self.refs.set_tolerance(tolerance);
     }
 
     /// Returns how late the timer may run.

@@ -8,7 +8,7 @@
 //! | `link` | threads that push into the inbox or drain it (see `shard/inbox.rs`) |
 //! | `location` | the holder, and for a slot under the shard's lock; also [`Header::sample`] |
 //! | `wait` | a thread that changes the deadline |
-//! | `refs` | any thread; each [`NodeRef`] is one reference. The tolerance never changes |
+//! | `refs` | any thread; each [`NodeRef`] is one reference. The tolerance is set before the node is armed |
 //! | payload | the thread that won the claim which gives it the payload |
 //!
 //! A header has 40 bytes. Together with a sleep's waker, or with a wait and a callback that
@@ -21,7 +21,7 @@ use std::{alloc::Layout, marker::PhantomData, ops::Deref, ptr::NonNull};
 
 use crate::{
     answer::Kind,
-    node::{extras::Extras, header::Header, wait::Wait},
+    node::{extras::Extras, header::Header, refs::Refs, wait::Wait},
     owner::Owner,
     prefetch,
 };
@@ -90,11 +90,15 @@ impl<O: Owner> NodeRef<O> {
         }
     }
 
-    /// Allocates a node whose header counts two references, like [`NodeRef::new`]. Returns both, the
-    /// second one for the holder. This costs no atomic operation for the second.
+    /// Allocates a node like [`NodeRef::new`] and returns two references, the second one for the
+    /// holder. This costs no atomic operation for the second.
     #[inline]
     pub(crate) fn pair<P: Send, W: Send>(make: impl FnOnce() -> Node<O, P, W>) -> (Self, Self) {
-        let node = Self::new(make);
+        let node = Self::new(|| {
+            let mut node = make();
+            node.header.refs = Refs::new(2);
+            node
+        });
         // SAFETY: the count is 2, and this is the second reference.
         let held = unsafe { Self::from_raw(node.ptr) };
         (node, held)

@@ -5,7 +5,7 @@ use crate::{
     tolerance::Tolerance,
 };
 
-/// One reference. The bits below it are the code of the tolerance, which never changes.
+/// One reference. The bits below it are the code of the tolerance.
 const ONE: u32 = 1 << u8::BITS;
 
 /// A reference count of 24 bits, above the tolerance.
@@ -14,28 +14,40 @@ const ONE: u32 = 1 << u8::BITS;
 /// the whole word with a constant.
 pub(crate) struct Refs {
     word: AtomicU32,
-    /// In loom, a relaxed load may return each former value. So a model keeps the part that never
-    /// changes apart.
+    /// In loom, a relaxed load may return each former value. So a model keeps the tolerance apart,
+    /// which does not change while another thread knows the node.
     #[cfg(loom)]
-    tolerance: Tolerance,
+    tolerance: std::sync::atomic::AtomicU8,
 }
 
 impl Refs {
-    /// Returns a count of `count` references, which is small.
+    /// Returns a count of `count` references, which is small, of an exact timer.
     #[inline]
-    pub(crate) fn new(count: u32, tolerance: Tolerance) -> Self {
+    pub(crate) fn new(count: u32) -> Self {
         Self {
-            word: AtomicU32::new(count * ONE + u32::from(tolerance.code())),
+            word: AtomicU32::new(count * ONE),
             #[cfg(loom)]
-            tolerance,
+            tolerance: std::sync::atomic::AtomicU8::new(0),
         }
+    }
+
+    /// Sets how late the timer may run, for a thread that alone knows the node. The timer was exact
+    /// until now.
+    pub(crate) fn set_tolerance(&self, tolerance: Tolerance) {
+        #[cfg(loom)]
+        return self.tolerance.store(tolerance.code(), Ordering::Relaxed);
+        #[cfg(not(loom))]
+        self.word.store(
+            self.word.load(Ordering::Relaxed) + u32::from(tolerance.code()),
+            Ordering::Relaxed,
+        );
     }
 
     /// Returns how late the timer may run.
     #[inline]
     pub(crate) fn tolerance(&self) -> Tolerance {
         #[cfg(loom)]
-        return self.tolerance;
+        return Tolerance::from_code(self.tolerance.load(Ordering::Relaxed));
         #[cfg(not(loom))]
         Tolerance::from_code((self.word.load(Ordering::Relaxed) % ONE) as u8)
     }

@@ -10,6 +10,7 @@ use crate::{
     node::{NodeRef, ending::end},
     owner::Owner,
     sync::{Ordering, fence, fence_behind_change},
+    tolerance::Tolerance,
 };
 
 impl<O: Owner> Shard<O> {
@@ -63,11 +64,17 @@ impl<O: Owner> Shard<O> {
     /// needs no stack.
     #[inline(never)]
     pub(crate) fn insert_new(&self, node: NodeRef<O>, deadline: u64) {
+        debug_assert!(node.extras().is_none(), "its options set its tolerance");
+        let tolerance = self.owner.tolerance();
+        if !tolerance.is_exact() {
+            return self.insert_tolerant(node, deadline, tolerance);
+        }
+        // The key of an exact timer is its deadline.
         if !self.owner.is_current() {
             return self.send_new(node, deadline);
         }
         self.owner.armed(node.vtable.kind, true);
-        if !node.tolerance().is_exact() || !self.lock.acquire_free() {
+        if !self.lock.acquire_free() {
             return self.insert_new_slow(node, deadline, false);
         }
         // SAFETY: `acquire_free` above took the lock, and only `release` below, or the slow path,
@@ -87,6 +94,18 @@ impl<O: Owner> Shard<O> {
         }
     }
 
+    /// Does [`insert_new`](Shard::insert_new) for a timer with a tolerance.
+    #[inline(never)]
+    fn insert_tolerant(&self, node: NodeRef<O>, deadline: u64, tolerance: Tolerance) {
+        node.set_tolerance(tolerance);
+        if !self.owner.is_current() {
+            let key = node.key(deadline);
+            return self.send_new(node, key);
+        }
+        self.owner.armed(node.vtable.kind, true);
+        self.insert_new_slow(node, deadline, false);
+    }
+
     /// Slow path of [`insert_new`](Shard::insert_new), for the owner. `held`: the caller has the
     /// lock, and this function releases it.
     // Not `#[cold]`: each timer comes here if they have a tolerance.
@@ -94,7 +113,8 @@ impl<O: Owner> Shard<O> {
     fn insert_new_slow(&self, node: NodeRef<O>, deadline: u64, held: bool) {
         if !held && !self.lock.try_acquire() {
             // The holder finds the mark, and reads the inbox.
-            return self.push_new(node, deadline);
+            let key = node.key(deadline);
+            return self.push_new(node, key);
         }
         let refused = self.hold(|inner| {
             if inner.closed {
@@ -124,18 +144,16 @@ impl<O: Owner> Shard<O> {
         self.lower_alarm(self.store_next.load(Ordering::Relaxed));
     }
 
-    /// Arms a new node from a remote thread.
+    /// Arms a new node, which has this key, from a remote thread.
     #[inline(never)]
-    fn send_new(&self, node: NodeRef<O>, deadline: u64) {
+    fn send_new(&self, node: NodeRef<O>, key: u64) {
         self.owner.armed(node.vtable.kind, false);
-        self.push_new(node, deadline);
+        self.push_new(node, key);
     }
 
-    /// Puts a new node into the inbox, and wakes the owner if it sleeps past the key of `deadline`.
+    /// Puts a new node into the inbox, and wakes the owner if it sleeps past the node's key.
     #[inline]
-    fn push_new(&self, node: NodeRef<O>, deadline: u64) {
-        // Before the push: after it the node may be gone.
-        let key = node.key(deadline);
+    fn push_new(&self, node: NodeRef<O>, key: u64) {
         if let Err(node) = self.inbox.push_new(node, || self.owner.met()) {
             return self.refuse(&node);
         }

@@ -8,7 +8,6 @@ use crate::{
         claim::{Armed, Claim, NEVER},
         ending,
         header::Header,
-        refs::Refs,
         running,
     },
     owner::{Notice, Owner},
@@ -51,8 +50,7 @@ impl<O: Owner> Timer<O> {
     {
         let at = Home::new(home);
         let deadline = deadline.min(NEVER);
-        let refs = Refs::new(2, home.owner().tolerance());
-        let header = move |table| Header::new(table, at, Claim::Pending(deadline), refs);
+        let header = move |table| Header::new(table, at, Claim::Pending(deadline));
         let (node, stored) = callback::once(header, wait, f);
         home.insert_new(stored, deadline);
         Self(node)
@@ -65,8 +63,7 @@ impl<O: Owner> Timer<O> {
     {
         let at = Home::new(home);
         let deadline = deadline.min(NEVER);
-        let refs = Refs::new(2, home.owner().tolerance());
-        let header = move |table| Header::new(table, at, Claim::Pending(deadline), refs);
+        let header = move |table| Header::new(table, at, Claim::Pending(deadline));
         let (node, stored) = callback::recurring(header, period, f);
         home.insert_new(stored, deadline);
         Self(node)
@@ -130,11 +127,12 @@ impl<O: Owner> Timer<O> {
         // has passed as well.
         let claim = Claim::Idle(deadline.map_or(0, |at| at.clamp(1, NEVER)));
         let (recurring, takes_outcome) = (options.recurring, options.outcome);
-        let refs = Refs::new(1, Tolerance::new(options.tolerance));
-        let header = |table| Header::new(table, home, claim, refs);
+        let header = |table| Header::new(table, home, claim);
+        let tolerance = Tolerance::new(options.tolerance);
         let options = options.into_parts();
         let node =
             callback::optioned::<N, O, F>(header, wait, recurring, takes_outcome, options, f);
+        node.set_tolerance(tolerance);
         // Before another thread can find the timer by its name and end it: the owner must count it
         // as armed before it counts it as over.
         node.home.armed(&node);
