@@ -1,146 +1,178 @@
-//! How often workers wake up, depending on the timers' tolerance.
+//! What timers cost in processor time, depending on how late they may be, beside tokio.
 //!
-//! 20,000 recurring timers of one second, each with a random phase, run on one worker and on two.
-//! The tolerance grows from row to row. It measures for some seconds: how often workers went to
-//! sleep, which equals their wake-ups; the CPU time of the process; and the callbacks' lateness.
+//! 1. *The curve.* Tasks sleep for 50 to 150 ms at random, again and again, so that a given number
+//!    of them is due in each second; then callbacks that arm the next one do the same. The rows are
+//!    tokio, which has sleeps alone; Tourbillon with a `timer_tolerance` from 0 to 5 ms; and with 0
+//!    and `spin(false)`.
+//! 2. *Beats.* 5,000 connections get a few bytes every five seconds, as server-sent events do from
+//!    `axum::keep_alive`. The client is another process.
 //!
-//! Run `cargo bench --bench tolerance`.
+//! All runtimes have two workers. They take turns, three times; each figure is the median of the
+//! rounds. CPU is the processor time of the process for each timer that fired, and in percent of
+//! one core. Switches are the voluntary switches of its threads: how often a worker went to sleep.
+//!
+//! Run `cargo bench --bench tolerance`. Arguments after `--` choose: `curve` or `beats`; a number
+//! sets the rounds.
 
-#[path = "../src/bin/tourbillon/disturbance.rs"]
-#[allow(dead_code, reason = "shared with the program, which uses all of it")]
-mod disturbance;
+#[path = "tolerance/beats.rs"]
+mod beats;
+#[path = "tolerance/curve.rs"]
+mod curve;
 
-use std::{
-    sync::{
-        Arc,
-        atomic::{AtomicBool, AtomicUsize, Ordering::Relaxed},
-    },
-    thread,
-    time::{Duration, Instant},
-};
+use std::{env, fmt, time::Duration};
 
-use disturbance::Meter;
-use tourbillon::{CancelOnDrop, Runtime};
-
-const TIMERS: usize = 20_000;
-const PERIOD: Duration = Duration::from_secs(1);
-const MEASURED: Duration = Duration::from_secs(5);
-const TOLERANCES: [Duration; 4] = [
-    Duration::ZERO,
-    Duration::from_millis(1),
-    Duration::from_millis(10),
-    Duration::from_millis(100),
-];
-
-/// Phases within a period from the generator MINSTD, equal for all rows.
-struct Phases(u64);
-
-impl Iterator for Phases {
-    type Item = Duration;
-
-    fn next(&mut self) -> Option<Duration> {
-        self.0 = self.0 * 48_271 % 0x7fff_ffff;
-        Some(PERIOD.mul_f64(self.0 as f64 / f64::from(0x7fff_ffff)))
-    }
+/// The runtime of a row.
+#[derive(Clone, Copy, PartialEq)]
+enum System {
+    Tokio,
+    /// With this `timer_tolerance`.
+    Tourbillon(Duration),
+    /// With `spin(false)`, and exact timers.
+    Sleeps,
 }
 
-/// The lateness of each run, in ns.
-struct Lateness {
-    measuring: AtomicBool,
-    runs: AtomicUsize,
-    nanos: Vec<AtomicUsize>,
-}
-
-impl Lateness {
-    fn new() -> Arc<Self> {
-        let room = TIMERS * (MEASURED.as_secs() as usize + 2);
-        Arc::new(Self {
-            measuring: AtomicBool::new(false),
-            runs: AtomicUsize::new(0),
-            nanos: (0..room).map(|_| AtomicUsize::new(0)).collect(),
-        })
-    }
-
-    /// Records a run of a timer that is due at `first` and each period after it.
-    fn note(&self, first: Instant) {
-        if !self.measuring.load(Relaxed) {
-            return;
-        }
-        let since = Instant::now()
-            .checked_duration_since(first)
-            .expect("no timer is early");
-        let run = self.runs.fetch_add(1, Relaxed);
-        if let Some(nanos) = self.nanos.get(run) {
-            nanos.store((since.as_nanos() % PERIOD.as_nanos()) as usize, Relaxed);
+impl fmt::Display for System {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            System::Tokio => f.pad("tokio"),
+            System::Tourbillon(Duration::ZERO) => f.pad("exact"),
+            System::Tourbillon(tolerance) => f.pad(&format!("{tolerance:?}")),
+            System::Sleeps => f.pad("exact, spin(false)"),
         }
     }
+}
 
-    fn sorted_ms(&self) -> Vec<f64> {
-        let runs = self.runs.load(Relaxed).min(self.nanos.len());
-        let nanos = self.nanos[..runs].iter().map(|nanos| nanos.load(Relaxed));
-        let mut nanos: Vec<_> = nanos.collect();
-        nanos.sort_unstable();
-        nanos.into_iter().map(|nanos| nanos as f64 / 1e6).collect()
+impl System {
+    /// Builds the runtime, unless it is tokio's.
+    fn build(self) -> tourbillon::Runtime {
+        let builder = tourbillon::Runtime::builder().worker_threads(2);
+        let builder = match self {
+            System::Tourbillon(tolerance) => builder.timer_tolerance(tolerance),
+            System::Sleeps => builder.spin(false),
+            System::Tokio => unreachable!("tokio has a builder of its own"),
+        };
+        builder.build().expect("a runtime of two workers")
+    }
+
+    /// Builds tokio's runtime.
+    fn build_tokio() -> tokio::runtime::Runtime {
+        tokio::runtime::Builder::new_multi_thread()
+            .worker_threads(2)
+            .enable_all()
+            .build()
+            .expect("a runtime of two workers")
     }
 }
 
-/// Measures and prints one row.
-fn row(workers: usize, tolerance: Duration) {
-    let runtime = Runtime::builder()
-        .worker_threads(workers)
-        .build()
-        .expect("a runtime of a few workers");
-    let lateness = Lateness::new();
-    // All timers start after all are armed.
-    let start = Instant::now() + PERIOD;
-    let timers: Vec<CancelOnDrop> = Phases(1)
-        .take(TIMERS)
-        .enumerate()
-        .map(|(index, phase)| {
-            let (first, lateness) = (start + phase, lateness.clone());
-            let timer = runtime
-                .handle()
-                .timer_every(PERIOD)
-                .on_worker(index % workers)
-                .tolerance(tolerance)
-                .start(move || lateness.note(first));
-            timer.reset_at(first);
-            timer.cancel_on_drop()
-        })
-        .collect();
-    assert!(Instant::now() < start, "too slow to arm them in a period");
-    // Wait one period to settle, and half a period, to avoid a round moment.
-    thread::sleep((start + PERIOD * 3 / 2).saturating_duration_since(Instant::now()));
+/// What the process has used so far.
+#[derive(Clone, Copy)]
+struct Used {
+    cpu: f64,
+    switches: i64,
+}
 
-    // Measure only in the steady state.
-    let (parks, begun) = (runtime.metrics().total().parks, Instant::now());
-    let meter = Meter::start();
-    lateness.measuring.store(true, Relaxed);
-    thread::sleep(MEASURED);
-    lateness.measuring.store(false, Relaxed);
-    let seconds = begun.elapsed().as_secs_f64();
-    let disturbance = meter.read();
-    let parks = runtime.metrics().total().parks - parks;
-    drop(timers);
+impl Used {
+    fn now() -> Self {
+        let mut usage = std::mem::MaybeUninit::<libc::rusage>::zeroed();
+        // SAFETY: `usage` has room for the result, and a zeroed `rusage` is valid.
+        let usage = unsafe {
+            libc::getrusage(libc::RUSAGE_SELF, usage.as_mut_ptr());
+            usage.assume_init()
+        };
+        let seconds = |time: libc::timeval| time.tv_sec as f64 + time.tv_usec as f64 / 1e6;
+        Self {
+            cpu: seconds(usage.ru_utime) + seconds(usage.ru_stime),
+            switches: usage.ru_nvcsw,
+        }
+    }
+}
 
-    let sorted = lateness.sorted_ms();
-    let percentile = |percent: usize| sorted[(sorted.len() * percent / 100).min(sorted.len() - 1)];
-    println!(
-        "{workers:>7}  {:>9}  {:>7.0}  {:>10.0}  {:>8.1}  {:>8.2}  {:>8.2}  {disturbance}",
-        format!("{} ms", tolerance.as_millis()),
-        sorted.len() as f64 / seconds,
-        parks as f64 / seconds,
-        disturbance.cpu * 1e3 / seconds,
-        percentile(50),
-        percentile(99),
-    );
+/// The figures of one run.
+#[derive(Clone, Copy)]
+struct Figures {
+    fires_a_second: f64,
+    cpu_micros_a_fire: f64,
+    cpu_percent: f64,
+    switches_a_second: f64,
+    p50_millis: f64,
+    p99_millis: f64,
+}
+
+impl Figures {
+    /// `late` has the lateness of each timer that fired, in ns.
+    fn new(before: Used, after: Used, seconds: f64, mut late: Vec<u64>) -> Self {
+        late.sort_unstable();
+        let percentile = |percent: usize| {
+            let at = (late.len() * percent / 100).min(late.len().saturating_sub(1));
+            late.get(at).map_or(f64::NAN, |nanos| *nanos as f64 / 1e6)
+        };
+        let cpu = after.cpu - before.cpu;
+        Self {
+            fires_a_second: late.len() as f64 / seconds,
+            cpu_micros_a_fire: cpu * 1e6 / late.len() as f64,
+            cpu_percent: cpu * 100.0 / seconds,
+            switches_a_second: (after.switches - before.switches) as f64 / seconds,
+            p50_millis: percentile(50),
+            p99_millis: percentile(99),
+        }
+    }
+}
+
+/// Returns the median of one figure.
+fn median(rounds: &[Figures], figure: impl FnMut(&Figures) -> f64) -> f64 {
+    let mut figures: Vec<_> = rounds.iter().map(figure).collect();
+    figures.sort_by(f64::total_cmp);
+    figures[figures.len() / 2]
+}
+
+/// Runs each system once in each round, and prints the medians. The first system is tokio: the
+/// ratio to it is the median of the rounds' ratios.
+fn table(title: &str, systems: &[System], rounds: usize, run: impl Fn(System) -> Figures) {
+    let mut all: Vec<Vec<Figures>> = systems.iter().map(|_| Vec::new()).collect();
+    for round in 0..rounds {
+        for turn in 0..systems.len() {
+            let at = (round + turn) % systems.len();
+            all[at].push(run(systems[at]));
+        }
+    }
+    println!("{title:<22}  fires/s  CPU µs/fire  of tokio  CPU %  switches/s  late p50  p99 (ms)");
+    for (system, of) in systems.iter().zip(&all) {
+        let column = |figure: fn(&Figures) -> f64| median(of, figure);
+        let mut ratios = of.iter().zip(&all[0]);
+        let ratio = median(of, |_| {
+            let (ours, theirs) = ratios.next().expect("as many rounds");
+            ours.cpu_micros_a_fire / theirs.cpu_micros_a_fire
+        });
+        println!(
+            "{system:<22}  {:>7.0}  {:>11.2}  {ratio:>8.2}  {:>5.0}  {:>10.0}  {:>8.3}  {:>8.3}",
+            column(|it| it.fires_a_second),
+            column(|it| it.cpu_micros_a_fire),
+            column(|it| it.cpu_percent),
+            column(|it| it.switches_a_second),
+            column(|it| it.p50_millis),
+            column(|it| it.p99_millis),
+        );
+    }
+    println!();
 }
 
 fn main() {
-    println!("workers  tolerance   runs/s  wake-ups/s  CPU ms/s   late p50  p99 (ms)  the machine");
-    for workers in [1, 2] {
-        for tolerance in TOLERANCES {
-            row(workers, tolerance);
-        }
+    let args: Vec<_> = env::args().skip(1).filter(|arg| arg != "--bench").collect();
+    if let [client, address, count] = &args[..] {
+        assert_eq!(client, "client");
+        return beats::client(address, count.parse().expect("a number"));
+    }
+    let rounds = args.iter().find_map(|arg| arg.parse().ok()).unwrap_or(3);
+    let wanted = |part| {
+        !args.iter().any(|arg| arg == "curve" || arg == "beats")
+            || args.iter().any(|arg| arg == part)
+    };
+    let load = std::fs::read_to_string("/proc/loadavg").unwrap_or_default();
+    println!("load average before: {}\n", load.trim());
+    if wanted("curve") {
+        curve::main(rounds);
+    }
+    if wanted("beats") {
+        beats::main(rounds);
     }
 }

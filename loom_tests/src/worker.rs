@@ -5,7 +5,7 @@ use std::{
     panic::resume_unwind,
     sync::{
         Mutex as PlainMutex,
-        atomic::{AtomicUsize as PlainUsize, Ordering},
+        atomic::{AtomicU64 as PlainU64, AtomicUsize as PlainUsize, Ordering},
     },
 };
 
@@ -13,7 +13,7 @@ use loom::{
     sync::{Arc, Mutex, atomic::AtomicU64},
     thread::{self, ThreadId},
 };
-use tourbillon_shards::{Kind, Notice, Outcome, Owner, Shard};
+use tourbillon_shards::{Kind, Notice, Outcome, Owner, Shard, Tolerance};
 
 use crate::{EventFd, HORIZON, TimerFd};
 
@@ -36,6 +36,8 @@ pub struct Worker {
     clock: AtomicU64,
     owed: PlainUsize,
     told: PlainUsize,
+    /// The tolerance of timers without options, in ns.
+    pub tolerance: PlainU64,
 }
 
 impl Worker {
@@ -97,6 +99,10 @@ impl Worker {
 const TICK: u64 = 100;
 
 impl Owner for Worker {
+    fn tolerance(&self) -> Tolerance {
+        Tolerance::new(self.tolerance.load(Ordering::Relaxed))
+    }
+
     fn wake(&self) {
         let wakes = self.wakes.fetch_add(1, Ordering::Relaxed) + 1;
         let parks = self.parks.load(Ordering::Relaxed);

@@ -5,6 +5,8 @@
 //! the window make that possible.
 #![cfg(loom)]
 
+use std::sync::atomic::Ordering;
+
 use loom::{sync::Arc, thread};
 use loom_tests::{
     EventLoop, HORIZON, Home, Probe, Worker, close, expire, model, resets, shard, tell,
@@ -61,6 +63,50 @@ fn a_tolerant_timer_is_armed_just_before_another() {
         });
         owner.run_until(|| home.stored() == 2);
         assert_eq!(home.next_deadline(), HORIZON + 28);
+        producer.join().unwrap();
+        close(&home);
+    });
+}
+
+/// As above, for a timer without options on a shard whose timers have a tolerance.
+#[test]
+fn a_plain_tolerant_timer_is_armed_just_before_another() {
+    model!(None, || {
+        let home = shard();
+        let mut owner = EventLoop::new(&home);
+        drop(Timer::once(&home, HORIZON + 30, 5, || {}));
+        home.owner().tolerance.store(3, Ordering::Relaxed);
+        let producer = thread::spawn({
+            let home = home.clone();
+            move || drop(Timer::once(&home, HORIZON + 26, 5, || {}))
+        });
+        owner.run_until(|| home.stored() == 2);
+        assert_eq!(home.next_deadline(), HORIZON + 28);
+        producer.join().unwrap();
+        close(&home);
+    });
+}
+
+/// The owner moves a timer without options to an earlier time, while a remote thread arms another.
+/// Both have a tolerance.
+#[test]
+fn a_plain_tolerant_timer_is_moved_earlier_by_the_owner() {
+    model!(Some(3), || {
+        let home = shard();
+        let mut owner = EventLoop::new(&home);
+        home.owner().tolerance.store(3, Ordering::Relaxed);
+        let (mine, other) = (Probe::new(), Probe::new());
+        let timer = Timer::once(&home, 17, 5, mine.once());
+        assert_eq!(home.next_deadline(), 20);
+        let producer = thread::spawn({
+            let (home, other) = (home.clone(), other.clone());
+            move || drop(Timer::once(&home, 13, 5, other.once()))
+        });
+        assert_eq!(timer.reset_at(5), Reset::Waiting);
+        owner.run_until(|| mine.runs() == 1);
+        assert_eq!(owner.now, 8);
+        owner.run_until(|| other.runs() == 1);
+        assert_eq!(owner.now, 16);
         producer.join().unwrap();
         close(&home);
     });

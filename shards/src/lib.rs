@@ -109,6 +109,7 @@ mod sleep;
 pub mod store;
 mod sync;
 mod timer;
+mod tolerance;
 mod type_name;
 
 #[cfg(loom)]
@@ -147,6 +148,7 @@ pub use self::{
         ended::{Ended, InsideCallback},
         options::Options,
     },
+    tolerance::Tolerance,
     type_name::TypeName,
 };
 

@@ -2,7 +2,10 @@
 
 use std::{any::Any, marker::PhantomData, ops::RangeInclusive, panic::resume_unwind, ptr::NonNull};
 
-use crate::answer::{Kind, Outcome};
+use crate::{
+    answer::{Kind, Outcome},
+    tolerance::Tolerance,
+};
 
 /// Callbacks of a [`Shard`](crate::Shard) to the worker that owns it.
 ///
@@ -93,6 +96,17 @@ pub trait Owner: Send + Sync + Sized + 'static {
     /// which is right if only one thread moves timers.
     fn reread(&self, now: u64) -> RangeInclusive<u64> {
         now..=now
+    }
+
+    /// Returns how late a timer may run that the calling thread is about to arm: a
+    /// [`Sleep`](crate::Sleep), or a [`Timer`](crate::Timer) without options. The default is
+    /// [`EXACT`](Tolerance::EXACT).
+    ///
+    /// The timer keeps its tolerance until it is over, also if it is moved or, for a sleep, armed
+    /// again.
+    #[inline]
+    fn tolerance(&self) -> Tolerance {
+        Tolerance::EXACT
     }
 
     /// Returns 64 random bits for [jitter](crate::Options::jitter). The default, 0, disables

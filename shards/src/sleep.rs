@@ -16,6 +16,7 @@ use crate::{
     shard::{Shard, home::Home},
     sync::Arc,
     timer::reset::{move_any, moved},
+    tolerance::Tolerance,
 };
 
 /// A timer that wakes one task, and can be armed again.
@@ -92,6 +93,12 @@ impl<O: Owner> Sleep<O> {
     /// Returns the deadline, in ns, unless the sleep is over.
     pub fn deadline(&self) -> Option<u64> {
         self.0.claim.load().deadline()
+    }
+
+    /// Returns how late the sleep may fire: what [`Owner::tolerance`] returned when it was armed for
+    /// the first time.
+    pub fn tolerance(&self) -> Tolerance {
+        self.0.tolerance()
     }
 
     /// Moves the deadline, in ns. A sleep that is over is armed again.

@@ -67,6 +67,10 @@ pub(crate) fn build(builder: &Builder) -> Result<Runtime, BuildError> {
     if is_current_thread {
         config.helpers = (0, 0);
     }
+    if !config.spin {
+        // Both would have a worker wake early and spin.
+        (config.spin_before, config.timer_advance) = (0, 0);
+    }
     config.cores = usable(pins.as_deref(), Cores::get());
     // All state that the threads share exists before the first thread runs.
     let shared = Arc::new(Shared::new(config, count));

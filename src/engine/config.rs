@@ -2,7 +2,7 @@
 
 use std::{sync::Arc, time::Duration};
 
-use tourbillon_shards::store::StoreKind;
+use tourbillon_shards::{Tolerance, store::StoreKind};
 
 use crate::engine::watchdog::stall::StallHook;
 
@@ -20,6 +20,9 @@ pub(crate) struct Config {
     pub(crate) max_timers: Option<usize>,
     pub(crate) timer_store: StoreKind,
     pub(crate) rescue_latency: Duration,
+    pub(crate) timer_tolerance: Tolerance,
+    /// Whether workers may wait awake.
+    pub(crate) spin: bool,
     /// In ns.
     pub(crate) spin_before: u64,
     /// In ns.

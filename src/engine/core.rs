@@ -3,12 +3,12 @@
 use std::{any::Any, io, ops::RangeInclusive, os::fd::AsRawFd, sync::Arc};
 
 use crossbeam::{deque::Stealer, utils::CachePadded};
-use tourbillon_shards::{Kind, NEVER, NextSlot, Notice, Outcome, Owner, Shard};
+use tourbillon_shards::{Kind, NEVER, NextSlot, Notice, Outcome, Owner, Shard, Tolerance};
 
 use crate::{
     clock::instant::Instant,
     engine::{
-        context::{current, spread},
+        context::{current, spread, tolerance},
         job::{Job, NextTask, TaskJob},
         shared::Shared,
         task_core::local_queue::LocalQueue,
@@ -58,6 +58,8 @@ pub struct Core {
     eventfd: EventFd,
     /// Whether this is a helper. A helper's shard has no timers.
     pub(crate) is_helper: bool,
+    /// The tolerance of the runtime's timers. Each thread that arms a timer reads it.
+    tolerance: Tolerance,
     /// How many callbacks of this shard's timers still have to take their outcomes. Any thread that
     /// starts such a timer writes it, so it is apart from the words that all threads read.
     owed: CachePadded<AtomicUsize>,
@@ -116,6 +118,7 @@ impl Core {
         };
         Ok(Self {
             index,
+            tolerance: shared.config.timer_tolerance,
             shared,
             stealer,
             next: CachePadded::default(),
@@ -196,6 +199,16 @@ impl Core {
             return counter(&self.recorder.own).add_alone(1);
         }
         self.count_for_another(counter);
+    }
+
+    /// Returns the tolerance of a timer that is armed in a scope, or on a runtime with a tolerance.
+    #[inline(never)]
+    fn chosen_tolerance(&self) -> Tolerance {
+        // Tests on a clock that is advanced by hand expect exact deadlines.
+        if self.shared.clock.was_paused() {
+            return Tolerance::EXACT;
+        }
+        tolerance::scoped().unwrap_or(self.tolerance)
     }
 
     // Callers end with this call, so that their fast path needs no stack frame.
@@ -317,6 +330,14 @@ impl Owner for Core {
     #[cold]
     fn reread(&self, _: u64) -> RangeInclusive<u64> {
         self.shared.clock.told()
+    }
+
+    #[inline]
+    fn tolerance(&self) -> Tolerance {
+        if tolerance::is_scoped() || !self.tolerance.is_exact() {
+            return self.chosen_tolerance();
+        }
+        Tolerance::EXACT
     }
 
     fn random(&self) -> u64 {

@@ -12,6 +12,8 @@ pub mod hyper;
 #[cfg(feature = "inspect")]
 #[cfg_attr(docsrs, doc(cfg(feature = "inspect")))]
 pub mod inspect;
+#[cfg(feature = "hyper")]
+pub(crate) mod limit;
 #[cfg(feature = "quinn")]
 #[cfg_attr(docsrs, doc(cfg(feature = "quinn")))]
 pub mod quinn;

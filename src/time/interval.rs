@@ -44,11 +44,11 @@ pub fn interval_at(start: Instant, period: Duration) -> Interval {
 }
 
 /// A tick that is taken at most this long after it was due does not count as missed. tokio has the
-/// same limit.
+/// same limit. The tolerance of the interval comes on top.
 const GRACE: Duration = Duration::from_millis(5);
 
 /// What an [`Interval`] does after a missed tick: one that is taken more than 5 ms after it was
-/// due.
+/// due, or after the end of its [tolerance](crate::time::with_tolerance).
 ///
 /// After a tick that is less late, the next tick is always one period after this tick was due.
 ///
@@ -75,11 +75,12 @@ pub enum MissedTickBehavior {
 }
 
 impl MissedTickBehavior {
-    /// Returns when the next tick is due, after a tick that was due at `due` is taken at `now`.
-    fn next(self, due: Instant, now: Instant, period: Duration) -> Instant {
+    /// Returns when the next tick is due, after a tick that was due at `due` is taken at `now`. Up
+    /// to `grace` later it does not count as missed.
+    fn next(self, due: Instant, now: Instant, period: Duration, grace: Duration) -> Instant {
         let next = due.saturating_add(period);
         // A tick that is only a little late keeps the rhythm, whatever the behaviour.
-        if now <= due.saturating_add(GRACE) {
+        if now <= due.saturating_add(grace) {
             return next;
         }
         match self {
@@ -136,7 +137,8 @@ impl Interval {
             ready!(Pin::new(&mut self.sleep).poll(cx));
         }
         let (due, now) = (self.sleep.deadline(), Instant::now());
-        let next = self.missed.next(due, now, self.period);
+        let grace = GRACE.saturating_add(self.sleep.tolerance());
+        let next = self.missed.next(due, now, self.period, grace);
         self.wait_for(next, now);
         Poll::Ready(due)
     }
@@ -205,7 +207,7 @@ mod tests {
         let start = Instant::now();
         let ms = |ms| start + Duration::from_millis(ms);
         let next = |behavior: MissedTickBehavior, due, now| {
-            behavior.next(ms(due), ms(now), Duration::from_millis(10))
+            behavior.next(ms(due), ms(now), Duration::from_millis(10), GRACE)
         };
         for behavior in [
             MissedTickBehavior::Burst,
@@ -235,14 +237,22 @@ mod tests {
                 MissedTickBehavior::Delay,
                 MissedTickBehavior::Skip,
             ] {
-                assert_eq!(behavior.next(due, in_time, period), due + period);
+                assert_eq!(behavior.next(due, in_time, period, GRACE), due + period);
             }
             assert_eq!(
-                MissedTickBehavior::Delay.next(due, late, period),
+                MissedTickBehavior::Delay.next(due, late, period, GRACE),
                 late + period
             );
-            assert!(MissedTickBehavior::Skip.next(due, late, period) > late);
+            assert!(MissedTickBehavior::Skip.next(due, late, period, GRACE) > late);
         }
+    }
+
+    #[test]
+    fn a_tick_within_the_tolerance_is_not_missed() {
+        let due = Instant::now();
+        let (late, grace) = (due + Duration::from_millis(18), Duration::from_millis(20));
+        let next = MissedTickBehavior::Delay.next(due, late, Duration::from_millis(100), grace);
+        assert_eq!(next, due + Duration::from_millis(100));
     }
 
     #[test]
@@ -256,7 +266,7 @@ mod tests {
     fn infinite_periods_do_not_overflow() {
         let now = Instant::now();
         let late = now + Duration::from_secs(1);
-        let next = MissedTickBehavior::Skip.next(now, late, Duration::MAX);
+        let next = MissedTickBehavior::Skip.next(now, late, Duration::MAX, GRACE);
         assert!(next > now + Duration::from_secs(1 << 32));
     }
 }

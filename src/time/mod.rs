@@ -16,6 +16,7 @@ pub(crate) mod interval;
 pub(crate) mod paused;
 pub(crate) mod sleep;
 pub(crate) mod timeout;
+pub(crate) mod tolerance;
 
 pub use std::time::Duration;
 
@@ -28,5 +29,6 @@ pub use crate::{
         paused::{advance, pause, resume, set_wall_clock, wall_clock},
         sleep::{Sleep, sleep, sleep_until},
         timeout::{Elapsed, Timeout, timeout, timeout_at},
+        tolerance::{WithTolerance, with_tolerance},
     },
 };

@@ -139,6 +139,14 @@ impl Sleep {
             .is_ok_and(|timer| timer.outcome().is_none())
     }
 
+    /// Returns how late the sleep may be woken, if its timer is armed.
+    pub(crate) fn tolerance(&self) -> Duration {
+        let timer = self.timer.as_ref();
+        timer.map_or(Duration::ZERO, |timer| {
+            Duration::from_nanos(timer.tolerance().ns())
+        })
+    }
+
     /// Returns whether this has ended because its deadline passed.
     pub fn is_elapsed(&self) -> bool {
         match &self.timer {

@@ -3,7 +3,7 @@
 use std::{fmt, time::Duration};
 
 use tourbillon_shards::{
-    self as shards, Flow, Name, Options, Outcome, Status, Timer as ShardTimer,
+    self as shards, Flow, Name, Options, Outcome, Owner, Status, Timer as ShardTimer,
 };
 
 use crate::{
@@ -67,7 +67,8 @@ pub struct TimerBuilder<S: Schedule, W = ()> {
     handle: Option<Handle>,
     worker: Option<usize>,
     name: Option<String>,
-    tolerance: Duration,
+    /// `None`: that of the scope or of the runtime.
+    tolerance: Option<Duration>,
     jitter: Duration,
     pub(crate) condition: W,
 }
@@ -172,7 +173,7 @@ impl<S: Schedule> TimerBuilder<S> {
             handle: None,
             worker: None,
             name: None,
-            tolerance: Duration::ZERO,
+            tolerance: None,
             jitter: Duration::ZERO,
             condition: (),
         }
@@ -233,14 +234,19 @@ impl<S: Schedule, W> TimerBuilder<S, W> {
     }
 
     /// Sets how much later than its deadline the timer may run, so that it shares a wake-up with
-    /// others. The default is zero.
+    /// others. With zero it is exact.
+    ///
+    /// The default is that of [`time::with_tolerance`](crate::time::with_tolerance) around the
+    /// caller, or else the runtime's
+    /// [`timer_tolerance`](crate::runtime::Builder::timer_tolerance), which is zero at first. Timers
+    /// of the wall clock and of the boot-time clock are exact by default.
     ///
     /// The timer waits for the roundest moment between its deadline and the end of the tolerance,
     /// where it meets other timers with a tolerance. If its worker wakes in that window for another
     /// reason, the timer runs then. It never runs before its deadline, and the runtime does not
-    /// delay it past the tolerance on purpose.
+    /// delay it past the tolerance on purpose. The tolerance is rounded down, by less than a fifth.
     pub fn tolerance(mut self, tolerance: Duration) -> Self {
-        self.tolerance = tolerance;
+        self.tolerance = Some(tolerance);
         self
     }
 
@@ -359,7 +365,7 @@ where
         let options = Options {
             recurring: plan.recurring,
             outcome: mode.outcome,
-            tolerance: nanos(self.tolerance),
+            tolerance: (self.tolerance).map_or_else(|| home.owner().tolerance().ns(), nanos),
             jitter: nanos(self.jitter),
             tag: plan.tag,
             name: self.name.map(|name| Name::new(names, &name)),

@@ -14,5 +14,6 @@ mod routers;
 mod slow_clients;
 mod slow_responses;
 mod tls;
+mod tolerance;
 mod unread_responses;
 mod websockets;

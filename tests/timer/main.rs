@@ -21,6 +21,7 @@ mod overload;
 mod recurring;
 mod refresh;
 mod reset_from_start;
+mod runtime_tolerance;
 mod start;
 mod store;
 mod timer_advance;

@@ -1,4 +1,4 @@
-//! The part of a timer's options that its node keeps: tolerance, tag, jitter, condition.
+//! The part of a timer's options that few nodes keep: tag, jitter, condition.
 //!
 //! Timers without options have a smaller node. All fields but two atomic words are constant while
 //! the timer lives.
@@ -16,7 +16,6 @@ pub(crate) const NOWHERE: u32 = u32::MAX;
 
 /// Part of the options that the node keeps.
 pub(crate) struct Extras {
-    pub(crate) tolerance: u64,
     pub(crate) tag: u32,
     /// Index of the node in the list of its name, or [`NOWHERE`]. `names/mod.rs` writes it.
     pub(crate) place: AtomicU32,
@@ -35,14 +34,12 @@ pub(crate) type Spent = Box<dyn Fn() -> Option<Outcome> + Send + Sync>;
 
 impl Extras {
     pub(crate) fn new(
-        tolerance: u64,
         jitter: u64,
         tag: u32,
         condition: Option<Condition>,
         spent: Option<Spent>,
     ) -> Self {
         Self {
-            tolerance,
             tag,
             place: AtomicU32::new(NOWHERE),
             jitter,
@@ -95,54 +92,5 @@ impl Extras {
             return 0;
         }
         self.offset.swap(0, Ordering::Relaxed)
-    }
-}
-
-/// Returns the moment in `deadline ..= deadline + tolerance` whose binary number ends in the most
-/// zeros.
-///
-/// Timers of about the same tolerance get the same moment without any coordination, as with Linux's
-/// timer slack (`apply_slack`) and systemd's accuracy.
-pub(crate) fn coalesced(deadline: u64, tolerance: u64) -> u64 {
-    if tolerance == 0 || deadline == 0 || deadline == NEVER {
-        return deadline;
-    }
-    let last = deadline.saturating_add(tolerance).min(NEVER - 1);
-    // In the highest bit in which `deadline - 1` and `last` differ, `last` has a one. That is the
-    // lowest one bit that the result needs.
-    let differ = (deadline - 1) ^ last;
-    let below = (1_u64 << (63 - differ.leading_zeros())) - 1;
-    last & !below
-}
-
-#[cfg(all(test, not(loom)))]
-mod tests {
-    use super::*;
-
-    #[test]
-    fn coalescing_picks_the_roundest_moment_of_the_window() {
-        assert_eq!(coalesced(1_000, 0), 1_000);
-        assert_eq!(coalesced(1_000, 24), 1_024);
-        assert_eq!(coalesced(1_000, 23), 1_008);
-        assert_eq!(coalesced(1_024, 1_000), 1_024);
-        assert_eq!(coalesced(1_025, 1_023), 2_048);
-        assert_eq!(coalesced(0, 5), 0);
-        assert_eq!(coalesced(1, 0), 1);
-        assert_eq!(coalesced(NEVER, 5), NEVER, "NEVER is not moved");
-        assert!(coalesced(NEVER - 3, u64::MAX) < NEVER, "still below NEVER");
-    }
-
-    #[test]
-    fn coalescing_agrees_with_a_search_through_the_window() {
-        for deadline in 1..200_u64 {
-            for tolerance in 0..80 {
-                let best = (deadline..=deadline + tolerance)
-                    .max_by_key(|at| at.trailing_zeros())
-                    .expect("the window is not empty");
-                let found = coalesced(deadline, tolerance);
-                assert!((deadline..=deadline + tolerance).contains(&found));
-                assert_eq!(found.trailing_zeros(), best.trailing_zeros());
-            }
-        }
     }
 }

@@ -9,11 +9,13 @@ use crate::{
         extras::Extras,
         link::Link,
         location::Location,
+        refs::Refs,
         taken::Taken,
     },
     owner::Owner,
     shard::home::Home,
     sync::{AtomicU32, Ordering},
+    tolerance::Tolerance,
     type_name::TypeName,
 };
 
@@ -56,8 +58,9 @@ pub(crate) struct Header<O: Owner> {
     pub(crate) link: Link<Self>,
     pub(crate) vtable: &'static VTable<O>,
     pub(crate) home: Home<O>,
-    /// The number of references. Only [`NodeRef`](super::NodeRef) reads and writes it.
-    pub(super) refs: AtomicU32,
+    /// The number of references, which only [`NodeRef`](super::NodeRef) reads and writes, and the
+    /// tolerance.
+    pub(super) refs: Refs,
     location: AtomicU32,
 }
 
@@ -69,7 +72,7 @@ impl<O: Owner> Header<O> {
             link: Link::new(),
             vtable,
             home,
-            refs: AtomicU32::new(1),
+            refs: Refs::new(1),
             location: AtomicU32::new(Location::None.pack()),
         }
     }
@@ -133,6 +136,28 @@ impl<O: Owner> Header<O> {
             Ordering::Relaxed,
         );
         spoiled.is_ok().then_some(taken)
+    }
+
+    /// Sets how late the timer may run, for a thread that alone knows the node. The timer was exact
+    /// until now.
+    pub(crate) fn set_tolerance(&self, tolerance: Tolerance) {
+        self.refs.set_tolerance(tolerance);
+    }
+
+    /// Returns how late the timer may run.
+    #[inline]
+    pub(crate) fn tolerance(&self) -> Tolerance {
+        self.refs.tolerance()
+    }
+
+    /// Returns the key under which the store keeps the deadline: the deadline itself, or for a
+    /// timer with a tolerance the moment to which it is [rounded](Tolerance::coalesced).
+    #[inline]
+    pub(crate) fn key(&self, deadline: u64) -> u64 {
+        match self.tolerance() {
+            Tolerance::EXACT => deadline,
+            tolerance => tolerance.coalesced(deadline),
+        }
     }
 
     /// Returns whether this is a recurring timer.

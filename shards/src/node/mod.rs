@@ -8,7 +8,7 @@
 //! | `link` | threads that push into the inbox or drain it (see `shard/inbox.rs`) |
 //! | `location` | the holder, and for a slot under the shard's lock; also [`Header::sample`] |
 //! | `wait` | a thread that changes the deadline |
-//! | `refs` | any thread; each [`NodeRef`] is one reference |
+//! | `refs` | any thread; each [`NodeRef`] is one reference. The tolerance is set before the node is armed |
 //! | payload | the thread that won the claim which gives it the payload |
 //!
 //! A header has 40 bytes. Together with a sleep's waker, or with a wait and a callback that
@@ -21,14 +21,9 @@ use std::{alloc::Layout, marker::PhantomData, ops::Deref, ptr::NonNull};
 
 use crate::{
     answer::Kind,
-    node::{
-        extras::{Extras, coalesced},
-        header::Header,
-        wait::Wait,
-    },
+    node::{extras::Extras, header::Header, refs::Refs, wait::Wait},
     owner::Owner,
     prefetch,
-    sync::{AtomicU32, Ordering},
 };
 
 pub(crate) mod callback;
@@ -40,6 +35,7 @@ pub(crate) mod link;
 pub(crate) mod location;
 mod notice;
 pub(crate) mod pool;
+pub(crate) mod refs;
 pub(crate) mod running;
 pub(crate) mod sleeper;
 pub(crate) mod taken;
@@ -100,7 +96,7 @@ impl<O: Owner> NodeRef<O> {
     pub(crate) fn pair<P: Send, W: Send>(make: impl FnOnce() -> Node<O, P, W>) -> (Self, Self) {
         let node = Self::new(|| {
             let mut node = make();
-            node.header.refs = AtomicU32::new(2);
+            node.header.refs = Refs::new(2);
             node
         });
         // SAFETY: the count is 2, and this is the second reference.
@@ -175,14 +171,6 @@ impl<O: Owner> NodeRef<O> {
             .map(|extras| unsafe { extras(self.ptr).as_ref() })
     }
 
-    /// Returns the key under which the store keeps the deadline: the deadline itself, or for a
-    /// timer with a tolerance the moment to which it is [rounded](coalesced).
-    #[inline]
-    pub(crate) fn key(&self, deadline: u64) -> u64 {
-        self.extras()
-            .map_or(deadline, |extras| coalesced(deadline, extras.tolerance))
-    }
-
     /// Gives up `other`. Returns true if both references are to one node and no third one exists.
     ///
     /// Then the caller is alone with the node until it makes a new reference, and all that former
@@ -194,9 +182,8 @@ impl<O: Owner> NodeRef<O> {
         let same = self.ptr == other.ptr;
         // New references are made only from references, so a thread that has both of two is alone,
         // like the thread that has the last one in `drop`.
-        let alone = same && looks_for_the_last() && self.refs.load(Ordering::Acquire) == 2;
+        let alone = same && looks_for_the_last() && self.refs.unite();
         if alone {
-            self.refs.store(1, Ordering::Relaxed);
             std::mem::forget(other);
         }
         alone
@@ -235,12 +222,7 @@ impl<O: Owner> Deref for NodeRef<O> {
 impl<O: Owner> Clone for NodeRef<O> {
     #[inline]
     fn clone(&self) -> Self {
-        // Relaxed: the new reference is made from one that keeps the node alive. An overflow would
-        // need billions of futures of `Timer::ended` that were forgotten. As in `Arc`, it aborts
-        // the process halfway, which leaves room for all threads that may be here at the same time.
-        if self.refs.fetch_add(1, Ordering::Relaxed) > u32::MAX / 2 {
-            std::process::abort();
-        }
+        self.refs.add();
         Self {
             ptr: self.ptr,
             _owns: PhantomData,
@@ -253,8 +235,8 @@ impl<O: Owner> Drop for NodeRef<O> {
     fn drop(&mut self) {
         // A thread that reads 1 has the last reference: new ones are made only from references. So
         // no other thread has to see the count fall, and the read-modify-write can be left out.
-        let is_last = looks_for_the_last() && self.refs.load(Ordering::Acquire) == 1;
-        if is_last || self.refs.fetch_sub(1, Ordering::AcqRel) == 1 {
+        let is_last = looks_for_the_last() && self.refs.is_one();
+        if is_last || self.refs.sub() {
             // SAFETY: this was the last reference, and the table is the node's own.
             unsafe { (self.vtable.free)(self.ptr) }
         }

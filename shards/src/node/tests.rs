@@ -86,11 +86,7 @@ fn only_taken_nodes_outside_of_slots_are_sampled() {
 fn references_to_two_nodes_do_not_unite() {
     let owner = Arc::new(Shard::new(Loop));
     let timers = [1, 2].map(|at| crate::timer::Timer::once(&owner, at, 0, || ()));
-    let refs = || {
-        timers
-            .each_ref()
-            .map(|it| it.node().refs.load(Ordering::Relaxed))
-    };
+    let refs = || timers.each_ref().map(|it| it.node().refs.count());
     let [mut one, other] = timers.each_ref().map(|it| it.node().clone());
     assert_eq!(refs(), [3, 3]);
     assert!(!one.unite(other));

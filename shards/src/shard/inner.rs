@@ -107,7 +107,6 @@ impl<O: Owner> Inner<O> {
     }
 
     /// Returns the deadline of the first timer, or `next`, if that is earlier.
-    #[cold]
     #[inline(never)]
     fn soonest(&self, next: u64) -> u64 {
         let Some((_, slot)) = self.store.first() else {
@@ -269,32 +268,26 @@ impl<O: Owner> Inner<O> {
         let Claim::Pending(deadline) = node.claim.load() else {
             return Some(node);
         };
-        if node.extras().is_some() {
-            self.insert_slow(node, deadline);
+        if !node.tolerance().is_exact() {
+            self.insert_new(node, deadline);
         } else if let Err(node) = self.try_insert_new(node, deadline) {
-            self.insert_slow(node, deadline);
+            self.insert_new(node, deadline);
         }
         None
     }
 
-    /// Slow path of [`insert`](Inner::insert): the store has to grow, or the node has options.
+    /// Inserts a node that waits for `deadline`. The store grows if it has to, and the node may have
+    /// a tolerance.
     #[inline(never)]
-    fn insert_slow(&mut self, node: NodeRef<O>, deadline: u64) {
+    pub(crate) fn insert_new(&mut self, node: NodeRef<O>, deadline: u64) {
         let slot = self.store.insert(node.key(deadline));
         self.tolerant += usize::from(is_tolerant(&node));
         self.put(slot, node);
     }
 
-    /// Inserts a node that is new, waits for `deadline` and has no options. No other thread knows
-    /// it.
-    #[inline]
-    pub(crate) fn insert_new(&mut self, node: NodeRef<O>, deadline: u64) {
-        let slot = self.store.insert(deadline);
-        self.put(slot, node);
-    }
-
-    /// Fast path of [`insert_new`](Inner::insert_new), if the store has room: some loads and
-    /// stores, no call and no panic. Returns the state to publish, or gives the node back.
+    /// Fast path of [`insert_new`](Inner::insert_new) for a node without a tolerance, if the store
+    /// has room and no stored timer has a tolerance: some loads and stores, no call and no panic.
+    /// Returns the state to publish, or gives the node back.
     // Always inlined: it has two callers, and the owner's path needs no stack.
     #[inline(always)]
     pub(crate) fn try_insert_new(
@@ -432,12 +425,12 @@ impl<O: Owner> Inner<O> {
         self.store.takes_notes()
     }
 
-    /// Leaves a note that the node in `slot`, which has no options, was moved to `deadline`. The
-    /// note counts if that is `earlier` than before; no branch depends on it. Returns `false` if
-    /// the store took no note.
+    /// Leaves a note that the node in `slot` was moved, and has this key now. The note counts if
+    /// the deadline is `earlier` than before; no branch depends on it. Returns `false` if the store
+    /// took no note.
     #[inline]
-    pub(crate) fn try_note(&mut self, slot: u32, deadline: u64, earlier: bool) -> bool {
-        self.store.try_note(slot, deadline, earlier)
+    pub(crate) fn try_note(&mut self, slot: u32, key: u64, earlier: bool) -> bool {
+        self.store.try_note(slot, key, earlier)
     }
 
     /// Reads one node from the inbox, which is new or has an update. Returns the node if the store
@@ -458,5 +451,5 @@ impl<O: Owner> Inner<O> {
 /// Returns whether a timer's key may be later than its deadline.
 #[inline]
 fn is_tolerant<O: Owner>(node: &NodeRef<O>) -> bool {
-    node.extras().is_some_and(|extras| extras.tolerance > 0)
+    !node.tolerance().is_exact()
 }

@@ -10,6 +10,7 @@ use crate::{
     node::{NodeRef, ending::end},
     owner::Owner,
     sync::{Ordering, fence, fence_behind_change},
+    tolerance::Tolerance,
 };
 
 impl<O: Owner> Shard<O> {
@@ -58,11 +59,17 @@ impl<O: Owner> Shard<O> {
     /// Arms a node that is new, waits for `deadline` and has no options. No other thread knows it.
     /// The caller holds another reference to it.
     ///
-    /// This is the fast path: the owner, the lock is free, and the store has room. Each slower case
-    /// is a call in tail position, so that this function needs no stack.
+    /// This is the fast path: the owner, the lock is free, the store has room, and no timer of the
+    /// shard has a tolerance. Each slower case is a call in tail position, so that this function
+    /// needs no stack.
     #[inline(never)]
     pub(crate) fn insert_new(&self, node: NodeRef<O>, deadline: u64) {
-        debug_assert!(node.extras().is_none(), "its key is its deadline");
+        debug_assert!(node.extras().is_none(), "its options set its tolerance");
+        let tolerance = self.owner.tolerance();
+        if !tolerance.is_exact() {
+            return self.insert_tolerant(node, deadline, tolerance);
+        }
+        // The key of an exact timer is its deadline.
         if !self.owner.is_current() {
             return self.send_new(node, deadline);
         }
@@ -79,7 +86,7 @@ impl<O: Owner> Shard<O> {
             Ok(())
         });
         match inserted {
-            // The store has to grow, or the shard is closed.
+            // The store has to grow, the shard is closed, or it has timers with a tolerance.
             Err(node) => self.insert_new_slow(node, deadline, true),
             Ok(()) if self.lock.release() => self.drain_and_lower_alarm(),
             // After the release: the alarm is a system call, perhaps.
@@ -87,14 +94,27 @@ impl<O: Owner> Shard<O> {
         }
     }
 
+    /// Does [`insert_new`](Shard::insert_new) for a timer with a tolerance.
+    #[inline(never)]
+    fn insert_tolerant(&self, node: NodeRef<O>, deadline: u64, tolerance: Tolerance) {
+        node.set_tolerance(tolerance);
+        if !self.owner.is_current() {
+            let key = node.key(deadline);
+            return self.send_new(node, key);
+        }
+        self.owner.armed(node.vtable.kind, true);
+        self.insert_new_slow(node, deadline, false);
+    }
+
     /// Slow path of [`insert_new`](Shard::insert_new), for the owner. `held`: the caller has the
     /// lock, and this function releases it.
-    #[cold]
+    // Not `#[cold]`: each timer comes here if they have a tolerance.
     #[inline(never)]
     fn insert_new_slow(&self, node: NodeRef<O>, deadline: u64, held: bool) {
         if !held && !self.lock.try_acquire() {
             // The holder finds the mark, and reads the inbox.
-            return self.push_new(node, deadline);
+            let key = node.key(deadline);
+            return self.push_new(node, key);
         }
         let refused = self.hold(|inner| {
             if inner.closed {
@@ -124,20 +144,20 @@ impl<O: Owner> Shard<O> {
         self.lower_alarm(self.store_next.load(Ordering::Relaxed));
     }
 
-    /// Arms a new node from a remote thread.
+    /// Arms a new node, which has this key, from a remote thread.
     #[inline(never)]
-    fn send_new(&self, node: NodeRef<O>, deadline: u64) {
+    fn send_new(&self, node: NodeRef<O>, key: u64) {
         self.owner.armed(node.vtable.kind, false);
-        self.push_new(node, deadline);
+        self.push_new(node, key);
     }
 
-    /// Puts a new node into the inbox, and wakes the owner if it sleeps past `deadline`.
+    /// Puts a new node into the inbox, and wakes the owner if it sleeps past the node's key.
     #[inline]
-    fn push_new(&self, node: NodeRef<O>, deadline: u64) {
+    fn push_new(&self, node: NodeRef<O>, key: u64) {
         if let Err(node) = self.inbox.push_new(node, || self.owner.met()) {
             return self.refuse(&node);
         }
-        self.announce_pushed(deadline);
+        self.announce_pushed(key);
     }
 
     /// Ends a node that came after the shard was closed.
@@ -165,8 +185,8 @@ impl<O: Owner> Shard<O> {
         }
     }
 
-    /// Publishes the deadline of a new node that the caller has pushed, and wakes the owner if it
-    /// would sleep past it.
+    /// Publishes the key of a new node that the caller has pushed, and wakes the owner if it would
+    /// sleep past it.
     ///
     /// Most callers find a deadline that is early enough, and write nothing. Only a thread that has
     /// pushed may rely on what it finds. For any other thread, a drainer may have taken that

@@ -49,8 +49,8 @@ impl<O: Owner> Shard<O> {
         };
         // SAFETY: `acquire_free` above took the lock, and only `release` below, or the slow path,
         // gives it up.
-        let noted =
-            (self.inner).with_mut(|inner| unsafe { (*inner).try_note(slot, next, earlier) });
+        let noted = (self.inner)
+            .with_mut(|inner| unsafe { (*inner).try_note(slot, node.key(next), earlier) });
         if !noted {
             return self.note_move_slow(node, earlier, true, true);
         }

@@ -19,6 +19,7 @@ use crate::{
         options::Options,
         reset::{later, moved, refresh, reset, reset_at, reset_from_start},
     },
+    tolerance::Tolerance,
 };
 
 pub(crate) mod cancel;
@@ -127,9 +128,11 @@ impl<O: Owner> Timer<O> {
         let claim = Claim::Idle(deadline.map_or(0, |at| at.clamp(1, NEVER)));
         let (recurring, takes_outcome) = (options.recurring, options.outcome);
         let header = |table| Header::new(table, home, claim);
+        let tolerance = Tolerance::new(options.tolerance);
         let options = options.into_parts();
         let node =
             callback::optioned::<N, O, F>(header, wait, recurring, takes_outcome, options, f);
+        node.set_tolerance(tolerance);
         // Before another thread can find the timer by its name and end it: the owner must count it
         // as armed before it counts it as over.
         node.home.armed(&node);

@@ -91,13 +91,7 @@ impl<O: Owner> std::fmt::Debug for Options<O> {
 impl<O: Owner> Options<O> {
     /// Splits the options into the parts that the node keeps.
     pub(super) fn into_parts(self) -> (Extras, Option<Name<O>>) {
-        let extras = Extras::new(
-            self.tolerance,
-            self.jitter,
-            self.tag,
-            self.condition,
-            self.spent,
-        );
+        let extras = Extras::new(self.jitter, self.tag, self.condition, self.spent);
         (extras, self.name)
     }
 }

@@ -8,7 +8,7 @@ mod waiting;
 
 use std::{fmt, sync::Arc, time::Duration};
 
-use tourbillon_shards::store::StoreKind;
+use tourbillon_shards::{Tolerance, store::StoreKind};
 
 use crate::{
     api::{build, runtime::Runtime},
@@ -81,6 +81,8 @@ impl Builder {
                 max_timers: None,
                 timer_store: StoreKind::default(),
                 rescue_latency: DEFAULT_LATENCY,
+                timer_tolerance: Tolerance::EXACT,
+                spin: true,
                 spin_before: 0,
                 timer_advance: 100_000,
                 helpers: (0, 0),
@@ -221,6 +223,11 @@ impl fmt::Debug for Builder {
             .field("max_timers", &self.config.max_timers)
             .field("timer_store", &self.config.timer_store)
             .field("rescue_latency", &self.config.rescue_latency)
+            .field(
+                "timer_tolerance",
+                &Duration::from_nanos(self.config.timer_tolerance.ns()),
+            )
+            .field("spin", &self.config.spin)
             .field(
                 "spin_before",
                 &Duration::from_nanos(self.config.spin_before),

@@ -2,7 +2,7 @@
 
 use std::time::Duration;
 
-use tourbillon_shards::store::StoreKind;
+use tourbillon_shards::{Tolerance, store::StoreKind};
 
 use crate::{
     api::builder::{Builder, PreciseWait},
@@ -94,6 +94,76 @@ impl Builder {
     /// ```
     pub fn timer_advance(mut self, most: Duration) -> Self {
         self.config.timer_advance = nanos(most);
+        self
+    }
+
+    /// Sets whether an idle worker may wait awake. The default is `true`.
+    ///
+    /// A worker spins in three cases, each time for less than a sleep costs or for a few µs:
+    ///
+    /// - before a deadline that is nearer than a sleep costs in processor time (at most 50 µs), or
+    ///   nearer than [`spin_before`](Builder::spin_before);
+    /// - for the rest of a sleep that [`timer_advance`](Builder::timer_advance) ended early;
+    /// - for some 13 µs after it has left a busy peer its only job.
+    ///
+    /// With `false` a worker without work always sleeps, and `spin_before` and `timer_advance` have
+    /// no effect. Timers are then late by the kernel's wake-up, which takes tens of µs. This is for
+    /// machines that are shared or that should save energy, and for those who watch how busy their
+    /// cores look.
+    ///
+    /// ```
+    /// # fn main() -> Result<(), tourbillon::BuildError> {
+    /// use std::time::Duration;
+    ///
+    /// // Sleeps as much as it can: all timers may be 1 ms late.
+    /// let runtime = tourbillon::runtime::Builder::new()
+    ///     .spin(false)
+    ///     .timer_tolerance(Duration::from_millis(1))
+    ///     .build()?;
+    /// # Ok(())
+    /// # }
+    /// ```
+    pub fn spin(mut self, spin: bool) -> Self {
+        self.config.spin = spin;
+        self
+    }
+
+    /// Sets how late the timers of the runtime may be, so that they share wake-ups. The default is
+    /// zero: timers are exact.
+    ///
+    /// With a tolerance, a sleep, a time limit, an interval or a callback waits for the roundest
+    /// moment between its deadline and `tolerance` after it. There it meets other timers, and one
+    /// wake-up of the worker serves all of them. No timer is early. A timer is late by at most
+    /// `tolerance` plus what an exact one is late. If its worker is awake anyway when the deadline
+    /// has passed, the timer is due at once. Deadlines and answers are exact all the same.
+    ///
+    /// A tolerance of 1 ms gives the resolution of tokio, and costs much less processor
+    /// time than exact timers if there are thousands of timers a second. The tolerance is rounded down, by less than a fifth.
+    ///
+    /// A part of a program can have another tolerance, or none: see
+    /// [`time::with_tolerance`](crate::time::with_tolerance) and
+    /// [`TimerBuilder::tolerance`](crate::timer::builder::TimerBuilder::tolerance). Neither this
+    /// option nor `with_tolerance` applies to timers of the wall clock and of the boot-time clock,
+    /// or on a clock that is or was [paused](crate::time::paused::pause): their timers are exact.
+    ///
+    /// ```
+    /// # fn main() -> Result<(), tourbillon::BuildError> {
+    /// use std::time::Duration;
+    /// use tourbillon::time::{Instant, sleep};
+    ///
+    /// let runtime = tourbillon::runtime::Builder::new()
+    ///     .timer_tolerance(Duration::from_millis(1))
+    ///     .build()?;
+    /// runtime.block_on(async {
+    ///     let start = Instant::now();
+    ///     sleep(Duration::from_millis(5)).await;
+    ///     assert!(start.elapsed() >= Duration::from_millis(5));
+    /// });
+    /// # Ok(())
+    /// # }
+    /// ```
+    pub fn timer_tolerance(mut self, tolerance: Duration) -> Self {
+        self.config.timer_tolerance = Tolerance::new(nanos(tolerance));
         self
     }
 

@@ -4,3 +4,4 @@ pub(crate) mod current;
 pub(crate) mod entered;
 pub(crate) mod placement;
 pub(crate) mod spread;
+pub(crate) mod tolerance;

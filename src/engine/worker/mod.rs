@@ -262,7 +262,7 @@ impl<'a> Worker<'a> {
                 // 3. The next deadline is so near that a sleep would cost more than the wait.
                 None if self.is_near() => self.spin(),
                 // A peer was left its only job: look again in a moment.
-                None if self.search.lingers() => self.linger(),
+                None if self.shared.config.spin && self.search.lingers() => self.linger(),
                 // Return one part of the unused memory, then poll all that may have come meanwhile.
                 None if self.tidies() => self.spin(),
                 // 4. Sleep until the next deadline, an event, or a wake-up.

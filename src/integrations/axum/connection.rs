@@ -24,14 +24,16 @@ use tower_service::Service;
 
 use crate::{
     clock::instant::Instant,
-    integrations::axum::{
-        gate::Pass,
-        io::Watched,
-        listener::{Client, IncomingStream, Listener},
-        requests::{Counted, Requests},
-        server::{Http, Server},
+    integrations::{
+        axum::{
+            gate::Pass,
+            io::Watched,
+            listener::{Client, IncomingStream, Listener},
+            requests::{Counted, Requests},
+            server::{Http, Server},
+        },
+        limit::Limit,
     },
-    time::{sleep, sleep::Sleep},
 };
 
 /// The minimum time between two checks of a busy connection.
@@ -147,7 +149,7 @@ struct End<'a> {
     client: Client,
     requests: Arc<Requests>,
     /// `None` without a limit.
-    timer: Option<Sleep>,
+    timer: Option<Limit>,
     /// Whether the timer applies to the time after the first request.
     kept: bool,
     /// Whether the connection was told to take no more requests, because the server closes or
@@ -174,7 +176,7 @@ impl<'a> End<'a> {
             server,
             client,
             requests,
-            timer: server.options.header_read_timeout.map(sleep),
+            timer: (server.options.header_read_timeout).map(|limit| server.options.limit(limit)),
             kept: false,
             closing_announced: false,
             idle_announced: false,
@@ -191,7 +193,7 @@ impl<'a> End<'a> {
         self.closing_announced = true;
         if self.kept {
             // The idle time ends here. The client only gets the time of a goodbye.
-            self.timer = Some(sleep(GOODBYE));
+            self.timer = Some(self.server.options.limit(GOODBYE));
         }
     }
 
@@ -330,7 +332,8 @@ impl<'a> End<'a> {
         if !self.kept && self.requests.count() > 0 {
             // From here on the timer looks for a client that is idle or slow.
             self.kept = true;
-            self.timer = self.check_interval().map(sleep);
+            let options = &self.server.options;
+            self.timer = self.check_interval().map(|limit| options.limit(limit));
         }
         loop {
             let Some(timer) = &mut self.timer else {
@@ -360,7 +363,7 @@ impl<'a> End<'a> {
                 // An HTTP/2 client may have sent a request at this moment. Say goodbye, and wait
                 // for a second.
                 self.idle_announced = true;
-                self.timer = Some(sleep(GOODBYE));
+                self.timer = Some(self.server.options.limit(GOODBYE));
                 return Poll::Ready(Last::Answers);
             } else {
                 return Poll::Ready(Last::Nothing);

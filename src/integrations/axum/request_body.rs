@@ -26,8 +26,7 @@ use ::hyper::body::{Body as HttpBody, Frame, Incoming, SizeHint};
 
 use crate::{
     clock::instant::Instant,
-    integrations::axum::pace::Pace,
-    time::{sleep, sleep::Sleep},
+    integrations::{axum::pace::Pace, limit::Limit},
 };
 
 /// A handler that polls this long after its timer has fired was not waiting. One that waits polls
@@ -169,7 +168,7 @@ struct Wait {
     /// The sum of earlier waits since `came` was last zero.
     before: Duration,
     came: u64,
-    timer: Option<Sleep>,
+    timer: Option<Limit>,
 }
 
 impl Wait {
@@ -195,7 +194,7 @@ impl Wait {
     /// Returns whether the handler gave up its wait: it did not poll when the timer fired, nor soon
     /// after. The time then starts anew.
     fn is_over(&self, now: Instant) -> bool {
-        let came_up = self.timer.as_ref().map(Sleep::deadline);
+        let came_up = self.timer.as_ref().map(Limit::deadline);
         let late = came_up.and_then(|came_up| came_up.checked_add(POLL_GRACE));
         self.since.is_some() && late.is_some_and(|late| now > late)
     }
@@ -215,10 +214,10 @@ impl Wait {
         let since = self.since.get_or_insert_with(Instant::now);
         let timer = self
             .timer
-            .get_or_insert_with(|| sleep(limit.saturating_sub(self.before)));
+            .get_or_insert_with(|| pace.wait(limit.saturating_sub(self.before)));
         loop {
-            // The timer may fire too early, but never too late, because incoming bytes only extend
-            // the time.
+            // The timer may fire too early, but not too late, because incoming bytes only extend the
+            // time.
             ready!(Pin::new(&mut *timer).poll(cx));
             // If it is complete but not elapsed, the runtime has shut down.
             if !timer.is_elapsed() {

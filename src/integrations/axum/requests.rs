@@ -59,10 +59,11 @@ pub(crate) struct Requests {
 impl Requests {
     /// Creates the state of a connection that starts at this moment.
     pub(crate) fn new(options: &Options) -> Self {
+        let pace = |limit| Pace::new(limit, options.timeout_tolerance, options.min_transfer_rate);
         Self {
             start: Instant::now(),
-            body: Pace::new(options.request_body_timeout, options.min_transfer_rate),
-            write: Pace::new(options.write_timeout, options.min_transfer_rate),
+            body: pace(options.request_body_timeout),
+            write: pace(options.write_timeout),
             answering: AtomicUsize::new(0),
             active: AtomicU64::new(0),
             taken: AtomicU64::new(0),

@@ -86,6 +86,7 @@ where
             request_body_timeout: Some(DEFAULT_TIMEOUT),
             min_transfer_rate: DEFAULT_RATE,
             shutdown_timeout: None,
+            timeout_tolerance: None,
             max_connections: None,
             max_buf_size: DEFAULT_BUF,
             http1_only: false,
@@ -210,6 +211,18 @@ impl<L: Listener, M, S> Serve<L, M, S> {
     /// [`without_body_timeout`](super::without_body_timeout).
     pub fn request_body_timeout(mut self, timeout: impl Into<Option<Duration>>) -> Self {
         self.options.request_body_timeout = timeout.into();
+        self
+    }
+
+    /// Sets how late the time limits of clients may be, so that the limits of many connections share
+    /// wake-ups. With zero they are exact.
+    ///
+    /// By default each limit may be late by a 32nd of it, at most 250 ms. No limit is ever early.
+    /// This concerns [`header_read_timeout`](Serve::header_read_timeout),
+    /// [`keep_alive_timeout`](Serve::keep_alive_timeout), [`write_timeout`](Serve::write_timeout)
+    /// and [`request_body_timeout`](Serve::request_body_timeout).
+    pub fn timeout_tolerance(mut self, tolerance: Duration) -> Self {
+        self.options.timeout_tolerance = Some(tolerance);
         self
     }
 
@@ -378,6 +391,7 @@ impl<L: fmt::Debug, M, S> fmt::Debug for Serve<L, M, S> {
             .field("keep_alive_timeout", &self.options.keep_alive_timeout)
             .field("write_timeout", &self.options.write_timeout)
             .field("shutdown_timeout", &self.options.shutdown_timeout)
+            .field("timeout_tolerance", &self.options.timeout_tolerance)
             .field("request_body_timeout", &self.options.request_body_timeout)
             .field("min_transfer_rate", &self.options.min_transfer_rate)
             .field("max_connections", &self.options.max_connections)

@@ -16,6 +16,7 @@ use crate::{
             streams::Streams,
         },
         hyper::TourbillonTimer,
+        limit::Limit,
     },
     sys::process::descriptor_limit,
 };
@@ -29,12 +30,21 @@ pub(crate) struct Options {
     /// In bytes per second.
     pub(crate) min_transfer_rate: u32,
     pub(crate) shutdown_timeout: Option<Duration>,
+    /// How late the other limits may be. `None`: derived from each limit.
+    pub(crate) timeout_tolerance: Option<Duration>,
     /// `None`: derived from the limit of descriptors.
     pub(crate) max_connections: Option<usize>,
     pub(crate) max_buf_size: usize,
     pub(crate) http1_only: bool,
     pub(crate) half_close: bool,
     pub(crate) on_accept_error: Option<OnAcceptError>,
+}
+
+impl Options {
+    /// Returns a sleep for a time limit.
+    pub(crate) fn limit(&self, limit: Duration) -> Limit {
+        Limit::new(limit, self.timeout_tolerance)
+    }
 }
 
 /// The user's function for failed accepts.
@@ -50,10 +60,14 @@ pub(crate) enum Http {
 
 impl Http {
     fn new(options: &Options) -> Self {
+        let timer = match options.timeout_tolerance {
+            Some(tolerance) => TourbillonTimer::new().tolerance(tolerance),
+            None => TourbillonTimer::new(),
+        };
         // The connection's own timer limits the heads and everything before them.
         if options.http1_only {
             let mut http = http1::Builder::new();
-            http.timer(TourbillonTimer::new())
+            http.timer(timer)
                 .header_read_timeout(None)
                 .max_buf_size(options.max_buf_size)
                 .half_close(options.half_close);
@@ -61,12 +75,12 @@ impl Http {
         }
         let mut http = auto::Builder::new(Streams);
         http.http1()
-            .timer(TourbillonTimer::new())
+            .timer(timer)
             .header_read_timeout(None)
             .max_buf_size(options.max_buf_size)
             .half_close(options.half_close);
         http.http2()
-            .timer(TourbillonTimer::new())
+            .timer(timer)
             // Needed for websockets over HTTP/2.
             .enable_connect_protocol();
         Self::Any(http)

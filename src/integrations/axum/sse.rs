@@ -12,12 +12,17 @@ use futures_core::Stream;
 
 use crate::{
     clock::instant::Instant,
+    engine::context::tolerance::within,
+    integrations::limit::tolerance_of,
     time::interval::{Interval, MissedTickBehavior, interval_at},
 };
 
 /// Returns a stream of server-sent events that sends an empty comment after each `period` without
 /// an event. So neither the client nor a proxy considers the connection dead. A period of zero
 /// counts as one millisecond.
+///
+/// A comment need not be exact: it may be late by a 32nd of `period`, at most 250 ms, so that the
+/// comments of many connections share wake-ups. [`KeepAlive::tolerance`] sets another bound.
 ///
 /// This replaces [`Sse::keep_alive`](axum::response::sse::Sse::keep_alive), which panics outside of
 /// tokio's runtime.
@@ -45,6 +50,7 @@ where
         events: Box::pin(events),
         interval: None,
         period: period.max(Duration::from_millis(1)),
+        tolerance: None,
     }
 }
 
@@ -59,6 +65,17 @@ pub struct KeepAlive<S> {
     /// Created by the first poll.
     interval: Option<Interval>,
     period: Duration,
+    /// `None`: derived from the period.
+    tolerance: Option<Duration>,
+}
+
+impl<S> KeepAlive<S> {
+    /// Sets how late a comment may be, so that it shares a wake-up with others. With zero it is
+    /// exact.
+    pub fn tolerance(mut self, tolerance: Duration) -> Self {
+        self.tolerance = Some(tolerance);
+        self
+    }
 }
 
 impl<S, E> Stream for KeepAlive<S>
@@ -83,9 +100,11 @@ where
             interval.reset();
             return Poll::Ready(event);
         }
-        interval
-            .poll_tick(cx)
-            .map(|_| Some(Ok(Event::default().comment(""))))
+        // The poll arms the timer.
+        within(tolerance_of(period, this.tolerance), || {
+            interval.poll_tick(cx)
+        })
+        .map(|_| Some(Ok(Event::default().comment(""))))
     }
 }
 

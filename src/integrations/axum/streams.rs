@@ -27,8 +27,10 @@ use ::hyper::{body::Buf, rt::Executor};
 
 use crate::{
     clock::instant::Instant,
-    integrations::axum::requests::{Answering, Requests},
-    time::{sleep, sleep::Sleep},
+    integrations::{
+        axum::requests::{Answering, Requests},
+        limit::Limit,
+    },
 };
 
 /// The number of bytes that may be unsent when a body continues or ends.
@@ -219,7 +221,7 @@ struct Task<F> {
 
 /// A wait for the client.
 struct Wait {
-    timer: Sleep,
+    timer: Limit,
     /// The time at which it was armed.
     since: Instant,
     /// The number of taken bytes that is enough when the timer fires.
@@ -265,7 +267,7 @@ impl Sending {
                     // later.
                     let enough = counts.taken + counts.unsent().min(pace.least);
                     drop(counts);
-                    let timer = sleep(limit);
+                    let timer = pace.wait(limit);
                     let since = Instant::now();
                     *wait = Some(Wait {
                         timer,

@@ -19,7 +19,7 @@ use std::{
     io,
     pin::Pin,
     task::{Context, Poll, ready},
-    time::Instant as StdInstant,
+    time::{Duration, Instant as StdInstant},
 };
 
 use ::futures_io::AsyncWrite;
@@ -33,8 +33,8 @@ pub use crate::integrations::hyper::client::{
 pub use crate::integrations::hyper::futures_io::FuturesIo;
 use crate::{
     clock::instant::Instant,
+    integrations::limit::Limit,
     net::{TcpStream, UnixStream},
-    time,
 };
 
 /// An executor for hyper that spawns tasks on the current runtime.
@@ -60,46 +60,57 @@ where
 }
 
 /// A timer for hyper that uses the timers of the current worker.
+///
+/// hyper uses it for time limits, which need not be exact. So its timers may be late by a 32nd of
+/// their time, at most 250 ms, and share wake-ups. [`tolerance`](TourbillonTimer::tolerance) sets
+/// another bound.
 #[derive(Clone, Copy, Debug, Default)]
 #[non_exhaustive]
-pub struct TourbillonTimer;
+pub struct TourbillonTimer {
+    tolerance: Option<Duration>,
+}
 
 impl TourbillonTimer {
     /// Creates a timer.
     pub fn new() -> Self {
-        Self
+        Self::default()
+    }
+
+    /// Sets how late hyper's timers may be, so that they share wake-ups. With zero they are exact.
+    ///
+    /// ```
+    /// use std::time::Duration;
+    /// use hyper::server::conn::http1;
+    /// use tourbillon::hyper::TourbillonTimer;
+    ///
+    /// let mut http = http1::Builder::new();
+    /// http.timer(TourbillonTimer::new().tolerance(Duration::from_millis(20)))
+    ///     .header_read_timeout(Duration::from_secs(1));
+    /// ```
+    pub fn tolerance(mut self, tolerance: Duration) -> Self {
+        self.tolerance = Some(tolerance);
+        self
     }
 }
 
-/// A [`Sleep`](time::Sleep) with hyper's trait.
-struct Sleep(time::Sleep);
-
-impl Future for Sleep {
-    type Output = ();
-
-    fn poll(mut self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<()> {
-        Pin::new(&mut self.0).poll(cx)
-    }
-}
-
-impl rt::Sleep for Sleep {}
+impl rt::Sleep for Limit {}
 
 impl rt::Timer for TourbillonTimer {
     fn now(&self) -> StdInstant {
         Instant::now().into_std()
     }
 
-    fn sleep(&self, duration: time::Duration) -> Pin<Box<dyn rt::Sleep>> {
-        Box::pin(Sleep(time::sleep(duration)))
+    fn sleep(&self, duration: Duration) -> Pin<Box<dyn rt::Sleep>> {
+        Box::pin(Limit::new(duration, self.tolerance))
     }
 
     fn sleep_until(&self, deadline: StdInstant) -> Pin<Box<dyn rt::Sleep>> {
-        Box::pin(Sleep(time::sleep_until(deadline.into())))
+        Box::pin(Limit::until(deadline.into(), self.tolerance))
     }
 
     fn reset(&self, sleep: &mut Pin<Box<dyn rt::Sleep>>, deadline: StdInstant) {
-        match sleep.as_mut().downcast_mut_pin::<Sleep>() {
-            Some(ours) => ours.get_mut().0.set_deadline(Instant::from(deadline)),
+        match sleep.as_mut().downcast_mut_pin::<Limit>() {
+            Some(ours) => ours.get_mut().set_deadline(Instant::from(deadline)),
             None => *sleep = self.sleep_until(deadline),
         }
     }

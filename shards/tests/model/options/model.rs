@@ -8,7 +8,7 @@ use std::{
     },
 };
 
-use tourbillon_shards::{Cancel, Flow, Kind, NEVER, Outcome, Reset, Timer};
+use tourbillon_shards::{Cancel, Flow, Kind, NEVER, Outcome, Reset, Timer, Tolerance};
 
 use super::{Plan, Script};
 use crate::common::{Calls, Scripted};
@@ -57,13 +57,16 @@ impl Model {
 
     /// Returns when the timer wakes the owner: at the roundest moment of its window.
     pub fn key(&self, at: u64) -> u64 {
-        let last = at.saturating_add(self.plan.tolerance).min(NEVER - 1);
+        let tolerance = Tolerance::new(self.plan.tolerance).ns();
+        let unit = if tolerance < 15_625 { 1_u128 } else { 15_625 };
+        let last = at.saturating_add(tolerance).min(NEVER - 1);
         if at == 0 || at >= last {
             return at;
         }
-        let roundest = |bit: u32| at.checked_next_multiple_of(1 << bit);
-        let mut moments = (0..64).rev().filter_map(roundest);
-        moments.find(|&moment| moment <= last).unwrap_or(at)
+        let roundest = |bit| u128::from(at).next_multiple_of(unit << bit);
+        let mut moments = (0..64_u32).rev().map(roundest);
+        let found = moments.find(|&moment| moment <= u128::from(last));
+        found.map_or(last, |moment| moment as u64)
     }
 
     /// Returns the deadline with the jitter that is drawn for it.

@@ -42,6 +42,8 @@ pub(crate) struct Sleep {
 /// Decides how a worker waits, and learns from each sleep.
 #[derive(Debug)]
 pub(crate) struct WaitPolicy {
+    /// Whether the worker may spin. If not, it measures no sleeps.
+    spin: bool,
     /// How long before a deadline the worker spins in any case, in ns.
     spin_before: u64,
     cost: SleepCost,
@@ -54,6 +56,7 @@ pub(crate) struct WaitPolicy {
 impl WaitPolicy {
     pub(crate) fn new(config: &Config) -> Self {
         Self {
+            spin: config.spin,
             spin_before: config.spin_before,
             cost: SleepCost::default(),
             latencies: WakeLatencies::new(config.timer_advance),
@@ -65,6 +68,9 @@ impl WaitPolicy {
     /// called only if the answer depends on it.
     #[inline]
     pub(crate) fn spins(&self, deadline: u64, now: impl FnOnce() -> u64) -> bool {
+        if !self.spin {
+            return false;
+        }
         // The kernel has ended a sleep for this deadline, a little early. Another sleep would end
         // late.
         if deadline <= self.woken_for {
@@ -99,7 +105,10 @@ impl WaitPolicy {
 
     /// Runs `sleep`, which lasts `left` at most, and now and then measures what it costs.
     pub(crate) fn measure(&mut self, left: Duration, sleep: impl FnOnce()) {
-        self.cost.measure(left, sleep);
+        match self.spin {
+            true => self.cost.measure(left, sleep),
+            false => sleep(),
+        }
     }
 
     /// Records that the timeout of `sleep` ended it at `now`, and neither an event nor a signal.
@@ -141,6 +150,7 @@ mod tests {
 
     fn policy(spin_before: u64, most: u64) -> WaitPolicy {
         WaitPolicy {
+            spin: true,
             spin_before,
             cost: SleepCost::default(),
             latencies: WakeLatencies::new(most),
@@ -164,6 +174,21 @@ mod tests {
     fn without_measurements_the_worker_sleeps_until_the_deadline() {
         let policy = policy(0, 100_000);
         assert!(!policy.spins(MS, || panic!("the clock is not read")));
+        assert_eq!(policy.decide(MS, MS - 1), Wait::Sleep { until: MS });
+    }
+
+    #[test]
+    fn a_worker_that_must_not_spin_sleeps_for_the_nearest_deadline() {
+        let mut policy = WaitPolicy {
+            spin: false,
+            ..policy(0, 0)
+        };
+        let work = || (0..10_000).for_each(|i| drop(std::hint::black_box(vec![i])));
+        policy.measure(Duration::from_millis(1), work);
+        assert_eq!(policy.decide(MS, MS - 1), Wait::Sleep { until: MS });
+        // The kernel's clock may be a little ahead of the worker's.
+        let sleep = Sleep::new(0, MS, MS);
+        policy.timed_out(sleep, MS - 1);
         assert_eq!(policy.decide(MS, MS - 1), Wait::Sleep { until: MS });
     }
 
