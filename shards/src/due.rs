@@ -183,7 +183,8 @@ fn put_back<O: Owner>(node: NodeRef<O>) -> Ran {
 }
 
 /// Fires a sleep. The caller wakes the returned waker.
-#[inline]
+// Always inlined. Otherwise the compiler's decision depends on the rest of the calling crate.
+#[inline(always)]
 fn fire<O: Owner>(node: NodeRef<O>) -> (Ran, Option<Waker>) {
     // Before the claim: after it the task may arm the sleep again, and then another thread holds
     // the node ("One holder" in `PROTOCOLS.md`).

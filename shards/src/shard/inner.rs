@@ -269,25 +269,33 @@ impl<O: Owner> Inner<O> {
             return Some(node);
         };
         if !node.tolerance().is_exact() {
-            self.insert_new(node, deadline);
+            self.insert_slow(node, deadline);
         } else if let Err(node) = self.try_insert_new(node, deadline) {
-            self.insert_new(node, deadline);
+            self.insert_slow(node, deadline);
         }
         None
     }
 
-    /// Inserts a node that waits for `deadline`. The store grows if it has to, and the node may have
+    /// Inserts a node that waits for `deadline`. The store grows if it has to, and the timer may have
     /// a tolerance.
     #[inline(never)]
-    pub(crate) fn insert_new(&mut self, node: NodeRef<O>, deadline: u64) {
+    pub(crate) fn insert_slow(&mut self, node: NodeRef<O>, deadline: u64) {
         let slot = self.store.insert(node.key(deadline));
         self.tolerant += usize::from(is_tolerant(&node));
         self.put(slot, node);
     }
 
-    /// Fast path of [`insert_new`](Inner::insert_new) for a node without a tolerance, if the store
-    /// has room and no stored timer has a tolerance: some loads and stores, no call and no panic.
-    /// Returns the state to publish, or gives the node back.
+    /// Inserts a node that is new, waits for `deadline` and has neither options nor a tolerance. No
+    /// other thread knows it.
+    #[inline]
+    pub(crate) fn insert_new(&mut self, node: NodeRef<O>, deadline: u64) {
+        let slot = self.store.insert(deadline);
+        self.put(slot, node);
+    }
+
+    /// Fast path of [`insert_new`](Inner::insert_new), if the store has room and no stored timer has
+    /// a tolerance: some loads and stores, no call and no panic. Returns the state to publish, or
+    /// gives the node back.
     // Always inlined: it has two callers, and the owner's path needs no stack.
     #[inline(always)]
     pub(crate) fn try_insert_new(

@@ -98,23 +98,33 @@ impl<O: Owner> Shard<O> {
     #[inline(never)]
     fn insert_tolerant(&self, node: NodeRef<O>, deadline: u64, tolerance: Tolerance) {
         node.set_tolerance(tolerance);
+        let key = node.key(deadline);
         if !self.owner.is_current() {
-            let key = node.key(deadline);
             return self.send_new(node, key);
         }
         self.owner.armed(node.vtable.kind, true);
-        self.insert_new_slow(node, deadline, false);
+        if !self.lock.try_acquire() {
+            // The holder finds the mark, and reads the inbox.
+            return self.push_new(node, key);
+        }
+        let refused = self.hold(|inner| {
+            if inner.closed {
+                return Some(node);
+            }
+            inner.insert_slow(node, deadline);
+            None
+        });
+        self.finish_insert(refused);
     }
 
-    /// Slow path of [`insert_new`](Shard::insert_new), for the owner. `held`: the caller has the
-    /// lock, and this function releases it.
-    // Not `#[cold]`: each timer comes here if they have a tolerance.
+    /// Slow path of [`insert_new`](Shard::insert_new), for the owner and an exact timer. `held`: the
+    /// caller has the lock, and this function releases it.
+    #[cold]
     #[inline(never)]
     fn insert_new_slow(&self, node: NodeRef<O>, deadline: u64, held: bool) {
         if !held && !self.lock.try_acquire() {
             // The holder finds the mark, and reads the inbox.
-            let key = node.key(deadline);
-            return self.push_new(node, key);
+            return self.push_new(node, deadline);
         }
         let refused = self.hold(|inner| {
             if inner.closed {
