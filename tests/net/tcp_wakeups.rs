@@ -13,6 +13,7 @@ use std::{
 use futures_lite::{AsyncReadExt, AsyncWriteExt, future::poll_once};
 use tourbillon::{
     net::{TcpListener, TcpStream},
+    runtime::Builder,
     time::timeout,
 };
 
@@ -113,7 +114,9 @@ fn a_filled_error_queue_does_not_keep_the_worker_busy() {
 #[test]
 fn the_first_operations_of_an_accepted_stream_do_not_wait_for_epoll() {
     let _alarm = alarm();
-    runtime(1).block_on(async {
+    // No other thread asks epoll meanwhile.
+    let runtime = Builder::new_current_thread().build().unwrap();
+    runtime.block_on(async {
         let listener = TcpListener::bind("127.0.0.1:0").await.unwrap();
         let addr = listener.local_addr().unwrap();
         let mut client = StdStream::connect(addr).unwrap();

@@ -11,10 +11,14 @@ use std::{
     time::Duration,
 };
 
-use futures_lite::{AsyncReadExt, AsyncWriteExt, future::{block_on, poll_once}};
+use futures_lite::{
+    AsyncReadExt, AsyncWriteExt,
+    future::{block_on, poll_once},
+};
 use tourbillon::{
     io::Interest,
     net::{UnixDatagram, UnixListener, UnixStream, unix},
+    runtime::Builder,
     time::{sleep, timeout},
 };
 
@@ -161,7 +165,9 @@ fn a_pair_is_read_and_written_both_ways_at_once() {
 #[test]
 fn a_new_pair_is_writable_before_the_worker_asks_epoll() {
     let _alarm = alarm();
-    runtime(1).block_on(async {
+    // No other thread asks epoll meanwhile.
+    let runtime = Builder::new_current_thread().build().unwrap();
+    runtime.block_on(async {
         let (one, other) = UnixStream::pair().unwrap();
         poll_once(one.writable()).await.unwrap().unwrap();
         assert!(poll_once(one.readable()).await.is_none());
