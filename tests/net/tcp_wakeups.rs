@@ -2,20 +2,18 @@
 //! urgent data, and error queues.
 
 use std::{
-    future::Future,
     io::{Read, Write},
     mem::MaybeUninit,
     net::{TcpListener as StdListener, TcpStream as StdStream},
     os::fd::AsRawFd,
-    pin::pin,
     sync::Arc,
-    task::{Context, Poll, Waker},
     time::Duration,
 };
 
-use futures_lite::{AsyncReadExt, AsyncWriteExt};
+use futures_lite::{AsyncReadExt, AsyncWriteExt, future::poll_once};
 use tourbillon::{
     net::{TcpListener, TcpStream},
+    runtime::Builder,
     time::timeout,
 };
 
@@ -113,18 +111,12 @@ fn a_filled_error_queue_does_not_keep_the_worker_busy() {
     assert!(ended.expect("the worker is occupied").unwrap());
 }
 
-/// Polls `future` once, and returns its output. The worker does not get back to its loop between.
-fn at_once<T>(future: impl Future<Output = T>) -> Option<T> {
-    match pin!(future).poll(&mut Context::from_waker(Waker::noop())) {
-        Poll::Ready(output) => Some(output),
-        Poll::Pending => None,
-    }
-}
-
 #[test]
 fn the_first_operations_of_an_accepted_stream_do_not_wait_for_epoll() {
     let _alarm = alarm();
-    runtime(1).block_on(async {
+    // No other thread asks epoll meanwhile.
+    let runtime = Builder::new_current_thread().build().unwrap();
+    runtime.block_on(async {
         let listener = TcpListener::bind("127.0.0.1:0").await.unwrap();
         let addr = listener.local_addr().unwrap();
         let mut client = StdStream::connect(addr).unwrap();
@@ -136,8 +128,8 @@ fn the_first_operations_of_an_accepted_stream_do_not_wait_for_epoll() {
         while !peek().is_ok_and(|n| n == 7) {
             std::thread::yield_now();
         }
-        assert_eq!(at_once(stream.read(&mut buf)).unwrap().unwrap(), 7);
-        assert_eq!(at_once(stream.write(b"reply")).unwrap().unwrap(), 5);
+        assert_eq!(poll_once(stream.read(&mut buf)).await.unwrap().unwrap(), 7);
+        assert_eq!(poll_once(stream.write(b"reply")).await.unwrap().unwrap(), 5);
         // Without data, the next read waits, and is woken.
         let reading = timeout(PATIENCE, stream.read(&mut buf));
         let writing = async { client.write_all(b"next").unwrap() };
@@ -162,6 +154,6 @@ fn a_new_connection_without_data_waits() {
         };
         let (read, ()) = futures::join!(reading, writing);
         assert_eq!(read.unwrap().unwrap(), 4);
-        assert!(at_once(server.read(&mut buf)).is_none());
+        assert!(poll_once(server.read(&mut buf)).await.is_none());
     });
 }

@@ -11,10 +11,14 @@ use std::{
     time::Duration,
 };
 
-use futures_lite::{AsyncReadExt, AsyncWriteExt, future::block_on};
+use futures_lite::{
+    AsyncReadExt, AsyncWriteExt,
+    future::{block_on, poll_once},
+};
 use tourbillon::{
     io::Interest,
     net::{UnixDatagram, UnixListener, UnixStream, unix},
+    runtime::Builder,
     time::{sleep, timeout},
 };
 
@@ -156,6 +160,25 @@ fn a_pair_is_read_and_written_both_ways_at_once() {
     for task in tasks {
         runtime.block_on(timeout(PATIENCE, task)).unwrap().unwrap();
     }
+}
+
+#[test]
+fn a_new_pair_is_writable_before_the_worker_asks_epoll() {
+    let _alarm = alarm();
+    // No other thread asks epoll meanwhile.
+    let runtime = Builder::new_current_thread().build().unwrap();
+    runtime.block_on(async {
+        let (one, other) = UnixStream::pair().unwrap();
+        poll_once(one.writable()).await.unwrap().unwrap();
+        assert!(poll_once(one.readable()).await.is_none());
+        assert_eq!(other.try_write(b"x").unwrap(), 1);
+        timeout(PATIENCE, one.readable()).await.unwrap().unwrap();
+        let (one, other) = UnixDatagram::pair().unwrap();
+        poll_once(one.writable()).await.unwrap().unwrap();
+        assert!(poll_once(one.readable()).await.is_none());
+        assert_eq!(other.try_send(b"x").unwrap(), 1);
+        timeout(PATIENCE, one.readable()).await.unwrap().unwrap();
+    });
 }
 
 #[test]

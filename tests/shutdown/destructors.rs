@@ -121,7 +121,8 @@ fn a_runtime_may_be_dropped_with_the_values_of_a_thread() {
             let token = drops.token();
             drop_at_the_end_of_a_thread(move || {
                 let runtime = build().build().unwrap();
-                runtime.block_on(async {});
+                // Makes the list of the runtimes that the thread has entered.
+                drop(runtime.enter());
                 hold(runtime.handle(), token);
                 runtime
             });
