@@ -137,8 +137,9 @@ impl Builder {
     /// `tolerance` plus what an exact one is late. If its worker is awake anyway when the deadline
     /// has passed, the timer is due at once. Deadlines and answers are exact all the same.
     ///
-    /// A tolerance of 1 ms gives the resolution of tokio, and costs much less processor
-    /// time than exact timers if there are thousands of timers a second. The tolerance is rounded down, by less than a fifth.
+    /// A tolerance of 1 ms gives the resolution of tokio, and costs much less processor time than
+    /// exact timers if there are thousands of timers a second. The tolerance is rounded down, by
+    /// less than a fifth.
     ///
     /// A part of a program can have another tolerance, or none: see
     /// [`time::with_tolerance`](crate::time::with_tolerance) and
