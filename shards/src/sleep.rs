@@ -95,8 +95,8 @@ impl<O: Owner> Sleep<O> {
         self.0.claim.load().deadline()
     }
 
-    /// Returns how late the sleep may fire: what [`Owner::tolerance`] returned when it was armed for
-    /// the first time.
+    /// Returns how late the sleep may fire: what [`Owner::tolerance`] returned when it was armed
+    /// for the first time.
     pub fn tolerance(&self) -> Tolerance {
         self.0.tolerance()
     }

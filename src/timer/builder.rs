@@ -238,8 +238,8 @@ impl<S: Schedule, W> TimerBuilder<S, W> {
     ///
     /// The default is that of [`time::with_tolerance`](crate::time::with_tolerance) around the
     /// caller, or else the runtime's
-    /// [`timer_tolerance`](crate::runtime::Builder::timer_tolerance), which is zero at first. Timers
-    /// of the wall clock and of the boot-time clock are exact by default.
+    /// [`timer_tolerance`](crate::runtime::Builder::timer_tolerance), which is zero at first.
+    /// Timers of the wall clock and of the boot-time clock are exact by default.
     ///
     /// The timer waits for the roundest moment between its deadline and the end of the tolerance,
     /// where it meets other timers with a tolerance. If its worker wakes in that window for another

@@ -8,7 +8,7 @@
 //! | `link` | threads that push into the inbox or drain it (see `shard/inbox.rs`) |
 //! | `location` | the holder, and for a slot under the shard's lock; also [`Header::sample`] |
 //! | `wait` | a thread that changes the deadline |
-//! | `refs` | any thread; each [`NodeRef`] is one reference. The tolerance is set before the node is armed |
+//! | `refs` | any thread; each [`NodeRef`] is one reference. The tolerance is set once |
 //! | payload | the thread that won the claim which gives it the payload |
 //!
 //! A header has 40 bytes. Together with a sleep's waker, or with a wait and a callback that

@@ -276,8 +276,8 @@ impl<O: Owner> Inner<O> {
         None
     }
 
-    /// Inserts a node that waits for `deadline`. The store grows if it has to, and the timer may have
-    /// a tolerance.
+    /// Inserts a node that waits for `deadline`. The store grows if it has to, and the timer may
+    /// have a tolerance.
     #[inline(never)]
     pub(crate) fn insert_slow(&mut self, node: NodeRef<O>, deadline: u64) {
         let slot = self.store.insert(node.key(deadline));
@@ -293,9 +293,9 @@ impl<O: Owner> Inner<O> {
         self.put(slot, node);
     }
 
-    /// Fast path of [`insert_new`](Inner::insert_new), if the store has room and no stored timer has
-    /// a tolerance: some loads and stores, no call and no panic. Returns the state to publish, or
-    /// gives the node back.
+    /// Fast path of [`insert_new`](Inner::insert_new), if the store has room and no stored timer
+    /// has a tolerance: some loads and stores, no call and no panic. Returns the state to publish,
+    /// or gives the node back.
     // Always inlined: it has two callers, and the owner's path needs no stack.
     #[inline(always)]
     pub(crate) fn try_insert_new(

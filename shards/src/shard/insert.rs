@@ -117,8 +117,8 @@ impl<O: Owner> Shard<O> {
         self.finish_insert(refused);
     }
 
-    /// Slow path of [`insert_new`](Shard::insert_new), for the owner and an exact timer. `held`: the
-    /// caller has the lock, and this function releases it.
+    /// Slow path of [`insert_new`](Shard::insert_new), for the owner and an exact timer. `held`:
+    /// the caller has the lock, and this function releases it.
     #[cold]
     #[inline(never)]
     fn insert_new_slow(&self, node: NodeRef<O>, deadline: u64, held: bool) {

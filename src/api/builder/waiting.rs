@@ -108,7 +108,7 @@ impl Builder {
     ///
     /// With `false` a worker without work always sleeps, and `spin_before` and `timer_advance` have
     /// no effect. Timers are then late by the kernel's wake-up, which takes tens of µs. This is for
-    /// machines that are shared or that should save energy, and for those who watch how busy their
+    /// machines that are shared or that should save energy, and for users that watch how busy their
     /// cores look.
     ///
     /// ```

@@ -216,8 +216,8 @@ impl Wait {
             .timer
             .get_or_insert_with(|| pace.wait(limit.saturating_sub(self.before)));
         loop {
-            // The timer may fire too early, but not too late, because incoming bytes only extend the
-            // time.
+            // The timer may fire too early, but not too late, because incoming bytes only extend
+            // the time.
             ready!(Pin::new(&mut *timer).poll(cx));
             // If it is complete but not elapsed, the runtime has shut down.
             if !timer.is_elapsed() {

@@ -214,8 +214,8 @@ impl<L: Listener, M, S> Serve<L, M, S> {
         self
     }
 
-    /// Sets how late the time limits of clients may be, so that the limits of many connections share
-    /// wake-ups. With zero they are exact.
+    /// Sets how late the time limits of clients may be, so that the limits of many connections
+    /// share wake-ups. With zero they are exact.
     ///
     /// By default each limit may be late by a 32nd of it, at most 250 ms. No limit is ever early.
     /// This concerns [`header_read_timeout`](Serve::header_read_timeout),
