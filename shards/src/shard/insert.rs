@@ -86,7 +86,7 @@ impl<O: Owner> Shard<O> {
             Ok(())
         });
         match inserted {
-            // The store has to grow, the shard is closed, or it has timers with a tolerance.
+            // The store has to grow, or the shard is closed.
             Err(node) => self.insert_new_slow(node, deadline, true),
             Ok(()) if self.lock.release() => self.drain_and_lower_alarm(),
             // After the release: the alarm is a system call, perhaps.
