@@ -12,11 +12,12 @@ impl Builder {
     /// A worker is blocked while it does not return from a callback or from the poll of a task. An
     /// idle peer then takes over its timers, its sockets, its queue and the task that it would run
     /// next. The peer is called when the worker has not been in its loop for three quarters of the
-    /// latency, and from then on at each deadline and at least as often. A job that is shorter than
-    /// a quarter of the latency calls no peer.
+    /// latency, and from then on at each deadline and at least as often. A worker that is back in
+    /// its loop within a quarter of the latency calls no peer.
     ///
     /// A shorter latency costs a busy worker more: it sets a timer of the system about twice in
     /// each latency. A peer visits a blocked worker about 1.3 times in each latency.
+    ///
     /// With `Duration::MAX` no peer takes anything over: timers and sockets wait for their own
     /// worker, unless that worker is in
     /// [`block_in_place`](crate::task::blocking::block_in_place). (The queue can be stolen as

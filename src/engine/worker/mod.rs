@@ -196,7 +196,7 @@ impl<'a> Worker<'a> {
             // The first look goes to the injector: a new worker has nothing of its own.
             injector_at: 0,
             last_poll: 0,
-            interval: 1,
+            interval: u64::from(shared.config.event_interval),
             poll_within: nanos(shared.config.rescue_latency) / 4,
             timers_since_poll: 0,
             in_loop: InLoop::at(shared.clock.real(), 0),
