@@ -24,6 +24,8 @@ import subprocess
 import sys
 import time
 
+# The folder of this script stays clean.
+sys.dont_write_bytecode = True
 import port
 
 HERE = pathlib.Path(__file__).resolve().parent
