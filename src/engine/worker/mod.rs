@@ -188,7 +188,7 @@ pub(crate) fn run_as<R>(local: &Local, main: impl FnOnce(&mut Worker<'_>) -> R) 
 impl<'a> Worker<'a> {
     fn new(local: &'a Local, shared: &'a Shared) -> Self {
         let core = local.shard.owner();
-        let mut worker = Self {
+        Self {
             local,
             core,
             shared,
@@ -215,9 +215,7 @@ impl<'a> Worker<'a> {
             rest: Rest::new(shared.config.rescue_latency),
             wait_policy: WaitPolicy::new(&shared.config),
             tidy: Tidy::default(),
-        };
-        worker.interval = worker.jobs_to_next_poll();
-        worker
+        }
     }
 
     /// Runs the loop until the runtime stops, or, on a helper, until no work is left. In a
