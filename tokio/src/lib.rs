@@ -16,7 +16,6 @@ pub mod net;
 pub mod process;
 pub mod runtime;
 pub mod signal;
-mod stdio;
 pub mod task;
 pub mod time;
 

@@ -2,7 +2,7 @@
 
 use std::{io, mem, ops::Deref, time::Duration};
 
-use tourbillon::task::{JoinHandle, LocalSet};
+use tourbillon::task::{JoinHandle, LocalEnterGuard, LocalSet};
 pub use tourbillon::{
     NoRuntime as TryCurrentError,
     metrics::RuntimeMetrics,
@@ -169,6 +169,14 @@ pub struct LocalOptions {
     _private: (),
 }
 
+/// Keeps a [`LocalRuntime`] entered until it is dropped.
+#[derive(Debug)]
+pub struct LocalGuard<'a> {
+    // Dropped in the reverse order of the entries.
+    _tasks: LocalEnterGuard,
+    _runtime: EnterGuard<'a>,
+}
+
 /// A runtime whose tasks need not be `Send`: a [`LocalSet`] of the calling thread, and a
 /// current-thread runtime for its timers and sockets.
 #[derive(Debug)]
@@ -193,9 +201,13 @@ impl LocalRuntime {
         self.runtime.handle()
     }
 
-    /// Enters the runtime's context.
-    pub fn enter(&self) -> EnterGuard<'_> {
-        self.runtime.enter()
+    /// Enters the runtime's context, and that of its tasks: `spawn_local` starts tasks here.
+    pub fn enter(&self) -> LocalGuard<'_> {
+        let runtime = self.runtime.enter();
+        LocalGuard {
+            _tasks: self.tasks.enter(),
+            _runtime: runtime,
+        }
     }
 
     /// Starts a task on this thread. It runs during [`block_on`](LocalRuntime::block_on).

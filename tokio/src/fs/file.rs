@@ -253,7 +253,13 @@ impl File {
     }
 
     /// Sets how many bytes one operation reads or writes at most. It is 2 MiB by default.
+    ///
+    /// # Panics
+    ///
+    /// Panics if `max_buf_size` is 0.
+    #[track_caller]
     pub fn set_max_buf_size(&mut self, max_buf_size: usize) {
+        assert!(max_buf_size > 0, "an operation has one byte at least");
         self.max_buf_size = max_buf_size;
     }
 
@@ -398,7 +404,9 @@ impl AsyncWrite for File {
 
 impl fmt::Debug for File {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.debug_tuple("File").field(&self.file).finish()
+        f.debug_struct("tokio::fs::File")
+            .field("std", &self.file)
+            .finish()
     }
 }
 

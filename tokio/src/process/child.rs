@@ -101,18 +101,15 @@ impl Child {
         }
     }
 
-    /// Kills the process, and does not wait for its end.
+    /// Kills the process, and does not wait for its end. Does nothing if its status was read.
     ///
     /// # Errors
     ///
-    /// Returns `InvalidInput` if its status was read, or the operating system's error.
+    /// Returns the operating system's error.
     pub fn start_kill(&mut self) -> io::Result<()> {
         match &mut self.state {
             State::Running(running) => running.inner().0.kill(),
-            State::Ended(_) => Err(io::Error::new(
-                io::ErrorKind::InvalidInput,
-                "the process has ended",
-            )),
+            State::Ended(_) => Ok(()),
         }
     }
 
