@@ -8,8 +8,10 @@ use crate::{
     util::budget,
 };
 
-/// Runs `f`, which may block, and may poll futures until they are ready: without a budget. On a worker, peers take over its queue at once, and its timers and
+/// Runs `f`, which may block. On a worker, peers take over its queue at once, and its timers and
 /// sockets as those of a blocked worker. If no peer is free, a helper is started.
+///
+/// `f` has no budget of tokio: it may poll a future until it is ready, as an executor does.
 pub(crate) fn block_in_place<R>(f: impl FnOnce() -> R) -> R {
     local::with_local(|local| match local {
         // A call within another changes nothing: peers have taken over already. A thread that is no
