@@ -5,10 +5,13 @@ use std::sync::Arc;
 use crate::{
     engine::{local, local::Local, shared::Shared, shutdown},
     sys::sync::atomic::{Ordering, fence},
+    util::budget,
 };
 
 /// Runs `f`, which may block. On a worker, peers take over its queue at once, and its timers and
 /// sockets as those of a blocked worker. If no peer is free, a helper is started.
+///
+/// `f` has no budget of tokio: it may poll a future until it is ready, as an executor does.
 pub(crate) fn block_in_place<R>(f: impl FnOnce() -> R) -> R {
     local::with_local(|local| match local {
         // A call within another changes nothing: peers have taken over already. A thread that is no
@@ -16,9 +19,9 @@ pub(crate) fn block_in_place<R>(f: impl FnOnce() -> R) -> R {
         // On a current-thread runtime, no peer is there and none is started.
         Some(local) if !local.in_place.get() && !local.shared().is_current_thread() => {
             let _in_place = InPlace::begin(local);
-            f()
+            budget::outside_polls(f)
         }
-        _ => f(),
+        _ => budget::outside_polls(f),
     })
 }
 

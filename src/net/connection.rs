@@ -169,8 +169,8 @@ macro_rules! connection {
             /// # Errors
             ///
             /// See [`try_read`](Self::try_read).
-            #[cfg(feature = "tokio-io")]
-            #[cfg_attr(docsrs, doc(cfg(feature = "tokio-io")))]
+            #[cfg(feature = "bytes")]
+            #[cfg_attr(docsrs, doc(cfg(feature = "bytes")))]
             pub fn try_read_buf<B: bytes::BufMut>(&self, buf: &mut B) -> io::Result<usize> {
                 self.0
                     .try_once(Direction::Read, |stream| socket::receive_buf(stream, buf))

@@ -136,8 +136,8 @@ macro_rules! datagrams {
             /// # Ok(())
             /// # }
             /// ```
-            #[cfg(feature = "tokio-io")]
-            #[cfg_attr(docsrs, doc(cfg(feature = "tokio-io")))]
+            #[cfg(feature = "bytes")]
+            #[cfg_attr(docsrs, doc(cfg(feature = "bytes")))]
             pub async fn recv_buf<B: bytes::BufMut>(&self, buf: &mut B) -> io::Result<usize> {
                 let recv = |socket: &$Std| crate::sys::socket::receive_buf(socket, buf);
                 self.0.io(Direction::Read, recv).await
@@ -148,8 +148,8 @@ macro_rules! datagrams {
             /// # Errors
             ///
             /// Returns `WouldBlock` if there is no datagram, otherwise see [`recv`](Self::recv).
-            #[cfg(feature = "tokio-io")]
-            #[cfg_attr(docsrs, doc(cfg(feature = "tokio-io")))]
+            #[cfg(feature = "bytes")]
+            #[cfg_attr(docsrs, doc(cfg(feature = "bytes")))]
             pub fn try_recv_buf<B: bytes::BufMut>(&self, buf: &mut B) -> io::Result<usize> {
                 let recv = |socket: &$Std| crate::sys::socket::receive_buf(socket, buf);
                 self.0.try_once(Direction::Read, recv)
@@ -161,8 +161,8 @@ macro_rules! datagrams {
             /// # Errors
             ///
             /// See [`recv`](Self::recv).
-            #[cfg(feature = "tokio-io")]
-            #[cfg_attr(docsrs, doc(cfg(feature = "tokio-io")))]
+            #[cfg(feature = "bytes")]
+            #[cfg_attr(docsrs, doc(cfg(feature = "bytes")))]
             pub async fn recv_buf_from<B: bytes::BufMut>(
                 &self,
                 buf: &mut B,
@@ -177,8 +177,8 @@ macro_rules! datagrams {
             /// # Errors
             ///
             /// Returns `WouldBlock` if there is no datagram, otherwise see [`recv`](Self::recv).
-            #[cfg(feature = "tokio-io")]
-            #[cfg_attr(docsrs, doc(cfg(feature = "tokio-io")))]
+            #[cfg(feature = "bytes")]
+            #[cfg_attr(docsrs, doc(cfg(feature = "bytes")))]
             pub fn try_recv_buf_from<B: bytes::BufMut>(
                 &self,
                 buf: &mut B,

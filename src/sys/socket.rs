@@ -142,14 +142,14 @@ pub(crate) fn receive(
 }
 
 /// Receives into the unused room of `buf`, and advances `buf`. Returns the number of bytes.
-#[cfg(feature = "tokio-io")]
+#[cfg(feature = "bytes")]
 pub(crate) fn receive_buf(socket: &impl AsFd, buf: &mut impl bytes::BufMut) -> io::Result<usize> {
     let receive = |room: &mut [_]| Ok((SockRef::from(socket).recv(room)?, ()));
     fill(buf, receive).map(|(n, ())| n)
 }
 
 /// Receives a datagram like [`receive_buf`], and returns its sender too, converted by `addr`.
-#[cfg(feature = "tokio-io")]
+#[cfg(feature = "bytes")]
 pub(crate) fn receive_buf_from<A>(
     socket: &impl AsFd,
     buf: &mut impl bytes::BufMut,
@@ -161,7 +161,7 @@ pub(crate) fn receive_buf_from<A>(
 
 /// Calls `receive`, a system call, with the unused room of `buf`, and advances `buf` by the number
 /// of bytes that it returns.
-#[cfg(feature = "tokio-io")]
+#[cfg(feature = "bytes")]
 fn fill<T>(
     buf: &mut impl bytes::BufMut,
     receive: impl FnOnce(&mut [std::mem::MaybeUninit<u8>]) -> io::Result<(usize, T)>,

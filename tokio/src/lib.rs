@@ -2,16 +2,18 @@
 //!
 //! A program that patches `tokio` with this package runs libraries for tokio on Tourbillon itself.
 //! `sync`, the traits and tools of `io`, and most macros are those of the real tokio. `spawn`,
-//! `task`, `time`, `net`, `signal` and `runtime` are Tourbillon's. See README.md.
+//! `task`, `time`, `net`, `signal` and `runtime` are Tourbillon's. `fs`, `process` and the standard
+//! streams are written here, over Tourbillon. See README.md.
 
 // `budget.rs` includes a file that names tokio.
 extern crate real as tokio;
 
+mod blocking;
 mod budget;
-#[cfg(feature = "fs")]
 pub mod fs;
 pub mod io;
 pub mod net;
+pub mod process;
 pub mod runtime;
 pub mod signal;
 pub mod task;

@@ -2,9 +2,10 @@
 
 use std::{io, mem, ops::Deref, time::Duration};
 
-use tourbillon::task::{JoinHandle, LocalSet};
+use tourbillon::task::{JoinHandle, LocalEnterGuard, LocalSet};
 pub use tourbillon::{
     NoRuntime as TryCurrentError,
+    metrics::RuntimeMetrics,
     runtime::{EnterGuard, Handle, Id, RuntimeFlavor, is_rt_shutdown_err},
 };
 
@@ -86,6 +87,40 @@ impl Builder {
         Ok(Runtime(runtime))
     }
 
+    /// Builds a runtime whose tasks need not be `Send`. The builder has its default options
+    /// afterwards.
+    ///
+    /// # Errors
+    ///
+    /// See [`build`](Builder::build).
+    ///
+    /// # Panics
+    ///
+    /// Panics if this is not the builder of a current-thread runtime.
+    #[track_caller]
+    pub fn build_local(&mut self, _: LocalOptions) -> io::Result<LocalRuntime> {
+        let runtime = self.build()?;
+        assert!(
+            runtime.handle().runtime_flavor() == RuntimeFlavor::CurrentThread,
+            "a local runtime must be built by `new_current_thread`"
+        );
+        let tasks = LocalSet::new();
+        Ok(LocalRuntime { tasks, runtime })
+    }
+
+    /// Does nothing: a worker takes as many events of sockets at once as it finds.
+    pub fn max_io_events_per_tick(&mut self, _: usize) -> &mut Self {
+        self
+    }
+
+    /// Names each thread by a function.
+    pub fn thread_name_fn(
+        &mut self,
+        name: impl Fn() -> String + Send + Sync + 'static,
+    ) -> &mut Self {
+        self.set(|builder| builder.thread_name_fn(move |_| name()))
+    }
+
     fn set(
         &mut self,
         set: impl FnOnce(tourbillon::runtime::Builder) -> tourbillon::runtime::Builder,
@@ -128,6 +163,20 @@ setters! {
     worker_threads: usize,
 }
 
+/// The options of a [`LocalRuntime`]. There are none.
+#[derive(Clone, Copy, Debug, Default)]
+pub struct LocalOptions {
+    _private: (),
+}
+
+/// Keeps a [`LocalRuntime`] entered until it is dropped.
+#[derive(Debug)]
+pub struct LocalGuard<'a> {
+    // Dropped in the reverse order of the entries.
+    _tasks: LocalEnterGuard,
+    _runtime: EnterGuard<'a>,
+}
+
 /// A runtime whose tasks need not be `Send`: a [`LocalSet`] of the calling thread, and a
 /// current-thread runtime for its timers and sockets.
 #[derive(Debug)]
@@ -144,9 +193,7 @@ impl LocalRuntime {
     ///
     /// Returns an error if the system refuses a descriptor.
     pub fn new() -> io::Result<Self> {
-        let runtime = Builder::new_current_thread().build()?;
-        let tasks = LocalSet::new();
-        Ok(Self { tasks, runtime })
+        Builder::new_current_thread().build_local(LocalOptions::default())
     }
 
     /// Returns the handle of the runtime.
@@ -154,9 +201,13 @@ impl LocalRuntime {
         self.runtime.handle()
     }
 
-    /// Enters the runtime's context.
-    pub fn enter(&self) -> EnterGuard<'_> {
-        self.runtime.enter()
+    /// Enters the runtime's context, and that of its tasks: `spawn_local` starts tasks here.
+    pub fn enter(&self) -> LocalGuard<'_> {
+        let runtime = self.runtime.enter();
+        LocalGuard {
+            _tasks: self.tasks.enter(),
+            _runtime: runtime,
+        }
     }
 
     /// Starts a task on this thread. It runs during [`block_on`](LocalRuntime::block_on).
@@ -165,6 +216,32 @@ impl LocalRuntime {
         F: Future<Output: 'static> + 'static,
     {
         self.tasks.spawn_local(future)
+    }
+
+    /// Runs a function on a thread that may block.
+    pub fn spawn_blocking<F, R>(&self, f: F) -> JoinHandle<R>
+    where
+        F: FnOnce() -> R + Send + 'static,
+        R: Send + 'static,
+    {
+        self.runtime.spawn_blocking(f)
+    }
+
+    /// Returns a snapshot of the runtime's counters.
+    pub fn metrics(&self) -> RuntimeMetrics {
+        self.runtime.metrics()
+    }
+
+    /// Ends the runtime, and waits at most that long for its blocking jobs.
+    pub fn shutdown_timeout(self, timeout: Duration) {
+        drop(self.tasks);
+        self.runtime.shutdown_timeout(timeout);
+    }
+
+    /// Ends the runtime without waiting.
+    pub fn shutdown_background(self) {
+        drop(self.tasks);
+        self.runtime.shutdown_background();
     }
 
     /// Runs a future, and meanwhile the tasks of this thread.

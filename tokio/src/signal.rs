@@ -4,7 +4,11 @@ pub use tourbillon::signal::ctrl_c;
 
 /// Signals by their kind.
 pub mod unix {
-    use std::io;
+    use std::{
+        io,
+        pin::pin,
+        task::{Context, Poll},
+    };
 
     pub use tourbillon::signal::SignalKind;
 
@@ -25,6 +29,12 @@ pub mod unix {
         /// Waits for the next signal. Returns `None` if the runtime has ended.
         pub async fn recv(&mut self) -> Option<()> {
             self.0.recv().await.ok()
+        }
+
+        /// Polls for the next signal. Only the last task to poll is woken.
+        pub fn poll_recv(&mut self, cx: &mut Context<'_>) -> Poll<Option<()>> {
+            // What waits is the signal itself, so this future may end after each poll.
+            pin!(self.recv()).poll(cx)
         }
     }
 }

@@ -9,9 +9,12 @@ use std::{
 };
 
 use tokio::{
-    runtime::{Builder, Runtime},
+    runtime::{Builder, LocalRuntime, Runtime},
     sync::mpsc::unbounded_channel,
-    task::{LocalSet, unconstrained, yield_now},
+    task::{
+        JoinSet, LocalSet, block_in_place, consume_budget, coop::has_budget_remaining, spawn_local,
+        unconstrained, yield_now,
+    },
     time::timeout,
 };
 
@@ -50,7 +53,53 @@ fn a_timeout_ends_a_loop_over_a_channel_that_is_always_ready() {
         let local = LocalSet::new();
         let task = local.spawn_local(is_ended_by_a_timeout());
         assert!(local.block_on(runtime, task).unwrap());
+        let mut set = JoinSet::new();
+        set.spawn_on(is_ended_by_a_timeout(), runtime.handle());
+        assert!(runtime.block_on(set.join_next()).unwrap().unwrap());
     }
+    let local = LocalRuntime::new().unwrap();
+    assert!(local.block_on(async { spawn_local(is_ended_by_a_timeout()).await.unwrap() }));
+}
+
+/// Spends all units of the calling task, and returns how many there were.
+async fn spend_all() -> u32 {
+    let mut units = 0;
+    while has_budget_remaining() {
+        consume_budget().await;
+        units += 1;
+    }
+    units
+}
+
+#[tokio::test]
+async fn the_functions_of_the_budget_and_the_channels_spend_one() {
+    yield_now().await;
+    assert!((100..=128).contains(&spend_all().await));
+    assert_eq!(received_in_one_poll().await, 0);
+    yield_now().await;
+    received_in_one_poll().await;
+    assert!(!has_budget_remaining());
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 1)]
+async fn what_blocks_has_no_budget() {
+    let task = tokio::spawn(async {
+        spend_all().await;
+        let (sender, mut receiver) = unbounded_channel();
+        sender.send(1).unwrap();
+        // An executor that is no task never gets a new budget.
+        block_in_place(|| pin!(receiver.recv()).poll(&mut Context::from_waker(Waker::noop())))
+    });
+    assert_eq!(task.await.unwrap(), Poll::Ready(Some(1)));
+}
+
+#[test]
+fn a_thread_has_no_budget_after_block_on() {
+    let runtime = Builder::new_current_thread().build().unwrap();
+    runtime.block_on(spend_all());
+    assert!(has_budget_remaining());
+    let received = pin!(received_in_one_poll()).poll(&mut Context::from_waker(Waker::noop()));
+    assert_eq!(received, Poll::Ready(1_000));
 }
 
 #[test]

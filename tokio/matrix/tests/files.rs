@@ -4,12 +4,19 @@ use std::{
     env,
     io::{ErrorKind, SeekFrom, Write},
     path::PathBuf,
+    pin::pin,
     process::{self, Command, Stdio},
+    sync::mpsc,
+    task::{Context, Waker},
+    time::Duration,
 };
 
 use tokio::{
     fs::{self, File, OpenOptions},
     io::{AsyncBufReadExt, AsyncReadExt, AsyncSeekExt, AsyncWriteExt, BufReader},
+    runtime::{Builder, Runtime},
+    task::spawn_blocking,
+    time::{Instant, sleep},
 };
 
 /// A directory that is removed when this is dropped.
@@ -48,8 +55,9 @@ async fn a_file_is_written_read_and_moved_within() {
     let mut clone = file.try_clone().await.unwrap();
     clone.rewind().await.unwrap();
     assert_eq!(file.stream_position().await.unwrap(), 0);
-    file.set_len(5).await.unwrap();
-    file.sync_all().await.unwrap();
+    let shared = &file;
+    shared.set_len(5).await.unwrap();
+    shared.sync_all().await.unwrap();
     assert_eq!(file.metadata().await.unwrap().len(), 5);
     assert_eq!(file.into_std().await.metadata().unwrap().len(), 5);
 
@@ -60,6 +68,93 @@ async fn a_file_is_written_read_and_moved_within() {
     appended.write_all(b", you").await.unwrap();
     appended.flush().await.unwrap();
     assert_eq!(fs::read_to_string(&path).await.unwrap(), "hello, you");
+}
+
+#[test]
+fn a_write_that_was_taken_is_done_though_all_is_dropped() {
+    let dir = Dir::new("drop");
+    let path = dir.0.join("file");
+    let runtime = Runtime::new().unwrap();
+    runtime.block_on(async {
+        let mut file = File::create(&path).await.unwrap();
+        file.write_all(&[7; 100_000]).await.unwrap();
+    });
+    drop(runtime);
+    assert_eq!(std::fs::read(&path).unwrap(), [7; 100_000]);
+}
+
+#[tokio::test]
+async fn the_error_of_a_write_comes_with_the_next_operation_that_writes() {
+    let dir = Dir::new("error");
+    let path = dir.0.join("file");
+    std::fs::write(&path, "hello").unwrap();
+    // It was opened for reading only.
+    let mut file = File::open(&path).await.unwrap();
+    file.write_all(b"more").await.unwrap();
+    let mut read = [0; 2];
+    file.read_exact(&mut read).await.unwrap();
+    assert_eq!(&read, b"he");
+    assert!(file.flush().await.is_err());
+    file.flush().await.unwrap();
+    file.write_all(b"more").await.unwrap();
+    file.metadata().await.unwrap();
+    assert!(file.write_all(b"more").await.is_err());
+}
+
+/// Begins to read 4 bytes, and stops to wait for them. The only blocking thread reads them later.
+fn read_ahead(file: &mut File) {
+    let (release, held) = mpsc::channel::<()>();
+    spawn_blocking(move || held.recv());
+    let mut room = [0; 4];
+    let reading = pin!(file.read(&mut room)).poll(&mut Context::from_waker(Waker::noop()));
+    assert!(reading.is_pending());
+    drop(release);
+}
+
+#[test]
+fn reading_ahead_does_not_move_writes_and_seeks() {
+    let dir = Dir::new("ahead");
+    let path = dir.0.join("file");
+    std::fs::write(&path, "0123456789").unwrap();
+    let runtime = Builder::new_multi_thread().max_blocking_threads(1).build();
+    runtime.unwrap().block_on(async {
+        let mut options = OpenOptions::new();
+        let mut file = options.read(true).write(true).open(&path).await.unwrap();
+        file.set_max_buf_size(4);
+        read_ahead(&mut file);
+        assert_eq!(file.read_u8().await.unwrap(), b'0');
+        assert_eq!(file.seek(SeekFrom::Current(1)).await.unwrap(), 2);
+        read_ahead(&mut file);
+        assert_eq!(file.read_u8().await.unwrap(), b'2');
+        // One write takes 4 bytes at most.
+        assert_eq!(file.write(b"abcdef").await.unwrap(), 4);
+        file.flush().await.unwrap();
+        assert_eq!(std::fs::read(&path).unwrap(), b"012abcd789");
+        read_ahead(&mut file);
+        assert_eq!(file.read_u8().await.unwrap(), b'7');
+        file.set_len(9).await.unwrap();
+        let mut rest = String::new();
+        file.read_to_string(&mut rest).await.unwrap();
+        assert_eq!(rest, "8");
+        assert!(file.try_into_std().is_ok());
+    });
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_paused_clock_waits_for_files() {
+    let dir = Dir::new("paused");
+    let path = dir.0.join("file");
+    let start = Instant::now();
+    let writing = async {
+        for _ in 0..20 {
+            fs::write(&path, "hello").await.unwrap();
+        }
+        start.elapsed()
+    };
+    let sleeping = sleep(Duration::from_secs(1000));
+    let (written, ()) = tokio::join!(writing, sleeping);
+    assert_eq!(written, Duration::ZERO);
+    assert_eq!(start.elapsed(), Duration::from_secs(1000));
 }
 
 #[tokio::test]

@@ -2,15 +2,16 @@
 //!
 //! Each type wraps one of Tourbillon and dereferences to it, so it has its methods, too.
 
+mod datagram;
 pub(crate) mod stream;
 pub mod tcp;
 mod udp;
 pub mod unix;
 
-pub use tourbillon::net::{ToSocketAddrs, UnixDatagram, lookup_host};
+pub use tourbillon::net::{ToSocketAddrs, lookup_host};
 
 pub use self::{
     tcp::{TcpListener, TcpSocket, TcpStream},
     udp::UdpSocket,
-    unix::{UnixListener, UnixStream},
+    unix::{UnixDatagram, UnixListener, UnixSocket, UnixStream},
 };

@@ -32,28 +32,6 @@ macro_rules! reads {
     )*};
 }
 
-/// Implements reading without waiting into a growing buffer.
-macro_rules! reads_buf {
-    ($($Outer:ident),*) => {$(
-        impl $Outer {
-            /// Reads bytes that have arrived, at most 8 KiB, to the end of a buffer. Returns 0 at
-            /// the end of the stream, or if the buffer has no room.
-            ///
-            /// # Errors
-            ///
-            /// Returns [`WouldBlock`](io::ErrorKind::WouldBlock) if nothing has arrived, or the
-            /// operating system's error.
-            pub fn try_read_buf(&self, buf: &mut impl buffers::BufMut) -> io::Result<usize> {
-                let mut room = [0; 8192];
-                let most = room.len().min(buf.remaining_mut());
-                let read = self.0.try_read(&mut room[..most])?;
-                buf.put_slice(&room[..read]);
-                Ok(read)
-            }
-        }
-    )*};
-}
-
 /// Implements `AsyncWrite` for wrappers of what implements futures-io's trait.
 macro_rules! writes {
     ($($Outer:ty),*) => {$(
@@ -253,8 +231,6 @@ macro_rules! stream {
             }
         }
 
-        crate::net::stream::reads_buf!($Stream, OwnedReadHalf);
-
         impl OwnedReadHalf {
             /// Reunites the halves into the connection.
             ///
@@ -301,5 +277,5 @@ macro_rules! stream {
     };
 }
 
-pub(super) use {derefs, descriptor, reads_buf, socket, stream};
+pub(super) use {derefs, descriptor, socket, stream};
 pub(crate) use {reads, writes};

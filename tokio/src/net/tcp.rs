@@ -15,6 +15,21 @@ impl TcpStream {
     pub async fn connect(addr: impl ToSocketAddrs) -> io::Result<Self> {
         Inner::TcpStream::connect(addr).await.map(Self)
     }
+
+    /// Reads data without removing it, and returns the number of bytes.
+    ///
+    /// # Errors
+    ///
+    /// Returns the operating system's error.
+    pub fn poll_peek(
+        &self,
+        cx: &mut Context<'_>,
+        buf: &mut real::io::ReadBuf<'_>,
+    ) -> Poll<io::Result<usize>> {
+        let n = ready!(self.0.poll_peek(cx, buf.initialize_unfilled()))?;
+        buf.advance(n);
+        Poll::Ready(Ok(n))
+    }
 }
 
 /// A TCP socket that accepts connections.

@@ -1,12 +1,7 @@
 //! UDP.
 
-use std::{
-    io,
-    net::SocketAddr,
-    task::{Context, Poll, ready},
-};
+use std::{io, net::SocketAddr};
 
-use real::io::ReadBuf;
 use tourbillon::net as Inner;
 
 use crate::net::ToSocketAddrs;
@@ -27,30 +22,10 @@ impl UdpSocket {
     pub async fn bind(addr: impl ToSocketAddrs) -> io::Result<Self> {
         Inner::UdpSocket::bind(addr).await.map(Self)
     }
+}
 
-    /// Receives a datagram from the connected peer.
-    ///
-    /// # Errors
-    ///
-    /// Returns the operating system's error.
-    pub fn poll_recv(&self, cx: &mut Context<'_>, buf: &mut ReadBuf<'_>) -> Poll<io::Result<()>> {
-        let n = ready!(self.0.poll_recv(cx, buf.initialize_unfilled()))?;
-        buf.advance(n);
-        Poll::Ready(Ok(()))
-    }
-
-    /// Receives a datagram, and returns its sender.
-    ///
-    /// # Errors
-    ///
-    /// Returns the operating system's error.
-    pub fn poll_recv_from(
-        &self,
-        cx: &mut Context<'_>,
-        buf: &mut ReadBuf<'_>,
-    ) -> Poll<io::Result<SocketAddr>> {
-        let (n, from) = ready!(self.0.poll_recv_from(cx, buf.initialize_unfilled()))?;
-        buf.advance(n);
-        Poll::Ready(Ok(from))
-    }
+super::datagram::receives! {
+    UdpSocket, SocketAddr:
+    poll_recv, poll_recv_from;
+    poll_peek, poll_peek_from
 }

@@ -1,4 +1,6 @@
-//! Exchanges of `tests/matrix` by unmodified crates, on Tourbillon under tokio's name.
+//! Exchanges by unmodified crates, on Tourbillon under tokio's name. Most are those of
+//! `tests/matrix`. Three modules are of their own, since the others use parts of Tourbillon that need
+//! tokio.
 
 #[path = "../../../../tests/matrix/tests/matrix/common.rs"]
 #[allow(
@@ -8,6 +10,7 @@
 mod common;
 #[path = "../../../../tests/matrix/tests/matrix/deadpool.rs"]
 mod deadpool;
+mod hyper_util;
 #[path = "../../../../tests/matrix/tests/matrix/lapin.rs"]
 mod lapin;
 #[path = "../../../../tests/matrix/tests/matrix/moka.rs"]
@@ -26,10 +29,12 @@ mod reqwest;
 mod rumqttc;
 #[path = "../../../../tests/matrix/tests/matrix/sqlx.rs"]
 mod sqlx;
+mod tokio_postgres;
 #[path = "../../../../tests/matrix/tests/matrix/tokio_retry.rs"]
 mod tokio_retry;
 #[path = "../../../../tests/matrix/tests/matrix/tokio_stream.rs"]
 mod tokio_stream;
+mod tokio_util;
 #[path = "../../../../tests/matrix/tests/matrix/tower.rs"]
 mod tower;
 
@@ -51,6 +56,7 @@ fn serve(listener: TcpListener, router: Router) {
 fn main() -> ExitCode {
     let modules = [
         deadpool::cases(),
+        hyper_util::cases(),
         lapin::cases(),
         moka::cases(),
         notify::cases(),
@@ -60,8 +66,10 @@ fn main() -> ExitCode {
         reqwest::cases(),
         rumqttc::cases(),
         sqlx::cases(),
+        tokio_postgres::cases(),
         tokio_retry::cases(),
         tokio_stream::cases(),
+        tokio_util::cases(),
         tower::cases(),
     ];
     tourbillon_matrix::run(modules.into_iter().flatten().collect())

@@ -1,0 +1,191 @@
+//! Unix sockets and pipes.
+
+pub mod pipe;
+
+use std::path::Path;
+
+pub use tourbillon::net::unix::{SocketAddr, UCred};
+
+super::stream::stream!(
+    UnixStream,
+    std::os::unix::net::UnixStream,
+    tourbillon::net::unix
+);
+
+impl UnixStream {
+    /// Connects to the socket at `path`.
+    ///
+    /// # Errors
+    ///
+    /// Returns the operating system's error.
+    pub async fn connect(path: impl AsRef<Path>) -> io::Result<Self> {
+        Inner::UnixStream::connect(path).await.map(Self)
+    }
+
+    /// Connects to the socket at an address, which may have no path.
+    ///
+    /// # Errors
+    ///
+    /// Returns the operating system's error.
+    pub async fn connect_addr(addr: &SocketAddr) -> io::Result<Self> {
+        Inner::UnixStream::connect_addr(addr).await.map(Self)
+    }
+
+    /// Creates two connected streams.
+    ///
+    /// # Errors
+    ///
+    /// Returns the operating system's error.
+    pub fn pair() -> io::Result<(Self, Self)> {
+        let (one, other) = Inner::UnixStream::pair()?;
+        Ok((Self(one), Self(other)))
+    }
+}
+
+/// A Unix socket that accepts connections.
+#[derive(Debug)]
+pub struct UnixListener(Inner::UnixListener);
+
+super::stream::socket!(UnixListener, std::os::unix::net::UnixListener);
+super::stream::derefs! { [] UnixListener => Inner::UnixListener; }
+
+impl UnixListener {
+    /// Binds to `path`.
+    ///
+    /// # Errors
+    ///
+    /// Returns the operating system's error.
+    pub fn bind(path: impl AsRef<Path>) -> io::Result<Self> {
+        Inner::UnixListener::bind(path).map(Self)
+    }
+
+    /// Binds to an address, which may have no path.
+    ///
+    /// # Errors
+    ///
+    /// Returns the operating system's error.
+    pub fn bind_addr(addr: &SocketAddr) -> io::Result<Self> {
+        Inner::UnixListener::bind_addr(addr).map(Self)
+    }
+
+    /// Accepts the next connection.
+    ///
+    /// # Errors
+    ///
+    /// Returns the operating system's error.
+    pub async fn accept(&self) -> io::Result<(UnixStream, SocketAddr)> {
+        let (stream, addr) = self.0.accept().await?;
+        Ok((UnixStream(stream), addr))
+    }
+
+    /// Polls for the next connection.
+    ///
+    /// # Errors
+    ///
+    /// Returns the operating system's error.
+    pub fn poll_accept(&self, cx: &mut Context<'_>) -> Poll<io::Result<(UnixStream, SocketAddr)>> {
+        let (stream, addr) = ready!(self.0.poll_accept(cx))?;
+        Poll::Ready(Ok((UnixStream(stream), addr)))
+    }
+}
+
+/// A Unix socket for datagrams.
+#[derive(Debug)]
+pub struct UnixDatagram(Inner::UnixDatagram);
+
+super::stream::socket!(UnixDatagram, std::os::unix::net::UnixDatagram);
+super::stream::derefs! { [] UnixDatagram => Inner::UnixDatagram; }
+super::datagram::receives! { UnixDatagram, SocketAddr: poll_recv, poll_recv_from }
+
+impl UnixDatagram {
+    /// Binds to `path`.
+    ///
+    /// # Errors
+    ///
+    /// Returns the operating system's error.
+    pub fn bind(path: impl AsRef<Path>) -> io::Result<Self> {
+        Inner::UnixDatagram::bind(path).map(Self)
+    }
+
+    /// Binds to an address, which may have no path.
+    ///
+    /// # Errors
+    ///
+    /// Returns the operating system's error.
+    pub fn bind_addr(addr: &SocketAddr) -> io::Result<Self> {
+        Inner::UnixDatagram::bind_addr(addr).map(Self)
+    }
+
+    /// Creates a socket that is not bound.
+    ///
+    /// # Errors
+    ///
+    /// Returns the operating system's error.
+    pub fn unbound() -> io::Result<Self> {
+        Inner::UnixDatagram::unbound().map(Self)
+    }
+
+    /// Creates two connected sockets.
+    ///
+    /// # Errors
+    ///
+    /// Returns the operating system's error.
+    pub fn pair() -> io::Result<(Self, Self)> {
+        let (one, other) = Inner::UnixDatagram::pair()?;
+        Ok((Self(one), Self(other)))
+    }
+}
+
+/// A Unix socket that is not connected and does not listen.
+#[derive(Debug)]
+pub struct UnixSocket(Inner::UnixSocket);
+
+super::stream::derefs! { [] UnixSocket => Inner::UnixSocket; }
+super::stream::descriptor!(UnixSocket);
+
+impl UnixSocket {
+    /// Creates a socket for streams.
+    ///
+    /// # Errors
+    ///
+    /// Returns the operating system's error.
+    pub fn new_stream() -> io::Result<Self> {
+        Inner::UnixSocket::new_stream().map(Self)
+    }
+
+    /// Creates a socket for datagrams.
+    ///
+    /// # Errors
+    ///
+    /// Returns the operating system's error.
+    pub fn new_datagram() -> io::Result<Self> {
+        Inner::UnixSocket::new_datagram().map(Self)
+    }
+
+    /// Listens for connections.
+    ///
+    /// # Errors
+    ///
+    /// Fails for a socket for datagrams, or with the operating system's error.
+    pub fn listen(self, backlog: u32) -> io::Result<UnixListener> {
+        self.0.listen(backlog).map(UnixListener)
+    }
+
+    /// Connects to the socket at `path`.
+    ///
+    /// # Errors
+    ///
+    /// Fails for a socket for datagrams, or with the operating system's error.
+    pub async fn connect(self, path: impl AsRef<Path>) -> io::Result<UnixStream> {
+        self.0.connect(path).await.map(UnixStream)
+    }
+
+    /// Makes it a [`UnixDatagram`].
+    ///
+    /// # Errors
+    ///
+    /// Fails for a socket for streams, or with the operating system's error.
+    pub fn datagram(self) -> io::Result<UnixDatagram> {
+        self.0.datagram().map(UnixDatagram)
+    }
+}
