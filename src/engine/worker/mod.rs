@@ -339,8 +339,9 @@ impl<'a> Worker<'a> {
     /// worker is back in its loop before its alarm calls a peer.
     fn jobs_to_next_poll(&self) -> u64 {
         let most = u64::from(self.shared.config.event_interval);
-        // On a clock that was ever paused, all must depend on the program alone.
-        if self.shared.clock.was_paused() {
+        // On a clock that was ever paused, all must depend on the program alone. A current-thread
+        // runtime has no peer that an alarm could call.
+        if self.shared.clock.was_paused() || self.shared.is_current_thread() {
             return most;
         }
         self.local.pace.jobs_within(self.poll_within).clamp(1, most)
