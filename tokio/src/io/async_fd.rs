@@ -1,7 +1,7 @@
 //! Readiness of any file descriptor.
 //!
-//! Tourbillon's `AsyncFd` wraps a value that lends its descriptor ([`AsFd`]). tokio's wraps one that
-//! names it ([`AsRawFd`]), so the types here do that.
+//! Tourbillon's `AsyncFd` wraps a value that lends its descriptor ([`AsFd`]). tokio's wraps one
+//! that names it ([`AsRawFd`]), so the types here do that.
 
 use std::{
     error::Error,
@@ -343,7 +343,7 @@ fn wrapper_mut<T: AsRawFd>(fd: &mut ours::AsyncFd<Named<T>>) -> &mut AsyncFd<T> 
 macro_rules! guards {
     ($($(#[$doc:meta])* $Guard:ident;)*) => {$(
         $(#[$doc])*
-        #[must_use = "readiness stays set until it is cleared; otherwise the next wait ends at once"]
+        #[must_use = "readiness stays set until it is cleared"]
         pub struct $Guard<'a, T: AsRawFd>(ours::$Guard<'a, Named<T>>);
 
         impl<T: AsRawFd> $Guard<'_, T> {

@@ -150,7 +150,8 @@ impl Command {
     }
 
     /// Sets whether the process is killed when its [`Child`], or the future of
-    /// [`status`](Command::status) or [`output`](Command::output), is dropped. By default it is not.
+    /// [`status`](Command::status) or [`output`](Command::output), is dropped. By default it is
+    /// not.
     pub fn kill_on_drop(&mut self, kill_on_drop: bool) -> &mut Self {
         self.is_killed_on_drop = kill_on_drop;
         self

@@ -1,6 +1,6 @@
 //! Exchanges by unmodified crates, on Tourbillon under tokio's name. Most are those of
-//! `tests/matrix`. Three modules are of their own, since the others use parts of Tourbillon that need
-//! tokio.
+//! `tests/matrix`. Three modules are of their own, since the others use parts of Tourbillon that
+//! need tokio.
 
 #[path = "../../../../tests/matrix/tests/matrix/common.rs"]
 #[allow(
