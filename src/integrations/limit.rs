@@ -51,10 +51,12 @@ impl Limit {
         }
     }
 
+    #[cfg(feature = "axum")]
     pub(crate) fn deadline(&self) -> Instant {
         self.sleep.deadline()
     }
 
+    #[cfg(feature = "axum")]
     pub(crate) fn is_elapsed(&self) -> bool {
         self.sleep.is_elapsed()
     }
