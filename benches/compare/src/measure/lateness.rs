@@ -106,8 +106,9 @@ impl Lateness {
     }
 
     /// In µs: the lateness that so many percent do not exceed.
-    pub fn percentile(&self, percent: usize) -> f64 {
-        let at = (self.sorted.len() * percent / 100).min(self.sorted.len() - 1);
+    pub fn percentile(&self, percent: f64) -> f64 {
+        let at = (self.sorted.len() as f64 * percent / 100.0) as usize;
+        let at = at.min(self.sorted.len() - 1);
         self.sorted[at] as f64 / 1e3
     }
 }

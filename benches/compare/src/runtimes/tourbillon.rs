@@ -9,7 +9,7 @@ use super::{Runtime, WORKERS, refuse};
 pub struct Tourbillon(tourbillon::Runtime);
 
 impl Tourbillon {
-    pub fn new(options: fn(Builder) -> Builder) -> Self {
+    pub fn new(options: impl FnOnce(Builder) -> Builder) -> Self {
         let builder = options(Builder::new().worker_threads(WORKERS));
         Self(builder.build().unwrap_or_else(|error| refuse(error)))
     }

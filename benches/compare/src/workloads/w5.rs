@@ -138,12 +138,12 @@ fn run(system: System, quick: bool) -> Vec<Figure> {
     let lateness = Lateness::of(slept.slots);
     let mut early = lateness.early;
     let mut figures = vec![
-        figure("p50 µs", lateness.percentile(50)),
-        figure("p99 µs", lateness.percentile(99)),
+        figure("p50 µs", lateness.percentile(50.0)),
+        figure("p99 µs", lateness.percentile(99.0)),
         figure("CPU µs each", each(&slept)),
         figure(
             "p50 over floor",
-            lateness.percentile(50) / Lateness::of(floor.slots).percentile(50),
+            lateness.percentile(50.0) / Lateness::of(floor.slots).percentile(50.0),
         ),
         figure("floor: CPU µs each", each(&floor)),
     ];
@@ -152,7 +152,7 @@ fn run(system: System, quick: bool) -> Vec<Figure> {
         let slept = Sleeps(sleeps).on(&spinning);
         let lateness = Lateness::of(slept.slots);
         early += lateness.early;
-        figures.push(figure("spin: p50 µs", lateness.percentile(50)));
+        figures.push(figure("spin: p50 µs", lateness.percentile(50.0)));
         figures.push(figure("spin: CPU µs each", each(&slept)));
     }
     figures.push(figure("early", early as f64));

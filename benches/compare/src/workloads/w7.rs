@@ -162,7 +162,7 @@ fn rounds(system: System, round: Round, quick: bool) -> (f64, f64, usize) {
         .collect();
     let median_of = |percent| median(lateness.iter().map(|it| it.percentile(percent)));
     let early = lateness.iter().map(|it| it.early).sum();
-    (median_of(50), median_of(100), early)
+    (median_of(50.0), median_of(100.0), early)
 }
 
 fn run(system: System, quick: bool) -> Vec<Figure> {
