@@ -77,14 +77,7 @@ const WATCHES: &[&str] = &["on", "off"];
 const WATCHES: &[&str] = &["on", "off", "tokio"];
 
 /// The system calls of a runtime.
-const CALLS: [&str; 6] = [
-    "epoll_pwait2",
-    "epoll_wait",
-    "futex",
-    "read",
-    "timerfd_settime",
-    "write",
-];
+const CALLS: [&str; 5] = ["epoll_wait", "futex", "read", "timerfd_settime", "write"];
 
 #[derive(Clone, Copy)]
 enum Count {

@@ -105,11 +105,7 @@ pub mod runtime {
     pub use tourbillon_shards::store::StoreKind;
 
     pub use crate::{
-        api::{
-            builder::{Builder, PreciseWait},
-            handle::Handle,
-            runtime::Runtime,
-        },
+        api::{builder::Builder, handle::Handle, runtime::Runtime},
         engine::{
             config::RuntimeFlavor,
             context::entered::EnterGuard,

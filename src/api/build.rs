@@ -6,11 +6,7 @@ use crossbeam::deque;
 use tourbillon_shards::Shard;
 
 use crate::{
-    api::{
-        builder::{Builder, PreciseWait},
-        handle::Handle,
-        runtime::Runtime,
-    },
+    api::{builder::Builder, handle::Handle, runtime::Runtime},
     clock,
     engine::{
         clocks,
@@ -30,7 +26,7 @@ use crate::{
     },
     error::BuildError,
     sys,
-    sys::{cpu::Cores, epoll, sync::thread},
+    sys::{cpu::Cores, sync::thread},
 };
 
 /// Upper bound for the number of workers and of helpers. More than any machine needs; workers are
@@ -50,7 +46,6 @@ pub(crate) fn build(builder: &Builder) -> Result<Runtime, BuildError> {
         layout(builder, Cores::get())?
     };
     // Settings of the whole process. They must be there before the first worker starts.
-    sys::thread::note_slack();
     tourbillon_shards::prepare_memory_by(sys::memory::populate);
     tourbillon_shards::wake_for_spare_memory_by(tidy::wake);
     // Call the user's function before anything is started: it may panic.
@@ -62,7 +57,6 @@ pub(crate) fn build(builder: &Builder) -> Result<Runtime, BuildError> {
         return Err(BuildError::ThreadName { name });
     }
     let mut config = builder.config.clone();
-    config.pwait2 = builder.precise_wait == PreciseWait::Auto && epoll::has_pwait2();
     config.pins.clone_from(&pins);
     if is_current_thread {
         config.helpers = (0, 0);
@@ -205,7 +199,6 @@ fn start(
             // ignore the error.
             sys::cpu::pin(core);
         }
-        sys::thread::wake_on_time();
         worker::run(shard, deque);
     })
 }

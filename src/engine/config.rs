@@ -29,7 +29,6 @@ pub(crate) struct Config {
     pub(crate) timer_advance: u64,
     /// The least and the greatest number of helpers.
     pub(crate) helpers: (usize, usize),
-    pub(crate) pwait2: bool,
     /// The core of each worker, by worker number. `None` if workers are not pinned.
     pub(crate) pins: Option<Vec<usize>>,
     /// How many cores the workers may use together.

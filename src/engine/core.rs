@@ -22,7 +22,7 @@ use crate::{
     sys,
     sys::{
         epoll,
-        epoll::{Events, Timeout},
+        epoll::{Events, Prepared, Timeout},
         eventfd::EventFd,
         sync::atomic::{AtomicUsize, Ordering},
     },
@@ -107,7 +107,7 @@ impl Core {
         let eventfd = EventFd::new()?;
         // The eventfd is watched edge-triggered: each write is an event, and no thread has to read
         // it.
-        let reactor = Reactor::new(shared.config.pwait2)?;
+        let reactor = Reactor::new()?;
         reactor
             .epoll()
             .add(eventfd.as_raw_fd(), WAKE_TOKEN, epoll::READABLE)?;
@@ -154,10 +154,15 @@ impl Core {
         epoll.add_shared(alarm.as_raw_fd(), alarm_token(other.index))
     }
 
-    /// Polls the sockets, and waits for `timeout` at most. Only the worker calls this.
-    pub(crate) fn wait(&self, events: &mut Events, timeout: Timeout) {
+    /// Prepares a wait of `timeout` at most. Only the worker calls this.
+    pub(crate) fn prepare(&self, timeout: Timeout) -> Prepared {
+        self.reactor.prepare(timeout)
+    }
+
+    /// Polls the sockets, and waits as prepared. Only the worker calls this.
+    pub(crate) fn wait(&self, events: &mut Events, prepared: Prepared) {
         self.recorder.own.epoll_waits.add_alone(1);
-        self.reactor.wait(events, timeout);
+        self.reactor.wait(events, prepared);
     }
 
     /// Counts the time from `since` to `now`, in real time in ns, as busy: the worker did not

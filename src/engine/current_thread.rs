@@ -163,7 +163,6 @@ impl Seated<'_> {
         let local = self.local.as_ref().expect("it is taken at the end only");
         // A runtime that the thread has entered takes precedence over its worker: enter this one.
         let _entered = entered::any_entered().then(|| entered::push(shared));
-        let _precise = sys::thread::wake_on_time_until_dropped();
         // List the thread before the first poll: a paused clock must not advance while the future
         // runs.
         let thread = shared.quiescence.enter(shared, Some(local.shard.clone()));

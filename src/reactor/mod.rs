@@ -26,7 +26,7 @@ pub(crate) use self::{
 use crate::{
     error::WatchEnded,
     sys::{
-        epoll::{Epoll, Events, Timeout},
+        epoll::{Epoll, Events, Prepared, Timeout},
         sync::Mutex,
     },
 };
@@ -95,7 +95,7 @@ impl Token {
 }
 
 impl Reactor {
-    pub(crate) fn new(pwait2: bool) -> io::Result<Self> {
+    pub(crate) fn new() -> io::Result<Self> {
         let sources = Sources {
             slab: Slab::new(),
             // A generation tells a token from that of an earlier source in the same slot.
@@ -103,7 +103,7 @@ impl Reactor {
             closed: false,
         };
         Ok(Self {
-            epoll: Epoll::new(pwait2)?,
+            epoll: Epoll::new()?,
             sources: Mutex::new(sources),
         })
     }
@@ -170,10 +170,15 @@ impl Reactor {
         }
     }
 
-    /// Waits for events for at most `timeout`.
-    pub(crate) fn wait(&self, events: &mut Events, timeout: Timeout) {
+    /// Prepares a wait of at most `timeout`.
+    pub(crate) fn prepare(&self, timeout: Timeout) -> Prepared {
+        self.epoll.prepare(timeout)
+    }
+
+    /// Waits for events as prepared.
+    pub(crate) fn wait(&self, events: &mut Events, prepared: Prepared) {
         // The worker must continue even if epoll fails, and no caller could handle the error.
-        if self.epoll.wait(events, timeout).is_err() {
+        if self.epoll.wait(events, prepared).is_err() {
             events.clear();
         }
     }

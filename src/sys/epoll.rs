@@ -1,27 +1,22 @@
 //! An epoll instance whose waits have nanosecond resolution.
 //!
-//! `epoll_wait` takes milliseconds. `epoll_pwait2` (Linux 5.11) takes a `timespec`, but the kernel
-//! may be late by a thousandth of the time, or a two-hundredth for a nice thread, regardless of the
-//! timer slack. That is good enough for short waits. For longer waits, and for all waits on older
-//! kernels, a timerfd in the instance wakes the thread. It is set [as rarely as
-//! possible](super::deadline).
+//! `epoll_wait` takes milliseconds. So a timerfd in the instance ends each wait that has a limit. It
+//! is set [as rarely as possible](super::deadline), and before the worker's alarm: the alarm is
+//! later, and setting a timer that is not the core's next one is cheap. (`epoll_pwait2` has
+//! nanoseconds, too. But its timer starts with the wait, after the alarm. Then each of the two is
+//! the core's next timer when it is set, which costs 5 µs more where that leaves a virtual
+//! machine.)
 //!
-//! A process may lose the right to make a call after the instance exists (seccomp). The wait then
-//! falls back to the next method: `epoll_pwait2`, the timerfd, milliseconds.
+//! A process may lose the right to set a timerfd after the instance exists (seccomp). Then the wait
+//! falls back to milliseconds.
 
 use std::{
     io,
     os::fd::{AsRawFd, FromRawFd, OwnedFd, RawFd},
-    sync::OnceLock,
     time::Duration,
 };
 
-use super::{
-    check,
-    deadline::Deadline,
-    kernel,
-    sync::atomic::{AtomicBool, Ordering},
-};
+use super::{check, deadline::Deadline, kernel};
 
 /// The condition that a descriptor is readable.
 pub(crate) const READABLE: u32 = libc::EPOLLIN as u32;
@@ -40,9 +35,6 @@ const EDGE: u32 = libc::EPOLLET as u32;
 /// The token of the timerfd. Callers never see it.
 const TIMER: u64 = u64::MAX;
 
-/// Up to this time `epoll_pwait2` is late by at most 10 µs, which is no more than a wake-up takes.
-const PWAIT2_MAX: Duration = Duration::from_millis(10);
-
 /// The maximum duration of a wait.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Timeout {
@@ -55,13 +47,19 @@ pub(crate) enum Timeout {
     Until { deadline: u64, left: Duration },
 }
 
+/// A wait whose timerfd is set: see [`Epoll::prepare`].
+#[derive(Debug)]
+#[must_use]
+pub(crate) struct Prepared {
+    /// The timeout for `epoll_wait`.
+    millis: libc::c_int,
+}
+
 /// An epoll instance.
 #[derive(Debug)]
 pub(crate) struct Epoll {
     fd: OwnedFd,
     timer: Deadline,
-    /// Whether short waits use `epoll_pwait2`.
-    pwait2: AtomicBool,
 }
 
 /// An event on one descriptor.
@@ -114,39 +112,15 @@ fn millis(duration: Duration) -> libc::c_int {
     millis.try_into().unwrap_or(libc::c_int::MAX)
 }
 
-/// Returns whether the last call failed because a system call filter blocks it, and not because of
-/// its arguments.
-#[cold]
-fn is_filtered() -> bool {
-    let error = io::Error::last_os_error().raw_os_error();
-    matches!(error, Some(libc::ENOSYS | libc::EPERM | libc::EACCES))
-}
-
-/// Returns whether this kernel has `epoll_pwait2`. The result is cached.
-pub(crate) fn has_pwait2() -> bool {
-    static ANSWER: OnceLock<bool> = OnceLock::new();
-    *ANSWER.get_or_init(|| {
-        // Pass a bad descriptor. A kernel with this call returns EBADF, one without it ENOSYS, and
-        // a sandbox that blocks it EPERM.
-        let timeout = timespec(Duration::ZERO);
-        // SAFETY: the kernel refuses the descriptor, so it writes nothing.
-        let answer =
-            unsafe { kernel::epoll_pwait2(-1, std::ptr::null_mut(), 1, &raw const timeout) };
-        let error = io::Error::last_os_error().raw_os_error();
-        answer < 0 && matches!(error, Some(libc::EBADF | libc::EFAULT | libc::EINVAL))
-    })
-}
-
 impl Epoll {
-    /// Creates an instance. `pwait2` tells whether short waits use `epoll_pwait2`.
-    pub(crate) fn new(pwait2: bool) -> io::Result<Self> {
+    /// Creates an instance.
+    pub(crate) fn new() -> io::Result<Self> {
         // SAFETY: the call takes no pointers. The result is checked before it becomes an `OwnedFd`.
         let fd = check(unsafe { kernel::epoll_create1(libc::EPOLL_CLOEXEC) })?;
         let epoll = Self {
             // SAFETY: nothing else owns this new descriptor.
             fd: unsafe { OwnedFd::from_raw_fd(fd) },
             timer: Deadline::new()?,
-            pwait2: AtomicBool::new(pwait2),
         };
         epoll.add(epoll.timer.as_raw_fd(), TIMER, READABLE)?;
         Ok(epoll)
@@ -188,65 +162,39 @@ impl Epoll {
         Ok(())
     }
 
-    /// Waits for events for `timeout`, never less. A signal ends the wait early, without events.
-    pub(crate) fn wait(&self, events: &mut Events, timeout: Timeout) -> io::Result<()> {
-        events.0.clear();
-        let room = events.0.capacity().try_into().unwrap_or(libc::c_int::MAX);
-        let buffer = events.0.as_mut_ptr().cast::<libc::epoll_event>();
-        let fd = self.fd.as_raw_fd();
-        // SAFETY: `buffer` has room for `room` events.
-        let wait = |millis| unsafe { kernel::epoll_wait(fd, buffer, room, millis) };
-        let count = match timeout {
-            Timeout::Zero => wait(0),
-            Timeout::Until { left, .. } if left.is_zero() => wait(0),
-            Timeout::Until { deadline, left } => {
-                // SAFETY: `buffer` has room for `room` events.
-                let count = unsafe { self.wait_short(buffer, room, left) };
-                count.unwrap_or_else(|| match self.timer.set(deadline, left) {
-                    Ok(()) => wait(-1),
-                    // The last resort is late by up to 1 ms, but never early.
-                    Err(_) => wait(millis(left)),
-                })
-            }
+    /// Sets the timerfd for a wait of `timeout`, never less. The wait itself is [`wait`](Self::wait).
+    pub(crate) fn prepare(&self, timeout: Timeout) -> Prepared {
+        let millis = match timeout {
+            Timeout::Zero => 0,
+            Timeout::Until { left, .. } if left.is_zero() => 0,
+            Timeout::Until { deadline, left } => match self.timer.set(deadline, left) {
+                Ok(()) => -1,
+                // The last resort is late by up to 1 ms, but never early.
+                Err(_) => millis(left),
+            },
             Timeout::None => {
                 // If disarming the timerfd fails, the wait ends early once, which callers tolerate.
                 let _ = self.timer.unset();
-                wait(-1)
+                -1
             }
         };
+        Prepared { millis }
+    }
+
+    /// Waits for events as prepared. A signal ends the wait early, without events.
+    pub(crate) fn wait(&self, events: &mut Events, prepared: Prepared) -> io::Result<()> {
+        events.0.clear();
+        let room = events.0.capacity().try_into().unwrap_or(libc::c_int::MAX);
+        let buffer = events.0.as_mut_ptr().cast::<libc::epoll_event>();
+        // SAFETY: `buffer` has room for `room` events.
+        let count =
+            unsafe { kernel::epoll_wait(self.fd.as_raw_fd(), buffer, room, prepared.millis) };
         // SAFETY: `count` is the kernel's result for the buffer of `events`.
         unsafe { self.set_events(events, count) }?;
         if events.has_timer() {
             self.timer.expired();
         }
         Ok(())
-    }
-
-    /// Waits by `epoll_pwait2` and returns its result. Returns `None` if the wait is too long for
-    /// it, or if it is not available.
-    ///
-    /// # Safety
-    ///
-    /// `buffer` has room for `room` events.
-    unsafe fn wait_short(
-        &self,
-        buffer: *mut libc::epoll_event,
-        room: libc::c_int,
-        left: Duration,
-    ) -> Option<libc::c_int> {
-        if left > PWAIT2_MAX || !self.pwait2.load(Ordering::Relaxed) {
-            return None;
-        }
-        let timeout = timespec(left);
-        // SAFETY: `buffer` has room for `room` events by the contract, and `timeout` is valid
-        // during the call.
-        let count =
-            unsafe { kernel::epoll_pwait2(self.fd.as_raw_fd(), buffer, room, &raw const timeout) };
-        if count < 0 && is_filtered() {
-            self.pwait2.store(false, Ordering::Relaxed);
-            return None;
-        }
-        Some(count)
     }
 
     /// Takes events on behalf of the worker that waits here, without waiting. Returns whether the
@@ -321,19 +269,23 @@ mod tests {
     use super::*;
     use crate::sys::eventfd::EventFd;
 
-    fn waits_no_less_than_asked(pwait2: bool) {
-        let epoll = Epoll::new(pwait2).unwrap();
+    fn wait(epoll: &Epoll, events: &mut Events, timeout: Timeout) {
+        let prepared = epoll.prepare(timeout);
+        epoll.wait(events, prepared).unwrap();
+    }
+
+    #[test]
+    fn waits_no_less_than_asked() {
+        let epoll = Epoll::new().unwrap();
         let mut events = Events::with_capacity(4);
         for (deadline, micros) in (1..).zip([1, 50, 700, 3_000, 12_000, 20, 15_000]) {
             let left = Duration::from_micros(micros);
             let start = Instant::now();
-            epoll
-                .wait(&mut events, Timeout::Until { deadline, left })
-                .unwrap();
+            wait(&epoll, &mut events, Timeout::Until { deadline, left });
             assert!(start.elapsed() >= left);
             assert_eq!(events.iter().count(), 0);
         }
-        epoll.wait(&mut events, Timeout::Zero).unwrap();
+        wait(&epoll, &mut events, Timeout::Zero);
         assert_eq!(events.iter().count(), 0);
     }
 
@@ -347,38 +299,22 @@ mod tests {
 
     #[test]
     fn a_deadline_that_is_over_before_its_time_does_not_end_other_waits() {
-        let epoll = Epoll::new(false).unwrap();
+        let epoll = Epoll::new().unwrap();
         let eventfd = EventFd::new().unwrap();
         epoll.add(eventfd.as_raw_fd(), 7, READABLE).unwrap();
         let mut events = Events::with_capacity(4);
         eventfd.write();
         let left = Duration::from_millis(20);
-        epoll
-            .wait(&mut events, Timeout::Until { deadline: 1, left })
-            .unwrap();
+        wait(&epoll, &mut events, Timeout::Until { deadline: 1, left });
         assert_eq!(events.iter().count(), 1, "the event came first");
         let (left, start) = (Duration::from_millis(60), Instant::now());
-        epoll
-            .wait(&mut events, Timeout::Until { deadline: 2, left })
-            .unwrap();
+        wait(&epoll, &mut events, Timeout::Until { deadline: 2, left });
         assert!(start.elapsed() >= left, "the first deadline is void");
     }
 
     #[test]
-    fn pwait2_waits_no_less_than_asked() {
-        if has_pwait2() {
-            waits_no_less_than_asked(true);
-        }
-    }
-
-    #[test]
-    fn timerfd_waits_no_less_than_asked() {
-        waits_no_less_than_asked(false);
-    }
-
-    #[test]
     fn events_can_be_seen_from_outside_until_they_are_taken() {
-        let epoll = Epoll::new(false).unwrap();
+        let epoll = Epoll::new().unwrap();
         let eventfd = EventFd::new().unwrap();
         epoll.add(eventfd.as_raw_fd(), 7, READABLE).unwrap();
         let mut events = Events::with_capacity(4);
@@ -389,7 +325,7 @@ mod tests {
                 epoll.wait_ready().unwrap();
                 assert!(epoll.has_events());
             }
-            epoll.wait(&mut events, Timeout::Zero).unwrap();
+            wait(&epoll, &mut events, Timeout::Zero);
             assert_eq!(events.iter().count(), 1);
         }
         assert!(!epoll.has_events());
@@ -397,15 +333,15 @@ mod tests {
 
     #[test]
     fn each_write_is_an_edge_though_nobody_reads() {
-        let epoll = Epoll::new(false).unwrap();
+        let epoll = Epoll::new().unwrap();
         let eventfd = EventFd::new().unwrap();
         epoll.add(eventfd.as_raw_fd(), 7, READABLE).unwrap();
         let mut events = Events::with_capacity(4);
         for _ in 0..3 {
             eventfd.write();
-            epoll.wait(&mut events, Timeout::None).unwrap();
+            wait(&epoll, &mut events, Timeout::None);
             assert_eq!(events.iter().map(Event::token).collect::<Vec<_>>(), [7]);
-            epoll.wait(&mut events, Timeout::Zero).unwrap();
+            wait(&epoll, &mut events, Timeout::Zero);
             assert_eq!(events.iter().count(), 0);
         }
     }

@@ -16,7 +16,7 @@ use futures_lite::{AsyncReadExt, AsyncWriteExt};
 use tourbillon::{
     Outcome, Runtime, Timer,
     net::{TcpListener, TcpStream, UdpSocket, UnixStream},
-    runtime::{Builder, PreciseWait},
+    runtime::Builder,
     signal::{SignalKind, signal},
     time::{BootInstant, interval, sleep, timeout},
 };
@@ -212,27 +212,24 @@ fn a_storm_of_signals_makes_nothing_early_and_loses_nothing() {
         let _storm = Storm::begin();
         let mut rounds = 0;
         while rounds < 2 || HANDLED.load(SeqCst) < 20_000 {
-            for wait in [PreciseWait::Auto, PreciseWait::Timerfd] {
-                let runtime = Builder::new()
-                    .worker_threads(2)
-                    .helpers(1..=2)
-                    .precise_wait(wait)
-                    .build()
-                    .unwrap();
-                let far = runtime.after(HOUR, || unreachable!("in an hour"));
-                timers(&runtime);
-                runtime.block_on(waits());
-                let waiting: Vec<_> = (0..20).map(|_| runtime.spawn(waits())).collect();
-                for task in waiting {
-                    runtime.block_on(task).unwrap();
-                }
-                runtime.block_on(sockets()).unwrap();
-                runtime.block_on(runtime.spawn(sockets())).unwrap().unwrap();
-                jobs(&runtime);
-                assert!(far.is_pending());
-                assert_eq!(runtime.metrics().total().panics, 0);
-                assert!(runtime.shutdown_graceful(PATIENCE));
+            let runtime = Builder::new()
+                .worker_threads(2)
+                .helpers(1..=2)
+                .build()
+                .unwrap();
+            let far = runtime.after(HOUR, || unreachable!("in an hour"));
+            timers(&runtime);
+            runtime.block_on(waits());
+            let waiting: Vec<_> = (0..20).map(|_| runtime.spawn(waits())).collect();
+            for task in waiting {
+                runtime.block_on(task).unwrap();
             }
+            runtime.block_on(sockets()).unwrap();
+            runtime.block_on(runtime.spawn(sockets())).unwrap().unwrap();
+            jobs(&runtime);
+            assert!(far.is_pending());
+            assert_eq!(runtime.metrics().total().panics, 0);
+            assert!(runtime.shutdown_graceful(PATIENCE));
             rounds += 1;
         }
     });

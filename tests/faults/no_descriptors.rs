@@ -20,7 +20,7 @@ use tourbillon::{
         TcpListener, TcpStream, UdpSocket, UnixDatagram, UnixListener, UnixStream,
         unix::SocketAddr as UnixAddr,
     },
-    runtime::{Builder, PreciseWait},
+    runtime::Builder,
     signal::signal,
     time::{BootInstant, sleep, timeout},
 };
@@ -112,12 +112,8 @@ async fn open_everything(opened: &AtomicUsize) -> Result<(), Failed> {
 
 /// Builds a runtime, uses it, and ends it; what could not be had, if there is something. `opened`
 /// counts how far it came.
-fn program(wait: PreciseWait, opened: &AtomicUsize) -> Result<(), Failed> {
-    let runtime = Builder::new()
-        .worker_threads(2)
-        .helpers(1..=1)
-        .precise_wait(wait)
-        .build()?;
+fn program(opened: &AtomicUsize) -> Result<(), Failed> {
+    let runtime = Builder::new().worker_threads(2).helpers(1..=1).build()?;
     opened.fetch_add(1, SeqCst);
     let fired = Arc::new(AtomicUsize::new(0));
     let fire = || {
@@ -168,7 +164,7 @@ fn is_emfile(error: &Failed) -> bool {
         || (error.get_ref().is_some() && said.contains(&format!("code: {}", libc::EMFILE)))
 }
 
-fn runs_out_of_descriptors_anywhere(wait: PreciseWait) {
+fn runs_out_of_descriptors_anywhere() {
     let _alarm = alarm();
     // What a process opens once, and keeps.
     drop(crate::common::runtime(1));
@@ -180,7 +176,7 @@ fn runs_out_of_descriptors_anywhere(wait: PreciseWait) {
         let mut used_up = use_up_descriptors();
         used_up.truncate(used_up.len() - more);
         let opened = AtomicUsize::new(0);
-        let ran = program(wait, &opened);
+        let ran = program(&opened);
         drop(used_up);
         let opened = opened.into_inner();
         eventually("its threads are gone", || threads() <= others);
@@ -206,12 +202,9 @@ fn runs_out_of_descriptors_anywhere(wait: PreciseWait) {
 
 #[test]
 fn a_lack_of_descriptors_anywhere_is_an_error_and_the_program_continues() {
-    alone(|| runs_out_of_descriptors_anywhere(PreciseWait::Auto));
-}
-
-#[test]
-fn a_lack_of_descriptors_is_also_an_error_on_timerfds() {
-    alone(|| runs_out_of_descriptors_anywhere(PreciseWait::Timerfd));
+    alone(|| {
+        runs_out_of_descriptors_anywhere();
+    });
 }
 
 /// The bound of all watches of a user (`fs.epoll.max_user_watches`): a socket that cannot be

@@ -16,7 +16,7 @@ use std::{
 
 use tourbillon::{
     Runtime, Timer,
-    runtime::{Builder, PreciseWait},
+    runtime::Builder,
     time::{BootInstant, MissedTickBehavior, interval, sleep_until, timeout},
 };
 
@@ -163,11 +163,10 @@ fn steps(moments: &[(Instant, Instant)]) -> Vec<(u128, u128)> {
     steps.collect()
 }
 
-fn all_due_comes_once(wait: PreciseWait) {
+fn all_due_comes_once() {
     let runtime = Builder::new()
         .worker_threads(2)
         .helpers(0..=1)
-        .precise_wait(wait)
         .build()
         .unwrap();
     let _entered = runtime.enter();
@@ -226,12 +225,9 @@ fn all_due_comes_once(wait: PreciseWait) {
 
 #[test]
 fn timers_due_during_a_stop_fire_once_and_not_early() {
-    stopped(|| all_due_comes_once(PreciseWait::Auto));
-}
-
-#[test]
-fn timers_due_during_a_stop_fire_on_timerfds_too() {
-    stopped(|| all_due_comes_once(PreciseWait::Timerfd));
+    stopped(|| {
+        all_due_comes_once();
+    });
 }
 
 #[test]

@@ -16,7 +16,7 @@ use std::{
 use futures_lite::{AsyncReadExt, AsyncWriteExt};
 use tourbillon::{
     Cancel, Outcome, Status, Timer,
-    runtime::{Builder, PreciseWait},
+    runtime::Builder,
     time::{self, BootInstant, DelayQueue, interval, sleep, timeout},
 };
 
@@ -157,112 +157,109 @@ fn at(name: &str, monotonic: u64, boot: u64, body: impl FnOnce()) {
 fn all_is_well() {
     let _alarm = alarm();
     let began = clock(libc::CLOCK_MONOTONIC);
-    for wait in [PreciseWait::Auto, PreciseWait::Timerfd] {
-        let runtime = Builder::new()
-            .worker_threads(2)
-            .helpers(1..=1)
-            .precise_wait(wait)
-            .build()
-            .unwrap();
-        let _entered = runtime.enter();
-        let far = tourbillon::after(HOUR, || unreachable!("in an hour"));
-        let decades = Duration::from_nanos(70 * YEAR);
-        let decades = tourbillon::after(decades, || unreachable!("in decades"));
-        assert!(decades.deadline().is_some());
-        let (sender, receiver) = mpsc::channel();
-        let mut count = 0;
-        for i in 0..400_u64 {
-            let after = Duration::from_micros(i * 1_000);
-            let asked = Instant::now() + after;
-            let timer = tourbillon::at(asked, reporter(&sender, asked));
-            if let Some(deadline) = timer.deadline() {
-                assert_eq!(deadline.into_std(), asked, "it is exact");
-            }
-            let (asked, report) = (Instant::now() + after, sender.clone());
-            tourbillon::spawn(async move {
-                sleep(after).await;
-                report.send((asked, Instant::now())).unwrap();
-            });
-            count += 2;
+    let runtime = Builder::new()
+        .worker_threads(2)
+        .helpers(1..=1)
+        .build()
+        .unwrap();
+    let _entered = runtime.enter();
+    let far = tourbillon::after(HOUR, || unreachable!("in an hour"));
+    let decades = Duration::from_nanos(70 * YEAR);
+    let decades = tourbillon::after(decades, || unreachable!("in decades"));
+    assert!(decades.deadline().is_some());
+    let (sender, receiver) = mpsc::channel();
+    let mut count = 0;
+    for i in 0..400_u64 {
+        let after = Duration::from_micros(i * 1_000);
+        let asked = Instant::now() + after;
+        let timer = tourbillon::at(asked, reporter(&sender, asked));
+        if let Some(deadline) = timer.deadline() {
+            assert_eq!(deadline.into_std(), asked, "it is exact");
         }
-        for ms in [1, 30, 200, 390] {
-            let after = Duration::from_millis(ms);
-            let asked = Instant::now();
-            let report = sender.clone();
-            let due = SystemTime::now() + after;
-            runtime.at_wall(due, move || {
-                assert!(SystemTime::now() >= due, "early by the time of day");
-                report.send((asked, Instant::now())).unwrap();
-            });
-            count += 1;
-            let due = BootInstant::now() + after;
-            let report = sender.clone();
-            let timer = Timer::at_boot(due).start(move || {
-                assert!(BootInstant::now() >= due, "early by the boot clock");
-                report.send((asked, Instant::now())).unwrap();
-            });
-            // The library's boot clock ends after 73 years of the machine's uptime.
-            let latest = clock(libc::CLOCK_BOOTTIME) + ms * 1_000_000;
-            match timer.deadline() {
-                None if timer.is_pending() && latest >= (1 << 61) - 1 => {
-                    assert_eq!(timer.cancel(), Cancel::Cancelled);
-                }
-                _ => count += 1,
-            }
-        }
-        let ticking = runtime.spawn(async {
-            let mut ticks = interval(Duration::from_millis(20));
-            let first = ticks.tick().await;
-            for _ in 0..15 {
-                let due = ticks.tick().await;
-                assert!(time::Instant::now() >= due, "early");
-                assert_eq!((due - first).as_nanos() % 20_000_000, 0);
-            }
-            let mut queue = DelayQueue::new();
-            queue.insert(1, Duration::from_millis(3));
-            queue.insert(2, Duration::MAX);
-            assert_eq!(queue.expired().await.unwrap().into_inner(), 1);
-            assert!(
-                timeout(Duration::from_millis(3), queue.expired())
-                    .await
-                    .is_err()
-            );
+        let (asked, report) = (Instant::now() + after, sender.clone());
+        tourbillon::spawn(async move {
+            sleep(after).await;
+            report.send((asked, Instant::now())).unwrap();
         });
-        runtime.block_on(async {
-            let (mut client, mut server) = crate::common::net::pair().await;
-            client
-                .set_read_timeout(Some(Duration::from_millis(30)))
-                .unwrap();
-            let start = Instant::now();
-            let error = client.read(&mut [0]).await.unwrap_err();
-            assert_eq!(error.kind(), io::ErrorKind::TimedOut);
-            assert!(start.elapsed() >= Duration::from_millis(30));
-            server.write_all(b"x").await.unwrap();
-            assert_eq!(client.read(&mut [0]).await.unwrap(), 1);
-        });
-        none_early(&receiver, count);
-        runtime.block_on(ticking).unwrap();
-        assert!(far.is_pending() && decades.is_pending());
-        // A peer takes over the timers of this stuck worker.
-        let (stuck, is_stuck) = mpsc::channel();
-        runtime.spawn(async move {
-            tourbillon::after(Duration::from_millis(5), move || stuck.send(()).unwrap());
-            thread::sleep(Duration::from_millis(60));
-        });
-        is_stuck.recv_timeout(PATIENCE).unwrap();
-        runtime.pause();
-        let start = Instant::now();
-        runtime.block_on(async {
-            let start = time::Instant::now();
-            sleep(HOUR / 2).await;
-            assert_eq!(start.elapsed(), HOUR / 2);
-        });
-        assert!(start.elapsed() < HOUR / 2);
-        runtime.resume();
-        runtime.block_on(sleep(Duration::from_millis(2)));
-        assert_eq!(far.cancel(), Cancel::Cancelled);
-        assert_eq!(runtime.metrics().total().panics, 0);
+        count += 2;
     }
+    for ms in [1, 30, 200, 390] {
+        let after = Duration::from_millis(ms);
+        let asked = Instant::now();
+        let report = sender.clone();
+        let due = SystemTime::now() + after;
+        runtime.at_wall(due, move || {
+            assert!(SystemTime::now() >= due, "early by the time of day");
+            report.send((asked, Instant::now())).unwrap();
+        });
+        count += 1;
+        let due = BootInstant::now() + after;
+        let report = sender.clone();
+        let timer = Timer::at_boot(due).start(move || {
+            assert!(BootInstant::now() >= due, "early by the boot clock");
+            report.send((asked, Instant::now())).unwrap();
+        });
+        // The library's boot clock ends after 73 years of the machine's uptime.
+        let latest = clock(libc::CLOCK_BOOTTIME) + ms * 1_000_000;
+        match timer.deadline() {
+            None if timer.is_pending() && latest >= (1 << 61) - 1 => {
+                assert_eq!(timer.cancel(), Cancel::Cancelled);
+            }
+            _ => count += 1,
+        }
+    }
+    let ticking = runtime.spawn(async {
+        let mut ticks = interval(Duration::from_millis(20));
+        let first = ticks.tick().await;
+        for _ in 0..15 {
+            let due = ticks.tick().await;
+            assert!(time::Instant::now() >= due, "early");
+            assert_eq!((due - first).as_nanos() % 20_000_000, 0);
+        }
+        let mut queue = DelayQueue::new();
+        queue.insert(1, Duration::from_millis(3));
+        queue.insert(2, Duration::MAX);
+        assert_eq!(queue.expired().await.unwrap().into_inner(), 1);
+        assert!(
+            timeout(Duration::from_millis(3), queue.expired())
+                .await
+                .is_err()
+        );
+    });
+    runtime.block_on(async {
+        let (mut client, mut server) = crate::common::net::pair().await;
+        client
+            .set_read_timeout(Some(Duration::from_millis(30)))
+            .unwrap();
+        let start = Instant::now();
+        let error = client.read(&mut [0]).await.unwrap_err();
+        assert_eq!(error.kind(), io::ErrorKind::TimedOut);
+        assert!(start.elapsed() >= Duration::from_millis(30));
+        server.write_all(b"x").await.unwrap();
+        assert_eq!(client.read(&mut [0]).await.unwrap(), 1);
+    });
+    none_early(&receiver, count);
+    runtime.block_on(ticking).unwrap();
+    assert!(far.is_pending() && decades.is_pending());
+    // A peer takes over the timers of this stuck worker.
+    let (stuck, is_stuck) = mpsc::channel();
+    runtime.spawn(async move {
+        tourbillon::after(Duration::from_millis(5), move || stuck.send(()).unwrap());
+        thread::sleep(Duration::from_millis(60));
+    });
+    is_stuck.recv_timeout(PATIENCE).unwrap();
+    runtime.pause();
+    let start = Instant::now();
+    runtime.block_on(async {
+        let start = time::Instant::now();
+        sleep(HOUR / 2).await;
+        assert_eq!(start.elapsed(), HOUR / 2);
+    });
+    assert!(start.elapsed() < HOUR / 2);
+    runtime.resume();
+    runtime.block_on(sleep(Duration::from_millis(2)));
+    assert_eq!(far.cancel(), Cancel::Cancelled);
+    assert_eq!(runtime.metrics().total().panics, 0);
     let took = clock(libc::CLOCK_MONOTONIC) - began;
     assert!(
         took > SEC / 4,

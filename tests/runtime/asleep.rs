@@ -1,4 +1,4 @@
-//! The promises of timers hold with `epoll_pwait2` and with a timerfd.
+//! Workers that sleep keep the promises of timers.
 
 use std::{
     sync::{Arc, Mutex, mpsc},
@@ -11,18 +11,10 @@ use crate::common::{
     net::{echo_all, pair},
     on_worker,
 };
-use tourbillon::{
-    Cancel, Reset, Runtime,
-    runtime::{Builder, PreciseWait},
-    time::sleep,
-};
+use tourbillon::{Cancel, Reset, Runtime, runtime::Builder, time::sleep};
 
-fn build(wait: PreciseWait, workers: usize) -> Runtime {
-    Builder::new()
-        .worker_threads(workers)
-        .precise_wait(wait)
-        .build()
-        .unwrap()
+fn build(workers: usize) -> Runtime {
+    Builder::new().worker_threads(workers).build().unwrap()
 }
 
 /// Waits until all workers sleep, and has them asleep for a while.
@@ -44,8 +36,10 @@ fn not_early(receiver: &mpsc::Receiver<(Instant, Instant)>) {
     assert!(ran >= asked, "early by {:?}", asked - ran);
 }
 
-fn never_early(wait: PreciseWait) {
-    let runtime = build(wait, 2);
+#[test]
+fn never_early() {
+    let _alarm = alarm();
+    let runtime = build(2);
     let (sender, receiver) = mpsc::channel();
     for nanos in [
         0, 1, 999, 1_000, 60_000, 999_999, 1_000_000, 1_000_001, 2_345_678, 30_000_000,
@@ -63,8 +57,10 @@ fn never_early(wait: PreciseWait) {
     }
 }
 
-fn exact_order(wait: PreciseWait) {
-    let runtime = build(wait, 1);
+#[test]
+fn exact_order() {
+    let _alarm = alarm();
+    let runtime = build(1);
     let order = Arc::new(Mutex::new(Vec::new()));
     {
         let order = order.clone();
@@ -83,8 +79,10 @@ fn exact_order(wait: PreciseWait) {
     assert!(order.lock().unwrap().is_sorted());
 }
 
-fn an_earlier_timer_from_another_thread_wakes_the_worker(wait: PreciseWait) {
-    let runtime = build(wait, 1);
+#[test]
+fn an_earlier_timer_from_another_thread_wakes_the_worker() {
+    let _alarm = alarm();
+    let runtime = build(1);
     let (sender, receiver) = mpsc::channel();
     // The worker sleeps without a deadline, then for an hour, and then for a minute.
     let mut sleeps_for = Vec::new();
@@ -101,8 +99,10 @@ fn an_earlier_timer_from_another_thread_wakes_the_worker(wait: PreciseWait) {
     assert!(sleeps_for.iter().all(|timer| timer.is_pending()));
 }
 
-fn a_timer_moved_earlier_wakes_the_worker(wait: PreciseWait) {
-    let runtime = build(wait, 1);
+#[test]
+fn a_timer_moved_earlier_wakes_the_worker() {
+    let _alarm = alarm();
+    let runtime = build(1);
     let (sender, receiver) = mpsc::channel();
     for delay in [Duration::ZERO, Duration::from_millis(3)] {
         let asked = Arc::new(Mutex::new(None));
@@ -119,8 +119,10 @@ fn a_timer_moved_earlier_wakes_the_worker(wait: PreciseWait) {
     }
 }
 
-fn a_timer_moved_later_or_cancelled_leaves_the_next(wait: PreciseWait) {
-    let runtime = build(wait, 1);
+#[test]
+fn a_timer_moved_later_or_cancelled_leaves_the_next() {
+    let _alarm = alarm();
+    let runtime = build(1);
     let (sender, receiver) = mpsc::channel();
     let mut undisturbed = 0;
     while undisturbed < 3 {
@@ -140,10 +142,12 @@ fn a_timer_moved_later_or_cancelled_leaves_the_next(wait: PreciseWait) {
     }
 }
 
-fn a_worker_that_is_woken_for_sockets_still_keeps_its_deadlines(wait: PreciseWait) {
+#[test]
+fn a_worker_that_is_woken_for_sockets_still_keeps_its_deadlines() {
+    let _alarm = alarm();
     use futures_lite::{AsyncReadExt, AsyncWriteExt};
 
-    let runtime = build(wait, 1);
+    let runtime = build(1);
     let (sender, receiver) = mpsc::channel();
     runtime.block_on(async {
         let (mut stream, peer) = pair().await;
@@ -164,34 +168,4 @@ fn a_worker_that_is_woken_for_sockets_still_keeps_its_deadlines(wait: PreciseWai
     for _ in 0..300 {
         not_early(&receiver);
     }
-}
-
-/// Each promise as a test by the default, and one by the timerfd.
-macro_rules! by_both {
-    ($($promise:ident,)*) => {
-        mod by_default {
-            $(#[test]
-            fn $promise() {
-                let _alarm = super::alarm();
-                super::$promise(super::PreciseWait::Auto);
-            })*
-        }
-
-        mod by_timerfd {
-            $(#[test]
-            fn $promise() {
-                let _alarm = super::alarm();
-                super::$promise(super::PreciseWait::Timerfd);
-            })*
-        }
-    };
-}
-
-by_both! {
-    never_early,
-    exact_order,
-    an_earlier_timer_from_another_thread_wakes_the_worker,
-    a_timer_moved_earlier_wakes_the_worker,
-    a_timer_moved_later_or_cancelled_leaves_the_next,
-    a_worker_that_is_woken_for_sockets_still_keeps_its_deadlines,
 }

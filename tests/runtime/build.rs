@@ -11,10 +11,7 @@ use std::{
 use crate::common::{
     alarm, eventually, fds, limit_descriptors, process::alone, runtime, threads, use_up_descriptors,
 };
-use tourbillon::{
-    ArmError, BuildError, NoRuntime, Runtime,
-    runtime::{Builder, PreciseWait},
-};
+use tourbillon::{ArmError, BuildError, NoRuntime, Runtime, runtime::Builder};
 
 fn build(builder: Builder) -> BuildError {
     builder.build().expect_err("it cannot be built")
@@ -202,34 +199,32 @@ fn a_failed_build_closes_its_descriptors() {
     alone(|| {
         drop(runtime(1));
         let before = (threads(), fds());
-        for wait in [PreciseWait::Auto, PreciseWait::Timerfd] {
-            let mut used_up = use_up_descriptors();
-            // Four a worker, and two for the other clocks.
-            let enough = 4 * 4 + 2;
-            let mut failed = 0;
-            // One more at a time, until a runtime of four workers can be built.
-            for _ in 0..=enough {
-                let built = Builder::new().worker_threads(4).precise_wait(wait).build();
-                match built {
-                    Ok(_) => break,
-                    Err(error) => {
-                        assert!(matches!(
-                            error,
-                            BuildError::Os {
-                                what: "descriptor",
-                                ..
-                            }
-                        ));
-                        failed += 1;
-                    }
+        let mut used_up = use_up_descriptors();
+        // Four a worker, and two for the other clocks.
+        let enough = 4 * 4 + 2;
+        let mut failed = 0;
+        // One more at a time, until a runtime of four workers can be built.
+        for _ in 0..=enough {
+            let built = Builder::new().worker_threads(4).build();
+            match built {
+                Ok(_) => break,
+                Err(error) => {
+                    assert!(matches!(
+                        error,
+                        BuildError::Os {
+                            what: "descriptor",
+                            ..
+                        }
+                    ));
+                    failed += 1;
                 }
-                used_up.pop();
             }
-            assert!(failed >= 8 && failed <= enough, "{failed}");
-            drop(used_up);
-            limit_descriptors(4096);
-            eventually("nothing is left", || (threads(), fds()) == before);
+            used_up.pop();
         }
+        assert!(failed >= 8 && failed <= enough, "{failed}");
+        drop(used_up);
+        limit_descriptors(4096);
+        eventually("nothing is left", || (threads(), fds()) == before);
     });
 }
 

@@ -10,11 +10,7 @@ use std::{
 };
 
 use crate::common::{HOUR, PATIENCE, eventually, on_worker, process::alone};
-use tourbillon::{
-    Runtime,
-    net::TcpListener,
-    runtime::{Builder, PreciseWait},
-};
+use tourbillon::{Runtime, net::TcpListener, runtime::Builder};
 
 /// For how long nothing may happen.
 const WATCH: Duration = Duration::from_millis(1500);
@@ -55,11 +51,10 @@ fn rest() -> BTreeMap<String, u64> {
     }
 }
 
-fn build(workers: usize, wait: PreciseWait) -> Runtime {
+fn build(workers: usize) -> Runtime {
     Builder::new()
         .worker_threads(workers)
         .thread_name(NAME)
-        .precise_wait(wait)
         .build()
         .unwrap()
 }
@@ -87,42 +82,33 @@ fn assert_seen(runtime: &Runtime) {
     assert!(after >= before + 10, "ten wake-ups were not seen");
 }
 
-fn idle_with_timers(wait: PreciseWait) {
-    let runtime = build(2, wait);
-    let minute = Duration::from_secs(60);
-    let timers: Vec<_> = (0..1_000)
-        .map(|i| runtime.after(minute + Duration::from_micros(i), || ()))
-        .collect();
-    let every = runtime.every(minute, || ());
-    let task = runtime.spawn(tourbillon::time::sleep(minute));
-    assert_idle(2);
-    assert!(timers.iter().all(|timer| timer.is_pending()) && every.is_pending());
-    assert!(!task.is_finished());
-    // Refreshing a timer wakes no worker.
-    let before = rest();
-    for timer in &timers {
-        timer.refresh();
-    }
-    thread::sleep(REST);
-    let after = switches();
-    for (thread, count) in &before {
-        assert!(
-            after[thread] - count <= ALLOWED,
-            "a refresh woke its worker"
-        );
-    }
-    assert_seen(&runtime);
-}
-
 #[test]
 fn pending_timers_cause_no_wake_up_before_the_first_deadline() {
-    alone(|| idle_with_timers(PreciseWait::Auto));
-}
-
-#[test]
-fn pending_timers_cause_no_wake_up_with_a_timerfd() {
     alone(|| {
-        idle_with_timers(PreciseWait::Timerfd);
+        let runtime = build(2);
+        let minute = Duration::from_secs(60);
+        let timers: Vec<_> = (0..1_000)
+            .map(|i| runtime.after(minute + Duration::from_micros(i), || ()))
+            .collect();
+        let every = runtime.every(minute, || ());
+        let task = runtime.spawn(tourbillon::time::sleep(minute));
+        assert_idle(2);
+        assert!(timers.iter().all(|timer| timer.is_pending()) && every.is_pending());
+        assert!(!task.is_finished());
+        // Refreshing a timer wakes no worker.
+        let before = rest();
+        for timer in &timers {
+            timer.refresh();
+        }
+        thread::sleep(REST);
+        let after = switches();
+        for (thread, count) in &before {
+            assert!(
+                after[thread] - count <= ALLOWED,
+                "a refresh woke its worker"
+            );
+        }
+        assert_seen(&runtime);
     });
 }
 
@@ -131,7 +117,7 @@ fn pending_timers_cause_no_wake_up_with_a_timerfd() {
 fn a_hundred_thousand_pending_timers_cause_no_periodic_wake_up() {
     const WATCHED: Duration = Duration::from_secs(5);
     alone(|| {
-        let runtime = build(2, PreciseWait::Auto);
+        let runtime = build(2);
         let timers: Vec<_> = (0..100_000)
             .map(|i| runtime.after(Duration::from_secs(60) + Duration::from_micros(i), || ()))
             .collect();
@@ -153,7 +139,7 @@ fn a_hundred_thousand_pending_timers_cause_no_periodic_wake_up() {
 #[test]
 fn a_runtime_without_timers_sleeps() {
     alone(|| {
-        let runtime = build(4, PreciseWait::Auto);
+        let runtime = build(4);
         assert_idle(4);
         drop(runtime);
     });
@@ -162,41 +148,39 @@ fn a_runtime_without_timers_sleeps() {
 #[test]
 fn a_runtime_sleeps_again_after_work() {
     alone(|| {
-        for wait in [PreciseWait::Auto, PreciseWait::Timerfd] {
-            let runtime = build(2, wait);
-            runtime.block_on(async {
-                let tasks: Vec<_> = (0..500_u64)
-                    .map(|i| {
-                        tourbillon::spawn(async move {
-                            tourbillon::time::sleep(Duration::from_micros(i * 20)).await;
-                            tourbillon::task::yield_now().await;
-                        })
+        let runtime = build(2);
+        runtime.block_on(async {
+            let tasks: Vec<_> = (0..500_u64)
+                .map(|i| {
+                    tourbillon::spawn(async move {
+                        tourbillon::time::sleep(Duration::from_micros(i * 20)).await;
+                        tourbillon::task::yield_now().await;
                     })
-                    .collect();
-                for task in tasks {
-                    task.await.unwrap();
-                }
-            });
-            let timers: Vec<_> = (0..500)
-                .map(|_| runtime.after(Duration::from_millis(1), || ()))
+                })
                 .collect();
-            eventually("all have fired", || {
-                timers.iter().all(|timer| !timer.is_pending())
-            });
-            // Cancelled here and not on their workers, which need not hear of it.
-            for _ in 0..100 {
-                runtime.after(HOUR, || ()).cancel();
+            for task in tasks {
+                task.await.unwrap();
             }
-            let _pending = runtime.after(HOUR, || ());
-            assert_idle(2);
+        });
+        let timers: Vec<_> = (0..500)
+            .map(|_| runtime.after(Duration::from_millis(1), || ()))
+            .collect();
+        eventually("all have fired", || {
+            timers.iter().all(|timer| !timer.is_pending())
+        });
+        // Cancelled here and not on their workers, which need not hear of it.
+        for _ in 0..100 {
+            runtime.after(HOUR, || ()).cancel();
         }
+        let _pending = runtime.after(HOUR, || ());
+        assert_idle(2);
     });
 }
 
 #[test]
 fn idle_sockets_cause_no_wake_up() {
     alone(|| {
-        let runtime = build(2, PreciseWait::Auto);
+        let runtime = build(2);
         let listener = runtime.block_on(TcpListener::bind("127.0.0.1:0")).unwrap();
         let addr = listener.local_addr().unwrap();
         let clients: Vec<_> = (0..20)

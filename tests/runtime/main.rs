@@ -6,6 +6,7 @@ mod common;
 #[path = "../common/traced.rs"]
 mod traced;
 
+mod asleep;
 mod auto_traits;
 mod build;
 mod context;
@@ -20,4 +21,3 @@ mod signals;
 mod spin_before;
 #[cfg(feature = "tracing")]
 mod tracing;
-mod wait_modes;

@@ -16,7 +16,7 @@ use futures_lite::AsyncReadExt;
 use tourbillon::{
     Status,
     net::{TcpListener, TcpStream},
-    runtime::{Builder, PreciseWait},
+    runtime::Builder,
     time::sleep,
     timer::Outcome,
 };
@@ -27,19 +27,13 @@ fn a_dropped_runtime_leaves_no_thread_and_no_descriptor() {
         // Descriptors that the process opens once and keeps do not belong to the runtime.
         drop(runtime(1));
         let before = (threads(), fds());
-        for wait in [PreciseWait::Auto, PreciseWait::Timerfd] {
-            for workers in [1, 2, 5] {
-                let runtime = Builder::new()
-                    .worker_threads(workers)
-                    .precise_wait(wait)
-                    .build()
-                    .unwrap();
-                assert_eq!(threads(), before.0 + workers);
-                // Four each, and one for each of the two clocks that workers do not wait for.
-                assert_eq!(fds() - before.1 - 2, 4 * workers);
-                drop(runtime);
-                eventually("nothing is left", || (threads(), fds()) == before);
-            }
+        for workers in [1, 2, 5] {
+            let runtime = Builder::new().worker_threads(workers).build().unwrap();
+            assert_eq!(threads(), before.0 + workers);
+            // Four each, and one for each of the two clocks that workers do not wait for.
+            assert_eq!(fds() - before.1 - 2, 4 * workers);
+            drop(runtime);
+            eventually("nothing is left", || (threads(), fds()) == before);
         }
     });
 }

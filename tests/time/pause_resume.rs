@@ -13,7 +13,7 @@ use std::{
 
 use crate::common::{HOUR, Random, alarm, eventually};
 use tourbillon::{
-    runtime::{Builder, PreciseWait},
+    runtime::Builder,
     time::{self, Instant, advance, sleep},
 };
 
@@ -22,30 +22,28 @@ const MS: Duration = Duration::from_millis(1);
 #[test]
 fn a_resumed_clock_keeps_real_time() {
     let _alarm = alarm();
-    for wait in [PreciseWait::Auto, PreciseWait::Timerfd] {
-        for workers in [1, 3] {
-            let builder = Builder::new().precise_wait(wait).worker_threads(workers);
-            let runtime = builder.build().unwrap();
-            for delay in [3 * MS, 25 * MS] {
-                let deadline = runtime.block_on(async { Instant::now() }) + 2 * HOUR;
-                let left = || runtime.block_on(async { deadline - Instant::now() });
-                // The workers wait for this deadline as it is, and then as it has become, twice
-                // over.
-                let timer = runtime.at(deadline, || ());
-                thread::sleep(MS);
-                runtime.pause();
-                runtime.block_on(advance(HOUR));
-                runtime.resume();
-                thread::sleep(MS);
-                runtime.pause();
-                runtime.block_on(advance(left() - delay));
-                assert_eq!(left(), delay);
-                assert!(timer.is_pending());
-                let real = StdInstant::now();
-                runtime.resume();
-                eventually("it fires by the real clock", || !timer.is_pending());
-                assert!(real.elapsed() >= delay, "not before");
-            }
+    for workers in [1, 3] {
+        let builder = Builder::new().worker_threads(workers);
+        let runtime = builder.build().unwrap();
+        for delay in [3 * MS, 25 * MS] {
+            let deadline = runtime.block_on(async { Instant::now() }) + 2 * HOUR;
+            let left = || runtime.block_on(async { deadline - Instant::now() });
+            // The workers wait for this deadline as it is, and then as it has become, twice
+            // over.
+            let timer = runtime.at(deadline, || ());
+            thread::sleep(MS);
+            runtime.pause();
+            runtime.block_on(advance(HOUR));
+            runtime.resume();
+            thread::sleep(MS);
+            runtime.pause();
+            runtime.block_on(advance(left() - delay));
+            assert_eq!(left(), delay);
+            assert!(timer.is_pending());
+            let real = StdInstant::now();
+            runtime.resume();
+            eventually("it fires by the real clock", || !timer.is_pending());
+            assert!(real.elapsed() >= delay, "not before");
         }
     }
 }

@@ -18,7 +18,7 @@ use crate::common::{
 };
 use tourbillon::{
     Reset, Runtime, Timer,
-    runtime::{Builder, PreciseWait},
+    runtime::Builder,
     time::{sleep, sleep_until},
 };
 
@@ -204,46 +204,44 @@ fn a_sleep_is_never_early_on_a_cold_or_busy_worker() {
 #[test]
 fn overdue_timers_do_not_starve_later_timers() {
     let _alarm = alarm();
-    for wait in [PreciseWait::Auto, PreciseWait::Timerfd] {
-        let long_past = Instant::now();
-        let runtime = Builder::new().worker_threads(1).precise_wait(wait);
-        let runtime = runtime.build().unwrap();
-        let (sender, receiver) = mpsc::channel();
-        let arm = move |sender: &mpsc::Sender<Report>| {
-            let now = Instant::now();
-            let ms = Duration::from_millis;
-            // Some have passed, some pass while the worker is busy, some come later.
-            for at in [long_past, now, now + ms(1), now + ms(4), now + ms(20)] {
-                for _ in 0..50 {
-                    tourbillon::at(at, reporter(sender, at));
-                }
+    let long_past = Instant::now();
+    let runtime = Builder::new().worker_threads(1);
+    let runtime = runtime.build().unwrap();
+    let (sender, receiver) = mpsc::channel();
+    let arm = move |sender: &mpsc::Sender<Report>| {
+        let now = Instant::now();
+        let ms = Duration::from_millis;
+        // Some have passed, some pass while the worker is busy, some come later.
+        for at in [long_past, now, now + ms(1), now + ms(4), now + ms(20)] {
+            for _ in 0..50 {
+                tourbillon::at(at, reporter(sender, at));
             }
-            250
-        };
-        for _ in 0..5 {
-            let mut count = 0;
-            let (started, has_started) = mpsc::channel();
-            let worker = sender.clone();
-            runtime.after(Duration::ZERO, move || {
-                arm(&worker);
-                started.send(()).unwrap();
-                spin(Duration::from_millis(3));
-            });
-            count += 250;
-            has_started.recv_timeout(PATIENCE).unwrap();
-            let _entered = runtime.enter();
-            // While it is busy, and when it has nothing to do.
-            count += arm(&sender);
-            none_early(&receiver, count);
-            let count = arm(&sender);
-            none_early(&receiver, count);
         }
-        // It sleeps, and wakes for what comes later still.
-        on_worker(&runtime, || ());
-        let asked = Instant::now() + Duration::from_millis(15);
-        runtime.at(asked, reporter(&sender, asked));
-        none_early(&receiver, 1);
+        250
+    };
+    for _ in 0..5 {
+        let mut count = 0;
+        let (started, has_started) = mpsc::channel();
+        let worker = sender.clone();
+        runtime.after(Duration::ZERO, move || {
+            arm(&worker);
+            started.send(()).unwrap();
+            spin(Duration::from_millis(3));
+        });
+        count += 250;
+        has_started.recv_timeout(PATIENCE).unwrap();
+        let _entered = runtime.enter();
+        // While it is busy, and when it has nothing to do.
+        count += arm(&sender);
+        none_early(&receiver, count);
+        let count = arm(&sender);
+        none_early(&receiver, count);
     }
+    // It sleeps, and wakes for what comes later still.
+    on_worker(&runtime, || ());
+    let asked = Instant::now() + Duration::from_millis(15);
+    runtime.at(asked, reporter(&sender, asked));
+    none_early(&receiver, 1);
 }
 
 /// In sylar 10 ms were 10.14: the next deadline was counted from when the last run was over.

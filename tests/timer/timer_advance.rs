@@ -7,16 +7,15 @@ use std::{
 };
 
 use crate::common::{HOUR, PATIENCE, alarm};
-use tourbillon::{Runtime, Timer, metrics::Activity, runtime::PreciseWait, time::sleep_until};
+use tourbillon::{Runtime, Timer, metrics::Activity, time::sleep_until};
 
 /// So many sleeps, one after another, of some lengths each.
 const SLEEPS: u64 = 200;
 
-fn runtime(advance: Duration, wait: PreciseWait) -> Runtime {
+fn runtime(advance: Duration) -> Runtime {
     Runtime::builder()
         .worker_threads(1)
         .timer_advance(advance)
-        .precise_wait(wait)
         .build()
         .unwrap()
 }
@@ -37,20 +36,18 @@ fn sleeps(runtime: &Runtime, lengths: impl Fn(u64) -> Duration + Send + Sync + '
 #[test]
 fn sleeps_are_never_early() {
     let _alarm = alarm();
-    for wait in [PreciseWait::Auto, PreciseWait::Timerfd] {
-        for most in [Duration::ZERO, Duration::from_micros(100), Duration::MAX] {
-            let runtime = runtime(most, wait);
-            sleeps(&runtime, |n| Duration::from_micros(20 + n * 37 % 1_700));
-            sleeps(&runtime, |_| Duration::from_micros(300));
-            assert!(runtime.metrics().workers()[0].timer_advance <= most);
-        }
+    for most in [Duration::ZERO, Duration::from_micros(100), Duration::MAX] {
+        let runtime = runtime(most);
+        sleeps(&runtime, |n| Duration::from_micros(20 + n * 37 % 1_700));
+        sleeps(&runtime, |_| Duration::from_micros(300));
+        assert!(runtime.metrics().workers()[0].timer_advance <= most);
     }
 }
 
 #[test]
 fn callbacks_are_never_early() {
     let _alarm = alarm();
-    let runtime = runtime(Duration::from_micros(100), PreciseWait::Auto);
+    let runtime = runtime(Duration::from_micros(100));
     sleeps(&runtime, |_| Duration::from_micros(300));
     let (sender, receiver) = mpsc::channel();
     for _ in 0..SLEEPS {
@@ -64,20 +61,18 @@ fn callbacks_are_never_early() {
 #[test]
 fn without_an_advance_no_worker_wakes_early() {
     let _alarm = alarm();
-    for wait in [PreciseWait::Auto, PreciseWait::Timerfd] {
-        let runtime = runtime(Duration::ZERO, wait);
-        sleeps(&runtime, |n| Duration::from_micros(100 + n * 37 % 900));
-        let metrics = runtime.metrics();
-        assert_eq!(metrics.total().early_wakes, 0);
-        assert_eq!(metrics.workers()[0].timer_advance, Duration::ZERO);
-    }
+    let runtime = runtime(Duration::ZERO);
+    sleeps(&runtime, |n| Duration::from_micros(100 + n * 37 % 900));
+    let metrics = runtime.metrics();
+    assert_eq!(metrics.total().early_wakes, 0);
+    assert_eq!(metrics.workers()[0].timer_advance, Duration::ZERO);
 }
 
 /// It does not spin for a deadline that does not exist any more.
 #[test]
 fn a_worker_sleeps_again_when_its_timer_is_cancelled_or_moved() {
     let _alarm = alarm();
-    let runtime = runtime(Duration::from_micros(100), PreciseWait::Auto);
+    let runtime = runtime(Duration::from_micros(100));
     sleeps(&runtime, |_| Duration::from_micros(300));
     for n in 0..SLEEPS {
         let due = Instant::now() + Duration::from_micros(300);
@@ -102,7 +97,7 @@ fn a_worker_sleeps_again_when_its_timer_is_cancelled_or_moved() {
 #[test]
 fn workers_do_not_spin_for_timers_with_a_tolerance() {
     let _alarm = alarm();
-    let runtime = runtime(Duration::from_micros(100), PreciseWait::Auto);
+    let runtime = runtime(Duration::from_micros(100));
     let (sender, receiver) = mpsc::channel();
     for _ in 0..SLEEPS {
         let (sender, due) = (sender.clone(), Instant::now() + Duration::from_micros(300));

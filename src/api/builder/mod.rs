@@ -19,18 +19,6 @@ use crate::{
     error::BuildError,
 };
 
-/// The system call by which workers wait for the next deadline: see [`Builder::precise_wait`].
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-#[non_exhaustive]
-pub enum PreciseWait {
-    /// `epoll_pwait2` for waits of up to 10 ms, where the kernel has it (Linux 5.11); otherwise a
-    /// timerfd. (The kernel may end an `epoll_pwait2` late by a thousandth of the wait.)
-    #[default]
-    Auto,
-    /// Always a timerfd.
-    Timerfd,
-}
-
 /// Configures and builds a [`Runtime`].
 ///
 /// Methods have tokio's names where tokio has the option.
@@ -52,7 +40,6 @@ pub struct Builder {
     pub(crate) cores: Option<Vec<usize>>,
     pub(crate) pin: bool,
     pub(crate) thread_name: Arc<dyn Fn(usize) -> String + Send + Sync>,
-    pub(crate) precise_wait: PreciseWait,
     pub(crate) start_paused: bool,
     pub(crate) config: Config,
 }
@@ -71,7 +58,6 @@ impl Builder {
             cores: None,
             pin: true,
             thread_name: Arc::new(|index| format!("tourbillon-{index}")),
-            precise_wait: PreciseWait::Auto,
             start_paused: false,
             config: Config {
                 flavor: RuntimeFlavor::MultiThread,
@@ -86,7 +72,6 @@ impl Builder {
                 spin_before: 0,
                 timer_advance: 100_000,
                 helpers: (0, 0),
-                pwait2: false,
                 pins: None,
                 cores: 1,
                 max_blocking_threads: 512,
@@ -243,7 +228,6 @@ impl fmt::Debug for Builder {
                 "stall_threshold",
                 &Duration::from_nanos(self.config.stall_threshold),
             )
-            .field("precise_wait", &self.precise_wait)
             .field("start_paused", &self.start_paused)
             .finish_non_exhaustive()
     }

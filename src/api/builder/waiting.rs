@@ -4,10 +4,7 @@ use std::time::Duration;
 
 use tourbillon_shards::{Tolerance, store::StoreKind};
 
-use crate::{
-    api::builder::{Builder, PreciseWait},
-    util::nanos::nanos,
-};
+use crate::{api::builder::Builder, util::nanos::nanos};
 
 /// Timers and the order of work.
 impl Builder {
@@ -208,12 +205,6 @@ impl Builder {
     /// ```
     pub fn timer_store(mut self, store: StoreKind) -> Self {
         self.config.timer_store = store;
-        self
-    }
-
-    /// Sets by which system call workers wait for the next deadline. Only tests need this.
-    pub fn precise_wait(mut self, wait: PreciseWait) -> Self {
-        self.precise_wait = wait;
         self
     }
 

@@ -264,9 +264,8 @@ fn busy(shared: &Shared, f: impl FnOnce()) {
 
 /// The main function of a thread for blocking jobs.
 fn main(shared: Arc<Shared>, number: u64) {
-    // A worker may have started this thread. Reset the affinity and timer slack inherited from it.
+    // A worker may have started this thread. Reset the affinity inherited from it.
     sys::cpu::unpin();
-    sys::thread::wake_by_default();
     POOL.set(&*shared);
     let ended = {
         let _entered = entered::enter(&shared);

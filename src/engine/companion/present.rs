@@ -216,9 +216,8 @@ impl Companion {
 
 /// Prepares a thread of the companion: it enters the runtime that the companion belongs to.
 fn begin_thread(shared: &Weak<Shared>) {
-    // A worker may have started this thread. Reset the affinity and timer slack inherited from it.
+    // A worker may have started this thread. Reset the affinity inherited from it.
     sys::cpu::unpin();
-    sys::thread::wake_by_default();
     // The runtime may have ended meanwhile. There is nothing to enter then.
     if let Some(shared) = shared.upgrade() {
         OWNER.set(&shared.companion);

@@ -153,7 +153,6 @@ fn update_known(shared: &Shared, change: impl FnOnce(&mut Known<WorkerShard>)) {
 fn main(shared: &Arc<Shared>, shard: Arc<WorkerShard>, deque: deque::Worker<Job>, number: u64) {
     // A worker may have started this thread. Reset the affinity inherited from it.
     sys::cpu::unpin();
-    sys::thread::wake_on_time();
     let local = Local::new(shard.clone(), deque);
     worker::run_as(&local, |worker| worker.help());
     // This thread runs no more jobs. The user's stop hook may have queued some here: hand them to
@@ -225,7 +224,7 @@ impl Worker<'_> {
                     left,
                 }
             };
-            core.wait(self.events.get_mut(), timeout);
+            core.wait(self.events.get_mut(), core.prepare(timeout));
             // Leave the reserve before taking anything: a paused clock does not advance while a
             // helper that is out of reserve may hold jobs.
             searchers.leave_reserve();

@@ -351,7 +351,8 @@ impl<'a> Worker<'a> {
     fn look_at_sockets(&mut self) {
         // The heartbeat puts off this worker's alarm: no peer need come.
         self.beat(self.in_loop.at);
-        self.core.wait(self.events.get_mut(), Timeout::Zero);
+        let prepared = self.core.prepare(Timeout::Zero);
+        self.core.wait(self.events.get_mut(), prepared);
         self.harvest();
         self.take_up();
     }

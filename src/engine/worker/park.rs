@@ -86,16 +86,13 @@ impl Worker<'_> {
                     || shared.has_work()
             },
             |until| {
-                // 2. The alarm: peers must notice if this worker does not return from its sleep in
-                //    time.
                 core.recorder.own.parks.add_alone(1);
-                rest.begin(shard, until);
                 let real = shared.clock.real();
                 core.was_busy(awake_since, real);
                 // After the announcement: a thread that frees memory later than this wakes a
                 // worker.
                 let tidies_at = tidy.next(real);
-                // 3. Choose the timeout.
+                // 2. Choose the timeout.
                 let timeout =
                     // On a paused clock, the last worker to sleep may advance the clock, and must
                     // then poll instead of sleeping.
@@ -126,7 +123,13 @@ impl Worker<'_> {
                             }
                         }
                     };
-                let sleep = || core.wait(&mut events.borrow_mut(), timeout);
+                // 3. Set the timerfd, then the alarm, then wait. Peers must notice by the alarm if
+                //    this worker does not return from its sleep in time.
+                let sleep = || {
+                    let prepared = core.prepare(timeout);
+                    rest.begin(shard, until);
+                    core.wait(&mut events.borrow_mut(), prepared);
+                };
                 match timeout {
                     Timeout::Until { left, .. } => policy.measure(left, sleep),
                     _ => sleep(),

@@ -98,13 +98,10 @@ fn run(
     stop: Arc<Notify>,
     started: &mpsc::Sender<io::Result<SocketAddr>>,
 ) {
-    // A worker that starts this thread passes on its core and its timer slack. The inspector's own
-    // worker inherits the settings from here.
+    // A worker that starts this thread passes on its core. The inspector's own worker inherits the
+    // settings from here.
     sys::cpu::unpin();
     sys::thread::be_nice();
-    // This must come after `be_nice`: threads with real-time priority have no slack, and it cannot
-    // be set.
-    sys::thread::wake_by_default();
     let prepared = || {
         let runtime = runtime()?;
         let clients = runtime.block_on(async { Clients::bind(addrs) })?;

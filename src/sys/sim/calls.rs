@@ -254,24 +254,6 @@ pub(crate) unsafe fn epoll_wait(
     }
 }
 
-pub(crate) unsafe fn epoll_pwait2(
-    instance: c_int,
-    events: *mut epoll_event,
-    room: c_int,
-    timeout: *const timespec,
-) -> c_int {
-    if instance < 0 {
-        return fail(libc::EBADF);
-    }
-    // SAFETY: the caller passes a valid pointer, as for the real call.
-    let left = nanos(unsafe { *timeout });
-    match wait(instance, Some(left)) {
-        // SAFETY: the caller passes room for `room` events.
-        Ok(()) => unsafe { take(instance, events, room) },
-        Err(errno) => fail(errno),
-    }
-}
-
 pub(crate) unsafe fn poll(fds: *mut pollfd, count: libc::nfds_t, millis: c_int) -> c_int {
     // SAFETY: the caller passes `count` valid entries.
     let fds = unsafe { std::slice::from_raw_parts_mut(fds, count as usize) };

@@ -4,7 +4,7 @@ use std::time::Duration;
 
 use tourbillon::{
     Runtime,
-    runtime::{Builder, PreciseWait, StoreKind},
+    runtime::{Builder, StoreKind},
     sim,
 };
 
@@ -32,7 +32,6 @@ pub struct Plan {
     pub event_interval: u32,
     pub global_queue_interval: u32,
     pub keep_alive: Duration,
-    pub precise: PreciseWait,
     pub max_timers: Option<usize>,
     /// How many outside threads there are, and how many operations each of them does.
     pub actors: u32,
@@ -115,11 +114,6 @@ impl Plan {
             event_interval: [1, 2, 7, 61][rng.usize(..4)],
             global_queue_interval: [1, 3, 31][rng.usize(..3)],
             keep_alive: Duration::from_millis([0, 5, 50, 10_000][rng.usize(..4)]),
-            precise: if rng.bool() {
-                PreciseWait::Auto
-            } else {
-                PreciseWait::Timerfd
-            },
             max_timers: (rng.u32(..8) == 0).then(|| rng.usize(1..20)),
             actors: rng.u32(1..=3),
             acts: rng.u32(5..=40),
@@ -155,8 +149,7 @@ impl Plan {
             .global_queue_interval(self.global_queue_interval)
             .thread_keep_alive(self.keep_alive)
             .max_blocking_threads(2)
-            .stall_threshold(Duration::from_millis(20))
-            .precise_wait(self.precise);
+            .stall_threshold(Duration::from_millis(20));
         if let Some(most) = self.max_timers {
             builder = builder.max_timers(most);
         }
