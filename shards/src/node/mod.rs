@@ -73,6 +73,18 @@ unsafe impl<O: Owner> Send for NodeRef<O> {}
 // SAFETY: as above; a shared reference allows atomic operations only.
 unsafe impl<O: Owner> Sync for NodeRef<O> {}
 
+/// Memory of a node whose value is dropped, or being dropped. Frees it when dropped.
+struct Memory<T>(NonNull<T>);
+
+impl<T> Drop for Memory<T> {
+    #[inline]
+    fn drop(&mut self) {
+        // SAFETY: `NodeRef::new` allocated it with this layout, and only `NodeRef::free` makes this
+        // value, for a node that it does not use after that.
+        unsafe { pool::dealloc(self.0.cast(), Layout::new::<T>()) };
+    }
+}
+
 impl<O: Owner> NodeRef<O> {
     /// Allocates a node and fills it with the result of `make`, which must not panic.
     ///
@@ -111,12 +123,10 @@ impl<O: Owner> NodeRef<O> {
     /// `ptr` is a `Node<O, P, W>` from [`NodeRef::new`], and no reference to it is left.
     pub(crate) unsafe fn free<P, W>(ptr: NonNull<Header<O>>) {
         let node = ptr.cast::<Node<O, P, W>>();
-        // SAFETY: by contract the caller alone uses this live node, which has this type and which
-        // `new` allocated with this layout.
-        unsafe {
-            node.drop_in_place();
-            pool::dealloc(node.cast(), Layout::new::<Node<O, P, W>>());
-        }
+        // A local variable, so that a destructor that panics does not leak the memory.
+        let _memory = Memory(node);
+        // SAFETY: by contract the caller alone uses this live node, which has this type.
+        unsafe { node.drop_in_place() };
     }
 
     pub(crate) fn as_ptr(&self) -> NonNull<Header<O>> {
