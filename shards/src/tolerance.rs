@@ -197,6 +197,7 @@ mod tests {
     }
 
     #[test]
+    #[cfg_attr(miri, ignore = "half a million searches, without unsafe code")]
     fn coalescing_agrees_with_a_search_through_the_window() {
         each_window(|tolerance, deadline| {
             let unit = if tolerance.ns() < UNIT { 1 } else { UNIT };

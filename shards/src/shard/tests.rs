@@ -119,6 +119,7 @@ std::thread_local! {
 }
 
 #[test]
+#[cfg_attr(miri, ignore = "needs thousands of timers")]
 fn cancellers_yield_to_a_stopped_holder_above_the_flood_limit() {
     let shard = Arc::new(Shard::new(Loop::default()));
     shard.owner().is_away.store(true, Ordering::Relaxed);
@@ -142,6 +143,7 @@ fn cancellers_yield_to_a_stopped_holder_above_the_flood_limit() {
 /// The timers that stay are found by their handles, and come due in their order, whatever their
 /// slots are then.
 #[test]
+#[cfg_attr(miri, ignore = "needs thousands of timers")]
 fn shrinking_keeps_all_timers_and_their_order() {
     for (kind, stay) in StoreKind::ALL
         .into_iter()
@@ -206,6 +208,7 @@ fn shrinking_keeps_all_timers_and_their_order() {
 /// A shrink holds the lock while it moves timers, and timers that come due meanwhile are late. So a
 /// store with many timers stays as it is.
 #[test]
+#[cfg_attr(miri, ignore = "needs thousands of timers")]
 fn a_store_with_many_timers_does_not_shrink() {
     let shard = Arc::new(Shard::new(Loop::default()));
     let room = || shard.locked(|inner| inner.room()).unwrap();
@@ -228,6 +231,7 @@ fn a_store_with_many_timers_does_not_shrink() {
 
 /// The keys of timers that may be late are not their deadlines.
 #[test]
+#[cfg_attr(miri, ignore = "needs thousands of timers")]
 fn shrinking_keeps_the_keys_of_timers_that_may_be_late() {
     let shard = Arc::new(Shard::new(Loop::default()));
     let tolerant = |tolerance| {
@@ -284,6 +288,7 @@ fn pushers_and_the_lock_holder_write_separate_cache_lines() {
 
 /// If some moves are to earlier deadlines and some to later ones, the owner leaves notes of them.
 #[test]
+#[cfg_attr(miri, ignore = "needs thousands of moves")]
 fn timers_moved_at_random_run_in_time() {
     const TIMERS: u64 = 100;
     let shard = Arc::new(Shard::new(Loop::default()));

@@ -247,6 +247,16 @@ pub fn both_ways(test: impl Fn(&Arc<Shard<Scripted>>)) {
     }
 }
 
+/// Returns how often a test repeats a step. Miri, which is a thousand times slower, repeats it
+/// a two-hundredth of these times.
+pub const fn times(count: usize) -> usize {
+    if cfg!(miri) {
+        count.div_ceil(200)
+    } else {
+        count
+    }
+}
+
 /// A generator of random numbers that are equal in each run: xorshift64*.
 pub struct Random(pub u64);
 

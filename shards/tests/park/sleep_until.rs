@@ -9,7 +9,7 @@ use std::{
     thread::{self, Thread, ThreadId},
 };
 
-use crate::common::{Scripted, turn};
+use crate::common::{Scripted, times, turn};
 use tourbillon_shards::{Cancel, Flow, NEVER, Options, Owner, Reset, Shard, Timer};
 
 #[test]
@@ -104,7 +104,7 @@ impl Owner for Loop {
 /// between the loop sleeps without a limit. If a wake-up is lost, this test does not end.
 #[test]
 fn no_wake_up_is_lost() {
-    const ROUNDS: usize = 10_000;
+    const ROUNDS: usize = times(10_000);
     const THREADS: usize = 2;
     let me = thread::current();
     let id = me.id();

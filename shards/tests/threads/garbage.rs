@@ -9,7 +9,7 @@ use std::{
     thread,
 };
 
-use crate::common::{Drops, Threaded};
+use crate::common::{Drops, Threaded, times};
 use tourbillon_shards::{Cancel, NEVER, Shard, Timer};
 
 /// How many nodes are read while the lock is held once.
@@ -97,6 +97,7 @@ fn armed_by_the_owner(count: usize, order: Order) {
 }
 
 #[test]
+#[cfg_attr(miri, ignore = "needs a million timers")]
 fn a_million_timers_of_a_blocked_owner_are_cancelled() {
     armed_by_the_owner(1_000_000, Order::OldestFirst);
 }
@@ -104,7 +105,7 @@ fn a_million_timers_of_a_blocked_owner_are_cancelled() {
 #[test]
 fn timers_of_a_blocked_owner_are_cancelled_in_any_order() {
     for order in [Order::OldestFirst, Order::NewestFirst, Order::Shuffled] {
-        armed_by_the_owner(20_000, order);
+        armed_by_the_owner(times(20_000), order);
     }
 }
 
@@ -114,7 +115,8 @@ fn timers_in_the_inbox_of_a_blocked_owner_are_cancelled() {
     for order in [Order::OldestFirst, Order::NewestFirst, Order::Shuffled] {
         let shard = Threaded::shard();
         while_the_owner_is_blocked(&shard, || {
-            let mut timers = arm(&shard, 100_000);
+            // More than one batch and the bound.
+            let mut timers = arm(&shard, if cfg!(miri) { 400 } else { 100_000 });
             order.arrange(&mut timers);
             cancel_all_within_the_bound(&shard, timers);
         });
@@ -129,8 +131,8 @@ fn timers_in_the_inbox_of_a_blocked_owner_are_cancelled() {
 fn timeouts_that_are_cancelled_soon_leave_little_garbage() {
     let shard = Threaded::shard();
     while_the_owner_is_blocked(&shard, || {
-        let mut under_way = std::collections::VecDeque::from(arm(&shard, 4_000));
-        for _ in 0..100_000 {
+        let mut under_way = std::collections::VecDeque::from(arm(&shard, times(4_000)));
+        for _ in 0..times(100_000) {
             under_way.extend(arm(&shard, 1));
             cancel(under_way.pop_front().expect("thousands are under way"));
             let garbage = garbage(&shard, under_way.len());
@@ -145,10 +147,10 @@ fn timeouts_that_are_cancelled_soon_leave_little_garbage() {
 #[test]
 fn several_threads_cancel_at_once() {
     const THREADS: usize = 4;
-    const ROUNDS: usize = 20;
-    const EACH: usize = 1_500;
+    const ROUNDS: usize = times(20);
+    const EACH: usize = if cfg!(miri) { 100 } else { 1_500 };
     let shard = Threaded::shard();
-    let mut spare = arm(&shard, 20_000);
+    let mut spare = arm(&shard, times(20_000));
     let barrier = Arc::new(Barrier::new(THREADS + 1));
     let (give, heaps): (Vec<_>, Vec<_>) = (0..THREADS).map(|_| mpsc::channel::<Timers>()).unzip();
     let threads: Vec<_> = heaps
@@ -193,7 +195,7 @@ fn several_threads_cancel_at_once() {
 #[test]
 fn timers_that_the_owner_cancels_leave_no_garbage() {
     let shard = Threaded::shard();
-    let mut timers = arm(&shard, 10_000);
+    let mut timers = arm(&shard, times(10_000));
     while let Some(timer) = timers.pop() {
         cancel(timer);
         assert_eq!(garbage(&shard, timers.len()), 0);
@@ -209,7 +211,7 @@ fn payloads_are_dropped_before_their_nodes() {
     let shard = Threaded::shard();
     let drops = Drops::default();
     while_the_owner_is_blocked(&shard, || {
-        for count in 1..=1_000 {
+        for count in 1..=times(1_000) as u32 {
             let probe = drops.probe();
             let timer = Timer::once(&shard, 5, 5, move || drop(probe));
             cancel(timer);
@@ -217,5 +219,5 @@ fn payloads_are_dropped_before_their_nodes() {
         }
     });
     drop(shard.close());
-    assert_eq!(drops.get(), 1_000);
+    assert_eq!(drops.get(), times(1_000) as u32);
 }

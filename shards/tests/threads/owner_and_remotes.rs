@@ -15,13 +15,13 @@ use std::{
     time::{Duration, Instant},
 };
 
-use crate::common::{Drops, Overs, Random, units::MS};
+use crate::common::{Drops, Overs, Random, times, units::MS};
 use tourbillon_shards::{
     Cancel, Due, Kind, NEVER, Outcome, Owner, Ran, Reset, Searchers, Shard, Sleep, Status, Timer,
 };
 
 const REMOTES: u64 = 3;
-const OPERATIONS: usize = 60_000;
+const OPERATIONS: usize = times(60_000);
 
 /// A worker that sleeps on a condition variable.
 struct Worker {
@@ -330,7 +330,7 @@ fn each_timer_ends_once_while_others_rescue() {
 /// The shard is closed while other threads arm and move timers.
 #[test]
 fn each_timer_ends_once_while_the_shard_is_closed() {
-    for round in 0..60 {
+    for round in 0..times(60) as u64 {
         let shard = Worker::shard();
         let tally = Arc::new(Tally::default());
         let armed = AtomicUsize::new(0);
@@ -389,7 +389,7 @@ fn no_wake_up_is_lost_between_threads_that_take_turns() {
         thread::scope(|scope| {
             for _ in 0..REMOTES {
                 scope.spawn(|| {
-                    for turn in 0..3_000_u64 {
+                    for turn in 0..times(3_000) as u64 {
                         let now = shard.owner().now();
                         let done = Arc::new(AtomicBool::new(false));
                         let (mine, count) = (done.clone(), fired.clone());
@@ -411,7 +411,7 @@ fn no_wake_up_is_lost_between_threads_that_take_turns() {
             }
         });
     });
-    assert_eq!(read(&fired), REMOTES as usize * 3_000);
+    assert_eq!(read(&fired), REMOTES as usize * times(3_000));
     assert!(parks.slept > 0, "the owner never slept");
     drop(shard.close());
     assert_eq!(Arc::strong_count(&shard), 1);
@@ -447,7 +447,7 @@ fn sleeps_wake_their_tasks_each_time() {
                 scope.spawn(move || {
                     let mut random = Random(seed * 104_729);
                     let mut sleep = Sleep::new(shard, 0);
-                    for _ in 0..3_000 {
+                    for _ in 0..times(3_000) {
                         let now = shard.owner().now();
                         for _ in 0..random.below(4) {
                             sleep.reset(now + random.below(MS / 5));

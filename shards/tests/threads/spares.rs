@@ -46,7 +46,7 @@ fn free(timer: Timer<Counted>) {
 }
 
 /// More timers than references are bought at once or kept.
-const MANY: usize = 500;
+const MANY: usize = if cfg!(miri) { 150 } else { 500 };
 
 #[test]
 fn cached_references_are_dropped_with_their_guard() {

@@ -12,7 +12,7 @@ use std::{
     thread::{self, Thread},
 };
 
-use crate::common::{Calls, Random, Scripted, both_ways, expire, turn};
+use crate::common::{Calls, Random, Scripted, both_ways, expire, times, turn};
 use tourbillon_shards::{
     Cancel, Ended, Flow, InsideCallback, Options, Outcome, Shard, Started, Status, Timer,
 };
@@ -197,7 +197,7 @@ fn wait(timer: &Timer<Scripted>) -> Result<(), InsideCallback> {
 /// callback may be inside. If a wake-up is lost, this test does not end.
 #[test]
 fn nothing_runs_after_the_wait_of_another_thread() {
-    const ROUNDS: u64 = 4_000;
+    const ROUNDS: u64 = times(4_000) as u64;
     let shard = Scripted::shard(false);
     shard.owner().keep_notices();
     let done = AtomicBool::new(false);

@@ -2,7 +2,7 @@
 
 use std::sync::{Arc, Mutex};
 
-use crate::common::{Calls, Random, Scripted, both_ways, turn};
+use crate::common::{Calls, Random, Scripted, both_ways, times, turn};
 use tourbillon_shards::{Flow, NEVER, Options, Reset, Shard, Timer};
 
 const PERIOD: u64 = 1_000;
@@ -66,12 +66,14 @@ fn a_deadline_of_never_gets_no_jitter() {
 fn a_recurring_timer_does_not_drift() {
     both_ways(|shard| {
         const STEP: u64 = 97;
-        shard.owner().set_random(0, STEP);
         let calls = Calls::default();
         let timer = started(shard, true, JITTER, calls.callback());
+        // From here on each run draws once. The start draws again if its exchange fails, which may
+        // happen for no reason on other processors and in Miri.
+        shard.owner().set_random(STEP, STEP);
         let mut random = Random(3);
         let (mut grid, mut drawn) = (PERIOD, 0);
-        for run in 0..5_000 {
+        for run in 0..times(5_000) {
             let deadline = timer.deadline().unwrap();
             assert_eq!(deadline, grid + drawn % (JITTER + 1), "run {run}");
             assert_eq!(turn(shard, deadline - 1), 0);
@@ -85,7 +87,7 @@ fn a_recurring_timer_does_not_drift() {
             drawn += STEP;
         }
         assert_eq!(timer.wait(), PERIOD);
-        assert_eq!(calls.get().len(), 5_000);
+        assert_eq!(calls.get().len(), times(5_000));
     });
 }
 

@@ -92,6 +92,7 @@ struct Known {
 /// then. Here the few slots of a store are reused all the time, while all handles, old and new, are
 /// cancelled and moved again and again.
 #[test]
+#[cfg_attr(miri, ignore = "needs thousands of timers")]
 fn late_calls_for_ended_timers_affect_no_other() {
     for seed in 1..=20 {
         let shard = Scripted::shard(true);

@@ -3,7 +3,7 @@
 
 use std::sync::Arc;
 
-use crate::common::{Calls, Scripted, all_kinds, both_ways, turn};
+use crate::common::{Calls, Scripted, all_kinds, both_ways, times, turn};
 use tourbillon_shards::{
     Cancel, Flow, Kind, NEVER, Options, Outcome, Reset, Shard, Started, Status, Timer,
 };
@@ -165,7 +165,7 @@ fn a_period_beyond_the_end_of_time_begins_at_the_start() {
 /// Of the starts by a hundred threads, one counts.
 #[test]
 fn one_of_many_starts_counts() {
-    for round in 0..200 {
+    for round in 0..times(200) as u64 {
         let shard = Scripted::shard(false);
         let calls = Calls::default();
         let timer = Timer::build(&shard, 10, None, options(false, true), calls.callback());

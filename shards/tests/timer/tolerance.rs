@@ -7,7 +7,7 @@ use std::sync::{
 };
 
 use crate::common::{
-    Random, Scripted, both_ways, turn,
+    Random, Scripted, both_ways, times, turn,
     units::{MS, SECOND},
 };
 use tourbillon_shards::{Flow, NEVER, Options, Reset, Shard, Timer};
@@ -74,7 +74,7 @@ fn each_timer_fires_in_its_window() {
     both_ways(|shard| {
         let clock = Arc::new(AtomicU64::new(0));
         let mut random = Random(42);
-        let timers: Vec<_> = (0..3_000)
+        let timers: Vec<_> = (0..times(3_000))
             .map(|_| {
                 let deadline = 1 + random.below(10 * SECOND);
                 // From zero to seconds, in all orders of magnitude.
@@ -95,7 +95,7 @@ fn a_moved_timer_fires_in_its_new_window() {
     both_ways(|shard| {
         let clock = Arc::new(AtomicU64::new(0));
         let mut random = Random(43);
-        let timers: Vec<_> = (0..3_000)
+        let timers: Vec<_> = (0..times(3_000))
             .map(|_| {
                 let magnitude = random.below(33);
                 let tolerance = random.below(1 << magnitude);
@@ -123,6 +123,7 @@ fn a_moved_timer_fires_in_its_new_window() {
 }
 
 #[test]
+#[cfg_attr(miri, ignore = "needs thousands of timers")]
 fn wake_ups_fall_as_the_tolerance_grows() {
     let wakes = |tolerance| {
         let shard = Scripted::shard(true);
