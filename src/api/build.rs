@@ -92,6 +92,8 @@ pub(crate) fn build(builder: &Builder) -> Result<Runtime, BuildError> {
     }
     shared.clocks.shards.store(Arc::new(clocks));
     shared.workers.store(Arc::new(workers.clone()));
+    #[cfg(tourbillon_sim)]
+    crate::engine::neglect::watch(&shared);
     // `Instant::now` uses the clock of the runtime that the calling thread is in.
     clock::current::find_by(entered::with_clock);
     // The workers enter the companion, so it is there before them.

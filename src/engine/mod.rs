@@ -18,6 +18,7 @@
 //! | `companion` | a tokio runtime that belongs to this one (feature `tokio-compat`) |
 //! | `paused` | a paused clock: detects that nothing is left to do, and advances the clock |
 //! | `telemetry` | lateness, snapshots of a runtime, spans and events |
+//! | `neglect` | what the simulation watches for: work that waits for a worker that sleeps |
 //! | `shutdown` | ends the workers, and everything that waits on them |
 
 pub(crate) mod block_on;
@@ -34,6 +35,8 @@ pub(crate) mod in_place;
 pub(crate) mod job;
 pub(crate) mod lifecycle;
 pub(crate) mod local;
+#[cfg(tourbillon_sim)]
+pub(crate) mod neglect;
 pub(crate) mod paused;
 pub(crate) mod queues;
 pub(crate) mod shared;

@@ -26,7 +26,7 @@ fn nanos(time: timespec) -> u64 {
 }
 
 /// Allocates a descriptor number: that of a real eventfd, which is otherwise unused.
-fn open(object: Object) -> c_int {
+pub(super) fn open(object: Object) -> c_int {
     let world = world();
     world.point();
     // SAFETY: the call takes no pointers.
@@ -166,13 +166,12 @@ pub(crate) unsafe fn epoll_ctl(
         };
     }
     if state.kernel.get(fd).is_none() {
-        // Sockets and other real descriptors are not part of the simulation.
+        // Real descriptors are not part of the simulation.
         return fail(libc::EPERM);
     }
     // SAFETY: the caller passes a valid pointer, as for the real call.
-    let (events, token) = unsafe { ((*event).events, (*event).u64) };
-    let shared = events & libc::EPOLLEXCLUSIVE as u32 != 0;
-    if state.kernel.watch(instance, fd, token, shared) {
+    let (conditions, token) = unsafe { ((*event).events, (*event).u64) };
+    if state.kernel.watch(instance, fd, token, conditions) {
         state.wake(|wait| wait == Wait::Epoll(instance));
     }
     0
@@ -227,17 +226,17 @@ fn wait(instance: c_int, left: Option<u64>) -> Result<(), c_int> {
 /// `events` has room for `room` events.
 unsafe fn take(instance: c_int, events: *mut epoll_event, room: c_int) -> c_int {
     let mut state = world().lock();
-    let tokens = state.kernel.take(instance, room as usize);
-    state.note(|| format!("has {} events at {instance}", tokens.len()));
-    for (place, token) in tokens.iter().enumerate() {
+    let taken = state.kernel.take(instance, room as usize);
+    state.note(|| format!("has {} events at {instance}", taken.len()));
+    for (place, (token, conditions)) in taken.iter().enumerate() {
         let event = epoll_event {
-            events: libc::EPOLLIN as u32,
+            events: *conditions,
             u64: *token,
         };
-        // SAFETY: `Kernel::take` returns at most `room` tokens.
+        // SAFETY: `Kernel::take` returns at most `room` events.
         unsafe { events.add(place).write_unaligned(event) };
     }
-    tokens.len() as c_int
+    taken.len() as c_int
 }
 
 pub(crate) unsafe fn epoll_wait(

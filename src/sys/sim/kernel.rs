@@ -1,12 +1,15 @@
-//! The simulated descriptors: eventfds, timerfds, and epoll instances that watch them,
+//! The simulated descriptors: eventfds, timerfds, sockets, and epoll instances that watch them,
 //! edge-triggered.
 
 use std::collections::{BTreeMap, VecDeque};
 
-use super::world::NEVER;
+use super::{socket::Stream, world::NEVER};
 
-/// The state of the simulated kernel. It does not learn when a descriptor is closed: the system
-/// reuses the number, and then [`open`](Kernel::open) replaces the object.
+/// The condition of eventfds, timerfds and sockets that a read returns at once.
+pub(super) const READABLE: u32 = libc::EPOLLIN as u32;
+
+/// The state of the simulated kernel. It does not learn when an eventfd, timerfd or epoll instance
+/// is closed: the system reuses the number, and then [`open`](Kernel::open) replaces the object.
 #[derive(Default)]
 pub(super) struct Kernel {
     objects: BTreeMap<i32, Object>,
@@ -20,6 +23,8 @@ pub(super) struct Kernel {
 pub(super) enum Object {
     Event(u64),
     Timer(Timer),
+    /// One end of a connection.
+    Stream(Stream),
     /// The descriptors with an event since they were last taken.
     Epoll(VecDeque<i32>),
 }
@@ -48,6 +53,8 @@ struct Watch {
     instance: i32,
     fd: i32,
     token: u64,
+    /// The conditions that are watched, as in `epoll_event`.
+    conditions: u32,
     shared: bool,
 }
 
@@ -68,6 +75,11 @@ impl Kernel {
 
     pub(super) fn get(&mut self, fd: i32) -> Option<&mut Object> {
         self.objects.get_mut(&fd)
+    }
+
+    /// Returns whether delayed writes are on their way.
+    pub(super) fn has_delayed(&self) -> bool {
+        !self.delayed.is_empty()
     }
 
     pub(super) fn eventfds(&self) -> Vec<i32> {
@@ -91,12 +103,14 @@ impl Kernel {
         Some(self.delayed.remove(place).1)
     }
 
-    /// Adds a watch. Returns whether the descriptor is readable already.
-    pub(super) fn watch(&mut self, instance: i32, fd: i32, token: u64, shared: bool) -> bool {
+    /// Adds a watch. Returns whether the descriptor has events already.
+    pub(super) fn watch(&mut self, instance: i32, fd: i32, token: u64, conditions: u32) -> bool {
+        let shared = conditions & libc::EPOLLEXCLUSIVE as u32 != 0;
         let watch = Watch {
             instance,
             fd,
             token,
+            conditions,
             shared,
         };
         // As in the kernel, exclusive watches stand behind the others.
@@ -105,8 +119,8 @@ impl Kernel {
         } else {
             self.watches.insert(0, watch);
         }
-        // Watches are edge-triggered, but what is readable already counts as an edge.
-        let ready = self.is_readable(fd);
+        // Watches are edge-triggered, but what is ready already counts as an edge.
+        let ready = self.conditions(fd) & conditions != 0;
         if ready {
             self.push_ready(instance, fd);
         }
@@ -135,42 +149,72 @@ impl Kernel {
         }
     }
 
-    fn is_readable(&self, fd: i32) -> bool {
+    fn stream(&self, fd: i32) -> Option<&Stream> {
         match self.objects.get(&fd) {
+            Some(Object::Stream(stream)) => Some(stream),
+            _ => None,
+        }
+    }
+
+    /// Returns one end of a connection. It must be open.
+    pub(super) fn stream_mut(&mut self, fd: i32) -> &mut Stream {
+        match self.objects.get_mut(&fd) {
+            Some(Object::Stream(stream)) => stream,
+            _ => unreachable!("the descriptor is an open socket"),
+        }
+    }
+
+    /// Forgets a descriptor that is closed, and its watches.
+    pub(super) fn close(&mut self, fd: i32) {
+        self.objects.remove(&fd);
+        self.watches.retain(|it| it.fd != fd);
+    }
+
+    /// Returns the present conditions of a descriptor, as in `epoll_event`.
+    fn conditions(&self, fd: i32) -> u32 {
+        let is_readable = match self.objects.get(&fd) {
             Some(Object::Event(count)) => *count > 0,
             Some(Object::Timer(timer)) => timer.ticks > 0,
+            Some(Object::Stream(stream)) => {
+                let peer = stream.peer.and_then(|peer| self.stream(peer));
+                return stream.conditions(peer.is_none_or(Stream::has_room));
+            }
             _ => false,
-        }
+        };
+        if is_readable { READABLE } else { 0 }
+    }
+
+    /// Returns the token of a watch and the conditions that it reports now. `None` if there is no
+    /// such watch, or nothing to report.
+    fn report(&self, instance: i32, fd: i32) -> Option<(u64, u32)> {
+        let mut watches = self.watches.iter();
+        let watch = watches.find(|it| it.instance == instance && it.fd == fd)?;
+        let conditions = self.conditions(fd) & watch.conditions;
+        (conditions != 0).then_some((watch.token, conditions))
     }
 
     /// Returns whether an instance has events.
     pub(super) fn has_events(&self, instance: i32) -> bool {
         match self.objects.get(&instance) {
-            Some(Object::Epoll(ready)) => ready.iter().any(|&fd| self.is_readable(fd)),
+            Some(Object::Epoll(ready)) => {
+                ready.iter().any(|&fd| self.report(instance, fd).is_some())
+            }
             _ => false,
         }
     }
 
-    /// Takes the tokens of at most `room` events from an instance.
-    pub(super) fn take(&mut self, instance: i32, room: usize) -> Vec<u64> {
-        let mut tokens = Vec::new();
-        while tokens.len() < room {
+    /// Takes at most `room` events from an instance: tokens and conditions.
+    pub(super) fn take(&mut self, instance: i32, room: usize) -> Vec<(u64, u32)> {
+        let mut events = Vec::new();
+        while events.len() < room {
             let Some(Object::Epoll(ready)) = self.objects.get_mut(&instance) else {
                 break;
             };
             let Some(fd) = ready.pop_front() else { break };
-            // Skip descriptors that were read or set anew meanwhile.
-            if !self.is_readable(fd) {
-                continue;
-            }
-            let watch = self
-                .watches
-                .iter()
-                .find(|it| it.instance == instance && it.fd == fd);
-            // The watch may have been removed after the event.
-            tokens.extend(watch.map(|it| it.token));
+            // Skip descriptors that were read or set anew meanwhile, and watches that have ended.
+            events.extend(self.report(instance, fd));
         }
-        tokens
+        events
     }
 
     /// Fires the timerfds that are due, and returns them. `offsets` is the difference of each clock

@@ -7,7 +7,9 @@
 //! | `schedule` | the choice of the next thread, and the progress of time |
 //! | `faults` | the plan of faults, and their counts |
 //! | `disturb` | the injection of faults |
-//! | `kernel` | eventfds, timerfds and epoll instances |
+//! | `kernel` | eventfds, timerfds, sockets and epoll instances |
+//! | `socket` | connections between tasks |
+//! | `neglect` | the oracle: no work waits for a thread that sleeps |
 //! | `calls` | system calls on these, and the clocks |
 //! | `sync` | condition variables and threads with the interface of the standard library |
 //!
@@ -23,7 +25,9 @@ pub(super) mod calls;
 mod disturb;
 mod faults;
 mod kernel;
+pub(crate) mod neglect;
 mod schedule;
+mod socket;
 pub(crate) mod sync;
 mod world;
 
@@ -32,6 +36,7 @@ pub use tourbillon_shards::sim::Mutex;
 use self::world::{World, with};
 pub use self::{
     faults::{Faults, Plan, Style},
+    socket::Socket,
     sync::thread,
     world::{Report, run},
 };

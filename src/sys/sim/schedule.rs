@@ -72,6 +72,9 @@ impl State {
         let mut woke_all = false;
         while self.ready().next().is_none() {
             self.update_next_due();
+            if self.next_due > self.now {
+                self.check_neglect();
+            }
             if self.next_due == NEVER {
                 // All threads may wait for dropped writes: wake them once in place of the next
                 // write that would. After `drop_no_more` every thread has been woken, so this is

@@ -11,6 +11,7 @@ use tourbillon_shards::sim::{Hook, install};
 use super::{
     faults::{Faults, Plan},
     kernel::Kernel,
+    neglect::Oracle,
 };
 
 /// The monotonic clock at the start, in ns.
@@ -24,7 +25,7 @@ static WORLD: OnceLock<World> = OnceLock::new();
 
 thread_local! {
     /// The number of this thread in the simulation, if it is part of it.
-    static ME: Cell<Option<usize>> = const { Cell::new(None) };
+    pub(super) static ME: Cell<Option<usize>> = const { Cell::new(None) };
 }
 
 /// The simulation. One mutex guards its state; the thread with the baton always finds it free.
@@ -53,6 +54,7 @@ pub(super) struct State {
     pub(super) traces: bool,
     /// The times in which a fault kept something from running.
     pub(super) disturbances: Vec<(u64, u64)>,
+    pub(super) oracle: Oracle,
 }
 
 /// A simulated thread.
@@ -129,6 +131,8 @@ pub struct Report {
     pub threads: usize,
     /// The duration in simulated ns.
     pub took: u64,
+    /// How many times the oracle of lost parallelism looked.
+    pub looks: u64,
     /// The faults that happened.
     pub faults: Faults,
 }
@@ -155,6 +159,7 @@ pub fn run(seed: u64, plan: Plan, traces: bool, f: impl FnOnce()) -> Report {
         dropping: true,
         traces,
         disturbances: Vec::new(),
+        oracle: Oracle::default(),
     };
     let world = WORLD.get_or_init(|| World(Mutex::new(state)));
     install(world);
@@ -174,6 +179,7 @@ pub fn run(seed: u64, plan: Plan, traces: bool, f: impl FnOnce()) -> Report {
         points: state.points,
         threads: state.threads.len(),
         took: state.now - BEGIN,
+        looks: state.oracle.looks,
         faults: state.faults.clone(),
     }
 }

@@ -11,7 +11,7 @@ use tourbillon::{
     sync::Notify,
 };
 
-use crate::{acts::Armed, ledger::tally, plan::Plan};
+use crate::{acts::Armed, ledger::tally, plan::Plan, work::Work};
 
 const MS: u64 = 1_000_000;
 /// The time between two blocking callbacks, so that only one at a time needs help.
@@ -23,6 +23,10 @@ pub struct Cast {
     pub handle: Handle,
     pub timers: Mutex<Vec<Arc<Armed>>>,
     pub tasks: Mutex<Vec<JoinHandle<u64>>>,
+    /// The tasks of a scene of work.
+    pub works: Mutex<Vec<Work>>,
+    /// How many tasks and timers that scene has.
+    pub spawned: AtomicU64,
     pub notify: Notify,
     blocks: AtomicBool,
     may_block: AtomicU64,
@@ -41,6 +45,8 @@ impl Cast {
             handle,
             timers: Mutex::default(),
             tasks: Mutex::default(),
+            works: Mutex::default(),
+            spawned: AtomicU64::new(0),
             notify: Notify::new(),
             blocks: AtomicBool::new(false),
             may_block: AtomicU64::new(0),

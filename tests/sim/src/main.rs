@@ -10,7 +10,11 @@ mod cast;
 #[cfg(tourbillon_sim)]
 mod ledger;
 #[cfg(tourbillon_sim)]
+mod life;
+#[cfg(tourbillon_sim)]
 mod oracle;
+#[cfg(tourbillon_sim)]
+mod paused;
 #[cfg(tourbillon_sim)]
 mod plan;
 #[cfg(tourbillon_sim)]
@@ -19,6 +23,8 @@ mod runner;
 mod scenario;
 #[cfg(tourbillon_sim)]
 mod tasks;
+#[cfg(tourbillon_sim)]
+mod work;
 
 /// The payload of an intended panic of a callback or task.
 #[cfg(tourbillon_sim)]

@@ -20,8 +20,31 @@ pub enum End {
     Background(u64),
 }
 
+/// What the program of a seed is about.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Scene {
+    /// Timers of all kinds, held to a bound of lateness.
+    Timers,
+    /// Tasks that block, spawn, abort and talk, on all workers at once.
+    Work,
+    /// The paused clock.
+    Paused,
+}
+
+impl Scene {
+    /// Half of the seeds are about timers.
+    fn of(seed: u64) -> Self {
+        match seed % 4 {
+            1 => Scene::Work,
+            3 => Scene::Paused,
+            _ => Scene::Timers,
+        }
+    }
+}
+
 #[derive(Clone, Debug)]
 pub struct Plan {
+    pub scene: Scene,
     pub world: sim::Plan,
     pub workers: usize,
     pub helpers: (usize, usize),
@@ -56,7 +79,47 @@ impl Plan {
     /// Returns the plan of a seed, with this number of workers in place of the seed's.
     pub fn of(seed: u64, workers: Option<usize>) -> Self {
         let mut rng = fastrand::Rng::with_seed(seed.wrapping_mul(0x2545_f491_4f6c_dd1d) ^ 77);
-        let rng = &mut rng;
+        let mut plan = Self::of_timers(&mut rng, workers);
+        plan.scene = Scene::of(seed);
+        if plan.scene != Scene::Timers {
+            plan.share(&mut rng);
+        }
+        plan
+    }
+
+    /// Changes the plan into one of many short programs whose jobs block often.
+    fn share(&mut self, rng: &mut fastrand::Rng) {
+        // A job in `block_in_place` may wait for a task that only a helper can run.
+        self.world.refuse = 0;
+        (self.panics, self.max_timers) = (0, None);
+        if self.scene == Scene::Paused {
+            // On a paused clock no later wake-up makes up for one that was lost.
+            self.world.drop = 0;
+        }
+        self.actors = rng.u32(1..=2);
+        self.acts = rng.u32(2..=12);
+        self.horizon = rng.u64(1..40) * MS;
+        // Without rescues a wake-up that is missing is seen at once.
+        self.latency = [
+            None,
+            None,
+            Some(Duration::from_millis(1)),
+            Some(Duration::from_millis(20)),
+        ][rng.usize(..4)];
+        self.blocks = [20, 100, 400][rng.usize(..3)];
+        self.block_ns = (50_000, 8 * MS);
+        let when = rng.u64(..self.horizon);
+        self.end = match self.end {
+            End::Quiet => End::Quiet,
+            End::Drop(_) => End::Drop(when),
+            End::Timeout(_) => End::Timeout(when),
+            End::Graceful(_) => End::Graceful(when),
+            End::Background(_) => End::Background(when),
+        };
+    }
+
+    /// Returns a plan of timers.
+    fn of_timers(rng: &mut fastrand::Rng, workers: Option<usize>) -> Self {
         let style = match rng.u32(..4) {
             0 => sim::Style::Uniform(rng.u16(50..20_000)),
             1 => sim::Style::Uniform(rng.u16(50..1_000)),
@@ -100,6 +163,7 @@ impl Plan {
         let horizon = rng.u64(20..400) * MS;
         let when = rng.u64(..horizon);
         Self {
+            scene: Scene::Timers,
             world,
             workers: workers.unwrap_or_else(|| rng.usize(1..=4)),
             helpers: [(0, 0), (0, 0), (0, 1), (0, 2), (1, 2)][rng.usize(..5)],

@@ -11,7 +11,7 @@ use std::{
 
 use tourbillon::sim;
 
-use crate::{Meant, ledger, plan::Plan, scenario};
+use crate::{Meant, ledger, life, plan::Plan, scenario};
 
 /// The limit for a seed, in seconds of real time. A child that takes longer hangs outside of the
 /// world.
@@ -274,6 +274,7 @@ fn one(seed: u64, workers: Option<usize>, trace: bool) -> String {
         ("points", report.points),
         ("threads", report.threads as u64),
         ("virtual_us", report.took / 1_000),
+        ("moments_without_a_thread_to_run", report.looks),
         ("dropped", report.faults.dropped),
         ("delayed", report.faults.delayed),
         ("doubled", report.faults.doubled),
@@ -292,6 +293,9 @@ fn one(seed: u64, workers: Option<usize>, trace: bool) -> String {
         let calls = events.filter(|it| matches!(it.what, ledger::What::Called(_)));
         numbers.push(("callbacks", calls.count() as u64));
     }
+    let (followed, aborted) = life::counts();
+    numbers.push(("followed_tasks", followed));
+    numbers.push(("aborted_tasks", aborted));
     ledger::tally(|tally| {
         numbers.push(("tasks", tally.tasks));
         numbers.push(("tasks_through", tally.tasks_through));

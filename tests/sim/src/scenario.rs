@@ -11,11 +11,12 @@ use tourbillon::{
 };
 
 use crate::{
-    acts::act,
+    acts,
     cast::Cast,
     ledger::tally,
-    oracle,
-    plan::{End, Plan},
+    life, oracle, paused,
+    plan::{End, Plan, Scene},
+    work,
 };
 
 const MS: u64 = 1_000_000;
@@ -25,6 +26,11 @@ const AFTER: u64 = 150 * MS;
 const PATIENCE: u64 = 30_000 * MS;
 
 pub fn run(plan: &Plan) {
+    if plan.scene == Scene::Paused {
+        paused::run(plan);
+        life::check();
+        return;
+    }
     let runtime = loop {
         // The world may refuse the thread of a helper that the builder asks for.
         match plan.builder().build() {
@@ -49,7 +55,10 @@ pub fn run(plan: &Plan) {
                         if cast.over.load(Relaxed) {
                             break;
                         }
-                        act(&cast, false);
+                        match cast.plan.scene {
+                            Scene::Work => work::act(&cast),
+                            _ => acts::act(&cast, false),
+                        }
                     }
                 })
                 .expect("the system has a thread")
@@ -62,9 +71,13 @@ pub fn run(plan: &Plan) {
     cast.over.store(true, Relaxed);
     take(&cast.timers).into_iter().for_each(drop);
     take(&cast.tasks).into_iter().for_each(drop);
+    let (works, handle) = (take(&cast.works), cast.handle.clone());
     drop(cast);
     until("threads of the runtime are left", || sim::alive() == 1);
+    work::join_all(works, &handle);
+    drop(handle);
     oracle::check(plan);
+    life::check();
 }
 
 fn take<T>(list: &std::sync::Mutex<Vec<T>>) -> Vec<T> {
@@ -75,7 +88,7 @@ fn sleep(nanos: u64) {
     thread::sleep(Duration::from_nanos(nanos));
 }
 
-fn until(what: &str, done: impl Fn() -> bool) {
+pub fn until(what: &str, done: impl Fn() -> bool) {
     let begin = sim::now();
     while !done() {
         // The more threads there are, the more of this time the machine may stand still.

@@ -1,0 +1,139 @@
+//! What the simulation holds a runtime to: no work waits for a worker that sleeps.
+//!
+//! The simulation lists the neglected work whenever no thread can run. At such a moment a worker
+//! sleeps, or the job that it runs blocks it.
+
+use std::sync::{Arc, Weak};
+
+use crate::{
+    engine::{
+        core::{Core, WorkerShard},
+        shared::Shared,
+    },
+    sys::sim::neglect::{self, Neglected},
+    util::nanos::nanos,
+};
+
+/// Has the simulation watch over a runtime.
+pub(crate) fn watch(shared: &Arc<Shared>) {
+    let shared = Arc::downgrade(shared);
+    neglect::watch(Arc::new(move || {
+        let shared = Weak::upgrade(&shared);
+        shared.map_or_else(Vec::new, |shared| neglected(&shared))
+    }));
+}
+
+/// Work that must not wait at all.
+fn at_once(what: String, blame: String) -> Neglected {
+    Neglected {
+        what,
+        blame,
+        allowed: 0,
+        job: 0,
+    }
+}
+
+/// Lists the work that waits while a worker sleeps. It reads atomics alone.
+fn neglected(shared: &Shared) -> Vec<Option<Neglected>> {
+    let workers = shared.workers.load();
+    let mut parked = workers.iter().map(|worker| is_parked(worker));
+    let Some(sleeper) = parked.position(|it| it).filter(|_| !shared.is_stopping()) else {
+        return Vec::new();
+    };
+    let mut all = Vec::new();
+    // 1. Each push into the injector wakes a worker, unless one searches. A searcher takes the
+    //    job, or looks once more after it has left the count.
+    let injected = shared.queues.len();
+    all.push((injected > 0).then(|| {
+        let blame = format!("the thread that pushed had to wake worker {sleeper}");
+        at_once(format!("one of {injected} jobs in the injector"), blame)
+    }));
+    // 2. A searcher runs until it has left the count. As long as it is counted, no worker is woken.
+    let searching = shared.queues.searchers.searching();
+    all.push((searching > 0).then(|| {
+        let blame = format!("{searching} workers count as searchers");
+        at_once("all work that is pushed".into(), blame)
+    }));
+    for worker in workers.iter() {
+        of_worker(shared, worker, workers.len(), sleeper, &mut all);
+    }
+    // 6. No alarm calls a peer if a helper is stuck, so its jobs must not wait.
+    for helper in &shared.helpers.known.load().list {
+        let queued = helper.owner().stealer.len();
+        all.push((queued > 0).then(|| {
+            let blame = format!("a thread had to wake worker {sleeper}");
+            at_once(format!("one of {queued} jobs of a helper"), blame)
+        }));
+    }
+    all
+}
+
+/// Returns whether a worker sleeps, and no thread has claimed its wake-up.
+fn is_parked(worker: &WorkerShard) -> bool {
+    worker.parker().parked_until().is_some()
+}
+
+/// Lists the work of one worker that waits while worker `sleeper` sleeps.
+fn of_worker(
+    shared: &Shared,
+    worker: &WorkerShard,
+    workers: usize,
+    sleeper: usize,
+    all: &mut Vec<Option<Neglected>>,
+) {
+    let core: &Core = worker.owner();
+    let (index, is_parked) = (core.index, is_parked(worker));
+    let is_in_place = core.watchdog.is_in_place();
+    // A worker that leaves its peers asleep relies on its alarm.
+    let is_watched = shared.config.is_watched(workers) && !shared.clock.was_paused();
+    let is_excused = is_watched && !is_parked && !is_in_place;
+    let allowed = if is_excused {
+        latency(shared, workers)
+    } else {
+        0
+    };
+    let job = core.watchdog.watch.begun();
+    let state = match (is_parked, is_in_place) {
+        (true, _) => "sleeps",
+        (_, true) => "is in `block_in_place`",
+        _ => "is blocked in a job",
+    };
+    // 3. Each push into a deque wakes a worker, unless one searches. A batch that will be over
+    //    soon wakes none: then the alarm calls a peer within the latency, which wakes others.
+    let queued = core.stealer.len();
+    all.push((queued > 0).then(|| Neglected {
+        what: format!("one of {queued} jobs of worker {index}, which {state},"),
+        blame: format!("the thread that pushed, stole or rescued had to wake worker {sleeper}"),
+        allowed,
+        job,
+    }));
+    // 4. Only a rescue empties the slot of a worker that is blocked. `block_in_place` empties it
+    //    first.
+    let must_be_empty = is_parked || is_in_place || is_watched;
+    all.push((!core.next.is_empty() && must_be_empty).then(|| Neglected {
+        what: format!("the next task of worker {index}, which {state},"),
+        blame: format!("the worker had to give it away, or worker {sleeper} to rescue it"),
+        // The slot may be filled again while the job runs.
+        allowed: 2 * allowed,
+        job,
+    }));
+    // 5. A worker that sleeps is woken for its pinned tasks. One that is awake has its alarm set.
+    all.push((is_parked && core.pinned.has_remote()).then(|| {
+        let blame = format!("the thread that pushed had to wake worker {index}");
+        at_once("a pinned task".into(), blame)
+    }));
+    all.push(
+        (is_excused && worker.alarm() == tourbillon_shards::NEVER).then(|| {
+            let blame = "its alarm is not set".into();
+            at_once(format!("the work of worker {index}, which {state},"), blame)
+        }),
+    );
+}
+
+/// Returns within how many ns a peer comes to a worker that is blocked, while no thread can run.
+fn latency(shared: &Shared, workers: usize) -> u64 {
+    let rarer = shared.rescuers.rarer(shared.awake());
+    // In a crowd the alarms that one worker does not answer are put off one after the other.
+    let turns = workers.div_ceil(4) as u64;
+    nanos(shared.config.rescue_latency) * u64::from(rarer) * turns
+}
