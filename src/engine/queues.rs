@@ -1,12 +1,17 @@
 //! The queues that all workers of a runtime share, and the count of those that search them.
 
+use std::iter;
+
 use crossbeam::{
-    deque::{Injector, Steal},
+    deque::{Injector, Steal, Stealer, Worker},
     utils::CachePadded,
 };
 use tourbillon_shards::Searchers;
 
-use crate::sys::sync::atomic::{AtomicBool, Ordering};
+use crate::sys::sync::{
+    atomic::{AtomicBool, Ordering},
+    point,
+};
 
 /// The shared queues of a runtime: of jobs `J`, and of batches `B` of timers of closed shards.
 pub(crate) struct Queues<J, B> {
@@ -41,9 +46,11 @@ impl<J, B> Queues<J, B> {
         steal(|| self.injector.steal())
     }
 
-    /// Takes a job, and moves some of those behind it to `deque`.
-    pub(crate) fn steal_batch(&self, deque: &crossbeam::deque::Worker<J>) -> Option<J> {
-        steal(|| self.injector.steal_batch_and_pop(deque))
+    /// Takes a job, and moves some of those behind it to `deque`, which is empty.
+    pub(crate) fn steal_batch(&self, deque: &Worker<J>) -> Option<J> {
+        let job = steal(|| self.injector.steal_batch_and_pop(deque));
+        move_on(deque);
+        job
     }
 
     /// Returns how many jobs are queued.
@@ -79,6 +86,23 @@ impl<J, B> Queues<J, B> {
     /// Returns whether no worker will read the injector again.
     pub(crate) fn is_drained(&self) -> bool {
         self.is_drained.load(Ordering::Acquire)
+    }
+}
+
+/// Takes a job of a peer, and moves some of those behind it to `deque`, which is empty.
+pub(crate) fn steal_batch_of<J>(peer: &Stealer<J>, deque: &Worker<J>) -> Option<J> {
+    let job = steal(|| peer.steal_batch_and_pop(deque));
+    move_on(deque);
+    job
+}
+
+/// Lets the simulation run other threads while the jobs that were stolen into `deque` are in no
+/// queue. crossbeam has no points, so there it would never see such a moment.
+fn move_on<J>(deque: &Worker<J>) {
+    if cfg!(tourbillon_sim) {
+        let moving: Vec<J> = iter::from_fn(|| deque.pop()).collect();
+        point();
+        moving.into_iter().for_each(|job| deque.push(job));
     }
 }
 

@@ -30,7 +30,10 @@ use crate::{
         counters::{Counter, Counters},
         recorder::Recorder,
     },
-    sys::sync::atomic::{AtomicU64, AtomicUsize, Ordering},
+    sys::sync::{
+        atomic::{AtomicU64, AtomicUsize, Ordering},
+        point,
+    },
     util::contained::contained,
 };
 
@@ -240,6 +243,10 @@ impl Shared {
         first: usize,
         mut ask: impl FnMut(&Core) -> Option<R>,
     ) -> Option<R> {
+        let mut ask = |owner: &Core| {
+            point();
+            ask(owner)
+        };
         let workers = self.workers.load();
         let found = (0..workers.len())
             .find_map(|i| ask(workers[first.wrapping_add(i) % workers.len()].owner()));

@@ -12,7 +12,7 @@
 //!
 //! The rules of the shared count are in "Searchers" in `shards/PROTOCOLS.md`.
 
-use crate::engine::{job::Job, queues::steal, worker::Worker};
+use crate::engine::{job::Job, queues::steal_batch_of, worker::Worker};
 
 /// A worker's search for work.
 #[derive(Debug)]
@@ -149,7 +149,7 @@ impl Worker<'_> {
             {
                 return None;
             }
-            let job = steal(|| victim.stealer.steal_batch_and_pop(deque))?;
+            let job = steal_batch_of(&victim.stealer, deque)?;
             Some((job, victim.index))
         });
         if let Some((_, victim)) = job {

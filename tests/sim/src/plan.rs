@@ -104,7 +104,7 @@ impl Plan {
             None,
             None,
             Some(Duration::from_millis(1)),
-            Some(Duration::from_millis(20)),
+            Some(Duration::from_millis(4)),
         ][rng.usize(..4)];
         self.blocks = [20, 100, 400][rng.usize(..3)];
         self.block_ns = (50_000, 8 * MS);

@@ -63,13 +63,16 @@ fn has_room(cast: &Cast) -> bool {
 pub fn compute(cast: &Cast) {
     if below(1_000) < u64::from(cast.plan.blocks) {
         let (least, most) = cast.plan.block_ns;
-        let length = least + below(most - least);
-        sim::note(|| format!("computes for {length} ns"));
-        sim::block(length);
-        tally(|tally| tally.blocks.push((0, length)));
-        return;
+        block(least + below(most - least));
+    } else {
+        (0..below(30)).for_each(|_| sim::step());
     }
-    (0..below(30)).for_each(|_| sim::step());
+}
+
+fn block(length: u64) {
+    sim::note(|| format!("computes for {length} ns"));
+    sim::block(length);
+    tally(|tally| tally.blocks.push((0, length)));
 }
 
 /// Spawns a task that others may abort and join.
@@ -223,28 +226,29 @@ fn timers(cast: &Arc<Cast>) {
     let worker = below(cast.plan.workers as u64) as usize;
     let delay = below(2 * MS);
     for _ in 0..1 + below(5) {
-        timer(cast, worker, delay, false);
+        timer(cast, worker, delay, compute);
     }
 }
 
-/// Arms timers of one worker: many short ones, one after the other, so that the worker expects
-/// short jobs; then a batch, and a little later another.
+/// Arms timers of one worker. Many are short, and come one after the other, so that the worker
+/// expects short jobs and wakes no peer for the batch that follows. The first of the batch is long.
+/// So is one that comes a little later, which a peer takes over.
 fn batches(cast: &Arc<Cast>) {
     let worker = below(cast.plan.workers as u64) as usize;
-    let gap = 20_000 + below(MS / 5);
+    let gap = 20_000 + below(MS / 10);
     for place in 0..16 {
-        timer(cast, worker, place * gap, true);
+        timer(cast, worker, place * gap, |_| ());
     }
+    let long = |_: &Cast| block(MS + below(6 * MS));
     let due = 17 * gap;
-    for _ in 0..2 + below(3) {
-        timer(cast, worker, due, false);
+    timer(cast, worker, due, long);
+    for _ in 0..1 + below(3) {
+        timer(cast, worker, due, compute);
     }
-    for _ in 0..1 + below(2) {
-        timer(cast, worker, due + below(MS), false);
-    }
+    timer(cast, worker, due + below(MS), long);
 }
 
-fn timer(cast: &Arc<Cast>, worker: usize, delay: u64, is_short: bool) {
+fn timer(cast: &Arc<Cast>, worker: usize, delay: u64, job: impl Fn(&Cast) + Send + 'static) {
     if !has_room(cast) {
         return;
     }
@@ -254,9 +258,7 @@ fn timer(cast: &Arc<Cast>, worker: usize, delay: u64, is_short: bool) {
         if sim::now() < due {
             sim::fail(&format!("a timer is early\n{:?}", cast_of.plan));
         }
-        if !is_short {
-            compute(&cast_of);
-        }
+        job(&cast_of);
     };
     let builder = Timer::after(Duration::from_nanos(delay)).on(&cast.handle);
     drop(builder.on_worker(worker).start(f));
