@@ -14,7 +14,7 @@ root=$(cd "$(dirname "$0")/../.." && pwd)
 export CARGO_TARGET_DIR=${CARGO_TARGET_DIR:-$root/target/sim-mutants}
 export RUSTFLAGS="--cfg tourbillon_sim"
 export CARGO_PROFILE_SIM_INCREMENTAL=${CARGO_PROFILE_SIM_INCREMENTAL:-true}
-seeds=${SEEDS:-6000}
+seeds=${SEEDS:-16000}
 
 names=("$@")
 if [ ${#names[@]} -eq 0 ]; then

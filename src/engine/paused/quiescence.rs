@@ -27,8 +27,8 @@
 //! | what may still act | how the judge sees it |
 //! |---|---|
 //! | a worker that runs, or has announced itself and not checked yet | the idle count |
-//! | a blocking thread with a job, in no `block_on` | the count of busy threads, checked first |
-//! | a thread in `block_on` that runs, or was woken and has not run | its state word |
+//! | a blocking thread with a job, in no `block_on` | the count of busy threads, checked early |
+//! | a thread in `block_on` that runs, or was woken and has not run | its state word, checked twice |
 //! | a helper that was called before the clock was paused | the count of helpers in reserve |
 //! | a judge that has yet to wake wakers | a worker: not idle; another thread: `serving` |
 //! | a wake-up that was claimed and not written yet | the parked word: not asleep |
@@ -41,9 +41,11 @@
 //! are empty while the worker is idle.
 //!
 //! If any of these is found, a member is about to act, and will judge later: a claimed worker is
-//! woken, finds a job or nothing, and becomes idle again. One pass over the table is enough. While
-//! the mutex is held no member can begin anything, so nothing moves from a place that is checked
-//! later to a place that was checked before.
+//! woken, finds a job or nothing, and becomes idle again. One pass over the table is enough, except
+//! for the state words. While the mutex is held no member that waits can begin anything, so nothing
+//! moves from a place that is checked later to a place that was checked before. A thread in
+//! `block_on` begins to wait without the mutex. So its word is checked before the blocking threads,
+//! to which it may have given a job, and after them, since one of them may have woken it.
 //!
 //! **A quiescent runtime** does the first of these that applies: (1) wakes the callers of `advance`
 //! whose jump was made; (2) makes the next requested jump; (3) if a thread is in `block_on`,
@@ -124,19 +126,27 @@ impl State {
     /// Returns whether no member runs or is about to run. Does not check the timers.
     fn is_still(&self, shared: &Shared, shards: &Shards) -> bool {
         let workers = &shards.workers;
-        // Check the blocking threads first: they act without the mutex, but the checks that follow
-        // see everything that an idle one has done.
-        !shared.blocking.is_busy()
+        let all_wait = || self.blocked.iter().all(|(_, blocked)| self.waits(blocked));
+        // A thread in `block_on` begins to wait without the mutex, and may have given a job to a
+        // blocking thread just before. Once it is seen waiting, it cannot run while the mutex is
+        // held, and so gives no further jobs.
+        all_wait()
+            // The blocking threads act without the mutex, too. The checks that follow see
+            // everything that an idle one has done.
+            && !shared.blocking.is_busy()
             && shared.clock.is_paused()
             && !shared.is_stopping()
             && self.idle == workers.len()
             && self.serving == 0
             && shared.queues.searchers.all_in_reserve()
-            && self.blocked.iter().all(|(_, blocked)| self.waits(blocked))
+            // A blocking thread may have woken one of them meanwhile.
+            && all_wait()
             && shards
                 .iter()
                 // A word that was claimed: its owner is being woken, and is about to act.
                 .all(|shard| shard.sleeps_until(&shared.clock).is_some())
+            // Every push claims a worker, so these two find only what a thread outside of the
+            // runtime pushes at this moment. That may as well come after the jump.
             && !shared.has_work()
             && !workers
                 .iter()

@@ -297,12 +297,10 @@ impl<'a> Worker<'a> {
     /// Returns the next job: now and then one from the injector, otherwise one of the worker's own.
     fn next(&mut self) -> Option<Job> {
         if self.tick == self.injector_at {
+            // The injected job runs before this worker's own ones, for which no peer may have been
+            // woken. No wake-up is needed here: the thread that injected the job has woken a
+            // searcher, or relies on one. Once the job is gone, the searcher finds the others.
             if let Some(job) = self.shared.queues.steal() {
-                if self.local.has_queued() {
-                    // The injected job runs before this worker's own ones. No peer was woken for
-                    // those, because this worker was about to run them.
-                    self.shared.wake_one();
-                }
                 return Some(job);
             }
         }

@@ -49,7 +49,7 @@ pub fn run(plan: &Plan) {
     let stage = Arc::new(Stage {
         cast: Cast::new(plan.clone(), runtime.handle().clone()),
         is_paused: AtomicBool::new(starts_paused),
-        advances: below(3) == 0,
+        advances: below(2) == 0,
     });
     let actors: Vec<_> = (0..plan.actors)
         .map(|_| {
@@ -100,7 +100,7 @@ async fn root(stage: &Arc<Stage>) {
         stage.is_paused.store(true, Relaxed);
     }
     if stage.advances {
-        for _ in 0..1 + below(4) {
+        for _ in 0..1 + below(8) {
             jump().await;
         }
     }

@@ -106,6 +106,8 @@ impl Plan {
             Some(Duration::from_millis(1)),
             Some(Duration::from_millis(4)),
         ][rng.usize(..4)];
+        // A worker that waits awake for a deadline steals without being counted as a searcher.
+        self.spin_before = Duration::from_micros([0, 0, 5, 200][rng.usize(..4)]);
         self.blocks = [20, 100, 400][rng.usize(..3)];
         self.block_ns = (50_000, 8 * MS);
         let when = rng.u64(..self.horizon);

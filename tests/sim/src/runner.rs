@@ -17,7 +17,7 @@ use crate::{Meant, ledger, life, plan::Plan, scenario};
 /// world.
 const PATIENCE: u32 = 20;
 /// The number of seeds that CI runs.
-const CI: u64 = 6000;
+const CI: u64 = 16_000;
 /// One of this many seeds runs twice, and both runs have to be the same.
 const TWICE: u64 = 16;
 

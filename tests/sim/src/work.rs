@@ -50,6 +50,7 @@ pub fn act(cast: &Arc<Cast>) {
         7 => join(cast),
         8 => cast.notify.notify_waiters(),
         9 => batches(cast),
+        10 => burst(cast),
         _ => timers(cast),
     }
 }
@@ -81,6 +82,20 @@ fn spawn(cast: &Arc<Cast>, depth: u32) {
         let life = Life::new(false);
         let task = cast.handle.spawn(life.of(program(cast.clone(), depth)));
         lock(&cast.works).push(Work { task, life });
+    }
+}
+
+/// Spawns tasks one right after the other, of which one worker may take several at once.
+fn burst(cast: &Arc<Cast>) {
+    for _ in 0..2 + below(4) {
+        if has_room(cast) {
+            let (life, of) = (Life::new(false), cast.clone());
+            let task = cast.handle.spawn(life.of(async move {
+                compute(&of);
+                0
+            }));
+            lock(&cast.works).push(Work { task, life });
+        }
     }
 }
 
