@@ -28,7 +28,7 @@
 //! |---|---|
 //! | a worker that runs, or has announced itself and not checked yet | the idle count |
 //! | a blocking thread with a job, in no `block_on` | the count of busy threads, checked early |
-//! | a thread in `block_on` that runs, or was woken and has not run | its state word, checked twice |
+//! | a thread in `block_on` that runs, or was woken and has not run | its word, checked twice |
 //! | a helper that was called before the clock was paused | the count of helpers in reserve |
 //! | a judge that has yet to wake wakers | a worker: not idle; another thread: `serving` |
 //! | a wake-up that was claimed and not written yet | the parked word: not asleep |
