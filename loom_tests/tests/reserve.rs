@@ -11,7 +11,7 @@ use std::sync::atomic::AtomicUsize as PlainUsize;
 use loom::{
     sync::{
         Arc, Mutex,
-        atomic::{AtomicBool, AtomicUsize, Ordering, fence},
+        atomic::{AtomicBool, AtomicUsize, Ordering},
     },
     thread,
 };
@@ -313,8 +313,7 @@ impl Clock {
 
 /// A helper is called while a thread pauses the clock. The helper acts, unless it finds the clock
 /// paused. The clock does not jump while the helper acts, or without seeing what it did. Of the
-/// two, the one that checks last finds that the clock may jump. The helper's fence is that of a
-/// thread that took an alarm.
+/// two, the one that checks last finds that the clock may jump.
 #[test]
 fn a_clock_is_paused_while_a_helper_acts() {
     model!(None, || {
@@ -328,7 +327,6 @@ fn a_clock_is_paused_while_a_helper_acts() {
             move || {
                 let pool = &clock.pool;
                 pool.searchers.leave_reserve();
-                fence(Ordering::SeqCst);
                 let acts = !clock.paused.load(Ordering::Relaxed);
                 if acts {
                     pool.ensure_reserve();
@@ -347,6 +345,85 @@ fn a_clock_is_paused_while_a_helper_acts() {
             assert!(seen || !acts, "it jumps while the helper acts");
         }
     });
+}
+
+/// A clock whose timerfd calls a helper, as `src/engine/paused/quiescence.rs` and the helper's loop
+/// in `src/engine/helpers/mod.rs` have it.
+struct Called {
+    pool: Arc<Pool>,
+    paused: AtomicBool,
+    /// The judges' mutex.
+    judges: Mutex<()>,
+    /// Whether the announcement of the clock's shard is claimed. The thread that takes the timers
+    /// announces anew.
+    claimed: AtomicBool,
+    /// Set by the callback of a timer of the clock.
+    done: AtomicBool,
+}
+
+impl Called {
+    /// Returns whether the clock jumps. If the callback has begun, it must be over.
+    fn judge(&self) -> bool {
+        let _judging = self.judges.lock().unwrap();
+        let still = self.paused.load(Ordering::Relaxed)
+            && self.pool.searchers.all_in_reserve()
+            && !self.claimed.load(Ordering::Relaxed);
+        assert!(
+            !still || self.done.load(Ordering::Relaxed),
+            "it jumps while the helper acts"
+        );
+        still
+    }
+
+    /// The helper takes the clock's timers and runs them.
+    fn help(&self, passes: bool) -> bool {
+        let pool = &self.pool;
+        pool.searchers.leave_reserve();
+        if passes && self.paused.load(Ordering::Relaxed) {
+            drop(self.judges.lock().unwrap());
+        }
+        self.claimed.swap(false, Ordering::AcqRel);
+        pool.ensure_reserve();
+        self.done.store(true, Ordering::Relaxed);
+        pool.searchers.enter_reserve();
+        self.paused.load(Ordering::Relaxed) && self.judge()
+    }
+}
+
+/// The timerfd of a clock calls a helper while a thread pauses the clock and judges. The helper
+/// runs a callback in either case. The clock does not jump before that callback is over. Of the
+/// two, the one that checks last finds that the clock may jump.
+fn a_clock_is_paused_while_it_calls_a_helper(passes: bool) {
+    model!(None, move || {
+        let clock = Arc::new(Called {
+            pool: Pool::new(0, 1, 2),
+            paused: AtomicBool::new(false),
+            judges: Mutex::new(()),
+            claimed: AtomicBool::new(true),
+            done: AtomicBool::new(false),
+        });
+        let helper = thread::spawn({
+            let clock = clock.clone();
+            move || clock.help(passes)
+        });
+        clock.paused.swap(true, Ordering::Relaxed);
+        let here = clock.judge();
+        let there = helper.join().unwrap();
+        assert!(here || there, "it does not jump");
+    });
+}
+
+#[test]
+fn a_clock_is_paused_while_it_calls_a_helper_that_waits_for_the_judge() {
+    a_clock_is_paused_while_it_calls_a_helper(true);
+}
+
+/// A judge may count the helper as in reserve, and look at the clock's announcement after the
+/// helper has taken the timers.
+#[test]
+#[should_panic(expected = "it jumps while the helper acts")]
+fn a_clock_is_paused_while_it_calls_a_helper_that_does_not_wait() {
+    a_clock_is_paused_while_it_calls_a_helper(false);
 }
 
 /// A helper that ends does not check again: another thread that checks at that moment must not see

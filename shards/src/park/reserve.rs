@@ -53,8 +53,12 @@ impl Searchers {
     }
 
     /// Takes the calling helper off the reserve. It calls this before it takes a job or a timer.
+    ///
+    /// If it reads after this that no clock is paused, a thread that pauses the clock later sees
+    /// that the helper is up.
     pub fn leave_reserve(&self) {
         self.word.fetch_sub(RESERVE, Ordering::AcqRel);
+        fence(Ordering::SeqCst);
     }
 
     /// Takes the calling helper, which is in reserve, off the counts, if another thread is parked

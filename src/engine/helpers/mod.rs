@@ -228,6 +228,11 @@ impl Worker<'_> {
             // Leave the reserve before taking anything: a paused clock does not advance while a
             // helper that is out of reserve may hold jobs.
             searchers.leave_reserve();
+            // A judge of a paused clock may have counted this helper as in reserve. That judge
+            // must finish before the helper takes anything.
+            if shared.clock.was_paused() {
+                shared.quiescence.pass();
+            }
             self.harvest();
             self.found_stuck |= checks;
             if self.has_something_to_run() {

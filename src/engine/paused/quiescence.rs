@@ -29,7 +29,7 @@
 //! | a worker that runs, or has announced itself and not checked yet | the idle count |
 //! | a blocking thread with a job, in no `block_on` | the count of busy threads, checked early |
 //! | a thread in `block_on` that runs, or was woken and has not run | its word, checked twice |
-//! | a helper that was called before the clock was paused | the count of helpers in reserve |
+//! | a helper that was called | the count of helpers in reserve |
 //! | a judge that has yet to wake wakers | a worker: not idle; another thread: `serving` |
 //! | a wake-up that was claimed and not written yet | the parked word: not asleep |
 //! | a wake-up that was written, a socket that is ready | the epoll instance: readable |
@@ -46,6 +46,8 @@
 //! moves from a place that is checked later to a place that was checked before. A thread in
 //! `block_on` begins to wait without the mutex. So its word is checked before the blocking threads,
 //! to which it may have given a job, and after them, since one of them may have woken it.
+//! A helper is no member either, and the timerfd of a clock may call it at any time. So after it has
+//! left the reserve it passes through the mutex, before it takes anything.
 //!
 //! **A quiescent runtime** does the first of these that applies: (1) wakes the callers of `advance`
 //! whose jump was made; (2) makes the next requested jump; (3) if a thread is in `block_on`,
@@ -320,6 +322,12 @@ impl Quiescence {
         }
     }
 
+    /// Waits until no thread judges. A thread that begins to act calls this after it is counted as
+    /// acting: a judge that has not seen it may advance the clock until then.
+    pub(crate) fn pass(&self) {
+        drop(lock(&self.0));
+    }
+
     /// Judges quiescence, after something that kept the runtime busy has ended.
     pub(crate) fn recheck(&self, shared: &Shared) {
         self.judge(shared, lock(&self.0));
@@ -392,7 +400,7 @@ impl BlockedGuard<'_> {
         }
         if shared.clock.was_paused() {
             // A judge that saw this thread waiting must finish before the thread runs again.
-            drop(lock(&shared.quiescence.0));
+            shared.quiescence.pass();
         }
         self.end_wait();
     }
