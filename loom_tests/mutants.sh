@@ -13,6 +13,7 @@
 set -euo pipefail
 
 root=$(cd "$(dirname "$0")/.." && pwd)
+source "$root/loom_tests/copy.sh"
 seconds=${MUTANT_TIMEOUT:-120}
 export CARGO_TARGET_DIR=${CARGO_TARGET_DIR:-$root/target/mutants}
 export RUSTFLAGS="--cfg loom"
@@ -55,15 +56,7 @@ fi
 
 scratch=$(mktemp -d)
 trap 'rm -rf "$scratch"' EXIT
-mkdir -p "$scratch/shards" "$scratch/tasks" "$scratch/loom_tests"
-# Leave the root package and its dependencies out.
-awk '/^\[/ { keep = /^\[(workspace|profile)/ } keep' "$root/Cargo.toml" |
-    sed 's/^members = .*/members = ["shards", "tasks", "loom_tests"]/' >"$scratch/Cargo.toml"
-cp "$root/Cargo.lock" "$scratch/"
-cp -R "$root/shards/Cargo.toml" "$root/shards/examples" "$scratch/shards/"
-cp "$root/tasks/Cargo.toml" "$scratch/tasks/"
-cp -R "$root/loom_tests/Cargo.toml" "$root/loom_tests/src" "$root/loom_tests/tests" \
-    "$scratch/loom_tests/"
+copy_models "$root" "$scratch"
 cd "$scratch"
 
 field() { sed -n "s/^$2: //p" "$1" | head -n 1; }

@@ -5,6 +5,7 @@
 #   loom_tests/run.sh --full [ARGS...]    with each bound raised by one (takes a night)
 #
 # ARGS go to `cargo test`, for example `--test inbox`. LOOM_MAX_PREEMPTIONS=n sets all bounds to n.
+# LOOM_TRACE=n prints each step of the n-th execution of each model.
 set -euo pipefail
 cd "$(dirname "$0")/.."
 
@@ -19,4 +20,8 @@ case " $* " in
     # Print the bound, the number of executions and the time of each model.
     *) set -- "$@" -- --nocapture ;;
 esac
-RUSTFLAGS="--cfg loom" exec cargo test "${options[@]}" "$@"
+# Add up what the models print.
+RUSTFLAGS="--cfg loom" cargo test "${options[@]}" "$@" | awk '
+    { print; fflush() }
+    match($0, /, [0-9]+ executions, /) { runs++; sum += substr($0, RSTART + 2) }
+    END { if (runs) printf "%d runs of models, %d executions\n", runs, sum }'

@@ -11,10 +11,12 @@ mod executor;
 mod kernel;
 mod probe;
 mod task;
+mod trace;
 mod watch;
 mod worker;
 
 use std::{
+    panic::{AssertUnwindSafe, catch_unwind, resume_unwind},
     sync::{
         Arc as Plain,
         atomic::{AtomicUsize as PlainUsize, Ordering},
@@ -31,8 +33,8 @@ pub use self::{
     probe::Probe,
     task::{Task, wait_for_the_end},
     watch::{
-        AHEAD, SOON, answer, answer_rarely, assert_called, assert_dismissed, assert_set, watched,
-        watched_when_called,
+        AHEAD, SOON, answer, answer_rarely, answer_without_rescue, assert_called, assert_dismissed,
+        assert_set, watched, watched_when_called,
     },
     worker::{Home, Worker, close, shard, tell, tell_one},
 };
@@ -46,6 +48,9 @@ pub const HORIZON: u64 = 100;
 ///
 /// `LOOM_MAX_PREEMPTIONS` replaces the bound and `LOOM_MORE_PREEMPTIONS` is added to it. loom's
 /// caps on time and on the number of executions are not used: a model that hits them passes.
+///
+/// If an execution fails, its number is printed. With `LOOM_TRACE=n` each step of the n-th execution
+/// is printed.
 pub fn model(name: &str, preemptions: Option<usize>, body: impl Fn() + Send + Sync + 'static) {
     let number = |key: &str| -> Option<usize> {
         let value = std::env::var(key).ok()?;
@@ -60,18 +65,25 @@ pub fn model(name: &str, preemptions: Option<usize>, body: impl Fn() + Send + Sy
     builder.max_branches = 20_000;
 
     let executions = Plain::new(PlainUsize::new(0));
+    let _trace = number("LOOM_TRACE").map(|shown| trace::begin(executions.clone(), shown));
     let begin = Instant::now();
     let bound = builder.preemption_bound;
-    builder.check({
-        let executions = executions.clone();
-        move || {
-            executions.fetch_add(1, Ordering::Relaxed);
-            body();
-        }
-    });
+    let bound = bound.map_or("none".to_owned(), |bound| bound.to_string());
+    let checked = catch_unwind(AssertUnwindSafe(|| {
+        builder.check({
+            let executions = executions.clone();
+            move || {
+                executions.fetch_add(1, Ordering::Relaxed);
+                body();
+            }
+        });
+    }));
     let executions = executions.load(Ordering::Relaxed);
     let seconds = begin.elapsed().as_secs_f64();
-    let bound = bound.map_or("none".to_owned(), |bound| bound.to_string());
+    if let Err(panic) = checked {
+        println!("{name}: bound {bound}, execution {executions} failed, {seconds:.1} s");
+        resume_unwind(panic);
+    }
     println!("{name}: bound {bound}, {executions} executions, {seconds:.1} s");
     assert!(executions > 1, "a model with one execution shows nothing");
 }

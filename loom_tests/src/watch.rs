@@ -34,6 +34,16 @@ pub fn answer_rarely(home: &Home, now: u64) -> bool {
     look_after(home, now, |home, now| home.watch_on_rarely(now, 1))
 }
 
+/// Like [`answer_rarely`], but as a thread that leaves the timers to the owner, because the owner
+/// may be well.
+pub fn answer_without_rescue(home: &Home, now: u64) -> bool {
+    let taken = home.take_alarm(now);
+    if taken && (home.parker().is_awake() || home.is_late(now)) {
+        home.watch_on_rarely(now, 1);
+    }
+    taken
+}
+
 fn look_after(home: &Home, now: u64, set_again: fn(&Shard<Worker>, u64) -> bool) -> bool {
     let taken = home.take_alarm(now);
     if taken && (home.parker().is_awake() || home.is_late(now)) {

@@ -141,6 +141,53 @@ fn a_canceller_is_denied_the_lock_while_the_owner_notes_a_move() {
     });
 }
 
+/// The owner moves a timer to the earlier deadline `to`, of which it leaves a note. A remote thread
+/// has the lock, or reads the inbox, at the same time. The owner does not sleep past the deadline.
+/// `first` is the deadline of another timer.
+fn the_owner_notes_a_move(is_in_the_inbox: bool, first: u64, to: u64) {
+    model!(Some(3), move || {
+        let home = shard();
+        let (mine, other) = (Probe::new(), Probe::new());
+        // No thread is the owner yet, so this timer goes into the inbox.
+        let arm = |at| Timer::once(&home, at, 5, mine.once());
+        let early = is_in_the_inbox.then(|| arm(HORIZON + 40));
+        let mut owner = EventLoop::new(&home);
+        drop(Timer::once(&home, first, 5, other.once()));
+        let late = Timer::once(&home, HORIZON + 30, 5, || {});
+        // From here on, the owner expects earlier deadlines.
+        assert_eq!(late.reset_at(HORIZON + 20), Reset::Waiting);
+        let timer = early.unwrap_or_else(|| arm(HORIZON + 40));
+        let remote_thread = thread::spawn({
+            let home = home.clone();
+            move || expire(&home, 0)
+        });
+        assert_eq!(timer.reset_at(to), Reset::Waiting);
+        owner.run_until(|| mine.runs() == 1);
+        assert_eq!(owner.now, to);
+        assert_eq!(other.runs(), usize::from(first < to));
+        remote_thread.join().unwrap();
+        close(&home);
+    });
+}
+
+/// The store takes the note, because the deadline is not the first.
+#[test]
+fn the_owner_notes_a_move_behind_another_timer() {
+    the_owner_notes_a_move(false, 10, 20);
+}
+
+/// The store takes no note, because the deadline is the first.
+#[test]
+fn the_owner_notes_a_move_before_all_other_timers() {
+    the_owner_notes_a_move(false, HORIZON + 10, 20);
+}
+
+/// The store has no entry of the timer, unless the remote thread has read the inbox.
+#[test]
+fn the_owner_notes_a_move_of_a_timer_in_the_inbox() {
+    the_owner_notes_a_move(true, 10, 20);
+}
+
 /// A cancellation that no thread has read counts as garbage, although the owner reads others
 /// meanwhile.
 #[test]
@@ -160,7 +207,6 @@ fn unread_cancellations_are_counted_while_the_owner_drains() {
     });
 }
 
-/// The owner is denied its own lock when it arms a timer.
 /// The owner is denied its own lock when it arms a timer.
 #[test]
 fn the_owner_arms_while_a_remote_thread_has_the_lock() {

@@ -8,8 +8,8 @@
 
 use loom::thread;
 use loom_tests::{
-    AHEAD, EventLoop, HORIZON, Home, SOON, answer, answer_rarely, assert_dismissed, assert_set,
-    close, model, watched, watched_when_called,
+    AHEAD, EventLoop, HORIZON, Home, SOON, answer, answer_rarely, answer_without_rescue,
+    assert_dismissed, assert_set, close, model, watched, watched_when_called,
 };
 use tourbillon_shards::{NEVER, Timer};
 
@@ -122,20 +122,29 @@ fn a_remote_thread_arms_while_the_alarm_is_set_again_rarely() {
 
 /// Either the thread that sets the alarm again sees that the owner is awake, or the owner sees,
 /// when it wakes, that the alarm was taken.
-#[test]
-fn the_alarm_is_set_again_rarely_while_the_owner_wakes() {
-    model!(Some(4), || {
+fn the_alarm_is_set_again_while_the_owner_wakes(answer: fn(&Home, u64) -> bool) {
+    model!(Some(4), move || {
         let (home, mut owner) = begin();
         owner.lets_be = true;
         arm(&home, 38);
         // This timer wakes the owner if the taker was quicker.
         arm(&home, 45);
-        let taker = beside(&home, |home| _ = answer_rarely(home, 41));
+        let taker = beside(&home, move |home| _ = answer(home, 41));
         owner.park();
         taker.join().unwrap();
         assert_set(&home, owner.now.max(41) + AHEAD);
         close(&home);
     });
+}
+
+#[test]
+fn the_alarm_is_set_again_rarely_while_the_owner_wakes() {
+    the_alarm_is_set_again_while_the_owner_wakes(answer_rarely);
+}
+
+#[test]
+fn the_alarm_is_set_again_without_a_rescue_while_the_owner_wakes() {
+    the_alarm_is_set_again_while_the_owner_wakes(answer_without_rescue);
 }
 
 /// The owner ends the watch while another thread uses the alarm: the alarm is not set after that.

@@ -8,7 +8,7 @@
 
 use loom::thread;
 use loom_tests::{
-    AHEAD, EventLoop, HORIZON, Home, answer, assert_called, close, expire, model, watched,
+    AHEAD, EventLoop, HORIZON, Home, SOON, answer, assert_called, close, expire, model, watched,
     watched_when_called,
 };
 use tourbillon_shards::{NEVER, Reset, Timer};
@@ -38,6 +38,7 @@ fn a_remote_thread_arms_while_the_owner_beats() {
         home.beat(40);
         remote_thread.join().unwrap();
         assert_called(&home, 40);
+        assert_eq!(home.alarm(), (40 + AHEAD) | 1, "it stands");
         close(&home);
     });
 }
@@ -264,22 +265,34 @@ fn begin_stuck() -> (Home, EventLoop) {
     (home, owner)
 }
 
-/// Two threads lower the alarm of a stuck owner: it is set to the earlier time, and that is what
+/// Two threads lower the alarm of a stuck owner. Returns how it is set after that, which is what
 /// the word says.
-#[test]
-fn two_arm_at_a_stuck_owner() {
-    model!(None, || {
+fn two_arm_at_a_stuck_owner(other: u64, is_right: impl Fn(u64) -> bool + Sync + Send + 'static) {
+    model!(None, move || {
         let (home, _owner) = begin_stuck();
         let remote_thread = thread::spawn({
             let home = home.clone();
-            move || arm(&home, 62)
+            move || arm(&home, other)
         });
         arm(&home, 60);
         remote_thread.join().unwrap();
-        assert_eq!(home.alarm(), 60);
+        let at = home.alarm();
+        assert!(is_right(at), "set to {at}");
         assert_called(&home, 41);
         close(&home);
     });
+}
+
+/// The alarm is set to the earlier deadline.
+#[test]
+fn two_arm_at_a_stuck_owner_and_the_earlier_counts() {
+    two_arm_at_a_stuck_owner(60 + SOON + 2, |at| at == 60);
+}
+
+/// The deadlines are so near that the alarm may stay at the later one.
+#[test]
+fn two_arm_at_a_stuck_owner_for_about_the_same_time() {
+    two_arm_at_a_stuck_owner(60 + SOON, |at| (60..=60 + SOON).contains(&at));
 }
 
 /// The owner is back while a remote thread lowers its alarm: the alarm stands, or is earlier.
@@ -295,6 +308,8 @@ fn a_remote_thread_arms_at_a_stuck_owner_that_comes_back() {
         remote_thread.join().unwrap();
         assert_called(&home, 50);
         assert!(home.alarm() >= 60);
+        home.beat(58);
+        assert_eq!(home.alarm() & 1, 1, "it stands again");
         close(&home);
     });
 }

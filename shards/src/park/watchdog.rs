@@ -179,11 +179,7 @@ impl Watch {
     /// Slow path of [`lower`](Watch::lower): the alarm is later than the deadline.
     #[cold]
     fn lower_late(&self, word: u64, deadline: u64, set: impl Fn(u64)) {
-        let slack = match self.times {
-            Some(times) if !cfg!(loom) => times.soon,
-            // The models leave no later alarm, so that they find each one that is too late.
-            _ => 0,
-        };
+        let slack = self.times.map_or(0, |times| times.soon);
         let at = follows(deadline);
         // If the alarm is taken or pushed off meanwhile, it is set earlier than it need be.
         if word > deadline.saturating_add(slack) && self.word.fetch_min(at, Ordering::AcqRel) > at {

@@ -5,12 +5,12 @@
 //! the garbage is the number of these references minus the live timers.
 
 use std::{
-    sync::{Arc, Barrier, mpsc},
+    sync::{Arc, Barrier, Mutex, mpsc},
     thread,
 };
 
 use crate::common::{Drops, Threaded, times};
-use tourbillon_shards::{Cancel, NEVER, Shard, Timer};
+use tourbillon_shards::{Cancel, Flow, NEVER, Options, Reset, Shard, Timer};
 
 /// How many nodes are read while the lock is held once.
 const BATCH: usize = 256;
@@ -189,6 +189,56 @@ fn several_threads_cancel_at_once() {
     drop(spare);
     drop(shard.close());
     assert_eq!(Arc::strong_count(&shard), 1);
+}
+
+/// Cancels its timers when it is dropped.
+struct CancelsAtDrop(Timers);
+
+impl Drop for CancelsAtDrop {
+    fn drop(&mut self) {
+        self.0.drain(..).for_each(cancel);
+    }
+}
+
+/// Starts a timer with a condition.
+fn with_condition(
+    shard: &Arc<Shard<Threaded>>,
+    deadline: u64,
+    condition: impl Fn() -> bool + Send + Sync + 'static,
+) -> Timer<Threaded> {
+    let options = Options {
+        condition: Some(Box::new(condition)),
+        ..Options::default()
+    };
+    let timer = Timer::build(shard, 5, Some(deadline), options, |_| Flow::Continue(()));
+    timer.start(0);
+    timer
+}
+
+/// A thread may be denied the lock while the holder reads updates for others that were denied. Then
+/// the holder reads one more batch.
+///
+/// The shard calls and drops conditions with its lock held. So two conditions stand here for the
+/// threads that are denied, although a condition must not use the crate.
+#[test]
+fn a_thread_that_is_denied_while_the_holder_reads_for_others_is_not_forgotten() {
+    let shard = Threaded::shard();
+    // With `second` these are two batches.
+    let crowd = CancelsAtDrop(arm(&shard, 2 * BATCH - 1));
+    let second = with_condition(&shard, 2_000_000, move || !crowd.0.is_empty());
+    let second = Mutex::new(Some(second));
+    // The holder of the lock finds this timer moved, and asks for its condition. That cancels
+    // `second`, and is denied the lock. The holder reads this update for the first denied thread,
+    // and frees the node with its condition. That cancels the crowd, and is denied again.
+    let first = with_condition(&shard, 10, move || {
+        second.lock().unwrap().take().into_iter().for_each(cancel);
+        true
+    });
+    assert_eq!(first.reset_at(3_000_000), Reset::Waiting);
+    assert_eq!(shard.expire(10, usize::MAX, &mut Vec::new()).count, 0);
+    assert_eq!((shard.garbage(), garbage(&shard, 1)), (0, 0));
+    assert_eq!(shard.stored(), 1);
+    drop(shard.close());
 }
 
 /// Timers that the owner itself cancels leave no garbage.

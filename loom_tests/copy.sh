@@ -1,0 +1,15 @@
+# To be sourced by the scripts beside it.
+
+# copy_models ROOT DIR: copies what the models need from the tree at ROOT to DIR, as a workspace of
+# its own. The root package and its dependencies stay out.
+copy_models() {
+    local root=$1 dir=$2
+    mkdir -p "$dir/shards" "$dir/tasks" "$dir/loom_tests"
+    awk '/^\[/ { keep = /^\[(workspace|profile)/ } keep' "$root/Cargo.toml" |
+        sed 's/^members = .*/members = ["shards", "tasks", "loom_tests"]/' >"$dir/Cargo.toml"
+    cp "$root/Cargo.lock" "$dir/"
+    cp -R "$root/shards/Cargo.toml" "$root/shards/examples" "$root/shards/src" "$dir/shards/"
+    cp -R "$root/tasks/Cargo.toml" "$root/tasks/src" "$dir/tasks/"
+    cp -R "$root/loom_tests/Cargo.toml" "$root/loom_tests/src" "$root/loom_tests/tests" \
+        "$dir/loom_tests/"
+}

@@ -1,0 +1,32 @@
+//! Prints the steps of one execution, which loom reports by `tracing`.
+
+use std::{
+    any::Any,
+    io::{self, Write},
+    sync::{
+        Arc as Plain,
+        atomic::{AtomicUsize as PlainUsize, Ordering},
+    },
+};
+
+use tracing_subscriber::{filter::LevelFilter, fmt, util::SubscriberInitExt};
+
+/// Prints what loom reports of execution number `shown`, until the result is dropped. `executions`
+/// is the number of the present one.
+pub(crate) fn begin(executions: Plain<PlainUsize>, shown: usize) -> impl Any {
+    let out = move || -> Box<dyn Write> {
+        if executions.load(Ordering::Relaxed) == shown {
+            Box::new(io::stdout())
+        } else {
+            Box::new(io::sink())
+        }
+    };
+    fmt()
+        .with_max_level(LevelFilter::TRACE)
+        .with_ansi(false)
+        .with_target(false)
+        .with_level(false)
+        .without_time()
+        .with_writer(out)
+        .set_default()
+}
