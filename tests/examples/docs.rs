@@ -371,3 +371,45 @@ fn has_section(page: &str, section: &str) -> bool {
             == section
     })
 }
+
+/// The code in the chapter on loom is that of models, which the loom build compiles and runs.
+#[test]
+fn the_chapter_on_loom_shows_models_as_they_are() {
+    let root = root();
+    let models = ["learn.rs", "template.rs"].map(|file| read(root.join("loom_tests/tests").join(file)));
+    let chapter = read(root.join("docs/internals/learn-loom.md"));
+    let blocks = chapter.split("```rust\n").skip(1);
+    let blocks: Vec<_> = blocks.filter_map(|block| block.split("```").next()).collect();
+    for block in &blocks {
+        assert!(
+            models.iter().any(|model| model.contains(block)),
+            "no model has this:\n{block}"
+        );
+    }
+    assert!(blocks.len() > 4, "the chapter was not understood");
+}
+
+/// The page of loom has the number of models, and no other page has it.
+#[test]
+fn one_page_says_how_many_models_there_are() {
+    let root = root();
+    let models = files(&root.join("loom_tests/tests"), "rs");
+    let models = models
+        .iter()
+        .map(|file| read(file).matches("#[test]\n").count())
+        .sum::<usize>();
+    let home = root.join("loom_tests/README.md");
+    let mut pages = pages(&root, false);
+    pages.extend(["README.md", "CONTRIBUTING.md"].map(|page| root.join(page)));
+    pages.push(home.clone());
+    for page in pages {
+        let text = read(&page);
+        let words: Vec<_> = text.split_whitespace().collect();
+        let counts = words.windows(2).filter_map(|pair| {
+            let is_count = pair[1].trim_end_matches(['.', ',']) == "models";
+            is_count.then(|| pair[0].parse::<usize>().ok()).flatten()
+        });
+        let expected: &[usize] = if page == home { &[models] } else { &[] };
+        assert_eq!(counts.collect::<Vec<_>>(), expected, "{}", page.display());
+    }
+}
