@@ -376,10 +376,13 @@ fn has_section(page: &str, section: &str) -> bool {
 #[test]
 fn the_chapter_on_loom_shows_models_as_they_are() {
     let root = root();
-    let models = ["learn.rs", "template.rs"].map(|file| read(root.join("loom_tests/tests").join(file)));
+    let models =
+        ["learn.rs", "template.rs"].map(|file| read(root.join("loom_tests/tests").join(file)));
     let chapter = read(root.join("docs/internals/learn-loom.md"));
     let blocks = chapter.split("```rust\n").skip(1);
-    let blocks: Vec<_> = blocks.filter_map(|block| block.split("```").next()).collect();
+    let blocks: Vec<_> = blocks
+        .filter_map(|block| block.split("```").next())
+        .collect();
     for block in &blocks {
         assert!(
             models.iter().any(|model| model.contains(block)),
