@@ -1,0 +1,323 @@
+//! The HTTP API, and a page that lists, searches, moves and cancels jobs.
+//!
+//! | request | effect |
+//! |---|---|
+//! | `GET /` | the page |
+//! | `POST /jobs` | schedules a job |
+//! | `GET /jobs?search=&state=&after=&limit=` | lists jobs by their keys; `state` is `live` or `dead` |
+//! | `GET /jobs/KEY` | returns a job |
+//! | `PATCH /jobs/KEY` | moves a job; a dead one lives again |
+//! | `DELETE /jobs/KEY` | cancels a job |
+//! | `GET /counts` | counts the jobs |
+//!
+//! The body of `POST` is `{"key": "k", "payload": "text", "in": "90s"}`. In place of `in`, a
+//! duration, there may be `"at": "2027-01-31T12:00:00Z"`, or `"cron": "0 9 * * *"`, with
+//! `"zone": "Europe/Paris"` unless it is UTC. `PATCH` takes the same times. An error is
+//! `{"error": "text"}`.
+//!
+//! There are no users or passwords: listen on the loopback interface, or put a proxy in front. The
+//! server refuses changes that a page of another site asks for.
+
+use axum::{
+    Json, Router,
+    extract::{FromRequestParts, Path, Query, State, rejection::JsonRejection},
+    http::{StatusCode, header, request::Parts},
+    response::{Html, IntoResponse, Response},
+    routing::get,
+};
+use serde::{Deserialize, Serialize};
+use tourbillon::cron::jiff::Timestamp;
+
+use crate::{
+    job::{self, Job, Repeat, Time, When},
+    queue::{Queue, QueueError},
+    store::{Cancelled, Listing, Moved, Scheduled, Store, StoreError},
+};
+
+/// The page's own script and style are in the page. It loads nothing else, and the browser refuses
+/// to make HTML from text.
+const POLICY: &str = "default-src 'none'; script-src 'unsafe-inline'; style-src 'unsafe-inline'; \
+                      img-src data:; connect-src 'self'; base-uri 'none'; form-action 'none'; \
+                      frame-ancestors 'none'; require-trusted-types-for 'script'";
+
+/// The most jobs that one listing has.
+const MOST_LISTED: usize = 1000;
+
+/// Returns the routes of the API and the page.
+pub fn router<S: Store>(queue: Queue<S>) -> Router {
+    Router::new()
+        .route("/", get(page))
+        .route("/jobs", get(list::<S>).post(schedule::<S>))
+        .route(
+            "/jobs/{*key}",
+            get(find::<S>).patch(reschedule::<S>).delete(cancel::<S>),
+        )
+        .route("/counts", get(count::<S>))
+        .with_state(queue)
+}
+
+/// An error, as the client gets it.
+struct Refusal(StatusCode, String);
+
+impl IntoResponse for Refusal {
+    fn into_response(self) -> Response {
+        let body = serde_json::json!({ "error": self.1 });
+        (self.0, Json(body)).into_response()
+    }
+}
+
+impl From<QueueError> for Refusal {
+    fn from(error: QueueError) -> Self {
+        let status = match &error {
+            QueueError::Key | QueueError::Payload(_) => StatusCode::BAD_REQUEST,
+            QueueError::Store(StoreError::Full) => StatusCode::INSUFFICIENT_STORAGE,
+            QueueError::Store(_) => StatusCode::SERVICE_UNAVAILABLE,
+        };
+        Self(status, error.to_string())
+    }
+}
+
+impl From<JsonRejection> for Refusal {
+    fn from(error: JsonRejection) -> Self {
+        Self(error.status(), error.body_text())
+    }
+}
+
+fn bad(text: impl Into<String>) -> Refusal {
+    Refusal(StatusCode::BAD_REQUEST, text.into())
+}
+
+fn not_found() -> Refusal {
+    Refusal(StatusCode::NOT_FOUND, "there is no such job".into())
+}
+
+/// The request comes from a page of this server, or from a client that is no browser.
+struct SameOrigin;
+
+impl<S: Sync> FromRequestParts<S> for SameOrigin {
+    type Rejection = Refusal;
+
+    async fn from_request_parts(parts: &mut Parts, _: &S) -> Result<Self, Refusal> {
+        let text = |name| parts.headers.get(name).map(|value| value.to_str().ok());
+        // Browsers send the origin of the page with each request that changes something.
+        let Some(origin) = text(header::ORIGIN) else {
+            return Ok(Self);
+        };
+        // HTTP/2 has the authority in place of the header `Host`.
+        let host = match parts.uri.authority() {
+            Some(authority) => Some(authority.as_str()),
+            None => text(header::HOST).flatten(),
+        };
+        let origin = origin.and_then(|origin| origin.split_once("://"));
+        match (origin, host) {
+            (Some((_, origin)), Some(host)) if origin.eq_ignore_ascii_case(host) => Ok(Self),
+            _ => Err(Refusal(
+                StatusCode::FORBIDDEN,
+                "only a page of this server may ask for changes".into(),
+            )),
+        }
+    }
+}
+
+/// When a job is due, as a client says it.
+#[derive(Deserialize)]
+struct Times {
+    at: Option<String>,
+    #[serde(rename = "in")]
+    delay: Option<String>,
+    cron: Option<String>,
+    zone: Option<String>,
+}
+
+impl Times {
+    fn read(self) -> Result<When, Refusal> {
+        match self {
+            Self {
+                at: Some(at),
+                delay: None,
+                cron: None,
+                zone: None,
+            } => {
+                let at: Timestamp = at
+                    .parse()
+                    .map_err(|error| bad(format!("`at`: {error}, such as 2027-01-31T12:00:00Z")))?;
+                // A part of a microsecond is rounded up, so that the job is not early.
+                let micros = at.as_nanosecond().div_euclid(1000);
+                let rest = i128::from(at.as_nanosecond().rem_euclid(1000) > 0);
+                let micros = i64::try_from(micros + rest).map_err(|_| bad("`at` is too late"))?;
+                Ok(When::At(Time::from_micros(micros)))
+            }
+            Self {
+                at: None,
+                delay: Some(delay),
+                cron: None,
+                zone: None,
+            } => {
+                let delay = humantime::parse_duration(&delay)
+                    .map_err(|error| bad(format!("`in`: {error}, such as 250ms or 1m 30s")))?;
+                Ok(When::In(delay))
+            }
+            Self {
+                at: None,
+                delay: None,
+                cron: Some(pattern),
+                zone,
+            } => {
+                let repeat = Repeat::parse(&pattern, zone.as_deref().unwrap_or("UTC"))
+                    .map_err(|error| bad(format!("`cron`: {error}")))?;
+                Ok(When::Cron(repeat))
+            }
+            _ => Err(bad(
+                "give one of `at`, `in` and `cron`; `zone` goes with `cron` only",
+            )),
+        }
+    }
+}
+
+#[derive(Deserialize)]
+struct NewJob {
+    key: String,
+    #[serde(default)]
+    payload: String,
+    #[serde(flatten)]
+    times: Times,
+}
+
+#[derive(Serialize)]
+struct Shown {
+    key: String,
+    payload: String,
+    state: &'static str,
+    at: String,
+    due: String,
+    attempts: u32,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    cron: Option<String>,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    zone: Option<String>,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    error: Option<String>,
+}
+
+impl From<Job> for Shown {
+    fn from(job: Job) -> Self {
+        Self {
+            key: job.key,
+            payload: String::from_utf8_lossy(&job.payload).into_owned(),
+            state: match job.state {
+                job::State::Waiting => "waiting",
+                job::State::Running => "running",
+                job::State::Dead => "dead",
+            },
+            at: show(job.at),
+            due: show(job.due),
+            attempts: job.attempts,
+            cron: job.repeat.as_ref().map(|repeat| repeat.pattern().to_owned()),
+            zone: job.repeat.as_ref().map(|repeat| repeat.zone().to_owned()),
+            error: job.error,
+        }
+    }
+}
+
+fn show(time: Time) -> String {
+    match Timestamp::from_microsecond(time.as_micros()) {
+        Ok(time) => format!("{time:.6}"),
+        // Beyond the year 9999.
+        Err(_) => format!("{} µs since 1970", time.as_micros()),
+    }
+}
+
+async fn page() -> impl IntoResponse {
+    let headers = [(header::CONTENT_SECURITY_POLICY, POLICY)];
+    (headers, Html(include_str!("page.html")))
+}
+
+async fn schedule<S: Store>(
+    State(queue): State<Queue<S>>,
+    _: SameOrigin,
+    body: Result<Json<NewJob>, JsonRejection>,
+) -> Result<Response, Refusal> {
+    let Json(job) = body?;
+    let when = job.times.read()?;
+    let (status, at) = match queue.schedule(job.key, when, job.payload).await? {
+        Scheduled::Created { at } => (StatusCode::CREATED, at),
+        Scheduled::Exists { at } => (StatusCode::OK, at),
+        Scheduled::Never => return Err(bad("the cron pattern has no further occurrence")),
+    };
+    let created = status == StatusCode::CREATED;
+    let body = serde_json::json!({ "created": created, "at": show(at) });
+    Ok((status, Json(body)).into_response())
+}
+
+#[derive(Deserialize)]
+struct Wanted {
+    #[serde(default)]
+    search: String,
+    state: Option<String>,
+    after: Option<String>,
+    limit: Option<usize>,
+}
+
+async fn list<S: Store>(
+    State(queue): State<Queue<S>>,
+    Query(wanted): Query<Wanted>,
+) -> Result<Json<Vec<Shown>>, Refusal> {
+    let dead = match wanted.state.as_deref() {
+        None | Some("") => None,
+        Some("live") => Some(false),
+        Some("dead") => Some(true),
+        Some(_) => return Err(bad("`state` is `live` or `dead`")),
+    };
+    let listing = Listing {
+        search: wanted.search,
+        dead,
+        after: wanted.after,
+        limit: wanted.limit.unwrap_or(100).min(MOST_LISTED),
+    };
+    let jobs = queue.list(listing).await?;
+    Ok(Json(jobs.into_iter().map(Shown::from).collect()))
+}
+
+async fn find<S: Store>(
+    State(queue): State<Queue<S>>,
+    Path(key): Path<String>,
+) -> Result<Json<Shown>, Refusal> {
+    let job = queue.get(key).await?.ok_or_else(not_found)?;
+    Ok(Json(job.into()))
+}
+
+async fn reschedule<S: Store>(
+    State(queue): State<Queue<S>>,
+    Path(key): Path<String>,
+    _: SameOrigin,
+    body: Result<Json<Times>, JsonRejection>,
+) -> Result<Response, Refusal> {
+    let Json(times) = body?;
+    let (at, running) = match queue.reschedule(key, times.read()?).await? {
+        Moved::Moved { at } => (at, false),
+        Moved::WhileRunning { at } => (at, true),
+        Moved::NotFound => return Err(not_found()),
+        Moved::Never => return Err(bad("the cron pattern has no further occurrence")),
+    };
+    let body = serde_json::json!({ "at": show(at), "running": running });
+    Ok(Json(body).into_response())
+}
+
+async fn cancel<S: Store>(
+    State(queue): State<Queue<S>>,
+    Path(key): Path<String>,
+    _: SameOrigin,
+) -> Result<Response, Refusal> {
+    let running = match queue.cancel(key).await? {
+        Cancelled::Cancelled => false,
+        Cancelled::WhileRunning => true,
+        Cancelled::NotFound => return Err(not_found()),
+    };
+    Ok(Json(serde_json::json!({ "running": running })).into_response())
+}
+
+async fn count<S: Store>(State(queue): State<Queue<S>>) -> Result<Response, Refusal> {
+    let counts = queue.count().await?;
+    let body = serde_json::json!({ "live": counts.live, "dead": counts.dead });
+    Ok(Json(body).into_response())
+}

@@ -1,0 +1,157 @@
+//! Runs a command for each delayed job, and serves the API and the page. See `README.md`.
+
+use std::{
+    error::Error,
+    io::Write,
+    net::SocketAddr,
+    path::PathBuf,
+    process::{Command, ExitCode, Stdio},
+    time::Duration,
+};
+
+use clap::Parser;
+use futures_lite::future::or;
+use tourbillon::{
+    Runtime,
+    net::TcpListener,
+    signal::{SignalKind, signal},
+    task::spawn_blocking,
+};
+use tourbillon_durable::{
+    Attempt, Backoff, Failure, Node, Queue, api, sqlite::Sqlite, store::Store,
+};
+
+/// Run a command for each delayed job, and serve an API and a page for them.
+#[derive(Parser)]
+struct Args {
+    /// Address to listen on; port 0 picks a free port.
+    #[arg(long, value_name = "ADDR", default_value = "127.0.0.1:8080")]
+    listen: SocketAddr,
+    /// File of the embedded store.
+    #[arg(long, value_name = "FILE", default_value = "jobs.db")]
+    store: PathBuf,
+    /// Store the jobs in PostgreSQL instead, which many processes may share:
+    /// `host=HOST port=PORT user=USER dbname=NAME`.
+    #[cfg(feature = "postgres")]
+    #[arg(long, value_name = "CONFIG", conflicts_with = "store")]
+    postgres: Option<String>,
+    /// Shell command for each job. It gets the payload on its standard input, and the variables
+    /// JOB_KEY, JOB_ATTEMPT and JOB_TOKEN. If it fails, the job is tried again. Without a command,
+    /// each job prints a line.
+    #[arg(long, value_name = "COMMAND")]
+    exec: Option<String>,
+    /// How many attempts a job has.
+    #[arg(long, value_name = "COUNT", default_value = "8", value_parser = attempts)]
+    attempts: u32,
+    /// The wait after the first attempt. It doubles with each further one.
+    #[arg(
+        long, value_name = "DURATION", default_value = "1s",
+        value_parser = humantime::parse_duration,
+    )]
+    backoff: Duration,
+    /// After Ctrl-C or SIGTERM, wait up to this long for the jobs that run.
+    #[arg(
+        long, value_name = "DURATION", default_value = "10s",
+        value_parser = humantime::parse_duration,
+    )]
+    drain: Duration,
+}
+
+fn attempts(text: &str) -> Result<u32, String> {
+    match text.parse() {
+        Ok(0) => Err("must be 1 or more".into()),
+        Ok(count) => Ok(count),
+        Err(error) => Err(error.to_string()),
+    }
+}
+
+fn main() -> ExitCode {
+    match start(Args::parse()) {
+        Ok(()) => ExitCode::SUCCESS,
+        Err(error) => {
+            let _ = writeln!(std::io::stderr(), "delayed_jobs: {error}");
+            ExitCode::FAILURE
+        }
+    }
+}
+
+fn start(args: Args) -> Result<(), Box<dyn Error>> {
+    let runtime = Runtime::new()?;
+    runtime.block_on(async {
+        #[cfg(feature = "postgres")]
+        if let Some(config) = &args.postgres {
+            let store = tourbillon_durable::postgres::Postgres::connect(config).await?;
+            return serve(&args, store).await;
+        }
+        let store = Sqlite::open(&args.store)
+            .map_err(|error| format!("{}: {error}", args.store.display()))?;
+        serve(&args, store).await
+    })
+}
+
+/// Prints a line, and ignores a closed stream.
+fn say(line: &str) {
+    let mut stdout = std::io::stdout().lock();
+    let _ = writeln!(stdout, "{line}").and_then(|()| stdout.flush());
+}
+
+async fn serve<S: Store>(args: &Args, store: S) -> Result<(), Box<dyn Error>> {
+    let mut interrupt = signal(SignalKind::interrupt())?;
+    let mut terminate = signal(SignalKind::terminate())?;
+    let listener = TcpListener::bind(args.listen)
+        .await
+        .map_err(|error| format!("cannot listen on {}: {error}", args.listen))?;
+    let queue = Queue::new(store);
+    let exec = args.exec.clone();
+    let node = Node::builder(queue.clone())
+        .backoff(Backoff {
+            attempts: args.attempts,
+            first: args.backoff,
+            ..Backoff::default()
+        })
+        .start(move |attempt| run(exec.clone(), attempt));
+    say(&format!("open http://{}/", listener.local_addr()?));
+    tourbillon::axum::serve(listener, api::router(queue))
+        .with_graceful_shutdown(async move {
+            // An error means that the runtime shuts down, so the server must end, too.
+            let _ = or(interrupt.recv(), terminate.recv()).await;
+        })
+        .shutdown_timeout(args.drain)
+        .await?;
+    if !node.stop(args.drain).await {
+        say("some jobs still run; they will be run again");
+    }
+    Ok(())
+}
+
+/// Runs the command of one attempt, or prints a line.
+async fn run(exec: Option<String>, attempt: Attempt) -> Result<(), Failure> {
+    let Some(command) = exec else {
+        let payload = String::from_utf8_lossy(&attempt.payload);
+        say(&format!(
+            "{} (attempt {}): {payload}",
+            attempt.key, attempt.number
+        ));
+        return Ok(());
+    };
+    let ended = spawn_blocking(move || {
+        let mut child = Command::new("sh")
+            .args(["-c", &command])
+            .env("JOB_KEY", &attempt.key)
+            .env("JOB_ATTEMPT", attempt.number.to_string())
+            .env("JOB_TOKEN", attempt.token.to_string())
+            .stdin(Stdio::piped())
+            .spawn()?;
+        if let Some(mut stdin) = child.stdin.take() {
+            // A command that does not read its input is no error.
+            let _ = stdin.write_all(&attempt.payload);
+        }
+        child.wait()
+    });
+    let status = ended.await.map_err(Failure::retry)??;
+    if status.success() {
+        Ok(())
+    } else {
+        Err(Failure::retry(format!("the command ended with {status}")))
+    }
+}

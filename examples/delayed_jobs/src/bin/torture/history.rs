@@ -1,0 +1,145 @@
+//! The history: what clients asked for and what handlers did, a line for each event.
+//!
+//! Several processes append to one file. Each line is one write, so lines are whole, and their order
+//! is that of the writes. A process that is killed loses no line that it wrote.
+
+use std::{
+    fmt,
+    fs::File,
+    io::{self, Write},
+    path::Path,
+};
+
+use tourbillon_durable::{Time, job::Token};
+
+/// How an attempt ended, by the node that ran it.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Kind {
+    Done,
+    Retry,
+    Dead,
+}
+
+/// What happened to a job.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Event {
+    /// A client is about to schedule the job at this time.
+    Asks { at: Time },
+    /// The store has acknowledged the job.
+    Scheduled,
+    /// A client is about to move the job.
+    Moves { at: Time },
+    /// The store has acknowledged a move; no attempt was running.
+    Moved { at: Time },
+    /// A client is about to cancel the job.
+    Cancels,
+    /// The store has acknowledged it; no attempt was running.
+    Cancelled,
+    /// The store refused to move or cancel, as the job is over, or answered that an attempt was
+    /// running.
+    TooLate,
+    /// A handler runs. `now` is a time that the store's clock has reached.
+    Runs {
+        token: Token,
+        number: u32,
+        at: Time,
+        now: Time,
+    },
+    /// The store has answered to the end of an attempt.
+    Ended {
+        token: Token,
+        kind: Kind,
+        accepted: bool,
+    },
+}
+
+impl fmt::Display for Event {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            Self::Asks { at } => write!(f, "asks {}", at.as_micros()),
+            Self::Scheduled => f.write_str("scheduled"),
+            Self::Moves { at } => write!(f, "moves {}", at.as_micros()),
+            Self::Moved { at } => write!(f, "moved {}", at.as_micros()),
+            Self::Cancels => f.write_str("cancels"),
+            Self::Cancelled => f.write_str("cancelled"),
+            Self::TooLate => f.write_str("too-late"),
+            Self::Runs {
+                token,
+                number,
+                at,
+                now,
+            } => write!(f, "runs {token} {number} {} {}", at.as_micros(), now.as_micros()),
+            Self::Ended {
+                token,
+                kind,
+                accepted,
+            } => write!(f, "ended {token} {kind:?} {accepted}"),
+        }
+    }
+}
+
+impl Event {
+    fn parse(text: &str) -> Option<Self> {
+        let words: Vec<&str> = text.split(' ').collect();
+        let time = |text: &str| text.parse().ok().map(Time::from_micros);
+        let token = |text: &str| text.parse().ok().map(Token);
+        Some(match words[..] {
+            ["asks", at] => Self::Asks { at: time(at)? },
+            ["scheduled"] => Self::Scheduled,
+            ["moves", at] => Self::Moves { at: time(at)? },
+            ["moved", at] => Self::Moved { at: time(at)? },
+            ["cancels"] => Self::Cancels,
+            ["cancelled"] => Self::Cancelled,
+            ["too-late"] => Self::TooLate,
+            ["runs", held, number, at, now] => Self::Runs {
+                token: token(held)?,
+                number: number.parse().ok()?,
+                at: time(at)?,
+                now: time(now)?,
+            },
+            ["ended", held, kind, accepted] => Self::Ended {
+                token: token(held)?,
+                kind: match kind {
+                    "Done" => Kind::Done,
+                    "Retry" => Kind::Retry,
+                    "Dead" => Kind::Dead,
+                    _ => return None,
+                },
+                accepted: accepted.parse().ok()?,
+            },
+            _ => return None,
+        })
+    }
+}
+
+/// A file that gets events.
+pub struct History(File);
+
+impl History {
+    /// Opens a file for more events.
+    pub fn append(path: &Path) -> io::Result<Self> {
+        Ok(Self(File::options().create(true).append(true).open(path)?))
+    }
+
+    /// Appends an event.
+    ///
+    /// # Panics
+    ///
+    /// Panics if the file cannot be written: a history with holes is worth nothing.
+    pub fn write(&self, key: &str, event: Event) {
+        let line = format!("{key} {event}\n");
+        (&self.0).write_all(line.as_bytes()).expect("the history is written");
+    }
+}
+
+/// Reads all events of a file.
+pub fn read(text: &str) -> Result<Vec<(&str, Event)>, String> {
+    text.lines()
+        .map(|line| {
+            let read = line
+                .split_once(' ')
+                .and_then(|(key, event)| Some((key, Event::parse(event)?)));
+            read.ok_or_else(|| format!("no event: {line}"))
+        })
+        .collect()
+}

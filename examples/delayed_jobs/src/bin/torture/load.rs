@@ -1,0 +1,186 @@
+//! Clients and handlers that write the history.
+
+use std::{
+    sync::{
+        Arc,
+        atomic::{AtomicU64, Ordering},
+    },
+    time::Duration,
+};
+
+use tourbillon::time::sleep;
+use tourbillon_durable::{
+    Attempt, Backoff, Failure, Node, Queue, QueueError, Time,
+    node::NodeBuilder,
+    store::{Cancelled, End, Moved, Scheduled, Store},
+};
+
+use crate::history::{Event, History, Kind};
+
+/// What the clients do.
+#[derive(Clone)]
+pub struct Load {
+    /// Begins each key.
+    pub prefix: String,
+    /// How many clients work at once.
+    pub clients: usize,
+    /// How many jobs they schedule together.
+    pub jobs: u64,
+    /// The jobs are due within this time.
+    pub within: Duration,
+    /// How long each client waits after a job.
+    pub pause: Duration,
+}
+
+impl Load {
+    /// Schedules all jobs; moves and cancels some of them.
+    pub async fn run<S: Store>(self, queue: Queue<S>, history: Arc<History>) {
+        let next = Arc::new(AtomicU64::new(0));
+        let clients: Vec<_> = (0..self.clients)
+            .map(|_| {
+                let (load, queue) = (self.clone(), queue.clone());
+                let (history, next) = (history.clone(), next.clone());
+                tourbillon::spawn(async move {
+                    loop {
+                        let number = next.fetch_add(1, Ordering::Relaxed);
+                        if number >= load.jobs {
+                            break;
+                        }
+                        let key = format!("{}-{number}", load.prefix);
+                        one(&queue, &history, key, load.within).await;
+                        sleep(load.pause).await;
+                    }
+                })
+            })
+            .collect();
+        for client in clients {
+            client.await.expect("clients do not panic");
+        }
+    }
+}
+
+/// Asks again until the store answers, as a client has to.
+async fn persist<A, F: Future<Output = Result<A, QueueError>>>(mut ask: impl FnMut() -> F) -> A {
+    loop {
+        match ask().await {
+            Ok(answer) => return answer,
+            Err(_) => sleep(Duration::from_millis(20)).await,
+        }
+    }
+}
+
+async fn one<S: Store>(queue: &Queue<S>, history: &History, key: String, within: Duration) {
+    let some_time = || queue.store().now().after(within.mul_f64(fastrand::f64()));
+    let at = some_time();
+    history.write(&key, Event::Asks { at });
+    // `Exists` is the answer if the store did it and could not say so.
+    match persist(|| queue.schedule(&key, at, key.as_bytes())).await {
+        Scheduled::Created { .. } | Scheduled::Exists { .. } => {
+            history.write(&key, Event::Scheduled);
+        }
+        Scheduled::Never => unreachable!("it is no cron job"),
+    }
+    match fastrand::u8(..20) {
+        0 | 1 => {
+            let at = some_time();
+            history.write(&key, Event::Moves { at });
+            let event = match queue.reschedule(&key, at).await {
+                Ok(Moved::Moved { at }) => Event::Moved { at },
+                Ok(_) => Event::TooLate,
+                // The move stays in doubt. To repeat it could run the job once more.
+                Err(_) => return,
+            };
+            history.write(&key, event);
+        }
+        2 | 3 => {
+            history.write(&key, Event::Cancels);
+            let event = match queue.cancel(&key).await {
+                Ok(Cancelled::Cancelled) => Event::Cancelled,
+                Ok(_) => Event::TooLate,
+                Err(_) => return,
+            };
+            history.write(&key, event);
+        }
+        _ => {}
+    }
+}
+
+/// Starts a node whose handlers fail now and then.
+pub fn node<S: Store>(
+    queue: &Queue<S>,
+    history: &Arc<History>,
+    options: impl FnOnce(NodeBuilder<S>) -> NodeBuilder<S>,
+) -> Node<S> {
+    let ends = history.clone();
+    let history = history.clone();
+    let store = queue.store().clone();
+    let builder = Node::builder(queue.clone())
+        .backoff(Backoff {
+            attempts: 5,
+            first: Duration::from_millis(40),
+            longest: Duration::from_secs(1),
+        })
+        .on_end(move |ended| {
+            let kind = match ended.end {
+                End::Done | End::Next { .. } => Kind::Done,
+                End::Retry { .. } => Kind::Retry,
+                End::Dead { .. } => Kind::Dead,
+            };
+            let event = Event::Ended {
+                token: ended.token,
+                kind,
+                accepted: ended.accepted,
+            };
+            ends.write(&ended.key, event);
+        });
+    options(builder).start(move |attempt: Attempt| {
+        let event = Event::Runs {
+            token: attempt.token,
+            number: attempt.number,
+            at: attempt.at,
+            now: store.now(),
+        };
+        history.write(&attempt.key, event);
+        assert_eq!(attempt.payload, attempt.key.as_bytes());
+        handle()
+    })
+}
+
+/// Takes a moment; fails and panics now and then.
+async fn handle() -> Result<(), Failure> {
+    let chance = fastrand::u8(..100);
+    if chance < 30 {
+        sleep(Duration::from_micros(fastrand::u64(..20_000))).await;
+    }
+    match chance % 25 {
+        0 => Err(Failure::retry("this one fails by chance")),
+        1 if chance < 50 => panic!("this one panics by chance"),
+        _ => Ok(()),
+    }
+}
+
+/// Waits until the store has no live jobs.
+pub async fn drain<S: Store>(queue: &Queue<S>) {
+    while persist(|| queue.count()).await.live > 0 {
+        sleep(Duration::from_millis(20)).await;
+    }
+}
+
+/// Prints the lateness of first attempts.
+pub fn print_lateness(lateness: &[u64]) {
+    if let Some(last) = lateness.len().checked_sub(1) {
+        let at = |part: usize| lateness[last * part / 1000];
+        println!(
+            "lateness of first attempts: p50 {} µs, p99 {} µs, p99.9 {} µs, most {} µs",
+            at(500),
+            at(990),
+            at(999),
+            at(1000)
+        );
+    }
+}
+
+/// Returns a time of the wall clock for names.
+pub fn stamp() -> i64 {
+    Time::wall().as_micros()
+}

@@ -1,0 +1,83 @@
+//! Kills processes that work, and judges the history that they leave. See `DESIGN.md`.
+
+mod check;
+mod embedded;
+mod history;
+mod load;
+#[cfg(feature = "postgres")]
+mod server;
+#[cfg(feature = "postgres")]
+mod shared;
+
+use std::{error::Error, fs, path::Path, process::ExitCode};
+
+use clap::Parser;
+
+/// Kill processes that work on delayed jobs at random moments, and judge what they did.
+#[derive(Parser)]
+enum Command {
+    /// One process on the embedded store, killed in each round.
+    Embedded(embedded::Options),
+    /// The process that `embedded` kills.
+    #[command(hide = true)]
+    EmbeddedChild(embedded::Child),
+    /// One process on the embedded store that nobody kills: measures the lateness.
+    Calm(embedded::Calm),
+    /// Three nodes on PostgreSQL, one of which is killed now and then.
+    #[cfg(feature = "postgres")]
+    Shared(shared::Options),
+    /// A node that `shared` kills.
+    #[cfg(feature = "postgres")]
+    #[command(hide = true)]
+    SharedChild(shared::Child),
+}
+
+type Outcome = Result<(), Box<dyn Error>>;
+
+fn main() -> ExitCode {
+    let ended = match Command::parse() {
+        Command::Embedded(options) => embedded::run(&options),
+        Command::EmbeddedChild(child) => embedded::child(&child),
+        Command::Calm(calm) => embedded::calm(&calm),
+        #[cfg(feature = "postgres")]
+        Command::Shared(options) => shared::run(&options),
+        #[cfg(feature = "postgres")]
+        Command::SharedChild(child) => shared::child(&child),
+    };
+    match ended {
+        Ok(()) => ExitCode::SUCCESS,
+        Err(error) => {
+            eprintln!("torture: {error}");
+            ExitCode::FAILURE
+        }
+    }
+}
+
+/// Judges a history, and prints what it has.
+fn judge(path: &Path) -> Outcome {
+    let text = fs::read_to_string(path)?;
+    match check::judge(&history::read(&text)?) {
+        Ok(found) => {
+            println!(
+                "{} jobs acknowledged, {} in doubt, {} cancelled; {} attempts, {} cut off, {} \
+                 stale; {} dead",
+                found.acknowledged,
+                found.in_doubt,
+                found.cancelled,
+                found.runs,
+                found.cut,
+                found.stale,
+                found.dead,
+            );
+            load::print_lateness(&found.lateness);
+            println!("none lost, none early, duplicates only with a stale token");
+            Ok(())
+        }
+        Err(wrong) => {
+            for line in wrong.iter().take(20) {
+                eprintln!("{line}");
+            }
+            Err(format!("{} promises were broken", wrong.len()).into())
+        }
+    }
+}

@@ -1,0 +1,241 @@
+//! What a job is, and when it is due.
+
+use std::{
+    fmt,
+    time::{Duration, SystemTime, UNIX_EPOCH},
+};
+
+use tourbillon::cron::{Cron, CronError};
+
+/// A moment on the store's clock, in microseconds since 1970 (UTC).
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
+pub struct Time(i64);
+
+impl Time {
+    /// Makes a moment from microseconds since 1970.
+    pub const fn from_micros(micros: i64) -> Self {
+        Self(micros)
+    }
+
+    /// Returns the microseconds since 1970.
+    pub const fn as_micros(self) -> i64 {
+        self.0
+    }
+
+    /// Returns the moment that is later by `delay`, rounded up to a microsecond.
+    #[must_use]
+    pub fn after(self, delay: Duration) -> Self {
+        Self(self.0.saturating_add(micros_up(delay)))
+    }
+
+    /// Returns how much later this is than `earlier`; zero if it is not later.
+    pub fn since(self, earlier: Self) -> Duration {
+        let micros = self.0.saturating_sub(earlier.0);
+        Duration::from_micros(u64::try_from(micros).unwrap_or(0))
+    }
+
+    /// Returns the machine's wall clock, rounded down.
+    pub fn wall() -> Self {
+        let now = SystemTime::now().duration_since(UNIX_EPOCH);
+        Self(now.map_or(0, |now| i64::try_from(now.as_micros()).unwrap_or(i64::MAX)))
+    }
+}
+
+/// Rounds up, so that nothing becomes earlier.
+fn micros_up(delay: Duration) -> i64 {
+    i64::try_from(delay.as_nanos().div_ceil(1000)).unwrap_or(i64::MAX)
+}
+
+/// Rounds up to a microsecond. Moments before 1970 become 1970.
+impl From<SystemTime> for Time {
+    fn from(time: SystemTime) -> Self {
+        Self(time.duration_since(UNIX_EPOCH).map_or(0, micros_up))
+    }
+}
+
+/// Moments before 1970 become 1970.
+impl From<Time> for SystemTime {
+    fn from(time: Time) -> Self {
+        UNIX_EPOCH + Duration::from_micros(u64::try_from(time.0).unwrap_or(0))
+    }
+}
+
+/// A cron pattern in a time zone.
+#[derive(Clone)]
+pub struct Repeat {
+    pattern: String,
+    zone: String,
+    /// What is wrong with a pattern that a store has had since another version of the program.
+    cron: Result<Cron, String>,
+}
+
+impl Repeat {
+    /// Parses a pattern, such as `0 9 * * MON-FRI`, in a time zone, such as `Europe/Paris`.
+    ///
+    /// # Errors
+    ///
+    /// Fails if the pattern or the name of the zone is wrong.
+    pub fn parse(pattern: &str, zone: &str) -> Result<Self, CronError> {
+        Ok(Self {
+            pattern: pattern.to_owned(),
+            zone: zone.to_owned(),
+            cron: Ok(Cron::parse(pattern)?.time_zone(zone)?),
+        })
+    }
+
+    /// Makes the pattern of a stored job, which may be wrong by now.
+    pub(crate) fn stored(pattern: String, zone: String) -> Self {
+        let cron = Cron::parse(&pattern).and_then(|cron| cron.time_zone(&zone));
+        Self {
+            pattern,
+            zone,
+            cron: cron.map_err(|error| error.to_string()),
+        }
+    }
+
+    /// Returns what is wrong with the pattern of a stored job.
+    pub(crate) fn error(&self) -> Option<&str> {
+        self.cron.as_ref().err().map(String::as_str)
+    }
+
+    /// Returns the pattern, as it was given.
+    pub fn pattern(&self) -> &str {
+        &self.pattern
+    }
+
+    /// Returns the name of the time zone.
+    pub fn zone(&self) -> &str {
+        &self.zone
+    }
+
+    /// Returns the first occurrence later than `time`, or `None` if there is none.
+    pub fn next_after(&self, time: Time) -> Option<Time> {
+        let next = self.cron.as_ref().ok()?.schedule().next_after(time.into())?;
+        Some(next.into())
+    }
+}
+
+impl fmt::Debug for Repeat {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "Repeat({:?}, {:?})", self.pattern, self.zone)
+    }
+}
+
+impl PartialEq for Repeat {
+    fn eq(&self, other: &Self) -> bool {
+        (&self.pattern, &self.zone) == (&other.pattern, &other.zone)
+    }
+}
+
+impl Eq for Repeat {}
+
+/// When a job is due.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum When {
+    /// At a moment of the store's clock. A moment in the past means at once.
+    At(Time),
+    /// After a delay. The store counts it on its own clock, from the arrival of the request.
+    In(Duration),
+    /// At each occurrence of a cron pattern.
+    Cron(Repeat),
+}
+
+impl When {
+    /// Returns the moment, if the store's clock shows `now`. Returns `None` if a pattern has no
+    /// further occurrence.
+    pub fn resolve(&self, now: Time) -> Option<Time> {
+        match self {
+            Self::At(at) => Some(*at),
+            Self::In(delay) => Some(now.after(*delay)),
+            Self::Cron(repeat) => repeat.next_after(now),
+        }
+    }
+
+    /// Returns the cron pattern, if there is one.
+    pub fn repeat(&self) -> Option<&Repeat> {
+        match self {
+            Self::Cron(repeat) => Some(repeat),
+            _ => None,
+        }
+    }
+}
+
+impl From<Time> for When {
+    fn from(time: Time) -> Self {
+        Self::At(time)
+    }
+}
+
+impl From<SystemTime> for When {
+    fn from(time: SystemTime) -> Self {
+        Self::At(time.into())
+    }
+}
+
+impl From<Duration> for When {
+    fn from(delay: Duration) -> Self {
+        Self::In(delay)
+    }
+}
+
+impl From<Repeat> for When {
+    fn from(repeat: Repeat) -> Self {
+        Self::Cron(repeat)
+    }
+}
+
+/// A job that a client hands to a store.
+#[derive(Clone, Debug)]
+pub struct NewJob {
+    /// The name of the job. A store has at most one job of a key.
+    pub key: String,
+    /// What the handler gets.
+    pub payload: Vec<u8>,
+    /// When the job is due.
+    pub when: When,
+}
+
+/// A number that rises with each holder of a job: the fencing token.
+///
+/// A resource that remembers the highest token of each key, and refuses lower ones, sees no effect
+/// of a handler whose node was taken for dead.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
+pub struct Token(pub i64);
+
+impl fmt::Display for Token {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        self.0.fmt(f)
+    }
+}
+
+/// What a job does at present.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+pub enum State {
+    /// It waits for its time.
+    Waiting,
+    /// A handler runs it, or ran it on a node that has ended.
+    Running,
+    /// All attempts failed. It stays until it is cancelled or rescheduled.
+    Dead,
+}
+
+/// A job as a store has it.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Job {
+    /// The name of the job.
+    pub key: String,
+    /// What the handler gets.
+    pub payload: Vec<u8>,
+    /// The moment for which the job was scheduled. Retries do not change it.
+    pub due: Time,
+    /// When the next attempt may begin.
+    pub at: Time,
+    /// How many attempts have begun.
+    pub attempts: u32,
+    /// The pattern and the time zone of a cron job.
+    pub repeat: Option<Repeat>,
+    /// The error of the last attempt that failed.
+    pub error: Option<String>,
+    /// What the job does at present.
+    pub state: State,
+}

@@ -1,0 +1,374 @@
+//! A node: holds the jobs of the next minutes in timers, and runs their handlers.
+
+mod held;
+mod run;
+mod session;
+
+use std::{
+    fmt,
+    future::Future,
+    pin::Pin,
+    sync::{
+        Arc,
+        atomic::{AtomicU64, Ordering},
+    },
+    time::Duration,
+};
+
+use tokio::sync::{Semaphore, watch};
+use tourbillon::{
+    task::JoinHandle,
+    time::{sleep, timeout},
+};
+
+use crate::{
+    batch::Batcher,
+    job::{Time, Token},
+    queue::Queue,
+    store::{End, Finish, Store, StoreError},
+};
+
+/// What a handler gets.
+#[derive(Clone, Debug)]
+#[non_exhaustive]
+pub struct Attempt {
+    /// The name of the job.
+    pub key: String,
+    /// The job's payload.
+    pub payload: Vec<u8>,
+    /// The number of the attempt, from 1.
+    pub number: u32,
+    /// The fencing token, which rises with each attempt of a key.
+    pub token: Token,
+    /// The moment for which the job was scheduled. With the key it names an occurrence of a cron
+    /// job.
+    pub due: Time,
+    /// The moment of this attempt, as it was planned.
+    pub at: Time,
+}
+
+/// Why an attempt failed.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Failure {
+    error: String,
+    gives_up: bool,
+}
+
+impl Failure {
+    /// Another attempt follows, if the job has one left.
+    pub fn retry(error: impl fmt::Display) -> Self {
+        Self {
+            error: error.to_string(),
+            gives_up: false,
+        }
+    }
+
+    /// No other attempt follows: the job is dead.
+    pub fn give_up(error: impl fmt::Display) -> Self {
+        Self {
+            error: error.to_string(),
+            gives_up: true,
+        }
+    }
+}
+
+/// Each error means another attempt.
+impl<E: std::error::Error> From<E> for Failure {
+    fn from(error: E) -> Self {
+        Self::retry(error)
+    }
+}
+
+/// The waits between the attempts of a job.
+///
+/// The wait after attempt `n` is between one half and all of `first` × 2ⁿ⁻¹, at random, so that
+/// jobs that failed together do not come back together. It is at most `longest`.
+#[derive(Clone, Copy, Debug)]
+pub struct Backoff {
+    /// How many attempts a job has.
+    pub attempts: u32,
+    /// The wait after the first attempt.
+    pub first: Duration,
+    /// The longest wait.
+    pub longest: Duration,
+}
+
+impl Default for Backoff {
+    /// Eight attempts, which begin with a wait of a second.
+    fn default() -> Self {
+        Self {
+            attempts: 8,
+            first: Duration::from_secs(1),
+            longest: Duration::from_secs(3600),
+        }
+    }
+}
+
+impl Backoff {
+    /// Returns the wait after attempt `number`.
+    pub fn wait(&self, number: u32) -> Duration {
+        let doubled = 2_u32.saturating_pow(number.saturating_sub(1));
+        let full = self.first.saturating_mul(doubled).min(self.longest);
+        full.mul_f64(0.5 + 0.5 * fastrand::f64())
+    }
+}
+
+/// The end of an attempt, for [`NodeBuilder::on_end`].
+#[derive(Clone, Debug)]
+#[non_exhaustive]
+pub struct Ended {
+    /// The name of the job.
+    pub key: String,
+    /// The token of the attempt.
+    pub token: Token,
+    /// How the attempt ended.
+    pub end: End,
+    /// Whether the store took it. If not, the job was cancelled or moved meanwhile, or has another
+    /// holder.
+    pub accepted: bool,
+}
+
+/// What a node did since it started.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+#[non_exhaustive]
+pub struct NodeStats {
+    /// Jobs in the node's timers, or due and not begun.
+    pub held: u64,
+    /// Attempts that run.
+    pub running: u64,
+    /// Attempts that began.
+    pub begun: u64,
+    /// Attempts that succeeded.
+    pub done: u64,
+    /// Attempts that failed.
+    pub failed: u64,
+    /// Jobs that died here.
+    pub dead: u64,
+    /// Attempts whose end the store refused, as the token was stale.
+    pub stale: u64,
+    /// Leases that this node had.
+    pub leases: u64,
+}
+
+#[derive(Default)]
+struct Counters {
+    running: AtomicU64,
+    begun: AtomicU64,
+    done: AtomicU64,
+    failed: AtomicU64,
+    dead: AtomicU64,
+    stale: AtomicU64,
+    leases: AtomicU64,
+}
+
+fn count(counter: &AtomicU64) {
+    counter.fetch_add(1, Ordering::Relaxed);
+}
+
+type Handler =
+    dyn Fn(Attempt) -> Pin<Box<dyn Future<Output = Result<(), Failure>> + Send>> + Send + Sync;
+
+/// What a node's parts share.
+struct Shared<S> {
+    store: Arc<S>,
+    options: NodeBuilder<S>,
+    handler: Box<Handler>,
+    finishing: Batcher<Finish, bool>,
+    /// A permit for each attempt that may run at once.
+    permits: Arc<Semaphore>,
+    held: held::Table,
+    counters: Counters,
+    /// Becomes `true` when the node is to begin nothing more.
+    stopping: watch::Sender<bool>,
+}
+
+/// The options of a [`Node`].
+pub struct NodeBuilder<S> {
+    queue: Queue<S>,
+    window: Duration,
+    lease: Duration,
+    most_held: usize,
+    concurrency: usize,
+    attempt_timeout: Option<Duration>,
+    backoff: Backoff,
+    on_end: Option<Box<dyn Fn(&Ended) + Send + Sync>>,
+}
+
+impl<S: Store> NodeBuilder<S> {
+    /// How far ahead the node takes jobs from the store into its timers. The default is 2 minutes.
+    pub fn window(mut self, window: Duration) -> Self {
+        self.window = window;
+        self
+    }
+
+    /// How long the node may be silent until others take its jobs. The default is 10 s. The
+    /// embedded store needs no leases.
+    ///
+    /// # Panics
+    ///
+    /// Panics if it is shorter than 100 ms.
+    pub fn lease(mut self, lease: Duration) -> Self {
+        assert!(
+            lease >= Duration::from_millis(100),
+            "a lease has at least 100 ms"
+        );
+        self.lease = lease;
+        self
+    }
+
+    /// How many jobs the node holds at once. The default is 100,000. A job that comes to be due
+    /// within a second may exceed this, up to a quarter more.
+    ///
+    /// # Panics
+    ///
+    /// Panics if it is below 4.
+    pub fn most_held(mut self, most: usize) -> Self {
+        assert!(most >= 4, "a node holds at least 4 jobs");
+        self.most_held = most;
+        self
+    }
+
+    /// How many attempts run at once. The default is 256.
+    ///
+    /// # Panics
+    ///
+    /// Panics if it is 0.
+    pub fn concurrency(mut self, attempts: usize) -> Self {
+        assert!(attempts > 0, "a node runs at least one attempt");
+        self.concurrency = attempts;
+        self
+    }
+
+    /// How long an attempt may take. Then its future is dropped, and the attempt has failed. There
+    /// is no limit by default.
+    pub fn attempt_timeout(mut self, limit: Duration) -> Self {
+        self.attempt_timeout = Some(limit);
+        self
+    }
+
+    /// The number of attempts, and the waits between them.
+    ///
+    /// # Panics
+    ///
+    /// Panics if there are no attempts.
+    pub fn backoff(mut self, backoff: Backoff) -> Self {
+        assert!(backoff.attempts > 0, "a job has at least one attempt");
+        self.backoff = backoff;
+        self
+    }
+
+    /// Calls `f` when the store has answered to the end of an attempt.
+    pub fn on_end(mut self, f: impl Fn(&Ended) + Send + Sync + 'static) -> Self {
+        self.on_end = Some(Box::new(f));
+        self
+    }
+
+    /// Starts the node. `handler` runs each attempt in a task of its own. A panic counts as a
+    /// failure.
+    ///
+    /// # Panics
+    ///
+    /// Panics outside of a Tourbillon runtime.
+    pub fn start<F, R>(self, handler: F) -> Node<S>
+    where
+        F: Fn(Attempt) -> R + Send + Sync + 'static,
+        R: Future<Output = Result<(), Failure>> + Send + 'static,
+    {
+        let store = self.queue.store().clone();
+        let stopping = watch::Sender::new(false);
+        let finishing = {
+            let store = store.clone();
+            Batcher::start(move |ends: Vec<Finish>| {
+                let store = store.clone();
+                async move { Ok(finish(&*store, ends).await) }
+            })
+        };
+        let shared = Arc::new(Shared {
+            store,
+            handler: Box::new(move |attempt| Box::pin(handler(attempt))),
+            finishing,
+            permits: Arc::new(Semaphore::new(self.concurrency)),
+            held: held::Table::default(),
+            counters: Counters::default(),
+            stopping,
+            options: self,
+        });
+        let running = tourbillon::spawn(session::sessions(shared.clone()));
+        Node { shared, running }
+    }
+}
+
+/// Reports ends until the store takes them. An end that is not reported would be run again.
+async fn finish<S: Store>(store: &S, ends: Vec<Finish>) -> Vec<bool> {
+    let mut pause = Duration::from_millis(5);
+    loop {
+        match store.finish(ends.clone()).await {
+            Ok(answers) => return answers,
+            Err(StoreError::Closed) => return vec![false; ends.len()],
+            Err(_) => {
+                sleep(pause).await;
+                pause = (2 * pause).min(Duration::from_secs(1));
+            }
+        }
+    }
+}
+
+/// A running node.
+///
+/// Dropping it lets the node run until the runtime ends. [`stop`](Node::stop) ends it.
+pub struct Node<S> {
+    shared: Arc<Shared<S>>,
+    running: JoinHandle<()>,
+}
+
+impl<S> fmt::Debug for Node<S> {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("Node").finish_non_exhaustive()
+    }
+}
+
+impl<S: Store> Node<S> {
+    /// Returns the options of a node for the jobs of a queue.
+    pub fn builder(queue: Queue<S>) -> NodeBuilder<S> {
+        NodeBuilder {
+            queue,
+            window: Duration::from_secs(120),
+            lease: Duration::from_secs(10),
+            most_held: 100_000,
+            concurrency: 256,
+            attempt_timeout: None,
+            backoff: Backoff::default(),
+            on_end: None,
+        }
+    }
+
+    /// Returns what the node did since it started.
+    pub fn stats(&self) -> NodeStats {
+        let counters = &self.shared.counters;
+        let read = |counter: &AtomicU64| counter.load(Ordering::Relaxed);
+        NodeStats {
+            held: self.shared.held.len() as u64,
+            running: read(&counters.running),
+            begun: read(&counters.begun),
+            done: read(&counters.done),
+            failed: read(&counters.failed),
+            dead: read(&counters.dead),
+            stale: read(&counters.stale),
+            leases: read(&counters.leases),
+        }
+    }
+
+    /// Begins nothing more, waits for the attempts that run, and gives the other jobs back.
+    ///
+    /// Returns whether all attempts ended within `limit`. Those that did not go on; the store gives
+    /// their jobs to others.
+    pub async fn stop(self, limit: Duration) -> bool {
+        self.shared.stopping.send_replace(true);
+        let all = u32::try_from(self.shared.options.concurrency).unwrap_or(u32::MAX);
+        let ended = timeout(limit, self.shared.permits.acquire_many(all)).await;
+        // The session gives back what it holds after this.
+        self.shared.held.end();
+        let _ = self.running.await;
+        ended.is_ok()
+    }
+}

@@ -1,0 +1,123 @@
+//! One attempt of a job.
+
+use std::{
+    panic::AssertUnwindSafe,
+    sync::{Arc, atomic::Ordering},
+};
+
+use futures_lite::FutureExt;
+use tokio::sync::OwnedSemaphorePermit;
+use tourbillon::time::timeout;
+
+use super::{Attempt, Ended, Failure, Shared, count};
+use crate::{
+    job::Job,
+    store::{End, Finish, Held, Store},
+};
+
+/// Runs the handler, and tells the store how it ended.
+pub(super) async fn run<S: Store>(
+    shared: Arc<Shared<S>>,
+    held: Held,
+    number: u32,
+    permit: OwnedSemaphorePermit,
+) {
+    let Held { mut job, token } = held;
+    let counters = &shared.counters;
+    count(&counters.begun);
+    counters.running.fetch_add(1, Ordering::Relaxed);
+    let attempt = Attempt {
+        key: job.key.clone(),
+        payload: std::mem::take(&mut job.payload),
+        number,
+        token,
+        due: job.due,
+        at: job.at,
+    };
+    let result = call(&shared, attempt).await;
+    count(match &result {
+        Ok(()) => &counters.done,
+        Err(_) => &counters.failed,
+    });
+    let end = end(&shared, &job, number, result);
+    if let End::Dead { .. } = end {
+        count(&counters.dead);
+    }
+    let finish = Finish {
+        key: job.key.clone(),
+        token,
+        end: end.clone(),
+    };
+    let accepted = shared.finishing.call(finish).await.unwrap_or(false);
+    if !accepted {
+        count(&counters.stale);
+    }
+    if let Some(on_end) = &shared.options.on_end {
+        on_end(&Ended {
+            key: job.key,
+            token,
+            end,
+            accepted,
+        });
+    }
+    counters.running.fetch_sub(1, Ordering::Relaxed);
+    // Only now may a node that stops regard this attempt as ended.
+    drop(permit);
+}
+
+/// Calls the handler, with its time limit, and turns a panic into a failure.
+async fn call<S: Store>(shared: &Shared<S>, attempt: Attempt) -> Result<(), Failure> {
+    // The handler may panic before it returns its future, too.
+    let handled = async { (shared.handler)(attempt).await };
+    let handled = AssertUnwindSafe(handled).catch_unwind();
+    let ended = match shared.options.attempt_timeout {
+        Some(limit) => match timeout(limit, handled).await {
+            Ok(ended) => ended,
+            Err(_) => return Err(Failure::retry(format!("it took longer than {limit:?}"))),
+        },
+        None => handled.await,
+    };
+    ended.unwrap_or_else(|panic| {
+        let text = panic.downcast_ref::<&str>().copied();
+        let text = text.or_else(|| panic.downcast_ref::<String>().map(String::as_str));
+        Err(Failure::retry(format!(
+            "the handler panicked: {}",
+            text.unwrap_or("no text")
+        )))
+    })
+}
+
+/// Decides what follows an attempt.
+fn end<S: Store>(
+    shared: &Shared<S>,
+    job: &Job,
+    number: u32,
+    result: Result<(), Failure>,
+) -> End {
+    let backoff = &shared.options.backoff;
+    let error = match result {
+        Ok(()) => None,
+        Err(failure) if !failure.gives_up && number < backoff.attempts => {
+            return End::Retry {
+                delay: backoff.wait(number),
+                error: failure.error,
+            };
+        }
+        Err(failure) => Some(failure.error),
+    };
+    if let Some(wrong) = job.repeat.as_ref().and_then(|repeat| repeat.error()) {
+        return End::Dead {
+            error: format!("its cron pattern can no longer be read: {wrong}"),
+        };
+    }
+    // One run stands for all occurrences that have passed.
+    let next = job
+        .repeat
+        .as_ref()
+        .and_then(|repeat| repeat.next_after(job.at.max(shared.store.now())));
+    match (next, error) {
+        (Some(at), error) => End::Next { at, error },
+        (None, None) => End::Done,
+        (None, Some(error)) => End::Dead { error },
+    }
+}

@@ -1,0 +1,224 @@
+//! One lease of a node, from its grant to its end.
+
+use std::{sync::Arc, time::Duration};
+
+use futures_lite::future::or;
+use tokio::sync::OwnedSemaphorePermit;
+use tourbillon::time::{Instant, sleep, sleep_until, timeout_at};
+
+use super::{Shared, count, run};
+use crate::{
+    job::Token,
+    store::{Begin, Held, Lease, Store, StoreError},
+};
+
+/// How many jobs one request takes from the store, and how many attempts begin at once.
+const BATCH: usize = 1024;
+
+/// How long the node waits before it asks a store again that has failed.
+const PAUSE: Duration = Duration::from_millis(50);
+
+/// Has one lease after the other, until the node stops.
+pub(super) async fn sessions<S: Store>(shared: Arc<Shared<S>>) {
+    let mut stopping = shared.stopping.subscribe();
+    loop {
+        // The lease counts from before the request, so it ends here before it ends in the store.
+        let asked = Instant::now();
+        let granted = or(async { Some(shared.store.register(shared.options.lease).await) }, async {
+            let _ = stopping.wait_for(|&stops| stops).await;
+            None
+        });
+        match granted.await {
+            None | Some(Err(StoreError::Closed)) => break,
+            Some(Err(_)) => sleep(PAUSE).await,
+            Some(Ok(lease)) => {
+                count(&shared.counters.leases);
+                shared.held.clear();
+                let stopped = session(&shared, lease, asked).await;
+                shared.held.clear();
+                // If the store cannot be reached now, the lease runs out by itself.
+                let _ = shared.store.release(lease.node).await;
+                if stopped {
+                    break;
+                }
+            }
+        }
+    }
+}
+
+/// Runs until the lease is lost, or until the node stops. Returns whether it stops.
+async fn session<S: Store>(shared: &Arc<Shared<S>>, lease: Lease, granted: Instant) -> bool {
+    let until = Until {
+        lease,
+        end: std::sync::Mutex::new(granted + shared.options.lease),
+    };
+    let lost = or(
+        keep(shared, &until),
+        or(take(shared, lease), begin(shared, &until)),
+    );
+    let stopped = async {
+        let mut stopping = shared.stopping.subscribe();
+        let _ = stopping.wait_for(|&stops| stops).await;
+        true
+    };
+    let stops = or(stopped, async {
+        lost.await;
+        false
+    })
+    .await;
+    if stops {
+        // Keep the lease while the last attempts run, but begin nothing.
+        shared.held.clear();
+        or(keep(shared, &until), shared.held.wait_for_end()).await;
+    }
+    stops
+}
+
+/// The end of a lease, by the clock of this process.
+struct Until {
+    lease: Lease,
+    end: std::sync::Mutex<Instant>,
+}
+
+impl Until {
+    fn get(&self) -> Instant {
+        *self.end.lock().unwrap_or_else(|lock| lock.into_inner())
+    }
+
+    fn is_over(&self) -> bool {
+        self.lease.runs_out && Instant::now() >= self.get()
+    }
+}
+
+/// Renews the lease. Returns when it is lost.
+async fn keep<S: Store>(shared: &Shared<S>, until: &Until) {
+    if !until.lease.runs_out {
+        std::future::pending::<()>().await;
+    }
+    let length = shared.options.lease;
+    loop {
+        sleep_until(until.get() - length * 2 / 3).await;
+        let asked = Instant::now();
+        match timeout_at(until.get(), shared.store.renew(until.lease.node, length)).await {
+            Ok(Ok(true)) => {
+                *until.end.lock().unwrap_or_else(|lock| lock.into_inner()) = asked + length;
+            }
+            Ok(Ok(false)) => return,
+            Ok(Err(_)) if !until.is_over() => sleep(PAUSE).await,
+            Ok(Err(_)) | Err(_) => return,
+        }
+    }
+}
+
+/// Takes jobs of the window into the timers, for ever.
+async fn take<S: Store>(shared: &Shared<S>, lease: Lease) {
+    let options = &shared.options;
+    let mut changes = shared.store.changes();
+    loop {
+        let room = options.most_held.saturating_sub(shared.held.len());
+        // When all timers are taken, only what is due at once is taken in addition.
+        let (window, most) = if room > 0 {
+            (options.window, room)
+        } else {
+            let extra = options.most_held + options.most_held / 4;
+            (
+                options.window.min(Duration::from_secs(1)),
+                extra.saturating_sub(shared.held.len()),
+            )
+        };
+        let most = most.min(BATCH);
+        let held = match most {
+            0 => Vec::new(),
+            _ => match shared.store.hold(lease.node, window, most).await {
+                Ok(held) => held,
+                Err(_) => {
+                    sleep(PAUSE).await;
+                    continue;
+                }
+            },
+        };
+        let is_all = held.len() < most;
+        add(shared, held);
+        if room > 0 && !is_all {
+            continue;
+        }
+        // Look again when the second half of the window begins, if nothing happens before.
+        let next = or(changes.wait(), sleep(options.window / 2));
+        if room > 0 {
+            next.await;
+        } else {
+            or(next, shared.held.wait_for_room()).await;
+        }
+    }
+}
+
+/// Arms timers for jobs.
+fn add<S: Store>(shared: &Shared<S>, held: Vec<Held>) {
+    let now = shared.store.now();
+    shared.held.add(held, |held| {
+        let is_due = held.job.at <= now;
+        (!is_due).then(|| shared.store.deadline(held.job.at))
+    });
+}
+
+/// Begins the attempts of due jobs. Returns when the lease is over.
+async fn begin<S: Store>(shared: &Arc<Shared<S>>, until: &Until) {
+    loop {
+        let due = shared.held.wait_for_due().await;
+        let mut permits = vec![permit(shared).await];
+        while permits.len() < due.min(BATCH) {
+            match shared.permits.clone().try_acquire_owned() {
+                Ok(permit) => permits.push(permit),
+                Err(_) => break,
+            }
+        }
+        let due = shared.held.take_due(permits.len());
+        if due.is_empty() {
+            continue;
+        }
+        let Some(answers) = ask(shared, &due, until).await else {
+            return;
+        };
+        let mut early = Vec::new();
+        for ((held, permit), answer) in due.into_iter().zip(permits).zip(answers) {
+            match answer {
+                Begin::Yes(number) => {
+                    tourbillon::spawn(run::run(shared.clone(), held, number, permit));
+                }
+                // The clock was put back, or this machine's runs faster than the store's.
+                Begin::Early => early.push(held),
+                Begin::No => {}
+            }
+        }
+        if !early.is_empty() {
+            add(shared, early);
+        }
+    }
+}
+
+async fn permit<S: Store>(shared: &Shared<S>) -> OwnedSemaphorePermit {
+    match shared.permits.clone().acquire_owned().await {
+        Ok(permit) => permit,
+        // Nothing closes the semaphore.
+        Err(_) => std::future::pending().await,
+    }
+}
+
+/// Asks the store until it answers, or until the lease is over.
+async fn ask<S: Store>(shared: &Shared<S>, due: &[Held], until: &Until) -> Option<Vec<Begin>> {
+    let attempts: Vec<(String, Token)> = due
+        .iter()
+        .map(|held| (held.job.key.clone(), held.token))
+        .collect();
+    loop {
+        if until.is_over() {
+            return None;
+        }
+        match shared.store.begin(attempts.clone()).await {
+            // An answer that came too late may be of a job that has another holder now.
+            Ok(_) if until.is_over() => return None,
+            Ok(answers) => return Some(answers),
+            Err(_) => sleep(PAUSE).await,
+        }
+    }
+}

@@ -1,0 +1,207 @@
+//! The client's side: schedules, moves and cancels jobs.
+
+use std::{error::Error, fmt, sync::Arc};
+
+use crate::{
+    batch::Batcher,
+    job::{Job, NewJob, When},
+    store::{Cancelled, Counts, Listing, Moved, Scheduled, Store, StoreError},
+};
+
+/// The length of a key, in bytes.
+pub const MAX_KEY: usize = 512;
+
+/// The length of a payload, in bytes.
+pub const MAX_PAYLOAD: usize = 1 << 20;
+
+/// A queue of delayed jobs, in a store.
+///
+/// Clones are of the same queue. A queue alone runs nothing: see [`Node`](crate::Node).
+///
+/// ```
+/// use std::time::Duration;
+/// use tourbillon_durable::{Queue, sqlite::Sqlite, store::{Cancelled, Scheduled}};
+///
+/// # let dir = std::env::temp_dir().join(format!("durable-doc-{}", std::process::id()));
+/// # std::fs::create_dir_all(&dir)?;
+/// # let path = dir.join("jobs.db");
+/// let runtime = tourbillon::Runtime::new()?;
+/// runtime.block_on(async {
+///     let queue = Queue::new(Sqlite::open(&path)?);
+///     let made = queue.schedule("reminder/7", Duration::from_secs(3600), "call Ann").await?;
+///     assert!(matches!(made, Scheduled::Created { .. }));
+///     assert_eq!(queue.cancel("reminder/7").await?, Cancelled::Cancelled);
+///     Ok::<(), Box<dyn std::error::Error>>(())
+/// })?;
+/// # std::fs::remove_dir_all(&dir)?;
+/// # Ok::<(), Box<dyn std::error::Error>>(())
+/// ```
+pub struct Queue<S> {
+    store: Arc<S>,
+    adding: Batcher<NewJob, Scheduled>,
+}
+
+impl<S> Clone for Queue<S> {
+    fn clone(&self) -> Self {
+        Self {
+            store: self.store.clone(),
+            adding: self.adding.clone(),
+        }
+    }
+}
+
+impl<S> fmt::Debug for Queue<S> {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("Queue").finish_non_exhaustive()
+    }
+}
+
+/// The queue did not do what it was asked for.
+#[derive(Clone, Debug)]
+#[non_exhaustive]
+pub enum QueueError {
+    /// A key has 1 to [`MAX_KEY`] bytes, and no control characters.
+    Key,
+    /// A payload has at most [`MAX_PAYLOAD`] bytes. This one has more.
+    Payload(usize),
+    /// The store's error.
+    Store(StoreError),
+}
+
+impl fmt::Display for QueueError {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            Self::Key => write!(
+                f,
+                "a key has 1 to {MAX_KEY} bytes, and no control characters"
+            ),
+            Self::Payload(length) => write!(
+                f,
+                "a payload has at most {MAX_PAYLOAD} bytes, and this one has {length}"
+            ),
+            Self::Store(error) => error.fmt(f),
+        }
+    }
+}
+
+impl Error for QueueError {
+    fn source(&self) -> Option<&(dyn Error + 'static)> {
+        match self {
+            Self::Store(error) => Some(error),
+            _ => None,
+        }
+    }
+}
+
+impl From<StoreError> for QueueError {
+    fn from(error: StoreError) -> Self {
+        Self::Store(error)
+    }
+}
+
+/// Checks a key.
+fn key(key: impl Into<String>) -> Result<String, QueueError> {
+    let key = key.into();
+    let is_good = (1..=MAX_KEY).contains(&key.len()) && !key.contains(char::is_control);
+    is_good.then_some(key).ok_or(QueueError::Key)
+}
+
+impl<S: Store> Queue<S> {
+    /// Makes a queue of the jobs in a store.
+    ///
+    /// # Panics
+    ///
+    /// Panics outside of a Tourbillon runtime.
+    pub fn new(store: S) -> Self {
+        let store = Arc::new(store);
+        let adds = store.clone();
+        let adding = Batcher::start(move |jobs| {
+            let store = adds.clone();
+            async move { store.schedule(jobs).await }
+        });
+        Self { store, adding }
+    }
+
+    /// Returns the store.
+    pub fn store(&self) -> &Arc<S> {
+        &self.store
+    }
+
+    /// Adds a job. Once this returns, the job survives the process and the machine.
+    ///
+    /// A queue has at most one job of a key, so a client that got no answer can ask again. A job
+    /// that is done has left the queue, and its key is free.
+    ///
+    /// # Errors
+    ///
+    /// Fails if the key or the payload is out of bounds, or if the store does.
+    pub async fn schedule(
+        &self,
+        name: impl Into<String>,
+        when: impl Into<When>,
+        payload: impl Into<Vec<u8>>,
+    ) -> Result<Scheduled, QueueError> {
+        let payload = payload.into();
+        if payload.len() > MAX_PAYLOAD {
+            return Err(QueueError::Payload(payload.len()));
+        }
+        let job = NewJob {
+            key: key(name)?,
+            payload,
+            when: when.into(),
+        };
+        Ok(self.adding.call(job).await?)
+    }
+
+    /// Makes a job due at another time, and counts its attempts anew. A dead job lives again.
+    ///
+    /// With [`When::Cron`] the job gets this pattern; otherwise a cron job goes on with its pattern
+    /// after the run at this time.
+    ///
+    /// # Errors
+    ///
+    /// Fails if the key is out of bounds, or if the store does.
+    pub async fn reschedule(
+        &self,
+        name: impl Into<String>,
+        when: impl Into<When>,
+    ) -> Result<Moved, QueueError> {
+        Ok(self.store.reschedule(key(name)?, when.into()).await?)
+    }
+
+    /// Removes a job.
+    ///
+    /// # Errors
+    ///
+    /// Fails if the key is out of bounds, or if the store does.
+    pub async fn cancel(&self, name: impl Into<String>) -> Result<Cancelled, QueueError> {
+        Ok(self.store.cancel(key(name)?).await?)
+    }
+
+    /// Returns a job, or `None` if there is none.
+    ///
+    /// # Errors
+    ///
+    /// Fails if the key is out of bounds, or if the store does.
+    pub async fn get(&self, name: impl Into<String>) -> Result<Option<Job>, QueueError> {
+        Ok(self.store.get(key(name)?).await?)
+    }
+
+    /// Returns jobs by their keys.
+    ///
+    /// # Errors
+    ///
+    /// Fails if the store does.
+    pub async fn list(&self, listing: Listing) -> Result<Vec<Job>, QueueError> {
+        Ok(self.store.list(listing).await?)
+    }
+
+    /// Counts the jobs.
+    ///
+    /// # Errors
+    ///
+    /// Fails if the store does.
+    pub async fn count(&self) -> Result<Counts, QueueError> {
+        Ok(self.store.count().await?)
+    }
+}

@@ -1,0 +1,131 @@
+//! Which node holds which job. Only this process has the file, so this is in memory: after a crash
+//! nobody holds anything, and the next process has higher tokens.
+
+use std::{
+    collections::{BTreeSet, HashMap},
+    sync::{Mutex, MutexGuard, PoisonError},
+};
+
+use crate::{
+    job::{Time, Token},
+    store::Begin,
+};
+
+/// How many early jobs are remembered by their keys. If there are more, the table is read again.
+const MOST_EARLIER: usize = 100_000;
+
+/// The holder of a job.
+#[derive(Clone, Debug)]
+pub(super) struct Holder {
+    pub(super) node: i64,
+    pub(super) token: Token,
+    pub(super) at: Time,
+    pub(super) attempts: u32,
+    pub(super) running: bool,
+}
+
+/// A place in the order in which jobs are due.
+pub(super) type Place = (Time, String);
+
+pub(super) struct State {
+    pub(super) by_key: HashMap<String, Holder>,
+    /// Up to this place, all jobs have a holder or are in `earlier`.
+    pub(super) horizon: Place,
+    /// Jobs before the horizon that came to have no holder.
+    pub(super) earlier: BTreeSet<Place>,
+    last_token: i64,
+}
+
+/// The holders of all jobs.
+pub(super) struct Holders(Mutex<State>);
+
+fn start() -> Place {
+    (Time::from_micros(i64::MIN), String::new())
+}
+
+impl Holders {
+    /// Makes an empty table. `epoch` is greater than that of any earlier process.
+    pub(super) fn new(epoch: i64) -> Self {
+        Self(Mutex::new(State {
+            by_key: HashMap::new(),
+            horizon: start(),
+            earlier: BTreeSet::new(),
+            last_token: epoch << 32,
+        }))
+    }
+
+    pub(super) fn lock(&self) -> MutexGuard<'_, State> {
+        // Nothing that panics runs under the lock.
+        self.0.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    /// Begins an attempt, if it may.
+    pub(super) fn begin(&self, key: &str, token: Token, now: Time) -> Begin {
+        let mut state = self.lock();
+        match state.by_key.get_mut(key) {
+            Some(holder) if holder.token == token && !holder.running => {
+                if holder.at > now {
+                    return Begin::Early;
+                }
+                holder.running = true;
+                holder.attempts += 1;
+                Begin::Yes(holder.attempts)
+            }
+            _ => Begin::No,
+        }
+    }
+
+    pub(super) fn is_running(&self, key: &str) -> bool {
+        let state = self.lock();
+        state.by_key.get(key).is_some_and(|holder| holder.running)
+    }
+}
+
+impl State {
+    /// Makes a node the holder of a job that has none.
+    pub(super) fn hold(&mut self, node: i64, key: &str, at: Time, attempts: u32) -> Token {
+        self.last_token += 1;
+        let token = Token(self.last_token);
+        let holder = Holder {
+            node,
+            token,
+            at,
+            attempts,
+            running: false,
+        };
+        self.by_key.insert(key.to_owned(), holder);
+        token
+    }
+
+    /// Remembers a job without a holder. Returns whether a node has to look at it now.
+    pub(super) fn offer(&mut self, at: Time, key: String) -> bool {
+        let place = (at, key);
+        if place > self.horizon {
+            return false;
+        }
+        self.earlier.insert(place);
+        if self.earlier.len() > MOST_EARLIER {
+            self.read_again();
+        }
+        true
+    }
+
+    /// Makes the next reader start over.
+    pub(super) fn read_again(&mut self) {
+        self.horizon = start();
+        self.earlier.clear();
+    }
+
+    /// Takes all jobs from a node. Returns whether there were any.
+    pub(super) fn release(&mut self, node: i64) -> bool {
+        let held: Vec<_> = self
+            .by_key
+            .extract_if(|_, holder| holder.node == node)
+            .collect();
+        let any = !held.is_empty();
+        for (key, holder) in held {
+            self.offer(holder.at, key);
+        }
+        any
+    }
+}

@@ -1,0 +1,324 @@
+//! The embedded store: a file of SQLite, for one process.
+//!
+//! One thread writes. It commits all requests that wait in one transaction, which SQLite syncs to
+//! the disk. Other requests read at the same time, from a second connection.
+
+mod holders;
+mod rows;
+mod writer;
+
+use std::{
+    fmt,
+    fs::{File, TryLockError},
+    path::{Path, PathBuf},
+    sync::{
+        Arc, Mutex, PoisonError,
+        atomic::{AtomicI64, Ordering},
+        mpsc::{Sender, channel},
+    },
+    thread,
+    time::Duration,
+};
+
+use rusqlite::{Connection, OpenFlags, OptionalExtension, params};
+use tokio::sync::oneshot;
+use tourbillon::task::spawn_blocking;
+
+use self::{
+    holders::Holders,
+    rows::{COLUMNS, failed},
+    writer::{Reply, Request, Writer},
+};
+use crate::{
+    job::{Job, NewJob, State, Time, Token, When},
+    store::{
+        Begin, Cancelled, Changed, Changes, Counts, Deadline, Finish, Held, Lease, Listing, Moved,
+        Scheduled, Store, StoreError,
+    },
+};
+
+/// The embedded store.
+///
+/// Its clock is the machine's wall clock. Dropping the store waits for the commit in progress.
+pub struct Sqlite {
+    /// `None` only while the store is dropped.
+    requests: Option<Sender<Request>>,
+    writer: Option<thread::JoinHandle<()>>,
+    reader: Arc<Mutex<Connection>>,
+    holders: Arc<Holders>,
+    changed: Arc<Changed>,
+    last_node: AtomicI64,
+    /// Keeps other processes out.
+    _lock: File,
+}
+
+impl fmt::Debug for Sqlite {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("Sqlite").finish_non_exhaustive()
+    }
+}
+
+impl Sqlite {
+    /// Opens a store, and makes its file unless it exists.
+    ///
+    /// Files whose names begin with this path are beside it: the log `-wal`, its index `-shm`, and
+    /// `-lock`.
+    ///
+    /// # Errors
+    ///
+    /// Fails if another process has the store open, if the file is not a store, or if it cannot be
+    /// read or written.
+    pub fn open(path: impl AsRef<Path>) -> Result<Self, StoreError> {
+        Self::open_with_limit(path, None)
+    }
+
+    /// Opens a store whose file has at most so many bytes. Beyond them, requests that need more
+    /// fail with [`StoreError::Full`]; ends of attempts still find room.
+    ///
+    /// # Errors
+    ///
+    /// Fails as [`open`](Self::open) does.
+    pub fn open_with_limit(
+        path: impl AsRef<Path>,
+        limit: Option<u64>,
+    ) -> Result<Self, StoreError> {
+        let path = path.as_ref();
+        let lock = lock(path)?;
+        let mut base = connect(path)?;
+        // Each commit is synced before it is acknowledged.
+        base.pragma_update(None, "synchronous", "FULL").map_err(failed)?;
+        rows::make_tables(&mut base)?;
+        if let Some(limit) = limit {
+            let page: i64 = base
+                .pragma_query_value(None, "page_size", |row| row.get(0))
+                .map_err(failed)?;
+            let pages = i64::try_from(limit).unwrap_or(i64::MAX) / page;
+            base.pragma_update_and_check(None, "max_page_count", pages.max(1), |_| Ok(()))
+                .map_err(failed)?;
+        }
+        let epoch = base
+            .query_row("UPDATE epoch SET epoch = epoch + 1 RETURNING epoch", [], |row| row.get(0))
+            .map_err(failed)?;
+        let reader = connect(path)?;
+        let holders = Arc::new(Holders::new(epoch));
+        let changed = Arc::new(Changed::new());
+        let writer = Writer {
+            base,
+            holders: holders.clone(),
+            changed: changed.clone(),
+        };
+        let (requests, receiver) = channel();
+        let writer = thread::Builder::new()
+            .name("durable-sqlite".into())
+            .spawn(move || writer.run(&receiver))
+            .map_err(StoreError::failed)?;
+        Ok(Self {
+            requests: Some(requests),
+            writer: Some(writer),
+            reader: Arc::new(Mutex::new(reader)),
+            holders,
+            changed,
+            last_node: AtomicI64::new(0),
+            _lock: lock,
+        })
+    }
+
+    fn send(&self, request: Request) -> Result<(), StoreError> {
+        let requests = self.requests.as_ref().ok_or(StoreError::Closed)?;
+        requests.send(request).map_err(|_| StoreError::Closed)
+    }
+
+    /// Sends a request to the writer, and waits for its answer.
+    async fn ask<A>(&self, request: impl FnOnce(Reply<A>) -> Request) -> Result<A, StoreError> {
+        let (reply, answer) = oneshot::channel();
+        self.send(request(reply))?;
+        answer.await.map_err(|_| StoreError::Closed)?
+    }
+
+    /// Reads on a thread for blocking jobs.
+    async fn read<A: Send + 'static>(
+        &self,
+        read: impl FnOnce(&Connection) -> rusqlite::Result<A> + Send + 'static,
+    ) -> Result<A, StoreError> {
+        let reader = self.reader.clone();
+        let reading = spawn_blocking(move || {
+            let reader = reader.lock().unwrap_or_else(PoisonError::into_inner);
+            read(&reader).map_err(failed)
+        });
+        reading.await.map_err(|_| StoreError::Closed)?
+    }
+
+    /// Adds to a job what the file does not have.
+    fn complete(&self, mut job: Job) -> Job {
+        if job.state == State::Waiting && self.holders.is_running(&job.key) {
+            job.state = State::Running;
+        }
+        job
+    }
+}
+
+/// Locks a file beside the store's.
+fn lock(path: &Path) -> Result<File, StoreError> {
+    let mut name = path.as_os_str().to_owned();
+    name.push("-lock");
+    let file = File::options()
+        .create(true)
+        .append(true)
+        .open(PathBuf::from(name))
+        .map_err(StoreError::failed)?;
+    match file.try_lock() {
+        Ok(()) => Ok(file),
+        Err(TryLockError::WouldBlock) => Err(StoreError::InUse),
+        Err(TryLockError::Error(error)) => Err(StoreError::failed(error)),
+    }
+}
+
+fn connect(path: &Path) -> Result<Connection, StoreError> {
+    // The connections are locked here, so SQLite need not lock them.
+    let flags = OpenFlags::SQLITE_OPEN_READ_WRITE
+        | OpenFlags::SQLITE_OPEN_CREATE
+        | OpenFlags::SQLITE_OPEN_NO_MUTEX;
+    let base = Connection::open_with_flags(path, flags).map_err(failed)?;
+    // A reader meets a lock only while the log is begun anew.
+    base.busy_timeout(Duration::from_secs(10)).map_err(failed)?;
+    base.pragma_update_and_check(None, "journal_mode", "WAL", |_| Ok(()))
+        .map_err(failed)?;
+    base.pragma_update(None, "cache_size", -32_000).map_err(failed)?;
+    base.set_prepared_statement_cache_capacity(32);
+    Ok(base)
+}
+
+impl Drop for Sqlite {
+    fn drop(&mut self) {
+        self.requests = None;
+        if let Some(writer) = self.writer.take() {
+            // A panic of the writer has closed the store already.
+            let _ = writer.join();
+        }
+    }
+}
+
+impl Store for Sqlite {
+    async fn schedule(&self, jobs: Vec<NewJob>) -> Result<Vec<Scheduled>, StoreError> {
+        self.ask(|reply| Request::Schedule(jobs, reply)).await
+    }
+
+    async fn reschedule(&self, key: String, when: When) -> Result<Moved, StoreError> {
+        self.ask(|reply| Request::Reschedule(key, when, reply)).await
+    }
+
+    async fn cancel(&self, key: String) -> Result<Cancelled, StoreError> {
+        self.ask(|reply| Request::Cancel(key, reply)).await
+    }
+
+    async fn get(&self, key: String) -> Result<Option<Job>, StoreError> {
+        let found = self
+            .read(move |base| rows::find(base)?.query_row([key], rows::job).optional())
+            .await?;
+        Ok(found.map(|job| self.complete(job)))
+    }
+
+    async fn list(&self, listing: Listing) -> Result<Vec<Job>, StoreError> {
+        let found = self
+            .read(move |base| {
+                // A condition on `dead` that is a constant lets SQLite use the index of the dead.
+                let dead = match listing.dead {
+                    Some(true) => "dead = 1",
+                    Some(false) => "dead = 0",
+                    None => "true",
+                };
+                let mut read = base.prepare_cached(&format!(
+                    "SELECT {COLUMNS} FROM jobs
+                     WHERE {dead} AND key > ?1 AND instr(key, ?2) > 0 ORDER BY key LIMIT ?3"
+                ))?;
+                let limit = i64::try_from(listing.limit).unwrap_or(i64::MAX);
+                let after = listing.after.unwrap_or_default();
+                let jobs = read.query_map(params![after, listing.search, limit], rows::job)?;
+                jobs.collect::<rusqlite::Result<Vec<_>>>()
+            })
+            .await?;
+        Ok(found.into_iter().map(|job| self.complete(job)).collect())
+    }
+
+    async fn count(&self) -> Result<Counts, StoreError> {
+        self.read(|base| {
+            let count = |condition: &str| -> rusqlite::Result<u64> {
+                let count: i64 = base
+                    .prepare_cached(&format!("SELECT count(*) FROM jobs WHERE {condition}"))?
+                    .query_row([], |row| row.get(0))?;
+                Ok(u64::try_from(count).unwrap_or(0))
+            };
+            Ok(Counts {
+                live: count("dead = 0")?,
+                dead: count("dead = 1")?,
+            })
+        })
+        .await
+    }
+
+    async fn register(&self, _length: Duration) -> Result<Lease, StoreError> {
+        Ok(Lease {
+            node: self.last_node.fetch_add(1, Ordering::Relaxed) + 1,
+            // The holders are in this process. They end with it.
+            runs_out: false,
+        })
+    }
+
+    async fn renew(&self, _node: i64, _length: Duration) -> Result<bool, StoreError> {
+        Ok(true)
+    }
+
+    async fn release(&self, node: i64) -> Result<(), StoreError> {
+        let any = self.holders.lock().release(node);
+        if any {
+            self.changed.tell();
+        }
+        Ok(())
+    }
+
+    async fn hold(
+        &self,
+        node: i64,
+        window: Duration,
+        most: usize,
+    ) -> Result<Vec<Held>, StoreError> {
+        let request = |reply| Request::Hold {
+            node,
+            window,
+            most,
+            reply,
+        };
+        self.ask(request).await
+    }
+
+    async fn begin(&self, attempts: Vec<(String, Token)>) -> Result<Vec<Begin>, StoreError> {
+        let now = Time::wall();
+        let mut answers = Vec::with_capacity(attempts.len());
+        for (key, token) in attempts {
+            let answer = self.holders.begin(&key, token, now);
+            if let Begin::Yes(_) = answer {
+                // The number of the attempt is written with the next commit, for which the handler
+                // does not wait.
+                self.send(Request::Begun(key, token))?;
+            }
+            answers.push(answer);
+        }
+        Ok(answers)
+    }
+
+    async fn finish(&self, attempts: Vec<Finish>) -> Result<Vec<bool>, StoreError> {
+        self.ask(|reply| Request::Finish(attempts, reply)).await
+    }
+
+    fn changes(&self) -> Changes {
+        self.changed.receiver()
+    }
+
+    fn now(&self) -> Time {
+        Time::wall()
+    }
+
+    fn deadline(&self, at: Time) -> Deadline {
+        Deadline::Wall(at.into())
+    }
+}

@@ -1,0 +1,98 @@
+//! The tables, and the rows of jobs.
+
+use rusqlite::{CachedStatement, Connection, ErrorCode, Row, named_params};
+
+use crate::{
+    job::{Job, Repeat, State, Time},
+    store::StoreError,
+};
+
+const TABLES: &str = "
+CREATE TABLE jobs (
+    key TEXT PRIMARY KEY NOT NULL,
+    payload BLOB NOT NULL,
+    due INTEGER NOT NULL,
+    at INTEGER NOT NULL,
+    attempts INTEGER NOT NULL,
+    pattern TEXT,
+    zone TEXT,
+    error TEXT,
+    dead INTEGER NOT NULL
+) WITHOUT ROWID, STRICT;
+CREATE INDEX jobs_by_time ON jobs (at) WHERE dead = 0;
+CREATE INDEX jobs_dead ON jobs (key) WHERE dead = 1;
+CREATE TABLE epoch (epoch INTEGER NOT NULL) STRICT;
+INSERT INTO epoch VALUES (0);
+";
+
+/// The columns that [`job`] reads, in this order.
+pub(super) const COLUMNS: &str =
+    "key, payload, due, at, attempts, pattern, zone, error, dead";
+
+/// Makes the tables unless they exist.
+pub(super) fn make_tables(base: &mut Connection) -> Result<(), StoreError> {
+    let version: i64 = base
+        .pragma_query_value(None, "user_version", |row| row.get(0))
+        .map_err(failed)?;
+    match version {
+        StoreError::TABLES => Ok(()),
+        0 => {
+            let change = base.transaction().map_err(failed)?;
+            change.execute_batch(TABLES).map_err(failed)?;
+            change
+                .pragma_update(None, "user_version", StoreError::TABLES)
+                .map_err(failed)?;
+            change.commit().map_err(failed)
+        }
+        other => Err(StoreError::Version(other)),
+    }
+}
+
+/// Reads a job from a row of [`COLUMNS`].
+pub(super) fn job(row: &Row<'_>) -> rusqlite::Result<Job> {
+    let pattern: Option<String> = row.get(5)?;
+    let zone: Option<String> = row.get(6)?;
+    let is_dead: bool = row.get(8)?;
+    Ok(Job {
+        key: row.get(0)?,
+        payload: row.get(1)?,
+        due: Time::from_micros(row.get(2)?),
+        at: Time::from_micros(row.get(3)?),
+        attempts: row.get(4)?,
+        repeat: pattern
+            .zip(zone)
+            .map(|(pattern, zone)| Repeat::stored(pattern, zone)),
+        error: row.get(7)?,
+        state: if is_dead { State::Dead } else { State::Waiting },
+    })
+}
+
+/// Adds a job unless its key is taken. Returns whether it was added.
+pub(super) fn insert(base: &Connection, job: &Job) -> rusqlite::Result<bool> {
+    let mut statement = base.prepare_cached(
+        "INSERT INTO jobs VALUES
+             (:key, :payload, :at, :at, 0, :pattern, :zone, NULL, 0)
+         ON CONFLICT DO NOTHING",
+    )?;
+    let added = statement.execute(named_params! {
+        ":key": job.key,
+        ":payload": job.payload,
+        ":at": job.at.as_micros(),
+        ":pattern": job.repeat.as_ref().map(Repeat::pattern),
+        ":zone": job.repeat.as_ref().map(Repeat::zone),
+    })?;
+    Ok(added == 1)
+}
+
+/// Returns the statement that finds a job by its key.
+pub(super) fn find(base: &Connection) -> rusqlite::Result<CachedStatement<'_>> {
+    base.prepare_cached(&format!("SELECT {COLUMNS} FROM jobs WHERE key = ?"))
+}
+
+/// Names an error of SQLite.
+pub(super) fn failed(error: rusqlite::Error) -> StoreError {
+    match error.sqlite_error_code() {
+        Some(ErrorCode::DiskFull) => StoreError::Full,
+        _ => StoreError::failed(error),
+    }
+}

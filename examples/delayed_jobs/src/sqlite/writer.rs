@@ -1,0 +1,391 @@
+//! The thread that owns the connection which writes. It commits all requests that wait at once.
+
+use std::sync::{Arc, mpsc::Receiver};
+
+use rusqlite::{Connection, OptionalExtension, Transaction, TransactionBehavior, params};
+use tokio::sync::oneshot;
+
+use super::{
+    holders::{Holder, Holders},
+    rows::{self, COLUMNS, failed},
+};
+use crate::{
+    job::{Job, NewJob, State, Time, Token, When},
+    store::{Cancelled, Changed, End, Finish, Held, Moved, Scheduled, StoreError},
+};
+
+/// How many requests one commit has at most.
+const MOST: usize = 4096;
+
+pub(super) type Reply<A> = oneshot::Sender<Result<A, StoreError>>;
+
+pub(super) enum Request {
+    Schedule(Vec<NewJob>, Reply<Vec<Scheduled>>),
+    Reschedule(String, When, Reply<Moved>),
+    Cancel(String, Reply<Cancelled>),
+    Finish(Vec<Finish>, Reply<Vec<bool>>),
+    /// An attempt has begun. Nobody waits for this.
+    Begun(String, Token),
+    Hold {
+        node: i64,
+        window: std::time::Duration,
+        most: usize,
+        reply: Reply<Vec<Held>>,
+    },
+}
+
+/// Sends the answer to a request, once it is known whether the commit succeeded.
+type Answer = Box<dyn FnOnce(Result<(), StoreError>)>;
+
+fn answer<A: 'static>(reply: Reply<A>, answer: A) -> Answer {
+    // A caller that is gone wants no answer.
+    Box::new(move |committed| drop(reply.send(committed.map(|()| answer))))
+}
+
+pub(super) struct Writer {
+    pub(super) base: Connection,
+    pub(super) holders: Arc<Holders>,
+    pub(super) changed: Arc<Changed>,
+}
+
+/// What a transaction did, for after its end.
+#[derive(Default)]
+struct Done {
+    answers: Vec<Answer>,
+    /// Jobs that have no holder from now on.
+    offered: Vec<(Time, String)>,
+    /// The holders of attempts that ended. They are back if the commit fails.
+    ended: Vec<(String, Holder)>,
+    begun: Vec<(String, Token)>,
+}
+
+impl Writer {
+    /// Serves requests until all senders are gone.
+    pub(super) fn run(mut self, requests: &Receiver<Request>) {
+        while let Ok(first) = requests.recv() {
+            let mut holds = Vec::new();
+            let mut writes = Vec::new();
+            let more = std::iter::from_fn(|| requests.try_recv().ok());
+            for request in std::iter::once(first).chain(more).take(MOST) {
+                match request {
+                    Request::Hold { .. } => holds.push(request),
+                    _ => writes.push(request),
+                }
+            }
+            if !writes.is_empty() {
+                self.write(writes);
+            }
+            for hold in holds {
+                if let Request::Hold {
+                    node,
+                    window,
+                    most,
+                    reply,
+                } = hold
+                {
+                    let mut held = Vec::new();
+                    let until = Time::wall().after(window);
+                    let result = self.hold(node, until, most, &mut held);
+                    let _ = reply.send(result.map(|()| held).map_err(failed));
+                }
+            }
+        }
+    }
+
+    /// Applies requests in one transaction, and answers them after its commit.
+    fn write(&mut self, requests: Vec<Request>) {
+        let mut done = Done::default();
+        let committed = self
+            .base
+            .transaction_with_behavior(TransactionBehavior::Immediate)
+            .and_then(|change| {
+                let mut failure = None;
+                for request in requests {
+                    // After an error, the rest only gets its answer.
+                    if let Err(error) = apply(&change, &self.holders, request, &mut done) {
+                        failure = Some(error);
+                        break;
+                    }
+                }
+                if let Some(error) = failure {
+                    return Err(error);
+                }
+                mark(&change, &self.holders, &done.begun)?;
+                change.commit()
+            })
+            .map_err(failed);
+
+        let mut holders = self.holders.lock();
+        let mut is_news = false;
+        match &committed {
+            Ok(()) => {
+                for (at, key) in done.offered {
+                    is_news |= holders.offer(at, key);
+                }
+            }
+            Err(_) => {
+                // The nodes' tokens of these jobs may be gone already, so the jobs are read again.
+                holders.by_key.extend(done.ended);
+                holders.read_again();
+                is_news = true;
+            }
+        }
+        drop(holders);
+        for answer in done.answers {
+            answer(committed.clone());
+        }
+        if is_news {
+            self.changed.tell();
+        }
+    }
+
+    /// Gives the earliest jobs without a holder to a node, until it has `most` or there are no
+    /// more.
+    fn hold(
+        &self,
+        node: i64,
+        until: Time,
+        most: usize,
+        held: &mut Vec<Held>,
+    ) -> rusqlite::Result<()> {
+        while held.len() < most {
+            if self.hold_some(node, until, most - held.len(), held)? {
+                break;
+            }
+        }
+        Ok(())
+    }
+
+    /// Does a part of [`hold`](Self::hold). Returns whether there are no more jobs.
+    fn hold_some(
+        &self,
+        node: i64,
+        until: Time,
+        most: usize,
+        held: &mut Vec<Held>,
+    ) -> rusqlite::Result<bool> {
+        // Read without the lock, for which attempts that begin would wait. Only this thread makes
+        // holders, so a job without a holder has none when the lock is taken again.
+        let mut jobs = Vec::new();
+        // First the jobs before the horizon. Their places may be out of date.
+        let (places, from) = {
+            let holders = self.holders.lock();
+            let due = holders.earlier.iter().take_while(|place| place.0 <= until);
+            (due.take(most).cloned().collect::<Vec<_>>(), holders.horizon.clone())
+        };
+        let mut find = rows::find(&self.base)?;
+        for (at, key) in &places {
+            let found = find.query_row([key], rows::job).optional()?;
+            jobs.extend(found.filter(|job| job.at == *at && job.state != State::Dead));
+        }
+        // Then those behind it.
+        let mut read = self.base.prepare_cached(&format!(
+            "SELECT {COLUMNS} FROM jobs WHERE dead = 0 AND at <= ?1 AND (at, key) > (?2, ?3)
+             ORDER BY at, key LIMIT ?4"
+        ))?;
+        let room = most - places.len();
+        let range = params![
+            until.as_micros(),
+            from.0.as_micros(),
+            from.1,
+            i64::try_from(room).unwrap_or(i64::MAX)
+        ];
+        let before = jobs.len();
+        for job in read.query_map(range, rows::job)? {
+            jobs.push(job?);
+        }
+
+        let mut holders = self.holders.lock();
+        for place in &places {
+            holders.earlier.remove(place);
+        }
+        // If the horizon was put back meanwhile, the next call reads these jobs again.
+        let is_all = holders.horizon == from && jobs.len() - before < room;
+        if is_all {
+            let end = (Time::from_micros(until.as_micros() + 1), String::new());
+            holders.horizon = from.max(end);
+        } else if holders.horizon == from && room > 0 {
+            holders.horizon = jobs
+                .last()
+                .map_or(from, |job| (job.at, job.key.clone()));
+        }
+        for job in jobs {
+            if !holders.by_key.contains_key(&job.key) {
+                let token = holders.hold(node, &job.key, job.at, job.attempts);
+                held.push(Held { job, token });
+            }
+        }
+        Ok(is_all)
+    }
+}
+
+/// Applies a request within a transaction.
+fn apply(
+    change: &Transaction<'_>,
+    holders: &Holders,
+    request: Request,
+    done: &mut Done,
+) -> rusqlite::Result<()> {
+    match request {
+        Request::Schedule(jobs, reply) => {
+            let mut answers = Vec::with_capacity(jobs.len());
+            for job in jobs {
+                answers.push(schedule(change, job, done)?);
+            }
+            done.answers.push(answer(reply, answers));
+        }
+        Request::Reschedule(key, when, reply) => {
+            let moved = reschedule(change, holders, key, &when, done)?;
+            done.answers.push(answer(reply, moved));
+        }
+        Request::Cancel(key, reply) => {
+            let mut remove = change.prepare_cached("DELETE FROM jobs WHERE key = ?")?;
+            let found = remove.execute([&key])? == 1;
+            // From here on no attempt begins, even before the commit.
+            let holder = holders.lock().by_key.remove(&key);
+            let cancelled = match holder {
+                _ if !found => Cancelled::NotFound,
+                Some(Holder { running: true, .. }) => Cancelled::WhileRunning,
+                _ => Cancelled::Cancelled,
+            };
+            done.answers.push(answer(reply, cancelled));
+        }
+        Request::Finish(ends, reply) => {
+            let mut answers = Vec::with_capacity(ends.len());
+            for end in ends {
+                answers.push(finish(change, holders, end, done)?);
+            }
+            done.answers.push(answer(reply, answers));
+        }
+        Request::Begun(key, token) => done.begun.push((key, token)),
+        Request::Hold { .. } => unreachable!("these are apart"),
+    }
+    Ok(())
+}
+
+fn schedule(
+    change: &Transaction<'_>,
+    new: NewJob,
+    done: &mut Done,
+) -> rusqlite::Result<Scheduled> {
+    let Some(at) = new.when.resolve(Time::wall()) else {
+        return Ok(Scheduled::Never);
+    };
+    let job = Job {
+        key: new.key,
+        payload: new.payload,
+        due: at,
+        at,
+        attempts: 0,
+        repeat: new.when.repeat().cloned(),
+        error: None,
+        state: State::Waiting,
+    };
+    if rows::insert(change, &job)? {
+        done.offered.push((at, job.key));
+        return Ok(Scheduled::Created { at });
+    }
+    let found = rows::find(change)?.query_row([&job.key], rows::job)?;
+    Ok(Scheduled::Exists { at: found.at })
+}
+
+fn reschedule(
+    change: &Transaction<'_>,
+    holders: &Holders,
+    key: String,
+    when: &When,
+    done: &mut Done,
+) -> rusqlite::Result<Moved> {
+    let Some(at) = when.resolve(Time::wall()) else {
+        return Ok(Moved::Never);
+    };
+    let repeat = when.repeat();
+    let mut update = change.prepare_cached(
+        "UPDATE jobs SET due = ?2, at = ?2, attempts = 0, error = NULL, dead = 0,
+             pattern = coalesce(?3, pattern), zone = coalesce(?4, zone)
+         WHERE key = ?1",
+    )?;
+    let found = update.execute(params![
+        key,
+        at.as_micros(),
+        repeat.map(|repeat| repeat.pattern()),
+        repeat.map(|repeat| repeat.zone()),
+    ])?;
+    if found == 0 {
+        return Ok(Moved::NotFound);
+    }
+    // From here on no attempt at the old time begins, even before the commit.
+    let holder = holders.lock().by_key.remove(&key);
+    done.offered.push((at, key));
+    Ok(match holder {
+        Some(Holder { running: true, .. }) => Moved::WhileRunning { at },
+        _ => Moved::Moved { at },
+    })
+}
+
+/// Ends an attempt. Returns whether its token was the job's.
+fn finish(
+    change: &Transaction<'_>,
+    holders: &Holders,
+    finish: Finish,
+    done: &mut Done,
+) -> rusqlite::Result<bool> {
+    let Finish { key, token, end } = finish;
+    let holder = {
+        let mut holders = holders.lock();
+        match holders.by_key.get(&key) {
+            Some(holder) if holder.token == token => holders.by_key.remove(&key),
+            _ => None,
+        }
+    };
+    let Some(holder) = holder else {
+        return Ok(false);
+    };
+    let attempts = holder.attempts;
+    done.ended.push((key.clone(), holder));
+    match end {
+        End::Done => {
+            let mut remove = change.prepare_cached("DELETE FROM jobs WHERE key = ?")?;
+            remove.execute([&key])?;
+        }
+        End::Next { at, error } => {
+            let mut update = change.prepare_cached(
+                "UPDATE jobs SET due = ?2, at = ?2, attempts = 0, error = ?3 WHERE key = ?1",
+            )?;
+            update.execute(params![key, at.as_micros(), error])?;
+            done.offered.push((at, key));
+        }
+        End::Retry { delay, error } => {
+            let at = Time::wall().after(delay);
+            let mut update = change.prepare_cached(
+                "UPDATE jobs SET at = ?2, attempts = ?3, error = ?4 WHERE key = ?1",
+            )?;
+            update.execute(params![key, at.as_micros(), attempts, error])?;
+            done.offered.push((at, key));
+        }
+        End::Dead { error } => {
+            let mut update = change.prepare_cached(
+                "UPDATE jobs SET dead = 1, attempts = ?2, error = ?3 WHERE key = ?1",
+            )?;
+            update.execute(params![key, attempts, error])?;
+        }
+    }
+    Ok(true)
+}
+
+/// Writes the numbers of attempts that began and have not ended.
+fn mark(
+    change: &Transaction<'_>,
+    holders: &Holders,
+    begun: &[(String, Token)],
+) -> rusqlite::Result<()> {
+    let mut update = change.prepare_cached("UPDATE jobs SET attempts = ?2 WHERE key = ?1")?;
+    for (key, token) in begun {
+        let attempts = match holders.lock().by_key.get(key) {
+            Some(holder) if holder.token == *token => holder.attempts,
+            _ => continue,
+        };
+        update.execute(params![key, attempts])?;
+    }
+    Ok(())
+}

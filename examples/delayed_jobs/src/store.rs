@@ -1,0 +1,322 @@
+//! What the queue and its nodes need of a store.
+
+use std::{
+    fmt,
+    future::Future,
+    sync::Arc,
+    time::{Duration, SystemTime},
+};
+
+use tokio::sync::watch;
+use tourbillon::time::Instant;
+
+use crate::job::{Job, NewJob, Time, Token, When};
+
+/// The store did not do what it was asked for.
+///
+/// The request may have had its effect all the same if the connection was lost: repeat it. All
+/// requests can be repeated.
+#[derive(Clone, Debug)]
+#[non_exhaustive]
+pub enum StoreError {
+    /// The disk or a limit of the store is full. Nothing was changed.
+    Full,
+    /// Another process has the embedded store open.
+    InUse,
+    /// The files are of a version that this program does not know.
+    Version(i64),
+    /// The store has ended.
+    Closed,
+    /// The store reported an error, or could not be reached.
+    Failed(Arc<dyn std::error::Error + Send + Sync>),
+}
+
+impl fmt::Display for StoreError {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            Self::Full => f.write_str("the store is full; free some space and try again"),
+            Self::InUse => f.write_str("another process has this store open; end it first"),
+            Self::Version(version) => write!(
+                f,
+                "the store has version {version} of the tables, and this program knows version {}",
+                Self::TABLES
+            ),
+            Self::Closed => f.write_str("the store has ended; open it again"),
+            Self::Failed(error) => error.fmt(f),
+        }
+    }
+}
+
+impl StoreError {
+    /// The version of the stores' tables.
+    pub(crate) const TABLES: i64 = 1;
+
+    pub(crate) fn failed(error: impl std::error::Error + Send + Sync + 'static) -> Self {
+        Self::Failed(Arc::new(error))
+    }
+}
+
+impl std::error::Error for StoreError {
+    fn source(&self) -> Option<&(dyn std::error::Error + 'static)> {
+        match self {
+            Self::Failed(error) => Some(error.as_ref()),
+            _ => None,
+        }
+    }
+}
+
+/// The answer to [`Store::schedule`].
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Scheduled {
+    /// The store has the job now.
+    Created {
+        /// When it is due.
+        at: Time,
+    },
+    /// The store has a job of this key already. Nothing was changed.
+    Exists {
+        /// When that job is due.
+        at: Time,
+    },
+    /// The cron pattern has no further occurrence. Nothing was changed.
+    Never,
+}
+
+/// The answer to [`Store::reschedule`].
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Moved {
+    /// The job is due at another time now. Its attempts count anew.
+    Moved {
+        /// When it is due.
+        at: Time,
+    },
+    /// As `Moved`; but an attempt was running, which goes on. The job runs again at `at`.
+    WhileRunning {
+        /// When it is due.
+        at: Time,
+    },
+    /// The store has no such job.
+    NotFound,
+    /// The cron pattern has no further occurrence. Nothing was changed.
+    Never,
+}
+
+/// The answer to [`Store::cancel`].
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Cancelled {
+    /// No attempt begins from here on, and none was running.
+    Cancelled,
+    /// No attempt begins from here on, but one was running, and goes on.
+    WhileRunning,
+    /// The store has no such job.
+    NotFound,
+}
+
+/// A lease: a node may begin attempts of the jobs that it holds.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Lease {
+    /// The number of the lease, which no other lease has or had.
+    pub node: i64,
+    /// Whether the lease runs out unless it is renewed.
+    pub runs_out: bool,
+}
+
+/// A job that a node holds.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Held {
+    /// The job.
+    pub job: Job,
+    /// The token of this holder.
+    pub token: Token,
+}
+
+/// The answer to [`Store::begin`].
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Begin {
+    /// The attempt begins. Its number is that of the job's attempts, this one included.
+    Yes(u32),
+    /// By the store's clock, the job is not due yet.
+    Early,
+    /// The node holds the job no longer.
+    No,
+}
+
+/// How an attempt ended.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum End {
+    /// The job is done, and leaves the store.
+    Done,
+    /// This occurrence of a cron job is over. `error` says why it failed, if it did.
+    Next {
+        /// The next occurrence.
+        at: Time,
+        /// The error of the last attempt.
+        error: Option<String>,
+    },
+    /// The attempt failed, and another one follows.
+    Retry {
+        /// The time until the next attempt.
+        delay: Duration,
+        /// Why it failed.
+        error: String,
+    },
+    /// The attempt failed, and no other one follows.
+    Dead {
+        /// Why it failed.
+        error: String,
+    },
+}
+
+/// The end of an attempt, as a node reports it.
+#[derive(Clone, Debug)]
+pub struct Finish {
+    /// The job.
+    pub key: String,
+    /// The token of the attempt.
+    pub token: Token,
+    /// How the attempt ended.
+    pub end: End,
+}
+
+/// A moment at which a timer has to run.
+#[derive(Clone, Copy, Debug)]
+pub enum Deadline {
+    /// A time of the machine's wall clock, which is the store's clock.
+    Wall(SystemTime),
+    /// An instant of this process. The store's clock is of another machine.
+    Monotonic(Instant),
+}
+
+/// Which jobs to list, in the order of their keys.
+#[derive(Clone, Debug, Default)]
+pub struct Listing {
+    /// Only jobs whose key contains this text.
+    pub search: String,
+    /// Only dead jobs, or only the others.
+    pub dead: Option<bool>,
+    /// Only keys greater than this one: the last key of the page before.
+    pub after: Option<String>,
+    /// At most so many jobs.
+    pub limit: usize,
+}
+
+/// How many jobs a store has.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct Counts {
+    /// Jobs that are not dead.
+    pub live: u64,
+    /// Dead jobs.
+    pub dead: u64,
+}
+
+/// A store of jobs.
+///
+/// A store decides alone what happened: a request is acknowledged only after its change is on the
+/// disk. `DESIGN.md` has the states of a job and the promises.
+pub trait Store: Send + Sync + 'static {
+    /// Adds jobs, and answers for each of them. All of one call are added, or none is.
+    fn schedule(
+        &self,
+        jobs: Vec<NewJob>,
+    ) -> impl Future<Output = Result<Vec<Scheduled>, StoreError>> + Send;
+
+    /// Makes a job due at another time. A dead job lives again.
+    fn reschedule(
+        &self,
+        key: String,
+        when: When,
+    ) -> impl Future<Output = Result<Moved, StoreError>> + Send;
+
+    /// Removes a job. Its key is free from here on.
+    fn cancel(&self, key: String) -> impl Future<Output = Result<Cancelled, StoreError>> + Send;
+
+    /// Returns a job.
+    fn get(&self, key: String) -> impl Future<Output = Result<Option<Job>, StoreError>> + Send;
+
+    /// Returns jobs by their keys.
+    fn list(&self, listing: Listing) -> impl Future<Output = Result<Vec<Job>, StoreError>> + Send;
+
+    /// Counts the jobs.
+    fn count(&self) -> impl Future<Output = Result<Counts, StoreError>> + Send;
+
+    /// Grants a new lease of this length.
+    fn register(&self, length: Duration) -> impl Future<Output = Result<Lease, StoreError>> + Send;
+
+    /// Extends a lease to this length from now. Takes the jobs from leases that ran out. Returns
+    /// `false` if this lease is over.
+    fn renew(
+        &self,
+        node: i64,
+        length: Duration,
+    ) -> impl Future<Output = Result<bool, StoreError>> + Send;
+
+    /// Ends a lease. Its jobs may have other holders from here on.
+    fn release(&self, node: i64) -> impl Future<Output = Result<(), StoreError>> + Send;
+
+    /// Makes a node the holder of at most `most` jobs that are due within `window` and have no
+    /// holder, the earliest first. Returns fewer than `most` only if there are no more. Returns
+    /// none if the lease is over.
+    fn hold(
+        &self,
+        node: i64,
+        window: Duration,
+        most: usize,
+    ) -> impl Future<Output = Result<Vec<Held>, StoreError>> + Send;
+
+    /// Begins attempts, if the jobs are due and these are still their tokens.
+    fn begin(
+        &self,
+        attempts: Vec<(String, Token)>,
+    ) -> impl Future<Output = Result<Vec<Begin>, StoreError>> + Send;
+
+    /// Ends attempts. Returns `false` for each token that is not the job's any more.
+    fn finish(
+        &self,
+        attempts: Vec<Finish>,
+    ) -> impl Future<Output = Result<Vec<bool>, StoreError>> + Send;
+
+    /// Returns a receiver that learns when a job without a holder came to be due soon.
+    fn changes(&self) -> Changes;
+
+    /// Returns a time that the store's clock has reached.
+    fn now(&self) -> Time;
+
+    /// Returns when a timer for a time of the store's clock has to run.
+    fn deadline(&self, at: Time) -> Deadline;
+}
+
+/// The end of a [`Changes`] that a store holds.
+#[derive(Debug)]
+pub struct Changed(watch::Sender<()>);
+
+impl Changed {
+    /// Makes a sender without receivers.
+    #[expect(clippy::new_without_default, reason = "a store makes one, explicitly")]
+    pub fn new() -> Self {
+        Self(watch::Sender::new(()))
+    }
+
+    /// Tells all receivers.
+    pub fn tell(&self) {
+        self.0.send_replace(());
+    }
+
+    /// Makes a receiver of later changes.
+    pub fn receiver(&self) -> Changes {
+        Changes(self.0.subscribe())
+    }
+}
+
+/// Learns when a job without a holder came to be due soon: see [`Store::changes`].
+#[derive(Debug)]
+pub struct Changes(watch::Receiver<()>);
+
+impl Changes {
+    /// Waits for a change since the last call, or since the receiver was made. Waits for ever if
+    /// the store has ended.
+    pub async fn wait(&mut self) {
+        if self.0.changed().await.is_err() {
+            std::future::pending::<()>().await;
+        }
+    }
+}
