@@ -28,6 +28,13 @@ impl Time {
         Self(self.0.saturating_add(micros_up(delay)))
     }
 
+    /// Returns the moment that is later by `delay`, rounded down to a microsecond.
+    #[cfg(feature = "postgres")]
+    pub(crate) fn after_rounded_down(self, delay: Duration) -> Self {
+        let micros = i64::try_from(delay.as_micros()).unwrap_or(i64::MAX);
+        Self(self.0.saturating_add(micros))
+    }
+
     /// Returns how much later this is than `earlier`; zero if it is not later.
     pub fn since(self, earlier: Self) -> Duration {
         let micros = self.0.saturating_sub(earlier.0);

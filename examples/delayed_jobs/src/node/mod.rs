@@ -2,7 +2,7 @@
 
 mod held;
 mod run;
-mod session;
+pub(crate) mod session;
 
 use std::{
     fmt,

@@ -15,6 +15,9 @@ use crate::{
 /// How many jobs one request takes from the store, and how many attempts begin at once.
 const BATCH: usize = 1024;
 
+/// The longest wait until a node looks for jobs. Stores tell of jobs that are due sooner.
+pub(crate) const LONGEST: Duration = Duration::from_secs(300);
+
 /// How long the node waits before it asks a store again that has failed.
 const PAUSE: Duration = Duration::from_millis(50);
 
@@ -41,6 +44,7 @@ pub(super) async fn sessions<S: Store>(shared: Arc<Shared<S>>) {
                 if stopped {
                     break;
                 }
+                sleep(PAUSE).await;
             }
         }
     }
@@ -110,7 +114,7 @@ async fn keep<S: Store>(shared: &Shared<S>, until: &Until) {
     }
 }
 
-/// Takes jobs of the window into the timers, for ever.
+/// Takes jobs of the window into the timers. Returns if the store fails.
 async fn take<S: Store>(shared: &Shared<S>, lease: Lease) {
     let options = &shared.options;
     let mut changes = shared.store.changes();
@@ -131,10 +135,8 @@ async fn take<S: Store>(shared: &Shared<S>, lease: Lease) {
             0 => Vec::new(),
             _ => match shared.store.hold(lease.node, window, most).await {
                 Ok(held) => held,
-                Err(_) => {
-                    sleep(PAUSE).await;
-                    continue;
-                }
+                // The node may hold jobs now of which it did not hear. Ending the lease frees them.
+                Err(_) => return,
             },
         };
         let is_all = held.len() < most;
@@ -143,7 +145,7 @@ async fn take<S: Store>(shared: &Shared<S>, lease: Lease) {
             continue;
         }
         // Look again when the second half of the window begins, if nothing happens before.
-        let next = or(changes.wait(), sleep(options.window / 2));
+        let next = or(changes.wait(), sleep((options.window / 2).min(LONGEST)));
         if room > 0 {
             next.await;
         } else {

@@ -50,10 +50,10 @@ pub struct Calm {
 }
 
 /// A directory that is removed in the end.
-struct Dir(PathBuf);
+pub struct Dir(pub PathBuf);
 
 impl Dir {
-    fn new() -> std::io::Result<Self> {
+    pub fn new() -> std::io::Result<Self> {
         let name = format!("durable-torture-{}-{}", std::process::id(), stamp());
         let path = env::temp_dir().join(name);
         fs::create_dir(&path)?;
@@ -67,7 +67,7 @@ impl Drop for Dir {
     }
 }
 
-fn history(dir: &Path) -> PathBuf {
+pub fn history(dir: &Path) -> PathBuf {
     dir.join("history")
 }
 

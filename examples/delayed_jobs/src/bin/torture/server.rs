@@ -1,0 +1,161 @@
+//! A PostgreSQL of its own, on the loopback interface.
+
+use std::{
+    env, fs, io,
+    net::{Ipv4Addr, TcpListener},
+    os::unix::{
+        fs::chown,
+        process::CommandExt,
+    },
+    path::{Path, PathBuf},
+    process::{Child, Command, Stdio},
+    thread,
+    time::{Duration, Instant},
+};
+
+/// Only a server that hangs takes longer.
+const AGES: Duration = Duration::from_secs(120);
+
+/// A running server, with a directory of its own, which is removed in the end.
+pub struct Server {
+    child: Option<Child>,
+    programs: PathBuf,
+    dir: PathBuf,
+    port: u16,
+}
+
+impl Server {
+    /// Makes a database and starts its server. Commits are synced to the disk.
+    pub fn start() -> io::Result<Self> {
+        let programs = find().ok_or_else(|| {
+            io::Error::new(
+                io::ErrorKind::NotFound,
+                "postgres is not installed: apt-get install postgresql",
+            )
+        })?;
+        // The server cannot take any free port, so this one is taken and given back before.
+        let port = TcpListener::bind((Ipv4Addr::LOCALHOST, 0))?.local_addr()?.port();
+        let dir = env::temp_dir().join(format!("durable-postgres-{}-{port}", std::process::id()));
+        fs::create_dir(&dir)?;
+        let mut server = Self {
+            child: None,
+            programs,
+            dir,
+            port,
+        };
+        let made = server
+            .command("initdb")?
+            .args(["--auth=trust", "--username=postgres", "--no-sync", "-D"])
+            .arg(server.dir.join("data"))
+            .stdout(Stdio::null())
+            .status()?;
+        if !made.success() {
+            return Err(io::Error::other(format!("initdb ended with {made}")));
+        }
+        server.launch()?;
+        Ok(server)
+    }
+
+    /// Returns the configuration of a client.
+    pub fn config(&self) -> String {
+        format!(
+            "host=127.0.0.1 port={} user=postgres dbname=postgres",
+            self.port
+        )
+    }
+
+    /// Kills the server with all its processes, as a crash does, and starts it again.
+    pub fn crash(&mut self) -> io::Result<()> {
+        self.stop("immediate");
+        self.launch()
+    }
+
+    fn command(&self, program: &str) -> io::Result<Command> {
+        let mut command = Command::new(self.programs.join(program));
+        command.stdin(Stdio::null()).current_dir(&self.dir);
+        // The server refuses to run as root.
+        if let Some((user, group)) = other_user()? {
+            chown(&self.dir, Some(user), Some(group))?;
+            command.uid(user).gid(group);
+        }
+        Ok(command)
+    }
+
+    fn launch(&mut self) -> io::Result<()> {
+        let log = self.dir.join("log");
+        // A group of its own, so that Ctrl-C ends this program first.
+        let child = self
+            .command("postgres")?
+            .arg("-D")
+            .arg(self.dir.join("data"))
+            .args(["-h", "127.0.0.1", "-p", &self.port.to_string()])
+            .args(["-c", "unix_socket_directories=", "-c", "max_connections=60"])
+            .stdout(Stdio::null())
+            .stderr(fs::File::create(&log)?)
+            .process_group(0)
+            .spawn()?;
+        self.child = Some(child);
+        let start = Instant::now();
+        while !fs::read_to_string(&log)?.contains("ready to accept connections") {
+            let child = self.child.as_mut().expect("it was just started");
+            if child.try_wait()?.is_some() || start.elapsed() > AGES {
+                let log = fs::read_to_string(&log)?;
+                return Err(io::Error::other(format!("postgres does not start: {log}")));
+            }
+            thread::sleep(Duration::from_millis(20));
+        }
+        Ok(())
+    }
+
+    fn stop(&mut self, mode: &str) {
+        let Some(mut child) = self.child.take() else {
+            return;
+        };
+        let stopped = self.command("pg_ctl").and_then(|mut command| {
+            command
+                .args(["stop", "--silent", "-m", mode, "-D"])
+                .arg(self.dir.join("data"))
+                .stdout(Stdio::null())
+                .stderr(Stdio::null())
+                .status()
+        });
+        if !stopped.is_ok_and(|status| status.success()) {
+            let _ = child.kill();
+        }
+        let _ = child.wait();
+    }
+}
+
+impl Drop for Server {
+    fn drop(&mut self) {
+        self.stop("immediate");
+        let _ = fs::remove_dir_all(&self.dir);
+    }
+}
+
+/// Returns the directory of PostgreSQL's programs. Debian has them outside of the PATH.
+fn find() -> Option<PathBuf> {
+    let versions = fs::read_dir("/usr/lib/postgresql").into_iter().flatten();
+    let debian = versions.flatten().map(|version| version.path().join("bin"));
+    let path = env::var_os("PATH").unwrap_or_default();
+    let dirs: Vec<PathBuf> = debian.chain(env::split_paths(&path)).collect();
+    let has = |dir: &Path| ["initdb", "pg_ctl", "postgres"].iter().all(|name| dir.join(name).is_file());
+    dirs.into_iter().find(|dir| has(dir))
+}
+
+/// Returns the user of the server and its group, if this process is root's.
+fn other_user() -> io::Result<Option<(u32, u32)>> {
+    let own = fs::metadata("/proc/self")?;
+    if std::os::unix::fs::MetadataExt::uid(&own) != 0 {
+        return Ok(None);
+    }
+    let users = fs::read_to_string("/etc/passwd")?;
+    let ids = users.lines().find_map(|line| {
+        let mut fields = line.split(':');
+        let found = fields.next()? == "postgres";
+        let mut ids = fields.skip(1).map(str::parse);
+        found.then_some((ids.next()?.ok()?, ids.next()?.ok()?))
+    });
+    ids.map(Some)
+        .ok_or_else(|| io::Error::new(io::ErrorKind::NotFound, "there is no user postgres"))
+}

@@ -1,0 +1,200 @@
+//! A connection that is made again when it is lost.
+
+use std::{
+    collections::HashMap,
+    future::poll_fn,
+    io,
+    sync::{Arc, Mutex, PoisonError, atomic::{AtomicBool, Ordering}},
+    time::Duration,
+};
+
+use tokio_postgres::{
+    AsyncMessage, Client, Config, Connection, NoTls, Row, Statement, config::Host,
+    tls::NoTlsStream, types::ToSql,
+};
+use tourbillon::{
+    net::{TcpStream, UnixStream},
+    time::timeout,
+};
+
+use crate::store::{Changed, StoreError};
+
+/// How long the server may take for an answer, and to let a client in.
+const LIMIT: Duration = Duration::from_secs(10);
+
+pub(super) type Parameters<'a> = &'a [&'a (dyn ToSql + Sync)];
+
+struct Live {
+    client: Client,
+    statements: Mutex<HashMap<&'static str, Statement>>,
+}
+
+/// A connection, or what is needed to make it.
+pub(super) struct Link {
+    config: Config,
+    /// Runs after each connect.
+    setup: &'static str,
+    /// Is told of notifications, and after each connect.
+    changed: Option<Arc<Changed>>,
+    live: tokio::sync::Mutex<Option<Arc<Live>>>,
+    is_over: Arc<AtomicBool>,
+}
+
+fn lost(text: &str) -> StoreError {
+    StoreError::failed(io::Error::new(io::ErrorKind::TimedOut, text.to_owned()))
+}
+
+pub(super) fn failed(error: tokio_postgres::Error) -> StoreError {
+    use tokio_postgres::error::SqlState;
+    match error.code() {
+        Some(code) if *code == SqlState::DISK_FULL => StoreError::Full,
+        _ => StoreError::failed(error),
+    }
+}
+
+impl Link {
+    pub(super) fn new(
+        config: Config,
+        setup: &'static str,
+        changed: Option<Arc<Changed>>,
+    ) -> Self {
+        Self {
+            config,
+            setup,
+            changed,
+            live: tokio::sync::Mutex::new(None),
+            is_over: Arc::new(AtomicBool::new(false)),
+        }
+    }
+
+    /// Returns the connection, and makes it if there is none.
+    async fn live(&self) -> Result<Arc<Live>, StoreError> {
+        let mut slot = self.live.lock().await;
+        if let Some(live) = slot.as_ref().filter(|live| !live.client.is_closed()) {
+            return Ok(live.clone());
+        }
+        let client = timeout(LIMIT, self.connect())
+            .await
+            .map_err(|_| lost("the server lets no client in"))??;
+        let live = Arc::new(Live {
+            client,
+            statements: Mutex::default(),
+        });
+        *slot = Some(live.clone());
+        Ok(live)
+    }
+
+    async fn connect(&self) -> Result<Client, StoreError> {
+        let port = self.config.get_ports().first().copied().unwrap_or(5432);
+        let client = match self.config.get_hosts().first() {
+            Some(Host::Tcp(name)) => {
+                let stream = TcpStream::connect((name.as_str(), port))
+                    .await
+                    .map_err(StoreError::failed)?;
+                stream.set_nodelay(true).map_err(StoreError::failed)?;
+                let made = self.config.connect_raw(stream, NoTls).await;
+                let (client, connection) = made.map_err(failed)?;
+                self.serve(connection);
+                client
+            }
+            Some(Host::Unix(dir)) => {
+                let stream = UnixStream::connect(dir.join(format!(".s.PGSQL.{port}")))
+                    .await
+                    .map_err(StoreError::failed)?;
+                let made = self.config.connect_raw(stream, NoTls).await;
+                let (client, connection) = made.map_err(failed)?;
+                self.serve(connection);
+                client
+            }
+            None => return Err(lost("the configuration names no `host`")),
+        };
+        client.batch_execute(self.setup).await.map_err(failed)?;
+        // Notifications may have been missed until now.
+        if let Some(changed) = &self.changed {
+            changed.tell();
+        }
+        Ok(client)
+    }
+
+    /// Spawns the task that moves a connection's data. It ends with the client.
+    fn serve<S>(&self, mut connection: Connection<S, NoTlsStream>)
+    where
+        S: tokio::io::AsyncRead + tokio::io::AsyncWrite + Unpin + Send + 'static,
+    {
+        let changed = self.changed.clone();
+        tourbillon::spawn(async move {
+            loop {
+                match poll_fn(|cx| connection.poll_message(cx)).await {
+                    Some(Ok(AsyncMessage::Notification(_))) => {
+                        if let Some(changed) = &changed {
+                            changed.tell();
+                        }
+                    }
+                    Some(Ok(_)) => {}
+                    Some(Err(_)) | None => break,
+                }
+            }
+        });
+    }
+
+    /// Connects, unless there is a connection.
+    pub(super) async fn ensure(&self) -> Result<(), StoreError> {
+        self.live().await.map(drop)
+    }
+
+    /// Runs a statement, which is prepared once for each connection.
+    pub(super) async fn query(
+        &self,
+        text: &'static str,
+        parameters: Parameters<'_>,
+    ) -> Result<Vec<Row>, StoreError> {
+        let live = self.live().await?;
+        let run = async {
+            let known = {
+                let statements = live.statements.lock();
+                let statements = statements.unwrap_or_else(PoisonError::into_inner);
+                statements.get(text).cloned()
+            };
+            let statement = match known {
+                Some(statement) => statement,
+                None => {
+                    let made = live.client.prepare(text).await?;
+                    let statements = live.statements.lock();
+                    let mut statements = statements.unwrap_or_else(PoisonError::into_inner);
+                    statements.insert(text, made.clone());
+                    made
+                }
+            };
+            live.client.query(&statement, parameters).await
+        };
+        match timeout(LIMIT, run).await {
+            Ok(rows) => rows.map_err(failed),
+            Err(_) => {
+                // What the server did is unknown, so nothing may come over this connection later.
+                let mut slot = self.live.lock().await;
+                if slot.as_ref().is_some_and(|other| Arc::ptr_eq(other, &live)) {
+                    *slot = None;
+                }
+                Err(lost("the server does not answer"))
+            }
+        }
+    }
+
+    /// Runs statements without parameters.
+    pub(super) async fn execute(&self, text: &str) -> Result<(), StoreError> {
+        let live = self.live().await?;
+        timeout(LIMIT, live.client.batch_execute(text))
+            .await
+            .map_err(|_| lost("the server does not answer"))?
+            .map_err(failed)
+    }
+
+    /// Lets [`is_over`](Self::is_over) return `true`.
+    pub(super) fn end(&self) {
+        self.is_over.store(true, Ordering::Relaxed);
+    }
+
+    pub(super) fn is_over(&self) -> bool {
+        self.is_over.load(Ordering::Relaxed)
+    }
+}

@@ -1,0 +1,419 @@
+//! The store on PostgreSQL, for many nodes on many machines.
+//!
+//! The store's clock is that of the server. No node's wall clock decides anything: a node learns the
+//! server's time with each answer, and lets its own monotonic clock run on from there.
+
+mod connection;
+mod rows;
+
+use std::{
+    collections::HashMap,
+    fmt,
+    str::FromStr,
+    sync::{Arc, Mutex, MutexGuard, PoisonError},
+    time::Duration,
+};
+
+use tokio_postgres::{Config, Row};
+use tourbillon::{
+    task::JoinHandle,
+    time::{Instant, sleep},
+};
+
+use self::connection::{Link, failed};
+use crate::{
+    job::{Job, NewJob, Time, Token, When},
+    node::session::LONGEST,
+    store::{
+        Begin, Cancelled, Changed, Changes, Counts, Deadline, End, Finish, Held, Lease, Listing,
+        Moved, Scheduled, Store, StoreError,
+    },
+};
+
+/// A time of the server, and when it arrived here.
+#[derive(Clone, Copy)]
+struct Sample {
+    time: Time,
+    at: Instant,
+}
+
+impl Sample {
+    fn now(self) -> Time {
+        self.time.after_rounded_down(self.at.elapsed())
+    }
+}
+
+/// The store on PostgreSQL.
+///
+/// It has four connections, without TLS. Lost ones are made again.
+pub struct Postgres {
+    /// For clients: schedule, move, cancel, list.
+    clients: Link,
+    /// For begins. Its commits do not wait for the disk: what they write is lost at most with the
+    /// server, which then starts without any running attempt.
+    begins: Link,
+    /// For leases, and for ends.
+    ends: Link,
+    changed: Arc<Changed>,
+    sample: Mutex<Sample>,
+    listener: Arc<Link>,
+    listening: JoinHandle<()>,
+}
+
+impl fmt::Debug for Postgres {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("Postgres").finish_non_exhaustive()
+    }
+}
+
+/// Returns whole microseconds for the server.
+fn micros(length: Duration) -> i64 {
+    i64::try_from(length.as_nanos().div_ceil(1000)).unwrap_or(i64::MAX / 4)
+}
+
+/// Returns a time for the server, and whether it is a delay. Returns `None` if there is none.
+fn time(when: &When, now: Time) -> Option<(i64, bool)> {
+    match when {
+        When::In(delay) => Some((micros(*delay).min(i64::MAX / 4), true)),
+        _ => Some((when.resolve(now)?.as_micros(), false)),
+    }
+}
+
+fn get<'a, T: tokio_postgres::types::FromSql<'a>>(
+    row: &'a Row,
+    column: usize,
+) -> Result<T, StoreError> {
+    row.try_get(column).map_err(failed)
+}
+
+impl Postgres {
+    /// Connects to a server, and makes the tables unless they exist. Their names begin with
+    /// `durable_`.
+    ///
+    /// `config` has the form `host=HOST port=PORT user=USER dbname=NAME`, or is a URL.
+    ///
+    /// # Errors
+    ///
+    /// Fails if the configuration is wrong, if the server cannot be reached, or if it does not let
+    /// this user make tables.
+    ///
+    /// # Panics
+    ///
+    /// Panics outside of a Tourbillon runtime.
+    pub async fn connect(config: &str) -> Result<Self, StoreError> {
+        let config = Config::from_str(config).map_err(failed)?;
+        let changed = Arc::new(Changed::new());
+        let clients = Link::new(config.clone(), "", None);
+        clients.execute(&rows::tables()).await?;
+        let version = clients.query("SELECT version FROM durable_version", &[]).await?;
+        match version.first().map(|row| get(row, 0)).transpose()? {
+            Some(StoreError::TABLES) => {}
+            other => return Err(StoreError::Version(other.unwrap_or(0))),
+        }
+        let found = clients.query(rows::NOW, &[]).await?;
+        let first = found.first().ok_or(StoreError::Closed)?;
+        let sample = Mutex::new(Sample {
+            time: Time::from_micros(get(first, 0)?),
+            at: Instant::now(),
+        });
+        let listener = Arc::new(Link::new(
+            config.clone(),
+            "LISTEN durable_jobs",
+            Some(changed.clone()),
+        ));
+        let listens = listener.clone();
+        let listening = tourbillon::spawn(async move {
+            while !listens.is_over() {
+                // Errors are temporary: the other connections report those that are not.
+                let _ = listens.ensure().await;
+                sleep(Duration::from_millis(200)).await;
+            }
+        });
+        Ok(Self {
+            clients,
+            begins: Link::new(config.clone(), "SET synchronous_commit = off", None),
+            ends: Link::new(config, "", None),
+            changed,
+            sample,
+            listener,
+            listening,
+        })
+    }
+
+    fn sample(&self) -> MutexGuard<'_, Sample> {
+        self.sample.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    /// Learns the time from an answer that has just arrived. It is at least this late there.
+    fn learn(&self, micros: i64) {
+        let at = Instant::now();
+        *self.sample() = Sample {
+            time: Time::from_micros(micros),
+            at,
+        };
+    }
+
+    /// Wakes the nodes if one of these times comes before they look by themselves.
+    async fn tell(&self, link: &Link, times: impl Iterator<Item = i64>) {
+        let soon = self.now().after(2 * LONGEST).as_micros();
+        if times.into_iter().any(|at| at <= soon) {
+            // If this fails, the connection is lost, and so is the nodes' that listen; or the nodes
+            // find the jobs when they look.
+            let _ = link.query(rows::NOTIFY, &[]).await;
+        }
+    }
+}
+
+impl Drop for Postgres {
+    fn drop(&mut self) {
+        self.listener.end();
+        self.listening.abort();
+    }
+}
+
+/// Returns the keys of an answer, with what else a row has.
+fn by_key<T>(
+    found: &[Row],
+    read: impl Fn(&Row) -> Result<T, StoreError>,
+) -> Result<HashMap<String, T>, StoreError> {
+    found
+        .iter()
+        .map(|row| Ok((get(row, 0)?, read(row)?)))
+        .collect()
+}
+
+impl Store for Postgres {
+    async fn schedule(&self, jobs: Vec<NewJob>) -> Result<Vec<Scheduled>, StoreError> {
+        let now = self.now();
+        let times: Vec<_> = jobs.iter().map(|job| time(&job.when, now)).collect();
+        // A key that is there twice is added once, as its first job.
+        let mut keys = HashMap::new();
+        let mut new = Vec::new();
+        for (job, time) in jobs.iter().zip(&times) {
+            if let Some(time) = time
+                && keys.insert(job.key.as_str(), ()).is_none()
+            {
+                new.push((job, time));
+            }
+        }
+        let repeats = new.iter().map(|(job, _)| job.when.repeat());
+        let (patterns, zones): (Vec<_>, Vec<_>) = repeats
+            .map(|repeat| (repeat.map(|r| r.pattern()), repeat.map(|r| r.zone())))
+            .unzip();
+        let (moments, delays): (Vec<i64>, Vec<bool>) = new.iter().map(|(_, time)| **time).unzip();
+        let (names, payloads): (Vec<&str>, Vec<&[u8]>) = new
+            .iter()
+            .map(|(job, _)| (job.key.as_str(), job.payload.as_slice()))
+            .unzip();
+        let added = self
+            .clients
+            .query(
+                rows::SCHEDULE,
+                &[&names, &payloads, &moments, &delays, &patterns, &zones],
+            )
+            .await?;
+        let mut added = by_key(&added, |row| get::<i64>(row, 1))?;
+        self.tell(&self.clients, added.values().copied()).await;
+        let mut answers = Vec::with_capacity(jobs.len());
+        for (job, time) in jobs.iter().zip(times) {
+            answers.push(match (time, added.remove(&job.key)) {
+                (None, _) => Scheduled::Never,
+                (Some(_), Some(at)) => Scheduled::Created {
+                    at: Time::from_micros(at),
+                },
+                (Some(_), None) => {
+                    // It may be done by now.
+                    let found = self.get(job.key.clone()).await?;
+                    Scheduled::Exists {
+                        at: found.map_or(now, |found| found.at),
+                    }
+                }
+            });
+        }
+        Ok(answers)
+    }
+
+    async fn reschedule(&self, key: String, when: When) -> Result<Moved, StoreError> {
+        let Some((moment, is_delay)) = time(&when, self.now()) else {
+            return Ok(Moved::Never);
+        };
+        let pattern = when.repeat().map(|repeat| repeat.pattern());
+        let zone = when.repeat().map(|repeat| repeat.zone());
+        let found = self
+            .clients
+            .query(
+                rows::RESCHEDULE,
+                &[&key, &moment, &is_delay, &pattern, &zone],
+            )
+            .await?;
+        let Some(row) = found.first() else {
+            return Ok(Moved::NotFound);
+        };
+        let micros = get(row, 0)?;
+        self.tell(&self.clients, std::iter::once(micros)).await;
+        let at = Time::from_micros(micros);
+        Ok(match get(row, 1)? {
+            true => Moved::WhileRunning { at },
+            false => Moved::Moved { at },
+        })
+    }
+
+    async fn cancel(&self, key: String) -> Result<Cancelled, StoreError> {
+        let found = self.clients.query(rows::CANCEL, &[&key]).await?;
+        Ok(match found.first().map(|row| get(row, 0)).transpose()? {
+            None => Cancelled::NotFound,
+            Some(true) => Cancelled::WhileRunning,
+            Some(false) => Cancelled::Cancelled,
+        })
+    }
+
+    async fn get(&self, key: String) -> Result<Option<Job>, StoreError> {
+        let found = self.clients.query(rows::FIND, &[&key]).await?;
+        found.first().map(rows::job).transpose().map_err(failed)
+    }
+
+    async fn list(&self, listing: Listing) -> Result<Vec<Job>, StoreError> {
+        let after = listing.after.unwrap_or_default();
+        let limit = i64::try_from(listing.limit).unwrap_or(i64::MAX);
+        let found = self
+            .clients
+            .query(rows::LIST, &[&listing.search, &after, &listing.dead, &limit])
+            .await?;
+        found.iter().map(|row| rows::job(row).map_err(failed)).collect()
+    }
+
+    async fn count(&self) -> Result<Counts, StoreError> {
+        let found = self.clients.query(rows::COUNT, &[]).await?;
+        let row = found.first().ok_or(StoreError::Closed)?;
+        let count = |column| Ok::<_, StoreError>(u64::try_from(get::<i64>(row, column)?).unwrap_or(0));
+        Ok(Counts {
+            live: count(0)?,
+            dead: count(1)?,
+        })
+    }
+
+    async fn register(&self, length: Duration) -> Result<Lease, StoreError> {
+        let found = self.ends.query(rows::REGISTER, &[&micros(length)]).await?;
+        let row = found.first().ok_or(StoreError::Closed)?;
+        self.learn(get(row, 1)?);
+        Ok(Lease {
+            node: get(row, 0)?,
+            runs_out: true,
+        })
+    }
+
+    async fn renew(&self, node: i64, length: Duration) -> Result<bool, StoreError> {
+        let found = self.ends.query(rows::RENEW, &[&node, &micros(length)]).await?;
+        let Some(row) = found.first() else {
+            return Ok(false);
+        };
+        self.learn(get(row, 0)?);
+        // The own lease is renewed, so this frees the jobs of others.
+        self.ends.query(rows::END, &[&0_i64]).await?;
+        Ok(true)
+    }
+
+    async fn release(&self, node: i64) -> Result<(), StoreError> {
+        self.ends.query(rows::END, &[&node]).await.map(drop)
+    }
+
+    async fn hold(
+        &self,
+        node: i64,
+        window: Duration,
+        most: usize,
+    ) -> Result<Vec<Held>, StoreError> {
+        let most = i64::try_from(most).unwrap_or(i64::MAX);
+        let found = self
+            .ends
+            .query(rows::HOLD, &[&node, &micros(window), &most])
+            .await?;
+        let read = |row| {
+            Ok(Held {
+                job: rows::job(row).map_err(failed)?,
+                token: Token(get(row, 10)?),
+            })
+        };
+        found.iter().map(read).collect()
+    }
+
+    async fn begin(&self, attempts: Vec<(String, Token)>) -> Result<Vec<Begin>, StoreError> {
+        let (keys, tokens): (Vec<&str>, Vec<i64>) = attempts
+            .iter()
+            .map(|(key, token)| (key.as_str(), token.0))
+            .unzip();
+        let begun = self.begins.query(rows::BEGIN, &[&keys, &tokens]).await?;
+        let begun = by_key(&begun, |row| get::<i32>(row, 1))?;
+        let mut held = HashMap::new();
+        if begun.len() < attempts.len() {
+            // The clock first: if a job is early, the timers need the server's time again.
+            let now = self.begins.query(rows::NOW, &[]).await?;
+            self.learn(get(now.first().ok_or(StoreError::Closed)?, 0)?);
+            let still = self.begins.query(rows::STILL, &[&keys, &tokens]).await?;
+            held = by_key(&still, |_| Ok(()))?;
+        }
+        let answer = |(key, _): &(String, Token)| match begun.get(key) {
+            Some(&number) => Begin::Yes(u32::try_from(number).unwrap_or(1)),
+            None if held.contains_key(key) => Begin::Early,
+            None => Begin::No,
+        };
+        Ok(attempts.iter().map(answer).collect())
+    }
+
+    async fn finish(&self, attempts: Vec<Finish>) -> Result<Vec<bool>, StoreError> {
+        let mut done = (Vec::new(), Vec::new());
+        let mut again = (Vec::new(), Vec::new(), Vec::new(), Vec::new(), Vec::new(), Vec::new());
+        for Finish { key, token, end } in &attempts {
+            let (time, is_delay, error, kind) = match end {
+                End::Done => {
+                    done.0.push(key.as_str());
+                    done.1.push(token.0);
+                    continue;
+                }
+                End::Next { at, error } => (at.as_micros(), false, error.as_deref(), 0),
+                End::Retry { delay, error } => (micros(*delay), true, Some(error.as_str()), 1),
+                End::Dead { error } => (0, false, Some(error.as_str()), 2),
+            };
+            again.0.push(key.as_str());
+            again.1.push(token.0);
+            again.2.push(time);
+            again.3.push(is_delay);
+            again.4.push(error);
+            again.5.push(kind);
+        }
+        let mut accepted: HashMap<String, ()> = HashMap::new();
+        if !done.0.is_empty() {
+            let found = self.ends.query(rows::DONE, &[&done.0, &done.1]).await?;
+            accepted.extend(by_key(&found, |_| Ok(()))?);
+        }
+        if !again.0.is_empty() {
+            let found = self
+                .ends
+                .query(
+                    rows::AGAIN,
+                    &[&again.0, &again.1, &again.2, &again.3, &again.4, &again.5],
+                )
+                .await?;
+            let found = by_key(&found, |row| get::<i64>(row, 1))?;
+            self.tell(&self.ends, found.values().copied()).await;
+            accepted.extend(found.into_keys().map(|key| (key, ())));
+        }
+        Ok(attempts
+            .iter()
+            .map(|attempt| accepted.contains_key(&attempt.key))
+            .collect())
+    }
+
+    fn changes(&self) -> Changes {
+        self.changed.receiver()
+    }
+
+    fn now(&self) -> Time {
+        self.sample().now()
+    }
+
+    fn deadline(&self, at: Time) -> Deadline {
+        let sample = *self.sample();
+        Deadline::Monotonic(sample.at + at.since(sample.time))
+    }
+}

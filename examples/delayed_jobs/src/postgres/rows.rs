@@ -1,0 +1,204 @@
+//! The tables, the statements, and the rows of jobs.
+
+use tokio_postgres::Row;
+
+use crate::{
+    job::{Job, Repeat, State, Time},
+    store::StoreError,
+};
+
+/// The number of the lock that one process has while it makes the tables.
+const MAKING: i64 = 0x6475_7261_626c_6531;
+
+/// Makes the tables unless they exist.
+pub(super) fn tables() -> String {
+    format!(
+        "BEGIN;
+         SELECT pg_advisory_xact_lock({MAKING});
+         CREATE TABLE IF NOT EXISTS durable_jobs (
+             key text COLLATE \"C\" PRIMARY KEY,
+             payload bytea NOT NULL,
+             due bigint NOT NULL,
+             at bigint NOT NULL,
+             attempts integer NOT NULL DEFAULT 0,
+             pattern text,
+             zone text,
+             error text,
+             dead boolean NOT NULL DEFAULT false,
+             node bigint,
+             token bigint,
+             running boolean NOT NULL DEFAULT false
+         );
+         CREATE INDEX IF NOT EXISTS durable_jobs_free ON durable_jobs (at)
+             WHERE node IS NULL AND NOT dead;
+         CREATE INDEX IF NOT EXISTS durable_jobs_held ON durable_jobs (node)
+             WHERE node IS NOT NULL;
+         CREATE INDEX IF NOT EXISTS durable_jobs_dead ON durable_jobs (key) WHERE dead;
+         CREATE TABLE IF NOT EXISTS durable_nodes (
+             node bigint PRIMARY KEY,
+             until bigint NOT NULL
+         );
+         CREATE SEQUENCE IF NOT EXISTS durable_numbers;
+         CREATE TABLE IF NOT EXISTS durable_version (version bigint NOT NULL);
+         INSERT INTO durable_version
+             SELECT {version} WHERE NOT EXISTS (SELECT FROM durable_version);
+         CREATE OR REPLACE FUNCTION durable_now() RETURNS bigint LANGUAGE sql VOLATILE AS
+             'SELECT floor(extract(epoch FROM clock_timestamp()) * 1000000)::bigint';
+         CREATE OR REPLACE FUNCTION durable_end(ended bigint) RETURNS bigint LANGUAGE plpgsql AS $$
+         DECLARE
+             gone bigint[];
+             freed bigint;
+         BEGIN
+             WITH deleted AS (
+                 DELETE FROM durable_nodes WHERE node = ended OR node IN
+                     (SELECT node FROM durable_nodes WHERE until <= durable_now()
+                      FOR UPDATE SKIP LOCKED)
+                 RETURNING node)
+             SELECT array_agg(node) INTO gone FROM deleted;
+             -- A statement of its own sees all jobs that these nodes took before.
+             UPDATE durable_jobs SET node = NULL, token = NULL, running = false
+                 WHERE node = ANY(gone);
+             GET DIAGNOSTICS freed = ROW_COUNT;
+             IF freed > 0 THEN
+                 NOTIFY durable_jobs;
+             END IF;
+             RETURN freed;
+         END $$;
+         COMMIT;",
+        version = StoreError::TABLES
+    )
+}
+
+/// `$1` to `$6`: keys, payloads, times, whether these are delays, patterns, zones.
+///
+/// Rows are added in the order of their keys, so that two clients with the same keys do not wait
+/// for each other in a circle.
+pub(super) const SCHEDULE: &str = "
+    INSERT INTO durable_jobs (key, payload, due, at, pattern, zone)
+    SELECT n.key, n.payload, t.at, t.at, n.pattern, n.zone
+    FROM unnest($1::text[], $2::bytea[], $3::bigint[], $4::boolean[], $5::text[], $6::text[])
+        AS n (key, payload, time, is_delay, pattern, zone),
+        LATERAL (SELECT CASE WHEN n.is_delay THEN durable_now() + n.time ELSE n.time END) AS t (at)
+    ORDER BY n.key
+    ON CONFLICT DO NOTHING
+    RETURNING key, at";
+
+/// `$1` to `$5`: key, time, whether it is a delay, pattern, zone.
+pub(super) const RESCHEDULE: &str = "
+    WITH old AS (SELECT key, running FROM durable_jobs WHERE key = $1 FOR UPDATE),
+         new AS (SELECT CASE WHEN $3::boolean THEN durable_now() + $2 ELSE $2::bigint END AS at)
+    UPDATE durable_jobs j
+    SET due = new.at, at = new.at, attempts = 0, error = NULL, dead = false,
+        pattern = coalesce($4, j.pattern), zone = coalesce($5, j.zone),
+        node = NULL, token = NULL, running = false
+    FROM old, new WHERE j.key = old.key
+    RETURNING j.at, old.running";
+
+/// `$1`: key.
+pub(super) const CANCEL: &str = "DELETE FROM durable_jobs WHERE key = $1 RETURNING running";
+
+/// `$1`: the length of the lease.
+pub(super) const REGISTER: &str = "
+    INSERT INTO durable_nodes VALUES (nextval('durable_numbers'), durable_now() + $1)
+    RETURNING node, durable_now()";
+
+/// `$1`, `$2`: node, the length of the lease. A lease that ran out is over, even if nobody has
+/// noticed.
+pub(super) const RENEW: &str = "
+    UPDATE durable_nodes SET until = durable_now() + $2
+    WHERE node = $1 AND until > durable_now() RETURNING durable_now()";
+
+/// `$1`: a node whose lease is over, or 0. Ends its lease and those that ran out, and frees their
+/// jobs.
+pub(super) const END: &str = "SELECT durable_end($1)";
+
+/// `$1` to `$3`: node, window, most. The lock on the lease lets it end only before or after this.
+pub(super) const HOLD: &str = "
+    WITH lease AS MATERIALIZED (
+             SELECT node FROM durable_nodes WHERE node = $1 AND until > durable_now() FOR SHARE),
+         free AS MATERIALIZED (
+             SELECT j.key FROM durable_jobs j
+             WHERE j.node IS NULL AND NOT j.dead AND j.at <= (SELECT durable_now()) + $2
+             ORDER BY j.at LIMIT $3 FOR UPDATE SKIP LOCKED)
+    UPDATE durable_jobs j SET node = lease.node, token = nextval('durable_numbers')
+    FROM free, lease WHERE j.key = free.key
+    RETURNING j.key, j.payload, j.due, j.at, j.attempts, j.pattern, j.zone, j.error, j.dead,
+        j.running, j.token";
+
+/// `$1`, `$2`: keys, tokens. Finds those that are still held.
+pub(super) const STILL: &str = "
+    SELECT j.key FROM durable_jobs j, unnest($1::text[], $2::bigint[]) AS n (key, token)
+    WHERE j.key = n.key AND j.token = n.token";
+
+/// Wakes the nodes.
+pub(super) const NOTIFY: &str = "NOTIFY durable_jobs";
+
+/// The time of the store's clock.
+pub(super) const NOW: &str = "SELECT durable_now()";
+
+/// `$1` to `$4`: text in the key, key before, whether only the dead or the others, limit.
+pub(super) const LIST: &str = "
+    SELECT j.key, j.payload, j.due, j.at, j.attempts, j.pattern, j.zone, j.error, j.dead, j.running
+    FROM durable_jobs j
+    WHERE strpos(j.key, $1) > 0 AND j.key > $2 AND ($3::boolean IS NULL OR j.dead = $3)
+    ORDER BY j.key LIMIT $4";
+
+/// `$1`: key.
+pub(super) const FIND: &str = "
+    SELECT j.key, j.payload, j.due, j.at, j.attempts, j.pattern, j.zone, j.error, j.dead, j.running
+    FROM durable_jobs j WHERE j.key = $1";
+
+/// Counts the live and the dead.
+pub(super) const COUNT: &str = "
+    SELECT count(*) FILTER (WHERE NOT dead), count(*) FILTER (WHERE dead) FROM durable_jobs";
+
+/// `$1`, `$2`: keys, tokens. May be repeated, as the answer may be lost.
+pub(super) const BEGIN: &str = "
+    UPDATE durable_jobs j SET running = true, attempts = j.attempts + 1
+    FROM unnest($1::text[], $2::bigint[]) AS n (key, token)
+    WHERE j.key = n.key AND j.token = n.token AND j.at <= (SELECT durable_now())
+    RETURNING j.key, j.attempts";
+
+/// `$1`, `$2`: keys, tokens.
+pub(super) const DONE: &str = "
+    DELETE FROM durable_jobs j USING unnest($1::text[], $2::bigint[]) AS n (key, token)
+    WHERE j.key = n.key AND j.token = n.token
+    RETURNING j.key";
+
+/// `$1` to `$6`: keys, tokens, times, whether these are delays, errors, kinds (0: the next
+/// occurrence, 1: another attempt, 2: dead).
+pub(super) const AGAIN: &str = "
+    UPDATE durable_jobs j
+    SET at = CASE WHEN n.kind = 2 THEN j.at ELSE t.at END,
+        due = CASE WHEN n.kind = 0 THEN t.at ELSE j.due END,
+        attempts = CASE WHEN n.kind = 0 THEN 0 ELSE j.attempts END,
+        error = n.error, dead = n.kind = 2, node = NULL, token = NULL, running = false
+    FROM unnest($1::text[], $2::bigint[], $3::bigint[], $4::boolean[], $5::text[], $6::integer[])
+        AS n (key, token, time, is_delay, error, kind),
+        LATERAL (SELECT CASE WHEN n.is_delay THEN durable_now() + n.time ELSE n.time END) AS t (at)
+    WHERE j.key = n.key AND j.token = n.token
+    RETURNING j.key, j.at";
+
+/// Reads a job from a row of [`FIND`], [`LIST`] or [`HOLD`].
+pub(super) fn job(row: &Row) -> Result<Job, tokio_postgres::Error> {
+    let pattern: Option<String> = row.try_get(5)?;
+    let zone: Option<String> = row.try_get(6)?;
+    let attempts: i32 = row.try_get(4)?;
+    let (dead, running): (bool, bool) = (row.try_get(8)?, row.try_get(9)?);
+    Ok(Job {
+        key: row.try_get(0)?,
+        payload: row.try_get(1)?,
+        due: Time::from_micros(row.try_get(2)?),
+        at: Time::from_micros(row.try_get(3)?),
+        attempts: u32::try_from(attempts).unwrap_or(0),
+        repeat: pattern
+            .zip(zone)
+            .map(|(pattern, zone)| Repeat::stored(pattern, zone)),
+        error: row.try_get(7)?,
+        state: match (dead, running) {
+            (true, _) => State::Dead,
+            (false, true) => State::Running,
+            (false, false) => State::Waiting,
+        },
+    })
+}
