@@ -48,11 +48,15 @@ impl Disk for Sqlite {
     fn commit(&mut self, added: &[Job], removed: &[Job]) {
         let change = self.0.transaction().unwrap();
         {
-            let mut add = change.prepare_cached("INSERT INTO jobs VALUES (?, ?, ?)").unwrap();
+            let mut add = change
+                .prepare_cached("INSERT INTO jobs VALUES (?, ?, ?)")
+                .unwrap();
             for (at, key) in added {
                 add.execute(params![key, at, PAYLOAD]).unwrap();
             }
-            let mut remove = change.prepare_cached("DELETE FROM jobs WHERE key = ?").unwrap();
+            let mut remove = change
+                .prepare_cached("DELETE FROM jobs WHERE key = ?")
+                .unwrap();
             for (_, key) in removed {
                 assert_eq!(remove.execute([key]).unwrap(), 1);
             }
@@ -190,15 +194,27 @@ fn measure<D: Disk>(dir: &Path) {
         print(D::NAME, "schedule and complete", size, taken, start);
         let total: Duration = read.iter().sum();
         let each = total.as_secs_f64() * 1e6 / (read.len() * size) as f64;
-        println!("{:<7} {:<22} {size:>5} {each:>8.2} µs each", D::NAME, "read the window");
+        println!(
+            "{:<7} {:<22} {size:>5} {each:>8.2} µs each",
+            D::NAME,
+            "read the window"
+        );
     }
     drop(disk);
     let files = fs::read_dir(dir).unwrap().map(|file| file.unwrap());
     let bytes: u64 = files
-        .filter(|file| file.file_name().to_string_lossy().starts_with(&D::NAME.to_lowercase()))
+        .filter(|file| {
+            file.file_name()
+                .to_string_lossy()
+                .starts_with(&D::NAME.to_lowercase())
+        })
         .map(|file| file.metadata().unwrap().len())
         .sum();
-    println!("{:<7} files at the end: {:.1} MB\n", D::NAME, bytes as f64 / 1e6);
+    println!(
+        "{:<7} files at the end: {:.1} MB\n",
+        D::NAME,
+        bytes as f64 / 1e6
+    );
 }
 
 fn main() {

@@ -117,7 +117,12 @@ impl Repeat {
 
     /// Returns the first occurrence later than `time`, or `None` if there is none.
     pub fn next_after(&self, time: Time) -> Option<Time> {
-        let next = self.cron.as_ref().ok()?.schedule().next_after(time.into())?;
+        let next = self
+            .cron
+            .as_ref()
+            .ok()?
+            .schedule()
+            .next_after(time.into())?;
         Some(next.into())
     }
 }

@@ -212,7 +212,10 @@ impl From<Job> for Shown {
             at: show(job.at),
             due: show(job.due),
             attempts: job.attempts,
-            cron: job.repeat.as_ref().map(|repeat| repeat.pattern().to_owned()),
+            cron: job
+                .repeat
+                .as_ref()
+                .map(|repeat| repeat.pattern().to_owned()),
             zone: job.repeat.as_ref().map(|repeat| repeat.zone().to_owned()),
             error: job.error,
         }

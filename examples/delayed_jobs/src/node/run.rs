@@ -88,12 +88,7 @@ async fn call<S: Store>(shared: &Shared<S>, attempt: Attempt) -> Result<(), Fail
 }
 
 /// Decides what follows an attempt.
-fn end<S: Store>(
-    shared: &Shared<S>,
-    job: &Job,
-    number: u32,
-    result: Result<(), Failure>,
-) -> End {
+fn end<S: Store>(shared: &Shared<S>, job: &Job, number: u32, result: Result<(), Failure>) -> End {
     let backoff = &shared.options.backoff;
     let error = match result {
         Ok(()) => None,

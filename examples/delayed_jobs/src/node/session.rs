@@ -27,10 +27,13 @@ pub(super) async fn sessions<S: Store>(shared: Arc<Shared<S>>) {
     loop {
         // The lease counts from before the request, so it ends here before it ends in the store.
         let asked = Instant::now();
-        let granted = or(async { Some(shared.store.register(shared.options.lease).await) }, async {
-            let _ = stopping.wait_for(|&stops| stops).await;
-            None
-        });
+        let granted = or(
+            async { Some(shared.store.register(shared.options.lease).await) },
+            async {
+                let _ = stopping.wait_for(|&stops| stops).await;
+                None
+            },
+        );
         match granted.await {
             None | Some(Err(StoreError::Closed)) => break,
             Some(Err(_)) => sleep(PAUSE).await,

@@ -4,7 +4,10 @@ use std::{
     collections::HashMap,
     future::poll_fn,
     io,
-    sync::{Arc, Mutex, PoisonError, atomic::{AtomicBool, Ordering}},
+    sync::{
+        Arc, Mutex, PoisonError,
+        atomic::{AtomicBool, Ordering},
+    },
     time::Duration,
 };
 
@@ -53,11 +56,7 @@ pub(super) fn failed(error: tokio_postgres::Error) -> StoreError {
 }
 
 impl Link {
-    pub(super) fn new(
-        config: Config,
-        setup: &'static str,
-        changed: Option<Arc<Changed>>,
-    ) -> Self {
+    pub(super) fn new(config: Config, setup: &'static str, changed: Option<Arc<Changed>>) -> Self {
         Self {
             config,
             setup,

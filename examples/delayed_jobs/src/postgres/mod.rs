@@ -105,7 +105,9 @@ impl Postgres {
         let changed = Arc::new(Changed::new());
         let clients = Link::new(config.clone(), "", None);
         clients.execute(&rows::tables()).await?;
-        let version = clients.query("SELECT version FROM durable_version", &[]).await?;
+        let version = clients
+            .query("SELECT version FROM durable_version", &[])
+            .await?;
         match version.first().map(|row| get(row, 0)).transpose()? {
             Some(StoreError::TABLES) => {}
             other => return Err(StoreError::Version(other.unwrap_or(0))),
@@ -277,15 +279,22 @@ impl Store for Postgres {
         let limit = i64::try_from(listing.limit).unwrap_or(i64::MAX);
         let found = self
             .clients
-            .query(rows::LIST, &[&listing.search, &after, &listing.dead, &limit])
+            .query(
+                rows::LIST,
+                &[&listing.search, &after, &listing.dead, &limit],
+            )
             .await?;
-        found.iter().map(|row| rows::job(row).map_err(failed)).collect()
+        found
+            .iter()
+            .map(|row| rows::job(row).map_err(failed))
+            .collect()
     }
 
     async fn count(&self) -> Result<Counts, StoreError> {
         let found = self.clients.query(rows::COUNT, &[]).await?;
         let row = found.first().ok_or(StoreError::Closed)?;
-        let count = |column| Ok::<_, StoreError>(u64::try_from(get::<i64>(row, column)?).unwrap_or(0));
+        let count =
+            |column| Ok::<_, StoreError>(u64::try_from(get::<i64>(row, column)?).unwrap_or(0));
         Ok(Counts {
             live: count(0)?,
             dead: count(1)?,
@@ -303,7 +312,10 @@ impl Store for Postgres {
     }
 
     async fn renew(&self, node: i64, length: Duration) -> Result<bool, StoreError> {
-        let found = self.ends.query(rows::RENEW, &[&node, &micros(length)]).await?;
+        let found = self
+            .ends
+            .query(rows::RENEW, &[&node, &micros(length)])
+            .await?;
         let Some(row) = found.first() else {
             return Ok(false);
         };
@@ -362,7 +374,14 @@ impl Store for Postgres {
 
     async fn finish(&self, attempts: Vec<Finish>) -> Result<Vec<bool>, StoreError> {
         let mut done = (Vec::new(), Vec::new());
-        let mut again = (Vec::new(), Vec::new(), Vec::new(), Vec::new(), Vec::new(), Vec::new());
+        let mut again = (
+            Vec::new(),
+            Vec::new(),
+            Vec::new(),
+            Vec::new(),
+            Vec::new(),
+            Vec::new(),
+        );
         for Finish { key, token, end } in &attempts {
             let (time, is_delay, error, kind) = match end {
                 End::Done => {

@@ -78,15 +78,13 @@ impl Sqlite {
     /// # Errors
     ///
     /// Fails as [`open`](Self::open) does.
-    pub fn open_with_limit(
-        path: impl AsRef<Path>,
-        limit: Option<u64>,
-    ) -> Result<Self, StoreError> {
+    pub fn open_with_limit(path: impl AsRef<Path>, limit: Option<u64>) -> Result<Self, StoreError> {
         let path = path.as_ref();
         let lock = lock(path)?;
         let mut base = connect(path)?;
         // Each commit is synced before it is acknowledged.
-        base.pragma_update(None, "synchronous", "FULL").map_err(failed)?;
+        base.pragma_update(None, "synchronous", "FULL")
+            .map_err(failed)?;
         rows::make_tables(&mut base)?;
         if let Some(limit) = limit {
             let page: i64 = base
@@ -97,7 +95,11 @@ impl Sqlite {
                 .map_err(failed)?;
         }
         let epoch = base
-            .query_row("UPDATE epoch SET epoch = epoch + 1 RETURNING epoch", [], |row| row.get(0))
+            .query_row(
+                "UPDATE epoch SET epoch = epoch + 1 RETURNING epoch",
+                [],
+                |row| row.get(0),
+            )
             .map_err(failed)?;
         let reader = connect(path)?;
         let holders = Arc::new(Holders::new(epoch));
@@ -183,7 +185,8 @@ fn connect(path: &Path) -> Result<Connection, StoreError> {
     base.busy_timeout(Duration::from_secs(10)).map_err(failed)?;
     base.pragma_update_and_check(None, "journal_mode", "WAL", |_| Ok(()))
         .map_err(failed)?;
-    base.pragma_update(None, "cache_size", -32_000).map_err(failed)?;
+    base.pragma_update(None, "cache_size", -32_000)
+        .map_err(failed)?;
     base.set_prepared_statement_cache_capacity(32);
     Ok(base)
 }
@@ -204,7 +207,8 @@ impl Store for Sqlite {
     }
 
     async fn reschedule(&self, key: String, when: When) -> Result<Moved, StoreError> {
-        self.ask(|reply| Request::Reschedule(key, when, reply)).await
+        self.ask(|reply| Request::Reschedule(key, when, reply))
+            .await
     }
 
     async fn cancel(&self, key: String) -> Result<Cancelled, StoreError> {

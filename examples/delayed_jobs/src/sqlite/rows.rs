@@ -26,8 +26,7 @@ INSERT INTO epoch VALUES (0);
 ";
 
 /// The columns that [`job`] reads, in this order.
-pub(super) const COLUMNS: &str =
-    "key, payload, due, at, attempts, pattern, zone, error, dead";
+pub(super) const COLUMNS: &str = "key, payload, due, at, attempts, pattern, zone, error, dead";
 
 /// Makes the tables unless they exist.
 pub(super) fn make_tables(base: &mut Connection) -> Result<(), StoreError> {

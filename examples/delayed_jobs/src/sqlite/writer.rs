@@ -171,7 +171,10 @@ impl Writer {
         let (places, from) = {
             let holders = self.holders.lock();
             let due = holders.earlier.iter().take_while(|place| place.0 <= until);
-            (due.take(most).cloned().collect::<Vec<_>>(), holders.horizon.clone())
+            (
+                due.take(most).cloned().collect::<Vec<_>>(),
+                holders.horizon.clone(),
+            )
         };
         let mut find = rows::find(&self.base)?;
         for (at, key) in &places {
@@ -205,9 +208,7 @@ impl Writer {
             let end = (Time::from_micros(until.as_micros() + 1), String::new());
             holders.horizon = from.max(end);
         } else if holders.horizon == from && room > 0 {
-            holders.horizon = jobs
-                .last()
-                .map_or(from, |job| (job.at, job.key.clone()));
+            holders.horizon = jobs.last().map_or(from, |job| (job.at, job.key.clone()));
         }
         for job in jobs {
             if !holders.by_key.contains_key(&job.key) {
@@ -263,11 +264,7 @@ fn apply(
     Ok(())
 }
 
-fn schedule(
-    change: &Transaction<'_>,
-    new: NewJob,
-    done: &mut Done,
-) -> rusqlite::Result<Scheduled> {
+fn schedule(change: &Transaction<'_>, new: NewJob, done: &mut Done) -> rusqlite::Result<Scheduled> {
     let Some(at) = new.when.resolve(Time::wall()) else {
         return Ok(Scheduled::Never);
     };

@@ -86,7 +86,9 @@ pub fn judge(events: &[(&str, Event)]) -> Result<Summary, Vec<String>> {
                     }
                     Some(_) if number == 1 && job.tokens.is_empty() => {
                         let lateness = now.since(at).as_micros();
-                        summary.lateness.push(u64::try_from(lateness).unwrap_or(u64::MAX));
+                        summary
+                            .lateness
+                            .push(u64::try_from(lateness).unwrap_or(u64::MAX));
                     }
                     _ => {}
                 }
@@ -136,7 +138,11 @@ pub fn judge(events: &[(&str, Event)]) -> Result<Summary, Vec<String>> {
         }
     }
     summary.lateness.sort_unstable();
-    if wrong.is_empty() { Ok(summary) } else { Err(wrong) }
+    if wrong.is_empty() {
+        Ok(summary)
+    } else {
+        Err(wrong)
+    }
 }
 
 #[cfg(test)]
@@ -188,23 +194,42 @@ d ended 7 Done true
     fn each_broken_promise_is_seen() {
         let broken = [
             ("e asks 1\ne scheduled\n", "e: lost"),
-            ("a runs 9 3 200 300\n", "a: an attempt has a newer token than the one that did it"),
-            ("b runs 9 1 200 300\n", "b: an attempt began after it was cancelled"),
-            ("x runs 9 1 200 300\n", "x: a handler got a job that nobody scheduled"),
+            (
+                "a runs 9 3 200 300\n",
+                "a: an attempt has a newer token than the one that did it",
+            ),
+            (
+                "b runs 9 1 200 300\n",
+                "b: an attempt began after it was cancelled",
+            ),
+            (
+                "x runs 9 1 200 300\n",
+                "x: a handler got a job that nobody scheduled",
+            ),
             ("d runs 5 3 400 399\n", "d: early by 1µs"),
             ("d runs 5 3 300 399\n", "d: early by 1µs, as it was moved"),
             ("d runs 3 1 400 401\n", "d: two attempts have token 3"),
-            ("c runs 9 1 300 300\nc runs 10 2 300 300\nc ended 9 Done true\n",
-             "c: the store took the stale token 9"),
-            ("c runs 9 1 300 300\nc ended 9 Done true\nc runs 8 1 300 300\nc ended 8 Done true\n",
-             "c: the store took two ends as the last"),
-            ("c ended 9 Done true\n", "c: the attempt 9 ended, but did not run"),
+            (
+                "c runs 9 1 300 300\nc runs 10 2 300 300\nc ended 9 Done true\n",
+                "c: the store took the stale token 9",
+            ),
+            (
+                "c runs 9 1 300 300\nc ended 9 Done true\nc runs 8 1 300 300\nc ended 8 Done true\n",
+                "c: the store took two ends as the last",
+            ),
+            (
+                "c ended 9 Done true\n",
+                "c: the attempt 9 ended, but did not run",
+            ),
             ("a asks 100\n", "a: the history has this key twice"),
         ];
         for (more, blame) in broken {
             let text = format!("{GOOD}{more}");
             let wrong = judge(&read(&text).unwrap()).unwrap_err();
-            assert!(wrong.iter().any(|wrong| wrong == blame), "{more}: {wrong:?}");
+            assert!(
+                wrong.iter().any(|wrong| wrong == blame),
+                "{more}: {wrong:?}"
+            );
         }
     }
 }

@@ -68,7 +68,12 @@ impl fmt::Display for Event {
                 number,
                 at,
                 now,
-            } => write!(f, "runs {token} {number} {} {}", at.as_micros(), now.as_micros()),
+            } => write!(
+                f,
+                "runs {token} {number} {} {}",
+                at.as_micros(),
+                now.as_micros()
+            ),
             Self::Ended {
                 token,
                 kind,
@@ -128,7 +133,9 @@ impl History {
     /// Panics if the file cannot be written: a history with holes is worth nothing.
     pub fn write(&self, key: &str, event: Event) {
         let line = format!("{key} {event}\n");
-        (&self.0).write_all(line.as_bytes()).expect("the history is written");
+        (&self.0)
+            .write_all(line.as_bytes())
+            .expect("the history is written");
     }
 }
 

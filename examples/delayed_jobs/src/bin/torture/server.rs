@@ -3,10 +3,7 @@
 use std::{
     env, fs, io,
     net::{Ipv4Addr, TcpListener},
-    os::unix::{
-        fs::chown,
-        process::CommandExt,
-    },
+    os::unix::{fs::chown, process::CommandExt},
     path::{Path, PathBuf},
     process::{Child, Command, Stdio},
     thread,
@@ -34,7 +31,9 @@ impl Server {
             )
         })?;
         // The server cannot take any free port, so this one is taken and given back before.
-        let port = TcpListener::bind((Ipv4Addr::LOCALHOST, 0))?.local_addr()?.port();
+        let port = TcpListener::bind((Ipv4Addr::LOCALHOST, 0))?
+            .local_addr()?
+            .port();
         let dir = env::temp_dir().join(format!("durable-postgres-{}-{port}", std::process::id()));
         fs::create_dir(&dir)?;
         let mut server = Self {
@@ -139,7 +138,11 @@ fn find() -> Option<PathBuf> {
     let debian = versions.flatten().map(|version| version.path().join("bin"));
     let path = env::var_os("PATH").unwrap_or_default();
     let dirs: Vec<PathBuf> = debian.chain(env::split_paths(&path)).collect();
-    let has = |dir: &Path| ["initdb", "pg_ctl", "postgres"].iter().all(|name| dir.join(name).is_file());
+    let has = |dir: &Path| {
+        ["initdb", "pg_ctl", "postgres"]
+            .iter()
+            .all(|name| dir.join(name).is_file())
+    };
     dirs.into_iter().find(|dir| has(dir))
 }
 

@@ -97,9 +97,8 @@ pub fn run(options: &Options) -> Outcome {
     let file = Arc::new(History::append(&path)?);
     let is_over = AtomicBool::new(false);
     let runtime = Runtime::new()?;
-    let queue = runtime.block_on(async {
-        Ok::<_, StoreError>(Queue::new(Postgres::connect(&config).await?))
-    })?;
+    let queue = runtime
+        .block_on(async { Ok::<_, StoreError>(Queue::new(Postgres::connect(&config).await?)) })?;
     let mut nodes = Vec::new();
     for _ in 0..options.nodes {
         nodes.push(Process::start(&dir, &config, options.lease)?);

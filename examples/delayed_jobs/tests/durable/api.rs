@@ -1,0 +1,178 @@
+//! The HTTP API.
+
+use std::{
+    fs,
+    io::{BufRead, BufReader},
+    process::{Command, Stdio},
+    time::Duration,
+};
+
+use axum::{
+    Router,
+    body::Body,
+    http::{Method, Request, StatusCode, header},
+};
+use http_body_util::BodyExt;
+use serde_json::{Value, json};
+use tower_service::Service;
+use tourbillon_durable::{Failure, Node, Queue, api, sqlite::Sqlite};
+
+use crate::support::{Dir, eventually, live, run};
+
+/// Calls a router without a socket.
+async fn call(
+    router: &mut Router,
+    method: Method,
+    path: &str,
+    body: Option<Value>,
+) -> (StatusCode, Value) {
+    let mut request = Request::builder().method(method).uri(path);
+    if body.is_some() {
+        request = request.header(header::CONTENT_TYPE, "application/json");
+    }
+    let body = body.map_or_else(Body::empty, |body| Body::from(body.to_string()));
+    let answer = router.call(request.body(body).unwrap()).await.unwrap();
+    let status = answer.status();
+    let body = answer.into_body().collect().await.unwrap().to_bytes();
+    (status, serde_json::from_slice(&body).unwrap())
+}
+
+#[test]
+fn jobs_are_scheduled_listed_moved_and_cancelled() {
+    let dir = Dir::new();
+    run(async {
+        let queue = Queue::new(Sqlite::open(dir.store()).unwrap());
+        let mut router = api::router(queue);
+        let at = "2100-01-31T12:00:00.000001Z";
+        let job = json!({ "key": "mail/1", "payload": "hello", "at": at });
+        let (status, body) = call(&mut router, Method::POST, "/jobs", Some(job.clone())).await;
+        assert_eq!((status, &body), (StatusCode::CREATED, &json!({ "created": true, "at": at })));
+        let (status, body) = call(&mut router, Method::POST, "/jobs", Some(job)).await;
+        assert_eq!((status, &body["created"]), (StatusCode::OK, &json!(false)));
+
+        let (status, body) = call(&mut router, Method::GET, "/jobs/mail/1", None).await;
+        assert_eq!(status, StatusCode::OK);
+        assert_eq!(
+            body,
+            json!({
+                "key": "mail/1", "payload": "hello", "state": "waiting", "attempts": 0,
+                "at": at, "due": at,
+            })
+        );
+        let cron = json!({ "key": "report", "cron": "0 9 * * *", "zone": "Europe/Paris" });
+        call(&mut router, Method::POST, "/jobs", Some(cron)).await;
+        let (_, body) = call(&mut router, Method::GET, "/jobs?search=rep&state=live", None).await;
+        assert_eq!(body[0]["zone"], "Europe/Paris");
+        assert_eq!(body.as_array().unwrap().len(), 1);
+        let (_, body) = call(&mut router, Method::GET, "/counts", None).await;
+        assert_eq!(body, json!({ "live": 2, "dead": 0 }));
+
+        let later = json!({ "in": "1h" });
+        let (status, body) = call(&mut router, Method::PATCH, "/jobs/mail/1", Some(later)).await;
+        assert_eq!((status, &body["running"]), (StatusCode::OK, &json!(false)));
+        let (status, body) = call(&mut router, Method::DELETE, "/jobs/mail/1", None).await;
+        assert_eq!((status, body), (StatusCode::OK, json!({ "running": false })));
+        let (status, body) = call(&mut router, Method::DELETE, "/jobs/mail/1", None).await;
+        assert_eq!(status, StatusCode::NOT_FOUND);
+        assert_eq!(body, json!({ "error": "there is no such job" }));
+    });
+}
+
+#[test]
+fn wrong_requests_say_what_is_wrong() {
+    let dir = Dir::new();
+    run(async {
+        let mut router = api::router(Queue::new(Sqlite::open(dir.store()).unwrap()));
+        for (body, part) in [
+            (json!({ "key": "k" }), "give one of"),
+            (json!({ "key": "k", "in": "1s", "at": "2100-01-01T00:00:00Z" }), "give one of"),
+            (json!({ "key": "k", "in": "soon" }), "`in`"),
+            (json!({ "key": "k", "at": "noon" }), "`at`"),
+            (json!({ "key": "k", "cron": "61 * * * *" }), "`cron`"),
+            (json!({ "key": "", "in": "1s" }), "a key has"),
+        ] {
+            let (status, answer) = call(&mut router, Method::POST, "/jobs", Some(body)).await;
+            assert_eq!(status, StatusCode::BAD_REQUEST);
+            let error = answer["error"].as_str().unwrap();
+            assert!(error.contains(part), "{error}");
+        }
+        let (status, _) = call(&mut router, Method::GET, "/jobs?state=asleep", None).await;
+        assert_eq!(status, StatusCode::BAD_REQUEST);
+    });
+}
+
+#[test]
+fn pages_of_other_sites_change_nothing() {
+    let dir = Dir::new();
+    run(async {
+        let mut router = api::router(Queue::new(Sqlite::open(dir.store()).unwrap()));
+        for (origin, status) in [
+            ("http://127.0.0.1:8080", StatusCode::NOT_FOUND),
+            ("http://elsewhere.example", StatusCode::FORBIDDEN),
+            ("null", StatusCode::FORBIDDEN),
+        ] {
+            let request = Request::builder()
+                .method(Method::DELETE)
+                .uri("/jobs/key")
+                .header(header::HOST, "127.0.0.1:8080")
+                .header(header::ORIGIN, origin);
+            let answer = router.call(request.body(Body::empty()).unwrap()).await.unwrap();
+            assert_eq!(answer.status(), status, "{origin}");
+        }
+    });
+}
+
+#[test]
+fn a_dead_job_runs_again() {
+    let dir = Dir::new();
+    run(async {
+        let queue = Queue::new(Sqlite::open(dir.store()).unwrap());
+        let node = Node::builder(queue.clone())
+            .start(|_| async { Err(Failure::give_up("<b>no use</b>")) });
+        let mut router = api::router(queue.clone());
+        let job = json!({ "key": "k", "in": "0s" });
+        call(&mut router, Method::POST, "/jobs", Some(job)).await;
+        live(&queue, 0).await;
+        let (_, body) = call(&mut router, Method::GET, "/jobs?state=dead", None).await;
+        assert_eq!((&body[0]["state"], &body[0]["error"]), (&json!("dead"), &json!("<b>no use</b>")));
+        let later = json!({ "in": "1h" });
+        call(&mut router, Method::PATCH, "/jobs/k", Some(later)).await;
+        let (_, body) = call(&mut router, Method::GET, "/jobs/k", None).await;
+        assert_eq!(body["state"], "waiting");
+        assert!(node.stop(Duration::from_secs(60)).await);
+    });
+}
+
+/// The program itself, with a command for each job.
+#[test]
+fn the_program_runs_a_command_for_each_job() {
+    let dir = Dir::new();
+    let result = dir.join("result");
+    let command = format!("cat > '{0}.new' && mv '{0}.new' '{0}'", result.display());
+    let mut child = Command::new(env!("CARGO_BIN_EXE_delayed_jobs"))
+        .args(["--listen", "127.0.0.1:0", "--exec", &command, "--store"])
+        .arg(dir.store())
+        .stdout(Stdio::piped())
+        .spawn()
+        .unwrap();
+    let mut line = String::new();
+    BufReader::new(child.stdout.take().unwrap()).read_line(&mut line).unwrap();
+    let addr = line.trim().strip_prefix("open http://").unwrap().trim_end_matches('/');
+    let body = r#"{"key":"k","payload":"what it is to do","in":"20ms"}"#;
+    let mut stream = std::net::TcpStream::connect(addr).unwrap();
+    let request = format!(
+        "POST /jobs HTTP/1.1\r\nhost: {addr}\r\ncontent-type: application/json\r\n\
+         content-length: {}\r\nconnection: close\r\n\r\n{body}",
+        body.len()
+    );
+    std::io::Write::write_all(&mut stream, request.as_bytes()).unwrap();
+    let mut answer = String::new();
+    std::io::Read::read_to_string(&mut stream, &mut answer).unwrap();
+    assert!(answer.starts_with("HTTP/1.1 201"), "{answer}");
+    eventually("the command has run", || result.exists());
+    assert_eq!(fs::read_to_string(&result).unwrap(), "what it is to do");
+    // SIGTERM ends it.
+    let pid = rustix::process::Pid::from_child(&child);
+    rustix::process::kill_process(pid, rustix::process::Signal::TERM).unwrap();
+    assert!(child.wait().unwrap().success());
+}

@@ -1,0 +1,368 @@
+//! What each store has to do. `embedded.rs` and `postgres.rs` call these.
+
+use std::{
+    collections::HashSet,
+    sync::{
+        Arc,
+        atomic::{AtomicBool, Ordering},
+    },
+    time::Duration,
+};
+
+use tokio::sync::{Semaphore, mpsc::unbounded_channel};
+use tourbillon::time::sleep;
+use tourbillon_durable::{
+    Attempt, Backoff, Failure, Node, Queue, QueueError, Repeat, When,
+    job::State,
+    queue::{MAX_KEY, MAX_PAYLOAD},
+    store::{Cancelled, Listing, Moved, Scheduled, Store},
+};
+
+use crate::support::{live, node};
+
+const HOUR: Duration = Duration::from_secs(3600);
+const SOON: Duration = Duration::from_millis(30);
+
+/// Few attempts that follow each other quickly.
+fn quick(attempts: u32) -> Backoff {
+    Backoff {
+        attempts,
+        first: Duration::from_millis(2),
+        longest: Duration::from_millis(5),
+    }
+}
+
+pub async fn all<S: Store>(queue: Queue<S>) {
+    a_job_runs_once_and_not_early(&queue).await;
+    a_key_has_one_job(&queue).await;
+    bad_input_is_refused(&queue).await;
+    a_cancelled_job_does_not_run(&queue).await;
+    a_job_can_be_cancelled_while_it_runs(&queue).await;
+    a_moved_job_runs_at_its_new_time(&queue).await;
+    a_job_that_is_moved_while_it_runs_runs_again(&queue).await;
+    a_job_that_fails_is_tried_again_and_dies(&queue).await;
+    a_panic_and_a_timeout_are_failures(&queue).await;
+    a_cron_job_runs_again_and_again(&queue).await;
+    a_full_node_takes_earlier_jobs_first(&queue).await;
+    two_nodes_share_the_jobs(&queue).await;
+    a_stopped_node_gives_its_jobs_back(&queue).await;
+    jobs_are_listed_by_their_keys(&queue).await;
+}
+
+async fn a_job_runs_once_and_not_early<S: Store>(queue: &Queue<S>) {
+    let (node, mut ran) = node(queue, |node| node, |_| Ok(()));
+    let made = queue.schedule("once", SOON, "text").await.unwrap();
+    let Scheduled::Created { at } = made else {
+        panic!("{made:?}");
+    };
+    let attempt = ran.recv().await.unwrap();
+    assert!(queue.store().now() >= at);
+    assert_eq!((attempt.key.as_str(), attempt.payload.as_slice()), ("once", &b"text"[..]));
+    assert_eq!((attempt.number, attempt.due, attempt.at), (1, at, at));
+    live(queue, 0).await;
+    assert!(ran.try_recv().is_err());
+    // The key is free again, and the tokens rise.
+    queue.schedule("once", Duration::ZERO, "").await.unwrap();
+    assert!(ran.recv().await.unwrap().token > attempt.token);
+    live(queue, 0).await;
+    assert!(node.stop(HOUR).await);
+}
+
+async fn a_key_has_one_job<S: Store>(queue: &Queue<S>) {
+    let first = queue.schedule("one", HOUR, "first").await.unwrap();
+    let Scheduled::Created { at } = first else {
+        panic!("{first:?}");
+    };
+    let again = queue.schedule("one", SOON, "second").await.unwrap();
+    assert_eq!(again, Scheduled::Exists { at });
+    assert_eq!(queue.get("one").await.unwrap().unwrap().payload, b"first");
+    queue.cancel("one").await.unwrap();
+}
+
+async fn bad_input_is_refused<S: Store>(queue: &Queue<S>) {
+    for key in [String::new(), "k".repeat(MAX_KEY + 1), "a\nb".into()] {
+        let refused = queue.schedule(key, SOON, "").await;
+        assert!(matches!(refused, Err(QueueError::Key)), "{refused:?}");
+    }
+    let refused = queue.schedule("big", SOON, vec![0; MAX_PAYLOAD + 1]).await;
+    assert!(matches!(refused, Err(QueueError::Payload(length)) if length == MAX_PAYLOAD + 1));
+    let never = Repeat::parse("0 0 30 2 *", "UTC");
+    if let Ok(never) = never {
+        assert_eq!(queue.schedule("never", never, "").await.unwrap(), Scheduled::Never);
+    }
+    assert_eq!(queue.count().await.unwrap().live, 0);
+}
+
+async fn a_cancelled_job_does_not_run<S: Store>(queue: &Queue<S>) {
+    let (node, mut ran) = node(queue, |node| node, |_| Ok(()));
+    queue.schedule("cancelled", Duration::from_millis(300), "").await.unwrap();
+    // Wait until the node holds it, so that the cancel has to reach a timer.
+    while node.stats().held == 0 {
+        sleep(Duration::from_millis(2)).await;
+    }
+    let cancelled = queue.cancel("cancelled").await.unwrap();
+    if cancelled == Cancelled::Cancelled {
+        sleep(Duration::from_millis(400)).await;
+        assert!(ran.try_recv().is_err());
+    }
+    assert_eq!(queue.cancel("cancelled").await.unwrap(), Cancelled::NotFound);
+    assert!(node.stop(HOUR).await);
+}
+
+/// Starts a node whose handlers wait for permits.
+fn waiting<S: Store>(
+    queue: &Queue<S>,
+) -> (
+    Node<S>,
+    Arc<Semaphore>,
+    tokio::sync::mpsc::UnboundedReceiver<Attempt>,
+    tokio::sync::mpsc::UnboundedReceiver<bool>,
+) {
+    let gate = Arc::new(Semaphore::new(0));
+    let (sender, ran) = unbounded_channel();
+    let (accepted, ends) = unbounded_channel();
+    let opened = gate.clone();
+    let node = Node::builder(queue.clone())
+        .on_end(move |ended| {
+            let _ = accepted.send(ended.accepted);
+        })
+        .start(move |attempt| {
+            let _ = sender.send(attempt);
+            let gate = opened.clone();
+            async move {
+                gate.acquire().await.map_err(Failure::retry)?.forget();
+                Ok(())
+            }
+        });
+    (node, gate, ran, ends)
+}
+
+async fn a_job_can_be_cancelled_while_it_runs<S: Store>(queue: &Queue<S>) {
+    let (node, gate, mut ran, mut ends) = waiting(queue);
+    queue.schedule("running", SOON, "").await.unwrap();
+    ran.recv().await.unwrap();
+    assert_eq!(queue.get("running").await.unwrap().unwrap().state, State::Running);
+    assert_eq!(queue.cancel("running").await.unwrap(), Cancelled::WhileRunning);
+    gate.add_permits(1);
+    // The store refuses the end, as the token is stale.
+    assert!(!ends.recv().await.unwrap());
+    assert!(node.stop(HOUR).await);
+}
+
+async fn a_moved_job_runs_at_its_new_time<S: Store>(queue: &Queue<S>) {
+    let (node, mut ran) = node(queue, |node| node, |_| Ok(()));
+    queue.schedule("moved", HOUR, "").await.unwrap();
+    // From beyond the window to soon.
+    let Moved::Moved { at } = queue.reschedule("moved", SOON).await.unwrap() else {
+        panic!("nothing ran it");
+    };
+    let attempt = ran.recv().await.unwrap();
+    assert_eq!(attempt.at, at);
+    assert!(queue.store().now() >= at);
+    live(queue, 0).await;
+    // From a timer to later, and back.
+    queue.schedule("moved", Duration::from_secs(60), "").await.unwrap();
+    while node.stats().held == 0 {
+        sleep(Duration::from_millis(2)).await;
+    }
+    queue.reschedule("moved", HOUR).await.unwrap();
+    queue.reschedule("moved", SOON).await.unwrap();
+    ran.recv().await.unwrap();
+    live(queue, 0).await;
+    assert_eq!(queue.reschedule("moved", SOON).await.unwrap(), Moved::NotFound);
+    assert!(node.stop(HOUR).await);
+}
+
+async fn a_job_that_is_moved_while_it_runs_runs_again<S: Store>(queue: &Queue<S>) {
+    let (node, gate, mut ran, mut ends) = waiting(queue);
+    queue.schedule("again", SOON, "").await.unwrap();
+    let first = ran.recv().await.unwrap();
+    let moved = queue.reschedule("again", SOON).await.unwrap();
+    assert!(matches!(moved, Moved::WhileRunning { .. }), "{moved:?}");
+    let second = ran.recv().await.unwrap();
+    assert!(second.token > first.token);
+    gate.add_permits(2);
+    let ends = [ends.recv().await.unwrap(), ends.recv().await.unwrap()];
+    assert_eq!(ends.iter().filter(|&&accepted| accepted).count(), 1);
+    live(queue, 0).await;
+    assert!(node.stop(HOUR).await);
+}
+
+async fn a_job_that_fails_is_tried_again_and_dies<S: Store>(queue: &Queue<S>) {
+    let heals = Arc::new(AtomicBool::new(false));
+    let healed = heals.clone();
+    let (node, mut ran) = node(
+        queue,
+        |node| node.backoff(quick(3)),
+        move |attempt| match attempt.key.as_str() {
+            _ if healed.load(Ordering::Relaxed) => Ok(()),
+            "hopeless" => Err(Failure::give_up("no use")),
+            _ => Err(Failure::retry(format!("attempt {}", attempt.number))),
+        },
+    );
+    queue.schedule("failing", SOON, "").await.unwrap();
+    let mut attempts = Vec::new();
+    for number in 1..=3 {
+        let attempt = ran.recv().await.unwrap();
+        assert_eq!(attempt.number, number);
+        attempts.push(attempt);
+    }
+    assert!(attempts.is_sorted_by(|a, b| a.token < b.token && a.at < b.at && a.due == b.due));
+    queue.schedule("hopeless", SOON, "").await.unwrap();
+    ran.recv().await.unwrap();
+    live(queue, 0).await;
+    assert_eq!(queue.count().await.unwrap().dead, 2);
+    let dead = queue.get("failing").await.unwrap().unwrap();
+    assert_eq!((dead.state, dead.attempts), (State::Dead, 3));
+    assert_eq!(dead.error.as_deref(), Some("attempt 3"));
+    let hopeless = queue.get("hopeless").await.unwrap().unwrap();
+    assert_eq!(hopeless.error.as_deref(), Some("no use"));
+    // A dead job lives again when it is moved.
+    heals.store(true, Ordering::Relaxed);
+    queue.reschedule("failing", Duration::ZERO).await.unwrap();
+    assert_eq!(ran.recv().await.unwrap().number, 1);
+    queue.cancel("hopeless").await.unwrap();
+    live(queue, 0).await;
+    assert_eq!(queue.count().await.unwrap().dead, 0);
+    assert!(node.stop(HOUR).await);
+}
+
+async fn a_panic_and_a_timeout_are_failures<S: Store>(queue: &Queue<S>) {
+    let node = Node::builder(queue.clone())
+        .backoff(quick(1))
+        .attempt_timeout(Duration::from_millis(20))
+        .start(|attempt: Attempt| async move {
+            if attempt.key == "panics" {
+                panic!("on purpose");
+            }
+            sleep(HOUR).await;
+            Ok(())
+        });
+    queue.schedule("panics", SOON, "").await.unwrap();
+    queue.schedule("hangs", SOON, "").await.unwrap();
+    live(queue, 0).await;
+    for (key, error) in [
+        ("panics", "the handler panicked: on purpose"),
+        ("hangs", "it took longer than 20ms"),
+    ] {
+        let job = queue.get(key).await.unwrap().unwrap();
+        assert_eq!((job.state, job.error.as_deref()), (State::Dead, Some(error)));
+        queue.cancel(key).await.unwrap();
+    }
+    assert!(node.stop(HOUR).await);
+}
+
+async fn a_cron_job_runs_again_and_again<S: Store>(queue: &Queue<S>) {
+    let (node, mut ran) = node(
+        queue,
+        |node| node.backoff(quick(2)),
+        // An occurrence that fails for good does not end the job.
+        |_| Err(Failure::retry("on purpose")),
+    );
+    let repeat = Repeat::parse("* * * * * *", "Europe/Paris").unwrap();
+    queue.schedule("cron", repeat.clone(), "tick").await.unwrap();
+    let mut dues = Vec::new();
+    for number in [1, 2, 1, 2] {
+        let attempt = ran.recv().await.unwrap();
+        assert_eq!((attempt.number, attempt.payload.as_slice()), (number, &b"tick"[..]));
+        assert_eq!(attempt.due.as_micros() % 1_000_000, 0);
+        dues.push(attempt.due);
+    }
+    assert!(dues[0] == dues[1] && dues[1] < dues[2] && dues[2] == dues[3]);
+    let job = queue.get("cron").await.unwrap().unwrap();
+    assert_eq!(job.repeat, Some(repeat));
+    queue.cancel("cron").await.unwrap();
+    assert!(node.stop(HOUR).await);
+}
+
+async fn a_full_node_takes_earlier_jobs_first<S: Store>(queue: &Queue<S>) {
+    let (node, mut ran) = node(queue, |node| node.most_held(8), |_| Ok(()));
+    for number in 0..20 {
+        queue.schedule(format!("far-{number}"), Duration::from_secs(60), "").await.unwrap();
+    }
+    while node.stats().held < 8 {
+        sleep(Duration::from_millis(2)).await;
+    }
+    queue.schedule("near", SOON, "").await.unwrap();
+    assert_eq!(ran.recv().await.unwrap().key, "near");
+    assert!(node.stats().held <= 10);
+    for number in 0..20 {
+        queue.reschedule(format!("far-{number}"), Duration::ZERO).await.unwrap();
+    }
+    let mut keys = HashSet::new();
+    while keys.len() < 20 {
+        assert!(keys.insert(ran.recv().await.unwrap().key));
+    }
+    live(queue, 0).await;
+    assert!(node.stop(HOUR).await);
+}
+
+async fn two_nodes_share_the_jobs<S: Store>(queue: &Queue<S>) {
+    let (one, mut first) = node(queue, |node| node, |_| Ok(()));
+    let (two, mut second) = node(queue, |node| node, |_| Ok(()));
+    for number in 0..200 {
+        let delay = Duration::from_millis(number % 20);
+        queue.schedule(format!("shared-{number}"), delay, "").await.unwrap();
+    }
+    live(queue, 0).await;
+    let mut keys = HashSet::new();
+    for ran in [&mut first, &mut second] {
+        while let Ok(attempt) = ran.try_recv() {
+            assert!(keys.insert(attempt.key));
+        }
+    }
+    assert_eq!(keys.len(), 200);
+    assert_eq!(one.stats().done + two.stats().done, 200);
+    assert!(one.stop(HOUR).await && two.stop(HOUR).await);
+}
+
+async fn a_stopped_node_gives_its_jobs_back<S: Store>(queue: &Queue<S>) {
+    let (one, mut first) = node(queue, |node| node, |_| Ok(()));
+    queue.schedule("given back", Duration::from_secs(2), "").await.unwrap();
+    while one.stats().held == 0 {
+        sleep(Duration::from_millis(2)).await;
+    }
+    assert!(one.stop(HOUR).await);
+    let (two, mut second) = node(queue, |node| node, |_| Ok(()));
+    assert_eq!(second.recv().await.unwrap().key, "given back");
+    assert!(first.try_recv().is_err());
+    live(queue, 0).await;
+    assert!(two.stop(HOUR).await);
+}
+
+async fn jobs_are_listed_by_their_keys<S: Store>(queue: &Queue<S>) {
+    for key in ["b/2", "a/1", "c%_3", "B", "b/1"] {
+        queue.schedule(key, When::In(HOUR), "").await.unwrap();
+    }
+    let list = async |listing: Listing| -> Vec<String> {
+        let found = queue.list(listing).await.unwrap();
+        found.into_iter().map(|job| job.key).collect()
+    };
+    let all = Listing {
+        limit: 10,
+        ..Listing::default()
+    };
+    // In the order of bytes, in each store.
+    assert_eq!(list(all.clone()).await, ["B", "a/1", "b/1", "b/2", "c%_3"]);
+    let search = |text: &str| Listing {
+        search: text.into(),
+        ..all.clone()
+    };
+    assert_eq!(list(search("b/")).await, ["b/1", "b/2"]);
+    // No character is special.
+    assert_eq!(list(search("%_")).await, ["c%_3"]);
+    let page = Listing {
+        after: Some("a/1".into()),
+        limit: 2,
+        ..all.clone()
+    };
+    assert_eq!(list(page).await, ["b/1", "b/2"]);
+    let dead = Listing {
+        dead: Some(true),
+        ..all
+    };
+    assert!(list(dead).await.is_empty());
+    for key in ["b/2", "a/1", "c%_3", "B", "b/1"] {
+        assert_eq!(queue.cancel(key).await.unwrap(), Cancelled::Cancelled);
+    }
+}

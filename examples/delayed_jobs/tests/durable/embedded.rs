@@ -1,0 +1,121 @@
+//! The embedded store.
+
+use std::time::Duration;
+
+use tourbillon_durable::{
+    Queue, QueueError,
+    sqlite::Sqlite,
+    store::{Begin, End, Finish, Store, StoreError},
+};
+
+use crate::{
+    cases,
+    support::{Dir, live, node, run},
+};
+
+const HOUR: Duration = Duration::from_secs(3600);
+
+#[test]
+fn it_does_what_each_store_does() {
+    let dir = Dir::new();
+    run(async { cases::all(Queue::new(Sqlite::open(dir.store()).unwrap())).await });
+}
+
+#[test]
+fn jobs_outlive_the_process() {
+    let dir = Dir::new();
+    run(async {
+        let queue = Queue::new(Sqlite::open(dir.store()).unwrap());
+        queue.schedule("later", Duration::from_millis(100), "text").await.unwrap();
+    });
+    // The runtime and the store are gone.
+    run(async {
+        let queue = Queue::new(Sqlite::open(dir.store()).unwrap());
+        let (node, mut ran) = node(&queue, |node| node, |_| Ok(()));
+        assert_eq!(ran.recv().await.unwrap().payload, b"text");
+        live(&queue, 0).await;
+        assert!(node.stop(HOUR).await);
+    });
+}
+
+#[test]
+fn one_process_has_the_store() {
+    let dir = Dir::new();
+    let first = Sqlite::open(dir.store()).unwrap();
+    assert!(matches!(Sqlite::open(dir.store()), Err(StoreError::InUse)));
+    drop(first);
+    Sqlite::open(dir.store()).unwrap();
+}
+
+#[test]
+fn a_file_of_another_kind_is_refused() {
+    let dir = Dir::new();
+    std::fs::write(dir.store(), "this is no database".repeat(100)).unwrap();
+    assert!(matches!(Sqlite::open(dir.store()), Err(StoreError::Failed(_))));
+}
+
+#[test]
+fn a_stale_token_begins_and_ends_nothing() {
+    let dir = Dir::new();
+    run(async {
+        let store = Sqlite::open(dir.store()).unwrap();
+        let queue = Queue::new(store);
+        queue.schedule("job", Duration::ZERO, "").await.unwrap();
+        let store = queue.store();
+        let hold = async || {
+            let node = store.register(HOUR).await.unwrap().node;
+            let held = store.hold(node, HOUR, 10).await.unwrap();
+            (node, held)
+        };
+        let (one, held) = hold().await;
+        let old = held[0].token;
+        assert_eq!(store.begin(vec![("job".into(), old)]).await.unwrap(), [Begin::Yes(1)]);
+        assert!(hold().await.1.is_empty());
+        // The first node is taken for dead while its attempt runs.
+        store.release(one).await.unwrap();
+        let (_, held) = hold().await;
+        let new = held[0].token;
+        assert!(new > old);
+        let finish = |token| {
+            vec![Finish {
+                key: "job".into(),
+                token,
+                end: End::Done,
+            }]
+        };
+        assert_eq!(store.begin(vec![("job".into(), old)]).await.unwrap(), [Begin::No]);
+        assert_eq!(store.finish(finish(old)).await.unwrap(), [false]);
+        assert_eq!(store.begin(vec![("job".into(), new)]).await.unwrap(), [Begin::Yes(2)]);
+        assert_eq!(store.finish(finish(new)).await.unwrap(), [true]);
+        assert_eq!(queue.count().await.unwrap().live, 0);
+    });
+}
+
+#[test]
+fn a_full_store_refuses_and_loses_nothing() {
+    let dir = Dir::new();
+    run(async {
+        let store = Sqlite::open_with_limit(dir.store(), Some(256 * 1024)).unwrap();
+        let queue = Queue::new(store);
+        let mut acknowledged = 0;
+        loop {
+            let key = format!("job-{acknowledged}");
+            match queue.schedule(key, Duration::from_secs(1), vec![1; 1000]).await {
+                Ok(_) => acknowledged += 1,
+                Err(QueueError::Store(StoreError::Full)) => break,
+                Err(error) => panic!("{error}"),
+            }
+        }
+        assert!(acknowledged > 20, "{acknowledged}");
+        assert_eq!(queue.count().await.unwrap().live, acknowledged);
+        // The jobs run, and make room.
+        let (node, mut ran) = node(&queue, |node| node, |_| Ok(()));
+        for _ in 0..acknowledged {
+            ran.recv().await.unwrap();
+        }
+        live(&queue, 0).await;
+        queue.schedule("there is room", Duration::ZERO, vec![1; 1000]).await.unwrap();
+        assert_eq!(ran.recv().await.unwrap().key, "there is room");
+        assert!(node.stop(HOUR).await);
+    });
+}

@@ -1,0 +1,105 @@
+//! The page in Chromium.
+
+use std::{net::SocketAddr, time::Duration};
+
+use serde_json::{Value, json};
+use tourbillon::{Runtime, net::TcpListener};
+use tourbillon_durable::{Failure, Node, Queue, api, sqlite::Sqlite};
+
+use crate::{
+    clients::browser::Browser,
+    support::{Dir, live},
+};
+
+fn keys(browser: &mut Browser, expected: &[&str]) {
+    let shown = "[...document.querySelectorAll('#jobs .key')].map((key) => key.textContent)";
+    browser.eventually(&format!("JSON.stringify({shown}) === '{}'", json!(expected)));
+}
+
+/// Types into a field.
+fn fill(browser: &mut Browser, field: &str, text: &str) {
+    browser.eval(&format!("document.querySelector('{field}').select()"));
+    browser.eval(&format!("document.querySelector('{field}').focus()"));
+    browser.call("Input.insertText", json!({ "text": text }));
+}
+
+fn fits(browser: &mut Browser, width: u32) {
+    browser.resize(width, 900);
+    browser.eventually(&format!(
+        "innerWidth === {width} && document.documentElement.scrollWidth <= {width}"
+    ));
+}
+
+/// Saves a picture if the variable names a directory, to look at.
+fn picture(browser: &mut Browser, name: &str) {
+    if let Some(dir) = std::env::var_os("DURABLE_PICTURES") {
+        let path = std::path::Path::new(&dir).join(name);
+        std::fs::write(path, browser.picture()).unwrap();
+    }
+}
+
+#[test]
+fn jobs_are_listed_searched_and_cancelled() {
+    let dir = Dir::new();
+    let runtime = Runtime::new().unwrap();
+    let (queue, addr): (Queue<Sqlite>, SocketAddr) = runtime.block_on(async {
+        let queue = Queue::new(Sqlite::open(dir.store()).unwrap());
+        let listener = TcpListener::bind("127.0.0.1:0").await.unwrap();
+        let addr = listener.local_addr().unwrap();
+        let router = api::router(queue.clone());
+        tourbillon::spawn(async move { tourbillon::axum::serve(listener, router).await });
+        (queue, addr)
+    });
+    let node = runtime.block_on(async {
+        let node = Node::builder(queue.clone())
+            .start(|_| async { Err(Failure::give_up("<img src=x onerror=alert(1)>")) });
+        queue.schedule("mail/welcome/17", Duration::ZERO, "ann@example.org").await.unwrap();
+        live(&queue, 0).await;
+        let hour = Duration::from_secs(3600);
+        queue.schedule("mail/reminder/18", hour, "bob@example.org").await.unwrap();
+        queue.schedule("k".repeat(300), 30 * hour, "w".repeat(300)).await.unwrap();
+        node
+    });
+    let Some(mut browser) = Browser::start() else {
+        return;
+    };
+    browser.open(&format!("http://{addr}/"));
+    let long = "k".repeat(300);
+    keys(&mut browser, &[&long, "mail/reminder/18", "mail/welcome/17"]);
+    assert_eq!(browser.text("#counts"), "2 live, 1 dead");
+    // An error is text, not HTML.
+    let error = browser.eval("document.querySelector('.error').textContent");
+    assert_eq!(error, json!("<img src=x onerror=alert(1)>"));
+    assert_eq!(browser.eval("document.querySelector('#jobs img')"), Value::Null);
+    fits(&mut browser, 1400);
+    picture(&mut browser, "1400.png");
+    fits(&mut browser, 400);
+    picture(&mut browser, "400.png");
+
+    // Schedule with a form.
+    fill(&mut browser, "#key", "from the page");
+    fill(&mut browser, "#time", "2h");
+    browser.press("Enter", "Enter", "\r");
+    keys(&mut browser, &["from the page", &long, "mail/reminder/18", "mail/welcome/17"]);
+    // A key that is taken is an error.
+    fill(&mut browser, "#key", "from the page");
+    browser.press("Enter", "Enter", "\r");
+    browser.eventually("document.querySelector('#notice').textContent.includes('already')");
+
+    // Search and filter.
+    fill(&mut browser, "#search", "mail/");
+    keys(&mut browser, &["mail/reminder/18", "mail/welcome/17"]);
+    browser.eval(
+        "document.querySelector('#state').value = 'dead';
+         document.querySelector('#state').dispatchEvent(new Event('change'))",
+    );
+    keys(&mut browser, &["mail/welcome/17"]);
+
+    // Cancel.
+    browser.click("#jobs [aria-label='Cancel mail/welcome/17']");
+    keys(&mut browser, &[]);
+    browser.eventually("!document.querySelector('#empty').hidden");
+    assert_eq!(runtime.block_on(queue.count()).unwrap().dead, 0);
+    assert_eq!(browser.troubles(), Vec::<String>::new());
+    assert!(runtime.block_on(node.stop(Duration::from_secs(60))));
+}

@@ -1,0 +1,90 @@
+//! Directories, waits and handlers for tests.
+
+use std::{
+    env, fs,
+    future::Future,
+    path::PathBuf,
+    sync::atomic::{AtomicU32, Ordering},
+    thread,
+    time::{Duration, Instant},
+};
+
+use tokio::sync::mpsc::{UnboundedReceiver, unbounded_channel};
+use tourbillon::{Runtime, time::timeout};
+use tourbillon_durable::{
+    Attempt, Failure, Node, Queue,
+    node::NodeBuilder,
+    store::Store,
+};
+
+/// Only a test that hangs takes longer.
+pub const PATIENCE: Duration = Duration::from_secs(120);
+
+/// Waits until a condition holds.
+#[track_caller]
+pub fn eventually(what: &str, mut holds: impl FnMut() -> bool) {
+    let start = Instant::now();
+    while !holds() {
+        assert!(start.elapsed() < PATIENCE, "{what}: not within {PATIENCE:?}");
+        thread::sleep(Duration::from_millis(5));
+    }
+}
+
+/// A directory that is removed in the end.
+pub struct Dir(PathBuf);
+
+impl Dir {
+    pub fn new() -> Self {
+        static NEXT: AtomicU32 = AtomicU32::new(0);
+        let number = NEXT.fetch_add(1, Ordering::Relaxed);
+        let path = env::temp_dir().join(format!("durable-test-{}-{number}", std::process::id()));
+        fs::create_dir(&path).unwrap();
+        Self(path)
+    }
+
+    /// The path of a store in the directory.
+    pub fn store(&self) -> PathBuf {
+        self.0.join("jobs.db")
+    }
+
+    pub fn join(&self, name: &str) -> PathBuf {
+        self.0.join(name)
+    }
+}
+
+impl Drop for Dir {
+    fn drop(&mut self) {
+        let _ = fs::remove_dir_all(&self.0);
+    }
+}
+
+/// Runs a test in a runtime of its own.
+pub fn run<F: Future<Output = ()>>(test: F) {
+    let runtime = Runtime::new().unwrap();
+    runtime.block_on(async {
+        let ended = timeout(PATIENCE, test).await;
+        assert!(ended.is_ok(), "the test hangs");
+    });
+}
+
+/// Starts a node that hands each attempt to the test. The handler ends as `end` says.
+pub fn node<S: Store>(
+    queue: &Queue<S>,
+    options: impl FnOnce(NodeBuilder<S>) -> NodeBuilder<S>,
+    end: impl Fn(&Attempt) -> Result<(), Failure> + Send + Sync + 'static,
+) -> (Node<S>, UnboundedReceiver<Attempt>) {
+    let (sender, receiver) = unbounded_channel();
+    let node = options(Node::builder(queue.clone())).start(move |attempt| {
+        let ended = end(&attempt);
+        let _ = sender.send(attempt);
+        async { ended }
+    });
+    (node, receiver)
+}
+
+/// Waits until the store has so many live jobs.
+pub async fn live<S: Store>(queue: &Queue<S>, live: u64) {
+    while queue.count().await.unwrap().live != live {
+        tourbillon::time::sleep(Duration::from_millis(5)).await;
+    }
+}
