@@ -14,8 +14,8 @@ use axum::{
 };
 use http_body_util::BodyExt;
 use serde_json::{Value, json};
-use tower_service::Service;
 use tourbillon_durable::{Failure, Node, Queue, api, sqlite::Sqlite};
+use tower_service::Service;
 
 use crate::support::{Dir, eventually, live, run};
 
@@ -46,7 +46,10 @@ fn jobs_are_scheduled_listed_moved_and_cancelled() {
         let at = "2100-01-31T12:00:00.000001Z";
         let job = json!({ "key": "mail/1", "payload": "hello", "at": at });
         let (status, body) = call(&mut router, Method::POST, "/jobs", Some(job.clone())).await;
-        assert_eq!((status, &body), (StatusCode::CREATED, &json!({ "created": true, "at": at })));
+        assert_eq!(
+            (status, &body),
+            (StatusCode::CREATED, &json!({ "created": true, "at": at }))
+        );
         let (status, body) = call(&mut router, Method::POST, "/jobs", Some(job)).await;
         assert_eq!((status, &body["created"]), (StatusCode::OK, &json!(false)));
 
@@ -61,7 +64,13 @@ fn jobs_are_scheduled_listed_moved_and_cancelled() {
         );
         let cron = json!({ "key": "report", "cron": "0 9 * * *", "zone": "Europe/Paris" });
         call(&mut router, Method::POST, "/jobs", Some(cron)).await;
-        let (_, body) = call(&mut router, Method::GET, "/jobs?search=rep&state=live", None).await;
+        let (_, body) = call(
+            &mut router,
+            Method::GET,
+            "/jobs?search=rep&state=live",
+            None,
+        )
+        .await;
         assert_eq!(body[0]["zone"], "Europe/Paris");
         assert_eq!(body.as_array().unwrap().len(), 1);
         let (_, body) = call(&mut router, Method::GET, "/counts", None).await;
@@ -71,7 +80,10 @@ fn jobs_are_scheduled_listed_moved_and_cancelled() {
         let (status, body) = call(&mut router, Method::PATCH, "/jobs/mail/1", Some(later)).await;
         assert_eq!((status, &body["running"]), (StatusCode::OK, &json!(false)));
         let (status, body) = call(&mut router, Method::DELETE, "/jobs/mail/1", None).await;
-        assert_eq!((status, body), (StatusCode::OK, json!({ "running": false })));
+        assert_eq!(
+            (status, body),
+            (StatusCode::OK, json!({ "running": false }))
+        );
         let (status, body) = call(&mut router, Method::DELETE, "/jobs/mail/1", None).await;
         assert_eq!(status, StatusCode::NOT_FOUND);
         assert_eq!(body, json!({ "error": "there is no such job" }));
@@ -85,7 +97,10 @@ fn wrong_requests_say_what_is_wrong() {
         let mut router = api::router(Queue::new(Sqlite::open(dir.store()).unwrap()));
         for (body, part) in [
             (json!({ "key": "k" }), "give one of"),
-            (json!({ "key": "k", "in": "1s", "at": "2100-01-01T00:00:00Z" }), "give one of"),
+            (
+                json!({ "key": "k", "in": "1s", "at": "2100-01-01T00:00:00Z" }),
+                "give one of",
+            ),
             (json!({ "key": "k", "in": "soon" }), "`in`"),
             (json!({ "key": "k", "at": "noon" }), "`at`"),
             (json!({ "key": "k", "cron": "61 * * * *" }), "`cron`"),
@@ -116,7 +131,10 @@ fn pages_of_other_sites_change_nothing() {
                 .uri("/jobs/key")
                 .header(header::HOST, "127.0.0.1:8080")
                 .header(header::ORIGIN, origin);
-            let answer = router.call(request.body(Body::empty()).unwrap()).await.unwrap();
+            let answer = router
+                .call(request.body(Body::empty()).unwrap())
+                .await
+                .unwrap();
             assert_eq!(answer.status(), status, "{origin}");
         }
     });
@@ -134,7 +152,10 @@ fn a_dead_job_runs_again() {
         call(&mut router, Method::POST, "/jobs", Some(job)).await;
         live(&queue, 0).await;
         let (_, body) = call(&mut router, Method::GET, "/jobs?state=dead", None).await;
-        assert_eq!((&body[0]["state"], &body[0]["error"]), (&json!("dead"), &json!("<b>no use</b>")));
+        assert_eq!(
+            (&body[0]["state"], &body[0]["error"]),
+            (&json!("dead"), &json!("<b>no use</b>"))
+        );
         let later = json!({ "in": "1h" });
         call(&mut router, Method::PATCH, "/jobs/k", Some(later)).await;
         let (_, body) = call(&mut router, Method::GET, "/jobs/k", None).await;
@@ -156,8 +177,14 @@ fn the_program_runs_a_command_for_each_job() {
         .spawn()
         .unwrap();
     let mut line = String::new();
-    BufReader::new(child.stdout.take().unwrap()).read_line(&mut line).unwrap();
-    let addr = line.trim().strip_prefix("open http://").unwrap().trim_end_matches('/');
+    BufReader::new(child.stdout.take().unwrap())
+        .read_line(&mut line)
+        .unwrap();
+    let addr = line
+        .trim()
+        .strip_prefix("open http://")
+        .unwrap()
+        .trim_end_matches('/');
     let body = r#"{"key":"k","payload":"what it is to do","in":"20ms"}"#;
     let mut stream = std::net::TcpStream::connect(addr).unwrap();
     let request = format!(

@@ -57,7 +57,10 @@ async fn a_job_runs_once_and_not_early<S: Store>(queue: &Queue<S>) {
     };
     let attempt = ran.recv().await.unwrap();
     assert!(queue.store().now() >= at);
-    assert_eq!((attempt.key.as_str(), attempt.payload.as_slice()), ("once", &b"text"[..]));
+    assert_eq!(
+        (attempt.key.as_str(), attempt.payload.as_slice()),
+        ("once", &b"text"[..])
+    );
     assert_eq!((attempt.number, attempt.due, attempt.at), (1, at, at));
     live(queue, 0).await;
     assert!(ran.try_recv().is_err());
@@ -88,14 +91,20 @@ async fn bad_input_is_refused<S: Store>(queue: &Queue<S>) {
     assert!(matches!(refused, Err(QueueError::Payload(length)) if length == MAX_PAYLOAD + 1));
     let never = Repeat::parse("0 0 30 2 *", "UTC");
     if let Ok(never) = never {
-        assert_eq!(queue.schedule("never", never, "").await.unwrap(), Scheduled::Never);
+        assert_eq!(
+            queue.schedule("never", never, "").await.unwrap(),
+            Scheduled::Never
+        );
     }
     assert_eq!(queue.count().await.unwrap().live, 0);
 }
 
 async fn a_cancelled_job_does_not_run<S: Store>(queue: &Queue<S>) {
     let (node, mut ran) = node(queue, |node| node, |_| Ok(()));
-    queue.schedule("cancelled", Duration::from_millis(300), "").await.unwrap();
+    queue
+        .schedule("cancelled", Duration::from_millis(300), "")
+        .await
+        .unwrap();
     // Wait until the node holds it, so that the cancel has to reach a timer.
     while node.stats().held == 0 {
         sleep(Duration::from_millis(2)).await;
@@ -105,7 +114,10 @@ async fn a_cancelled_job_does_not_run<S: Store>(queue: &Queue<S>) {
         sleep(Duration::from_millis(400)).await;
         assert!(ran.try_recv().is_err());
     }
-    assert_eq!(queue.cancel("cancelled").await.unwrap(), Cancelled::NotFound);
+    assert_eq!(
+        queue.cancel("cancelled").await.unwrap(),
+        Cancelled::NotFound
+    );
     assert!(node.stop(HOUR).await);
 }
 
@@ -141,8 +153,14 @@ async fn a_job_can_be_cancelled_while_it_runs<S: Store>(queue: &Queue<S>) {
     let (node, gate, mut ran, mut ends) = waiting(queue);
     queue.schedule("running", SOON, "").await.unwrap();
     ran.recv().await.unwrap();
-    assert_eq!(queue.get("running").await.unwrap().unwrap().state, State::Running);
-    assert_eq!(queue.cancel("running").await.unwrap(), Cancelled::WhileRunning);
+    assert_eq!(
+        queue.get("running").await.unwrap().unwrap().state,
+        State::Running
+    );
+    assert_eq!(
+        queue.cancel("running").await.unwrap(),
+        Cancelled::WhileRunning
+    );
     gate.add_permits(1);
     // The store refuses the end, as the token is stale.
     assert!(!ends.recv().await.unwrap());
@@ -161,7 +179,10 @@ async fn a_moved_job_runs_at_its_new_time<S: Store>(queue: &Queue<S>) {
     assert!(queue.store().now() >= at);
     live(queue, 0).await;
     // From a timer to later, and back.
-    queue.schedule("moved", Duration::from_secs(60), "").await.unwrap();
+    queue
+        .schedule("moved", Duration::from_secs(60), "")
+        .await
+        .unwrap();
     while node.stats().held == 0 {
         sleep(Duration::from_millis(2)).await;
     }
@@ -169,7 +190,10 @@ async fn a_moved_job_runs_at_its_new_time<S: Store>(queue: &Queue<S>) {
     queue.reschedule("moved", SOON).await.unwrap();
     ran.recv().await.unwrap();
     live(queue, 0).await;
-    assert_eq!(queue.reschedule("moved", SOON).await.unwrap(), Moved::NotFound);
+    assert_eq!(
+        queue.reschedule("moved", SOON).await.unwrap(),
+        Moved::NotFound
+    );
     assert!(node.stop(HOUR).await);
 }
 
@@ -246,7 +270,10 @@ async fn a_panic_and_a_timeout_are_failures<S: Store>(queue: &Queue<S>) {
         ("hangs", "it took longer than 20ms"),
     ] {
         let job = queue.get(key).await.unwrap().unwrap();
-        assert_eq!((job.state, job.error.as_deref()), (State::Dead, Some(error)));
+        assert_eq!(
+            (job.state, job.error.as_deref()),
+            (State::Dead, Some(error))
+        );
         queue.cancel(key).await.unwrap();
     }
     assert!(node.stop(HOUR).await);
@@ -260,11 +287,17 @@ async fn a_cron_job_runs_again_and_again<S: Store>(queue: &Queue<S>) {
         |_| Err(Failure::retry("on purpose")),
     );
     let repeat = Repeat::parse("* * * * * *", "Europe/Paris").unwrap();
-    queue.schedule("cron", repeat.clone(), "tick").await.unwrap();
+    queue
+        .schedule("cron", repeat.clone(), "tick")
+        .await
+        .unwrap();
     let mut dues = Vec::new();
     for number in [1, 2, 1, 2] {
         let attempt = ran.recv().await.unwrap();
-        assert_eq!((attempt.number, attempt.payload.as_slice()), (number, &b"tick"[..]));
+        assert_eq!(
+            (attempt.number, attempt.payload.as_slice()),
+            (number, &b"tick"[..])
+        );
         assert_eq!(attempt.due.as_micros() % 1_000_000, 0);
         dues.push(attempt.due);
     }
@@ -278,7 +311,10 @@ async fn a_cron_job_runs_again_and_again<S: Store>(queue: &Queue<S>) {
 async fn a_full_node_takes_earlier_jobs_first<S: Store>(queue: &Queue<S>) {
     let (node, mut ran) = node(queue, |node| node.most_held(8), |_| Ok(()));
     for number in 0..20 {
-        queue.schedule(format!("far-{number}"), Duration::from_secs(60), "").await.unwrap();
+        queue
+            .schedule(format!("far-{number}"), Duration::from_secs(60), "")
+            .await
+            .unwrap();
     }
     while node.stats().held < 8 {
         sleep(Duration::from_millis(2)).await;
@@ -287,7 +323,10 @@ async fn a_full_node_takes_earlier_jobs_first<S: Store>(queue: &Queue<S>) {
     assert_eq!(ran.recv().await.unwrap().key, "near");
     assert!(node.stats().held <= 10);
     for number in 0..20 {
-        queue.reschedule(format!("far-{number}"), Duration::ZERO).await.unwrap();
+        queue
+            .reschedule(format!("far-{number}"), Duration::ZERO)
+            .await
+            .unwrap();
     }
     let mut keys = HashSet::new();
     while keys.len() < 20 {
@@ -302,7 +341,10 @@ async fn two_nodes_share_the_jobs<S: Store>(queue: &Queue<S>) {
     let (two, mut second) = node(queue, |node| node, |_| Ok(()));
     for number in 0..200 {
         let delay = Duration::from_millis(number % 20);
-        queue.schedule(format!("shared-{number}"), delay, "").await.unwrap();
+        queue
+            .schedule(format!("shared-{number}"), delay, "")
+            .await
+            .unwrap();
     }
     live(queue, 0).await;
     let mut keys = HashSet::new();
@@ -318,7 +360,10 @@ async fn two_nodes_share_the_jobs<S: Store>(queue: &Queue<S>) {
 
 async fn a_stopped_node_gives_its_jobs_back<S: Store>(queue: &Queue<S>) {
     let (one, mut first) = node(queue, |node| node, |_| Ok(()));
-    queue.schedule("given back", Duration::from_secs(2), "").await.unwrap();
+    queue
+        .schedule("given back", Duration::from_secs(2), "")
+        .await
+        .unwrap();
     while one.stats().held == 0 {
         sleep(Duration::from_millis(2)).await;
     }

@@ -26,7 +26,10 @@ fn jobs_outlive_the_process() {
     let dir = Dir::new();
     run(async {
         let queue = Queue::new(Sqlite::open(dir.store()).unwrap());
-        queue.schedule("later", Duration::from_millis(100), "text").await.unwrap();
+        queue
+            .schedule("later", Duration::from_millis(100), "text")
+            .await
+            .unwrap();
     });
     // The runtime and the store are gone.
     run(async {
@@ -51,7 +54,10 @@ fn one_process_has_the_store() {
 fn a_file_of_another_kind_is_refused() {
     let dir = Dir::new();
     std::fs::write(dir.store(), "this is no database".repeat(100)).unwrap();
-    assert!(matches!(Sqlite::open(dir.store()), Err(StoreError::Failed(_))));
+    assert!(matches!(
+        Sqlite::open(dir.store()),
+        Err(StoreError::Failed(_))
+    ));
 }
 
 #[test]
@@ -69,7 +75,10 @@ fn a_stale_token_begins_and_ends_nothing() {
         };
         let (one, held) = hold().await;
         let old = held[0].token;
-        assert_eq!(store.begin(vec![("job".into(), old)]).await.unwrap(), [Begin::Yes(1)]);
+        assert_eq!(
+            store.begin(vec![("job".into(), old)]).await.unwrap(),
+            [Begin::Yes(1)]
+        );
         assert!(hold().await.1.is_empty());
         // The first node is taken for dead while its attempt runs.
         store.release(one).await.unwrap();
@@ -83,9 +92,15 @@ fn a_stale_token_begins_and_ends_nothing() {
                 end: End::Done,
             }]
         };
-        assert_eq!(store.begin(vec![("job".into(), old)]).await.unwrap(), [Begin::No]);
+        assert_eq!(
+            store.begin(vec![("job".into(), old)]).await.unwrap(),
+            [Begin::No]
+        );
         assert_eq!(store.finish(finish(old)).await.unwrap(), [false]);
-        assert_eq!(store.begin(vec![("job".into(), new)]).await.unwrap(), [Begin::Yes(2)]);
+        assert_eq!(
+            store.begin(vec![("job".into(), new)]).await.unwrap(),
+            [Begin::Yes(2)]
+        );
         assert_eq!(store.finish(finish(new)).await.unwrap(), [true]);
         assert_eq!(queue.count().await.unwrap().live, 0);
     });
@@ -100,7 +115,10 @@ fn a_full_store_refuses_and_loses_nothing() {
         let mut acknowledged = 0;
         loop {
             let key = format!("job-{acknowledged}");
-            match queue.schedule(key, Duration::from_secs(1), vec![1; 1000]).await {
+            match queue
+                .schedule(key, Duration::from_secs(1), vec![1; 1000])
+                .await
+            {
                 Ok(_) => acknowledged += 1,
                 Err(QueueError::Store(StoreError::Full)) => break,
                 Err(error) => panic!("{error}"),
@@ -114,7 +132,10 @@ fn a_full_store_refuses_and_loses_nothing() {
             ran.recv().await.unwrap();
         }
         live(&queue, 0).await;
-        queue.schedule("there is room", Duration::ZERO, vec![1; 1000]).await.unwrap();
+        queue
+            .schedule("there is room", Duration::ZERO, vec![1; 1000])
+            .await
+            .unwrap();
         assert_eq!(ran.recv().await.unwrap().key, "there is room");
         assert!(node.stop(HOUR).await);
     });

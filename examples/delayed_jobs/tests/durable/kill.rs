@@ -15,7 +15,10 @@ fn a_process_that_nobody_kills_is_never_early() {
 /// Runs the program, which fails if a promise was broken.
 #[track_caller]
 pub fn torture(args: &[&str]) {
-    let output = Command::new(env!("CARGO_BIN_EXE_torture")).args(args).output().unwrap();
+    let output = Command::new(env!("CARGO_BIN_EXE_torture"))
+        .args(args)
+        .output()
+        .unwrap();
     let text = String::from_utf8_lossy(&output.stdout);
     print!("{text}");
     let errors = String::from_utf8_lossy(&output.stderr);

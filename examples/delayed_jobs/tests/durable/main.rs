@@ -9,21 +9,22 @@ mod page;
 mod postgres;
 mod support;
 
+// The client of the browser is that of the main package's tests.
+#[allow(dead_code, reason = "other tests use the rest")]
+#[path = "../../../../tests/clients/browser.rs"]
+mod browser;
+#[path = "../../../../tests/common/installed.rs"]
+mod installed;
+
 /// What the client of the browser needs.
 mod common {
     pub use crate::support::{PATIENCE, eventually};
-    #[path = "../../../../../tests/common/installed.rs"]
-    pub mod installed;
 }
 
-/// The client of the browser, which the main package's tests have.
+/// What the client of the browser needs.
 mod clients {
-    pub use crate::common::installed::have;
+    pub use crate::installed::have;
 
     /// Only a browser that hangs takes longer.
     pub const AGES: std::time::Duration = std::time::Duration::from_secs(120);
-
-    #[allow(dead_code, reason = "other tests use the rest")]
-    #[path = "../../../../../tests/clients/browser.rs"]
-    pub mod browser;
 }

@@ -7,13 +7,16 @@ use tourbillon::{Runtime, net::TcpListener};
 use tourbillon_durable::{Failure, Node, Queue, api, sqlite::Sqlite};
 
 use crate::{
-    clients::browser::Browser,
+    browser::Browser,
     support::{Dir, live},
 };
 
 fn keys(browser: &mut Browser, expected: &[&str]) {
     let shown = "[...document.querySelectorAll('#jobs .key')].map((key) => key.textContent)";
-    browser.eventually(&format!("JSON.stringify({shown}) === '{}'", json!(expected)));
+    browser.eventually(&format!(
+        "JSON.stringify({shown}) === '{}'",
+        json!(expected)
+    ));
 }
 
 /// Types into a field.
@@ -53,11 +56,20 @@ fn jobs_are_listed_searched_and_cancelled() {
     let node = runtime.block_on(async {
         let node = Node::builder(queue.clone())
             .start(|_| async { Err(Failure::give_up("<img src=x onerror=alert(1)>")) });
-        queue.schedule("mail/welcome/17", Duration::ZERO, "ann@example.org").await.unwrap();
+        queue
+            .schedule("mail/welcome/17", Duration::ZERO, "ann@example.org")
+            .await
+            .unwrap();
         live(&queue, 0).await;
         let hour = Duration::from_secs(3600);
-        queue.schedule("mail/reminder/18", hour, "bob@example.org").await.unwrap();
-        queue.schedule("k".repeat(300), 30 * hour, "w".repeat(300)).await.unwrap();
+        queue
+            .schedule("mail/reminder/18", hour, "bob@example.org")
+            .await
+            .unwrap();
+        queue
+            .schedule("k".repeat(300), 30 * hour, "w".repeat(300))
+            .await
+            .unwrap();
         node
     });
     let Some(mut browser) = Browser::start() else {
@@ -65,12 +77,18 @@ fn jobs_are_listed_searched_and_cancelled() {
     };
     browser.open(&format!("http://{addr}/"));
     let long = "k".repeat(300);
-    keys(&mut browser, &[&long, "mail/reminder/18", "mail/welcome/17"]);
+    keys(
+        &mut browser,
+        &[&long, "mail/reminder/18", "mail/welcome/17"],
+    );
     assert_eq!(browser.text("#counts"), "2 live, 1 dead");
     // An error is text, not HTML.
     let error = browser.eval("document.querySelector('.error').textContent");
     assert_eq!(error, json!("<img src=x onerror=alert(1)>"));
-    assert_eq!(browser.eval("document.querySelector('#jobs img')"), Value::Null);
+    assert_eq!(
+        browser.eval("document.querySelector('#jobs img')"),
+        Value::Null
+    );
     fits(&mut browser, 1400);
     picture(&mut browser, "1400.png");
     fits(&mut browser, 400);
@@ -80,7 +98,15 @@ fn jobs_are_listed_searched_and_cancelled() {
     fill(&mut browser, "#key", "from the page");
     fill(&mut browser, "#time", "2h");
     browser.press("Enter", "Enter", "\r");
-    keys(&mut browser, &["from the page", &long, "mail/reminder/18", "mail/welcome/17"]);
+    keys(
+        &mut browser,
+        &[
+            "from the page",
+            &long,
+            "mail/reminder/18",
+            "mail/welcome/17",
+        ],
+    );
     // A key that is taken is an error.
     fill(&mut browser, "#key", "from the page");
     browser.press("Enter", "Enter", "\r");

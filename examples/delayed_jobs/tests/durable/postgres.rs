@@ -38,7 +38,12 @@ fn start() -> Option<Server> {
 #[test]
 fn it_does_what_each_store_does() {
     let Some(server) = start() else { return };
-    run(async { cases::all(Queue::new(Postgres::connect(&server.config()).await.unwrap())).await });
+    run(async {
+        cases::all(Queue::new(
+            Postgres::connect(&server.config()).await.unwrap(),
+        ))
+        .await
+    });
 }
 
 #[test]
@@ -53,7 +58,10 @@ fn a_lease_that_runs_out_gives_the_jobs_to_others() {
         queue.schedule("job", Duration::ZERO, "").await.unwrap();
         let held = store.hold(silent, HOUR, 10).await.unwrap();
         let old = held[0].token;
-        assert_eq!(store.begin(vec![("job".into(), old)]).await.unwrap(), [Begin::Yes(1)]);
+        assert_eq!(
+            store.begin(vec![("job".into(), old)]).await.unwrap(),
+            [Begin::Yes(1)]
+        );
         let (node, mut ran) = node(&queue, |node| node.lease(lease), |_| Ok(()));
         let attempt = ran.recv().await.unwrap();
         assert!(attempt.token > old);
@@ -75,7 +83,10 @@ fn a_server_that_restarts_loses_nothing() {
             |node| node.lease(Duration::from_secs(1)),
             |_| Ok(()),
         );
-        queue.schedule("before", Duration::from_secs(2), "").await.unwrap();
+        queue
+            .schedule("before", Duration::from_secs(2), "")
+            .await
+            .unwrap();
         while node.stats().held == 0 {
             tourbillon::time::sleep(Duration::from_millis(5)).await;
         }
@@ -92,8 +103,17 @@ fn a_server_that_restarts_loses_nothing() {
 fn killed_nodes_lose_nothing() {
     if start().is_some() {
         torture(&[
-            "shared", "--jobs", "3000", "--within", "5s", "--kill", "1s", "--lease", "800ms",
-            "--crashes", "1",
+            "shared",
+            "--jobs",
+            "3000",
+            "--within",
+            "5s",
+            "--kill",
+            "1s",
+            "--lease",
+            "800ms",
+            "--crashes",
+            "1",
         ]);
     }
 }

@@ -11,11 +11,7 @@ use std::{
 
 use tokio::sync::mpsc::{UnboundedReceiver, unbounded_channel};
 use tourbillon::{Runtime, time::timeout};
-use tourbillon_durable::{
-    Attempt, Failure, Node, Queue,
-    node::NodeBuilder,
-    store::Store,
-};
+use tourbillon_durable::{Attempt, Failure, Node, Queue, node::NodeBuilder, store::Store};
 
 /// Only a test that hangs takes longer.
 pub const PATIENCE: Duration = Duration::from_secs(120);
@@ -25,7 +21,10 @@ pub const PATIENCE: Duration = Duration::from_secs(120);
 pub fn eventually(what: &str, mut holds: impl FnMut() -> bool) {
     let start = Instant::now();
     while !holds() {
-        assert!(start.elapsed() < PATIENCE, "{what}: not within {PATIENCE:?}");
+        assert!(
+            start.elapsed() < PATIENCE,
+            "{what}: not within {PATIENCE:?}"
+        );
         thread::sleep(Duration::from_millis(5));
     }
 }
