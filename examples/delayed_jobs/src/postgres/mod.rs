@@ -7,7 +7,7 @@ mod connection;
 mod rows;
 
 use std::{
-    collections::HashMap,
+    collections::{HashMap, HashSet},
     fmt,
     str::FromStr,
     sync::{Arc, Mutex, MutexGuard, PoisonError},
@@ -29,6 +29,9 @@ use crate::{
         Moved, Scheduled, Store, StoreError,
     },
 };
+
+/// How long a time of the server counts.
+const LONGEST_SAMPLE: Duration = Duration::from_secs(10);
 
 /// A time of the server, and when it arrived here.
 #[derive(Clone, Copy)]
@@ -148,10 +151,23 @@ impl Postgres {
 
     /// Learns the time from an answer that has just arrived. It is at least this late there.
     fn learn(&self, micros: i64) {
-        let at = Instant::now();
+        let new = Sample {
+            time: Time::from_micros(micros),
+            at: Instant::now(),
+        };
+        let mut sample = self.sample();
+        // An answer that took longer says less. After a while it counts all the same, as the two
+        // clocks do not run at quite the same speed.
+        if new.time > sample.now() || sample.at.elapsed() > LONGEST_SAMPLE {
+            *sample = new;
+        }
+    }
+
+    /// Learns the time from an answer, although it is earlier than this process believed.
+    fn learn_anew(&self, micros: i64) {
         *self.sample() = Sample {
             time: Time::from_micros(micros),
-            at,
+            at: Instant::now(),
         };
     }
 
@@ -173,15 +189,13 @@ impl Drop for Postgres {
     }
 }
 
-/// Returns the keys of an answer, with what else a row has.
-fn by_key<T>(
-    found: &[Row],
-    read: impl Fn(&Row) -> Result<T, StoreError>,
-) -> Result<HashMap<String, T>, StoreError> {
-    found
-        .iter()
-        .map(|row| Ok((get(row, 0)?, read(row)?)))
-        .collect()
+/// A job and a token. A batch may have a job twice, with an old and a new token.
+type Attempt = (String, Token);
+
+/// Returns the attempts of an answer.
+fn attempts(found: &[Row]) -> Result<HashSet<Attempt>, StoreError> {
+    let read = |row| Ok((get(row, 0)?, Token(get(row, 1)?)));
+    found.iter().map(read).collect()
 }
 
 impl Store for Postgres {
@@ -214,7 +228,8 @@ impl Store for Postgres {
                 &[&names, &payloads, &moments, &delays, &patterns, &zones],
             )
             .await?;
-        let mut added = by_key(&added, |row| get::<i64>(row, 1))?;
+        let read = |row| Ok::<(String, i64), StoreError>((get(row, 0)?, get(row, 1)?));
+        let mut added: HashMap<_, _> = added.iter().map(read).collect::<Result<_, _>>()?;
         self.tell(&self.clients, added.values().copied()).await;
         let mut answers = Vec::with_capacity(jobs.len());
         for (job, time) in jobs.iter().zip(times) {
@@ -354,22 +369,30 @@ impl Store for Postgres {
             .iter()
             .map(|(key, token)| (key.as_str(), token.0))
             .unzip();
-        let begun = self.begins.query(rows::BEGIN, &[&keys, &tokens]).await?;
-        let begun = by_key(&begun, |row| get::<i32>(row, 1))?;
-        let mut held = HashMap::new();
-        if begun.len() < attempts.len() {
-            // The clock first: if a job is early, the timers need the server's time again.
-            let now = self.begins.query(rows::NOW, &[]).await?;
-            self.learn(get(now.first().ok_or(StoreError::Closed)?, 0)?);
-            let still = self.begins.query(rows::STILL, &[&keys, &tokens]).await?;
-            held = by_key(&still, |_| Ok(()))?;
+        let found = self.begins.query(rows::BEGIN, &[&keys, &tokens]).await?;
+        let mut begun = HashMap::new();
+        for row in &found {
+            let attempt: Attempt = (get(row, 0)?, Token(get(row, 1)?));
+            begun.insert(attempt, get::<i32>(row, 2)?);
+            self.learn(get(row, 3)?);
         }
-        let answer = |(key, _): &(String, Token)| match begun.get(key) {
+        let mut still = HashSet::new();
+        if begun.len() < attempts.len() {
+            let found = self.begins.query(rows::STILL, &[&keys, &tokens]).await?;
+            still = self::attempts(&found)?;
+        }
+        let answer = |attempt: &Attempt| match begun.get(attempt) {
             Some(&number) => Begin::Yes(u32::try_from(number).unwrap_or(1)),
-            None if held.contains_key(key) => Begin::Early,
+            None if still.contains(attempt) => Begin::Early,
             None => Begin::No,
         };
-        Ok(attempts.iter().map(answer).collect())
+        let answers: Vec<_> = attempts.iter().map(answer).collect();
+        if answers.contains(&Begin::Early) {
+            // The timers ran ahead of the server's clock.
+            let now = self.begins.query(rows::NOW, &[]).await?;
+            self.learn_anew(get(now.first().ok_or(StoreError::Closed)?, 0)?);
+        }
+        Ok(answers)
     }
 
     async fn finish(&self, attempts: Vec<Finish>) -> Result<Vec<bool>, StoreError> {
@@ -400,10 +423,10 @@ impl Store for Postgres {
             again.4.push(error);
             again.5.push(kind);
         }
-        let mut accepted: HashMap<String, ()> = HashMap::new();
+        let mut accepted = HashSet::new();
         if !done.0.is_empty() {
             let found = self.ends.query(rows::DONE, &[&done.0, &done.1]).await?;
-            accepted.extend(by_key(&found, |_| Ok(()))?);
+            accepted.extend(self::attempts(&found)?);
         }
         if !again.0.is_empty() {
             let found = self
@@ -413,14 +436,12 @@ impl Store for Postgres {
                     &[&again.0, &again.1, &again.2, &again.3, &again.4, &again.5],
                 )
                 .await?;
-            let found = by_key(&found, |row| get::<i64>(row, 1))?;
-            self.tell(&self.ends, found.values().copied()).await;
-            accepted.extend(found.into_keys().map(|key| (key, ())));
+            accepted.extend(self::attempts(&found)?);
+            let times: Result<Vec<i64>, _> = found.iter().map(|row| get(row, 2)).collect();
+            self.tell(&self.ends, times?.into_iter()).await;
         }
-        Ok(attempts
-            .iter()
-            .map(|attempt| accepted.contains_key(&attempt.key))
-            .collect())
+        let is_accepted = |end: &Finish| accepted.contains(&(end.key.clone(), end.token));
+        Ok(attempts.iter().map(is_accepted).collect())
     }
 
     fn changes(&self) -> Changes {

@@ -127,7 +127,8 @@ pub(super) const HOLD: &str = "
 
 /// `$1`, `$2`: keys, tokens. Finds those that are still held.
 pub(super) const STILL: &str = "
-    SELECT j.key FROM durable_jobs j, unnest($1::text[], $2::bigint[]) AS n (key, token)
+    SELECT j.key, n.token
+    FROM durable_jobs j, unnest($1::text[], $2::bigint[]) AS n (key, token)
     WHERE j.key = n.key AND j.token = n.token";
 
 /// Wakes the nodes.
@@ -157,13 +158,13 @@ pub(super) const BEGIN: &str = "
     UPDATE durable_jobs j SET running = true, attempts = j.attempts + 1
     FROM unnest($1::text[], $2::bigint[]) AS n (key, token)
     WHERE j.key = n.key AND j.token = n.token AND j.at <= (SELECT durable_now())
-    RETURNING j.key, j.attempts";
+    RETURNING j.key, n.token, j.attempts, durable_now()";
 
 /// `$1`, `$2`: keys, tokens.
 pub(super) const DONE: &str = "
     DELETE FROM durable_jobs j USING unnest($1::text[], $2::bigint[]) AS n (key, token)
     WHERE j.key = n.key AND j.token = n.token
-    RETURNING j.key";
+    RETURNING j.key, n.token";
 
 /// `$1` to `$6`: keys, tokens, times, whether these are delays, errors, kinds (0: the next
 /// occurrence, 1: another attempt, 2: dead).
@@ -177,7 +178,7 @@ pub(super) const AGAIN: &str = "
         AS n (key, token, time, is_delay, error, kind),
         LATERAL (SELECT CASE WHEN n.is_delay THEN durable_now() + n.time ELSE n.time END) AS t (at)
     WHERE j.key = n.key AND j.token = n.token
-    RETURNING j.key, j.at";
+    RETURNING j.key, n.token, j.at";
 
 /// Reads a job from a row of [`FIND`], [`LIST`] or [`HOLD`].
 pub(super) fn job(row: &Row) -> Result<Job, tokio_postgres::Error> {

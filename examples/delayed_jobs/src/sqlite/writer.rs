@@ -42,6 +42,28 @@ fn answer<A: 'static>(reply: Reply<A>, answer: A) -> Answer {
     Box::new(move |committed| drop(reply.send(committed.map(|()| answer))))
 }
 
+/// Answers that a request failed with the commit.
+fn refusal<A: 'static>(reply: Reply<A>) -> Answer {
+    Box::new(move |committed| {
+        let error = committed.err().unwrap_or(StoreError::Closed);
+        let _ = reply.send(Err(error));
+    })
+}
+
+impl Request {
+    /// Makes the answer to a request that was not applied.
+    fn refuse(self) -> Option<Answer> {
+        match self {
+            Self::Schedule(_, reply) => Some(refusal(reply)),
+            Self::Reschedule(_, _, reply) => Some(refusal(reply)),
+            Self::Cancel(_, reply) => Some(refusal(reply)),
+            Self::Finish(_, reply) => Some(refusal(reply)),
+            Self::Hold { reply, .. } => Some(refusal(reply)),
+            Self::Begun(..) => None,
+        }
+    }
+}
+
 pub(super) struct Writer {
     pub(super) base: Connection,
     pub(super) holders: Arc<Holders>,
@@ -62,6 +84,8 @@ struct Done {
 impl Writer {
     /// Serves requests until all senders are gone.
     pub(super) fn run(mut self, requests: &Receiver<Request>) {
+        // Whether the last commit failed.
+        let mut is_short = false;
         while let Ok(first) = requests.recv() {
             let mut holds = Vec::new();
             let mut writes = Vec::new();
@@ -72,8 +96,16 @@ impl Writer {
                     _ => writes.push(request),
                 }
             }
+            if is_short {
+                // What needs room may fail, and must not take the rest with it.
+                let (adds, others) = writes
+                    .into_iter()
+                    .partition(|request| matches!(request, Request::Schedule(..)));
+                writes = adds;
+                self.write(others);
+            }
             if !writes.is_empty() {
-                self.write(writes);
+                is_short = !self.write(writes);
             }
             for hold in holds {
                 if let Request::Hold {
@@ -92,28 +124,14 @@ impl Writer {
         }
     }
 
-    /// Applies requests in one transaction, and answers them after its commit.
-    fn write(&mut self, requests: Vec<Request>) {
+    /// Applies requests in one transaction, and answers them after its commit. Returns whether it
+    /// succeeded.
+    fn write(&mut self, requests: Vec<Request>) -> bool {
         let mut done = Done::default();
-        let committed = self
-            .base
-            .transaction_with_behavior(TransactionBehavior::Immediate)
-            .and_then(|change| {
-                let mut failure = None;
-                for request in requests {
-                    // After an error, the rest only gets its answer.
-                    if let Err(error) = apply(&change, &self.holders, request, &mut done) {
-                        failure = Some(error);
-                        break;
-                    }
-                }
-                if let Some(error) = failure {
-                    return Err(error);
-                }
-                mark(&change, &self.holders, &done.begun)?;
-                change.commit()
-            })
-            .map_err(failed);
+        let mut requests = requests.into_iter();
+        let committed = self.commit(&mut requests, &mut done).map_err(failed);
+        // After an error, the others only get their answers.
+        done.answers.extend(requests.filter_map(Request::refuse));
 
         let mut holders = self.holders.lock();
         let mut is_news = false;
@@ -137,6 +155,23 @@ impl Writer {
         if is_news {
             self.changed.tell();
         }
+        committed.is_ok()
+    }
+
+    /// Applies and commits requests, until one fails.
+    fn commit(
+        &mut self,
+        requests: &mut impl Iterator<Item = Request>,
+        done: &mut Done,
+    ) -> rusqlite::Result<()> {
+        let change = self
+            .base
+            .transaction_with_behavior(TransactionBehavior::Immediate)?;
+        for request in requests {
+            apply(&change, &self.holders, request, done)?;
+        }
+        mark(&change, &self.holders, &done.begun)?;
+        change.commit()
     }
 
     /// Gives the earliest jobs without a holder to a node, until it has `most` or there are no
@@ -229,39 +264,61 @@ fn apply(
 ) -> rusqlite::Result<()> {
     match request {
         Request::Schedule(jobs, reply) => {
-            let mut answers = Vec::with_capacity(jobs.len());
-            for job in jobs {
-                answers.push(schedule(change, job, done)?);
-            }
-            done.answers.push(answer(reply, answers));
+            let answers = jobs.into_iter().map(|job| schedule(change, job, done));
+            let answers = answers.collect();
+            settle(done, reply, answers)
         }
         Request::Reschedule(key, when, reply) => {
-            let moved = reschedule(change, holders, key, &when, done)?;
-            done.answers.push(answer(reply, moved));
+            let moved = reschedule(change, holders, key, &when, done);
+            settle(done, reply, moved)
         }
         Request::Cancel(key, reply) => {
-            let mut remove = change.prepare_cached("DELETE FROM jobs WHERE key = ?")?;
-            let found = remove.execute([&key])? == 1;
-            // From here on no attempt begins, even before the commit.
-            let holder = holders.lock().by_key.remove(&key);
-            let cancelled = match holder {
-                _ if !found => Cancelled::NotFound,
-                Some(Holder { running: true, .. }) => Cancelled::WhileRunning,
-                _ => Cancelled::Cancelled,
-            };
-            done.answers.push(answer(reply, cancelled));
+            let cancelled = cancel(change, holders, &key);
+            settle(done, reply, cancelled)
         }
         Request::Finish(ends, reply) => {
-            let mut answers = Vec::with_capacity(ends.len());
-            for end in ends {
-                answers.push(finish(change, holders, end, done)?);
-            }
-            done.answers.push(answer(reply, answers));
+            let answers = ends
+                .into_iter()
+                .map(|end| finish(change, holders, end, done));
+            let answers = answers.collect();
+            settle(done, reply, answers)
         }
-        Request::Begun(key, token) => done.begun.push((key, token)),
+        Request::Begun(key, token) => {
+            done.begun.push((key, token));
+            Ok(())
+        }
         Request::Hold { .. } => unreachable!("these are apart"),
     }
-    Ok(())
+}
+
+/// Prepares the answer to a request that was applied, or that failed.
+fn settle<A: 'static>(
+    done: &mut Done,
+    reply: Reply<A>,
+    result: rusqlite::Result<A>,
+) -> rusqlite::Result<()> {
+    match result {
+        Ok(found) => {
+            done.answers.push(answer(reply, found));
+            Ok(())
+        }
+        Err(error) => {
+            done.answers.push(refusal(reply));
+            Err(error)
+        }
+    }
+}
+
+fn cancel(change: &Transaction<'_>, holders: &Holders, key: &str) -> rusqlite::Result<Cancelled> {
+    let mut remove = change.prepare_cached("DELETE FROM jobs WHERE key = ?")?;
+    let found = remove.execute([key])? == 1;
+    // From here on no attempt begins, even before the commit.
+    let holder = holders.lock().by_key.remove(key);
+    Ok(match holder {
+        _ if !found => Cancelled::NotFound,
+        Some(Holder { running: true, .. }) => Cancelled::WhileRunning,
+        _ => Cancelled::Cancelled,
+    })
 }
 
 fn schedule(change: &Transaction<'_>, new: NewJob, done: &mut Done) -> rusqlite::Result<Scheduled> {

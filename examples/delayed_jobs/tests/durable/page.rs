@@ -122,7 +122,7 @@ fn jobs_are_listed_searched_and_cancelled() {
     keys(&mut browser, &["mail/welcome/17"]);
 
     // Cancel.
-    browser.click("#jobs [aria-label='Cancel mail/welcome/17']");
+    browser.click(r#"#jobs [aria-label="Cancel mail/welcome/17"]"#);
     keys(&mut browser, &[]);
     browser.eventually("!document.querySelector('#empty').hidden");
     assert_eq!(runtime.block_on(queue.count()).unwrap().dead, 0);
