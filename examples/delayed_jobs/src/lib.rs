@@ -32,6 +32,10 @@
 //! # Ok::<(), Box<dyn std::error::Error>>(())
 //! ```
 
+#[cfg(doctest)]
+#[doc = include_str!("../../../docs/guide/durable.md")]
+struct Guide;
+
 pub mod api;
 mod batch;
 pub mod job;
