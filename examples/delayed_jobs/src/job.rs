@@ -2,6 +2,7 @@
 
 use std::{
     fmt,
+    sync::Arc,
     time::{Duration, SystemTime, UNIX_EPOCH},
 };
 
@@ -73,7 +74,7 @@ pub struct Repeat {
     pattern: String,
     zone: String,
     /// What is wrong with a pattern that a store has had since another version of the program.
-    cron: Result<Cron, String>,
+    cron: Arc<Result<Cron, String>>,
 }
 
 impl Repeat {
@@ -86,7 +87,7 @@ impl Repeat {
         Ok(Self {
             pattern: pattern.to_owned(),
             zone: zone.to_owned(),
-            cron: Ok(Cron::parse(pattern)?.time_zone(zone)?),
+            cron: Arc::new(Ok(Cron::parse(pattern)?.time_zone(zone)?)),
         })
     }
 
@@ -96,13 +97,13 @@ impl Repeat {
         Self {
             pattern,
             zone,
-            cron: cron.map_err(|error| error.to_string()),
+            cron: Arc::new(cron.map_err(|error| error.to_string())),
         }
     }
 
     /// Returns what is wrong with the pattern of a stored job.
     pub(crate) fn error(&self) -> Option<&str> {
-        self.cron.as_ref().err().map(String::as_str)
+        (*self.cron).as_ref().err().map(String::as_str)
     }
 
     /// Returns the pattern, as it was given.
@@ -117,8 +118,7 @@ impl Repeat {
 
     /// Returns the first occurrence later than `time`, or `None` if there is none.
     pub fn next_after(&self, time: Time) -> Option<Time> {
-        let next = self
-            .cron
+        let next = (*self.cron)
             .as_ref()
             .ok()?
             .schedule()

@@ -4,7 +4,7 @@
 //! |---|---|
 //! | `GET /` | the page |
 //! | `POST /jobs` | schedules a job |
-//! | `GET /jobs?search=&state=&after=&limit=` | lists jobs by their keys; `state` is `live` or `dead` |
+//! | `GET /jobs?search=&state=&after=&limit=` | lists jobs; `state` is `live` or `dead` |
 //! | `GET /jobs/KEY` | returns a job |
 //! | `PATCH /jobs/KEY` | moves a job; a dead one lives again |
 //! | `DELETE /jobs/KEY` | cancels a job |

@@ -168,6 +168,8 @@ fn count(counter: &AtomicU64) {
 type Handler =
     dyn Fn(Attempt) -> Pin<Box<dyn Future<Output = Result<(), Failure>> + Send>> + Send + Sync;
 
+type OnEnd = dyn Fn(&Ended) + Send + Sync;
+
 /// What a node's parts share.
 struct Shared<S> {
     store: Arc<S>,
@@ -191,7 +193,7 @@ pub struct NodeBuilder<S> {
     concurrency: usize,
     attempt_timeout: Option<Duration>,
     backoff: Backoff,
-    on_end: Option<Box<dyn Fn(&Ended) + Send + Sync>>,
+    on_end: Option<Box<OnEnd>>,
 }
 
 impl<S: Store> NodeBuilder<S> {

@@ -1,7 +1,7 @@
 //! The store on PostgreSQL, for many nodes on many machines.
 //!
-//! The store's clock is that of the server. No node's wall clock decides anything: a node learns the
-//! server's time with each answer, and lets its own monotonic clock run on from there.
+//! The store's clock is that of the server. No node's wall clock decides anything: a node learns
+//! the server's time with each answer, and lets its own monotonic clock run on from there.
 
 mod connection;
 mod rows;

@@ -214,7 +214,8 @@ d ended 7 Done true
                 "c: the store took the stale token 9",
             ),
             (
-                "c runs 9 1 300 300\nc ended 9 Done true\nc runs 8 1 300 300\nc ended 8 Done true\n",
+                "c runs 9 1 300 300\nc ended 9 Done true\n\
+                 c runs 8 1 300 300\nc ended 8 Done true\n",
                 "c: the store took two ends as the last",
             ),
             (

@@ -45,7 +45,10 @@ pub struct Calm {
     #[arg(long, value_name = "COUNT", default_value = "20000")]
     jobs: u64,
     /// The jobs are due within this time.
-    #[arg(long, value_name = "DURATION", default_value = "20s", value_parser = humantime::parse_duration)]
+    #[arg(
+        long, value_name = "DURATION", default_value = "20s",
+        value_parser = humantime::parse_duration,
+    )]
     within: Duration,
 }
 

@@ -1,7 +1,7 @@
 //! The history: what clients asked for and what handlers did, a line for each event.
 //!
-//! Several processes append to one file. Each line is one write, so lines are whole, and their order
-//! is that of the writes. A process that is killed loses no line that it wrote.
+//! Several processes append to one file. Each line is one write, so lines are whole, and their
+//! order is that of the writes. A process that is killed loses no line that it wrote.
 
 use std::{
     fmt,

@@ -33,10 +33,16 @@ pub struct Options {
     #[arg(long, value_name = "COUNT", default_value = "50000")]
     jobs: u64,
     /// The jobs are due within this time of their arrival.
-    #[arg(long, value_name = "DURATION", default_value = "20s", value_parser = humantime::parse_duration)]
+    #[arg(
+        long, value_name = "DURATION", default_value = "20s",
+        value_parser = humantime::parse_duration,
+    )]
     within: Duration,
     /// The time between two kills; zero kills nobody.
-    #[arg(long, value_name = "DURATION", default_value = "2s", value_parser = humantime::parse_duration)]
+    #[arg(
+        long, value_name = "DURATION", default_value = "2s",
+        value_parser = humantime::parse_duration,
+    )]
     kill: Duration,
     /// How often the server is crashed and started again, in turn with the nodes.
     #[arg(long, value_name = "COUNT", default_value = "0")]
@@ -45,7 +51,10 @@ pub struct Options {
     #[arg(long, value_name = "COUNT", default_value = "3")]
     nodes: usize,
     /// The length of a lease.
-    #[arg(long, value_name = "DURATION", default_value = "1500ms", value_parser = humantime::parse_duration)]
+    #[arg(
+        long, value_name = "DURATION", default_value = "1500ms",
+        value_parser = humantime::parse_duration,
+    )]
     lease: Duration,
 }
 
