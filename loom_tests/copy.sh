@@ -2,6 +2,9 @@
 
 # copy_models ROOT DIR: copies what the models need from the tree at ROOT to DIR, as a workspace of
 # its own. The root package and its dependencies stay out.
+# The files of the runtime that have a model (`tests/activity.rs`).
+runtime=(src/engine/watchdog/watch.rs src/metrics/activity.rs src/util/lock.rs)
+
 copy_models() {
     local root=$1 dir=$2
     mkdir -p "$dir/shards" "$dir/tasks" "$dir/loom_tests"
@@ -12,4 +15,5 @@ copy_models() {
     cp -R "$root/tasks/Cargo.toml" "$root/tasks/src" "$dir/tasks/"
     cp -R "$root/loom_tests/Cargo.toml" "$root/loom_tests/src" "$root/loom_tests/tests" \
         "$dir/loom_tests/"
+    (cd "$root" && cp --parents "${runtime[@]}" "$dir")
 }

@@ -1,6 +1,6 @@
 #!/usr/bin/env bash
 # Checks that the models can fail: applies each mutant of loom_tests/mutants/ to a scratch copy of
-# shards/ and tasks/, and requires the test that its header names to go red.
+# shards/, tasks/ and some files of src/, and requires the test that its header names to go red.
 #
 #   loom_tests/mutants.sh             all mutants
 #   loom_tests/mutants.sh NAME...     these (file names without .patch)
@@ -74,12 +74,14 @@ for name in "${names[@]}"; do
         rm -rf "$package/src"
         cp -R "$root/$package/src" "$package/src"
     done
+    rm -rf src
+    (cd "$root" && cp --parents "${runtime[@]}" "$scratch")
     if ! patch --quiet --strip=1 --fuzz=0 --no-backup-if-mismatch <"$patch" >log 2>&1; then
         cat log
         echo "$name: the patch does not apply" >&2
         exit 2
     fi
-    find shards/src tasks/src -name '*.rs' -exec touch {} +
+    find shards/src tasks/src src -name '*.rs' -exec touch {} +
     if ! run "$file" --no-run >log 2>&1; then
         cat log
         echo "$name: the mutant does not compile" >&2

@@ -74,6 +74,41 @@ pub(crate) fn lock<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
     mutex.lock().unwrap_or_else(PoisonError::into_inner)
 }
 
+/// Checks under loom that all uses of a counted value happen before its end. Outside of loom it is
+/// empty.
+///
+/// The memory of the value is no object of loom's, so loom alone would not notice that a thread
+/// gives up a reference without the order that the last one needs.
+pub(crate) struct Life(#[cfg(loom)] UnsafeCell<()>);
+
+impl Life {
+    #[inline(always)]
+    pub(crate) fn new() -> Self {
+        Self(
+            #[cfg(loom)]
+            UnsafeCell::new(()),
+        )
+    }
+
+    /// Notes that the calling thread has used the value. A thread calls this before it gives up a
+    /// reference.
+    #[inline(always)]
+    pub(crate) fn used(&self) {
+        #[cfg(loom)]
+        self.0.with(|_| ());
+    }
+}
+
+#[cfg(loom)]
+impl Drop for Life {
+    fn drop(&mut self) {
+        // A failed model unwinds, and a second panic would end the process without a message.
+        if !std::thread::panicking() {
+            self.0.with_mut(|_| ());
+        }
+    }
+}
+
 #[cfg(not(loom))]
 mod plain {
     /// `std::cell::UnsafeCell` with the closure-based access that loom uses to see when an access

@@ -5,7 +5,7 @@
 //! table of orders in `PROTOCOLS.md`.
 
 use crate::sync::{
-    AtomicUsize, Ordering,
+    AtomicUsize, Life, Ordering,
     Ordering::{AcqRel, Acquire, Relaxed, Release},
 };
 
@@ -29,7 +29,7 @@ const REFERENCE: usize = 1 << 7;
 /// The mask of the reference count.
 const REFERENCES: usize = !(REFERENCE - 1);
 
-pub(crate) struct State(AtomicUsize);
+pub(crate) struct State(AtomicUsize, Life);
 
 /// The next step of the thread that polled, after [`State::end_poll`].
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -130,7 +130,10 @@ impl Released {
 impl State {
     /// Creates the state of a task with a `Runnable` and a `Join`.
     pub(crate) fn new() -> Self {
-        Self(AtomicUsize::new(SCHEDULED | HANDLE | REFERENCE))
+        Self(
+            AtomicUsize::new(SCHEDULED | HANDLE | REFERENCE),
+            Life::new(),
+        )
     }
 
     /// Starts to run the task, for the owner of the `Runnable`. Returns `true` if the future must
@@ -288,6 +291,7 @@ impl State {
     fn release_all(&self, what: usize) -> Released {
         // Releases this thread's accesses, and acquires those of all other threads if this one
         // frees the task.
+        self.1.used();
         self.released(self.0.fetch_sub(what, AcqRel) - what)
     }
 
@@ -371,6 +375,8 @@ impl State {
 
     #[inline]
     fn exchange(&self, state: usize, next: usize, order: Ordering) -> Result<usize, usize> {
+        // Some of the changes give up a reference.
+        self.1.used();
         self.0.compare_exchange_weak(state, next, order, Acquire)
     }
 }

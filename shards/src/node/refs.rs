@@ -1,7 +1,7 @@
 //! The word of a node that counts its references and says how late its timer may run.
 
 use crate::{
-    sync::{AtomicU32, Ordering},
+    sync::{AtomicU32, Life, Ordering},
     tolerance::Tolerance,
 };
 
@@ -18,6 +18,7 @@ pub(crate) struct Refs {
     /// which does not change while another thread knows the node.
     #[cfg(loom)]
     tolerance: std::sync::atomic::AtomicU8,
+    life: Life,
 }
 
 impl Refs {
@@ -28,6 +29,7 @@ impl Refs {
             word: AtomicU32::new(count * ONE),
             #[cfg(loom)]
             tolerance: std::sync::atomic::AtomicU8::new(0),
+            life: Life::new(),
         }
     }
 
@@ -66,6 +68,7 @@ impl Refs {
     /// Gives up one reference. Returns `true` if it was the last one.
     #[inline]
     pub(crate) fn sub(&self) -> bool {
+        self.life.used();
         self.word.fetch_sub(ONE, Ordering::AcqRel) < 2 * ONE
     }
 

@@ -25,15 +25,15 @@ use std::{
 use crate::{
     owner::Owner,
     shard::Shard,
-    sync::{Arc, AtomicUsize, Ordering, thread_cell},
+    sync::{Arc, AtomicUsize, Life, Ordering, thread_cell},
 };
 
 /// Count of all [`Home`]s of a shard, and of the spare references that threads keep.
-pub(crate) struct Homes(AtomicUsize);
+pub(crate) struct Homes(AtomicUsize, Life);
 
 impl Homes {
     pub(crate) fn new() -> Self {
-        Self(AtomicUsize::new(0))
+        Self(AtomicUsize::new(0), Life::new())
     }
 }
 
@@ -168,6 +168,7 @@ fn refer_again<O: Owner>(home: &Home<O>, count: usize) {
 unsafe fn give_up<O: Owner>(shard: *const Shard<O>, count: usize) {
     // SAFETY: the references keep the shard alive until the count is lowered.
     let homes = unsafe { &(*shard).homes };
+    homes.1.used();
     let before = homes.0.fetch_sub(count, Ordering::Release);
     if before == count {
         // All uses of the shard by means of a reference happen before its end, if this is the

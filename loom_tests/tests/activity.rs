@@ -1,0 +1,128 @@
+//! The job that a worker publishes for its peers: a peer that reads a name never takes it for that
+//! of another job.
+//!
+//! The source is the runtime's file `src/engine/watchdog/watch.rs`, with loom's atomics in place of
+//! `sys::sync`. The runtime itself is not built with loom.
+#![cfg(loom)]
+
+#[path = "../../src/metrics/activity.rs"]
+#[allow(dead_code, reason = "the model uses a part")]
+mod activity;
+#[path = "../../src/util/lock.rs"]
+mod lock;
+#[path = "../../src/engine/watchdog/watch.rs"]
+#[allow(dead_code, reason = "the model uses a part")]
+mod watch;
+
+mod sys {
+    pub mod sync {
+        pub use loom::sync::{Mutex, MutexGuard, atomic};
+    }
+}
+
+mod util {
+    pub(crate) use crate::lock;
+}
+
+mod metrics {
+    pub(crate) use crate::activity;
+}
+
+mod engine {
+    pub mod watchdog {
+        pub mod stall {
+            use std::{panic::Location, time::Duration};
+
+            /// The fields of the runtime's report.
+            #[allow(dead_code, reason = "no model reports a stall")]
+            pub struct Stall {
+                pub worker: usize,
+                pub is_helper: bool,
+                pub job: &'static str,
+                pub spawned: Option<&'static Location<'static>>,
+                pub elapsed: Duration,
+                pub is_running: bool,
+                pub jobs: u64,
+            }
+        }
+    }
+}
+
+use std::panic::Location;
+
+use loom::{sync::Arc, thread};
+use loom_tests::model;
+use tourbillon_shards::TypeName;
+
+use crate::{metrics::activity::Activity, watch::Watch};
+
+struct First;
+struct Second;
+struct Third;
+
+fn names() -> [&'static TypeName; 3] {
+    [
+        TypeName::of::<First>(),
+        TypeName::of::<Second>(),
+        TypeName::of::<Third>(),
+    ]
+}
+
+/// A worker that runs jobs, one after the other, with the numbers from 1 on.
+fn worker(jobs: usize) -> (Arc<Watch>, thread::JoinHandle<()>) {
+    let watch = Arc::new(Watch::new());
+    let running = thread::spawn({
+        let watch = watch.clone();
+        move || {
+            for (number, name) in (1..).zip(names()).take(jobs) {
+                watch.begin(number, name, None);
+            }
+            watch.end();
+        }
+    });
+    (watch, running)
+}
+
+/// A peer reads the number of a job and then its name, as the report of a stall does.
+#[test]
+fn a_name_belongs_to_the_number_that_was_read() {
+    model!(None, || {
+        let (watch, running) = worker(3);
+        if let Some(number) = watch.number() {
+            if let Some((name, spawned)) = watch.name_of(number) {
+                assert_eq!(name, names()[number as usize - 1].get());
+                assert_eq!(spawned, None);
+            }
+        }
+        running.join().unwrap();
+        assert_eq!(watch.number(), None);
+    });
+}
+
+/// A peer reads the activity of a worker, which runs a callback and then a task.
+#[test]
+fn an_activity_has_the_name_of_one_job() {
+    let place: &'static Location<'static> = Location::caller();
+    model!(None, move || {
+        let watch = Arc::new(Watch::new());
+        let running = thread::spawn({
+            let watch = watch.clone();
+            move || {
+                watch.begin(1, TypeName::of::<First>(), None);
+                watch.begin(2, TypeName::of::<Second>(), Some(place));
+            }
+        });
+        let (activity, name) = watch.activity();
+        match name {
+            None => assert_ne!(activity, Activity::Parked),
+            Some(job) if job.name == TypeName::of::<First>().get() => {
+                assert_eq!((activity, job.spawned), (Activity::Firing, None));
+            }
+            Some(job) => {
+                assert_eq!(job.name, TypeName::of::<Second>().get());
+                assert_eq!((activity, job.spawned), (Activity::Running, Some(place)));
+            }
+        }
+        running.join().unwrap();
+    });
+}
