@@ -44,6 +44,7 @@ unsafe impl GlobalAlloc for Counting {
 
 /// Runs `test` in a process of its own, which is this program with a filter: the test counts the
 /// allocations of the whole process, or needs a pool that no other test has used.
+/// `TOURBILLON_TEST_RUNNER` names a program that runs this program, for example an emulator.
 ///
 /// `test` is a closure that stands in the test itself: its type names the test.
 fn alone<F: FnOnce()>(test: F) {
@@ -55,7 +56,10 @@ fn alone<F: FnOnce()>(test: F) {
         .split("::")
         .nth(1)
         .expect("a closure in a test");
-    let child = Command::new(env::current_exe().unwrap())
+    let program = env::current_exe().unwrap().into_os_string();
+    let runner = env::var_os("TOURBILLON_TEST_RUNNER").unwrap_or_else(|| "env".into());
+    let child = Command::new(runner)
+        .arg(program)
         .args([name, "--exact", "--nocapture"])
         .env(CHILD, name)
         .output()

@@ -50,8 +50,14 @@ pub fn test_of_child() -> Option<String> {
 
 /// Returns the command that starts this test binary as the child that runs the test `name`.
 /// [`is_child`] tells the test that it runs in the child.
+///
+/// `TOURBILLON_TEST_RUNNER` names a program that runs the binary, for example an emulator.
 pub fn child(name: &str) -> Command {
-    let mut child = Command::new(env::current_exe().expect("a test binary has a path"));
+    let binary = env::current_exe().expect("a test binary has a path");
+    let runner = env::var_os("TOURBILLON_TEST_RUNNER");
+    let mut child = Command::new(runner.as_deref().unwrap_or(binary.as_os_str()));
+    // The runner's first argument is the program.
+    child.args(runner.map(|_| &binary));
     child
         .args([name, "--exact", "--nocapture", "--test-threads=1"])
         .env(CHILD, name);
