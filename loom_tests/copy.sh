@@ -1,10 +1,10 @@
 # To be sourced by the scripts beside it.
 
-# copy_models ROOT DIR: copies what the models need from the tree at ROOT to DIR, as a workspace of
-# its own. The root package and its dependencies stay out.
 # The files of the runtime that have a model (`tests/activity.rs`).
 runtime=(src/engine/watchdog/watch.rs src/metrics/activity.rs src/util/lock.rs)
 
+# copy_models ROOT DIR: copies what the models need from the tree at ROOT to DIR, as a workspace of
+# its own. The root package and its dependencies stay out.
 copy_models() {
     local root=$1 dir=$2
     mkdir -p "$dir/shards" "$dir/tasks" "$dir/loom_tests"
