@@ -172,8 +172,7 @@ unsafe fn give_up<O: Owner>(shard: *const Shard<O>, count: usize) {
     let before = homes.0.fetch_sub(count, Ordering::Release);
     if before == count {
         // All uses of the shard by means of a reference happen before its end, if this is the
-        // end.
-        // A load does what a fence would, and ThreadSanitizer knows only loads.
+        // end. A load does what a fence would, and ThreadSanitizer knows only loads.
         homes.0.load(Ordering::Acquire);
         // SAFETY: the thread that made the count leave zero left one reference of `Arc`'s for
         // the thread that brings it back.
