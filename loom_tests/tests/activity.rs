@@ -11,7 +11,11 @@ mod activity;
 #[path = "../../src/util/lock.rs"]
 mod lock;
 #[path = "../../src/engine/watchdog/watch.rs"]
-#[allow(dead_code, reason = "the model uses a part")]
+#[allow(
+    dead_code,
+    unexpected_cfgs,
+    reason = "the model uses a part, and has none of the runtime's features"
+)]
 mod watch;
 
 mod sys {
@@ -88,11 +92,11 @@ fn worker(jobs: usize) -> (Arc<Watch>, thread::JoinHandle<()>) {
 fn a_name_belongs_to_the_number_that_was_read() {
     model!(None, || {
         let (watch, running) = worker(3);
-        if let Some(number) = watch.number() {
-            if let Some((name, spawned)) = watch.name_of(number) {
-                assert_eq!(name, names()[number as usize - 1].get());
-                assert_eq!(spawned, None);
-            }
+        if let Some(number) = watch.number()
+            && let Some((name, spawned)) = watch.name_of(number)
+        {
+            assert_eq!(name, names()[number as usize - 1].get());
+            assert_eq!(spawned, None);
         }
         running.join().unwrap();
         assert_eq!(watch.number(), None);
