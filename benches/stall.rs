@@ -268,7 +268,7 @@ impl Scenario {
             Scenario::Asleep(before) => armed(system, sleep_here::<S, _>, before),
             Scenario::Spawn => Some(spawned(system)),
             Scenario::Woken(before) => Some(woken(system, before)),
-            Scenario::Sockets(before) => sockets(system, before),
+            Scenario::Sockets(before) => Some(sockets(system, before)),
             Scenario::Outside => Some(outside(system)),
             Scenario::All(stuck) => all(system, stuck),
         }
@@ -381,43 +381,43 @@ fn connections() -> Vec<(TcpStream, TcpStream)> {
     (0..COUNT).map(connect).collect()
 }
 
-fn sockets<S: System>(system: &S, before: Before) -> Option<Vec<Duration>> {
+fn sockets<S: System>(system: &S, before: Before) -> Vec<Duration> {
     let moments = Moments::new(COUNT);
     let (theirs, ours): (Vec<_>, Vec<_>) = connections().into_iter().unzip();
     let (sender, spinning) = mpsc::channel();
     let reading = moments.clone();
     system.start(async move {
-        let here = thread::current().id();
+        before.pass::<S>().await;
         let waits = Count::default();
         for (index, stream) in ours.into_iter().enumerate() {
+            // The socket belongs to this worker.
             let (mut socket, reading) = (S::socket(stream), reading.clone());
             let waits = waits.clone();
             S::spawn(async move {
-                // `false` in a round that is repeated: the runtime was dropped.
                 if counted(S::read(&mut socket), waits).await {
                     reading.came(index);
                 }
             });
         }
-        waits.wait_for::<S>(COUNT).await;
-        before.pass::<S>().await;
-        let stayed = thread::current().id() == here;
-        sender.send(stayed).expect("the receiver exists");
-        if stayed {
-            spin();
+        // tokio's peers do not steal the task that was spawned last.
+        S::spawn(async {});
+        // A peer steals the tasks, and so they wait for their sockets, while this task stays here.
+        let begun = Instant::now();
+        while waits.get() < COUNT {
+            assert!(begun.elapsed() < PATIENCE, "no peer steals the tasks");
         }
+        sender.send(()).expect("the receiver exists");
+        spin();
     });
-    let stayed = spinning.recv().expect("tasks do not panic");
-    stayed.then(|| {
-        for (index, mut stream) in theirs.iter().enumerate() {
-            if index % WRITES == 0 {
-                thread::sleep(AHEAD / (COUNT / WRITES) as u32);
-            }
-            moments.due(index, Instant::now());
-            stream.write_all(&[1]).expect("it is open");
+    spinning.recv().expect("tasks do not panic");
+    for (index, mut stream) in theirs.iter().enumerate() {
+        if index % WRITES == 0 {
+            thread::sleep(AHEAD / (COUNT / WRITES) as u32);
         }
-        moments.lateness()
-    })
+        moments.due(index, Instant::now());
+        stream.write_all(&[1]).expect("it is open");
+    }
+    moments.lateness()
 }
 
 fn outside<S: System>(system: &S) -> Vec<Duration> {
