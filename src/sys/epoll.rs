@@ -1,7 +1,7 @@
 //! An epoll instance whose waits have nanosecond resolution.
 //!
-//! `epoll_wait` takes milliseconds. So a timerfd in the instance ends each wait that has a limit. It
-//! is set [as rarely as possible](super::deadline), and before the worker's alarm: the alarm is
+//! `epoll_wait` takes milliseconds. So a timerfd in the instance ends each wait that has a limit.
+//! It is set [as rarely as possible](super::deadline), and before the worker's alarm: the alarm is
 //! later, and setting a timer that is not the core's next one is cheap. (`epoll_pwait2` has
 //! nanoseconds, too. But its timer starts with the wait, after the alarm. Then each of the two is
 //! the core's next timer when it is set, which costs 5 µs more where that leaves a virtual
@@ -162,7 +162,7 @@ impl Epoll {
         Ok(())
     }
 
-    /// Sets the timerfd for a wait of `timeout`, never less. The wait itself is [`wait`](Self::wait).
+    /// Sets the timerfd for a wait of `timeout`, never less. [`wait`](Self::wait) waits.
     pub(crate) fn prepare(&self, timeout: Timeout) -> Prepared {
         let millis = match timeout {
             Timeout::Zero => 0,

@@ -46,8 +46,8 @@
 //! moves from a place that is checked later to a place that was checked before. A thread in
 //! `block_on` begins to wait without the mutex. So its word is checked before the blocking threads,
 //! to which it may have given a job, and after them, since one of them may have woken it.
-//! A helper is no member either, and the timerfd of a clock may call it at any time. So after it has
-//! left the reserve it passes through the mutex, before it takes anything.
+//! A helper is no member either, and the timerfd of a clock may call it at any time. So after it
+//! has left the reserve it passes through the mutex, before it takes anything.
 //!
 //! **A quiescent runtime** does the first of these that applies: (1) wakes the callers of `advance`
 //! whose jump was made; (2) makes the next requested jump; (3) if a thread is in `block_on`,
