@@ -45,8 +45,7 @@ impl Runner {
         let begin = Instant::now();
         let command = self.command.clone();
         // Run it on a blocking thread, which is not pinned: a child process inherits the affinity
-        // and the timer slack of its thread. Meanwhile `block_in_place` hands this worker's tasks
-        // to others.
+        // of its thread. Meanwhile `block_in_place` hands this worker's tasks to others.
         let ended = spawn_blocking(move || shell(&command));
         let ended = block_in_place(|| Handle::current().block_on(ended));
         let how = match ended {

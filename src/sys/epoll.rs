@@ -99,13 +99,6 @@ impl Events {
     }
 }
 
-pub(crate) fn timespec(duration: Duration) -> libc::timespec {
-    libc::timespec {
-        tv_sec: duration.as_secs().try_into().unwrap_or(libc::time_t::MAX),
-        tv_nsec: duration.subsec_nanos().into(),
-    }
-}
-
 /// Converts to milliseconds, rounded up.
 fn millis(duration: Duration) -> libc::c_int {
     let millis = duration.as_nanos().div_ceil(1_000_000);

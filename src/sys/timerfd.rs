@@ -1,5 +1,4 @@
-//! Timerfds. They wake a worker on time if `epoll_pwait2` is imprecise or missing, and they watch
-//! the clocks that it cannot wait for.
+//! Timerfds. They end the sleeps of workers, and watch the clocks that no wait of a worker follows.
 
 use std::{
     io,
@@ -25,6 +24,13 @@ pub(crate) enum Clock {
 pub(crate) struct TimerFd {
     fd: OwnedFd,
     clock: Clock,
+}
+
+fn timespec(duration: Duration) -> libc::timespec {
+    libc::timespec {
+        tv_sec: duration.as_secs().try_into().unwrap_or(libc::time_t::MAX),
+        tv_nsec: duration.subsec_nanos().into(),
+    }
 }
 
 impl TimerFd {
@@ -84,8 +90,8 @@ impl TimerFd {
 
     fn set_time(&self, time: Duration, flags: libc::c_int) -> io::Result<()> {
         let spec = libc::itimerspec {
-            it_interval: super::epoll::timespec(Duration::ZERO),
-            it_value: super::epoll::timespec(time),
+            it_interval: timespec(Duration::ZERO),
+            it_value: timespec(time),
         };
         // SAFETY: `spec` is a valid itimerspec, and the old value is not requested.
         check(unsafe {
