@@ -1,6 +1,6 @@
 //! The hooks that run around a task's future, and where a woken task is queued.
 
-use std::{any::type_name, marker::PhantomData};
+use std::{alloc::Layout, any::type_name, marker::PhantomData, ptr::NonNull};
 
 use tourbillon_tasks::{Policy, Task, TaskRef, Woken};
 
@@ -53,6 +53,20 @@ impl<S: Schedule> Policy for Registered<S> {
 
     fn name<F>() -> &'static str {
         S::name::<F>()
+    }
+
+    // Tasks come and go like their timers, often from one thread to another. See
+    // `docs/internals/memory.md`.
+    #[inline]
+    unsafe fn alloc(layout: Layout) -> *mut u8 {
+        // SAFETY: the caller keeps the same contract.
+        unsafe { tourbillon_shards::alloc_block(layout) }.as_ptr()
+    }
+
+    #[inline]
+    unsafe fn dealloc(memory: *mut u8, layout: Layout) {
+        // SAFETY: by contract it is from `alloc`, which returns no null, and is not used any more.
+        unsafe { tourbillon_shards::dealloc_block(NonNull::new_unchecked(memory), layout) };
     }
 
     #[inline]

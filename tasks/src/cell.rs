@@ -14,7 +14,7 @@ use crate::{
     contain::contained,
     header::{Header, VTable},
     state::{AfterPoll, End, State},
-    sync::{UnsafeCell, alloc, dealloc},
+    sync::UnsafeCell,
     waker,
 };
 
@@ -66,7 +66,7 @@ impl<F: Future, P: Policy> Cell<F, P> {
     pub(crate) fn allocate(future: F, metadata: P::Metadata) -> NonNull<Header<P::Metadata>> {
         let layout = Layout::new::<Self>();
         // SAFETY: the layout has a nonzero size, because it contains the header.
-        let memory = unsafe { alloc(layout) };
+        let memory = unsafe { P::alloc(layout) };
         let Some(cell) = NonNull::new(memory.cast::<Self>()) else {
             handle_alloc_error(layout)
         };
@@ -172,15 +172,15 @@ impl<F: Future, P: Policy> Cell<F, P> {
     ///
     /// `header` is a task of this type that has ended. No reference and no `Join` is left.
     unsafe fn free(header: NonNull<Header<P::Metadata>>) {
-        struct Free(*mut u8, Layout);
-        impl Drop for Free {
+        struct Free<F: Future, P: Policy>(NonNull<Cell<F, P>>);
+        impl<F: Future, P: Policy> Drop for Free<F, P> {
             fn drop(&mut self) {
-                // SAFETY: the memory was allocated with this layout, and is not used afterwards.
-                unsafe { dealloc(self.0, self.1) };
+                // SAFETY: `allocate` allocated it with this layout, and it is not used afterwards.
+                unsafe { P::dealloc(self.0.as_ptr().cast(), Layout::new::<Cell<F, P>>()) };
             }
         }
         // Frees the memory even if the destructor of the metadata panics.
-        let _free = Free(header.as_ptr().cast(), Layout::new::<Self>());
+        let _free = Free::<F, P>(header.cast());
         // SAFETY: this thread has the only access to the task, and the stage is empty.
         unsafe { header.drop_in_place() };
     }

@@ -1,8 +1,8 @@
 //! The executor's side of a task.
 
-use std::any::type_name;
+use std::{alloc::Layout, any::type_name};
 
-use crate::{Runnable, Task, TaskRef};
+use crate::{Runnable, Task, TaskRef, sync};
 
 /// When a task was woken.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -36,6 +36,32 @@ pub trait Policy: 'static {
     #[must_use]
     fn name<F>() -> &'static str {
         type_name::<F>()
+    }
+
+    /// Allocates memory for a task. Returns null if there is none, and the process then ends as
+    /// [`handle_alloc_error`](std::alloc::handle_alloc_error) says.
+    ///
+    /// By default, the memory is from the global allocator.
+    ///
+    /// # Safety
+    ///
+    /// As for [`std::alloc::alloc`]: the size of the layout is not zero.
+    #[inline]
+    unsafe fn alloc(layout: Layout) -> *mut u8 {
+        // SAFETY: by contract the size is not zero.
+        unsafe { sync::alloc(layout) }
+    }
+
+    /// Frees the memory of a task.
+    ///
+    /// # Safety
+    ///
+    /// `memory` is from [`alloc`](Policy::alloc) of this policy with the same layout, and is not
+    /// used any more.
+    #[inline]
+    unsafe fn dealloc(memory: *mut u8, layout: Layout) {
+        // SAFETY: by contract `alloc` has allocated it with this layout.
+        unsafe { sync::dealloc(memory, layout) };
     }
 
     /// Calls `poll`, which polls the future and drops it if it is ready or panics.

@@ -81,7 +81,7 @@ impl<T> Drop for Memory<T> {
     fn drop(&mut self) {
         // SAFETY: `NodeRef::new` allocated it with this layout, and only `NodeRef::free` makes this
         // value, for a node that it does not use after that.
-        unsafe { pool::dealloc(self.0.cast(), Layout::new::<T>()) };
+        unsafe { pool::dealloc_block(self.0.cast(), Layout::new::<T>()) };
     }
 }
 
@@ -93,7 +93,7 @@ impl<O: Owner> NodeRef<O> {
     pub(crate) fn new<P: Send, W: Send>(make: impl FnOnce() -> Node<O, P, W>) -> Self {
         let layout = Layout::new::<Node<O, P, W>>();
         // SAFETY: the layout is not empty: the header alone has a size.
-        let ptr = unsafe { pool::alloc(layout) }.cast::<Node<O, P, W>>();
+        let ptr = unsafe { pool::alloc_block(layout) }.cast::<Node<O, P, W>>();
         // SAFETY: fresh memory of the right layout.
         unsafe { ptr.write(make()) };
         Self {

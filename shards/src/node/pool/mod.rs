@@ -1,4 +1,5 @@
-//! Memory pool for nodes: blocks of one to two cache lines, with a free list per thread.
+//! Memory pool for nodes and for tasks: blocks of one to eight cache lines, with a free list per
+//! thread.
 //!
 //! The design is Bonwick's magazines. Each thread allocates from a free list of its own and frees
 //! into it, without a lock or an atomic operation. When that list is empty or full, the thread
@@ -12,11 +13,13 @@
 //! random order, and which then arms as many, gets nodes that lie one behind the other in memory.
 //!
 //! A general allocator does not know that a node fits a cache line: glibc's blocks of 64 bytes take
-//! 80, and lie across two lines. Nor does it know that many blocks of one size come and go.
+//! 80, and lie across two lines. Nor does it know that many blocks of one size come and go. When
+//! many have been freed, glibc unites them under a lock, for up to 200 ms with a million of them,
+//! and other threads that allocate or free wait meanwhile.
 //!
 //! There is no pool under loom, under miri, in a simulation, or with `--cfg tourbillon_no_pool`.
-//! Tools that look for leaks and for uses after free see each node as its own allocation there. In
-//! the pool they would see only chunks, which stay in use for ever.
+//! Tools that look for leaks and for uses after free see each node and task as its own allocation
+//! there. In the pool they would see only chunks, which stay in use for ever.
 
 use std::{alloc::Layout, ptr::NonNull};
 
@@ -27,10 +30,16 @@ pub(crate) const LINE: usize = 64;
 /// line does not get two. Blocks that are no whole number of lines may begin anywhere on a line.
 #[cfg(not(any(loom, miri, tourbillon_no_pool, tourbillon_sim)))]
 const STEP: usize = 16;
-/// Number of block sizes. The smallest is one line, for a sleep and for a callback that captures up
-/// to 16 bytes. The largest is two lines, for a callback that captures up to 80 bytes.
+/// Size of the blocks above which the next size is one line larger.
 #[cfg(not(any(loom, miri, tourbillon_no_pool, tourbillon_sim)))]
-const SIZES: usize = LINE / STEP + 1;
+const FINE: usize = 4 * LINE;
+/// Size of the largest blocks. The smallest have one line, for a sleep and for a callback that
+/// captures up to 16 bytes.
+#[cfg(not(any(loom, miri, tourbillon_no_pool, tourbillon_sim)))]
+const LARGEST: usize = 8 * LINE;
+/// Number of block sizes.
+#[cfg(not(any(loom, miri, tourbillon_no_pool, tourbillon_sim)))]
+const SIZES: usize = (FINE - LINE) / STEP + (LARGEST - FINE) / LINE + 1;
 
 /// Installs a function that prepares new memory before its first use.
 ///
@@ -132,13 +141,31 @@ pub fn return_spare_memory(give: fn(*mut u8, usize)) -> Returned {
     }
 }
 
-/// Allocates memory of this layout, whose size must not be zero.
+/// Allocates memory of this layout from the pool that timers come from. A layout of more than 512
+/// bytes, or with an alignment of more than 64, gets memory from the global allocator.
+///
+/// It is meant for the tasks of a runtime, which many threads allocate and free as often as timers.
+/// Like [`handle_alloc_error`](std::alloc::handle_alloc_error), it does not return if there is no
+/// memory.
 ///
 /// # Safety
 ///
-/// As for [`std::alloc::alloc`]. Does not return if there is no memory.
+/// As for [`std::alloc::alloc`]: the size of the layout is not zero.
+///
+/// ```
+/// use std::alloc::Layout;
+/// use tourbillon_shards::{alloc_block, dealloc_block};
+///
+/// let layout = Layout::new::<[u64; 20]>();
+/// // SAFETY: the size is not zero, and the block is freed once, with its layout.
+/// unsafe {
+///     let block = alloc_block(layout);
+///     block.cast::<[u64; 20]>().write([7; 20]);
+///     dealloc_block(block, layout);
+/// }
+/// ```
 #[inline]
-pub(crate) unsafe fn alloc(layout: Layout) -> NonNull<u8> {
+pub unsafe fn alloc_block(layout: Layout) -> NonNull<u8> {
     #[cfg(not(any(loom, miri, tourbillon_no_pool, tourbillon_sim)))]
     if let Some(size) = size_of_block(layout) {
         return blocks::take(size);
@@ -148,13 +175,13 @@ pub(crate) unsafe fn alloc(layout: Layout) -> NonNull<u8> {
     NonNull::new(memory).unwrap_or_else(|| std::alloc::handle_alloc_error(layout))
 }
 
-/// Frees memory that [`alloc`] returned.
+/// Frees memory that [`alloc_block`] returned. Any thread may do so.
 ///
 /// # Safety
 ///
-/// `memory` is from [`alloc`] with the same layout, and is not used any more.
+/// `memory` is from [`alloc_block`] with the same layout, and is not used any more.
 #[inline]
-pub(crate) unsafe fn dealloc(memory: NonNull<u8>, layout: Layout) {
+pub unsafe fn dealloc_block(memory: NonNull<u8>, layout: Layout) {
     #[cfg(not(any(loom, miri, tourbillon_no_pool, tourbillon_sim)))]
     if let Some(size) = size_of_block(layout) {
         // SAFETY: by contract `alloc` took it from there.
@@ -170,18 +197,31 @@ pub(crate) unsafe fn dealloc(memory: NonNull<u8>, layout: Layout) {
 #[cfg(not(any(loom, miri, tourbillon_no_pool, tourbillon_sim)))]
 #[inline(always)]
 const fn size_of_block(layout: Layout) -> Option<usize> {
-    let unit = if layout.align() <= STEP { STEP } else { LINE };
-    if layout.align() > LINE || layout.size() > 2 * LINE {
+    if layout.align() > LINE || layout.size() > LARGEST {
         return None;
     }
+    let unit = if layout.align() <= STEP && layout.size() <= FINE {
+        STEP
+    } else {
+        LINE
+    };
     let bytes = layout.size().next_multiple_of(unit);
-    Some(bytes.saturating_sub(LINE) / STEP)
+    Some(if bytes <= FINE {
+        bytes.saturating_sub(LINE) / STEP
+    } else {
+        (FINE - LINE) / STEP + (bytes - FINE) / LINE
+    })
 }
 
 /// Returns how many bytes a block of this size has.
 #[cfg(not(any(loom, miri, tourbillon_no_pool, tourbillon_sim)))]
 const fn bytes_of(size: usize) -> usize {
-    LINE + size * STEP
+    let fine = (FINE - LINE) / STEP;
+    if size <= fine {
+        LINE + size * STEP
+    } else {
+        FINE + (size - fine) * LINE
+    }
 }
 
 #[cfg(not(any(loom, miri, tourbillon_no_pool, tourbillon_sim)))]

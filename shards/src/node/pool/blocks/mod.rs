@@ -122,13 +122,19 @@ struct Depot {
 // SAFETY: it owns all that it points to.
 unsafe impl Send for Depot {}
 
-static DEPOTS: [Mutex<Depot>; SIZES] = [
-    Mutex::new(Depot::of(0)),
-    Mutex::new(Depot::of(1)),
-    Mutex::new(Depot::of(2)),
-    Mutex::new(Depot::of(3)),
-    Mutex::new(Depot::of(4)),
-];
+static DEPOTS: [Mutex<Depot>; SIZES] = {
+    let mut depots = [const { Mutex::new(Depot::of(0)) }; SIZES];
+    let mut size = 0;
+    while size < SIZES {
+        // A destructor cannot run here. An empty depot needs none.
+        std::mem::forget(std::mem::replace(
+            &mut depots[size],
+            Mutex::new(Depot::of(size)),
+        ));
+        size += 1;
+    }
+    depots
+};
 
 impl Depot {
     const fn of(size: usize) -> Self {

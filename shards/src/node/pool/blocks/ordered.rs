@@ -11,6 +11,9 @@ use super::{PAGE, STEP};
 /// Number of bits of a window, as a power of two, and number of words that hold them.
 const BITS: u32 = 10;
 const WORDS: usize = (1 << BITS) / 64;
+/// Number of aligned addresses that a window covers.
+#[cfg(test)]
+pub(super) const SPAN: usize = 1 << BITS;
 
 /// Value of an empty place of the index.
 const NONE: u32 = u32::MAX;
