@@ -257,7 +257,13 @@ fn a_stall_is_shown_with_its_cause() {
     assert_eq!(browser.text("#tile-stalls"), "1");
     assert!(!browser.text("#stalls").contains("None so far"));
     cause_a_stall(&watched.runtime);
+    // One row per job: the newest stall of the job, and how many there were.
     browser.eventually("document.querySelector('#stall-rows th').textContent === '2'");
+    assert_eq!(
+        browser.eval("document.getElementById('stall-rows').rows.length"),
+        1
+    );
+    assert_eq!(browser.text("#stall-rows td"), "2");
     check_clean(&mut browser, &watched);
 }
 

@@ -26,7 +26,7 @@ const tiles = new Tiles(find);
 const tables = new Tables(find);
 const charts = new Charts(find('charts'), tip);
 const heatMap = new HeatMap({ rows: find('strips'), axis: find('lateness-axis'), scale: find('scale'), tip });
-const lanes = new Lanes({ rows: find('lanes'), axis: find('lanes-axis'), legend: find('lanes-legend'), tip });
+const lanes = new Lanes({ rows: find('lanes'), axis: find('lanes-axis'), legend: find('lanes-legend'), hint: find('lanes-hint'), tip });
 const steals = new Matrix(find('steals'));
 const rescues = new Matrix(find('rescues'));
 
@@ -45,6 +45,7 @@ function redraw() {
 }
 
 function draw() {
+  delete document.body.dataset.waits;
   drawn = performance.now();
   const { snapshot, columns, sums } = view;
   const rows = entities(snapshot);

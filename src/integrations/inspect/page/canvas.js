@@ -24,7 +24,10 @@ export function forgetColors() {
   colors.clear();
 }
 
-/** Elements that are visible on the screen. Others are not drawn. */
+/**
+ * Elements that are on the screen or near it. Others are not drawn. The margin is so large that a
+ * picture of the whole page shows all panels.
+ */
 const seen = new WeakSet();
 const observer = new IntersectionObserver((entries) => {
   let appeared = false;
@@ -37,7 +40,7 @@ const observer = new IntersectionObserver((entries) => {
     }
   }
   if (appeared) dispatchEvent(new Event('redraw'));
-}, { rootMargin: '200px' });
+}, { rootMargin: '3000px' });
 const resized = new ResizeObserver(() => dispatchEvent(new Event('redraw')));
 
 /** Observes the size and the visibility of an element. */
@@ -61,19 +64,26 @@ export function crowd(rows) {
   return rows > 13 ? 'very' : rows > 6 ? 'yes' : rows > 3 ? 'some' : 'no';
 }
 
-/** Returns a cleared context in CSS pixels, or null if the canvas is not visible. */
-export function begin(canvas) {
-  const { clientWidth: width, clientHeight: height } = canvas;
-  if (!isSeen(canvas) || width === 0 || height === 0) return null;
+/** The room to the left of a plot for the labels of its vertical axis, in pixels. */
+export const GUTTER = 48;
+
+/**
+ * Returns a cleared context in CSS pixels, or null if the canvas is not visible. `left` pixels stay
+ * free on the left: there x is negative, and `width` does not include them.
+ */
+export function begin(canvas, left = 0) {
+  const width = canvas.clientWidth - left;
+  const height = canvas.clientHeight;
+  if (!isSeen(canvas) || width <= 0 || height === 0) return null;
   const ratio = devicePixelRatio || 1;
-  const [w, h] = [Math.round(width * ratio), Math.round(height * ratio)];
+  const [w, h] = [Math.round(canvas.clientWidth * ratio), Math.round(height * ratio)];
   if (canvas.width !== w || canvas.height !== h) {
     canvas.width = w;
     canvas.height = h;
   }
   const context = canvas.getContext('2d');
-  context.setTransform(ratio, 0, 0, ratio, 0, 0);
-  context.clearRect(0, 0, width, height);
+  context.setTransform(ratio, 0, 0, ratio, left * ratio, 0);
+  context.clearRect(-left, 0, width + left, height);
   return { context, width, height };
 }
 
@@ -86,6 +96,30 @@ export function label(context, text, x, y) {
   context.strokeText(text, x, y);
   context.fillStyle = color('label');
   context.fillText(text, x, y);
+}
+
+/** Draws a label of the vertical axis, in the gutter. */
+export function sideLabel(context, text, y) {
+  context.textAlign = 'right';
+  context.textBaseline = 'middle';
+  label(context, text, -5, y);
+}
+
+/** Fills the ground of a plot. */
+export function ground(context, width, height, name = 'ground') {
+  context.fillStyle = color(name);
+  context.fillRect(0, 0, width, height);
+}
+
+/** Returns the index of the column at `x` of a canvas whose plot begins at the gutter. */
+export function columnAt(canvas, columns, x) {
+  const share = (x - GUTTER) / (canvas.clientWidth - GUTTER);
+  return Math.min(Math.max(Math.floor(share * columns.count), 0), columns.count - 1);
+}
+
+/** Returns the distance between two columns in a canvas whose plot begins at the gutter. */
+export function columnWidth(canvas, columns) {
+  return (canvas.clientWidth - GUTTER) / columns.count;
 }
 
 /** Sets the description of a canvas, if it changes. */
@@ -110,7 +144,7 @@ export function marks(columns, unixOffset, width, apart = 80) {
 
 /** Draws the times of day below the columns. */
 export function drawAxis(canvas, columns, unixOffset) {
-  const drawing = begin(canvas);
+  const drawing = begin(canvas, GUTTER);
   if (!drawing) return;
   const { context, width } = drawing;
   context.textBaseline = 'top';

@@ -1,6 +1,8 @@
 // Line charts over time. Lines differ by dashes and colour, and a table shows their figures.
 
-import { begin, color, describe, label, marks, watch } from './canvas.js';
+import {
+  begin, color, columnAt, columnWidth, describe, ground, GUTTER, label, marks, sideLabel, watch,
+} from './canvas.js';
 import { clock, short } from './format.js';
 import { GAUGES } from './frame.js';
 
@@ -20,14 +22,17 @@ const CHARTS = [
   },
   {
     title: 'Timers in the stores',
+    hint: 'Garbage is the entry of a cancelled timer that has not been removed yet.',
     series: [{ name: 'pending', gauge: 'pending' }, { name: 'garbage', gauge: 'garbage' }],
   },
   {
     title: 'Tickles per second',
+    hint: 'A tickle is a write to an eventfd, which wakes a worker that sleeps. It is skipped if the worker is awake.',
     series: [{ name: 'written', counter: 'tickles_written' }, { name: 'skipped', counter: 'tickles_skipped' }],
   },
   {
     title: 'Waits per second',
+    hint: 'An epoll wait asks for ready sockets, often without sleeping. A park is a sleep.',
     series: [{ name: 'epoll waits', counter: 'epoll_waits' }, { name: 'parks', counter: 'parks' }],
   },
 ];
@@ -64,13 +69,15 @@ function roundUp(value) {
 }
 
 class Chart {
-  constructor({ title, series }, tip) {
+  constructor({ title, hint = '', series }, tip) {
     this.title = title;
     this.section = document.createElement('section');
     this.section.className = 'card chart';
     const table = document.createElement('table');
     const caption = document.createElement('caption');
-    caption.append(cell('h2', title));
+    const heading = cell('h2', title);
+    heading.title = hint;
+    caption.append(heading);
     const head = document.createElement('thead');
     const heads = document.createElement('tr');
     heads.append(cell('td', ''), ...['now', 'mean', 'max'].map((text) => cell('th', text, 'num')));
@@ -91,7 +98,7 @@ class Chart {
     this.canvas.setAttribute('role', 'img');
     this.canvas.tabIndex = 0;
     this.section.append(table, this.canvas);
-    tip.attach(this.canvas, (x) => this.pick(x), (dx) => [(dx * this.canvas.clientWidth) / this.columns.count, 0]);
+    tip.attach(this.canvas, (x) => this.pick(x), (dx) => [dx * columnWidth(this.canvas, this.columns), 0]);
   }
 
   value(one, column) {
@@ -106,12 +113,13 @@ class Chart {
       Array.from({ length: columns.count }, (_, i) => this.value(one, columns.first + i)));
     const words = this.series.map((one, i) => this.tell(one, lines[i].filter((value) => !Number.isNaN(value))));
     describe(this.canvas, `${this.title}: ${words.join('; ')}`);
-    const drawing = begin(this.canvas);
+    const drawing = begin(this.canvas, GUTTER);
     if (!drawing) return;
     const { context, width, height } = drawing;
     const top = roundUp(lines.flat().reduce((a, b) => (b > a ? b : a), 0));
     const floor = height - AXIS;
     const y = (value) => floor - (value / top) * (floor - 14);
+    ground(context, width, floor);
     context.fillStyle = color('grid');
     const times = marks(columns, unixOffset, width, 64);
     for (const [x] of times) context.fillRect(Math.round(x), 0, 1, floor);
@@ -122,9 +130,7 @@ class Chart {
     for (const [x, at] of times) {
       if (x > 24 && x < width - 24) label(context, clock(at), x, height);
     }
-    context.textAlign = 'left';
-    label(context, short(top), 4, y(top) - 1);
-    label(context, short(top / 2), 4, y(top / 2) - 1);
+    for (const share of [0, 0.5, 1]) sideLabel(context, short(top * share), y(top * share));
   }
 
   drawLine(context, line, index, step, y) {
@@ -158,7 +164,7 @@ class Chart {
   pick(x) {
     if (!this.columns) return null;
     const { columns, canvas } = this;
-    const column = columns.first + Math.min(Math.max(Math.floor((x / canvas.clientWidth) * columns.count), 0), columns.count - 1);
+    const column = columns.first + columnAt(canvas, columns, x);
     const time = `${this.title}, ${clock(columns.start(column) + this.unixOffset, true)}`;
     if (!columns.known(column)) return [time, 'nothing is known of this time'];
     return [time, ...this.series.map((one) => `${one.name} ${short(this.value(one, column))}`)];

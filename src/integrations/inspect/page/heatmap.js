@@ -1,9 +1,11 @@
 // The heat map of lateness: a strip per worker, time to the right, lateness upwards in log scale.
 
 import { BUCKETS, OCTAVE } from './buckets.js';
-import { begin, color, crowd, describe, drawAxis, label, marks, unwatch, watch } from './canvas.js';
+import {
+  begin, color, columnAt, columnWidth, crowd, describe, drawAxis, ground, GUTTER, label, marks, sideLabel, unwatch, watch,
+} from './canvas.js';
 import { clock, duration, exact, short } from './format.js';
-import { isDark, Palette } from './palette.js';
+import { Palette } from './palette.js';
 
 /** The marks of the lateness axis, in nanoseconds. */
 const DECADES = [100, 1e3, 1e4, 1e5, 1e6, 1e7, 1e8, 1e9, 1e10, 1e11];
@@ -84,8 +86,8 @@ export class HeatMap {
   draw({ columns, sums, bounds, stage, unixOffset }, showHelpers) {
     const most = 4 ** Math.ceil(Math.log(Math.max(columns.peak(), 16)) / Math.log(4));
     let from = columns.dirty;
-    if (this.palette?.most !== most || this.palette.dark !== isDark()) {
-      this.palette = new Palette(most, isDark());
+    if (this.palette?.most !== most) {
+      this.palette = new Palette(most);
       from = columns.first;
     }
     if (this.columns !== columns) from = columns.first;
@@ -121,11 +123,12 @@ export class HeatMap {
   drawStrip(strip, entity) {
     strip.pick = (x, y) => this.pick(strip, entity, x, y);
     strip.step = (dx, dy) => this.step(strip, dx, dy);
-    const drawing = begin(strip.canvas);
+    const drawing = begin(strip.canvas, GUTTER);
     if (!drawing) return;
     const { context, width, height } = drawing;
     const { columns, span } = this;
-    context.fillStyle = color('grid');
+    ground(context, width, height, 'heat');
+    context.fillStyle = color('heat-grid');
     for (const [x] of marks(columns, this.unixOffset, width)) context.fillRect(Math.round(x), 0, 1, height);
     // The ring has two parts: from the oldest column to the end, and from the start to the newest.
     context.imageSmoothingEnabled = false;
@@ -137,13 +140,11 @@ export class HeatMap {
       context.drawImage(strip.picture, 0, top, begins, span.size, cut, 0, width - cut, height);
     }
     const decades = this.decades(height);
-    context.fillStyle = color('grid-over');
+    context.fillStyle = color('heat-over');
     for (const { y } of decades) context.fillRect(0, Math.round(y), width, 1);
     this.drawQuantile(context, width, height, columns.median, entity, []);
     this.drawQuantile(context, width, height, columns.high, entity, [4, 3]);
-    context.textAlign = 'left';
-    context.textBaseline = 'middle';
-    for (const { y, ns } of decades) label(context, duration(ns), 4, y);
+    for (const { y, ns } of decades) sideLabel(context, duration(ns), y);
   }
 
   /** Returns the marks of the lateness axis that have room for their text. */
@@ -175,11 +176,11 @@ export class HeatMap {
     }
     context.lineJoin = 'round';
     context.setLineDash([]);
-    context.strokeStyle = color('halo');
+    context.strokeStyle = color('heat-halo');
     context.lineWidth = 3.5;
     context.stroke(path);
     context.setLineDash(dashes);
-    context.strokeStyle = color('line');
+    context.strokeStyle = color('heat-line');
     context.lineWidth = 1.5;
     context.stroke(path);
     context.setLineDash([]);
@@ -196,10 +197,9 @@ export class HeatMap {
 
   /** Returns the text for a point of a strip. */
   pick(strip, entity, x, y) {
-    const { clientWidth: width, clientHeight: height } = strip.canvas;
+    const height = strip.canvas.clientHeight;
     const { columns, bounds, span } = this;
-    const index = Math.min(Math.max(Math.floor((x / width) * columns.count), 0), columns.count - 1);
-    const column = columns.first + index;
+    const column = columns.first + columnAt(strip.canvas, columns, x);
     const bucket = Math.min(Math.max(Math.ceil(span.to - (y / height) * span.size) - 1, span.from), span.to - 1);
     const begins = columns.start(column) + this.unixOffset;
     const lines = [`${strip.name}, ${clock(begins, true)} – ${clock(begins + columns.width, true)}`];
@@ -214,8 +214,7 @@ export class HeatMap {
 
   /** Returns the distance of an arrow key: a column, or a bucket. */
   step(strip, dx, dy) {
-    const { clientWidth: width, clientHeight: height } = strip.canvas;
-    return [(dx * width) / this.columns.count, (dy * height) / this.span.size];
+    return [dx * columnWidth(strip.canvas, this.columns), (dy * strip.canvas.clientHeight) / this.span.size];
   }
 
   /** Draws the legend of colours. */

@@ -1,6 +1,8 @@
 // The activity of each worker: stacked shares of the samples, with a pattern and a colour.
 
-import { begin, color, crowd, describe, drawAxis, label, unwatch, watch } from './canvas.js';
+import {
+  begin, color, columnAt, columnWidth, crowd, describe, drawAxis, ground, GUTTER, sideLabel, unwatch, watch,
+} from './canvas.js';
 import { clock, percent } from './format.js';
 import { ACTIVITIES } from './frame.js';
 
@@ -47,8 +49,8 @@ function makeFill(context, activity, ratio) {
 }
 
 export class Lanes {
-  constructor({ rows, axis, legend, tip }) {
-    Object.assign(this, { rows, axis: watch(axis), tip });
+  constructor({ rows, axis, legend, hint, tip }) {
+    Object.assign(this, { rows, axis: watch(axis), hint, tip });
     this.lanes = [];
     this.keys = ACTIVITIES.map((activity) => {
       const key = document.createElement('span');
@@ -83,7 +85,7 @@ export class Lanes {
     canvas.setAttribute('role', 'img');
     canvas.tabIndex = 0;
     row.append(head, canvas);
-    this.tip.attach(canvas, (x) => this.pick(name, worker, canvas, x), (dx) => [(dx * canvas.clientWidth) / this.columns.count, 0]);
+    this.tip.attach(canvas, (x) => this.pick(name, worker, canvas, x), (dx) => [dx * columnWidth(canvas, this.columns), 0]);
     return { name, row, canvas, figures };
   }
 
@@ -96,6 +98,9 @@ export class Lanes {
       drawing.context.fillRect(0, 0, drawing.width, drawing.height);
     }
     this.top = this.scale();
+    // The scale follows the load, so it is said and not only drawn.
+    const hint = `shares of samples; the full height is ${percent(this.top)} of the time`;
+    if (this.hint.textContent !== hint) this.hint.textContent = hint;
     this.lanes.forEach((lane, worker) => {
       this.drawLane(lane, worker);
       this.tell(lane, worker);
@@ -127,9 +132,10 @@ export class Lanes {
   }
 
   drawLane(lane, worker) {
-    const drawing = begin(lane.canvas);
+    const drawing = begin(lane.canvas, GUTTER);
     if (!drawing) return;
     const { context, width, height } = drawing;
+    ground(context, width, height);
     const { columns } = this;
     const step = width / columns.count;
     const paths = ACTIVITIES.map(() => new Path2D());
@@ -149,12 +155,10 @@ export class Lanes {
       context.fillStyle = fill(context, ACTIVITIES[activity]);
       context.fill(path);
     });
-    context.textBaseline = 'middle';
-    context.textAlign = 'left';
     context.fillStyle = color('grid-over');
     context.fillRect(0, Math.round(height / 2), width, 1);
-    label(context, percent(this.top), 4, 7);
-    if (height > 30) label(context, percent(this.top / 2), 4, height / 2);
+    sideLabel(context, percent(this.top), 7);
+    if (height > 30) sideLabel(context, percent(this.top / 2), height / 2);
   }
 
   /** Describes the shares over the whole range in words. */
@@ -173,7 +177,7 @@ export class Lanes {
   pick(name, worker, canvas, x) {
     if (!this.columns) return null;
     const { columns } = this;
-    const column = columns.first + Math.min(Math.max(Math.floor((x / canvas.clientWidth) * columns.count), 0), columns.count - 1);
+    const column = columns.first + columnAt(canvas, columns, x);
     const found = this.samples(worker, column);
     const lines = [`${name}, ${clock(columns.start(column) + this.unixOffset, true)}`];
     if (!found) return [...lines, 'nothing is known of this time'];

@@ -1,5 +1,5 @@
-// The colours of counts: viridis, whose brightness alone tells the order. Lighter is more in the
-// dark theme, darker is more in the light theme.
+// The colours of counts: viridis, whose brightness alone tells the order. Lighter is more. The ground
+// of the heat map is dark in each theme, so a colour means the same everywhere.
 
 // Eleven samples of matplotlib's viridis. Linear interpolation between them is close enough.
 const VIRIDIS = [
@@ -13,19 +13,14 @@ function viridis(t) {
   return VIRIDIS[i].map((from, channel) => Math.round(from + (VIRIDIS[i + 1][channel] - from) * (at - i)));
 }
 
-/** The position of the smallest count. It keeps the colour distinct from a dark background. */
-const FEWEST = { dark: 0.14, light: 0.04 };
+/** The position of the smallest count. It keeps the colour distinct from the dark ground. */
+const FEWEST = 0.14;
 
 export class Palette {
   /** `most` is the count with the last colour. */
-  constructor(most, dark) {
+  constructor(most) {
     this.most = most;
-    this.dark = dark;
-    const fewest = dark ? FEWEST.dark : FEWEST.light;
-    this.colors = Array.from({ length: 256 }, (_, i) => {
-      const t = fewest + (1 - fewest) * (i / 255);
-      return viridis(dark ? t : 1 - t);
-    });
+    this.colors = Array.from({ length: 256 }, (_, i) => viridis(FEWEST + (1 - FEWEST) * (i / 255)));
   }
 
   /** Returns the position of a count on the scale, from 0 to 1. */
@@ -37,10 +32,4 @@ export class Palette {
   color(count) {
     return this.colors[Math.round(this.position(count) * 255)];
   }
-}
-
-/** Returns whether the page uses the dark theme. */
-export function isDark() {
-  const chosen = document.documentElement.dataset.theme;
-  return chosen ? chosen === 'dark' : matchMedia('(prefers-color-scheme: dark)').matches;
 }

@@ -5,6 +5,9 @@ import { clock, duration, exact, percent, short } from './format.js';
 
 const COUNTER_TABLES = 3;
 
+/** The most rows of the table of stalls. */
+const STALL_ROWS = 10;
+
 /** A table body whose cells are changed in place, so that selected text stays selected. */
 class Rows {
   constructor(body, classes) {
@@ -76,11 +79,12 @@ export class Tables {
   constructor(find) {
     const rows = (id, classes) => new Rows(find(id), classes);
     this.workers = rows('worker-rows', ['', 'activity', 'job', '', 'num', 'num', 'num', 'num', 'num', 'num', 'num', 'num']);
-    this.stalls = rows('stall-rows', ['num', '', '', 'num', 'job', 'place', '']);
+    this.stalls = rows('stall-rows', ['num', 'num', '', '', 'num', 'num', 'job', 'place', '']);
     this.counters = new Counters(find('counters'));
     this.threads = rows('thread-rows', ['', 'num', 'num', 'num']);
     this.clocks = rows('clock-rows', ['', 'num', 'num']);
     this.noStalls = find('no-stalls');
+    this.moreStalls = find('more-stalls');
     this.hint = find('workers-hint');
   }
 
@@ -116,14 +120,24 @@ export class Tables {
   }
 
   drawStalls(snapshot, unixOffset) {
-    const stalls = [...snapshot.stalls].sort((a, b) => b.number - a.number);
-    this.noStalls.hidden = stalls.length > 0;
-    this.stalls.body.parentElement.hidden = stalls.length === 0;
-    this.stalls.show(stalls.map((stall) => [
-      exact(stall.number), clock(stall.at_ms + unixOffset, true),
-      stall.worker === null ? 'helper' : String(stall.worker), duration(stall.elapsed_ms * 1e6),
-      stall.job ?? '', stall.spawned ?? '',
-      stall.is_running ? 'still ran' : stall.jobs > 1 ? `over; the last of ${exact(stall.jobs)} jobs` : 'over',
-    ]));
+    // One row for each job, with its newest stall and its longest.
+    const jobs = Map.groupBy(
+      [...snapshot.stalls].sort((a, b) => b.number - a.number),
+      ({ job, spawned }) => `${job} ${spawned}`,
+    );
+    const groups = [...jobs.values()];
+    this.noStalls.hidden = groups.length > 0;
+    this.moreStalls.textContent = groups.length > STALL_ROWS ? `And ${exact(groups.length - STALL_ROWS)} other jobs.` : '';
+    this.stalls.body.parentElement.hidden = groups.length === 0;
+    this.stalls.show(groups.slice(0, STALL_ROWS).map((stalls) => {
+      const [stall] = stalls;
+      const longest = stalls.reduce((most, { elapsed_ms: ms }) => Math.max(most, ms), 0);
+      return [
+        exact(stall.number), exact(stalls.length), clock(stall.at_ms + unixOffset, true),
+        stall.worker === null ? 'helper' : String(stall.worker), duration(stall.elapsed_ms * 1e6), duration(longest * 1e6),
+        stall.job ?? '', stall.spawned ?? '',
+        stall.is_running ? 'still ran' : stall.jobs > 1 ? `over; the last of ${exact(stall.jobs)} jobs` : 'over',
+      ];
+    }));
   }
 }

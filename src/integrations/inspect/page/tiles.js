@@ -3,6 +3,9 @@
 import { duration, exact, short, uptime } from './format.js';
 import { gauge } from './frame.js';
 
+/** From these latenesses on, in ns, a tile is marked: a server notices the first, its clients the second. */
+const LEVELS = [['alarm', 10e6], ['warn', 1e6]];
+
 const STAGES = {
   wake: 'from the deadline until a worker takes the timer from its store',
   queue: 'from when it was taken until its callback or task runs; one timer in some sixteen is measured',
@@ -50,7 +53,10 @@ export class Tiles {
     this.set('stage-hint', STAGES[stage]);
     this.names.forEach((element) => { element.textContent = stage; });
     for (const [id, q] of [['tile-p50', 0.5], ['tile-p99', 0.99], ['tile-p999', 0.999]]) {
-      this.set(id, bounds.say(sums.quantile(q)));
+      const bucket = sums.quantile(q);
+      this.set(id, bounds.say(bucket));
+      const level = bucket < 0 ? '' : LEVELS.find(([, from]) => bounds.from(bucket) >= from)?.[0] ?? '';
+      this.find(id).parentElement.dataset.level = level;
       this.set(`${id}-more`, id === 'tile-p50' ? `of ${short(Math.round(sums.timers()))} timers` : '');
     }
     this.set('tile-p99-more', this.worst(sums));
