@@ -16,4 +16,6 @@ mod page;
 #[cfg(feature = "cli")]
 mod program;
 mod prometheus;
+#[cfg(feature = "cli")]
+mod prometheus_files;
 mod server;
