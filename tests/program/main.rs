@@ -1,4 +1,4 @@
-//! The program `tourbillon`: its commands `serve`, `storm` and `soak`.
+//! The program `tourbillon`: its commands `serve`, `storm`, `soak` and `top`.
 
 #[path = "../clients/mod.rs"]
 mod clients;
@@ -8,3 +8,4 @@ mod common;
 mod serve;
 mod soak;
 mod storm;
+mod top;

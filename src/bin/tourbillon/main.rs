@@ -1,5 +1,6 @@
-//! The program `tourbillon`. It has three commands: `serve`, an HTTP server whose delays and idle
-//! timeouts are timers; `storm`, a load test that checks every timer; `soak`, a long-running test.
+//! The program `tourbillon`. It has four commands: `serve`, an HTTP server whose delays and idle
+//! timeouts are timers; `storm`, a load test that checks every timer; `soak`, a long-running test;
+//! and `top`, which watches a program.
 
 mod args;
 mod disturbance;
@@ -9,6 +10,7 @@ mod serve;
 mod soak;
 mod stop;
 mod storm;
+mod top;
 
 use std::{
     fmt,
@@ -40,6 +42,10 @@ enum Command {
     /// Checks that every timer ends exactly once, that the runtime's counters balance, and that
     /// memory, descriptors and threads do not grow. The exit status is 1 if a check fails.
     Soak(soak::Args),
+    /// Show the timers, workers and stalls of a running program in the terminal.
+    ///
+    /// The program must serve the dashboard, as it does with the option --inspect.
+    Top(top::Args),
 }
 
 /// Prints a line to stderr. Ignores a closed stderr, where `eprintln!` would panic.
@@ -52,6 +58,7 @@ fn main() -> ExitCode {
         Command::Serve(args) => serve::run(args),
         Command::Storm(args) => storm::run(&args),
         Command::Soak(args) => soak::run(&args),
+        Command::Top(args) => top::run(&args),
     };
     done.unwrap_or_else(|error| {
         complain(format_args!("tourbillon: {error}"));

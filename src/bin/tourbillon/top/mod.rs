@@ -1,0 +1,187 @@
+//! `tourbillon top`: the live page's figures in a terminal.
+//!
+//! It reads `/snapshot.json` of an inspector again and again, and shows the difference. Each
+//! answer is a [`Snapshot`](sample::Snapshot); the last minute of them is a
+//! [`History`](sample::History), which the [`screen`] draws.
+
+mod fetch;
+mod sample;
+mod screen;
+
+use std::{
+    io::{self, IsTerminal, Write},
+    process::ExitCode,
+    time::{Duration, Instant},
+};
+
+use ratatui::{
+    Terminal,
+    backend::TestBackend,
+    crossterm::event::{self, Event, KeyCode, KeyEventKind, KeyModifiers},
+};
+
+use self::{
+    fetch::Site,
+    sample::{History, Stage},
+    screen::Connection,
+};
+use crate::args;
+
+/// Options of `tourbillon top`.
+#[derive(Debug, clap::Args)]
+pub(crate) struct Args {
+    /// Address of the dashboard that the program serves, as `--inspect` has printed it.
+    #[arg(value_name = "HOST:PORT", value_parser = Site::parse)]
+    site: Site,
+    /// Time between two updates.
+    #[arg(long, value_name = "DURATION", default_value = "1s", value_parser = interval)]
+    interval: Duration,
+    /// Print the screen once, after two updates, and end. It needs no terminal.
+    #[arg(long)]
+    once: bool,
+    /// Number of columns of the screen that `--once` prints.
+    #[arg(long, value_name = "N", default_value_t = 80, requires = "once",
+        value_parser = clap::value_parser!(u16).range(40..=400))]
+    columns: u16,
+}
+
+/// Parses the time between two updates.
+fn interval(text: &str) -> Result<Duration, String> {
+    let interval = args::positive_duration(text)?;
+    let least = Duration::from_millis(100);
+    if interval < least {
+        return Err(format!("must be at least {least:?}"));
+    }
+    Ok(interval)
+}
+
+/// Number of rows of the screen that `--once` prints.
+const ROWS: u16 = 24;
+
+pub(crate) fn run(args: &Args) -> Result<ExitCode, String> {
+    let mut top = Top::begin(args)?;
+    if args.once {
+        std::thread::sleep(args.interval);
+        top.update();
+        top.print(args.columns)
+            .map_err(|error| format!("cannot print: {error}"))?;
+        return Ok(ExitCode::SUCCESS);
+    }
+    if !io::stdout().is_terminal() {
+        return Err("the output is not a terminal: use --once".to_owned());
+    }
+    // `try_init` also restores the terminal if this program panics.
+    let mut terminal =
+        ratatui::try_init().map_err(|error| format!("cannot use the terminal: {error}"))?;
+    let ended = top.watch(&mut terminal, args.interval);
+    ratatui::restore();
+    ended.map_err(|error| format!("the terminal failed: {error}"))?;
+    Ok(ExitCode::SUCCESS)
+}
+
+/// The figures of a program, and what the user has chosen to see of them.
+struct Top {
+    site: Site,
+    history: History,
+    connection: Connection,
+    stage: Stage,
+    paused: bool,
+}
+
+impl Top {
+    /// Reads the first snapshot. Fails if there is none: most likely the address is wrong.
+    fn begin(args: &Args) -> Result<Self, String> {
+        let mut history = History::default();
+        history.push(args.site.snapshot()?);
+        Ok(Self {
+            site: args.site.clone(),
+            history,
+            connection: Connection::Live,
+            stage: Stage::Wake,
+            paused: false,
+        })
+    }
+
+    /// Reads the next snapshot. If the program cannot be reached, the screen says so and keeps the
+    /// last figures.
+    fn update(&mut self) {
+        match self.site.snapshot() {
+            Ok(snapshot) => {
+                self.connection = Connection::Live;
+                self.history.push(snapshot);
+            }
+            Err(error) => self.connection = Connection::Lost(error),
+        }
+    }
+
+    fn draw<B: ratatui::backend::Backend>(
+        &self,
+        terminal: &mut Terminal<B>,
+    ) -> Result<(), B::Error> {
+        let view = screen::View {
+            site: &self.site,
+            history: &self.history,
+            connection: &self.connection,
+            stage: self.stage,
+            paused: self.paused,
+        };
+        terminal.draw(|frame| view.draw(frame)).map(|_| ())
+    }
+
+    /// Draws until the user ends it.
+    fn watch(
+        &mut self,
+        terminal: &mut ratatui::DefaultTerminal,
+        interval: Duration,
+    ) -> io::Result<()> {
+        let mut next = Instant::now() + interval;
+        loop {
+            self.draw(terminal)?;
+            // Wait for a key until the next update is due. A resize ends the wait as well, and the
+            // screen is drawn anew.
+            if event::poll(next.saturating_duration_since(Instant::now()))? {
+                if self.ends_at(&event::read()?) {
+                    return Ok(());
+                }
+                continue;
+            }
+            if !self.paused {
+                self.update();
+            }
+            next = Instant::now() + interval;
+        }
+    }
+
+    /// Handles a key. Returns true if it ends the program.
+    fn ends_at(&mut self, event: &Event) -> bool {
+        let Event::Key(key) = event else { return false };
+        if key.kind != KeyEventKind::Press {
+            return false;
+        }
+        match key.code {
+            KeyCode::Char('c') if key.modifiers.contains(KeyModifiers::CONTROL) => return true,
+            KeyCode::Char('q') | KeyCode::Esc => return true,
+            KeyCode::Char('p' | ' ') => self.paused = !self.paused,
+            KeyCode::Char('l') => self.stage = self.stage.next(),
+            _ => {}
+        }
+        false
+    }
+
+    /// Prints the screen as text.
+    fn print(&self, columns: u16) -> io::Result<()> {
+        let mut terminal =
+            Terminal::new(TestBackend::new(columns, ROWS)).unwrap_or_else(|never| match never {});
+        self.draw(&mut terminal)
+            .unwrap_or_else(|never| match never {});
+        let mut out = io::stdout().lock();
+        for row in terminal.backend().buffer().content().chunks(columns.into()) {
+            let line: String = row.iter().map(|cell| cell.symbol()).collect();
+            writeln!(out, "{}", line.trim_end())?;
+        }
+        out.flush()
+    }
+}
+
+#[cfg(test)]
+mod tests;

@@ -1,0 +1,161 @@
+//! Rates, quantiles and keys, over snapshots that are made up.
+
+use ratatui::crossterm::event::KeyEvent;
+
+use super::{sample::Snapshot, *};
+
+/// A snapshot of one worker, `at` ms after the start.
+fn snapshot(at: f64, instance: &str, fired: u64, buckets: &[(usize, u64)]) -> Snapshot {
+    let late = serde_json::json!({ "buckets": buckets });
+    let none = serde_json::json!({ "buckets": [] });
+    let lateness = serde_json::json!({ "wake": late, "queue": none, "rescued": none });
+    let no_lateness = serde_json::json!({ "wake": none, "queue": none, "rescued": none });
+    let stall = |job: &str, ms: f64| serde_json::json!({ "job": job, "spawned": "src/a.rs:1:2", "elapsed_ms": ms });
+    let value = serde_json::json!({
+        "tourbillon": "0.1.0", "pid": 7, "instance": instance, "at_ms": at, "uptime_ms": at,
+        "workers": [{
+            "id": 0, "activity": "firing", "job": { "name": "app::handlers::parse<u8>" },
+            "counts": { "fired": fired, "stalls": 3, "busy_ns": 0 },
+            "pending": 12_345, "queue_depth": 0, "lateness": lateness,
+        }],
+        "helpers": { "counts": {}, "lateness": no_lateness },
+        "global_queue_depth": 0, "alive_tasks": 2,
+        "stalls": [stall("parse", 120.0), stall("render", 500.0), stall("parse", 110.0)],
+        "bounds_ns": [1_000, 2_000, 4_000, 20_000_000, null],
+    });
+    serde_json::from_value(value).unwrap()
+}
+
+fn history(snapshots: impl IntoIterator<Item = Snapshot>) -> History {
+    let mut history = History::default();
+    snapshots.into_iter().for_each(|one| history.push(one));
+    history
+}
+
+fn top(history: History) -> Top {
+    Top {
+        site: Site::parse("127.0.0.1:9100").unwrap(),
+        history,
+        connection: Connection::Live,
+        stage: Stage::Wake,
+        paused: false,
+    }
+}
+
+/// The screen as lines of text.
+fn screen(top: &Top, columns: u16, rows: u16) -> Vec<String> {
+    let mut terminal = Terminal::new(TestBackend::new(columns, rows)).unwrap();
+    top.draw(&mut terminal).unwrap();
+    let cells = terminal.backend().buffer().content();
+    let lines = cells.chunks(columns.into());
+    lines
+        .map(|line| line.iter().map(|cell| cell.symbol()).collect())
+        .collect()
+}
+
+#[test]
+fn rates_and_quantiles_are_those_between_snapshots() {
+    let history = history([
+        snapshot(0.0, "a", 100, &[(0, 1_000)]),
+        snapshot(500.0, "a", 150, &[(0, 1_090), (1, 9), (3, 1)]),
+    ]);
+    assert_eq!(history.rate(None, &["fired"]), 100.0);
+    assert_eq!(history.rate(Some(0), &["fired"]), 100.0);
+    assert_eq!(history.rate(None, &["no such counter"]), 0.0);
+    let late = history.lateness(None, Stage::Wake);
+    assert_eq!(late.timers(), 100);
+    let last = history.last().unwrap();
+    let bounds = [0.5, 0.99, 1.0].map(|quantile| last.bound(&late, quantile));
+    assert_eq!(bounds, [Some(1_000), Some(2_000), Some(20_000_000)]);
+    assert_eq!(history.high(Stage::Wake), [Some(2_000)]);
+    let none = history.lateness(None, Stage::Queue);
+    assert_eq!(last.bound(&none, 0.5), None);
+}
+
+#[test]
+fn the_last_bucket_counts_with_the_bound_of_the_one_before() {
+    let history = history([snapshot(0.0, "a", 0, &[]), snapshot(1.0, "a", 1, &[(4, 1)])]);
+    let late = history.lateness(None, Stage::Wake);
+    assert_eq!(history.last().unwrap().bound(&late, 0.5), Some(20_000_000));
+}
+
+#[test]
+fn another_process_begins_the_history_anew() {
+    let history = history([
+        snapshot(0.0, "a", 100, &[(0, 50)]),
+        snapshot(1_000.0, "b", 3, &[(0, 3)]),
+    ]);
+    assert_eq!(history.rate(None, &["fired"]), 0.0);
+    assert_eq!(history.lateness(None, Stage::Wake).timers(), 0);
+    assert_eq!(history.seconds(), 0.0);
+}
+
+#[test]
+fn a_small_screen_has_all_parts() {
+    let top = top(history([
+        snapshot(0.0, "a", 0, &[]),
+        snapshot(1_000.0, "a", 2_000, &[(0, 10), (3, 10)]),
+    ]));
+    let lines = screen(&top, 80, 24);
+    let text = lines.join("\n");
+    for part in [
+        "tourbillon 0.1.0  pid 7",
+        "127.0.0.1:9100 live",
+        "pending 12,345",
+        "fired/s 2,000",
+        "p50 1.00 µs",
+        "max 20.0 ms",
+        "stalls 3",
+        "handlers::parse",
+        "q quit",
+    ] {
+        assert!(text.contains(part), "{part} is not in\n{text}");
+    }
+    // One row for the two stalls of one job, with the longest. The newest job comes first.
+    let row = |job: &str| lines.iter().position(|line| line.contains(job)).unwrap();
+    let parse = row("parse src/a.rs:1:2");
+    assert!(lines[parse].starts_with("2      120 ms"), "{text}");
+    assert!(parse < row("render"));
+}
+
+#[test]
+fn a_screen_that_is_too_small_is_drawn_without_a_panic() {
+    let top = top(history([snapshot(0.0, "a", 0, &[])]));
+    for (columns, rows) in [(1, 1), (10, 3), (40, 10), (300, 100)] {
+        screen(&top, columns, rows);
+    }
+}
+
+#[test]
+fn keys_pause_switch_the_stage_and_quit() {
+    let mut top = top(history([snapshot(0.0, "a", 0, &[])]));
+    let key = |code| Event::Key(KeyEvent::from(code));
+    assert!(!top.ends_at(&key(KeyCode::Char('p'))));
+    assert!(top.paused);
+    let stages: Vec<_> = (0..3)
+        .map(|_| {
+            top.ends_at(&key(KeyCode::Char('l')));
+            top.stage
+        })
+        .collect();
+    assert_eq!(stages, [Stage::Queue, Stage::Rescued, Stage::Wake]);
+    assert!(!top.ends_at(&Event::Resize(80, 24)));
+    assert!(top.ends_at(&key(KeyCode::Char('q'))));
+    let control_c = KeyEvent::new(KeyCode::Char('c'), KeyModifiers::CONTROL);
+    assert!(top.ends_at(&Event::Key(control_c)));
+}
+
+#[test]
+fn addresses_are_those_of_the_page() {
+    for text in [
+        "127.0.0.1:9100",
+        "http://127.0.0.1:9100",
+        "http://127.0.0.1:9100/",
+    ] {
+        assert_eq!(Site::parse(text).unwrap().to_string(), "127.0.0.1:9100");
+    }
+    assert_eq!(Site::parse("[::1]:80").unwrap().to_string(), "[::1]:80");
+    for text in ["127.0.0.1", "host:port", "http://host:80/metrics", ""] {
+        assert!(Site::parse(text).is_err(), "{text}");
+    }
+}
