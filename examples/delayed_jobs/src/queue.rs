@@ -39,6 +39,8 @@ pub const MAX_PAYLOAD: usize = 1 << 20;
 pub struct Queue<S> {
     store: Arc<S>,
     adding: Batcher<NewJob, Scheduled>,
+    moving: Batcher<(String, When), Moved>,
+    cancelling: Batcher<String, Cancelled>,
 }
 
 impl<S> Clone for Queue<S> {
@@ -46,6 +48,8 @@ impl<S> Clone for Queue<S> {
         Self {
             store: self.store.clone(),
             adding: self.adding.clone(),
+            moving: self.moving.clone(),
+            cancelling: self.cancelling.clone(),
         }
     }
 }
@@ -114,12 +118,25 @@ impl<S: Store> Queue<S> {
     /// Panics outside of a Tourbillon runtime.
     pub fn new(store: S) -> Self {
         let store = Arc::new(store);
-        let adds = store.clone();
+        let (adds, moves, cancels) = (store.clone(), store.clone(), store.clone());
         let adding = Batcher::start(move |jobs| {
             let store = adds.clone();
             async move { store.schedule(jobs).await }
         });
-        Self { store, adding }
+        let moving = Batcher::start(move |jobs| {
+            let store = moves.clone();
+            async move { store.reschedule(jobs).await }
+        });
+        let cancelling = Batcher::start(move |keys| {
+            let store = cancels.clone();
+            async move { store.cancel(keys).await }
+        });
+        Self {
+            store,
+            adding,
+            moving,
+            cancelling,
+        }
     }
 
     /// Returns the store.
@@ -166,7 +183,7 @@ impl<S: Store> Queue<S> {
         name: impl Into<String>,
         when: impl Into<When>,
     ) -> Result<Moved, QueueError> {
-        Ok(self.store.reschedule(key(name)?, when.into()).await?)
+        Ok(self.moving.call((key(name)?, when.into())).await?)
     }
 
     /// Removes a job.
@@ -175,7 +192,7 @@ impl<S: Store> Queue<S> {
     ///
     /// Fails if the key is out of bounds, or if the store does.
     pub async fn cancel(&self, name: impl Into<String>) -> Result<Cancelled, QueueError> {
-        Ok(self.store.cancel(key(name)?).await?)
+        Ok(self.cancelling.call(key(name)?).await?)
     }
 
     /// Returns a job, or `None` if there is none.

@@ -220,15 +220,17 @@ pub trait Store: Send + Sync + 'static {
         jobs: Vec<NewJob>,
     ) -> impl Future<Output = Result<Vec<Scheduled>, StoreError>> + Send;
 
-    /// Makes a job due at another time. A dead job lives again.
+    /// Makes jobs due at other times, in this order. Dead jobs live again.
     fn reschedule(
         &self,
-        key: String,
-        when: When,
-    ) -> impl Future<Output = Result<Moved, StoreError>> + Send;
+        moves: Vec<(String, When)>,
+    ) -> impl Future<Output = Result<Vec<Moved>, StoreError>> + Send;
 
-    /// Removes a job. Its key is free from here on.
-    fn cancel(&self, key: String) -> impl Future<Output = Result<Cancelled, StoreError>> + Send;
+    /// Removes jobs. Their keys are free from here on.
+    fn cancel(
+        &self,
+        keys: Vec<String>,
+    ) -> impl Future<Output = Result<Vec<Cancelled>, StoreError>> + Send;
 
     /// Returns a job.
     fn get(&self, key: String) -> impl Future<Output = Result<Option<Job>, StoreError>> + Send;

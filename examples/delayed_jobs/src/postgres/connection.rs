@@ -12,7 +12,7 @@ use std::{
 };
 
 use tokio_postgres::{
-    AsyncMessage, Client, Config, Connection, NoTls, Row, Statement, config::Host,
+    AsyncMessage, Client, Config, Connection, NoTls, Row, Statement, config::Host, error::SqlState,
     tls::NoTlsStream, types::ToSql,
 };
 use tourbillon::{
@@ -25,11 +25,34 @@ use crate::store::{Changed, StoreError};
 /// How long the server may take for an answer, and to let a client in.
 const LIMIT: Duration = Duration::from_secs(10);
 
+/// Lets the server end a connection whose client is gone without a word, within 20 s. It may hold
+/// locks.
+const KEEP_ALIVE: &str = "SET tcp_keepalives_idle = 10; SET tcp_keepalives_interval = 3;
+    SET tcp_keepalives_count = 3;";
+
 pub(super) type Parameters<'a> = &'a [&'a (dyn ToSql + Sync)];
 
 struct Live {
     client: Client,
     statements: Mutex<HashMap<&'static str, Statement>>,
+}
+
+impl Live {
+    /// Prepares a statement, unless it is prepared.
+    async fn prepare(&self, text: &'static str) -> Result<Statement, tokio_postgres::Error> {
+        let statements = || {
+            self.statements
+                .lock()
+                .unwrap_or_else(PoisonError::into_inner)
+        };
+        let known = statements().get(text).cloned();
+        if let Some(statement) = known {
+            return Ok(statement);
+        }
+        let made = self.client.prepare(text).await?;
+        statements().insert(text, made.clone());
+        Ok(made)
+    }
 }
 
 /// A connection, or what is needed to make it.
@@ -48,7 +71,6 @@ fn lost(text: &str) -> StoreError {
 }
 
 pub(super) fn failed(error: tokio_postgres::Error) -> StoreError {
-    use tokio_postgres::error::SqlState;
     match error.code() {
         Some(code) if *code == SqlState::DISK_FULL => StoreError::Full,
         _ => StoreError::failed(error),
@@ -107,7 +129,8 @@ impl Link {
             }
             None => return Err(lost("the configuration names no `host`")),
         };
-        client.batch_execute(self.setup).await.map_err(failed)?;
+        let setup = format!("{KEEP_ALIVE} {}", self.setup);
+        client.batch_execute(&setup).await.map_err(failed)?;
         // Notifications may have been missed until now.
         if let Some(changed) = &self.changed {
             changed.tell();
@@ -149,22 +172,14 @@ impl Link {
     ) -> Result<Vec<Row>, StoreError> {
         let live = self.live().await?;
         let run = async {
-            let known = {
-                let statements = live.statements.lock();
-                let statements = statements.unwrap_or_else(PoisonError::into_inner);
-                statements.get(text).cloned()
-            };
-            let statement = match known {
-                Some(statement) => statement,
-                None => {
-                    let made = live.client.prepare(text).await?;
-                    let statements = live.statements.lock();
-                    let mut statements = statements.unwrap_or_else(PoisonError::into_inner);
-                    statements.insert(text, made.clone());
-                    made
+            let statement = live.prepare(text).await?;
+            loop {
+                match live.client.query(&statement, parameters).await {
+                    // The server has undone the statement, as two waited for each other.
+                    Err(error) if error.code() == Some(&SqlState::T_R_DEADLOCK_DETECTED) => {}
+                    ended => return ended,
                 }
-            };
-            live.client.query(&statement, parameters).await
+            }
         };
         match timeout(LIMIT, run).await {
             Ok(rows) => rows.map_err(failed),

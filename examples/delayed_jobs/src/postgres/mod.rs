@@ -250,38 +250,67 @@ impl Store for Postgres {
         Ok(answers)
     }
 
-    async fn reschedule(&self, key: String, when: When) -> Result<Moved, StoreError> {
-        let Some((moment, is_delay)) = time(&when, self.now()) else {
-            return Ok(Moved::Never);
-        };
-        let pattern = when.repeat().map(|repeat| repeat.pattern());
-        let zone = when.repeat().map(|repeat| repeat.zone());
-        let found = self
-            .clients
-            .query(
-                rows::RESCHEDULE,
-                &[&key, &moment, &is_delay, &pattern, &zone],
-            )
-            .await?;
-        let Some(row) = found.first() else {
-            return Ok(Moved::NotFound);
-        };
-        let micros = get(row, 0)?;
-        self.tell(&self.clients, std::iter::once(micros)).await;
-        let at = Time::from_micros(micros);
-        Ok(match get(row, 1)? {
-            true => Moved::WhileRunning { at },
-            false => Moved::Moved { at },
-        })
+    async fn reschedule(&self, moves: Vec<(String, When)>) -> Result<Vec<Moved>, StoreError> {
+        let mut answers = vec![Moved::NotFound; moves.len()];
+        let now = self.now();
+        let mut rest: Vec<_> = moves.iter().enumerate().collect();
+        // A statement moves a job once. If a key is there again, another statement follows.
+        while !rest.is_empty() {
+            let mut numbers = HashMap::new();
+            let mut later = Vec::new();
+            let mut new = Vec::new();
+            for (number, (key, when)) in rest {
+                if numbers.contains_key(key.as_str()) {
+                    later.push((number, &moves[number]));
+                } else if let Some(time) = time(when, now) {
+                    numbers.insert(key.as_str(), number);
+                    new.push((key.as_str(), time, when.repeat()));
+                } else {
+                    answers[number] = Moved::Never;
+                }
+            }
+            rest = later;
+            let (keys, times): (Vec<_>, Vec<_>) =
+                new.iter().map(|(key, time, _)| (*key, *time)).unzip();
+            let (moments, delays): (Vec<i64>, Vec<bool>) = times.into_iter().unzip();
+            let (patterns, zones): (Vec<_>, Vec<_>) = new
+                .iter()
+                .map(|(_, _, repeat)| (repeat.map(|r| r.pattern()), repeat.map(|r| r.zone())))
+                .unzip();
+            let found = self
+                .clients
+                .query(
+                    rows::RESCHEDULE,
+                    &[&keys, &moments, &delays, &patterns, &zones],
+                )
+                .await?;
+            let mut times = Vec::new();
+            for row in &found {
+                let micros = get(row, 1)?;
+                times.push(micros);
+                let at = Time::from_micros(micros);
+                if let Some(&number) = numbers.get(get::<&str>(row, 0)?) {
+                    answers[number] = match get(row, 2)? {
+                        true => Moved::WhileRunning { at },
+                        false => Moved::Moved { at },
+                    };
+                }
+            }
+            self.tell(&self.clients, times.into_iter()).await;
+        }
+        Ok(answers)
     }
 
-    async fn cancel(&self, key: String) -> Result<Cancelled, StoreError> {
-        let found = self.clients.query(rows::CANCEL, &[&key]).await?;
-        Ok(match found.first().map(|row| get(row, 0)).transpose()? {
+    async fn cancel(&self, keys: Vec<String>) -> Result<Vec<Cancelled>, StoreError> {
+        let found = self.clients.query(rows::CANCEL, &[&keys]).await?;
+        let read = |row| Ok::<(String, bool), StoreError>((get(row, 0)?, get(row, 1)?));
+        let mut found: HashMap<_, _> = found.iter().map(read).collect::<Result<_, _>>()?;
+        let answer = |key| match found.remove(key) {
             None => Cancelled::NotFound,
             Some(true) => Cancelled::WhileRunning,
             Some(false) => Cancelled::Cancelled,
-        })
+        };
+        Ok(keys.iter().map(answer).collect())
     }
 
     async fn get(&self, key: String) -> Result<Option<Job>, StoreError> {

@@ -55,9 +55,13 @@ pub(super) fn tables() -> String {
                       FOR UPDATE SKIP LOCKED)
                  RETURNING node)
              SELECT array_agg(node) INTO gone FROM deleted;
-             -- A statement of its own sees all jobs that these nodes took before.
+             IF gone IS NULL THEN
+                 RETURN 0;
+             END IF;
+             -- A statement of its own sees all jobs that these nodes took before. Only with
+             -- `IS NOT NULL` can each plan use the index.
              UPDATE durable_jobs SET node = NULL, token = NULL, running = false
-                 WHERE node = ANY(gone);
+                 WHERE node = ANY(gone) AND node IS NOT NULL;
              GET DIAGNOSTICS freed = ROW_COUNT;
              IF freed > 0 THEN
                  NOTIFY durable_jobs;
@@ -83,19 +87,29 @@ pub(super) const SCHEDULE: &str = "
     ON CONFLICT DO NOTHING
     RETURNING key, at";
 
-/// `$1` to `$5`: key, time, whether it is a delay, pattern, zone.
+/// `$1` to `$5`: keys, times, whether these are delays, patterns, zones. No key is there twice.
+///
+/// Rows are locked in the order of their keys, as in [`CANCEL`].
 pub(super) const RESCHEDULE: &str = "
-    WITH old AS (SELECT key, running FROM durable_jobs WHERE key = $1 FOR UPDATE),
-         new AS (SELECT CASE WHEN $3::boolean THEN durable_now() + $2 ELSE $2::bigint END AS at)
+    WITH n AS MATERIALIZED (
+             SELECT n.key, n.pattern, n.zone,
+                 CASE WHEN n.is_delay THEN durable_now() + n.time ELSE n.time END AS at
+             FROM unnest($1::text[], $2::bigint[], $3::boolean[], $4::text[], $5::text[])
+                 AS n (key, time, is_delay, pattern, zone)),
+         old AS MATERIALIZED (
+             SELECT key, running FROM durable_jobs WHERE key = ANY($1) ORDER BY key FOR UPDATE)
     UPDATE durable_jobs j
-    SET due = new.at, at = new.at, attempts = 0, error = NULL, dead = false,
-        pattern = coalesce($4, j.pattern), zone = coalesce($5, j.zone),
+    SET due = n.at, at = n.at, attempts = 0, error = NULL, dead = false,
+        pattern = coalesce(n.pattern, j.pattern), zone = coalesce(n.zone, j.zone),
         node = NULL, token = NULL, running = false
-    FROM old, new WHERE j.key = old.key
-    RETURNING j.at, old.running";
+    FROM n, old WHERE n.key = old.key AND j.key = old.key
+    RETURNING j.key, j.at, old.running";
 
-/// `$1`: key.
-pub(super) const CANCEL: &str = "DELETE FROM durable_jobs WHERE key = $1 RETURNING running";
+/// `$1`: keys.
+pub(super) const CANCEL: &str = "
+    WITH old AS MATERIALIZED (
+        SELECT key FROM durable_jobs WHERE key = ANY($1::text[]) ORDER BY key FOR UPDATE)
+    DELETE FROM durable_jobs j USING old WHERE j.key = old.key RETURNING j.key, j.running";
 
 /// `$1`: the length of the lease.
 pub(super) const REGISTER: &str = "

@@ -206,13 +206,12 @@ impl Store for Sqlite {
         self.ask(|reply| Request::Schedule(jobs, reply)).await
     }
 
-    async fn reschedule(&self, key: String, when: When) -> Result<Moved, StoreError> {
-        self.ask(|reply| Request::Reschedule(key, when, reply))
-            .await
+    async fn reschedule(&self, moves: Vec<(String, When)>) -> Result<Vec<Moved>, StoreError> {
+        self.ask(|reply| Request::Reschedule(moves, reply)).await
     }
 
-    async fn cancel(&self, key: String) -> Result<Cancelled, StoreError> {
-        self.ask(|reply| Request::Cancel(key, reply)).await
+    async fn cancel(&self, keys: Vec<String>) -> Result<Vec<Cancelled>, StoreError> {
+        self.ask(|reply| Request::Cancel(keys, reply)).await
     }
 
     async fn get(&self, key: String) -> Result<Option<Job>, StoreError> {

@@ -21,8 +21,8 @@ pub(super) type Reply<A> = oneshot::Sender<Result<A, StoreError>>;
 
 pub(super) enum Request {
     Schedule(Vec<NewJob>, Reply<Vec<Scheduled>>),
-    Reschedule(String, When, Reply<Moved>),
-    Cancel(String, Reply<Cancelled>),
+    Reschedule(Vec<(String, When)>, Reply<Vec<Moved>>),
+    Cancel(Vec<String>, Reply<Vec<Cancelled>>),
     Finish(Vec<Finish>, Reply<Vec<bool>>),
     /// An attempt has begun. Nobody waits for this.
     Begun(String, Token),
@@ -55,7 +55,7 @@ impl Request {
     fn refuse(self) -> Option<Answer> {
         match self {
             Self::Schedule(_, reply) => Some(refusal(reply)),
-            Self::Reschedule(_, _, reply) => Some(refusal(reply)),
+            Self::Reschedule(_, reply) => Some(refusal(reply)),
             Self::Cancel(_, reply) => Some(refusal(reply)),
             Self::Finish(_, reply) => Some(refusal(reply)),
             Self::Hold { reply, .. } => Some(refusal(reply)),
@@ -268,13 +268,17 @@ fn apply(
             let answers = answers.collect();
             settle(done, reply, answers)
         }
-        Request::Reschedule(key, when, reply) => {
-            let moved = reschedule(change, holders, key, &when, done);
-            settle(done, reply, moved)
+        Request::Reschedule(moves, reply) => {
+            let answers = moves
+                .into_iter()
+                .map(|(key, when)| reschedule(change, holders, key, &when, done));
+            let answers = answers.collect();
+            settle(done, reply, answers)
         }
-        Request::Cancel(key, reply) => {
-            let cancelled = cancel(change, holders, &key);
-            settle(done, reply, cancelled)
+        Request::Cancel(keys, reply) => {
+            let answers = keys.iter().map(|key| cancel(change, holders, key));
+            let answers = answers.collect();
+            settle(done, reply, answers)
         }
         Request::Finish(ends, reply) => {
             let answers = ends
