@@ -124,8 +124,8 @@ pub struct Ended {
     /// How the attempt ended.
     pub end: End,
     /// Whether the store took it. If not, the job was cancelled or moved meanwhile, or has another
-    /// holder.
-    pub accepted: bool,
+    /// holder. `None` if an answer of the store was lost, so that the store may have taken it.
+    pub accepted: Option<bool>,
 }
 
 /// What a node did since it started.
@@ -175,7 +175,7 @@ struct Shared<S> {
     store: Arc<S>,
     options: NodeBuilder<S>,
     handler: Box<Handler>,
-    finishing: Batcher<Finish, bool>,
+    finishing: Batcher<Finish, Option<bool>>,
     /// A permit for each attempt that may run at once.
     permits: Arc<Semaphore>,
     held: held::Table,
@@ -300,14 +300,22 @@ impl<S: Store> NodeBuilder<S> {
     }
 }
 
-/// Reports ends until the store takes them. An end that is not reported would be run again.
-async fn finish<S: Store>(store: &S, ends: Vec<Finish>) -> Vec<bool> {
+/// Reports ends until the store answers. An attempt whose end is not reported would be run again.
+///
+/// Returns whether the store took each of them. `None` means that an answer was lost.
+async fn finish<S: Store>(store: &S, ends: Vec<Finish>) -> Vec<Option<bool>> {
     let mut pause = Duration::from_millis(5);
+    let mut is_repeated = false;
     loop {
         match store.finish(ends.clone()).await {
-            Ok(answers) => return answers,
-            Err(StoreError::Closed) => return vec![false; ends.len()],
+            // A store refuses an end that it has taken before.
+            Ok(answers) => {
+                let known = |taken: bool| (taken || !is_repeated).then_some(taken);
+                return answers.into_iter().map(known).collect();
+            }
+            Err(StoreError::Closed) => return vec![None; ends.len()],
             Err(_) => {
+                is_repeated = true;
                 sleep(pause).await;
                 pause = (2 * pause).min(Duration::from_secs(1));
             }

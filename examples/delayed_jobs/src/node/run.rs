@@ -48,8 +48,8 @@ pub(super) async fn run<S: Store>(
         token,
         end: end.clone(),
     };
-    let accepted = shared.finishing.call(finish).await.unwrap_or(false);
-    if !accepted {
+    let accepted = shared.finishing.call(finish).await.unwrap_or(None);
+    if accepted == Some(false) {
         count(&counters.stale);
     }
     if let Some(on_end) = &shared.options.on_end {

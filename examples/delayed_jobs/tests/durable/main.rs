@@ -4,6 +4,8 @@ mod api;
 mod cases;
 mod embedded;
 mod kill;
+#[cfg(feature = "postgres")]
+mod network;
 mod page;
 #[cfg(feature = "postgres")]
 mod postgres;

@@ -15,24 +15,30 @@ use crate::{
 };
 
 #[path = "../../src/bin/torture/server.rs"]
-mod server;
+pub mod server;
 
 use self::server::Server;
 
 const HOUR: Duration = Duration::from_secs(3600);
 
 /// Starts a server, or returns `None` if the test is to be skipped.
-fn start() -> Option<Server> {
+pub fn start() -> Option<Server> {
     match Server::start() {
         Ok(server) => Some(server),
         Err(error) if error.kind() == std::io::ErrorKind::NotFound => {
-            let required = std::env::var_os("TOURBILLON_REQUIRE_CLIENTS").is_some_and(|v| v == "1");
-            assert!(!required, "{error}");
-            eprintln!("skipped: {error}");
+            skip(&error.to_string());
             None
         }
         Err(error) => panic!("{error}"),
     }
+}
+
+/// Says why a test is skipped. Fails if it has to run.
+#[track_caller]
+pub fn skip(why: &str) {
+    let required = std::env::var_os("TOURBILLON_REQUIRE_CLIENTS").is_some_and(|v| v == "1");
+    assert!(!required, "{why}");
+    eprintln!("skipped: {why}");
 }
 
 #[test]
@@ -40,7 +46,9 @@ fn it_does_what_each_store_does() {
     let Some(server) = start() else { return };
     run(async {
         cases::all(Queue::new(
-            Postgres::connect(&server.config()).await.unwrap(),
+            Postgres::connect(&Server::config(server.port()))
+                .await
+                .unwrap(),
         ))
         .await
     });
@@ -50,7 +58,11 @@ fn it_does_what_each_store_does() {
 fn a_lease_that_runs_out_gives_the_jobs_to_others() {
     let Some(server) = start() else { return };
     run(async {
-        let queue = Queue::new(Postgres::connect(&server.config()).await.unwrap());
+        let queue = Queue::new(
+            Postgres::connect(&Server::config(server.port()))
+                .await
+                .unwrap(),
+        );
         let store = queue.store();
         // A node that falls silent after it has begun a job.
         let lease = Duration::from_millis(500);
@@ -77,7 +89,11 @@ fn a_lease_that_runs_out_gives_the_jobs_to_others() {
 fn a_server_that_restarts_loses_nothing() {
     let Some(mut server) = start() else { return };
     run(async {
-        let queue = Queue::new(Postgres::connect(&server.config()).await.unwrap());
+        let queue = Queue::new(
+            Postgres::connect(&Server::config(server.port()))
+                .await
+                .unwrap(),
+        );
         let (node, mut ran) = node(
             &queue,
             |node| node.lease(Duration::from_secs(1)),

@@ -1,18 +1,19 @@
 //! The embedded store: a process that works, and a parent that kills it.
 
 use std::{
-    env, fs,
+    env,
+    fs::{self, File},
     io::{BufRead, BufReader},
     path::{Path, PathBuf},
-    process::{Command, Stdio},
+    process::{Child as Process, Command, ExitStatus, Stdio},
     sync::Arc,
     thread,
-    time::Duration,
+    time::{Duration, Instant},
 };
 
 use clap::Args;
 use tourbillon::Runtime;
-use tourbillon_durable::{Queue, sqlite::Sqlite};
+use tourbillon_durable::{Queue, Time, sqlite::Sqlite};
 
 use crate::{
     Outcome,
@@ -23,33 +24,64 @@ use crate::{
 
 #[derive(Args)]
 pub struct Options {
-    /// How often the process is killed.
-    #[arg(long, value_name = "COUNT", default_value = "300")]
-    rounds: u32,
+    /// How often the process is killed. The default is 300; with `--jobs` there is no limit.
+    #[arg(long, value_name = "COUNT")]
+    rounds: Option<u32>,
+    /// How many jobs the store has to acknowledge. By default, clients schedule jobs until the last
+    /// round.
+    #[arg(long, value_name = "COUNT")]
+    jobs: Option<u64>,
+    /// The mean time between two kills.
+    #[arg(
+        long, value_name = "DURATION", default_value = "150ms",
+        value_parser = humantime::parse_duration,
+    )]
+    kill: Duration,
     /// The seed of the moments.
     #[arg(long, value_name = "NUMBER", default_value = "1")]
     seed: u64,
+    #[command(flatten)]
+    work: Work,
+}
+
+/// What a process does.
+#[derive(Args)]
+pub struct Work {
+    /// The jobs are due within this time of their arrival.
+    #[arg(
+        long, value_name = "DURATION", default_value = "400ms",
+        value_parser = humantime::parse_duration,
+    )]
+    within: Duration,
+    /// How many clients work at once.
+    #[arg(long, value_name = "COUNT", default_value = "16")]
+    clients: usize,
+    /// How many jobs the node holds. The default is small, so that many jobs wait in the store
+    /// alone.
+    #[arg(long, value_name = "COUNT", default_value = "200")]
+    held: usize,
 }
 
 #[derive(Args)]
 pub struct Child {
     dir: PathBuf,
-    /// Only does what is left, and ends.
-    #[arg(long)]
-    drain: bool,
+    /// How many jobs are scheduled. After them, the process does what is left, and ends.
+    #[arg(long, default_value = "0")]
+    jobs: u64,
+    #[command(flatten)]
+    work: Work,
 }
 
-#[derive(Args)]
-pub struct Calm {
-    /// How many jobs are scheduled.
-    #[arg(long, value_name = "COUNT", default_value = "20000")]
-    jobs: u64,
-    /// The jobs are due within this time.
-    #[arg(
-        long, value_name = "DURATION", default_value = "20s",
-        value_parser = humantime::parse_duration,
-    )]
-    within: Duration,
+impl Work {
+    /// Returns the arguments that say this.
+    fn args(&self) -> Vec<String> {
+        let within = humantime::format_duration(self.within);
+        vec![
+            format!("--within={within}"),
+            format!("--clients={}", self.clients),
+            format!("--held={}", self.held),
+        ]
+    }
 }
 
 /// A directory that is removed in the end.
@@ -74,14 +106,59 @@ pub fn history(dir: &Path) -> PathBuf {
     dir.join("history")
 }
 
+/// Counts the jobs that the store has acknowledged, as a history grows.
+struct Acknowledged {
+    history: BufReader<File>,
+    count: u64,
+}
+
+impl Acknowledged {
+    /// Reads on to the end of the history.
+    fn read(&mut self) -> std::io::Result<u64> {
+        let mut line = String::new();
+        while self.history.read_line(&mut line)? > 0 {
+            self.count += u64::from(line.ends_with(" scheduled\n"));
+            line.clear();
+        }
+        Ok(self.count)
+    }
+}
+
 /// Kills a process in each round, lets the last one end, and judges.
 pub fn run(options: &Options) -> Outcome {
     let dir = Dir::new()?;
+    let path = history(&dir.0);
     fastrand::seed(options.seed);
-    for _ in 0..options.rounds {
+    let rounds = match options.jobs {
+        None => options.rounds.unwrap_or(300),
+        Some(_) => options.rounds.unwrap_or(u32::MAX),
+    };
+    let mut acknowledged = Acknowledged {
+        history: BufReader::new(
+            File::options()
+                .create(true)
+                .append(true)
+                .read(true)
+                .open(&path)?,
+        ),
+        count: 0,
+    };
+    let start = Instant::now();
+    let mut told = Instant::now();
+    let mut kills = 0;
+    loop {
+        let count = acknowledged.read()?;
+        if told.elapsed() > Duration::from_secs(60) {
+            told = Instant::now();
+            println!("{:.0?}: {count} jobs, {kills} kills", start.elapsed());
+        }
+        let jobs = options.jobs.unwrap_or(u64::MAX).saturating_sub(count);
+        let jobs = if kills < rounds { jobs } else { 0 };
         let mut child = Command::new(env::current_exe()?)
             .arg("embedded-child")
             .arg(&dir.0)
+            .args(["--jobs", &jobs.to_string()])
+            .args(options.work.args())
             .stdout(Stdio::piped())
             .spawn()?;
         let mut ready = String::new();
@@ -90,73 +167,68 @@ pub fn run(options: &Options) -> Outcome {
         if ready.trim() != "ready" {
             return Err(format!("the child ended: {}", child.wait()?).into());
         }
-        thread::sleep(Duration::from_micros(fastrand::u64(..300_000)));
-        // SIGKILL.
-        child.kill()?;
-        child.wait()?;
+        let ended = if kills < rounds {
+            wait(&mut child, options.kill.mul_f64(2.0 * fastrand::f64()))?
+        } else {
+            Some(child.wait()?)
+        };
+        match ended {
+            Some(status) if status.success() => break,
+            Some(status) => return Err(format!("the process ended with {status}").into()),
+            None => {
+                // SIGKILL.
+                child.kill()?;
+                child.wait()?;
+                kills += 1;
+            }
+        }
     }
-    let last = Command::new(env::current_exe()?)
-        .arg("embedded-child")
-        .arg(&dir.0)
-        .arg("--drain")
-        .stdout(Stdio::null())
-        .status()?;
-    if !last.success() {
-        return Err(format!("the last process ended with {last}").into());
-    }
-    println!("the process was killed {} times", options.rounds);
-    judge(&history(&dir.0))
+    println!(
+        "the process was killed {kills} times, {:.1?}",
+        start.elapsed()
+    );
+    judge(&path)
 }
 
-/// Works until it is killed.
+/// Waits until a process ends, or until this time is over.
+fn wait(child: &mut Process, limit: Duration) -> std::io::Result<Option<ExitStatus>> {
+    let end = Instant::now() + limit;
+    loop {
+        let left = end.saturating_duration_since(Instant::now());
+        if left.is_zero() {
+            return child.try_wait();
+        }
+        thread::sleep(left.min(Duration::from_millis(20)));
+        if let Some(status) = child.try_wait()? {
+            return Ok(Some(status));
+        }
+    }
+}
+
+/// Works until it is killed, or until all is done.
 pub fn child(child: &Child) -> Outcome {
     // Panics of handlers are a part of the test.
     std::panic::set_hook(Box::new(|_| {}));
     let history = Arc::new(History::append(&history(&child.dir))?);
+    let work = &child.work;
     Runtime::new()?.block_on(async {
         let queue = Queue::new(Sqlite::open(child.dir.join("jobs.db"))?);
         // A small window, so that the jobs of the load are in the store as well as in timers.
-        let node = node(&queue, &history, |node| {
-            node.window(Duration::from_millis(150)).most_held(200)
+        let window = (work.within * 3 / 8).min(Duration::from_secs(5));
+        let node = node(&queue, &history, Time::wall, |node| {
+            node.window(window).most_held(work.held)
         });
         println!("ready");
-        if child.drain {
-            drain(&queue).await;
-            node.stop(Duration::from_secs(60)).await;
-            return Ok(());
-        }
         let load = Load {
             prefix: format!("j{}-{}", stamp(), std::process::id()),
-            clients: 16,
-            jobs: u64::MAX,
-            within: Duration::from_millis(400),
+            clients: work.clients,
+            jobs: child.jobs,
+            within: work.within,
             pause: Duration::from_millis(2),
         };
-        load.run(queue, history).await;
+        load.run(queue.clone(), history).await;
+        drain(&queue, |_| {}).await;
+        node.stop(Duration::from_secs(60)).await;
         Ok(())
     })
-}
-
-/// Runs without a fault, and judges.
-pub fn calm(calm: &Calm) -> Outcome {
-    std::panic::set_hook(Box::new(|_| {}));
-    let dir = Dir::new()?;
-    let path = history(&dir.0);
-    let file = Arc::new(History::append(&path)?);
-    Runtime::new()?.block_on(async {
-        let queue = Queue::new(Sqlite::open(dir.0.join("jobs.db"))?);
-        let node = node(&queue, &file, |node| node);
-        let load = Load {
-            prefix: "calm".into(),
-            clients: 64,
-            jobs: calm.jobs,
-            within: calm.within,
-            pause: Duration::ZERO,
-        };
-        load.run(queue.clone(), file).await;
-        drain(&queue).await;
-        node.stop(Duration::from_secs(60)).await;
-        Ok::<(), tourbillon_durable::store::StoreError>(())
-    })?;
-    judge(&path)
 }

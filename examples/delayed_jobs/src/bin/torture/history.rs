@@ -6,7 +6,7 @@
 use std::{
     fmt,
     fs::File,
-    io::{self, Write},
+    io::{self, BufRead, Write},
     path::Path,
 };
 
@@ -45,11 +45,11 @@ pub enum Event {
         at: Time,
         now: Time,
     },
-    /// The store has answered to the end of an attempt.
+    /// The store has answered to the end of an attempt. `accepted` is `None` if an answer was lost.
     Ended {
         token: Token,
         kind: Kind,
-        accepted: bool,
+        accepted: Option<bool>,
     },
 }
 
@@ -78,7 +78,14 @@ impl fmt::Display for Event {
                 token,
                 kind,
                 accepted,
-            } => write!(f, "ended {token} {kind:?} {accepted}"),
+            } => {
+                let accepted = match accepted {
+                    Some(true) => "accepted",
+                    Some(false) => "refused",
+                    None => "unknown",
+                };
+                write!(f, "ended {token} {kind:?} {accepted}")
+            }
         }
     }
 }
@@ -110,7 +117,12 @@ impl Event {
                     "Dead" => Kind::Dead,
                     _ => return None,
                 },
-                accepted: accepted.parse().ok()?,
+                accepted: match accepted {
+                    "accepted" => Some(true),
+                    "refused" => Some(false),
+                    "unknown" => None,
+                    _ => return None,
+                },
             },
             _ => return None,
         })
@@ -139,14 +151,13 @@ impl History {
     }
 }
 
-/// Reads all events of a file.
-pub fn read(text: &str) -> Result<Vec<(&str, Event)>, String> {
-    text.lines()
-        .map(|line| {
-            let read = line
-                .split_once(' ')
-                .and_then(|(key, event)| Some((key, Event::parse(event)?)));
-            read.ok_or_else(|| format!("no event: {line}"))
-        })
-        .collect()
+/// Reads all events of a history, each with the job's key.
+pub fn read(history: impl BufRead) -> impl Iterator<Item = Result<(String, Event), String>> {
+    history.lines().map(|line| {
+        let line = line.map_err(|error| error.to_string())?;
+        let read = line
+            .split_once(' ')
+            .and_then(|(key, event)| Some((key.to_owned(), Event::parse(event)?)));
+        read.ok_or_else(|| format!("no event: {line}"))
+    })
 }

@@ -8,7 +8,7 @@ use std::{
     time::Duration,
 };
 
-use tourbillon::time::sleep;
+use tourbillon::time::{Instant, sleep};
 use tourbillon_durable::{
     Attempt, Backoff, Failure, Node, Queue, QueueError, Time,
     node::NodeBuilder,
@@ -105,10 +105,12 @@ async fn one<S: Store>(queue: &Queue<S>, history: &History, key: String, within:
     }
 }
 
-/// Starts a node whose handlers fail now and then.
+/// Starts a node whose handlers fail now and then. `clock` returns a time that the store's clock
+/// has reached.
 pub fn node<S: Store>(
     queue: &Queue<S>,
     history: &Arc<History>,
+    clock: impl Fn() -> Time + Send + Sync + 'static,
     options: impl FnOnce(NodeBuilder<S>) -> NodeBuilder<S>,
 ) -> Node<S> {
     let ends = history.clone();
@@ -137,8 +139,7 @@ pub fn node<S: Store>(
             token: attempt.token,
             number: attempt.number,
             at: attempt.at,
-            // All is on one machine, so this is the store's clock.
-            now: Time::wall(),
+            now: clock(),
         };
         history.write(&attempt.key, event);
         assert_eq!(attempt.payload, attempt.key.as_bytes());
@@ -159,10 +160,17 @@ async fn handle() -> Result<(), Failure> {
     }
 }
 
-/// Waits until the store has no live jobs.
-pub async fn drain<S: Store>(queue: &Queue<S>) {
-    while persist(|| queue.count()).await.live > 0 {
-        sleep(Duration::from_millis(20)).await;
+/// Waits until the store has no live jobs. Calls `look` with their number now and then.
+pub async fn drain<S: Store>(queue: &Queue<S>, mut look: impl FnMut(u64)) {
+    loop {
+        let start = Instant::now();
+        let live = persist(|| queue.count()).await.live;
+        if live == 0 {
+            break;
+        }
+        look(live);
+        // To count a million jobs takes the store a while, which the nodes need.
+        sleep(Duration::from_millis(20).max(start.elapsed() * 50)).await;
     }
 }
 

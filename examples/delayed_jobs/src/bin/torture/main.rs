@@ -1,15 +1,20 @@
 //! Kills processes that work, and judges the history that they leave. See `DESIGN.md`.
 
+mod calm;
 mod check;
 mod embedded;
+#[cfg(feature = "postgres")]
+mod faketime;
 mod history;
 mod load;
+#[cfg(feature = "postgres")]
+mod proxy;
 #[cfg(feature = "postgres")]
 mod server;
 #[cfg(feature = "postgres")]
 mod shared;
 
-use std::{error::Error, fs, path::Path, process::ExitCode};
+use std::{error::Error, fs::File, io::BufReader, path::Path, process::ExitCode};
 
 use clap::Parser;
 
@@ -21,9 +26,9 @@ enum Command {
     /// The process that `embedded` kills.
     #[command(hide = true)]
     EmbeddedChild(embedded::Child),
-    /// One process on the embedded store that nobody kills: measures the lateness.
-    Calm(embedded::Calm),
-    /// Three nodes on PostgreSQL, one of which is killed now and then.
+    /// One process that nobody kills: measures the lateness.
+    Calm(calm::Options),
+    /// Three nodes on PostgreSQL, which are killed, cut off and slowed down now and then.
     #[cfg(feature = "postgres")]
     Shared(shared::Options),
     /// A node that `shared` kills.
@@ -38,7 +43,7 @@ fn main() -> ExitCode {
     let ended = match Command::parse() {
         Command::Embedded(options) => embedded::run(&options),
         Command::EmbeddedChild(child) => embedded::child(&child),
-        Command::Calm(calm) => embedded::calm(&calm),
+        Command::Calm(options) => calm::run(&options),
         #[cfg(feature = "postgres")]
         Command::Shared(options) => shared::run(&options),
         #[cfg(feature = "postgres")]
@@ -55,8 +60,8 @@ fn main() -> ExitCode {
 
 /// Judges a history, and prints what it has.
 fn judge(path: &Path) -> Outcome {
-    let text = fs::read_to_string(path)?;
-    match check::judge(&history::read(&text)?) {
+    let history = BufReader::new(File::open(path)?);
+    match check::judge(history::read(history)) {
         Ok(found) => {
             println!(
                 "{} jobs acknowledged, {} in doubt, {} cancelled; {} attempts, {} cut off, {} \

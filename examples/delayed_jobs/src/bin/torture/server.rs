@@ -55,12 +55,14 @@ impl Server {
         Ok(server)
     }
 
-    /// Returns the configuration of a client.
-    pub fn config(&self) -> String {
-        format!(
-            "host=127.0.0.1 port={} user=postgres dbname=postgres",
-            self.port
-        )
+    /// Returns the port of the server.
+    pub fn port(&self) -> u16 {
+        self.port
+    }
+
+    /// Returns the configuration of a client that connects to a port which leads to the server.
+    pub fn config(port: u16) -> String {
+        format!("host=127.0.0.1 port={port} user=postgres dbname=postgres")
     }
 
     /// Kills the server with all its processes, as a crash does, and starts it again.

@@ -3,6 +3,7 @@
 
 use std::{
     env,
+    error::Error,
     io::{BufRead, BufReader},
     path::PathBuf,
     process::{Command, Stdio},
@@ -16,14 +17,16 @@ use std::{
 
 use clap::Args;
 use tourbillon::Runtime;
-use tourbillon_durable::{Queue, postgres::Postgres, store::StoreError};
+use tourbillon_durable::{Queue, Time, postgres::Postgres, store::StoreError};
 
 use crate::{
     Outcome,
     embedded::{Dir, history},
+    faketime,
     history::History,
     judge,
-    load::{Load, drain, node},
+    load::{Load, drain, node, stamp},
+    proxy::Proxy,
     server::Server,
 };
 
@@ -47,6 +50,26 @@ pub struct Options {
     /// How often the server is crashed and started again, in turn with the nodes.
     #[arg(long, value_name = "COUNT", default_value = "0")]
     crashes: u32,
+    /// The time between two partitions; zero makes none. Each keeps a node from the server for two
+    /// leases.
+    #[arg(
+        long, value_name = "DURATION", default_value = "0s",
+        value_parser = humantime::parse_duration,
+    )]
+    cut: Duration,
+    /// How much later arrives what nodes and the server send to each other.
+    #[arg(
+        long, value_name = "DURATION", default_value = "0s",
+        value_parser = humantime::parse_duration,
+    )]
+    delay: Duration,
+    /// How wrong the nodes' wall clocks are: one is ahead, one is behind, one is right, and so on.
+    /// Needs libfaketime.
+    #[arg(
+        long, value_name = "DURATION", default_value = "0s",
+        value_parser = humantime::parse_duration,
+    )]
+    skew: Duration,
     /// How many nodes work.
     #[arg(long, value_name = "COUNT", default_value = "3")]
     nodes: usize,
@@ -64,36 +87,82 @@ pub struct Child {
     config: String,
     #[arg(value_parser = humantime::parse_duration)]
     lease: Duration,
+    /// By how many microseconds the wall clock of this process is ahead.
+    #[arg(allow_hyphen_values = true)]
+    skew: i64,
+}
+
+/// The place of a node: its network and its clock.
+struct Place {
+    proxy: Option<Proxy>,
+    config: String,
+    /// By how many microseconds the wall clock is ahead.
+    skew: i64,
+}
+
+impl Place {
+    fn new(options: &Options, number: usize, server: u16) -> std::io::Result<Self> {
+        let needs_proxy = !options.cut.is_zero() || !options.delay.is_zero();
+        let proxy = match needs_proxy {
+            true => Some(Proxy::start(server, options.delay)?),
+            false => None,
+        };
+        let port = proxy.as_ref().map_or(server, Proxy::port);
+        let skew = i64::try_from(options.skew.as_micros()).unwrap_or(i64::MAX);
+        Ok(Self {
+            proxy,
+            config: Server::config(port),
+            skew: [skew, -skew, 0][number % 3],
+        })
+    }
+
+    /// Starts a node in a process of its own.
+    fn start(&self, dir: &Dir, lease: Duration) -> Result<Process, Box<dyn Error>> {
+        let mut command = Command::new(env::current_exe()?);
+        if self.skew != 0 {
+            let seconds = self.skew as f64 / 1e6;
+            command
+                .env("LD_PRELOAD", faketime::find()?)
+                .env("FAKETIME", format!("{seconds:+}s"))
+                .env("DONT_FAKE_MONOTONIC", "1");
+        }
+        let asked = stamp();
+        let mut child = command
+            .arg("shared-child")
+            .arg(&dir.0)
+            .arg(&self.config)
+            .arg(humantime::format_duration(lease).to_string())
+            .arg(self.skew.to_string())
+            .stdout(Stdio::piped())
+            .spawn()?;
+        let stdout = child.stdout.take().ok_or("the node has no stdout")?;
+        let process = Process(child);
+        let mut line = String::new();
+        BufReader::new(stdout).read_line(&mut line)?;
+        let clock = line.trim().strip_prefix("ready ");
+        let clock: i64 = clock.ok_or("a node ended as it started")?.parse()?;
+        // The clock was read between these moments.
+        if clock - self.skew < asked || clock - self.skew > stamp() {
+            return Err("libfaketime does not change the clock of a node".into());
+        }
+        Ok(process)
+    }
 }
 
 /// A node in a process of its own.
 struct Process(std::process::Child);
 
 impl Process {
-    fn start(dir: &Dir, config: &str, lease: Duration) -> Result<Self, Box<dyn std::error::Error>> {
-        let mut child = Command::new(env::current_exe()?)
-            .arg("shared-child")
-            .arg(&dir.0)
-            .arg(config)
-            .arg(humantime::format_duration(lease).to_string())
-            .stdout(Stdio::piped())
-            .spawn()?;
-        let stdout = child.stdout.take().ok_or("the node has no stdout")?;
-        let process = Self(child);
-        let mut ready = String::new();
-        BufReader::new(stdout).read_line(&mut ready)?;
-        if ready.trim() != "ready" {
-            return Err("a node ended as it started".into());
-        }
-        Ok(process)
+    /// Kills the node by SIGKILL, and waits for its end.
+    fn kill(&mut self) {
+        let _ = self.0.kill();
+        let _ = self.0.wait();
     }
 }
 
 impl Drop for Process {
-    /// Kills the node by SIGKILL.
     fn drop(&mut self) {
-        let _ = self.0.kill();
-        let _ = self.0.wait();
+        self.kill();
     }
 }
 
@@ -101,20 +170,23 @@ impl Drop for Process {
 pub fn run(options: &Options) -> Outcome {
     let dir = Dir::new()?;
     let server = Mutex::new(Server::start()?);
-    let config = lock(&server).config();
+    let port = lock(&server).port();
     let path = history(&dir.0);
     let file = Arc::new(History::append(&path)?);
     let is_over = AtomicBool::new(false);
     let runtime = Runtime::new()?;
-    let queue = runtime
-        .block_on(async { Ok::<_, StoreError>(Queue::new(Postgres::connect(&config).await?)) })?;
+    let queue = runtime.block_on(async {
+        Ok::<_, StoreError>(Queue::new(Postgres::connect(&Server::config(port)).await?))
+    })?;
     let mut nodes = Vec::new();
-    for _ in 0..options.nodes {
-        nodes.push(Process::start(&dir, &config, options.lease)?);
+    for number in 0..options.nodes {
+        let place = Place::new(options, number, port)?;
+        let process = place.start(&dir, options.lease)?;
+        nodes.push((place, process));
     }
     let start = Instant::now();
-    let kills = thread::scope(|scope| {
-        let killer = scope.spawn(|| kill(options, &dir, &config, &server, &mut nodes, &is_over));
+    let faults = thread::scope(|scope| {
+        let faults = scope.spawn(|| faults(options, &dir, &server, &mut nodes, &is_over));
         runtime.block_on(async {
             let load = Load {
                 prefix: "job".into(),
@@ -125,16 +197,24 @@ pub fn run(options: &Options) -> Outcome {
             };
             load.run(queue.clone(), file.clone()).await;
             println!("all jobs are scheduled after {:.1?}", start.elapsed());
-            drain(&queue).await;
+            let mut told = Instant::now();
+            drain(&queue, |live| {
+                if told.elapsed() > Duration::from_secs(60) {
+                    told = Instant::now();
+                    println!("{:.0?}: {live} jobs are left", start.elapsed());
+                }
+            })
+            .await;
         });
         is_over.store(true, Ordering::Relaxed);
-        killer.join().expect("the killer does not panic")
+        faults.join().expect("this thread does not panic")
     })?;
     println!(
-        "{} nodes, {} kills and {} crashes of the server, {:.1?}",
+        "{} nodes, {} kills, {} partitions and {} crashes of the server, {:.1?}",
         options.nodes,
-        kills.0,
-        kills.1,
+        faults.kills,
+        faults.cuts,
+        faults.crashes,
         start.elapsed()
     );
     drop(nodes);
@@ -145,37 +225,72 @@ fn lock(server: &Mutex<Server>) -> std::sync::MutexGuard<'_, Server> {
     server.lock().unwrap_or_else(|lock| lock.into_inner())
 }
 
-/// Kills the nodes in turn, and starts others in their place. Returns how many nodes were killed,
-/// and how often the server crashed.
-fn kill(
+/// What was done to the nodes and to the server.
+#[derive(Default)]
+struct Faults {
+    kills: usize,
+    cuts: usize,
+    crashes: u32,
+}
+
+/// Kills the nodes in turn, and starts others in their place; crashes the server; cuts the nodes
+/// off in turn.
+fn faults(
     options: &Options,
     dir: &Dir,
-    config: &str,
     server: &Mutex<Server>,
-    nodes: &mut [Process],
+    nodes: &mut [(Place, Process)],
     is_over: &AtomicBool,
-) -> Result<(u32, u32), String> {
-    let (mut kills, mut crashes) = (0, 0);
-    let mut next = Instant::now() + options.kill;
+) -> Result<Faults, String> {
+    let mut done = Faults::default();
+    let mut next_kill = Instant::now() + options.kill;
+    let mut next_cut = Instant::now() + options.cut;
+    let mut is_cut: Option<(usize, Instant)> = None;
     while !is_over.load(Ordering::Relaxed) {
         thread::sleep(Duration::from_millis(20));
-        if options.kill.is_zero() || Instant::now() < next {
-            continue;
+        if let Some((turn, end)) = is_cut {
+            if Instant::now() < end {
+                continue;
+            }
+            heal(&nodes[turn].0);
+            is_cut = None;
+            next_cut = Instant::now() + options.cut;
         }
-        let turn = kills as usize % nodes.len();
-        // The old process ends before another one takes its place.
-        let process = &mut nodes[turn];
-        let _ = process.0.kill();
-        let _ = process.0.wait();
-        kills += 1;
-        if crashes < options.crashes {
-            lock(server).crash().map_err(|error| error.to_string())?;
-            crashes += 1;
+        if !options.kill.is_zero() && Instant::now() >= next_kill {
+            // The old process ends before another one takes its place.
+            let (place, process) = &mut nodes[done.kills % options.nodes];
+            process.kill();
+            done.kills += 1;
+            if done.crashes < options.crashes {
+                lock(server).crash().map_err(|error| error.to_string())?;
+                done.crashes += 1;
+            }
+            *process = place
+                .start(dir, options.lease)
+                .map_err(|error| error.to_string())?;
+            next_kill = Instant::now() + options.kill;
         }
-        *process = Process::start(dir, config, options.lease).map_err(|error| error.to_string())?;
-        next = Instant::now() + options.kill;
+        if !options.cut.is_zero() && Instant::now() >= next_cut {
+            let turn = done.cuts % options.nodes;
+            if let Some(proxy) = &nodes[turn].0.proxy {
+                // The requests of every second one still arrive, and are obeyed.
+                match done.cuts % 2 {
+                    0 => proxy.cut(),
+                    _ => proxy.drop_answers(),
+                }
+                done.cuts += 1;
+                is_cut = Some((turn, Instant::now() + 2 * options.lease));
+            }
+        }
     }
-    Ok((kills, crashes))
+    nodes.iter().for_each(|(place, _)| heal(place));
+    Ok(done)
+}
+
+fn heal(place: &Place) {
+    if let Some(proxy) = &place.proxy {
+        proxy.heal();
+    }
 }
 
 /// Works until it is killed.
@@ -185,10 +300,13 @@ pub fn child(child: &Child) -> Outcome {
     let history = Arc::new(History::append(&history(&child.dir))?);
     Runtime::new()?.block_on(async {
         let queue = Queue::new(Postgres::connect(&child.config).await?);
-        let _node = node(&queue, &history, |node| {
+        // All is on one machine, so this is the store's clock.
+        let skew = child.skew;
+        let clock = move || Time::from_micros(Time::wall().as_micros() - skew);
+        let _node = node(&queue, &history, clock, |node| {
             node.window(Duration::from_secs(5)).lease(child.lease)
         });
-        println!("ready");
+        println!("ready {}", stamp());
         std::future::pending::<Outcome>().await
     })
 }

@@ -1,0 +1,81 @@
+//! A process without faults: measures the lateness.
+
+use std::{path::Path, sync::Arc, time::Duration};
+
+use clap::{Args, ValueEnum};
+use tourbillon::Runtime;
+#[cfg(feature = "postgres")]
+use tourbillon_durable::postgres::Postgres;
+use tourbillon_durable::{Queue, Time, sqlite::Sqlite, store::Store};
+
+#[cfg(feature = "postgres")]
+use crate::server::Server;
+use crate::{
+    Outcome,
+    embedded::{Dir, history},
+    history::History,
+    judge,
+    load::{Load, drain, node},
+};
+
+#[derive(Args)]
+pub struct Options {
+    /// How many jobs are scheduled.
+    #[arg(long, value_name = "COUNT", default_value = "20000")]
+    jobs: u64,
+    /// The jobs are due within this time.
+    #[arg(
+        long, value_name = "DURATION", default_value = "20s",
+        value_parser = humantime::parse_duration,
+    )]
+    within: Duration,
+    /// The store.
+    #[arg(long, value_enum, default_value = "sqlite")]
+    store: Kind,
+}
+
+#[derive(Clone, Copy, ValueEnum)]
+enum Kind {
+    Sqlite,
+    #[cfg(feature = "postgres")]
+    Postgres,
+}
+
+/// Runs without a fault, and judges.
+pub fn run(options: &Options) -> Outcome {
+    // Panics of handlers are a part of the load.
+    std::panic::set_hook(Box::new(|_| {}));
+    let dir = Dir::new()?;
+    let path = history(&dir.0);
+    let runtime = Runtime::new()?;
+    match options.store {
+        Kind::Sqlite => runtime
+            .block_on(async { work(options, Sqlite::open(dir.0.join("jobs.db"))?, &path).await })?,
+        #[cfg(feature = "postgres")]
+        Kind::Postgres => {
+            let server = Server::start()?;
+            runtime.block_on(async {
+                let store = Postgres::connect(&Server::config(server.port())).await?;
+                work(options, store, &path).await
+            })?;
+        }
+    }
+    judge(&path)
+}
+
+async fn work<S: Store>(options: &Options, store: S, path: &Path) -> Outcome {
+    let history = Arc::new(History::append(path)?);
+    let queue = Queue::new(store);
+    let node = node(&queue, &history, Time::wall, |node| node);
+    let load = Load {
+        prefix: "calm".into(),
+        clients: 64,
+        jobs: options.jobs,
+        within: options.within,
+        pause: Duration::ZERO,
+    };
+    load.run(queue.clone(), history).await;
+    drain(&queue, |_| {}).await;
+    node.stop(Duration::from_secs(60)).await;
+    Ok(())
+}
