@@ -8,7 +8,7 @@ from datetime import datetime, timezone
 
 from arq import create_pool
 from arq.connections import RedisSettings
-from arq.worker import Worker
+from arq.worker import Worker, func
 
 PACED = 20_000
 BACKLOG = 20_000
@@ -46,7 +46,7 @@ async def run(settings, queue, count, start):
         ended.append(time.time())
 
     worker = Worker(
-        functions=[handle],
+        functions=[func(handle, name="handle")],
         after_job_end=end,
         queue_name=queue,
         redis_settings=settings,

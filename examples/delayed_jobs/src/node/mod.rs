@@ -28,6 +28,9 @@ use crate::{
     store::{End, Finish, Store, StoreError},
 };
 
+/// How many ends may be on their way to the store, in addition to those of handlers that run.
+const ENDING: usize = 4096;
+
 /// What a handler gets.
 #[derive(Clone, Debug)]
 #[non_exhaustive]
@@ -176,8 +179,11 @@ struct Shared<S> {
     options: NodeBuilder<S>,
     handler: Box<Handler>,
     finishing: Batcher<Finish, Option<bool>>,
-    /// A permit for each attempt that may run at once.
-    permits: Arc<Semaphore>,
+    /// A permit for each handler that may run at once.
+    handlers: Arc<Semaphore>,
+    /// A permit for each attempt that may have begun, until the store has taken its end. There are
+    /// more of these, so that a slow commit does not keep other jobs from their time.
+    attempts: Arc<Semaphore>,
     held: held::Table,
     counters: Counters,
     /// Becomes `true` when the node is to begin nothing more.
@@ -230,14 +236,15 @@ impl<S: Store> NodeBuilder<S> {
         self
     }
 
-    /// How many attempts run at once. The default is 256.
+    /// How many handlers run at once. The default is 256. Attempts whose handler has returned and
+    /// whose end is on its way to the store do not count, up to 4096 of them.
     ///
     /// # Panics
     ///
     /// Panics if it is 0.
-    pub fn concurrency(mut self, attempts: usize) -> Self {
-        assert!(attempts > 0, "a node runs at least one attempt");
-        self.concurrency = attempts;
+    pub fn concurrency(mut self, handlers: usize) -> Self {
+        assert!(handlers > 0, "a node runs at least one handler");
+        self.concurrency = handlers;
         self
     }
 
@@ -289,7 +296,8 @@ impl<S: Store> NodeBuilder<S> {
             store,
             handler: Box::new(move |attempt| Box::pin(handler(attempt))),
             finishing,
-            permits: Arc::new(Semaphore::new(self.concurrency)),
+            handlers: Arc::new(Semaphore::new(self.concurrency)),
+            attempts: Arc::new(Semaphore::new(self.concurrency + ENDING)),
             held: held::Table::default(),
             counters: Counters::default(),
             stopping,
@@ -374,8 +382,9 @@ impl<S: Store> Node<S> {
     /// their jobs to others.
     pub async fn stop(self, limit: Duration) -> bool {
         self.shared.stopping.send_replace(true);
-        let all = u32::try_from(self.shared.options.concurrency).unwrap_or(u32::MAX);
-        let ended = timeout(limit, self.shared.permits.acquire_many(all)).await;
+        let all = self.shared.options.concurrency + ENDING;
+        let all = u32::try_from(all).unwrap_or(u32::MAX);
+        let ended = timeout(limit, self.shared.attempts.acquire_many(all)).await;
         // The session gives back what it holds after this.
         self.shared.held.end();
         let _ = self.running.await;

@@ -6,7 +6,7 @@ use std::{
 };
 
 use futures_lite::FutureExt;
-use tokio::sync::OwnedSemaphorePermit;
+use tokio::sync::{OwnedSemaphorePermit, Semaphore};
 use tourbillon::time::timeout;
 
 use super::{Attempt, Ended, Failure, Shared, count};
@@ -15,12 +15,41 @@ use crate::{
     store::{End, Finish, Held, Store},
 };
 
+/// What an attempt needs in order to begin.
+pub(super) struct Permits {
+    attempt: OwnedSemaphorePermit,
+    handler: OwnedSemaphorePermit,
+}
+
+impl Permits {
+    /// Waits until an attempt may begin.
+    pub(super) async fn acquire<S>(shared: &Shared<S>) -> Self {
+        let acquire = async |permits: &Arc<Semaphore>| match permits.clone().acquire_owned().await {
+            Ok(permit) => permit,
+            // Nothing closes the semaphores.
+            Err(_) => std::future::pending().await,
+        };
+        Self {
+            attempt: acquire(&shared.attempts).await,
+            handler: acquire(&shared.handlers).await,
+        }
+    }
+
+    /// Returns the permits if an attempt may begin at once.
+    pub(super) fn try_acquire<S>(shared: &Shared<S>) -> Option<Self> {
+        Some(Self {
+            attempt: shared.attempts.clone().try_acquire_owned().ok()?,
+            handler: shared.handlers.clone().try_acquire_owned().ok()?,
+        })
+    }
+}
+
 /// Runs the handler, and tells the store how it ended.
 pub(super) async fn run<S: Store>(
     shared: Arc<Shared<S>>,
     held: Held,
     number: u32,
-    permit: OwnedSemaphorePermit,
+    permits: Permits,
 ) {
     let Held { mut job, token } = held;
     let counters = &shared.counters;
@@ -35,6 +64,7 @@ pub(super) async fn run<S: Store>(
         at: job.at,
     };
     let result = call(&shared, attempt).await;
+    drop(permits.handler);
     count(match &result {
         Ok(()) => &counters.done,
         Err(_) => &counters.failed,
@@ -62,7 +92,7 @@ pub(super) async fn run<S: Store>(
     }
     counters.running.fetch_sub(1, Ordering::Relaxed);
     // Only now may a node that stops regard this attempt as ended.
-    drop(permit);
+    drop(permits.attempt);
 }
 
 /// Calls the handler, with its time limit, and turns a panic into a failure.

@@ -3,10 +3,12 @@
 use std::{sync::Arc, time::Duration};
 
 use futures_lite::future::or;
-use tokio::sync::OwnedSemaphorePermit;
 use tourbillon::time::{Instant, sleep, sleep_until, timeout_at};
 
-use super::{Shared, count, run};
+use super::{
+    Shared, count,
+    run::{self, Permits},
+};
 use crate::{
     job::Token,
     store::{Begin, Held, Lease, Store, StoreError},
@@ -170,11 +172,11 @@ fn add<S: Store>(shared: &Shared<S>, held: Vec<Held>) {
 async fn begin<S: Store>(shared: &Arc<Shared<S>>, until: &Until) {
     loop {
         let due = shared.held.wait_for_due().await;
-        let mut permits = vec![permit(shared).await];
+        let mut permits = vec![Permits::acquire(shared).await];
         while permits.len() < due.min(BATCH) {
-            match shared.permits.clone().try_acquire_owned() {
-                Ok(permit) => permits.push(permit),
-                Err(_) => break,
+            match Permits::try_acquire(shared) {
+                Some(more) => permits.push(more),
+                None => break,
             }
         }
         let due = shared.held.take_due(permits.len());
@@ -185,10 +187,10 @@ async fn begin<S: Store>(shared: &Arc<Shared<S>>, until: &Until) {
             return;
         };
         let mut early = Vec::new();
-        for ((held, permit), answer) in due.into_iter().zip(permits).zip(answers) {
+        for ((held, permits), answer) in due.into_iter().zip(permits).zip(answers) {
             match answer {
                 Begin::Yes(number) => {
-                    tourbillon::spawn(run::run(shared.clone(), held, number, permit));
+                    tourbillon::spawn(run::run(shared.clone(), held, number, permits));
                 }
                 // The clock was put back, or this machine's runs faster than the store's.
                 Begin::Early => early.push(held),
@@ -198,14 +200,6 @@ async fn begin<S: Store>(shared: &Arc<Shared<S>>, until: &Until) {
         if !early.is_empty() {
             add(shared, early);
         }
-    }
-}
-
-async fn permit<S: Store>(shared: &Shared<S>) -> OwnedSemaphorePermit {
-    match shared.permits.clone().acquire_owned().await {
-        Ok(permit) => permit,
-        // Nothing closes the semaphore.
-        Err(_) => std::future::pending().await,
     }
 }
 

@@ -1,9 +1,10 @@
 //! The store on PostgreSQL.
 
-use std::time::Duration;
+use std::{future::poll_fn, sync::Arc, time::Duration};
 
+use tokio::sync::{Semaphore, mpsc::unbounded_channel};
 use tourbillon_durable::{
-    Queue,
+    Failure, Node, Queue,
     postgres::Postgres,
     store::{Begin, Store},
 };
@@ -110,6 +111,56 @@ fn a_server_that_restarts_loses_nothing() {
         assert_eq!(ran.recv().await.unwrap().key, "before");
         while queue.schedule("after", Duration::ZERO, "").await.is_err() {}
         while ran.recv().await.unwrap().key != "after" {}
+        live(&queue, 0).await;
+        assert!(node.stop(HOUR).await);
+    });
+}
+
+/// Connects without the store.
+async fn client(server: &Server) -> tokio_postgres::Client {
+    let stream = tourbillon::net::TcpStream::connect(("127.0.0.1", server.port()));
+    let config: tokio_postgres::Config = Server::config(server.port()).parse().unwrap();
+    let made = config.connect_raw(stream.await.unwrap(), tokio_postgres::NoTls);
+    let (client, mut connection) = made.await.unwrap();
+    tourbillon::spawn(async move {
+        while let Some(Ok(_)) = poll_fn(|cx| connection.poll_message(cx)).await {}
+    });
+    client
+}
+
+#[test]
+fn an_end_that_the_store_has_not_taken_keeps_no_other_job_waiting() {
+    let Some(server) = start() else { return };
+    run(async {
+        let other = client(&server).await;
+        let queue = Queue::new(
+            Postgres::connect(&Server::config(server.port()))
+                .await
+                .unwrap(),
+        );
+        let (began, mut begins) = unbounded_channel();
+        let gate = Arc::new(Semaphore::new(0));
+        let opened = gate.clone();
+        let node = Node::builder(queue.clone())
+            .concurrency(1)
+            .start(move |attempt| {
+                let _ = began.send(attempt.key);
+                let gate = opened.clone();
+                async move {
+                    gate.acquire().await.map_err(Failure::retry)?.forget();
+                    Ok(())
+                }
+            });
+        queue.schedule("one", Duration::ZERO, "").await.unwrap();
+        assert_eq!(begins.recv().await.unwrap(), "one");
+        // The node cannot remove this job until the end of this transaction.
+        let lock = "BEGIN; SELECT FROM durable_jobs WHERE key = 'one' FOR UPDATE";
+        other.batch_execute(lock).await.unwrap();
+        queue.schedule("two", Duration::ZERO, "").await.unwrap();
+        gate.add_permits(2);
+        assert_eq!(begins.recv().await.unwrap(), "two");
+        assert!(queue.get("one").await.unwrap().is_some());
+        other.batch_execute("COMMIT").await.unwrap();
         live(&queue, 0).await;
         assert!(node.stop(HOUR).await);
     });
