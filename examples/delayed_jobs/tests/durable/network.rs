@@ -8,7 +8,7 @@ use tourbillon_durable::{Failure, Node, Queue, Time, postgres::Postgres};
 
 use crate::{
     kill::torture,
-    postgres::{server::Server, skip, start},
+    postgres::{client, server::Server, skip, start},
     support::{live, node, run},
 };
 
@@ -118,6 +118,36 @@ fn a_slow_server_makes_nothing_early() {
         for _ in 0..20 {
             assert_eq!(ran.recv().await.unwrap().number, 1);
         }
+        live(&queue, 0).await;
+        assert!(node.stop(HOUR).await);
+    });
+}
+
+#[test]
+fn steps_of_the_servers_clock_make_nothing_early() {
+    let Some(server) = start() else { return };
+    run(async {
+        let other = client(&server).await;
+        let step = async |seconds: i64| {
+            let now = format!(
+                "CREATE OR REPLACE FUNCTION durable_now() RETURNS bigint LANGUAGE sql VOLATILE AS
+                 'SELECT floor(extract(epoch FROM clock_timestamp()) * 1000000)::bigint
+                      + {seconds}::bigint * 1000000'"
+            );
+            other.batch_execute(&now).await.unwrap();
+        };
+        let queue = connect(server.port()).await;
+        let (node, mut ran) = node(&queue, |node| node.lease(LEASE), |_| Ok(()));
+        // The node goes by the time that it learned before this.
+        step(-1).await;
+        let at = Time::wall().after(LEASE);
+        queue.schedule("job", at, "").await.unwrap();
+        queue.schedule("in an hour", HOUR, "").await.unwrap();
+        assert_eq!(ran.recv().await.unwrap().key, "job");
+        // The server's clock is this machine's, less a second.
+        assert!(Time::wall() >= at.after(Duration::from_secs(1)));
+        step(3600).await;
+        assert_eq!(ran.recv().await.unwrap().key, "in an hour");
         live(&queue, 0).await;
         assert!(node.stop(HOUR).await);
     });

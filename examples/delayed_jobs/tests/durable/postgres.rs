@@ -117,7 +117,7 @@ fn a_server_that_restarts_loses_nothing() {
 }
 
 /// Connects without the store.
-async fn client(server: &Server) -> tokio_postgres::Client {
+pub async fn client(server: &Server) -> tokio_postgres::Client {
     let stream = tourbillon::net::TcpStream::connect(("127.0.0.1", server.port()));
     let config: tokio_postgres::Config = Server::config(server.port()).parse().unwrap();
     let made = config.connect_raw(stream.await.unwrap(), tokio_postgres::NoTls);
