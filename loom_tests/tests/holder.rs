@@ -55,6 +55,33 @@ fn who_sees_the_last_reference_is_alone() {
     });
 }
 
+/// A thread drops its handle while the owner runs the timer. The thread that frees the node has
+/// acquired what the other one did with it: no claim and no join gives that order.
+fn a_handle_is_dropped_as_its_timer_runs() {
+    model!(None, || {
+        let home = shard();
+        let probe = Probe::new();
+        let timer = Timer::once(&home, 5, 5, probe.once());
+        EventLoop::new(&home);
+        let dropper = thread::spawn(move || drop(timer));
+        expire(&home, 5);
+        assert_eq!((probe.runs(), probe.drops()), (1, 1));
+        dropper.join().unwrap();
+        close(&home);
+    });
+}
+
+#[test]
+fn the_last_of_two_references_frees_the_node() {
+    a_handle_is_dropped_as_its_timer_runs();
+}
+
+#[test]
+fn the_thread_that_sees_the_last_reference_frees_the_node() {
+    looks_for_the_last();
+    a_handle_is_dropped_as_its_timer_runs();
+}
+
 /// A remote thread armed a timer, and another resets it, later and then earlier, in the inbox or in
 /// the store.
 #[test]

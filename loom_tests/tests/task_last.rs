@@ -64,3 +64,20 @@ fn a_task_that_has_ended_is_freed_with_the_last_of_handle_waker_and_runner() {
         assert_eq!(loom::sync::Arc::strong_count(&metadata), 1, "it was freed");
     });
 }
+
+/// The thread that frees the task has acquired what the other one did with it: no other change of
+/// the word gives that order.
+#[test]
+fn a_task_that_has_ended_is_freed_with_the_last_of_two_references() {
+    model!(None, || {
+        let (executor, drops) = (Executor::new(), Tally::default());
+        let (runnable, join) = spawned(&executor, counted(&drops, |_| Poll::Ready(())));
+        let (first, second) = (join.reference(), join.reference());
+        runnable.run();
+        drop(join);
+        let other = thread::spawn(move || drop(first));
+        drop(second);
+        other.join().unwrap();
+        assert_eq!(drops.get(), 1);
+    });
+}

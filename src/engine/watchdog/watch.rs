@@ -103,7 +103,8 @@ impl Watch {
     /// Publishes that the worker is in its loop, and in no job.
     #[inline]
     pub(crate) fn end(&self) {
-        self.job.named.store(0, Release);
+        // Relaxed: a thread that reads zero reads no name.
+        self.job.named.store(0, Relaxed);
     }
 
     /// Publishes whether the worker searches for work.
