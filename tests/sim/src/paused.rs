@@ -5,7 +5,7 @@ use std::{
     pin::Pin,
     sync::{
         Arc,
-        atomic::{AtomicBool, Ordering::Relaxed},
+        atomic::{AtomicBool, AtomicU32, Ordering::Relaxed},
     },
     time::Duration,
 };
@@ -37,6 +37,8 @@ struct Stage {
     is_paused: AtomicBool,
     /// Whether a task moves the clock by `advance`. Then a sleep may last longer than it says.
     advances: bool,
+    /// How many threads that the clock does not wait for have not ended.
+    outside: AtomicU32,
 }
 
 /// A future on the heap. It has a known type, so that tasks can spawn their like.
@@ -50,6 +52,7 @@ pub fn run(plan: &Plan) {
         cast: Cast::new(plan.clone(), runtime.handle().clone()),
         is_paused: AtomicBool::new(starts_paused),
         advances: below(2) == 0,
+        outside: AtomicU32::new(plan.actors),
     });
     let actors: Vec<_> = (0..plan.actors)
         .map(|_| {
@@ -80,13 +83,32 @@ fn end(runtime: Runtime, stage: Arc<Stage>) {
 fn outside(stage: &Arc<Stage>) {
     for _ in 0..below(4) {
         sim::block(below(MS));
-        match below(3) {
+        match below(4) {
             0 => stage.cast.notify.notify_waiters(),
             1 => drop(spawn(stage, program(stage.clone(), 0))),
+            2 => timer_from_outside(stage),
             // In `block_on` it is waited for.
             _ => _ = stage.cast.handle.block_on(program(stage.clone(), 0)),
         }
     }
+    stage.outside.fetch_sub(1, Relaxed);
+    stage.cast.notify.notify_waiters();
+}
+
+/// Arms a timer, and waits until it has run. Before that, cancels an earlier one, for which a
+/// worker may have announced that it wakes.
+fn timer_from_outside(stage: &Stage) {
+    let handle = &stage.cast.handle;
+    let (sooner, more) = (below(10 * MS), below(10 * MS));
+    let gone = handle.after(Duration::from_nanos(sooner), || ());
+    sim::block(below(10_000));
+    gone.cancel();
+    let ran = Arc::new(AtomicBool::new(false));
+    let runs = ran.clone();
+    drop(handle.after(Duration::from_nanos(sooner + more), move || {
+        runs.store(true, Relaxed);
+    }));
+    until("a timer from outside never ran", || ran.load(Relaxed));
 }
 
 async fn root(stage: &Arc<Stage>) {
@@ -107,6 +129,14 @@ async fn root(stage: &Arc<Stage>) {
     for task in tasks.into_iter().flatten() {
         let (task, life) = task;
         life.joined(task.await);
+    }
+    // Without this thread the clock would stand, and their timers would not run.
+    loop {
+        let notified = stage.cast.notify.notified();
+        if stage.outside.load(Relaxed) == 0 {
+            break;
+        }
+        notified.await;
     }
 }
 
