@@ -145,7 +145,8 @@ impl State {
             && all_wait()
             && shards
                 .iter()
-                // A word that was claimed: its owner is being woken, and is about to act.
+                // A word that was claimed: its owner is being woken, and is about to act. Its cause
+                // is a queued job or a deadline, which the looks below and `settle` find, too.
                 .all(|shard| shard.sleeps_until(&shared.clock).is_some())
             // Every push claims a worker, so these two find only what a thread outside of the
             // runtime pushes at this moment. That may as well come after the jump.
