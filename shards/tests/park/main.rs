@@ -4,6 +4,7 @@
 #[path = "../common/mod.rs"]
 mod common;
 
+mod next_slot;
 mod searchers;
 mod sleep_until;
 mod watchdog;
