@@ -43,6 +43,7 @@
 //! | async tests and `main` (feature `macros`) | `#[tourbillon::test]`, `#[tourbillon::main]` |
 //! | pending timers, and metrics of the workers | [`Handle::timers`], [`Handle::metrics`] |
 //! | a live dashboard of a runtime (feature `inspect`) | `inspect` |
+//! | why a timer was late: the flight recorder | [`Handle::flight_recorder`], [`flight`] |
 //! | reports of jobs that block a worker | [`stall_threshold`], [`on_stall`]; feature `tracing` |
 //! | hyper's runtime traits (feature `hyper`) | `hyper` |
 //! | connectors for HTTP clients and gRPC clients (feature `client`) | `hyper` |
@@ -74,6 +75,7 @@ mod api;
 mod clock;
 mod engine;
 mod error;
+pub mod flight;
 mod integrations;
 pub mod io;
 pub mod metrics;

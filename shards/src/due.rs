@@ -14,6 +14,7 @@ use crate::{
     },
     owner::Owner,
     shard::Shard,
+    tolerance::Tolerance,
     type_name::TypeName,
 };
 
@@ -67,6 +68,11 @@ impl<O: Owner> Due<O> {
     #[inline]
     pub fn deadline(&self) -> Option<u64> {
         self.node().claim.deadline()
+    }
+
+    /// Returns how late the timer may run.
+    pub fn tolerance(&self) -> Tolerance {
+        self.node().tolerance()
     }
 
     /// Returns when the timer was taken from the store.

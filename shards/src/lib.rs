@@ -101,6 +101,7 @@ mod node;
 mod owner;
 mod park;
 mod prefetch;
+mod ring;
 mod shard;
 #[cfg(tourbillon_sim)]
 #[doc(hidden)]
@@ -115,6 +116,8 @@ mod type_name;
 #[cfg(loom)]
 #[doc(hidden)]
 pub use self::node::model;
+#[doc(hidden)]
+pub use self::ring::{Copied, Ring};
 pub use self::{
     answer::{Cancel, Flow, Kind, Outcome, Reset, Started, Status},
     due::{Due, Ran},

@@ -25,6 +25,7 @@ use crate::{
         watchdog::stall::RecentStall,
     },
     error::{ArmError, NO_RUNTIME, NoRuntime, NotPaused, SpawnError},
+    flight::FlightRecorder,
     metrics::{Activity, JobName, RuntimeMetrics},
     task,
     task::{blocking::spawn_blocking_at, join::JoinHandle, local::pinned::spawn_pinned_at},
@@ -107,6 +108,12 @@ impl Handle {
     /// ```
     pub fn runtime_flavor(&self) -> RuntimeFlavor {
         self.shared.config.flavor
+    }
+
+    /// Returns the flight recorder of the runtime, which tells why a timer was late: see
+    /// [`flight`](crate::flight).
+    pub fn flight_recorder(&self) -> FlightRecorder {
+        FlightRecorder::new(self.shared.clone())
     }
 
     /// Enters the runtime: until the guard is dropped, what this thread spawns and arms goes to

@@ -4,7 +4,7 @@ use std::{sync::Arc, time::Duration};
 
 use tourbillon_shards::{Tolerance, store::StoreKind};
 
-use crate::engine::watchdog::stall::StallHook;
+use crate::engine::{recorder::Recording, watchdog::stall::StallHook};
 
 /// A user's function that worker threads call.
 pub(crate) type Hook = Arc<dyn Fn() + Send + Sync>;
@@ -45,6 +45,11 @@ pub(crate) struct Config {
     /// In ns.
     pub(crate) stall_threshold: u64,
     pub(crate) on_stall: Option<StallHook>,
+    pub(crate) recording: Recording,
+    /// How many events each ring of the recorder keeps.
+    pub(crate) recorded_events: usize,
+    /// A timer that is later than this makes a copy of the rings, in ns.
+    pub(crate) late_threshold: u64,
 }
 
 /// Which threads run the tasks and timers of a runtime. [`Handle::runtime_flavor`] returns it.

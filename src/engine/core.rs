@@ -10,6 +10,10 @@ use crate::{
     engine::{
         context::{current, spread, tolerance},
         job::{Job, NextTask, TaskJob},
+        recorder::{
+            Track,
+            event::{self, Why},
+        },
         shared::Shared,
         task_core::local_queue::LocalQueue,
         watchdog::state::Watchdog,
@@ -52,6 +56,8 @@ pub struct Core {
     pub(crate) reactor: Reactor,
     /// The worker's metrics. They are behind an `Arc` because they outlive the worker.
     pub(crate) recorder: Arc<Recorder>,
+    /// The worker's part in the flight recorder.
+    pub(crate) track: Track,
     /// The state by which peers watch over the worker.
     pub(crate) watchdog: Watchdog,
     /// Wakes the worker from epoll.
@@ -116,8 +122,13 @@ impl Core {
             // A helper may end at any time. The list of helpers then adds up its record.
             Role::Helper => Arc::new(Recorder::new(shared.recorders.len())),
         };
+        let track = match role {
+            Role::Worker => shared.flight.track_of_worker(index),
+            Role::Helper => shared.flight.track_of_helper(index),
+        };
         Ok(Self {
             index,
+            track,
             tolerance: shared.config.timer_tolerance,
             shared,
             stealer,
@@ -191,8 +202,18 @@ impl Core {
 
     /// Wakes the worker, which the caller has claimed as a searcher.
     pub(crate) fn wake_to_search(&self) {
+        self.record_woke(Why::Search);
         self.recorder.foreign().search_wakes.add(1);
         self.eventfd.write();
+    }
+
+    /// Records that the calling thread wakes this worker.
+    #[inline]
+    fn record_woke(&self, why: Why) {
+        if self.track.notes_all() {
+            let now = self.shared.clock.real();
+            self.shared.record([event::woke(now, self.index, why)]);
+        }
     }
 
     /// Counts for the calling thread: on its own counters if it is this worker or another worker of
@@ -245,6 +266,7 @@ impl TimerOwner for Core {
 
 impl Owner for Core {
     fn wake(&self) {
+        self.record_woke(Why::Update);
         self.recorder.foreign().tickles_written.add(1);
         self.eventfd.write();
     }
@@ -298,6 +320,9 @@ impl Owner for Core {
 
     #[inline]
     fn moved(&self, here: bool) {
+        if self.track.notes_all() {
+            self.shared.record_moved();
+        }
         if here {
             self.recorder.own.refreshed.add_alone(1);
         } else {

@@ -16,6 +16,7 @@
 //! | `helpers`, `blocking`, `in_place`, `threads` | threads that are started on demand |
 //! | `clocks` | timers of the wall clock and of the boot-time clock |
 //! | `companion` | a tokio runtime that belongs to this one (feature `tokio-compat`) |
+//! | `recorder` | the flight recorder: what each thread did last |
 //! | `paused` | a paused clock: detects that nothing is left to do, and advances the clock |
 //! | `telemetry` | lateness, snapshots of a runtime, spans and events |
 //! | `neglect` | what the simulation watches for: work that waits for a worker that sleeps |
@@ -39,6 +40,7 @@ pub(crate) mod local;
 pub(crate) mod neglect;
 pub(crate) mod paused;
 pub(crate) mod queues;
+pub(crate) mod recorder;
 pub(crate) mod shared;
 pub(crate) mod shutdown;
 pub(crate) mod task_core;

@@ -22,6 +22,7 @@ use crate::{
         local,
         paused::state::Quiescence,
         queues::Queues,
+        recorder::Flight,
         task_core::{meta::TaskMeta, registry::Registry},
         watchdog::{rescuers::Rescuers, stall::Stalls},
     },
@@ -69,6 +70,7 @@ pub struct Shared {
     pub(crate) recorders: Box<[Arc<Recorder>]>,
     /// The stalls that were reported last.
     pub(crate) stalls: ArcSwap<Stalls>,
+    pub(crate) flight: Flight,
     pub(crate) names: Arc<Names<Core>>,
     /// The queues that all workers share.
     pub(crate) queues: Queues<Job, Box<dyn Ending>>,
@@ -121,6 +123,12 @@ impl Shared {
                 .map(|_| Arc::new(Recorder::new(workers)))
                 .collect(),
             stalls: ArcSwap::default(),
+            flight: Flight::new(
+                workers,
+                config.recording,
+                config.recorded_events,
+                config.late_threshold,
+            ),
             names: Arc::new(Names::new(workers * NAME_PARTS)),
             queues: Queues::new(workers),
             clocks: Clocks::new(NAME_PARTS),

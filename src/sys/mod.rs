@@ -19,6 +19,7 @@ pub(crate) mod sync;
 pub(crate) mod thread;
 pub(crate) mod ticks;
 pub(crate) mod timerfd;
+pub(crate) mod waits;
 
 use std::io;
 

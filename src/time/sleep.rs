@@ -216,7 +216,11 @@ impl Sleep {
         // 3. Arm the timer, on this worker's shard or on one of the entered runtime.
         let deadline = self.moment;
         let arm = |home: &Arc<WorkerShard>| {
-            let nanos = home.owner().shared.clock.nanos(deadline);
+            let core = home.owner();
+            let nanos = core.shared.clock.nanos(deadline);
+            if core.track.notes_all() {
+                core.shared.record_armed(nanos);
+            }
             shards::Sleep::with_waker(home, nanos, cx.waker())
         };
         match with_home(Choice::Stay, arm) {

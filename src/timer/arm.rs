@@ -2,7 +2,7 @@
 
 use std::{sync::Arc, time::Duration};
 
-use tourbillon_shards::{self as shards, Outcome, Shard, Status};
+use tourbillon_shards::{self as shards, NEVER, Outcome, Shard, Status};
 
 use crate::{
     clock::instant::Instant,
@@ -37,6 +37,10 @@ pub(crate) fn arm<O: TimerOwner, C: TimerClock<Owner = O>>(
     // and count it out.
     home.owner().shared().admit_timer(bounded)?;
     let timer = make(home);
+    let shared = home.owner().shared();
+    if shared.flight.records_all() {
+        shared.record_armed(timer.deadline().unwrap_or(NEVER));
+    }
     // The shard was closed before the timer came.
     if bounded && timer.status() == Status::Over(Outcome::Shutdown) {
         return Err(ArmError::Shutdown);
@@ -85,7 +89,7 @@ fn from_now(home: &WorkerShard, wait: Duration) -> (u64, u64) {
         clock.now()
     };
     // The sum must fit into the deadline bits of the claim word.
-    let wait = nanos(wait).min(shards::NEVER - now);
+    let wait = nanos(wait).min(NEVER - now);
     (now + wait, wait)
 }
 

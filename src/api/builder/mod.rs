@@ -2,6 +2,7 @@
 //!
 //! The methods that set them are in one file for each subject.
 
+mod recording;
 mod stuck;
 mod threads;
 mod waiting;
@@ -14,9 +15,11 @@ use crate::{
     api::{build, runtime::Runtime},
     engine::{
         config::{Config, RuntimeFlavor},
+        recorder::{self, Recording},
         watchdog::rescue::DEFAULT_LATENCY,
     },
     error::BuildError,
+    util::nanos::nanos,
 };
 
 /// Configures and builds a [`Runtime`].
@@ -84,6 +87,9 @@ impl Builder {
                 on_thread_unpark: None,
                 stall_threshold: 100_000_000,
                 on_stall: None,
+                recording: Recording::Light,
+                recorded_events: recorder::DEFAULT_EVENTS,
+                late_threshold: nanos(recorder::DEFAULT_LATE),
             },
         }
     }
@@ -227,6 +233,11 @@ impl fmt::Debug for Builder {
             .field(
                 "stall_threshold",
                 &Duration::from_nanos(self.config.stall_threshold),
+            )
+            .field("flight_recorder", &self.config.recording)
+            .field(
+                "late_threshold",
+                &Duration::from_nanos(self.config.late_threshold),
             )
             .field("start_paused", &self.start_paused)
             .finish_non_exhaustive()

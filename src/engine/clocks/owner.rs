@@ -86,11 +86,12 @@ pub struct ClockCore {
     pub(super) served: Mutex<Served>,
 }
 
-/// When the clock was last served: by its own time, and by the boot-time clock, which cannot be
-/// set.
+/// When the clock was last served: by its own time, by the boot-time clock, which cannot be set,
+/// and by the clock of the runtime, which stops while the machine is suspended.
 pub(super) struct Served {
     pub(super) clock: u64,
     pub(super) boot: u64,
+    pub(super) own: u64,
 }
 
 impl ClockCore {
@@ -104,6 +105,7 @@ impl ClockCore {
         let served = Served {
             clock: shared.clock.other(kind),
             boot: shared.clock.other(OtherClock::Boot),
+            own: shared.clock.now(),
         };
         let store = shared.config.timer_store;
         let core = Self {

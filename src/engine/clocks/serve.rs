@@ -2,14 +2,18 @@
 
 use std::{io, os::fd::AsRawFd, sync::Arc};
 
-use tourbillon_shards::NEVER;
+use tourbillon_shards::{Due, NEVER};
 
 use crate::{
     clock::other::OtherClock,
     engine::{
-        clocks::owner::{ClockShard, SKIP_ON_STEP, Served},
+        clocks::owner::{ClockCore, ClockShard, SKIP_ON_STEP, Served},
         core::{Core, TimerOwner},
         job::Job,
+        recorder::{
+            NOTED,
+            event::{self, JobRef},
+        },
         telemetry::lateness,
     },
     metrics::histogram::Recorded,
@@ -85,6 +89,7 @@ fn take(
     let mut due = Vec::new();
     loop {
         let (now, boot) = (core.now(), core.shared.clock.other(OtherClock::Boot));
+        let own = core.shared.clock.now();
         // Ask after reading the clock: a reading from after a step then always comes with the
         // notice.
         let stepped = stepped();
@@ -94,6 +99,14 @@ fn take(
             .saturating_add(boot.saturating_sub(served.boot));
         let jumped = |at| stepped && natural < at && at < now;
         let more = shard.expire(now, usize::MAX, &mut due).more;
+        if core.shared.flight.is_on() {
+            let jumps = Jumps {
+                stepped: now as i64 - natural as i64,
+                suspended: boot.saturating_sub(served.boot) as i64
+                    - own.saturating_sub(served.own) as i64,
+            };
+            jumps.record(core, own, now, &due);
+        }
         // Do not count the step itself as lateness.
         if let Some(late) = late.filter(|_| !stepped) {
             lateness::note(&core.shared, &due, now, late);
@@ -107,9 +120,56 @@ fn take(
         }));
         // Remember when the clock was served: the next step is found from here.
         if !more {
-            *served = Served { clock: now, boot };
+            *served = Served {
+                clock: now,
+                boot,
+                own,
+            };
             return;
         }
         crate::sys::sync::thread::yield_now();
+    }
+}
+
+/// By how much a clock went on in a way that the runtime's clock did not, since it was last served,
+/// in ns.
+#[derive(Clone, Copy, Debug)]
+struct Jumps {
+    /// The clock was set.
+    stepped: i64,
+    /// The machine was suspended.
+    suspended: i64,
+}
+
+impl Jumps {
+    /// Records the jumps for the flight recorder, and which timers are late by them. `own` is the
+    /// time of the runtime's clock, and `now` that of the clock that was served.
+    fn record(self, core: &ClockCore, own: u64, now: u64, due: &[Due<ClockCore>]) {
+        let is_noted = |ns: i64| ns.unsigned_abs() >= NOTED;
+        let mut events = Vec::new();
+        if is_noted(self.suspended) {
+            events.push(event::suspended(own, self.suspended.unsigned_abs()));
+        }
+        if core.kind() == OtherClock::Wall && is_noted(self.stepped) {
+            events.push(event::stepped(own, self.stepped));
+        }
+        for timer in due {
+            let late = timer.deadline().map(|at| now.saturating_sub(at));
+            let Some(late) = late.filter(|&late| late >= NOTED) else {
+                continue;
+            };
+            let name = timer.type_name();
+            events.extend([
+                event::ran(own, late),
+                event::from_clock(own, timer.tolerance().ns()),
+                event::job(JobRef {
+                    name,
+                    spawned: None,
+                }),
+            ]);
+        }
+        if !events.is_empty() {
+            core.shared.record(events);
+        }
     }
 }

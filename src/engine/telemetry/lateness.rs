@@ -5,13 +5,15 @@
 //! a reading for each timer, so it is measured for one timer in 16: those that were taken at
 //! certain moments, which the node tells without a counter ([`Taken::is_one_of`]).
 //!
+//! While timers are late, the flight recorder looks at each of them when it runs.
+//!
 //! On a clock that is or was paused nothing is recorded, because such a clock jumps.
 
 use tourbillon_shards::{Due, Owner, Sleep, Taken};
 
 use crate::{
     clock::instant::Instant,
-    engine::{core::Core, local, shared::Shared, worker::Worker},
+    engine::{core::Core, local, recorder::note::Running, shared::Shared, worker::Worker},
     metrics::histogram::Recorded,
 };
 
@@ -39,14 +41,23 @@ impl Worker<'_> {
         note(self.shared, &self.due[first..], now, &late.rescued);
     }
 
-    /// Runs a timer that is [sampled](is_looked_at), and records how long it was queued.
+    /// Runs a timer that is [sampled](is_looked_at) or of interest to the flight recorder, and
+    /// records how long it was queued.
     #[cold]
     pub(crate) fn fire_looking(&self, due: Due<Core>) {
         // Read the clock before the callback runs: its own time does not count.
-        let queued = since(due.taken(), self.shared);
+        let now = self.shared.clock.now();
+        let queued = known(due.taken(), now).filter(|_| !self.shared.clock.was_paused());
+        let (is_sampled, running) = (is_looked_at(&due), Running::of(&due));
         let ran = self.fire(due, || self.shared.clock.now());
-        if let Some(queued) = queued.filter(|_| ran) {
+        let Some(queued) = queued.filter(|_| ran) else {
+            return;
+        };
+        if is_sampled {
             note_queued(self.core, queued);
+        }
+        if let Some(running) = running {
+            self.record_ran(running, now, queued);
         }
     }
 }
@@ -77,13 +88,6 @@ fn note_queued(core: &Core, queued: u64) {
     histogram.add(histogram.count(queued));
 }
 
-/// Returns how long ago a timer was taken, in ns. `None` if that is unknown, or nothing is
-/// recorded.
-#[cold]
-fn since(taken: Taken, shared: &Shared) -> Option<u64> {
-    known(taken, shared.clock.now()).filter(|_| !is_off(shared))
-}
-
 /// Returns the time from when a timer was taken until `now`, in ns, or `None` if it may have
 /// wrapped.
 fn known(taken: Taken, now: u64) -> Option<u64> {
@@ -99,35 +103,53 @@ fn is_off(shared: &Shared) -> bool {
 /// nothing if the thread that polls the task is not a worker of the runtime.
 #[inline]
 pub(crate) fn note_woken(sleep: &Sleep<Core>, deadline: Instant) {
-    if cfg!(tourbillon_no_metrics) {
-        return;
-    }
-    if let Some(taken) = sleep.sample(SAMPLE_SHIFT) {
+    // The flight recorder looks at each sleep while sleeps are late.
+    let shift = match sleep.home().owner().track.looks() {
+        true => 1,
+        false if cfg!(tourbillon_no_metrics) => return,
+        false => SAMPLE_SHIFT,
+    };
+    if let Some(taken) = sleep.sample(shift) {
         note_task(sleep, deadline, taken);
     }
 }
 
 #[cold]
 fn note_task(sleep: &Sleep<Core>, deadline: Instant, taken: Taken) {
-    let shared = &sleep.home().owner().shared;
+    let home = sleep.home().owner();
+    let shared = &home.shared;
+    if shared.clock.was_paused() {
+        return;
+    }
     // A sleep may be polled an hour after it has fired, if a `select!` did not poll it. The time
     // since the deadline is an upper bound of the queueing time: ignore the sample if that is too
     // long.
-    let longest = shared
-        .clock
-        .now()
-        .saturating_sub(shared.clock.nanos(deadline));
-    if longest > MAX_QUEUED {
+    let (now, deadline) = (shared.clock.now(), shared.clock.nanos(deadline));
+    let Some(queued) = known(taken, now).filter(|_| now.saturating_sub(deadline) <= MAX_QUEUED)
+    else {
         return;
-    }
+    };
+    let mut job = None;
     local::with_local_of(shared, |local| {
         // Another thread polls the task, for example in `block_on`. No worker has a histogram for
         // that.
         let Some(local) = local else { return };
-        if let Some(queued) = since(taken, shared) {
-            note_queued(local.shard.owner(), queued);
+        let core = local.shard.owner();
+        if !cfg!(tourbillon_no_metrics) && taken.is_one_of(SAMPLE_SHIFT) {
+            note_queued(core, queued);
         }
+        // The task that polls the sleep is the worker's present job.
+        job = core.watchdog.watch.job_ref();
     });
+    let running = Running {
+        deadline,
+        tolerance: sleep.tolerance(),
+        home: home.index,
+        job,
+    };
+    if let Some(events) = running.events(&home.track, now, now.saturating_sub(queued)) {
+        shared.record(events);
+    }
 }
 
 #[cfg(test)]

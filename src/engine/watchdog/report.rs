@@ -16,12 +16,16 @@
 //! the later number in `begun` (the two fences). All pointers are to static data. So the name of a
 //! job that has ended meanwhile may be stale, but never dangles.
 
-use crate::engine::{
-    core::Core,
-    watchdog::{
-        stall::Stall,
-        watch::{InLoop, OFF},
+use crate::{
+    engine::{
+        core::Core,
+        recorder::event,
+        watchdog::{
+            stall::Stall,
+            watch::{InLoop, OFF},
+        },
     },
+    util::nanos::nanos,
 };
 #[cfg(feature = "cron")]
 use tourbillon_shards::TypeName;
@@ -77,12 +81,26 @@ pub(crate) fn report(core: &Core, stall: &Stall) {
     let at = clock.instant(clock.now());
     // Readers keep the old list while they use it. Two reports at once both get in.
     core.shared.stalls.rcu(|stalls| stalls.with(stall, at));
+    record(core, stall);
     #[cfg(feature = "tracing")]
     core.contain(|| trace(stall));
     // The hook comes last: it is user code, and what it reads about the runtime includes this
     // stall.
     if let Some(hook) = &core.shared.config.on_stall {
         core.contain(|| hook(stall));
+    }
+}
+
+/// Records the stall, and keeps what happened before it.
+fn record(core: &Core, stall: &Stall) {
+    if core.track.notes(nanos(stall.elapsed)) && !core.shared.clock.was_paused() {
+        let elapsed = nanos(stall.elapsed);
+        let now = core.shared.clock.real();
+        let stalled = event::stalled(now, stall.worker, stall.is_running, elapsed);
+        // Right if the job still runs. Otherwise the turn that it was in has its name.
+        let job = core.watchdog.watch.job_ref().map(event::job);
+        core.shared.record([stalled].into_iter().chain(job));
+        core.shared.keep_copy();
     }
 }
 

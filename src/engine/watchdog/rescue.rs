@@ -274,12 +274,14 @@ impl Worker<'_> {
     fn rescue(&mut self, peer: &WorkerShard) {
         let core = peer.owner();
         let held = (self.due.len(), self.wakers.len());
+        let came = self.shared.clock.now();
         // 1. Timers.
         for _ in 0..RESCUE_ROUNDS {
-            let now = self.shared.clock.now();
+            let now = self.moment_of_taking(self.shared.clock.now(), peer.soonest());
             let first = self.due.len();
             let expired = peer.expire(now, DUE_MOST, &mut self.due);
             self.note_rescued(first, now);
+            self.note_taken_from(core, first, now, came);
             if !expired.more {
                 break;
             }

@@ -6,7 +6,7 @@ use crossbeam::utils::CachePadded;
 use tourbillon_shards::TypeName;
 
 use crate::{
-    engine::watchdog::stall::Stall,
+    engine::{recorder::event::JobRef, watchdog::stall::Stall},
     metrics::activity::{Activity, JobName},
     sys::sync::{
         Mutex,
@@ -146,6 +146,16 @@ impl Watch {
         self.job.name.store(ptr::from_ref(name).cast_mut(), Relaxed);
     }
 
+    /// Returns the name and place that were published last, of whichever job. `None` before the
+    /// first job.
+    pub(crate) fn job_ref(&self) -> Option<JobRef> {
+        let name = self.job.name.load(Relaxed);
+        let spawned = self.job.spawned.load(Relaxed);
+        // SAFETY: both are null or were made of static references.
+        let (name, spawned) = unsafe { (name.as_ref(), spawned.as_ref()) };
+        name.map(|name| JobRef { name, spawned })
+    }
+
     /// Returns the number of the job that the worker began last.
     pub(crate) fn begun(&self) -> u64 {
         self.job.begun.load(Relaxed)
@@ -161,11 +171,8 @@ impl Watch {
 
     /// Returns the published name and place, of whichever job.
     pub(super) fn name(&self) -> (&'static str, Option<&'static Location<'static>>) {
-        let name = self.job.name.load(Relaxed);
-        let spawned = self.job.spawned.load(Relaxed);
-        // SAFETY: both are null or were made of static references.
-        let (name, spawned) = unsafe { (name.as_ref(), spawned.as_ref()) };
-        (name.map_or("", TypeName::get), spawned)
+        self.job_ref()
+            .map_or(("", None), |job| (job.name.get(), job.spawned))
     }
 
     /// Returns the name and place of job `number`, unless the worker has begun another job since.

@@ -29,13 +29,18 @@ impl Worker<'_> {
                     .watchdog
                     .watch
                     .begin(self.tick, name, Some(spawned));
+                if self.core.track.notes_all() {
+                    self.record_run();
+                }
                 self.core.recorder.own.polls.add_alone(1);
                 budget::begin();
                 task.run();
                 budget::end();
             }
             // A sample takes one more reading of the clock.
-            Job::Timer(due) if lateness::is_looked_at(&due) => self.fire_looking(due),
+            Job::Timer(due) if lateness::is_looked_at(&due) || self.core.track.looks() => {
+                self.fire_looking(due);
+            }
             Job::Timer(due) => _ = self.fire(due, || self.shared.clock.now()),
             // The time is needed by recurring timers only, and these clocks have none.
             Job::ClockTimer(due) => _ = self.fire(due, || NEVER),
@@ -104,6 +109,9 @@ impl Worker<'_> {
     #[inline]
     fn begin_callback(&self, name: &'static TypeName) {
         self.core.watchdog.watch.begin(self.tick, name, None);
+        if self.core.track.notes_all() {
+            self.record_run();
+        }
     }
 
     /// Counts a callback that has run, and its panic if there was one.

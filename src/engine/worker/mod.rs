@@ -42,6 +42,7 @@ use crate::{
         local,
         local::Local,
         paused::state::Blocked,
+        recorder::note::Notes,
         shared::Shared,
         shutdown,
         watchdog::{
@@ -126,6 +127,8 @@ pub(crate) struct Worker<'a> {
     rest: Rest,
     wait_policy: WaitPolicy,
     pub(crate) tidy: Tidy,
+    /// What the worker remembers for the flight recorder.
+    pub(crate) notes: Notes,
 }
 
 /// Runs the worker of `shard` on this thread, until the runtime stops.
@@ -215,6 +218,7 @@ impl<'a> Worker<'a> {
             rest: Rest::new(shared.config.rescue_latency),
             wait_policy: WaitPolicy::new(&shared.config),
             tidy: Tidy::default(),
+            notes: Notes::default(),
         }
     }
 
@@ -329,6 +333,7 @@ impl<'a> Worker<'a> {
         report::was_away(self.core, &mut self.in_loop, self.tick);
         let (jobs, took) = self.in_loop.since(last);
         self.local.pace.note(jobs, took);
+        self.note_turn(last.at, jobs);
         self.interval = self.jobs_to_next_poll();
         self.core.was_busy(last.at, self.in_loop.at);
     }
@@ -353,6 +358,7 @@ impl<'a> Worker<'a> {
         self.core.wait(self.events.get_mut(), prepared);
         self.harvest();
         self.take_up();
+        self.keep_what_happened();
     }
 
     /// Takes due timers from the shard, queues their callbacks, and wakes their tasks. Returns
@@ -376,10 +382,12 @@ impl<'a> Worker<'a> {
         let room = DUE_BATCH.saturating_sub(self.local.deque.len()).max(1);
         let jobs = (self.tick - self.last_poll).saturating_sub(self.timers_since_poll);
         let limit = room.max(usize::try_from(jobs).map_or(DUE_MOST, |jobs| jobs.min(DUE_MOST)));
-        let (now, first) = (self.shared.clock.now(), self.due.len());
+        let first = self.due.len();
+        let now = self.moment_of_taking(self.shared.clock.now(), next);
         let more = shard.expire(now, limit, &mut self.due).more;
         self.timers_since_poll += (self.due.len() - first) as u64;
         self.note_late(first, now);
+        self.note_taken(first, now, more);
         let any = !self.due.is_empty();
         self.queue_due();
         if more && !any {

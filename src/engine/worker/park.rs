@@ -73,6 +73,7 @@ impl Worker<'_> {
         let (wakers, rest, shard) = (&mut self.wakers, &self.rest, &self.local.shard);
         let (policy, awake_since) = (&mut self.wait_policy, self.in_loop.at);
         let (tidy, root, mut timed) = (&mut self.tidy, &self.root, None);
+        let notes = &mut self.notes;
         // If the worker does not sleep after all, it must not take up the events of an earlier
         // wait.
         events.borrow_mut().clear();
@@ -89,6 +90,7 @@ impl Worker<'_> {
                 core.recorder.own.parks.add_alone(1);
                 let real = shared.clock.real();
                 core.was_busy(awake_since, real);
+                notes.parks(core, real, until);
                 // After the announcement: a thread that frees memory later than this wakes a
                 // worker.
                 let tidies_at = tidy.next(real);
@@ -157,6 +159,7 @@ impl Worker<'_> {
         // 5. After a sleep the worker begins a new search, and the alarm learns how often it
         //    returns.
         if parked.slept {
+            self.note_woken(now);
             self.search.reset();
             self.rest.end(self.shared.clock.present(now));
         } else {

@@ -154,7 +154,11 @@ impl Worker<'_> {
         });
         if let Some((_, victim)) = job {
             // The deque was empty, so all that it holds now was stolen as well.
-            self.core.recorder.stole(1 + deque.len() as u64, victim);
+            let jobs = 1 + deque.len() as u64;
+            self.core.recorder.stole(jobs, victim);
+            if self.core.track.notes_all() {
+                self.record_stole(victim, jobs);
+            }
         }
         job.map(|(job, _)| job)
     }

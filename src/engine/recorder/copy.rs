@@ -1,0 +1,127 @@
+//! Copies of all rings: on demand, and automatically when a timer is very late or a job stalls.
+
+use std::{
+    collections::VecDeque,
+    sync::Arc,
+    time::{Duration, SystemTime},
+};
+
+use tourbillon_shards::Copied;
+
+use crate::{
+    engine::{
+        core::Core,
+        recorder::{Flight, Recording},
+        shared::Shared,
+    },
+    sys::{
+        clock,
+        sync::{
+            Mutex,
+            atomic::{AtomicU64, Ordering::Relaxed},
+        },
+    },
+    util::lock::lock,
+};
+
+/// How many automatic copies are kept.
+const COPIES: usize = 4;
+/// The least time between two automatic copies, in ns.
+const INTERVAL: u64 = 1_000_000_000;
+/// How many events of each ring an automatic copy has at most: 128 KiB, which takes some 10 µs.
+const EVENTS: usize = 8_192;
+
+/// A thread that has a ring.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, PartialOrd, Ord)]
+pub(crate) enum Who {
+    Worker(usize),
+    Helper(usize),
+    /// All other threads together.
+    Outside,
+}
+
+/// A copy of all rings, and what one needs to know to read it.
+#[derive(Clone, Debug)]
+pub(crate) struct RawCopy {
+    /// When it was made, in ns by the runtime's clock, and by the time of day.
+    pub(crate) at: u64,
+    pub(crate) wall: SystemTime,
+    pub(crate) recording: Recording,
+    pub(crate) tracks: Vec<(Who, Copied)>,
+    /// The processor core of each worker, by worker number, if workers are pinned.
+    pub(crate) cores: Option<Vec<usize>>,
+    /// Whether peers take over the timers of a blocked worker.
+    pub(crate) rescues: bool,
+    pub(crate) name: Option<String>,
+}
+
+/// The automatic copies.
+#[derive(Debug, Default)]
+pub(crate) struct Kept {
+    /// When the last copy was made, in ns.
+    last: AtomicU64,
+    copies: Mutex<VecDeque<Arc<RawCopy>>>,
+}
+
+impl Shared {
+    /// Copies the last `most` events of each ring.
+    pub(crate) fn copy_rings(&self, most: usize) -> RawCopy {
+        let flight = &self.flight;
+        let workers = flight.workers.iter().enumerate();
+        let workers = workers.map(|(index, ring)| (Who::Worker(index), ring.copy(most)));
+        let mut tracks: Vec<_> = workers.collect();
+        for (number, ring) in lock(&flight.helpers).iter() {
+            tracks.push((Who::Helper(*number), ring.copy(most)));
+        }
+        tracks.push((Who::Outside, flight.outside.ring.copy(most)));
+        RawCopy {
+            at: self.clock.now(),
+            wall: clock::wall(),
+            recording: flight.recording(),
+            tracks,
+            cores: self.config.pins.clone(),
+            rescues: self.config.rescue_latency != Duration::MAX,
+            name: self.config.name.clone(),
+        }
+    }
+
+    /// Returns the automatic copies, oldest first.
+    pub(crate) fn kept_copies(&self) -> Vec<Arc<RawCopy>> {
+        lock(&self.flight.kept.copies).iter().cloned().collect()
+    }
+
+    /// Keeps a copy of what just happened, unless one was made less than a second ago.
+    #[cold]
+    pub(crate) fn keep_copy(&self) {
+        let kept = &self.flight.kept;
+        let (now, last) = (self.clock.real(), kept.last.load(Relaxed));
+        let is_early = last > 0 && now.saturating_sub(last) < INTERVAL;
+        // Of several threads that come at once, one makes the copy.
+        if !self.flight.is_on()
+            || is_early
+            || (kept
+                .last
+                .compare_exchange(last, now.max(1), Relaxed, Relaxed))
+            .is_err()
+        {
+            return;
+        }
+        let copy = Arc::new(self.copy_rings(EVENTS));
+        let mut copies = lock(&kept.copies);
+        let oldest = (copies.len() == COPIES).then(|| copies.pop_front());
+        copies.push_back(copy);
+        // Free the oldest one after unlocking.
+        drop(copies);
+        drop(oldest);
+    }
+}
+
+impl Flight {
+    /// Has the worker of `core` keep a copy when it is back in its loop, if a timer that late is
+    /// worth one.
+    pub(super) fn keep_if_late(&self, core: &Core, late: u64) {
+        if late >= self.late_threshold {
+            core.track.want_copy();
+        }
+    }
+}

@@ -1,0 +1,580 @@
+//! The events of the recorder: 16 bytes each, which are two words.
+//!
+//! The highest byte of the first word is the kind. The other 56 bits are a moment, in ns by the
+//! runtime's clock, or an address. What an event has beyond its two words is in *details*: slots of
+//! their own kinds right behind it. Details whose event was overwritten are dropped.
+
+use std::{panic::Location, ptr};
+
+use tourbillon_shards::TypeName;
+
+use crate::metrics::activity::JobName;
+
+/// The bits of the first word below the kind.
+const LOW_BITS: u32 = 56;
+const LOW: u64 = (1 << LOW_BITS) - 1;
+
+/// The two words of an event.
+pub(crate) type Words = [u64; 2];
+
+/// An event or a detail, with the meaning of its first word's low bits and of its second word.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[repr(u8)]
+enum Kind {
+    /// Moment; until when.
+    Parked = 1,
+    /// Moment; until when.
+    Woken,
+    /// Moment of its end; length in the upper 40 bits, jobs in the lower 24.
+    Turn,
+    /// Detail of `Woken` and `Turn`: preempted, in ns; stolen, in ns.
+    Lost,
+    /// Moment; lateness of the worst in the upper 40 bits, count in the lower 24.
+    Taken,
+    /// Detail of `Taken`: when an earlier batch left due timers behind, or zero; the stuck worker
+    /// plus one in the upper 16 bits, or zero, and when the rescue began in the lower 48.
+    Before,
+    /// Moment; lateness.
+    Ran,
+    /// Detail of `Ran`: when it was taken; the worker that owns it in the upper 16 bits, its
+    /// tolerance in the lower 48.
+    From,
+    /// Detail: where the task was spawned, or zero; the name of its type.
+    Job,
+    /// Moment; number.
+    Run,
+    /// Moment; the worker in the upper 32 bits, why in the lower 32.
+    Woke,
+    /// Moment; from which worker in the upper 32 bits, jobs in the lower 32.
+    Stole,
+    /// Moment; worker in the upper 16 bits, whether it still runs in the next, length in the rest.
+    Stalled,
+    /// Moment; by how much.
+    Stepped,
+    /// Moment; for how long.
+    Suspended,
+    /// Moment; deadline.
+    Armed,
+    /// Moment; unused.
+    Moved,
+}
+
+const KINDS: [Kind; 17] = [
+    Kind::Parked,
+    Kind::Woken,
+    Kind::Turn,
+    Kind::Lost,
+    Kind::Taken,
+    Kind::Before,
+    Kind::Ran,
+    Kind::From,
+    Kind::Job,
+    Kind::Run,
+    Kind::Woke,
+    Kind::Stole,
+    Kind::Stalled,
+    Kind::Stepped,
+    Kind::Suspended,
+    Kind::Armed,
+    Kind::Moved,
+];
+
+/// The type and the place of a job, which are static data.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct JobRef {
+    pub(crate) name: &'static TypeName,
+    pub(crate) spawned: Option<&'static Location<'static>>,
+}
+
+/// Processor time that a thread could have used and did not get, in ns.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub(crate) struct Lost {
+    /// Other threads had the core.
+    pub(crate) preempted: u64,
+    /// The hypervisor ran another machine.
+    pub(crate) stolen: u64,
+}
+
+/// A rescue of a worker's timers.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) struct Rescue {
+    /// The number of the stuck worker.
+    pub(crate) from: usize,
+    /// When the peer came, in ns.
+    pub(crate) came: u64,
+}
+
+/// Why a thread woke a worker.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Why {
+    /// There is work to search for.
+    Search,
+    /// A timer or a task was left for this worker, which slept past it: a *tickle*.
+    Update,
+}
+
+/// An event. Moments, lengths and lateness are in ns.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Event {
+    /// The worker goes to sleep until `until`, which may be `NEVER`.
+    Parked { until: u64 },
+    /// The worker is back from a sleep that was to end at `until`.
+    Woken { until: u64, lost: Lost },
+    /// The worker is back in its loop, after `jobs` jobs that took `took` together. `last` is the
+    /// last of them.
+    Turn {
+        took: u64,
+        jobs: u64,
+        last: Option<JobName>,
+        lost: Lost,
+    },
+    /// The worker has taken timers from their store, and queued them.
+    Taken {
+        /// The lateness of the first of them.
+        late: u64,
+        count: u64,
+        /// When an earlier batch left due timers behind.
+        left: Option<u64>,
+        rescue: Option<Rescue>,
+        /// What the rescued worker was at.
+        stuck_in: Option<JobName>,
+    },
+    /// A timer is run: its callback begins, or its task is polled.
+    Ran {
+        late: u64,
+        /// When it was taken from its store.
+        taken: u64,
+        /// The worker that owns the timer. `None` for timers of other clocks.
+        home: Option<usize>,
+        /// How late the timer may run.
+        tolerance: u64,
+        timer: Option<JobName>,
+    },
+    /// A job begins.
+    Run { number: u64, job: Option<JobName> },
+    /// This thread wakes a worker.
+    Woke { worker: usize, why: Why },
+    /// The worker took jobs from the queue of another one.
+    Stole { from: usize, jobs: u64 },
+    /// A job that holds worker `worker` for `elapsed` is reported.
+    Stalled {
+        worker: usize,
+        is_running: bool,
+        elapsed: u64,
+        job: Option<JobName>,
+    },
+    /// The wall clock was set forward by this, or back.
+    Stepped { by: i64 },
+    /// The machine was suspended.
+    Suspended { length: u64 },
+    /// A timer was armed.
+    Armed { deadline: u64 },
+    /// A timer was moved.
+    Moved,
+}
+
+fn words(kind: Kind, low: u64, word: u64) -> Words {
+    [(kind as u64) << LOW_BITS | low & LOW, word]
+}
+
+/// Returns `upper` and `lower` in one word. Numbers that do not fit become the largest that does.
+fn pair(upper: u64, lower: u64, lower_bits: u32) -> u64 {
+    let upper = upper.min(u64::MAX >> lower_bits);
+    upper << lower_bits | lower.min((1 << lower_bits) - 1)
+}
+
+fn split(word: u64, lower_bits: u32) -> (u64, u64) {
+    (word >> lower_bits, word & ((1 << lower_bits) - 1))
+}
+
+pub(crate) fn parked(at: u64, until: u64) -> Words {
+    words(Kind::Parked, at, until)
+}
+
+pub(crate) fn woken(at: u64, until: u64) -> Words {
+    words(Kind::Woken, at, until)
+}
+
+pub(crate) fn turn(at: u64, took: u64, jobs: u64) -> Words {
+    words(Kind::Turn, at, pair(took, jobs, 24))
+}
+
+/// A detail of `woken` and `turn`.
+pub(crate) fn lost(lost: Lost) -> Words {
+    words(Kind::Lost, lost.preempted.min(LOW), lost.stolen)
+}
+
+pub(crate) fn taken(at: u64, late: u64, count: u64) -> Words {
+    words(Kind::Taken, at, pair(late, count, 24))
+}
+
+/// A detail of `taken`.
+pub(crate) fn before(left: Option<u64>, rescue: Option<Rescue>) -> Words {
+    let rescue = rescue.map_or(0, |it| pair(it.from as u64 + 1, it.came, 48));
+    words(Kind::Before, left.unwrap_or(0), rescue)
+}
+
+pub(crate) fn ran(at: u64, late: u64) -> Words {
+    words(Kind::Ran, at, late)
+}
+
+/// A detail of `ran`.
+pub(crate) fn from(taken: u64, home: usize, tolerance: u64) -> Words {
+    words(Kind::From, taken, pair(home as u64, tolerance, 48))
+}
+
+/// The number that stands for the clocks, which no worker owns.
+const NO_HOME: usize = u16::MAX as usize;
+
+/// A detail of `ran`, for a timer of the wall clock or of the boot-time clock.
+pub(crate) fn from_clock(taken: u64, tolerance: u64) -> Words {
+    from(taken, NO_HOME, tolerance)
+}
+
+/// A detail of `turn`, `taken`, `ran`, `run` and `stalled`.
+pub(crate) fn job(job: JobRef) -> Words {
+    let spawned = job
+        .spawned
+        .map_or(0, |at| ptr::from_ref(at).expose_provenance() as u64);
+    let name = ptr::from_ref(job.name).expose_provenance() as u64;
+    // No address of a program needs more than 56 bits; a place that did would be left out.
+    let spawned = if spawned <= LOW { spawned } else { 0 };
+    words(Kind::Job, spawned, name)
+}
+
+pub(crate) fn run(at: u64, number: u64) -> Words {
+    words(Kind::Run, at, number)
+}
+
+pub(crate) fn woke(at: u64, worker: usize, why: Why) -> Words {
+    words(Kind::Woke, at, pair(worker as u64, why as u64, 32))
+}
+
+pub(crate) fn stole(at: u64, from: usize, jobs: u64) -> Words {
+    words(Kind::Stole, at, pair(from as u64, jobs, 32))
+}
+
+pub(crate) fn stalled(at: u64, worker: usize, is_running: bool, elapsed: u64) -> Words {
+    let worker = pair(worker as u64, is_running.into(), 1);
+    words(Kind::Stalled, at, pair(worker, elapsed, 47))
+}
+
+pub(crate) fn stepped(at: u64, by: i64) -> Words {
+    words(Kind::Stepped, at, by as u64)
+}
+
+pub(crate) fn suspended(at: u64, length: u64) -> Words {
+    words(Kind::Suspended, at, length)
+}
+
+pub(crate) fn armed(at: u64, deadline: u64) -> Words {
+    words(Kind::Armed, at, deadline)
+}
+
+pub(crate) fn moved(at: u64) -> Words {
+    words(Kind::Moved, at, 0)
+}
+
+/// Decodes the events of one ring, oldest first, each with its moment.
+///
+/// # Safety
+///
+/// The words come from the functions of this module, in the order in which a thread wrote them.
+/// Some of the first may be missing.
+pub(crate) unsafe fn decode(copied: &[Words]) -> Vec<(u64, Event)> {
+    let mut events: Vec<(u64, Event)> = Vec::with_capacity(copied.len());
+    for &[first, word] in copied {
+        let Some(kind) = KINDS.into_iter().find(|it| *it as u64 == first >> LOW_BITS) else {
+            // An empty slot: the ring is not full.
+            continue;
+        };
+        let low = first & LOW;
+        let event = match kind {
+            Kind::Parked => Event::Parked { until: word },
+            Kind::Woken => Event::Woken {
+                until: word,
+                lost: Lost::default(),
+            },
+            Kind::Turn => {
+                let (took, jobs) = split(word, 24);
+                Event::Turn {
+                    took,
+                    jobs,
+                    last: None,
+                    lost: Lost::default(),
+                }
+            }
+            Kind::Taken => {
+                let (late, count) = split(word, 24);
+                Event::Taken {
+                    late,
+                    count,
+                    left: None,
+                    rescue: None,
+                    stuck_in: None,
+                }
+            }
+            Kind::Ran => Event::Ran {
+                late: word,
+                taken: low,
+                home: None,
+                tolerance: 0,
+                timer: None,
+            },
+            Kind::Run => Event::Run {
+                number: word,
+                job: None,
+            },
+            Kind::Woke => {
+                let (worker, why) = split(word, 32);
+                let why = match why {
+                    0 => Why::Search,
+                    _ => Why::Update,
+                };
+                Event::Woke {
+                    worker: worker as usize,
+                    why,
+                }
+            }
+            Kind::Stole => {
+                let (from, jobs) = split(word, 32);
+                Event::Stole {
+                    from: from as usize,
+                    jobs,
+                }
+            }
+            Kind::Stalled => {
+                let (worker, elapsed) = split(word, 47);
+                let (worker, is_running) = split(worker, 1);
+                Event::Stalled {
+                    worker: worker as usize,
+                    is_running: is_running == 1,
+                    elapsed,
+                    job: None,
+                }
+            }
+            Kind::Stepped => Event::Stepped { by: word as i64 },
+            Kind::Suspended => Event::Suspended { length: word },
+            Kind::Armed => Event::Armed { deadline: word },
+            Kind::Moved => Event::Moved,
+            Kind::Lost | Kind::Before | Kind::From | Kind::Job => {
+                // SAFETY: guaranteed by the caller.
+                let job = (kind == Kind::Job).then(|| unsafe { job_of(low, word) });
+                if let Some((_, event)) = events.last_mut() {
+                    event.add(kind, low, word, job);
+                }
+                continue;
+            }
+        };
+        events.push((low, event));
+    }
+    events
+}
+
+/// Returns the job whose addresses [`job`] wrote.
+///
+/// # Safety
+///
+/// Both are from [`job`].
+unsafe fn job_of(spawned: u64, name: u64) -> JobName {
+    let spawned = ptr::with_exposed_provenance::<Location<'static>>(spawned as usize);
+    let name = ptr::with_exposed_provenance::<TypeName>(name as usize);
+    // SAFETY: `job` got them from references to static data, or `spawned` is null.
+    unsafe {
+        JobName {
+            name: (*name).get(),
+            spawned: spawned.as_ref(),
+        }
+    }
+}
+
+impl Event {
+    /// Adds a detail to the event before it.
+    fn add(&mut self, kind: Kind, low: u64, word: u64, detail: Option<JobName>) {
+        match self {
+            Event::Woken { lost, .. } | Event::Turn { lost, .. } if kind == Kind::Lost => {
+                *lost = Lost {
+                    preempted: low,
+                    stolen: word,
+                };
+            }
+            Event::Taken { left, rescue, .. } if kind == Kind::Before => {
+                *left = (low > 0).then_some(low);
+                let (from, came) = split(word, 48);
+                *rescue = (from > 0).then(|| Rescue {
+                    from: from as usize - 1,
+                    came,
+                });
+            }
+            Event::Ran {
+                taken,
+                home,
+                tolerance,
+                ..
+            } if kind == Kind::From => {
+                let (worker, late) = split(word, 48);
+                let home_of = Some(worker as usize).filter(|&it| it != NO_HOME);
+                (*taken, *home, *tolerance) = (low, home_of, late);
+            }
+            Event::Turn { last: job, .. }
+            | Event::Taken { stuck_in: job, .. }
+            | Event::Ran { timer: job, .. }
+            | Event::Run { job, .. }
+            | Event::Stalled { job, .. }
+                if kind == Kind::Job =>
+            {
+                *job = detail;
+            }
+            _ => {}
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn decoded(words: &[Words]) -> Vec<(u64, Event)> {
+        // SAFETY: the tests make them by the functions of this module.
+        unsafe { decode(words) }
+    }
+
+    fn sample() -> (JobRef, JobName) {
+        let (name, spawned) = (TypeName::of::<Words>(), Some(Location::caller()));
+        let name_of = JobName {
+            name: name.get(),
+            spawned,
+        };
+        (JobRef { name, spawned }, name_of)
+    }
+
+    #[test]
+    fn an_event_is_decoded_as_it_was_written() {
+        let (reference, name) = sample();
+        let lost_time = Lost {
+            preempted: 7,
+            stolen: 8,
+        };
+        let rescue = Rescue {
+            from: 4_095,
+            came: 77,
+        };
+        let written = [
+            parked(1, u64::MAX),
+            woken(2, 1),
+            lost(lost_time),
+            turn(3, 1_000, 9),
+            lost(lost_time),
+            job(reference),
+            taken(4, 5_000, 256),
+            before(Some(3), Some(rescue)),
+            job(reference),
+            ran(5, 123_456_789_012),
+            from(4, 63, 1_000_000),
+            job(reference),
+            run(6, 42),
+            job(reference),
+            woke(7, 3, Why::Update),
+            stole(8, 2, 11),
+            stalled(9, 4_095, true, 100_000_000),
+            job(reference),
+            stepped(10, -5),
+            suspended(11, 6),
+            armed(12, 13),
+            moved(14),
+        ];
+        let expected = [
+            (1, Event::Parked { until: u64::MAX }),
+            (
+                2,
+                Event::Woken {
+                    until: 1,
+                    lost: lost_time,
+                },
+            ),
+            (
+                3,
+                Event::Turn {
+                    took: 1_000,
+                    jobs: 9,
+                    last: Some(name),
+                    lost: lost_time,
+                },
+            ),
+            (
+                4,
+                Event::Taken {
+                    late: 5_000,
+                    count: 256,
+                    left: Some(3),
+                    rescue: Some(rescue),
+                    stuck_in: Some(name),
+                },
+            ),
+            (
+                5,
+                Event::Ran {
+                    late: 123_456_789_012,
+                    taken: 4,
+                    home: Some(63),
+                    tolerance: 1_000_000,
+                    timer: Some(name),
+                },
+            ),
+            (
+                6,
+                Event::Run {
+                    number: 42,
+                    job: Some(name),
+                },
+            ),
+            (
+                7,
+                Event::Woke {
+                    worker: 3,
+                    why: Why::Update,
+                },
+            ),
+            (8, Event::Stole { from: 2, jobs: 11 }),
+            (
+                9,
+                Event::Stalled {
+                    worker: 4_095,
+                    is_running: true,
+                    elapsed: 100_000_000,
+                    job: Some(name),
+                },
+            ),
+            (10, Event::Stepped { by: -5 }),
+            (11, Event::Suspended { length: 6 }),
+            (12, Event::Armed { deadline: 13 }),
+            (14, Event::Moved),
+        ];
+        assert_eq!(decoded(&written), expected);
+    }
+
+    #[test]
+    fn details_without_their_event_are_dropped() {
+        let (reference, _) = sample();
+        let written = [
+            job(reference),
+            lost(Lost::default()),
+            [0, 0],
+            moved(3),
+            job(reference),
+        ];
+        assert_eq!(decoded(&written), [(3, Event::Moved)]);
+    }
+
+    #[test]
+    fn numbers_that_do_not_fit_become_the_largest() {
+        let decoded = decoded(&[turn(LOW, u64::MAX, u64::MAX)]);
+        let Event::Turn { took, jobs, .. } = decoded[0].1 else {
+            panic!("{decoded:?}");
+        };
+        assert_eq!(
+            (decoded[0].0, took, jobs),
+            (LOW, (1 << 40) - 1, (1 << 24) - 1)
+        );
+    }
+}

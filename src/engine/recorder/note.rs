@@ -1,0 +1,304 @@
+//! What a worker notes for the recorder. Each method that is not cold compares one number with the
+//! worker's threshold, and no more while the recorder is off.
+
+use tourbillon_shards::{Due, NEVER, Tolerance};
+
+use crate::{
+    engine::{
+        core::Core,
+        recorder::{
+            NOTED, Track,
+            event::{self, JobRef, Lost, Rescue, Words},
+        },
+        watchdog::watch::InLoop,
+        worker::Worker,
+    },
+    sys::waits::Waits,
+};
+
+/// A reading of the kernel's accounts that is older than this is made again before a sleep, in ns.
+const FRESH: u64 = 100_000_000;
+/// Before a shorter sleep no accounts are read, in ns.
+const LONG_SLEEP: u64 = 1_000_000;
+/// The lowest bit of the moment at which a batch is taken, in ns. It is cleared so that
+/// [`Sleep::sample`](tourbillon_shards::Sleep::sample) selects every sleep of the batch.
+const SAMPLED: u64 = 1 << 10;
+
+/// What a worker remembers for the recorder. Moments are in ns by the real clock.
+#[derive(Debug, Default)]
+pub(crate) struct Notes {
+    /// When the last batch left due timers behind, or zero if it did not.
+    left: u64,
+    /// Up to when jobs were recorded, and how many had run by then.
+    recorded: u64,
+    jobs: u64,
+    /// When the last sleep began, was to end, and ended.
+    parked: u64,
+    until: u64,
+    woken: u64,
+    /// The kernel's accounts as they were read last, and when. Zero if they never were.
+    waits: Waits,
+    read: u64,
+}
+
+/// A timer that runs.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct Running {
+    pub(crate) deadline: u64,
+    pub(crate) tolerance: Tolerance,
+    /// The worker that owns it.
+    pub(crate) home: usize,
+    pub(crate) job: Option<JobRef>,
+}
+
+impl Notes {
+    /// Notes that the worker goes to sleep at `now` until `until`, unless something wakes it.
+    pub(crate) fn parks(&mut self, core: &Core, now: u64, until: u64) {
+        (self.parked, self.until) = (now, until);
+        // By the difference to this reading, a late wake-up tells who had the core.
+        if until.saturating_sub(now) >= LONG_SLEEP && now.saturating_sub(self.read) >= FRESH {
+            self.read_accounts(core, now);
+        }
+        if core.track.notes_all() {
+            // SAFETY: a worker calls this with its own core.
+            unsafe { core.track.write([event::parked(now, until)]) };
+        }
+    }
+
+    #[cold]
+    fn read_accounts(&mut self, core: &Core, now: u64) {
+        if core.shared.flight.is_on() && !core.shared.clock.was_paused() {
+            (self.waits, self.read) = (Waits::now(), now);
+        }
+    }
+
+    /// Returns what the worker has lost since the last reading, at most `most` ns.
+    fn lost(&mut self, now: u64, most: u64) -> Lost {
+        let waits = Waits::now();
+        let before = std::mem::replace(&mut self.waits, waits);
+        if std::mem::replace(&mut self.read, now) == 0 {
+            // There was no reading to compare with.
+            return Lost::default();
+        }
+        let (preempted, stolen) = waits.since(before);
+        let preempted = preempted.min(most);
+        Lost {
+            preempted,
+            stolen: stolen.min(most - preempted),
+        }
+    }
+}
+
+impl Running {
+    /// Returns what is known of a due callback, unless it was cancelled.
+    pub(crate) fn of(due: &Due<Core>) -> Option<Self> {
+        Some(Self {
+            deadline: due.deadline()?,
+            tolerance: due.tolerance(),
+            home: due.home().owner().index,
+            job: Some(JobRef {
+                name: due.type_name(),
+                spawned: None,
+            }),
+        })
+    }
+
+    /// Returns the events of a run at `now`, or `None` if it need not be recorded on `track`.
+    /// `taken` is when the timer was taken from its store.
+    pub(crate) fn events(
+        self,
+        track: &Track,
+        now: u64,
+        taken: u64,
+    ) -> Option<impl Iterator<Item = Words>> {
+        let late = now.saturating_sub(self.deadline);
+        if !track.notes(late.saturating_sub(self.tolerance.ns())) {
+            return None;
+        }
+        // The recorded moment of taking is rounded, and may come out before the deadline.
+        let taken = taken.clamp(self.deadline.min(now), now);
+        let details = [
+            event::ran(now, late),
+            event::from(taken, self.home, self.tolerance.ns()),
+        ];
+        Some(details.into_iter().chain(self.job.map(event::job)))
+    }
+}
+
+impl Worker<'_> {
+    /// Writes events to the ring of this worker.
+    fn write(&self, events: impl IntoIterator<Item = Words>) {
+        // SAFETY: the thread of a `Worker` is the worker of its core.
+        unsafe { self.core.track.write(events) };
+    }
+
+    /// Returns the moment at which due timers are taken. `next` is the first deadline of the shard.
+    /// If these timers are late, the moment is such that each of them is looked at when it runs.
+    #[inline]
+    pub(crate) fn moment_of_taking(&self, now: u64, next: u64) -> u64 {
+        if self.core.track.notes(now.saturating_sub(next)) {
+            return now & !SAMPLED;
+        }
+        now
+    }
+
+    /// Notes that timers were taken at `now`: those in `due` from index `first` on. `more` tells
+    /// whether due timers were left behind.
+    #[inline]
+    pub(crate) fn note_taken(&mut self, first: usize, now: u64, more: bool) {
+        let track = &self.core.track;
+        if let Some(deadline) = self.due.get(first).and_then(Due::deadline) {
+            let late = now.saturating_sub(deadline);
+            if track.notes(late) {
+                self.record_taken(first, now, late, None);
+            } else if track.looks() {
+                self.look_no_more();
+            }
+        }
+        self.notes.left = if more { now } else { 0 };
+    }
+
+    /// Notes that timers of a stuck peer were taken at `now`: those in `due` from index `first` on.
+    /// This worker came to the peer at `came`.
+    pub(crate) fn note_taken_from(&mut self, peer: &Core, first: usize, now: u64, came: u64) {
+        if let Some(deadline) = self.due.get(first).and_then(Due::deadline) {
+            let late = now.saturating_sub(deadline);
+            if self.core.track.notes(late) {
+                // Their sleeps ask the track of their owner.
+                peer.track.set_looks(true);
+                self.record_taken(first, now, late, Some((peer, came)));
+            }
+        }
+    }
+
+    #[cold]
+    fn record_taken(&mut self, first: usize, now: u64, late: u64, rescue: Option<(&Core, u64)>) {
+        let track = &self.core.track;
+        // A timer is not late within its tolerance.
+        let late_beyond = late.saturating_sub(self.due[first].tolerance().ns());
+        if self.shared.clock.was_paused() || !track.notes(late_beyond) {
+            return;
+        }
+        track.set_looks(true);
+        // The jobs that ran before: this batch waited for them, and the worker's turn goes on.
+        let (jobs, took) = InLoop::at(now, self.tick).since(self.in_loop);
+        if rescue.is_none() && took >= NOTED {
+            self.record_turn(self.in_loop.at, now, jobs);
+        }
+        // The worker was asleep when the first of them came due. In full mode the sleep is recorded
+        // already.
+        if rescue.is_none() && !track.notes_all() && self.notes.woken > now - late {
+            let (woken, until) = (self.notes.woken, self.notes.until);
+            let lost = self.notes.lost(now, woken - self.notes.parked.min(woken));
+            self.write([event::woken(woken, until), event::lost(lost)]);
+        }
+        let left = Some(self.notes.left).filter(|&left| left > 0 && rescue.is_none());
+        let came = rescue.map(|(peer, came)| Rescue {
+            from: peer.index,
+            came,
+        });
+        let count = (self.due.len() - first) as u64;
+        let stuck_in = rescue.and_then(|(peer, _)| peer.watchdog.watch.job_ref());
+        let taken = [event::taken(now, late, count), event::before(left, came)];
+        self.write(taken.into_iter().chain(stuck_in.map(event::job)));
+        self.shared.flight.keep_if_late(self.core, late_beyond);
+    }
+
+    /// Timers are in time again. Those that are still queued are looked at.
+    #[cold]
+    fn look_no_more(&self) {
+        if !self.core.track.notes_all() && self.local.deque.is_empty() {
+            self.core.track.set_looks(false);
+        }
+    }
+
+    /// Notes that the worker is back in its loop. It was there before at `from`, and has run `jobs`
+    /// jobs since.
+    #[inline]
+    pub(crate) fn note_turn(&mut self, from: u64, jobs: u64) {
+        let now = self.in_loop.at;
+        if self.core.track.notes(now.saturating_sub(from)) {
+            self.record_turn(from, now, jobs);
+        }
+    }
+
+    /// Records the last `jobs` jobs, which ran between `from` and `now`, except for those that are
+    /// recorded already.
+    #[cold]
+    fn record_turn(&mut self, from: u64, now: u64, jobs: u64) {
+        let jobs = jobs.min(self.tick - self.notes.jobs);
+        let took = now.saturating_sub(from.max(self.notes.recorded));
+        // In full mode each spin comes here.
+        if jobs == 0 || !self.core.track.notes(took) || self.shared.clock.was_paused() {
+            return;
+        }
+        (self.notes.recorded, self.notes.jobs) = (now, self.tick);
+        let last = self.core.watchdog.watch.job_ref().map(event::job);
+        let is_long = took >= NOTED;
+        let lost = is_long.then(|| event::lost(self.notes.lost(now, took)));
+        let turn = [event::turn(now, took, jobs)];
+        self.write(turn.into_iter().chain(lost).chain(last));
+        if is_long {
+            // What is still queued waited for these jobs.
+            self.core.track.set_looks(true);
+        }
+    }
+
+    /// Notes that a sleep is over at `now`.
+    #[inline]
+    pub(crate) fn note_woken(&mut self, now: u64) {
+        self.notes.woken = now;
+        if self.core.track.notes_all() {
+            self.record_woken(now);
+        }
+    }
+
+    #[cold]
+    fn record_woken(&mut self, now: u64) {
+        if self.shared.clock.was_paused() {
+            return;
+        }
+        let (parked, until) = (self.notes.parked, self.notes.until);
+        let late = now.saturating_sub(until.max(parked));
+        let is_late = until != NEVER && late >= NOTED;
+        let lost = is_late.then(|| event::lost(self.notes.lost(now, late)));
+        self.write([event::woken(now, until)].into_iter().chain(lost));
+    }
+
+    /// Records that the present job begins.
+    #[cold]
+    pub(crate) fn record_run(&self) {
+        if self.shared.clock.was_paused() {
+            return;
+        }
+        let job = self.core.watchdog.watch.job_ref().map(event::job);
+        let run = event::run(self.shared.clock.real(), self.tick);
+        self.write([run].into_iter().chain(job));
+    }
+
+    /// Records that a timer runs that was `queued` ns ago taken from its store.
+    #[cold]
+    pub(crate) fn record_ran(&self, running: Running, now: u64, queued: u64) {
+        let taken = now.saturating_sub(queued);
+        if let Some(events) = running.events(&self.core.track, now, taken) {
+            self.write(events);
+        }
+        let late = now.saturating_sub(running.deadline);
+        let late = late.saturating_sub(running.tolerance.ns());
+        self.shared.flight.keep_if_late(self.core, late);
+    }
+
+    /// Records that jobs were stolen from a worker.
+    #[cold]
+    pub(crate) fn record_stole(&self, from: usize, jobs: u64) {
+        self.write([event::stole(self.shared.clock.real(), from, jobs)]);
+    }
+
+    /// Keeps a copy of the rings, if a timer was very late.
+    #[inline]
+    pub(crate) fn keep_what_happened(&self) {
+        if self.core.track.wants_copy() {
+            self.shared.keep_copy();
+        }
+    }
+}

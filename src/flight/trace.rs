@@ -1,0 +1,381 @@
+//! A snapshot as a file for trace viewers: the JSON format of trace events.
+//!
+//! Process 1 is the runtime, with a thread for each worker and helper. Process 2 has the cores, if
+//! workers are pinned. Process 3 has the late timers: an asynchronous slice for each, from its
+//! deadline until it ran, divided by causes. Arrows lead from the arming of a timer to its run.
+
+use std::{
+    collections::HashMap,
+    fmt::Display,
+    io::{self, BufWriter, Write},
+    time::{Duration, UNIX_EPOCH},
+};
+
+use tourbillon_shards::NEVER;
+
+use crate::{
+    engine::recorder::{
+        NOTED,
+        copy::Who,
+        event::{Event, Why},
+    },
+    flight::{
+        LateTimer, Snapshot, Track,
+        json::{Micros, Quoted},
+    },
+    metrics::JobName,
+    util::nanos::nanos,
+};
+
+const RUNTIME: u64 = 1;
+const CORES: u64 = 2;
+const LATE: u64 = 3;
+
+/// How many late timers a trace has at most: the latest ones.
+const MOST_LATE: usize = 10_000;
+
+/// The number of the thread of all threads that are no workers.
+const OUTSIDE: u64 = 1_000_000;
+
+fn thread_of(who: Who) -> u64 {
+    match who {
+        Who::Worker(number) | Who::Helper(number) => number as u64,
+        Who::Outside => OUTSIDE,
+    }
+}
+
+/// Writes trace events, one a line.
+struct Events<W> {
+    out: W,
+    is_first: bool,
+}
+
+impl<W: Write> Events<W> {
+    /// Writes an event. `rest` is the end of its object, after the common fields.
+    fn event(
+        &mut self,
+        phase: char,
+        (process, thread): (u64, u64),
+        at: u64,
+        name: impl Display,
+        rest: impl Display,
+    ) -> io::Result<()> {
+        let comma = if std::mem::take(&mut self.is_first) {
+            ""
+        } else {
+            ",\n"
+        };
+        let (name, at) = (Quoted(name), Micros(at));
+        write!(
+            self.out,
+            "{comma}{{\"ph\":\"{phase}\",\"pid\":{process},\"tid\":{thread},\"ts\":{at},\
+             \"name\":{name}{rest}}}"
+        )
+    }
+
+    fn slice(
+        &mut self,
+        place: (u64, u64),
+        (from, to): (u64, u64),
+        name: impl Display,
+        args: impl Display,
+    ) -> io::Result<()> {
+        let length = Micros(to.saturating_sub(from));
+        let rest = format_args!(",\"dur\":{length},\"args\":{{{args}}}").to_string();
+        self.event('X', place, from, name, rest)
+    }
+
+    fn instant(
+        &mut self,
+        place: (u64, u64),
+        at: u64,
+        name: impl Display,
+        args: impl Display,
+    ) -> io::Result<()> {
+        let rest = format_args!(",\"s\":\"t\",\"args\":{{{args}}}").to_string();
+        self.event('i', place, at, name, rest)
+    }
+
+    /// Names a process, or with `thread` a thread of it.
+    fn name(&mut self, process: u64, thread: Option<u64>, name: impl Display) -> io::Result<()> {
+        let what = match thread {
+            Some(_) => "thread_name",
+            None => "process_name",
+        };
+        let rest = format_args!(",\"args\":{{\"name\":{}}}", Quoted(name)).to_string();
+        self.event('M', (process, thread.unwrap_or(0)), 0, what, rest)
+    }
+}
+
+/// Implements [`Snapshot::write_trace`].
+pub(super) fn write(snapshot: &Snapshot, out: impl Write) -> io::Result<()> {
+    let mut events = Events {
+        out: BufWriter::new(out),
+        is_first: true,
+    };
+    writeln!(events.out, "{{\"displayTimeUnit\":\"ns\",\"traceEvents\":[")?;
+    // 1. The names of all tracks.
+    let runtime = snapshot.name.as_deref().unwrap_or("tourbillon");
+    events.name(RUNTIME, None, runtime)?;
+    events.name(LATE, None, "late timers")?;
+    for track in &snapshot.tracks {
+        let thread = Some(thread_of(track.who));
+        match track.who {
+            Who::Worker(number) => events.name(RUNTIME, thread, format_args!("worker {number}"))?,
+            Who::Helper(number) => events.name(RUNTIME, thread, format_args!("helper {number}"))?,
+            Who::Outside => events.name(RUNTIME, thread, "other threads")?,
+        }
+    }
+    if let Some(cores) = &snapshot.cores {
+        events.name(CORES, None, "cores")?;
+        for core in cores {
+            events.name(CORES, Some(*core as u64), format_args!("core {core}"))?;
+        }
+    }
+    // 2. What each thread did.
+    let armed = armed(snapshot);
+    for track in &snapshot.tracks {
+        let core = match (track.who, &snapshot.cores) {
+            (Who::Worker(number), Some(cores)) => cores.get(number).copied(),
+            _ => None,
+        };
+        write_track(&mut events, track, core, &armed)?;
+    }
+    // 3. The late timers, and why.
+    let late = snapshot.late_timers(Duration::from_nanos(NOTED));
+    for (number, timer) in late.iter().take(MOST_LATE).enumerate() {
+        write_late(&mut events, number, timer)?;
+    }
+    // 4. What `tourbillon trace` reads.
+    let wall = snapshot.wall.duration_since(UNIX_EPOCH).unwrap_or_default();
+    let recording = Quoted(format!("{:?}", snapshot.recording).to_lowercase());
+    write!(
+        events.out,
+        "\n],\n\"tourbillon\":{{\"version\":1,\"recording\":{recording},\"taken_at\":{},\
+         \"workers\":{},\"events\":{},\"late\":[",
+        wall.as_secs(),
+        snapshot.workers,
+        snapshot.num_events(),
+    )?;
+    for (i, timer) in late.iter().take(MOST_LATE).enumerate() {
+        let comma = if i == 0 { "\n" } else { ",\n" };
+        let late = Micros(nanos(timer.late));
+        let text = Quoted(timer);
+        write!(
+            events.out,
+            "{comma}{{\"late_us\":{late},\"text\":{text},\"spans\":["
+        )?;
+        for (i, span) in timer.spans.iter().enumerate() {
+            let comma = if i == 0 { "" } else { "," };
+            let (cause, length) = (Quoted(span.cause.name()), Micros(nanos(span.length)));
+            write!(
+                events.out,
+                "{comma}{{\"cause\":{cause},\"us\":{length},\"text\":{}}}",
+                Quoted(span)
+            )?;
+        }
+        write!(events.out, "]}}")?;
+    }
+    writeln!(events.out, "]}}}}")?;
+    events.out.flush()
+}
+
+/// Returns for each deadline where and when a timer was armed for it, and a number for its arrow.
+fn armed(snapshot: &Snapshot) -> HashMap<u64, usize> {
+    let all = snapshot.tracks.iter().flat_map(|track| &track.events);
+    let armed = all.filter_map(|(_, event)| match event {
+        Event::Armed { deadline } => Some(*deadline),
+        _ => None,
+    });
+    armed
+        .enumerate()
+        .map(|(i, deadline)| (deadline, i))
+        .collect()
+}
+
+/// Writes the events of a thread.
+fn write_track<W: Write>(
+    events: &mut Events<W>,
+    track: &Track,
+    core: Option<usize>,
+    armed: &HashMap<u64, usize>,
+) -> io::Result<()> {
+    let place = (RUNTIME, thread_of(track.who));
+    let (mut parked, mut run) = (None, None);
+    // Slices of one thread must not overlap, so each begins at the end of the last one.
+    let mut last = 0;
+    for &(at, event) in &track.events {
+        // A job ends where the next event of the loop begins.
+        if let Event::Run { .. } | Event::Turn { .. } | Event::Parked { .. } = event {
+            if let Some((from, job)) = run.take() {
+                write_job(events, place, core, (from, at), job, "")?;
+                last = at;
+            }
+        }
+        match event {
+            Event::Run { job, .. } => run = Some((at, job)),
+            Event::Parked { .. } => parked = Some(at),
+            Event::Woken { until, lost } => {
+                let from = parked.take().unwrap_or(until.min(at)).max(last);
+                let late = match until {
+                    NEVER => 0,
+                    until => at.saturating_sub(until.max(from)),
+                };
+                let args = format_args!(
+                    "\"late_us\":{},\"preempted_us\":{},\"stolen_us\":{}",
+                    Micros(late),
+                    Micros(lost.preempted),
+                    Micros(lost.stolen)
+                )
+                .to_string();
+                events.slice(place, (from, at), "asleep", args)?;
+                last = at;
+            }
+            Event::Turn {
+                took,
+                jobs,
+                last: job,
+                lost,
+            } => {
+                let from = at.saturating_sub(took).max(last);
+                if from < at {
+                    let more = format_args!(
+                        "\"jobs\":{jobs},\"preempted_us\":{},\"stolen_us\":{}",
+                        Micros(lost.preempted),
+                        Micros(lost.stolen)
+                    )
+                    .to_string();
+                    write_job(events, place, core, (from, at), job, &more)?;
+                }
+                last = at;
+            }
+            Event::Taken {
+                late,
+                count,
+                rescue,
+                ..
+            } => {
+                let args = format!("\"timers\":{count},\"late_us\":{}", Micros(late));
+                match rescue {
+                    None => events.instant(place, at, "taken", args)?,
+                    Some(rescue) => {
+                        let name = format_args!("rescued from worker {}", rescue.from);
+                        events.instant(place, at, name, args)?;
+                    }
+                }
+            }
+            Event::Ran { late, timer, .. } => {
+                let args = format!("\"late_us\":{}", Micros(late));
+                events.instant(place, at, format_args!("ran {}", Name(timer)), args)?;
+                if let Some(number) = armed.get(&at.saturating_sub(late)) {
+                    write_arrow(events, 'f', place, at, *number)?;
+                }
+            }
+            Event::Armed { deadline } => {
+                let left = Micros(deadline.saturating_sub(at));
+                events.instant(place, at, "armed", format_args!("\"due_in_us\":{left}"))?;
+                if let Some(number) = armed.get(&deadline) {
+                    write_arrow(events, 's', place, at, *number)?;
+                }
+            }
+            Event::Moved => events.instant(place, at, "moved", "")?,
+            Event::Woke { worker, why } => {
+                let name = match why {
+                    Why::Search => format!("wakes worker {worker} to search"),
+                    Why::Update => format!("tickles worker {worker}"),
+                };
+                events.instant(place, at, name, "")?;
+            }
+            Event::Stole { from, jobs } => {
+                let name = format_args!("stole from worker {from}");
+                events.instant(place, at, name, format_args!("\"jobs\":{jobs}"))?;
+            }
+            Event::Stalled {
+                worker,
+                elapsed,
+                job,
+                is_running,
+            } => {
+                let args = format!(
+                    "\"culprit\":{},\"elapsed_us\":{},\"is_running\":{is_running}",
+                    Quoted(Name(job)),
+                    Micros(elapsed)
+                );
+                events.instant((RUNTIME, worker as u64), at, "STALL", args)?;
+            }
+            Event::Stepped { by } => {
+                let args = format!("\"by_us\":{}", by / 1_000);
+                events.instant(place, at, "the wall clock was set", args)?;
+            }
+            Event::Suspended { length } => {
+                let args = format!("\"length_us\":{}", Micros(length));
+                events.instant(place, at, "the machine was suspended", args)?;
+            }
+        }
+    }
+    Ok(())
+}
+
+/// Writes a slice for a job: on the thread, and on the core.
+fn write_job<W: Write>(
+    events: &mut Events<W>,
+    place: (u64, u64),
+    core: Option<usize>,
+    time: (u64, u64),
+    job: Option<JobName>,
+    args: &str,
+) -> io::Result<()> {
+    events.slice(place, time, Name(job), args)?;
+    if let Some(core) = core {
+        events.slice((CORES, core as u64), time, Name(job), "")?;
+    }
+    Ok(())
+}
+
+/// Writes the begin (`s`) or the end (`f`) of an arrow.
+fn write_arrow<W: Write>(
+    events: &mut Events<W>,
+    phase: char,
+    place: (u64, u64),
+    at: u64,
+    number: usize,
+) -> io::Result<()> {
+    // An arrow binds to the slice around it, or ends at the next one.
+    let rest = format!(",\"cat\":\"timer\",\"id\":{number},\"bp\":\"e\"");
+    events.event(phase, place, at, "timer", rest)
+}
+
+/// Writes a late timer with its spans, as asynchronous slices inside of each other.
+fn write_late<W: Write>(
+    events: &mut Events<W>,
+    number: usize,
+    timer: &LateTimer,
+) -> io::Result<()> {
+    let place = (LATE, 0);
+    let deadline = nanos(timer.deadline);
+    let rest = |args: String| format!(",\"cat\":\"late\",\"id\":{number},\"args\":{{{args}}}");
+    let name = Name(timer.timer).to_string();
+    let text = format!("\"why\":{}", Quoted(timer));
+    events.event('b', place, deadline, &name, rest(text))?;
+    let mut at = deadline;
+    for span in &timer.spans {
+        let to = at + nanos(span.length);
+        let text = format!("\"why\":{}", Quoted(span));
+        events.event('b', place, at, span.cause.name(), rest(text))?;
+        events.event('e', place, to, span.cause.name(), rest(String::new()))?;
+        at = to;
+    }
+    events.event('e', place, at, &name, rest(String::new()))
+}
+
+/// Displays a job that may be unknown.
+struct Name(Option<JobName>);
+
+impl Display for Name {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        match &self.0 {
+            Some(job) => job.fmt(f),
+            None => f.write_str("unknown"),
+        }
+    }
+}

@@ -1,0 +1,99 @@
+//! The time in which the calling thread could have run and did not, by the kernel's own accounts.
+
+use std::fs;
+
+/// Clock ticks per second in `/proc/stat`; Linux reports 100 on all machines.
+const TICK_NS: u64 = 1_000_000_000 / 100;
+
+/// A reading of the kernel's accounts.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub(crate) struct Waits {
+    /// How long the thread has waited for a core while other threads had it, in ns. Zero if the
+    /// kernel does not say.
+    preempted: u64,
+    /// How long the hypervisor has withheld the core that the thread runs on, in ns.
+    stolen: u64,
+    /// That core.
+    core: usize,
+}
+
+impl Waits {
+    /// Reads the accounts, which takes some tens of µs. All is zero where the system hides them.
+    pub(crate) fn now() -> Self {
+        #[cfg(tourbillon_sim)]
+        return Self::default();
+        #[cfg(not(tourbillon_sim))]
+        Self::read()
+    }
+
+    #[cfg_attr(
+        tourbillon_sim,
+        expect(dead_code, reason = "a simulation has no /proc")
+    )]
+    fn read() -> Self {
+        // SAFETY: the call has no arguments.
+        let core = usize::try_from(unsafe { libc::sched_getcpu() }).unwrap_or(0);
+        let waited = fs::read_to_string("/proc/thread-self/schedstat").unwrap_or_default();
+        let stat = fs::read_to_string("/proc/stat").unwrap_or_default();
+        Self {
+            preempted: preempted(&waited).unwrap_or(0),
+            stolen: stolen(&stat, core).unwrap_or(0),
+            core,
+        }
+    }
+
+    /// Returns how long other threads, and how long the hypervisor had the core since `before`, in
+    /// ns. Stolen time comes in steps of 10 ms.
+    pub(crate) fn since(self, before: Self) -> (u64, u64) {
+        let stolen = match self.core == before.core {
+            true => self.stolen.saturating_sub(before.stolen),
+            // The two counts belong to different cores.
+            false => 0,
+        };
+        (self.preempted.saturating_sub(before.preempted), stolen)
+    }
+}
+
+/// Returns the second number of `schedstat`: the time that the thread waited on a run queue.
+fn preempted(schedstat: &str) -> Option<u64> {
+    schedstat.split_whitespace().nth(1)?.parse().ok()
+}
+
+/// Returns the stolen time in the line of a core in `/proc/stat`, in ns.
+fn stolen(stat: &str, core: usize) -> Option<u64> {
+    let name = format!("cpu{core}");
+    let mut lines = stat.lines().map(str::split_whitespace);
+    let mut fields =
+        lines.find_map(|mut fields| (fields.next() == Some(&name)).then_some(fields))?;
+    // user, nice, system, idle, iowait, irq, softirq, steal
+    let ticks: u64 = fields.nth(7)?.parse().ok()?;
+    Some(ticks * TICK_NS)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn the_accounts_are_parsed() {
+        assert_eq!(preempted("331035023 6041029 49\n"), Some(6_041_029));
+        assert_eq!(preempted(""), None);
+        let stat =
+            "cpu  1 2 3 4 5 6 7 99 0 0\ncpu0 1 2 3 4 5 6 7 8 0 0\ncpu1 1 2 3 4 5 6 7 9 0 0\n";
+        assert_eq!(stolen(stat, 1), Some(90_000_000));
+        assert_eq!(stolen(stat, 10), None);
+        assert_eq!(stolen("cpu0 1 2\n", 0), None, "an old kernel");
+    }
+
+    #[test]
+    fn differences_of_one_core_count() {
+        let waits = |preempted, stolen, core| Waits {
+            preempted,
+            stolen,
+            core,
+        };
+        assert_eq!(waits(9, 30, 1).since(waits(4, 10, 1)), (5, 20));
+        assert_eq!(waits(9, 30, 1).since(waits(4, 10, 0)), (5, 0));
+        assert_eq!(waits(1, 1, 1).since(waits(4, 10, 1)), (0, 0));
+    }
+}
