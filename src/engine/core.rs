@@ -85,6 +85,12 @@ pub trait TimerOwner: Owner {
     /// Returns the runtime.
     fn shared(&self) -> &Arc<Shared>;
 
+    /// Returns whether the flight recorder records each timer that is armed on this shard.
+    #[inline]
+    fn records_arming(&self) -> bool {
+        false
+    }
+
     /// A reading of the time, taken before it is known which timer it is for. It is for deadlines
     /// only: [by the clock of the runtime](crate::sys::ticks) it may be some microseconds ahead of
     /// the present.
@@ -237,6 +243,15 @@ impl Core {
         tolerance::scoped().unwrap_or(self.tolerance)
     }
 
+    /// Counts and records that the calling thread, which is not this worker, moved a timer.
+    #[inline(never)]
+    fn moved_by_another(&self) {
+        if self.track.notes_all() {
+            self.shared.record_moved();
+        }
+        self.count_for_another(|counters| &counters.refreshed);
+    }
+
     // Callers end with this call, so that their fast path needs no stack frame.
     #[inline(never)]
     fn count_for_another(&self, counter: impl Fn(&Counters) -> &Counter) {
@@ -248,6 +263,11 @@ impl TimerOwner for Core {
     #[inline]
     fn shared(&self) -> &Arc<Shared> {
         &self.shared
+    }
+
+    #[inline]
+    fn records_arming(&self) -> bool {
+        self.track.notes_all()
     }
 
     type Read = Instant;
@@ -320,13 +340,10 @@ impl Owner for Core {
 
     #[inline]
     fn moved(&self, here: bool) {
-        if self.track.notes_all() {
-            self.shared.record_moved();
-        }
         if here {
             self.recorder.own.refreshed.add_alone(1);
         } else {
-            self.count_for_another(|counters| &counters.refreshed);
+            self.moved_by_another();
         }
     }
 

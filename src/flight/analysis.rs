@@ -57,7 +57,7 @@ struct Facts<'a> {
     timelines: HashMap<Who, Timeline>,
     /// By the moment of taking.
     batches: Vec<Batch>,
-    /// When jobs were stolen, from which worker, and by whom.
+    /// When jobs were stolen, from which worker, and the thief.
     stolen: Vec<(u64, usize, Who)>,
 }
 
@@ -80,7 +80,7 @@ impl Spans {
     }
 }
 
-/// A part of a timer's lateness, which `who` is to explain.
+/// A part of a timer's lateness, and the thread whose events explain it.
 #[derive(Clone, Copy)]
 struct Part {
     from: u64,
@@ -320,9 +320,8 @@ impl<'a> Facts<'a> {
             self.explain(spans, part);
             return spans.push(Span::new(Cause::Rescue, to - came, Some(home)));
         }
-        // From when an earlier batch left it behind, it waited for its turn.
-        let left = batch.left.filter(|&left| left >= from);
-        let left = left.unwrap_or(to).clamp(from, to);
+        // While each batch left due timers behind, it waited for its turn.
+        let left = batch.left.unwrap_or(to).clamp(from, to);
         self.explain(spans, Part { to: left, ..part });
         let waits = Part {
             from: left,

@@ -21,6 +21,7 @@ use crate::{
     },
     flight::{
         LateTimer, Snapshot, Track,
+        cause::totals,
         json::{Micros, Quoted},
     },
     metrics::JobName,
@@ -176,6 +177,17 @@ pub(super) fn write(snapshot: &Snapshot, out: impl Write) -> io::Result<()> {
         }
         write!(events.out, "]}}")?;
     }
+    write!(events.out, "],\n\"causes\":[")?;
+    for (i, total) in totals(&late).iter().enumerate() {
+        let comma = if i == 0 { "" } else { "," };
+        let (worst, sum) = (Micros(nanos(total.worst)), Micros(nanos(total.sum)));
+        write!(
+            events.out,
+            "{comma}{{\"cause\":{},\"timers\":{},\"worst_us\":{worst},\"sum_us\":{sum}}}",
+            Quoted(total.cause),
+            total.timers
+        )?;
+    }
     writeln!(events.out, "]}}}}")?;
     events.out.flush()
 }
@@ -268,14 +280,16 @@ fn write_track<W: Write>(
                 let args = format!("\"late_us\":{}", Micros(late));
                 events.instant(place, at, format_args!("ran {}", Name(timer)), args)?;
                 if let Some(number) = armed.get(&at.saturating_sub(late)) {
-                    write_arrow(events, 'f', place, at, *number)?;
+                    // A callback is a slice that begins now. A task has begun before.
+                    let around = timer.is_some_and(|job| job.spawned.is_some());
+                    write_arrow(events, 'f', place, at, (*number, around))?;
                 }
             }
             Event::Armed { deadline } => {
                 let left = Micros(deadline.saturating_sub(at));
                 events.instant(place, at, "armed", format_args!("\"due_in_us\":{left}"))?;
                 if let Some(number) = armed.get(&deadline) {
-                    write_arrow(events, 's', place, at, *number)?;
+                    write_arrow(events, 's', place, at, (*number, true))?;
                 }
             }
             Event::Moved => events.instant(place, at, "moved", "")?,
@@ -338,10 +352,11 @@ fn write_arrow<W: Write>(
     phase: char,
     place: (u64, u64),
     at: u64,
-    number: usize,
+    (number, around): (usize, bool),
 ) -> io::Result<()> {
-    // An arrow binds to the slice around it, or ends at the next one.
-    let rest = format!(",\"cat\":\"timer\",\"id\":{number},\"bp\":\"e\"");
+    // It binds to the slice around it, or to the next one.
+    let binds = if around { ",\"bp\":\"e\"" } else { "" };
+    let rest = format!(",\"cat\":\"timer\",\"id\":{number}{binds}");
     events.event(phase, place, at, "timer", rest)
 }
 

@@ -37,9 +37,11 @@ pub(crate) fn arm<O: TimerOwner, C: TimerClock<Owner = O>>(
     // and count it out.
     home.owner().shared().admit_timer(bounded)?;
     let timer = make(home);
-    let shared = home.owner().shared();
-    if shared.flight.records_all() {
-        shared.record_armed(timer.deadline().unwrap_or(NEVER));
+    let owner = home.owner();
+    if owner.records_arming() {
+        owner
+            .shared()
+            .record_armed(timer.deadline().unwrap_or(NEVER));
     }
     // The shard was closed before the timer came.
     if bounded && timer.status() == Status::Over(Outcome::Shutdown) {

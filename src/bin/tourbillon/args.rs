@@ -14,7 +14,7 @@ use tourbillon::{
     runtime::{Builder, StoreKind},
 };
 
-use crate::complain;
+use crate::{complain, record::RecordArgs};
 
 /// Runtime options, common to all commands.
 #[derive(Clone, Debug, Args)]
@@ -33,6 +33,8 @@ pub(crate) struct RuntimeArgs {
     /// Additional host name for the dashboard, such as a proxy's name. Can be given several times.
     #[arg(long, value_name = "NAME", requires = "inspect")]
     inspect_host: Vec<String>,
+    #[command(flatten)]
+    record: RecordArgs,
 }
 
 /// The timer store: see [`StoreKind`].
@@ -84,6 +86,7 @@ impl RuntimeArgs {
     /// Returns a builder with these options.
     pub(crate) fn builder(&self) -> Builder {
         let builder = Builder::new().timer_store(self.store.into());
+        let builder = self.record.configure(builder);
         match self.workers {
             Some(workers) => builder.worker_threads(workers),
             None => builder,
@@ -96,8 +99,10 @@ impl RuntimeArgs {
         value.map_or_else(String::new, |value| value.get_name().to_owned())
     }
 
-    /// Serves the dashboard until the runtime ends, if `--inspect` was given.
+    /// Writes a trace on each SIGUSR2, and serves the dashboard until the runtime ends, if
+    /// `--inspect` was given.
     pub(crate) fn inspect(&self, runtime: &Runtime) -> Result<Option<Page>, String> {
+        self.record.trace_on_signal(runtime)?;
         let Some(addrs) = &self.inspect else {
             return Ok(None);
         };

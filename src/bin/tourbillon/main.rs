@@ -1,16 +1,18 @@
-//! The program `tourbillon`. It has four commands: `serve`, an HTTP server whose delays and idle
+//! The program `tourbillon`. It has five commands: `serve`, an HTTP server whose delays and idle
 //! timeouts are timers; `storm`, a load test that checks every timer; `soak`, a long-running test;
-//! and `top`, which watches a program.
+//! `top`, which watches a program; and `trace`, which tells why timers were late.
 
 mod args;
 mod disturbance;
 mod figures;
 mod proc;
+mod record;
 mod serve;
 mod soak;
 mod stop;
 mod storm;
 mod top;
+mod trace;
 
 use std::{
     fmt,
@@ -46,6 +48,10 @@ enum Command {
     ///
     /// The program must serve the dashboard, as it does with the option --inspect.
     Top(top::Args),
+    /// Tell why timers were late, by a trace of the flight recorder.
+    ///
+    /// The file also opens in the trace viewers of Perfetto and Chrome.
+    Trace(trace::Args),
 }
 
 /// Prints a line to stderr. Ignores a closed stderr, where `eprintln!` would panic.
@@ -59,6 +65,7 @@ fn main() -> ExitCode {
         Command::Storm(args) => storm::run(&args),
         Command::Soak(args) => soak::run(&args),
         Command::Top(args) => top::run(&args),
+        Command::Trace(args) => trace::run(&args),
     };
     done.unwrap_or_else(|error| {
         complain(format_args!("tourbillon: {error}"));

@@ -31,8 +31,8 @@ enum Kind {
     Lost,
     /// Moment; lateness of the worst in the upper 40 bits, count in the lower 24.
     Taken,
-    /// Detail of `Taken`: when an earlier batch left due timers behind, or zero; the stuck worker
-    /// plus one in the upper 16 bits, or zero, and when the rescue began in the lower 48.
+    /// Detail of `Taken`: since when batches left due timers behind, or zero; the stuck worker plus
+    /// one in the upper 16 bits, or zero, and when the rescue began in the lower 48.
     Before,
     /// Moment; lateness.
     Ran,
@@ -133,7 +133,7 @@ pub(crate) enum Event {
         /// The lateness of the first of them.
         late: u64,
         count: u64,
-        /// When an earlier batch left due timers behind.
+        /// Since when each batch has left due timers behind.
         left: Option<u64>,
         rescue: Option<Rescue>,
         /// What the rescued worker was at.
@@ -169,7 +169,7 @@ pub(crate) enum Event {
     Suspended { length: u64 },
     /// A timer was armed.
     Armed { deadline: u64 },
-    /// A timer was moved.
+    /// A timer of another worker was moved.
     Moved,
 }
 

@@ -52,8 +52,8 @@ pub enum Recording {
     /// then queued for long, one in 16.
     #[default]
     Light,
-    /// Everything: each timer that is armed, moved, taken and run, each job, each sleep and
-    /// wake-up, each theft. A job takes one more reading of the clock.
+    /// Everything: each timer that is armed, taken and run, or moved by another thread than its
+    /// worker; each job, sleep, wake-up and theft. A job takes one more reading of the clock.
     Full,
 }
 
@@ -188,12 +188,6 @@ impl Flight {
         Recording::from_number(self.recording.load(Relaxed))
     }
 
-    /// Returns whether everything is recorded.
-    #[inline]
-    pub(crate) fn records_all(&self) -> bool {
-        self.recording.load(Relaxed) == Recording::Full as u8
-    }
-
     /// Returns whether anything is recorded.
     pub(crate) fn is_on(&self) -> bool {
         self.recording() != Recording::Off
@@ -264,7 +258,7 @@ impl Shared {
         }
     }
 
-    /// Records that the calling thread moves a timer.
+    /// Records that the calling thread moves a timer of another worker.
     #[cold]
     pub(crate) fn record_moved(&self) {
         if !self.clock.was_paused() {

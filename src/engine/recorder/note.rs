@@ -18,8 +18,8 @@ use crate::{
 
 /// A reading of the kernel's accounts that is older than this is made again before a sleep, in ns.
 const FRESH: u64 = 100_000_000;
-/// Before a shorter sleep no accounts are read, in ns.
-const LONG_SLEEP: u64 = 1_000_000;
+/// For shorter stretches of time no accounts are read, in ns: a reading takes some 30 µs.
+const ACCOUNTED: u64 = 1_000_000;
 /// The lowest bit of the moment at which a batch is taken, in ns. It is cleared so that
 /// [`Sleep::sample`](tourbillon_shards::Sleep::sample) selects every sleep of the batch.
 const SAMPLED: u64 = 1 << 10;
@@ -27,7 +27,7 @@ const SAMPLED: u64 = 1 << 10;
 /// What a worker remembers for the recorder. Moments are in ns by the real clock.
 #[derive(Debug, Default)]
 pub(crate) struct Notes {
-    /// When the last batch left due timers behind, or zero if it did not.
+    /// Since when each batch has left due timers behind, or zero if the last one did not.
     left: u64,
     /// Up to when jobs were recorded, and how many had run by then.
     recorded: u64,
@@ -55,8 +55,8 @@ impl Notes {
     /// Notes that the worker goes to sleep at `now` until `until`, unless something wakes it.
     pub(crate) fn parks(&mut self, core: &Core, now: u64, until: u64) {
         (self.parked, self.until) = (now, until);
-        // By the difference to this reading, a late wake-up tells who had the core.
-        if until.saturating_sub(now) >= LONG_SLEEP && now.saturating_sub(self.read) >= FRESH {
+        // By the difference to this reading, it is known whether other threads had the core.
+        if until.saturating_sub(now) >= ACCOUNTED && now.saturating_sub(self.read) >= FRESH {
             self.read_accounts(core, now);
         }
         if core.track.notes_all() {
@@ -72,8 +72,12 @@ impl Notes {
         }
     }
 
-    /// Returns what the worker has lost since the last reading, at most `most` ns.
+    /// Returns what the worker has lost since the last reading, at most `most` ns. Nothing is known
+    /// of what is shorter than a millisecond.
     fn lost(&mut self, now: u64, most: u64) -> Lost {
+        if most < ACCOUNTED {
+            return Lost::default();
+        }
         let waits = Waits::now();
         let before = std::mem::replace(&mut self.waits, waits);
         if std::mem::replace(&mut self.read, now) == 0 {
@@ -155,7 +159,11 @@ impl Worker<'_> {
                 self.look_no_more();
             }
         }
-        self.notes.left = if more { now } else { 0 };
+        self.notes.left = match (more, self.notes.left) {
+            (false, _) => 0,
+            (true, 0) => now,
+            (true, since) => since,
+        };
     }
 
     /// Notes that timers of a stuck peer were taken at `now`: those in `due` from index `first` on.
@@ -189,8 +197,14 @@ impl Worker<'_> {
         // already.
         if rescue.is_none() && !track.notes_all() && self.notes.woken > now - late {
             let (woken, until) = (self.notes.woken, self.notes.until);
-            let lost = self.notes.lost(now, woken - self.notes.parked.min(woken));
-            self.write([event::woken(woken, until), event::lost(lost)]);
+            let parked = self.notes.parked.min(woken);
+            // Only the part after the deadline made a timer late.
+            let lost = self.notes.lost(now, late.min(woken - parked));
+            self.write([
+                event::parked(parked, until),
+                event::woken(woken, until),
+                event::lost(lost),
+            ]);
         }
         let left = Some(self.notes.left).filter(|&left| left > 0 && rescue.is_none());
         let came = rescue.map(|(peer, came)| Rescue {

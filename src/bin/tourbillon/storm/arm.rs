@@ -13,7 +13,7 @@ use std::{
 use tourbillon::{
     Handle, JoinHandle, Runtime, Timer,
     task::yield_now,
-    time::{Instant, sleep},
+    time::{Instant, sleep, sleep_until},
 };
 
 use super::{ledger::Ledger, plan::Plan};
@@ -45,6 +45,13 @@ impl Place<'_> {
         }
     }
 
+    fn spawn(self, task: impl Future<Output = ()> + Send + 'static) -> JoinHandle<()> {
+        match self {
+            Place::Here => tourbillon::spawn(task),
+            Place::Through(handle) => handle.spawn(task),
+        }
+    }
+
     fn at(self, deadline: Instant, f: impl FnOnce() + Send + 'static) -> Timer {
         match self {
             Place::Here => tourbillon::at(deadline, f),
@@ -67,6 +74,15 @@ impl Context {
 
     fn arm(self, index: u32, deadline: u64, place: Place<'_>) {
         let Context { ledger, plan } = self;
+        if plan.is_task(index) {
+            ledger.granted(index, deadline);
+            let until = ledger.instant(deadline);
+            drop(place.spawn(async move {
+                sleep_until(until).await;
+                ledger.ran(index);
+            }));
+            return ledger.enter(index, None);
+        }
         let callback = move || ledger.ran(index);
         let timer = if plan.is_armed_by_delay(index) {
             // Read the clock before the call: the runtime reads it later, so the true deadline is
@@ -80,7 +96,7 @@ impl Context {
             ledger.granted(index, deadline);
             place.at(ledger.instant(deadline), callback)
         };
-        ledger.enter(index, timer);
+        ledger.enter(index, Some(timer));
     }
 }
 

@@ -43,7 +43,8 @@ const SCALE: u64 = 86_400_000_000_000;
 pub(super) struct Ledger {
     origin: Instant,
     records: Box<[Record]>,
-    timers: Box<[OnceLock<Timer>]>,
+    /// Set when the timer is armed. `None` for a task that sleeps.
+    timers: Box<[OnceLock<Option<Timer>>]>,
 }
 
 /// The evaluated ledger.
@@ -104,7 +105,7 @@ impl Ledger {
     }
 
     /// Records that a timer was armed.
-    pub(super) fn enter(&self, index: u32, timer: Timer) {
+    pub(super) fn enter(&self, index: u32, timer: Option<Timer>) {
         let entered = self.timers[index as usize].set(timer);
         debug_assert!(entered.is_ok(), "timer {index} was armed twice");
         lanes::count(|lane| &lane.armed);
@@ -112,7 +113,7 @@ impl Ledger {
 
     /// Returns the timer, once it is armed.
     pub(super) fn timer(&self, index: u32) -> Option<&Timer> {
-        self.timers[index as usize].get()
+        self.timers[index as usize].get()?.as_ref()
     }
 
     /// Records the deadline that the runtime granted.

@@ -28,6 +28,7 @@ mod report;
 
 use std::{
     io::{self, Write},
+    path::PathBuf,
     process::ExitCode,
     thread,
     time::{Duration, Instant},
@@ -47,7 +48,7 @@ use crate::{
     complain,
     disturbance::Meter,
     figures::Format,
-    proc,
+    proc, record,
 };
 
 /// Arguments of `tourbillon storm`.
@@ -95,6 +96,15 @@ pub(crate) struct Args {
         value_parser = clap::value_parser!(u32).range(..=100),
     )]
     reset: u32,
+    /// Percentage of the early timers that are sleeps of tasks. The others are callbacks.
+    #[arg(
+        long, value_name = "PERCENT", default_value_t = 0,
+        value_parser = clap::value_parser!(u32).range(..=100),
+    )]
+    tasks: u32,
+    /// Write a trace of the storm's end to this file: see `tourbillon trace`.
+    #[arg(long, value_name = "FILE")]
+    trace: Option<PathBuf>,
     /// Random seed.
     #[arg(long, value_name = "N", default_value = "1", value_parser = number)]
     seed: u64,
@@ -112,6 +122,8 @@ pub(crate) struct Args {
 const POLL: Duration = Duration::from_millis(10);
 /// Upper bound of the memory per timer, with its record in the ledger.
 const BYTES_PER_TIMER: u64 = 160 + 48;
+/// Upper bound of the memory of a task that sleeps, in addition.
+const BYTES_PER_TASK: u64 = 256;
 /// Give up if no timer was armed for this long.
 const STALLED: Duration = Duration::from_secs(30);
 
@@ -124,7 +136,8 @@ pub(crate) fn run(args: &Args) -> Result<ExitCode, String> {
              100 %"
         ));
     }
-    proc::require_memory(args.timers, BYTES_PER_TIMER)?;
+    let each = BYTES_PER_TIMER + BYTES_PER_TASK * u64::from(args.tasks).div_ceil(100);
+    proc::require_memory(args.timers, each)?;
     let report = storm(args)?;
     let mut stdout = io::stdout().lock();
     let said = match args.format {
@@ -146,7 +159,7 @@ fn storm(args: &Args) -> Result<Report, String> {
         .unwrap_or_else(|| Duration::from_millis(500) + Duration::from_micros(timers / 2));
     let (spread, lead, grace) = (nanos(spread)?, nanos(lead)?, nanos(args.grace)?);
     let shares = [args.cancel, args.refresh, args.reset];
-    let mut plan = Plan::new(args.timers, spread, shares, args.seed);
+    let mut plan = Plan::new(args.timers, spread, shares, args.seed).with_tasks(args.tasks);
     // Callbacks may outlive this function, so what they refer to is leaked. The process ends soon
     // after.
     let ledger: &'static Ledger = Box::leak(Box::new(Ledger::new(args.timers)));
@@ -207,6 +220,11 @@ fn storm(args: &Args) -> Result<Report, String> {
     let over_at = ledger.now();
     bar.finish_and_clear();
     let counts = runtime.metrics().total();
+    let recorder = runtime.handle().flight_recorder();
+    if let Some(path) = &args.trace {
+        record::save(&recorder, path)?;
+    }
+    let causes = recorder.snapshot().causes(Duration::ZERO);
     // Drop the runtime first: no callback runs after this, so the ledger is final.
     drop(runtime);
 
@@ -220,7 +238,8 @@ fn storm(args: &Args) -> Result<Report, String> {
         measured_timers: pending,
         disturbance,
     };
-    Ok(Report::new(timers, ledger, &meddled, &counts, measured))
+    let report = Report::new(timers, ledger, &meddled, &counts, measured);
+    Ok(report.with_late(&causes))
 }
 
 /// Returns the number of callbacks that ran.

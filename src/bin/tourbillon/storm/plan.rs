@@ -32,6 +32,8 @@ pub(super) struct Plan {
     begun: u64,
     /// Percentages of timers to cancel, refresh and reset.
     shares: [u32; 3],
+    /// Percentage of the early timers that are tasks.
+    tasks: u32,
     seed: u64,
     step: u64,
     inverse: u64,
@@ -51,10 +53,24 @@ impl Plan {
             spread,
             begun: 0,
             shares,
+            tasks: 0,
             seed,
             step,
             inverse,
         }
+    }
+
+    /// Makes this percentage of the early timers tasks that sleep.
+    pub(super) fn with_tasks(self, percent: u32) -> Self {
+        Self {
+            tasks: percent,
+            ..self
+        }
+    }
+
+    /// Returns whether a timer is a task that sleeps. No meddler acts on it.
+    pub(super) fn is_task(&self, index: u32) -> bool {
+        index < self.early && self.bits(index, 6) % 100 < u64::from(self.tasks)
     }
 
     /// Sets the start of the window to `base`. Call it before asking for times.
@@ -129,6 +145,9 @@ impl Plan {
 
     /// Returns the action on a timer.
     pub(super) fn action(&self, index: u32) -> Action {
+        if self.is_task(index) {
+            return Action::None;
+        }
         let percent = (self.bits(index, 2) % 100) as u32;
         let [cancel, refresh, reset] = self.shares;
         match percent {

@@ -3,7 +3,7 @@
 use std::{fmt, process::ExitCode, sync::atomic::Ordering::Relaxed};
 
 use serde::Serialize;
-use tourbillon::metrics::Counts;
+use tourbillon::{flight::CauseTotal, metrics::Counts};
 
 use super::{
     lanes,
@@ -13,6 +13,7 @@ use super::{
 use crate::{
     disturbance::Disturbance,
     figures::{Lateness, grouped, rounded, scaled},
+    trace::{CauseRow, table},
 };
 
 /// The end of `storm --help`.
@@ -41,7 +42,11 @@ Rows of the report:
   parks               times a worker went to sleep
   tickles written     times a thread woke a sleeping worker by a write to its eventfd
   tickles skipped     updates from other threads that did not need to wake the worker
-The line below the table says what else the machine did in that time:
+The second table says why timers were late that the flight recorder saw at the end: how many
+timers each cause made late, the longest time for one of them, and the sum. With `--record
+light`, the default, these are timers that were late by 200 us or more. A ring that is too
+small for the storm has its last part only (--record-events).
+The line below the tables says what else the machine did in that time:
   stolen              share of the CPUs' time that the hypervisor gave to other machines
   other load          share of the CPUs' time in which other processes ran
   preempted           times a thread of the storm lost its CPU although it could have gone on
@@ -100,6 +105,8 @@ pub(super) struct Report {
     preempted: u64,
     /// Whether others took so much time that the storm should be run again.
     disturbed: bool,
+    /// Why recorded timers were late.
+    late_by_cause: Vec<CauseRow>,
 }
 
 impl Report {
@@ -149,6 +156,15 @@ impl Report {
             other_load: rounded(measured.disturbance.other_load()),
             preempted: measured.disturbance.preempted,
             disturbed: measured.disturbance.is_disturbed(),
+            late_by_cause: Vec::new(),
+        }
+    }
+
+    /// Adds why the timers were late that the flight recorder has recorded.
+    pub(super) fn with_late(self, causes: &[CauseTotal]) -> Self {
+        Self {
+            late_by_cause: causes.iter().map(CauseRow::from).collect(),
+            ..self
         }
     }
 
@@ -260,6 +276,9 @@ impl fmt::Display for Report {
             ("tickles skipped", self.tickles_skipped),
         ] {
             row(name, &format_args!("{:>14}", grouped(count)))?;
+        }
+        if !self.late_by_cause.is_empty() {
+            write!(f, "\nwhy timers were late:\n{}", table(&self.late_by_cause))?;
         }
         writeln!(f, "\n{disturbance}\n\n{}", self.verdict())
     }

@@ -1,0 +1,34 @@
+//! A timer is late, and the flight recorder tells why: `cargo run --example why_late`.
+
+use std::{fs::File, io, thread, time::Duration};
+
+use tourbillon::{runtime::Builder, time::sleep};
+
+/// Computes for a while, as a handler should not do on a worker.
+async fn parse() {
+    thread::sleep(Duration::from_millis(31));
+}
+
+async fn idle() {
+    sleep(Duration::from_millis(5)).await;
+}
+
+fn main() -> io::Result<()> {
+    let runtime = Builder::new()
+        .worker_threads(1)
+        .build()
+        .map_err(io::Error::other)?;
+    let waits = runtime.spawn(idle());
+    thread::sleep(Duration::from_millis(1));
+    runtime.spawn(parse());
+    runtime.block_on(waits).map_err(io::Error::other)?;
+
+    let snapshot = runtime.handle().flight_recorder().snapshot();
+    for timer in snapshot.late_timers(Duration::from_millis(1)) {
+        println!("{timer}");
+    }
+    let path = std::env::temp_dir().join("why_late.trace.json");
+    snapshot.write_trace(File::create(&path)?)?;
+    println!("for a trace viewer: {}", path.display());
+    Ok(())
+}

@@ -1,0 +1,98 @@
+//! The flight recorder of the runtimes that the program runs: options, and traces on SIGUSR2.
+
+use std::{
+    fs::File,
+    io,
+    path::{Path, PathBuf},
+    process, thread,
+};
+
+use clap::{Args, ValueEnum};
+use tourbillon::{
+    Runtime,
+    flight::{FlightRecorder, Recording},
+    runtime::Builder,
+    signal::{SignalKind, signal},
+};
+
+use crate::{args::count, complain};
+
+/// Options of the flight recorder.
+#[derive(Clone, Debug, Args)]
+pub(crate) struct RecordArgs {
+    /// How much the flight recorder records. On SIGUSR2 the program writes a trace into the working
+    /// directory: see `tourbillon trace`.
+    #[arg(long, value_enum, default_value_t = Record::Light)]
+    record: Record,
+    /// Number of events that the flight recorder keeps for each worker, such as 64k.
+    #[arg(long, value_name = "COUNT", default_value = "64k", value_parser = count)]
+    record_events: u32,
+}
+
+/// How much is recorded: see [`Recording`].
+#[derive(Clone, Copy, Debug, PartialEq, Eq, ValueEnum)]
+enum Record {
+    /// Nothing.
+    Off,
+    /// What took 200 µs or more.
+    Light,
+    /// Each timer, job, sleep and wake-up.
+    Full,
+}
+
+impl RecordArgs {
+    /// Applies these options.
+    pub(crate) fn configure(&self, builder: Builder) -> Builder {
+        let recording = match self.record {
+            Record::Off => Recording::Off,
+            Record::Light => Recording::Light,
+            Record::Full => Recording::Full,
+        };
+        builder
+            .flight_recorder(recording)
+            .flight_recorder_events(self.record_events as usize)
+    }
+
+    /// Writes a trace of `runtime` on each SIGUSR2, until the process ends.
+    ///
+    /// A thread with a runtime of its own waits for the signal, so that a trace is written also
+    /// while all workers are stuck.
+    pub(crate) fn trace_on_signal(&self, runtime: &Runtime) -> Result<(), String> {
+        let to_text = |error: io::Error| format!("cannot wait for SIGUSR2: {error}");
+        let recorder = runtime.handle().flight_recorder();
+        let waits = Builder::new_current_thread()
+            .flight_recorder(Recording::Off)
+            .build()
+            .map_err(|error| error.to_string())?;
+        // From here on the signal does not end the process.
+        let usr2 = || signal(SignalKind::user_defined2());
+        let mut usr2 = waits.block_on(async { usr2() }).map_err(to_text)?;
+        let main = move || {
+            for number in 1.. {
+                if waits.block_on(usr2.recv()).is_err() {
+                    return;
+                }
+                write_numbered(&recorder, number);
+            }
+        };
+        let thread = thread::Builder::new().name("tourbillon-trace".to_owned());
+        thread.spawn(main).map_err(to_text)?;
+        Ok(())
+    }
+}
+
+/// Writes the trace with this number, and says where it is.
+fn write_numbered(recorder: &FlightRecorder, number: u32) {
+    let path = PathBuf::from(format!("tourbillon-{}-{number}.trace.json", process::id()));
+    match save(recorder, &path) {
+        Ok(()) => complain(format_args!("trace: {}", path.display())),
+        Err(error) => complain(format_args!("tourbillon: {error}")),
+    }
+}
+
+/// Writes a trace to a file.
+pub(crate) fn save(recorder: &FlightRecorder, path: &Path) -> Result<(), String> {
+    let file = File::create(path);
+    file.and_then(|file| recorder.snapshot().write_trace(file))
+        .map_err(|error| format!("cannot write {}: {error}", path.display()))
+}

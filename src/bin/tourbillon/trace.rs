@@ -1,0 +1,145 @@
+//! `tourbillon trace`: puts a trace into words.
+
+use std::{
+    fmt::Write as _,
+    fs::File,
+    io::{self, BufReader, Write},
+    path::PathBuf,
+    process::ExitCode,
+};
+
+use serde::{Deserialize, Serialize};
+use tourbillon::flight::CauseTotal;
+
+use crate::figures::{grouped, scaled};
+
+/// Arguments of `tourbillon trace`.
+#[derive(Debug, clap::Args)]
+pub(crate) struct Args {
+    /// The trace: a file that the program wrote on SIGUSR2 or by `storm --trace`, or that
+    /// `Snapshot::write_trace` wrote.
+    file: PathBuf,
+    /// Number of late timers to show.
+    #[arg(long, value_name = "N", default_value_t = 10)]
+    top: usize,
+}
+
+/// The part of a trace that this command reads.
+#[derive(Debug, Deserialize)]
+struct Trace {
+    tourbillon: Summary,
+}
+
+#[derive(Debug, Deserialize)]
+struct Summary {
+    recording: String,
+    workers: u64,
+    events: u64,
+    late: Vec<Late>,
+    causes: Vec<CauseRow>,
+}
+
+#[derive(Debug, Deserialize)]
+struct Late {
+    text: String,
+}
+
+/// What one cause did to the late timers.
+#[derive(Clone, Debug, Deserialize, Serialize)]
+pub(crate) struct CauseRow {
+    cause: String,
+    timers: u64,
+    worst_us: f64,
+    sum_us: f64,
+}
+
+impl From<&CauseTotal> for CauseRow {
+    fn from(total: &CauseTotal) -> Self {
+        Self {
+            cause: total.cause.to_owned(),
+            timers: total.timers as u64,
+            worst_us: total.worst.as_secs_f64() * 1e6,
+            sum_us: total.sum.as_secs_f64() * 1e6,
+        }
+    }
+}
+
+/// Prints the late timers of a trace, and the causes.
+pub(crate) fn run(args: &Args) -> Result<ExitCode, String> {
+    let path = args.file.display();
+    let file = File::open(&args.file).map_err(|error| format!("cannot read {path}: {error}"))?;
+    let trace: Trace = serde_json::from_reader(BufReader::new(file)).map_err(|error| {
+        format!("{path} is no trace that this program can explain: {error}; write one by SIGUSR2")
+    })?;
+    let text = trace.tourbillon.words(args.top);
+    // A reader that closed stdout early is no error.
+    let _ = io::stdout().lock().write_all(text.as_bytes());
+    Ok(ExitCode::SUCCESS)
+}
+
+impl Summary {
+    fn words(&self, top: usize) -> String {
+        let mut text = String::new();
+        let (workers, events) = (self.workers, grouped(self.events));
+        let late = self.late.len() as u64;
+        let _ = writeln!(
+            text,
+            "{workers} workers, {events} events ({} recording), {} late timers",
+            self.recording,
+            grouped(late)
+        );
+        for late in self.late.iter().take(top) {
+            let _ = writeln!(text, "- {}", late.text);
+        }
+        if self.late.len() > top {
+            let rest = self.late.len() - top;
+            let _ = writeln!(text, "and {} more (--top)", grouped(rest as u64));
+        }
+        if !self.causes.is_empty() {
+            let _ = write!(text, "\n{}", table(&self.causes));
+        }
+        text
+    }
+}
+
+/// Returns a table of causes.
+pub(crate) fn table(causes: &[CauseRow]) -> String {
+    let mut text = format!(
+        "{:<22}{:>10}{:>12}{:>12}\n",
+        "cause", "timers", "worst", "sum"
+    );
+    for row in causes {
+        let (worst, sum) = (scaled(row.worst_us * 1e3), scaled(row.sum_us * 1e3));
+        let (cause, timers) = (&row.cause, grouped(row.timers));
+        let _ = writeln!(text, "{cause:<22}{timers:>10}{worst:>12}{sum:>12}");
+    }
+    text
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_trace_is_put_into_words() {
+        let text = r#"{
+            "traceEvents": [],
+            "tourbillon": {
+                "recording": "light", "workers": 2, "events": 1234,
+                "late": [{ "text": "first", "spans": [] }, { "text": "second", "spans": [] }],
+                "causes": [
+                    { "cause": "stuck-in-job", "timers": 2, "worst_us": 4000, "sum_us": 5000.5 }
+                ]
+            }
+        }"#;
+        let trace: Trace = serde_json::from_str(text).unwrap();
+        let expected = "\
+            2 workers, 1,234 events (light recording), 2 late timers\n\
+            - first\n\
+            and 1 more (--top)\n\
+            \n\
+            cause                     timers       worst         sum\n\
+            stuck-in-job                   2     4.00 ms     5.00 ms\n";
+        assert_eq!(trace.tourbillon.words(1), expected);
+    }
+}

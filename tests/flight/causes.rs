@@ -1,0 +1,225 @@
+//! Each cause happens, and is found.
+
+use std::{
+    sync::{
+        Arc,
+        atomic::{AtomicBool, Ordering::SeqCst},
+        mpsc,
+    },
+    thread,
+    time::{Duration, Instant},
+};
+
+use tourbillon::{
+    Runtime, Timer,
+    flight::{Cause, NotTaken, Recording},
+    runtime::Builder,
+    time,
+};
+
+use super::{
+    common::{PATIENCE, eventually, runtime},
+    late_by,
+};
+
+const MS: Duration = Duration::from_millis(1);
+
+/// Blocks its worker.
+fn parse() {
+    thread::sleep(20 * MS);
+}
+
+/// Computes for a while.
+fn spin(length: Duration) {
+    let start = Instant::now();
+    while start.elapsed() < length {
+        std::hint::spin_loop();
+    }
+}
+
+fn full(workers: usize) -> Runtime {
+    let builder = Builder::new().worker_threads(workers);
+    builder.flight_recorder(Recording::Full).build().unwrap()
+}
+
+#[test]
+fn a_worker_stuck_in_a_job_names_the_job() {
+    let runtime = runtime(1);
+    let (sender, ran) = mpsc::channel();
+    runtime.spawn(async move {
+        tourbillon::after(MS, move || sender.send(()).unwrap());
+        parse();
+    });
+    ran.recv_timeout(PATIENCE).unwrap();
+    eventually("the timer is explained", || {
+        let late = late_by(&runtime, |cause| {
+            let Cause::StuckInJob(Some(job)) = cause else {
+                return false;
+            };
+            job.spawned
+                .is_some_and(|at| at.file().ends_with("causes.rs"))
+        });
+        late.iter().any(|timer| {
+            let is_ours = |name: &str| name.contains("a_worker_stuck_in_a_job");
+            let only = |why| why == Some(NotTaken::OnlyWorker);
+            timer.timer.is_some_and(|job| is_ours(job.name))
+                && timer.spans.iter().any(|span| only(span.not_taken))
+                && timer.to_string().contains(" behind task ")
+        })
+    });
+}
+
+#[test]
+fn a_task_that_sleeps_is_named_with_its_place() {
+    let runtime = runtime(1);
+    eventually("the sleep is explained", || {
+        let sleeper = runtime.spawn(time::sleep(5 * MS));
+        // The worker is idle when the job comes that blocks it.
+        thread::sleep(MS);
+        runtime.block_on(runtime.spawn(async { parse() })).unwrap();
+        runtime.block_on(sleeper).unwrap();
+        let late = late_by(&runtime, |cause| matches!(cause, Cause::StuckInJob(_)));
+        let at = |timer: &tourbillon::flight::LateTimer| timer.timer.and_then(|job| job.spawned);
+        late.iter()
+            .any(|timer| at(timer).is_some_and(|at| at.file().ends_with("causes.rs")))
+    });
+}
+
+#[test]
+fn a_queue_of_short_jobs_is_a_queue() {
+    let runtime = full(1);
+    eventually("a timer waits for other jobs", || {
+        let (sender, ran) = mpsc::channel();
+        runtime.spawn(async move {
+            for _ in 0..30 {
+                tourbillon::spawn(async { spin(MS / 20) });
+            }
+            tourbillon::after(Duration::ZERO, move || sender.send(()).unwrap());
+        });
+        ran.recv_timeout(PATIENCE).unwrap();
+        !late_by(&runtime, |cause| {
+            matches!(cause, Cause::QueuedBehindOthers { .. })
+        })
+        .is_empty()
+    });
+}
+
+#[test]
+fn a_kernel_that_wakes_late_is_named() {
+    // The hook runs after the worker has asked for exact wake-ups. With so much slack the kernel
+    // ends its sleeps together with something else.
+    let slack = || {
+        // SAFETY: the call takes no pointers.
+        unsafe { libc::prctl(libc::PR_SET_TIMERSLACK, 200_000_000_u64) };
+    };
+    let builder = Builder::new().worker_threads(1).on_thread_start(slack);
+    let runtime = builder.build().unwrap();
+    eventually("the kernel wakes the worker late", || {
+        runtime
+            .block_on(runtime.spawn(time::sleep(3 * MS)))
+            .unwrap();
+        !late_by(&runtime, |cause| *cause == Cause::KernelWokeLate).is_empty()
+    });
+}
+
+#[test]
+fn a_worker_without_a_core_is_named() {
+    if std::fs::read_to_string("/proc/thread-self/schedstat").is_err() {
+        return super::common::skip("the system has no schedstat");
+    }
+    let over = Arc::new(AtomicBool::new(false));
+    // Threads that the worker starts inherit its core.
+    let crowd = {
+        let over = over.clone();
+        move || {
+            for _ in 0..3 {
+                let over = over.clone();
+                thread::spawn(move || while !over.load(SeqCst) {});
+            }
+        }
+    };
+    let builder = Builder::new().worker_threads(1).on_thread_start(crowd);
+    let runtime = builder.build().unwrap();
+    eventually("the worker is preempted", || {
+        let sleeper = runtime.spawn(time::sleep(5 * MS));
+        runtime
+            .block_on(runtime.spawn(async { spin(20 * MS) }))
+            .unwrap();
+        runtime.block_on(sleeper).unwrap();
+        !late_by(&runtime, |cause| *cause == Cause::Preempted).is_empty()
+    });
+    over.store(true, SeqCst);
+}
+
+#[test]
+fn a_step_of_the_clock_is_named() {
+    let hour = Duration::from_secs(3_600);
+    let runtime = runtime(1);
+    runtime.block_on(async {
+        time::pause();
+        let timer = Timer::at_wall(time::wall_clock() + hour).start(|| ());
+        time::set_wall_clock(time::wall_clock() + 3 * hour).unwrap();
+        drop(timer);
+    });
+    let late = late_by(&runtime, |cause| *cause == Cause::ClockStep);
+    assert_eq!(late.len(), 1);
+    assert!(late[0].late >= 2 * hour, "{}", late[0]);
+    assert!(late[0].spans[0].cause == Cause::ClockStep);
+}
+
+#[test]
+fn a_tolerance_is_named_and_is_no_lateness() {
+    let runtime = full(1);
+    eventually("a timer runs within its tolerance", || {
+        let (sender, ran) = mpsc::channel();
+        let timer = Timer::after(3 * MS).tolerance(100 * MS);
+        let entered = runtime.handle().enter();
+        timer.start(move || sender.send(()).unwrap());
+        drop(entered);
+        ran.recv_timeout(PATIENCE).unwrap();
+        let late = late_by(&runtime, |cause| *cause == Cause::Tolerance);
+        late.iter().any(|timer| timer.late > MS)
+    });
+}
+
+#[test]
+fn timers_that_are_due_together_wait_for_their_batch() {
+    let runtime = runtime(1);
+    eventually("a timer waits for its batch", || {
+        let (sender, ran) = mpsc::channel();
+        runtime.spawn(async move {
+            for _ in 0..1_000 {
+                let sender = sender.clone();
+                tourbillon::after(MS, move || {
+                    spin(MS / 100);
+                    let _ = sender.send(());
+                });
+            }
+        });
+        (0..1_000).for_each(|_| ran.recv_timeout(PATIENCE).unwrap());
+        !late_by(&runtime, |cause| *cause == Cause::Batch).is_empty()
+    });
+}
+
+#[test]
+fn a_rescue_is_named_with_what_the_worker_was_stuck_in() {
+    let runtime = runtime(2);
+    eventually("a peer takes timers over", || {
+        let (sender, ran) = mpsc::channel();
+        runtime.spawn(async move {
+            for _ in 0..2_000 {
+                let sender = sender.clone();
+                tourbillon::after(MS, move || sender.send(()).unwrap());
+            }
+            parse();
+        });
+        (0..2_000).for_each(|_| ran.recv_timeout(PATIENCE).unwrap());
+        let late = late_by(&runtime, |cause| *cause == Cause::Rescue);
+        late.iter().any(|timer| {
+            let spans = timer.spans.iter();
+            spans
+                .map(|span| span.cause)
+                .any(|cause| matches!(cause, Cause::StuckInJob(Some(_))))
+        })
+    });
+}

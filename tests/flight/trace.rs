@@ -1,0 +1,112 @@
+//! The trace is what viewers of trace events expect.
+
+use std::{collections::HashMap, thread, time::Duration};
+
+use serde_json::Value;
+use tourbillon::{Runtime, flight::Recording, runtime::Builder, time};
+
+use super::common::eventually;
+
+const MS: Duration = Duration::from_millis(1);
+
+fn trace(runtime: &Runtime) -> Value {
+    let mut trace = Vec::new();
+    let snapshot = runtime.handle().flight_recorder().snapshot();
+    snapshot.write_trace(&mut trace).unwrap();
+    serde_json::from_slice(&trace).unwrap()
+}
+
+/// Checks each event by the description of the format ("Trace Event Format", Google, 2016), and the
+/// rules that Perfetto reports violations of: slices of a thread nest, asynchronous slices and
+/// arrows begin and end.
+fn check(trace: &Value) {
+    let events = trace["traceEvents"].as_array().unwrap();
+    let mut slices: HashMap<(u64, u64), Vec<(f64, f64)>> = HashMap::new();
+    let mut open: HashMap<(u64, String), i64> = HashMap::new();
+    let (mut begins, mut ends) = (Vec::new(), Vec::new());
+    for event in events {
+        let number = |key: &str| event[key].as_f64();
+        let place = (
+            event["pid"].as_u64().unwrap(),
+            event["tid"].as_u64().unwrap(),
+        );
+        let at = number("ts").expect("each event has a time");
+        let name = event["name"].as_str().expect("each event has a name");
+        match event["ph"].as_str().unwrap() {
+            "M" => {
+                assert!(["process_name", "thread_name"].contains(&name));
+                assert!(event["args"]["name"].is_string());
+            }
+            "X" => {
+                let length = number("dur").unwrap();
+                assert!(length >= 0.0);
+                slices.entry(place).or_default().push((at, at + length));
+            }
+            "i" => assert_eq!(event["s"], "t"),
+            phase @ ("b" | "e") => {
+                assert!(event["cat"].is_string());
+                let key = (event["id"].as_u64().unwrap(), name.to_owned());
+                let count = open.entry(key).or_default();
+                *count += if phase == "b" { 1 } else { -1 };
+                assert!(*count >= 0, "{event} ends before it begins");
+            }
+            phase @ ("s" | "f") => {
+                assert!(event["cat"].is_string());
+                let id = event["id"].as_u64().unwrap();
+                if phase == "s" { &mut begins } else { &mut ends }.push(id);
+            }
+            phase => panic!("unknown phase {phase}"),
+        }
+    }
+    assert!(open.values().all(|count| *count == 0), "{open:?}");
+    assert!(
+        ends.iter().all(|id| begins.contains(id)),
+        "an arrow has no begin"
+    );
+    for slices in slices.values_mut() {
+        slices.sort_by(|a, b| a.partial_cmp(b).unwrap());
+        // A thousandth of a µs is the last digit.
+        let overlap = slices
+            .windows(2)
+            .find(|pair| pair[1].0 < pair[0].1 - 0.000_5);
+        assert!(overlap.is_none(), "{overlap:?}");
+    }
+}
+
+#[test]
+fn a_trace_has_tracks_arrows_and_late_timers() {
+    for recording in [Recording::Light, Recording::Full] {
+        let builder = Builder::new().worker_threads(2).name("shop \"1\"");
+        let runtime = builder.flight_recorder(recording).build().unwrap();
+        let mut last = Value::Null;
+        eventually("a late timer is traced", || {
+            let sleeper = runtime.spawn(time::sleep(MS));
+            let blocks = || runtime.spawn(async { thread::sleep(5 * MS) });
+            let both = (blocks(), blocks());
+            runtime.block_on(async {
+                both.0.await.unwrap();
+                both.1.await.unwrap();
+                sleeper.await.unwrap();
+            });
+            last = trace(&runtime);
+            check(&last);
+            !last["tourbillon"]["late"].as_array().unwrap().is_empty()
+        });
+        let events = last["traceEvents"].as_array().unwrap();
+        let has = |phase: &str| events.iter().any(|event| event["ph"] == phase);
+        assert!(has("M") && has("i") && has("X") && has("b") && has("e"));
+        assert_eq!(has("s"), recording == Recording::Full);
+        assert_eq!(has("f"), recording == Recording::Full);
+        let names = events
+            .iter()
+            .filter_map(|event| event["args"]["name"].as_str());
+        let names: Vec<_> = names.collect();
+        assert!(names.contains(&"shop \"1\"") && names.contains(&"worker 1"));
+        let late = &last["tourbillon"]["late"][0];
+        let spans = late["spans"].as_array().unwrap();
+        let sum: f64 = spans.iter().map(|span| span["us"].as_f64().unwrap()).sum();
+        let whole = late["late_us"].as_f64().unwrap();
+        assert!((sum - whole).abs() < 0.1, "{late}");
+        assert!(late["text"].as_str().unwrap().contains("late: "));
+    }
+}
