@@ -93,6 +93,24 @@ struct Part {
     short: Cause,
     /// Whether the timer was in a queue that peers steal from.
     in_queue: bool,
+    /// The timer's own job, which it did not wait for: the turn in which it ran has no other end.
+    own: Option<JobName>,
+}
+
+impl Part {
+    /// Returns an empty part in the store of worker `home`.
+    fn in_store(home: usize, tolerated: u64) -> Self {
+        Self {
+            from: 0,
+            to: 0,
+            who: Who::Worker(home),
+            tolerated,
+            gap: Cause::Unexplained,
+            short: Cause::QueuedBehindOthers { last: None },
+            in_queue: false,
+            own: None,
+        }
+    }
 }
 
 /// Implements [`Snapshot::late_timers`].
@@ -224,7 +242,13 @@ impl<'a> Facts<'a> {
         let batch = self.batch_of(run.taken, home);
         let mut spans = Spans::default();
         let tolerated = deadline.saturating_add(run.tolerance);
-        self.explain_store(&mut spans, (deadline, run.taken), home, batch, tolerated);
+        let store = Part {
+            from: deadline,
+            to: run.taken,
+            own: run.timer,
+            ..Part::in_store(home, tolerated)
+        };
+        self.explain_store(&mut spans, store, home, batch);
         // It was queued on the worker that took it, until another one stole it.
         let queue = batch.map_or(Who::Worker(home), |batch| batch.by);
         let from = self.stolen.partition_point(|it| it.0 < run.taken);
@@ -244,6 +268,7 @@ impl<'a> Facts<'a> {
                 gap: Cause::QueuedBehindOthers { last: None },
                 short: Cause::QueuedBehindOthers { last: None },
                 in_queue: true,
+                own: run.timer,
             };
             self.explain(&mut spans, part);
         }
@@ -254,8 +279,12 @@ impl<'a> Facts<'a> {
     fn explain_batch(&self, batch: &Batch) -> LateTimer {
         let deadline = batch.at.saturating_sub(batch.late);
         let mut spans = Spans::default();
-        let time = (deadline, batch.at);
-        self.explain_store(&mut spans, time, batch.home, Some(batch), deadline);
+        let store = Part {
+            from: deadline,
+            to: batch.at,
+            ..Part::in_store(batch.home, deadline)
+        };
+        self.explain_store(&mut spans, store, batch.home, Some(batch));
         late_timer(None, Some(batch.home), deadline, batch.late, false, spans)
     }
 
@@ -278,6 +307,7 @@ impl<'a> Facts<'a> {
             gap: Cause::Unexplained,
             short: Cause::QueuedBehindOthers { last: None },
             in_queue: false,
+            own: None,
         };
         self.explain(&mut spans, part);
         // Before the runtime began there is nothing to tell.
@@ -287,23 +317,8 @@ impl<'a> Facts<'a> {
     }
 
     /// Explains the time that a timer of worker `home` stayed in its store after its deadline.
-    fn explain_store(
-        &self,
-        spans: &mut Spans,
-        (from, to): (u64, u64),
-        home: usize,
-        batch: Option<&Batch>,
-        tolerated: u64,
-    ) {
-        let part = Part {
-            from,
-            to,
-            who: Who::Worker(home),
-            tolerated,
-            gap: Cause::Unexplained,
-            short: Cause::QueuedBehindOthers { last: None },
-            in_queue: false,
-        };
+    fn explain_store(&self, spans: &mut Spans, part: Part, home: usize, batch: Option<&Batch>) {
+        let (from, to) = (part.from, part.to);
         let Some(batch) = batch else {
             return self.explain(spans, part);
         };
@@ -353,7 +368,11 @@ impl<'a> Facts<'a> {
                 0
             };
             spans.push(Span::new(Cause::Tolerance, tolerated, None));
-            let Lost { preempted, stolen } = stretch.lost;
+            let Lost { preempted, stolen } = match is_sleep {
+                // It was lost at the end of the sleep.
+                true => stretch.lost,
+                false => stretch.share_of_lost(to - from),
+            };
             let rest = to - from - tolerated;
             let stolen = stolen.min(rest);
             let preempted = preempted.min(rest - stolen);
@@ -361,7 +380,9 @@ impl<'a> Facts<'a> {
             spans.push(Span::new(Cause::Preempted, preempted, worker));
             let cause = match stretch.what {
                 What::Sleep => Cause::KernelWokeLate,
-                What::Job(job) if stretch.is_long_job() => Cause::StuckInJob(job),
+                What::Job(job) if stretch.is_long_job() && (job.is_none() || job != part.own) => {
+                    Cause::StuckInJob(job)
+                }
                 What::Jobs { last } if matches!(part.short, Cause::QueuedBehindOthers { .. }) => {
                     Cause::QueuedBehindOthers { last }
                 }

@@ -92,6 +92,16 @@ fn a_timer_behind_one_job_names_it() {
 }
 
 #[test]
+fn a_timer_does_not_wait_for_itself() {
+    let events = [
+        (101 * MS, turn(2 * MS, 1, "idle")),
+        (100 * MS, ran(MS, 99 * MS + MS / 2, Some(0))),
+    ];
+    let queued = Cause::QueuedBehindOthers { last: None };
+    assert_eq!(causes(&snapshot(&[&events])).pop(), Some((queued, 0)));
+}
+
+#[test]
 fn several_jobs_of_unknown_length_are_a_queue() {
     let events = [
         (134 * MS, turn(34 * MS, 9, "parse")),

@@ -155,6 +155,17 @@ impl Timeline {
 }
 
 impl Stretch {
+    /// Returns the lost time in a part of this length, as if it were spread evenly.
+    pub(super) fn share_of_lost(&self, part: u64) -> Lost {
+        let all = u128::from(self.to - self.from);
+        // The part is not longer than the whole, so the share fits.
+        let share = |ns: u64| (u128::from(ns) * u128::from(part) / all) as u64;
+        Lost {
+            preempted: share(self.lost.preempted),
+            stolen: share(self.lost.stolen),
+        }
+    }
+
     /// Returns whether this is one job that took long.
     pub(super) fn is_long_job(&self) -> bool {
         matches!(self.what, What::Job(_)) && self.to - self.from >= NOTED

@@ -84,7 +84,7 @@ impl Summary {
         let late = self.late.len() as u64;
         let _ = writeln!(
             text,
-            "{workers} workers, {events} events ({} recording), {} late timers",
+            "workers: {workers}, events: {events} ({} recording), late timers: {}",
             self.recording,
             grouped(late)
         );
@@ -134,7 +134,7 @@ mod tests {
         }"#;
         let trace: Trace = serde_json::from_str(text).unwrap();
         let expected = "\
-            2 workers, 1,234 events (light recording), 2 late timers\n\
+            workers: 2, events: 1,234 (light recording), late timers: 2\n\
             - first\n\
             and 1 more (--top)\n\
             \n\
