@@ -190,7 +190,7 @@ fn a_worker_without_a_core_in_a_job_is_not_stuck_in_it() {
         (120 * MS, turn),
         (120 * MS, ran(18 * MS, 120 * MS, Some(0))),
     ];
-    let expected = [(Cause::Preempted, 15), (Cause::StuckInJob(job("parse")), 3)];
+    let expected = [(Cause::Preempted, 13), (Cause::StuckInJob(job("parse")), 4)];
     assert_eq!(causes(&snapshot(&[&events])), expected);
 }
 
