@@ -1,4 +1,4 @@
-//! The program `tourbillon`: its commands `serve`, `storm`, `soak` and `top`.
+//! The program `tourbillon`: its commands `serve`, `storm`, `soak`, `top` and `trace`.
 
 #[path = "../clients/mod.rs"]
 mod clients;
@@ -9,3 +9,4 @@ mod serve;
 mod soak;
 mod storm;
 mod top;
+mod trace;

@@ -99,10 +99,8 @@ impl RuntimeArgs {
         value.map_or_else(String::new, |value| value.get_name().to_owned())
     }
 
-    /// Writes a trace on each SIGUSR2, and serves the dashboard until the runtime ends, if
-    /// `--inspect` was given.
+    /// Serves the dashboard until the runtime ends, if `--inspect` was given.
     pub(crate) fn inspect(&self, runtime: &Runtime) -> Result<Option<Page>, String> {
-        self.record.trace_on_signal(runtime)?;
         let Some(addrs) = &self.inspect else {
             return Ok(None);
         };

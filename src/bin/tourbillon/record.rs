@@ -4,7 +4,9 @@ use std::{
     fs::File,
     io,
     path::{Path, PathBuf},
-    process, thread,
+    process,
+    sync::{Arc, OnceLock},
+    thread,
 };
 
 use clap::{Args, ValueEnum};
@@ -52,32 +54,45 @@ impl RecordArgs {
             .flight_recorder(recording)
             .flight_recorder_events(self.record_events as usize)
     }
+}
 
-    /// Writes a trace of `runtime` on each SIGUSR2, until the process ends.
+/// A thread that writes a trace on each SIGUSR2, until the process ends.
+pub(crate) struct Traces(Arc<OnceLock<FlightRecorder>>);
+
+impl Traces {
+    /// Starts the thread. From here on the signal does not end the process.
     ///
-    /// A thread with a runtime of its own waits for the signal, so that a trace is written also
-    /// while all workers are stuck.
-    pub(crate) fn trace_on_signal(&self, runtime: &Runtime) -> Result<(), String> {
+    /// The thread has a runtime of its own, so that it writes a trace also while all workers are
+    /// stuck.
+    pub(crate) fn listen() -> Result<Self, String> {
         let to_text = |error: io::Error| format!("cannot wait for SIGUSR2: {error}");
-        let recorder = runtime.handle().flight_recorder();
         let waits = Builder::new_current_thread()
             .flight_recorder(Recording::Off)
             .build()
             .map_err(|error| error.to_string())?;
-        // From here on the signal does not end the process.
         let usr2 = || signal(SignalKind::user_defined2());
         let mut usr2 = waits.block_on(async { usr2() }).map_err(to_text)?;
+        let recorder = Arc::new(OnceLock::<FlightRecorder>::new());
+        let traces = Self(recorder.clone());
         let main = move || {
             for number in 1.. {
                 if waits.block_on(usr2.recv()).is_err() {
                     return;
                 }
-                write_numbered(&recorder, number);
+                if let Some(recorder) = recorder.get() {
+                    write_numbered(recorder, number);
+                }
             }
         };
-        let thread = thread::Builder::new().name("tourbillon-trace".to_owned());
+        let thread = thread::Builder::new().name("traces".to_owned());
         thread.spawn(main).map_err(to_text)?;
-        Ok(())
+        Ok(traces)
+    }
+
+    /// Sets the runtime of the traces. Until then a signal has no effect.
+    pub(crate) fn show(&self, runtime: &Runtime) {
+        // A program has one runtime to show.
+        let _ = self.0.set(runtime.handle().flight_recorder());
     }
 }
 

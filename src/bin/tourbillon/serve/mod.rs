@@ -40,6 +40,7 @@ use crate::{
         raise_descriptor_limit,
     },
     complain,
+    record::Traces,
     stop::{Stop, first},
 };
 
@@ -89,6 +90,7 @@ struct Server {
 pub(crate) fn run(args: Args) -> Result<ExitCode, String> {
     raise_descriptor_limit();
     let runtime = args.runtime.builder().build().map_err(to_text)?;
+    Traces::listen()?.show(&runtime);
     let page = args.runtime.inspect(&runtime)?;
     let server = Arc::new(Server {
         delay: args.delay,

@@ -2,7 +2,7 @@
 //! all threads, and uses all other parts of the runtime. It checks for growth, losses and wrong
 //! counts.
 //!
-//! 1. *Set-up.* Start the watchdog and the signal listener, which run to the end. Build and drop
+//! 1. *Set-up.* Start the watchdog and the signal listeners, which run to the end. Build and drop
 //!    one runtime, so that memory and descriptors that a process allocates once are there. Count
 //!    descriptors and threads.
 //! 2. *Load.* Build the runtime under test. Tasks and threads arm one timer in each slot of the
@@ -66,6 +66,7 @@ use crate::{
     args::{RuntimeArgs, count, nanos, number, positive_duration},
     figures::{Format, rounded, scaled},
     proc,
+    record::Traces,
 };
 
 /// Arguments of `tourbillon soak`.
@@ -193,6 +194,7 @@ fn soak(args: &Args) -> Result<Report, String> {
     // to the end.
     end::guard(shared, args.duration, args.grace)?;
     let signals = end::listen(shared)?;
+    let traces = Traces::listen()?;
     // Let the process allocate what it keeps for good, before counting.
     beside::once(shared)?;
     let (fds, threads) = (proc::descriptors()?, proc::threads()?);
@@ -204,6 +206,7 @@ fn soak(args: &Args) -> Result<Report, String> {
     let runtime = builder.build().map_err(|error| error.to_string())?;
     let handle = runtime.handle().clone();
     let workers = runtime.metrics().num_workers();
+    traces.show(&runtime);
     let page = args.runtime.inspect(&runtime)?;
     // Measure CPU time from here: the runtime is built.
     let cpu = proc::cpu_seconds()?;

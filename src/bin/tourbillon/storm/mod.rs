@@ -48,7 +48,8 @@ use crate::{
     complain,
     disturbance::Meter,
     figures::Format,
-    proc, record,
+    proc,
+    record::{self, Traces},
 };
 
 /// Arguments of `tourbillon storm`.
@@ -170,6 +171,7 @@ fn storm(args: &Args) -> Result<Report, String> {
     while lanes::threads().len() < workers {
         thread::sleep(Duration::from_millis(1));
     }
+    Traces::listen()?.show(&runtime);
     args.runtime.inspect(&runtime)?;
 
     // Measure memory and CPU time from here: the ledger is allocated and the workers run.
