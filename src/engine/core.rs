@@ -10,10 +10,7 @@ use crate::{
     engine::{
         context::{current, spread, tolerance},
         job::{Job, NextTask, TaskJob},
-        recorder::{
-            Track,
-            event::{self, Why},
-        },
+        recorder::{Track, event::Why},
         shared::Shared,
         task_core::local_queue::LocalQueue,
         watchdog::state::Watchdog,
@@ -85,11 +82,9 @@ pub trait TimerOwner: Owner {
     /// Returns the runtime.
     fn shared(&self) -> &Arc<Shared>;
 
-    /// Returns whether the flight recorder records each timer that is armed on this shard.
+    /// Notes for the flight recorder that a timer of this shard is armed, due at `deadline`, in ns.
     #[inline]
-    fn records_arming(&self) -> bool {
-        false
-    }
+    fn note_armed(&self, _deadline: u64) {}
 
     /// A reading of the time, taken before it is known which timer it is for. It is for deadlines
     /// only: [by the clock of the runtime](crate::sys::ticks) it may be some microseconds ahead of
@@ -213,15 +208,6 @@ impl Core {
         self.eventfd.write();
     }
 
-    /// Records that the calling thread wakes this worker.
-    #[inline]
-    fn record_woke(&self, why: Why) {
-        if self.track.notes_all() {
-            let now = self.shared.clock.real();
-            self.shared.record([event::woke(now, self.index, why)]);
-        }
-    }
-
     /// Counts for the calling thread: on its own counters if it is this worker or another worker of
     /// this runtime, otherwise on the shared ones.
     #[inline]
@@ -243,18 +229,9 @@ impl Core {
         tolerance::scoped().unwrap_or(self.tolerance)
     }
 
-    /// Counts and records that the calling thread, which is not this worker, moved a timer.
-    #[inline(never)]
-    fn moved_by_another(&self) {
-        if self.track.notes_all() {
-            self.shared.record_moved();
-        }
-        self.count_for_another(|counters| &counters.refreshed);
-    }
-
     // Callers end with this call, so that their fast path needs no stack frame.
     #[inline(never)]
-    fn count_for_another(&self, counter: impl Fn(&Counters) -> &Counter) {
+    pub(crate) fn count_for_another(&self, counter: impl Fn(&Counters) -> &Counter) {
         self.shared.count_or(counter, || self.recorder.foreign());
     }
 }
@@ -266,8 +243,10 @@ impl TimerOwner for Core {
     }
 
     #[inline]
-    fn records_arming(&self) -> bool {
-        self.track.notes_all()
+    fn note_armed(&self, deadline: u64) {
+        if self.track.notes_all() {
+            self.shared.record_armed(deadline);
+        }
     }
 
     type Read = Instant;

@@ -2,6 +2,8 @@
 
 use std::{fmt, panic::Location};
 
+use tourbillon_shards::TypeName;
+
 /// The activity of a worker when the snapshot was taken.
 ///
 /// It is a hint and may be outdated when it is read. To see where a worker spends its time, take
@@ -43,4 +45,11 @@ impl fmt::Display for JobName {
             None => write!(f, "callback {}", self.name),
         }
     }
+}
+
+/// The type and the place of a job, as references to static data.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct JobRef {
+    pub(crate) name: &'static TypeName,
+    pub(crate) spawned: Option<&'static Location<'static>>,
 }

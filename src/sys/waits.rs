@@ -2,6 +2,8 @@
 
 use std::fs;
 
+use super::clock;
+
 /// Clock ticks per second in `/proc/stat`; Linux reports 100 on all machines.
 const TICK_NS: u64 = 1_000_000_000 / 100;
 
@@ -15,10 +17,12 @@ pub(crate) struct Waits {
     stolen: u64,
     /// That core.
     core: usize,
+    /// The processor time that this reading took, in ns. It grows with the number of cores.
+    cost: u64,
 }
 
 impl Waits {
-    /// Reads the accounts, which takes some tens of µs. All is zero where the system hides them.
+    /// Reads the accounts. All is zero where the system hides them.
     pub(crate) fn now() -> Self {
         #[cfg(tourbillon_sim)]
         return Self::default();
@@ -31,6 +35,7 @@ impl Waits {
         expect(dead_code, reason = "a simulation has no /proc")
     )]
     fn read() -> Self {
+        let begun = clock::thread_cpu();
         // SAFETY: the call has no arguments.
         let core = usize::try_from(unsafe { libc::sched_getcpu() }).unwrap_or(0);
         let waited = fs::read_to_string("/proc/thread-self/schedstat").unwrap_or_default();
@@ -39,7 +44,13 @@ impl Waits {
             preempted: preempted(&waited).unwrap_or(0),
             stolen: stolen(&stat, core).unwrap_or(0),
             core,
+            cost: clock::thread_cpu().saturating_sub(begun),
         }
+    }
+
+    /// Returns the processor time that the reading took, in ns.
+    pub(crate) fn cost(self) -> u64 {
+        self.cost
     }
 
     /// Returns how long other threads, and how long the hypervisor had the core since `before`, in
@@ -91,6 +102,7 @@ mod tests {
             preempted,
             stolen,
             core,
+            cost: 0,
         };
         assert_eq!(waits(9, 30, 1).since(waits(4, 10, 1)), (5, 20));
         assert_eq!(waits(9, 30, 1).since(waits(4, 10, 0)), (5, 0));

@@ -5,7 +5,7 @@ use std::{
     future::Future,
     pin::Pin,
     sync::Arc,
-    task::{Context, Poll, ready},
+    task::{Context, Poll, Waker, ready},
     time::Duration,
 };
 
@@ -218,8 +218,9 @@ impl Sleep {
         let arm = |home: &Arc<WorkerShard>| {
             let core = home.owner();
             let nanos = core.shared.clock.nanos(deadline);
+            // Both are calls in tail position, so the usual one saves no registers.
             if core.track.notes_all() {
-                core.shared.record_armed(nanos);
+                return arm_recorded(home, nanos, cx.waker());
             }
             shards::Sleep::with_waker(home, nanos, cx.waker())
         };
@@ -242,6 +243,7 @@ impl Sleep {
     }
 
     /// Polls the armed timer.
+    #[inline]
     fn poll_armed(&self, timer: &shards::Sleep<Core>, cx: &mut Context<'_>) -> Poll<()> {
         // The budget is not checked: the task has yielded since the sleep was armed.
         timer.poll(cx.waker()).map(|how| {
@@ -251,6 +253,14 @@ impl Sleep {
             budget::spend();
         })
     }
+}
+
+/// Arms a sleep, and records that.
+#[cold]
+#[inline(never)]
+fn arm_recorded(home: &Arc<WorkerShard>, deadline: u64, waker: &Waker) -> shards::Sleep<Core> {
+    home.owner().shared.record_armed(deadline);
+    shards::Sleep::with_waker(home, deadline, waker)
 }
 
 impl Future for Sleep {

@@ -2,7 +2,7 @@
 
 use std::{sync::Arc, time::Duration};
 
-use tourbillon_shards::{self as shards, NEVER, Outcome, Shard, Status};
+use tourbillon_shards::{self as shards, Outcome, Shard, Status};
 
 use crate::{
     clock::instant::Instant,
@@ -37,12 +37,6 @@ pub(crate) fn arm<O: TimerOwner, C: TimerClock<Owner = O>>(
     // and count it out.
     home.owner().shared().admit_timer(bounded)?;
     let timer = make(home);
-    let owner = home.owner();
-    if owner.records_arming() {
-        owner
-            .shared()
-            .record_armed(timer.deadline().unwrap_or(NEVER));
-    }
     // The shard was closed before the timer came.
     if bounded && timer.status() == Status::Over(Outcome::Shutdown) {
         return Err(ArmError::Shutdown);
@@ -91,7 +85,7 @@ fn from_now(home: &WorkerShard, wait: Duration) -> (u64, u64) {
         clock.now()
     };
     // The sum must fit into the deadline bits of the claim word.
-    let wait = nanos(wait).min(NEVER - now);
+    let wait = nanos(wait).min(shards::NEVER - now);
     (now + wait, wait)
 }
 
@@ -105,6 +99,7 @@ pub(crate) fn arm_after<F: FnOnce() + Send + 'static>(
 ) -> Result<Timer, ArmError> {
     let (deadline, wait) = from_now(home, delay);
     arm(home, bounded, |home| {
+        home.owner().note_armed(deadline);
         shards::Timer::once(home, deadline, wait, f)
     })
 }
@@ -123,6 +118,7 @@ pub(crate) fn arm_at<F: FnOnce() + Send + 'static>(
     // present, the wait is not shorter than what the caller asked for.
     let wait = deadline.saturating_sub(clock.not_after_now());
     arm(home, bounded, |home| {
+        home.owner().note_armed(deadline);
         shards::Timer::once(home, deadline, wait, f)
     })
 }
@@ -136,6 +132,7 @@ pub(crate) fn arm_every<F: FnMut() + Send + 'static>(
 ) -> Result<Timer, ArmError> {
     let (deadline, period) = from_now(home, period);
     arm(home, bounded, |home| {
+        home.owner().note_armed(deadline);
         shards::Timer::recurring(home, deadline, period, f)
     })
 }

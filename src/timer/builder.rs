@@ -385,6 +385,9 @@ where
                 if mode.start {
                     timer.start();
                 }
+                if let Some(deadline) = timer.0.as_ref().and_then(shards::Timer::deadline) {
+                    home.owner().note_armed(deadline);
+                }
                 // A callback that takes outcomes gets `Shutdown`, so that is no error for it.
                 let refused = mode.bounded && !mode.outcome;
                 if refused && timer.status() == Status::Over(Outcome::Shutdown) {

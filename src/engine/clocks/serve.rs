@@ -10,13 +10,10 @@ use crate::{
         clocks::owner::{ClockCore, ClockShard, SKIP_ON_STEP, Served},
         core::{Core, TimerOwner},
         job::Job,
-        recorder::{
-            NOTED,
-            event::{self, JobRef},
-        },
+        recorder::{NOTED, event},
         telemetry::lateness,
     },
-    metrics::histogram::Recorded,
+    metrics::{activity::JobRef, histogram::Recorded},
     reactor::CLOCK_TOKENS,
     util::lock::lock,
 };

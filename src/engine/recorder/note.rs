@@ -1,25 +1,31 @@
 //! What a worker notes for the recorder. Each method that is not cold compares one number with the
 //! worker's threshold, and no more while the recorder is off.
 
-use tourbillon_shards::{Due, NEVER, Tolerance};
+use std::panic::Location;
+
+use tourbillon_shards::{Due, NEVER, Tolerance, TypeName};
 
 use crate::{
     engine::{
         core::Core,
         recorder::{
             NOTED, Track,
-            event::{self, JobRef, Lost, Rescue, Words},
+            event::{self, Lost, Rescue, Why, Words},
         },
         watchdog::watch::InLoop,
         worker::Worker,
     },
+    metrics::activity::JobRef,
     sys::waits::Waits,
 };
 
-/// A reading of the kernel's accounts that is older than this is made again before a sleep, in ns.
+/// The least time between readings of the kernel's accounts before sleeps: in ns, and as a multiple
+/// of what a reading costs.
 const FRESH: u64 = 100_000_000;
-/// For shorter stretches of time no accounts are read, in ns: a reading takes some 30 µs.
+const FRESH_COSTS: u64 = 1_000;
+/// The shortest stretch of time for which the accounts are read: in ns, and as such a multiple.
 const ACCOUNTED: u64 = 1_000_000;
+const ACCOUNTED_COSTS: u64 = 100;
 /// The lowest bit of the moment at which a batch is taken, in ns. It is cleared so that
 /// [`Sleep::sample`](tourbillon_shards::Sleep::sample) selects every sleep of the batch.
 const SAMPLED: u64 = 1 << 10;
@@ -56,7 +62,8 @@ impl Notes {
     pub(crate) fn parks(&mut self, core: &Core, now: u64, until: u64) {
         (self.parked, self.until) = (now, until);
         // By the difference to this reading, it is known whether other threads had the core.
-        if until.saturating_sub(now) >= ACCOUNTED && now.saturating_sub(self.read) >= FRESH {
+        let fresh = FRESH.max(FRESH_COSTS * self.waits.cost());
+        if self.accounts(until.saturating_sub(now)) && now.saturating_sub(self.read) >= fresh {
             self.read_accounts(core, now);
         }
         if core.track.notes_all() {
@@ -72,10 +79,16 @@ impl Notes {
         }
     }
 
+    /// Returns whether a stretch of time is so long that the accounts are read for it: readings take
+    /// at most 1 % of it.
+    fn accounts(&self, ns: u64) -> bool {
+        ns >= ACCOUNTED.max(ACCOUNTED_COSTS * self.waits.cost())
+    }
+
     /// Returns what the worker has lost since the last reading, at most `most` ns. Nothing is known
-    /// of what is shorter than a millisecond.
+    /// of short stretches.
     fn lost(&mut self, now: u64, most: u64) -> Lost {
-        if most < ACCOUNTED {
+        if !self.accounts(most) {
             return Lost::default();
         }
         let waits = Waits::now();
@@ -126,6 +139,26 @@ impl Running {
             event::from(taken, self.home, self.tolerance.ns()),
         ];
         Some(details.into_iter().chain(self.job.map(event::job)))
+    }
+}
+
+impl Core {
+    /// Records that the calling thread wakes this worker.
+    #[inline]
+    pub(crate) fn record_woke(&self, why: Why) {
+        if self.track.notes_all() {
+            let now = self.shared.clock.real();
+            self.shared.record([event::woke(now, self.index, why)]);
+        }
+    }
+
+    /// Counts and records that the calling thread, which is not this worker, moved a timer.
+    #[inline(never)]
+    pub(crate) fn moved_by_another(&self) {
+        if self.track.notes_all() {
+            self.shared.record_moved();
+        }
+        self.count_for_another(|counters| &counters.refreshed);
     }
 }
 
@@ -279,15 +312,24 @@ impl Worker<'_> {
         self.write([event::woken(now, until)].into_iter().chain(lost));
     }
 
-    /// Records that the present job begins.
-    #[cold]
-    pub(crate) fn record_run(&self) {
-        if self.shared.clock.was_paused() {
-            return;
+    /// Notes that a job begins.
+    #[inline]
+    pub(crate) fn note_run(
+        &self,
+        name: &'static TypeName,
+        spawned: Option<&'static Location<'static>>,
+    ) {
+        if self.core.track.notes_all() {
+            self.record_run(JobRef { name, spawned });
         }
-        let job = self.core.watchdog.watch.job_ref().map(event::job);
-        let run = event::run(self.shared.clock.real(), self.tick);
-        self.write([run].into_iter().chain(job));
+    }
+
+    #[cold]
+    fn record_run(&self, job: JobRef) {
+        if !self.shared.clock.was_paused() {
+            let run = event::run(self.shared.clock.real(), self.tick);
+            self.write([run, event::job(job)]);
+        }
     }
 
     /// Records that a timer runs that was `queued` ns ago taken from its store.

@@ -48,7 +48,12 @@ impl Worker<'_> {
         // Read the clock before the callback runs: its own time does not count.
         let now = self.shared.clock.now();
         let queued = known(due.taken(), now).filter(|_| !self.shared.clock.was_paused());
-        let (is_sampled, running) = (is_looked_at(&due), Running::of(&due));
+        let is_sampled = is_looked_at(&due);
+        // A timer that was taken late is looked at. Others are late only by their time in the queue.
+        let track = &self.core.track;
+        let is_late = track.looks() || queued.is_some_and(|queued| track.notes(queued));
+        let running = is_late.then(|| Running::of(&due)).flatten();
+        self.note_run(due.type_name(), None);
         let ran = self.fire(due, || self.shared.clock.now());
         let Some(queued) = queued.filter(|_| ran) else {
             return;
@@ -103,19 +108,22 @@ fn is_off(shared: &Shared) -> bool {
 /// nothing if the thread that polls the task is not a worker of the runtime.
 #[inline]
 pub(crate) fn note_woken(sleep: &Sleep<Core>, deadline: Instant) {
-    // The flight recorder looks at each sleep while sleeps are late.
-    let shift = match sleep.home().owner().track.looks() {
-        true => 1,
-        false if cfg!(tourbillon_no_metrics) => return,
-        false => SAMPLE_SHIFT,
+    let sampled = match cfg!(tourbillon_no_metrics) {
+        true => None,
+        false => sleep.sample(SAMPLE_SHIFT),
     };
-    if let Some(taken) = sleep.sample(shift) {
-        note_task(sleep, deadline, taken);
+    // One call: a second one would cost the usual path registers.
+    if sampled.is_some() || sleep.home().owner().track.looks() {
+        note_task(sleep, deadline, sampled);
     }
 }
 
 #[cold]
-fn note_task(sleep: &Sleep<Core>, deadline: Instant, taken: Taken) {
+fn note_task(sleep: &Sleep<Core>, deadline: Instant, sampled: Option<Taken>) {
+    // While sleeps are late, their batches are taken at moments that a sample of one bit selects.
+    let Some(taken) = sampled.or_else(|| sleep.sample(1)) else {
+        return;
+    };
     let home = sleep.home().owner();
     let shared = &home.shared;
     if shared.clock.was_paused() {
@@ -135,15 +143,20 @@ fn note_task(sleep: &Sleep<Core>, deadline: Instant, taken: Taken) {
         // that.
         let Some(local) = local else { return };
         let core = local.shard.owner();
-        if !cfg!(tourbillon_no_metrics) && taken.is_one_of(SAMPLE_SHIFT) {
+        if sampled.is_some() {
             note_queued(core, queued);
         }
         // The task that polls the sleep is the worker's present job.
         job = core.watchdog.watch.job_ref();
     });
+    let tolerance = sleep.tolerance();
+    let late = now.saturating_sub(deadline);
+    if !home.track.notes(late.saturating_sub(tolerance.ns())) {
+        return;
+    }
     let running = Running {
         deadline,
-        tolerance: sleep.tolerance(),
+        tolerance,
         home: home.index,
         job,
     };

@@ -6,8 +6,8 @@ use crossbeam::utils::CachePadded;
 use tourbillon_shards::TypeName;
 
 use crate::{
-    engine::{recorder::event::JobRef, watchdog::stall::Stall},
-    metrics::activity::{Activity, JobName},
+    engine::watchdog::stall::Stall,
+    metrics::activity::{Activity, JobName, JobRef},
     sys::sync::{
         Mutex,
         atomic::{

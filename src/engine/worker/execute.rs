@@ -29,9 +29,7 @@ impl Worker<'_> {
                     .watchdog
                     .watch
                     .begin(self.tick, name, Some(spawned));
-                if self.core.track.notes_all() {
-                    self.record_run();
-                }
+                self.note_run(name, Some(spawned));
                 self.core.recorder.own.polls.add_alone(1);
                 budget::begin();
                 task.run();
@@ -43,18 +41,21 @@ impl Worker<'_> {
             }
             Job::Timer(due) => _ = self.fire(due, || self.shared.clock.now()),
             // The time is needed by recurring timers only, and these clocks have none.
-            Job::ClockTimer(due) => _ = self.fire(due, || NEVER),
+            Job::ClockTimer(due) => {
+                self.note_run(due.type_name(), None);
+                self.fire(due, || NEVER);
+            }
             // Cancelled before its start. An outcome callback, if there is one, runs right here.
             Job::Skipped(due) => {
-                self.begin_callback(due.type_name());
+                self.begin_delivery(due.type_name());
                 self.core.contain(|| budget::outside_polls(|| due.cancel()));
             }
             Job::Notice(notice) => {
-                self.begin_callback(notice.type_name());
+                self.begin_delivery(notice.type_name());
                 self.ran(budget::outside_polls(|| notice.run()));
             }
             Job::ClockNotice(notice) => {
-                self.begin_callback(notice.type_name());
+                self.begin_delivery(notice.type_name());
                 self.ran(budget::outside_polls(|| notice.run()));
             }
         }
@@ -109,9 +110,12 @@ impl Worker<'_> {
     #[inline]
     fn begin_callback(&self, name: &'static TypeName) {
         self.core.watchdog.watch.begin(self.tick, name, None);
-        if self.core.track.notes_all() {
-            self.record_run();
-        }
+    }
+
+    /// Publishes that the worker begins the delivery of an outcome, and notes it.
+    fn begin_delivery(&self, name: &'static TypeName) {
+        self.begin_callback(name);
+        self.note_run(name, None);
     }
 
     /// Counts a callback that has run, and its panic if there was one.

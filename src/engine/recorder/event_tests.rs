@@ -1,0 +1,147 @@
+//! Events are decoded as they were written.
+
+use super::*;
+
+fn decoded(words: &[Words]) -> Vec<(u64, Event)> {
+    // SAFETY: the tests make them by the functions of this module.
+    unsafe { decode(words) }
+}
+
+fn sample() -> (JobRef, JobName) {
+    let (name, spawned) = (TypeName::of::<Words>(), Some(Location::caller()));
+    let name_of = JobName {
+        name: name.get(),
+        spawned,
+    };
+    (JobRef { name, spawned }, name_of)
+}
+
+#[test]
+fn an_event_is_decoded_as_it_was_written() {
+    let (reference, name) = sample();
+    let lost_time = Lost {
+        preempted: 7,
+        stolen: 8,
+    };
+    let rescue = Rescue {
+        from: 4_095,
+        came: 77,
+    };
+    let written = [
+        parked(1, u64::MAX),
+        woken(2, 1),
+        lost(lost_time),
+        turn(3, 1_000, 9),
+        lost(lost_time),
+        job(reference),
+        taken(4, 5_000, 256),
+        before(Some(3), Some(rescue)),
+        job(reference),
+        ran(5, 123_456_789_012),
+        from(4, 63, 1_000_000),
+        job(reference),
+        run(6, 42),
+        job(reference),
+        woke(7, 3, Why::Update),
+        stole(8, 2, 11),
+        stalled(9, 4_095, true, 100_000_000),
+        job(reference),
+        stepped(10, -5),
+        suspended(11, 6),
+        armed(12, 13),
+        moved(14),
+    ];
+    let expected = [
+        (1, Event::Parked { until: u64::MAX }),
+        (
+            2,
+            Event::Woken {
+                until: 1,
+                lost: lost_time,
+            },
+        ),
+        (
+            3,
+            Event::Turn {
+                took: 1_000,
+                jobs: 9,
+                last: Some(name),
+                lost: lost_time,
+            },
+        ),
+        (
+            4,
+            Event::Taken {
+                late: 5_000,
+                count: 256,
+                left: Some(3),
+                rescue: Some(rescue),
+                stuck_in: Some(name),
+            },
+        ),
+        (
+            5,
+            Event::Ran {
+                late: 123_456_789_012,
+                taken: 4,
+                home: Some(63),
+                tolerance: 1_000_000,
+                timer: Some(name),
+            },
+        ),
+        (
+            6,
+            Event::Run {
+                number: 42,
+                job: Some(name),
+            },
+        ),
+        (
+            7,
+            Event::Woke {
+                worker: 3,
+                why: Why::Update,
+            },
+        ),
+        (8, Event::Stole { from: 2, jobs: 11 }),
+        (
+            9,
+            Event::Stalled {
+                worker: 4_095,
+                is_running: true,
+                elapsed: 100_000_000,
+                job: Some(name),
+            },
+        ),
+        (10, Event::Stepped { by: -5 }),
+        (11, Event::Suspended { length: 6 }),
+        (12, Event::Armed { deadline: 13 }),
+        (14, Event::Moved),
+    ];
+    assert_eq!(decoded(&written), expected);
+}
+
+#[test]
+fn details_without_their_event_are_dropped() {
+    let (reference, _) = sample();
+    let written = [
+        job(reference),
+        lost(Lost::default()),
+        [0, 0],
+        moved(3),
+        job(reference),
+    ];
+    assert_eq!(decoded(&written), [(3, Event::Moved)]);
+}
+
+#[test]
+fn numbers_that_do_not_fit_become_the_largest() {
+    let decoded = decoded(&[turn(LOW, u64::MAX, u64::MAX)]);
+    let Event::Turn { took, jobs, .. } = decoded[0].1 else {
+        panic!("{decoded:?}");
+    };
+    assert_eq!(
+        (decoded[0].0, took, jobs),
+        (LOW, (1 << 40) - 1, (1 << 24) - 1)
+    );
+}
