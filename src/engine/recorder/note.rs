@@ -169,34 +169,44 @@ impl Worker<'_> {
         unsafe { self.core.track.write(events) };
     }
 
-    /// Returns the moment at which due timers are taken. `next` is the first deadline of the shard.
-    /// If these timers are late, the moment is such that each of them is looked at when it runs.
+    /// Returns the moment at which due timers are taken, and whether they may be late. `next` is the
+    /// first deadline of the shard. If they may be, the moment is such that each of them is looked
+    /// at when it runs.
     #[inline]
-    pub(crate) fn moment_of_taking(&self, now: u64, next: u64) -> u64 {
+    pub(crate) fn moment_of_taking(&self, now: u64, next: u64) -> (u64, bool) {
         if self.core.track.notes(now.saturating_sub(next)) {
-            return now & !SAMPLED;
+            return (now & !SAMPLED, true);
         }
-        now
+        (now, false)
     }
 
-    /// Notes that timers were taken at `now`: those in `due` from index `first` on. `more` tells
-    /// whether due timers were left behind.
+    /// Notes that timers were taken at `now`: those in `due` from index `first` on. `may_be_late` is
+    /// what [`moment_of_taking`](Worker::moment_of_taking) returned, and `more` tells whether due
+    /// timers were left behind.
     #[inline]
-    pub(crate) fn note_taken(&mut self, first: usize, now: u64, more: bool) {
-        let track = &self.core.track;
-        if let Some(deadline) = self.due.get(first).and_then(Due::deadline) {
-            let late = now.saturating_sub(deadline);
-            if track.notes(late) {
-                self.record_taken(first, now, late, None);
-            } else if track.looks() {
-                self.look_no_more();
-            }
+    pub(crate) fn note_taken(&mut self, first: usize, now: u64, may_be_late: bool, more: bool) {
+        if may_be_late || self.core.track.looks() {
+            self.look_at_taken(first, now);
         }
         self.notes.left = match (more, self.notes.left) {
             (false, _) => 0,
             (true, 0) => now,
             (true, since) => since,
         };
+    }
+
+    #[cold]
+    fn look_at_taken(&mut self, first: usize, now: u64) {
+        let Some(deadline) = self.due.get(first).and_then(Due::deadline) else {
+            return;
+        };
+        let (track, late) = (&self.core.track, now.saturating_sub(deadline));
+        if track.notes(late) {
+            self.record_taken(first, now, late, None);
+        } else if !track.notes_all() && self.local.deque.is_empty() {
+            // Timers are in time again. Those that are still queued are looked at.
+            track.set_looks(false);
+        }
     }
 
     /// Notes that timers of a stuck peer were taken at `now`: those in `due` from index `first` on.
@@ -249,14 +259,6 @@ impl Worker<'_> {
         let taken = [event::taken(now, late, count), event::before(left, came)];
         self.write(taken.into_iter().chain(stuck_in.map(event::job)));
         self.shared.flight.keep_if_late(self.core, late_beyond);
-    }
-
-    /// Timers are in time again. Those that are still queued are looked at.
-    #[cold]
-    fn look_no_more(&self) {
-        if !self.core.track.notes_all() && self.local.deque.is_empty() {
-            self.core.track.set_looks(false);
-        }
     }
 
     /// Notes that the worker is back in its loop. It was there before at `from`, and has run `jobs`

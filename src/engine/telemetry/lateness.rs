@@ -137,6 +137,9 @@ fn note_task(sleep: &Sleep<Core>, deadline: Instant, sampled: Option<Taken>) {
     else {
         return;
     };
+    let tolerance = sleep.tolerance();
+    let late = now.saturating_sub(deadline);
+    let is_noted = home.track.notes(late.saturating_sub(tolerance.ns()));
     let mut job = None;
     local::with_local_of(shared, |local| {
         // Another thread polls the task, for example in `block_on`. No worker has a histogram for
@@ -146,12 +149,12 @@ fn note_task(sleep: &Sleep<Core>, deadline: Instant, sampled: Option<Taken>) {
         if sampled.is_some() {
             note_queued(core, queued);
         }
-        // The task that polls the sleep is the worker's present job.
-        job = core.watchdog.watch.job_ref();
+        if is_noted {
+            // The task that polls the sleep is the worker's present job.
+            job = core.watchdog.watch.job_ref();
+        }
     });
-    let tolerance = sleep.tolerance();
-    let late = now.saturating_sub(deadline);
-    if !home.track.notes(late.saturating_sub(tolerance.ns())) {
+    if !is_noted {
         return;
     }
     let running = Running {

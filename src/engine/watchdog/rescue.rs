@@ -277,7 +277,7 @@ impl Worker<'_> {
         let came = self.shared.clock.now();
         // 1. Timers.
         for _ in 0..RESCUE_ROUNDS {
-            let now = self.moment_of_taking(self.shared.clock.now(), peer.soonest());
+            let (now, _) = self.moment_of_taking(self.shared.clock.now(), peer.soonest());
             let first = self.due.len();
             let expired = peer.expire(now, DUE_MOST, &mut self.due);
             self.note_rescued(first, now);

@@ -383,11 +383,11 @@ impl<'a> Worker<'a> {
         let jobs = (self.tick - self.last_poll).saturating_sub(self.timers_since_poll);
         let limit = room.max(usize::try_from(jobs).map_or(DUE_MOST, |jobs| jobs.min(DUE_MOST)));
         let first = self.due.len();
-        let now = self.moment_of_taking(self.shared.clock.now(), next);
+        let (now, may_be_late) = self.moment_of_taking(self.shared.clock.now(), next);
         let more = shard.expire(now, limit, &mut self.due).more;
         self.timers_since_poll += (self.due.len() - first) as u64;
         self.note_late(first, now);
-        self.note_taken(first, now, more);
+        self.note_taken(first, now, may_be_late, more);
         let any = !self.due.is_empty();
         self.queue_due();
         if more && !any {
