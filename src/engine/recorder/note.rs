@@ -79,8 +79,8 @@ impl Notes {
         }
     }
 
-    /// Returns whether a stretch of time is so long that the accounts are read for it: readings take
-    /// at most 1 % of it.
+    /// Returns whether a stretch of time is so long that the accounts are read for it: a reading
+    /// takes at most 1 % of it.
     fn accounts(&self, ns: u64) -> bool {
         ns >= ACCOUNTED.max(ACCOUNTED_COSTS * self.waits.cost())
     }
@@ -169,9 +169,9 @@ impl Worker<'_> {
         unsafe { self.core.track.write(events) };
     }
 
-    /// Returns the moment at which due timers are taken, and whether they may be late. `next` is the
-    /// first deadline of the shard. If they may be, the moment is such that each of them is looked
-    /// at when it runs.
+    /// Returns the moment at which due timers are taken, and whether they may be late. `next` is
+    /// the first deadline of the shard. If they may be late, the moment is such that each of them
+    /// is looked at when it runs.
     #[inline]
     pub(crate) fn moment_of_taking(&self, now: u64, next: u64) -> (u64, bool) {
         if self.core.track.notes(now.saturating_sub(next)) {
@@ -180,9 +180,9 @@ impl Worker<'_> {
         (now, false)
     }
 
-    /// Notes that timers were taken at `now`: those in `due` from index `first` on. `may_be_late` is
-    /// what [`moment_of_taking`](Worker::moment_of_taking) returned, and `more` tells whether due
-    /// timers were left behind.
+    /// Notes that timers were taken at `now`: those in `due` from index `first` on. `may_be_late`
+    /// is what [`moment_of_taking`](Worker::moment_of_taking) returned, and `more` tells whether
+    /// due timers were left behind.
     #[inline]
     pub(crate) fn note_taken(&mut self, first: usize, now: u64, may_be_late: bool, more: bool) {
         if may_be_late || self.core.track.looks() {

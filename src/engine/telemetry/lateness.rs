@@ -49,7 +49,8 @@ impl Worker<'_> {
         let now = self.shared.clock.now();
         let queued = known(due.taken(), now).filter(|_| !self.shared.clock.was_paused());
         let is_sampled = is_looked_at(&due);
-        // A timer that was taken late is looked at. Others are late only by their time in the queue.
+        // A timer that was taken late is looked at. Others are late only by their time in the
+        // queue.
         let track = &self.core.track;
         let is_late = track.looks() || queued.is_some_and(|queued| track.notes(queued));
         let running = is_late.then(|| Running::of(&due)).flatten();
