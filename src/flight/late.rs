@@ -50,8 +50,53 @@ impl Span {
     }
 }
 
+/// The most spans that one line names.
+const NAMED: usize = 4;
+
+impl LateTimer {
+    /// Returns the spans that one line names. If there are too many, spans with one cause on one
+    /// worker are added up, and the longest sums come first.
+    fn told(&self) -> Vec<Span> {
+        if self.spans.len() <= NAMED {
+            return self.spans.clone();
+        }
+        let mut sums: Vec<Span> = Vec::new();
+        for span in &self.spans {
+            let sum = sums.iter_mut().find(|sum| sum.has_cause_of(span));
+            match sum {
+                Some(sum) => sum.add(span),
+                None => sums.push(*span),
+            }
+        }
+        sums.sort_by_key(|sum| std::cmp::Reverse(sum.length));
+        sums
+    }
+}
+
+impl Span {
+    /// Returns whether the other span has the cause of this one, on the same worker.
+    fn has_cause_of(&self, other: &Self) -> bool {
+        use Cause::QueuedBehindOthers;
+        let behind_others = |span: &Self| matches!(span.cause, QueuedBehindOthers { .. });
+        let alike = self.cause == other.cause || behind_others(self) && behind_others(other);
+        alike && self.worker == other.worker
+    }
+
+    /// Adds the length of a span with the same cause. What the two do not share is left out.
+    fn add(&mut self, other: &Self) {
+        self.length += other.length;
+        if self.cause != other.cause {
+            self.cause = Cause::QueuedBehindOthers { last: None };
+        }
+        if self.not_taken != other.not_taken {
+            self.not_taken = None;
+        }
+    }
+}
+
 /// Writes one line: `callback shop::expire was 34.0ms late: 31.0ms behind callback shop::parse on
-/// worker 1, and there is no other worker; 3.0ms without a core (stolen)`.
+/// worker 1, and there is no other worker; 3.0ms without a core (stolen)`. More than four spans are
+/// added up by cause, and the line has the four longest sums.
 impl fmt::Display for LateTimer {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match &self.timer {
@@ -64,11 +109,16 @@ impl fmt::Display for LateTimer {
             true => write!(f, " was {late:.1?} late")?,
             false => write!(f, " was taken {late:.1?} late")?,
         }
-        for (i, span) in self.spans.iter().enumerate() {
+        let told = self.told();
+        for (i, span) in told.iter().take(NAMED).enumerate() {
             f.write_str(if i == 0 { ": " } else { "; " })?;
             span.fmt(f)?;
         }
-        Ok(())
+        let rest: Duration = told.iter().skip(NAMED).map(|span| span.length).sum();
+        match rest.is_zero() {
+            true => Ok(()),
+            false => write!(f, "; {rest:.1?} for other causes"),
+        }
     }
 }
 
@@ -131,6 +181,38 @@ mod tests {
         };
         let text = "callback shop::expire was 34.0ms late: 31.0ms behind callback shop::parse on \
                     worker 1, and there is no other worker; 3.0ms without a core (stolen)";
+        assert_eq!(late.to_string(), text);
+    }
+
+    #[test]
+    fn many_spans_are_added_up_by_cause() {
+        let job = |name| {
+            Some(JobName {
+                name,
+                spawned: None,
+            })
+        };
+        let queued = |last| Cause::QueuedBehindOthers { last: job(last) };
+        let mut spans = vec![
+            Span::new(Cause::KernelWokeLate, 500_000, Some(0)),
+            Span::new(Cause::Stolen, 400_000, Some(0)),
+            Span::new(Cause::Rescue, 300_000, Some(0)),
+            Span::new(Cause::Unexplained, 200_000, None),
+        ];
+        for last in ["a", "b", "c"] {
+            spans.push(Span::new(queued(last), 1_000_000, Some(0)));
+        }
+        let late = LateTimer {
+            timer: None,
+            worker: Some(0),
+            deadline: Duration::ZERO,
+            late: spans.iter().map(|span| span.length).sum(),
+            has_run: true,
+            spans,
+        };
+        let text = "a timer was 4.4ms late: 3.0ms behind other jobs on worker 0; 500.0µs until \
+                    the kernel woke worker 0; 400.0µs without a core (stolen); 300.0µs until a \
+                    peer had taken it over from worker 0; 200.0µs for other causes";
         assert_eq!(late.to_string(), text);
     }
 }
