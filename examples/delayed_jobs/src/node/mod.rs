@@ -29,7 +29,8 @@ use crate::{
 };
 
 /// How many ends may be on their way to the store, in addition to those of handlers that run.
-const ENDING: usize = 4096;
+/// After a crash, these are run again.
+const ENDING: usize = 1024;
 
 /// What a handler gets.
 #[derive(Clone, Debug)]
@@ -237,7 +238,7 @@ impl<S: Store> NodeBuilder<S> {
     }
 
     /// How many handlers run at once. The default is 256. Attempts whose handler has returned and
-    /// whose end is on its way to the store do not count, up to 4096 of them.
+    /// whose end is on its way to the store do not count, up to 1024 of them.
     ///
     /// # Panics
     ///

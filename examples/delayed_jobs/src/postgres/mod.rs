@@ -48,13 +48,15 @@ impl Sample {
 
 /// The store on PostgreSQL.
 ///
-/// It has four connections, without TLS. Lost ones are made again.
+/// It has five connections, without TLS. Lost ones are made again.
 pub struct Postgres {
     /// For clients: schedule, move, cancel, list.
     clients: Link,
     /// For begins. Its commits do not wait for the disk: what they write is lost at most with the
     /// server, which then starts without any running attempt.
     begins: Link,
+    /// For holds, which take longer than the others.
+    holds: Link,
     /// For leases, and for ends.
     ends: Link,
     changed: Arc<Changed>,
@@ -137,6 +139,7 @@ impl Postgres {
         Ok(Self {
             clients,
             begins: Link::new(config.clone(), "SET synchronous_commit = off", None),
+            holds: Link::new(config.clone(), "", None),
             ends: Link::new(config, "", None),
             changed,
             sample,
@@ -381,7 +384,7 @@ impl Store for Postgres {
     ) -> Result<Vec<Held>, StoreError> {
         let most = i64::try_from(most).unwrap_or(i64::MAX);
         let found = self
-            .ends
+            .holds
             .query(rows::HOLD, &[&node, &micros(window), &most])
             .await?;
         let read = |row| {

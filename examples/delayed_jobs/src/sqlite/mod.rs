@@ -185,6 +185,10 @@ fn connect(path: &Path) -> Result<Connection, StoreError> {
     base.busy_timeout(Duration::from_secs(10)).map_err(failed)?;
     base.pragma_update_and_check(None, "journal_mode", "WAL", |_| Ok(()))
         .map_err(failed)?;
+    // A page that several commits change is then written to the file once. The log has 16 MB, which
+    // the next process reads after a crash.
+    base.pragma_update_and_check(None, "wal_autocheckpoint", 4000, |_| Ok(()))
+        .map_err(failed)?;
     base.pragma_update(None, "cache_size", -32_000)
         .map_err(failed)?;
     base.set_prepared_statement_cache_capacity(32);

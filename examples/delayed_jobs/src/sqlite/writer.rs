@@ -211,13 +211,15 @@ impl Writer {
                 holders.horizon.clone(),
             )
         };
-        let mut find = rows::find(&self.base)?;
+        // One transaction for all, as each one locks the file.
+        let reading = self.base.unchecked_transaction()?;
+        let mut find = rows::find(&reading)?;
         for (at, key) in &places {
             let found = find.query_row([key], rows::job).optional()?;
             jobs.extend(found.filter(|job| job.at == *at && job.state != State::Dead));
         }
         // Then those behind it.
-        let mut read = self.base.prepare_cached(&format!(
+        let mut read = reading.prepare_cached(&format!(
             "SELECT {COLUMNS} FROM jobs WHERE dead = 0 AND at <= ?1 AND (at, key) > (?2, ?3)
              ORDER BY at, key LIMIT ?4"
         ))?;
