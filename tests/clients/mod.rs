@@ -7,6 +7,7 @@
 
 pub mod browser;
 pub mod redis;
+pub mod storm;
 
 pub use crate::common::installed::have;
 

@@ -3,56 +3,21 @@
 
 use std::{
     fs,
-    io::{BufRead, BufReader, Write},
+    io::Write,
     net::{SocketAddr, TcpListener, ToSocketAddrs},
-    process::{Child, Command, Stdio},
+    process::{Command, Stdio},
 };
 
 use crate::{
     client::{Events, get, request, snapshot},
-    clients::{Server, have, tourbillon},
+    clients::{
+        Server, have,
+        storm::{Storm, page_address},
+        tourbillon,
+    },
     common::{alarm, net::ANY_PORT},
     web::Client,
 };
-
-/// A storm with its page.
-struct Storm {
-    child: Child,
-    addr: SocketAddr,
-}
-
-impl Storm {
-    fn start(args: &[&str]) -> Self {
-        let mut child = tourbillon()
-            .args(["storm", "--inspect", "127.0.0.1:0", "--format", "json"])
-            .args(args)
-            .stdout(Stdio::piped())
-            .stderr(Stdio::piped())
-            .spawn()
-            .unwrap();
-        let mut line = String::new();
-        let stderr = child.stderr.take().unwrap();
-        BufReader::new(stderr).read_line(&mut line).unwrap();
-        let addr = address(&line);
-        Self { child, addr }
-    }
-
-    /// Waits for its end; answers what it said.
-    fn end(self) -> serde_json::Value {
-        let output = self.child.wait_with_output().unwrap();
-        let out = String::from_utf8(output.stdout).unwrap();
-        assert!(output.status.success(), "{out}");
-        serde_json::from_str(&out).unwrap()
-    }
-}
-
-/// The address in the line that says where the page is.
-fn address(line: &str) -> SocketAddr {
-    let addr = line.strip_prefix("inspect: http://");
-    let addr = addr.and_then(|rest| rest.trim_end().strip_suffix('/'));
-    let addr = addr.unwrap_or_else(|| panic!("no address: {line:?}"));
-    addr.parse().unwrap()
-}
 
 /// Returns the output of `promtool check metrics` for a text. It is empty if the text is correct.
 fn promtool(text: &str) -> String {
@@ -97,7 +62,7 @@ fn a_storm_can_be_watched_from_start_to_end() {
     let storm = Storm::start(&["--timers", "20k", "--spread", "1s", "--workers", "2"]);
     let mut events = Events::ask(storm.addr);
     let first = events.next();
-    assert_eq!(first["pid"], storm.child.id());
+    assert_eq!(first["pid"], storm.pid());
     assert_eq!(first["workers"].as_array().unwrap().len(), 2);
     assert!(snapshot(storm.addr)["at_ms"].as_f64().unwrap() > 0.0);
     // The stream ends when the storm does.
@@ -111,7 +76,7 @@ fn a_storm_can_be_watched_from_start_to_end() {
 fn a_server_prints_the_address_of_its_page_before_it_serves() {
     let _alarm = alarm();
     let mut server = Server::start(&["--inspect", "127.0.0.1:0", "--delay", "1h"]);
-    let addr = address(&server.complaint());
+    let addr = page_address(&server.complaint());
     assert_eq!(get(addr, "/").status, 200);
     let mut waiting = Client::connect(server.addr);
     waiting.send(&request("GET", "/", &[]));
@@ -146,7 +111,7 @@ fn requests_for_the_allowed_host_names_are_answered() {
     let inspect = format!("{}:0", if is_known { own } else { "127.0.0.1" });
     let args = [&["--inspect", &*inspect][..], &names].concat();
     let mut server = Server::start(&args);
-    let addr = address(&server.complaint());
+    let addr = page_address(&server.complaint());
     for host in ["proxy.example", "proxy.example:80", "box", "localhost"] {
         assert_eq!(status_for(addr, host), 200, "{host}");
     }

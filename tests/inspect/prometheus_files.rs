@@ -87,17 +87,16 @@ fn promtool_accepts_the_queries_of_the_dashboard() {
     let rules = |queries: &[String]| {
         let rules: Vec<_> = queries
             .iter()
-            .map(|query| {
+            .enumerate()
+            .map(|(at, query)| {
                 // Grafana replaces its variables like this.
                 let query = query
                     .replace("$__rate_interval", "5m")
                     .replace("$__range", "1h");
-                serde_json::json!({ "record": "dashboard:query", "expr": query })
-            })
-            .enumerate()
-            .map(|(at, mut rule)| {
-                rule["labels"] = serde_json::json!({ "query": at.to_string() });
-                rule
+                serde_json::json!({
+                    "record": "dashboard:query", "expr": query,
+                    "labels": { "query": at.to_string() },
+                })
             })
             .collect();
         // JSON is YAML, too.

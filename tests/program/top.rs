@@ -1,8 +1,8 @@
 //! `tourbillon top`, beside a storm that serves its page.
 
 use std::{
-    io::{BufRead, BufReader, Write},
-    process::{Child, Command, Output, Stdio},
+    io::Write,
+    process::{Command, Output, Stdio},
     thread,
     time::Duration,
 };
@@ -10,37 +10,22 @@ use std::{
 use tourbillon::net::TcpSocket;
 
 use crate::{
-    clients::{have, tourbillon},
+    clients::{have, storm::Storm, tourbillon},
     common::{alarm, net::ANY_PORT},
 };
 
-/// A storm with its page, which ends when this is dropped.
-struct Storm {
-    child: Child,
-    url: String,
-}
-
-impl Storm {
-    fn start() -> Self {
-        let mut child = tourbillon()
-            .args(["storm", "--inspect", "127.0.0.1:0", "--workers", "2"])
-            .args(["--timers", "50k", "--spread", "1h", "--lead", "1ms"])
-            .stdout(Stdio::null())
-            .stderr(Stdio::piped())
-            .spawn()
-            .unwrap();
-        let mut lines = BufReader::new(child.stderr.take().unwrap()).lines();
-        let url = lines.find_map(|line| line.unwrap().strip_prefix("inspect: ").map(str::to_owned));
-        let url = url.unwrap();
-        Self { child, url }
-    }
-}
-
-impl Drop for Storm {
-    fn drop(&mut self) {
-        let _ = self.child.kill();
-        let _ = self.child.wait();
-    }
+/// A storm that lasts longer than a test.
+fn storm() -> Storm {
+    Storm::start(&[
+        "--workers",
+        "2",
+        "--timers",
+        "50k",
+        "--spread",
+        "1h",
+        "--lead",
+        "1ms",
+    ])
 }
 
 fn top(args: &[&str]) -> Output {
@@ -54,13 +39,13 @@ fn text(bytes: &[u8]) -> String {
 #[test]
 fn one_screen_can_be_printed_without_a_terminal() {
     let _alarm = alarm();
-    let storm = Storm::start();
-    let output = top(&[&storm.url, "--once", "--interval", "500ms"]);
+    let storm = storm();
+    let output = top(&[&storm.url(), "--once", "--interval", "500ms"]);
     let screen = text(&output.stdout);
     assert!(output.status.success(), "{}", text(&output.stderr));
     assert_eq!(screen.lines().count(), 24, "{screen}");
     assert!(screen.lines().all(|line| line.chars().count() <= 80));
-    let pid = format!("pid {}", storm.child.id());
+    let pid = format!("pid {}", storm.pid());
     for part in [
         &*pid,
         "workers 2",
@@ -99,8 +84,8 @@ fn a_program_that_cannot_be_reached_is_an_error() {
 #[test]
 fn without_a_terminal_it_says_what_to_do() {
     let _alarm = alarm();
-    let storm = Storm::start();
-    let output = top(&[&storm.url]);
+    let storm = storm();
+    let output = top(&[&storm.url()]);
     assert_eq!(output.status.code(), Some(1));
     let said = text(&output.stderr);
     assert!(said.contains("not a terminal: use --once"), "{said}");
@@ -113,11 +98,11 @@ fn in_a_terminal_it_draws_until_q_is_pressed() {
     if !have("script") {
         return;
     }
-    let storm = Storm::start();
+    let storm = storm();
     let program = env!("CARGO_BIN_EXE_tourbillon");
     let command = format!(
         "stty cols 80 rows 24; exec {program} top {} --interval 100ms",
-        storm.url
+        storm.url()
     );
     let mut script = Command::new("script")
         .args(["--quiet", "--return", "--command", &command, "/dev/null"])

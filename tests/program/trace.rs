@@ -1,12 +1,11 @@
 //! `tourbillon trace`, and the traces that the program writes.
 
 use std::{
-    env, fs,
-    fs::File,
+    fs::{self, File},
     io::Read,
     net::Shutdown,
-    path::{Path, PathBuf},
-    process, thread,
+    path::Path,
+    thread,
     time::Duration,
 };
 
@@ -14,27 +13,10 @@ use tourbillon::{runtime::Builder, time::sleep};
 
 use crate::{
     clients::{Server, connect, tourbillon},
-    common::eventually,
+    common::{eventually, unix::Dir},
 };
 
 const MS: Duration = Duration::from_millis(1);
-
-/// A directory for traces, which is removed when this is dropped.
-struct Directory(PathBuf);
-
-impl Directory {
-    fn new(name: &str) -> Self {
-        let path = env::temp_dir().join(format!("tourbillon-{name}-{}", process::id()));
-        fs::create_dir(&path).unwrap();
-        Self(path)
-    }
-}
-
-impl Drop for Directory {
-    fn drop(&mut self) {
-        let _ = fs::remove_dir_all(&self.0);
-    }
-}
 
 /// Returns the words for a trace.
 fn words(path: &Path) -> String {
@@ -46,8 +28,8 @@ fn words(path: &Path) -> String {
 
 #[test]
 fn it_names_the_timer_its_cause_and_its_culprit() {
-    let directory = Directory::new("words");
-    let path = directory.0.join("trace.json");
+    let directory = Dir::new();
+    let path = directory.path("trace.json");
     let runtime = Builder::new().worker_threads(1).build().unwrap();
     eventually("the culprit is named", || {
         let waits = runtime.spawn(async { sleep(5 * MS).await });
@@ -72,8 +54,8 @@ fn it_names_the_timer_its_cause_and_its_culprit() {
 
 #[test]
 fn a_storm_writes_a_trace() {
-    let directory = Directory::new("storm");
-    let path = directory.0.join("trace.json");
+    let directory = Dir::new();
+    let path = directory.path("trace.json");
     let output = tourbillon()
         .args(["storm", "--timers", "5k", "--spread", "100ms"])
         .args(["--tasks", "50", "--record", "full", "--trace"])
@@ -87,11 +69,11 @@ fn a_storm_writes_a_trace() {
 
 #[test]
 fn each_signal_writes_a_trace_beside_the_last_one() {
-    let directory = Directory::new("signal");
+    let directory = Dir::new();
     let mut server = Server::run(
         tourbillon()
             .args(["serve", "--listen", "127.0.0.1:0", "--record", "full"])
-            .current_dir(&directory.0),
+            .current_dir(directory.path("")),
     );
     // A connection that ends has armed a timer.
     let mut stream = connect(&server);
@@ -101,7 +83,7 @@ fn each_signal_writes_a_trace_beside_the_last_one() {
         server.signal(libc::SIGUSR2);
         let name = format!("tourbillon-{}-{number}.trace.json", server.pid());
         assert_eq!(server.complaint(), format!("trace: {name}\n"));
-        assert!(words(&directory.0.join(name)).contains(" (full recording)"));
+        assert!(words(&directory.path(&name)).contains(" (full recording)"));
     }
     server.signal(libc::SIGINT);
     let (status, _, err) = server.end();
@@ -110,10 +92,10 @@ fn each_signal_writes_a_trace_beside_the_last_one() {
 
 #[test]
 fn a_file_that_is_no_trace_is_refused() {
-    let directory = Directory::new("other");
-    let path = directory.0.join("other.json");
+    let directory = Dir::new();
+    let path = directory.path("other.json");
     fs::write(&path, "{\"traceEvents\": []}").unwrap();
-    let missing = directory.0.join("missing.json");
+    let missing = directory.path("missing.json");
     for (path, why) in [(path, "is no trace that"), (missing, "cannot read")] {
         let output = tourbillon().arg("trace").arg(&path).output().unwrap();
         let err = String::from_utf8(output.stderr).unwrap();

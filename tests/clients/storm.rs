@@ -1,0 +1,66 @@
+//! A storm of the program, which serves its page.
+
+use std::{
+    io::{BufRead, BufReader},
+    net::SocketAddr,
+    process::{Child, Stdio},
+};
+
+use super::tourbillon;
+
+/// A storm that runs. It is killed when this is dropped, unless it has ended.
+pub struct Storm {
+    child: Child,
+    /// The address of its page.
+    pub addr: SocketAddr,
+}
+
+impl Storm {
+    pub fn start(args: &[&str]) -> Self {
+        let mut child = tourbillon()
+            .args(["storm", "--inspect", "127.0.0.1:0", "--format", "json"])
+            .args(args)
+            .stdout(Stdio::piped())
+            .stderr(Stdio::piped())
+            .spawn()
+            .unwrap();
+        let mut line = String::new();
+        let stderr = child.stderr.take().unwrap();
+        BufReader::new(stderr).read_line(&mut line).unwrap();
+        let addr = page_address(&line);
+        Self { child, addr }
+    }
+
+    /// The number of its process.
+    pub fn pid(&self) -> u32 {
+        self.child.id()
+    }
+
+    /// The address of its page, for a browser.
+    pub fn url(&self) -> String {
+        format!("http://{}/", self.addr)
+    }
+
+    /// Waits for its end; answers what it said.
+    pub fn end(mut self) -> serde_json::Value {
+        let out = std::io::read_to_string(self.child.stdout.take().unwrap()).unwrap();
+        assert!(self.child.wait().unwrap().success(), "{out}");
+        serde_json::from_str(&out).unwrap()
+    }
+}
+
+impl Drop for Storm {
+    fn drop(&mut self) {
+        // It may have ended, and been waited for.
+        let _ = self.child.kill();
+        let _ = self.child.wait();
+    }
+}
+
+/// The address in the line that says where the page is.
+pub fn page_address(line: &str) -> SocketAddr {
+    let addr = line.strip_prefix("inspect: http://");
+    let addr = addr.and_then(|rest| rest.trim_end().strip_suffix('/'));
+    let addr = addr.unwrap_or_else(|| panic!("no address: {line:?}"));
+    addr.parse().unwrap()
+}
