@@ -192,10 +192,9 @@ impl<'a> Facts<'a> {
                             seen.push((rescue.came, 0, stuck_in));
                         }
                         let by = track.who;
-                        let home = match (rescue, by) {
-                            (Some(rescue), _) => rescue.from,
-                            (None, Who::Worker(worker) | Who::Helper(worker)) => worker,
-                            (None, Who::Outside) => continue,
+                        let owner = rescue.map(|rescue| rescue.from);
+                        let Some(home) = owner.or(by.number()) else {
+                            continue;
                         };
                         batches.push(Batch {
                             at,
@@ -221,10 +220,7 @@ impl<'a> Facts<'a> {
         batches.sort_by_key(|batch: &Batch| batch.at);
         stolen.sort_by_key(|stolen: &(u64, usize, Who)| stolen.0);
         let timelines = snapshot.tracks.iter().map(|track| {
-            let seen = match track.who {
-                Who::Worker(worker) | Who::Helper(worker) => stuck.get(&worker),
-                Who::Outside => None,
-            };
+            let seen = track.who.number().and_then(|worker| stuck.get(&worker));
             let seen = seen.map_or(&[][..], Vec::as_slice);
             (track.who, Timeline::new(track, snapshot.at, seen))
         });
@@ -349,10 +345,7 @@ impl<'a> Facts<'a> {
 
     /// Explains a part by what its worker did.
     fn explain(&self, spans: &mut Spans, part: Part) {
-        let worker = match part.who {
-            Who::Worker(worker) | Who::Helper(worker) => Some(worker),
-            Who::Outside => None,
-        };
+        let worker = part.who.number();
         let empty = Timeline::default();
         let timeline = self.timelines.get(&part.who).unwrap_or(&empty);
         let mut at = part.from;
@@ -402,7 +395,7 @@ impl<'a> Facts<'a> {
         let peers = self
             .timelines
             .iter()
-            .filter(|(who, _)| **who != part.who && matches!(who, Who::Worker(_) | Who::Helper(_)));
+            .filter(|(who, _)| **who != part.who && who.number().is_some());
         let peers: Vec<_> = peers.map(|(_, timeline)| timeline).collect();
         if peers.is_empty() {
             return Some(NotTaken::OnlyWorker);

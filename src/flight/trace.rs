@@ -39,10 +39,7 @@ const MOST_LATE: usize = 10_000;
 const OUTSIDE: u64 = 1_000_000;
 
 fn thread_of(who: Who) -> u64 {
-    match who {
-        Who::Worker(number) | Who::Helper(number) => number as u64,
-        Who::Outside => OUTSIDE,
-    }
+    who.number().map_or(OUTSIDE, |number| number as u64)
 }
 
 /// Writes trace events, one a line.
@@ -192,7 +189,7 @@ pub(super) fn write(snapshot: &Snapshot, out: impl Write) -> io::Result<()> {
     events.out.flush()
 }
 
-/// Returns for each deadline where and when a timer was armed for it, and a number for its arrow.
+/// Returns a number for the arrow of each armed timer, by its deadline.
 fn armed(snapshot: &Snapshot) -> HashMap<u64, usize> {
     let all = snapshot.tracks.iter().flat_map(|track| &track.events);
     let armed = all.filter_map(|(_, event)| match event {
@@ -271,7 +268,7 @@ fn write_track<W: Write>(
                 match rescue {
                     None => events.instant(place, at, "taken", args)?,
                     Some(rescue) => {
-                        let name = format_args!("rescued from worker {}", rescue.from);
+                        let name = format!("rescued from worker {}", rescue.from);
                         events.instant(place, at, name, args)?;
                     }
                 }
@@ -301,7 +298,7 @@ fn write_track<W: Write>(
                 events.instant(place, at, name, "")?;
             }
             Event::Stole { from, jobs } => {
-                let name = format_args!("stole from worker {from}");
+                let name = format!("stole from worker {from}");
                 events.instant(place, at, name, format_args!("\"jobs\":{jobs}"))?;
             }
             Event::Stalled {

@@ -40,6 +40,16 @@ pub(crate) enum Who {
     Outside,
 }
 
+impl Who {
+    /// Returns the number of a worker or helper.
+    pub(crate) fn number(self) -> Option<usize> {
+        match self {
+            Who::Worker(number) | Who::Helper(number) => Some(number),
+            Who::Outside => None,
+        }
+    }
+}
+
 /// A copy of all rings, and what one needs to know to read it.
 #[derive(Clone, Debug)]
 pub(crate) struct RawCopy {
@@ -99,10 +109,10 @@ impl Shared {
         // Of several threads that come at once, one makes the copy.
         if !self.flight.is_on()
             || is_early
-            || (kept
+            || kept
                 .last
-                .compare_exchange(last, now.max(1), Relaxed, Relaxed))
-            .is_err()
+                .compare_exchange(last, now.max(1), Relaxed, Relaxed)
+                .is_err()
         {
             return;
         }

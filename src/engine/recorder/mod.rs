@@ -201,7 +201,7 @@ impl Flight {
     /// Returns the track of a new helper.
     pub(crate) fn track_of_helper(&self, number: usize) -> Track {
         let mut helpers = lock(&self.helpers);
-        // The oldest ring that no helper has any more is used again.
+        // Drop the oldest ring of those whose helper has ended, if there are enough others.
         let is_free = |(_, ring): &(usize, Arc<Ring>)| Arc::strong_count(ring) == 1;
         let ended = helpers.iter().filter(|it| is_free(it)).count();
         let oldest = helpers.iter().position(is_free);
@@ -247,9 +247,7 @@ impl Shared {
             None => self.flight.outside.write(events),
         });
     }
-}
 
-impl Shared {
     /// Records that the calling thread arms a timer that is due at `deadline`, in ns.
     #[cold]
     pub(crate) fn record_armed(&self, deadline: u64) {
