@@ -12,7 +12,7 @@ use std::{
 use clap::{Args, ValueEnum};
 use tourbillon::{
     Runtime,
-    flight::{FlightRecorder, Recording},
+    flight::{FlightRecorder, Recording, Snapshot},
     runtime::Builder,
     signal::{SignalKind, signal},
 };
@@ -99,15 +99,15 @@ impl Traces {
 /// Writes the trace with this number, and says where it is.
 fn write_numbered(recorder: &FlightRecorder, number: u32) {
     let path = PathBuf::from(format!("tourbillon-{}-{number}.trace.json", process::id()));
-    match save(recorder, &path) {
+    match save(&recorder.snapshot(), &path) {
         Ok(()) => complain(format_args!("trace: {}", path.display())),
         Err(error) => complain(format_args!("tourbillon: {error}")),
     }
 }
 
 /// Writes a trace to a file.
-pub(crate) fn save(recorder: &FlightRecorder, path: &Path) -> Result<(), String> {
+pub(crate) fn save(snapshot: &Snapshot, path: &Path) -> Result<(), String> {
     let file = File::create(path);
-    file.and_then(|file| recorder.snapshot().write_trace(file))
+    file.and_then(|file| snapshot.write_trace(file))
         .map_err(|error| format!("cannot write {}: {error}", path.display()))
 }

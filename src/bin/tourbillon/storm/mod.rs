@@ -222,11 +222,11 @@ fn storm(args: &Args) -> Result<Report, String> {
     let over_at = ledger.now();
     bar.finish_and_clear();
     let counts = runtime.metrics().total();
-    let recorder = runtime.handle().flight_recorder();
+    let recorded = runtime.handle().flight_recorder().snapshot();
     if let Some(path) = &args.trace {
-        record::save(&recorder, path)?;
+        record::save(&recorded, path)?;
     }
-    let causes = recorder.snapshot().causes(Duration::ZERO);
+    let causes = recorded.causes(Duration::ZERO);
     // Drop the runtime first: no callback runs after this, so the ledger is final.
     drop(runtime);
 

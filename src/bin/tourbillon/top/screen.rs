@@ -14,7 +14,7 @@ use ratatui::{
 
 use super::{
     fetch::Site,
-    sample::{History, Snapshot, Stage, Worker},
+    sample::{History, Snapshot, Stage, Stalls, Worker},
 };
 use crate::figures::{grouped, scaled};
 
@@ -68,7 +68,7 @@ impl View<'_> {
         self.draw_totals(frame, totals, last);
         self.draw_chart(frame, title, chart);
         self.draw_workers(frame, workers, last);
-        draw_stalls(frame, stalled, last, stall_rows.into());
+        draw_stalls(frame, stalled, &stalls[..stall_rows.into()]);
         self.draw_keys(frame, keys);
     }
 
@@ -227,10 +227,9 @@ impl View<'_> {
     }
 }
 
-fn draw_stalls(frame: &mut Frame<'_>, area: Rect, last: &Snapshot, most: usize) {
+fn draw_stalls(frame: &mut Frame<'_>, area: Rect, stalls: &[Stalls<'_>]) {
     let head = Row::new(["STALLS", "LONGEST", "JOB"]).style(dim());
-    let stalls = last.stalls_by_job();
-    let rows = stalls.iter().take(most).map(|stalls| {
+    let rows = stalls.iter().map(|stalls| {
         Row::new([
             stalls.times.to_string(),
             scaled(stalls.longest_ms * 1e6),
