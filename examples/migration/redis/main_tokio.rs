@@ -13,10 +13,7 @@ mod rt {
     pub use tokio::{net, runtime, spawn, task, time};
 
     pub mod signal {
-        pub use tokio::signal::{
-            ctrl_c,
-            unix::{SignalKind, signal},
-        };
+        pub use tokio::signal::unix::{SignalKind, signal};
     }
 }
 

@@ -14,7 +14,7 @@ use crate::{
     rt::{
         net::TcpListener,
         runtime::Runtime,
-        signal::{SignalKind, ctrl_c, signal},
+        signal::{SignalKind, signal},
         time::Duration,
     },
     server::{Limits, serve},
@@ -42,11 +42,13 @@ pub fn run() -> Result<(), Box<dyn Error>> {
 
 async fn listen(address: &str) -> io::Result<()> {
     let listener = TcpListener::bind(address).await?;
+    // Before the line that invites clients: from here on no signal ends the process by itself.
+    let mut interrupt = signal(SignalKind::interrupt())?;
     let mut terminate = signal(SignalKind::terminate())?;
     println!("listening on {}", listener.local_addr()?);
     let shutdown = async {
         select! {
-            _ = ctrl_c() => {}
+            _ = interrupt.recv() => {}
             _ = terminate.recv() => {}
         }
     };
