@@ -38,21 +38,23 @@ pub fn answer_rarely(home: &Home, now: u64) -> bool {
 /// may be well.
 pub fn answer_without_rescue(home: &Home, now: u64) -> bool {
     let taken = home.take_alarm(now);
-    if taken && (home.parker().is_awake() || home.is_late(now)) {
+    if taken {
         home.watch_on_rarely(now, 1);
     }
     taken
 }
 
 fn look_after(home: &Home, now: u64, set_again: fn(&Shard<Worker>, u64) -> bool) -> bool {
-    let taken = home.take_alarm(now);
-    if taken && (home.parker().is_awake() || home.is_late(now)) {
-        let mut due = Vec::new();
-        home.expire(now, usize::MAX, &mut due);
-        set_again(home, now);
-        due.into_iter().for_each(|due| drop(run(due, now)));
+    if !home.take_alarm(now) {
+        return false;
     }
-    taken
+    let mut due = Vec::new();
+    if home.parker().is_awake() || home.is_late(now) {
+        home.expire(now, usize::MAX, &mut due);
+    }
+    set_again(home, now);
+    due.into_iter().for_each(|due| drop(run(due, now)));
+    true
 }
 
 /// Asserts that the alarm of `home` is set, and within the time that a peer or the owner sets it

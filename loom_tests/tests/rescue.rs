@@ -236,7 +236,8 @@ fn an_owner_that_oversleeps_is_rescued() {
                 while home.expire(at, usize::MAX, &mut due).more {
                     thread::yield_now();
                 }
-                assert!(!home.watch_on(at), "it sees to its alarm itself");
+                assert!(home.watch_on(at), "it has no core");
+                assert_called(&home, at);
                 due.into_iter().for_each(|due| drop(run(due, at)));
                 assert_eq!(probe.runs(), 1);
             },
@@ -246,6 +247,66 @@ fn an_owner_that_oversleeps_is_rescued() {
         }
         home.beat(HORIZON);
         assert_called(&home, HORIZON);
+        close(&home);
+    });
+}
+
+/// Parks the owner of `home`, which is the calling thread, until `until`. Meanwhile it calls
+/// `asleep`, and the owner does not wake by itself.
+fn oversleep(home: &Home, until: u64, asleep: impl FnOnce()) {
+    expire(home, 0);
+    home.beat(0);
+    home.park(
+        &Searchers::new(1),
+        false,
+        || false,
+        |announced| {
+            assert_eq!(announced, until);
+            asleep();
+        },
+    );
+    home.beat(HORIZON);
+    assert_called(home, HORIZON);
+}
+
+/// The owner should have woken, and has no core. A remote thread arms a timer while a peer rescues
+/// the owner: the alarm calls a peer for that timer, too.
+#[test]
+fn a_remote_thread_arms_at_an_owner_that_has_no_core() {
+    for deadline in [60, HORIZON] {
+        model!(Some(3), move || {
+            let (home, _owner) = begin();
+            drop(Timer::once(&home, 45, 5, || {}));
+            oversleep(&home, 45, || {
+                home.rest(45);
+                let at = home.alarm();
+                let rescuer = answers(&home, at);
+                drop(Timer::once(&home, deadline, 5, || {}));
+                assert!(rescuer.join().unwrap());
+                assert!(!home.parker().is_awake());
+                assert_called(&home, at);
+            });
+            close(&home);
+        });
+    }
+}
+
+/// A peer is called in vain while the owner goes to sleep, since the owner has left its alarm as it
+/// was. The alarm is set for the end of the sleep, when the owner may get no core.
+#[test]
+fn an_alarm_goes_off_as_the_owner_goes_to_sleep() {
+    model!(Some(4), || {
+        let (home, _owner) = begin();
+        drop(Timer::once(&home, 90, 5, || {}));
+        let rescuer = thread::spawn({
+            let home = home.clone();
+            move || answer(&home, AHEAD | 1)
+        });
+        let mut rescuer = Some(rescuer);
+        oversleep(&home, 90, || {
+            rescuer.take().unwrap().join().unwrap();
+            assert_called(&home, 90);
+        });
         close(&home);
     });
 }

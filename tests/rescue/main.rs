@@ -13,3 +13,4 @@ mod helpers;
 mod in_time;
 mod outcome;
 mod stall;
+mod without_core;

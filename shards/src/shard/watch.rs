@@ -119,35 +119,43 @@ impl<O: Owner> Shard<O> {
         self.next_deadline() <= now
     }
 
-    /// Sets the alarm again that the calling thread has taken, if the owner is awake. Returns
-    /// whether it is. An owner that is asleep sets the alarm itself when it wakes.
+    /// Sets the alarm again that the calling thread has taken. Returns whether the owner may be
+    /// stuck: it does not sleep, or it should have woken by now and has no core.
     ///
     /// The alarm goes off at the next deadline, but soon at the earliest, and after three quarters
     /// of the latency at the latest. So a timer that another thread arms at the same moment is late
-    /// by no more than that, whichever of the two threads is first.
+    /// by no more than that, whichever of the two threads is first. If the owner sleeps until later
+    /// than `now`, the alarm goes off after the end of its sleep.
     pub fn watch_on(&self, now: u64) -> bool {
-        let Some(times) = self.times_if_stuck() else {
-            return false;
-        };
-        let want = times.word_if_stuck(now, self.next_deadline());
-        // If this fails, the owner is back, or a peer was called at once.
-        self.watch.change(NEVER, want, self.set_alarm());
-        true
+        self.watch_again(now, |times| times.word_if_stuck(now, self.next_deadline()))
     }
 
-    /// Sets the alarm again that the calling thread has taken, whatever the deadlines are: to
-    /// `looks` times the longest time to the next visit from `now`, or as near as possible if
-    /// `looks` is zero. Returns whether the owner is awake. If it is asleep, nothing is set.
+    /// Like [`watch_on`](Shard::watch_on), but whatever the deadlines are: sets the alarm of an
+    /// owner that may be stuck to `looks` times the longest time to the next visit from `now`, or
+    /// as near as possible if `looks` is zero.
     ///
     /// This is for a thread that looks at owners rarely, since each look takes a core from one of
     /// them, or that looks again before it takes anything.
     pub fn watch_on_rarely(&self, now: u64, looks: u32) -> bool {
-        let Some(times) = self.times_if_stuck() else {
+        self.watch_again(now, |times| times.word_put_off(now, looks))
+    }
+
+    /// Sets the alarm that the calling thread has taken: to `if_stuck` if the owner may be stuck,
+    /// which is returned.
+    fn watch_again(&self, now: u64, if_stuck: impl FnOnce(Times) -> u64) -> bool {
+        let Some(times) = self.watch.times else {
             return false;
         };
-        let later = times.word_put_off(now, looks);
-        self.watch.change(NEVER, later, self.set_alarm());
-        true
+        let (want, may_be_stuck) = match self.parker().parked_until() {
+            // Whoever wakes the owner makes it set the alarm itself.
+            Some(NEVER) => return false,
+            // As `rest` does: it may get no core at the end of its sleep.
+            Some(until) if until > now => (times.word_if_asleep(until), false),
+            _ => (if_stuck(times), true),
+        };
+        // If this fails, the owner is back, or a peer was called at once.
+        self.watch.change(NEVER, want, self.set_alarm());
+        may_be_stuck
     }
 
     /// Puts off an alarm that has gone off and that the calling thread does not answer. The alarm
@@ -162,11 +170,6 @@ impl<O: Owner> Shard<O> {
         };
         let later = times.word_put_off(now, looks);
         self.watch.change(word, later, self.set_alarm())
-    }
-
-    /// Returns the times of the watchdog, if the owner is awake and is watched at all.
-    fn times_if_stuck(&self) -> Option<Times> {
-        self.watch.times.filter(|_| self.parker().is_awake())
     }
 
     /// Calls a peer at once, whatever the alarm is set to. The owner calls this if it will not come

@@ -327,6 +327,58 @@ fn an_owner_that_sleeps_sets_its_alarm_itself() {
     assert_eq!(moment(shard.alarm()), 3 * AHEAD);
 }
 
+/// A peer was called in vain. The owner may get no core when its sleep ends.
+#[test]
+fn the_alarm_of_an_owner_that_sleeps_is_set_behind_its_sleep() {
+    for rarely in [false, true] {
+        let shard = Watched::shard();
+        shard.beat(0);
+        let _timer = arm(&shard, 20 * MS);
+        assert_eq!(shard.sleep_until(), Some(20 * MS));
+        assert!(take(&shard, AHEAD), "it was let be");
+        shard.owner().settings();
+        let may_be_stuck = if rarely {
+            shard.watch_on_rarely(AHEAD, 19)
+        } else {
+            shard.watch_on(AHEAD)
+        };
+        assert!(!may_be_stuck);
+        let behind = 20 * MS + AHEAD - MARGIN / 2;
+        assert_eq!(shard.owner().settings(), [behind]);
+        drop(shard.close());
+    }
+}
+
+/// Its sleep is over, or another thread has woken it. It waits for a core.
+#[test]
+fn an_owner_that_has_no_core_is_watched_as_one_that_is_stuck() {
+    for woken in [false, true] {
+        let shard = Watched::shard();
+        shard.beat(0);
+        let _first = arm(&shard, MS);
+        assert_eq!(shard.sleep_until(), Some(MS));
+        if woken {
+            shard.owner().set_local(false);
+            let _second = arm(&shard, MS / 2);
+        }
+        let now = 2 * MS;
+        assert!(take(&shard, now));
+        turn(&shard, now);
+        shard.owner().set_local(false);
+        let _next = arm(&shard, now + SOON + 2);
+        shard.owner().settings();
+        assert!(shard.watch_on(now));
+        assert_eq!(shard.owner().settings(), [now + SOON + 2]);
+        let _near = arm(&shard, now + 10);
+        let settings = shard.owner().settings();
+        assert_eq!(settings, [], "it is late by no more than that");
+        shard.resume();
+        shard.beat(now);
+        assert_eq!(shard.owner().settings(), [now + AHEAD]);
+        drop(shard.close());
+    }
+}
+
 #[test]
 fn a_timer_is_late_from_its_deadline_on() {
     let shard = Watched::shard();

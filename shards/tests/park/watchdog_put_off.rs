@@ -80,21 +80,6 @@ fn a_taken_alarm_is_set_again_rarely_whatever_is_due() {
 }
 
 #[test]
-fn the_alarm_of_an_owner_that_sleeps_is_not_set_again_rarely() {
-    let shard = gone_off();
-    arm(&shard, 20 * MS);
-    assert!(shard.sleep_until().is_some());
-    assert!(shard.take_alarm(5 * MS));
-    assert!(!shard.watch_on_rarely(5 * MS, 19));
-    assert_eq!(shard.owner().settings(), []);
-    shard.resume();
-    shard.beat(20 * MS);
-    assert_eq!(shard.owner().settings(), [20 * MS + AHEAD]);
-    turn(&shard, 20 * MS);
-    drop(shard.close());
-}
-
-#[test]
 fn an_alarm_that_is_dismissed_is_not_set_until_the_next_call() {
     let shard = gone_off();
     shard.dismiss();

@@ -193,7 +193,7 @@ impl Worker<'_> {
             alarms.clear();
             return;
         }
-        let crowded = self.crowded();
+        let crowded = self.crowded(shared.awake());
         let workers = shared.workers.load();
         let peers = alarms.drain(..).filter_map(|index| workers.get(index));
         for (place, peer) in peers.enumerate() {
@@ -209,12 +209,22 @@ impl Worker<'_> {
         }
     }
 
-    /// Returns how many times rarer than usual looks at each worker are, or `None` if the runtime
-    /// is not crowded.
-    fn crowded(&self) -> Option<u32> {
-        let shared = self.shared;
-        let rarer = shared.rescuers.rarer(shared.awake());
+    /// Returns how many times rarer than usual looks at each worker are while `workers` are to be
+    /// looked at, or `None` if the runtime is not crowded.
+    fn crowded(&self, workers: usize) -> Option<u32> {
+        let rarer = self.shared.rescuers.rarer(workers);
         (rarer > 1).then_some(rarer)
+    }
+
+    /// Like [`crowded`](Worker::crowded), for a look at `peer`.
+    fn crowded_around(&self, peer: &WorkerShard) -> Option<u32> {
+        let shared = self.shared;
+        self.crowded(if peer.parker().is_awake() {
+            shared.awake()
+        } else {
+            // It waits for a core, and so may all others that are not awake.
+            shared.recorders.len()
+        })
     }
 
     /// Answers the alarm of worker `index`. Returns `true` if that worker was rescued.
@@ -237,9 +247,11 @@ impl Worker<'_> {
         }
         let counters = &self.core.recorder.own;
         counters.alarms.add_alone(1);
-        // 2. A worker that sleeps, and has no late timer, needs no help.
+        // 2. A worker that sleeps, and has no late timer, needs no help now. At the end of its sleep
+        //    it may.
         if !peer.parker().is_awake() && !peer.is_late(now) {
             counters.false_alarms.add_alone(1);
+            self.watch_on(peer);
             return false;
         }
         self.rescue_if_stuck(peer, index)
@@ -260,7 +272,7 @@ impl Worker<'_> {
         if self.core.is_helper && !stuck {
             // A helper leaves busy workers alone. This one is busy and well, or has not been
             // checked before. The next look shows which: so only set the alarm again.
-            let looks = self.crowded().unwrap_or(0);
+            let looks = self.crowded_around(peer).unwrap_or(0);
             peer.watch_on_rarely(shared.clock.now(), looks);
             return false;
         }
@@ -319,8 +331,13 @@ impl Worker<'_> {
         }
         // 5. Set the alarm again, before any of the work runs: this worker may be the next to get
         //    stuck.
+        self.watch_on(peer);
+    }
+
+    /// Sets the alarm of `peer` again, which this worker has taken.
+    fn watch_on(&self, peer: &WorkerShard) {
         let now = self.shared.clock.now();
-        match self.crowded() {
+        match self.crowded_around(peer) {
             None => peer.watch_on(now),
             // Most workers that do not return are waiting for a core, and each look takes one away.
             Some(rarer) => peer.watch_on_rarely(now, rarer),

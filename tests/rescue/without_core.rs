@@ -1,0 +1,90 @@
+//! A worker should wake, and the system runs another thread on its core. Here a signal handler takes
+//! its place: the worker sleeps in the kernel, is interrupted, and does not come back.
+
+use std::{
+    ptr,
+    sync::{
+        atomic::{AtomicBool, Ordering::SeqCst},
+        mpsc,
+    },
+    thread,
+    time::Duration,
+};
+
+use tourbillon::{Runtime, Timer};
+
+use crate::common::{PATIENCE, eventually, process::alone};
+
+/// How many timers and tasks become due while the worker has no core, one after another.
+const COUNT: u64 = 10;
+const APART: Duration = Duration::from_millis(10);
+
+/// The handler has begun.
+static BEGUN: AtomicBool = AtomicBool::new(false);
+/// The handler may end.
+static OVER: AtomicBool = AtomicBool::new(false);
+
+extern "C" fn keep(_: i32) {
+    BEGUN.store(true, SeqCst);
+    while !OVER.load(SeqCst) {
+        let moment = libc::timespec {
+            tv_sec: 0,
+            tv_nsec: 1_000_000,
+        };
+        // SAFETY: the function may be called in a signal handler, and the pointer is valid.
+        unsafe { libc::nanosleep(&moment, ptr::null_mut()) };
+    }
+}
+
+/// Interrupts a thread of this process until [`OVER`].
+fn take_its_core(thread: i32) {
+    // SAFETY: all fields of the structure may be zero. The handler only calls what a handler may
+    // call.
+    unsafe {
+        let mut action: libc::sigaction = std::mem::zeroed();
+        action.sa_sigaction = keep as extern "C" fn(i32) as usize;
+        action.sa_flags = libc::SA_RESTART;
+        assert_eq!(libc::sigaction(libc::SIGUSR1, &action, ptr::null_mut()), 0);
+        let sent = libc::syscall(libc::SYS_tgkill, libc::getpid(), thread, libc::SIGUSR1);
+        assert_eq!(sent, 0);
+    }
+    eventually("the worker is interrupted", || BEGUN.load(SeqCst));
+}
+
+/// Without a rescue of its own for each of them, the timers after the first would wait for the
+/// worker.
+#[test]
+fn all_timers_of_a_worker_that_has_no_core_fire_elsewhere() {
+    alone(|| {
+        let runtime = Runtime::builder().worker_threads(2).build().unwrap();
+        let (fires, fired) = mpsc::channel();
+        // SAFETY: the call has no conditions.
+        let me = || unsafe { libc::gettid() };
+        let timer = |delay| Timer::after(delay).on(runtime.handle()).on_worker(0);
+        let pinned = runtime
+            .spawn_pinned_by_idx(move || async move { me() }, 0)
+            .unwrap();
+        let worker = runtime.block_on(pinned).unwrap();
+        let timers: Vec<_> = (1..=COUNT)
+            .map(|n| {
+                let fires = fires.clone();
+                let at = Duration::from_millis(100) + APART * n as u32;
+                timer(at).start(move || _ = fires.send((n, me())))
+            })
+            .collect();
+        // Both workers go to sleep.
+        thread::sleep(Duration::from_millis(20));
+        take_its_core(worker);
+        for n in 1..=COUNT {
+            let (number, thread) = fired.recv_timeout(PATIENCE).expect("it fires");
+            assert_eq!(number, n, "they fire one after another");
+            assert_ne!(thread, worker, "it has no core");
+        }
+        // A timer that is armed meanwhile fires, too.
+        let fires = fires.clone();
+        let late = timer(APART).start(move || _ = fires.send((0, me())));
+        assert_eq!(fired.recv_timeout(PATIENCE).expect("it fires").0, 0);
+        OVER.store(true, SeqCst);
+        drop((timers, late));
+    });
+}
