@@ -201,12 +201,18 @@ fn storm(args: &Args) -> Result<Report, String> {
         ));
     }
 
-    // Arm the late timers and meddle, until each timer has ended or the grace period is over.
+    // Arm the late timers and meddle, until each timer has ended or the grace period is over. A
+    // meddler without work would only take a core from the workers.
     bar.set_message("firing");
     let meddled = Meddled::default();
+    let meddlers = if args.cancel + args.refresh + args.reset == 0 {
+        0
+    } else {
+        args.meddlers
+    };
     thread::scope(|scope| {
         let armers = arm::start_late(scope, &runtime, context, args.outside);
-        let meddlers = meddle::start(scope, context, args.meddlers, &meddled);
+        let meddlers = meddle::start(scope, context, meddlers, &meddled);
         let all_over = || {
             armers.are_done()
                 && meddlers.iter().all(|meddler| meddler.is_finished())
