@@ -35,11 +35,24 @@ const LATE: u64 = 3;
 /// How many late timers a trace has at most: the latest ones.
 const MOST_LATE: usize = 10_000;
 
-/// The number of the thread of all threads that are no workers.
-const OUTSIDE: u64 = 1_000_000;
+/// The numbers of threads. Perfetto takes 0 for the idle thread of the system, the number of a
+/// process for its main thread, and equal numbers in two processes for one thread.
+const WORKERS: u64 = 10_000;
+const OUTSIDE: u64 = 20_000;
+const ALL_CORES: u64 = 30_000;
+const ALL_LATE: u64 = 40_000;
 
+/// Returns the number of the thread of a worker or helper, or of all others.
 fn thread_of(who: Who) -> u64 {
-    who.number().map_or(OUTSIDE, |number| number as u64)
+    who.number().map_or(OUTSIDE, thread_of_worker)
+}
+
+fn thread_of_worker(number: usize) -> u64 {
+    WORKERS + number as u64
+}
+
+fn thread_of_core(core: usize) -> u64 {
+    ALL_CORES + core as u64
 }
 
 /// Writes trace events, one a line.
@@ -127,7 +140,11 @@ pub(super) fn write(snapshot: &Snapshot, out: impl Write) -> io::Result<()> {
     if let Some(cores) = &snapshot.cores {
         events.name(CORES, None, "cores")?;
         for core in cores {
-            events.name(CORES, Some(*core as u64), format_args!("core {core}"))?;
+            events.name(
+                CORES,
+                Some(thread_of_core(*core)),
+                format_args!("core {core}"),
+            )?;
         }
     }
     // 2. What each thread did.
@@ -312,7 +329,7 @@ fn write_track<W: Write>(
                     Quoted(Name(job)),
                     Micros(elapsed)
                 );
-                events.instant((RUNTIME, worker as u64), at, "STALL", args)?;
+                events.instant((RUNTIME, thread_of_worker(worker)), at, "STALL", args)?;
             }
             Event::Stepped { by } => {
                 let args = format!("\"by_us\":{}", by / 1_000);
@@ -338,7 +355,7 @@ fn write_job<W: Write>(
 ) -> io::Result<()> {
     events.slice(place, time, Name(job), args)?;
     if let Some(core) = core {
-        events.slice((CORES, core as u64), time, Name(job), "")?;
+        events.slice((CORES, thread_of_core(core)), time, Name(job), "")?;
     }
     Ok(())
 }
@@ -363,9 +380,11 @@ fn write_late<W: Write>(
     number: usize,
     timer: &LateTimer,
 ) -> io::Result<()> {
-    let place = (LATE, 0);
+    let place = (LATE, ALL_LATE);
     let deadline = nanos(timer.deadline);
-    let rest = |args: String| format!(",\"cat\":\"late\",\"id\":{number},\"args\":{{{args}}}");
+    // The number is unique in this process, so Perfetto shows the slice below it.
+    let id = format!("\"id2\":{{\"local\":\"{number}\"}}");
+    let rest = |args: String| format!(",\"cat\":\"late\",{id},\"args\":{{{args}}}");
     let name = Name(timer.timer).to_string();
     let text = format!("\"why\":{}", Quoted(timer));
     events.event('b', place, deadline, &name, rest(text))?;

@@ -22,7 +22,7 @@ fn trace(runtime: &Runtime) -> Value {
 fn check(trace: &Value) {
     let events = trace["traceEvents"].as_array().unwrap();
     let mut slices: HashMap<(u64, u64), Vec<(f64, f64)>> = HashMap::new();
-    let mut open: HashMap<(u64, String), i64> = HashMap::new();
+    let mut open: HashMap<(String, String), i64> = HashMap::new();
     let (mut begins, mut ends) = (Vec::new(), Vec::new());
     for event in events {
         let number = |key: &str| event[key].as_f64();
@@ -45,7 +45,8 @@ fn check(trace: &Value) {
             "i" => assert_eq!(event["s"], "t"),
             phase @ ("b" | "e") => {
                 assert!(event["cat"].is_string());
-                let key = (event["id"].as_u64().unwrap(), name.to_owned());
+                let number = event["id2"]["local"].as_str().unwrap();
+                let key = (number.to_owned(), name.to_owned());
                 let count = open.entry(key).or_default();
                 *count += if phase == "b" { 1 } else { -1 };
                 assert!(*count >= 0, "{event} ends before it begins");

@@ -5,6 +5,7 @@ mod clients;
 #[path = "../common/mod.rs"]
 mod common;
 
+mod perfetto;
 mod serve;
 mod soak;
 mod storm;
