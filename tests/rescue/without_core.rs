@@ -1,5 +1,5 @@
-//! A worker should wake, and the system runs another thread on its core. Here a signal handler takes
-//! its place: the worker sleeps in the kernel, is interrupted, and does not come back.
+//! A worker should wake, and the system runs another thread on its core. Here a signal handler
+//! takes its place: the worker sleeps in the kernel, is interrupted, and does not come back.
 
 use std::{
     ptr,

@@ -247,8 +247,8 @@ impl Worker<'_> {
         }
         let counters = &self.core.recorder.own;
         counters.alarms.add_alone(1);
-        // 2. A worker that sleeps, and has no late timer, needs no help now. At the end of its sleep
-        //    it may.
+        // 2. A worker that sleeps, and has no late timer, needs no help now. At the end of its
+        //    sleep it may.
         if !peer.parker().is_awake() && !peer.is_late(now) {
             counters.false_alarms.add_alone(1);
             self.watch_on(peer);
