@@ -107,7 +107,7 @@ pub mod runtime {
     pub use tourbillon_shards::store::StoreKind;
 
     pub use crate::{
-        api::{builder::Builder, handle::Handle, runtime::Runtime},
+        api::{builder::Builder, dump, handle::Handle, runtime::Runtime},
         engine::{
             config::RuntimeFlavor,
             context::entered::EnterGuard,

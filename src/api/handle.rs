@@ -9,6 +9,7 @@ use std::{
 };
 
 use crate::{
+    api::dump::Dump,
     clock::{instant::Instant, wall},
     engine::{
         block_on,
@@ -436,6 +437,14 @@ impl Handle {
     /// ```
     pub fn recent_stalls(&self) -> Vec<RecentStall> {
         snapshot::recent_stalls(&self.shared)
+    }
+
+    /// Lists the tasks of the runtime, with what each does and waits for: see
+    /// [`dump`](crate::runtime::dump).
+    ///
+    /// It stops no worker, and also answers while all workers are stuck.
+    pub fn dump(&self) -> Dump {
+        Dump::new(&self.shared)
     }
 
     /// Pauses the runtime's clock, for tests: see [`time::pause`](crate::time::paused::pause). Does

@@ -3,5 +3,6 @@
 
 pub(crate) mod build;
 pub(crate) mod builder;
+pub mod dump;
 pub(crate) mod handle;
 pub(crate) mod runtime;

@@ -55,6 +55,9 @@ pub(crate) fn alarm_of(token: u64) -> Option<usize> {
     (token.generation == ALARM).then_some(token.index as usize)
 }
 
+/// How many sources are looked at while they are locked: some µs.
+const SEEN_AT_ONCE: usize = 128;
+
 /// An epoll instance with its registrations.
 pub(crate) struct Reactor {
     epoll: Epoll,
@@ -71,6 +74,7 @@ struct Source {
     /// Distinguishes this registration from earlier and later ones in the same slot: an event that
     /// was fetched before a descriptor was deregistered must not reach the slot's next user.
     generation: u32,
+    fd: RawFd,
     readiness: Arc<Readiness>,
 }
 
@@ -132,6 +136,7 @@ impl Reactor {
             let generation = sources.generation;
             let index = sources.slab.insert(Source {
                 generation,
+                fd,
                 readiness: readiness.clone(),
             });
             Token {
@@ -222,6 +227,25 @@ impl Reactor {
                 }
                 _ => {}
             }
+        }
+    }
+
+    /// Calls `see` for each task that waits for a descriptor: with the data of its waker, the
+    /// descriptor, and what it waits for. `see` is called under locks.
+    pub(crate) fn see_waiting(&self, mut see: impl FnMut(*const (), RawFd, Directions)) {
+        let mut first = 0;
+        loop {
+            let sources = self.sources();
+            if first >= sources.slab.capacity() {
+                return;
+            }
+            // Unlock now and then: the worker may want to dispatch events.
+            for index in first..first + SEEN_AT_ONCE {
+                if let Some(Source { fd, readiness, .. }) = sources.slab.get(index) {
+                    readiness.see_waiting(|data, directions| see(data, *fd, directions));
+                }
+            }
+            first += SEEN_AT_ONCE;
         }
     }
 

@@ -95,6 +95,19 @@ impl Readiness {
         }
     }
 
+    /// Calls `see` for each task that waits: with the data of its waker, and what it waits for.
+    pub(super) fn see_waiting(&self, mut see: impl FnMut(*const (), Directions)) {
+        let waiting = self.waiting.lock().unwrap_or_else(PoisonError::into_inner);
+        for direction in [Direction::Read, Direction::Write] {
+            if let Some(waker) = &waiting.polled[direction as usize] {
+                see(waker.data(), direction.into());
+            }
+        }
+        for (_, directions, waker) in &waiting.waiters {
+            see(waker.data(), *directions);
+        }
+    }
+
     /// Records an event, and collects the wakers of the tasks that wait for it.
     pub(super) fn set(&self, event: &Event, wakers: &mut Vec<Waker>) {
         self.add(bits(|conditions| event.is(conditions)), wakers);

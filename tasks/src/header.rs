@@ -9,7 +9,7 @@ use std::{
 
 use crate::{
     Runnable, TaskRef, Woken,
-    state::{Released, State},
+    state::{Released, State, Status},
     sync::UnsafeCell,
 };
 
@@ -104,6 +104,19 @@ impl<M: 'static> Task<M> {
         self.header().state.has_ended()
     }
 
+    /// Returns what the task does at the moment. It may do something else when this returns.
+    #[must_use]
+    pub fn status(&self) -> Status {
+        self.header().state.status()
+    }
+
+    /// Returns the [data](Waker::data) of the task's wakers. No other task has the same while this
+    /// one is allocated.
+    #[must_use]
+    pub fn waker_data(&self) -> *const () {
+        self.0.as_ptr().cast_const().cast()
+    }
+
     /// Wakes the task, like its wakers.
     #[inline]
     pub fn wake(&self) {
@@ -155,8 +168,7 @@ impl<M: 'static> Task<M> {
 
     #[inline]
     pub(crate) fn raw_waker(&self) -> RawWaker {
-        let address = self.0.as_ptr().cast_const().cast();
-        RawWaker::new(address, &self.header().vtable.waker)
+        RawWaker::new(self.waker_data(), &self.header().vtable.waker)
     }
 
     pub(crate) fn debug(&self, name: &str, f: &mut fmt::Formatter<'_>) -> fmt::Result

@@ -83,6 +83,7 @@ pub use self::{
     policy::{Policy, Woken},
     reference::TaskRef,
     runnable::Runnable,
+    state::Status,
 };
 
 /// The payload of a panic.

@@ -90,6 +90,19 @@ pub(crate) enum End {
     DropOutput,
 }
 
+/// What a task does at the moment. Other threads change it at any time.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+pub enum Status {
+    /// It waits to be woken.
+    Waiting,
+    /// It is ready to run: a [`Runnable`](crate::Runnable) exists.
+    Scheduled,
+    /// A thread polls or drops its future.
+    Running,
+    /// Its future is gone.
+    Ended,
+}
+
 /// The state of the task from the view of the `Join`.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Joined {
@@ -339,6 +352,16 @@ impl State {
     #[inline]
     pub(crate) fn joined(&self) -> Joined {
         Joined::of(self.0.load(Acquire))
+    }
+
+    /// Returns what the task does. Acquires nothing.
+    pub(crate) fn status(&self) -> Status {
+        match self.0.load(Relaxed) {
+            state if state & ENDED != 0 => Status::Ended,
+            state if state & RUNNING != 0 => Status::Running,
+            state if state & SCHEDULED != 0 => Status::Scheduled,
+            _ => Status::Waiting,
+        }
     }
 
     /// Returns whether the task has ended. If so, acquires what the task did.

@@ -11,6 +11,7 @@ mod auto_traits;
 mod build;
 mod context;
 mod current_thread;
+mod dump;
 mod idle;
 #[cfg(feature = "macros")]
 mod macros;

@@ -199,6 +199,12 @@ impl Home {
         }
     }
 
+    /// Returns the number of the worker that alone runs the task, if there is one.
+    pub(crate) fn pinned_to(&self) -> Option<usize> {
+        let core = self.core().filter(|_| self.tag() == PINNED);
+        core.map(|core| core.index)
+    }
+
     /// Returns whether only one thread may run the task.
     #[inline]
     pub(crate) fn is_local(&self) -> bool {

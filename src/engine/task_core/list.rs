@@ -85,7 +85,18 @@ impl<M: 'static> List<M> {
 
     /// Returns references to all tasks.
     pub(crate) fn tasks(&self) -> Vec<TaskRef<M>> {
-        let taken = self.entries.iter().filter(|&&entry| !is_free(entry));
+        Self::references(&self.entries)
+    }
+
+    /// Returns references to the tasks at `count` indices from `first` on, or `None` if there are
+    /// no such indices.
+    pub(crate) fn some_tasks(&self, first: usize, count: usize) -> Option<Vec<TaskRef<M>>> {
+        let rest = self.entries.get(first..).filter(|rest| !rest.is_empty())?;
+        Some(Self::references(&rest[..count.min(rest.len())]))
+    }
+
+    fn references(entries: &[*mut ()]) -> Vec<TaskRef<M>> {
+        let taken = entries.iter().filter(|&&entry| !is_free(entry));
         let tasks = taken.filter_map(|&entry| NonNull::new(entry));
         // SAFETY: the entry is from `into_raw`. It is not dropped here: the list keeps this
         // reference.
@@ -109,5 +120,8 @@ mod tests {
         assert_eq!([(); 4].map(|()| list.reserve()), [0, 3, 1, 4]);
         assert_eq!(list.len(), 5);
         assert!(list.tasks().is_empty());
+        for (first, is_there) in [(0, true), (4, true), (5, false), (9, false)] {
+            assert_eq!(list.some_tasks(first, 9).is_some(), is_there, "{first}");
+        }
     }
 }

@@ -12,6 +12,7 @@
 //! line of the task's home.
 
 use std::{
+    ops::ControlFlow,
     sync::PoisonError,
     time::{Duration, Instant},
 };
@@ -39,6 +40,9 @@ use crate::{
 /// ends a task checks for a waiter without a fence, since each task would pay for it. So it may
 /// miss a waiter that has just announced itself.
 const RECHECK: Duration = Duration::from_millis(10);
+
+/// How many indices of a list are looked at while it is locked: some µs.
+const SEEN_AT_ONCE: usize = 128;
 
 /// The place of a task in the registry: a list, and an index on it.
 #[derive(Clone, Copy, Debug)]
@@ -186,6 +190,12 @@ impl<M: 'static> Registry<M> {
         lock(&self.lists[list]).len()
     }
 
+    /// Returns how many tasks are on all lists.
+    #[cfg(feature = "inspect")]
+    pub(crate) fn num_listed(&self) -> usize {
+        (0..self.lists.len()).map(|list| self.len(list)).sum()
+    }
+
     /// Counts a new task.
     #[inline]
     pub(crate) fn begin(&self, on: CountOn) {
@@ -282,6 +292,23 @@ impl<M: 'static> Registry<M> {
         // task is listed.
         let lists = 0..self.lists.len();
         lists.flat_map(|list| self.close_list(list)).collect()
+    }
+
+    /// Calls `see` for the tasks on the lists, until it breaks. It is called without a lock. Tasks
+    /// that are listed meanwhile may be left out.
+    pub(crate) fn see_tasks(&self, mut see: impl FnMut(&TaskRef<M>) -> ControlFlow<()>) {
+        for list in &self.lists {
+            let mut first = 0;
+            loop {
+                let Some(tasks) = lock(list).some_tasks(first, SEEN_AT_ONCE) else {
+                    break;
+                };
+                if tasks.iter().any(|task| see(task).is_break()) {
+                    return;
+                }
+                first += SEEN_AT_ONCE;
+            }
+        }
     }
 
     /// Accepts no more tasks on one list. Returns the tasks on it.
