@@ -29,30 +29,43 @@ const ROUNDED: u64 = 2 * 1_024;
 
 /// A batch of timers that was taken.
 #[derive(Clone, Copy, Debug)]
-struct Batch {
-    at: u64,
-    late: u64,
+pub(crate) struct Batch {
+    pub(super) at: u64,
+    pub(super) late: u64,
     /// The worker that owns the timers.
-    home: usize,
+    pub(super) home: usize,
     left: Option<u64>,
-    rescue: Option<Rescue>,
+    pub(super) rescue: Option<Rescue>,
     stuck_in: Option<JobName>,
-    by: Who,
+    pub(super) by: Who,
 }
 
 /// A timer that ran.
 #[derive(Clone, Copy, Debug)]
-struct Run {
-    at: u64,
-    late: u64,
-    taken: u64,
+pub(crate) struct Run {
+    pub(super) at: u64,
+    pub(super) late: u64,
+    pub(super) taken: u64,
     tolerance: u64,
     timer: Option<JobName>,
-    by: Who,
+    pub(super) by: Who,
+}
+
+impl Batch {
+    /// Returns the deadline of its first timer.
+    pub(super) fn deadline(&self) -> u64 {
+        self.at.saturating_sub(self.late)
+    }
+}
+
+impl Run {
+    pub(super) fn deadline(&self) -> u64 {
+        self.at.saturating_sub(self.late)
+    }
 }
 
 /// What the analysis looks up.
-struct Facts<'a> {
+pub(crate) struct Facts<'a> {
     snapshot: &'a Snapshot,
     timelines: HashMap<Who, Timeline>,
     /// By the moment of taking.
@@ -113,68 +126,29 @@ impl Part {
     }
 }
 
+/// A late timer, before its lateness is explained.
+#[derive(Clone, Copy, Debug)]
+pub(crate) enum Found {
+    /// A timer of worker `home` that ran.
+    Ran { run: Run, home: usize },
+    /// A timer of the wall clock or the boot-time clock. The machine was suspended, and the clock
+    /// was set, by `jumps`.
+    OtherClock { run: Run, jumps: (u64, u64) },
+    /// The first timer of a batch, which was not seen to run.
+    Taken(Batch),
+}
+
 /// Implements [`Snapshot::late_timers`].
 pub(super) fn late_timers(snapshot: &Snapshot, at_least: Duration) -> Vec<LateTimer> {
     let facts = Facts::new(snapshot);
-    let at_least = nanos(at_least);
-    let mut late = Vec::new();
-    // By owner and deadline: a timer that ran is not listed again as one that was taken.
-    let mut seen = HashSet::new();
-    for track in &snapshot.tracks {
-        let mut jumps = (0_u64, 0_u64, 0_u64);
-        for &(at, event) in &track.events {
-            match event {
-                Event::Suspended { length } => jumps = (at, length, 0),
-                Event::Stepped { by } => {
-                    let suspended = if jumps.0 == at { jumps.1 } else { 0 };
-                    jumps = (at, suspended, u64::try_from(by).unwrap_or(0));
-                }
-                Event::Ran {
-                    late: late_by,
-                    taken,
-                    home,
-                    tolerance,
-                    timer,
-                } => {
-                    let run = Run {
-                        at,
-                        late: late_by,
-                        taken,
-                        tolerance,
-                        timer,
-                        by: track.who,
-                    };
-                    let deadline = at.saturating_sub(late_by);
-                    if let Some(home) = home {
-                        seen.insert((home, deadline));
-                    }
-                    if late_by.saturating_sub(tolerance) < at_least {
-                        continue;
-                    }
-                    late.push(match home {
-                        Some(home) => facts.explain_run(run, home),
-                        None => {
-                            let jumps = Some(jumps).filter(|it| it.0 == at);
-                            facts.explain_other_clock(run, jumps.map_or((0, 0), |it| (it.1, it.2)))
-                        }
-                    });
-                }
-                _ => {}
-            }
-        }
-    }
-    for batch in &facts.batches {
-        let deadline = batch.at.saturating_sub(batch.late);
-        if batch.late >= at_least && seen.insert((batch.home, deadline)) {
-            late.push(facts.explain_batch(batch));
-        }
-    }
+    let found = facts.find(nanos(at_least));
+    let mut late: Vec<_> = found.iter().map(|it| facts.explain_found(it)).collect();
     late.sort_by_key(|timer| std::cmp::Reverse(timer.late));
     late
 }
 
 impl<'a> Facts<'a> {
-    fn new(snapshot: &'a Snapshot) -> Self {
+    pub(super) fn new(snapshot: &'a Snapshot) -> Self {
         let (mut batches, mut stolen) = (Vec::new(), Vec::new());
         let mut stuck: HashMap<usize, Vec<_>> = HashMap::new();
         for track in &snapshot.tracks {
@@ -232,9 +206,74 @@ impl<'a> Facts<'a> {
         }
     }
 
+    /// Returns the timers that were at least this late, in ns.
+    pub(crate) fn find(&self, at_least: u64) -> Vec<Found> {
+        let mut found = Vec::new();
+        // By owner and deadline: a timer that ran is not listed again as one that was taken.
+        let mut seen = HashSet::new();
+        for track in &self.snapshot.tracks {
+            let mut jumps = (0_u64, 0_u64, 0_u64);
+            for &(at, event) in &track.events {
+                match event {
+                    Event::Suspended { length } => jumps = (at, length, 0),
+                    Event::Stepped { by } => {
+                        let suspended = if jumps.0 == at { jumps.1 } else { 0 };
+                        jumps = (at, suspended, u64::try_from(by).unwrap_or(0));
+                    }
+                    Event::Ran {
+                        late,
+                        taken,
+                        home,
+                        tolerance,
+                        timer,
+                    } => {
+                        let run = Run {
+                            at,
+                            late,
+                            taken,
+                            tolerance,
+                            timer,
+                            by: track.who,
+                        };
+                        if let Some(home) = home {
+                            seen.insert((home, run.deadline()));
+                        }
+                        if late.saturating_sub(tolerance) < at_least {
+                            continue;
+                        }
+                        found.push(match home {
+                            Some(home) => Found::Ran { run, home },
+                            None => {
+                                let jumps = Some(jumps).filter(|it| it.0 == at);
+                                let jumps = jumps.map_or((0, 0), |it| (it.1, it.2));
+                                Found::OtherClock { run, jumps }
+                            }
+                        });
+                    }
+                    _ => {}
+                }
+            }
+        }
+        for &batch in &self.batches {
+            if batch.late >= at_least && seen.insert((batch.home, batch.deadline())) {
+                found.push(Found::Taken(batch));
+            }
+        }
+        found
+    }
+
+    /// Divides the lateness of a timer by causes.
+    pub(crate) fn explain_found(&self, found: &Found) -> LateTimer {
+        match *found {
+            Found::Ran { run, home } => self.explain_run(run, home),
+            Found::OtherClock { run, jumps } => self.explain_other_clock(run, jumps),
+            Found::Taken(batch) => self.explain_batch(&batch),
+        }
+    }
+
     /// Explains a timer of worker `home` that ran.
     fn explain_run(&self, run: Run, home: usize) -> LateTimer {
-        let deadline = run.at.saturating_sub(run.late);
+        let deadline = run.deadline();
         let batch = self.batch_of(run.taken, home);
         let mut spans = Spans::default();
         let tolerated = deadline.saturating_add(run.tolerance);
@@ -273,7 +312,7 @@ impl<'a> Facts<'a> {
 
     /// Explains the first timer of a batch, which was not seen to run.
     fn explain_batch(&self, batch: &Batch) -> LateTimer {
-        let deadline = batch.at.saturating_sub(batch.late);
+        let deadline = batch.deadline();
         let mut spans = Spans::default();
         let store = Part {
             from: deadline,
@@ -308,8 +347,7 @@ impl<'a> Facts<'a> {
         self.explain(&mut spans, part);
         // Before the runtime began there is nothing to tell.
         spans.push(Span::new(Cause::Unexplained, rest - (run.at - from), None));
-        let deadline = run.at.saturating_sub(run.late);
-        late_timer(run.timer, None, deadline, run.late, true, spans)
+        late_timer(run.timer, None, run.deadline(), run.late, true, spans)
     }
 
     /// Explains the time that a timer of worker `home` stayed in its store after its deadline.
@@ -408,7 +446,7 @@ impl<'a> Facts<'a> {
     }
 
     /// Returns the batch in which a timer of worker `home` was taken at about `taken`.
-    fn batch_of(&self, taken: u64, home: usize) -> Option<&Batch> {
+    pub(super) fn batch_of(&self, taken: u64, home: usize) -> Option<&Batch> {
         let from = taken.saturating_sub(ROUNDED);
         let first = self.batches.partition_point(|batch| batch.at < from);
         let near = self.batches[first..].iter();

@@ -109,9 +109,21 @@ impl fmt::Display for LateTimer {
             true => write!(f, " was {late:.1?} late")?,
             false => write!(f, " was taken {late:.1?} late")?,
         }
-        let told = self.told();
+        match self.spans.is_empty() {
+            true => Ok(()),
+            false => write!(f, ": {}", Why(self)),
+        }
+    }
+}
+
+/// Displays what a timer waited for.
+pub(crate) struct Why<'a>(pub(crate) &'a LateTimer);
+
+impl fmt::Display for Why<'_> {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let told = self.0.told();
         for (i, span) in told.iter().take(NAMED).enumerate() {
-            f.write_str(if i == 0 { ": " } else { "; " })?;
+            f.write_str(if i == 0 { "" } else { "; " })?;
             span.fmt(f)?;
         }
         let rest: Duration = told.iter().skip(NAMED).map(|span| span.length).sum();

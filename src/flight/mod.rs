@@ -28,6 +28,8 @@ mod analysis;
 mod cause;
 mod json;
 mod late;
+#[cfg(feature = "inspect")]
+pub(crate) mod placed;
 mod timeline;
 mod trace;
 
@@ -37,6 +39,8 @@ use std::{
     time::{Duration, SystemTime},
 };
 
+#[cfg(feature = "inspect")]
+pub(crate) use self::{analysis::Facts, late::Why};
 pub use self::{
     cause::{Cause, CauseTotal, NotTaken},
     late::{LateTimer, Span},
@@ -124,7 +128,7 @@ struct Track {
 }
 
 impl Snapshot {
-    fn new(copy: &RawCopy) -> Self {
+    pub(crate) fn new(copy: &RawCopy) -> Self {
         let tracks = copy.tracks.iter().map(|(who, copied)| {
             // SAFETY: the words come from a ring, into which only `Track::write` and `Outside`
             // write, and they write what the functions of `event` return. The copy is a run of
@@ -174,6 +178,12 @@ impl Snapshot {
     /// between.
     pub fn late_timers(&self, at_least: Duration) -> Vec<LateTimer> {
         analysis::late_timers(self, at_least)
+    }
+
+    /// Returns what the analysis looks up, by which single late timers are explained.
+    #[cfg(feature = "inspect")]
+    pub(crate) fn facts(&self) -> Facts<'_> {
+        Facts::new(self)
     }
 
     /// Returns the sums over these late timers by cause, the greatest sum first.

@@ -19,7 +19,7 @@ const SHORT: u64 = 56;
 
 /// Returns the bucket of a time in ns.
 #[inline]
-fn index(ns: u64) -> usize {
+pub(crate) fn index(ns: u64) -> usize {
     let ns = ns.max(SHORT);
     let octave = ns.ilog2();
     // The three highest bits: a one, and the quarter of the octave.

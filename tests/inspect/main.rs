@@ -8,6 +8,7 @@ mod common;
 #[path = "../web/mod.rs"]
 mod web;
 
+mod answers;
 mod client;
 mod hostile_clients;
 mod lifecycle;

@@ -51,6 +51,9 @@ fn each_path_has_its_content_type_and_security_headers() {
         ("/app.js", 200, "text/javascript; charset=utf-8"),
         ("/style.css", 200, "text/css; charset=utf-8"),
         ("/snapshot.json", 200, "application/json"),
+        ("/tasks.json", 200, "application/json"),
+        ("/trace.json", 200, "application/json"),
+        ("/late.json", 400, "text/plain; charset=utf-8"),
         ("/metrics", 200, "text/plain; version=0.0.4; charset=utf-8"),
         ("/nothing", 404, "text/plain; charset=utf-8"),
         ("/../etc/passwd", 404, "text/plain; charset=utf-8"),
@@ -78,7 +81,14 @@ fn a_head_request_gets_the_headers_of_the_get_and_no_body() {
     let _alarm = alarm();
     let runtime = runtime(1);
     let inspector = inspect(runtime.handle());
-    for path in ["/", "/snapshot.json", "/metrics", "/events"] {
+    for path in [
+        "/",
+        "/snapshot.json",
+        "/tasks.json",
+        "/trace.json",
+        "/metrics",
+        "/events",
+    ] {
         let mut client = Client::connect(inspector.local_addr());
         client.send(&request("HEAD", path, &["Connection: close"]));
         let said = client.end();

@@ -20,6 +20,7 @@ use crate::{
         local,
         recorder::event::{Words, armed, moved},
         shared::Shared,
+        telemetry::polls::Polls,
     },
     sys::sync::{
         Mutex,
@@ -85,6 +86,9 @@ pub(crate) struct Track {
     looks: AtomicBool,
     /// Whether the worker is to copy the rings when it is back in its loop.
     copies: AtomicBool,
+    /// Whether each poll of a task is looked at: everything is recorded, or polls are timed.
+    looks_at_polls: AtomicBool,
+    pub(crate) polls: Polls,
 }
 
 impl Track {
@@ -106,6 +110,12 @@ impl Track {
         self.looks.load(Relaxed)
     }
 
+    /// Returns whether each poll of a task is looked at.
+    #[inline]
+    pub(crate) fn looks_at_polls(&self) -> bool {
+        self.looks_at_polls.load(Relaxed)
+    }
+
     pub(super) fn set_looks(&self, looks: bool) {
         self.looks.store(looks, Relaxed);
     }
@@ -124,6 +134,18 @@ impl Track {
     fn set(&self, recording: Recording) {
         self.noted.store(recording.noted(), Relaxed);
         self.set_looks(recording == Recording::Full);
+        self.look_at_polls();
+    }
+
+    /// Sets whether polls are timed.
+    pub(crate) fn time_polls(&self, are_timed: bool) {
+        self.polls.set_timed(are_timed);
+        self.look_at_polls();
+    }
+
+    fn look_at_polls(&self) {
+        let looks = self.notes_all() || self.polls.are_timed();
+        self.looks_at_polls.store(looks, Relaxed);
     }
 
     /// Writes an event and its details.
@@ -144,6 +166,8 @@ impl Track {
 #[derive(Debug)]
 pub(crate) struct Flight {
     recording: AtomicU8,
+    /// Whether polls are timed.
+    pub(crate) times_polls: AtomicBool,
     /// How many events each ring keeps.
     capacity: usize,
     /// A timer that is later than this makes a copy, in ns.
@@ -170,6 +194,7 @@ impl Flight {
     pub(crate) fn new(workers: usize, recording: Recording, capacity: usize, late: u64) -> Self {
         Self {
             recording: AtomicU8::new(recording as u8),
+            times_polls: AtomicBool::new(false),
             capacity,
             late_threshold: late,
             workers: (0..workers)
@@ -214,13 +239,17 @@ impl Flight {
     }
 
     fn track(&self, ring: Arc<Ring>) -> Track {
-        let recording = self.recording();
-        Track {
+        let track = Track {
             ring,
-            noted: AtomicU64::new(recording.noted()),
-            looks: AtomicBool::new(recording == Recording::Full),
-            copies: AtomicBool::new(false),
-        }
+            noted: AtomicU64::default(),
+            looks: AtomicBool::default(),
+            copies: AtomicBool::default(),
+            looks_at_polls: AtomicBool::default(),
+            polls: Polls::default(),
+        };
+        track.set(self.recording());
+        track.time_polls(self.times_polls.load(Relaxed));
+        track
     }
 }
 

@@ -7,7 +7,12 @@ use tourbillon_shards::{Due, NEVER, Ran, TypeName};
 #[cfg(feature = "tracing")]
 use crate::engine::telemetry::trace;
 use crate::{
-    engine::{core::TimerOwner, job::Job, telemetry::lateness, worker::Worker},
+    engine::{
+        core::TimerOwner,
+        job::{Job, TaskJob},
+        telemetry::lateness,
+        worker::Worker,
+    },
     util::budget,
 };
 
@@ -29,10 +34,13 @@ impl Worker<'_> {
                     .watchdog
                     .watch
                     .begin(self.tick, name, Some(spawned));
-                self.note_run(name, Some(spawned));
                 self.core.recorder.own.polls.add_alone(1);
                 budget::begin();
-                task.run();
+                if self.core.track.looks_at_polls() {
+                    self.poll_looking(task, name);
+                } else {
+                    task.run();
+                }
                 budget::end();
             }
             // A sample takes one more reading of the clock.
@@ -59,6 +67,21 @@ impl Worker<'_> {
                 self.ran(budget::outside_polls(|| notice.run()));
             }
         }
+    }
+
+    /// Runs a task whose poll is recorded or timed.
+    #[cold]
+    fn poll_looking(&self, task: TaskJob, name: &'static TypeName) {
+        self.note_run(name, Some(task.metadata().spawned()));
+        let polls = &self.core.track.polls;
+        if !polls.are_timed() {
+            return task.run();
+        }
+        // Keeps the task until it is known whether it has ended.
+        let reference = task.reference();
+        polls.begin(task.metadata().id(), self.shared.clock.real());
+        task.run();
+        polls.end(self.shared.clock.real(), reference.has_ended());
     }
 
     /// Counts a job that is about to run.

@@ -14,6 +14,10 @@
 //! - `/events`: server-sent events: `snapshot` four times a second, with a line of JSON as data;
 //!   `end` when the runtime has ended.
 //! - `/snapshot.json`: one snapshot; requests within 50 ms get the same one, as with `/metrics`.
+//! - `/late.json`: the slowest timers of a cell of the heat map, with their causes.
+//! - `/tasks.json`: tasks, with what they do and where they wait.
+//! - `/trace.json`: what the [flight recorder](crate::flight) has, as a file for Perfetto or for
+//!   Chrome's trace viewer; one client at a time, others get 503.
 //! - `/metrics`: the metrics for Prometheus, or in OpenMetrics if the client asks for it: see
 //!   [`RuntimeMetrics::prometheus`](crate::metrics::RuntimeMetrics::prometheus).
 //!
@@ -50,19 +54,24 @@
 //! - **Clients have more than 16 MiB of answers left to read**: further requests get 503.
 
 pub(crate) mod builder;
+pub(crate) mod download;
 pub(crate) mod feed;
 pub(crate) mod guard;
 pub(crate) mod hosts;
 pub(crate) mod inspector;
+pub(crate) mod late;
 pub(crate) mod listener;
 pub(crate) mod negotiate;
 pub(crate) mod outstanding;
 pub(crate) mod page;
 pub(crate) mod publish;
+pub(crate) mod query;
 pub(crate) mod recent;
 pub(crate) mod sampler;
 pub(crate) mod site;
+pub(crate) mod slowest;
 pub(crate) mod snapshot;
+pub(crate) mod tasks;
 
 use std::{io, net::ToSocketAddrs};
 

@@ -37,8 +37,11 @@ pub(crate) async fn publish(site: Arc<Site>, period: Duration) {
                 if snapshot.has_workers() {
                     site.feed.send(event(&snapshot.to_json()));
                 }
+                site.slowest.collect(site.handle.shared());
+                site.tasks.tend();
             }
         }
+        site.tasks.stop();
     }
 }
 

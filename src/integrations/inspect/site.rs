@@ -7,10 +7,10 @@ use ::axum::{
     body::Body,
     extract::{ConnectInfo, Request, State},
     http::{
-        HeaderMap, HeaderValue, Response, StatusCode,
+        HeaderMap, HeaderValue, Response, StatusCode, Uri,
         header::{
-            ALLOW, CACHE_CONTROL, CONNECTION, CONTENT_SECURITY_POLICY, CONTENT_TYPE, HeaderName,
-            REFERRER_POLICY, X_CONTENT_TYPE_OPTIONS,
+            ALLOW, CACHE_CONTROL, CONNECTION, CONTENT_DISPOSITION, CONTENT_SECURITY_POLICY,
+            CONTENT_TYPE, HeaderName, REFERRER_POLICY, X_CONTENT_TYPE_OPTIONS,
         },
     },
     middleware::{self, Next},
@@ -21,9 +21,11 @@ use ::hyper::body::Bytes;
 use crate::{
     api::handle::Handle,
     integrations::inspect::{
+        download::Downloads,
         feed::Feed,
         guard::Refused,
         hosts::Hosts,
+        late::Question,
         listener::Flow,
         negotiate,
         negotiate::TextFormat,
@@ -31,7 +33,9 @@ use crate::{
         page::ASSETS,
         recent::Recent,
         sampler::Sampler,
+        slowest::Slowest,
         snapshot::{Inspection, Snapshot},
+        tasks::{Order, TaskList},
     },
 };
 
@@ -60,6 +64,9 @@ pub(crate) struct Site {
     pub(crate) hosts: Hosts,
     pub(crate) feed: Feed,
     pub(crate) sampler: Sampler,
+    pub(crate) slowest: Slowest,
+    pub(crate) tasks: TaskList,
+    pub(crate) downloads: Downloads,
     pub(crate) outstanding: Outstanding,
     pub(crate) inspection: Inspection,
     pub(crate) answers: Answers,
@@ -71,6 +78,8 @@ pub(crate) struct Answers {
     snapshot: Recent,
     prometheus: Recent,
     openmetrics: Recent,
+    /// By [`Order`].
+    tasks: [Recent; 3],
 }
 
 impl Site {
@@ -94,7 +103,7 @@ impl Site {
         let text = recent.get(|| (!outstanding.is_full()).then(|| outstanding.hold(text())));
         match text {
             Some(text) => answer(StatusCode::OK, content_type, text),
-            None => busy("other clients have not taken what they asked for\n"),
+            None => busy(NO_ROOM),
         }
     }
 }
@@ -103,6 +112,9 @@ pub(crate) fn router(site: Arc<Site>) -> Router {
     let mut router = Router::new()
         .route("/snapshot.json", get(snapshot))
         .route("/events", get(events))
+        .route("/late.json", get(late))
+        .route("/tasks.json", get(tasks))
+        .route("/trace.json", get(trace))
         .route("/metrics", get(metrics));
     for asset in ASSETS {
         let file = || async { answer(StatusCode::OK, asset.content_type, asset.body()) };
@@ -143,6 +155,8 @@ fn refuse(refused: Refused) -> Response<Body> {
     response
 }
 
+const NO_ROOM: &str = "other clients have not taken what they asked for\n";
+
 /// Answers 503 and closes the connection, because there is no room for the request.
 fn busy(why: &'static str) -> Response<Body> {
     let mut response = plain(StatusCode::SERVICE_UNAVAILABLE, why);
@@ -159,14 +173,56 @@ fn answer(status: StatusCode, content_type: &'static str, body: impl Into<Body>)
     response
 }
 
-fn plain(status: StatusCode, text: &'static str) -> Response<Body> {
-    let text = Bytes::from_static(text.as_bytes());
-    answer(status, "text/plain; charset=utf-8", text)
+fn plain(status: StatusCode, text: impl Into<Bytes>) -> Response<Body> {
+    answer(status, "text/plain; charset=utf-8", text.into())
 }
 
 async fn snapshot(State(site): State<Arc<Site>>) -> Response<Body> {
     let recent = &site.answers.snapshot;
     site.cached("application/json", recent, || site.snapshot().to_json())
+}
+
+async fn late(State(site): State<Arc<Site>>, uri: Uri) -> Response<Body> {
+    let question = match Question::parse(uri.query().unwrap_or("")) {
+        Ok(question) => question,
+        Err(why) => return plain(StatusCode::BAD_REQUEST, why),
+    };
+    if site.outstanding.is_full() {
+        return busy(NO_ROOM);
+    }
+    let found = question.answer(&site.slowest, &site.handle, &site.inspection);
+    let text = site.outstanding.hold(found.to_json());
+    answer(StatusCode::OK, "application/json", text)
+}
+
+async fn tasks(State(site): State<Arc<Site>>, uri: Uri) -> Response<Body> {
+    let order = match Order::parse(uri.query().unwrap_or("")) {
+        Ok(order) => order,
+        Err(why) => return plain(StatusCode::BAD_REQUEST, why),
+    };
+    let recent = &site.answers.tasks[order as usize];
+    site.cached("application/json", recent, || {
+        let is_open = site.feed.listeners() > 0;
+        let tasks = &site.tasks;
+        let answer = tasks.answer(order, &site.handle, &site.inspection, is_open);
+        answer.to_json()
+    })
+}
+
+async fn trace(State(site): State<Arc<Site>>) -> Response<Body> {
+    if site.outstanding.is_full() {
+        return busy(NO_ROOM);
+    }
+    let Some(file) = site.downloads.trace(&site.handle).await else {
+        return busy("another client gets a trace: try again\n");
+    };
+    let text = site.outstanding.hold(file.text);
+    let mut response = answer(StatusCode::OK, "application/json", text);
+    let named = format!("attachment; filename=\"{}\"", file.name);
+    if let Ok(named) = HeaderValue::try_from(named) {
+        response.headers_mut().insert(CONTENT_DISPOSITION, named);
+    }
+    response
 }
 
 async fn metrics(State(site): State<Arc<Site>>, headers: HeaderMap) -> Response<Body> {

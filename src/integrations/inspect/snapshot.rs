@@ -11,7 +11,7 @@ use serde::{Serialize, Serializer};
 use crate::{
     api::handle::Handle,
     engine::watchdog::stall::RecentStall,
-    integrations::inspect::sampler::Samples,
+    integrations::inspect::{late::recording_name, sampler::Samples},
     metrics::{
         ClockMetrics, WorkerMetrics,
         activity::{Activity, JobName},
@@ -43,6 +43,11 @@ impl Inspection {
             period,
         }
     }
+
+    /// Returns the time since the start of the inspector, in ms.
+    pub(crate) fn now_ms(&self) -> f64 {
+        millis(self.begun.elapsed())
+    }
 }
 
 /// A snapshot. Counters count from the start of the runtime.
@@ -67,6 +72,8 @@ pub(crate) struct Snapshot {
     alive_tasks: usize,
     blocking: Blocking,
     stalls: Vec<Stall>,
+    /// How much the flight recorder records.
+    recording: String,
     /// The upper bounds of the histogram buckets in ns; `None` for the last one.
     bounds_ns: Vec<Option<u64>>,
     clients: usize,
@@ -92,7 +99,7 @@ struct Worker {
 }
 
 #[derive(Debug, Serialize)]
-struct Job {
+pub(crate) struct Job {
     name: &'static str,
     spawned: Option<Place>,
 }
@@ -168,7 +175,7 @@ impl Serialize for Counted {
 
 /// A source location: file, line and column.
 #[derive(Debug)]
-struct Place(&'static Location<'static>);
+pub(crate) struct Place(pub(crate) &'static Location<'static>);
 
 impl Serialize for Place {
     fn serialize<S: Serializer>(&self, serializer: S) -> Result<S::Ok, S::Error> {
@@ -188,7 +195,7 @@ impl Snapshot {
         let metrics = handle.metrics();
         // Read both clocks together: stalls are converted from the runtime's clock to `at_ms`.
         let clock = &handle.shared().clock;
-        let at_ms = millis(inspection.begun.elapsed());
+        let at_ms = inspection.now_ms();
         let now = clock.instant(clock.now());
         let stalls = handle.recent_stalls();
         let unix = SystemTime::now().duration_since(UNIX_EPOCH);
@@ -240,6 +247,7 @@ impl Snapshot {
                     Stall::new(recent, at_ms - millis(age))
                 })
                 .collect(),
+            recording: recording_name(handle.flight_recorder().recording()),
             bounds_ns: LatenessHistogram::default()
                 .buckets()
                 .map(|bucket| u64::try_from(bucket.to.as_nanos()).ok())
@@ -341,11 +349,11 @@ fn activity_name(activity: Activity) -> &'static str {
     }
 }
 
-fn millis(duration: Duration) -> f64 {
+pub(crate) fn millis(duration: Duration) -> f64 {
     rounded(duration.as_secs_f64() * 1e3)
 }
 
 /// Rounds to a thousandth. Further digits are noise.
-fn rounded(number: f64) -> f64 {
+pub(crate) fn rounded(number: f64) -> f64 {
     (number * 1e3).round() / 1e3
 }

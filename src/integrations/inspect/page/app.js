@@ -1,6 +1,7 @@
 // The live page: connects the stream of snapshots, the view, and the parts that draw it.
 
 import { forgetColors } from './canvas.js';
+import { CellPanel } from './cell.js';
 import { Charts } from './charts.js';
 import { clock } from './format.js';
 import { entities } from './frame.js';
@@ -9,6 +10,7 @@ import { Lanes } from './lanes.js';
 import { Matrix } from './matrix.js';
 import { Stream } from './stream.js';
 import { Tables } from './tables.js';
+import { TaskList } from './tasks.js';
 import { Tiles } from './tiles.js';
 import { Tip } from './tip.js';
 import { View } from './view.js';
@@ -25,7 +27,21 @@ const tip = new Tip(find('tip'));
 const tiles = new Tiles(find);
 const tables = new Tables(find);
 const charts = new Charts(find('charts'), tip);
-const heatMap = new HeatMap({ rows: find('strips'), axis: find('lateness-axis'), scale: find('scale'), tip });
+const heatMap = new HeatMap({
+  rows: find('strips'),
+  axis: find('lateness-axis'),
+  scale: find('scale'),
+  tip,
+  choose(cell) {
+    panel.show(cell, view.stage, view.unixOffset);
+    redraw();
+  },
+});
+const panel = new CellPanel(find, () => {
+  heatMap.forget();
+  redraw();
+});
+new TaskList(find, () => view.paused);
 const lanes = new Lanes({ rows: find('lanes'), axis: find('lanes-axis'), legend: find('lanes-legend'), hint: find('lanes-hint'), tip });
 const steals = new Matrix(find('steals'));
 const rescues = new Matrix(find('rescues'));

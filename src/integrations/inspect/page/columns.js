@@ -26,6 +26,9 @@ export class Columns {
     this.greatest = new Float32Array(count);
     this.lowest = new Int16Array(count).fill(BUCKETS);
     this.highest = new Int16Array(count).fill(-1);
+    // For each column, when the first of its frames begins and the last one ends.
+    this.begins = new Float64Array(count).fill(Infinity);
+    this.ends = new Float64Array(count).fill(-Infinity);
   }
 
   /** The oldest column. */
@@ -83,10 +86,14 @@ export class Columns {
     wipe(this.greatest, 1);
     wipe(this.lowest, 1, BUCKETS);
     wipe(this.highest, 1, -1);
+    wipe(this.begins, 1, Infinity);
+    wipe(this.ends, 1, -Infinity);
   }
 
   put(slot, frame, share) {
     this.seconds[slot] += frame.seconds * share;
+    this.begins[slot] = Math.min(this.begins[slot], frame.start);
+    this.ends[slot] = Math.max(this.ends[slot], frame.end);
     frame.counts.forEach((count, i) => { this.counts[slot * this.counters + i] += count * share; });
     this.gauges.set(frame.gauges, slot * GAUGES.length);
     const samples = slot * frame.samples.length;

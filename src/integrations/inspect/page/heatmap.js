@@ -10,6 +10,10 @@ import { Palette } from './palette.js';
 /** The marks of the lateness axis, in nanoseconds. */
 const DECADES = [100, 1e3, 1e4, 1e5, 1e6, 1e7, 1e8, 1e9, 1e10, 1e11];
 
+/** Where to look for timers near a point, in columns and buckets: the nearest cell first. */
+const NEAR = [-2, -1, 0, 1, 2].flatMap((dy) => [-1, 0, 1].map((dx) => [dx, dy]))
+  .sort((a, b) => Math.hypot(2 * a[0], a[1]) - Math.hypot(2 * b[0], b[1]));
+
 /** The minimum range that is shown, in buckets. */
 const LEAST_SPAN = 6 * OCTAVE;
 
@@ -35,7 +39,12 @@ class Strip {
     this.picture = document.createElement('canvas');
     this.pixels = this.picture.getContext('2d');
     this.column = new ImageData(1, BUCKETS);
-    tip.attach(this.canvas, (x, y) => this.pick?.(x, y), (dx, dy) => this.step?.(dx, dy));
+    tip.attach(
+      this.canvas,
+      (x, y) => this.pick?.(x, y),
+      (dx, dy) => this.step?.(dx, dy),
+      (x, y) => this.choose?.(x, y),
+    );
   }
 
   /** Paints the columns from `from` on. */
@@ -65,8 +74,9 @@ class Strip {
 }
 
 export class HeatMap {
-  constructor({ rows, axis, scale, tip }) {
-    Object.assign(this, { rows, axis: watch(axis), scale: watch(scale), tip });
+  /** `choose` is called with the cell that the user chooses. */
+  constructor({ rows, axis, scale, tip, choose }) {
+    Object.assign(this, { rows, axis: watch(axis), scale: watch(scale), tip, chosen: null, onChoose: choose });
     this.strips = [];
     this.palette = null;
     this.columns = null;
@@ -90,7 +100,10 @@ export class HeatMap {
       this.palette = new Palette(most);
       from = columns.first;
     }
-    if (this.columns !== columns) from = columns.first;
+    if (this.columns !== columns) {
+      from = columns.first;
+      this.chosen = null;
+    }
     this.columns = columns;
     this.bounds = bounds;
     this.unixOffset = unixOffset;
@@ -123,6 +136,7 @@ export class HeatMap {
   drawStrip(strip, entity) {
     strip.pick = (x, y) => this.pick(strip, entity, x, y);
     strip.step = (dx, dy) => this.step(strip, dx, dy);
+    strip.choose = (x, y) => this.choose(strip, entity, x, y);
     const drawing = begin(strip.canvas, GUTTER);
     if (!drawing) return;
     const { context, width, height } = drawing;
@@ -145,6 +159,21 @@ export class HeatMap {
     this.drawQuantile(context, width, height, columns.median, entity, []);
     this.drawQuantile(context, width, height, columns.high, entity, [4, 3]);
     for (const { y, ns } of decades) sideLabel(context, duration(ns), y);
+    if (this.chosen?.entity === entity) this.drawChosen(context, width, height);
+  }
+
+  /** Draws a frame around the chosen cell. */
+  drawChosen(context, width, height) {
+    const { columns, span, chosen } = this;
+    const [step, size] = [width / columns.count, height / span.size];
+    const x = (chosen.column - columns.first) * step;
+    const y = this.y(chosen.bucket + 1, height);
+    if (x < 0) return;
+    for (const [name, line, out] of [['heat-halo', 4, 2], ['heat-chosen', 1.5, 2]]) {
+      context.strokeStyle = color(name);
+      context.lineWidth = line;
+      context.strokeRect(x - out, y - out, step + 2 * out, size + 2 * out);
+    }
   }
 
   /** Returns the marks of the lateness axis that have room for their text. */
@@ -195,21 +224,67 @@ export class HeatMap {
     describe(strip.canvas, `${strip.name}, ${stage}-late over time: ${text.replaceAll('\n', ', ')}`);
   }
 
+  /** Returns the column and the bucket at a point of a strip. */
+  locate(strip, x, y) {
+    const { columns, span } = this;
+    const column = columns.first + columnAt(strip.canvas, columns, x);
+    const bucket = Math.ceil(span.to - (y / strip.canvas.clientHeight) * span.size) - 1;
+    return { column, bucket: Math.min(Math.max(bucket, span.from), span.to - 1) };
+  }
+
+  count(entity, { column, bucket }) {
+    return this.columns.lateness[this.columns.cell(entity, this.columns.slot(column)) + bucket];
+  }
+
+  /** Describes a column, and the lateness of a bucket. */
+  words(strip, { column, bucket }) {
+    const { columns, bounds } = this;
+    const begins = columns.start(column) + this.unixOffset;
+    const to = bounds.to(bucket);
+    return {
+      place: `${strip.name}, ${clock(begins, true)} – ${clock(begins + columns.width, true)}`,
+      lateness: to === Infinity ? `${duration(bounds.from(bucket))} and more` : `${duration(bounds.from(bucket))} – ${duration(to)}`,
+    };
+  }
+
   /** Returns the text for a point of a strip. */
   pick(strip, entity, x, y) {
-    const height = strip.canvas.clientHeight;
-    const { columns, bounds, span } = this;
-    const column = columns.first + columnAt(strip.canvas, columns, x);
-    const bucket = Math.min(Math.max(Math.ceil(span.to - (y / height) * span.size) - 1, span.from), span.to - 1);
-    const begins = columns.start(column) + this.unixOffset;
-    const lines = [`${strip.name}, ${clock(begins, true)} – ${clock(begins + columns.width, true)}`];
-    if (!columns.known(column)) return [...lines, 'nothing is known of this time'];
-    const slot = columns.slot(column);
-    const to = bounds.to(bucket);
-    const range = to === Infinity ? `${duration(bounds.from(bucket))} and more` : `${duration(bounds.from(bucket))} – ${duration(to)}`;
-    const count = columns.lateness[columns.cell(entity, slot) + bucket];
+    const { columns } = this;
+    const at = this.locate(strip, x, y);
+    const { place, lateness } = this.words(strip, at);
+    if (!columns.known(at.column)) return [place, 'nothing is known of this time'];
+    const slot = columns.slot(at.column);
+    const count = this.count(entity, at);
     const [median, high] = [columns.median, columns.high].map((of) => this.bounds.say(of[slot * columns.entities + entity]));
-    return [...lines, `${range} late: ${count > 0 && count < 9.5 ? short(count) : exact(count)}`, `p50 ${median}, p99 ${high}`];
+    const lines = [place, `${lateness} late: ${count > 0 && count < 9.5 ? short(count) : exact(count)}`, `p50 ${median}, p99 ${high}`];
+    return count > 0 ? [...lines, 'click, or Enter: its slowest timers'] : lines;
+  }
+
+  /** Chooses the cell at a point of a strip, or the nearest one that has timers. */
+  choose(strip, entity, x, y) {
+    const { columns, span } = this;
+    const at = this.locate(strip, x, y);
+    const [near] = NEAR.map(([dx, dy]) => ({ column: at.column + dx, bucket: at.bucket + dy }))
+      .filter((cell) => columns.known(cell.column) && cell.bucket >= span.from && cell.bucket < span.to)
+      .filter((cell) => this.count(entity, cell) > 0);
+    const cell = near ?? at;
+    if (!columns.known(cell.column)) return;
+    this.chosen = { ...cell, entity };
+    const slot = columns.slot(cell.column);
+    this.onChoose({
+      ...this.words(strip, cell),
+      bucket: cell.bucket,
+      to: this.bounds.to(cell.bucket),
+      worker: entity < columns.workers ? String(entity) : 'helpers',
+      count: Math.max(Math.round(this.count(entity, cell)), 0),
+      begins: columns.begins[slot],
+      ends: columns.ends[slot],
+    });
+  }
+
+  /** Forgets the chosen cell. */
+  forget() {
+    this.chosen = null;
   }
 
   /** Returns the distance of an arrow key: a column, or a bucket. */

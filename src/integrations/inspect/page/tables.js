@@ -2,34 +2,12 @@
 // HTML.
 
 import { clock, duration, exact, percent, short } from './format.js';
+import { Rows } from './rows.js';
 
 const COUNTER_TABLES = 3;
 
 /** The most rows of the table of stalls. */
 const STALL_ROWS = 10;
-
-/** A table body whose cells are changed in place, so that selected text stays selected. */
-class Rows {
-  constructor(body, classes) {
-    this.body = body;
-    this.classes = classes;
-  }
-
-  /** `rows` is a list of lists of texts. `mark(row element, index)` may add to a row. */
-  show(rows, mark = () => {}) {
-    while (this.body.rows.length > rows.length) this.body.lastElementChild.remove();
-    rows.forEach((texts, index) => {
-      const row = this.body.rows[index] ?? this.body.insertRow();
-      texts.forEach((text, i) => {
-        const cell = row.cells[i] ?? row.appendChild(document.createElement(i === 0 ? 'th' : 'td'));
-        if (cell.textContent !== text) cell.textContent = text;
-        cell.className = this.classes[i] ?? '';
-        if (i === 0) cell.scope = 'row';
-      });
-      mark(row, index);
-    });
-  }
-}
 
 /** Returns the name of a job: its type, and its spawn location if known. */
 function jobName(job) {

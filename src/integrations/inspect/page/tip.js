@@ -15,9 +15,9 @@ export class Tip {
 
   /**
    * Shows the lines of text that `pick(x, y)` returns for a point of the canvas, if any. `step(dx,
-   * dy)` returns the distance of an arrow key.
+   * dy)` returns the distance of an arrow key. A click or Enter calls `choose(x, y)`.
    */
-  attach(canvas, pick, step) {
+  attach(canvas, pick, step, choose) {
     const show = (x, y) => {
       this.at = { canvas, pick, x, y };
       this.refresh();
@@ -29,8 +29,10 @@ export class Tip {
       if (event.pointerType === 'mouse') this.hide();
     });
     canvas.addEventListener('blur', () => this.hide());
+    canvas.addEventListener('click', (event) => choose?.(event.offsetX, event.offsetY));
     canvas.addEventListener('keydown', (event) => {
       if (event.key === 'Escape') return this.hide();
+      if (event.key === 'Enter' && this.at?.canvas === canvas) return choose?.(this.at.x, this.at.y);
       const arrow = ARROWS[event.key];
       if (!arrow) return;
       event.preventDefault();

@@ -1,0 +1,124 @@
+//! The polls of single tasks, while a reader asks for them. Otherwise no poll is timed.
+
+use std::{collections::HashMap, mem};
+
+use crate::{
+    engine::{recorder::copy::Who, shared::Shared},
+    sys::sync::{
+        Mutex,
+        atomic::{AtomicBool, Ordering::Relaxed},
+    },
+    task::id::Id,
+    util::lock::lock,
+};
+
+/// How many tasks a thread remembers until a reader comes. The polls of others are not counted.
+const MOST: usize = 16_384;
+
+/// The polls of one worker or helper.
+#[derive(Debug, Default)]
+pub(crate) struct Polls {
+    are_timed: AtomicBool,
+    state: Mutex<State>,
+}
+
+#[derive(Debug, Default)]
+struct State {
+    now: Option<Poll>,
+    over: HashMap<Id, Over>,
+}
+
+/// A poll that is not over.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct Poll {
+    pub(crate) task: Id,
+    /// When it began, in ns.
+    pub(crate) since: u64,
+}
+
+/// The polls of a task that are over.
+#[derive(Clone, Copy, Debug, Default)]
+pub(crate) struct Over {
+    pub(crate) count: u64,
+    /// How long they took together, in ns.
+    pub(crate) took: u64,
+}
+
+/// What one thread has polled.
+#[derive(Debug)]
+pub(crate) struct Polled {
+    pub(crate) who: Who,
+    pub(crate) now: Option<Poll>,
+    pub(crate) over: HashMap<Id, Over>,
+}
+
+impl Polls {
+    pub(crate) fn are_timed(&self) -> bool {
+        self.are_timed.load(Relaxed)
+    }
+
+    pub(crate) fn set_timed(&self, are_timed: bool) {
+        self.are_timed.store(are_timed, Relaxed);
+        if !are_timed {
+            *lock(&self.state) = State::default();
+        }
+    }
+
+    /// Notes that a poll begins at `now`.
+    pub(crate) fn begin(&self, task: Id, now: u64) {
+        lock(&self.state).now = Some(Poll { task, since: now });
+    }
+
+    /// Notes that the poll is over at `now`. A task that has ended is forgotten.
+    pub(crate) fn end(&self, now: u64, has_ended: bool) {
+        let mut state = lock(&self.state);
+        let Some(Poll { task, since }) = state.now.take() else {
+            return;
+        };
+        if has_ended {
+            state.over.remove(&task);
+        } else if state.over.len() < MOST || state.over.contains_key(&task) {
+            let over = state.over.entry(task).or_default();
+            over.count += 1;
+            over.took += now.saturating_sub(since);
+        }
+    }
+
+    /// Returns the present poll, and takes those that are over.
+    fn take(&self, who: Who) -> Polled {
+        let mut state = lock(&self.state);
+        Polled {
+            who,
+            now: state.now,
+            over: mem::take(&mut state.over),
+        }
+    }
+}
+
+impl Shared {
+    /// Sets whether all threads time each poll of a task.
+    pub(crate) fn time_polls(&self, are_timed: bool) {
+        self.flight.times_polls.store(are_timed, Relaxed);
+        for worker in self.workers.load().iter() {
+            worker.owner().track.time_polls(are_timed);
+        }
+        for helper in &self.helpers.known.load().list {
+            helper.owner().track.time_polls(are_timed);
+        }
+    }
+
+    /// Takes what all threads have polled since the last call, while polls are timed.
+    pub(crate) fn take_polls(&self) -> Vec<Polled> {
+        let workers = self.workers.load();
+        let workers = workers.iter().map(|worker| {
+            let core = worker.owner();
+            core.track.polls.take(Who::Worker(core.index))
+        });
+        let helpers = self.helpers.known.load();
+        let helpers = helpers.list.iter().map(|helper| {
+            let core = helper.owner();
+            core.track.polls.take(Who::Helper(core.index))
+        });
+        workers.chain(helpers).collect()
+    }
+}

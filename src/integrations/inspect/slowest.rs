@@ -1,0 +1,287 @@
+//! The slowest late timers of each moment, for the cells of the page's heat map.
+//!
+//! While a page is open, this reads what is new in the rings of the flight recorder at each event
+//! of the page. It divides time into columns, and keeps a bounded number of timers of each, in
+//! words. The workers record what they record anyway, and wait for nothing.
+
+use std::{
+    collections::{BTreeMap, HashMap},
+    sync::Mutex,
+};
+
+use crate::{
+    engine::{
+        recorder::{NOTED, Recording, copy::Who},
+        shared::Shared,
+    },
+    flight::{
+        Facts, Snapshot, Why,
+        placed::{Key, Placed, Stage},
+    },
+    metrics::{JobName, histogram},
+    util::lock::lock,
+};
+
+/// The width of a column, in ns: the shortest that the page shows.
+const FINE: u64 = 250_000_000;
+/// How long fine columns are kept, in ns: a little longer than the shortest range of the page. Then
+/// those of one coarse column are united.
+const FINE_FOR: u64 = 34_000_000_000;
+/// The width of a coarse column, in ns: that of the longest range of the page.
+const COARSE: u64 = 2_000_000_000;
+/// How long timers are kept, in ns: as long as the page keeps its history.
+const KEPT_FOR: u64 = 602_000_000_000;
+/// The most timers of a column.
+const MOST: usize = 64;
+
+/// How many events of a ring are read besides the new ones: what was going on before.
+const CONTEXT: u64 = 1_024;
+/// How many events of a ring are read at most at a time.
+const MOST_EVENTS: u64 = 16_384;
+
+/// The moments of taking are rounded by as much in light recording, in ns.
+const ROUNDED: u64 = 1_024;
+
+/// The slowest timers. Clones of a site share them.
+#[derive(Debug, Default)]
+pub(crate) struct Slowest(Mutex<State>);
+
+#[derive(Debug, Default)]
+struct State {
+    /// Since when timers are kept, in ns. `None` before the first reading.
+    since: Option<u64>,
+    /// How many events each ring had at the last reading.
+    read: HashMap<Who, u64>,
+    /// The columns with timers, by number.
+    fine: BTreeMap<u64, Vec<Kept>>,
+    coarse: BTreeMap<u64, Vec<Kept>>,
+}
+
+/// A timer that is kept, in words.
+#[derive(Clone, Debug)]
+pub(crate) struct Kept {
+    key: Key,
+    wake: Stage,
+    queue: Option<Stage>,
+    is_rescued: bool,
+    /// Its cell in the column: see [`cell_of`].
+    cell: (Who, bool, usize),
+    /// The lateness of all stages, in ns.
+    pub(crate) late: u64,
+    pub(crate) timer: Option<JobName>,
+    pub(crate) why: Box<str>,
+}
+
+/// A cell of a heat map.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) struct Cell {
+    pub(crate) stage: Which,
+    /// The worker, or `None` for the helpers.
+    pub(crate) worker: Option<usize>,
+    /// The number of the histogram's bucket.
+    pub(crate) bucket: usize,
+    /// From when to when the timers were counted, in ns: after `from`, and until `to`.
+    pub(crate) from: u64,
+    pub(crate) to: u64,
+}
+
+/// A stage of lateness, as the page has them.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Which {
+    Wake,
+    Queue,
+    Rescued,
+}
+
+/// What is known of a cell.
+#[derive(Debug)]
+pub(crate) struct Found {
+    /// Since when timers are kept, in ns.
+    pub(crate) since: Option<u64>,
+    /// The timers, the slowest first, with the stage that was asked for.
+    pub(crate) timers: Vec<(Stage, Kept)>,
+}
+
+/// A timer that is kept already, or one that was found now.
+enum Entry {
+    Old(Kept),
+    New(Placed),
+}
+
+impl Slowest {
+    /// Reads what the flight recorder has recorded since the last call.
+    pub(crate) fn collect(&self, shared: &Shared) {
+        let mut state = lock(&self.0);
+        let now = shared.clock.real();
+        state.since.get_or_insert(now);
+        state.age(now);
+        let Some(most) = state.news(shared) else {
+            return;
+        };
+        let snapshot = Snapshot::new(&shared.copy_rings(most));
+        let facts = snapshot.facts();
+        // In light mode only such timers are recorded.
+        let at_least = match snapshot.recording() {
+            Recording::Full => 0,
+            _ => NOTED,
+        };
+        let mut columns: BTreeMap<u64, Vec<Placed>> = BTreeMap::new();
+        for found in facts.find(at_least) {
+            let placed = Placed::new(found, &facts);
+            columns
+                .entry(placed.wake.at / FINE)
+                .or_default()
+                .push(placed);
+        }
+        for (number, placed) in columns {
+            state.add(number, placed, &facts, now);
+        }
+    }
+
+    /// Returns the timers of a cell, the slowest first.
+    pub(crate) fn of(&self, cell: Cell) -> Found {
+        let state = lock(&self.0);
+        let all = state.coarse.values().chain(state.fine.values()).flatten();
+        let timers = all.filter_map(|kept| Some((kept.stage_in(cell)?, kept.clone())));
+        let mut timers: Vec<_> = timers.collect();
+        timers.sort_by_key(|(stage, _)| std::cmp::Reverse(stage.late));
+        Found {
+            since: state.since,
+            timers,
+        }
+    }
+}
+
+impl State {
+    /// Returns how many events of each ring to read, or `None` if no ring has a new one.
+    fn news(&mut self, shared: &Shared) -> Option<usize> {
+        let mut news = 0;
+        // A copy of no events tells how many there were.
+        for (who, copied) in shared.copy_rings(0).tracks {
+            let read = self.read.insert(who, copied.first).unwrap_or(0);
+            news = news.max(copied.first.saturating_sub(read));
+        }
+        let most = (news + CONTEXT).min(MOST_EVENTS);
+        (news > 0).then_some(usize::try_from(most).unwrap_or(usize::MAX))
+    }
+
+    /// Unites old fine columns, and forgets the oldest ones.
+    fn age(&mut self, now: u64) {
+        let young = self.fine.split_off(&fine_from(now));
+        for (number, kept) in std::mem::replace(&mut self.fine, young) {
+            let column = self.coarse.entry(number * FINE / COARSE).or_default();
+            let all = std::mem::take(column).into_iter().chain(kept);
+            *column = slowest(all.map(Entry::Old).collect(), None);
+        }
+        self.coarse = self.coarse.split_off(&kept_from(now));
+    }
+
+    /// Adds timers to the column with this number, of those that are fine.
+    fn add(&mut self, number: u64, mut placed: Vec<Placed>, facts: &Facts<'_>, now: u64) {
+        let coarse = number * FINE / COARSE;
+        let column = if number >= fine_from(now) {
+            self.fine.entry(number).or_default()
+        } else if coarse >= kept_from(now) {
+            self.coarse.entry(coarse).or_default()
+        } else {
+            return;
+        };
+        // Most of what is read again is known. And a timer that was taken may have run since.
+        placed.retain(|timer| {
+            let key = timer.key();
+            let knows = |kept: &Kept| kept.key == key || kept.key.completes(key);
+            !column.iter().any(knows)
+        });
+        column.retain(|kept| !placed.iter().any(|timer| timer.key().completes(kept.key)));
+        let old = std::mem::take(column).into_iter().map(Entry::Old);
+        let all = old.chain(placed.into_iter().map(Entry::New)).collect();
+        *column = slowest(all, Some(facts));
+    }
+}
+
+/// Returns the number of the first fine column at `now`.
+fn fine_from(now: u64) -> u64 {
+    now.saturating_sub(FINE_FOR) / FINE
+}
+
+/// Returns the number of the first coarse column that is kept at `now`.
+fn kept_from(now: u64) -> u64 {
+    now.saturating_sub(KEPT_FOR) / COARSE
+}
+
+/// Returns the cell of a timer in its column: that of the stage in which it was late for longer.
+fn cell_of(timer: &Placed) -> (Who, bool, usize) {
+    let is_queued = timer.is_mostly_queued();
+    let stage = timer.queue.filter(|_| is_queued).unwrap_or(timer.wake);
+    (stage.who, is_queued, histogram::index(stage.late))
+}
+
+/// Returns those timers of a column that are kept: of each cell its slowest one, then of each cell
+/// the next one, until there are enough. `facts` explain the new ones.
+fn slowest(mut all: Vec<Entry>, facts: Option<&Facts<'_>>) -> Vec<Kept> {
+    let late = |entry: &Entry| match entry {
+        Entry::Old(kept) => kept.late,
+        Entry::New(timer) => timer.late(),
+    };
+    let cell = |entry: &Entry| match entry {
+        Entry::Old(kept) => kept.cell,
+        Entry::New(timer) => cell_of(timer),
+    };
+    all.sort_by_key(|entry| std::cmp::Reverse(late(entry)));
+    // How many of the same cell are slower.
+    let mut counts: HashMap<_, usize> = HashMap::new();
+    let mut ranked: Vec<_> = all
+        .into_iter()
+        .map(|entry| {
+            let count = counts.entry(cell(&entry)).or_default();
+            *count += 1;
+            (*count, entry)
+        })
+        .collect();
+    ranked.sort_by_key(|(rank, _)| *rank);
+    ranked.truncate(MOST);
+    let kept = ranked.into_iter().filter_map(|(_, entry)| match entry {
+        Entry::Old(kept) => Some(kept),
+        Entry::New(timer) => facts.map(|facts| Kept::new(&timer, facts)),
+    });
+    kept.collect()
+}
+
+impl Kept {
+    fn new(timer: &Placed, facts: &Facts<'_>) -> Self {
+        let explained = facts.explain_found(&timer.found);
+        Self {
+            key: timer.key(),
+            wake: timer.wake,
+            queue: timer.queue,
+            is_rescued: timer.is_rescued,
+            cell: cell_of(timer),
+            late: timer.late(),
+            timer: explained.timer,
+            why: Why(&explained).to_string().into(),
+        }
+    }
+
+    /// Returns the stage by which the timer is in a cell, if it is.
+    fn stage_in(&self, cell: Cell) -> Option<Stage> {
+        let stage = match cell.stage {
+            Which::Wake => self.wake,
+            Which::Rescued => Some(self.wake).filter(|_| self.is_rescued)?,
+            Which::Queue => self.queue?,
+        };
+        let is_worker = match (stage.who, cell.worker) {
+            (Who::Worker(number), Some(worker)) => number == worker,
+            (Who::Helper(_), None) => true,
+            _ => false,
+        };
+        let buckets = histogram::index(stage.late.saturating_sub(ROUNDED))
+            ..=histogram::index(stage.late.saturating_add(ROUNDED));
+        let is_there = cell.from < stage.at && stage.at <= cell.to;
+        (is_worker && is_there && buckets.contains(&cell.bucket)).then_some(stage)
+    }
+
+    /// Returns whether it was seen to run.
+    pub(crate) fn has_run(&self) -> bool {
+        self.queue.is_some()
+    }
+}

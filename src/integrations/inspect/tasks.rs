@@ -1,0 +1,317 @@
+//! The answer to `/tasks.json`: the tasks of the runtime.
+//!
+//! While a page is open and asks for tasks, the workers time each poll. Otherwise they do not, and
+//! the answer has no times.
+
+use std::{
+    cmp::Reverse,
+    collections::HashMap,
+    ops::ControlFlow,
+    sync::Mutex,
+    time::{Duration, Instant},
+};
+
+use serde::Serialize;
+
+use crate::{
+    api::{
+        dump::{Task, TaskState, Waits},
+        handle::Handle,
+    },
+    engine::recorder::copy::Who,
+    integrations::inspect::{
+        query,
+        snapshot::{Inspection, Place, millis},
+    },
+    task::id::Id,
+    util::lock::lock,
+};
+
+/// The most tasks in an answer.
+const SHOWN: usize = 20;
+/// How many tasks an answer chooses from: looking at one takes some 100 ns.
+const SEEN: usize = 20_000;
+/// How long polls are timed after a page has asked.
+const TIMED_FOR: Duration = Duration::from_secs(5);
+
+/// What is known of the tasks.
+#[derive(Debug, Default)]
+pub(crate) struct TaskList(Mutex<State>);
+
+#[derive(Debug, Default)]
+struct State {
+    /// When the first answer was given.
+    first: Option<Instant>,
+    timing: Option<Timing>,
+    /// The tasks of the last answer, and those that were polled since.
+    known: HashMap<Id, Known>,
+}
+
+/// Has all threads time their polls, until it is dropped.
+#[derive(Debug)]
+struct Timing {
+    handle: Handle,
+    since: Instant,
+    asked: Instant,
+    /// The polls that were not over at the last reading: by which thread, and since when, in ns.
+    present: HashMap<Id, (Who, u64)>,
+}
+
+#[derive(Clone, Copy, Debug, Default)]
+struct Known {
+    /// When an answer had the task first.
+    seen: Option<Instant>,
+    polls: u64,
+    /// In ns.
+    busy: u64,
+}
+
+/// What comes first in the list.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Order {
+    Busy,
+    Polls,
+    Age,
+}
+
+#[derive(Debug, Serialize)]
+pub(crate) struct Answer {
+    at_ms: f64,
+    /// How many tasks there are, how many of them are listed, and of how many the answer chose.
+    alive: usize,
+    listed: usize,
+    seen: usize,
+    /// For how long polls have been timed. `None` if they are not.
+    timed_ms: Option<f64>,
+    tasks: Vec<Row>,
+}
+
+#[derive(Debug, Serialize)]
+struct Row {
+    id: String,
+    name: &'static str,
+    spawned: Place,
+    state: String,
+    /// The worker that polls it, or the one that alone may.
+    worker: Option<usize>,
+    waits_for: Vec<String>,
+    polls: u64,
+    busy_ms: f64,
+    /// How long its present poll has taken.
+    poll_ms: Option<f64>,
+    /// How long it is known, and whether it is older.
+    age_ms: f64,
+    is_older: bool,
+}
+
+/// A task, and what is known of it.
+struct Seen {
+    task: Task,
+    known: Known,
+    present: Option<(Who, u64)>,
+}
+
+impl Order {
+    /// Parses the query of a URL: `order=busy`. Without one, the longest busy task comes first.
+    ///
+    /// # Errors
+    ///
+    /// Returns what is wrong.
+    pub(crate) fn parse(query: &str) -> Result<Self, String> {
+        match query::find(query, "order") {
+            None | Some("busy") => Ok(Self::Busy),
+            Some("polls") => Ok(Self::Polls),
+            Some("age") => Ok(Self::Age),
+            Some(other) => Err(format!("order is busy, polls or age, not {other}\n")),
+        }
+    }
+
+    /// Returns what the list is sorted by, the smallest first.
+    fn rank(self, seen: &Seen) -> impl Ord + use<> {
+        let amount = match self {
+            Self::Busy => seen.known.busy,
+            Self::Polls => seen.known.polls,
+            Self::Age => 0,
+        };
+        let state = match seen.task.state() {
+            _ if self == Self::Age => 0,
+            TaskState::Running => 0,
+            TaskState::Queued => 1,
+            TaskState::Waiting => 2,
+        };
+        (Reverse(amount), state, seen.known.seen, seen.task.id())
+    }
+}
+
+impl TaskList {
+    /// Answers. If a page is open, polls are timed from now on.
+    pub(crate) fn answer(
+        &self,
+        order: Order,
+        handle: &Handle,
+        inspection: &Inspection,
+        is_open: bool,
+    ) -> Answer {
+        let shared = handle.shared();
+        let mut state = lock(&self.0);
+        if is_open {
+            state.time(handle);
+        }
+        state.read();
+        let now = Instant::now();
+        let first = *state.first.get_or_insert(now);
+        let waits = Waits::new(shared);
+        let mut tasks = Vec::new();
+        shared.tasks.see_tasks(|task| {
+            tasks.extend(waits.task(task));
+            match tasks.len() < SEEN {
+                true => ControlFlow::Continue(()),
+                false => ControlFlow::Break(()),
+            }
+        });
+        let mut seen = state.recognize(tasks, now);
+        let (alive, _) = shared.tasks.counts();
+        let timing = state.timing.as_ref();
+        let timed_ms = timing.map(|timing| millis(timing.since.elapsed()));
+        drop(state);
+        let now_ns = shared.clock.real();
+        let chosen_from = seen.len();
+        for seen in &mut seen {
+            // A long poll counts while it goes on.
+            if let Some((_, since)) = seen.present {
+                seen.known.busy += now_ns.saturating_sub(since);
+            }
+        }
+        seen.sort_by_cached_key(|seen| order.rank(seen));
+        seen.truncate(SHOWN);
+        Answer {
+            at_ms: inspection.now_ms(),
+            alive,
+            listed: shared.tasks.num_listed(),
+            seen: chosen_from,
+            timed_ms,
+            tasks: seen
+                .into_iter()
+                .map(|seen| seen.row(first, now, now_ns))
+                .collect(),
+        }
+    }
+
+    /// Reads the times of polls, and ends the timing if no page has asked for some time.
+    pub(crate) fn tend(&self) {
+        let mut state = lock(&self.0);
+        state.read();
+        let asked = state.timing.as_ref().map(|timing| timing.asked);
+        if asked.is_some_and(|asked| asked.elapsed() > TIMED_FOR) {
+            state.stop();
+        }
+    }
+
+    /// Ends the timing of polls.
+    pub(crate) fn stop(&self) {
+        lock(&self.0).stop();
+    }
+}
+
+impl State {
+    /// Has polls timed, because a page asks.
+    fn time(&mut self, handle: &Handle) {
+        let now = Instant::now();
+        let timing = self.timing.get_or_insert_with(|| {
+            handle.shared().time_polls(true);
+            Timing {
+                handle: handle.clone(),
+                since: now,
+                asked: now,
+                present: HashMap::new(),
+            }
+        });
+        timing.asked = now;
+    }
+
+    fn stop(&mut self) {
+        if self.timing.take().is_some() {
+            self.known.values_mut().for_each(|known| {
+                (known.polls, known.busy) = (0, 0);
+            });
+        }
+    }
+
+    /// Reads what was polled since the last reading.
+    fn read(&mut self) {
+        let Some(timing) = &mut self.timing else {
+            return;
+        };
+        timing.present.clear();
+        for polled in timing.handle.shared().take_polls() {
+            if let Some(poll) = polled.now {
+                timing.present.insert(poll.task, (polled.who, poll.since));
+            }
+            for (task, over) in polled.over {
+                let known = self.known.entry(task).or_default();
+                known.polls += over.count;
+                known.busy += over.took;
+            }
+        }
+    }
+
+    /// Returns tasks with what is known of them, and forgets all others.
+    fn recognize(&mut self, tasks: Vec<Task>, now: Instant) -> Vec<Seen> {
+        let mut before = std::mem::take(&mut self.known);
+        let present = self.timing.as_ref().map(|timing| &timing.present);
+        let tasks = tasks.into_iter().map(|task| {
+            let mut known = before.remove(&task.id()).unwrap_or_default();
+            known.seen.get_or_insert(now);
+            self.known.insert(task.id(), known);
+            let present = present.and_then(|present| present.get(&task.id()));
+            Seen {
+                known,
+                present: present.copied(),
+                task,
+            }
+        });
+        tasks.collect()
+    }
+}
+
+impl Seen {
+    /// Returns the row of the task. `first` is when the first answer was given.
+    fn row(self, first: Instant, now: Instant, now_ns: u64) -> Row {
+        let Self {
+            task,
+            known,
+            present,
+        } = self;
+        let polled_by = present.and_then(|(who, _)| match who {
+            Who::Worker(worker) => Some(worker),
+            _ => None,
+        });
+        let seen = known.seen.unwrap_or(now);
+        let ms = |ns: u64| millis(Duration::from_nanos(ns));
+        Row {
+            id: task.id().to_string(),
+            name: task.name(),
+            spawned: Place(task.spawned_at()),
+            state: task.state().to_string(),
+            worker: polled_by.or(task.pinned_to()),
+            waits_for: task.waits_for().iter().map(ToString::to_string).collect(),
+            polls: known.polls,
+            busy_ms: ms(known.busy),
+            poll_ms: present.map(|(_, since)| ms(now_ns.saturating_sub(since))),
+            age_ms: millis(now.saturating_duration_since(seen)),
+            is_older: seen == first,
+        }
+    }
+}
+
+impl Answer {
+    pub(crate) fn to_json(&self) -> String {
+        serde_json::to_string(self).unwrap_or_default()
+    }
+}
+
+impl Drop for Timing {
+    fn drop(&mut self) {
+        self.handle.shared().time_polls(false);
+    }
+}
