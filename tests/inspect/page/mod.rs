@@ -1,5 +1,6 @@
 //! The live page as Chromium shows it: what it draws, what it says, and what it requests.
 
+mod details;
 mod load;
 mod other_site;
 mod picture;

@@ -8,7 +8,7 @@ const PERIOD_MS = 1000;
 /** From this time on, a poll is shown by itself, in ms. */
 const LONG_MS = 10;
 
-const ms = (value) => duration(value * 1e6);
+const ms = (value) => (value > 0 ? duration(value * 1e6) : '0');
 
 export class TaskList {
   /** `isHeld()` tells whether the page is paused. */
