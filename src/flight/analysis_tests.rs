@@ -324,3 +324,38 @@ fn a_timer_that_was_taken_and_not_seen_to_run_is_listed_once() {
     assert!(!late[0].has_run && late[0].timer.is_none());
     assert_eq!(causes(&snapshot), [(Cause::Unexplained, 29)]);
 }
+
+#[cfg(feature = "inspect")]
+#[test]
+fn a_late_timer_is_placed_in_both_stages() {
+    use crate::flight::placed::Placed;
+
+    let (due, took, ran_at) = (100 * MS, 120 * MS, 125 * MS);
+    let taken_only = snapshot(&[&[(took, taken(20 * MS))]]);
+    // The recorded moment of taking is rounded.
+    let both = snapshot(&[&[
+        (took, taken(20 * MS)),
+        (ran_at, ran(25 * MS, took - 500, Some(0))),
+    ]]);
+    let placed = |snapshot: &Snapshot| {
+        let facts = Facts::new(snapshot);
+        let found = facts.find(MS);
+        assert_eq!(found.len(), 1);
+        Placed::new(found[0], &facts)
+    };
+    let [first, second] = [&taken_only, &both].map(placed);
+    for placed in [first, second] {
+        let wake = placed.wake;
+        assert_eq!(
+            (wake.who, wake.at, wake.late),
+            (Who::Worker(0), took, took - due)
+        );
+        assert!(!placed.is_rescued && !placed.is_mostly_queued());
+    }
+    assert!(first.queue.is_none());
+    let queue = second.queue.unwrap();
+    assert_eq!((queue.at, queue.late), (ran_at, 5 * MS));
+    assert_eq!((first.late(), second.late()), (20 * MS, 25 * MS));
+    // The second one is the first, seen later.
+    assert!(second.key().completes(first.key()) && !first.key().completes(second.key()));
+}

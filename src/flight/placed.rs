@@ -37,6 +37,15 @@ pub(crate) struct Key {
 }
 
 impl Key {
+    #[cfg(test)]
+    pub(crate) fn of_deadline(deadline: u64) -> Self {
+        Self {
+            home: Some(0),
+            deadline,
+            ran: None,
+        }
+    }
+
     /// Returns whether `self` was seen to run, and `other`, which was only seen to be taken, may be
     /// that timer.
     pub(crate) fn completes(self, other: Self) -> bool {

@@ -12,7 +12,7 @@ use std::{
 };
 
 use common::{Drops, Executor, Meta, Steps, Wakes};
-use tourbillon_tasks::{Join, Runnable, TaskRef, Woken, spawn};
+use tourbillon_tasks::{Join, Runnable, Status, TaskRef, Woken, spawn};
 
 fn poll<T>(join: &mut Join<T, Meta>, waker: &Waker) -> Poll<()> {
     join.poll_ended(&mut Context::from_waker(waker))
@@ -40,6 +40,34 @@ fn a_future_runs_to_its_output() {
     assert_eq!(join.into_output().unwrap().unwrap(), 42);
     assert_eq!(*executor.woken.lock().unwrap(), [Woken::Waiting]);
     assert_eq!(Arc::strong_count(&executor), 1, "the metadata is dropped");
+}
+
+#[test]
+fn a_task_tells_its_status_and_the_data_of_its_wakers() {
+    let executor = Executor::new();
+    let seen: Arc<Mutex<Option<TaskRef<Meta>>>> = Arc::default();
+    let running = seen.clone();
+    let mut waits = true;
+    let join = executor.spawn(future::poll_fn(move |cx| {
+        let running = running.lock().unwrap();
+        let task = running.as_ref().unwrap();
+        assert_eq!(task.status(), Status::Running);
+        assert_eq!(task.waker_data(), cx.waker().data());
+        match std::mem::take(&mut waits) {
+            true => Poll::Pending,
+            false => Poll::Ready(()),
+        }
+    }));
+    let task = join.reference();
+    *seen.lock().unwrap() = Some(task.clone());
+    assert_eq!(task.status(), Status::Scheduled);
+    executor.run();
+    assert_eq!(task.status(), Status::Waiting);
+    task.wake();
+    assert_eq!(task.status(), Status::Scheduled);
+    executor.run();
+    assert_eq!(task.status(), Status::Ended);
+    *seen.lock().unwrap() = None;
 }
 
 #[test]

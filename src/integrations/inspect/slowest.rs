@@ -285,3 +285,112 @@ impl Kept {
         self.queue.is_some()
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    const MS: u64 = 1_000_000;
+
+    /// Returns a timer that worker 0 took at `at`, and that was as late as `late`, in ns.
+    fn kept(at: u64, late: u64) -> Kept {
+        let wake = Stage {
+            who: Who::Worker(0),
+            at,
+            late,
+        };
+        Kept {
+            key: Key::of_deadline(at - late),
+            wake,
+            queue: None,
+            is_rescued: false,
+            cell: (wake.who, false, histogram::index(late)),
+            late,
+            timer: None,
+            why: "".into(),
+        }
+    }
+
+    fn lates(kept: &[Kept]) -> Vec<u64> {
+        kept.iter().map(|kept| kept.late / MS).collect()
+    }
+
+    #[test]
+    fn each_cell_keeps_its_slowest_timer_first() {
+        // Three cells, one of which has more timers than a column.
+        let crowd = (0..MOST as u64).map(|i| kept(1_000 * MS, 100 * MS + i));
+        let others = [10, 1, 50].map(|late| kept(1_000 * MS, late * MS));
+        let all: Vec<_> = crowd.chain(others).map(Entry::Old).collect();
+        let kept = slowest(all, None);
+        assert_eq!(kept.len(), MOST);
+        assert_eq!(lates(&kept[..5]), [100, 50, 10, 1, 100]);
+        assert_eq!(kept[0].late, 100 * MS + MOST as u64 - 1);
+    }
+
+    #[test]
+    fn old_columns_are_united_and_at_last_forgotten() {
+        let mut state = State::default();
+        let second = 1_000 * MS;
+        for (number, late) in [(0, 3), (1, 5), (9, 7)] {
+            let at = second + number * FINE;
+            state.fine.insert(at / FINE, vec![kept(at, late * MS)]);
+        }
+        state.age(second + FINE);
+        assert_eq!((state.fine.len(), state.coarse.len()), (3, 0));
+        state.age(second + 3 * FINE + FINE_FOR);
+        assert_eq!((state.fine.len(), state.coarse.len()), (1, 1));
+        assert_eq!(lates(&state.coarse[&0]), [5, 3]);
+        state.age(second + COARSE + KEPT_FOR);
+        // The last one is in the second coarse column, which is still kept.
+        assert_eq!((state.fine.len(), state.coarse.len()), (0, 1));
+        state.age(second + 3 * COARSE + KEPT_FOR);
+        assert!(state.coarse.is_empty());
+    }
+
+    #[test]
+    fn a_cell_has_the_timers_of_its_time_and_bucket() {
+        let slowest = Slowest::default();
+        let at = 5_000 * MS;
+        let column = [20, 21, 40].map(|late| kept(at, late * MS));
+        lock(&slowest.0).fine.insert(at / FINE, column.into());
+        let cell = Cell {
+            stage: Which::Wake,
+            worker: Some(0),
+            bucket: histogram::index(20 * MS),
+            from: at - FINE,
+            to: at,
+        };
+        let found = |cell| slowest.of(cell).timers.len();
+        assert_eq!(found(cell), 1);
+        assert_eq!(histogram::index(21 * MS), cell.bucket + 1);
+        for other in [
+            Cell {
+                worker: Some(1),
+                ..cell
+            },
+            Cell {
+                worker: None,
+                ..cell
+            },
+            Cell {
+                from: at,
+                to: at + FINE,
+                ..cell
+            },
+            Cell {
+                stage: Which::Rescued,
+                ..cell
+            },
+            Cell {
+                stage: Which::Queue,
+                ..cell
+            },
+            Cell {
+                bucket: cell.bucket + 9,
+                ..cell
+            },
+        ] {
+            assert_eq!(found(other), 0, "{other:?}");
+        }
+    }
+}
