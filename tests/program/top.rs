@@ -67,6 +67,20 @@ fn one_screen_can_be_printed_without_a_terminal() {
 }
 
 #[test]
+fn tasks_are_shown_instead_of_workers() {
+    let _alarm = alarm();
+    let storm = storm();
+    let output = top(&[&storm.url(), "--once", "--interval", "500ms", "--tasks"]);
+    let screen = text(&output.stdout);
+    assert!(output.status.success(), "{}", text(&output.stderr));
+    assert_eq!(screen.lines().count(), 24, "{screen}");
+    assert!(screen.contains("TASK    STATE"), "{screen}");
+    assert!(!screen.contains("WORKER IS"), "{screen}");
+    // The storm's own tasks arm the timers.
+    assert!(screen.contains("arm::start_late arm.rs:"), "{screen}");
+}
+
+#[test]
 fn a_program_that_cannot_be_reached_is_an_error() {
     // The port belongs to a socket that does not listen, so no other program has it.
     let socket = TcpSocket::new_v4().unwrap();

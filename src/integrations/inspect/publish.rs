@@ -38,10 +38,8 @@ pub(crate) async fn publish(site: Arc<Site>, period: Duration) {
                     site.feed.send(event(&snapshot.to_json()));
                 }
                 site.slowest.collect(site.handle.shared());
-                site.tasks.tend();
             }
         }
-        site.tasks.stop();
     }
 }
 

@@ -37,6 +37,7 @@ use crate::{
         snapshot::{Inspection, Snapshot},
         tasks::{Order, TaskList},
     },
+    task::spawn,
 };
 
 const CROSS_ORIGIN_RESOURCE_POLICY: HeaderName =
@@ -200,11 +201,13 @@ async fn tasks(State(site): State<Arc<Site>>, uri: Uri) -> Response<Body> {
         Ok(order) => order,
         Err(why) => return plain(StatusCode::BAD_REQUEST, why),
     };
+    if site.tasks.ask(&site.handle) {
+        let site = site.clone();
+        drop(spawn(async move { site.tasks.tend().await }));
+    }
     let recent = &site.answers.tasks[order as usize];
     site.cached("application/json", recent, || {
-        let is_open = site.feed.listeners() > 0;
-        let tasks = &site.tasks;
-        let answer = tasks.answer(order, &site.handle, &site.inspection, is_open);
+        let answer = site.tasks.answer(order, &site.handle, &site.inspection);
         answer.to_json()
     })
 }

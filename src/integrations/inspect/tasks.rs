@@ -1,7 +1,6 @@
 //! The answer to `/tasks.json`: the tasks of the runtime.
 //!
-//! While a page is open and asks for tasks, the workers time each poll. Otherwise they do not, and
-//! the answer has no times.
+//! From a question on, the workers time each poll, until some seconds after the last question.
 
 use std::{
     cmp::Reverse,
@@ -24,6 +23,7 @@ use crate::{
         snapshot::{Inspection, Place, millis},
     },
     task::id::Id,
+    time::sleep,
     util::lock::lock,
 };
 
@@ -31,8 +31,10 @@ use crate::{
 const SHOWN: usize = 20;
 /// How many tasks an answer chooses from: looking at one takes some 100 ns.
 const SEEN: usize = 20_000;
-/// How long polls are timed after a page has asked.
+/// How long polls are timed after a question.
 const TIMED_FOR: Duration = Duration::from_secs(5);
+/// How often the times are read from the threads.
+const READ_EACH: Duration = Duration::from_millis(250);
 
 /// What is known of the tasks.
 #[derive(Debug, Default)]
@@ -144,19 +146,30 @@ impl Order {
 }
 
 impl TaskList {
-    /// Answers. If a page is open, polls are timed from now on.
-    pub(crate) fn answer(
-        &self,
-        order: Order,
-        handle: &Handle,
-        inspection: &Inspection,
-        is_open: bool,
-    ) -> Answer {
+    /// Has polls timed, because a client asks for tasks. If they are not timed yet, the caller
+    /// runs [`tend`](Self::tend).
+    #[must_use]
+    pub(crate) fn ask(&self, handle: &Handle) -> bool {
+        lock(&self.0).ask(handle)
+    }
+
+    /// Reads the times of polls now and then, until no client has asked for some time.
+    pub(crate) async fn tend(&self) {
+        loop {
+            sleep(READ_EACH).await;
+            let mut state = lock(&self.0);
+            state.read();
+            let asked = state.timing.as_ref().map(|timing| timing.asked);
+            if asked.is_none_or(|asked| asked.elapsed() > TIMED_FOR) {
+                return state.stop();
+            }
+        }
+    }
+
+    /// Answers, from what is known now.
+    pub(crate) fn answer(&self, order: Order, handle: &Handle, inspection: &Inspection) -> Answer {
         let shared = handle.shared();
         let mut state = lock(&self.0);
-        if is_open {
-            state.time(handle);
-        }
         state.read();
         let now = Instant::now();
         let first = *state.first.get_or_insert(now);
@@ -196,37 +209,23 @@ impl TaskList {
                 .collect(),
         }
     }
-
-    /// Reads the times of polls, and ends the timing if no page has asked for some time.
-    pub(crate) fn tend(&self) {
-        let mut state = lock(&self.0);
-        state.read();
-        let asked = state.timing.as_ref().map(|timing| timing.asked);
-        if asked.is_some_and(|asked| asked.elapsed() > TIMED_FOR) {
-            state.stop();
-        }
-    }
-
-    /// Ends the timing of polls.
-    pub(crate) fn stop(&self) {
-        lock(&self.0).stop();
-    }
 }
 
 impl State {
-    /// Has polls timed, because a page asks.
-    fn time(&mut self, handle: &Handle) {
+    fn ask(&mut self, handle: &Handle) -> bool {
         let now = Instant::now();
-        let timing = self.timing.get_or_insert_with(|| {
-            handle.shared().time_polls(true);
-            Timing {
-                handle: handle.clone(),
-                since: now,
-                asked: now,
-                present: HashMap::new(),
-            }
+        if let Some(timing) = &mut self.timing {
+            timing.asked = now;
+            return false;
+        }
+        handle.shared().time_polls(true);
+        self.timing = Some(Timing {
+            handle: handle.clone(),
+            since: now,
+            asked: now,
+            present: HashMap::new(),
         });
-        timing.asked = now;
+        true
     }
 
     fn stop(&mut self) {

@@ -1,4 +1,4 @@
-//! Reads the snapshots of an inspector.
+//! Reads what an inspector answers.
 
 use std::{
     fmt,
@@ -7,7 +7,7 @@ use std::{
     time::Duration,
 };
 
-use super::sample::Snapshot;
+use serde::de::DeserializeOwned;
 
 /// How long a connection and each read may take.
 const TIMEOUT: Duration = Duration::from_secs(5);
@@ -33,44 +33,41 @@ impl Site {
         Ok(Self { at: at.to_owned() })
     }
 
-    /// Reads a snapshot.
-    pub(super) fn snapshot(&self) -> Result<Snapshot, String> {
+    /// Reads the answer to a path.
+    pub(super) fn read<T: DeserializeOwned>(&self, path: &str) -> Result<T, String> {
         let answer = self
-            .get()
-            .map_err(|error| format!("cannot read http://{self}/snapshot.json: {error}"))?;
+            .get(path)
+            .map_err(|error| format!("cannot read http://{self}{path}: {error}"))?;
         let (head, body) = split(&answer)
             .ok_or_else(|| format!("http://{self}/ does not answer as HTTP servers do"))?;
         let status = head.split(|&byte| byte == b' ').nth(1);
         if status != Some(b"200") {
             let line = head.split(|&byte| byte == b'\r').next().unwrap_or_default();
             let line = String::from_utf8_lossy(line);
-            return Err(format!("http://{self}/snapshot.json answers {line:?}"));
+            return Err(format!("http://{self}{path} answers {line:?}"));
         }
         serde_json::from_slice(body)
             .map_err(|error| format!("http://{self}/ is not a page of tourbillon: {error}"))
     }
 
-    /// Asks for the snapshot, and returns the whole answer.
-    fn get(&self) -> io::Result<Vec<u8>> {
+    /// Asks for a path, and returns the whole answer.
+    fn get(&self, path: &str) -> io::Result<Vec<u8>> {
         // The name may have several addresses, and the program may listen on one of them only.
         let mut failed = io::Error::other("the name has no address");
         for addr in self.at.to_socket_addrs()? {
             match TcpStream::connect_timeout(&addr, TIMEOUT) {
-                Ok(stream) => return self.ask(stream),
+                Ok(stream) => return self.ask(stream, path),
                 Err(error) => failed = error,
             }
         }
         Err(failed)
     }
 
-    fn ask(&self, mut stream: TcpStream) -> io::Result<Vec<u8>> {
+    fn ask(&self, mut stream: TcpStream, path: &str) -> io::Result<Vec<u8>> {
         stream.set_read_timeout(Some(TIMEOUT))?;
         stream.set_write_timeout(Some(TIMEOUT))?;
         // By HTTP/1.0 the server sends the body as it is, and then closes the connection.
-        write!(
-            stream,
-            "GET /snapshot.json HTTP/1.0\r\nHost: {self}\r\n\r\n"
-        )?;
+        write!(stream, "GET {path} HTTP/1.0\r\nHost: {self}\r\n\r\n")?;
         let mut answer = Vec::new();
         stream.take(MOST).read_to_end(&mut answer)?;
         Ok(answer)

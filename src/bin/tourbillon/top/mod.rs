@@ -7,6 +7,7 @@
 mod fetch;
 mod sample;
 mod screen;
+mod tasks;
 
 use std::{
     io::{self, IsTerminal, Write},
@@ -24,6 +25,7 @@ use self::{
     fetch::Site,
     sample::{History, Stage},
     screen::Connection,
+    tasks::Tasks,
 };
 use crate::args;
 
@@ -39,6 +41,9 @@ pub(crate) struct Args {
     /// Print the screen once, after two updates, and end. It needs no terminal.
     #[arg(long)]
     once: bool,
+    /// Show tasks instead of workers and stalls, as the key t does.
+    #[arg(long)]
+    tasks: bool,
     /// Number of columns of the screen that `--once` prints.
     #[arg(long, value_name = "N", default_value_t = 80, requires = "once",
         value_parser = clap::value_parser!(u16).range(40..=400))]
@@ -54,6 +59,9 @@ fn interval(text: &str) -> Result<Duration, String> {
     }
     Ok(interval)
 }
+
+/// Where an inspector has its snapshots.
+const SNAPSHOT: &str = "/snapshot.json";
 
 /// Number of rows of the screen that `--once` prints.
 const ROWS: u16 = 24;
@@ -86,31 +94,54 @@ struct Top {
     connection: Connection,
     stage: Stage,
     paused: bool,
+    /// The tasks, while they are shown.
+    tasks: Option<Tasks>,
 }
 
 impl Top {
     /// Reads the first snapshot. Fails if there is none: most likely the address is wrong.
     fn begin(args: &Args) -> Result<Self, String> {
         let mut history = History::default();
-        history.push(args.site.snapshot()?);
+        history.push(args.site.read(SNAPSHOT)?);
+        let tasks = args
+            .tasks
+            .then(|| args.site.read(tasks::PATH))
+            .transpose()?;
         Ok(Self {
             site: args.site.clone(),
             history,
             connection: Connection::Live,
             stage: Stage::Wake,
             paused: false,
+            tasks,
         })
     }
 
     /// Reads the next snapshot. If the program cannot be reached, the screen says so and keeps the
     /// last figures.
     fn update(&mut self) {
-        match self.site.snapshot() {
-            Ok(snapshot) => {
-                self.connection = Connection::Live;
-                self.history.push(snapshot);
+        if let Err(error) = self.read() {
+            self.connection = Connection::Lost(error);
+        }
+    }
+
+    fn read(&mut self) -> Result<(), String> {
+        let snapshot = self.site.read(SNAPSHOT)?;
+        if self.tasks.is_some() {
+            self.tasks = Some(self.site.read(tasks::PATH)?);
+        }
+        self.connection = Connection::Live;
+        self.history.push(snapshot);
+        Ok(())
+    }
+
+    /// Shows the tasks, or the workers and stalls again.
+    fn switch_tasks(&mut self) {
+        if self.tasks.take().is_none() {
+            match self.site.read(tasks::PATH) {
+                Ok(tasks) => self.tasks = Some(tasks),
+                Err(error) => self.connection = Connection::Lost(error),
             }
-            Err(error) => self.connection = Connection::Lost(error),
         }
     }
 
@@ -124,6 +155,7 @@ impl Top {
             connection: &self.connection,
             stage: self.stage,
             paused: self.paused,
+            tasks: self.tasks.as_ref(),
         };
         terminal.draw(|frame| view.draw(frame)).map(|_| ())
     }
@@ -162,6 +194,7 @@ impl Top {
             KeyCode::Char('c') if key.modifiers.contains(KeyModifiers::CONTROL) => return true,
             KeyCode::Char('q') | KeyCode::Esc => return true,
             KeyCode::Char('p' | ' ') => self.paused = !self.paused,
+            KeyCode::Char('t') => self.switch_tasks(),
             KeyCode::Char('l') => self.stage = self.stage.next(),
             _ => {}
         }

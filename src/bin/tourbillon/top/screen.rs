@@ -1,4 +1,4 @@
-//! The screen of `tourbillon top`: totals, lateness over time, workers, and stalls.
+//! The screen of `tourbillon top`: totals, lateness over time, and workers and stalls, or tasks.
 //!
 //! It fits a terminal of 80 by 24 characters. A higher one shows more workers and stalls.
 
@@ -15,6 +15,7 @@ use ratatui::{
 use super::{
     fetch::Site,
     sample::{History, Snapshot, Stage, Stalls, Worker},
+    tasks::Tasks,
 };
 use crate::figures::{grouped, scaled};
 
@@ -42,6 +43,8 @@ pub(super) struct View<'a> {
     pub(super) connection: &'a Connection,
     pub(super) stage: Stage,
     pub(super) paused: bool,
+    /// The tasks, if they are shown.
+    pub(super) tasks: Option<&'a Tasks>,
 }
 
 impl View<'_> {
@@ -50,8 +53,11 @@ impl View<'_> {
             return;
         };
         let stalls = last.stalls_by_job();
-        // The stalls get at most six rows, and the workers what is left.
-        let stall_rows = u16::try_from(stalls.len()).unwrap_or(6).min(6);
+        // The stalls get at most six rows, and the workers what is left. Or the tasks get it all.
+        let stall_rows = match self.tasks {
+            None => u16::try_from(stalls.len()).unwrap_or(6).min(6),
+            Some(_) => 0,
+        };
         let [head, totals, _, title, chart, _, workers, stalled, keys] = Layout::vertical([
             Constraint::Length(1),
             Constraint::Length(4),
@@ -67,7 +73,10 @@ impl View<'_> {
         self.draw_head(frame, head, last);
         self.draw_totals(frame, totals, last);
         self.draw_chart(frame, title, chart);
-        self.draw_workers(frame, workers, last);
+        match self.tasks {
+            None => self.draw_workers(frame, workers, last),
+            Some(tasks) => tasks.draw(frame, workers),
+        }
         draw_stalls(frame, stalled, &stalls[..stall_rows.into()]);
         self.draw_keys(frame, keys);
     }
@@ -220,7 +229,8 @@ impl View<'_> {
                 Style::new().fg(Color::Red),
             ),
             Connection::Live => {
-                Line::styled("q quit   p pause   l lateness: wake, queue, rescued", dim())
+                let keys = "q quit   p pause   l lateness: wake, queue, rescued   t tasks";
+                Line::styled(keys, dim())
             }
         };
         frame.render_widget(Paragraph::new(line), area);
@@ -253,9 +263,11 @@ fn height(ns: u64) -> u64 {
     (doublings * STEP as f64).max(1.0) as u64
 }
 
-/// Returns the last two parts of the name of a type, without its parameters.
-fn short_name(name: &str) -> &str {
+/// Returns the last two parts of the name of a type, without its parameters. The future of an
+/// `async fn` has the name of that function.
+pub(super) fn short_name(name: &str) -> &str {
     let plain = name.split('<').next().unwrap_or(name);
+    let plain = plain.trim_end_matches("::{{closure}}");
     let cut = plain.rmatch_indices("::").nth(1);
     cut.map_or(plain, |(at, _)| &plain[at + 2..])
 }
@@ -272,7 +284,7 @@ fn figure(name: &str, value: &str) -> Span<'static> {
 }
 
 /// Formats a count in at most six characters.
-fn short(count: u64) -> String {
+pub(super) fn short(count: u64) -> String {
     match count {
         0..100_000 => grouped(count),
         100_000..10_000_000 => format!("{} k", grouped(count / 1_000)),
@@ -301,6 +313,6 @@ fn level(ns: Option<u64>) -> Style {
     }
 }
 
-fn dim() -> Style {
+pub(super) fn dim() -> Style {
     Style::new().add_modifier(Modifier::DIM)
 }

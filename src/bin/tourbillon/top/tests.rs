@@ -39,6 +39,7 @@ fn top(history: History) -> Top {
         connection: Connection::Live,
         stage: Stage::Wake,
         paused: false,
+        tasks: None,
     }
 }
 
@@ -116,6 +117,49 @@ fn a_small_screen_has_all_parts() {
     let parse = row("parse src/a.rs:1:2");
     assert!(lines[parse].starts_with("2      120 ms"), "{text}");
     assert!(parse < row("render"));
+}
+
+#[test]
+fn tasks_take_the_place_of_the_workers() {
+    let task = |id: u32| {
+        serde_json::json!({
+            "id": id.to_string(), "name": "app::net::serve<u8>::{{closure}}",
+            "spawned": "src/a.rs:1:2", "state": if id == 1 { "running" } else { "waiting" },
+            "worker": (id == 1).then_some(0), "waits_for": ["descriptor 9 to be readable"],
+            "polls": 12_345, "busy_ms": if id == 1 { 31.0 } else { 0.0 },
+        })
+    };
+    let list = |count: u32, alive: u32| {
+        let tasks: Vec<_> = (1..=count).map(task).collect();
+        serde_json::from_value(serde_json::json!({ "alive": alive, "tasks": tasks })).unwrap()
+    };
+    let mut top = top(history([snapshot(0.0, "a", 0, &[])]));
+    top.tasks = Some(list(2, 2));
+    let text = screen(&top, 80, 24).join("\n");
+    for part in [
+        "1       running 0 31.0 ms  12,345 net::serve a.rs:1:2, descriptor 9 to be readab",
+        "2       waiting   0        12,345 net::serve a.rs:1:2, descriptor 9 to be readab",
+    ] {
+        assert!(text.contains(part), "{part} is not in\n{text}");
+    }
+    assert!(!text.contains("WORKER") && !text.contains("more"), "{text}");
+    // There are ten rows, the last of which counts the others.
+    for (count, alive, more) in [
+        (2, 9, "7"),
+        (20, 20, "11"),
+        (11, 12, "3"),
+        (20, 3_000, "2,991"),
+    ] {
+        top.tasks = Some(list(count, alive));
+        let text = screen(&top, 80, 24).join("\n");
+        assert!(
+            text.contains(&format!("and     {more:<9} more")),
+            "{more}:\n{text}"
+        );
+    }
+    for (columns, rows) in [(1, 1), (10, 3), (40, 10), (300, 100)] {
+        screen(&top, columns, rows);
+    }
 }
 
 #[test]
