@@ -80,7 +80,7 @@ fn the_timers_of_a_cell_come_with_their_causes() {
     assert!(spawned.starts_with("tests/inspect/answers.rs:"), "{timer}");
     let why = timer["why"].as_str().unwrap();
     assert!(
-        why.contains("behind task ") && why.contains("make_late"),
+        why.contains("behind ") && why.contains("make_late"),
         "{timer}"
     );
     assert!(timer["late_ns"].as_u64().unwrap() >= 1_000_000, "{timer}");

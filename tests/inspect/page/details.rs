@@ -70,7 +70,7 @@ fn a_click_on_a_cell_shows_its_slowest_timers_with_their_causes() {
         "{row}"
     );
     assert!(
-        row.contains("details.rs:") && row.contains("behind task "),
+        row.contains("details.rs:") && row.contains("behind "),
         "{row}"
     );
     let title = browser.text("#cell-title");
