@@ -16,7 +16,7 @@ use crate::{
     engine::{
         context::placement::{Choice, HomeError, with_home},
         core::{Core, WorkerShard},
-        telemetry::lateness::note_woken,
+        telemetry::{lateness::note_woken, polls},
     },
     error::NO_RUNTIME,
     util::budget,
@@ -219,8 +219,8 @@ impl Sleep {
             let core = home.owner();
             let nanos = core.shared.clock.nanos(deadline);
             // Both are calls in tail position, so the usual one saves no registers.
-            if core.track.notes_all() {
-                return arm_recorded(home, nanos, cx.waker());
+            if core.track.looks_at_polls() {
+                return arm_looking(home, nanos, cx.waker());
             }
             shards::Sleep::with_waker(home, nanos, cx.waker())
         };
@@ -255,11 +255,15 @@ impl Sleep {
     }
 }
 
-/// Arms a sleep, and records that.
+/// Arms a sleep. That is recorded, or a reader wants to know what tasks wait for.
 #[cold]
 #[inline(never)]
-fn arm_recorded(home: &Arc<WorkerShard>, deadline: u64, waker: &Waker) -> shards::Sleep<Core> {
-    home.owner().shared.record_armed(deadline);
+fn arm_looking(home: &Arc<WorkerShard>, deadline: u64, waker: &Waker) -> shards::Sleep<Core> {
+    let core = home.owner();
+    if core.track.notes_all() {
+        core.shared.record_armed(deadline);
+    }
+    polls::arms(core, waker, deadline);
     shards::Sleep::with_waker(home, deadline, waker)
 }
 

@@ -1,9 +1,11 @@
 //! The polls of single tasks, while a reader asks for them. Otherwise no poll is timed.
 
-use std::{collections::HashMap, mem};
+use std::{collections::HashMap, mem, task::Waker};
+
+use tourbillon_tasks::TaskRef;
 
 use crate::{
-    engine::{recorder::copy::Who, shared::Shared},
+    engine::{core::Core, local, recorder::copy::Who, shared::Shared, task_core::meta::TaskMeta},
     sys::sync::{
         Mutex,
         atomic::{AtomicBool, Ordering::Relaxed},
@@ -34,6 +36,10 @@ pub(crate) struct Poll {
     pub(crate) task: Id,
     /// When it began, in ns.
     pub(crate) since: u64,
+    /// The data of the task's wakers, as a number.
+    waker: usize,
+    /// The deadline of the last sleep that it has armed for its task, in ns.
+    sleeps_until: Option<u64>,
 }
 
 /// The polls of a task that are over.
@@ -42,6 +48,8 @@ pub(crate) struct Over {
     pub(crate) count: u64,
     /// How long they took together, in ns.
     pub(crate) took: u64,
+    /// The deadline of the sleep that the last of them has armed, in ns.
+    pub(crate) sleeps_until: Option<u64>,
 }
 
 /// What one thread has polled.
@@ -64,23 +72,39 @@ impl Polls {
         }
     }
 
-    /// Notes that a poll begins at `now`.
-    pub(crate) fn begin(&self, task: Id, now: u64) {
-        lock(&self.state).now = Some(Poll { task, since: now });
+    /// Notes that a poll of `task` begins at `now`.
+    pub(crate) fn begin(&self, task: &TaskRef<TaskMeta>, now: u64) {
+        lock(&self.state).now = Some(Poll {
+            task: task.metadata().id(),
+            since: now,
+            waker: task.waker_data().addr(),
+            sleeps_until: None,
+        });
+    }
+
+    /// Notes that the present poll arms a sleep that is due at `deadline`, and wakes `waker`.
+    fn arms(&self, waker: &Waker, deadline: u64) {
+        if let Some(poll) = &mut lock(&self.state).now {
+            if poll.waker == waker.data().addr() {
+                poll.sleeps_until = Some(deadline);
+            }
+        }
     }
 
     /// Notes that the poll is over at `now`. A task that has ended is forgotten.
     pub(crate) fn end(&self, now: u64, has_ended: bool) {
         let mut state = lock(&self.state);
-        let Some(Poll { task, since }) = state.now.take() else {
+        let Some(poll) = state.now.take() else {
             return;
         };
+        let task = poll.task;
         if has_ended {
             state.over.remove(&task);
         } else if state.over.len() < MOST || state.over.contains_key(&task) {
             let over = state.over.entry(task).or_default();
             over.count += 1;
-            over.took += now.saturating_sub(since);
+            over.took += now.saturating_sub(poll.since);
+            over.sleeps_until = poll.sleeps_until;
         }
     }
 
@@ -93,6 +117,16 @@ impl Polls {
             over: mem::take(&mut state.over),
         }
     }
+}
+
+/// Notes that the calling thread arms a sleep of worker `home`.
+pub(crate) fn arms(home: &Core, waker: &Waker, deadline: u64) {
+    local::with_local_of(&home.shared, |local| {
+        let polls = local.map(|local| &local.shard.owner().track.polls);
+        if let Some(polls) = polls.filter(|polls| polls.are_timed()) {
+            polls.arms(waker, deadline);
+        }
+    });
 }
 
 impl Shared {

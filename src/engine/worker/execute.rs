@@ -79,7 +79,7 @@ impl Worker<'_> {
         }
         // Keeps the task until it is known whether it has ended.
         let reference = task.reference();
-        polls.begin(task.metadata().id(), self.shared.clock.real());
+        polls.begin(&reference, self.shared.clock.real());
         task.run();
         polls.end(self.shared.clock.real(), reference.has_ended());
     }

@@ -66,6 +66,8 @@ struct Known {
     polls: u64,
     /// In ns.
     busy: u64,
+    /// When the sleep is due that the last poll has armed, in ns.
+    sleeps_until: Option<u64>,
 }
 
 /// What comes first in the list.
@@ -231,7 +233,7 @@ impl State {
     fn stop(&mut self) {
         if self.timing.take().is_some() {
             self.known.values_mut().for_each(|known| {
-                (known.polls, known.busy) = (0, 0);
+                (known.polls, known.busy, known.sleeps_until) = (0, 0, None);
             });
         }
     }
@@ -250,6 +252,7 @@ impl State {
                 let known = self.known.entry(task).or_default();
                 known.polls += over.count;
                 known.busy += over.took;
+                known.sleeps_until = over.sleeps_until;
             }
         }
     }
@@ -285,6 +288,14 @@ impl Seen {
             Who::Worker(worker) => Some(worker),
             _ => None,
         });
+        let mut waits_for: Vec<_> = task.waits_for().iter().map(ToString::to_string).collect();
+        let left = known.sleeps_until.and_then(|at| at.checked_sub(now_ns));
+        if let Some(left) = left.filter(|_| task.state() == TaskState::Waiting) {
+            waits_for.push(format!(
+                "a sleep of {:.1?} more",
+                Duration::from_nanos(left)
+            ));
+        }
         let seen = known.seen.unwrap_or(now);
         let ms = |ns: u64| millis(Duration::from_nanos(ns));
         Row {
@@ -293,7 +304,7 @@ impl Seen {
             spawned: Place(task.spawned_at()),
             state: task.state().to_string(),
             worker: polled_by.or(task.pinned_to()),
-            waits_for: task.waits_for().iter().map(ToString::to_string).collect(),
+            waits_for,
             polls: known.polls,
             busy_ms: ms(known.busy),
             poll_ms: present.map(|(_, since)| ms(now_ns.saturating_sub(since))),
