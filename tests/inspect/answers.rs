@@ -214,6 +214,27 @@ fn the_trace_is_a_file_for_viewers() {
     });
 }
 
+#[test]
+fn the_traces_that_the_recorder_kept_can_be_had_later() {
+    let _alarm = alarm();
+    let builder = Builder::new().worker_threads(1);
+    let runtime = builder.late_threshold(5 * MS).build().unwrap();
+    let inspector = inspect(runtime.handle());
+    let addr = inspector.local_addr();
+    assert_eq!(snapshot(addr)["kept_unix_ms"], Value::Array(Vec::new()));
+    let mut at = Value::Null;
+    eventually("a trace is kept", || {
+        make_late(&runtime);
+        at = snapshot(addr)["kept_unix_ms"][0].clone();
+        at.is_number()
+    });
+    let trace = json(addr, &format!("/trace.json?kept={at}"));
+    let late = trace["tourbillon"]["late"].as_array().unwrap();
+    assert!(!late.is_empty(), "{late:?}");
+    assert_eq!(get(addr, "/trace.json?kept=1").status, 404);
+    assert_eq!(get(addr, "/trace.json?kept=now").status, 400);
+}
+
 async fn works(gate: Gate) {
     while !gate.is_open() {
         thread::sleep(2 * MS);

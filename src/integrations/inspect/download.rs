@@ -5,7 +5,7 @@ use std::{
         Arc,
         atomic::{AtomicBool, Ordering::AcqRel, Ordering::Release},
     },
-    time::UNIX_EPOCH,
+    time::{SystemTime, UNIX_EPOCH},
 };
 
 use crate::{api::handle::Handle, flight::Snapshot, task::spawn_blocking};
@@ -28,37 +28,64 @@ pub(crate) struct File {
     pub(crate) text: String,
 }
 
+/// Why there is no file.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum NoFile {
+    /// Another one is being written.
+    Busy,
+    /// The trace is not kept, or not any more.
+    Gone,
+}
+
 impl Downloads {
-    /// Writes the trace of a runtime, on a thread for blocking jobs. Returns `None` if another one
-    /// is being written, or if this one cannot be.
-    pub(crate) async fn trace(&self, handle: &Handle) -> Option<File> {
+    /// Writes a trace, on a thread for blocking jobs: of the present, or the one that was kept at
+    /// this time, in ms since the Unix epoch.
+    pub(crate) async fn trace(&self, handle: &Handle, kept: Option<u64>) -> Result<File, NoFile> {
         if self.0.swap(true, AcqRel) {
-            return None;
+            return Err(NoFile::Busy);
         }
         // The job has it: the client may leave meanwhile.
         let turn = Turn(self.0.clone());
         let handle = handle.clone();
         let written = spawn_blocking(move || {
             let _turn = turn;
-            write(&handle)
+            let snapshot = match kept {
+                Some(at) => kept_at(&handle, at),
+                None => Some(present(&handle)),
+            };
+            snapshot.and_then(|snapshot| write(&snapshot))
         });
-        written.await.ok().flatten()
+        written.await.ok().flatten().ok_or(NoFile::Gone)
     }
 }
 
-fn write(handle: &Handle) -> Option<File> {
+fn present(handle: &Handle) -> Snapshot {
     let shared = handle.shared();
     let rings = shared.copy_rings(0).tracks.len();
-    let snapshot = Snapshot::new(&shared.copy_rings(MOST_EVENTS / rings.max(1)));
+    Snapshot::new(&shared.copy_rings(MOST_EVENTS / rings.max(1)))
+}
+
+fn kept_at(handle: &Handle, at: u64) -> Option<Snapshot> {
+    let copies = handle.shared().kept_copies();
+    let copy = copies.iter().find(|copy| unix_ms(copy.wall) == at)?;
+    Some(Snapshot::new(copy))
+}
+
+fn write(snapshot: &Snapshot) -> Option<File> {
     let mut text = Vec::new();
     // A vector takes all that is written, and JSON is UTF-8.
     snapshot.write_trace(&mut text).ok()?;
-    let taken_at = snapshot.taken_at().duration_since(UNIX_EPOCH);
-    let seconds = taken_at.unwrap_or_default().as_secs();
+    let at = unix_ms(snapshot.taken_at());
     Some(File {
-        name: format!("tourbillon-{}-{seconds}.json", std::process::id()),
+        name: format!("tourbillon-{}-{at}.json", std::process::id()),
         text: String::from_utf8(text).ok()?,
     })
+}
+
+/// Returns a time of day in ms since the Unix epoch.
+pub(crate) fn unix_ms(time: SystemTime) -> u64 {
+    let since = time.duration_since(UNIX_EPOCH).unwrap_or_default();
+    u64::try_from(since.as_millis()).unwrap_or(u64::MAX)
 }
 
 impl Drop for Turn {

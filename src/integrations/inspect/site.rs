@@ -21,7 +21,7 @@ use ::hyper::body::Bytes;
 use crate::{
     api::handle::Handle,
     integrations::inspect::{
-        download::Downloads,
+        download::{Downloads, NoFile},
         feed::Feed,
         guard::Refused,
         hosts::Hosts,
@@ -31,6 +31,7 @@ use crate::{
         negotiate::TextFormat,
         outstanding::Outstanding,
         page::ASSETS,
+        query,
         recent::Recent,
         sampler::Sampler,
         slowest::Slowest,
@@ -212,12 +213,20 @@ async fn tasks(State(site): State<Arc<Site>>, uri: Uri) -> Response<Body> {
     })
 }
 
-async fn trace(State(site): State<Arc<Site>>) -> Response<Body> {
+async fn trace(State(site): State<Arc<Site>>, uri: Uri) -> Response<Body> {
+    let asked = uri.query().unwrap_or("");
+    let kept = match query::find(asked, "kept").map(|_| query::number(asked, "kept")) {
+        Some(Err(why)) => return plain(StatusCode::BAD_REQUEST, why),
+        Some(Ok(at)) => Some(at),
+        None => None,
+    };
     if site.outstanding.is_full() {
         return busy(NO_ROOM);
     }
-    let Some(file) = site.downloads.trace(&site.handle).await else {
-        return busy("another client gets a trace: try again\n");
+    let file = match site.downloads.trace(&site.handle, kept).await {
+        Ok(file) => file,
+        Err(NoFile::Busy) => return busy("another client gets a trace: try again\n"),
+        Err(NoFile::Gone) => return plain(StatusCode::NOT_FOUND, "this trace is not kept\n"),
     };
     let text = site.outstanding.hold(file.text);
     let mut response = answer(StatusCode::OK, "application/json", text);

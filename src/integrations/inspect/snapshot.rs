@@ -3,7 +3,7 @@
 use std::{
     panic::Location,
     process,
-    time::{Duration, Instant, SystemTime, UNIX_EPOCH},
+    time::{Duration, Instant, SystemTime},
 };
 
 use serde::{Serialize, Serializer};
@@ -11,7 +11,7 @@ use serde::{Serialize, Serializer};
 use crate::{
     api::handle::Handle,
     engine::watchdog::stall::RecentStall,
-    integrations::inspect::{late::recording_name, sampler::Samples},
+    integrations::inspect::{download::unix_ms, late::recording_name, sampler::Samples},
     metrics::{
         ClockMetrics, WorkerMetrics,
         activity::{Activity, JobName},
@@ -72,8 +72,9 @@ pub(crate) struct Snapshot {
     alive_tasks: usize,
     blocking: Blocking,
     stalls: Vec<Stall>,
-    /// How much the flight recorder records.
+    /// How much the flight recorder records, and when it kept traces by itself.
     recording: String,
+    kept_unix_ms: Vec<u64>,
     /// The upper bounds of the histogram buckets in ns; `None` for the last one.
     bounds_ns: Vec<Option<u64>>,
     clients: usize,
@@ -198,7 +199,6 @@ impl Snapshot {
         let at_ms = inspection.now_ms();
         let now = clock.instant(clock.now());
         let stalls = handle.recent_stalls();
-        let unix = SystemTime::now().duration_since(UNIX_EPOCH);
         let workers = metrics.workers().iter().enumerate();
         Self {
             version: VERSION,
@@ -207,7 +207,7 @@ impl Snapshot {
             instance: inspection.instance.clone(),
             period_ms: millis(inspection.period),
             at_ms,
-            unix_ms: u64::try_from(unix.unwrap_or_default().as_millis()).unwrap_or(u64::MAX),
+            unix_ms: unix_ms(SystemTime::now()),
             uptime_ms: millis(Duration::from_nanos(clock.real())),
             workers: workers
                 .map(|(id, worker)| {
@@ -248,6 +248,12 @@ impl Snapshot {
                 })
                 .collect(),
             recording: recording_name(handle.flight_recorder().recording()),
+            kept_unix_ms: handle
+                .shared()
+                .kept_copies()
+                .iter()
+                .map(|copy| unix_ms(copy.wall))
+                .collect(),
             bounds_ns: LatenessHistogram::default()
                 .buckets()
                 .map(|bucket| u64::try_from(bucket.to.as_nanos()).ok())

@@ -4,7 +4,11 @@ use std::{thread, time::Duration};
 
 use tourbillon::time::sleep;
 
-use super::{check_clean, load::Watched, open};
+use super::{
+    check_clean,
+    load::{Watched, cause_a_stall},
+    open,
+};
 use crate::{clients::browser::Browser, common::Gate};
 
 const MS: Duration = Duration::from_millis(1);
@@ -175,5 +179,13 @@ fn the_trace_button_downloads_a_trace() {
     assert_eq!(trace, 2);
     let has_name = browser.eval("document.getElementById('download').hasAttribute('download')");
     assert_eq!(has_name, true);
+    // A stall makes the recorder keep one.
+    browser.eventually("document.getElementById('kept').hidden");
+    cause_a_stall(&watched.runtime);
+    browser.eventually("/trace.json[?]kept=[0-9]+$/.test(document.querySelector('#kept a').href)");
+    let late = browser.eval(
+        "fetch(document.querySelector('#kept a').href).then((answer) => answer.json()).then((trace) => trace.tourbillon.workers)",
+    );
+    assert_eq!(late, 2);
     check_clean(&mut browser, &watched);
 }

@@ -63,6 +63,7 @@ export class Tables {
     this.clocks = rows('clock-rows', ['', 'num', 'num']);
     this.noStalls = find('no-stalls');
     this.moreStalls = find('more-stalls');
+    this.kept = find('kept');
     this.hint = find('workers-hint');
   }
 
@@ -70,6 +71,7 @@ export class Tables {
   draw({ snapshot, before, counters, sums, totals, unixOffset }) {
     this.drawWorkers(snapshot, before);
     this.drawStalls(snapshot, unixOffset);
+    this.drawKept(snapshot);
     this.counters.draw(counters, sums, totals);
     const { helpers, blocking, clocks } = snapshot;
     this.threads.show([
@@ -95,6 +97,18 @@ export class Tables {
     }), (row, i) => {
       row.dataset.activity = snapshot.workers[i].activity;
     });
+  }
+
+  /** Shows links to the traces that were kept, the newest first. */
+  drawKept({ kept_unix_ms: times }) {
+    if (this.kept.dataset.times === times.join()) return;
+    this.kept.dataset.times = times.join();
+    this.kept.hidden = times.length === 0;
+    this.kept.querySelector('span').replaceChildren(...times.toReversed().map((at) => {
+      const link = document.createElement('a');
+      Object.assign(link, { href: `trace.json?kept=${at}`, download: '', textContent: clock(at) });
+      return link;
+    }));
   }
 
   drawStalls(snapshot, unixOffset) {
