@@ -72,8 +72,8 @@ fn the_timers_of_a_cell_come_with_their_causes() {
         let answers = buckets
             .iter()
             .map(|(bucket, _)| cell(addr, "wake", *bucket));
-        let kept = answers.filter(|answer| answer["timers"] != Value::Array(Vec::new()));
-        found = kept.last().unwrap_or_default();
+        let mut kept = answers.filter(|answer| answer["timers"] != Value::Array(Vec::new()));
+        found = kept.next_back().unwrap_or_default();
         // Its task was seen to run.
         found["timers"][0]["timer"].is_object()
     });
