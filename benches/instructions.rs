@@ -5,7 +5,8 @@
 //! the default without the flight recorder; *off* is also without a rescue
 //! (`rescue_latency(Duration::MAX)`). *light* and *full* are *off* with the flight recorder; under
 //! valgrind, timers that fire are so late that *light* records them. *tokio* is *on* with a
-//! companion; it is measured with feature `tokio-compat`. Each program does `n` operations, and
+//! companion; it is measured with feature `tokio-compat`. *timed* is *off* while a client asks the
+//! live page for tasks; it is measured with feature `inspect`. Each program does `n` operations, and
 //! `3 n` in another process. The result is the difference divided by `2 n`, so start and end do
 //! not count. All threads are counted.
 //!
@@ -75,10 +76,16 @@ const PROGRAMS: [(&str, u64, Count); 15] = [
 ];
 
 /// The runtimes that are measured.
-#[cfg(not(feature = "tokio-compat"))]
-const WATCHES: &[&str] = &["on", "off", "light", "full"];
-#[cfg(feature = "tokio-compat")]
-const WATCHES: &[&str] = &["on", "off", "light", "full", "tokio"];
+const WATCHES: &[&str] = &[
+    "on",
+    "off",
+    "light",
+    "full",
+    #[cfg(feature = "tokio-compat")]
+    "tokio",
+    #[cfg(feature = "inspect")]
+    "timed",
+];
 
 /// The system calls of a runtime.
 const CALLS: [&str; 5] = ["epoll_wait", "futex", "read", "timerfd_settime", "write"];
@@ -104,6 +111,10 @@ fn program(what: &'static str, n: u64, watch: &str) {
         _ => builder.rescue_latency(Duration::MAX),
     };
     let runtime = builder.build().expect("a runtime");
+    #[cfg(feature = "inspect")]
+    if watch == "timed" {
+        time_polls(&runtime);
+    }
     match what {
         "arm, local" => on_worker(&runtime, async move {
             for i in 0..n {
@@ -228,6 +239,22 @@ fn program(what: &'static str, n: u64, watch: &str) {
     }
     // Dropping the timers does not count.
     std::mem::forget(runtime);
+}
+
+/// Asks the live page of a runtime for its tasks. Its workers time their polls for 5 s.
+#[cfg(feature = "inspect")]
+fn time_polls(runtime: &Runtime) {
+    use std::{
+        io::{Read, Write},
+        net::TcpStream,
+    };
+
+    let inspector = tourbillon::inspect::Inspector::builder(runtime.handle());
+    let inspector = inspector.serve("127.0.0.1:0").expect("a free port");
+    let addr = inspector.local_addr();
+    let mut client = TcpStream::connect(addr).expect("the inspector");
+    write!(client, "GET /tasks.json HTTP/1.0\r\nHost: {addr}\r\n\r\n").expect("a question");
+    client.read_to_end(&mut Vec::new()).expect("an answer");
 }
 
 /// Returns which timer to move, and to when: a random one, to a time one to two hours ahead, from
