@@ -273,6 +273,11 @@ impl<S: Store> NodeBuilder<S> {
         self
     }
 
+    /// How many attempts may have begun whose end the store has not taken.
+    fn most_attempts(&self) -> usize {
+        self.concurrency + ENDING
+    }
+
     /// Starts the node. `handler` runs each attempt in a task of its own. A panic counts as a
     /// failure.
     ///
@@ -298,7 +303,7 @@ impl<S: Store> NodeBuilder<S> {
             handler: Box::new(move |attempt| Box::pin(handler(attempt))),
             finishing,
             handlers: Arc::new(Semaphore::new(self.concurrency)),
-            attempts: Arc::new(Semaphore::new(self.concurrency + ENDING)),
+            attempts: Arc::new(Semaphore::new(self.most_attempts())),
             held: held::Table::default(),
             counters: Counters::default(),
             stopping,
@@ -383,8 +388,7 @@ impl<S: Store> Node<S> {
     /// their jobs to others.
     pub async fn stop(self, limit: Duration) -> bool {
         self.shared.stopping.send_replace(true);
-        let all = self.shared.options.concurrency + ENDING;
-        let all = u32::try_from(all).unwrap_or(u32::MAX);
+        let all = u32::try_from(self.shared.options.most_attempts()).unwrap_or(u32::MAX);
         let ended = timeout(limit, self.shared.attempts.acquire_many(all)).await;
         // The session gives back what it holds after this.
         self.shared.held.end();
