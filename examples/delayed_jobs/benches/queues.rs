@@ -1,7 +1,7 @@
 //! Jobs a second, lateness and cost of the stores, beside a worker that polls PostgreSQL once a
 //! second.
 //!
-//! Run it with `cargo bench --features postgres --bench queues`. Arguments choose rows by parts of
+//! Run it with `cargo bench --all-features --bench queues`. Arguments choose rows by parts of
 //! their names. `benches/peers/run.py` measures other queues in the same way.
 
 use std::{
@@ -22,15 +22,13 @@ use tourbillon::{
     net::TcpStream,
     time::{Instant, sleep},
 };
-use tourbillon_durable::{
-    Attempt, Node, Queue, Time, When, postgres::Postgres, sqlite::Sqlite, store::Store,
-};
+use tourbillon_durable::{Attempt, Node, Queue, Time, When, sqlite::Sqlite, store::Store};
 
 #[allow(dead_code, reason = "this bench never crashes the server")]
-#[path = "../src/bin/torture/server.rs"]
+#[path = "../src/bin/torture/server/mod.rs"]
 mod server;
 
-use self::server::Server;
+use self::server::{Postgres, Redis, Server};
 
 /// How many jobs are due one after the other.
 const PACED: usize = 20_000;
@@ -154,7 +152,7 @@ impl Polling {
             .await
             .unwrap();
         stream.set_nodelay(true).unwrap();
-        let config: tokio_postgres::Config = Server::config(port).parse().unwrap();
+        let config: tokio_postgres::Config = Postgres::config(port).parse().unwrap();
         let (client, mut connection) = config.connect_raw(stream, NoTls).await.unwrap();
         tourbillon::spawn(async move {
             while let Some(Ok(_)) = poll_fn(|cx| connection.poll_message(cx)).await {}
@@ -288,6 +286,16 @@ async fn measure(name: &str, mut bench: impl Bench) {
     );
 }
 
+/// Measures nodes that share a server.
+async fn on_server<S: Server>(name: &str, nodes: usize) {
+    let server = S::start().unwrap();
+    let mut stores = Vec::new();
+    for _ in 0..nodes {
+        stores.push(S::connect(server.port()).await.unwrap());
+    }
+    measure(name, Ours::new(stores)).await;
+}
+
 fn main() {
     let parts: Vec<_> = env::args()
         .skip(1)
@@ -311,20 +319,17 @@ fn main() {
     }
     for (name, nodes) in [("PostgreSQL, one node", 1), ("PostgreSQL, three nodes", 3)] {
         if is_chosen(name) {
-            let server = Server::start().unwrap();
-            runtime().block_on(async {
-                let mut stores = Vec::new();
-                for _ in 0..nodes {
-                    let config = Server::config(server.port());
-                    stores.push(Postgres::connect(&config).await.unwrap());
-                }
-                measure(name, Ours::new(stores)).await;
-            });
+            runtime().block_on(on_server::<Postgres>(name, nodes));
+        }
+    }
+    for (name, nodes) in [("Redis, one node", 1), ("Redis, three nodes", 3)] {
+        if is_chosen(name) {
+            runtime().block_on(on_server::<Redis>(name, nodes));
         }
     }
     let name = "PostgreSQL, polled once a second";
     if is_chosen(name) {
-        let server = Server::start().unwrap();
+        let server = Postgres::start().unwrap();
         runtime().block_on(async {
             measure(name, Polling::new(server.port()).await).await;
         });

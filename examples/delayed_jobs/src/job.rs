@@ -30,7 +30,7 @@ impl Time {
     }
 
     /// Returns the moment that is later by `delay`, rounded down to a microsecond.
-    #[cfg(feature = "postgres")]
+    #[cfg(any(feature = "postgres", feature = "redis"))]
     pub(crate) fn after_rounded_down(self, delay: Duration) -> Self {
         let micros = i64::try_from(delay.as_micros()).unwrap_or(i64::MAX);
         Self(self.0.saturating_add(micros))

@@ -2,8 +2,8 @@
 //!
 //! A [`Queue`] schedules, moves and cancels jobs in a [store](store::Store). A [`Node`] holds the
 //! jobs of the next minutes in the timers of the Tourbillon runtime, and runs a handler for each.
-//! The store [`sqlite`] is a file; with the feature `postgres`, many nodes on many machines share
-//! the store `postgres`. `DESIGN.md` has the promises.
+//! The store [`sqlite`] is a file. With the features `postgres` and `redis`, many nodes on many
+//! machines share the stores of these names. `DESIGN.md` has the promises.
 //!
 //! ```
 //! use std::time::Duration;
@@ -43,6 +43,10 @@ pub mod node;
 #[cfg(feature = "postgres")]
 pub mod postgres;
 pub mod queue;
+#[cfg(feature = "redis")]
+pub mod redis;
+#[cfg(any(feature = "postgres", feature = "redis"))]
+mod remote;
 pub mod sqlite;
 pub mod store;
 

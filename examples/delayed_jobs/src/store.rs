@@ -25,6 +25,15 @@ pub enum StoreError {
     InUse,
     /// The files are of a version that this program does not know.
     Version(i64),
+    /// With this setting, the server could lose what it has acknowledged.
+    Setting {
+        /// The name of the setting.
+        name: &'static str,
+        /// The server's value.
+        value: String,
+        /// The value that is needed.
+        needed: &'static str,
+    },
     /// The store has ended.
     Closed,
     /// The store reported an error, or could not be reached.
@@ -40,6 +49,15 @@ impl fmt::Display for StoreError {
                 f,
                 "the store has version {version} of the tables, and this program knows version {}",
                 Self::TABLES
+            ),
+            Self::Setting {
+                name,
+                value,
+                needed,
+            } => write!(
+                f,
+                "the server could lose what it acknowledges, as its setting `{name}` is \
+                 `{value}`; set it to `{needed}`"
             ),
             Self::Closed => f.write_str("the store has ended; open it again"),
             Self::Failed(error) => error.fmt(f),

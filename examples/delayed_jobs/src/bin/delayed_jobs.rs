@@ -28,13 +28,18 @@ struct Args {
     #[arg(long, value_name = "ADDR", default_value = "127.0.0.1:8080")]
     listen: SocketAddr,
     /// File of the embedded store.
-    #[arg(long, value_name = "FILE", default_value = "jobs.db")]
+    #[arg(long, value_name = "FILE", default_value = "jobs.db", group = "place")]
     store: PathBuf,
     /// Store the jobs in PostgreSQL instead, which many processes may share:
     /// `host=HOST port=PORT user=USER dbname=NAME`.
     #[cfg(feature = "postgres")]
-    #[arg(long, value_name = "CONFIG", conflicts_with = "store")]
+    #[arg(long, value_name = "CONFIG", group = "place")]
     postgres: Option<String>,
+    /// Store the jobs in Redis or Valkey instead, which many processes may share:
+    /// `redis://HOST:PORT/DATABASE`.
+    #[cfg(feature = "redis")]
+    #[arg(long, value_name = "URL", group = "place")]
+    redis: Option<String>,
     /// Shell command for each job. It gets the payload on its standard input, and the variables
     /// JOB_KEY, JOB_ATTEMPT and JOB_TOKEN. If it fails, the job is tried again. Without a command,
     /// each job prints a line.
@@ -81,6 +86,11 @@ fn start(args: Args) -> Result<(), Box<dyn Error>> {
         #[cfg(feature = "postgres")]
         if let Some(config) = &args.postgres {
             let store = tourbillon_durable::postgres::Postgres::connect(config).await?;
+            return serve(&args, store).await;
+        }
+        #[cfg(feature = "redis")]
+        if let Some(url) = &args.redis {
+            let store = tourbillon_durable::redis::Redis::connect(url).await?;
             return serve(&args, store).await;
         }
         let store = Sqlite::open(&args.store)

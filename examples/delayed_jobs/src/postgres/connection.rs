@@ -3,27 +3,22 @@
 use std::{
     collections::HashMap,
     future::poll_fn,
-    io,
     sync::{
         Arc, Mutex, PoisonError,
         atomic::{AtomicBool, Ordering},
     },
-    time::Duration,
 };
 
 use tokio_postgres::{
     AsyncMessage, Client, Config, Connection, NoTls, Row, Statement, config::Host, error::SqlState,
     tls::NoTlsStream, types::ToSql,
 };
-use tourbillon::{
-    net::{TcpStream, UnixStream},
-    time::timeout,
+use tourbillon::net::{TcpStream, UnixStream};
+
+use crate::{
+    remote::{Slot, lost},
+    store::{Changed, StoreError},
 };
-
-use crate::store::{Changed, StoreError};
-
-/// How long the server may take for an answer, and to let a client in.
-const LIMIT: Duration = Duration::from_secs(10);
 
 /// Lets the server end a connection whose client is gone without a word, within 20 s. It may hold
 /// locks.
@@ -62,12 +57,8 @@ pub(super) struct Link {
     setup: &'static str,
     /// Is told of notifications, and after each connect.
     changed: Option<Arc<Changed>>,
-    live: tokio::sync::Mutex<Option<Arc<Live>>>,
+    slot: Slot<Live>,
     is_over: Arc<AtomicBool>,
-}
-
-fn lost(text: &str) -> StoreError {
-    StoreError::failed(io::Error::new(io::ErrorKind::TimedOut, text.to_owned()))
 }
 
 pub(super) fn failed(error: tokio_postgres::Error) -> StoreError {
@@ -83,29 +74,18 @@ impl Link {
             config,
             setup,
             changed,
-            live: tokio::sync::Mutex::new(None),
+            slot: Slot::new(),
             is_over: Arc::new(AtomicBool::new(false)),
         }
     }
 
     /// Returns the connection, and makes it if there is none.
     async fn live(&self) -> Result<Arc<Live>, StoreError> {
-        let mut slot = self.live.lock().await;
-        if let Some(live) = slot.as_ref().filter(|live| !live.client.is_closed()) {
-            return Ok(live.clone());
-        }
-        let client = timeout(LIMIT, self.connect())
-            .await
-            .map_err(|_| lost("the server lets no client in"))??;
-        let live = Arc::new(Live {
-            client,
-            statements: Mutex::default(),
-        });
-        *slot = Some(live.clone());
-        Ok(live)
+        let usable = |live: &Live| !live.client.is_closed();
+        self.slot.get(usable, self.connect()).await
     }
 
-    async fn connect(&self) -> Result<Client, StoreError> {
+    async fn connect(&self) -> Result<Live, StoreError> {
         let port = self.config.get_ports().first().copied().unwrap_or(5432);
         let client = match self.config.get_hosts().first() {
             Some(Host::Tcp(name)) => {
@@ -135,7 +115,10 @@ impl Link {
         if let Some(changed) = &self.changed {
             changed.tell();
         }
-        Ok(client)
+        Ok(Live {
+            client,
+            statements: Mutex::default(),
+        })
     }
 
     /// Spawns the task that moves a connection's data. It ends with the client.
@@ -181,26 +164,14 @@ impl Link {
                 }
             }
         };
-        match timeout(LIMIT, run).await {
-            Ok(rows) => rows.map_err(failed),
-            Err(_) => {
-                // What the server did is unknown, so nothing may come over this connection later.
-                let mut slot = self.live.lock().await;
-                if slot.as_ref().is_some_and(|other| Arc::ptr_eq(other, &live)) {
-                    *slot = None;
-                }
-                Err(lost("the server does not answer"))
-            }
-        }
+        self.slot.answer(&live, run).await?.map_err(failed)
     }
 
     /// Runs statements without parameters.
     pub(super) async fn execute(&self, text: &str) -> Result<(), StoreError> {
         let live = self.live().await?;
-        timeout(LIMIT, live.client.batch_execute(text))
-            .await
-            .map_err(|_| lost("the server does not answer"))?
-            .map_err(failed)
+        let run = live.client.batch_execute(text);
+        self.slot.answer(&live, run).await?.map_err(failed)
     }
 
     /// Lets [`is_over`](Self::is_over) return `true`.

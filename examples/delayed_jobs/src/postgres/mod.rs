@@ -10,41 +10,23 @@ use std::{
     collections::{HashMap, HashSet},
     fmt,
     str::FromStr,
-    sync::{Arc, Mutex, MutexGuard, PoisonError},
+    sync::Arc,
     time::Duration,
 };
 
 use tokio_postgres::{Config, Row};
-use tourbillon::{
-    task::JoinHandle,
-    time::{Instant, sleep},
-};
+use tourbillon::{task::JoinHandle, time::sleep};
 
 use self::connection::{Link, failed};
 use crate::{
     job::{Job, NewJob, Time, Token, When},
     node::session::LONGEST,
+    remote::{Clock, micros, time},
     store::{
         Begin, Cancelled, Changed, Changes, Counts, Deadline, End, Finish, Held, Lease, Listing,
         Moved, Scheduled, Store, StoreError,
     },
 };
-
-/// How long a time of the server counts.
-const LONGEST_SAMPLE: Duration = Duration::from_secs(10);
-
-/// A time of the server, and when it arrived here.
-#[derive(Clone, Copy)]
-struct Sample {
-    time: Time,
-    at: Instant,
-}
-
-impl Sample {
-    fn now(self) -> Time {
-        self.time.after_rounded_down(self.at.elapsed())
-    }
-}
 
 /// The store on PostgreSQL.
 ///
@@ -60,7 +42,7 @@ pub struct Postgres {
     /// For leases, and for ends.
     ends: Link,
     changed: Arc<Changed>,
-    sample: Mutex<Sample>,
+    clock: Clock,
     listener: Arc<Link>,
     listening: JoinHandle<()>,
 }
@@ -68,19 +50,6 @@ pub struct Postgres {
 impl fmt::Debug for Postgres {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.debug_struct("Postgres").finish_non_exhaustive()
-    }
-}
-
-/// Returns whole microseconds for the server.
-fn micros(length: Duration) -> i64 {
-    i64::try_from(length.as_nanos().div_ceil(1000)).unwrap_or(i64::MAX / 4)
-}
-
-/// Returns a time for the server, and whether it is a delay. Returns `None` if there is none.
-fn time(when: &When, now: Time) -> Option<(i64, bool)> {
-    match when {
-        When::In(delay) => Some((micros(*delay).min(i64::MAX / 4), true)),
-        _ => Some((when.resolve(now)?.as_micros(), false)),
     }
 }
 
@@ -119,10 +88,7 @@ impl Postgres {
         }
         let found = clients.query(rows::NOW, &[]).await?;
         let first = found.first().ok_or(StoreError::Closed)?;
-        let sample = Mutex::new(Sample {
-            time: Time::from_micros(get(first, 0)?),
-            at: Instant::now(),
-        });
+        let clock = Clock::new(get(first, 0)?);
         let listener = Arc::new(Link::new(
             config.clone(),
             "LISTEN durable_jobs",
@@ -142,36 +108,10 @@ impl Postgres {
             holds: Link::new(config.clone(), "", None),
             ends: Link::new(config, "", None),
             changed,
-            sample,
+            clock,
             listener,
             listening,
         })
-    }
-
-    fn sample(&self) -> MutexGuard<'_, Sample> {
-        self.sample.lock().unwrap_or_else(PoisonError::into_inner)
-    }
-
-    /// Learns the time from an answer that has just arrived. It is at least this late there.
-    fn learn(&self, micros: i64) {
-        let new = Sample {
-            time: Time::from_micros(micros),
-            at: Instant::now(),
-        };
-        let mut sample = self.sample();
-        // An answer that took longer says less. After a while it counts all the same, as the two
-        // clocks do not run at quite the same speed.
-        if new.time > sample.now() || sample.at.elapsed() > LONGEST_SAMPLE {
-            *sample = new;
-        }
-    }
-
-    /// Learns the time from an answer, although it is earlier than this process believed.
-    fn learn_anew(&self, micros: i64) {
-        *self.sample() = Sample {
-            time: Time::from_micros(micros),
-            at: Instant::now(),
-        };
     }
 
     /// Wakes the nodes if one of these times comes before they look by themselves.
@@ -351,7 +291,7 @@ impl Store for Postgres {
     async fn register(&self, length: Duration) -> Result<Lease, StoreError> {
         let found = self.ends.query(rows::REGISTER, &[&micros(length)]).await?;
         let row = found.first().ok_or(StoreError::Closed)?;
-        self.learn(get(row, 1)?);
+        self.clock.learn(get(row, 1)?);
         Ok(Lease {
             node: get(row, 0)?,
             runs_out: true,
@@ -366,7 +306,7 @@ impl Store for Postgres {
         let Some(row) = found.first() else {
             return Ok(false);
         };
-        self.learn(get(row, 0)?);
+        self.clock.learn(get(row, 0)?);
         // The own lease is renewed, so this frees the jobs of others.
         self.ends.query(rows::END, &[&0_i64]).await?;
         Ok(true)
@@ -406,7 +346,7 @@ impl Store for Postgres {
         for row in &found {
             let attempt: Attempt = (get(row, 0)?, Token(get(row, 1)?));
             begun.insert(attempt, get::<i32>(row, 2)?);
-            self.learn(get(row, 3)?);
+            self.clock.learn(get(row, 3)?);
         }
         let mut still = HashSet::new();
         if begun.len() < attempts.len() {
@@ -422,7 +362,8 @@ impl Store for Postgres {
         if answers.contains(&Begin::Early) {
             // The timers ran ahead of the server's clock.
             let now = self.begins.query(rows::NOW, &[]).await?;
-            self.learn_anew(get(now.first().ok_or(StoreError::Closed)?, 0)?);
+            self.clock
+                .learn_anew(get(now.first().ok_or(StoreError::Closed)?, 0)?);
         }
         Ok(answers)
     }
@@ -481,11 +422,10 @@ impl Store for Postgres {
     }
 
     fn now(&self) -> Time {
-        self.sample().now()
+        self.clock.now()
     }
 
     fn deadline(&self, at: Time) -> Deadline {
-        let sample = *self.sample();
-        Deadline::Monotonic(sample.at + at.since(sample.time))
+        self.clock.deadline(at)
     }
 }

@@ -1,15 +1,23 @@
-//! Tests of the queue, the nodes, both stores, the API and the page.
+//! Tests of the queue, the nodes, the stores, the API and the page.
 
 mod api;
 mod cases;
 mod embedded;
 mod kill;
-#[cfg(feature = "postgres")]
+#[cfg(any(feature = "postgres", feature = "redis"))]
 mod network;
 mod page;
 #[cfg(feature = "postgres")]
 mod postgres;
+#[cfg(feature = "redis")]
+mod redis;
+#[cfg(any(feature = "postgres", feature = "redis"))]
+mod shared;
 mod support;
+
+#[cfg(any(feature = "postgres", feature = "redis"))]
+#[path = "../../src/bin/torture/server/mod.rs"]
+mod server;
 
 // The client of the browser is that of the main package's tests.
 #[allow(dead_code, reason = "other tests use the rest")]

@@ -4,11 +4,11 @@ use std::{sync::Arc, time::Duration};
 
 use tokio::sync::{Semaphore, mpsc::unbounded_channel};
 use tourbillon::time::sleep;
-use tourbillon_durable::{Failure, Node, Queue, Time, postgres::Postgres};
+use tourbillon_durable::{Failure, Node, Time};
 
 use crate::{
-    kill::torture,
-    postgres::{client, server::Server, skip, start},
+    server::Server,
+    shared::{HOUR, LEASE, SHORT, connect, skip, start, torture},
     support::{live, node, run},
 };
 
@@ -19,21 +19,13 @@ mod proxy;
 
 use self::proxy::Proxy;
 
-const HOUR: Duration = Duration::from_secs(3600);
-const LEASE: Duration = Duration::from_millis(500);
-
-async fn connect(port: u16) -> Queue<Postgres> {
-    Queue::new(Postgres::connect(&Server::config(port)).await.unwrap())
-}
-
-#[test]
-fn a_node_that_is_cut_off_loses_its_jobs_to_another() {
-    let Some(server) = start() else { return };
+pub fn a_node_that_is_cut_off_loses_its_jobs_to_another<S: Server>() {
+    let Some(server) = start::<S>() else { return };
     let proxy = Proxy::start(server.port(), Duration::ZERO).unwrap();
     run(async {
-        let far = connect(proxy.port()).await;
+        let far = connect::<S>(proxy.port()).await;
         let (alone, mut ran_alone) = node(&far, |node| node.lease(LEASE), |_| Ok(()));
-        let near = connect(server.port()).await;
+        let near = connect::<S>(server.port()).await;
         near.schedule("job", 3 * LEASE, "").await.unwrap();
         while alone.stats().held == 0 {
             sleep(Duration::from_millis(5)).await;
@@ -53,12 +45,11 @@ fn a_node_that_is_cut_off_loses_its_jobs_to_another() {
     });
 }
 
-#[test]
-fn an_end_whose_answer_is_lost_is_in_doubt() {
-    let Some(server) = start() else { return };
+pub fn an_end_whose_answer_is_lost_is_in_doubt<S: Server>() {
+    let Some(server) = start::<S>() else { return };
     let proxy = Proxy::start(server.port(), Duration::ZERO).unwrap();
     run(async {
-        let far = connect(proxy.port()).await;
+        let far = connect::<S>(proxy.port()).await;
         let (sender, mut ended) = unbounded_channel();
         let (began, mut begins) = unbounded_channel();
         let gate = Arc::new(Semaphore::new(0));
@@ -75,7 +66,7 @@ fn an_end_whose_answer_is_lost_is_in_doubt() {
                     Ok(())
                 }
             });
-        let near = connect(server.port()).await;
+        let near = connect::<S>(server.port()).await;
         // The first end takes more than one answer, as its statement is prepared.
         near.schedule("first", Duration::ZERO, "").await.unwrap();
         gate.add_permits(1);
@@ -93,12 +84,11 @@ fn an_end_whose_answer_is_lost_is_in_doubt() {
     });
 }
 
-#[test]
-fn a_slow_server_makes_nothing_early() {
-    let Some(server) = start() else { return };
+pub fn a_slow_server_makes_nothing_early<S: Server>() {
+    let Some(server) = start::<S>() else { return };
     let proxy = Proxy::start(server.port(), Duration::from_millis(60)).unwrap();
     run(async {
-        let queue = connect(proxy.port()).await;
+        let queue = connect::<S>(proxy.port()).await;
         let (node, mut ran) = node(
             &queue,
             |node| node.lease(Duration::from_secs(5)),
@@ -123,61 +113,17 @@ fn a_slow_server_makes_nothing_early() {
     });
 }
 
-#[test]
-fn steps_of_the_servers_clock_make_nothing_early() {
-    let Some(server) = start() else { return };
-    run(async {
-        let other = client(&server).await;
-        let step = async |seconds: i64| {
-            let now = format!(
-                "CREATE OR REPLACE FUNCTION durable_now() RETURNS bigint LANGUAGE sql VOLATILE AS
-                 'SELECT floor(extract(epoch FROM clock_timestamp()) * 1000000)::bigint
-                      + {seconds}::bigint * 1000000'"
-            );
-            other.batch_execute(&now).await.unwrap();
-        };
-        let queue = connect(server.port()).await;
-        let (node, mut ran) = node(&queue, |node| node.lease(LEASE), |_| Ok(()));
-        // The node goes by the time that it learned before this.
-        step(-1).await;
-        let at = Time::wall().after(LEASE);
-        queue.schedule("job", at, "").await.unwrap();
-        queue.schedule("in an hour", HOUR, "").await.unwrap();
-        assert_eq!(ran.recv().await.unwrap().key, "job");
-        // The server's clock is this machine's, less a second.
-        assert!(Time::wall() >= at.after(Duration::from_secs(1)));
-        step(3600).await;
-        assert_eq!(ran.recv().await.unwrap().key, "in an hour");
-        live(&queue, 0).await;
-        assert!(node.stop(HOUR).await);
-    });
+pub fn partitions_lose_nothing<S: Server>() {
+    torture::<S>(&[&SHORT[..], &["--kill", "2300ms", "--cut", "700ms"]].concat());
 }
 
-/// Arguments of a short torture.
-const SHORT: [&str; 7] = [
-    "shared", "--jobs", "2000", "--within", "4s", "--lease", "800ms",
-];
-
-#[test]
-fn partitions_lose_nothing() {
-    if start().is_some() {
-        torture(&[&SHORT[..], &["--kill", "2300ms", "--cut", "700ms"]].concat());
-    }
+pub fn a_slow_store_loses_nothing<S: Server>() {
+    torture::<S>(&[&SHORT[..], &["--kill", "1300ms", "--delay", "30ms"]].concat());
 }
 
-#[test]
-fn a_slow_store_loses_nothing() {
-    if start().is_some() {
-        torture(&[&SHORT[..], &["--kill", "1300ms", "--delay", "30ms"]].concat());
-    }
-}
-
-#[test]
-fn wrong_clocks_of_nodes_make_nothing_early() {
+pub fn wrong_clocks_of_nodes_make_nothing_early<S: Server>() {
     if let Err(why) = faketime::find() {
         return skip(&why);
     }
-    if start().is_some() {
-        torture(&[&SHORT[..], &["--kill", "1s", "--skew", "5s"]].concat());
-    }
+    torture::<S>(&[&SHORT[..], &["--kill", "1s", "--skew", "5s"]].concat());
 }

@@ -4,12 +4,10 @@ use std::{path::Path, sync::Arc, time::Duration};
 
 use clap::{Args, ValueEnum};
 use tourbillon::Runtime;
-#[cfg(feature = "postgres")]
-use tourbillon_durable::postgres::Postgres;
 use tourbillon_durable::{Queue, Time, sqlite::Sqlite, store::Store};
 
-#[cfg(feature = "postgres")]
-use crate::server::Server;
+#[cfg(any(feature = "postgres", feature = "redis"))]
+use crate::server::{self, Server};
 use crate::{
     Outcome,
     embedded::{Dir, history},
@@ -39,6 +37,8 @@ enum Kind {
     Sqlite,
     #[cfg(feature = "postgres")]
     Postgres,
+    #[cfg(feature = "redis")]
+    Redis,
 }
 
 /// Runs without a fault, and judges.
@@ -52,15 +52,17 @@ pub fn run(options: &Options) -> Outcome {
         Kind::Sqlite => runtime
             .block_on(async { work(options, Sqlite::open(dir.0.join("jobs.db"))?, &path).await })?,
         #[cfg(feature = "postgres")]
-        Kind::Postgres => {
-            let server = Server::start()?;
-            runtime.block_on(async {
-                let store = Postgres::connect(&Server::config(server.port())).await?;
-                work(options, store, &path).await
-            })?;
-        }
+        Kind::Postgres => on_server::<server::Postgres>(options, &runtime, &path)?,
+        #[cfg(feature = "redis")]
+        Kind::Redis => on_server::<server::Redis>(options, &runtime, &path)?,
     }
     judge(&path)
+}
+
+#[cfg(any(feature = "postgres", feature = "redis"))]
+fn on_server<S: Server>(options: &Options, runtime: &Runtime, path: &Path) -> Outcome {
+    let server = S::start()?;
+    runtime.block_on(async { work(options, S::connect(server.port()).await?, path).await })
 }
 
 async fn work<S: Store>(options: &Options, store: S, path: &Path) -> Outcome {

@@ -3,15 +3,15 @@
 mod calm;
 mod check;
 mod embedded;
-#[cfg(feature = "postgres")]
+#[cfg(any(feature = "postgres", feature = "redis"))]
 mod faketime;
 mod history;
 mod load;
-#[cfg(feature = "postgres")]
+#[cfg(any(feature = "postgres", feature = "redis"))]
 mod proxy;
-#[cfg(feature = "postgres")]
+#[cfg(any(feature = "postgres", feature = "redis"))]
 mod server;
-#[cfg(feature = "postgres")]
+#[cfg(any(feature = "postgres", feature = "redis"))]
 mod shared;
 
 use std::{error::Error, fs::File, io::BufReader, path::Path, process::ExitCode};
@@ -28,11 +28,11 @@ enum Command {
     EmbeddedChild(embedded::Child),
     /// One process that nobody kills: measures the lateness.
     Calm(calm::Options),
-    /// Three nodes on PostgreSQL, which are killed, cut off and slowed down now and then.
-    #[cfg(feature = "postgres")]
+    /// Three nodes on a server, which are killed, cut off and slowed down now and then.
+    #[cfg(any(feature = "postgres", feature = "redis"))]
     Shared(shared::Options),
     /// A node that `shared` kills.
-    #[cfg(feature = "postgres")]
+    #[cfg(any(feature = "postgres", feature = "redis"))]
     #[command(hide = true)]
     SharedChild(shared::Child),
 }
@@ -44,9 +44,9 @@ fn main() -> ExitCode {
         Command::Embedded(options) => embedded::run(&options),
         Command::EmbeddedChild(child) => embedded::child(&child),
         Command::Calm(options) => calm::run(&options),
-        #[cfg(feature = "postgres")]
+        #[cfg(any(feature = "postgres", feature = "redis"))]
         Command::Shared(options) => shared::run(&options),
-        #[cfg(feature = "postgres")]
+        #[cfg(any(feature = "postgres", feature = "redis"))]
         Command::SharedChild(child) => shared::child(&child),
     };
     match ended {

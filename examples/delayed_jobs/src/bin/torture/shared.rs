@@ -1,4 +1,4 @@
-//! PostgreSQL: three nodes that work, and a parent that schedules jobs and kills a node now and
+//! A store on a server: three nodes that work, and a parent that schedules jobs and kills a node now and
 //! then.
 
 use std::{
@@ -15,9 +15,9 @@ use std::{
     time::{Duration, Instant},
 };
 
-use clap::Args;
+use clap::{Args, ValueEnum};
 use tourbillon::Runtime;
-use tourbillon_durable::{Queue, Time, postgres::Postgres, store::StoreError};
+use tourbillon_durable::{Queue, Time, store::StoreError};
 
 use crate::{
     Outcome,
@@ -27,11 +27,14 @@ use crate::{
     judge,
     load::{Load, drain, node, stamp},
     proxy::Proxy,
-    server::Server,
+    server::{self, Kind, Server},
 };
 
 #[derive(Args)]
 pub struct Options {
+    /// The server.
+    #[arg(long, value_enum, default_value_t = Kind::value_variants()[0])]
+    store: Kind,
     /// How many jobs are scheduled.
     #[arg(long, value_name = "COUNT", default_value = "50000")]
     jobs: u64,
@@ -84,7 +87,9 @@ pub struct Options {
 #[derive(Args)]
 pub struct Child {
     dir: PathBuf,
-    config: String,
+    #[arg(value_enum)]
+    store: Kind,
+    port: u16,
     #[arg(value_parser = humantime::parse_duration)]
     lease: Duration,
     /// By how many microseconds the wall clock of this process is ahead.
@@ -95,13 +100,16 @@ pub struct Child {
 /// The place of a node: its network and its clock.
 struct Place {
     proxy: Option<Proxy>,
-    config: String,
+    /// The name of the server's kind.
+    store: &'static str,
+    /// The port that leads to the server.
+    port: u16,
     /// By how many microseconds the wall clock is ahead.
     skew: i64,
 }
 
 impl Place {
-    fn new(options: &Options, number: usize, server: u16) -> std::io::Result<Self> {
+    fn new<S: Server>(options: &Options, number: usize, server: u16) -> std::io::Result<Self> {
         let needs_proxy = !options.cut.is_zero() || !options.delay.is_zero();
         let proxy = match needs_proxy {
             true => Some(Proxy::start(server, options.delay)?),
@@ -111,7 +119,8 @@ impl Place {
         let skew = i64::try_from(options.skew.as_micros()).unwrap_or(i64::MAX);
         Ok(Self {
             proxy,
-            config: Server::config(port),
+            store: S::NAME,
+            port,
             skew: [skew, -skew, 0][number % 3],
         })
     }
@@ -130,7 +139,7 @@ impl Place {
         let mut child = command
             .arg("shared-child")
             .arg(&dir.0)
-            .arg(&self.config)
+            .args([self.store, &self.port.to_string()])
             .arg(humantime::format_duration(lease).to_string())
             .arg(self.skew.to_string())
             .stdout(Stdio::piped())
@@ -168,19 +177,27 @@ impl Drop for Process {
 
 /// Schedules jobs, kills nodes until all jobs are done, and judges.
 pub fn run(options: &Options) -> Outcome {
+    match options.store {
+        #[cfg(feature = "postgres")]
+        Kind::Postgres => run_on::<server::Postgres>(options),
+        #[cfg(feature = "redis")]
+        Kind::Redis => run_on::<server::Redis>(options),
+    }
+}
+
+fn run_on<S: Server>(options: &Options) -> Outcome {
     let dir = Dir::new()?;
-    let server = Mutex::new(Server::start()?);
+    let server = Mutex::new(S::start()?);
     let port = lock(&server).port();
     let path = history(&dir.0);
     let file = Arc::new(History::append(&path)?);
     let is_over = AtomicBool::new(false);
     let runtime = Runtime::new()?;
-    let queue = runtime.block_on(async {
-        Ok::<_, StoreError>(Queue::new(Postgres::connect(&Server::config(port)).await?))
-    })?;
+    let queue =
+        runtime.block_on(async { Ok::<_, StoreError>(Queue::new(S::connect(port).await?)) })?;
     let mut nodes = Vec::new();
     for number in 0..options.nodes {
-        let place = Place::new(options, number, port)?;
+        let place = Place::new::<S>(options, number, port)?;
         let process = place.start(&dir, options.lease)?;
         nodes.push((place, process));
     }
@@ -221,7 +238,7 @@ pub fn run(options: &Options) -> Outcome {
     judge(&path)
 }
 
-fn lock(server: &Mutex<Server>) -> std::sync::MutexGuard<'_, Server> {
+fn lock<S>(server: &Mutex<S>) -> std::sync::MutexGuard<'_, S> {
     server.lock().unwrap_or_else(|lock| lock.into_inner())
 }
 
@@ -235,10 +252,10 @@ struct Faults {
 
 /// Kills the nodes in turn, and starts others in their place; crashes the server; cuts the nodes
 /// off in turn.
-fn faults(
+fn faults<S: Server>(
     options: &Options,
     dir: &Dir,
-    server: &Mutex<Server>,
+    server: &Mutex<S>,
     nodes: &mut [(Place, Process)],
     is_over: &AtomicBool,
 ) -> Result<Faults, String> {
@@ -295,11 +312,20 @@ fn heal(place: &Place) {
 
 /// Works until it is killed.
 pub fn child(child: &Child) -> Outcome {
+    match child.store {
+        #[cfg(feature = "postgres")]
+        Kind::Postgres => work::<server::Postgres>(child),
+        #[cfg(feature = "redis")]
+        Kind::Redis => work::<server::Redis>(child),
+    }
+}
+
+fn work<S: Server>(child: &Child) -> Outcome {
     // Panics of handlers are a part of the test.
     std::panic::set_hook(Box::new(|_| {}));
     let history = Arc::new(History::append(&history(&child.dir))?);
     Runtime::new()?.block_on(async {
-        let queue = Queue::new(Postgres::connect(&child.config).await?);
+        let queue = Queue::new(S::connect(child.port).await?);
         // All is on one machine, so this is the store's clock.
         let skew = child.skew;
         let clock = move || Time::from_micros(Time::wall().as_micros() - skew);

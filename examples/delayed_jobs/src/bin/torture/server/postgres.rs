@@ -1,8 +1,7 @@
-//! A PostgreSQL of its own, on the loopback interface.
+//! A PostgreSQL.
 
 use std::{
     env, fs, io,
-    net::{Ipv4Addr, TcpListener},
     os::unix::{fs::chown, process::CommandExt},
     path::{Path, PathBuf},
     process::{Child, Command, Stdio},
@@ -10,30 +9,30 @@ use std::{
     time::{Duration, Instant},
 };
 
-/// Only a server that hangs takes longer.
-const AGES: Duration = Duration::from_secs(120);
+use tourbillon_durable::{postgres, store::StoreError};
 
-/// A running server, with a directory of its own, which is removed in the end.
-pub struct Server {
+use super::{AGES, Server, free_port};
+
+pub struct Postgres {
     child: Option<Child>,
     programs: PathBuf,
     dir: PathBuf,
     port: u16,
 }
 
-impl Server {
-    /// Makes a database and starts its server. Commits are synced to the disk.
-    pub fn start() -> io::Result<Self> {
+impl Server for Postgres {
+    type Store = postgres::Postgres;
+
+    const NAME: &'static str = "postgres";
+
+    fn start() -> io::Result<Self> {
         let programs = find().ok_or_else(|| {
             io::Error::new(
                 io::ErrorKind::NotFound,
                 "postgres is not installed: apt-get install postgresql",
             )
         })?;
-        // The server cannot take any free port, so this one is taken and given back before.
-        let port = TcpListener::bind((Ipv4Addr::LOCALHOST, 0))?
-            .local_addr()?
-            .port();
+        let port = free_port()?;
         let dir = env::temp_dir().join(format!("durable-postgres-{}-{port}", std::process::id()));
         fs::create_dir(&dir)?;
         let mut server = Self {
@@ -55,20 +54,24 @@ impl Server {
         Ok(server)
     }
 
-    /// Returns the port of the server.
-    pub fn port(&self) -> u16 {
+    fn port(&self) -> u16 {
         self.port
     }
 
+    fn crash(&mut self) -> io::Result<()> {
+        self.stop("immediate");
+        self.launch()
+    }
+
+    async fn connect(port: u16) -> Result<postgres::Postgres, StoreError> {
+        postgres::Postgres::connect(&Self::config(port)).await
+    }
+}
+
+impl Postgres {
     /// Returns the configuration of a client that connects to a port which leads to the server.
     pub fn config(port: u16) -> String {
         format!("host=127.0.0.1 port={port} user=postgres dbname=postgres")
-    }
-
-    /// Kills the server with all its processes, as a crash does, and starts it again.
-    pub fn crash(&mut self) -> io::Result<()> {
-        self.stop("immediate");
-        self.launch()
     }
 
     fn command(&self, program: &str) -> io::Result<Command> {
@@ -127,7 +130,7 @@ impl Server {
     }
 }
 
-impl Drop for Server {
+impl Drop for Postgres {
     fn drop(&mut self) {
         self.stop("immediate");
         let _ = fs::remove_dir_all(&self.dir);

@@ -1,0 +1,62 @@
+//! Servers of this program's own, on the loopback interface.
+
+#[cfg(feature = "postgres")]
+mod postgres;
+#[cfg(feature = "redis")]
+mod redis;
+
+use std::{
+    io,
+    net::{Ipv4Addr, TcpListener},
+    time::Duration,
+};
+
+use clap::ValueEnum;
+use tourbillon_durable::store::{Store, StoreError};
+
+#[cfg(feature = "postgres")]
+pub use self::postgres::Postgres;
+#[cfg(feature = "redis")]
+pub use self::redis::Redis;
+
+/// Only a server that hangs takes longer.
+const AGES: Duration = Duration::from_secs(120);
+
+/// The servers that there are.
+#[derive(Clone, Copy, ValueEnum)]
+pub enum Kind {
+    #[cfg(feature = "postgres")]
+    Postgres,
+    #[cfg(feature = "redis")]
+    Redis,
+}
+
+/// A running server, with a directory of its own, which is removed in the end.
+pub trait Server: Sized + Send + Sync + 'static {
+    /// The store on this server.
+    type Store: Store;
+
+    /// The name of the kind, as an argument.
+    const NAME: &'static str;
+
+    /// Starts a server. What it acknowledges is synced to the disk.
+    ///
+    /// The error is `NotFound` if the server is not installed.
+    fn start() -> io::Result<Self>;
+
+    /// Returns the port of the server.
+    fn port(&self) -> u16;
+
+    /// Kills the server with all its processes, as a crash does, and starts it again.
+    fn crash(&mut self) -> io::Result<()>;
+
+    /// Connects to a port that leads to the server.
+    fn connect(port: u16) -> impl Future<Output = Result<Self::Store, StoreError>> + Send;
+}
+
+/// Returns a port that is free. A server cannot take any free one, so it is taken and given back
+/// before.
+fn free_port() -> io::Result<u16> {
+    let listener = TcpListener::bind((Ipv4Addr::LOCALHOST, 0))?;
+    Ok(listener.local_addr()?.port())
+}

@@ -1,0 +1,198 @@
+//! A connection that is made again when it is lost.
+
+use std::{collections::HashMap, sync::Arc};
+
+use redis::{
+    AsyncConnectionConfig, Cmd, ConnectionAddr, ConnectionInfo, ErrorKind, ProtocolVersion,
+    PushInfo, RedisError, ScriptInvocation, ServerErrorKind, Value, aio::MultiplexedConnection,
+};
+use tourbillon::{
+    net::{TcpStream, UnixStream},
+    task::JoinHandle,
+};
+
+use crate::{
+    remote::{Slot, lost},
+    store::{Changed, StoreError},
+};
+
+/// The settings without which the server could lose what it has acknowledged.
+const SETTINGS: [(&str, &str); 4] = [
+    ("appendonly", "yes"),
+    ("appendfsync", "always"),
+    ("no-appendfsync-on-rewrite", "no"),
+    ("maxmemory-policy", "noeviction"),
+];
+
+struct Live {
+    connection: MultiplexedConnection,
+    /// Moves the connection's data.
+    driving: JoinHandle<()>,
+}
+
+impl Drop for Live {
+    fn drop(&mut self) {
+        // It would wait for answers that may never come.
+        self.driving.abort();
+    }
+}
+
+/// A channel, and who is told of its messages and after each connect.
+pub(super) struct Listens {
+    pub(super) channel: String,
+    pub(super) changed: Arc<Changed>,
+}
+
+/// A connection, or what is needed to make it.
+pub(super) struct Link {
+    info: ConnectionInfo,
+    /// Whether the server's settings are checked after each connect.
+    checks: bool,
+    listens: Option<Listens>,
+    slot: Slot<Live>,
+}
+
+pub(super) fn failed(error: RedisError) -> StoreError {
+    match error.code() {
+        Some("OOM") => StoreError::Full,
+        _ => StoreError::failed(error),
+    }
+}
+
+/// Returns whether another connection may do better.
+fn ends_connection(error: &RedisError) -> bool {
+    error.is_unrecoverable_error()
+        // The server has become a replica of another one, to which the address may lead by now.
+        || error.kind() == ErrorKind::Server(ServerErrorKind::ReadOnly)
+}
+
+impl Link {
+    pub(super) fn new(info: &ConnectionInfo, checks: bool, listens: Option<Listens>) -> Self {
+        // With this protocol, messages and answers may come over one connection.
+        let settings = info.redis_settings().clone();
+        let settings = settings.set_protocol(ProtocolVersion::RESP3);
+        Self {
+            info: info.clone().set_redis_settings(settings),
+            checks,
+            listens,
+            slot: Slot::new(),
+        }
+    }
+
+    /// Returns the connection, and makes it if there is none.
+    async fn live(&self) -> Result<Arc<Live>, StoreError> {
+        let usable = |live: &Live| !live.driving.is_finished();
+        self.slot.get(usable, self.connect()).await
+    }
+
+    async fn connect(&self) -> Result<Live, StoreError> {
+        let live = match self.info.addr() {
+            ConnectionAddr::Tcp(name, port) => {
+                let stream = TcpStream::connect((name.as_str(), *port))
+                    .await
+                    .map_err(StoreError::failed)?;
+                stream.set_nodelay(true).map_err(StoreError::failed)?;
+                self.start(stream).await?
+            }
+            ConnectionAddr::Unix(path) => {
+                let stream = UnixStream::connect(path)
+                    .await
+                    .map_err(StoreError::failed)?;
+                self.start(stream).await?
+            }
+            _ => {
+                return Err(lost(
+                    "this address needs TLS, which the store does not have",
+                ));
+            }
+        };
+        let mut connection = live.connection.clone();
+        if self.checks {
+            check(&mut connection).await?;
+        }
+        if let Some(Listens { channel, changed }) = &self.listens {
+            connection.subscribe(channel).await.map_err(failed)?;
+            // Messages may have been missed until now.
+            changed.tell();
+        }
+        Ok(live)
+    }
+
+    /// Greets the server, and spawns the task that moves the connection's data.
+    async fn start<S>(&self, stream: S) -> Result<Live, StoreError>
+    where
+        S: tokio::io::AsyncRead + tokio::io::AsyncWrite + Unpin + Send + 'static,
+    {
+        // The callers have time limits of their own. Those of the driver need tokio's timers.
+        let mut config = AsyncConnectionConfig::new()
+            .set_connection_timeout(None)
+            .set_response_timeout(None);
+        if let Some(Listens { changed, .. }) = &self.listens {
+            let changed = changed.clone();
+            config = config.set_push_sender(move |_: PushInfo| {
+                changed.tell();
+                Ok::<(), ()>(())
+            });
+        }
+        let settings = self.info.redis_settings();
+        let made = MultiplexedConnection::new_with_config(settings, stream, config).await;
+        let (connection, driver) = made.map_err(failed)?;
+        let driving = tourbillon::spawn(driver);
+        Ok(Live {
+            connection,
+            driving,
+        })
+    }
+
+    /// Makes sure that the connection is alive.
+    pub(super) async fn ping(&self) -> Result<(), StoreError> {
+        let live = self.live().await?;
+        let mut connection = live.connection.clone();
+        let ping = redis::cmd("PING");
+        let answer = ping.exec_async(&mut connection);
+        self.answer(&live, answer).await
+    }
+
+    /// Runs a script.
+    pub(super) async fn run(&self, script: &ScriptInvocation<'_>) -> Result<Value, StoreError> {
+        let live = self.live().await?;
+        let mut connection = live.connection.clone();
+        let answer = script.invoke_async(&mut connection);
+        self.answer(&live, answer).await
+    }
+
+    async fn answer<A>(
+        &self,
+        live: &Arc<Live>,
+        answer: impl Future<Output = Result<A, RedisError>>,
+    ) -> Result<A, StoreError> {
+        let answer = self.slot.answer(live, answer).await?;
+        if answer.as_ref().is_err_and(ends_connection) {
+            self.slot.give_up(live).await;
+        }
+        answer.map_err(failed)
+    }
+}
+
+/// Checks the server's settings.
+async fn check(connection: &mut MultiplexedConnection) -> Result<(), StoreError> {
+    for (name, needed) in SETTINGS {
+        let mut ask: Cmd = redis::cmd("CONFIG");
+        ask.arg("GET").arg(name);
+        let mut found: HashMap<String, String> = ask.query_async(connection).await.map_err(|error| {
+            lost(&format!(
+                "the server does not show its settings, which `connect_unchecked` does not need: \
+                 {error}"
+            ))
+        })?;
+        let value = found.remove(name).unwrap_or_default();
+        if value != needed {
+            return Err(StoreError::Setting {
+                name,
+                value,
+                needed,
+            });
+        }
+    }
+    Ok(())
+}

@@ -1,0 +1,483 @@
+//! The store on Redis or Valkey, for many nodes on many machines.
+//!
+//! The store's clock is that of the server, as with PostgreSQL: a node learns the server's time
+//! with the answers, and lets its own monotonic clock run on from there.
+//!
+//! The server has to sync each write to its disk before it answers, and must not evict keys:
+//!
+//! ```text
+//! appendonly yes
+//! appendfsync always
+//! no-appendfsync-on-rewrite no
+//! maxmemory-policy noeviction
+//! ```
+//!
+//! All is on one server, as each change is one script: no cluster. A replica may lag behind. If it
+//! takes over, what it had not received is lost, jobs and numbers of tokens alike, although it was
+//! acknowledged.
+
+mod connection;
+mod scripts;
+
+use std::{fmt, sync::Arc, time::Duration};
+
+use redis::{ConnectionInfo, IntoConnectionInfo, Script, ScriptInvocation, Value};
+use tourbillon::{task::JoinHandle, time::sleep};
+
+use self::{
+    connection::{Link, Listens, failed},
+    scripts::{CHANNEL, KEYS, Scripts},
+};
+use crate::{
+    job::{Job, NewJob, Repeat, State, Time, Token, When},
+    remote::{Clock, lost, micros, time},
+    store::{
+        Begin, Cancelled, Changed, Changes, Counts, Deadline, End, Finish, Held, Lease, Listing,
+        Moved, Scheduled, Store, StoreError,
+    },
+};
+
+/// How many jobs one script hands to a node. Meanwhile the server does nothing else.
+const HOLD: usize = 128;
+
+/// How often the connection that listens is tried.
+const LISTEN: Duration = Duration::from_millis(500);
+
+/// The store on Redis 6 or newer, or on Valkey.
+///
+/// It has four connections, without TLS. Lost ones are made again.
+pub struct Redis {
+    scripts: Scripts,
+    /// For clients: schedule, move, cancel, list.
+    clients: Link,
+    /// For begins and for leases.
+    begins: Link,
+    /// For holds and ends, which have more data.
+    holds: Link,
+    changed: Arc<Changed>,
+    clock: Clock,
+    listening: JoinHandle<()>,
+}
+
+impl fmt::Debug for Redis {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("Redis").finish_non_exhaustive()
+    }
+}
+
+impl Redis {
+    /// Connects to a server. The store's keys begin with `{durable}:`, in the database that the
+    /// URL names.
+    ///
+    /// `url` has the form `redis://USER:PASSWORD@HOST:PORT/DATABASE`, or
+    /// `redis+unix:///PATH?db=DATABASE`. All but the host can be left out.
+    ///
+    /// # Errors
+    ///
+    /// Fails if the URL is wrong, if the server cannot be reached, or with [`StoreError::Setting`]
+    /// if its settings let it lose what it has acknowledged. They are checked again when a lost
+    /// connection is made again.
+    ///
+    /// # Panics
+    ///
+    /// Panics outside of a Tourbillon runtime.
+    pub async fn connect(url: &str) -> Result<Self, StoreError> {
+        Self::open(url, true).await
+    }
+
+    /// Connects to a server without a look at its settings. Use this for a server that does not
+    /// show them, or if the last moments before a crash of the server may be lost.
+    ///
+    /// # Errors
+    ///
+    /// Fails as [`connect`](Self::connect) does, but with any settings.
+    ///
+    /// # Panics
+    ///
+    /// Panics outside of a Tourbillon runtime.
+    pub async fn connect_unchecked(url: &str) -> Result<Self, StoreError> {
+        Self::open(url, false).await
+    }
+
+    async fn open(url: &str, checks: bool) -> Result<Self, StoreError> {
+        let info: ConnectionInfo = url.into_connection_info().map_err(failed)?;
+        let channel = format!("{CHANNEL}{}", info.redis_settings().db());
+        let scripts = Scripts::new(&channel);
+        let link = |listens| Link::new(&info, checks, listens);
+        let clients = link(None);
+        let answer = clients
+            .run(prepare(&scripts.open).arg(StoreError::TABLES))
+            .await?;
+        let [version, now] = numbers(&answer)?;
+        if version != StoreError::TABLES {
+            return Err(StoreError::Version(version));
+        }
+        let changed = Arc::new(Changed::new());
+        let listener = link(Some(Listens {
+            channel,
+            changed: changed.clone(),
+        }));
+        let listening = tourbillon::spawn(async move {
+            loop {
+                // A connection that is dead without a word is found here. Errors are temporary: the
+                // other connections report those that are not.
+                let _ = listener.ping().await;
+                sleep(LISTEN).await;
+            }
+        });
+        Ok(Self {
+            scripts,
+            clients,
+            begins: link(None),
+            holds: link(None),
+            changed,
+            clock: Clock::new(now),
+            listening,
+        })
+    }
+}
+
+impl Drop for Redis {
+    fn drop(&mut self) {
+        self.listening.abort();
+    }
+}
+
+/// Begins the call of a script.
+fn prepare(script: &Script) -> ScriptInvocation<'_> {
+    let mut call = script.prepare_invoke();
+    call.key(&KEYS[..]);
+    call
+}
+
+/// Rounds a time up to one that the server's numbers have. They have 53 bits, so this changes only
+/// times after the year 2255.
+fn exact(micros: i64) -> i64 {
+    let micros = micros.min(1 << 61);
+    let near = micros as f64;
+    let up = match (near as i64) < micros {
+        true => near.next_up(),
+        false => near,
+    };
+    up as i64
+}
+
+fn unknown() -> StoreError {
+    lost("the server's answer has another form than the script's")
+}
+
+fn number(value: &Value) -> Result<i64, StoreError> {
+    match value {
+        Value::Int(number) => Ok(*number),
+        _ => Err(unknown()),
+    }
+}
+
+fn array(value: &Value) -> Result<&[Value], StoreError> {
+    match value {
+        Value::Array(values) => Ok(values),
+        _ => Err(unknown()),
+    }
+}
+
+/// Returns an array of so many numbers.
+fn numbers<const N: usize>(value: &Value) -> Result<[i64; N], StoreError> {
+    let numbers: Result<Vec<i64>, _> = array(value)?.iter().map(number).collect();
+    numbers?.try_into().map_err(|_| unknown())
+}
+
+fn bytes(value: &Value) -> Result<&[u8], StoreError> {
+    match value {
+        Value::BulkString(bytes) => Ok(bytes),
+        _ => Err(unknown()),
+    }
+}
+
+fn text(value: &Value) -> Result<String, StoreError> {
+    String::from_utf8(bytes(value)?.to_vec()).map_err(|_| unknown())
+}
+
+/// Reads what a script shows of a job.
+fn held(value: &Value) -> Result<Held, StoreError> {
+    let [
+        key,
+        payload,
+        due,
+        at,
+        attempts,
+        pattern,
+        zone,
+        error,
+        is_dead,
+        is_running,
+        token,
+    ] = array(value)?
+    else {
+        return Err(unknown());
+    };
+    let pattern = text(pattern)?;
+    let repeat = match pattern.is_empty() {
+        true => None,
+        false => Some(Repeat::stored(pattern, text(zone)?)),
+    };
+    Ok(Held {
+        job: Job {
+            key: text(key)?,
+            payload: bytes(payload)?.to_vec(),
+            due: Time::from_micros(number(due)?),
+            at: Time::from_micros(number(at)?),
+            attempts: u32::try_from(number(attempts)?).unwrap_or(0),
+            repeat,
+            error: array(error)?.first().map(text).transpose()?,
+            state: match (number(is_dead)?, number(is_running)?) {
+                (1, _) => State::Dead,
+                (_, 1) => State::Running,
+                _ => State::Waiting,
+            },
+        },
+        token: Token(number(token)?),
+    })
+}
+
+fn jobs(value: &Value) -> Result<Vec<Job>, StoreError> {
+    let read = |value| Ok(held(value)?.job);
+    array(value)?.iter().map(read).collect()
+}
+
+/// Adds the arguments of a time and of a pattern.
+fn add_when(call: &mut ScriptInvocation<'_>, when: &When, time: (i64, bool)) {
+    let repeat = when.repeat();
+    call.arg(exact(time.0))
+        .arg(i32::from(time.1))
+        .arg(repeat.map_or("", |repeat| repeat.pattern()))
+        .arg(repeat.map_or("", |repeat| repeat.zone()));
+}
+
+impl Store for Redis {
+    async fn schedule(&self, jobs: Vec<NewJob>) -> Result<Vec<Scheduled>, StoreError> {
+        let now = self.now();
+        let times: Vec<_> = jobs.iter().map(|job| time(&job.when, now)).collect();
+        let mut call = prepare(&self.scripts.schedule);
+        for (job, time) in jobs.iter().zip(&times) {
+            if let Some(time) = time {
+                call.arg(&job.key).arg(&job.payload[..]);
+                add_when(&mut call, &job.when, *time);
+            }
+        }
+        let answer = self.clients.run(&call).await?;
+        let mut added = array(&answer)?.iter();
+        let answers = times.iter().map(|time| {
+            if time.is_none() {
+                return Ok(Scheduled::Never);
+            }
+            let [is_new, at] = numbers(added.next().ok_or_else(unknown)?)?;
+            let at = Time::from_micros(at);
+            Ok(match is_new {
+                1 => Scheduled::Created { at },
+                _ => Scheduled::Exists { at },
+            })
+        });
+        answers.collect()
+    }
+
+    async fn reschedule(&self, moves: Vec<(String, When)>) -> Result<Vec<Moved>, StoreError> {
+        let now = self.now();
+        let times: Vec<_> = moves.iter().map(|(_, when)| time(when, now)).collect();
+        let mut call = prepare(&self.scripts.reschedule);
+        for ((key, when), time) in moves.iter().zip(&times) {
+            if let Some(time) = time {
+                call.arg(key);
+                add_when(&mut call, when, *time);
+            }
+        }
+        let answer = self.clients.run(&call).await?;
+        let mut moved = array(&answer)?.iter();
+        let answers = times.iter().map(|time| {
+            if time.is_none() {
+                return Ok(Moved::Never);
+            }
+            let [kind, at] = numbers(moved.next().ok_or_else(unknown)?)?;
+            let at = Time::from_micros(at);
+            Ok(match kind {
+                0 => Moved::NotFound,
+                1 => Moved::Moved { at },
+                _ => Moved::WhileRunning { at },
+            })
+        });
+        answers.collect()
+    }
+
+    async fn cancel(&self, keys: Vec<String>) -> Result<Vec<Cancelled>, StoreError> {
+        let answer = self
+            .clients
+            .run(prepare(&self.scripts.cancel).arg(&keys))
+            .await?;
+        let read = |value| {
+            Ok(match number(value)? {
+                0 => Cancelled::NotFound,
+                1 => Cancelled::Cancelled,
+                _ => Cancelled::WhileRunning,
+            })
+        };
+        array(&answer)?.iter().map(read).collect()
+    }
+
+    async fn get(&self, key: String) -> Result<Option<Job>, StoreError> {
+        let answer = self
+            .clients
+            .run(prepare(&self.scripts.find).arg(key))
+            .await?;
+        Ok(jobs(&answer)?.pop())
+    }
+
+    async fn list(&self, listing: Listing) -> Result<Vec<Job>, StoreError> {
+        let dead = match listing.dead {
+            None => "",
+            Some(false) => "0",
+            Some(true) => "1",
+        };
+        let mut after = listing.after.unwrap_or_default();
+        let mut found = Vec::new();
+        while found.len() < listing.limit {
+            // At most so many at once, as each may have a large payload.
+            let room = (listing.limit - found.len()).min(HOLD);
+            let mut call = prepare(&self.scripts.list);
+            call.arg(&listing.search).arg(&after).arg(dead).arg(room);
+            let answer = self.clients.run(&call).await?;
+            let [reached, part] = array(&answer)? else {
+                return Err(unknown());
+            };
+            found.extend(jobs(part)?);
+            after = text(reached)?;
+            if after.is_empty() {
+                break;
+            }
+        }
+        Ok(found)
+    }
+
+    async fn count(&self) -> Result<Counts, StoreError> {
+        let answer = self.clients.run(&prepare(&self.scripts.count)).await?;
+        let [all, dead] = numbers(&answer)?;
+        let count = |number| u64::try_from(number).unwrap_or(0);
+        Ok(Counts {
+            live: count(all - dead),
+            dead: count(dead),
+        })
+    }
+
+    async fn register(&self, length: Duration) -> Result<Lease, StoreError> {
+        let answer = self
+            .begins
+            .run(prepare(&self.scripts.register).arg(micros(length)))
+            .await?;
+        let [node, now] = numbers(&answer)?;
+        self.clock.learn(now);
+        Ok(Lease {
+            node,
+            runs_out: true,
+        })
+    }
+
+    async fn renew(&self, node: i64, length: Duration) -> Result<bool, StoreError> {
+        let mut call = prepare(&self.scripts.renew);
+        let answer = self.begins.run(call.arg(node).arg(micros(length))).await?;
+        let [is_renewed, now] = numbers(&answer)?;
+        self.clock.learn(now);
+        if is_renewed == 1 {
+            // The own lease is renewed, so this frees the jobs of others.
+            self.release(0).await?;
+        }
+        Ok(is_renewed == 1)
+    }
+
+    async fn release(&self, node: i64) -> Result<(), StoreError> {
+        let mut call = prepare(&self.scripts.end);
+        call.arg(node);
+        while number(&self.begins.run(&call).await?)? == 1 {}
+        Ok(())
+    }
+
+    async fn hold(
+        &self,
+        node: i64,
+        window: Duration,
+        most: usize,
+    ) -> Result<Vec<Held>, StoreError> {
+        let mut all = Vec::new();
+        while all.len() < most {
+            let room = (most - all.len()).min(HOLD);
+            let mut call = prepare(&self.scripts.hold);
+            call.arg(node).arg(micros(window)).arg(room);
+            let answer = self.holds.run(&call).await?;
+            let part = array(&answer)?;
+            for value in part {
+                all.push(held(value)?);
+            }
+            if part.len() < room {
+                break;
+            }
+        }
+        Ok(all)
+    }
+
+    async fn begin(&self, attempts: Vec<(String, Token)>) -> Result<Vec<Begin>, StoreError> {
+        let mut call = prepare(&self.scripts.begin);
+        for (key, token) in &attempts {
+            call.arg(key).arg(token.0);
+        }
+        let answer = self.begins.run(&call).await?;
+        let (now, answers) = array(&answer)?.split_first().ok_or_else(unknown)?;
+        let read = |value| {
+            Ok(match number(value)? {
+                -1 => Begin::Early,
+                0 => Begin::No,
+                attempts => Begin::Yes(u32::try_from(attempts).unwrap_or(1)),
+            })
+        };
+        let answers: Vec<_> = answers
+            .iter()
+            .map(read)
+            .collect::<Result<_, StoreError>>()?;
+        if answers.contains(&Begin::Early) {
+            // The timers ran ahead of the server's clock.
+            self.clock.learn_anew(number(now)?);
+        } else {
+            self.clock.learn(number(now)?);
+        }
+        Ok(answers)
+    }
+
+    async fn finish(&self, attempts: Vec<Finish>) -> Result<Vec<bool>, StoreError> {
+        let mut call = prepare(&self.scripts.finish);
+        for Finish { key, token, end } in &attempts {
+            let (kind, time, error) = match end {
+                End::Done => ("done", 0, None),
+                End::Next { at, error } => ("next", exact(at.as_micros()), error.as_deref()),
+                End::Retry { delay, error } => ("retry", micros(*delay), Some(error.as_str())),
+                End::Dead { error } => ("dead", 0, Some(error.as_str())),
+            };
+            call.arg(key)
+                .arg(token.0)
+                .arg(kind)
+                .arg(time)
+                .arg(error.unwrap_or_default())
+                .arg(i32::from(error.is_some()));
+        }
+        let answer = self.holds.run(&call).await?;
+        let read = |value| Ok(number(value)? == 1);
+        array(&answer)?.iter().map(read).collect()
+    }
+
+    fn changes(&self) -> Changes {
+        self.changed.receiver()
+    }
+
+    fn now(&self) -> Time {
+        self.clock.now()
+    }
+
+    fn deadline(&self, at: Time) -> Deadline {
+        self.clock.deadline(at)
+    }
+}

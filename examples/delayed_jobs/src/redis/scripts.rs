@@ -1,0 +1,378 @@
+//! The keys and the scripts. Each change of the store is one script, so it is atomic.
+
+use redis::Script;
+
+use crate::{node::session::LONGEST, remote::micros};
+
+/// The keys of the store. Their hash tag puts them all in one slot.
+///
+/// | key | type | has |
+/// |---|---|---|
+/// | `jobs` | hash | for each job all but the payload, packed by `cmsgpack` |
+/// | `payloads` | hash | for each job the payload |
+/// | `keys` | sorted set | the keys of all jobs, in the order of their bytes |
+/// | `dead` | sorted set | the keys of dead jobs, in the order of their bytes |
+/// | `free` | sorted set | the jobs that have no holder and are not dead, by the time |
+/// | `held` | sorted set | the jobs that have a holder, by the number of its lease |
+/// | `nodes` | sorted set | the leases, by their end |
+/// | `last` | number | the last number of a lease or token |
+/// | `version` | number | the version of all this |
+pub(super) const KEYS: [&str; 9] = [
+    "{durable}:jobs",
+    "{durable}:payloads",
+    "{durable}:keys",
+    "{durable}:dead",
+    "{durable}:free",
+    "{durable}:held",
+    "{durable}:nodes",
+    "{durable}:last",
+    "{durable}:version",
+];
+
+/// Begins the name of the channel on which nodes learn of changes. Its end is the number of the
+/// database, as channels are of all databases.
+pub(super) const CHANNEL: &str = "{durable}:soon:";
+
+/// Begins each script. Times and numbers are below 2^53, or are rounded up by the client, so a
+/// number of Lua has them exactly.
+const PRELUDE: &str = "
+local jobs, payloads, keys, dead, free, held, nodes, last, version = unpack(KEYS)
+
+local clock = redis.call('TIME')
+local now = clock[1] * 1000000 + clock[2]
+
+-- When the server's memory is full, it refuses a script whose first write needs memory. A script
+-- that starts with this goes on, as without it no job would run and make room.
+local function allow_full_memory()
+    redis.call('HDEL', jobs, '')
+end
+
+-- Returns a text, or false if it is empty.
+local function text(argument)
+    return argument ~= '' and argument
+end
+
+local function moment(argument, is_delay)
+    return tonumber(argument) + (is_delay == '1' and now or 0)
+end
+
+local function read(key)
+    local packed = redis.call('HGET', jobs, key)
+    if not packed then
+        return nil
+    end
+    local job = {key = key}
+    job.due, job.at, job.attempts, job.pattern, job.zone, job.error, job.dead, job.node, job.token,
+        job.running = cmsgpack.unpack(packed)
+    return job
+end
+
+local function write(job)
+    redis.call('HSET', jobs, job.key, cmsgpack.pack(job.due, job.at, job.attempts, job.pattern,
+        job.zone, job.error, job.dead, job.node, job.token, job.running))
+end
+
+-- Writes a job without a holder. The nodes learn of it at the end if it is due soon.
+local is_soon = false
+local function offer(job)
+    job.dead = false
+    job.node, job.token, job.running = false, false, false
+    write(job)
+    redis.call('ZREM', held, job.key)
+    redis.call('ZADD', free, job.at, job.key)
+    is_soon = is_soon or job.at <= now + SOON
+end
+
+local function tell()
+    if is_soon then
+        redis.call('PUBLISH', 'CHANNEL', '')
+    end
+end
+
+local function remove(key)
+    redis.call('HDEL', jobs, key)
+    redis.call('HDEL', payloads, key)
+    for _, set in ipairs({keys, dead, free, held}) do
+        redis.call('ZREM', set, key)
+    end
+end
+
+local function has_lease(node)
+    local over = redis.call('ZSCORE', nodes, node)
+    return over and tonumber(over) > now
+end
+
+-- What a client reads of a job.
+local function shown(job)
+    return {job.key, redis.call('HGET', payloads, job.key), job.due, job.at, job.attempts,
+        job.pattern or '', job.zone or '', job.error and {job.error} or {}, job.dead and 1 or 0,
+        job.running and 1 or 0, job.token or 0}
+end
+";
+
+/// Answers with the version, and the time. Makes the store unless it exists.
+const OPEN: &str = "
+if redis.call('EXISTS', version) == 0 then
+    redis.call('SET', version, ARGV[1])
+end
+return {tonumber(redis.call('GET', version)), now}
+";
+
+/// For each job: key, payload, time, whether this is a delay, pattern, zone. Answers for each
+/// whether it was added, and its time.
+const SCHEDULE: &str = "
+local answers = {}
+for i = 1, #ARGV, 6 do
+    local key = ARGV[i]
+    local job = read(key)
+    if job then
+        table.insert(answers, {0, job.at})
+    else
+        local at = moment(ARGV[i + 2], ARGV[i + 3])
+        redis.call('HSET', payloads, key, ARGV[i + 1])
+        redis.call('ZADD', keys, 0, key)
+        offer({key = key, due = at, at = at, attempts = 0, pattern = text(ARGV[i + 4]),
+            zone = text(ARGV[i + 5]), error = false})
+        table.insert(answers, {1, at})
+    end
+end
+tell()
+return answers
+";
+
+/// For each job: key, time, whether this is a delay, pattern, zone. Answers for each whether there
+/// is none (0), it was moved (1), or it was moved while it ran (2), and its time.
+const RESCHEDULE: &str = "
+allow_full_memory()
+local answers = {}
+for i = 1, #ARGV, 5 do
+    local job = read(ARGV[i])
+    if job then
+        local was_running = job.running
+        job.at = moment(ARGV[i + 1], ARGV[i + 2])
+        job.due, job.attempts, job.error = job.at, 0, false
+        job.pattern = text(ARGV[i + 3]) or job.pattern
+        job.zone = text(ARGV[i + 4]) or job.zone
+        redis.call('ZREM', dead, job.key)
+        offer(job)
+        table.insert(answers, {was_running and 2 or 1, job.at})
+    else
+        table.insert(answers, {0, 0})
+    end
+end
+tell()
+return answers
+";
+
+/// Keys. Answers for each whether there is none (0), it was cancelled (1), or it was cancelled
+/// while it ran (2).
+const CANCEL: &str = "
+local answers = {}
+for i, key in ipairs(ARGV) do
+    local job = read(key)
+    answers[i] = job and (job.running and 2 or 1) or 0
+    remove(key)
+end
+return answers
+";
+
+/// A key.
+const FIND: &str = "
+local job = read(ARGV[1])
+return job and {shown(job)} or {}
+";
+
+/// Text in the key, key before, whether only the dead (1), the others (0) or all (empty), limit.
+/// Looks at a part of the keys, so that the server is free for others soon. Answers with the last
+/// key of this part, or nothing if it is the last part, and with the jobs.
+const LIST: &str = "
+local found = {}
+local start = ARGV[2] == '' and '-' or '(' .. ARGV[2]
+local part = redis.call('ZRANGEBYLEX', ARGV[3] == '1' and dead or keys, start, '+',
+    'LIMIT', 0, 500)
+local reached = #part == 500 and part[500] or ''
+for _, key in ipairs(part) do
+    if string.find(key, ARGV[1], 1, true) then
+        local job = read(key)
+        if ARGV[3] ~= '0' or not job.dead then
+            table.insert(found, shown(job))
+            if #found == tonumber(ARGV[4]) then
+                reached = key
+                break
+            end
+        end
+    end
+end
+return {reached, found}
+";
+
+/// Answers with the numbers of all jobs and of the dead.
+const COUNT: &str = "
+return {redis.call('ZCARD', keys), redis.call('ZCARD', dead)}
+";
+
+/// The length of the lease. Answers with its number, and the time.
+const REGISTER: &str = "
+allow_full_memory()
+local node = redis.call('INCR', last)
+redis.call('ZADD', nodes, now + ARGV[1], node)
+return {node, now}
+";
+
+/// Node, the length of the lease. A lease that ran out is over, even if nobody has noticed.
+/// Answers whether it was renewed, and the time.
+const RENEW: &str = "
+if not has_lease(ARGV[1]) then
+    return {0, now}
+end
+allow_full_memory()
+redis.call('ZADD', nodes, now + ARGV[2], ARGV[1])
+return {1, now}
+";
+
+/// A node whose lease is over, or 0. Ends its lease and those that ran out, and frees a part of
+/// their jobs, so that the server is free for others soon. Answers whether there are more.
+const END: &str = "
+allow_full_memory()
+redis.call('ZADD', nodes, 'XX', 0, ARGV[1])
+local room = 200
+for _, node in ipairs(redis.call('ZRANGEBYSCORE', nodes, '-inf', now, 'LIMIT', 0, 10)) do
+    local freed = redis.call('ZRANGEBYSCORE', held, node, node, 'LIMIT', 0, room)
+    for _, key in ipairs(freed) do
+        offer(read(key))
+    end
+    if #freed == room then
+        tell()
+        return 1
+    end
+    room = room - #freed
+    redis.call('ZREM', nodes, node)
+end
+tell()
+return 0
+";
+
+/// Node, window, most. Answers with the jobs.
+const HOLD: &str = "
+if not has_lease(ARGV[1]) then
+    return {}
+end
+local found = redis.call('ZRANGEBYSCORE', free, '-inf', now + ARGV[2], 'LIMIT', 0, ARGV[3])
+if #found == 0 then
+    return {}
+end
+allow_full_memory()
+local token = redis.call('INCRBY', last, #found) - #found
+for i, key in ipairs(found) do
+    local job = read(key)
+    job.node, job.token, job.running = tonumber(ARGV[1]), token + i, false
+    write(job)
+    redis.call('ZREM', free, key)
+    redis.call('ZADD', held, ARGV[1], key)
+    found[i] = shown(job)
+end
+return found
+";
+
+/// For each attempt: key, token. Answers with the time, and for each with its number, 0 if the
+/// token is stale, or -1 if it is early. May be repeated, as the answer may be lost.
+///
+/// These writes are in memory alone, so no attempt waits for the disk. The next write of a job has
+/// them, too. If the server crashes before, it starts without any running attempt.
+const BEGIN: &str = "
+redis.set_repl(redis.REPL_NONE)
+allow_full_memory()
+local answers = {now}
+for i = 1, #ARGV, 2 do
+    local job = read(ARGV[i])
+    local answer = 0
+    if job and job.token == tonumber(ARGV[i + 1]) then
+        answer = -1
+        if job.at <= now then
+            if not job.running then
+                job.running = true
+                job.attempts = job.attempts + 1
+                write(job)
+            end
+            answer = job.attempts
+        end
+    end
+    table.insert(answers, answer)
+end
+return answers
+";
+
+/// For each attempt: key, token, end (`done`, `next`, `retry` or `dead`), the next time or the
+/// delay, error, whether there is an error. Answers for each whether the token was the job's.
+const FINISH: &str = "
+allow_full_memory()
+local answers = {}
+for i = 1, #ARGV, 6 do
+    local key, token, kind, time, reason = unpack(ARGV, i, i + 4)
+    local job = read(key)
+    local is_current = job and job.token == tonumber(token)
+    table.insert(answers, is_current and 1 or 0)
+    if is_current and kind == 'done' then
+        remove(key)
+    elseif is_current then
+        job.error = ARGV[i + 5] == '1' and reason
+        if kind == 'next' then
+            job.at = tonumber(time)
+            job.due, job.attempts = job.at, 0
+            offer(job)
+        elseif kind == 'retry' then
+            job.at = now + time
+            offer(job)
+        else
+            job.dead = true
+            job.node, job.token, job.running = false, false, false
+            write(job)
+            redis.call('ZREM', held, key)
+            redis.call('ZADD', dead, 0, key)
+        end
+    end
+end
+tell()
+return answers
+";
+
+/// The scripts of a store.
+pub(super) struct Scripts {
+    pub(super) open: Script,
+    pub(super) schedule: Script,
+    pub(super) reschedule: Script,
+    pub(super) cancel: Script,
+    pub(super) find: Script,
+    pub(super) list: Script,
+    pub(super) count: Script,
+    pub(super) register: Script,
+    pub(super) renew: Script,
+    pub(super) end: Script,
+    pub(super) hold: Script,
+    pub(super) begin: Script,
+    pub(super) finish: Script,
+}
+
+impl Scripts {
+    /// Makes the scripts, which tell of changes on this channel.
+    pub(super) fn new(channel: &str) -> Self {
+        let soon = micros(2 * LONGEST).to_string();
+        let prelude = PRELUDE.replace("SOON", &soon).replace("CHANNEL", channel);
+        let script = |text: &str| Script::new(&format!("{prelude}{text}"));
+        Self {
+            open: script(OPEN),
+            schedule: script(SCHEDULE),
+            reschedule: script(RESCHEDULE),
+            cancel: script(CANCEL),
+            find: script(FIND),
+            list: script(LIST),
+            count: script(COUNT),
+            register: script(REGISTER),
+            renew: script(RENEW),
+            end: script(END),
+            hold: script(HOLD),
+            begin: script(BEGIN),
+            finish: script(FINISH),
+        }
+    }
+}

@@ -1,0 +1,224 @@
+//! The store on Redis.
+
+use std::{collections::HashSet, time::Duration};
+
+use tourbillon_durable::{
+    Queue, QueueError, Time,
+    redis::Redis as RedisStore,
+    store::{Counts, End, Finish, Listing, Scheduled, Store, StoreError},
+};
+
+use crate::{
+    server::{Redis, Server},
+    shared::{HOUR, LEASE, connect, start, tests},
+    support::{live, node, run},
+};
+
+tests!(Redis);
+
+/// Sends a command that the server has to obey.
+#[track_caller]
+fn command(server: &Redis, line: &str) {
+    assert_eq!(server.command(line).unwrap(), "+OK\r\n", "{line}");
+}
+
+#[test]
+fn settings_that_could_lose_jobs_are_refused() {
+    let Some(server) = start::<Redis>() else {
+        return;
+    };
+    run(async {
+        let url = format!("redis://127.0.0.1:{}", server.port());
+        let queue = Queue::new(RedisStore::connect(&url).await.unwrap());
+        for (setting, wrong, right) in [
+            ("appendonly", "no", "yes"),
+            ("appendfsync", "everysec", "always"),
+            ("no-appendfsync-on-rewrite", "yes", "no"),
+            ("maxmemory-policy", "allkeys-lru", "noeviction"),
+        ] {
+            command(&server, &format!("CONFIG SET {setting} {wrong}"));
+            let error = RedisStore::connect(&url).await.unwrap_err();
+            assert!(
+                matches!(
+                    &error,
+                    StoreError::Setting { name, value, needed }
+                        if (*name, value.as_str(), *needed) == (setting, wrong, right)
+                ),
+                "{error}"
+            );
+            RedisStore::connect_unchecked(&url).await.unwrap();
+            // They are checked again when the connection is made again.
+            server.command("CLIENT KILL TYPE normal").unwrap();
+            let refused = loop {
+                match queue.count().await {
+                    Err(QueueError::Store(StoreError::Setting { name, .. })) => break name,
+                    // The end of the connection.
+                    Err(_) => {}
+                    Ok(counts) => panic!("{counts:?}"),
+                }
+            };
+            assert_eq!(refused, setting);
+            command(&server, &format!("CONFIG SET {setting} {right}"));
+            queue.count().await.unwrap();
+        }
+    });
+}
+
+#[test]
+fn a_server_without_memory_refuses_and_loses_nothing() {
+    let Some(server) = start::<Redis>() else {
+        return;
+    };
+    run(async {
+        let queue = connect::<Redis>(server.port()).await;
+        let job = async |key: String| {
+            let payload = vec![1; 1000];
+            queue.schedule(key, Duration::from_secs(2), payload).await
+        };
+        job("job-0".into()).await.unwrap();
+        command(&server, "CONFIG SET maxmemory 4mb");
+        let mut acknowledged = 1;
+        loop {
+            match job(format!("job-{acknowledged}")).await {
+                Ok(_) => acknowledged += 1,
+                Err(QueueError::Store(StoreError::Full)) => break,
+                Err(error) => panic!("{error}"),
+            }
+        }
+        assert!(acknowledged > 20, "{acknowledged}");
+        // Nothing of the refused job is there.
+        assert_eq!(queue.count().await.unwrap().live, acknowledged);
+        // The jobs run, and make room.
+        let (node, mut ran) = node(&queue, |node| node, |_| Ok(()));
+        for _ in 0..acknowledged {
+            ran.recv().await.unwrap();
+        }
+        live(&queue, 0).await;
+        while let Err(error) = job("there is room".into()).await {
+            assert!(
+                matches!(error, QueueError::Store(StoreError::Full)),
+                "{error}"
+            );
+        }
+        assert_eq!(ran.recv().await.unwrap().key, "there is room");
+        assert!(node.stop(HOUR).await);
+    });
+}
+
+#[test]
+fn a_script_that_the_server_forgot_is_sent_again() {
+    let Some(server) = start::<Redis>() else {
+        return;
+    };
+    run(async {
+        let queue = connect::<Redis>(server.port()).await;
+        queue.schedule("one", HOUR, "").await.unwrap();
+        command(&server, "SCRIPT FLUSH");
+        queue.schedule("two", HOUR, "").await.unwrap();
+        assert_eq!(queue.count().await.unwrap().live, 2);
+    });
+}
+
+#[test]
+fn each_database_has_its_jobs() {
+    let Some(server) = start::<Redis>() else {
+        return;
+    };
+    run(async {
+        let socket = server.socket();
+        let url = format!("redis+unix://{}", socket.display());
+        let first = Queue::new(RedisStore::connect(&url).await.unwrap());
+        let url = format!("redis://127.0.0.1:{}/1", server.port());
+        let second = Queue::new(RedisStore::connect(&url).await.unwrap());
+        first.schedule("job", HOUR, "").await.unwrap();
+        let counts = second.count().await.unwrap();
+        assert_eq!(counts, Counts { live: 0, dead: 0 });
+        // Nodes of the second one learn of its jobs.
+        let (node, mut ran) = node(&second, |node| node, |_| Ok(()));
+        second.schedule("job", LEASE, "").await.unwrap();
+        ran.recv().await.unwrap();
+        live(&second, 0).await;
+        assert!(first.get("job").await.unwrap().is_some());
+        assert!(node.stop(HOUR).await);
+    });
+}
+
+#[test]
+fn what_takes_several_scripts_is_whole() {
+    let Some(server) = start::<Redis>() else {
+        return;
+    };
+    run(async {
+        let queue = connect::<Redis>(server.port()).await;
+        let store = queue.store();
+        let keys: Vec<String> = (0..1100).map(|number| format!("job-{number:04}")).collect();
+        for key in &keys {
+            queue.schedule(key, Duration::ZERO, "").await.unwrap();
+        }
+        // A hold, and the end of its lease.
+        let hold = async || {
+            let node = store.register(HOUR).await.unwrap().node;
+            let held = store.hold(node, HOUR, 1000).await.unwrap();
+            (node, held)
+        };
+        let (one, first) = hold().await;
+        assert_eq!(first.len(), 1000);
+        assert_eq!(hold().await.1.len(), 100);
+        store.release(one).await.unwrap();
+        let (_, second) = hold().await;
+        let names = |held: &[tourbillon_durable::store::Held]| -> HashSet<String> {
+            held.iter().map(|held| held.job.key.clone()).collect()
+        };
+        assert_eq!(names(&first), names(&second));
+        // Its tokens are stale.
+        let finish = |held: &tourbillon_durable::store::Held| Finish {
+            key: held.job.key.clone(),
+            token: held.token,
+            end: End::Done,
+        };
+        let ends = first.iter().map(finish).collect();
+        assert!(!store.finish(ends).await.unwrap().contains(&true));
+        // A list.
+        let list = async |search: &str, limit| -> Vec<String> {
+            let listing = Listing {
+                search: search.into(),
+                limit,
+                ..Listing::default()
+            };
+            let found = queue.list(listing).await.unwrap();
+            found.into_iter().map(|job| job.key).collect()
+        };
+        assert_eq!(list("", 2000).await, keys);
+        assert_eq!(list("", 300).await, keys[..300]);
+        assert_eq!(list("99", 2000).await.len(), 20);
+        assert_eq!(list("1099", 2000).await, keys[1099..]);
+    });
+}
+
+#[test]
+fn times_that_numbers_do_not_have_are_rounded_up() {
+    let Some(server) = start::<Redis>() else {
+        return;
+    };
+    run(async {
+        let queue = connect::<Redis>(server.port()).await;
+        for micros in [(1 << 53) - 1, (1 << 53) + 1, (1 << 60) + 7] {
+            let asked = Time::from_micros(micros);
+            let made = queue.schedule(micros.to_string(), asked, "").await.unwrap();
+            let Scheduled::Created { at } = made else {
+                panic!("{made:?}");
+            };
+            assert!(
+                at >= asked && at.since(asked) < Duration::from_millis(1),
+                "{at:?}"
+            );
+            let job = queue.get(micros.to_string()).await.unwrap().unwrap();
+            assert_eq!(job.at, at);
+        }
+        // The end of time is far enough.
+        let far = queue.schedule("far", Time::from_micros(i64::MAX), "").await;
+        assert!(matches!(far, Ok(Scheduled::Created { .. })), "{far:?}");
+        let far = queue.schedule("later", Duration::MAX, "").await;
+        assert!(matches!(far, Ok(Scheduled::Created { .. })), "{far:?}");
+    });
+}

@@ -1,0 +1,143 @@
+//! What each store on a server has to do. `postgres.rs` and `redis.rs` call these.
+
+use std::time::Duration;
+
+use tourbillon_durable::{
+    Queue,
+    store::{Begin, Store},
+};
+
+use crate::{
+    cases, kill,
+    server::Server,
+    support::{live, node, run},
+};
+
+pub const HOUR: Duration = Duration::from_secs(3600);
+pub const LEASE: Duration = Duration::from_millis(500);
+
+/// Makes a test of each function for the stores on servers.
+macro_rules! tests {
+    ($server:ty) => {
+        crate::shared::tests! {
+            $server:
+            shared::it_does_what_each_store_does,
+            shared::a_lease_that_runs_out_gives_the_jobs_to_others,
+            shared::a_server_that_restarts_loses_nothing,
+            shared::killed_nodes_lose_nothing,
+            network::a_node_that_is_cut_off_loses_its_jobs_to_another,
+            network::an_end_whose_answer_is_lost_is_in_doubt,
+            network::a_slow_server_makes_nothing_early,
+            network::partitions_lose_nothing,
+            network::a_slow_store_loses_nothing,
+            network::wrong_clocks_of_nodes_make_nothing_early,
+        }
+    };
+    ($server:ty: $($module:ident::$name:ident,)*) => {
+        $(#[test]
+        fn $name() {
+            crate::$module::$name::<$server>();
+        })*
+    };
+}
+pub(crate) use tests;
+
+/// Starts a server, or returns `None` if the test is to be skipped.
+pub fn start<S: Server>() -> Option<S> {
+    match S::start() {
+        Ok(server) => Some(server),
+        Err(error) if error.kind() == std::io::ErrorKind::NotFound => {
+            skip(&error.to_string());
+            None
+        }
+        Err(error) => panic!("{error}"),
+    }
+}
+
+/// Says why a test is skipped. Fails if it has to run.
+#[track_caller]
+pub fn skip(why: &str) {
+    let required = std::env::var_os("TOURBILLON_REQUIRE_CLIENTS").is_some_and(|v| v == "1");
+    assert!(!required, "{why}");
+    eprintln!("skipped: {why}");
+}
+
+/// Makes a queue on a server, over a port that leads to it.
+pub async fn connect<S: Server>(port: u16) -> Queue<S::Store> {
+    Queue::new(S::connect(port).await.unwrap())
+}
+
+/// Runs `torture shared` on a server of its own.
+#[track_caller]
+pub fn torture<S: Server>(args: &[&str]) {
+    // The program cannot say that the server is not installed.
+    if start::<S>().is_some() {
+        kill::torture(&[&["shared", "--store", S::NAME], args].concat());
+    }
+}
+
+pub fn it_does_what_each_store_does<S: Server>() {
+    let Some(server) = start::<S>() else { return };
+    run(async {
+        cases::all(connect::<S>(server.port()).await).await;
+    });
+}
+
+pub fn a_lease_that_runs_out_gives_the_jobs_to_others<S: Server>() {
+    let Some(server) = start::<S>() else { return };
+    run(async {
+        let queue = connect::<S>(server.port()).await;
+        let store = queue.store();
+        // A node that falls silent after it has begun a job.
+        let silent = store.register(LEASE).await.unwrap().node;
+        queue.schedule("job", Duration::ZERO, "").await.unwrap();
+        let held = store.hold(silent, HOUR, 10).await.unwrap();
+        let old = held[0].token;
+        assert_eq!(
+            store.begin(vec![("job".into(), old)]).await.unwrap(),
+            [Begin::Yes(1)]
+        );
+        let (node, mut ran) = node(&queue, |node| node.lease(LEASE), |_| Ok(()));
+        let attempt = ran.recv().await.unwrap();
+        assert!(attempt.token > old);
+        assert_eq!(attempt.number, 2);
+        assert!(!store.renew(silent, LEASE).await.unwrap());
+        assert!(store.hold(silent, HOUR, 10).await.unwrap().is_empty());
+        live(&queue, 0).await;
+        assert!(node.stop(HOUR).await);
+    });
+}
+
+pub fn a_server_that_restarts_loses_nothing<S: Server>() {
+    let Some(mut server) = start::<S>() else {
+        return;
+    };
+    run(async {
+        let queue = connect::<S>(server.port()).await;
+        let (node, mut ran) = node(
+            &queue,
+            |node| node.lease(Duration::from_secs(1)),
+            |_| Ok(()),
+        );
+        queue
+            .schedule("before", Duration::from_secs(2), "")
+            .await
+            .unwrap();
+        while node.stats().held == 0 {
+            tourbillon::time::sleep(Duration::from_millis(5)).await;
+        }
+        tourbillon::task::block_in_place(|| server.crash().unwrap());
+        assert_eq!(ran.recv().await.unwrap().key, "before");
+        while queue.schedule("after", Duration::ZERO, "").await.is_err() {}
+        while ran.recv().await.unwrap().key != "after" {}
+        live(&queue, 0).await;
+        assert!(node.stop(HOUR).await);
+    });
+}
+
+/// Arguments of a short torture.
+pub const SHORT: [&str; 6] = ["--jobs", "3000", "--within", "5s", "--lease", "800ms"];
+
+pub fn killed_nodes_lose_nothing<S: Server>() {
+    torture::<S>(&[&SHORT[..], &["--kill", "1s", "--crashes", "2"]].concat());
+}
