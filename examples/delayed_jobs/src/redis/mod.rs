@@ -38,7 +38,7 @@ use crate::{
 };
 
 /// How many jobs one script hands to a node. Meanwhile the server does nothing else.
-const HOLD: usize = 128;
+const HOLD: usize = 32;
 
 /// How often the connection that listens is tried.
 const LISTEN: Duration = Duration::from_millis(500);

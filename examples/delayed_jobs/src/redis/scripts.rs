@@ -235,7 +235,7 @@ return {1, now}
 const END: &str = "
 allow_full_memory()
 redis.call('ZADD', nodes, 'XX', 0, ARGV[1])
-local room = 200
+local room = 50
 for _, node in ipairs(redis.call('ZRANGEBYSCORE', nodes, '-inf', now, 'LIMIT', 0, 10)) do
     local freed = redis.call('ZRANGEBYSCORE', held, node, node, 'LIMIT', 0, room)
     for _, key in ipairs(freed) do

@@ -85,6 +85,8 @@ impl Sqlite {
         // Each commit is synced before it is acknowledged.
         base.pragma_update(None, "synchronous", "FULL")
             .map_err(failed)?;
+        // After a crash, the log may be long, and the disk full.
+        let _ = rows::empty_log(&base);
         rows::make_tables(&mut base)?;
         if let Some(limit) = limit {
             let page: i64 = base

@@ -88,6 +88,12 @@ pub(super) fn find(base: &Connection) -> rusqlite::Result<CachedStatement<'_>> {
     base.prepare_cached(&format!("SELECT {COLUMNS} FROM jobs WHERE key = ?"))
 }
 
+/// Puts the log into the file, so that the next commit overwrites the log from its start. A full
+/// disk may have room for that commit then.
+pub(super) fn empty_log(base: &Connection) -> rusqlite::Result<()> {
+    base.query_row("PRAGMA wal_checkpoint(PASSIVE)", [], |_| Ok(()))
+}
+
 /// Names an error of SQLite.
 pub(super) fn failed(error: rusqlite::Error) -> StoreError {
     match error.sqlite_error_code() {

@@ -152,6 +152,10 @@ impl Writer {
         for answer in done.answers {
             answer(committed.clone());
         }
+        if committed.is_err() {
+            // If this fails, too, so do the requests that follow.
+            let _ = rows::empty_log(&self.base);
+        }
         if is_news {
             self.changed.tell();
         }

@@ -1,7 +1,8 @@
 //! The embedded store.
 
-use std::time::Duration;
+use std::{collections::HashSet, env, process::Command, time::Duration};
 
+use rustix::process::{Resource, Rlimit, getrlimit, setrlimit};
 use tourbillon_durable::{
     Queue, QueueError,
     sqlite::Sqlite,
@@ -137,6 +138,70 @@ fn a_full_store_refuses_and_loses_nothing() {
             .await
             .unwrap();
         assert_eq!(ran.recv().await.unwrap().key, "there is room");
+        assert!(node.stop(HOUR).await);
+    });
+}
+
+/// Says that the files of this process may not grow beyond a limit.
+const LIMITED: &str = "DURABLE_LIMITED";
+
+#[test]
+fn work_goes_on_when_a_full_disk_has_space_again() {
+    if env::var_os(LIMITED).is_none() {
+        // A process of its own, in which a write fails that would let a file grow beyond 300 KiB.
+        let limit = "trap '' XFSZ; ulimit -S -f 600; exec \"$0\" \"$@\"";
+        let name = "embedded::work_goes_on_when_a_full_disk_has_space_again";
+        let status = Command::new("sh")
+            .args(["-c", limit])
+            .arg(env::current_exe().unwrap())
+            .args([name, "--exact", "--nocapture"])
+            .env(LIMITED, "1")
+            .status();
+        assert!(status.unwrap().success());
+        return;
+    }
+    let dir = Dir::new();
+    run(async {
+        let queue = Queue::new(Sqlite::open(dir.store()).unwrap());
+        let job = async |key: &str| {
+            let payload = vec![1; 1000];
+            queue.schedule(key, Duration::from_secs(1), payload).await
+        };
+        let mut acknowledged = HashSet::new();
+        // One request can fail although there is some room: the store makes use of it after that.
+        let mut failures = 0;
+        while failures < 20 {
+            let key = format!("job-{}", acknowledged.len());
+            match job(&key).await {
+                Ok(_) => {
+                    acknowledged.insert(key);
+                    failures = 0;
+                }
+                Err(QueueError::Store(StoreError::Full | StoreError::Failed(_))) => failures += 1,
+                Err(error) => panic!("{error}"),
+            };
+        }
+        assert!(acknowledged.len() > 20, "{acknowledged:?}");
+        let refused = format!("job-{}", acknowledged.len());
+        assert_eq!(queue.get(refused).await.unwrap(), None);
+        assert_eq!(queue.count().await.unwrap().live, acknowledged.len() as u64);
+        // The jobs run, though the store may have no room for their ends.
+        let (node, mut ran) = node(&queue, |node| node, |_| Ok(()));
+        for _ in 0..acknowledged.len() {
+            let attempt = ran.recv().await.unwrap();
+            assert!(acknowledged.remove(&attempt.key), "{attempt:?}");
+        }
+        let limits = getrlimit(Resource::Fsize);
+        let most = Rlimit {
+            current: limits.maximum,
+            ..limits
+        };
+        setrlimit(Resource::Fsize, most).unwrap();
+        live(&queue, 0).await;
+        for number in 0..100 {
+            job(&format!("more-{number}")).await.unwrap();
+        }
+        live(&queue, 0).await;
         assert!(node.stop(HOUR).await);
     });
 }

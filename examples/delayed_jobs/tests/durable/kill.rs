@@ -8,6 +8,11 @@ fn killed_processes_lose_nothing() {
 }
 
 #[test]
+fn a_full_disk_loses_nothing() {
+    torture(&["embedded", "--rounds", "30", "--full", "100"]);
+}
+
+#[test]
 fn a_process_that_nobody_kills_is_never_early() {
     torture(&["calm", "--jobs", "500", "--within", "1s"]);
 }

@@ -4,8 +4,9 @@ use std::{collections::HashSet, time::Duration};
 
 use tourbillon_durable::{
     Queue, QueueError, Time,
+    job::NewJob,
     redis::Redis as RedisStore,
-    store::{Counts, End, Finish, Listing, Scheduled, Store, StoreError},
+    store::{Counts, End, Finish, Held, Listing, Scheduled, Store, StoreError},
 };
 
 use crate::{
@@ -106,6 +107,37 @@ fn a_server_without_memory_refuses_and_loses_nothing() {
 }
 
 #[test]
+fn a_server_with_a_full_disk_loses_nothing() {
+    if start::<Redis>().is_none() {
+        return;
+    }
+    // Its log may not grow beyond 300 KiB.
+    let limit = "trap '' XFSZ; ulimit -S -f 600; exec \"$0\" \"$@\"";
+    let mut server = Redis::start_by(&["sh", "-c", limit]).unwrap();
+    run(async {
+        let queue = connect::<Redis>(server.port()).await;
+        let mut acknowledged = 0;
+        loop {
+            let job = queue.schedule(format!("job-{acknowledged}"), HOUR, vec![1; 1000]);
+            match job.await {
+                Ok(_) => acknowledged += 1,
+                // The server has ended.
+                Err(QueueError::Store(StoreError::Failed(_))) => break,
+                Err(error) => panic!("{error}"),
+            }
+        }
+        assert!(acknowledged > 20, "{acknowledged}");
+        // It starts again, and there is room.
+        tourbillon::task::block_in_place(|| server.crash().unwrap());
+        for number in 0..acknowledged {
+            let job = queue.get(format!("job-{number}")).await.unwrap();
+            assert!(job.is_some(), "job-{number}");
+        }
+        queue.schedule("there is room", HOUR, "").await.unwrap();
+    });
+}
+
+#[test]
 fn a_script_that_the_server_forgot_is_sent_again() {
     let Some(server) = start::<Redis>() else {
         return;
@@ -152,9 +184,12 @@ fn what_takes_several_scripts_is_whole() {
         let queue = connect::<Redis>(server.port()).await;
         let store = queue.store();
         let keys: Vec<String> = (0..1100).map(|number| format!("job-{number:04}")).collect();
-        for key in &keys {
-            queue.schedule(key, Duration::ZERO, "").await.unwrap();
-        }
+        let jobs = keys.iter().map(|key| NewJob {
+            key: key.clone(),
+            payload: Vec::new(),
+            when: Duration::ZERO.into(),
+        });
+        store.schedule(jobs.collect()).await.unwrap();
         // A hold, and the end of its lease.
         let hold = async || {
             let node = store.register(HOUR).await.unwrap().node;
@@ -166,12 +201,12 @@ fn what_takes_several_scripts_is_whole() {
         assert_eq!(hold().await.1.len(), 100);
         store.release(one).await.unwrap();
         let (_, second) = hold().await;
-        let names = |held: &[tourbillon_durable::store::Held]| -> HashSet<String> {
+        let names = |held: &[Held]| -> HashSet<String> {
             held.iter().map(|held| held.job.key.clone()).collect()
         };
         assert_eq!(names(&first), names(&second));
         // Its tokens are stale.
-        let finish = |held: &tourbillon_durable::store::Held| Finish {
+        let finish = |held: &Held| Finish {
             key: held.job.key.clone(),
             token: held.token,
             end: End::Done,

@@ -15,6 +15,8 @@ pub struct Summary {
     pub in_doubt: usize,
     /// Jobs that were cancelled before an attempt.
     pub cancelled: usize,
+    /// Requests for a job that failed, and were repeated.
+    pub failed: usize,
     /// Attempts.
     pub runs: usize,
     /// Attempts whose end the store refused.
@@ -104,6 +106,7 @@ pub fn judge(
                 }
                 job.times.push(at);
             }
+            Event::Failed => summary.failed += 1,
             Event::Scheduled => job.is_acknowledged = true,
             // Until the answer, the old time counts, too.
             Event::Moves { at } => job.times.push(at),
@@ -210,6 +213,7 @@ b cancels
 b cancelled
 a runs 2 2 150 150
 c asks 300
+c failed
 a ended 2 Done accepted
 d asks 300
 d scheduled
@@ -236,6 +240,7 @@ e ended 9 Done unknown
                 acknowledged: 4,
                 in_doubt: 1,
                 cancelled: 1,
+                failed: 1,
                 runs: 6,
                 stale: 1,
                 cut: 1,

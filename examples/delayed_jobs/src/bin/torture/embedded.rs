@@ -12,11 +12,11 @@ use std::{
 };
 
 use clap::Args;
-use tourbillon::Runtime;
-use tourbillon_durable::{Queue, Time, sqlite::Sqlite};
+use tourbillon::{Runtime, time::sleep};
+use tourbillon_durable::{Queue, Time, sqlite::Sqlite, store::StoreError};
 
 use crate::{
-    Outcome,
+    Outcome, full,
     history::History,
     judge,
     load::{Load, drain, node, stamp},
@@ -37,6 +37,11 @@ pub struct Options {
         value_parser = humantime::parse_duration,
     )]
     kill: Duration,
+    /// No file of a process grows beyond so many KiB, as if the disk were full, except in the last
+    /// round. Every other process is killed meanwhile; the others get space after half of their
+    /// time.
+    #[arg(long, value_name = "KIB")]
+    full: Option<u64>,
     /// The seed of the moments.
     #[arg(long, value_name = "NUMBER", default_value = "1")]
     seed: u64,
@@ -68,6 +73,9 @@ pub struct Child {
     /// How many jobs are scheduled. After them, the process does what is left, and ends.
     #[arg(long, default_value = "0")]
     jobs: u64,
+    /// Print the history in place of appending it to its file.
+    #[arg(long)]
+    print: bool,
     #[command(flatten)]
     work: Work,
 }
@@ -154,33 +162,41 @@ pub fn run(options: &Options) -> Outcome {
         }
         let jobs = options.jobs.unwrap_or(u64::MAX).saturating_sub(count);
         let jobs = if kills < rounds { jobs } else { 0 };
-        let mut child = Command::new(env::current_exe()?)
+        let full = options.full.filter(|_| kills < rounds);
+        let mut command = match full {
+            Some(kib) => full::command(kib)?,
+            None => Command::new(env::current_exe()?),
+        };
+        let mut child = command
             .arg("embedded-child")
             .arg(&dir.0)
             .args(["--jobs", &jobs.to_string()])
+            .args(full.map(|_| "--print"))
             .args(options.work.args())
             .stdout(Stdio::piped())
             .spawn()?;
-        let mut ready = String::new();
         let stdout = child.stdout.take().ok_or("the child has no stdout")?;
-        BufReader::new(stdout).read_line(&mut ready)?;
-        if ready.trim() != "ready" {
-            return Err(format!("the child ended: {}", child.wait()?).into());
-        }
-        let ended = if kills < rounds {
-            wait(&mut child, options.kill.mul_f64(2.0 * fastrand::f64()))?
+        let time = options.kill.mul_f64(2.0 * fastrand::f64());
+        let ended = if full.is_some() {
+            let copying = full::copy(stdout, &path)?;
+            let ended = full_round(&mut child, time, kills % 2 == 0)?;
+            copying.join().map_err(|_| "the history is not whole")??;
+            ended
         } else {
-            Some(child.wait()?)
+            let mut ready = String::new();
+            BufReader::new(stdout).read_line(&mut ready)?;
+            if ready.trim() != "ready" {
+                return Err(format!("the child ended: {}", child.wait()?).into());
+            }
+            match kills < rounds {
+                true => wait_and_kill(&mut child, time)?,
+                false => Some(child.wait()?),
+            }
         };
         match ended {
             Some(status) if status.success() => break,
             Some(status) => return Err(format!("the process ended with {status}").into()),
-            None => {
-                // SIGKILL.
-                child.kill()?;
-                child.wait()?;
-                kills += 1;
-            }
+            None => kills += 1,
         }
     }
     println!(
@@ -188,6 +204,32 @@ pub fn run(options: &Options) -> Outcome {
         start.elapsed()
     );
     judge(&path)
+}
+
+/// Kills a process after this time, by SIGKILL. Returns its status if it ends before.
+fn wait_and_kill(child: &mut Process, time: Duration) -> std::io::Result<Option<ExitStatus>> {
+    let ended = wait(child, time)?;
+    if ended.is_none() {
+        child.kill()?;
+        child.wait()?;
+    }
+    Ok(ended)
+}
+
+/// Kills a process whose files may not grow; at first, or all the time.
+fn full_round(
+    child: &mut Process,
+    time: Duration,
+    gets_space: bool,
+) -> std::io::Result<Option<ExitStatus>> {
+    let ended = wait(child, time / 2)?;
+    if ended.is_some() {
+        return Ok(ended);
+    }
+    if gets_space {
+        full::give_space(child.id())?;
+    }
+    wait_and_kill(child, time / 2)
 }
 
 /// Waits until a process ends, or until this time is over.
@@ -209,16 +251,32 @@ fn wait(child: &mut Process, limit: Duration) -> std::io::Result<Option<ExitStat
 pub fn child(child: &Child) -> Outcome {
     // Panics of handlers are a part of the test.
     std::panic::set_hook(Box::new(|_| {}));
-    let history = Arc::new(History::append(&history(&child.dir))?);
+    let history = match child.print {
+        true => PathBuf::from("/dev/stdout"),
+        false => history(&child.dir),
+    };
+    let history = Arc::new(History::append(&history)?);
     let work = &child.work;
     Runtime::new()?.block_on(async {
-        let queue = Queue::new(Sqlite::open(child.dir.join("jobs.db"))?);
+        let path = child.dir.join("jobs.db");
+        let store = loop {
+            match Sqlite::open(&path) {
+                // The disk may be full.
+                Err(StoreError::Full | StoreError::Failed(_)) if child.print => {
+                    sleep(Duration::from_millis(5)).await;
+                }
+                opened => break opened?,
+            }
+        };
+        let queue = Queue::new(store);
         // A small window, so that the jobs of the load are in the store as well as in timers.
         let window = (work.within * 3 / 8).min(Duration::from_secs(5));
         let node = node(&queue, &history, Time::wall, |node| {
             node.window(window).most_held(work.held)
         });
-        println!("ready");
+        if !child.print {
+            println!("ready");
+        }
         let load = Load {
             prefix: format!("j{}-{}", stamp(), std::process::id()),
             clients: work.clients,

@@ -25,6 +25,8 @@ pub enum Kind {
 pub enum Event {
     /// A client is about to schedule the job at this time.
     Asks { at: Time },
+    /// The store has answered with an error. The client asks again.
+    Failed,
     /// The store has acknowledged the job.
     Scheduled,
     /// A client is about to move the job.
@@ -57,6 +59,7 @@ impl fmt::Display for Event {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self {
             Self::Asks { at } => write!(f, "asks {}", at.as_micros()),
+            Self::Failed => f.write_str("failed"),
             Self::Scheduled => f.write_str("scheduled"),
             Self::Moves { at } => write!(f, "moves {}", at.as_micros()),
             Self::Moved { at } => write!(f, "moved {}", at.as_micros()),
@@ -97,6 +100,7 @@ impl Event {
         let token = |text: &str| text.parse().ok().map(Token);
         Some(match words[..] {
             ["asks", at] => Self::Asks { at: time(at)? },
+            ["failed"] => Self::Failed,
             ["scheduled"] => Self::Scheduled,
             ["moves", at] => Self::Moves { at: time(at)? },
             ["moved", at] => Self::Moved { at: time(at)? },

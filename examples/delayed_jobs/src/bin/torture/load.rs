@@ -59,13 +59,17 @@ impl Load {
     }
 }
 
-/// Asks again until the store answers, as a client has to.
-async fn persist<A, F: Future<Output = Result<A, QueueError>>>(mut ask: impl FnMut() -> F) -> A {
+/// Asks again until the store answers, as a client has to. Calls `failed` after each error.
+async fn persist<A, F: Future<Output = Result<A, QueueError>>>(
+    mut ask: impl FnMut() -> F,
+    failed: impl Fn(),
+) -> A {
     loop {
         match ask().await {
             Ok(answer) => return answer,
-            Err(_) => sleep(Duration::from_millis(20)).await,
+            Err(_) => failed(),
         }
+        sleep(Duration::from_millis(20)).await;
     }
 }
 
@@ -74,7 +78,8 @@ async fn one<S: Store>(queue: &Queue<S>, history: &History, key: String, within:
     let at = some_time();
     history.write(&key, Event::Asks { at });
     // `Exists` is the answer if the store did it and could not say so.
-    match persist(|| queue.schedule(&key, at, key.as_bytes())).await {
+    let ask = || queue.schedule(&key, at, key.as_bytes());
+    match persist(ask, || history.write(&key, Event::Failed)).await {
         Scheduled::Created { .. } | Scheduled::Exists { .. } => {
             history.write(&key, Event::Scheduled);
         }
@@ -164,7 +169,7 @@ async fn handle() -> Result<(), Failure> {
 pub async fn drain<S: Store>(queue: &Queue<S>, mut look: impl FnMut(u64)) {
     loop {
         let start = Instant::now();
-        let live = persist(|| queue.count()).await.live;
+        let live = persist(|| queue.count(), || {}).await.live;
         if live == 0 {
             break;
         }

@@ -5,6 +5,7 @@ mod check;
 mod embedded;
 #[cfg(any(feature = "postgres", feature = "redis"))]
 mod faketime;
+mod full;
 mod history;
 mod load;
 #[cfg(any(feature = "postgres", feature = "redis"))]
@@ -64,11 +65,12 @@ fn judge(path: &Path) -> Outcome {
     match check::judge(history::read(history)) {
         Ok(found) => {
             println!(
-                "{} jobs acknowledged, {} in doubt, {} cancelled; {} attempts, {} cut off, {} \
-                 stale; {} dead",
+                "{} jobs acknowledged, {} in doubt, {} cancelled, {} requests failed; {} attempts, \
+                 {} cut off, {} stale; {} dead",
                 found.acknowledged,
                 found.in_doubt,
                 found.cancelled,
+                found.failed,
                 found.runs,
                 found.cut,
                 found.stale,

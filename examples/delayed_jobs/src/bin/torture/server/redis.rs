@@ -1,7 +1,9 @@
 //! A Redis or Valkey.
 
 use std::{
-    env, fs,
+    env,
+    ffi::OsStr,
+    fs,
     io::{self, Read, Write},
     os::unix::{net::UnixStream, process::CommandExt},
     path::{Path, PathBuf},
@@ -27,6 +29,28 @@ impl Server for Redis {
     const NAME: &'static str = "redis";
 
     fn start() -> io::Result<Self> {
+        Self::start_by(&[])
+    }
+
+    fn port(&self) -> u16 {
+        self.port
+    }
+
+    fn crash(&mut self) -> io::Result<()> {
+        self.kill();
+        self.child = launch(&[], &self.program, &self.dir, self.port)?;
+        self.wait()
+    }
+
+    async fn connect(port: u16) -> Result<redis::Redis, StoreError> {
+        redis::Redis::connect(&format!("redis://127.0.0.1:{port}")).await
+    }
+}
+
+impl Redis {
+    /// Starts a server by a command that gets the server's command as its last arguments. After a
+    /// crash, it starts without this command.
+    pub fn start_by(command: &[&str]) -> io::Result<Self> {
         let program = find().ok_or_else(|| {
             io::Error::new(
                 io::ErrorKind::NotFound,
@@ -37,7 +61,7 @@ impl Server for Redis {
         let dir = env::temp_dir().join(format!("durable-redis-{}-{port}", std::process::id()));
         fs::create_dir(&dir)?;
         let mut server = Self {
-            child: launch(&program, &dir, port)?,
+            child: launch(command, &program, &dir, port)?,
             program,
             dir,
             port,
@@ -46,22 +70,6 @@ impl Server for Redis {
         Ok(server)
     }
 
-    fn port(&self) -> u16 {
-        self.port
-    }
-
-    fn crash(&mut self) -> io::Result<()> {
-        self.kill();
-        self.child = launch(&self.program, &self.dir, self.port)?;
-        self.wait()
-    }
-
-    async fn connect(port: u16) -> Result<redis::Redis, StoreError> {
-        redis::Redis::connect(&format!("redis://127.0.0.1:{port}")).await
-    }
-}
-
-impl Redis {
     /// Returns the path of the server's Unix socket.
     pub fn socket(&self) -> PathBuf {
         self.dir.join("socket")
@@ -117,9 +125,11 @@ fn find() -> Option<PathBuf> {
     paths.find(|path| path.is_file())
 }
 
-fn launch(program: &Path, dir: &Path, port: u16) -> io::Result<Child> {
+fn launch(command: &[&str], program: &Path, dir: &Path, port: u16) -> io::Result<Child> {
+    let mut words = command.iter().map(OsStr::new).chain([program.as_os_str()]);
     // A group of its own, so that Ctrl-C ends this program first.
-    Command::new(program)
+    Command::new(words.next().unwrap_or_default())
+        .args(words)
         .args(["--port", &port.to_string(), "--bind", "127.0.0.1"])
         .args(["--unixsocket", "socket", "--save", "", "--dir"])
         .arg(dir)
