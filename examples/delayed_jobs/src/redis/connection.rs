@@ -3,8 +3,8 @@
 use std::{collections::HashMap, sync::Arc};
 
 use redis::{
-    AsyncConnectionConfig, Cmd, ConnectionAddr, ConnectionInfo, ErrorKind, ProtocolVersion,
-    PushInfo, RedisError, ScriptInvocation, ServerErrorKind, Value, aio::MultiplexedConnection,
+    AsyncConnectionConfig, ConnectionAddr, ConnectionInfo, ErrorKind, ProtocolVersion, PushInfo,
+    RedisError, ScriptInvocation, ServerErrorKind, Value, aio::MultiplexedConnection,
 };
 use tourbillon::{
     net::{TcpStream, UnixStream},
@@ -37,7 +37,7 @@ impl Drop for Live {
     }
 }
 
-/// A channel, and who is told of its messages and after each connect.
+/// A channel, and what is told of its messages and of each connect.
 pub(super) struct Listens {
     pub(super) channel: String,
     pub(super) changed: Arc<Changed>,
@@ -176,15 +176,18 @@ impl Link {
 
 /// Checks the server's settings.
 async fn check(connection: &mut MultiplexedConnection) -> Result<(), StoreError> {
-    for (name, needed) in SETTINGS {
-        let mut ask: Cmd = redis::cmd("CONFIG");
-        ask.arg("GET").arg(name);
-        let mut found: HashMap<String, String> = ask.query_async(connection).await.map_err(|error| {
+    let mut ask = redis::pipe();
+    for (name, _) in SETTINGS {
+        ask.cmd("CONFIG").arg("GET").arg(name);
+    }
+    let found: Vec<HashMap<String, String>> =
+        ask.query_async(connection).await.map_err(|error| {
             lost(&format!(
                 "the server does not show its settings, which `connect_unchecked` does not need: \
-                 {error}"
+             {error}"
             ))
         })?;
+    for ((name, needed), mut found) in SETTINGS.into_iter().zip(found) {
         let value = found.remove(name).unwrap_or_default();
         if value != needed {
             return Err(StoreError::Setting {

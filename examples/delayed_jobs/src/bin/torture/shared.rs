@@ -16,7 +16,7 @@ use std::{
 };
 
 use clap::{Args, ValueEnum};
-use tourbillon::Runtime;
+use tourbillon::{Runtime, time::sleep};
 use tourbillon_durable::{Queue, Time, store::StoreError};
 
 use crate::{
@@ -325,7 +325,14 @@ fn work<S: Server>(child: &Child) -> Outcome {
     std::panic::set_hook(Box::new(|_| {}));
     let history = Arc::new(History::append(&history(&child.dir))?);
     Runtime::new()?.block_on(async {
-        let queue = Queue::new(S::connect(child.port).await?);
+        let queue = loop {
+            match S::connect(child.port).await {
+                Ok(store) => break Queue::new(store),
+                // The server may be busy, or start at present.
+                Err(StoreError::Failed(_)) => sleep(Duration::from_millis(100)).await,
+                Err(error) => return Err(error.into()),
+            }
+        };
         // All is on one machine, so this is the store's clock.
         let skew = child.skew;
         let clock = move || Time::from_micros(Time::wall().as_micros() - skew);
