@@ -229,13 +229,21 @@ impl Sleep {
                 let poll = match timer.outcome() {
                     // The timer got the waker when it was made.
                     None => Poll::Pending,
-                    Some(_) => self.poll_armed(&timer, cx),
+                    // The runtime ends, and so does each sleep, at once. A task that sleeps in a
+                    // loop comes back to its worker by the budget, and is dropped there.
+                    Some(_) => match budget::check(cx) {
+                        Poll::Ready(()) => self.poll_armed(&timer, cx),
+                        Poll::Pending => Poll::Pending,
+                    },
                 };
                 self.timer = Ok(timer);
                 poll
             }
             Err(HomeError::Shutdown) => {
                 self.timer = Err(Idle::Shutdown);
+                // As above.
+                ready!(budget::check(cx));
+                budget::spend();
                 Poll::Ready(())
             }
             Err(HomeError::NoRuntime) => panic!("{NO_RUNTIME}"),

@@ -158,6 +158,26 @@ fn waiting_tasks(handle: &Handle, drops: &Drops) -> Vec<tourbillon::JoinHandle<(
 }
 
 #[test]
+fn a_task_that_ticks_in_a_loop_is_dropped() {
+    let _alarm = alarm();
+    let runtime = runtime(2);
+    let (sender, ticked) = mpsc::channel();
+    let task = runtime.spawn(async move {
+        let mut interval = interval(Duration::from_millis(1));
+        interval.tick().await;
+        sender.send(()).unwrap();
+        // The shutdown begins meanwhile. From then on each tick comes at once.
+        thread::sleep(Duration::from_millis(50));
+        loop {
+            interval.tick().await;
+        }
+    });
+    ticked.recv_timeout(PATIENCE).unwrap();
+    drop(runtime);
+    assert!(task.is_finished());
+}
+
+#[test]
 fn pending_tasks_are_dropped_and_cancelled() {
     let _alarm = alarm();
     let runtime = runtime(2);
