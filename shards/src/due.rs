@@ -1,6 +1,6 @@
 //! [`Due`], a timer that came due, on its way from the store to the thread that runs it.
 
-use std::{any::Any, panic::resume_unwind, task::Waker};
+use std::{any::Any, num::NonZeroU64, panic::resume_unwind, task::Waker};
 
 use crate::{
     answer::{Flow, Kind, Outcome},
@@ -137,6 +137,20 @@ impl<O: Owner> Due<O> {
     /// Returns the timer's [tag](crate::Options::tag), or zero if it has none.
     pub fn tag(&self) -> u32 {
         self.node().extras().map_or(0, |extras| extras.tag)
+    }
+
+    /// Returns the number that says where the timer comes from, if it was given:
+    /// [`Timer::once_from`](crate::Timer::once_from),
+    /// [`Timer::recurring_from`](crate::Timer::recurring_from),
+    /// [`Options::origin`](crate::Options::origin).
+    #[inline]
+    pub fn origin(&self) -> Option<NonZeroU64> {
+        let node = self.node();
+        match node.vtable.origin {
+            // SAFETY: the node was made with this table, and the reference keeps it alive.
+            Some(origin) => unsafe { origin(node.as_ptr()) },
+            None => node.extras().and_then(|extras| extras.origin),
+        }
     }
 
     /// Ends the timer with [`Outcome::Cancelled`], if it is still due: drops its callback without a

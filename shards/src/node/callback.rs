@@ -3,6 +3,7 @@
 use std::{
     marker::PhantomData,
     mem::{MaybeUninit, needs_drop},
+    num::NonZeroU64,
     ptr::NonNull,
 };
 
@@ -62,10 +63,40 @@ unsafe fn payload<'a, O: Owner, P>(ptr: NonNull<Header<O>>) -> &'a P {
     unsafe { &ptr.cast::<Node<O, P>>().as_ref().payload }
 }
 
-/// Vtables of nodes without options, whose payload is only the callback.
-struct Plain<O, F>(PhantomData<(O, F)>);
+/// Origin of a timer without options, if it has one: see [`Due::origin`](crate::Due::origin).
+pub(crate) trait Origin: Send + 'static {
+    /// Whether there is one.
+    const IS_KNOWN: bool;
 
-impl<O: Owner, F: Send + 'static> Plain<O, F> {
+    fn get(&self) -> Option<NonZeroU64>;
+}
+
+impl Origin for () {
+    const IS_KNOWN: bool = false;
+
+    fn get(&self) -> Option<NonZeroU64> {
+        None
+    }
+}
+
+impl Origin for NonZeroU64 {
+    const IS_KNOWN: bool = true;
+
+    fn get(&self) -> Option<NonZeroU64> {
+        Some(*self)
+    }
+}
+
+/// Payload of a timer without options. Without an origin it is only the callback.
+struct Bare<F, G> {
+    callback: Callback<F>,
+    origin: G,
+}
+
+/// Vtables of nodes without options.
+struct Plain<O, F, G>(PhantomData<(O, F, G)>);
+
+impl<O: Owner, F: Send + 'static, G: Origin> Plain<O, F, G> {
     const fn table(kind: Kind, run: unsafe fn(NonNull<Header<O>>) -> Flow) -> VTable<O> {
         VTable {
             kind,
@@ -78,36 +109,46 @@ impl<O: Owner, F: Send + 'static> Plain<O, F> {
             },
             deliver: None,
             extras: None,
+            origin: if G::IS_KNOWN {
+                Some(Self::origin)
+            } else {
+                None
+            },
             leave_name: None,
-            free: NodeRef::<O>::free::<Callback<F>, Wait>,
+            free: NodeRef::<O>::free::<Bare<F, G>, Wait>,
         }
     }
 
     unsafe fn end(ptr: NonNull<Header<O>>) {
         // SAFETY: by the vtable's contract, this is a live node of this type. The caller won the
         // claim to its callback.
-        drop(unsafe { payload::<O, Callback<F>>(ptr).take() });
+        drop(unsafe { payload::<O, Bare<F, G>>(ptr).callback.take() });
+    }
+
+    unsafe fn origin(ptr: NonNull<Header<O>>) -> Option<NonZeroU64> {
+        // SAFETY: by the vtable's contract, this is a live node of this type.
+        unsafe { payload::<O, Bare<F, G>>(ptr).origin.get() }
     }
 }
 
-impl<O: Owner, F: FnOnce() + Send + 'static> Plain<O, F> {
+impl<O: Owner, F: FnOnce() + Send + 'static, G: Origin> Plain<O, F, G> {
     const ONCE: VTable<O> = Self::table(Kind::Once, Self::run_once);
 
     unsafe fn run_once(ptr: NonNull<Header<O>>) -> Flow {
         // SAFETY: by the vtable's contract, this is a live node of this type. The caller won the
         // claim to its callback.
-        unsafe { payload::<O, Callback<F>>(ptr).take()() };
+        unsafe { payload::<O, Bare<F, G>>(ptr).callback.take()() };
         Flow::Break(Outcome::Fired)
     }
 }
 
-impl<O: Owner, F: FnMut() + Send + 'static> Plain<O, F> {
+impl<O: Owner, F: FnMut() + Send + 'static, G: Origin> Plain<O, F, G> {
     const RECURRING: VTable<O> = Self::table(Kind::Recurring, Self::run_again);
 
     unsafe fn run_again(ptr: NonNull<Header<O>>) -> Flow {
         // SAFETY: by the vtable's contract, this is a live node of this type. The caller won the
         // claim to its callback.
-        unsafe { payload::<O, Callback<F>>(ptr).with(|f| f()) };
+        unsafe { payload::<O, Bare<F, G>>(ptr).callback.with(|f| f()) };
         Flow::Continue(())
     }
 }
@@ -115,28 +156,36 @@ impl<O: Owner, F: FnMut() + Send + 'static> Plain<O, F> {
 /// Allocates a node for a callback that runs once. Returns two references: for the handle and for
 /// the shard.
 #[inline]
-pub(crate) fn once<O: Owner, F: FnOnce() + Send + 'static>(
+pub(crate) fn once<O: Owner, F: FnOnce() + Send + 'static, G: Origin>(
     header: impl FnOnce(&'static VTable<O>) -> Header<O>,
     wait: u64,
+    origin: G,
     f: F,
 ) -> (NodeRef<O>, NodeRef<O>) {
     NodeRef::pair(move || Node {
-        header: header(&Plain::<O, F>::ONCE),
+        header: header(&Plain::<O, F, G>::ONCE),
         wait: Wait::new(wait),
-        payload: Callback::new(f),
+        payload: Bare {
+            callback: Callback::new(f),
+            origin,
+        },
     })
 }
 
 /// Allocates a node for a callback that runs repeatedly. The second reference is for the holder.
-pub(crate) fn recurring<O: Owner, F: FnMut() + Send + 'static>(
+pub(crate) fn recurring<O: Owner, F: FnMut() + Send + 'static, G: Origin>(
     header: impl FnOnce(&'static VTable<O>) -> Header<O>,
     wait: u64,
+    origin: G,
     f: F,
 ) -> (NodeRef<O>, NodeRef<O>) {
     NodeRef::pair(move || Node {
-        header: header(&Plain::<O, F>::RECURRING),
+        header: header(&Plain::<O, F, G>::RECURRING),
         wait: Wait::new(wait),
-        payload: Callback::new(f),
+        payload: Bare {
+            callback: Callback::new(f),
+            origin,
+        },
     })
 }
 
@@ -185,6 +234,8 @@ impl<O: Owner, F: FnMut(Outcome) -> Flow + Send + 'static, N: 'static> Table<O, 
                 None
             },
             extras: Some(Self::extras),
+            // The extras have it.
+            origin: None,
             leave_name: Some(Self::leave_name),
             free: NodeRef::<O>::free::<Optioned<O, F>, Wait>,
         }

@@ -1,7 +1,9 @@
-//! The part of a timer's options that few nodes keep: tag, jitter, condition.
+//! The part of a timer's options that few nodes keep: tag, origin, jitter, condition.
 //!
 //! Timers without options have a smaller node. All fields but two atomic words are constant while
 //! the timer lives.
+
+use std::num::NonZeroU64;
 
 use crate::{
     answer::Outcome,
@@ -17,6 +19,7 @@ pub(crate) const NOWHERE: u32 = u32::MAX;
 /// Part of the options that the node keeps.
 pub(crate) struct Extras {
     pub(crate) tag: u32,
+    pub(crate) origin: Option<NonZeroU64>,
     /// Index of the node in the list of its name, or [`NOWHERE`]. `names/mod.rs` writes it.
     pub(crate) place: AtomicU32,
     jitter: u64,
@@ -36,11 +39,13 @@ impl Extras {
     pub(crate) fn new(
         jitter: u64,
         tag: u32,
+        origin: Option<NonZeroU64>,
         condition: Option<Condition>,
         spent: Option<Spent>,
     ) -> Self {
         Self {
             tag,
+            origin,
             place: AtomicU32::new(NOWHERE),
             jitter,
             offset: AtomicU64::new(0),

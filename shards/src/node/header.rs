@@ -1,6 +1,6 @@
 //! The header of a node, and the table of functions for its payload.
 
-use std::ptr::NonNull;
+use std::{num::NonZeroU64, ptr::NonNull};
 
 use crate::{
     answer::{Flow, Kind, Outcome},
@@ -21,6 +21,9 @@ use crate::{
 
 /// Function that finds the options of a node.
 pub(crate) type FindExtras<O> = unsafe fn(NonNull<Header<O>>) -> NonNull<Extras>;
+
+/// Function that returns the origin of a node.
+pub(crate) type FindOrigin<O> = unsafe fn(NonNull<Header<O>>) -> Option<NonZeroU64>;
 
 /// Function that calls a node's callback with the outcome of its timer.
 pub(crate) type Deliver<O> = unsafe fn(NonNull<Header<O>>, Outcome);
@@ -44,6 +47,8 @@ pub(crate) struct VTable<O: Owner> {
     pub(crate) deliver: Option<Deliver<O>>,
     /// Finds the options of the node, if it has any.
     pub(crate) extras: Option<FindExtras<O>>,
+    /// Returns the origin of a node without options, if it has one.
+    pub(crate) origin: Option<FindOrigin<O>>,
     /// Removes the node from the list of its name, if it is in one. `None` for a node without
     /// options, which has no name.
     pub(crate) leave_name: Option<unsafe fn(NonNull<Header<O>>)>,

@@ -24,6 +24,7 @@ impl<O: Owner, N: 'static> Table<O, N> {
         end: Some(Self::wake),
         deliver: None,
         extras: None,
+        origin: None,
         leave_name: None,
         free: NodeRef::<O>::free::<WakerSlot, ()>,
     };

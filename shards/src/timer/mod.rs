@@ -1,10 +1,13 @@
 //! [`Timer`], the handle of a timer that runs a callback, and its operations: build, start, cancel,
 //! reset and refresh.
 
+use std::num::NonZeroU64;
+
 use crate::{
     answer::{Cancel, Flow, Outcome, Reset, Started, Status},
     node::{
-        NodeRef, callback,
+        NodeRef,
+        callback::{self, Origin},
         claim::{Armed, Claim, NEVER},
         ending,
         header::Header,
@@ -48,12 +51,23 @@ impl<O: Owner> Timer<O> {
     where
         F: FnOnce() + Send + 'static,
     {
-        let at = Home::new(home);
-        let deadline = deadline.min(NEVER);
-        let header = move |table| Header::new(table, at, Claim::Pending(deadline));
-        let (node, stored) = callback::once(header, wait, f);
-        home.insert_new(stored, deadline);
-        Self(node)
+        Self::arm_once(home, deadline, wait, (), f)
+    }
+
+    /// Arms a timer like [`once`](Timer::once), with a number that says where it comes from.
+    /// [`Due::origin`](crate::Due::origin) returns the number. It takes 8 bytes.
+    #[inline]
+    pub fn once_from<F>(
+        home: &Arc<Shard<O>>,
+        deadline: u64,
+        wait: u64,
+        origin: NonZeroU64,
+        f: F,
+    ) -> Self
+    where
+        F: FnOnce() + Send + 'static,
+    {
+        Self::arm_once(home, deadline, wait, origin, f)
     }
 
     /// Arms a timer that runs `f` at `deadline` and then every `period` ns (at least 1).
@@ -61,10 +75,53 @@ impl<O: Owner> Timer<O> {
     where
         F: FnMut() + Send + 'static,
     {
+        Self::arm_recurring(home, deadline, period, (), f)
+    }
+
+    /// Arms a timer like [`recurring`](Timer::recurring), with a number that says where it comes
+    /// from. [`Due::origin`](crate::Due::origin) returns the number. It takes 8 bytes.
+    pub fn recurring_from<F>(
+        home: &Arc<Shard<O>>,
+        deadline: u64,
+        period: u64,
+        origin: NonZeroU64,
+        f: F,
+    ) -> Self
+    where
+        F: FnMut() + Send + 'static,
+    {
+        Self::arm_recurring(home, deadline, period, origin, f)
+    }
+
+    #[inline]
+    fn arm_once<F, G>(home: &Arc<Shard<O>>, deadline: u64, wait: u64, origin: G, f: F) -> Self
+    where
+        F: FnOnce() + Send + 'static,
+        G: Origin,
+    {
         let at = Home::new(home);
         let deadline = deadline.min(NEVER);
         let header = move |table| Header::new(table, at, Claim::Pending(deadline));
-        let (node, stored) = callback::recurring(header, period, f);
+        let (node, stored) = callback::once(header, wait, origin, f);
+        home.insert_new(stored, deadline);
+        Self(node)
+    }
+
+    fn arm_recurring<F, G>(
+        home: &Arc<Shard<O>>,
+        deadline: u64,
+        period: u64,
+        origin: G,
+        f: F,
+    ) -> Self
+    where
+        F: FnMut() + Send + 'static,
+        G: Origin,
+    {
+        let at = Home::new(home);
+        let deadline = deadline.min(NEVER);
+        let header = move |table| Header::new(table, at, Claim::Pending(deadline));
+        let (node, stored) = callback::recurring(header, period, origin, f);
         home.insert_new(stored, deadline);
         Self(node)
     }

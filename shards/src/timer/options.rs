@@ -1,5 +1,7 @@
 //! [`Options`], which few timers have: tolerance, jitter, name, condition, outcomes.
 
+use std::num::NonZeroU64;
+
 use crate::{answer::Outcome, names::Name, node::extras::Extras, owner::Owner};
 
 /// Options of a timer, for [`Timer::build`](crate::Timer::build).
@@ -47,6 +49,8 @@ pub struct Options<O: Owner> {
     pub jitter: u64,
     /// Any number. [`Due::tag`](crate::Due::tag) returns it.
     pub tag: u32,
+    /// Number that says where the timer comes from. [`Due::origin`](crate::Due::origin) returns it.
+    pub origin: Option<NonZeroU64>,
     /// Name under which [`Names`](crate::Names) finds the timer.
     pub name: Option<Name<O>>,
     /// Condition under which the timer runs. If it returns false, the timer ends as cancelled. Once
@@ -69,6 +73,7 @@ impl<O: Owner> Default for Options<O> {
             tolerance: 0,
             jitter: 0,
             tag: 0,
+            origin: None,
             name: None,
             condition: None,
             spent: None,
@@ -91,7 +96,13 @@ impl<O: Owner> std::fmt::Debug for Options<O> {
 impl<O: Owner> Options<O> {
     /// Splits the options into the parts that the node keeps.
     pub(super) fn into_parts(self) -> (Extras, Option<Name<O>>) {
-        let extras = Extras::new(self.jitter, self.tag, self.condition, self.spent);
+        let extras = Extras::new(
+            self.jitter,
+            self.tag,
+            self.origin,
+            self.condition,
+            self.spent,
+        );
         (extras, self.name)
     }
 }

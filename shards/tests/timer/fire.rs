@@ -2,6 +2,7 @@
 //! callbacks that are prefetched before they run.
 
 use std::{
+    num::NonZeroU64,
     sync::{
         Arc,
         atomic::{AtomicUsize, Ordering::Relaxed},
@@ -102,5 +103,37 @@ fn a_callback_runs_with_its_captures() {
     gone.cancel();
     due.into_iter().for_each(|due| drop(due.run(|| 9)));
     assert_eq!(Arc::strong_count(&ran), 1);
+    drop(shard.close());
+}
+
+#[test]
+fn a_due_timer_tells_its_origin() {
+    let shard = Arc::new(Shard::new(Nobody));
+    let origin = |number| NonZeroU64::new(number);
+    let [seven, nine] = [7, 9].map(|number| origin(number).unwrap());
+    let options = Options {
+        origin: origin(8),
+        ..Options::default()
+    };
+    let timers = [
+        Timer::once(&shard, 10, 10, || ()),
+        Timer::once_from(&shard, 11, 11, seven, || ()),
+        Timer::build(&shard, 12, None, options, Flow::Break),
+        Timer::recurring_from(&shard, 13, 13, nine, || ()),
+        Timer::recurring(&shard, 14, 14, || ()),
+    ];
+    timers[2].start(0);
+    let sleep = Sleep::with_waker(&shard, 15, Waker::noop());
+    let due = due(&shard, 15);
+    let origins: Vec<_> = due.iter().map(Due::origin).collect();
+    assert_eq!(
+        origins,
+        [None, Some(seven), origin(8), Some(nine), None, None]
+    );
+    // A recurring timer keeps it.
+    due.into_iter().for_each(|due| _ = due.run(|| 15));
+    let again: Vec<_> = self::due(&shard, 28).iter().map(Due::origin).collect();
+    assert_eq!(again, [Some(nine), None]);
+    drop(sleep);
     drop(shard.close());
 }
