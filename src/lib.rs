@@ -43,6 +43,8 @@
 //! | async tests and `main` (feature `macros`) | `#[tourbillon::test]`, `#[tourbillon::main]` |
 //! | pending timers, and metrics of the workers | [`Handle::timers`], [`Handle::metrics`] |
 //! | a live dashboard of a runtime (feature `inspect`) | `inspect` |
+//! | metrics for the recorder of the crate `metrics` (feature `metrics`) | [`metrics`] |
+//! | metrics for OpenTelemetry (feature `opentelemetry`) | `opentelemetry` |
 //! | why a timer was late: the flight recorder | [`Handle::flight_recorder`], [`flight`] |
 //! | reports of jobs that block a worker | [`stall_threshold`], [`on_stall`]; feature `tracing` |
 //! | hyper's runtime traits (feature `hyper`) | `hyper` |
@@ -97,6 +99,8 @@ pub use self::integrations::cron;
 pub use self::integrations::hyper;
 #[cfg(feature = "inspect")]
 pub use self::integrations::inspect;
+#[cfg(feature = "opentelemetry")]
+pub use self::integrations::opentelemetry;
 #[cfg(feature = "quinn")]
 pub use self::integrations::quinn;
 #[cfg(feature = "tokio-compat")]
@@ -165,7 +169,13 @@ struct ClientsOfTheBook;
 #[cfg(all(doctest, feature = "tokio-compat"))]
 #[doc = include_str!("../docs/guide/migrating.md")]
 struct MigratingOfTheBook;
-#[cfg(all(doctest, feature = "inspect"))]
+#[cfg(all(
+    doctest,
+    feature = "inspect",
+    feature = "metrics",
+    feature = "opentelemetry",
+    feature = "tracing"
+))]
 #[doc = include_str!("../docs/guide/metrics.md")]
 struct MetricsOfTheBook;
 #[cfg(doctest)]

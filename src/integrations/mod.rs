@@ -14,6 +14,9 @@ pub mod hyper;
 pub mod inspect;
 #[cfg(feature = "hyper")]
 pub(crate) mod limit;
+#[cfg(feature = "opentelemetry")]
+#[cfg_attr(docsrs, doc(cfg(feature = "opentelemetry")))]
+pub mod opentelemetry;
 #[cfg(feature = "quinn")]
 #[cfg_attr(docsrs, doc(cfg(feature = "quinn")))]
 pub mod quinn;

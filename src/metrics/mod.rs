@@ -5,7 +5,9 @@
 //! | `counters` | counters, and their snapshots |
 //! | `histogram` | histograms of timer lateness |
 //! | `activity` | the current activity of a worker |
-//! | `prometheus` | the metrics as families of Prometheus |
+//! | `families` | the published metrics: names, units, descriptions |
+//! | `prometheus` | the metrics as text for Prometheus |
+//! | `reporter` | the metrics for the recorder of the crate `metrics` |
 //! | `text` | the writer of Prometheus' text format |
 //! | `recorder` | the counters and histograms of each thread |
 //!
@@ -14,14 +16,20 @@
 
 pub(crate) mod activity;
 pub(crate) mod counters;
+pub(crate) mod families;
 pub(crate) mod histogram;
 pub(crate) mod prometheus;
 pub(crate) mod recorder;
+#[cfg(feature = "metrics")]
+mod reporter;
 pub(crate) mod text;
 
 use std::time::Duration;
 
 use crate::metrics::recorder::Record;
+#[cfg(feature = "metrics")]
+#[cfg_attr(docsrs, doc(cfg(feature = "metrics")))]
+pub use crate::metrics::reporter::{RuntimeMetricsReporter, RuntimeMetricsReporterBuilder};
 pub use crate::metrics::{
     activity::{Activity, JobName},
     counters::Counts,

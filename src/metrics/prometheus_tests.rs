@@ -3,7 +3,7 @@ use std::collections::HashMap;
 use super::*;
 use crate::{
     api::runtime::Runtime,
-    metrics::{histogram::Recorded, text::OCTAVES},
+    metrics::{families::Kind, histogram::Recorded, text::OCTAVES},
 };
 
 fn metrics() -> RuntimeMetrics {
@@ -27,7 +27,7 @@ fn labels_and_help_are_escaped_as_each_format_wants() {
         (Format::OpenMetrics, r#"a \\ \"b\" \n c"#),
     ] {
         let mut text = Text::new(format);
-        text.gauge("g", "a \\ \"b\" \n c");
+        text.family("g", Kind::Gauge, "a \\ \"b\" \n c");
         text.sample("", &[("x", "a\\b\"c\nd"), ("y", "")], 7);
         let out = text.out;
         let wanted = format!("# HELP g {help}\n# TYPE g gauge\n");
@@ -48,7 +48,7 @@ fn buckets_are_cumulative_and_the_last_is_the_count() {
     }
     recorded.add(2_500_000_000);
     let mut text = Text::new(Format::Prometheus);
-    text.histogram("h", "help");
+    text.family("h", Kind::Histogram, "help");
     text.buckets(&[("a", "1"), ("b", "2")], &recorded.read());
     let out = text.out;
     let buckets = lines(&out, "h_bucket");

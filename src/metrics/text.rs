@@ -2,13 +2,13 @@
 
 use std::fmt::{Display, Write};
 
-use super::LatenessHistogram;
+use super::{
+    LatenessHistogram,
+    families::{Kind, Label},
+};
 
 /// The first and last bound of a histogram, as powers of two in ns: 1.024 µs and 68.7 s.
-pub(super) const OCTAVES: std::ops::RangeInclusive<u32> = 10..=36;
-
-/// A label's name and value.
-type Label<'a> = (&'a str, &'a str);
+pub(crate) const OCTAVES: std::ops::RangeInclusive<u32> = 10..=36;
 
 /// The output format.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -41,20 +41,13 @@ impl Text {
         self.out
     }
 
-    pub(super) fn counter(&mut self, name: &'static str, help: &str) {
-        debug_assert!(name.ends_with("_total"), "{name}");
-        self.family(name, "counter", help);
-    }
-
-    pub(super) fn gauge(&mut self, name: &'static str, help: &str) {
-        self.family(name, "gauge", help);
-    }
-
-    pub(super) fn histogram(&mut self, name: &'static str, help: &str) {
-        self.family(name, "histogram", help);
-    }
-
-    fn family(&mut self, name: &'static str, kind: &str, help: &str) {
+    /// Begins a family: writes its description and its kind.
+    pub(super) fn family(&mut self, name: &'static str, kind: Kind, help: &str) {
+        let kind = match kind {
+            Kind::Counter => "counter",
+            Kind::Gauge => "gauge",
+            Kind::Histogram => "histogram",
+        };
         self.name = name;
         // OpenMetrics names the family of a counter without the suffix of its samples.
         let family = match self.format {
@@ -83,25 +76,10 @@ impl Text {
     }
 
     /// Writes the samples of a histogram.
-    ///
-    /// Our buckets exclude their upper bound, while those of Prometheus include it. So a time
-    /// exactly on a bound counts in the next bucket.
-    pub(super) fn buckets(&mut self, labels: &[Label<'_>; 2], late: &LatenessHistogram) {
-        let [a, b] = *labels;
-        let mut buckets = late.buckets().peekable();
-        let mut below = 0;
-        for octave in OCTAVES {
-            // Prometheus' buckets are cumulative. Each of its bounds is also a bound of ours.
-            let bound = std::time::Duration::from_nanos(1 << octave);
-            while let Some(bucket) = buckets.next_if(|bucket| bucket.to <= bound) {
-                below += bucket.count;
-            }
-            let le = Float(bound.as_secs_f64()).to_string();
-            self.sample("_bucket", &[a, b, ("le", &le)], below);
-        }
-        // Sum the buckets: Prometheus requires that `_count` equals the last bucket.
-        let count = below + buckets.map(|bucket| bucket.count).sum::<u64>();
-        self.sample("_bucket", &[a, b, ("le", "+Inf")], count);
+    pub(super) fn buckets(&mut self, labels: &[Label<'_>], late: &LatenessHistogram) {
+        let count = each_bucket(late, |le, below| {
+            self.sample("_bucket", &[labels, &[("le", le)]].concat(), below);
+        });
         self.sample("_sum", labels, Float(late.sum().as_secs_f64()));
         self.sample("_count", labels, count);
     }
@@ -121,6 +99,28 @@ impl Text {
         // Writing to a string cannot fail.
         let _ = self.out.write_fmt(text);
     }
+}
+
+/// Calls `visit` with each bucket of Prometheus: its bound in seconds, as the label `le` has it, and
+/// how many times are below. Returns the number of all times.
+///
+/// Our buckets exclude their upper bound, while those of Prometheus include it. So a time exactly on
+/// a bound counts in the next bucket.
+pub(crate) fn each_bucket(late: &LatenessHistogram, mut visit: impl FnMut(&str, u64)) -> u64 {
+    let mut buckets = late.buckets().peekable();
+    let mut below = 0;
+    for octave in OCTAVES {
+        // Prometheus' buckets are cumulative. Each of its bounds is also a bound of ours.
+        let bound = std::time::Duration::from_nanos(1 << octave);
+        while let Some(bucket) = buckets.next_if(|bucket| bucket.to <= bound) {
+            below += bucket.count;
+        }
+        visit(&Float(bound.as_secs_f64()).to_string(), below);
+    }
+    // Sum the buckets: Prometheus requires that the count equals the last bucket.
+    let count = below + buckets.map(|bucket| bucket.count).sum::<u64>();
+    visit("+Inf", count);
+    count
 }
 
 /// A float, always written with a decimal point or exponent, as both formats require.

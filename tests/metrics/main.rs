@@ -7,6 +7,8 @@
 mod common;
 
 mod counts;
+#[cfg(all(feature = "metrics", feature = "opentelemetry"))]
+mod exported;
 mod lateness;
 mod timer_info;
 mod totals;

@@ -1,0 +1,466 @@
+//! The metrics that are published, each with its name, unit and description.
+//!
+//! Prometheus' text, the facade of feature `metrics` and the instruments of feature `opentelemetry`
+//! are made from this one table.
+//!
+//! Names are those of Prometheus: they end in base units, so times are in seconds, and a counter
+//! ends in `_total`. Values per worker have the label `worker`: a worker number, `helpers` for all
+//! helpers, or `clocks` for timers of the wall clock and the boot-time clock, which belong to no
+//! worker.
+
+use super::{ClockMetrics, Counts, LatenessHistogram, RuntimeMetrics, WorkerMetrics};
+
+/// A metric. Its samples differ in their labels.
+pub(crate) struct Family {
+    pub(crate) name: &'static str,
+    pub(crate) kind: Kind,
+    /// What is counted, as OpenTelemetry writes a unit: `s`, or a thing in braces.
+    #[cfg_attr(
+        not(any(feature = "metrics", feature = "opentelemetry")),
+        allow(dead_code)
+    )]
+    pub(crate) unit: &'static str,
+    pub(crate) help: &'static str,
+    /// Calls a function with the labels and the value of each sample.
+    pub(crate) samples: fn(&RuntimeMetrics, &mut Visit<'_>),
+}
+
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Kind {
+    /// It only grows.
+    Counter,
+    /// It goes up and down.
+    Gauge,
+    Histogram,
+}
+
+/// A label's name and value.
+pub(crate) type Label<'a> = (&'a str, &'a str);
+
+/// The value of a sample.
+#[derive(Clone, Copy, Debug)]
+pub(crate) enum Value<'a> {
+    Number(u64),
+    Seconds(f64),
+    Lateness(&'a LatenessHistogram),
+}
+
+/// A function that is called with each sample.
+pub(crate) type Visit<'a> = dyn FnMut(&[Label<'_>], Value<'_>) + 'a;
+
+/// Reads one counter.
+type Count = fn(&Counts) -> u64;
+
+/// The unit of times.
+pub(crate) const SECONDS: &str = "s";
+
+/// The stages of a timer's lateness.
+pub(crate) const STAGES: [&str; 3] = ["wake", "queue", "rescued"];
+
+/// The clocks that have no worker go under one label value.
+const CLOCKS: Label<'_> = ("worker", "clocks");
+
+const fn counter(
+    name: &'static str,
+    unit: &'static str,
+    help: &'static str,
+    samples: fn(&RuntimeMetrics, &mut Visit<'_>),
+) -> Family {
+    Family {
+        name,
+        kind: Kind::Counter,
+        unit,
+        help,
+        samples,
+    }
+}
+
+const fn gauge(
+    name: &'static str,
+    unit: &'static str,
+    help: &'static str,
+    samples: fn(&RuntimeMetrics, &mut Visit<'_>),
+) -> Family {
+    Family {
+        kind: Kind::Gauge,
+        ..counter(name, unit, help, samples)
+    }
+}
+
+/// All metrics, in the order of Prometheus' text.
+pub(crate) static FAMILIES: &[Family] = &[
+    gauge(
+        "tourbillon_build_info",
+        "{build}",
+        "The version of the library.",
+        |_, visit| visit(&[("version", env!("CARGO_PKG_VERSION"))], Value::Number(1)),
+    ),
+    // Timers.
+    counter(
+        "tourbillon_timers_armed_total",
+        "{timer}",
+        "Timers armed, sleeps included, by the worker itself or by other threads.",
+        |it, visit| {
+            it.timers(
+                "from",
+                &[
+                    ("local", |counts| counts.armed_local),
+                    ("remote", |counts| counts.armed_remote),
+                ],
+                visit,
+            );
+        },
+    ),
+    counter(
+        "tourbillon_timers_over_total",
+        "{timer}",
+        "Timers that ended, sleeps included, by outcome.",
+        |it, visit| {
+            it.timers(
+                "outcome",
+                &[
+                    ("fired", |counts| counts.fired),
+                    ("cancelled", |counts| counts.cancelled),
+                    ("shutdown", |counts| counts.shut_down),
+                ],
+                visit,
+            );
+        },
+    ),
+    counter(
+        "tourbillon_timers_refreshed_total",
+        "{refresh}",
+        "Resets and refreshes of pending or recurring timers.",
+        |it, visit| {
+            it.writers(|counts| counts.refreshed, visit);
+            let clocks = it.clock_counts().refreshed;
+            visit(&[CLOCKS], Value::Number(clocks));
+        },
+    ),
+    gauge(
+        "tourbillon_timers_pending",
+        "{timer}",
+        "Pending timers, sleeps included.",
+        |it, visit| it.stores(|worker| worker.pending, |clock| clock.pending, visit),
+    ),
+    gauge(
+        "tourbillon_timers_stored",
+        "{timer}",
+        "Timers in the store.",
+        |it, visit| it.stores(|worker| worker.stored, |clock| clock.stored, visit),
+    ),
+    gauge(
+        "tourbillon_timers_garbage",
+        "{timer}",
+        "Cancelled timers that are still in the store.",
+        |it, visit| it.stores(|worker| worker.garbage, |clock| clock.garbage, visit),
+    ),
+    counter(
+        "tourbillon_sweeps_total",
+        "{sweep}",
+        "Times that an inbox was emptied when it was not empty.",
+        |it, visit| {
+            it.each_worker(|worker| worker.sweeps, visit);
+            let sweeps = it.wall_clock.sweeps + it.boot_clock.sweeps;
+            visit(&[CLOCKS], Value::Number(sweeps));
+        },
+    ),
+    // Lateness.
+    Family {
+        kind: Kind::Histogram,
+        ..counter(
+            "tourbillon_timer_lateness_seconds",
+            SECONDS,
+            "Timer lateness. wake: from the deadline until taken from the store; queue: from there \
+             until run (one in 16); rescued: the part of wake taken from stuck workers.",
+            RuntimeMetrics::lateness_by_stage,
+        )
+    },
+    // Jobs.
+    counter(
+        "tourbillon_callbacks_total",
+        "{callback}",
+        "Callback runs; a recurring timer counts each run.",
+        |it, visit| it.writers(|counts| counts.callbacks, visit),
+    ),
+    counter(
+        "tourbillon_polls_total",
+        "{poll}",
+        "Task polls.",
+        |it, visit| it.writers(|counts| counts.polls, visit),
+    ),
+    counter(
+        "tourbillon_panics_total",
+        "{panic}",
+        "Callbacks and tasks that panicked.",
+        |it, visit| it.writers(|counts| counts.panics, visit),
+    ),
+    counter(
+        "tourbillon_stalls_total",
+        "{stall}",
+        "Jobs that held the worker longer than the stall threshold.",
+        |it, visit| it.writers(|counts| counts.stalls, visit),
+    ),
+    counter(
+        "tourbillon_steals_total",
+        "{steal}",
+        "Times that jobs were taken from another queue.",
+        |it, visit| it.writers(|counts| counts.steal_operations, visit),
+    ),
+    counter(
+        "tourbillon_jobs_stolen_total",
+        "{job}",
+        "Jobs taken from other queues.",
+        |it, visit| it.writers(|counts| counts.jobs_stolen, visit),
+    ),
+    counter(
+        "tourbillon_parks_total",
+        "{park}",
+        "Times that the worker slept.",
+        |it, visit| it.writers(|counts| counts.parks, visit),
+    ),
+    counter(
+        "tourbillon_epoll_waits_total",
+        "{call}",
+        "Times that the kernel was asked for events, with or without waiting.",
+        |it, visit| it.writers(|counts| counts.epoll_waits, visit),
+    ),
+    counter(
+        "tourbillon_early_wakes_total",
+        "{wake}",
+        "Times that the kernel woke the worker before the deadline that it slept for.",
+        |it, visit| it.writers(|counts| counts.early_wakes, visit),
+    ),
+    counter(
+        "tourbillon_search_wakes_total",
+        "{wake}",
+        "Times that the worker was woken to search for work.",
+        |it, visit| it.writers(|counts| counts.search_wakes, visit),
+    ),
+    counter(
+        "tourbillon_tickles_total",
+        "{update}",
+        "Updates from other threads, by whether a write had to wake the worker.",
+        |it, visit| {
+            for (worker, counts) in it.all_writers() {
+                let mut result = |result, count| {
+                    visit(
+                        &[("worker", &worker), ("result", result)],
+                        Value::Number(count),
+                    );
+                };
+                result("written", counts.tickles_written);
+                result("skipped", counts.tickles_skipped);
+            }
+        },
+    ),
+    counter(
+        "tourbillon_worker_busy_seconds_total",
+        SECONDS,
+        "Time that the worker was awake, as of its last turn of the loop.",
+        |it, visit| {
+            for (worker, counts) in it.all_writers() {
+                let seconds = counts.busy().as_secs_f64();
+                visit(&[("worker", &worker)], Value::Seconds(seconds));
+            }
+        },
+    ),
+    // Rescues.
+    counter(
+        "tourbillon_alarms_total",
+        "{alarm}",
+        "Times that a watchdog woke the worker because another was overdue.",
+        |it, visit| it.writers(|counts| counts.alarms, visit),
+    ),
+    counter(
+        "tourbillon_false_alarms_total",
+        "{alarm}",
+        "Alarms whose overdue worker was asleep by then, with nothing due.",
+        |it, visit| it.writers(|counts| counts.false_alarms, visit),
+    ),
+    counter(
+        "tourbillon_rescued_timers_total",
+        "{timer}",
+        "Timers that the worker took from a stuck worker.",
+        |it, visit| it.writers(|counts| counts.rescued_timers, visit),
+    ),
+    counter(
+        "tourbillon_rescued_tasks_total",
+        "{task}",
+        "Tasks of a stuck worker that the worker woke or took.",
+        |it, visit| it.writers(|counts| counts.rescued_tasks, visit),
+    ),
+    counter(
+        "tourbillon_rescued_total",
+        "{job}",
+        "Timers and tasks taken, by stuck worker; only pairs with a rescue.",
+        RuntimeMetrics::rescues_by_pair,
+    ),
+    // Queues.
+    gauge(
+        "tourbillon_local_queue_depth",
+        "{job}",
+        "Jobs in the worker's queue.",
+        |it, visit| it.each_worker(|worker| worker.queue_depth as u64, visit),
+    ),
+    gauge(
+        "tourbillon_pinned_tasks",
+        "{task}",
+        "Tasks pinned to the worker that have not ended.",
+        |it, visit| it.each_worker(|worker| worker.pinned_tasks as u64, visit),
+    ),
+    gauge(
+        "tourbillon_global_queue_depth",
+        "{job}",
+        "Jobs in the global queue.",
+        |it, visit| one(it.global_queue_depth(), visit),
+    ),
+    gauge(
+        "tourbillon_alive_tasks",
+        "{task}",
+        "Tasks that have not ended.",
+        |it, visit| one(it.num_alive_tasks(), visit),
+    ),
+    counter(
+        "tourbillon_spawned_tasks_total",
+        "{task}",
+        "Tasks spawned, jobs of spawn_blocking included.",
+        |it, visit| visit(&[], Value::Number(it.spawned_tasks_count())),
+    ),
+    gauge(
+        "tourbillon_blocking_queue_depth",
+        "{job}",
+        "Jobs of spawn_blocking that wait for a thread.",
+        |it, visit| one(it.blocking_queue_depth(), visit),
+    ),
+    // Threads.
+    gauge(
+        "tourbillon_workers",
+        "{thread}",
+        "Workers; zero once the runtime has ended.",
+        |it, visit| one(it.num_workers(), visit),
+    ),
+    gauge(
+        "tourbillon_helper_threads",
+        "{thread}",
+        "Helpers, idle ones included.",
+        |it, visit| one(it.num_helpers(), visit),
+    ),
+    gauge(
+        "tourbillon_idle_helper_threads",
+        "{thread}",
+        "Idle helpers.",
+        |it, visit| one(it.num_idle_helpers(), visit),
+    ),
+    gauge(
+        "tourbillon_blocking_threads",
+        "{thread}",
+        "Threads for spawn_blocking, idle ones included.",
+        |it, visit| one(it.num_blocking_threads(), visit),
+    ),
+    gauge(
+        "tourbillon_idle_blocking_threads",
+        "{thread}",
+        "Idle threads for spawn_blocking.",
+        |it, visit| one(it.num_idle_blocking_threads(), visit),
+    ),
+    counter(
+        "tourbillon_helpers_started_total",
+        "{thread}",
+        "Helpers started so far.",
+        |it, visit| visit(&[], Value::Number(it.helpers_started())),
+    ),
+];
+
+/// Visits a gauge that has one value.
+fn one(number: usize, visit: &mut Visit<'_>) {
+    visit(&[], Value::Number(number as u64));
+}
+
+impl RuntimeMetrics {
+    /// Returns the label and counters of each worker, and of the helpers.
+    fn all_writers(&self) -> impl Iterator<Item = (String, &Counts)> {
+        let workers = self.workers().iter().enumerate();
+        let workers = workers.map(|(i, worker)| (i.to_string(), &worker.counts));
+        workers.chain([("helpers".to_owned(), self.helper_counts())])
+    }
+
+    /// Visits a counter that workers and helpers have.
+    fn writers(&self, count: Count, visit: &mut Visit<'_>) {
+        for (worker, counts) in self.all_writers() {
+            visit(&[("worker", &worker)], Value::Number(count(counts)));
+        }
+    }
+
+    /// Visits a counter of timers, which a label splits. The other clocks have it, too.
+    fn timers(&self, label: &str, parts: &[(&str, Count)], visit: &mut Visit<'_>) {
+        let clocks = self.clock_counts();
+        let clocks = [("clocks".to_owned(), &clocks)];
+        for (worker, counts) in self.all_writers().chain(clocks) {
+            for (part, count) in parts {
+                let labels = [("worker", &*worker), (label, part)];
+                visit(&labels, Value::Number(count(counts)));
+            }
+        }
+    }
+
+    /// Visits a value that each worker has.
+    fn each_worker(&self, value: fn(&WorkerMetrics) -> u64, visit: &mut Visit<'_>) {
+        for (i, worker) in self.workers().iter().enumerate() {
+            visit(&[("worker", &i.to_string())], Value::Number(value(worker)));
+        }
+    }
+
+    /// Visits a number of timers of each worker, and of the other clocks.
+    fn stores(
+        &self,
+        worker: fn(&WorkerMetrics) -> usize,
+        clock: fn(&ClockMetrics) -> usize,
+        visit: &mut Visit<'_>,
+    ) {
+        for (i, it) in self.workers().iter().enumerate() {
+            let value = Value::Number(worker(it) as u64);
+            visit(&[("worker", &i.to_string())], value);
+        }
+        let clocks = clock(self.wall_clock()) + clock(self.boot_clock());
+        visit(&[CLOCKS], Value::Number(clocks as u64));
+    }
+
+    /// Visits the lateness of each worker and of the helpers, by stage.
+    pub(crate) fn lateness_by_stage(&self, visit: &mut Visit<'_>) {
+        let workers = self.workers().iter().enumerate().map(|(i, worker)| {
+            let all = [
+                &worker.wake_lateness,
+                &worker.queue_lateness,
+                &worker.rescued_lateness,
+            ];
+            (i.to_string(), all)
+        });
+        // Helpers end and start, so they share one histogram per stage.
+        let helpers = [
+            self.helper_wake_lateness(),
+            self.helper_queue_lateness(),
+            self.helper_rescued_lateness(),
+        ];
+        for (worker, all) in workers.chain([("helpers".to_owned(), helpers)]) {
+            for (stage, late) in STAGES.into_iter().zip(all) {
+                let labels = [("worker", &*worker), ("stage", stage)];
+                visit(&labels, Value::Lateness(late));
+            }
+        }
+    }
+
+    /// Visits the number of rescues of each worker and of the helpers, by stuck worker.
+    fn rescues_by_pair(&self, visit: &mut Visit<'_>) {
+        let workers = self.workers().iter().enumerate();
+        let workers = workers.map(|(i, worker)| (i.to_string(), &*worker.rescued_from));
+        let helpers = ("helpers".to_owned(), self.helpers_rescued_from());
+        for (worker, rescued) in workers.chain([helpers]) {
+            // Omit pairs with no rescue: all pairs would be the square of the workers.
+            for (from, &count) in rescued.iter().enumerate().filter(|(_, count)| **count > 0) {
+                let labels = [("worker", &*worker), ("from", &*from.to_string())];
+                visit(&labels, Value::Number(count));
+            }
+        }
+    }
+}
