@@ -35,7 +35,7 @@ mod metrics {
 mod engine {
     pub mod watchdog {
         pub mod stall {
-            use std::{panic::Location, time::Duration};
+            use std::{num::NonZeroU64, panic::Location, time::Duration};
 
             /// The fields of the runtime's report.
             #[allow(dead_code, reason = "no model reports a stall")]
@@ -47,12 +47,13 @@ mod engine {
                 pub elapsed: Duration,
                 pub is_running: bool,
                 pub jobs: u64,
+                pub origin: Option<NonZeroU64>,
             }
         }
     }
 }
 
-use std::panic::Location;
+use std::{num::NonZeroU64, panic::Location};
 
 use loom::{sync::Arc, thread};
 use loom_tests::model;
@@ -100,6 +101,38 @@ fn a_name_belongs_to_the_number_that_was_read() {
         }
         running.join().unwrap();
         assert_eq!(watch.number(), None);
+    });
+}
+
+/// A peer reads the number of a job and then the span that armed its timer. The second of three jobs
+/// has none.
+#[test]
+fn a_span_belongs_to_the_number_that_was_read() {
+    let span = |number: u64| {
+        (number != 2)
+            .then(|| NonZeroU64::new(10 * number))
+            .flatten()
+    };
+    model!(None, move || {
+        let watch = Arc::new(Watch::new());
+        let running = thread::spawn({
+            let watch = watch.clone();
+            move || {
+                for (number, name) in (1..).zip(names()) {
+                    watch.begin(number, name, None);
+                    if let Some(span) = span(number) {
+                        watch.comes_from(span);
+                    }
+                }
+            }
+        });
+        if let Some(number) = watch.number()
+            && let Some(origin) = watch.origin_of(number)
+        {
+            assert_eq!(Some(origin), span(number));
+        }
+        running.join().unwrap();
+        assert_eq!(watch.origin_of(3), span(3));
     });
 }
 

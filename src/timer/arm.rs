@@ -9,6 +9,7 @@ use crate::{
     engine::{
         context::placement::{Choice, HomeError, with_home},
         core::{TimerOwner, WorkerShard},
+        telemetry::current_span,
     },
     error::ArmError,
     timer::{Timer, clock::TimerClock},
@@ -98,10 +99,7 @@ pub(crate) fn arm_after<F: FnOnce() + Send + 'static>(
     f: F,
 ) -> Result<Timer, ArmError> {
     let (deadline, wait) = from_now(home, delay);
-    arm(home, bounded, |home| {
-        home.owner().note_armed(deadline);
-        shards::Timer::once(home, deadline, wait, f)
-    })
+    arm_once(home, deadline, wait, bounded, f)
 }
 
 /// Arms a timer that is due at `deadline`.
@@ -117,9 +115,26 @@ pub(crate) fn arm_at<F: FnOnce() + Send + 'static>(
     // A later `refresh` waits for this long again. Counted from a moment that is not after the
     // present, the wait is not shorter than what the caller asked for.
     let wait = deadline.saturating_sub(clock.not_after_now());
+    arm_once(home, deadline, wait, bounded, f)
+}
+
+/// Arms a timer that runs once. Its origin is the present span.
+#[inline]
+fn arm_once<F: FnOnce() + Send + 'static>(
+    home: &Arc<WorkerShard>,
+    deadline: u64,
+    wait: u64,
+    bounded: bool,
+    f: F,
+) -> Result<Timer, ArmError> {
+    // The subscriber is user code, so ask it before the timer is counted.
+    let span = current_span();
     arm(home, bounded, |home| {
         home.owner().note_armed(deadline);
-        shards::Timer::once(home, deadline, wait, f)
+        match span {
+            Some(span) => shards::Timer::once_from(home, deadline, wait, span, f),
+            None => shards::Timer::once(home, deadline, wait, f),
+        }
     })
 }
 
@@ -131,9 +146,13 @@ pub(crate) fn arm_every<F: FnMut() + Send + 'static>(
     f: F,
 ) -> Result<Timer, ArmError> {
     let (deadline, period) = from_now(home, period);
+    let span = current_span();
     arm(home, bounded, |home| {
         home.owner().note_armed(deadline);
-        shards::Timer::recurring(home, deadline, period, f)
+        match span {
+            Some(span) => shards::Timer::recurring_from(home, deadline, period, span, f),
+            None => shards::Timer::recurring(home, deadline, period, f),
+        }
     })
 }
 

@@ -9,7 +9,7 @@ use tourbillon_shards::{
 use crate::{
     api::handle::Handle,
     clock::{instant::Instant, wall::BootInstant},
-    engine::core::TimerOwner,
+    engine::{core::TimerOwner, telemetry::current_span},
     error::ArmError,
     timer::{
         Timer,
@@ -371,6 +371,7 @@ where
             name: self.name.map(|name| Name::new(names, &name)),
             condition: asks.condition,
             spent: asks.spent,
+            origin: current_span(),
         };
         let wait = nanos(plan.wait);
         // A runtime that is full does not take `f`, which then goes back to the caller.

@@ -6,6 +6,8 @@ mod common;
 #[path = "../common/traced.rs"]
 mod traced;
 
+#[cfg(feature = "tracing")]
+mod armed_in;
 mod asleep;
 mod auto_traits;
 mod build;

@@ -36,6 +36,9 @@ impl Builder {
     /// Sets from which lateness of a timer on the flight recorder keeps a copy of what happened
     /// before. The default is 100 ms. `Duration::MAX` turns this off.
     ///
+    /// With feature `tracing` such a timer is also a warning, at most one a second, of target
+    /// `tourbillon::late`.
+    ///
     /// A [stall](Builder::stall_threshold) also makes a copy. The recorder makes one copy a second
     /// at most, and keeps the last four: see
     /// [`FlightRecorder::kept`](crate::flight::FlightRecorder::kept).

@@ -73,6 +73,17 @@ pub(crate) struct Kept {
     copies: Mutex<VecDeque<Arc<RawCopy>>>,
 }
 
+/// Returns whether something that happens at most once a second happens at `now`. `last` is when it
+/// happened last, in ns, or zero. Of several threads that come at once, one gets `true`.
+fn comes_again(last: &AtomicU64, now: u64) -> bool {
+    let before = last.load(Relaxed);
+    let is_early = before > 0 && now.saturating_sub(before) < INTERVAL;
+    !is_early
+        && last
+            .compare_exchange(before, now.max(1), Relaxed, Relaxed)
+            .is_ok()
+}
+
 impl Shared {
     /// Copies the last `most` events of each ring.
     pub(crate) fn copy_rings(&self, most: usize) -> RawCopy {
@@ -104,16 +115,7 @@ impl Shared {
     #[cold]
     pub(crate) fn keep_copy(&self) {
         let kept = &self.flight.kept;
-        let (now, last) = (self.clock.real(), kept.last.load(Relaxed));
-        let is_early = last > 0 && now.saturating_sub(last) < INTERVAL;
-        // Of several threads that come at once, one makes the copy.
-        if !self.flight.is_on()
-            || is_early
-            || kept
-                .last
-                .compare_exchange(last, now.max(1), Relaxed, Relaxed)
-                .is_err()
-        {
+        if !self.flight.is_on() || !comes_again(&kept.last, self.clock.real()) {
             return;
         }
         let copy = Arc::new(self.copy_rings(EVENTS));
@@ -133,5 +135,11 @@ impl Flight {
         if late >= self.late_threshold {
             core.track.want_copy();
         }
+    }
+
+    /// Returns whether to warn, at the moment `now`, of a timer that is that late.
+    #[cfg(feature = "tracing")]
+    pub(super) fn warns_of(&self, late: u64, now: u64) -> bool {
+        late >= self.late_threshold && comes_again(&self.warned, now)
     }
 }

@@ -177,6 +177,9 @@ pub(crate) struct Flight {
     helpers: Mutex<Vec<(usize, Arc<Ring>)>>,
     outside: Outside,
     pub(super) kept: copy::Kept,
+    /// When a warning of a late timer was emitted last, in ns.
+    #[cfg(feature = "tracing")]
+    pub(super) warned: AtomicU64,
 }
 
 /// The ring of all threads that are no workers.
@@ -206,6 +209,8 @@ impl Flight {
                 writes: AtomicBool::new(false),
             },
             kept: copy::Kept::default(),
+            #[cfg(feature = "tracing")]
+            warned: AtomicU64::new(0),
         }
     }
 

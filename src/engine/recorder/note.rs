@@ -1,10 +1,12 @@
 //! What a worker notes for the recorder. Each method that is not cold compares one number with the
 //! worker's threshold, and no more while the recorder is off.
 
-use std::panic::Location;
+use std::{num::NonZeroU64, panic::Location};
 
 use tourbillon_shards::{Due, NEVER, Tolerance, TypeName};
 
+#[cfg(feature = "tracing")]
+use crate::engine::telemetry::trace;
 use crate::{
     engine::{
         core::Core,
@@ -55,6 +57,9 @@ pub(crate) struct Running {
     /// The worker that owns it.
     pub(crate) home: usize,
     pub(crate) job: Option<JobRef>,
+    /// The span that armed it. `None` for a sleep.
+    #[cfg_attr(not(feature = "tracing"), allow(dead_code, reason = "no event has it"))]
+    pub(crate) origin: Option<NonZeroU64>,
 }
 
 impl Notes {
@@ -117,7 +122,27 @@ impl Running {
                 name: due.type_name(),
                 spawned: None,
             }),
+            origin: due.origin(),
         })
+    }
+
+    /// Returns how late the timer is at `now`, beyond its tolerance.
+    fn late_beyond(&self, now: u64) -> u64 {
+        let late = now.saturating_sub(self.deadline);
+        late.saturating_sub(self.tolerance.ns())
+    }
+
+    /// Emits a warning if the timer was very late, and there was no other one for a second. A panic
+    /// of the subscriber counts for `core`.
+    #[cfg(feature = "tracing")]
+    pub(crate) fn warn_if_late(&self, core: &Core, now: u64) {
+        let shared = &core.shared;
+        if shared
+            .flight
+            .warns_of(self.late_beyond(now), shared.clock.real())
+        {
+            core.contain(|| trace::late(self, now));
+        }
     }
 
     /// Returns the events of a run at `now`, or `None` if it need not be recorded on `track`.
@@ -128,10 +153,10 @@ impl Running {
         now: u64,
         taken: u64,
     ) -> Option<impl Iterator<Item = Words>> {
-        let late = now.saturating_sub(self.deadline);
-        if !track.notes(late.saturating_sub(self.tolerance.ns())) {
+        if !track.notes(self.late_beyond(now)) {
             return None;
         }
+        let late = now.saturating_sub(self.deadline);
         // The recorded moment of taking is rounded, and may come out before the deadline.
         let taken = taken.clamp(self.deadline.min(now), now);
         let details = [
@@ -341,9 +366,10 @@ impl Worker<'_> {
         if let Some(events) = running.events(&self.core.track, now, taken) {
             self.write(events);
         }
-        let late = now.saturating_sub(running.deadline);
-        let late = late.saturating_sub(running.tolerance.ns());
+        let late = running.late_beyond(now);
         self.shared.flight.keep_if_late(self.core, late);
+        #[cfg(feature = "tracing")]
+        running.warn_if_late(self.core, now);
     }
 
     /// Records that jobs were stolen from a worker.

@@ -141,7 +141,13 @@ fn note_task(sleep: &Sleep<Core>, deadline: Instant, sampled: Option<Taken>) {
     let tolerance = sleep.tolerance();
     let late = now.saturating_sub(deadline);
     let is_noted = home.track.notes(late.saturating_sub(tolerance.ns()));
-    let mut job = None;
+    let mut running = Running {
+        deadline,
+        tolerance,
+        home: home.index,
+        job: None,
+        origin: None,
+    };
     local::with_local_of(shared, |local| {
         // Another thread polls the task, for example in `block_on`. No worker has a histogram for
         // that.
@@ -152,21 +158,17 @@ fn note_task(sleep: &Sleep<Core>, deadline: Instant, sampled: Option<Taken>) {
         }
         if is_noted {
             // The task that polls the sleep is the worker's present job.
-            job = core.watchdog.watch.job_ref();
+            running.job = core.watchdog.watch.job_ref();
         }
     });
     if !is_noted {
         return;
     }
-    let running = Running {
-        deadline,
-        tolerance,
-        home: home.index,
-        job,
-    };
     if let Some(events) = running.events(&home.track, now, now.saturating_sub(queued)) {
         shared.record(events);
     }
+    #[cfg(feature = "tracing")]
+    running.warn_if_late(home, now);
 }
 
 #[cfg(test)]

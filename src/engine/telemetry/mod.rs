@@ -9,3 +9,13 @@ pub(crate) mod polls;
 pub(crate) mod snapshot;
 #[cfg(feature = "tracing")]
 pub(crate) mod trace;
+
+/// Returns the number of the span that the calling thread is in: the origin of a timer that it
+/// arms. `None` without feature `tracing`, or if no subscriber is interested.
+#[inline]
+pub(crate) fn current_span() -> Option<std::num::NonZeroU64> {
+    #[cfg(feature = "tracing")]
+    return trace::current_span();
+    #[cfg(not(feature = "tracing"))]
+    None
+}

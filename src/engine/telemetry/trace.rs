@@ -1,12 +1,49 @@
-//! Feature `tracing`: a span around each callback, and an event for each rescue.
+//! Feature `tracing`: a span around each callback, and events of rescues and of very late timers.
 //!
-//! While nothing subscribes, a callback pays only for one check of the maximum level. Subscribers
-//! are user code and may panic: such a panic is caught and counted as a panic of the worker.
+//! A timer with a callback keeps the number of the span that armed it, its *origin*. It keeps no
+//! [`Span`](tracing::Span), which would keep the span open: a request would then last until the last
+//! of its timers is over. A sleep needs no origin, because the task that polls it is in its spans.
+//!
+//! While nothing subscribes, arming a timer and running a callback each pay only for one check of
+//! the maximum level. Subscribers are user code and may panic: such a panic is caught and counted as
+//! a panic of the worker, except for one on a thread that arms a timer.
+
+use std::num::NonZeroU64;
 
 use tourbillon_shards::Due;
-use tracing::span::EnteredSpan;
+use tracing::{
+    Level,
+    dispatcher::get_default,
+    span::{EnteredSpan, Id},
+};
 
-use crate::engine::core::{Core, TimerOwner};
+use crate::engine::{
+    core::{Core, TimerOwner},
+    recorder::note::Running,
+};
+
+/// Returns the number of the span that the calling thread is in, if a subscriber wants warnings.
+#[inline]
+pub(crate) fn current_span() -> Option<NonZeroU64> {
+    if tracing::level_enabled!(Level::WARN) {
+        return entered_span();
+    }
+    None
+}
+
+#[cold]
+fn entered_span() -> Option<NonZeroU64> {
+    get_default(|subscriber| {
+        let span = subscriber.current_span();
+        span.id().map(Id::into_non_zero_u64)
+    })
+}
+
+/// Returns the span in which something is reported: the one that armed the timer, or else the one
+/// that the calling thread is in.
+pub(crate) fn span_of(origin: Option<NonZeroU64>) -> Option<Id> {
+    origin.or_else(current_span).map(Id::from_non_zero_u64)
+}
 
 /// The span of a running callback. Dropping it exits the span.
 pub(crate) struct Callback<'a> {
@@ -18,6 +55,10 @@ pub(crate) struct Callback<'a> {
 #[inline]
 pub(crate) fn callback<'a, O: TimerOwner>(core: &'a Core, due: &Due<O>) -> Callback<'a> {
     let mut span = None;
+    let origin = due.origin();
+    if let Some(origin) = origin {
+        core.watchdog.watch.comes_from(origin);
+    }
     core.contain(|| {
         let callback = tracing::trace_span!(
             target: "tourbillon::timer",
@@ -27,7 +68,12 @@ pub(crate) fn callback<'a, O: TimerOwner>(core: &'a Core, due: &Due<O>) -> Callb
             lateness_us = lateness_us(due),
         );
         // A span without a subscriber is neither entered nor exited.
-        span = (!callback.is_disabled()).then(|| callback.entered());
+        if callback.is_disabled() {
+            return;
+        }
+        // Not a child: the span that armed the timer may have been closed since.
+        callback.follows_from(origin.map(Id::from_non_zero_u64));
+        span = Some(callback.entered());
     });
     Callback { core, span }
 }
@@ -69,4 +115,17 @@ pub(crate) fn rescue(core: &Core, rescue: Rescue) {
             "took over jobs of a stuck worker"
         );
     });
+}
+
+/// Emits the event of a timer that runs very late, at `now`.
+pub(crate) fn late(timer: &Running, now: u64) {
+    tracing::warn!(
+        target: "tourbillon::late",
+        parent: span_of(timer.origin),
+        worker = timer.home,
+        job = timer.job.map(|job| job.name.get()),
+        spawned = timer.job.and_then(|job| job.spawned).map(tracing::field::display),
+        late_ms = now.saturating_sub(timer.deadline) / 1_000_000,
+        "a timer was late"
+    );
 }

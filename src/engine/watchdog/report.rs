@@ -16,6 +16,8 @@
 //! the later number in `begun` (the two fences). All pointers are to static data. So the name of a
 //! job that has ended meanwhile may be stale, but never dangles.
 
+#[cfg(feature = "tracing")]
+use crate::engine::telemetry::trace::span_of;
 use crate::{
     engine::{
         core::Core,
@@ -108,6 +110,7 @@ fn record(core: &Core, stall: &Stall) {
 fn trace(stall: &Stall) {
     tracing::warn!(
         target: "tourbillon::stall",
+        parent: span_of(stall.origin),
         worker = stall.worker,
         is_helper = stall.is_helper,
         job = stall.job,

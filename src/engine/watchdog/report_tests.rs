@@ -267,6 +267,7 @@ fn a_stall_is_displayed_as_one_line() {
         elapsed: Duration::from_micros(312_040),
         is_running: false,
         jobs: 1,
+        origin: None,
     };
     assert_eq!(
         stall.to_string(),

@@ -1,6 +1,8 @@
 //! The report of a stall: a job that keeps its worker for too long.
 
-use std::{collections::VecDeque, fmt, panic::Location, sync::Arc, time::Duration};
+use std::{
+    collections::VecDeque, fmt, num::NonZeroU64, panic::Location, sync::Arc, time::Duration,
+};
 
 use crate::{clock::instant::Instant, metrics::activity::JobName};
 
@@ -47,6 +49,9 @@ pub struct Stall {
     /// together took so long, and [`job`](Stall::job) is the last of them, which need not be the
     /// slow one.
     pub jobs: u64,
+    /// The span that armed the timer. `None` for tasks, and without feature `tracing`.
+    #[cfg_attr(not(feature = "tracing"), allow(dead_code, reason = "no event has it"))]
+    pub(crate) origin: Option<NonZeroU64>,
 }
 
 impl fmt::Display for Stall {

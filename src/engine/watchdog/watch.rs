@@ -1,6 +1,6 @@
 //! The job that a worker runs, as its peers can read it.
 
-use std::{panic::Location, ptr, sync::TryLockError, time::Duration};
+use std::{num::NonZeroU64, panic::Location, ptr, sync::TryLockError, time::Duration};
 
 use crossbeam::utils::CachePadded;
 use tourbillon_shards::TypeName;
@@ -45,6 +45,10 @@ pub(super) struct Published {
     named: AtomicU64,
     /// Whether the worker searches for work. A hint.
     searches: AtomicBool,
+    /// The span that armed the timer of job `origin_of`. Jobs without a span leave both as they
+    /// are.
+    origin: AtomicU64,
+    origin_of: AtomicU64,
 }
 
 /// What peers have seen of a worker's jobs.
@@ -74,6 +78,8 @@ impl Watch {
                 spawned: AtomicPtr::new(ptr::null_mut()),
                 named: AtomicU64::new(0),
                 searches: AtomicBool::new(false),
+                origin: AtomicU64::new(0),
+                origin_of: AtomicU64::new(0),
             }),
             seen: Mutex::default(),
         }
@@ -111,6 +117,25 @@ impl Watch {
     #[inline]
     pub(crate) fn searches(&self, searches: bool) {
         self.job.searches.store(searches, Relaxed);
+    }
+
+    /// Publishes the span that armed the timer of the present job.
+    #[allow(dead_code, reason = "without feature `tracing`, timers have no spans")]
+    pub(crate) fn comes_from(&self, origin: NonZeroU64) {
+        let job = &*self.job;
+        // After `begin`, so that its fence orders these as it orders the name.
+        job.origin.store(origin.get(), Relaxed);
+        job.origin_of.store(job.begun.load(Relaxed), Release);
+    }
+
+    /// Returns the span that armed the timer of job `number`. `None` if there is none, or if the
+    /// worker has begun another job since.
+    pub(super) fn origin_of(&self, number: u64) -> Option<NonZeroU64> {
+        let of = self.job.origin_of.load(Acquire);
+        let origin = self.job.origin.load(Relaxed);
+        fence(Acquire);
+        let is_same = of == number && self.job.begun.load(Relaxed) == number;
+        NonZeroU64::new(origin).filter(|_| is_same)
     }
 
     /// Returns the present activity of a worker that does not sleep.
@@ -208,6 +233,7 @@ impl Watch {
             return None;
         }
         // If another job has begun in this moment, the worker itself reports the former one.
+        let origin = self.origin_of(number);
         let (job, spawned) = self.name_of(number)?;
         seen.reported = number;
         Some(Stall {
@@ -218,6 +244,7 @@ impl Watch {
             elapsed: Duration::from_nanos(elapsed),
             is_running: true,
             jobs: 1,
+            origin,
         })
     }
 
@@ -240,6 +267,9 @@ impl Watch {
             return None;
         }
         let (job, spawned) = self.name();
+        let jobs = to.jobs - from.jobs;
+        // Of several jobs, another one may be the slow one.
+        let origin = self.origin_of(to.jobs).filter(|_| jobs == 1);
         Some(Stall {
             worker,
             is_helper: false,
@@ -247,7 +277,8 @@ impl Watch {
             spawned,
             elapsed: Duration::from_nanos(elapsed),
             is_running: false,
-            jobs: to.jobs - from.jobs,
+            jobs,
+            origin,
         })
     }
 }
