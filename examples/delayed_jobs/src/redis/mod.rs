@@ -37,8 +37,8 @@ use crate::{
     },
 };
 
-/// How many jobs one script hands to a node. Meanwhile the server does nothing else.
-const HOLD: usize = 32;
+/// How many jobs one script hands out. Meanwhile the server does nothing else.
+const PART: usize = 32;
 
 /// How often the connection that listens is tried.
 const LISTEN: Duration = Duration::from_millis(500);
@@ -340,7 +340,7 @@ impl Store for Redis {
         let mut found = Vec::new();
         while found.len() < listing.limit {
             // At most so many at once, as each may have a large payload.
-            let room = (listing.limit - found.len()).min(HOLD);
+            let room = (listing.limit - found.len()).min(PART);
             let mut call = prepare(&self.scripts.list);
             call.arg(&listing.search).arg(&after).arg(dead).arg(room);
             let answer = self.clients.run(&call).await?;
@@ -406,7 +406,7 @@ impl Store for Redis {
     ) -> Result<Vec<Held>, StoreError> {
         let mut all = Vec::new();
         while all.len() < most {
-            let room = (most - all.len()).min(HOLD);
+            let room = (most - all.len()).min(PART);
             let mut call = prepare(&self.scripts.hold);
             call.arg(node).arg(micros(window)).arg(room);
             let answer = self.holds.run(&call).await?;

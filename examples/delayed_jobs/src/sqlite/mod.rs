@@ -85,8 +85,6 @@ impl Sqlite {
         // Each commit is synced before it is acknowledged.
         base.pragma_update(None, "synchronous", "FULL")
             .map_err(failed)?;
-        // After a crash, the log may be long, and the disk full.
-        let _ = rows::empty_log(&base);
         rows::make_tables(&mut base)?;
         if let Some(limit) = limit {
             let page: i64 = base
@@ -96,12 +94,9 @@ impl Sqlite {
             base.pragma_update_and_check(None, "max_page_count", pages.max(1), |_| Ok(()))
                 .map_err(failed)?;
         }
-        let epoch = base
-            .query_row(
-                "UPDATE epoch SET epoch = epoch + 1 RETURNING epoch",
-                [],
-                |row| row.get(0),
-            )
+        let epoch = rows::next_epoch(&base)
+            // After a crash, the log may be long, and the disk full.
+            .or_else(|_| rows::empty_log(&base).and_then(|()| rows::next_epoch(&base)))
             .map_err(failed)?;
         let reader = connect(path)?;
         let holders = Arc::new(Holders::new(epoch));

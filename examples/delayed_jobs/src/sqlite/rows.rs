@@ -47,6 +47,12 @@ pub(super) fn make_tables(base: &mut Connection) -> Result<(), StoreError> {
     }
 }
 
+/// Begins another epoch, and returns its number.
+pub(super) fn next_epoch(base: &Connection) -> rusqlite::Result<i64> {
+    let next = "UPDATE epoch SET epoch = epoch + 1 RETURNING epoch";
+    base.query_row(next, [], |row| row.get(0))
+}
+
 /// Reads a job from a row of [`COLUMNS`].
 pub(super) fn job(row: &Row<'_>) -> rusqlite::Result<Job> {
     let pattern: Option<String> = row.get(5)?;

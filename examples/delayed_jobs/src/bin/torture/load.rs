@@ -175,7 +175,8 @@ pub async fn drain<S: Store>(queue: &Queue<S>, mut look: impl FnMut(u64)) {
         }
         look(live);
         // To count a million jobs takes the store a while, which the nodes need.
-        sleep(Duration::from_millis(20).max(start.elapsed() * 50)).await;
+        let pause = start.elapsed() * 50;
+        sleep(pause.clamp(Duration::from_millis(20), Duration::from_secs(10))).await;
     }
 }
 
