@@ -6,9 +6,10 @@
 //! (`rescue_latency(Duration::MAX)`). *light* and *full* are *off* with the flight recorder; under
 //! valgrind, timers that fire are so late that *light* records them. *tokio* is *on* with a
 //! companion; it is measured with feature `tokio-compat`. *timed* is *off* while a client asks the
-//! live page for tasks; it is measured with feature `inspect`. Each program does `n` operations, and
-//! `3 n` in another process. The result is the difference divided by `2 n`, so start and end do
-//! not count. All threads are counted.
+//! live page for tasks; it is measured with feature `inspect`. *span* is *off* in a span of a
+//! subscriber that takes no span of a callback; it is measured with feature `tracing`. Each program
+//! does `n` operations, and `3 n` in another process. The result is the difference divided by
+//! `2 n`, so start and end do not count. All threads are counted.
 //!
 //! | | program |
 //! |---|---|
@@ -85,6 +86,8 @@ const WATCHES: &[&str] = &[
     "tokio",
     #[cfg(feature = "inspect")]
     "timed",
+    #[cfg(feature = "tracing")]
+    "span",
 ];
 
 /// The system calls of a runtime.
@@ -110,6 +113,11 @@ fn program(what: &'static str, n: u64, watch: &str) {
         "tokio" => builder.enable_tokio(),
         _ => builder.rescue_latency(Duration::MAX),
     };
+    #[cfg(feature = "tracing")]
+    if watch == "span" {
+        let log = tracing_subscriber::fmt().with_writer(std::io::sink);
+        log.with_max_level(tracing::Level::INFO).init();
+    }
     let runtime = builder.build().expect("a runtime");
     #[cfg(feature = "inspect")]
     if watch == "timed" {
@@ -278,6 +286,8 @@ async fn sleeps(n: u64, delay: Duration) {
 /// Waits for a task through a channel, without the runtime's help.
 fn on_worker(runtime: &Runtime, task: impl Future<Output = ()> + Send + 'static) {
     let (sender, receiver) = mpsc::channel();
+    #[cfg(feature = "tracing")]
+    let task = tracing::Instrument::instrument(task, tracing::info_span!("program"));
     runtime.spawn(async move {
         task.await;
         sender.send(()).expect("the receiver exists");

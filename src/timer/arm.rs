@@ -4,6 +4,8 @@ use std::{sync::Arc, time::Duration};
 
 use tourbillon_shards::{self as shards, Outcome, Shard, Status};
 
+#[cfg(feature = "tracing")]
+use crate::engine::telemetry::trace;
 use crate::{
     clock::instant::Instant,
     engine::{
@@ -118,9 +120,30 @@ pub(crate) fn arm_at<F: FnOnce() + Send + 'static>(
     arm_once(home, deadline, wait, bounded, f)
 }
 
-/// Arms a timer that runs once. Its origin is the present span.
+/// Arms a timer that runs once. If a subscriber is interested, its origin is the present span.
 #[inline]
 fn arm_once<F: FnOnce() + Send + 'static>(
+    home: &Arc<WorkerShard>,
+    deadline: u64,
+    wait: u64,
+    bounded: bool,
+    f: F,
+) -> Result<Timer, ArmError> {
+    // A call in tail position, so that the usual path saves no registers.
+    #[cfg(feature = "tracing")]
+    if trace::is_on() {
+        return arm_in_span(home, deadline, wait, bounded, f);
+    }
+    arm(home, bounded, |home| {
+        home.owner().note_armed(deadline);
+        shards::Timer::once(home, deadline, wait, f)
+    })
+}
+
+#[cfg(feature = "tracing")]
+#[cold]
+#[inline(never)]
+fn arm_in_span<F: FnOnce() + Send + 'static>(
     home: &Arc<WorkerShard>,
     deadline: u64,
     wait: u64,

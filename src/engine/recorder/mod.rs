@@ -177,7 +177,7 @@ pub(crate) struct Flight {
     helpers: Mutex<Vec<(usize, Arc<Ring>)>>,
     outside: Outside,
     pub(super) kept: copy::Kept,
-    /// When a warning of a late timer was emitted last, in ns.
+    /// When a warning of a late timer was emitted last, in ns by the runtime's clock.
     #[cfg(feature = "tracing")]
     pub(super) warned: AtomicU64,
 }

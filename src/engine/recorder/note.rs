@@ -136,11 +136,7 @@ impl Running {
     /// of the subscriber counts for `core`.
     #[cfg(feature = "tracing")]
     pub(crate) fn warn_if_late(&self, core: &Core, now: u64) {
-        let shared = &core.shared;
-        if shared
-            .flight
-            .warns_of(self.late_beyond(now), shared.clock.real())
-        {
+        if core.shared.flight.warns_of(self.late_beyond(now), now) {
             core.contain(|| trace::late(self, now));
         }
     }

@@ -1,12 +1,13 @@
 //! Feature `tracing`: a span around each callback, and events of rescues and of very late timers.
 //!
 //! A timer with a callback keeps the number of the span that armed it, its *origin*. It keeps no
-//! [`Span`](tracing::Span), which would keep the span open: a request would then last until the last
-//! of its timers is over. A sleep needs no origin, because the task that polls it is in its spans.
+//! [`Span`](tracing::Span), which would keep the span open: a request would then last until the
+//! last of its timers is over. A sleep needs no origin, because the task that polls it is in its
+//! spans.
 //!
 //! While nothing subscribes, arming a timer and running a callback each pay only for one check of
-//! the maximum level. Subscribers are user code and may panic: such a panic is caught and counted as
-//! a panic of the worker, except for one on a thread that arms a timer.
+//! the maximum level. Subscribers are user code and may panic. A panic on a worker is caught and
+//! counted as a panic of the worker. A panic while a timer is armed goes to the caller.
 
 use std::num::NonZeroU64;
 
@@ -22,10 +23,16 @@ use crate::engine::{
     recorder::note::Running,
 };
 
+/// Returns whether a subscriber wants warnings.
+#[inline]
+pub(crate) fn is_on() -> bool {
+    tracing::level_enabled!(Level::WARN)
+}
+
 /// Returns the number of the span that the calling thread is in, if a subscriber wants warnings.
 #[inline]
 pub(crate) fn current_span() -> Option<NonZeroU64> {
-    if tracing::level_enabled!(Level::WARN) {
+    if is_on() {
         return entered_span();
     }
     None
@@ -55,6 +62,10 @@ pub(crate) struct Callback<'a> {
 #[inline]
 pub(crate) fn callback<'a, O: TimerOwner>(core: &'a Core, due: &Due<O>) -> Callback<'a> {
     let mut span = None;
+    // Without a subscriber, do no more.
+    if !is_on() {
+        return Callback { core, span };
+    }
     let origin = due.origin();
     if let Some(origin) = origin {
         core.watchdog.watch.comes_from(origin);
@@ -67,7 +78,7 @@ pub(crate) fn callback<'a, O: TimerOwner>(core: &'a Core, due: &Due<O>) -> Callb
             callback = due.type_name().get(),
             lateness_us = lateness_us(due),
         );
-        // A span without a subscriber is neither entered nor exited.
+        // A span that no subscriber wants is neither entered nor exited.
         if callback.is_disabled() {
             return;
         }
