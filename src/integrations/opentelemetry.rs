@@ -22,25 +22,27 @@
 //! assert!(scope.metrics().any(|metric| metric.name() == "tourbillon.timers_armed"));
 //! ```
 //!
-//! The metrics are those of [`RuntimeMetrics::prometheus`](crate::metrics::RuntimeMetrics::prometheus),
-//! with names as OpenTelemetry writes them:
+//! The metrics are those of [`RuntimeMetrics::prometheus`], with names as OpenTelemetry writes
+//! them:
 //!
 //! | Prometheus | OpenTelemetry |
 //! |---|---|
 //! | `tourbillon_timers_armed_total` | `tourbillon.timers_armed`, a counter in `{timer}` |
 //! | `tourbillon_timers_pending` | `tourbillon.timers_pending`, an up-down counter in `{timer}` |
 //! | `tourbillon_worker_busy_seconds_total` | `tourbillon.worker_busy`, a counter in `s` |
-//! | `tourbillon_timer_lateness_seconds_bucket` | `tourbillon.timer_lateness.bucket`, a counter in `{timer}` |
+//! | `tourbillon_timer_lateness_seconds_bucket` | the counter `tourbillon.timer_lateness.bucket` |
 //!
 //! A name has the namespace `tourbillon`, and neither the unit nor `_total`: the instrument says
 //! both. An exporter to Prometheus adds them again, and so returns to the names on the left, except
 //! for those of the histogram. Labels become attributes.
 //!
-//! OpenTelemetry has no histogram that is observed. One that records each value would cost a call for
-//! each timer. So the histogram of lateness is three counters: `.count` and `.sum` of each worker,
-//! and `.bucket` with the attribute `le`, the number of timers that were less late, over all workers.
-//! They are exact. (By worker, the buckets of 24 workers would be more than the 2,000 sets of
-//! attributes that the SDK keeps of an instrument.)
+//! OpenTelemetry has no histogram that is observed. One that records each value would cost a call
+//! for each timer. So the histogram of lateness is three counters: `.count` and `.sum` of each
+//! worker, and `.bucket` with the attribute `le`: how many timers were less late than that many
+//! seconds, over all workers. They are exact. (By worker, the buckets of 24 workers would be more
+//! than the 2,000 sets of attributes that the SDK keeps of an instrument.)
+//!
+//! [`RuntimeMetrics::prometheus`]: crate::metrics::RuntimeMetrics::prometheus
 
 use std::sync::{Arc, Weak};
 
@@ -106,8 +108,8 @@ pub fn observe_runtime(handle: &Handle, meter: &Meter) {
     }
 }
 
-/// Returns the name of a metric for OpenTelemetry: with a namespace, and without what the instrument
-/// says.
+/// Returns the name of a metric for OpenTelemetry: with a namespace, and without what the
+/// instrument says.
 fn name(family: &Family) -> String {
     let name = family.name.trim_end_matches("_total");
     let name = name.trim_end_matches("_seconds");

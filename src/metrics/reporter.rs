@@ -20,12 +20,12 @@ const INTERVAL: Duration = Duration::from_secs(30);
 const METADATA: Metadata<'static> =
     Metadata::new("tourbillon", Level::INFO, Some("tourbillon::metrics"));
 
-/// A builder of a [`RuntimeMetricsReporter`], which publishes a runtime's metrics to the recorder of
-/// the crate [`metrics`](::metrics). The names are those of the builder of `tokio-metrics`.
+/// A builder of a [`RuntimeMetricsReporter`], which publishes a runtime's metrics to the recorder
+/// of the crate [`metrics`](::metrics). Its methods have the names of those of tokio-metrics.
 ///
-/// The metrics have the names and labels that [`RuntimeMetrics::prometheus`] gives them. Some differ
-/// in kind, because the crate's counters are whole numbers, and its histograms take each value by
-/// itself:
+/// The metrics have the names and labels that [`RuntimeMetrics::prometheus`] gives them. Some
+/// differ in kind, because the crate's counters are whole numbers, and its histograms take each
+/// value by itself:
 ///
 /// - A counter of seconds, `tourbillon_worker_busy_seconds_total`, is a gauge.
 /// - The histogram of lateness is a counter `…_bucket` for each bucket, with the label `le`, a
@@ -75,8 +75,8 @@ impl RuntimeMetricsReporterBuilder {
 
     /// Describes all metrics to the current recorder: the unit and the meaning of each.
     ///
-    /// Some recorders take a description only once. If several runtimes report, describe the metrics
-    /// with the first one.
+    /// Some recorders take a description only once. If several runtimes report, describe the
+    /// metrics with the first one.
     pub fn describe(self) -> Self {
         with_recorder(|recorder| {
             FAMILIES
@@ -144,7 +144,8 @@ impl RuntimeMetricsReporter {
     ///
     /// let recorder = PrometheusBuilder::new().build_recorder();
     /// let runtime = Runtime::builder().worker_threads(2).build().unwrap();
-    /// let mut reporter = RuntimeMetricsReporterBuilder::default().build_with_handle(runtime.handle());
+    /// let builder = RuntimeMetricsReporterBuilder::default();
+    /// let mut reporter = builder.build_with_handle(runtime.handle());
     /// metrics::with_local_recorder(&recorder, || reporter.run_once());
     /// assert!(recorder.handle().render().contains("\ntourbillon_workers 2\n"));
     /// ```

@@ -101,11 +101,11 @@ impl Text {
     }
 }
 
-/// Calls `visit` with each bucket of Prometheus: its bound in seconds, as the label `le` has it, and
-/// how many times are below. Returns the number of all times.
+/// Calls `visit` with each bucket of Prometheus: its bound in seconds, as the label `le` has it,
+/// and how many times are below. Returns the number of all times.
 ///
-/// Our buckets exclude their upper bound, while those of Prometheus include it. So a time exactly on
-/// a bound counts in the next bucket.
+/// Our buckets exclude their upper bound, while those of Prometheus include it. So a time exactly
+/// on a bound counts in the next bucket.
 pub(crate) fn each_bucket(late: &LatenessHistogram, mut visit: impl FnMut(&str, u64)) -> u64 {
     let mut buckets = late.buckets().peekable();
     let mut below = 0;

@@ -234,8 +234,8 @@ fn collected(metric: &Metric) -> Collected {
 }
 
 /// Returns the name that Prometheus has for a metric of OpenTelemetry. The rules are those of
-/// OpenTelemetry's specification: dots become underscores, the unit is added unless it is in braces,
-/// and counters end in `_total`.
+/// OpenTelemetry's specification: dots become underscores, the unit is added unless it is in
+/// braces, and counters end in `_total`.
 fn translated(name: &str, (unit, is_counter, _): &Collected) -> String {
     let unit = if unit == "s" { "_seconds" } else { "" };
     let total = if *is_counter { "_total" } else { "" };
