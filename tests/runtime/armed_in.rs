@@ -25,7 +25,7 @@ use tracing_subscriber::{
     registry::{LookupSpan, Registry},
 };
 
-use crate::common::{PATIENCE, alarm, eventually, on_worker, process::alone};
+use crate::common::{PATIENCE, alarm, blocked::in_a_task, eventually, process::alone};
 
 const MS: Duration = Duration::from_millis(1);
 /// A job of this length makes the timers of its worker very late.
@@ -108,7 +108,7 @@ fn a_late_callback_is_reported_in_the_span_that_armed_it() {
         for arm in arm {
             let runtime = runtime();
             let request = info_span!("request", id = 7);
-            on_worker(&runtime, {
+            in_a_task(&runtime, {
                 let request = request.clone();
                 move || {
                     request.in_scope(arm);
@@ -134,7 +134,7 @@ fn a_recurring_callback_is_reported_in_the_span_that_armed_it() {
         let log = Log::start();
         let runtime = runtime();
         let request = info_span!("request", id = 7);
-        on_worker(&runtime, {
+        in_a_task(&runtime, {
             let request = request.clone();
             move || {
                 let timer = request.in_scope(|| tourbillon::every(MS, || ()));
@@ -152,7 +152,7 @@ fn a_timer_does_not_keep_the_span_open_that_armed_it() {
         let _alarm = alarm();
         let log = Log::start();
         let runtime = runtime();
-        on_worker(&runtime, || {
+        in_a_task(&runtime, || {
             let request = info_span!("request", id = 7);
             request.in_scope(|| drop(tourbillon::after(MS, || ())));
             // Closes the span.
@@ -209,7 +209,7 @@ fn late_timers_are_reported_once_a_second_at_most() {
         let log = Log::start();
         let runtime = runtime();
         let (sender, ran) = mpsc::channel();
-        on_worker(&runtime, move || {
+        in_a_task(&runtime, move || {
             for _ in 0..100 {
                 let sender = sender.clone();
                 drop(tourbillon::after(MS, move || sender.send(()).unwrap()));
@@ -288,7 +288,7 @@ fn the_span_of_a_callback_follows_from_the_span_that_armed_it() {
             assert_eq!(pair, ("tourbillon.callback", "request"));
         }
         // Outside of any span there is nothing to follow.
-        on_worker(&runtime, || drop(tourbillon::after(MS, || ())));
+        in_a_task(&runtime, || drop(tourbillon::after(MS, || ())));
         eventually("it has run", || runtime.metrics().total().fired == 3);
         assert!(follows.try_recv().is_err());
     });
