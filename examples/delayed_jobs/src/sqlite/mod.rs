@@ -94,10 +94,13 @@ impl Sqlite {
             base.pragma_update_and_check(None, "max_page_count", pages.max(1), |_| Ok(()))
                 .map_err(failed)?;
         }
-        let epoch = rows::next_epoch(&base)
+        let epoch = match rows::next_epoch(&mut base) {
+            Ok(epoch) => epoch,
             // After a crash, the log may be long, and the disk full.
-            .or_else(|_| rows::empty_log(&base).and_then(|()| rows::next_epoch(&base)))
-            .map_err(failed)?;
+            Err(_) => rows::empty_log(&base)
+                .and_then(|()| rows::next_epoch(&mut base))
+                .map_err(failed)?,
+        };
         let reader = connect(path)?;
         let holders = Arc::new(Holders::new(epoch));
         let changed = Arc::new(Changed::new());

@@ -48,9 +48,13 @@ pub(super) fn make_tables(base: &mut Connection) -> Result<(), StoreError> {
 }
 
 /// Begins another epoch, and returns its number.
-pub(super) fn next_epoch(base: &Connection) -> rusqlite::Result<i64> {
+pub(super) fn next_epoch(base: &mut Connection) -> rusqlite::Result<i64> {
+    // The commit has a call of its own. That of a statement that returns rows may fail unnoticed.
+    let change = base.transaction()?;
     let next = "UPDATE epoch SET epoch = epoch + 1 RETURNING epoch";
-    base.query_row(next, [], |row| row.get(0))
+    let epoch = change.query_row(next, [], |row| row.get(0))?;
+    change.commit()?;
+    Ok(epoch)
 }
 
 /// Reads a job from a row of [`COLUMNS`].
