@@ -266,6 +266,16 @@ impl Shared {
         helpers.list.iter().find_map(|helper| ask(helper.owner()))
     }
 
+    /// Calls `f` for each worker, and then for each helper.
+    pub(crate) fn each_core(&self, mut f: impl FnMut(&Core)) {
+        for worker in self.workers.load().iter() {
+            f(worker.owner());
+        }
+        for helper in &self.helpers.known.load().list {
+            f(helper.owner());
+        }
+    }
+
     /// Returns whether the threads in `block_on` run the runtime, and not workers' own threads.
     pub(crate) fn is_current_thread(&self) -> bool {
         self.config.is_current_thread()

@@ -163,7 +163,7 @@ pub(super) fn write(snapshot: &Snapshot, out: impl Write) -> io::Result<()> {
     }
     // 4. What `tourbillon trace` reads.
     let wall = snapshot.wall.duration_since(UNIX_EPOCH).unwrap_or_default();
-    let recording = Quoted(format!("{:?}", snapshot.recording).to_lowercase());
+    let recording = Quoted(snapshot.recording.name());
     write!(
         events.out,
         "\n],\n\"tourbillon\":{{\"version\":1,\"recording\":{recording},\"taken_at\":{},\

@@ -242,16 +242,14 @@ pub(crate) static FAMILIES: &[Family] = &[
         "{update}",
         "Updates from other threads, by whether a write had to wake the worker.",
         |it, visit| {
-            for (worker, counts) in it.all_writers() {
-                let mut result = |result, count| {
-                    visit(
-                        &[("worker", &worker), ("result", result)],
-                        Value::Number(count),
-                    );
-                };
-                result("written", counts.tickles_written);
-                result("skipped", counts.tickles_skipped);
-            }
+            it.writers_by(
+                "result",
+                &[
+                    ("written", |counts| counts.tickles_written),
+                    ("skipped", |counts| counts.tickles_skipped),
+                ],
+                visit,
+            );
         },
     ),
     counter(
@@ -372,17 +370,40 @@ pub(crate) static FAMILIES: &[Family] = &[
     ),
 ];
 
+/// Visits a counter that a label splits.
+fn split(
+    worker: Label<'_>,
+    counts: &Counts,
+    label: &str,
+    parts: &[(&str, Count)],
+    visit: &mut Visit<'_>,
+) {
+    for (part, count) in parts {
+        visit(&[worker, (label, part)], Value::Number(count(counts)));
+    }
+}
+
 /// Visits a gauge that has one value.
 fn one(number: usize, visit: &mut Visit<'_>) {
     visit(&[], Value::Number(number as u64));
 }
 
 impl RuntimeMetrics {
-    /// Returns the label and counters of each worker, and of the helpers.
-    fn all_writers(&self) -> impl Iterator<Item = (String, &Counts)> {
+    /// Returns what `of` finds in each worker, and what the helpers have together, with the label
+    /// of each.
+    fn by_writer<'a, T: 'a>(
+        &'a self,
+        of: impl Fn(&'a WorkerMetrics) -> T + 'a,
+        helpers: T,
+    ) -> impl Iterator<Item = (String, T)> + 'a {
         let workers = self.workers().iter().enumerate();
-        let workers = workers.map(|(i, worker)| (i.to_string(), &worker.counts));
-        workers.chain([("helpers".to_owned(), self.helper_counts())])
+        let workers = workers.map(move |(i, worker)| (i.to_string(), of(worker)));
+        workers.chain([("helpers".to_owned(), helpers)])
+    }
+
+    /// Returns the counters of each worker, and of the helpers.
+    fn all_writers(&self) -> impl Iterator<Item = (String, &Counts)> {
+        self.by_writer(|worker| &worker.counts, self.helper_counts())
     }
 
     /// Visits a counter that workers and helpers have.
@@ -392,20 +413,21 @@ impl RuntimeMetrics {
         }
     }
 
-    /// Visits a counter of timers, which a label splits. The other clocks have it, too.
-    fn timers(&self, label: &str, parts: &[(&str, Count)], visit: &mut Visit<'_>) {
-        let clocks = self.clock_counts();
-        let clocks = [("clocks".to_owned(), &clocks)];
-        for (worker, counts) in self.all_writers().chain(clocks) {
-            for (part, count) in parts {
-                let labels = [("worker", &*worker), (label, part)];
-                visit(&labels, Value::Number(count(counts)));
-            }
+    /// Visits a counter that workers and helpers have, and that a label splits.
+    fn writers_by(&self, label: &str, parts: &[(&str, Count)], visit: &mut Visit<'_>) {
+        for (worker, counts) in self.all_writers() {
+            split(("worker", &worker), counts, label, parts, visit);
         }
     }
 
+    /// Visits a counter of timers, which a label splits. The other clocks have it, too.
+    fn timers(&self, label: &str, parts: &[(&str, Count)], visit: &mut Visit<'_>) {
+        self.writers_by(label, parts, visit);
+        split(CLOCKS, &self.clock_counts(), label, parts, visit);
+    }
+
     /// Visits a value that each worker has.
-    fn each_worker(&self, value: fn(&WorkerMetrics) -> u64, visit: &mut Visit<'_>) {
+    fn each_worker(&self, value: impl Fn(&WorkerMetrics) -> u64, visit: &mut Visit<'_>) {
         for (i, worker) in self.workers().iter().enumerate() {
             visit(&[("worker", &i.to_string())], Value::Number(value(worker)));
         }
@@ -418,31 +440,30 @@ impl RuntimeMetrics {
         clock: fn(&ClockMetrics) -> usize,
         visit: &mut Visit<'_>,
     ) {
-        for (i, it) in self.workers().iter().enumerate() {
-            let value = Value::Number(worker(it) as u64);
-            visit(&[("worker", &i.to_string())], value);
-        }
+        self.each_worker(|it| worker(it) as u64, visit);
         let clocks = clock(self.wall_clock()) + clock(self.boot_clock());
         visit(&[CLOCKS], Value::Number(clocks as u64));
     }
 
     /// Visits the lateness of each worker and of the helpers, by stage.
     pub(crate) fn lateness_by_stage(&self, visit: &mut Visit<'_>) {
-        let workers = self.workers().iter().enumerate().map(|(i, worker)| {
-            let all = [
-                &worker.wake_lateness,
-                &worker.queue_lateness,
-                &worker.rescued_lateness,
-            ];
-            (i.to_string(), all)
-        });
         // Helpers end and start, so they share one histogram per stage.
         let helpers = [
             self.helper_wake_lateness(),
             self.helper_queue_lateness(),
             self.helper_rescued_lateness(),
         ];
-        for (worker, all) in workers.chain([("helpers".to_owned(), helpers)]) {
+        let all = self.by_writer(
+            |worker| {
+                [
+                    &worker.wake_lateness,
+                    &worker.queue_lateness,
+                    &worker.rescued_lateness,
+                ]
+            },
+            helpers,
+        );
+        for (worker, all) in all {
             for (stage, late) in STAGES.into_iter().zip(all) {
                 let labels = [("worker", &*worker), ("stage", stage)];
                 visit(&labels, Value::Lateness(late));
@@ -452,10 +473,8 @@ impl RuntimeMetrics {
 
     /// Visits the number of rescues of each worker and of the helpers, by stuck worker.
     fn rescues_by_pair(&self, visit: &mut Visit<'_>) {
-        let workers = self.workers().iter().enumerate();
-        let workers = workers.map(|(i, worker)| (i.to_string(), &*worker.rescued_from));
-        let helpers = ("helpers".to_owned(), self.helpers_rescued_from());
-        for (worker, rescued) in workers.chain([helpers]) {
+        let helpers = self.helpers_rescued_from();
+        for (worker, rescued) in self.by_writer(|worker| &*worker.rescued_from, helpers) {
             // Omit pairs with no rescue: all pairs would be the square of the workers.
             for (from, &count) in rescued.iter().enumerate().filter(|(_, count)| **count > 0) {
                 let labels = [("worker", &*worker), ("from", &*from.to_string())];

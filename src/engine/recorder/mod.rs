@@ -59,6 +59,15 @@ pub enum Recording {
 }
 
 impl Recording {
+    /// Returns the name, as the program's options have it.
+    pub(crate) fn name(self) -> &'static str {
+        match self {
+            Recording::Off => "off",
+            Recording::Light => "light",
+            Recording::Full => "full",
+        }
+    }
+
     /// Returns from which time on something is recorded, in ns.
     fn noted(self) -> u64 {
         match self {
@@ -263,12 +272,7 @@ impl Shared {
     pub(crate) fn set_recording(&self, recording: Recording) {
         // First the word by which a new helper begins, and then the tracks of those that run.
         self.flight.recording.store(recording as u8, Relaxed);
-        for worker in self.workers.load().iter() {
-            worker.owner().track.set(recording);
-        }
-        for helper in &self.helpers.known.load().list {
-            helper.owner().track.set(recording);
-        }
+        self.each_core(|core| core.track.set(recording));
     }
 
     /// Records an event of the calling thread: in its own ring if it is a worker of this runtime,

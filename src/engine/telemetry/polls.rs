@@ -133,26 +133,20 @@ impl Shared {
     /// Sets whether all threads time each poll of a task.
     pub(crate) fn time_polls(&self, are_timed: bool) {
         self.flight.times_polls.store(are_timed, Relaxed);
-        for worker in self.workers.load().iter() {
-            worker.owner().track.time_polls(are_timed);
-        }
-        for helper in &self.helpers.known.load().list {
-            helper.owner().track.time_polls(are_timed);
-        }
+        self.each_core(|core| core.track.time_polls(are_timed));
     }
 
     /// Takes what all threads have polled since the last call, while polls are timed.
     pub(crate) fn take_polls(&self) -> Vec<Polled> {
-        let workers = self.workers.load();
-        let workers = workers.iter().map(|worker| {
-            let core = worker.owner();
-            core.track.polls.take(Who::Worker(core.index))
+        let mut all = Vec::new();
+        self.each_core(|core| {
+            let who = if core.is_helper {
+                Who::Helper(core.index)
+            } else {
+                Who::Worker(core.index)
+            };
+            all.push(core.track.polls.take(who));
         });
-        let helpers = self.helpers.known.load();
-        let helpers = helpers.list.iter().map(|helper| {
-            let core = helper.owner();
-            core.track.polls.take(Who::Helper(core.index))
-        });
-        workers.chain(helpers).collect()
+        all
     }
 }

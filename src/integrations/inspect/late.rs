@@ -4,7 +4,6 @@ use serde::Serialize;
 
 use crate::{
     api::handle::Handle,
-    engine::recorder::Recording,
     integrations::inspect::{
         query::{number, text},
         slowest::{Cell, Slowest, Which},
@@ -31,7 +30,7 @@ pub(crate) struct Question {
 
 #[derive(Debug, Serialize)]
 pub(crate) struct Answer {
-    recording: String,
+    recording: &'static str,
     /// Since when timers are kept.
     since_ms: Option<f64>,
     timers: Vec<Timer>,
@@ -100,7 +99,7 @@ impl Question {
         let more = found.timers.len().saturating_sub(SHOWN);
         let timers = found.timers.into_iter().take(SHOWN);
         Answer {
-            recording: recording_name(shared.flight.recording()),
+            recording: shared.flight.recording().name(),
             since_ms: found.since.map(ms),
             timers: timers
                 .map(|(stage, kept)| Timer {
@@ -121,11 +120,6 @@ impl Answer {
     pub(crate) fn to_json(&self) -> String {
         serde_json::to_string(self).unwrap_or_default()
     }
-}
-
-/// Returns the name of a recording, as the program's options have it.
-pub(crate) fn recording_name(recording: Recording) -> String {
-    format!("{recording:?}").to_lowercase()
 }
 
 #[cfg(test)]

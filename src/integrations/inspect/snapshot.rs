@@ -11,7 +11,7 @@ use serde::{Serialize, Serializer};
 use crate::{
     api::handle::Handle,
     engine::watchdog::stall::RecentStall,
-    integrations::inspect::{download::unix_ms, late::recording_name, sampler::Samples},
+    integrations::inspect::{download::unix_ms, sampler::Samples},
     metrics::{
         ClockMetrics, WorkerMetrics,
         activity::{Activity, JobName},
@@ -73,7 +73,7 @@ pub(crate) struct Snapshot {
     blocking: Blocking,
     stalls: Vec<Stall>,
     /// How much the flight recorder records, and when it kept traces by itself.
-    recording: String,
+    recording: &'static str,
     kept_unix_ms: Vec<u64>,
     /// The upper bounds of the histogram buckets in ns; `None` for the last one.
     bounds_ns: Vec<Option<u64>>,
@@ -247,7 +247,7 @@ impl Snapshot {
                     Stall::new(recent, at_ms - millis(age))
                 })
                 .collect(),
-            recording: recording_name(handle.flight_recorder().recording()),
+            recording: handle.flight_recorder().recording().name(),
             kept_unix_ms: handle
                 .shared()
                 .kept_copies()
