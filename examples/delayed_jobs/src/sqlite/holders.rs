@@ -2,7 +2,7 @@
 //! nobody holds anything, and the next process has higher tokens.
 
 use std::{
-    collections::{BTreeSet, HashMap},
+    collections::{BTreeSet, HashMap, HashSet},
     sync::{Mutex, MutexGuard, PoisonError},
 };
 
@@ -33,6 +33,9 @@ pub(super) struct State {
     pub(super) horizon: Place,
     /// Jobs before the horizon that came to have no holder.
     pub(super) earlier: BTreeSet<Place>,
+    /// The nodes that may hold jobs.
+    nodes: HashSet<i64>,
+    last_node: i64,
     last_token: i64,
 }
 
@@ -50,6 +53,8 @@ impl Holders {
             by_key: HashMap::new(),
             horizon: start(),
             earlier: BTreeSet::new(),
+            nodes: HashSet::new(),
+            last_node: 0,
             last_token: epoch << 32,
         }))
     }
@@ -82,6 +87,18 @@ impl Holders {
 }
 
 impl State {
+    /// Admits a node, and returns its number.
+    pub(super) fn register(&mut self) -> i64 {
+        self.last_node += 1;
+        self.nodes.insert(self.last_node);
+        self.last_node
+    }
+
+    /// Returns whether a node may hold jobs: it has not been released.
+    pub(super) fn may_hold(&self, node: i64) -> bool {
+        self.nodes.contains(&node)
+    }
+
     /// Makes a node the holder of a job that has none.
     pub(super) fn hold(&mut self, node: i64, key: &str, at: Time, attempts: u32) -> Token {
         self.last_token += 1;
@@ -116,8 +133,9 @@ impl State {
         self.earlier.clear();
     }
 
-    /// Takes all jobs from a node. Returns whether there were any.
+    /// Takes all jobs from a node, which gets no more of them. Returns whether there were any.
     pub(super) fn release(&mut self, node: i64) -> bool {
+        self.nodes.remove(&node);
         let held: Vec<_> = self
             .by_key
             .extract_if(|_, holder| holder.node == node)

@@ -13,7 +13,6 @@ use std::{
     path::{Path, PathBuf},
     sync::{
         Arc, Mutex, PoisonError,
-        atomic::{AtomicI64, Ordering},
         mpsc::{Sender, channel},
     },
     thread,
@@ -47,7 +46,6 @@ pub struct Sqlite {
     reader: Arc<Mutex<Connection>>,
     holders: Arc<Holders>,
     changed: Arc<Changed>,
-    last_node: AtomicI64,
     /// Keeps other processes out.
     _lock: File,
 }
@@ -120,7 +118,6 @@ impl Sqlite {
             reader: Arc::new(Mutex::new(reader)),
             holders,
             changed,
-            last_node: AtomicI64::new(0),
             _lock: lock,
         })
     }
@@ -265,7 +262,7 @@ impl Store for Sqlite {
 
     async fn register(&self, _length: Duration) -> Result<Lease, StoreError> {
         Ok(Lease {
-            node: self.last_node.fetch_add(1, Ordering::Relaxed) + 1,
+            node: self.holders.lock().register(),
             // The holders are in this process. They end with it.
             runs_out: false,
         })

@@ -240,6 +240,10 @@ impl Writer {
         }
 
         let mut holders = self.holders.lock();
+        // The node may have been released since it asked. Nobody would take the jobs from it again.
+        if !holders.may_hold(node) {
+            return Ok(true);
+        }
         for place in &places {
             holders.earlier.remove(place);
         }

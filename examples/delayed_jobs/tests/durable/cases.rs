@@ -9,18 +9,20 @@ use std::{
     time::Duration,
 };
 
-use tokio::sync::{Semaphore, mpsc::unbounded_channel};
+use tokio::sync::{
+    Semaphore,
+    mpsc::{UnboundedReceiver, unbounded_channel},
+};
 use tourbillon::time::sleep;
 use tourbillon_durable::{
     Attempt, Backoff, Failure, Node, Queue, QueueError, Repeat, When,
     job::State,
     queue::{MAX_KEY, MAX_PAYLOAD},
-    store::{Cancelled, Listing, Moved, Scheduled, Store},
+    store::{Cancelled, Listing, Moved, Scheduled, Store, StoreError},
 };
 
-use crate::support::{live, node};
+use crate::support::{HOUR, live, node};
 
-const HOUR: Duration = Duration::from_secs(3600);
 const SOON: Duration = Duration::from_millis(30);
 
 /// Few attempts that follow each other quickly.
@@ -46,6 +48,7 @@ pub async fn all<S: Store>(queue: Queue<S>) {
     a_full_node_takes_earlier_jobs_first(&queue).await;
     two_nodes_share_the_jobs(&queue).await;
     a_stopped_node_gives_its_jobs_back(&queue).await;
+    a_node_that_was_released_gets_no_jobs(&queue).await;
     jobs_are_listed_by_their_keys(&queue).await;
 }
 
@@ -380,6 +383,22 @@ async fn a_stopped_node_gives_its_jobs_back<S: Store>(queue: &Queue<S>) {
     assert!(two.stop(HOUR).await);
 }
 
+/// Its request may arrive after its release.
+async fn a_node_that_was_released_gets_no_jobs<S: Store>(queue: &Queue<S>) {
+    let store = queue.store();
+    let released = store.register(HOUR).await.unwrap().node;
+    queue.schedule("free", HOUR, "").await.unwrap();
+    store.release(released).await.unwrap();
+    let held = store.hold(released, 2 * HOUR, 10).await.unwrap();
+    assert!(held.is_empty(), "{held:?}");
+    let other = store.register(HOUR).await.unwrap().node;
+    let held = store.hold(other, 2 * HOUR, 10).await.unwrap();
+    assert_eq!(held.len(), 1);
+    assert_eq!(held[0].job.key, "free");
+    store.release(other).await.unwrap();
+    queue.cancel("free").await.unwrap();
+}
+
 async fn jobs_are_listed_by_their_keys<S: Store>(queue: &Queue<S>) {
     for key in ["b/2", "a/1", "c%_3", "B", "b/1"] {
         queue.schedule(key, When::In(HOUR), "").await.unwrap();
@@ -415,4 +434,29 @@ async fn jobs_are_listed_by_their_keys<S: Store>(queue: &Queue<S>) {
     for key in ["b/2", "a/1", "c%_3", "B", "b/1"] {
         assert_eq!(queue.cancel(key).await.unwrap(), Cancelled::Cancelled);
     }
+}
+
+/// Schedules jobs until the store refuses one, which leaves nothing of it. `acknowledged` jobs are
+/// there before. Then all of them run, and make room. Returns the node and its attempts.
+pub async fn fill_and_run<S: Store>(
+    queue: &Queue<S>,
+    mut acknowledged: u64,
+    delay: Duration,
+) -> (Node<S>, UnboundedReceiver<Attempt>) {
+    loop {
+        let key = format!("job-{acknowledged}");
+        match queue.schedule(key, delay, vec![1; 1000]).await {
+            Ok(_) => acknowledged += 1,
+            Err(QueueError::Store(StoreError::Full)) => break,
+            Err(error) => panic!("{error}"),
+        }
+    }
+    assert!(acknowledged > 20, "{acknowledged}");
+    assert_eq!(queue.count().await.unwrap().live, acknowledged);
+    let (node, mut ran) = node(queue, |node| node, |_| Ok(()));
+    for _ in 0..acknowledged {
+        ran.recv().await.unwrap();
+    }
+    live(queue, 0).await;
+    (node, ran)
 }
