@@ -3,6 +3,7 @@
 use std::{
     io::{BufRead, BufReader},
     net::SocketAddr,
+    path::Path,
     process::{Child, Stdio},
 };
 
@@ -63,4 +64,17 @@ pub fn page_address(line: &str) -> SocketAddr {
     let addr = addr.and_then(|rest| rest.trim_end().strip_suffix('/'));
     let addr = addr.unwrap_or_else(|| panic!("no address: {line:?}"));
     addr.parse().unwrap()
+}
+
+/// Runs a storm of this many timers to its end. It writes a trace of all that it records to `path`.
+#[track_caller]
+pub fn write_trace(timers: &str, path: &Path) {
+    let output = tourbillon()
+        .args(["storm", "--timers", timers, "--spread", "100ms"])
+        .args(["--tasks", "50", "--record", "full", "--trace"])
+        .arg(path)
+        .output()
+        .unwrap();
+    let err = String::from_utf8(output.stderr).unwrap();
+    assert_eq!(output.status.code(), Some(0), "{err}");
 }

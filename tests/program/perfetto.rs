@@ -20,7 +20,7 @@ use serde_json::{Value, json};
 use tourbillon::{Runtime, axum::serve, net::TcpListener};
 
 use crate::{
-    clients::{browser::Browser, tourbillon},
+    clients::{browser::Browser, storm::write_trace},
     common::{installed::skip, unix::Dir},
 };
 
@@ -93,22 +93,7 @@ fn the_trace_of_a_storm_opens_in_perfetto() {
     // 1. The trace of a storm in which something is late.
     let directory = Dir::new();
     let path = directory.path("trace.json");
-    let output = tourbillon()
-        .args([
-            "storm",
-            "--timers",
-            "2k",
-            "--spread",
-            "100ms",
-            "--outside",
-            "2",
-        ])
-        .args(["--tasks", "50", "--record", "full", "--trace"])
-        .arg(&path)
-        .output()
-        .unwrap();
-    let err = String::from_utf8(output.stderr).unwrap();
-    assert_eq!(output.status.code(), Some(0), "{err}");
+    write_trace("2k", &path);
     let trace: Arc<[u8]> = fs::read(&path).unwrap().into();
     let written: Value = serde_json::from_slice(&trace).unwrap();
     // 2. Perfetto opens it.

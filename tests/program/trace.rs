@@ -12,7 +12,7 @@ use std::{
 use tourbillon::{runtime::Builder, time::sleep};
 
 use crate::{
-    clients::{Server, connect, tourbillon},
+    clients::{Server, connect, storm::write_trace, tourbillon},
     common::{eventually, unix::Dir},
 };
 
@@ -56,14 +56,7 @@ fn it_names_the_timer_its_cause_and_its_culprit() {
 fn a_storm_writes_a_trace() {
     let directory = Dir::new();
     let path = directory.path("trace.json");
-    let output = tourbillon()
-        .args(["storm", "--timers", "5k", "--spread", "100ms"])
-        .args(["--tasks", "50", "--record", "full", "--trace"])
-        .arg(&path)
-        .output()
-        .unwrap();
-    let err = String::from_utf8(output.stderr).unwrap();
-    assert_eq!(output.status.code(), Some(0), "{err}");
+    write_trace("5k", &path);
     assert!(words(&path).contains(" (full recording), late timers: "));
 }
 

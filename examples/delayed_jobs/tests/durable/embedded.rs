@@ -11,10 +11,8 @@ use tourbillon_durable::{
 
 use crate::{
     cases,
-    support::{Dir, live, node, run},
+    support::{Dir, HOUR, live, node, run},
 };
-
-const HOUR: Duration = Duration::from_secs(3600);
 
 #[test]
 fn it_does_what_each_store_does() {
@@ -113,26 +111,7 @@ fn a_full_store_refuses_and_loses_nothing() {
     run(async {
         let store = Sqlite::open_with_limit(dir.store(), Some(256 * 1024)).unwrap();
         let queue = Queue::new(store);
-        let mut acknowledged = 0;
-        loop {
-            let key = format!("job-{acknowledged}");
-            match queue
-                .schedule(key, Duration::from_secs(1), vec![1; 1000])
-                .await
-            {
-                Ok(_) => acknowledged += 1,
-                Err(QueueError::Store(StoreError::Full)) => break,
-                Err(error) => panic!("{error}"),
-            }
-        }
-        assert!(acknowledged > 20, "{acknowledged}");
-        assert_eq!(queue.count().await.unwrap().live, acknowledged);
-        // The jobs run, and make room.
-        let (node, mut ran) = node(&queue, |node| node, |_| Ok(()));
-        for _ in 0..acknowledged {
-            ran.recv().await.unwrap();
-        }
-        live(&queue, 0).await;
+        let (node, mut ran) = cases::fill_and_run(&queue, 0, Duration::from_secs(1)).await;
         queue
             .schedule("there is room", Duration::ZERO, vec![1; 1000])
             .await

@@ -8,8 +8,8 @@ use tourbillon_durable::{Failure, Node, Time};
 
 use crate::{
     server::Server,
-    shared::{HOUR, LEASE, SHORT, connect, skip, start, torture},
-    support::{live, node, run},
+    shared::{LEASE, SHORT, connect, skip, start, torture},
+    support::{HOUR, live, node, run},
 };
 
 #[path = "../../src/bin/torture/faketime.rs"]

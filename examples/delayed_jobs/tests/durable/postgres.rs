@@ -7,8 +7,8 @@ use tourbillon_durable::{Failure, Node, Time};
 
 use crate::{
     server::{Postgres, Server},
-    shared::{HOUR, LEASE, connect, start, tests},
-    support::{live, node, run},
+    shared::{LEASE, connect, start, tests},
+    support::{HOUR, live, node, run},
 };
 
 tests!(Postgres);
@@ -85,7 +85,8 @@ fn steps_of_the_servers_clock_make_nothing_early() {
         queue.schedule("in an hour", HOUR, "").await.unwrap();
         assert_eq!(ran.recv().await.unwrap().key, "job");
         // The server's clock is this machine's, less a second.
-        assert!(Time::wall() >= at.after(Duration::from_secs(1)));
+        let (now, least) = (Time::wall(), at.after(Duration::from_secs(1)));
+        assert!(now >= least, "begun at {now:?}, before {least:?}");
         step(3600).await;
         assert_eq!(ran.recv().await.unwrap().key, "in an hour");
         live(&queue, 0).await;

@@ -10,9 +10,10 @@ use tourbillon_durable::{
 };
 
 use crate::{
+    cases,
     server::{Redis, Server},
-    shared::{HOUR, LEASE, connect, start, tests},
-    support::{live, node, run},
+    shared::{LEASE, connect, start, tests},
+    support::{HOUR, live, node, run},
 };
 
 tests!(Redis);
@@ -72,30 +73,12 @@ fn a_server_without_memory_refuses_and_loses_nothing() {
     };
     run(async {
         let queue = connect::<Redis>(server.port()).await;
-        let job = async |key: String| {
-            let payload = vec![1; 1000];
-            queue.schedule(key, Duration::from_secs(2), payload).await
-        };
-        job("job-0".into()).await.unwrap();
+        let delay = Duration::from_secs(2);
+        let job = async |key| queue.schedule(key, delay, vec![1; 1000]).await;
+        job("job-0").await.unwrap();
         command(&server, "CONFIG SET maxmemory 4mb");
-        let mut acknowledged = 1;
-        loop {
-            match job(format!("job-{acknowledged}")).await {
-                Ok(_) => acknowledged += 1,
-                Err(QueueError::Store(StoreError::Full)) => break,
-                Err(error) => panic!("{error}"),
-            }
-        }
-        assert!(acknowledged > 20, "{acknowledged}");
-        // Nothing of the refused job is there.
-        assert_eq!(queue.count().await.unwrap().live, acknowledged);
-        // The jobs run, and make room.
-        let (node, mut ran) = node(&queue, |node| node, |_| Ok(()));
-        for _ in 0..acknowledged {
-            ran.recv().await.unwrap();
-        }
-        live(&queue, 0).await;
-        while let Err(error) = job("there is room".into()).await {
+        let (node, mut ran) = cases::fill_and_run(&queue, 1, delay).await;
+        while let Err(error) = job("there is room").await {
             assert!(
                 matches!(error, QueueError::Store(StoreError::Full)),
                 "{error}"

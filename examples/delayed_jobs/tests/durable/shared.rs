@@ -10,10 +10,9 @@ use tourbillon_durable::{
 use crate::{
     cases, kill,
     server::Server,
-    support::{live, node, run},
+    support::{HOUR, live, node, run},
 };
 
-pub const HOUR: Duration = Duration::from_secs(3600);
 pub const LEASE: Duration = Duration::from_millis(500);
 
 /// Makes a test of each function for the stores on servers.

@@ -13,6 +13,8 @@ use tokio::sync::mpsc::{UnboundedReceiver, unbounded_channel};
 use tourbillon::{Runtime, time::timeout};
 use tourbillon_durable::{Attempt, Failure, Node, Queue, node::NodeBuilder, store::Store};
 
+pub const HOUR: Duration = Duration::from_secs(3600);
+
 /// Only a test that hangs takes longer.
 pub const PATIENCE: Duration = Duration::from_secs(120);
 
