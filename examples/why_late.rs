@@ -2,7 +2,7 @@
 
 use std::{fs::File, io, thread, time::Duration};
 
-use tourbillon::{runtime::Builder, time::sleep};
+use tourbillon::{runtime::Builder, task, time::sleep};
 
 /// Computes for a while, as a handler should not do on a worker.
 async fn parse() {
@@ -18,9 +18,10 @@ fn main() -> io::Result<()> {
         .worker_threads(1)
         .build()
         .map_err(io::Error::other)?;
-    let waits = runtime.spawn(idle());
+    let named = |name| task::Builder::new().name(name);
+    let waits = named("idle session").spawn_on(idle(), runtime.handle())?;
     thread::sleep(Duration::from_millis(1));
-    runtime.spawn(parse());
+    named("parser").spawn_on(parse(), runtime.handle())?;
     runtime.block_on(waits).map_err(io::Error::other)?;
 
     let snapshot = runtime.handle().flight_recorder().snapshot();

@@ -150,7 +150,8 @@ impl Task {
         self.id
     }
 
-    /// Returns the type name of its future, as [`std::any::type_name`] does.
+    /// Returns the [name of the task](crate::task::Builder::name), if it has one, and otherwise the
+    /// type name of its future, as in [`std::any::type_name`].
     pub fn name(&self) -> &'static str {
         self.name
     }
@@ -254,8 +255,8 @@ impl Waits {
         let meta = task.metadata();
         Some(Task {
             id: meta.id(),
-            name: task.name()(),
-            spawned: meta.spawned(),
+            name: meta.spawned().name().unwrap_or_else(|| task.name()()),
+            spawned: meta.spawned().place(),
             state,
             pinned_to: meta.home().pinned_to(),
             waits_for: waits.cloned().unwrap_or_default(),

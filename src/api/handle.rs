@@ -3,7 +3,7 @@
 use std::{
     fmt,
     future::Future,
-    panic::{Location, RefUnwindSafe, UnwindSafe},
+    panic::{RefUnwindSafe, UnwindSafe},
     sync::Arc,
     time::{Duration, SystemTime},
 };
@@ -22,6 +22,7 @@ use crate::{
         core::WorkerShard,
         id::Id,
         shared::Shared,
+        task_core::spawned::Spawned,
         telemetry::snapshot,
         watchdog::stall::RecentStall,
     },
@@ -152,8 +153,14 @@ impl Handle {
         F: Future + Send + 'static,
         F::Output: Send + 'static,
     {
-        // Read here, where it is still the user's line.
-        let spawned = Location::caller();
+        self.spawn_as(Spawned::here(), future)
+    }
+
+    pub(crate) fn spawn_as<F>(&self, spawned: Spawned, future: F) -> JoinHandle<F::Output>
+    where
+        F: Future + Send + 'static,
+        F::Output: Send + 'static,
+    {
         self.with_home(Choice::InTurn, |home| task::spawn_at(home, future, spawned))
             .unwrap_or_else(|_| JoinHandle::cancelled())
     }
@@ -169,7 +176,19 @@ impl Handle {
         Fut: Future + 'static,
         Fut::Output: Send + 'static,
     {
-        let spawned = Location::caller();
+        self.spawn_pinned_as(Spawned::here(), create)
+    }
+
+    pub(crate) fn spawn_pinned_as<F, Fut>(
+        &self,
+        spawned: Spawned,
+        create: F,
+    ) -> JoinHandle<Fut::Output>
+    where
+        F: FnOnce() -> Fut + Send + 'static,
+        Fut: Future + 'static,
+        Fut::Output: Send + 'static,
+    {
         if self.shared.is_current_thread() {
             return JoinHandle::cancelled();
         }
@@ -205,7 +224,7 @@ impl Handle {
         Fut: Future + 'static,
         Fut::Output: Send + 'static,
     {
-        let spawned = Location::caller();
+        let spawned = Spawned::here();
         let workers = self.shared.workers();
         match workers.get(worker) {
             // A runtime that ends may have no workers left, which is no fault of the number.
@@ -229,8 +248,16 @@ impl Handle {
         F: FnOnce() -> R + Send + 'static,
         R: Send + 'static,
     {
+        self.spawn_blocking_as(Spawned::here(), f)
+    }
+
+    pub(crate) fn spawn_blocking_as<F, R>(&self, spawned: Spawned, f: F) -> JoinHandle<R>
+    where
+        F: FnOnce() -> R + Send + 'static,
+        R: Send + 'static,
+    {
         match self.with_home(Choice::InTurn, Arc::clone) {
-            Ok(home) => spawn_blocking_at(&home, f),
+            Ok(home) => spawn_blocking_at(&home, spawned, f),
             Err(_) => JoinHandle::cancelled(),
         }
     }

@@ -375,7 +375,6 @@ impl Owner for Core {
 mod tests {
     use std::{
         future::poll_fn,
-        panic::Location,
         sync::{Mutex, mpsc},
         task::{Poll, Waker},
         thread,
@@ -387,6 +386,7 @@ mod tests {
     use super::*;
     use crate::{
         api::runtime::Runtime,
+        engine::task_core::spawned::Spawned,
         task::{
             join::JoinHandle,
             local::{end_pinned, pinned::spawn_pinned_at},
@@ -476,7 +476,7 @@ mod tests {
         let held = Arc::new(());
         let given = held.clone();
         let create = move || async move { drop(given) };
-        let task = spawn_pinned_at(never.clone(), create, Location::caller());
+        let task = spawn_pinned_at(never.clone(), create, Spawned::here());
         assert!(!task.is_finished());
         end_pinned(never.owner());
         assert_eq!(Arc::strong_count(&held), 1);

@@ -4,6 +4,8 @@ use std::{fmt, panic::Location};
 
 use tourbillon_shards::TypeName;
 
+use crate::engine::task_core::spawned::Spawned;
+
 /// The activity of a worker when the snapshot was taken.
 ///
 /// It is a hint and may be outdated when it is read. To see where a worker spends its time, take
@@ -31,8 +33,9 @@ pub enum Activity {
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 #[non_exhaustive]
 pub struct JobName {
-    /// The type name of the task's future or of the timer's callback, as in
-    /// [`std::any::type_name`]. A closure has the name of the function that contains it.
+    /// The [name of the task](crate::task::Builder::name), if it has one. Otherwise the type name
+    /// of the task's future or of the timer's callback, as in [`std::any::type_name`]. A closure has
+    /// the name of the function that contains it.
     pub name: &'static str,
     /// The place where the task was spawned. `None` for timers.
     pub spawned: Option<&'static Location<'static>>,
@@ -47,9 +50,20 @@ impl fmt::Display for JobName {
     }
 }
 
-/// The type and the place of a job, as references to static data.
+/// The type of a job, its place and the name that the user gave it, as references to static data.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct JobRef {
     pub(crate) name: &'static TypeName,
-    pub(crate) spawned: Option<&'static Location<'static>>,
+    pub(crate) spawned: Option<Spawned>,
+}
+
+impl JobRef {
+    /// Returns the name that people read.
+    pub(crate) fn name(self) -> JobName {
+        let given = self.spawned.and_then(Spawned::name);
+        JobName {
+            name: given.unwrap_or_else(|| self.name.get()),
+            spawned: self.spawned.map(Spawned::place),
+        }
+    }
 }

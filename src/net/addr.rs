@@ -9,7 +9,10 @@ use std::{
 
 use self::sealed::{Addrs, Lookup, Sealed};
 use crate::{
-    engine::context::placement::{Choice, with_home},
+    engine::{
+        context::placement::{Choice, with_home},
+        task_core::spawned::Spawned,
+    },
     error::ArmError,
     task::blocking::spawn_blocking_at,
 };
@@ -156,7 +159,7 @@ async fn on_pool(
 ) -> io::Result<Addrs> {
     let home = with_home(Choice::InTurn, Arc::clone)
         .map_err(|error| io::Error::other(ArmError::from(error)))?;
-    let addrs = spawn_blocking_at(&home, move || name.to_socket_addrs()).await??;
+    let addrs = spawn_blocking_at(&home, Spawned::here(), move || name.to_socket_addrs()).await??;
     Ok(Addrs::Many(addrs))
 }
 

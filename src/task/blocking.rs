@@ -2,7 +2,6 @@
 
 use std::{
     future::Future,
-    panic::Location,
     pin::Pin,
     sync::Arc,
     task::{Context, Poll},
@@ -15,6 +14,7 @@ use crate::{
         context::placement::{Choice, HomeError, with_home},
         core::WorkerShard,
         job::TaskJob,
+        task_core::spawned::Spawned,
     },
     error::NO_RUNTIME,
     task::{join::JoinHandle, policy::Schedule, register},
@@ -67,8 +67,22 @@ where
     F: FnOnce() -> R + Send + 'static,
     R: Send + 'static,
 {
+    spawn_blocking_as(Spawned::here(), f)
+}
+
+/// Runs `f` on a thread for blocking jobs of the calling thread's runtime.
+///
+/// # Panics
+///
+/// As [`spawn_blocking`].
+#[track_caller]
+pub(super) fn spawn_blocking_as<F, R>(spawned: Spawned, f: F) -> JoinHandle<R>
+where
+    F: FnOnce() -> R + Send + 'static,
+    R: Send + 'static,
+{
     match with_home(Choice::InTurn, Arc::clone) {
-        Ok(home) => spawn_blocking_at(&home, f),
+        Ok(home) => spawn_blocking_at(&home, spawned, f),
         Err(HomeError::Shutdown) => JoinHandle::cancelled(),
         Err(HomeError::NoRuntime) => panic!("{NO_RUNTIME}"),
     }
@@ -125,13 +139,16 @@ where
 }
 
 /// Runs `f` on a blocking thread, as a task in the registry of worker `home`.
-#[track_caller]
-pub(crate) fn spawn_blocking_at<F, R>(home: &Arc<WorkerShard>, f: F) -> JoinHandle<R>
+pub(crate) fn spawn_blocking_at<F, R>(
+    home: &Arc<WorkerShard>,
+    spawned: Spawned,
+    f: F,
+) -> JoinHandle<R>
 where
     F: FnOnce() -> R + Send + 'static,
     R: Send + 'static,
 {
-    let Some(new) = register::<NeverWoken, _>(home, Call(Some(f)), Location::caller()) else {
+    let Some(new) = register::<NeverWoken, _>(home, Call(Some(f)), spawned) else {
         return JoinHandle::cancelled();
     };
     let shared = &home.owner().shared;

@@ -2,6 +2,7 @@
 
 pub(crate) mod abort;
 pub(crate) mod blocking;
+pub(crate) mod builder;
 pub(crate) mod id;
 pub(crate) mod join;
 pub(crate) mod join_set;
@@ -10,7 +11,7 @@ pub(crate) mod policy;
 pub(crate) mod task_local;
 pub(crate) mod yield_now;
 
-use std::{future::Future, panic::Location, sync::Arc};
+use std::{future::Future, sync::Arc};
 
 use tourbillon_tasks::spawn_unchecked;
 
@@ -19,7 +20,7 @@ use crate::{
         context::placement::{Choice, HomeError, with_home},
         core::WorkerShard,
         job::{Order, TaskJob},
-        task_core::{home::Home, meta::TaskMeta, registry, registry::Place},
+        task_core::{home::Home, meta::TaskMeta, registry, registry::Place, spawned::Spawned},
     },
     error::NO_RUNTIME,
     task::policy::{AnyWorker, Registered, Schedule},
@@ -28,6 +29,7 @@ pub use crate::{
     task::{
         abort::AbortHandle,
         blocking::{block_in_place, spawn_blocking},
+        builder::Builder,
         id::{Id, id, try_id},
         join::{JoinError, JoinHandle},
         join_set::JoinSet,
@@ -75,7 +77,20 @@ where
     F: Future + Send + 'static,
     F::Output: Send + 'static,
 {
-    let spawned = Location::caller();
+    spawn_as(Spawned::here(), future)
+}
+
+/// Spawns a task on the runtime of the calling thread.
+///
+/// # Panics
+///
+/// As [`spawn`].
+#[track_caller]
+fn spawn_as<F>(spawned: Spawned, future: F) -> JoinHandle<F::Output>
+where
+    F: Future + Send + 'static,
+    F::Output: Send + 'static,
+{
     match with_home(Choice::InTurn, |home| spawn_at(home, future, spawned)) {
         Ok(handle) => handle,
         Err(HomeError::Shutdown) => JoinHandle::cancelled(),
@@ -87,7 +102,7 @@ where
 pub(crate) fn spawn_at<F>(
     home: &Arc<WorkerShard>,
     future: F,
-    spawned: &'static Location<'static>,
+    spawned: Spawned,
 ) -> JoinHandle<F::Output>
 where
     F: Future + Send + 'static,
@@ -111,7 +126,7 @@ struct NewTask<T> {
 fn register<S, F>(
     home: &Arc<WorkerShard>,
     future: F,
-    spawned: &'static Location<'static>,
+    spawned: Spawned,
 ) -> Option<NewTask<F::Output>>
 where
     S: Schedule,
@@ -133,7 +148,7 @@ where
 unsafe fn register_unchecked<S, F>(
     home: Home,
     future: F,
-    spawned: &'static Location<'static>,
+    spawned: Spawned,
 ) -> Option<NewTask<F::Output>>
 where
     S: Schedule,

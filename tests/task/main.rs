@@ -16,6 +16,7 @@ mod local_fairness;
 mod local_set;
 mod local_set_end;
 mod local_set_waiters;
+mod names;
 mod notify;
 mod notify_threads;
 mod panic;

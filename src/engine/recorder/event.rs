@@ -4,11 +4,14 @@
 //! runtime's clock, or an address. What an event has beyond its two words is in *details*: slots of
 //! their own kinds right behind it. Details whose event was overwritten are dropped.
 
-use std::{panic::Location, ptr};
+use std::ptr;
 
 use tourbillon_shards::TypeName;
 
-use crate::metrics::activity::{JobName, JobRef};
+use crate::{
+    engine::task_core::spawned::Spawned,
+    metrics::activity::{JobName, JobRef},
+};
 
 /// The bits of the first word below the kind.
 const LOW_BITS: u32 = 56;
@@ -228,7 +231,7 @@ pub(crate) fn from_clock(taken: u64, tolerance: u64) -> Words {
 pub(crate) fn job(job: JobRef) -> Words {
     let spawned = job
         .spawned
-        .map_or(0, |at| ptr::from_ref(at).expose_provenance() as u64);
+        .map_or(0, |it| it.as_ptr().expose_provenance() as u64);
     let name = ptr::from_ref(job.name).expose_provenance() as u64;
     // No address of a program needs more than 56 bits; a place that did would be left out.
     let spawned = if spawned <= LOW { spawned } else { 0 };
@@ -370,15 +373,12 @@ pub(crate) unsafe fn decode(copied: &[Words]) -> Vec<(u64, Event)> {
 ///
 /// Both are from [`job`].
 unsafe fn job_of(spawned: u64, name: u64) -> JobName {
-    let spawned = ptr::with_exposed_provenance::<Location<'static>>(spawned as usize);
+    let spawned = ptr::with_exposed_provenance_mut(spawned as usize);
     let name = ptr::with_exposed_provenance::<TypeName>(name as usize);
-    // SAFETY: `job` got them from references to static data, or `spawned` is null.
-    unsafe {
-        JobName {
-            name: (*name).get(),
-            spawned: spawned.as_ref(),
-        }
-    }
+    // SAFETY: `job` got them from a `Spawned` and from a reference to static data, or `spawned` is
+    // null.
+    let (name, spawned) = unsafe { (&*name, Spawned::from_ptr(spawned)) };
+    JobRef { name, spawned }.name()
 }
 
 impl Event {

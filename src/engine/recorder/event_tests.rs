@@ -8,12 +8,9 @@ fn decoded(words: &[Words]) -> Vec<(u64, Event)> {
 }
 
 fn sample() -> (JobRef, JobName) {
-    let (name, spawned) = (TypeName::of::<Words>(), Some(Location::caller()));
-    let name_of = JobName {
-        name: name.get(),
-        spawned,
-    };
-    (JobRef { name, spawned }, name_of)
+    let (name, spawned) = (TypeName::of::<Words>(), Some(Spawned::here()));
+    let job = JobRef { name, spawned };
+    (job, job.name())
 }
 
 #[test]

@@ -1,7 +1,7 @@
 //! What a worker notes for the recorder. Each method that is not cold compares one number with the
 //! worker's threshold, and no more while the recorder is off.
 
-use std::{num::NonZeroU64, panic::Location};
+use std::num::NonZeroU64;
 
 use tourbillon_shards::{Due, NEVER, Tolerance, TypeName};
 
@@ -14,6 +14,7 @@ use crate::{
             NOTED, Track,
             event::{self, Lost, Rescue, Why, Words},
         },
+        task_core::spawned::Spawned,
         watchdog::watch::InLoop,
         worker::Worker,
     },
@@ -337,11 +338,7 @@ impl Worker<'_> {
 
     /// Notes that a job begins.
     #[inline]
-    pub(crate) fn note_run(
-        &self,
-        name: &'static TypeName,
-        spawned: Option<&'static Location<'static>>,
-    ) {
+    pub(crate) fn note_run(&self, name: &'static TypeName, spawned: Option<Spawned>) {
         if self.core.track.notes_all() {
             self.record_run(JobRef { name, spawned });
         }

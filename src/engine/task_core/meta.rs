@@ -3,12 +3,12 @@
 //! Each task has it, so it is kept small: a small task must take at most 120 bytes in all. That is
 //! the largest size class that glibc recycles without a lock, whichever thread frees the memory.
 
-use std::{io, panic::Location};
+use std::io;
 
 use tourbillon_tasks::{Task, TaskRef};
 
 use crate::{
-    engine::task_core::{home::Home, registry::Place},
+    engine::task_core::{home::Home, registry::Place, spawned::Spawned},
     sys::sync::atomic::{AtomicU8, AtomicU16, AtomicU32, Ordering::Relaxed},
     task::id::Id,
 };
@@ -24,9 +24,9 @@ pub(crate) struct TaskMeta {
     /// count.
     home: Home,
     id: Id,
-    /// Where the task was spawned. The task knows the name of its future [by its
-    /// type](tourbillon_tasks::Task::name).
-    spawned: &'static Location<'static>,
+    /// Where the task was spawned, and its name if the user gave one. The task knows the name of its
+    /// future [by its type](tourbillon_tasks::Task::name).
+    spawned: Spawned,
     /// The task's place in the registry, with `list`. Written by the thread that runs the task.
     index: AtomicU32,
     list: AtomicU16,
@@ -38,12 +38,7 @@ const _: () = assert!(size_of::<TaskMeta>() == 32);
 
 impl TaskMeta {
     #[inline]
-    pub(crate) fn new(
-        spawned: &'static Location<'static>,
-        home: Home,
-        id: Id,
-        place: Place,
-    ) -> Self {
+    pub(crate) fn new(spawned: Spawned, home: Home, id: Id, place: Place) -> Self {
         Self {
             home,
             id,
@@ -60,9 +55,9 @@ impl TaskMeta {
         &self.home
     }
 
-    /// Returns where the task was spawned.
+    /// Returns where the task was spawned, and its name.
     #[inline]
-    pub(crate) fn spawned(&self) -> &'static Location<'static> {
+    pub(crate) fn spawned(&self) -> Spawned {
         self.spawned
     }
 

@@ -6,3 +6,4 @@ pub(crate) mod local_queue;
 pub(crate) mod meta;
 pub(crate) mod registry;
 pub(crate) mod set;
+pub(crate) mod spawned;

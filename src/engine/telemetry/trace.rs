@@ -18,9 +18,12 @@ use tracing::{
     span::{EnteredSpan, Id},
 };
 
-use crate::engine::{
-    core::{Core, TimerOwner},
-    recorder::note::Running,
+use crate::{
+    engine::{
+        core::{Core, TimerOwner},
+        recorder::note::Running,
+    },
+    metrics::activity::JobRef,
 };
 
 /// Returns whether a subscriber wants warnings.
@@ -130,12 +133,13 @@ pub(crate) fn rescue(core: &Core, rescue: Rescue) {
 
 /// Emits the event of a timer that runs very late, at `now`.
 pub(crate) fn late(timer: &Running, now: u64) {
+    let job = timer.job.map(JobRef::name);
     tracing::warn!(
         target: "tourbillon::late",
         parent: span_of(timer.origin),
         worker = timer.home,
-        job = timer.job.map(|job| job.name.get()),
-        spawned = timer.job.and_then(|job| job.spawned).map(tracing::field::display),
+        job = job.map(|job| job.name),
+        spawned = job.and_then(|job| job.spawned).map(tracing::field::display),
         late_ms = now.saturating_sub(timer.deadline) / 1_000_000,
         "a timer was late"
     );

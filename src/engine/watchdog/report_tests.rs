@@ -14,7 +14,11 @@ use tourbillon_shards::TypeName;
 
 use super::*;
 use crate::sys::sync::atomic::Ordering::Relaxed;
-use crate::{api::runtime::Runtime, engine::watchdog::watch::Watch, metrics::activity::Activity};
+use crate::{
+    api::runtime::Runtime,
+    engine::{task_core::spawned::Spawned, watchdog::watch::Watch},
+    metrics::activity::{Activity, JobName, JobRef},
+};
 
 const THRESHOLD: u64 = 100;
 
@@ -39,7 +43,7 @@ fn away(watch: &Watch, from: (u64, u64), to: (u64, u64)) -> Option<Stall> {
 fn a_long_job_is_reported_once() {
     let watch = Watch::new();
     let here = Location::caller();
-    watch.begin(7, name(), Some(here));
+    watch.begin(7, name(), Some(Spawned::at(here)));
     assert!(
         look(&watch, 1_000).is_none(),
         "the job may have begun just now"
@@ -207,7 +211,7 @@ fn a_worker_that_changes_jobs_is_seen_in_a_job() {
     assert_eq!(watch.activity(), (Activity::Polling, None));
     watch.searches(true);
     assert_eq!(watch.activity(), (Activity::Stealing, None));
-    watch.begin(1, name(), Some(here));
+    watch.begin(1, name(), Some(Spawned::at(here)));
     let (activity, job) = watch.activity();
     assert_eq!(
         (activity, job.unwrap().name),
@@ -233,7 +237,7 @@ fn a_name_is_read_with_its_own_number_only() {
             for number in 1..200_000 {
                 match number % 2 {
                     0 => watch.begin(number, name(), None),
-                    _ => watch.begin(number, other(), Some(here)),
+                    _ => watch.begin(number, other(), Some(Spawned::at(here))),
                 }
                 if number % 7 == 0 {
                     watch.end();
@@ -245,11 +249,11 @@ fn a_name_is_read_with_its_own_number_only() {
             let Some(number) = watch.number() else {
                 continue;
             };
-            match watch.name_of(number) {
-                Some((job, spawned)) if number % 2 == 0 => {
+            match watch.job_of(number).map(JobRef::name) {
+                Some(JobName { name: job, spawned }) if number % 2 == 0 => {
                     assert_eq!((job, spawned), (name().get(), None));
                 }
-                Some((job, spawned)) => assert_eq!((job, spawned), ("u16", Some(here))),
+                Some(job) => assert_eq!((job.name, job.spawned), ("u16", Some(here))),
                 None => {}
             }
         }

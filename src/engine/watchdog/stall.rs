@@ -30,8 +30,9 @@ pub struct Stall {
     pub worker: usize,
     /// Whether it is a helper.
     pub is_helper: bool,
-    /// The type of the task's future or of the timer's callback, as given by
-    /// [`std::any::type_name`]. A closure goes by the function that contains it.
+    /// The [name of the task](crate::task::Builder::name), if it has one. Otherwise the type of the
+    /// task's future or of the timer's callback, as given by [`std::any::type_name`]. A closure goes
+    /// by the function that contains it.
     pub job: &'static str,
     /// Where the task was spawned. `None` for timers.
     pub spawned: Option<&'static Location<'static>>,

@@ -1,12 +1,12 @@
 //! The job that a worker runs, as its peers can read it.
 
-use std::{num::NonZeroU64, panic::Location, ptr, sync::TryLockError, time::Duration};
+use std::{num::NonZeroU64, ptr, sync::TryLockError, time::Duration};
 
 use crossbeam::utils::CachePadded;
 use tourbillon_shards::TypeName;
 
 use crate::{
-    engine::watchdog::stall::Stall,
+    engine::{task_core::spawned::Spawned, watchdog::stall::Stall},
     metrics::activity::{Activity, JobName, JobRef},
     sys::sync::{
         Mutex,
@@ -40,7 +40,7 @@ pub(super) struct Published {
     pub(super) begun: AtomicU64,
     name: AtomicPtr<TypeName>,
     /// Null if the job is not a task.
-    spawned: AtomicPtr<Location<'static>>,
+    spawned: AtomicPtr<()>,
     /// The number of the job that `name` belongs to. Zero if the worker is in no job.
     named: AtomicU64,
     /// Whether the worker searches for work. A hint.
@@ -87,20 +87,15 @@ impl Watch {
 
     /// Publishes that the worker begins job `number`, which is not zero.
     #[inline]
-    pub(crate) fn begin(
-        &self,
-        number: u64,
-        name: &'static TypeName,
-        spawned: Option<&'static Location<'static>>,
-    ) {
+    pub(crate) fn begin(&self, number: u64, name: &'static TypeName, spawned: Option<Spawned>) {
         let job = &*self.job;
         job.begun.store(number, Relaxed);
         // Before the name: a thread that reads this name and then `begun` sees the new number, and
         // so knows that the name belongs to a later job.
         fence(Release);
         job.name.store(ptr::from_ref(name).cast_mut(), Relaxed);
-        let spawned = spawned.map_or(ptr::null(), ptr::from_ref);
-        job.spawned.store(spawned.cast_mut(), Relaxed);
+        let spawned = spawned.map_or(ptr::null_mut(), Spawned::as_ptr);
+        job.spawned.store(spawned, Relaxed);
         // Last, with release: a reader of this number sees the name that belongs to it, or a later
         // one.
         job.named.store(number, Release);
@@ -140,9 +135,11 @@ impl Watch {
 
     /// Returns the present activity of a worker that does not sleep.
     pub(crate) fn activity(&self) -> (Activity, Option<JobName>) {
-        let at = |spawned: Option<_>| match spawned {
-            Some(_) => Activity::Running,
-            None => Activity::Firing,
+        let of = |job: Option<JobRef>| match job {
+            Some(JobRef {
+                spawned: Some(_), ..
+            }) => Activity::Running,
+            _ => Activity::Firing,
         };
         for _ in 0..LOOKS {
             let Some(number) = self.number() else {
@@ -154,14 +151,13 @@ impl Watch {
                 return (activity, None);
             };
             // The worker may begin another job between the two looks. Then look again.
-            if let Some((name, spawned)) = self.name_of(number) {
-                return (at(spawned), Some(JobName { name, spawned }));
+            if let Some(job) = self.job_of(number) {
+                return (of(Some(job)), Some(job.name()));
             }
         }
         // The worker went on to another job at each try. Report the kind of the last job, without a
         // name that may belong to another one.
-        let (_, spawned) = self.name();
-        (at(spawned), None)
+        (of(self.job_ref()), None)
     }
 
     /// Replaces the name of the present job. Only the thread that runs the job calls this, if it
@@ -176,8 +172,9 @@ impl Watch {
     pub(crate) fn job_ref(&self) -> Option<JobRef> {
         let name = self.job.name.load(Relaxed);
         let spawned = self.job.spawned.load(Relaxed);
-        // SAFETY: both are null or were made of static references.
-        let (name, spawned) = unsafe { (name.as_ref(), spawned.as_ref()) };
+        // SAFETY: `begin` made `name` of a static reference, and `spawned` of a `Spawned`; or they
+        // are null.
+        let (name, spawned) = unsafe { (name.as_ref(), Spawned::from_ptr(spawned)) };
         name.map(|name| JobRef { name, spawned })
     }
 
@@ -194,20 +191,11 @@ impl Watch {
         }
     }
 
-    /// Returns the published name and place, of whichever job.
-    pub(super) fn name(&self) -> (&'static str, Option<&'static Location<'static>>) {
-        self.job_ref()
-            .map_or(("", None), |job| (job.name.get(), job.spawned))
-    }
-
     /// Returns the name and place of job `number`, unless the worker has begun another job since.
-    pub(super) fn name_of(
-        &self,
-        number: u64,
-    ) -> Option<(&'static str, Option<&'static Location<'static>>)> {
-        let name = self.name();
+    pub(super) fn job_of(&self, number: u64) -> Option<JobRef> {
+        let job = self.job_ref();
         fence(Acquire);
-        (self.job.begun.load(Relaxed) == number).then_some(name)
+        job.filter(|_| self.job.begun.load(Relaxed) == number)
     }
 
     /// Implements [`look`](super::report::look).
@@ -234,12 +222,12 @@ impl Watch {
         }
         // If another job has begun in this moment, the worker itself reports the former one.
         let origin = self.origin_of(number);
-        let (job, spawned) = self.name_of(number)?;
+        let JobName { name, spawned } = self.job_of(number)?.name();
         seen.reported = number;
         Some(Stall {
             worker,
             is_helper: false,
-            job,
+            job: name,
             spawned,
             elapsed: Duration::from_nanos(elapsed),
             is_running: true,
@@ -266,14 +254,14 @@ impl Watch {
         {
             return None;
         }
-        let (job, spawned) = self.name();
+        let JobName { name, spawned } = self.job_ref()?.name();
         let jobs = to.jobs - from.jobs;
         // Of several jobs, another one may be the slow one.
         let origin = self.origin_of(to.jobs).filter(|_| jobs == 1);
         Some(Stall {
             worker,
             is_helper: false,
-            job,
+            job: name,
             spawned,
             elapsed: Duration::from_nanos(elapsed),
             is_running: false,

@@ -10,6 +10,7 @@ use crate::{
     engine::{
         core::TimerOwner,
         job::{Job, TaskJob},
+        task_core::spawned::Spawned,
         telemetry::lateness,
         worker::Worker,
     },
@@ -106,7 +107,7 @@ impl Worker<'_> {
         self.core
             .watchdog
             .watch
-            .begin(self.tick, name, Some(called));
+            .begin(self.tick, name, Some(Spawned::at(called)));
         let output = budget::limited(poll);
         self.core.watchdog.watch.end();
         output

@@ -23,7 +23,7 @@ pub(crate) mod context;
 pub(crate) mod pinned;
 pub(crate) mod set;
 
-use std::{future::Future, panic::Location, time::Duration};
+use std::{future::Future, time::Duration};
 
 use tourbillon_tasks::Woken;
 
@@ -31,7 +31,10 @@ use crate::{
     engine::{
         core::Core,
         job::TaskJob,
-        task_core::{home::Home, local_queue::LocalQueue, meta::TaskMeta, registry::Registry},
+        task_core::{
+            home::Home, local_queue::LocalQueue, meta::TaskMeta, registry::Registry,
+            spawned::Spawned,
+        },
     },
     task::{join::JoinHandle, policy::Schedule, register_unchecked},
     util::contained::contained,
@@ -90,21 +93,31 @@ where
     F: Future + 'static,
     F::Output: 'static,
 {
+    spawn_local_as(Spawned::here(), future)
+}
+
+/// Spawns a task in the local context of the calling thread.
+///
+/// # Panics
+///
+/// As [`spawn_local`].
+#[track_caller]
+pub(super) fn spawn_local_as<F>(spawned: Spawned, future: F) -> JoinHandle<F::Output>
+where
+    F: Future + 'static,
+    F::Output: 'static,
+{
     let Some(home) = context::current() else {
         panic!(
             "`spawn_local` was called in no local context: call it in a task or in the `run_until` of a \
              `LocalSet`, after `LocalSet::enter`, or in a task of `spawn_pinned`"
         );
     };
-    spawn_here(home, future, Location::caller())
+    spawn_here(home, future, spawned)
 }
 
 /// Spawns a task of `home`, whose queue is bound to the calling thread.
-fn spawn_here<F>(
-    home: Home,
-    future: F,
-    spawned: &'static Location<'static>,
-) -> JoinHandle<F::Output>
+fn spawn_here<F>(home: Home, future: F, spawned: Spawned) -> JoinHandle<F::Output>
 where
     F: Future + 'static,
     F::Output: 'static,
@@ -121,11 +134,7 @@ where
 ///
 /// The calling thread must be the one that the queue of `home` is bound to; or the future must be
 /// Send until it is first polled, and its output must be Send.
-unsafe fn spawn_at<S, F>(
-    home: Home,
-    future: F,
-    spawned: &'static Location<'static>,
-) -> JoinHandle<F::Output>
+unsafe fn spawn_at<S, F>(home: Home, future: F, spawned: Spawned) -> JoinHandle<F::Output>
 where
     S: Schedule,
     F: Future + 'static,

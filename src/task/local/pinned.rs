@@ -1,12 +1,16 @@
 //! Tasks that one worker runs, and no other.
 
-use std::{any::type_name, future::Future, marker::PhantomData, panic::Location, sync::Arc};
+use std::{any::type_name, future::Future, marker::PhantomData, sync::Arc};
 
 use tourbillon_tasks::Woken;
 
 use crate::{
     api::handle::Handle,
-    engine::{core::WorkerShard, job::TaskJob, task_core::home::Home},
+    engine::{
+        core::WorkerShard,
+        job::TaskJob,
+        task_core::{home::Home, spawned::Spawned},
+    },
     error::SpawnError,
     task::{
         join::JoinHandle,
@@ -99,7 +103,7 @@ where
 pub(crate) fn spawn_pinned_at<F, Fut>(
     home: Arc<WorkerShard>,
     create: F,
-    spawned: &'static Location<'static>,
+    spawned: Spawned,
 ) -> JoinHandle<Fut::Output>
 where
     F: FnOnce() -> Fut + Send + 'static,

@@ -5,7 +5,6 @@ use std::{
     future::{Future, poll_fn},
     marker::PhantomData,
     mem,
-    panic::Location,
     pin::{Pin, pin},
     sync::Arc,
     task::{Context, Poll},
@@ -18,6 +17,7 @@ use crate::{
         local_queue::LocalQueue,
         registry::Registry,
         set::{Polling, Set},
+        spawned::Spawned,
     },
     sys::sync::{Mutex, atomic::AtomicBool},
     task::{
@@ -112,7 +112,19 @@ impl LocalSet {
         F: Future + 'static,
         F::Output: 'static,
     {
-        spawn_here(self.home.clone(), future, Location::caller())
+        self.spawn_local_as(Spawned::here(), future)
+    }
+
+    pub(in crate::task) fn spawn_local_as<F>(
+        &self,
+        spawned: Spawned,
+        future: F,
+    ) -> JoinHandle<F::Output>
+    where
+        F: Future + 'static,
+        F::Output: 'static,
+    {
+        spawn_here(self.home.clone(), future, spawned)
     }
 
     /// Enters the set: until the guard is dropped, [`spawn_local`](super::spawn_local) on this

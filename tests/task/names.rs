@@ -1,0 +1,121 @@
+//! The names of tasks, in each place that shows them.
+
+use std::{
+    future::{pending, ready},
+    sync::mpsc,
+    thread,
+    time::{Duration, Instant},
+};
+
+use tourbillon::{
+    Handle, Runtime, runtime,
+    task::{Builder, JoinHandle, LocalSet, spawn_local, yield_now},
+    time::sleep,
+};
+
+use crate::common::{PATIENCE, eventually};
+
+/// Returns the names in a dump of the runtime, in the order of the alphabet.
+fn names(handle: &Handle) -> Vec<&'static str> {
+    let mut names: Vec<_> = handle.dump().tasks().iter().map(|it| it.name()).collect();
+    names.sort_unstable();
+    names
+}
+
+#[test]
+fn each_way_to_spawn_takes_a_name() {
+    let runtime = Runtime::builder().worker_threads(2).build().unwrap();
+    let handle = runtime.handle().clone();
+    let outside = Builder::new().name("a").spawn_on(pending::<()>(), &handle);
+    let of_worker: Vec<JoinHandle<()>> = runtime.block_on(async {
+        tourbillon::spawn(async {
+            let local = Builder::new().name("d").spawn_pinned(move || async move {
+                let inner = Builder::new().name("e").spawn_local(pending::<()>());
+                inner.unwrap().await.unwrap();
+            });
+            vec![
+                Builder::new().name("b").spawn(pending()).unwrap(),
+                Builder::new().spawn(pending()).unwrap(),
+                local.unwrap(),
+            ]
+        })
+        .await
+        .unwrap()
+    });
+    // The pinned task spawns the local one when it first runs.
+    eventually("all tasks wait", || names(&handle).len() == 5);
+    let unnamed = "core::future::pending::Pending<()>";
+    assert_eq!(names(&handle), ["a", "b", unnamed, "d", "e"]);
+    for task in handle.dump().tasks().iter() {
+        assert_eq!(task.spawned_at().file(), file!());
+    }
+    outside.unwrap().abort();
+    of_worker.iter().for_each(JoinHandle::abort);
+    // No list has blocking jobs.
+    let blocking = Builder::new().name("f").spawn_blocking_on(|| 1, &handle);
+    assert_eq!(runtime.block_on(blocking.unwrap()).unwrap(), 1);
+}
+
+#[test]
+fn tasks_of_a_set_and_local_ones_run_with_names() {
+    let runtime = Runtime::new().unwrap();
+    let set = LocalSet::new();
+    let named = Builder::new().name("on the set");
+    let output = set.block_on(&runtime, async {
+        let on_set = named.spawn_local_on(ready(1), &set).unwrap();
+        let local = named.spawn_local(ready(2)).unwrap();
+        let plain = spawn_local(yield_now());
+        plain.await.unwrap();
+        on_set.await.unwrap() + local.await.unwrap()
+    });
+    assert_eq!(output, 3);
+}
+
+#[test]
+fn a_late_timer_and_its_culprit_have_names() {
+    let runtime = runtime::Builder::new().worker_threads(1).build().unwrap();
+    let spawn = |name, blocks: bool| {
+        let future = async move {
+            match blocks {
+                true => thread::sleep(Duration::from_millis(20)),
+                false => sleep(Duration::from_millis(1)).await,
+            }
+        };
+        let named = Builder::new().name(name);
+        named.spawn_on(future, runtime.handle()).unwrap()
+    };
+    // If this thread or the worker loses its core in between, the sleep is over before.
+    let start = Instant::now();
+    let late = loop {
+        assert!(start.elapsed() < PATIENCE);
+        let (sleeper, blocker) = (spawn("sleeper", false), spawn("blocker", true));
+        runtime.block_on(async { (sleeper.await.unwrap(), blocker.await.unwrap()) });
+        let snapshot = runtime.handle().flight_recorder().snapshot();
+        let late = snapshot.late_timers(Duration::from_millis(5));
+        let mut words = late.iter().map(ToString::to_string);
+        if let Some(words) = words.find(|it| it.contains("behind task blocker")) {
+            break words;
+        }
+    };
+    let begin = "a sleep of task sleeper (spawned at ";
+    assert!(late.starts_with(begin), "{late}");
+}
+
+#[test]
+fn a_stall_has_the_name_of_its_task() {
+    let (report, reports) = mpsc::channel();
+    let runtime = runtime::Builder::new()
+        .worker_threads(2)
+        .stall_threshold(Duration::from_millis(5))
+        .on_stall(move |stall| report.send(stall.job).unwrap())
+        .build()
+        .unwrap();
+    let named = Builder::new().name("reads a large file");
+    let blocks = async { thread::sleep(Duration::from_millis(50)) };
+    let task = named.spawn_on(blocks, runtime.handle()).unwrap();
+    runtime.block_on(task).unwrap();
+    assert_eq!(
+        reports.recv_timeout(PATIENCE).unwrap(),
+        "reads a large file"
+    );
+}
