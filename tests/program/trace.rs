@@ -5,6 +5,7 @@ use std::{
     io::Read,
     net::Shutdown,
     path::Path,
+    process::{Command, Stdio},
     thread,
     time::Duration,
 };
@@ -13,7 +14,7 @@ use tourbillon::{runtime::Builder, time::sleep};
 
 use crate::{
     clients::{Server, connect, storm::write_trace, tourbillon},
-    common::{eventually, unix::Dir},
+    common::{eventually, skip, unix::Dir},
 };
 
 const MS: Duration = Duration::from_millis(1);
@@ -58,6 +59,69 @@ fn a_storm_writes_a_trace() {
     let path = directory.path("trace.json");
     write_trace("5k", &path);
     assert!(words(&path).contains(" (full recording), late timers: "));
+}
+
+/// Returns what `/proc/stat` says, but with this many ticks of 10 ms of stolen time for each core.
+fn with_stolen(stat: &str, ticks: u32) -> String {
+    let mut text = String::new();
+    for line in stat.lines() {
+        let mut fields: Vec<_> = line.split_whitespace().collect();
+        let ticks = ticks.to_string();
+        if fields[0].starts_with("cpu") {
+            fields[8] = &ticks;
+        }
+        text += &(fields.join(" ") + "\n");
+    }
+    text
+}
+
+/// No hypervisor is asked: all threads are stopped, and a file in the place of `/proc/stat` then
+/// says what a hypervisor that withheld the cores would let it say.
+#[test]
+fn time_that_the_hypervisor_took_is_named() {
+    let directory = Dir::new();
+    let (stat, path) = (directory.path("stat"), directory.path("trace.json"));
+    let real = fs::read_to_string("/proc/stat").unwrap();
+    fs::write(&stat, with_stolen(&real, 0)).unwrap();
+    let within = |command: &str| {
+        let mut unshare = Command::new("unshare");
+        unshare.arg("--map-root-user").arg("--mount");
+        unshare.args(["sh", "-c"]);
+        unshare.arg(format!("mount --bind \"$0\" /proc/stat && exec {command}"));
+        unshare.arg(&stat);
+        unshare
+    };
+    if !within("true").status().is_ok_and(|it| it.success()) {
+        return skip("this machine lets no program have mounts of its own");
+    }
+    let mut storm = within("\"$@\"")
+        .arg(env!("CARGO_BIN_EXE_tourbillon"))
+        .args([
+            "storm", "--timers", "2k", "--spread", "1s", "--tasks", "0", "--trace",
+        ])
+        .arg(&path)
+        .stdout(Stdio::null())
+        .spawn()
+        .unwrap();
+    let pid = storm.id().cast_signed();
+    let signal = |signal| {
+        // SAFETY: the call has no pointers. The process is this one's child, not yet waited for.
+        let sent = unsafe { libc::kill(pid, signal) };
+        assert_eq!(sent, 0);
+    };
+    let mut ticks = 0;
+    // For half of the time, until the storm is over.
+    while storm.try_wait().unwrap().is_none() {
+        signal(libc::SIGSTOP);
+        thread::sleep(50 * MS);
+        ticks += 5;
+        fs::write(&stat, with_stolen(&real, ticks)).unwrap();
+        signal(libc::SIGCONT);
+        thread::sleep(50 * MS);
+    }
+    assert!(storm.wait().unwrap().success());
+    let words = words(&path);
+    assert!(words.contains("\nstolen "), "{words}");
 }
 
 #[test]
