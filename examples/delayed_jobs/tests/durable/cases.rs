@@ -381,14 +381,16 @@ async fn two_nodes_share_the_jobs<S: Store>(queue: &Queue<S>) {
 }
 
 async fn a_stopped_node_gives_its_jobs_back<S: Store>(queue: &Queue<S>) {
-    let start = || node(queue, |node| node.window(2 * HOUR), |_| Ok(()));
+    // Longer than the test takes, and soon enough that the store tells the node of the job.
+    let later = Duration::from_secs(500);
+    let start = || node(queue, |node| node.window(2 * later), |_| Ok(()));
     let held = async |node: &Node<S>| {
         while node.stats().held == 0 {
             sleep(Duration::from_millis(2)).await;
         }
     };
     let (one, mut first) = start();
-    queue.schedule("given back", HOUR, "").await.unwrap();
+    queue.schedule("given back", later, "").await.unwrap();
     held(&one).await;
     assert!(one.stop(HOUR).await);
     let (two, mut second) = start();
