@@ -1,13 +1,14 @@
 //! The flight recorder: each cause of lateness is made to happen on purpose, and is named.
 //!
-//! The causes that a test cannot make happen are tested on snapshots made by hand, in
-//! `src/flight/analysis_tests.rs`: stolen time. A suspension is simulated there, too.
+//! Three causes need more than a test: the machine is suspended or its clock set in `suspended`,
+//! which runs in a virtual machine, and `tests/program/trace.rs` has time that a hypervisor takes.
 
 #[path = "../common/mod.rs"]
 mod common;
 
 mod causes;
 mod recorder;
+mod suspended;
 mod trace;
 
 use std::time::Duration;
