@@ -86,7 +86,8 @@ impl<'a> Builder<'a> {
         Ok(handle.spawn_as(self.spawned(), future))
     }
 
-    /// Spawns a task that stays on this thread; see [`task::spawn_local`](crate::task::spawn_local).
+    /// Spawns a task that stays on this thread; see
+    /// [`task::spawn_local`](crate::task::spawn_local).
     ///
     /// # Errors
     ///
