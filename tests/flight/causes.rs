@@ -12,7 +12,7 @@ use std::{
 
 use tourbillon::{
     Runtime, Timer,
-    flight::{Cause, NotTaken, Recording},
+    flight::{Cause, LateTimer, NotTaken, Recording},
     runtime::Builder,
     time,
 };
@@ -104,8 +104,8 @@ fn a_queue_of_short_jobs_is_a_queue() {
     });
 }
 
-#[test]
-fn a_kernel_that_wakes_late_is_named() {
+/// Returns a runtime whose worker the kernel wakes late.
+fn woken_late() -> Runtime {
     // The hook runs after the worker has asked for exact wake-ups. With so much slack the kernel
     // ends its sleeps together with something else.
     let slack = || {
@@ -113,7 +113,12 @@ fn a_kernel_that_wakes_late_is_named() {
         unsafe { libc::prctl(libc::PR_SET_TIMERSLACK, 200_000_000_u64) };
     };
     let builder = Builder::new().worker_threads(1).on_thread_start(slack);
-    let runtime = builder.build().unwrap();
+    builder.build().unwrap()
+}
+
+#[test]
+fn a_kernel_that_wakes_late_is_named() {
+    let runtime = woken_late();
     eventually("the kernel wakes the worker late", || {
         runtime
             .block_on(runtime.spawn(time::sleep(3 * MS)))
@@ -177,8 +182,29 @@ fn a_tolerance_is_named_and_is_no_lateness() {
         timer.start(move || sender.send(()).unwrap());
         drop(entered);
         ran.recv_timeout(PATIENCE).unwrap();
+        let snapshot = runtime.handle().flight_recorder().snapshot();
+        let is_it = |timer: &LateTimer| {
+            let mut spans = timer.spans.iter();
+            timer.late > MS && spans.any(|span| span.cause == Cause::Tolerance)
+        };
+        // It is explained, and it is not in the list of those that are late.
+        snapshot.late_timers(Duration::ZERO).iter().any(is_it)
+            && !snapshot.late_timers(MS).iter().any(is_it)
+    });
+}
+
+#[test]
+fn a_tolerance_is_named_beside_what_came_after_it() {
+    let runtime = woken_late();
+    eventually("a timer runs after its tolerance", || {
+        let (sender, ran) = mpsc::channel();
+        let timer = Timer::after(3 * MS).tolerance(2 * MS);
+        let entered = runtime.handle().enter();
+        timer.start(move || sender.send(()).unwrap());
+        drop(entered);
+        ran.recv_timeout(PATIENCE).unwrap();
         let late = late_by(&runtime, |cause| *cause == Cause::Tolerance);
-        late.iter().any(|timer| timer.late > MS)
+        late.iter().any(|timer| timer.late > 3 * MS)
     });
 }
 

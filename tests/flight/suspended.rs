@@ -1,12 +1,7 @@
 //! What only a machine of its own can do: it is suspended, and its clock is set. `.ci/suspend` runs
 //! these tests in a virtual machine, as root.
 
-use std::{
-    env,
-    fs::{self, File},
-    sync::mpsc,
-    time::Duration,
-};
+use std::{fs, sync::mpsc, time::Duration};
 
 use tourbillon::{
     Timer,
@@ -64,10 +59,6 @@ fn a_suspension_is_named() {
     let length = span(timer, &Cause::Suspended);
     assert!(length <= suspended && length > suspended - 2 * SECOND);
     assert!(timer.late - length < SECOND, "{timer}");
-    let snapshot = runtime.handle().flight_recorder().snapshot();
-    if let Some(path) = env::var_os("TOURBILLON_TRACE") {
-        snapshot.write_trace(File::create(path).unwrap()).unwrap();
-    }
 }
 
 #[test]
