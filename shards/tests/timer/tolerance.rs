@@ -7,10 +7,10 @@ use std::sync::{
 };
 
 use crate::common::{
-    Random, Scripted, both_ways, times, turn,
+    Random, Scripted, both_ways, expire, times, turn,
     units::{MS, SECOND},
 };
-use tourbillon_shards::{Flow, NEVER, Options, Reset, Shard, Timer};
+use tourbillon_shards::{Flow, NEVER, Options, Reset, Shard, Timer, Tolerance};
 
 /// A timer that records when it ran.
 struct Probe {
@@ -185,5 +185,16 @@ fn an_endless_tolerance_ends_before_never() {
         assert_eq!(live(shard, &clock), 1);
         assert!(probe.ran.load(Ordering::Relaxed) >= 1_000);
         assert_eq!(never.ran.load(Ordering::Relaxed), 0);
+    });
+}
+
+#[test]
+fn a_due_timer_tells_its_tolerance() {
+    both_ways(|shard| {
+        let clock = Arc::new(AtomicU64::new(0));
+        let _probe = armed(shard, &clock, SECOND, 4 * MS);
+        let due = expire(shard, 2 * SECOND, 1);
+        assert_eq!(due[0].tolerance(), Tolerance::new(4 * MS));
+        assert!(!due[0].tolerance().is_exact());
     });
 }
