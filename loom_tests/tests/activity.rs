@@ -10,6 +10,9 @@
 mod activity;
 #[path = "../../src/util/lock.rs"]
 mod lock;
+#[path = "../../src/engine/task_core/spawned.rs"]
+#[allow(dead_code, reason = "the model gives no names")]
+mod spawned;
 #[path = "../../src/engine/watchdog/watch.rs"]
 #[allow(
     dead_code,
@@ -33,6 +36,10 @@ mod metrics {
 }
 
 mod engine {
+    pub mod task_core {
+        pub(crate) use crate::spawned;
+    }
+
     pub mod watchdog {
         pub mod stall {
             use std::{num::NonZeroU64, panic::Location, time::Duration};
@@ -53,13 +60,13 @@ mod engine {
     }
 }
 
-use std::{num::NonZeroU64, panic::Location};
+use std::num::NonZeroU64;
 
 use loom::{sync::Arc, thread};
 use loom_tests::model;
 use tourbillon_shards::TypeName;
 
-use crate::{metrics::activity::Activity, watch::Watch};
+use crate::{metrics::activity::Activity, spawned::Spawned, watch::Watch};
 
 struct First;
 struct Second;
@@ -94,10 +101,10 @@ fn a_name_belongs_to_the_number_that_was_read() {
     model!(None, || {
         let (watch, running) = worker(3);
         if let Some(number) = watch.number()
-            && let Some((name, spawned)) = watch.name_of(number)
+            && let Some(job) = watch.job_of(number)
         {
-            assert_eq!(name, names()[number as usize - 1].get());
-            assert_eq!(spawned, None);
+            assert_eq!(job.name().name, names()[number as usize - 1].get());
+            assert_eq!(job.spawned, None);
         }
         running.join().unwrap();
         assert_eq!(watch.number(), None);
@@ -139,7 +146,7 @@ fn a_span_belongs_to_the_number_that_was_read() {
 /// A peer reads the activity of a worker, which runs a callback and then a task.
 #[test]
 fn an_activity_has_the_name_of_one_job() {
-    let place: &'static Location<'static> = Location::caller();
+    let place = Spawned::here();
     model!(None, move || {
         let watch = Arc::new(Watch::new());
         let running = thread::spawn({
@@ -157,7 +164,8 @@ fn an_activity_has_the_name_of_one_job() {
             }
             Some(job) => {
                 assert_eq!(job.name, TypeName::of::<Second>().get());
-                assert_eq!((activity, job.spawned), (Activity::Running, Some(place)));
+                let spawned = Some(place.place());
+                assert_eq!((activity, job.spawned), (Activity::Running, spawned));
             }
         }
         running.join().unwrap();
