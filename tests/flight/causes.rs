@@ -172,16 +172,21 @@ fn a_step_of_the_clock_is_named() {
     assert!(late[0].spans[0].cause == Cause::ClockStep);
 }
 
+/// Runs a timer with a tolerance.
+fn run_tolerant(runtime: &Runtime, tolerance: Duration) {
+    let (sender, ran) = mpsc::channel();
+    let entered = runtime.handle().enter();
+    let timer = Timer::after(3 * MS).tolerance(tolerance);
+    timer.start(move || sender.send(()).unwrap());
+    drop(entered);
+    ran.recv_timeout(PATIENCE).unwrap();
+}
+
 #[test]
 fn a_tolerance_is_named_and_is_no_lateness() {
     let runtime = full(1);
     eventually("a timer runs within its tolerance", || {
-        let (sender, ran) = mpsc::channel();
-        let timer = Timer::after(3 * MS).tolerance(100 * MS);
-        let entered = runtime.handle().enter();
-        timer.start(move || sender.send(()).unwrap());
-        drop(entered);
-        ran.recv_timeout(PATIENCE).unwrap();
+        run_tolerant(&runtime, 100 * MS);
         let snapshot = runtime.handle().flight_recorder().snapshot();
         let is_it = |timer: &LateTimer| {
             let mut spans = timer.spans.iter();
@@ -197,12 +202,7 @@ fn a_tolerance_is_named_and_is_no_lateness() {
 fn a_tolerance_is_named_beside_what_came_after_it() {
     let runtime = woken_late();
     eventually("a timer runs after its tolerance", || {
-        let (sender, ran) = mpsc::channel();
-        let timer = Timer::after(3 * MS).tolerance(2 * MS);
-        let entered = runtime.handle().enter();
-        timer.start(move || sender.send(()).unwrap());
-        drop(entered);
-        ran.recv_timeout(PATIENCE).unwrap();
+        run_tolerant(&runtime, 2 * MS);
         let late = late_by(&runtime, |cause| *cause == Cause::Tolerance);
         late.iter().any(|timer| timer.late > 3 * MS)
     });
