@@ -123,8 +123,11 @@ impl Named {
     fn find(place: &'static Location<'static>, name: &str) -> Option<&'static Self> {
         // Most names are known, and threads that only read do not wait for each other.
         let known = NAMES.read().unwrap_or_else(PoisonError::into_inner);
-        if let Some(found) = known.as_ref().and_then(|it| it.get(place, name)) {
-            return Some(found);
+        if let Some(names) = &*known {
+            let found = names.get(place, name);
+            if found.is_some() || names.left < EACH {
+                return found;
+            }
         }
         drop(known);
         let mut names = NAMES.write().unwrap_or_else(PoisonError::into_inner);
