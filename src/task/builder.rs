@@ -19,15 +19,15 @@ use crate::{
 /// tokio, but nothing lists them.
 ///
 /// ```
-/// use tourbillon::{Handle, task};
+/// use tourbillon::task;
 ///
 /// # fn main() -> std::io::Result<()> {
 /// let runtime = tourbillon::Runtime::new()?;
-/// let reaper = task::Builder::new()
+/// task::Builder::new()
 ///     .name("reaper of idle sessions")
 ///     .spawn_on(std::future::pending::<()>(), runtime.handle())?;
-/// let dump = runtime.handle().dump();
-/// assert_eq!(dump.tasks()[0].name(), "reaper of idle sessions");
+/// // Lists `task 1 reaper of idle sessions (spawned at …): waiting` once it has begun to wait.
+/// print!("{}", runtime.handle().dump());
 /// # Ok(())
 /// # }
 /// ```
