@@ -280,3 +280,36 @@ impl Worker<'_> {
         }
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use std::{
+        sync::atomic::{AtomicBool, Ordering::SeqCst},
+        task::Wake,
+    };
+
+    use super::*;
+    use crate::api::runtime::Runtime;
+
+    struct Woken(AtomicBool);
+
+    impl Wake for Woken {
+        fn wake(self: Arc<Self>) {
+            self.0.store(true, SeqCst);
+        }
+    }
+
+    /// The runtime stops after the helper has taken the wakers of sockets from a stuck worker, and
+    /// before it wakes them.
+    #[test]
+    fn a_helper_that_ends_wakes_the_tasks_that_it_took() {
+        let runtime = Runtime::builder().worker_threads(1).build().unwrap();
+        let shared = runtime.handle().shared().clone();
+        let deque = deque::Worker::new_fifo();
+        let core = Core::new(1, shared, deque.stealer(), Role::Helper).unwrap();
+        let local = Local::new(Arc::new(Shard::new(core)), deque);
+        let woken = Arc::new(Woken(AtomicBool::new(false)));
+        worker::run_as(&local, |worker| worker.wakers.push(woken.clone().into()));
+        assert!(woken.0.load(SeqCst));
+    }
+}

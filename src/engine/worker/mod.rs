@@ -172,10 +172,13 @@ pub(crate) fn run_as<R>(local: &Local, main: impl FnOnce(&mut Worker<'_>) -> R) 
         hook(&shared.config.on_thread_start);
         let mut worker = Worker::new(local, &shared);
         let output = main(&mut worker);
-        // A panic may have ended the loop between taking timers and queueing them.
+        // A stop of the runtime or a panic may have ended the loop between taking timers and wakers
+        // and queueing them. Tasks of the runtime end in the shutdown, but a task of another thread,
+        // as of a `LocalSet`, would wait for ever: no one else has its waker.
         for timer in std::mem::take(&mut worker.due) {
             worker.core.contain(|| drop(timer));
         }
+        wake_all(worker.core, &mut worker.wakers);
         if shared.is_stopping() {
             // The worker no longer fires its timers. From here on, all workers together drop what
             // each of them has left.
