@@ -30,10 +30,12 @@
 
 use std::{collections::HashMap, fmt, ops::ControlFlow, os::fd::RawFd, panic::Location};
 
+use tourbillon_shards::TypeName;
 use tourbillon_tasks::{Status, TaskRef};
 
 use crate::{
     engine::{shared::Shared, task_core::meta::TaskMeta},
+    metrics::activity::JobRef,
     reactor::{Direction, Directions},
     task::id::Id,
 };
@@ -253,9 +255,13 @@ impl Waits {
         let waits = self.0.get(&task.waker_data());
         let waits = waits.filter(|_| state == TaskState::Waiting);
         let meta = task.metadata();
+        let job = JobRef {
+            name: TypeName::from_fn(task.name()),
+            spawned: Some(meta.spawned()),
+        };
         Some(Task {
             id: meta.id(),
-            name: meta.spawned().name().unwrap_or_else(|| task.name()()),
+            name: job.name().name,
             spawned: meta.spawned().place(),
             state,
             pinned_to: meta.home().pinned_to(),
