@@ -468,23 +468,35 @@ impl ClaimWord {
 mod tests {
     use super::*;
 
+    const CLAIMS: [Claim; 9] = [
+        Claim::Idle(7),
+        Claim::Barred,
+        Claim::Pending(7),
+        Claim::Due(NEVER),
+        Claim::Running(0),
+        Claim::Rearmed(7),
+        Claim::Stopping {
+            how: Outcome::Shutdown,
+            watched: true,
+        },
+        Claim::Stopping {
+            how: Outcome::Fired,
+            watched: false,
+        },
+        Claim::Over(Outcome::Cancelled),
+    ];
+
     #[test]
     fn the_fast_deadline_read_agrees_with_the_unpacked_claim() {
-        let watched = false;
-        for claim in [
-            Claim::Idle(7),
-            Claim::Barred,
-            Claim::Pending(7),
-            Claim::Due(NEVER),
-            Claim::Running(0),
-            Claim::Rearmed(7),
-            Claim::Stopping {
-                how: Outcome::Shutdown,
-                watched,
-            },
-            Claim::Over(Outcome::Cancelled),
-        ] {
+        for claim in CLAIMS {
             assert_eq!(ClaimWord::new(claim).deadline(), claim.deadline());
+        }
+    }
+
+    #[test]
+    fn a_claim_is_unpacked_as_it_was_packed() {
+        for claim in CLAIMS {
+            assert_eq!(Claim::unpack(claim.pack()), claim);
         }
     }
 }

@@ -56,3 +56,23 @@ impl TryLock {
         self.0.swap(0, Ordering::AcqRel) & DENIED != 0
     }
 }
+
+#[cfg(all(test, not(loom)))]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_thread_that_is_denied_leaves_a_mark() {
+        let lock = TryLock::new();
+        for _ in 0..2 {
+            assert!(lock.acquire_free());
+            assert!(!lock.acquire_free());
+            assert!(!lock.release(), "the fast attempt leaves no mark");
+            assert!(lock.try_acquire());
+            assert!(!lock.try_acquire());
+            assert!(!lock.try_acquire(), "the mark is set again");
+            assert!(!lock.acquire_free());
+            assert!(lock.release());
+        }
+    }
+}

@@ -76,6 +76,29 @@ fn an_owner_that_panics_at_a_move_leaves_the_shard_unlocked() {
     drop((timers, shard.close()));
 }
 
+#[test]
+fn an_owner_expects_earlier_deadlines_for_sixteen_moves() {
+    let shard = Arc::new(Shard::new(Loop::default()));
+    let timers: Vec<_> = (0..100)
+        .map(|i| Timer::once(&shard, 1_000 + i, 1, || ()))
+        .collect();
+    let moves = |at| assert_eq!(timers[50].reset_at(at), Reset::Waiting);
+    assert!(!shard.expects_earlier());
+    moves(1_049);
+    // A move to an earlier deadline while the owner expects it counts in the same way.
+    for at in [1_100, 1_048, 1_047] {
+        moves(at);
+        assert!(shard.expects_earlier());
+    }
+    for at in 1..16 {
+        moves(1_100 + at);
+        assert!(shard.expects_earlier(), "after {at}");
+    }
+    moves(2_000);
+    assert!(!shard.expects_earlier());
+    drop((timers, shard.close()));
+}
+
 /// A thread that releases the lock reads the updates of a thread that was denied, and frees nodes
 /// that are over.
 #[test]

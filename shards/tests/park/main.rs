@@ -5,6 +5,8 @@
 mod common;
 
 mod next_slot;
+mod park;
+mod reserve;
 mod searchers;
 mod sleep_until;
 mod watchdog;

@@ -55,6 +55,56 @@ fn a_thread_that_finds_no_sleeper_looks_again() {
     assert_eq!((searchers.parked(), searchers.searching()), (1, 0));
 }
 
+/// A thread that could wake no worker tries again only while a worker is parked, no worker
+/// searches, and there is work.
+#[test]
+fn a_thread_that_finds_no_sleeper_tries_again_if_need_be() {
+    // The last worker unparks before the thread has taken itself off the count.
+    let searchers = Searchers::new(4);
+    searchers.park(false);
+    let attempts = Cell::new(0);
+    let attempt = || attempts.set(attempts.get() + 1);
+    let wake = || {
+        attempt();
+        searchers.unpark();
+        false
+    };
+    let look = || panic!("nobody is parked");
+    assert!(!searchers.wake_one(wake, look));
+    assert_eq!((attempts.get(), searchers.searching()), (1, 0));
+    // A worker begins to search meanwhile.
+    searchers.park(false);
+    let wake = || {
+        attempt();
+        assert!(searchers.begin());
+        false
+    };
+    let look = || panic!("a worker searches");
+    assert!(!searchers.wake_one(wake, look));
+    assert!(searchers.found());
+    // The counts change while the thread looks for work.
+    let wake = || {
+        attempt();
+        attempts.get() > 4
+    };
+    let unparks = || {
+        searchers.unpark();
+        true
+    };
+    assert!(!searchers.wake_one(wake, unparks));
+    searchers.park(false);
+    assert!(!searchers.wake_one(wake, || searchers.begin()));
+    assert!(searchers.found());
+    let parks = || {
+        searchers.park(false);
+        true
+    };
+    attempts.set(3);
+    assert!(searchers.wake_one(wake, parks));
+    assert_eq!(attempts.get(), 5);
+    assert_eq!((searchers.parked(), searchers.searching()), (2, 1));
+}
+
 /// A parked worker was notified for a timer, and does not run yet. A thread that pushes work before
 /// it runs must not spin until then.
 #[test]

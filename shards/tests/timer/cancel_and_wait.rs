@@ -12,7 +12,7 @@ use std::{
     thread::{self, Thread},
 };
 
-use crate::common::{Calls, Random, Scripted, both_ways, expire, times, turn};
+use crate::common::{Calls, Random, Scripted, all_kinds, both_ways, expire, times, turn};
 use tourbillon_shards::{
     Cancel, Ended, Flow, InsideCallback, Options, Outcome, Shard, Started, Status, Timer,
 };
@@ -171,6 +171,34 @@ fn a_wait_inside_of_the_callback_is_an_error() {
             at_once(&own);
         });
     }
+}
+
+/// Another thread waits for the last run. It does not wait for a run after which the timer goes on.
+#[test]
+fn another_thread_waits_for_the_last_run_only() {
+    all_kinds(|shard, recurring, outcome| {
+        let wakes = Arc::new(Wakes::default());
+        let cell = Arc::new(Mutex::new(None));
+        let (mine, woken) = (cell.clone(), wakes.clone());
+        let timer = started(shard, recurring, outcome, move |_| {
+            let ended = mine.lock().unwrap().take();
+            if let Some(mut ended) = ended {
+                let other = || {
+                    assert_eq!(poll(&mut ended, &woken).is_pending(), !recurring);
+                    ended
+                };
+                let ended = thread::scope(|scope| scope.spawn(other).join().unwrap());
+                *mine.lock().unwrap() = Some(ended);
+            }
+            Flow::Continue(())
+        });
+        *cell.lock().unwrap() = Some(timer.ended());
+        assert_eq!(turn(shard, 10), 1);
+        let woken = usize::from(!recurring);
+        assert_eq!(wakes.0.load(Ordering::Relaxed), woken);
+        drop(cell.lock().unwrap().take());
+        let _ = timer.cancel();
+    });
 }
 
 /// A waker that unparks a thread.

@@ -225,6 +225,30 @@ fn a_close_during_a_run_is_delivered_after_it() {
     });
 }
 
+/// The last of several moves in one run counts.
+#[test]
+fn a_run_may_move_the_timer_more_than_once() {
+    both_ways(|shard| {
+        let cell = Own::default();
+        let mine = cell.clone();
+        let timer = started(shard, false, move |_| {
+            own(&mine, |timer| {
+                for at in [50, 30, 40] {
+                    assert_eq!(timer.reset_at(at), Reset::AfterRun);
+                    assert_eq!(timer.deadline(), Some(at));
+                }
+            });
+            Flow::Continue(())
+        });
+        *cell.lock().unwrap() = Some(timer);
+        assert_eq!(turn(shard, 10), 1);
+        assert_eq!(turn(shard, 39), 0);
+        assert_eq!(turn(shard, 40), 1);
+        own(&cell, |timer| assert_eq!(timer.cancel(), Cancel::Cancelled));
+        drop(cell.lock().unwrap().take());
+    });
+}
+
 #[test]
 fn a_callback_that_panics_at_its_outcome_is_over() {
     both_ways(|shard| {
