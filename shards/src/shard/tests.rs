@@ -99,6 +99,45 @@ fn an_owner_expects_earlier_deadlines_for_sixteen_moves() {
     drop((timers, shard.close()));
 }
 
+#[test]
+fn sweeps_count_how_often_the_inbox_had_updates() {
+    let shard = Arc::new(Shard::new(Loop::default()));
+    let timer = |at| Timer::once(&shard, at, 1, || ());
+    let mut timers = vec![timer(1)];
+    assert_eq!((shard.settle(), shard.sweeps()), (1, 0), "the owner's own");
+    shard.owner().is_away.store(true, Ordering::Relaxed);
+    timers.extend([timer(2), timer(3)]);
+    assert_eq!((shard.settle(), shard.sweeps()), (1, 1));
+    assert_eq!((shard.settle(), shard.sweeps()), (1, 1), "nothing was new");
+    timers.push(timer(0));
+    assert_eq!((shard.settle(), shard.sweeps()), (0, 2));
+    assert_eq!(shard.close().len(), 4);
+    assert!(shard.close().is_empty());
+    drop(timers);
+}
+
+#[test]
+#[cfg_attr(miri, ignore = "needs thousands of timers")]
+fn garbage_may_be_a_quarter_of_the_live_timers() {
+    let shard = Arc::new(Shard::new(Loop::default()));
+    shard.owner().is_away.store(true, Ordering::Relaxed);
+    let count = 10 * GARBAGE_FLOOR;
+    let timers: Vec<_> = (0..count as u64)
+        .map(|i| Timer::once(&shard, i, 1, || ()))
+        .collect();
+    shard.settle();
+    // One fifth of all is a quarter of the others.
+    for (i, timer) in timers.iter().enumerate() {
+        assert_eq!(timer.cancel(), crate::Cancel::Cancelled);
+        if i == count / 5 {
+            assert_eq!(shard.garbage(), 0, "all was freed");
+            break;
+        }
+        assert_eq!(shard.garbage(), i + 1);
+    }
+    drop((timers, shard.close()));
+}
+
 /// A thread that releases the lock reads the updates of a thread that was denied, and frees nodes
 /// that are over.
 #[test]

@@ -68,7 +68,44 @@ fn a_heartbeat_sets_the_alarm_and_the_next_ones_keep_it() {
     let now = AHEAD - MARGIN + 2;
     shard.beat(now);
     assert_eq!(shard.owner().settings(), [now + AHEAD]);
+    shard.beat(now);
+    assert_eq!(shard.owner().settings(), [], "it is set already");
     assert_eq!(moment(shard.alarm()), now + AHEAD);
+}
+
+/// A worker that should have woken by now may have no core.
+#[test]
+fn a_worker_may_be_stuck_from_the_end_of_its_sleep_on() {
+    let shard = Watched::shard();
+    let until = 10 * MS;
+    let _timer = arm(&shard, until);
+    assert_eq!(shard.sleep_until(), Some(until));
+    shard.rest(until);
+    let mut now = moment(shard.alarm());
+    assert!(take(&shard, now));
+    // The peer may have read an older time.
+    assert!(!shard.watch_on(until - 1), "it sleeps still");
+    now = moment(shard.alarm());
+    assert!(take(&shard, now));
+    assert!(shard.watch_on(until), "it should wake now");
+    shard.resume();
+    drop(shard.close());
+}
+
+/// A latency of 73 years and more is as good as none, and no sum overflows.
+#[test]
+fn the_latency_may_be_any_number() {
+    for latency in [NEVER - 1, NEVER, u64::MAX] {
+        for shard in [
+            Shard::watched(Watched::new(), latency),
+            Shard::watched_when_called(Watched::new(), latency),
+        ] {
+            shard.call();
+            shard.beat(1);
+            assert!(moment(shard.alarm()) < NEVER);
+            shard.beat(NEVER);
+        }
+    }
 }
 
 /// Three quarters until a peer is called, and one for the peer to come. The time to the nearest

@@ -118,6 +118,26 @@ fn the_wait_ends_after_the_outcome_was_delivered() {
     });
 }
 
+/// A task that polls its wait again by another waker replaces its own waker, and no other's.
+#[test]
+fn each_wait_keeps_its_own_waker() {
+    both_ways(|shard| {
+        shard.owner().keep_notices();
+        let timer = started(shard, false, true, Flow::Break);
+        assert_eq!(timer.cancel(), Cancel::Cancelled);
+        let wakes: [Arc<Wakes>; 3] = Default::default();
+        let (mut one, mut other) = (timer.ended(), timer.ended());
+        assert!(poll(&mut one, &wakes[0]).is_pending());
+        assert!(poll(&mut other, &wakes[1]).is_pending());
+        assert!(poll(&mut other, &wakes[2]).is_pending());
+        shard.owner().notices().pop().unwrap().run();
+        let woken = wakes
+            .each_ref()
+            .map(|wakes| wakes.0.load(Ordering::Relaxed));
+        assert_eq!(woken, [1, 0, 1]);
+    });
+}
+
 #[test]
 fn the_wait_ends_after_a_callback_panics_at_its_outcome() {
     both_ways(|shard| {
