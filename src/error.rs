@@ -246,8 +246,8 @@ impl Error for SpawnError {}
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct NoRuntime;
 
-pub(crate) const NO_RUNTIME: &str = "this thread is in no Tourbillon runtime: call it from a task \
-    or a callback, inside `block_on`, or after `Handle::enter`";
+pub(crate) const NO_RUNTIME: &str = "this thread is in no Tourbillon runtime: do this in a task or \
+    a callback, inside `block_on`, or after `Handle::enter`";
 
 impl fmt::Display for NoRuntime {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
