@@ -198,25 +198,22 @@ fn a_wait_inside_of_the_callback_is_an_error() {
 fn another_thread_waits_for_the_last_run_only() {
     all_kinds(|shard, recurring, outcome| {
         let wakes = Arc::new(Wakes::default());
-        let cell = Arc::new(Mutex::new(None));
+        // The wait, and whether the other thread has to wait.
+        let cell = Arc::new(Mutex::new((None, None)));
         let (mine, woken) = (cell.clone(), wakes.clone());
         let timer = started(shard, recurring, outcome, move |_| {
-            let ended = mine.lock().unwrap().take();
-            if let Some(mut ended) = ended {
-                let other = || {
-                    assert_eq!(poll(&mut ended, &woken).is_pending(), !recurring);
-                    ended
-                };
-                let ended = thread::scope(|scope| scope.spawn(other).join().unwrap());
-                *mine.lock().unwrap() = Some(ended);
+            let mut cell = mine.lock().unwrap();
+            if let (Some(ended), waits) = &mut *cell {
+                let other = || poll(ended, &woken).is_pending();
+                *waits = thread::scope(|scope| scope.spawn(other).join().ok());
             }
             Flow::Continue(())
         });
-        *cell.lock().unwrap() = Some(timer.ended());
+        cell.lock().unwrap().0 = Some(timer.ended());
         assert_eq!(turn(shard, 10), 1);
-        let woken = usize::from(!recurring);
-        assert_eq!(wakes.0.load(Ordering::Relaxed), woken);
-        drop(cell.lock().unwrap().take());
+        let (_ended, waits) = std::mem::take(&mut *cell.lock().unwrap());
+        assert_eq!(waits, Some(!recurring));
+        assert_eq!(wakes.0.load(Ordering::Relaxed), usize::from(!recurring));
         let _ = timer.cancel();
     });
 }
