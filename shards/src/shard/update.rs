@@ -209,6 +209,9 @@ impl<O: Owner> Shard<O> {
                 self.publish(&*inner);
             });
             mem::forget(unlock);
+            // Another thread may have been denied while this one read, and has left its updates to
+            // it. So one look is not enough. No loom model tells one look from more, since all
+            // denials during one hold leave one mark. A test in `tests/threads/garbage.rs` does.
             if !self.lock.release() {
                 return;
             }
