@@ -103,10 +103,11 @@ fn both_versions_hold_the_same_conversation() {
 /// Returns a code block of the page `docs/guide/migrating.md`, the first in this language.
 fn block(language: &str) -> String {
     let page = fs::read_to_string(root().join("docs/guide/migrating.md")).unwrap();
-    let begin = format!("\n```{language}\n");
+    // A block in a list is indented.
+    let begin = format!("```{language}\n");
     let (_, rest) = page.split_once(&begin).expect("the page has such a block");
-    let (block, _) = rest.split_once("\n```").expect("a block ends");
-    block.to_owned()
+    let (block, _) = rest.split_once("```").expect("a block ends");
+    block.trim_end().to_owned()
 }
 
 fn run(command: &mut Command) -> String {
