@@ -76,7 +76,13 @@ fn an_owner_that_panics_at_a_move_leaves_the_shard_unlocked() {
     drop((timers, shard.close()));
 }
 
+/// An exchange that fails spuriously, as in Miri and on other processors, takes a path on which a
+/// move does not count.
 #[test]
+#[cfg_attr(
+    any(miri, not(target_arch = "x86_64")),
+    ignore = "exchanges fail spuriously"
+)]
 fn an_owner_expects_earlier_deadlines_for_sixteen_moves() {
     let shard = Arc::new(Shard::new(Loop::default()));
     let timers: Vec<_> = (0..100)
