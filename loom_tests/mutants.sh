@@ -20,7 +20,7 @@ export RUSTFLAGS="--cfg loom"
 # Building most mutants takes longer than killing them, so build fast.
 export CARGO_PROFILE_LOOM_OPT_LEVEL=${CARGO_PROFILE_LOOM_OPT_LEVEL:-1}
 export CARGO_PROFILE_LOOM_INCREMENTAL=${CARGO_PROFILE_LOOM_INCREMENTAL:-true}
-unset LOOM_MAX_PREEMPTIONS LOOM_MORE_PREEMPTIONS
+unset LOOM_MAX_PREEMPTIONS LOOM_MORE_PREEMPTIONS LOOM_MAX_MINUTES
 
 names=("$@")
 if [ ${#names[@]} -eq 0 ]; then

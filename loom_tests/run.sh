@@ -2,16 +2,20 @@
 # Runs the loom models.
 #
 #   loom_tests/run.sh [ARGS...]           with the bounds of CI
-#   loom_tests/run.sh --full [ARGS...]    with each bound raised by one (takes a night)
+#   loom_tests/run.sh --full [ARGS...]    with each bound raised by one; takes hours
 #
-# ARGS go to `cargo test`, for example `--test inbox`. LOOM_MAX_PREEMPTIONS=n sets all bounds to n.
+# With --full a model stops after ten minutes (or LOOM_MAX_MINUTES), and its line says so. ARGS go to `cargo test`, for example `--test inbox`. LOOM_MAX_PREEMPTIONS=n sets all bounds to n.
 # LOOM_TRACE=n prints each step of the n-th execution of each model.
 set -euo pipefail
 cd "$(dirname "$0")/.."
 
 if [ "${1:-}" = --full ]; then
     shift
-    export LOOM_MORE_PREEMPTIONS=${LOOM_MORE_PREEMPTIONS:-1}
+    export LOOM_MORE_PREEMPTIONS="${LOOM_MORE_PREEMPTIONS:-1}"
+    export LOOM_MAX_MINUTES="${LOOM_MAX_MINUTES:-10}"
+else
+    # A model that stops passes.
+    unset LOOM_MAX_MINUTES
 fi
 
 options=(-p loom_tests --profile loom --target-dir "${CARGO_TARGET_DIR:-target/loom}")
@@ -24,4 +28,8 @@ esac
 RUSTFLAGS="--cfg loom" cargo test "${options[@]}" "$@" | awk '
     { print; fflush() }
     match($0, /, [0-9]+ executions, /) { runs++; sum += substr($0, RSTART + 2) }
-    END { if (runs) printf "%d runs of models, %d executions\n", runs, sum }'
+    / s, not ended$/ { stopped++ }
+    END {
+        if (runs) printf "%d runs of models, %d executions\n", runs, sum
+        if (stopped) printf "%d of them have not ended\n", stopped
+    }'

@@ -21,7 +21,7 @@ use std::{
         Arc as Plain,
         atomic::{AtomicUsize as PlainUsize, Ordering},
     },
-    time::Instant,
+    time::{Duration, Instant},
 };
 
 use loom::model::Builder;
@@ -46,8 +46,9 @@ pub const HORIZON: u64 = 100;
 /// Explores `body`, with at most `preemptions` switches away from a thread that could continue
 /// (`None`: no limit).
 ///
-/// `LOOM_MAX_PREEMPTIONS` replaces the bound and `LOOM_MORE_PREEMPTIONS` is added to it. loom's
-/// caps on time and on the number of executions are not used: a model that hits them passes.
+/// `LOOM_MAX_PREEMPTIONS` replaces the bound and `LOOM_MORE_PREEMPTIONS` is added to it. A model
+/// that has run for `LOOM_MAX_MINUTES` stops, and its line says that it has not ended. It passes, so
+/// CI sets no such limit.
 ///
 /// If an execution fails, its number is printed. With `LOOM_TRACE=n` each step of the n-th execution
 /// is printed.
@@ -60,7 +61,8 @@ pub fn model(name: &str, preemptions: Option<usize>, body: impl Fn() + Send + Sy
     let mut builder = Builder::new();
     builder.preemption_bound =
         number("LOOM_MAX_PREEMPTIONS").or(preemptions.map(|bound| bound + more));
-    builder.max_duration = None;
+    builder.max_duration =
+        number("LOOM_MAX_MINUTES").map(|minutes| Duration::from_secs(60 * minutes as u64));
     builder.max_permutations = None;
     builder.max_branches = 20_000;
 
@@ -79,12 +81,15 @@ pub fn model(name: &str, preemptions: Option<usize>, body: impl Fn() + Send + Sy
         });
     }));
     let executions = executions.load(Ordering::Relaxed);
-    let seconds = begin.elapsed().as_secs_f64();
+    let elapsed = begin.elapsed();
+    let seconds = elapsed.as_secs_f64();
     if let Err(panic) = checked {
         println!("{name}: bound {bound}, execution {executions} failed, {seconds:.1} s");
         resume_unwind(panic);
     }
-    println!("{name}: bound {bound}, {executions} executions, {seconds:.1} s");
+    let ended = builder.max_duration.is_none_or(|limit| elapsed < limit);
+    let remark = if ended { "" } else { ", not ended" };
+    println!("{name}: bound {bound}, {executions} executions, {seconds:.1} s{remark}");
     assert!(executions > 1, "a model with one execution shows nothing");
 }
 
