@@ -39,7 +39,7 @@ pub(crate) const MAX_MOVED: usize = if cfg!(test) { 64 } else { 1_024 };
 
 /// The data that the lock guards.
 pub(crate) struct Inner<O: Owner> {
-    store: AnyStore,
+    pub(super) store: AnyStore,
     /// The node of each slot. A held slot has one, a free slot has none.
     nodes: Vec<Option<NodeRef<O>>>,
     /// Updates that were taken from the inbox and are not read yet.

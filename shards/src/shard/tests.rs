@@ -7,7 +7,10 @@ use std::{
 };
 
 use super::*;
-use crate::{Reset, Sleep, Timer, store::any::StoreKind};
+use crate::{
+    Reset, Sleep, Timer,
+    store::any::{AnyStore, StoreKind},
+};
 
 #[derive(Default)]
 struct Loop {
@@ -41,6 +44,22 @@ fn panic_under_the_lock(shard: &Shard<Loop>, meanwhile: impl FnOnce()) {
         })
     }));
     assert!(panicked.is_err());
+}
+
+#[test]
+fn a_shard_has_the_store_of_its_choice() {
+    let kind = |shard: Shard<Loop>| {
+        let kind = shard.locked(|inner| match inner.store {
+            AnyStore::Heap(_) => StoreKind::Heap,
+            AnyStore::Wheel(_) => StoreKind::Wheel,
+        });
+        kind.expect("nobody has the lock")
+    };
+    assert_eq!(kind(Shard::new(Loop::default())), StoreKind::Wheel);
+    for chosen in StoreKind::ALL {
+        let shard = Shard::new(Loop::default()).with_store(chosen);
+        assert_eq!(kind(shard), chosen);
+    }
 }
 
 #[test]

@@ -68,6 +68,31 @@ fn cached_references_are_dropped_with_their_guard() {
     assert_eq!(dropped.load(SeqCst), 1);
 }
 
+/// A thread adds and gives up 64 references at a time, and keeps up to 128.
+#[test]
+fn references_are_counted_by_the_batch() {
+    let home = shard(&Arc::default());
+    let spares = Spares::new(&home);
+    let mut all = vec![tourbillon_shards::Home::new(&home)];
+    assert_eq!(home.references(), 64);
+    while all.len() < 64 {
+        all.push(all[0].clone());
+    }
+    assert_eq!(home.references(), 64);
+    all.push(all[0].clone());
+    assert_eq!(home.references(), 128);
+    while all.len() < 192 {
+        all.push(tourbillon_shards::Home::new(&home));
+    }
+    assert_eq!(home.references(), 192);
+    all.truncate(64);
+    assert_eq!(home.references(), 192, "128 are in stock");
+    all.pop();
+    assert_eq!(home.references(), 128, "63 are in use, and 65 in stock");
+    drop((all, spares));
+    assert_eq!(home.references(), 0);
+}
+
 #[test]
 fn a_guard_without_references_drops_none() {
     let dropped = Arc::default();

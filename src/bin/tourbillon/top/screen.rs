@@ -102,8 +102,12 @@ impl View<'_> {
             Span::raw(format!("{} ", self.site)),
             Span::styled(state, style.add_modifier(Modifier::BOLD)),
         ]);
-        frame.render_widget(Paragraph::new(left), area);
-        frame.render_widget(Paragraph::new(right).alignment(Alignment::Right), area);
+        // On a narrow screen the left part is cut off.
+        let width = u16::try_from(right.width() + 1).unwrap_or(u16::MAX);
+        let [begin, end] =
+            Layout::horizontal([Constraint::Fill(1), Constraint::Length(width)]).areas(area);
+        frame.render_widget(Paragraph::new(left), begin);
+        frame.render_widget(Paragraph::new(right).alignment(Alignment::Right), end);
     }
 
     fn draw_totals(&self, frame: &mut Frame<'_>, area: Rect, last: &Snapshot) {
@@ -139,6 +143,8 @@ impl View<'_> {
                 figure("alive", &short(last.alive_tasks)),
                 figure("polls/s", &rate(&["polls"])),
                 figure("global", &short(last.global_queue_depth)),
+                // A recurring timer fires once, after its last run. This counts each run.
+                figure("callbacks/s", &rate(&["callbacks"])),
             ]),
             Line::from(vec![
                 label("stuck"),

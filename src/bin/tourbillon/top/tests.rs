@@ -15,7 +15,7 @@ fn snapshot(at: f64, instance: &str, fired: u64, buckets: &[(usize, u64)]) -> Sn
         "tourbillon": "0.1.0", "pid": 7, "instance": instance, "at_ms": at, "uptime_ms": at,
         "workers": [{
             "id": 0, "activity": "firing", "job": { "name": "app::handlers::parse<u8>" },
-            "counts": { "fired": fired, "stalls": 3, "busy_ns": 0 },
+            "counts": { "fired": fired, "callbacks": 3 * fired, "stalls": 3, "busy_ns": 0 },
             "pending": 12_345, "queue_depth": 0, "lateness": lateness,
         }],
         "helpers": { "counts": {}, "lateness": no_lateness },
@@ -104,6 +104,7 @@ fn a_small_screen_has_all_parts() {
         "127.0.0.1:9100 live",
         "pending 12,345",
         "fired/s 2,000",
+        "callbacks/s 6,000",
         "p50 1.00 µs",
         "max 20.0 ms",
         "stalls 3",
@@ -160,6 +161,14 @@ fn tasks_take_the_place_of_the_workers() {
     for (columns, rows) in [(1, 1), (10, 3), (40, 10), (300, 100)] {
         screen(&top, columns, rows);
     }
+}
+
+#[test]
+fn a_narrow_screen_cuts_the_left_part_of_its_head_off() {
+    let top = top(history([snapshot(0.0, "a", 0, &[])]));
+    let head = &screen(&top, 40, 24)[0];
+    assert!(head.starts_with("tourbillon 0.1.0"), "{head}");
+    assert!(head.ends_with(" 127.0.0.1:9100 live"), "{head}");
 }
 
 #[test]
