@@ -175,6 +175,45 @@ fn tolerant_timers_fire_with_an_exact_neighbour() {
     });
 }
 
+/// Also while exact timers come and go. A worker that is awake anyway takes a timer from its
+/// deadline on, so it has to know that moment.
+#[test]
+#[cfg_attr(miri, ignore = "needs thousands of timers")]
+fn a_shard_knows_the_key_and_the_deadline_of_its_first_timer() {
+    both_ways(|shard| {
+        let clock = Arc::new(AtomicU64::new(0));
+        let read = || {
+            while shard.has_updates() {
+                turn(shard, 0);
+            }
+        };
+        let exact = |at| Timer::once(shard, at, at, || ());
+        // The fast paths are for stores with thousands of timers.
+        let mut neighbours: Vec<_> = (0..3_000).map(|i| exact(SECOND + i * 3 * MS)).collect();
+        read();
+        let deadline = 6 * SECOND + 1;
+        let first = armed(shard, &clock, deadline, 4 * MS);
+        read();
+        let later = neighbours.split_off(1_680);
+        neighbours.iter().for_each(|it| _ = it.cancel());
+        read();
+        let words = || (shard.next_deadline(), shard.soonest());
+        let key = words().0;
+        assert!(key > deadline && key <= deadline + 4 * MS, "{key}");
+        assert_eq!(words(), (key, deadline));
+        let other = exact(7 * SECOND);
+        read();
+        assert_eq!(words(), (key, deadline));
+        other.cancel();
+        read();
+        assert_eq!(words(), (key, deadline));
+        first.timer.cancel();
+        read();
+        let next = later[0].deadline().unwrap();
+        assert_eq!(words(), (next, next));
+    });
+}
+
 #[test]
 fn an_endless_tolerance_ends_before_never() {
     both_ways(|shard| {
