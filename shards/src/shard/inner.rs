@@ -48,7 +48,7 @@ pub(crate) struct Inner<O: Owner> {
     pub(crate) backlog_next: u64,
     /// The number of stored timers that have a tolerance. Their keys may be later than their
     /// deadlines.
-    tolerant: usize,
+    pub(super) tolerant: usize,
     /// Whether the store was oversized when `shrink` was last called.
     was_oversized: bool,
     /// Whether the shard is closed: no node is inserted any more.

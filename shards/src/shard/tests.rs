@@ -8,7 +8,7 @@ use std::{
 
 use super::*;
 use crate::{
-    Reset, Sleep, Timer,
+    Reset, Sleep, Timer, Tolerance,
     store::any::{AnyStore, StoreKind},
 };
 
@@ -19,6 +19,8 @@ struct Loop {
     is_away: AtomicBool,
     /// Whether `moved` panics.
     panics: AtomicBool,
+    /// The tolerance of timers without options, in ns.
+    tolerance: AtomicU64,
 }
 
 impl Owner for Loop {
@@ -28,6 +30,10 @@ impl Owner for Loop {
 
     fn is_current(&self) -> bool {
         !self.is_away.load(Ordering::Relaxed)
+    }
+
+    fn tolerance(&self) -> Tolerance {
+        Tolerance::new(self.tolerance.load(Ordering::Relaxed))
     }
 
     fn moved(&self, _: bool) {
@@ -72,6 +78,25 @@ fn a_panic_under_the_lock_unlocks() {
     assert_eq!(shard.expire(10, usize::MAX, &mut due).count, 1);
     drop((timer, due));
     shard.close();
+}
+
+#[test]
+fn an_owner_that_is_denied_its_lock_arms_through_the_inbox() {
+    for tolerance in [0, 24] {
+        let shard = Arc::new(Shard::new(Loop::default()));
+        shard.owner().tolerance.store(tolerance, Ordering::Relaxed);
+        let timer = shard.locked(|_| {
+            let timer = Timer::once(&shard, 1_000, 1_000, || ());
+            assert!(shard.has_updates(), "the store is another thread's");
+            timer
+        });
+        assert!(!shard.has_updates(), "the holder has read the inbox");
+        assert_eq!(
+            (shard.next_deadline(), shard.soonest()),
+            (1_000 + tolerance, 1_000)
+        );
+        drop((timer, shard.close()));
+    }
 }
 
 #[test]
@@ -318,6 +343,57 @@ fn a_store_with_many_timers_does_not_shrink() {
     assert!(shard.shrink() && !shard.shrink());
     assert!(room() < full, "{} of {full}", room());
     drop((timers, shard.close()));
+}
+
+/// As long as there is one, the owner takes slower paths.
+#[test]
+fn a_shard_counts_its_tolerant_timers() {
+    let shard = Arc::new(Shard::new(Loop::default()));
+    let count = || shard.locked(|inner| inner.tolerant).unwrap();
+    let arm = |tolerance| {
+        shard.owner().tolerance.store(tolerance, Ordering::Relaxed);
+        Timer::once(&shard, 1_000, 1_000, || ())
+    };
+    let exact = arm(0);
+    assert_eq!(count(), 0);
+    let tolerant = [arm(24), arm(100)];
+    assert_eq!(count(), 2);
+    tolerant[0].cancel();
+    assert_eq!(count(), 1);
+    exact.cancel();
+    assert_eq!(count(), 1);
+    tolerant[1].cancel();
+    assert_eq!(count(), 0);
+    drop(shard.close());
+}
+
+#[test]
+fn the_owner_moves_a_timer_in_its_store_at_once() {
+    let shard = Arc::new(Shard::new(Loop::default()));
+    let timer = Timer::once(&shard, 1_000, 1_000, || ());
+    assert_eq!(timer.reset_at(500), Reset::Waiting);
+    assert_eq!((shard.next_deadline(), shard.has_updates()), (500, false));
+    drop((timer, shard.close()));
+}
+
+/// A store is kept if more than an eighth of it is held, or if it is small.
+#[test]
+fn a_store_that_is_not_much_too_large_does_not_shrink() {
+    for (armed, room, stay, shrinks) in [
+        (255, 256, 33, false),
+        (255, 256, 32, true),
+        (63, 64, 1, false),
+        (65, 128, 1, true),
+    ] {
+        let shard = Arc::new(Shard::new(Loop::default()));
+        let timers: Vec<_> = (0..armed)
+            .map(|i| Timer::once(&shard, 1_000 + i, 1, || ()))
+            .collect();
+        assert_eq!(shard.locked(|inner| inner.room()), Some(room));
+        timers[stay..].iter().for_each(|it| _ = it.cancel());
+        assert_eq!(shard.shrink(), shrinks, "{stay} of {room}");
+        drop((timers, shard.close()));
+    }
 }
 
 /// The keys of timers that may be late are not their deadlines.

@@ -13,7 +13,9 @@ use std::{
     thread::{self, ThreadId},
 };
 
-use tourbillon_shards::{Due, Flow, Kind, Notice, Outcome, Owner, Shard, store::StoreKind};
+use tourbillon_shards::{
+    Due, Flow, Kind, Notice, Outcome, Owner, Shard, Tolerance, store::StoreKind,
+};
 
 /// An owner for which the test decides whether the caller is its thread. It counts its calls.
 pub struct Scripted {
@@ -27,6 +29,8 @@ pub struct Scripted {
     /// The next random number, and by how much it grows each time.
     random: AtomicU64,
     step: AtomicU64,
+    /// The tolerance of timers without options, in ns.
+    tolerance: AtomicU64,
 }
 
 impl Scripted {
@@ -45,6 +49,7 @@ impl Scripted {
             notices: Mutex::default(),
             random: AtomicU64::new(0),
             step: AtomicU64::new(0),
+            tolerance: AtomicU64::new(0),
         });
         Arc::new(shard.with_store(store))
     }
@@ -72,6 +77,11 @@ impl Scripted {
         let owed = self.owed.load(Ordering::Relaxed);
         owed.checked_sub(told)
             .expect("more outcomes were taken than are owed")
+    }
+
+    /// Sets how late timers without options may be from now on, in ns.
+    pub fn set_tolerance(&self, tolerance: u64) {
+        self.tolerance.store(tolerance, Ordering::Relaxed);
     }
 
     /// Sets the next random numbers to `random`, `random + step`, …
@@ -108,6 +118,10 @@ impl Owner for Scripted {
         } else {
             notice.run();
         }
+    }
+
+    fn tolerance(&self) -> Tolerance {
+        Tolerance::new(self.tolerance.load(Ordering::Relaxed))
     }
 
     fn random(&self) -> u64 {

@@ -10,7 +10,7 @@ use crate::common::{
     Random, Scripted, both_ways, expire, times, turn,
     units::{MS, SECOND},
 };
-use tourbillon_shards::{Flow, NEVER, Options, Reset, Shard, Timer, Tolerance};
+use tourbillon_shards::{Flow, NEVER, Options, Owner, Reset, Shard, Timer, Tolerance};
 
 /// A timer that records when it ran.
 struct Probe {
@@ -172,6 +172,32 @@ fn tolerant_timers_fire_with_an_exact_neighbour() {
         assert_eq!(later.ran.load(Ordering::Relaxed), 0, "its deadline is 300");
         assert_eq!(live(shard, &clock), 1);
         assert_eq!(later.ran.load(Ordering::Relaxed), 384);
+    });
+}
+
+/// The owner inserts such a timer into its store. A remote thread puts it into the inbox, and wakes
+/// the owner.
+#[test]
+fn timers_without_options_have_the_tolerance_of_the_owner() {
+    both_ways(|shard| {
+        let owner = shard.owner();
+        owner.set_tolerance(4 * MS);
+        let is_remote = shard.sleep_until().is_some() && !owner.is_current();
+        let deadline = SECOND + 1;
+        let timer = Timer::once(shard, deadline, deadline, || ());
+        assert_eq!(shard.stored(), usize::from(!is_remote));
+        assert_eq!(owner.wakes.load(Ordering::Relaxed), usize::from(is_remote));
+        shard.resume();
+        turn(shard, 0);
+        let key = shard.next_deadline();
+        assert!(key > deadline && key <= deadline + 4 * MS, "{key}");
+        assert_eq!(shard.soonest(), deadline);
+        // Other timers keep theirs.
+        owner.set_tolerance(0);
+        let exact = Timer::once(shard, deadline, deadline, || ());
+        turn(shard, 0);
+        assert_eq!(shard.next_deadline(), deadline);
+        drop((exact, timer));
     });
 }
 
