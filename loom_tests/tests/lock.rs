@@ -7,7 +7,7 @@
 #![cfg(loom)]
 
 use loom::thread;
-use loom_tests::{EventLoop, HORIZON, Probe, close, expire, model, shard};
+use loom_tests::{EventLoop, HORIZON, Home, Probe, Worker, close, expire, model, shard};
 use tourbillon_shards::{Cancel, NEVER, Outcome, Reset, Timer};
 
 /// A remote thread takes due timers, which drains the inbox, while a producer arms a timer and the
@@ -138,6 +138,44 @@ fn a_canceller_is_denied_the_lock_while_the_owner_notes_a_move() {
         canceller.join().unwrap();
         assert!(home.stored() < 3, "nobody has read a cancellation");
         close(&home);
+    });
+}
+
+/// The owner holds the lock for `step`, so the canceller is denied it: the owner sweeps instead.
+/// `step` gets a timer of the owner, and leaves `left` timers besides those of the canceller.
+fn a_canceller_is_denied_the_lock_by(
+    left: usize,
+    step: impl Fn(&Home, Timer<Worker>) -> Timer<Worker> + Copy + Send + Sync + 'static,
+) {
+    model!(Some(3), move || {
+        let home = shard();
+        EventLoop::new(&home);
+        let [mine, first, second] = [0, 1, 2].map(|i| Timer::once(&home, HORIZON + i, 5, || {}));
+        let canceller = thread::spawn(move || {
+            assert_eq!(first.cancel(), Cancel::Cancelled);
+            assert_eq!(second.cancel(), Cancel::Cancelled);
+        });
+        let timer = step(&home, mine);
+        canceller.join().unwrap();
+        assert!(home.stored() < left + 2, "nobody has read a cancellation");
+        drop(timer);
+        close(&home);
+    });
+}
+
+#[test]
+fn a_canceller_is_denied_the_lock_while_the_owner_arms() {
+    a_canceller_is_denied_the_lock_by(2, |home, mine| {
+        drop(Timer::once(home, HORIZON + 3, 5, || {}));
+        mine
+    });
+}
+
+#[test]
+fn a_canceller_is_denied_the_lock_while_the_owner_cancels() {
+    a_canceller_is_denied_the_lock_by(0, |_, mine| {
+        assert_eq!(mine.cancel(), Cancel::Cancelled);
+        mine
     });
 }
 
