@@ -4,7 +4,8 @@
 #   loom_tests/run.sh [ARGS...]           with the bounds of CI
 #   loom_tests/run.sh --full [ARGS...]    with each bound raised by one; takes hours
 #
-# With --full a model stops after ten minutes (or LOOM_MAX_MINUTES), and its line says so. ARGS go to `cargo test`, for example `--test inbox`. LOOM_MAX_PREEMPTIONS=n sets all bounds to n.
+# With --full a model stops after ten minutes (or LOOM_MAX_MINUTES), and its line says so. ARGS go
+# to `cargo test`, for example `--test inbox`. LOOM_MAX_PREEMPTIONS=n sets all bounds to n.
 # LOOM_TRACE=n prints each step of the n-th execution of each model.
 set -euo pipefail
 cd "$(dirname "$0")/.."

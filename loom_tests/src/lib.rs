@@ -47,8 +47,8 @@ pub const HORIZON: u64 = 100;
 /// (`None`: no limit).
 ///
 /// `LOOM_MAX_PREEMPTIONS` replaces the bound and `LOOM_MORE_PREEMPTIONS` is added to it. A model
-/// that has run for `LOOM_MAX_MINUTES` stops, and its line says that it has not ended. It passes, so
-/// CI sets no such limit.
+/// that has run for `LOOM_MAX_MINUTES` stops, and its line says that it has not ended. It passes,
+/// so CI sets no such limit.
 ///
 /// If an execution fails, its number is printed. With `LOOM_TRACE=n` each step of the n-th execution
 /// is printed.

@@ -1,5 +1,5 @@
-//! Runs the simulation's program with the same arguments, for `.ci/mutants --runtime`: cargo-mutants
-//! judges a change by `cargo test`.
+//! Runs the simulation's program with the same arguments. `.ci/mutants --runtime` needs it, since
+//! cargo-mutants judges a change by `cargo test`.
 
 use std::{env, process};
 
