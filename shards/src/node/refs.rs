@@ -96,3 +96,31 @@ impl Refs {
         self.word.load(Ordering::Relaxed) / ONE
     }
 }
+
+#[cfg(all(test, not(loom)))]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_tolerance_does_not_change_the_count() {
+        for tolerance in [
+            Tolerance::EXACT,
+            Tolerance::new(1_000),
+            Tolerance::new(u64::MAX),
+        ] {
+            let refs = Refs::new(2);
+            refs.set_tolerance(tolerance);
+            assert!(!refs.is_one());
+            refs.add();
+            assert!(!refs.unite(), "there is a third one");
+            assert!(!refs.sub());
+            assert_eq!(refs.count(), 2);
+            assert!(refs.unite());
+            assert_eq!((refs.count(), refs.is_one()), (1, true));
+            refs.add();
+            assert!(!refs.sub());
+            assert_eq!(refs.tolerance(), tolerance);
+            assert!(refs.sub(), "it was the last one");
+        }
+    }
+}

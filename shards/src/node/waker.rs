@@ -208,4 +208,45 @@ mod tests {
         slot.register(&counts.into());
         assert!(slot.take().is_some());
     }
+
+    #[test]
+    fn a_slot_is_usable_until_its_waker_is_taken_for_the_last_time() {
+        let counts = Arc::new(Counts::default());
+        let waker = Waker::from(counts.clone());
+        let slot = WakerSlot::new(None);
+        for _ in 0..2 {
+            slot.register(&waker);
+            assert!(slot.take().is_some());
+            assert!(slot.take().is_none());
+        }
+        slot.register(&waker);
+        assert!(slot.take_last().is_some());
+        assert_eq!(counts.0.load(Relaxed), 0);
+        slot.register(&waker);
+        assert_eq!(counts.0.load(Relaxed), 1, "it is too late to wait");
+        assert!(slot.take_last().is_none());
+    }
+
+    /// No other panic is on its way, so this one is not hidden.
+    #[test]
+    fn a_panic_of_a_wake_up_reaches_the_task_that_registers() {
+        const TABLE: RawWakerVTable = RawWakerVTable::new(
+            |slot| {
+                // SAFETY: `slot` points to a value that outlives the waker.
+                assert!(unsafe { (*slot.cast::<WakerSlot>()).take() }.is_none());
+                RawWaker::new(slot, &TABLE)
+            },
+            |_| panic!("this waker panics when it is woken"),
+            |_| (),
+            |_| (),
+        );
+        let slot = WakerSlot::new(None);
+        let data = (&raw const slot).cast();
+        // SAFETY: the functions of the table need no more than the slot.
+        let waker = unsafe { Waker::from_raw(RawWaker::new(data, &TABLE)) };
+        let registered = catch_unwind(AssertUnwindSafe(|| slot.register(&waker)));
+        assert!(registered.is_err());
+        slot.register(Waker::noop());
+        assert!(slot.take().is_some(), "the slot is usable again");
+    }
 }

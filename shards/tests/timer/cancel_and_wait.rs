@@ -7,6 +7,7 @@ use std::{
     sync::{
         Arc, Mutex,
         atomic::{AtomicBool, AtomicUsize, Ordering},
+        mpsc,
     },
     task::{Context, Poll, Wake, Waker},
     thread::{self, Thread},
@@ -191,6 +192,38 @@ fn a_wait_inside_of_the_callback_is_an_error() {
             at_once(&own);
         });
     }
+}
+
+/// That callback is not the one that waits, so its end is to come.
+#[test]
+fn a_callback_waits_for_one_that_another_thread_runs() {
+    let shard = Scripted::shard(true);
+    let (begin, begun) = mpsc::channel();
+    let (end, ends) = mpsc::channel::<()>();
+    let busy = Timer::once(&shard, 10, 10, move || {
+        begin.send(()).unwrap();
+        ends.recv().unwrap();
+    });
+    let due = expire(&shard, 10, 1);
+    let runner = thread::spawn(move || due.into_iter().for_each(|it| _ = it.run(|| 10)));
+    begun.recv().unwrap();
+    let wakes = Arc::new(Wakes::default());
+    let waits = Arc::new(Mutex::new(busy.ended()));
+    let polled = Arc::new(Mutex::new(None));
+    let _other = Timer::once(&shard, 20, 20, {
+        let (waits, wakes, polled) = (waits.clone(), wakes.clone(), polled.clone());
+        move || *polled.lock().unwrap() = Some(poll(&mut waits.lock().unwrap(), &wakes))
+    });
+    assert_eq!(turn(&shard, 20), 1);
+    assert_eq!(*polled.lock().unwrap(), Some(Poll::Pending));
+    end.send(()).unwrap();
+    runner.join().unwrap();
+    assert_eq!(wakes.0.load(Ordering::Relaxed), 1);
+    assert_eq!(
+        poll(&mut waits.lock().unwrap(), &wakes),
+        Poll::Ready(Ok(()))
+    );
+    drop(shard.close());
 }
 
 /// Another thread waits for the last run. It does not wait for a run after which the timer goes on.

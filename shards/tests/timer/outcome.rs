@@ -1,11 +1,15 @@
 //! A callback that takes outcomes is called exactly once with the outcome of its timer, however the
 //! timer ends. After that no callback is owed an outcome.
 
-use std::{panic::resume_unwind, sync::Arc};
+use std::{
+    panic::{catch_unwind, resume_unwind},
+    sync::{Arc, Mutex},
+};
 
 use crate::common::{Calls, Scripted, both_ways, expire, turn};
 use tourbillon_shards::{
     Cancel, Flow, Kind, Options, Outcome, Ran, Reset, Shard, Started, Status, Timer,
+    is_told_of_shutdown, tell_of_shutdown,
 };
 
 /// Starts a timer with an outcome at zero. It is due at 10 (and then every 10 ns).
@@ -288,4 +292,47 @@ fn a_close_delivers_outcomes_after_a_panic() {
             assert_eq!(timer.status(), Status::Over(Outcome::Shutdown));
         }
     });
+}
+
+/// A runtime asks this, to refuse timers that such a callback starts on a closed shard.
+#[test]
+fn a_callback_knows_whether_it_is_told_of_a_shutdown() {
+    both_ways(|shard| {
+        let told = Arc::new(Mutex::new(Vec::new()));
+        let start = || {
+            let told = told.clone();
+            started(shard, false, move |how| {
+                told.lock().unwrap().push((how, is_told_of_shutdown()));
+                Flow::Continue(())
+            })
+        };
+        let fired = start();
+        assert_eq!(turn(shard, 10), 1);
+        start().cancel();
+        let rest = start();
+        drop(shard.close());
+        let expected = [
+            (Outcome::Fired, false),
+            (Outcome::Cancelled, false),
+            (Outcome::Shutdown, true),
+        ];
+        assert_eq!(*told.lock().unwrap(), expected);
+        assert!(!is_told_of_shutdown(), "it has returned");
+        drop((fired, rest));
+    });
+}
+
+/// A runtime calls a callback with this whose timer it refuses. Such a callback may build another
+/// timer, which is then dropped.
+#[test]
+fn a_callback_that_is_told_of_the_shutdown_starts_no_other() {
+    let mut told = None;
+    tell_of_shutdown(|how| {
+        told = Some((how, is_told_of_shutdown()));
+        tell_of_shutdown(|_| unreachable!("it is dropped"));
+    });
+    assert_eq!(told, Some((Outcome::Shutdown, true)));
+    let panicked = catch_unwind(|| tell_of_shutdown(|_| panic!("this callback panics")));
+    assert!(panicked.is_err());
+    assert!(!is_told_of_shutdown(), "it has returned");
 }

@@ -285,3 +285,34 @@ fn a_timer_dropped_after_its_start_still_runs() {
         assert_eq!(calls.get(), [Outcome::Fired]);
     });
 }
+
+/// A move to a moment changes the deadline, and not the start of the wait.
+#[test]
+fn a_timer_that_was_moved_to_a_moment_keeps_its_start() {
+    both_ways(|shard| {
+        let timer = Timer::once(shard, 100, 100, || ());
+        assert_eq!(timer.reset_at(500), Reset::Waiting);
+        assert_eq!(timer.reset_at(600), Reset::Waiting);
+        assert_eq!(timer.reset_from_start(200), Reset::Waiting);
+        assert_eq!(timer.deadline(), Some(200));
+        // A refresh begins the wait anew.
+        assert_eq!(timer.refresh(50), Reset::Waiting);
+        assert_eq!(timer.deadline(), Some(250));
+        assert_eq!(timer.reset_from_start(300), Reset::Waiting);
+        assert_eq!(timer.deadline(), Some(350));
+    });
+}
+
+/// The next wait of a recurring timer starts at the deadline for which it ran.
+#[test]
+fn a_recurring_timer_that_was_moved_to_a_moment_starts_its_next_wait_there() {
+    both_ways(|shard| {
+        let timer = Timer::recurring(shard, 100, 100, || ());
+        assert_eq!(timer.reset_at(150), Reset::Waiting);
+        assert_eq!(turn(shard, 150), 1);
+        assert_eq!(timer.deadline(), Some(250));
+        assert_eq!(timer.reset_from_start(130), Reset::Waiting);
+        assert_eq!(timer.deadline(), Some(280));
+        timer.cancel();
+    });
+}
