@@ -30,3 +30,43 @@ pub(crate) fn each<T>(items: Vec<T>, mut f: impl FnMut(T)) {
         resume_unwind(panic);
     }
 }
+
+#[cfg(all(test, not(loom)))]
+mod tests {
+    use std::panic::panic_any;
+
+    use super::*;
+
+    /// The payload of a panic. Its destructor panics as well.
+    struct Twice;
+
+    impl Drop for Twice {
+        fn drop(&mut self) {
+            panic!("the payload panics when it is dropped");
+        }
+    }
+
+    #[test]
+    fn a_payload_that_panics_when_it_is_dropped_is_forgotten() {
+        forget(Box::new(Twice));
+        forget(Box::new(1));
+    }
+
+    #[test]
+    fn each_call_is_made_and_the_first_panic_continues() {
+        let mut called = Vec::new();
+        let calls = AssertUnwindSafe(|| {
+            each(vec![1, 2, 3, 4], |item| {
+                called.push(item);
+                match item {
+                    1 | 3 => panic_any(item),
+                    4 => panic_any(Twice),
+                    _ => {}
+                }
+            });
+        });
+        let panic = catch_unwind(calls).expect_err("three calls panic");
+        assert_eq!(panic.downcast_ref(), Some(&1));
+        assert_eq!(called, [1, 2, 3, 4]);
+    }
+}

@@ -137,3 +137,52 @@ fn a_due_timer_tells_its_origin() {
     drop(sleep);
     drop(shard.close());
 }
+
+/// A sleep that fired tells once when it was taken, if that moment is in the sample.
+#[test]
+fn a_sleep_tells_once_when_it_was_taken() {
+    let shard = Arc::new(Shard::new(Nobody));
+    // One in two units of time is in the sample of one in two.
+    let sampled = (0..8_u64).filter(|i| {
+        let now = (1 << 20) + i * 1_024;
+        let sleep = Sleep::new(&shard, now);
+        assert_eq!(sleep.sample(1), None, "it waits");
+        for due in due(&shard, now) {
+            due.run(|| now);
+        }
+        assert_eq!(sleep.outcome(), Some(Outcome::Fired));
+        let taken = sleep.sample(1);
+        assert_eq!(sleep.sample(1), None, "it has told");
+        assert_eq!(
+            taken.map(|taken| taken.elapsed(now + 5_000) >> 10),
+            taken.map(|_| 4)
+        );
+        taken.is_some()
+    });
+    assert_eq!(sampled.count(), 4);
+    drop(shard.close());
+}
+
+#[test]
+fn an_owner_without_methods_of_its_own_delivers_at_once_and_adds_no_jitter() {
+    let shard = Arc::new(Shard::new(Nobody));
+    let told = Arc::new(AtomicUsize::new(0));
+    let options = Options {
+        outcome: true,
+        jitter: 1_000,
+        ..Options::default()
+    };
+    let timer = Timer::build(&shard, 100, None, options, {
+        let told = told.clone();
+        move |how| {
+            assert_eq!(how, Outcome::Cancelled);
+            told.fetch_add(1, Relaxed);
+            Flow::Break(how)
+        }
+    });
+    timer.start(0);
+    assert_eq!(timer.deadline(), Some(100));
+    timer.cancel();
+    assert_eq!(told.load(Relaxed), 1);
+    drop(shard.close());
+}

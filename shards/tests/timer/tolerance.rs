@@ -10,7 +10,7 @@ use crate::common::{
     Random, Scripted, both_ways, expire, times, turn,
     units::{MS, SECOND},
 };
-use tourbillon_shards::{Flow, NEVER, Options, Owner, Reset, Shard, Timer, Tolerance};
+use tourbillon_shards::{Flow, NEVER, Options, Owner, Reset, Shard, Sleep, Timer, Tolerance};
 
 /// A timer that records when it ran.
 struct Probe {
@@ -192,12 +192,14 @@ fn timers_without_options_have_the_tolerance_of_the_owner() {
         let key = shard.next_deadline();
         assert!(key > deadline && key <= deadline + 4 * MS, "{key}");
         assert_eq!(shard.soonest(), deadline);
+        let sleep = Sleep::new(shard, 2 * deadline);
+        assert_eq!(sleep.tolerance(), Tolerance::new(4 * MS));
         // Other timers keep theirs.
         owner.set_tolerance(0);
         let exact = Timer::once(shard, deadline, deadline, || ());
         turn(shard, 0);
         assert_eq!(shard.next_deadline(), deadline);
-        drop((exact, timer));
+        drop((exact, timer, sleep));
     });
 }
 
