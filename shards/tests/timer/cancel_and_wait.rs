@@ -169,6 +169,7 @@ fn a_wait_inside_of_the_callback_is_an_error() {
                 calls.answering(move |_| {
                     let timers = mine.lock().unwrap();
                     let (own, other) = timers.as_ref().expect("they were put there");
+                    assert!(own.is_inside() && !other.is_inside());
                     let wakes = Arc::new(Wakes::default());
                     if recurring {
                         // At this point it is not known that this run is the last.
@@ -189,6 +190,7 @@ fn a_wait_inside_of_the_callback_is_an_error() {
             assert_eq!(turn(shard, 10), 1);
             assert_eq!(calls.get().len(), 1 + usize::from(recurring && outcome));
             let (own, _) = cell.lock().unwrap().take().unwrap();
+            assert!(!own.is_inside());
             at_once(&own);
         });
     }
