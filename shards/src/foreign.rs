@@ -47,12 +47,14 @@ mod tests {
     }
 
     #[test]
+    #[cfg_attr(miri, ignore = "it leaks a payload")]
     fn a_payload_that_panics_when_it_is_dropped_is_forgotten() {
         forget(Box::new(Twice));
         forget(Box::new(1));
     }
 
     #[test]
+    #[cfg_attr(miri, ignore = "it leaks a payload")]
     fn each_call_is_made_and_the_first_panic_continues() {
         let mut called = Vec::new();
         let calls = AssertUnwindSafe(|| {

@@ -145,6 +145,7 @@ mod tests {
         for code in 0..=last {
             let tolerance = Tolerance::from_code(code);
             assert_eq!(Tolerance::new(tolerance.ns()), tolerance, "{code}");
+            assert_eq!(tolerance.is_exact(), code == 0);
             assert!(code == 0 || Tolerance::from_code(code - 1).ns() < tolerance.ns());
         }
         // A thread can keep one more value in a byte.
