@@ -7,7 +7,6 @@ use std::{any::type_name, fmt, ptr};
 /// A reference to this is one word, unlike a `&str`. So it fits into an atomic, in which a thread
 /// can publish the type of the job that it runs.
 ///
-///
 /// ```
 /// use tourbillon_shards::TypeName;
 ///
@@ -46,5 +45,17 @@ impl TypeName {
 impl fmt::Debug for TypeName {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.debug_tuple("TypeName").field(&self.get()).finish()
+    }
+}
+
+#[cfg(all(test, not(loom)))]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_name_is_that_of_the_type_or_of_the_function() {
+        static NAME: fn() -> &'static str = || "a task";
+        assert_eq!(TypeName::of::<u8>().get(), "u8");
+        assert_eq!(TypeName::from_fn(&NAME).get(), "a task");
     }
 }
