@@ -303,6 +303,18 @@ fn a_timer_that_was_moved_to_a_moment_keeps_its_start() {
     });
 }
 
+/// Its deadline is cut, so it does not say when the wait began.
+#[test]
+fn an_endless_wait_begins_anew_at_a_refresh() {
+    both_ways(|shard| {
+        let timer = Timer::once(shard, NEVER, NEVER, || ());
+        assert_eq!(timer.refresh(1_000), Reset::Waiting);
+        assert_eq!(timer.deadline(), Some(NEVER));
+        assert_eq!(timer.reset_from_start(5), Reset::Waiting);
+        assert_eq!(timer.deadline(), Some(1_005));
+    });
+}
+
 /// The next wait of a recurring timer starts at the deadline for which it ran.
 #[test]
 fn a_recurring_timer_that_was_moved_to_a_moment_starts_its_next_wait_there() {
