@@ -6,6 +6,7 @@ pub mod units;
 
 use std::{
     collections::HashMap,
+    ops::RangeInclusive,
     sync::{
         Arc, Mutex,
         atomic::{AtomicBool, AtomicU32, AtomicU64, AtomicUsize, Ordering},
@@ -31,6 +32,8 @@ pub struct Scripted {
     step: AtomicU64,
     /// The tolerance of timers without options, in ns.
     tolerance: AtomicU64,
+    /// What the clock says when it is read again, if the test sets it.
+    reread: Mutex<Option<RangeInclusive<u64>>>,
 }
 
 impl Scripted {
@@ -50,6 +53,7 @@ impl Scripted {
             random: AtomicU64::new(0),
             step: AtomicU64::new(0),
             tolerance: AtomicU64::new(0),
+            reread: Mutex::default(),
         });
         Arc::new(shard.with_store(store))
     }
@@ -82,6 +86,11 @@ impl Scripted {
     /// Sets how late timers without options may be from now on, in ns.
     pub fn set_tolerance(&self, tolerance: u64) {
         self.tolerance.store(tolerance, Ordering::Relaxed);
+    }
+
+    /// Sets the present and the latest moment that the clock tells when it is read again.
+    pub fn set_reread(&self, range: RangeInclusive<u64>) {
+        *self.reread.lock().unwrap() = Some(range);
     }
 
     /// Sets the next random numbers to `random`, `random + step`, …
@@ -122,6 +131,11 @@ impl Owner for Scripted {
 
     fn tolerance(&self) -> Tolerance {
         Tolerance::new(self.tolerance.load(Ordering::Relaxed))
+    }
+
+    fn reread(&self, now: u64) -> RangeInclusive<u64> {
+        let range = self.reread.lock().unwrap();
+        range.clone().unwrap_or(now..=now)
     }
 
     fn random(&self) -> u64 {

@@ -303,6 +303,33 @@ fn a_timer_that_was_moved_to_a_moment_keeps_its_start() {
     });
 }
 
+/// Another thread may have moved the timer since the clock was read: then it is read again.
+#[test]
+fn a_move_to_an_earlier_deadline_reads_the_clock_again() {
+    both_ways(|shard| {
+        shard.owner().set_reread(700..=800);
+        let timer = Timer::once(shard, 1_000, 100, || ());
+        timer.refresh(500);
+        assert_eq!(
+            timer.deadline(),
+            Some(900),
+            "the other thread may have read 800"
+        );
+        timer.refresh(2_000);
+        assert_eq!(timer.deadline(), Some(2_100), "that is no earlier");
+        timer.reset(500, 50);
+        assert_eq!(
+            timer.deadline(),
+            Some(750),
+            "a new wait, from the present on"
+        );
+        timer.reset(3_000, 50);
+        assert_eq!(timer.deadline(), Some(3_050));
+        assert_eq!(timer.reset_from_start(60), Reset::Waiting);
+        assert_eq!(timer.deadline(), Some(3_060));
+    });
+}
+
 /// Its deadline is cut, so it does not say when the wait began.
 #[test]
 fn an_endless_wait_begins_anew_at_a_refresh() {
