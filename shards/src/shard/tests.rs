@@ -151,6 +151,23 @@ fn an_owner_expects_earlier_deadlines_for_sixteen_moves() {
     drop((timers, shard.close()));
 }
 
+/// Only the owner leaves notes, since a note wakes nobody.
+#[test]
+fn a_remote_thread_leaves_no_note() {
+    let shard = Arc::new(Shard::new(Loop::default()));
+    let timers: Vec<_> = (0..100)
+        .map(|i| Timer::once(&shard, 1_000 + i, 1, || ()))
+        .collect();
+    assert_eq!(timers[50].reset_at(1_049), Reset::Waiting);
+    assert!(shard.expects_earlier());
+    assert_eq!(shard.sleep_until(), Some(1_000));
+    shard.owner().is_away.store(true, Ordering::Relaxed);
+    assert_eq!(timers[50].reset_at(500), Reset::Waiting);
+    assert_eq!(shard.owner().wakes.load(Ordering::Relaxed), 1);
+    shard.resume();
+    drop((timers, shard.close()));
+}
+
 #[test]
 fn sweeps_count_how_often_the_inbox_had_updates() {
     let shard = Arc::new(Shard::new(Loop::default()));
