@@ -18,7 +18,7 @@ use std::{
 
 use tourbillon_shards::{
     Cancel, Owner, Ran, Returned, Shard, Timer, all_memory_is_spare, has_spare_memory,
-    note_spare_memory, return_spare_memory,
+    note_spare_memory, return_spare_memory, wake_for_spare_memory_by,
 };
 
 struct Counting;
@@ -234,6 +234,61 @@ fn memory_of_a_small_burst_after_a_large_one_is_returned() {
             assert!(given > freed / 10 * 9, "{given} of {freed}");
             assert!(given < freed / 10 * 11, "{given} of {freed}");
         }
+        drop(home.close());
+    });
+}
+
+/// Frees this many timers of 64 bytes at once.
+fn arm_and_drop(home: &Arc<Shard<Nobody>>, count: u64) {
+    let timers = arm(home, count);
+    timers.iter().for_each(|it| _ = it.cancel());
+}
+
+/// Freed timers wake a thread once in each period, and only if they take much memory.
+#[test]
+fn much_free_memory_wakes_a_thread_once_in_a_period() {
+    alone(|| {
+        static WOKEN: AtomicUsize = AtomicUsize::new(0);
+        wake_for_spare_memory_by(|| _ = WOKEN.fetch_add(1, Relaxed));
+        wake_for_spare_memory_by(|| panic!("the first one stays"));
+        let home = Arc::new(Shard::new(Nobody));
+        arm_and_drop(&home, 3_000);
+        assert_eq!(WOKEN.load(Relaxed), 0, "too little memory");
+        assert!(!has_spare_memory());
+        for period in 1..4 {
+            for _ in 0..3 {
+                arm_and_drop(&home, 50_000);
+                assert_eq!(WOKEN.load(Relaxed), period);
+                assert!(has_spare_memory());
+            }
+            all_memory_is_spare();
+            assert!(!has_spare_memory());
+        }
+        drop(home.close());
+    });
+}
+
+/// A few free pages are not worth the calls of the system, unless all memory is to be returned.
+#[test]
+fn little_free_memory_is_kept_for_later_timers() {
+    alone(|| {
+        static GIVEN: AtomicUsize = AtomicUsize::new(0);
+        fn give(at: *mut u8, bytes: usize) {
+            // SAFETY: by the contract, no thread needs the content, so zeros are allowed.
+            unsafe { at.write_bytes(0, bytes) };
+            GIVEN.fetch_add(bytes, Relaxed);
+        }
+        let home = Arc::new(Shard::new(Nobody));
+        arm_and_drop(&home, 3_000);
+        for _ in 0..3 {
+            note_spare_memory();
+            assert_eq!(return_spare_memory(give), Returned::All);
+        }
+        assert_eq!(GIVEN.load(Relaxed), 0);
+        all_memory_is_spare();
+        while return_spare_memory(give) == Returned::Some {}
+        let (given, freed) = (GIVEN.load(Relaxed), 3_000 * 64);
+        assert!(given > freed / 2, "{given} of {freed}");
         drop(home.close());
     });
 }
