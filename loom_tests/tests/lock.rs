@@ -120,63 +120,59 @@ fn a_canceller_is_denied_the_lock() {
     });
 }
 
-/// The owner holds the lock for a note, so the canceller is denied it: the owner sweeps instead.
-#[test]
-fn a_canceller_is_denied_the_lock_while_the_owner_notes_a_move() {
-    model!(Some(3), || {
+/// The owner holds the lock for `step`, so the canceller is denied it: the owner sweeps instead.
+/// `arm` arms a timer of the owner for `step`, which leaves `left` timers besides the canceller's.
+fn a_canceller_is_denied_the_lock_by(
+    left: usize,
+    arm: fn(&Home) -> Timer<Worker>,
+    step: fn(&Home, &Timer<Worker>),
+) {
+    model!(Some(3), move || {
         let home = shard();
         EventLoop::new(&home);
-        let moved = Timer::once(&home, HORIZON + 30, 5, || {});
-        // From here on, the owner expects earlier deadlines, and leaves notes of them.
-        assert_eq!(moved.reset_at(HORIZON + 20), Reset::Waiting);
+        let mine = arm(&home);
         let [first, second] = [1, 2].map(|i| Timer::once(&home, HORIZON + i, 5, || {}));
         let canceller = thread::spawn(move || {
             assert_eq!(first.cancel(), Cancel::Cancelled);
             assert_eq!(second.cancel(), Cancel::Cancelled);
         });
-        assert_eq!(moved.reset_at(HORIZON + 10), Reset::Waiting);
-        canceller.join().unwrap();
-        assert!(home.stored() < 3, "nobody has read a cancellation");
-        close(&home);
-    });
-}
-
-/// The owner holds the lock for `step`, so the canceller is denied it: the owner sweeps instead.
-/// `step` gets a timer of the owner, and leaves `left` timers besides those of the canceller.
-fn a_canceller_is_denied_the_lock_by(
-    left: usize,
-    step: impl Fn(&Home, Timer<Worker>) -> Timer<Worker> + Copy + Send + Sync + 'static,
-) {
-    model!(Some(3), move || {
-        let home = shard();
-        EventLoop::new(&home);
-        let [mine, first, second] = [0, 1, 2].map(|i| Timer::once(&home, HORIZON + i, 5, || {}));
-        let canceller = thread::spawn(move || {
-            assert_eq!(first.cancel(), Cancel::Cancelled);
-            assert_eq!(second.cancel(), Cancel::Cancelled);
-        });
-        let timer = step(&home, mine);
+        step(&home, &mine);
         canceller.join().unwrap();
         assert!(home.stored() < left + 2, "nobody has read a cancellation");
-        drop(timer);
         close(&home);
     });
 }
 
 #[test]
 fn a_canceller_is_denied_the_lock_while_the_owner_arms() {
-    a_canceller_is_denied_the_lock_by(2, |home, mine| {
-        drop(Timer::once(home, HORIZON + 3, 5, || {}));
-        mine
-    });
+    a_canceller_is_denied_the_lock_by(
+        2,
+        |home| Timer::once(home, HORIZON, 5, || {}),
+        |home, _| drop(Timer::once(home, HORIZON + 3, 5, || {})),
+    );
 }
 
 #[test]
 fn a_canceller_is_denied_the_lock_while_the_owner_cancels() {
-    a_canceller_is_denied_the_lock_by(0, |_, mine| {
-        assert_eq!(mine.cancel(), Cancel::Cancelled);
-        mine
-    });
+    a_canceller_is_denied_the_lock_by(
+        0,
+        |home| Timer::once(home, HORIZON, 5, || {}),
+        |_, mine| assert_eq!(mine.cancel(), Cancel::Cancelled),
+    );
+}
+
+#[test]
+fn a_canceller_is_denied_the_lock_while_the_owner_notes_a_move() {
+    a_canceller_is_denied_the_lock_by(
+        1,
+        |home| {
+            let timer = Timer::once(home, HORIZON + 30, 5, || {});
+            // From here on, the owner expects earlier deadlines, and leaves notes of them.
+            assert_eq!(timer.reset_at(HORIZON + 20), Reset::Waiting);
+            timer
+        },
+        |_, mine| assert_eq!(mine.reset_at(HORIZON + 10), Reset::Waiting),
+    );
 }
 
 /// The owner moves a timer to the earlier deadline `to`, of which it leaves a note. A remote thread

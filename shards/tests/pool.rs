@@ -85,6 +85,29 @@ fn arm(home: &Arc<Shard<Nobody>>, count: u64) -> Vec<Timer<Nobody>> {
     (0..count).map(|i| Timer::once(home, i, i, f)).collect()
 }
 
+/// Arms so many timers, which take 64 bytes each, and frees them.
+fn arm_and_free(home: &Arc<Shard<Nobody>>, count: u64) {
+    let timers = arm(home, count);
+    timers.iter().for_each(|it| _ = it.cancel());
+}
+
+/// How many bytes of free memory were returned.
+static GIVEN: AtomicUsize = AtomicUsize::new(0);
+
+/// Stands for the system, to which memory is returned: it may be zero after that.
+fn give(at: *mut u8, bytes: usize) {
+    // SAFETY: by the contract, no thread needs the content, so zeros are allowed.
+    unsafe { at.write_bytes(0, bytes) };
+    GIVEN.fetch_add(bytes, Relaxed);
+}
+
+/// Returns the memory that is to be returned now, and how many bytes these are.
+fn give_all_by(give: fn(*mut u8, usize)) -> usize {
+    let before = GIVEN.load(Relaxed);
+    while return_spare_memory(give) == Returned::Some {}
+    GIVEN.load(Relaxed) - before
+}
+
 #[test]
 fn timers_that_are_freed_are_reused_without_allocation() {
     alone(|| {
@@ -135,19 +158,15 @@ fn very_many_timers_get_memory_from_their_owner() {
 #[test]
 fn memory_that_is_free_for_a_period_is_returned() {
     alone(|| {
-        static GIVEN: AtomicUsize = AtomicUsize::new(0);
-        fn give(at: *mut u8, bytes: usize) {
-            // SAFETY: by the contract, no thread needs the content.
-            assert_eq!(0, unsafe {
-                libc::madvise(at.cast(), bytes, libc::MADV_DONTNEED)
-            });
-            GIVEN.fetch_add(bytes, Relaxed);
-        }
-        fn give_all() -> usize {
-            let before = GIVEN.load(Relaxed);
-            while return_spare_memory(give) == Returned::Some {}
-            GIVEN.load(Relaxed) - before
-        }
+        let give_all = || {
+            give_all_by(|at, bytes| {
+                // SAFETY: by the contract, no thread needs the content.
+                assert_eq!(0, unsafe {
+                    libc::madvise(at.cast(), bytes, libc::MADV_DONTNEED)
+                });
+                GIVEN.fetch_add(bytes, Relaxed);
+            })
+        };
         const COUNT: usize = 100_000;
         let home = Arc::new(Shard::new(Nobody));
         let sum = Arc::new(AtomicUsize::new(0));
@@ -208,15 +227,9 @@ fn memory_that_is_free_for_a_period_is_returned() {
 #[test]
 fn memory_of_a_small_burst_after_a_large_one_is_returned() {
     alone(|| {
-        static GIVEN: AtomicUsize = AtomicUsize::new(0);
-        fn give(at: *mut u8, bytes: usize) {
-            // SAFETY: by the contract, no thread needs the content, so zeros are allowed.
-            unsafe { at.write_bytes(0, bytes) };
-            GIVEN.fetch_add(bytes, Relaxed);
-        }
         let home = Arc::new(Shard::new(Nobody));
         for count in [200_000, 80_000, 20_000, 80_000] {
-            GIVEN.store(0, Relaxed);
+            let mut given = 0;
             let captured = [count; 8];
             let f = move || _ = std::hint::black_box(captured);
             let timers: Vec<_> = (0..count).map(|i| Timer::once(&home, i, i, f)).collect();
@@ -227,21 +240,15 @@ fn memory_of_a_small_burst_after_a_large_one_is_returned() {
             for _ in 0..2 {
                 assert!(has_spare_memory(), "{count} timers are worth a look");
                 note_spare_memory();
-                while return_spare_memory(give) == Returned::Some {}
+                given += give_all_by(give);
             }
             assert!(!has_spare_memory());
-            let (given, freed) = (GIVEN.load(Relaxed), count as usize * 112);
+            let freed = count as usize * 112;
             assert!(given > freed / 10 * 9, "{given} of {freed}");
             assert!(given < freed / 10 * 11, "{given} of {freed}");
         }
         drop(home.close());
     });
-}
-
-/// Frees this many timers of 64 bytes at once.
-fn arm_and_drop(home: &Arc<Shard<Nobody>>, count: u64) {
-    let timers = arm(home, count);
-    timers.iter().for_each(|it| _ = it.cancel());
 }
 
 /// Freed timers wake a thread once in each period, and only if they take much memory.
@@ -252,12 +259,12 @@ fn much_free_memory_wakes_a_thread_once_in_a_period() {
         wake_for_spare_memory_by(|| _ = WOKEN.fetch_add(1, Relaxed));
         wake_for_spare_memory_by(|| panic!("the first one stays"));
         let home = Arc::new(Shard::new(Nobody));
-        arm_and_drop(&home, 3_000);
+        arm_and_free(&home, 3_000);
         assert_eq!(WOKEN.load(Relaxed), 0, "too little memory");
         assert!(!has_spare_memory());
         for period in 1..4 {
             for _ in 0..3 {
-                arm_and_drop(&home, 50_000);
+                arm_and_free(&home, 50_000);
                 assert_eq!(WOKEN.load(Relaxed), period);
                 assert!(has_spare_memory());
             }
@@ -272,22 +279,15 @@ fn much_free_memory_wakes_a_thread_once_in_a_period() {
 #[test]
 fn little_free_memory_is_kept_for_later_timers() {
     alone(|| {
-        static GIVEN: AtomicUsize = AtomicUsize::new(0);
-        fn give(at: *mut u8, bytes: usize) {
-            // SAFETY: by the contract, no thread needs the content, so zeros are allowed.
-            unsafe { at.write_bytes(0, bytes) };
-            GIVEN.fetch_add(bytes, Relaxed);
-        }
         let home = Arc::new(Shard::new(Nobody));
-        arm_and_drop(&home, 3_000);
+        arm_and_free(&home, 3_000);
         for _ in 0..3 {
             note_spare_memory();
             assert_eq!(return_spare_memory(give), Returned::All);
         }
         assert_eq!(GIVEN.load(Relaxed), 0);
         all_memory_is_spare();
-        while return_spare_memory(give) == Returned::Some {}
-        let (given, freed) = (GIVEN.load(Relaxed), 3_000 * 64);
+        let (given, freed) = (give_all_by(give), 3_000 * 64);
         assert!(given > freed / 2, "{given} of {freed}");
         drop(home.close());
     });
@@ -299,10 +299,6 @@ fn little_free_memory_is_kept_for_later_timers() {
 fn memory_is_returned_while_threads_arm_and_free() {
     alone(|| {
         const THREADS: u64 = 3;
-        fn give(at: *mut u8, bytes: usize) {
-            // SAFETY: by the contract, no thread needs the content, so zeros are allowed.
-            unsafe { at.write_bytes(0, bytes) };
-        }
         let over = std::sync::atomic::AtomicBool::new(false);
         let ran = AtomicUsize::new(0);
         let given = thread::scope(|scope| {
