@@ -1,8 +1,11 @@
-//! Tourbillon and its peers on the same workloads, interleaved in one run.
+//! Compares Tourbillon with its peers on the same workloads, interleaved in one run.
 //!
-//! Each round runs each workload on each system, in a process of its own. Out come a table with the
-//! ratios to each peer beside those that are wanted, plots, and all figures as JSON. The page
-//! "Benchmarks" of the book says what each workload does on each system.
+//! Each round runs each workload on each system that supports it, every time in a process of its
+//! own. The program prints a table with the measured ratio to each peer beside the target ratio.
+//! With `--out` it also writes the table, a short summary, plots, and all figures as JSON.
+//!
+//! The modules below `workloads` say what each workload does. `docs/lab/2026-11-23-compare.md`
+//! lists what each system does in it.
 
 mod frame;
 mod measure;
@@ -20,6 +23,7 @@ use std::{
 };
 
 use clap::{Parser, Subcommand};
+use rustix::process;
 
 use frame::{
     brief,
@@ -32,41 +36,44 @@ use frame::{
 use system::System;
 use workload::Measured;
 
-/// Runs the workloads on Tourbillon and its peers, by turns, and shows the ratios.
+/// Runs the workloads on Tourbillon and its peers in turn, and prints a table of the ratios.
 ///
-/// Exits with 1 if a system failed. (One that cannot run here, for want of io_uring say, has not.)
+/// Exits with 1 if a system failed. A system that cannot run here, for lack of io_uring for
+/// example, has not failed. Exits with 2 if it stops with an error.
 #[derive(Parser)]
 #[command(version, args_conflicts_with_subcommands = true)]
 struct Args {
     #[command(subcommand)]
     command: Option<Hidden>,
-    /// How often each system does each workload; the table has medians.
+    /// Number of rounds. Each round runs each workload on each system. The table shows medians.
     #[arg(long, value_name = "N", default_value_t = 5, value_parser = clap::value_parser!(u16).range(1..))]
     rounds: u16,
-    /// These workloads alone: w1,w3
+    /// Workloads to run, such as w1,w3 [default: all].
     #[arg(long, value_name = "NAMES", value_delimiter = ',')]
     only: Vec<String>,
-    /// These systems alone: tourbillon,tokio
+    /// Systems to run, such as tourbillon,tokio.
     #[arg(long, value_name = "NAMES", value_delimiter = ',', default_values_t = System::ALL)]
     systems: Vec<System>,
-    /// Do little, to show that all works; the figures mean nothing.
+    /// Do very little work, to check that everything runs. The figures mean nothing.
     #[arg(long)]
     quick: bool,
-    /// Where to write table.md, brief.txt, results.json and an SVG for each workload.
+    /// Directory for table.md, brief.txt, results.json and an SVG for each workload.
     #[arg(long, value_name = "DIR")]
     out: Option<PathBuf>,
-    /// How long one system may take for one workload, in seconds; then it has failed.
+    /// Time limit for one workload on one system, in seconds. A run that exceeds it has failed.
     #[arg(long, value_name = "SECONDS", default_value_t = 300)]
     limit: u64,
-    /// How often to repeat a round of a workload, with all its systems, if others took more than
-    /// 3 % of the processors' time during a run. A quick run repeats nothing.
+    /// Maximum number of times that a disturbed round of a workload is repeated, with all its
+    /// systems. A round is disturbed if other processes and the hypervisor took more than 3 % of
+    /// the processors' time during one of its runs. With --quick, nothing is repeated.
     #[arg(long, value_name = "N", default_value_t = 2)]
     retries: u16,
 }
 
+// The program passes this command to its child processes. Users do not need it.
 #[derive(Subcommand)]
 enum Hidden {
-    /// Runs one workload on one system, once, and prints the figures as JSON.
+    /// Run one workload on one system, once, and print the figures as JSON.
     #[command(hide = true)]
     Run {
         workload: String,
@@ -92,7 +99,16 @@ fn main() -> ExitCode {
     })
 }
 
+/// Runs one workload on one system in this process, and prints the figures as JSON.
+///
+/// Ends the process with [`workload::REFUSED`] if the workload does not support the system.
+///
+/// # Errors
+///
+/// Returns an error if there is no such workload, or if the figures cannot be encoded.
 fn run(workload: &str, system: System, quick: bool) -> Result<ExitCode, Error> {
+    // Ctrl-C ends the parent process alone, because this process leads a group of its own.
+    let _ = process::set_parent_process_death_signal(Some(process::Signal::KILL));
     let workload = rounds::workloads(&[workload.to_owned()])?[0];
     if !workload.systems.contains(&system) {
         workload::refuse(format_args!(
@@ -110,6 +126,14 @@ fn run(workload: &str, system: System, quick: bool) -> Result<ExitCode, Error> {
     Ok(ExitCode::SUCCESS)
 }
 
+/// Runs the comparison, each workload and system in a child process, and prints the table.
+///
+/// Returns exit code 1 if a system failed, and 0 otherwise.
+///
+/// # Errors
+///
+/// Returns an error if a workload is unknown, if there is nothing to run, or if a file cannot be
+/// written.
 fn compare(args: Args) -> Result<ExitCode, Error> {
     let plan = Plan {
         rounds: args.rounds.into(),
@@ -119,7 +143,7 @@ fn compare(args: Args) -> Result<ExitCode, Error> {
         limit: Duration::from_secs(args.limit),
         retries: if args.quick { 0 } else { args.retries.into() },
     };
-    // Before all the work, not after it.
+    // Create the directory first. If this fails, no measurement is lost.
     if let Some(dir) = &args.out {
         fs::create_dir_all(dir).map_err(|error| Error::Write(dir.clone(), error))?;
     }
@@ -132,6 +156,7 @@ fn compare(args: Args) -> Result<ExitCode, Error> {
     Ok(ExitCode::from(u8::from(results.any_failed())))
 }
 
+/// Writes the table, the summary, the results and the plots into `dir`.
 fn write_all(dir: &Path, results: &Results, table: &str) -> Result<(), Error> {
     let write = |name: &str, text: &str| {
         let path = dir.join(name);
@@ -142,7 +167,7 @@ fn write_all(dir: &Path, results: &Results, table: &str) -> Result<(), Error> {
     let json = serde_json::to_string_pretty(results).map_err(Error::Encode)?;
     write("results.json", &(json + "\n"))?;
     for workload in table::workloads(results) {
-        // A workload of which there is no figure has no plot.
+        // `None` means that no system produced a figure for this workload.
         if let Some(svg) = plot::svg(results, workload) {
             let name = format!("{workload}.svg");
             let svg = svg.map_err(|error| Error::Plot(dir.join(&name), error))?;

@@ -4,7 +4,7 @@ use std::{fmt, str::FromStr};
 
 use serde::{Serialize, Serializer};
 
-/// A runtime, or what else has timers, by the name that the command line and the table give it.
+/// A system under comparison: a runtime, or a queue of timers on a runtime.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub enum System {
     Tourbillon,
@@ -20,6 +20,7 @@ pub enum System {
 }
 
 impl System {
+    /// All systems, in the order of the table's columns.
     pub const ALL: [System; 8] = [
         System::Tourbillon,
         System::Tokio,
@@ -31,6 +32,7 @@ impl System {
         System::Glommio,
     ];
 
+    /// Returns the system's name on the command line, in the table and in the JSON.
     pub fn name(self) -> &'static str {
         match self {
             System::Tourbillon => "tourbillon",

@@ -1,4 +1,4 @@
-//! A workload, and the figures that come out of it.
+//! Workloads, and the figures that they produce.
 
 use std::{fmt, process};
 
@@ -6,15 +6,15 @@ use serde::{Deserialize, Serialize};
 
 use crate::system::System;
 
-/// A result, in the unit that its name says.
+/// A result of a workload. The name states the unit, as in "p50 µs".
 #[derive(Clone, Copy, Debug)]
 pub struct Figure {
-    /// Which of the workload's figures this is.
+    /// Key of the figure, unique within its workload.
     pub name: &'static str,
     pub value: f64,
 }
 
-/// A [`Figure`] on its way out of the process that measured it.
+/// A [`Figure`] with an owned name, which the measuring process sends to its parent as JSON.
 #[derive(Clone, Debug, Deserialize, PartialEq, Serialize)]
 pub struct Measured {
     pub name: String,
@@ -30,20 +30,23 @@ impl From<Figure> for Measured {
     }
 }
 
-/// A program that runs on several systems.
+/// A workload that runs on several systems.
 pub struct Workload {
     pub name: &'static str,
-    /// Which systems can do it.
+    /// Systems that support the workload.
     pub systems: &'static [System],
-    /// Does it. With `quick` it has so little to do that it only shows that it works.
+    /// Runs the workload once and returns its figures. With `quick`, it does so little work that
+    /// the figures mean nothing, and only shows that it runs.
     pub run: fn(system: System, quick: bool) -> Vec<Figure>,
 }
 
-/// The exit code of a process whose system cannot run: it is not built in, or the kernel refuses
-/// it.
+/// Exit code of a process whose system cannot run here: the system is not built in, the workload
+/// does not support it, or the machine lacks something that it needs.
 pub const REFUSED: i32 = 3;
 
-/// Ends this process because its system cannot run here. The table shows `reason`.
+/// Ends this process with [`REFUSED`], because its system cannot run here.
+///
+/// `reason` goes to standard error. The parent process shows it in the table.
 pub fn refuse(reason: impl fmt::Display) -> ! {
     eprintln!("{reason}");
     process::exit(REFUSED);

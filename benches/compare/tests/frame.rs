@@ -1,4 +1,4 @@
-//! Runs the program as a user does: it writes a table, JSON and pictures, and names each system
+//! Tests of the command line: the program writes a table, JSON and plots, and names each system
 //! that fails.
 
 use std::{
@@ -7,6 +7,7 @@ use std::{
     process::{self, Command, Output},
 };
 
+/// Runs the program with `--out`, and returns its output and its stdout as text.
 fn compare(args: &[&str], out: &Path) -> (Output, String) {
     let output = Command::new(env!("CARGO_BIN_EXE_compare"))
         .args(args)
@@ -18,19 +19,20 @@ fn compare(args: &[&str], out: &Path) -> (Output, String) {
     (output, table)
 }
 
-/// A directory that is not there yet, by the name of a test.
+/// Returns the path of a directory that does not exist yet. `name` identifies the test.
 fn directory(name: &str) -> PathBuf {
     let dir = env::temp_dir().join(format!("compare-{name}-{}", process::id()));
     let _ = fs::remove_dir_all(&dir);
     dir
 }
 
+/// Returns the text of a file, and panics with the path if the file cannot be read.
 fn read(path: PathBuf) -> String {
     fs::read_to_string(&path).unwrap_or_else(|error| panic!("{}: {error}", path.display()))
 }
 
 #[test]
-fn a_table_and_json_and_a_picture_come_out() {
+fn the_program_writes_a_table_json_and_a_plot() {
     let out = directory("all");
     let args = [
         "--quick",
@@ -49,7 +51,7 @@ fn a_table_and_json_and_a_picture_come_out() {
         .lines()
         .find(|line| line.starts_with("| callback: ns per pair |"));
     let row = row.unwrap_or_else(|| panic!("no row: {table}"));
-    // The target is 60, and the peer has 157.
+    // The wanted ratio is 60 / 157: the target divided by tokio's reference figure.
     assert!(row.contains('×') && row.contains("≤ 0.38"), "{row}");
     assert!(table.contains("### In sum"), "{table}");
     assert_eq!(read(out.join("table.md")), table);
@@ -57,7 +59,7 @@ fn a_table_and_json_and_a_picture_come_out() {
     let json: serde_json::Value =
         serde_json::from_str(&read(out.join("results.json"))).expect("it is JSON");
     let runs = json["runs"].as_array().expect("an array");
-    // Two rounds, two systems, and each time another is first.
+    // The two rounds start with different systems.
     let systems: Vec<_> = runs
         .iter()
         .map(|run| run["system"].as_str().unwrap())
@@ -70,7 +72,7 @@ fn a_table_and_json_and_a_picture_come_out() {
         }
     }
 
-    // What the machine did stands beside each run. A quick run is never repeated.
+    // The JSON has the disturbance of each run. A quick run is never repeated.
     for run in runs {
         let shares = ["stolen", "other_load"].map(|share| run["machine"][share].as_f64());
         assert!(
@@ -101,7 +103,7 @@ fn a_table_and_json_and_a_picture_come_out() {
 #[test]
 fn who_fails_is_named() {
     let out = directory("failing");
-    // No system is done by then.
+    // With a limit of 0 s, no system finishes in time.
     let args = [
         "--quick",
         "--rounds",
@@ -124,7 +126,7 @@ fn who_fails_is_named() {
 }
 
 #[test]
-fn what_it_does_not_know_is_an_error() {
+fn an_unknown_workload_is_an_error() {
     let out = directory("unknown");
     let (output, _) = compare(&["--only", "w0"], &out);
     assert_eq!(output.status.code(), Some(2), "{output:?}");

@@ -1,5 +1,6 @@
-//! A summary of the results in a few lines of plain text: medians of some rows. † marks figures of
-//! which a run was disturbed.
+//! A summary of the results: the medians of selected figures, as a few lines of plain text.
+//!
+//! A † marks a figure if any run of that workload on that system was disturbed.
 
 use std::fmt::Write;
 
@@ -11,7 +12,7 @@ use super::{
 };
 use crate::system::System;
 
-/// Workload, figure of ours, and what to call it.
+/// Lines of the summary: workload, name of Tourbillon's figure, and label.
 const LINES: [(&str, &str, &str); 16] = [
     (
         "w1",
@@ -59,7 +60,7 @@ const LINES: [(&str, &str, &str); 16] = [
     ),
 ];
 
-/// The systems in the summary, if they have run.
+/// Columns of the summary. Tourbillon comes first, and the others are its peers.
 const SHOWN: [System; 4] = [
     System::Tourbillon,
     System::Tokio,
@@ -67,13 +68,16 @@ const SHOWN: [System; 4] = [
     System::Smol,
 ];
 
-/// Lines of those figures that there are.
+/// Returns the summary of the results.
+///
+/// It omits each line for which Tourbillon has no figure, and shows – where a peer has none.
 pub fn text(results: &Results) -> String {
     let mut text = String::new();
     write(results, &mut text).expect("a string takes all");
     text
 }
 
+/// Writes the summary to `text`.
 fn write(results: &Results, text: &mut String) -> std::fmt::Result {
     write!(text, "{:<48}", "")?;
     for system in SHOWN {
@@ -127,7 +131,7 @@ mod tests {
     }
 
     #[test]
-    fn what_has_run_stands_in_columns() {
+    fn each_system_has_a_column_and_missing_figures_are_omitted() {
         let text = text(&results(vec![
             run(0, System::Tourbillon, "callback: ns per pair", Some(50.0)),
             run(0, System::Tokio, "sleep: ns per pair", Some(1_234.0)),

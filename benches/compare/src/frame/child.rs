@@ -1,4 +1,6 @@
-//! One workload on one system in a process of its own, so that memory and CPU time are its alone.
+//! Runs one workload on one system in a child process.
+//!
+//! Each run has a process of its own, so its memory and processor time include no other run.
 
 use std::{
     io::{self, Read},
@@ -15,25 +17,35 @@ use serde::Serialize;
 
 use crate::workload::{Measured, REFUSED};
 
-/// How it went.
+/// Result of a child process.
 #[derive(Clone, Debug, PartialEq, Serialize)]
 #[serde(rename_all = "lowercase")]
 pub enum Outcome {
+    /// The figures that the child process printed.
     Figures(Vec<Measured>),
-    /// The system cannot run here: not built in, or the kernel does not let it.
+    /// The system cannot run here: for example, it is not built in, or the kernel refuses it.
+    ///
+    /// The text is the reason.
     Refused(String),
-    /// It crashed, took too long, or said what is no result.
+    /// The process did not start, crashed, took too long or printed no valid figures.
+    ///
+    /// The text is the reason.
     Failed(String),
 }
 
-/// Runs the command to its end, for `limit` at most; then it is killed.
+/// Runs `command` in a child process, and returns the outcome.
 ///
-/// This process only waits meanwhile: it looks at nothing in between, which would cost the other CPU time.
+/// If the child process exceeds `limit`, it is killed and has failed.
+///
+/// The parent process blocks until the child process ends. It does not poll, because that would
+/// take processor time from the child process.
 pub fn run(mut command: Command, limit: Duration) -> Outcome {
     command
         .stdin(Stdio::null())
         .stdout(Stdio::piped())
         .stderr(Stdio::piped());
+    // The child process leads a process group of its own, so that `finish` can kill the processes
+    // that the child process starts.
     match command
         .process_group(0)
         .spawn()
@@ -45,19 +57,28 @@ pub fn run(mut command: Command, limit: Duration) -> Outcome {
     }
 }
 
-/// How it ended, and what it said; `None`: not in time.
+/// Waits for the child process, and returns its exit status, stdout and stderr.
+///
+/// If the child process exceeds `limit`, this function kills it and returns `None`.
+///
+/// # Errors
+///
+/// Returns an error if the parent process cannot wait for the child process.
 fn finish(child: &mut Child, limit: Duration) -> io::Result<Option<(ExitStatus, String, String)>> {
     let stdout = child.stdout.take().expect("it is piped");
     let stderr = child.stderr.take().expect("it is piped");
+    // Two threads read both pipes at once: a full pipe would block the child process. The channel
+    // lets the parent process wait for them with a timeout.
     let (tell, told) = mpsc::channel();
     thread::spawn(move || {
         let errors = thread::spawn(move || text(stderr));
         let out = text(stdout);
-        // The receiver may have given up.
+        // The receiver is gone if the time limit has passed.
         let _ = tell.send((out, errors.join().expect("reading does not panic")));
     });
     let Ok((stdout, stderr)) = told.recv_timeout(limit) else {
-        // It may have ended just now. Its group, for parts of a workload have processes of their own.
+        // Kill the whole group, because parts of a workload run in processes of their own. Ignore
+        // errors: the child process may have just ended.
         if let Some(group) = i32::try_from(child.id()).ok().and_then(Pid::from_raw) {
             let _ = kill_process_group(group, Signal::KILL);
         }
@@ -68,15 +89,17 @@ fn finish(child: &mut Child, limit: Duration) -> io::Result<Option<(ExitStatus, 
     Ok(Some((child.wait()?, stdout, stderr)))
 }
 
+/// Reads `from` to its end as text, and replaces invalid UTF-8.
 fn text(mut from: impl Read) -> String {
     let mut bytes = Vec::new();
-    // The text before an error is still useful.
+    // Ignore an error: the text before it is still useful.
     let _ = from.read_to_end(&mut bytes);
     String::from_utf8_lossy(&bytes).into_owned()
 }
 
+/// Returns the outcome of a child process that has ended.
 fn judge(status: ExitStatus, stdout: &str, stderr: &str) -> Outcome {
-    // The message of a panic comes before the note about backtraces.
+    // Keep the message of a panic, and drop the note about backtraces that follows it.
     let said = stderr.lines().filter(|line| !line.starts_with("note: "));
     let reason = said
         .map(str::trim)
@@ -109,7 +132,7 @@ mod tests {
     }
 
     #[test]
-    fn figures_come_back() {
+    fn printed_figures_are_returned() {
         let outcome = shell(r#"echo '[{"name":"ns","value":1.5}]'"#, LONG);
         let name = "ns".to_owned();
         assert_eq!(
@@ -119,7 +142,7 @@ mod tests {
     }
 
     #[test]
-    fn what_fails_says_how() {
+    fn failures_are_reported_with_a_reason() {
         let Outcome::Failed(reason) = shell("echo broken >&2; exit 7", LONG) else {
             panic!("it exits with 7");
         };
@@ -133,13 +156,13 @@ mod tests {
     }
 
     #[test]
-    fn a_refusal_is_none_of_these() {
+    fn a_refusal_is_not_a_failure() {
         let outcome = shell("echo 'no io_uring' >&2; exit 3", LONG);
         assert_eq!(outcome, Outcome::Refused("no io_uring".to_owned()));
     }
 
     #[test]
-    fn what_takes_too_long_is_killed() {
+    fn a_child_over_its_limit_is_killed() {
         let Outcome::Failed(reason) = shell("exec sleep 600", Duration::from_millis(50)) else {
             panic!("it is not done by then");
         };

@@ -1,16 +1,21 @@
-//! Why there is no table.
+//! Errors that end the program before its report is complete.
 
 use std::{error, fmt, io, path::PathBuf};
 
+/// An error that ends the program with exit code 2.
 #[derive(Debug)]
 pub enum Error {
+    /// No workload has this name.
     UnknownWorkload(String),
-    /// The path of this program cannot be had, so that it cannot run itself.
+    /// The path of this executable is unknown, so the program cannot start its child processes.
     NoProgram(io::Error),
-    /// None of the systems asked for can do any of the workloads.
+    /// None of the requested systems supports any of the requested workloads.
     NothingToDo,
+    /// This file or directory cannot be written.
     Write(PathBuf, io::Error),
+    /// The results cannot be encoded as JSON.
     Encode(serde_json::Error),
+    /// The plot for this file cannot be drawn, for the given reason.
     Plot(PathBuf, String),
 }
 

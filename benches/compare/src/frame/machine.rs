@@ -1,26 +1,34 @@
-//! Where a run took place: what its figures mean nothing without.
+//! The machine and the software versions of a measurement.
+//!
+//! The figures of a measurement have no meaning without them.
 
 use std::{fs, thread};
 
 use serde::Serialize;
 
-/// The versions that were built, as cargo wrote them down.
+/// Lock file of this package. It has the versions of the peers that are built in.
 const LOCK: &str = include_str!("../../Cargo.lock");
 
-/// The packages whose versions the table names.
+/// Packages whose versions the table shows.
 const PEERS: [&str; 6] = ["tokio", "tokio-util", "smol", "compio", "monoio", "glommio"];
 
+/// Machine, date and versions of a measurement.
 #[derive(Clone, Debug, Serialize)]
 pub struct Machine {
-    /// In UTC.
+    /// Date in UTC, in the form `YYYY-MM-DD`.
     pub date: String,
+    /// Processor model, or `unknown`.
     pub processor: String,
+    /// Number of hardware threads that this process can use, or 1 if it is unknown.
     pub threads: usize,
+    /// Version number of the Linux kernel. Empty if it is unknown.
     pub kernel: String,
+    /// Name and version of each peer, as in `tokio 1.40.0`.
     pub peers: Vec<String>,
 }
 
 impl Machine {
+    /// Returns the current date and the description of this machine.
     pub fn look() -> Self {
         let date = jiff::Timestamp::now().to_string();
         let cpuinfo = fs::read_to_string("/proc/cpuinfo").unwrap_or_default();
@@ -28,7 +36,7 @@ impl Machine {
             .lines()
             .find_map(|line| line.strip_prefix("model name")?.split_once(": "));
         let release = fs::read_to_string("/proc/sys/kernel/osrelease").unwrap_or_default();
-        // The number alone: what a builder of kernels adds to it says nothing.
+        // Keep only the version number: the suffix of a distribution does not help readers.
         let kernel = release.split(['-', '\n']).next().unwrap_or_default();
         Self {
             date: date.chars().take_while(|c| *c != 'T').collect(),
@@ -45,14 +53,18 @@ impl Machine {
     }
 }
 
-/// Returns the load of the last minute, which shows whether other programs wanted the processor.
+/// Returns the load average of the last minute, or NaN if it is unknown.
+///
+/// A high load before a measurement shows that other programs compete for the processors.
 pub fn load() -> f64 {
     let text = fs::read_to_string("/proc/loadavg").unwrap_or_default();
     let first = text.split(' ').next().unwrap_or_default();
     first.parse().unwrap_or(f64::NAN)
 }
 
-/// `name version`, if the lock file has it.
+/// Returns a package's name and version, as in `tokio 1.40.0`.
+///
+/// Takes the first entry with this name. Returns `None` if the lock file has no such entry.
 fn version(lock: &str, name: &str) -> Option<String> {
     let head = format!("name = \"{name}\"\nversion = \"");
     let (_, rest) = lock.split_once(&head)?;

@@ -1,4 +1,4 @@
-//! Runs all in turn, each in a process of its own, and shows what came out.
+//! Runs each workload on each system, in one child process per run, and reports the results.
 
 pub mod brief;
 pub mod child;

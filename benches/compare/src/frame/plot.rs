@@ -1,6 +1,6 @@
-//! The results as pictures: a panel for each figure, a line for each system, in SVG.
+//! Plots of the results in SVG. Each figure has a panel, and each system has a line in the panel.
 //!
-//! The ground is drawn as well, so that it reads on light pages and on dark ones.
+//! A plot has a background of its own, so that it is legible on light pages and on dark ones.
 
 use std::error::Error;
 
@@ -20,24 +20,35 @@ use super::{
 };
 use crate::system::System;
 
+/// Width of a plot, in pixels.
 const WIDTH: u32 = 860;
+/// Height of a system's line, in pixels.
 const LINE: u32 = 24;
-/// The title, the axis and the gap of a panel.
+/// Height of a panel's title, axis and margin together, in pixels.
 const AROUND: u32 = 74;
+/// Height of the title of a plot, in pixels.
 const TITLE: u32 = 36;
+/// Color of the background.
 const GROUND: RGBColor = RGBColor(250, 250, 247);
+/// Color of titles and numbers.
 const INK: RGBColor = RGBColor(34, 34, 34);
+/// Color of axes and grid lines.
 const FAINT: RGBColor = RGBColor(205, 205, 200);
+/// Color of Tourbillon's name and line.
 const OURS: RGBColor = RGBColor(192, 57, 43);
+/// Color of the peers' names and lines.
 const PEERS: RGBColor = RGBColor(44, 92, 140);
 const FONT: &str = "sans-serif";
 
+/// One figure, with its value on each system.
 struct Panel {
+    /// Name of the figure.
     title: &'static str,
+    /// Systems that have the figure, in the order of [`System::ALL`].
     lines: Vec<(System, Spread)>,
 }
 
-/// The rows of the table of which more than one system has a figure.
+/// Returns a panel for each row of [`ROWS`] that at least two systems have a figure for.
 fn panels(results: &Results, workload: &str) -> Vec<Panel> {
     let of = |row: &Row, system: System| match system {
         System::Tourbillon => results.spread(row.workload, system, row.figure),
@@ -57,7 +68,13 @@ fn panels(results: &Results, workload: &str) -> Vec<Panel> {
         .collect()
 }
 
-/// The picture of a workload; `None` if there is nothing to compare.
+/// Draws the plot of a workload, and returns it as SVG.
+///
+/// Returns `None` if no figure has values of at least two systems.
+///
+/// # Errors
+///
+/// Returns the reason as text if drawing fails.
 pub fn svg(results: &Results, workload: &str) -> Option<Result<String, String>> {
     let panels = panels(results, workload);
     if panels.is_empty() {
@@ -66,10 +83,12 @@ pub fn svg(results: &Results, workload: &str) -> Option<Result<String, String>> 
     Some(draw(results, workload, &panels).map_err(|error| error.to_string()))
 }
 
+/// Returns the height of a panel, in pixels.
 fn height(panel: &Panel) -> u32 {
     AROUND + LINE * u32::try_from(panel.lines.len()).expect("systems are few")
 }
 
+/// Draws the title and all panels from top to bottom, and returns them as SVG.
 fn draw(results: &Results, workload: &str, panels: &[Panel]) -> Result<String, Box<dyn Error>> {
     let total = TITLE + panels.iter().map(height).sum::<u32>();
     let mut svg = String::new();
@@ -104,13 +123,16 @@ fn draw(results: &Results, workload: &str, panels: &[Panel]) -> Result<String, B
     Ok(svg)
 }
 
+/// Drawing area with coordinates in pixels.
 type Area<'a> = DrawingArea<SVGBackend<'a>, plotters::coord::Shift>;
 
+/// Draws a panel with a linear or a logarithmic axis.
 fn draw_panel(area: &Area<'_>, panel: &Panel) -> Result<(), Box<dyn Error>> {
     let values = || panel.lines.iter().map(|(_, spread)| spread);
     let least = values().map(|s| s.min).fold(f64::INFINITY, f64::min);
     let most = values().map(|s| s.max).fold(0.0, f64::max);
-    // Where one is twenty times another the smaller could not be seen otherwise. Zero has no logarithm.
+    // If the largest value is over 20 times the smallest, a linear axis would hide the smallest.
+    // Zero has no logarithm.
     if least > 0.0 && most / least > 20.0 {
         draw_lines(
             area,
@@ -123,6 +145,7 @@ fn draw_panel(area: &Area<'_>, panel: &Panel) -> Result<(), Box<dyn Error>> {
     }
 }
 
+/// Draws a panel with the axis `x`. The panel's title mentions `scale` if it is not empty.
 fn draw_lines<X>(area: &Area<'_>, panel: &Panel, x: X, scale: &str) -> Result<(), Box<dyn Error>>
 where
     X: AsRangedCoord<Value = f64>,
@@ -140,7 +163,7 @@ where
         .caption(title, (FONT, 15).into_font().color(&INK))
         .x_label_area_size(26)
         .y_label_area_size(96)
-        // A line between two whole numbers, the first on top.
+        // Each system's line has a height of 1 on this axis. Zero is at the top.
         .build_cartesian_2d(x, f64::from(count)..0.0)?;
     chart
         .configure_mesh()
@@ -172,7 +195,8 @@ where
         let beside =
             EmptyElement::at((spread.max, y)) + Text::new(number(spread.median), (9, 0), value);
         chart.draw_series([beside])?;
-        // The names stand where the axis would have its numbers.
+        // Write the name in the place of the disabled axis labels. `map_coordinate` returns pixels
+        // of the whole plot, but `area` draws relative to its own corner.
         let (_, row) = chart.plotting_area().map_coordinate(&(spread.median, y));
         let name = (FONT, 13).into_font().transform(FontTransform::None);
         let name = name.color(&color).pos(right);
@@ -192,7 +216,7 @@ mod tests {
     use crate::frame::results::tests::{results, run};
 
     #[test]
-    fn a_picture_names_who_is_in_it() {
+    fn a_plot_names_its_figure_and_its_systems() {
         let figure = "callback: ns per pair";
         let results = results(vec![
             run(0, System::Tourbillon, figure, Some(50.0)),
@@ -207,7 +231,7 @@ mod tests {
     }
 
     #[test]
-    fn nothing_to_compare_is_no_picture() {
+    fn a_single_system_has_no_plot() {
         let figure = "callback: ns per pair";
         let results = results(vec![run(0, System::Tourbillon, figure, Some(50.0))]);
         assert!(svg(&results, "w1").is_none());

@@ -1,32 +1,37 @@
-//! The rule by which disturbed rounds are repeated.
+//! The rule for repeating rounds that other activity on the machine disturbed.
 //!
-//! What counts is what the machine did during a run, never the figures of the run. A round of a
-//! workload is repeated as a whole, with all its systems, so that ours and the peers' are measured
-//! side by side, and by one rule.
+//! The rule considers only what the machine did during a run, never the figures of the run. It
+//! repeats a round of a workload with all its systems. Tourbillon and its peers are therefore
+//! always measured side by side, and the same rule holds for all of them.
 
 use serde::Serialize;
 
 use super::{child::Outcome, results::Run};
 use crate::measure::disturbance::{BOUND, Disturbance};
 
-/// What else the machine did during a run.
+/// Disturbance of a run by other activity on the machine.
 #[derive(Clone, Debug, Default, PartialEq, Serialize)]
 pub struct Disturbed {
-    /// The share of the CPUs' time that was stolen; `None` if it is not known.
+    /// Share of the processors' time that the hypervisor gave to other virtual machines.
+    ///
+    /// It is between 0 and 1, or `None` if it is unknown.
     pub stolen: Option<f64>,
-    /// The share of the CPUs' time in which other processes ran; `None` if it is not known.
+    /// Share of the processors' time in which other processes ran.
+    ///
+    /// It is between 0 and 1, or `None` if it is unknown.
     pub other_load: Option<f64>,
-    /// How often a thread of the run lost its CPU although it could have gone on.
+    /// Number of times that the kernel preempted a runnable thread of the run.
     pub preempted: u64,
-    /// Whether the run lost more of the CPUs' time than the rule allows.
+    /// Whether the run lost more than [`BOUND`] of the processors' time.
     pub disturbed: bool,
-    /// Both shares together.
+    /// Sum of `stolen` and `other_load` before rounding, or 0 if they are unknown.
     #[serde(skip)]
     lost: f64,
 }
 
 impl From<Disturbance> for Disturbed {
     fn from(read: Disturbance) -> Self {
+        // NaN means that the share is unknown. Four decimal places are enough for the report.
         let known = |share: f64| (!share.is_nan()).then_some((share * 1e4).round() / 1e4);
         Self {
             stolen: known(read.stolen()),
@@ -39,13 +44,15 @@ impl From<Disturbance> for Disturbed {
 }
 
 impl Disturbed {
-    /// Returns the lost share of the CPUs' time, in percent.
+    /// Returns the share of the processors' time that the run lost, in percent.
+    ///
+    /// Returns `None` if it is unknown.
     pub fn lost_percent(&self) -> Option<f64> {
         self.stolen.map(|_| 100.0 * self.lost)
     }
 }
 
-/// Returns the rule in words.
+/// Returns the rule as text for the report, with at most `retries` repetitions.
 pub fn rule(retries: usize) -> String {
     let bound = 100.0 * BOUND;
     let times = match retries {
@@ -61,11 +68,18 @@ pub fn rule(retries: usize) -> String {
     )
 }
 
-/// Runs the round of a workload by `attempt`, which gets the number of the attempt, until no run of
-/// it is disturbed, at most `retries` times more. Returns the runs that count, and the others.
+/// Runs a round of a workload, and repeats the round while one of its runs is disturbed.
+///
+/// `attempt` runs the workload on all systems. Its argument is the number of the attempt, from 0 to
+/// `retries`. Returns the runs of the attempt that counts, and the runs of the other attempts.
+///
+/// The most disturbed run of each attempt is compared, and the attempt that lost the least counts.
+/// If attempts lost the same, the first one counts. An attempt with a failed run counts in any
+/// case, and ends the repetition.
 pub fn round(retries: usize, mut attempt: impl FnMut(usize) -> Vec<Run>) -> (Vec<Run>, Vec<Run>) {
+    // The largest share of the processors' time that a run of the attempt lost.
     let worst = |runs: &[Run]| runs.iter().map(|run| run.machine.lost).fold(0.0, f64::max);
-    // A failure is never repeated: that would hide it.
+    // An attempt with a failed run is never repeated or discarded: that would hide the failure.
     let has_failed = |runs: &[Run]| {
         let failed = |run: &Run| matches!(run.outcome, Outcome::Failed(_));
         runs.iter().any(failed)
@@ -90,7 +104,10 @@ mod tests {
     use super::*;
     use crate::{frame::results::tests::run, system::System};
 
-    /// Runs a round whose attempts lose these shares, of ours and of a peer. `None`: it failed.
+    /// Runs a round whose attempts lose the given shares: Tourbillon's run, then the peer's.
+    ///
+    /// `None` stands for a failed run. Returns the numbers of the attempts of all runs that count,
+    /// and of all discarded runs.
     fn rounds(retries: usize, attempts: &[[Option<f64>; 2]]) -> (Vec<usize>, Vec<usize>) {
         let (kept, discarded) = round(retries, |number| {
             let systems = [System::Tourbillon, System::Tokio];
@@ -110,12 +127,13 @@ mod tests {
         (attempts(kept), attempts(discarded))
     }
 
+    /// Returns the shares of an attempt without a failed run.
     fn lost(ours: f64, peer: f64) -> [Option<f64>; 2] {
         [Some(ours), Some(peer)]
     }
 
     #[test]
-    fn a_calm_round_is_run_once() {
+    fn an_undisturbed_round_is_run_once() {
         assert_eq!(rounds(2, &[lost(0.03, 0.0)]), (vec![0, 0], vec![]));
     }
 
@@ -136,7 +154,7 @@ mod tests {
     }
 
     #[test]
-    fn a_failure_stays() {
+    fn an_attempt_with_a_failure_counts_and_is_not_repeated() {
         let failed = [Some(0.5), None];
         let calm = lost(0.0, 0.0);
         assert_eq!(rounds(2, &[failed, calm]), (vec![0, 0], vec![]));
@@ -145,7 +163,7 @@ mod tests {
     }
 
     #[test]
-    fn the_rule_has_its_numbers() {
+    fn the_rule_states_the_bound_and_the_number_of_repetitions() {
         assert!(rule(2).contains("more than 3 %") && rule(2).contains("at most 2 times"));
         assert!(rule(1).contains("at most once"));
     }

@@ -1,40 +1,45 @@
-//! The results of all runs, and the figures that follow from them.
+//! The results of all runs, and the statistics that follow from them.
 
 use serde::Serialize;
 
 use super::{child::Outcome, machine::Machine, repeat::Disturbed};
 use crate::system::System;
 
-/// One process.
+/// One run of a workload on a system, in a child process of its own.
 #[derive(Clone, Debug, Serialize)]
 pub struct Run {
+    /// Number of the round, from 0.
     pub round: usize,
-    /// 0, or how often the round was repeated before this run.
+    /// Number of repetitions of the round before this run.
     pub attempt: usize,
     pub workload: &'static str,
     pub system: System,
     pub outcome: Outcome,
-    /// What else the machine did meanwhile.
+    /// Disturbance of the run by other activity on the machine.
     pub machine: Disturbed,
 }
 
-/// All of it, as it is written to `results.json`.
+/// Results of all runs, in the form of `results.json`.
 #[derive(Clone, Debug, Serialize)]
 pub struct Results {
     pub machine: Machine,
+    /// Load average of the last minute before the first run.
     pub load_before: f64,
+    /// Load average of the last minute after the last run.
     pub load_after: f64,
+    /// Number of rounds.
     pub rounds: usize,
-    /// Figures of a quick run show that all works, and nothing else.
+    /// Whether the runs were quick ones. Their figures only show that everything works.
     pub quick: bool,
-    /// How often a round of a workload is repeated at most.
+    /// Maximum number of repetitions of a disturbed round of a workload.
     pub retries: usize,
+    /// The runs that count.
     pub runs: Vec<Run>,
-    /// The runs of disturbed attempts, which no figure includes.
+    /// The runs of discarded attempts. No figure of the report includes them.
     pub discarded: Vec<Run>,
 }
 
-/// A figure over the rounds.
+/// Median, minimum and maximum of a figure over the rounds.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub struct Spread {
     pub median: f64,
@@ -43,7 +48,9 @@ pub struct Spread {
 }
 
 impl Spread {
-    /// `None` without a value.
+    /// Returns the spread of `values`, or `None` if there are none.
+    ///
+    /// The median of an even number of values is the mean of the middle two.
     pub fn of(mut values: Vec<f64>) -> Option<Self> {
         values.sort_by(f64::total_cmp);
         let (&min, &max) = (values.first()?, values.last()?);
@@ -58,18 +65,21 @@ impl Spread {
 }
 
 impl Results {
+    /// Returns the runs that count, for a workload on a system.
     fn of<'a>(&'a self, workload: &'a str, system: System) -> impl Iterator<Item = &'a Run> {
         let is_it = move |run: &&Run| run.workload == workload && run.system == system;
         self.runs.iter().filter(is_it)
     }
 
-    /// The systems that were to do it, in the order of the table.
+    /// Returns the systems that have runs of a workload, in the order of [`System::ALL`].
+    ///
+    /// Failed and refused runs are included.
     pub fn systems(&self, workload: &str) -> Vec<System> {
         let was_run = |system: &System| self.of(workload, *system).next().is_some();
         System::ALL.into_iter().filter(was_run).collect()
     }
 
-    /// The names of the figures, in the order in which they come up.
+    /// Returns the names of a workload's figures, in the order in which they first appear.
     pub fn figures(&self, workload: &str) -> Vec<&str> {
         let mut names = Vec::new();
         for run in self.runs.iter().filter(|run| run.workload == workload) {
@@ -84,7 +94,7 @@ impl Results {
         names
     }
 
-    /// The value in each round that has one, by the round.
+    /// Returns the number of each round that has this figure, with the value of the figure.
     fn values(&self, workload: &str, system: System, figure: &str) -> Vec<(usize, f64)> {
         self.of(workload, system)
             .filter_map(|run| {
@@ -97,12 +107,15 @@ impl Results {
             .collect()
     }
 
+    /// Returns the spread of a figure over the rounds, or `None` if no round has the figure.
     pub fn spread(&self, workload: &str, system: System, figure: &str) -> Option<Spread> {
         let values = self.values(workload, system, figure);
         Spread::of(values.into_iter().map(|(_, value)| value).collect())
     }
 
-    /// Returns a figure of the machine, beside all runs of a workload on a system.
+    /// Returns the spread of a disturbance over all runs of a workload on a system.
+    ///
+    /// `figure` reads the value of one run. Returns `None` if no run has a value.
     pub fn beside(
         &self,
         workload: &str,
@@ -113,15 +126,16 @@ impl Results {
         Spread::of(runs.filter_map(|run| figure(&run.machine)).collect())
     }
 
-    /// Returns whether a run of the workload on this system was disturbed.
+    /// Returns whether any run of the workload on this system was disturbed.
     pub fn is_disturbed(&self, workload: &str, system: System) -> bool {
         let mut runs = self.of(workload, system);
         runs.any(|run| run.machine.disturbed)
     }
 
-    /// Returns the rounds of workloads that were repeated: the workload, the round, and how often.
+    /// Returns the repeated rounds: workload, number of the round, and number of repetitions.
     pub fn repeated(&self) -> Vec<(&'static str, usize, usize)> {
         let mut repeated: Vec<(&'static str, usize, usize)> = Vec::new();
+        // Read both lists, because the last attempt of a round may be a discarded one.
         for run in self.runs.iter().chain(&self.discarded) {
             let is_it =
                 |known: &&mut (&str, usize, usize)| (known.0, known.1) == (run.workload, run.round);
@@ -134,14 +148,16 @@ impl Results {
         repeated
     }
 
-    /// Ours by a peer's: the median of the rounds' ratios, since the machine is alike within a round
-    /// more than it is over all of them.
+    /// Returns the ratio of Tourbillon's figure `ours` to the peer's figure `theirs`.
+    ///
+    /// This is the median of the ratios within each round, because the state of the machine varies
+    /// less within a round than between rounds. Returns `None` if no round has both figures.
     pub fn ratio(&self, workload: &str, ours: &str, peer: System, theirs: &str) -> Option<f64> {
         let theirs = self.values(workload, peer, theirs);
         let ours = self.values(workload, System::Tourbillon, ours);
         let ratios = ours.iter().filter_map(|&(round, value)| {
             let (_, of_peer) = theirs.iter().find(|(at, _)| *at == round)?;
-            // Where both are nothing they are equal.
+            // Equal values have the ratio 1, even if both are 0.
             Some(if value == *of_peer {
                 1.0
             } else {
@@ -151,7 +167,7 @@ impl Results {
         Spread::of(ratios.collect()).map(|spread| spread.median)
     }
 
-    /// Returns the errors of a system, each one once, with its number.
+    /// Returns the distinct errors and refusals of a system, each with its number of runs.
     pub fn troubles(&self, workload: &str, system: System) -> Vec<(String, usize)> {
         let mut troubles: Vec<(String, usize)> = Vec::new();
         for run in self.of(workload, system) {
@@ -168,7 +184,7 @@ impl Results {
         troubles
     }
 
-    /// Whether any run failed. A refusal is none.
+    /// Returns whether any run failed. A refusal is not a failure.
     pub fn any_failed(&self) -> bool {
         let failed = |run: &Run| matches!(run.outcome, Outcome::Failed(_));
         self.runs.iter().any(failed)
@@ -180,7 +196,7 @@ pub mod tests {
     use super::*;
     use crate::workload::Measured;
 
-    /// A run with a figure or, without a value, one that failed.
+    /// Returns a run of W1 with one figure, or a failed run if `value` is `None`.
     pub fn run(round: usize, system: System, figure: &str, value: Option<f64>) -> Run {
         let name = figure.to_owned();
         let outcome = match value {
@@ -197,6 +213,7 @@ pub mod tests {
         }
     }
 
+    /// Returns the results of these runs, as if there were three rounds.
     pub fn results(runs: Vec<Run>) -> Results {
         let machine = Machine::look();
         let (load_before, load_after) = (0.0, 0.0);
@@ -220,7 +237,7 @@ pub mod tests {
             attempt,
             ..run(round, ours, "ns", Some(1.0))
         };
-        // In round 1 the first attempt was kept, which was the least disturbed one.
+        // In round 1, the first of three attempts counts, as if it was the least disturbed one.
         let mut results = results(vec![attempt(0, 0), attempt(1, 0), attempt(2, 1)]);
         results.discarded = vec![attempt(1, 1), attempt(1, 2), attempt(2, 0)];
         assert_eq!(results.repeated(), [("w1", 2, 1), ("w1", 1, 2)]);
@@ -230,7 +247,7 @@ pub mod tests {
     }
 
     #[test]
-    fn spreads() {
+    fn a_spread_has_median_minimum_and_maximum() {
         assert_eq!(Spread::of(vec![]), None);
         let spread = Spread::of(vec![3.0, 1.0, 2.0]).unwrap();
         assert_eq!((spread.median, spread.min, spread.max), (2.0, 1.0, 3.0));
@@ -238,9 +255,9 @@ pub mod tests {
     }
 
     #[test]
-    fn a_ratio_is_of_the_same_round() {
+    fn a_ratio_compares_figures_of_the_same_round() {
         let ours = System::Tourbillon;
-        // A machine that gets slower: the ratio is a half in each round.
+        // The machine becomes slower, but the ratio is one half in each round.
         let results = results(vec![
             run(0, ours, "ns", Some(1.0)),
             run(0, System::Tokio, "ns", Some(2.0)),

@@ -1,31 +1,39 @@
-//! Each round: each workload, by each system in turn.
+//! Runs all rounds. Each round runs each workload on each system in turn.
 
 use std::{env, path::Path, process::Command, time::Duration};
 
 use indicatif::{ProgressBar, ProgressStyle};
 
 use super::{
-    child,
+    child::{self, Outcome},
     error::Error,
     machine::{self, Machine},
-    repeat,
+    repeat::{self, Disturbed},
     results::{Results, Run},
 };
 use crate::{measure::disturbance::Meter, system::System, workload::Workload, workloads::ALL};
 
-/// The workloads and systems to run, and how often.
+/// Workloads and systems to run, and the number of rounds.
 pub struct Plan {
+    /// Number of rounds.
     pub rounds: usize,
+    /// Workloads of each round, in order.
     pub workloads: Vec<&'static Workload>,
+    /// Systems that run each workload they support.
     pub systems: Vec<System>,
+    /// Whether each workload does so little that it only shows that it works.
     pub quick: bool,
-    /// How long one process may take.
+    /// Time limit of each child process.
     pub limit: Duration,
-    /// How often a disturbed round of a workload is repeated at most.
+    /// Maximum number of repetitions of a disturbed round of a workload.
     pub retries: usize,
 }
 
-/// The workloads of these names; without any, all.
+/// Returns the workloads with these names, or all workloads if `names` is empty.
+///
+/// # Errors
+///
+/// Returns [`Error::UnknownWorkload`] for the first name that no workload has.
 pub fn workloads(names: &[String]) -> Result<Vec<&'static Workload>, Error> {
     for name in names {
         if !ALL.iter().any(|known| known.name == name) {
@@ -37,8 +45,10 @@ pub fn workloads(names: &[String]) -> Result<Vec<&'static Workload>, Error> {
 }
 
 impl Plan {
-    /// Returns the systems that run a workload, in the order of this round. The order rotates and
-    /// reverses, so that no system is always first, or always after the same other one.
+    /// Returns the systems that run a workload, in the order of this round.
+    ///
+    /// The order rotates after every two rounds, and each second round reverses it. No system
+    /// therefore always runs first, or always after the same other system.
     fn order(&self, workload: &Workload, round: usize) -> Vec<System> {
         let can = |system: &System| workload.systems.contains(system);
         let mut systems: Vec<_> = self.systems.iter().copied().filter(can).collect();
@@ -52,7 +62,12 @@ impl Plan {
         systems
     }
 
-    /// Runs all of it.
+    /// Runs all rounds and returns their results.
+    ///
+    /// # Errors
+    ///
+    /// Returns [`Error::NothingToDo`] if there is nothing to run, and [`Error::NoProgram`] if the
+    /// path of this executable is unknown.
     pub fn run(&self) -> Result<Results, Error> {
         let program = env::current_exe().map_err(Error::NoProgram)?;
         let in_a_round = self.workloads.iter().map(|w| self.order(w, 0).len());
@@ -60,7 +75,8 @@ impl Plan {
         if total == 0 {
             return Err(Error::NothingToDo);
         }
-        // Draw only on request: a thread that draws would distort the measurements.
+        // The progress bar is drawn only when it changes. A thread that redraws it would distort
+        // the measurements.
         let progress = ProgressBar::new(total as u64);
         let style = ProgressStyle::with_template("{elapsed} {bar:30} {pos}/{len} {msg}");
         progress.set_style(style.expect("the template is well-formed"));
@@ -69,15 +85,23 @@ impl Plan {
         for round in 0..self.rounds {
             for workload in &self.workloads {
                 let (kept, disturbed) = repeat::round(self.retries, |attempt| {
+                    // A repetition adds its runs to the total of the progress bar.
                     if attempt > 0 {
                         progress.inc_length(self.order(workload, round).len() as u64);
                     }
                     let run = |system: System| {
                         progress.set_message(format!("{} {}", workload.name, system.name()));
+                        // `child::run` waits for the child process, so `meter` counts the processor
+                        // time of the child process as own time, not as load of other processes.
                         let meter = Meter::start();
                         let outcome =
                             child::run(self.command(&program, workload, system), self.limit);
-                        let machine = meter.read().into();
+                        // A system that cannot run here ends within a tick of the kernel's
+                        // counters, so its reading means nothing.
+                        let machine = match outcome {
+                            Outcome::Refused(_) => Disturbed::default(),
+                            _ => meter.read().into(),
+                        };
                         progress.inc(1);
                         Run {
                             round,
@@ -107,7 +131,7 @@ impl Plan {
         })
     }
 
-    /// Returns the command that runs a workload on a system.
+    /// Returns the command that runs a workload on a system and prints the figures as JSON.
     fn command(&self, program: &Path, workload: &Workload, system: System) -> Command {
         let mut command = Command::new(program);
         command.args(["run", workload.name, system.name()]);
@@ -123,7 +147,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn the_order_is_another_in_each_round() {
+    fn the_order_changes_from_round_to_round() {
         let plan = Plan {
             rounds: 2,
             workloads: workloads(&["w1".to_owned()]).unwrap(),
@@ -141,7 +165,7 @@ mod tests {
     }
 
     #[test]
-    fn workloads_are_known_by_name() {
+    fn workloads_are_found_by_name() {
         assert_eq!(workloads(&[]).unwrap().len(), ALL.len());
         assert!(matches!(
             workloads(&["w0".to_owned()]),

@@ -1,28 +1,29 @@
-//! The results in Markdown.
+//! The report in Markdown: a table for each workload, a summary, and the disturbances.
 
 use std::fmt::Write;
 
 use super::{
     repeat,
     results::{Results, Spread},
-    targets::{self, ROWS, Row, Target, Wanted},
+    targets::{self, ROWS, Row, Wanted},
 };
 use crate::system::System;
 
-/// One of ours beside one of a peer's.
+/// Comparison of Tourbillon's figure with a peer's figure or with an absolute target.
 #[derive(Debug)]
 struct Comparison {
     workload: &'static str,
     figure: &'static str,
-    /// `None`: the row has no peer.
+    /// The peer, or `None` for an absolute target.
     peer: Option<System>,
-    /// The ratio to the peer, or the figure itself without a peer.
+    /// Ratio to the peer's figure, or the figure itself for an absolute target.
     value: f64,
+    /// The target as text: a sign and a number.
     bound: String,
     is_met: bool,
 }
 
-/// The workloads of which there are runs, in their order.
+/// Returns the workloads that have runs, in the order of the runs.
 pub fn workloads(results: &Results) -> Vec<&'static str> {
     let mut names = Vec::new();
     for run in &results.runs {
@@ -33,8 +34,10 @@ pub fn workloads(results: &Results) -> Vec<&'static str> {
     names
 }
 
-/// The rows of a workload of which there is a figure: ours with a target first, in the order of the
-/// targets, then what else came out.
+/// Returns the names of a workload's figures, in the order of the table.
+///
+/// Figures with a target come first, in the order of [`ROWS`]. The others follow, in the order in
+/// which they first appear in the results.
 fn figures<'a>(results: &'a Results, workload: &str) -> Vec<&'a str> {
     let mut names = results.figures(workload);
     let place = |name: &str| {
@@ -45,7 +48,9 @@ fn figures<'a>(results: &'a Results, workload: &str) -> Vec<&'a str> {
     names
 }
 
-/// Returns the peer's figure for a row: its name and its spread.
+/// Returns name and spread of the peer's figure for a row.
+///
+/// This is the first of [`Row::of_peers`] that the peer has. Returns `None` if it has none of them.
 pub fn of_peer(results: &Results, row: &Row, peer: System) -> Option<(&'static str, Spread)> {
     row.of_peers().iter().find_map(|&name| {
         let spread = results.spread(row.workload, peer, name)?;
@@ -53,14 +58,15 @@ pub fn of_peer(results: &Results, row: &Row, peer: System) -> Option<(&'static s
     })
 }
 
-/// A row beside a peer's.
+/// Comparison of a row with a peer.
 struct Beside {
+    /// Tourbillon's figure divided by the peer's.
     ratio: f64,
     wanted: Wanted,
     is_met: bool,
 }
 
-/// The comparison of a row with a peer, if both have figures.
+/// Compares a row with a peer. Returns `None` unless some round has figures of both systems.
 fn compare(results: &Results, row: &Row, peer: System) -> Option<Beside> {
     let (theirs, _) = of_peer(results, row, peer)?;
     let ratio = results.ratio(row.workload, row.figure, peer, theirs)?;
@@ -73,25 +79,23 @@ fn compare(results: &Results, row: &Row, peer: System) -> Option<Beside> {
     })
 }
 
+/// Returns all comparisons, by row: first with the absolute target, then with each peer.
 fn comparisons(results: &Results) -> Vec<Comparison> {
     let mut all = Vec::new();
     for row in ROWS {
         let (workload, figure) = (row.workload, row.figure);
         let ours = results.spread(workload, System::Tourbillon, figure);
-        if let (Some(ours), Target::Here(target)) = (ours, row.target) {
+        if let (Some(ours), Some((sign, target))) = (ours, row.bound_here()) {
             all.push(Comparison {
                 workload,
                 figure,
                 peer: None,
                 value: ours.median,
-                bound: format!(
-                    "{} {}",
-                    row.wanted(System::Tourbillon).sign(),
-                    number(target)
-                ),
+                bound: format!("{sign} {}", number(target)),
                 is_met: row.is_met_here(ours.median) == Some(true),
             });
         }
+        // The first system is Tourbillon itself.
         for peer in System::ALL.into_iter().skip(1) {
             if let Some(beside) = compare(results, row, peer) {
                 let (sign, bound) = (beside.wanted.sign(), ratio(beside.wanted.ratio()));
@@ -109,7 +113,7 @@ fn comparisons(results: &Results) -> Vec<Comparison> {
     all
 }
 
-/// All of it.
+/// Returns the whole report in Markdown.
 pub fn markdown(results: &Results) -> String {
     let mut text = String::new();
     head(results, &mut text).expect("a string takes all");
@@ -121,6 +125,7 @@ pub fn markdown(results: &Results) -> String {
     text
 }
 
+/// Writes the machine, the versions, the load, and how to read the table.
 fn head(results: &Results, text: &mut String) -> std::fmt::Result {
     let machine = &results.machine;
     writeln!(
@@ -147,6 +152,7 @@ fn head(results: &Results, text: &mut String) -> std::fmt::Result {
     )
 }
 
+/// Writes the section of a workload: its table, then its errors.
 fn section(results: &Results, workload: &str, text: &mut String) -> std::fmt::Result {
     let systems = results.systems(workload);
     let figures = figures(results, workload);
@@ -175,7 +181,7 @@ fn section(results: &Results, workload: &str, text: &mut String) -> std::fmt::Re
     let mut any = false;
     for system in systems {
         for (trouble, times) in results.troubles(workload, system) {
-            // It may have several lines, and what Markdown takes for its own.
+            // An error may have several lines, and characters that are Markdown syntax.
             let trouble = trouble.replace(['|', '`', '<', '\n'], " ");
             writeln!(
                 text,
@@ -191,7 +197,7 @@ fn section(results: &Results, workload: &str, text: &mut String) -> std::fmt::Re
     Ok(())
 }
 
-/// Rows that say what else the machine did during the runs of each system.
+/// Writes the table's last rows: the lost processor time and the preemptions of each system's runs.
 fn machine(
     results: &Results,
     workload: &str,
@@ -211,7 +217,7 @@ fn machine(
     row("*preempted*", |machine| Some(machine.preempted as f64))
 }
 
-/// The median, with the minimum and the maximum if there are several rounds.
+/// Formats the median, with the minimum and the maximum if there are several rounds.
 fn with_bounds(results: &Results, spread: Spread) -> String {
     let median = number(spread.median);
     if results.rounds == 1 {
@@ -221,6 +227,10 @@ fn with_bounds(results: &Results, spread: Spread) -> String {
     format!("{median} ({min}–{max})")
 }
 
+/// Formats a system's cell in the table of a workload.
+///
+/// For Tourbillon, the cell also shows the absolute target if there is one. For a peer, the cell
+/// also shows the ratio and the wanted ratio. The cell is empty if the system has no figure.
 fn cell(results: &Results, workload: &str, figure: &str, system: System) -> String {
     let row = targets::row(workload, figure);
     let spread = match row {
@@ -241,13 +251,14 @@ fn cell(results: &Results, workload: &str, figure: &str, system: System) -> Stri
     };
     if system == System::Tourbillon {
         cell = format!("**{cell}**");
-        if let (Target::Here(target), Some(is_met)) = (row.target, row.is_met_here(spread.median)) {
-            let sign = row.wanted(system).sign().replace('<', "≤");
+        if let (Some((sign, target)), Some(is_met)) =
+            (row.bound_here(), row.is_met_here(spread.median))
+        {
             let met = mark(is_met);
             write!(cell, " {sign} {} {met}", number(target)).expect("a string takes all");
         }
     } else if let Some(beside) = compare(results, row, system) {
-        // In HTML, as Markdown may be, a bare sign of less could open a tag.
+        // Escape the signs: Markdown may contain HTML, and a bare `<` could open a tag.
         let sign = (beside.wanted.sign().replace('<', "&lt;")).replace('>', "&gt;");
         let (value, bound) = (ratio(beside.ratio), ratio(beside.wanted.ratio()));
         let met = mark(beside.is_met);
@@ -256,6 +267,7 @@ fn cell(results: &Results, workload: &str, figure: &str, system: System) -> Stri
     cell
 }
 
+/// Writes the number of met targets, and a table of the missed ones.
 fn summary(results: &Results, text: &mut String) -> std::fmt::Result {
     let all = comparisons(results);
     let missed: Vec<_> = all.iter().filter(|one| !one.is_met).collect();
@@ -294,7 +306,7 @@ fn summary(results: &Results, text: &mut String) -> std::fmt::Result {
     Ok(())
 }
 
-/// The rule of repetition, and what it led to.
+/// Writes the rule for repetitions, the repeated rounds, and the number of disturbed runs.
 fn disturbances(results: &Results, text: &mut String) -> std::fmt::Result {
     writeln!(
         text,
@@ -322,6 +334,7 @@ fn disturbances(results: &Results, text: &mut String) -> std::fmt::Result {
     )
 }
 
+/// Returns whether Tourbillon's figure is worse than the peer's, by their ratio.
 fn is_behind(row: &Row, ratio: f64) -> bool {
     match row.better {
         targets::Better::Lower => ratio > 1.0,
@@ -329,11 +342,15 @@ fn is_behind(row: &Row, ratio: f64) -> bool {
     }
 }
 
+/// Returns the sign for a met or a missed target.
 fn mark(is_met: bool) -> char {
     if is_met { '✓' } else { '✗' }
 }
 
-/// With three digits that mean something, and thousands apart.
+/// Formats a number for the report, with commas between thousands.
+///
+/// Numbers from 1 to 100 have three significant digits. Smaller numbers have three decimal places,
+/// and larger numbers have none. Zero is `0`.
 pub fn number(value: f64) -> String {
     let digits = match value.abs() {
         0.0 => 0,
@@ -355,6 +372,7 @@ pub fn number(value: f64) -> String {
     grouped + rest
 }
 
+/// Formats a ratio with two decimal places, or with four if it is below 0.0995.
 fn ratio(value: f64) -> String {
     if value < 0.0995 {
         format!("{value:.4}")
@@ -369,7 +387,7 @@ mod tests {
     use crate::frame::results::tests::{results, run};
 
     #[test]
-    fn numbers_can_be_read() {
+    fn numbers_are_rounded_and_grouped() {
         assert_eq!(number(0.0), "0");
         assert_eq!(number(0.1234), "0.123");
         assert_eq!(number(12.34), "12.3");
@@ -380,7 +398,7 @@ mod tests {
     }
 
     #[test]
-    fn the_table_says_what_is_met_and_what_went_wrong() {
+    fn the_table_shows_met_and_missed_targets_and_failures() {
         let figure = "callback: ns per pair";
         let results = results(vec![
             run(0, System::Tourbillon, figure, Some(50.0)),
@@ -389,7 +407,7 @@ mod tests {
             run(0, System::Smol, figure, None),
         ]);
         let table = markdown(&results);
-        // The target is 60 beside 157, and 60 beside 137.
+        // The wanted ratio is 60 / 157 to tokio, and 60 / 137 to `DelayQueue`.
         assert!(table.contains("×0.50, ≤ 0.38 ✗"), "{table}");
         assert!(table.contains("×0.25, ≤ 0.44 ✓"), "{table}");
         assert!(
@@ -436,7 +454,7 @@ mod tests {
     }
 
     #[test]
-    fn nothing_beside_nothing_is_as_wanted() {
+    fn a_figure_of_zero_meets_its_target() {
         let figure = "callback: ns per pair";
         let beside = |ours| {
             markdown(&results(vec![

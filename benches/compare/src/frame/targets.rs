@@ -1,57 +1,60 @@
-//! The targets: one for each row, with the peers' figures from when the targets were set.
+//! Tourbillon's targets, one for each row of the table.
 //!
-//! An absolute figure holds only on the machine that it was measured on; a ratio holds elsewhere,
-//! too. So the wanted ratio of ours to a peer is the target divided by that peer's figure there.
-//! Against a peer without a figure there, ours has to be ahead.
+//! The targets were set on a reference machine, and each row has the peers' figures from there. An
+//! absolute figure holds only on the machine where it was measured, but a ratio also holds on other
+//! machines. The wanted ratio to a peer is therefore the target divided by the peer's reference
+//! figure. If a peer has no reference figure, Tourbillon has to be better than the peer.
 
 use crate::system::System::{
     self, Compio, DelayQueue, Glommio, Monoio, Smol, Tokio, TokioAlt as Alt,
 };
 
-/// Which way is better.
+/// Direction in which a figure is better.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Better {
     Lower,
     Higher,
 }
 
+/// Target for a figure of Tourbillon.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub enum Target {
-    /// To reach this where the peers' figures were measured: a ratio to each of them.
+    /// Value to reach on the reference machine, which gives a wanted ratio to each peer.
     There(f64),
-    /// To reach this here and now: what no peer's figure stands beside.
+    /// Absolute value to reach on the current machine, for a row without reference figures.
     Here(f64),
-    /// To be no worse than any peer.
+    /// At least as good as each peer.
     Equal,
-    /// To be better than each peer.
+    /// Better than each peer.
     Ahead,
 }
 
 /// A row of the table.
 #[derive(Debug)]
 pub struct Row {
+    /// Name of the workload.
     pub workload: &'static str,
-    /// Ours, which is the peers', too, if there is nothing in `against`.
+    /// Name of Tourbillon's figure, and of the peers' figure if `against` is empty.
     pub figure: &'static str,
-    /// The peers' figures that it is compared with: of each peer the first that it has.
+    /// Names of the peers' figures to compare with. The first one that a peer has counts.
     pub against: &'static [&'static str],
     pub better: Better,
     pub target: Target,
-    /// The peers' figures where the target was set.
+    /// Figures of the peers on the reference machine.
     pub there: &'static [(System, f64)],
 }
 
-/// The wanted ratio of our figure to a peer's.
+/// Wanted ratio of Tourbillon's figure to a peer's.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub struct Wanted {
     better: Better,
     ratio: f64,
-    /// Whether the very ratio is enough.
+    /// Whether a figure with exactly this ratio meets the target.
     or_equal: bool,
 }
 
 impl Row {
-    /// Returns the wanted ratio to this peer.
+    /// Returns the wanted ratio to the figure of `peer`.
     pub fn wanted(&self, peer: System) -> Wanted {
         let there = self.there.iter().find(|(system, _)| *system == peer);
         let (ratio, or_equal) = match (self.target, there) {
@@ -67,7 +70,7 @@ impl Row {
         }
     }
 
-    /// Returns the peers' names for the figure, in the order of preference.
+    /// Returns the names of the peers' figures to compare with, in the order of preference.
     pub fn of_peers(&self) -> &[&'static str] {
         match self.against {
             [] => std::slice::from_ref(&self.figure),
@@ -75,12 +78,24 @@ impl Row {
         }
     }
 
-    /// Returns whether no figure could be better than this: one that is zero meets each target.
+    /// Returns whether no figure can be better than `ours`.
+    ///
+    /// This is a zero where lower is better. It meets each target.
     pub fn is_least(&self, ours: f64) -> bool {
         self.better == Better::Lower && ours == 0.0
     }
 
-    /// Returns whether our figure meets an absolute target, or `None` if the row has none.
+    /// Returns the absolute target and the sign that the table shows before it, or `None` if the
+    /// row has none. A figure that equals the target meets it.
+    pub fn bound_here(&self) -> Option<(&'static str, f64)> {
+        match (self.target, self.better) {
+            (Target::Here(target), Better::Lower) => Some(("≤", target)),
+            (Target::Here(target), Better::Higher) => Some(("≥", target)),
+            _ => None,
+        }
+    }
+
+    /// Returns whether `ours` meets the absolute target, or `None` if the row has none.
     pub fn is_met_here(&self, ours: f64) -> Option<bool> {
         match (self.target, self.better) {
             (Target::Here(target), Better::Lower) => Some(ours <= target),
@@ -91,6 +106,7 @@ impl Row {
 }
 
 impl Wanted {
+    /// Returns whether a ratio meets the target.
     pub fn is_met(self, ratio: f64) -> bool {
         let is_better = match self.better {
             Better::Lower => ratio < self.ratio,
@@ -99,12 +115,12 @@ impl Wanted {
         is_better || (self.or_equal && ratio == self.ratio)
     }
 
-    /// The bound itself.
+    /// Returns the bound of the ratio.
     pub fn ratio(self) -> f64 {
         self.ratio
     }
 
-    /// As the table has it.
+    /// Returns the sign that the table shows before the bound.
     pub fn sign(self) -> &'static str {
         match (self.better, self.or_equal) {
             (Better::Lower, true) => "≤",
@@ -115,13 +131,13 @@ impl Wanted {
     }
 }
 
-/// The row of this figure of ours, if it has one.
+/// Returns the row of this figure of Tourbillon, or `None` if the figure has no target.
 pub fn row(workload: &str, figure: &str) -> Option<&'static Row> {
     let mut rows = ROWS.iter();
     rows.find(|row| row.workload == workload && row.figure == figure)
 }
 
-/// A row in which less is better.
+/// Returns a row for a figure that is better if it is lower.
 const fn less(
     workload: &'static str,
     figure: &'static str,
@@ -138,7 +154,7 @@ const fn less(
     }
 }
 
-/// A row in which more is better.
+/// Returns a row for a figure that is better if it is higher.
 const fn more(
     workload: &'static str,
     figure: &'static str,
@@ -152,6 +168,7 @@ const fn more(
 }
 
 impl Row {
+    /// Sets the names of the peers' figures to compare with.
     const fn against(self, against: &'static [&'static str]) -> Row {
         Row { against, ..self }
     }
@@ -159,9 +176,10 @@ impl Row {
 
 use Target::{Ahead, Equal, Here, There};
 
+/// All rows with a target, in the order of the table.
 #[rustfmt::skip]
 pub static ROWS: &[Row] = &[
-    // Peers have one kind of timer: it stands beside both of ours.
+    // Peers have one kind of timer. Both kinds of Tourbillon's timers are compared with it.
     less("w1", "callback: ns per pair", There(60.0), &[(Tokio, 157.0), (DelayQueue, 137.0)])
         .against(&["callback: ns per pair", "sleep: ns per pair"]),
     less("w1", "sleep: ns per pair", There(70.0), &[(Tokio, 157.0), (DelayQueue, 137.0)])
@@ -177,7 +195,7 @@ pub static ROWS: &[Row] = &[
     less("w2", "later 1M: ns", There(200.0), &[(Tokio, 491.0)]),
     less("w2", "later 10k, clock read: ns", Ahead, &[]),
     less("w2", "later 1M, clock read: ns", There(200.0), &[(Tokio, 491.0)]),
-    // From another thread: twice that.
+    // A thread outside the runtime may take twice the target of "later 10k: ns".
     less("w2", "outside, later 10k: ns", Here(2.0 * 10.0), &[]),
     less("w2", "outside, later 1M: ns", Ahead, &[]),
     less("w2", "outside, later 10k, clock read: ns", Ahead, &[]),
@@ -230,7 +248,7 @@ pub static ROWS: &[Row] = &[
     less("w5", "spin: p50 µs", Here(3.0), &[]),
 
     less("w6", "callback: bytes", There(96.0), &[(DelayQueue, 64.0)]),
-    // smol's there were unboxed.
+    // On the reference machine, smol's sleeps were unboxed, so this row has no figure of smol.
     less("w6", "sleep: bytes", There(125.0), &[(Tokio, 136.0)]),
     less("w6", "sleep, unboxed: bytes", There(110.0), &[(Tokio, 136.0), (Alt, 248.0), (Smol, 119.0)])
         .against(&["sleep, unboxed: bytes", "sleep: bytes"]),
@@ -269,21 +287,21 @@ mod tests {
         assert_eq!(wanted.ratio(), 60.0 / 157.0);
         assert!(wanted.is_met(60.0 / 157.0) && wanted.is_met(0.3) && !wanted.is_met(0.5));
         assert_eq!(wanted.sign(), "≤");
-        // It has no figure there.
+        // compio has no reference figure.
         let wanted = row.wanted(Compio);
         assert!(wanted.is_met(0.99) && !wanted.is_met(1.0));
         assert_eq!(wanted.sign(), "<");
     }
 
     #[test]
-    fn more_is_better_where_requests_are_counted() {
+    fn more_requests_per_second_are_better() {
         let wanted = row("w9", "hello: req/s").unwrap().wanted(Tokio);
         assert!(wanted.is_met(1.3) && !wanted.is_met(1.1) && !wanted.is_met(0.9));
         assert_eq!(wanted.sign(), "≥");
     }
 
     #[test]
-    fn what_has_no_peer_is_measured_by_itself() {
+    fn an_absolute_target_needs_no_peer() {
         let row = row("w5", "spin: p50 µs").unwrap();
         assert_eq!(row.is_met_here(2.9), Some(true));
         assert_eq!(row.is_met_here(3.1), Some(false));

@@ -1,4 +1,4 @@
-//! How late things came that had a deadline.
+//! Lateness of timers: how long after its deadline each one came.
 
 use std::{
     sync::atomic::{
@@ -8,27 +8,32 @@ use std::{
     time::Instant,
 };
 
-/// It has not begun to wait.
-const NEW: u64 = 0;
-/// It has begun to wait.
-const WAITS: u64 = 1;
-/// It came; the bits below are by how many ns it was late.
+/// State of a slot whose timer has not begun to wait. It is not zero: the allocator gives zeroed
+/// memory without a write, and the first timer of each page would then meet a page fault.
+const NEW: u64 = 1;
+/// State of a slot whose timer waits.
+const WAITS: u64 = 2;
+/// Flag of a slot whose timer has come. The bits below the flag hold the lateness in ns.
 const CAME: u64 = 1 << 62;
-/// With [`CAME`]: it was early, and by so much.
+/// Flag beside [`CAME`]: the timer came before its deadline. The low bits hold how early, in ns.
 const EARLY: u64 = 1 << 63;
 
-/// Where one timer notes how late it was: a word of its own, so that noting costs the same for all systems,
-/// and next to nothing.
+/// The word in which one timer records its lateness.
+///
+/// No two timers share a word, so a record is one store. It costs almost nothing, and the same on
+/// all systems.
 #[derive(Debug)]
 pub struct Slot(AtomicU64);
 
 impl Slot {
-    /// It begins to wait.
+    /// Records that the timer begins to wait.
     pub fn waits(&self) {
         self.0.store(WAITS, Release);
     }
 
-    /// It has come: to be called first of all.
+    /// Records that the timer has come, and how long after `deadline`.
+    ///
+    /// The task or callback must call this first, because any work before it adds to the lateness.
     pub fn came(&self, deadline: Instant) {
         let now = Instant::now();
         let word = match now.checked_duration_since(deadline) {
@@ -38,17 +43,21 @@ impl Slot {
         self.0.store(word, Release);
     }
 
+    /// Returns whether the timer has begun to wait. This stays true after it has come.
     pub fn is_waiting(&self) -> bool {
         self.0.load(Acquire) != NEW
     }
 
+    /// Returns whether the timer has come, early or late.
     pub fn has_come(&self) -> bool {
         self.0.load(Acquire) & CAME != 0
     }
 }
 
-/// Slots for so many timers. Their memory has been written to, so that no page fault is billed to a timer; it
-/// lives as long as the process, so that a task needs no more than a reference.
+/// Returns new slots for `count` timers.
+///
+/// This function writes to their memory, so that no timer pays for a page fault. It leaks the
+/// memory, so that each task needs only a `'static` reference.
 pub fn slots(count: usize) -> &'static [Slot] {
     (0..count)
         .map(|_| Slot(AtomicU64::new(NEW)))
@@ -56,16 +65,20 @@ pub fn slots(count: usize) -> &'static [Slot] {
         .leak()
 }
 
-/// All slots, of which those at the beginning that are over need not be looked at again.
+/// Slots that a task or thread still has to check, while it waits for all of them.
 #[derive(Debug)]
 pub struct Left(&'static [Slot]);
 
 impl Left {
+    /// Begins with all `slots`.
     pub fn of(slots: &'static [Slot]) -> Self {
         Self(slots)
     }
 
-    /// True if all slots are `over`.
+    /// Returns whether `over` is true of all slots.
+    ///
+    /// The slots at the front for which `over` is true are not checked again. So once `over` is
+    /// true of a slot, it must stay true.
     pub fn is_over(&mut self, over: fn(&Slot) -> bool) -> bool {
         while let [slot, rest @ ..] = self.0 {
             if !over(slot) {
@@ -77,16 +90,21 @@ impl Left {
     }
 }
 
-/// The lateness of all of them together.
+/// The distribution of the lateness of many timers.
 #[derive(Debug)]
 pub struct Lateness {
-    /// In ns, in order.
+    /// Lateness of each timer in ns, in ascending order. A timer that was early counts as 0.
     sorted: Vec<u64>,
+    /// Number of timers that came before their deadline.
     pub early: usize,
 }
 
 impl Lateness {
-    /// All of these have come. Those that were early count as not late at all.
+    /// Collects the lateness of all `slots`.
+    ///
+    /// # Panics
+    ///
+    /// Panics if one of the timers has not come.
     pub fn of(slots: &[Slot]) -> Self {
         let words = slots.iter().map(|slot| slot.0.load(Acquire));
         let words = words.inspect(|word| assert!(word & CAME != 0, "it has not come yet"));
@@ -105,7 +123,11 @@ impl Lateness {
         Self { sorted, early }
     }
 
-    /// In µs: the lateness that so many percent do not exceed.
+    /// Returns the lateness that `percent` percent of the timers do not exceed, in µs.
+    ///
+    /// # Panics
+    ///
+    /// Panics if there are no timers.
     pub fn percentile(&self, percent: f64) -> f64 {
         let at = (self.sorted.len() as f64 * percent / 100.0) as usize;
         let at = at.min(self.sorted.len() - 1);
@@ -113,7 +135,11 @@ impl Lateness {
     }
 }
 
-/// The middle one; of an even number the upper of two.
+/// Returns the median. For an even number of figures, this is the upper of the two in the middle.
+///
+/// # Panics
+///
+/// Panics if there are no figures.
 pub fn median(figures: impl IntoIterator<Item = f64>) -> f64 {
     let mut figures: Vec<_> = figures.into_iter().collect();
     figures.sort_by(f64::total_cmp);

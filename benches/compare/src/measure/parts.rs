@@ -1,7 +1,10 @@
-//! Parts of a workload that need a process of their own: the heap that one part leaves behind would
-//! distort the next, and a server's processor time is counted apart from that of its client.
+//! Runs parts of a workload, each in a process of its own.
 //!
-//! A part is this program again, with the same arguments, and its name in the environment.
+//! There are two reasons. The heap that one part leaves behind would distort the next part. And
+//! the processor time of a server is measured apart from that of its client.
+//!
+//! The process of a part runs this program with the same arguments. An environment variable holds
+//! the name of the part.
 
 use std::{
     env,
@@ -11,14 +14,17 @@ use std::{
 
 use crate::workload::{Figure, REFUSED, refuse};
 
+/// Environment variable that names the part.
 const PART: &str = "TOURBILLON_COMPARE_PART";
 
-/// Which part this process is for, if not for the whole.
+/// Returns the part that this process has to run, or `None` if it runs the whole workload.
 pub fn asked() -> Option<String> {
     env::var(PART).ok()
 }
 
-/// This program again, for a part.
+/// Returns the command that runs a part. Its standard output is a pipe.
+///
+/// Ends this process with [`REFUSED`] if the path of the program is unknown.
 pub fn command(part: &str) -> Command {
     let program = env::current_exe().unwrap_or_else(|error| refuse(error));
     let args: Vec<OsString> = env::args_os().skip(1).collect();
@@ -31,8 +37,16 @@ pub fn command(part: &str) -> Command {
     command
 }
 
-/// Does each of `parts` in a process of its own, one after another: all their figures, which are among `names`. (In the
-/// process of a part: does that by `run`, and ends.)
+/// Runs each of `parts` in a process of its own, one after another, and returns all figures.
+///
+/// The names of the figures must be among `names`. In the process of a part, this function calls
+/// `run` with the name of the part, prints the figures, and ends the process.
+///
+/// If a part ends with [`REFUSED`], this process does the same.
+///
+/// # Panics
+///
+/// Panics if a part fails, or if it prints anything but figures of these names.
 pub fn each(
     parts: &[&'static str],
     names: &[&'static str],
@@ -46,7 +60,7 @@ pub fn each(
     figures.collect()
 }
 
-/// Like `each`, for parts of one figure each.
+/// Runs parts that have one figure each, by [`each`]. Each part has the name of its figure.
 pub fn each_figure(names: &[&'static str], value: impl FnOnce(&'static str) -> f64) -> Vec<Figure> {
     each(names, names, |name| {
         let value = value(name);
@@ -54,10 +68,12 @@ pub fn each_figure(names: &[&'static str], value: impl FnOnce(&'static str) -> f
     })
 }
 
-/// Does a part in a process of its own; the figures, of these names, in the order in which it answered them.
+/// Runs a part in a process of its own, and returns its figures in the order of its output.
+///
+/// The names of the figures must be among `names`. Ends this process, or panics, like [`each`].
 fn alone(part: &str, names: &[&'static str]) -> Vec<Figure> {
     let output = command(part).output().unwrap_or_else(|error| refuse(error));
-    // Standard error is captured as well.
+    // `output` captures standard error, too. Pass it on: it has the reason for a failure.
     eprint!("{}", String::from_utf8_lossy(&output.stderr));
     if !output.status.success() {
         match output.status.code() {
@@ -77,7 +93,7 @@ fn alone(part: &str, names: &[&'static str]) -> Vec<Figure> {
         .collect()
 }
 
-/// Ends the process of a part: this is what came out.
+/// Prints the figures of a part for the parent process, and ends this process.
 fn answer(figures: &[Figure]) -> ! {
     for Figure { name, value } in figures {
         println!("{name}\t{value}");

@@ -1,4 +1,4 @@
-//! The runtimes, seen alike: what a workload needs of them, and no more.
+//! The interface that workloads use for all runtimes. It has only what the workloads need.
 
 mod smol;
 mod tokio;
@@ -13,32 +13,39 @@ use crate::workload::refuse;
 
 pub use self::{smol::Smol, tokio::Tokio, tourbillon::Tourbillon};
 
-/// How many workers those have that have any. The others are one thread.
+/// Number of workers of the multi-threaded runtimes. The other runtimes have one thread.
 pub const WORKERS: usize = 2;
 
-/// The interface that workloads use. All futures are `Send`, since some systems have workers. The
-/// others wrap values that are not `Send`. That costs them a check of the thread for each poll, of
-/// a nanosecond or two.
+/// A runtime that tasks can be run on.
+///
+/// All futures are `Send`, because the multi-threaded runtimes need that. The single-threaded
+/// runtimes wrap futures that are not `Send`. The wrapper checks the thread at each poll, which
+/// costs one or two nanoseconds.
 pub trait Runtime: Sized + 'static {
-    /// Runs a task, on a worker if there are any, and waits for what it answers.
+    /// Runs a task, on a worker if the runtime has workers, and returns its output.
     fn run<T: Send + 'static>(&self, task: impl Future<Output = T> + Send + 'static) -> T;
 
-    /// From a task.
+    /// Spawns a detached task. The caller must be a task of this runtime.
     fn spawn(task: impl Future<Output = ()> + Send + 'static);
 
+    /// Returns a future that completes at `deadline`.
     fn sleep_until(deadline: Instant) -> impl Future<Output = ()> + Send + 'static;
 
+    /// Returns a future that yields to the scheduler once.
     fn yield_now() -> impl Future<Output = ()> + Send;
 }
 
-/// A program that runs on any of them.
+/// A program that can run on each runtime.
 pub trait Program {
     type Output;
 
+    /// Runs the program on `runtime`.
     fn on<R: Runtime>(self, runtime: &R) -> Self::Output;
 }
 
-/// Does it on a new runtime.
+/// Runs a program on a new runtime of `system`.
+///
+/// Calls [`refuse`] if the system has no tasks or is not built in.
 pub fn on<P: Program>(system: System, program: P) -> P::Output {
     match system {
         System::Tourbillon => program.on(&Tourbillon::new(|builder| builder)),
@@ -57,7 +64,13 @@ pub fn on<P: Program>(system: System, program: P) -> P::Output {
     }
 }
 
-/// [`Runtime::run`] with what spawns a task from outside.
+/// Implements [`Runtime::run`]: spawns `task` with `start`, and waits for its output.
+///
+/// `start` spawns a detached task from a thread outside of the runtime.
+///
+/// # Panics
+///
+/// Panics if the task panics.
 fn run<T: Send + 'static, F: Future<Output = T> + Send + 'static>(
     task: F,
     start: impl FnOnce(std::pin::Pin<Box<dyn Future<Output = ()> + Send>>),

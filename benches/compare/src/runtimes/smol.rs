@@ -1,7 +1,8 @@
 //! smol: its executor and its timers, with two workers.
 //!
-//! `smol::spawn` has one worker, unless a variable of the environment says otherwise; so here is what it does,
-//! with two: each is a thread that runs the executor in `smol::block_on`. They never end.
+//! `smol::spawn` uses one worker, unless the environment variable `SMOL_THREADS` says otherwise.
+//! This module does the same as `smol::spawn`, with two workers. Each worker is a thread that
+//! runs the executor in `smol::block_on`. The workers never end.
 
 use std::{
     future,
@@ -16,12 +17,19 @@ use smol::{Executor, Timer};
 
 use super::{Runtime, WORKERS, refuse};
 
+/// The executor, which all values of [`Smol`] share.
 static EXECUTOR: Executor<'static> = Executor::new();
+/// Starts the workers once per process.
 static WORK: Once = Once::new();
 
+/// The running workers. [`Smol::new`] is the only constructor, so the workers run if a value
+/// exists.
 pub struct Smol(());
 
 impl Smol {
+    /// Starts the workers, unless they run already.
+    ///
+    /// Calls [`refuse`] if a thread cannot be started.
     pub fn new() -> Self {
         WORK.call_once(|| {
             for index in 0..WORKERS {
@@ -35,7 +43,7 @@ impl Smol {
     }
 }
 
-/// A timer whose answer is not looked at.
+/// A timer without its output, which is an instant.
 struct Sleep(Timer);
 
 impl Future for Sleep {

@@ -1,4 +1,4 @@
-//! tokio: the multi-threaded runtime, with all drivers, as `#[tokio::main]` has it.
+//! tokio: the multi-threaded runtime with all drivers, like `#[tokio::main]`, and two workers.
 
 use std::time::Instant;
 
@@ -6,9 +6,13 @@ use tokio::runtime::Builder;
 
 use super::{Runtime, WORKERS, refuse};
 
+/// A runtime of tokio.
 pub struct Tokio(tokio::runtime::Runtime);
 
 impl Tokio {
+    /// Builds a runtime, after `options` has changed its builder.
+    ///
+    /// Calls [`refuse`] if the runtime cannot be built.
     pub fn new(options: fn(&mut Builder) -> &mut Builder) -> Self {
         let mut builder = Builder::new_multi_thread();
         builder.worker_threads(WORKERS).enable_all();

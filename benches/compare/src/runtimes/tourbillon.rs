@@ -1,4 +1,4 @@
-//! Ours.
+//! Tourbillon, with two workers.
 
 use std::time::Instant;
 
@@ -6,9 +6,13 @@ use tourbillon::runtime::Builder;
 
 use super::{Runtime, WORKERS, refuse};
 
+/// A runtime of Tourbillon.
 pub struct Tourbillon(tourbillon::Runtime);
 
 impl Tourbillon {
+    /// Builds a runtime, after `options` has changed its builder.
+    ///
+    /// Calls [`refuse`] if the runtime cannot be built.
     pub fn new(options: impl FnOnce(Builder) -> Builder) -> Self {
         let builder = options(Builder::new().worker_threads(WORKERS));
         Self(builder.build().unwrap_or_else(|error| refuse(error)))

@@ -1,9 +1,11 @@
-//! compio, glommio and monoio: one thread each, which is the main thread.
+//! compio, glommio and monoio. Each runs on one thread, which is the main thread.
 //!
-//! They have no `yield_now` but the one of futures-lite (glommio's own is that): the task wakes itself. monoio
-//! then puts it in front of the others.
+//! All three use the `yield_now` of futures-lite, in which the task wakes itself. compio and
+//! monoio have none of their own, and glommio's own is the same function. monoio puts a task that
+//! wakes itself in front of the other tasks.
 //!
-//! Their timers are not `Send`. [`SendWrapper`] makes them so, and looks whether they are where they were made.
+//! The timers of these runtimes are not `Send`. [`SendWrapper`] makes them `Send`, and checks at
+//! each use that they are on the thread that made them.
 
 use std::time::Instant;
 
@@ -12,9 +14,13 @@ use send_wrapper::SendWrapper;
 
 use super::{Runtime, refuse};
 
+/// A runtime of compio.
 pub struct Compio(compio::runtime::Runtime);
 
 impl Compio {
+    /// Builds a runtime.
+    ///
+    /// Calls [`refuse`] if the runtime cannot be built.
     pub fn new() -> Self {
         let built = compio::runtime::Runtime::new();
         Self(built.unwrap_or_else(|error| refuse(format_args!("compio: {error}"))))
@@ -39,9 +45,13 @@ impl Runtime for Compio {
     }
 }
 
+/// A runtime of glommio.
 pub struct Glommio(glommio::LocalExecutor);
 
 impl Glommio {
+    /// Builds a runtime.
+    ///
+    /// Calls [`refuse`] if the runtime cannot be built.
     pub fn new() -> Self {
         let built = glommio::LocalExecutorBuilder::default().make();
         Self(built.unwrap_or_else(|error| refuse(format_args!("glommio: {error}"))))
@@ -57,7 +67,10 @@ impl Runtime for Glommio {
         glommio::spawn_local(task).detach();
     }
 
-    /// Its timers take no deadline, but from now.
+    /// Returns a future that completes at `deadline`.
+    ///
+    /// glommio's timers take a delay and no deadline. The first poll computes this delay and
+    /// creates the timer.
     fn sleep_until(deadline: Instant) -> impl Future<Output = ()> + Send + 'static {
         SendWrapper::new(async move {
             let left = deadline.saturating_duration_since(Instant::now());
@@ -70,15 +83,19 @@ impl Runtime for Glommio {
     }
 }
 
-/// With io_uring, or with epoll where the kernel refuses that: monoio itself sees to it.
+/// A runtime on io_uring, or on epoll if the kernel refuses io_uring. monoio itself chooses.
 type MonoioRuntime = monoio::FusionRuntime<
     monoio::time::TimeDriver<monoio::IoUringDriver>,
     monoio::time::TimeDriver<monoio::LegacyDriver>,
 >;
 
+/// A runtime of monoio. `block_on` needs exclusive access, hence the `RefCell`.
 pub struct Monoio(std::cell::RefCell<MonoioRuntime>);
 
 impl Monoio {
+    /// Builds a runtime.
+    ///
+    /// Calls [`refuse`] if the runtime cannot be built.
     pub fn new() -> Self {
         let built = monoio::RuntimeBuilder::<monoio::FusionDriver>::new()
             .enable_timer()

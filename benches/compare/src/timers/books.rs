@@ -1,8 +1,8 @@
-//! The kernel's figures for this process.
+//! The kernel's figures for this process, from `/proc/self`.
 
 use std::{fs, path::Path};
 
-/// Pages of physical memory, in bytes.
+/// Returns the resident memory of this process, in bytes.
 pub fn resident() -> f64 {
     let statm = fs::read_to_string("/proc/self/statm").expect("/proc is there");
     let pages = statm
@@ -12,7 +12,8 @@ pub fn resident() -> f64 {
     pages.expect("statm has numbers") * rustix::param::page_size() as f64
 }
 
-/// CPU time of the threads that there are, but the calling one, in ms. Exact for those that sleep.
+/// Returns the processor time of all live threads but the calling one, in ms. The time is exact
+/// for threads that sleep.
 pub fn cpu_of_others() -> f64 {
     let ns: f64 = of_others(|task| {
         let schedstat = fs::read_to_string(task.join("schedstat")).ok()?;
@@ -21,7 +22,7 @@ pub fn cpu_of_others() -> f64 {
     ns / 1e6
 }
 
-/// How often the threads that there are, but the calling one, have gone to sleep.
+/// Returns how often all live threads but the calling one have gone to sleep.
 pub fn switches_of_others() -> f64 {
     of_others(|task| {
         let status = fs::read_to_string(task.join("status")).ok()?;
@@ -31,7 +32,10 @@ pub fn switches_of_others() -> f64 {
     })
 }
 
-/// The sum over all threads but the calling one; one that has ended since is gone.
+/// Returns the sum of `figure` over all live threads but the calling one.
+///
+/// `figure` gets the directory of a thread. It returns `None` for a thread that has ended
+/// meanwhile, which then does not count.
 fn of_others(figure: impl Fn(&Path) -> Option<f64>) -> f64 {
     let own = rustix::thread::gettid().as_raw_nonzero().to_string();
     let tasks = fs::read_dir("/proc/self/task").expect("/proc is there");
@@ -51,7 +55,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn what_another_thread_does_is_seen() {
+    fn processor_time_and_switches_of_another_thread_count() {
         let over = AtomicBool::new(false);
         thread::scope(|scope| {
             scope.spawn(|| {
@@ -61,7 +65,8 @@ mod tests {
                     thread::sleep(Duration::from_millis(1));
                 }
             });
-            // Other tests' threads may end in between, and take with them what they had used.
+            // Try several times: a thread of another test may end between two readings, and the
+            // second sum then lacks the share of this thread.
             let is_seen = (0..1_000).any(|_| {
                 let (cpu, switches) = (cpu_of_others(), switches_of_others());
                 thread::sleep(Duration::from_millis(10));

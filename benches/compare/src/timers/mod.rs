@@ -1,7 +1,7 @@
 //! Many pending timers of one system, behind one interface.
 //!
-//! Each system has its own kind of timer; all stand in a `VecDeque`, sleeps as `Pin<Box<…>>`, which is
-//! how safe code holds many of them.
+//! Each system has its own type of timer. A `VecDeque` holds them. Sleeps are `Pin<Box<…>>`,
+//! which is how safe code holds many of them.
 
 pub mod books;
 mod run;
@@ -17,24 +17,25 @@ use std::{
 
 pub use run::{Runtime, in_steps, on};
 
-/// Pending timers, from the one armed first to the one armed last.
-///
-/// `cx` is of the task that the timers are armed in: a sleep takes its waker.
+/// Pending timers, in the order in which they were armed.
 pub trait Timers: Default + Send + 'static {
-    /// Arms one more. The clock is read, as `sleep(delay)` does it.
+    /// Arms a timer that is due after `delay`. This reads the clock, like `sleep(delay)`.
+    ///
+    /// `cx` is the context of the task that arms the timer. A sleep takes the waker from it.
     fn arm(&mut self, cx: &mut Context<'_>, delay: Duration);
 
-    /// Cancels the one armed first.
+    /// Cancels the timer that was armed first.
     fn cancel_oldest(&mut self);
 
-    /// Lets them count as armed in another order.
+    /// Puts the timers in random order, as if they had been armed in this order.
     fn shuffle(&mut self, draw: &mut Draw);
 }
 
-/// A moment, in the type in which a system takes it.
+/// A point in time, in the type that a system uses for deadlines.
 pub trait Moment:
     Copy + Add<Duration, Output = Self> + AddAssign<Duration> + Send + Sync + 'static
 {
+    /// Reads the clock of the system.
     fn now() -> Self;
 }
 
@@ -56,29 +57,36 @@ impl Moment for std::time::Instant {
     }
 }
 
-/// Timers that can be moved.
+/// Timers that can be reset.
 pub trait Movable: Timers {
+    /// Type of a deadline.
     type Instant: Moment;
 
-    /// Moves one, by its place, to an instant.
+    /// Resets the timer at `index` to `deadline`.
     fn reset(&mut self, index: usize, deadline: Self::Instant);
 
-    /// Moves one so far from now: a reading of the clock, and a move. `delay` is that of the last
-    /// [`prolong`](Movable::prolong): ours has it with the timer.
+    /// Resets the timer at `index` to `delay` from now: one reading of the clock, and one reset.
+    ///
+    /// `delay` must be that of the last [`prolong`](Movable::prolong) of this timer, since
+    /// Tourbillon stores the delay with the timer.
     fn refresh(&mut self, index: usize, delay: Duration);
 
-    /// Moves one so far from now, and lets it have this delay from now on.
+    /// Resets the timer at `index` to `delay` from now, and makes `delay` its delay for each
+    /// later [`refresh`](Movable::refresh).
     fn prolong(&mut self, index: usize, delay: Duration) {
         self.refresh(index, delay);
     }
 }
 
-/// A system's future that ends when its time has come.
+/// A system's future that completes at its deadline.
 pub trait Sleeping: Future + Send + Sized + 'static {
+    /// Type of a deadline.
     type Instant: Moment;
 
+    /// Creates a sleep that completes `delay` from now.
     fn after(delay: Duration) -> Self;
 
+    /// Resets the sleep to `deadline`.
     fn reset(self: Pin<&mut Self>, deadline: Self::Instant);
 }
 
@@ -118,7 +126,7 @@ impl Sleeping for smol::Timer {
     }
 }
 
-/// Sleeps that have been polled once, and wait.
+/// Pending sleeps. Each has been polled once.
 pub struct Sleeps<S>(VecDeque<Pin<Box<S>>>);
 
 impl<S> Default for Sleeps<S> {
@@ -153,15 +161,21 @@ impl<S: Sleeping> Movable for Sleeps<S> {
     }
 }
 
-/// A sleep that has been polled once.
+/// Returns a sleep that has been polled once, which registers it.
+///
+/// A task of tokio must call this without a budget: once a budget is used up, a poll returns
+/// `Pending` but does not register the sleep.
+///
+/// # Panics
+///
+/// Panics if the sleep is ready at once.
 pub fn armed<S: Sleeping>(cx: &mut Context<'_>, delay: Duration) -> Pin<Box<S>> {
     let mut sleep = Box::pin(S::after(delay));
-    // Otherwise it has not been registered: tokio's budget is used up, say.
     assert!(matches!(sleep.as_mut().poll(cx), Poll::Pending), "it waits");
     sleep
 }
 
-/// Ours without a task.
+/// Tourbillon's callbacks, which run without a task.
 #[derive(Default)]
 pub struct Callbacks(VecDeque<tourbillon::Timer>);
 
@@ -196,7 +210,8 @@ impl Movable for Callbacks {
     }
 }
 
-/// The timers of one `DelayQueue`. No task polls it while they are added, and none of them is due.
+/// The timers of one `DelayQueue`. No task polls the queue while timers are added, and no timer
+/// is due.
 #[derive(Default)]
 pub struct Queue {
     queue: tokio_util::time::DelayQueue<()>,
@@ -226,37 +241,40 @@ impl Movable for Queue {
     }
 
     fn refresh(&mut self, index: usize, delay: Duration) {
-        // As the queue's own `reset(key, delay)` does.
+        // The queue's own `reset(key, delay)` does the same.
         self.queue
             .reset_at(&self.keys[index], tokio::time::Instant::now() + delay);
     }
 }
 
-/// Delays and places, by MINSTD: alike for all systems.
+/// A generator of pseudo-random delays and positions (MINSTD). All systems get the same sequence.
 pub struct Draw(u64);
 
 impl Draw {
+    /// Creates a generator with a fixed seed.
     pub fn new() -> Self {
         Self(1)
     }
 
+    /// Returns the next number, from 1 to 2^31 − 2.
     fn next(&mut self) -> u64 {
         self.0 = self.0 * 48_271 % 0x7fff_ffff;
         self.0
     }
 
-    /// From 1 to 59 s.
+    /// Returns a delay from 1 s to 59 s.
     pub fn delay(&mut self) -> Duration {
         Duration::from_secs(1) + Duration::from_nanos(self.next() * 27)
     }
 
-    /// Less than `n`, for which 2^31 is much.
+    /// Returns a number below `n`. If `n` is not much smaller than 2^31, the numbers are not
+    /// equally likely.
     pub fn below(&mut self, n: usize) -> usize {
         let n = u64::try_from(n).expect("usize has 64 bits");
         usize::try_from((self.next() * n) >> 31).expect("it is less than n")
     }
 
-    /// Puts them in another order (Fisher and Yates).
+    /// Puts the items in random order (Fisher–Yates).
     fn shuffle<T>(&mut self, some: &mut VecDeque<T>) {
         for last in (1..some.len()).rev() {
             some.swap(last, self.below(last + 1));

@@ -1,4 +1,4 @@
-//! Running a future on a system, as its task.
+//! Runs a future as a task of a system.
 
 use std::{
     fmt,
@@ -8,13 +8,15 @@ use std::{
 
 use crate::{system::System, workload::refuse};
 
-/// How many operations a task does before it gives way.
+/// Number of operations after which a task yields.
 const STEP: usize = 1_000;
 
-/// Does `op` so many times, and gives way after every thousand.
+/// Calls `op` `count` times in the current task, and yields after every thousand calls.
 ///
-/// A task that never did would have a system count for nothing that puts its work off until then:
-/// tokio's alternative timers, for example, are in no wheel before.
+/// `op` gets the context of the task and the index of the call.
+///
+/// Some systems put off work until the task yields: tokio's alternative timers, for example,
+/// enter a wheel only then. Without the yields, the measurement would not include this work.
 pub async fn in_steps(count: usize, mut op: impl FnMut(&mut Context<'_>, usize)) {
     let mut done = 0;
     poll_fn(|cx| {
@@ -32,18 +34,31 @@ pub async fn in_steps(count: usize, mut op: impl FnMut(&mut Context<'_>, usize))
     .await;
 }
 
-/// Returns the runtime. Without one there is nothing to measure.
+/// Returns a new runtime.
+///
+/// # Panics
+///
+/// Panics on an error: without a runtime there is nothing to measure.
 fn built<T>(runtime: Result<T, impl fmt::Display>) -> T {
     runtime.unwrap_or_else(|error| panic!("no runtime: {error}"))
 }
 
-/// Ours, with so many workers and nothing else set.
+/// Returns the output of a task.
+///
+/// # Panics
+///
+/// Panics if the task has panicked.
+fn joined<T>(task: Result<T, impl fmt::Display>) -> T {
+    task.unwrap_or_else(|error| panic!("the measurement failed: {error}"))
+}
+
+/// Builds a Tourbillon runtime with `workers` workers and otherwise default settings.
 pub fn tourbillon(workers: usize) -> tourbillon::Runtime {
     let builder = tourbillon::runtime::Builder::new().worker_threads(workers);
     built(builder.build())
 }
 
-/// tokio's, with the timers that `system` stands for.
+/// Builds a tokio runtime with `workers` workers and the kind of timers that `system` names.
 pub fn tokio(system: System, workers: usize) -> tokio::runtime::Runtime {
     let mut builder = tokio::runtime::Builder::new_multi_thread();
     builder.worker_threads(workers).enable_time();
@@ -53,15 +68,19 @@ pub fn tokio(system: System, workers: usize) -> tokio::runtime::Runtime {
     built(builder.build())
 }
 
-/// A running system, which lets other threads enter it.
+/// A running system. Other threads can enter its context.
 pub enum Runtime {
     Tourbillon(tourbillon::Runtime),
     Tokio(tokio::runtime::Runtime),
+    /// smol's global executor.
     Smol,
 }
 
 impl Runtime {
-    /// With so many workers. smol's own executor has one thread, and async-io a second for its timers.
+    /// Starts `system` with `workers` workers.
+    ///
+    /// smol ignores `workers`: its global executor has one thread, and async-io has a second
+    /// thread for timers.
     pub fn new(system: System, workers: usize) -> Self {
         match system {
             System::Tourbillon => Self::Tourbillon(tourbillon(workers)),
@@ -73,7 +92,7 @@ impl Runtime {
         }
     }
 
-    /// Spawns a detached task from this thread. tokio's tasks run without a budget.
+    /// Spawns a detached task from the calling thread. The task runs without tokio's budget.
     pub fn spawn<F>(&self, future: F)
     where
         F: Future<Output = ()> + Send + 'static,
@@ -85,25 +104,30 @@ impl Runtime {
         }
     }
 
-    /// Runs a future as a task on a worker, and waits for it.
+    /// Runs a future as a task on a worker, waits for it, and returns its output.
     ///
-    /// tokio's is without a budget, which would end after 128 sleeps.
+    /// The task runs without tokio's budget, which would be used up after 128 sleeps.
+    ///
+    /// # Panics
+    ///
+    /// Panics if the task panics.
     pub fn run<F>(&self, future: F) -> F::Output
     where
         F: Future + Send + 'static,
         F::Output: Send + 'static,
     {
         match self {
-            Self::Tourbillon(runtime) => built(runtime.block_on(runtime.spawn(future))),
+            Self::Tourbillon(runtime) => joined(runtime.block_on(runtime.spawn(future))),
             Self::Tokio(runtime) => {
                 let task = runtime.spawn(tokio::task::unconstrained(future));
-                built(runtime.block_on(task))
+                joined(runtime.block_on(task))
             }
             Self::Smol => smol::block_on(smol::spawn(future)),
         }
     }
 
-    /// Runs `f` on this thread, so that timers made in it belong to this runtime.
+    /// Calls `f` on the calling thread, in the context of this runtime. Timers that `f` makes
+    /// belong to this runtime.
     pub fn entered<R>(&self, f: impl FnOnce() -> R) -> R {
         match self {
             Self::Tourbillon(runtime) => {
@@ -119,7 +143,7 @@ impl Runtime {
     }
 }
 
-/// Runs a future on a system with one worker.
+/// Runs a future as a task of a new runtime with one worker, and returns its output.
 pub fn on<F>(system: System, future: F) -> F::Output
 where
     F: Future + Send + 'static,

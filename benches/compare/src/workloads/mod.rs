@@ -1,6 +1,7 @@
-//! The workloads: a module for each workload of the table.
+//! The workloads, one module for each.
 //!
-//! Each runs in a process of its own, which does one workload on one system, once.
+//! Each process runs one workload on one system, once. Some workloads start further processes for
+//! their parts.
 
 mod w1;
 mod w10;

@@ -1,12 +1,18 @@
-//! W1, cancel and arm: 100,000 timers of 1 to 59 s are pending; the one armed first is cancelled and
-//! another armed, two million times. One worker, one task, which gives way after every thousand pairs.
+//! W1: cancelling and arming timers.
 //!
-//! *callback*: ours by `after` and `cancel`; `DelayQueue` by `insert` and `remove`, which is the nearest
-//! that tokio has: a timer without a waker. *sleep*: a boxed future of each system, polled once and
-//! dropped to cancel. Each reads the clock when it is made.
+//! 100,000 timers with delays of 1 to 59 s are pending. The task cancels the timer that was armed
+//! first and arms another one, two million times. The runtime has one worker, and the task yields
+//! after every thousand pairs.
 //!
-//! *recycled*: as many were armed and cancelled before, in no order: what the allocator has kept of them is scattered,
-//! and each pair meets memory in no order, which the core's own caches have no more. Each figure is of a process of its own.
+//! - *callback*: Tourbillon uses `after` and `cancel`, and `DelayQueue` uses `insert` and
+//!   `remove`. `DelayQueue` is the nearest equivalent in tokio, because its timers have no waker.
+//! - *sleep*: a boxed future of each system. The task polls the future once to arm it, and drops
+//!   the future to cancel it.
+//! - *recycled*: before the measurement, the task arms 100,000 other timers and cancels them in
+//!   random order. This scatters the memory that the allocator keeps. Each pair then gets memory
+//!   in random order, and the core's private caches no longer hold that memory.
+//!
+//! Every timer reads the clock when it is created. Each figure has a process of its own.
 
 use std::time::{Duration, Instant};
 
@@ -56,9 +62,14 @@ fn run(system: System, quick: bool) -> Vec<Figure> {
     })
 }
 
+/// Extra delay of the timers that prepare a *recycled* figure. No such timer is due before its
+/// cancellation, even on a busy machine.
 const HOUR: Duration = Duration::from_secs(3_600);
 
-/// ns per pair.
+/// Returns the mean time of a pair, in ns.
+///
+/// If `recycled` is true, other timers are armed and cancelled in random order before the
+/// measurement.
 fn pairs<T: Timers>(system: System, recycled: bool, quick: bool) -> f64 {
     let (pending, count) = if quick {
         (1_000, 10_000)
@@ -69,7 +80,6 @@ fn pairs<T: Timers>(system: System, recycled: bool, quick: bool) -> f64 {
         let mut draw = Draw::new();
         let mut timers = T::default();
         if recycled {
-            // None of them is due before it is cancelled, however busy the machine.
             in_steps(pending, |cx, _| timers.arm(cx, HOUR + draw.delay())).await;
             timers.shuffle(&mut draw);
             in_steps(pending, |_, _| timers.cancel_oldest()).await;

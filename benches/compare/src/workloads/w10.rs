@@ -1,8 +1,13 @@
-//! W10, idle: 100,000 sleeps, a minute ahead, held by one task of a runtime with two workers; for
-//! `DelayQueue` one queue of as many, which its task waits for. When the last is armed the process is left alone: for half
-//! a second, in which the workers finish and go to sleep, and then for the five seconds that count.
+//! W10, idle: cost of pending timers while nothing happens.
 //!
-//! *CPU* and *voluntary switches* are of all threads but the one that measures, and that sleeps meanwhile.
+//! One task holds 100,000 sleeps that are due in a minute. For `DelayQueue`, the task holds one
+//! queue with 100,000 entries and waits for it. The runtime has two workers (smol has one).
+//!
+//! After the last arming, the process is left alone: first for half a second, in which the
+//! workers finish and go to sleep, then for the five seconds that count.
+//!
+//! *CPU* and *voluntary switches* sum over all threads but the measuring one, which sleeps
+//! meanwhile.
 
 use std::{
     future::{pending, poll_fn},
@@ -35,10 +40,11 @@ pub const WORKLOAD: Workload = Workload {
     run,
 };
 
+/// Delay of each timer: no timer fires during the measurement.
 const AHEAD: Duration = Duration::from_secs(60);
 
-/// The time before the idle time. If the measurement began with the last arming, it would depend on
-/// whether a worker was still awake then.
+/// Pause between the last arming and the measured time. Without this pause, the figures would
+/// depend on whether a worker is still awake after the last arming.
 const SETTLE: Duration = Duration::from_millis(500);
 
 fn run(system: System, quick: bool) -> Vec<Figure> {
@@ -73,6 +79,7 @@ fn run(system: System, quick: bool) -> Vec<Figure> {
     ]
 }
 
+/// Spawns a task that arms `count` sleeps, sends to `tell`, and then holds the sleeps forever.
 fn hold<S: Sleeping>(runtime: &Runtime, count: usize, tell: mpsc::Sender<()>) {
     runtime.spawn(async move {
         let mut sleeps = Vec::with_capacity(count);
@@ -82,6 +89,7 @@ fn hold<S: Sleeping>(runtime: &Runtime, count: usize, tell: mpsc::Sender<()>) {
     });
 }
 
+/// Spawns a task that fills a `DelayQueue`, sends to `tell`, and then waits for the entries.
 fn queue(runtime: &Runtime, count: usize, tell: mpsc::Sender<()>) {
     runtime.spawn(async move {
         let mut queue = DelayQueue::with_capacity(count);

@@ -1,13 +1,24 @@
-//! W2, moving a pending timer: of n timers a random one, n = 10,000 and 1,000,000.
+//! W2: moving pending timers.
 //!
-//! *random*: to an instant that is given, 1 to 59 s from the start. *later*: to one that is later than
-//! all before, a minute from now, as a keep-alive does. *clock read*: the same, so far from now, with the clock read for
-//! each: ours by `refresh`, the others by a `reset` to `Instant::now() + delay`. *outside*: later, by a
-//! thread outside of the runtime, to which the timers were given.
+//! A task moves randomly chosen timers among n pending ones, for n = 10,000 and n = 1,000,000. The
+//! runtime has one worker, and the task yields after every thousand moves.
 //!
-//! Instants are of the type that a system takes, as its users have them. Ours by `Timer::reset_at` and, as *sleep*, by `Sleep::reset`; tokio by `Sleep::reset`, `DelayQueue` by
-//! `reset_at`, smol by `Timer::set_at`. One worker; the task gives way after every thousand. A process for each n, and
-//! for each kind of ours.
+//! - *random*: moves a timer to a given instant, 1 to 59 s after the start of this phase.
+//! - *later*: moves a timer to a given instant that is later than all instants before it, about a
+//!   minute from now. A keep-alive moves its timer like this.
+//! - *clock read*: moves a timer to a minute from now, and reads the clock for each move.
+//!   Tourbillon's callbacks use `refresh`. For all other timers, `Instant::now() + delay` is the
+//!   new deadline.
+//! - *outside*: a thread outside the runtime makes the *later* moves, with a given instant or with
+//!   *clock read*. The task hands the timers over to this thread.
+//! - *sleep*: the timers are Tourbillon's sleeps. Tourbillon's other figures are those of
+//!   callbacks.
+//!
+//! To move a timer to a given instant, Tourbillon's callbacks use `Timer::reset_at` and its sleeps
+//! use `Sleep::reset`. tokio uses `Sleep::reset`, `DelayQueue` uses `reset_at`, and smol uses
+//! `Timer::set_at`. Instants have the type that the system takes, as in the code of its users.
+//!
+//! Each n has a process of its own, and so has each of Tourbillon's two kinds of timers.
 
 use std::{
     thread,
@@ -33,7 +44,9 @@ pub const WORKLOAD: Workload = Workload {
     run,
 };
 
-/// The names of what is measured at one n, in the order in which it is; `None` where that is not of interest.
+/// Names of the figures for one n, in the order of the phases of [`moves`].
+///
+/// A phase without a name runs too, but its figure is not reported.
 struct Names([Option<&'static str>; 5]);
 
 const SMALL: Names = Names([
@@ -68,16 +81,21 @@ const SLEEP_LARGE: Names = Names([
     None,
 ]);
 
-/// How many moves each figure is of. (smol's take more than 10 µs at a million.)
+/// Number of moves per figure. At a million timers, a move takes smol more than 10 µs, so this
+/// number also limits the duration of the workload.
 const MOVES: usize = 200_000;
 
-/// No timer is armed with more.
+/// Delay of the *later* and *clock read* moves. No timer gets a longer delay.
 const KEEP: Duration = Duration::from_secs(60);
 
-/// The part that one process measures: the memory that one n leaves behind would distort the next.
+/// A part of the workload, which has a process of its own.
+///
+/// The memory that the timers of one n leave behind would distort the figures of the next n.
 struct Part {
     name: &'static str,
+    /// Whether the timers are Tourbillon's sleeps.
     sleeps: bool,
+    /// Whether n is 1,000,000.
     large: bool,
 }
 
@@ -105,7 +123,7 @@ const PARTS: [Part; 4] = [
 ];
 
 fn run(system: System, quick: bool) -> Vec<Figure> {
-    // Others have one kind of timer.
+    // The peers have one kind of timer each, so the parts with sleeps are only for Tourbillon.
     let is_for = |part: &&Part| system == System::Tourbillon || !part.sleeps;
     let parts: Vec<_> = PARTS.iter().filter(is_for).map(|part| part.name).collect();
     let names = [SMALL, LARGE, SLEEP_SMALL, SLEEP_LARGE];
@@ -139,9 +157,11 @@ fn run(system: System, quick: bool) -> Vec<Figure> {
     })
 }
 
-/// Instants of which each is later than the one before, and than all that timers were moved to by then,
-/// the clock plus [`KEEP`]. (A nanosecond further each time: less than a move takes, so that they stay
-/// behind the clock of the phase that comes next.)
+/// Ascending deadlines, each of which is later than all deadlines that the timers had before.
+///
+/// The first deadline is [`KEEP`] and 1 ns from now, and each further one is 1 ns later. A move
+/// takes longer than 1 ns. So all these deadlines are earlier than the clock plus [`KEEP`] when
+/// the next phase begins.
 struct Later<I>(I);
 
 impl<I: Moment> Later<I> {
@@ -155,6 +175,8 @@ impl<I: Moment> Later<I> {
     }
 }
 
+/// Arms `n` timers and makes `count` moves in each phase. Returns the figures that have a name, in
+/// ns per move.
 fn moves<T: Movable>(system: System, names: Names, n: usize, count: usize) -> Vec<Figure> {
     let [random, later, read, outside, outside_read] = names.0;
     let runtime = Runtime::new(system, 1);
@@ -175,6 +197,8 @@ fn moves<T: Movable>(system: System, names: Names, n: usize, count: usize) -> Ve
         .await;
         let random = each(random, start);
 
+        // Set the delay that `refresh` uses. `Later` reads the clock after this step, so its
+        // deadlines are later than those of this step.
         in_steps(n, |_, index| timers.prolong(index, KEEP)).await;
         let mut lately = Later::new();
         let start = Instant::now();
@@ -185,6 +209,7 @@ fn moves<T: Movable>(system: System, names: Names, n: usize, count: usize) -> Ve
         in_steps(count, |_, _| timers.refresh(draw.below(n), KEEP)).await;
         ([random, later, each(read, start)], timers, draw)
     });
+    // The runtime still exists while this thread moves the timers.
     let by_another = thread::spawn(move || {
         let mut later = Later::new();
         let start = Instant::now();

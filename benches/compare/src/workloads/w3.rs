@@ -1,24 +1,33 @@
-//! W3: many timers over one second, each of which notes how late it was.
+//! W3: many timers whose deadlines are spread over one second.
 //!
-//! 1M timers (or 200k), whose deadlines are spread evenly over one second, in no order, and begin 1 s after the
-//! first of them is armed. A task of the runtime spawns a task for each, which sleeps until its deadline; or it arms
-//! a callback for each. What is run notes `now - deadline` first of all, into a word of its own.
+//! The workload has 1,000,000 or 200,000 timers. Their deadlines are spread evenly over one second
+//! and are in random order. This second begins 1 s after the first timer is armed. A task of the
+//! runtime spawns a task for each timer, which sleeps until its deadline. In the parts with
+//! callbacks, the task arms a callback for each timer instead. The first step of each task or
+//! callback is to record its lateness, `now - deadline`, in a word of its own.
 //!
-//! - *arm*: the time from the first spawn until each of the tasks has been polled, so that its
-//!   sleep is armed, divided by their number. It is clock time: systems with two workers may use
-//!   both. For callbacks: the time of the calls.
-//! - *CPU*: of the process, from when all is armed until all have come; for *callbacks 1M: CPU s* from the first call
-//!   on, so arming and firing together.
-//! - *1 ms*: our `timer_tolerance`; the peers' figures beside it are those of the part without.
-//! - *early*: how many came before their deadline. None may.
+//! - *arm*: time from the first spawn until every task has been polled and so has armed its sleep,
+//!   divided by the number of timers. It is wall time, so a system with two workers can use both.
+//!   For callbacks, it is the time of the calls that arm them.
+//! - *CPU*: processor time of the process from the end of arming until all timers have fired. The
+//!   *CPU s* figures of a million callbacks begin with the first call, so they include arming.
+//! - *1 ms*: Tourbillon's `timer_tolerance` is 1 ms. The peers have no tolerance: beside such a
+//!   figure, the table shows the peers' figure of the part without one.
+//! - *early*: number of timers that fired before their deadline, in all parts. It must be zero.
+//! - *s ahead*: longest time from the start of arming to the first deadline that any part needed,
+//!   in seconds.
 //!
-//! If not all are armed when the first is due, the same is done again in a new runtime with twice the time ahead,
-//! and standard error says so; *s ahead* is the longest that any part needed.
+//! If the first deadline passes before all timers are armed, the part is repeated. The next
+//! attempt has a new runtime and twice the time ahead, and a line on standard error reports it.
 //!
-//! The task that spawns looks every few ms whether all are armed, and after the last deadline whether all have come;
-//! between these it sleeps. The same program runs on all. compio, glommio and monoio are one thread. Callbacks are ours,
-//! and those of tokio-util's `DelayQueue`: one task, on a tokio of one thread, that polls the queue without a budget.
-//! (The others have no callbacks: theirs are tasks, as above.) Each part is a process of its own.
+//! The arming task checks every 2 ms whether all tasks have armed their sleeps. Then it sleeps
+//! until the last deadline, and checks every 2 ms whether all timers have fired. All systems run
+//! the same program. compio, glommio and monoio have one thread.
+//!
+//! Callbacks are measured on Tourbillon and on `DelayQueue` of tokio-util. One task polls the
+//! queue, without tokio's budget, on a tokio runtime with one thread. The other systems have no
+//! callbacks, so the table compares callbacks with their tasks. Each part has a process of its
+//! own.
 
 use std::{
     future::poll_fn,
@@ -53,33 +62,39 @@ pub const WORKLOAD: Workload = Workload {
     run,
 };
 
-/// From the first arming to the first deadline.
+/// Time from the first arming to the first deadline, in the first attempt.
 const AHEAD: Duration = Duration::from_secs(1);
+/// Longest time ahead. A system that needs more is refused.
 const AHEAD_AT_MOST: Duration = Duration::from_secs(16);
-/// From the first deadline to the last.
+/// Time from the first deadline to the last.
 const SPAN: Duration = Duration::from_secs(1);
-/// How often the task that armed looks whether something is over.
+/// Interval at which the arming task checks whether a phase is over.
 const LOOK: Duration = Duration::from_millis(2);
-/// The quick version has so many times fewer timers.
+/// Factor by which a quick run has fewer timers.
 const QUICK: usize = 100;
 
 /// A part of the workload, with the names of its figures.
 struct Part {
     name: &'static str,
     count: usize,
+    /// Whether the timers are callbacks. Otherwise they are tasks that sleep.
     callbacks: bool,
-    /// Our `timer_tolerance`. A peer has none, and takes no part where it is not zero.
+    /// Tourbillon's `timer_tolerance`. The peers have none, and skip a part where it is not zero.
     tolerance: Duration,
     p50: &'static str,
     p99: &'static str,
     p99_9: &'static str,
+    /// If this name ends with "CPU s", the figure is a total and includes arming.
     cpu: &'static str,
     arm: &'static str,
 }
 
+/// Name of the number of early timers. Each part reports one, and [`run`] adds them up.
 const EARLY: &str = "early";
+/// Name of the time ahead, in seconds. Each part reports one, and [`run`] keeps the longest.
 const LEAD: &str = "s ahead";
 
+/// Builds a [`Part`]. The names of its figures begin with its own name.
 macro_rules! part {
     ($name:literal, $count:expr, callbacks: $callbacks:expr, tolerance: $ms:expr, $cpu:literal) => {
         Part {
@@ -108,7 +123,7 @@ const PARTS: [Part; 8] = [
 ];
 
 impl Part {
-    /// Does this system have what the part is about?
+    /// Returns whether `system` has this part's kind of timer, and its tolerance.
     fn is_for(&self, system: System) -> bool {
         match system {
             System::Tourbillon => true,
@@ -118,6 +133,10 @@ impl Part {
         }
     }
 
+    /// Makes attempts with more and more time ahead until one arms all timers before the first
+    /// deadline. Returns the figures of that attempt.
+    ///
+    /// Refuses the system if the longest time ahead is not enough.
     fn run(&self, system: System, quick: bool) -> Vec<Figure> {
         let count = if quick {
             self.count / QUICK
@@ -141,6 +160,7 @@ impl Part {
         }
     }
 
+    /// Runs all timers once, on a new runtime.
     fn attempt(&self, system: System, count: usize, ahead: Duration) -> Came {
         let ours = || Tourbillon::new(|builder| builder.timer_tolerance(self.tolerance));
         match (self.callbacks, system) {
@@ -152,6 +172,7 @@ impl Part {
         }
     }
 
+    /// Returns the figures of an attempt.
     fn figures(&self, came: &Came, count: usize, ahead: Duration) -> Vec<Figure> {
         let lateness = Lateness::of(came.slots);
         let figure = |name, value| Figure { name, value };
@@ -192,6 +213,7 @@ fn run(system: System, quick: bool) -> Vec<Figure> {
         let part = PARTS.iter().find(|part| part.name == name);
         part.expect("a part of w3").run(system, quick)
     });
+    // Each part has reported its own `EARLY` and `LEAD`. Report one of each for the workload.
     let of_all = |name| figures.iter().filter(move |figure| figure.name == name);
     let early = of_all(EARLY).map(|figure| figure.value).sum();
     let lead = of_all(LEAD).map(|figure| figure.value).fold(0.0, f64::max);
@@ -201,17 +223,22 @@ fn run(system: System, quick: bool) -> Vec<Figure> {
     figures
 }
 
-/// The result of one attempt in which all timers came.
+/// Result of an attempt. All timers have fired.
 struct Came {
     slots: &'static [Slot],
-    /// All were armed before the first was due.
+    /// Whether all timers were armed before the first deadline.
     in_time: bool,
+    /// Wall time of the arming phase.
     arming: Duration,
+    /// Processor time of the arming phase.
     cpu_arming: Duration,
+    /// Processor time from the end of the arming phase until all timers had fired.
     cpu_firing: Duration,
 }
 
-/// Deadlines in no order, alike for all systems: `first`, and up to [`SPAN`] more, by splitmix64.
+/// Returns deadlines in random order, from `first` up to [`SPAN`] later.
+///
+/// The generator is splitmix64 with a fixed seed, so all systems get the same deadlines.
 fn deadlines(first: Instant) -> impl Iterator<Item = Instant> + Send {
     let mut state = 20_261_121_u64;
     std::iter::repeat_with(move || {
@@ -224,16 +251,21 @@ fn deadlines(first: Instant) -> impl Iterator<Item = Instant> + Send {
     })
 }
 
-/// When, and at what cost, each phase began.
+/// Times at which the phases of an attempt begin, and the processor time at each.
 struct Phases {
     slots: &'static [Slot],
+    /// Start of the arming phase.
     begun: Instant,
+    /// Processor time at `begun`.
     cpu: Duration,
+    /// Earliest possible deadline.
     first: Instant,
+    /// End of the arming phase, and the processor time then.
     armed: Option<(Instant, Duration)>,
 }
 
 impl Phases {
+    /// Begins the arming phase. The deadlines begin `ahead` from now.
     fn begin(slots: &'static [Slot], ahead: Duration) -> Self {
         let cpu = cpu::of_this_process();
         let begun = Instant::now();
@@ -246,10 +278,14 @@ impl Phases {
         }
     }
 
+    /// Ends the arming phase.
     fn are_armed(&mut self) {
         self.armed = Some((Instant::now(), cpu::of_this_process()));
     }
 
+    /// Ends the attempt, after all timers have fired, and returns its result.
+    ///
+    /// Panics if the arming phase has not ended.
     fn have_come(self) -> Came {
         let (armed, cpu) = self.armed.expect("they are armed by now");
         Came {
@@ -262,7 +298,7 @@ impl Phases {
     }
 }
 
-/// Looks again and again, until all slots are `over`.
+/// Waits until `over` is true for all slots. Checks once per [`LOOK`].
 async fn until<R: Runtime>(slots: &'static [Slot], over: fn(&Slot) -> bool) {
     let mut left = Left::of(slots);
     while !left.is_over(over) {
@@ -270,6 +306,7 @@ async fn until<R: Runtime>(slots: &'static [Slot], over: fn(&Slot) -> bool) {
     }
 }
 
+/// Program that spawns a task for each timer. The task sleeps until its deadline.
 struct Tasks {
     count: usize,
     ahead: Duration,
@@ -285,6 +322,8 @@ impl Program for Tasks {
             let mut phases = Phases::begin(slots, ahead);
             for (slot, deadline) in slots.iter().zip(deadlines(phases.first)) {
                 R::spawn(async move {
+                    // The same poll of this task then arms the sleep, so this mark stands for an
+                    // armed sleep.
                     slot.waits();
                     R::sleep_until(deadline).await;
                     slot.came(deadline);
@@ -299,10 +338,12 @@ impl Program for Tasks {
     }
 }
 
+/// Arms `count` callbacks of Tourbillon and waits until all have run.
 async fn callbacks(count: usize, ahead: Duration) -> Came {
     let slots = slots(count);
     let mut phases = Phases::begin(slots, ahead);
     for (slot, deadline) in slots.iter().zip(deadlines(phases.first)) {
+        // The callback runs although its handle is dropped.
         drop(tourbillon::at(deadline, move || slot.came(deadline)));
     }
     phases.are_armed();
@@ -311,12 +352,14 @@ async fn callbacks(count: usize, ahead: Duration) -> Came {
     phases.have_come()
 }
 
+/// Inserts `count` values into a `DelayQueue` and polls the queue until all have expired.
 fn delay_queue(count: usize, ahead: Duration) -> Came {
     let runtime = tokio::runtime::Builder::new_current_thread()
         .enable_all()
         .build()
         .unwrap_or_else(|error| refuse(error));
     let slots = slots(count);
+    // With a budget, tokio would make the task yield while it polls the queue.
     runtime.block_on(tokio::task::unconstrained(async {
         let mut phases = Phases::begin(slots, ahead);
         let mut queue = DelayQueue::new();

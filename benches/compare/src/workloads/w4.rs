@@ -1,22 +1,33 @@
-//! W4, arming from outside: one thread, or two at once, that are no workers arm a million timers, one to
-//! two minutes ahead, on a runtime with two workers that have nothing else to do. Wall time by timer, until
-//! all are registered.
+//! W4: arming timers from outside the runtime.
 //!
-//! *ours*: `Handle::after`. A worker that sleeps lets such timers stand in its inbox until it wakes up, as it
-//! will in time for the first, or when a thread leaves it that has armed some thousand there. So that all
-//! this work is counted, each worker is woken at the end, and the
-//! time ends when their stores have all timers, which the metrics say. *returned* is without that: until
-//! the calls have returned, from when on each timer is sure to run. *sleep*: a boxed `Sleep` polled
-//! once, as for tokio. *tokio*: a boxed `Sleep`, polled once by a waker that does
-//! nothing, in the runtime's context (`Handle::enter`): outside of a task there is no budget, and when the
-//! poll returns the wheel has it. *tokio-alt*: the same; when the poll returns it stands in the queue of
-//! a worker, and nothing tells when it gets from there into a wheel, so that part is not counted.
-//! *delay-queue*: one queue behind a mutex, `insert` under the lock, and a task that waits for it. *smol*: a
-//! boxed `Timer`, polled once; when the poll returns it stands in the reactor's queue of changes or, if that was
-//! full, in its tree.
+//! One thread, or two at once, arm a million timers on a runtime with two workers. The threads are
+//! not workers, and the workers have nothing else to do. The timers are due one to two minutes
+//! later. Each figure is the wall time until all timers are registered, divided by the number of
+//! timers.
 //!
-//! Handles and sleeps are kept in a `Vec`, keys dropped; nothing is cancelled within the time. Each kind, and each number
-//! of threads, has a process of its own.
+//! - *Tourbillon*: `Runtime::after`. A worker that sleeps leaves such timers in its inbox until it
+//!   wakes up. It wakes up in time for the first deadline. A thread that has armed about a
+//!   thousand timers on a worker also wakes that worker, and then goes on with another one. To
+//!   include all this work, the workload wakes each worker at the end. The time ends when the
+//!   metrics show that the workers' stores have all timers.
+//! - *returned*: Tourbillon without that last step. The time ends when all calls have returned.
+//!   From then on, every timer is certain to run.
+//! - *sleep*: Tourbillon's `Sleep`, boxed and polled once, as for tokio. The time ends as for
+//!   `Runtime::after`.
+//! - *tokio*: a boxed `Sleep`. The thread enters the runtime (`Handle::enter`) and polls the sleep
+//!   once, with a waker that does nothing. There is no budget outside a task. When the poll
+//!   returns, the wheel has the timer.
+//! - *tokio-alt*: the same calls. When the poll returns, the timer is in a worker's queue. No
+//!   interface shows when the timer gets from the queue into a wheel, so the figure does not
+//!   include that step.
+//! - *delay-queue*: one queue behind a mutex. The threads call `insert` under the lock, and a task
+//!   waits for the queue.
+//! - *smol*: a boxed `Timer`, polled once. When the poll returns, the timer is in the reactor's
+//!   queue of changes. If that queue was full, the timer is in the reactor's tree.
+//!
+//! Each thread keeps its handles and sleeps in a `Vec`, and drops the keys of `DelayQueue`. No
+//! timer is cancelled during the measurement. Each kind of timer and each number of threads has a
+//! process of its own.
 
 use std::{
     future::poll_fn,
@@ -50,18 +61,20 @@ pub const WORKLOAD: Workload = Workload {
 
 const WORKERS: usize = 2;
 
-/// No timer is due while it is measured.
+/// Least delay of a timer. No timer is due during the measurement.
 const MINUTE: Duration = Duration::from_secs(60);
 
-/// The measurement with this many threads, and the names of its figures.
+/// The measurement with one number of threads, and the names of its figures.
 struct Part {
     threads: usize,
+    /// Name of the time until all timers are registered.
     registered: &'static str,
-    /// Ours alone: of the others all are where they are to be when the calls have returned.
+    /// Name of the time until all calls have returned. Only Tourbillon has this figure. For a
+    /// peer, the time until all timers are registered ends when the calls return.
     returned: Option<&'static str>,
 }
 
-/// The parts that each system has.
+/// Parts that every system has.
 const ARMS: [Part; 2] = [
     Part {
         threads: 1,
@@ -75,7 +88,7 @@ const ARMS: [Part; 2] = [
     },
 ];
 
-/// The sleeps of ours, which has callbacks, too.
+/// Parts with Tourbillon's sleeps. Its [`ARMS`] are callbacks.
 const SLEEPS: [Part; 2] = [
     Part {
         threads: 1,
@@ -125,16 +138,19 @@ fn run(system: System, quick: bool) -> Vec<Figure> {
     })
 }
 
-/// How long it took.
+/// Duration of a measurement, up to two events.
 struct Times {
-    /// Until all calls had returned.
+    /// Time until all calls had returned.
     returned: Duration,
-    /// And all timers were where they are to be.
+    /// Time until all timers were registered as well.
     registered: Duration,
 }
 
-/// Runs `arm` on so many threads, which share `count` among them, each with a runtime entered, and then
-/// `register`. What `arm` returns is dropped after that.
+/// Calls `arm` on several threads until they have armed `count` timers in total, and then calls
+/// `register`.
+///
+/// Each thread enters `runtime` and calls `arm` with the delay of each timer. The values that
+/// `arm` returns are dropped after `register` has returned.
 fn arm_all<T: Send>(
     runtime: &Runtime,
     (threads, count): (usize, usize),
@@ -142,7 +158,7 @@ fn arm_all<T: Send>(
     register: impl Fn(),
 ) -> Times {
     let (begin, done) = (Barrier::new(threads), Barrier::new(threads + 1));
-    // The threads report when they began and ended, since the waiting thread may wake up late.
+    // Each thread records when it begins and ends, because the waiting thread may wake up late.
     let spans = Mutex::new(Vec::new());
     thread::scope(|scope| {
         for _ in 0..threads {
@@ -157,14 +173,17 @@ fn arm_all<T: Send>(
                     let span = (start, Instant::now());
                     spans.lock().expect("no panics").push(span);
                     done.wait();
-                    // Until all are registered: what is dropped would not be.
+                    // Keep the values until all timers are registered: a sleep that is dropped is
+                    // cancelled.
                     done.wait();
                 });
             });
         }
+        // Wait until all threads have armed their timers.
         done.wait();
         register();
         let registered = Instant::now();
+        // Let the threads drop their values.
         done.wait();
         let spans = spans.lock().expect("no panics");
         let start = spans.iter().map(|(start, _)| *start).min();
@@ -177,7 +196,10 @@ fn arm_all<T: Send>(
     })
 }
 
-/// Until the stores have all. (Other systems have, or nothing tells.)
+/// Waits until the workers' stores have `count` timers.
+///
+/// Returns at once for a peer: its timers are registered already, or no interface shows when they
+/// are.
 fn store(runtime: &Runtime, count: usize) {
     let Runtime::Tourbillon(runtime) = runtime else {
         return;
@@ -187,16 +209,17 @@ fn store(runtime: &Runtime, count: usize) {
         let stored = metrics.workers().iter().map(|worker| worker.stored);
         stored.sum::<usize>() >= count
     };
-    // A worker that is awake looks into its inbox.
+    // Wake each worker: a worker that is awake reads its inbox.
     for worker in 0..WORKERS {
         drop(runtime.spawn_pinned_by_idx(|| async {}, worker));
     }
     while !all_stored() {
-        // Sleep, which takes no CPU time from the registering thread.
+        // Sleep between the checks, to leave the processor to the workers.
         thread::sleep(Duration::from_micros(50));
     }
 }
 
+/// Measures Tourbillon's callbacks.
 fn callbacks(system: System, threads: usize, count: usize) -> Times {
     let runtime = Runtime::new(system, WORKERS);
     let Runtime::Tourbillon(ours) = &runtime else {
@@ -206,6 +229,7 @@ fn callbacks(system: System, threads: usize, count: usize) -> Times {
     arm_all(&runtime, (threads, count), arm, || store(&runtime, count))
 }
 
+/// Measures sleeps that are polled once.
 fn sleeps<S: Sleeping>(system: System, threads: usize, count: usize) -> Times {
     let runtime = Runtime::new(system, WORKERS);
     let arm = |delay| {
@@ -215,6 +239,7 @@ fn sleeps<S: Sleeping>(system: System, threads: usize, count: usize) -> Times {
     arm_all(&runtime, (threads, count), arm, || store(&runtime, count))
 }
 
+/// Measures one `DelayQueue` behind a mutex.
 fn queue(system: System, threads: usize, count: usize) -> Times {
     let runtime = Runtime::new(system, WORKERS);
     let Runtime::Tokio(tokio) = &runtime else {
@@ -225,7 +250,8 @@ fn queue(system: System, threads: usize, count: usize) -> Times {
     tokio.spawn(async move {
         loop {
             let expired = poll_fn(|cx| waiting.lock().expect("no panics").poll_expired(cx)).await;
-            // It is empty at first, and has nothing due while it is measured.
+            // The queue is empty at first, and then the poll does not wait. No timer is due during
+            // the measurement.
             if expired.is_none() {
                 tokio::task::yield_now().await;
             }

@@ -1,14 +1,17 @@
-//! W5: how late a sleep ends on a runtime that has nothing else to do, and what it costs.
+//! W5: lateness and cost of sleeps on an idle runtime.
 //!
-//! A task of an idle runtime sleeps 2,000 times, one after another, for 0.1 to 5 ms, and notes `now - deadline` when it
-//! is resumed. *CPU* is that of the process meanwhile.
+//! A task sleeps 2,000 times, one sleep after another, for 0.1 to 5 ms. The runtime has nothing
+//! else to do. When the task resumes, it records the lateness, `now - deadline`.
 //!
-//! *p50 over floor*: before that, in the same process, a thread that does nothing but `epoll_pwait2` with a timer slack
-//! of 1 ns sleeps for the same lengths: what the kernel gives. *floor: CPU µs each* is what that costs.
-//!
-//! *spin*: ours only, the same with `Builder::spin_before` of 200 µs.
-//!
-//! *early*: how many ended before their deadline. None may.
+//! - *CPU*: processor time of the process during the sleeps, divided by their number.
+//! - *p50 over floor*: median lateness, divided by that of a bare thread. The thread runs before
+//!   the runtime, in the same process. It only calls `epoll_pwait2`, for the same lengths and with
+//!   a timer slack of 1 ns. Its lateness is what the kernel provides.
+//! - *floor: CPU µs each*: processor time of the process while that thread sleeps, divided by the
+//!   number of sleeps.
+//! - *spin*: the same sleeps with `Builder::spin_before` of 200 µs. Only Tourbillon has these
+//!   figures.
+//! - *early*: number of sleeps on a runtime that ended before their deadline. It must be zero.
 
 use std::{
     ptr, thread,
@@ -39,13 +42,19 @@ pub const WORKLOAD: Workload = Workload {
     run,
 };
 
+/// Number of sleeps.
 const SLEEPS: usize = 2_000;
+/// Number of sleeps in a quick run.
 const QUICK: usize = 50;
+/// `Builder::spin_before` of the *spin* figures.
 const SPIN: Duration = Duration::from_micros(200);
-/// How long a runtime gets to start its workers, and to let them go to sleep.
+/// Time for a new runtime to start its workers, and for the workers to go to sleep.
 const SETTLE: Duration = Duration::from_millis(20);
 
-/// How long the sleeps are: 0.1 to 5 ms, by a multiplicative generator (MINSTD), alike for all systems.
+/// Returns the lengths of the sleeps, from 0.1 to 5 ms.
+///
+/// The generator is MINSTD (multiplicative) with a fixed seed, so all systems get the same
+/// lengths.
 fn lengths() -> impl Iterator<Item = Duration> + Send {
     let mut state = 20_261_121_u64;
     std::iter::repeat_with(move || {
@@ -54,9 +63,10 @@ fn lengths() -> impl Iterator<Item = Duration> + Send {
     })
 }
 
+/// Program whose task makes this number of sleeps.
 struct Sleeps(usize);
 
-/// How late they were, and what they cost altogether.
+/// Lateness of the sleeps, and their processor time in total.
 struct Slept {
     slots: &'static [Slot],
     cpu: Duration,
@@ -83,12 +93,16 @@ impl Program for Sleeps {
     }
 }
 
-/// Returns the lateness of a thread that only waits.
+/// Makes the sleeps on a thread that only calls `epoll_pwait2`, and returns their lateness and
+/// cost.
+///
+/// The timer slack of 1 ns applies to this thread alone. Refuses the system if `epoll_pwait2`
+/// fails. Panics if there is no descriptor.
 fn floor(sleeps: usize) -> Slept {
     let slots = slots(sleeps);
     let before = cpu::of_this_process();
     let thread = thread::spawn(move || {
-        // SAFETY: no pointers.
+        // SAFETY: the calls take no pointers.
         let epoll = unsafe {
             libc::prctl(libc::PR_SET_TIMERSLACK, 1_u64, 0, 0, 0);
             libc::epoll_create1(libc::EPOLL_CLOEXEC)
@@ -97,12 +111,14 @@ fn floor(sleeps: usize) -> Slept {
         for (slot, length) in slots.iter().zip(lengths()) {
             let deadline = Instant::now() + length;
             let mut event = libc::epoll_event { events: 0, u64: 0 };
+            // The timeout is relative, so compute it right before the call.
             let left = deadline.saturating_duration_since(Instant::now());
             let timeout = libc::timespec {
                 tv_sec: left.as_secs() as libc::time_t,
                 tv_nsec: left.subsec_nanos().into(),
             };
-            // SAFETY: room for one event; the timeout lives through the call.
+            // SAFETY: `event` has room for one event. `event` and `timeout` live through the call.
+            // The null signal mask is allowed.
             let events = unsafe {
                 libc::syscall(
                     libc::SYS_epoll_pwait2,
@@ -115,11 +131,12 @@ fn floor(sleeps: usize) -> Slept {
                 )
             };
             slot.came(deadline);
+            // The descriptor watches nothing, so a call that succeeds returns zero events.
             if events != 0 {
                 refuse("this kernel has no epoll_pwait2 (Linux 5.11)");
             }
         }
-        // SAFETY: the descriptor is ours.
+        // SAFETY: this thread has opened the descriptor, and does not use it any more.
         unsafe { libc::close(epoll) };
     });
     thread.join().expect("the thread does not panic");

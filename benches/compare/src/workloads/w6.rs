@@ -1,11 +1,16 @@
-//! W6, memory: resident bytes by pending timer, of a million, an hour ahead. A process for each kind,
-//! with a runtime of one worker; what is resident before the first timer is not counted.
+//! W6, memory: resident bytes per pending timer.
 //!
-//! *callback*: ours by `after`, with 16 bytes captured; `DelayQueue` with a value of 16 bytes.
-//! Handles and keys are dropped, since a timer runs without them. *sleep*: boxed sleeps of each
-//! system in a `Vec` that has room for all, polled once by one task. *unboxed*: in the `Vec`
-//! itself, where a system's sleep can be moved when it has been polled, as ours and smol's. *task*:
-//! spawned tasks, each of which sleeps; join handles are dropped.
+//! Each kind of timer has a process of its own, with a runtime of one worker. The process makes a
+//! million timers that are due in an hour. Memory that is resident before the first timer does
+//! not count.
+//!
+//! - *callback*: Tourbillon's `after` with a closure that captures 16 bytes; `DelayQueue` with a
+//!   value of 16 bytes. Handles and keys are dropped, since a timer runs without them.
+//! - *sleep*: boxed sleeps of each system, in a `Vec` that has room for all of them. One task
+//!   polls each sleep once.
+//! - *unboxed*: sleeps in the `Vec` itself. Only Tourbillon and smol have this kind, because
+//!   their sleeps can be moved after a poll.
+//! - *task*: spawned tasks, each of which awaits a sleep. Join handles are dropped.
 
 use std::{
     future::Future,
@@ -45,17 +50,19 @@ const SLEEP: &str = "sleep: bytes";
 const UNBOXED: &str = "sleep, unboxed: bytes";
 const TASK: &str = "task: bytes";
 
+/// Delay of each timer: no timer fires during the measurement.
 const HOUR: Duration = Duration::from_secs(3_600);
 
 fn run(system: System, quick: bool) -> Vec<Figure> {
     let count = if quick { 10_000 } else { 1_000_000 };
-    // Memory that one kind has let go of would be had for nothing by the next.
+    // Give each kind a process of its own. In a shared process, a kind would reuse memory that
+    // the previous kind has freed, and the reused memory would not count.
     parts::each_figure(kinds(system), |name| {
         measure(system, name, count) / count as f64
     })
 }
 
-/// Returns the kinds of timers that a system has.
+/// Returns the names of a system's figures: one for each kind of timer that the system has.
 fn kinds(system: System) -> &'static [&'static str] {
     match system {
         System::Tourbillon => &[CALLBACK, SLEEP, UNBOXED, TASK],
@@ -66,7 +73,8 @@ fn kinds(system: System) -> &'static [&'static str] {
     }
 }
 
-/// So many timers of a kind, in bytes.
+/// Returns the memory that `count` timers of one kind take, in bytes. `name` is the kind's
+/// figure.
 fn measure(system: System, name: &str, count: usize) -> f64 {
     match (system, name) {
         (System::Tourbillon, CALLBACK) => callbacks(count),
@@ -82,22 +90,25 @@ fn measure(system: System, name: &str, count: usize) -> f64 {
     }
 }
 
-/// Returns by how much `fill` grows the memory of an idle runtime. `fill` leaks the timers that it
-/// makes.
+/// Returns how much memory `fill` adds to an idle runtime, in bytes.
+///
+/// `fill` must leak the timers that it makes: the memory is read after `fill` has ended.
 fn grown<F>(system: System, fill: F) -> f64
 where
     F: Future<Output = ()> + Send + 'static,
 {
     let runtime = Runtime::new(system, 1);
-    // Its first task has been run, so that its threads have their stacks.
+    // Run an empty task first, so that the threads of the runtime have their stacks.
     runtime.run(async {});
     let before = resident();
     runtime.run(fill);
     let grown = resident() - before;
+    // Skip the teardown of the runtime: the process ends next.
     std::mem::forget(runtime);
     grown
 }
 
+/// Returns the memory of `count` callbacks, in bytes. Their handles are dropped.
 fn callbacks(count: usize) -> f64 {
     grown(System::Tourbillon, async move {
         in_steps(count, |_, index| {
@@ -110,6 +121,7 @@ fn callbacks(count: usize) -> f64 {
     })
 }
 
+/// Returns the memory of a `DelayQueue` with `count` entries, in bytes. Their keys are dropped.
 fn queue(count: usize) -> f64 {
     grown(System::DelayQueue, async move {
         let mut queue = DelayQueue::new();
@@ -121,6 +133,7 @@ fn queue(count: usize) -> f64 {
     })
 }
 
+/// Returns the memory of `count` boxed sleeps and of the `Vec` that holds them, in bytes.
 fn sleeps<S: Sleeping>(system: System, count: usize) -> f64 {
     grown(system, async move {
         let mut sleeps = Vec::with_capacity(count);
@@ -129,6 +142,7 @@ fn sleeps<S: Sleeping>(system: System, count: usize) -> f64 {
     })
 }
 
+/// Returns the memory of a `Vec` that holds `count` sleeps without boxes, in bytes.
 fn unboxed<S: Sleeping + Unpin>(system: System, count: usize) -> f64 {
     grown(system, async move {
         let mut sleeps = Vec::with_capacity(count);
@@ -142,6 +156,7 @@ fn unboxed<S: Sleeping + Unpin>(system: System, count: usize) -> f64 {
     })
 }
 
+/// Returns the memory of `count` tasks that await a sleep each, in bytes.
 fn tasks<S>(system: System, count: usize) -> f64
 where
     S: Sleeping,
@@ -160,7 +175,8 @@ where
     while polled.load(Ordering::Relaxed) < count {
         thread::sleep(Duration::from_millis(1));
     }
-    // The last one's sleep follows what it has counted.
+    // A task increments `polled` before it arms its sleep. Run an empty task: the only worker
+    // finishes the poll of the last task before it runs this one.
     runtime.run(async {});
     let grown = resident() - before;
     std::mem::forget(runtime);

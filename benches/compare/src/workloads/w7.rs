@@ -1,18 +1,19 @@
-//! W7: how late things are that belong to a worker which is stuck, while another has nothing to do.
+//! W7: lateness of timers and tasks whose worker is stuck, while another worker is idle.
 //!
-//! Two workers. A task gives others something to do, then spins for 200 ms. (`cargo bench --bench stall` has more of
-//! this kind.)
+//! The runtime has two workers. One task creates timers or tasks, then spins for 200 ms, which
+//! blocks its worker. (`cargo bench --bench stall` has more cases of this kind.)
 //!
-//! - *armed*: 100 timers due in 10 ms. The task makes each sleep and polls it once, so that it is
-//!   registered from its worker, and hands it to a task of its own; it lets others run until each
-//!   of these has been polled as well. Then it sleeps for 1 ms, as a task does that waits for
-//!   anything: when the driver resumes a tokio worker, no other worker takes the driver over.
-//!   Lateness counts from the deadline.
-//! - *spawn*: it spawns 100 tasks. Lateness counts from each one's spawn to its first instruction.
+//! - *armed*: 100 timers that are due in 10 ms. The task makes each sleep and polls it once,
+//!   which registers the sleep from the task's worker. Then the task moves the sleep into a new
+//!   task. It yields until each of the new tasks has been polled once. Then it sleeps for 1 ms,
+//!   like any task that waits for an event. This sleep matters for tokio: if the driver resumes a
+//!   worker, no other worker takes the driver over. Lateness counts from the deadline.
+//! - *spawn*: the task spawns 100 tasks. Lateness counts from each task's spawn to its first
+//!   instruction.
 //!
-//! Should the task that is to spin have been moved to the other worker by then, or a deadline have passed, then the
-//! round is done again. Each round has a new runtime (smol has one for the process). The figures are medians over five
-//! rounds: of their p50s, and of their maxima.
+//! A round of *armed* is repeated if its task is on the other worker after the sleep of 1 ms, or
+//! if the deadline has passed by then. Each round has a new runtime (smol has one per process).
+//! The figures are medians over five rounds: of the p50s, and of the maxima.
 
 use std::{
     pin::Pin,
@@ -40,25 +41,38 @@ pub const WORKLOAD: Workload = Workload {
     run,
 };
 
+/// Number of timers or tasks per round.
 const COUNT: usize = 100;
+/// Time for which the task spins.
 const STUCK: Duration = Duration::from_millis(200);
-/// From arming to the deadline.
+/// Time from arming to the deadline.
 const AHEAD: Duration = Duration::from_millis(10);
+/// Time for which the task sleeps before it spins.
 const NAP: Duration = Duration::from_millis(1);
-/// How long a runtime gets to start its workers, and to let them go to sleep.
+/// Time that a runtime gets to start its workers, and then again to let them go to sleep.
 const SETTLE: Duration = Duration::from_millis(10);
-/// After this long something is lost.
+/// Time after which a timer or task counts as lost.
 const PATIENCE: Duration = Duration::from_secs(10);
+/// Number of rounds per figure.
 const ROUNDS: usize = 5;
-/// How often a round is begun at most: some schedulers nearly always resume the task on the other worker.
+/// Maximum number of attempts per round. Some schedulers nearly always resume the task on the
+/// other worker.
 const ATTEMPTS: usize = 1_000;
 
+/// Blocks the calling thread for [`STUCK`] and keeps it busy.
 fn spin() {
     let begun = Instant::now();
     while begun.elapsed() < STUCK {}
 }
 
-/// Waits, from outside and without keeping a core busy.
+/// Waits until all timers have fired, or all tasks have started, and returns their lateness.
+///
+/// The calling thread is not a worker. It sleeps between two checks, so that it keeps no core
+/// busy.
+///
+/// # Panics
+///
+/// Panics if a timer or task is missing after [`PATIENCE`].
 fn lateness(slots: &'static [Slot]) -> Lateness {
     let begun = Instant::now();
     let mut left = Left::of(slots);
@@ -69,7 +83,10 @@ fn lateness(slots: &'static [Slot]) -> Lateness {
     Lateness::of(slots)
 }
 
-/// Each answers nothing if the round is not as it should be when the task begins to spin.
+/// A round of one kind.
+///
+/// As a [`Program`], the round returns `None` if its conditions do not hold when the task is
+/// about to spin.
 #[derive(Clone, Copy)]
 enum Round {
     Armed,
@@ -81,6 +98,7 @@ impl Program for Round {
 
     fn on<R: Runtime>(self, runtime: &R) -> Option<Lateness> {
         let slots = slots(COUNT);
+        // Let the workers start, run a first task, and go to sleep.
         thread::sleep(SETTLE);
         runtime.run(async {});
         thread::sleep(SETTLE);
@@ -92,9 +110,10 @@ impl Program for Round {
     }
 }
 
-/// A sleep that is in its runtime's timers, and counts when its task has been polled.
+/// A sleep that its runtime has registered before the task of the sleep polls it.
 struct Registered<F> {
     sleep: Pin<Box<F>>,
+    /// Counter that the first poll by the task increments; `None` after this poll.
     polled: Option<&'static AtomicUsize>,
 }
 
@@ -110,12 +129,17 @@ impl<F: Future<Output = ()>> Future for Registered<F> {
     }
 }
 
+/// Arms the timers from the worker of this task, then spins.
+///
+/// Returns `false`, without spinning, if the deadline has passed or if the task is on another
+/// worker than at its start.
 async fn armed<R: Runtime>(slots: &'static [Slot]) -> bool {
     let here = thread::current().id();
     let polled: &'static AtomicUsize = Box::leak(Box::default());
     let deadline = Instant::now() + AHEAD;
     for slot in slots {
         let mut sleep = Box::pin(R::sleep_until(deadline));
+        // Register the sleep from this worker. The new task polls it again, with its own waker.
         let first = sleep.as_mut().poll(&mut Context::from_waker(Waker::noop()));
         if first.is_ready() {
             return false;
@@ -129,9 +153,11 @@ async fn armed<R: Runtime>(slots: &'static [Slot]) -> bool {
             slot.came(deadline);
         });
     }
+    // Let each task replace the waker of its sleep before this worker blocks.
     while polled.load(SeqCst) < slots.len() {
         R::yield_now().await;
     }
+    // Resume from the driver; the documentation of the module says why.
     R::sleep_until(Instant::now() + NAP).await;
     let is_set = thread::current().id() == here && Instant::now() < deadline;
     if is_set {
@@ -140,6 +166,7 @@ async fn armed<R: Runtime>(slots: &'static [Slot]) -> bool {
     is_set
 }
 
+/// Spawns the tasks from the worker of this task, then spins. Always returns `true`.
 fn spawn<R: Runtime>(slots: &'static [Slot]) -> bool {
     for slot in slots {
         let spawned = Instant::now();
@@ -149,7 +176,10 @@ fn spawn<R: Runtime>(slots: &'static [Slot]) -> bool {
     true
 }
 
-/// The medians of the p50s and of the maxima; and how many were early.
+/// Returns the median of the p50s and the median of the maxima, both in µs, and the number of
+/// early timers in all rounds.
+///
+/// Calls [`refuse`] if all attempts of a round fail.
 fn rounds(system: System, round: Round, quick: bool) -> (f64, f64, usize) {
     let rounds = if quick { 1 } else { ROUNDS };
     let lateness: Vec<_> = (0..rounds)

@@ -1,17 +1,20 @@
-//! W8: what tasks cost that do nothing with timers.
+//! W8: cost of tasks that use no timers.
 //!
-//! All of it runs in a task of the runtime, which waits for the end on a oneshot.
+//! Each part runs inside a task of the runtime. This task awaits the end of the work on a oneshot
+//! channel.
 //!
-//! - *spawn 1M*, *spawn 10k*: spawns so many tasks, each of which counts itself off a counter that all share; the last
-//!   ends it. ns per task.
-//! - *yield*: 200 tasks that yield 1,000 times each. ns per yield.
-//! - *ping-pong*: 1,000 tasks, each of which spawns another, and sends to it and waits for its answer, over a oneshot
-//!   each way. ns per task with its partner.
-//! - *chained*: a task that spawns a task, and so on, 1,000 deep. ns per task.
+//! - *spawn 1M*, *spawn 10k*: the task spawns 1,000,000 or 10,000 tasks. Each of them decrements
+//!   a shared counter; the last one ends the part. The unit is ns per task.
+//! - *yield*: 200 tasks that yield 1,000 times each. The unit is ns per yield.
+//! - *ping-pong*: 1,000 tasks. Each of them spawns a partner, sends to it, and waits for its
+//!   answer. There is a oneshot channel for each direction. The unit is ns per task with its
+//!   partner.
+//! - *chained*: a chain of 1,000 tasks, each of which spawns the next. The unit is ns per task.
 //!
-//! The oneshot is futures-channel's, for all: it belongs to none of the runtimes, and asks none of them for a budget,
-//! as tokio's would. Handles are dropped: tasks are detached. Each is done some times, in a process of its own, and the
-//! median counts; the first time is not counted.
+//! All systems use the oneshot channel of futures-channel. This channel belongs to none of the
+//! runtimes and uses no task budget, unlike tokio's. Handles are dropped, so all tasks are
+//! detached. Each part has a process of its own, in which it runs several times. The figure is
+//! the median of these runs. One run before them does not count.
 
 use std::{
     hint::black_box,
@@ -45,19 +48,26 @@ pub const WORKLOAD: Workload = Workload {
     run,
 };
 
+/// Number of tasks that yield.
 const YIELDING: usize = 200;
+/// Number of yields per task.
 const YIELDS: usize = 1_000;
+/// Number of tasks with a partner in *ping-pong*.
 const PAIRS: usize = 1_000;
+/// Number of tasks in the chain.
 const DEPTH: usize = 1_000;
 
-/// A counter that each task lowers; the last task ends the run. (It is leaked, so that tasks need
-/// not count references to it: that would be measured as well.)
+/// A counter that each task decrements. The last task ends the run.
+///
+/// The counter is leaked. Otherwise the tasks would count references to it, and the figures would
+/// include this cost.
 struct Countdown {
     left: AtomicUsize,
     over: Mutex<Option<oneshot::Sender<()>>>,
 }
 
 impl Countdown {
+    /// Creates a counter, and a receiver that completes when the counter reaches zero.
     fn new(count: usize) -> (&'static Self, oneshot::Receiver<()>) {
         let (sender, receiver) = oneshot::channel();
         let countdown = Self {
@@ -67,6 +77,7 @@ impl Countdown {
         (Box::leak(Box::new(countdown)), receiver)
     }
 
+    /// Decrements the counter. Ends the run if this brings the counter to zero.
     fn down(&self) {
         if self.left.fetch_sub(1, AcqRel) == 1 {
             let over = self.over.lock().expect("nobody panics").take();
@@ -76,6 +87,7 @@ impl Countdown {
     }
 }
 
+/// A part of this workload. `Spawn` holds the number of tasks.
 #[derive(Clone, Copy)]
 enum What {
     Spawn(usize),
@@ -85,7 +97,7 @@ enum What {
 }
 
 impl What {
-    /// How many there are of what the figure is per one of.
+    /// Returns the number of operations in one run, by which its time is divided.
     fn count(self) -> usize {
         match self {
             What::Spawn(count) => count,
@@ -95,6 +107,7 @@ impl What {
         }
     }
 
+    /// Runs this part once, and waits for its end.
     async fn once<R: Runtime>(self) {
         match self {
             What::Spawn(count) => {
@@ -133,6 +146,7 @@ impl What {
     }
 }
 
+/// Spawns a partner, sends to it, waits for its answer, and counts down.
 async fn ping<R: Runtime>(countdown: &'static Countdown) {
     let (there, ping) = oneshot::channel();
     let (back, pong) = oneshot::channel();
@@ -145,6 +159,7 @@ async fn ping<R: Runtime>(countdown: &'static Countdown) {
     countdown.down();
 }
 
+/// Spawns a chain of `left` tasks, the last of which counts down.
 fn chain<R: Runtime>(left: usize, countdown: &'static Countdown) {
     R::spawn(async move {
         match left - 1 {
@@ -154,13 +169,13 @@ fn chain<R: Runtime>(left: usize, countdown: &'static Countdown) {
     });
 }
 
-/// Does it so many times, and once before.
+/// A part, and the number of measured runs. One more run comes before them and does not count.
 struct Times(What, usize);
 
 impl Program for Times {
     type Output = f64;
 
-    /// The median, in ns.
+    /// Returns the median time per operation, in ns.
     fn on<R: Runtime>(self, runtime: &R) -> f64 {
         let Times(what, times) = self;
         let nanos = runtime.run(async move {
@@ -177,6 +192,7 @@ impl Program for Times {
     }
 }
 
+/// The figures: their names, their parts, and the numbers of measured runs.
 const FIGURES: [(&str, What, usize); 5] = [
     ("spawn 1M: ns", What::Spawn(1_000_000), 3),
     ("spawn 10k: ns", What::Spawn(10_000), 51),

@@ -1,11 +1,18 @@
 //! Measures the cost to insert, refresh, cancel and fire a timer in each of our stores and in the
-//! stores of other projects. Prints a table in Markdown, in ns of processor time per operation: the
-//! median of some rounds in which all take turns.
+//! stores of other projects.
 //!
-//!     cargo run --release --features stores --bin stores -- [--most N] [--ours] [--shape NAME]
+//!     cargo run --release --features stores --bin stores -- \
+//!         [--most N] [--ours] [--shape NAME] [--longest]
 //!
-//! Ours know the next deadline exactly after each operation, as the trees do. The binary heap does once it
-//! has skipped what is dead, and the two wheels of milliseconds do not.
+//! Prints a table in Markdown for each [`Shape`]. A cell has the processor time per operation, in
+//! ns, as *insert · refresh · cancel · fire*. Each figure is the median of 3 to 51 rounds. In
+//! each round, all stores run the same operations in turn. With `--longest`, a cell has the
+//! longest single operation of each kind, in µs.
+//!
+//! Our stores, `BTreeMap` and `orx-priority-queue` know the next deadline exactly after each
+//! operation. The lazy `BinaryHeap` knows it only after it has removed the stale entries before
+//! it. `DelayQueue` and `hierarchical_hash_wheel_timer` round deadlines to 1 ms, so they do not
+//! know it exactly.
 
 mod queues;
 
@@ -15,25 +22,30 @@ use queues::{Delays, Lazy, Orx, Ours, Queue, Ticks, Tree};
 use rustix::time::{ClockId, clock_gettime};
 use tourbillon_shards::store::{Heap, Wheel};
 
+/// One second, in ns, the unit of the keys.
 const SECOND: u64 = 1_000_000_000;
 
 #[derive(Parser)]
 struct Args {
-    /// The most timers: 1,000, and ten times as many until here.
+    /// Largest number of timers. The rows have 1,000, 10,000 and so on, up to this number.
     #[arg(long, default_value_t = 1_000_000)]
     most: usize,
-    /// Only our stores.
+    /// Measure only our own stores.
     #[arg(long)]
     ours: bool,
-    /// Only this shape.
-    #[arg(long)]
+    /// Measure only this shape.
+    #[arg(long, value_parser = Shape::ALL.map(|(_, name)| name))]
     shape: Option<String>,
-    /// The longest single operations in place of the medians, of those that fire one by one.
+    /// Print the longest single operations, in µs, instead of the medians. This leaves out the
+    /// stores whose timers this program cannot fire one by one.
     #[arg(long)]
     longest: bool,
 }
 
-/// A moment of this thread's processor time: what others do on the machine is not in it, but in the caches.
+/// A reading of this thread's processor time, in ns.
+///
+/// The time of other threads and processes is not included. They still slow this thread down,
+/// because they share its caches.
 #[derive(Clone, Copy)]
 struct Moment(f64);
 
@@ -48,21 +60,30 @@ impl Moment {
     }
 }
 
-/// How deadlines and cancellations are spread.
+/// The distribution of deadlines and cancellations.
+///
+/// A round inserts `n` timers at 0 s, makes `n` refreshes at 1 s, and cancels some timers. Each
+/// refresh picks a timer at random, so it may move one timer several times and another one never.
+/// These times are on the scale of the keys. No real time passes between the phases.
 #[derive(Clone, Copy, PartialEq)]
 enum Shape {
-    /// 1 to 60 s ahead. Refreshed to the like, a half cancelled, both in random order.
+    /// Inserts and refreshes draw deadlines uniformly from 1 to 60 s ahead. Half of the timers
+    /// are cancelled, in random order.
     Uniform,
-    /// As they are armed and refreshed, in a second each, for 1, 5, 30 or 60 s; a half cancelled, in
-    /// random order.
+    /// Inserts and refreshes draw durations of 1, 5, 30 or 60 s. The inserts are spread evenly
+    /// over the first second, and the refreshes over the next. Half of the timers are cancelled,
+    /// in random order.
     Equal,
-    /// As `Uniform`, but of twenty nineteen are cancelled, in the order in which they were armed.
+    /// Deadlines are like those of `Uniform`. Nineteen of twenty timers are cancelled, in the
+    /// order in which they were inserted.
     Cancelled,
-    /// On ten instants, a second apart. A half is cancelled, in random order.
+    /// Inserts and refreshes draw deadlines from ten instants, 1 to 10 s ahead and a second
+    /// apart. Half of the timers are cancelled, in random order.
     Bursts,
 }
 
 impl Shape {
+    /// All shapes, with their names in the table and on the command line.
     const ALL: [(Shape, &str); 4] = [
         (Shape::Uniform, "uniform"),
         (Shape::Equal, "equal durations"),
@@ -70,7 +91,7 @@ impl Shape {
         (Shape::Bursts, "bursts"),
     ];
 
-    /// The deadline of the `i`th of `n` operations that begin at `now`.
+    /// Returns the deadline of the `i`th of `n` operations. The first takes place at `now`.
     fn key(self, now: u64, i: usize, n: usize, random: &mut Rng) -> u64 {
         match self {
             Shape::Uniform | Shape::Cancelled => now + random.u64(SECOND..60 * SECOND),
@@ -83,14 +104,21 @@ impl Shape {
     }
 }
 
-/// The operations of one round, drawn beforehand.
+/// The operations of one round.
+///
+/// They are drawn beforehand, so that no measurement includes the random numbers, and all stores
+/// get the same operations.
 struct Program {
+    /// Deadlines. The index is the timer's id.
     inserts: Vec<u64>,
+    /// Ids and new deadlines.
     refreshes: Vec<(u32, u64)>,
+    /// Ids, each at most once.
     cancels: Vec<u32>,
 }
 
 impl Program {
+    /// Draws the operations for `n` timers.
     fn new(shape: Shape, n: usize, random: &mut Rng) -> Self {
         let ids = 0..n as u32;
         let key = |now, i, random: &mut _| shape.key(now, i, n, random);
@@ -112,7 +140,12 @@ impl Program {
         }
     }
 
-    /// In ns: insert, refresh, cancel, fire.
+    /// Runs the operations on an empty `Q`, and returns the mean time of each kind in ns: insert,
+    /// refresh, cancel, fire.
+    ///
+    /// # Panics
+    ///
+    /// Panics if the number of timers that fire is not the number that were not cancelled.
     fn run<Q: Queue>(&self) -> [f64; 4] {
         let n = self.inserts.len();
         let mut queue = Q::new(n);
@@ -140,7 +173,12 @@ impl Program {
         [insert, refresh, cancel, fire]
     }
 
-    /// The longest of each kind, in ns, by the same program. The order is checked, too.
+    /// Runs the operations on an empty `Q`, and returns the longest one of each kind in ns:
+    /// insert, refresh, cancel, fire.
+    ///
+    /// # Panics
+    ///
+    /// Panics if the timers do not fire in the order of their deadlines.
     fn longest<Q: Queue>(&self) -> [f64; 4] {
         let mut queue = Q::new(self.inserts.len());
         let mut longest = [0.0_f64; 4];
@@ -168,12 +206,15 @@ impl Program {
     }
 }
 
+/// A function that runs a program on one store, and returns the times in ns: insert, refresh,
+/// cancel, fire.
 type Run = fn(&Program) -> [f64; 4];
 
 fn main() {
     let args = Args::parse();
-    // For `Delays`, which asks for it wherever it is.
+    // `DelayQueue` creates tokio's sleeps in most of its operations. They need a current runtime.
     let _inside = queues::runtime().enter();
+    // Each store has a name, a function for the medians, and one for `--longest`.
     let ours: [(&str, Run, Run); 2] = [
         (
             "`Heap`",
@@ -199,6 +240,8 @@ fn main() {
             Program::longest::<Orx>,
         ),
     ];
+    // These fire all timers in one call, so `longest` cannot time them. `--longest` leaves them
+    // out, and the last function of each is never called.
     let coarse: [(&str, Run, Run); 2] = [
         (
             "`DelayQueue` (1 ms)",
@@ -238,8 +281,10 @@ fn main() {
     }
 }
 
+/// Measures `n` timers of a shape in all `systems`, and prints one row of the table.
 fn measure(shape: Shape, n: usize, systems: &[(&str, Run)], longest: bool) {
     let mut random = Rng::with_seed(n as u64);
+    // Few timers need many rounds, because a single round is short.
     let rounds = (2_000_000 / n).clamp(3, 51);
     let mut results = vec![[const { Vec::new() }; 4]; systems.len()];
     for _ in 0..rounds {
@@ -255,7 +300,8 @@ fn measure(shape: Shape, n: usize, systems: &[(&str, Run)], longest: bool) {
     for result in &mut results {
         let figures = result.each_mut().map(|figures| {
             figures.sort_by(f64::total_cmp);
-            // The longest of a round may be the machine's; that it is in each is not likely.
+            // An interruption by the machine can prolong the longest operation of a round, but
+            // hardly of every round. So take the shortest of the rounds' longest operations.
             let at = if longest { 0 } else { figures.len() / 2 };
             let figure = figures[at];
             if longest {

@@ -1,7 +1,7 @@
-//! The structures that are compared, under one trait.
+//! The data structures under comparison, behind one trait.
 //!
-//! Timers are known by their ids, dense small numbers; what a structure needs to find one again is kept in
-//! an array by id, as a timer's node would keep it.
+//! Ids name the timers. They are dense numbers from 0 on. Some structures need a handle to find a
+//! timer again. An array keeps these handles by id, as the node of a timer would.
 
 use std::{
     cmp::Reverse,
@@ -20,19 +20,23 @@ use tokio::{runtime::Runtime, task::unconstrained, time::Instant};
 use tokio_util::time::{DelayQueue, delay_queue};
 use tourbillon_shards::store::Store;
 
-/// A store that is measured.
+/// A store that this program measures. Keys are deadlines in ns.
 pub trait Queue {
-    /// Empty, with room for nothing yet, unless it cannot grow.
+    /// Returns an empty store for ids below `most`. It reserves no memory for timers, unless it
+    /// cannot grow.
     fn new(most: usize) -> Self;
-    /// `id` is not there.
+    /// Inserts a timer. Its id must not be in the store.
     fn insert(&mut self, id: u32, key: u64);
-    /// `id` is there.
+    /// Moves a timer to another deadline. Its id must be in the store.
     fn refresh(&mut self, id: u32, key: u64);
-    /// `id` is there.
+    /// Removes a timer. Its id must be in the store.
     fn cancel(&mut self, id: u32);
-    /// Takes out the next, and answers its id and its deadline; `None` where that is done in batches.
+    /// Removes the timer with the earliest deadline, and returns its id and its deadline.
+    ///
+    /// Returns `None` if the store is empty. Stores that have only `fire` always return `None`.
     fn pop(&mut self) -> Option<(u32, u64)>;
-    /// Takes out all that is left, in the order of the deadlines, and answers how many that were.
+    /// Removes all timers in the order of their deadlines, and returns their number. `_expected`
+    /// is the number of timers that were not cancelled.
     fn fire(&mut self, _expected: usize) -> usize {
         let mut fired = 0;
         while let Some(timer) = self.pop() {
@@ -43,11 +47,13 @@ pub trait Queue {
     }
 }
 
-/// One of our stores. Slots are its own choice; they are dense, so that they are the ids here, where each
-/// id is inserted once and in its turn.
+/// One of our stores.
+///
+/// The store itself chooses the slot of each entry. This program inserts the ids in ascending
+/// order, before it removes anything. So each slot equals its id.
 pub struct Ours<S>(S);
 
-/// The value at an index at which there may be none yet.
+/// Stores `value` at index `at` of `table`. Extends the table with defaults if it is too short.
 fn set<T: Clone + Default>(table: &mut Vec<T>, at: u32, value: T) {
     let at = at as usize;
     if at >= table.len() {
@@ -80,10 +86,14 @@ impl<S: Store + Default> Queue for Ours<S> {
     }
 }
 
-/// A binary heap that forgets nothing: what was moved or cancelled is skipped when its turn comes, if the
-/// number of its last change is not that of the entry.
+/// The standard library's binary heap, with lazy removal.
+///
+/// A move or a cancellation leaves the timer's old entry in the heap, and increments the timer's
+/// change number. An entry with an older change number is stale, and `pop` skips it.
 pub struct Lazy {
+    /// Deadline, id, and the timer's change number when the entry was pushed.
     heap: BinaryHeap<Reverse<(u64, u32, u32)>>,
+    /// Current change number of each timer, by id.
     changes: Vec<u32>,
 }
 
@@ -123,6 +133,7 @@ impl Queue for Lazy {
 /// The standard library's B-tree, keyed by deadline and id.
 pub struct Tree {
     tree: BTreeMap<(u64, u32), ()>,
+    /// Current deadline of each timer, by id.
     keys: Vec<u64>,
 }
 
@@ -155,7 +166,8 @@ impl Queue for Tree {
     }
 }
 
-/// `orx-priority-queue`'s indexed heap of four children. Its ids are bounded beforehand.
+/// `orx-priority-queue`'s indexed 4-ary heap. It cannot grow: it needs a bound of the ids at the
+/// start.
 pub struct Orx(QuaternaryHeapOfIndices<usize, u64>);
 
 impl Queue for Orx {
@@ -181,12 +193,16 @@ impl Queue for Orx {
     }
 }
 
-/// tokio-util's `DelayQueue`: milliseconds. Its time is tokio's, which is paused, and goes on by itself to
-/// the next timer when there is nothing to do.
+/// tokio-util's `DelayQueue`, with a resolution of 1 ms.
+///
+/// It uses tokio's clock, which is paused here. When the runtime has nothing else to do, tokio
+/// advances the clock to the next timer.
 pub struct Delays {
     queue: DelayQueue<u32>,
+    /// The queue's handle of each timer, by id. `None` after a cancellation.
     keys: Vec<Option<delay_queue::Key>>,
     runtime: &'static Runtime,
+    /// The instant at which keys count as 0.
     start: Instant,
 }
 
@@ -225,6 +241,7 @@ impl Queue for Delays {
 
     fn fire(&mut self, _expected: usize) -> usize {
         let queue = &mut self.queue;
+        // Without `unconstrained`, tokio's budget would interrupt the loop from time to time.
         self.runtime.block_on(unconstrained(async {
             let mut fired = 0;
             while let Some(expired) = poll_fn(|cx| queue.poll_expired(cx)).await {
@@ -236,7 +253,7 @@ impl Queue for Delays {
     }
 }
 
-/// The runtime of all [`Delays`], whose time stands still.
+/// Returns the runtime of all [`Delays`]. Its clock is paused.
 pub fn runtime() -> &'static Runtime {
     static RUNTIME: std::sync::OnceLock<Runtime> = std::sync::OnceLock::new();
     RUNTIME.get_or_init(|| {
@@ -246,15 +263,18 @@ pub fn runtime() -> &'static Runtime {
     })
 }
 
-/// `hierarchical_hash_wheel_timer`'s cancellable wheel: ticks, of 1 ms here. Cancelled ones stay until
-/// their time.
+/// `hierarchical_hash_wheel_timer`'s cancellable wheel. A tick stands for 1 ms here.
+///
+/// The entry of a cancelled timer stays in the wheel until its tick.
 pub struct Ticks {
     wheel: QuadWheelWithOverflow<IdOnlyTimerEntry<u32>>,
 }
 
 impl Ticks {
+    /// Adds an entry to the wheel.
     fn arm(&mut self, id: u32, key: u64) {
-        // Not before it is due. Its time is zero until all fires.
+        // Round up, so that the timer does not fire early. The wheel is at tick 0 until `fire`,
+        // so the key is also the delay.
         let delay = Duration::from_millis(key.div_ceil(1_000_000));
         let armed = self.wheel.insert(IdOnlyTimerEntry { id, delay });
         assert!(armed.is_ok(), "it is not due");
@@ -273,6 +293,7 @@ impl Queue for Ticks {
     }
 
     fn refresh(&mut self, id: u32, key: u64) {
+        // The wheel cannot move an entry.
         self.cancel(id);
         self.arm(id, key);
     }
@@ -287,6 +308,7 @@ impl Queue for Ticks {
 
     fn fire(&mut self, expected: usize) -> usize {
         let mut fired = 0;
+        // Stop after the last live timer. Only the entries of cancelled timers may remain then.
         while fired < expected {
             match self.wheel.can_skip() {
                 Skip::Empty => break,

@@ -1,18 +1,21 @@
-//! W9: HTTP/1 by the same hyper on each runtime, driven by `wrk`.
+//! W9: HTTP/1 servers with the same hyper on each runtime, driven by `wrk`.
 //!
-//! The server is a process of its own, with two workers; `wrk`, with one thread, shares the cores with it.
+//! The server is a process of its own, with two workers. `wrk` has one thread and shares the
+//! cores with the server.
 //!
-//! - *hello*: 13 bytes at once; 64 connections.
-//! - *header timeout*: the same, with hyper's timeout of 30 s for the head of each request.
+//! - *hello*: a reply of 13 bytes, at once; 64 connections.
+//! - *header timeout*: like *hello*, with hyper's timeout of 30 s for the head of each request.
 //! - *delayed*: the same 13 bytes after a sleep of 100 ms; 2,000 connections.
 //!
-//! *CPU* is that of the server, by the kernel's books of its threads, for one request; how the cores are shared
-//! is up to the kernel's scheduler, so the requests a second depend on `wrk` as well. *p99* is what `wrk` saw.
+//! *CPU* is the server's processor time per request, as the kernel counts it for each thread. The
+//! kernel's scheduler divides the cores between the server and `wrk`, so the requests per second
+//! depend on `wrk` as well. *p99* is the latency that `wrk` reports.
 //!
-//! The servers are the same generic function; what differs is the runtime's listener, its stream as hyper wants it,
-//! and its timer for hyper: ours, hyper-util's for tokio, smol-hyper's for smol.
+//! All servers run the same generic function. They differ in the runtime's listener, in the
+//! adapter that makes its stream usable by hyper, and in its timer for hyper. The timer is
+//! Tourbillon's own, hyper-util's for tokio, and smol-hyper's for smol.
 //!
-//! It needs `wrk`.
+//! The program `wrk` must be installed.
 
 mod server;
 mod wrk;
@@ -32,12 +35,16 @@ pub const WORKLOAD: Workload = Workload {
     run,
 };
 
-/// The response, and the number of connections.
+/// The kind of response, and the number of connections.
 #[derive(Debug)]
 pub struct Load {
+    /// Name of the load, and of the part whose process is the server.
     pub name: &'static str,
+    /// Number of connections that `wrk` opens.
     pub connections: usize,
+    /// Whether hyper limits the time for the head of each request.
     pub has_header_timeout: bool,
+    /// Whether the server sleeps before each response.
     pub is_delayed: bool,
 }
 
@@ -63,6 +70,7 @@ const DELAYED: Load = Load {
 };
 
 fn run(system: System, quick: bool) -> Vec<Figure> {
+    // The process of a part is the server. `serve` does not return.
     if let Some(asked) = parts::asked() {
         let mut loads = [&HELLO, &HEADER_TIMEOUT, &DELAYED].into_iter();
         let load = loads.find(|load| load.name == asked);

@@ -1,4 +1,4 @@
-//! The servers: one function, for each runtime.
+//! The server process: one generic function for all runtimes.
 
 use std::{
     convert::Infallible,
@@ -21,27 +21,36 @@ use crate::{
     workload::refuse,
 };
 
+/// Time limit for the head of a request.
 const HEADER_TIMEOUT: Duration = Duration::from_secs(30);
+/// Sleep before a delayed response.
 const DELAY: Duration = Duration::from_millis(100);
+/// Address to listen on: the kernel chooses the port.
 const ADDR: SocketAddr = SocketAddr::new(IpAddr::V4(Ipv4Addr::LOCALHOST), 0);
 
-/// A runtime with its sockets, as hyper wants them.
+/// A runtime whose sockets and timer work with hyper.
 trait Net: Runtime {
     type Listener: Send + Sync;
     type Stream: rt::Read + rt::Write + Unpin + Send + 'static;
 
+    /// Binds a listener to [`ADDR`], and returns it with its actual address.
     fn bind() -> impl Future<Output = io::Result<(Self::Listener, SocketAddr)>> + Send;
 
-    /// With `TCP_NODELAY`.
+    /// Accepts a connection, and sets `TCP_NODELAY` on it.
     fn accept(listener: &Self::Listener) -> impl Future<Output = io::Result<Self::Stream>> + Send;
 
+    /// Returns the timer that hyper uses for its timeouts.
     fn timer() -> impl rt::Timer + Send + Sync + 'static;
 }
 
-/// Serves until standard input ends; prints where.
+/// Serves `load` on `system` until standard input ends. Prints the address that the server
+/// listens on.
+///
+/// Calls [`refuse`] if the server cannot listen or accept.
 pub fn serve(system: System, load: &'static Load) -> ! {
     thread::spawn(|| {
-        // When reading ends, even with an error, the parent is gone.
+        // The parent process holds the other end. When reading ends, even with an error, the
+        // parent process is gone.
         let _ = io::copy(&mut io::stdin(), &mut io::sink());
         process::exit(0)
     });
@@ -57,7 +66,7 @@ pub fn serve(system: System, load: &'static Load) -> ! {
     refuse(ended)
 }
 
-/// Answers why it ended.
+/// Accepts connections, and serves each in a task of its own. Returns only on an error.
 async fn listen<N: Net>(load: &'static Load) -> io::Error {
     let listener = match N::bind().await {
         Ok((listener, addr)) => {
@@ -74,6 +83,7 @@ async fn listen<N: Net>(load: &'static Load) -> io::Error {
     }
 }
 
+/// Serves the requests of one connection.
 async fn connection<N: Net>(stream: N::Stream, load: &Load) {
     let service = service_fn(|_| async {
         if load.is_delayed {
@@ -85,6 +95,7 @@ async fn connection<N: Net>(stream: N::Stream, load: &Load) {
     // Ignore the error: each connection ends when the client closes it.
     let _ = http1::Builder::new()
         .timer(N::timer())
+        // `None` disables the timeout, which hyper would otherwise set to 30 s.
         .header_read_timeout(load.has_header_timeout.then_some(HEADER_TIMEOUT))
         .serve_connection(stream, service)
         .await;
