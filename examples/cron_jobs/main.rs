@@ -31,7 +31,7 @@ use self::{
 #[derive(Parser)]
 struct Args {
     /// A job: `[TZ=ZONE] PATTERN -- COMMAND`. A pattern has five fields, or six with a second
-    /// first, or is `@daily` and the like.
+    /// first, or is a name such as `@daily`.
     #[arg(long = "job", value_name = "JOB")]
     jobs: Vec<String>,
     /// A file of jobs, one per line. Empty lines and lines that start with `#` are skipped.

@@ -25,9 +25,9 @@ const MAX_TEXT: usize = 1_000;
 const MAX_FRAME: usize = 64 * 1024;
 /// The size of buffers, in bytes. A chat has many connections with short messages.
 const BUFFER: usize = 4 * 1024;
-/// A client may send one frame in this time on average …
+/// Minimum average time between the frames of a client. A faster client has to wait.
 const PACE: Duration = Duration::from_millis(50);
-/// … and as many at once as belong to this time.
+/// How far ahead of its average a client may be: it may send the frames of this time at once.
 const BURST: Duration = Duration::from_secs(1);
 /// How long the server waits for a client to take the close frame and answer it.
 const GOODBYE: Duration = Duration::from_secs(2);

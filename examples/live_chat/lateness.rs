@@ -13,7 +13,7 @@ const KEPT: usize = 60;
 pub struct Lateness(Mutex<VecDeque<Duration>>);
 
 impl Lateness {
-    /// Measures for ever how long after a tick was due this task runs.
+    /// Measures for ever how late this task runs after each tick.
     pub async fn measure(&self) {
         let mut ticks = interval_at(Instant::now() + PERIOD, PERIOD);
         loop {

@@ -142,7 +142,7 @@ impl Drop for Seat {
     }
 }
 
-/// See the top of this file.
+/// The members of the chat: see the top of this file.
 pub struct Lobby {
     pub rules: Rules,
     pub lateness: Lateness,

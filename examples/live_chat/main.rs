@@ -16,7 +16,13 @@ mod tls;
 #[path = "../common/values.rs"]
 mod values;
 
-use std::{error::Error, net::SocketAddr, process::ExitCode, sync::Arc, time::Duration};
+use std::{
+    error::Error,
+    net::SocketAddr,
+    process::ExitCode,
+    sync::{Arc, OnceLock},
+    time::{Duration, Instant},
+};
 
 use axum::{
     Router,
@@ -102,13 +108,15 @@ fn start(args: &Args) -> Result<(), Box<dyn Error>> {
     }
     room::room_for(Some(args.max_clients), 1)?;
     let runtime = Runtime::new()?;
-    runtime.block_on(run(args))?;
-    // A WebSocket of HTTP/1 has left the server, which does not wait for it. Its task is here.
-    runtime.shutdown_graceful(args.drain);
+    let left = runtime.block_on(run(args))?;
+    // The HTTP server does not wait for WebSockets of HTTP/1, which have left it. Wait for their
+    // tasks here.
+    runtime.shutdown_graceful(left);
     Ok(())
 }
 
-async fn run(args: &Args) -> Result<(), Box<dyn Error>> {
+/// Serves until a signal comes and the requests have ended. Returns what is then left of `--drain`.
+async fn run(args: &Args) -> Result<Duration, Box<dyn Error>> {
     let mut stop = Stop::new()?;
     let listener = TcpListener::bind(args.listen)
         .await
@@ -127,9 +135,12 @@ async fn run(args: &Args) -> Result<(), Box<dyn Error>> {
         .with_state(lobby.clone());
     let measured = lobby.clone();
     let measuring = tourbillon::spawn(async move { measured.lateness.measure().await });
+    let stopped_at = Arc::new(OnceLock::new());
+    let stopping = stopped_at.clone();
     let ended = async move {
         // An error means that the runtime shuts down, so the server must end, too.
         let _ = stop.recv().await;
+        let _ = stopping.set(Instant::now());
         lobby.close();
     };
 
@@ -153,7 +164,8 @@ async fn run(args: &Args) -> Result<(), Box<dyn Error>> {
             .await?;
     }
     measuring.abort();
-    Ok(())
+    let waited = stopped_at.get().map_or(Duration::ZERO, Instant::elapsed);
+    Ok(args.drain.saturating_sub(waited))
 }
 
 async fn page() -> impl IntoResponse {

@@ -1,4 +1,4 @@
-//! SQLite beside redb, on what the embedded store does: schedule, read the window, complete.
+//! Compares SQLite and redb in what the embedded store does: schedule, read the window, complete.
 //!
 //! Each commit is synced to the disk before the next one begins. Run it with
 //! `cargo bench --bench embedded`; an argument names the directory of the files.
@@ -110,7 +110,7 @@ impl Disk for Redb {
                 by_time.remove((*at, key.as_str())).unwrap();
             }
         }
-        // Its default durability syncs.
+        // By default, redb syncs each commit.
         change.commit().unwrap();
     }
 
@@ -131,7 +131,7 @@ impl Disk for Redb {
     }
 }
 
-/// Makes jobs with keys that do not arrive in order, as users' keys.
+/// A source of jobs. Their keys are not in the order of their arrival, like the keys of users.
 struct Source {
     made: u64,
 }
@@ -178,7 +178,7 @@ fn measure<D: Disk>(dir: &Path) {
         }
         print(D::NAME, "schedule", size, taken, start);
 
-        // One group commit of a store at work: some jobs arrive while others are done.
+        // Each commit is like that of a busy store: some jobs arrive while others are done.
         let start = Instant::now();
         let mut taken = Vec::new();
         let mut read = Vec::new();

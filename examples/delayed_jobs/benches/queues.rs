@@ -1,5 +1,5 @@
-//! Jobs a second, lateness and cost of the stores, beside a worker that polls PostgreSQL once a
-//! second.
+//! Compares the stores with a worker that polls PostgreSQL once a second: jobs per second, lateness
+//! and cost.
 //!
 //! Run it with `cargo bench --all-features --bench queues`. Arguments choose rows by parts of
 //! their names. `benches/peers/run.py` measures other queues in the same way.
@@ -30,7 +30,7 @@ mod server;
 
 use self::server::{Postgres, Redis, Server};
 
-/// How many jobs are due one after the other.
+/// Number of jobs that are due one after another.
 const PACED: usize = 20_000;
 /// The time between two of them.
 const PACE: Duration = Duration::from_millis(1);
@@ -40,7 +40,7 @@ const BACKLOG: usize = 20_000;
 const CLIENTS: usize = 256;
 const PAYLOAD: [u8; 64] = [7; 64];
 
-/// What handlers saw.
+/// The lateness of the jobs, and the number of jobs whose end the store has not taken.
 struct Seen {
     lateness: Mutex<Vec<i64>>,
     left: AtomicUsize,
@@ -59,7 +59,7 @@ impl Seen {
         self.lateness.lock().unwrap().push(late);
     }
 
-    /// The store has taken the ends of so many jobs.
+    /// Records that the store has taken the ends of `jobs` jobs.
     fn end(&self, jobs: usize) {
         self.left.fetch_sub(jobs, Ordering::Relaxed);
     }
@@ -229,8 +229,9 @@ fn processor_time() -> f64 {
         let Ok(stat) = fs::read_to_string(entry.path().join("stat")) else {
             continue;
         };
-        // After the name: the state, the parent; then from the twelfth on, the time that it and
-        // its children that ended had, in ticks of 10 ms.
+        // The fields after the name begin with the state and the parent. The twelfth to the
+        // fifteenth are the processor time of the process and of its children that ended, in ticks
+        // of 10 ms.
         let (_, fields) = stat.rsplit_once(") ").unwrap();
         let fields: Vec<_> = fields.split(' ').collect();
         let ticks: u64 = fields[11..15]
@@ -254,7 +255,7 @@ fn processor_time() -> f64 {
 }
 
 async fn measure(name: &str, mut bench: impl Bench) {
-    // Jobs that come one after the other, with time to schedule them before.
+    // First the paced jobs. All are scheduled before the first one is due.
     let before = processor_time();
     let start = Time::wall().after(Duration::from_secs(20));
     let times = (0..PACED as u32).map(|number| start.after(PACE * number));
@@ -267,7 +268,7 @@ async fn measure(name: &str, mut bench: impl Bench) {
     paced.all().await;
     bench.stop().await;
 
-    // Jobs that are all due at the same time.
+    // Then the backlog: jobs that are all due at the same time.
     let start = Time::wall().after(Duration::from_secs(20));
     bench.schedule("backlog", vec![start; BACKLOG]).await;
     let backlog = Seen::new(BACKLOG);

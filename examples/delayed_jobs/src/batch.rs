@@ -6,10 +6,10 @@ use tokio::sync::{mpsc, oneshot};
 
 use crate::store::StoreError;
 
-/// How many requests may wait before callers do.
+/// Maximum number of waiting requests. Further callers wait until there is room.
 const WAITING: usize = 8192;
 
-/// How many requests one call of the store has at most.
+/// Maximum number of requests in one call of the store.
 const MOST: usize = 2048;
 
 type Answer<A> = oneshot::Sender<Result<A, StoreError>>;
@@ -35,7 +35,7 @@ impl<Q: Send + 'static, A: Send + 'static> Batcher<Q, A> {
             let mut waiting = Vec::new();
             while receiver.recv_many(&mut waiting, MOST).await > 0 {
                 let (requests, callers): (Vec<_>, Vec<_>) = waiting.drain(..).unzip();
-                // A caller that is gone wants no answer.
+                // A caller that is gone needs no answer, so ignore failed sends.
                 match run(requests).await {
                     Ok(answers) => {
                         for (caller, answer) in callers.into_iter().zip(answers) {

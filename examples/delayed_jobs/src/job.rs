@@ -73,7 +73,8 @@ impl From<Time> for SystemTime {
 pub struct Repeat {
     pattern: String,
     zone: String,
-    /// What is wrong with a pattern that a store has had since another version of the program.
+    /// The parsed pattern, or what is wrong with it. A stored pattern may be of another version of
+    /// the program.
     cron: Arc<Result<Cron, String>>,
 }
 
@@ -91,7 +92,7 @@ impl Repeat {
         })
     }
 
-    /// Makes the pattern of a stored job, which may be wrong by now.
+    /// Makes the pattern of a stored job. This version of the program may find it invalid.
     pub(crate) fn stored(pattern: String, zone: String) -> Self {
         let cron = Cron::parse(&pattern).and_then(|cron| cron.time_zone(&zone));
         Self {

@@ -16,7 +16,7 @@ pub const MAX_PAYLOAD: usize = 1 << 20;
 
 /// A queue of delayed jobs, in a store.
 ///
-/// Clones are of the same queue. A queue alone runs nothing: see [`Node`](crate::Node).
+/// Clones refer to the same queue. A queue alone runs no jobs: see [`Node`](crate::Node).
 ///
 /// ```
 /// use std::time::Duration;

@@ -14,10 +14,10 @@ use crate::{
     store::{Deadline, StoreError},
 };
 
-/// How long the server may take for an answer, and to let a client in.
+/// Time limit of an answer of the server, and of a connect.
 const LIMIT: Duration = Duration::from_secs(10);
 
-/// How long a time of the server counts.
+/// Maximum age of a sample of the server's time. Then the next answer replaces it.
 const LONGEST_SAMPLE: Duration = Duration::from_secs(10);
 
 /// Returns whole microseconds for the server.
@@ -25,7 +25,8 @@ pub(crate) fn micros(length: Duration) -> i64 {
     i64::try_from(length.as_nanos().div_ceil(1000)).unwrap_or(i64::MAX / 4)
 }
 
-/// Returns a time for the server, and whether it is a delay. Returns `None` if there is none.
+/// Returns a time for the server, and whether it is a delay. Returns `None` if a pattern has no
+/// further occurrence.
 pub(crate) fn time(when: &When, now: Time) -> Option<(i64, bool)> {
     match when {
         When::In(delay) => Some((micros(*delay).min(i64::MAX / 4), true)),
@@ -72,12 +73,13 @@ impl Clock {
         self.0.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    /// Learns the time from an answer that has just arrived. It is at least this late there.
+    /// Learns the time from an answer that has just arrived. The server's clock is at least this
+    /// late.
     pub(crate) fn learn(&self, micros: i64) {
         let new = Sample::new(micros);
         let mut sample = self.sample();
-        // An answer that took longer says less. After a while it counts all the same, as the two
-        // clocks do not run at quite the same speed.
+        // An answer that was longer on its way gives an earlier time, so ignore it. But replace a
+        // sample that is too old, as the two clocks do not run at quite the same speed.
         if new.time > sample.now() || sample.at.elapsed() > LONGEST_SAMPLE {
             *sample = new;
         }
@@ -135,7 +137,8 @@ impl<C> Slot<C> {
         match timeout(LIMIT, answer).await {
             Ok(answer) => Ok(answer),
             Err(_) => {
-                // What the server did is unknown, so nothing may come over this connection later.
+                // It is unknown what the server did, so nothing may come over this connection
+                // later.
                 self.give_up(live).await;
                 Err(lost("the server does not answer"))
             }

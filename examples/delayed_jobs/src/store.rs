@@ -122,7 +122,8 @@ pub enum Moved {
 /// The answer to [`Store::cancel`].
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Cancelled {
-    /// No attempt begins from here on, and none was running.
+    /// No attempt begins from here on, and none was running. An attempt whose lease ran out, or was
+    /// released, does not count: it may still run, with a stale token.
     Cancelled,
     /// No attempt begins from here on, but one was running, and goes on.
     WhileRunning,
@@ -214,7 +215,7 @@ pub struct Listing {
     pub dead: Option<bool>,
     /// Only keys greater than this one: the last key of the page before.
     pub after: Option<String>,
-    /// At most so many jobs.
+    /// The maximum number of jobs.
     pub limit: usize,
 }
 

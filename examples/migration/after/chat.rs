@@ -26,11 +26,11 @@ const LOBBY: &str = "lobby";
 pub struct Limits {
     /// The time between two heartbeats.
     pub heartbeat: Duration,
-    /// A client that sends no line for so long is disconnected.
+    /// A client that sends no line for this long is disconnected.
     pub idle: Duration,
     /// A write that takes longer ends the session.
     pub write: Duration,
-    /// On shutdown, sessions have so long to end.
+    /// The time that sessions get to end on shutdown.
     pub drain: Duration,
 }
 
@@ -269,7 +269,7 @@ impl Session {
             return self.send(&format!("! {nick} is taken in {room}")).await;
         };
         self.chat.leave(&self.room, &self.nick);
-        // Without the departure, which the client knows, if the room stays the same.
+        // If the room stays the same, skip the message of the departure, which the client knows.
         (self.room, self.nick, self.lines) = (room, nick, lines.resubscribe());
         let welcome = format!("* you are {} in {}", self.nick, self.room);
         self.send(&welcome).await
@@ -286,7 +286,7 @@ impl Session {
     }
 }
 
-/// Reads lines until the end, an error, or a client that is silent or too long.
+/// Reads lines until the end, an error, a line that is too long, or a silence that is too long.
 async fn read_lines(
     mut reader: BufReader<OwnedReadHalf>,
     idle: Duration,

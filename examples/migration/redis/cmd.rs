@@ -113,7 +113,8 @@ fn integer(bytes: &[u8]) -> Result<i64, CommandError> {
     parse_integer(bytes).ok_or(CommandError::NotInteger)
 }
 
-/// Returns the instant so many units of `unit` milliseconds from now. `None` if it is too far.
+/// Returns the instant that is `number` times `unit` milliseconds from now. Returns `None` if it is
+/// too far.
 fn deadline(number: u64, unit: u64) -> Option<Instant> {
     let milliseconds = number.checked_mul(unit)?;
     // Redis counts the milliseconds since 1970 in an `i64`.
@@ -255,8 +256,8 @@ impl Command {
         Ok(Self::Expire(arguments[0].clone(), deadline))
     }
 
-    /// Applies a command to the data. Those of the connection itself are not for this function: it
-    /// returns them.
+    /// Applies a command to the data. Returns a command about the connection itself as `Err`,
+    /// because this function cannot apply it.
     pub fn apply(self, db: &Db) -> Result<Frame, Self> {
         Ok(match self {
             Self::Echo(text) => Frame::Bulk(text),
@@ -280,7 +281,7 @@ impl Command {
             Self::TimeLeft(key, unit) => Frame::Integer(match db.time_left(&key) {
                 TimeLeft::Missing => -2,
                 TimeLeft::Unlimited => -1,
-                // To the nearest unit.
+                // Round to the nearest unit.
                 TimeLeft::Limited(left) => {
                     let left = (left.as_millis() + u128::from(unit / 2)) / u128::from(unit);
                     i64::try_from(left).unwrap_or(i64::MAX)

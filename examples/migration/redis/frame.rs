@@ -48,9 +48,9 @@ pub enum ProtocolError {
     InlineQuotes,
     /// A string does not end with CR and LF.
     MissingEnd,
-    /// A reply begins with this byte.
+    /// A reply begins with this byte, which stands for no type.
     UnknownType(u8),
-    /// The number of a reply is none.
+    /// The number of a reply is not an integer.
     InvalidInteger,
     /// The status or the error of a reply is not UTF-8.
     InvalidText,

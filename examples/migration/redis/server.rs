@@ -161,7 +161,7 @@ impl Client {
                         let frame = Frame::Array(parts.map(Frame::Bulk).into());
                         self.connection.write_frame(&frame).await?;
                     }
-                    // It reads too slowly, or the server ends.
+                    // The client reads too slowly, or the server ends.
                     Err(RecvError::Lagged(_) | RecvError::Closed) => return Ok(()),
                 },
                 _ = self.stopping.recv() => return Ok(self.connection.close().await?),

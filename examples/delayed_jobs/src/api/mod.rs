@@ -91,7 +91,7 @@ fn not_found() -> Refusal {
     Refusal(StatusCode::NOT_FOUND, "there is no such job".into())
 }
 
-/// The request comes from a page of this server, or from a client that is no browser.
+/// Proof that a request comes from a page of this server, or from a client that is no browser.
 struct SameOrigin;
 
 impl<S: Sync> FromRequestParts<S> for SameOrigin {

@@ -11,6 +11,7 @@ use std::{
 
 use clap::Parser;
 use futures_lite::future::or;
+use tokio::sync::oneshot;
 use tourbillon::{
     Runtime,
     net::TcpListener,
@@ -121,14 +122,17 @@ async fn serve<S: Store>(args: &Args, store: S) -> Result<(), Box<dyn Error>> {
         })
         .start(move |attempt| run(exec.clone(), attempt));
     say(&format!("open http://{}/", listener.local_addr()?));
+    let (drain, (sender, stopped)) = (args.drain, oneshot::channel());
     tourbillon::axum::serve(listener, api::router(queue))
         .with_graceful_shutdown(async move {
             // An error means that the runtime shuts down, so the server must end, too.
             let _ = or(interrupt.recv(), terminate.recv()).await;
+            // The node waits for its attempts while the server waits for its requests.
+            let _ = sender.send(tourbillon::spawn(node.stop(drain)));
         })
-        .shutdown_timeout(args.drain)
+        .shutdown_timeout(drain)
         .await?;
-    if !node.stop(args.drain).await {
+    if !stopped.await?.await? {
         say("some jobs still run; they will be run again");
     }
     Ok(())

@@ -45,11 +45,11 @@ struct Jobs {
 struct Inner {
     jobs: Mutex<Jobs>,
     count: AtomicUsize,
-    /// A job is due.
+    /// Notified when a job is due.
     came_due: Notify,
-    /// The node holds fewer jobs than before.
+    /// Notified when the node holds fewer jobs than before.
     left: Notify,
-    /// The last session may end.
+    /// Notified when the last session may end.
     ended: Notify,
 }
 
@@ -92,7 +92,8 @@ impl Table {
     /// Arms the timers of jobs. `deadline` is `None` if the job is due.
     pub(super) fn add(&self, held: Vec<Held>, deadline: impl Fn(&Held) -> Option<Deadline>) {
         let handle = Handle::current();
-        // A timer that fires at once waits for the lock, and so finds itself in the table.
+        // Hold the lock while the timers are armed. A timer that fires at once waits for the lock,
+        // and so finds itself in the table.
         let mut jobs = self.lock();
         let session = jobs.session;
         let mut is_due = false;

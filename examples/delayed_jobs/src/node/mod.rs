@@ -28,8 +28,8 @@ use crate::{
     store::{End, Finish, Store, StoreError},
 };
 
-/// How many ends may be on their way to the store, in addition to those of handlers that run.
-/// After a crash, these are run again.
+/// Number of attempts that may wait for the store to take their end, in addition to those whose
+/// handlers run. After a crash, these attempts run again.
 const ENDING: usize = 1024;
 
 /// What a handler gets.
@@ -67,7 +67,7 @@ impl Failure {
         }
     }
 
-    /// No other attempt follows: the job is dead.
+    /// No other attempt follows: the job is dead. A cron job waits for its next occurrence.
     pub fn give_up(error: impl fmt::Display) -> Self {
         Self {
             error: error.to_string(),
@@ -127,8 +127,8 @@ pub struct Ended {
     pub token: Token,
     /// How the attempt ended.
     pub end: End,
-    /// Whether the store took it. If not, the job was cancelled or moved meanwhile, or has another
-    /// holder. `None` if an answer of the store was lost, so that the store may have taken it.
+    /// Whether the store took the end. If not, the job was cancelled or moved meanwhile, or has
+    /// another holder. `None` if an answer was lost, so that the store may have taken the end.
     pub accepted: Option<bool>,
 }
 
@@ -174,16 +174,16 @@ type Handler =
 
 type OnEnd = dyn Fn(&Ended) + Send + Sync;
 
-/// What a node's parts share.
+/// State that a node's parts share.
 struct Shared<S> {
     store: Arc<S>,
     options: NodeBuilder<S>,
     handler: Box<Handler>,
     finishing: Batcher<Finish, Option<bool>>,
-    /// A permit for each handler that may run at once.
+    /// Permits of the handlers that run at once.
     handlers: Arc<Semaphore>,
-    /// A permit for each attempt that may have begun, until the store has taken its end. There are
-    /// more of these, so that a slow commit does not keep other jobs from their time.
+    /// Permits of the attempts that have begun, each until the store has taken its end. There are
+    /// more of them than of handlers, so that a slow commit does not make other jobs late.
     attempts: Arc<Semaphore>,
     held: held::Table,
     counters: Counters,
@@ -204,13 +204,14 @@ pub struct NodeBuilder<S> {
 }
 
 impl<S: Store> NodeBuilder<S> {
-    /// How far ahead the node takes jobs from the store into its timers. The default is 2 minutes.
+    /// Sets how far ahead the node takes jobs from the store into its timers. The default is 2
+    /// minutes.
     pub fn window(mut self, window: Duration) -> Self {
         self.window = window;
         self
     }
 
-    /// How long the node may be silent until others take its jobs. The default is 10 s. The
+    /// Sets how long the node may be silent until others take its jobs. The default is 10 s. The
     /// embedded store needs no leases.
     ///
     /// # Panics
@@ -225,8 +226,8 @@ impl<S: Store> NodeBuilder<S> {
         self
     }
 
-    /// How many jobs the node holds at once. The default is 100,000. A job that comes to be due
-    /// within a second may exceed this, up to a quarter more.
+    /// Sets how many jobs the node holds at once. The default is 100,000. Jobs that are due within
+    /// a second may exceed this by up to a quarter.
     ///
     /// # Panics
     ///
@@ -237,8 +238,8 @@ impl<S: Store> NodeBuilder<S> {
         self
     }
 
-    /// How many handlers run at once. The default is 256. Attempts whose handler has returned and
-    /// whose end is on its way to the store do not count, up to 1024 of them.
+    /// Sets how many handlers run at once. The default is 256. Attempts whose handler has returned
+    /// and whose end is on its way to the store do not count, up to 1024 of them.
     ///
     /// # Panics
     ///
@@ -249,14 +250,14 @@ impl<S: Store> NodeBuilder<S> {
         self
     }
 
-    /// How long an attempt may take. Then its future is dropped, and the attempt has failed. There
-    /// is no limit by default.
+    /// Sets how long an attempt may take. Then its future is dropped, and the attempt has failed.
+    /// There is no limit by default.
     pub fn attempt_timeout(mut self, limit: Duration) -> Self {
         self.attempt_timeout = Some(limit);
         self
     }
 
-    /// The number of attempts, and the waits between them.
+    /// Sets the number of attempts, and the waits between them.
     ///
     /// # Panics
     ///
@@ -273,7 +274,7 @@ impl<S: Store> NodeBuilder<S> {
         self
     }
 
-    /// How many attempts may have begun whose end the store has not taken.
+    /// Returns how many attempts may have begun whose end the store has not taken.
     fn most_attempts(&self) -> usize {
         self.concurrency + ENDING
     }
@@ -322,7 +323,8 @@ async fn finish<S: Store>(store: &S, ends: Vec<Finish>) -> Vec<Option<bool>> {
     let mut is_repeated = false;
     loop {
         match store.finish(ends.clone()).await {
-            // A store refuses an end that it has taken before.
+            // A store refuses an end that it has taken before. So after a repeated request, a
+            // refusal does not tell whether the store took the end.
             Ok(answers) => {
                 let known = |taken: bool| (taken || !is_repeated).then_some(taken);
                 return answers.into_iter().map(known).collect();
@@ -384,13 +386,13 @@ impl<S: Store> Node<S> {
 
     /// Begins nothing more, waits for the attempts that run, and gives the other jobs back.
     ///
-    /// Returns whether all attempts ended within `limit`. Those that did not go on; the store gives
-    /// their jobs to others.
+    /// Returns whether all attempts ended within `limit`. The other attempts continue, and the
+    /// store gives their jobs to other nodes.
     pub async fn stop(self, limit: Duration) -> bool {
         self.shared.stopping.send_replace(true);
         let all = u32::try_from(self.shared.options.most_attempts()).unwrap_or(u32::MAX);
         let ended = timeout(limit, self.shared.attempts.acquire_many(all)).await;
-        // The session gives back what it holds after this.
+        // After this, the session gives back the jobs that it holds.
         self.shared.held.end();
         let _ = self.running.await;
         ended.is_ok()

@@ -20,14 +20,15 @@ const BATCH: usize = 1024;
 /// The longest wait until a node looks for jobs. Stores tell of jobs that are due sooner.
 pub(crate) const LONGEST: Duration = Duration::from_secs(300);
 
-/// How long the node waits before it asks a store again that has failed.
+/// How long the node waits after an error of the store before it asks again.
 const PAUSE: Duration = Duration::from_millis(50);
 
-/// Has one lease after the other, until the node stops.
+/// Runs one session after another, each with a new lease, until the node stops.
 pub(super) async fn sessions<S: Store>(shared: Arc<Shared<S>>) {
     let mut stopping = shared.stopping.subscribe();
     loop {
-        // The lease counts from before the request, so it ends here before it ends in the store.
+        // Count the lease from before the request, so that it ends here before it ends in the
+        // store.
         let asked = Instant::now();
         let granted = or(
             async { Some(shared.store.register(shared.options.lease).await) },
@@ -125,7 +126,8 @@ async fn take<S: Store>(shared: &Shared<S>, lease: Lease) {
     let mut changes = shared.store.changes();
     loop {
         let room = options.most_held.saturating_sub(shared.held.len());
-        // When all timers are taken, only what is due at once is taken in addition.
+        // A full node takes only jobs that are due within a second. With these, it may exceed its
+        // limit by a quarter.
         let (window, most) = if room > 0 {
             (options.window, room)
         } else {
@@ -140,7 +142,8 @@ async fn take<S: Store>(shared: &Shared<S>, lease: Lease) {
             0 => Vec::new(),
             _ => match shared.store.hold(lease.node, window, most).await {
                 Ok(held) => held,
-                // The node may hold jobs now of which it did not hear. Ending the lease frees them.
+                // The answer may have been lost, and the node may hold jobs that it does not know.
+                // The end of the lease frees them.
                 Err(_) => return,
             },
         };
@@ -214,7 +217,7 @@ async fn ask<S: Store>(shared: &Shared<S>, due: &[Held], until: &Until) -> Optio
             return None;
         }
         match shared.store.begin(attempts.clone()).await {
-            // An answer that came too late may be of a job that has another holder now.
+            // The lease ended before the answer came: the job may have another holder now.
             Ok(_) if until.is_over() => return None,
             Ok(answers) => return Some(answers),
             Err(_) => sleep(PAUSE).await,

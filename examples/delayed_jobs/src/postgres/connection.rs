@@ -20,8 +20,8 @@ use crate::{
     store::{Changed, StoreError},
 };
 
-/// Lets the server end a connection whose client is gone without a word, within 20 s. It may hold
-/// locks.
+/// Settings that let the server end the connection of a client that vanished, within 20 s. Such a
+/// connection may hold locks.
 const KEEP_ALIVE: &str = "SET tcp_keepalives_idle = 10; SET tcp_keepalives_interval = 3;
     SET tcp_keepalives_count = 3;";
 
@@ -55,7 +55,7 @@ pub(super) struct Link {
     config: Config,
     /// Runs after each connect.
     setup: &'static str,
-    /// Is told of notifications, and after each connect.
+    /// The receivers to tell of each notification, and of each connect.
     changed: Option<Arc<Changed>>,
     slot: Slot<Live>,
     is_over: Arc<AtomicBool>,
@@ -158,7 +158,7 @@ impl Link {
             let statement = live.prepare(text).await?;
             loop {
                 match live.client.query(&statement, parameters).await {
-                    // The server has undone the statement, as two waited for each other.
+                    // The server has undone the statement because of a deadlock. Run it again.
                     Err(error) if error.code() == Some(&SqlState::T_R_DEADLOCK_DETECTED) => {}
                     ended => return ended,
                 }

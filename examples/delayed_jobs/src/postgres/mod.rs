@@ -34,8 +34,8 @@ use crate::{
 pub struct Postgres {
     /// For clients: schedule, move, cancel, list.
     clients: Link,
-    /// For begins. Its commits do not wait for the disk: what they write is lost at most with the
-    /// server, which then starts without any running attempt.
+    /// For begins. Its commits do not wait for the disk. Their writes are lost only if the server
+    /// crashes, and then the server starts without any running attempt.
     begins: Link,
     /// For holds, which take longer than the others.
     holds: Link,
@@ -97,7 +97,7 @@ impl Postgres {
         let listens = listener.clone();
         let listening = tourbillon::spawn(async move {
             while !listens.is_over() {
-                // Errors are temporary: the other connections report those that are not.
+                // Ignore the error: if it is not temporary, the other connections report it.
                 let _ = listens.ensure().await;
                 sleep(Duration::from_millis(200)).await;
             }
@@ -118,8 +118,9 @@ impl Postgres {
     async fn tell(&self, link: &Link, times: impl Iterator<Item = i64>) {
         let soon = self.now().after(2 * LONGEST).as_micros();
         if times.into_iter().any(|at| at <= soon) {
-            // If this fails, the connection is lost, and so is the nodes' that listen; or the nodes
-            // find the jobs when they look.
+            // Ignore an error. If the server is lost, the connections of listening nodes are lost,
+            // too, and those nodes look when they connect again. Otherwise the nodes find the jobs
+            // at their next look.
             let _ = link.query(rows::NOTIFY, &[]).await;
         }
     }
@@ -145,7 +146,7 @@ impl Store for Postgres {
     async fn schedule(&self, jobs: Vec<NewJob>) -> Result<Vec<Scheduled>, StoreError> {
         let now = self.now();
         let times: Vec<_> = jobs.iter().map(|job| time(&job.when, now)).collect();
-        // A key that is there twice is added once, as its first job.
+        // If a key occurs twice, only its first job is added.
         let mut keys = HashMap::new();
         let mut new = Vec::new();
         for (job, time) in jobs.iter().zip(&times) {
@@ -182,7 +183,7 @@ impl Store for Postgres {
                     at: Time::from_micros(at),
                 },
                 (Some(_), None) => {
-                    // It may be done by now.
+                    // The other job may be done by now.
                     let found = self.get(job.key.clone()).await?;
                     Scheduled::Exists {
                         at: found.map_or(now, |found| found.at),
@@ -197,7 +198,7 @@ impl Store for Postgres {
         let mut answers = vec![Moved::NotFound; moves.len()];
         let now = self.now();
         let mut rest: Vec<_> = moves.iter().enumerate().collect();
-        // A statement moves a job once. If a key is there again, another statement follows.
+        // A statement moves each job once. If a key occurs again, another statement follows.
         while !rest.is_empty() {
             let mut numbers = HashMap::new();
             let mut later = Vec::new();
@@ -307,7 +308,7 @@ impl Store for Postgres {
             return Ok(false);
         };
         self.clock.learn(get(row, 0)?);
-        // The own lease is renewed, so this frees the jobs of others.
+        // This frees the jobs of other leases that ran out. This node's own lease was just renewed.
         self.ends.query(rows::END, &[&0_i64]).await?;
         Ok(true)
     }
@@ -360,7 +361,7 @@ impl Store for Postgres {
         };
         let answers: Vec<_> = attempts.iter().map(answer).collect();
         if answers.contains(&Begin::Early) {
-            // The timers ran ahead of the server's clock.
+            // Some timers fired before their time by the server's clock. So learn its time anew.
             let now = self.begins.query(rows::NOW, &[]).await?;
             self.clock
                 .learn_anew(get(now.first().ok_or(StoreError::Closed)?, 0)?);

@@ -73,7 +73,7 @@ pub(super) fn tables() -> String {
     )
 }
 
-/// `$1` to `$6`: keys, payloads, times, whether these are delays, patterns, zones.
+/// Adds jobs. `$1` to `$6`: keys, payloads, times, whether these are delays, patterns, zones.
 ///
 /// Rows are added in the order of their keys, so that two clients with the same keys do not wait
 /// for each other in a circle.
@@ -87,7 +87,8 @@ pub(super) const SCHEDULE: &str = "
     ON CONFLICT DO NOTHING
     RETURNING key, at";
 
-/// `$1` to `$5`: keys, times, whether these are delays, patterns, zones. No key is there twice.
+/// Moves jobs. `$1` to `$5`: keys, times, whether these are delays, patterns, zones. No key may
+/// occur twice.
 ///
 /// Rows are locked in the order of their keys, as in [`CANCEL`].
 pub(super) const RESCHEDULE: &str = "
@@ -105,28 +106,29 @@ pub(super) const RESCHEDULE: &str = "
     FROM n, old WHERE n.key = old.key AND j.key = old.key
     RETURNING j.key, j.at, old.running";
 
-/// `$1`: keys.
+/// Removes jobs. `$1`: keys.
 pub(super) const CANCEL: &str = "
     WITH old AS MATERIALIZED (
         SELECT key FROM durable_jobs WHERE key = ANY($1::text[]) ORDER BY key FOR UPDATE)
     DELETE FROM durable_jobs j USING old WHERE j.key = old.key RETURNING j.key, j.running";
 
-/// `$1`: the length of the lease.
+/// Grants a lease. `$1`: the length of the lease.
 pub(super) const REGISTER: &str = "
     INSERT INTO durable_nodes VALUES (nextval('durable_numbers'), durable_now() + $1)
     RETURNING node, durable_now()";
 
-/// `$1`, `$2`: node, the length of the lease. A lease that ran out is over, even if nobody has
-/// noticed.
+/// Renews a lease. `$1`, `$2`: node, the length of the lease. A lease that ran out is over, even if
+/// no node has noticed.
 pub(super) const RENEW: &str = "
     UPDATE durable_nodes SET until = durable_now() + $2
     WHERE node = $1 AND until > durable_now() RETURNING durable_now()";
 
-/// `$1`: a node whose lease is over, or 0. Ends its lease and those that ran out, and frees their
-/// jobs.
+/// Ends the lease of a node and all leases that ran out, and frees their jobs. `$1`: the node, or 0
+/// for no node.
 pub(super) const END: &str = "SELECT durable_end($1)";
 
-/// `$1` to `$3`: node, window, most. The lock on the lease lets it end only before or after this.
+/// Makes a node the holder of jobs. `$1` to `$3`: node, window, most. The lock on the lease keeps
+/// it from ending during this statement.
 pub(super) const HOLD: &str = "
     WITH lease AS MATERIALIZED (
              SELECT node FROM durable_nodes WHERE node = $1 AND until > durable_now() FOR SHARE),
@@ -139,7 +141,7 @@ pub(super) const HOLD: &str = "
     RETURNING j.key, j.payload, j.due, j.at, j.attempts, j.pattern, j.zone, j.error, j.dead,
         j.running, j.token";
 
-/// `$1`, `$2`: keys, tokens. Finds those that are still held.
+/// Finds the attempts whose tokens are still those of their jobs. `$1`, `$2`: keys, tokens.
 pub(super) const STILL: &str = "
     SELECT j.key, n.token
     FROM durable_jobs j, unnest($1::text[], $2::bigint[]) AS n (key, token)
@@ -151,14 +153,15 @@ pub(super) const NOTIFY: &str = "NOTIFY durable_jobs";
 /// The time of the store's clock.
 pub(super) const NOW: &str = "SELECT durable_now()";
 
-/// `$1` to `$4`: text in the key, key before, whether only the dead or the others, limit.
+/// Lists jobs. `$1` to `$4`: text in the key, key before, whether only the dead or the others,
+/// limit.
 pub(super) const LIST: &str = "
     SELECT j.key, j.payload, j.due, j.at, j.attempts, j.pattern, j.zone, j.error, j.dead, j.running
     FROM durable_jobs j
     WHERE strpos(j.key, $1) > 0 AND j.key > $2 AND ($3::boolean IS NULL OR j.dead = $3)
     ORDER BY j.key LIMIT $4";
 
-/// `$1`: key.
+/// Finds a job. `$1`: key.
 pub(super) const FIND: &str = "
     SELECT j.key, j.payload, j.due, j.at, j.attempts, j.pattern, j.zone, j.error, j.dead, j.running
     FROM durable_jobs j WHERE j.key = $1";
@@ -167,21 +170,22 @@ pub(super) const FIND: &str = "
 pub(super) const COUNT: &str = "
     SELECT count(*) FILTER (WHERE NOT dead), count(*) FILTER (WHERE dead) FROM durable_jobs";
 
-/// `$1`, `$2`: keys, tokens. May be repeated, as the answer may be lost.
+/// Begins attempts. `$1`, `$2`: keys, tokens. The client may repeat this, as the answer may be
+/// lost.
 pub(super) const BEGIN: &str = "
     UPDATE durable_jobs j SET running = true, attempts = j.attempts + 1
     FROM unnest($1::text[], $2::bigint[]) AS n (key, token)
     WHERE j.key = n.key AND j.token = n.token AND j.at <= (SELECT durable_now())
     RETURNING j.key, n.token, j.attempts, durable_now()";
 
-/// `$1`, `$2`: keys, tokens.
+/// Removes jobs that are done. `$1`, `$2`: keys, tokens.
 pub(super) const DONE: &str = "
     DELETE FROM durable_jobs j USING unnest($1::text[], $2::bigint[]) AS n (key, token)
     WHERE j.key = n.key AND j.token = n.token
     RETURNING j.key, n.token";
 
-/// `$1` to `$6`: keys, tokens, times, whether these are delays, errors, kinds (0: the next
-/// occurrence, 1: another attempt, 2: dead).
+/// Ends attempts of jobs that stay. `$1` to `$6`: keys, tokens, times, whether these are delays,
+/// errors, kinds (0: the next occurrence, 1: another attempt, 2: dead).
 pub(super) const AGAIN: &str = "
     UPDATE durable_jobs j
     SET at = CASE WHEN n.kind = 2 THEN j.at ELSE t.at END,

@@ -32,12 +32,12 @@ struct Live {
 
 impl Drop for Live {
     fn drop(&mut self) {
-        // It would wait for answers that may never come.
+        // Stop the task: it would wait for answers that may never come.
         self.driving.abort();
     }
 }
 
-/// A channel, and what is told of its messages and of each connect.
+/// A channel, and the receivers to tell of its messages and of each connect.
 pub(super) struct Listens {
     pub(super) channel: String,
     pub(super) changed: Arc<Changed>,
@@ -59,10 +59,10 @@ pub(super) fn failed(error: RedisError) -> StoreError {
     }
 }
 
-/// Returns whether another connection may do better.
+/// Returns whether a new connection may succeed where this one failed.
 fn ends_connection(error: &RedisError) -> bool {
     error.is_unrecoverable_error()
-        // The server has become a replica of another one, to which the address may lead by now.
+        // The server has become a replica. The address may lead to the new primary by now.
         || error.kind() == ErrorKind::Server(ServerErrorKind::ReadOnly)
 }
 
@@ -123,7 +123,7 @@ impl Link {
     where
         S: tokio::io::AsyncRead + tokio::io::AsyncWrite + Unpin + Send + 'static,
     {
-        // The callers have time limits of their own. Those of the driver need tokio's timers.
+        // Turn off the driver's time limits, which need tokio's timers. The callers have their own.
         let mut config = AsyncConnectionConfig::new()
             .set_connection_timeout(None)
             .set_response_timeout(None);

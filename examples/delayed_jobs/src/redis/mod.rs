@@ -12,9 +12,9 @@
 //! maxmemory-policy noeviction
 //! ```
 //!
-//! All is on one server, as each change is one script: no cluster. A replica may lag behind. If it
-//! takes over, what it had not received is lost, jobs and numbers of tokens alike, although it was
-//! acknowledged.
+//! All keys are on one server, because each change is one script; a cluster is not supported. A
+//! replica may lag behind. If it takes over, everything that it had not received is lost, although
+//! it was acknowledged: jobs, and the numbers of tokens.
 
 mod connection;
 mod scripts;
@@ -37,10 +37,10 @@ use crate::{
     },
 };
 
-/// How many jobs one script hands out. Meanwhile the server does nothing else.
+/// Maximum number of jobs that one script returns. During a script, the server does nothing else.
 const PART: usize = 32;
 
-/// How often the connection that listens is tried.
+/// How often the listening connection is checked.
 const LISTEN: Duration = Duration::from_millis(500);
 
 /// The store on Redis 6 or newer, or on Valkey.
@@ -85,8 +85,8 @@ impl Redis {
         Self::open(url, true).await
     }
 
-    /// Connects to a server without a look at its settings. Use this for a server that does not
-    /// show them, or if the last moments before a crash of the server may be lost.
+    /// Connects to a server without checking its settings. Use this for a server that does not show
+    /// them, or if the last moments before a crash of the server may be lost.
     ///
     /// # Errors
     ///
@@ -119,8 +119,8 @@ impl Redis {
         }));
         let listening = tourbillon::spawn(async move {
             loop {
-                // A connection that is dead without a word is found here. Errors are temporary: the
-                // other connections report those that are not.
+                // Find out whether the connection has died silently. Ignore the error: if it is not
+                // temporary, the other connections report it.
                 let _ = listener.ping().await;
                 sleep(LISTEN).await;
             }
@@ -143,15 +143,15 @@ impl Drop for Redis {
     }
 }
 
-/// Begins the call of a script.
+/// Prepares a call of a script on the store's keys.
 fn prepare(script: &Script) -> ScriptInvocation<'_> {
     let mut call = script.prepare_invoke();
     call.key(&KEYS[..]);
     call
 }
 
-/// Rounds a time up to one that the server's numbers have. They have 53 bits, so this changes only
-/// times after the year 2255.
+/// Rounds a time up to one that the server's numbers can represent. They have 53 bits, so this
+/// changes only times after the year 2255.
 fn exact(micros: i64) -> i64 {
     let micros = micros.min(1 << 61);
     let near = micros as f64;
@@ -180,7 +180,7 @@ fn array(value: &Value) -> Result<&[Value], StoreError> {
     }
 }
 
-/// Returns an array of so many numbers.
+/// Parses an array of exactly `N` numbers.
 fn numbers<const N: usize>(value: &Value) -> Result<[i64; N], StoreError> {
     let numbers: Result<Vec<i64>, _> = array(value)?.iter().map(number).collect();
     numbers?.try_into().map_err(|_| unknown())
@@ -197,7 +197,7 @@ fn text(value: &Value) -> Result<String, StoreError> {
     String::from_utf8(bytes(value)?.to_vec()).map_err(|_| unknown())
 }
 
-/// Reads what a script shows of a job.
+/// Parses a job in the form that the scripts return.
 fn held(value: &Value) -> Result<Held, StoreError> {
     let [
         key,
@@ -339,7 +339,7 @@ impl Store for Redis {
         let mut after = listing.after.unwrap_or_default();
         let mut found = Vec::new();
         while found.len() < listing.limit {
-            // At most so many at once, as each may have a large payload.
+            // Ask for at most `PART` jobs at once, as each may have a large payload.
             let room = (listing.limit - found.len()).min(PART);
             let mut call = prepare(&self.scripts.list);
             call.arg(&listing.search).arg(&after).arg(dead).arg(room);
@@ -385,7 +385,8 @@ impl Store for Redis {
         let [is_renewed, now] = numbers(&answer)?;
         self.clock.learn(now);
         if is_renewed == 1 {
-            // The own lease is renewed, so this frees the jobs of others.
+            // This frees the jobs of other leases that ran out. This node's own lease was just
+            // renewed.
             self.release(0).await?;
         }
         Ok(is_renewed == 1)
@@ -440,7 +441,7 @@ impl Store for Redis {
             .map(read)
             .collect::<Result<_, StoreError>>()?;
         if answers.contains(&Begin::Early) {
-            // The timers ran ahead of the server's clock.
+            // Some timers fired before their time by the server's clock. So learn its time anew.
             self.clock.learn_anew(number(now)?);
         } else {
             self.clock.learn(number(now)?);

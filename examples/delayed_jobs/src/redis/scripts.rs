@@ -29,12 +29,12 @@ pub(super) const KEYS: [&str; 9] = [
     "{durable}:version",
 ];
 
-/// Begins the name of the channel on which nodes learn of changes. Its end is the number of the
-/// database, as channels are of all databases.
+/// The start of the name of the channel on which nodes learn of changes. The number of the database
+/// follows, because all databases share the channels.
 pub(super) const CHANNEL: &str = "{durable}:soon:";
 
-/// Begins each script. Times and numbers are below 2^53, or are rounded up by the client, so a
-/// number of Lua has them exactly.
+/// The start of each script. Times and numbers are below 2^53, or the client rounds them up, so the
+/// numbers of Lua represent them exactly.
 const PRELUDE: &str = "
 local jobs, payloads, keys, dead, free, held, nodes, last, version = unpack(KEYS)
 
@@ -118,8 +118,8 @@ end
 return {tonumber(redis.call('GET', version)), now}
 ";
 
-/// For each job: key, payload, time, whether this is a delay, pattern, zone. Answers for each
-/// whether it was added, and its time.
+/// Adds jobs. For each job: key, payload, time, whether this is a delay, pattern, zone. Answers for
+/// each whether it was added, and its time.
 const SCHEDULE: &str = "
 local answers = {}
 for i = 1, #ARGV, 6 do
@@ -140,8 +140,8 @@ tell()
 return answers
 ";
 
-/// For each job: key, time, whether this is a delay, pattern, zone. Answers for each whether there
-/// is none (0), it was moved (1), or it was moved while it ran (2), and its time.
+/// Moves jobs. For each job: key, time, whether this is a delay, pattern, zone. Answers for each
+/// whether there is none (0), it was moved (1), or it was moved while it ran (2), and its time.
 const RESCHEDULE: &str = "
 allow_full_memory()
 local answers = {}
@@ -164,8 +164,8 @@ tell()
 return answers
 ";
 
-/// Keys. Answers for each whether there is none (0), it was cancelled (1), or it was cancelled
-/// while it ran (2).
+/// Removes the jobs of these keys. Answers for each whether there is none (0), it was cancelled
+/// (1), or it was cancelled while it ran (2).
 const CANCEL: &str = "
 local answers = {}
 for i, key in ipairs(ARGV) do
@@ -176,15 +176,15 @@ end
 return answers
 ";
 
-/// A key.
+/// Finds the job of a key.
 const FIND: &str = "
 local job = read(ARGV[1])
 return job and {shown(job)} or {}
 ";
 
-/// Text in the key, key before, whether only the dead (1), the others (0) or all (empty), limit.
-/// Looks at a part of the keys, so that the server is free for others soon. Answers with the last
-/// key of this part, or nothing if it is the last part, and with the jobs.
+/// Lists jobs. Arguments: text in the key, key before, whether only the dead (1), the others (0) or
+/// all (empty), limit. Looks at a part of the keys, so that the server is free for others soon.
+/// Answers with the last key of this part, or nothing if it is the last part, and with the jobs.
 const LIST: &str = "
 local found = {}
 local start = ARGV[2] == '' and '-' or '(' .. ARGV[2]
@@ -211,7 +211,7 @@ const COUNT: &str = "
 return {redis.call('ZCARD', keys), redis.call('ZCARD', dead)}
 ";
 
-/// The length of the lease. Answers with its number, and the time.
+/// Grants a lease of this length. Answers with its number, and the time.
 const REGISTER: &str = "
 allow_full_memory()
 local node = redis.call('INCR', last)
@@ -219,8 +219,8 @@ redis.call('ZADD', nodes, now + ARGV[1], node)
 return {node, now}
 ";
 
-/// Node, the length of the lease. A lease that ran out is over, even if nobody has noticed.
-/// Answers whether it was renewed, and the time.
+/// Renews a lease. Arguments: node, the length of the lease. A lease that ran out is over, even if
+/// no node has noticed. Answers whether it was renewed, and the time.
 const RENEW: &str = "
 if not has_lease(ARGV[1]) then
     return {0, now}
@@ -230,8 +230,8 @@ redis.call('ZADD', nodes, now + ARGV[2], ARGV[1])
 return {1, now}
 ";
 
-/// A node whose lease is over, or 0. Ends its lease and those that ran out, and frees a part of
-/// their jobs, so that the server is free for others soon. Answers whether there are more.
+/// Ends the lease of a node (0 for no node) and leases that ran out, and frees a part of their
+/// jobs, so that the server is free for others soon. Answers whether there are more.
 const END: &str = "
 allow_full_memory()
 redis.call('ZADD', nodes, 'XX', 0, ARGV[1])
@@ -252,7 +252,7 @@ tell()
 return 0
 ";
 
-/// Node, window, most. Answers with the jobs.
+/// Makes a node the holder of jobs. Arguments: node, window, most. Answers with the jobs.
 const HOLD: &str = "
 if not has_lease(ARGV[1]) then
     return {}
@@ -274,11 +274,12 @@ end
 return found
 ";
 
-/// For each attempt: key, token. Answers with the time, and for each with its number, 0 if the
-/// token is stale, or -1 if it is early. May be repeated, as the answer may be lost.
+/// Begins attempts. For each attempt: key, token. Answers with the time, and for each with its
+/// number, 0 if the token is stale, or -1 if it is early. The client may repeat this, as the answer
+/// may be lost.
 ///
-/// These writes are in memory alone, so no attempt waits for the disk. The next write of a job has
-/// them, too. If the server crashes before, it starts without any running attempt.
+/// These writes are only in memory, so no attempt waits for the disk. The next write of a job also
+/// stores them. If the server crashes before that, it starts without any running attempt.
 const BEGIN: &str = "
 redis.set_repl(redis.REPL_NONE)
 allow_full_memory()
@@ -302,8 +303,9 @@ end
 return answers
 ";
 
-/// For each attempt: key, token, end (`done`, `next`, `retry` or `dead`), the next time or the
-/// delay, error, whether there is an error. Answers for each whether the token was the job's.
+/// Ends attempts. For each attempt: key, token, end (`done`, `next`, `retry` or `dead`), the next
+/// time or the delay, error, whether there is an error. Answers for each whether the token was the
+/// job's.
 const FINISH: &str = "
 allow_full_memory()
 local answers = {}

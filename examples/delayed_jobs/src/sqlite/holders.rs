@@ -1,5 +1,5 @@
-//! Which node holds which job. Only this process has the file, so this is in memory: after a crash
-//! nobody holds anything, and the next process has higher tokens.
+//! The table of which node holds which job. Only this process has the file, so the table is in
+//! memory. After a crash no node holds anything, and the next process has higher tokens.
 
 use std::{
     collections::{BTreeSet, HashMap, HashSet},
@@ -31,7 +31,7 @@ pub(super) struct State {
     pub(super) by_key: HashMap<String, Holder>,
     /// Up to this place, all jobs have a holder or are in `earlier`.
     pub(super) horizon: Place,
-    /// Jobs before the horizon that came to have no holder.
+    /// Jobs before the horizon that have no holder.
     pub(super) earlier: BTreeSet<Place>,
     /// The nodes that may hold jobs.
     nodes: HashSet<i64>,
@@ -64,7 +64,7 @@ impl Holders {
         self.0.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    /// Begins an attempt, if it may.
+    /// Begins an attempt if the token is that of the holder, no attempt runs, and the job is due.
     pub(super) fn begin(&self, key: &str, token: Token, now: Time) -> Begin {
         let mut state = self.lock();
         match state.by_key.get_mut(key) {
@@ -114,7 +114,8 @@ impl State {
         token
     }
 
-    /// Remembers a job without a holder. Returns whether a node has to look at it now.
+    /// Remembers a job without a holder. Returns `false` if it is beyond the horizon, where the
+    /// nodes find it by themselves.
     pub(super) fn offer(&mut self, at: Time, key: String) -> bool {
         let place = (at, key);
         if place > self.horizon {
@@ -127,7 +128,7 @@ impl State {
         true
     }
 
-    /// Makes the next reader start over.
+    /// Forgets the horizon, so that the next read of the table starts over.
     pub(super) fn read_again(&mut self) {
         self.horizon = start();
         self.earlier.clear();

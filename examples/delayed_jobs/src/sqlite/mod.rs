@@ -38,7 +38,8 @@ use crate::{
 
 /// The embedded store.
 ///
-/// Its clock is the machine's wall clock. Dropping the store waits for the commit in progress.
+/// Its clock is the machine's wall clock. Dropping the store waits until all requests that it has
+/// received are done.
 pub struct Sqlite {
     /// `None` only while the store is dropped.
     requests: Option<Sender<Request>>,
@@ -70,8 +71,8 @@ impl Sqlite {
         Self::open_with_limit(path, None)
     }
 
-    /// Opens a store whose file has at most so many bytes. Beyond them, requests that need more
-    /// fail with [`StoreError::Full`]; ends of attempts still find room.
+    /// Opens a store whose file has at most `limit` bytes. When it is full, requests that need more
+    /// room fail with [`StoreError::Full`]; ends of attempts still find room.
     ///
     /// # Errors
     ///
@@ -147,7 +148,7 @@ impl Sqlite {
         reading.await.map_err(|_| StoreError::Closed)?
     }
 
-    /// Adds to a job what the file does not have.
+    /// Adds to a job from the file whether an attempt of it runs.
     fn complete(&self, mut job: Job) -> Job {
         if job.state == State::Waiting && self.holders.is_running(&job.key) {
             job.state = State::Running;
@@ -182,8 +183,8 @@ fn connect(path: &Path) -> Result<Connection, StoreError> {
     base.busy_timeout(Duration::from_secs(10)).map_err(failed)?;
     base.pragma_update_and_check(None, "journal_mode", "WAL", |_| Ok(()))
         .map_err(failed)?;
-    // A page that several commits change is then written to the file once. The log has 16 MB, which
-    // the next process reads after a crash.
+    // Empty the log rarely: a page that several commits change is then written to the file once.
+    // The log grows to 16 MB, which the next process reads after a crash.
     base.pragma_update_and_check(None, "wal_autocheckpoint", 4000, |_| Ok(()))
         .map_err(failed)?;
     base.pragma_update(None, "cache_size", -32_000)
@@ -225,7 +226,7 @@ impl Store for Sqlite {
     async fn list(&self, listing: Listing) -> Result<Vec<Job>, StoreError> {
         let found = self
             .read(move |base| {
-                // A condition on `dead` that is a constant lets SQLite use the index of the dead.
+                // Write the condition as a constant, so that SQLite can use the index of dead jobs.
                 let dead = match listing.dead {
                     Some(true) => "dead = 1",
                     Some(false) => "dead = 0",

@@ -49,7 +49,8 @@ pub(super) fn make_tables(base: &mut Connection) -> Result<(), StoreError> {
 
 /// Begins another epoch, and returns its number.
 pub(super) fn next_epoch(base: &mut Connection) -> rusqlite::Result<i64> {
-    // The commit has a call of its own. That of a statement that returns rows may fail unnoticed.
+    // Commit with a call of its own: the implicit commit of a statement that returns rows may fail
+    // unnoticed.
     let change = base.transaction()?;
     let next = "UPDATE epoch SET epoch = epoch + 1 RETURNING epoch";
     let epoch = change.query_row(next, [], |row| row.get(0))?;
@@ -104,7 +105,7 @@ pub(super) fn empty_log(base: &Connection) -> rusqlite::Result<()> {
     base.query_row("PRAGMA wal_checkpoint(PASSIVE)", [], |_| Ok(()))
 }
 
-/// Names an error of SQLite.
+/// Converts an error of SQLite.
 pub(super) fn failed(error: rusqlite::Error) -> StoreError {
     match error.sqlite_error_code() {
         Some(ErrorCode::DiskFull) => StoreError::Full,

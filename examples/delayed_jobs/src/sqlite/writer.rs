@@ -1,4 +1,4 @@
-//! The thread that owns the connection which writes. It commits all requests that wait at once.
+//! The thread that owns the writing connection. It commits all waiting requests at once.
 
 use std::sync::{Arc, mpsc::Receiver};
 
@@ -38,11 +38,11 @@ pub(super) enum Request {
 type Answer = Box<dyn FnOnce(Result<(), StoreError>)>;
 
 fn answer<A: 'static>(reply: Reply<A>, answer: A) -> Answer {
-    // A caller that is gone wants no answer.
+    // A caller that is gone needs no answer.
     Box::new(move |committed| drop(reply.send(committed.map(|()| answer))))
 }
 
-/// Answers that a request failed with the commit.
+/// Makes the answer to a request that failed with the commit.
 fn refusal<A: 'static>(reply: Reply<A>) -> Answer {
     Box::new(move |committed| {
         let error = committed.err().unwrap_or(StoreError::Closed);
@@ -70,13 +70,13 @@ pub(super) struct Writer {
     pub(super) changed: Arc<Changed>,
 }
 
-/// What a transaction did, for after its end.
+/// The effects of a transaction that are applied or undone after its end.
 #[derive(Default)]
 struct Done {
     answers: Vec<Answer>,
     /// Jobs that have no holder from now on.
     offered: Vec<(Time, String)>,
-    /// The holders of attempts that ended. They are back if the commit fails.
+    /// The holders of attempts that ended. They are put back if the commit fails.
     ended: Vec<(String, Holder)>,
     begun: Vec<(String, Token)>,
 }
@@ -97,7 +97,8 @@ impl Writer {
                 }
             }
             if is_short {
-                // What needs room may fail, and must not take the rest with it.
+                // Schedules need room and may fail. Commit the other requests apart, so that they
+                // succeed.
                 let (adds, others) = writes
                     .into_iter()
                     .partition(|request| matches!(request, Request::Schedule(..)));
@@ -130,7 +131,7 @@ impl Writer {
         let mut done = Done::default();
         let mut requests = requests.into_iter();
         let committed = self.commit(&mut requests, &mut done).map_err(failed);
-        // After an error, the others only get their answers.
+        // After an error, the other requests are not applied, and only get their answers.
         done.answers.extend(requests.filter_map(Request::refuse));
 
         let mut holders = self.holders.lock();
@@ -142,7 +143,8 @@ impl Writer {
                 }
             }
             Err(_) => {
-                // The nodes' tokens of these jobs may be gone already, so the jobs are read again.
+                // Nodes may have dropped the tokens of these jobs already, so the jobs are read
+                // again.
                 holders.by_key.extend(done.ended);
                 holders.read_again();
                 is_news = true;
@@ -203,8 +205,8 @@ impl Writer {
         most: usize,
         held: &mut Vec<Held>,
     ) -> rusqlite::Result<bool> {
-        // Read without the lock, for which attempts that begin would wait. Only this thread makes
-        // holders, so a job without a holder has none when the lock is taken again.
+        // Read without the lock, so that beginning attempts do not wait. Only this thread makes
+        // holders, so a job without a holder still has none when the lock is taken again.
         let mut jobs = Vec::new();
         // First the jobs before the horizon. Their places may be out of date.
         let (places, from) = {
@@ -215,7 +217,7 @@ impl Writer {
                 holders.horizon.clone(),
             )
         };
-        // One transaction for all, as each one locks the file.
+        // Use one transaction for all reads, as each transaction locks the file.
         let reading = self.base.unchecked_transaction()?;
         let mut find = rows::find(&reading)?;
         for (at, key) in &places {
@@ -240,7 +242,7 @@ impl Writer {
         }
 
         let mut holders = self.holders.lock();
-        // The node may have been released since it asked. Nobody would take the jobs from it again.
+        // The node may have been released since it asked. Then no release would free these jobs.
         if !holders.may_hold(node) {
             return Ok(true);
         }

@@ -25,7 +25,7 @@ use crate::support::{HOUR, live, node};
 
 const SOON: Duration = Duration::from_millis(30);
 
-/// Few attempts that follow each other quickly.
+/// Returns a backoff of few attempts that follow each other quickly.
 fn quick(attempts: u32) -> Backoff {
     Backoff {
         attempts,
@@ -187,7 +187,7 @@ async fn a_job_can_be_cancelled_while_it_runs<S: Store>(queue: &Queue<S>) {
 async fn a_moved_job_runs_at_its_new_time<S: Store>(queue: &Queue<S>) {
     let (node, mut ran) = node(queue, |node| node, |_| Ok(()));
     queue.schedule("moved", HOUR, "").await.unwrap();
-    // From beyond the window to soon.
+    // Move the job from beyond the window to soon.
     let Moved::Moved { at } = queue.reschedule("moved", SOON).await.unwrap() else {
         panic!("nothing ran it");
     };
@@ -195,7 +195,7 @@ async fn a_moved_job_runs_at_its_new_time<S: Store>(queue: &Queue<S>) {
     assert_eq!(attempt.at, at);
     assert!(queue.store().now() >= at);
     live(queue, 0).await;
-    // From a timer to later, and back.
+    // Move the job from a timer to later, and back.
     queue
         .schedule("moved", Duration::from_secs(60), "")
         .await
@@ -381,7 +381,7 @@ async fn two_nodes_share_the_jobs<S: Store>(queue: &Queue<S>) {
 }
 
 async fn a_stopped_node_gives_its_jobs_back<S: Store>(queue: &Queue<S>) {
-    // Longer than the test takes, and soon enough that the store tells the node of the job.
+    // Later than the end of the test, but soon enough that the store tells the node of the job.
     let later = Duration::from_secs(500);
     let start = || node(queue, |node| node.window(2 * later), |_| Ok(()));
     let held = async |node: &Node<S>| {
@@ -402,7 +402,7 @@ async fn a_stopped_node_gives_its_jobs_back<S: Store>(queue: &Queue<S>) {
     assert!(two.stop(HOUR).await);
 }
 
-/// Its request may arrive after its release.
+/// A request of the node may arrive after its release.
 async fn a_node_that_was_released_gets_no_jobs<S: Store>(queue: &Queue<S>) {
     let store = queue.store();
     let released = store.register(HOUR).await.unwrap().node;
@@ -430,14 +430,14 @@ async fn jobs_are_listed_by_their_keys<S: Store>(queue: &Queue<S>) {
         limit: 10,
         ..Listing::default()
     };
-    // In the order of bytes, in each store.
+    // The keys are in the order of their bytes, in each store.
     assert_eq!(list(all.clone()).await, ["B", "a/1", "b/1", "b/2", "c%_3"]);
     let search = |text: &str| Listing {
         search: text.into(),
         ..all.clone()
     };
     assert_eq!(list(search("b/")).await, ["b/1", "b/2"]);
-    // No character is special.
+    // No character has a special meaning in a search.
     assert_eq!(list(search("%_")).await, ["c%_3"]);
     let page = Listing {
         after: Some("a/1".into()),
@@ -455,8 +455,8 @@ async fn jobs_are_listed_by_their_keys<S: Store>(queue: &Queue<S>) {
     }
 }
 
-/// Schedules jobs until the store refuses one, which leaves nothing of it. `acknowledged` jobs are
-/// there before. Then all of them run, and make room. Returns the node and its attempts.
+/// Schedules jobs until the store refuses one. `acknowledged` jobs are there before. The refused
+/// job leaves nothing behind. Then all jobs run, and make room. Returns the node and its attempts.
 pub async fn fill_and_run<S: Store>(
     queue: &Queue<S>,
     mut acknowledged: u64,

@@ -15,7 +15,7 @@ use crate::{
 };
 
 #[test]
-fn it_does_what_each_store_does() {
+fn the_embedded_store_passes_all_cases() {
     let dir = Dir::new();
     run(async { cases::all(Queue::new(Sqlite::open(dir.store()).unwrap())).await });
 }
@@ -121,13 +121,14 @@ fn a_full_store_refuses_and_loses_nothing() {
     });
 }
 
-/// Says that the files of this process may not grow beyond a limit.
+/// The variable that says that the files of this process may not grow beyond a limit.
 const LIMITED: &str = "DURABLE_LIMITED";
 
 #[test]
 fn work_goes_on_when_a_full_disk_has_space_again() {
     if env::var_os(LIMITED).is_none() {
-        // A process of its own, in which a write fails that would let a file grow beyond 300 KiB.
+        // Run the test in a process of its own. There, a write fails if it would let a file grow
+        // beyond 300 KiB.
         let limit = "trap '' XFSZ; ulimit -S -f 600; exec \"$0\" \"$@\"";
         let name = "embedded::work_goes_on_when_a_full_disk_has_space_again";
         let status = Command::new("sh")

@@ -19,7 +19,7 @@ mod support;
 #[path = "../../src/bin/torture/server/mod.rs"]
 mod server;
 
-// The client of the browser is that of the main package's tests.
+// The browser client of the main package's tests.
 #[allow(dead_code, reason = "other tests use the rest")]
 #[path = "../../../../tests/clients/browser.rs"]
 mod browser;

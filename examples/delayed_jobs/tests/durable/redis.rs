@@ -159,7 +159,7 @@ fn each_database_has_its_jobs() {
 }
 
 #[test]
-fn what_takes_several_scripts_is_whole() {
+fn requests_of_several_scripts_are_complete() {
     let Some(server) = start::<Redis>() else {
         return;
     };
@@ -214,7 +214,7 @@ fn what_takes_several_scripts_is_whole() {
 }
 
 #[test]
-fn times_that_numbers_do_not_have_are_rounded_up() {
+fn times_beyond_53_bits_are_rounded_up() {
     let Some(server) = start::<Redis>() else {
         return;
     };

@@ -20,7 +20,7 @@ macro_rules! tests {
     ($server:ty) => {
         crate::shared::tests! {
             $server:
-            shared::it_does_what_each_store_does,
+            shared::the_embedded_store_passes_all_cases,
             shared::a_lease_that_runs_out_gives_the_jobs_to_others,
             shared::a_server_that_restarts_loses_nothing,
             shared::killed_nodes_lose_nothing,
@@ -75,7 +75,7 @@ pub fn torture<S: Server>(args: &[&str]) {
     }
 }
 
-pub fn it_does_what_each_store_does<S: Server>() {
+pub fn the_embedded_store_passes_all_cases<S: Server>() {
     let Some(server) = start::<S>() else { return };
     run(async {
         cases::all(connect::<S>(server.port()).await).await;

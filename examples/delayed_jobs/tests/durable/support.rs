@@ -83,7 +83,7 @@ pub fn node<S: Store>(
     (node, receiver)
 }
 
-/// Waits until the store has so many live jobs.
+/// Waits until the store has exactly `live` live jobs.
 pub async fn live<S: Store>(queue: &Queue<S>, live: u64) {
     while queue.count().await.unwrap().live != live {
         tourbillon::time::sleep(Duration::from_millis(5)).await;

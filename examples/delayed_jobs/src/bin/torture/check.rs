@@ -6,12 +6,12 @@ use tourbillon_durable::{Time, job::Token};
 
 use crate::history::{Event, Kind};
 
-/// What a history has.
+/// The counts of a history.
 #[derive(Debug, Default, PartialEq, Eq)]
 pub struct Summary {
     /// Jobs that the store acknowledged.
     pub acknowledged: usize,
-    /// Jobs of which a client does not know whether the store has them.
+    /// Jobs that a client asked for and that the store never acknowledged. The store may have them.
     pub in_doubt: usize,
     /// Jobs that were cancelled before an attempt.
     pub cancelled: usize,
@@ -21,8 +21,8 @@ pub struct Summary {
     pub runs: usize,
     /// Attempts whose end the store refused.
     pub stale: usize,
-    /// Attempts of which it is not known whether the store took their end: their process was
-    /// killed, or an answer was lost.
+    /// Attempts whose end the store may or may not have taken: their process was killed, or an
+    /// answer was lost.
     pub cut: usize,
     /// Jobs that died.
     pub dead: usize,
@@ -51,19 +51,20 @@ impl Attempt {
 #[derive(Default)]
 struct Job {
     is_acknowledged: bool,
-    /// The job may have been cancelled.
+    /// Whether the job may have been cancelled.
     may_be_cancelled: bool,
     is_cancelled: bool,
     /// Times at which it may be due.
     times: Vec<Time>,
     attempts: Vec<Attempt>,
-    /// The token with which it was done.
+    /// The token of the attempt that did the job.
     done: Option<Token>,
     is_dead: bool,
 }
 
 impl Job {
-    /// Returns what is wrong if the store has no such job in the end.
+    /// Returns what is wrong if the job was lost: it is not in the store any more, and no attempt
+    /// did it.
     fn loss(&self) -> Option<&'static str> {
         if !self.is_acknowledged || self.may_be_cancelled {
             return None;
@@ -108,7 +109,7 @@ pub fn judge(
             }
             Event::Failed => summary.failed += 1,
             Event::Scheduled => job.is_acknowledged = true,
-            // Until the answer, the old time counts, too.
+            // Until the store answers, the job may also be due at the old time.
             Event::Moves { at } => job.times.push(at),
             Event::Moved { at } => job.times = vec![at],
             Event::Cancels => job.may_be_cancelled = true,

@@ -37,12 +37,12 @@ pub struct Options {
         value_parser = humantime::parse_duration,
     )]
     kill: Duration,
-    /// No file of a process grows beyond so many KiB, as if the disk were full, except in the last
-    /// round. Every other process is killed meanwhile; the others get space after half of their
-    /// time.
+    /// Let no file of a process grow beyond this many KiB, as if the disk were full, except in the
+    /// last round. Every other process gets space after half of its time; the others are killed
+    /// without it.
     #[arg(long, value_name = "KIB")]
     full: Option<u64>,
-    /// The seed of the moments.
+    /// Random seed for the moments of the kills.
     #[arg(long, value_name = "NUMBER", default_value = "1")]
     seed: u64,
     #[command(flatten)]
@@ -81,7 +81,7 @@ pub struct Child {
 }
 
 impl Work {
-    /// Returns the arguments that say this.
+    /// Returns the command-line arguments that stand for these options.
     fn args(&self) -> Vec<String> {
         let within = humantime::format_duration(self.within);
         vec![
@@ -114,14 +114,14 @@ pub fn history(dir: &Path) -> PathBuf {
     dir.join("history")
 }
 
-/// Counts the jobs that the store has acknowledged, as a history grows.
+/// The number of jobs that the store has acknowledged, read from a growing history.
 struct Acknowledged {
     history: BufReader<File>,
     count: u64,
 }
 
 impl Acknowledged {
-    /// Reads on to the end of the history.
+    /// Reads the rest of the history. Returns the number of acknowledged jobs so far.
     fn read(&mut self) -> std::io::Result<u64> {
         let mut line = String::new();
         while self.history.read_line(&mut line)? > 0 {
@@ -216,7 +216,7 @@ fn wait_and_kill(child: &mut Process, time: Duration) -> std::io::Result<Option<
     Ok(ended)
 }
 
-/// Kills a process whose files may not grow; at first, or all the time.
+/// Kills a process whose files may not grow. If `gets_space`, they may grow after half of `time`.
 fn full_round(
     child: &mut Process,
     time: Duration,

@@ -17,10 +17,10 @@ use tourbillon_durable::{
 
 use crate::history::{Event, History, Kind};
 
-/// What the clients do.
+/// The options of the clients.
 #[derive(Clone)]
 pub struct Load {
-    /// Begins each key.
+    /// The start of each key.
     pub prefix: String,
     /// How many clients work at once.
     pub clients: usize,
@@ -77,7 +77,7 @@ async fn one<S: Store>(queue: &Queue<S>, history: &History, key: String, within:
     let some_time = || queue.store().now().after(within.mul_f64(fastrand::f64()));
     let at = some_time();
     history.write(&key, Event::Asks { at });
-    // `Exists` is the answer if the store did it and could not say so.
+    // The answer is `Exists` if an earlier request added the job and its answer was lost.
     let ask = || queue.schedule(&key, at, key.as_bytes());
     match persist(ask, || history.write(&key, Event::Failed)).await {
         Scheduled::Created { .. } | Scheduled::Exists { .. } => {
@@ -92,7 +92,8 @@ async fn one<S: Store>(queue: &Queue<S>, history: &History, key: String, within:
             let event = match queue.reschedule(&key, at).await {
                 Ok(Moved::Moved { at }) => Event::Moved { at },
                 Ok(_) => Event::TooLate,
-                // The move stays in doubt. To repeat it could run the job once more.
+                // The client does not know whether the job was moved. It does not ask again,
+                // because another move could run the job once more.
                 Err(_) => return,
             };
             history.write(&key, event);
@@ -152,7 +153,7 @@ pub fn node<S: Store>(
     })
 }
 
-/// Takes a moment; fails and panics now and then.
+/// Handles a job: sometimes takes a while, fails or panics.
 async fn handle() -> Result<(), Failure> {
     let chance = fastrand::u8(..100);
     if chance < 30 {
@@ -174,7 +175,8 @@ pub async fn drain<S: Store>(queue: &Queue<S>, mut look: impl FnMut(u64)) {
             break;
         }
         look(live);
-        // To count a million jobs takes the store a while, which the nodes need.
+        // Counting a million jobs keeps the store busy, and the nodes need it, too. So wait fifty
+        // times as long as the count took.
         let pause = start.elapsed() * 50;
         sleep(pause.clamp(Duration::from_millis(20), Duration::from_secs(10))).await;
     }
@@ -194,7 +196,7 @@ pub fn print_lateness(lateness: &[u64]) {
     }
 }
 
-/// Returns a time of the wall clock for names.
+/// Returns the time of the wall clock, in microseconds since 1970.
 pub fn stamp() -> i64 {
     Time::wall().as_micros()
 }

@@ -29,12 +29,16 @@ impl Network {
         self.streams.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    /// Ends all connections, and drops nothing of later ones.
-    fn reset(&self) {
-        let mut streams = self.streams();
-        for stream in streams.drain(..) {
+    /// Ends all connections.
+    fn end_connections(&self) {
+        for stream in self.streams().drain(..) {
             let _ = stream.shutdown(Shutdown::Both);
         }
+    }
+
+    /// Ends all connections. Later connections lose nothing.
+    fn reset(&self) {
+        self.end_connections();
         self.drops_requests.store(false, Ordering::Relaxed);
         self.drops_answers.store(false, Ordering::Relaxed);
     }
@@ -44,7 +48,7 @@ impl Network {
         let mut streams = self.streams();
         streams.push(client.try_clone()?);
         if self.drops_requests.load(Ordering::Relaxed) {
-            // The client waits until the network is whole again, and then learns of the end.
+            // Leave the client without a server. It waits until its connection is ended.
             return Ok(());
         }
         let server = TcpStream::connect((Ipv4Addr::LOCALHOST, self.server))?;
@@ -113,9 +117,10 @@ impl Proxy {
                 if accepts.is_over.load(Ordering::Relaxed) {
                     break;
                 }
-                // A client of a server that is not there learns of the end.
+                // If the server is down, end all connections, so that the clients notice. What is
+                // to be dropped is still dropped when the server is back.
                 if accepts.accept(client).is_err() {
-                    accepts.reset();
+                    accepts.end_connections();
                 }
             }
         });
@@ -148,7 +153,7 @@ impl Drop for Proxy {
     fn drop(&mut self) {
         self.network.is_over.store(true, Ordering::Relaxed);
         self.network.reset();
-        // Wakes the thread that accepts.
+        // Wake the accepting thread, so that it ends.
         let _ = TcpStream::connect((Ipv4Addr::LOCALHOST, self.port));
     }
 }

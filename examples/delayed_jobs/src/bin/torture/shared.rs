@@ -1,5 +1,5 @@
-//! A store on a server: three nodes that work, and a parent that schedules jobs and kills a node now and
-//! then.
+//! A store on a server: three nodes that work, and a parent that schedules jobs and kills a node
+//! now and then.
 
 use std::{
     env,
@@ -60,7 +60,7 @@ pub struct Options {
         value_parser = humantime::parse_duration,
     )]
     cut: Duration,
-    /// How much later arrives what nodes and the server send to each other.
+    /// Delay of all data between the nodes and the server.
     #[arg(
         long, value_name = "DURATION", default_value = "0s",
         value_parser = humantime::parse_duration,
@@ -150,7 +150,7 @@ impl Place {
         BufReader::new(stdout).read_line(&mut line)?;
         let clock = line.trim().strip_prefix("ready ");
         let clock: i64 = clock.ok_or("a node ended as it started")?.parse()?;
-        // The clock was read between these moments.
+        // The node read its clock between `asked` and now.
         if clock - self.skew < asked || clock - self.skew > stamp() {
             return Err("libfaketime does not change the clock of a node".into());
         }
@@ -290,7 +290,8 @@ fn faults<S: Server>(
         if !options.cut.is_zero() && Instant::now() >= next_cut {
             let turn = done.cuts % options.nodes;
             if let Some(proxy) = &nodes[turn].0.proxy {
-                // The requests of every second one still arrive, and are obeyed.
+                // In every second partition, only the answers are lost: the server still obeys the
+                // node's requests.
                 match done.cuts % 2 {
                     0 => proxy.cut(),
                     _ => proxy.drop_answers(),
@@ -328,12 +329,12 @@ fn work<S: Server>(child: &Child) -> Outcome {
         let queue = loop {
             match S::connect(child.port).await {
                 Ok(store) => break Queue::new(store),
-                // The server may be busy, or start at present.
+                // The server may be busy, or may not have started yet.
                 Err(StoreError::Failed(_)) => sleep(Duration::from_millis(100)).await,
                 Err(error) => return Err(error.into()),
             }
         };
-        // All is on one machine, so this is the store's clock.
+        // The server runs on this machine, so its clock is this process' clock without the skew.
         let skew = child.skew;
         let clock = move || Time::from_micros(Time::wall().as_micros() - skew);
         let _node = node(&queue, &history, clock, |node| {

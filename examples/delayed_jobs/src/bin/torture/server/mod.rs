@@ -19,7 +19,7 @@ pub use self::postgres::Postgres;
 #[cfg(feature = "redis")]
 pub use self::redis::Redis;
 
-/// Only a server that hangs takes longer.
+/// A time that only a hanging server exceeds.
 const AGES: Duration = Duration::from_secs(120);
 
 /// The servers that there are.
@@ -54,8 +54,8 @@ pub trait Server: Sized + Send + Sync + 'static {
     fn connect(port: u16) -> impl Future<Output = Result<Self::Store, StoreError>> + Send;
 }
 
-/// Returns a port that is free. A server cannot take any free one, so it is taken and given back
-/// before.
+/// Returns a free port. The servers cannot choose a free port themselves, so this function takes
+/// one and gives it back.
 fn free_port() -> io::Result<u16> {
     let listener = TcpListener::bind((Ipv4Addr::LOCALHOST, 0))?;
     Ok(listener.local_addr()?.port())
