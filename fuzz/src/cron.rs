@@ -44,7 +44,7 @@ pub fn run(bytes: &[u8]) {
     check(&schedule, Fields::parse(pattern).as_ref(), second(start));
 }
 
-/// Parses the start. Any other line gives a second within the calendar.
+/// Parses the start, and limits it to the calendar. A line that is not a number gives 0.
 fn second(line: &str) -> i64 {
     let (first, last) = (
         Timestamp::MIN.as_second() + DAY,
@@ -105,9 +105,9 @@ fn check(schedule: &Schedule, fields: Option<&Fields>, start: i64) {
         };
         let next = second_of(next);
         assert!(next > after, "{schedule:?}: {next} after {after}");
-        // The answer must be the same from any second in between,
+        // The answer must be the same from any second in between.
         let mut between = vec![next - 1, after + (next - after) / 2];
-        // above all near changes of the clock.
+        // Above all, check near changes of the clock.
         let since = Timestamp::from_second(after).expect("it is in the calendar");
         for change in schedule.tz().following(since).take(2) {
             let change = change.timestamp().as_second();

@@ -11,7 +11,7 @@ pub struct Fields {
     month: Vec<bool>,
     day: Days,
     weekday: Weekdays,
-    /// Whether both days have to match.
+    /// Whether both the day of the month and the weekday have to match.
     both: bool,
     pub is_interval: bool,
 }

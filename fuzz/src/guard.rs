@@ -55,7 +55,8 @@ fn allow(name: &str) -> Option<Hosts> {
     hosts.allow(name).ok().map(|()| hosts)
 }
 
-/// OpenMetrics is sent only to clients that name it and do not refuse it.
+/// Checks that OpenMetrics is sent only to clients that name it, and always to clients that
+/// accept nothing else.
 fn check_format(headers: &HeaderMap) {
     let asked = headers.get_all("accept").iter();
     let asked: Vec<_> = asked.filter_map(|value| value.to_str().ok()).collect();

@@ -75,7 +75,7 @@ fn program(checked: &mut Checked<AnyStore>, bytes: &mut Unstructured) -> Result<
             }
             // A clock that goes back. No caller should do that, but nothing may break.
             14 => checked.apply(Op::RemoveUpTo(moment(bytes, now, used)?)),
-            // Advance to the next entry, as a worker after a sleep.
+            // Advance to the next entry, as a worker does after a sleep.
             _ => {
                 now = now.max(used.unwrap_or(now));
                 checked.apply(Op::RemoveUpTo(now));

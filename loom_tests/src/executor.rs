@@ -12,7 +12,7 @@ use std::{
 use loom::sync::{Arc, Mutex};
 use tourbillon_tasks::{Join, Policy, Runnable, Woken, spawn};
 
-/// The metadata of its tasks.
+/// The metadata of the tasks of an [`Executor`].
 pub type Meta = Arc<Executor>;
 
 /// The queue of the tasks that were woken.
@@ -82,7 +82,7 @@ impl Tally {
     }
 }
 
-/// Adds one to a tally when it is dropped.
+/// A guard that adds one to a tally when it is dropped.
 pub struct AtDrop(Tally);
 
 impl Drop for AtDrop {

@@ -45,7 +45,7 @@ impl TimerFd {
         self.0.swap(at, Ordering::AcqRel);
     }
 
-    /// Returns the time that it is set to.
+    /// Returns the time to which the timer is set, or [`NEVER`].
     pub fn is_set_to(&self) -> u64 {
         self.0.load(Ordering::Acquire)
     }

@@ -50,8 +50,8 @@ pub const HORIZON: u64 = 100;
 /// that has run for `LOOM_MAX_MINUTES` stops, and its line says that it has not ended. It passes,
 /// so CI sets no such limit.
 ///
-/// If an execution fails, its number is printed. With `LOOM_TRACE=n` each step of the n-th execution
-/// is printed.
+/// If an execution fails, its number is printed. With `LOOM_TRACE=n` each step of the n-th
+/// execution is printed.
 pub fn model(name: &str, preemptions: Option<usize>, body: impl Fn() + Send + Sync + 'static) {
     let number = |key: &str| -> Option<usize> {
         let value = std::env::var(key).ok()?;

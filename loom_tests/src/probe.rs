@@ -12,7 +12,7 @@ use loom::{
 };
 use tourbillon_shards::{Flow, Outcome};
 
-/// Records the runs, the drops and the outcomes of a callback.
+/// A record of the runs, the drops and the outcomes of a callback.
 #[derive(Clone, Default)]
 pub struct Probe(Plain<Seen>);
 
@@ -94,7 +94,8 @@ impl Probe {
         }
     }
 
-    /// Uses the memory that the callback uses.
+    /// Uses the memory that the callback uses. If the callback may still use it, loom reports a
+    /// causality violation.
     pub fn touch(&self) {
         self.0.used.touch();
     }

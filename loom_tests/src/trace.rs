@@ -11,8 +11,8 @@ use std::{
 
 use tracing_subscriber::{filter::LevelFilter, fmt, util::SubscriberInitExt};
 
-/// Prints what loom reports of execution number `shown`, until the result is dropped. `executions`
-/// is the number of the present one.
+/// Prints the steps of execution number `shown` until the returned guard is dropped. `executions`
+/// holds the number of the current execution.
 pub(crate) fn begin(executions: Plain<PlainUsize>, shown: usize) -> impl Any {
     let out = move || -> Box<dyn Write> {
         if executions.load(Ordering::Relaxed) == shown {

@@ -5,8 +5,7 @@ use tourbillon_shards::{NEVER, Shard, Timer};
 
 use crate::{Home, Worker, run};
 
-/// How far ahead an alarm is set at most: by a healthy owner, and by a peer that watches a stuck
-/// one.
+/// The longest time to an alarm that a healthy owner sets, or a peer that watches a stuck owner.
 pub const AHEAD: u64 = 40;
 /// The shortest time to an alarm that a watching peer sets, as in `shards/src/park/watchdog.rs`.
 pub const SOON: u64 = 4;
@@ -22,8 +21,8 @@ pub fn watched_when_called() -> Home {
 }
 
 /// Answers the alarm of `home`, which went off, at `now`. The calling thread is not the owner. If
-/// it is the one that takes the alarm, it takes the due timers, sets the alarm again, and then runs
-/// the timers.
+/// this thread takes the alarm, it takes the due timers, sets the alarm again, runs the timers,
+/// and returns `true`.
 pub fn answer(home: &Home, now: u64) -> bool {
     look_after(home, now, Shard::watch_on)
 }
@@ -57,8 +56,8 @@ fn look_after(home: &Home, now: u64, set_again: fn(&Shard<Worker>, u64) -> bool)
     true
 }
 
-/// Asserts that the alarm of `home` is set, and within the time that a peer or the owner sets it
-/// ahead. The owner was last in its loop, or a peer looked at it, at `now` at the latest. All other
+/// Asserts that the alarm of `home` is set, to no later than [`AHEAD`] after `now`. At `now` or
+/// before, the owner recorded its last heartbeat, or a peer last checked the owner. All other
 /// threads are done.
 #[track_caller]
 pub fn assert_called(home: &Home, now: u64) {

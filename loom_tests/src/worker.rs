@@ -57,10 +57,10 @@ impl Worker {
 
     /// Reads the clock some time before the reading is used.
     ///
-    /// loom assumes that a thread's exchange after its own load depends on nothing else. It would
-    /// not try that all of another reset comes between the reading and its use. So there is a
-    /// second reading: where a thread reads the clock again after a reset, loom tries both orders
-    /// of the two.
+    /// loom assumes that an exchange after a load by the same thread depends on nothing else. So
+    /// it would not try a schedule in which a whole reset by another thread comes between the
+    /// reading and its use. A second reading makes loom try that schedule: if the other thread
+    /// reads the clock again after its reset, loom tries both orders of these two readings.
     pub fn past(&self) -> u64 {
         let past = self.now();
         self.now();

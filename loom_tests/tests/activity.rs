@@ -1,5 +1,5 @@
-//! The job that a worker publishes for its peers: a peer that reads a name never takes it for that
-//! of another job.
+//! The job that a worker publishes for its peers: a peer never takes the name that it reads for
+//! the name of another job.
 //!
 //! The source is the runtime's file `src/engine/watchdog/watch.rs`, with loom's atomics in place of
 //! `sys::sync`. The runtime itself is not built with loom.
@@ -80,7 +80,7 @@ fn names() -> [&'static TypeName; 3] {
     ]
 }
 
-/// A worker that runs jobs, one after the other, with the numbers from 1 on.
+/// Starts a worker that runs `jobs` jobs, one after the other, with the numbers from 1 on.
 fn worker(jobs: usize) -> (Arc<Watch>, thread::JoinHandle<()>) {
     let watch = Arc::new(Watch::new());
     let running = thread::spawn({
@@ -95,7 +95,8 @@ fn worker(jobs: usize) -> (Arc<Watch>, thread::JoinHandle<()>) {
     (watch, running)
 }
 
-/// A peer reads the number of a job and then its name, as the report of a stall does.
+/// A peer that reads the number of a job and then a name gets the name of that job, or none. The
+/// report of a stall reads the two in this order.
 #[test]
 fn a_name_belongs_to_the_number_that_was_read() {
     model!(None, || {
@@ -111,8 +112,8 @@ fn a_name_belongs_to_the_number_that_was_read() {
     });
 }
 
-/// A peer reads the number of a job and then the span that armed its timer. The second of three jobs
-/// has none.
+/// A peer that reads the number of a job and then a span gets the span that armed the timer of
+/// that job, or none. The second of the three jobs has no span.
 #[test]
 fn a_span_belongs_to_the_number_that_was_read() {
     let span = |number: u64| {
@@ -143,7 +144,8 @@ fn a_span_belongs_to_the_number_that_was_read() {
     });
 }
 
-/// A peer reads the activity of a worker, which runs a callback and then a task.
+/// A peer that reads the activity of a worker and the name of its job gets the two from one job.
+/// The worker runs a callback and then a task.
 #[test]
 fn an_activity_has_the_name_of_one_job() {
     let place = Spawned::here();

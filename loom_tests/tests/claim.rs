@@ -354,7 +354,7 @@ fn a_recurring_timer_runs_or_is_cancelled_or_moved() {
 /// A thief runs a recurring timer and re-arms it, and then the owner runs it. The thief may not
 /// have returned from the first run yet.
 #[test]
-fn a_recurring_timer_runs_here_and_there() {
+fn a_recurring_timer_is_run_by_a_thief_and_then_by_its_owner() {
     model!(Some(3), || {
         let (home, _timer, probe) = recurring();
         let due = due(&home, 5);

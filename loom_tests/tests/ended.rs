@@ -162,7 +162,7 @@ fn a_canceller_waits_for_a_recurring_timer() {
 /// A recurring timer with an outcome is cancelled while it runs: the canceller waits until the
 /// outcome is delivered, too.
 #[test]
-fn a_canceller_waits_for_a_recurring_timer_that_is_told() {
+fn a_canceller_waits_for_a_recurring_timer_that_takes_outcomes() {
     model!(None, || {
         let (home, timer, probe) = timer(Options {
             recurring: true,
@@ -185,7 +185,7 @@ fn a_canceller_waits_for_a_recurring_timer_that_is_told() {
 /// A timer was cancelled, and a worker delivers the outcome. A thread that waits for the delivery
 /// may use the callback's memory afterwards.
 #[test]
-fn a_canceller_waits_until_it_was_told() {
+fn a_canceller_waits_until_the_outcome_is_delivered() {
     model!(None, || {
         let (home, timer, probe) = timer(Options {
             outcome: true,
@@ -203,9 +203,10 @@ fn a_canceller_waits_until_it_was_told() {
     });
 }
 
-/// The shard is closed while a thread waits that came too late to cancel.
+/// The shard is closed before a thread cancels: the thread waits until the callback has taken
+/// `Shutdown`.
 #[test]
-fn who_waits_while_the_shard_is_closed() {
+fn a_waiter_is_woken_when_the_shard_is_closed() {
     model!(None, || {
         let (home, timer, probe) = timer(Options {
             outcome: true,
@@ -228,9 +229,10 @@ fn who_waits_while_the_shard_is_closed() {
     });
 }
 
-/// The callback polls `ended` itself: the answer says so, and a waiter outside is not disturbed.
+/// A poll of `ended` in the callback itself returns `InsideCallback`, and does not disturb a
+/// waiter outside.
 #[test]
-fn polled_inside_of_the_callback() {
+fn a_poll_inside_the_callback_is_an_error() {
     model!(None, || {
         let home = shard();
         EventLoop::new(&home);

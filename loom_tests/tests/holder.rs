@@ -11,7 +11,7 @@ use loom::{sync::Arc, thread};
 use loom_tests::{EventLoop, HORIZON, Probe, close, due, expire, model, resets, run, shard};
 use tourbillon_shards::{Cancel, Outcome, Ran, Reset, Status, Timer};
 
-/// In the models of this thread, a thread that drops a reference first checks whether it is the
+/// Makes the threads of this test's models check, before they drop a reference, whether it is the
 /// last.
 fn looks_for_the_last() {
     tourbillon_shards::model::LOOKS_FOR_THE_LAST.set(true);
@@ -36,11 +36,11 @@ fn an_arrival_is_cancelled() {
     });
 }
 
-/// The canceller drops its reference while the store, or the inbox, drops the other one. A thread
-/// that drops a reference checks whether it is the last. If it is, no other thread has one, and no
-/// other thread sees the same.
+/// The canceller drops its reference while the store, or the inbox, drops the other one. Each of
+/// the two threads checks first whether its reference is the last. At most one thread finds that
+/// it is, and no other thread has a reference then.
 #[test]
-fn who_sees_the_last_reference_is_alone() {
+fn at_most_one_thread_sees_the_last_reference() {
     looks_for_the_last();
     model!(Some(3), || {
         let home = shard();
@@ -55,8 +55,9 @@ fn who_sees_the_last_reference_is_alone() {
     });
 }
 
-/// A thread drops its handle while the owner runs the timer. The thread that frees the node has
-/// acquired what the other one did with it: no claim and no join gives that order.
+/// A thread drops its handle while the owner runs the timer. The thread that frees the node sees
+/// all that the other thread did with the node. Only the dropped references give that order:
+/// neither a claim nor a join does.
 fn a_handle_is_dropped_as_its_timer_runs() {
     model!(None, || {
         let home = shard();
@@ -149,10 +150,10 @@ fn the_owner_moves_an_arrival_earlier() {
     });
 }
 
-/// The owner reads a pending update of a timer that a thread holds as due. Its slot belongs to
-/// another timer now.
+/// The owner reads a pending update of a timer that a thread holds as due. The timer's old slot
+/// belongs to another timer now, which the update must not change.
 #[test]
-fn a_due_timer_is_moved_when_its_slot_is_anothers() {
+fn a_due_timer_is_moved_when_its_slot_belongs_to_another() {
     model!(None, || {
         let home = shard();
         EventLoop::new(&home);
@@ -169,7 +170,7 @@ fn a_due_timer_is_moved_when_its_slot_is_anothers() {
         mover.join().unwrap();
         expire(&home, 30);
         assert!(matches!(run(held, 30), Ran::PutBack));
-        assert_eq!(home.stored(), 1, "one carrier");
+        assert_eq!(home.stored(), 1, "one holder");
         assert_eq!(probe.runs(), 0);
         expire(&home, 40);
         assert_eq!(probe.runs(), 1);
@@ -177,9 +178,10 @@ fn a_due_timer_is_moved_when_its_slot_is_anothers() {
     });
 }
 
-/// As above, with a cancellation: it must not remove the other timer from the store.
+/// The owner reads the cancellation of a timer that a thread holds as due. The timer's old slot
+/// belongs to another timer now, which the cancellation must not remove from the store.
 #[test]
-fn a_due_timer_is_cancelled_when_its_slot_is_anothers() {
+fn a_due_timer_is_cancelled_when_its_slot_belongs_to_another() {
     model!(None, || {
         let home = shard();
         EventLoop::new(&home);
@@ -282,7 +284,7 @@ fn a_rearm_meets_a_cancel() {
 /// Two threads reset one timer while the owner reads the inbox: the later update is not lost in the
 /// entry of the earlier one.
 #[test]
-fn two_bring_news_of_one_timer() {
+fn two_threads_update_one_timer() {
     model!(Some(3), || {
         let home = shard();
         EventLoop::new(&home);
@@ -305,11 +307,11 @@ fn two_bring_news_of_one_timer() {
     });
 }
 
-/// Two threads reset one timer, and the earlier has to push it again, since another timer was
-/// pushed in between. So it writes the timer's link once more, after the second has found the timer
-/// queued.
+/// Two threads reset one timer. The first thread has to push it again, since another timer was
+/// pushed in between. So it writes the timer's link once more, after the second thread has found
+/// the timer queued.
 #[test]
-fn two_bring_news_of_one_timer_while_another_arrives() {
+fn two_threads_update_one_timer_while_another_arrives() {
     model!(Some(2), || {
         let home = shard();
         EventLoop::new(&home);

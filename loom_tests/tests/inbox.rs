@@ -71,7 +71,7 @@ fn a_timer_is_moved_earlier_while_the_owner_parks() {
 
 /// Two threads reset one timer to an earlier time, and one of them relies on the other's entry in
 /// the inbox. Before that entry is there, the owner may have woken and gone to sleep again, until
-/// another timer that is between the two deadlines.
+/// the deadline of another timer, which is between the two new ones.
 #[test]
 fn two_threads_move_a_timer_earlier_while_the_owner_parks() {
     model!(Some(2), || {
@@ -157,9 +157,9 @@ fn an_earlier_deadline_is_relied_on() {
     });
 }
 
-/// A thread relies on an earlier deadline that a remote thread published too late: its timer has
-/// already run. The drainer that removes the deadline finds either an empty inbox or the timer that
-/// relies on it.
+/// A remote thread publishes a deadline after its timer has already run, and another thread
+/// relies on that deadline. The drainer that removes the deadline finds either an empty inbox or
+/// the timer of the thread that relies on it.
 #[test]
 fn a_deadline_that_was_left_behind_is_relied_on() {
     model!(Some(3), || {
@@ -185,10 +185,10 @@ fn a_deadline_that_was_left_behind_is_relied_on() {
 }
 
 /// Two threads reset a timer to an earlier time, while a drainer removes an earlier published
-/// deadline. The thread that finds the timer queued does not rely on that deadline: the other one
-/// pushes the timer after the removal.
+/// deadline. The thread that finds the timer queued must not rely on that deadline: the other
+/// thread may push the timer after the removal.
 #[test]
-fn an_earlier_deadline_is_not_relied_on_by_who_does_not_push() {
+fn an_earlier_deadline_is_not_relied_on_by_a_thread_that_does_not_push() {
     model!(Some(3), || {
         LOOKS_AT_THE_DEADLINE.set(true);
         let home = shard();

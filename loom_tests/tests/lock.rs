@@ -175,9 +175,9 @@ fn a_canceller_is_denied_the_lock_while_the_owner_notes_a_move() {
     );
 }
 
-/// The owner moves a timer to the earlier deadline `to`, of which it leaves a note. A remote thread
-/// has the lock, or reads the inbox, at the same time. The owner does not sleep past the deadline.
-/// `first` is the deadline of another timer.
+/// The owner moves a timer to the earlier deadline `to`, and tries to leave a note of the move in
+/// the store. A remote thread has the lock, or reads the inbox, at the same time. The owner does
+/// not sleep past `to`. `first` is the deadline of another timer.
 fn the_owner_notes_a_move(is_in_the_inbox: bool, first: u64, to: u64) {
     model!(Some(3), move || {
         let home = shard();
@@ -204,13 +204,13 @@ fn the_owner_notes_a_move(is_in_the_inbox: bool, first: u64, to: u64) {
     });
 }
 
-/// The store takes the note, because the deadline is not the first.
+/// The store takes the note, because the new deadline is not the earliest.
 #[test]
 fn the_owner_notes_a_move_behind_another_timer() {
     the_owner_notes_a_move(false, 10, 20);
 }
 
-/// The store takes no note, because the deadline is the first.
+/// The store takes no note, because the new deadline is the earliest.
 #[test]
 fn the_owner_notes_a_move_before_all_other_timers() {
     the_owner_notes_a_move(false, HORIZON + 10, 20);
@@ -339,8 +339,8 @@ fn a_remote_thread_settles_and_moves_while_the_owner_parks() {
     });
 }
 
-/// A remote thread settles the store while another thread arms a timer: it finds the timer if the
-/// arming call has returned.
+/// Two threads settle the store, one of them after it has armed a timer: a call that begins after
+/// the timer was armed finds the timer.
 #[test]
 fn a_remote_thread_settles_while_a_producer_arms() {
     model!(Some(3), || {

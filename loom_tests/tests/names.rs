@@ -46,7 +46,7 @@ impl Setting {
         timer
     }
 
-    /// Cancels by name in another thread.
+    /// Cancels up to `max` timers by name, in another thread.
     fn cancel(&self, max: usize) -> thread::JoinHandle<usize> {
         let names = self.names.clone();
         thread::spawn(move || names.cancel(NAME, max))
@@ -172,7 +172,7 @@ fn the_last_of_two_ends_while_one_is_cancelled_by_name() {
         let here = second.cancel();
         assert_eq!(canceller.join().unwrap(), 1);
         match here {
-            // The canceller went for this one, or for the first.
+            // The canceller tried this timer, or the first one.
             Cancel::Cancelled => assert_eq!(first.cancel(), Cancel::Over),
             _ => assert_eq!(first.cancel(), Cancel::Cancelled),
         }

@@ -161,7 +161,7 @@ fn run_or_cancel_or_reset() {
     });
 }
 
-/// A recurring timer takes the outcome of each run, and then that of its end, once.
+/// A recurring timer takes the outcome of each run, and then the outcome of its end, once.
 #[test]
 fn a_recurring_one_runs_or_is_cancelled() {
     model!(None, || {
@@ -182,8 +182,8 @@ fn a_recurring_one_runs_or_is_cancelled() {
     });
 }
 
-/// A recurring timer ends itself and takes no further outcome. If the cancel comes first, it takes
-/// that one.
+/// A recurring timer ends itself and takes no further outcome. If the cancel comes first, the
+/// timer takes `Cancelled` instead.
 #[test]
 fn a_recurring_one_ends_itself_or_is_cancelled() {
     model!(None, || {
@@ -199,8 +199,8 @@ fn a_recurring_one_ends_itself_or_is_cancelled() {
     });
 }
 
-/// A recurring timer runs while its shard is closed: it takes the outcome of the run, and then that
-/// of the closing.
+/// A recurring timer runs while its shard is closed: it takes the outcome of the run, and then
+/// `Shutdown`.
 #[test]
 fn a_recurring_one_runs_while_the_shard_is_closed() {
     model!(None, || {
@@ -213,7 +213,8 @@ fn a_recurring_one_runs_while_the_shard_is_closed() {
     });
 }
 
-/// As above, while another thread cancels it.
+/// A recurring timer runs while its shard is closed and another thread cancels the timer: it
+/// takes the outcome of the run, if it ran, and then the outcome of the cancel or of the closing.
 #[test]
 fn a_recurring_one_runs_or_is_cancelled_while_the_shard_is_closed() {
     model!(Some(3), || {

@@ -1,4 +1,5 @@
-//! What loom takes for ordered, and C++20 does not: plain data on both sides of two fences.
+//! Plain data on both sides of two fences: loom takes the accesses for ordered, and C++20 does
+//! not.
 #![cfg(loom)]
 
 use loom::{

@@ -1,9 +1,9 @@
 //! Alarms that no thread answers when they go off: put off, set again without regard to deadlines,
 //! and dismissed.
 //!
-//! As in `watch.rs`, all threads come to their end, and the owner is awake then. The alarm of a
-//! watched owner is set, however far its deadlines are. The alarm of an owner that has dismissed it
-//! is not set.
+//! As in `watch.rs`, all threads end, and the owner is awake at the end. The alarm of a watched
+//! owner is set, however far its deadlines are. The alarm of an owner that has dismissed it is
+//! not set.
 #![cfg(loom)]
 
 use loom::thread;
@@ -13,7 +13,7 @@ use loom_tests::{
 };
 use tourbillon_shards::{NEVER, Timer};
 
-/// A shard whose owner, the calling thread, has beaten once.
+/// Returns a shard whose owner, the calling thread, has recorded one heartbeat.
 fn begin() -> (Home, EventLoop) {
     let home = watched();
     let owner = EventLoop::new(&home);
@@ -31,7 +31,8 @@ fn beside<R: 'static>(home: &Home, f: impl FnOnce(&Home) -> R + 'static) -> thre
     thread::spawn(move || f(&home))
 }
 
-/// The alarm that is put off goes off again, even if a remote thread arms a timer at the same time.
+/// An alarm that is put off goes off again, even if a remote thread arms a timer at the same
+/// time.
 #[test]
 fn a_remote_thread_arms_while_the_alarm_is_put_off() {
     for deadline in [60, HORIZON] {
@@ -46,8 +47,8 @@ fn a_remote_thread_arms_while_the_alarm_is_put_off() {
     }
 }
 
-/// A thread puts the alarm of a stuck owner off by zero looks: it goes off again as soon as
-/// possible, even if the owner lowers it at the same time.
+/// If a thread puts off the alarm of a stuck owner with `looks` of zero, the alarm goes off again
+/// as soon as possible. This holds even if the owner lowers the alarm at the same time.
 #[test]
 fn the_owner_arms_while_the_alarm_is_put_off_for_no_look() {
     model!(None, || {
@@ -61,7 +62,8 @@ fn the_owner_arms_while_the_alarm_is_put_off_for_no_look() {
     });
 }
 
-/// The owner comes back: the owner or the thread that puts the alarm off sees the other's setting.
+/// The owner comes back while another thread puts its alarm off: one of the two threads sees the
+/// other's setting.
 #[test]
 fn the_owner_beats_while_the_alarm_is_put_off() {
     model!(None, || {
@@ -104,7 +106,8 @@ fn one_takes_the_alarm_while_another_puts_it_off() {
     });
 }
 
-/// A thread arms a timer while no alarm is set, because it was taken.
+/// A remote thread arms a timer while another thread has taken the alarm, so that no alarm is
+/// set: the alarm is then set in time.
 #[test]
 fn a_remote_thread_arms_while_the_alarm_is_set_again_rarely() {
     for deadline in [60, HORIZON] {

@@ -9,7 +9,7 @@ use loom_tests::{
 };
 use tourbillon_shards::{Cancel, Outcome, Reset, Searchers, Timer};
 
-/// A shard whose owner, the calling thread, has beaten once.
+/// Returns a shard whose owner, the calling thread, has recorded one heartbeat.
 fn begin() -> (Home, EventLoop) {
     let home = watched();
     let owner = EventLoop::new(&home);
@@ -17,13 +17,14 @@ fn begin() -> (Home, EventLoop) {
     (home, owner)
 }
 
-/// Has another thread answer the alarm at `now`.
+/// Starts a thread that answers the alarm at `now`.
 fn answers(home: &Home, now: u64) -> thread::JoinHandle<bool> {
     let home = home.clone();
     thread::spawn(move || answer(&home, now))
 }
 
-/// The owner comes back: it records a heartbeat before it does anything else.
+/// Acts as an owner that comes back: records a heartbeat before anything else, and then runs the
+/// due timers.
 fn come_back(home: &Home, now: u64) {
     home.beat(now);
     expire(home, now);
@@ -205,7 +206,8 @@ fn the_owner_parks_while_a_recurring_timer_is_rescued() {
     });
 }
 
-/// The owner sleeps until its next deadline, and does not wake when that has passed.
+/// The owner sleeps until its next deadline, and does not wake when that has passed: a peer takes
+/// and runs the due timers.
 #[test]
 fn an_owner_that_oversleeps_is_rescued() {
     model!(Some(4), || {
@@ -251,8 +253,8 @@ fn an_owner_that_oversleeps_is_rescued() {
     });
 }
 
-/// Parks the owner of `home`, which is the calling thread, until `until`. Meanwhile it calls
-/// `asleep`, and the owner does not wake by itself.
+/// Parks the owner of `home`, which is the calling thread, until `until`. Calls `asleep` while
+/// the owner sleeps. The owner does not wake by itself.
 fn oversleep(home: &Home, until: u64, asleep: impl FnOnce()) {
     expire(home, 0);
     home.beat(0);

@@ -1,9 +1,10 @@
-//! The reserve: when a worker or a helper leaves to run user code, another thread remains parked or
-//! in reserve, or the number of helpers is at its maximum. No more helpers are started than that
-//! takes.
+//! The reserve: when a worker or a helper leaves to run user code, another thread remains parked
+//! or in reserve, or the number of helpers is at its maximum. No more helpers are started than
+//! this needs.
 //!
-//! A new helper counts as in reserve from the start of the list entry. A helper that has nothing to
-//! do in a model has no thread. All threads end while they are up, as if they were stuck.
+//! A new helper counts as in reserve from the moment at which a thread decides to start it. A
+//! helper that has nothing to do in a model has no thread. All threads end while they are up, as
+//! if they were stuck.
 #![cfg(loom)]
 
 use std::sync::atomic::AtomicUsize as PlainUsize;
@@ -49,13 +50,13 @@ impl Pool {
         start
     }
 
-    /// A worker leaves its parking place.
+    /// Counts a parked worker as up, and ensures a reserve.
     fn get_up(&self) {
         self.searchers.unpark();
         self.ensure_reserve();
     }
 
-    /// A helper leaves the reserve.
+    /// Counts a helper in reserve as up, and ensures a reserve.
     fn leave_reserve(&self) {
         self.searchers.leave_reserve();
         self.ensure_reserve();
@@ -81,7 +82,7 @@ fn spawn<T: 'static>(
     thread::spawn(move || f(&pool))
 }
 
-/// The last two workers get up at the same time: one of them starts a helper, if there may be one.
+/// The last two workers get up at the same time: one of them starts a helper, if one is allowed.
 fn two_workers_get_up(most: usize) {
     model!(None, move || {
         let pool = Pool::new(2, 0, most);
@@ -144,7 +145,7 @@ fn a_worker_gets_up_while_two_helpers_end() {
         pool.get_up();
         let ended = helpers.map(|it| usize::from(it.join().unwrap()));
         let stay = 2 + pool.started() - ended.iter().sum::<usize>();
-        assert!(stay >= 1, "somebody sits");
+        assert!(stay >= 1, "a helper is in reserve");
         assert_eq!(pool.counts(), [0, stay, stay]);
         assert_eq!(pool.started(), usize::from(ended == [1, 1]));
     });
@@ -177,7 +178,8 @@ fn a_worker_parks_while_the_helper_ends() {
     });
 }
 
-/// One worker counts as parked for a moment, and the other, which gets up, relies on that.
+/// One worker counts as parked for a moment, and the other, which gets up, may rely on that: one
+/// helper is started in either case.
 #[test]
 fn a_worker_gets_up_while_another_looks_a_last_time() {
     model!(None, || {
@@ -194,10 +196,10 @@ fn a_worker_gets_up_while_another_looks_a_last_time() {
     });
 }
 
-/// The only helper in reserve leaves it as the last worker gets up: both run. If there may be no
-/// other helper, the reserve is empty, and the helper does not end when it is in reserve again.
+/// The only helper in reserve leaves it as the last worker gets up: both run. If no other helper
+/// is allowed, the reserve is empty, and the helper does not end when it is in reserve again.
 /// Otherwise one more is started.
-fn a_helper_rises_while_the_worker_gets_up(most: usize) {
+fn a_helper_leaves_the_reserve_while_the_worker_gets_up(most: usize) {
     model!(None, move || {
         let pool = Pool::new(1, 1, most);
         let helper = spawn(&pool, Pool::leave_reserve);
@@ -213,13 +215,13 @@ fn a_helper_rises_while_the_worker_gets_up(most: usize) {
 }
 
 #[test]
-fn the_only_helper_rises_while_the_worker_gets_up() {
-    a_helper_rises_while_the_worker_gets_up(1);
+fn the_only_helper_leaves_the_reserve_while_the_worker_gets_up() {
+    a_helper_leaves_the_reserve_while_the_worker_gets_up(1);
 }
 
 #[test]
-fn one_helper_of_three_rises_while_the_worker_gets_up() {
-    a_helper_rises_while_the_worker_gets_up(3);
+fn one_helper_of_three_leaves_the_reserve_while_the_worker_gets_up() {
+    a_helper_leaves_the_reserve_while_the_worker_gets_up(3);
 }
 
 /// A helper is called, does its work, enters the reserve again and tries to end, while the last
@@ -235,9 +237,13 @@ fn a_helper_comes_and_goes_while_the_worker_gets_up() {
         });
         pool.get_up();
         let ended = helper.join().unwrap();
-        let [parked, sitting, helpers] = pool.counts();
-        assert_eq!((parked, sitting), (0, helpers), "all of them sit");
-        assert!(helpers >= 1, "somebody sits");
+        let [parked, reserved, helpers] = pool.counts();
+        assert_eq!(
+            (parked, reserved),
+            (0, helpers),
+            "all helpers are in reserve"
+        );
+        assert!(helpers >= 1, "a helper is in reserve");
         assert_eq!(helpers, 1 + pool.started() - usize::from(ended));
     });
 }
@@ -298,7 +304,7 @@ fn two_workers_get_up_and_the_helper_does_not_start() {
 struct Clock {
     pool: Arc<Pool>,
     paused: AtomicBool,
-    /// Set by the helper when it was called.
+    /// Set by the helper when it acts.
     done: AtomicBool,
 }
 
@@ -347,8 +353,8 @@ fn a_clock_is_paused_while_a_helper_acts() {
     });
 }
 
-/// A clock whose timerfd calls a helper, as `src/engine/paused/quiescence.rs` and the helper's loop
-/// in `src/engine/helpers/mod.rs` have it.
+/// A clock whose timerfd calls a helper. It follows `src/engine/paused/quiescence.rs`, and the
+/// helper's loop in `src/engine/helpers/mod.rs`.
 struct Called {
     pool: Arc<Pool>,
     paused: AtomicBool,
@@ -362,7 +368,7 @@ struct Called {
 }
 
 impl Called {
-    /// Returns whether the clock jumps. If the callback has begun, it must be over.
+    /// Returns whether the clock may jump. Fails if it may jump before the callback is over.
     fn judge(&self) -> bool {
         let _judging = self.judges.lock().unwrap();
         let still = self.paused.load(Ordering::Relaxed)
@@ -375,7 +381,8 @@ impl Called {
         still
     }
 
-    /// The helper takes the clock's timers and runs them.
+    /// Takes the clock's timers and runs them, as the helper. With `passes`, a helper that finds
+    /// the clock paused first waits until no thread judges.
     fn help(&self, passes: bool) -> bool {
         let pool = &self.pool;
         pool.searchers.leave_reserve();
@@ -418,8 +425,8 @@ fn a_clock_is_paused_while_it_calls_a_helper_that_waits_for_the_judge() {
     a_clock_is_paused_while_it_calls_a_helper(true);
 }
 
-/// A judge may count the helper as in reserve, and look at the clock's announcement after the
-/// helper has taken the timers.
+/// The clock jumps too early if the helper does not wait: a judge may count the helper as in
+/// reserve, and read the clock's announcement after the helper has taken the timers.
 #[test]
 #[should_panic(expected = "it jumps while the helper acts")]
 fn a_clock_is_paused_while_it_calls_a_helper_that_does_not_wait() {
@@ -473,20 +480,21 @@ impl Jobs {
         self.pool.searchers.wake_one(wake, || self.has_work());
     }
 
-    /// The helper spawns a task.
+    /// Spawns a task, as the helper.
     fn push(&self, job: usize) {
         assert!(self.deque.put(Box::new(job)).is_none());
         self.wake_one();
     }
 
-    /// The helper runs the tasks that it has.
+    /// Runs the tasks in the helper's deque.
     fn run_own(&self) {
         while let Some(job) = self.deque.take() {
             self.run(*job);
         }
     }
 
-    /// The helper acts, and ends if it may. Its last hook spawns a task, which must not be lost.
+    /// Runs the helper, which ends if it may. Its last hook spawns a task, which must not be
+    /// lost.
     fn help(&self) {
         let searchers = &self.pool.searchers;
         self.pool.leave_reserve();
@@ -551,7 +559,7 @@ fn a_helper_ends_while_it_is_stolen_from() {
         jobs.work();
         helper.join().unwrap();
         assert!(!jobs.has_work());
-        let [parked, sitting, helpers] = jobs.pool.counts();
-        assert_eq!((parked, sitting, helpers), (0, 1, 1));
+        let [parked, reserved, helpers] = jobs.pool.counts();
+        assert_eq!((parked, reserved, helpers), (0, 1, 1));
     });
 }

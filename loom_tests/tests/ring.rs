@@ -1,6 +1,6 @@
-//! The ring of a thread's last events, which other threads copy while the thread writes. Each event
-//! of a copy is whole and has its number, and no event that had been written before is missing
-//! without need.
+//! The ring of a thread's last events, which other threads copy while the thread writes. Each
+//! event of a copy is whole and has its number, and no event that was written before the copy is
+//! missing, unless it was overwritten.
 //!
 //! The writer is the first thread, since it is the one that changes the ring (see `README.md`).
 #![cfg(loom)]
@@ -25,7 +25,8 @@ fn check(copied: &Copied) {
     }
 }
 
-/// A ring that keeps one event is overwritten while a thread copies it.
+/// A ring that keeps one event is overwritten while a thread copies it: each copied event is
+/// whole.
 #[test]
 fn copied_events_are_whole() {
     model!(None, || {
@@ -42,7 +43,7 @@ fn copied_events_are_whole() {
     });
 }
 
-/// Events that a reader has heard of are in its copy, unless they were overwritten.
+/// Events whose writes happen before a copy are in it, unless they were overwritten.
 #[test]
 fn events_before_the_copy_are_in_it() {
     model!(None, || {

@@ -198,7 +198,7 @@ fn two_workers_and_two_pushers() {
 /// A worker is woken for a deadline, and not to search, at the moment when a pusher looks for a
 /// searcher to wake: the worker counts as parked, but the pusher cannot wake it.
 #[test]
-fn nobody_to_wake() {
+fn a_pusher_finds_no_worker_to_wake() {
     model!(Some(3), || {
         let pool = Pool::new(1, 1);
         let pusher = thread::spawn({

@@ -128,7 +128,7 @@ fn the_waker_changes_while_the_shard_is_closed() {
 /// one, and the task is woken for that. If it fired at the old one, it is armed again while the
 /// firing thread still uses it.
 #[test]
-fn it_is_moved_while_it_fires() {
+fn a_sleep_is_moved_while_it_fires() {
     model!(Some(3), || {
         let (home, mut sleep) = sleep();
         let due = due(&home, 5);
@@ -152,7 +152,7 @@ fn it_is_moved_while_it_fires() {
 /// The sleep fires, is armed again and fires again, while the first thread that fired it still
 /// takes the waker.
 #[test]
-fn it_fires_again_while_it_fires() {
+fn a_sleep_fires_again_while_it_fires() {
     model!(Some(3), || {
         let (home, sleep) = sleep();
         let due = due(&home, 5);
@@ -184,7 +184,7 @@ fn it_fires_again_while_it_fires() {
 /// The task arms the sleep again while a remote thread reads the inbox, which still has an older
 /// entry of it.
 #[test]
-fn it_is_armed_again_while_old_news_is_read() {
+fn a_sleep_is_armed_again_while_an_old_update_is_read() {
     model!(Some(3), || {
         let home = shard();
         let sleep = Sleep::new(&home, 5);
@@ -224,7 +224,7 @@ fn it_is_armed_again_while_old_news_is_read() {
 
 /// The holder shuts the sleep down, and the task arms it again at that moment: it waits, and fires.
 #[test]
-fn it_is_armed_again_while_its_holder_shuts_it_down() {
+fn a_sleep_is_armed_again_while_its_holder_shuts_it_down() {
     model!(None, || {
         let (home, sleep) = sleep();
         let due = due(&home, 5);
@@ -251,7 +251,7 @@ fn it_is_armed_again_while_its_holder_shuts_it_down() {
 /// The task resets the sleep to a later time, and then to an earlier one, while the holder shuts it
 /// down.
 #[test]
-fn it_is_moved_while_its_holder_shuts_it_down() {
+fn a_sleep_is_moved_while_its_holder_shuts_it_down() {
     model!(None, || {
         let (home, sleep) = sleep();
         let due = due(&home, 5);
@@ -276,7 +276,7 @@ fn it_is_moved_while_its_holder_shuts_it_down() {
 
 /// The task drops the sleep while it fires: it ends once, and is freed.
 #[test]
-fn it_is_dropped_while_it_fires() {
+fn a_sleep_is_dropped_while_it_fires() {
     model!(None, || {
         let (home, sleep) = sleep();
         let (task, waker) = Task::new();
@@ -297,7 +297,7 @@ fn it_is_dropped_while_it_fires() {
 /// two references, and counts them. The thread that fired the sleep has another one while it uses
 /// the waker.
 #[test]
-fn it_is_armed_again_and_dropped_while_it_fires() {
+fn a_sleep_is_armed_again_and_dropped_while_it_fires() {
     tourbillon_shards::model::LOOKS_FOR_THE_LAST.set(true);
     model!(Some(3), || {
         let (home, sleep) = sleep();
@@ -326,7 +326,7 @@ fn it_is_armed_again_and_dropped_while_it_fires() {
 
 /// Another thread drops the sleep while it expires, and while the shard is closed.
 #[test]
-fn it_is_dropped_while_the_shard_is_closed() {
+fn a_sleep_is_dropped_while_the_shard_is_closed() {
     model!(Some(3), || {
         let (home, sleep) = sleep();
         let (task, waker) = Task::new();

@@ -27,7 +27,7 @@ struct Task(NonNull<Memory>);
 // SAFETY: the thread that has it is the only one that accesses `future`, as loom checks.
 unsafe impl Send for Task {}
 
-// SAFETY: it is a pointer.
+// SAFETY: the pointer is all that a task consists of.
 unsafe impl RawPointer for Task {
     fn into_raw(self) -> NonNull<()> {
         let memory = self.0;
@@ -42,7 +42,7 @@ unsafe impl RawPointer for Task {
 
 impl Task {
     fn memory(&self) -> &Memory {
-        // SAFETY: `Tasks` outlives it.
+        // SAFETY: `Tasks` outlives the task.
         unsafe { self.0.as_ref() }
     }
 
@@ -54,7 +54,7 @@ impl Task {
     }
 }
 
-/// To run the task and to drop it is the same here.
+/// A drop stands for a run of the task: it polls the future and counts the task as taken.
 impl Drop for Task {
     fn drop(&mut self) {
         self.poll();

@@ -71,10 +71,10 @@ fn start_or_cancel() {
     });
 }
 
-/// As above, with a timer that takes its outcome: it takes it in either order, but not on the
-/// canceller.
+/// A timer that takes its outcome is started and cancelled at the same time: it takes the outcome
+/// in either order, but not on the cancelling thread.
 #[test]
-fn start_or_cancel_of_one_that_is_told() {
+fn start_or_cancel_of_a_timer_that_takes_outcomes() {
     model!(None, || {
         let (home, timer, probe) = built(told());
         let timer = Arc::new(timer);
@@ -98,7 +98,7 @@ fn start_or_cancel_of_one_that_is_told() {
 
 /// Two threads cancel while one starts: one cancel wins, and the timer takes one outcome.
 #[test]
-fn start_or_two_cancels_of_one_that_is_told() {
+fn start_or_two_cancels_of_a_timer_that_takes_outcomes() {
     model!(Some(3), || {
         let (home, timer, probe) = built(told());
         let timer = Arc::new(timer);
@@ -307,9 +307,10 @@ fn an_abandoned_one_is_cancelled_by_name() {
     model!(None, || abandoned(Options::default()));
 }
 
-/// As above, with a timer that takes outcomes.
+/// A timer that takes outcomes is dropped before its start, while another thread cancels it by
+/// its name: its callback is dropped and takes no outcome.
 #[test]
-fn an_abandoned_one_that_is_told_is_cancelled_by_name() {
+fn an_abandoned_timer_that_takes_outcomes_is_cancelled_by_name() {
     model!(None, || abandoned(told()));
 }
 

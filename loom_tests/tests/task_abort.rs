@@ -47,22 +47,22 @@ fn cancelled(polls: usize, wakes: bool) {
 }
 
 #[test]
-fn what_waits_for_ever_ends_when_it_is_cancelled() {
+fn a_task_that_waits_for_ever_ends_when_it_is_cancelled() {
     model!(None, || cancelled(usize::MAX, false));
 }
 
 #[test]
-fn what_is_ready_at_once_ends_in_one_way_or_the_other() {
+fn a_task_that_is_ready_at_once_ends_or_is_cancelled() {
     model!(None, || cancelled(0, false));
 }
 
 #[test]
-fn what_is_woken_and_cancelled_ends() {
+fn a_task_that_is_woken_and_cancelled_ends() {
     model!(Some(2), || cancelled(usize::MAX, true));
 }
 
 #[test]
-fn whoever_joins_sees_why_the_task_was_cancelled() {
+fn a_joiner_sees_why_the_task_was_cancelled() {
     model!(Some(2), || {
         let executor = Executor::new();
         let why = Arc::new(AtomicBool::new(false));

@@ -70,7 +70,7 @@ fn pair(executor: &Meta, drops: &Tally) -> (Runnable<Meta>, Runnable<Meta>, Join
 }
 
 #[test]
-fn who_joins_is_woken_and_sees_the_output() {
+fn a_joiner_is_woken_and_sees_the_output() {
     model!(None, || {
         let (executor, drops) = (Executor::new(), Tally::default());
         let (runs, waits, joined) = pair(&executor, &drops);

@@ -65,8 +65,8 @@ fn a_task_that_has_ended_is_freed_with_the_last_of_handle_waker_and_runner() {
     });
 }
 
-/// The thread that frees the task has acquired what the other one did with it: no other change of
-/// the word gives that order.
+/// The thread that frees the task sees all that the other thread did with it. Only the changes of
+/// the word that drop the references give that order.
 #[test]
 fn a_task_that_has_ended_is_freed_with_the_last_of_two_references() {
     model!(None, || {

@@ -1,8 +1,8 @@
 //! Timers with a tolerance, which may be late by that much; and timers that must not run because
 //! their condition has gone.
 //!
-//! A timer that the owner misses shows as a clock that went past its window. Other timers behind
-//! the window make that possible.
+//! A timer that the owner misses shows as a clock that went past the timer's window. Other timers
+//! behind the window make that possible.
 #![cfg(loom)]
 
 use std::sync::atomic::Ordering;
@@ -13,7 +13,8 @@ use loom_tests::{
 };
 use tourbillon_shards::{Cancel, Flow, Options, Outcome, Reset, Started, Status, Timer};
 
-/// With this tolerance a timer that is due at 5 waits for 8, and one that is due at 17 for 20.
+/// Returns options with a tolerance of 3. With them, a timer that is due at 5 waits until 8, and
+/// a timer that is due at 17 until 20.
 fn tolerant() -> Options<Worker> {
     Options {
         tolerance: 3,
@@ -68,7 +69,9 @@ fn a_tolerant_timer_is_armed_just_before_another() {
     });
 }
 
-/// As above, for a timer without options on a shard whose timers have a tolerance.
+/// A timer without options is armed on a shard whose timers have a tolerance, while the owner
+/// goes to sleep until a timer that is just behind the window. The owner is woken, and then
+/// sleeps until the window.
 #[test]
 fn a_plain_tolerant_timer_is_armed_just_before_another() {
     model!(None, || {
@@ -179,7 +182,8 @@ fn a_tolerant_timer_is_taken_early_or_refreshed() {
     });
 }
 
-/// As above, with a cancel.
+/// The owner is awake and takes the timer within its window, unless another thread cancels it
+/// first.
 #[test]
 fn a_tolerant_timer_is_taken_early_or_cancelled() {
     model!(None, || {
@@ -233,8 +237,8 @@ fn dead(home: &Home, probe: &Probe) -> Arc<Timer<Worker>> {
     Arc::new(timer)
 }
 
-/// A due timer whose condition has gone is put back, which finds that, while another thread cancels
-/// it.
+/// A due timer whose condition has gone is put back, while another thread cancels it. The thread
+/// that puts it back may find the missing condition first: the timer ends as cancelled, once.
 #[test]
 fn a_dead_one_is_put_back_or_cancelled() {
     model!(None, || {
@@ -258,7 +262,8 @@ fn a_dead_one_is_put_back_or_cancelled() {
     });
 }
 
-/// As above, while another thread resets it: the timer ends when it would run, or before.
+/// A due timer whose condition has gone is put back, while another thread resets it: the timer
+/// ends as cancelled when it would run, or before.
 #[test]
 fn a_dead_one_is_put_back_or_moved() {
     model!(None, || {

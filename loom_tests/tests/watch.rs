@@ -1,9 +1,8 @@
 //! The watchdog: while an owner is awake, its alarm is set, and not too far off. Threads arm
 //! timers, record heartbeats, take the alarm and set it again at the same time.
 //!
-//! In these models all threads come to their end, and the owner is awake then: it is stuck. A
-//! rescue that is lost shows as an alarm that is not set, is set too late, or is not what the word
-//! says.
+//! In these models all threads end, and the owner is awake at the end: it is stuck. A rescue that
+//! is lost shows as an alarm that is not set, is set too late, or is not what the word says.
 #![cfg(loom)]
 
 use loom::thread;
@@ -13,7 +12,7 @@ use loom_tests::{
 };
 use tourbillon_shards::{NEVER, Reset, Timer};
 
-/// A shard whose owner, the calling thread, has beaten once.
+/// Returns a shard whose owner, the calling thread, has recorded one heartbeat.
 fn begin() -> (Home, EventLoop) {
     let home = watched();
     let owner = EventLoop::new(&home);
@@ -43,7 +42,8 @@ fn a_remote_thread_arms_while_the_owner_beats() {
     });
 }
 
-/// As above, with a timer that is reset to an earlier time.
+/// A remote thread resets a timer to an earlier time while the owner sets its alarm to a later
+/// time.
 #[test]
 fn a_remote_thread_moves_a_timer_earlier_while_the_owner_beats() {
     model!(None, || {
@@ -57,7 +57,7 @@ fn a_remote_thread_moves_a_timer_earlier_while_the_owner_beats() {
     });
 }
 
-/// A remote thread arms a timer and finds the owner asleep, or about to sleep. The owner sees to
+/// A remote thread arms a timer and finds the owner asleep, or about to sleep. The owner checks
 /// its alarm when it wakes. With `lets_be` the alarm stays set while the owner sleeps.
 fn a_remote_thread_arms_while_the_owner_wakes(lets_be: bool) {
     model!(Some(4), move || {
@@ -269,8 +269,8 @@ fn begin_stuck() -> (Home, EventLoop) {
     (home, owner)
 }
 
-/// Two threads lower the alarm of a stuck owner. Returns how it is set after that, which is what
-/// the word says.
+/// Lowers the alarm of a stuck owner from two threads: one arms a timer for 60, the other for
+/// `other`. Asserts that `is_right` accepts the time to which the alarm is set after that.
 fn two_arm_at_a_stuck_owner(other: u64, is_right: impl Fn(u64) -> bool + Sync + Send + 'static) {
     model!(None, move || {
         let (home, _owner) = begin_stuck();
@@ -299,7 +299,7 @@ fn two_arm_at_a_stuck_owner_for_about_the_same_time() {
     two_arm_at_a_stuck_owner(60 + SOON, |at| (60..=60 + SOON).contains(&at));
 }
 
-/// The owner is back while a remote thread lowers its alarm: the alarm stands, or is earlier.
+/// The owner comes back while a remote thread lowers its alarm: the alarm stands, or is earlier.
 #[test]
 fn a_remote_thread_arms_at_a_stuck_owner_that_comes_back() {
     model!(None, || {
@@ -318,8 +318,8 @@ fn a_remote_thread_arms_at_a_stuck_owner_that_comes_back() {
     });
 }
 
-/// A remote thread lowers the alarm of a stuck owner while a peer takes it. What the thread sets
-/// has passed, so it calls a peer at once.
+/// A remote thread lowers the alarm of a stuck owner while a peer takes it. If the time that the
+/// thread sets has passed, the alarm calls a peer at once.
 #[test]
 fn a_remote_thread_arms_at_a_stuck_owner_while_the_alarm_is_taken() {
     for deadline in [60, HORIZON] {
@@ -343,7 +343,7 @@ fn a_remote_thread_arms_at_a_stuck_owner_while_the_alarm_is_taken() {
 
 /// A thread calls a peer while the owner records a heartbeat: in either order, the alarm is set.
 #[test]
-fn it_is_called_for_while_it_beats() {
+fn a_peer_is_called_while_the_owner_beats() {
     model!(None, || {
         let (home, _owner) = begin();
         let caller = thread::spawn({
@@ -359,7 +359,7 @@ fn it_is_called_for_while_it_beats() {
 
 /// A call is not lost to a thread that sets the alarm again.
 #[test]
-fn it_is_called_for_while_the_alarm_is_set_again() {
+fn a_peer_is_called_while_the_alarm_is_set_again() {
     model!(None, || {
         let (home, _owner) = begin();
         assert!(home.take_alarm(41));
@@ -390,8 +390,8 @@ fn begin_unwatched() -> (Home, EventLoop) {
     (home, owner)
 }
 
-/// The first call, while a remote thread arms a timer. That thread may have found that no peer
-/// watches, and the called peer may come immediately.
+/// The owner calls a peer for the first time, while a remote thread arms a timer. That thread may
+/// have found that no peer watches, and the called peer may come immediately.
 #[test]
 fn a_remote_thread_arms_while_the_owner_calls_for_the_first_time() {
     model!(Some(3), || {
@@ -418,9 +418,9 @@ fn a_remote_thread_arms_while_the_owner_calls_for_the_first_time() {
 }
 
 /// Another thread makes the first call, while the owner sleeps and wakes. From then on the owner
-/// sees to its alarm.
+/// keeps its alarm set.
 #[test]
-fn it_is_called_for_the_first_time_while_the_owner_wakes() {
+fn a_peer_is_called_for_the_first_time_while_the_owner_wakes() {
     model!(Some(3), || {
         let (home, mut owner) = begin_unwatched();
         arm(&home, 10 * HORIZON);

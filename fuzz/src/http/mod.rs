@@ -74,7 +74,8 @@ enum Until {
     Silence,
 }
 
-/// Returns the bytes received until then; of an endless stream of events, the head.
+/// Sends the pieces to a server. Returns the bytes received until `until`; of an endless stream
+/// of events, only the head.
 fn said(addr: SocketAddr, pieces: &[&[u8]], until: Until) -> Vec<u8> {
     let mut stream = TcpStream::connect(addr).expect("the server listens");
     let silence = match until {
@@ -119,7 +120,7 @@ fn said(addr: SocketAddr, pieces: &[&[u8]], until: Until) -> Vec<u8> {
     }
 }
 
-/// Returns the answers received until then.
+/// Sends the pieces to a server. Returns the answers received until `until`.
 fn ask(addr: SocketAddr, pieces: &[&[u8]], until: Until) -> Vec<Answer> {
     let said = said(addr, pieces, until);
     match until {

@@ -121,7 +121,7 @@ fn step(world: &mut World, bytes: &mut Unstructured) -> Result<()> {
             world.expire(limit.into());
         }
         22..25 => world.expire(usize::MAX),
-        // Advance to the next deadline, as an owner after a sleep.
+        // Advance to the next deadline, as an owner does after a sleep.
         25 => {
             let next = world.shard.next_deadline();
             if next != tourbillon_shards::NEVER {

@@ -277,14 +277,15 @@ impl World {
 
     pub fn expire(&mut self, limit: usize) {
         let until = self.now.min(NEVER - 1);
-        // With tolerance, a range of timers may be taken.
+        // Timers with a tolerance may be taken or not, so a range of counts is right.
         let must = self.windows().filter(|&(_, last)| last <= until).count();
         let may = self.windows().filter(|&(at, _)| at <= until).count();
         let mut due = Vec::new();
         let expired = self.shard.expire(self.now, limit, &mut due);
         assert_eq!(expired.count, due.len());
         assert!((must.min(limit)..=may.min(limit)).contains(&expired.count));
-        // At the limit the shard may not know: a timer was moved, and its old deadline has come.
+        // At the limit, `more` may be wrong: the store may hold a moved timer under its old
+        // deadline, which has come.
         assert!(expired.more || must <= limit);
         assert!(!expired.more || expired.count == limit);
         for timer in &mut self.timers {

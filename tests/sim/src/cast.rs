@@ -14,7 +14,7 @@ use tourbillon::{
 use crate::{acts::Armed, ledger::tally, plan::Plan, work::Work};
 
 const MS: u64 = 1_000_000;
-/// The time between two blocking callbacks, so that only one at a time needs help.
+/// The minimum time between two blocking callbacks, so that only one at a time needs help.
 const REST: u64 = 60 * MS;
 
 /// The state that all operations share.

@@ -1,6 +1,6 @@
-//! The record of all calls, of the runtime's answers, and of what it did: for each timer, with the
-//! moments between which it happened. The mutexes are the standard library's: the world has no
-//! point while one is locked.
+//! The record of each timer: all calls, the runtime's answers, and what the runtime did, each
+//! with the two moments between which it happened. The mutexes are the standard library's: no
+//! thread reaches a point of the world while it has one of them locked.
 
 use std::{
     collections::HashSet,
@@ -9,7 +9,7 @@ use std::{
 
 use tourbillon::{Cancel, Outcome, Reset, Started, sim, task::Id};
 
-/// Stands for no moment and for no deadline.
+/// A value that stands for no moment and for no deadline.
 pub const NEVER: u64 = u64::MAX;
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -42,7 +42,7 @@ pub struct Event {
     /// The times of the timer's clock at these two moments.
     pub from: u64,
     pub to: u64,
-    /// The time of the monotonic clock at the first of them.
+    /// The time of the monotonic clock at `begin`.
     pub at: u64,
     pub what: What,
 }
@@ -182,6 +182,7 @@ pub struct Tally {
     pub tasks: u64,
     /// How many futures were dropped.
     pub tasks_gone: u64,
+    /// How many futures ran to their end.
     pub tasks_through: u64,
     pub sleeps: u64,
     pub timeouts: u64,

@@ -30,8 +30,9 @@ struct State {
     is_polled: bool,
     /// What the future returned.
     output: Option<u64>,
-    /// Of a local task: the thread of its first poll.
+    /// Whether the task is local: it stays on the thread of its first poll.
     is_local: bool,
+    /// The thread of the first poll.
     thread: Option<ThreadId>,
     /// How often the future was dropped.
     dropped: u32,
@@ -58,7 +59,7 @@ impl Life {
         life
     }
 
-    /// Follows a future.
+    /// Wraps `future`, so that its polls and its drop are recorded.
     pub fn of<F: Future<Output = u64>>(self: &Arc<Self>, future: F) -> Tracked<F> {
         Tracked {
             future: Some(Box::pin(future)),
@@ -66,7 +67,8 @@ impl Life {
         }
     }
 
-    /// Stands for the future until that is made, and for its drop if it never is.
+    /// Returns a stand-in for a future that is made later. If the future is never made, the drop
+    /// of the stand-in is recorded as the future's.
     pub fn unmade(self: &Arc<Self>) -> Unmade {
         Unmade(Some(self.clone()))
     }
@@ -130,7 +132,7 @@ impl Life {
         lock(&self.state).aborted.get_or_insert(moment);
     }
 
-    /// Checks what the handle says of the task.
+    /// Checks the result of the task's handle against the record. Returns the recorded output.
     pub fn joined(&self, result: Result<u64, JoinError>) -> Option<u64> {
         let (output, is_aborted, dropped) = {
             let state = lock(&self.state);
@@ -156,7 +158,7 @@ impl Life {
     }
 }
 
-/// A future that is followed.
+/// A future whose polls and drop are recorded.
 pub struct Tracked<F> {
     future: Option<Pin<Box<F>>>,
     life: Arc<Life>,
@@ -180,17 +182,17 @@ impl<F: Future<Output = u64>> Future for Tracked<F> {
 
 impl<F> Drop for Tracked<F> {
     fn drop(&mut self) {
-        // What the future holds goes first, as with any task.
+        // Drop what the future holds first, as the drop of any task does.
         self.future = None;
         self.life.drops();
     }
 }
 
-/// The future of a task that its thread makes later.
+/// A stand-in for the future of a task, which the task's thread makes later.
 pub struct Unmade(Option<Arc<Life>>);
 
 impl Unmade {
-    /// Follows the future, which is made now.
+    /// Replaces the stand-in by `future`, whose polls and drop are recorded from now on.
     pub fn make<F: Future<Output = u64>>(mut self, future: F) -> Tracked<F> {
         let life = self.0.take().expect("it is made once");
         life.of(future)

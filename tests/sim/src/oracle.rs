@@ -11,8 +11,7 @@ const MS: u64 = 1_000_000;
 /// The greatest lateness of a run without faults, in ns. The threads share one processor in the
 /// world, and each gets it for 4,000 points at a time.
 pub const CALM: u64 = 4 * MS;
-/// The greatest lateness of a blocked worker's work if a peer rescues it, in latencies: one if the
-/// runtime is not crowded, and up to two looks of two latencies with more than two workers awake.
+/// The greatest lateness of a blocked worker's work if a peer rescues it, in rescue latencies.
 pub const LATENCIES: u64 = 1;
 
 /// Returns how late something may be that was due at `due` and came at `at`, or `None` if there is
@@ -31,7 +30,7 @@ fn lateness(plan: &Plan, due: u64, at: u64) -> Option<u64> {
     // the wait until the next deadline. Then it sleeps that much longer.
     let disturbed = sim::disturbed(0, at);
     let delays = faults.delays.iter().filter(|when| **when <= at).count() as u64;
-    // No thread was frozen, and the helpers are there.
+    // No thread was frozen, no write was delayed, and no thread was refused.
     let calm = disturbed == 0 && delays == 0 && faults.refuse_first.is_none_or(|first| first > at);
     let blocked = match plan.latency.filter(|_| calm && plan.is_rescued()) {
         Some(latency) => blocked.min(LATENCIES * latency.as_nanos() as u64),
@@ -141,7 +140,7 @@ fn cancels(record: &Record) -> impl Iterator<Item = &Event> {
     events.filter(|it| matches!(it.what, What::Cancel(Cancel::Cancelled | Cancel::AfterRun)))
 }
 
-/// Returns the events that gave it a deadline, with that deadline's bounds.
+/// Returns the events that gave the timer a deadline, with that deadline's bounds.
 fn accepted(record: &Record) -> Vec<(&Event, u64, u64)> {
     let events = record.events.iter();
     let bounds = events.filter_map(|it| match it.what {
@@ -173,7 +172,8 @@ fn check_one(plan: &Plan, record: &Record) -> Result<(), String> {
         return Err("it was cancelled twice".into());
     }
     if let Some(cancel) = cancelled.first() {
-        // The record of a run that the cancel found begun may begin a little later.
+        // If the cancel found a run that had begun, the record of that run may begin a little
+        // later.
         let begun = usize::from(cancel.what == What::Cancel(Cancel::AfterRun));
         if fired.iter().filter(|it| it.begin > cancel.end).count() > begun {
             return Err(format!("it ran after {cancel:?}"));
@@ -252,6 +252,8 @@ fn check_one(plan: &Plan, record: &Record) -> Result<(), String> {
         }
     }
     let all = accepted(record);
+    // The last accepted call gave the deadline. If accepted calls overlapped, any of them may
+    // have been the last.
     let last: Vec<_> = all
         .iter()
         .filter(|(it, ..)| !all.iter().any(|(other, ..)| other.begin > it.end))
@@ -260,7 +262,8 @@ fn check_one(plan: &Plan, record: &Record) -> Result<(), String> {
     let to = last.iter().map(|it| it.2).max().unwrap_or(NEVER);
     let asked = last.iter().map(|(it, ..)| it.to).max().unwrap_or(0);
     let faults = sim::faults();
-    // If the timer's clock was set, or went on by itself, the lateness on it says nothing.
+    // If the timer's clock was set, or went on while the machine was suspended, the lateness on
+    // that clock says nothing.
     let steps = match record.kind {
         Kind::Wall(_) => faults.wall_steps + faults.suspensions,
         Kind::Boot => faults.suspensions,
@@ -280,6 +283,7 @@ fn check_one(plan: &Plan, record: &Record) -> Result<(), String> {
         tally(|tally| tally.waits += 1);
         return Ok(());
     }
+    // The timer did not run. It is lost if nothing else is known that may have ended it.
     let is_lost = was_started
         && cancelled.is_empty()
         && told + shut_down == 0
@@ -326,6 +330,8 @@ fn check_every(
             event.what,
             What::Cancel(Cancel::AfterRun) | What::Reset(Reset::AfterRun, ..)
         );
+        // A run begins before its record, and ends after it. So the call may come a little
+        // earlier or later than the record.
         let runs = fired
             .iter()
             .any(|run| run.begin <= event.end + 50_000 && event.begin <= run.end + 50_000);

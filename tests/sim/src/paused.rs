@@ -27,7 +27,7 @@ use crate::{
 };
 
 const MS: u64 = 1_000_000;
-/// How many tasks one seed has at most.
+/// The maximum number of tasks of a seed.
 const MOST: u64 = 60;
 
 /// The state that all tasks of the scene share.
@@ -37,11 +37,11 @@ struct Stage {
     is_paused: AtomicBool,
     /// Whether a task moves the clock by `advance`. Then a sleep may last longer than it says.
     advances: bool,
-    /// How many threads that the clock does not wait for have not ended.
+    /// The number of outside threads that have not ended. The clock does not wait for them.
     outside: AtomicU32,
 }
 
-/// A future on the heap. It has a known type, so that tasks can spawn their like.
+/// A future on the heap. It has a known type, so that a task can spawn another task of this type.
 type Program = Pin<Box<dyn Future<Output = u64> + Send>>;
 
 pub fn run(plan: &Plan) {
@@ -79,7 +79,7 @@ fn end(runtime: Runtime, stage: Arc<Stage>) {
     until("threads of the runtime are left", || sim::alive() == 1);
 }
 
-/// What a thread does that the clock does not wait for.
+/// Runs an outside thread. The clock does not wait for it.
 fn outside(stage: &Arc<Stage>) {
     for _ in 0..below(4) {
         sim::block(below(MS));
@@ -87,7 +87,7 @@ fn outside(stage: &Arc<Stage>) {
             0 => stage.cast.notify.notify_waiters(),
             1 => drop(spawn(stage, program(stage.clone(), 0))),
             2 => timer_from_outside(stage),
-            // In `block_on` it is waited for.
+            // While the thread is in `block_on`, the clock waits for it.
             _ => _ = stage.cast.handle.block_on(program(stage.clone(), 0)),
         }
     }
@@ -130,7 +130,8 @@ async fn root(stage: &Arc<Stage>) {
         let (task, life) = task;
         life.joined(task.await);
     }
-    // Without this thread the clock would stand, and their timers would not run.
+    // Wait for the outside threads: without this thread the clock would stand, and their timers
+    // would not run.
     loop {
         let notified = stage.cast.notify.notified();
         if stage.outside.load(Relaxed) == 0 {
@@ -192,7 +193,7 @@ fn program(stage: Arc<Stage>, depth: u32) -> Program {
     })
 }
 
-/// A task that always has something to run. `is_awaited` tells whether a worker in
+/// Returns a task that always has something to run. `is_awaited` tells whether a worker in
 /// `block_in_place` waits for it.
 fn busy_program(stage: Arc<Stage>, depth: u32, is_awaited: bool) -> Program {
     Box::pin(async move {
@@ -220,10 +221,11 @@ async fn busy(stage: &Arc<Stage>, depth: u32, is_awaited: bool) {
         4 => {
             let cast_of = cast.clone();
             let job = cast.handle.spawn_blocking(move || compute(&cast_of));
-            // A job that waits for a thread runs when that is free, and the clock stands.
+            // A job may have to wait until a thread is free. Meanwhile the clock stands.
             _ = stands(stage, "a blocking job", job).await;
         }
-        // A pinned task waits while its worker is in `block_in_place`, which may wait for this one.
+        // A pinned task waits while its worker is in `block_in_place`, which may wait for this
+        // task.
         5 if !is_awaited => {
             let (life, cast_of) = (Life::new(true), cast.clone());
             let unmade = life.unmade();
@@ -272,7 +274,8 @@ async fn talk(stage: &Arc<Stage>) {
     }
 }
 
-/// Checks that `took` is what the clock went on by, if it was paused all the time.
+/// Checks that `took` is at least `asked`. It must be equal if the clock was paused all the time
+/// and no task moves it.
 fn check(stage: &Stage, was_paused: bool, what: &str, took: Duration, asked: Duration) {
     let is_exact = was_paused && !stage.advances;
     if (took < asked || is_exact && took != asked) && !is_ending() {

@@ -13,14 +13,14 @@ use tourbillon::{
 pub enum End {
     /// After all operations are done and checked.
     Quiet,
-    /// After so many ns, in the middle of all operations.
+    /// After this many ns, in the middle of all operations.
     Drop(u64),
     Timeout(u64),
     Graceful(u64),
     Background(u64),
 }
 
-/// What the program of a seed is about.
+/// The subject of a seed's program.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Scene {
     /// Timers of all kinds, held to a bound of lateness.
@@ -32,7 +32,7 @@ pub enum Scene {
 }
 
 impl Scene {
-    /// Half of the seeds are about timers.
+    /// Returns the scene of a seed. Half of the seeds are about timers.
     fn of(seed: u64) -> Self {
         match seed % 4 {
             1 => Scene::Work,
@@ -76,7 +76,8 @@ pub struct Plan {
 const MS: u64 = 1_000_000;
 
 impl Plan {
-    /// Returns the plan of a seed, with this number of workers in place of the seed's.
+    /// Returns the plan of a seed. If `workers` is given, it replaces the seed's number of
+    /// workers.
     pub fn of(seed: u64, workers: Option<usize>) -> Self {
         let mut rng = fastrand::Rng::with_seed(seed.wrapping_mul(0x2545_f491_4f6c_dd1d) ^ 77);
         let mut plan = Self::of_timers(&mut rng, workers);
@@ -89,7 +90,8 @@ impl Plan {
 
     /// Changes the plan into one of many short programs whose jobs block often.
     fn share(&mut self, rng: &mut fastrand::Rng) {
-        // A job in `block_in_place` may wait for a task that only a helper can run.
+        // Refuse no thread: a job in `block_in_place` may wait for a task that only a helper can
+        // run.
         self.world.refuse = 0;
         (self.panics, self.max_timers) = (0, None);
         if self.scene == Scene::Paused {
@@ -106,7 +108,7 @@ impl Plan {
             Some(Duration::from_millis(1)),
             Some(Duration::from_millis(4)),
         ][rng.usize(..4)];
-        // A worker that waits awake for a deadline steals without being counted as a searcher.
+        // A worker that spins until a deadline steals without being counted as a searcher.
         self.spin_before = Duration::from_micros([0, 0, 5, 200][rng.usize(..4)]);
         self.blocks = [20, 100, 400][rng.usize(..3)];
         self.block_ns = (50_000, 8 * MS);

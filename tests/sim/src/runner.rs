@@ -224,7 +224,8 @@ fn fork(seed: u64, workers: Option<usize>) -> (i32, File) {
     }
 }
 
-/// Waits for a child to end.
+/// Waits for a child to end. Returns its seed, whether this was the second run of the seed, and
+/// its output.
 fn reap(children: &mut BTreeMap<i32, Child>) -> Option<(u64, bool, Told)> {
     if children.is_empty() {
         return None;
@@ -255,7 +256,7 @@ fn reap(children: &mut BTreeMap<i32, Child>) -> Option<(u64, bool, Told)> {
     Some((child.seed, child.again, told))
 }
 
-/// Returns the numbers of a seed, one per line.
+/// Runs a seed. Returns its numbers, one per line.
 fn one(seed: u64, workers: Option<usize>, trace: bool) -> String {
     std::panic::set_hook(Box::new(|info| {
         if info.payload().downcast_ref::<Meant>().is_none() {

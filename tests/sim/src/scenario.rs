@@ -20,9 +20,9 @@ use crate::{
 };
 
 const MS: u64 = 1_000_000;
-/// How long the world goes on without faults after the horizon.
+/// The time for which the world goes on without faults after the horizon.
 const AFTER: u64 = 150 * MS;
-/// A thread or task that has not ended after this time never will.
+/// The time after which a thread or task that has not ended never will.
 const PATIENCE: u64 = 30_000 * MS;
 
 pub fn run(plan: &Plan) {
@@ -88,10 +88,12 @@ fn sleep(nanos: u64) {
     thread::sleep(Duration::from_nanos(nanos));
 }
 
+/// Waits until `done` returns `true`. Fails with `what` if that takes too long.
 pub fn until(what: &str, done: impl Fn() -> bool) {
     let begin = sim::now();
     while !done() {
-        // The more threads there are, the more of this time the machine may stand still.
+        // Faults may keep the machine or a thread from running. The more threads there are, the
+        // larger is their part of this time, which the limit excludes.
         let now = sim::now();
         if now - begin > PATIENCE + sim::disturbed(begin, now) {
             sim::fail(what);
@@ -117,8 +119,8 @@ fn quiet(runtime: Runtime, cast: &Arc<Cast>, actors: Vec<thread::JoinHandle<()>>
     join(actors);
     sleep(AFTER);
     tally(|tally| tally.seen = [sim::now(), sim::boot(), sim::wall()]);
-    // All due timers have run, so no name finds them. But this does not know the deadlines of
-    // timers that were refreshed by name.
+    // All due timers have run, so no name finds them. But the ledger does not know the deadlines
+    // of timers that were refreshed by name.
     let (handle, most) = (&cast.handle, oracle::may_be_named());
     let named: usize = ["a", "b"].map(|name| handle.count_named(name)).iter().sum();
     if named > most && !tally(|tally| tally.refreshed_by_name) {

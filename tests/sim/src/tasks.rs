@@ -29,7 +29,8 @@ impl Drop for Gone {
     }
 }
 
-/// Checks when a wait of `nanos` ended that began between `from` and `to`.
+/// Checks that a wait of `nanos`, which ends now, is neither early nor too late. The wait began
+/// between `from` and `to`.
 fn woken(cast: &Cast, from: u64, to: u64, nanos: u64, what: &str) {
     let at = sim::now();
     if tally(|tally| tally.ending.is_some()) {

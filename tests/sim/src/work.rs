@@ -24,9 +24,9 @@ use crate::{
 };
 
 const MS: u64 = 1_000_000;
-/// How many tasks and timers one seed has at most.
+/// The maximum number of tasks and timers of a seed.
 const MOST: u64 = 150;
-/// How deep tasks spawn each other.
+/// The maximum depth to which tasks spawn other tasks.
 const DEPTH: u32 = 3;
 
 /// A task that may be aborted and joined.
@@ -85,7 +85,7 @@ fn spawn(cast: &Arc<Cast>, depth: u32) {
     }
 }
 
-/// Spawns tasks one right after the other, of which one worker may take several at once.
+/// Spawns tasks one right after the other. One worker may take several of them at once.
 fn burst(cast: &Arc<Cast>) {
     for _ in 0..2 + below(4) {
         if has_room(cast) {
@@ -151,7 +151,7 @@ pub fn join_all(works: Vec<Work>, handle: &Handle) {
     }
 }
 
-/// A future on the heap. It has a known type, so that tasks can spawn their like.
+/// A future on the heap. It has a known type, so that a task can spawn another task of this type.
 type Program = std::pin::Pin<Box<dyn Future<Output = u64> + Send>>;
 
 fn program(cast: Arc<Cast>, depth: u32) -> Program {
@@ -167,7 +167,7 @@ fn program(cast: Arc<Cast>, depth: u32) -> Program {
     })
 }
 
-/// Spawns a task that nobody else aborts.
+/// Spawns a task that only the caller can abort.
 fn child(cast: &Arc<Cast>, depth: u32) -> Option<Work> {
     (depth < DEPTH && has_room(cast)).then(|| {
         let life = Life::new(false);
@@ -246,8 +246,8 @@ fn timers(cast: &Arc<Cast>) {
 }
 
 /// Arms timers of one worker. Many are short, and come one after the other, so that the worker
-/// expects short jobs and wakes no peer for the batch that follows. The first of the batch is long.
-/// So is one that comes a little later, which a peer takes over.
+/// expects short jobs and wakes no peer for the batch that follows. The first timer of the batch
+/// is long, and so is a timer that follows a little later, which a peer takes over.
 fn batches(cast: &Arc<Cast>) {
     let worker = below(cast.plan.workers as u64) as usize;
     let gap = 20_000 + below(MS / 10);
@@ -279,7 +279,7 @@ fn timer(cast: &Arc<Cast>, worker: usize, delay: u64, job: impl Fn(&Cast) + Send
     drop(builder.on_worker(worker).start(f));
 }
 
-/// A connection to a task that reads all that this one writes.
+/// Connects to a new task and writes to it. The task must read all that was written.
 async fn talk(cast: &Arc<Cast>) {
     if !has_room(cast) {
         return;
@@ -314,7 +314,7 @@ pub fn connect<R>(f: impl FnOnce(Stream, Stream) -> R) -> Option<R> {
     }
 }
 
-/// Fails unless the runtime ends, which fails all operations.
+/// Fails, unless the runtime is ending: then all operations fail.
 fn ended(error: &io::Error) {
     if !is_ending() {
         sim::fail(&format!("a socket: {error:?}"));
@@ -366,7 +366,7 @@ pub async fn read_all(socket: Stream, cast: Arc<Cast>) -> u64 {
     got
 }
 
-/// A task that stays on its thread. It holds a value that is not `Send` across its waits.
+/// Runs as a task that stays on its thread. It holds a value that is not `Send` across its waits.
 async fn local_program(cast: Arc<Cast>) -> u64 {
     let value = Rc::new(below(100));
     for _ in 0..1 + below(3) {
