@@ -1,7 +1,8 @@
 //! A shard in an event loop of one's own: a bare `poll(2)` over a pipe.
 //!
-//! The loop sleeps until the shard's next deadline. Other threads arm, move and cancel timers without
-//! a lock; if the loop would sleep past a new deadline, the shard has it woken by a byte in the pipe.
+//! The loop sleeps until the shard's next deadline. Other threads arm, move and cancel timers
+//! without a lock; if the loop would sleep past a new deadline, the shard has it woken by a byte in
+//! the pipe.
 //!
 //! ```text
 //! cargo run -p tourbillon-shards --example poll_loop
@@ -25,20 +26,21 @@ use tourbillon_shards::{
 
 const MS: u64 = 1_000_000;
 
-/// What the shard knows of the loop that owns it.
+/// The event loop that owns the shard.
 struct Loop {
     start: Instant,
     thread: ThreadId,
-    /// The end of the pipe that is written to.
+    /// The writing end of the pipe.
     waker: File,
     wakes: AtomicU32,
-    /// Outcomes that the loop has yet to tell.
+    /// Outcomes that the loop has yet to deliver.
     notices: Mutex<Vec<Notice<Loop>>>,
     done: AtomicBool,
 }
 
 impl Loop {
-    /// The clock of the shard: ns since the start. Rounded down, so that no timer is early.
+    /// Returns the time of the shard's clock: ns since the start, rounded down, so that no timer is
+    /// early.
     fn now(&self) -> u64 {
         self.start.elapsed().as_nanos() as u64
     }
@@ -47,7 +49,7 @@ impl Loop {
 impl Owner for Loop {
     fn wake(&self) {
         self.wakes.fetch_add(1, Ordering::Relaxed);
-        // A full pipe wakes as well.
+        // If the pipe is full, the loop wakes anyway.
         let _ = (&self.waker).write(&[0]);
     }
 
@@ -55,35 +57,36 @@ impl Owner for Loop {
         thread::current().id() == self.thread
     }
 
-    /// Callbacks are told where they run: by the loop, which is woken for it.
+    /// Queues an outcome, and wakes the loop, which runs the callback.
     fn deliver(&self, notice: Notice<Self>) {
         let mut notices = self.notices.lock().expect("nothing panics under it");
         notices.push(notice);
         drop(notices);
-        // A byte stays in the pipe until it is read: this is not lost, whatever the loop does.
+        // The byte stays in the pipe until the loop reads it, so this wake-up cannot be lost.
         self.wake();
     }
 }
 
-/// Both ends of a pipe: the one to read from, the one to write to, which never blocks.
+/// Returns the reading end and the writing end of a pipe. Neither blocks.
 fn pipe() -> io::Result<(File, File)> {
     let mut ends = [0; 2];
     // SAFETY: there is room for two descriptors.
     if unsafe { libc::pipe2(ends.as_mut_ptr(), libc::O_CLOEXEC | libc::O_NONBLOCK) } != 0 {
         return Err(io::Error::last_os_error());
     }
-    // SAFETY: they are open, and nobody else's.
+    // SAFETY: the descriptors are open, and nothing else owns them.
     Ok(unsafe { (File::from_raw_fd(ends[0]), File::from_raw_fd(ends[1])) })
 }
 
-/// Sleeps until the moment comes, in ns, or somebody wakes the loop. `poll(2)` counts in ms, and
-/// rounding up is what keeps it from spinning; `ppoll(2)` or a timerfd would be more precise.
+/// Sleeps until `until`, in ns, or until another thread wakes the loop. `poll(2)` counts in ms. The
+/// wait is rounded up, so that the loop does not spin; `ppoll(2)` or a timerfd would be more
+/// precise.
 fn sleep(wakes: &mut File, now: u64, until: u64) -> io::Result<()> {
     let millis = match until {
         NEVER => -1,
         _ => until.saturating_sub(now).div_ceil(MS).min(i32::MAX as u64) as i32,
     };
-    // A loop that does more has more of these.
+    // A larger event loop watches more descriptors.
     let mut watched = libc::pollfd {
         fd: wakes.as_raw_fd(),
         events: libc::POLLIN,
@@ -92,13 +95,13 @@ fn sleep(wakes: &mut File, now: u64, until: u64) -> io::Result<()> {
     // SAFETY: one pollfd, which lives through the call.
     let ready = unsafe { libc::poll(&mut watched, 1, millis) };
     if ready > 0 {
-        // However many there were.
+        // Read up to 64 bytes: one turn of the loop serves all of them.
         let _bytes = wakes.read(&mut [0; 64])?;
     }
     Ok(())
 }
 
-/// The loop, until somebody says that it is done.
+/// Runs the loop until it is done.
 fn run(shard: &Shard<Loop>, wakes: &mut File) -> io::Result<()> {
     let owner = shard.owner();
     let mut due: Vec<Due<Loop>> = Vec::new();
@@ -110,7 +113,7 @@ fn run(shard: &Shard<Loop>, wakes: &mut File) -> io::Result<()> {
             }
         }
         tell(owner);
-        // `None`: something came meanwhile, to be expired first.
+        // `None` means that an update came meanwhile: expire once more before the sleep.
         if let Some(until) = shard.sleep_until() {
             let slept = sleep(wakes, owner.now(), until);
             shard.resume();
@@ -120,7 +123,7 @@ fn run(shard: &Shard<Loop>, wakes: &mut File) -> io::Result<()> {
     Ok(())
 }
 
-/// Tells callbacks how their timers ended.
+/// Runs the callbacks of the queued outcomes.
 fn tell(owner: &Loop) {
     let mut notices = owner.notices.lock().expect("nothing panics under it");
     let taken = std::mem::take(&mut *notices);
@@ -141,8 +144,8 @@ fn main() -> io::Result<()> {
         done: AtomicBool::new(false),
     }));
 
-    // From the loop's own thread: straight into the store. It need not be punctual, and so seldom
-    // wakes the loop for itself.
+    // A timer of the loop's own thread goes straight into the store. This one need not be punctual,
+    // so it seldom wakes the loop for itself.
     let ticks = Arc::new(AtomicU32::new(0));
     let count = ticks.clone();
     let tolerant = Options {
@@ -156,7 +159,8 @@ fn main() -> io::Result<()> {
     });
     tick.start(shard.owner().now());
 
-    // Found by name, from anywhere. The sessions expire in an hour; this program ends them before.
+    // Any thread can find timers by their names. The sessions expire in an hour, but this program
+    // ends them before.
     let names = Arc::new(Names::new(4));
     for _ in 0..3 {
         let session = Options {
@@ -169,7 +173,8 @@ fn main() -> io::Result<()> {
         .start(shard.owner().now());
     }
 
-    // A request that is to be answered in time, or given up: its callback is told either.
+    // A request that is answered in time, or given up. In both cases, its callback gets the
+    // outcome.
     let answered = Arc::new(Mutex::new(None));
     let answer = answered.clone();
     let told = Options {
@@ -182,7 +187,7 @@ fn main() -> io::Result<()> {
     });
     request.start(shard.owner().now());
 
-    // From another thread: through the inbox.
+    // Timers of another thread go through the inbox.
     let home = shard.clone();
     let table = names.clone();
     let remote_thread = thread::spawn(move || {
@@ -198,7 +203,7 @@ fn main() -> io::Result<()> {
             });
         }
         assert_eq!(table.cancel("session", usize::MAX), 3);
-        // The answer has come; the loop tells the callback so.
+        // The answer has come, so cancel the request. The loop calls its callback with *cancelled*.
         assert_eq!(request.cancel(), Cancel::Cancelled);
         let late = Timer::once(&home, NEVER, NEVER, || unreachable!("it is cancelled"));
         late.refresh(home.owner().now());
@@ -209,8 +214,8 @@ fn main() -> io::Result<()> {
 
     remote_thread.join().expect("the thread does not panic");
     assert_eq!(tick.cancel(), Cancel::Cancelled);
-    // Its timers refer to the shard until it is closed. What is left is told so here; and what was
-    // delivered before, there.
+    // Close the shard: until then, its timers hold references to it. The remaining timers end here.
+    // Then deliver the outcomes that are still queued.
     drop(shard.close());
     tell(shard.owner());
     let answered = answered.lock().expect("nothing panics under it").take();

@@ -14,8 +14,9 @@ use crate::{
 pub trait Owner: Send + Sync + Sized + 'static {
     /// Wakes the owner, which sleeps or is about to sleep, for example by a write to its eventfd.
     ///
-    /// Any thread may call this, never under a lock of the shard, and at most once each time that
-    /// the owner parks. The call may come so late that the owner has parked again.
+    /// Any thread may call this, at most once each time that the owner parks. The call may come so
+    /// late that the owner has parked again. It comes under a lock of a shard only if the function
+    /// of [`wake_for_spare_memory_by`](crate::wake_for_spare_memory_by) makes it.
     fn wake(&self);
 
     /// Returns whether the calling thread is the owner.

@@ -31,8 +31,8 @@ impl<O: Owner> Sleep<O> {
         Self::arm(home, deadline, None)
     }
 
-    /// Arms a sleep that wakes `waker`, as if it had been [polled](Sleep::poll) at once. If the
-    /// sleep is over already, `waker` is not woken: ask [`outcome`](Sleep::outcome).
+    /// Arms a sleep that wakes `waker`, as if it had been [polled](Sleep::poll) at once. On a
+    /// closed shard the sleep is over at once, and this call wakes `waker`.
     #[inline]
     pub fn with_waker(home: &Arc<Shard<O>>, deadline: u64, waker: &Waker) -> Self {
         Self::arm(home, deadline, Some(waker.clone()))
@@ -126,8 +126,12 @@ impl<O: Owner> Sleep<O> {
     #[inline(never)]
     fn reset_slow(&self, deadline: u64) {
         let deadline = deadline.min(NEVER);
-        if move_any(&self.0, |_, _| deadline) == Reset::TooLate && self.0.claim.rearm(deadline) {
+        if move_any(&self.0, |_, _| deadline) == Reset::TooLate {
+            // The sleep is over, and only this thread can arm it again. Count that before: the
+            // owner may still have an old update of the sleep, and fire it right after the change.
             self.0.home.armed(&self.0);
+            let was_over = self.0.claim.rearm(deadline);
+            debug_assert!(was_over, "a sleep that cannot be moved is over");
             // The thread that held the node set its location to `None` before it claimed the end
             // ("One holder" in `PROTOCOLS.md`), so this thread may insert it.
             self.0.home.arrive(&self.0);

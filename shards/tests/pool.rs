@@ -85,23 +85,23 @@ fn arm(home: &Arc<Shard<Nobody>>, count: u64) -> Vec<Timer<Nobody>> {
     (0..count).map(|i| Timer::once(home, i, i, f)).collect()
 }
 
-/// Arms so many timers, which take 64 bytes each, and frees them.
+/// Arms `count` timers, which take 64 bytes each, and frees them.
 fn arm_and_free(home: &Arc<Shard<Nobody>>, count: u64) {
     let timers = arm(home, count);
     timers.iter().for_each(|it| _ = it.cancel());
 }
 
-/// How many bytes of free memory were returned.
+/// Number of bytes of free memory that were returned.
 static GIVEN: AtomicUsize = AtomicUsize::new(0);
 
-/// Stands for the system, to which memory is returned: it may be zero after that.
+/// Takes memory as the system does: its content may be zero afterwards.
 fn give(at: *mut u8, bytes: usize) {
     // SAFETY: by the contract, no thread needs the content, so zeros are allowed.
     unsafe { at.write_bytes(0, bytes) };
     GIVEN.fetch_add(bytes, Relaxed);
 }
 
-/// Returns the memory that is to be returned now, and how many bytes these are.
+/// Returns all spare memory to the system by `give`, and tells how many bytes it was.
 fn give_all_by(give: fn(*mut u8, usize)) -> usize {
     let before = GIVEN.load(Relaxed);
     while return_spare_memory(give) == Returned::Some {}
@@ -125,8 +125,8 @@ fn timers_that_are_freed_are_reused_without_allocation() {
         for _ in 0..100 {
             round();
         }
-        // This includes the vector of handles and the thread of each round. The nodes would be 64,000
-        // more.
+        // Each round allocates its vector of handles and its thread. The nodes would take 64,000
+        // bytes more.
         let each = (ALLOCATED.load(Relaxed) - before) / 100;
         assert!(each < 40_000, "{each} bytes for each round");
         home.close();
@@ -235,8 +235,8 @@ fn memory_of_a_small_burst_after_a_large_one_is_returned() {
             let timers: Vec<_> = (0..count).map(|i| Timer::once(&home, i, i, f)).collect();
             timers.iter().for_each(|it| _ = it.cancel());
             drop(timers);
-            // After the first period the freed memory may still be wanted. The second period returns
-            // it.
+            // After the first period the freed memory may still be wanted. The second period
+            // returns it.
             for _ in 0..2 {
                 assert!(has_spare_memory(), "{count} timers are worth a look");
                 note_spare_memory();

@@ -13,7 +13,7 @@ thread_local! {
     static TASKS: RefCell<Vec<(usize, Layout)>> = const { RefCell::new(Vec::new()) };
 }
 
-/// Keeps a list of the memory of its tasks.
+/// A policy that keeps a list of the memory of its tasks.
 struct Listed;
 
 impl Policy for Listed {
@@ -60,7 +60,7 @@ fn a_task_is_freed_by_the_policy_that_allocated_it() {
     let small = spawn::<Listed, _>(async { 1_u8 }, Noisy(false));
     let large = spawn::<Listed, _>(async { [1_u64; 512] }, Noisy(false));
     assert_eq!(in_use(), 2);
-    // One that runs, and one that is dropped without having run.
+    // Run one task, and drop the other one without a run.
     small.0.run();
     drop(small.1);
     assert_eq!(in_use(), 1);

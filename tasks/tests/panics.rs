@@ -15,8 +15,8 @@ use std::{
 use common::{Drops, Executor, Token};
 use tourbillon_tasks::Panic;
 
-/// Panics when it is polled or dropped, as the test says. Notes whether it is dropped during a
-/// panic.
+/// A future that panics when it is polled or dropped, as the test says. It notes whether it is
+/// dropped during a panic.
 struct Bomb {
     poll: Option<&'static str>,
     drop: Option<&'static str>,
@@ -111,7 +111,7 @@ fn a_panic_of_a_cancelled_futures_destructor_is_the_output() {
     assert_eq!(output, None);
 }
 
-/// Panics when it is dropped, in any case.
+/// A value that panics whenever it is dropped.
 struct DropBomb;
 
 impl Drop for DropBomb {
@@ -122,7 +122,7 @@ impl Drop for DropBomb {
 
 #[test]
 fn a_panic_of_an_unclaimed_output_is_reported() {
-    // Detached before the end, and after it.
+    // Detach the task before its end, or after it.
     for ends_first in [false, true] {
         let executor = Executor::new();
         let join = executor.spawn(async { DropBomb });

@@ -132,7 +132,7 @@ fn a_cancelled_task_is_dropped_where_it_would_run() {
         let (executor, drops) = (Executor::new(), Drops::default());
         let (steps, waker) = Steps::new(2, &drops);
         let mut join = executor.spawn(steps);
-        // Before it runs; while it waits; while it waits and was woken.
+        // Cancel the task before it runs, while it waits, or while it waits and was woken.
         for _ in 0..polls {
             executor.run();
             if polls == 2 {
@@ -261,7 +261,7 @@ fn an_unclaimed_output_is_dropped_by_runner_or_join() {
     drop(join);
     assert_eq!(drops.count(), 2);
     drop(reference);
-    // Not ended: the future is dropped.
+    // The task has not ended: the future is dropped.
     let token = drops.token();
     assert!(executor.spawn(async move { token }).into_output().is_none());
     executor.run();

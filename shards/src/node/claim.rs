@@ -334,7 +334,7 @@ impl ClaimWord {
     }
 
     /// Ends a due timer without a run: Due → Over(`how`), or → Stopping(`how`) if the callback
-    /// `tells`, that is takes outcomes. A sleep fires by this one step. Only for the holder.
+    /// takes outcomes. A sleep fires by this one step. Only for the holder.
     #[inline]
     pub(crate) fn end_due(&self, how: Outcome, takes_outcome: bool) -> Start {
         let next = if takes_outcome {
@@ -402,8 +402,8 @@ impl ClaimWord {
 
     /// Ends a timer that does not run yet, as cancelled or shut down. Any thread may call it.
     ///
-    /// `tells` says whether the callback takes outcomes: then the timer is over only after that
-    /// call.
+    /// `takes_outcome` says whether the callback takes outcomes: then the timer is over only after
+    /// the call that delivers this one.
     #[inline]
     pub(crate) fn end(&self, how: Outcome, recurs: bool, takes_outcome: bool) -> End {
         let stopping = Claim::Stopping {

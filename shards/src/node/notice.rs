@@ -4,6 +4,7 @@ use std::{any::Any, marker::PhantomData, panic::resume_unwind, thread::panicking
 
 use crate::{
     answer::{Kind, Outcome},
+    foreign::forget,
     node::{
         NodeRef,
         ending::deliver,
@@ -68,8 +69,10 @@ impl<O: Owner> Drop for Notice<O> {
     fn drop(&mut self) {
         if let Some((node, how)) = self.take() {
             if let Err(panic) = deliver(&node, how) {
-                // A second panic would abort the process.
-                if !panicking() {
+                // A second panic would abort the process, and so would one of the payload's drop.
+                if panicking() {
+                    forget(panic);
+                } else {
                     resume_unwind(panic);
                 }
             }

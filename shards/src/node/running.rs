@@ -1,16 +1,25 @@
-//! Per-thread record of the callback that is running, so that a callback cannot wait for its own
+//! Per-thread record of the callbacks that are running, so that a callback cannot wait for its own
 //! end.
 
 use std::{
     cell::Cell,
+    iter,
     panic::{AssertUnwindSafe, catch_unwind, resume_unwind},
+    ptr,
 };
 
 use crate::{answer::Outcome, sync::thread_cell};
 
-// Address of the node whose callback this thread runs, or zero. A callback may run another one
-// inside of it; the outer address is then restored afterwards.
-thread_cell!(static RUNNING: Cell<usize> = Cell::new(0));
+/// A callback that runs. A callback may run another one inside of it.
+struct Frame {
+    /// Address of its node.
+    node: usize,
+    /// The callback around it, or null.
+    outer: *const Frame,
+}
+
+// The innermost callback that this thread runs, or null. The frame is on the stack of `catch`.
+thread_cell!(static RUNNING: Cell<*const Frame> = Cell::new(ptr::null()));
 
 // Whether the callback that this thread runs is receiving `Outcome::Shutdown`.
 thread_cell!(static ENDING: Cell<bool> = Cell::new(false));
@@ -57,23 +66,40 @@ pub fn tell_of_shutdown(f: impl FnOnce(Outcome)) {
 /// Runs the callback of the node at this address, and catches its panic.
 #[inline]
 pub(crate) fn catch<R>(node: usize, run: impl FnOnce() -> R) -> std::thread::Result<R> {
-    let outer = replace(node);
+    let outer = RUNNING.try_with(Cell::get).unwrap_or(ptr::null());
+    let frame = Frame { node, outer };
+    let set = |frame| _ = RUNNING.try_with(|running| running.set(frame));
+    set(&raw const frame);
     let result = catch_unwind(AssertUnwindSafe(run));
-    replace(outer);
+    set(outer);
     result
-}
-
-/// Sets the address of the node whose callback runs, and returns the previous one.
-#[inline]
-fn replace(address: usize) -> usize {
-    RUNNING
-        .try_with(|running| running.replace(address))
-        .unwrap_or(0)
 }
 
 /// Returns whether the calling thread is inside of the callback of the node at this address.
 pub(crate) fn is_inside(node: usize) -> bool {
-    RUNNING
-        .try_with(|running| running.get() == node)
-        .unwrap_or(false)
+    let innermost = RUNNING.try_with(Cell::get).unwrap_or(ptr::null());
+    // SAFETY: each frame that the list reaches is on this thread's stack, in a call of `catch` that
+    // has not returned: `catch` takes its frame out before it returns, and no panic skips that.
+    let next = |frame: *const Frame| unsafe { frame.as_ref() };
+    iter::successors(next(innermost), |frame| next(frame.outer)).any(|frame| frame.node == node)
+}
+
+#[cfg(all(test, not(loom)))]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_thread_is_inside_of_all_nested_callbacks() {
+        let inside = || [1, 2, 3].map(is_inside);
+        let outer = catch(1, || {
+            let inner = catch(2, || {
+                assert_eq!(inside(), [true, true, false]);
+                panic!("the inner callback panics");
+            });
+            assert!(inner.is_err());
+            assert_eq!(inside(), [true, false, false]);
+        });
+        assert!(outer.is_ok());
+        assert_eq!(inside(), [false; 3]);
+    }
 }

@@ -1,6 +1,9 @@
 //! Timers that were drained from a shard when it was closed.
 
-use std::panic::{AssertUnwindSafe, catch_unwind, resume_unwind};
+use std::{
+    fmt,
+    panic::{AssertUnwindSafe, catch_unwind, resume_unwind},
+};
 
 use crate::{
     answer::Outcome,
@@ -13,12 +16,20 @@ use crate::{
 const AHEAD: usize = 8;
 
 /// Result of [`DrainedTimers::end_next`].
-#[derive(Debug)]
 pub enum DrainedTimer<O: Owner> {
     /// The timer is over.
     Ended,
     /// The callback takes outcomes: the caller must run or queue this notice.
     Notice(Notice<O>),
+}
+
+impl<O: Owner> fmt::Debug for DrainedTimer<O> {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            Self::Ended => f.write_str("Ended"),
+            Self::Notice(notice) => f.debug_tuple("Notice").field(notice).finish(),
+        }
+    }
 }
 
 /// Timers that [`Shard::close`](crate::Shard::close) drained from a shard.
@@ -32,7 +43,8 @@ impl<O: Owner> DrainedTimers<O> {
         Self(nodes)
     }
 
-    /// Returns the number of timers, including those that were already over.
+    /// Returns the number of timers, including those that were already over. A timer in the store
+    /// that has an unread update counts twice.
     pub fn len(&self) -> usize {
         self.0.len()
     }

@@ -52,8 +52,10 @@ impl<O: Owner> Shard<O> {
     }
 
     /// Reads all updates, and returns the earliest deadline of a timer that waits in this shard, in
-    /// ns, or [`NEVER`] if none does. The answer is exact, unless other threads arm, move or cancel
-    /// timers meanwhile. ([`next_deadline`](Shard::next_deadline) may be too early.)
+    /// ns, or [`NEVER`] if none does. For a timer that [may be late](crate::Options::tolerance) the
+    /// moment that it waits for counts, and not its deadline. The answer is exact, unless other
+    /// threads arm, move or cancel timers meanwhile. ([`next_deadline`](Shard::next_deadline) may
+    /// be too early.)
     ///
     /// Any thread may call this. The call takes longer the more updates there are. It waits for the
     /// lock while another thread holds it, which is for one batch.

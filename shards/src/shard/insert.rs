@@ -209,16 +209,15 @@ impl<O: Owner> Shard<O> {
         self.wake_or_lower_alarm(deadline, fence_behind_change);
     }
 
-    /// Wakes the owner if it would sleep past a deadline that was published. If the owner is awake,
-    /// lowers its alarm to that deadline.
+    /// Wakes the owner if it would sleep past a deadline that was published. If the owner is not to
+    /// be woken, lowers an alarm that follows the deadlines.
     #[inline]
     fn wake_or_lower_alarm(&self, deadline: u64, fence: impl FnOnce()) {
         if !self.wake_before(deadline, fence) {
             self.owner.wake_skipped();
-            // An owner that sleeps looks at the deadlines when it wakes, and sets its alarm itself.
-            if !self.watch.is_off() && self.parker.is_awake() {
-                self.lower_alarm(deadline);
-            }
+            // The alarm of an owner that sleeps in good order stands, and stays. It follows the
+            // deadlines if a peer watches: the owner is stuck, or was woken and gets no core.
+            self.lower_alarm(deadline);
         }
     }
 }

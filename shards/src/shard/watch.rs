@@ -27,8 +27,7 @@ impl<O: Owner> Shard<O> {
         |at| self.owner().alarm(at)
     }
 
-    /// Lowers the alarm to a deadline that was published while the owner may be awake, if the alarm
-    /// follows the deadlines.
+    /// Lowers the alarm to a deadline that was published, if the alarm follows the deadlines.
     #[inline]
     pub(crate) fn lower_alarm(&self, deadline: u64) {
         self.watch.lower(deadline, self.set_alarm());

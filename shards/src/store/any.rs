@@ -205,3 +205,44 @@ impl Store for AnyStore {
         each!(self, store => store.len())
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    /// A shard loses only speed if its store never takes a fast path, so no other test would
+    /// notice.
+    #[test]
+    fn a_large_wheel_takes_the_fast_paths_and_a_heap_has_none() {
+        for kind in StoreKind::ALL {
+            let mut store = AnyStore::new(kind);
+            assert_eq!(store.kind(), kind);
+            assert!(!store.takes_notes());
+            // So many that the wheel has buckets, and a key in each of them.
+            for key in 1_000_000..1_000_020 {
+                store.insert(key);
+            }
+            let is_wheel = kind == StoreKind::Wheel;
+            let inserted = store.try_insert(1_000_005);
+            assert_eq!(inserted.is_some(), is_wheel);
+            assert_eq!(store.len(), 20 + usize::from(is_wheel));
+            let slot = match inserted {
+                Some((slot, seen)) => {
+                    assert_eq!((seen.first_key, seen.len), (1_000_000, 21));
+                    slot
+                }
+                None => store.insert(1_000_005),
+            };
+            assert_eq!(store.takes_notes(), is_wheel);
+            assert_eq!(store.try_note(slot, 1_000_003, true), is_wheel);
+            assert_eq!(store.key(slot), 1_000_005 - 2 * u64::from(is_wheel));
+            // Makes the moves that were noted: until then nothing is removed quickly.
+            assert!(store.try_remove(slot).is_none());
+            store.rekey(slot, 1_000_006);
+            let removed = store.try_remove(slot);
+            let removed = removed.map(|seen| (seen.first_key, seen.len));
+            assert_eq!(removed, is_wheel.then_some((1_000_000, 20)));
+            assert_eq!(store.len(), 21 - usize::from(is_wheel));
+        }
+    }
+}

@@ -188,3 +188,48 @@ impl Blocks {
         self.slots.len()
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn the_second_block_of_a_chain_is_found() {
+        for (count, second) in [(1, 0..0), (15, 0..0), (16, 0..0), (17, 0..16), (32, 0..16)]
+            .into_iter()
+            .chain([(33, 16..32), (48, 16..32), (49, 32..48)])
+        {
+            let mut blocks = Blocks::default();
+            let (mut chain, mut other) = (Chain::EMPTY, Chain::EMPTY);
+            for slot in 0..count {
+                blocks.push(&mut chain, slot);
+                // So that the blocks of a chain are not next to each other.
+                blocks.push(&mut other, 1_000 + slot);
+            }
+            assert_eq!(
+                blocks.second(chain),
+                second.collect::<Vec<_>>(),
+                "of {count}"
+            );
+        }
+    }
+
+    #[test]
+    fn a_block_has_room_for_sixteen_slots() {
+        let mut blocks = Blocks::default();
+        let mut chain = Chain::EMPTY;
+        assert!(!blocks.has_room(chain), "there is no block");
+        for slot in 0..40 {
+            if slot % 16 == 0 {
+                assert!(!blocks.has_room(chain), "at {slot}");
+                blocks.push(&mut chain, slot);
+            } else {
+                assert!(blocks.has_room(chain), "at {slot}");
+                blocks.put(&mut chain, slot);
+            }
+        }
+        let mut slots = blocks.slots(chain);
+        slots.sort_unstable();
+        assert_eq!(slots, (0..40).collect::<Vec<_>>());
+    }
+}

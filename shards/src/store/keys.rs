@@ -222,4 +222,28 @@ mod tests {
             assert_eq!(keys.free.capacity(), room);
         }
     }
+
+    #[test]
+    fn slots_end_at_the_largest_one() {
+        let mut keys = Keys::default();
+        for slot in 0..5 {
+            assert_eq!(keys.take(7, 4), slot);
+        }
+        // The table has memory for more.
+        assert!(keys.keys.capacity() > 5);
+        assert_eq!(keys.try_take(7, 4), None);
+        assert_eq!(keys.try_take(7, 5), Some(5));
+        let taken = std::panic::catch_unwind(move || keys.take(7, 5));
+        assert!(taken.is_err(), "there are six slots up to 5");
+    }
+
+    #[test]
+    fn the_fast_path_gives_back_only_a_slot_that_has_a_key() {
+        let mut keys = Keys::default();
+        let (slot, free) = (keys.take(7, 9), keys.take(FREE, 9));
+        assert!(!keys.try_give_back(free));
+        assert!(!keys.try_give_back(2), "there is no such slot");
+        assert!(keys.try_give_back(slot));
+        assert_eq!((keys.get(slot), keys.try_take(8, 9)), (FREE, Some(slot)));
+    }
 }

@@ -62,3 +62,16 @@ impl Slots {
         at
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn slots_end_at_the_largest_one() {
+        let mut slots = Slots::default();
+        assert_eq!((slots.take(1), slots.take(1)), (0, 1));
+        let taken = std::panic::catch_unwind(move || slots.take(1));
+        assert!(taken.is_err(), "there are two slots up to 1");
+    }
+}

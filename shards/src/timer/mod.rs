@@ -209,7 +209,8 @@ impl<O: Owner> Timer<O> {
             at => at,
         };
         if node.takes_outcome() {
-            // Before the outcome can be delivered ("Debts balance" in `PROTOCOLS.md`).
+            // Before the outcome can be delivered ("The counts of outcomes balance" in
+            // `PROTOCOLS.md`).
             node.home.owner().outcome_pending();
         }
         let armed = node.claim.arm(|set| {
@@ -227,7 +228,8 @@ impl<O: Owner> Timer<O> {
                 // The first deadline does not imply the start: it is not one period from now.
                 node.wait().keep(now);
             }
-            if waits != wait {
+            // Another try of the exchange may have drawn another jitter.
+            if node.wait().length() != waits {
                 // Before the exchange that sets the deadline: a thread that refreshes the timer
                 // relies on it ("Idle timers" in `PROTOCOLS.md`).
                 node.wait().set(waits);

@@ -32,7 +32,7 @@ pub struct Scripted {
     step: AtomicU64,
     /// The tolerance of timers without options, in ns.
     tolerance: AtomicU64,
-    /// What the clock says when it is read again, if the test sets it.
+    /// The present and the latest moment of the clock when it is read again, if the test sets them.
     reread: Mutex<Option<RangeInclusive<u64>>>,
 }
 

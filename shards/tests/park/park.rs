@@ -13,7 +13,7 @@ fn a_worker_does_not_sleep_over_work_or_updates() {
     let shard = Scripted::shard(false);
     let searchers = Searchers::new(2);
     let sleep = |_| panic!("it sleeps");
-    // It searches for the work that it has seen, unless enough others do.
+    // A worker that sees work searches for it, unless enough others search.
     let found = Parked {
         searching: true,
         ..AWAKE

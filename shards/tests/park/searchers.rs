@@ -119,7 +119,7 @@ fn a_pusher_does_not_spin_for_a_worker_that_is_waking_up() {
         attempts.set(attempts.get() + 1);
         parker.claim_for_search() != SearchClaim::Refused
     };
-    // The work stays in the queue: the thread that pushed it is still here.
+    // The queue keeps its work during this call, because the thread that pushed it is in the call.
     let _ = searchers.wake_one(wake, || attempts.get() < 1_000);
     assert!(attempts.get() < 1_000, "it spins");
 }
@@ -157,7 +157,7 @@ fn one_of_many_threads_wakes_a_sleeper() {
     assert!(!parker.resume());
 }
 
-/// A deadline that has passed already is not mistaken for being awake.
+/// A parked worker whose deadline has passed already is not mistaken for an awake one.
 #[test]
 fn a_sleeper_with_a_deadline_of_zero_can_be_woken() {
     for until in [0, 1] {

@@ -28,7 +28,7 @@ fn sleep_until_returns_the_next_deadline() {
 }
 
 #[test]
-fn it_does_not_sleep_with_pending_updates() {
+fn a_shard_does_not_sleep_with_pending_updates() {
     let shard = Scripted::shard(false);
     let _timer = Timer::once(&shard, 500, 500, || ());
     assert_eq!(shard.sleep_until(), None);
@@ -40,7 +40,7 @@ fn it_does_not_sleep_with_pending_updates() {
 }
 
 #[test]
-fn an_earlier_timer_wakes_it_once_and_a_later_one_does_not() {
+fn an_earlier_timer_wakes_the_owner_once_and_a_later_one_does_not() {
     let shard = Scripted::shard(false);
     let wakes = || shard.owner().wakes.load(Ordering::Relaxed);
     let arm = |deadline| drop(Timer::once(&shard, deadline, deadline, || ()));
@@ -67,7 +67,7 @@ fn an_earlier_timer_wakes_it_once_and_a_later_one_does_not() {
 
 /// A timer with a tolerance does not wake the owner if it can wait until the owner wakes anyway.
 #[test]
-fn a_tolerant_timer_that_can_wait_does_not_wake_it() {
+fn a_tolerant_timer_that_can_wait_does_not_wake_the_owner() {
     let shard = Scripted::shard(false);
     let tolerant = |deadline, tolerance| {
         let options = Options {

@@ -92,7 +92,7 @@ fn a_worker_may_be_stuck_from_the_end_of_its_sleep_on() {
     drop(shard.close());
 }
 
-/// A latency of 73 years and more is as good as none, and no sum overflows.
+/// Latencies of 73 years and more, which are as good as none, are accepted. No sum overflows.
 #[test]
 fn the_latency_may_be_any_number() {
     for latency in [NEVER - 1, NEVER, u64::MAX] {
@@ -108,8 +108,8 @@ fn the_latency_may_be_any_number() {
     }
 }
 
-/// Three quarters until a peer is called, and one for the peer to come. The time to the nearest
-/// visit is no longer for a long latency.
+/// A peer is called after three quarters of the latency. The last quarter is for the peer to come.
+/// The shortest time until the peer looks again does not grow with long latencies.
 #[test]
 fn all_times_follow_from_the_latency() {
     for (latency, soon) in [(MS / 5, 50_000), (MS, SOON), (8 * MS, SOON)] {
@@ -193,7 +193,7 @@ fn the_alarm_of_a_stuck_owner_follows_earlier_timers() {
     }
 }
 
-/// The owner pushes the alarm off when it is back, and from then on it stands.
+/// An owner that is back pushes its alarm off. From then on, the alarm does not follow timers.
 #[test]
 fn an_owner_that_is_back_leaves_no_alarm_that_follows_timers() {
     let shard = stuck();
@@ -225,7 +225,7 @@ fn a_remote_thread_wakes_an_owner_that_sleeps_and_leaves_its_alarm() {
     drop(shard.close());
 }
 
-/// The system may run other threads in its place.
+/// The alarm leaves a sleeping owner some time, because the system may run other threads first.
 #[test]
 fn a_sleeping_owner_gets_some_time_after_its_deadline() {
     let shard = Watched::shard();
@@ -271,11 +271,12 @@ fn an_owner_that_sleeps_briefly_keeps_its_alarm() {
     }
     shard.rest(AHEAD - MARGIN + 2);
     assert_eq!(shard.owner().settings().len(), 1);
-    // If a peer has set it, it would go off soon after the deadline.
+    // An alarm that a peer has set could go off soon after the deadline, so the owner sets it
+    // again.
     let shard = stuck();
     shard.rest(AHEAD + MARGIN);
     assert_eq!(shard.owner().settings().len(), 1);
-    // It was taken.
+    // An owner whose alarm was taken sets it, too.
     shard.beat(10 * MS);
     assert!(take(&shard, 10 * MS + AHEAD));
     shard.owner().settings();
@@ -330,7 +331,7 @@ fn a_rescuer_sets_the_alarm_to_the_next_deadline() {
     drop(shard.close());
 }
 
-/// A thread that arms a timer in between finds no alarm, and leaves it to the rescuer.
+/// A thread that arms a timer while a rescuer has the alarm leaves the alarm to the rescuer.
 #[test]
 fn a_rescuer_limits_the_alarm_whatever_is_armed_while_it_has_it() {
     for local in [true, false] {
@@ -364,7 +365,8 @@ fn an_owner_that_sleeps_sets_its_alarm_itself() {
     assert_eq!(moment(shard.alarm()), 3 * AHEAD);
 }
 
-/// A peer was called in vain. The owner may get no core when its sleep ends.
+/// A peer that finds the owner asleep sets the alarm behind its sleep: the owner may get no core
+/// when its sleep ends.
 #[test]
 fn the_alarm_of_an_owner_that_sleeps_is_set_behind_its_sleep() {
     for rarely in [false, true] {
@@ -386,7 +388,8 @@ fn the_alarm_of_an_owner_that_sleeps_is_set_behind_its_sleep() {
     }
 }
 
-/// Its sleep is over, or another thread has woken it. It waits for a core.
+/// An owner may wait for a core after its sleep, or after another thread has woken it. It is then
+/// watched like an owner that is stuck.
 #[test]
 fn an_owner_that_has_no_core_is_watched_as_one_that_is_stuck() {
     for woken in [false, true] {
@@ -409,6 +412,12 @@ fn an_owner_that_has_no_core_is_watched_as_one_that_is_stuck() {
         let _near = arm(&shard, now + 10);
         let settings = shard.owner().settings();
         assert_eq!(settings, [], "it is late by no more than that");
+        let _due = arm(&shard, now);
+        assert_eq!(
+            shard.owner().settings(),
+            [now],
+            "it would be later than that"
+        );
         shard.resume();
         shard.beat(now);
         assert_eq!(shard.owner().settings(), [now + AHEAD]);

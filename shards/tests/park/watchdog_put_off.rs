@@ -24,11 +24,11 @@ fn an_alarm_that_is_put_off_goes_off_later_whatever_is_due() {
         arm(&shard, now);
         assert!(shard.put_off(now, looks));
         assert_eq!(shard.owner().settings(), [now + after]);
-        // The alarm has not gone off since.
+        // The new alarm has not gone off yet.
         assert!(!shard.take_alarm(now) && !shard.put_off(now, looks));
         let at = now + after + 1;
         shard.owner().settings();
-        // It is put off once more. After that a peer takes it.
+        // Put the alarm off once more. After that a peer takes it.
         assert!(shard.put_off(at, looks));
         assert!(shard.take_alarm(at + after + 1));
         assert!(shard.watch_on(at + after));
@@ -69,7 +69,7 @@ fn a_taken_alarm_is_set_again_rarely_whatever_is_due() {
     arm(&shard, 6 * MS);
     assert!(shard.watch_on_rarely(5 * MS, 20));
     assert_eq!(shard.owner().settings(), [5 * MS + 20 * AHEAD]);
-    // It stands, also if a timer is armed for a much earlier time, on any thread.
+    // The alarm stands, even if any thread arms a timer for a much earlier time.
     for local in [true, false] {
         shard.owner().set_local(local);
         arm(&shard, 9 * MS);
@@ -90,7 +90,7 @@ fn an_alarm_that_is_dismissed_is_not_set_until_the_next_call() {
     for now in [0, 5 * MS, NEVER] {
         assert!(!shard.take_alarm(now) && !shard.put_off(now, 1));
     }
-    // A thread that took the alarm before.
+    // A thread that took the alarm before it was dismissed does not set it again.
     shard.watch_on(5 * MS);
     shard.watch_on_rarely(5 * MS, 1);
     shard.dismiss();

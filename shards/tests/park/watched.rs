@@ -9,9 +9,10 @@ use crate::common::units::MS;
 use tourbillon_shards::{NEVER, Owner, Shard, Timer};
 
 pub const LATENCY: u64 = MS;
-/// The next three follow from it, as in `src/park/watchdog.rs`: how far ahead an alarm is set.
+/// How far ahead an alarm is set. This and the next two constants follow from the latency, as in
+/// `src/park/watchdog.rs`.
 pub const AHEAD: u64 = 750_000;
-/// A heartbeat pushes off an alarm that is nearer than this.
+/// The distance below which a heartbeat pushes the alarm off.
 pub const MARGIN: u64 = 250_000;
 /// How near a peer that watches a stuck owner sets the alarm.
 pub const SOON: u64 = 200_000;

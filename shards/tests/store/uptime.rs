@@ -30,8 +30,8 @@ const HORIZONS: [u64; 16] = [
     // The end of tokio's wheel.
     (1 << 36) * MS,
     (1 << 31) * SECOND,
-    // The largest integer that a float represents exactly, and half of it; the bits before the
-    // last.
+    // The number from which on a float does not represent all integers; the two highest bits of a
+    // deadline.
     1 << 53,
     1 << 59,
     1 << 60,
@@ -152,8 +152,7 @@ impl<'a> World<'a> {
     }
 
     /// Runs the owner's loop until all deadlines before `end` have passed. It sleeps each time
-    /// until the deadline that the shard returns. The number of wake-ups for nothing is bounded by
-    /// `moved`.
+    /// until the deadline that the shard returns. At most `moved + 2` wake-ups may fire no timer.
     fn run_until(&mut self, end: u64, moved: u64) {
         let mut idle = 0;
         loop {

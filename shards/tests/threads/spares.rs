@@ -45,7 +45,7 @@ fn free(timer: Timer<Counted>) {
     timer.home().settle();
 }
 
-/// More timers than references are bought at once or kept.
+/// A number of timers above the number of references that a thread adds at once or keeps.
 const MANY: usize = if cfg!(miri) { 150 } else { 500 };
 
 #[test]
@@ -55,11 +55,11 @@ fn cached_references_are_dropped_with_their_guard() {
     let spares = Spares::new(&home);
     let timers: Vec<_> = (0..MANY).map(|_| arm(&home)).collect();
     timers.into_iter().for_each(free);
-    // Ours, the guard's, and one for all nodes.
+    // There are three references: that of this test, that of the guard, and one for all nodes.
     assert_eq!(Arc::strong_count(&home), 3);
     drop(spares);
     assert_eq!(Arc::strong_count(&home), 1);
-    // Without the cache, the last timer drops that one.
+    // Without the cache, the last timer drops the reference for all nodes.
     let timer = arm(&home);
     assert_eq!(Arc::strong_count(&home), 2);
     free(timer);
@@ -126,7 +126,7 @@ fn a_thread_caches_references_of_one_shard() {
     let (one, other) = (shard(&dropped), shard(&dropped));
     let of_one = Spares::new(&one);
     let of_other = Spares::new(&other);
-    // In turns.
+    // Arm on both shards in turns.
     for _ in 0..MANY {
         free(arm(&one));
         free(arm(&other));
@@ -137,7 +137,7 @@ fn a_thread_caches_references_of_one_shard() {
     drop(of_other);
     assert_eq!(Arc::strong_count(&one), 1);
     assert_eq!(Arc::strong_count(&other), 1);
-    // There is room for references of the other shard then.
+    // Now this thread has room for references of the other shard.
     let of_other = Spares::new(&other);
     let twice = Spares::new(&other);
     free(arm(&other));
@@ -211,7 +211,7 @@ fn a_forgotten_guard_leaks_its_shard() {
         let home = shard(&dropped);
         std::mem::forget(Spares::new(&home));
         free(arm(&home));
-        // No other shard gets its address or its place in the cache.
+        // No other shard gets the address of the forgotten one, or its place in the cache.
         let next = shard(&dropped);
         let spares = Spares::new(&next);
         free(arm(&next));
@@ -221,7 +221,7 @@ fn a_forgotten_guard_leaks_its_shard() {
         drop(home);
         assert_eq!(dropped.load(SeqCst), 1);
     };
-    // A new thread, whose stock is in use from here on.
+    // Use a new thread, because its stock stays in use from here on.
     thread::spawn(forgets).join().unwrap();
 }
 
@@ -271,7 +271,7 @@ fn shards_that_threads_share_are_dropped_once() {
     }
 }
 
-/// References to a shard that are not timers.
+/// References that belong to no timer keep the shard, too.
 #[test]
 fn other_references_keep_the_shard_with_and_without_a_cache() {
     let dropped: Arc<AtomicUsize> = Arc::default();

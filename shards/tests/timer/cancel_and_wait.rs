@@ -154,7 +154,8 @@ fn the_wait_ends_after_a_callback_panics_at_its_outcome() {
     });
 }
 
-/// The results that a callback sees if it waits for its own end, or for that of another callback.
+/// A callback that waits for its own end gets an error. A wait for a timer whose callback does not
+/// run ends at once.
 #[test]
 fn a_wait_inside_of_the_callback_is_an_error() {
     for (recurring, outcome) in [(false, false), (false, true), (true, false), (true, true)] {
@@ -172,7 +173,7 @@ fn a_wait_inside_of_the_callback_is_an_error() {
                     assert!(own.is_inside() && !other.is_inside());
                     let wakes = Arc::new(Wakes::default());
                     if recurring {
-                        // At this point it is not known that this run is the last.
+                        // It is not known yet that this run is the last, so the wait ends at once.
                         if own.status() == (Status::Running { last: false }) {
                             assert_eq!(poll(&mut own.ended(), &wakes), Poll::Ready(Ok(())));
                         }
@@ -196,7 +197,7 @@ fn a_wait_inside_of_the_callback_is_an_error() {
     }
 }
 
-/// That callback is not the one that waits, so its end is to come.
+/// A wait for a callback that another thread runs is no error, although a callback polls it.
 #[test]
 fn a_callback_waits_for_one_that_another_thread_runs() {
     let shard = Scripted::shard(true);

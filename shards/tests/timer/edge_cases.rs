@@ -86,7 +86,8 @@ fn a_deadline_of_zero_is_due_at_zero() {
     });
 }
 
-/// Other timers have hung or panicked at such times: after days of uptime, and at 2^36 ms.
+/// Deadlines at which timers of other projects hang or panic are exact: after days of uptime, and
+/// at 2^36 ms.
 #[test]
 fn far_deadlines_fire_to_the_nanosecond() {
     both_ways(|shard| {
@@ -237,7 +238,7 @@ fn recurring_timers_do_not_drift() {
     });
 }
 
-/// The slot of a timer that has fired belongs to another timer by then.
+/// Ending a timer that has fired does not affect the timer that has its slot by then.
 #[test]
 fn ending_a_timer_that_fired_removes_no_other() {
     both_ways(|shard| {
@@ -260,8 +261,7 @@ fn ending_a_timer_that_fired_removes_no_other() {
     });
 }
 
-/// An update of a timer is read while a deque holds the timer, and its slot belongs to another
-/// timer.
+/// An update of a timer that a deque holds does not affect the timer that has its slot by then.
 #[test]
 fn a_late_update_of_a_due_timer_affects_no_other() {
     let shard = Scripted::shard(true);

@@ -130,7 +130,7 @@ fn a_due_timer_tells_its_origin() {
         origins,
         [None, Some(seven), origin(8), Some(nine), None, None]
     );
-    // A recurring timer keeps it.
+    // A recurring timer keeps its origin.
     due.into_iter().for_each(|due| _ = due.run(|| 15));
     let again: Vec<_> = self::due(&shard, 28).iter().map(Due::origin).collect();
     assert_eq!(again, [Some(nine), None]);

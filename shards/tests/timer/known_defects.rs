@@ -22,7 +22,8 @@ fn noting(
     Timer::once(shard, deadline, 0, move || ran.lock().unwrap().push(id))
 }
 
-/// dstore subtracts the time from the first deadline, and waits for the result, which is negative.
+/// In dstore, an overdue first timer hides the others: dstore subtracts the time from the first
+/// deadline, and waits for the result, which is negative.
 #[test]
 fn an_overdue_first_timer_does_not_hide_the_others() {
     for (local, store) in [true, false]

@@ -359,7 +359,7 @@ fn a_million_timers_of_one_name_end_in_constant_time_each() {
         })
         .collect();
     assert_eq!(names.count("all of them"), COUNT);
-    // From the front, the worst case of a removal from a list.
+    // Cancel from the front, which is the worst case of a removal from a list.
     for timer in &timers[..COUNT / 4] {
         assert_eq!(timer.cancel(), Cancel::Cancelled);
     }

@@ -213,7 +213,7 @@ fn a_cancel_before_the_start_is_delivered_at_the_start() {
 }
 
 #[test]
-fn a_callback_that_panics_at_its_outcome_has_got_it() {
+fn a_callback_that_panics_at_its_outcome_is_not_called_again() {
     for recurring in [false, true] {
         both_ways(|shard| {
             shard.owner().keep_notices();
@@ -240,7 +240,7 @@ fn a_callback_that_panics_at_its_outcome_has_got_it() {
 }
 
 #[test]
-fn a_callback_that_panics_in_a_drop_panics_there() {
+fn a_panic_of_a_callback_leaves_the_drop_that_called_it() {
     let caught = |f: &mut dyn FnMut()| {
         let caught = std::panic::catch_unwind(std::panic::AssertUnwindSafe(f));
         let panic = caught.expect_err("the callback panics");
@@ -294,7 +294,8 @@ fn a_close_delivers_outcomes_after_a_panic() {
     });
 }
 
-/// A runtime asks this, to refuse timers that such a callback starts on a closed shard.
+/// `is_told_of_shutdown` is `true` only while a callback takes the outcome *shutdown*. A runtime
+/// uses it to refuse timers that such a callback starts on a closed shard.
 #[test]
 fn a_callback_knows_whether_it_is_told_of_a_shutdown() {
     both_ways(|shard| {
@@ -322,8 +323,8 @@ fn a_callback_knows_whether_it_is_told_of_a_shutdown() {
     });
 }
 
-/// A runtime calls a callback with this whose timer it refuses. Such a callback may build another
-/// timer, which is then dropped.
+/// A runtime calls `tell_of_shutdown` for the callback of a timer that it refuses. Such a callback
+/// may build another timer, which is dropped without a call.
 #[test]
 fn a_callback_that_is_told_of_the_shutdown_starts_no_other() {
     let mut told = None;

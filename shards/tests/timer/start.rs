@@ -162,9 +162,9 @@ fn a_period_beyond_the_end_of_time_begins_at_the_start() {
     });
 }
 
-/// Of the starts by a hundred threads, one counts.
+/// If several threads start a timer, one of the starts counts.
 #[test]
-fn one_of_many_starts_counts() {
+fn one_of_several_concurrent_starts_succeeds() {
     for round in 0..times(200) as u64 {
         let shard = Scripted::shard(false);
         let calls = Calls::default();
@@ -303,7 +303,8 @@ fn a_timer_that_was_moved_to_a_moment_keeps_its_start() {
     });
 }
 
-/// Another thread may have moved the timer since the clock was read: then it is read again.
+/// Another thread may have moved the timer since the caller read the clock. So an earlier deadline
+/// makes the timer read the clock again.
 #[test]
 fn a_move_to_an_earlier_deadline_reads_the_clock_again() {
     both_ways(|shard| {
@@ -330,7 +331,8 @@ fn a_move_to_an_earlier_deadline_reads_the_clock_again() {
     });
 }
 
-/// Its deadline is cut, so it does not say when the wait began.
+/// The deadline of an endless wait is cut, so it does not tell when the wait began. A refresh sets
+/// the start of the wait anew.
 #[test]
 fn an_endless_wait_begins_anew_at_a_refresh() {
     both_ways(|shard| {

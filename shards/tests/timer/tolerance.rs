@@ -19,7 +19,8 @@ struct Probe {
     tolerance: u64,
 }
 
-/// Arms such a timer. `clock` is the time at which callbacks run.
+/// Arms a timer with a tolerance, and records when it ran. `clock` is the time at which callbacks
+/// run.
 fn armed(
     shard: &Arc<Shard<Scripted>>,
     clock: &Arc<AtomicU64>,
@@ -46,7 +47,8 @@ fn armed(
     }
 }
 
-/// Sleeps exactly until each next deadline, until there is none. Returns how often it woke.
+/// Lets the owner sleep exactly until each next deadline, until there is none. Returns how often it
+/// woke.
 fn live(shard: &Arc<Shard<Scripted>>, clock: &Arc<AtomicU64>) -> usize {
     let mut wakes = 0;
     loop {
@@ -156,7 +158,7 @@ fn wake_ups_fall_as_the_tolerance_grows() {
 fn tolerant_timers_fire_with_an_exact_neighbour() {
     both_ways(|shard| {
         let clock = Arc::new(AtomicU64::new(0));
-        // Alone they would wait for 128, 128 and 256.
+        // Alone, these timers would fire at 128, 128 and 256.
         let tolerant: Vec<_> = [(90, 100), (100, 50), (70, 200)]
             .map(|(deadline, tolerance)| armed(shard, &clock, deadline, tolerance))
             .into();
@@ -175,8 +177,8 @@ fn tolerant_timers_fire_with_an_exact_neighbour() {
     });
 }
 
-/// The owner inserts such a timer into its store. A remote thread puts it into the inbox, and wakes
-/// the owner.
+/// The owner inserts a timer without options into its store. A remote thread puts it into the
+/// inbox, and wakes the owner.
 #[test]
 fn timers_without_options_have_the_tolerance_of_the_owner() {
     both_ways(|shard| {
@@ -203,8 +205,8 @@ fn timers_without_options_have_the_tolerance_of_the_owner() {
     });
 }
 
-/// Also while exact timers come and go. A worker that is awake anyway takes a timer from its
-/// deadline on, so it has to know that moment.
+/// A shard knows both moments, also while exact timers come and go. A worker that is awake takes a
+/// timer from its deadline on, so it has to know the deadline.
 #[test]
 #[cfg_attr(miri, ignore = "needs thousands of timers")]
 fn a_shard_knows_the_key_and_the_deadline_of_its_first_timer() {

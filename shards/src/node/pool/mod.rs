@@ -79,7 +79,7 @@ pub fn wake_for_spare_memory_by(wake: fn()) {
 /// Result of [`return_spare_memory`].
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Returned {
-    /// Some memory was given back, and there may be more.
+    /// Some memory was looked at, and its spare pages were given back. There may be more.
     Some,
     /// No spare memory is left until the next [`note_spare_memory`].
     All,

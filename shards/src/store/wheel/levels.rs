@@ -444,7 +444,8 @@ impl Levels {
     }
 
     /// Asserts that each node is in its place, and that bits and counts agree with the content.
-    pub(super) fn check(&self) {
+    /// Returns the number of slots.
+    pub(super) fn check(&self) -> usize {
         let mut count = 0;
         let mut nodes = vec![false; self.nodes.len()];
         for (level, &root) in self.root.iter().enumerate() {
@@ -461,6 +462,7 @@ impl Levels {
         }
         assert!(nodes.iter().all(|&seen| seen), "a node is lost");
         assert_eq!(count, self.count);
+        count
     }
 
     fn check_node(&self, id: u32, level: usize, start: u64, nodes: &mut [bool]) -> usize {

@@ -5,7 +5,7 @@ use super::{levels::LEVELS, *};
 impl Wheel {
     /// Asserts that each entry is where the head of `wheel/mod.rs` says, and that the counts agree.
     fn check(&self) {
-        self.levels.check();
+        let in_buckets = self.levels.check();
         let base = self.levels.base;
         let mut held = self.max_keys.len();
         let mut least = u64::MAX;
@@ -27,6 +27,11 @@ impl Wheel {
         let first = self.first;
         assert_eq!(first.slot != VACANT, held > 0);
         assert_eq!({ first.key }, least);
+        let in_front = self.tree.entries().len() + self.run[self.head..].len();
+        assert_eq!(
+            self.stale(),
+            in_buckets + in_front + self.max_keys.len() - held
+        );
         let most = (self.keys.len() + STALE) * 2;
         assert!(self.stale() <= most, "{} of {held}", self.stale());
     }
@@ -228,4 +233,186 @@ fn nodes_become_roots_and_children_again() {
     assert!(put_off > 1_000, "{put_off} moves were put off");
     assert!(quickly > 500, "{quickly} notes were left by the fast path");
     assert!(back > 100, "base went back {back} times");
+}
+
+/// Returns a wheel whose `base` is 1, with the key 1 and so many keys in one bucket, from 2^30 on.
+/// Their slots begin at 1.
+fn with_a_bucket(keys: u64) -> Wheel {
+    let mut wheel = Wheel::new();
+    for key in 0..=keys {
+        wheel.insert(if key == 0 { 1 } else { FAR + key });
+    }
+    assert_eq!((wheel.levels.base, wheel.levels.count), (1, keys as usize));
+    wheel
+}
+
+const FAR: u64 = 1 << 30;
+
+#[test]
+fn a_move_within_a_bucket_leaves_no_stale_entry() {
+    let mut wheel = with_a_bucket(20);
+    wheel.rekey(7, FAR + 60);
+    assert_eq!((wheel.levels.count, wheel.stale()), (20, 0));
+    wheel.rekey(7, 2 * FAR);
+    assert_eq!((wheel.levels.count, wheel.stale()), (21, 1));
+    wheel.check();
+}
+
+#[test]
+fn a_tree_of_equal_keys_does_not_move() {
+    let mut wheel = Wheel::new();
+    for _ in 0..MIN_TREE_LIMIT {
+        wheel.insert(5);
+    }
+    assert_eq!((wheel.levels.base, wheel.moves), (u64::MAX, 0));
+    wheel.insert(5);
+    let moves = wheel.moves;
+    assert_eq!(
+        (wheel.levels.base, wheel.tree_limit),
+        (5, 2 * wheel.tree.len())
+    );
+    // As many have to come before the next look, which finds nothing to move.
+    for _ in 0..=MIN_TREE_LIMIT {
+        wheel.insert(5);
+    }
+    assert_eq!(wheel.tree_limit, wheel.tree.len());
+    wheel.insert(5);
+    assert_eq!(
+        (wheel.tree_limit, wheel.moves),
+        (2 * wheel.tree.len(), moves)
+    );
+    wheel.check();
+}
+
+#[test]
+fn a_small_bucket_becomes_the_run_and_a_larger_one_is_distributed() {
+    for (keys, run) in [(16, 16), (17, 0)] {
+        let mut wheel = with_a_bucket(keys);
+        assert!(wheel.pop_due(1, |_| ()).is_some());
+        assert_eq!(wheel.run.len(), run);
+        assert_eq!(wheel.levels.base == FAR + keys, run > 0);
+        wheel.check();
+    }
+}
+
+/// A bucket is split for its live entries. If half of them are stale, they go, and it stays.
+#[test]
+fn a_bucket_of_stale_entries_is_not_split() {
+    for (stale, splits) in [(17, false), (16, true)] {
+        let mut wheel = with_a_bucket(32);
+        assert!(
+            wheel.levels.place(FAR + 1).is_none(),
+            "a full bucket takes more"
+        );
+        let nodes = wheel.levels.room().1;
+        for slot in 1..=stale {
+            wheel.remove(slot);
+        }
+        wheel.insert(FAR + 5);
+        assert_eq!(wheel.levels.count, 33 - stale as usize);
+        assert_eq!(wheel.levels.room().1 - nodes, usize::from(splits));
+        wheel.check();
+    }
+}
+
+#[test]
+fn a_large_store_restarts_when_it_gets_empty() {
+    for pops in [false, true] {
+        for (held, restarts) in [(RESTART as u32 - 1, false), (RESTART as u32, true)] {
+            let mut wheel = Wheel::new();
+            for key in 0..held {
+                wheel.insert(1_000 * u64::from(key));
+            }
+            // Moves that are due to be swept.
+            (0..held).for_each(|slot| wheel.rekey(slot, 1_000 * u64::from(slot) + 1));
+            if pops {
+                while wheel.pop_due(u64::MAX, |_| ()).is_some() {}
+            } else {
+                (0..held).for_each(|slot| _ = wheel.remove(slot));
+            }
+            wheel.check();
+            if restarts {
+                assert_eq!((wheel.stale(), wheel.levels.room()), (0, (0, LEVELS)));
+                assert_eq!(
+                    (wheel.stale_budget, wheel.tree_limit),
+                    (STALE, MIN_TREE_LIMIT)
+                );
+            }
+            // The slots are handed out in order, and not in the order in which they were freed.
+            let slots = [wheel.insert(3), wheel.insert(2), wheel.insert(1)];
+            let last = held - 1;
+            assert_eq!(
+                slots,
+                if restarts {
+                    [0, 1, 2]
+                } else {
+                    [last, last - 1, last - 2]
+                }
+            );
+            wheel.check();
+        }
+    }
+}
+
+#[test]
+fn as_many_entries_may_be_stale_as_are_live() {
+    const KEYS: u64 = 1_000;
+    let mut wheel = Wheel::new();
+    for i in 0..KEYS {
+        wheel.insert(1 + i * 40);
+    }
+    let mut stale = Vec::new();
+    for slot in 1..KEYS as u32 {
+        wheel.remove((slot * 7) % KEYS as u32);
+        stale.push(wheel.stale());
+        let most = wheel.len + wheel.keys.len() / 4 + STALE;
+        eprintln!("{slot} {} {most} {}", wheel.stale(), wheel.stale_budget);
+    }
+    wheel.check();
+}
+
+#[test]
+fn a_sweep_looks_at_each_slot_once_in_a_round() {
+    let mut wheel = with_a_bucket(20);
+    for i in 0..200 {
+        wheel.insert(FAR * (2 + i % 3) + i);
+    }
+    let (slots, nodes) = (wheel.levels.count, wheel.levels.room().1);
+    let mut looks = 0;
+    let mut rounds = 0;
+    for sweep in 1.. {
+        let (looked, round) = wheel.levels.sweep(10, &mut wheel.keys);
+        looks += looked;
+        rounds = sweep;
+        assert!(looked >= 10 || round);
+        // Ten, and the rest of the last bucket.
+        assert!(looked < 10 + 33, "{looked} looks");
+        if round {
+            break;
+        }
+    }
+    assert_eq!(looks, slots + nodes);
+    assert!(rounds > 5, "{rounds}");
+    wheel.check();
+}
+
+#[test]
+fn the_last_note_is_left_to_the_usual_path() {
+    let mut wheel = with_a_bucket(30);
+    // A move that does not count leaves no note.
+    assert!(wheel.try_note(1, FAR, false));
+    for slot in 1..NOTES as u32 {
+        assert_eq!(wheel.noted, slot as usize - 1);
+        assert!(wheel.try_note(slot, FAR, true));
+    }
+    assert!(!wheel.try_note(16, FAR, true));
+    assert!(!wheel.try_remove(20), "the notes come first");
+    wheel.lower(16, FAR);
+    assert_eq!(wheel.noted, 0);
+    assert!((1..=16).all(|slot| wheel.keys.get(slot) == FAR));
+    // An earlier key than the first one is not noted.
+    assert!(!wheel.try_note(3, 0, true));
+    assert!(wheel.try_note(3, 1, true));
+    wheel.make_noted_moves();
+    wheel.check();
 }

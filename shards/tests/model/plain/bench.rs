@@ -91,8 +91,8 @@ impl Bench {
         let expired = world.shard.expire(world.late(), limit, &mut due);
         assert_eq!(expired.count, due.len());
         assert_eq!(expired.count, expected.len().min(limit));
-        // At the limit the shard may not know: a timer was moved later, and its old deadline has
-        // come.
+        // At the limit, the shard may report more than there is: the old deadline of a timer that
+        // was moved later has come.
         assert!(expired.more || !more);
         assert!(!expired.more || expired.count == limit);
         let mut unmoved = None;

@@ -15,8 +15,8 @@ use proptest::prelude::*;
 use tourbillon_shards::{NEVER, store::StoreKind};
 
 const UNIT: u64 = 256;
-/// At most the number of cancels after which other threads sweep for the owner (64), and fewer than
-/// the numbers in a unit.
+/// Maximum number of timers. It is at most the number of cancels after which other threads sweep
+/// for the owner (64), and below [`UNIT`].
 const MOST: usize = 60;
 
 /// Delays and waits are in units. Timer numbers choose among the timers that were made.

@@ -102,10 +102,13 @@ pub(in crate::node::pool) fn all_is_spare() {
     flush();
     for depot in &DEPOTS {
         put_lists_in_order(depot, usize::MAX);
+    }
+    // Clear the flag before the depots are read, as in `note_spare`.
+    SPARE.store(false, Relaxed);
+    for depot in &DEPOTS {
         let mut depot = lock(depot);
         (depot.unused, depot.hand) = (usize::MAX, depot.ordered.windows());
     }
-    SPARE.store(false, Relaxed);
 }
 
 /// Sorts up to `count` lists of the depot by address, and returns how many blocks that were.

@@ -214,3 +214,47 @@ fn a_thread_may_still_free_blocks_while_it_ends() {
     thread.join().unwrap();
     assert!(late.load(Relaxed) >= 3, "none ran after the pool's");
 }
+
+/// Few chunks for many blocks, and little memory for few.
+#[test]
+fn chunks_grow_with_the_memory_in_use() {
+    const KIB: usize = 1024;
+    // A page of each chunk is lost to the margin.
+    for (total, pages) in [
+        (0, 15),
+        (64 * 64 * KIB, 15),
+        (64 * 64 * KIB + 64, 31),
+        (64 * 300 * KIB, 127),
+        (64 * 1024 * KIB, 255),
+        (64 * 9_000 * KIB, 255),
+    ] {
+        let mut depot = Depot::of(0);
+        depot.total = total;
+        depot.add_chunk();
+        assert_eq!((depot.left, depot.kept), (pages, 1), "after {total} bytes");
+        assert_eq!(depot.total, total + (pages + 1) * PAGE - CHUNK_MARGIN);
+        assert_eq!(depot.end, depot.rest.addr() + pages * PAGE);
+        // Small chunks count as prepared.
+        let ready = if pages == 15 {
+            depot.end
+        } else {
+            depot.rest.addr()
+        };
+        assert_eq!(depot.ready, ready);
+    }
+}
+
+#[test]
+fn new_blocks_come_by_the_list() {
+    // The size of a block, and the pages of a list.
+    for (size, pages) in [(0, 2), (1, 2), (4, 4), (SIZES - 1, 15)] {
+        let mut depot = Depot::of(size);
+        let blocks = pages * (PAGE / bytes_of(size));
+        let lists = [depot.carve(), depot.carve()];
+        assert_eq!(lists.each_ref().map(|fresh| fresh.pages), [pages; 2]);
+        let lens = lists.map(|fresh| fresh.link().len);
+        // The first block of a chunk is kept. A list of the largest blocks takes a whole chunk.
+        let second = if pages == 15 { blocks - 1 } else { blocks };
+        assert_eq!(lens, [blocks - 1, second]);
+    }
+}
