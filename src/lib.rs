@@ -179,6 +179,9 @@ struct MigratingOfTheBook;
 #[doc = include_str!("../docs/guide/metrics.md")]
 struct MetricsOfTheBook;
 #[cfg(doctest)]
+#[doc = include_str!("../docs/guide/why-late.md")]
+struct WhyLateOfTheBook;
+#[cfg(doctest)]
 #[doc = include_str!("../docs/guide/timers.md")]
 struct TimersOfTheBook;
 #[cfg(all(doctest, feature = "cron"))]

@@ -79,7 +79,8 @@ impl From<SignalKind> for i32 {
 /// Starts to listen for a signal, given by its kind or number.
 ///
 /// From the first call on, the signal no longer has its default effect, even after the [`Signal`]
-/// is dropped.
+/// is dropped. Each call replaces the handler of the signal that another library has set: unlike
+/// tokio's, this one does not call it.
 ///
 /// ```
 /// use tourbillon::signal::{SignalKind, signal};
@@ -97,8 +98,8 @@ impl From<SignalKind> for i32 {
 ///
 /// # Errors
 ///
-/// Fails if there is no runtime, if the signal does not exist, or if it cannot be handled
-/// (`SIGKILL`, `SIGSTOP`).
+/// Fails if there is no runtime, if the signal does not exist, if it cannot be handled (`SIGKILL`,
+/// `SIGSTOP`), or if it reports a fault of the program (`SIGSEGV`, `SIGBUS`, `SIGFPE`, `SIGILL`).
 pub fn signal(kind: impl Into<SignalKind>) -> io::Result<Signal> {
     let SignalKind(number) = kind.into();
     // Register first: a failure here must leave the signal's default effect in place.
@@ -139,7 +140,8 @@ impl Signal {
     }
 }
 
-/// Waits for Ctrl-C (`SIGINT`). From the first call on, `SIGINT` does not end the process.
+/// Waits for Ctrl-C (`SIGINT`). Once this was polled for the first time, `SIGINT` does not end the
+/// process.
 ///
 /// # Errors
 ///

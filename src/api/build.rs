@@ -1,6 +1,6 @@
 //! Builds a runtime from the options of a [`Builder`], and starts its threads.
 
-use std::{collections::BTreeSet, io, sync::Arc};
+use std::{collections::BTreeSet, io, ops::Range, sync::Arc};
 
 use crossbeam::deque;
 use tourbillon_shards::Shard;
@@ -48,8 +48,10 @@ pub(crate) fn build(builder: &Builder) -> Result<Runtime, BuildError> {
     // Settings of the whole process. They must be there before the first worker starts.
     tourbillon_shards::prepare_memory_by(sys::memory::populate);
     tourbillon_shards::wake_for_spare_memory_by(tidy::wake);
-    // Call the user's function before anything is started: it may panic.
-    let names: Vec<_> = (0..count)
+    // Call the user's function before anything is started: it may panic. The thread of a `block_on`
+    // has a name already.
+    let threads = if is_current_thread { 0 } else { count };
+    let names: Vec<_> = (0..threads)
         .map(|index| (builder.thread_name)(index))
         .collect();
     if let Some(name) = names.iter().find(|name| name.contains('\0')) {
@@ -96,14 +98,16 @@ pub(crate) fn build(builder: &Builder) -> Result<Runtime, BuildError> {
     crate::engine::neglect::watch(&shared);
     // `Instant::now` uses the clock of the runtime that the calling thread is in.
     clock::current::find_by(entered::with_clock);
-    // The workers enter the companion, so it is there before them.
-    let companion = shared.companion.start_if_enabled(&shared);
-    companion.map_err(|source| BuildError::Os {
-        what: "thread or descriptor for tokio's runtime",
-        source,
-    })?;
     // From here on an early return shuts down the threads that were started, by dropping `runtime`.
     let mut runtime = Runtime::from_handle(Handle::new(shared.clone()));
+    // The workers enter the companion, so it is there before them.
+    if let Err(source) = shared.companion.start_if_enabled(&shared) {
+        leave_for(0..count, &shared);
+        return Err(BuildError::Os {
+            what: "thread or descriptor for tokio's runtime",
+            source,
+        });
+    }
     if is_current_thread {
         // The worker waits for a thread that calls `block_on`.
         let mut seats = workers.into_iter().zip(deques);
@@ -122,10 +126,7 @@ pub(crate) fn build(builder: &Builder) -> Result<Runtime, BuildError> {
         match start(stack_size, name, core, shard, deque) {
             Ok(thread) => runtime.threads.push(thread),
             Err(source) => {
-                // The workers that were started end with the runtime. The others never run: leave
-                // in their place, so that the last worker does not wait for them.
-                shared.stop();
-                (index..count).for_each(|_| shutdown::leave(&shared));
+                leave_for(index..count, &shared);
                 return Err(BuildError::Os {
                     what: "thread",
                     source,
@@ -141,6 +142,13 @@ pub(crate) fn build(builder: &Builder) -> Result<Runtime, BuildError> {
         })?;
     }
     Ok(runtime)
+}
+
+/// Stops a runtime that cannot be built. The workers that were started end with it. The workers of
+/// these indices never run: leave in their place, so that the last worker does not wait for them.
+fn leave_for(unstarted: Range<usize>, shared: &Arc<Shared>) {
+    shared.stop();
+    unstarted.for_each(|_| shutdown::leave(shared));
 }
 
 /// Checks that each option has a valid value.

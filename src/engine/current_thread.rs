@@ -27,13 +27,18 @@ use tourbillon_shards::TypeName;
 
 use crate::{
     engine::{
-        block_on, context::entered, local::Local, paused::quiescence::BlockedGuard, shared::Shared,
+        block_on,
+        context::{entered, tolerance},
+        local::Local,
+        paused::quiescence::BlockedGuard,
+        shared::Shared,
         shutdown, worker,
     },
+    sync::Notify,
     sys,
-    sys::sync::Mutex,
+    sys::sync::{Mutex, thread},
     time::sleep::sleep,
-    util::lock::lock,
+    util::{budget, lock::lock},
 };
 
 /// How often [`run_until_empty`](Seat::run_until_empty) checks for tasks.
@@ -70,6 +75,8 @@ impl Seat {
     #[track_caller]
     pub(crate) fn block_on<F: Future>(&self, shared: &Arc<Shared>, future: F) -> F::Output {
         let called = Location::caller();
+        // The future is dropped in the context of this runtime, as it is polled.
+        let _entered = entered::enter(shared);
         let mut future = pin!(future);
         loop {
             let taken = lock(&self.0).local.take();
@@ -98,6 +105,21 @@ impl Seat {
     /// Runs the worker on this thread until the runtime has no tasks, or until `deadline`. Returns
     /// whether it has none.
     pub(crate) fn run_until_empty(&self, shared: &Arc<Shared>, deadline: Option<Instant>) -> bool {
+        // Sleeps of this thread would move a paused clock, or stand still with it. So another
+        // thread waits there, by the kernel's clock.
+        if shared.clock.was_paused() {
+            let is_over = Arc::new(Notify::new());
+            let (tasks_of, notifies) = (shared.clone(), is_over.clone());
+            let waits = move || {
+                tasks_of.tasks.wait_until_empty(deadline);
+                notifies.notify_one();
+            };
+            if let Ok(waiter) = thread::Builder::new().spawn(waits) {
+                self.block_on(shared, is_over.notified());
+                let _ = waiter.join();
+                return shared.tasks.is_empty();
+            }
+        }
         let is_over = || deadline.is_some_and(|at| at <= sys::clock::instant());
         self.block_on(shared, async {
             while !shared.tasks.is_empty() && !is_over() {
@@ -167,19 +189,24 @@ impl Seated<'_> {
         // runs.
         let thread = shared.quiescence.enter(shared, Some(local.shard.clone()));
         let waker = thread.waker();
-        let output = worker::run_as(local, |worker| {
-            worker.root = Some(thread.blocked().clone());
-            loop {
-                let poll = || future.as_mut().poll(&mut Context::from_waker(&waker));
-                // Leave the loop of the worker in order before a panic goes on to the caller.
-                let poll = || catch_unwind(AssertUnwindSafe(poll));
-                match worker.poll_root(TypeName::of::<F>(), called, poll) {
-                    Ok(Poll::Ready(output)) => return Ok(output),
-                    Err(panic) => return Err(panic),
-                    Ok(Poll::Pending) => take_turns(worker, &thread),
+        // This thread may be in a poll of another runtime. Its budget and its tolerance are not for
+        // the jobs of this one.
+        let drives = || {
+            worker::run_as(local, |worker| {
+                worker.root = Some(thread.blocked().clone());
+                loop {
+                    let poll = || future.as_mut().poll(&mut Context::from_waker(&waker));
+                    // Leave the loop of the worker in order before a panic goes on to the caller.
+                    let poll = || catch_unwind(AssertUnwindSafe(poll));
+                    match worker.poll_root(TypeName::of::<F>(), called, poll) {
+                        Ok(Poll::Ready(output)) => return Ok(output),
+                        Err(panic) => return Err(panic),
+                        Ok(Poll::Pending) => take_turns(worker, &thread),
+                    }
                 }
-            }
-        });
+            })
+        };
+        let output = budget::apart(|| tolerance::apart(drives));
         output.unwrap_or_else(|panic| resume_unwind(panic))
     }
 }

@@ -74,8 +74,10 @@ pub(crate) fn worker_number(shared: &Shared) -> Option<usize> {
 ///
 /// It is the index that [metrics](crate::metrics::RuntimeMetrics) have. In
 /// [`block_on`](crate::runtime::Runtime::block_on) of a current-thread runtime, the thread is
-/// worker 0. In `block_on` of another runtime, on blocking threads and on the helpers of stuck
-/// workers there is no index. A task may move to another worker each time it waits.
+/// worker 0. Blocking threads, the helpers of stuck workers, and other threads in `block_on` of a
+/// multi-thread runtime have no index. A worker that calls that `block_on` in
+/// [`block_in_place`](crate::task::blocking::block_in_place) keeps its own index. A task may move
+/// to another worker each time it waits.
 ///
 /// ```
 /// use tourbillon::runtime::worker_index;

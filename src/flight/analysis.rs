@@ -32,6 +32,7 @@ const ROUNDED: u64 = 2 * 1_024;
 pub(crate) struct Batch {
     pub(super) at: u64,
     pub(super) late: u64,
+    tolerance: u64,
     /// The worker that owns the timers.
     pub(super) home: usize,
     left: Option<u64>,
@@ -156,6 +157,7 @@ impl<'a> Facts<'a> {
                 match event {
                     Event::Taken {
                         late,
+                        tolerance,
                         left,
                         rescue,
                         stuck_in,
@@ -173,6 +175,7 @@ impl<'a> Facts<'a> {
                         batches.push(Batch {
                             at,
                             late,
+                            tolerance,
                             home,
                             left,
                             rescue,
@@ -255,7 +258,8 @@ impl<'a> Facts<'a> {
             }
         }
         for &batch in &self.batches {
-            if batch.late >= at_least && seen.insert((batch.home, batch.deadline())) {
+            let late_beyond = batch.late.saturating_sub(batch.tolerance);
+            if late_beyond >= at_least && seen.insert((batch.home, batch.deadline())) {
                 found.push(Found::Taken(batch));
             }
         }
@@ -317,7 +321,7 @@ impl<'a> Facts<'a> {
         let store = Part {
             from: deadline,
             to: batch.at,
-            ..Part::in_store(batch.home, deadline)
+            ..Part::in_store(batch.home, deadline.saturating_add(batch.tolerance))
         };
         self.explain_store(&mut spans, store, batch.home, Some(batch));
         late_timer(None, Some(batch.home), deadline, batch.late, false, spans)

@@ -45,6 +45,7 @@ fn ran(late: u64, taken: u64, home: Option<usize>) -> Event {
 fn taken(late: u64) -> Event {
     Event::Taken {
         late,
+        tolerance: 0,
         count: 1,
         left: None,
         rescue: None,
@@ -212,10 +213,33 @@ fn a_sleep_within_the_tolerance_is_meant() {
     assert_eq!(causes(&snapshot(&[&events])), expected);
 }
 
+/// The first timer of a batch need not run: it may be cancelled before.
+#[test]
+fn a_batch_is_late_beyond_the_tolerance_of_its_first_timer() {
+    let woken = Event::Woken {
+        until: 105 * MS,
+        lost: Lost::default(),
+    };
+    let taken = |tolerance| Event::Taken {
+        late: 8 * MS,
+        tolerance,
+        count: 1,
+        left: None,
+        rescue: None,
+        stuck_in: None,
+    };
+    let events = [(108 * MS, woken), (108 * MS, taken(5 * MS))];
+    let expected = [(Cause::Tolerance, 5), (Cause::KernelWokeLate, 3)];
+    assert_eq!(causes(&snapshot(&[&events])), expected);
+    let events = [(108 * MS, woken), (108 * MS, taken(8 * MS))];
+    assert!(late_timers(&snapshot(&[&events]), Duration::from_nanos(1)).is_empty());
+}
+
 #[test]
 fn timers_that_an_earlier_batch_left_wait_for_theirs() {
     let taken = Event::Taken {
         late: 6 * MS,
+        tolerance: 0,
         count: 16,
         left: Some(102 * MS),
         rescue: None,
@@ -245,6 +269,7 @@ fn timers_that_an_earlier_batch_left_wait_for_theirs() {
 fn a_rescued_timer_waited_for_the_stuck_worker_and_for_the_peer() {
     let taken = Event::Taken {
         late: 5 * MS,
+        tolerance: 0,
         count: 1,
         left: None,
         rescue: Some(Rescue {

@@ -154,7 +154,7 @@ pub(super) fn write(snapshot: &Snapshot, out: impl Write) -> io::Result<()> {
             (Who::Worker(number), Some(cores)) => cores.get(number).copied(),
             _ => None,
         };
-        write_track(&mut events, track, core, &armed)?;
+        write_track(&mut events, track, core, &armed, snapshot.at)?;
     }
     // 3. The late timers, and why.
     let late = snapshot.late_timers(Duration::from_nanos(NOTED));
@@ -219,12 +219,13 @@ fn armed(snapshot: &Snapshot) -> HashMap<u64, usize> {
         .collect()
 }
 
-/// Writes the events of a thread.
+/// Writes the events of a thread, from a snapshot that was taken at `end`.
 fn write_track<W: Write>(
     events: &mut Events<W>,
     track: &Track,
     core: Option<usize>,
     armed: &HashMap<u64, usize>,
+    end: u64,
 ) -> io::Result<()> {
     let place = (RUNTIME, thread_of(track.who));
     let (mut parked, mut run) = (None, None);
@@ -340,6 +341,10 @@ fn write_track<W: Write>(
                 events.instant(place, at, "the machine was suspended", args)?;
             }
         }
+    }
+    // The job that runs at the end of the trace has no event behind it.
+    if let Some((from, job)) = run {
+        write_job(events, place, core, (from, end.max(from)), job, "")?;
     }
     Ok(())
 }

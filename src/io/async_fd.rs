@@ -303,7 +303,8 @@ impl<T: AsFd> AsyncFd<T> {
 
     /// Runs `operation` when the descriptor seems ready, and waits again each time it returns
     /// `WouldBlock`. This is the loop of [`ready`](AsyncFd::ready) and
-    /// [`AsyncFdReadyGuard::try_io`].
+    /// [`AsyncFdReadyGuard::try_io`]. If `operation` returns `Interrupted`, it runs again at once;
+    /// tokio's returns this error.
     ///
     /// `operation` must return `WouldBlock` only if the descriptor is not ready.
     ///

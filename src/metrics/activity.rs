@@ -34,8 +34,8 @@ pub enum Activity {
 #[non_exhaustive]
 pub struct JobName {
     /// The [name of the task](crate::task::Builder::name), if it has one. Otherwise the type name
-    /// of the task's future or of the timer's callback, as in [`std::any::type_name`]. A closure has
-    /// the name of the function that contains it.
+    /// of the task's future or of the timer's callback, as in [`std::any::type_name`]. A closure
+    /// has the name of the function that contains it.
     pub name: &'static str,
     /// The place where the task was spawned. `None` for timers.
     pub spawned: Option<&'static Location<'static>>,

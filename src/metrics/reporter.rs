@@ -165,6 +165,10 @@ impl RuntimeMetricsReporter {
 
     /// Publishes the metrics at once, and then again at each interval. Spawn it as a task of the
     /// runtime, or of another one.
+    ///
+    /// # Panics
+    ///
+    /// The future panics if it is polled outside of a runtime.
     pub async fn run(mut self) {
         let mut interval = interval(self.interval);
         loop {

@@ -268,7 +268,11 @@ macro_rules! connection {
 
             /// Shuts down the write direction. Reading continues to work.
             fn poll_close(self: Pin<&mut Self>, _: &mut Context<'_>) -> Poll<io::Result<()>> {
-                Poll::Ready(self.shutdown_now(Shutdown::Write))
+                Poll::Ready(match self.shutdown_now(Shutdown::Write) {
+                    // The peer is gone already. tokio's streams do not report this as an error.
+                    Err(error) if error.kind() == io::ErrorKind::NotConnected => Ok(()),
+                    closed => closed,
+                })
             }
         }
 

@@ -190,7 +190,8 @@ macro_rules! readiness {
             }
 
             /// Runs `operation` when the socket seems ready, and waits again each time it returns
-            /// `WouldBlock`.
+            /// `WouldBlock`. If it returns `Interrupted`, it runs again at once; tokio's returns
+            /// this error.
             ///
             /// # Errors
             ///

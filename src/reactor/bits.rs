@@ -86,7 +86,7 @@ impl Directions {
         self.sum(
             read as u64,
             epoll::WRITABLE as u64,
-            epoll::PRIORITY as u64,
+            (epoll::PRIORITY | epoll::READ_CLOSED) as u64,
             0,
         ) as u32
     }

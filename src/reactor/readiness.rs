@@ -136,25 +136,28 @@ impl Readiness {
     /// Returns the readiness if an operation may try. Otherwise stores the waker of `cx`, replacing
     /// that of another task that polls for this direction.
     pub(crate) fn poll(&self, cx: &Context<'_>, direction: Direction) -> Poll<io::Result<Ready>> {
-        self.poll_with(direction.into(), |waiting| {
-            // `clone_from` clones only if the stored waker would wake another task.
-            match &mut waiting.polled[direction as usize] {
-                Some(waker) => waker.clone_from(cx.waker()),
-                empty => *empty = Some(cx.waker().clone()),
-            }
+        self.poll_with(cx, direction.into(), |waiting, waker| {
+            waiting.polled[direction as usize].replace(waker)
         })
     }
 
-    /// Returns the readiness if it allows `directions`. Otherwise calls `wait` to store a waker.
+    /// Returns the readiness if it allows `directions`. Otherwise calls `wait` to store the waker of
+    /// `cx`. `wait` returns the waker that was there before.
     fn poll_with(
         &self,
+        cx: &Context<'_>,
         directions: Directions,
-        wait: impl FnOnce(&mut Waiting),
+        wait: impl FnOnce(&mut Waiting, Waker) -> Option<Waker>,
     ) -> Poll<io::Result<Ready>> {
         if let Some(answer) = self.check(directions) {
             return Poll::Ready(answer);
         }
-        wait(&mut self.waiting.lock().unwrap_or_else(PoisonError::into_inner));
+        // Wakers are user code: clone before locking, and drop the old one after unlocking.
+        let waker = cx.waker().clone();
+        let mut waiting = self.waiting.lock().unwrap_or_else(PoisonError::into_inner);
+        let old = wait(&mut waiting, waker);
+        drop(waiting);
+        drop(old);
         // Check again: an event before the waker was stored has woken no task.
         self.check(directions).map_or(Poll::Pending, Poll::Ready)
     }
@@ -223,7 +226,7 @@ impl<'a> Waiter<'a> {
         cx: &Context<'_>,
         directions: Directions,
     ) -> Poll<io::Result<Ready>> {
-        self.readiness.poll_with(directions, |waiting| {
+        self.readiness.poll_with(cx, directions, |waiting, new| {
             // Take a number on the first wait, to find the entry again.
             if self.number == 0 {
                 waiting.last += 1;
@@ -232,10 +235,10 @@ impl<'a> Waiter<'a> {
             let number = self.number;
             // An event takes the entry out. Then the task is polled, and enters itself again here.
             match waiting.waiters.iter_mut().find(|(n, ..)| *n == number) {
-                Some((_, _, waker)) => waker.clone_from(cx.waker()),
+                Some((_, _, waker)) => Some(std::mem::replace(waker, new)),
                 None => {
-                    let waker = cx.waker().clone();
-                    waiting.waiters.push((number, directions, waker));
+                    waiting.waiters.push((number, directions, new));
+                    None
                 }
             }
         })

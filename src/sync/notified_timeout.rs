@@ -19,6 +19,8 @@ impl Notify {
     /// Returns [`Elapsed`] if no notification arrived within `duration`, or if the runtime is shut
     /// down.
     ///
+    /// # Panics
+    ///
     /// Panics if it has to wait outside of a runtime.
     ///
     /// ```

@@ -1,6 +1,6 @@
 //! Advice to the system about memory that is about to be used, or that is no longer needed.
 
-use std::sync::OnceLock;
+use std::{io, sync::OnceLock};
 
 use crate::sys::sync::atomic::{AtomicBool, Ordering};
 
@@ -22,9 +22,10 @@ pub(crate) fn populate(at: *mut u8, bytes: usize) {
     let start = at.wrapping_sub(down).cast();
     // SAFETY: by the contract, all of it stays mapped. The call changes no content: pages that were
     // never written are zero.
-    let refused = unsafe { libc::madvise(start, bytes, libc::MADV_POPULATE_WRITE) } != 0;
-    if refused {
-        // Usually the kernel is older than 5.14, or a sandbox refuses. Do not try again.
+    let failed = unsafe { libc::madvise(start, bytes, libc::MADV_POPULATE_WRITE) } != 0;
+    // A lack of memory may pass. Otherwise the kernel is older than 5.14, or a sandbox refuses: do
+    // not try again.
+    if failed && io::Error::last_os_error().kind() != io::ErrorKind::OutOfMemory {
         REFUSED.store(true, Ordering::Relaxed);
     }
 }

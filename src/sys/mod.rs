@@ -1,4 +1,4 @@
-//! The interface to the operating system. No other module makes system calls.
+//! The interface to the operating system. No other module of the library calls functions of libc.
 
 pub(crate) mod clock;
 pub(crate) mod cpu;

@@ -311,12 +311,13 @@ impl AckCounter {
         /// The offset of `tcpi_bytes_acked` in the kernel's `struct tcp_info` (since Linux 4.1).
         /// The kernel only appends to this struct. libc has the field for some targets only.
         const ACKED: usize = 120;
-        // The connection may have been closed, and its descriptor may be another file's by now.
+        let mut info = [0_u8; ACKED + 8];
+        let len = option(self.fd, libc::IPPROTO_TCP, libc::TCP_INFO, &mut info)?;
+        // The connection may have been closed, and its descriptor may be another file's by now. No
+        // cookie comes twice, so if it is this one now, it was this one before.
         if cookie(self.fd) != Some(self.cookie) {
             return None;
         }
-        let mut info = [0_u8; ACKED + 8];
-        let len = option(self.fd, libc::IPPROTO_TCP, libc::TCP_INFO, &mut info)?;
         let acked = info[ACKED..].try_into().ok()?;
         // An older kernel returns a shorter structure, without this count.
         (len == info.len()).then(|| u64::from_ne_bytes(acked))

@@ -105,9 +105,10 @@ where
 /// task, for example in `block_on`, it waits forever.
 ///
 /// The calling task does not continue before `f` has returned, and neither do other branches of a
-/// `select!` in it. On a thread that is not a worker, and inside of another `block_in_place`, this
-/// only calls `f`. A [paused clock](crate::time::paused::pause) does not advance before `f` has
-/// returned, not even in a `block_on`: if `f` waits there for a timer, it waits forever.
+/// `select!` in it. On a thread that is not a worker, on a [current-thread
+/// runtime](crate::runtime::Builder::new_current_thread), and inside of another `block_in_place`,
+/// this only calls `f`. A [paused clock](crate::time::paused::pause) does not advance before `f`
+/// has returned, not even in a `block_on`: if `f` waits there for a timer, it waits forever.
 ///
 /// ```
 /// use std::{thread, time::Duration};

@@ -26,7 +26,7 @@ use crate::{
 /// Use it for the expiry of cache keys or for the retries of a client, for example. Its names are
 /// tokio-util's. One task owns the queue, and one timer serves it, for any number of values. Values
 /// come out in the order of their deadlines, and never early. The order of values with equal
-/// deadlines is unspecified.
+/// deadlines, or with deadlines before the queue was made, is unspecified.
 ///
 /// ```
 /// use std::time::Duration;
@@ -234,6 +234,8 @@ impl<T> DelayQueue<T> {
 
     /// Waits for the next value to come out, and returns it, or `None` if the queue is empty.
     ///
+    /// If the runtime is shut down meanwhile, this never ends: nothing wakes the task any more.
+    ///
     /// # Cancel safety
     ///
     /// If this future is dropped before it is ready, no value is lost.
@@ -254,6 +256,7 @@ impl<T> DelayQueue<T> {
     ///
     /// Panics if it has to wait outside of a runtime.
     pub fn poll_expired(&mut self, cx: &mut Context<'_>) -> Poll<Option<Expired<T>>> {
+        let mut was_shut_down = false;
         loop {
             // Empty: the waker is kept, for a value that is inserted later.
             let Some((key, slot)) = self.store.first() else {
@@ -278,12 +281,17 @@ impl<T> DelayQueue<T> {
                 self.keep(cx.waker());
                 return Poll::Pending;
             }
-            if !self.sleep.as_ref().is_some_and(Sleep::is_elapsed) {
-                // The sleep ended early: the runtime was shut down. No value comes out any more,
-                // and nothing wakes the task.
-                return Poll::Pending;
-            }
+            let ended_early = !self.sleep.as_ref().is_some_and(Sleep::is_elapsed);
             self.sleep = None;
+            if ended_early {
+                // The runtime of the sleep was shut down. This thread may be in another one by now.
+                // If it is not, no value comes out any more, and nothing wakes the task.
+                if was_shut_down {
+                    self.keep(cx.waker());
+                    return Poll::Pending;
+                }
+                was_shut_down = true;
+            }
         }
     }
 

@@ -13,6 +13,7 @@ use crate::{
         sleep,
         sleep::{Sleep, sleep_until},
     },
+    util::budget,
 };
 
 /// Creates an interval that ticks every `period`. The first tick comes at once.
@@ -132,8 +133,13 @@ impl Interval {
     /// Polls for the next tick, as [`tick`](Interval::tick) does, for futures that are written by
     /// hand.
     pub fn poll_tick(&mut self, cx: &mut Context<'_>) -> Poll<Instant> {
-        // The tick is due, although the timer that was kept for it may not have fired yet.
-        if !std::mem::take(&mut self.at_once) {
+        if self.at_once {
+            // The tick is due, although the timer that was kept for it may not have fired yet. It
+            // spends the budget as a sleep that is over does. A poll that is refused keeps it.
+            ready!(budget::check(cx));
+            budget::spend();
+            self.at_once = false;
+        } else {
             ready!(Pin::new(&mut self.sleep).poll(cx));
         }
         let (due, now) = (self.sleep.deadline(), Instant::now());

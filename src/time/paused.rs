@@ -137,7 +137,8 @@ pub fn wall_clock() -> SystemTime {
 /// clock is paused.
 ///
 /// The system's clock stays unchanged. Timers that come due by this run next: an [`advance`] by
-/// zero waits until they have run.
+/// zero waits until they have run. The wall clock shows times from 2020 to 2093 only: a `time` out
+/// of this range counts as the nearer end of it.
 ///
 /// ```
 /// use std::sync::atomic::{AtomicBool, Ordering::Relaxed};

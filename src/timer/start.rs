@@ -17,6 +17,7 @@ use super::{
 use crate::{
     error::ArmError,
     sys::sync::atomic::{AtomicBool, AtomicU64, Ordering},
+    util::contained::contained,
 };
 
 /// Defines the public methods that start a timer, for one kind of callback and condition.
@@ -122,7 +123,8 @@ fn told<C: TimerClock, F: FnMut(Outcome) -> Flow>(
         // No worker is left to call `f`, so this thread does. The caller of a `try_` method gets
         // the error instead.
         if let Some(mut f) = f.filter(|_| error == ArmError::Shutdown && !bounded) {
-            shards::tell_of_shutdown(|how| _ = f(how));
+            // As on a worker, a panic of `f` does not reach the caller.
+            contained(|| shards::tell_of_shutdown(|how| _ = f(how)));
         }
         error
     })

@@ -85,6 +85,10 @@ impl<C: TimerClock> Timer<C> {
     /// Cancels the timer like [`cancel_and_wait`](Timer::cancel_and_wait), and blocks the calling
     /// thread.
     ///
+    /// A callback that takes an outcome is called on a worker. So in a
+    /// [current-thread](crate::runtime::Builder::new_current_thread) runtime, this waits until
+    /// another thread is in [`Runtime::block_on`](crate::Runtime::block_on).
+    ///
     /// ```
     /// use std::time::Duration;
     /// use tourbillon::{Cancel, Runtime};

@@ -157,7 +157,8 @@ impl Builder {
         self
     }
 
-    /// Sets a function that each worker thread, and each helper, calls when it starts.
+    /// Sets a function that each worker thread, each helper, and each thread of
+    /// [`spawn_blocking`](crate::task::blocking::spawn_blocking) calls when it starts.
     pub fn on_thread_start<F>(mut self, f: F) -> Self
     where
         F: Fn() + Send + Sync + 'static,
@@ -166,7 +167,8 @@ impl Builder {
         self
     }
 
-    /// Sets a function that each worker thread, and each helper, calls before it ends.
+    /// Sets a function that each worker thread, each helper, and each thread of
+    /// [`spawn_blocking`](crate::task::blocking::spawn_blocking) calls before it ends.
     pub fn on_thread_stop<F>(mut self, f: F) -> Self
     where
         F: Fn() + Send + Sync + 'static,

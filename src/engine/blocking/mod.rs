@@ -30,9 +30,7 @@ pub(crate) mod pool;
 use std::{
     cell::Cell,
     collections::BTreeMap,
-    io,
-    panic::{AssertUnwindSafe, catch_unwind},
-    ptr,
+    io, ptr,
     sync::{Arc, PoisonError},
     time::Instant,
 };
@@ -49,7 +47,7 @@ use crate::{
         atomic::{Ordering, fence},
         thread,
     },
-    util::lock::lock,
+    util::{contained::contained, lock::lock},
 };
 
 thread_local! {
@@ -218,11 +216,8 @@ impl Blocking<TaskJob> {
             // Run queued jobs even if the runtime stops: they were accepted.
             while let Some((_, job)) = state.queue.pop_first() {
                 drop(state);
-                busy(shared, || {
-                    // The job catches its own panics. A waker of the task that joins it may panic,
-                    // too.
-                    let _ = catch_unwind(AssertUnwindSafe(|| job.run()));
-                });
+                // The job contains its own panics, and those of wakers.
+                busy(shared, || _ = contained(|| job.run()));
                 state = lock(&self.state);
             }
             let (woken, more) = self.wait(shared, state);
@@ -269,7 +264,18 @@ fn main(shared: Arc<Shared>, number: u64) {
     POOL.set(&*shared);
     let ended = {
         let _entered = entered::enter(&shared);
-        shared.blocking.run(&shared, number)
+        let config = &shared.config;
+        // The hooks are user code, and may panic.
+        config
+            .on_thread_start
+            .iter()
+            .for_each(|hook| _ = contained(|| hook()));
+        let ended = shared.blocking.run(&shared, number);
+        config
+            .on_thread_stop
+            .iter()
+            .for_each(|hook| _ = contained(|| hook()));
+        ended
     };
     threads::join(ended);
 }

@@ -2,7 +2,9 @@
 
 use std::{
     cell::{Cell, RefCell},
-    io, ptr,
+    io,
+    panic::{AssertUnwindSafe, catch_unwind},
+    ptr,
     sync::{Arc, OnceLock, Weak},
     thread,
     time::{Duration, Instant},
@@ -20,7 +22,7 @@ use crate::{
         Mutex,
         atomic::{AtomicUsize, Ordering},
     },
-    util::{lock::lock, tokio_budget},
+    util::{contained::contained, lock::lock, tokio_budget},
 };
 
 /// The panic of `pause` on a runtime that has a companion.
@@ -133,7 +135,12 @@ impl Companion {
         if let Some(bytes) = shared.config.thread_stack_size {
             builder.thread_stack_size(bytes);
         }
-        builder.build()
+        // tokio panics if the system refuses the first thread.
+        let built = catch_unwind(AssertUnwindSafe(|| builder.build()));
+        built.unwrap_or_else(|panic| {
+            contained(|| drop(panic));
+            Err(io::Error::other("tokio could not start its threads"))
+        })
     }
 
     /// Enters the companion until the guard is dropped. Returns `None` if there is none.

@@ -23,13 +23,23 @@ pub(crate) fn scoped() -> Option<Tolerance> {
 /// Runs `f` in a scope: timers that it arms have this tolerance.
 #[inline]
 pub(crate) fn within<R>(tolerance: Tolerance, f: impl FnOnce() -> R) -> R {
+    // No tolerance has the code 255.
+    with_scope(tolerance.code() + 1, f)
+}
+
+/// Runs `f` in no scope, and restores the scope of the calling thread afterwards.
+pub(crate) fn apart<R>(f: impl FnOnce() -> R) -> R {
+    with_scope(0, f)
+}
+
+#[inline]
+fn with_scope<R>(scope: u8, f: impl FnOnce() -> R) -> R {
     struct Reset(u8);
     impl Drop for Reset {
         fn drop(&mut self) {
             SCOPE.set(self.0);
         }
     }
-    // No tolerance has the code 255.
-    let _reset = Reset(SCOPE.replace(tolerance.code() + 1));
+    let _reset = Reset(SCOPE.replace(scope));
     f()
 }

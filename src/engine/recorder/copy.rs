@@ -91,8 +91,10 @@ impl Shared {
         let workers = flight.workers.iter().enumerate();
         let workers = workers.map(|(index, ring)| (Who::Worker(index), ring.copy(most)));
         let mut tracks: Vec<_> = workers.collect();
-        for (number, ring) in lock(&flight.helpers).iter() {
-            tracks.push((Who::Helper(*number), ring.copy(most)));
+        // Without the lock, which a thread that starts a helper takes.
+        let helpers = lock(&flight.helpers).clone();
+        for (number, ring) in helpers {
+            tracks.push((Who::Helper(number), ring.copy(most)));
         }
         tracks.push((Who::Outside, flight.outside.ring.copy(most)));
         RawCopy {
@@ -131,7 +133,7 @@ impl Shared {
 impl Flight {
     /// Has the worker of `core` keep a copy when it is back in its loop, if a timer that late is
     /// worth one.
-    pub(super) fn keep_if_late(&self, core: &Core, late: u64) {
+    pub(crate) fn keep_if_late(&self, core: &Core, late: u64) {
         if late >= self.late_threshold {
             core.track.want_copy();
         }

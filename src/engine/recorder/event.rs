@@ -35,12 +35,12 @@ enum Kind {
     /// Moment; lateness of the worst in the upper 40 bits, count in the lower 24.
     Taken,
     /// Detail of `Taken`: since when batches left due timers behind, or zero; the stuck worker plus
-    /// one in the upper 16 bits, or zero, and when the rescue began in the lower 48.
+    /// one in the upper 16 bits, or zero, and how long the rescue took so far in the lower 48.
     Before,
     /// Moment; lateness.
     Ran,
     /// Detail of `Ran`: when it was taken; the worker that owns it in the upper 16 bits, its
-    /// tolerance in the lower 48.
+    /// tolerance in the lower 48. Of `Taken` only the tolerance counts.
     From,
     /// Detail: where the task was spawned, or zero; the name of its type.
     Job,
@@ -126,8 +126,9 @@ pub(crate) enum Event {
     },
     /// The worker has taken timers from their store, and queued them.
     Taken {
-        /// The lateness of the first of them.
+        /// The lateness of the first of them, and its tolerance.
         late: u64,
+        tolerance: u64,
         count: u64,
         /// Since when each batch has left due timers behind.
         left: Option<u64>,
@@ -204,9 +205,12 @@ pub(crate) fn taken(at: u64, late: u64, count: u64) -> Words {
     words(Kind::Taken, at, pair(late, count, 24))
 }
 
-/// A detail of `taken`.
-pub(crate) fn before(left: Option<u64>, rescue: Option<Rescue>) -> Words {
-    let rescue = rescue.map_or(0, |it| pair(it.from as u64 + 1, it.came, 48));
+/// A detail of `taken` at the moment `at`. A moment needs 56 bits, so the rescue's is written as
+/// the time until `at`.
+pub(crate) fn before(at: u64, left: Option<u64>, rescue: Option<Rescue>) -> Words {
+    let rescue = rescue.map_or(0, |it| {
+        pair(it.from as u64 + 1, at.saturating_sub(it.came), 48)
+    });
     words(Kind::Before, left.unwrap_or(0), rescue)
 }
 
@@ -225,6 +229,11 @@ const NO_HOME: usize = u16::MAX as usize;
 /// A detail of `ran`, for a timer of the wall clock or of the boot-time clock.
 pub(crate) fn from_clock(taken: u64, tolerance: u64) -> Words {
     from(taken, NO_HOME, tolerance)
+}
+
+/// A detail of `taken`, if the first timer has a tolerance.
+pub(crate) fn tolerance(tolerance: u64) -> Words {
+    from_clock(0, tolerance)
 }
 
 /// A detail of `turn`, `taken`, `ran`, `run` and `stalled`.
@@ -304,6 +313,7 @@ pub(crate) unsafe fn decode(copied: &[Words]) -> Vec<(u64, Event)> {
                 let (late, count) = split(word, 24);
                 Event::Taken {
                     late,
+                    tolerance: 0,
                     count,
                     left: None,
                     rescue: None,
@@ -356,8 +366,8 @@ pub(crate) unsafe fn decode(copied: &[Words]) -> Vec<(u64, Event)> {
             Kind::Lost | Kind::Before | Kind::From | Kind::Job => {
                 // SAFETY: guaranteed by the caller.
                 let job = (kind == Kind::Job).then(|| unsafe { job_of(low, word) });
-                if let Some((_, event)) = events.last_mut() {
-                    event.add(kind, low, word, job);
+                if let Some((at, event)) = events.last_mut() {
+                    event.add(*at, kind, low, word, job);
                 }
                 continue;
             }
@@ -382,8 +392,8 @@ unsafe fn job_of(spawned: u64, name: u64) -> JobName {
 }
 
 impl Event {
-    /// Adds a detail to the event before it.
-    fn add(&mut self, kind: Kind, low: u64, word: u64, detail: Option<JobName>) {
+    /// Adds a detail to the event before it, which was at the moment `at`.
+    fn add(&mut self, at: u64, kind: Kind, low: u64, word: u64, detail: Option<JobName>) {
         match self {
             Event::Woken { lost, .. } | Event::Turn { lost, .. } if kind == Kind::Lost => {
                 *lost = Lost {
@@ -393,11 +403,14 @@ impl Event {
             }
             Event::Taken { left, rescue, .. } if kind == Kind::Before => {
                 *left = (low > 0).then_some(low);
-                let (from, came) = split(word, 48);
+                let (from, took) = split(word, 48);
                 *rescue = (from > 0).then(|| Rescue {
                     from: from as usize - 1,
-                    came,
+                    came: at.saturating_sub(took),
                 });
+            }
+            Event::Taken { tolerance, .. } if kind == Kind::From => {
+                (_, *tolerance) = split(word, 48);
             }
             Event::Ran {
                 taken,

@@ -22,7 +22,7 @@ fn an_event_is_decoded_as_it_was_written() {
     };
     let rescue = Rescue {
         from: 4_095,
-        came: 77,
+        came: 2,
     };
     let written = [
         parked(1, u64::MAX),
@@ -32,7 +32,8 @@ fn an_event_is_decoded_as_it_was_written() {
         lost(lost_time),
         job(reference),
         taken(4, 5_000, 256),
-        before(Some(3), Some(rescue)),
+        before(4, Some(3), Some(rescue)),
+        tolerance(2_000),
         job(reference),
         ran(5, 123_456_789_012),
         from(4, 63, 1_000_000),
@@ -70,6 +71,7 @@ fn an_event_is_decoded_as_it_was_written() {
             4,
             Event::Taken {
                 late: 5_000,
+                tolerance: 2_000,
                 count: 256,
                 left: Some(3),
                 rescue: Some(rescue),
@@ -141,4 +143,19 @@ fn numbers_that_do_not_fit_become_the_largest() {
         (decoded[0].0, took, jobs),
         (LOW, (1 << 40) - 1, (1 << 24) - 1)
     );
+}
+
+/// Moments are ns since the runtime was built: after four days they need 49 bits.
+#[test]
+fn a_rescue_keeps_its_moment_after_years_of_uptime() {
+    for at in [1 << 50, LOW] {
+        let came = at - 5_000_000;
+        let rescue = Some(Rescue { from: 1, came });
+        let events = decoded(&[taken(at, 6_000_000, 1), before(at, Some(at - 9), rescue)]);
+        let (moment, Event::Taken { left, rescue, .. }) = events[0] else {
+            panic!("{events:?}");
+        };
+        assert_eq!((moment, left), (at, Some(at - 9)));
+        assert_eq!(rescue.map(|it| (it.from, it.came)), Some((1, came)));
+    }
 }

@@ -25,7 +25,7 @@ use crate::{
     sys::sync::{
         Mutex,
         atomic::{
-            AtomicBool, AtomicU8, AtomicU64,
+            AtomicBool, AtomicU8, AtomicU64, AtomicUsize,
             Ordering::{Acquire, Relaxed, Release},
         },
     },
@@ -175,8 +175,8 @@ impl Track {
 #[derive(Debug)]
 pub(crate) struct Flight {
     recording: AtomicU8,
-    /// Whether polls are timed.
-    pub(crate) times_polls: AtomicBool,
+    /// How many callers have polls timed.
+    pub(crate) times_polls: AtomicUsize,
     /// How many events each ring keeps.
     capacity: usize,
     /// A timer that is later than this makes a copy, in ns.
@@ -206,7 +206,7 @@ impl Flight {
     pub(crate) fn new(workers: usize, recording: Recording, capacity: usize, late: u64) -> Self {
         Self {
             recording: AtomicU8::new(recording as u8),
-            times_polls: AtomicBool::new(false),
+            times_polls: AtomicUsize::new(0),
             capacity,
             late_threshold: late,
             workers: (0..workers)
@@ -262,7 +262,7 @@ impl Flight {
             polls: Polls::default(),
         };
         track.set(self.recording());
-        track.time_polls(self.times_polls.load(Relaxed));
+        track.time_polls(self.times_polls.load(Relaxed) > 0);
         track
     }
 }

@@ -248,7 +248,8 @@ impl Worker<'_> {
     fn record_taken(&mut self, first: usize, now: u64, late: u64, rescue: Option<(&Core, u64)>) {
         let track = &self.core.track;
         // A timer is not late within its tolerance.
-        let late_beyond = late.saturating_sub(self.due[first].tolerance().ns());
+        let tolerance = self.due[first].tolerance().ns();
+        let late_beyond = late.saturating_sub(tolerance);
         if self.shared.clock.was_paused() || !track.notes(late_beyond) {
             return;
         }
@@ -278,8 +279,13 @@ impl Worker<'_> {
         });
         let count = (self.due.len() - first) as u64;
         let stuck_in = rescue.and_then(|(peer, _)| peer.watchdog.watch.job_ref());
-        let taken = [event::taken(now, late, count), event::before(left, came)];
-        self.write(taken.into_iter().chain(stuck_in.map(event::job)));
+        let taken = [
+            event::taken(now, late, count),
+            event::before(now, left, came),
+        ];
+        let tolerance = (tolerance > 0).then(|| event::tolerance(tolerance));
+        let details = tolerance.into_iter().chain(stuck_in.map(event::job));
+        self.write(taken.into_iter().chain(details));
         self.shared.flight.keep_if_late(self.core, late_beyond);
     }
 

@@ -9,6 +9,9 @@ use std::{
 
 use tourbillon_tasks::TaskRef;
 
+/// How many entries an empty list keeps.
+const KEPT: usize = 1_024;
+
 /// References to tasks, each at an index that does not change. The list keeps its tasks allocated.
 /// A task leaves the list by itself, when it ends.
 pub(crate) struct List<M: 'static> {
@@ -74,6 +77,11 @@ impl<M: 'static> List<M> {
         debug_assert!(!is_free(entry));
         self.free = index;
         self.len -= 1;
+        if self.len == 0 && self.entries.capacity() > KEPT {
+            // A burst of tasks is over. Nothing names an index any more.
+            self.entries = Vec::new();
+            self.free = 0;
+        }
         // SAFETY: a non-null entry that is not free is from `into_raw`, and it is taken out once.
         NonNull::new(entry).map(|raw| unsafe { TaskRef::from_raw(raw) })
     }
@@ -108,6 +116,17 @@ impl<M: 'static> List<M> {
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn the_memory_of_a_burst_goes_with_its_last_task() {
+        let mut list = List::<()>::default();
+        for _ in 0..2 {
+            let indices: Vec<_> = (0..5_000).map(|_| list.reserve()).collect();
+            assert!(indices.iter().copied().eq(0..5_000));
+            indices.into_iter().for_each(|index| _ = list.remove(index));
+            assert_eq!((list.len(), list.entries.capacity()), (0, 0));
+        }
+    }
 
     #[test]
     fn freed_indices_are_reused_and_never_shared() {

@@ -24,8 +24,8 @@ pub(crate) struct TaskMeta {
     /// count.
     home: Home,
     id: Id,
-    /// Where the task was spawned, and its name if the user gave one. The task knows the name of its
-    /// future [by its type](tourbillon_tasks::Task::name).
+    /// Where the task was spawned, and its name if the user gave one. The task knows the name of
+    /// its future [by its type](tourbillon_tasks::Task::name).
     spawned: Spawned,
     /// The task's place in the registry, with `list`. Written by the thread that runs the task.
     index: AtomicU32,

@@ -140,7 +140,8 @@ fn note_task(sleep: &Sleep<Core>, deadline: Instant, sampled: Option<Taken>) {
     };
     let tolerance = sleep.tolerance();
     let late = now.saturating_sub(deadline);
-    let is_noted = home.track.notes(late.saturating_sub(tolerance.ns()));
+    let late_beyond = late.saturating_sub(tolerance.ns());
+    let is_noted = home.track.notes(late_beyond);
     let mut running = Running {
         deadline,
         tolerance,
@@ -159,6 +160,7 @@ fn note_task(sleep: &Sleep<Core>, deadline: Instant, sampled: Option<Taken>) {
         if is_noted {
             // The task that polls the sleep is the worker's present job.
             running.job = core.watchdog.watch.job_ref();
+            shared.flight.keep_if_late(core, late_beyond);
         }
     });
     if !is_noted {

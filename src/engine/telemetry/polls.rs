@@ -130,10 +130,19 @@ pub(crate) fn arms(home: &Core, waker: &Waker, deadline: u64) {
 }
 
 impl Shared {
-    /// Sets whether all threads time each poll of a task.
-    pub(crate) fn time_polls(&self, are_timed: bool) {
-        self.flight.times_polls.store(are_timed, Relaxed);
-        self.each_core(|core| core.track.time_polls(are_timed));
+    /// Has all threads time each poll of a task, until each caller of this has called
+    /// [`leave_polls_untimed`](Shared::leave_polls_untimed).
+    pub(crate) fn time_polls(&self) {
+        if self.flight.times_polls.fetch_add(1, Relaxed) == 0 {
+            self.each_core(|core| core.track.time_polls(true));
+        }
+    }
+
+    /// Takes back a call of [`time_polls`](Shared::time_polls).
+    pub(crate) fn leave_polls_untimed(&self) {
+        if self.flight.times_polls.fetch_sub(1, Relaxed) == 1 {
+            self.each_core(|core| core.track.time_polls(false));
+        }
     }
 
     /// Takes what all threads have polled since the last call, while polls are timed.

@@ -31,8 +31,8 @@ pub struct Stall {
     /// Whether it is a helper.
     pub is_helper: bool,
     /// The [name of the task](crate::task::Builder::name), if it has one. Otherwise the type of the
-    /// task's future or of the timer's callback, as given by [`std::any::type_name`]. A closure goes
-    /// by the function that contains it.
+    /// task's future or of the timer's callback, as given by [`std::any::type_name`]. A closure
+    /// goes by the function that contains it.
     pub job: &'static str,
     /// Where the task was spawned. `None` for timers.
     pub spawned: Option<&'static Location<'static>>,

@@ -173,8 +173,8 @@ pub(crate) fn run_as<R>(local: &Local, main: impl FnOnce(&mut Worker<'_>) -> R) 
         let mut worker = Worker::new(local, &shared);
         let output = main(&mut worker);
         // A stop of the runtime or a panic may have ended the loop between taking timers and wakers
-        // and queueing them. Tasks of the runtime end in the shutdown, but a task of another thread,
-        // as of a `LocalSet`, would wait for ever: no one else has its waker.
+        // and queueing them. Tasks of the runtime end in the shutdown, but a task of another
+        // thread, as of a `LocalSet`, would wait for ever: no one else has its waker.
         for timer in std::mem::take(&mut worker.due) {
             worker.core.contain(|| drop(timer));
         }
@@ -269,7 +269,7 @@ impl<'a> Worker<'a> {
                 // 3. The next deadline is so near that a sleep would cost more than the wait.
                 None if self.is_near() => self.spin(),
                 // A peer was left its only job: look again in a moment.
-                None if self.shared.config.spin && self.search.lingers() => self.linger(),
+                None if self.search.lingers() => self.linger(),
                 // Return one part of the unused memory, then poll all that may have come meanwhile.
                 None if self.tidies() => self.spin(),
                 // 4. Sleep until the next deadline, an event, or a wake-up.
@@ -392,6 +392,11 @@ impl<'a> Worker<'a> {
         self.note_late(first, now);
         self.note_taken(first, now, may_be_late, more);
         let any = !self.due.is_empty();
+        if any && self.search.is_on {
+            // Leave the search first: the wakers of sleeps are user code that may take long, and
+            // while this worker counts as a searcher, no other worker is woken.
+            self.found();
+        }
         self.queue_due();
         if more && !any {
             // The inbox holds more than one pass reads, or another thread has the shard's lock.

@@ -109,8 +109,9 @@ impl Worker<'_> {
                     } else if shared.clock.was_paused() || shard.soonest() != until {
                         // Neither compensate nor learn. On a clock that was ever paused, all must
                         // depend on the program alone. A timer with a tolerance need not be exact.
-                        let wake = until.saturating_sub(shared.config.spin_before);
-                        let (deadline, left) = shared.clock.until(wake, real);
+                        let wakes_early = !shared.clock.was_paused();
+                        let early = if wakes_early { shared.config.spin_before } else { 0 };
+                        let (deadline, left) = shared.clock.until(until.saturating_sub(early), real);
                         Timeout::Until { deadline, left }
                     } else {
                         let compensation = policy.compensation(until, real);

@@ -10,6 +10,8 @@
 //! each other should have a worker each. It counts as a searcher all the time. So no other worker
 //! is woken for the job that it leaves, and it finds all other work at its next look.
 //!
+//! With [`spin(false)`](crate::runtime::Builder::spin) it takes that job at once.
+//!
 //! The rules of the shared count are in "Searchers" in `shards/PROTOCOLS.md`.
 
 use crate::engine::{job::Job, queues::steal_batch_of, worker::Worker};
@@ -132,7 +134,7 @@ impl Worker<'_> {
             return Some(job);
         }
         // Begin with another victim each time, so that not all searchers ask the same peer.
-        let search = &mut self.search;
+        let (search, spins) = (&mut self.search, self.shared.config.spin);
         search.victim = search.victim.wrapping_add(1);
         let job = self.shared.find_deque(search.victim, |victim| {
             // This worker has emptied its own deque before.
@@ -145,8 +147,10 @@ impl Worker<'_> {
             if queued == 0 {
                 return None;
             }
-            // The only job of a peer that makes progress stays there for now.
+            // The only job of a peer that makes progress stays there for now. A worker that may not
+            // spin takes it: it could not look again.
             if search.is_on
+                && spins
                 && queued == 1
                 && search.leaves_job_of(victim.index, victim.watchdog.watch.begun())
             {

@@ -29,7 +29,8 @@
 //! | `axum::serve` | [`serve`] |
 //! | `Sse::keep_alive` | [`keep_alive`] |
 //! | the timeout layers of `tower` and `tower-http` | a function as below |
-//! | `rate_limit`, `buffer` of `tower` | none |
+//! | `rate_limit` of `tower` | an [`interval`](crate::time::interval) behind a mutex |
+//! | `buffer` of `tower` | `Buffer::pair`, whose worker runs in a task of [`spawn`](crate::spawn) |
 //! | `on_upgrade` of `extract::ws` | `hyper::upgrade::on`, in a task of [`spawn`](crate::spawn) |
 //!
 //! A timeout, as middleware:

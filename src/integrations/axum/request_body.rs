@@ -33,6 +33,9 @@ use crate::{
 /// as soon as its worker has time.
 const POLL_GRACE: Duration = Duration::from_secs(1);
 
+/// The shortest time until the next look at a body whose limit does not apply for now.
+const LEAST_LOOK: Duration = Duration::from_millis(1);
+
 /// Removes the limit of [`request_body_timeout`](super::Serve::request_body_timeout) from a
 /// request.
 ///
@@ -230,9 +233,14 @@ impl Wait {
             }
             let waited = self.before + now.duration_since(*since);
             let left = limit.saturating_sub(waited);
-            if left.is_zero() {
+            if left.is_zero() && flags.is_limited() {
                 return Poll::Ready(());
             }
+            let left = if flags.is_limited() {
+                left
+            } else {
+                left.max(LEAST_LOOK)
+            };
             timer.set_deadline(now.saturating_add(left));
         }
     }

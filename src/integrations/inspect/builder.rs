@@ -83,8 +83,9 @@ impl Builder {
     /// Limits the number of connected clients. Further ones wait in the system's queue. The default
     /// is 1,024, or a quarter of the process's descriptors if that is less. The minimum is 2.
     ///
-    /// One connection in 32, but at least 16 or half of all, is reserved for requests that are
-    /// answered at once. If all others carry event streams, a further request for events gets 503.
+    /// One connection in 32, but at least 16 and at most half of all, is reserved for requests that
+    /// are answered at once. If all others carry event streams, a further request for events gets
+    /// 503.
     pub fn max_connections(mut self, count: usize) -> Self {
         self.max_connections = count.max(2);
         self

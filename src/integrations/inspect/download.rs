@@ -13,7 +13,8 @@ use crate::{api::handle::Handle, flight::Snapshot, task::spawn_blocking};
 /// The most events of all rings in a file. An event takes some 100 bytes.
 const MOST_EVENTS: usize = 500_000;
 
-/// Admits one file at a time: each takes much memory while it is written and sent.
+/// Admits one file at a time: each takes much memory while it is written. While a file is sent,
+/// `Outstanding` counts its bytes.
 #[derive(Clone, Debug, Default)]
 pub(crate) struct Downloads(Arc<AtomicBool>);
 

@@ -17,7 +17,7 @@
 //! - `/late.json`: the slowest timers of a cell of the heat map, with their causes.
 //! - `/tasks.json`: tasks, with what they do and where they wait.
 //! - `/trace.json`: what the [flight recorder](crate::flight) has, as a file for Perfetto or for
-//!   Chrome's trace viewer; one client at a time, others get 503.
+//!   Chrome's trace viewer; one is written at a time, meanwhile other clients get 503.
 //! - `/metrics`: the metrics for Prometheus, or in OpenMetrics if the client asks for it: see
 //!   [`RuntimeMetrics::prometheus`](crate::metrics::RuntimeMetrics::prometheus).
 //!
@@ -29,7 +29,8 @@
 //!
 //! Every client that reaches the address has access: there is no password and no encryption. Listen
 //! on `127.0.0.1`, and use a tunnel (`ssh -L`) or a proxy with authentication. Access is read-only:
-//! the inspector only answers `GET` and `HEAD` (otherwise 405), and no request changes the runtime.
+//! the inspector only answers `GET` and `HEAD` (otherwise 405). No request changes the runtime,
+//! except that workers time their polls until some seconds after a request for the list of tasks.
 //!
 //! Requests from other pages in the same browser are refused:
 //!

@@ -220,7 +220,7 @@ impl State {
             timing.asked = now;
             return false;
         }
-        handle.shared().time_polls(true);
+        handle.shared().time_polls();
         self.timing = Some(Timing {
             handle: handle.clone(),
             since: now,
@@ -232,6 +232,10 @@ impl State {
 
     fn stop(&mut self) {
         if self.timing.take().is_some() {
+            // Keep only when the tasks of the last answer were first seen. The others may be many,
+            // and may have ended.
+            self.known.retain(|_, known| known.seen.is_some());
+            self.known.shrink_to_fit();
             self.known.values_mut().for_each(|known| {
                 (known.polls, known.busy, known.sleeps_until) = (0, 0, None);
             });
@@ -322,6 +326,6 @@ impl Answer {
 
 impl Drop for Timing {
     fn drop(&mut self) {
-        self.handle.shared().time_polls(false);
+        self.handle.shared().leave_polls_untimed();
     }
 }

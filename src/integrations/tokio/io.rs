@@ -53,12 +53,7 @@ macro_rules! writes {
 
             /// Shuts down the write direction. Reading continues to work.
             fn poll_shutdown(self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<io::Result<()>> {
-                let closed = ready!(futures_io::AsyncWrite::poll_close(self, cx));
-                Poll::Ready(match closed {
-                    // The peer is gone already. tokio's streams do not report this as an error.
-                    Err(error) if error.kind() == io::ErrorKind::NotConnected => Ok(()),
-                    closed => closed,
-                })
+                futures_io::AsyncWrite::poll_close(self, cx)
             }
 
             fn is_write_vectored(&self) -> bool {

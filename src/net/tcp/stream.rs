@@ -212,8 +212,8 @@ impl TcpStream {
         socket::linger(self)
     }
 
-    /// Sets [`linger`](TcpStream::linger) in whole seconds. Zero turns a close into a reset, which
-    /// discards unsent data.
+    /// Sets [`linger`](TcpStream::linger) in whole seconds, rounded down. Zero, and so any time of
+    /// less than a second, turns a close into a reset, which discards unsent data.
     ///
     /// A longer time blocks the worker that drops the connection for up to that time. tokio
     /// deprecates this option for that reason.

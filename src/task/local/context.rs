@@ -86,7 +86,8 @@ pub struct LocalEnterGuard {
 pub(crate) fn enter(home: &Home) -> LocalEnterGuard {
     let entry = ENTRIES.get();
     ENTRIES.set(entry + 1);
-    ENTERED.with_borrow_mut(|entered| entered.push((entry, home.clone())));
+    // At the end of the thread there is no list any more.
+    let _ = ENTERED.try_with(|entered| entered.borrow_mut().push((entry, home.clone())));
     LocalEnterGuard {
         entry,
         _here: PhantomData,
