@@ -11,8 +11,9 @@
 //!
 //! Columns: requests per second; CPU time of the server's threads, as counted by the kernel, per
 //! request; and latencies as seen by `wrk`. Each figure is the median of the rounds, the first two
-//! with their minimum and maximum. The ratios are medians of the rounds' ratios. The kernel's scheduler divides the CPU between the server and
-//! `wrk`, so the CPU time per request is the most reliable figure.
+//! with their minimum and maximum. The ratios are medians of the rounds' ratios. The kernel's
+//! scheduler divides the CPU between the server and `wrk`, so the CPU time per request is the most
+//! reliable figure.
 //!
 //! Run `cargo bench --bench http --features hyper`. Arguments after `--` set the number of rounds
 //! (5) and the seconds per round (5): `-- 9 3`.
@@ -107,7 +108,8 @@ fn main() -> Result<(), Box<dyn Error>> {
         "load", "system", "req/s", "CPU µs/req", "p50 ms", "p99 ms"
     );
     for load in LOADS {
-        // The servers and `wrk` count as its own: they are children that end.
+        // The meter counts the servers and `wrk` as part of this program: they are child processes
+        // that end before it is read.
         let meter = Meter::start();
         print(load, &measure(load, rounds, seconds)?);
         println!("the machine: {}\n", meter.read());

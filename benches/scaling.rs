@@ -6,10 +6,10 @@
 //! cargo bench --bench scaling -- count [NAME …]     count with 2, 4, 8 and 64 workers
 //! ```
 //!
-//! **Measured** (`scaling/table.rs`): the operations of `scaling/operations.rs`, with 1, 2, 4 and so
-//! on up to N workers; without `--workers`, as many as there are cores. Each row says what to expect
-//! up to the number of cores, and whether it was found. A row that others disturbed is not judged:
-//! run it again. At 64 workers it takes a minute, and 2 GB of memory.
+//! **Measured** (`scaling/table.rs`): the operations of `scaling/operations.rs`, with 1, 2, 4 and
+//! so on up to N workers; without `--workers`, as many as there are cores. Each row says what to
+//! expect up to the number of cores, and whether it was found. A row that others disturbed is not
+//! judged: run it again. At 64 workers it takes a minute, and 2 GB of memory.
 //!
 //! **Counted** (`scaling/count.rs`): the instructions, the locked instructions and the shared cache
 //! lines of an operation. valgrind counts them, so the number of cores does not matter. What grows
@@ -81,8 +81,8 @@ fn main() -> ExitCode {
     }
 }
 
-/// Measures the costs, and prints what the model makes of them. `line` is how long a cache line
-/// takes to move, in ns, in place of the measured time.
+/// Measures the costs, simulates the machines and prints the results. If `line` is given, a cache
+/// line takes this time to move, in ns, instead of the measured time.
 fn simulate(line: Option<f64>) {
     let meter = Meter::start();
     let mut costs = Costs::measure();

@@ -64,7 +64,7 @@ const WORKERS: usize = 2;
 const COUNT: usize = 100;
 /// Duration of the long job.
 const STUCK: Duration = Duration::from_millis(60);
-/// From arming to the deadline, and from the start of the job to the events from outside.
+/// Time from arming to the deadline, and from the start of the job to the events from outside.
 const AHEAD: Duration = Duration::from_millis(10);
 /// Time between two deadlines of *spread*.
 const APART: Duration = Duration::from_micros(100);
@@ -305,7 +305,7 @@ fn armed<S: System>(system: &S, arm: Arm, before: Before) -> Option<Vec<Duration
     is_set.then(|| moments.lateness())
 }
 
-/// The first timers are due before a peer has been called.
+/// Runs *spread*, in which the first timers are due before a peer has been called.
 fn spread<S: System>(system: &S) -> Option<Vec<Duration>> {
     let moments = Moments::new(COUNT);
     let arming = moments.clone();
@@ -318,7 +318,7 @@ fn spread<S: System>(system: &S) -> Option<Vec<Duration>> {
             S::arm_here(due, &set, arming.comes(index, due));
         }
         set.wait_for::<S>(COUNT).await;
-        // The worker is in its loop until then.
+        // Keep this worker in its loop until shortly before the first deadline.
         while Instant::now() + APART < first {
             S::yield_now().await;
         }
@@ -399,9 +399,9 @@ fn sockets<S: System>(system: &S, before: Before) -> Vec<Duration> {
                 }
             });
         }
-        // tokio's peers do not steal the task that was spawned last.
+        // Spawn one more task, because tokio's peers do not steal the task that was spawned last.
         S::spawn(async {});
-        // A peer steals the tasks, and so they wait for their sockets, while this task stays here.
+        // Stay on this worker until a peer has stolen all tasks, and each waits for its socket.
         let begun = Instant::now();
         while waits.get() < COUNT {
             assert!(begun.elapsed() < PATIENCE, "no peer steals the tasks");

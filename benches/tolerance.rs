@@ -1,4 +1,4 @@
-//! What timers cost in processor time, depending on how late they may be, beside tokio.
+//! The processor time of timers, depending on how late they may be, compared with tokio.
 //!
 //! 1. *The curve.* Tasks sleep for 50 to 150 ms at random, again and again, so that a given number
 //!    of them is due in each second; then callbacks that arm the next one do the same. The rows are
@@ -43,7 +43,7 @@ impl fmt::Display for System {
 }
 
 impl System {
-    /// Builds the runtime, unless it is tokio's.
+    /// Builds the runtime of Tourbillon for a row that is not tokio's.
     fn build(self) -> tourbillon::Runtime {
         let builder = tourbillon::Runtime::builder().worker_threads(2);
         let builder = match self {

@@ -1,6 +1,6 @@
 #!/bin/sh
-# Places the source of the real tokio in `real/tokio`, where the manifest of this package expects it.
-# Cargo downloads it from crates.io and verifies its checksum.
+# Places the source of the real tokio in `real/tokio`, where the manifest of this package expects
+# it. Cargo downloads it from crates.io and verifies its checksum.
 set -eu
 version=1.54.1
 here=$(cd "$(dirname "$0")" && pwd)

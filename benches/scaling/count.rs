@@ -6,17 +6,18 @@
 //! - *The thread* of an access follows from the stacks: each thread announces the address of its
 //!   stack, and uses it every few instructions. Accesses between those of two threads count for
 //!   neither.
-//! - *An operation* lasts from one store to the mark of its thread to the next. The first quarter of
-//!   a thread's operations warms up caches and pools.
+//! - *An operation* lasts from one store to the mark of its thread to the next. The first quarter
+//!   of a thread's operations warms up caches and pools.
 //! - *Locked* are instructions with the prefix `lock`, `xchg` with memory, and `mfence`. Their
 //!   bytes are read from the files of the program.
 //! - *Shared* is a cache line of 64 bytes that several threads use during the operations, and that
 //!   one of them writes; or one that another thread has written since this one used it. On as many
-//!   cores as threads, such a line has to be fetched from another core. Lines that threads only read
-//!   stay in all caches.
+//!   cores as threads, such a line has to be fetched from another core. Lines that threads only
+//!   read stay in all caches.
 //!
-//! The figures are medians of all operations of all threads; of the shared lines it is the mean.
-//! Rescues and reports of stalls are off, since valgrind makes each worker look stuck.
+//! The figures are medians over all operations of all threads, except for the shared lines, whose
+//! figure is the mean. Rescues and reports of stalls are off, since valgrind makes each worker look
+//! stuck.
 
 use std::{
     cell::Cell,
@@ -40,7 +41,8 @@ const ACTORS: usize = 64;
 /// variables are above it.
 const STACK: (u64, u64) = (1 << 20, 8 << 10);
 
-/// A word that a thread writes to where an operation begins, and one where it ends.
+/// A pair of words that mark a thread's operations in the trace. The thread writes `begin` where an
+/// operation begins, and `end` where an operation ends and no other begins.
 #[repr(align(128))]
 struct Mark {
     begin: AtomicU64,
@@ -84,7 +86,7 @@ pub fn child(args: &[String]) -> Result<(), String> {
         let mark = &MARKS[at];
         if begins { &mark.begin } else { &mark.end }.store(1, Relaxed);
     });
-    // The end does not count.
+    // Leak the runtime, so that its shutdown is not counted.
     std::mem::forget(runtime);
     Ok(())
 }
@@ -109,7 +111,8 @@ fn say(line: &str) {
 
 /// Counts the operations that have one of `parts` in their names, or all, and prints the table.
 pub fn print(parts: &[String]) -> Result<(), String> {
-    // Which operation steals is not known, and one shard has one worker.
+    // Skip `Steal`, because it is not known which of its operations steal. Skip `ArmOneShard`,
+    // because its runtime always has one worker.
     let all = Operation::ALL.into_iter().filter(|it| {
         !matches!(it, Operation::Steal | Operation::ArmOneShard)
             && (parts.is_empty() || parts.iter().any(|part| it.name().contains(part.as_str())))
@@ -178,23 +181,24 @@ enum Access {
     Write,
 }
 
-/// What a thread has done.
+/// The record of a thread.
 #[derive(Default)]
 struct Thread {
     /// The lowest and the highest address of its stack.
     stack: (u64, u64),
-    /// Whether it does operations.
+    /// Whether the thread does operations.
     acts: bool,
     current: Option<Counts>,
     done: Vec<Counts>,
 }
 
-/// What happened during one operation.
+/// The counts of one operation.
 #[derive(Default)]
 struct Counts {
     instructions: u64,
     locked: u64,
-    /// The lines that it used, and whether the line was in the cache of another thread only.
+    /// The cache lines that the operation used. The value is `true` if only other threads had the
+    /// line in their caches.
     lines: HashMap<u64, bool>,
 }
 
@@ -246,7 +250,8 @@ struct Trace {
     threads: Vec<Thread>,
     /// The thread that runs.
     current: usize,
-    /// Accesses since its last access to its stack.
+    /// The accesses since the current thread last used its stack. They count if the next stack that
+    /// is used is the same one.
     since: Vec<(Access, u64, u64)>,
     lines: HashMap<u64, Line>,
     /// Whether a thread has warmed up.
@@ -314,7 +319,8 @@ impl Trace {
         }
         let marks = self.marks..self.marks + size_of_val(&MARKS) as u64;
         if marks.contains(&address) {
-            // A mark ends the last operation, and its first word begins the next one.
+            // Each write to a mark ends the last operation. A write to its first word also begins
+            // the next one.
             let begins = (address - self.marks) % size_of::<Mark>() as u64 == 0;
             thread.acts = true;
             thread.done.extend(thread.current.take());
@@ -325,7 +331,9 @@ impl Trace {
         if (thread.stack.0..thread.stack.1).contains(&address) {
             return;
         }
-        // A thread that does operations uses lines during these only. For the others all counts.
+        // For a thread that does operations, only the lines that it uses during operations after
+        // the warm-up count. For other threads, all lines count as soon as one thread has warmed
+        // up.
         let warms_up = thread.current.is_none() || thread.done.len() < self.warm_up;
         let counts = self.is_warm && !(thread.acts && warms_up);
         for at in address >> 6..=(address + size - 1) >> 6 {
@@ -347,7 +355,7 @@ impl Trace {
         }
     }
 
-    /// Formats what one operation takes. Returns `None` if there was none.
+    /// Formats the figures of an operation. Returns `None` if no operation was traced.
     fn result(&self) -> Option<String> {
         let warm = self
             .threads

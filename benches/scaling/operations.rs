@@ -114,7 +114,7 @@ impl Operation {
         }
     }
 
-    /// Returns the runtime for it.
+    /// Builds the runtime of this operation.
     pub fn runtime(self, workers: usize, options: impl FnOnce(Builder) -> Builder) -> Runtime {
         let workers = match self {
             Self::ArmOneShard => 1,
@@ -124,9 +124,11 @@ impl Operation {
         options(builder).build().expect("a runtime")
     }
 
-    /// Does `n` operations on each of `actors` threads at once. Calls `mark` with the number of the
-    /// thread, and with `true` where an operation begins, which ends the last one, or `false` where
-    /// one only ends. Returns the time from the first start to the last end.
+    /// Does `n` operations on each of `actors` threads at once. Returns the time from the first
+    /// start to the last end.
+    ///
+    /// Calls `mark` with the number of the thread, and with `true` where an operation begins, which
+    /// also ends the operation before it. Passes `false` where an operation ends and none begins.
     pub fn run(
         self,
         runtime: &Runtime,
@@ -141,7 +143,8 @@ impl Operation {
         });
         let spans = if self.is_from_outside() {
             if self == Self::ArmOneShard {
-                // The worker waits for this one, so that no other has to wake it.
+                // Let the worker sleep until this timer. The threads arm later timers, so none of
+                // them has to wake the worker.
                 runtime.after(HOUR, || ());
             }
             thread::sleep(Duration::from_millis(5));
@@ -194,7 +197,8 @@ impl Operation {
         stage.barrier.wait();
         let of = (at + usize::from(is_peers)) % stage.timers.len();
         let timers = mem::take(&mut *stage.timers(of));
-        // The other task of this worker that wakes and is woken.
+        // Spawn the other task of *wake*: it waits for the first bell, and then rings the second
+        // one.
         let bells: Arc<[Bell; 2]> = Arc::default();
         if self == Self::Wake {
             let bells = bells.clone();
@@ -269,7 +273,7 @@ impl Operation {
         let start = Instant::now();
         for i in 0..n {
             if self == Self::SpawnOutside {
-                // All workers are asleep again.
+                // Wait until all workers sleep again.
                 thread::sleep(Duration::from_millis(5));
             }
             mark(true);
@@ -285,13 +289,14 @@ impl Operation {
         }
         mark(false);
         let end = Instant::now();
-        // Otherwise a thread that starts late gets memory of one that has ended.
+        // Wait for all threads. Otherwise a thread that starts late could get memory of a thread
+        // that has ended.
         stage.barrier.wait();
         start..end
     }
 }
 
-/// Wakes the task that waits for it.
+/// A bell that wakes the task that waits for it.
 #[derive(Default)]
 struct Bell {
     is_rung: AtomicBool,
@@ -316,7 +321,7 @@ impl Bell {
     }
 }
 
-/// What all actors share.
+/// State that all actors share.
 struct Stage {
     handle: Handle,
     barrier: Barrier,

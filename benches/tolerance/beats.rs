@@ -39,7 +39,7 @@ fn streams() -> usize {
     STREAMS.min((limit.rlim_cur as usize).saturating_sub(100))
 }
 
-/// The client: opens the connections, says so, and reads until they end.
+/// Runs the client: opens the connections, prints `connected`, and reads until they end.
 pub(crate) fn client(address: &str, count: usize) {
     streams();
     let runtime = tourbillon::Runtime::builder()
@@ -68,7 +68,7 @@ pub(crate) fn client(address: &str, count: usize) {
     }
 }
 
-/// What the connections share.
+/// State that the connections share.
 #[derive(Default)]
 struct Beats {
     measuring: AtomicBool,
@@ -98,7 +98,7 @@ fn connect(count: usize, serve: impl Fn(TcpStream)) -> Child {
         let (stream, _) = listener.accept().expect("the client connects");
         stream.set_nonblocking(true).expect("a socket");
         serve(stream);
-        // The beats of the connections are spread over the period.
+        // Wait between connections, so that their beats are spread over the period.
         thread::sleep(PERIOD / count as u32);
     }
     let mut ready = [0; 10];

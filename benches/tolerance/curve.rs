@@ -100,7 +100,7 @@ fn measure(count: usize, begin: impl Fn(Waits)) -> Figures {
         begin(Waits {
             random: index as u64 + 1,
             flags: flags.clone(),
-            // A wait is half of the mean at least.
+            // Room for all waits: each lasts at least half of the mean.
             late: Vec::with_capacity(2 * (MEASURED.as_millis() / MEAN.as_millis()) as usize + 2),
             results: results.clone(),
         });
@@ -128,13 +128,13 @@ fn sleeps(system: System, count: usize) -> Figures {
 
 fn callbacks(system: System, count: usize) -> Figures {
     if system == System::Tokio {
-        // It has no callbacks. The figures of its sleeps stand beside them.
+        // tokio has no callbacks. Its row has the figures of its sleeps.
         return sleeps(system, count);
     }
     let runtime = system.build();
     let entered = runtime.enter();
     let figures = measure(count, |waits| {
-        // The first one is armed on a worker.
+        // Arm the first timer on a worker, like the later ones.
         drop(runtime.spawn(async { call_on_ours(Box::new(waits)) }));
     });
     drop(entered);

@@ -31,7 +31,7 @@ use crate::{
 /// One browser at a time: each is some ten processes.
 static ONE: Mutex<()> = Mutex::new(());
 
-/// A browser, which ends with this. Its methods concern the selected page.
+/// A browser process, which ends when this is dropped. Its methods act on the selected page.
 pub struct Browser {
     child: Child,
     to: ChildStdin,
@@ -54,13 +54,13 @@ pub struct Page {
 }
 
 impl Browser {
-    /// A browser with one page, as a desktop has it: 1440 × 900, dark. None if it is not installed,
-    /// and the test is to be skipped.
+    /// Starts a browser with one page of 1440 × 900 pixels and a dark colour scheme. Returns
+    /// `None` if Chromium is not installed; the test should then be skipped.
     pub fn start() -> Option<Self> {
         Self::start_with(&[])
     }
 
-    /// Like `start`, with more arguments.
+    /// Starts a browser as [`start`](Self::start) does, with more arguments.
     pub fn start_with(args: &[&str]) -> Option<Self> {
         if !have("chromium") {
             return None;
@@ -85,8 +85,8 @@ impl Browser {
             ])
             .args(["--headless=new", "--remote-debugging-pipe"])
             .arg(format!("--user-data-dir={}", profile.display()))
-            // Root may not have the sandbox. And what is asked of the network is only what the page
-            // asks.
+            // Root cannot use Chromium's sandbox. Without background networking, all requests are
+            // those of the page.
             .args(["--no-sandbox", "--disable-gpu", "--disable-dev-shm-usage"])
             .args(["--no-first-run", "--no-proxy-server", "--hide-scrollbars"])
             .args(["--disable-background-networking", "--disable-breakpad"])
@@ -190,7 +190,7 @@ impl Browser {
         self.call("Page.navigate", json!({ "url": url }));
     }
 
-    /// The window's size.
+    /// Sets the size of the window.
     pub fn resize(&mut self, width: u32, height: u32) {
         self.call(
             "Emulation.setDeviceMetricsOverride",
@@ -241,8 +241,8 @@ impl Browser {
         }
     }
 
-    /// The text of an element, once it is there: the page is live before it has drawn all that it
-    /// knows.
+    /// Returns the text of an element. Waits until the element exists: the page says that it is
+    /// live before it has drawn everything.
     #[track_caller]
     pub fn text(&mut self, selector: &str) -> String {
         self.eventually(&format!("document.querySelector('{selector}') !== null"));
@@ -250,7 +250,7 @@ impl Browser {
         value.as_str().unwrap().trim().to_owned()
     }
 
-    /// Clicks on what a selector finds, wherever it is.
+    /// Clicks on the element that `selector` finds, wherever it is on the page.
     #[track_caller]
     pub fn click(&mut self, selector: &str) {
         self.eval(&format!("document.querySelector('{selector}').click()"));
@@ -293,7 +293,7 @@ impl Browser {
             .collect()
     }
 
-    /// Where the page's requests went.
+    /// Returns the addresses of all requests that the page has sent.
     pub fn requests(&mut self) -> Vec<String> {
         let sent = self.events(&["Network.requestWillBeSent", "Network.webSocketCreated"]);
         let urls = sent
@@ -302,7 +302,7 @@ impl Browser {
         urls.map(|url| url.unwrap().to_owned()).collect()
     }
 
-    /// Answers that came, with their addresses.
+    /// Returns the address and the status of each answer that the page has received.
     pub fn answers(&mut self) -> Vec<(String, u64)> {
         let came = self.events(&["Network.responseReceived"]);
         let answers = came.iter().map(|event| &event["response"]);
@@ -337,7 +337,7 @@ impl Browser {
 
 impl Drop for Browser {
     fn drop(&mut self) {
-        // With all its processes. They may have ended.
+        // Kill all processes of the browser. They may have ended already.
         let _ = kill_process_group(Pid::from_child(&self.child), Signal::KILL);
         let _ = self.child.wait();
         if thread::panicking() {

@@ -46,8 +46,8 @@ pub fn example(name: &str) -> Command {
     Command::new(program)
 }
 
-/// Whether a program is younger than all that it was made of, of which cargo has left a list beside
-/// it. If not, why.
+/// Checks that a program is no older than its sources, which cargo lists in a file beside it. The
+/// error says why the program is old.
 fn is_fresh(program: &Path) -> Result<(), String> {
     let modified = |path: &Path| fs::metadata(path).and_then(|data| data.modified());
     let missing = |error| format!("not built ({error})");
@@ -57,7 +57,7 @@ fn is_fresh(program: &Path) -> Result<(), String> {
     // A blank in a path has a backslash before it.
     for source in sources.trim_end().replace("\\ ", "\0").split(' ') {
         let source = source.replace('\0', " ");
-        // One that is gone has been moved or removed since.
+        // A source that no longer exists was moved or removed after the build.
         if !modified(Path::new(&source)).is_ok_and(|changed| changed <= built) {
             return Err(format!("older than {source}"));
         }
@@ -65,11 +65,11 @@ fn is_fresh(program: &Path) -> Result<(), String> {
     Ok(())
 }
 
-/// A server that runs, and is killed when this is dropped.
+/// A running server, which is killed when this is dropped.
 pub struct Server {
     child: Child,
     stdout: BufReader<ChildStdout>,
-    /// Until it is hung up.
+    /// `None` after [`hang_up`](Self::hang_up).
     stderr: Option<BufReader<ChildStderr>>,
     pub addr: SocketAddr,
 }
@@ -107,12 +107,12 @@ impl Server {
         }
     }
 
-    /// The number of its process.
+    /// Returns the number of the server's process.
     pub fn pid(&self) -> u32 {
         self.child.id()
     }
 
-    /// How much memory it has now, in bytes: what the system calls the resident set.
+    /// Returns the resident memory of the server, in bytes.
     pub fn memory(&self) -> u64 {
         let status = fs::read_to_string(format!("/proc/{}/status", self.pid())).unwrap();
         number(&status, "VmRSS:", "kB").unwrap() * 1024
@@ -129,13 +129,7 @@ impl Server {
         assert_eq!(unsafe { libc::kill(pid, signal) }, 0);
     }
 
-    /// How much memory the server has, in KiB (`VmRSS`).
-    pub fn resident(&self) -> u64 {
-        let status = fs::read_to_string(format!("/proc/{}/status", self.child.id())).unwrap();
-        number(&status, "VmRSS:", "kB").unwrap()
-    }
-
-    /// Waits for a line that the server complains in.
+    /// Waits for the next line of the server's stderr, and returns it.
     pub fn complaint(&mut self) -> String {
         let mut line = String::new();
         let stderr = self.stderr.as_mut().expect("nobody has hung up");
@@ -143,20 +137,19 @@ impl Server {
         line
     }
 
-    /// Listens to no complaint any more: the server's stderr is a pipe without a reader from here
-    /// on.
+    /// Closes the read end of the server's stderr, which is then a pipe without a reader.
     pub fn hang_up(&mut self) {
         self.stderr = None;
     }
 
-    /// How many descriptors the server has open.
+    /// Returns how many descriptors the server has open.
     pub fn descriptors(&self) -> usize {
         let listed = fs::read_dir(format!("/proc/{}/fd", self.pid())).unwrap();
         listed.count()
     }
 
-    /// Waits until the server ends; answers its status, and what it printed on stdout since it
-    /// listens, and on stderr.
+    /// Waits until the server ends. Returns its status, what it printed on stdout after it began
+    /// to listen, and what it printed on stderr.
     pub fn end(mut self) -> (ExitStatus, String, String) {
         let status = wait(&mut self.child);
         let (mut out, mut err) = (String::new(), String::new());
@@ -191,8 +184,8 @@ fn wait(child: &mut Child) -> ExitStatus {
     }
 }
 
-/// Sets a flag when it is dropped: also where an assertion fails, or else a scope would wait for
-/// ever for its threads that look at the flag.
+/// Sets a flag when this is dropped, also by a failed assertion. Otherwise a scope would wait for
+/// ever for threads that run until the flag is set.
 pub struct SetAtEnd<'a>(pub &'a AtomicBool);
 
 impl Drop for SetAtEnd<'_> {
@@ -201,7 +194,7 @@ impl Drop for SetAtEnd<'_> {
     }
 }
 
-/// The whole number between two words of what a program printed.
+/// Returns the whole number between the texts `before` and `after` in a program's output.
 pub fn number(text: &str, before: &str, after: &str) -> Option<u64> {
     let start = text.find(before)? + before.len();
     let rest = &text[start..];
@@ -234,8 +227,8 @@ pub fn ping(stream: &mut TcpStream) -> io::Result<()> {
     Ok(())
 }
 
-/// Sends a request one byte after the other, never silent for long and never done, until the server
-/// has closed the connection; answers how long that took.
+/// Sends a request that never ends, byte by byte and without long pauses, until the server closes
+/// the connection. Returns how long that took.
 pub fn send_slowly(mut stream: TcpStream) -> Duration {
     stream.set_nonblocking(true).unwrap();
     let start = Instant::now();
@@ -255,8 +248,8 @@ pub fn send_slowly(mut stream: TcpStream) -> Duration {
     start.elapsed()
 }
 
-/// Has `wrk` ask a server on 2,000 connections for this many seconds. None may see an error.
-/// Returns the number of replies.
+/// Runs `wrk` against a server, on 2,000 connections, for this many seconds. No connection may
+/// see an error. Returns the number of replies.
 pub fn wrk(server: &Server, seconds: u64) -> u64 {
     // The server takes the descriptors it needs by itself; wrk does not.
     let raise = "ulimit -n 4096 2>/dev/null || ulimit -n $(ulimit -H -n); exec wrk \"$@\"";

@@ -12,8 +12,8 @@ use std::{
 use super::{AGES, Server, example, number};
 use crate::common::unix::Dir;
 
-/// A `redis-server` at a Unix socket, which is killed when this is dropped. (A TCP port that is free
-/// now could be taken before it listens.)
+/// A `redis-server` at a Unix socket, which is killed when this is dropped. (A TCP port that is
+/// free now could be taken before it listens.)
 pub struct Original {
     child: Child,
     directory: Dir,
@@ -86,10 +86,10 @@ pub enum Reply {
     Bulk(Vec<u8>),
     Null,
     Array(Vec<Reply>),
-    /// Of RESP3, as are the next.
+    /// The null of RESP3. The variants after it are of RESP3, too.
     Null3,
     Text(String),
-    /// Keys and values, by turns.
+    /// Keys and values, alternating.
     Map(Vec<Reply>),
 }
 
@@ -103,7 +103,7 @@ impl Reply {
     }
 }
 
-/// A request as clients send it.
+/// Returns the bytes of a request, as clients send it.
 pub fn encode(args: &[&[u8]]) -> Vec<u8> {
     let mut bytes = format!("*{}\r\n", args.len()).into_bytes();
     for arg in args {
@@ -114,7 +114,7 @@ pub fn encode(args: &[&[u8]]) -> Vec<u8> {
     bytes
 }
 
-/// A connection.
+/// A client's connection.
 pub struct Redis<S = TcpStream>(BufReader<S>);
 
 impl Redis {
@@ -150,7 +150,7 @@ impl<S: Read + Write> Redis<S> {
         }
     }
 
-    /// Reads a reply; an error if the connection ends before.
+    /// Reads a reply. It is an error if the connection ends before the reply is complete.
     pub fn try_reply(&mut self) -> io::Result<Reply> {
         let line = self.line()?;
         let (sort, rest) = line.split_at(1);
@@ -184,7 +184,7 @@ impl<S: Read + Write> Redis<S> {
         (0..count).map(|_| self.try_reply()).collect()
     }
 
-    /// Reads as many bytes, which have to be these.
+    /// Reads the next bytes, and checks that they are `bytes`.
     pub fn expect(&mut self, bytes: &[u8]) {
         let mut read = vec![0; bytes.len()];
         self.0.read_exact(&mut read).unwrap();
@@ -195,14 +195,14 @@ impl<S: Read + Write> Redis<S> {
         self.try_reply().unwrap()
     }
 
-    /// Sends a command, as words, and reads the reply.
+    /// Sends a command, split into words at blanks, and reads the reply.
     pub fn ask(&mut self, command: &str) -> Reply {
         let words: Vec<_> = command.split(' ').map(str::as_bytes).collect();
         self.send(&encode(&words));
         self.reply()
     }
 
-    /// A number of INFO.
+    /// Returns a number from the reply to `INFO`.
     pub fn info(&mut self, name: &str) -> u64 {
         let text = match self.ask("INFO") {
             Reply::Bulk(text) => String::from_utf8(text).unwrap(),
@@ -213,7 +213,7 @@ impl<S: Read + Write> Redis<S> {
             .unwrap_or_else(|| panic!("no {name}: {text}"))
     }
 
-    /// Waits until the server closes, whatever it still says; answers that.
+    /// Reads until the server closes the connection. Returns what it sent.
     pub fn end(mut self) -> Vec<u8> {
         let mut rest = Vec::new();
         match self.0.read_to_end(&mut rest) {

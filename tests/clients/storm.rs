@@ -9,7 +9,7 @@ use std::{
 
 use super::tourbillon;
 
-/// A storm that runs. It is killed when this is dropped, unless it has ended.
+/// A running storm, which is killed when this is dropped, unless it has ended.
 pub struct Storm {
     child: Child,
     /// The address of its page.
@@ -32,17 +32,17 @@ impl Storm {
         Self { child, addr }
     }
 
-    /// The number of its process.
+    /// Returns the number of the storm's process.
     pub fn pid(&self) -> u32 {
         self.child.id()
     }
 
-    /// The address of its page, for a browser.
+    /// Returns the URL of its page.
     pub fn url(&self) -> String {
         format!("http://{}/", self.addr)
     }
 
-    /// Waits for its end; answers what it said.
+    /// Waits until the storm ends, and returns its report.
     pub fn end(mut self) -> serde_json::Value {
         let out = std::io::read_to_string(self.child.stdout.take().unwrap()).unwrap();
         assert!(self.child.wait().unwrap().success(), "{out}");
@@ -58,7 +58,7 @@ impl Drop for Storm {
     }
 }
 
-/// The address in the line that says where the page is.
+/// Returns the address from the line that says where the page is.
 pub fn page_address(line: &str) -> SocketAddr {
     let addr = line.strip_prefix("inspect: http://");
     let addr = addr.and_then(|rest| rest.trim_end().strip_suffix('/'));

@@ -86,7 +86,7 @@ impl Drop for Blocked {
     }
 }
 
-/// All workers of a runtime, blocked in tasks until this is dropped. Helpers are not.
+/// All workers of a runtime, blocked in tasks until this is dropped. The helpers are not blocked.
 pub struct AllBlocked {
     pub threads: Vec<ThreadId>,
     release: Gate,
@@ -134,7 +134,7 @@ impl AllBlocked {
         self.release.clone()
     }
 
-    /// Receives `count`, each index once, none of them early or on one of the blocked workers.
+    /// Receives `count` events: each index once, none early, and none on a blocked worker.
     #[track_caller]
     pub fn all_come_elsewhere(&self, receiver: &mpsc::Receiver<Came>, count: usize) -> Vec<Came> {
         all_come_but_on(&self.threads, receiver, count)
@@ -183,7 +183,7 @@ impl Says {
     }
 }
 
-/// Receives `count`, each index once, none of them early or on the blocked worker.
+/// Receives `count` events: each index once, none early, and none on the blocked worker.
 #[track_caller]
 pub fn all_come_elsewhere(
     blocked: &Blocked,
@@ -193,7 +193,7 @@ pub fn all_come_elsewhere(
     all_come_but_on(&[blocked.thread], receiver, count)
 }
 
-/// Receives `count`, each index once, none of them early or on one of the blocked workers.
+/// Receives `count` events: each index once, none early, and none on a blocked worker.
 #[track_caller]
 pub fn all_come_but_on(
     blocked: &[ThreadId],

@@ -28,8 +28,8 @@ pub fn blocking_job<R: Send + 'static>(
     (begun, release, job)
 }
 
-/// Blocks a thread of the runtime, and returns when the job runs. The job returns 1 when the gate is
-/// opened.
+/// Blocks a thread of the runtime, and returns when the job runs. The job returns 1 when the gate
+/// is opened.
 #[track_caller]
 pub fn block_a_thread(runtime: &Runtime) -> (JoinHandle<u8>, Gate) {
     let (begun, release, job) = blocking_job(1);

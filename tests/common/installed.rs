@@ -13,8 +13,8 @@ pub fn have(client: &str) -> bool {
     found
 }
 
-/// Says that a test is skipped, because `client` is not installed. With
-/// `TOURBILLON_REQUIRE_CLIENTS=1` that is a panic.
+/// Prints that a test is skipped because `client` is not installed. With
+/// `TOURBILLON_REQUIRE_CLIENTS=1`, panics instead.
 pub fn skip(client: &str) {
     let required = env::var_os("TOURBILLON_REQUIRE_CLIENTS").is_some_and(|v| v == "1");
     assert!(

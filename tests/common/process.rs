@@ -14,7 +14,7 @@ use super::HANGS;
 /// The environment variable that tells a child process which test it runs.
 const CHILD: &str = "TOURBILLON_ISOLATED_TEST";
 
-/// Runs `body` in a process of its own. Tests use it that count threads or descriptors, lower
+/// Runs `body` in a process of its own. It is for tests that count threads or descriptors, lower
 /// limits, raise signals, set the panic hook or the global subscriber, or may abort.
 ///
 /// `body` is a closure that stands in the test itself: its type names the test. The child is this

@@ -135,7 +135,8 @@ fn each_runtime_has_its_own_companion() {
         runtime.block_on(async { tokio::runtime::Handle::current().id() })
     };
     assert_ne!(of(&first), of(&second));
-    // A `block_on` of one within the other enters its companion meanwhile.
+    // A `block_on` of the second runtime within the first enters the second's companion until it
+    // returns.
     let inner = second.handle().clone();
     let (before, within, after) = first.block_on(async {
         let id = || tokio::runtime::Handle::current().id();

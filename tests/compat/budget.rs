@@ -47,7 +47,7 @@ fn a_timeout_ends_a_loop_over_a_channel_that_is_always_ready() {
 #[test]
 fn each_poll_has_a_new_budget() {
     let runtime = with_companion();
-    // tokio gives 128. The way to set it takes one.
+    // tokio's budget is 128. Setting it uses one unit.
     let in_task = runtime.spawn(async {
         let first = received_in_one_poll().await;
         tourbillon::task::yield_now().await;

@@ -76,7 +76,7 @@ fn a_timeout_holds_for_both() {
     runtime.block_on(async {
         tokio::task::spawn_blocking(move || receiver.recv());
     });
-    // The job has begun, perhaps, and does not end.
+    // By now the job has probably begun. It does not end.
     thread::sleep(Duration::from_millis(20));
     let start = Instant::now();
     assert!(!runtime.shutdown_timeout(Duration::from_millis(30)));
@@ -107,7 +107,7 @@ fn sleeps_of_tokio_tasks_do_not_hold_up_the_end() {
 
 #[test]
 fn a_runtime_may_end_in_a_task_of_tokio() {
-    // Of a runtime that the program has built.
+    // The task belongs to a runtime of tokio that the program has built.
     let outer = tokio::runtime::Builder::new_current_thread()
         .build()
         .unwrap();
@@ -116,7 +116,7 @@ fn a_runtime_may_end_in_a_task_of_tokio() {
         runtime.spawn(async {}).await.unwrap();
         drop(runtime);
     });
-    // Of its own companion: nothing waits there.
+    // The task belongs to the runtime's own companion. The drop waits for nothing there.
     let runtime = with_companion();
     let (sender, receiver) = mpsc::channel();
     let companion = runtime.block_on(async { tokio::runtime::Handle::current() });

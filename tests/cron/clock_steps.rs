@@ -17,7 +17,7 @@ use crate::common::{HOUR, alarm, paused::paused};
 const DAY: Duration = Duration::from_secs(86_400);
 const MINUTE: Duration = Duration::from_secs(60);
 
-/// An instant, as UTC shows it.
+/// Returns the instant of a date and time in UTC.
 fn utc(text: &str) -> SystemTime {
     text.parse::<Timestamp>().unwrap().into()
 }
@@ -28,7 +28,8 @@ fn paused_at(workers: usize, at: &str) -> Runtime {
     runtime
 }
 
-/// The runs of a job: what each was for, what the clock showed, and how many were missed before it.
+/// The runs of a job. For each: the instant it was due, the time on the clock, and the number of
+/// runs that were missed before it.
 #[derive(Clone, Default)]
 struct Runs(Arc<Mutex<Vec<(SystemTime, SystemTime, u64)>>>);
 
@@ -52,7 +53,7 @@ impl Runs {
         self.0.lock().unwrap().clone()
     }
 
-    /// They were at these instants, exactly, and none was missed.
+    /// Checks that the job ran exactly at these instants, and that no run was missed.
     #[track_caller]
     fn were_at(&self, instants: &[&str]) {
         let expected = instants.iter().map(|at| (utc(at), utc(at), 0));
@@ -119,7 +120,8 @@ fn two_weeks_of_weekdays_at_nine_in_paris_when_summer_time_ends() {
 #[test]
 fn a_job_at_half_past_two_runs_once_on_days_of_clock_changes() {
     let _alarm = alarm();
-    // There is none: at three, when clocks have been put forward.
+    // On this day there is no half past two. The job runs at three, when clocks have been put
+    // forward.
     paused_at(2, "2026-03-28T12:00:00Z").block_on(async {
         let (daily, hourly) = (Runs::default(), Runs::default());
         daily.paris("30 2 * * *");
@@ -163,7 +165,7 @@ fn a_step_back_runs_nothing_twice() {
                 sleep(2 * HOUR).await;
                 assert_eq!(runs.get().len(), 1, "it has been run for");
             }
-            // Back before the next one: that comes later, once.
+            // After another step back, the next run is that of the next day, once.
             step(utc("2026-05-04T00:00:00Z")).await;
             sleep(36 * HOUR - MINUTE).await;
             runs.were_at(&["2026-05-04T12:00:00Z"]);
@@ -194,7 +196,7 @@ fn a_step_forward_leaves_skipped_occurrences_to_the_policy() {
                 assert_eq!(runs.get(), ran, "{missed:?}");
                 let skipped = 5 - ran.len() as u64;
                 assert_eq!(job.skipped(), skipped, "{missed:?}");
-                // And goes on with the next, on time.
+                // The job continues with the next occurrence, on time.
                 sleep(HOUR).await;
                 assert_eq!(runs.get().last(), Some(&(hour(6), hour(6), before_next)));
                 assert_eq!(job.runs(), ran.len() as u64 + 1);
@@ -207,7 +209,7 @@ fn a_step_forward_leaves_skipped_occurrences_to_the_policy() {
 fn a_step_to_within_the_grace_is_on_time() {
     let _alarm = alarm();
     for missed in [Missed::Skip, Missed::Once] {
-        // To the very instant, and to the last one of the grace.
+        // Step exactly to the occurrence, and to the last instant of its grace period.
         for late in [Duration::ZERO, MINUTE] {
             paused_at(2, "2026-05-04T00:30:00Z").block_on(async {
                 let runs = Runs::default();

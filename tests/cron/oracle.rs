@@ -16,7 +16,7 @@ use crate::common::Random;
 
 const DAY: i64 = 86_400;
 
-/// More than local time differs from UTC.
+/// A time, in seconds, that is longer than any offset of local time from UTC.
 const MARGIN: i64 = 30 * 3600;
 
 /// A field's text, and the values that it stands for.
@@ -30,7 +30,8 @@ impl Field {
         self.text.starts_with('*')
     }
 
-    /// One of the values in `range`, a range of them, a list, a step, or all.
+    /// Returns a random field: one of the values in `range`, a range of them, a list, a step, or
+    /// all.
     fn random(random: &mut Random, range: Range<u64>) -> Self {
         let mut values = vec![false; range.end as usize];
         let count = range.end - range.start;
@@ -95,7 +96,7 @@ struct Fields {
 }
 
 impl Fields {
-    /// Most of the patterns are due early in the day, where clocks are changed.
+    /// Returns a random pattern. Most patterns are due early in the day, when clocks are changed.
     fn random(random: &mut Random, seconds: bool) -> Self {
         let hours = if random.below(3) == 0 { 0..24 } else { 0..4 };
         let often = |random: &mut Random, range: Range<u64>| match random.below(3) {
@@ -104,7 +105,7 @@ impl Fields {
         };
         let mut hour = Field::random(random, hours);
         if hour.is_star() {
-            // It is of the whole day, whatever it was drawn from.
+            // A `*` stands for the whole day, not only for `hours`.
             hour = Field::random(random, 0..24);
         }
         hour.values.resize(24, false);
@@ -162,20 +163,20 @@ struct Local {
     weekday: u8,
 }
 
-/// All there is to know of a zone in a while, step by step.
+/// A table of all instants and local times of a zone over a span of time.
 struct Scan {
     tz: TimeZone,
-    /// Each instant, and what clocks show then.
+    /// Each instant, and the local time at that instant.
     instants: Vec<(i64, Local)>,
-    /// Each local time, and the instant at which it is run if it is a time of the day.
+    /// Each local time, and the instant at which a pattern with a fixed time of day runs for it.
     locals: Vec<(i64, Local)>,
     /// The instants that may be compared: a scan does not know what is beyond its ends.
     sure: Range<i64>,
 }
 
 impl Local {
-    /// Returns the local time that many seconds after 1970 began on this clock. `day` is the last
-    /// day asked for, whose date is looked up once.
+    /// Returns the local time that is `seconds` after the beginning of 1970 on the local clock.
+    /// `day` caches the date of the last day that was asked for.
     fn new(seconds: i64, day: &mut (i64, Date)) -> Self {
         let number = seconds.div_euclid(DAY);
         if day.0 != number {
@@ -205,15 +206,15 @@ impl Scan {
         let mut landing = 0;
         let mut day = (i64::MIN, Date::ZERO);
         let locals = range().map(|time| {
-            // Local times are counted as if they were UTC; those of the range are as good as
-            // others.
+            // Local times are counted as if they were UTC, so the same range of numbers serves
+            // for both.
             let stamp = Timestamp::from_second(time).unwrap();
             let at = Offset::UTC.to_datetime(stamp);
             let instant = match tz.to_ambiguous_timestamp(at).offset() {
                 AmbiguousOffset::Unambiguous { offset } => time - i64::from(offset.seconds()),
                 AmbiguousOffset::Fold { before, .. } => time - i64::from(before.seconds()),
                 AmbiguousOffset::Gap { .. } => {
-                    // The first instant at which clocks show more.
+                    // Find the first instant after the gap.
                     while landing + 1 < clock.len() && clock[landing].1 < time {
                         landing += 1;
                     }
@@ -273,7 +274,7 @@ impl Scan {
             }
         };
         check(self.sure.start - 1, 2000);
-        // And from anywhere, not only from one to the next.
+        // Search from random instants, too, not only from one occurrence to the next.
         for _ in 0..50 {
             let span = (self.sure.end - self.sure.start) as u64;
             let from = self.sure.start + random.below(span) as i64;
@@ -287,7 +288,8 @@ fn start(date: Date) -> i64 {
     midnight.timestamp().as_second()
 }
 
-/// Patterns of minutes over a span of months, and of seconds over the days around each change.
+/// Checks patterns of minutes over the whole span, and patterns of seconds in the days around the
+/// first two clock changes.
 fn check(tz: TimeZone, from: Date, to: Date, seed: u64) {
     let mut random = Random::new(seed);
     let (from, to) = (start(from), start(to));
@@ -328,23 +330,23 @@ fn zone(name: &str) -> TimeZone {
 zones! {
     paris: zone("Europe/Paris"), date(2024, 2, 20) => date(2026, 1, 10);
     new_york: zone("America/New_York"), date(2007, 2, 1) => date(2007, 12, 1);
-    // Half an hour.
+    // Summer time is half an hour ahead.
     lord_howe: zone("Australia/Lord_Howe"), date(2024, 9, 1) => date(2025, 5, 1);
     // No changes, and an offset of 5:45.
     kathmandu: zone("Asia/Kathmandu"), date(2024, 1, 1) => date(2024, 6, 1);
     // Midnights that do not exist.
     sao_paulo: zone("America/Sao_Paulo"), date(2017, 9, 1) => date(2018, 4, 1);
-    // The hour before midnight does not exist, so that the first instant after is another day.
+    // The hour before midnight does not exist, so the gap ends on the next day.
     nuuk: zone("America/Nuuk"), date(2024, 9, 1) => date(2025, 4, 20);
-    // A day that does not exist, among summer times.
+    // A day does not exist, in the middle of summer time.
     apia: zone("Pacific/Apia"), date(2011, 8, 1) => date(2012, 5, 20);
-    // Two hours, and winters that are the exception.
+    // Troll's summer time is two hours ahead. In Dublin, winter time is the exception.
     troll: zone("Antarctica/Troll"), date(2024, 9, 1) => date(2025, 4, 20);
     dublin: zone("Europe/Dublin"), date(2024, 3, 1) => date(2024, 11, 20);
     // Summer time that is suspended for a month: four changes a year.
     casablanca: zone("Africa/Casablanca"), date(2017, 3, 1) => date(2018, 1, 1);
     utc: TimeZone::UTC, date(2024, 2, 1) => date(2024, 6, 1);
     fixed: TimeZone::fixed(Offset::from_seconds(-3 * 3600 - 1800).unwrap()), date(2024, 2, 1) => date(2024, 6, 1);
-    // By rule alone, years ahead.
+    // Years far ahead, for which the zone has only a rule.
     far_ahead: zone("Europe/Paris"), date(2400, 2, 1) => date(2400, 12, 1);
 }

@@ -10,7 +10,7 @@ use tourbillon::cron::{
     },
 };
 
-/// The next instants of a pattern after a time, as clocks show them there.
+/// Returns the next `count` instants of a pattern after `from`, in local time.
 fn after(pattern: &str, from: &str, count: usize) -> Vec<String> {
     let from: Zoned = from.parse().unwrap();
     let cron = Cron::parse(pattern).unwrap().tz(from.time_zone().clone());
@@ -32,7 +32,7 @@ fn a_skipped_time_of_day_runs_after_the_gap() {
             "03-31 02:30:00+02:00"
         ]
     );
-    // Also if there are several times; and for all of them once.
+    // A pattern may have several times. All of its times in the gap together run once.
     assert_eq!(
         after("0 2,14 * * *", "2025-03-29T20:00[Europe/Paris]", 2),
         ["03-30 03:00:00+02:00", "03-30 14:00:00+02:00"]
@@ -41,17 +41,17 @@ fn a_skipped_time_of_day_runs_after_the_gap() {
         after("0,20,40 2 * * *", "2025-03-29T20:00[Europe/Paris]", 2),
         ["03-30 03:00:00+02:00", "03-31 02:00:00+02:00"]
     );
-    // Of which one may be there.
+    // A time in the gap and a time at its end together run once.
     assert_eq!(
         after("0 2,3 * * *", "2025-03-29T20:00[Europe/Paris]", 2),
         ["03-30 03:00:00+02:00", "03-31 02:00:00+02:00"]
     );
-    // Half an hour is a gap, too.
+    // A gap may be half an hour long.
     assert_eq!(
         after("15 2 * * *", "2025-10-04T20:00[Australia/Lord_Howe]", 2),
         ["10-05 02:30:00+11:00", "10-06 02:15:00+11:00"]
     );
-    // A day that begins at one, and what is around a gap is where it always is.
+    // A day may begin at one o'clock. Times before and after the gap are as on other days.
     assert_eq!(
         after(
             "0,30 0,1,23 * * *",
@@ -69,7 +69,7 @@ fn a_skipped_time_of_day_runs_after_the_gap() {
 
 #[test]
 fn a_gap_may_end_on_another_day_and_last_for_one() {
-    // Saturday's last hour is left out: Saturday's job runs as Sunday begins.
+    // Saturday's last hour does not exist, so Saturday's job runs as Sunday begins.
     assert_eq!(
         after("30 23 * * SAT", "2025-03-29T12:00[America/Nuuk]", 2),
         ["03-30 00:00:00-01:00", "04-05 23:30:00-01:00"]
@@ -101,7 +101,7 @@ fn a_repeated_time_of_day_runs_the_first_time_only() {
             "10-27 02:00:00+01:00"
         ]
     );
-    // Asked for from within the second time, it has been.
+    // During the repetition of the hour, the time of day is already over.
     assert_eq!(
         after("30 2 * * *", "2025-10-26T02:10+01:00[Europe/Paris]", 1),
         ["10-27 02:30:00+01:00"]
@@ -149,7 +149,8 @@ fn interval_patterns_follow_the_wall_clock() {
             "04-06 01:45:00+10:30"
         ]
     );
-    // A `*` in the minute is enough: these are of two o'clock, which is not there, or is twice.
+    // A `*` in the minute makes the pattern an interval. It does not run in an hour that does not
+    // exist, and it runs in both of two repeated hours.
     assert_eq!(
         after("*/30 2 * * *", "2025-03-29T20:00[Europe/Paris]", 1),
         ["03-31 02:00:00+02:00"]
@@ -170,7 +171,8 @@ fn days_are_those_of_the_calendar() {
     };
     assert_eq!(days("0 0 L * *", 3), ["02-29", "03-31", "04-30"]);
     assert_eq!(days("0 0 LW * *", 3), ["02-29", "03-29", "04-30"]);
-    // Saturday the 15th of June: Friday. Sunday the 15th of September: Monday.
+    // The 15th of June is a Saturday, so Friday is nearest. The 15th of September is a Sunday, so
+    // Monday is nearest.
     assert_eq!(days("0 0 15W 6,9 *", 2), ["06-14", "09-16"]);
     // The first of a month is never moved into the one before.
     assert_eq!(days("0 0 1W 6,9 *", 2), ["06-03", "09-02"]);
@@ -179,7 +181,7 @@ fn days_are_those_of_the_calendar() {
     assert_eq!(days("0 0 * * FRIL", 2), ["02-23", "03-29"]);
     assert_eq!(days("0 0 * * 7", 2), ["02-04", "02-11"]);
     assert_eq!(days("0 0 * * SAT-SUN", 3), ["02-03", "02-04", "02-10"]);
-    // Either is enough, or both are needed.
+    // Either field is enough. With `+`, both have to match.
     assert_eq!(days("0 0 13 * FRI", 3), ["02-02", "02-09", "02-13"]);
     assert_eq!(days("0 0 13 * +FRI", 2), ["09-13", "12-13"]);
 }
@@ -226,18 +228,19 @@ fn each_occurrence_is_later_than_the_last_and_than_now() {
         schedule.next_after(second + nano),
         Some(second + Duration::from_secs(1))
     );
-    // Before 1970, too.
+    // Instants before 1970 work, too.
     assert_eq!(
         schedule.next_after(SystemTime::UNIX_EPOCH - nano),
         Some(SystemTime::UNIX_EPOCH)
     );
-    // And not beyond the calendar.
+    // Nothing occurs after the end of the calendar.
     let last = SystemTime::from(Timestamp::MAX);
     assert_eq!(schedule.next_after(last), None);
     assert_eq!(schedule.next_after(last + Duration::from_secs(1)), None);
     let near = last - Duration::from_secs(3);
     assert!(schedule.upcoming(near).count() <= 4, "the iterator ends");
-    // The first day of the calendar is older than the first instant, and a day as any other.
+    // In this zone, the calendar's first day begins before the first instant. It matches like any
+    // other day.
     let first = Timestamp::MIN + SignedDuration::from_secs(1);
     let before_utc = TimeZone::fixed(Offset::constant(-12));
     for pattern in ["0 0 1 1 *", "* * * * * *"] {

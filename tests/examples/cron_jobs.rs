@@ -14,7 +14,7 @@ use tourbillon::cron::jiff::Zoned;
 
 use crate::clients::{AGES, example};
 
-/// Runs it to its end; answers its exit status and what it printed.
+/// Runs the example to its end. Returns its exit status and what it printed.
 fn run(args: &[&str]) -> (Option<i32>, String, String) {
     let output = example("cron_jobs").args(args).output().unwrap();
     let out = String::from_utf8(output.stdout).unwrap();
@@ -22,7 +22,7 @@ fn run(args: &[&str]) -> (Option<i32>, String, String) {
     (output.status.code(), out, err)
 }
 
-/// One that runs jobs until a signal comes, and is killed when this is dropped.
+/// The example, which runs jobs until a signal comes. It is killed when this is dropped.
 struct Jobs {
     child: Child,
     out: BufReader<ChildStdout>,
@@ -33,7 +33,7 @@ impl Jobs {
     fn start(args: &[&str]) -> Self {
         let mut child = example("cron_jobs")
             .args(args)
-            // As a shell starts it in a terminal.
+            // A shell in a terminal also starts it in a process group of its own.
             .process_group(0)
             .stdout(Stdio::piped())
             .stderr(Stdio::piped())
@@ -47,7 +47,7 @@ impl Jobs {
         jobs
     }
 
-    /// The next line, of ours or of a command's.
+    /// Reads the next line of the output, which is of the example or of a command.
     fn line(&mut self) -> String {
         let mut line = String::new();
         let n = self.out.read_line(&mut line).unwrap();
@@ -56,7 +56,7 @@ impl Jobs {
         line
     }
 
-    /// The next line that has this in it.
+    /// Reads lines up to one that contains `text`, and returns that line.
     fn line_with(&mut self, text: &str) -> String {
         loop {
             let line = self.line();
@@ -68,18 +68,20 @@ impl Jobs {
 
     fn signal(&self, signal: i32) {
         let pid = i32::try_from(self.child.id()).unwrap();
-        // SAFETY: our child, which has not been waited for.
+        // SAFETY: the call takes numbers. The process is our child, which has not been waited
+        // for.
         assert_eq!(unsafe { libc::kill(pid, signal) }, 0);
     }
 
     /// Sends a signal to all of its process group, as a terminal does.
     fn signal_group(&self, signal: i32) {
         let pid = i32::try_from(self.child.id()).unwrap();
-        // SAFETY: the group that it was started as, and it has not been waited for.
+        // SAFETY: the call takes numbers. The group is that of our child, which has not been
+        // waited for.
         assert_eq!(unsafe { libc::killpg(pid, signal) }, 0);
     }
 
-    /// Waits until it ends; answers its status, and what it printed after what was read.
+    /// Waits until it ends. Returns its status, and what it printed after what was read.
     fn end(mut self) -> (ExitStatus, String, String) {
         let begin = Instant::now();
         let status = loop {
@@ -95,7 +97,7 @@ impl Jobs {
         (status, out, err)
     }
 
-    /// Ends it by a signal, with nothing wrong.
+    /// Ends it by a signal, and checks that it succeeds. Returns the rest of its output.
     fn end_well(self, signal: i32) -> String {
         self.signal(signal);
         let (status, out, err) = self.end();
@@ -112,7 +114,7 @@ impl Drop for Jobs {
     }
 }
 
-/// The two times of a line of a run that begins.
+/// Returns the two times in the line that reports the beginning of a run.
 fn times(line: &str) -> (Zoned, Zoned) {
     let (_, rest) = line.split_once("] due ").unwrap();
     let (due, rest) = rest.split_once(": began ").unwrap();
@@ -120,7 +122,7 @@ fn times(line: &str) -> (Zoned, Zoned) {
     (due.parse().unwrap(), began.parse().unwrap())
 }
 
-/// A directory of a test's own.
+/// Creates a directory for one test.
 fn directory(name: &str) -> PathBuf {
     let path = std::env::temp_dir().join(format!("cron_jobs-{}-{name}", std::process::id()));
     fs::create_dir_all(&path).unwrap();
@@ -158,7 +160,7 @@ fn a_dry_run_marks_changes_to_and_from_summer_time() {
             ],
         ),
         (
-            // In the zone of the option.
+            // This line has no `TZ`, so the zone is that of the option.
             "0 0 L 2 * -- backup",
             "2027-01-01T00:00[UTC]",
             [
@@ -229,7 +231,7 @@ fn other_jobs_continue_after_a_killed_or_missing_command() {
         "--job",
         "* * * * * * -- no-such-command 2>&1",
     ]);
-    // Whichever comes first in a second, there is another.
+    // Both jobs run in each second, in either order. Each of them continues.
     for _ in 0..2 {
         jobs.line_with("signal: 9");
         jobs.line_with("exit status: 127");
@@ -237,7 +239,7 @@ fn other_jobs_continue_after_a_killed_or_missing_command() {
     jobs.end_well(libc::SIGTERM);
 }
 
-/// A command that fails if it is run twice at once, and takes longer than a second.
+/// A command that takes longer than a second, and fails if two runs of it overlap.
 const ALONE: &str = "mkdir \"$DIR/lock\" || exit 9; sleep 1.2; rmdir \"$DIR/lock\"";
 
 #[test]
@@ -261,7 +263,7 @@ fn overlapping_runs_are_dropped_by_default() {
 fn overlapping_runs_wait_with_overlap_queue() {
     let dir = directory("queue");
     let job = format!("* * * * * * -- DIR={}; {ALONE}", dir.display());
-    // None is dropped for being late, be the machine as slow as it may.
+    // With `--missed all`, no run is dropped for being late, however slow the machine is.
     let args = [
         "--drain",
         "10m",
@@ -287,7 +289,7 @@ fn overlapping_runs_wait_with_overlap_queue() {
 #[test]
 fn overlapping_runs_are_concurrent_with_overlap_both() {
     let dir = directory("both");
-    // Ends only when there are two.
+    // Each command ends only when there are two of them.
     let job = format!(
         "* * * * * * -- cd {}; touch $$; until [ $(ls | wc -l) -ge 2 ]; do sleep 0.02; done; echo two",
         dir.display()
@@ -301,7 +303,8 @@ fn overlapping_runs_are_concurrent_with_overlap_both() {
 
 #[test]
 fn a_signal_waits_for_running_commands_and_starts_no_more() {
-    // To it alone, as a service manager does, and to its group, as a terminal does.
+    // Send the signal to the process alone, as a service manager does, and to its group, as a
+    // terminal does.
     for (signal, send) in [
         (libc::SIGTERM, Jobs::signal as fn(&Jobs, i32)),
         (libc::SIGINT, Jobs::signal_group),
@@ -350,7 +353,7 @@ fn a_command_that_exceeds_the_shutdown_timeout_is_abandoned() {
     let (status, _, err) = jobs.end();
     assert_eq!(status.code(), Some(1), "{err}");
     assert!(err.contains("1 still running, and left alone"), "{err}");
-    // The command has heard of it.
+    // The command still runs: it removes the file.
     while dir.join("end").exists() {
         assert!(begin.elapsed() < AGES, "the command was not left alone");
         thread::sleep(Duration::from_millis(5));

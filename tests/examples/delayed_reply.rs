@@ -32,7 +32,7 @@ fn said(stream: &mut TcpStream) -> String {
     String::from_utf8_lossy(&said).into_owned()
 }
 
-/// Asks for a path, and answers what was said, with the head.
+/// Asks for a path, and returns the response with its head.
 fn ask(server: &Server, path: &str) -> String {
     let mut stream = connect(server);
     let request = format!("GET {path} HTTP/1.1\r\nHost: test\r\nConnection: close\r\n\r\n");
@@ -40,7 +40,8 @@ fn ask(server: &Server, path: &str) -> String {
     said(&mut stream)
 }
 
-/// A connection on which the server has read a request to `/`: it came with one that was answered.
+/// Returns a connection on which the server has read a request to `/`. The request came together
+/// with one that has been answered.
 fn asking(server: &Server) -> TcpStream {
     let mut stream = connect(server);
     let requests = ["/hello", "/"].map(|path| format!("GET {path} HTTP/1.1\r\nHost: test\r\n\r\n"));
@@ -99,7 +100,7 @@ fn two_thousand_connections_see_no_error_with_a_listener_for_each_core() {
     wrk_sees_no_error(&["--delay", "100ms", "--per-core"]);
 }
 
-/// Starts a server, and has `wrk` ask it on 2,000 connections.
+/// Starts a server, and checks that `wrk` sees no error on 2,000 connections.
 fn wrk_sees_no_error(args: &[&str]) {
     if !have("wrk") {
         return;
@@ -157,7 +158,7 @@ fn invalid_arguments_are_refused() {
 fn hostile_clients_are_closed_and_cost_no_memory() {
     let server = start(&["--delay", "0s", "--idle", "500ms"]);
     ask(&server, "/");
-    let before = server.resident();
+    let before = server.memory();
 
     // Random bytes: the server answers an error or nothing, and closes.
     let mut random = Random::new(7);
@@ -175,7 +176,8 @@ fn hostile_clients_are_closed_and_cost_no_memory() {
         );
     }
 
-    // Heads that do not end: 400 MB in all, of which a connection may keep some 400 KB.
+    // Heads that do not end. The clients send 400 MB in all, of which the server may keep some
+    // 400 KB per connection.
     for _ in 0..20 {
         let mut streams: Vec<_> = (0..10).map(|_| connect(&server)).collect();
         let piece = vec![b'x'; 64 * 1024];
@@ -196,14 +198,15 @@ fn hostile_clients_are_closed_and_cost_no_memory() {
         }
     }
 
-    // Half of a head, and nothing more: from one that is there, and one that has closed its half.
+    // Half of a head, and nothing more. Every other client also closes its half of the
+    // connection.
     let start = Instant::now();
     let halves: Vec<_> = (0..200)
         .map(|n| {
             let mut stream = connect(&server);
             stream.write_all(b"GET / HTTP/1.1\r\nHost: te").unwrap();
             if n % 2 == 0 {
-                // The server may have closed it, if all this takes long.
+                // On a slow machine the server may have closed it by now.
                 let _ = stream.shutdown(Shutdown::Write);
             }
             stream
@@ -216,10 +219,10 @@ fn hostile_clients_are_closed_and_cost_no_memory() {
 
     assert!(send_slowly(connect(&server)) >= Duration::from_millis(500));
 
-    let after = server.resident();
+    let after = server.memory();
     assert!(
-        after < before + 100 * 1024,
-        "{before} KiB before, {after} KiB after"
+        after < before + 100 * 1024 * 1024,
+        "{before} bytes before, {after} bytes after"
     );
     assert!(ask(&server, "/hello").ends_with("\"hello\""));
     server.signal(libc::SIGINT);

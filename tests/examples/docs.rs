@@ -3,8 +3,8 @@
 //! page of loom, and files by links.
 //!
 //! A code span of a table may be a file and, after a colon, the names of tests in it; in the column
-//! of tests of `docs/reference/features.md` it may also be a file alone. The spans of the column before
-//! that are items of the API.
+//! of tests of `docs/reference/features.md` it may also be a file alone. The spans of the column
+//! before that are items of the API.
 
 use std::{
     env, fs,
@@ -23,7 +23,7 @@ fn read(path: impl AsRef<Path>) -> String {
     fs::read_to_string(path).unwrap_or_else(|error| panic!("{}: {error}", path.display()))
 }
 
-/// A page as the book has it: with the files that it includes.
+/// Returns a page as the book has it: with the files that it includes.
 fn read_page(path: &Path) -> String {
     let mut page = read(path);
     while let Some((before, rest)) = page.split_once("{{#include ") {
@@ -35,7 +35,7 @@ fn read_page(path: &Path) -> String {
     page
 }
 
-/// All files below `dir` whose names end so.
+/// Returns all files below `dir` with this extension.
 fn files(dir: &Path, extension: &str) -> Vec<PathBuf> {
     let mut found = Vec::new();
     let entries = fs::read_dir(dir).unwrap_or_else(|error| panic!("{}: {error}", dir.display()));
@@ -49,14 +49,15 @@ fn files(dir: &Path, extension: &str) -> Vec<PathBuf> {
     found
 }
 
-/// The pages of the book. Diaries describe the code of their day, so the names in them may be gone.
+/// Returns the pages of the book. Diaries describe the code of their day, so the names in them
+/// may be gone.
 fn pages(root: &Path, with_diaries: bool) -> Vec<PathBuf> {
     let mut pages = files(&root.join("docs"), "md");
     pages.retain(|page| with_diaries || !page.starts_with(root.join("docs/lab")));
     pages
 }
 
-/// The path without `.` and `..`.
+/// Returns the path without `.` and `..`.
 fn normal(path: &Path) -> PathBuf {
     let mut normal = PathBuf::new();
     for part in path.components() {
@@ -69,7 +70,7 @@ fn normal(path: &Path) -> PathBuf {
     normal
 }
 
-/// Whether `text` has the name as a word of its own.
+/// Returns whether `text` contains `word` as a word of its own.
 fn has_word(text: &str, word: &str) -> bool {
     let is_part = |c: char| c.is_alphanumeric() || c == '_';
     text.match_indices(word).any(|(at, _)| {
@@ -82,7 +83,7 @@ fn spans(text: &str) -> impl Iterator<Item = &str> {
     text.split('`').skip(1).step_by(2)
 }
 
-/// The rows of the tables, without their heads, cell by cell.
+/// Returns the rows of the tables, without their heads, cell by cell.
 fn rows(text: &str) -> Vec<Vec<&str>> {
     let lines: Vec<_> = text.lines().collect();
     let is_row = |line: &str| line.starts_with('|');
@@ -103,11 +104,11 @@ fn rows(text: &str) -> Vec<Vec<&str>> {
         .collect()
 }
 
-/// Looks whether there is what a code span of a table names: a file, or tests in it. How many names
-/// that were.
+/// Checks that what a code span of a table names exists: a file, or tests in a file. Adds missing
+/// names to `missing`. Returns the number of names in the span.
 fn look_up(root: &Path, span: &str, missing: &mut Vec<String>) -> usize {
     let (file, tests) = span.split_once(": ").unwrap_or((span, ""));
-    // Else an option, or a variable.
+    // Without a slash, the span is an option or a variable.
     if !file.contains('/') {
         return 0;
     }
@@ -268,7 +269,7 @@ fn the_feature_table_names_existing_items() {
     let sources = sources.collect::<Vec<_>>().join("\n");
     let mut missing = Vec::new();
     for row in rows(&table) {
-        // Else a command, or a file.
+        // The other spans are commands and files.
         let is_item = |span: &&str| {
             span.chars()
                 .all(|c| c.is_alphanumeric() || "_:".contains(c))
@@ -355,7 +356,7 @@ fn links_lead_to_existing_targets() {
     );
 }
 
-/// Whether a page has a heading with this anchor.
+/// Returns whether a page has a heading with this anchor.
 fn has_section(page: &str, section: &str) -> bool {
     let mut headings = page.lines().filter_map(|line| {
         let heading = line.trim_start_matches('#');

@@ -9,7 +9,7 @@ fn play(args: &[&str]) -> Output {
     example("game_cooldowns").args(args).output().unwrap()
 }
 
-/// A game in which nothing goes wrong; answers what it printed.
+/// Plays a game, and checks that nothing goes wrong. Returns what the program printed.
 fn play_well(args: &[&str]) -> String {
     let output = play(args);
     let out = String::from_utf8(output.stdout).unwrap();
@@ -35,7 +35,7 @@ fn play_well(args: &[&str]) -> String {
     out
 }
 
-/// How many cooldowns there were.
+/// Returns how many cooldowns there were.
 fn cast(out: &str) -> u64 {
     number(out, "", " cooldowns").unwrap()
 }
@@ -89,6 +89,6 @@ fn invalid_games_are_refused() {
             "{args:?}: {err}"
         );
     }
-    // The shortest.
+    // The shortest length that is allowed.
     play_well(&["--length", "100ms", "--players", "1", "--abilities", "1"]);
 }

@@ -32,7 +32,7 @@ fn serve(args: &[&str]) -> Server {
     )
 }
 
-/// Waits until the server closes a connection, and throws away what came before.
+/// Waits until the server closes a connection. Discards the data that comes before.
 fn wait_for_end(stream: &mut TcpStream) {
     let mut buf = [0; 65_536];
     loop {
@@ -45,7 +45,7 @@ fn wait_for_end(stream: &mut TcpStream) {
     }
 }
 
-/// Ends a server by a signal; answers what it printed.
+/// Ends a server by a signal. Returns what it printed.
 fn end(server: Server, signal: i32) -> String {
     server.signal(signal);
     let (status, out, err) = server.end();
@@ -54,7 +54,7 @@ fn end(server: Server, signal: i32) -> String {
     out
 }
 
-/// Raises the limit of descriptors, and answers it.
+/// Raises the limit of descriptors, and returns it.
 fn descriptors() -> u64 {
     let mut limit = getrlimit(Resource::Nofile);
     limit.current = limit.maximum;
@@ -62,7 +62,7 @@ fn descriptors() -> u64 {
     limit.current.unwrap_or(u64::MAX)
 }
 
-/// A connection from one of several addresses of the loopback, each of which has its own ports.
+/// Connects from one of several addresses of the loopback. Each address has ports of its own.
 fn connect_from(number: u64, server: &Server) -> TcpStream {
     let source = format!("127.0.0.{}:0", 2 + number % 8);
     let socket = Socket::new(Domain::IPV4, Type::STREAM, None).unwrap();
@@ -75,7 +75,8 @@ fn connect_from(number: u64, server: &Server) -> TcpStream {
 /// A client that is idle.
 struct Idle {
     stream: TcpStream,
-    /// From before it connected, or sent the last line of which the server is known to have heard.
+    /// A time before the client connected or, if the server has echoed a line, before it sent the
+    /// last of these lines.
     since: Instant,
     sent: Option<Instant>,
 }
@@ -84,11 +85,11 @@ impl Idle {
     /// Sends a line.
     fn send(&mut self) {
         self.sent = Some(Instant::now());
-        // Refused where it was closed, which is found out by reading.
+        // If the server has closed the connection, this may fail. `is_closed` finds that out.
         let _ = self.stream.write_all(b"ping\n");
     }
 
-    /// Whether the server has closed the connection. Reads what else has come.
+    /// Reads what has come. Returns whether the server has closed the connection.
     fn is_closed(&mut self) -> bool {
         let mut buf = [0; 64];
         loop {
@@ -103,7 +104,8 @@ impl Idle {
     }
 }
 
-/// Which clients have something to read, after 100 ms at most.
+/// Waits for 100 ms at most. Returns the positions of the clients that have something to read,
+/// the highest first.
 fn readable(clients: &[Idle]) -> Vec<usize> {
     let mut polled: Vec<_> = clients
         .iter()
@@ -113,7 +115,7 @@ fn readable(clients: &[Idle]) -> Vec<usize> {
             revents: 0,
         })
         .collect();
-    // SAFETY: the kernel writes to as many as there are.
+    // SAFETY: the array has `polled.len()` entries, and lives through the call.
     let ready = unsafe { libc::poll(polled.as_mut_ptr(), polled.len() as u64, 100) };
     assert!(ready >= 0, "{}", io::Error::last_os_error());
     (0..polled.len())
@@ -122,7 +124,8 @@ fn readable(clients: &[Idle]) -> Vec<usize> {
         .collect()
 }
 
-/// A client that sends lines all the time, so that its connection stays open.
+/// Sends lines until `done` is set, so that the connection stays open. Returns how often the
+/// server closed it because this client was late.
 fn keep_alive(server: &Server, idle: Duration, done: &AtomicBool) -> u32 {
     let mut since = Instant::now();
     let mut stream = connect(server);
@@ -132,7 +135,7 @@ fn keep_alive(server: &Server, idle: Duration, done: &AtomicBool) -> u32 {
         let before = since;
         since = Instant::now();
         if ping(&mut stream).is_err() {
-            // Only because this client itself was too late.
+            // The server may close it only if this client was late.
             assert!(before.elapsed() >= idle, "closed though it was kept alive");
             lost += 1;
             since = Instant::now();
@@ -162,7 +165,7 @@ fn hold(count: u64, kept: u64, idle: Duration) -> bool {
         })
         .collect();
     let connected = begin.elapsed();
-    // Each third is kept for longer, by one line.
+    // Every third client sends one line, so its connection stays open for longer.
     for client in clients.iter_mut().step_by(3) {
         client.send();
     }
@@ -213,8 +216,8 @@ fn hold(count: u64, kept: u64, idle: Duration) -> bool {
 fn idle_connections_are_closed_up_to_the_descriptor_limit_and_none_early() {
     let _many = MANY.lock().unwrap_or_else(PoisonError::into_inner);
     let count = descriptors().saturating_sub(OTHERS).clamp(1, 20_000);
-    // Where the machine is too slow to open all of them before the first is idle, they may be for
-    // longer.
+    // If the machine is too slow to open all of them before the first is closed, try again with a
+    // longer idle time.
     let all_at_once = [10, 40, 160]
         .into_iter()
         .any(|idle| hold(count, 5, Duration::from_secs(idle)));
@@ -233,7 +236,7 @@ fn lines_and_a_final_partial_line_are_echoed() {
         assert_eq!(line, expected);
     }
     stream.write_all(b"ee\nfour").unwrap();
-    // Half-open: the server has all that comes, and may still send.
+    // Half-open: the server reads the end of the data, and may still send.
     stream.shutdown(Shutdown::Write).unwrap();
     let mut rest = String::new();
     lines.read_to_string(&mut rest).unwrap();
@@ -250,7 +253,7 @@ fn a_silent_peer_gets_heartbeats_between_its_lines() {
     let server = serve(&["--heartbeat", "50ms", "--idle", "1h"]);
     let mut stream = connect(&server);
     let begin = Instant::now();
-    // In the midst of a line of ours, which comes back whole.
+    // The client is in the middle of a line while heartbeats come. The line comes back whole.
     stream.write_all(b"begun").unwrap();
     let mut lines = BufReader::new(stream.try_clone().unwrap()).lines();
     for count in 1..=3 {
@@ -271,7 +274,7 @@ fn clients_without_whole_lines_or_reads_are_idle_and_cost_little() {
     let before = server.memory();
     let descriptors = server.descriptors();
 
-    // A byte now and then, of a line that never ends.
+    // This client sends a byte now and then, of a line that never ends.
     let slow = || {
         let begin = Instant::now();
         let mut stream = connect(&server);
@@ -289,7 +292,7 @@ fn clients_without_whole_lines_or_reads_are_idle_and_cost_little() {
         }
         assert!(begin.elapsed() >= Duration::from_secs(2));
     };
-    // Lines for as long as they are taken, of which none is read.
+    // This client sends lines for as long as the server takes them, and reads nothing.
     let deaf = || {
         let begin = Instant::now();
         let mut stream = connect(&server);
@@ -301,7 +304,7 @@ fn clients_without_whole_lines_or_reads_are_idle_and_cost_little() {
         assert!(begin.elapsed() >= Duration::from_secs(2), "{sent} bytes");
         assert!(begin.elapsed() < AGES, "{sent} bytes");
     };
-    // Nothing at all, from one end or from both.
+    // This client sends nothing. It may also close its half of the connection.
     let silent = |half: bool| {
         let begin = Instant::now();
         let mut stream = connect(&server);
@@ -329,8 +332,8 @@ fn clients_without_whole_lines_or_reads_are_idle_and_cost_little() {
         thread::sleep(Duration::from_millis(1));
     }
     let out = end(server, libc::SIGTERM);
-    // The half-open ones, too, where the machine is so slow that they are idle before they are
-    // heard.
+    // On a very slow machine the half-open ones are closed as idle, too, before the server sees
+    // their end.
     let idle = number(&out, "peers, ", " idle").unwrap();
     assert!((24..=32).contains(&idle), "{out}");
     assert_eq!(
@@ -358,7 +361,7 @@ fn random_bytes_and_giant_lines_do_no_harm() {
         let _ = stream.shutdown(Shutdown::Write);
         wait_for_end(&mut stream);
     }
-    // The longest that may be, and one byte more.
+    // The longest line that is allowed, and one that is a byte longer.
     let longest = format!("{:>99}\n", "end");
     let mut stream = connect(&server);
     stream.write_all(longest.as_bytes()).unwrap();
@@ -369,7 +372,7 @@ fn random_bytes_and_giant_lines_do_no_harm() {
     let mut reply = String::new();
     stream.read_to_string(&mut reply).unwrap();
     assert_eq!(reply, "error: a line is longer than 100 bytes\n");
-    // And a great many more: all is thrown away, until the client has heard.
+    // A line that is far longer. The server discards it, so that the client can read the error.
     let mut stream = connect(&server);
     for _ in 0..64 {
         stream.write_all(&vec![b'x'; MB as usize]).unwrap();
@@ -432,7 +435,7 @@ fn a_lack_of_descriptors_is_reported_and_the_server_continues() {
         assert_eq!(output.status.code(), Some(status), "{err}");
         assert!(status == 2 || err.contains("`ulimit -n 1"), "{err}");
     }
-    // As many as there is room for; the others wait.
+    // The server accepts as many clients as it has room for. The others wait.
     let server = Server::run(&mut limited(""));
     let mut clients: Vec<_> = (0..1100).map(|_| connect(&server)).collect();
     for mut client in clients.drain(..) {

@@ -69,7 +69,7 @@ fn converse(program: &str, signal: i32) {
     ann.hears("* bob is here");
     ann.hears("* guest-2 is gone");
 
-    // A text reaches its room only.
+    // A text reaches only the clients in its room.
     bob.say("hello");
     bob.hears("<bob> hello");
     ann.hears("<bob> hello");

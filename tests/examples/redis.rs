@@ -34,7 +34,7 @@ trait Stream: Read + Write {}
 impl Stream for TcpStream {}
 impl Stream for UnixStream {}
 
-/// A client that looks at bytes only.
+/// A client that handles requests and replies as bytes.
 struct Client {
     name: &'static str,
     stream: BufReader<Box<dyn Stream>>,
@@ -78,7 +78,7 @@ impl Client {
         self.reply()
     }
 
-    /// Asks for a number.
+    /// Sends a command whose reply is a number, and returns that.
     fn number(&mut self, words: &[&str]) -> i64 {
         let reply = String::from_utf8(self.ask(words)).unwrap();
         let number = reply.strip_prefix(':').expect("a number");
@@ -266,7 +266,7 @@ fn both_builds_reply_as_redis_server() {
         assert_eq!(client.rest(), b"");
     }
 
-    // All at once, and byte by byte.
+    // Send the commands all at once, and byte by byte.
     let mut all = Vec::new();
     for command in COMMANDS.lines() {
         let words: Vec<_> = command.split(' ').map(str::as_bytes).collect();
@@ -334,7 +334,7 @@ fn keys_of_both_builds_expire_as_those_of_redis_server() {
     ] {
         ask_all(&mut clients, command);
     }
-    // These keep the deadline.
+    // These commands keep the deadline of the key.
     for command in [
         "APPEND a 2",
         "INCR b",
@@ -348,7 +348,7 @@ fn keys_of_both_builds_expire_as_those_of_redis_server() {
         for key in ["a", "b", "c", "d"] {
             let seconds = client.number(&["TTL", key]);
             let milliseconds = client.number(&["PTTL", key]);
-            // Much time may pass before.
+            // On a slow machine, much time may have passed.
             assert!(
                 (700..=1000).contains(&seconds),
                 "{}: {seconds}",

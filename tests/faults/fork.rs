@@ -35,19 +35,20 @@ use crate::common::{
     timers::{none_early, reporter},
 };
 
-/// A child of this process that is a copy of it, with the thread that calls alone. It runs `body`,
-/// and ends. That makes system calls and no more, unless there is no runtime: then the other
-/// threads of the test wait, and hold no lock. Killed, if it is there yet, when this is dropped.
+/// A child that is a copy of this process, with only the thread that forked. The child runs
+/// `body`, and ends. It is killed when this is dropped. `body` makes only system calls, unless no
+/// runtime exists: then the other threads of the test wait, and hold no lock.
 struct Fork(libc::pid_t);
 
 impl Fork {
     fn with(body: impl FnOnce()) -> Self {
         let parent = std::process::id() as libc::pid_t;
-        // SAFETY: the child does what is said above.
+        // SAFETY: the child runs only what the documentation of `Fork` allows.
         match unsafe { libc::fork() } {
             -1 => panic!("no fork: {}", std::io::Error::last_os_error()),
             0 => {
-                // SAFETY: numbers alone. Whatever ends the parent, an abort as well, ends it too.
+                // SAFETY: the calls take numbers. Any end of the parent ends the child, also an
+                // abort.
                 unsafe {
                     libc::prctl(libc::PR_SET_PDEATHSIG, libc::SIGKILL);
                     if libc::getppid() != parent {
@@ -55,17 +56,17 @@ impl Fork {
                     }
                 }
                 body();
-                // SAFETY: ends the process, and runs nothing of it any more.
+                // SAFETY: this ends the process and runs nothing else.
                 unsafe { libc::_exit(0) }
             }
             child => Self(child),
         }
     }
 
-    /// Waits for its end; what it ended with.
+    /// Waits until the child ends. Returns its status.
     fn wait(self) -> libc::c_int {
         let mut status = 0;
-        // SAFETY: `status` is a place for the answer.
+        // SAFETY: `status` is valid for the write.
         let waited = unsafe { libc::waitpid(self.0, &mut status, 0) };
         assert_eq!(waited, self.0);
         std::mem::forget(self);
@@ -83,12 +84,14 @@ impl Drop for Fork {
     }
 }
 
-/// Closes all descriptors that the process has.
+/// Closes all descriptors of the process.
 fn close_all() {
-    // SAFETY: no pointers. The process has no other user of them: it is about to end.
+    // SAFETY: the calls take no pointers. Nothing else uses the descriptors, since the process is
+    // about to end.
     unsafe {
         if libc::syscall(libc::SYS_close_range, 0, libc::c_uint::MAX, 0) != 0 {
-            // Before Linux 5.9, or where a sandbox does not know it. The lowest are taken first.
+            // Linux before 5.9 and some sandboxes lack the call. The kernel gives out the lowest
+            // numbers first.
             for fd in 0..4096 {
                 libc::close(fd);
             }
@@ -153,7 +156,8 @@ fn forked_children_take_nothing_from_the_parent() {
                 });
                 count += 2;
             };
-            // Before the child and after it: the workers sleep for them when it comes, and later.
+            // Arm timers before the fork and after it. The workers sleep for the first ones when
+            // the process forks.
             arm();
             let child = match round % 3 {
                 0 => Fork::with(|| ()),
@@ -188,10 +192,10 @@ fn descriptors_that_a_child_keeps_open_cause_no_events() {
     alone(|| {
         let _alarm = alarm();
         let runtime = crate::common::runtime(1);
-        // Each write of which is an event of its own.
+        // Each write to this pair is an event of its own.
         let (mut client, mut kept) = runtime.block_on(async { UnixStream::pair().unwrap() });
         let child = Fork::with(|| {
-            // SAFETY: no pointers. Until it is killed.
+            // SAFETY: the call takes no pointers. It returns only when the child is killed.
             unsafe { libc::pause() };
         });
         let number = kept.as_raw_fd();
@@ -201,15 +205,15 @@ fn descriptors_that_a_child_keeps_open_cause_no_events() {
         });
         drop(kept);
         runtime.block_on(async {
-            // It has the number now; to the child it is the other still, and that has something
-            // to read.
+            // A new socket has the number now. In the child, the number is still that of the old
+            // socket, which has something to read.
             let (mut other, mut new) = UnixStream::pair().unwrap();
             let numbers = [other.as_raw_fd(), new.as_raw_fd()];
             assert!(numbers.contains(&number), "{numbers:?}: {number}");
             let waits = runtime.metrics().total().epoll_waits;
             for _ in 0..100 {
                 client.write_all(b"never read").await.unwrap();
-                // Long enough for the worker to have heard of it, if it did.
+                // A worker that gets an event has noticed it after this time.
                 thread::sleep(Duration::from_micros(500));
             }
             let waits = runtime.metrics().total().epoll_waits - waits;
@@ -220,8 +224,8 @@ fn descriptors_that_a_child_keeps_open_cause_no_events() {
             other.write_all(b"b").await.unwrap();
             assert_eq!(new.read(&mut buf).await.unwrap(), 1);
         });
-        // The socket is open while any process has it: the peer sees the end when the child has
-        // ended.
+        // The socket stays open while any process has it. So the peer sees the end only after the
+        // child has ended.
         let told = runtime.block_on(timeout(Duration::from_millis(20), client.read(&mut [0])));
         assert!(told.is_err());
         drop(child);
@@ -231,7 +235,8 @@ fn descriptors_that_a_child_keeps_open_cause_no_events() {
     });
 }
 
-/// The handler of a child writes where that of the parent does.
+/// A signal in a child is no signal to the parent, although the handler writes to a descriptor
+/// that the child has inherited.
 #[test]
 fn signals_in_a_child_do_not_reach_the_parent() {
     alone(|| {
@@ -241,7 +246,7 @@ fn signals_in_a_child_do_not_reach_the_parent() {
             let mut signals = signal(SignalKind::user_defined1()).unwrap();
             for _ in 0..10 {
                 let child = Fork::with(|| {
-                    // SAFETY: it is listened for: a handler is called.
+                    // SAFETY: the call takes no pointers, and a listener handles the signal.
                     unsafe { libc::raise(libc::SIGUSR1) };
                 });
                 assert_eq!(child.wait(), 0);
@@ -255,8 +260,8 @@ fn signals_in_a_child_do_not_reach_the_parent() {
     });
 }
 
-/// A server that forks before it works: what the library remembers of the parent is of use in the
-/// child, or does no harm.
+/// A server may fork before it works. What the library remembers of the parent's runtime is of
+/// use in the child, or does no harm.
 #[test]
 fn a_child_may_build_a_runtime_where_none_runs() {
     alone(|| {
@@ -301,12 +306,12 @@ fn a_child_may_build_a_runtime_where_none_runs() {
     });
 }
 
-/// The descriptors of this process that other programs would get.
+/// Returns the descriptors of this process that other programs would inherit.
 fn inherited() -> BTreeSet<i32> {
     let open = std::fs::read_dir("/proc/self/fd").unwrap().flatten();
     open.filter_map(|entry| {
         let fd = entry.file_name().to_str()?.parse().ok()?;
-        // SAFETY: no pointers; one that is closed by now is an error.
+        // SAFETY: the call takes no pointers. A descriptor that is closed by now is an error.
         let flags = unsafe { libc::fcntl(fd, libc::F_GETFD) };
         (flags >= 0 && flags & libc::FD_CLOEXEC == 0).then_some(fd)
     })
@@ -322,7 +327,7 @@ fn seen_by_a_program() -> String {
         .unwrap();
     assert!(output.status.success());
     let links = String::from_utf8(output.stdout).unwrap();
-    // The first is the total. The three streams, and the directory.
+    // The first line is the total. The others are the three streams, and the directory.
     let links = links.lines().skip(1).map(|line| {
         let (_, link) = line.rsplit_once(" -> ").expect("a link");
         link.split([':', '/']).next().unwrap_or_default().to_owned() + " "
@@ -361,7 +366,8 @@ fn no_descriptor_is_inherited_by_another_program() {
         let all = runtime.block_on(open());
         assert_eq!(inherited(), before, "not closed on exec");
         assert_eq!(seen_by_a_program(), program_before);
-        // And not in the moment between, either: programs are started while others are opened.
+        // A new descriptor is not inherited even for a moment: programs start while a thread
+        // opens others.
         let stop = Arc::new(AtomicBool::new(false));
         let stopped = stop.clone();
         let rounds = Arc::new(AtomicUsize::new(0));
@@ -374,7 +380,7 @@ fn no_descriptor_is_inherited_by_another_program() {
             }
         });
         let mut programs = 0;
-        // At least one round is beside them, however slow it is.
+        // At least one round of opens runs beside the programs, however slow it is.
         while programs < 30 || (rounds.load(SeqCst) == 0 && !opens.is_finished()) {
             assert_eq!(seen_by_a_program(), program_before);
             programs += 1;
@@ -385,7 +391,7 @@ fn no_descriptor_is_inherited_by_another_program() {
     });
 }
 
-/// As servers do it: programs from blocking threads, beside all the rest.
+/// Servers start programs from blocking threads, while timers, sockets and signals are in use.
 #[test]
 fn starting_programs_disturbs_no_timer_and_no_socket() {
     alone(|| {
@@ -431,7 +437,7 @@ fn starting_programs_disturbs_no_timer_and_no_socket() {
         for program in programs {
             runtime.block_on(program).unwrap();
         }
-        // Several may count as one.
+        // Several signals may count as one.
         eventually("it is told that they end", || heard.load(SeqCst) > 0);
         assert!(!listening.is_finished(), "it was told an error");
         listening.abort();

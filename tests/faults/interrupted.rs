@@ -31,7 +31,8 @@ extern "C" fn handler(_: libc::c_int) {
     HANDLED.fetch_add(1, SeqCst);
 }
 
-/// Has the handler called, and system calls not begun anew after it.
+/// Installs the handler for a signal. The kernel does not restart system calls that the signal
+/// interrupts.
 fn interrupts(signal: libc::c_int) {
     // SAFETY: zeroes are a valid sigaction, without flags; the handler only adds to an atomic.
     let set = unsafe {
@@ -42,7 +43,7 @@ fn interrupts(signal: libc::c_int) {
     assert_eq!(set, 0);
 }
 
-/// Sends signals to all threads of the process, until it is dropped.
+/// A storm of signals to all threads of the process, until this is dropped.
 struct Storm {
     stop: Arc<AtomicBool>,
     thread: Option<thread::JoinHandle<()>>,
@@ -55,14 +56,15 @@ impl Storm {
         let stop = Arc::new(AtomicBool::new(false));
         let stopped = stop.clone();
         let thread = thread::spawn(move || {
-            // SAFETY: numbers alone. Its own id, which is not to be signalled.
+            // SAFETY: the call takes no pointers. The thread does not signal itself.
             let own = unsafe { libc::gettid() };
             while !stopped.load(SeqCst) {
                 for thread in std::fs::read_dir("/proc/self/task").unwrap().flatten() {
                     let name = thread.file_name();
                     let tid: libc::pid_t = name.to_str().unwrap().parse().unwrap();
                     if tid != own {
-                        // SAFETY: numbers alone; one that has ended meanwhile is an error, no more.
+                        // SAFETY: the call takes numbers. For a thread that has ended, it is an
+                        // error.
                         unsafe {
                             libc::syscall(libc::SYS_tgkill, libc::getpid(), tid, libc::SIGUSR2);
                         }
@@ -71,7 +73,7 @@ impl Storm {
                 thread::sleep(Duration::from_micros(50));
             }
         });
-        // And one that hits whichever thread is there.
+        // The system sends another signal, to any of the threads.
         every(Duration::from_micros(300));
         Self {
             stop,
@@ -88,7 +90,7 @@ impl Drop for Storm {
     }
 }
 
-/// Has the system send `SIGALRM` so often; never, if that is zero.
+/// Makes the system send `SIGALRM` with this period, or never if the period is zero.
 fn every(period: Duration) {
     let period = libc::timeval {
         tv_sec: 0,
@@ -103,7 +105,7 @@ fn every(period: Duration) {
     assert_eq!(set, 0);
 }
 
-/// Timers of each kind, from many threads.
+/// Runs timers of each kind, from many threads.
 fn timers(runtime: &Runtime) {
     let (sender, receiver) = mpsc::channel();
     let _entered = runtime.enter();
@@ -189,7 +191,7 @@ async fn sockets() -> io::Result<()> {
     Ok(())
 }
 
-/// Jobs on threads that block: what interrupts them is their own affair, not that they come.
+/// Runs jobs on blocking threads. A job handles interrupts of its own calls, but each job runs.
 fn jobs(runtime: &Runtime) {
     let jobs: Vec<_> = (0..200_u64)
         .map(|i| {
@@ -204,7 +206,8 @@ fn jobs(runtime: &Runtime) {
     }
 }
 
-/// The storm interrupts the system calls of all threads.
+/// Timers are never early and nothing is lost while signals interrupt the system calls of all
+/// threads.
 #[test]
 fn a_storm_of_signals_makes_nothing_early_and_loses_nothing() {
     alone(|| {
@@ -235,8 +238,8 @@ fn a_storm_of_signals_makes_nothing_early_and_loses_nothing() {
     });
 }
 
-/// A storm of signals with a listener. The runtime handles each of them: each wakes the listener,
-/// and none is an error.
+/// The runtime handles thousands of signals that have listeners. Each listener wakes, and no
+/// signal is an error.
 #[test]
 fn thousands_of_signals_with_a_listener_are_all_noticed() {
     alone(|| {
@@ -266,11 +269,11 @@ fn thousands_of_signals_with_a_listener_are_all_noticed() {
                 none_early(&receiver, 1);
             }
         }
-        // Several may count as one, but the last is heard by each.
+        // Several signals may count as one, but each listener hears the last one.
         let count = |heard: &Arc<AtomicUsize>| heard.load(SeqCst);
         eventually("each has heard", || heard.iter().all(|it| count(it) > 0));
         assert!(heard.iter().all(|it| count(it) <= COUNT), "{heard:?}");
-        // Quiet, mostly, so that it is the last that is heard; and then once more.
+        // After this pause, the last signal has probably been heard. Then send one more.
         thread::sleep(Duration::from_millis(50));
         let before = heard.each_ref().map(count);
         // SAFETY: as above.
@@ -288,7 +291,8 @@ fn thousands_of_signals_with_a_listener_are_all_noticed() {
     });
 }
 
-/// Of a thread that waits by the standard library's means in the meantime, as `block_on` does.
+/// The storm interrupts a read by the standard library. This shows that it interrupts system
+/// calls.
 #[test]
 fn the_storm_interrupts_plain_reads() {
     alone(|| {

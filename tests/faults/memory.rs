@@ -32,8 +32,8 @@ fn resident() -> usize {
     kib.unwrap().parse::<usize>().unwrap() * 1024
 }
 
-/// Arms a burst of timers by a task, cancels all but one in `stay` in no order, and answers those,
-/// and what memory the burst took.
+/// Arms a burst of timers in a task, and cancels all but one in `stay`, in random order. Returns
+/// the timers that stay, and the memory that the burst took.
 fn burst(runtime: &Runtime, stay: usize) -> (Vec<Timer>, usize) {
     let before = resident();
     let handle = runtime.handle().clone();
@@ -77,7 +77,7 @@ fn memory_of_a_burst_is_returned_while_the_runtime_is_idle() {
             resident() < base + took / 3
         });
         timers.drain(..).for_each(|timer| _ = timer.cancel());
-        // Once more, by memory that went back.
+        // Arm a second burst, in memory that was returned to the system.
         let (timers, _) = burst(&runtime, TIMERS);
         drop(timers);
         eventually("it goes back again", || {
@@ -114,15 +114,15 @@ fn the_last_runtime_returns_its_memory() {
         assert!(resident() > base + took / 2, "one has its timers still");
         drop(one);
         drop(timers);
-        // The handles went last, so this is the next runtime's to give back.
+        // The handles were dropped last, so the next runtime returns their memory.
         drop(runtime(1));
         let left = resident().saturating_sub(base);
         assert!(left < took / 5 + SLACK, "{left} of {took} are left");
     });
 }
 
-/// A thread that is no worker arms and cancels while all workers sleep. The nodes go back, and so
-/// do the arrays of both shards, though nothing else wakes a worker.
+/// Remote threads arm and cancel timers while all workers sleep. The memory of the nodes is
+/// returned, and that of the arrays of both shards, though nothing else wakes a worker.
 #[test]
 fn memory_freed_by_remote_threads_is_returned_while_workers_sleep() {
     alone(|| {
@@ -142,8 +142,8 @@ fn memory_freed_by_remote_threads_is_returned_while_workers_sleep() {
             assert!(took > TIMERS * 90, "{took}");
             timers.iter().for_each(|timer| _ = timer.cancel());
             drop(timers);
-            // The arrays of one shard alone take more than this, the first time. Later on the
-            // allocator may keep some of what is freed.
+            // The first time, the arrays of one shard alone take more than this. Later, the
+            // allocator may keep some of the memory that is freed.
             let most = if is_first { 2 * SLACK } else { took / 3 };
             eventually("it goes back", || {
                 thread::sleep(Duration::from_millis(100));
@@ -153,8 +153,8 @@ fn memory_freed_by_remote_threads_is_returned_while_workers_sleep() {
     });
 }
 
-/// The runtime whose worker was woken for memory ends before it has given it back. The workers of
-/// another runtime do that, though they have slept all the time.
+/// If the runtime whose worker was woken for memory ends before it has returned the memory,
+/// workers of another runtime return it, though they have slept all the time.
 #[test]
 fn memory_is_returned_though_the_runtime_in_charge_ends() {
     alone(|| {

@@ -37,7 +37,7 @@ async fn step<T>(future: impl Future<Output = io::Result<T>>) -> io::Result<T> {
     timeout(PATIENCE, future).await.expect("it hangs")
 }
 
-/// Says something from the one end to the other.
+/// Sends something from `one` end to the `other`.
 async fn talk(one: &mut (impl AsyncWriteExt + Unpin), other: &mut (impl AsyncReadExt + Unpin)) {
     one.write_all(b"ping").await.unwrap();
     let mut heard = [0; 4];
@@ -45,7 +45,8 @@ async fn talk(one: &mut (impl AsyncWriteExt + Unpin), other: &mut (impl AsyncRea
     assert_eq!(&heard, b"ping");
 }
 
-/// Opens all that a program can, a thing after the other, which stay open, and uses it.
+/// Opens and uses all that a program can, one thing after the other. All of them stay open until
+/// the end.
 async fn open_everything(opened: &AtomicUsize) -> Result<(), Failed> {
     let open = || _ = opened.fetch_add(1, SeqCst);
     let listener = step(TcpListener::bind("127.0.0.1:0")).await?;
@@ -105,13 +106,13 @@ async fn open_everything(opened: &AtomicUsize) -> Result<(), Failed> {
     let job = tourbillon::task::spawn_blocking(|| std::fs::File::open("/dev/null"));
     job.await??;
     open();
-    // By name, so that none is closed before.
+    // Name them here, so that none is closed before.
     drop((client, accepted, one, two, unix_client, unix_accepted));
     Ok(())
 }
 
-/// Builds a runtime, uses it, and ends it; what could not be had, if there is something. `opened`
-/// counts how far it came.
+/// Builds a runtime, uses it, and ends it. Returns the error of the first step that failed, if
+/// any. `opened` counts the steps that succeeded.
 fn program(opened: &AtomicUsize) -> Result<(), Failed> {
     let runtime = Builder::new().worker_threads(2).helpers(1..=1).build()?;
     opened.fetch_add(1, SeqCst);
@@ -150,7 +151,7 @@ fn program(opened: &AtomicUsize) -> Result<(), Failed> {
     opening
 }
 
-/// Whether this is, or comes from, what the system says when a process has no descriptors left.
+/// Returns whether an error is, or comes from, that of a process that has no descriptors left.
 fn is_emfile(error: &Failed) -> bool {
     if let Some(BuildError::Os { source, .. }) = error.downcast_ref() {
         return source.raw_os_error() == Some(libc::EMFILE);
@@ -158,7 +159,7 @@ fn is_emfile(error: &Failed) -> bool {
     let Some(error) = error.downcast_ref::<io::Error>() else {
         return false;
     };
-    // Of several sockets, and of the page's runtime, it says more.
+    // For several sockets, and for the page's runtime, the error says more.
     let said = format!("{error:?}");
     error.raw_os_error() == Some(libc::EMFILE)
         || (error.get_ref().is_some() && said.contains(&format!("code: {}", libc::EMFILE)))
@@ -166,7 +167,7 @@ fn is_emfile(error: &Failed) -> bool {
 
 fn runs_out_of_descriptors_anywhere() {
     let _alarm = alarm();
-    // What a process opens once, and keeps.
+    // This opens what a process opens once and keeps.
     drop(crate::common::runtime(1));
     let others = threads();
     let mut signals_are_there = false;
@@ -180,7 +181,7 @@ fn runs_out_of_descriptors_anywhere() {
         drop(used_up);
         let opened = opened.into_inner();
         eventually("its threads are gone", || threads() <= others);
-        // The one descriptor of all signals stays.
+        // One descriptor stays, which all signals share.
         let kept = fds() - before;
         assert!(kept <= usize::from(!signals_are_there), "leaks {kept}");
         signals_are_there |= kept == 1;
@@ -191,7 +192,8 @@ fn runs_out_of_descriptors_anywhere() {
         stops.push(opened);
         assert!(more < 200, "it never has enough");
     }
-    // One more descriptor, and it comes as far, or further; and it stopped at every step.
+    // With one more descriptor, the program comes as far as before, or further. It stopped at
+    // every step.
     assert!(stops.is_sorted(), "{stops:?}");
     stops.dedup();
     let steps = stops.last().copied().unwrap();
@@ -207,8 +209,8 @@ fn a_lack_of_descriptors_anywhere_is_an_error_and_the_program_continues() {
     });
 }
 
-/// The bound of all watches of a user (`fs.epoll.max_user_watches`): a socket that cannot be
-/// watched is an error, and closed.
+/// If the user has reached `fs.epoll.max_user_watches`, a socket that cannot be watched is an
+/// error, and is closed.
 #[test]
 fn a_socket_that_cannot_be_watched_is_an_error_and_is_closed() {
     alone(|| {
@@ -241,7 +243,7 @@ fn a_socket_that_cannot_be_watched_is_an_error_and_is_closed() {
                 tries += 1;
             }
             assert_eq!(tries, 4);
-            // One that comes, too: the peer sees that the connection was closed.
+            // An accepted socket is closed, too: its peer sees that.
             let mut client = std::net::TcpStream::connect(addr).unwrap();
             faulty.after(0, 1, libc::ENOSPC);
             let error = step(listener.accept()).await.map(drop).unwrap_err();
@@ -285,7 +287,7 @@ fn a_server_that_cannot_accept_neither_spins_nor_ends() {
             .collect();
         eventually("it tries more than once", || faulty.failed() >= 3);
         thread::sleep(Duration::from_millis(200));
-        // Before the time is read.
+        // Read the count before the time, so that the bound is not too low.
         let tries = faulty.failed();
         let most = started.elapsed().as_millis() / 100 + 2;
         assert!(tries as u128 <= most, "{tries} tries");

@@ -33,12 +33,13 @@ use crate::{
     system_calls::{Faulty, call, error_of},
 };
 
-/// What starts a thread: glibc asks by the first, and by the second where there is no first.
+/// Lets the test control the calls that start a thread. glibc uses the first, or the second where
+/// the first does not exist.
 fn clones() -> Option<Faulty> {
     Faulty::calls(&[call(libc::SYS_clone3), call(libc::SYS_clone)])
 }
 
-/// What the kernel says where a limit is reached, and where it has no memory.
+/// The errors of the kernel if a limit is reached, and if it has no memory.
 const ANSWERS: [libc::c_int; 2] = [libc::EAGAIN, libc::ENOMEM];
 
 fn is_refused() -> bool {
@@ -75,7 +76,7 @@ fn a_build_that_lacks_any_thread_is_an_error_and_leaks_nothing() {
                     panic!("{error:?}");
                 };
                 assert!(what.contains("thread"), "{what}");
-                // glibc says the same of both.
+                // glibc reports the same error for both.
                 assert_eq!(source.raw_os_error(), Some(libc::EAGAIN));
                 assert!(error.to_string().contains("ulimit -u"), "{error}");
                 eventually("nothing is left", || !is_left());
@@ -85,6 +86,37 @@ fn a_build_that_lacks_any_thread_is_an_error_and_leaks_nothing() {
             let runtime = build().expect("all that it asks for");
             runtime.block_on(sleep(Duration::from_millis(1)));
             faulty.heal();
+        }
+    });
+}
+
+/// tokio panics if it cannot start its first thread.
+#[cfg(feature = "tokio-compat")]
+#[test]
+fn a_build_whose_companion_lacks_a_thread_is_an_error_and_leaks_nothing() {
+    alone(|| {
+        let _alarm = alarm();
+        let Some(faulty) = clones() else { return };
+        for build in [
+            || Builder::new().worker_threads(2).enable_tokio().build(),
+            || Builder::new_current_thread().enable_tokio().build(),
+        ] {
+            let (others, before) = (threads(), fds());
+            drop(build().unwrap());
+            eventually("its threads are gone", || threads() <= others);
+            // tokio keeps the descriptors of its signals.
+            let open = fds();
+            for _ in 0..3 {
+                faulty.after(0, 1, libc::EAGAIN);
+                let error = build().expect_err("tokio has no thread");
+                faulty.heal();
+                let BuildError::Os { what, .. } = &error else {
+                    panic!("{error:?}");
+                };
+                assert!(what.contains("tokio"), "{what}");
+                eventually("nothing is left", || threads() <= others && fds() <= open);
+            }
+            assert!(open <= before + 4, "{before} {open}");
         }
     });
 }
@@ -120,8 +152,8 @@ fn a_live_page_without_a_thread_is_an_error_and_the_runtime_continues() {
     });
 }
 
-/// A peer does what the worker that is stuck has to do, though no helper can be had to take the
-/// peer's seat; and when one can be had again, it comes.
+/// A peer takes over the work of a stuck worker, though no helper can start to take the peer's
+/// place. When helpers can start again, one does.
 #[test]
 fn rescue_works_when_no_helper_can_be_started() {
     alone(|| {
@@ -164,8 +196,8 @@ fn rescue_works_when_no_helper_can_be_started() {
         });
         drop(blocked);
         faulty.heal();
-        // The next helper that leaves standby asks once more, if no more helpers sit than
-        // before.
+        // The next thread that leaves the reserve tries again to start a helper, if no thread is
+        // in reserve.
         eventually("a helper is there", || {
             let jobs: Vec<_> = (0..2).map(|_| runtime.spawn(async {})).collect();
             for job in jobs {
@@ -216,8 +248,8 @@ fn without_a_replacement_work_waits_for_block_in_place_to_end() {
     });
 }
 
-/// None is there: it says so. One is there: it does what all were to do. Others can be had: they
-/// come.
+/// Without a thread, blocking jobs are refused. With one thread, it runs all jobs. When more
+/// threads can start, they do.
 #[test]
 fn blocking_jobs_run_on_the_existing_threads() {
     alone(|| {
@@ -233,7 +265,7 @@ fn blocking_jobs_run_on_the_existing_threads() {
                 .unwrap_err();
             assert!(error.is_refused(), "{error}");
             assert_eq!(drops.count(), 1, "dropped, and not lost");
-            // From a worker, and from within.
+            // The same holds for a job that a task spawns.
             let inner = runtime.spawn(async {
                 let refused = tourbillon::task::spawn_blocking(|| ()).await;
                 refused.unwrap_err().is_refused()
@@ -242,7 +274,7 @@ fn blocking_jobs_run_on_the_existing_threads() {
             assert_eq!(runtime.metrics().num_blocking_threads(), 0);
             assert_eq!(runtime.metrics().blocking_queue_depth(), 0);
         }
-        // One, and no more.
+        // One thread can start, and no more.
         faulty.after(1, usize::MAX, libc::EAGAIN);
         let (started, release) = (Gate::new(), Gate::new());
         let (begun, wait) = (started.clone(), release.clone());
@@ -273,7 +305,7 @@ fn blocking_jobs_run_on_the_existing_threads() {
             order.lock().unwrap().is_sorted(),
             "first come, first served"
         );
-        // As many as there is to do.
+        // As many threads start as there are jobs.
         faulty.heal();
         let all_here = Arc::new(std::sync::Barrier::new(4));
         let jobs: Vec<_> = (0..4)
@@ -298,7 +330,7 @@ fn blocking_jobs_run_on_the_existing_threads() {
 fn the_limit_of_threads_is_an_error_with_a_hint() {
     alone(|| {
         let _alarm = alarm();
-        // SAFETY: numbers alone.
+        // SAFETY: the call takes no arguments.
         let is_root = unsafe { libc::geteuid() } == 0;
         if is_root {
             // A user id that no other process has, so that all of its threads are ours.
@@ -335,11 +367,11 @@ fn the_limit_of_threads_is_an_error_with_a_hint() {
     });
 }
 
-/// So much more address space than it has, in bytes.
+/// Limits the address space of the process to its present size and `more` bytes.
 fn limit_space(more: u64) {
     let statm = std::fs::read_to_string("/proc/self/statm").unwrap();
     let pages: u64 = statm.split(' ').next().unwrap().parse().unwrap();
-    // SAFETY: a number alone.
+    // SAFETY: the call takes a number.
     let page = u64::try_from(unsafe { libc::sysconf(libc::_SC_PAGESIZE) }).unwrap();
     limit(libc::RLIMIT_AS, pages * page + more);
     // SAFETY: only the answer is compared. A mapping that succeeds is never used.
@@ -361,7 +393,8 @@ fn limit_space(more: u64) {
 /// Room for some hundred thousand timers.
 const SPACE: u64 = 64 << 20;
 
-/// As any program in Rust: it ends there and then, and says why; nothing goes on with half of it.
+/// A process without memory ends at once and says why, as any program in Rust does. No half-done
+/// operation continues.
 #[test]
 fn running_out_of_memory_ends_the_process_with_a_message() {
     use std::os::unix::process::ExitStatusExt;
@@ -369,11 +402,11 @@ fn running_out_of_memory_ends_the_process_with_a_message() {
     const NAME: &str = "no_threads::running_out_of_memory_ends_the_process_with_a_message";
     if is_child(NAME) {
         let runtime = crate::common::runtime(1);
-        // A thread that starts needs some, too.
+        // A thread that starts needs memory, too. So wait until the worker runs.
         crate::common::on_worker(&runtime, || ());
         limit_space(SPACE);
         for i in 0_u64.. {
-            // More than stands in a node: each has an allocation of its own.
+            // A node has no room for this closure, so each timer has an allocation of its own.
             let captured = [i; 8];
             runtime.after(HOUR, move || _ = black_box(captured));
         }
@@ -390,7 +423,7 @@ fn running_out_of_memory_ends_the_process_with_a_message() {
     assert!(said.contains("memory allocation of"), "{said}");
 }
 
-/// With a bound, a program gets an error and goes on.
+/// With a bound on the number of timers, a program gets an error and continues.
 #[test]
 fn max_timers_is_an_error_before_memory_runs_out() {
     alone(|| {
@@ -421,7 +454,7 @@ fn max_timers_is_an_error_before_memory_runs_out() {
             };
             assert_eq!(error, ArmError::Full { max_timers: BOUND });
             assert_eq!(armed.len(), BOUND);
-            // Half of them are cancelled, the others come.
+            // Cancel half of the timers, and let the others fire.
             for (i, timer) in armed.iter().enumerate() {
                 match i % 2 {
                     0 => assert_eq!(timer.cancel(), Cancel::Cancelled),

@@ -24,13 +24,13 @@ use crate::{
 /// (the others).
 const ANSWERS: [libc::c_int; 3] = [libc::ENOSYS, libc::EPERM, libc::EACCES];
 
-/// Timers of all clocks, sleeps, sockets: all come, none early.
+/// Checks that timers of all clocks, sleeps and sockets work, and that none is early.
 #[track_caller]
 fn all_is_well(runtime: &Runtime) {
     let far = runtime.after(HOUR, || ());
     let (sender, receiver) = mpsc::channel();
     let mut count = 0;
-    // Short and long ones: the two are waited for by different calls.
+    // The worker waits for short and for long ones by different calls.
     for micros in [0, 1, 60, 999, 1_000, 2_345, 9_999, 10_001, 30_000] {
         for _ in 0..3 {
             let asked = Instant::now() + Duration::from_micros(micros);
@@ -82,7 +82,8 @@ fn all_is_well(runtime: &Runtime) {
     assert!(far.is_pending());
 }
 
-/// The call is refused only after the runtime was built.
+/// If the kernel refuses `timerfd_settime` after the runtime was built, timers become less
+/// precise, but none is early or lost.
 #[test]
 fn a_refused_timerfd_costs_only_precision() {
     alone(|| {
@@ -112,7 +113,7 @@ fn a_refused_timerfd_costs_only_precision() {
             waits < 100 * timers,
             "the worker does not sleep: {waits} waits"
         );
-        // From no deadline at all to one.
+        // Let the worker go from no deadline at all to one.
         on_worker(&runtime, || ());
         thread::sleep(Duration::from_millis(5));
         for micros in [30_000, 100, 900, 5_000] {
@@ -124,7 +125,7 @@ fn a_refused_timerfd_costs_only_precision() {
     });
 }
 
-/// All that makes a runtime quicker or more precise, or politer, and no more.
+/// Returns the calls that only make a runtime quicker, more precise or more polite.
 fn dispensable() -> Vec<Call> {
     vec![
         call(libc::SYS_sched_setaffinity),
@@ -139,7 +140,7 @@ fn dispensable() -> Vec<Call> {
     ]
 }
 
-/// The live page's runtime is there, and shows this one.
+/// Checks that the live page answers, with the number of this runtime's workers.
 #[cfg(feature = "inspect")]
 fn is_shown(runtime: &Runtime) {
     use std::io::{Read, Write};
@@ -158,20 +159,22 @@ fn is_shown(runtime: &Runtime) {
     let mut answer = String::new();
     client.read_to_string(&mut answer).unwrap();
     assert!(answer.starts_with("HTTP/1.1 200"), "{answer}");
+    let workers = format!("\ntourbillon_workers {}\n", runtime.metrics().num_workers());
+    assert!(answer.contains(&workers), "{answer}");
     page.shutdown();
 }
 
 fn without_what_is_dispensable(answer: libc::c_int) {
     let _alarm = alarm();
     let mut calls: Vec<_> = dispensable().into_iter().map(|it| (it, answer)).collect();
-    // The standard library reads a file instead, after these answers.
+    // After these errors, the standard library reads a file instead.
     if answer != libc::EACCES {
         calls.push((call(libc::SYS_getrandom), answer));
     }
     if !refuse(&calls) {
         return;
     }
-    // SAFETY: no pointers, or such as are refused unread.
+    // SAFETY: the calls take no pointers, or pointers that are refused unread.
     unsafe {
         let none = std::ptr::null_mut::<u8>();
         for refused in [
@@ -182,7 +185,7 @@ fn without_what_is_dispensable(answer: libc::c_int) {
         }
     }
     for builder in [
-        // As many workers as there are cores, each on its own.
+        // As many workers as there are cores, each pinned to its own.
         Builder::new(),
         Builder::new().worker_threads(2).pin(false),
         Builder::new().worker_threads(1).helpers(1..=2),
@@ -200,8 +203,8 @@ fn without_what_is_dispensable(answer: libc::c_int) {
     ));
 }
 
-/// Where there are very many timers the system is asked for their memory in larger pieces. It need
-/// not answer.
+/// For very many timers, the runtime asks the system to provide memory in larger pieces. If the
+/// system refuses, the runtime works without, and does not ask each time.
 #[test]
 fn refused_prefaulting_of_memory_is_tried_once() {
     alone(|| {
@@ -212,7 +215,8 @@ fn refused_prefaulting_of_memory_is_tried_once() {
         let runtime = crate::common::runtime(1);
         faulty.after(0, usize::MAX, libc::EPERM);
         let timers: Vec<_> = (0..200_000).map(|_| runtime.after(HOUR, || ())).collect();
-        // Memory is had at some 100 moments, and by others for their own ends.
+        // The runtime takes memory some 100 times. Other code makes this call, too, for its own
+        // purposes.
         let failed = faulty.failed();
         assert!((1..10).contains(&failed), "asked {failed} times");
         assert!(timers.iter().all(|timer| timer.is_pending()));
@@ -237,7 +241,8 @@ fn a_runtime_works_where_optional_calls_are_denied() {
     alone(|| without_what_is_dispensable(ANSWERS[2]));
 }
 
-/// Each call without which there is no runtime fails once, at each place where it is made.
+/// If one of the required calls fails, at any of the places where a build makes it, the build
+/// returns that error and leaks nothing.
 #[test]
 fn a_refused_required_call_is_a_build_error_and_leaks_nothing() {
     alone(|| {
@@ -279,9 +284,10 @@ fn a_refused_required_call_is_a_build_error_and_leaks_nothing() {
                     eventually("nothing is left", || !is_left());
                 }
             };
-            // A filter is for good: each on a thread of its own.
+            // A filter cannot be removed, so each test has a thread of its own.
             thread::spawn(test).join().unwrap();
-            // The one before is not to be closed while the next one counts.
+            // Wait until the listener is closed. Otherwise the next test could count its
+            // descriptor.
             eventually("its listener is closed", || fds() == before);
         }
     });

@@ -39,7 +39,7 @@ struct Killed(Child);
 
 impl Drop for Killed {
     fn drop(&mut self) {
-        // Nothing is done to one that was waited for.
+        // This does nothing to a child that was waited for.
         let _ = self.0.kill();
         let _ = self.0.wait();
     }
@@ -66,7 +66,7 @@ fn stopped<F: FnOnce()>(body: F) {
         let read = out.read_line(&mut said).unwrap();
         assert!(read > 0, "it ended before it was ready: {said}");
     }
-    // Somewhere in the middle of what it does.
+    // Stop it somewhere in the middle of its work.
     thread::sleep(Duration::from_millis(100));
     let pid = child.id() as libc::pid_t;
     // SAFETY: the arguments are numbers, and the child has not been waited for.
@@ -92,7 +92,7 @@ fn stopped<F: FnOnce()>(body: F) {
     assert!(status.success() && ran, "{status}\n{said}{rest}\n{errors}");
 }
 
-/// Says that the process may be stopped, and waits until it has been.
+/// Prints that the process may be stopped, and waits until it has been stopped.
 fn be_stopped() {
     println!("ready");
     let mut last = Instant::now();
@@ -111,7 +111,7 @@ fn be_stopped() {
 /// Pairs of a deadline and the time at which it was served.
 type Moments = Arc<Mutex<Vec<(Instant, Instant)>>>;
 
-/// Notes each run of a recurring timer, with its deadline.
+/// Starts a recurring timer. Each run is recorded with its deadline.
 fn recurring(runtime: &Runtime) -> (Moments, Arc<OnceLock<Timer>>) {
     let (moments, own) = (Moments::default(), Arc::new(OnceLock::<Timer>::new()));
     let (noted, known) = (moments.clone(), own.clone());
@@ -141,7 +141,8 @@ fn ticking(runtime: &Runtime, behavior: MissedTickBehavior) -> Moments {
     moments
 }
 
-/// None was early, or came twice; so many periods were between one and the next at the most.
+/// Checks that no run was early or came twice, and that the process was stopped. Returns the
+/// runs.
 fn check(moments: &Moments) -> Vec<(Instant, Instant)> {
     let moments = moments.lock().unwrap().clone();
     for (due, at) in &moments {
@@ -153,7 +154,8 @@ fn check(moments: &Moments) -> Vec<(Instant, Instant)> {
     moments
 }
 
-/// How many periods are between one and the next; the rest, which is zero on the grid.
+/// Returns the number of periods between each deadline and the next, and the rest. The rest is
+/// zero on the grid.
 fn steps(moments: &[(Instant, Instant)]) -> Vec<(u128, u128)> {
     let period = PERIOD.as_nanos();
     let steps = moments.windows(2).map(|pair| {
@@ -173,7 +175,7 @@ fn all_due_comes_once() {
     let far = runtime.after(HOUR, || unreachable!("in an hour"));
     let (sender, receiver) = mpsc::channel();
     let fired = Arc::new(AtomicUsize::new(0));
-    // Before, while and after it is stopped.
+    // Timers that are due before, during and after the stop.
     const EACH: u64 = 1_000;
     for i in 0..EACH {
         let asked = Instant::now() + Duration::from_micros(2_500 * i);
@@ -202,8 +204,8 @@ fn all_due_comes_once() {
         runtime.at_wall(wall, move || report.send((asked, Instant::now())).unwrap());
         count += 2;
     }
-    // A limit that is over when the process goes on, and what it limits as well. Either may be
-    // found first: what is late is taken in parts, by more than one worker.
+    // A timeout and the sleep in it, which are both over when the process continues. Either may
+    // be found first, because several workers take parts of the late timers.
     let both = Instant::now() + Duration::from_secs(1);
     let limited = runtime.spawn(timeout(Duration::from_secs(1), sleep_until(both.into())));
     let waits = thread::spawn({
@@ -239,7 +241,7 @@ fn recurring_timers_follow_their_policy_after_a_stop() {
         let delay = ticking(&runtime, MissedTickBehavior::Delay);
         let skip = ticking(&runtime, MissedTickBehavior::Skip);
         be_stopped();
-        // They are through with what was missed, and go on.
+        // Wait until each is done with the missed runs, and continues.
         eventually("all go on", || {
             [&callbacks, &burst, &delay, &skip].iter().all(|moments| {
                 let moments = moments.lock().unwrap();
@@ -249,9 +251,10 @@ fn recurring_timers_follow_their_policy_after_a_stop() {
                 resumed.is_some_and(|pair| later(pair[1].1) >= 10)
             })
         });
-        // Each tick, the missed ones at once.
+        // `Burst` has each tick, the missed ones at once.
         assert!(steps(&check(&burst)).iter().all(|step| *step == (1, 0)));
-        // One for all that were missed, and then as before: on the grid of the first.
+        // `Skip` and callbacks run once for all missed ticks. Then they continue on the grid of
+        // the first.
         let missed = GAP.as_nanos() / PERIOD.as_nanos() - 1;
         for skips in [&callbacks, &skip] {
             let steps = steps(&check(skips));
@@ -259,22 +262,22 @@ fn recurring_timers_follow_their_policy_after_a_stop() {
             let most = steps.iter().map(|(periods, _)| *periods).max().unwrap();
             assert!(most >= missed, "{most}");
         }
-        // From when the one that was late came.
+        // `Delay` counts from the time of the late tick.
         let delays = check(&delay);
         for pair in delays.windows(2) {
             assert!(pair[1].0 - pair[0].0 >= PERIOD);
-            // Where the worker was as late as that, which it mostly is not.
+            // Check this only if the worker was as late as that, which is rare.
             if pair[0].1 - pair[0].0 >= GAP {
-                // When it came is read before it is noted, and it may take its time between the
-                // two.
+                // The ticking task reads the time before it records the tick, and may be stopped
+                // between the two.
                 assert!(pair[1].0 + GAP / 2 >= pair[0].1, "counted from then");
             }
         }
     });
 }
 
-/// Time goes on for a job that is stopped with the process: it is a stall, one for each worker that
-/// was at one; none where all sleep.
+/// A job that is stopped with the process is a stall, one for each worker that has a job. Workers
+/// that sleep report none.
 #[test]
 fn only_jobs_that_were_stopped_are_reported_as_stalls() {
     stopped(|| {
@@ -288,11 +291,11 @@ fn only_jobs_that_were_stopped_are_reported_as_stalls() {
                 .build()
                 .unwrap()
         };
-        // All of them sleep, but for moments.
+        // The workers of this runtime sleep almost all the time.
         let idle = build(2);
         idle.every(HOUR, || ());
         let _later = idle.after(Duration::from_millis(500), || ());
-        // One worker of this is at a job all the time.
+        // One worker of this runtime has a job all the time.
         let busy = build(2);
         let stop = Arc::new(AtomicUsize::new(0));
         let stopped = stop.clone();

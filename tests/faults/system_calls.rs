@@ -17,14 +17,14 @@ use std::{
 
 use crate::common::skip;
 
-/// A system call that a filter knows: its number, and where it matters its first argument.
+/// A system call that a filter recognizes: by its number and, if it matters, its first argument.
 #[derive(Clone, Copy, Debug)]
 pub struct Call {
     number: libc::c_long,
     first: Option<u32>,
 }
 
-/// The call of this number.
+/// Returns the call of this number.
 pub fn call(number: libc::c_long) -> Call {
     Call {
         number,
@@ -33,7 +33,7 @@ pub fn call(number: libc::c_long) -> Call {
 }
 
 impl Call {
-    /// Only where its first argument is this.
+    /// Restricts the call to this first argument.
     pub fn of(self, first: libc::c_int) -> Self {
         Self {
             first: Some(first as u32),
@@ -46,14 +46,14 @@ impl Call {
 const ARCH: u32 = 0xc000_003e;
 #[cfg(target_arch = "aarch64")]
 const ARCH: u32 = 0xc000_00b7;
-/// Of others this knows nothing.
+/// Zero: filters for other architectures are not supported.
 #[cfg(not(any(target_arch = "x86_64", target_arch = "aarch64")))]
 const ARCH: u32 = 0;
 
-/// Where `seccomp_data` has these.
+/// The offsets of these fields in `seccomp_data`.
 const NUMBER_AT: u32 = mem::offset_of!(libc::seccomp_data, nr) as u32;
 const ARCH_AT: u32 = mem::offset_of!(libc::seccomp_data, arch) as u32;
-/// The lower half of the first argument, on a machine that counts from the lower end.
+/// The offset of the lower half of the first argument, on a little-endian machine.
 const FIRST_AT: u32 = mem::offset_of!(libc::seccomp_data, args) as u32;
 
 /// Returns the program that the kernel runs at each system call. A listed call gets its action; all
@@ -69,7 +69,7 @@ fn program(calls: impl IntoIterator<Item = (Call, u32)>) -> Vec<libc::sock_filte
     let skip_unless = |steps, is| step(libc::BPF_JMP | libc::BPF_JEQ | libc::BPF_K, steps, is);
     let answer = |action| step(libc::BPF_RET | libc::BPF_K, 0, action);
     let mut program = vec![load(ARCH_AT), skip_unless(1, ARCH)];
-    // Over the answer for those of another architecture, to the first step.
+    // Jump over the answer for other architectures, to the first step.
     program.push(step(libc::BPF_JMP | libc::BPF_JA, 0, 1));
     program.push(answer(libc::SECCOMP_RET_ALLOW));
     program.push(load(NUMBER_AT));
@@ -91,8 +91,8 @@ fn program(calls: impl IntoIterator<Item = (Call, u32)>) -> Vec<libc::sock_filte
     program
 }
 
-/// Puts a filter on the calling thread, and on all that it starts. With the flag of a listener the
-/// answer is its descriptor.
+/// Installs a filter on the calling thread and on all threads that it starts. With the flag for a
+/// listener, returns the listener's descriptor.
 fn install(filter: &[libc::sock_filter], flags: libc::c_ulong) -> io::Result<libc::c_int> {
     if ARCH == 0 {
         return Err(io::ErrorKind::Unsupported.into());
@@ -101,7 +101,8 @@ fn install(filter: &[libc::sock_filter], flags: libc::c_ulong) -> io::Result<lib
         len: filter.len().try_into().expect("it is short"),
         filter: filter.as_ptr().cast_mut(),
     };
-    // SAFETY: numbers alone, and then a program that lives through the call, which copies it.
+    // SAFETY: the first call takes numbers. The second takes a program that lives through the
+    // call, and copies it.
     let installed = unsafe {
         if libc::prctl(libc::PR_SET_NO_NEW_PRIVS, 1, 0, 0, 0) != 0 {
             return Err(io::Error::last_os_error());
@@ -115,13 +116,12 @@ fn install(filter: &[libc::sock_filter], flags: libc::c_ulong) -> io::Result<lib
     }
 }
 
-/// Says that the test is skipped where a kernel or a sandbox around us has no filters for us.
-/// Another error is a defect of the filter, and fails the test.
+/// Reports that the test is skipped, if the kernel or a sandbox does not allow filters. Any other
+/// error is a defect of the filter, and fails the test.
 fn skip_without(what: &str, error: &io::Error) {
     let is_refused = matches!(
         error.raw_os_error(),
-        // The last: one listener is there already, as under some sandboxes and tracers, and there
-        // may be but one.
+        // `EBUSY`: only one listener may exist, and some sandboxes and tracers have one already.
         Some(libc::ENOSYS | libc::EPERM | libc::EACCES | libc::EINVAL | libc::EBUSY)
     );
     let is_unknown = error.kind() == io::ErrorKind::Unsupported;
@@ -129,8 +129,8 @@ fn skip_without(what: &str, error: &io::Error) {
     skip(&format!("no {what} here: {error}"));
 }
 
-/// From now on, on the calling thread and on all that it starts, these calls fail with these
-/// errors. False if the system does not let us, and the test is skipped.
+/// Makes these calls fail with these errors, on the calling thread and on all threads that it
+/// starts. Returns false if the system does not allow filters: the test is then skipped.
 #[must_use]
 pub fn refuse(calls: &[(Call, libc::c_int)]) -> bool {
     let with_action = |&(call, error): &(Call, libc::c_int)| {
@@ -152,9 +152,9 @@ pub struct Faulty(Arc<State>);
 
 #[derive(Debug)]
 struct State {
-    /// How many calls pass until those that fail.
+    /// How many more calls pass before calls fail.
     pass: AtomicUsize,
-    /// How many fail then, before all pass again.
+    /// How many calls fail then, before all pass again.
     fail: AtomicUsize,
     error: AtomicUsize,
     passed: AtomicUsize,
@@ -162,8 +162,8 @@ struct State {
 }
 
 impl Faulty {
-    /// Puts these calls, on the calling thread and on all that it starts, into the hands of the
-    /// test. `None` if the system does not let us, and the test is skipped.
+    /// Gives the test control over these calls, on the calling thread and on all threads that it
+    /// starts. Returns `None` if the system does not allow filters: the test is then skipped.
     pub fn calls(calls: &[Call]) -> Option<Self> {
         let state = Arc::new(State {
             pass: AtomicUsize::new(usize::MAX),
@@ -172,7 +172,7 @@ impl Faulty {
             passed: AtomicUsize::new(0),
             failed: AtomicUsize::new(0),
         });
-        // Started before there is a filter: its own calls pass.
+        // This thread starts before the filter exists, so that its own calls pass.
         let (sender, receiver) = mpsc::channel();
         let judge = state.clone();
         thread::spawn(move || {
@@ -210,19 +210,19 @@ impl Faulty {
         self.0.pass.store(usize::MAX, SeqCst);
     }
 
-    /// How many calls were let pass.
+    /// Returns how many calls have passed.
     pub fn passed(&self) -> usize {
         self.0.passed.load(SeqCst)
     }
 
-    /// How many calls have failed.
+    /// Returns how many calls have failed.
     pub fn failed(&self) -> usize {
         self.0.failed.load(SeqCst)
     }
 }
 
 impl State {
-    /// Answers until all threads that could ask have ended.
+    /// Answers calls until all threads with the filter have ended.
     fn judge(&self, listener: &OwnedFd) {
         while is_asked(listener) {
             // SAFETY: zeroes, which the kernel wants there, are a valid notification.
@@ -261,7 +261,7 @@ impl State {
             return Some(self.error.load(SeqCst) as libc::c_int);
         }
         if pass > 0 && pass < usize::MAX {
-            // Unless the test has just said something else.
+            // This fails if the test has just set another number.
             let _ = self.pass.compare_exchange(pass, pass - 1, SeqCst, SeqCst);
         }
         self.passed.fetch_add(1, SeqCst);
@@ -279,7 +279,7 @@ fn is_asked(listener: &OwnedFd) -> bool {
         revents: 0,
     };
     loop {
-        // SAFETY: `ready` is the one that is announced, and lives through the call.
+        // SAFETY: `ready` is the one entry that the call is told of, and lives through the call.
         match unsafe { libc::poll(&raw mut ready, 1, -1) } {
             1 => return ready.revents & libc::POLLIN != 0,
             _ => assert_eq!(
@@ -290,7 +290,8 @@ fn is_asked(listener: &OwnedFd) -> bool {
     }
 }
 
-/// The error of a system call that has been made by its number.
+/// Returns the error of a system call that was made by its number, or `None` if the call
+/// succeeded.
 pub fn error_of(result: libc::c_long) -> Option<libc::c_int> {
     match result {
         -1 => io::Error::last_os_error().raw_os_error(),

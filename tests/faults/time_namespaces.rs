@@ -38,13 +38,13 @@ fn clock(clock: libc::clockid_t) -> u64 {
         tv_sec: 0,
         tv_nsec: 0,
     };
-    // SAFETY: `time` is a place for the answer.
+    // SAFETY: `time` is valid for the write.
     assert_eq!(unsafe { libc::clock_gettime(clock, &mut time) }, 0);
     time.tv_sec as u64 * SEC + time.tv_nsec as u64
 }
 
-/// Has what is executed by the calling process, which has one thread, see clocks that show so much
-/// more. To be called between fork and exec: it allocates nothing.
+/// Shifts the clocks of the program that the calling process executes next. Call this between
+/// fork and exec, in a process of one thread: it allocates nothing.
 fn enter_namespace(offsets: &[u8]) -> io::Result<()> {
     let check = |result: libc::c_int| match result {
         -1 => Err(io::Error::last_os_error()),
@@ -62,11 +62,11 @@ fn enter_namespace(offsets: &[u8]) -> io::Result<()> {
         let written = libc::write(fd, offsets.as_ptr().cast(), offsets.len());
         check(if written < 0 { -1 } else { 0 })?;
         libc::close(fd);
-        // The namespace is that of children.
+        // Only children get the namespace, so fork once more.
         let inner = check(libc::fork())?;
         if inner > 0 {
-            // One of them reports failures until exec: its reader would wait for the end of this
-            // process.
+            // One of the descriptors reports failures until exec. If this process kept it, its
+            // reader would wait until this process ends.
             if libc::syscall(libc::SYS_close_range, 3, libc::c_uint::MAX, 0) != 0 {
                 for fd in 3..4096 {
                     libc::close(fd);
@@ -81,13 +81,13 @@ fn enter_namespace(offsets: &[u8]) -> io::Result<()> {
     Ok(())
 }
 
-/// Runs `body` in a process of its own, whose clocks show these when it begins, in ns.
+/// Runs `body` in a process of its own. Its clocks show these times when it begins, in ns.
 #[track_caller]
 fn at(name: &str, monotonic: u64, boot: u64, body: impl FnOnce()) {
     const SHOWS: &str = "TOURBILLON_CLOCKS";
     let shows = format!("{monotonic} {boot}");
     if is_child(name) {
-        // Of several in one test this is one.
+        // A test may call this several times. The child runs only the body with its clocks.
         if std::env::var(SHOWS).is_ok_and(|asked| asked == shows) {
             let late = clock(libc::CLOCK_MONOTONIC) - monotonic;
             assert!(late < 60 * SEC, "the clock is another: {late}");
@@ -112,7 +112,7 @@ fn at(name: &str, monotonic: u64, boot: u64, body: impl FnOnce()) {
         .stdin(Stdio::null())
         .stdout(Stdio::piped())
         .stderr(Stdio::piped());
-    // SAFETY: between fork and exec it makes system calls, and no more.
+    // SAFETY: between fork and exec, the closure makes only system calls.
     let spawned = unsafe { command.pre_exec(move || enter_namespace(offsets.as_bytes())) }.spawn();
     let mut child = match spawned {
         Ok(child) => child,
@@ -123,7 +123,7 @@ fn at(name: &str, monotonic: u64, boot: u64, body: impl FnOnce()) {
             let why = error.raw_os_error();
             let may_not = matches!(
                 why,
-                // The last: a container whose /proc is for reading.
+                // `EROFS`: a container whose /proc is read-only.
                 Some(libc::EPERM | libc::EACCES | libc::EINVAL | libc::ENOSPC | libc::EROFS)
             );
             assert!(may_not || !has, "{error}");
@@ -152,8 +152,8 @@ fn at(name: &str, monotonic: u64, boot: u64, body: impl FnOnce()) {
     );
 }
 
-/// Timers of each clock, sleeps, intervals, sockets with timeouts: from before the moment to after
-/// it.
+/// Runs timers of each clock, sleeps, intervals, and sockets with timeouts, from before the
+/// moment until after it.
 fn all_is_well() {
     let _alarm = alarm();
     let began = clock(libc::CLOCK_MONOTONIC);
@@ -267,8 +267,8 @@ fn all_is_well() {
     );
 }
 
-/// The clock passes the moment while timers wait for it, a tenth of a second after the process
-/// begins.
+/// Runs [`all_is_well`] at each moment: the clocks pass the moment a tenth of a second after the
+/// process begins, while timers wait for it.
 fn over(name: &str, moments: &[u64]) {
     for moment in moments {
         let start = moment - SEC / 10;
@@ -282,7 +282,7 @@ fn timers_are_right_after_days_and_years_of_machine_uptime() {
         "time_namespaces::timers_are_right_after_days_and_years_of_machine_uptime",
         &[
             12 * 86_400 * SEC,
-            // 32 bits of ms, and where tokio's queue panicked.
+            // 2^32 ms, and 2^36 ms, at which tokio's queue panicked.
             (1 << 32) * 1_000_000,
             (1 << 36) * 1_000_000,
         ],
@@ -295,7 +295,8 @@ fn timers_are_right_after_decades_of_machine_uptime() {
         "time_namespaces::timers_are_right_after_decades_of_machine_uptime",
         &[
             1 << 60,
-            // 31 bits of seconds, and what a shard's clock would be if it began with the machine's.
+            // 2^31 s; and 2^61 ns, which a shard's clock could not show if it began with the
+            // machine's.
             (1 << 31) * SEC,
             1 << 61,
             (1 << 32) * SEC,
@@ -303,7 +304,8 @@ fn timers_are_right_after_decades_of_machine_uptime() {
     );
 }
 
-/// As far ahead as the kernel lets one go, which is half of what it can count.
+/// Timers are right as far ahead as the kernel lets a clock go, which is half of what it can
+/// count.
 #[test]
 fn timers_are_right_at_the_end_of_the_kernels_clock() {
     at(
@@ -314,8 +316,8 @@ fn timers_are_right_at_the_end_of_the_kernels_clock() {
     );
 }
 
-/// As on a machine that was suspended for most of its life, and, which no machine does, the other
-/// way round.
+/// Each timer follows its own clock, as on a machine that was suspended for most of its life. It
+/// also does so the other way round, which no machine has.
 #[test]
 fn each_timer_follows_its_own_clock_when_clocks_are_years_apart() {
     const NAME: &str =
@@ -328,7 +330,7 @@ fn each_timer_follows_its_own_clock_when_clocks_are_years_apart() {
         at(NAME, monotonic, boot, || {
             let _alarm = alarm();
             let runtime = crate::common::runtime(1);
-            // Each of the clocks, by what the other shows: long past, or far away.
+            // By the other clock, these deadlines would be long past or far away.
             let since = |of: u64| Duration::from_nanos(of);
             let passed = BootInstant::now() - (BootInstant::now() + Duration::ZERO);
             assert_eq!(passed, Duration::ZERO);

@@ -25,10 +25,11 @@ const MS: Duration = Duration::from_millis(1);
 const DAY: Duration = Duration::from_secs(86_400);
 const YEAR: Duration = Duration::from_secs(365 * 86_400);
 
-/// The end of a runtime's clock, from when it was built: 2^61 − 1 ns is never.
+/// The last moment of a runtime's clock, from when it was built. A deadline of 2^61 − 1 ns means
+/// never.
 const END: Duration = Duration::from_nanos((1 << 61) - 2);
 
-/// Where wheels of others hang, panic, or begin anew.
+/// Times at which other timer wheels hang, panic or begin anew.
 const HORIZONS: [Duration; 10] = [
     Duration::from_secs(12 * 86_400),
     Duration::from_secs(1 << 20),
@@ -43,7 +44,7 @@ const HORIZONS: [Duration; 10] = [
     Duration::from_nanos((1 << 61) - 60_000_000_000),
 ];
 
-/// With each store, a runtime that has just been built.
+/// Runs a test with each store, on a runtime that has just been built.
 fn each(test: impl Fn(&Runtime)) {
     let _alarm = alarm();
     for store in StoreKind::ALL {
@@ -51,7 +52,7 @@ fn each(test: impl Fn(&Runtime)) {
     }
 }
 
-/// How long it is to the end of the clock: no timer can wait for longer.
+/// Returns the time to the end of the clock. No timer can wait for longer.
 fn left() -> Duration {
     let is_never = |wait| {
         let timer = tourbillon::after(wait, || unreachable!("it is cancelled"));
@@ -71,14 +72,14 @@ fn left() -> Duration {
     yes
 }
 
-/// Brings the clock to so long after the start.
+/// Brings the clock to the time `to` after the start.
 async fn bring(start: Instant, to: Duration) {
     let passed = start.elapsed();
     advance(to.checked_sub(passed).expect("it is not so late")).await;
     assert_eq!(start.elapsed(), to);
 }
 
-/// A callback that says when it ran.
+/// Returns a callback that stores when it ran, in ns after the start.
 fn notes(ran: &Arc<AtomicU64>, start: Instant) -> impl FnOnce() + Send + 'static {
     let ran = ran.clone();
     move || ran.store(start.elapsed().as_nanos() as u64, SeqCst)
@@ -89,7 +90,8 @@ fn timers_sleeps_and_timeouts_are_exact_at_each_horizon() {
     each(|runtime| {
         runtime.block_on(async {
             let start = Instant::now();
-            // Armed at the start, for all of them, a nanosecond before and after as well.
+            // At the start, arm timers for each horizon, and for a nanosecond before and after
+            // it.
             let ns = Duration::from_nanos(1);
             let mut armed = Vec::new();
             for at in HORIZONS.into_iter().flat_map(|at| [at - ns, at, at + ns]) {
@@ -150,7 +152,7 @@ fn recurring_timers_continue_past_each_horizon() {
                     for i in 0..3 {
                         assert_eq!(ticks.tick().await - from, i * 10 * MS);
                     }
-                    // Several are missed.
+                    // Several ticks are missed.
                     advance(45 * MS).await;
                     let due = ticks.tick().await - from;
                     let next = ticks.tick().await - from;
@@ -174,7 +176,8 @@ fn a_delay_queue_works_past_each_horizon() {
     each(|runtime| {
         runtime.block_on(async {
             let start = Instant::now();
-            // One from the start, with all of them in it; one that is made there.
+            // One queue exists from the start, with all horizons in it. Another is made at each
+            // horizon.
             let mut all = DelayQueue::new();
             let moved = all.insert(usize::MAX, DAY);
             let never = all.insert(usize::MAX, Duration::MAX);
@@ -210,7 +213,7 @@ fn at_the_end_of_the_clock_due_timers_fire_and_later_ones_wait() {
     each(|runtime| {
         runtime.block_on(async {
             let (start, end) = (Instant::now(), left());
-            // It was built just now.
+            // The runtime was built just now.
             assert!(END - end < HOUR);
             let ran = Arc::new(AtomicUsize::new(0));
             let count = || {

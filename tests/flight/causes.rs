@@ -192,7 +192,7 @@ fn a_tolerance_is_named_and_is_no_lateness() {
             let mut spans = timer.spans.iter();
             timer.late > MS && spans.any(|span| span.cause == Cause::Tolerance)
         };
-        // It is explained, and it is not in the list of those that are late.
+        // The timer is explained, but the list of late timers does not have it.
         snapshot.late_timers(Duration::ZERO).iter().any(is_it)
             && !snapshot.late_timers(MS).iter().any(is_it)
     });

@@ -38,8 +38,8 @@ fn late_by(runtime: &Runtime, is_it: impl Fn(&Cause) -> bool) -> Vec<LateTimer> 
     late
 }
 
-/// Requires that `tourbillon trace` names a cause. Does nothing without the program, which needs the
-/// feature `cli`.
+/// Requires that `tourbillon trace` names a cause. Does nothing without the program, which needs
+/// the feature `cli`.
 fn check_the_words(snapshot: &Snapshot, cause: &str) {
     let Some(program) = option_env!("CARGO_BIN_EXE_tourbillon") else {
         return;

@@ -34,7 +34,7 @@ fn full_records_each_timer_and_off_records_nothing() {
         !recorder.snapshot().late_timers(MS).is_empty()
     });
     recorder.set_recording(Recording::Off);
-    // What the worker was about to record is there after its next job.
+    // After its next job, the worker has recorded all that happened before.
     runtime.block_on(runtime.spawn(time::sleep(MS))).unwrap();
     let before = recorder.snapshot().num_events();
     late_timer();
@@ -91,6 +91,6 @@ fn a_copy_is_kept_when_a_job_stalls() {
         .unwrap();
     runtime.spawn(async { thread::sleep(20 * MS) });
     stalls.recv_timeout(PATIENCE).unwrap();
-    // The copy comes before the hook.
+    // The recorder keeps its copy before it calls the hook.
     assert_eq!(runtime.handle().flight_recorder().kept().len(), 1);
 }

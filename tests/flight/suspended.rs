@@ -1,5 +1,5 @@
-//! What only a machine of its own can do: it is suspended, and its clock is set. `.ci/suspend` runs
-//! these tests in a virtual machine, as root.
+//! Tests that need a machine of their own: it is suspended, and its clock is set. `.ci/suspend`
+//! runs these tests in a virtual machine, as root.
 
 use std::{fs, sync::mpsc, time::Duration};
 

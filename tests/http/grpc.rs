@@ -20,7 +20,7 @@ use crate::{
     web::{Site, http2},
 };
 
-/// A connection as the clients of tonic take it; clones share it.
+/// A connection of the form that tonic's clients take. Clones share it.
 #[derive(Clone)]
 struct Channel(SendRequest<Body>);
 
@@ -61,7 +61,7 @@ fn health_is_checked_and_watched() {
         let checked = client.check(about("clock")).await.unwrap().into_inner();
         assert_eq!(checked.status(), ServingStatus::Serving);
 
-        // Each change is there before the next is made.
+        // Each change arrives before the next is made.
         let mut other = client.clone();
         let mut changes = client.watch(about("clock")).await.unwrap().into_inner();
         let mut next = async || {
@@ -75,12 +75,12 @@ fn health_is_checked_and_watched() {
         ] {
             reporter.set_service_status("clock", status).await;
             assert_eq!(next().await, seen);
-            // Beside the stream, on the same connection.
+            // This call runs beside the stream, on the same connection.
             let checked = other.check(about("clock")).await.unwrap().into_inner();
             assert_eq!(checked.status(), seen);
         }
         drop(changes);
-        // The server itself; the stream that was given up holds nothing up.
+        // This call is about the server itself. The stream that was given up does not delay it.
         let checked = client.check(about("")).await.unwrap().into_inner();
         assert_eq!(checked.status(), ServingStatus::Serving);
         timeout(PATIENCE, site.stop())

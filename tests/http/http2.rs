@@ -41,7 +41,7 @@ fn a_shutdown_finishes_open_requests_and_accepts_no_more() {
         let waiting = tourbillon::spawn(waiting);
         asked.wait().await;
         let served = site.stop();
-        // It hears of it some time; until then requests may be answered.
+        // The server sees the stop a little later. Until then it may answer requests.
         let refused = async {
             while let Ok(response) = sender.send_request(request("/").unwrap()).await {
                 assert_eq!(response.status(), 200);
@@ -70,7 +70,7 @@ fn a_request_that_crosses_the_goaway_is_answered_however_long_it_takes() {
     hello.extend(http2_get(1, "/0"));
     stream.write_all(&hello).unwrap();
     while next_frame(&mut stream).0 != GOAWAY {}
-    // It was on its way when the server said goodbye, and comes before the answer to the ping that
+    // This request crosses the server's goodbye: it comes before the answer to the ping that
     // follows.
     stream.write_all(&http2_get(3, "/2000")).unwrap();
     loop {
@@ -94,7 +94,7 @@ fn requests_that_cross_the_goaway_late_do_not_end_the_connection() {
     runtime.block_on(asked.wait());
     let _served = site.stop();
     while next_frame(&mut stream).0 != GOAWAY {}
-    // The server has looked twice by then at what the client does, and does so again.
+    // By then the server has looked twice at what the client does, and it looks again.
     std::thread::sleep(Duration::from_millis(2500));
     stream.write_all(&http2_get(3, "/")).unwrap();
     std::thread::sleep(Duration::from_millis(2500));
@@ -151,7 +151,7 @@ fn a_closed_upgraded_stream_does_not_keep_its_connection() {
     use axum::handler::HandlerWithoutStateExt;
     let _alarm = alarm();
     let runtime = runtime(2);
-    /// Closes a stream at once, or does not even take it.
+    /// Takes a stream and closes it at once, or does not even take it.
     async fn refuse(request: Request) {
         if request.uri().port_u16() == Some(80) {
             tourbillon::spawn(async move { drop(hyper::upgrade::on(request).await.unwrap()) });
@@ -186,7 +186,7 @@ fn pings_alone_do_not_keep_a_connection() {
     let start = Instant::now();
     stream.set_nonblocking(true).unwrap();
     loop {
-        // Many at once, so that their answers are many bytes.
+        // Send many pings at once, so that their answers are many bytes.
         let written = stream.write(&frame(PING, 0, 0, b"are you?").repeat(50));
         let closed = match stream.read(&mut [0; 4096]) {
             Ok(n) => n == 0,

@@ -90,7 +90,7 @@ fn a_client_with_a_missing_or_slow_request_head_is_closed() {
     let _alarm = alarm();
     let runtime = runtime(2);
     let site = limited(&runtime, SHORT, HOUR);
-    // Nothing; the beginning of HTTP/2, so that it is not known yet which version it is; and half a
+    // Send nothing; the beginning of HTTP/2, after which the version is still unknown; and half a
     // head.
     for beginning in ["", "PRI * HTTP/2", "GET / HTTP/1.1\r\nHost: te"] {
         let start = Instant::now();
@@ -99,7 +99,7 @@ fn a_client_with_a_missing_or_slow_request_head_is_closed() {
         assert_eq!(client.end(), "");
         assert!(start.elapsed() >= SHORT, "{beginning:?}");
     }
-    // A client that is never silent for long, and never done.
+    // This client is never silent for long, and never finishes its head.
     let start = Instant::now();
     let mut client = site.connect();
     client.send("GET / HTTP/1.1\r\nHost: ");
@@ -168,7 +168,7 @@ fn too_large_heads_and_other_protocols_are_refused() {
     client.send(&format!("GET / HTTP/1.1\r\n{many}\r\n"));
     assert!(client.end().starts_with("HTTP/1.1 431 "));
     let mut client = site.connect();
-    // It may be refused before it has said all.
+    // The server may refuse the head before all of it is sent.
     let line = vec![b'x'; 1 << 20];
     let _ = client.stream.write_all(b"GET / HTTP/1.1\r\nx: ");
     let _ = client.stream.write_all(&line);
@@ -203,13 +203,14 @@ fn an_http1_only_server_with_small_buffers_refuses_larger_heads_and_http2() {
     let with_line = |length: usize| {
         let line = "x".repeat(length);
         let mut client = site.connect();
-        // It may be refused before it has said all.
+        // The server may refuse the head before all of it is sent.
         let head = format!("GET / HTTP/1.1\r\nConnection: close\r\nx: {line}\r\n\r\n");
         let _ = client.stream.write_all(head.as_bytes());
         client.end()
     };
     assert!(with_line(8 * 1024).starts_with("HTTP/1.1 200 "));
-    // Within what hyper takes by default. (What is not read any more may make a reset of it.)
+    // hyper accepts such a head by default. (The server may close with unread data, which resets
+    // the connection.)
     let said = with_line(100 * 1024);
     assert!(
         said.is_empty() || said.starts_with("HTTP/1.1 431 "),
@@ -217,10 +218,10 @@ fn an_http1_only_server_with_small_buffers_refuses_larger_heads_and_http2() {
     );
     let mut client = site.connect();
     client.send("PRI * HTTP/2.0\r\n\r\nSM\r\n\r\n");
-    // Neither a frame of HTTP/2, which begins with its length, nor an answer to what was asked.
+    // The answer is neither a frame of HTTP/2, which begins with its length, nor a success.
     let said = client.end();
     assert!(said.is_empty() || said.starts_with("HTTP/1.1 4"), "{said}");
-    // A buffer that hyper would not take is as small as it takes.
+    // A size that is too small for hyper becomes the smallest that hyper takes.
     let site = Site::with(&runtime, |listener, stop| {
         serve(listener, hello())
             .with_graceful_shutdown(stop)
@@ -259,7 +260,7 @@ async fn panicking() {
     panic!("as it should");
 }
 
-/// A service that answers errors.
+/// A service that returns errors.
 #[derive(Clone)]
 struct Failing;
 

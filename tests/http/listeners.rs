@@ -20,15 +20,15 @@ use crate::{
     web::{Site, without_tokio},
 };
 
-/// Short, for a limit that is waited for.
+/// A short limit, for tests that wait until it is over.
 const SHORT: Duration = Duration::from_millis(150);
 
 fn hello() -> Router {
     without_tokio(Router::new().route("/", get(|| async { "hello" })))
 }
 
-/// A listener that has no descriptors left, so many times, and whose first connection never ends
-/// its handshake.
+/// A listener that first fails `errors` times, for lack of descriptors. If `stuck`, its first
+/// connection never ends its handshake.
 struct Troubled {
     listener: TcpListener,
     errors: usize,

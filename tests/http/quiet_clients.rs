@@ -40,7 +40,7 @@ fn on_a_paused_clock(test: impl Future<Output = ()>) {
     paused(2).block_on(test);
 }
 
-/// Serves with the limits that there are by default.
+/// Starts a server with the default limits. Returns its address.
 fn start(router: Router) -> SocketAddr {
     let (listener, addr) = listen();
     drop(tourbillon::spawn(
@@ -49,7 +49,8 @@ fn start(router: Router) -> SocketAddr {
     addr
 }
 
-/// A client's connection by HTTP/2, whose streams may have so many bytes.
+/// Connects by HTTP/2. The server may send `window` bytes on each stream before the client allows
+/// more.
 async fn http2(addr: &SocketAddr, window: u32) -> hyper::client::conn::http2::SendRequest<Body> {
     let stream = UnixStream::connect_addr(addr).await.unwrap();
     let mut builder = hyper::client::conn::http2::Builder::new(TourbillonExecutor::new());
@@ -59,7 +60,7 @@ async fn http2(addr: &SocketAddr, window: u32) -> hyper::client::conn::http2::Se
     sender
 }
 
-/// A body that comes from a channel.
+/// Returns a body that comes from a channel, and the sender of the channel.
 fn channel() -> (mpsc::Sender<Result<Bytes, Infallible>>, Body) {
     let (sender, receiver) = mpsc::channel(0);
     (sender, Body::from_stream(receiver))
@@ -144,7 +145,8 @@ fn a_body_may_be_read_slowly() {
 #[test]
 fn a_handler_may_return_to_an_unread_body_late() {
     on_a_paused_clock(async {
-        // It gives up a read, as a branch of a `select!` does, and does something else for long.
+        // The handler gives up a read, as a branch of a `select!` does, and does something else
+        // for a long time.
         let read = |mut body: Body| async move {
             let mut read = String::new();
             for _ in 0..3 {
@@ -160,7 +162,8 @@ fn a_handler_may_return_to_an_unread_body_late() {
         let (mut input, body) = channel();
         let request = Request::post("http://test/").body(body).unwrap();
         let asked = tourbillon::spawn(sender.send_request(request));
-        // One comes while the handler waits again, one before that, and one as the first.
+        // The first part comes while the handler waits again, the second before that, and the
+        // third as the first.
         for pause in [60, 30, 75] {
             sleep(Duration::from_secs(pause)).await;
             let _ = input.send(Ok(Bytes::from_static(b"x"))).await;
@@ -219,7 +222,7 @@ fn a_route_may_disable_the_body_timeout() {
     });
 }
 
-/// A connection whose client takes a part each second.
+/// A connection whose client takes at most `part` bytes each second.
 struct Trickle {
     io: UnixStream,
     part: usize,
@@ -266,7 +269,8 @@ impl Write for Trickle {
     }
 }
 
-/// How much of a response a client has that takes so much of it each second.
+/// Returns how many bytes of a response of `length` bytes arrive, if the client takes `part`
+/// bytes each second.
 async fn trickled(part: usize, length: usize) -> usize {
     let (listener, addr) = listen();
     let listener = listener.handshake(move |io| async move {
@@ -277,7 +281,7 @@ async fn trickled(part: usize, length: usize) -> usize {
     let token = drops.clone();
     let page = move || {
         let token = token.token();
-        // So that hyper does not take it all at once.
+        // The body comes in pieces, so that hyper does not take it all at once.
         let pieces = (0..length / 1024).map(move |_| {
             let _ = &token;
             Ok::<_, Infallible>(vec![7; 1024])
@@ -293,7 +297,7 @@ async fn trickled(part: usize, length: usize) -> usize {
     client.write_all(request).await.unwrap();
     let mut taken = Vec::new();
     let _ = client.read_to_end(&mut taken).await;
-    // The client may hear of the end before the server has dropped all.
+    // The client may see the end before the server has dropped everything.
     while drops.count() == 0 {
         sleep(Duration::from_millis(1)).await;
     }

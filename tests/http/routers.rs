@@ -45,7 +45,7 @@ use crate::{
     web::{Client, Site, curl, http2, without_tokio},
 };
 
-/// Adds up what is posted.
+/// Returns a router that adds up the numbers that are posted.
 fn sums() -> Router {
     async fn add(
         State(total): State<Arc<AtomicU64>>,
@@ -80,7 +80,7 @@ fn json_paths_queries_and_state_reach_handlers_and_errors_are_reported() {
     assert_eq!(client.post("/sums/a?times=no", "[1]").status, 400);
     client.send("POST /sums/a HTTP/1.1\r\nHost: test\r\nContent-Length: 2\r\n\r\n[]");
     assert_eq!(client.reply().status, 415);
-    // All on one connection, which none of it has ended.
+    // All requests used one connection, and none of them has ended it.
     assert_eq!(client.get("/hello").body, "hello");
     runtime.block_on(site.stop()).unwrap().unwrap();
 }
@@ -138,7 +138,7 @@ fn http2_requests_of_one_connection_run_concurrently() {
     let asked = Arc::new(AtomicU64::new(0));
     let (all, met) = oneshot::channel::<()>();
     let (all, met) = (Arc::new(Mutex::new(Some(all))), met.shared());
-    // None is answered before all are there.
+    // No request is answered before all have come.
     let meet = {
         let asked = asked.clone();
         move || async move {
@@ -185,7 +185,7 @@ fn server_sent_events_arrive_one_by_one_with_comments_between() {
     client.send("GET / HTTP/1.1\r\nHost: test\r\n\r\n");
     let head = client.read_through("\r\n\r\n");
     assert!(head.contains("text/event-stream"), "{head}");
-    // Each is read before the next is sent.
+    // Each event is read before the next is sent.
     for text in ["one", "two", "three"] {
         sender.unbounded_send(text).unwrap();
         client.read_through(&format!("data: {text}\n\n"));
@@ -331,7 +331,7 @@ fn a_connection_can_be_upgraded() {
             let upgraded = hyper::upgrade::on(request).await.unwrap();
             let mut stream = FuturesIo::new(upgraded);
             let mut buf = [0; 64];
-            // Sends back all that comes, and then the end.
+            // Sends back all data, and then the end.
             while let Ok(n @ 1..) = stream.read(&mut buf).await {
                 stream.write_all(&buf[..n]).await.unwrap();
                 stream.flush().await.unwrap();
@@ -349,7 +349,7 @@ fn a_connection_can_be_upgraded() {
     let head = client.read_through("\r\n\r\n");
     assert!(head.starts_with("HTTP/1.1 101 "), "{head}");
     client.read_through("early,");
-    // It is the server's no more: this waits for no connection.
+    // The server does not own the upgraded connection any more, so its end does not wait for it.
     runtime.block_on(site.stop()).unwrap().unwrap();
     client.stream.write_all(b"late").unwrap();
     client.read_through("late");

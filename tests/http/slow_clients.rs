@@ -35,14 +35,14 @@ use crate::{
     },
 };
 
-/// More than a client with a small window can take in any time that a test has.
+/// More bytes than a client with a small window can take during a test.
 const LARGE: usize = 1 << 20;
-/// A rate, in bytes per second, that a byte now and then does not reach on any machine.
+/// A rate, in bytes per second, that single bytes with pauses never reach on any machine.
 const FAST: u32 = 1_000_000;
 /// How many streams a client opens.
 const STREAMS: u32 = 10;
 
-/// Bytes of a response, which tell when they are dropped.
+/// The bytes of a response, whose drop is counted.
 pub struct Told(
     pub Vec<u8>,
     #[expect(dead_code, reason = "it counts when it is dropped")] pub Token,
@@ -54,8 +54,8 @@ impl AsRef<[u8]> for Told {
     }
 }
 
-/// A router with a large page, whose bodies are counted when they are dropped, and one that reads a
-/// body.
+/// Returns a router with a large page, the drops of whose bodies are counted, and with a page
+/// that reads a body.
 fn router(drops: &Drops) -> Router {
     let drops = drops.clone();
     let large = move || {
@@ -68,8 +68,8 @@ fn router(drops: &Drops) -> Router {
         .route("/read", post(read))
 }
 
-/// A server that waits for clients that are in the midst of something for a short time, and for all
-/// else for an hour.
+/// Starts a server with short limits for clients in the middle of a transfer, and with limits of
+/// an hour for everything else.
 fn impatient(runtime: &Runtime, router: Router) -> Site {
     Site::with(runtime, |listener, stop| {
         serve(listener, without_tokio(router))
@@ -82,7 +82,8 @@ fn impatient(runtime: &Runtime, router: Router) -> Site {
     })
 }
 
-/// A client of HTTP/2 whose streams may have so many bytes, and which asks for a page on each.
+/// Connects by HTTP/2, and asks for a page on each of [`STREAMS`] streams. The server may send
+/// `window` bytes on each stream.
 fn ask_with_window(site: &Site, path: &str, window: u32) -> StdStream {
     let mut stream = site.connect().stream;
     stream
@@ -102,7 +103,7 @@ fn wait_for_resets(stream: &mut StdStream) {
     }
 }
 
-/// Asks on a connection of HTTP/2 that is well for a small page.
+/// Asks for a small page on a connection of HTTP/2, and checks that the connection still works.
 fn ask_for_hello(stream: &mut StdStream, id: u32) {
     let window = beginning(&[(INITIAL_WINDOW_SIZE, 1 << 16)]);
     // Without the preface, these are settings.
@@ -131,7 +132,7 @@ fn an_http2_response_is_reset_and_freed_if_the_client_opens_no_window() {
     eventually("the bodies are dropped", || {
         drops.count() == STREAMS as usize
     });
-    // The connection is there for others.
+    // The connection still serves other requests.
     ask_for_hello(&mut stream, 2 * STREAMS + 1);
 }
 
@@ -170,7 +171,7 @@ fn small_responses_are_freed_with_the_connection_of_a_slow_reader() {
     let _alarm = alarm();
     let runtime = runtime(2);
     let site = Site::with(&runtime, |listener, stop| {
-        // hyper is done with such a response as soon as a byte of it was taken.
+        // hyper is done with such a response as soon as the client takes a byte of it.
         let small = || async { vec![7; 20_000] };
         serve(listener, Router::new().route("/small", get(small)))
             .with_graceful_shutdown(stop)
@@ -179,12 +180,12 @@ fn small_responses_are_freed_with_the_connection_of_a_slow_reader() {
     });
     let mut stream = ask_with_window(&site, "/small", 1);
     let dribble = dribble(&stream);
-    // As one byte came each time, this takes much longer than the test may.
+    // At one byte at a time, the responses would take longer than the test may.
     while let Ok(1..) = stream.read(&mut [0; 4096]) {}
     dribble.join().unwrap();
 }
 
-/// The beginnings of requests whose bodies are to be long, and what continues them.
+/// The beginnings of requests with long bodies, and the text that continues each body.
 const BODIES: [(&str, &str); 2] = [
     ("Content-Length: 1000000\r\n\r\n", "x"),
     ("Transfer-Encoding: chunked\r\n\r\n", "1\r\nx\r\n"),
@@ -218,7 +219,7 @@ fn a_body_that_is_too_slow_or_stops_is_an_error_in_its_handler() {
             dribble.join().unwrap();
         }
     }
-    // One that is there in time is not touched.
+    // A body that comes in time is not affected.
     assert_eq!(site.connect().post("/read", "12345").body, "5");
 }
 
@@ -265,7 +266,7 @@ fn a_shutdown_ends_despite_clients_that_stop_midway() {
     let router = router(&drops).route("/slow", post(read));
     let site = impatient(&runtime, router);
     let mut streams = ask_with_window(&site, "/large", 0);
-    // All are answered, but for their bodies.
+    // All requests are answered, but without their bodies.
     for _ in 0..STREAMS {
         while next_frame(&mut streams).0 != HEADERS {}
     }
@@ -273,7 +274,7 @@ fn a_shutdown_ends_despite_clients_that_stop_midway() {
     sender.send("POST /slow HTTP/1.1\r\nHost: test\r\nContent-Length: 9\r\n\r\n");
     runtime.block_on(asked.wait());
     let served = site.stop();
-    // It acknowledges nothing, and says nothing.
+    // The clients acknowledge nothing, and send nothing.
     let served = runtime.block_on(async { timeout(PATIENCE, served).await });
     served.unwrap().unwrap().unwrap();
     assert_eq!(drops.count(), STREAMS as usize);
@@ -289,7 +290,7 @@ fn a_shutdown_ends_despite_an_http2_client_that_keeps_asking() {
     stream.write_all(&beginning(&[])).unwrap();
     stream.write_all(&http2_get(1, "/slow")).unwrap();
     while next_frame(&mut stream).0 != HEADERS {}
-    // It always waits for an answer, and acknowledges no goodbye.
+    // This client always waits for an answer, and does not acknowledge the server's goodbye.
     let asker = thread::spawn(move || {
         for id in 1.. {
             if stream.write_all(&http2_get(2 * id + 1, "/slow")).is_err() {
@@ -325,7 +326,7 @@ fn a_half_closed_client_is_answered_where_that_is_allowed() {
             runtime.block_on(asked.wait());
             client.stream.shutdown(Shutdown::Write).unwrap();
             if may {
-                // The server has heard of it by then.
+                // By then, the server has seen that the client has closed its direction.
                 thread::sleep(SHORT);
                 answer.set();
                 assert_eq!(client.reply().body, "told");
@@ -347,7 +348,7 @@ fn a_half_closed_client_that_reads_nothing_is_closed() {
             .write_timeout(SHORT)
     });
     let mut client = site.connect();
-    // More than the system's buffers hold.
+    // Ask for more than the system's buffers hold.
     let ask = "GET /large HTTP/1.1\r\nHost: test\r\n\r\n";
     for _ in 0..64 {
         client.send(ask);
@@ -367,7 +368,7 @@ fn the_default_connection_limit_follows_the_descriptor_limit() {
         let before = getrlimit(Resource::Nofile);
         let mut few = before;
         few.current = Some(100);
-        // It counts when the server begins. The clients have descriptors, too, later.
+        // The server reads the limit when it begins. Later, the clients need descriptors, too.
         setrlimit(Resource::Nofile, few).unwrap();
         let site = Site::start(&runtime, hello());
         assert_eq!(site.connect().get("/").body, "hello");

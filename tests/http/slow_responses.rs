@@ -23,13 +23,14 @@ use crate::{
     },
 };
 
-/// A limit that is long beside the pauses of a client that takes slowly.
+/// A limit that is longer than the pauses of a slow client.
 const LONG: Duration = Duration::from_secs(4);
-/// More than the system's buffers hold.
+/// A length that is more than the system's buffers hold.
 const HUGE: usize = 8 << 20;
 
-/// A server of a huge page, whose clients have to take 240 bytes in each second of [`LONG`], and a
-/// client whose system takes little in advance: what it takes is soon known.
+/// Starts a server of a huge page, and a client that asks for it. The server requires that a
+/// client takes 240 bytes in each second of [`LONG`]. The client's system takes little in
+/// advance, so the server soon knows what the client takes.
 fn ask_for_huge(runtime: &Runtime, drops: &Drops, request: &[u8]) -> (Site, StdStream) {
     let drops = drops.clone();
     let huge = move || {
@@ -51,8 +52,8 @@ fn ask_for_huge(runtime: &Runtime, drops: &Drops, request: &[u8]) -> (Site, StdS
     (site, stream)
 }
 
-/// Takes parts of a response with pauses, so that the server's socket has room again only after
-/// several times [`LONG`], and then the rest. Each part is as many bytes as `take` says.
+/// Takes parts of a response with pauses, and then the rest. The server's socket has room again
+/// only after several times [`LONG`]. `take` takes a part, and returns how many bytes it has.
 fn take_slowly(mut take: impl FnMut() -> usize) -> usize {
     let start = Instant::now();
     let mut taken = 0;
@@ -67,7 +68,7 @@ fn take_slowly(mut take: impl FnMut() -> usize) -> usize {
     }
 }
 
-/// A request of HTTP/1, and one of HTTP/2 whose client allows as much as can be.
+/// Returns a request of HTTP/1, and one of HTTP/2 whose client allows as many bytes as possible.
 fn requests_for_huge() -> [Vec<u8>; 2] {
     let http1 = b"GET /huge HTTP/1.1\r\nHost: test\r\nConnection: close\r\n\r\n";
     let most = (1_u32 << 31) - 1;
@@ -86,7 +87,7 @@ fn a_slow_reader_gets_the_response_though_the_socket_is_full_for_long() {
         scope.spawn(|| {
             let (_site, mut stream) = ask_for_huge(&runtime, &Drops::new(), &http1);
             let mut part = [0; 16 * 1024];
-            // An error is a connection that was cut.
+            // An error means that the server has cut the connection.
             let taken = take_slowly(|| stream.read(&mut part).unwrap_or(0));
             assert!(taken > HUGE, "{taken} bytes");
         });

@@ -67,7 +67,7 @@ async fn about(ConnectInfo(peer): ConnectInfo<Peer>, request: Request) -> String
     format!("{:?} {}", request.version(), peer.protocol)
 }
 
-/// A server for `localhost`, and its certificate, as text and as bytes.
+/// Starts a server for `localhost`. Returns it, and its certificate as text and as bytes.
 pub fn site(
     runtime: &Runtime,
     router: Router,
@@ -85,7 +85,7 @@ pub fn site(
     (site, pem, cert)
 }
 
-/// A server whose routes tell of the connection, and its certificate.
+/// Starts a server whose routes describe the connection. Returns it, and its certificate.
 fn start(runtime: &Runtime, vectored: bool) -> (Site, String, CertificateDer<'static>) {
     let router = Router::new()
         .route("/", get(about))
@@ -210,7 +210,7 @@ fn a_response_over_tls_may_be_read_slowly() {
         stream.write_all(request).await.unwrap();
         let start = Instant::now();
         let (mut taken, mut part) = (0, vec![0; 16 * 1024]);
-        // An error is a connection that was cut.
+        // An error means that the server has cut the connection.
         while let Ok(n @ 1..) = stream.read(&mut part).await {
             taken += n;
             if start.elapsed() < 4 * LIMIT {
@@ -226,7 +226,7 @@ fn a_failed_handshake_delays_no_other_client() {
     let _alarm = alarm();
     let runtime = runtime(2);
     let (site, _, cert) = start(&runtime, false);
-    // Says nothing, all the time.
+    // This client sends nothing, all the time.
     let silent = site.connect();
     // This client speaks plain HTTP. At most, it gets an alert of TLS.
     let mut plain = site.connect();

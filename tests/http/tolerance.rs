@@ -21,11 +21,12 @@ use tourbillon::{
 
 use crate::common::{HOUR, alarm, eventually, runtime, unix::listen};
 
-/// The largest tolerance that nobody asked for.
+/// The largest tolerance by default.
 const MOST: Duration = Duration::from_millis(250);
 
-/// Polls a future once that arms a timer of an hour, on a runtime of its own. Returns how long the
-/// worker waits for it, from some moment before it was armed, and for how long that moment was past.
+/// Makes a future that arms a timer of an hour, and polls it once, on a runtime of its own.
+/// Returns how long the worker waits for the timer, counted from a start before the timer was
+/// armed. Also returns the time that has passed since this start.
 fn wait_of<F: Future>(make: impl FnOnce() -> F + Send + 'static) -> (Duration, Duration) {
     let runtime = runtime(1);
     let task = runtime.spawn(async move {
@@ -46,7 +47,7 @@ fn check([usual, exact, tolerant]: [(Duration, Duration); 3]) {
     assert!((HOUR..=HOUR + after + MOST).contains(&wait), "{usual:?}");
     let (wait, after) = exact;
     assert!((HOUR..=HOUR + after).contains(&wait), "{exact:?}");
-    // No such deadline is the roundest moment of the hour behind it.
+    // The deadline is always moved: it is never itself the roundest moment of the hour behind it.
     let (wait, after) = tolerant;
     assert!(
         (HOUR + after..=2 * HOUR + after).contains(&wait),

@@ -13,10 +13,10 @@ use crate::{
     web::without_tokio,
 };
 
-/// A response that no socket holds all of.
+/// The number of pieces of a response that is too large for any socket's buffers.
 const PIECES: usize = 64;
 const PIECE: usize = 64 << 10;
-/// A limit that is waited for.
+/// A short limit, for tests that wait until it is over.
 const SHORT: Duration = Duration::from_secs(1);
 
 async fn long() -> Body {
@@ -25,12 +25,11 @@ async fn long() -> Body {
     Body::from_stream(stream::iter(pieces))
 }
 
-/// How a server behaves with given limits for idle connections and unread responses.
+/// The behaviour of a server with given limits for idle connections and unread responses.
 struct Outcome {
-    /// Whether a client had all of a response of which it took nothing for half an hour.
+    /// Whether a client got all of a response after it had read nothing for half an hour.
     has_all: bool,
-    /// Whether another had an answer on a connection on which it had asked nothing for half an
-    /// hour.
+    /// Whether a connection still gave an answer after half an hour without a request.
     is_kept: bool,
 }
 

@@ -49,11 +49,11 @@ use crate::{
     },
 };
 
-/// More than a window of HTTP/2, and than a frame of it.
+/// A length that is more than a window and a frame of HTTP/2.
 const LONG: usize = 200_000;
-/// A window of HTTP/2 that holds more than a socket does.
+/// A window of HTTP/2 that is larger than a socket's buffers.
 const WINDOW: u32 = 1 << 30;
-/// A limit that is waited for, on a paused clock.
+/// A limit for tests that wait until it is over, on a paused clock.
 const LIMIT: Duration = Duration::from_secs(60);
 
 /// The key of RFC 6455, section 1.3, and the answer to it.
@@ -105,14 +105,14 @@ async fn exchange<S: AsyncRead + AsyncWrite + Unpin>(mut socket: WebSocketStream
     }
 }
 
-/// A WebSocket over HTTP/1.
+/// Exchanges messages over HTTP/1.
 async fn over_http1<S: AsyncRead + AsyncWrite + Unpin>(stream: S) {
     let (socket, response) = client_async("ws://localhost/ws", stream).await.unwrap();
     assert_eq!(response.status(), StatusCode::SWITCHING_PROTOCOLS);
     exchange(socket).await;
 }
 
-/// A WebSocket over a stream of HTTP/2.
+/// Exchanges messages over a stream of HTTP/2.
 async fn over_http2<S: Read + Write + Unpin + Send + 'static>(stream: S) {
     let (mut sender, connection) =
         hyper::client::conn::http2::handshake(TourbillonExecutor::new(), stream)
@@ -214,7 +214,7 @@ fn the_accept_key_is_that_of_the_standard() {
 }
 
 #[test]
-fn a_page_of_another_site_is_told_from_ours() {
+fn pages_of_other_sites_are_detected() {
     let request = |uri: &str, headers: &[(&str, &str)]| {
         let mut request = Request::builder().uri(uri);
         for (name, value) in headers {
@@ -223,7 +223,7 @@ fn a_page_of_another_site_is_told_from_ours() {
         is_same_origin(&request.body(axum::body::Body::empty()).unwrap())
     };
     let host = ("host", "here.test:81");
-    // A client that is no browser.
+    // A client that is not a browser sends no `Origin`.
     assert!(request("/ws", &[host]));
     assert!(request("/ws", &[host, ("origin", "http://here.test:81")]));
     assert!(request("/ws", &[host, ("origin", "https://HERE.test:81")]));
@@ -247,8 +247,8 @@ fn a_page_of_another_site_is_told_from_ours() {
     assert!(!request("/ws", &[("origin", "http://here.test:81")]));
 }
 
-/// How long a handler may write on an upgraded stream to a client that reads nothing, on a paused
-/// clock. `None` if it may for an hour.
+/// Returns how long a handler can write on an upgraded stream to a client that reads nothing, on
+/// a paused clock. Returns `None` if it can write for an hour.
 fn time_unread(over_http2: bool) -> Option<Duration> {
     paused(2).block_on(async {
         let (listener, addr) = listen();

@@ -31,8 +31,8 @@ fn connect(mut connector: HttpConnector, uri: &str) -> Result<TcpStream, Connect
     })
 }
 
-/// A listener of the standard library at a free port of an address, or `None` if the machine does
-/// not have the address.
+/// Returns a listener of the standard library at a free port of an address, or `None` if the
+/// machine does not have the address.
 fn listen(ip: impl Into<IpAddr>) -> Option<(TcpListener, SocketAddr)> {
     let listener = TcpListener::bind((ip.into(), 0)).ok()?;
     let addr = listener.local_addr().unwrap();

@@ -38,7 +38,7 @@ use crate::{
 
 const SERVING: health_check_response::ServingStatus = health_check_response::ServingStatus::Serving;
 
-/// A router with the service, which reports of itself.
+/// Returns a router with the health service, and the reporter of its status.
 fn health() -> (HealthReporter, Router) {
     let (reporter, service) = health_reporter();
     let router = Routes::new(service).into_axum_router();
@@ -68,7 +68,7 @@ async fn check(client: &mut HealthClient<Channel>) -> Result<(), Status> {
     Ok(())
 }
 
-/// Makes a call until it succeeds. One that finds the end of the old connection fails.
+/// Repeats a call until it succeeds. A call that meets the end of the old connection fails.
 async fn until_ok(mut call: impl AsyncFnMut() -> Result<(), Status>) {
     let succeeding = async {
         while call().await.is_err() {
@@ -94,7 +94,7 @@ fn calls_and_streams_share_a_channel() {
             .await;
         let mut changes = client.watch(about("clock")).await.unwrap().into_inner();
         for status in [ServingStatus::Serving, ServingStatus::NotServing] {
-            // Each change is there before the next is made.
+            // Each change arrives before the next is made.
             timeout(PATIENCE, changes.message()).await.unwrap().unwrap();
             check(&mut client).await.unwrap();
             reporter.set_service_status("clock", status).await;
@@ -194,7 +194,8 @@ fn our_timeout_bounds_a_call() {
     });
 }
 
-/// The page on clients says so of these options. In a process of its own, since it panics.
+/// Options that use tokio's timers panic, as the page on clients says. The test runs in a process
+/// of its own, since it panics.
 #[test]
 fn options_of_tokios_timers_panic() {
     alone(|| {
@@ -212,7 +213,7 @@ fn options_of_tokios_timers_panic() {
             let ended = runtime.block_on(connecting);
             assert!(no_reactor(ended.unwrap_err()));
         }
-        // The call is made by the task of the channel, whose end is an error to the caller.
+        // The channel's task makes the call. When the task ends, the caller gets an error.
         let limited: [(Endpoint, Option<Duration>); 2] = [
             (endpoint(addr).timeout(HOUR), None),
             (endpoint(addr), Some(HOUR)),
@@ -262,7 +263,7 @@ fn a_generated_client_works_over_hyper_utils_client() {
             .unwrap()
             .unwrap()
             .unwrap();
-        // It connects again, too.
+        // The client also connects again.
         let listener = TcpListener::bind(addr).await.unwrap();
         tourbillon::spawn(serve(listener, health().1).into_future());
         until_ok(async || generated.check(about("")).await.map(drop)).await;

@@ -21,7 +21,7 @@ use crate::{
     },
 };
 
-/// A server for `localhost`, and the connector of a client that trusts it.
+/// Starts a server for `localhost`. Returns it, and the connector of a client that trusts it.
 fn start(
     runtime: &Runtime,
 ) -> (

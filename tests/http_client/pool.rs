@@ -62,7 +62,7 @@ fn a_later_request_uses_the_connection_again() {
         };
         timeout(PATIENCE, asking).await.unwrap();
     });
-    // The client is gone, and with it its connection: the shutdown waits for none.
+    // The client is dropped, and its connection with it, so the shutdown has nothing to wait for.
     let served = runtime.block_on(async { timeout(PATIENCE, site.stop()).await });
     served.unwrap().unwrap().unwrap();
 }

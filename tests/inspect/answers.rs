@@ -25,7 +25,7 @@ fn json(addr: SocketAddr, path: &str) -> Value {
     serde_json::from_str(&reply.body).unwrap()
 }
 
-/// Returns what is kept of a cell of worker 0, of all times.
+/// Returns the timers that are kept for a cell of worker 0, of all times.
 fn cell(addr: SocketAddr, stage: &str, bucket: u64) -> Value {
     let query = format!("stage={stage}&worker=0&bucket={bucket}&from_ms=0&to_ms=1e9");
     json(addr, &format!("/late.json?{query}"))
@@ -74,7 +74,7 @@ fn the_timers_of_a_cell_come_with_their_causes() {
             .map(|(bucket, _)| cell(addr, "wake", *bucket));
         let mut kept = answers.filter(|answer| answer["timers"] != Value::Array(Vec::new()));
         found = kept.next_back().unwrap_or_default();
-        // Its task was seen to run.
+        // The recorder has seen the sleep's task run.
         found["timers"][0]["timer"].is_object()
     });
     assert_eq!(found["recording"], "light");
@@ -93,7 +93,7 @@ fn the_timers_of_a_cell_come_with_their_causes() {
         timer["all_ns"].as_u64() >= timer["late_ns"].as_u64(),
         "{timer}"
     );
-    // It is where its time is, and nowhere else.
+    // The timer is in the cell of its own time and worker, and in no other.
     let at = timer["at_ms"].as_f64().unwrap();
     let bucket = late_buckets(addr, "wake").last().unwrap().0;
     let at_time = |from: f64, to: f64| {
@@ -112,7 +112,7 @@ fn the_timers_of_a_cell_come_with_their_causes() {
     }
 }
 
-/// A sleep that is taken in time, and then waits in a queue, is late in the other stage.
+/// A timer that is taken in time, and then waits in a queue, is late in the stage `queue`.
 #[test]
 fn a_timer_that_was_queued_for_long_is_in_a_cell_of_that_stage() {
     let _alarm = alarm();
@@ -132,7 +132,8 @@ fn a_timer_that_was_queued_for_long_is_in_a_cell_of_that_stage() {
         ran.wait();
         events.next();
         events.next();
-        // The histogram has one in 16 of them, and the recorder all. These are from 1 ms to 1 s.
+        // The histogram samples one in 16 timers, and the recorder has all. These buckets are
+        // from 1 ms to 1 s.
         let mut answers = (57..97).map(|bucket| cell(addr, "queue", bucket));
         answers.any(|answer| {
             let timers = answer["timers"].as_array().unwrap();
@@ -155,7 +156,7 @@ fn nothing_is_kept_while_no_page_is_open() {
 }
 
 #[test]
-fn wrong_questions_get_400_with_the_reason() {
+fn invalid_queries_get_400_with_the_reason() {
     let _alarm = alarm();
     let runtime = runtime(1);
     let inspector = inspect(runtime.handle());
@@ -193,7 +194,7 @@ fn the_trace_is_a_file_for_viewers() {
     let trace: Value = serde_json::from_str(&reply.body).unwrap();
     assert!(!trace["traceEvents"].as_array().unwrap().is_empty());
     assert_eq!(trace["tourbillon"]["workers"], 2);
-    // Other pages and other names get it no more than the rest.
+    // Other sites and other host names get the trace no more than the rest.
     for (line, status) in [
         ("Sec-Fetch-Site: cross-site", 403),
         ("Origin: http://other.example", 403),
@@ -203,7 +204,7 @@ fn the_trace_is_a_file_for_viewers() {
         client.send(&request("GET", "/trace.json", &[line, "Connection: close"]));
         assert_eq!(client.reply().status, status, "{line}");
     }
-    // One after the other, also after a client that has left.
+    // Traces are sent one after the other, also after a client that has left.
     for _ in 0..3 {
         let mut client = Client::connect(addr);
         client.send(&request("GET", "/trace.json", &["Connection: close"]));

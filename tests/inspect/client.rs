@@ -27,7 +27,7 @@ pub fn inspect_with(handle: &Handle, options: impl FnOnce(Builder) -> Builder) -
     options(builder).serve(ANY_PORT).unwrap()
 }
 
-/// A request, with lines of its head besides `Host`.
+/// Returns a request, with lines of its head besides `Host`.
 pub fn request(method: &str, path: &str, lines: &[&str]) -> String {
     let lines: String = lines.iter().flat_map(|line| [line, "\r\n"]).collect();
     format!("{method} {path} HTTP/1.1\r\nHost: 127.0.0.1\r\n{lines}\r\n")
@@ -48,7 +48,7 @@ pub fn snapshot(addr: SocketAddr) -> Value {
     serde_json::from_str(&reply.body).unwrap()
 }
 
-/// How many listen to events.
+/// Returns how many clients listen to events.
 pub fn listeners(addr: SocketAddr) -> u64 {
     snapshot(addr)["clients"].as_u64().unwrap()
 }
@@ -70,7 +70,7 @@ impl Events {
         Self(client)
     }
 
-    /// The next event.
+    /// Reads the next event.
     pub fn next(&mut self) -> Value {
         self.0.read_through("event: snapshot\ndata: ");
         let line = self.0.read_through("\n");

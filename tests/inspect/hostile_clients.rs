@@ -18,9 +18,9 @@ use crate::{
     web::Client,
 };
 
-/// Short, for a limit that is waited for.
+/// A short limit, for tests that wait until it is over.
 const SHORT: Duration = Duration::from_millis(200);
-/// As often as events are sent at all.
+/// The shortest period of events.
 const OFTEN: Duration = Duration::from_millis(10);
 
 /// Sends a handwritten request; returns the answer, up to the end of the connection.
@@ -49,7 +49,7 @@ fn requests_for_other_host_names_are_refused() {
             "Host: 127.0.0.1.evil.example\r\n".to_owned(),
             "Host:\r\n".to_owned(),
             "Host: localhost\r\nHost: evil.example\r\n".to_owned(),
-            // None at all.
+            // No `Host` at all.
             String::new(),
         ] {
             let request = format!("GET {path} HTTP/1.1\r\n{host}\r\n");
@@ -102,7 +102,7 @@ fn requests_from_other_sites_are_refused() {
             assert_eq!(status(&answer(addr, &request)), "200", "{path} {line}");
         }
     }
-    // Except by following a link, to the page alone.
+    // Another site may link to the page, and to nothing else.
     let link = [
         "Sec-Fetch-Site: cross-site",
         "Sec-Fetch-Mode: navigate",
@@ -133,7 +133,7 @@ fn rapid_requests_share_one_snapshot() {
     });
 }
 
-/// The moment of a snapshot.
+/// Returns the moment of a new snapshot.
 fn told_at(client: &mut Client) -> String {
     client.send(&request("GET", "/snapshot.json", &[]));
     let snapshot: Value = serde_json::from_str(&client.reply().body).unwrap();
@@ -173,14 +173,15 @@ fn too_long_heads_and_other_protocols_are_refused() {
     let many = vec!["x: y"; 200];
     for lines in [&[&*long][..], &many] {
         let mut client = Client::connect(addr);
-        // It may be refused before all is said.
+        // The server may refuse it before all is sent.
         let _ = client
             .stream
             .write_all(request("GET", "/", lines).as_bytes());
         let said = client.end();
         assert!(said.is_empty() || status(&said) == "431", "{said}");
     }
-    // HTTP/2 is not spoken here: its streams would be more than there are connections.
+    // The server does not speak HTTP/2, whose streams could be more than the connections that it
+    // allows.
     let said = answer(addr, "PRI * HTTP/2.0\r\n\r\nSM\r\n\r\n");
     assert!(said.is_empty() || said.starts_with("HTTP/1.1 4"), "{said}");
     assert_eq!(get(addr, "/").status, 200);
@@ -190,20 +191,21 @@ fn too_long_heads_and_other_protocols_are_refused() {
 fn a_silent_client_is_closed() {
     let _alarm = alarm();
     let runtime = runtime(1);
-    // However long it might take to take an answer.
+    // An idle client is closed, although a client may take an hour to read an answer.
     let inspector = inspect_with(runtime.handle(), |builder| builder.write_timeout(HOUR));
     let addr = inspector.local_addr();
     let mut kept = Client::connect(addr);
     kept.send(&request("GET", "/", &[]));
     assert_eq!(kept.reply().status, 200);
     assert_eq!(kept.end(), "");
-    // And a listener is not closed, however long it is silent.
+    // A listener is not closed, however long it is silent.
     let mut events = Events::ask(addr);
     let first = events.next()["at_ms"].as_f64().unwrap();
     while events.next()["at_ms"].as_f64().unwrap() < first + 3_000.0 {}
 }
 
-/// A client that reads little at a time, if anything: its socket has a small receive buffer.
+/// Connects a client that reads little at a time, if anything: its socket has a small receive
+/// buffer.
 fn narrow(addr: SocketAddr) -> Client {
     let socket = Socket::new(Domain::IPV4, Type::STREAM, None).unwrap();
     socket.set_recv_buffer_size(4096).unwrap();
@@ -237,7 +239,7 @@ fn a_slow_listener_misses_events_and_gets_the_newest() {
     assert!(taken < SENT / 2, "a backlog of {taken} events was kept");
 }
 
-/// How much memory this process has, in bytes.
+/// Returns the memory of this process, in bytes.
 fn memory() -> u64 {
     let status = std::fs::read_to_string("/proc/self/status").unwrap();
     let line = status.lines().find_map(|line| line.strip_prefix("VmRSS:"));
@@ -294,8 +296,8 @@ fn vanished_clients_leak_nothing() {
                 .iter_mut()
                 .step_by(2)
                 .for_each(|client| _ = client.next());
-            // Some while they are written to, some without having read anything, which resets the
-            // connection.
+            // Some clients end while the server writes to them. Others have read nothing, so
+            // their end resets the connection.
             drop(clients);
             wait_for_listeners(addr, 0);
         }
@@ -329,8 +331,8 @@ fn a_thousand_clients_are_served_or_refused_and_none_leaks() {
         let inspector = inspect_with(runtime.handle(), |builder| builder.max_connections(CLIENTS));
         let addr = inspector.local_addr();
         let before = fds();
-        // All of them ask for events: one in 32 connections, which is more than 16, is kept for
-        // other requests.
+        // All of them ask for events. The server reserves one in 32 connections for other
+        // requests, which is more than the minimum of 16.
         let statuses = clients.block_on(async {
             let mut visits = JoinSet::new();
             for _ in 0..CLIENTS {
@@ -346,7 +348,7 @@ fn a_thousand_clients_are_served_or_refused_and_none_leaks() {
         assert_eq!(served + refused, CLIENTS);
         assert!(served >= CLIENTS - CLIENTS.div_ceil(32), "{served}");
         wait_for_listeners(addr, 0);
-        // And for what is answered at once, on a tenth of the connections.
+        // A tenth of the connections is enough for requests that are answered at once.
         inspector.shutdown();
         let inspector = inspect_with(runtime.handle(), |builder| builder.max_connections(100));
         let addr = inspector.local_addr();
@@ -372,14 +374,14 @@ fn a_listener_above_the_limit_is_refused_and_requests_are_answered() {
     let runtime = runtime(1);
     let inspector = inspect_with(runtime.handle(), |builder| builder.max_connections(4));
     let addr = inspector.local_addr();
-    // Half of so few are kept for others.
+    // Of so few connections, the server keeps half for other requests.
     let mut listening: Vec<_> = (0..2).map(|_| Events::ask(addr)).collect();
     listening.iter_mut().for_each(|client| _ = client.next());
     let said = answer(addr, &request("GET", "/events", &[]));
     assert_eq!(status(&said), "503", "{said}");
     assert!(said.contains("connection: close\r\n"), "{said}");
     assert_eq!(get(addr, "/snapshot.json").status, 200);
-    // One goes, and there is room again.
+    // When one listener leaves, there is room again.
     listening.pop();
     wait_for_listeners(addr, 1);
     Events::ask(addr).next();

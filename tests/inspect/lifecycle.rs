@@ -19,7 +19,7 @@ fn the_page_ends_with_its_runtime() {
     let runtime = runtime(2);
     let inspector = inspect(runtime.handle());
     let addr = inspector.local_addr();
-    // Dropped, it goes on.
+    // The server continues when its `Inspector` is dropped.
     drop(inspector);
     let mut events = Events::ask(addr);
     events.next();
@@ -33,11 +33,12 @@ fn the_page_ends_with_its_runtime() {
     eventually("it is gone", || is_refused(addr));
 }
 
-/// The page would take workers that are gone for another runtime's, and forget what it shows.
+/// No snapshot comes after the end of the runtime. Otherwise the page would take the missing
+/// workers for another runtime's, and forget what it shows.
 #[test]
 fn no_snapshot_is_sent_after_the_runtime_has_ended() {
     let _alarm = alarm();
-    // It is a matter of a moment: a server without the check is found out by some one in sixty.
+    // The moment is short: without the check in the server, about one round in sixty fails.
     for _ in 0..100 {
         let runtime = Builder::new().worker_threads(2).build().unwrap();
         let inspector = inspect_with(runtime.handle(), |builder| {
@@ -85,15 +86,15 @@ fn a_shutdown_closes_all_connections_and_threads() {
         assert!(!said.contains("event: end"), "the runtime goes on: {said}");
         silent.end();
         eventually("all is as it was", || (threads(), fds()) == before);
-        // And again, at the same address.
+        // The page can be served again at the same address.
         let inspector = Inspector::builder(runtime.handle()).serve(addr).unwrap();
         assert_eq!(get(inspector.local_addr(), "/").status, 200);
         inspector.shutdown();
     });
 }
 
-/// The nice value, the policy (0 is the usual one) and the affinity mask of each of this process's
-/// threads whose names begin so.
+/// Returns the nice value, the policy (0 is the usual one) and the affinity mask of each thread
+/// of this process whose name begins with `name`.
 fn threads_named(name: &str) -> Vec<(i64, i64, String)> {
     let tasks = fs::read_dir("/proc/self/task").unwrap();
     let all = tasks.filter_map(|task| {
@@ -101,7 +102,7 @@ fn threads_named(name: &str) -> Vec<(i64, i64, String)> {
         let stat = fs::read_to_string(dir.join("stat")).ok()?;
         let status = fs::read_to_string(dir.join("status")).ok()?;
         let (before, after) = stat.rsplit_once(')')?;
-        // The 19th and the 41st of all fields, of which two stand before.
+        // These are the 19th and the 41st of all fields. Two fields come before `after`.
         let field = |at: usize| after.split_whitespace().nth(at - 3)?.parse().ok();
         let (nice, policy) = (field(19)?, field(41)?);
         let cores = status
@@ -118,7 +119,7 @@ fn inspector_threads_have_low_priority_and_are_not_pinned() {
     alone(|| {
         let (own, policy, cores) = threads_named("").remove(0);
         let runtime = runtime(1);
-        // From a worker, which is pinned and has the nice value of others.
+        // Serve from a worker, which is pinned and has a nice value of its own.
         let inspector = runtime.block_on(async {
             let task = tourbillon::spawn(async { inspect::serve(ANY_PORT) });
             task.await.unwrap().unwrap()

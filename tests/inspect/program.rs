@@ -28,7 +28,7 @@ fn promtool(text: &str) -> String {
         .stderr(Stdio::piped())
         .spawn()
         .unwrap();
-    // It reads to the end before it writes.
+    // `promtool` reads to the end before it writes.
     let mut stdin = child.stdin.take().unwrap();
     stdin.write_all(text.as_bytes()).unwrap();
     drop(stdin);
@@ -98,7 +98,8 @@ fn status_for(addr: SocketAddr, host: &str) -> u16 {
 #[test]
 fn requests_for_the_allowed_host_names_are_answered() {
     let _alarm = alarm();
-    // A name that leads to this machine, and is neither an address nor the one that all have.
+    // The machine's own name, which is neither an address nor the name `localhost` that all
+    // machines have.
     let own = fs::read_to_string("/proc/sys/kernel/hostname").unwrap();
     let own = own.trim();
     let names = [
@@ -141,7 +142,7 @@ fn an_invalid_host_name_is_an_error_that_explains_valid_ones() {
 
 #[test]
 fn one_address_for_page_and_server_is_an_error_that_says_so() {
-    // An address that no other test uses, so that its port stays free when it is let go.
+    // No other test uses this address, so its port stays free after the drop.
     let free = TcpListener::bind("127.0.7.7:0").unwrap();
     let addr = free.local_addr().unwrap().to_string();
     drop(free);

@@ -14,7 +14,7 @@ use crate::{
     common::{Random, alarm, eventually, runtime},
 };
 
-/// How often is scraped while the storms go on.
+/// The number of scrapes while the storms run.
 const SCRAPES: usize = 20;
 
 /// A scrape: each sample by its name and labels, and the kind of each family.
@@ -50,21 +50,21 @@ impl Scrape {
         Self::of(&reply.body)
     }
 
-    /// The sum over all labels.
+    /// Returns the sum over all labels.
     fn sum(&self, name: &str) -> f64 {
         let is_of = |key: &str| key.starts_with(name) && key[name.len()..].starts_with('{');
         let all = self.samples.iter().filter(|(key, _)| is_of(key));
         all.map(|(_, value)| value).sum()
     }
 
-    /// Whether a sample is of a kind that only grows.
+    /// Returns whether a sample is of a kind that never decreases.
     fn grows(&self, key: &str) -> bool {
         let name = key.split('{').next().unwrap();
         let is_gauge = self.kinds.get(name).is_some_and(|kind| kind == "gauge");
         !is_gauge
     }
 
-    /// None of the counters has gone back since, and none is gone.
+    /// Checks that no counter has decreased or disappeared since `earlier`.
     fn assert_grown_since(&self, earlier: &Self) {
         for (key, before) in &earlier.samples {
             if self.grows(key) {
@@ -77,7 +77,8 @@ impl Scrape {
         }
     }
 
-    /// The buckets of each histogram grow from one to the next, up to its count.
+    /// Checks that the buckets of each histogram never decrease from one to the next, and that
+    /// the last one has its count.
     fn assert_cumulative(&self) {
         let mut histograms: BTreeMap<String, Vec<(f64, f64)>> = BTreeMap::new();
         for (key, &value) in &self.samples {
@@ -108,7 +109,7 @@ impl Scrape {
     }
 }
 
-/// Timers and sleeps of all kinds, armed by workers and by others, that end in all ways.
+/// Arms timers and sleeps of all kinds, on workers and on remote threads. They end in all ways.
 fn storm(runtime: &Runtime, seed: u64) {
     let mut random = Random::new(seed);
     let handle = runtime.handle();
@@ -117,7 +118,7 @@ fn storm(runtime: &Runtime, seed: u64) {
         let delay = Duration::from_micros(random.below(50_000));
         match i % 8 {
             0 => drop(runtime.spawn(sleep(delay))),
-            // Dropped while it sleeps.
+            // The task is dropped while it sleeps.
             1 => runtime.spawn(sleep(Duration::from_secs(3600))).abort(),
             2 => drop(
                 Timer::at_wall(SystemTime::now() + delay)
@@ -177,7 +178,7 @@ fn no_counter_goes_back_and_the_books_are_even(builder: tourbillon::runtime::Bui
         now.sum("tourbillon_timers_pending") == 0.0 && alive == 0.0
     });
     Scrape::take(addr).assert_grown_since(&last);
-    // A timer is not pending any more a moment before it is counted.
+    // A timer stops being pending a moment before it is counted as over.
     eventually("as many are over as were armed", || {
         let end = Scrape::take(addr);
         let armed = end.sum("tourbillon_timers_armed_total");

@@ -36,7 +36,7 @@ fn promtool(args: [&str; 3], files: &[(&str, &str)]) -> Result<(), String> {
     output.status.success().then_some(()).ok_or(said)
 }
 
-/// The queries of all panels.
+/// Returns the queries of all panels.
 fn queries() -> Vec<String> {
     let dashboard: Value = serde_json::from_str(&text("dashboard.json")).unwrap();
     let panels = dashboard["panels"].as_array().unwrap().iter();
@@ -46,7 +46,7 @@ fn queries() -> Vec<String> {
         .collect()
 }
 
-/// The names of metrics in a text.
+/// Returns the names of metrics in a text.
 fn names(text: &str) -> BTreeSet<&str> {
     let is_of_name = |c: char| c.is_ascii_alphanumeric() || c == '_';
     text.split(|c| !is_of_name(c))

@@ -44,7 +44,7 @@ fn each_path_has_its_content_type_and_security_headers() {
     let _alarm = alarm();
     let runtime = runtime(1);
     let inspector = inspect(runtime.handle());
-    // On one connection, which is kept.
+    // All requests use one connection, which is kept.
     let mut client = Client::connect(inspector.local_addr());
     for (path, status, content_type) in [
         ("/", 200, "text/html; charset=utf-8"),
@@ -122,7 +122,7 @@ fn a_snapshot_agrees_with_the_metrics() {
         let workers = workers.iter().map(|worker| of(&worker["counts"]));
         workers.sum::<u64>() + of(&now["clocks"]["counts"]) + of(&now["helpers"]["counts"])
     };
-    // All counts that there are, and what was done above.
+    // Check all counts, and those of what was done above.
     for (name, count) in runtime.metrics().total().iter() {
         assert!(sum(name) <= count, "{name}");
     }
@@ -147,7 +147,7 @@ fn a_snapshot_agrees_with_the_metrics() {
     }
     assert_eq!(now["period_ms"], 250.0);
     assert_eq!(now["instance"].as_str().unwrap().len(), 16);
-    // For some ms all clients get the same snapshot.
+    // All clients get the same snapshot for some ms.
     let at = |snapshot: &Value| snapshot["at_ms"].as_f64();
     eventually("there is a later one", || {
         let later = snapshot(addr);
@@ -281,7 +281,7 @@ fn a_reported_stall_is_in_the_snapshot() {
     });
 }
 
-/// It has no place among the workers.
+/// A stall of a helper names no worker: a helper has no place among the workers.
 #[test]
 fn a_stall_of_a_helper_names_no_worker() {
     let _alarm = alarm();

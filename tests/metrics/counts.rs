@@ -21,7 +21,7 @@ use crate::common::{
 
 const MS: Duration = Duration::from_millis(1);
 
-/// A runtime that has no other threads than these.
+/// Builds a runtime of `workers` workers, without helpers.
 fn without_helpers(workers: usize) -> Runtime {
     let builder = Builder::new().worker_threads(workers).helpers(0..=0);
     builder.build().unwrap()
@@ -47,10 +47,11 @@ fn methods_with_tokios_names_agree_with_the_counts() {
         assert_eq!(metrics.worker_local_queue_depth(i), worker.queue_depth);
     }
     let total = metrics.total();
-    // Twice as a rule: a sleep may be over when it has just been armed.
+    // Each task is polled twice as a rule. It is polled once if its sleep is over as soon as it
+    // is armed.
     assert!((100..=200).contains(&total.polls), "{total:?}");
     assert_eq!((total.armed(), total.fired), (100, 100));
-    // The last sleep is counted before its question to the kernel is.
+    // The last park is counted before its call of `epoll_wait` is.
     assert!(total.parks > 0 && total.epoll_waits + 2 >= total.parks);
     assert_eq!(metrics.spawned_tasks_count(), 100);
     assert_eq!(metrics.num_alive_tasks(), 0);
@@ -114,8 +115,8 @@ fn counts_have_their_names() {
 fn local_and_remote_arming_is_counted_on_the_owner() {
     let _alarm = alarm();
     let runtime = without_helpers(2);
-    // By itself and by others, of each worker. Asked on a worker: by then the test has armed what
-    // brought it there.
+    // For each worker: the timers that it armed itself, and those that others armed on it. This
+    // runs on a worker: by then the timers that brought it there are counted.
     let armed = || {
         let metrics = tourbillon::Handle::current().metrics();
         let armed = |worker: usize| {
@@ -136,7 +137,7 @@ fn local_and_remote_arming_is_counted_on_the_owner() {
         expected[there].1 += 1;
         assert_eq!(armed(), expected);
     });
-    // From no worker.
+    // Arm a timer on a thread that is not a worker.
     let before = runtime.metrics().total();
     drop(runtime.after(HOUR, || ()));
     let after = runtime.metrics().total();
@@ -235,7 +236,7 @@ fn a_wake_that_brings_no_job_counts_as_busy() {
     let mut counted = 0;
     for i in 0..WAKES {
         let before = counts();
-        // Earlier than all before it: the worker has to hear of it.
+        // This timer is earlier than all before it, so the worker has to be woken for it.
         let sooner = HOUR - Duration::from_secs(i);
         drop(runtime.after(sooner, || ()));
         eventually("it was woken, and sleeps again", || {
@@ -249,7 +250,7 @@ fn a_wake_that_brings_no_job_counts_as_busy() {
         (first.callbacks, first.polls),
         "no job has run"
     );
-    // The last sleep may have been counted, and not yet what came before it.
+    // The last park may be counted before the busy time that led to it.
     assert!(counted >= WAKES / 2, "{counted} of {WAKES}");
 }
 
@@ -274,7 +275,7 @@ fn reading_a_filled_inbox_is_counted() {
 fn steals_add_up_by_thief_and_victim() {
     let _alarm = alarm();
     let runtime = without_helpers(3);
-    // One worker has many jobs, each of which takes a while: the others come for them.
+    // One worker has many jobs, each of which takes a while, so the others steal from it.
     let task = runtime.spawn(async {
         let jobs: Vec<_> = (0..500)
             .map(|_| tourbillon::spawn(async { thread::sleep(MS / 10) }))
@@ -325,14 +326,16 @@ fn rescues_add_up_by_rescuer_and_worker_with_their_lateness() {
     let (late, wake) = (&rescuer.rescued_lateness, &rescuer.wake_lateness);
     assert_eq!(late.count(), counts.rescued_timers);
     assert!(wake.count() >= late.count(), "they are among all");
-    // Rescue comes by an alarm, which is set to some ms after the worker was last in its loop.
+    // The watchdog starts a rescue some ms after the worker was last in its loop, so these timers
+    // are late.
     assert!(late.sum() > Duration::ZERO);
-    // On a machine that stops them, the other may have rescued some before, too.
+    // If the machine has stopped threads, the other worker may have rescued some timers before,
+    // too.
     assert!(metrics.rescued_lateness().count() >= late.count());
 }
 
-/// Timers are rescued long after their deadlines: the delay is time in their store, and not in the
-/// queue.
+/// The delay of a rescued timer counts as time in its store, not in the queue, although it is
+/// rescued long after its deadline.
 #[test]
 fn the_queue_time_of_a_rescued_timer_starts_when_it_is_taken() {
     const TIMERS: u32 = 400;
@@ -341,7 +344,7 @@ fn the_queue_time_of_a_rescued_timer_starts_when_it_is_taken() {
     let builder = Builder::new().worker_threads(2).helpers(0..=0);
     let runtime = builder.rescue_latency(LATENCY).build().unwrap();
     let queued = |worker: usize| runtime.metrics().workers()[worker].queue_lateness.clone();
-    // In each round the rescuer takes them at some 20 moments, and samples one of 16.
+    // In each round the rescuer takes timers at some 20 moments, and samples one in 16.
     eventually(
         "some were looked at, and were not queued for so long",
         || {
@@ -360,7 +363,7 @@ fn the_queue_time_of_a_rescued_timer_starts_when_it_is_taken() {
             }
             let rescuer = 1 - blocked.worker;
             let queued = queued(rescuer).since(&before[rescuer]);
-            // One may be what it was blocked by itself in the round before.
+            // One sample may be of the callback that blocked this worker in the round before.
             queued.count() >= 3 && queued.quantile(0.5) < Some(LATENCY / 2)
         },
     );

@@ -137,7 +137,7 @@ fn a_recorder_gets_the_name_of_the_runtime() {
             .all(|(_, labels)| labels["runtime"] == "shop")
     );
     drop(runtime);
-    // A report after the end says so.
+    // A report after the end of the runtime shows that end.
     let recorded = samples(&reported(&mut reporter));
     let workers = recorded.iter().find(|it| it.0.0 == "tourbillon_workers");
     assert_eq!(workers.map(|it| *it.1), Some(0.0));
@@ -309,7 +309,7 @@ fn opentelemetry_has_the_samples_of_prometheus() {
 }
 
 #[test]
-fn each_collection_of_opentelemetry_is_of_its_moment() {
+fn each_collection_of_opentelemetry_is_current() {
     let _alarm = alarm();
     let runtime = busy(Builder::new().name("shop"));
     let collector = Collector::new();

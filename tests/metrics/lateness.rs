@@ -15,7 +15,7 @@ use crate::common::{alarm, eventually, on_worker};
 
 const MS: Duration = Duration::from_millis(1);
 
-/// A runtime of one worker, without rescue.
+/// Builds a runtime of one worker, without rescue.
 fn alone() -> Runtime {
     let builder = Builder::new().worker_threads(1).helpers(0..=0);
     builder.build().unwrap()
@@ -83,7 +83,7 @@ fn queued_callbacks_are_sampled() {
     let _alarm = alarm();
     let runtime = alone();
     let late = || runtime.metrics().queue_lateness();
-    // In each round some are taken at one moment, and run one behind the other.
+    // In each round, several timers are taken at the same moment, and run one behind the other.
     let mut rounds = 0;
     eventually("one of those moments was looked at", || {
         rounds += 1;
@@ -96,7 +96,7 @@ fn queued_callbacks_are_sampled() {
             let total = runtime.metrics().total();
             total.over() == total.armed()
         });
-        // A single one may be another timer of the round.
+        // A single sample may be of another timer of the round.
         late().quantile(1.0) >= Some(2 * BLOCKED)
     });
     let metrics = runtime.metrics();
@@ -120,7 +120,8 @@ fn a_sleeping_task_is_counted_once_when_it_is_polled() {
                 Poll::Ready(())
             })
             .await;
-            // On its deadline the worker takes it, and wakes the task, behind this one.
+            // The worker takes both sleeps at about the same time. The outer task then runs
+            // behind this one, which blocks.
             tourbillon::spawn(async {
                 sleep(MS).await;
                 thread::sleep(BLOCKED);
@@ -139,8 +140,8 @@ fn a_sleeping_task_is_counted_once_when_it_is_polled() {
         let total = runtime.metrics().total();
         total.over() == total.armed()
     });
-    // In each round the task's own, and the other's: one that was counted with each poll would be
-    // many.
+    // Each round counts at most two sleeps: that of the task, and that of the spawned task. A
+    // sleep that counted each poll would count far more.
     assert!(late().count() <= 2 * fired, "{:?} of {fired}", late());
 }
 

@@ -84,7 +84,7 @@ fn the_next_deadline_is_never_after_the_earliest_timer() {
     let handle = runtime.handle();
     let next = || handle.timers().next_deadline().map(|next| next.into_std());
     let now = Instant::now();
-    // At once, though no worker has read it yet.
+    // The timer counts at once, though no worker has read its inbox yet.
     let late = Timer::at(now + 3 * HOUR).on(handle).start(|| ());
     assert_eq!(next(), Some(now + 3 * HOUR));
     let early = Timer::at(now + HOUR).on(handle).start(|| ());
@@ -93,7 +93,8 @@ fn the_next_deadline_is_never_after_the_earliest_timer() {
     assert_eq!(next(), Some(now + HOUR / 2));
     late.reset_at(now + HOUR / 4);
     assert_eq!(next(), Some(now + HOUR / 4));
-    // Later ones are heard of when the earlier ones come up: it may be too early, never too late.
+    // Later deadlines are noticed only when the earlier ones come up. The answer may be too
+    // early, but is never too late.
     early.reset_at(now + 5 * HOUR);
     late.reset_at(now + 4 * HOUR);
     assert!(next().is_some_and(|next| next <= now + 4 * HOUR));
@@ -114,21 +115,21 @@ fn cancelled_timers_are_garbage_until_their_shard_removes_them() {
         (runtime.timers().pending(), runtime.timers().garbage()),
         (100, 0)
     );
-    // Few of them are let be.
+    // A few cancelled timers may stay in the store for now.
     for timer in &kept[..20] {
         assert_eq!(timer.cancel(), Cancel::Cancelled);
     }
     eventually("they are not pending", || runtime.timers().pending() == 80);
     assert!(runtime.timers().garbage() <= 20);
-    // The worker hears of them when it is awake.
+    // The worker removes them when it is awake.
     eventually("all are swept out", || {
         read_inboxes(handle);
         runtime.timers().garbage() == 0
     });
     assert_eq!(runtime.timers().pending(), 80);
-    // The cancelling thread sweeps most of them out, or, while the worker reads its inbox, the next
-    // thread that cancels. (The deadlines are later than the others, so that no arrival wakes the
-    // worker.)
+    // The cancelling thread sweeps most of them out. If the worker reads its inbox meanwhile, the
+    // next thread that cancels does that. (The deadlines are later than the others, so that no
+    // arrival wakes the worker.)
     let more: Vec<_> = (0..5_000).map(|_| runtime.after(HOUR, || ())).collect();
     read_inboxes(handle);
     for timer in &more {
@@ -139,7 +140,7 @@ fn cancelled_timers_are_garbage_until_their_shard_removes_them() {
         assert_eq!(next.cancel(), Cancel::Cancelled);
         runtime.timers().garbage() <= 64 + 80
     });
-    // Two looks, between which the worker may read its inbox.
+    // The test reads both counts one after the other. The worker may read its inbox in between.
     eventually("both tell the same", || {
         let metrics = runtime.metrics();
         let stored: usize = metrics.workers().iter().map(|worker| worker.stored).sum();
@@ -179,7 +180,7 @@ fn timer_names_are_listed_in_order_with_their_counts() {
     ] {
         assert!(debug.contains(part), "{part} is not in {debug}");
     }
-    // A look is of its moment, and stays so.
+    // A snapshot does not change afterwards.
     assert_eq!(runtime.cancel_named("walk", usize::MAX), 4);
     assert_eq!(timers.clone().named.len(), 3);
     assert_eq!(handle.timers().named.len(), 2);

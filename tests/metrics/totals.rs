@@ -34,7 +34,7 @@ fn poll_once(sleep: &mut Pin<Box<Sleep>>) {
     let _ = sleep.as_mut().poll(&mut cx);
 }
 
-/// Callbacks: short and long, cancelled, moved, detached.
+/// Arms callbacks: short and long, cancelled, moved, detached.
 fn callbacks(handle: &Handle, random: &mut Random, kept: &mut Vec<Kept>) {
     drop(handle.after(Duration::ZERO, || ()));
     drop(handle.after(MS, || panic!("as callbacks do")));
@@ -47,12 +47,12 @@ fn callbacks(handle: &Handle, random: &mut Random, kept: &mut Vec<Kept>) {
     timer.refresh();
     let every = handle.every(MS, || ());
     kept.push(Box::new(move || _ = every.cancel()));
-    // Until the end.
+    // These stay armed until the end.
     drop(handle.every(HOUR, || ()));
     drop(handle.after(HOUR, || ()));
 }
 
-/// Timers with options, on all clocks, started and not.
+/// Makes timers with options, on all clocks. Some are started, and some are not.
 fn built(handle: &Handle, random: &mut Random, kept: &mut Vec<Kept>) {
     let workers = handle.metrics().num_workers().max(1) as u64;
     let worker = random.below(workers) as usize;
@@ -86,7 +86,7 @@ fn built(handle: &Handle, random: &mut Random, kept: &mut Vec<Kept>) {
     kept.push(Box::new(move || _ = boot.cancel()));
 }
 
-/// Sleeps that this thread polls, whose runtime it is in.
+/// Makes sleeps and polls them on this thread, which has entered the runtime.
 fn sleeps(kept: &mut Vec<Kept>) {
     let mut polled = Box::pin(sleep(HOUR));
     poll_once(&mut polled);
@@ -96,7 +96,7 @@ fn sleeps(kept: &mut Vec<Kept>) {
     poll_once(&mut moved);
     moved.as_mut().reset(Instant::now());
     moved.as_mut().reset(Instant::now() + HOUR);
-    // Where it is over by then, be it shut down, it is armed again.
+    // If the sleep is over by then, also by a shutdown, this arms it again.
     kept.push(Box::new(move || {
         moved.as_mut().reset(Instant::now() + HOUR);
         drop(moved);
@@ -140,7 +140,7 @@ async fn tasks() {
     .await;
 }
 
-/// All kinds, from this thread and from tasks; some are not over.
+/// Arms timers of all kinds, from this thread and from tasks. Some of them are not over.
 fn arm_all(handle: &Handle, random: &mut Random, kept: &mut Vec<Kept>) {
     callbacks(handle, random, kept);
     built(handle, random, kept);
@@ -160,13 +160,13 @@ fn arm_all(handle: &Handle, random: &mut Random, kept: &mut Vec<Kept>) {
         kept.into_iter().for_each(|end| end());
         std::future::pending::<()>().await;
     });
-    // Outside, and in no runtime.
+    // This thread has not entered a runtime.
     let there = handle.clone();
     let waits = thread::spawn(move || there.block_on(timeout(MS, sleep(HOUR))));
     assert!(waits.join().unwrap().is_err());
 }
 
-/// Hides the messages of intended panics, of which there are hundreds.
+/// Hides the messages of hundreds of intended panics.
 fn quietly() {
     std::panic::set_hook(Box::new(|info| {
         let message = info.payload().downcast_ref::<&str>();
@@ -222,7 +222,7 @@ fn armed_equals_over_after_a_shutdown() {
     }
 }
 
-/// On a runtime that has ended.
+/// Arms timers on a runtime that has ended.
 fn arm_all_late(handle: &Handle, kept: &mut Vec<Kept>) {
     let before = handle.metrics().total().armed();
     drop(handle.after(MS, || ()));
@@ -266,7 +266,7 @@ fn armed_equals_over_when_all_timers_have_ended() {
     assert_eq!(runtime.metrics().total().shut_down, 0);
 }
 
-/// All that is counted, under names.
+/// Returns all counts, with their names.
 fn all(metrics: &RuntimeMetrics) -> Vec<(String, u64)> {
     let mut all = Vec::new();
     let mut counts = |of: &str, counts: &Counts| {
@@ -292,7 +292,7 @@ fn all(metrics: &RuntimeMetrics) -> Vec<(String, u64)> {
         all.extend(from.enumerate().map(|(j, n)| (format!("{i} from {j}"), *n)));
         all.push((format!("{i} sweeps"), worker.sweeps));
     }
-    // They come with the first helper, all at once.
+    // These counts appear with the first helper, all at once.
     for (what, from) in [
         ("stole", metrics.helpers_steals_from()),
         ("rescued", metrics.helpers_rescued_from()),
@@ -345,7 +345,7 @@ fn counters_never_decrease_while_helpers_come_and_go() {
         let blocked = AllBlocked::all(&runtime);
         arm_all(&handle, &mut random, &mut kept);
         drop(blocked);
-        // One that runs again and again would keep them.
+        // A recurring timer would keep the helpers, so end all timers.
         kept.into_iter().for_each(|end| end());
         eventually("the helpers have gone", || {
             runtime.metrics().num_helpers() == 0
@@ -355,7 +355,7 @@ fn counters_never_decrease_while_helpers_come_and_go() {
     let (looks, last) = watches.join().expect("no counter went back");
     assert!(looks > 0);
     assert!(runtime.metrics().helpers_started() >= ROUNDS as u64);
-    // The last look is of a runtime whose workers have gone.
+    // The last counts are those of a runtime whose workers have ended.
     drop(runtime);
     let totals = |all: Vec<(String, u64)>| -> Vec<_> {
         let of_all = |(name, _): &(String, u64)| !name.contains("worker") && !name.contains("from");

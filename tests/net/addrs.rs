@@ -23,7 +23,8 @@ async fn lookup(addr: impl ToSocketAddrs) -> io::Result<Vec<SocketAddr>> {
     Ok(lookup_host(addr).await?.collect())
 }
 
-/// Resolves it here and by tokio. Both must find the same addresses, or the same kind of error.
+/// Resolves `addr` by this crate and by tokio. Checks that both find the same addresses, or the
+/// same kind of error.
 fn same(
     addr: impl ToSocketAddrs + tokio::net::ToSocketAddrs + Copy,
 ) -> io::Result<Vec<SocketAddr>> {
@@ -88,7 +89,7 @@ fn only_names_need_a_thread_for_blocking_jobs() {
     runtime.block_on(async {
         let (release, released) = mpsc::channel::<()>();
         let blocking = spawn_blocking(move || released.recv());
-        // Addresses do not wait for the only thread, which is taken.
+        // The only blocking thread is busy. Addresses do not wait for it.
         // As in tokio, a caller may name the type of the address.
         let listener = TcpListener::bind::<&str>("127.0.0.1:0").await.unwrap();
         let port = listener.local_addr().unwrap().port();
@@ -101,7 +102,7 @@ fn only_names_need_a_thread_for_blocking_jobs() {
         ] {
             assert_eq!(result.unwrap().unwrap().len(), 1);
         }
-        // Names wait for it, and their futures wait without blocking the worker.
+        // Names wait for the thread, and their futures do not block the worker.
         let connecting = tourbillon::spawn(TcpStream::connect::<(&str, u16)>(("localhost", port)));
         let sending = tourbillon::spawn(async move {
             socket.connect(format!("localhost:{port}")).await?;
@@ -130,7 +131,7 @@ fn only_names_need_a_thread_for_blocking_jobs() {
 fn a_connection_needs_only_one_of_the_addresses_of_a_name() {
     let _alarm = alarm();
     runtime(1).block_on(async {
-        // `localhost` may have an address of IPv6 first, at which no socket listens.
+        // `localhost` may have an IPv6 address first, at which no socket listens.
         let listener = TcpListener::bind(ANY_PORT).await.unwrap();
         let port = listener.local_addr().unwrap().port();
         let connect = TcpStream::connect_timeout(("localhost", port), PATIENCE);
@@ -140,7 +141,7 @@ fn a_connection_needs_only_one_of_the_addresses_of_a_name() {
     });
 }
 
-/// Without this, no task could await them. It only has to compile.
+/// `spawn` accepts only futures that are `Send`. The test only has to compile.
 #[test]
 fn futures_that_resolve_names_are_send() {
     fn send<'a>(socket: &'a UdpSocket, name: &'a str) -> [Box<dyn Send + 'a>; 7] {

@@ -24,10 +24,10 @@ use crate::common::{PATIENCE, alarm, on_worker, runtime};
 
 const BRIEF: Duration = Duration::from_millis(5);
 
-/// The ends of a pipe: the one that is read, and the one that is written.
+/// Returns the reading end and the writing end of a pipe.
 fn pipe() -> (File, File) {
     let mut fds = [0; 2];
-    // SAFETY: room for two descriptors.
+    // SAFETY: `fds` has room for two descriptors.
     let result = unsafe { libc::pipe2(fds.as_mut_ptr(), libc::O_NONBLOCK | libc::O_CLOEXEC) };
     assert_eq!(result, 0);
     // SAFETY: fresh descriptors without another owner.
@@ -35,7 +35,7 @@ fn pipe() -> (File, File) {
 }
 
 fn eventfd() -> File {
-    // SAFETY: no pointers.
+    // SAFETY: the call takes no pointers.
     let fd = unsafe { libc::eventfd(0, libc::EFD_NONBLOCK | libc::EFD_CLOEXEC) };
     assert!(fd >= 0);
     // SAFETY: a fresh descriptor without another owner.
@@ -132,7 +132,7 @@ fn readiness_stays_until_it_is_cleared() {
         assert!(timeout(BRIEF, reader.readable()).await.is_err());
         writer.write_all(b"abc").unwrap();
         for _ in 0..3 {
-            // Dropped, or said to stay, it stays.
+            // The readiness stays if the guard is dropped, or is told to retain it.
             let guard = timeout(PATIENCE, reader.readable()).await.unwrap().unwrap();
             drop(guard);
             let mut guard = timeout(PATIENCE, reader.readable()).await.unwrap().unwrap();
@@ -143,8 +143,7 @@ fn readiness_stays_until_it_is_cleared() {
         let mut guard = reader.readable().await.unwrap();
         guard.clear_ready_matching(Ready::WRITABLE);
         let mut guard = reader.readable().await.unwrap();
-        // The readiness is cleared although there is data: it is not reported again, but new data
-        // is.
+        // Clear the readiness although there is data. Only new data is reported again.
         guard.clear_ready();
         assert!(timeout(BRIEF, reader.readable()).await.is_err());
         writer.write_all(b"d").unwrap();
@@ -171,7 +170,8 @@ fn an_event_before_readiness_is_cleared_is_not_lost() {
         let blocked = reader.get_ref().read(&mut buf).unwrap_err();
         assert_eq!(blocked.kind(), io::ErrorKind::WouldBlock);
         writer.write_all(b"b").unwrap();
-        // Long enough for the other worker to see it; if it did not, this test sees nothing.
+        // This is long enough for the other worker to see the event. If the worker did not see it,
+        // the test would check nothing.
         sleep(4 * BRIEF).await;
         guard.clear_ready();
         let again = timeout(PATIENCE, reader.readable()).await;
@@ -192,7 +192,7 @@ fn either_direction_ends_a_wait_for_both() {
         guard.clear_ready();
         assert!(timeout(BRIEF, one.ready(both)).await.is_err());
         other.write_all(b"x").unwrap();
-        // Each event tells of all that there is.
+        // Each event reports everything that is ready.
         let guard = timeout(PATIENCE, one.ready(both)).await.unwrap().unwrap();
         assert!(guard.ready().is_readable());
         drop(other);
@@ -303,7 +303,7 @@ fn files_that_epoll_refuses_are_returned_with_an_explanation() {
         let watched = AsyncFd::new(reader.clone()).unwrap();
         let error = AsyncFd::new(reader.clone()).unwrap_err();
         assert_eq!(error.kind(), io::ErrorKind::AlreadyExists);
-        // Given back, it can be watched again.
+        // A descriptor that was given back can be watched again.
         let reader = watched.into_inner();
         AsyncFd::new(reader).unwrap();
     });
@@ -333,7 +333,8 @@ fn descriptors_without_a_running_runtime_are_errors() {
     let error = AsyncFd::new(eventfd()).unwrap_err();
     assert!(error.to_string().contains("in no Tourbillon runtime"));
     let runtime = runtime(1);
-    // Made in a callback; waited for elsewhere when the runtime ends.
+    // A callback creates the descriptor. A task of another runtime waits for it when this one
+    // ends.
     let fd = on_worker(&runtime, || Arc::new(AsyncFd::new(eventfd()).unwrap()));
     let away = crate::common::runtime(1);
     let waiting = away.spawn({
@@ -354,7 +355,8 @@ fn descriptors_without_a_running_runtime_are_errors() {
     }
 }
 
-/// A FIFO has no end any more when the next writer opens it: a read then waits, and does not spin.
+/// A FIFO is no longer at its end when the next writer opens it. A read then waits and does not
+/// spin.
 #[test]
 fn a_fifo_can_be_read_again_after_its_writer_closed() {
     let _alarm = alarm();

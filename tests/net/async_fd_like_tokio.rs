@@ -27,7 +27,7 @@ mod theirs {
     pub use tokio::io::{Interest, Ready, unix::AsyncFd};
 }
 
-/// The two ends of a connection. The first does not block.
+/// Returns the two ends of a connection. The first end does not block.
 fn pair() -> io::Result<(Socket, Socket)> {
     let listener = TcpListener::bind(ANY_PORT)?;
     let client = TcpStream::connect(listener.local_addr()?)?;
@@ -64,7 +64,7 @@ macro_rules! priority {
                 .await
                 .is_none()
         );
-        // The data before is still there, and may be read.
+        // The data before the priority data is still there and can be read.
         assert!(fd.readable().await?.ready().is_readable());
 
         drop(sender);
@@ -75,7 +75,7 @@ macro_rules! priority {
 }
 
 #[test]
-fn priority_data_is_told_from_data() {
+fn priority_data_is_distinguished_from_data() {
     on_both!(priority, ours, theirs);
 }
 
@@ -114,7 +114,7 @@ macro_rules! mutable {
         let (ours, mut theirs) = pair()?;
         let mut fd = AsyncFd::new(ours)?;
         let mut buf = [0; 4];
-        // `read` and `write` of a `Socket` take it mutably.
+        // `read` and `write` of a `Socket` take `&mut self`.
         let blocked = fd.try_io_mut(Interest::READABLE, |fd| fd.read(&mut buf));
         assert_eq!(blocked.unwrap_err().kind(), ErrorKind::WouldBlock);
         assert!(poll_once(pin!(fd.readable_mut())).await.is_none());

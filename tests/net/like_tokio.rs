@@ -26,7 +26,7 @@ macro_rules! ip_options {
         udp.set_tos_v4(0x10)?;
         assert_eq!(udp.tos_v4()?, 0x10);
         assert!(udp.tclass_v6().is_err());
-        // Where there is no IPv6, its options cannot be seen.
+        // Skip the options of IPv6 on a machine without IPv6.
         if let Ok(udp) = UdpSocket::bind((Ipv6Addr::LOCALHOST, 0)).await {
             udp.set_tclass_v6(0x88)?;
             assert_eq!(udp.tclass_v6()?, 0x88);
@@ -38,7 +38,7 @@ macro_rules! ip_options {
         assert!(tcp.bind_device(Some(b"no-such-device")).is_err());
         assert!(udp.bind_device(Some(b"no-such-device")).is_err());
         assert_eq!((tcp.device()?, udp.device()?), (None, None));
-        // An old kernel asks for a capability.
+        // An old kernel requires a capability for this.
         if udp.bind_device(Some(b"lo")).is_ok() {
             assert_eq!(udp.device()?, Some(b"lo".to_vec()));
             tcp.bind_device(Some(b"lo"))?;
@@ -81,7 +81,7 @@ macro_rules! unix_sockets {
         let again = UnixSocket::new_stream()?.bind(&path).unwrap_err();
         assert_eq!(again.kind(), AddrInUse);
         let listener = socket.listen(1024)?;
-        // A client that is bound has a name.
+        // The server sees the path of a client that is bound.
         let client = UnixSocket::new_stream()?;
         client.bind(&other_path)?;
         let client = client.connect(&path).await?;
@@ -102,7 +102,7 @@ macro_rules! unix_sockets {
         UnixDatagram::unbound()?.send_to(b"x", &datagrams).await?;
         assert_eq!(socket.recv(&mut [0; 10]).await?, 1);
 
-        // Each kind of socket refuses what only the other can do.
+        // Each kind of socket refuses the operations of the other kind.
         assert!(UnixSocket::new_datagram()?.listen(1).is_err());
         assert!(UnixSocket::new_datagram()?.connect(&path).await.is_err());
         assert!(UnixSocket::new_stream()?.datagram().is_err());

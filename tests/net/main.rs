@@ -3,8 +3,8 @@
 #[path = "../common/mod.rs"]
 mod common;
 
-/// Runs a check, which is a macro, with a module of ours, and with one of tokio's that has the same
-/// names. The default is `net`.
+/// Runs a check, which is a macro, with a module of this crate and with a module of tokio that has
+/// the same names. The default modules are both named `net`.
 macro_rules! on_both {
     ($check:ident) => {
         use ::{tokio::net as theirs, tourbillon::net as ours};

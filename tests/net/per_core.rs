@@ -29,14 +29,14 @@ use crate::common::{
     told::worker_number,
 };
 
-/// As many connections that a hash gives none of them to a certain one of two listeners once in
-/// 2^64.
+/// The number of connections in a test. With two listeners, the hash gives none of them to a
+/// certain listener with a probability of 2^-64.
 const MANY: usize = 64;
 
-/// A connection that was accepted: by whose listener, on which worker.
+/// An accepted connection: the index of its listener, and the worker that accepted it.
 type Accepted = (usize, Option<usize>);
 
-/// A loop for each listener.
+/// Spawns an accept loop for each listener. Returns a receiver of the accepted connections.
 fn serve(runtime: &Runtime, listeners: PerCoreListeners) -> mpsc::Receiver<Accepted> {
     let (sender, accepted) = mpsc::channel();
     let started = Arc::new(AtomicUsize::new(0));
@@ -45,7 +45,7 @@ fn serve(runtime: &Runtime, listeners: PerCoreListeners) -> mpsc::Receiver<Accep
         let (sender, started) = (sender.clone(), started.clone());
         runtime.spawn(async move {
             started.fetch_add(1, SeqCst);
-            // Kept open: a port that is free again might be taken twice.
+            // Keep the streams open: the port of a closed connection might be used again.
             let mut streams = Vec::new();
             while let Ok((stream, _)) = listener.accept().await {
                 streams.push(stream);
@@ -86,7 +86,7 @@ fn each_worker_has_a_listener_at_the_shared_port() {
         for listener in &listeners {
             assert_eq!(listener.local_addr().unwrap(), addr);
         }
-        // At the same port again: these are others of this user's.
+        // The same user may bind more listeners at the same port.
         let more = runtime.block_on(TcpListener::bind_per_core(addr)).unwrap();
         assert_eq!(more.local_addr().unwrap(), addr);
     }
@@ -125,7 +125,7 @@ fn each_worker_watches_its_own_listener() {
             let _ = sender.send(worker_number());
             wait.wait();
         });
-        // On whichever it runs, should a peer have stolen it.
+        // A peer may have stolen the callback, so the callback reports which worker it blocks.
         let blocked = blocked.recv_timeout(PATIENCE).unwrap().unwrap();
         let _clients = connect(addr, MANY);
         let mut all = receive(&accepted, 1);
@@ -155,13 +155,14 @@ fn connections_of_a_blocked_worker_are_accepted_while_it_is_blocked() {
     );
 }
 
-/// The cores that this process may use: two, or one twice.
+/// Returns two cores that this process may use, or one core twice.
 fn two_cores() -> [usize; 2] {
     let cores = core_affinity::get_core_ids().unwrap();
     [cores[0].id, cores[cores.len() - 1].id]
 }
 
-/// Connects from a thread that is pinned to a core, which is where loopback handles what it sends.
+/// Connects from a thread that is pinned to `core`. The loopback interface handles packets on the
+/// core that sends them.
 fn connect_on(core: usize, addr: SocketAddr, count: usize) -> Vec<StdStream> {
     let client = thread::spawn(move || {
         assert!(core_affinity::set_for_current(CoreId { id: core }));
@@ -174,7 +175,7 @@ fn connect_on(core: usize, addr: SocketAddr, count: usize) -> Vec<StdStream> {
 fn connections_are_steered_to_the_worker_on_their_core() {
     let _alarm = alarm();
     let [first, last] = two_cores();
-    // In the order of the cores and not, with one twice.
+    // The cores are in ascending order, in descending order, and one core is named twice.
     for cores in [
         vec![first, last],
         vec![last, first],
@@ -233,7 +234,7 @@ fn unpinned_workers_are_reported_and_the_listeners_work() {
 fn binding_is_all_or_nothing_and_the_error_names_the_worker() {
     let _alarm = alarm();
     let runtime = runtime(3);
-    // Without SO_REUSEPORT: the first one fails.
+    // This listener lacks SO_REUSEPORT, so the first of the others fails to bind.
     let taken = StdListener::bind(ANY_PORT).unwrap();
     let addr = taken.local_addr().unwrap();
     let error = runtime
@@ -246,7 +247,8 @@ fn binding_is_all_or_nothing_and_the_error_names_the_worker() {
     ));
     drop(taken);
 
-    // The third fails: the first two are gone, or this one could not have the address for itself.
+    // The third listener fails. The first two must be closed, or the exclusive bind below would
+    // fail.
     let prepared = AtomicUsize::new(0);
     let error = runtime
         .block_on(PerCoreListeners::bind_with(addr, 16, |_| {
@@ -288,7 +290,7 @@ fn ipv6_listeners_work() {
     let bound = runtime.block_on(TcpListener::bind_per_core("[::1]:0"));
     let listeners = match bound {
         Ok(listeners) => listeners,
-        // A machine without it.
+        // This machine has no IPv6.
         Err(error) => {
             assert!(StdListener::bind("[::1]:0").is_err(), "{error}");
             return;

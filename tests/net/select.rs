@@ -96,7 +96,8 @@ fn sources_of_all_kinds_are_waited_for_with_one_timeout() {
                     _ => writer.write_all(&[1]).unwrap(),
                 }
             };
-            // This one alone, and none of those that are ready already.
+            // The list begins with this source, so it leaves out the sources that are ready
+            // already.
             let (found, ()) = zip(select(&all[place..], Some(HOUR)), make_ready).await;
             assert_eq!(found.unwrap(), [(0, Ready::READABLE)], "{place}");
             expected.push((place, Ready::READABLE));
@@ -113,13 +114,14 @@ fn readiness_is_what_the_system_reports_at_that_moment() {
     runtime(1).block_on(async {
         let (ours, mut theirs) = std::os::unix::net::UnixStream::pair().unwrap();
         theirs.write_all(b"four").unwrap();
-        // The worker has heard of nothing yet.
+        // The worker has not polled an event of this stream yet.
         let ours = UnixStream::from_std(ours).unwrap();
         let both = [(&ours as _, READ | WRITE), (&ours as _, READ)];
         let expected = [(0, Ready::READABLE | Ready::WRITABLE), (1, Ready::READABLE)];
         assert_eq!(now(&both).await, expected);
         assert_eq!(select(&both, None).await.unwrap(), expected);
-        // Some of it, and then the rest, of which its readiness does not know that it was the rest.
+        // Read a part of the data, and then the rest. The readiness of the stream does not know
+        // that no data is left.
         ours.readable().await.unwrap();
         for left in [true, false] {
             assert_eq!(ours.try_read(&mut [0; 2]).unwrap(), 2);
@@ -127,7 +129,7 @@ fn readiness_is_what_the_system_reports_at_that_moment() {
         }
         let waits = select(&both[1..], Some(Duration::from_millis(1)));
         assert_eq!(waits.await.unwrap(), []);
-        // Readiness that comes after a consumed one is not lost.
+        // Readiness that comes after consumed readiness is not lost.
         theirs.write_all(b"more").unwrap();
         let found = timeout(PATIENCE, select(&both[1..], None)).await.unwrap();
         assert_eq!(found.unwrap(), [(0, Ready::READABLE)]);
@@ -141,7 +143,7 @@ fn readiness_is_what_the_system_reports_at_that_moment() {
 }
 
 #[test]
-fn priority_data_is_told_from_data() {
+fn priority_data_is_distinguished_from_data() {
     let _alarm = alarm();
     runtime(1).block_on(async {
         let (ours, theirs) = pair_with_std().await;
@@ -156,6 +158,27 @@ fn priority_data_is_told_from_data() {
         let expected = [(0, Ready::PRIORITY)];
         assert_eq!(select(&sources, None).await.unwrap(), expected);
         assert_eq!(now(&sources).await, expected);
+    });
+}
+
+#[test]
+fn the_end_of_a_stream_ends_a_wait_for_priority_data() {
+    let _alarm = alarm();
+    runtime(1).block_on(async {
+        let (ours, theirs) = pair_with_std().await;
+        theirs.shutdown(std::net::Shutdown::Write).unwrap();
+        let source = [(&ours as _, Interest::PRIORITY)];
+        let found = timeout(PATIENCE, select(&source, None)).await.unwrap();
+        assert_eq!(found.unwrap(), [(0, Ready::READ_CLOSED)]);
+        let ready = timeout(PATIENCE, ours.ready(Interest::PRIORITY)).await;
+        assert!(ready.unwrap().unwrap().is_read_closed());
+        // A descriptor that is watched for nothing else.
+        let (ours, theirs) = pair_with_std().await;
+        let ours: OwnedFd = ours.into_std().unwrap().into();
+        let ours = AsyncFd::with_interest(ours, Interest::PRIORITY).unwrap();
+        theirs.shutdown(std::net::Shutdown::Write).unwrap();
+        let ready = timeout(PATIENCE, ours.ready(Interest::PRIORITY)).await;
+        assert!(ready.unwrap().unwrap().ready().is_read_closed());
     });
 }
 
@@ -193,7 +216,7 @@ fn any_timeout_is_accepted_from_zero_to_none() {
         let shortest = Duration::from_nanos(1);
         assert_eq!(select(&source, Some(shortest)).await.unwrap(), []);
         assert_eq!(start.elapsed(), shortest);
-        // Without descriptors it is a sleep.
+        // Without descriptors, `select` is a sleep.
         assert_eq!(select(&[], Some(SEC)).await.unwrap(), []);
         assert_eq!(start.elapsed(), SEC + shortest);
         for limit in [Some(Duration::MAX), None] {
@@ -202,7 +225,7 @@ fn any_timeout_is_accepted_from_zero_to_none() {
         }
         let error = select(&[], None).await.unwrap_err();
         assert_eq!(error.kind(), ErrorKind::InvalidInput);
-        // It counts from the call.
+        // The timeout counts from the call of `select`, not from the first poll.
         let late = select(&source, Some(3 * SEC));
         sleep(2 * SEC).await;
         let start = Instant::now();
@@ -305,7 +328,8 @@ fn selecting_an_unwatched_direction_is_an_error() {
 #[test]
 fn a_shutdown_ends_a_wait_with_an_error() {
     let _alarm = alarm();
-    // Which of both ends, that of the descriptor or that of the timer, or if they are one.
+    // The runtime of the descriptor ends, or the runtime of the timer, or one runtime that has
+    // both.
     for (limit, descriptor_ends, timer_ends) in [
         (None, true, false),
         (Some(HOUR), true, false),
@@ -329,7 +353,7 @@ fn a_shutdown_ends_a_wait_with_an_error() {
     }
 }
 
-/// Counts how often the future was polled.
+/// Awaits the future, and counts how often it was polled.
 async fn noting(polls: &AtomicUsize, selecting: Select<'_>) -> Found {
     let mut selecting = pin!(selecting);
     poll_fn(|cx| {
@@ -340,7 +364,7 @@ async fn noting(polls: &AtomicUsize, selecting: Select<'_>) -> Found {
     .await
 }
 
-/// The descriptors are watched by the worker that is blocked.
+/// The blocked worker watches the descriptors, so a peer must poll for it.
 #[test]
 fn sources_of_a_blocked_worker_are_found_by_a_peer() {
     let _alarm = alarm();
@@ -361,13 +385,13 @@ fn sources_of_a_blocked_worker_are_found_by_a_peer() {
         std::time::Instant::now()
     });
     eventually("it waits", || waits.load(SeqCst) > 0);
-    // The first of ours was the last of them.
+    // `first` was the last element of `ours`, so its peer is `theirs[1]`.
     theirs[1].write_all(&[1]).unwrap();
     let came = all_come_elsewhere(&blocked, &came, 1);
     assert!(came[0].at >= start);
 }
 
-/// Readers that wait for all of their descriptors, writers that write now and then.
+/// Readers wait for all of their streams at once. Writers write now and then.
 #[test]
 fn bytes_of_many_writers_are_all_found() {
     const STREAMS: usize = 20;
@@ -395,7 +419,7 @@ fn bytes_of_many_writers_are_all_found() {
             let found = select(&sources, Some(PATIENCE)).await.unwrap();
             assert!(!found.is_empty(), "an event was lost");
             drop(sources);
-            // From the last, as those that have ended are removed.
+            // Begin with the last place, because streams that have ended are removed.
             for (place, ready) in found.into_iter().rev() {
                 let (stream, count) = &mut all[place];
                 let mut buf = [0; 8];

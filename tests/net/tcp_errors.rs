@@ -32,7 +32,7 @@ fn a_refused_connection_is_an_error() {
     runtime.block_on(async {
         let error = TcpStream::connect(addr).await.unwrap_err();
         assert_eq!(error.kind(), io::ErrorKind::ConnectionRefused);
-        // The next address is tried.
+        // `connect` tries the next address.
         let (listener, good) = listen().await;
         let addrs = [addr, good];
         let stream = TcpStream::connect(&addrs[..]).await.unwrap();
@@ -160,5 +160,22 @@ fn without_descriptors_operations_fail_and_later_recover() {
             assert_eq!(&received, b"late");
             let (_a, _b) = zip(TcpStream::connect(addr), listener.accept()).await;
         });
+    });
+}
+
+/// tokio's streams behave like this, and hyper shuts each connection down at its end.
+#[test]
+fn closing_a_connection_after_a_reset_succeeds() {
+    let _alarm = alarm();
+    runtime(2).block_on(async {
+        let (mut ours, theirs) = pair_with_std().await;
+        SockRef::from(&theirs)
+            .set_linger(Some(Duration::ZERO))
+            .unwrap();
+        drop(theirs);
+        let error = ours.read(&mut [0; 1]).await.unwrap_err();
+        assert_eq!(error.kind(), io::ErrorKind::ConnectionReset);
+        ours.close().await.unwrap();
+        assert!(ours.write_all(b"x").await.is_err());
     });
 }

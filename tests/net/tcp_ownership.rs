@@ -93,7 +93,8 @@ fn borrowed_halves_work_at_once_and_leave_the_stream_open() {
             assert_eq!(write.try_write(&sent[..1]).unwrap(), 1);
             read.readable().await.unwrap();
             assert_eq!(read.peek(&mut [0; 4]).await.unwrap(), 1);
-            // Neither fits into the buffers of the sockets: both directions have to work at once.
+            // The data is larger than the buffers of the sockets, so both directions have to work
+            // at once.
             let (wrote, read) = zip(write.write_all(&sent[1..]), read.read_exact(&mut came)).await;
             wrote.unwrap();
             read.unwrap();
@@ -165,7 +166,7 @@ fn a_task_that_waits_for_a_stream_can_be_aborted() {
             tourbillon::task::yield_now().await;
             reading.abort();
             assert!(reading.await.unwrap_err().is_cancelled());
-            // Its end is closed with it.
+            // The task has dropped its stream, which closes the connection.
             assert_eq!(client.read(&mut [0]).await.unwrap(), 0);
         }
     });
@@ -204,7 +205,7 @@ fn streams_convert_from_and_to_the_standard_library() {
         client.read_exact(&mut received).unwrap();
         assert_eq!(&received, b"theirs");
 
-        // And ours again: a descriptor can be registered once it was given back.
+        // Convert back: a descriptor can be registered again after it was given back.
         let mut client = TcpStream::from_std(client).unwrap();
         client.write_all(b"again").await.unwrap();
         let mut received = [0; 5];
@@ -240,7 +241,7 @@ fn a_dropped_connect_leaks_no_descriptor() {
             for _ in 0..5 {
                 let mut connecting = pin!(TcpStream::connect(addr));
                 poll_fn(|cx| {
-                    // Not awaited to its end.
+                    // Poll once, and drop the future before the connection is made.
                     let _ = connecting.as_mut().poll(cx);
                     Poll::Ready(())
                 })

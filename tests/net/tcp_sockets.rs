@@ -90,7 +90,7 @@ fn try_methods_do_not_wait_and_readiness_does() {
             .unwrap();
         assert!(ready.is_writable() && !ready.is_write_closed());
         poll_fn(|cx| client.poll_write_ready(cx)).await.unwrap();
-        // The halves have the same.
+        // The halves have the same methods.
         let ((read, write), (server_read, _write)) = (client.into_split(), server.into_split());
         write.writable().await.unwrap();
         assert_eq!(write.try_write(b"x").unwrap(), 1);
@@ -108,7 +108,7 @@ fn a_writer_with_full_buffers_waits_until_the_peer_reads() {
     let _alarm = alarm();
     runtime(2).block_on(async {
         let (client, server) = pair().await;
-        // Full, also when what is under way has arrived.
+        // Fill the buffers until they stay full after all data under way has arrived.
         while timeout(10 * BRIEF, client.writable()).await.is_ok() {
             while client.try_write(&[7; 4096]).is_ok() {}
         }
@@ -131,7 +131,7 @@ fn a_writer_with_full_buffers_waits_until_the_peer_reads() {
             }
         };
         let poke = async {
-            // The reader above waits for data when it has it all.
+            // The reader above may have read all data and wait for more, so send one more byte.
             while !waiting.iter().all(|task| task.is_finished()) {
                 sleep(BRIEF).await;
             }
@@ -220,7 +220,7 @@ fn a_socket_is_built_bound_and_connected() {
         let addr = socket.local_addr().unwrap();
         let listener = socket.listen(100).unwrap();
         assert_eq!(listener.local_addr().unwrap(), addr);
-        // A second one at the same address, as for each worker.
+        // A second listener can share the address, as with one listener for each worker.
         let socket = TcpSocket::new_v4().unwrap();
         socket.set_reuseport(true).unwrap();
         socket.bind(addr).unwrap();
@@ -238,7 +238,7 @@ fn a_socket_is_built_bound_and_connected() {
         drop(listener);
         let error = TcpSocket::new_v4().unwrap().connect(addr).await;
         assert_eq!(error.unwrap_err().kind(), io::ErrorKind::ConnectionRefused);
-        // Where there is no IPv6 the rest cannot be seen.
+        // Skip the rest on a machine without IPv6.
         let socket = TcpSocket::new_v6();
         if let Ok(socket) = socket {
             if socket.bind((Ipv6Addr::LOCALHOST, 0).into()).is_ok() {

@@ -43,7 +43,7 @@ fn an_echo_comes_back() {
             assert_eq!(received, sent);
         }
     });
-    // Clients that know nothing of the runtime.
+    // A blocking client of the standard library is served, too.
     let mut stream = std::net::TcpStream::connect(addr).unwrap();
     stream.write_all(b"blocking").unwrap();
     let mut received = [0; 8];
@@ -70,7 +70,7 @@ fn many_connections_are_served_at_once() {
                     let mut received = vec![0; sent.len()];
                     stream.read_exact(&mut received).await.unwrap();
                     assert_eq!(received, sent);
-                    // Not one after the other: all of them are connected together.
+                    // Wait here until all clients are connected at the same time.
                     if round == 0 {
                         served.fetch_add(1, Ordering::SeqCst);
                         while served.load(Ordering::SeqCst) < 300 {
@@ -91,7 +91,8 @@ fn connections_open_and_close_repeatedly() {
     let _alarm = alarm();
     let runtime = runtime(2);
     let addr = serve_echo(&runtime);
-    // Descriptors and places in the reactors are used again and again; no event may go astray.
+    // Descriptors and places in the reactors are reused many times. No event may reach a wrong
+    // stream.
     let clients: Vec<_> = (0..4_u8)
         .map(|i| {
             runtime.spawn(async move {
@@ -238,10 +239,10 @@ fn data_sent_before_the_end_is_read_before_it() {
             let sent = pattern(len, 4);
             peer.write_all(&sent).unwrap();
             drop(peer);
-            // Both the data and the end are there when it looks.
+            // Wait until both the data and the end have arrived.
             sleep(Duration::from_millis(1)).await;
             let mut received = Vec::new();
-            // Exactly what there is, so that a read takes all and more than all.
+            // A read may take all data that is there, and the next read finds the end.
             stream.read_to_end(&mut received).await.unwrap();
             assert_eq!(received, sent);
         }
@@ -295,7 +296,7 @@ fn simultaneous_connections_are_all_accepted() {
     let runtime = runtime(2);
     runtime.block_on(async {
         let (listener, addr) = listen().await;
-        // One edge stands for all of them.
+        // One edge of epoll may stand for all of these connections.
         let clients: Vec<_> = (0..100)
             .map(|_| std::net::TcpStream::connect(addr).unwrap())
             .collect();

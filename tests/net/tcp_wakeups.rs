@@ -41,7 +41,7 @@ fn several_tasks_accept_from_one_listener() {
                 tourbillon::spawn(async move { listener.accept().await.map(drop) })
             })
             .collect();
-        // One gives up, which takes nothing from the others.
+        // Another task gives up, which takes no connection from these tasks.
         assert!(timeout(5 * MS, listener.accept()).await.is_err());
         let _clients: Vec<_> = (0..5).map(|_| StdStream::connect(addr).unwrap()).collect();
         for acceptor in acceptors {
@@ -65,7 +65,7 @@ fn data_after_urgent_data_is_read() {
         let mut read: Vec<u8> = Vec::new();
         while read.len() < 6 {
             let mut buf = [0; 100];
-            // The read stops at the mark, with more behind it.
+            // The read stops at the urgent mark, although there is more data behind it.
             let n = timeout(PATIENCE, server.read(&mut buf))
                 .await
                 .unwrap()
@@ -76,7 +76,7 @@ fn data_after_urgent_data_is_read() {
     });
 }
 
-/// Lets the kernel put something into the error queue of a socket for each packet sent.
+/// Makes the kernel put an entry into the error queue of a socket for each packet sent.
 fn report_sends(stream: &StdStream) {
     // TX_SOFTWARE, SOFTWARE, OPT_TSONLY of linux/net_tstamp.h.
     let flags: libc::c_uint = 1 << 1 | 1 << 4 | 1 << 11;
@@ -103,7 +103,7 @@ fn a_filled_error_queue_does_not_keep_the_worker_busy() {
         let mut client = TcpStream::from_std(client).unwrap();
         client.write_all(b"hello").await.unwrap();
         tourbillon::time::sleep(10 * MS).await;
-        // Nothing comes: the timeout has to, from the one worker that there is.
+        // No data comes. The only worker must be free to fire the timeout.
         timeout(20 * MS, client.read(&mut [0; 8])).await.is_err()
     });
     server.read_exact(&mut [0; 5]).unwrap();
@@ -114,7 +114,7 @@ fn a_filled_error_queue_does_not_keep_the_worker_busy() {
 #[test]
 fn the_first_operations_of_an_accepted_stream_do_not_wait_for_epoll() {
     let _alarm = alarm();
-    // No other thread asks epoll meanwhile.
+    // This runtime has no other thread that polls epoll meanwhile.
     let runtime = Builder::new_current_thread().build().unwrap();
     runtime.block_on(async {
         let listener = TcpListener::bind("127.0.0.1:0").await.unwrap();
@@ -123,7 +123,7 @@ fn the_first_operations_of_an_accepted_stream_do_not_wait_for_epoll() {
         client.write_all(b"request").unwrap();
         let (mut stream, _) = listener.accept().await.unwrap();
         let mut buf = [0; 100];
-        // Wait without the worker: the loopback interface may take a moment.
+        // Wait without polling epoll: the loopback interface may take a moment.
         let peek = || socket2::SockRef::from(&stream).peek(&mut [MaybeUninit::uninit(); 7]);
         while !peek().is_ok_and(|n| n == 7) {
             std::thread::yield_now();

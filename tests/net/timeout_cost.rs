@@ -17,17 +17,17 @@ thread_local! {
     static COUNT: Cell<u64> = const { Cell::new(0) };
 }
 
-// SAFETY: all is left to the system's.
+// SAFETY: the system's allocator does all the work.
 unsafe impl GlobalAlloc for Counting {
     unsafe fn alloc(&self, layout: Layout) -> *mut u8 {
-        // A thread that ends has none any more.
+        // The counter of a thread that ends may be gone.
         let _ = COUNT.try_with(|count| count.set(count.get() + 1));
-        // SAFETY: as our caller promises.
+        // SAFETY: the caller upholds the contract.
         unsafe { System.alloc(layout) }
     }
 
     unsafe fn dealloc(&self, ptr: *mut u8, layout: Layout) {
-        // SAFETY: as our caller promises.
+        // SAFETY: the caller upholds the contract.
         unsafe { System.dealloc(ptr, layout) }
     }
 }
@@ -51,7 +51,7 @@ async fn waits(reader: &mut UnixStream, writer: &mut UnixStream, count: u32) -> 
 fn a_timeout_adds_no_allocation_to_a_waiting_read() {
     let _alarm = alarm();
     let runtime = runtime(1);
-    // On the worker, which is one thread.
+    // Run on the worker, so that one thread makes all allocations of the reads.
     let task = runtime.spawn(async {
         let (mut reader, mut writer) = UnixStream::pair().unwrap();
         waits(&mut reader, &mut writer, 10).await;
@@ -62,7 +62,7 @@ fn a_timeout_adds_no_allocation_to_a_waiting_read() {
         (without, with)
     });
     let (without, with) = runtime.block_on(task).unwrap();
-    // The worker may allocate for itself in between: a stall that it reports, for example. An
-    // allocation of each read would be a thousand more.
+    // The worker may allocate for itself in between, for example to report a stall. An allocation
+    // in each read would add a thousand.
     assert!(with < without + 100, "{with} allocations, not {without}");
 }

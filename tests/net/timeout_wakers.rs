@@ -50,10 +50,10 @@ fn a_panicking_waker_does_not_keep_others_from_a_new_timeout() {
     assert!(woken.count() > 0, "it is told");
 }
 
-/// A waker that asks its socket for the limit when it is cloned.
+/// The functions of a waker that reads the timeout of its socket when it is cloned.
 static TABLE: RawWakerVTable = RawWakerVTable::new(clone, drop_it, drop_it, drop_it);
 fn clone(data: *const ()) -> RawWaker {
-    // SAFETY: the stream outlives all of them, in this test.
+    // SAFETY: in this test, the stream outlives all wakers.
     let stream = unsafe { &*data.cast::<UnixStream>() };
     let _ = stream.read_timeout();
     RawWaker::new(data, &TABLE)

@@ -32,7 +32,7 @@ use crate::{
 const SEC: Duration = Duration::from_secs(1);
 const LIMIT: Duration = Duration::from_secs(5);
 
-/// The operation waits exactly this long, to the nanosecond, and fails.
+/// Checks that the operation waits for exactly `after`, to the nanosecond, and fails.
 async fn times_out<R>(after: Duration, operation: impl Future<Output = io::Result<R>>) {
     let start = Instant::now();
     let error = operation.await.err().expect("it does not succeed");
@@ -40,7 +40,7 @@ async fn times_out<R>(after: Duration, operation: impl Future<Output = io::Resul
     assert_eq!(start.elapsed(), after);
 }
 
-/// Writes until there is no room, and then for as long as a write may wait.
+/// Writes until there is no room. Checks that the next write times out after `LIMIT`.
 async fn write_until_it_times_out<F>(mut write: impl FnMut() -> F)
 where
     F: Future<Output = io::Result<usize>>,
@@ -59,7 +59,7 @@ where
 
 static MUCH: [u8; 100_000] = [7; 100_000];
 
-/// All ways to read from a connection, and to write: each times out, twice, and works afterwards.
+/// Defines a test of all ways to read and to write: each times out twice and works afterwards.
 macro_rules! all_ways {
     ($name:ident, $pair:expr) => {
         #[test]
@@ -103,7 +103,7 @@ macro_rules! all_ways {
                         || stream.async_io(Interest::WRITABLE, || stream.try_write(&MUCH));
                     write_until_it_times_out(async_io).await;
                 }
-                // There is room when the peer has read.
+                // Writes work again when the peer has read.
                 let stream = Arc::into_inner(stream).unwrap();
                 tourbillon::spawn(async move {
                     let mut buf = vec![0; 100_000];
@@ -162,7 +162,7 @@ fn data_that_comes_in_time_never_times_out() {
                 sleep(LIMIT - Duration::from_nanos(1)).await;
                 peer.write_all(&[1]).await.unwrap();
             }
-            // Open, and silent.
+            // Keep the connection open without sending data.
             sleep(HOUR).await;
         });
         for _ in 0..50 {
@@ -241,7 +241,7 @@ fn a_zero_timeout_is_an_error_and_a_huge_one_is_not() {
         let shortest = Duration::from_nanos(1);
         stream.set_read_timeout(Some(shortest)).unwrap();
         times_out(shortest, stream.read(&mut [0; 8])).await;
-        // A refusal changes nothing.
+        // A refused timeout leaves the old timeout in place.
         stream.set_read_timeout(Some(Duration::ZERO)).unwrap_err();
         assert_eq!(stream.read_timeout().unwrap(), Some(shortest));
     });
@@ -306,7 +306,8 @@ fn reads_and_writes_have_separate_timeouts() {
     });
 }
 
-/// Futures of ours tell when they are dropped. A `poll_read` cannot: its wait is gone on with.
+/// Futures of this crate end their wait when they are dropped. A `poll_read` cannot notice a drop,
+/// so the next read continues its wait.
 #[test]
 fn a_dropped_operation_does_not_affect_the_next() {
     paused(async {
@@ -316,7 +317,7 @@ fn a_dropped_operation_does_not_affect_the_next() {
         assert!(timeout(3 * SEC, stream.peek(&mut buf)).await.is_err());
         times_out(LIMIT, stream.peek(&mut buf)).await;
 
-        // One after the other, each given up early: the peer is silent all the same.
+        // Each read is given up early, but the peer stays silent, so the reads share one wait.
         assert!(timeout(2 * SEC, stream.read(&mut buf)).await.is_err());
         assert!(timeout(2 * SEC, stream.read(&mut buf)).await.is_err());
         times_out(SEC, stream.read(&mut buf)).await;
@@ -326,12 +327,12 @@ fn a_dropped_operation_does_not_affect_the_next() {
         assert!(timeout(3 * SEC, stream.read(&mut buf)).await.is_err());
         sleep(3 * SEC).await;
         times_out(LIMIT, stream.read(&mut buf)).await;
-        // A read that waits since before the clock jumped is late, but it was there.
+        // A read that begins before the clock jumps past its deadline still times out.
         assert!(timeout(3 * SEC, stream.read(&mut buf)).await.is_err());
         let (read, ()) = zip(stream.read(&mut buf), advance(HOUR)).await;
         assert_eq!(read.unwrap_err().kind(), ErrorKind::TimedOut);
 
-        // Or the limit is set again, or something is read, in whichever way.
+        // The wait also starts anew if the timeout is set again, or if data is read in any way.
         assert!(timeout(3 * SEC, stream.read(&mut buf)).await.is_err());
         stream.set_read_timeout(Some(LIMIT)).unwrap();
         times_out(LIMIT, stream.read(&mut buf)).await;
@@ -365,7 +366,7 @@ fn a_shutdown_is_not_reported_as_a_timeout() {
         let mut buf = [0; 8];
         let by_poll = handle.block_on(stream.read(&mut buf)).unwrap_err();
         let ours = handle.block_on(stream.peek(&mut buf)).unwrap_err();
-        // To set one is no use any more, and no harm.
+        // Setting a timeout after the shutdown has no effect and does no harm.
         stream.set_read_timeout(Some(SEC)).unwrap();
         let again = handle.block_on(stream.read(&mut buf)).unwrap_err();
         [by_poll, ours, again]
@@ -378,7 +379,7 @@ fn a_shutdown_is_not_reported_as_a_timeout() {
     drop(peer);
 }
 
-/// The timer waits on the socket's worker: a peer rescues it as any timer.
+/// The timer is on the worker of the socket. A peer rescues it like any other timer.
 #[test]
 fn a_read_on_a_blocked_worker_times_out_while_it_is_blocked() {
     let _alarm = alarm();
@@ -420,7 +421,7 @@ fn timeouts_of_a_standard_library_socket_are_not_adopted() {
     });
 }
 
-/// The traits of futures-io are all that these ask for.
+/// The code needs nothing but the traits of futures-io.
 #[test]
 fn generic_code_over_streams_times_out_too() {
     async fn echo(mut stream: impl AsyncRead + AsyncWrite + Unpin) -> io::Result<()> {

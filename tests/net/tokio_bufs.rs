@@ -8,7 +8,7 @@ use tokio::io::ReadBuf;
 
 use crate::common::net::ANY_PORT;
 
-/// Binds two sockets, of which the second is connected to the first. Returns them and their
+/// Binds two sockets, and connects the second one to the first. Returns the sockets and their
 /// addresses.
 macro_rules! udp_pair {
     ($net:ident) => {{
@@ -34,13 +34,13 @@ macro_rules! datagrams {
         for sent in [&b"one"[..], b"", b"three"] {
             one.send_to(sent, to).await?;
         }
-        // Each appends to what is there.
+        // Each call appends to the buffer.
         assert_eq!(other.recv_buf(&mut buf).await?, 3);
         assert_eq!(other.recv_buf_from(&mut buf).await?, (0, from));
         other.readable().await?;
         assert_eq!(other.try_recv_buf_from(&mut buf)?, (5, from));
         assert_eq!(buf, b"onethree");
-        // What does not fit is lost.
+        // The part of a datagram that does not fit is lost.
         one.send_to(b"long", to).await?;
         one.send_to(b"next", to).await?;
         let mut few = [0; 2];

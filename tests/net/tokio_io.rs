@@ -29,7 +29,8 @@ where
 {
     no_tokio();
     let (to_b, to_a) = (pattern(300_000, 1), pattern(200_000, 2));
-    // Both ends write only while the other reads: one that did not wait would not end.
+    // Each end can write all its data only while the other end reads, so each end does both at
+    // once.
     let one = async {
         let (mut read, mut write) = tokio::io::split(&mut a);
         let mut came = Vec::new();
@@ -74,7 +75,7 @@ fn a_proxy_copies_both_ways_to_the_end_of_each() {
     runtime(2).block_on(async {
         let (listener, addr) = listen().await;
         let (backend, behind) = unix::listen();
-        // Answers when it has all.
+        // The server replies after it has read the whole request.
         let server = tourbillon::spawn(async move {
             let (mut stream, _) = backend.accept().await.unwrap();
             let mut request = Vec::new();
@@ -92,7 +93,7 @@ fn a_proxy_copies_both_ways_to_the_end_of_each() {
         let mut client = TcpStream::connect(addr).await.unwrap();
         let mut request = pattern(250_000, 3);
         client.write_all(&request).await.unwrap();
-        // No method of the stream itself hides the one of tokio's trait.
+        // This is the method of tokio's trait. No method of the stream itself hides it.
         client.shutdown().await.unwrap();
         let mut reply = Vec::new();
         let read = client.read_to_end(&mut reply);
@@ -128,7 +129,7 @@ fn halves_are_owned_by_different_tasks_and_read_by_lines() {
         client_write.shutdown().await.unwrap();
         assert_eq!(lines.next_line().await.unwrap(), None);
         echo.await.unwrap().unwrap();
-        // It is not sent a second time: the halves are together, and nothing is broken.
+        // The reunited stream still works, and does not send the end a second time.
         let (a, b) = UnixStream::pair().unwrap();
         let (read, mut write) = a.into_split();
         write.shutdown().await.unwrap();

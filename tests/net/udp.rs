@@ -33,7 +33,7 @@ async fn bound() -> (UdpSocket, SocketAddr) {
     (socket, addr)
 }
 
-/// Two sockets that are connected to each other.
+/// Returns two sockets that are connected to each other.
 async fn pair() -> (UdpSocket, UdpSocket) {
     let ((one, one_addr), (other, other_addr)) = (bound().await, bound().await);
     one.connect(other_addr).await.unwrap();
@@ -42,7 +42,7 @@ async fn pair() -> (UdpSocket, UdpSocket) {
     (one, other)
 }
 
-/// Lets it wait once.
+/// Polls the future once.
 async fn poll_once<F: Future + Unpin>(mut future: F) -> Poll<F::Output> {
     poll_fn(|cx| Poll::Ready(std::pin::Pin::new(&mut future).poll(cx))).await
 }
@@ -155,7 +155,7 @@ fn try_methods_do_not_wait_and_readiness_does() {
         poll_fn(|cx| other.poll_recv_ready(cx)).await.unwrap();
         poll_fn(|cx| other.poll_send_ready(cx)).await.unwrap();
         assert_eq!(other.try_recv(&mut buf).unwrap(), 1);
-        // Operations of others go by the same readiness.
+        // User operations in `try_io` and `async_io` use the same readiness.
         let blocked: io::Result<()> =
             one.try_io(Interest::READABLE, || Err(io::ErrorKind::WouldBlock.into()));
         assert!(blocked.is_err());
@@ -198,7 +198,7 @@ fn a_dropped_wait_consumes_nothing() {
                 let mut receiving = pin!(other.recv(&mut lost));
                 assert!(poll_once(receiving.as_mut()).await.is_pending());
                 one.send(&[i]).await.unwrap();
-                // Woken, perhaps, and not polled again.
+                // The future may be woken, but it is dropped without another poll.
             }
             let mut buf = [0; 4];
             let n = timeout(PATIENCE, other.recv(&mut buf)).await.unwrap();
@@ -225,7 +225,7 @@ fn each_datagram_goes_to_one_waiting_task() {
         })
         .collect();
     runtime.block_on(async {
-        // One gives up, which takes nothing from the others.
+        // Another task gives up, which takes no datagram from these tasks.
         assert!(timeout(BRIEF, other.recv(&mut [0; 4])).await.is_err());
         for i in 0..10 {
             one.send(&[i]).await.unwrap();
@@ -310,7 +310,7 @@ fn options_can_be_set_and_read_back() {
         socket
             .leave_multicast_v4(group, Ipv4Addr::LOCALHOST)
             .unwrap();
-        // Where there is no IPv6 the rest cannot be seen.
+        // Skip the rest on a machine without IPv6.
         if let Ok(socket) = UdpSocket::bind((Ipv6Addr::LOCALHOST, 0)).await {
             socket.set_multicast_loop_v6(false).unwrap();
             assert!(!socket.multicast_loop_v6().unwrap());
@@ -344,7 +344,8 @@ fn sockets_convert_from_and_to_the_standard_library() {
 fn sockets_work_on_any_worker_and_in_callbacks() {
     let _alarm = alarm();
     let runtime = runtime(2);
-    // Made in a callback, used in a task of another runtime, and by `block_on`.
+    // A callback creates the first socket, and a task of another runtime uses it. `block_on` uses
+    // the second socket.
     let (one, one_addr) = on_worker(&runtime, || block_on(bound()));
     let away = crate::common::runtime(1);
     let (other, other_addr) = away.block_on(bound());
@@ -389,7 +390,7 @@ fn sockets_without_a_running_runtime_are_errors() {
     ] {
         assert!(error.to_string().contains("shut down"), "{error}");
     }
-    // The socket itself lives on.
+    // The socket of the system still works.
     socket.into_std().unwrap().send_to(b"x", addr).unwrap();
 }
 

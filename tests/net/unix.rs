@@ -74,7 +74,7 @@ fn an_echo_comes_back_by_a_path_and_by_an_abstract_name() {
                 .unwrap()
                 .unwrap();
         }
-        // Clients that know nothing of the runtime.
+        // A blocking client of the standard library is served, too.
         let mut stream = std::os::unix::net::UnixStream::connect_addr(&addr).unwrap();
         stream.write_all(b"blocking").unwrap();
         let mut received = [0; 8];
@@ -165,7 +165,7 @@ fn a_pair_is_read_and_written_both_ways_at_once() {
 #[test]
 fn a_new_pair_is_writable_before_the_worker_asks_epoll() {
     let _alarm = alarm();
-    // No other thread asks epoll meanwhile.
+    // This runtime has no other thread that polls epoll meanwhile.
     let runtime = Builder::new_current_thread().build().unwrap();
     runtime.block_on(async {
         let (one, other) = UnixStream::pair().unwrap();
@@ -188,7 +188,7 @@ fn data_still_flows_the_other_way_after_a_half_close() {
         let (mut client, mut server) = UnixStream::pair().unwrap();
         let shutdown = async |client: &mut UnixStream| client.shutdown_now(Shutdown::Write);
         half_close(&mut client, &mut server, shutdown).await;
-        // The read may have found the end before the worker heard of it.
+        // The read may have found the end before the worker saw the event.
         while !server
             .ready(Interest::READABLE)
             .await
@@ -218,7 +218,7 @@ fn a_closed_peer_ends_pending_reads_and_writes() {
         sleep(BRIEF).await;
         assert!(!reading.is_finished() && !writing.is_finished());
         drop(peer);
-        // The end, or that what was sent to the peer was not read.
+        // The read finds the end, or an error because the peer did not read all data.
         let read = timeout(PATIENCE, reading).await.unwrap().unwrap();
         assert!(match read {
             Ok(n) => n == 0,
@@ -286,7 +286,7 @@ fn try_methods_do_not_wait_and_readiness_does() {
         let mut bufs = [IoSliceMut::new(&mut a), IoSliceMut::new(&mut b)];
         assert_eq!(other.try_read_vectored(&mut bufs).unwrap(), 4);
         assert_eq!((&a, &b), (b"abc", b"d\0\0"));
-        // Until there is no room, and then until there is.
+        // Write until there is no room, and wait until there is room again.
         while one.try_write(&[7; 4096]).is_ok() {}
         assert!(timeout(BRIEF, one.writable()).await.is_err());
         poll_fn(|cx| other.poll_read_ready(cx)).await.unwrap();
@@ -382,7 +382,7 @@ fn peer_credentials_name_the_process() {
         let (one, _other) = UnixStream::pair().unwrap();
         let cred = one.peer_cred().unwrap();
         assert_eq!(cred.pid(), i32::try_from(std::process::id()).ok());
-        // SAFETY: no pointers, and they cannot fail.
+        // SAFETY: the calls take no pointers and cannot fail.
         let ids = unsafe { (libc::geteuid(), libc::getegid()) };
         assert_eq!((cred.uid(), cred.gid()), ids);
     });
@@ -437,7 +437,7 @@ fn sockets_without_a_running_runtime_are_errors() {
         assert!(error.to_string().contains("in no Tourbillon runtime"));
     }
     let runtime = runtime(1);
-    // Made in a callback.
+    // Callbacks create the sockets, in the context of the runtime.
     let (mut stream, _other) = on_worker(&runtime, || UnixStream::pair().unwrap());
     let (socket, _its_other) = on_worker(&runtime, || UnixDatagram::pair().unwrap());
     let listener = on_worker(&runtime, || UnixListener::bind_addr(&abstract_addr()));

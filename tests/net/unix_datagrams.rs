@@ -67,7 +67,8 @@ fn datagrams_arrive_by_path_by_name_and_in_pairs() {
         }
         other.shutdown(Shutdown::Read).unwrap();
         assert!(one.send(b"x").await.is_err());
-        // epoll reports readiness too early: a wait there can still time out.
+        // epoll now reports readiness although there is no data. A receive must still be able to
+        // time out.
         let waiting = other.recv(&mut buf);
         assert!(timeout(BRIEF, waiting).await.is_err());
         let gone = UnixDatagram::unbound().unwrap();
@@ -112,7 +113,7 @@ fn all_senders_to_one_receiver_are_woken_when_there_is_room() {
                 let sender = UnixDatagram::unbound().unwrap();
                 sender.connect_addr(&addr).unwrap();
                 tourbillon::spawn(async move {
-                    // Full of those of others, too.
+                    // The queue may also be full of datagrams of the other senders.
                     for _ in 0..EACH {
                         sender.send(b"x").await.unwrap();
                     }

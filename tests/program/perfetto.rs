@@ -71,7 +71,7 @@ fn query(browser: &mut Browser, columns: &[&str], from: &str) -> Vec<Vec<String>
     serde_json::from_value(browser.eval(&script)).unwrap()
 }
 
-/// Returns the number that a query counts.
+/// Returns the number of rows of a query.
 fn count(browser: &mut Browser, from: &str) -> usize {
     let rows = query(
         browser,

@@ -114,7 +114,7 @@ fn reset(server: &Server) {
 #[test]
 fn connections_that_the_client_closed_did_not_fail() {
     let server = Server::start(&["--delay", "0s", "--workers", "1"]);
-    // In order, with a reset, and amid a request.
+    // Connections end in order, by a reset, and in the middle of a request.
     drop(connect(&server));
     reset(&server);
     connect(&server).write_all(b"GET / HT").unwrap();
@@ -166,7 +166,8 @@ fn a_connection_is_not_closed_before_it_was_idle_for_long() {
     let mut stream = connect(&server);
     wait_for_end(&mut stream);
     assert!(before.elapsed() >= Duration::from_millis(500));
-    // Refreshed by each request: the third ends long after the first could have been the last.
+    // Each request restarts the idle time. The connection ends long after the idle time of the
+    // first request.
     let before = Instant::now();
     let mut stream = connect(&server);
     for _ in 0..3 {
@@ -190,7 +191,8 @@ fn an_interrupt_answers_open_requests_and_prints_a_summary() {
     let mut silent = connect(&server);
     let mut kept = connect(&server);
     request(&mut kept, "hello after 2s\n");
-    // The second has been read when the first, with which it came, is answered.
+    // Send a second request together with the first. The server has read it when it answers the
+    // first.
     waiting.write_all(REQUEST).unwrap();
     let sent = Instant::now();
     request(&mut waiting, "hello after 2s\n");
@@ -202,7 +204,7 @@ fn an_interrupt_answers_open_requests_and_prints_a_summary() {
     let mut reply = String::new();
     waiting.read_to_string(&mut reply).unwrap();
     assert!(reply.ends_with("hello after 2s\n"), "{reply:?}");
-    // Unless the machine is so slow that it was answered before.
+    // On a very slow machine it may have been answered before.
     assert!(
         !was_waiting || reply.contains("connection: close"),
         "{reply:?}"
@@ -273,7 +275,7 @@ fn a_head_that_never_ends_is_refused_before_it_is_large() {
     let server = Server::start(&["--idle", "1h"]);
     let mut stream = connect(&server);
     stream.write_all(b"GET / HTTP/1.1\r\nx: ").unwrap();
-    // It may be refused before all is written.
+    // The server may refuse it before all is written.
     let _ = stream.write_all(&[b'x'; 20 * 1024]);
     let mut said = Vec::new();
     match stream.read_to_end(&mut said) {
@@ -290,7 +292,8 @@ fn a_head_that_never_ends_is_refused_before_it_is_large() {
 
 #[test]
 fn connections_above_the_limit_wait() {
-    // By an option; and by default, which is half of so few descriptors.
+    // The limit comes from an option. By default it is half of the descriptors, which are few
+    // here.
     let mut limited = Command::new("sh");
     limited
         .args(["-c", "ulimit -n 60; exec \"$@\"", "sh"])

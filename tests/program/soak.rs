@@ -1,9 +1,8 @@
 //! `tourbillon soak`: it finds no errors, does all that it reports, and ends when a signal asks it
 //! to.
-
 //!
-//! There is no alarm here: the program waits for minutes where a machine keeps it waiting, and has
-//! a watchdog of its own.
+//! These tests have no alarm: on a busy machine the program may wait for minutes, and it has a
+//! watchdog of its own.
 
 use std::{
     fs,
@@ -22,7 +21,7 @@ fn soak(args: &[&str]) -> Output {
     tourbillon().arg("soak").args(args).output().unwrap()
 }
 
-/// A soak that has to pass, as JSON.
+/// Runs a soak that has to pass. Returns its report.
 fn report(args: &[&str]) -> Value {
     let output = soak(&[args, &["--format", "json"]].concat());
     let out = String::from_utf8(output.stdout).unwrap();
@@ -38,7 +37,8 @@ fn count(report: &Value, name: &str) -> u64 {
     count.unwrap_or_else(|| panic!("{name} is no count: {report}"))
 }
 
-/// The names of the checks that were judged; that all of them passed.
+/// Checks that the soak and all of its checks passed. Returns the names of the checks that were
+/// judged.
 fn passed(report: &Value) -> Vec<&str> {
     assert_eq!(report["passed"], true, "{report}");
     assert_eq!(report["faults"].as_array().unwrap().len(), 0, "{report}");
@@ -88,7 +88,7 @@ fn missing(report: &Value) -> Option<&'static str> {
 fn a_soak_passes_all_of_its_checks() {
     let args = ["--workers", "2", "--timers", "5k", "--beside", "500ms"];
     let run = |seconds| report(&[&args[..], &["--duration", seconds]].concat());
-    // On a machine that has other things to do less comes of the same time.
+    // On a busy machine, a soak does less in the same time. So try again for longer.
     let mut report = run("4s");
     for longer in ["15s", "30s"] {
         if missing(&report).is_some() {
@@ -105,7 +105,7 @@ fn a_soak_passes_all_of_its_checks() {
     ] {
         assert!(names.contains(&name), "{names:?}");
     }
-    // Too short for trends, and it says so.
+    // The soak is too short to judge trends, and says so.
     assert!(!names.contains(&"memory does not grow"), "{names:?}");
     assert_eq!(report["trends_judged"], false);
     let ends = ["fired", "cancelled", "shut_down"].map(|name| count(&report, name));
@@ -152,8 +152,8 @@ fn threads_keep_to_the_rate() {
     let args = ["--duration", "4s", "--workers", "2", "--timers", "20k"];
     let report = report(&[&args[..], &["--outside", "3", "--rate", "30"]].concat());
     passed(&report);
-    // What is due by then, and the batch of each, which comes first. With a batch every half second
-    // it is four times as much, and at full rate thousands.
+    // Each thread begins with a batch, and then arms what is due. With a batch every half second
+    // the count would be four times as high, and at full rate thousands.
     let seconds = report["seconds"].as_f64().unwrap();
     let most = 30.0 * seconds + 64.0 * 3.0;
     assert!(
@@ -162,14 +162,14 @@ fn threads_keep_to_the_rate() {
     );
 }
 
-/// A soak that is under way, and is killed when this is dropped.
+/// A running soak, which is killed when this is dropped.
 struct UnderWay {
     child: Child,
     stderr: BufReader<ChildStderr>,
 }
 
 impl UnderWay {
-    /// Begins one, and waits until timers have ended in it.
+    /// Starts a soak, and waits until some of its timers have ended.
     fn start(args: &[&str]) -> Self {
         let mut soak = tourbillon();
         soak.args(["soak", "--duration", "2m", "--inspect", "127.0.0.1:0"])
@@ -189,7 +189,7 @@ impl UnderWay {
         soak
     }
 
-    /// The next line on its stderr.
+    /// Reads the next line of its stderr.
     fn complaint(&mut self) -> String {
         let mut line = String::new();
         self.stderr.read_line(&mut line).unwrap();
@@ -219,8 +219,7 @@ impl Drop for UnderWay {
     }
 }
 
-/// Whether a runtime that is watched at this address has run a timer of the ledger's, by its
-/// metrics.
+/// Returns whether the runtime with this page has run a timer of the ledger, by its metrics.
 fn has_fired(addr: &str) -> bool {
     let mut stream = TcpStream::connect(addr).unwrap();
     let request = format!("GET /metrics HTTP/1.1\r\nHost: {addr}\r\nConnection: close\r\n\r\n");
@@ -237,7 +236,7 @@ fn has_fired(addr: &str) -> bool {
     runs.iter().sum::<f64>() > 100.0
 }
 
-/// A soak for minutes ends when the signal comes, with all its checks.
+/// A signal ends a soak of minutes early, with all of its checks.
 #[test]
 fn a_signal_ends_it_early_with_the_same_checks() {
     let file = std::env::temp_dir().join(format!("tourbillon-soak-{}.json", std::process::id()));
@@ -261,10 +260,10 @@ fn a_signal_ends_it_early_with_the_same_checks() {
     assert!(report["seconds"].as_f64().unwrap() < 120.0);
 }
 
-/// Ctrl-C works also while the soak comes to its end.
+/// A second Ctrl-C ends the soak at once, even while the soak comes to its end.
 #[test]
 fn a_second_signal_ends_it_at_once() {
-    // It may come to its end before it hears the second one.
+    // The soak may end before it receives the second signal.
     let ended_at_once = (0..10).any(|_| {
         let mut soak = UnderWay::start(&["--timers", "50k"]);
         soak.signal("-INT");
@@ -278,7 +277,7 @@ fn a_second_signal_ends_it_at_once() {
     assert!(ended_at_once);
 }
 
-/// A report that cannot be written to the file is not lost: it was printed before.
+/// A report that cannot be written to the file is not lost: the soak prints it before.
 #[test]
 fn a_report_that_cannot_be_written_is_printed() {
     let dir = std::env::temp_dir().join(format!("tourbillon-soak-{}.dir", std::process::id()));

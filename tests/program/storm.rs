@@ -12,7 +12,7 @@ fn storm(args: &[&str]) -> Output {
         .unwrap()
 }
 
-/// A storm that has to succeed, as JSON.
+/// Runs a storm that has to succeed. Returns its report.
 fn report(args: &[&str]) -> Value {
     let output = storm(&[args, &["--format", "json"]].concat());
     let out = String::from_utf8(output.stdout).unwrap();
@@ -43,7 +43,7 @@ fn a_storm_loses_nothing_and_accounts_for_all() {
     }
     let ended = count(&report, "fired") + count(&report, "cancelled");
     assert_eq!(ended, 20_000, "{report}");
-    // Of 10 % each some come too late, but not all.
+    // Of the 10 % for each, some operations come too late, but not all.
     for done in ["cancelled", "refreshed", "reset"] {
         let done = count(&report, done);
         assert!((1..4_000).contains(&done), "{report}");

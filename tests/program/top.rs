@@ -105,7 +105,8 @@ fn without_a_terminal_it_says_what_to_do() {
     assert!(said.contains("not a terminal: use --once"), "{said}");
 }
 
-/// `script` gives the program a terminal, and passes on the keys.
+/// In a terminal, the program draws until the user presses `q`. `script` provides the terminal,
+/// and passes on the keys.
 #[test]
 fn in_a_terminal_it_draws_until_q_is_pressed() {
     let _alarm = alarm();

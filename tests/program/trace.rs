@@ -19,7 +19,7 @@ use crate::{
 
 const MS: Duration = Duration::from_millis(1);
 
-/// Returns the words for a trace.
+/// Returns what `tourbillon trace` prints for a trace.
 fn words(path: &Path) -> String {
     let output = tourbillon().arg("trace").arg(path).output().unwrap();
     let err = String::from_utf8(output.stderr).unwrap();
@@ -75,8 +75,8 @@ fn with_stolen(stat: &str, ticks: u32) -> String {
     text
 }
 
-/// No hypervisor is asked: all threads are stopped, and a file in the place of `/proc/stat` then
-/// says what a hypervisor that withheld the cores would let it say.
+/// Time that a hypervisor took is named. The test needs no hypervisor: it stops all threads, and
+/// puts a file in the place of `/proc/stat` that reports this time as stolen.
 #[test]
 fn time_that_the_hypervisor_took_is_named() {
     let directory = Dir::new();
@@ -110,7 +110,7 @@ fn time_that_the_hypervisor_took_is_named() {
         assert_eq!(sent, 0);
     };
     let mut ticks = 0;
-    // For half of the time, until the storm is over.
+    // Stop the storm for half of the time, until it is over.
     while storm.try_wait().unwrap().is_none() {
         signal(libc::SIGSTOP);
         thread::sleep(50 * MS);
@@ -132,7 +132,7 @@ fn each_signal_writes_a_trace_beside_the_last_one() {
             .args(["serve", "--listen", "127.0.0.1:0", "--record", "full"])
             .current_dir(directory.path("")),
     );
-    // A connection that ends has armed a timer.
+    // This connection arms a timer before it ends.
     let mut stream = connect(&server);
     stream.shutdown(Shutdown::Write).unwrap();
     stream.read_to_end(&mut Vec::new()).unwrap();

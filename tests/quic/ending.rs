@@ -80,7 +80,7 @@ fn a_shutdown_drops_connections_and_sockets() {
             .block_on(timeout(PATIENCE, connection.closed()))
             .unwrap();
         assert_eq!(ended, ConnectionError::TimedOut);
-        // What is left of the server finds that it has ended.
+        // The server's endpoint still exists, and reports that it has ended.
         let accepted = asking.block_on(async { timeout(PATIENCE, server.accept()).await.unwrap() });
         assert!(accepted.is_none());
 

@@ -39,7 +39,7 @@ struct Configs {
 }
 
 impl Configs {
-    /// A connection ends when there was no packet for `idle`.
+    /// Returns configurations whose connections end after `idle` without a packet.
     fn new(idle: Duration) -> Self {
         let CertifiedKey { cert, signing_key } =
             generate_simple_self_signed(["localhost".to_owned()]).unwrap();

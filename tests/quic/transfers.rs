@@ -38,7 +38,7 @@ fn a_large_transfer_arrives_whole() {
         let state = quinn::udp::UdpSocketState::new((&socket).into()).unwrap();
         (sent, state.max_gso_segments())
     });
-    // Where the system offers it, a call sends several packets.
+    // If the system supports it, one call sends several packets.
     if segments > 1 {
         assert!(sent.ios < sent.datagrams, "{sent:?}");
     }
@@ -107,7 +107,7 @@ fn a_connection_moves_to_another_socket() {
 }
 
 #[test]
-fn an_answer_of_the_network_does_not_end_an_endpoint() {
+fn an_icmp_error_does_not_end_an_endpoint() {
     let _alarm = alarm();
     let runtime = runtime(2);
     let configs = Configs::new(HOUR);

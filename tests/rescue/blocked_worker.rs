@@ -1,9 +1,9 @@
 //! Peers take over the work of a blocked worker: its timers, its inbox, its sockets, its queue and
 //! its next task.
 //!
-//! A worker is blocked until the test unblocks it, after all events have come. So each of them came
-//! while it was blocked. Bounds in time are far above what it takes. `outcome.rs` shows that
-//! nothing is done twice and that all answers are right.
+//! The test unblocks a worker only after all events have come. So each event comes while the
+//! worker is blocked. Time bounds are far above what is needed. `outcome.rs` shows that nothing is
+//! done twice and that all answers are right.
 
 use std::{
     future::{Future, poll_fn},
@@ -30,13 +30,13 @@ use crate::common::{
 use futures_lite::AsyncReadExt;
 use tourbillon::{Cancel, Outcome, Reset, Timer, net::TcpStream, time::sleep_until};
 
-/// Arms a sleep on the calling worker, and has a task wait for it.
+/// Arms a sleep on the calling worker, and spawns a task that waits for it.
 fn sleep_here(says: &Says, index: usize, due: Instant) {
     let mut sleep = Box::pin(sleep_until(due.into()));
     let armed = sleep.as_mut().poll(&mut Context::from_waker(Waker::noop()));
     let says = says.clone();
     tourbillon::spawn(async move {
-        // On a machine where arming takes that long it may have passed.
+        // On a slow machine, the deadline may have passed before the sleep was armed.
         if armed.is_pending() {
             sleep.await;
         }
@@ -44,7 +44,8 @@ fn sleep_here(says: &Says, index: usize, due: Instant) {
     });
 }
 
-/// Spawns a task that is counted when it waits for `future`.
+/// Spawns a task that waits for `future` and then calls `then`. The task adds 1 to `waiting` when
+/// it begins to wait.
 fn spawn_waiting<F>(
     waiting: &Arc<AtomicUsize>,
     future: F,
@@ -67,8 +68,8 @@ fn spawn_waiting<F>(
     });
 }
 
-/// The timers are armed there, and the sockets registered; the tasks wait already, wherever they
-/// do.
+/// The timers are armed, and the sockets registered, on the blocked worker. The tasks wait
+/// already, on any worker.
 #[test]
 fn timers_and_sockets_of_a_blocked_worker_are_served() {
     const TIMERS: usize = 1_000;
@@ -92,7 +93,7 @@ fn timers_and_sockets_of_a_blocked_worker_are_served() {
                 reads.came(index, *writes[index].get().unwrap());
             });
         }
-        // Later than all are armed.
+        // The deadline comes after all timers are armed.
         let due = Instant::now() + 10 * SOON;
         for index in 0..TIMERS {
             drop(tourbillon::at(due, fires.comes(index, due)));
@@ -107,14 +108,14 @@ fn timers_and_sockets_of_a_blocked_worker_are_served() {
         wrote.set(Instant::now()).unwrap();
         stream.write_all(&[1]).unwrap();
     }
-    // The worker is blocked until all have come: a peer has served them.
+    // The worker stays blocked until all events have come, so a peer has served them.
     all_come_elsewhere(&blocked, &fired, TIMERS + SLEEPS);
     all_come_elsewhere(&blocked, &read, SOCKETS);
     drop(blocked);
     nothing_comes(&runtime, &fired);
 }
 
-/// It would find them in its inbox, when it comes back.
+/// The timers are in the worker's inbox, which the worker itself would read only when it returns.
 #[test]
 fn timers_armed_remotely_on_a_blocked_worker_are_served() {
     const COUNT: usize = 200;
@@ -144,7 +145,7 @@ fn timers_armed_remotely_on_a_blocked_worker_are_served() {
     nothing_comes(&runtime, &came);
 }
 
-/// A timer that stood there for later and is moved to before that.
+/// The timer waits on the blocked worker for a late deadline, and is moved to an earlier one.
 #[test]
 fn a_timer_of_a_blocked_worker_that_is_moved_earlier_is_served() {
     let _alarm = alarm();
@@ -164,7 +165,8 @@ fn a_timer_of_a_blocked_worker_that_is_moved_earlier_is_served() {
     nothing_comes(&runtime, &came);
 }
 
-/// Of all that a worker has it is what is nearest to it: a task that it has woken itself.
+/// The blocked worker has woken the task itself, so the worker would run this task before all
+/// else.
 #[test]
 fn the_next_task_of_a_blocked_worker_runs_elsewhere() {
     let _alarm = alarm();
@@ -233,7 +235,7 @@ fn recurring_timers_of_a_blocked_worker_keep_running() {
             [says, others].map(|says| tourbillon::every(PERIOD, move || says.came(0, armed)));
         (timers, armed)
     });
-    // On its grid: the nth run is not before n periods.
+    // The timer keeps its grid: run `n` is not before `n` periods.
     let run = |n: u32| {
         let came = came.recv_timeout(PATIENCE / 3).expect("it runs on");
         assert!(came.at >= armed + PERIOD * n, "run {n} is early");
@@ -242,7 +244,7 @@ fn recurring_timers_of_a_blocked_worker_keep_running() {
     for n in 1..=RUNS {
         assert_ne!(run(n), blocked.thread, "it was blocked");
     }
-    // One is cancelled now, and the other when the worker has run it again.
+    // One timer is cancelled now, and the other after the worker has run it again.
     let [first, second] = timers;
     let cancel = |timer: &Timer| {
         let how = timer.cancel();
@@ -265,7 +267,7 @@ fn recurring_timers_of_a_blocked_worker_keep_running() {
     nothing_comes(&runtime, &other);
 }
 
-/// It took a batch of what was due, and blocks in the first of it.
+/// The rescuer has taken a batch of due timers, and blocks in the first callback of the batch.
 #[test]
 fn a_rescuer_that_blocks_is_rescued_in_turn() {
     const EACH: usize = 50;
@@ -302,7 +304,7 @@ fn a_rescuer_that_blocks_is_rescued_in_turn() {
     nothing_comes(&runtime, &came);
 }
 
-/// There is no peer that could help, and no helper starts.
+/// No peer can help, and no helper starts.
 #[test]
 fn a_single_worker_does_its_work_when_it_returns() {
     const COUNT: usize = 100;

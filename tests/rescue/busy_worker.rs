@@ -23,8 +23,8 @@ use crate::common::{
 };
 use tourbillon::{Runtime, time::sleep};
 
-/// A runtime of two workers, one of which runs in circles until this is dropped; the other has
-/// nothing but a timer that is hours away.
+/// A runtime of two workers. One worker runs in circles until this is dropped. The other has only
+/// a timer that is an hour away.
 struct HalfBusy {
     runtime: Runtime,
     let_go: Arc<AtomicBool>,
@@ -33,7 +33,7 @@ struct HalfBusy {
 }
 
 fn thread_id() -> libc::pid_t {
-    // SAFETY: it has no conditions.
+    // SAFETY: `gettid` has no preconditions.
     unsafe { libc::gettid() }
 }
 
@@ -72,23 +72,24 @@ impl HalfBusy {
         this
     }
 
-    /// It waits in epoll only, and only a thread that arms a timer there wakes it.
+    /// Waits until the thread of the other worker sleeps. It then waits in epoll, as a rule, and a
+    /// thread that arms a timer there wakes it.
     fn wait_until_the_other_sleeps(&self) {
         eventually("the other worker sleeps", || self.other_sleeps());
     }
 
     fn other_sleeps(&self) -> bool {
         let stat = fs::read_to_string(format!("/proc/self/task/{}/stat", self.other)).unwrap();
-        // The state follows the name, which is in brackets.
+        // The state follows the thread's name, which is in brackets.
         stat.rsplit(") ").next().unwrap().starts_with('S')
     }
 
-    /// How often the workers went to sleep.
+    /// Returns how often the workers went to sleep.
     fn parks(&self) -> u64 {
         self.runtime.metrics().total().parks
     }
 
-    /// How many timers each worker's shard was given, the lesser first.
+    /// Returns how many timers each worker's shard was given, the smaller number first.
     fn armed(&self) -> [u64; 2] {
         let metrics = self.runtime.metrics();
         let mut armed = [0, 1].map(|i| metrics.workers()[i].counts.armed());
@@ -111,8 +112,8 @@ fn fires(receiver: &mpsc::Receiver<Report>) {
     assert!(ran >= asked, "early by {:?}", asked - ran);
 }
 
-/// In sylar they were 190 ms late, as long as the callback took. They went to the busy thread, and
-/// the other one slept on until its own next timer.
+/// In sylar, such timers were 190 ms late, as long as the callback took. They went to the busy
+/// thread, and the other thread slept until its own next timer.
 #[test]
 fn remote_timers_go_to_the_sleeping_worker() {
     let _alarm = alarm();
@@ -124,15 +125,16 @@ fn remote_timers_go_to_the_sleeping_worker() {
         fires(&receiver);
         half_busy.wait_until_the_other_sleeps();
     }
-    // The one that is stuck has the callback in which it is, and next to nothing else: by turns it
-    // would have a half. (Where the other was awake for a moment when a timer was armed, to look
-    // after this one, say, either may have it.)
+    // The stuck worker has the timer whose callback it runs, and hardly any other. If the workers
+    // took turns, it would have half of the timers. (Either worker may get a timer that is armed
+    // while the other worker is awake for a moment, for example to look after the stuck one.)
     let [stuck, other] = half_busy.armed();
     assert_eq!(stuck + other, 102);
     assert!(stuck <= 1 + 25, "{stuck} went to the one that is stuck");
 }
 
-/// As for any thread outside, for one that has entered the runtime, or runs a future there.
+/// This holds for a thread that has entered the runtime or runs a future there, as for any remote
+/// thread.
 #[test]
 fn an_entered_thread_avoids_the_blocked_worker() {
     let _alarm = alarm();
@@ -158,14 +160,15 @@ fn an_entered_thread_avoids_the_blocked_worker() {
     }
 }
 
-/// The worker sleeps until an earlier deadline than theirs, so arming them does not wake it.
+/// The worker sleeps until a deadline before those of these timers, so arming them does not wake
+/// it.
 #[test]
 fn timers_that_need_no_wake_up_go_to_the_sleeping_worker() {
     let _alarm = alarm();
     let half_busy = HalfBusy::new();
-    // A thread that sleeps may do so for a lock of the allocator's, on its way to its epoll
-    // instance, and the watch over the stuck worker wakes it each few ms. What counts is a round in
-    // which it did not go to sleep again.
+    // A thread may also sleep because it waits for a lock of the allocator, on its way to its
+    // epoll instance. The watchdog of the stuck worker also wakes the other worker every few ms.
+    // So only a round counts in which the other worker did not go to sleep again.
     let slept_on = rounds(u64::MAX).any(|_| {
         half_busy.wait_until_the_other_sleeps();
         let ([stuck, other], parks) = (half_busy.armed(), half_busy.parks());

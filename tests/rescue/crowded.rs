@@ -1,5 +1,6 @@
-//! Many workers on few cores. A worker that does not return in time usually waits for a core and is
-//! not blocked. Rescue then keeps the peers from no other work, and the runtime from no shutdown.
+//! Many workers on few cores. A worker that does not return in time usually waits for a core and
+//! is not blocked. Rescue then keeps neither the peers from other work nor the runtime from its
+//! shutdown.
 //!
 //! Each test has a process of its own, which uses one core.
 
@@ -21,7 +22,7 @@ use crate::common::{
 use core_affinity::CoreId;
 use tourbillon::{Runtime, Timer, time::sleep};
 
-/// The most looks of each core in a second, as in `src/engine/watchdog/rescuers.rs`.
+/// The maximum number of looks per core and second, as in `src/engine/watchdog/rescuers.rs`.
 const PER_SECOND: u64 = 4_000;
 /// The work of each runtime.
 const TIMERS: usize = 10_000;
@@ -65,7 +66,7 @@ struct Done {
     parks: u64,
 }
 
-/// Runs timers of all workers, and tasks that sleep, to the end of the runtime.
+/// Runs timers on all workers, and tasks that sleep, until the runtime ends. Returns the counts.
 fn work(latency: Option<Duration>) -> Done {
     const WORKERS: usize = 150;
     let begin = Instant::now();
@@ -102,7 +103,7 @@ fn work(latency: Option<Duration>) -> Done {
     }
 }
 
-/// All workers are awake at once, and each is without a core for most of the time.
+/// All workers are awake at once, and each lacks a core most of the time.
 #[test]
 fn the_watchdog_costs_little_while_workers_wait_for_a_core() {
     alone(|| {
@@ -111,20 +112,21 @@ fn the_watchdog_costs_little_while_workers_wait_for_a_core() {
         let control = work(Some(Duration::MAX));
         assert_eq!(control.alarms, 0);
         let watched = work(None);
-        // An alarm goes off once after an owner or a timer has set it. The others come from checks
-        // of the watchdog, of which there are at most so many in that time.
+        // An alarm goes off once after an owner or a timer has set it. The other alarms come from
+        // checks of the watchdog, whose number in that time is bounded.
         let caused = watched.parks + TIMERS as u64 + 2 * TASKS;
         let looks = PER_SECOND * watched.took.as_millis() as u64 / 1_000;
         let (most, alarms) = (caused + looks, watched.alarms);
         assert!(alarms <= most, "{alarms} alarms, at most {most}");
-        // Far more than what it costs, and far less than if it stood still.
+        // This is far more than the watchdog costs, and far less than if the runtime stood still.
         let most = 10 * control.took + PATIENCE / 3;
         let took = watched.took;
         assert!(took < most, "{took:?}, and {:?} without", control.took);
     });
 }
 
-/// Peers look at blocked workers no more often than the cores allow, however many there are.
+/// Peers look at blocked workers no more often than the cores allow, however many workers are
+/// blocked.
 #[test]
 fn looks_in_a_second_do_not_grow_with_the_workers() {
     const COUNTED: Duration = Duration::from_secs(1);
@@ -136,7 +138,7 @@ fn looks_in_a_second_do_not_grow_with_the_workers() {
                 .map(|_| Blocked::some(runtime.handle()))
                 .collect();
             let count = || runtime.metrics().total().alarms;
-            // Each worker's own last setting of its alarm may still go off.
+            // The last alarm that each worker has set itself may still go off.
             let (begin, before) = (Instant::now(), count() + workers as u64);
             thread::sleep(COUNTED);
             let alarms = count().saturating_sub(before);
@@ -148,7 +150,8 @@ fn looks_in_a_second_do_not_grow_with_the_workers() {
     });
 }
 
-/// All threads have just begun, or have to end, and have not had a core since.
+/// A shutdown completes even if most threads have had no core since they were started or told to
+/// end.
 #[test]
 fn a_runtime_of_many_workers_ends() {
     alone(|| {
@@ -161,7 +164,7 @@ fn a_runtime_of_many_workers_ends() {
     });
 }
 
-/// Peers rescue those that are stuck, though less often: each alarm that is put off goes off again.
+/// Peers rescue the stuck workers, though less often: an alarm that is put off goes off again.
 #[test]
 fn the_work_of_many_blocked_workers_is_served() {
     const STUCK: usize = 30;
@@ -191,7 +194,8 @@ fn the_work_of_many_blocked_workers_is_served() {
     });
 }
 
-/// While each has something due again and again, none of them waits for many turns of another.
+/// Every blocked worker has due timers again and again. None of them waits for many turns of
+/// another.
 #[test]
 fn each_of_many_blocked_workers_is_rescued() {
     const STUCK: usize = 100;

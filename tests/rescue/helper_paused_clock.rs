@@ -36,7 +36,7 @@ fn a_paused_clock_is_exact_with_helpers() {
             } else {
                 runtime.spawn(async move {
                     time::sleep_until(start + delay).await;
-                    // Long enough for others to be called, on a clock that runs.
+                    // On a running clock, this is long enough for helpers to be called.
                     thread::sleep(Duration::from_micros(300));
                     note();
                 });
@@ -54,7 +54,7 @@ fn a_paused_clock_is_exact_with_helpers() {
     }
 }
 
-/// Time stands still as long as a helper is at something.
+/// The paused clock stands still while a helper runs something.
 #[test]
 fn a_paused_clock_waits_for_running_helpers() {
     let _alarm = alarm();
@@ -95,7 +95,7 @@ fn a_paused_clock_waits_for_running_helpers() {
             assert_eq!(receiver.recv_timeout(PATIENCE), Ok(HOUR));
             runtime.resume();
         }
-        // On the clock that runs again they are called as before.
+        // On the clock that runs again, helpers are called as before.
         assert_eq!(on_helper(&runtime, || 1), 1);
     }
 }

@@ -18,7 +18,7 @@ const MS: Duration = Duration::from_millis(1);
 /// The helpers' activity when the runtime is shut down.
 #[derive(Clone, Copy, Debug)]
 enum At {
-    Sitting,
+    Reserve,
     Running,
     Blocked,
 }
@@ -26,7 +26,7 @@ enum At {
 /// A way to end a runtime, and its name.
 type ShutDown = (&'static str, fn(Runtime));
 
-/// However it ends, and whatever helpers are at.
+/// This holds however the runtime ends, and whatever the helpers are doing.
 #[test]
 fn a_runtime_with_helpers_leaves_nothing() {
     const DUE: usize = 50;
@@ -40,7 +40,7 @@ fn a_runtime_with_helpers_leaves_nothing() {
     alone(|| {
         for workers in [1, 2] {
             for (name, shut_down) in shut_downs {
-                for at in [At::Sitting, At::Running, At::Blocked] {
+                for at in [At::Reserve, At::Running, At::Blocked] {
                     let before = (threads(), fds());
                     let runtime = builder(workers)
                         .helpers(1..=3)
@@ -56,7 +56,7 @@ fn a_runtime_with_helpers_leaves_nothing() {
                         arm(HOUR);
                     }
                     let blocked = match at {
-                        At::Sitting => None,
+                        At::Reserve => None,
                         At::Running | At::Blocked => Some(AllBlocked::all(&runtime)),
                     };
                     let gate = blocked.as_ref().map(AllBlocked::gate);
@@ -64,7 +64,7 @@ fn a_runtime_with_helpers_leaves_nothing() {
                         let begun = Gate::new();
                         let begins = begun.clone();
                         match at {
-                            At::Sitting => continue,
+                            At::Reserve => continue,
                             At::Running => drop(runtime.spawn(async move {
                                 begins.open();
                                 loop {
@@ -101,7 +101,7 @@ fn a_runtime_with_helpers_leaves_nothing() {
     });
 }
 
-/// As they come in the very first moment of a runtime, so they may in its last.
+/// Helpers may start in the very first moment of a runtime, and therefore also in its last.
 #[test]
 fn a_runtime_that_ends_at_once_ends_its_helpers() {
     alone(|| {

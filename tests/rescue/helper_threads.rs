@@ -1,5 +1,5 @@
-//! Helpers start when they are needed, and end when they are idle. `helper_shutdown` has their end
-//! with the runtime.
+//! Helpers start when they are needed, and end when they are idle. `helper_shutdown` tests how
+//! they end with the runtime.
 
 use std::{
     io::Write,
@@ -40,8 +40,7 @@ fn helpers(runtime: &Runtime) -> usize {
     runtime.metrics().num_helpers()
 }
 
-/// Has something run on a helper, in the place of workers that are all blocked; answers what it
-/// answers.
+/// Blocks all workers, runs `f` on a helper, and returns its answer.
 #[track_caller]
 pub fn on_helper<R: Send + 'static>(
     runtime: &Runtime,
@@ -100,12 +99,11 @@ fn helpers_start_when_needed_and_end_when_idle() {
                         && threads() == before.0 + workers
                 });
             };
-            // A helper starts when all workers are awake at the same time, as they may be in the
+            // A helper starts when all workers are awake at the same time, which may happen at the
             // beginning.
             gone();
             let started = runtime.metrics().helpers_started();
-            // The numbers of threads and descriptors that a runtime needs, as the builder documents
-            // them.
+            // The builder documents these numbers of threads and descriptors.
             let idle = (before.0 + workers, before.1 + 4 * workers + 2);
             for round in 1..=3 {
                 let name = on_helper(&runtime, || {
@@ -155,12 +153,12 @@ fn the_lower_bound_of_helpers_starts_with_the_runtime_and_stays() {
     }
 }
 
-/// The lower bound has threads that are never needed; that costs nothing.
+/// The lower bound may start threads that are never needed, and these cost nothing.
 #[test]
 fn idle_helpers_use_no_processor_time() {
     fn cpu() -> Duration {
         let mut usage = std::mem::MaybeUninit::<libc::rusage>::zeroed();
-        // SAFETY: a place for what is written, which zeroed is valid anyhow.
+        // SAFETY: `usage` is a valid place for the result, and an `rusage` of zeros is valid.
         let usage = unsafe {
             assert_eq!(libc::getrusage(libc::RUSAGE_SELF, usage.as_mut_ptr()), 0);
             usage.assume_init()
@@ -207,7 +205,7 @@ fn any_keep_alive_works() {
     }
 }
 
-/// A helper that would be started again immediately may as well stay.
+/// A helper that would have to start again immediately stays.
 #[test]
 fn helpers_do_not_start_and_end_repeatedly() {
     const KEEP_ALIVE: Duration = Duration::from_millis(40);
@@ -236,7 +234,7 @@ fn helpers_do_not_start_and_end_repeatedly() {
             }
             thread::sleep(MS);
         }
-        // A second one may come, when the first had just been called, and go.
+        // A second helper may start when the first has just been called, and then end.
         let started = runtime.metrics().helpers_started();
         assert!(started <= u64::from(LIVES) / 2, "{started} started");
     }
@@ -287,7 +285,7 @@ fn tasks_spawned_by_an_ending_helper_are_not_lost() {
         .helpers(0..=1)
         .thread_keep_alive(MS)
         .on_thread_stop(move || {
-            // The job that this releases may need helpers itself.
+            // The job that the event releases may itself need helpers, which run this hook, too.
             let Some(event) = taken.lock().unwrap().take() else {
                 return;
             };
@@ -308,7 +306,7 @@ fn tasks_spawned_by_an_ending_helper_are_not_lost() {
         });
         waits.wait();
         let last = last.clone();
-        // For this helper to do at its end.
+        // The helper stores the event here, and its stop hook sets it.
         on_helper(&runtime, move || *last.lock().unwrap() = Some(event));
         let mut came = [0; 2].map(|_| receiver.recv_timeout(PATIENCE).expect("it comes"));
         came.sort_unstable();
@@ -317,7 +315,7 @@ fn tasks_spawned_by_an_ending_helper_are_not_lost() {
     }
 }
 
-/// Helpers have nothing of their own: whatever is left of it is a worker's.
+/// A helper owns nothing: whatever it leaves behind belongs to a worker.
 #[test]
 fn work_started_on_a_helper_continues_after_its_end() {
     let _alarm = alarm();
@@ -375,7 +373,7 @@ fn work_started_on_a_helper_continues_after_its_end() {
         eventually("the helper has ended", || {
             runtime.metrics().num_helpers() == 0
         });
-        // If the machine keeps a worker waiting, a helper may run once more in between.
+        // If the machine keeps a worker waiting, a helper may start once more in between.
         assert!(runtime.metrics().helpers_started() >= 1);
         go_on.set();
         theirs[0].write_all(&[1]).unwrap();

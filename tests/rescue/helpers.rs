@@ -1,7 +1,7 @@
 //! While all workers are blocked, helpers do their work, up to the bound of the builder.
 //!
-//! A test unblocks the workers after all events have come. `helper_threads` has how helpers start
-//! and end.
+//! A test unblocks the workers after all events have come. `helper_threads` tests how helpers
+//! start and end.
 
 use std::{
     future::Future,
@@ -39,7 +39,7 @@ fn runtime(workers: usize, most: usize) -> Runtime {
         .unwrap()
 }
 
-/// Blocks a helper of a runtime whose workers are all blocked, until the gate is opened.
+/// Blocks a helper until the returned gate is opened. All workers must be blocked.
 #[track_caller]
 fn block_a_helper(runtime: &Runtime) -> Gate {
     let release = Gate::new();
@@ -56,7 +56,7 @@ fn block_a_helper(runtime: &Runtime) -> Gate {
     release
 }
 
-/// The timers are armed on each worker, and the sockets registered there or elsewhere.
+/// The timers are armed on each worker, and the sockets are registered there or elsewhere.
 #[test]
 fn timers_and_sockets_are_served_while_all_workers_are_blocked() {
     const TIMERS: usize = 1_000;
@@ -71,7 +71,7 @@ fn timers_and_sockets_are_served_while_all_workers_are_blocked() {
         let wrote: Arc<[OnceLock<Instant>]> = (0..SOCKETS).map(|_| OnceLock::new()).collect();
         let waiting = Arc::new(AtomicUsize::new(0));
         let (writes, count) = (wrote.clone(), waiting.clone());
-        // Later than all are armed, and all workers blocked.
+        // The deadline comes after all timers are armed and all workers are blocked.
         let due = Instant::now() + 15 * SOON;
         let blocked = AllBlocked::after(&runtime, move |worker| {
             for index in (worker..TIMERS).step_by(workers) {
@@ -81,7 +81,8 @@ fn timers_and_sockets_are_served_while_all_workers_are_blocked() {
                 let mut stream = TcpStream::from_std(stream).unwrap();
                 let (writes, reads, count) = (writes.clone(), reads.clone(), count.clone());
                 tourbillon::spawn(async move {
-                    // Waited for from here on, not from whenever a helper has the time.
+                    // The socket is waited for from this poll on, and not only once a helper has
+                    // time for the task.
                     let mut byte = [0];
                     let mut reading = pin!(stream.read(&mut byte));
                     let noop = Waker::noop();
@@ -118,7 +119,8 @@ fn tasks_in_all_queues_run_while_all_workers_are_blocked() {
         let runtime = runtime(workers, 1);
         let (says, came) = Says::new();
         let since = Instant::now();
-        // The task that blocks wakes each of them, which puts it into the LIFO slot of its worker.
+        // The blocking task wakes each of these tasks, which puts them into the LIFO slot of its
+        // worker.
         let events: Arc<[Event]> = (0..workers).map(|_| Event::default()).collect();
         let waiting = Arc::new(AtomicUsize::new(0));
         for (index, event) in events.iter().cloned().enumerate() {
@@ -146,7 +148,7 @@ fn tasks_in_all_queues_run_while_all_workers_are_blocked() {
             runtime.spawn(async move { says.came(index, since) });
         }
         blocked.all_come_elsewhere(&came, queued + QUEUED);
-        // Then one at a time, when the helper is in reserve again.
+        // Then one task at a time, when the helper is in reserve again.
         for _ in 0..5 {
             thread::sleep(REST);
             let says = says.clone();
@@ -184,7 +186,7 @@ fn timers_of_all_kinds_fire_while_all_workers_are_blocked() {
             blocked.all_come_elsewhere(&came, 1);
             let due = Instant::now() + delay;
             let wall = Timer::at_wall(SystemTime::now() + delay).on(runtime.handle());
-            // The two clocks are not read at one moment.
+            // The two clocks are read at different moments.
             drop(wall.start(says.comes(0, due - Duration::from_millis(5))));
             blocked.all_come_elsewhere(&came, 1);
         }
@@ -224,7 +226,7 @@ fn blocked_helpers_are_replaced_up_to_the_bound() {
         assert!(came.try_recv().is_err(), "there is nobody left");
         assert_eq!(runtime.metrics().num_helpers(), most);
         assert_eq!(runtime.metrics().helpers_started(), most as u64);
-        // Any of them goes on with what there is.
+        // Any helper that is released goes on with the waiting tasks.
         gates[most / 2].open();
         blocked.all_come_elsewhere(&came, 2);
         assert_eq!(runtime.metrics().helpers_started(), most as u64);
@@ -234,7 +236,8 @@ fn blocked_helpers_are_replaced_up_to_the_bound() {
     }
 }
 
-/// As it would from a worker: neither its queue nor its slot are beyond the reach of the next.
+/// The next helper can take everything from a blocked helper's queue and LIFO slot, as from a
+/// worker's.
 #[test]
 fn the_queue_of_a_blocked_helper_is_run_by_the_next() {
     const QUEUED: usize = 20;
@@ -304,7 +307,7 @@ fn an_upper_bound_of_zero_starts_no_helper() {
     }
 }
 
-/// Where each job is short, and the machine gives the threads their time.
+/// This holds if each job is short and the machine gives the threads their time.
 #[test]
 fn busy_workers_get_no_helper() {
     const LONG: Duration = Duration::from_micros(400);
@@ -353,7 +356,7 @@ fn busy_workers_get_no_helper() {
             helped.push((by_helpers, all));
         }
     }
-    // Between two jobs a worker may be kept from running, too, which no job sees.
+    // The machine may also stop a worker between two jobs, which no job notices.
     assert!(helped.len() <= alone, "{alone} times not, but {helped:?}");
 }
 
@@ -384,7 +387,7 @@ fn a_panic_on_a_helper_is_contained() {
     assert_alive(&runtime);
 }
 
-/// Timers that count, on whichever thread they are armed, moved and run.
+/// The counts of timers are right on whichever thread the timers are armed, moved and run.
 #[test]
 fn helper_counts_balance_and_never_decrease() {
     const ROUNDS: usize = 15;

@@ -9,7 +9,7 @@ use crate::common::{
 };
 use tourbillon::{Runtime, runtime::Builder};
 
-/// So many timers at each worker that is blocked.
+/// The number of timers on each blocked worker.
 const TIMERS: usize = 40;
 
 fn runtime(latency: Duration, helpers: usize) -> Runtime {
@@ -21,8 +21,8 @@ fn runtime(latency: Duration, helpers: usize) -> Runtime {
         .unwrap()
 }
 
-/// Blocks a worker until all of its timers have fired, none of them early, and all elsewhere. If
-/// there is but one, that is where helpers are. The first timers are due before any peer is called.
+/// Blocks a worker until all of its timers have fired, none of them early, and all elsewhere. In a
+/// runtime of one worker, helpers fire them. The first timers are due before any peer is called.
 fn fire_elsewhere(runtime: &Runtime, apart: Duration) {
     let (says, fired) = Says::new();
     let arm = move || {

@@ -22,7 +22,7 @@ use crate::common::{
 use futures_lite::AsyncReadExt;
 use tourbillon::{Cancel, Outcome, Reset, Timer, net::TcpStream};
 
-/// A timer of a blocked worker, which one thread moves and cancels, and what became of that.
+/// A timer of a blocked worker that one thread moves and cancels, and the outcome that it took.
 struct Meddled {
     timer: Timer,
     told: Told,
@@ -31,7 +31,7 @@ struct Meddled {
 }
 
 impl Meddled {
-    /// Arms it for the calling worker.
+    /// Arms a timer on the calling worker.
     fn new(delay: Duration, epoch: Instant) -> Self {
         let told = Told::new();
         let at = Arc::new(AtomicU64::new(0));
@@ -43,8 +43,8 @@ impl Meddled {
         Self { timer, told, at }
     }
 
-    /// The callback took one outcome, which agrees with all answers, and not before the timer's
-    /// last deadline.
+    /// Checks that the callback took one outcome, not before the timer's last deadline, and that
+    /// all answers agree with it. Returns the outcome.
     #[track_caller]
     fn check(&self, meddling: &Meddling, epoch: Instant) -> Outcome {
         let how = match self.told.all() {
@@ -66,7 +66,7 @@ impl Meddled {
     }
 }
 
-/// The answers that the meddling thread got.
+/// The effect of the meddling thread's calls on one timer, according to their answers.
 struct Meddling {
     not_before: Instant,
     cancelled: usize,
@@ -94,7 +94,8 @@ impl Meddling {
 
 #[test]
 fn cancel_and_reset_on_a_blocked_worker_answer_exactly() {
-    // On a loaded machine all timers may fire before another thread gets a core. Then try again.
+    // On a loaded machine, all timers may fire before another thread gets a core. Then the test
+    // tries again.
     let both = rounds(1_000).any(|_| ends_of_meddled_timers().iter().all(|&count| count > 0));
     assert!(
         both,
@@ -153,8 +154,8 @@ fn ends_of_meddled_timers() -> [usize; 2] {
     ends
 }
 
-/// Blocked and not, again and again: nothing is lost on the way, nothing is done twice, and what
-/// comes by a connection comes in its order.
+/// The worker is blocked and released again and again. Nothing is lost, nothing is done twice, and
+/// the data of a connection comes in order.
 #[test]
 fn a_worker_that_returns_continues_after_its_rescuers() {
     const ROUNDS: usize = 10;
@@ -225,7 +226,7 @@ fn a_worker_that_returns_continues_after_its_rescuers() {
     });
 }
 
-/// At any moment of a rescue.
+/// The shutdown may begin at any moment of a rescue.
 #[test]
 fn each_timer_of_a_blocked_worker_gets_one_outcome_at_shutdown() {
     const DUE: usize = 200;
@@ -255,7 +256,8 @@ fn each_timer_of_a_blocked_worker_gets_one_outcome_at_shutdown() {
             };
             (0..DUE + LATER).map(arm).collect::<Vec<_>>()
         });
-        // From before the first is due to after the last.
+        // The shutdown begins before the first timer is due in the first round, and ever later in
+        // the next.
         thread::sleep(SOON + step * 10 * round);
         if round % 2 == 0 {
             runtime.shutdown_background();

@@ -23,7 +23,7 @@ fn block() {
     thread::sleep(BLOCKED);
 }
 
-/// A runtime of one worker, and what is reported of it.
+/// Returns a runtime of one worker, and the receiver of its reports.
 fn watched(threshold: Duration) -> (Runtime, Receiver<Stall>) {
     watched_with(Builder::new(), threshold)
 }
@@ -41,8 +41,8 @@ fn watched_with(builder: Builder, threshold: Duration) -> (Runtime, Receiver<Sta
     (runtime, stalls)
 }
 
-/// The one report of a job named as `job`. On a machine that stops the worker for long others may
-/// be reported besides, but none of that name.
+/// Waits for the report of a job named `job`, and checks that there is only one. If the machine
+/// stops the worker for long, other jobs may be reported, too.
 #[track_caller]
 fn one(runtime: &Runtime, stalls: &Receiver<Stall>, job: &str) -> Stall {
     let is_it = |stall: &Stall| stall.job.contains(job);
@@ -119,14 +119,14 @@ fn timers_are_reported_by_the_names_of_their_callbacks() {
     let after = || Timer::after(Duration::ZERO).on(runtime.handle());
     after().start(named::callback);
     one(&runtime, &stalls, "named::callback");
-    // A notice.
+    // A callback that takes an outcome.
     let timer = Timer::after(PATIENCE).on(runtime.handle());
     fn told(_: tourbillon::Outcome) {
         block();
     }
     timer.start_with(told).cancel();
     one(&runtime, &stalls, "::told");
-    // By another clock.
+    // A timer on another clock.
     let boot = Timer::after_boot(Duration::ZERO).on(runtime.handle());
     boot.start(named::callback);
     one(&runtime, &stalls, "named::callback");
@@ -159,7 +159,7 @@ fn the_last_of_several_jobs_is_a_suspect() {
     let builder = Builder::new().rescue_latency(Duration::MAX);
     let (runtime, stalls) = watched_with(builder, THRESHOLD);
     runtime.spawn(async {
-        // Queued behind this one, and run before the worker looks up.
+        // These tasks are queued behind this one, and run before the worker looks up.
         for _ in 0..3 {
             tourbillon::spawn(async {});
         }

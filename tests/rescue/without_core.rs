@@ -1,5 +1,5 @@
-//! A worker should wake, and the system runs another thread on its core. Here a signal handler
-//! takes its place: the worker sleeps in the kernel, is interrupted, and does not come back.
+//! A worker is due to wake, but the system runs another thread on its core. A signal handler
+//! simulates this: it interrupts the worker's sleep in the kernel, and does not return.
 
 use std::{
     ptr,
@@ -15,13 +15,13 @@ use tourbillon::{Runtime, Timer};
 
 use crate::common::{PATIENCE, eventually, process::alone};
 
-/// How many timers and tasks become due while the worker has no core, one after another.
+/// How many timers come due while the worker has no core, one after another.
 const COUNT: u64 = 10;
 const APART: Duration = Duration::from_millis(10);
 
-/// The handler has begun.
+/// Whether the handler has begun.
 static BEGUN: AtomicBool = AtomicBool::new(false);
-/// The handler may end.
+/// Whether the handler may end.
 static OVER: AtomicBool = AtomicBool::new(false);
 
 extern "C" fn keep(_: i32) {
@@ -31,15 +31,15 @@ extern "C" fn keep(_: i32) {
             tv_sec: 0,
             tv_nsec: 1_000_000,
         };
-        // SAFETY: the function may be called in a signal handler, and the pointer is valid.
+        // SAFETY: `nanosleep` is allowed in a signal handler, and the pointer is valid.
         unsafe { libc::nanosleep(&moment, ptr::null_mut()) };
     }
 }
 
 /// Interrupts a thread of this process until [`OVER`].
 fn take_its_core(thread: i32) {
-    // SAFETY: all fields of the structure may be zero. The handler only calls what a handler may
-    // call.
+    // SAFETY: all fields of a `sigaction` may be zero. The handler makes only calls that are
+    // allowed in a handler.
     unsafe {
         let mut action: libc::sigaction = std::mem::zeroed();
         action.sa_sigaction = keep as extern "C" fn(i32) as usize;
@@ -51,14 +51,14 @@ fn take_its_core(thread: i32) {
     eventually("the worker is interrupted", || BEGUN.load(SeqCst));
 }
 
-/// Without a rescue of its own for each of them, the timers after the first would wait for the
-/// worker.
+/// Each of these timers needs a rescue of its own. Otherwise the timers after the first would wait
+/// for the worker.
 #[test]
 fn all_timers_of_a_worker_that_has_no_core_fire_elsewhere() {
     alone(|| {
         let runtime = Runtime::builder().worker_threads(2).build().unwrap();
         let (fires, fired) = mpsc::channel();
-        // SAFETY: the call has no conditions.
+        // SAFETY: `gettid` has no preconditions.
         let me = || unsafe { libc::gettid() };
         let timer = |delay| Timer::after(delay).on(runtime.handle()).on_worker(0);
         let pinned = runtime
@@ -72,7 +72,7 @@ fn all_timers_of_a_worker_that_has_no_core_fire_elsewhere() {
                 timer(at).start(move || _ = fires.send((n, me())))
             })
             .collect();
-        // Both workers go to sleep.
+        // This lets both workers go to sleep.
         thread::sleep(Duration::from_millis(20));
         take_its_core(worker);
         for n in 1..=COUNT {
@@ -80,7 +80,7 @@ fn all_timers_of_a_worker_that_has_no_core_fire_elsewhere() {
             assert_eq!(number, n, "they fire one after another");
             assert_ne!(thread, worker, "it has no core");
         }
-        // A timer that is armed meanwhile fires, too.
+        // A timer that is armed while the worker has no core fires, too.
         let fires = fires.clone();
         let late = timer(APART).start(move || _ = fires.send((0, me())));
         assert_eq!(fired.recv_timeout(PATIENCE).expect("it fires").0, 0);

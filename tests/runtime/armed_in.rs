@@ -1,5 +1,5 @@
-//! Feature `tracing`: what a subscriber is told about the span that armed a timer. A log of
-//! `tracing-subscriber` shows it as a user sees it.
+//! Feature `tracing`: what a subscriber learns about the span that armed a timer. The tests read a
+//! log of `tracing-subscriber`, which shows what a user sees.
 //!
 //! Each test has a process of its own, because a process has one global subscriber.
 
@@ -85,13 +85,13 @@ impl Log {
     }
 }
 
-/// Builds a runtime whose one worker nobody rescues, and for which 20 ms are very late.
+/// Builds a runtime with one worker that no thread rescues. A delay of 20 ms counts as very late.
 fn runtime() -> Runtime {
     let builder = Builder::new().worker_threads(1).helpers(0..=0);
     builder.late_threshold(20 * MS).build().unwrap()
 }
 
-/// The line of a late timer that was armed in the span `request` begins with this.
+/// The beginning of the line for a late timer that was armed in the span `request`.
 const LATE: &str = " WARN request{id=7}: tourbillon::late: a timer was late worker=0 ";
 
 #[test]
@@ -259,7 +259,7 @@ fn a_stalled_callback_is_reported_in_the_span_that_armed_it() {
     });
 }
 
-/// Sends which span follows from which.
+/// A layer that sends the names of two spans when the first follows from the second.
 struct Follows(Mutex<mpsc::Sender<(&'static str, &'static str)>>);
 
 impl<S: tracing::Subscriber + for<'a> LookupSpan<'a>> Layer<S> for Follows {
@@ -287,7 +287,7 @@ fn the_span_of_a_callback_follows_from_the_span_that_armed_it() {
             let pair = follows.recv_timeout(PATIENCE).unwrap();
             assert_eq!(pair, ("tourbillon.callback", "request"));
         }
-        // Outside of any span there is nothing to follow.
+        // A timer that is armed outside of any span follows from no span.
         in_a_task(&runtime, || drop(tourbillon::after(MS, || ())));
         eventually("it has run", || runtime.metrics().total().fired == 3);
         assert!(follows.try_recv().is_err());

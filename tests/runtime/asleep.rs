@@ -17,7 +17,7 @@ fn build(workers: usize) -> Runtime {
     Builder::new().worker_threads(workers).build().unwrap()
 }
 
-/// Waits until all workers sleep, and has them asleep for a while.
+/// Waits until all workers sleep: none of them has gone to sleep again for 5 ms.
 fn asleep(runtime: &Runtime) {
     let parks = || runtime.metrics().total().parks;
     eventually("the workers sleep", || {
@@ -27,7 +27,7 @@ fn asleep(runtime: &Runtime) {
     });
 }
 
-/// Receives a report of a callback, which must not be early.
+/// Receives the report of a callback, and checks that the callback did not run early.
 #[track_caller]
 fn not_early(receiver: &mpsc::Receiver<(Instant, Instant)>) {
     let (asked, ran) = receiver
@@ -37,7 +37,7 @@ fn not_early(receiver: &mpsc::Receiver<(Instant, Instant)>) {
 }
 
 #[test]
-fn never_early() {
+fn sleeping_workers_fire_no_timer_early() {
     let _alarm = alarm();
     let runtime = build(2);
     let (sender, receiver) = mpsc::channel();
@@ -58,7 +58,7 @@ fn never_early() {
 }
 
 #[test]
-fn exact_order() {
+fn timers_run_in_the_order_of_their_deadlines() {
     let _alarm = alarm();
     let runtime = build(1);
     let order = Arc::new(Mutex::new(Vec::new()));
@@ -131,7 +131,7 @@ fn a_timer_moved_later_or_cancelled_leaves_the_next() {
         let asked = Instant::now() + Duration::from_millis(20);
         let sender = sender.clone();
         runtime.at(asked, move || sender.send((asked, Instant::now())).unwrap());
-        // A machine that is too slow for this lets them fire; then it counts for nothing.
+        // On a slow machine, these timers may fire before this. Such a round does not count.
         let in_time = first.reset(HOUR) == Reset::Waiting && second.cancel() == Cancel::Cancelled;
         not_early(&receiver);
         if in_time {

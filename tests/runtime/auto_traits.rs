@@ -10,8 +10,8 @@ use std::{
 
 use tourbillon::{io, net, runtime, sync, task, time};
 
-/// Tells which auto traits a type has: an inherent constant, where there is one, goes before that
-/// of the trait.
+/// Tells which auto traits a type has. An inherent constant, if its bound holds, takes precedence
+/// over the constant of `HasNot`.
 struct Has<T>(PhantomData<T>);
 
 trait HasNot {
@@ -70,7 +70,7 @@ macro_rules! compare {
     }};
 }
 
-/// A type that has none of them but `Unpin`.
+/// A type that has no auto trait of the list except `Unpin`.
 type Bare = *mut Rc<dyn Fn()>;
 
 #[test]

@@ -50,7 +50,7 @@ fn too_many_workers_are_an_error_before_any_thread_starts() {
             "{text}"
         );
     }
-    // Others may come and go beside this test, but not by the thousand.
+    // Other tests may start threads at the same time, but not a thousand of them.
     assert!(threads() < before + 1_000);
 }
 
@@ -200,10 +200,10 @@ fn a_failed_build_closes_its_descriptors() {
         drop(runtime(1));
         let before = (threads(), fds());
         let mut used_up = use_up_descriptors();
-        // Four a worker, and two for the other clocks.
+        // A runtime needs four descriptors for each worker, and two for the other clocks.
         let enough = 4 * 4 + 2;
         let mut failed = 0;
-        // One more at a time, until a runtime of four workers can be built.
+        // Free one more descriptor at a time, until a runtime of four workers can be built.
         for _ in 0..=enough {
             let built = Builder::new().worker_threads(4).build();
             match built {
@@ -248,7 +248,7 @@ fn a_failed_build_ends_its_threads() {
         let before = (threads(), fds());
         static STARTED: AtomicUsize = AtomicUsize::new(0);
         static STOPPED: AtomicUsize = AtomicUsize::new(0);
-        // Room for a few such stacks, and not for all.
+        // The limit leaves room for a few stacks of this size, but not for all.
         const STACK: u64 = 1 << 30;
         let status = std::fs::read_to_string("/proc/self/status").unwrap();
         let size = status.lines().find(|line| line.starts_with("VmSize"));

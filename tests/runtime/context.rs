@@ -5,7 +5,7 @@ use std::{cell::Cell, sync::mpsc, thread, time::Duration};
 use crate::common::{PATIENCE, alarm, eventually, message, on_worker, runtime};
 use tourbillon::{Handle, NoRuntime, Runtime, runtime::Builder, task::yield_now};
 
-/// A runtime whose threads all have this name.
+/// Builds a runtime whose threads all have this name.
 fn named(name: &str, workers: usize) -> Runtime {
     Builder::new()
         .worker_threads(workers)
@@ -73,7 +73,7 @@ fn block_on_in_a_worker_panics_and_the_worker_lives_on() {
         runtime.metrics().total().panics == 2
     });
 
-    // On the worker of another runtime, too: it has work of its own.
+    // `block_on` panics on a worker of another runtime, too, because that worker has its own work.
     let other = crate::common::runtime(1);
     let task = other.spawn(async move { handle.block_on(async { 1 }) });
     assert!(other.block_on(task).unwrap_err().is_panic());
@@ -121,7 +121,7 @@ fn runtimes_can_spawn_and_arm_on_each_other() {
     assert_eq!(names.unwrap(), ["b", "b", "b", "a"]);
 }
 
-/// Which runtime the calling thread is in, by the name of its threads.
+/// Returns the thread name of the runtime that the calling thread is in.
 fn current() -> Option<String> {
     let handle = Handle::try_current().ok()?;
     let (sender, receiver) = mpsc::channel();
@@ -150,7 +150,7 @@ fn entered_runtimes_nest() {
     assert_eq!(Handle::try_current().err(), Some(NoRuntime));
 }
 
-/// Compiles, as it does with tokio: a guard that stands does not keep the runtime from being moved.
+/// As in tokio, a guard does not borrow the runtime, so an entered runtime can be moved.
 #[test]
 fn a_runtime_can_be_shut_down_while_it_is_entered() {
     let _alarm = alarm();
@@ -175,7 +175,7 @@ fn a_runtime_can_be_shut_down_while_it_is_entered() {
             let ours = runtime(1);
             let _entered = ours.enter();
             end(ours);
-            // The thread is in that runtime still.
+            // The thread is still in the context of that runtime.
             assert!(Handle::try_current().is_ok());
             if way != 2 {
                 let refused = futures_lite::future::block_on(tourbillon::spawn(async {}));
@@ -200,7 +200,7 @@ fn guards_can_be_dropped_out_of_order() {
     );
     drop(inner);
     assert_eq!(Handle::try_current().err(), Some(NoRuntime));
-    // A guard that is dropped late takes only its own with it.
+    // A guard that is dropped late ends only its own context.
     let first = a.enter();
     let second = b.enter();
     drop(first);

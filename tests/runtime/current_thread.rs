@@ -1,7 +1,7 @@
 //! Runtimes without threads of their own: the thread in `block_on` runs everything.
 
 use std::{
-    future::pending,
+    future::{pending, poll_fn},
     io::{Read, Write},
     panic::{AssertUnwindSafe, catch_unwind},
     sync::{
@@ -9,6 +9,7 @@ use std::{
         atomic::{AtomicBool, AtomicUsize, Ordering},
         mpsc,
     },
+    task::Poll,
     thread,
     time::Duration,
 };
@@ -114,7 +115,7 @@ fn a_yield_of_the_future_lets_tasks_from_outside_run_first() {
     let polls = Arc::new(AtomicUsize::new(0));
     for n in 1..=5 {
         let counted = polls.clone();
-        // Not in `block_on`: the task goes to the queue that remote threads use.
+        // This thread is not in `block_on`, so the task goes to the queue for remote threads.
         runtime.spawn(async move { counted.fetch_add(1, Ordering::Relaxed) });
         assert_eq!(polls.load(Ordering::Relaxed), n - 1);
         runtime.block_on(yield_now());
@@ -127,18 +128,18 @@ fn each_worker_has_an_index() {
     assert_eq!(worker_index(), None);
     let current = runtime();
     assert_eq!(current.block_on(async { worker_index() }), Some(0));
-    // A thread that waits for the seat is no worker.
-    let (seated, release) = (Arc::new(Notify::new()), Arc::new(Notify::new()));
+    // A thread that waits for its turn in `block_on` is no worker.
+    let (entered, release) = (Arc::new(Notify::new()), Arc::new(Notify::new()));
     thread::scope(|scope| {
-        let (current, seated, release) = (&current, &seated, &release);
+        let (current, entered, release) = (&current, &entered, &release);
         let first = scope.spawn(move || {
             current.block_on(async {
-                seated.notify_one();
+                entered.notify_one();
                 release.notified().await;
                 worker_index()
             })
         });
-        Runtime::new().unwrap().block_on(seated.notified());
+        Runtime::new().unwrap().block_on(entered.notified());
         assert_eq!(current.block_on(async { worker_index() }), None);
         release.notify_one();
         assert_eq!(first.join().unwrap(), Some(0));
@@ -211,7 +212,7 @@ fn a_waiting_thread_takes_over_when_the_worker_leaves() {
     let second = thread::spawn(move || {
         second.block_on(async move {
             sender.send(()).unwrap();
-            // Only a worker fires it.
+            // Only a worker fires this sleep, so the second thread must become the worker.
             sleep(Duration::from_millis(20)).await;
         });
     });
@@ -331,7 +332,7 @@ fn block_on_within_block_on_panics() {
 }
 
 #[test]
-fn it_runs_within_the_context_of_another_runtime() {
+fn block_on_works_in_the_context_of_another_runtime() {
     let (outer, inner) = (Runtime::new().unwrap(), runtime());
     let id = inner.handle().id();
     let found = outer.block_on(async {
@@ -341,10 +342,25 @@ fn it_runs_within_the_context_of_another_runtime() {
         })
     });
     assert_eq!(found, id);
-    // On a worker of the other runtime it ends there, without waiting.
+    // On a worker of the other runtime, the drop ends `inner` without waiting.
     outer
         .block_on(outer.spawn(async move { drop(inner) }))
         .unwrap();
+}
+
+#[test]
+fn the_future_is_dropped_in_the_context_of_its_runtime() {
+    struct Spawns;
+    impl Drop for Spawns {
+        fn drop(&mut self) {
+            drop(tourbillon::spawn(async {}));
+        }
+    }
+    let spawns = Spawns;
+    runtime().block_on(poll_fn(move |_| {
+        let _ = &spawns;
+        Poll::Ready(())
+    }));
 }
 
 #[cfg(feature = "macros")]

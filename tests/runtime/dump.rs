@@ -1,4 +1,4 @@
-//! A dump lists the tasks, with what they do and wait for.
+//! A dump lists the tasks, with what they do and what they wait for.
 
 use std::{
     future::{pending, poll_fn},
@@ -70,7 +70,7 @@ fn tasks_run_and_are_queued_while_all_workers_are_stuck() {
     let mut woken = false;
     let (stuck_here, release_here) = (stuck.clone(), release.clone());
     let running = runtime.spawn(async move {
-        // Before its first wait a task is not listed.
+        // A task is not listed before its first wait.
         yield_now().await;
         stuck_here.open();
         release_here.wait();
@@ -92,7 +92,7 @@ fn tasks_run_and_are_queued_while_all_workers_are_stuck() {
         (tasks[0].id(), tasks[0].state()),
         (running.id(), TaskState::Running)
     );
-    // It has not run yet.
+    // The queued task has not run yet, so it is counted but not listed.
     assert_eq!(dump.num_unlisted(), 1);
     assert!(
         dump.to_string()
@@ -139,7 +139,7 @@ fn a_task_waits_for_its_descriptor() {
     assert_eq!(waits.waits_for(), [Wait::Readable(fd)]);
     let text = format!(": waiting for descriptor {fd} to be readable");
     assert!(waits.to_string().ends_with(&text), "{waits}");
-    // After that it waits for nothing that is known.
+    // After that, the task waits for nothing that the dump knows.
     drop(std::net::TcpStream::connect(addr).unwrap());
     find(&runtime, |task| {
         task.waits_for().is_empty() && task.state() == TaskState::Waiting

@@ -12,13 +12,13 @@ use std::{
 use crate::common::{HOUR, PATIENCE, eventually, on_worker, process::alone};
 use tourbillon::{Runtime, net::TcpListener, runtime::Builder};
 
-/// For how long nothing may happen.
+/// How long the workers must stay asleep.
 const WATCH: Duration = Duration::from_millis(1500);
-/// As long as this without a switch, and a thread has come to rest.
+/// A thread without a context switch for this long has come to rest.
 const REST: Duration = Duration::from_millis(200);
-/// Of the workers; short enough for the kernel, which keeps 15 bytes.
+/// The name of the worker threads. It is short enough for the kernel, which keeps 15 bytes.
 const NAME: &str = "idle-worker";
-/// Something at rest may be woken once by what came just before.
+/// How many wake-ups are allowed: earlier work may wake a thread at rest once.
 const ALLOWED: u64 = 1;
 
 /// Returns how often each worker has gone to sleep so far.
@@ -38,7 +38,7 @@ fn switches() -> BTreeMap<String, u64> {
         .collect()
 }
 
-/// Waits until all workers have come to rest.
+/// Waits until all workers have come to rest. Returns the counts of [`switches`].
 fn rest() -> BTreeMap<String, u64> {
     let start = Instant::now();
     loop {
@@ -59,7 +59,7 @@ fn build(workers: usize) -> Runtime {
         .unwrap()
 }
 
-/// Watches the workers of a runtime for a while, in which they may not wake.
+/// Checks that the workers of a runtime stay asleep for the time of `WATCH`.
 fn assert_idle(workers: usize) {
     let before = rest();
     assert_eq!(before.len(), workers);
@@ -71,8 +71,8 @@ fn assert_idle(workers: usize) {
     }
 }
 
-/// Shows that the counts change: a worker that has something to do goes to sleep once more.
-fn assert_seen(runtime: &Runtime) {
+/// Checks that the counts work: a worker that runs a job goes to sleep once more.
+fn assert_counts_work(runtime: &Runtime) {
     let before: u64 = rest().values().sum();
     for _ in 0..10 {
         on_worker(runtime, || ());
@@ -108,11 +108,11 @@ fn pending_timers_cause_no_wake_up_before_the_first_deadline() {
                 "a refresh woke its worker"
             );
         }
-        assert_seen(&runtime);
+        assert_counts_work(&runtime);
     });
 }
 
-/// All threads together wake less than once in a second: the watchdog does not wake by itself.
+/// All workers together wake less than once a second. The watchdog does not wake by itself.
 #[test]
 fn a_hundred_thousand_pending_timers_cause_no_periodic_wake_up() {
     const WATCHED: Duration = Duration::from_secs(5);
@@ -168,7 +168,7 @@ fn a_runtime_sleeps_again_after_work() {
         eventually("all have fired", || {
             timers.iter().all(|timer| !timer.is_pending())
         });
-        // Cancelled here and not on their workers, which need not hear of it.
+        // This thread cancels the timers. Their workers do not have to wake for that.
         for _ in 0..100 {
             runtime.after(HOUR, || ()).cancel();
         }

@@ -104,7 +104,7 @@ fn main_returns_the_result_of_its_body() {
     assert_eq!(program(), Ok(21));
 }
 
-/// The names that it makes are out of the way of those that the body uses.
+/// The names that the attribute generates do not collide with names that the body uses.
 #[test]
 fn the_attribute_does_not_shadow_names_of_the_body() {
     fn body() -> &'static str {
@@ -119,7 +119,8 @@ fn the_attribute_does_not_shadow_names_of_the_body() {
     assert_eq!(runtime.len(), 19);
 }
 
-/// A constructor, methods and generics: the body uses what is around it, as under tokio's attribute.
+/// A type with a constructor, methods and generics. As under tokio's attribute, each body can use
+/// what is around it.
 struct Adder(u32);
 
 impl Adder {

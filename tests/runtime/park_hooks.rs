@@ -38,14 +38,14 @@ fn both_hooks_surround_each_sleep() {
     assert_eq!(parks.load(SeqCst), unparks.load(SeqCst));
 }
 
-/// Makes work of one kind, which sends a word.
+/// Creates work of the given kind. The work sends a word when it runs.
 fn make(kind: usize, notify: &Notify, sender: Sender<&'static str>) {
     match kind {
-        // For the deque.
+        // The task goes to the deque.
         0 => drop(tourbillon::spawn(
             async move { sender.send("spawned").unwrap() },
         )),
-        // Only one worker runs it.
+        // Only worker 0 may run this task.
         1 => {
             let pinned = || async move { sender.send("pinned").unwrap() };
             drop(tourbillon::task::spawn_pinned_by_idx(pinned, 0).unwrap());
@@ -54,14 +54,15 @@ fn make(kind: usize, notify: &Notify, sender: Sender<&'static str>) {
             let delay = Duration::from_millis(1);
             tourbillon::after(delay, move || sender.send("fired").unwrap());
         }
-        // For the LIFO slot.
+        // The woken task goes to the LIFO slot.
         _ => notify.notify_one(),
     }
 }
 
-/// The worker has looked for work before it calls the hook.
+/// The worker searches for work before it calls the hook. It must not sleep over work that the
+/// hook creates.
 #[test]
-fn work_that_a_hook_makes_is_not_slept_over() {
+fn a_worker_does_not_sleep_over_work_from_its_hook() {
     let _alarm = alarm();
     for (workers, kind) in [
         (1, 0),

@@ -13,7 +13,7 @@ use crate::common::{HOUR, PATIENCE, alarm};
 use futures_lite::{AsyncReadExt, AsyncWriteExt};
 use tourbillon::{Runtime, net::TcpListener, time::sleep};
 
-/// A runtime that spins from now on: its next deadline is always near.
+/// Builds a runtime whose workers spin from now on, because the next deadline is always near.
 fn spinning(workers: usize) -> Runtime {
     let runtime = Runtime::builder()
         .worker_threads(workers)
@@ -32,7 +32,7 @@ fn a_spinning_worker_serves_other_work() {
     let _alarm = alarm();
     for workers in [1, 2] {
         let runtime = spinning(workers);
-        // Timers from outside, and tasks.
+        // Serve a timer from a remote thread, and tasks.
         let (sender, receiver) = mpsc::channel();
         runtime.after(Duration::from_millis(5), move || sender.send(()).unwrap());
         receiver.recv_timeout(PATIENCE).unwrap();
@@ -41,7 +41,7 @@ fn a_spinning_worker_serves_other_work() {
             tourbillon::spawn(async { 7 }).await.unwrap()
         });
         assert_eq!(runtime.block_on(slept).unwrap(), 7);
-        // Sockets.
+        // Serve a socket.
         let listener = runtime.block_on(TcpListener::bind("127.0.0.1:0")).unwrap();
         let addr = listener.local_addr().unwrap();
         let echo = runtime.spawn(async move {
@@ -57,7 +57,7 @@ fn a_spinning_worker_serves_other_work() {
         client.read_exact(&mut echoed).unwrap();
         assert_eq!(&echoed, b"hello");
         runtime.block_on(echo).unwrap().unwrap();
-        // Its end.
+        // Shut down.
         drop(runtime);
     }
 }
@@ -97,12 +97,12 @@ fn timers_are_never_early() {
     }
 }
 
-/// Returns the processor time of the threads with names that begin so.
+/// Returns the processor time of the threads whose names begin with `name`.
 fn cpu(name: &str) -> Duration {
     let threads = fs::read_dir("/proc/self/task").unwrap();
     let nanos = threads.filter_map(|thread| {
         let path = thread.unwrap().path();
-        // It may have ended.
+        // The thread may have ended.
         let comm = fs::read_to_string(path.join("comm")).ok()?;
         let stat = fs::read_to_string(path.join("schedstat")).ok()?;
         let nanos = stat.split_whitespace().next()?.parse::<u64>().ok()?;

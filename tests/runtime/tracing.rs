@@ -51,14 +51,14 @@ fn a_callback_runs_in_its_span() {
             assert!(matches!(next(), Told::Event(..)), "inside");
             assert!(matches!(next(), Told::Exit(left) if left == id));
         }
-        // Nothing of it is left on the worker.
+        // No span is left on the worker, not even after a callback that panics.
         let outside = crate::common::on_worker(&runtime, || {
             drop(tourbillon::after(Duration::ZERO, || panic!("in a span")));
             Span::current().is_none()
         });
         assert!(outside, "this subscriber knows no current span");
         eventually("it is counted", || runtime.metrics().total().panics == 1);
-        // Of the two callbacks.
+        // Both callbacks have left their spans.
         let left = std::iter::from_fn(|| told.recv_timeout(20 * MS).ok());
         let exits = left.filter(|it| matches!(it, Told::Exit(_)));
         assert_eq!(exits.count(), 2);
@@ -81,7 +81,7 @@ fn a_rescue_is_an_event() {
             let Told::Event(metadata, said) = told else {
                 panic!("no event: {told:?}");
             };
-            // On a machine that stops them, the other may have been rescued before.
+            // On a busy machine, the other worker may have been rescued before.
             (said.field("from") == Some(&from)).then_some((metadata, said))
         });
         let (metadata, said) = rescue.expect("there is one");

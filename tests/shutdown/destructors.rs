@@ -1,5 +1,5 @@
-//! Destructors that run when the workers have ended find their runtime. What they must not do there
-//! is a panic that is caught, never a hang.
+//! Destructors that run after the workers have ended find their runtime. A call that is not
+//! allowed there panics. The panic is caught, and nothing hangs.
 
 use std::{any::Any, cell::RefCell, future, time::Duration};
 
@@ -25,7 +25,7 @@ fn hold<T: Send + 'static>(handle: &Handle, held: T) -> JoinHandle<()> {
 
 #[test]
 fn destructors_can_spawn_and_arm_timers() {
-    // In a process of its own: two destructors that panic in one task end it.
+    // The test has a process of its own: if two destructors in one task panic, the process ends.
     alone(|| {
         let runtime = runtime(2);
         let drops = Drops::new();
@@ -55,7 +55,7 @@ fn a_destructor_that_blocks_on_another_task_does_not_hang_the_shutdown() {
         let runtime = runtime(1);
         let handle = runtime.handle().clone();
         let mut other = Some(hold(&handle, ()));
-        // On a worker it would be a panic, and it is no other thing here.
+        // This call panics here, as it would on a worker.
         let blocks = OnDrop(move || _ = handle.block_on(other.take().unwrap()));
         hold(runtime.handle(), blocks);
         assert!(runtime.shutdown_timeout(PATIENCE));
@@ -69,7 +69,8 @@ fn shutdown_does_not_wait_for_a_runtime_that_a_task_owns() {
         let (sender, receiver) = std::sync::mpsc::channel();
         inner.after(Duration::ZERO, move || {
             sender.send(()).unwrap();
-            // For as long as the process lives: a shutdown that waited would never end.
+            // This lasts for the life of the process, so a shutdown that waited for it would never
+            // end.
             std::thread::sleep(HOUR);
         });
         receiver.recv().unwrap();
@@ -87,7 +88,7 @@ fn a_task_that_ends_on_a_remote_thread_has_the_context_of_its_runtime() {
     let (wakers, woken) = std::sync::mpsc::channel();
     runtime.spawn(future::poll_fn(move |cx| {
         let _ = &guard;
-        // If it were still there, the thread that wakes it after the end would drop it.
+        // If the task outlived its runtime, the thread that wakes it afterwards would drop it.
         let _ = wakers.send(cx.waker().clone());
         std::task::Poll::<()>::Pending
     }));
@@ -103,7 +104,8 @@ fn drop_at_the_end_of_a_thread<T: Send + 'static>(kept: impl FnOnce() -> T + Sen
         static KEPT: RefCell<Option<Box<dyn Any>>> = const { RefCell::new(None) };
     }
     std::thread::spawn(move || {
-        // Before the runtime is made: values that are made later end earlier.
+        // The slot is created before the runtime: values that are created later are destroyed
+        // earlier.
         KEPT.with_borrow_mut(|slot| *slot = None);
         let kept = kept();
         KEPT.with_borrow_mut(|slot| *slot = Some(Box::new(kept)));
@@ -114,14 +116,14 @@ fn drop_at_the_end_of_a_thread<T: Send + 'static>(kept: impl FnOnce() -> T + Sen
 
 #[test]
 fn a_runtime_may_be_dropped_with_the_values_of_a_thread() {
-    // A panic there would end the process.
+    // A panic in these destructors would end the process.
     alone(|| {
         for build in [Builder::new_current_thread, Builder::new_multi_thread] {
             let drops = Drops::new();
             let token = drops.token();
             drop_at_the_end_of_a_thread(move || {
                 let runtime = build().build().unwrap();
-                // Makes the list of the runtimes that the thread has entered.
+                // Creates the thread's list of the runtimes that it has entered.
                 drop(runtime.enter());
                 hold(runtime.handle(), token);
                 runtime

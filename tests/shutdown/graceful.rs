@@ -9,7 +9,7 @@ use std::{
 };
 
 use crate::common::{Drops, Gate, HOUR, PATIENCE, alarm, on_worker, runtime};
-use tourbillon::{Outcome, Runtime, Timer, time::sleep};
+use tourbillon::{Outcome, Runtime, Timer, runtime::Builder, time::sleep};
 
 #[test]
 fn tasks_finish_in_time_and_timers_end_after_them() {
@@ -41,7 +41,7 @@ fn tasks_finish_in_time_and_timers_end_after_them() {
 }
 
 #[test]
-fn without_tasks_it_returns_at_once() {
+fn shutdown_graceful_without_tasks_returns_at_once() {
     let _alarm = alarm();
     let runtime = runtime(1);
     let timer = runtime.after(HOUR, || unreachable!());
@@ -58,7 +58,7 @@ fn tasks_that_exceed_the_timeout_are_dropped() {
     let start = Instant::now();
     assert!(!runtime.shutdown_graceful(Duration::from_millis(20)));
     assert!(start.elapsed() >= Duration::from_millis(20));
-    // It does not wait for what ends in the background.
+    // The shutdown does not wait for what ends in the background.
     crate::common::eventually("the task is dropped", || drops.count() == 1);
     assert!(task.is_finished());
 }
@@ -72,7 +72,7 @@ fn a_panicking_task_counts_as_finished() {
 }
 
 #[test]
-fn on_a_worker_it_does_not_wait() {
+fn shutdown_graceful_on_a_worker_does_not_wait() {
     let _alarm = alarm();
     let other = runtime(1);
     let runtime = runtime(1);
@@ -85,4 +85,28 @@ fn on_a_worker_it_does_not_wait() {
     assert!(!on_worker(&other, move || graceful(runtime)));
     gate.open();
     crate::common::eventually("the task has ended", || task.is_finished());
+}
+
+/// The timeout is real time: a blocking job keeps a paused clock still.
+#[test]
+fn shutdown_graceful_of_a_paused_current_thread_runtime_keeps_its_timeout() {
+    let _alarm = alarm();
+    let build = || {
+        let builder = Builder::new_current_thread().start_paused(true);
+        builder.build().unwrap()
+    };
+    let runtime = build();
+    let gate = Gate::new();
+    let job = runtime.spawn_blocking({
+        let gate = gate.clone();
+        move || gate.wait()
+    });
+    assert!(!runtime.shutdown_graceful(Duration::from_millis(20)));
+    gate.open();
+    drop(job);
+    // A paused clock jumps to the end of a sleep.
+    let runtime = build();
+    let sleeper = runtime.spawn(sleep(HOUR));
+    assert!(runtime.shutdown_graceful(PATIENCE));
+    assert!(sleeper.is_finished());
 }

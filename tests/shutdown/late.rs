@@ -98,7 +98,8 @@ fn errors_of_a_shutdown_are_told_from_others() {
     assert!(is_rt_shutdown_err(&error));
     assert_eq!(error.kind(), std::io::ErrorKind::Other);
     assert!(error.to_string().contains("has been shut down"));
-    // Neither an error of the system, nor that of a thread in no runtime.
+    // Neither an error of the system nor that of a thread outside of all runtimes is a shutdown
+    // error.
     let taken = listener.local_addr().unwrap();
     let taken = other.block_on(TcpListener::bind(taken)).unwrap_err();
     assert!(!is_rt_shutdown_err(&taken));
@@ -122,7 +123,7 @@ fn a_full_runtime_reports_its_shutdown() {
     );
 }
 
-/// Leaves its waker with the test, and never ends.
+/// A future that leaves its waker with the test, and never completes.
 struct LeaveWaker(
     Arc<Mutex<Vec<Waker>>>,
     #[expect(dead_code)] crate::common::Token,

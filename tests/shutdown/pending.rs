@@ -38,7 +38,8 @@ fn pending_callbacks_are_dropped_and_do_not_run() {
         let token = drops.token();
         let handle = runtime.handle().clone();
         crate::common::on_worker(&runtime, move || {
-            // By a worker, so that they stand in its store and in no inbox.
+            // A worker arms this timer, so that the timer is in the worker's store and not in an
+            // inbox.
             handle.after(HOUR, move || {
                 let _token = token;
                 panic!("it is not due");
@@ -81,10 +82,10 @@ fn queued_timers_are_ended() {
         })
     };
     started.wait();
-    // One of them is moved, so that the queue holds what is not due any more.
+    // One timer is moved, so that the queue holds a timer that is no longer due.
     assert_eq!(timers[7].reset(HOUR), Reset::Waiting);
     let dropper = thread::spawn(move || drop(runtime));
-    // Told to stop, the worker leaves after what it is at.
+    // The shutdown tells the worker to stop, and the worker leaves after its present job.
     thread::sleep(Duration::from_millis(20));
     release.open();
     dropper.join().unwrap();
@@ -94,14 +95,15 @@ fn queued_timers_are_ended() {
     }
 }
 
-/// Tasks that wait for all that tasks may wait for, each with a token.
+/// Spawns tasks that wait for everything that tasks can wait for, each with a token.
 fn waiting_tasks(handle: &Handle, drops: &Drops) -> Vec<tourbillon::JoinHandle<()>> {
     let mut tasks = Vec::new();
     let token = drops.token();
     tasks.push(handle.spawn(async move {
         let _token = token;
         sleep(HOUR).await;
-        // A sleep that a shutdown ends would let the task go on; but it is not polled any more.
+        // The shutdown ends the sleep, which would let the task go on. But the task is not polled
+        // any more.
         panic!("an hour has not passed");
     }));
     tasks.push(handle.spawn(drops.pending()));
@@ -166,7 +168,7 @@ fn a_task_that_ticks_in_a_loop_is_dropped() {
         let mut interval = interval(Duration::from_millis(1));
         interval.tick().await;
         sender.send(()).unwrap();
-        // The shutdown begins meanwhile. From then on each tick comes at once.
+        // The shutdown begins during this sleep. From then on, each tick completes at once.
         thread::sleep(Duration::from_millis(50));
         loop {
             interval.tick().await;
@@ -186,7 +188,7 @@ fn pending_tasks_are_dropped_and_cancelled() {
     for _ in 0..10 {
         tasks.extend(waiting_tasks(runtime.handle(), &drops));
     }
-    // They get to where they wait; it is as well if not all do.
+    // Most tasks reach their wait in this time. The test is valid even if some do not.
     thread::sleep(Duration::from_millis(50));
     assert!(tasks.iter().all(|task| !task.is_finished()));
     drop(runtime);
@@ -292,7 +294,7 @@ fn a_sleep_polled_elsewhere_ends_with_its_runtime() {
     let _alarm = alarm();
     let (doomed, other) = (runtime(1), runtime(1));
     let mut sleep = Box::pin(sleep(HOUR));
-    // The first poll decides where it waits.
+    // The first poll determines on which runtime the sleep waits.
     doomed.block_on(future::poll_fn(|cx| {
         assert!(sleep.as_mut().poll(cx).is_pending());
         Poll::Ready(())
@@ -318,7 +320,7 @@ fn sockets_of_an_ended_runtime_return_errors() {
         (listener, stream, peer)
     });
     let (mut read, mut write) = stream.into_split();
-    // Some wait when it ends, some come later.
+    // Some operations wait when the runtime ends, and some begin later.
     let reading = other.spawn(async move {
         let first: io::Result<usize> = read.read(&mut [0]).await;
         let second = read.read(&mut [0]).await;

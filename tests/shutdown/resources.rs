@@ -30,7 +30,8 @@ fn a_dropped_runtime_leaves_no_thread_and_no_descriptor() {
         for workers in [1, 2, 5] {
             let runtime = Builder::new().worker_threads(workers).build().unwrap();
             assert_eq!(threads(), before.0 + workers);
-            // Four each, and one for each of the two clocks that workers do not wait for.
+            // Each worker has four descriptors. The two clocks for which workers do not wait have
+            // one each.
             assert_eq!(fds() - before.1 - 2, 4 * workers);
             drop(runtime);
             eventually("nothing is left", || (threads(), fds()) == before);
@@ -137,7 +138,7 @@ fn shutdown_background_leaves_nothing_in_the_end() {
         }
         let task = runtime.spawn(drops.pending());
         started.wait();
-        // Would hang if it waited: the callback is let on later.
+        // If this call waited, it would hang: the callback is released later.
         runtime.shutdown_background();
         assert!(
             !task.is_finished(),
@@ -205,7 +206,7 @@ fn shutdown_timeout_gives_up_on_a_blocked_callback() {
         let took = start.elapsed();
         assert!(took >= Duration::from_millis(50));
         assert!(took < PATIENCE / 2, "it waits for what is stuck");
-        // In between it takes work, and ends it when it ends.
+        // Meanwhile the runtime accepts work, and ends that work when its last worker ends.
         let token = drops.token();
         let late = handle.after(HOUR, move || drop(token));
         let token = drops.token();
@@ -234,7 +235,7 @@ fn a_worker_can_shut_down_its_runtime() {
         let ends: [End; 3] = [
             |runtime| runtime.shutdown_background(),
             |runtime| drop(runtime),
-            // It cannot wait for itself, and says that it did not.
+            // The worker cannot wait for itself, and the answer says so.
             |runtime| assert!(!runtime.shutdown_timeout(PATIENCE)),
         ];
         for workers in [1, 2] {
@@ -300,7 +301,7 @@ fn handles_that_outlive_the_runtime_do_not_keep_its_threads() {
         let handle = runtime.handle().clone();
         drop(runtime);
         assert_eq!(threads(), before.0);
-        // The last handles release all that a timer or a task keeps of its worker.
+        // The last handles release everything that a timer or a task keeps of its worker.
         drop((timer, task, handle));
         assert_eq!(fds(), before.1);
     });
@@ -325,14 +326,17 @@ fn hooks_run_on_each_thread_at_its_start_and_its_end() {
         .on_thread_stop(note("stop"))
         .build()
         .unwrap();
+    runtime.block_on(runtime.spawn_blocking(|| ())).unwrap();
     drop(runtime);
     let mut names = names.lock().unwrap();
     names.sort();
     let expected = [
         "start hooked-0",
         "start hooked-1",
+        "start tourbillon-blocking-0",
         "stop hooked-0",
         "stop hooked-1",
+        "stop tourbillon-blocking-0",
     ];
     assert_eq!(*names, expected);
 }

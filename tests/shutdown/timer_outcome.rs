@@ -17,7 +17,7 @@ use crate::common::{
 };
 use tourbillon::{Cancel, Handle, Outcome, Runtime, Status, Timer};
 
-/// Timers of each sort, on each worker; answers how many.
+/// Arms timers of each kind on each worker. Returns how many.
 fn arm(handle: &Handle, workers: usize, told: &Told) -> usize {
     let mut count = 0;
     for _ in 0..20 {
@@ -108,7 +108,7 @@ fn a_blocked_worker_delays_no_outcome_of_other_workers() {
         let told = Told::new();
         let (stuck, release) = stick_a_worker(runtime.handle());
         let count = arm(runtime.handle(), 3, &told);
-        // Also those that are still in the inbox of the blocked worker.
+        // This timer may still be in the inbox of the blocked worker.
         let (sender, where_told) = mpsc::channel();
         let its = Timer::after(HOUR).on(runtime.handle()).on_worker(stuck);
         let its = its.start_with(move |how| sender.send((how, worker_number())).unwrap());
@@ -157,7 +157,8 @@ fn callbacks_can_use_the_runtime_during_shutdown() {
         let builder = Timer::after(HOUR).on(runtime.handle()).name("old");
         let _detached = builder.start_with(move |how| {
             told.note(how);
-            // Arming, in its context and by the handle; cancelling, looking, spawning.
+            // The callback arms timers in its context and by the handle, cancels, takes a snapshot
+            // and spawns.
             let new = Timer::after(Duration::ZERO).name("new");
             let _detached = new.start_with(late.once());
             let new = Timer::every(HOUR).on(&handle).name("new");
@@ -175,7 +176,7 @@ fn callbacks_can_use_the_runtime_during_shutdown() {
     assert_eq!(late.all(), [0, 0, 2 * cancelled]);
 }
 
-/// A retry, say, that does not look at how it ended.
+/// Arms a timer that arms itself again whatever its outcome is, like a careless retry.
 fn again(handle: &Handle, runs: &Arc<AtomicUsize>) {
     let (handle, runs) = (handle.clone(), runs.clone());
     let builder = Timer::after(Duration::from_millis(1)).on(&handle.clone());
@@ -194,7 +195,7 @@ fn a_callback_that_always_rearms_itself_does_not_block_shutdown() {
     again(&handle, &runs);
     eventually("it runs again", || runs.load(Ordering::SeqCst) > 2);
     assert!(runtime.shutdown_timeout(PATIENCE));
-    // Nor does it run for ever where there is no runtime any more.
+    // After the runtime has ended, the callback runs once, and not for ever.
     let before = runs.load(Ordering::SeqCst);
     again(&handle, &runs);
     assert_eq!(runs.load(Ordering::SeqCst), before + 1);
@@ -225,7 +226,7 @@ fn a_timer_running_at_shutdown_gets_its_own_outcome() {
     let single = single.on_worker(other).start_with(run(&once));
     runs.recv_timeout(PATIENCE).expect("it runs");
     let end = thread::spawn(move || drop(runtime));
-    // Whether the shutdown has begun by then or not, it makes no difference.
+    // It makes no difference whether the shutdown has begun by then.
     thread::sleep(Duration::from_millis(5));
     assert_eq!((single.cancel(), once.all()), (Cancel::Running, [1, 0, 0]));
     assert_eq!(every.all(), [1, 0, 0]);

@@ -27,7 +27,7 @@ struct Entry {
     /// The earliest moment, in ns since the storm began, at which it may run.
     not_before: AtomicU64,
     runs: AtomicUsize,
-    /// How many calls answered that they had cancelled it.
+    /// How many calls returned that they had cancelled it.
     cancels: AtomicUsize,
     /// How often its callback was dropped.
     drops: AtomicUsize,
@@ -52,7 +52,7 @@ struct Shared {
     entry: Arc<Entry>,
 }
 
-/// Lives in a callback.
+/// A value that lives in a callback.
 struct Payload {
     entry: Arc<Entry>,
     storm: Arc<Storm>,
@@ -113,7 +113,7 @@ impl Storm {
     }
 }
 
-/// A delay: mostly of a few milliseconds, sometimes none, sometimes one that is never seen.
+/// Returns a delay: mostly a few milliseconds, sometimes none, sometimes one that is never over.
 fn delay(random: &mut Random) -> Duration {
     match random.below(20) {
         0 => Duration::ZERO,
@@ -122,21 +122,23 @@ fn delay(random: &mut Random) -> Duration {
     }
 }
 
-/// Moves a timer that this thread alone moves: between two moves its deadline is known exactly.
+/// Moves a timer that only this thread moves. Between two moves its deadline is known exactly.
 fn move_own(storm: &Storm, own: &Shared, random: &mut Random) {
     let (timer, entry) = (&own.timer, &own.entry);
     let old = entry.not_before.load(Ordering::SeqCst);
     let to = Instant::now() + delay(random);
     let new = storm.nanos(to);
-    // It may run for either until the call returns.
+    // Until the call returns, the timer may run for either deadline.
     entry.not_before.store(old.min(new), Ordering::SeqCst);
     let answer = match random.below(2) {
         0 => timer.reset_at(to),
-        // The runtime reads the clock later than we do: what it makes of it is no earlier.
+        // The runtime reads the clock later than this thread, so its deadline is no earlier than
+        // `to`.
         _ => timer.reset(to.saturating_duration_since(Instant::now())),
     };
     if answer == Reset::Waiting {
-        // The timer is asked, since `reset` read a clock of its own. If it is over, it is over.
+        // `reset` has read the clock itself, so ask the timer for its deadline. A timer that is
+        // over has none.
         if let Some(deadline) = timer.deadline() {
             let deadline = storm.nanos(deadline.into_std());
             entry.not_before.store(deadline, Ordering::SeqCst);
@@ -144,7 +146,7 @@ fn move_own(storm: &Storm, own: &Shared, random: &mut Random) {
     }
 }
 
-/// Moves a timer that others move as well: all that is known is the earliest of all deadlines.
+/// Moves a timer that other threads move, too. Only the earliest of all its deadlines is known.
 fn move_shared(storm: &Storm, shared: &Shared, random: &mut Random) {
     let to = Instant::now() + delay(random);
     shared
@@ -160,7 +162,7 @@ fn move_shared(storm: &Storm, shared: &Shared, random: &mut Random) {
             shared.timer.reset(delay);
         }
         _ => {
-            // Its delay may be any that it was ever given.
+            // The timer may use any delay that it was ever given.
             let now = storm.now();
             shared.entry.not_before.fetch_min(now, Ordering::SeqCst);
             shared.timer.refresh();
@@ -238,8 +240,8 @@ fn thread_of_storm(storm: &Arc<Storm>, handle: &Handle, seed: u64) {
     storm.entries.lock().unwrap().append(&mut entries);
 }
 
-/// Runs one storm, and settles its accounts. With `cut_short`, the runtime is shut down in its
-/// midst.
+/// Runs one storm, and checks its accounts. With `cut_short`, the runtime is shut down in the
+/// middle.
 fn run(workers: usize, cut_short: bool) {
     storm(runtime(workers), cut_short);
 }
@@ -317,9 +319,9 @@ fn storm(runtime: Runtime, cut_short: bool) {
     assert_eq!(fired + cancelled + shut_down, entries.len());
     assert_eq!(storm.early.load(Ordering::SeqCst), 0, "early");
     assert_eq!(storm.overlaps.load(Ordering::SeqCst), 0, "twice at once");
-    // All that may happen did: otherwise this has tested less than it says.
+    // Timers ended in each of the ways. Otherwise the test would prove less than it claims.
     assert!(fired > 0 && cancelled > 0 && shut_down > 0, "{ended:?}");
-    // With the runtime gone, whatever is left of the handles says so.
+    // The handles that are left say that their timers are over.
     for timer in &shared {
         assert!(matches!(timer.timer.status(), Status::Over(_)));
     }

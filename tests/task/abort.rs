@@ -62,7 +62,7 @@ fn an_aborted_task_is_finished_without_being_joined() {
     task.abort();
     eventually("it is finished", || task.is_finished());
     eventually("it is dropped", || drops.count() == 1);
-    // As above, without a handle.
+    // The abort also works if the join handle is dropped right after it.
     let task = runtime.spawn(drops.pending());
     task.abort();
     drop(task);
@@ -127,7 +127,7 @@ fn abort_does_not_change_a_finished_task() {
     let task = runtime.spawn(async { 9 });
     eventually("it is finished", || task.is_finished());
     task.abort();
-    // Another in its place in the books must not be hit.
+    // The next task may reuse the registry slot of `task`. The second abort must not reach it.
     let next = runtime.spawn(async {
         yield_now().await;
         10
@@ -241,7 +241,7 @@ fn an_abort_handle_of_a_finished_task_aborts_no_other_task() {
     let first = runtime.spawn(async { 9 });
     let abort = first.abort_handle();
     eventually("it is finished", || first.is_finished());
-    // In its place in the books.
+    // The next task may reuse the registry slot of `first`.
     let next = runtime.spawn(async {
         yield_now().await;
         10
@@ -308,7 +308,7 @@ fn a_task_has_its_id_until_its_end() {
     task.abort();
     assert_eq!(told.recv_timeout(PATIENCE).unwrap(), id);
     assert_eq!(Some(runtime.block_on(task).unwrap_err().id()), id);
-    // On a blocking thread, where a future of `block_on` is a part of the job.
+    // On a blocking thread, a future in `block_on` is part of the job and has the id of the job.
     runtime.block_on(async {
         assert_eq!(try_id(), None);
         let handle = tourbillon::Handle::current();
@@ -316,6 +316,6 @@ fn a_task_has_its_id_until_its_end() {
         let id = Some(job.id());
         assert_eq!(job.await.unwrap(), (id, id));
     });
-    // None is left behind on a worker.
+    // No id is left behind on a worker.
     assert_eq!(crate::common::on_worker(&runtime, try_id), None);
 }

@@ -1,7 +1,7 @@
 //! While a worker is in `block_in_place`, peers or a helper do its work.
 //!
-//! A test unblocks the worker after all events have come, so each of them came while it was
-//! blocked.
+//! Each test unblocks the worker only after all events have arrived, so every event arrived while
+//! the worker was blocked.
 
 use std::{
     io::Write,
@@ -83,7 +83,7 @@ fn the_work_of_a_blocked_worker_is_served() {
                 }
             };
             spawn(base);
-            // In the slot, for what runs next.
+            // This wakes a task into the LIFO slot of the worker.
             next.set();
             let here = thread::current().id();
             block_in_place(|| {
@@ -120,7 +120,7 @@ fn all_workers_can_block_at_once() {
         for _ in 0..3 {
             let (says, came) = Says::new();
             let release = Gate::new();
-            // More than there are workers: helpers in their turn.
+            // Make more calls than there are workers, so that helpers block, too.
             let away = 2 * workers;
             let tasks: Vec<_> = (0..away)
                 .map(|_| {
@@ -150,7 +150,7 @@ fn all_workers_can_block_at_once() {
                 runtime.block_on(task).unwrap();
             }
             eventually("they have gone", || runtime.metrics().num_helpers() == 0);
-            // None may be started any more.
+            // Once no call is active, no helper may start any more.
             let started = runtime.metrics().helpers_started();
             drop(AllBlocked::all(&runtime));
             assert_eq!(runtime.metrics().helpers_started(), started);
@@ -167,7 +167,7 @@ fn calls_can_be_nested() {
     let sum = in_a_task(&runtime, move || {
         let sum = block_in_place(|| {
             let one = block_in_place(|| block_in_place(|| 1));
-            // It is away still.
+            // The nested calls have returned, but the outer call still holds the worker away.
             let other = handle.spawn(async { 2 });
             assert!(!is_a_worker());
             one + handle.block_on(other).unwrap()
@@ -278,7 +278,7 @@ fn results_and_panics_pass_through() {
         let task = runtime.spawn(async { block_in_place(|| panic!("on purpose")) });
         let error = runtime.block_on(task).unwrap_err();
         assert_eq!(message(&*error.into_panic()), "on purpose");
-        // Caught on the way, the worker is none the wiser.
+        // If the task catches the panic, its thread is a worker again.
         in_a_task(&runtime, || {
             let caught = catch_unwind(|| block_in_place(|| panic!("on purpose, to be caught")));
             assert!(caught.is_err());
@@ -317,7 +317,7 @@ fn callbacks_can_block_and_be_cancelled_meanwhile() {
         }
         let other = Timer::after(HOUR).on(runtime.handle());
         let other = other.start_with(told.once());
-        // A run at a time, as always.
+        // A recurring callback never runs twice at the same time, not even while it blocks.
         thread::sleep(10 * PERIOD);
         assert!(begins.try_recv().is_err(), "it runs already");
         other.cancel();
@@ -369,7 +369,7 @@ fn a_paused_clock_stands_still_while_a_worker_blocks() {
             block_in_place(|| {
                 open.open();
                 if workers > 1 {
-                    // Tasks run, as long as there is a worker that does not block.
+                    // Tasks still run if another worker does not block.
                     let other = tourbillon::spawn(async { 1 });
                     assert_eq!(Handle::current().block_on(other).unwrap(), 1);
                 }
@@ -394,7 +394,7 @@ fn a_paused_clock_stands_still_while_a_worker_blocks() {
     }
 }
 
-/// A worker may come and go while others take what it has.
+/// Calls begin and end while peers and helpers take the tasks and timers of the worker.
 #[test]
 fn no_work_is_lost_or_repeated_when_a_call_begins_or_ends() {
     const TIMES: usize = 300;

@@ -1,5 +1,5 @@
-//! Runtimes that end while a worker is in `block_in_place`: others that are dropped there, and its
-//! own.
+//! Runtimes that end while a worker is in `block_in_place`: other runtimes that the worker drops
+//! there, and its own.
 
 use std::{
     sync::{Arc, Barrier, mpsc},
@@ -59,7 +59,8 @@ fn runtimes_can_be_dropped_inside() {
             let before = (crate::common::threads(), fds());
             let told = Told::new();
             let outer = runtime(workers);
-            // Another is waited for, since that is no worker's time now.
+            // The drop of another runtime waits for it, because the thread is no worker during the
+            // call.
             let other = runtime(1);
             let begun = Gate::new();
             let (open, told_late) = (begun.clone(), told.clone());
@@ -74,7 +75,8 @@ fn runtimes_can_be_dropped_inside() {
                 block_in_place(|| drop(other));
                 assert_eq!(after.count(Outcome::Fired), 1, "it was waited for");
             });
-            // Its own is not: that would wait for itself.
+            // The drop of the worker's own runtime does not wait, because the worker would wait
+            // for itself.
             let timer = Timer::after(HOUR).on(outer.handle());
             drop(timer.start_with(told.once()));
             let (sender, receiver) = mpsc::channel();
@@ -95,7 +97,8 @@ fn runtimes_can_be_dropped_inside() {
     });
 }
 
-/// Timers and what is queued end at once, by a helper. The shutdown waits for the blocked call.
+/// A helper ends the timers and the queued work at once. The shutdown waits for the blocked calls,
+/// up to its timeout.
 #[test]
 fn a_runtime_can_be_shut_down_while_a_worker_blocks() {
     alone(|| {
@@ -129,8 +132,8 @@ fn a_runtime_can_be_shut_down_while_a_worker_blocks() {
     });
 }
 
-/// A worker that waits for a task, a timer or a socket is let go when the runtime ends, though it
-/// is only then that the task is dropped, and only the worker is left to do that.
+/// A wait for a task, a timer or a socket inside the call ends with the runtime. The shutdown
+/// drops the task, and only the waiting worker is left to do that.
 #[test]
 fn a_wait_inside_ends_with_the_runtime() {
     let _alarm = alarm();

@@ -4,12 +4,13 @@
 //! All tests have one worker and count operations. None depends on time.
 
 use std::{
-    future::Future,
+    future::{Future, poll_fn},
     io::Write,
     sync::{
         Arc,
         atomic::{AtomicUsize, Ordering::SeqCst},
     },
+    task::Poll,
     time::Duration,
 };
 
@@ -24,17 +25,21 @@ use futures_lite::{
 };
 use tourbillon::{
     JoinHandle, Runtime,
-    task::{consume_budget, unconstrained},
-    time::{DelayQueue, Instant, MissedTickBehavior, interval, sleep, sleep_until, timeout},
+    runtime::Builder,
+    task::{block_in_place, consume_budget, coop::has_budget_remaining, unconstrained, yield_now},
+    time::{
+        DelayQueue, Instant, MissedTickBehavior, interval, interval_at, sleep, sleep_until, timeout,
+    },
 };
 
 const BUDGET: usize = 128;
-/// When something else becomes ready, and when a loop ends that did not let it run.
+/// The operation at which another task becomes ready.
 const AT: usize = 200;
+/// The number of operations after which a loop ends.
 const END: usize = 2_000;
 
-/// Counts operations, and how many of them there were when another task got to run that became
-/// ready at one of them.
+/// Counts operations, and records how many had run when another task got to run. That task becomes
+/// ready at operation `AT`.
 #[derive(Clone, Default)]
 struct Witness {
     operations: Arc<AtomicUsize>,
@@ -42,7 +47,7 @@ struct Witness {
 }
 
 impl Witness {
-    /// After each operation. True if there is to be no more.
+    /// Counts an operation. Returns `true` if it is the last one.
     fn operation(&self) -> bool {
         let n = self.operations.fetch_add(1, SeqCst) + 1;
         if n == AT {
@@ -62,7 +67,7 @@ impl Witness {
     }
 }
 
-/// Runs a loop in a task, beside which another one gets to run.
+/// Checks that a loop in a task lets another task run within one budget.
 #[track_caller]
 fn gives_way<F>(greedy: impl FnOnce(Witness) -> F)
 where
@@ -130,6 +135,25 @@ fn a_loop_over_due_ticks_yields() {
             }
         });
     }
+}
+
+/// After a reset to the past the tick is due, although the timer of the interval still waits.
+#[test]
+fn a_loop_over_ticks_that_a_reset_made_due_yields() {
+    let _alarm = alarm();
+    gives_way(async |witness: Witness| {
+        let period = Duration::from_millis(1);
+        let mut interval = interval_at(Instant::now() + Duration::from_secs(3_600), period);
+        let is_pending = poll_fn(|cx| Poll::Ready(interval.poll_tick(cx).is_pending())).await;
+        assert!(is_pending);
+        interval.reset_at(Instant::now() - Duration::from_secs(600));
+        loop {
+            interval.tick().await;
+            if witness.operation() {
+                return;
+            }
+        }
+    });
 }
 
 #[test]
@@ -223,14 +247,14 @@ fn an_unconstrained_task_does_not_yield() {
     assert_eq!(witness.seen.load(SeqCst), END);
 }
 
-/// Never waits by itself.
+/// Runs operations forever. It is pending only when the budget is used up.
 async fn greedy() {
     loop {
         consume_budget().await;
     }
 }
 
-/// Runs a future in a task of one worker, and on a thread.
+/// Runs a future in a task of the only worker, and then in `block_on` on this thread.
 fn both_ways<F: Future<Output = ()> + Send + 'static>(future: impl Fn() -> F) {
     let runtime: Runtime = runtime(1);
     runtime.block_on(runtime.spawn(future())).unwrap();
@@ -252,14 +276,14 @@ fn a_sleep_beside_an_always_ready_loop_ends() {
     let _alarm = alarm();
     both_ways(|| async {
         for brief in [Duration::ZERO, Duration::from_millis(2)] {
-            // The greedy one is asked first, each time.
+            // `or` polls the greedy future first each time.
             or(greedy(), sleep(brief)).await;
         }
     });
 }
 
 #[test]
-fn a_future_beside_it_in_the_same_task_is_polled() {
+fn a_future_beside_an_always_ready_loop_is_polled() {
     let _alarm = alarm();
     both_ways(|| async {
         let operations = AtomicUsize::new(0);
@@ -274,8 +298,8 @@ fn a_future_beside_it_in_the_same_task_is_polled() {
     });
 }
 
-/// It takes the wake-up for its own, and polls again: in the same poll of the task, where there is
-/// no budget left.
+/// The inner executor takes the wake-up for its own and polls again. It does so in the same poll
+/// of the task, where no budget is left.
 #[test]
 fn an_executor_inside_a_task_makes_progress() {
     let _alarm = alarm();
@@ -291,7 +315,7 @@ fn an_executor_inside_a_task_makes_progress() {
     assert_eq!(runtime.block_on(count).unwrap(), END);
 }
 
-/// Nor one on a thread of its own, or in a callback: nothing is counted there.
+/// Operations are not counted outside of a task: on a thread of the program, or in a callback.
 #[test]
 fn a_foreign_executor_has_no_budget() {
     let _alarm = alarm();
@@ -313,4 +337,25 @@ fn a_foreign_executor_has_no_budget() {
     };
     assert_eq!(run(), 1);
     assert_eq!(on_worker(&runtime, run), 1);
+}
+
+#[test]
+fn a_nested_block_on_leaves_its_caller_the_rest_of_the_budget() {
+    let _alarm = alarm();
+    let runtime = runtime(1);
+    let units = runtime.block_on(runtime.spawn(async {
+        let inner = Builder::new_current_thread().build().unwrap();
+        for _ in 0..10 {
+            consume_budget().await;
+        }
+        // It is pending once, so the inner worker runs its loop.
+        block_in_place(|| inner.block_on(yield_now()));
+        let mut units = 0;
+        while has_budget_remaining() && units < END {
+            consume_budget().await;
+            units += 1;
+        }
+        units
+    }));
+    assert_eq!(units.unwrap(), BUDGET - 10);
 }

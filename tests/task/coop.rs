@@ -29,7 +29,8 @@ macro_rules! outcomes {
                     4 => pin!(coop::unconstrained(coop::consume_budget()))
                         .poll(cx)
                         .is_ready(),
-                    // Takes a unit, which goes back later or does not.
+                    // Takes a unit. A later step either uses it up or drops it, which returns it
+                    // to the budget.
                     5 | 6 => match coop::poll_proceed(cx) {
                         Poll::Ready(unit) => {
                             units.push(unit);
@@ -87,7 +88,7 @@ fn a_unit_that_outlives_its_poll_changes_nothing() {
         Poll::Ready(())
     }));
     drop(kept);
-    // Outside of a task nothing is counted.
+    // Outside of a task, no operation is counted.
     let mut cx = Context::from_waker(std::task::Waker::noop());
     assert!((0..1_000).all(|_| {
         let unit = tourbillon::task::coop::poll_proceed(&mut cx);

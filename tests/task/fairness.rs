@@ -28,8 +28,8 @@ use crate::common::{
 use futures_lite::AsyncReadExt;
 use tourbillon::{Runtime, runtime::Builder, task::yield_now, time};
 
-/// How many timers are queued before most of them are left in the shard.
-const DUE_QUEUED: usize = 56;
+/// An upper bound on how many due timers a worker queues at a time. The others wait in the shard.
+const DUE_QUEUED: usize = 16;
 
 fn runtime() -> Runtime {
     crate::common::runtime(1)
@@ -56,7 +56,7 @@ fn flood_by(tasks: usize, runtime: &Runtime, course: &Course) {
     });
 }
 
-/// Two tasks that wake each other, by the LIFO slot.
+/// Floods the worker with two tasks that wake each other through the LIFO slot.
 fn flood_by_waking(runtime: &Runtime, course: &Course) {
     let wakers: Arc<Mutex<[Option<Waker>; 2]>> = Arc::default();
     for me in [0, 1] {
@@ -76,7 +76,7 @@ fn flood_by_waking(runtime: &Runtime, course: &Course) {
     }
 }
 
-/// Recurring timers that are always due.
+/// Floods the worker with recurring timers that are always due. Returns the timers.
 fn flood_by_timers(runtime: &Runtime, course: &Course) -> Vec<tourbillon::Timer> {
     let course = course.clone();
     on_worker(runtime, move || {
@@ -90,7 +90,7 @@ fn flood_by_timers(runtime: &Runtime, course: &Course) -> Vec<tourbillon::Timer>
     })
 }
 
-/// A hundred thousand timers come due at the same moment.
+/// Floods the worker with 100,000 timers that come due at the same moment.
 fn flood_by_one_moment(runtime: &Runtime, course: &Course) {
     let course = course.clone();
     on_worker(runtime, move || {
@@ -130,7 +130,8 @@ fn ready_tasks_delay_a_timer_by_one_interval() {
     assert_within(&course, EVENT_INTERVAL + YIELDING + A_FEW);
 }
 
-/// However full the deque is: as many timers are taken at a look as jobs have run since the last.
+/// The length of the deque does not matter: a poll takes at least as many timers as jobs have run
+/// since the last poll.
 #[test]
 fn ready_tasks_leave_half_of_the_worker_to_timers() {
     const TIMERS: usize = 3_000;
@@ -138,10 +139,10 @@ fn ready_tasks_leave_half_of_the_worker_to_timers() {
     for tasks in [
         1,
         YIELDING,
-        30,
         DUE_QUEUED - 6,
         DUE_QUEUED - 1,
         DUE_QUEUED,
+        50,
         200,
     ] {
         let (runtime, course) = (runtime(), Course::default());
@@ -180,7 +181,7 @@ fn tasks_that_wake_each_other_cause_no_longer_delay() {
     let course = Course::default();
     serve_a_task(&course);
     flood_by_waking(&runtime, &course);
-    // Three by the slot for each of the deque.
+    // The worker runs three jobs from the LIFO slot for each job from the deque.
     assert_within(&course, 4 + A_FEW);
 
     let course = Course::default();
@@ -199,8 +200,8 @@ fn tasks_that_wake_each_other_cause_no_longer_delay() {
     assert_within(&course, GLOBAL_QUEUE_INTERVAL + A_FEW);
 }
 
-/// The bound for work behind timers: those that are queued when it comes, and those of the poll
-/// that finds it.
+/// The bound for work behind timers: the timers that are queued when the work becomes ready, and
+/// the timers of the poll that finds the work.
 const BEHIND_TIMERS: usize = DUE_QUEUED + 2 * EVENT_INTERVAL + A_FEW;
 
 #[test]
@@ -221,7 +222,8 @@ fn due_timers_delay_other_work_by_the_queue_only() {
     }
 }
 
-/// All of them were queued, sixteen for each that ran, and what came next was behind them.
+/// The worker queues due timers in batches, so other work waits for one batch and not for all
+/// timers.
 #[test]
 fn a_hundred_thousand_due_timers_delay_other_work_by_a_batch_only() {
     let _alarm = alarm();
@@ -237,7 +239,7 @@ fn a_hundred_thousand_due_timers_delay_other_work_by_a_batch_only() {
     }
 }
 
-/// Sockets that are always ready, each with a task.
+/// Each socket is always ready and has a task that reads it.
 #[test]
 fn ready_sockets_delay_a_timer_by_one_interval() {
     const SOCKETS: usize = 32;
@@ -251,7 +253,7 @@ fn ready_sockets_delay_a_timer_by_one_interval() {
     for (mut ours, mut theirs) in pairs {
         let course = course.clone();
         runtime.spawn(async move {
-            // Each byte is an event, and a poll.
+            // Each byte causes one event and one poll of the task.
             while !course.job() {
                 theirs.write_all(&[1]).unwrap();
                 ours.read_exact(&mut [0]).await.unwrap();
@@ -262,7 +264,7 @@ fn ready_sockets_delay_a_timer_by_one_interval() {
     assert_within(&course, EVENT_INTERVAL + SOCKETS + A_FEW);
 }
 
-/// A sleep without a task. Its waker arms it again.
+/// A sleep without a task. Its waker arms the next sleep.
 struct Restless {
     sleep: Mutex<Option<Pin<Box<time::Sleep>>>>,
     course: Course,
@@ -273,8 +275,8 @@ impl Restless {
         let waker = Waker::from(self.clone());
         loop {
             let mut sleep = Box::pin(time::sleep(Duration::from_micros(1)));
-            // (A sleep whose deadline has passed is ready in the first poll, and does not wake the
-            // task.)
+            // If the deadline has already passed, the sleep is ready in this poll and never calls
+            // the waker. In that case, arm another sleep.
             if sleep
                 .as_mut()
                 .poll(&mut Context::from_waker(&waker))
@@ -295,9 +297,9 @@ impl Wake for Restless {
     }
 }
 
-/// These make no jobs to be counted, and the worker never came to look at anything else.
+/// Sleeps without tasks run no jobs. The worker must still poll for other work after one round.
 #[test]
-fn remote_sleeps_delay_other_work_by_one_round_only() {
+fn sleeps_without_tasks_delay_other_work_by_one_round_only() {
     let _alarm = alarm();
     for serve in [serve_a_socket, serve_an_outsider] {
         let (runtime, course) = (runtime(), Course::default());

@@ -48,7 +48,8 @@ fn a_task_runs_on_when_its_handle_is_dropped() {
     done.wait();
 }
 
-/// How an error is written, without the number of its task, which is expected to be in it.
+/// Replaces the task id in the text of an error by `N`. Panics if the text does not contain the
+/// id.
 fn without_id(id: impl std::fmt::Display, written: String) -> String {
     let id = id.to_string();
     assert!(written.contains(&id), "{written} has no {id}");
@@ -102,7 +103,7 @@ fn a_panic_is_returned_to_the_join_handle_only() {
     let error = std::io::Error::from(error);
     assert!(error.to_string().contains("formatted 7"), "{error}");
 
-    // Anything may be thrown.
+    // The payload of a panic may have any type.
     let task = runtime.spawn(async { std::panic::panic_any(Cell::new(5)) });
     let error = runtime.block_on(task).map(|(): ()| ()).unwrap_err();
     let id = error.id();
@@ -155,7 +156,8 @@ fn a_join_handle_can_move_to_another_task_while_it_is_awaited() {
             11
         })
     };
-    // Polled here first, and then by another task, which is the one to be woken.
+    // This thread polls the handle first, and then another task does. The result must wake that
+    // task.
     let noop = Waker::noop();
     let polled = Pin::new(&mut task).poll(&mut Context::from_waker(noop));
     assert!(polled.is_pending());
@@ -170,7 +172,7 @@ fn a_hundred_thousand_tasks_complete() {
     let _alarm = alarm();
     let runtime = runtime(2);
     let done = Arc::new(AtomicUsize::new(0));
-    // From outside and from a worker.
+    // Spawn half of the tasks from this thread, and half from a worker.
     for _ in 0..50_000 {
         let done = done.clone();
         runtime.spawn(async move {

@@ -32,7 +32,7 @@ fn poll<T>(set: &mut JoinSet<T>, waker: &Waker) -> Poll<Option<T>> {
     polled.map(|ended| ended.map(Result::unwrap))
 }
 
-/// Spawns a task that waits for the event and answers `n`.
+/// Spawns a task that waits for the event and returns `n`.
 fn spawn_waiting(
     set: &mut JoinSet<usize>,
     runtime: &Runtime,
@@ -78,7 +78,7 @@ fn spawn_outside_of_a_runtime_panics() {
 #[test]
 fn results_come_in_the_order_of_completion() {
     let _alarm = alarm();
-    // Of one worker, which is through with a task before it does anything else.
+    // The only worker completes a task before it runs anything else.
     let runtime = runtime(1);
     let mut set = JoinSet::new();
     let events: Vec<Event> = (0..20).map(|_| Event::default()).collect();
@@ -166,7 +166,8 @@ fn the_waiter_is_woken_at_most_once_per_finished_task() {
         }
     });
     assert!(seen.iter().all(|seen| *seen));
-    // One wake-up, and one more where it was under way when the result was taken.
+    // Each task causes one wake-up, and one more if its wake-up was under way when the waiter took
+    // the result.
     assert!(polls <= 3 * TASKS + 1, "{polls}");
 }
 
@@ -239,7 +240,8 @@ fn a_set_can_be_moved_between_polls() {
     for (n, event) in events.iter().enumerate() {
         spawn_waiting(&mut set, &runtime, event, n);
     }
-    // Two tasks and a thread have asked, before the last that gets it gets all.
+    // Two tasks poll the set in turn. Then a thread gets the first result, and a last task gets
+    // the rest.
     for _ in 0..2 {
         set = runtime
             .block_on(runtime.spawn(async move {
@@ -330,7 +332,7 @@ fn a_dropped_join_next_loses_no_result() {
                 yield_now().await;
                 None
             };
-            // In turn, so that each of them is dropped when it is ready, too.
+            // Alternate the order, so that `next` is also dropped while a result is ready.
             let first = if given_up % 2 == 0 {
                 or(next, other).await
             } else {
@@ -443,7 +445,7 @@ fn random_programs_get_each_result_once() {
                         }
                         match fate {
                             Fate::Returns => turns,
-                            // Without a report on the standard error.
+                            // `resume_unwind` panics without a message on the standard error.
                             Fate::Panics => std::panic::resume_unwind(Box::new(turns)),
                             Fate::Waits => future::pending().await,
                         }
@@ -464,7 +466,7 @@ fn random_programs_get_each_result_once() {
                 }
                 8 if random.below(20) == 0 => {
                     set.detach_all();
-                    // The waiting tasks would stay for ever.
+                    // Abort the detached tasks, because some of them wait forever.
                     aborts.drain().for_each(|(_, (abort, _))| abort.abort());
                     alive.clear();
                 }

@@ -138,7 +138,7 @@ fn a_shutdown_wakes_a_waiter_outside_of_the_runtime() {
                     assert!(ended.unwrap_err().is_cancelled());
                     cancelled += 1;
                 }
-                // And what comes too late.
+                // Tasks and jobs that are spawned after the end of the runtime are cancelled.
                 let late = set.spawn_on(future::pending(), &handle);
                 set.spawn_blocking_on(|| (), &handle);
                 assert!(late.is_finished());
@@ -182,13 +182,14 @@ fn a_runtime_can_end_while_its_tasks_wait_for_join_sets() {
                     .collect();
                 asked.open();
                 set.join_next().await;
-                // Cancelled by the shutdown, which drops this task, too.
+                // The shutdown of the runtime cancels the tasks of the set, and drops this task,
+                // too.
                 set.shutdown().await;
             });
         }
         asked.wait();
     }
-    // A task that was never polled had its tokens, too.
+    // Tasks that were never polled also drop their tokens.
     assert_eq!(drops.count(), 20 * 10 * 11);
 }
 
@@ -202,7 +203,8 @@ fn panicking_destructors_are_contained() {
         for n in 0..100 {
             let held = Panics;
             let work = async move {
-                // Half of them end, with results that panic when they are dropped.
+                // Half of the tasks wait forever. The others return results that panic when they
+                // are dropped.
                 if n % 2 == 0 {
                     let _held = held;
                     future::pending::<()>().await;

@@ -1,6 +1,7 @@
-//! A flood of local tasks delays other work of its worker by a bounded number of jobs, and other
-//! floods delay a local task by no more. `docs/reference/limits.md` has the bounds, `fairness.rs` the
-//! tests without local tasks.
+//! A flood of local tasks delays other work of its worker by a bounded number of jobs. Other
+//! floods delay a local task by a bounded number of jobs, too.
+//!
+//! `docs/reference/limits.md` has the bounds. `fairness.rs` has the tests without local tasks.
 
 use std::{
     future::poll_fn,
@@ -27,7 +28,7 @@ const YIELDING: usize = 8;
 /// How many of a worker's local tasks run between two checks for tasks that other threads have
 /// woken.
 const LOOK_INTERVAL: usize = 31;
-/// How many operations a poll has.
+/// The number of operations in one poll of a task.
 const BUDGET: usize = 128;
 /// How many tasks a set polls before others get their turn.
 const TASKS_PER_POLL: usize = 61;
@@ -53,7 +54,7 @@ fn ready_local_tasks_delay_timers_and_sockets_by_one_interval() {
     let (runtime, course) = (crate::common::runtime(1), Course::default());
     serve_a_timer(&course);
     flood_by_local_tasks(&runtime, &course);
-    // In turns with what the deque has.
+    // The job of the timer is in the deque, which takes turns with the local tasks.
     assert_within(&course, EVENT_INTERVAL + YIELDING + A_FEW);
 
     let (runtime, course) = (crate::common::runtime(1), Course::default());
@@ -76,7 +77,7 @@ fn ready_local_tasks_take_turns_with_global_tasks() {
     assert_within(&course, GLOBAL_QUEUE_INTERVAL + A_FEW);
 }
 
-/// Of which each operation is counted as a job here.
+/// The test counts each operation of the local task as a job.
 #[test]
 fn a_local_task_that_never_waits_has_a_budget() {
     let _alarm = alarm();
@@ -91,7 +92,7 @@ fn a_local_task_that_never_waits_has_a_budget() {
     assert_within(&course, BUDGET + A_FEW);
 }
 
-/// One job has another thread wake a local task.
+/// Sets up a local task that another thread wakes during the flood.
 fn serve_a_local_task(runtime: &Runtime, course: &Course) {
     let (this, waker) = (course.clone(), Arc::new(Mutex::new(None::<Waker>)));
     let slot = waker.clone();
@@ -108,7 +109,7 @@ fn serve_a_local_task(runtime: &Runtime, course: &Course) {
     };
     drop(runtime.spawn_pinned(create));
     crate::common::eventually("it waits", || waker.lock().unwrap().is_some());
-    // The poll in which it began has ended then.
+    // When this returns, the first poll of the local task has ended.
     on_worker(runtime, || ());
     course.begins_by(move || {
         let waker = waker.lock().unwrap().take().expect("it has left it");

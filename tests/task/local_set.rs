@@ -98,8 +98,8 @@ fn run_until_leaves_other_tasks_for_later() {
     assert_eq!(polls.get(), second, "and stands still in between");
 }
 
-/// A task that never waits neither keeps the future that is run beside it from being polled, nor
-/// its siblings.
+/// A task that never waits does not keep the future of `block_on` or its own siblings from being
+/// polled.
 #[test]
 fn an_always_ready_task_does_not_starve_the_set() {
     let _alarm = alarm();
@@ -185,7 +185,7 @@ fn remote_wakes_reach_the_tasks_of_a_set() {
     homes.assert_all_dropped_at_home();
 }
 
-/// Each waits for the other, so each wake finds the set asleep.
+/// The set and the other thread wait for each other, so each wake-up finds the set asleep.
 #[test]
 fn a_sleeping_set_is_woken_by_every_wake() {
     let _alarm = alarm();
@@ -247,7 +247,7 @@ fn several_waiters_can_drive_one_set() {
         let both = join!(set.run_until(one), set.run_until(two));
         assert!(both.0.is_ok() && both.1.is_ok());
     });
-    // In different tasks, one of which gives up when the other has left the set to it.
+    // The waiters are different tasks. One of them gives up when the other has left the set to it.
     let outer = LocalSet::new();
     let set = Rc::new(set);
     outer.block_on(&runtime, async {
@@ -275,8 +275,8 @@ fn several_waiters_can_drive_one_set() {
     homes.assert_all_dropped_at_home();
 }
 
-/// Tasks that are spawned during a poll wake no other waiter, because the polling one would run
-/// them.
+/// Tasks that are spawned during a poll wake no other waiter, because the polling waiter would run
+/// them. If that waiter stops, it wakes another one.
 #[test]
 fn a_waiter_that_stops_passes_queued_tasks_to_the_others() {
     for is_through in [true, false] {
@@ -288,7 +288,7 @@ fn a_waiter_that_stops_passes_queued_tasks_to_the_others() {
         assert!(stays.as_mut().poll(&mut cx).is_pending());
 
         let mut leaves = Box::pin(set.run_until(async {
-            // More than one poll of the set polls.
+            // Spawn more tasks than one poll of the set runs.
             for _ in 0..100 {
                 let ran = ran.clone();
                 spawn_local(async move { ran.set(ran.get() + 1) });
@@ -319,7 +319,7 @@ fn a_task_spawned_from_outside_wakes_the_waiter() {
         let set = event.clone();
         let waiting = spawn_local(async move { waits.run_until(event.wait()).await });
         yield_now().await;
-        // It sleeps. This is no task of the inner set, and polls it not.
+        // The waiter sleeps. This task is not in the inner set and does not poll it.
         inner.spawn_local(async move { set.set() });
         waiting.await.unwrap();
     });
@@ -339,7 +339,7 @@ fn sets_can_be_entered_and_left_in_any_order() {
     let second = spawn("two");
     drop(in_one);
     let third = spawn("two");
-    // In a task it is the task's set that counts.
+    // A task spawns into its own set, not into a set that its thread has entered.
     let inside = one.spawn_local(async move { spawn("one").await.unwrap() });
     drop(in_two);
     assert!(refused());
@@ -350,7 +350,7 @@ fn sets_can_be_entered_and_left_in_any_order() {
     });
     two.block_on(&runtime, async {
         assert_eq!(second.await.unwrap(), "two");
-        // Entered inside of a task, it counts there.
+        // A set that is entered inside of a task takes precedence over the set of the task.
         let entered = one.enter();
         let elsewhere = spawn("one");
         drop(entered);
@@ -409,7 +409,7 @@ fn a_set_in_a_pinned_task_uses_its_worker() {
             };
             ended.spawn_local_on(local, &set);
         }
-        // In the set it is the set's, and beside it the worker's.
+        // Outside of `run_until`, `spawn_local` spawns onto the worker and not into the set.
         let beside = spawn_local(async { 1 });
         let sum = set.run_until(async {
             let mut sum = 0;

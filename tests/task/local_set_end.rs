@@ -95,7 +95,7 @@ fn destructors_can_spawn_into_the_ending_set_and_panic() {
             }
         }
     }
-    // In a process of its own: a panic that is not caught ends it.
+    // Run in a process of its own, because a panic that is not caught ends the process.
     alone(|| {
         let homes = Homes::new();
         let refused = Rc::new(RefCell::new(Vec::new()));

@@ -1,4 +1,4 @@
-//! Several waiters of one `LocalSet`, of which one does not return.
+//! Several waiters of one `LocalSet`, one of which does not return.
 
 use std::{future::pending, pin::pin, rc::Rc, sync::mpsc, thread, time::Duration};
 
@@ -11,7 +11,7 @@ use tourbillon::{
     time::sleep,
 };
 
-/// Runs `f` on a thread of its own. Answers `false` if it hangs.
+/// Runs `f` on a thread of its own. Returns `false` if `f` hangs.
 fn ends(f: impl FnOnce() + Send + 'static) -> bool {
     let (through, told) = mpsc::channel();
     thread::spawn(move || {
@@ -55,7 +55,7 @@ fn tasks_of_an_absent_waiter_run_in_the_others() {
                         pending::<()>().await;
                     }));
                     assert!(poll_once(f.as_mut()).await.is_none());
-                    // It waits for something else now, and keeps `f`.
+                    // This task now waits for something else, and keeps `f` without polling it.
                     sleep(Duration::from_secs(3_600)).await;
                 }
             });
@@ -65,7 +65,7 @@ fn tasks_of_an_absent_waiter_run_in_the_others() {
     }));
 }
 
-/// A task of the set waits for the set in its turn, blocking.
+/// A task of the set blocks its thread while it waits for another task of the set.
 #[test]
 fn a_waiter_inside_a_task_of_the_set_is_woken() {
     assert!(ends(|| {

@@ -51,7 +51,7 @@ fn each_way_to_spawn_takes_a_name() {
     }
     outside.unwrap().abort();
     of_worker.iter().for_each(JoinHandle::abort);
-    // No list has blocking jobs.
+    // A blocking job may have a name, but no list contains the job.
     let blocking = Builder::new().name("f").spawn_blocking_on(|| 1, &handle);
     assert_eq!(runtime.block_on(blocking.unwrap()).unwrap(), 1);
 }
@@ -84,7 +84,8 @@ fn a_late_timer_and_its_culprit_have_names() {
         let named = Builder::new().name(name);
         named.spawn_on(future, runtime.handle()).unwrap()
     };
-    // If this thread or the worker loses its core in between, the sleep is over before.
+    // Repeat this: if this thread or the worker loses its core in between, the sleep ends before
+    // the blocker runs.
     let start = Instant::now();
     let late = loop {
         assert!(start.elapsed() < PATIENCE);

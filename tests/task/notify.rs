@@ -27,14 +27,14 @@ fn told(notified: &mut Pin<Box<Notified<'_>>>) -> bool {
     notified.as_mut().poll(cx).is_ready()
 }
 
-/// One that waits.
+/// Returns a `Notified` that has been polled and waits.
 fn waiting(notify: &Notify) -> Pin<Box<Notified<'_>>> {
     let mut notified = Box::pin(notify.notified());
     assert!(!told(&mut notified));
     notified
 }
 
-/// A waker that does something.
+/// A waker that calls a function when it is woken.
 struct Does<F>(F);
 
 impl<F: Fn() + Send + Sync> Wake for Does<F> {
@@ -68,11 +68,11 @@ fn notify_one_wakes_waiters_in_their_order() {
     assert_eq!(who(&mut all), [true, false, false, false, false]);
     notify.notify_last();
     assert_eq!(who(&mut all), [true, false, false, false, true]);
-    // Without a look between.
+    // Two notifications without a poll in between wake two waiters.
     notify.notify_one();
     notify.notify_one();
     assert_eq!(who(&mut all), [true, true, true, false, true]);
-    // One that was made before them and not polled has no place.
+    // A `Notified` has no place in the queue until it is polled.
     assert!(!told(&mut unpolled));
     notify.notify_one();
     assert!(!told(&mut unpolled));
@@ -90,7 +90,7 @@ fn notify_waiters_wakes_all_current_waiters() {
     notify.notify_waiters();
     let mut later = waiting(&notify);
     assert!(told(&mut waits) && told(&mut unpolled) && !told(&mut later));
-    // And no permit is left.
+    // `notify_waiters` stores no permit.
     drop(waiting(&notify));
     notify.notify_waiters();
     assert!(told(&mut later));
@@ -104,7 +104,7 @@ fn a_wait_ended_by_notify_waiters_leaves_the_permit() {
     notify.notify_one();
     assert!(told(&mut unpolled));
     assert!(told(&mut Box::pin(notify.notified())));
-    // There was one permit.
+    // Only one permit was stored.
     drop(waiting(&notify));
 }
 
@@ -136,15 +136,15 @@ fn a_dropped_waiter_passes_its_notification_on() {
     drop(all.remove(0));
     assert!(!told(&mut all[0]), "it had looked: the notice is used up");
 
-    // A dropped waiter that `notify_last` had notified passes it on to the waiter that is last
-    // then.
+    // If a waiter is dropped after `notify_last` has notified it, it passes the notification on to
+    // the waiter that is last then.
     all.push(waiting(&notify));
     notify.notify_last();
     drop(all.pop());
     assert!(told(&mut all[1]) && !told(&mut all[0]));
     drop(all.pop());
 
-    // No task is left that waits, so the notification becomes a permit.
+    // No waiter is left, so the notification becomes a permit.
     notify.notify_one();
     drop(all);
     assert!(told(&mut Box::pin(notify.notified())));
@@ -179,7 +179,7 @@ fn a_wait_with_a_timeout_elapses_exactly() {
         assert!(notify.notified_timeout(Duration::MAX).await.is_ok());
         assert_eq!(start.elapsed(), 3 * SEC);
 
-        // The notification comes at the last moment: the wait returns it, or it is stored.
+        // The notification comes at the deadline. The wait returns it, or `notify` stores it.
         for _ in 0..100 {
             let (notified, ()) = zip(notify.notified_timeout(SEC), async {
                 sleep(SEC).await;
@@ -231,7 +231,7 @@ fn wakers_can_call_back() {
         assert!(pending.is_pending());
         notified
     };
-    // Notified alone, with all, and by a waiter that is dropped.
+    // Wake the waiters by `notify_one`, by `notify_waiters`, and through a dropped waiter.
     let first = polled();
     notify.notify_one();
     drop(first);
@@ -269,7 +269,7 @@ fn dropped_wakers_can_call_back() {
             .is_pending()
     );
     drop(waker);
-    // Another takes its place, whereupon it is dropped.
+    // The next poll replaces the waker. The old waker is dropped and notifies.
     assert!(!told(&mut notified));
     assert!(told(&mut notified), "so all are told");
     let mut notified = Box::pin(notify.notified());
@@ -380,7 +380,7 @@ impl<'a> Pair<'a> {
         }
     }
 
-    /// Polls both; answers whether each is ready.
+    /// Polls both waits. Returns whether each of them is ready.
     fn poll(&mut self) -> [bool; 2] {
         let [ours, theirs] = self.wakes.clone().map(|wakes| {
             waker(move || {
@@ -429,7 +429,7 @@ fn random_programs_behave_as_in_tokio() {
                     ours.notify_waiters();
                     theirs.notify_waiters();
                 }
-                // A wait that is over may stay, and be polled again.
+                // A completed wait may stay in the list and be polled again.
                 6 | 7 if !pairs.is_empty() => {
                     steps.push(format!("drop {at}"));
                     drop(pairs.remove(at));

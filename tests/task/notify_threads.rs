@@ -14,7 +14,7 @@ use crate::common::{HOUR, PATIENCE, Random, alarm, runtime};
 use futures_lite::future::poll_once;
 use tourbillon::{sync::Notify, task::yield_now, time::timeout};
 
-/// A queue for several receivers, some of which give up all the time.
+/// Several receivers share a queue, and often give up a wait.
 #[test]
 fn no_notification_between_many_threads_is_lost() {
     const SENDERS: usize = 3;
@@ -37,7 +37,7 @@ fn no_notification_between_many_threads_is_lost() {
                     if received.load(SeqCst) == SENDERS * EACH {
                         break sum;
                     }
-                    // The guard is gone before it waits.
+                    // This drops the guard of the lock before the receiver waits.
                     let value = values.lock().unwrap().pop_front();
                     match value {
                         Some(value) => {
@@ -46,7 +46,7 @@ fn no_notification_between_many_threads_is_lost() {
                                 changed.notify_waiters();
                             }
                         }
-                        // The wait is given up, perhaps when it has just been notified.
+                        // Give up the wait, perhaps just after it was notified.
                         None if random.below(2) == 0 => {
                             yield_now().await;
                         }
@@ -82,7 +82,7 @@ fn no_notification_between_many_threads_is_lost() {
     assert_eq!(sum, SENDERS * EACH * (EACH - 1) / 2);
 }
 
-/// Each notice is followed by one wait, on another thread: none is lost, and none comes twice.
+/// Two tasks notify each other in turn. No notification is lost, and none is delivered twice.
 #[test]
 fn two_threads_take_turns() {
     const TURNS: usize = 20_000;

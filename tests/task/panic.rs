@@ -52,7 +52,7 @@ fn a_panic_in_a_callback_is_counted_and_the_worker_goes_on() {
 }
 
 #[test]
-fn a_panicking_callback_loses_none_of_those_queued_behind_it() {
+fn a_panicking_callback_loses_no_callback_queued_behind_it() {
     let _alarm = alarm();
     let runtime = runtime(1);
     let ran = Arc::new(AtomicUsize::new(0));
@@ -105,7 +105,7 @@ fn a_recurring_callback_that_panics_runs_again() {
 fn a_panic_in_a_task_is_counted_and_the_worker_goes_on() {
     let _alarm = alarm();
     let runtime = runtime(1);
-    // Joined, and detached.
+    // One task is joined, and one is detached.
     let joined = runtime.spawn(async {
         yield_now().await;
         panic!("a task panics")
@@ -128,7 +128,7 @@ fn a_panic_in_a_callback_restores_the_thread_context() {
     });
     eventually("it is counted", || panics(&runtime) == 1);
     drop(other);
-    // If it were still entered, this would be armed on what is gone.
+    // If `other` were still entered, this timer would be armed on a runtime that is gone.
     let status = on_worker(&runtime, || tourbillon::after(HOUR, || ()).status());
     assert_eq!(status, Status::Pending);
 }
@@ -190,7 +190,7 @@ fn bad_waker() -> (Arc<BadWaker>, Waker) {
     (bad.clone(), Waker::from(bad))
 }
 
-/// A read that waits, with a waker that panics; answers the peer, too.
+/// Starts a read that waits with `waker`, which panics. Returns the stream and its peer.
 async fn badly_waiting_read(waker: &Waker) -> (TcpStream, TcpStream) {
     let listener = TcpListener::bind("127.0.0.1:0").await.unwrap();
     let addr = listener.local_addr().unwrap();
@@ -224,7 +224,7 @@ fn a_panicking_waker_does_not_stop_other_wakes() {
         });
         eventually("it is counted", || panics(&runtime) == 1);
     }
-    // And of a socket.
+    // The waker of a socket panics.
     let (bad, waker) = bad_waker();
     let (stream, peer) = runtime.block_on(badly_waiting_read(&waker));
     drop(peer);

@@ -1,5 +1,5 @@
-//! A panic in a future or a destructor ends its task as in tokio, which runs beside it. Where tokio
-//! aborts the process, Tourbillon does not.
+//! A panic in a future or a destructor ends its task as in tokio. The tests run the same programs
+//! on both runtimes. Where tokio aborts the process, Tourbillon does not.
 
 use std::{
     future::{self, Future},
@@ -12,7 +12,8 @@ use std::{
 use crate::common::{alarm, message, panics::panics, process::alone, runtime};
 use futures_lite::future::block_on;
 
-/// Polled, panics, is ready or waits; dropped, tells whether it is in a panic, and may panic.
+/// A future that panics, is ready or waits when it is polled. Its destructor reports whether the
+/// thread is panicking, and may panic.
 struct Bomb {
     polled: Polled,
     panics_in_drop: bool,
@@ -67,19 +68,20 @@ enum Came {
     Panicked(String),
 }
 
-/// How a task is ended that does not end by itself.
+/// What ends a task.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum EndedBy {
     Itself,
-    /// `abort`, when it was polled.
+    /// `abort`, after the first poll.
     Abort,
-    /// `abort`, before its thread comes to it.
+    /// `abort`, before the first poll.
     AbortAtOnce,
     /// The end of its runtime.
     Shutdown,
 }
 
-/// The programs of both runtimes, by the paths of their modules, and by how one is made.
+/// Defines a module with the programs for one runtime, from the path of its crate and an
+/// expression that builds it.
 macro_rules! programs {
     ($name:ident, $runtime:ident, $build:expr) => {
         mod $name {
@@ -115,7 +117,8 @@ macro_rules! programs {
                         .unwrap(),
                     _ => runtime.spawn(bomb),
                 };
-                // The worker polls what was spawned before first.
+                // The worker polls tasks in the order of their spawns, so it has polled the bomb
+                // after this.
                 _ = runtime.block_on(runtime.spawn(async {}));
                 match by {
                     EndedBy::Abort => handle.abort(),
@@ -125,7 +128,8 @@ macro_rules! programs {
                 (came(block_on(handle)), dropped.recv().unwrap())
             }
 
-            /// As [`bomb`], of a task of a `LocalSet`, which is aborted or dropped with the set.
+            /// Does what [`bomb`] does with a task of a `LocalSet`. The task is aborted, or
+            /// dropped with the set.
             pub fn local(polled: Polled, panics_in_drop: bool, by: EndedBy) -> (Came, bool) {
                 let (bomb, dropped) = Bomb::new(polled, panics_in_drop);
                 let runtime = $build;
@@ -148,8 +152,8 @@ macro_rules! programs {
                 (came(block_on(handle)), dropped.recv().unwrap())
             }
 
-            /// Whether what drops an output is a part of the task: if the handle is dropped before
-            /// the end, and after it.
+            /// Returns whether the output is dropped as a part of its task: if the handle is
+            /// dropped before the end of the task, and after it.
             pub fn output_is_dropped_in_its_task() -> [bool; 2] {
                 struct Output(Sender<bool>);
                 impl Drop for Output {
@@ -204,7 +208,7 @@ fn a_panicking_task_ends_as_in_tokio() {
     for (polled, by) in ENDS {
         for panics_in_drop in [false, true] {
             if panics_in_drop && polled == Polled::Panics {
-                // tokio ends the process there: see below.
+                // tokio aborts the process in this case. A test below covers Tourbillon.
                 continue;
             }
             let what = format!("{polled:?}, ended by {by:?}, panics in drop: {panics_in_drop}");

@@ -26,7 +26,7 @@ use tourbillon::{
     time::{sleep, timeout},
 };
 
-/// Panics in each kind of job, and in destructors, on all threads that there are; how many are
+/// Calls `bang`, which panics, in each kind of job and callback. Returns how many panics were
 /// counted.
 fn panic_everywhere(runtime: &Runtime, bang: fn()) -> u64 {
     let before = panics(runtime);
@@ -74,13 +74,13 @@ fn panic_everywhere(runtime: &Runtime, bang: fn()) -> u64 {
     ran()
 }
 
-/// The system has no descriptor for the file that the names of a backtrace would be read from.
+/// A backtrace cannot open the file with the names of its functions. The panic is still contained.
 #[test]
 fn panics_without_free_descriptors_are_contained() {
     alone(|| {
         let _alarm = alarm();
-        // SAFETY: before the runtime is built; the other threads of a test binary that runs one
-        // test wait for it, and look at nothing.
+        // SAFETY: the runtime is not built yet. The test binary runs one test, and its other
+        // threads only wait for that test and do not read the environment.
         unsafe { std::env::set_var("RUST_BACKTRACE", "1") };
         let runtime = crate::common::runtime(2);
         runtime.block_on(runtime.spawn_blocking(|| ())).unwrap();
@@ -94,7 +94,7 @@ fn panics_without_free_descriptors_are_contained() {
     });
 }
 
-/// A job that asks for more than there is, and may be refused.
+/// A job asks for more memory than there is, and panics.
 #[test]
 fn panics_for_lack_of_memory_are_contained() {
     alone(|| {
@@ -102,7 +102,7 @@ fn panics_for_lack_of_memory_are_contained() {
         let runtime = crate::common::runtime(2);
         runtime.block_on(runtime.spawn_blocking(|| ())).unwrap();
         assert_alive(&runtime);
-        // More than a machine has addresses for; no limit is needed for that.
+        // No machine has so large an address space, so the test does not have to limit the memory.
         panic_everywhere(&runtime, || {
             let mut much = Vec::<u8>::new();
             much.try_reserve_exact(1 << 62).expect("not so much");
@@ -111,7 +111,7 @@ fn panics_for_lack_of_memory_are_contained() {
     });
 }
 
-/// Such as a hook that logs, by tasks and timers of the runtime of the worker that panics.
+/// For example, a hook may log through tasks and timers of the runtime whose worker panics.
 #[test]
 fn a_panic_hook_can_use_the_runtime() {
     alone(|| {
@@ -136,7 +136,7 @@ fn a_panic_hook_can_use_the_runtime() {
             let named = Timer::after(HOUR).name("hook").on(&handle).start(|| ());
             assert_eq!(named.cancel(), tourbillon::Cancel::Cancelled);
             assert_eq!(handle.metrics().num_workers(), 2);
-            // By the thread's own context, where it has one.
+            // Use the thread's own context, if it has one.
             if let Ok(own) = Handle::try_current() {
                 own.after(Duration::ZERO, count());
             } else {
@@ -151,7 +151,7 @@ fn a_panic_hook_can_use_the_runtime() {
     });
 }
 
-/// A payload whose drop panics with another of its kind, several times over.
+/// A payload whose destructor panics with another payload of this type, to the given depth.
 struct Nested(u32);
 
 impl Drop for Nested {
@@ -184,7 +184,7 @@ fn nested_panics_of_panic_payloads_are_contained() {
     });
 }
 
-/// Runs this in a child that is to be ended by Rust for it, and does not hang.
+/// Runs `body` in a child process. Checks that Rust aborts the child and that it does not hang.
 fn ends_the_process<F: FnOnce()>(body: F) {
     let name = test_name::<F>();
     if is_child(name) {
@@ -230,7 +230,7 @@ fn a_panicking_panic_hook_aborts_the_process() {
     });
 }
 
-/// Threads of the program wait for jobs that panic: they are woken, and go on.
+/// A thread of the program that waits for a job that panics is woken and goes on.
 #[test]
 fn waiters_of_panicking_jobs_are_woken() {
     alone(|| {

@@ -73,7 +73,7 @@ fn cancel_named_counts_timers_whose_destructors_panic() {
     let _alarm = alarm();
     let runtime = runtime(1);
     let drops = Drops::new();
-    // More than are taken out of the list at a time.
+    // There are more timers than `cancel_named` takes out of the list at a time.
     for i in 0..600 {
         let (token, bomb) = (drops.token(), (i % 100 == 0).then(|| Bomb));
         let f = move || drop((token, bomb));
@@ -85,7 +85,7 @@ fn cancel_named_counts_timers_whose_destructors_panic() {
     assert_eq!(runtime.timers().named, []);
 }
 
-/// All other ways to end a timer from a thread that is no worker.
+/// The test covers all other ways to end a timer from a thread that is no worker.
 #[test]
 fn a_destructor_panic_does_not_reach_the_caller_that_ends_a_timer() {
     let _alarm = alarm();
@@ -129,7 +129,7 @@ fn captured_values_of_a_recurring_callback_that_panic_are_contained() {
     release.open();
     eventually("the panic is counted", || panics(&runtime) == 1);
     assert_eq!(timer.status(), Status::Over(Outcome::Cancelled));
-    // The books are in order in spite of it.
+    // The counts are right in spite of the panic.
     eventually("the cancellation is counted", || {
         runtime.metrics().total().cancelled == 1
     });
@@ -167,7 +167,7 @@ fn a_future_that_panics_on_drop_does_not_abort_the_process() {
     alone(|| {
         let drops = Drops::new();
         let runtime = runtime(1);
-        // The destructor panics after the future has returned, without and with a join.
+        // The destructor panics at the end of the future of a detached task.
         let (bomb, token) = (Bomb, drops.token());
         drop(runtime.spawn(async move {
             let _held = (token, bomb);
@@ -175,7 +175,7 @@ fn a_future_that_panics_on_drop_does_not_abort_the_process() {
         }));
         eventually("it is dropped", || drops.count() == 1);
         assert_alive(&runtime);
-        // When it is aborted.
+        // The destructor panics when the task is aborted.
         let (bomb, token) = (Bomb, drops.token());
         let task = runtime.spawn(async move {
             let _held = (token, bomb);
@@ -187,7 +187,7 @@ fn a_future_that_panics_on_drop_does_not_abort_the_process() {
         assert_eq!(drops.count(), 2);
         eventually("both are counted", || panics(&runtime) == 2);
         assert_alive(&runtime);
-        // When the runtime ends.
+        // The destructors panic when the runtime ends.
         for _ in 0..5 {
             let (bomb, token) = (Bomb, drops.token());
             runtime.spawn(async move {
@@ -201,7 +201,7 @@ fn a_future_that_panics_on_drop_does_not_abort_the_process() {
     });
 }
 
-/// Is ready at once, and panics when it is dropped after that.
+/// A future that is ready at once and panics when it is dropped.
 struct ReadyBomb(Bomb);
 
 impl Future for ReadyBomb {
@@ -249,7 +249,7 @@ fn a_panic_payload_that_panics_on_drop_is_contained() {
         runtime.after(Duration::ZERO, || panic_any(Bomb));
         eventually("both are counted", || panics(&runtime) == 2);
         assert_alive(&runtime);
-        // The payload of a task whose handle was dropped.
+        // The payload of the panic of a detached task is contained, too.
         let go = Gate::new();
         let gate = go.clone();
         drop(runtime.spawn(async move {

@@ -13,18 +13,18 @@ use tourbillon::{
     time::{self, BootInstant, DelayQueue, Instant},
 };
 
-/// The place that the last panic has named.
+/// The file and line of the last panic.
 static LAST: Mutex<Option<(String, u32)>> = Mutex::new(None);
 
-/// Calls `f`, which panics, and answers the place that the panic names.
+/// Calls `f`, which panics, and returns the file and line that the panic names.
 fn place_of<R>(f: impl FnOnce() -> R) -> (String, u32) {
     *LAST.lock().unwrap() = None;
     assert!(catch_unwind(AssertUnwindSafe(f)).is_err(), "it panics");
     LAST.lock().unwrap().take().expect("the hook was called")
 }
 
-/// Each of the calls, which stand on lines of their own, panics and names its line: this file, and
-/// a line that is later than that of the call before.
+/// Checks that each call panics and names its own line. The calls stand on separate lines of this
+/// file, so each line must be later than the line of the call before.
 macro_rules! names_its_caller {
     ($($call:expr;)*) => {
         let mut last = line!();

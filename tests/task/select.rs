@@ -101,7 +101,7 @@ fn join_runs_all_futures() {
     });
 }
 
-/// A loop that migrates as it stands: tokio's own macros need no runtime of tokio's.
+/// A loop with tokio's macros works unchanged, because the macros need no runtime of tokio's.
 #[test]
 fn macros_of_tokio_accept_our_futures() {
     let runtime = Runtime::builder().start_paused(true).build().unwrap();
@@ -124,7 +124,8 @@ fn macros_of_tokio_accept_our_futures() {
                 },
             }
         }
-        // At 0, 10, … 70 ms; the last message, and the end of the channel, come at 75.
+        // The interval ticks at 0, 10, … 70 ms. The last message and the end of the channel come
+        // at 75 ms.
         assert_eq!((ticked, received), (8, vec![0, 1, 2]));
         let both = tokio::join!(sleep(Duration::from_millis(1)), async { 42 });
         assert_eq!(both, ((), 42));

@@ -129,7 +129,7 @@ fn an_abort_drops_a_queued_job_but_not_a_running_one() {
     let last = runtime.spawn_blocking(|| 3);
     queued.abort();
     running.abort();
-    // While the thread is busy still.
+    // The thread is still busy when the queued job is dropped.
     let error = runtime.block_on(queued).map(|(): ()| ()).unwrap_err();
     assert!(error.is_cancelled());
     assert_eq!(drops.count(), 1);
@@ -139,7 +139,7 @@ fn an_abort_drops_a_queued_job_but_not_a_running_one() {
     running.abort();
     assert_eq!(runtime.block_on(running).unwrap(), 1);
     last.abort();
-    // Before or after it ran; never lost.
+    // The abort comes before or after the job runs. The handle completes in both cases.
     let _ = runtime.block_on(last);
 }
 
@@ -165,7 +165,7 @@ fn a_job_has_the_context_of_its_runtime() {
     assert_eq!(inner, 3);
 }
 
-/// The cores that the calling thread may use.
+/// Returns the list of the cores that the calling thread may use.
 fn cores() -> String {
     let status = std::fs::read_to_string("/proc/thread-self/status").unwrap();
     let cores = status
@@ -178,7 +178,7 @@ fn cores() -> String {
 fn blocking_threads_have_the_affinity_of_the_process() {
     alone(|| {
         let process = cores();
-        let core = tourbillon_core();
+        let core = usable_core();
         let runtime = Builder::new()
             .worker_threads(1)
             .cores([core])
@@ -195,9 +195,9 @@ fn blocking_threads_have_the_affinity_of_the_process() {
     });
 }
 
-/// Some core that the process may use.
-fn tourbillon_core() -> usize {
-    // SAFETY: no pointers.
+/// Returns a core that the process may use.
+fn usable_core() -> usize {
+    // SAFETY: the call takes no pointers.
     usize::try_from(unsafe { libc::sched_getcpu() }).unwrap()
 }
 
@@ -258,7 +258,7 @@ fn aborts_of_queued_jobs_lose_no_job() {
     assert_eq!(drops.count(), 5_000);
 }
 
-/// Limits the process to this much more address space than it has, or removes the limit.
+/// Limits the process to `more` bytes of address space beyond what it uses, or removes the limit.
 fn limit_space(more: Option<u64>) {
     let mut limits = libc::rlimit {
         rlim_cur: 0,
@@ -266,7 +266,7 @@ fn limit_space(more: Option<u64>) {
     };
     let statm = std::fs::read_to_string("/proc/self/statm").unwrap();
     let pages: u64 = statm.split(' ').next().unwrap().parse().unwrap();
-    // SAFETY: `limits` is a valid place for what is read, and then valid to read from.
+    // SAFETY: `limits` is valid for the write of `getrlimit` and for the read of `setrlimit`.
     let set = unsafe {
         libc::getrlimit(libc::RLIMIT_AS, &mut limits);
         limits.rlim_cur = more.map_or(limits.rlim_max, |more| pages * 4096 + more);

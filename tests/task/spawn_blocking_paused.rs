@@ -19,7 +19,7 @@ fn runtime(workers: usize, max: usize) -> Runtime {
         .unwrap()
 }
 
-/// Blocks so long that a clock that does not wait for it would move on.
+/// Blocks long enough that a clock that does not wait for the thread would advance.
 fn block() {
     thread::sleep(Duration::from_millis(20));
 }
@@ -75,14 +75,14 @@ fn a_job_that_waits_for_the_clock_does_not_stop_it() {
                 sleep(HOUR).await;
                 sleep(HOUR).await;
             });
-            // Out of it, it counts again.
+            // Outside of `block_on`, the job stops the clock again.
             let hours = start.elapsed();
             block();
             assert_eq!(start.elapsed(), hours);
             handle.block_on(sleep(HOUR));
             start.elapsed()
         });
-        // Waits for the thread, which waits for the clock.
+        // This job waits for the thread of the first job, which waits for the clock.
         let queued = spawn_blocking(move || start.elapsed());
         (job.await.unwrap(), queued.await.unwrap())
     });

@@ -33,7 +33,7 @@ fn is_cancelled<T: std::fmt::Debug>(job: JoinHandle<T>) -> bool {
         .is_cancelled()
 }
 
-/// Opens when the shutdown of the runtime has begun, and its tasks have been dropped.
+/// Returns a gate that opens when the shutdown of the runtime has begun and drops its tasks.
 fn ending(runtime: &Runtime) -> Gate {
     struct Opens(Gate);
     impl Drop for Opens {
@@ -92,7 +92,7 @@ fn a_dropped_runtime_runs_queued_jobs_and_leaves_no_thread() {
         let before = (threads(), fds());
         for _ in 0..20 {
             let runtime = runtime(2);
-            // Idle threads, too.
+            // This job leaves an idle thread behind.
             runtime.block_on(runtime.spawn_blocking(|| ())).unwrap();
             let (first, release) = block_a_thread(&runtime);
             let (second, other) = block_a_thread(&runtime);
@@ -101,7 +101,7 @@ fn a_dropped_runtime_runs_queued_jobs_and_leaves_no_thread() {
                 .collect();
             let ending = ending(&runtime);
             let opener = thread::spawn(move || {
-                // Nothing is ended by that but tasks.
+                // At this point, the shutdown has dropped the tasks but ended no job.
                 ending.wait();
                 assert!(queued.iter().all(|job| !job.is_finished()));
                 release.open();
@@ -122,8 +122,9 @@ fn a_dropped_runtime_runs_queued_jobs_and_leaves_no_thread() {
     });
 }
 
-/// The kernel lists a thread for up to some ms after it was joined, so this is not exact. That
-/// threads are joined is: see the test of thread-locals.
+/// Waits until the process has `before` threads. The kernel lists a thread for up to some ms after
+/// it was joined, so this does not prove that threads are joined. The test of thread-local
+/// destructors proves that.
 #[track_caller]
 fn no_more_threads_than(before: usize) {
     eventually("no thread is left", || threads() == before);
@@ -135,13 +136,13 @@ fn a_dropped_runtime_has_run_thread_local_destructors() {
     struct Slow(Drops, Duration);
     impl Drop for Slow {
         fn drop(&mut self) {
-            // A shutdown that does not join the thread has returned by then.
+            // A shutdown that does not join the thread returns during this sleep.
             thread::sleep(self.1);
             drop(self.0.token());
         }
     }
     thread_local!(static SLOW: RefCell<Option<Slow>> = const { RefCell::new(None) });
-    // Ended by the shutdown, and before it.
+    // The shutdown ends the idle threads, or their keep-alive ends them before it.
     for keep_alive in [HOUR, Duration::ZERO] {
         let drops = Drops::new();
         let runtime = Builder::new()
@@ -150,7 +151,8 @@ fn a_dropped_runtime_has_run_thread_local_destructors() {
             .build()
             .unwrap();
         let mut gates = Vec::new();
-        // The first takes longest: a shutdown that joins only the last has returned by then.
+        // The first thread takes longest, so a shutdown that joins only the last thread returns
+        // too early.
         for delay in [60, 30, 1].map(Duration::from_millis) {
             let (started, release) = (Gate::new(), Gate::new());
             let (begun, wait) = (started.clone(), release.clone());
@@ -217,7 +219,7 @@ fn shutdown_timeout_gives_up_on_a_blocked_job() {
         assert!(!runtime.shutdown_timeout(Duration::from_millis(30)));
         assert!(start.elapsed() >= Duration::from_millis(30));
         assert!(start.elapsed() < PATIENCE / 2, "it waits for what is stuck");
-        // All but what is stuck has ended.
+        // Everything except the stuck job has ended.
         assert!(is_cancelled(queued) && is_cancelled(task));
         assert_eq!(drops.count(), 2);
         assert_eq!(handle.metrics().blocking_dropped_count(), 2);
@@ -254,7 +256,7 @@ fn jobs_not_started_at_the_deadline_never_start() {
     assert_eq!(handle.metrics().blocking_dropped_count(), 1);
     release.open();
     assert_eq!(futures_lite::future::block_on(job).unwrap(), 1);
-    // It is dropped by a worker, at the latest by the last.
+    // A worker drops the queued job: at the latest the last worker that ends.
     go_on.open();
     assert!(is_cancelled(queued) && is_cancelled(late));
 }
@@ -262,7 +264,7 @@ fn jobs_not_started_at_the_deadline_never_start() {
 #[test]
 fn jobs_spawned_during_shutdown_are_refused() {
     let _alarm = alarm();
-    /// Spawns a job when the runtime drops the task that has this.
+    /// Spawns a job when the runtime drops the task that holds this value.
     struct Spawns(mpsc::Sender<JoinHandle<()>>);
     impl Drop for Spawns {
         fn drop(&mut self) {
@@ -297,7 +299,7 @@ fn shutdown_background_returns_at_once_and_runs_accepted_jobs() {
         let (job, release) = block_a_thread(&runtime);
         let queued = runtime.spawn_blocking(|| 2);
         let ending = ending(&runtime);
-        // Would hang if it waited.
+        // This call would hang if it waited for the job.
         runtime.shutdown_background();
         ending.wait();
         assert!(!job.is_finished() && !queued.is_finished());
@@ -357,7 +359,7 @@ fn a_job_that_waits_for_a_task_or_timer_does_not_delay_shutdown() {
     started.wait();
     drop(runtime);
     assert!(futures_lite::future::block_on(on_task).unwrap());
-    // It may not have begun.
+    // This job may not have begun before the shutdown.
     let _ = futures_lite::future::block_on(on_timer);
 }
 
@@ -370,7 +372,7 @@ fn a_job_can_shut_down_its_runtime() {
         let ends: [End; 4] = [
             |runtime| runtime.shutdown_background(),
             |runtime| drop(runtime),
-            // It cannot wait for itself, and says that it did not.
+            // The job cannot wait for its own end, so these calls return `false`.
             |runtime| assert!(!runtime.shutdown_timeout(HOUR)),
             |runtime| assert!(!runtime.shutdown_graceful(HOUR)),
         ];
@@ -381,7 +383,7 @@ fn a_job_can_shut_down_its_runtime() {
             let (other, release) = block_a_thread(&runtime);
             let (queue, queued) = mpsc::channel();
             let job = handle.spawn_blocking(move || {
-                // Both threads are busy.
+                // Both blocking threads are busy, so this job is queued.
                 queue.send(runtime.spawn_blocking(|| 2)).unwrap();
                 end(runtime);
             });

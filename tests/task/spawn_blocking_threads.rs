@@ -1,5 +1,5 @@
-//! The number of threads for `spawn_blocking`: as many as are needed, up to the bound, until they
-//! have been idle for the keep-alive.
+//! The number of threads for `spawn_blocking`. Threads start as they are needed, up to the bound,
+//! and end when they have been idle for the keep-alive.
 
 use std::{
     sync::{
@@ -48,7 +48,7 @@ fn a_thread_starts_for_each_job_without_an_idle_thread() {
     eventually("all are idle", || {
         runtime.metrics().num_idle_blocking_threads() == 5
     });
-    // Idle ones are used.
+    // Later jobs use the idle threads.
     for _ in 0..20 {
         runtime.block_on(runtime.spawn_blocking(|| ())).unwrap();
         eventually("it is idle again", || {

@@ -48,7 +48,7 @@ fn a_pinned_task_always_runs_on_its_worker() {
                     match round % 3 {
                         0 => yield_now().await,
                         1 => sleep(Duration::from_micros(50)).await,
-                        // Woken by another worker, most likely.
+                        // Another worker wakes this task, most likely.
                         _ => tourbillon::spawn(yield_now()).await.unwrap(),
                     }
                 }
@@ -107,7 +107,8 @@ fn pinned_tasks_are_spread_over_the_workers() {
         }
         workers.len()
     };
-    // Each is the next in turn or the one after it, so that no two see to all.
+    // Each task goes to the next worker in turn or to the one after it, so no worker gets all
+    // tasks.
     assert!(runtime.block_on(spread()) > 1);
     assert!(runtime.block_on(runtime.spawn(spread())).unwrap() > 1);
 }
@@ -154,14 +155,14 @@ fn a_result_that_is_not_send_is_joined_on_its_thread() {
         let task = spawn_local(async { Rc::new(Cell::new(40)) });
         let shared = task.await.unwrap();
         shared.set(shared.get() + 2);
-        // The output of this task is not taken: it is dropped on its own thread.
+        // The handle is dropped, so the output of this task is dropped on its own thread.
         drop(spawn_local(async { Rc::new(()) }));
         shared.get()
     });
     assert_eq!(runtime.block_on(sum).unwrap(), 42);
 }
 
-/// Each wake-up is waited for, so the worker sleeps in between as often as not.
+/// Each thread waits for the effect of its wake-up, so the worker often sleeps in between.
 #[test]
 fn remote_wakes_reach_pinned_tasks() {
     const ROUNDS: usize = 2_000;
@@ -210,8 +211,8 @@ fn remote_wakes_reach_pinned_tasks() {
     homes.assert_all_dropped_at_home();
 }
 
-/// No task waits in this test: wake-ups meet each other, and meet the task on its way to and from
-/// its queue.
+/// The threads wake the tasks without a pause. Wake-ups coincide with each other, and with a task
+/// on its way to or from its queue.
 #[test]
 fn no_remote_wake_is_lost() {
     const TASKS: usize = 8;
@@ -240,7 +241,7 @@ fn no_remote_wake_is_lost() {
                 })
             };
             let task = runtime.spawn_pinned_by_idx(create, index % 2).unwrap();
-            // In the order of their numbers.
+            // Wait for each task, so that the wakers are in the order of the tasks.
             eventually("it runs", || wakers.len() == index + 1);
             task
         })
@@ -283,7 +284,7 @@ fn a_remote_abort_drops_the_future_on_its_own_thread() {
             future::pending::<()>().await;
         });
         if round % 2 == 0 {
-            // Before that it may not even have begun.
+            // Otherwise, the task may not even have begun when it is aborted.
             runtime.block_on(event.wait());
         }
         let abort = task.abort_handle();
@@ -367,7 +368,7 @@ fn timers_of_a_pinned_task_are_on_the_shard_of_its_worker() {
             assert_eq!(stored()[1 - worker], 0);
             assert_eq!(stored()[worker], 1);
             timer.cancel();
-            // One of this worker wakes what waits here, wherever its callback is run.
+            // A timer of this worker wakes the local task, whichever worker runs the callback.
             let (event, set) = (Event::default(), Rc::new(Cell::new(false)));
             let (waits, says) = (event.clone(), set.clone());
             let waiting = spawn_local(async move {
@@ -457,7 +458,7 @@ fn a_blocking_pinned_task_is_reported_by_name() {
     runtime.block_on(task).unwrap();
     let stall = loop {
         let stall = receiver.recv_timeout(PATIENCE).expect("it is reported");
-        // Another may be reported on a machine that lets the worker wait.
+        // On a busy machine, another stall may be reported first.
         if stall.spawned.is_some_and(|at| at.line() == line) {
             break stall;
         }
@@ -465,7 +466,7 @@ fn a_blocking_pinned_task_is_reported_by_name() {
     assert!(stall.job.contains("a_blocking_pinned_task"), "{stall}");
 }
 
-/// No other thread may run them.
+/// The local tasks of the worker wait until the call ends, because no other thread may run them.
 #[test]
 fn block_in_place_delays_local_tasks_only() {
     let _alarm = alarm();

@@ -35,7 +35,8 @@ impl<F: FnMut()> Drop for OnDrop<F> {
     }
 }
 
-/// Waits for ever, as a resident of its thread, and leaves its waker.
+/// Returns a future that waits forever. It adds its waker to `wakers`, and `homes` checks that it
+/// stays on its thread.
 fn stay(homes: &Homes, wakers: &Wakers) -> impl Future<Output = ()> + use<> {
     let (resident, wakers) = (homes.resident(), wakers.clone());
     let mut is_new = true;
@@ -48,7 +49,8 @@ fn stay(homes: &Homes, wakers: &Wakers) -> impl Future<Output = ()> + use<> {
     })
 }
 
-/// `count` tasks for each worker that stay, and as many that these have spawned.
+/// Spawns `count` pinned tasks on each worker. Each of them spawns a local task, and all of them
+/// wait forever.
 fn residents(runtime: &Runtime, count: usize) -> (Homes, Wakers, Vec<JoinHandle<()>>) {
     let (homes, wakers) = (Homes::new(), Wakers::default());
     let workers = runtime.metrics().num_workers();
@@ -172,7 +174,7 @@ fn a_graceful_shutdown_waits_for_local_tasks() {
 
 #[test]
 fn destructors_can_spawn_and_panic() {
-    // In a process of its own: what they do wrong may end it.
+    // Run in a process of its own, because a failure may end the process.
     alone(|| {
         let runtime = runtime(2);
         let homes = Homes::new();
@@ -225,7 +227,7 @@ fn a_blocked_worker_drops_its_local_tasks_when_it_returns() {
     drop(runtime.spawn_pinned_by_idx(create, 0).unwrap());
     stuck.wait();
     assert!(!runtime.shutdown_timeout(Duration::from_millis(50)));
-    // Only the tasks of the other worker.
+    // The blocked worker has not dropped its tasks yet.
     eventually("the other worker's are dropped", || homes.dropped() == 4);
     gate.open();
     eventually("all are dropped", || homes.dropped() == homes.made());

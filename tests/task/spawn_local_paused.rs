@@ -53,7 +53,7 @@ fn the_clock_stands_still_while_a_local_task_is_ready() {
             let create = move || async move {
                 for _ in 0..500 {
                     yield_now().await;
-                    // Woken by another worker, if there is one.
+                    // Another worker wakes this task, if there is one.
                     tourbillon::spawn(yield_now()).await.unwrap();
                     assert_eq!(start.elapsed(), Duration::ZERO);
                 }

@@ -11,10 +11,10 @@ use std::{
 use crate::common::{alarm, runtime};
 use tourbillon::task::yield_now;
 
-/// What a test has seen.
+/// The texts that a test has logged.
 type Log = Arc<Mutex<Vec<String>>>;
 
-/// Notes a text when it is dropped.
+/// Logs a text when it is dropped.
 struct Notes(Log, Box<dyn Fn() -> String + Send>);
 
 impl Drop for Notes {
@@ -34,7 +34,7 @@ macro_rules! programs {
             use super::*;
 
             $krate::task_local! {
-                /// With an attribute and a visibility.
+                /// A key with an attribute and a visibility.
                 #[allow(unused)]
                 pub static NUMBER: u32;
                 static TEXT: String;
@@ -96,7 +96,7 @@ macro_rules! programs {
                 log.lock()
                     .unwrap()
                     .push(format!("{:?}", scope.as_mut().take_value()));
-                // It is over.
+                // The scope has completed, so another poll panics.
                 assert!(panics(|| scope.as_mut().poll(&mut cx)));
             }
 
@@ -117,7 +117,7 @@ macro_rules! programs {
                 assert!(scope.as_mut().poll(&mut cx).is_pending());
             }
 
-            /// A scope within `with` panics, and leaves all as it was.
+            /// A scope inside `with` panics and leaves the value unchanged.
             pub fn fails(log: &Log) {
                 let mut cx = Context::from_waker(Waker::noop());
                 assert!(panics(|| NUMBER.get()));
@@ -189,7 +189,7 @@ fn a_value_can_be_taken() {
 
 #[test]
 fn wrong_uses_panic() {
-    // The future that was not let in is dropped within `with`, in the scope around it.
+    // The future whose scope is refused is dropped inside `with`, in the outer scope.
     let expected = ["Some(1)", "Some(1)", "Some(1)", "None"];
     same(ours::fails, theirs::fails, &expected);
 }

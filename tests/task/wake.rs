@@ -22,7 +22,7 @@ fn yielding_tasks_take_turns() {
     let turns = Arc::new(Mutex::new(Vec::new()));
     let tasks = {
         let turns = turns.clone();
-        // Spawned by one job, so that none of them runs before all are there.
+        // One job spawns all tasks, so that none of them runs before all are spawned.
         on_worker(&runtime, move || {
             let tasks = (0..3).map(|i| {
                 let turns = turns.clone();
@@ -61,7 +61,7 @@ fn ready_tasks_do_not_starve_others() {
             })
         })
         .collect();
-    // A timer, a sleep, work from outside, and a socket.
+    // The worker still serves a timer, a sleep, a remote spawn and a socket.
     on_worker(&runtime, || ());
     runtime.block_on(tourbillon::time::sleep(Duration::from_millis(2)));
     assert_eq!(runtime.block_on(runtime.spawn(async { 1 })).unwrap(), 1);
@@ -86,7 +86,7 @@ fn ready_tasks_do_not_starve_others() {
     }
 }
 
-/// Two tasks that do nothing but wake each other.
+/// Spawns two tasks that do nothing but wake each other.
 fn ping_pong(runtime: &Runtime, stop: &Arc<AtomicBool>) -> [JoinHandle<usize>; 2] {
     let wakers: Arc<Mutex<[Option<Waker>; 2]>> = Arc::default();
     [0, 1].map(|me| {
@@ -114,7 +114,7 @@ fn two_tasks_that_wake_each_other_do_not_starve_the_rest() {
     let runtime = runtime(1);
     let stop = Arc::new(AtomicBool::new(false));
     let pair = ping_pong(&runtime, &stop);
-    // All of this has to get past two tasks of which one is always to run next.
+    // All this work must run, although one of the two tasks is always the next to run.
     for _ in 0..100 {
         assert_eq!(runtime.block_on(runtime.spawn(async { 1 })).unwrap(), 1);
     }
@@ -126,7 +126,7 @@ fn two_tasks_that_wake_each_other_do_not_starve_the_rest() {
     }));
     assert_eq!(queued.unwrap(), 2);
     stop.store(true, Ordering::SeqCst);
-    // One of them ends, and may leave the other waiting.
+    // One task may end and leave the other waiting, so do not await them.
     drop(pair);
 }
 
@@ -221,7 +221,7 @@ fn many_wakes_make_one_poll() {
     eventually("it was polled", || waker.lock().unwrap().is_some());
     let waker = waker.lock().unwrap().clone().unwrap();
     let before = polls.load(Ordering::SeqCst);
-    // By the worker itself, so that the task cannot run in between.
+    // Wake the task on the worker, so that it cannot run in between.
     on_worker(&runtime, move || {
         for _ in 0..100 {
             waker.wake_by_ref();
@@ -242,7 +242,7 @@ fn tasks_spawned_by_one_worker_run_on_all_workers() {
         for _ in 0..20 {
             let barrier = Arc::new(Barrier::new(workers));
             let barriers: Vec<_> = (0..workers).map(|_| barrier.clone()).collect();
-            // Each blocks its worker until all of them run.
+            // Each task blocks its worker until all of them run.
             let tasks = on_worker(&runtime, move || {
                 let tasks = barriers.into_iter().map(|barrier| {
                     tourbillon::spawn(async move {
@@ -284,7 +284,7 @@ fn tasks_spawned_outside_run_on_all_workers() {
 fn a_task_continues_on_the_worker_that_wakes_it() {
     let _alarm = alarm();
     let runtime = runtime(2);
-    // One task blocks its worker; the other, which may have begun there, still gets on.
+    // One task blocks its worker. The other task goes on, even if it began on that worker.
     for _ in 0..50 {
         let (event, blocked, release) = (Event::default(), Gate::new(), Gate::new());
         let waiting = {
@@ -321,7 +321,7 @@ fn a_searcher_that_runs_its_own_timer_hides_no_work() {
         let timer = runtime.at(due, move || {
             told.store(!gate.wait_for(PATIENCE / 2), Ordering::SeqCst);
         });
-        // About when the timer comes due, on either side of it.
+        // Spawn the task shortly before or after the timer comes due.
         let spawn_at = due - Duration::from_micros(40) + Duration::from_nanos(150 * i);
         while std::time::Instant::now() < spawn_at {
             std::hint::spin_loop();

@@ -16,7 +16,7 @@ use std::{
 use crate::common::{HOUR, alarm, message, paused::paused};
 use tourbillon::{
     task::yield_now,
-    time::{self, Instant, advance, interval, sleep},
+    time::{self, Instant, advance, interval, pause, resume, sleep},
 };
 
 const MS: Duration = Duration::from_millis(1);
@@ -232,7 +232,7 @@ fn advancing_a_running_clock_panics() {
     runtime.resume();
     let task = runtime.spawn(advance(MS));
     assert!(runtime.block_on(task).unwrap_err().is_panic());
-    // And outside of any runtime.
+    // Outside of any runtime, the calls panic, too.
     let panic = catch_unwind(|| futures_lite::future::block_on(advance(MS))).unwrap_err();
     assert!(message(&*panic).contains("in no Tourbillon runtime"));
     assert!(catch_unwind(time::pause).is_err());
@@ -244,7 +244,7 @@ fn an_advance_ends_with_its_runtime() {
     let _alarm = alarm();
     let runtime = paused(2);
     let handle = runtime.handle().clone();
-    // Nothing is quiet while this callback runs.
+    // The runtime is not quiet while this callback runs.
     let gate = crate::common::Gate::new();
     let began = crate::common::Gate::new();
     runtime.after(Duration::ZERO, {
@@ -257,7 +257,7 @@ fn an_advance_ends_with_its_runtime() {
     began.wait();
     let waits = thread::spawn(move || {
         handle.block_on(advance(HOUR));
-        // Once more, on a runtime that has ended.
+        // A call on a runtime that has ended returns, too.
         handle.block_on(advance(HOUR));
     });
     thread::sleep(5 * MS);
@@ -277,6 +277,11 @@ fn the_clock_stops_at_its_maximum() {
         let end = start.elapsed();
         assert_eq!(end.as_secs() / (365 * 86_400), 73);
         advance(HOUR).await;
+        assert_eq!(start.elapsed(), end);
+        // Nor does it go on when it runs.
+        resume();
+        pause();
+        advance(Duration::ZERO).await;
         assert_eq!(start.elapsed(), end);
     });
     assert!(never.is_pending());

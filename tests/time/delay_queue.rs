@@ -15,7 +15,7 @@ use tourbillon::time::{DelayQueue, Instant, sleep};
 
 const MS: Duration = Duration::from_millis(1);
 
-/// The next value, if one is due.
+/// Returns the next value, if one is due.
 fn due<T>(queue: &mut DelayQueue<T>) -> Option<T> {
     match queue.poll_expired(&mut Context::from_waker(Waker::noop())) {
         Poll::Ready(expired) => expired.map(|expired| expired.into_inner()),
@@ -101,7 +101,7 @@ async fn next(queue: Shared) -> Option<u32> {
         .map(|expired| expired.into_inner())
 }
 
-/// Waits on `queue` in a task, changes it, and answers what came out.
+/// Waits on `queue` in a task, changes the queue, and returns the value that came out.
 fn wait_while(queue: DelayQueue<u32>, change: impl FnOnce(&mut DelayQueue<u32>)) -> Option<u32> {
     let runtime = runtime(1);
     let queue = Shared::new(Mutex::new(queue));
@@ -148,7 +148,8 @@ fn the_first_value_of_an_empty_queue_wakes_the_waiter() {
                 if let Some(value) = next(queue.clone()).await {
                     return value;
                 }
-                // Empty: wait as a caller of `poll_expired` may, without asking again.
+                // The queue is empty. Wait without another poll, as a caller of `poll_expired`
+                // may.
                 let mut asked = false;
                 poll_fn(|_| {
                     if std::mem::replace(&mut asked, true) {
@@ -246,4 +247,20 @@ fn a_queue_that_is_compacted_wakes_its_waiter() {
         queue.reset(&key, MS);
     });
     assert_eq!(came, Some(2));
+}
+
+#[test]
+fn a_queue_goes_on_in_another_runtime() {
+    let first = runtime(1);
+    let mut queue = first.block_on(async {
+        let mut queue = DelayQueue::new();
+        queue.insert("value", 20 * MS);
+        let is_pending = poll_fn(|cx| Poll::Ready(queue.poll_expired(cx).is_pending())).await;
+        assert!(is_pending);
+        queue
+    });
+    drop(first);
+    let second = runtime(1);
+    let expired = second.block_on(queue.expired());
+    assert_eq!(expired.map(|it| it.into_inner()), Some("value"));
 }

@@ -16,22 +16,22 @@ enum Op {
     Tick,
     /// Asks for a tick without waiting.
     Poll,
-    /// Does something else for so long.
+    /// Does something else for this long.
     Work(u64),
     Reset,
     ResetImmediately,
     ResetAfter(u64),
-    /// To so long after the beginning, which may have passed.
+    /// Resets to a time after the beginning. That time may have passed.
     ResetAt(u64),
-    /// Burst, Delay or Skip.
+    /// Sets `Burst`, `Delay` or `Skip`.
     Behavior(usize),
 }
 
-/// An observation, in ns from the beginning: its time, and the time at which the tick was due, if
-/// there was one.
+/// An observation: its time, and the time at which the tick was due, if there was one. Both are in
+/// ns from the beginning.
 type Seen = (u128, Option<u128>);
 
-/// Runs the programs by the one or the other runtime's names for the same things.
+/// Runs a program with the items of one of the two runtimes. Both use the same names.
 macro_rules! run {
     ($time:path, $first:expr, $period:expr, $ops:expr) => {{
         use $time::{Instant, MissedTickBehavior, interval, interval_at, sleep};
@@ -46,7 +46,7 @@ macro_rules! run {
             Some(first) => interval_at(start + ms(first), ms($period)),
             None => interval(ms($period)),
         };
-        // The defaults differ, as is documented.
+        // The two runtimes have different defaults, which is documented.
         ticks.set_missed_tick_behavior(MissedTickBehavior::Burst);
         let mut seen: Vec<Seen> = Vec::new();
         for op in $ops {
@@ -105,7 +105,7 @@ fn tokios(first: Option<u64>, period: u64, ops: &[Op]) -> Vec<Seen> {
     runtime.block_on(async { run!(tokio::time, first, period, ops) })
 }
 
-/// About as long as the grace and as some periods, among others.
+/// Generates spans. Many are about as long as the grace or as some periods.
 fn span() -> impl Strategy<Value = u64> {
     prop_oneof![0..12_u64, 90..110_u64, 0..1_000_u64]
 }
@@ -142,7 +142,8 @@ proptest! {
     }
 }
 
-/// A tick that is late by less than a period: with `Delay` the next is a period after it was taken.
+/// If a tick is late by less than a period, `Delay` puts the next tick one period after this one
+/// was taken.
 #[test]
 fn a_tick_that_is_late_by_half_a_period_delays_the_next() {
     let _alarm = alarm();

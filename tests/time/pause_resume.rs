@@ -28,8 +28,8 @@ fn a_resumed_clock_keeps_real_time() {
         for delay in [3 * MS, 25 * MS] {
             let deadline = runtime.block_on(async { Instant::now() }) + 2 * HOUR;
             let left = || runtime.block_on(async { deadline - Instant::now() });
-            // The workers wait for this deadline as it is, and then as it has become, twice
-            // over.
+            // The workers wait for this deadline. Twice, a jump brings the deadline nearer, and
+            // they wait anew.
             let timer = runtime.at(deadline, || ());
             thread::sleep(MS);
             runtime.pause();
@@ -83,7 +83,7 @@ fn resume_ends_a_waiting_advance() {
     };
     began.wait();
     let start = runtime.block_on(async { Instant::now() });
-    // Nothing is quiet, and the jump has to wait.
+    // The runtime is not quiet, so the jump has to wait.
     let asked = crate::common::Gate::new();
     let waits = {
         let asked = asked.clone();
@@ -106,8 +106,8 @@ fn resume_ends_a_waiting_advance() {
     drop(blocks);
 }
 
-/// Callbacks and sleeps of many lengths, on a runtime that a thread pauses, puts forward and
-/// resumes as it likes.
+/// Callbacks and sleeps of many lengths run while a thread pauses, advances and resumes the
+/// runtime at random.
 #[test]
 fn pause_and_resume_lose_no_timer_and_fire_none_early() {
     let _alarm = alarm();

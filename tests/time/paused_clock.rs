@@ -25,7 +25,7 @@ fn a_sleep_of_a_year_is_exact_and_takes_no_time() {
             let start = Instant::now();
             sleep(YEAR).await;
             assert_eq!(start.elapsed(), YEAR);
-            // Now on a worker.
+            // The second sleep is on a worker.
             tourbillon::spawn(async move {
                 sleep(YEAR).await;
                 assert_eq!(Instant::now(), start + 2 * YEAR);
@@ -92,7 +92,7 @@ fn recurring_callbacks_and_intervals_run_on_their_grid() {
         assert_eq!(ticks, (0..50).map(|i| i * 11 * MS).collect::<Vec<_>>());
         timer.cancel();
         let runs = runs.lock().unwrap();
-        // 49 × 11 ms is 77 × 7 ms: a tie, which either may win.
+        // 49 × 11 ms equals 77 × 7 ms. In this tie, either may run first.
         assert!(matches!(runs.len(), 76 | 77), "{}", runs.len());
         for (i, at) in (1..).zip(&*runs) {
             assert_eq!(*at, i * 7 * MS);
@@ -177,8 +177,8 @@ fn timers_armed_outside_wait_for_a_block_on() {
             runtime.after(i * MS, move || _ = fired.fetch_add(1, Ordering::SeqCst))
         })
         .collect();
-    // A moment in which a clock that ran would fire some; to be too short proves nothing, and fails
-    // nothing.
+    // If the clock ran, some timers would fire in this time. If the time is too short for that,
+    // the test proves nothing, but it does not fail.
     thread::sleep(50 * MS);
     assert_eq!(fired.load(Ordering::SeqCst), 0);
     assert!(timers.iter().all(|timer| timer.is_pending()));
@@ -231,14 +231,14 @@ fn a_running_block_on_keeps_the_clock_still() {
     };
     runtime.block_on(async {
         let start = Instant::now();
-        // Blocks the thread, which is to be seen to do so.
+        // This blocks the thread inside `block_on`, and the clock must stand still.
         begins.recv().unwrap();
         for _ in 0..20 {
             thread::sleep(MS);
             assert_eq!(start.elapsed(), Duration::ZERO);
         }
     });
-    // That thread has left: the clock may go on.
+    // This thread has left `block_on`, so the clock may go on.
     assert_eq!(sleeper.join().unwrap(), HOUR);
 }
 
@@ -292,7 +292,7 @@ fn a_timer_armed_outside_after_a_moved_one_is_waited_for() {
     let _alarm = alarm();
     for _ in 0..50 {
         let runtime = paused(1);
-        // The worker has gone to sleep until then. The reset does not wake it.
+        // The worker sleeps until this deadline. The reset does not wake it.
         let moved = runtime.after(HOUR, || ());
         crate::common::on_worker(&runtime, || ());
         moved.reset(Duration::MAX);

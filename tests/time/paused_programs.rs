@@ -34,12 +34,12 @@ impl Seen {
     }
 }
 
-/// One of some moments, so that many coincide.
+/// Returns one of a few delays, so that many moments coincide.
 fn delay(random: &mut Random) -> Duration {
     Duration::from_nanos([0, 1, 2, 1_000, 1_000_000, 3_600_000_000_000][random.below(6) as usize])
 }
 
-/// A task of some steps, which spawns others.
+/// Runs a random program of a few steps, which also spawns others. Returns the number of steps.
 async fn program(seed: u64, depth: u64, seen: Arc<Seen>) -> u64 {
     let mut random = Random::new(seed);
     let mut steps = 0;
@@ -63,7 +63,7 @@ async fn program(seed: u64, depth: u64, seen: Arc<Seen>) -> u64 {
                 tourbillon::after(delay, move || seen.step(due));
             }
             3 => {
-                // One that is moved, one that is cancelled.
+                // One timer is moved, and another is cancelled.
                 let moved = {
                     let seen = seen.clone();
                     tourbillon::after(Duration::from_secs(7_200), move || seen.step(due))
@@ -106,7 +106,7 @@ fn run_programs(workers: usize, programs: u64) {
             for task in tasks {
                 steps += task.await.unwrap();
             }
-            // Callbacks may be left.
+            // Some callbacks may not have run yet.
             sleep(Duration::from_secs(3_600)).await;
             advance(Duration::ZERO).await;
             steps
@@ -151,7 +151,7 @@ fn runtimes_come_and_go_with_their_clocks() {
                 sleep(Duration::from_secs(i)).await;
                 start.elapsed()
             });
-            // Some are dropped with everything in the air.
+            // Some runtimes are dropped while their sleep is pending.
             if i % 3 > 0 {
                 assert_eq!(runtime.block_on(task).unwrap(), Duration::from_secs(i));
             }
@@ -182,7 +182,7 @@ fn sockets_work_while_the_clock_stands_still() {
                 for i in 0..rounds {
                     let mut byte = [i as u8];
                     stream.write_all(&byte).await.unwrap();
-                    // The reply takes a second; it is there before more than that has passed.
+                    // The reply takes a second. It must be there before much more time has passed.
                     let reply = timeout(Duration::from_millis(1_500), stream.read_exact(&mut byte));
                     reply.await.expect("in time").unwrap();
                     assert_eq!(byte, [i as u8]);

@@ -1,4 +1,4 @@
-//! Looking at timers, tolerances and lateness on a paused clock. All are exact.
+//! Snapshots of timers, tolerances and lateness on a paused clock. All are exact.
 
 use std::{
     sync::{Arc, Mutex},
@@ -41,7 +41,7 @@ fn the_next_deadline_is_exact_whatever_was_moved_or_cancelled() {
                 let timers = handle.timers();
                 assert_eq!(timers.next_deadline(), earliest);
                 assert_eq!((timers.pending(), timers.garbage()), (deadlines.len(), 0));
-                // Often the earliest of all.
+                // Half of the rounds pick the earliest timer.
                 let which = match random.below(2) {
                     0 => random.below(deadlines.len() as u64) as usize,
                     _ => (0..deadlines.len())
@@ -113,8 +113,8 @@ fn timers_with_a_tolerance_run_in_their_windows_and_share_instants() {
             let mut instants: Vec<_> = ran.iter().map(|run| run.1).collect();
             instants.sort();
             instants.dedup();
-            // There are 20 windows in a second, each with one roundest moment or two; what was due
-            // when the worker was awake anyway adds some.
+            // A second has 20 windows, each with one or two roundest moments. Timers that were due
+            // while the worker was awake anyway add some instants.
             assert!(instants.len() < 100, "{}", instants.len());
         });
     }

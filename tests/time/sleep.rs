@@ -88,7 +88,8 @@ fn sleeps_end_in_deadline_order() {
                     })
                 })
                 .collect();
-            // Whether all of them were armed before the first came due.
+            // The tasks arm their sleeps. `in_time` tells whether they did so before the first
+            // came due.
             tourbillon::task::yield_now().await;
             let in_time = Instant::now() < base;
             for task in tasks {
@@ -135,7 +136,7 @@ fn an_unlimited_sleep_stays_pending() {
         tourbillon::time::sleep(MS).await;
         assert!(poll_once(sleep.as_mut()).is_pending());
         assert!(!sleep.is_elapsed());
-        // And can be called off.
+        // An unlimited sleep can be reset to a deadline.
         sleep.as_mut().reset(Instant::now() + MS);
         sleep.await;
     });
@@ -146,7 +147,7 @@ fn a_pending_sleep_can_be_reset() {
     let _alarm = alarm();
     let runtime = runtime(2);
     runtime.block_on(async {
-        // Earlier, without a poll in between.
+        // To an earlier deadline, without a poll in between.
         let mut sleep = pin!(sleep(HOUR));
         assert!(poll_once(sleep.as_mut()).is_pending());
         let to = Instant::now() + 2 * MS;
@@ -157,7 +158,7 @@ fn a_pending_sleep_can_be_reset() {
         assert!(sleep.is_elapsed());
     });
     runtime.block_on(async {
-        // Later, again and again.
+        // To later deadlines, again and again.
         let mut sleep = pin!(sleep(30 * MS));
         for _ in 0..20 {
             if poll_once(sleep.as_mut()).is_ready() {
@@ -191,7 +192,7 @@ fn an_elapsed_sleep_can_be_reset() {
             sleep.as_mut().reset(to);
             assert_eq!(sleep.deadline(), to);
             if i % 16 == 0 {
-                // The task may go on elsewhere, while the timer stays where it was armed.
+                // The task may move to another worker, while the timer stays where it was armed.
                 tourbillon::task::yield_now().await;
             }
         }
@@ -299,7 +300,7 @@ fn the_future_in_a_timeout_can_be_taken_back() {
     });
 }
 
-/// Takes `count` ticks, none of them early; answers when they were due.
+/// Takes `count` ticks, and checks that none of them is early. Returns when they were due.
 async fn ticks(interval: &mut Interval, count: usize) -> Vec<Instant> {
     let mut due = Vec::new();
     for _ in 0..count {
@@ -342,7 +343,8 @@ fn an_interval_may_begin_later() {
     });
 }
 
-/// An interval that has missed some five of its ticks, the first of them due at what is answered.
+/// Returns an interval that has missed about five ticks, and the time at which the first of them
+/// was due.
 async fn late(behavior: MissedTickBehavior) -> (Interval, Instant) {
     let mut interval = interval(2 * MS);
     interval.set_missed_tick_behavior(behavior);
@@ -418,7 +420,8 @@ fn a_dropped_tick_is_not_lost() {
     runtime.block_on(async {
         let start = Instant::now() + 10 * MS;
         let mut interval = interval_at(start, HOUR);
-        // Given up before it came, if the machine is fast enough; the tick is the same.
+        // If the machine is fast enough, the timeout elapses before the tick. The tick is the
+        // same.
         match timeout(MS, interval.tick()).await {
             Ok(tick) => assert_eq!(tick, start),
             Err(_) => assert_eq!(interval.tick().await, start),

@@ -15,10 +15,11 @@ use crate::common::{
 };
 use tourbillon::{Cancel, Outcome, Status, Timer, time::BootInstant, timer::OnStep};
 
-/// Longer than the tests' patience: only a step of the clock makes a timer fire that waits for it.
+/// A step longer than the tests' patience: only a step of the clock makes a timer fire that waits
+/// for it.
 const STEP: Duration = PATIENCE.saturating_add(PATIENCE);
 
-/// The clock of the machine, which is set right again in the end.
+/// The clock of the machine. A drop sets it right again.
 struct Clock {
     time: SystemTime,
     boot: BootInstant,
@@ -41,7 +42,7 @@ impl Clock {
         let since = time
             .duration_since(SystemTime::UNIX_EPOCH)
             .expect("not before 1970");
-        // SAFETY: a timespec is made of numbers, of which zero is one.
+        // SAFETY: a `timespec` consists of integers, which may be zero.
         let mut spec: libc::timespec = unsafe { mem::zeroed() };
         spec.tv_sec = since.as_secs().try_into().expect("not so late");
         spec.tv_nsec = since.subsec_nanos().into();
@@ -62,7 +63,7 @@ impl Drop for Clock {
     }
 }
 
-/// Whether the process may set the clock, as far as its capabilities tell.
+/// Returns whether the process's capabilities allow it to set the clock.
 fn may_set_the_clock() -> bool {
     const CAP_SYS_TIME: u32 = 25;
     let status = std::fs::read_to_string("/proc/self/status").expect("Linux has it");
@@ -87,7 +88,7 @@ fn a_step_of_the_clock_is_noticed_at_once() {
     let (fires, skips, later) = (Told::new(), Told::new(), Told::new());
     let clock = Clock::new();
     let at = |time: SystemTime| Timer::at_wall(time).on(handle);
-    // The kernel has the earliest of the deadlines, and reports steps.
+    // Waits until the kernel has the earliest of the deadlines and reports steps.
     let armed = |count: usize| {
         eventually("they are read", || {
             read_inboxes(handle);
@@ -96,7 +97,7 @@ fn a_step_of_the_clock_is_noticed_at_once() {
         thread::sleep(Duration::from_millis(50));
     };
 
-    // Forward, over some of them.
+    // Forward, over some of the deadlines.
     let soon = clock.right() + STEP;
     let fire = at(soon).start_with(fires.once());
     let explicit = at(soon).on_step(OnStep::Fire).start_with(fires.once());
@@ -121,13 +122,13 @@ fn a_step_of_the_clock_is_noticed_at_once() {
     assert_eq!(skip.status(), Status::Over(Outcome::Cancelled));
     assert!(kept.is_pending() && boot.is_pending());
 
-    // One that waits for its time runs when that comes, step or not.
+    // A timer whose time comes without a step runs, whatever its policy is.
     let normal = at(SystemTime::now() + Duration::from_millis(100));
     let normal = normal.on_step(OnStep::Skip).start_with(skips.once());
     eventually("it fires", || skips.all() == [1, 1, 0]);
     assert_eq!(normal.cancel(), Cancel::Over);
 
-    // Back: they wait for longer.
+    // Back: the timers wait for longer.
     let ahead = SystemTime::now() + Duration::from_secs(5);
     let waits = at(ahead).start_with(fires.once());
     armed(2);
@@ -138,7 +139,7 @@ fn a_step_of_the_clock_is_noticed_at_once() {
     assert!(waits.is_pending() && SystemTime::now() < ahead);
     assert_eq!(waits.deadline(), Some(ahead));
 
-    // And forward over it again.
+    // And forward over the deadline again.
     clock.set(2 * STEP).unwrap();
     eventually("it fires", || fires.all() == [3, 0, 0]);
     drop(clock);

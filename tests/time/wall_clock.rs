@@ -100,7 +100,7 @@ fn past_times_are_due_at_once_and_the_far_future_never() {
         .start(|| ());
     let boot = Timer::after_boot(Duration::MAX).on(handle).start(|| ());
     assert_eq!((never.deadline(), boot.deadline()), (None, None));
-    // They are there all the same, and do not keep others from firing.
+    // These timers exist, and do not keep others from firing.
     let _detached = Timer::at_wall(SystemTime::now() + MS)
         .on(handle)
         .start_with(told.once());
@@ -138,7 +138,7 @@ fn wall_and_boot_clock_timers_can_be_cancelled_and_moved() {
     assert_eq!((timer.cancel(), drops.count()), (Cancel::Cancelled, 1));
     assert_eq!((timer.cancel(), timer.deadline()), (Cancel::Over, None));
     assert_eq!(timer.reset_at(now), Reset::TooLate);
-    // Earlier than the earliest.
+    // To a deadline before the earliest one.
     let moved = wall();
     assert_eq!(moved.reset_at(SystemTime::now() + MS), Reset::Waiting);
     eventually("it is due", || {
@@ -157,7 +157,7 @@ fn wall_and_boot_clock_timers_can_be_cancelled_and_moved() {
         boot.status() == Status::Over(Outcome::Fired)
     });
 
-    // Waiting for the end, and a guard.
+    // Cancellation that waits for the end, and cancellation by a guard.
     let (told, timer) = (Told::new(), Timer::after_boot(HOUR).on(handle));
     let timer = timer.start_with(told.once());
     assert_eq!(timer.blocking_cancel_and_wait(), Ok(Cancel::Cancelled));
@@ -178,7 +178,7 @@ fn wall_and_boot_clock_timers_can_be_cancelled_and_moved() {
 #[test]
 fn thousands_of_timers_fire_in_deadline_order() {
     let _alarm = alarm();
-    // One worker: what comes due is run in the order in which it is taken.
+    // The only worker runs due timers in the order in which it takes them.
     let runtime = runtime(1);
     let handle = runtime.handle().clone();
     let mut random = Random::new(7);
@@ -210,10 +210,12 @@ fn thousands_of_timers_fire_in_deadline_order() {
             arm()
         }
     }
-    // A long inbox is read in parts: late, they would come in the order in which they are read.
+    // A worker reads a long inbox in parts. Timers that are late would come in the order in which
+    // the worker reads them.
     eventually("all are read", || {
         read_inboxes(runtime.handle());
-        // First those that came: one that comes in between counts nowhere, not twice.
+        // Count the timers that fired first. A timer that fires in between then counts nowhere,
+        // and not twice.
         let came = {
             let came = came.lock().unwrap();
             came.0.len() + came.1.len()
@@ -229,7 +231,7 @@ fn thousands_of_timers_fire_in_deadline_order() {
     let came = came.lock().unwrap();
     for came in [&came.0, &came.1] {
         assert!(came.iter().all(|(_, in_time)| *in_time), "never early");
-        // Timers that were due before all were read may have run before earlier ones.
+        // Timers that were due before the whole inbox was read may have run before earlier ones.
         let rest: Vec<_> = came
             .iter()
             .filter(|(offset, _)| *offset > armed_by)
@@ -245,7 +247,8 @@ fn a_new_earliest_timer_is_not_missed() {
     let handle = runtime.handle();
     let mut kept = Vec::new();
     for round in 0..300_u32 {
-        // Others wait for longer and longer, and shorter and shorter.
+        // The other timers wait longer and longer in even rounds, and shorter and shorter in odd
+        // rounds.
         let later = HOUR + round * MS - (round % 2) * 2 * round * MS;
         kept.push(
             Timer::at_wall(SystemTime::now() + later)
@@ -270,7 +273,7 @@ fn a_new_earliest_timer_is_not_missed() {
 }
 
 #[test]
-fn a_blocked_worker_does_not_delay_them() {
+fn a_blocked_worker_does_not_delay_wall_and_boot_timers() {
     let _alarm = alarm();
     let runtime = runtime(2);
     let handle = runtime.handle();
@@ -292,7 +295,7 @@ fn a_blocked_worker_does_not_delay_them() {
 }
 
 #[test]
-fn shutdown_ends_them_and_refuses_more() {
+fn shutdown_ends_wall_and_boot_timers_and_refuses_more() {
     let _alarm = alarm();
     let runtime = runtime(2);
     let (told, drops) = (Told::new(), Drops::new());

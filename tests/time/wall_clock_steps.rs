@@ -23,7 +23,7 @@ fn noon() -> SystemTime {
     UNIX_EPOCH + Duration::from_secs(1_767_268_800)
 }
 
-/// The outcome of a timer, the time of the wall clock then, and how long that took by the runtime's
+/// A timer's outcome, the wall clock's time then, and the time since arming on the runtime's
 /// clock.
 type Told = (Outcome, SystemTime, Duration);
 
@@ -50,7 +50,7 @@ impl Ends {
     }
 }
 
-/// Runs a test at noon, on some numbers of workers, outside and in a task.
+/// Runs a test at noon, on several numbers of workers, both outside of a task and in one.
 fn at_noon<F: Future<Output = ()> + Send + 'static>(test: impl Fn() -> F) {
     let _alarm = alarm();
     for workers in [1, 2, 4] {
@@ -66,7 +66,7 @@ fn at_noon<F: Future<Output = ()> + Send + 'static>(test: impl Fn() -> F) {
     }
 }
 
-/// Sets the clock, and lets happen what comes of it.
+/// Sets the wall clock, and waits until everything that is due has run.
 async fn step(to: SystemTime) {
     set_wall_clock(to).unwrap();
     advance(Duration::ZERO).await;
@@ -173,7 +173,7 @@ fn many_steps_have_the_effect_of_their_sum() {
             }
         }
         assert_eq!((fires.get().len(), skips.get().len()), (0, 0));
-        // At the end, in time.
+        // At the end, the deadline passes without a step over it.
         set_wall_clock(noon() + HOUR - 3 * MS).unwrap();
         sleep(DAY).await;
         let end = (Outcome::Fired, noon() + HOUR, 10 * MS);
@@ -188,7 +188,7 @@ fn each_step_is_judged_on_its_own() {
         let (skips, later) = (Ends::default(), Ends::default());
         skips.timer(noon() + HOUR, OnStep::Skip);
         later.timer(noon() + 3 * HOUR, OnStep::Skip);
-        // No worker had the time to serve the clock in between.
+        // The second step follows immediately, so no worker serves the clock in between.
         set_wall_clock(noon() + 2 * HOUR).unwrap();
         step(noon()).await;
         let told = skips.get().into_iter().map(|end| end.0);
@@ -207,7 +207,7 @@ fn each_step_is_judged_on_its_own() {
 #[test]
 fn a_deadline_that_passed_by_itself_is_not_skipped() {
     at_noon(|| async {
-        // It passes, and the step follows.
+        // The deadline passes, and the step follows.
         let ends = Ends::default();
         ends.timer(noon() + HOUR, OnStep::Skip);
         advance(HOUR).await;
@@ -223,7 +223,7 @@ fn a_deadline_that_passed_by_itself_is_not_skipped() {
         let told: Vec<_> = ends.get().into_iter().map(|(how, ..)| how).collect();
         assert_eq!(told, [Outcome::Fired]);
 
-        // A step, and then the deadline.
+        // The step comes first, and then the deadline.
         step(noon()).await;
         let ends = Ends::default();
         ends.timer(noon() + HOUR, OnStep::Skip);
@@ -239,7 +239,8 @@ fn a_timer_armed_in_the_past_runs_under_either_policy() {
     at_noon(|| async {
         for on_step in POLICIES {
             let ends = Ends::default();
-            // Right behind a step, which did not jump over it: it was not there.
+            // The timers are armed right after a step. It did not jump over them, as they did not
+            // exist yet.
             set_wall_clock(noon() - DAY).unwrap();
             set_wall_clock(noon() + DAY).unwrap();
             ends.timer(noon(), on_step);
@@ -288,7 +289,7 @@ fn a_timer_can_be_moved_and_cancelled_across_steps() {
             assert_eq!(other.cancel(), Cancel::Over);
             assert_eq!(timer.reset_at(noon() + 3 * HOUR), Reset::Waiting);
             step(noon()).await;
-            // Its delay is what it was when it was armed.
+            // The delay is still the one with which the timer was armed.
             assert_eq!(timer.refresh(), Reset::Waiting);
             assert_eq!(timer.deadline(), Some(noon() + HOUR));
             sleep(2 * HOUR).await;
@@ -341,12 +342,13 @@ fn steps_reach_to_the_ends_of_the_clock_and_no_further() {
     at_noon(|| async {
         let ends = Ends::default();
         ends.timer(noon() + HOUR, OnStep::Fire);
-        // Before the zero of the clock's shard, and the last day of the runtime's clock.
+        // A step to before the zero of the clock's shard, and the last day of the runtime's clock.
         set_wall_clock(UNIX_EPOCH).unwrap();
         advance(Duration::MAX).await;
         assert_eq!(ends.get().len(), 1);
         set_wall_clock(noon()).unwrap();
-        // It would be due when the runtime's clock has ended: this comes back all the same.
+        // This timer would be due after the end of the runtime's clock. The advance returns all
+        // the same.
         let never = ends.timer(noon() + HOUR, OnStep::Fire);
         advance(HOUR).await;
         assert_eq!(wall_clock(), noon());

@@ -16,7 +16,7 @@ use tourbillon::{
 
 const SOON: Duration = Duration::from_millis(2);
 
-/// Starts a timer of each schedule by what `f` makes of its builder, and says how many.
+/// Evaluates `$start` once for each schedule, with its builder as `$builder`. Returns how often.
 macro_rules! each_schedule {
     ($builder:ident => $start:expr) => {{
         let mut count = 0;
@@ -54,7 +54,7 @@ macro_rules! each_schedule {
     }};
 }
 
-/// Callbacks that say on which runtime and worker they ran, and when.
+/// Callbacks that report whether they ran in a runtime, on which worker, and when.
 struct Callbacks {
     sender: mpsc::Sender<(bool, Option<usize>, Instant)>,
     receiver: mpsc::Receiver<(bool, Option<usize>, Instant)>,
@@ -74,7 +74,7 @@ impl Callbacks {
         }
     }
 
-    /// All of them ran, on workers, and none before `earliest`; nothing else did.
+    /// Checks that exactly `count` callbacks ran, all on workers and none before `earliest`.
     #[track_caller]
     fn ran(self, count: usize, earliest: Instant) {
         drop(self.sender);
@@ -211,7 +211,7 @@ fn without_a_runtime_start_panics_and_try_start_fails() {
     assert_eq!(told.total(), 0, "and not told");
 }
 
-/// Waits until this many timers wait in each worker's shard.
+/// Waits until each worker's shard has as many pending timers as `pending` says.
 #[track_caller]
 fn pending_is(runtime: &Runtime, pending: &[usize]) {
     eventually("they wait where they should", || {
@@ -249,7 +249,7 @@ fn on_worker_puts_a_timer_on_that_workers_shard() {
         .on_worker(1)
         .start(|| ());
     pending_is(&runtime, &[2, 6, 3]);
-    // Moved to elsewhere in time, they stay where they are.
+    // Timers that are moved or refreshed stay on their shard.
     assert_eq!(every.reset(2 * HOUR), Reset::Waiting);
     assert_eq!(timers[0].reset(HOUR / 2), Reset::Waiting);
     for timer in timers.drain(..) {
@@ -316,7 +316,7 @@ fn all_options_work_together() {
         once.status() == Status::Over(Outcome::Fired)
     });
 
-    // In another order, and recurring.
+    // A recurring timer, with the options in another order.
     let start = Instant::now();
     let every = Timer::every(SOON)
         .while_alive(Arc::downgrade(&session))
@@ -332,7 +332,7 @@ fn all_options_work_together() {
         assert_eq!((how, alive.is_some()), (Outcome::Fired, true));
         assert!(ran >= start + n * SOON);
     }
-    // It has run out: no other outcome comes, and the callback is dropped.
+    // The timer has run out: no further outcome comes, and the callback is dropped.
     assert!(receiver.recv_timeout(PATIENCE).is_err());
     eventually("it is over", || {
         every.status() == Status::Over(Outcome::Fired)

@@ -131,7 +131,7 @@ fn start_accepts_a_period_and_a_count_of_zero() {
         every.status() == Status::Over(Outcome::Fired)
     });
     assert_eq!(told.all(), [5, 0, 0]);
-    // No run: it ends as cancelled, when it finds out.
+    // A timer with zero runs ends as cancelled at its first deadline.
     let told = Told::new();
     let note = told.clone();
     let never = Timer::every(PERIOD).on(runtime.handle()).times(0);
@@ -189,12 +189,12 @@ fn a_full_runtime_refuses_timers_of_all_clocks_and_with_all_options() {
     assert_eq!(told.total(), 0, "a refused timer gets no outcome");
     assert_eq!(runtime.count_named("full"), 3, "and leaves no name");
 
-    // `start` has no way to refuse.
+    // `start` cannot return an error, so it exceeds the bound.
     let over = Timer::after(HOUR).on(handle).start(|| ());
     assert_eq!(Timer::after(HOUR).on(handle).try_start(|| ()).err(), full);
     assert_eq!(over.cancel(), Cancel::Cancelled);
     assert_eq!(Timer::after(HOUR).on(handle).try_start(|| ()).err(), full);
-    // Room, after an end on each clock.
+    // The end of a timer on any clock makes room.
     assert_eq!(boot.cancel(), Cancel::Cancelled);
     eventually("it is told", || told.all() == [0, 1, 0]);
     assert_eq!(boot.cancel(), Cancel::Over);
@@ -225,7 +225,7 @@ fn built_timers_count_until_they_are_cancelled_dropped_or_over() {
         }
     };
     let told = Told::new();
-    // Dropped.
+    // Built timers count until they are dropped.
     let (one, two) = (
         Timer::after(HOUR).on(handle).build(|| ()),
         Timer::at_wall(SystemTime::now() + HOUR)
@@ -255,14 +255,14 @@ fn built_timers_count_until_they_are_cancelled_dropped_or_over() {
         drop(two);
         eventually("it is over", || !is_full());
     }
-    // Started and fired.
+    // A timer that was started counts until it has fired.
     let two = Timer::after(Duration::ZERO).on(handle).build(|| ());
     assert!(is_full());
     assert_eq!(two.start(), Started::Waiting);
     eventually("it is over", || !is_full());
     drop(one);
     drop(two);
-    // Nothing was counted out twice: there is room for two, and no more.
+    // No end was counted twice: there is room for two timers, and no more.
     let (_one, _two) = (
         Timer::after(HOUR).on(handle).try_start(|| ()).unwrap(),
         Timer::after(HOUR).on(handle).try_start(|| ()).unwrap(),

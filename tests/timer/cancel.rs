@@ -17,11 +17,11 @@ use crate::common::{
 };
 use tourbillon::{Cancel, Reset, Status, Timer, timer::Outcome};
 
-/// If a thread arms or moves several timers in a row, their deadlines may be later than asked for
-/// by this much.
+/// How much later than requested a deadline may be, if a thread arms or moves several timers in a
+/// row.
 const IN_A_ROW: Duration = Duration::from_micros(3);
 
-/// Asks everything of a timer of one hour, and cancels it.
+/// Checks the answers of all calls on a pending timer of one hour, and cancels it.
 fn answers_of_a_pending_timer(arm: impl FnOnce(Duration, crate::common::Token) -> Timer) {
     let drops = Drops::new();
     let before = Instant::now();
@@ -47,7 +47,7 @@ fn answers_of_a_pending_timer(arm: impl FnOnce(Duration, crate::common::Token) -
     let deadline = timer.deadline().unwrap().into_std();
     assert!(deadline >= before + 3 * HOUR && deadline <= after + 3 * HOUR + IN_A_ROW);
 
-    // The delay is the last that was asked for.
+    // `refresh` uses the last delay, which `reset` has set.
     let before = Instant::now();
     assert_eq!(timer.refresh(), Reset::Waiting);
     let after = Instant::now();
@@ -58,7 +58,7 @@ fn answers_of_a_pending_timer(arm: impl FnOnce(Duration, crate::common::Token) -
         assert_eq!(timer.reset_at(asked), Reset::Waiting);
         assert_eq!(timer.deadline().unwrap().into_std(), asked);
     }
-    // A deadline leaves the delay as it is.
+    // `reset_at` does not change the delay.
     let before = Instant::now();
     assert_eq!(timer.refresh(), Reset::Waiting);
     let after = Instant::now();
@@ -108,17 +108,18 @@ fn a_pending_timer_answers_its_own_worker_exactly() {
 fn a_pending_timer_answers_another_worker_exactly() {
     let _alarm = alarm();
     let runtime = runtime(2);
-    // Armed outside, the timers go to one worker after the other; whichever runs this asks about
-    // some that are not its own.
-    for _ in 0..8 {
-        let handle = runtime.handle().clone();
-        let timer = handle.after(HOUR, || ());
-        on_worker(&runtime, move || {
+    for (armed_on, asked_on) in [(0, 0), (0, 1), (1, 0), (1, 1)] {
+        let arms = || async { tourbillon::after(HOUR, || ()) };
+        let arms = runtime.spawn_pinned_by_idx(arms, armed_on).unwrap();
+        let timer = runtime.block_on(arms).unwrap();
+        let asks = move || async move {
             assert_eq!(timer.reset(2 * HOUR), Reset::Waiting);
             assert_eq!(timer.refresh(), Reset::Waiting);
             assert_eq!(timer.cancel(), Cancel::Cancelled);
             assert_over(&timer, Outcome::Cancelled);
-        });
+        };
+        let asks = runtime.spawn_pinned_by_idx(asks, asked_on).unwrap();
+        runtime.block_on(asks).unwrap();
     }
 }
 
@@ -175,7 +176,8 @@ fn a_callback_can_query_its_own_timer() {
     let (sender, receiver) = mpsc::channel();
     {
         let own = own.clone();
-        // Armed by a callback: it cannot run before it knows its timer.
+        // A callback on the only worker arms the timer, so the timer cannot run before `own` is
+        // set.
         on_worker(&runtime, move || {
             let timer = tourbillon::after(Duration::ZERO, {
                 let own = own.clone();
@@ -206,7 +208,7 @@ fn cancel_and_expiry_race_for_one_outcome() {
     let mut cancelled = 0;
     let mut answers = HashSet::new();
     let mut armed = 0;
-    // Until both have won some races: which of them wins is random.
+    // The winner of a race is random: repeat until each side has won at least one.
     while armed < 3_000 || answers.len() < 2 {
         let (token, fired) = (drops.token(), fired.clone());
         let timer = runtime.after(Duration::from_micros(armed % 60), move || {

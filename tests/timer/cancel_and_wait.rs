@@ -32,7 +32,8 @@ const WAYS: [Way; 2] = [
 fn returns_at_once_if_the_callback_does_not_run() {
     let _alarm = alarm();
     let runtime = runtime(1);
-    // The only worker is busy: a wait would last until it is let go.
+    // The only worker is blocked, so a call that needed the worker would not return before
+    // `release`.
     let (_, release) = stick_a_worker(runtime.handle());
     for wait in WAYS {
         let drops = Drops::new();
@@ -71,7 +72,8 @@ fn returns_at_once_if_the_callback_does_not_run() {
     }
 }
 
-/// A timer that is inside of its callback until it is let go, and one that waits for its end.
+/// Checks that both waiting calls return only after the timer's callback. `start` starts the
+/// timer, and the first call answers `answer`.
 fn waits_for_a_run(start: impl Fn(&Runtime, Box<dyn Fn() + Send>) -> Timer, answer: Cancel) {
     for wait in WAYS {
         let runtime = runtime(2);
@@ -93,13 +95,13 @@ fn waits_for_a_run(start: impl Fn(&Runtime, Box<dyn Fn() + Send>) -> Timer, answ
         started.wait();
         let ended = AtomicUsize::new(0);
         thread::scope(|scope| {
-            // Several may wait, in either way.
+            // Several threads may wait at once, in either way.
             for wait in [wait, WAYS[0], WAYS[1]] {
                 let (timer, ended, inside) = (&timer, &ended, &inside);
                 scope.spawn(move || {
                     let answered = wait(timer).unwrap();
                     assert!(!inside.load(Ordering::SeqCst), "it is running still");
-                    // Of those that ask, one is the first.
+                    // The first call gets `answer`, and each later call gets `Over`.
                     assert!(answered == answer || answered == Cancel::Over);
                     ended.fetch_add(1, Ordering::SeqCst);
                 });
@@ -130,7 +132,7 @@ fn waits_for_a_running_callback() {
 }
 
 #[test]
-fn waits_for_the_run_of_a_recurring_timer_which_is_its_last() {
+fn waits_for_the_last_run_of_a_recurring_timer() {
     let _alarm = alarm();
     let period = Duration::from_micros(200);
     waits_for_a_run(|runtime, f| runtime.every(period, f), Cancel::AfterRun);
@@ -143,7 +145,7 @@ fn waits_for_the_run_of_a_recurring_timer_which_is_its_last() {
 #[test]
 fn waits_for_the_delivery_of_the_outcome() {
     let _alarm = alarm();
-    // Of the end as well as of the run.
+    // First the outcome of a run, then the outcome of a cancellation.
     waits_for_a_run(
         |runtime, f| {
             let builder = Timer::after(Duration::ZERO).on(runtime.handle());
@@ -189,7 +191,7 @@ fn waits_for_the_delivery_of_the_outcome() {
 }
 
 #[test]
-fn inside_its_own_callback_it_cancels_and_returns_an_error() {
+fn a_wait_in_the_timers_own_callback_cancels_and_returns_an_error() {
     let _alarm = alarm();
     let runtime = runtime(2);
     let period = Duration::from_millis(1);
@@ -299,7 +301,7 @@ fn a_wait_can_be_dropped() {
     {
         let mut given_up = pin!(timer.cancel_and_wait());
         assert_eq!(block_on(poll_once(given_up.as_mut())), None);
-        // Another task polls it again: it still waits.
+        // A poll with another waker leaves the future pending.
         let mut cx = Context::from_waker(Waker::noop());
         assert!(given_up.as_mut().poll(&mut cx).is_pending());
     }

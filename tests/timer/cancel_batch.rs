@@ -40,8 +40,8 @@ fn pairs_due_together(
         .collect()
 }
 
-/// In sylar the expired timers are taken out under the lock and run after it: cancelling one of
-/// them in between does nothing.
+/// sylar takes the expired timers out under its lock and runs them afterwards. Cancelling one of
+/// them in between has no effect there.
 #[test]
 fn a_timer_due_at_the_same_instant_can_still_be_cancelled() {
     let _alarm = alarm();
@@ -79,7 +79,7 @@ fn a_timer_due_at_the_same_instant_can_still_be_moved() {
     let pairs = on_worker(&runtime, || {
         let put_off = |other: &Timer| {
             RUNS.fetch_add(1, Ordering::SeqCst);
-            // The second finds that the first is over.
+            // The second timer to run finds that the first is over.
             let expected = match other.status() {
                 Status::Pending => Reset::Waiting,
                 _ => Reset::TooLate,
@@ -137,7 +137,7 @@ fn a_timer_moved_by_one_of_its_batch_fires_at_its_new_deadline() {
     assert_eq!(runtime.metrics().total().panics, 0);
 }
 
-/// All that can be done to a timer by its handle.
+/// Makes every call that a handle offers, on a timer that has fired, and checks the answers.
 fn meddle(timer: &Timer) {
     assert_eq!(timer.cancel(), Cancel::Over);
     assert_eq!(timer.reset(HOUR), Reset::TooLate);
@@ -158,8 +158,8 @@ fn arm(handle: &Handle, count: usize, fired: &Arc<AtomicUsize>, random: &mut Ran
         .collect()
 }
 
-/// In dstore a timer that has fired leaves its index behind, and to unregister it removes whatever
-/// has that index now.
+/// In dstore, a timer that has fired leaves its index behind. Unregistering that timer then
+/// removes the timer that has the index now.
 #[test]
 fn cancelling_a_fired_timer_removes_no_other_timer() {
     let _alarm = alarm();
@@ -172,7 +172,7 @@ fn cancelling_a_fired_timer_removes_no_other_timer() {
         for round in 1..=30 {
             let handle = runtime.handle().clone();
             let from_worker = round % 2 == 0;
-            // Into the places of those that have fired.
+            // The new timers take the places of those that have fired.
             let new = if from_worker {
                 let fired = fired.clone();
                 let mut random = Random::new(round as u64);

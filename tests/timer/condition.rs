@@ -68,7 +68,7 @@ fn a_callback_gets_the_value_of_while_alive() {
     }
     eventually("none keeps it", || Arc::strong_count(&alive) == 1);
     eventually("none refers to it", || Arc::weak_count(&alive) == 0);
-    // A callback that takes another outcome gets the value, too.
+    // A callback that takes outcomes also gets the value with `Cancelled`.
     for recurring in [false, true] {
         let (sender, told) = mpsc::channel();
         let timer = if recurring {
@@ -141,7 +141,7 @@ fn a_timer_whose_value_is_dropped_ends_as_cancelled() {
         _ = timer.start();
     }
     _ = boot.start();
-    // The first may have fired before what it runs for was gone.
+    // The first timer may have fired before the value was dropped.
     for _ in 0..5 {
         let (how, alive) = told.recv_timeout(PATIENCE).expect("it is told");
         assert_eq!(how == Outcome::Fired, alive);
@@ -211,7 +211,7 @@ fn a_value_dropped_during_a_run_ends_the_timer_after_it() {
             gate.open();
             wait.wait();
         }
-        // The last one.
+        // In the first run, this drops the last reference.
         drop(alive);
     });
     started.wait();
@@ -258,7 +258,8 @@ fn a_refreshed_timer_whose_value_is_dropped_ends_at_its_earlier_deadline() {
     let (drops, told) = (Drops::new(), Told::new());
     let (alive, forever) = (Arc::new(()), Arc::new(()));
     let (token, note, weak) = (drops.token(), told.clone(), Arc::downgrade(&forever));
-    // On a worker: its shard has them, and looks for what is due when this is over.
+    // The timers are armed on a worker. They are on its shard, and the worker looks for due timers
+    // when this callback returns.
     let (timers, kept) = on_worker(&runtime, move || {
         let short = || Timer::after(SOON).while_alive(Arc::downgrade(&alive));
         let plain = short().start(move |_| drop(token));
@@ -274,7 +275,7 @@ fn a_refreshed_timer_whose_value_is_dropped_ends_at_its_earlier_deadline() {
         }
         ([plain, tells, every], kept)
     });
-    // Not in an hour.
+    // The timers end at their earlier deadline, and not in an hour.
     for timer in timers {
         eventually("it is over", || {
             timer.status() == Status::Over(Outcome::Cancelled)

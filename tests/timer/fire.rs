@@ -9,7 +9,7 @@ use std::time::{Duration, Instant};
 use tourbillon::timer::Outcome;
 use tourbillon::{ArmError, Cancel, Handle, Reset, Status, Timer};
 
-/// Delays of every size that a test has time for.
+/// Delays of every order of magnitude that is short enough for a test.
 const DELAYS: [Duration; 9] = [
     Duration::ZERO,
     Duration::from_nanos(1),
@@ -30,7 +30,8 @@ fn a_callback_never_runs_before_its_deadline() {
     let mut count = 0;
     for _ in 0..10 {
         for delay in DELAYS {
-            // The clock is read before the call: what is asked for is at least this.
+            // The test reads the clock before the call, so the timer's deadline is at least
+            // `asked`.
             let asked = Instant::now() + delay;
             runtime.after(delay, reporter(&sender, asked));
             let asked = Instant::now() + delay;
@@ -52,7 +53,7 @@ fn a_callback_never_runs_before_its_deadline() {
     assert!(receiver.try_recv().is_err(), "none runs twice");
 }
 
-/// Arms one timer of each delay by the free functions; answers how many.
+/// Arms one timer of each delay with the free functions. Returns how many.
 fn arm_here(sender: &mpsc::Sender<Report>) -> usize {
     for delay in DELAYS {
         let asked = Instant::now() + delay;
@@ -151,7 +152,8 @@ fn callbacks_behind_a_blocked_callback_run_on_another_worker() {
             on_worker(&runtime, move || {
                 let past = Instant::now();
                 let gate = all_ran.clone();
-                // Whichever worker runs it waits for the others, which are queued behind it.
+                // The worker that runs this callback waits for the others, which are queued behind
+                // it.
                 tourbillon::at(past, move || {
                     blocked.store(!gate.wait_for(PATIENCE / 2), Ordering::SeqCst);
                     done.open();
@@ -217,7 +219,7 @@ fn a_dropped_guard_cancels_its_timer_unless_detached() {
     assert_eq!(drops.count(), 1);
     assert_eq!(timer.cancel(), Cancel::Cancelled);
 
-    // Cancelled twice counts once.
+    // A timer that is cancelled twice counts once.
     let guard = runtime.after(HOUR, || ()).cancel_on_drop();
     assert_eq!(guard.cancel(), Cancel::Cancelled);
     drop(guard);
@@ -248,7 +250,7 @@ fn a_delay_of_zero_runs_at_once_but_never_on_the_callers_stack() {
                 _ => tourbillon::at(past, f),
             };
         }
-        // The callbacks run on this worker, there being no other: not before this returns.
+        // This is the only worker, so no callback runs before this one returns.
         thread::sleep(Duration::from_millis(1));
         returned.store(true, Ordering::SeqCst);
     });
@@ -282,7 +284,7 @@ fn a_timer_with_an_unlimited_delay_can_be_moved_and_cancelled() {
         [
             runtime.after(Duration::MAX, || ()),
             runtime.every(Duration::MAX, || ()),
-            // 100 years, which is more than the clock's 73.
+            // 100 years are more than the clock's range of 73 years.
             runtime.after(876_000 * HOUR, || ()),
             runtime.at(Instant::now() + 876_000 * HOUR, || ()),
         ]
@@ -299,7 +301,7 @@ fn a_timer_with_an_unlimited_delay_can_be_moved_and_cancelled() {
         assert_over(&timer, Outcome::Cancelled);
     }
     for timer in never() {
-        // A timer that is never due does not fire beside due ones.
+        // A timer that is never due does not fire when others do.
         on_worker(&runtime, || ());
         assert!(timer.is_pending());
         assert_eq!(timer.reset_at(Instant::now()), Reset::Waiting);
@@ -308,7 +310,7 @@ fn a_timer_with_an_unlimited_delay_can_be_moved_and_cancelled() {
         });
         timer.cancel();
     }
-    // And back: a timer of a millisecond, put off for ever.
+    // A timer with a deadline can be put off for ever.
     let timer = runtime.after(HOUR, || ());
     assert_eq!(timer.reset(Duration::MAX), Reset::Waiting);
     assert_eq!(timer.deadline(), None);
@@ -387,7 +389,7 @@ fn a_hundred_thousand_timers_of_four_threads_all_fire_once() {
 fn timers_of_many_threads_are_spread_over_all_workers() {
     let _alarm = alarm();
     let runtime = runtime(2);
-    // One that has yet to go to sleep for the first time would be passed over.
+    // A worker that has not slept yet would be passed over.
     eventually("both workers have slept", || {
         let metrics = runtime.metrics();
         metrics.workers().iter().all(|w| w.counts.parks > 0)
@@ -416,15 +418,15 @@ fn timers_of_many_threads_are_spread_over_all_workers() {
 #[test]
 fn full_inboxes_are_drained_while_the_workers_sleep() {
     const TIMERS: usize = 100_000;
-    // A run has 1,024 timers. A worker may have two runs and a part of the third, where the other one
-    // was passed over.
+    // A remote thread arms 1,024 timers in a row on one worker. An inbox may keep two such runs
+    // and a part of a third, if the other worker was passed over in between.
     const LEFT: usize = 3 * 1_024;
     let _alarm = alarm();
     let runtime = runtime(2);
     for _ in 0..TIMERS {
         runtime.after(HOUR, || ());
     }
-    // No timer has the workers wake up.
+    // No timer comes due, so no timer wakes the workers.
     eventually(
         "no more stand in the inboxes than of the last turns",
         || {
@@ -469,7 +471,7 @@ fn a_due_timer_is_stolen_while_its_worker_runs_its_next_task() {
     runtime.spawn(async move {
         let (waker_sender, waker) = std::sync::mpsc::channel();
         let mut first = true;
-        // Woken, it occupies its worker until the timer has run elsewhere.
+        // Once woken, this task occupies its worker until the timer has run elsewhere.
         tourbillon::spawn(std::future::poll_fn(move |cx| {
             if std::mem::take(&mut first) {
                 waker_sender.send(cx.waker().clone()).unwrap();

@@ -9,7 +9,8 @@ use tourbillon::{Cancel, Runtime, Timer};
 /// The number of timers that one cancel past the bound sweeps.
 const BATCH: usize = 256;
 
-/// The bound that the metrics promise: a part, a batch, and what is swept but still counted.
+/// Returns the upper bound that the metrics document: a quarter of the live timers or 64, one
+/// batch, and what a sweep has removed but still counts.
 fn bound(live: usize) -> usize {
     let part = (live / 4).max(64);
     part + part / 128 + BATCH
@@ -24,7 +25,7 @@ impl Drop for Blocked {
     }
 }
 
-/// Runs `arm` in a callback of the one worker, which then is blocked.
+/// Runs `arm` in a callback on the only worker, and then blocks the worker there.
 fn block_with(
     runtime: &Runtime,
     arm: impl FnOnce() -> Vec<Timer> + Send + 'static,
@@ -34,7 +35,7 @@ fn block_with(
     let release = blocked.0.clone();
     runtime.after(Duration::ZERO, move || {
         sender.send(arm()).unwrap();
-        // Until the test is over, or its alarm goes off.
+        // Blocks until the test ends or its alarm goes off.
         while !release.wait_for(PATIENCE) {}
     });
     (receiver.recv_timeout(PATIENCE).unwrap(), blocked)
@@ -50,15 +51,15 @@ fn arm_on_worker(count: usize, drops: &Drops) -> Vec<Timer> {
         .collect()
 }
 
-/// Cancels all timers from this thread, and checks the counts in between.
+/// Cancels all timers from this thread. Checks the dropped callbacks and the garbage in between.
 fn cancel_all(runtime: &Runtime, timers: Vec<Timer>, drops: &Drops) {
     let count = timers.len();
     let before = drops.count();
     for (i, timer) in timers.into_iter().enumerate() {
         assert_eq!(timer.cancel(), Cancel::Cancelled);
         assert_eq!(drops.count() - before, i + 1, "the callback is still there");
-        // To ask costs more than to cancel, and what a batch is exceeded by does not go away so
-        // soon.
+        // Reading the metrics costs more than a cancellation. An excess beyond a batch lasts for
+        // many cancellations, so a check after every 16th suffices.
         if i % 16 != 0 {
             continue;
         }
@@ -87,7 +88,7 @@ fn a_million_cancelled_timers_of_a_blocked_worker_leave_bounded_garbage() {
     assert!(worker.stored <= bound(0), "{worker:?}");
     assert_eq!(worker.counts.callbacks, 0, "the worker was not blocked");
     drop(blocked);
-    // The rest is the worker's, as soon as it looks.
+    // The worker frees the rest as soon as it looks at its shard.
     eventually("nothing is left", || {
         drop(runtime.after(Duration::ZERO, || ()));
         let metrics = runtime.metrics();
@@ -111,7 +112,8 @@ fn timers_cancelled_in_any_order_leave_bounded_garbage() {
     cancel_all(&runtime, timers, &drops);
 }
 
-/// Armed from outside, they stand in the inbox of a worker that never looked.
+/// A remote thread arms the timers, so they stay in the inbox, which the blocked worker never
+/// reads.
 #[test]
 fn cancelled_timers_in_the_inbox_of_a_blocked_worker_leave_bounded_garbage() {
     let _alarm = alarm();

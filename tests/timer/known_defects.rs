@@ -22,10 +22,11 @@ use tourbillon::{
     time::{sleep, sleep_until},
 };
 
-/// A job of this length keeps a worker from its timers for longer than many of them take.
+/// The length of a job that keeps a worker from its timers for longer than many of their delays.
 const LONG: Duration = Duration::from_micros(300);
 
-/// From a µs to some 30 ms, as many of each order of magnitude, and to the nanosecond.
+/// Returns a random delay from 1 µs to about 30 ms, with nanosecond resolution. Each power of two
+/// is equally likely.
 fn delay(random: &mut Random) -> Duration {
     let micros = 1_u64 << random.below(15);
     Duration::from_nanos(1_000 * micros + random.below(1_000 * micros))
@@ -38,9 +39,9 @@ fn spin(duration: Duration) {
     }
 }
 
-/// Keeps the workers at work until it is dropped: in callbacks that are longer than many a delay,
-/// so that the time as it was before one is stale; or in such that take no time, so that the worker
-/// looks at its timers all the while, just before their deadlines too.
+/// Recurring callbacks that keep the workers busy until this is dropped. Long callbacks make the
+/// time that a worker read before them stale. Callbacks that take no time let the worker look at
+/// its timers all the while, also just before their deadlines.
 struct Busy {
     timers: Vec<Timer>,
 }
@@ -62,7 +63,8 @@ impl Drop for Busy {
     }
 }
 
-/// Arms a callback each way, and checks it against the moment itself where that is known.
+/// Arms one callback by each way: with a deadline, with a delay, and by a move. Checks the
+/// deadline where it is known exactly. Returns how many callbacks it armed.
 fn arm_each_way(sender: &mpsc::Sender<Report>, random: &mut Random) -> usize {
     let asked = Instant::now() + delay(random);
     let timer = tourbillon::at(asked, reporter(sender, asked));
@@ -73,7 +75,7 @@ fn arm_each_way(sender: &mpsc::Sender<Report>, random: &mut Random) -> usize {
     let asked = Instant::now() + wait;
     tourbillon::after(wait, reporter(sender, asked));
 
-    // Moved by each of the calls, from the far future to where it counts.
+    // One of the calls moves this timer from the far future to `to`.
     let wait = delay(random);
     let asked = Arc::new(OnceLock::new());
     let (known, report) = (asked.clone(), sender.clone());
@@ -91,8 +93,8 @@ fn arm_each_way(sender: &mpsc::Sender<Report>, random: &mut Random) -> usize {
     3
 }
 
-/// sylar, libev and libuv count from a time that they read when the loop last came round; libco and
-/// all three cut off what is less than a millisecond: up to 1 ms early, either way.
+/// sylar, libev and libuv count from a time that they read once per turn of the loop. They and
+/// libco also truncate to milliseconds. Either defect makes a timer up to 1 ms early.
 #[test]
 fn a_callback_is_never_early_on_a_cold_or_busy_worker() {
     let _alarm = alarm();
@@ -101,7 +103,7 @@ fn a_callback_is_never_early_on_a_cold_or_busy_worker() {
         let _entered = runtime.enter();
         let (sender, receiver) = mpsc::channel();
         let mut random = Random::new(workers as u64);
-        // Cold: nothing else to do before or after.
+        // Cold: the worker has nothing to do before or after.
         for _ in 0..30 {
             let count = arm_each_way(&sender, &mut random);
             none_early(&receiver, count);
@@ -117,7 +119,8 @@ fn a_callback_is_never_early_on_a_cold_or_busy_worker() {
     }
 }
 
-/// A timer that a worker arms at the end of a long callback is not due earlier because of that.
+/// The delay of a timer that a worker arms late in a long callback counts from the call, and not
+/// from an older reading of the clock.
 #[test]
 fn delays_in_a_long_callback_count_from_the_call() {
     let _alarm = alarm();
@@ -145,7 +148,7 @@ fn a_refreshed_timer_waits_its_whole_delay_again() {
     let (sender, receiver) = mpsc::channel();
     let mut random = Random::new(3);
     for from_worker in [true, false].repeat(20) {
-        // Long enough for it not to fire before it is refreshed, on most machines.
+        // On most machines, this is long enough to refresh the timer before it fires.
         let wait = Duration::from_millis(10) + delay(&mut random) / 2;
         let asked = Arc::new(Mutex::new(Instant::now() + wait));
         let (known, report) = (asked.clone(), sender.clone());
@@ -155,7 +158,7 @@ fn a_refreshed_timer_waits_its_whole_delay_again() {
         });
         let refresh = move || {
             spin(Duration::from_millis(3));
-            // The callback read the clock before it waits for the lock.
+            // The callback reads the clock before it waits for this lock.
             let mut asked = asked.lock().unwrap();
             let to = Instant::now() + wait;
             if timer.refresh() == Reset::Waiting {
@@ -199,8 +202,8 @@ fn a_sleep_is_never_early_on_a_cold_or_busy_worker() {
     }
 }
 
-/// dstore makes a wait of "the first deadline less now", which is negative when that has passed,
-/// and means for ever: nothing fires any more.
+/// dstore waits for the first deadline minus the current time. If the deadline has passed, the
+/// result is negative, which means for ever: nothing fires any more.
 #[test]
 fn overdue_timers_do_not_starve_later_timers() {
     let _alarm = alarm();
@@ -211,7 +214,7 @@ fn overdue_timers_do_not_starve_later_timers() {
     let arm = move |sender: &mpsc::Sender<Report>| {
         let now = Instant::now();
         let ms = Duration::from_millis;
-        // Some have passed, some pass while the worker is busy, some come later.
+        // Some deadlines have passed, some pass while the worker is busy, and some come later.
         for at in [long_past, now, now + ms(1), now + ms(4), now + ms(20)] {
             for _ in 0..50 {
                 tourbillon::at(at, reporter(sender, at));
@@ -231,20 +234,21 @@ fn overdue_timers_do_not_starve_later_timers() {
         count += 250;
         has_started.recv_timeout(PATIENCE).unwrap();
         let _entered = runtime.enter();
-        // While it is busy, and when it has nothing to do.
+        // First while the worker is busy, then while it is idle.
         count += arm(&sender);
         none_early(&receiver, count);
         let count = arm(&sender);
         none_early(&receiver, count);
     }
-    // It sleeps, and wakes for what comes later still.
+    // The worker sleeps, and wakes for a later deadline.
     on_worker(&runtime, || ());
     let asked = Instant::now() + Duration::from_millis(15);
     runtime.at(asked, reporter(&sender, asked));
     none_early(&receiver, 1);
 }
 
-/// In sylar 10 ms were 10.14: the next deadline was counted from when the last run was over.
+/// In sylar, a period of 10 ms became 10.14 ms: the next deadline was counted from the end of the
+/// last run.
 #[test]
 fn a_recurring_timer_does_not_drift() {
     let _alarm = alarm();
@@ -263,7 +267,8 @@ fn a_recurring_timer_does_not_drift() {
             let Some(deadline) = known.get().and_then(Timer::deadline) else {
                 return;
             };
-            // The length of the run, whether above or below the period, is not added.
+            // The length of the run may be below or above the period. It is not added to the
+            // period.
             spin(Duration::from_nanos(random.below(2_000_000)));
             let _ = sender.send((i, deadline.into_std(), now));
         });
@@ -291,7 +296,7 @@ fn a_recurring_timer_does_not_drift() {
     });
 }
 
-/// Counts the callbacks that ran, and those of them that ran early.
+/// The numbers of callbacks that ran, and of those that ran early.
 #[derive(Default)]
 struct Fired {
     fired: AtomicUsize,
@@ -303,7 +308,8 @@ impl Fired {
         if Instant::now() < asked {
             self.early.fetch_add(1, Ordering::Relaxed);
         }
-        // Last: a thread that sees this callback counted sees whether it was early.
+        // This comes last: a thread that sees this callback counted also sees whether it was
+        // early.
         self.fired.fetch_add(1, Ordering::Release);
     }
 
@@ -317,7 +323,8 @@ impl Fired {
     }
 }
 
-/// In Workflow p99 went from 50 µs to 1.3 s where arming overlaps firing: both fight for one lock.
+/// In Workflow, arming and firing contend for one lock. Where they overlap, p99 rises from 50 µs
+/// to 1.3 s.
 #[test]
 fn timers_fire_while_another_thread_arms_as_fast_as_it_can() {
     let _alarm = alarm();
@@ -347,7 +354,7 @@ fn timers_fire_while_another_thread_arms_as_fast_as_it_can() {
     fires.check(count);
 }
 
-/// Go fell seconds behind, tokio half a second, at ten times as many.
+/// With ten times as many timers, Go fell seconds behind, and tokio half a second.
 #[test]
 fn a_hundred_thousand_timers_over_one_second_are_not_seconds_behind() {
     let _alarm = alarm();
@@ -357,7 +364,7 @@ fn a_hundred_thousand_timers_over_one_second_are_not_seconds_behind() {
     let base = Instant::now() + Duration::from_millis(500);
     for i in 0..COUNT {
         let fires = fires.clone();
-        // A permutation of the second, since the factor is prime to the count.
+        // The factor and the count are coprime, so this is a permutation of the second.
         let place = u64::from(i) * 7_919 % u64::from(COUNT);
         let asked = base + Duration::from_secs(1) / COUNT * place as u32;
         if i % 8 == 0 {

@@ -41,7 +41,7 @@ fn a_full_runtime_refuses_timers_until_one_ends() {
         assert_eq!(tourbillon::try_every(HOUR, || ()).err(), full);
     }
 
-    // After a cancellation: at once, and for one.
+    // A cancellation makes room at once, for one timer.
     assert_eq!(first.cancel(), Cancel::Cancelled);
     let first = runtime.try_after(HOUR, || ()).unwrap();
     assert_eq!(runtime.try_after(HOUR, || ()).err(), full);
@@ -51,7 +51,7 @@ fn a_full_runtime_refuses_timers_until_one_ends() {
     let first = runtime.try_after(HOUR, || ()).unwrap();
     assert_eq!(runtime.try_after(HOUR, || ()).err(), full);
 
-    // After it fired.
+    // A timer that fires makes room.
     assert_eq!(first.reset(Duration::ZERO), Reset::Waiting);
     eventually("it fires", || {
         matches!(first.status(), Status::Over(Outcome::Fired))

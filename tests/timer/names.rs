@@ -48,7 +48,7 @@ fn many_timers_can_share_a_name() {
     assert_eq!(drops.count(), 2_000, "the callbacks are dropped");
     let pending = |timers: &[Timer]| timers.iter().filter(|timer| timer.is_pending()).count();
     assert_eq!(pending(&timers[..2_500]), 2_500, "the last named first");
-    // By another thread, and by a worker.
+    // A worker can cancel by name, and so can any other thread.
     let handle = runtime.handle().clone();
     assert_eq!(
         on_worker(&runtime, move || handle.cancel_named("many", 500)),
@@ -136,8 +136,7 @@ fn refresh_named_refreshes_all_timers_with_a_delay() {
     let before = Instant::now();
     assert_eq!(runtime.refresh_named("alive"), 100);
     let after = Instant::now();
-    // To a thread that asks many times in a row the clock may answer a moment that is about to
-    // come.
+    // For a thread that reads the clock many times in a row, the clock may be a few µs ahead.
     let after = after + Duration::from_micros(3);
     for timer in &timers[1..] {
         let deadline = timer.deadline().unwrap().into_std();
@@ -145,23 +144,23 @@ fn refresh_named_refreshes_all_timers_with_a_delay() {
     }
     let deadline = every.deadline().unwrap().into_std();
     assert!(deadline >= before + 2 * HOUR && deadline <= after + 2 * HOUR);
-    // The others stay as they are.
+    // All other timers keep their deadlines.
     assert_eq!(other.deadline().unwrap().into_std(), earlier + HOUR / 2);
     assert_eq!(wall.deadline(), Some(wall_time));
     assert_eq!(boot.deadline(), boot_time);
     assert_eq!((built.status(), timers[0].deadline()), (Status::Idle, None));
     assert_eq!(runtime.refresh_named("nobody"), 0);
-    // One name for timers of all clocks; `max` counts them all.
+    // Timers of all clocks share the name, and `max` counts them all.
     assert_eq!(runtime.cancel_named("alive", 102), 102);
     assert_eq!(runtime.count_named("alive"), 1);
     assert_eq!(runtime.cancel_named("alive", usize::MAX), 1);
     assert!(!wall.is_pending() && !boot.is_pending());
 }
 
-/// A walk over many timers takes some time, in which others are started and refreshed.
+/// `refresh_named` walks over many timers. Others are started and refreshed during the walk.
 #[test]
 fn timers_started_during_refresh_named_are_never_early() {
-    /// Ends the walks, also if an assertion fails in between.
+    /// A guard that ends the walks, also if an assertion fails.
     struct Ends<'a>(&'a AtomicBool);
 
     impl Drop for Ends<'_> {
@@ -174,7 +173,7 @@ fn timers_started_during_refresh_named_are_never_early() {
     let runtime = runtime(1);
     let named = |delay| Timer::after(delay).on(runtime.handle()).name("n");
     let many: Vec<_> = (0..5_000).map(|_| named(HOUR).start(|| ())).collect();
-    // Built, so that they have a name, and last, so that the walk comes to them last.
+    // Built timers have a name already. They are built last, so the walk reaches them last.
     let delay = Duration::from_millis(20);
     let built: Vec<_> = (0..100)
         .map(|_| {
@@ -234,7 +233,7 @@ fn a_name_disappears_when_its_timers_end() {
     let every = Timer::every(Duration::from_micros(100)).on(&handle);
     let _detached = every.name("gone").times(3).start(|| ());
     gone("all are gone that fired");
-    // Cancelled.
+    // Cancelled timers.
     assert_eq!(after(HOUR).start(|| ()).cancel(), Cancel::Cancelled);
     assert_eq!(
         after(HOUR).start_with(told.once()).cancel(),
@@ -247,7 +246,7 @@ fn a_name_disappears_when_its_timers_end() {
     assert_eq!(boot.cancel(), Cancel::Cancelled);
     drop(after(HOUR).start(|| ()).cancel_on_drop());
     gone("all are gone that were cancelled");
-    // Not started.
+    // Timers that were never started.
     drop(after(HOUR).build(|| ()));
     drop(after(HOUR).build_with(told.once()));
     drop(
@@ -257,14 +256,14 @@ fn a_name_disappears_when_its_timers_end() {
             .build(|| ()),
     );
     gone("all are gone that were dropped");
-    // Without what they run for.
+    // A timer whose `while_alive` value is dropped.
     let alive = Arc::new(());
     let _detached = after(Duration::from_millis(1))
         .while_alive(Arc::downgrade(&alive))
         .start(|_| unreachable!());
     drop(alive);
     gone("all are gone that died");
-    // Shut down.
+    // Timers that the shutdown ends.
     let kept = [
         after(HOUR).start(|| ()),
         after(HOUR).start_with(told.once()),

@@ -13,12 +13,13 @@ use tourbillon::{
     time::{Instant, sleep_until},
 };
 
-/// From when the first is armed to when it is due: time enough to arm them all, as a rule.
+/// The time from arming the first timer to its deadline. It usually suffices to arm all timers.
 const AHEAD: Duration = Duration::from_millis(50);
-/// As many as a worker takes at once, or fewer.
+/// At most as many timers as a worker takes at once.
 const COUNT: u32 = 50;
 
-/// Of these some are callbacks and some tasks that sleep: one, two and three of each in a row.
+/// Returns whether job `i` is a task that sleeps. The other jobs are callbacks. One, two or three
+/// tasks follow each other.
 fn is_sleep(i: u32) -> bool {
     matches!(i % 11, 1 | 3 | 4 | 7..=9)
 }
@@ -39,10 +40,10 @@ async fn attempt() -> Option<Vec<u32>> {
             drop(tourbillon::at(at(i), move || order.lock().unwrap().push(i)));
         }
     }
-    // The tasks are polled.
+    // Lets the tasks run, so that they arm their sleeps.
     yield_now().await;
     let in_time = Instant::now() < start + AHEAD;
-    // They all come due while the worker is kept from its loop.
+    // All of the timers come due while this task keeps the worker from its loop.
     thread::sleep(2 * AHEAD);
     while order.lock().unwrap().len() < COUNT as usize {
         yield_now().await;

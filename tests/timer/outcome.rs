@@ -35,7 +35,8 @@ impl Case {
         }
     }
 
-    /// Checks that the callback took one outcome, and that all answers agree with it.
+    /// Checks that the callback took one outcome and that all answers agree with it. Returns the
+    /// outcome.
     #[track_caller]
     fn check(&self) -> Outcome {
         let how = match self.told.all() {
@@ -98,7 +99,7 @@ fn race(seed: u64, after: Duration) -> [usize; 3] {
             thread.join().expect("nothing panics");
         }
     } else {
-        // All that is to be cancelled is, before the shutdown.
+        // All cancellations are over before the shutdown.
         for thread in threads {
             thread.join().expect("nothing panics");
         }
@@ -196,7 +197,7 @@ fn a_timer_cancelled_during_a_run_gets_the_outcome_after_it() {
     go_on.open();
     assert_eq!(told.recv_timeout(PATIENCE), Ok(Outcome::Fired));
     assert_eq!(told.recv_timeout(PATIENCE), Ok(Outcome::Cancelled));
-    // The callback is gone, and with it the sender.
+    // The callback is dropped, and with it the sender.
     let end = Err(mpsc::RecvTimeoutError::Disconnected);
     assert_eq!(told.recv_timeout(PATIENCE), end);
 }
@@ -208,7 +209,7 @@ fn is_told_on_a_worker(runtime: &Runtime, cancel: impl FnOnce(&Timer)) {
     let handle = runtime.handle().clone();
     let builder = Timer::after(HOUR).on(runtime.handle()).name("told");
     let timer = builder.start_with(move |how| {
-        // As much of a worker's context as any callback has.
+        // The callback has the same worker context as any other callback.
         tourbillon::spawn(async {});
         let current = Handle::current().metrics().num_workers();
         let same = current == handle.metrics().num_workers();
@@ -276,7 +277,7 @@ fn the_caller_of_cancel_may_hold_a_lock_that_the_callback_takes() {
         drop(named);
     }
     eventually("all are told", || wanted.lock().unwrap().all() == [0, 6, 0]);
-    // Now with the shutdown.
+    // The same holds for the shutdown.
     let kept = timer().start_with(wants());
     {
         let held = wanted.lock().unwrap();
@@ -330,7 +331,8 @@ fn a_callback_with_an_outcome_can_cancel_and_arm_timers() {
     let _alarm = alarm();
     let runtime = runtime(2);
     let told = Told::new();
-    // Each cancels the one before, and the last is cancelled here; the first arms another.
+    // Each callback cancels the timer before its own, the first arms another timer, and this
+    // thread cancels the last timer.
     let mut last: Option<Timer> = None;
     for _ in 0..1_000 {
         let (before, told) = (last.take(), told.clone());

@@ -14,13 +14,13 @@ use crate::common::{PATIENCE, alarm, eventually, on_worker, runtime};
 use tourbillon::Runtime;
 
 const TIMERS: usize = 15_000;
-/// They come due in this time, and take five times as long.
+/// The time in which the timers come due. Their work takes five times as long.
 const SPREAD: Duration = Duration::from_millis(200);
 const WORK: Duration = Duration::from_micros(66);
-/// As many again want to run each millisecond.
+/// The number of recurring timers, each of which wants to run every millisecond.
 const RECURRING: usize = 40;
-/// The jobs that are queued at one time: 1,024 timers, and one interval.
-const QUEUED: usize = 1024 + 2 * 61;
+/// The most jobs that are queued at one time: a batch of due timers, and the jobs of two intervals.
+const QUEUED: usize = 256 + 2 * 61;
 
 fn spin(for_how_long: Duration) {
     let start = Instant::now();
@@ -29,7 +29,7 @@ fn spin(for_how_long: Duration) {
     }
 }
 
-/// Nothing is left of the burst, and a fresh timer fires.
+/// Checks that nothing is left of the burst and that a fresh timer fires.
 fn assert_recovered(runtime: &Runtime) {
     eventually("nothing is pending", || {
         let metrics = runtime.metrics();
@@ -54,9 +54,9 @@ fn one_overloaded_worker_runs_all_timers_once_in_deadline_order() {
     let recurring = {
         let (ran, deepest, again) = (ran.clone(), deepest.clone(), again.clone());
         let handle = runtime.handle().clone();
-        // By one job of the worker itself: all of them stand in its shard before any can run.
+        // One job on the worker arms all timers, so they are all in its shard before any can run.
         on_worker(&runtime, move || {
-            // First, so that their turn is before that of the rest.
+            // The recurring timers come first, so that their turn is before that of the rest.
             let recurring = (0..RECURRING).map(|_| {
                 let again = again.clone();
                 tourbillon::every(Duration::from_millis(1), move || {
@@ -66,8 +66,8 @@ fn one_overloaded_worker_runs_all_timers_once_in_deadline_order() {
             });
             let recurring: Vec<_> = recurring.collect();
             let start = Instant::now() + Duration::from_millis(10);
-            // By a stride, so that they are not armed in order. (It has no divisor with the
-            // number.)
+            // The stride and the number of timers are coprime, so all timers are armed, but not in
+            // order.
             for i in (0..TIMERS).map(|i| i * 7_919 % TIMERS) {
                 let (ran, deepest, handle) = (ran.clone(), deepest.clone(), handle.clone());
                 let at = start + SPREAD * i as u32 / TIMERS as u32;

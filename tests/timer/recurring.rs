@@ -33,7 +33,7 @@ fn a_recurring_timer_keeps_its_grid_and_skips_missed_runs() {
             let mut runs = runs.lock().unwrap();
             let Some(timer) = own.get() else { return };
             let deadline = timer.deadline().unwrap().into_std();
-            // Now and then late for several of its deadlines.
+            // Some runs take so long that the timer misses several deadlines.
             if runs.len() % 8 == 3 {
                 thread::sleep(3 * PERIOD);
             }
@@ -104,7 +104,7 @@ fn a_recurring_timer_never_runs_concurrently_with_itself() {
                 let mut random = crate::common::Random::new(i);
                 while runs.load(Ordering::SeqCst) < 1_000 {
                     let delay = Duration::from_nanos(random.below(2_000));
-                    // Always answered: it is cancelled later.
+                    // The timer is cancelled later, so no call comes too late.
                     let answer = match random.below(3) {
                         0 => timer.reset(delay.max(Duration::from_nanos(1))),
                         1 => timer.reset_at(Instant::now() + delay),
@@ -176,7 +176,7 @@ fn a_recurring_timer_cancelled_during_a_run_ends_after_it() {
     });
     assert_over(timer, Outcome::Cancelled);
     eventually("its callback is dropped", || stepped.drops.count() == 1);
-    // The callback, which alone could start, is gone, and with it the channel's other end.
+    // Only the callback could report a start. The callback is dropped, and with it the sender.
     assert_eq!(
         stepped.started.recv_timeout(PATIENCE),
         Err(mpsc::RecvTimeoutError::Disconnected)
@@ -207,7 +207,7 @@ fn a_recurring_timer_moved_during_a_run_waits_for_the_new_deadline() {
     assert_eq!(timer.reset_at(Instant::now()), Reset::Waiting);
     stepped.started.recv_timeout(PATIENCE).unwrap();
 
-    // To an earlier moment than the grid's, which is an hour from now.
+    // The new deadline is before the next one of the grid, which is an hour from now.
     let asked = Instant::now() + Duration::from_millis(5);
     assert_eq!(timer.reset_at(asked), Reset::AfterRun);
     assert_eq!(timer.deadline().unwrap().into_std(), asked);
@@ -215,13 +215,13 @@ fn a_recurring_timer_moved_during_a_run_waits_for_the_new_deadline() {
     stepped.go_on.send(()).unwrap();
     assert!(stepped.started.recv_timeout(PATIENCE).unwrap() >= asked);
 
-    // The last word counts, and may be one that has passed.
+    // The last call counts, and its deadline may have passed.
     assert_eq!(timer.reset(2 * HOUR), Reset::AfterRun);
     assert_eq!(timer.reset_at(asked), Reset::AfterRun);
     stepped.go_on.send(()).unwrap();
     stepped.started.recv_timeout(PATIENCE).unwrap();
 
-    // `refresh` begins the period anew, the one that `reset` set.
+    // `refresh` begins the period anew. It is the period that `reset` has set.
     let before = Instant::now();
     assert_eq!(timer.refresh(), Reset::AfterRun);
     let after = Instant::now();
@@ -258,7 +258,7 @@ fn a_period_of_zero_counts_as_one_nanosecond() {
         counter.fetch_add(1, Ordering::SeqCst);
     });
     eventually("it runs", || runs.load(Ordering::SeqCst) > 100);
-    // The one worker never has nothing to do; what comes from outside and what is due still runs.
+    // The only worker is never idle. Jobs of remote threads and due timers still run.
     on_worker(&runtime, || ());
     assert_eq!(runtime.block_on(runtime.spawn(async { 7 })).unwrap(), 7);
     runtime.block_on(tourbillon::time::sleep(Duration::from_millis(1)));

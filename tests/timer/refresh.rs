@@ -43,7 +43,7 @@ fn a_timer_moved_earlier_fires_at_its_new_deadline() {
                 let mut earliest = earliest.lock().unwrap();
                 let to = Instant::now() + Duration::from_millis(3);
                 *earliest = match i {
-                    // `reset` reads the clock later than we did.
+                    // `reset` reads the clock later than this thread.
                     0 | 1 => to,
                     // Its wait began before `armed`.
                     _ => armed - Duration::from_secs(1),
@@ -75,10 +75,11 @@ fn a_timer_moved_later_does_not_fire_at_its_old_deadline() {
             let now = Instant::now();
             sender.send((*asked.lock().unwrap(), now)).unwrap();
         });
-        // Held while the timer is moved: the callback waits for it.
+        // This thread holds the lock while it moves the timer, and the callback waits for the
+        // lock.
         let mut earliest = earliest.lock().unwrap();
         let to = Instant::now() + Duration::from_millis(40);
-        // Where this thread was kept from running until the timer fired, it has to say so.
+        // If this thread did not run until the timer fired, `reset_at` has to report that.
         if timer.reset_at(to) == Reset::Waiting {
             *earliest = to;
             moved += 1;
@@ -136,7 +137,7 @@ fn with_queued<R>(
                 started.open();
                 release.wait();
             });
-            // Later deadlines, so that they stand behind the one that blocks.
+            // The later deadlines put these timers into the queue behind the one that blocks.
             let after = past + Duration::from_nanos(1);
             (0..count).map(|i| make(i, after)).collect::<Vec<_>>()
         })
@@ -206,7 +207,8 @@ fn a_timer_in_the_queue_of_a_blocked_worker_can_still_be_moved() {
         |timers| {
             let mut asked = asked.lock().unwrap();
             let now = Instant::now();
-            // Later; later and later still; later and earlier again; to another past.
+            // To a later deadline, to a second later one, back to an earlier one, and to one that
+            // has passed.
             let later = now + Duration::from_millis(5);
             let latest = now + Duration::from_millis(10);
             let moves: [&[Instant]; 4] = [&[later], &[later, latest], &[latest, later], &[now]];
@@ -246,7 +248,7 @@ fn a_timer_moved_in_the_queue_can_be_cancelled_or_moved_again() {
             timers
         },
     );
-    // The worker has taken both from its queue when it gets here.
+    // The worker has taken both timers from its queue when this callback runs.
     on_worker(&runtime, || ());
     assert_over(&timers[0], Outcome::Cancelled);
     assert_eq!(timers[1].status(), Status::Pending);

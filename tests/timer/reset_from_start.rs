@@ -44,13 +44,13 @@ fn reset_from_start_counts_from_the_last_start_refresh_or_reset() {
             assert_eq!(timer.reset_from_start(secs(8)), Reset::Waiting);
             assert_eq!(due(timer), secs(10), "it began with the reset");
         }
-        // A wait without end begins as any other.
+        // A wait without a deadline has a beginning, too.
         let never = tourbillon::after(Duration::MAX, || ());
         time::advance(secs(1)).await;
         assert_eq!(never.refresh(), Reset::Waiting);
         assert_eq!(never.reset_from_start(secs(5)), Reset::Waiting);
         assert_eq!(due(&never), secs(8));
-        // By the clock that the timer goes by.
+        // A wall-clock timer counts on its own clock.
         let noon = time::wall_clock();
         let wall = tourbillon::Handle::current().at_wall(noon + secs(100), || ());
         assert_eq!(wall.reset_at(noon + secs(1)), Reset::Waiting);
@@ -63,7 +63,7 @@ fn reset_from_start_counts_from_the_last_start_refresh_or_reset() {
     });
 }
 
-/// Of a recurring timer that runs the next wait has begun with its deadline.
+/// While a recurring timer runs, its next wait has begun already, at the deadline of the run.
 #[test]
 fn a_callback_can_change_its_own_period() {
     let _alarm = alarm();
@@ -85,7 +85,8 @@ fn a_callback_can_change_its_own_period() {
     });
 }
 
-/// Also where earlier runs have moved it to moments.
+/// A wait starts at the deadline of the run, even if an earlier run has set that deadline by
+/// `reset_at`.
 #[test]
 fn a_callback_that_calls_reset_at_starts_a_wait_at_each_deadline() {
     let _alarm = alarm();
@@ -107,7 +108,8 @@ fn a_callback_that_calls_reset_at_starts_a_wait_at_each_deadline() {
     });
 }
 
-/// As a delay without end; tokio's interval ticks once before that.
+/// An unlimited period counts as a delay without end. In contrast, tokio's interval ticks once at
+/// first.
 #[test]
 fn an_unlimited_period_never_fires() {
     let _alarm = alarm();

@@ -1,7 +1,7 @@
 //! A tolerance for all timers of a runtime or of a future, and workers that may not spin.
 //!
-//! Most tests ask for which moment the only shard waits. A tolerance of an hour makes a difference:
-//! no deadline here is the roundest moment of its hour.
+//! Most tests check for which moment the only shard waits. A tolerance of an hour always changes
+//! that moment: no deadline here is the roundest moment of its hour.
 
 use std::{
     future::{Future, pending},
@@ -61,7 +61,7 @@ fn all_kinds_of_timers_have_the_tolerance_of_their_runtime() {
             let mut sleep = pin!(sleep_until(at));
             poll_once(sleep.as_mut());
             is_tolerant(at);
-            // It keeps its tolerance when it is moved.
+            // The sleep keeps its tolerance when it is moved.
             sleep.as_mut().reset(at - HOUR / 2);
             is_tolerant(at - HOUR / 2);
         }
@@ -91,7 +91,7 @@ fn all_kinds_of_timers_have_the_tolerance_of_their_runtime() {
             let deadline = timer.deadline().unwrap();
             timer.reset_at(deadline - HOUR / 2);
             is_tolerant(deadline - HOUR / 2);
-            // The answers are exact.
+            // `deadline` is exact in spite of the tolerance.
             assert_eq!(timer.deadline(), Some(deadline - HOUR / 2));
             assert_eq!(timer.reset_at(deadline + HOUR), Reset::Waiting);
             assert_eq!(timer.deadline(), Some(deadline + HOUR));
@@ -180,12 +180,12 @@ fn a_thread_that_is_no_worker_arms_tolerant_timers() {
     let deadline = first.deadline().unwrap();
     let key = runtime.handle().timers().next_deadline().unwrap();
     assert!(deadline < key && key <= deadline + HOUR);
-    // Its deadline comes before the end of the worker's sleep. It waits for the same moment, so the
-    // worker is not woken.
+    // The deadline of the second timer comes before the end of the worker's sleep. But the timer
+    // waits for the same moment as the first, so the worker is not woken.
     let before = wakes();
     let second = runtime.at(deadline + (key - deadline) / 2, || ());
     assert_eq!(wakes(), before);
-    // An exact one wakes it.
+    // A timer without tolerance wakes the worker.
     let exact = runtime
         .handle()
         .timer_at(deadline)
@@ -233,12 +233,12 @@ fn sleeps(tolerance: Duration) -> u64 {
 fn timers_of_a_runtime_with_a_tolerance_share_wake_ups() {
     let _alarm = alarm();
     let tolerant = sleeps(50 * MS);
-    // A second has 20 windows of 50 ms; those that overlap share a round moment. Tasks that begin
-    // wake the worker, too.
+    // A second has 20 windows of 50 ms, and windows that overlap share a round moment. Tasks that
+    // begin wake the worker, too.
     assert!(tolerant <= 2_000 / 10, "{tolerant} sleeps");
     let exact = sleeps(Duration::ZERO);
     if exact >= 500 {
-        // On a machine that has no time for it, the worker sleeps seldom in any case.
+        // On a slow machine, the worker seldom sleeps in any case.
         assert!(tolerant * 5 <= exact, "{tolerant} and {exact} sleeps");
     }
 }
@@ -255,7 +255,7 @@ fn on_a_paused_clock_timers_are_exact() {
         assert_eq!(start.elapsed(), 2 * MS);
         assert!(timeout(MS, pending::<()>()).await.is_err());
         assert_eq!(start.elapsed(), 3 * MS);
-        // A timer's own tolerance counts.
+        // A tolerance that a timer sets for itself applies.
         let own = Timer::at(start + HOUR).tolerance(HOUR).start(|| ());
         sleep(2 * HOUR).await;
         assert!(own.deadline().is_none(), "it has run");

@@ -41,7 +41,7 @@ fn the_delay_begins_with_the_start() {
         assert_eq!((timer.status(), timer.deadline()), (Status::Idle, None));
         assert!(!timer.is_pending());
     }
-    // Longer than the delay; the workers had occasion to run it.
+    // This is longer than the delay, and the workers had occasion to run the timer.
     thread::sleep(6 * SOON);
     read_inboxes(runtime.handle());
     assert!(receiver.try_recv().is_err());
@@ -55,14 +55,14 @@ fn the_delay_begins_with_the_start() {
             timer.status() == Status::Over(Outcome::Fired)
         });
     }
-    // Now with a timer that waits for an hour: its deadline is an hour from the start.
+    // The deadline of a timer of one hour is an hour from its start.
     let timer = Timer::after(HOUR).on(runtime.handle()).build(|| ());
     thread::sleep(SOON);
     let before = Instant::now();
     assert_eq!(timer.start(), Started::Waiting);
     assert!(timer.deadline().unwrap().into_std() >= before + HOUR);
     assert_eq!(timer.cancel(), Cancel::Cancelled);
-    // And for boot time.
+    // The same holds on the boot clock.
     let timer = Timer::after_boot(HOUR).on(runtime.handle()).build(|| ());
     thread::sleep(SOON);
     let before = BootInstant::now();
@@ -128,7 +128,7 @@ fn a_timer_cancelled_before_its_start_gets_one_outcome_on_a_worker() {
         assert_eq!(timer.cancel(), Cancel::Over);
         assert_eq!(timer.refresh(), Reset::TooLate);
         assert_eq!(timer.reset(HOUR), Reset::TooLate);
-        // The start delivers the outcome, and nothing does before.
+        // Only the start delivers the outcome.
         on_worker(&runtime, || ());
         assert!(told.try_recv().is_err());
         assert_eq!(timer.start(), Started::Cancelled);
@@ -195,7 +195,7 @@ fn a_timer_dropped_before_its_start_leaves_nothing() {
                 drop(three);
                 note(how);
             });
-            // Cancelled and dropped is dropped as well.
+            // A timer that is cancelled and then dropped leaves nothing, either.
             if i % 2 == 0 {
                 assert_eq!(tells.cancel(), Cancel::Cancelled);
                 assert_eq!(wall.cancel(), Cancel::Cancelled);
@@ -286,7 +286,7 @@ fn a_timer_starts_once() {
     }
     let before = Instant::now();
     assert_eq!(timer.start(), Started::Waiting);
-    // The calls that came too early have changed nothing.
+    // The calls before the start have changed nothing.
     assert!(timer.deadline().unwrap().into_std() >= before + HOUR);
     assert_eq!(timer.start(), Started::TooLate);
     assert_eq!(timer.reset(Duration::ZERO), Reset::Waiting);
@@ -300,7 +300,7 @@ fn a_timer_starts_once() {
         .start_with(told.once());
     assert_eq!(started.start(), Started::TooLate);
 
-    // Of many threads one starts it.
+    // If many threads start a timer, exactly one succeeds.
     for _ in 0..200 {
         let told = Told::new();
         let timer = Timer::after(Duration::ZERO).on(runtime.handle());
@@ -374,7 +374,7 @@ fn a_timer_started_after_shutdown_gets_its_outcome_on_the_caller() {
     }
     assert_eq!(handle.timers().named, []);
 
-    // A timer that is built now is over.
+    // A timer that is built after the shutdown is over.
     let thread = Arc::new(Mutex::new(None));
     let place = thread.clone();
     let late = Timer::after(SOON).on(&handle).build_with(move |how| {

@@ -43,7 +43,7 @@ fn each_timer_ends_once_and_none_is_early() {
     for store in StoreKind::ALL {
         with_store(2, store).block_on(async {
             let mut random = Random::new(5);
-            // When each ran.
+            // The times at which each timer ran.
             let ran: Arc<Mutex<Vec<Vec<Instant>>>> = Arc::default();
             let mut timers: Vec<(Timer, Instant, bool)> = Vec::new();
             for round in 0..40 {
@@ -68,7 +68,7 @@ fn each_timer_ends_once_and_none_is_early() {
                         }
                     }
                 }
-                // Some years in the end.
+                // The last steps take years.
                 let step = Duration::from_millis(random.below(2_000));
                 advance(if round > 36 { YEAR * 20 } else { step }).await;
                 let now = Instant::now();
@@ -83,7 +83,7 @@ fn each_timer_ends_once_and_none_is_early() {
     }
 }
 
-/// Other clocks have stores, too.
+/// The builder's store also applies to the other clocks.
 #[test]
 fn timers_on_other_clocks_fire_in_deadline_order() {
     let _alarm = alarm();
@@ -92,7 +92,7 @@ fn timers_on_other_clocks_fire_in_deadline_order() {
             let ran: Arc<Mutex<Vec<u64>>> = Arc::default();
             let start = wall_clock();
             for i in 0..1_000 {
-                // Each second of the next 1,000, in no order.
+                // One timer for each of the next 1,000 seconds, in no order.
                 let second = 1 + i * 7_919 % 1_000;
                 let (ran, at) = (ran.clone(), start + Duration::from_secs(second));
                 Timer::at_wall(at).start(move || ran.lock().unwrap().push(second));
@@ -101,7 +101,7 @@ fn timers_on_other_clocks_fire_in_deadline_order() {
                 advance(Duration::from_secs(seconds)).await;
             }
             let mut ran = std::mem::take(&mut *ran.lock().unwrap());
-            // Two workers run what came due together.
+            // Two workers run the timers that came due together, in either order.
             ran.sort_unstable();
             assert!(ran.into_iter().eq(1..=1_000), "{store:?}");
         });

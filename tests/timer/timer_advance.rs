@@ -9,7 +9,7 @@ use std::{
 use crate::common::{HOUR, PATIENCE, alarm};
 use tourbillon::{Runtime, Timer, metrics::Activity, time::sleep_until};
 
-/// So many sleeps, one after another, of some lengths each.
+/// The number of sleeps or timers in a series, one after another.
 const SLEEPS: u64 = 200;
 
 fn runtime(advance: Duration) -> Runtime {
@@ -20,7 +20,7 @@ fn runtime(advance: Duration) -> Runtime {
         .unwrap()
 }
 
-/// Sleeps, each as long as its number says, and none of them early.
+/// Runs `SLEEPS` sleeps, the nth for `lengths(n)`. Checks that none of them ends early.
 fn sleeps(runtime: &Runtime, lengths: impl Fn(u64) -> Duration + Send + Sync + 'static) {
     let task = runtime.spawn(async move {
         for n in 0..SLEEPS {
@@ -68,7 +68,7 @@ fn without_an_advance_no_worker_wakes_early() {
     assert_eq!(metrics.workers()[0].timer_advance, Duration::ZERO);
 }
 
-/// It does not spin for a deadline that does not exist any more.
+/// The worker does not spin for a deadline that no longer exists.
 #[test]
 fn a_worker_sleeps_again_when_its_timer_is_cancelled_or_moved() {
     let _alarm = alarm();
@@ -77,7 +77,7 @@ fn a_worker_sleeps_again_when_its_timer_is_cancelled_or_moved() {
     for n in 0..SLEEPS {
         let due = Instant::now() + Duration::from_micros(300);
         let timer = runtime.at(due, || ());
-        // From outside, at about the time that the worker wakes.
+        // This thread cancels or moves the timer at about the time that the worker wakes.
         while Instant::now() + Duration::from_micros(n) < due {}
         match n % 2 {
             0 => drop(timer.cancel()),
@@ -86,7 +86,7 @@ fn a_worker_sleeps_again_when_its_timer_is_cancelled_or_moved() {
     }
     let parks = || runtime.metrics().total().parks;
     let begin = Instant::now();
-    // One that waits awake would look around without end.
+    // A worker that spins would never park.
     while runtime.metrics().workers()[0].activity != Activity::Parked {
         assert!(begin.elapsed() < PATIENCE, "after {} sleeps", parks());
         std::thread::yield_now();

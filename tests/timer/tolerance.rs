@@ -39,10 +39,10 @@ fn sleeps(tolerance: Duration) -> u64 {
 fn timers_with_a_tolerance_share_wake_ups() {
     let _alarm = alarm();
     let tolerant = sleeps(Duration::from_millis(50));
-    // A second has 20 windows of 50 ms; those that overlap share a round moment. Where workers are
-    // slow they sleep less often yet.
+    // A second has 20 windows of 50 ms, and windows that overlap share a round moment. Slow
+    // workers sleep even less often.
     assert!(tolerant <= 2_000 / 20, "{tolerant} sleeps");
-    // On a machine that has no time for it, one without tolerance sleeps seldom, too.
+    // On a slow machine, workers without a tolerance seldom sleep, either.
     let exact = sleeps(Duration::ZERO);
     if exact >= 500 {
         assert!(tolerant * 5 <= exact, "{tolerant} and {exact} sleeps");
@@ -67,7 +67,8 @@ fn timers_with_zero_or_unlimited_tolerance_fire() {
         let (at, ran) = receiver.recv_timeout(PATIENCE).expect("all of them run");
         assert!(ran >= at);
     }
-    // It may be as late as it likes, and need not be: it runs where its worker wakes for another.
+    // This timer may be late without limit, but need not be: it runs when its worker wakes for
+    // another timer.
     let patient = Timer::after(Duration::from_micros(10)).on(runtime.handle());
     let patient = patient.tolerance(Duration::MAX).on_worker(0).start(|| ());
     eventually("it runs with others", || {
@@ -97,7 +98,7 @@ fn moved_timers_with_a_tolerance_are_never_early() {
         let ran = ran.recv_timeout(PATIENCE).expect("it runs");
         assert!(moved == Reset::TooLate || ran >= at);
     }
-    // A recurring one keeps its grid, however late its runs.
+    // A recurring timer keeps its grid, however late its runs are.
     let (period, start) = (Duration::from_millis(5), Instant::now());
     let (sender, runs) = mpsc::channel();
     let every = Timer::every(period)
@@ -142,10 +143,10 @@ fn jitter_is_added_to_first_and_recurring_deadlines_only() {
         assert!(deadline <= now + HOUR + ahead, "{:?}", deadline - now);
         assert_eq!(timer.cancel(), Cancel::Cancelled);
     }
-    // All 40 of 600 seconds are the same but once in 600^39 times.
+    // The chance that all 40 jitters are equal to the second is 1 in 600^39.
     assert!(deadlines.len() > 1, "{deadlines:?}");
 
-    // Of a recurring timer: each deadline lies in the jitter after a multiple of its period.
+    // Each deadline of a recurring timer lies within the jitter after a multiple of the period.
     let (period, jitter) = (Duration::from_millis(2), Duration::from_millis(1));
     let (sender, runs) = mpsc::channel();
     let before = Instant::now();
@@ -171,7 +172,7 @@ fn a_tolerance_does_not_change_the_deadline() {
     let builder = Timer::at(at).on(runtime.handle()).tolerance(HOUR);
     let timer = builder.start(|| ());
     assert_eq!(timer.deadline().unwrap().into_std(), at);
-    // The shard looks when it likes within the window.
+    // The shard may wait for any moment of the window.
     let next = runtime.timers().next_deadline().map(|next| next.into_std());
     assert!(next.is_none_or(|next| next >= at && next <= at + HOUR));
     assert_eq!(timer.cancel(), Cancel::Cancelled);

@@ -16,7 +16,7 @@ pub const INITIAL_WINDOW_SIZE: u16 = 4;
 const END_STREAM: u8 = 1;
 const END_HEADERS: u8 = 4;
 
-/// A frame.
+/// Encodes a frame.
 pub fn frame(kind: u8, flags: u8, stream: u32, payload: &[u8]) -> Vec<u8> {
     let length = u32::try_from(payload.len()).unwrap();
     let mut bytes = length.to_be_bytes()[1..].to_vec();
@@ -38,17 +38,17 @@ pub fn beginning(settings: &[(u16, u32)]) -> Vec<u8> {
     bytes
 }
 
-/// A `GET`, all of it.
+/// Encodes a complete `GET` request.
 pub fn http2_get(stream: u32, path: &str) -> Vec<u8> {
     head(0x82, stream, path, END_STREAM)
 }
 
-/// The head of a `POST`, whose body is to follow.
+/// Encodes the head of a `POST`, whose body follows.
 pub fn http2_post(stream: u32, path: &str) -> Vec<u8> {
     head(0x83, stream, path, 0)
 }
 
-/// The head of a `CONNECT`, whose stream stays open.
+/// Encodes the head of a `CONNECT`, whose stream stays open.
 pub fn http2_connect(stream: u32) -> Vec<u8> {
     // The method and an authority, literally.
     frame(HEADERS, END_HEADERS, stream, b"\x02\x07CONNECT\x01\x04test")
@@ -62,7 +62,8 @@ fn head(method: u8, stream: u32, path: &str, flags: u8) -> Vec<u8> {
     frame(HEADERS, flags | END_HEADERS, stream, &head)
 }
 
-/// The next frame that is not one of settings: its kind, its stream and its payload.
+/// Reads the next frame that is not a settings frame. Returns its kind, its stream and its
+/// payload.
 pub fn next_frame(stream: &mut TcpStream) -> (u8, u32, Vec<u8>) {
     loop {
         let mut head = [0; 9];

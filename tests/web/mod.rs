@@ -24,15 +24,16 @@ use tourbillon::{
 
 use crate::common::{PATIENCE, event::Event, net::ANY_PORT};
 
-/// Short, for a limit that is waited for.
+/// A short limit, for tests that wait until it is over.
 pub const SHORT: Duration = Duration::from_millis(150);
 
-/// A router with one page.
+/// Returns a router with one page.
 pub fn hello() -> Router {
     without_tokio(Router::new().route("/", get(|| async { "hello" })))
 }
 
-/// A handler that signals when it was asked, and that answers after a signal.
+/// Returns a router and two events. Its handler sets the first event when it is asked, and
+/// answers after the second is set.
 pub fn told() -> (Router, Event, Event) {
     let (asked, answer) = (Event::default(), Event::default());
     let (asked_here, answer_here) = (asked.clone(), answer.clone());
@@ -47,7 +48,7 @@ pub fn told() -> (Router, Event, Event) {
     (router.merge(hello()), asked, answer)
 }
 
-/// A server with these timeouts for request heads and for idle connections.
+/// Starts a server with these timeouts for request heads and for idle connections.
 pub fn limited(runtime: &Runtime, head: Duration, kept: Duration) -> Site {
     Site::with(runtime, |listener, stop| {
         serve(listener, hello())
@@ -57,7 +58,7 @@ pub fn limited(runtime: &Runtime, head: Duration, kept: Duration) -> Site {
     })
 }
 
-/// A server that runs.
+/// A running server.
 pub struct Site {
     pub addr: SocketAddr,
     stop: oneshot::Sender<()>,
@@ -65,14 +66,14 @@ pub struct Site {
 }
 
 impl Site {
-    /// Serves a router, of which each request finds that there is no runtime of tokio's.
+    /// Serves a router. Each request checks that there is no runtime of tokio's.
     pub fn start(runtime: &Runtime, router: Router) -> Self {
         Self::with(runtime, |listener, stop| {
             serve(listener, without_tokio(router)).with_graceful_shutdown(stop)
         })
     }
 
-    /// Serves as `serve` says, which is given a listener and what it has to end at.
+    /// Serves by `serve`, which gets a listener and the signal to end at.
     pub fn with<F: IntoFuture<Output = io::Result<()>>>(
         runtime: &Runtime,
         serve: impl FnOnce(TcpListener, Stop) -> F,
@@ -102,7 +103,7 @@ impl Site {
     }
 }
 
-/// A [`Site`] ends when this is ready.
+/// The signal at which a [`Site`] ends: a future that is then ready.
 pub struct Stop(oneshot::Receiver<()>);
 
 impl Future for Stop {
@@ -122,7 +123,7 @@ impl Future for Stop {
     }
 }
 
-/// The router, each request to which finds that there is no runtime of tokio's.
+/// Returns the router with a check that requests find no runtime of tokio's.
 pub fn without_tokio(router: Router) -> Router {
     router.layer(middleware::from_fn(
         |request: Request, next: middleware::Next| async {
@@ -145,7 +146,7 @@ impl Client {
         Self::of(TcpStream::connect(addr).unwrap())
     }
 
-    /// On a connection that there is.
+    /// Returns a client for an existing connection.
     pub fn of(stream: TcpStream) -> Self {
         stream.set_read_timeout(Some(PATIENCE)).unwrap();
         stream.set_write_timeout(Some(PATIENCE)).unwrap();
@@ -191,7 +192,7 @@ impl Client {
         }
     }
 
-    /// Reads up to the end of what is said, which has to come.
+    /// Reads until the end of the text `what`, which has to come. Returns what was read.
     pub fn read_through(&mut self, what: &str) -> String {
         let what = what.as_bytes();
         loop {
@@ -211,7 +212,7 @@ impl Client {
         self.read.extend_from_slice(&buf[..n]);
     }
 
-    /// Waits until the server closes the connection, and answers what it sent before.
+    /// Waits until the server closes the connection. Returns what it sent before.
     pub fn end(mut self) -> String {
         let mut buf = [0; 4096];
         loop {
@@ -265,7 +266,7 @@ pub fn curl(args: &[&str]) -> String {
     out
 }
 
-/// A client's connection by HTTP/2, on the runtime that this is polled on.
+/// Connects by HTTP/2, on the runtime that polls this.
 pub async fn http2<B>(addr: SocketAddr) -> hyper::client::conn::http2::SendRequest<B>
 where
     B: hyper::body::Body + Unpin + Send + 'static,

@@ -8,13 +8,13 @@ use futures_rustls::{
 #[path = "../../examples/live_chat/tls.rs"]
 mod identity;
 
-/// The acceptor of a server for `localhost`, and its certificate, as text and as bytes.
+/// Returns the acceptor of a server for `localhost`, and its certificate, as text and as bytes.
 pub fn identity() -> (TlsAcceptor, String, CertificateDer<'static>) {
     let (acceptor, cert) = identity::self_signed(&["localhost"]).unwrap();
     (acceptor, cert.pem(), cert.der().clone())
 }
 
-/// The configuration of a client that trusts a certificate.
+/// Returns the configuration of a client that trusts a certificate.
 pub fn trusting(cert: Option<CertificateDer<'static>>) -> ClientConfig {
     let mut roots = RootCertStore::empty();
     roots.add_parsable_certificates(cert);

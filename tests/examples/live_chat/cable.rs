@@ -1,5 +1,5 @@
-//! A way to a server that can be cut, as a network cable can: then no byte passes, and neither end
-//! is told.
+//! A connection to a server that can be cut, as a network cable can. Then no byte passes, and
+//! neither end is told.
 
 use std::{
     io::{self, Read, Write},

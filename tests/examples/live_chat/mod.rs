@@ -61,7 +61,7 @@ impl Member {
         }
     }
 
-    /// Joins, and returns the welcome, too.
+    /// Joins the chat. Returns the member and the welcome.
     fn join(server: &Server, name: &str) -> (Self, Value) {
         let mut member = Self::try_join(server, name, None).unwrap();
         let welcome = member.next("welcome");
@@ -110,7 +110,7 @@ impl Member {
     }
 }
 
-/// The names of a welcome.
+/// Returns the names of the members in a welcome.
 fn names(welcome: &Value) -> Vec<&str> {
     let members = welcome["members"].as_array().unwrap().iter();
     members.map(|member| member[1].as_str().unwrap()).collect()
@@ -129,7 +129,8 @@ fn members_see_each_other_and_what_is_said() {
     assert_eq!(said["text"], "hello \u{1f600}<b>");
     assert_eq!(said["author"], welcome["you"]);
 
-    // Another member's name gets a number. Who comes later sees what was said before.
+    // A second member of the same name gets a number. It also sees what was said before it
+    // joined.
     let (mut other, welcome) = Member::join(&server, "ann");
     assert_eq!(names(&welcome), ["ann", "ann 2"]);
     assert_eq!(welcome["said"].as_array().unwrap().len(), 1);
@@ -139,7 +140,7 @@ fn members_see_each_other_and_what_is_said() {
         (&joined["id"], &joined["name"]),
         (&welcome["you"], &"ann 2".into())
     );
-    // A member's first round trip comes at once, and that of a pong with other content never.
+    // The server measures a member's round trip at once. It ignores a pong with other content.
     other
         .0
         .send(Message::Pong(Bytes::from_static(b"any")))
@@ -154,7 +155,7 @@ fn members_see_each_other_and_what_is_said() {
         );
     }
 
-    // A client that closes, and one that breaks off.
+    // One client breaks off, and another closes the connection.
     let (broken, third) = Member::join(&server, "%20%07%20");
     assert_eq!(names(&third)[2], "guest");
     drop(broken);
@@ -213,14 +214,14 @@ fn pages_of_other_sites_and_other_requests_are_refused() {
 }
 
 #[test]
-fn what_a_client_may_not_send_ends_it() {
+fn a_forbidden_message_closes_the_connection() {
     let server = start(&[]);
     let (mut watching, _) = Member::join(&server, "watching");
     let longest = "\u{1f600}".repeat(1_000);
     let (code, reason) = (CloseCode::Size, "the message was too long");
     for (message, code, reason) in [
         (Message::text(format!("{longest}x")), code, reason),
-        // More than the server reads.
+        // A message that is longer than the server reads.
         (Message::text("x".repeat(70_000)), code, reason),
         (
             Message::binary(&b"x"[..]),
@@ -243,7 +244,7 @@ fn what_a_client_may_not_send_ends_it() {
 }
 
 #[test]
-fn one_client_more_than_there_may_be_is_refused() {
+fn a_client_above_the_limit_is_refused() {
     let server = start(&["--max-clients", "1"]);
     let (ann, _) = Member::join(&server, "ann");
     let bob = Member::try_join(&server, "bob", None).unwrap();
@@ -271,7 +272,7 @@ fn a_client_that_sends_fast_has_to_wait() {
     for i in 0..40 {
         assert_eq!(ann.next("said")["text"], i.to_string());
     }
-    // Twenty at once, and then one in 50 ms.
+    // The server takes twenty messages at once, and then one in 50 ms.
     assert!(start.elapsed() >= Duration::from_millis(19 * 50));
     end(server);
 }
@@ -281,7 +282,7 @@ fn a_client_that_answers_no_ping_is_removed() {
     let server = start(&["--heartbeat", "50ms", "--idle", "1s", "--tolerance", "10ms"]);
     let start = Instant::now();
     let silent = Member::try_join(&server, "silent", None).unwrap();
-    // It reads, and answers nothing.
+    // This client reads, and answers nothing.
     let mut read = Vec::new();
     silent.0.into_inner().read_to_end(&mut read).unwrap();
     assert!(start.elapsed() >= Duration::from_secs(1));

@@ -20,7 +20,7 @@ fn say(browser: &mut Browser, text: &str) {
     browser.press("Enter", "Enter", "\r");
 }
 
-/// Waits until these are the members, as the page has them.
+/// Waits until the page lists these members.
 #[track_caller]
 fn expect_people(browser: &mut Browser, names: &[&str]) {
     let shown = "[...document.querySelectorAll('#people li')].map((line) => line.textContent)";
@@ -42,7 +42,7 @@ fn expect_said(browser: &mut Browser, text: &str, class: &str) {
     );
 }
 
-/// Two pages join, talk and leave, and the server ends.
+/// Lets two pages join, talk and leave. Then ends the server.
 fn talk(args: &[&str], scheme: &str, transport: &str) {
     let server = start(args);
     let Some(mut browser) = Browser::start_with(&["--ignore-certificate-errors"]) else {

@@ -16,7 +16,7 @@ use crate::clients::{Server, example, number, with_patience};
 
 const MB: usize = 1 << 20;
 
-/// The proxy, before those upstreams.
+/// Starts the proxy in front of these upstreams.
 fn proxy(upstreams: &[SocketAddr], args: &[&str]) -> Server {
     let mut command = example("retry_proxy");
     command.args(["--listen", "127.0.0.1:0"]).args(args);
@@ -30,7 +30,7 @@ fn proxy(upstreams: &[SocketAddr], args: &[&str]) -> Server {
     Server::run(&mut command)
 }
 
-/// An upstream that serves each connection on a thread of its own.
+/// Starts an upstream that serves each connection on a thread of its own. Returns its address.
 fn upstream(serve: fn(TcpStream) -> io::Result<()>) -> SocketAddr {
     let listener = TcpListener::bind("127.0.0.1:0").unwrap();
     let addr = listener.local_addr().unwrap();
@@ -44,7 +44,7 @@ fn upstream(serve: fn(TcpStream) -> io::Result<()>) -> SocketAddr {
     addr
 }
 
-/// Sends back what comes, to its end.
+/// Sends back all data, until its end.
 fn echo(mut stream: TcpStream) -> io::Result<()> {
     let mut buf = vec![0; 65_536];
     loop {
@@ -65,7 +65,7 @@ impl Counts {
     }
 }
 
-/// Ends a proxy by a signal; answers what it counted, and what it complained of.
+/// Ends a proxy by a signal. Returns its counts and its complaints.
 fn end(proxy: Server, signal: i32) -> (Counts, String) {
     proxy.signal(signal);
     let (status, out, err) = proxy.end();
@@ -83,7 +83,7 @@ fn end(proxy: Server, signal: i32) -> (Counts, String) {
     (counts, err)
 }
 
-/// Whether that is what a reset looks like.
+/// Returns whether an error is that of a connection that was reset.
 fn is_reset(error: &io::Error) -> bool {
     matches!(
         error.kind(),

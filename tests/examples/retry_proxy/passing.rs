@@ -14,10 +14,11 @@ use socket2::SockRef;
 use super::{MB, echo, end, is_reset, proxy, upstream};
 use crate::clients::{AGES, connect, ping, with_patience};
 
-/// Half a close, from the client and from the upstream.
+/// Either the client or the upstream may close its direction first. The other direction stays
+/// open.
 #[test]
 fn one_direction_can_end_while_the_other_continues() {
-    // Answers when it has heard all.
+    // This upstream answers after it has read everything.
     let polite = upstream(|mut stream| {
         let mut text = Vec::new();
         stream.read_to_end(&mut text)?;
@@ -35,7 +36,7 @@ fn one_direction_can_end_while_the_other_continues() {
     assert_eq!((counts.get("bytes up"), counts.get("bytes down")), (3, 3));
     assert_eq!(counts.get("closed"), 1);
 
-    // Has nothing more to say, and hears all.
+    // This upstream closes its own direction first, and then reads everything.
     static HEARD: AtomicUsize = AtomicUsize::new(0);
     let curt = upstream(|mut stream| {
         stream.write_all(b"bye")?;
@@ -59,7 +60,7 @@ fn one_direction_can_end_while_the_other_continues() {
     assert_eq!(counts.get("closed"), 1);
 }
 
-/// Any bytes, from a seed; answers what they are by a hash.
+/// Sends random bytes from a seed. Returns their hash.
 fn send(mut stream: &TcpStream, seed: u64, count: usize) -> u64 {
     let mut rng = fastrand::Rng::with_seed(seed);
     let mut hash = DefaultHasher::new();
@@ -82,7 +83,7 @@ fn receive(mut stream: &TcpStream) -> (usize, u64) {
         let n = stream.read(&mut block[filled..]).unwrap();
         filled += n;
         count += n;
-        // In the blocks in which they were sent, which the hash tells apart.
+        // Hash the blocks as they were sent: the hash depends on how the bytes are split.
         if filled == block.len() {
             hash.write(&block);
             filled = 0;
@@ -119,7 +120,7 @@ fn tens_of_megabytes_of_any_bytes_pass_both_ways_at_once() {
 
 #[test]
 fn a_reset_is_passed_on_as_a_reset() {
-    // Hears a byte, and resets.
+    // This upstream reads a byte, and resets the connection.
     let rude = upstream(|mut stream| {
         stream.read_exact(&mut [0; 1])?;
         SockRef::from(&stream).set_linger(Some(Duration::ZERO))
@@ -132,7 +133,7 @@ fn a_reset_is_passed_on_as_a_reset() {
     let (counts, _) = end(before_rude, libc::SIGTERM);
     assert_eq!((counts.get("tries"), counts.get("reset")), (1, 1));
 
-    // And the other way.
+    // A reset by the client is passed on to the upstream.
     let listener = std::net::TcpListener::bind("127.0.0.1:0").unwrap();
     let proxy = proxy(&[listener.local_addr().unwrap()], &[]);
     let client = connect(&proxy);
@@ -149,7 +150,7 @@ fn a_reset_is_passed_on_as_a_reset() {
 
 #[test]
 fn a_slow_reader_slows_the_sender_and_costs_no_memory() {
-    // As much as it can get rid of.
+    // This upstream sends as fast as it can.
     let flood = upstream(|mut stream| {
         let block: Vec<_> = (0..64 * 1024).map(|byte| (byte % 251) as u8).collect();
         for _ in 0..24 * 16 {
@@ -188,7 +189,7 @@ fn idle_connections_are_closed_and_none_early() {
     let proxy = proxy(&[upstream(echo)], &["--idle", "1s"]);
     thread::scope(|scope| {
         for _ in 0..8 {
-            // Half a request, and no more.
+            // This client sends half a request, and no more.
             scope.spawn(|| {
                 let since = Instant::now();
                 let mut client = connect(&proxy);
@@ -206,7 +207,8 @@ fn idle_connections_are_closed_and_none_early() {
                 }
                 assert!(since.elapsed() >= idle);
             });
-            // Sends all that it can, and reads nothing: what comes back stops the rest.
+            // This client sends all that it can, and reads nothing. The echo that it does not
+            // read stops it in the end.
             scope.spawn(|| {
                 let begin = Instant::now();
                 let mut client = connect(&proxy);
@@ -231,7 +233,7 @@ fn a_reply_that_stops_midway_ends_in_a_reset() {
     let proxy = proxy(&[listener.local_addr().unwrap()], &["--idle", "300ms"]);
     let mut client = connect(&proxy);
     let mut upstream = with_patience(listener.accept().unwrap().0);
-    // On a very slow machine it may be over already.
+    // On a very slow machine the connection may be closed already.
     let _ = upstream.write_all(b"half of a re");
     for stream in [&mut client, &mut upstream] {
         let error = stream.read_to_end(&mut Vec::new()).unwrap_err();
@@ -260,13 +262,13 @@ fn a_signal_lets_open_connections_finish() {
         assert_eq!(status.code(), Some(0));
         assert!(out.ends_with("cut off: 0\n"), "{out}");
     }
-    // Up to a bound.
+    // The proxy waits no longer than `--drain`.
     let proxy = proxy(&[upstream(echo)], &["--drain", "100ms"]);
     let mut client = connect(&proxy);
     ping(&mut client).unwrap();
     let (counts, _) = end(proxy, libc::SIGTERM);
     assert_eq!(counts.get("cut off"), 1);
-    // Which does not look like an end.
+    // The client gets a reset, which differs from a regular end.
     let error = client.read(&mut [0; 1]).unwrap_err();
     assert!(is_reset(&error), "{error}");
 }

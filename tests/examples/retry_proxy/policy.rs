@@ -106,7 +106,7 @@ async fn jitter_changes_each_wait_by_at_most_its_share() {
     seen.sort_unstable();
     seen.dedup();
     assert!(seen.len() > 90, "of 100 waits {} differ", seen.len());
-    // All of it may be left to chance.
+    // With a jitter of 1, the whole wait is random.
     let policy = Policy {
         jitter: 1.0,
         ..POLICY

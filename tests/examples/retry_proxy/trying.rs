@@ -14,7 +14,7 @@ use socket2::{Domain, Socket, Type};
 use super::{echo, end, proxy, upstream};
 use crate::clients::{AGES, Server, SetAtEnd, connect, example, have, ping, with_patience};
 
-/// An upstream that is down: its port is bound, but not listened on.
+/// Returns an upstream that is down: its port is bound, but not listened on.
 fn down() -> (Socket, SocketAddr) {
     let socket = Socket::new(Domain::IPV4, Type::STREAM, None).unwrap();
     let any: SocketAddr = "127.0.0.1:0".parse().unwrap();
@@ -85,7 +85,7 @@ fn without_an_upstream_the_client_is_closed_at_the_deadline() {
     assert!(begin.elapsed() >= Duration::from_secs(1));
     assert!(begin.elapsed() < AGES);
     let (counts, err) = end(proxy, libc::SIGTERM);
-    // At 0, 50, 150, 350 and 750 ms, or later.
+    // The tries come at 0, 50, 150, 350 and 750 ms, or later.
     let tries = counts.get("tries");
     assert!((1..=5).contains(&tries), "{tries}");
     assert_eq!((counts.get("connected"), counts.get("gave up")), (0, 1));
@@ -110,13 +110,14 @@ fn upstreams_take_turns_and_a_dead_one_costs_no_wait() {
         connect(&proxy).read_to_string(&mut text).unwrap();
         said.push(text);
     }
-    // The third client began with the one that is down.
+    // For the third client, the proxy first tried the upstream that is down.
     assert_eq!(said, ["one", "two", "one", "one"]);
     let (counts, _) = end(proxy, libc::SIGTERM);
     assert_eq!((counts.get("tries"), counts.get("connected")), (5, 4));
 }
 
-/// An upstream whose queue is full: what is sent to it to connect is dropped. With what fills it.
+/// Returns an upstream whose queue is full, so that the system drops new attempts to connect. The
+/// streams that it returns fill the queue.
 fn deaf() -> (Socket, Vec<TcpStream>, SocketAddr) {
     let (socket, addr) = down();
     socket.listen(0).unwrap();
@@ -129,11 +130,11 @@ fn deaf() -> (Socket, Vec<TcpStream>, SocketAddr) {
 fn concurrent_clients_try_upstreams_independently() {
     let (_socket, _full, deaf) = deaf();
     let well = upstream(echo);
-    // All are tried before there is a wait, which would never end.
+    // The proxy tries all upstreams before it waits. The wait would never end.
     let args = ["--connect-timeout", "2s", "--backoff", "1h"];
     let args = [&args[..], &["--max-backoff", "1h", "--deadline", "2h"]].concat();
     let proxy = proxy(&[deaf, well], &args);
-    // While one of them tries the one that is deaf, the other has come and is served.
+    // While the proxy tries the deaf upstream for one client, it serves the other client.
     let mut clients = [connect(&proxy), connect(&proxy)];
     for client in &mut clients {
         ping(client).unwrap();
@@ -180,7 +181,8 @@ fn echo_server(addr: &str) -> Server {
 
 #[test]
 fn an_upstream_that_is_killed_repeatedly_breaks_nothing() {
-    // No address that clients have by themselves, so that none connects to itself while it is down.
+    // Clients never have this address, so that none connects to itself while the upstream is
+    // down.
     let first = echo_server("127.0.0.9:0");
     let addr = first.addr;
     let mut server = Some(first);
@@ -196,7 +198,8 @@ fn an_upstream_that_is_killed_repeatedly_breaks_nothing() {
         ],
     );
     let (done, whole, cut) = (AtomicBool::new(false), AtomicU64::new(0), AtomicU64::new(0));
-    // A connection of a hundred lines, each of which comes back as it was sent, or not at all.
+    // Sends a hundred lines on one connection. Each line comes back as it was sent, or not at
+    // all.
     let talk = |seed| -> io::Result<()> {
         let mut rng = fastrand::Rng::with_seed(seed);
         let mut stream = connect(&proxy);
@@ -238,13 +241,13 @@ fn an_upstream_that_is_killed_repeatedly_breaks_nothing() {
                 thread::sleep(Duration::from_millis(1));
             }
             thread::sleep(Duration::from_millis(rng.u64(..50)));
-            // Its end is waited for, so that the port is free.
+            // The drop waits for the end of the server, so that the port is free.
             drop(server.take());
             thread::sleep(Duration::from_millis(rng.u64(..50)));
             server = Some(echo_server(&addr.to_string()));
         }
     });
-    // And all is well in the end.
+    // In the end, a whole connection succeeds.
     let before = whole.load(Relaxed);
     talk(5).unwrap();
     drop(server);

@@ -1,4 +1,4 @@
-//! The example `ttl_cache` and redis itself answer the same random commands alike.
+//! The example `ttl_cache` and redis itself give the same replies to the same random commands.
 
 use std::{
     io::{Read, Write},
@@ -14,7 +14,7 @@ use crate::{
     common::Random,
 };
 
-/// How many commands one course has.
+/// The number of commands in one course.
 const COMMANDS: u64 = 6_000;
 
 /// How the two replies to one command are compared.
@@ -29,10 +29,10 @@ enum Alike {
     Within(Duration),
 }
 
-/// Chooses commands.
+/// A generator of random commands.
 struct Course {
     random: Random,
-    /// Milliseconds since 1970, when it began.
+    /// When the course began, in milliseconds since 1970.
     began: i64,
 }
 
@@ -65,8 +65,8 @@ impl Course {
         }
     }
 
-    /// A number of seconds or milliseconds from now on, far enough off that no key expires
-    /// meanwhile, or not in the future. Two are hardly ever the same.
+    /// Returns a number of seconds or milliseconds from now. It is so large that no key expires
+    /// during the test, or it is not in the future. Two of them are hardly ever the same.
     fn relative(&mut self) -> String {
         match self.random.below(8) {
             0 => self
@@ -88,7 +88,7 @@ impl Course {
         }
     }
 
-    /// A time of day: in the past, or far enough off. Some of them are the same.
+    /// Returns a point in time, in the past or far in the future. Some of them are the same.
     fn absolute(&mut self, unit: i64) -> String {
         let now = self.began / unit;
         match self.random.below(8) {
@@ -105,14 +105,15 @@ impl Course {
                 .into(),
             2 => (now - 10_000).to_string(),
             _ => {
-                // In seconds and in milliseconds they are the same moments.
+                // Use whole seconds, so that the points are the same in seconds and in
+                // milliseconds.
                 let seconds = 10_000_000 + self.random.below(4) as i64 * 777_777;
                 ((self.began / 1_000 + seconds) * (1_000 / unit)).to_string()
             }
         }
     }
 
-    /// The words of an option about the time, for `SET` and `GETEX`.
+    /// Returns the words of a time option for `SET` and `GETEX`.
     fn time_option(&mut self) -> String {
         match self.random.below(4) {
             0 => format!("EX {}", self.relative()),
@@ -148,14 +149,14 @@ impl Course {
         ])
     }
 
-    /// The next command.
+    /// Returns the next command.
     fn next(&mut self) -> Asked {
         use Alike::{Equal, Unordered, Within};
         let key = self.key();
         let other = self.key();
         let value = self.value();
         let mut alike = Equal;
-        // Words are divided by tabs, which none of them has.
+        // Tabs separate the words, since no word contains one.
         let text = match self.random.below(44) {
             0..4 => {
                 let mut text = format!("SET\t{key}\t{value}");
@@ -232,7 +233,7 @@ impl Course {
             }
             39 => {
                 alike = Unordered;
-                // All of them in one reply.
+                // The count is so high that one reply has all keys.
                 let kind = self.one_of(&["string", "list", "STRING"]);
                 format!(
                     "SCAN\t0\tMATCH\t{}\tCOUNT\t100\tTYPE\t{kind}",
@@ -307,8 +308,7 @@ fn ask(client: &mut Redis<impl Read + Write>, words: &[Vec<u8>]) -> Reply {
     client.reply()
 }
 
-/// Puts the keys of a reply into an order of their own: those of KEYS, and those after a cursor of
-/// SCAN.
+/// Sorts the keys of a reply: those of `KEYS`, and those after a cursor of `SCAN`.
 fn sorted(reply: Reply) -> Reply {
     match reply {
         Reply::Array(mut elements) => {
@@ -363,7 +363,8 @@ fn random_commands_are_answered_as_by_redis() {
             let our_reply = ask(&mut ours, &asked.0);
             let their_reply = ask(&mut theirs, &asked.0);
             assert_alike(&asked, our_reply, their_reply, start.elapsed());
-            // A reply may hide what a command has done. What it did to its key shows by these.
+            // A reply may hide what a command has done. These commands show what it did to its
+            // key.
             if let Some(key) = asked.0.get(1).filter(|_| step % 3 == 0) {
                 for (look, alike) in [
                     (&b"GET"[..], Alike::Equal),
@@ -425,7 +426,8 @@ fn expired_keys_are_gone_for_each_command_as_in_redis() {
         "SCAN 0",
         "MSET k 2",
     ] {
-        // With timers that remove keys, and with keys that are there until they are met.
+        // Once with timers that remove keys, and once with keys that stay until a command uses
+        // them.
         for active in ["1", "0"] {
             let our_replies = ask_expired(&mut ours, look, active);
             let their_replies = ask_expired(&mut theirs, look, active);
@@ -435,7 +437,8 @@ fn expired_keys_are_gone_for_each_command_as_in_redis() {
 }
 
 impl Reply {
-    /// Any number that is positive, as 100: that is not to depend on how fast the machine is.
+    /// Replaces a positive number by 100, so that the comparison does not depend on the speed of
+    /// the machine.
     fn min_100(self) -> Self {
         match self {
             Self::Integer(1..) => Self::Integer(100),

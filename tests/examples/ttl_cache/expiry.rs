@@ -77,8 +77,8 @@ fn a_removed_or_moved_deadline_does_not_remove_the_key() {
         client.ask("PTTL kept"),
         Reply::Integer(1..=60_000)
     ));
-    // One timer each, of which two were cancelled; none was armed to move one. (The connection's
-    // own is the fifth.)
+    // Each key had one timer, and two of the timers were cancelled. No timer was armed to move
+    // another. (The fifth timer is that of the connection.)
     assert_eq!(client.info("timers_armed"), 5);
     assert_eq!(client.info("timers_cancelled"), 2);
     client.ask("DEL moved kept");
@@ -95,7 +95,7 @@ fn set(request: &mut Vec<u8>, name: &str, ttl: u64) {
     .unwrap();
 }
 
-/// Sets `count` keys, many with one write, and sees to it that each reply says OK.
+/// Sets `count` keys, many with one write, and checks that each reply is OK.
 fn set_many(client: &mut Redis, count: u64, mut key: impl FnMut(u64) -> (String, u64)) {
     const BATCH: u64 = 500;
     let mut requests = Vec::new();
@@ -118,7 +118,7 @@ fn a_million_keys_expire_on_time_and_once() {
     const THREADS: u64 = 2;
     const SAMPLES: u64 = 200;
     const KEPT: u64 = 10_000;
-    /// In ms.
+    /// The longest TTL, in ms.
     const LONGEST: u64 = 5_000;
     let server = cache(&["--idle", "0s"]);
     thread::scope(|scope| {
@@ -175,15 +175,14 @@ fn a_million_keys_expire_on_time_and_once() {
     if let Reply::Bulk(info) = client.ask("INFO Stats") {
         println!("{}", String::from_utf8_lossy(&info));
     }
-    // Nothing came after that which should not have come at all, and what is taken all at once is
-    // all there.
+    // No further key has expired, and `FLUSHALL` frees all memory of the keys that it removes.
     assert_eq!(client.ask("FLUSHALL"), Reply::ok());
     assert_eq!(client.ask("DBSIZE"), Reply::Integer(0));
     assert_eq!(client.info("used_memory_dataset"), 0);
     assert_eq!(client.info("expired_keys"), KEYS + SAMPLES);
 }
 
-/// Sleeps for about a millisecond, in which a key's timer comes up, or is about to, or has.
+/// Sleeps for about a millisecond: a key's timer is then about to fire, fires, or has fired.
 fn about_a_millisecond(random: &mut Random) {
     thread::sleep(Duration::from_micros(500 + random.below(700)));
 }
@@ -193,8 +192,7 @@ fn a_timer_that_fires_concurrently_removes_no_new_value() {
     let server = cache(&[]);
     let done = AtomicBool::new(false);
     thread::scope(|scope| {
-        // Others meddle with keys that all share: what is there is always one of the values that
-        // were set.
+        // These clients change keys that they share. A value is always one that was set.
         for seed in 0..2 {
             let (server, done) = (&server, &done);
             scope.spawn(move || {
@@ -238,7 +236,8 @@ fn a_timer_that_fires_concurrently_removes_no_new_value() {
     assert_eq!(client.info("panics"), 0);
 }
 
-/// Changes a key that no other client changes, about when its timer fires. A change in time stays.
+/// Changes a key that no other client changes, at about the time when its timer fires. A change
+/// that comes before the timer fires stays.
 fn owns_a_key(client: &mut Redis, owner: u64) {
     let mut random = Random::new(owner);
     let key = format!("own{owner}");

@@ -19,7 +19,7 @@ use crate::{
 
 const MB: u64 = 1 << 20;
 
-/// The server serves: a new client, and all of its commands.
+/// Checks that the server serves a new client, and all of its commands.
 fn assert_serves(server: &Server) {
     let mut client = Redis::connect(server);
     assert_eq!(client.ask("SET alive yes"), Reply::ok());
@@ -81,7 +81,7 @@ fn a_browser_request_is_not_taken_for_commands() {
         ("*1\r\n$4\r\nPOST\r\n", ""),
         ("PING\r\nPOST\r\n", "+PONG\r\n"),
     ] {
-        // At once, and a byte at a time.
+        // Send it a byte at a time, and at once.
         for piece in [1, 1_000] {
             let browser = Redis::connect(&server);
             for bytes in format!("{head}{evil}").as_bytes().chunks(piece) {
@@ -96,7 +96,7 @@ fn a_browser_request_is_not_taken_for_commands() {
     }
     assert_eq!(client.ask("GET precious"), Reply::bulk("yes"));
     assert_serves(&server);
-    // It is said once a minute, not for each of them.
+    // The server complains once a minute, not about each of them.
     let complaint = server.complaint();
     assert!(complaint.contains("POST or Host:"), "{complaint}");
     server.signal(libc::SIGTERM);
@@ -140,7 +140,7 @@ fn a_partial_request_uses_only_the_memory_of_its_bytes() {
     let clients: Vec<_> = (0..100)
         .map(|n| {
             let mut client = Redis::connect(&server);
-            // Announced are 800 MB, and a hundred million arguments.
+            // The clients announce 800 MB, or a hundred million arguments.
             match n % 2 {
                 0 => client.send(b"*3\r\n$3\r\nSET\r\n$1\r\nk\r\n$8388608\r\nbegun"),
                 _ => client.send(b"*1048576\r\n$1\r\nx\r\n$1"),
@@ -183,7 +183,8 @@ fn a_client_that_reads_no_replies_is_not_read_from() {
     let before = server.memory();
     let deaf = Redis::connect(&server);
     deaf.stream().set_nonblocking(true).unwrap();
-    // Far more requests than are read before their replies are taken: a GB of replies to each KB.
+    // The client sends far more requests than the server reads before it can write the replies.
+    // Each KB of requests asks for a GB of replies.
     let requests = b"GET big\r\n".repeat(1_000);
     let start = Instant::now();
     let (mut sent, mut full) = (0, 0);
@@ -213,8 +214,8 @@ fn a_client_that_reads_no_replies_is_not_read_from() {
     }
 }
 
-/// A number of INFO, from a server that may close even this connection, if the machine is very
-/// slow.
+/// Returns a number of `INFO`. If the machine is very slow, the server may close even this
+/// connection.
 fn info(server: &Server, name: &str) -> u64 {
     let start = Instant::now();
     loop {
@@ -271,13 +272,13 @@ fn idle_slow_and_unreading_clients_are_closed() {
         assert!(start.elapsed() < AGES, "it is not closed");
         thread::sleep(Duration::from_millis(5));
     }
-    // The system keeps nothing of the replies either: what was on its way has come, and then a
-    // reset.
+    // The system keeps none of the replies, either. The client gets what was on its way, and then
+    // a reset.
     let mut rest = Vec::new();
     let end = deaf.stream().read_to_end(&mut rest);
     assert!(rest.len() < 100 * MB as usize);
-    // If something had come; or else the machine was so slow that it was closed before it had
-    // asked.
+    // Without any reply, the machine was so slow that the connection was closed before the server
+    // read the request.
     assert!(
         end.is_err() || rest.is_empty(),
         "what it did not take was kept"
@@ -313,7 +314,7 @@ fn a_connection_has_one_timer() {
     for _ in 0..1_000 {
         busy.ask("PING");
     }
-    // Its timer is the same, refreshed.
+    // The connection still has its first timer, which was refreshed.
     assert_eq!(busy.info("timers_armed"), armed);
     assert_eq!(busy.info("timers_cancelled"), 0);
 }
@@ -359,7 +360,7 @@ fn the_limit_of_memory_is_kept() {
     }
     assert!(keys > 40, "{keys}");
     assert_eq!(client.ask("DBSIZE"), Reply::Integer(keys));
-    // Reading, deleting and what takes no more go on.
+    // Commands that read, that delete or that take no more memory still work.
     assert_eq!(client.ask("GET key0"), Reply::bulk(&value));
     assert_eq!(client.ask(&format!("SET key0 {value}")), Reply::ok());
     assert_eq!(client.ask("DEL key0"), Reply::Integer(1));

@@ -15,8 +15,8 @@ const MAX_BULK: usize = 1_000;
 
 type Request = Vec<Vec<u8>>;
 
-/// Parses bytes that come in pieces, as a connection does; answers the requests, and what was wrong
-/// after them. The rest that waits for more is never more than the parser says.
+/// Parses bytes that come in pieces, as on a connection. Returns the requests, and the error
+/// after them. Checks that a rest that waits for more is not longer than the parser allows.
 fn parse(pieces: &[&[u8]]) -> (Vec<Request>, Option<ProtocolError>) {
     let mut parser = Parser::new(MAX_BULK);
     let mut input = Vec::new();
@@ -62,7 +62,7 @@ fn encode(request: &[Vec<u8>]) -> Vec<u8> {
     bytes
 }
 
-/// An inline command of the same meaning.
+/// Returns an inline command that means the same.
 fn inline(request: &[Vec<u8>]) -> Vec<u8> {
     let words = request.iter().map(|arg| {
         let escaped: String = arg.iter().map(|byte| format!("\\x{byte:02x}")).collect();
@@ -154,7 +154,7 @@ fn limits_are_exact() {
     let error = |bytes: &[u8]| parse(&[bytes]).1;
     let bulk = |len: usize| encode(&[vec![b'x'; len]]);
     assert_eq!(parse(&[&bulk(MAX_BULK)]).0.len(), 1);
-    // Refused by the header, before the bytes come.
+    // The header is enough to refuse it, before the bytes come.
     assert_eq!(error(b"*1\r\n$1001\r\n"), Some(ProtocolError::Length));
     assert_eq!(error(b"*1\r\n$-1\r\n"), Some(ProtocolError::Length));
     assert_eq!(error(format!("*{MAX_ARGS}\r\n").as_bytes()), None);
@@ -168,8 +168,8 @@ fn limits_are_exact() {
     assert_eq!(error(&big), Some(ProtocolError::TooBig));
 }
 
-/// Redis' rules of patterns, without a thought of how long they take. Sets are left to the
-/// comparison with redis.
+/// Matches a pattern by redis's rules, without regard to the time that this takes. It knows no
+/// sets: the comparison with redis covers them.
 fn plainly_matches(pattern: &[u8], text: &[u8]) -> bool {
     match (pattern, text) {
         ([], []) => true,

@@ -32,7 +32,7 @@ fn set(store: &Store, key: &str, value: &str, expiry: Expiry) -> bool {
     was.unwrap().set
 }
 
-/// A deadline whose milliseconds are of no interest.
+/// Returns a deadline whose milliseconds do not matter.
 fn deadline(at: Instant) -> Deadline {
     let at = Some(at);
     Deadline { unix_ms: 0, at }
@@ -134,7 +134,7 @@ fn a_changed_deadline_replaces_the_old_timer() {
 fn no_command_sees_a_key_whose_timer_is_late() {
     let runtime = crate::common::runtime(1);
     crate::common::on_worker(&runtime, || {
-        // The only worker is here, so that no timer can run.
+        // This runs on the only worker, so no timer can fire.
         let (store, stats) = store(u64::MAX);
         let keys = [
             "got",
@@ -183,7 +183,7 @@ fn a_deadline_that_is_moved_while_the_timer_runs_has_a_timer_of_its_own() {
         moved = store.get(b"key", until(later), |value| {
             // The key's part is locked here, so the callback begins and has to wait.
             std::thread::sleep(50 * MS);
-            // Else the machine was too slow, and the key gone before.
+            // Without a value, the machine was too slow, and the key has expired.
             value.is_some()
         });
     }
@@ -205,11 +205,11 @@ fn conditions_of_set_are_respected() {
         assert_eq!(set(b"c", When::Absent), was(false, Some("b")));
         assert_eq!(set(b"d", When::Present), was(true, Some("b")));
         assert_eq!(set(b"e", When::Always), was(true, Some("d")));
-        // A key whose time is over is none.
+        // An expired key counts as absent.
         store.expire_at(b"key", deadline(Instant::now() + MS), Only::default());
         sleep(MS).await;
         assert_eq!(set(b"f", When::Absent), was(true, None));
-        // A moment that has passed removes the key.
+        // A deadline in the past removes the key.
         assert!(store.expire_at(b"key", deadline(Instant::now()), Only::default()));
         assert_eq!(store.deadline(b"key"), None);
     });
@@ -240,7 +240,7 @@ fn later_and_earlier_compare_the_milliseconds_of_clients() {
         assert!(!store.expire_at(b"key", same, later));
         assert!(!store.expire_at(b"key", same, earlier));
         assert_eq!(store.deadline(b"key"), Some(Some(ms(1_000))));
-        // One millisecond is enough.
+        // A difference of one millisecond is enough.
         assert!(!store.expire_at(b"key", ms(1_001), earlier));
         assert!(store.expire_at(b"key", ms(1_001), later));
         assert!(!store.expire_at(b"key", ms(1_000), later));
@@ -266,7 +266,8 @@ fn a_deadline_beyond_the_clocks_range_has_no_timer() {
         until(Instant::now() + crate::common::HOUR),
     );
     assert_eq!(armed(), 1);
-    // It takes the place of one with a timer, which is cancelled, and the other way round.
+    // The deadline replaces one with a timer, which is cancelled. Then one with a timer replaces
+    // it.
     assert!(store.expire_at(b"key", far, Only::default()));
     assert_eq!(store.deadline(b"key"), Some(Some(far)));
     assert_eq!(get(&store, "key").unwrap(), b"value");
@@ -297,7 +298,7 @@ fn without_active_expiry_commands_remove_expired_keys() {
         assert_eq!(stats.keys.get(), 0);
         assert_eq!(stats.expired_by_timer.get(), 0);
         assert_eq!(stats.expired_on_access.get(), 2);
-        // From here on they do.
+        // From here on, timers remove keys.
         set(&store, "new", "value", until(Instant::now() + MS));
         sleep(2 * MS).await;
         assert_eq!(stats.expired_by_timer.get(), 1);

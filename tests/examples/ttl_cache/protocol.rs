@@ -78,7 +78,7 @@ fn client_libraries_can_start_with_resp3() {
     assert_eq!(node.ask("CLIENT LIST ID 3 4"), Reply::Text(String::new()));
     let peer = node.stream().local_addr().unwrap();
     assert!(node_line.contains(&format!(" addr={peer} ")), "{list}");
-    // It is gone from there when it has closed the connection.
+    // A client that has closed its connection disappears from the list.
     drop(python);
     let start = Instant::now();
     while node.ask("CLIENT LIST ID 1") != Reply::Text(String::new()) {
@@ -115,7 +115,7 @@ fn a_connection_uses_the_protocol_it_last_asked_for() {
     let hello_3 = String::from_utf8(hello_3(1)).unwrap();
     says("HELLO 3 AUTH default any SETNAME me", &hello_3);
     check(&mut says, &in_3);
-    // Without a version it asks for what there is; what is refused changes nothing.
+    // Without a version, `HELLO` reports the current one. A refused `HELLO` changes nothing.
     says("HELLO", &hello_3);
     says("HELLO 4", "-NOPROTO unsupported protocol version\r\n");
     says(
@@ -240,7 +240,8 @@ fn replies_keep_the_order_of_requests_however_these_are_split() {
             assert_eq!(client.reply(), *reply, "cut at {cut}");
         }
     }
-    // All at once, many times, so that replies are written while requests are left in the buffer.
+    // Send everything at once and many times, so that the server writes replies while requests
+    // are left in its buffer.
     for _ in 0..20 {
         client.send(&bytes.repeat(200));
         for _ in 0..200 {

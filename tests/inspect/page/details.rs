@@ -88,7 +88,7 @@ fn a_click_on_a_cell_shows_its_slowest_timers_with_their_causes() {
     check_clean(&mut browser, &watched);
 }
 
-/// Whether a strip has a pixel of the colour of the chosen cell's frame, as an expression.
+/// An expression: whether a strip has a pixel of the colour of the chosen cell's frame.
 const FRAMED: &str = "[...document.querySelectorAll('#strips canvas')].some((canvas) => {
   const copy = new OffscreenCanvas(canvas.width, canvas.height).getContext('2d');
   copy.drawImage(canvas, 0, 0);
@@ -99,7 +99,7 @@ const FRAMED: &str = "[...document.querySelectorAll('#strips canvas')].some((can
   return false;
 })";
 
-/// Enter chooses the cell of the cursor. At the top of the strip there are no timers.
+/// Checks that Enter chooses the cell at the cursor. At the top of the strip there are no timers.
 fn with_the_keyboard(browser: &mut Browser) {
     browser.eval("document.querySelector('#strips canvas').focus({ preventScroll: true })");
     browser.press("ArrowLeft", "ArrowLeft", "");
@@ -151,7 +151,7 @@ fn tasks_are_listed_and_sorted() {
     );
     assert!(row.contains("details.rs:"), "{row}");
     browser.eventually("document.getElementById('more-tasks').textContent === 'And 6 more.'");
-    // The oldest first: the one that works was spawned last.
+    // With this order the oldest task is first. The busy task was spawned last.
     browser.click("[data-order=\"age\"]");
     browser.eventually(
         "document.querySelector('#task-table [aria-sort=\"descending\"]').textContent === 'age'",
@@ -172,7 +172,7 @@ fn the_trace_button_downloads_a_trace() {
     let Some(mut browser) = open(&watched) else {
         return;
     };
-    // What a click downloads.
+    // Fetch what a click would download.
     let trace = browser.eval(
         "fetch(document.getElementById('download').href).then((answer) => answer.json()).then((trace) => trace.tourbillon.workers)",
     );

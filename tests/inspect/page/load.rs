@@ -47,7 +47,7 @@ impl Watched {
         format!("http://{}", self.addr())
     }
 
-    /// Runs `body` while there is load, and answers when all that the load armed is over.
+    /// Runs `body` under load. Returns when all that the load armed is over.
     pub fn under_load<R>(&self, body: impl FnOnce() -> R) -> R {
         let handle = self.runtime.handle();
         let stop = Arc::new(AtomicBool::new(false));
@@ -68,7 +68,7 @@ impl Watched {
         answer
     }
 
-    /// A counter, summed up over all labels that begin with `labels`, as `/metrics` has it.
+    /// Returns a counter of `/metrics`, summed over all labels that begin with `labels`.
     pub fn metric(&self, name: &str, labels: &[&str]) -> u64 {
         let text = get(self.addr(), "/metrics").body;
         let samples = text.lines().filter(|line| {
@@ -84,8 +84,7 @@ impl Watched {
     }
 }
 
-/// Arms callbacks from a thread that is not the runtime's: some fire, some are cancelled, some
-/// refreshed.
+/// Arms callbacks from a remote thread: some fire, some are cancelled, some refreshed.
 fn arm_outside(handle: &Handle, stop: &AtomicBool) {
     for turn in 0_u64.. {
         if stop.load(Relaxed) {
@@ -115,7 +114,7 @@ async fn arm_inside(stop: &AtomicBool) {
     }
 }
 
-/// Keeps a worker for longer than a job may take, and waits until that is reported.
+/// Blocks a worker for longer than the stall threshold, and waits until the stall is reported.
 pub fn cause_a_stall(runtime: &Runtime) {
     let before = runtime.metrics().total().stalls;
     drop(runtime.spawn(the_culprit(String::new())));

@@ -12,13 +12,13 @@ use tourbillon::inspect::Inspector;
 
 use crate::clients::browser::Browser;
 
-/// A counter's total, as the page shows it.
+/// Returns a counter's total, as the page shows it.
 fn total(browser: &mut Browser, counter: &str) -> u64 {
     let text = browser.text(&format!("[data-counter=\"{counter}\"] td:last-child"));
     text.replace(',', "").parse().unwrap()
 }
 
-/// How many cells of a worker's strip in the heat map have a colour, as an expression.
+/// An expression: how many cells of a worker's strip in the heat map have a colour.
 const COLOURED: &str = "(() => {
   const canvas = document.querySelector('#strips canvas');
   const copy = new OffscreenCanvas(canvas.width, canvas.height).getContext('2d', { willReadFrequently: true });
@@ -39,7 +39,7 @@ fn open(watched: &Watched) -> Option<Browser> {
     Some(browser)
 }
 
-/// Nothing went wrong, and all that was asked for is the inspector's.
+/// Checks that nothing went wrong, and that all requests went to the inspector.
 fn check_clean(browser: &mut Browser, watched: &Watched) {
     assert_eq!(browser.troubles(), Vec::<String>::new());
     let requests = browser.requests();
@@ -59,7 +59,7 @@ fn the_page_updates_and_agrees_with_prometheus() {
     let Some(mut browser) = open(&watched) else {
         return;
     };
-    // From before anything happened: what it has in this range is all that is.
+    // This range begins before anything happened, so it shows all that has happened.
     browser.click("[data-range=\"600\"]");
     watched.under_load(|| {
         for counter in ["fired", "cancelled", "refreshed", "armed_local", "armed_remote", "parks"] {
@@ -78,9 +78,9 @@ fn the_page_updates_and_agrees_with_prometheus() {
                 "[...document.querySelectorAll('#charts canvas')].some((canvas) => /{label}/.test(canvas.ariaLabel))"
             ));
         }
-        who_took_from_whom(&mut browser);
+        check_the_steal_matrix(&mut browser);
     });
-    // Nothing is left to happen: now they have to agree to the last digit.
+    // Nothing more happens, so the page and the metrics have to agree to the last digit.
     let over = |outcome| {
         let label = format!("outcome=\"{outcome}\"");
         watched.metric("tourbillon_timers_over_total", &[&label])
@@ -119,8 +119,9 @@ fn the_page_updates_and_agrees_with_prometheus() {
     check_clean(&mut browser, &watched);
 }
 
-/// The load makes two workers steal from each other. The matrix shows that while it is visible.
-fn who_took_from_whom(browser: &mut Browser) {
+/// Checks that the matrix shows steals while it is visible. The load makes two workers steal from
+/// each other.
+fn check_the_steal_matrix(browser: &mut Browser) {
     browser.eval("document.getElementById('steals').scrollIntoView({ behavior: 'instant' })");
     browser.eventually(
         "[...document.querySelectorAll('#steals tbody td small')].some((cell) => /^[1-9]/.test(cell.textContent))",
@@ -129,8 +130,8 @@ fn who_took_from_whom(browser: &mut Browser) {
     browser.eval("scrollTo({ top: 0, behavior: 'instant' })");
 }
 
-/// Waits until a new picture has been drawn or, if `moves` is false, until snapshots came and none
-/// was.
+/// Waits until a new picture is drawn. If `moves` is false, checks instead that snapshots come
+/// and no picture is drawn.
 fn watch(browser: &mut Browser, moves: bool) {
     // The page draws snapshots from before a pause with the next frame.
     browser.eval("new Promise((done) => requestAnimationFrame(() => requestAnimationFrame(done)))");
@@ -193,7 +194,7 @@ fn the_pause_button_and_the_switches_work() {
             ));
         }
         themes(&mut browser);
-        under_the_pointer(&mut browser);
+        check_the_tips(&mut browser);
     });
     check_clean(&mut browser, &watched);
 }
@@ -221,8 +222,8 @@ fn themes(browser: &mut Browser) {
     browser.prefer("dark");
 }
 
-/// The mouse and the arrow keys say what is where they are.
-fn under_the_pointer(browser: &mut Browser) {
+/// Checks that the mouse and the arrow keys show what is in the cell where they are.
+fn check_the_tips(browser: &mut Browser) {
     browser.eval("document.querySelector('#strips canvas').scrollIntoView({ block: 'center', behavior: 'instant' })");
     let place = browser.eval(
         "(() => { const box = document.querySelector('#strips canvas').getBoundingClientRect(); return [box.right - 60, box.top + box.height / 2]; })()",
@@ -312,7 +313,7 @@ fn a_lost_connection_is_shown_and_restored() {
     browser.eventually("document.getElementById('banner').checkVisibility()");
     assert!(browser.text("#banner").starts_with("Connection lost"));
     assert_eq!(browser.text("#status"), "lost");
-    // Another page at the same place, of a runtime that begins anew.
+    // Serve the page of another runtime at the same address.
     let again = crate::common::runtime(1);
     let inspector = Inspector::builder(again.handle()).serve(addr).unwrap();
     browser.eventually("document.getElementById('status').textContent === 'live'");
@@ -352,7 +353,7 @@ fn other_sites_can_read_nothing() {
         return;
     };
     let inspector = watched.origin();
-    // The page itself reads what others must not: the ways are ways.
+    // The inspector's own page can read in all of these ways, so the ways work.
     browser.open(&inspector);
     browser.eventually("document.getElementById('status').textContent === 'live'");
     let read = browser.eval(&ways_to_read(&inspector));

@@ -7,7 +7,7 @@ use std::{
     thread,
 };
 
-/// A site with the page `/`, which asks what is in its query.
+/// A site with an empty page, which runs the test's script.
 pub struct OtherSite {
     pub addr: SocketAddr,
 }
@@ -20,8 +20,8 @@ impl OtherSite {
         thread::spawn(move || {
             for stream in listener.incoming() {
                 let stream = stream.unwrap();
-                // Each for itself: browsers connect before they know what to ask, and some of that
-                // never asks.
+                // Each connection has a thread of its own: browsers open connections in advance,
+                // and never use some of them.
                 thread::spawn(move || answer(stream));
             }
         });
@@ -30,7 +30,7 @@ impl OtherSite {
 }
 
 fn answer(mut stream: TcpStream) {
-    // Of a request only the end of its head is of interest.
+    // Only the end of a request's head matters.
     let lines = BufReader::new(&stream).lines().map_while(Result::ok);
     if lines.take_while(|line| !line.is_empty()).count() == 0 {
         return;
@@ -43,8 +43,8 @@ fn answer(mut stream: TcpStream) {
     let _ = stream.write_all(answer.as_bytes());
 }
 
-/// All the ways, as an expression whose promise comes to what each of them brought: `null` is
-/// nothing.
+/// Returns an expression that tries all the ways. Its promise resolves to what each of them
+/// brought: `null` means nothing.
 pub fn ways_to_read(origin: &str) -> String {
     format!("{WAYS}('{origin}')")
 }

@@ -1,14 +1,16 @@
-//! The picture of the book: `cargo test --features cli --test inspect -- --ignored picture`.
-//! On a machine that does nothing else: it shows how late timers are.
+//! The picture of the live page in the book. `cargo test --features cli --test inspect --
+//! --ignored picture` makes it. Run this on an idle machine, since the picture shows how late
+//! timers are.
 
 use std::path::Path;
 
 use crate::clients::{browser::Browser, storm::Storm};
 
-/// Where the book has it.
+/// The file of the picture in the book.
 const PICTURE: &str = "docs/guide/live-page.png";
 
-/// The book's pages are read as a whole: it should not be what takes their time.
+/// The largest size of the picture, in bytes. A browser loads a page of the book as a whole, and
+/// the picture should not dominate that time.
 const LARGEST: usize = 300 << 10;
 
 #[test]
@@ -20,7 +22,7 @@ fn picture_of_a_storm() {
     let storm = Storm::start(&["--workers", "2", "--timers", "400k", "--spread", "45s"]);
     browser.resize(1440, 1034);
     browser.open(&storm.url());
-    // Half a minute is what it shows: then it is full.
+    // The page shows half a minute. Wait until that is full.
     browser.eventually("parseFloat(document.getElementById('uptime').textContent) >= 20");
     browser.eventually("parseFloat(document.getElementById('uptime').textContent) >= 34");
     let picture = browser.picture();

@@ -185,11 +185,11 @@ impl Server {
 impl Drop for Server {
     fn drop(&mut self) {
         if let Some(mapper) = &mut self.mapper {
-            // Its group has the shell and the processes of RabbitMQ.
+            // The mapper's process group contains the shell and the processes of RabbitMQ.
             let _ = kill_process_group(Pid::from_child(mapper), Signal::KILL);
             let _ = mapper.wait();
         }
-        // Not SIGTERM, after which PostgreSQL waits for its clients.
+        // Send SIGINT: after SIGTERM, PostgreSQL would wait for its clients.
         let _ = kill_process(Pid::from_child(&self.child), Signal::INT);
         let start = Instant::now();
         while matches!(self.child.try_wait(), Ok(None)) && start.elapsed() < AGES / 4 {

@@ -107,7 +107,8 @@ fn row(case: &Case) -> String {
     format!("| {} |\n", cells.trim_end())
 }
 
-/// Returns the version of a package in the lock file, or nothing if `package` is several.
+/// Returns the version of a package in the lock file, or an empty string if `package` names several
+/// packages.
 fn version(package: &str) -> &'static str {
     let start = format!("\nname = \"{package}\"\nversion = \"");
     let found = LOCK.split_once(&start);

@@ -15,11 +15,11 @@ use super::{
     world::World,
 };
 
-/// A plan, in numbers.
+/// A plan's clock and its times in ns.
 struct Figures {
     kind: Kind,
     wait: u64,
-    /// A moment of its clock.
+    /// The deadline of the plan, if it has one, on its clock.
     at: Option<u64>,
     tolerance: u64,
     jitter: u64,
@@ -58,7 +58,7 @@ macro_rules! build {
     }};
 }
 
-/// Gives a builder the options that all have.
+/// Sets the options that all builders have.
 macro_rules! options {
     ($builder:expr, $handle:expr, $plan:expr, $figures:expr) => {{
         let mut builder = $builder
@@ -90,18 +90,20 @@ impl World {
             kind,
             wait,
             at: at.map(|at| self.moment(kind, at)),
-            // Whether the moment that one waits for comes is another question if there are many.
+            // A timer that skips has no tolerance here. With a tolerance, it would wait for
+            // another moment than its deadline, and a step might or might not jump over that
+            // moment.
             tolerance: if skips { 0 } else { span(plan.tolerance) },
             jitter: span(plan.jitter),
         }
     }
 
-    /// A new timer, and its number.
+    /// Arms a new timer in the runtime and in the model. Returns its number.
     pub fn arm(&mut self, plan: &Plan, handle: Option<&Handle>) -> usize {
         let figures = self.figures(plan);
         let recurs = matches!(plan.when, When::Every(_));
         let (script, span) = match plan.script {
-            // At least a nanosecond: or it would run there again.
+            // At least 1 ns, or the timer would be due again at the same moment.
             Script::ResetAt(span) => (plan.script, self.span(span).max(1)),
             script => (script, 0),
         };
@@ -109,7 +111,8 @@ impl World {
         let callback = Callback::new(&log, recurs, script, self.zeros, span);
         let own = callback.own.clone();
         let alive = plan.while_alive.then(|| Arc::new(()));
-        // A runtime that has ended gives out timers that are over, and were never built.
+        // A timer with a script starts after `own` is set. A runtime that has ended cannot build a
+        // timer to start later: its timers are over at once.
         let by_itself = plan.start && (handle.is_some() || matches!(script, Script::Nothing));
         let timer = self.build(plan, &figures, handle, callback, alive.as_ref(), by_itself);
         let timer = Arc::new(timer);
@@ -173,7 +176,7 @@ impl World {
             && start;
         let mut callback = callback;
         match (plan.when, handle) {
-            // The short ways, which have a node of their own.
+            // The free functions, whose timers use another kind of node.
             (When::After(_), None) if is_plain => {
                 AnyTimer::Mono(tourbillon::after(wait, move || {
                     callback.call(Outcome::Fired);

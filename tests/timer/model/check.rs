@@ -25,7 +25,8 @@ impl World {
             if let Some(timer) = &model.timer {
                 assert_eq!(timer.status(), status, "timer {id}");
                 let first = match model.kind {
-                    // Instants of that clock do not tell by how much one is before another.
+                    // The difference of two boot instants is never negative, so a deadline before
+                    // `zeros.boot` shows as `zeros.boot`.
                     Kind::Boot => self.zeros.boot_nanos(),
                     Kind::Mono | Kind::Wall => 0,
                 };

@@ -10,7 +10,7 @@ use tourbillon_shards::NEVER;
 
 /// The zero of wall clocks: 2020-01-01. Times before it have passed, however the clock is set.
 const WALL_ZERO: Duration = Duration::from_secs(1_577_836_800);
-/// 2026-01-01, where programs begin.
+/// The wall-clock time at which programs begin, 2026-01-01, in ns from `WALL_ZERO`.
 pub const WALL_START: u64 = 189_388_800_000_000_000;
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -20,10 +20,10 @@ pub enum Kind {
     Boot,
 }
 
-/// The times of the clocks at the beginning.
+/// The reference points that convert times of each clock to plain numbers.
 #[derive(Clone, Copy, Debug)]
 pub struct Zeros {
-    /// When the runtime began to count.
+    /// The zero of the runtime's clock.
     mono: Instant,
     boot: BootInstant,
     /// `boot` in ns.
@@ -31,7 +31,7 @@ pub struct Zeros {
 }
 
 impl Zeros {
-    /// Finds them out by the longest delay that is not never.
+    /// Finds the reference points: a binary search finds the longest delay that has a deadline.
     pub fn find(handle: &Handle) -> Self {
         let timer = handle.after(Duration::MAX, || ());
         let now = Instant::now();
@@ -74,7 +74,7 @@ impl Zeros {
         nanos(at.duration_since(UNIX_EPOCH + WALL_ZERO).unwrap())
     }
 
-    /// Not before the beginning.
+    /// Returns `at` as a boot instant. `at` must not be before `boot`.
     pub fn boot_instant(&self, at: u64) -> BootInstant {
         self.boot + Duration::from_nanos(at - self.boot_nanos)
     }
@@ -88,7 +88,7 @@ fn nanos(duration: Duration) -> u64 {
     duration.as_nanos().try_into().unwrap()
 }
 
-/// How much more the other clocks show than the runtime's.
+/// How far the other clocks are ahead of the runtime's clock, in ns.
 #[derive(Clone, Copy, Debug)]
 pub struct Offsets {
     pub wall: i128,
@@ -104,12 +104,12 @@ impl Offsets {
         }
     }
 
-    /// Returns the time of a clock.
+    /// Returns what a clock shows when the runtime's clock shows `now`.
     pub fn shown(&self, kind: Kind, now: u64) -> u64 {
         (i128::from(now) + self.of(kind)).clamp(0, i128::from(NEVER - 1)) as u64
     }
 
-    /// When a clock will show `moment`, by the runtime's clock.
+    /// Returns when a clock shows `moment`, as a time of the runtime's clock.
     pub fn when(&self, kind: Kind, moment: u64) -> i128 {
         i128::from(moment) - self.of(kind)
     }

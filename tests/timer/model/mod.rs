@@ -24,10 +24,10 @@ use world::World;
 const YEAR: u64 = 365 * 24 * 3_600 * 1_000_000_000;
 const NAMES: usize = 3;
 
-/// A stretch of time, in terms of the program's unit: so that many moments coincide.
+/// A span of time. Most spans are multiples of half the program's unit, so many moments coincide.
 #[derive(Clone, Copy, Debug)]
 enum Span {
-    /// So many halves of the unit.
+    /// A number of halves of the unit.
     Halves(u8),
     Nanos(u64),
 }
@@ -43,7 +43,7 @@ enum When {
     AtBoot(Moment),
 }
 
-/// A moment, from the present of its clock.
+/// A moment, relative to the present of its clock.
 #[derive(Clone, Copy, Debug)]
 enum Moment {
     Ahead(Span),
@@ -86,20 +86,20 @@ enum Op {
     Kill(usize),
     CancelNamed(usize, usize),
     RefreshNamed(usize),
-    /// The clock jumps.
+    /// Lets the clock jump.
     Jump(Span),
-    /// The clock goes from deadline to deadline.
+    /// Lets the clock go from deadline to deadline.
     Glide(Span),
     SetWall(Step),
-    /// All that is to be done is done.
+    /// Lets the runtime become quiet.
     Settle,
 }
 
-/// Where the wall clock is set to.
+/// A step of the wall clock.
 #[derive(Clone, Copy, Debug)]
 enum Step {
     By(Moment),
-    /// To a timer's deadline, plus this many ns.
+    /// To the deadline of a timer, plus a number of ns.
     To(usize, i8),
 }
 
@@ -122,7 +122,7 @@ struct Program {
     late: Vec<Op>,
 }
 
-/// An operation a line.
+/// Prints one operation a line.
 impl fmt::Debug for Program {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         let (unit, workers, place) = (self.unit, self.workers, self.place);
@@ -138,7 +138,7 @@ impl fmt::Debug for Program {
     }
 }
 
-/// All orders of magnitude are as likely.
+/// Generates numbers in which all orders of magnitude are equally likely.
 fn log_uniform(bits: std::ops::Range<u32>) -> impl Strategy<Value = u64> {
     (bits, any::<u64>()).prop_map(|(bits, low)| (1 << bits) | (low & ((1 << bits) - 1)))
 }
@@ -274,7 +274,7 @@ fn run(program: Program) {
     world.finish();
 }
 
-/// A thousand; `PROPTEST_CASES` says otherwise.
+/// Returns a configuration with 1,000 cases, unless `PROPTEST_CASES` sets another number.
 fn config() -> ProptestConfig {
     let mut config = ProptestConfig {
         failure_persistence: None,
@@ -286,8 +286,8 @@ fn config() -> ProptestConfig {
     config
 }
 
-/// In a process of its own: while a clock is paused, all runtimes of its process read the time by a
-/// slower path, and this takes long.
+/// The test has a process of its own. While a clock is paused, all runtimes of a process read the
+/// time by a slower path, and this test takes long.
 #[test]
 fn a_runtime_agrees_with_a_plain_model() {
     alone(|| {

@@ -13,13 +13,13 @@ use super::{
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum State {
     Idle,
-    /// Cancelled before its start; takes the outcome then.
+    /// Cancelled before its start. The start then delivers the outcome.
     Barred,
     Pending,
     Over(Outcome),
 }
 
-/// How a clock came from one moment to a later one.
+/// How the clock went from one moment to a later one: at once, or from deadline to deadline.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Way {
     Jump,
@@ -41,22 +41,22 @@ pub struct Model {
     pub name: Option<usize>,
     pub tolerance: u64,
     pub jitter: u64,
-    /// How many runs it has left, if that is bounded.
+    /// The number of runs that are left, if it is bounded.
     pub left: Option<u64>,
-    /// The actions of its first run.
+    /// What the callback does to its timer in the first run.
     pub acts: Acts,
-    /// The deadline that was given, for when it is started.
+    /// The deadline of the plan, if it has one. The start sets it.
     pub given: Option<u64>,
 
     pub state: State,
-    /// By its own clock. If `unsure`, without its jitter.
+    /// The deadline on the timer's clock. While `unsure`, this is without the jitter.
     pub deadline: u64,
     pub wait: u64,
-    /// When its present wait began, by its own clock.
+    /// When the present wait began, on the timer's clock.
     pub begun: u64,
-    /// How much of the deadline is jitter.
+    /// The part of the deadline that is jitter.
     pub offset: u64,
-    /// Whether the drawn jitter is still unknown.
+    /// Whether the runtime has drawn a jitter that the model does not know yet.
     pub unsure: bool,
     pub moved: bool,
     pub alive: Option<Arc<()>>,
@@ -76,12 +76,12 @@ impl Model {
         self.state = State::Over(how);
     }
 
-    /// It begins to wait, where its clock shows `shown`.
+    /// Begins the first wait. `shown` is the time on the timer's clock.
     pub fn begin(&mut self, shown: u64) {
         self.state = State::Pending;
         let wait = self.wait.min(NEVER - shown);
         self.deadline = self.given.unwrap_or(shown + wait);
-        // Of one whose moment has passed, that is when it began.
+        // The wait of a timer whose deadline has passed began at that deadline.
         self.begun = shown.min(self.deadline);
         self.wait = match self.recurs {
             true => wait,
@@ -90,13 +90,13 @@ impl Model {
         self.draw();
     }
 
-    /// Its deadline gets a jitter.
+    /// Records that the runtime draws a jitter for the deadline.
     fn draw(&mut self) {
         self.offset = 0;
         self.unsure = self.jitter > 0 && self.deadline != NEVER;
     }
 
-    /// Learns what jitter was drawn. `shown` is what its clock shows.
+    /// Learns the drawn jitter from the runtime. `shown` is the time on the timer's clock.
     pub fn learn(&mut self, zeros: &Zeros, shown: u64) {
         let timer = self.timer.as_ref().expect("jittered ones are kept");
         let found = timer.deadline(zeros).expect("it waits");
@@ -111,13 +111,13 @@ impl Model {
         }
     }
 
-    /// Its deadline is set.
+    /// Sets the deadline, without jitter.
     pub fn move_to(&mut self, deadline: u64) {
         self.deadline = deadline.min(NEVER);
         (self.offset, self.moved) = (0, true);
     }
 
-    /// It comes due at `now`.
+    /// Runs the timer, which came due, at `now`.
     fn run(&mut self, now: u64) {
         if self.dead {
             return self.end(Outcome::Cancelled, now);
@@ -130,15 +130,15 @@ impl Model {
             return;
         }
         match acts {
-            // A handle that was dropped cannot be used.
+            // The callback cannot use a handle that was dropped.
             Acts::Cancels if self.timer.is_some() => self.end(Outcome::Cancelled, now),
             Acts::Moves(span) if self.timer.is_some() => {
-                // The next wait has begun with the deadline that it runs for.
+                // The next wait has begun at the deadline of this run.
                 self.begun = self.deadline - self.offset;
                 self.move_to(now.saturating_add(span));
             }
             _ => {
-                // The first on its grid that has not passed.
+                // The first moment on the grid that has not passed.
                 let grid = u128::from(self.deadline - self.offset);
                 let period = u128::from(self.wait.max(1));
                 let missed = (u128::from(now) - grid) / period;
@@ -150,18 +150,19 @@ impl Model {
         }
     }
 
-    /// Whether it is due by now.
+    /// Returns whether the timer is due at `now`.
     pub fn is_due(&self, offsets: &Offsets, now: u64) -> bool {
         self.state == State::Pending
             && self.deadline != NEVER
             && offsets.when(self.kind, self.deadline) <= i128::from(now)
     }
 
-    /// The runtime's clock went from one moment to another (or stood still), and all that came due
-    /// has run. What is not specified to the nanosecond is seen from the log.
+    /// Follows the runtime's clock from one moment to another, or to the same one, after all that
+    /// came due has run. Takes from the log what is not specified to the nanosecond.
     pub fn pass(&mut self, zeros: &Zeros, offsets: &Offsets, from: u64, to: u64, way: Way) {
         while self.state == State::Pending {
-            // One that was moved later, and has nothing left to run for, ends then or before.
+            // A timer that was moved to a later deadline and whose value is dropped ends then or
+            // before.
             let doomed = self.dead && self.moved;
             if self.deadline == NEVER && !doomed {
                 return;
@@ -197,7 +198,8 @@ impl Model {
         }
     }
 
-    /// When it ran next, or ended, by what it left behind; `unseen` if that does not tell.
+    /// Returns when the timer ran next, or ended, according to its log. If the callback was
+    /// dropped without a call, the log has no time, and this returns `unseen`.
     fn witness(&self, zeros: &Zeros, unseen: u64) -> Option<u64> {
         match self.log.calls(zeros).get(self.calls.len()) {
             Some(&(_, at)) => Some(at),

@@ -75,10 +75,11 @@ impl AnyTimer {
     }
 }
 
-/// The calls and the drop of a callback.
+/// The record of a callback: its calls and its drop.
 #[derive(Debug, Default)]
 pub struct Log {
-    /// Without a moment where the paused clock does not show: on threads of no runtime.
+    /// The time of a call is missing on threads of no runtime, where the paused clock does not
+    /// show.
     calls: Mutex<Vec<(Outcome, Option<Instant>)>>,
     dropped: AtomicBool,
 }

@@ -33,7 +33,8 @@ impl World {
         };
         let (was, to) = (self.shown(Kind::Wall), to.clamp(1, NEVER - 1));
         let is_due = |&id: &usize| self.timers[id].is_due(&self.offsets, self.now);
-        // They have a tolerance, and may run now, or wait for the clock to come there again.
+        // These timers have a tolerance. They may run now, or wait until the clock shows their
+        // time again.
         let due: Vec<_> = (0..self.timers.len()).filter(is_due).collect();
         time::set_wall_clock(self.zeros.time(to)).unwrap();
         if !due.is_empty() {
@@ -47,14 +48,14 @@ impl World {
         for id in 0..self.timers.len() {
             let timer = &self.timers[id];
             let waited = timer.kind == Kind::Wall && timer.state == State::Pending;
-            // The moment that it waits for is jumped over.
+            // The step jumps over the timer's deadline.
             if waited && timer.skips && was < timer.deadline && timer.deadline < to {
                 self.end(id, Outcome::Cancelled);
                 skipped = true;
             }
         }
         if skipped {
-            // On a worker.
+            // A worker delivers the outcomes.
             self.settle().await;
         }
     }
@@ -85,7 +86,7 @@ impl World {
         }
     }
 
-    /// Whether one that was not over is now, as the runtime says.
+    /// Returns whether the runtime has cancelled a timer that is not over in the model.
     fn is_cancelled(&self, id: usize) -> bool {
         match &self.timers[id].timer {
             Some(timer) => timer.status() == Status::Over(Outcome::Cancelled),

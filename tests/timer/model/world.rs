@@ -16,16 +16,16 @@ use super::{
     timer::AnyTimer,
 };
 
-/// More timers than this would only be slow.
+/// The maximum number of timers in a program. More would only be slow.
 const TIMERS: usize = 40;
-/// How often a recurring timer may run while the clock goes by itself.
+/// How often a recurring timer may run in one glide.
 const RUNS: u64 = 60;
 
-/// The timers of a name and a sort of clocks, as the table has them.
+/// The timers of one name and one group of clocks, in the order of the runtime's table.
 #[derive(Clone, Debug, Default)]
 pub struct List {
     pub ids: Vec<usize>,
-    /// Whether one has ended by itself: then their order is not specified.
+    /// Whether a timer other than the last has left the list. Then the order is not specified.
     pub mixed: bool,
 }
 
@@ -36,7 +36,7 @@ pub struct World {
     pub offsets: Offsets,
     pub now: u64,
     pub timers: Vec<Model>,
-    /// Of each name: of the monotonic clock, and of the others.
+    /// For each name, the timers of the monotonic clock and those of the other clocks.
     pub lists: [[List; 2]; NAMES],
     closed: bool,
 }
@@ -75,7 +75,7 @@ impl World {
         self.offsets.shown(kind, self.now)
     }
 
-    /// A moment of a clock; not too far beyond its beginning and end.
+    /// Returns a moment of a clock, not too far beyond the clock's beginning and end.
     pub fn moment(&self, kind: Kind, moment: Moment) -> u64 {
         let at = match moment {
             Moment::Ahead(span) => self.shown(kind).saturating_add(self.span(span)),
@@ -99,7 +99,7 @@ impl World {
         Some(&mut self.lists[self.timers[id].name?][clock])
     }
 
-    /// Out of the list of its name, as it can be cancelled no more.
+    /// Removes the timer from the list of its name, because it can no longer be cancelled.
     fn leave_name(&mut self, id: usize) {
         if let Some(list) = self.list(id) {
             if let Some(at) = list.ids.iter().position(|&other| other == id) {
@@ -115,7 +115,7 @@ impl World {
         self.leave_name(id);
     }
 
-    /// Its wait begins.
+    /// Begins the timer's first wait.
     pub fn begin(&mut self, id: usize) {
         if self.closed {
             return self.timers[id].end(Outcome::Shutdown, 0);
@@ -161,7 +161,7 @@ impl World {
         }
     }
 
-    /// Moves it to a moment of its clock, and changes its wait.
+    /// Moves the timer to a moment of its clock. If `wait` is given, it becomes the timer's delay.
     fn shift(&mut self, id: usize, wait: Option<u64>, to: impl FnOnce(&Model) -> u64) -> Reset {
         let timer = &mut self.timers[id];
         match timer.state {
@@ -176,7 +176,7 @@ impl World {
         }
     }
 
-    /// Its wait begins anew, if it was moved.
+    /// Begins the timer's wait anew, if `reset` says that the timer was moved.
     fn begin_anew(&mut self, id: usize, reset: Reset) {
         if reset == Reset::Waiting {
             self.timers[id].begun = self.shown(self.timers[id].kind);
@@ -190,7 +190,7 @@ impl World {
         reset
     }
 
-    /// The clock went on, or may have: what came due has run.
+    /// Runs in the model what came due. The clock may have gone on or stood still.
     fn pass(&mut self, from: u64, way: Way) {
         for id in 0..self.timers.len() {
             self.pass_one(id, from, way);
@@ -206,7 +206,7 @@ impl World {
         }
     }
 
-    /// Does all that is to be done, and compares everything.
+    /// Lets the runtime become quiet, and compares everything with the model.
     pub async fn settle(&mut self) {
         advance(Duration::ZERO).await;
         self.pass(self.now, Way::Jump);
@@ -221,7 +221,8 @@ impl World {
         self.check();
     }
 
-    /// For as long as it does not take for ever.
+    /// Lets the clock go by itself for `span`. The span is cut short if a recurring timer would
+    /// run more than `RUNS` times.
     async fn glide(&mut self, span: u64) {
         let waits = self.timers.iter().filter(|timer| timer.recurs);
         let most = waits
@@ -256,7 +257,7 @@ impl World {
         }
     }
 
-    /// After the shutdown.
+    /// Applies an operation after the shutdown.
     pub fn apply_late(&mut self, op: Op) {
         match op {
             Op::Arm(plan) if plan.start && plan.name.is_none() => {
@@ -332,7 +333,7 @@ impl World {
                 let to = |timer: &Model| timer.begun.saturating_add(wait);
                 assert_eq!(answer, self.shift(id, Some(wait), to));
             }
-            // Its jitter could not be learnt.
+            // A timer with jitter keeps its handle, or the model could not learn the jitter.
             Op::Drop(_) if self.timers[id].jitter == 0 => self.drop_handle(id),
             Op::Kill(_) => {
                 self.timers[id].dead |= self.timers[id].alive.take().is_some();
@@ -352,7 +353,7 @@ impl World {
         }
     }
 
-    /// The runtime was shut down.
+    /// Ends the model's pending timers, after the runtime was shut down.
     pub fn shut_down(&mut self) {
         self.closed = true;
         for id in 0..self.timers.len() {
@@ -364,7 +365,7 @@ impl World {
         self.check();
     }
 
-    /// Lets go of everything, and looks for what is left behind.
+    /// Drops all handles, and checks that all callbacks are dropped.
     pub fn finish(mut self) {
         for id in 0..self.timers.len() {
             self.drop_handle(id);
@@ -373,13 +374,13 @@ impl World {
         assert!(self.timers.iter().all(|timer| timer.log.is_dropped()));
     }
 
-    /// How many timers have a name.
+    /// Returns how many timers have a name.
     pub fn count(&self, name: usize) -> usize {
         self.lists[name].iter().map(|list| list.ids.len()).sum()
     }
 }
 
-// Read only to check that the boot clock goes along.
+/// Returns the boot clock's time, only to check that this clock goes along with the others.
 pub fn boot_now(zeros: &Zeros) -> u64 {
     zeros.boot_instant_nanos(BootInstant::now())
 }

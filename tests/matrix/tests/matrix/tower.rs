@@ -39,7 +39,7 @@ async fn double(number: u32) -> Result<u32, Infallible> {
     Ok(2 * number)
 }
 
-/// Retries with the next number, as often as this says.
+/// A policy that retries with the next number, at most this many times.
 #[derive(Clone)]
 struct Next(u32);
 
