@@ -8,7 +8,7 @@ use crate::store::{interface::Entry, slots::VACANT, tree::Nowhere};
 const SORTED: usize = if cfg!(test) { 16 } else { 512 };
 
 /// A sweep looks at this many entries at least.
-const SWEEP_BATCH: usize = 64;
+pub(super) const SWEEP_BATCH: usize = 64;
 
 /// A sweep pays for one entry that gets stale before the next sweep, for each of this many entries
 /// that it has looked at.
