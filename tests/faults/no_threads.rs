@@ -90,7 +90,7 @@ fn a_build_that_lacks_any_thread_is_an_error_and_leaks_nothing() {
     });
 }
 
-/// tokio panics if it cannot start its first thread.
+/// tokio alone would panic, and keep its descriptors.
 #[cfg(feature = "tokio-compat")]
 #[test]
 fn a_build_whose_companion_lacks_a_thread_is_an_error_and_leaks_nothing() {
@@ -110,10 +110,11 @@ fn a_build_whose_companion_lacks_a_thread_is_an_error_and_leaks_nothing() {
                 faulty.after(0, 1, libc::EAGAIN);
                 let error = build().expect_err("tokio has no thread");
                 faulty.heal();
-                let BuildError::Os { what, .. } = &error else {
+                let BuildError::Os { what, source } = &error else {
                     panic!("{error:?}");
                 };
                 assert!(what.contains("tokio"), "{what}");
+                assert_eq!(source.raw_os_error(), Some(libc::EAGAIN));
                 eventually("nothing is left", || threads() <= others && fds() <= open);
             }
             assert!(open <= before + 4, "{before} {open}");

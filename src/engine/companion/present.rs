@@ -135,7 +135,10 @@ impl Companion {
         if let Some(bytes) = shared.config.thread_stack_size {
             builder.thread_stack_size(bytes);
         }
-        // tokio panics if the system refuses the first thread.
+        // tokio panics, and keeps its descriptors, if the system refuses the first thread. So try
+        // to start one before.
+        let _ = thread::Builder::new().spawn(|| ())?.join();
+        // The system may still refuse the next one.
         let built = catch_unwind(AssertUnwindSafe(|| builder.build()));
         built.unwrap_or_else(|panic| {
             contained(|| drop(panic));
