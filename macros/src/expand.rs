@@ -117,7 +117,9 @@ fn runs(attribute: Attribute, options: &Options, function: &ItemFn) -> TokenStre
         ..function.sig.clone()
     };
     let output = &function.sig.output;
-    let (future, call) = if is_closed(function) {
+    // Other functions may be methods of a generic type.
+    let is_free = attribute == Attribute::Test || function.sig.ident == "main";
+    let (future, call) = if is_free && is_closed(function) {
         // A function of its own, not an async block. So the compiler knows its return type and can
         // point to it.
         let future = quote!(async fn __tourbillon_body() #output #body);
@@ -288,6 +290,8 @@ mod tests {
         fails("flavor = 7", FINE, "\"multi_thread\"", "7");
         let twice = "start_paused = true, worker_threads = 1, start_paused = false";
         fails(twice, FINE, "`start_paused` is given twice", "start_paused");
+        let both = "worker_threads = 2, flavor = \"current_thread\"";
+        fails(both, FINE, "leave one of them out", "worker_threads");
     }
 
     #[test]
@@ -322,13 +326,18 @@ mod tests {
     #[test]
     fn only_a_body_that_needs_its_surroundings_is_a_block() {
         for (function, is_block) in [
-            ("async fn f() { g(|s| s.me) }", false),
-            ("async fn f() { impl S { fn new() -> Self { S } } }", false),
+            ("async fn main() { g(|s| s.me) }", false),
+            (
+                "async fn main() { impl S { fn new() -> Self { S } } }",
+                false,
+            ),
+            // It may be a method of a generic type.
+            ("async fn f() { g(|s| s.me) }", true),
             ("async fn f(a: u8) {}", true),
             ("async fn f<T>() {}", true),
             ("async fn f(&self) {}", true),
             ("async fn f() -> Option<Self> { None }", true),
-            ("async fn f() { [Self::N]; }", true),
+            ("async fn main() { [Self::N]; }", true),
         ] {
             let code = expanded(Main, "", function);
             assert_eq!(code.contains("async move"), is_block, "{code}");

@@ -44,7 +44,7 @@ use proc_macro::TokenStream;
 ///
 /// | option | value | meaning |
 /// |---|---|---|
-/// | `worker_threads` | a number from 1 | number of workers; ignored with `"current_thread"` |
+/// | `worker_threads` | a number from 1 | number of workers; an error with `"current_thread"` |
 /// | `start_paused` | `true` or `false` | whether the clock is paused at the start |
 /// | `enable_tokio` | none, `true` or `false` | whether tokio's runtime is there, too (feature `tokio-compat`) |
 /// | `name` | a text in quotes | name of the runtime |

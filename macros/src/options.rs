@@ -65,6 +65,13 @@ impl Options {
             errors.note(options.set(&name, &value));
             seen.push(name);
         }
+        if options.current_thread && options.worker_threads.is_some() {
+            let workers = seen.iter().find(|name| *name == "worker_threads");
+            let span = workers.map_or_else(Span::call_site, Ident::span);
+            let message = "`worker_threads` has no meaning with `flavor = \"current_thread\"`: leave \
+                           one of them out";
+            errors.add(Error::new(span, message));
+        }
         errors.or(options)
     }
 

@@ -154,6 +154,22 @@ impl Adder {
     }
 }
 
+/// Its methods use the parameter of the type, which they do not name in their signatures.
+struct Holder<T>(T);
+
+impl<T: Default + Into<u32>> Holder<T> {
+    #[tourbillon::main(worker_threads = 1)]
+    async fn read() -> u32 {
+        T::default().into() + 5
+    }
+}
+
+#[test]
+fn a_method_may_use_the_parameters_of_its_type() {
+    assert_eq!(Holder::<u8>::read(), 5);
+    assert_eq!(Holder(1_u8).0, 1);
+}
+
 #[test]
 fn a_function_may_have_a_receiver_arguments_and_generics() {
     let mut adder = Adder::new();
