@@ -55,7 +55,8 @@ impl Holders {
             earlier: BTreeSet::new(),
             nodes: HashSet::new(),
             last_node: 0,
-            last_token: epoch << 32,
+            // A process gives less than 2^40 tokens, and a file has less than 2^23 epochs.
+            last_token: epoch << 40,
         }))
     }
 
@@ -134,6 +135,16 @@ impl State {
         self.earlier.clear();
     }
 
+    /// Makes holders again of those whose jobs were taken from them, unless their nodes were
+    /// released meanwhile.
+    pub(super) fn put_back(&mut self, taken: Vec<(String, Holder)>) {
+        for (key, holder) in taken {
+            if self.may_hold(holder.node) {
+                self.by_key.insert(key, holder);
+            }
+        }
+    }
+
     /// Takes all jobs from a node, which gets no more of them. Returns whether there were any.
     pub(super) fn release(&mut self, node: i64) -> bool {
         self.nodes.remove(&node);
@@ -146,5 +157,19 @@ impl State {
             self.offer(holder.at, key);
         }
         any
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn the_tokens_of_a_long_process_are_below_those_of_the_next() {
+        let (old, new) = (Holders::new(1), Holders::new(2));
+        let mut old = old.lock();
+        old.last_token += 1 << 36;
+        let hold = |state: &mut State| state.hold(1, "job", Time::from_micros(0), 0);
+        assert!(hold(&mut old) < hold(&mut new.lock()));
     }
 }

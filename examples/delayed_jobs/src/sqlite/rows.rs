@@ -3,7 +3,7 @@
 use rusqlite::{CachedStatement, Connection, ErrorCode, Row, named_params};
 
 use crate::{
-    job::{Job, Repeat, State, Time},
+    job::{Job, NewJob, Repeat, State, Time},
     store::StoreError,
 };
 
@@ -77,8 +77,8 @@ pub(super) fn job(row: &Row<'_>) -> rusqlite::Result<Job> {
     })
 }
 
-/// Adds a job unless its key is taken. Returns whether it was added.
-pub(super) fn insert(base: &Connection, job: &Job) -> rusqlite::Result<bool> {
+/// Adds a job that is due at `at`, unless its key is taken. Returns whether it was added.
+pub(super) fn insert(base: &Connection, job: &NewJob, at: Time) -> rusqlite::Result<bool> {
     let mut statement = base.prepare_cached(
         "INSERT INTO jobs VALUES
              (:key, :payload, :at, :at, 0, :pattern, :zone, NULL, 0)
@@ -87,9 +87,9 @@ pub(super) fn insert(base: &Connection, job: &Job) -> rusqlite::Result<bool> {
     let added = statement.execute(named_params! {
         ":key": job.key,
         ":payload": job.payload,
-        ":at": job.at.as_micros(),
-        ":pattern": job.repeat.as_ref().map(Repeat::pattern),
-        ":zone": job.repeat.as_ref().map(Repeat::zone),
+        ":at": at.as_micros(),
+        ":pattern": job.when.repeat().map(Repeat::pattern),
+        ":zone": job.when.repeat().map(Repeat::zone),
     })?;
     Ok(added == 1)
 }

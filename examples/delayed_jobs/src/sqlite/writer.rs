@@ -10,7 +10,7 @@ use super::{
     rows::{self, COLUMNS, failed},
 };
 use crate::{
-    job::{Job, NewJob, State, Time, Token, When},
+    job::{NewJob, State, Time, Token, When},
     store::{Cancelled, Changed, End, Finish, Held, Moved, Scheduled, StoreError},
 };
 
@@ -34,32 +34,40 @@ pub(super) enum Request {
     },
 }
 
-/// Sends the answer to a request, once it is known whether the commit succeeded.
-type Answer = Box<dyn FnOnce(Result<(), StoreError>)>;
-
-fn answer<A: 'static>(reply: Reply<A>, answer: A) -> Answer {
-    // A caller that is gone needs no answer.
-    Box::new(move |committed| drop(reply.send(committed.map(|()| answer))))
-}
-
-/// Makes the answer to a request that failed with the commit.
-fn refusal<A: 'static>(reply: Reply<A>) -> Answer {
-    Box::new(move |committed| {
-        let error = committed.err().unwrap_or(StoreError::Closed);
-        let _ = reply.send(Err(error));
-    })
+/// What a request did in a transaction that is not committed yet.
+enum Outcome {
+    Scheduled(Vec<Scheduled>),
+    Moved(Vec<Moved>),
+    Cancelled(Vec<Cancelled>),
+    Finished(Vec<bool>),
+    Begun,
 }
 
 impl Request {
-    /// Makes the answer to a request that was not applied.
-    fn refuse(self) -> Option<Answer> {
+    /// Sends the answer, once it is known whether the commit succeeded. A caller that is gone needs
+    /// none.
+    fn answer(self, outcome: Result<Outcome, StoreError>) {
+        fn send<A>(reply: Reply<A>, answer: Result<Option<A>, StoreError>) {
+            // Each request has an outcome of its kind.
+            let answer = answer.and_then(|answer| answer.ok_or(StoreError::Closed));
+            let _ = reply.send(answer);
+        }
+        /// Takes the answers out of the outcome of this kind.
+        macro_rules! of {
+            ($kind:ident) => {
+                outcome.map(|outcome| match outcome {
+                    Outcome::$kind(answers) => Some(answers),
+                    _ => None,
+                })
+            };
+        }
         match self {
-            Self::Schedule(_, reply) => Some(refusal(reply)),
-            Self::Reschedule(_, reply) => Some(refusal(reply)),
-            Self::Cancel(_, reply) => Some(refusal(reply)),
-            Self::Finish(_, reply) => Some(refusal(reply)),
-            Self::Hold { reply, .. } => Some(refusal(reply)),
-            Self::Begun(..) => None,
+            Self::Schedule(_, reply) => send(reply, of!(Scheduled)),
+            Self::Reschedule(_, reply) => send(reply, of!(Moved)),
+            Self::Cancel(_, reply) => send(reply, of!(Cancelled)),
+            Self::Finish(_, reply) => send(reply, of!(Finished)),
+            Self::Hold { reply, .. } => send(reply, outcome.map(|_| None)),
+            Self::Begun(..) => {}
         }
     }
 }
@@ -73,10 +81,11 @@ pub(super) struct Writer {
 /// The effects of a transaction that are applied or undone after its end.
 #[derive(Default)]
 struct Done {
-    answers: Vec<Answer>,
+    outcomes: Vec<Outcome>,
     /// Jobs that have no holder from now on.
     offered: Vec<(Time, String)>,
-    /// The holders of attempts that ended. They are put back if the commit fails.
+    /// The holders of attempts that ended, or whose jobs were moved or cancelled while they ran.
+    /// They are put back if the commit fails.
     ended: Vec<(String, Holder)>,
     begun: Vec<(String, Token)>,
 }
@@ -125,14 +134,45 @@ impl Writer {
         }
     }
 
-    /// Applies requests in one transaction, and answers them after its commit. Returns whether it
-    /// succeeded.
+    /// Applies requests in one transaction, and answers them after its commit. If it fails, each
+    /// request gets a transaction of its own, so that one for which there is no room does not
+    /// refuse the others. Returns whether the first commit succeeded.
     fn write(&mut self, requests: Vec<Request>) -> bool {
+        let error = match self.try_write(&requests) {
+            Ok(outcomes) => {
+                for (request, outcome) in requests.into_iter().zip(outcomes) {
+                    request.answer(Ok(outcome));
+                }
+                return true;
+            }
+            Err(error) => error,
+        };
+        // Nobody waits for the numbers of attempts, so write these last, together.
+        let (begun, others): (Vec<_>, Vec<_>) = requests
+            .into_iter()
+            .partition(|request| matches!(request, Request::Begun(..)));
+        let is_alone = others.len() == 1 && begun.is_empty();
+        let marks = !others.is_empty() && !begun.is_empty();
+        for request in others {
+            let outcome = match is_alone {
+                true => Err(error.clone()),
+                false => self
+                    .try_write(std::slice::from_ref(&request))
+                    .and_then(|mut outcomes| outcomes.pop().ok_or(StoreError::Closed)),
+            };
+            request.answer(outcome);
+        }
+        if marks {
+            // After an error, the attempts are counted by the commit of their ends.
+            let _ = self.try_write(&begun);
+        }
+        false
+    }
+
+    /// Applies requests in one transaction. If it fails, nothing has changed.
+    fn try_write(&mut self, requests: &[Request]) -> Result<Vec<Outcome>, StoreError> {
         let mut done = Done::default();
-        let mut requests = requests.into_iter();
-        let committed = self.commit(&mut requests, &mut done).map_err(failed);
-        // After an error, the other requests are not applied, and only get their answers.
-        done.answers.extend(requests.filter_map(Request::refuse));
+        let committed = self.commit(requests, &mut done).map_err(failed);
 
         let mut holders = self.holders.lock();
         let mut is_news = false;
@@ -143,17 +183,14 @@ impl Writer {
                 }
             }
             Err(_) => {
-                // Nodes may have dropped the tokens of these jobs already, so the jobs are read
+                // Nodes may have dropped the tokens of the other jobs already, so the jobs are read
                 // again.
-                holders.by_key.extend(done.ended);
+                holders.put_back(done.ended);
                 holders.read_again();
                 is_news = true;
             }
         }
         drop(holders);
-        for answer in done.answers {
-            answer(committed.clone());
-        }
         if committed.is_err() {
             // If this fails, too, so do the requests that follow.
             let _ = rows::empty_log(&self.base);
@@ -161,20 +198,17 @@ impl Writer {
         if is_news {
             self.changed.tell();
         }
-        committed.is_ok()
+        committed.map(|()| done.outcomes)
     }
 
     /// Applies and commits requests, until one fails.
-    fn commit(
-        &mut self,
-        requests: &mut impl Iterator<Item = Request>,
-        done: &mut Done,
-    ) -> rusqlite::Result<()> {
+    fn commit(&mut self, requests: &[Request], done: &mut Done) -> rusqlite::Result<()> {
         let change = self
             .base
             .transaction_with_behavior(TransactionBehavior::Immediate)?;
         for request in requests {
-            apply(&change, &self.holders, request, done)?;
+            let outcome = apply(&change, &self.holders, request, done)?;
+            done.outcomes.push(outcome);
         }
         mark(&change, &self.holders, &done.begun)?;
         change.commit()
@@ -252,7 +286,10 @@ impl Writer {
         // If the horizon was put back meanwhile, the next call reads these jobs again.
         let is_all = holders.horizon == from && jobs.len() - before < room;
         if is_all {
-            let end = (Time::from_micros(until.as_micros() + 1), String::new());
+            let end = (
+                Time::from_micros(until.as_micros().saturating_add(1)),
+                String::new(),
+            );
             holders.horizon = from.max(end);
         } else if holders.horizon == from && room > 0 {
             holders.horizon = jobs.last().map_or(from, |job| (job.at, job.key.clone()));
@@ -271,98 +308,83 @@ impl Writer {
 fn apply(
     change: &Transaction<'_>,
     holders: &Holders,
-    request: Request,
+    request: &Request,
     done: &mut Done,
-) -> rusqlite::Result<()> {
-    match request {
-        Request::Schedule(jobs, reply) => {
-            let answers = jobs.into_iter().map(|job| schedule(change, job, done));
-            let answers = answers.collect();
-            settle(done, reply, answers)
+) -> rusqlite::Result<Outcome> {
+    Ok(match request {
+        Request::Schedule(jobs, _) => {
+            let answers = jobs.iter().map(|job| schedule(change, job, done));
+            Outcome::Scheduled(answers.collect::<rusqlite::Result<_>>()?)
         }
-        Request::Reschedule(moves, reply) => {
+        Request::Reschedule(moves, _) => {
             let answers = moves
-                .into_iter()
-                .map(|(key, when)| reschedule(change, holders, key, &when, done));
-            let answers = answers.collect();
-            settle(done, reply, answers)
+                .iter()
+                .map(|(key, when)| reschedule(change, holders, key, when, done));
+            Outcome::Moved(answers.collect::<rusqlite::Result<_>>()?)
         }
-        Request::Cancel(keys, reply) => {
-            let answers = keys.iter().map(|key| cancel(change, holders, key));
-            let answers = answers.collect();
-            settle(done, reply, answers)
+        Request::Cancel(keys, _) => {
+            let answers = keys.iter().map(|key| cancel(change, holders, key, done));
+            Outcome::Cancelled(answers.collect::<rusqlite::Result<_>>()?)
         }
-        Request::Finish(ends, reply) => {
-            let answers = ends
-                .into_iter()
-                .map(|end| finish(change, holders, end, done));
-            let answers = answers.collect();
-            settle(done, reply, answers)
+        Request::Finish(ends, _) => {
+            let answers = ends.iter().map(|end| finish(change, holders, end, done));
+            Outcome::Finished(answers.collect::<rusqlite::Result<_>>()?)
         }
         Request::Begun(key, token) => {
-            done.begun.push((key, token));
-            Ok(())
+            done.begun.push((key.clone(), *token));
+            Outcome::Begun
         }
         Request::Hold { .. } => unreachable!("these are apart"),
-    }
-}
-
-/// Prepares the answer to a request that was applied, or that failed.
-fn settle<A: 'static>(
-    done: &mut Done,
-    reply: Reply<A>,
-    result: rusqlite::Result<A>,
-) -> rusqlite::Result<()> {
-    match result {
-        Ok(found) => {
-            done.answers.push(answer(reply, found));
-            Ok(())
-        }
-        Err(error) => {
-            done.answers.push(refusal(reply));
-            Err(error)
-        }
-    }
-}
-
-fn cancel(change: &Transaction<'_>, holders: &Holders, key: &str) -> rusqlite::Result<Cancelled> {
-    let mut remove = change.prepare_cached("DELETE FROM jobs WHERE key = ?")?;
-    let found = remove.execute([key])? == 1;
-    // From here on no attempt begins, even before the commit.
-    let holder = holders.lock().by_key.remove(key);
-    Ok(match holder {
-        _ if !found => Cancelled::NotFound,
-        Some(Holder { running: true, .. }) => Cancelled::WhileRunning,
-        _ => Cancelled::Cancelled,
     })
 }
 
-fn schedule(change: &Transaction<'_>, new: NewJob, done: &mut Done) -> rusqlite::Result<Scheduled> {
+/// Takes a job from its holder. From here on no attempt begins, even before the commit. Returns
+/// whether an attempt runs.
+fn take_from_holder(holders: &Holders, key: &str, done: &mut Done) -> bool {
+    let holder = holders.lock().by_key.remove(key);
+    let Some(holder) = holder.filter(|holder| holder.running) else {
+        return false;
+    };
+    done.ended.push((key.to_owned(), holder));
+    true
+}
+
+fn cancel(
+    change: &Transaction<'_>,
+    holders: &Holders,
+    key: &str,
+    done: &mut Done,
+) -> rusqlite::Result<Cancelled> {
+    let mut remove = change.prepare_cached("DELETE FROM jobs WHERE key = ?")?;
+    let found = remove.execute([key])? == 1;
+    let was_running = take_from_holder(holders, key, done);
+    Ok(match (found, was_running) {
+        (false, _) => Cancelled::NotFound,
+        (true, true) => Cancelled::WhileRunning,
+        (true, false) => Cancelled::Cancelled,
+    })
+}
+
+fn schedule(
+    change: &Transaction<'_>,
+    new: &NewJob,
+    done: &mut Done,
+) -> rusqlite::Result<Scheduled> {
     let Some(at) = new.when.resolve(Time::wall()) else {
         return Ok(Scheduled::Never);
     };
-    let job = Job {
-        key: new.key,
-        payload: new.payload,
-        due: at,
-        at,
-        attempts: 0,
-        repeat: new.when.repeat().cloned(),
-        error: None,
-        state: State::Waiting,
-    };
-    if rows::insert(change, &job)? {
-        done.offered.push((at, job.key));
+    if rows::insert(change, new, at)? {
+        done.offered.push((at, new.key.clone()));
         return Ok(Scheduled::Created { at });
     }
-    let found = rows::find(change)?.query_row([&job.key], rows::job)?;
+    let found = rows::find(change)?.query_row([&new.key], rows::job)?;
     Ok(Scheduled::Exists { at: found.at })
 }
 
 fn reschedule(
     change: &Transaction<'_>,
     holders: &Holders,
-    key: String,
+    key: &str,
     when: &When,
     done: &mut Done,
 ) -> rusqlite::Result<Moved> {
@@ -384,12 +406,11 @@ fn reschedule(
     if found == 0 {
         return Ok(Moved::NotFound);
     }
-    // From here on no attempt at the old time begins, even before the commit.
-    let holder = holders.lock().by_key.remove(&key);
-    done.offered.push((at, key));
-    Ok(match holder {
-        Some(Holder { running: true, .. }) => Moved::WhileRunning { at },
-        _ => Moved::Moved { at },
+    let was_running = take_from_holder(holders, key, done);
+    done.offered.push((at, key.to_owned()));
+    Ok(match was_running {
+        true => Moved::WhileRunning { at },
+        false => Moved::Moved { at },
     })
 }
 
@@ -397,14 +418,14 @@ fn reschedule(
 fn finish(
     change: &Transaction<'_>,
     holders: &Holders,
-    finish: Finish,
+    finish: &Finish,
     done: &mut Done,
 ) -> rusqlite::Result<bool> {
     let Finish { key, token, end } = finish;
     let holder = {
         let mut holders = holders.lock();
-        match holders.by_key.get(&key) {
-            Some(holder) if holder.token == token => holders.by_key.remove(&key),
+        match holders.by_key.get(key) {
+            Some(holder) if holder.token == *token => holders.by_key.remove(key),
             _ => None,
         }
     };
@@ -416,22 +437,22 @@ fn finish(
     match end {
         End::Done => {
             let mut remove = change.prepare_cached("DELETE FROM jobs WHERE key = ?")?;
-            remove.execute([&key])?;
+            remove.execute([key])?;
         }
         End::Next { at, error } => {
             let mut update = change.prepare_cached(
                 "UPDATE jobs SET due = ?2, at = ?2, attempts = 0, error = ?3 WHERE key = ?1",
             )?;
             update.execute(params![key, at.as_micros(), error])?;
-            done.offered.push((at, key));
+            done.offered.push((*at, key.clone()));
         }
         End::Retry { delay, error } => {
-            let at = Time::wall().after(delay);
+            let at = Time::wall().after(*delay);
             let mut update = change.prepare_cached(
                 "UPDATE jobs SET at = ?2, attempts = ?3, error = ?4 WHERE key = ?1",
             )?;
             update.execute(params![key, at.as_micros(), attempts, error])?;
-            done.offered.push((at, key));
+            done.offered.push((at, key.clone()));
         }
         End::Dead { error } => {
             let mut update = change.prepare_cached(

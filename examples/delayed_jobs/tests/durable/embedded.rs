@@ -2,11 +2,13 @@
 
 use std::{collections::HashSet, env, process::Command, time::Duration};
 
+use futures_lite::future::zip;
 use rustix::process::{Resource, Rlimit, getrlimit, setrlimit};
 use tourbillon_durable::{
     Queue, QueueError,
+    job::NewJob,
     sqlite::Sqlite,
-    store::{Begin, End, Finish, Store, StoreError},
+    store::{Begin, Cancelled, End, Finish, Store, StoreError},
 };
 
 use crate::{
@@ -118,6 +120,37 @@ fn a_full_store_refuses_and_loses_nothing() {
             .unwrap();
         assert_eq!(ran.recv().await.unwrap().key, "there is room");
         assert!(node.stop(HOUR).await);
+    });
+}
+
+#[test]
+fn a_request_for_which_there_is_no_room_refuses_no_other_one() {
+    let dir = Dir::new();
+    run(async {
+        let store = Sqlite::open_with_limit(dir.store(), Some(256 * 1024)).unwrap();
+        let queue = Queue::new(store);
+        queue.schedule("waits", HOUR, "").await.unwrap();
+        queue.schedule("runs", Duration::ZERO, "").await.unwrap();
+        let store = queue.store();
+        let node = store.register(HOUR).await.unwrap().node;
+        let held = store.hold(node, Duration::ZERO, 10).await.unwrap();
+        let attempt = ("runs".to_owned(), held[0].token);
+        store.begin(vec![attempt]).await.unwrap();
+        // While the writer has much to do, the other requests come to wait for one commit.
+        let busy = store.cancel((0..20_000).map(|n| format!("none-{n}")).collect());
+        let full = store.schedule(vec![NewJob {
+            key: "large".into(),
+            payload: vec![1; 300 * 1024],
+            when: HOUR.into(),
+        }]);
+        let one = store.cancel(vec!["waits".into()]);
+        let other = store.cancel(vec!["runs".into()]);
+        let ((busy, full), (one, other)) = zip(zip(busy, full), zip(one, other)).await;
+        busy.unwrap();
+        assert!(matches!(full, Err(StoreError::Full)), "{full:?}");
+        assert_eq!(one.unwrap(), [Cancelled::Cancelled]);
+        assert_eq!(other.unwrap(), [Cancelled::WhileRunning]);
+        assert_eq!(queue.count().await.unwrap().live, 0);
     });
 }
 
