@@ -20,16 +20,17 @@ const LIMIT: Duration = Duration::from_secs(10);
 /// Maximum age of a sample of the server's time. Then the next answer replaces it.
 const LONGEST_SAMPLE: Duration = Duration::from_secs(10);
 
-/// Returns whole microseconds for the server.
+/// Returns whole microseconds for the server. Very long times are shortened.
 pub(crate) fn micros(length: Duration) -> i64 {
-    i64::try_from(length.as_nanos().div_ceil(1000)).unwrap_or(i64::MAX / 4)
+    // The server adds this to its time, which must not overflow.
+    i64::try_from(length.as_nanos().div_ceil(1000)).map_or(i64::MAX / 4, |n| n.min(i64::MAX / 4))
 }
 
 /// Returns a time for the server, and whether it is a delay. Returns `None` if a pattern has no
 /// further occurrence.
 pub(crate) fn time(when: &When, now: Time) -> Option<(i64, bool)> {
     match when {
-        When::In(delay) => Some((micros(*delay).min(i64::MAX / 4), true)),
+        When::In(delay) => Some((micros(*delay), true)),
         _ => Some((when.resolve(now)?.as_micros(), false)),
     }
 }
@@ -102,30 +103,61 @@ impl Clock {
     }
 }
 
-/// The place of a connection, which is made again when it is lost.
-pub(crate) struct Slot<C>(tokio::sync::Mutex<Option<Arc<C>>>);
+/// A connection, as a [`Slot`] has it.
+pub(crate) trait Connection {
+    /// Returns whether the connection may be alive.
+    fn is_usable(&self) -> bool;
 
-impl<C> Slot<C> {
+    /// Closes the connection, and discards what it has not sent. Requests that wait for an answer
+    /// fail.
+    fn close(&self);
+}
+
+/// The place of a connection, which is made again when it is lost.
+pub(crate) struct Slot<C> {
+    live: Mutex<Option<Arc<C>>>,
+    /// Held by the caller that connects.
+    connecting: tokio::sync::Mutex<()>,
+}
+
+impl<C: Connection> Slot<C> {
     pub(crate) fn new() -> Self {
-        Self(tokio::sync::Mutex::new(None))
+        Self {
+            live: Mutex::new(None),
+            connecting: tokio::sync::Mutex::new(()),
+        }
     }
 
-    /// Returns the connection if it is `usable`, and makes it otherwise.
+    fn live(&self) -> MutexGuard<'_, Option<Arc<C>>> {
+        self.live.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    fn usable(&self) -> Option<Arc<C>> {
+        self.live().clone().filter(|live| live.is_usable())
+    }
+
+    /// Returns the connection if it is usable, and makes it otherwise.
     pub(crate) async fn get(
         &self,
-        usable: impl Fn(&C) -> bool,
         connect: impl Future<Output = Result<C, StoreError>>,
     ) -> Result<Arc<C>, StoreError> {
-        let mut slot = self.0.lock().await;
-        if let Some(live) = slot.as_ref().filter(|live| usable(live)) {
-            return Ok(live.clone());
+        if let Some(live) = self.usable() {
+            return Ok(live);
         }
-        let made = timeout(LIMIT, connect)
+        let made = async {
+            let _connecting = self.connecting.lock().await;
+            // Another caller may have connected meanwhile.
+            if let Some(live) = self.usable() {
+                return Ok(live);
+            }
+            let made = Arc::new(connect.await?);
+            *self.live() = Some(made.clone());
+            Ok(made)
+        };
+        // Callers wait for each other here, so the time limit includes this wait.
+        timeout(LIMIT, made)
             .await
-            .map_err(|_| lost("the server lets no client in"))??;
-        let live = Arc::new(made);
-        *slot = Some(live.clone());
-        Ok(live)
+            .map_err(|_| lost("the server lets no client in"))?
     }
 
     /// Waits for an answer over a connection. Gives the connection up if none arrives.
@@ -139,17 +171,79 @@ impl<C> Slot<C> {
             Err(_) => {
                 // It is unknown what the server did, so nothing may come over this connection
                 // later.
-                self.give_up(live).await;
+                self.give_up(live);
                 Err(lost("the server does not answer"))
             }
         }
     }
 
-    /// Lets the next caller make another connection.
-    pub(crate) async fn give_up(&self, live: &Arc<C>) {
-        let mut slot = self.0.lock().await;
+    /// Closes a connection, and lets the next caller make another one.
+    pub(crate) fn give_up(&self, live: &Arc<C>) {
+        live.close();
+        let mut slot = self.live();
         if slot.as_ref().is_some_and(|other| Arc::ptr_eq(other, live)) {
             *slot = None;
         }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use std::{
+        future::pending,
+        sync::atomic::{AtomicBool, Ordering},
+    };
+
+    use futures_lite::future::zip;
+    use tourbillon::Runtime;
+
+    use super::*;
+
+    #[derive(Default)]
+    struct Fake {
+        is_closed: AtomicBool,
+    }
+
+    impl Connection for Fake {
+        fn is_usable(&self) -> bool {
+            !self.is_closed.load(Ordering::Relaxed)
+        }
+
+        fn close(&self) {
+            self.is_closed.store(true, Ordering::Relaxed);
+        }
+    }
+
+    /// Runs a test on a paused clock, which skips the waits.
+    fn run(test: impl Future<Output = ()>) {
+        let runtime = Runtime::builder().start_paused(true).build().unwrap();
+        runtime.block_on(test);
+    }
+
+    #[test]
+    fn callers_wait_together_for_a_server_that_lets_nobody_in() {
+        run(async {
+            let slot = Slot::<Fake>::new();
+            let start = Instant::now();
+            let get = || slot.get(pending());
+            let ((first, second), third) = zip(zip(get(), get()), get()).await;
+            assert!(first.is_err() && second.is_err() && third.is_err());
+            let took = start.elapsed();
+            assert!(took < LIMIT * 3 / 2, "{took:?}");
+        });
+    }
+
+    #[test]
+    fn a_connection_without_an_answer_is_closed_although_others_use_it() {
+        run(async {
+            let slot = Slot::new();
+            let made = async { Ok(Fake::default()) };
+            let live = slot.get(made).await.unwrap();
+            let other = live.clone();
+            assert!(slot.answer(&live, pending::<()>()).await.is_err());
+            assert!(!other.is_usable());
+            let made = async { Ok(Fake::default()) };
+            assert!(slot.get(made).await.unwrap().is_usable());
+        });
     }
 }

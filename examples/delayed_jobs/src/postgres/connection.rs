@@ -13,10 +13,13 @@ use tokio_postgres::{
     AsyncMessage, Client, Config, Connection, NoTls, Row, Statement, config::Host, error::SqlState,
     tls::NoTlsStream, types::ToSql,
 };
-use tourbillon::net::{TcpStream, UnixStream};
+use tourbillon::{
+    net::{TcpStream, UnixStream},
+    task::JoinHandle,
+};
 
 use crate::{
-    remote::{Slot, lost},
+    remote::{self, Slot, lost},
     store::{Changed, StoreError},
 };
 
@@ -30,6 +33,27 @@ pub(super) type Parameters<'a> = &'a [&'a (dyn ToSql + Sync)];
 struct Live {
     client: Client,
     statements: Mutex<HashMap<&'static str, Statement>>,
+    driving: Driving,
+}
+
+/// The task that moves a connection's data.
+struct Driving(JoinHandle<()>);
+
+impl Drop for Driving {
+    fn drop(&mut self) {
+        // Stop the task: it would still send what waits, and wait for answers.
+        self.0.abort();
+    }
+}
+
+impl remote::Connection for Live {
+    fn is_usable(&self) -> bool {
+        !self.client.is_closed()
+    }
+
+    fn close(&self) {
+        self.driving.0.abort();
+    }
 }
 
 impl Live {
@@ -81,22 +105,22 @@ impl Link {
 
     /// Returns the connection, and makes it if there is none.
     async fn live(&self) -> Result<Arc<Live>, StoreError> {
-        let usable = |live: &Live| !live.client.is_closed();
-        self.slot.get(usable, self.connect()).await
+        self.slot.get(self.connect()).await
     }
 
     async fn connect(&self) -> Result<Live, StoreError> {
         let port = self.config.get_ports().first().copied().unwrap_or(5432);
-        let client = match self.config.get_hosts().first() {
+        let (client, driving) = match self.config.get_hosts().first() {
             Some(Host::Tcp(name)) => {
                 let stream = TcpStream::connect((name.as_str(), port))
                     .await
                     .map_err(StoreError::failed)?;
                 stream.set_nodelay(true).map_err(StoreError::failed)?;
+                // A connection that is given up discards what it has not sent.
+                stream.set_zero_linger().map_err(StoreError::failed)?;
                 let made = self.config.connect_raw(stream, NoTls).await;
                 let (client, connection) = made.map_err(failed)?;
-                self.serve(connection);
-                client
+                (client, self.serve(connection))
             }
             Some(Host::Unix(dir)) => {
                 let stream = UnixStream::connect(dir.join(format!(".s.PGSQL.{port}")))
@@ -104,8 +128,7 @@ impl Link {
                     .map_err(StoreError::failed)?;
                 let made = self.config.connect_raw(stream, NoTls).await;
                 let (client, connection) = made.map_err(failed)?;
-                self.serve(connection);
-                client
+                (client, self.serve(connection))
             }
             None => return Err(lost("the configuration names no `host`")),
         };
@@ -118,16 +141,17 @@ impl Link {
         Ok(Live {
             client,
             statements: Mutex::default(),
+            driving,
         })
     }
 
-    /// Spawns the task that moves a connection's data. It ends with the client.
-    fn serve<S>(&self, mut connection: Connection<S, NoTlsStream>)
+    /// Spawns the task that moves a connection's data.
+    fn serve<S>(&self, mut connection: Connection<S, NoTlsStream>) -> Driving
     where
         S: tokio::io::AsyncRead + tokio::io::AsyncWrite + Unpin + Send + 'static,
     {
         let changed = self.changed.clone();
-        tourbillon::spawn(async move {
+        Driving(tourbillon::spawn(async move {
             loop {
                 match poll_fn(|cx| connection.poll_message(cx)).await {
                     Some(Ok(AsyncMessage::Notification(_))) => {
@@ -139,12 +163,12 @@ impl Link {
                     Some(Err(_)) | None => break,
                 }
             }
-        });
+        }))
     }
 
-    /// Connects, unless there is a connection.
-    pub(super) async fn ensure(&self) -> Result<(), StoreError> {
-        self.live().await.map(drop)
+    /// Makes sure that the connection is alive.
+    pub(super) async fn ping(&self) -> Result<(), StoreError> {
+        self.execute("").await
     }
 
     /// Runs a statement, which is prepared once for each connection.

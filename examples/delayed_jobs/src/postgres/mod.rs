@@ -15,7 +15,10 @@ use std::{
 };
 
 use tokio_postgres::{Config, Row};
-use tourbillon::{task::JoinHandle, time::sleep};
+use tourbillon::{
+    task::JoinHandle,
+    time::{sleep, timeout},
+};
 
 use self::connection::{Link, failed};
 use crate::{
@@ -27,6 +30,12 @@ use crate::{
         Moved, Scheduled, Store, StoreError,
     },
 };
+
+/// How often the listening connection is checked.
+const LISTEN: Duration = Duration::from_millis(500);
+
+/// Maximum number of jobs that one statement frees after the end of leases.
+const PART: i64 = 2000;
 
 /// The store on PostgreSQL.
 ///
@@ -97,9 +106,10 @@ impl Postgres {
         let listens = listener.clone();
         let listening = tourbillon::spawn(async move {
             while !listens.is_over() {
-                // Ignore the error: if it is not temporary, the other connections report it.
-                let _ = listens.ensure().await;
-                sleep(Duration::from_millis(200)).await;
+                // Find out whether the connection has died silently. Ignore the error: if it is not
+                // temporary, the other connections report it.
+                let _ = listens.ping().await;
+                sleep(LISTEN).await;
             }
         });
         Ok(Self {
@@ -114,14 +124,14 @@ impl Postgres {
         })
     }
 
-    /// Wakes the nodes if one of these times comes before they look by themselves.
-    async fn tell(&self, link: &Link, times: impl Iterator<Item = i64>) {
-        let soon = self.now().after(2 * LONGEST).as_micros();
-        if times.into_iter().any(|at| at <= soon) {
-            // Ignore an error. If the server is lost, the connections of listening nodes are lost,
-            // too, and those nodes look when they connect again. Otherwise the nodes find the jobs
-            // at their next look.
-            let _ = link.query(rows::NOTIFY, &[]).await;
+    /// Ends the lease of a node (0 for no node) and leases that ran out, and frees their jobs.
+    async fn end(&self, link: &Link, node: i64) -> Result<(), StoreError> {
+        loop {
+            let found = link.query(rows::END, &[&node, &PART]).await?;
+            let left: i64 = get(found.first().ok_or(StoreError::Closed)?, 0)?;
+            if left == 0 {
+                return Ok(());
+            }
         }
     }
 }
@@ -131,6 +141,12 @@ impl Drop for Postgres {
         self.listener.end();
         self.listening.abort();
     }
+}
+
+/// The statements wake the nodes of a job that is due within this many microseconds. The nodes find
+/// later ones when they look by themselves.
+fn soon() -> i64 {
+    micros(2 * LONGEST)
 }
 
 /// A job and a token. A batch may have a job twice, with an old and a new token.
@@ -169,12 +185,19 @@ impl Store for Postgres {
             .clients
             .query(
                 rows::SCHEDULE,
-                &[&names, &payloads, &moments, &delays, &patterns, &zones],
+                &[
+                    &names,
+                    &payloads,
+                    &moments,
+                    &delays,
+                    &patterns,
+                    &zones,
+                    &soon(),
+                ],
             )
             .await?;
         let read = |row| Ok::<(String, i64), StoreError>((get(row, 0)?, get(row, 1)?));
         let mut added: HashMap<_, _> = added.iter().map(read).collect::<Result<_, _>>()?;
-        self.tell(&self.clients, added.values().copied()).await;
         let mut answers = Vec::with_capacity(jobs.len());
         for (job, time) in jobs.iter().zip(times) {
             answers.push(match (time, added.remove(&job.key)) {
@@ -225,14 +248,11 @@ impl Store for Postgres {
                 .clients
                 .query(
                     rows::RESCHEDULE,
-                    &[&keys, &moments, &delays, &patterns, &zones],
+                    &[&keys, &moments, &delays, &patterns, &zones, &soon()],
                 )
                 .await?;
-            let mut times = Vec::new();
             for row in &found {
-                let micros = get(row, 1)?;
-                times.push(micros);
-                let at = Time::from_micros(micros);
+                let at = Time::from_micros(get(row, 1)?);
                 if let Some(&number) = numbers.get(get::<&str>(row, 0)?) {
                     answers[number] = match get(row, 2)? {
                         true => Moved::WhileRunning { at },
@@ -240,7 +260,6 @@ impl Store for Postgres {
                     };
                 }
             }
-            self.tell(&self.clients, times.into_iter()).await;
         }
         Ok(answers)
     }
@@ -309,12 +328,14 @@ impl Store for Postgres {
         };
         self.clock.learn(get(row, 0)?);
         // This frees the jobs of other leases that ran out. This node's own lease was just renewed.
-        self.ends.query(rows::END, &[&0_i64]).await?;
+        // The answer to that must not wait for the jobs of a large node until the lease ends: the
+        // next renewal goes on with them. It does so after an error, too.
+        let _ = timeout(length / 4, self.end(&self.holds, 0)).await;
         Ok(true)
     }
 
     async fn release(&self, node: i64) -> Result<(), StoreError> {
-        self.ends.query(rows::END, &[&node]).await.map(drop)
+        self.end(&self.ends, node).await
     }
 
     async fn hold(
@@ -386,10 +407,12 @@ impl Store for Postgres {
                     done.1.push(token.0);
                     continue;
                 }
-                End::Next { at, error } => (at.as_micros(), false, error.as_deref(), 0),
-                End::Retry { delay, error } => (micros(*delay), true, Some(error.as_str()), 1),
-                End::Dead { error } => (0, false, Some(error.as_str()), 2),
+                End::Next { at, error } => (at.as_micros(), false, error.as_ref(), 0),
+                End::Retry { delay, error } => (micros(*delay), true, Some(error), 1),
+                End::Dead { error } => (0, false, Some(error), 2),
             };
+            // The server refuses a text with this character.
+            let error = error.map(|error| error.replace('\0', "\u{fffd}"));
             again.0.push(key.as_str());
             again.1.push(token.0);
             again.2.push(time);
@@ -407,12 +430,18 @@ impl Store for Postgres {
                 .ends
                 .query(
                     rows::AGAIN,
-                    &[&again.0, &again.1, &again.2, &again.3, &again.4, &again.5],
+                    &[
+                        &again.0,
+                        &again.1,
+                        &again.2,
+                        &again.3,
+                        &again.4,
+                        &again.5,
+                        &soon(),
+                    ],
                 )
                 .await?;
             accepted.extend(self::attempts(&found)?);
-            let times: Result<Vec<i64>, _> = found.iter().map(|row| get(row, 2)).collect();
-            self.tell(&self.ends, times?.into_iter()).await;
         }
         let is_accepted = |end: &Finish| accepted.contains(&(end.key.clone(), end.token));
         Ok(attempts.iter().map(is_accepted).collect())

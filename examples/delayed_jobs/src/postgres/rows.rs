@@ -44,51 +44,65 @@ pub(super) fn tables() -> String {
              SELECT {version} WHERE NOT EXISTS (SELECT FROM durable_version);
          CREATE OR REPLACE FUNCTION durable_now() RETURNS bigint LANGUAGE sql VOLATILE AS
              'SELECT floor(extract(epoch FROM clock_timestamp()) * 1000000)::bigint';
-         CREATE OR REPLACE FUNCTION durable_end(ended bigint) RETURNS bigint LANGUAGE plpgsql AS $$
+         CREATE OR REPLACE FUNCTION durable_end(ended bigint, most bigint) RETURNS bigint
+             LANGUAGE plpgsql AS $$
          DECLARE
              gone bigint[];
              freed bigint;
+             deleted bigint;
          BEGIN
-             WITH deleted AS (
-                 DELETE FROM durable_nodes WHERE node = ended OR node IN
-                     (SELECT node FROM durable_nodes WHERE until <= durable_now()
-                      FOR UPDATE SKIP LOCKED)
-                 RETURNING node)
-             SELECT array_agg(node) INTO gone FROM deleted;
+             -- Waits for holds of this node. Later ones see that its lease is over.
+             UPDATE durable_nodes SET until = 0 WHERE node = ended AND until > 0;
+             WITH locked AS (
+                 SELECT node FROM durable_nodes WHERE until <= durable_now()
+                 FOR UPDATE SKIP LOCKED)
+             SELECT array_agg(node) INTO gone FROM locked;
              IF gone IS NULL THEN
                  RETURN 0;
              END IF;
              -- A statement of its own sees all jobs that these nodes took before. Only with
              -- `IS NOT NULL` can each plan use the index.
-             UPDATE durable_jobs SET node = NULL, token = NULL, running = false
-                 WHERE node = ANY(gone) AND node IS NOT NULL;
+             WITH old AS MATERIALIZED (
+                 SELECT key FROM durable_jobs WHERE node = ANY(gone) AND node IS NOT NULL
+                 LIMIT most FOR UPDATE)
+             UPDATE durable_jobs j SET node = NULL, token = NULL, running = false
+                 FROM old WHERE j.key = old.key;
              GET DIAGNOSTICS freed = ROW_COUNT;
              IF freed > 0 THEN
                  NOTIFY durable_jobs;
              END IF;
-             RETURN freed;
+             DELETE FROM durable_nodes n WHERE n.node = ANY(gone) AND NOT EXISTS
+                 (SELECT FROM durable_jobs j WHERE j.node = n.node AND j.node IS NOT NULL);
+             GET DIAGNOSTICS deleted = ROW_COUNT;
+             RETURN cardinality(gone) - deleted;
          END $$;
          COMMIT;",
         version = StoreError::TABLES
     )
 }
 
-/// Adds jobs. `$1` to `$6`: keys, payloads, times, whether these are delays, patterns, zones.
+/// Adds jobs. `$1` to `$7`: keys, payloads, times, whether these are delays, patterns, zones,
+/// within which time of now the nodes are woken.
 ///
 /// Rows are added in the order of their keys, so that two clients with the same keys do not wait
 /// for each other in a circle.
 pub(super) const SCHEDULE: &str = "
-    INSERT INTO durable_jobs (key, payload, due, at, pattern, zone)
-    SELECT n.key, n.payload, t.at, t.at, n.pattern, n.zone
-    FROM unnest($1::text[], $2::bytea[], $3::bigint[], $4::boolean[], $5::text[], $6::text[])
-        AS n (key, payload, time, is_delay, pattern, zone),
-        LATERAL (SELECT CASE WHEN n.is_delay THEN durable_now() + n.time ELSE n.time END) AS t (at)
-    ORDER BY n.key
-    ON CONFLICT DO NOTHING
-    RETURNING key, at";
+    WITH added AS (
+        INSERT INTO durable_jobs (key, payload, due, at, pattern, zone)
+        SELECT n.key, n.payload, t.at, t.at, n.pattern, n.zone
+        FROM unnest($1::text[], $2::bytea[], $3::bigint[], $4::boolean[], $5::text[], $6::text[])
+            AS n (key, payload, time, is_delay, pattern, zone),
+            LATERAL (SELECT CASE WHEN n.is_delay THEN durable_now() + n.time ELSE n.time END)
+                AS t (at)
+        ORDER BY n.key
+        ON CONFLICT DO NOTHING
+        RETURNING key, at)
+    SELECT key, at, CASE WHEN at <= (SELECT durable_now()) + $7
+        THEN pg_notify('durable_jobs', '') END
+    FROM added";
 
-/// Moves jobs. `$1` to `$5`: keys, times, whether these are delays, patterns, zones. No key may
-/// occur twice.
+/// Moves jobs. `$1` to `$6`: keys, times, whether these are delays, patterns, zones, within which
+/// time of now the nodes are woken. No key may occur twice.
 ///
 /// Rows are locked in the order of their keys, as in [`CANCEL`].
 pub(super) const RESCHEDULE: &str = "
@@ -98,13 +112,17 @@ pub(super) const RESCHEDULE: &str = "
              FROM unnest($1::text[], $2::bigint[], $3::boolean[], $4::text[], $5::text[])
                  AS n (key, time, is_delay, pattern, zone)),
          old AS MATERIALIZED (
-             SELECT key, running FROM durable_jobs WHERE key = ANY($1) ORDER BY key FOR UPDATE)
-    UPDATE durable_jobs j
-    SET due = n.at, at = n.at, attempts = 0, error = NULL, dead = false,
-        pattern = coalesce(n.pattern, j.pattern), zone = coalesce(n.zone, j.zone),
-        node = NULL, token = NULL, running = false
-    FROM n, old WHERE n.key = old.key AND j.key = old.key
-    RETURNING j.key, j.at, old.running";
+             SELECT key, running FROM durable_jobs WHERE key = ANY($1) ORDER BY key FOR UPDATE),
+         moved AS (
+             UPDATE durable_jobs j
+             SET due = n.at, at = n.at, attempts = 0, error = NULL, dead = false,
+                 pattern = coalesce(n.pattern, j.pattern), zone = coalesce(n.zone, j.zone),
+                 node = NULL, token = NULL, running = false
+             FROM n, old WHERE n.key = old.key AND j.key = old.key
+             RETURNING j.key, j.at, old.running)
+    SELECT key, at, running, CASE WHEN at <= (SELECT durable_now()) + $6
+        THEN pg_notify('durable_jobs', '') END
+    FROM moved";
 
 /// Removes jobs. `$1`: keys.
 pub(super) const CANCEL: &str = "
@@ -123,9 +141,9 @@ pub(super) const RENEW: &str = "
     UPDATE durable_nodes SET until = durable_now() + $2
     WHERE node = $1 AND until > durable_now() RETURNING durable_now()";
 
-/// Ends the lease of a node and all leases that ran out, and frees their jobs. `$1`: the node, or 0
-/// for no node.
-pub(super) const END: &str = "SELECT durable_end($1)";
+/// Ends the lease of a node and leases that ran out, and frees a part of their jobs. `$1`, `$2`:
+/// the node, or 0 for no node; how many jobs. Returns how many of these leases still have jobs.
+pub(super) const END: &str = "SELECT durable_end($1, $2)";
 
 /// Makes a node the holder of jobs. `$1` to `$3`: node, window, most. The lock on the lease keeps
 /// it from ending during this statement.
@@ -146,9 +164,6 @@ pub(super) const STILL: &str = "
     SELECT j.key, n.token
     FROM durable_jobs j, unnest($1::text[], $2::bigint[]) AS n (key, token)
     WHERE j.key = n.key AND j.token = n.token";
-
-/// Wakes the nodes.
-pub(super) const NOTIFY: &str = "NOTIFY durable_jobs";
 
 /// The time of the store's clock.
 pub(super) const NOW: &str = "SELECT durable_now()";
@@ -173,7 +188,8 @@ pub(super) const COUNT: &str = "
 /// Begins attempts. `$1`, `$2`: keys, tokens. The client may repeat this, as the answer may be
 /// lost.
 pub(super) const BEGIN: &str = "
-    UPDATE durable_jobs j SET running = true, attempts = j.attempts + 1
+    UPDATE durable_jobs j SET running = true,
+        attempts = j.attempts + CASE WHEN j.running THEN 0 ELSE 1 END
     FROM unnest($1::text[], $2::bigint[]) AS n (key, token)
     WHERE j.key = n.key AND j.token = n.token AND j.at <= (SELECT durable_now())
     RETURNING j.key, n.token, j.attempts, durable_now()";
@@ -184,19 +200,25 @@ pub(super) const DONE: &str = "
     WHERE j.key = n.key AND j.token = n.token
     RETURNING j.key, n.token";
 
-/// Ends attempts of jobs that stay. `$1` to `$6`: keys, tokens, times, whether these are delays,
-/// errors, kinds (0: the next occurrence, 1: another attempt, 2: dead).
+/// Ends attempts of jobs that stay. `$1` to `$7`: keys, tokens, times, whether these are delays,
+/// errors, kinds (0: the next occurrence, 1: another attempt, 2: dead), within which time of now
+/// the nodes are woken.
 pub(super) const AGAIN: &str = "
-    UPDATE durable_jobs j
-    SET at = CASE WHEN n.kind = 2 THEN j.at ELSE t.at END,
-        due = CASE WHEN n.kind = 0 THEN t.at ELSE j.due END,
-        attempts = CASE WHEN n.kind = 0 THEN 0 ELSE j.attempts END,
-        error = n.error, dead = n.kind = 2, node = NULL, token = NULL, running = false
-    FROM unnest($1::text[], $2::bigint[], $3::bigint[], $4::boolean[], $5::text[], $6::integer[])
-        AS n (key, token, time, is_delay, error, kind),
-        LATERAL (SELECT CASE WHEN n.is_delay THEN durable_now() + n.time ELSE n.time END) AS t (at)
-    WHERE j.key = n.key AND j.token = n.token
-    RETURNING j.key, n.token, j.at";
+    WITH ended AS (
+        UPDATE durable_jobs j
+        SET at = CASE WHEN n.kind = 2 THEN j.at ELSE t.at END,
+            due = CASE WHEN n.kind = 0 THEN t.at ELSE j.due END,
+            attempts = CASE WHEN n.kind = 0 THEN 0 ELSE j.attempts END,
+            error = n.error, dead = n.kind = 2, node = NULL, token = NULL, running = false
+        FROM unnest($1::text[], $2::bigint[], $3::bigint[], $4::boolean[], $5::text[],
+                $6::integer[]) AS n (key, token, time, is_delay, error, kind),
+            LATERAL (SELECT CASE WHEN n.is_delay THEN durable_now() + n.time ELSE n.time END)
+                AS t (at)
+        WHERE j.key = n.key AND j.token = n.token
+        RETURNING j.key, n.token, j.at, j.dead)
+    SELECT key, token, CASE WHEN NOT dead AND at <= (SELECT durable_now()) + $7
+        THEN pg_notify('durable_jobs', '') END
+    FROM ended";
 
 /// Reads a job from a row of [`FIND`], [`LIST`] or [`HOLD`].
 pub(super) fn job(row: &Row) -> Result<Job, tokio_postgres::Error> {

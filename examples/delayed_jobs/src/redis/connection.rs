@@ -12,7 +12,7 @@ use tourbillon::{
 };
 
 use crate::{
-    remote::{Slot, lost},
+    remote::{self, Slot, lost},
     store::{Changed, StoreError},
 };
 
@@ -32,7 +32,17 @@ struct Live {
 
 impl Drop for Live {
     fn drop(&mut self) {
-        // Stop the task: it would wait for answers that may never come.
+        // Stop the task: it would still send what waits, and wait for answers.
+        self.driving.abort();
+    }
+}
+
+impl remote::Connection for Live {
+    fn is_usable(&self) -> bool {
+        !self.driving.is_finished()
+    }
+
+    fn close(&self) {
         self.driving.abort();
     }
 }
@@ -81,8 +91,7 @@ impl Link {
 
     /// Returns the connection, and makes it if there is none.
     async fn live(&self) -> Result<Arc<Live>, StoreError> {
-        let usable = |live: &Live| !live.driving.is_finished();
-        self.slot.get(usable, self.connect()).await
+        self.slot.get(self.connect()).await
     }
 
     async fn connect(&self) -> Result<Live, StoreError> {
@@ -92,6 +101,8 @@ impl Link {
                     .await
                     .map_err(StoreError::failed)?;
                 stream.set_nodelay(true).map_err(StoreError::failed)?;
+                // A connection that is given up discards what it has not sent.
+                stream.set_zero_linger().map_err(StoreError::failed)?;
                 self.start(stream).await?
             }
             ConnectionAddr::Unix(path) => {
@@ -168,7 +179,7 @@ impl Link {
     ) -> Result<A, StoreError> {
         let answer = self.slot.answer(live, answer).await?;
         if answer.as_ref().is_err_and(ends_connection) {
-            self.slot.give_up(live).await;
+            self.slot.give_up(live);
         }
         answer.map_err(failed)
     }

@@ -22,7 +22,10 @@ mod scripts;
 use std::{fmt, sync::Arc, time::Duration};
 
 use redis::{ConnectionInfo, IntoConnectionInfo, Script, ScriptInvocation, Value};
-use tourbillon::{task::JoinHandle, time::sleep};
+use tourbillon::{
+    task::JoinHandle,
+    time::{sleep, timeout},
+};
 
 use self::{
     connection::{Link, Listens, failed},
@@ -386,8 +389,9 @@ impl Store for Redis {
         self.clock.learn(now);
         if is_renewed == 1 {
             // This frees the jobs of other leases that ran out. This node's own lease was just
-            // renewed.
-            self.release(0).await?;
+            // renewed. The answer to that must not wait for the jobs of a large node until the
+            // lease ends: the next renewal goes on with them. It does so after an error, too.
+            let _ = timeout(length / 4, self.release(0)).await;
         }
         Ok(is_renewed == 1)
     }

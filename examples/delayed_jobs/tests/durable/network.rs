@@ -1,6 +1,12 @@
 //! Nodes whose network drops all or is slow, and nodes whose clocks are wrong.
 
-use std::{sync::Arc, time::Duration};
+use std::{
+    io,
+    net::{Ipv4Addr, TcpListener, TcpStream},
+    sync::Arc,
+    thread,
+    time::Duration,
+};
 
 use tokio::sync::{Semaphore, mpsc::unbounded_channel};
 use tourbillon::time::sleep;
@@ -90,6 +96,86 @@ pub fn an_end_whose_answer_is_lost_is_in_doubt<S: Server>() {
         proxy.heal();
         assert_eq!(ended.recv().await.unwrap(), None);
         assert!(node.stop(HOUR).await);
+    });
+}
+
+pub fn a_job_whose_acknowledgement_is_lost_is_not_late<S: Server>() {
+    let Some(server) = start::<S>() else { return };
+    let proxy = Proxy::start(server.port(), Duration::ZERO).unwrap();
+    run(async {
+        let near = connect::<S>(server.port()).await;
+        let (node, mut ran) = node(&near, |node| node.window(HOUR), |_| Ok(()));
+        let far = connect::<S>(proxy.port()).await;
+        // The first request takes more than one answer, as its statement is prepared.
+        far.schedule("first", 2 * HOUR, "").await.unwrap();
+        // Let the node look, and not again by itself.
+        sleep(LEASE).await;
+        proxy.drop_answers();
+        let asks = far.clone();
+        let asking = tourbillon::spawn(async move {
+            let _ = asks.schedule("job", LEASE, "").await;
+        });
+        assert_eq!(ran.recv().await.unwrap().key, "job");
+        proxy.heal();
+        asking.await.unwrap();
+        near.cancel("first").await.unwrap();
+        live(&near, 0).await;
+        assert!(node.stop(HOUR).await);
+    });
+}
+
+pub fn a_node_notices_a_connection_that_died_silently<S: Server>() {
+    let Some(server) = start::<S>() else { return };
+    let proxy = Proxy::start(server.port(), Duration::ZERO).unwrap();
+    run(async {
+        let far = connect::<S>(proxy.port()).await;
+        let (node, mut ran) = node(
+            &far,
+            |node| node.window(HOUR).lease(Duration::from_secs(60)),
+            |_| Ok(()),
+        );
+        let near = connect::<S>(server.port()).await;
+        // Let the node look, and not again by itself.
+        sleep(2 * LEASE).await;
+        proxy.drop_answers();
+        // The message that the node waits for is lost, and so are the answers to its connection.
+        near.schedule("job", 2 * LEASE, "").await.unwrap();
+        sleep(3 * LEASE).await;
+        proxy.restore();
+        assert!(ran.is_empty());
+        assert_eq!(ran.recv().await.unwrap().key, "job");
+        live(&near, 0).await;
+        assert!(node.stop(HOUR).await);
+    });
+}
+
+/// What was given up must not be sent later. So the connections end with a reset, which discards
+/// what the system has not sent.
+pub fn a_store_that_is_dropped_sends_nothing_more<S: Server>() {
+    let Some(server) = start::<S>() else { return };
+    let listener = TcpListener::bind((Ipv4Addr::LOCALHOST, 0)).unwrap();
+    let port = listener.local_addr().unwrap().port();
+    let to = server.port();
+    let (sender, mut ended) = unbounded_channel();
+    thread::spawn(move || {
+        for client in listener.incoming() {
+            let mut client = client.unwrap();
+            let mut server = TcpStream::connect((Ipv4Addr::LOCALHOST, to)).unwrap();
+            let (mut from, mut back) = (server.try_clone().unwrap(), client.try_clone().unwrap());
+            thread::spawn(move || io::copy(&mut from, &mut back));
+            let sender = sender.clone();
+            thread::spawn(move || {
+                let end = io::copy(&mut client, &mut server).map_err(|error| error.kind());
+                let _ = sender.send(end);
+            });
+        }
+    });
+    run(async {
+        let queue = connect::<S>(port).await;
+        queue.count().await.unwrap();
+        drop(queue);
+        let end = ended.recv().await.unwrap();
+        assert_eq!(end, Err(io::ErrorKind::ConnectionReset));
     });
 }
 

@@ -2,8 +2,10 @@
 
 use std::time::Duration;
 
+use tourbillon::time::sleep;
 use tourbillon_durable::{
     Queue,
+    job::NewJob,
     store::{Begin, Store},
 };
 
@@ -22,10 +24,15 @@ macro_rules! tests {
             $server:
             shared::the_embedded_store_passes_all_cases,
             shared::a_lease_that_runs_out_gives_the_jobs_to_others,
+            shared::a_begin_that_is_repeated_counts_once,
+            shared::a_large_node_that_ends_does_not_end_others,
             shared::a_server_that_restarts_loses_nothing,
             shared::killed_nodes_lose_nothing,
             network::a_node_that_is_cut_off_loses_its_jobs_to_another,
             network::an_end_whose_answer_is_lost_is_in_doubt,
+            network::a_job_whose_acknowledgement_is_lost_is_not_late,
+            network::a_node_notices_a_connection_that_died_silently,
+            network::a_store_that_is_dropped_sends_nothing_more,
             network::a_slow_server_makes_nothing_early,
             network::partitions_lose_nothing,
             network::a_slow_store_loses_nothing,
@@ -104,6 +111,59 @@ pub fn a_lease_that_runs_out_gives_the_jobs_to_others<S: Server>() {
         assert!(store.hold(silent, HOUR, 10).await.unwrap().is_empty());
         live(&queue, 0).await;
         assert!(node.stop(HOUR).await);
+    });
+}
+
+pub fn a_begin_that_is_repeated_counts_once<S: Server>() {
+    let Some(server) = start::<S>() else { return };
+    run(async {
+        let queue = connect::<S>(server.port()).await;
+        let store = queue.store();
+        let node = store.register(HOUR).await.unwrap().node;
+        queue.schedule("job", Duration::ZERO, "").await.unwrap();
+        let held = store.hold(node, HOUR, 10).await.unwrap();
+        for _ in 0..3 {
+            let attempt = vec![("job".into(), held[0].token)];
+            assert_eq!(store.begin(attempt).await.unwrap(), [Begin::Yes(1)]);
+        }
+        assert_eq!(queue.get("job").await.unwrap().unwrap().attempts, 1);
+    });
+}
+
+pub fn a_large_node_that_ends_does_not_end_others<S: Server>() {
+    let Some(server) = start::<S>() else { return };
+    run(async {
+        const JOBS: usize = 20_000;
+        let queue = connect::<S>(server.port()).await;
+        let store = queue.store();
+        for first in (0..JOBS).step_by(2000) {
+            let job = |number| NewJob {
+                key: format!("job-{number}"),
+                payload: Vec::new(),
+                when: HOUR.into(),
+            };
+            let jobs = (first..first + 2000).map(job).collect();
+            store.schedule(jobs).await.unwrap();
+        }
+        let large = store.register(HOUR).await.unwrap().node;
+        let held = store.hold(large, 2 * HOUR, JOBS).await.unwrap();
+        assert_eq!(held.len(), JOBS);
+        let others = async || store.register(HOUR).await.unwrap().node;
+        let (one, two) = (others().await, others().await);
+        // The large node falls silent.
+        assert!(store.renew(large, LEASE).await.unwrap());
+        sleep(2 * LEASE).await;
+        // A short lease leaves no time to free all its jobs.
+        let short = Duration::from_millis(40);
+        assert!(store.renew(one, short).await.unwrap());
+        let hold = async || store.hold(two, 2 * HOUR, JOBS).await.unwrap().len();
+        let mut freed = hold().await;
+        assert!(freed < JOBS);
+        // Later renewals go on with them.
+        while freed < JOBS {
+            assert!(store.renew(two, HOUR).await.unwrap());
+            freed += hold().await;
+        }
     });
 }
 

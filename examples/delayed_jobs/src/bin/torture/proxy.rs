@@ -39,6 +39,10 @@ impl Network {
     /// Ends all connections. Later connections lose nothing.
     fn reset(&self) {
         self.end_connections();
+        self.drop_nothing();
+    }
+
+    fn drop_nothing(&self) {
         self.drops_requests.store(false, Ordering::Relaxed);
         self.drops_answers.store(false, Ordering::Relaxed);
     }
@@ -141,6 +145,13 @@ impl Proxy {
     /// Drops what the server sends from now on. Neither side learns of it.
     pub fn drop_answers(&self) {
         self.network.drops_answers.store(true, Ordering::Relaxed);
+    }
+
+    /// Makes the network whole again. Connections that lost data stay silent, and neither side
+    /// learns of it.
+    #[allow(dead_code, reason = "only the tests use it")]
+    pub fn restore(&self) {
+        self.network.drop_nothing();
     }
 
     /// Makes the network whole again. Connections that lost data end.
