@@ -1,5 +1,6 @@
 //! A node: holds the jobs of the next minutes in timers, and runs their handlers.
 
+mod ends;
 mod held;
 mod run;
 pub(crate) mod session;
@@ -16,21 +17,29 @@ use std::{
 };
 
 use tokio::sync::{Semaphore, watch};
-use tourbillon::{
-    task::JoinHandle,
-    time::{sleep, timeout},
-};
+use tourbillon::{task::JoinHandle, time::timeout};
 
 use crate::{
-    batch::Batcher,
     job::{Time, Token},
     queue::Queue,
-    store::{End, Finish, Store, StoreError},
+    store::{End, Store},
 };
 
 /// Number of attempts that may wait for the store to take their end, in addition to those whose
 /// handlers run. After a crash, these attempts run again.
 const ENDING: usize = 1024;
+
+/// The bounds of the window.
+const WINDOWS: (Duration, Duration) = (
+    Duration::from_millis(100),
+    Duration::from_secs(365 * 24 * 3600),
+);
+
+/// The longest lease.
+const LONGEST_LEASE: Duration = Duration::from_secs(24 * 3600);
+
+/// The maximum number of handlers that run at once. [`Node::stop`] counts them in 32 bits.
+const MOST_HANDLERS: usize = 1 << 28;
 
 /// What a handler gets.
 #[derive(Clone, Debug)]
@@ -179,7 +188,7 @@ struct Shared<S> {
     store: Arc<S>,
     options: NodeBuilder<S>,
     handler: Box<Handler>,
-    finishing: Batcher<Finish, Option<bool>>,
+    ends: ends::Ends,
     /// Permits of the handlers that run at once.
     handlers: Arc<Semaphore>,
     /// Permits of the attempts that have begun, each until the store has taken its end. There are
@@ -205,14 +214,15 @@ pub struct NodeBuilder<S> {
 
 impl<S: Store> NodeBuilder<S> {
     /// Sets how far ahead the node takes jobs from the store into its timers. The default is 2
-    /// minutes.
+    /// minutes. A window of less than 100 ms counts as 100 ms, and one of more than 365 days as 365
+    /// days.
     pub fn window(mut self, window: Duration) -> Self {
-        self.window = window;
+        self.window = window.clamp(WINDOWS.0, WINDOWS.1);
         self
     }
 
     /// Sets how long the node may be silent until others take its jobs. The default is 10 s. The
-    /// embedded store needs no leases.
+    /// embedded store needs no leases. A lease of more than a day counts as a day.
     ///
     /// # Panics
     ///
@@ -222,7 +232,7 @@ impl<S: Store> NodeBuilder<S> {
             lease >= Duration::from_millis(100),
             "a lease has at least 100 ms"
         );
-        self.lease = lease;
+        self.lease = lease.min(LONGEST_LEASE);
         self
     }
 
@@ -239,14 +249,15 @@ impl<S: Store> NodeBuilder<S> {
     }
 
     /// Sets how many handlers run at once. The default is 256. Attempts whose handler has returned
-    /// and whose end is on its way to the store do not count, up to 1024 of them.
+    /// and whose end is on its way to the store do not count, up to 1024 of them. More than 2²⁸
+    /// handlers count as 2²⁸.
     ///
     /// # Panics
     ///
     /// Panics if it is 0.
     pub fn concurrency(mut self, handlers: usize) -> Self {
         assert!(handlers > 0, "a node runs at least one handler");
-        self.concurrency = handlers;
+        self.concurrency = handlers.min(MOST_HANDLERS);
         self
     }
 
@@ -292,17 +303,10 @@ impl<S: Store> NodeBuilder<S> {
     {
         let store = self.queue.store().clone();
         let stopping = watch::Sender::new(false);
-        let finishing = {
-            let store = store.clone();
-            Batcher::start(move |ends: Vec<Finish>| {
-                let store = store.clone();
-                async move { Ok(finish(&*store, ends).await) }
-            })
-        };
         let shared = Arc::new(Shared {
+            ends: ends::Ends::start(store.clone()),
             store,
             handler: Box::new(move |attempt| Box::pin(handler(attempt))),
-            finishing,
             handlers: Arc::new(Semaphore::new(self.concurrency)),
             attempts: Arc::new(Semaphore::new(self.most_attempts())),
             held: held::Table::default(),
@@ -312,30 +316,6 @@ impl<S: Store> NodeBuilder<S> {
         });
         let running = tourbillon::spawn(session::sessions(shared.clone()));
         Node { shared, running }
-    }
-}
-
-/// Reports ends until the store answers. An attempt whose end is not reported would be run again.
-///
-/// Returns whether the store took each of them. `None` means that an answer was lost.
-async fn finish<S: Store>(store: &S, ends: Vec<Finish>) -> Vec<Option<bool>> {
-    let mut pause = Duration::from_millis(5);
-    let mut is_repeated = false;
-    loop {
-        match store.finish(ends.clone()).await {
-            // A store refuses an end that it has taken before. So after a repeated request, a
-            // refusal does not tell whether the store took the end.
-            Ok(answers) => {
-                let known = |taken: bool| (taken || !is_repeated).then_some(taken);
-                return answers.into_iter().map(known).collect();
-            }
-            Err(StoreError::Closed) => return vec![None; ends.len()],
-            Err(_) => {
-                is_repeated = true;
-                sleep(pause).await;
-                pause = (2 * pause).min(Duration::from_secs(1));
-            }
-        }
     }
 }
 

@@ -1,8 +1,11 @@
 //! One attempt of a job.
 
 use std::{
-    panic::AssertUnwindSafe,
-    sync::{Arc, atomic::Ordering},
+    panic::{AssertUnwindSafe, catch_unwind},
+    sync::{
+        Arc,
+        atomic::{AtomicU64, Ordering},
+    },
 };
 
 use futures_lite::FutureExt;
@@ -44,6 +47,22 @@ impl Permits {
     }
 }
 
+/// Counts an attempt as running until this is dropped.
+struct Running<'a>(&'a AtomicU64);
+
+impl<'a> Running<'a> {
+    fn new(running: &'a AtomicU64) -> Self {
+        running.fetch_add(1, Ordering::Relaxed);
+        Self(running)
+    }
+}
+
+impl Drop for Running<'_> {
+    fn drop(&mut self) {
+        self.0.fetch_sub(1, Ordering::Relaxed);
+    }
+}
+
 /// Runs the handler, and tells the store how it ended.
 pub(super) async fn run<S: Store>(
     shared: Arc<Shared<S>>,
@@ -54,7 +73,7 @@ pub(super) async fn run<S: Store>(
     let Held { mut job, token } = held;
     let counters = &shared.counters;
     count(&counters.begun);
-    counters.running.fetch_add(1, Ordering::Relaxed);
+    let running = Running::new(&counters.running);
     let attempt = Attempt {
         key: job.key.clone(),
         payload: std::mem::take(&mut job.payload),
@@ -78,35 +97,40 @@ pub(super) async fn run<S: Store>(
         token,
         end: end.clone(),
     };
-    let accepted = shared.finishing.call(finish).await.unwrap_or(None);
+    let accepted = shared.ends.report(finish).await;
     if accepted == Some(false) {
         count(&counters.stale);
     }
     if let Some(on_end) = &shared.options.on_end {
-        on_end(&Ended {
+        let ended = Ended {
             key: job.key,
             token,
             end,
             accepted,
-        });
+        };
+        // The attempt has ended even if `on_end` panics. The panic hook reports the panic.
+        let _ = catch_unwind(AssertUnwindSafe(|| on_end(&ended)));
     }
-    counters.running.fetch_sub(1, Ordering::Relaxed);
+    drop(running);
     // Only now may a node that stops regard this attempt as ended.
     drop(permits.attempt);
 }
 
-/// Calls the handler, with its time limit, and turns a panic into a failure.
+/// Calls the handler, with its time limit. Turns a panic of the handler, or of the destructor of
+/// its future, into a failure.
 async fn call<S: Store>(shared: &Shared<S>, attempt: Attempt) -> Result<(), Failure> {
-    // The handler may panic before it returns its future, too.
-    let handled = async { (shared.handler)(attempt).await };
-    let handled = AssertUnwindSafe(handled).catch_unwind();
-    let ended = match shared.options.attempt_timeout {
-        Some(limit) => match timeout(limit, handled).await {
-            Ok(ended) => ended,
-            Err(_) => return Err(Failure::retry(format!("it took longer than {limit:?}"))),
-        },
-        None => handled.await,
+    // The handler may panic before it returns its future, and the future may panic when it is
+    // dropped. So drop it within this block, too.
+    let handled = async {
+        let handled = async { (shared.handler)(attempt).await };
+        match shared.options.attempt_timeout {
+            Some(limit) => timeout(limit, handled)
+                .await
+                .unwrap_or_else(|_| Err(Failure::retry(format!("it took longer than {limit:?}")))),
+            None => handled.await,
+        }
     };
+    let ended = AssertUnwindSafe(handled).catch_unwind().await;
     ended.unwrap_or_else(|panic| {
         let text = panic.downcast_ref::<&str>().copied();
         let text = text.or_else(|| panic.downcast_ref::<String>().map(String::as_str));

@@ -20,6 +20,9 @@ const BATCH: usize = 1024;
 /// The longest wait until a node looks for jobs. Stores tell of jobs that are due sooner.
 pub(crate) const LONGEST: Duration = Duration::from_secs(300);
 
+/// The longest wait until a full node looks for jobs.
+const FULL: Duration = Duration::from_millis(500);
+
 /// How long the node waits after an error of the store before it asks again.
 const PAUSE: Duration = Duration::from_millis(50);
 
@@ -126,12 +129,12 @@ async fn take<S: Store>(shared: &Shared<S>, lease: Lease) {
     let mut changes = shared.store.changes();
     loop {
         let room = options.most_held.saturating_sub(shared.held.len());
-        // A full node takes only jobs that are due within a second. With these, it may exceed its
-        // limit by a quarter.
+        // A full node takes only jobs that are due within a second, and looks twice as often. With
+        // these jobs, it may exceed its limit by a quarter.
         let (window, most) = if room > 0 {
             (options.window, room)
         } else {
-            let extra = options.most_held + options.most_held / 4;
+            let extra = options.most_held.saturating_add(options.most_held / 4);
             (
                 options.window.min(Duration::from_secs(1)),
                 extra.saturating_sub(shared.held.len()),
@@ -153,10 +156,12 @@ async fn take<S: Store>(shared: &Shared<S>, lease: Lease) {
             continue;
         }
         // Look again when the second half of the window begins, if nothing happens before.
-        let next = or(changes.wait(), sleep((options.window / 2).min(LONGEST)));
+        let pause = (options.window / 2).min(LONGEST);
         if room > 0 {
-            next.await;
+            or(changes.wait(), sleep(pause)).await;
         } else {
+            // No timer of this node stands for the jobs that it did not take.
+            let next = or(changes.wait(), sleep(pause.min(FULL)));
             or(next, shared.held.wait_for_room()).await;
         }
     }

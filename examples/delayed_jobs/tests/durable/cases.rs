@@ -13,7 +13,7 @@ use tokio::sync::{
     Semaphore,
     mpsc::{UnboundedReceiver, unbounded_channel},
 };
-use tourbillon::time::sleep;
+use tourbillon::time::{sleep, timeout};
 use tourbillon_durable::{
     Attempt, Backoff, Failure, Node, Queue, QueueError, Repeat, When,
     job::State,
@@ -54,6 +54,8 @@ pub async fn all<S: Store>(queue: Queue<S>) {
         a_job_that_is_moved_while_it_runs_runs_again,
         a_job_that_fails_is_tried_again_and_dies,
         a_panic_and_a_timeout_are_failures,
+        an_error_may_have_any_character,
+        options_without_bounds_are_bounded,
         a_cron_job_runs_again_and_again,
         a_full_node_takes_earlier_jobs_first,
         two_nodes_share_the_jobs,
@@ -301,6 +303,39 @@ async fn a_panic_and_a_timeout_are_failures<S: Store>(queue: &Queue<S>) {
     assert!(node.stop(HOUR).await);
 }
 
+async fn an_error_may_have_any_character<S: Store>(queue: &Queue<S>) {
+    let (node, _ran) = node(
+        queue,
+        |node| node,
+        |_| Err(Failure::give_up("a\0b\u{1f300}")),
+    );
+    queue.schedule("zero", SOON, "").await.unwrap();
+    live(queue, 0).await;
+    let error = queue.get("zero").await.unwrap().unwrap().error.unwrap();
+    // PostgreSQL refuses texts with this character.
+    assert_eq!(error.replace('\0', "\u{fffd}"), "a\u{fffd}b\u{1f300}");
+    queue.cancel("zero").await.unwrap();
+    assert!(node.stop(HOUR).await);
+}
+
+async fn options_without_bounds_are_bounded<S: Store>(queue: &Queue<S>) {
+    let (node, mut ran) = node(
+        queue,
+        |node| {
+            node.window(Duration::MAX)
+                .lease(Duration::MAX)
+                .most_held(usize::MAX)
+                .concurrency(usize::MAX)
+                .attempt_timeout(Duration::MAX)
+        },
+        |_| Ok(()),
+    );
+    queue.schedule("bounded", SOON, "").await.unwrap();
+    assert_eq!(ran.recv().await.unwrap().key, "bounded");
+    live(queue, 0).await;
+    assert!(node.stop(HOUR).await);
+}
+
 async fn a_cron_job_runs_again_and_again<S: Store>(queue: &Queue<S>) {
     let (node, mut ran) = node(
         queue,
@@ -343,6 +378,11 @@ async fn a_full_node_takes_earlier_jobs_first<S: Store>(queue: &Queue<S>) {
     }
     queue.schedule("near", SOON, "").await.unwrap();
     assert_eq!(ran.recv().await.unwrap().key, "near");
+    // The node does not take this one at once.
+    let near = Duration::from_millis(1500);
+    queue.schedule("less near", near, "").await.unwrap();
+    let attempt = timeout(10 * near, ran.recv()).await.unwrap().unwrap();
+    assert_eq!(attempt.key, "less near");
     assert!(node.stats().held <= 10);
     for number in 0..20 {
         queue

@@ -6,6 +6,7 @@ mod embedded;
 mod kill;
 #[cfg(any(feature = "postgres", feature = "redis"))]
 mod network;
+mod node;
 mod page;
 #[cfg(feature = "postgres")]
 mod postgres;

@@ -1,0 +1,167 @@
+//! Reports the ends of attempts until the store answers.
+//!
+//! An attempt whose end is not reported would be run again, so an end is repeated until the store
+//! takes or refuses it. One that the store cannot take keeps no other end waiting.
+
+use std::{sync::Arc, time::Duration};
+
+use futures_lite::future::or;
+use tokio::sync::{mpsc, oneshot};
+use tourbillon::time::{Instant, sleep_until};
+
+use crate::store::{End, Finish, Store, StoreError};
+
+/// Maximum number of waiting ends. Further callers wait until there is room.
+const WAITING: usize = 8192;
+
+/// Maximum number of ends in one request.
+const MOST: usize = 2048;
+
+/// How many requests in a row may fail in one round. It takes 12 until an end of a full request is
+/// alone.
+const MOST_FAILURES: usize = 24;
+
+/// The waits between the rounds in which nothing succeeds.
+const SHORTEST_PAUSE: Duration = Duration::from_millis(5);
+const LONGEST_PAUSE: Duration = Duration::from_secs(1);
+
+/// An end that the store has not taken or refused yet.
+struct Report {
+    finish: Finish,
+    caller: oneshot::Sender<Option<bool>>,
+    /// Whether a request with this end has failed. Its answer may have been lost. As a store
+    /// refuses an end that it has taken before, a refusal then tells nothing.
+    is_repeated: bool,
+}
+
+impl Report {
+    /// Whether the job leaves the store, which needs the least room there.
+    fn is_done(&self) -> bool {
+        self.finish.end == End::Done
+    }
+
+    fn answer(self, is_taken: bool) {
+        let known = (is_taken || !self.is_repeated).then_some(is_taken);
+        // A caller that is gone needs no answer.
+        let _ = self.caller.send(known);
+    }
+}
+
+/// Sends ends to a task, which reports all that wait at once.
+pub(super) struct Ends(mpsc::Sender<Report>);
+
+impl Ends {
+    /// Starts the task, which ends when this is dropped.
+    pub(super) fn start<S: Store>(store: Arc<S>) -> Self {
+        let (sender, receiver) = mpsc::channel(WAITING);
+        tourbillon::spawn(serve(store, receiver));
+        Self(sender)
+    }
+
+    /// Waits until the store has taken or refused an end. Returns which of both, or `None` if an
+    /// answer was lost, or if the store has ended.
+    pub(super) async fn report(&self, finish: Finish) -> Option<bool> {
+        let (caller, answer) = oneshot::channel();
+        let report = Report {
+            finish,
+            caller,
+            is_repeated: false,
+        };
+        self.0.send(report).await.ok()?;
+        answer.await.ok().flatten()
+    }
+}
+
+async fn serve<S: Store>(store: Arc<S>, mut receiver: mpsc::Receiver<Report>) {
+    let mut new = Vec::new();
+    // What failed in the last round, and when it is repeated.
+    let mut failed: Vec<Report> = Vec::new();
+    let mut pause = SHORTEST_PAUSE;
+    let mut again = Instant::now();
+    loop {
+        let repeats = !failed.is_empty();
+        let received = or(
+            async { Some(receiver.recv_many(&mut new, MOST).await) },
+            async {
+                if !repeats {
+                    std::future::pending::<()>().await;
+                }
+                sleep_until(again).await;
+                None
+            },
+        );
+        if received.await == Some(0) {
+            return;
+        }
+        // Do not mix new ends with those that failed, which would make them fail, too.
+        if !new.is_empty() {
+            failed.extend(round(&*store, std::mem::take(&mut new)).await);
+            if !repeats {
+                pause = SHORTEST_PAUSE;
+                again = Instant::now() + pause;
+            }
+        }
+        if !failed.is_empty() && Instant::now() >= again {
+            let before = failed.len();
+            failed = round(&*store, failed).await;
+            pause = match failed.len() < before {
+                true => SHORTEST_PAUSE,
+                false => (2 * pause).min(LONGEST_PAUSE),
+            };
+            again = Instant::now() + pause;
+        }
+    }
+}
+
+/// Reports each end once. A request that fails is divided, until each end that the store does not
+/// take is alone. Returns the ends that failed.
+async fn round<S: Store>(store: &S, mut ends: Vec<Report>) -> Vec<Report> {
+    ends.sort_by_key(|end| !end.is_done());
+    // The last request is the next.
+    let mut requests = Vec::new();
+    while ends.len() > MOST {
+        requests.push(ends.split_off(ends.len() - MOST));
+    }
+    requests.push(ends);
+    let mut failed = Vec::new();
+    let mut failures = 0;
+    while let Some(mut request) = requests.pop() {
+        let finishes = request.iter().map(|end| end.finish.clone()).collect();
+        match store.finish(finishes).await {
+            Ok(answers) => {
+                failures = 0;
+                for (end, is_taken) in request.into_iter().zip(answers) {
+                    end.answer(is_taken);
+                }
+            }
+            // All callers learn of this, as their ends are dropped.
+            Err(StoreError::Closed) => return Vec::new(),
+            Err(_) => {
+                failures += 1;
+                for end in &mut request {
+                    end.is_repeated = true;
+                }
+                if request.len() > 1 && failures < MOST_FAILURES {
+                    let done = request.iter().filter(|end| end.is_done()).count();
+                    let middle = match done {
+                        0 => request.len() / 2,
+                        _ if done == request.len() => done / 2,
+                        _ => done,
+                    };
+                    let rest = request.split_off(middle);
+                    requests.push(rest);
+                    requests.push(request);
+                    continue;
+                }
+                failed.append(&mut request);
+                if failures >= MOST_FAILURES {
+                    // The store itself fails. Begin the next round with what was not alone.
+                    requests.reverse();
+                    requests.push(failed);
+                    return requests.into_iter().flatten().collect();
+                }
+            }
+        }
+    }
+    failed
+}

@@ -1,0 +1,216 @@
+//! Nodes whose store or whose handlers misbehave.
+
+use std::{
+    sync::{
+        Arc,
+        atomic::{AtomicBool, AtomicUsize, Ordering},
+    },
+    time::Duration,
+};
+
+use tokio::sync::{Semaphore, mpsc::unbounded_channel};
+use tourbillon::time::sleep;
+use tourbillon_durable::{
+    Attempt, Backoff, Failure, Node, Queue, Time, When,
+    job::{Job, NewJob, Token},
+    sqlite::Sqlite,
+    store::{
+        Begin, Cancelled, Changes, Counts, Deadline, Finish, Held, Lease, Listing, Moved,
+        Scheduled, Store, StoreError,
+    },
+};
+
+use crate::support::{Dir, HOUR, live, node, run};
+
+/// The embedded store, but it may refuse the end of one job, and it counts its holds.
+struct Stubborn {
+    store: Sqlite,
+    refuses: AtomicBool,
+    holds: AtomicUsize,
+}
+
+impl Stubborn {
+    fn open(dir: &Dir) -> Self {
+        Self {
+            store: Sqlite::open(dir.store()).unwrap(),
+            refuses: AtomicBool::new(true),
+            holds: AtomicUsize::new(0),
+        }
+    }
+}
+
+impl Store for Stubborn {
+    async fn schedule(&self, jobs: Vec<NewJob>) -> Result<Vec<Scheduled>, StoreError> {
+        self.store.schedule(jobs).await
+    }
+
+    async fn reschedule(&self, moves: Vec<(String, When)>) -> Result<Vec<Moved>, StoreError> {
+        self.store.reschedule(moves).await
+    }
+
+    async fn cancel(&self, keys: Vec<String>) -> Result<Vec<Cancelled>, StoreError> {
+        self.store.cancel(keys).await
+    }
+
+    async fn get(&self, key: String) -> Result<Option<Job>, StoreError> {
+        self.store.get(key).await
+    }
+
+    async fn list(&self, listing: Listing) -> Result<Vec<Job>, StoreError> {
+        self.store.list(listing).await
+    }
+
+    async fn count(&self) -> Result<Counts, StoreError> {
+        self.store.count().await
+    }
+
+    async fn register(&self, length: Duration) -> Result<Lease, StoreError> {
+        self.store.register(length).await
+    }
+
+    async fn renew(&self, node: i64, length: Duration) -> Result<bool, StoreError> {
+        self.store.renew(node, length).await
+    }
+
+    async fn release(&self, node: i64) -> Result<(), StoreError> {
+        self.store.release(node).await
+    }
+
+    async fn hold(
+        &self,
+        node: i64,
+        window: Duration,
+        most: usize,
+    ) -> Result<Vec<Held>, StoreError> {
+        self.holds.fetch_add(1, Ordering::Relaxed);
+        self.store.hold(node, window, most).await
+    }
+
+    async fn begin(&self, attempts: Vec<(String, Token)>) -> Result<Vec<Begin>, StoreError> {
+        self.store.begin(attempts).await
+    }
+
+    async fn finish(&self, attempts: Vec<Finish>) -> Result<Vec<bool>, StoreError> {
+        let is_refused = attempts.iter().any(|end| end.key == "refused");
+        if is_refused && self.refuses.load(Ordering::Relaxed) {
+            return Err(StoreError::Full);
+        }
+        self.store.finish(attempts).await
+    }
+
+    fn changes(&self) -> Changes {
+        self.store.changes()
+    }
+
+    fn now(&self) -> Time {
+        self.store.now()
+    }
+
+    fn deadline(&self, at: Time) -> Deadline {
+        self.store.deadline(at)
+    }
+}
+
+#[test]
+fn an_end_that_the_store_refuses_keeps_no_other_end_waiting() {
+    let dir = Dir::new();
+    run(async {
+        let queue = Queue::new(Stubborn::open(&dir));
+        let (ended, mut ends) = unbounded_channel();
+        let gate = Arc::new(Semaphore::new(0));
+        let opened = gate.clone();
+        let node = Node::builder(queue.clone())
+            .on_end(move |end| {
+                let _ = ended.send((end.key.clone(), end.accepted));
+            })
+            .start(move |attempt: Attempt| {
+                let gate = opened.clone();
+                async move {
+                    gate.acquire().await.map_err(Failure::retry)?.forget();
+                    match attempt.key.as_str() {
+                        "fails" => Err(Failure::give_up("on purpose")),
+                        _ => Ok(()),
+                    }
+                }
+            });
+        let keys = (0..100).map(|number| format!("job-{number}"));
+        for key in keys.chain(["fails".into(), "refused".into()]) {
+            queue.schedule(key, Duration::ZERO, "").await.unwrap();
+        }
+        while node.stats().begun < 102 {
+            sleep(Duration::from_millis(2)).await;
+        }
+        // All of them end at once.
+        gate.add_permits(102);
+        for _ in 0..101 {
+            let (key, accepted) = ends.recv().await.unwrap();
+            assert!(key != "refused" && accepted == Some(true), "{key}");
+        }
+        // Later ones do not wait, either.
+        gate.add_permits(1);
+        queue.schedule("later", Duration::ZERO, "").await.unwrap();
+        assert_eq!(ends.recv().await.unwrap(), ("later".into(), Some(true)));
+        while node.stats().running > 1 {
+            sleep(Duration::from_millis(2)).await;
+        }
+        queue.store().refuses.store(false, Ordering::Relaxed);
+        assert_eq!(ends.recv().await.unwrap(), ("refused".into(), Some(true)));
+        live(&queue, 0).await;
+        assert!(node.stop(HOUR).await);
+    });
+}
+
+#[test]
+fn a_window_of_zero_asks_the_store_seldom() {
+    let dir = Dir::new();
+    run(async {
+        let queue = Queue::new(Stubborn::open(&dir));
+        let (node, mut ran) = node(&queue, |node| node.window(Duration::ZERO), |_| Ok(()));
+        sleep(Duration::from_millis(500)).await;
+        let holds = queue.store().holds.load(Ordering::Relaxed);
+        assert!(holds <= 20, "{holds}");
+        queue.schedule("job", Duration::ZERO, "").await.unwrap();
+        assert_eq!(ran.recv().await.unwrap().key, "job");
+        live(&queue, 0).await;
+        assert!(node.stop(HOUR).await);
+    });
+}
+
+/// Panics when it is dropped.
+struct Bomb;
+
+impl Drop for Bomb {
+    fn drop(&mut self) {
+        panic!("on purpose");
+    }
+}
+
+#[test]
+fn a_panic_of_a_destructor_or_of_on_end_does_not_leave_an_attempt_running() {
+    let dir = Dir::new();
+    run(async {
+        let queue = Queue::new(Sqlite::open(dir.store()).unwrap());
+        let node = Node::builder(queue.clone())
+            .backoff(Backoff {
+                attempts: 1,
+                ..Backoff::default()
+            })
+            .attempt_timeout(Duration::from_millis(20))
+            .on_end(|_| panic!("on purpose"))
+            .start(|_| async {
+                let _bomb = Bomb;
+                sleep(HOUR).await;
+                Ok(())
+            });
+        queue.schedule("job", Duration::ZERO, "").await.unwrap();
+        live(&queue, 0).await;
+        let job = queue.get("job").await.unwrap().unwrap();
+        let error = job.error.unwrap();
+        assert!(error.contains("on purpose"), "{error}");
+        while node.stats().running > 0 {
+            sleep(Duration::from_millis(2)).await;
+        }
+        assert_eq!(node.stats().dead, 1);
+        assert!(node.stop(HOUR).await);
+    });
+}
