@@ -4,6 +4,7 @@ use std::{
     error::Error,
     io::Write,
     net::SocketAddr,
+    os::unix::process::CommandExt,
     path::PathBuf,
     process::{Command, ExitCode, Stdio},
     time::Duration,
@@ -55,7 +56,8 @@ struct Args {
         value_parser = humantime::parse_duration,
     )]
     backoff: Duration,
-    /// After Ctrl-C or SIGTERM, wait up to this long for the jobs that run.
+    /// After Ctrl-C or SIGTERM, wait up to this long for the jobs that run. Commands that still run
+    /// then are left alone, and their jobs will be run again.
     #[arg(
         long, value_name = "DURATION", default_value = "10s",
         value_parser = humantime::parse_duration,
@@ -83,7 +85,7 @@ fn main() -> ExitCode {
 
 fn start(args: Args) -> Result<(), Box<dyn Error>> {
     let runtime = Runtime::new()?;
-    runtime.block_on(async {
+    let ended = runtime.block_on(async {
         #[cfg(feature = "postgres")]
         if let Some(config) = &args.postgres {
             let store = tourbillon_durable::postgres::Postgres::connect(config).await?;
@@ -97,7 +99,12 @@ fn start(args: Args) -> Result<(), Box<dyn Error>> {
         let store = Sqlite::open(&args.store)
             .map_err(|error| format!("{}: {error}", args.store.display()))?;
         serve(&args, store).await
-    })
+    });
+    if !matches!(ended, Ok(true)) {
+        // Dropping the runtime would wait for the commands that still run.
+        runtime.shutdown_background();
+    }
+    ended.map(drop)
 }
 
 /// Prints a line, and ignores a closed stream.
@@ -106,7 +113,8 @@ fn say(line: &str) {
     let _ = writeln!(stdout, "{line}").and_then(|()| stdout.flush());
 }
 
-async fn serve<S: Store>(args: &Args, store: S) -> Result<(), Box<dyn Error>> {
+/// Serves until a signal arrives. Returns whether all jobs ended in time.
+async fn serve<S: Store>(args: &Args, store: S) -> Result<bool, Box<dyn Error>> {
     let mut interrupt = signal(SignalKind::interrupt())?;
     let mut terminate = signal(SignalKind::terminate())?;
     let listener = TcpListener::bind(args.listen)
@@ -132,10 +140,11 @@ async fn serve<S: Store>(args: &Args, store: S) -> Result<(), Box<dyn Error>> {
         })
         .shutdown_timeout(drain)
         .await?;
-    if !stopped.await?.await? {
+    let all_ended = stopped.await?.await?;
+    if !all_ended {
         say("some jobs still run; they will be run again");
     }
-    Ok(())
+    Ok(all_ended)
 }
 
 /// Runs the command of one attempt, or prints a line.
@@ -155,6 +164,9 @@ async fn run(exec: Option<String>, attempt: Attempt) -> Result<(), Failure> {
             .env("JOB_ATTEMPT", attempt.number.to_string())
             .env("JOB_TOKEN", attempt.token.to_string())
             .stdin(Stdio::piped())
+            // Its own process group keeps it from receiving Ctrl-C, which a terminal sends to the
+            // whole foreground group.
+            .process_group(0)
             .spawn()?;
         if let Some(mut stdin) = child.stdin.take() {
             // A command that does not read its input is no error.

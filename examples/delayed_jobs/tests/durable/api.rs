@@ -3,8 +3,8 @@
 use std::{
     fs,
     io::{BufRead, BufReader},
-    process::{Command, Stdio},
-    time::Duration,
+    process::{Child, ChildStdout, Command, Stdio},
+    time::{Duration, Instant},
 };
 
 use axum::{
@@ -13,6 +13,7 @@ use axum::{
     http::{Method, Request, StatusCode, header},
 };
 use http_body_util::BodyExt;
+use rustix::process::{Pid, Signal, kill_process};
 use serde_json::{Value, json};
 use tourbillon_durable::{Failure, Node, Queue, api, sqlite::Sqlite};
 use tower_service::Service;
@@ -164,28 +165,25 @@ fn a_dead_job_runs_again() {
     });
 }
 
-/// The program itself, with a command for each job.
-#[test]
-fn the_program_runs_a_command_for_each_job() {
-    let dir = Dir::new();
-    let result = dir.join("result");
-    let command = format!("cat > '{0}.new' && mv '{0}.new' '{0}'", result.display());
+/// Starts the program, with a command for each job. Returns its address, too.
+fn start(dir: &Dir, command: &str, more: &[&str]) -> (Child, String, BufReader<ChildStdout>) {
     let mut child = Command::new(env!("CARGO_BIN_EXE_delayed_jobs"))
-        .args(["--listen", "127.0.0.1:0", "--exec", &command, "--store"])
+        .args(["--listen", "127.0.0.1:0", "--exec", command, "--store"])
         .arg(dir.store())
+        .args(more)
         .stdout(Stdio::piped())
         .spawn()
         .unwrap();
+    let mut stdout = BufReader::new(child.stdout.take().unwrap());
     let mut line = String::new();
-    BufReader::new(child.stdout.take().unwrap())
-        .read_line(&mut line)
-        .unwrap();
-    let addr = line
-        .trim()
-        .strip_prefix("open http://")
-        .unwrap()
-        .trim_end_matches('/');
-    let body = r#"{"key":"k","payload":"what it is to do","in":"20ms"}"#;
+    stdout.read_line(&mut line).unwrap();
+    let addr = line.trim().strip_prefix("open http://").unwrap();
+    let addr = addr.trim_end_matches('/').to_owned();
+    (child, addr, stdout)
+}
+
+/// Adds a job to the program's.
+fn post(addr: &str, body: &str) {
     let mut stream = std::net::TcpStream::connect(addr).unwrap();
     let request = format!(
         "POST /jobs HTTP/1.1\r\nhost: {addr}\r\ncontent-type: application/json\r\n\
@@ -196,10 +194,54 @@ fn the_program_runs_a_command_for_each_job() {
     let mut answer = String::new();
     std::io::Read::read_to_string(&mut stream, &mut answer).unwrap();
     assert!(answer.starts_with("HTTP/1.1 201"), "{answer}");
+}
+
+fn terminate(child: &Child) {
+    kill_process(Pid::from_child(child), Signal::TERM).unwrap();
+}
+
+/// The program itself, with a command for each job.
+#[test]
+fn the_program_runs_a_command_for_each_job() {
+    let dir = Dir::new();
+    let result = dir.join("result");
+    let command = format!("cat > '{0}.new' && mv '{0}.new' '{0}'", result.display());
+    let (mut child, addr, _stdout) = start(&dir, &command, &[]);
+    post(
+        &addr,
+        r#"{"key":"k","payload":"what it is to do","in":"20ms"}"#,
+    );
     eventually("the command has run", || result.exists());
     assert_eq!(fs::read_to_string(&result).unwrap(), "what it is to do");
-    // SIGTERM ends it.
-    let pid = rustix::process::Pid::from_child(&child);
-    rustix::process::kill_process(pid, rustix::process::Signal::TERM).unwrap();
+    terminate(&child);
     assert!(child.wait().unwrap().success());
+}
+
+#[test]
+fn the_program_leaves_a_command_alone_that_does_not_end() {
+    let dir = Dir::new();
+    let result = dir.join("result");
+    // The number of the command's process, and of its group.
+    let command = format!(
+        "cut -d' ' -f1,5 /proc/$$/stat > '{0}.new' && mv '{0}.new' '{0}' && exec sleep 100 > \
+         /dev/null",
+        result.display()
+    );
+    let (mut child, addr, mut stdout) = start(&dir, &command, &["--drain", "200ms"]);
+    post(&addr, r#"{"key":"k","in":"0s"}"#);
+    eventually("the command runs", || result.exists());
+    terminate(&child);
+    let begin = Instant::now();
+    assert!(child.wait().unwrap().success());
+    let took = begin.elapsed();
+    assert!(took < Duration::from_secs(50), "{took:?}");
+    let mut rest = String::new();
+    std::io::Read::read_to_string(&mut stdout, &mut rest).unwrap();
+    assert!(rest.contains("some jobs still run"), "{rest}");
+    let numbers = fs::read_to_string(&result).unwrap();
+    let (process, group) = numbers.trim().split_once(' ').unwrap();
+    // Ctrl-C, which is for the program's group, would not reach it.
+    assert_eq!(process, group);
+    let process = Pid::from_raw(process.parse().unwrap()).unwrap();
+    kill_process(process, Signal::KILL).unwrap();
 }
