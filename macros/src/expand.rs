@@ -126,7 +126,8 @@ fn runs(attribute: Attribute, options: &Options, function: &ItemFn) -> TokenStre
         (future, quote!(__tourbillon_body()))
     } else {
         // Only a block can use the arguments, generics and `Self` of the function around it.
-        let future = quote!(let __tourbillon_body = async move #body;);
+        let typed = typed(output);
+        let future = quote!(let __tourbillon_body = async move { #typed #body };);
         (future, quote!(__tourbillon_body))
     };
     quote! {
@@ -143,6 +144,32 @@ fn runs(attribute: Attribute, options: &Options, function: &ItemFn) -> TokenStre
             }
         }
     }
+}
+
+/// Returns code that tells the compiler the type of a block, from the output of its function. So
+/// the block's results are converted to that type, as those of a function are. An `impl Trait` and
+/// `!` cannot be told.
+fn typed(output: &ReturnType) -> Option<TokenStream> {
+    fn has_impl(tokens: TokenStream) -> bool {
+        tokens.into_iter().any(|token| match token {
+            TokenTree::Ident(ident) => ident == "impl",
+            TokenTree::Group(group) => has_impl(group.stream()),
+            _ => false,
+        })
+    }
+    let ReturnType::Type(_, ty) = output else {
+        return None;
+    };
+    let is_known = !matches!(**ty, syn::Type::Never(_)) && !has_impl(ty.to_token_stream());
+    is_known.then(|| {
+        quote! {
+            #[allow(unreachable_code, clippy::all)]
+            if false {
+                let output: #ty = loop {};
+                return output;
+            }
+        }
+    })
 }
 
 /// Returns whether the function uses nothing of its own signature or of the `impl` around it.

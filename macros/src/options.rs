@@ -68,8 +68,8 @@ impl Options {
         if options.current_thread && options.worker_threads.is_some() {
             let workers = seen.iter().find(|name| *name == "worker_threads");
             let span = workers.map_or_else(Span::call_site, Ident::span);
-            let message = "`worker_threads` has no meaning with `flavor = \"current_thread\"`: leave \
-                           one of them out";
+            let message = "`worker_threads` has no meaning with the flavor \"current_thread\": \
+                           leave one of them out";
             errors.add(Error::new(span, message));
         }
         errors.or(options)

@@ -14,7 +14,7 @@
 
 use std::{
     fmt,
-    future::Future,
+    future::{Future, poll_fn},
     panic::{AssertUnwindSafe, Location, catch_unwind, resume_unwind},
     pin::{Pin, pin},
     sync::Arc,
@@ -75,20 +75,19 @@ impl Seat {
     #[track_caller]
     pub(crate) fn block_on<F: Future>(&self, shared: &Arc<Shared>, future: F) -> F::Output {
         let called = Location::caller();
-        // The future is dropped in the context of this runtime, as it is polled.
-        let _entered = entered::enter(shared);
-        let mut future = pin!(future);
+        let future = pin!(Some(future));
+        let mut future = DroppedInside { shared, future };
         loop {
             let taken = lock(&self.0).local.take();
             match taken {
                 Some(local) => {
                     let (seat, local) = (self, Some(local));
-                    return Seated { seat, local }.drive(shared, future, called);
+                    return Seated { seat, local }.drive(shared, future.get(), called);
                 }
                 None => {
                     // What the future arms and spawns goes to this runtime.
                     let _entered = entered::enter(shared);
-                    if let Some(output) = self.wait(shared, future.as_mut()) {
+                    if let Some(output) = self.wait(shared, future.get()) {
                         return output;
                     }
                 }
@@ -105,27 +104,34 @@ impl Seat {
     /// Runs the worker on this thread until the runtime has no tasks, or until `deadline`. Returns
     /// whether it has none.
     pub(crate) fn run_until_empty(&self, shared: &Arc<Shared>, deadline: Option<Instant>) -> bool {
-        // Sleeps of this thread would move a paused clock, or stand still with it. So another
-        // thread waits there, by the kernel's clock.
-        if shared.clock.was_paused() {
-            let is_over = Arc::new(Notify::new());
-            let (tasks_of, notifies) = (shared.clone(), is_over.clone());
-            let waits = move || {
-                tasks_of.tasks.wait_until_empty(deadline);
-                notifies.notify_one();
-            };
-            if let Ok(waiter) = thread::Builder::new().spawn(waits) {
-                self.block_on(shared, is_over.notified());
-                let _ = waiter.join();
-                return shared.tasks.is_empty();
-            }
+        if shared.tasks.is_empty() {
+            return true;
         }
+        // A paused clock stands still while a blocking job runs, and then so does a sleep of this
+        // thread. So another thread waits for the deadline by the kernel's clock.
+        let woken = Arc::new(Notify::new());
+        let waiter = shared.clock.was_paused().then(|| {
+            let (shared, woken) = (shared.clone(), woken.clone());
+            thread::Builder::new().spawn(move || {
+                shared.tasks.wait_until_empty(deadline);
+                woken.notify_one();
+            })
+        });
         let is_over = || deadline.is_some_and(|at| at <= sys::clock::instant());
         self.block_on(shared, async {
+            // Check each time before the wait: a wait of this thread lets a paused clock go on.
             while !shared.tasks.is_empty() && !is_over() {
-                sleep(RECHECK).await;
+                let (mut rechecks, mut woken) = (pin!(sleep(RECHECK)), pin!(woken.notified()));
+                poll_fn(|cx| match rechecks.as_mut().poll(cx) {
+                    Poll::Pending => woken.as_mut().poll(cx),
+                    ready => ready,
+                })
+                .await;
             }
         });
+        if let Some(Ok(waiter)) = waiter {
+            let _ = waiter.join();
+        }
         shared.tasks.is_empty()
     }
 
@@ -138,6 +144,28 @@ impl Seat {
             drop(local);
             shutdown::leave(shared);
         }
+    }
+}
+
+/// A future that is dropped in the context of the runtime, as it is polled. Its destructor may
+/// spawn.
+struct DroppedInside<'a, F> {
+    shared: &'a Arc<Shared>,
+    /// `None` only at the end of the drop.
+    future: Pin<&'a mut Option<F>>,
+}
+
+impl<F> DroppedInside<'_, F> {
+    fn get(&mut self) -> Pin<&mut F> {
+        let future = self.future.as_mut().as_pin_mut();
+        future.expect("it is dropped with `self`")
+    }
+}
+
+impl<F> Drop for DroppedInside<'_, F> {
+    fn drop(&mut self) {
+        let _entered = entered::enter(self.shared);
+        self.future.set(None);
     }
 }
 

@@ -141,8 +141,8 @@ impl Readiness {
         })
     }
 
-    /// Returns the readiness if it allows `directions`. Otherwise calls `wait` to store the waker of
-    /// `cx`. `wait` returns the waker that was there before.
+    /// Returns the readiness if it allows `directions`. Otherwise calls `wait` to store the waker
+    /// of `cx`. `wait` returns the waker that was there before.
     fn poll_with(
         &self,
         cx: &Context<'_>,

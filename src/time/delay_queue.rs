@@ -256,7 +256,6 @@ impl<T> DelayQueue<T> {
     ///
     /// Panics if it has to wait outside of a runtime.
     pub fn poll_expired(&mut self, cx: &mut Context<'_>) -> Poll<Option<Expired<T>>> {
-        let mut was_shut_down = false;
         loop {
             // Empty: the waker is kept, for a value that is inserted later.
             let Some((key, slot)) = self.store.first() else {
@@ -281,17 +280,16 @@ impl<T> DelayQueue<T> {
                 self.keep(cx.waker());
                 return Poll::Pending;
             }
-            let ended_early = !self.sleep.as_ref().is_some_and(Sleep::is_elapsed);
-            self.sleep = None;
-            if ended_early {
-                // The runtime of the sleep was shut down. This thread may be in another one by now.
-                // If it is not, no value comes out any more, and nothing wakes the task.
-                if was_shut_down {
-                    self.keep(cx.waker());
-                    return Poll::Pending;
+            if !self.sleep.as_ref().is_some_and(Sleep::is_elapsed) {
+                // The runtime of the sleep was shut down. If this thread is not in another one by
+                // now, no value comes out, and nothing wakes the task.
+                if self.sleep.as_mut().is_some_and(Sleep::goes_elsewhere) {
+                    continue;
                 }
-                was_shut_down = true;
+                self.keep(cx.waker());
+                return Poll::Pending;
             }
+            self.sleep = None;
         }
     }
 

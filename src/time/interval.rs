@@ -103,8 +103,18 @@ pub struct Interval {
     sleep: Sleep,
     period: Duration,
     missed: MissedTickBehavior,
-    /// If set, the next poll is ready, even if the sleep has not ended.
-    at_once: bool,
+    at_once: AtOnce,
+}
+
+/// Whether the next poll is ready, even if the sleep has not ended.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum AtOnce {
+    No,
+    /// It is, if the task has some of its budget left.
+    InBudget,
+    /// It is: the last poll was refused for want of budget. So a neighbour in a `select` that
+    /// spends the budget each time cannot delay the tick for ever.
+    Refused,
 }
 
 impl Interval {
@@ -113,7 +123,7 @@ impl Interval {
             sleep: first,
             period: period.max(Duration::from_nanos(1)),
             missed: MissedTickBehavior::default(),
-            at_once: false,
+            at_once: AtOnce::No,
         }
     }
 
@@ -133,14 +143,17 @@ impl Interval {
     /// Polls for the next tick, as [`tick`](Interval::tick) does, for futures that are written by
     /// hand.
     pub fn poll_tick(&mut self, cx: &mut Context<'_>) -> Poll<Instant> {
-        if self.at_once {
-            // The tick is due, although the timer that was kept for it may not have fired yet. It
-            // spends the budget as a sleep that is over does. A poll that is refused keeps it.
-            ready!(budget::check(cx));
-            budget::spend();
-            self.at_once = false;
-        } else {
-            ready!(Pin::new(&mut self.sleep).poll(cx));
+        // The tick may be due although the timer that was kept for it has not fired yet. It spends
+        // the budget as a sleep that is over does.
+        match std::mem::replace(&mut self.at_once, AtOnce::No) {
+            AtOnce::No => ready!(Pin::new(&mut self.sleep).poll(cx)),
+            AtOnce::InBudget => {
+                self.at_once = AtOnce::Refused;
+                ready!(budget::check(cx));
+                self.at_once = AtOnce::No;
+                budget::spend();
+            }
+            AtOnce::Refused => budget::spend(),
         }
         let (due, now) = (self.sleep.deadline(), Instant::now());
         let grace = GRACE.saturating_add(self.sleep.tolerance());
@@ -179,7 +192,11 @@ impl Interval {
         // worker.
         let is_due = deadline <= now;
         let keeps = !is_due || self.sleep.is_waiting();
-        self.at_once = is_due && keeps;
+        self.at_once = if is_due && keeps {
+            AtOnce::InBudget
+        } else {
+            AtOnce::No
+        };
         if keeps {
             // Keep a timer that is armed: it wakes the task that waits for the tick.
             self.sleep.set_deadline(deadline);

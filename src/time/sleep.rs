@@ -194,6 +194,22 @@ impl Sleep {
         }
     }
 
+    /// Returns whether the thread is now in another runtime than that of this sleep, which ended
+    /// because its runtime was shut down. Then the next poll arms it in this one.
+    pub(crate) fn goes_elsewhere(&mut self) -> bool {
+        let id = |home: &Arc<WorkerShard>| home.owner().shared.id;
+        let there = self
+            .timer
+            .as_ref()
+            .ok()
+            .map(|timer| timer.home().owner().shared.id);
+        let goes = with_home(Choice::Stay, id).is_ok_and(|here| Some(here) != there);
+        if goes {
+            self.timer = Err(Idle::Unpolled);
+        }
+        goes
+    }
+
     /// Arms the timer, at the first poll or at the first poll after the deadline was moved.
     fn arm(&mut self, idle: Idle, cx: &mut Context<'_>) -> Poll<()> {
         // 1. The time counts from here.

@@ -164,6 +164,18 @@ impl<T: Default + Into<u32>> Holder<T> {
     }
 }
 
+/// The error is converted to the type that the function returns.
+#[tourbillon::main(worker_threads = 1)]
+async fn fails() -> Result<(), Box<dyn std::error::Error>> {
+    let error: ParseIntError = "one".parse::<u32>().unwrap_err();
+    Err(Box::new(error))
+}
+
+#[test]
+fn the_body_knows_the_type_that_it_returns() {
+    assert!(fails().unwrap_err().is::<ParseIntError>());
+}
+
 #[test]
 fn a_method_may_use_the_parameters_of_its_type() {
     assert_eq!(Holder::<u8>::read(), 5);

@@ -9,7 +9,7 @@ use std::{
 };
 
 use crate::common::{Drops, Gate, HOUR, PATIENCE, alarm, on_worker, runtime};
-use tourbillon::{Outcome, Runtime, Timer, runtime::Builder, time::sleep};
+use tourbillon::{Outcome, Runtime, Status, Timer, runtime::Builder, time::sleep};
 
 #[test]
 fn tasks_finish_in_time_and_timers_end_after_them() {
@@ -104,9 +104,11 @@ fn shutdown_graceful_of_a_paused_current_thread_runtime_keeps_its_timeout() {
     assert!(!runtime.shutdown_graceful(Duration::from_millis(20)));
     gate.open();
     drop(job);
-    // A paused clock jumps to the end of a sleep.
+    // A paused clock goes on while tasks sleep, and stands when there are none.
     let runtime = build();
-    let sleeper = runtime.spawn(sleep(HOUR));
+    let sleeper = runtime.spawn(sleep(Duration::from_millis(100)));
+    let timer = runtime.after(HOUR, || unreachable!("no task waits for so long"));
     assert!(runtime.shutdown_graceful(PATIENCE));
     assert!(sleeper.is_finished());
+    assert_eq!(timer.status(), Status::Over(Outcome::Shutdown));
 }

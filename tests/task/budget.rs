@@ -10,7 +10,7 @@ use std::{
         Arc,
         atomic::{AtomicUsize, Ordering::SeqCst},
     },
-    task::Poll,
+    task::{Context, Poll, Waker},
     time::Duration,
 };
 
@@ -337,6 +337,29 @@ fn a_foreign_executor_has_no_budget() {
     };
     assert_eq!(run(), 1);
     assert_eq!(on_worker(&runtime, run), 1);
+}
+
+/// A neighbour in a `select` may spend the budget before each poll of the interval.
+#[test]
+fn a_tick_is_refused_once() {
+    let _alarm = alarm();
+    let runtime = runtime(1);
+    let polls = runtime.block_on(runtime.spawn(async {
+        let period = Duration::from_millis(1);
+        let mut interval = interval_at(Instant::now() + Duration::from_secs(3_600), period);
+        poll_fn(|cx| Poll::Ready(interval.poll_tick(cx).is_pending())).await;
+        interval.reset_at(Instant::now() - Duration::from_secs(600));
+        while has_budget_remaining() {
+            consume_budget().await;
+        }
+        let polls = [(); 2].map(|()| {
+            let mut cx = Context::from_waker(Waker::noop());
+            interval.poll_tick(&mut cx).is_ready()
+        });
+        yield_now().await;
+        polls
+    }));
+    assert_eq!(polls.unwrap(), [false, true]);
 }
 
 #[test]

@@ -10,7 +10,7 @@ use std::{
     time::Duration,
 };
 
-use crate::common::{HOUR, Random, runtime};
+use crate::common::{HOUR, Random, alarm, runtime};
 use tourbillon::time::{DelayQueue, Instant, sleep};
 
 const MS: Duration = Duration::from_millis(1);
@@ -251,16 +251,23 @@ fn a_queue_that_is_compacted_wakes_its_waiter() {
 
 #[test]
 fn a_queue_goes_on_in_another_runtime() {
+    let _alarm = alarm();
     let first = runtime(1);
-    let mut queue = first.block_on(async {
+    let (mut queue, key) = first.block_on(async {
         let mut queue = DelayQueue::new();
-        queue.insert("value", 20 * MS);
+        let key = queue.insert("value", HOUR);
         let is_pending = poll_fn(|cx| Poll::Ready(queue.poll_expired(cx).is_pending())).await;
         assert!(is_pending);
-        queue
+        (queue, key)
     });
     drop(first);
+    // In no runtime it waits, and does not panic.
+    assert_eq!(due(&mut queue), None);
     let second = runtime(1);
-    let expired = second.block_on(queue.expired());
+    let expired = second.block_on(async {
+        assert_eq!(due(&mut queue), None, "it is armed");
+        queue.reset(&key, 20 * MS);
+        queue.expired().await
+    });
     assert_eq!(expired.map(|it| it.into_inner()), Some("value"));
 }

@@ -179,11 +179,13 @@ impl<C: Connection> Slot<C> {
 
     /// Closes a connection, and lets the next caller make another one.
     pub(crate) fn give_up(&self, live: &Arc<C>) {
-        live.close();
         let mut slot = self.live();
         if slot.as_ref().is_some_and(|other| Arc::ptr_eq(other, live)) {
             *slot = None;
         }
+        // After it has left the slot: no caller gets a connection that is closed.
+        drop(slot);
+        live.close();
     }
 }
 

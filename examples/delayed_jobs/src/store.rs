@@ -263,13 +263,18 @@ pub trait Store: Send + Sync + 'static {
     /// Grants a new lease of this length.
     fn register(&self, length: Duration) -> impl Future<Output = Result<Lease, StoreError>> + Send;
 
-    /// Extends a lease to this length from now. Takes the jobs from leases that ran out. Returns
-    /// `false` if this lease is over.
+    /// Extends a lease to this length from now. Returns `false` if this lease is over.
     fn renew(
         &self,
         node: i64,
         length: Duration,
     ) -> impl Future<Output = Result<bool, StoreError>> + Send;
+
+    /// Takes the jobs from all leases that ran out, in parts. The future may be dropped in between,
+    /// and a later call goes on.
+    fn free_others(&self) -> impl Future<Output = Result<(), StoreError>> + Send {
+        async { Ok(()) }
+    }
 
     /// Ends a lease. Its jobs may have other holders from here on.
     fn release(&self, node: i64) -> impl Future<Output = Result<(), StoreError>> + Send;

@@ -122,9 +122,10 @@ impl Builder {
     /// others waiting. The options of workers have no effect:
     /// [`worker_threads`](Builder::worker_threads), [`cores`](Builder::cores),
     /// [`pin`](Builder::pin), [`helpers`](Builder::helpers),
-    /// [`thread_name`](Builder::thread_name), and [`on_thread_start`](Builder::on_thread_start) but
-    /// for blocking threads. A task of `spawn_pinned` is cancelled at once, since the thread may
-    /// change from call to call: use a [`LocalSet`](crate::task::LocalSet).
+    /// [`thread_name`](Builder::thread_name), and, but for blocking threads,
+    /// [`on_thread_start`](Builder::on_thread_start) and
+    /// [`on_thread_stop`](Builder::on_thread_stop). A task of `spawn_pinned` is cancelled at once,
+    /// since the thread may change from call to call: use a [`LocalSet`](crate::task::LocalSet).
     /// [`spawn_blocking`](crate::task::spawn_blocking) has threads of its own, as always.
     ///
     /// ```

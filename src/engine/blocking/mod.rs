@@ -37,6 +37,7 @@ use std::{
 
 use crate::{
     engine::{
+        config::Hook,
         job::{Job, TaskJob},
         shared::Shared,
         threads,
@@ -143,7 +144,7 @@ impl Blocking<TaskJob> {
     /// not begun and returns `false`.
     pub(crate) fn wait_for_end(&self, shared: &Shared, deadline: Option<Instant>) -> bool {
         let mut state = lock(&self.state);
-        while state.threads > 0 {
+        while state.threads + state.leaving > 0 {
             // Without a deadline all jobs that were accepted run.
             let Some(deadline) = deadline else {
                 let waited = self.ended.wait(state);
@@ -226,9 +227,14 @@ impl Blocking<TaskJob> {
                 break;
             }
         }
-        // Count the thread out, and leave its handle to the next thread that ends, or to the
-        // shutdown.
+        // Count the thread out, so that a later job starts another one, and call the hook.
         state.threads -= 1;
+        state.leaving += 1;
+        drop(state);
+        call_hook(shared, shared.config.on_thread_stop.as_ref());
+        state = lock(&self.state);
+        // Leave its handle to the next thread that ends, or to the shutdown.
+        state.leaving -= 1;
         if state.stopping {
             self.ended.notify_all();
             return None;
@@ -257,6 +263,16 @@ fn busy(shared: &Shared, f: impl FnOnce()) {
     BUSY.set(ptr::null());
 }
 
+/// Calls a hook of the start or the end of a thread. It is user code: its panic is counted.
+fn call_hook(shared: &Shared, hook: Option<&Hook>) {
+    let Some(hook) = hook else { return };
+    match shared.workers.load().first() {
+        Some(worker) => worker.owner().contain(|| hook()),
+        // The runtime has ended, and its counters with it.
+        None => _ = contained(|| hook()),
+    }
+}
+
 /// The main function of a thread for blocking jobs.
 fn main(shared: Arc<Shared>, number: u64) {
     // A worker may have started this thread. Reset the affinity inherited from it.
@@ -264,18 +280,8 @@ fn main(shared: Arc<Shared>, number: u64) {
     POOL.set(&*shared);
     let ended = {
         let _entered = entered::enter(&shared);
-        let config = &shared.config;
-        // The hooks are user code, and may panic.
-        config
-            .on_thread_start
-            .iter()
-            .for_each(|hook| _ = contained(|| hook()));
-        let ended = shared.blocking.run(&shared, number);
-        config
-            .on_thread_stop
-            .iter()
-            .for_each(|hook| _ = contained(|| hook()));
-        ended
+        call_hook(&shared, shared.config.on_thread_start.as_ref());
+        shared.blocking.run(&shared, number)
     };
     threads::join(ended);
 }

@@ -31,6 +31,8 @@ pub(super) struct State<J> {
     pub(super) next: u64,
     /// How many threads there are.
     pub(super) threads: usize,
+    /// How many more have run their last job, and call the hook of their end.
+    pub(super) leaving: usize,
     /// How many threads are idle and not claimed.
     pub(super) idle: usize,
     /// How many idle threads a new job has claimed that have not woken yet.
@@ -49,6 +51,7 @@ impl<J> Default for Blocking<J> {
                 queue: BTreeMap::new(),
                 next: 0,
                 threads: 0,
+                leaving: 0,
                 idle: 0,
                 claimed: 0,
                 handles: Threads::default(),

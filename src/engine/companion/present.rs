@@ -132,12 +132,14 @@ impl Companion {
                 // The thread that shuts the companion down sees what this thread has done.
                 stopping.fetch_sub(1, Ordering::Release);
             });
+        let mut trial = thread::Builder::new();
         if let Some(bytes) = shared.config.thread_stack_size {
             builder.thread_stack_size(bytes);
+            trial = trial.stack_size(bytes);
         }
         // tokio panics, and keeps its descriptors, if the system refuses the first thread. So try
         // to start one before.
-        let _ = thread::Builder::new().spawn(|| ())?.join();
+        let _ = trial.spawn(|| ())?.join();
         // The system may still refuse the next one.
         let built = catch_unwind(AssertUnwindSafe(|| builder.build()));
         built.unwrap_or_else(|panic| {

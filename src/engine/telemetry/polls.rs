@@ -8,7 +8,10 @@ use crate::{
     engine::{core::Core, local, recorder::copy::Who, shared::Shared, task_core::meta::TaskMeta},
     sys::sync::{
         Mutex,
-        atomic::{AtomicBool, Ordering::Relaxed},
+        atomic::{
+            AtomicBool,
+            Ordering::{Relaxed, SeqCst},
+        },
     },
     task::id::Id,
     util::lock::lock,
@@ -133,15 +136,23 @@ impl Shared {
     /// Has all threads time each poll of a task, until each caller of this has called
     /// [`leave_polls_untimed`](Shared::leave_polls_untimed).
     pub(crate) fn time_polls(&self) {
-        if self.flight.times_polls.fetch_add(1, Relaxed) == 0 {
-            self.each_core(|core| core.track.time_polls(true));
-        }
+        self.flight.times_polls.fetch_add(1, SeqCst);
+        self.apply_times_polls();
     }
 
     /// Takes back a call of [`time_polls`](Shared::time_polls).
     pub(crate) fn leave_polls_untimed(&self) {
-        if self.flight.times_polls.fetch_sub(1, Relaxed) == 1 {
-            self.each_core(|core| core.track.time_polls(false));
+        self.flight.times_polls.fetch_sub(1, SeqCst);
+        self.apply_times_polls();
+    }
+
+    /// Passes the setting on to all threads. Callers that meet repeat it until all agree.
+    fn apply_times_polls(&self) {
+        let are_timed = || self.flight.times_polls.load(SeqCst) > 0;
+        let mut seen = !are_timed();
+        while seen != are_timed() {
+            seen = !seen;
+            self.each_core(|core| core.track.time_polls(seen));
         }
     }
 

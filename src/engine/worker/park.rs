@@ -109,9 +109,12 @@ impl Worker<'_> {
                     } else if shared.clock.was_paused() || shard.soonest() != until {
                         // Neither compensate nor learn. On a clock that was ever paused, all must
                         // depend on the program alone. A timer with a tolerance need not be exact.
-                        let wakes_early = !shared.clock.was_paused();
-                        let early = if wakes_early { shared.config.spin_before } else { 0 };
-                        let (deadline, left) = shared.clock.until(until.saturating_sub(early), real);
+                        let early = match shared.clock.was_paused() {
+                            true => 0,
+                            false => shared.config.spin_before,
+                        };
+                        let wake = until.saturating_sub(early);
+                        let (deadline, left) = shared.clock.until(wake, real);
                         Timeout::Until { deadline, left }
                     } else {
                         let compensation = policy.compensation(until, real);

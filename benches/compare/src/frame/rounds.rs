@@ -1,6 +1,11 @@
 //! Runs all rounds. Each round runs each workload on each system in turn.
 
-use std::{env, path::Path, process::Command, time::Duration};
+use std::{
+    env,
+    path::Path,
+    process::Command,
+    time::{Duration, Instant},
+};
 
 use indicatif::{ProgressBar, ProgressStyle};
 
@@ -12,6 +17,9 @@ use super::{
     results::{Results, Run},
 };
 use crate::{measure::disturbance::Meter, system::System, workload::Workload, workloads::ALL};
+
+/// Some ticks of the kernel's counters. The load of a shorter run cannot be told.
+const TICKS: Duration = Duration::from_millis(100);
 
 /// Workloads and systems to run, and the number of rounds.
 pub struct Plan {
@@ -93,13 +101,13 @@ impl Plan {
                         progress.set_message(format!("{} {}", workload.name, system.name()));
                         // `child::run` waits for the child process, so `meter` counts the processor
                         // time of the child process as own time, not as load of other processes.
-                        let meter = Meter::start();
+                        let (meter, begin) = (Meter::start(), Instant::now());
                         let outcome =
                             child::run(self.command(&program, workload, system), self.limit);
-                        // A system that cannot run here ends within a tick of the kernel's
+                        // A system that is refused at once ends within a tick of the kernel's
                         // counters, so its reading means nothing.
                         let machine = match outcome {
-                            Outcome::Refused(_) => Disturbed::default(),
+                            Outcome::Refused(_) if begin.elapsed() < TICKS => Disturbed::default(),
                             _ => meter.read().into(),
                         };
                         progress.inc(1);

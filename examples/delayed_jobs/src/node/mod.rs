@@ -137,7 +137,8 @@ pub struct Ended {
     /// How the attempt ended.
     pub end: End,
     /// Whether the store took the end. If not, the job was cancelled or moved meanwhile, or has
-    /// another holder. `None` if an answer was lost, so that the store may have taken the end.
+    /// another holder. `None` if an answer was lost, or if an earlier request with it failed in
+    /// part: the store may have taken the end.
     pub accepted: Option<bool>,
 }
 

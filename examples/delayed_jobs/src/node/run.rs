@@ -134,10 +134,10 @@ async fn call<S: Store>(shared: &Shared<S>, attempt: Attempt) -> Result<(), Fail
     ended.unwrap_or_else(|panic| {
         let text = panic.downcast_ref::<&str>().copied();
         let text = text.or_else(|| panic.downcast_ref::<String>().map(String::as_str));
-        Err(Failure::retry(format!(
-            "the handler panicked: {}",
-            text.unwrap_or("no text")
-        )))
+        let text = format!("the handler panicked: {}", text.unwrap_or("no text"));
+        // The payload's destructor may panic, too.
+        let _ = catch_unwind(AssertUnwindSafe(|| drop(panic)));
+        Err(Failure::retry(text))
     })
 }
 

@@ -3,7 +3,7 @@
 use std::{sync::Arc, time::Duration};
 
 use futures_lite::future::or;
-use tourbillon::time::{Instant, sleep, sleep_until, timeout_at};
+use tourbillon::time::{Instant, sleep, sleep_until, timeout, timeout_at};
 
 use super::{
     Shared, count,
@@ -115,6 +115,9 @@ async fn keep<S: Store>(shared: &Shared<S>, until: &Until) {
         match timeout_at(until.get(), shared.store.renew(until.lease.node, length)).await {
             Ok(Ok(true)) => {
                 *until.end.lock().unwrap_or_else(|lock| lock.into_inner()) = asked + length;
+                // The jobs of a large node may take long. The next renewal goes on with them, also
+                // after an error.
+                let _ = timeout(length / 4, shared.store.free_others()).await;
             }
             Ok(Ok(false)) => return,
             Ok(Err(_)) if !until.is_over() => sleep(PAUSE).await,

@@ -31,9 +31,10 @@ const KEEP_ALIVE: &str = "SET tcp_keepalives_idle = 10; SET tcp_keepalives_inter
 pub(super) type Parameters<'a> = &'a [&'a (dyn ToSql + Sync)];
 
 struct Live {
+    /// Dropped first: an end of `client` would have the task send what waits.
+    driving: Driving,
     client: Client,
     statements: Mutex<HashMap<&'static str, Statement>>,
-    driving: Driving,
 }
 
 /// The task that moves a connection's data.

@@ -15,10 +15,7 @@ use std::{
 };
 
 use tokio_postgres::{Config, Row};
-use tourbillon::{
-    task::JoinHandle,
-    time::{sleep, timeout},
-};
+use tourbillon::{task::JoinHandle, time::sleep};
 
 use self::connection::{Link, failed};
 use crate::{
@@ -327,11 +324,11 @@ impl Store for Postgres {
             return Ok(false);
         };
         self.clock.learn(get(row, 0)?);
-        // This frees the jobs of other leases that ran out. This node's own lease was just renewed.
-        // The answer to that must not wait for the jobs of a large node until the lease ends: the
-        // next renewal goes on with them. It does so after an error, too.
-        let _ = timeout(length / 4, self.end(&self.holds, 0)).await;
         Ok(true)
+    }
+
+    async fn free_others(&self) -> Result<(), StoreError> {
+        self.end(&self.holds, 0).await
     }
 
     async fn release(&self, node: i64) -> Result<(), StoreError> {

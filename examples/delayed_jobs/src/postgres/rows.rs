@@ -54,7 +54,8 @@ pub(super) fn tables() -> String {
              -- Waits for holds of this node. Later ones see that its lease is over.
              UPDATE durable_nodes SET until = 0 WHERE node = ended AND until > 0;
              WITH locked AS (
-                 SELECT node FROM durable_nodes WHERE until <= durable_now()
+                 SELECT node FROM durable_nodes
+                 WHERE until <= durable_now() AND (ended = 0 OR node = ended)
                  FOR UPDATE SKIP LOCKED)
              SELECT array_agg(node) INTO gone FROM locked;
              IF gone IS NULL THEN

@@ -22,10 +22,7 @@ mod scripts;
 use std::{fmt, sync::Arc, time::Duration};
 
 use redis::{ConnectionInfo, IntoConnectionInfo, Script, ScriptInvocation, Value};
-use tourbillon::{
-    task::JoinHandle,
-    time::{sleep, timeout},
-};
+use tourbillon::{task::JoinHandle, time::sleep};
 
 use self::{
     connection::{Link, Listens, failed},
@@ -387,13 +384,11 @@ impl Store for Redis {
         let answer = self.begins.run(call.arg(node).arg(micros(length))).await?;
         let [is_renewed, now] = numbers(&answer)?;
         self.clock.learn(now);
-        if is_renewed == 1 {
-            // This frees the jobs of other leases that ran out. This node's own lease was just
-            // renewed. The answer to that must not wait for the jobs of a large node until the
-            // lease ends: the next renewal goes on with them. It does so after an error, too.
-            let _ = timeout(length / 4, self.release(0)).await;
-        }
         Ok(is_renewed == 1)
+    }
+
+    async fn free_others(&self) -> Result<(), StoreError> {
+        self.release(0).await
     }
 
     async fn release(&self, node: i64) -> Result<(), StoreError> {

@@ -234,9 +234,15 @@ return {1, now}
 /// jobs, so that the server is free for others soon. Answers whether there are more.
 const END: &str = "
 allow_full_memory()
-redis.call('ZADD', nodes, 'XX', 0, ARGV[1])
+local ended = {}
+if ARGV[1] == '0' then
+    ended = redis.call('ZRANGEBYSCORE', nodes, '-inf', now, 'LIMIT', 0, 10)
+elseif redis.call('ZSCORE', nodes, ARGV[1]) then
+    redis.call('ZADD', nodes, 0, ARGV[1])
+    ended = {ARGV[1]}
+end
 local room = 50
-for _, node in ipairs(redis.call('ZRANGEBYSCORE', nodes, '-inf', now, 'LIMIT', 0, 10)) do
+for _, node in ipairs(ended) do
     local freed = redis.call('ZRANGEBYSCORE', held, node, node, 'LIMIT', 0, room)
     for _, key in ipairs(freed) do
         offer(read(key))

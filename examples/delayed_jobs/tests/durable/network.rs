@@ -174,8 +174,8 @@ pub fn a_store_that_is_dropped_sends_nothing_more<S: Server>() {
         let queue = connect::<S>(port).await;
         queue.count().await.unwrap();
         drop(queue);
-        let end = ended.recv().await.unwrap();
-        assert_eq!(end, Err(io::ErrorKind::ConnectionReset));
+        // A connection that is made at this moment may end without a reset.
+        while ended.recv().await.unwrap() != Err(io::ErrorKind::ConnectionReset) {}
     });
 }
 
