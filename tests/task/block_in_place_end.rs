@@ -40,7 +40,8 @@ fn repeated_calls_leave_no_threads() {
             for task in tasks {
                 runtime.block_on(task).unwrap();
             }
-            assert!(runtime.metrics().num_helpers() <= workers + 1);
+            // A helper may run one of the tasks, and announce that it blocks, too.
+            assert!(runtime.metrics().num_helpers() <= 2 * workers);
             eventually("the helpers have ended", || {
                 runtime.metrics().num_helpers() == 0 && (crate::common::threads(), fds()) == idle
             });
