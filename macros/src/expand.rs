@@ -150,17 +150,10 @@ fn runs(attribute: Attribute, options: &Options, function: &ItemFn) -> TokenStre
 /// the block's results are converted to that type, as those of a function are. An `impl Trait` and
 /// `!` cannot be told.
 fn typed(output: &ReturnType) -> Option<TokenStream> {
-    fn has_impl(tokens: TokenStream) -> bool {
-        tokens.into_iter().any(|token| match token {
-            TokenTree::Ident(ident) => ident == "impl",
-            TokenTree::Group(group) => has_impl(group.stream()),
-            _ => false,
-        })
-    }
     let ReturnType::Type(_, ty) = output else {
         return None;
     };
-    let is_known = !matches!(**ty, syn::Type::Never(_)) && !has_impl(ty.to_token_stream());
+    let is_known = !matches!(**ty, syn::Type::Never(_)) && !names("impl", ty.to_token_stream());
     is_known.then(|| {
         quote! {
             #[allow(unreachable_code, clippy::all)]
@@ -174,20 +167,22 @@ fn typed(output: &ReturnType) -> Option<TokenStream> {
 
 /// Returns whether the function uses nothing of its own signature or of the `impl` around it.
 fn is_closed(function: &ItemFn) -> bool {
-    fn names_self(tokens: TokenStream) -> bool {
-        tokens.into_iter().any(|token| match token {
-            TokenTree::Ident(ident) => ident == "Self",
-            TokenTree::Group(group) => names_self(group.stream()),
-            _ => false,
-        })
-    }
     let (sig, stmts) = (&function.sig, &function.block.stmts);
     // An item in the body has a `Self` of its own.
     let mut code = stmts.iter().filter(|stmt| !matches!(stmt, Stmt::Item(_)));
     sig.inputs.is_empty()
         && sig.generics.params.is_empty()
-        && !names_self(sig.output.to_token_stream())
-        && !code.any(|stmt| names_self(stmt.to_token_stream()))
+        && !names("Self", sig.output.to_token_stream())
+        && !code.any(|stmt| names("Self", stmt.to_token_stream()))
+}
+
+/// Returns whether code has this word, also in groups.
+fn names(word: &str, code: TokenStream) -> bool {
+    code.into_iter().any(|token| match token {
+        TokenTree::Ident(ident) => ident == word,
+        TokenTree::Group(group) => names(word, group.stream()),
+        _ => false,
+    })
 }
 
 /// Returns a stub for a function with errors, so that the compiler does not also report it as

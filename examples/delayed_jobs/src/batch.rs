@@ -7,10 +7,10 @@ use tokio::sync::{mpsc, oneshot};
 use crate::store::StoreError;
 
 /// Maximum number of waiting requests. Further callers wait until there is room.
-const WAITING: usize = 8192;
+pub(crate) const WAITING: usize = 8192;
 
 /// Maximum number of requests in one call of the store.
-const MOST: usize = 2048;
+pub(crate) const MOST: usize = 2048;
 
 type Answer<A> = oneshot::Sender<Result<A, StoreError>>;
 

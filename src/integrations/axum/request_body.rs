@@ -227,20 +227,16 @@ impl Wait {
                 return Poll::Ready(());
             }
             let now = Instant::now();
-            if !flags.is_limited() {
+            let left = if flags.is_limited() {
+                limit.saturating_sub(self.before + now.duration_since(*since))
+            } else {
                 // If the limit applies again later, the time starts at about this moment.
                 (*since, self.before) = (now, Duration::ZERO);
-            }
-            let waited = self.before + now.duration_since(*since);
-            let left = limit.saturating_sub(waited);
-            if left.is_zero() && flags.is_limited() {
+                limit.max(LEAST_LOOK)
+            };
+            if left.is_zero() {
                 return Poll::Ready(());
             }
-            let left = if flags.is_limited() {
-                left
-            } else {
-                left.max(LEAST_LOOK)
-            };
             timer.set_deadline(now.saturating_add(left));
         }
     }

@@ -234,11 +234,15 @@ impl State {
         if self.timing.take().is_some() {
             // Keep only when the tasks of the last answer were first seen. The others may be many,
             // and may have ended.
-            self.known.retain(|_, known| known.seen.is_some());
-            self.known.shrink_to_fit();
-            self.known.values_mut().for_each(|known| {
-                (known.polls, known.busy, known.sleeps_until) = (0, 0, None);
+            self.known.retain(|_, known| {
+                let seen = known.seen;
+                *known = Known {
+                    seen,
+                    ..Known::default()
+                };
+                seen.is_some()
             });
+            self.known.shrink_to_fit();
         }
     }
 

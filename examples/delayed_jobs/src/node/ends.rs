@@ -9,13 +9,10 @@ use futures_lite::future::or;
 use tokio::sync::{mpsc, oneshot};
 use tourbillon::time::{Instant, sleep_until};
 
-use crate::store::{End, Finish, Store, StoreError};
-
-/// Maximum number of waiting ends. Further callers wait until there is room.
-const WAITING: usize = 8192;
-
-/// Maximum number of ends in one request.
-const MOST: usize = 2048;
+use crate::{
+    batch::{MOST, WAITING},
+    store::{End, Finish, Store, StoreError},
+};
 
 /// How many requests in a row may fail in one round. It takes 12 until an end of a full request is
 /// alone.

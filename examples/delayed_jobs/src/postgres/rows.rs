@@ -142,8 +142,9 @@ pub(super) const RENEW: &str = "
     UPDATE durable_nodes SET until = durable_now() + $2
     WHERE node = $1 AND until > durable_now() RETURNING durable_now()";
 
-/// Ends the lease of a node and leases that ran out, and frees a part of their jobs. `$1`, `$2`:
-/// the node, or 0 for no node; how many jobs. Returns how many of these leases still have jobs.
+/// Ends the lease of a node, or the leases that ran out, and frees a part of their jobs. `$1`,
+/// `$2`: the node, or 0 for those that ran out; how many jobs. Returns how many of these leases
+/// still have jobs.
 pub(super) const END: &str = "SELECT durable_end($1, $2)";
 
 /// Makes a node the holder of jobs. `$1` to `$3`: node, window, most. The lock on the lease keeps
