@@ -140,6 +140,7 @@ fn very_many_timers_get_memory_from_their_owner() {
     alone(|| {
         tourbillon_shards::prepare_memory_by(|at, bytes| {
             assert!(!at.is_null());
+            assert!(bytes > 0, "there is nothing to prepare");
             READY.fetch_add(bytes, Relaxed);
         });
         let home = Arc::new(Shard::new(Nobody));
@@ -289,6 +290,30 @@ fn little_free_memory_is_kept_for_later_timers() {
         all_memory_is_spare();
         let (given, freed) = (give_all_by(give), 3_000 * 64);
         assert!(given > freed / 2, "{given} of {freed}");
+        drop(home.close());
+    });
+}
+
+/// The blocks that a thread keeps for itself, and those that the depot keeps in the order in which
+/// they were freed, are free memory like all others.
+#[test]
+fn all_free_memory_counts_wherever_it_is() {
+    alone(|| {
+        let home = Arc::new(Shard::new(Nobody));
+        // The thread keeps all of these. They take four pages, and the first of these has the
+        // block that is never handed out.
+        arm_and_free(&home, 200);
+        all_memory_is_spare();
+        assert_eq!(give_all_by(give), 3 * 4_096);
+        // Two fifths of these are in the depot's lists, and the others are too few to be returned.
+        arm_and_free(&home, 5_000);
+        let given = [(); 2].map(|()| {
+            note_spare_memory();
+            give_all_by(give)
+        });
+        assert_eq!(given[0], 0, "it was wanted in this period");
+        let freed = 5_000 * 64;
+        assert!(given[1] > freed / 10 * 9, "{given:?} of {freed}");
         drop(home.close());
     });
 }

@@ -218,6 +218,7 @@ mod tests {
             let mut store = AnyStore::new(kind);
             assert_eq!(store.kind(), kind);
             assert!(!store.takes_notes());
+            assert!(store.try_insert(7).is_none(), "there are no buckets");
             // So many that the wheel has buckets, and a key in each of them.
             for key in 1_000_000..1_000_020 {
                 store.insert(key);

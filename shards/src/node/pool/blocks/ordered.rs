@@ -328,19 +328,45 @@ mod tests {
     fn the_lowest_addresses_come_first() {
         let mut ordered = Ordered::new(LINE, PAGE / LINE);
         assert_eq!(ordered.take(&mut [0; 4]), 0);
-        for line in [9, 3, 1_023, 0, 500] {
-            ordered.put((7 << WIDTH) + line * LINE);
+        // The last line of a window, and a line in its middle.
+        for last in [1_023, 700] {
+            for line in [9, 3, last, 0, 500] {
+                ordered.put((7 << WIDTH) + line * LINE);
+            }
+            let mut some = [0; 2];
+            let given: Vec<_> = (0..3)
+                .flat_map(|_| {
+                    let count = ordered.take(&mut some);
+                    some[..count].to_vec()
+                })
+                .collect();
+            let lines = [0, 3, 9, 500, last].map(|line| (7 << WIDTH) + line * LINE);
+            assert_eq!(given, lines);
+            assert_eq!(ordered.take(&mut some), 0);
         }
-        let mut some = [0; 2];
-        let given: Vec<_> = (0..3)
-            .flat_map(|_| {
-                let count = ordered.take(&mut some);
-                some[..count].to_vec()
-            })
-            .collect();
-        let lines = [0, 3, 9, 500, 1_023].map(|line| (7 << WIDTH) + line * LINE);
-        assert_eq!(given, lines);
-        assert_eq!(ordered.take(&mut some), 0);
+    }
+
+    /// A set that was emptied finds what is put into any of its windows, also if the search for all
+    /// of them begins at one place.
+    #[test]
+    fn each_window_is_found_again() {
+        const COUNT: usize = 200;
+        for apart in [0, 20] {
+            let mut ordered = Ordered::new(LINE, PAGE / LINE);
+            let block = |window: usize| (window << apart << WIDTH) + LINE * (window + 1);
+            let mut out = [0; COUNT + 1];
+            (0..COUNT).for_each(|window| ordered.put(block(window)));
+            assert_eq!(ordered.take(&mut out), COUNT);
+            for window in 0..COUNT {
+                ordered.put(block(window));
+                assert_eq!(ordered.take(&mut out), 1);
+                assert_eq!(out[0], block(window));
+                assert_eq!(ordered.take(&mut out), 0);
+            }
+            assert_eq!(ordered.windows(), COUNT);
+            assert_eq!(ordered.index.len(), 512, "at least half of it is empty");
+            assert_eq!(ordered.occupied.len(), COUNT.div_ceil(64));
+        }
     }
 
     /// A page is taken if all its blocks are free, and only once. After it is put back, its blocks

@@ -27,9 +27,9 @@ use crate::{node::pool::Returned, sync::lock};
 /// Free memory of one block size, in bytes, below which none is returned.
 const WORTH: usize = 256 * 1024;
 /// Number of pages that are returned at once, which takes the system some tens of µs.
-const SLICE: usize = 64;
+pub(super) const SLICE: usize = 64;
 /// Number of windows that are searched in one critical section.
-const WINDOWS: usize = 16;
+pub(super) const WINDOWS: usize = 16;
 
 /// Whether there may be enough free memory to be worth a call of [`note_spare`].
 static SPARE: AtomicBool = AtomicBool::new(false);
@@ -146,7 +146,11 @@ pub(in crate::node::pool) fn return_spare(give: fn(*mut u8, usize)) -> Returned 
 }
 
 /// Gives some pages of this depot to the system. Returns false if there was none to give.
-fn return_some(depot: &Mutex<Depot>, pages: &mut Vec<Page>, give: fn(*mut u8, usize)) -> bool {
+pub(super) fn return_some(
+    depot: &Mutex<Depot>,
+    pages: &mut Vec<Page>,
+    give: fn(*mut u8, usize),
+) -> bool {
     {
         let mut depot = lock(depot);
         let depot = &mut *depot;

@@ -8,7 +8,10 @@ use std::{
     thread,
 };
 
-use super::*;
+use super::{
+    spare::{SLICE, WINDOWS, return_some},
+    *,
+};
 
 fn give_all(blocks: impl IntoIterator<Item = usize>, size: usize) {
     for block in blocks {
@@ -103,6 +106,7 @@ fn large_chunks_are_prepared_before_their_blocks_are_handed_out() {
         let (start, bytes) = (fresh.first.addr(), fresh.pages * PAGE);
         if fresh.unready < fresh.ready {
             assert!(up_to == 0 || fresh.unready == up_to, "no piece is left out");
+            assert!(fresh.unready < start + bytes, "it is not prepared early");
             assert!(fresh.ready - fresh.unready <= READY);
             up_to = fresh.ready;
             pieces += 1;
@@ -185,6 +189,7 @@ impl Drop for Late {
         give_all([self.0], 0);
         self.look();
         let other = take_some(1, 0);
+        self.look();
         give_all(other, 0);
         self.look();
     }
@@ -212,7 +217,94 @@ fn a_thread_may_still_free_blocks_while_it_ends() {
         }
     });
     thread.join().unwrap();
-    assert!(late.load(Relaxed) >= 3, "none ran after the pool's");
+    assert_eq!(
+        late.load(Relaxed),
+        4,
+        "one ran after the pool's, and one before"
+    );
+}
+
+#[test]
+fn a_thread_keeps_the_lists_that_it_gets() {
+    let thread = thread::spawn(|| {
+        let kept =
+            || CACHES.with(|[cache, ..]| [&cache.loaded, &cache.spare].map(|it| it.get().len));
+        give_all(take_some(3 * MAGAZINE, 0), 0);
+        let [loaded, spare] = kept();
+        assert!(loaded > 0);
+        assert_eq!(spare, MAGAZINE);
+        let some = take_some(loaded + 1, 0);
+        assert_eq!(kept(), [MAGAZINE - 1, 0]);
+        give_all(some, 0);
+    });
+    thread.join().unwrap();
+}
+
+/// The depot keeps some lists as they are, and gives the last one first.
+#[test]
+fn lists_come_back_as_they_were() {
+    let mut depot = Depot::of(0);
+    let mut list = depot.carve().link();
+    for round in 0..3 {
+        for len in 1..=LISTS {
+            let mut part = List::EMPTY;
+            for _ in 0..len {
+                // Too few are left only if a list was lost.
+                let block = list.pop().unwrap_or_else(|| {
+                    list = depot.carve().link();
+                    list.pop().unwrap()
+                });
+                // SAFETY: the block is from the list, which is this test's.
+                unsafe { part.push(block) };
+            }
+            assert!(depot.put(part).is_ok(), "in round {round}");
+        }
+        let given_back = depot.put(list).err().expect("the depot has enough lists");
+        assert_eq!(given_back.first, list.first);
+        assert_eq!((depot.count, depot.least), (LISTS, 0));
+        depot.least = LISTS;
+        for len in (1..=LISTS).rev() {
+            assert_eq!(depot.get().map(|list| list.len), Some(len));
+            assert_eq!((depot.count, depot.least), (len - 1, len - 1));
+        }
+        assert!(depot.get().is_none());
+    }
+}
+
+/// Blocks of each size lie in pages, and each page whose blocks are all free is returned.
+#[test]
+fn pages_of_each_size_are_returned() {
+    for size in 0..SIZES {
+        let depot = Mutex::new(Depot::of(size));
+        let per_page = PAGE / bytes_of(size);
+        let lists: Vec<_> = (0..2).map(|_| get(&depot)).collect();
+        let blocks: usize = lists.iter().map(|list| list.len).sum();
+        lists
+            .into_iter()
+            .for_each(|list| put_in_order(&depot, list));
+        {
+            let mut depot = lock(&depot);
+            (depot.unused, depot.hand) = (usize::MAX, depot.ordered.windows());
+        }
+        let mut pages = Vec::new();
+        while return_some(&depot, &mut pages, |_, bytes| assert_eq!(bytes % PAGE, 0)) {}
+        // The page of a chunk's first block stays.
+        let resident = lock(&depot).ordered.resident();
+        let firsts = blocks.next_multiple_of(per_page) - blocks;
+        assert!(firsts == 1 || firsts == 2, "{firsts} chunks");
+        assert_eq!(resident, firsts * (per_page - 1), "of size {size}");
+        let mut again = [0; MAGAZINE];
+        let mut count = 0;
+        loop {
+            let taken = lock(&depot).ordered.take(&mut again);
+            if taken == 0 {
+                break;
+            }
+            count += taken;
+        }
+        assert_eq!(count, blocks);
+        assert_eq!(lock(&depot).ordered.resident(), 0);
+    }
 }
 
 /// Few chunks for many blocks, and little memory for few.
@@ -257,4 +349,92 @@ fn new_blocks_come_by_the_list() {
         let second = if pages == 15 { blocks - 1 } else { blocks };
         assert_eq!(lens, [blocks - 1, second]);
     }
+}
+
+thread_local! {
+    /// The spans that were given to the system: their address and their length in pages.
+    static GIVEN: Cell<Vec<(usize, usize)>> = const { Cell::new(Vec::new()) };
+}
+
+/// Lets the depot return some pages, at most those of `budget` blocks. Returns their spans.
+fn return_from(depot: &Mutex<Depot>, budget: usize) -> Vec<(usize, usize)> {
+    lock(depot).unused = budget;
+    let returns = return_some(depot, &mut Vec::new(), |at, bytes| {
+        let mut given = GIVEN.take();
+        assert_eq!(bytes % PAGE, 0);
+        given.push((at.addr(), bytes / PAGE));
+        GIVEN.set(given);
+    });
+    assert!(returns);
+    GIVEN.take()
+}
+
+/// A call gives a slice of the spare pages, from the last window down. Pages that lie one behind
+/// the other go in one call of the system.
+#[test]
+fn spare_pages_are_returned_slice_by_slice() {
+    let depot = Mutex::new(Depot::of(0));
+    // A part of a chunk of 1 MiB: 15 windows or so, each with 16 pages of 64 blocks.
+    lock(&depot).total = CHUNK_SHARE * CHUNK_MOST;
+    let lists: Vec<_> = (0..120).map(|_| get(&depot)).collect();
+    let all: usize = lists.iter().map(|list| list.len).sum();
+    lists
+        .into_iter()
+        .for_each(|list| put_in_order(&depot, list));
+    let windows = lock(&depot).ordered.windows();
+    assert!((15..=16).contains(&windows));
+    let per_window = ordered::SPAN;
+    // The last window may have a part only, so begin below it.
+    let hand = windows - 1;
+    lock(&depot).hand = hand;
+    // The budget ends within the third window.
+    let given = return_from(&depot, 2 * per_window + 1);
+    assert_eq!(given.iter().map(|span| span.1).collect::<Vec<_>>(), [16; 3]);
+    assert!(
+        given
+            .windows(2)
+            .all(|pair| pair[0].0 == pair[1].0 + 16 * PAGE)
+    );
+    assert_eq!(lock(&depot).hand, hand - 3);
+    assert_eq!(lock(&depot).unused, 0);
+    assert!(!return_some(&depot, &mut Vec::new(), |_, _| panic!(
+        "the budget is used up"
+    )));
+    // A slice is four windows.
+    let given = return_from(&depot, usize::MAX);
+    assert_eq!(given.iter().map(|span| span.1).sum::<usize>(), SLICE);
+    assert_eq!(lock(&depot).hand, hand - 7);
+    assert_eq!(lock(&depot).ordered.resident(), all - 7 * per_window);
+    // All of these blocks can be taken.
+    let mut taken = vec![0; all + 1];
+    assert_eq!(lock(&depot).ordered.take(&mut taken), all);
+}
+
+/// A call ends after some windows even if none has a spare page.
+#[test]
+fn a_search_for_spare_pages_ends_after_some_windows() {
+    let depot = Mutex::new(Depot::of(0));
+    lock(&depot).total = CHUNK_SHARE * CHUNK_MOST;
+    let windows = 3 * WINDOWS;
+    let mut blocks = Vec::new();
+    while blocks.len() < (windows + 1) * ordered::SPAN {
+        let mut list = get(&depot);
+        blocks.extend(std::iter::from_fn(|| list.pop()));
+    }
+    // Every second block is in use.
+    for some in blocks.chunks(2 * MAGAZINE) {
+        let mut list = List::EMPTY;
+        // SAFETY: the block is from the depot, and is given back once.
+        some.iter()
+            .step_by(2)
+            .for_each(|block| unsafe { list.push(*block) });
+        put_in_order(&depot, list);
+    }
+    lock(&depot).hand = windows;
+    for round in 1..=3 {
+        assert_eq!(return_from(&depot, usize::MAX), []);
+        assert_eq!(lock(&depot).hand, windows - round * WINDOWS);
+    }
+    assert_eq!(return_from(&depot, usize::MAX), []);
+    assert_eq!(lock(&depot).unused, 0, "the search is at its end");
 }
