@@ -257,8 +257,10 @@ const FAR: u64 = 1 << 30;
 #[test]
 fn a_move_within_a_bucket_leaves_no_stale_entry() {
     let mut wheel = with_a_bucket(20);
-    wheel.rekey(7, FAR + 60);
-    assert_eq!((wheel.levels.count, wheel.stale()), (20, 0));
+    for key in [FAR + 60, FAR + 600_000, 2 * FAR - 1] {
+        wheel.rekey(7, key);
+        assert_eq!((wheel.levels.count, wheel.stale()), (20, 0));
+    }
     wheel.rekey(7, 2 * FAR);
     assert_eq!((wheel.levels.count, wheel.stale()), (21, 1));
     wheel.check();
@@ -314,6 +316,7 @@ fn a_bucket_of_stale_entries_is_not_split() {
             "a full bucket takes more"
         );
         let nodes = wheel.levels.room().1;
+        assert_eq!(nodes, LEVELS, "no bucket was split");
         for slot in 1..=stale {
             wheel.remove(slot);
         }
@@ -322,6 +325,28 @@ fn a_bucket_of_stale_entries_is_not_split() {
         assert_eq!(wheel.levels.room().1 - nodes, usize::from(splits));
         wheel.check();
     }
+}
+
+#[test]
+fn a_bucket_of_a_split_bucket_takes_slots_quickly() {
+    // 33 keys of one bucket, each with another digit of the level below.
+    let mut wheel = Wheel::new();
+    for key in 0..=33 {
+        wheel.insert(if key == 0 { 1 } else { FAR + (key << 24) });
+    }
+    assert_eq!(wheel.levels.room().1, LEVELS + 1, "the bucket was split");
+    // The table of keys has room for some.
+    for key in 10..=33 {
+        assert!(
+            wheel.try_insert(FAR + (key << 24) + 7).is_some(),
+            "of {key}"
+        );
+    }
+    assert!(
+        wheel.try_insert(FAR + (40 << 24)).is_none(),
+        "this bucket has no block"
+    );
+    wheel.check();
 }
 
 #[test]
