@@ -295,7 +295,7 @@ fn a_tree_of_equal_keys_does_not_move() {
 #[test]
 fn a_small_bucket_becomes_the_run_and_a_larger_one_is_distributed() {
     // Of seventeen keys each gets a bucket of its own, and the first of these is the run.
-    for (keys, run) in [(16, 16), (17, 1)] {
+    for (keys, run) in [(16, 16), (17, 1), (32, 1)] {
         let mut wheel = with_a_bucket(keys);
         assert!(wheel.pop_due(1, |_| ()).is_some());
         assert_eq!(
@@ -483,6 +483,20 @@ fn with_a_run_of_equal_keys() -> Wheel {
         (30, 0, FAR + 5)
     );
     wheel
+}
+
+/// Of a bucket of equal keys, blocks are taken until there are as many as are sorted.
+#[test]
+fn equal_keys_come_by_the_block() {
+    for (keys, run) in [(15, 15), (16, 16), (17, 17), (32, 16), (33, 17), (48, 16)] {
+        let mut wheel = Wheel::new();
+        wheel.insert(1);
+        (0..keys).for_each(|_| _ = wheel.insert(FAR + 5));
+        assert!(wheel.pop_due(1, |_| ()).is_some());
+        assert_eq!(wheel.run.len(), run, "of {keys}");
+        assert_eq!(wheel.levels.count, keys - run);
+        wheel.check();
+    }
 }
 
 #[test]
