@@ -432,6 +432,11 @@ fn a_sweep_looks_at_each_slot_once_in_a_round() {
     assert_eq!(looks, slots + nodes);
     assert!(rounds > 5, "{rounds}");
     wheel.check();
+    // A node without slots is one look.
+    let mut empty = Wheel::new();
+    assert_eq!(empty.levels.sweep(3, &mut empty.keys), (3, false));
+    let rest = LEVELS - 3;
+    assert_eq!(empty.levels.sweep(LEVELS, &mut empty.keys), (rest, true));
 }
 
 #[test]
