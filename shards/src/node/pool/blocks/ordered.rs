@@ -369,6 +369,27 @@ mod tests {
         }
     }
 
+    /// A page that is returned is found again, whichever its window is.
+    #[test]
+    fn each_returned_page_is_found_again() {
+        const WINDOWS: usize = 130;
+        let per_page = PAGE / LINE;
+        let mut ordered = Ordered::new(LINE, per_page);
+        let start = |window: usize| window << WIDTH;
+        for window in 0..WINDOWS {
+            (0..per_page).for_each(|block| ordered.put(start(window) + block * LINE));
+        }
+        let mut pages = Vec::new();
+        (0..WINDOWS).for_each(|window| _ = ordered.take_pages(window, &mut pages));
+        let mut out = vec![0; per_page + 1];
+        assert_eq!(ordered.take(&mut out), 0);
+        for (window, page) in pages.iter().enumerate().rev() {
+            ordered.put_returned(page);
+            assert_eq!(ordered.take(&mut out), per_page, "of window {window}");
+            assert_eq!(out[0], start(window));
+        }
+    }
+
     /// A page is taken if all its blocks are free, and only once. After it is put back, its blocks
     /// are handed out like all others.
     #[test]
