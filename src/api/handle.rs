@@ -486,8 +486,10 @@ impl Handle {
     /// paused.
     #[track_caller]
     pub fn pause(&self) {
-        self.shared.companion.forbid_pause();
-        self.shared.quiescence.pause(&self.shared);
+        let shared = &self.shared;
+        shared
+            .companion
+            .pause_by(|| shared.quiescence.pause(shared));
     }
 
     /// Sets the runtime's wall clock while its clock is paused: see

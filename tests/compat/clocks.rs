@@ -1,6 +1,10 @@
 //! The clock of a runtime with a companion cannot be paused, and each way to try says so.
 
-use std::panic::{AssertUnwindSafe, catch_unwind};
+use std::{
+    panic::{AssertUnwindSafe, catch_unwind},
+    sync::Barrier,
+    thread,
+};
 
 use tourbillon::{BuildError, Runtime, time::pause, tokio::Compat};
 
@@ -37,4 +41,27 @@ fn compat_panics_on_a_paused_clock() {
     let runtime = Runtime::builder().start_paused(true).build().unwrap();
     let panic = panic_of(|| runtime.block_on(Compat::new(async {})));
     assert!(panic.contains("cannot be paused"), "{panic}");
+}
+
+/// One of the two panics, whichever comes second.
+#[test]
+fn of_a_pause_and_the_start_of_a_companion_one_wins() {
+    for _ in 0..100 {
+        let runtime = Runtime::builder().worker_threads(1).build().unwrap();
+        let barrier = Barrier::new(2);
+        let pauses = || {
+            barrier.wait();
+            catch_unwind(AssertUnwindSafe(|| runtime.pause())).is_ok()
+        };
+        let starts = || {
+            barrier.wait();
+            let in_companion = Compat::new(async {});
+            catch_unwind(AssertUnwindSafe(|| runtime.block_on(in_companion))).is_ok()
+        };
+        let (started, paused) = thread::scope(|scope| {
+            let pausing = scope.spawn(pauses);
+            (starts(), pausing.join().unwrap())
+        });
+        assert!(paused != started, "paused {paused}, started {started}");
+    }
 }

@@ -223,6 +223,7 @@ mod tests {
             for key in 1_000_000..1_000_020 {
                 store.insert(key);
             }
+            assert_eq!(store.first_key(), 1_000_000);
             let is_wheel = kind == StoreKind::Wheel;
             let inserted = store.try_insert(1_000_005);
             assert_eq!(inserted.is_some(), is_wheel);

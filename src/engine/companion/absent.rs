@@ -45,5 +45,8 @@ impl Companion {
         true
     }
 
-    pub(crate) fn forbid_pause(&self) {}
+    #[inline]
+    pub(crate) fn pause_by(&self, pause: impl FnOnce()) {
+        pause();
+    }
 }

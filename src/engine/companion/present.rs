@@ -181,10 +181,20 @@ impl Companion {
             .unwrap_or(false)
     }
 
+    /// Calls `pause`, which pauses the clock of the runtime. No companion is started meanwhile:
+    /// [`start`](Companion::start) looks at the clock under the same lock.
+    ///
+    /// # Panics
+    ///
     /// Panics if there is a companion, since the clock of its runtime cannot be paused.
     #[track_caller]
-    pub(crate) fn forbid_pause(&self) {
-        assert!(self.handle.get().is_none(), "{NO_PAUSE}");
+    pub(crate) fn pause_by(&self, pause: impl FnOnce()) {
+        let state = lock(&self.state);
+        if self.handle.get().is_none() {
+            return pause();
+        }
+        drop(state);
+        panic!("{NO_PAUSE}");
     }
 
     /// Ends the companion when the threads of `shared`, which stops, have ended. Does not wait:
