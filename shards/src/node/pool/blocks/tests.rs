@@ -260,7 +260,7 @@ fn lists_come_back_as_they_were() {
             }
             assert!(depot.put(part).is_ok(), "in round {round}");
         }
-        let given_back = depot.put(list).err().expect("the depot has enough lists");
+        let given_back = depot.put(list).expect_err("the depot has enough lists");
         assert_eq!(given_back.first, list.first);
         assert_eq!((depot.count, depot.least), (LISTS, 0));
         depot.least = LISTS;
