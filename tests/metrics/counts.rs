@@ -58,6 +58,24 @@ fn methods_with_tokios_names_agree_with_the_counts() {
 }
 
 #[test]
+fn jobs_that_wait_are_counted_where_they_wait() {
+    let _alarm = alarm();
+    let runtime = without_helpers(1);
+    let (blocked, ()) = Blocked::after(runtime.handle(), || {
+        (0..3).for_each(|_| drop(tourbillon::spawn(async {})));
+    });
+    (0..5).for_each(|_| drop(runtime.spawn(async {})));
+    let depths = || {
+        let metrics = runtime.metrics();
+        let local = metrics.worker_local_queue_depth(0);
+        (metrics.global_queue_depth(), local)
+    };
+    assert_eq!(depths(), (5, 3));
+    drop(blocked);
+    eventually("they have run", || depths() == (0, 0));
+}
+
+#[test]
 fn an_unknown_worker_is_a_panic_as_in_tokio() {
     let runtime = runtime(2);
     let metrics = runtime.metrics();

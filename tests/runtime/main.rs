@@ -24,3 +24,4 @@ mod signals;
 mod spin_before;
 #[cfg(feature = "tracing")]
 mod tracing;
+mod turn;

@@ -9,7 +9,7 @@ use std::{
     time::{Duration, Instant},
 };
 
-use crate::common::{HOUR, PATIENCE, alarm};
+use crate::common::{HOUR, PATIENCE, alarm, eventually, on_worker};
 use futures_lite::{AsyncReadExt, AsyncWriteExt};
 use tourbillon::{Runtime, net::TcpListener, time::sleep};
 
@@ -109,6 +109,22 @@ fn cpu(name: &str) -> Duration {
         comm.starts_with(name).then_some(nanos)
     });
     Duration::from_nanos(nanos.sum())
+}
+
+#[test]
+fn a_spinning_worker_does_not_park() {
+    let _alarm = alarm();
+    let runtime = spinning(1);
+    let parks = || runtime.metrics().workers()[0].counts.parks;
+    // The worker may park until it has the timer.
+    eventually("it only spins", || {
+        let before = parks();
+        for _ in 0..10 {
+            on_worker(&runtime, || ());
+            thread::sleep(Duration::from_millis(1));
+        }
+        parks() == before
+    });
 }
 
 #[test]

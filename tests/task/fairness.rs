@@ -26,7 +26,12 @@ use crate::common::{
     on_worker,
 };
 use futures_lite::AsyncReadExt;
-use tourbillon::{Runtime, runtime::Builder, task::yield_now, time};
+use tourbillon::{
+    Runtime,
+    runtime::{Builder, worker_index},
+    task::yield_now,
+    time,
+};
 
 /// An upper bound on how many due timers a worker queues at a time. The others wait in the shard.
 const DUE_QUEUED: usize = 16;
@@ -331,5 +336,58 @@ fn a_long_job_is_not_interrupted() {
         timer.is_pending()
     });
     assert!(ran, "it waits");
+    receiver.recv_timeout(PATIENCE).unwrap();
+}
+
+/// The queue of the first worker holds one job now and then, which its owner runs sooner than a
+/// thief could.
+#[test]
+fn a_chain_of_tasks_stays_on_its_worker() {
+    const TASKS: usize = 20_000;
+    fn link(left: usize, end: mpsc::Sender<()>) {
+        match left.checked_sub(1) {
+            Some(left) => drop(tourbillon::spawn(async move { link(left, end) })),
+            None => end.send(()).unwrap(),
+        }
+    }
+    let _alarm = alarm();
+    let runtime = crate::common::runtime(2);
+    let (sender, receiver) = mpsc::channel();
+    runtime.spawn(async move { link(TASKS, sender) });
+    receiver.recv_timeout(PATIENCE).unwrap();
+    let steals: u64 = runtime
+        .metrics()
+        .workers()
+        .iter()
+        .map(|worker| worker.counts.steal_operations)
+        .sum();
+
+    // Each time that a worker loses its core for a moment, the other one may take the chain over.
+    assert!(steals < TASKS as u64 / 20, "{steals} steals");
+}
+
+/// While one of the two runs, the queue of its worker holds only the other one.
+#[test]
+fn two_tasks_that_yield_get_a_worker_each() {
+    let _alarm = alarm();
+    let runtime = crate::common::runtime(2);
+    // The worker, from one, that polled each task last.
+    let polled = Arc::new([AtomicUsize::new(0), AtomicUsize::new(0)]);
+    let (sender, receiver) = mpsc::channel();
+    let tasks = [0, 1].map(|me| {
+        let (polled, sender) = (polled.clone(), sender.clone());
+        async move {
+            loop {
+                let here = worker_index().map_or(0, |index| index + 1);
+                polled[me].store(here, SeqCst);
+                if ![0, here].contains(&polled[1 - me].load(SeqCst)) {
+                    // The test may have ended.
+                    let _ = sender.send(());
+                }
+                yield_now().await;
+            }
+        }
+    });
+    on_worker(&runtime, || drop(tasks.map(tourbillon::spawn)));
     receiver.recv_timeout(PATIENCE).unwrap();
 }
