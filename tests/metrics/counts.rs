@@ -316,6 +316,23 @@ fn steals_add_up_by_thief_and_victim() {
     assert!(stolen > 0);
 }
 
+/// The only job of a worker that is blocked.
+#[test]
+fn a_steal_of_one_job_counts_one() {
+    let _alarm = alarm();
+    let runtime = without_helpers(2);
+    let (sender, receiver) = mpsc::channel();
+    let (blocked, ()) = Blocked::after(runtime.handle(), move || {
+        drop(tourbillon::spawn(async move { sender.send(()).unwrap() }));
+    });
+    receiver.recv_timeout(PATIENCE).unwrap();
+    drop(blocked);
+    let total = runtime.metrics().total();
+    // The callback that blocks may have been stolen as well.
+    assert!((1..=2).contains(&total.steal_operations), "{total:?}");
+    assert_eq!(total.jobs_stolen, total.steal_operations);
+}
+
 #[test]
 fn rescues_add_up_by_rescuer_and_worker_with_their_lateness() {
     const TIMERS: u64 = 40;

@@ -339,33 +339,6 @@ fn a_long_job_is_not_interrupted() {
     receiver.recv_timeout(PATIENCE).unwrap();
 }
 
-/// The queue of the first worker holds one job now and then, which its owner runs sooner than a
-/// thief could.
-#[test]
-fn a_chain_of_tasks_stays_on_its_worker() {
-    const TASKS: usize = 20_000;
-    fn link(left: usize, end: mpsc::Sender<()>) {
-        match left.checked_sub(1) {
-            Some(left) => drop(tourbillon::spawn(async move { link(left, end) })),
-            None => end.send(()).unwrap(),
-        }
-    }
-    let _alarm = alarm();
-    let runtime = crate::common::runtime(2);
-    let (sender, receiver) = mpsc::channel();
-    runtime.spawn(async move { link(TASKS, sender) });
-    receiver.recv_timeout(PATIENCE).unwrap();
-    let steals: u64 = runtime
-        .metrics()
-        .workers()
-        .iter()
-        .map(|worker| worker.counts.steal_operations)
-        .sum();
-
-    // Each time that a worker loses its core for a moment, the other one may take the chain over.
-    assert!(steals < TASKS as u64 / 20, "{steals} steals");
-}
-
 /// While one of the two runs, the queue of its worker holds only the other one.
 #[test]
 fn two_tasks_that_yield_get_a_worker_each() {
