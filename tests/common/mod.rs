@@ -68,6 +68,14 @@ pub fn eventually(what: &str, mut condition: impl FnMut() -> bool) {
     }
 }
 
+/// Computes for a while, without a wait.
+pub fn spin(length: Duration) {
+    let start = Instant::now();
+    while start.elapsed() < length {
+        std::hint::spin_loop();
+    }
+}
+
 /// Ends the process if the test takes longer than [`HANGS`]: a hang becomes a failure that says
 /// which test it was.
 #[must_use]

@@ -7,7 +7,7 @@ use std::{
         mpsc,
     },
     thread,
-    time::{Duration, Instant},
+    time::Duration,
 };
 
 use tourbillon::{
@@ -18,7 +18,7 @@ use tourbillon::{
 };
 
 use super::{
-    common::{PATIENCE, eventually, runtime},
+    common::{PATIENCE, eventually, runtime, spin},
     late_by,
 };
 
@@ -27,14 +27,6 @@ const MS: Duration = Duration::from_millis(1);
 /// Blocks its worker.
 fn parse() {
     thread::sleep(20 * MS);
-}
-
-/// Computes for a while.
-fn spin(length: Duration) {
-    let start = Instant::now();
-    while start.elapsed() < length {
-        std::hint::spin_loop();
-    }
 }
 
 fn full(workers: usize) -> Runtime {

@@ -19,7 +19,7 @@ use crate::common::{
     eventually, fds,
     net::connections,
     process::alone,
-    threads,
+    spin, threads,
     told::worker_number,
 };
 use futures_lite::AsyncReadExt;
@@ -220,14 +220,7 @@ fn helpers_do_not_start_and_end_repeatedly() {
         let end = Instant::now() + LIVES * KEEP_ALIVE;
         while Instant::now() < end {
             let tasks: Vec<_> = (0..2 * workers)
-                .map(|_| {
-                    runtime.spawn(async {
-                        let start = Instant::now();
-                        while start.elapsed() < Duration::from_micros(100) {
-                            std::hint::spin_loop();
-                        }
-                    })
-                })
+                .map(|_| runtime.spawn(async { spin(Duration::from_micros(100)) }))
                 .collect();
             for task in tasks {
                 runtime.block_on(task).unwrap();

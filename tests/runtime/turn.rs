@@ -15,9 +15,9 @@ use std::{
 };
 
 use futures_lite::AsyncReadExt;
-use tourbillon::{runtime::Builder, task::yield_now, time::sleep};
+use tourbillon::{Runtime, runtime::Builder, task::yield_now, time::sleep};
 
-use crate::common::{Gate, PATIENCE, alarm, net::pair_with_std};
+use crate::common::{Gate, PATIENCE, alarm, net::pair_with_std, spin};
 
 /// A worker runs the tasks that its jobs have spawned, then its due timers, and only then a job
 /// from outside.
@@ -54,100 +54,96 @@ fn own_jobs_come_first_then_due_timers_then_jobs_from_outside() {
     assert_eq!(order, ["own", "own", "own", "timer", "outside"]);
 }
 
-/// Notes how many jobs had run when it was woken. It is no task, so no job is queued.
+/// How many jobs may run between two polls.
+const INTERVAL: usize = 8;
+
+fn build(builder: Builder) -> Runtime {
+    builder.event_interval(INTERVAL as u32).build().unwrap()
+}
+
+/// Counts jobs, and notes how many had run each time that it was woken. It is no task, so a wake
+/// queues no job.
+#[derive(Default)]
 struct Noted {
-    jobs: Arc<AtomicUsize>,
-    at: Arc<Mutex<Vec<usize>>>,
+    jobs: AtomicUsize,
+    woken_after: Mutex<Vec<usize>>,
 }
 
 impl Wake for Noted {
     fn wake(self: Arc<Self>) {
-        self.at.lock().unwrap().push(self.jobs.load(SeqCst));
+        let jobs = self.jobs.load(SeqCst);
+        self.woken_after.lock().unwrap().push(jobs);
     }
 }
 
-/// Runs `TASKS` tasks that yield, each of whose jobs takes longer than a worker may be away from
-/// its loop. Each job leaves a sleep that the next poll finds due. Returns after how many jobs the
-/// polls came.
-async fn polls_between_slow_jobs() -> Vec<usize> {
+/// Runs tasks that yield, each of whose jobs takes longer than a worker may be away from its loop.
+/// Each job leaves a sleep that the next poll finds due. Returns after how many jobs the polls
+/// came.
+fn polls_between_slow_jobs(runtime: &Runtime) -> Vec<usize> {
     const TASKS: usize = 4;
     const ROUNDS: usize = 16;
-    let (jobs, at) = (Arc::new(AtomicUsize::new(0)), Arc::default());
-    let tasks: Vec<_> = (0..TASKS)
-        .map(|_| {
-            let (jobs, at): (_, Arc<Mutex<Vec<usize>>>) = (jobs.clone(), Arc::clone(&at));
+    let noted = Arc::new(Noted::default());
+    let (noting, waker) = (noted.clone(), Waker::from(noted.clone()));
+    let all = runtime.spawn(async move {
+        let task = |_| {
+            let (noted, waker) = (noting.clone(), waker.clone());
             tourbillon::spawn(async move {
                 // Each is kept, since a sleep that is dropped wakes nobody.
                 let mut sleeps = Vec::new();
                 for _ in 0..ROUNDS {
-                    let (jobs, at) = (jobs.clone(), at.clone());
-                    jobs.fetch_add(1, SeqCst);
-                    let waker = Waker::from(Arc::new(Noted { jobs, at }));
+                    noted.jobs.fetch_add(1, SeqCst);
                     let mut sleep = Box::pin(sleep(Duration::from_micros(50)));
                     let _ = sleep.as_mut().poll(&mut Context::from_waker(&waker));
                     sleeps.push(sleep);
-                    let since = Instant::now();
-                    while since.elapsed() < Duration::from_millis(1) {}
+                    spin(Duration::from_millis(1));
                     yield_now().await;
                 }
             })
-        })
-        .collect();
-    for task in tasks {
-        task.await.unwrap();
-    }
-    let mut at = std::mem::take(&mut *at.lock().unwrap());
-    at.dedup();
-    at
+        };
+        let tasks: Vec<_> = (0..TASKS).map(task).collect();
+        for task in tasks {
+            task.await.unwrap();
+        }
+    });
+    runtime.block_on(all).unwrap();
+    let mut polls = std::mem::take(&mut *noted.woken_after.lock().unwrap());
+    // A poll wakes several.
+    polls.dedup();
+    polls
 }
 
 #[test]
 fn long_jobs_let_the_worker_poll_more_often_if_a_peer_would_come_otherwise() {
     let _alarm = alarm();
-    let runtime = Builder::new()
-        .worker_threads(1)
-        .event_interval(8)
-        .build()
-        .unwrap();
-    let task = runtime.spawn(polls_between_slow_jobs());
-    let at = runtime.block_on(task).unwrap();
-    assert!(at.len() > 40, "{at:?}");
+    let runtime = build(Builder::new().worker_threads(1));
+    let polls = polls_between_slow_jobs(&runtime);
+    assert!(polls.len() > 40, "{polls:?}");
 }
 
 /// No peer comes to such a worker. So its turns depend on the program alone.
 #[test]
 fn long_jobs_change_no_turn_of_a_current_thread_runtime() {
     let _alarm = alarm();
-    let builder = Builder::new_current_thread();
-    let runtime = builder.event_interval(8).build().unwrap();
-    assert_apart(&runtime.block_on(polls_between_slow_jobs()), 8);
+    let runtime = build(Builder::new_current_thread());
+    assert_one_interval_apart(&polls_between_slow_jobs(&runtime));
 }
 
 #[test]
 fn long_jobs_change_no_turn_if_the_clock_was_ever_paused() {
     let _alarm = alarm();
-    let builder = Builder::new();
-    let builder = builder
-        .worker_threads(1)
-        .event_interval(8)
-        .start_paused(true);
-    let runtime = builder.build().unwrap();
-    let task = runtime.spawn(async {
-        tourbillon::time::resume();
-        polls_between_slow_jobs().await
-    });
-    assert_apart(&runtime.block_on(task).unwrap(), 8);
+    let runtime = build(Builder::new().worker_threads(1).start_paused(true));
+    runtime.resume();
+    assert_one_interval_apart(&polls_between_slow_jobs(&runtime));
 }
 
-/// Requires that so many jobs ran between each two polls. The queue runs empty after the last one.
-fn assert_apart(polls: &[usize], jobs: usize) {
+/// Requires that one interval of jobs ran between each two polls. The queue runs empty after the
+/// last one.
+fn assert_one_interval_apart(polls: &[usize]) {
     let gaps: Vec<_> = polls.windows(2).map(|two| two[1] - two[0]).collect();
     let (last, others) = gaps.split_last().unwrap();
     assert!(others.len() >= 4, "{polls:?}");
-    assert!(
-        others.iter().all(|&gap| gap == jobs) && *last <= jobs,
-        "{polls:?}"
-    );
+    assert!(others.iter().all(|&gap| gap == INTERVAL), "{polls:?}");
+    assert!(*last <= INTERVAL, "{polls:?}");
 }
 
 /// Blocks the thread that wakes it until a task has run.

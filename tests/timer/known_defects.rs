@@ -13,7 +13,7 @@ use std::{
 };
 
 use crate::common::{
-    HOUR, PATIENCE, Random, alarm, eventually, on_worker, runtime,
+    HOUR, PATIENCE, Random, alarm, eventually, on_worker, runtime, spin,
     timers::{Report, none_early, reporter},
 };
 use tourbillon::{
@@ -30,13 +30,6 @@ const LONG: Duration = Duration::from_micros(300);
 fn delay(random: &mut Random) -> Duration {
     let micros = 1_u64 << random.below(15);
     Duration::from_nanos(1_000 * micros + random.below(1_000 * micros))
-}
-
-fn spin(duration: Duration) {
-    let start = Instant::now();
-    while start.elapsed() < duration {
-        std::hint::spin_loop();
-    }
 }
 
 /// Recurring callbacks that keep the workers busy until this is dropped. Long callbacks make the

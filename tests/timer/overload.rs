@@ -10,7 +10,7 @@ use std::{
     time::{Duration, Instant},
 };
 
-use crate::common::{PATIENCE, alarm, eventually, on_worker, runtime};
+use crate::common::{PATIENCE, alarm, eventually, on_worker, runtime, spin};
 use tourbillon::Runtime;
 
 const TIMERS: usize = 15_000;
@@ -21,13 +21,6 @@ const WORK: Duration = Duration::from_micros(66);
 const RECURRING: usize = 40;
 /// The most jobs that are queued at one time: a batch of due timers, and the jobs of two intervals.
 const QUEUED: usize = 256 + 2 * 61;
-
-fn spin(for_how_long: Duration) {
-    let start = Instant::now();
-    while start.elapsed() < for_how_long {
-        std::hint::spin_loop();
-    }
-}
 
 /// Checks that nothing is left of the burst and that a fresh timer fires.
 fn assert_recovered(runtime: &Runtime) {
