@@ -21,8 +21,11 @@ use crate::job::{Job, NewJob, Time, Token, When};
 pub enum StoreError {
     /// The disk or a limit of the store is full. Nothing was changed.
     Full,
-    /// Another process has the embedded store open.
+    /// This or another process has the embedded store open.
     InUse,
+    /// The file of the embedded store has this many names (hard links). SQLite's log is beside one
+    /// of them, so a process that used another one would miss what is only in the log.
+    Linked(u64),
     /// The files are of a version that this program does not know.
     Version(i64),
     /// With this setting, the server could lose what it has acknowledged.
@@ -44,7 +47,12 @@ impl fmt::Display for StoreError {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self {
             Self::Full => f.write_str("the store is full; free some space and try again"),
-            Self::InUse => f.write_str("another process has this store open; end it first"),
+            Self::InUse => f.write_str("a process has this store open already; end it first"),
+            Self::Linked(names) => write!(
+                f,
+                "the store's file has {names} names (hard links), and SQLite's log is beside one \
+                 of them; keep that name, and remove the others"
+            ),
             Self::Version(version) => write!(
                 f,
                 "the store has version {version} of the tables, and this program knows version {}",

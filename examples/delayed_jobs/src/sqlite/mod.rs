@@ -4,13 +4,13 @@
 //! the disk. Other requests read at the same time, from a second connection.
 
 mod holders;
+mod lock;
 mod rows;
 mod writer;
 
 use std::{
     fmt,
-    fs::{File, TryLockError},
-    path::{Path, PathBuf},
+    path::Path,
     sync::{
         Arc, Mutex, PoisonError,
         mpsc::{Sender, channel},
@@ -25,6 +25,7 @@ use tourbillon::task::spawn_blocking;
 
 use self::{
     holders::Holders,
+    lock::Lock,
     rows::{COLUMNS, failed},
     writer::{Reply, Request, Writer},
 };
@@ -44,11 +45,16 @@ pub struct Sqlite {
     /// `None` only while the store is dropped.
     requests: Option<Sender<Request>>,
     writer: Option<thread::JoinHandle<()>>,
-    reader: Arc<Mutex<Connection>>,
+    reader: Arc<Reader>,
     holders: Arc<Holders>,
     changed: Arc<Changed>,
-    /// Keeps other processes out.
-    _lock: File,
+}
+
+/// The connection that reads. It may outlive the store, in a thread for blocking jobs.
+struct Reader {
+    base: Mutex<Connection>,
+    /// Dropped after the connection.
+    _lock: Lock,
 }
 
 impl fmt::Debug for Sqlite {
@@ -60,13 +66,14 @@ impl fmt::Debug for Sqlite {
 impl Sqlite {
     /// Opens a store, and makes its file unless it exists.
     ///
-    /// Files whose names begin with this path are beside it: the log `-wal`, its index `-shm`, and
-    /// `-lock`.
+    /// The path may be a symbolic link. Files whose names begin with the file's own path are beside
+    /// it: the log `-wal`, its index `-shm`, and `-lock`. Use a local file system: SQLite's log
+    /// needs memory that its processes share.
     ///
     /// # Errors
     ///
-    /// Fails if another process has the store open, if the file is not a store, or if it cannot be
-    /// read or written.
+    /// Fails if this or another process has the store open, under whatever name; if the file has
+    /// hard links; if it is not a store; or if it cannot be read or written.
     pub fn open(path: impl AsRef<Path>) -> Result<Self, StoreError> {
         Self::open_with_limit(path, None)
     }
@@ -78,9 +85,8 @@ impl Sqlite {
     ///
     /// Fails as [`open`](Self::open) does.
     pub fn open_with_limit(path: impl AsRef<Path>, limit: Option<u64>) -> Result<Self, StoreError> {
-        let path = path.as_ref();
-        let lock = lock(path)?;
-        let mut base = connect(path)?;
+        let lock = Lock::new(path.as_ref())?;
+        let mut base = connect(lock.path())?;
         // Each commit is synced before it is acknowledged.
         base.pragma_update(None, "synchronous", "FULL")
             .map_err(failed)?;
@@ -100,7 +106,10 @@ impl Sqlite {
                 .and_then(|()| rows::next_epoch(&mut base))
                 .map_err(failed)?,
         };
-        let reader = connect(path)?;
+        let reader = Reader {
+            base: Mutex::new(connect(lock.path())?),
+            _lock: lock,
+        };
         let holders = Arc::new(Holders::new(epoch));
         let changed = Arc::new(Changed::new());
         let writer = Writer {
@@ -116,10 +125,9 @@ impl Sqlite {
         Ok(Self {
             requests: Some(requests),
             writer: Some(writer),
-            reader: Arc::new(Mutex::new(reader)),
+            reader: Arc::new(reader),
             holders,
             changed,
-            _lock: lock,
         })
     }
 
@@ -142,7 +150,7 @@ impl Sqlite {
     ) -> Result<A, StoreError> {
         let reader = self.reader.clone();
         let reading = spawn_blocking(move || {
-            let reader = reader.lock().unwrap_or_else(PoisonError::into_inner);
+            let reader = reader.base.lock().unwrap_or_else(PoisonError::into_inner);
             read(&reader).map_err(failed)
         });
         reading.await.map_err(|_| StoreError::Closed)?
@@ -154,22 +162,6 @@ impl Sqlite {
             job.state = State::Running;
         }
         job
-    }
-}
-
-/// Locks a file beside the store's.
-fn lock(path: &Path) -> Result<File, StoreError> {
-    let mut name = path.as_os_str().to_owned();
-    name.push("-lock");
-    let file = File::options()
-        .create(true)
-        .append(true)
-        .open(PathBuf::from(name))
-        .map_err(StoreError::failed)?;
-    match file.try_lock() {
-        Ok(()) => Ok(file),
-        Err(TryLockError::WouldBlock) => Err(StoreError::InUse),
-        Err(TryLockError::Error(error)) => Err(StoreError::failed(error)),
     }
 }
 

@@ -1,6 +1,14 @@
 //! The embedded store.
 
-use std::{collections::HashSet, env, process::Command, time::Duration};
+use std::{
+    collections::HashSet,
+    env, fs,
+    io::{BufRead, BufReader, Read},
+    os::unix::fs::{MetadataExt, symlink},
+    path::Path,
+    process::{Command, Stdio},
+    time::Duration,
+};
 
 use futures_lite::future::zip;
 use rustix::process::{Resource, Rlimit, getrlimit, setrlimit};
@@ -49,6 +57,90 @@ fn one_process_has_the_store() {
     assert!(matches!(Sqlite::open(dir.store()), Err(StoreError::InUse)));
     drop(first);
     Sqlite::open(dir.store()).unwrap();
+}
+
+/// Lets another process open a store. Returns its error, or nothing if it opened the store.
+fn open_elsewhere(path: &Path) -> Option<String> {
+    let mut child = Command::new(env!("CARGO_BIN_EXE_delayed_jobs"))
+        .args(["--listen", "127.0.0.1:0", "--store"])
+        .arg(path)
+        .stdout(Stdio::piped())
+        .stderr(Stdio::piped())
+        .spawn()
+        .unwrap();
+    let mut line = String::new();
+    let mut stdout = BufReader::new(child.stdout.take().unwrap());
+    stdout.read_line(&mut line).unwrap();
+    if line.is_empty() {
+        let mut error = String::new();
+        let mut stderr = child.stderr.take().unwrap();
+        stderr.read_to_string(&mut error).unwrap();
+        assert!(!child.wait().unwrap().success());
+        return Some(error);
+    }
+    child.kill().unwrap();
+    child.wait().unwrap();
+    None
+}
+
+#[track_caller]
+fn is_in_use(path: &Path) {
+    let here = Sqlite::open(path);
+    assert!(matches!(here, Err(StoreError::InUse)), "{here:?}");
+    let there = open_elsewhere(path).unwrap();
+    assert!(there.contains("has this store open already"), "{there}");
+}
+
+#[test]
+fn no_other_name_of_the_file_lets_a_second_process_in() {
+    let dir = Dir::new();
+    let link = dir.join("link.db");
+    symlink("jobs.db", &link).unwrap();
+    // The store is made by the name that does not exist yet.
+    let store = Sqlite::open(&link).unwrap();
+    let folder = dir.join("folder");
+    symlink(".", &folder).unwrap();
+    for name in [dir.store(), link.clone(), folder.join("link.db")] {
+        is_in_use(&name);
+    }
+    // The file gets another name.
+    let moved = dir.join("moved.db");
+    fs::rename(dir.store(), &moved).unwrap();
+    is_in_use(&moved);
+    // Another file gets the name beside which the log is.
+    is_in_use(&dir.store());
+    drop(store);
+    assert_eq!(open_elsewhere(&moved), None);
+}
+
+#[test]
+fn a_file_with_hard_links_is_refused() {
+    let dir = Dir::new();
+    drop(Sqlite::open(dir.store()).unwrap());
+    let other = dir.join("other.db");
+    fs::hard_link(dir.store(), &other).unwrap();
+    for name in [dir.store(), other.clone()] {
+        let opened = Sqlite::open(name);
+        assert!(matches!(opened, Err(StoreError::Linked(2))), "{opened:?}");
+    }
+    fs::remove_file(other).unwrap();
+    Sqlite::open(dir.store()).unwrap();
+}
+
+#[test]
+fn a_store_that_is_refused_does_not_unlock_the_first() {
+    let dir = Dir::new();
+    let store = Sqlite::open(dir.store()).unwrap();
+    for _ in 0..3 {
+        assert!(matches!(Sqlite::open(dir.store()), Err(StoreError::InUse)));
+    }
+    // SQLite holds read locks on the file for as long as it is open. If the refused stores had
+    // closed a descriptor of the file, there would be none.
+    let id = fs::metadata(dir.store()).unwrap().ino();
+    let locks = fs::read_to_string("/proc/locks").unwrap();
+    let is_held = |line: &&str| line.contains("POSIX") && line.contains(&format!(":{id} "));
+    assert!(locks.lines().any(|line| is_held(&line)), "{locks}");
+    drop(store);
 }
 
 #[test]

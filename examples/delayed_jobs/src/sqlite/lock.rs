@@ -1,0 +1,94 @@
+//! The locks that keep others from a store's file.
+//!
+//! A file may have several names, such as a symbolic link. So the file itself is locked. The file
+//! `-lock` is locked, too: it is beside the name under which SQLite has its log, and keeps others
+//! from the log if another file gets this name meanwhile.
+
+use std::{
+    collections::BTreeSet,
+    fs::{self, File, Metadata, OpenOptions, TryLockError},
+    io,
+    os::unix::fs::MetadataExt,
+    path::{Path, PathBuf},
+    sync::{Mutex, PoisonError},
+};
+
+use crate::store::StoreError;
+
+/// A file's device and inode.
+type Id = (u64, u64);
+
+fn id(file: &Metadata) -> Id {
+    (file.dev(), file.ino())
+}
+
+/// The files that stores of this process have locked.
+///
+/// The system drops SQLite's own locks on a file when a process closes any descriptor of it. So no
+/// store opens a file that another store of this process has.
+static LOCKED: Mutex<BTreeSet<Id>> = Mutex::new(BTreeSet::new());
+
+/// Keeps other stores from a file. SQLite's connections to the file must end first.
+#[derive(Debug)]
+pub(super) struct Lock {
+    /// `None` only while this is dropped.
+    file: Option<File>,
+    id: Id,
+    _beside: File,
+    path: PathBuf,
+}
+
+impl Lock {
+    /// Locks a file, and makes it unless it exists.
+    pub(super) fn new(name: &Path) -> Result<Self, StoreError> {
+        let mut locked = LOCKED.lock().unwrap_or_else(PoisonError::into_inner);
+        if fs::metadata(name).is_ok_and(|found| locked.contains(&id(&found))) {
+            return Err(StoreError::InUse);
+        }
+        let file = open(File::options().read(true).write(true), name)?;
+        let found = file.metadata().map_err(StoreError::failed)?;
+        if found.nlink() > 1 {
+            return Err(StoreError::Linked(found.nlink()));
+        }
+        try_lock(&file)?;
+        let path = name.canonicalize().map_err(StoreError::failed)?;
+        let mut beside = path.clone().into_os_string();
+        beside.push("-lock");
+        let beside = open(File::options().append(true), Path::new(&beside))?;
+        try_lock(&beside)?;
+        locked.insert(id(&found));
+        Ok(Self {
+            file: Some(file),
+            id: id(&found),
+            _beside: beside,
+            path,
+        })
+    }
+
+    /// Returns the name of the file without symbolic links.
+    pub(super) fn path(&self) -> &Path {
+        &self.path
+    }
+}
+
+impl Drop for Lock {
+    fn drop(&mut self) {
+        let mut locked = LOCKED.lock().unwrap_or_else(PoisonError::into_inner);
+        // Before another store of this process may open the file.
+        self.file = None;
+        locked.remove(&self.id);
+    }
+}
+
+/// Opens a file, and makes it unless it exists.
+fn open(options: &mut OpenOptions, path: &Path) -> Result<File, StoreError> {
+    let opened: io::Result<File> = options.create(true).open(path);
+    opened.map_err(StoreError::failed)
+}
+
+fn try_lock(file: &File) -> Result<(), StoreError> {
+    file.try_lock().map_err(|error| match error {
+        TryLockError::WouldBlock => StoreError::InUse,
+        TryLockError::Error(error) => StoreError::failed(error),
+    })
+}
