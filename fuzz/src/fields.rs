@@ -55,6 +55,7 @@ impl Fields {
         };
         let both = weekday.starts_with('+');
         let weekday = weekday.strip_prefix('+').unwrap_or(weekday);
+        let (day, weekday) = (&*day.replace('?', "*"), &*weekday.replace('?', "*"));
         let fields = Self {
             second: values(second, 0..=59, "")?,
             minute: values(minute, 0..=59, "")?,
@@ -180,13 +181,13 @@ fn values(text: &str, range: std::ops::RangeInclusive<usize>, names: &str) -> Op
 
 fn days(text: &str) -> Option<Days> {
     let mut days = Days {
-        is_star: text == "*" || text == "?",
+        is_star: text.starts_with('*'),
         plain: vec![false; 32],
         last: false,
         last_weekday: false,
         nearest: Vec::new(),
     };
-    if days.is_star {
+    if text == "*" {
         days.plain.fill(true);
         return Some(days);
     }
@@ -209,11 +210,11 @@ fn days(text: &str) -> Option<Days> {
 
 fn weekdays(text: &str) -> Option<Weekdays> {
     let mut weekdays = Weekdays {
-        is_star: text == "*" || text == "?",
+        is_star: text.starts_with('*'),
         plain: vec![false; 7],
         nth: Vec::new(),
     };
-    if weekdays.is_star {
+    if text == "*" {
         weekdays.plain.fill(true);
         return Some(weekdays);
     }

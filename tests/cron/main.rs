@@ -6,4 +6,5 @@ mod common;
 
 mod clock_steps;
 mod oracle;
+mod original;
 mod schedule;

@@ -26,17 +26,18 @@ struct Field {
 }
 
 impl Field {
+    /// Returns whether the field counts as a `*`: cron looks only at its first character.
     fn is_star(&self) -> bool {
         self.text.starts_with('*')
     }
 
-    /// Returns a random field: one of the values in `range`, a range of them, a list, a step, or
-    /// all.
+    /// Returns a random field: one of the values in `range`, a range of them, a list, a step, both
+    /// of these, or all.
     fn random(random: &mut Random, range: Range<u64>) -> Self {
         let mut values = vec![false; range.end as usize];
         let count = range.end - range.start;
         let one = |random: &mut Random| range.start + random.below(count);
-        let text = match random.below(8) {
+        let text = match random.below(10) {
             0 | 1 => {
                 values[range.start as usize..].fill(true);
                 "*".to_owned()
@@ -58,6 +59,18 @@ impl Field {
                 format!("{a}-{b}/{step}")
             }
             4 | 5 => {
+                // A list with a step, which begins with a `*` or does not.
+                let step = 1 + random.below(count / 2);
+                let other = one(random);
+                for value in range.clone().step_by(step as usize).chain([other]) {
+                    values[value as usize] = true;
+                }
+                match random.below(2) {
+                    0 => format!("*/{step},{other}"),
+                    _ => format!("{other},*/{step}"),
+                }
+            }
+            6 | 7 => {
                 let list: Vec<u64> = (0..1 + random.below(4)).map(|_| one(random)).collect();
                 for &value in &list {
                     values[value as usize] = true;
@@ -104,7 +117,7 @@ impl Fields {
             _ => Field::is("*", range),
         };
         let mut hour = Field::random(random, hours);
-        if hour.is_star() {
+        if hour.text.contains('*') {
             // A `*` stands for the whole day, not only for `hours`.
             hour = Field::random(random, 0..24);
         }
@@ -140,7 +153,7 @@ impl Fields {
     fn matches(&self, local: &Local) -> bool {
         let day = self.day.values[local.day as usize];
         let weekday = self.weekday.values[local.weekday as usize];
-        let is_day = match (self.day.text == "*", self.weekday.text == "*") {
+        let is_day = match (self.day.is_star(), self.weekday.is_star()) {
             (false, false) => day || weekday,
             _ => day && weekday,
         };

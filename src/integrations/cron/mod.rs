@@ -28,18 +28,18 @@
 //! `LW` the last weekday. `FRI#2` is the second Friday of the month, and `FRIL` the last one. `?`
 //! is the same as `*`.
 //!
-//! If neither the day of the month nor the day of the week is `*`, a day that matches either of
-//! them is enough, as in cron. With a `+` before the day of the week (`0 0 13 * +FRI`), both must
-//! match.
+//! If neither the day of the month nor the day of the week begins with a `*`, a day that matches
+//! either of them is enough, as in cron. Otherwise both must match: `0 0 */2 * MON` means odd days
+//! that are Mondays. With a `+` before the day of the week (`0 0 13 * +FRI`), both must match, too.
 //!
 //! `@hourly`, `@daily`, `@midnight`, `@weekly` (on Sunday), `@monthly`, `@yearly` and `@annually`
 //! are names of usual patterns. They mean the first minute of each period.
 //!
 //! # Changes of the clock
 //!
-//! When clocks go forward or back, the rule depends on the pattern, as in cron. A pattern with a
-//! `*` in its second, minute or hour is an *interval*; `*/15` and a list of all values count as a
-//! `*`. Any other pattern means *times of the day*.
+//! When clocks go forward or back, the rule depends on the pattern, as in cron. A pattern whose
+//! second, minute or hour begins with a `*`, such as `*/15`, is an *interval*. So is one that names
+//! all values of such a field, other than in cron. Any other pattern means *times of the day*.
 //!
 //! - **A local time is skipped.** Times of the day (`30 2 * * *`) run at the first instant after
 //!   the gap, and only once if several of them are in the gap. An interval (`*/15 * * * *`, `0 * *
@@ -48,7 +48,7 @@
 //!   times.
 //!
 //! So a job at half past two runs once on every day, and an hourly job runs once in every hour that
-//! passes. `*/20 2 * * *` contains a `*`, so it does not run on the day without two o'clock. Write
+//! passes. `*/20 2 * * *` begins with a `*`, so it does not run on the day without two o'clock. Write
 //! `0,20,40 2 * * *` instead.
 
 pub(crate) mod builder;

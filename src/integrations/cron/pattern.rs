@@ -1,8 +1,11 @@
 //! A parsed pattern: the local times that match, without a time zone.
 //!
 //! croner parses the pattern, and decides which days match (`L`, `W`, `#`). Before that, this
-//! module rejects patterns that croner accepts but that are most likely mistakes. The search
-//! through time is also here, so that it ends soon if nothing matches.
+//! module rejects patterns that croner accepts but that are most likely mistakes, and it decides
+//! which fields count as a `*`: in croner, `*/2` does not. The search through time is also here, so
+//! that it ends soon if nothing matches.
+
+use std::borrow::Cow;
 
 use croner::{
     CronComponent, CronPattern, Weekday,
@@ -54,25 +57,28 @@ impl Pattern {
         } else {
             text.trim()
         };
+        let mut stars = Stars::default();
         // Check each field alone, to name the wrong one.
         if !normal.starts_with('@') {
             for (field, part) in fields(normal).map_err(|reason| wrong(None, reason))? {
                 lint(field, part)
                     .and_then(|()| check_alone(field, part))
                     .map_err(|reason| wrong(Some(field), reason))?;
+                stars.look_at(field, part);
             }
         } else if croner(normal).is_err() {
             return Err(wrong(None, "there is no such name".to_owned()));
         }
-        let days = croner(normal).map_err(|reason| wrong(None, reason))?;
+        let days = croner(&stars.combine_days(normal)).map_err(|reason| wrong(None, reason))?;
         Ok(Self {
             text: text.to_owned(),
             seconds: bits(&days.seconds),
             minutes: bits(&days.minutes),
             hours: bits(&days.hours),
-            is_interval: [&days.seconds, &days.minutes, &days.hours]
-                .iter()
-                .any(|field| matches_all(field)),
+            is_interval: stars.in_time
+                || [&days.seconds, &days.minutes, &days.hours]
+                    .iter()
+                    .any(|field| has_all(field)),
             days,
         })
     }
@@ -82,7 +88,7 @@ impl Pattern {
     }
 
     /// Returns whether the pattern is an interval instead of times of the day: its hour, minute or
-    /// second has a `*`, or a list of all values. This is cron's own rule.
+    /// second begins with a `*`, which is cron's own rule, or names all values.
     pub(crate) fn is_interval(&self) -> bool {
         self.is_interval
     }
@@ -134,6 +140,39 @@ impl Pattern {
         let this = bit(self.hours, hour).filter(|&at| at == hour);
         let this = this.and_then(|hour| in_hour(hour, minute, second));
         this.or_else(|| in_hour(bit(self.hours, hour + 1)?, 0, 0))
+    }
+}
+
+/// Which fields of a pattern count as a `*`. cron looks only at the first character: `*/2` and
+/// `*/2,5` count, `5,*/2` does not.
+#[derive(Default)]
+struct Stars {
+    /// The second, the minute or the hour.
+    in_time: bool,
+    /// The day of the month or of the week, with more text behind the `*`.
+    in_days: bool,
+}
+
+impl Stars {
+    fn look_at(&mut self, field: Field, part: &str) {
+        match field {
+            Field::Second | Field::Minute | Field::Hour => self.in_time |= part.starts_with('*'),
+            Field::DayOfMonth | Field::DayOfWeek => {
+                self.in_days |= part.len() > 1 && part.starts_with(['*', '?']);
+            }
+            Field::Month => {}
+        }
+    }
+
+    /// Returns the pattern for croner. If one of the two fields of days counts as a `*`, a day must
+    /// match both. croner knows this of a field that is nothing but `*`; for others, it needs a `+`.
+    fn combine_days<'a>(&self, pattern: &'a str) -> Cow<'a, str> {
+        match pattern.rsplit_once(char::is_whitespace) {
+            Some((others, weekday)) if self.in_days && !weekday.starts_with('+') => {
+                format!("{others} +{weekday}").into()
+            }
+            _ => pattern.into(),
+        }
     }
 }
 
@@ -242,8 +281,8 @@ fn names_weekday(word: &str) -> bool {
             .is_some_and(|day| WEEKDAYS.contains(&day))
 }
 
-fn matches_all(field: &CronComponent) -> bool {
-    field.from_wildcard || field.values().len() == usize::from(field.max) + 1
+fn has_all(field: &CronComponent) -> bool {
+    field.values().len() == usize::from(field.max) + 1
 }
 
 fn bits(field: &CronComponent) -> u64 {
@@ -343,6 +382,7 @@ mod tests {
             "0,30 2 * * *",
             "0 2,14 * * *",
             "0 1-22 * * *",
+            "10,*/30 2 * * *",
             "@daily",
         ] {
             assert!(!Pattern::parse(pattern).unwrap().is_interval(), "{pattern}");
