@@ -31,7 +31,8 @@ pub trait Homes: TimerClock {
 
 impl Homes for Monotonic {
     fn home(handle: Option<&Handle>, worker: Option<usize>) -> Result<Arc<Shard<Core>>, ArmError> {
-        // Choose a shard as for a timer without options. That also finds the runtime.
+        // Find the runtime, and a shard: on a worker its own. A remote thread takes the workers in
+        // turn. It does not arm a run of timers on one worker, as with timers without options.
         let home = match handle {
             Some(handle) => handle.with_home(Choice::NotAwake, Arc::clone)?,
             None => with_home(Choice::NotAwake, Arc::clone)?,
