@@ -184,6 +184,9 @@ struct WhyLateOfTheBook;
 #[cfg(doctest)]
 #[doc = include_str!("../docs/guide/timers.md")]
 struct TimersOfTheBook;
+#[cfg(doctest)]
+#[doc = include_str!("../docs/guide/coming-from.md")]
+struct ComingFromOfTheBook;
 #[cfg(all(doctest, feature = "cron"))]
 #[doc = include_str!("../docs/guide/cron.md")]
 struct CronOfTheBook;
