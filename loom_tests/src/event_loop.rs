@@ -59,6 +59,14 @@ impl EventLoop {
         }
     }
 
+    /// Announces that the owner sleeps, as [`sleep`](EventLoop::sleep) does, and returns whether it
+    /// would sleep. It is awake again after [`resume`](tourbillon_shards::Shard::resume).
+    pub fn announce(&mut self) -> bool {
+        let owner = self.home.owner();
+        owner.parks.fetch_add(1, Ordering::Relaxed);
+        self.home.sleep_until().is_some()
+    }
+
     /// Takes the due timers and runs them.
     pub fn expire(&mut self) {
         expire(&self.home, self.now);

@@ -2,13 +2,19 @@
 //! timer or update is not lost. The owner, which checks inbox and store, does not miss an entry
 //! that a remote thread moves between the two.
 //!
-//! In the loom build a remote thread reads one entry of the inbox at a time. Two unread
-//! cancellations are enough for a canceller to drain the inbox.
+//! In the loom build a remote thread reads one entry of the inbox at a time, unless a model sets
+//! `BATCH`. Two unread cancellations are enough for a canceller to drain the inbox, unless a model
+//! sets `GARBAGE_FLOOR`.
 #![cfg(loom)]
 
-use loom::thread;
+use std::sync::{Arc as Plain, Mutex as PlainMutex};
+
+use loom::thread::{self, ThreadId};
 use loom_tests::{EventLoop, HORIZON, Home, Probe, Worker, close, expire, model, shard};
-use tourbillon_shards::{Cancel, NEVER, Outcome, Reset, Timer};
+use tourbillon_shards::{
+    Cancel, Flow, NEVER, Options, Outcome, Reset, Timer,
+    model::{BATCH, GARBAGE_FLOOR},
+};
 
 /// A remote thread takes due timers, which drains the inbox, while a producer arms a timer and the
 /// owner parks.
@@ -193,6 +199,118 @@ fn a_canceller_is_denied_the_lock_while_the_owner_notes_a_move() {
         },
         |_, mine| assert_eq!(mine.reset_at(HORIZON + 10), Reset::Waiting),
     );
+}
+
+/// The threads that freed the nodes of a model, one entry for each node.
+#[derive(Clone, Default)]
+struct FreedBy(Plain<PlainMutex<Vec<ThreadId>>>);
+
+impl Drop for FreedBy {
+    fn drop(&mut self) {
+        self.0.lock().unwrap().push(thread::current().id());
+    }
+}
+
+impl FreedBy {
+    /// Starts a timer whose node records the thread that frees it.
+    fn arm(&self, home: &Home, deadline: u64) -> Timer<Worker> {
+        let freed = self.clone();
+        let options = Options {
+            condition: Some(Box::new(move || freed.0.lock().is_ok())),
+            ..Options::default()
+        };
+        let timer = Timer::build(home, 5, Some(deadline), options, |_| Flow::Continue(()));
+        timer.start(0);
+        timer
+    }
+
+    /// Returns how many nodes the calling thread has freed.
+    fn here(&self) -> usize {
+        let here = thread::current().id();
+        let freed = self.0.lock().unwrap();
+        freed.iter().filter(|&&by| by == here).count()
+    }
+}
+
+/// A thread that denies others the lock reads one batch of its own, and one for the others. It does
+/// not go on for as long as others cancel timers.
+#[test]
+fn a_thread_reads_one_batch_for_those_that_it_denies_the_lock() {
+    model!(Some(3), || {
+        let home = shard();
+        let freed = FreedBy::default();
+        let [first, rest @ ..] = [1, 2, 3, 4].map(|i| freed.arm(&home, HORIZON + i));
+        // All timers are in the store, and one update is in the inbox.
+        home.settle();
+        assert_eq!(first.cancel(), Cancel::Cancelled);
+        drop(first);
+        let canceller = thread::spawn(move || {
+            for timer in rest {
+                assert_eq!(timer.cancel(), Cancel::Cancelled);
+            }
+        });
+        expire(&home, 0);
+        let read = freed.here();
+        assert!(read <= 2, "one call has read {read} updates, each a batch");
+        canceller.join().unwrap();
+        close(&home);
+    });
+}
+
+/// A remote thread has the lock twice in a row, and a canceller is denied it both times. The second
+/// time the remote thread leaves the update to the owner. The owner does not sleep over it.
+///
+/// The other threads start while the remote thread holds the lock: its condition stands for the
+/// first canceller, and starts them, although a condition must not use the crate.
+#[test]
+fn a_canceller_is_denied_again_while_the_owner_parks() {
+    model!(Some(1), || {
+        // A batch holds all updates. So a thread that reads one for a denied canceller has its
+        // update, unless that was pushed while the batch was read.
+        BATCH.set(4);
+        // Each cancellation is one too many.
+        GARBAGE_FLOOR.set(0);
+        let home = shard();
+        let cancelled = [1, 2].map(|i| Timer::once(&home, HORIZON + i, 5, || {}));
+        let cancelled = PlainMutex::new(Some(cancelled));
+        let started = Plain::new(PlainMutex::new(None));
+        let condition = {
+            let (home, started) = (home.clone(), started.clone());
+            move || {
+                let Some([first, second]) = cancelled.lock().unwrap().take() else {
+                    return true;
+                };
+                assert_eq!(first.cancel(), Cancel::Cancelled);
+                let canceller = thread::spawn(move || {
+                    assert_eq!(second.cancel(), Cancel::Cancelled);
+                });
+                let home = home.clone();
+                let owner = thread::spawn(move || EventLoop::new(&home).announce());
+                *started.lock().unwrap() = Some((canceller, owner));
+                true
+            }
+        };
+        let options = Options {
+            condition: Some(Box::new(condition)),
+            ..Options::default()
+        };
+        let moved = Timer::build(&home, 5, Some(5), options, |_| Flow::Continue(()));
+        moved.start(0);
+        // All timers are in the store. The condition is asked where the old deadline comes up.
+        home.settle();
+        assert_eq!(moved.reset_at(HORIZON + 3), Reset::Waiting);
+        expire(&home, 5);
+        let (canceller, owner) = started.lock().unwrap().take().unwrap();
+        canceller.join().unwrap();
+        let sleeps = owner.join().unwrap();
+        let is_asleep = sleeps && home.parker().parked_until().is_some();
+        assert!(
+            !is_asleep || !home.has_updates(),
+            "the owner sleeps, and no thread reads the updates"
+        );
+        home.resume();
+        close(&home);
+    });
 }
 
 /// The owner moves a timer to the earlier deadline `to`, and tries to leave a note of the move in

@@ -277,6 +277,11 @@ pub mod model {
         /// of the load, and skips interleavings. So only the models of this step switch it on.
         pub static LOOKS_AT_THE_DEADLINE: std::cell::Cell<bool> =
             const { std::cell::Cell::new(false) };
+        /// How many updates a remote thread reads while it holds the lock. With one, models reach
+        /// the backlog. A model in which a batch has to hold all updates sets a larger number.
+        pub static BATCH: std::cell::Cell<usize> = const { std::cell::Cell::new(1) };
+        /// How many unread cancellations a canceller leaves alone.
+        pub static GARBAGE_FLOOR: std::cell::Cell<usize> = const { std::cell::Cell::new(1) };
     }
 }
 

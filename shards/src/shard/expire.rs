@@ -1,6 +1,6 @@
 //! Takes the timers that are due out of a shard.
 
-use super::{BATCH, Shard};
+use super::{Shard, batch};
 use crate::{
     due::Due,
     node::{claim::NEVER, taken::Taken},
@@ -36,7 +36,7 @@ impl<O: Owner> Shard<O> {
         let read = if self.owner.is_current() {
             OWNER_BATCH
         } else {
-            BATCH
+            batch()
         };
         let taken = self.locked(|inner| {
             self.drain(inner, read);

@@ -38,16 +38,29 @@ mod update;
 mod watch;
 pub(crate) mod watchers;
 
-/// How many updates a remote thread reads from the inbox while it holds the lock.
-const BATCH: usize = if cfg!(loom) { 1 } else { 256 };
-
-/// The number of unread cancellations that is always allowed, however few timers there are. See
-/// "Garbage" in `PROTOCOLS.md`.
-const GARBAGE_FLOOR: usize = if cfg!(loom) { 1 } else { 64 };
-
 /// The number of unread cancellations above which a canceller that is denied the lock yields its
 /// core. The holder of the lock most likely waits for a core.
 const FLOOD: usize = 16 * 1024;
+
+/// Returns how many updates a remote thread reads from the inbox while it holds the lock. A model
+/// may change this.
+#[inline(always)]
+fn batch() -> usize {
+    #[cfg(loom)]
+    return crate::node::model::BATCH.get();
+    #[cfg(not(loom))]
+    256
+}
+
+/// Returns the number of unread cancellations that is always allowed, however few timers there are.
+/// See "Garbage" in `PROTOCOLS.md`. A model may change this.
+#[inline(always)]
+fn garbage_floor() -> usize {
+    #[cfg(loom)]
+    return crate::node::model::GARBAGE_FLOOR.get();
+    #[cfg(not(loom))]
+    64
+}
 
 /// Holds the timers of one worker.
 ///
@@ -208,7 +221,7 @@ impl<O: Owner> Shard<O> {
     /// Returns an upper bound of the timers that remote threads have cancelled and that still
     /// occupy the inbox or the store. Their payloads are gone. It is at most 64 or a quarter of the
     /// live timers, whichever is more, plus the timers that are cancelled while a thread holds the
-    /// lock.
+    /// lock, at most twice in a row.
     pub fn garbage(&self) -> usize {
         self.unread.load(Ordering::Relaxed) + self.sweeping.load(Ordering::Relaxed)
     }

@@ -198,7 +198,7 @@ fn sweeps_count_how_often_the_inbox_had_updates() {
 fn garbage_may_be_a_quarter_of_the_live_timers() {
     let shard = Arc::new(Shard::new(Loop::default()));
     shard.owner().is_away.store(true, Ordering::Relaxed);
-    let count = 10 * GARBAGE_FLOOR;
+    let count = 10 * garbage_floor();
     let timers: Vec<_> = (0..count as u64)
         .map(|i| Timer::once(&shard, i, 1, || ()))
         .collect();

@@ -6,7 +6,7 @@
 
 use std::mem;
 
-use super::{BATCH, FLOOD, GARBAGE_FLOOR, Shard, UnlockOnPanic};
+use super::{FLOOD, Shard, UnlockOnPanic, batch, garbage_floor};
 use crate::{
     node::{NodeRef, claim::NEVER, location::Location},
     owner::Owner,
@@ -124,9 +124,9 @@ impl<O: Owner> Shard<O> {
         self.unread.fetch_add(1, Ordering::Relaxed);
         let garbage = self.garbage();
         let live = self.stored().saturating_sub(garbage);
-        if garbage > (live / 4).max(GARBAGE_FLOOR) {
+        if garbage > (live / 4).max(garbage_floor()) {
             // If another thread has the lock, it finds the mark, and drains.
-            let drained = self.locked(|inner| self.drain(inner, BATCH));
+            let drained = self.locked(|inner| self.drain(inner, batch()));
             if drained.is_none() && garbage > FLOOD {
                 // The system has stopped the holder. Until the holder goes on, other threads that
                 // arm and cancel timers keep the cores busy, and garbage could grow to hundreds of
@@ -159,36 +159,15 @@ impl<O: Owner> Shard<O> {
         }
     }
 
-    /// Reads at most `limit` updates from the inbox. The caller has the lock.
+    /// Reads at most `limit` updates: first the backlog, then the inbox. The caller has the lock.
+    ///
+    /// The inbox is taken once. What other threads push meanwhile waits for the next call, or those
+    /// threads could keep this one here for ever.
     pub(super) fn drain(&self, inner: &mut Inner<O>, limit: usize) {
-        let mut read = 0;
-        while read < limit {
-            if inner.backlog.is_empty() {
-                // A drainer may take a node before its pusher publishes the deadline. The pusher's
-                // write then stays behind. It has to be cleared, or the owner would wake for it
-                // again and again.
-                let stale = self.inbox_next.load(Ordering::Acquire) != NEVER;
-                if self.inbox.is_empty() && !stale {
-                    break;
-                }
-                // Before the inbox is taken: a pusher that comes later lowers the deadline again.
-                inner.backlog_next = self.take_inbox_next();
-                // The counts move with the updates. A later cancellation counts as unread again.
-                let unread = self.unread.swap(0, Ordering::AcqRel);
-                self.sweeping.store(unread, Ordering::Relaxed);
-                inner.backlog = self.inbox.take();
-                if !inner.backlog.is_empty() {
-                    let sweeps = self.sweeps.load(Ordering::Relaxed);
-                    self.sweeps.store(sweeps + 1, Ordering::Relaxed);
-                }
-            }
-            let Some(node) = inner.backlog.next() else {
-                continue;
-            };
-            // This may drop the last reference: the payload is gone before, so only the node and
-            // its options are freed.
-            drop(inner.read(node));
-            read += 1;
+        let left = limit - Self::read(inner, limit);
+        if left > 0 {
+            self.take_inbox(inner);
+            Self::read(inner, left);
         }
         if inner.backlog.is_empty() {
             inner.backlog_next = NEVER;
@@ -196,25 +175,62 @@ impl<O: Owner> Shard<O> {
         }
     }
 
-    /// Reads the updates of a thread that was denied the lock, until no thread was denied
-    /// meanwhile.
+    /// Takes the whole inbox into the backlog, which is empty. The caller has the lock.
+    fn take_inbox(&self, inner: &mut Inner<O>) {
+        // A drainer may take a node before its pusher publishes the deadline. The pusher's write
+        // then stays behind. It has to be cleared, or the owner would wake for it again and again.
+        let stale = self.inbox_next.load(Ordering::Acquire) != NEVER;
+        if self.inbox.is_empty() && !stale {
+            return;
+        }
+        // Before the inbox is taken: a pusher that comes later lowers the deadline again.
+        inner.backlog_next = self.take_inbox_next();
+        // The counts move with the updates. A later cancellation counts as unread again.
+        let unread = self.unread.swap(0, Ordering::AcqRel);
+        self.sweeping.store(unread, Ordering::Relaxed);
+        inner.backlog = self.inbox.take();
+        if !inner.backlog.is_empty() {
+            let sweeps = self.sweeps.load(Ordering::Relaxed);
+            self.sweeps.store(sweeps + 1, Ordering::Relaxed);
+        }
+    }
+
+    /// Reads at most `limit` updates of the backlog, and returns how many there were.
+    fn read(inner: &mut Inner<O>, limit: usize) -> usize {
+        let mut read = 0;
+        while read < limit {
+            let Some(node) = inner.backlog.next() else {
+                break;
+            };
+            // This may drop the last reference: the payload is gone before, so only the node and
+            // its options are freed.
+            drop(inner.read(node));
+            read += 1;
+        }
+        read
+    }
+
+    /// Reads one batch of updates for the threads that were denied the lock. If others were denied
+    /// meanwhile, leaves their updates to the owner, and wakes it.
+    ///
+    /// One batch only: the caller has work of its own, and the others could keep it here for as
+    /// long as they cancel timers. See "The try-lock" in `PROTOCOLS.md`.
     #[cold]
     pub(super) fn drain_for_denied(&self) {
-        while self.lock.try_acquire() {
-            // A full store panics. So may the destructor of a condition, if a timer is freed here.
-            let unlock = UnlockOnPanic(self);
-            // SAFETY: `try_acquire` above took the lock.
-            self.inner.with_mut(|inner| unsafe {
-                self.drain(&mut *inner, BATCH);
-                self.publish(&*inner);
-            });
-            mem::forget(unlock);
-            // Another thread may have been denied while this one read, and has left its updates to
-            // it. So one look is not enough. No loom model tells one look from more, since all
-            // denials during one hold leave one mark. A test in `tests/threads/garbage.rs` does.
-            if !self.lock.release() {
-                return;
-            }
+        if !self.lock.try_acquire() {
+            // Another thread has the lock, and finds the mark.
+            return;
+        }
+        // A full store panics. So may the destructor of a condition, if a timer is freed here.
+        let unlock = UnlockOnPanic(self);
+        // SAFETY: `try_acquire` above took the lock.
+        self.inner.with_mut(|inner| unsafe {
+            self.drain(&mut *inner, batch());
+            self.publish(&*inner);
+        });
+        mem::forget(unlock);
+        if self.lock.release() {
+            self.wake();
         }
     }
 }

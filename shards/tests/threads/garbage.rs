@@ -5,30 +5,30 @@
 //! the garbage is the number of these references minus the live timers.
 
 use std::{
-    sync::{Arc, Barrier, Mutex, mpsc},
+    sync::{Arc, Barrier, Mutex, atomic::Ordering::Relaxed, mpsc},
     thread,
 };
 
-use crate::common::{Drops, Threaded, times};
-use tourbillon_shards::{Cancel, Flow, NEVER, Options, Reset, Shard, Timer};
+use crate::common::{Drops, Scripted, Threaded, expire, times};
+use tourbillon_shards::{Cancel, Flow, NEVER, Options, Owner, Reset, Shard, Timer};
 
 /// How many nodes are read while the lock is held once.
 const BATCH: usize = 256;
 
-type Timers = Vec<Timer<Threaded>>;
+type Timers<O = Threaded> = Vec<Timer<O>>;
 
-fn arm(shard: &Arc<Shard<Threaded>>, count: usize) -> Timers {
+fn arm<O: Owner>(shard: &Arc<Shard<O>>, count: usize) -> Timers<O> {
     (0..count as u64)
         .map(|at| Timer::once(shard, 1_000_000 + at % 1_000, 0, || panic!("never due")))
         .collect()
 }
 
-fn cancel(timer: Timer<Threaded>) {
+fn cancel<O: Owner>(timer: Timer<O>) {
     assert_eq!(timer.cancel(), Cancel::Cancelled);
 }
 
 /// Returns how many cancelled timers are left. No other thread may use the shard during this call.
-fn garbage(shard: &Shard<Threaded>, live: usize) -> usize {
+fn garbage<O: Owner>(shard: &Shard<O>, live: usize) -> usize {
     shard.references() - live
 }
 
@@ -192,7 +192,7 @@ fn several_threads_cancel_at_once() {
 }
 
 /// Cancels its timers when it is dropped.
-struct CancelsAtDrop(Timers);
+struct CancelsAtDrop(Timers<Scripted>);
 
 impl Drop for CancelsAtDrop {
     fn drop(&mut self) {
@@ -201,11 +201,11 @@ impl Drop for CancelsAtDrop {
 }
 
 /// Starts a timer with a condition.
-fn with_condition(
-    shard: &Arc<Shard<Threaded>>,
+fn with_condition<O: Owner>(
+    shard: &Arc<Shard<O>>,
     deadline: u64,
     condition: impl Fn() -> bool + Send + Sync + 'static,
-) -> Timer<Threaded> {
+) -> Timer<O> {
     let options = Options {
         condition: Some(Box::new(condition)),
         ..Options::default()
@@ -215,16 +215,15 @@ fn with_condition(
     timer
 }
 
-/// A thread may be denied the lock while the holder reads updates for others that were denied. Then
-/// the holder reads one more batch.
+/// A thread may be denied the lock while the holder reads a batch for others that were denied. Then
+/// the holder leaves the updates, and wakes the owner.
 ///
 /// The shard calls and drops conditions with its lock held. So two conditions stand here for the
 /// threads that are denied, although a condition must not use the crate.
 #[test]
-fn a_thread_that_is_denied_while_the_holder_reads_for_others_is_not_forgotten() {
-    let shard = Threaded::shard();
-    // With `second` these are two batches.
-    let crowd = CancelsAtDrop(arm(&shard, 2 * BATCH - 1));
+fn a_thread_that_is_denied_while_the_holder_reads_for_others_is_left_to_the_owner() {
+    let shard = Scripted::shard(true);
+    let crowd = CancelsAtDrop(arm(&shard, 2 * BATCH));
     let second = with_condition(&shard, 2_000_000, move || !crowd.0.is_empty());
     let second = Mutex::new(Some(second));
     // The holder of the lock finds this timer moved, and asks for its condition. That cancels
@@ -235,9 +234,49 @@ fn a_thread_that_is_denied_while_the_holder_reads_for_others_is_not_forgotten() 
         true
     });
     assert_eq!(first.reset_at(3_000_000), Reset::Waiting);
-    assert_eq!(shard.expire(10, usize::MAX, &mut Vec::new()).count, 0);
+    assert!(shard.sleep_until().is_some(), "the owner goes to sleep");
+    assert!(expire(&shard, 10, usize::MAX).is_empty());
+    assert_eq!(
+        (shard.garbage(), garbage(&shard, 1)),
+        (2 * BATCH, 2 * BATCH)
+    );
+    assert_eq!(shard.owner().wakes.load(Relaxed), 1);
+    // The owner is awake now, and reads them.
+    shard.resume();
+    assert!(expire(&shard, 10, usize::MAX).is_empty());
     assert_eq!((shard.garbage(), garbage(&shard, 1)), (0, 0));
-    assert_eq!(shard.stored(), 1);
+    assert_eq!((shard.stored(), shard.owner().wakes.load(Relaxed)), (1, 1));
+    drop(shard.close());
+}
+
+/// A call that reads all updates reads those that there were when it began. So it ends although
+/// others arm timers all the time.
+///
+/// A condition stands for the others, as above: each node that is freed leaves an update.
+#[test]
+fn a_call_that_reads_all_updates_ends_although_there_are_always_more() {
+    /// Cancels a timer that has another one, when it is dropped.
+    struct Next(Arc<Shard<Scripted>>, usize);
+    impl Drop for Next {
+        fn drop(&mut self) {
+            if let Some(left) = self.1.checked_sub(1) {
+                let next = Next(self.0.clone(), left);
+                let alive = move || Arc::strong_count(&next.0) > 0;
+                cancel(with_condition(&self.0, 2_000_000, alive));
+            }
+        }
+    }
+    let shard = Scripted::shard(false);
+    drop(Next(shard.clone(), 3));
+    for left in [2, 1, 0] {
+        assert!(shard.has_updates());
+        assert_eq!(shard.settle(), NEVER);
+        assert_eq!(
+            shard.has_updates(),
+            left > 0,
+            "it was read in the same call"
+        );
+    }
     drop(shard.close());
 }
 
