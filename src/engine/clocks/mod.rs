@@ -10,6 +10,10 @@
 //! The serving worker sets the timerfd before it announces the sleep, never after: otherwise it
 //! would undo the setting of a thread that has claimed the word.
 //!
+//! A worker serves a clock for a bounded number of looks. If other threads leave updates all the
+//! time, it makes the timerfd readable and leaves the clock to the next worker. The shard counts as
+//! awake meanwhile.
+//!
 //! When the wall clock is set, the kernel makes the same timerfd readable
 //! (`TFD_TIMER_CANCEL_ON_SET`), so nothing has to be polled. An absolute timerfd follows the new
 //! time by itself. The notification only serves to find the timers whose deadline the clock has

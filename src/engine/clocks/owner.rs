@@ -146,6 +146,15 @@ impl ClockCore {
         self.timerfd.take() | self.stepped.swap(false, Ordering::AcqRel)
     }
 
+    /// Makes the timerfd readable, so that a thread serves the clock once more. If the clock was
+    /// `stepped` since it was last served, that thread finds the notification.
+    pub(super) fn serve_again(&self, stepped: bool) {
+        if stepped {
+            self.stepped.store(true, Ordering::Release);
+        }
+        self.wake();
+    }
+
     /// Sets the timerfd to `until`. Returns whether the clock was set since the last setting.
     pub(super) fn set_timer(&self, until: u64) -> bool {
         // A paused clock does not follow the kernel's: unset the timerfd. Quiescence wakes the

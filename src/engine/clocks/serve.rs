@@ -18,6 +18,11 @@ use crate::{
     util::lock::lock,
 };
 
+/// How many times a thread looks at a clock that it serves. While other threads arm or cancel timers
+/// of the clock all the time, each look finds something. The thread has other work, so after this
+/// many looks it leaves the clock to the next thread.
+const LOOKS: usize = 8;
+
 /// Adds the clocks' timerfds to the epoll instance of `core`. For each event one of the threads
 /// that watch it is woken.
 pub(crate) fn watch(core: &Core, clocks: &[Arc<ClockShard>]) -> io::Result<()> {
@@ -38,12 +43,16 @@ pub(crate) fn serve(shard: &ClockShard, late: &Recorded) -> Vec<Job> {
     let mut stepped = false;
     shard.resume();
     let mut jobs = Vec::new();
-    loop {
-        take(shard, &mut served, &mut jobs, Some(late), || {
+    for _ in 0..LOOKS {
+        let more = take(shard, &mut served, &mut jobs, Some(late), || {
             // Keep the answer: a second round still belongs to the same step.
             stepped |= core.take_step();
             stepped
         });
+        if more {
+            crate::sys::sync::thread::yield_now();
+            continue;
+        }
         // The timerfd before the announcement: see the head of `clocks/mod.rs`.
         let next = shard.next_deadline();
         let set = core.set_timer(next);
@@ -57,6 +66,10 @@ pub(crate) fn serve(shard: &ClockShard, late: &Recorded) -> Vec<Job> {
             None => {}
         }
     }
+    // The word says that the clock is being served, so no thread that arms a timer makes the
+    // timerfd readable. This thread does.
+    core.serve_again(stepped);
+    jobs
 }
 
 /// Sets a clock by calling `set`, and returns the due timers.
@@ -67,65 +80,67 @@ pub(crate) fn step(shard: &ClockShard, set: impl FnOnce()) -> Vec<Job> {
     let mut served = lock(&shard.owner().served);
     let mut jobs = Vec::new();
     // Leave the timerfd alone: the worker that it wakes finds it readable.
-    take(shard, &mut served, &mut jobs, None, || false);
+    let mut take_all = |stepped| {
+        while take(shard, &mut served, &mut jobs, None, || stepped) {
+            crate::sys::sync::thread::yield_now();
+        }
+    };
+    take_all(false);
     set();
-    take(shard, &mut served, &mut jobs, None, || true);
+    take_all(true);
     jobs
 }
 
-/// Takes all due timers. If `stepped` returns `true`, the clock was set since it was last served,
-/// and timers that may be skipped are skipped if the step jumped over their deadline.
+/// Takes the due timers, and returns whether there may be more. If `stepped` returns `true`, the
+/// clock was set since it was last served, and timers that may be skipped are skipped if the step
+/// jumped over their deadline.
 fn take(
     shard: &ClockShard,
     served: &mut Served,
     jobs: &mut Vec<Job>,
     late: Option<&Recorded>,
-    mut stepped: impl FnMut() -> bool,
-) {
+    stepped: impl FnOnce() -> bool,
+) -> bool {
     let core = shard.owner();
     let mut due = Vec::new();
-    loop {
-        let (now, boot) = (core.now(), core.shared.clock.other(OtherClock::Boot));
-        let own = core.shared.clock.now();
-        // Ask after reading the clock: a reading from after a step then always comes with the
-        // notice.
-        let stepped = stepped();
-        // The time that the clock would show if it had not been set.
-        let natural = served
-            .clock
-            .saturating_add(boot.saturating_sub(served.boot));
-        let jumped = |at| stepped && natural < at && at < now;
-        let more = shard.expire(now, usize::MAX, &mut due).more;
-        if core.shared.flight.is_on() {
-            let jumps = Jumps {
-                stepped: now as i64 - natural as i64,
-                suspended: boot.saturating_sub(served.boot) as i64
-                    - own.saturating_sub(served.own) as i64,
-            };
-            jumps.record(core, own, now, &due);
-        }
-        // Do not count the step itself as lateness.
-        if let Some(late) = late.filter(|_| !stepped) {
-            lateness::note(&core.shared, &due, now, late);
-        }
-        jobs.extend(due.drain(..).map(|due| {
-            if due.tag() == SKIP_ON_STEP && due.deadline().is_some_and(jumped) {
-                Job::Skipped(due)
-            } else {
-                Job::ClockTimer(due)
-            }
-        }));
-        // Remember when the clock was served: the next step is found from here.
-        if !more {
-            *served = Served {
-                clock: now,
-                boot,
-                own,
-            };
-            return;
-        }
-        crate::sys::sync::thread::yield_now();
+    let (now, boot) = (core.now(), core.shared.clock.other(OtherClock::Boot));
+    let own = core.shared.clock.now();
+    // Ask after reading the clock: a reading from after a step then always comes with the notice.
+    let stepped = stepped();
+    // The time that the clock would show if it had not been set.
+    let natural = served
+        .clock
+        .saturating_add(boot.saturating_sub(served.boot));
+    let jumped = |at| stepped && natural < at && at < now;
+    let more = shard.expire(now, usize::MAX, &mut due).more;
+    if core.shared.flight.is_on() {
+        let jumps = Jumps {
+            stepped: now as i64 - natural as i64,
+            suspended: boot.saturating_sub(served.boot) as i64
+                - own.saturating_sub(served.own) as i64,
+        };
+        jumps.record(core, own, now, &due);
     }
+    // Do not count the step itself as lateness.
+    if let Some(late) = late.filter(|_| !stepped) {
+        lateness::note(&core.shared, &due, now, late);
+    }
+    jobs.extend(due.drain(..).map(|due| {
+        if due.tag() == SKIP_ON_STEP && due.deadline().is_some_and(jumped) {
+            Job::Skipped(due)
+        } else {
+            Job::ClockTimer(due)
+        }
+    }));
+    // Remember when the clock was served: the next step is found from here.
+    if !more {
+        *served = Served {
+            clock: now,
+            boot,
+            own,
+        };
+    }
+    more
 }
 
 /// By how much a clock went on in a way that the runtime's clock did not, since it was last served,
@@ -168,5 +183,67 @@ impl Jumps {
         if !events.is_empty() {
             core.shared.record(events);
         }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use std::{
+        future::poll_fn,
+        ops::ControlFlow,
+        task::Poll,
+        time::{Duration, Instant},
+    };
+
+    use tourbillon_shards::{Options, Timer};
+
+    use super::*;
+    use crate::runtime::Builder;
+
+    /// Leaves an update of a clock when it is dropped, which has another one. These are the threads
+    /// that arm and cancel timers of the clock all the time.
+    struct Again(Arc<ClockShard>, usize);
+
+    impl Drop for Again {
+        fn drop(&mut self) {
+            if let Some(left) = self.1.checked_sub(1) {
+                let again = Self(self.0.clone(), left);
+                let options = Options {
+                    condition: Some(Box::new(move || again.1 == left && again.0.stored() == 0)),
+                    ..Options::default()
+                };
+                let at = Some(NEVER - 1);
+                let timer = Timer::build(&self.0, 1, at, options, |_| ControlFlow::Continue(()));
+                timer.start(0);
+                timer.cancel();
+            }
+        }
+    }
+
+    #[test]
+    fn a_worker_leaves_a_clock_that_others_use_all_the_time() {
+        // The worker of this runtime runs in `block_on` alone.
+        let runtime = Builder::new_current_thread().build().unwrap();
+        let shared = runtime.handle().shared();
+        let clock = shared.clocks.shard(OtherClock::Wall).unwrap();
+        drop(Again(clock.clone(), 3 * LOOKS));
+        let worker = shared.workers.load()[0].clone();
+        let mut calls = 0;
+        while clock.has_updates() && calls < 100 {
+            assert!(serve(&clock, &worker.owner().recorder.late.wake).is_empty());
+            calls += 1;
+        }
+        assert!(calls > 2, "{calls} calls have read all updates");
+        // A thread that stops looks makes the timerfd readable. So the worker serves the clock.
+        drop(Again(clock.clone(), 3 * LOOKS));
+        let begin = Instant::now();
+        runtime.block_on(poll_fn(|cx| {
+            cx.waker().wake_by_ref();
+            if clock.has_updates() && begin.elapsed() < Duration::from_secs(300) {
+                return Poll::Pending;
+            }
+            Poll::Ready(())
+        }));
+        assert!(!clock.has_updates(), "no thread serves the clock");
     }
 }
