@@ -157,6 +157,18 @@ pub struct Held {
     pub token: Token,
 }
 
+/// An attempt that a node is about to begin.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Start {
+    /// The job.
+    pub key: String,
+    /// The token of this holder.
+    pub token: Token,
+    /// The next attempt does not begin before this time after the begin of this one, unless this
+    /// one ends before.
+    pub wait: Duration,
+}
+
 /// The answer to [`Store::begin`].
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Begin {
@@ -298,9 +310,12 @@ pub trait Store: Send + Sync + 'static {
     ) -> impl Future<Output = Result<Vec<Held>, StoreError>> + Send;
 
     /// Begins attempts, if the jobs are due and these are still their tokens.
+    ///
+    /// The number of each attempt and the earliest time of the next one are on the disk before this
+    /// returns. So an attempt counts although its process never reports its end.
     fn begin(
         &self,
-        attempts: Vec<(String, Token)>,
+        attempts: Vec<Start>,
     ) -> impl Future<Output = Result<Vec<Begin>, StoreError>> + Send;
 
     /// Ends attempts. Returns `false` for each token that is not the job's any more.

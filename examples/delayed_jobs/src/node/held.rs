@@ -152,6 +152,19 @@ impl Table {
         taken
     }
 
+    /// Puts due jobs back to where they were taken from, or behind the others.
+    pub(super) fn put_back(&self, held: Vec<Held>, behind: bool) {
+        let mut jobs = self.lock();
+        match behind {
+            true => jobs.due.extend(held),
+            false => held
+                .into_iter()
+                .rev()
+                .for_each(|held| jobs.due.push_front(held)),
+        }
+        self.update_count(&jobs);
+    }
+
     /// Waits until the node holds fewer jobs than before.
     pub(super) async fn wait_for_room(&self) {
         self.0.left.notified().await;

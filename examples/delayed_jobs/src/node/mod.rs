@@ -95,10 +95,12 @@ impl<E: std::error::Error> From<E> for Failure {
 /// The waits between the attempts of a job.
 ///
 /// The wait after attempt `n` is between one half and all of `first` × 2ⁿ⁻¹, at random, so that
-/// jobs that failed together do not come back together. It is at most `longest`.
+/// jobs that failed together do not come back together. It is at most `longest`. If an attempt does
+/// not end, as its process was killed, the wait is counted from its begin.
 #[derive(Clone, Copy, Debug)]
 pub struct Backoff {
-    /// How many attempts a job has.
+    /// How many attempts a job has. Each attempt counts that has begun, also if its process ended
+    /// before it did.
     pub attempts: u32,
     /// The wait after the first attempt.
     pub first: Duration,
@@ -127,6 +129,9 @@ impl Backoff {
 }
 
 /// The end of an attempt, for [`NodeBuilder::on_end`].
+///
+/// If the last attempt of a job began and never ended, a node holds the job once more, and ends it
+/// without calling the handler. Then the token is one that no handler got.
 #[derive(Clone, Debug)]
 #[non_exhaustive]
 pub struct Ended {

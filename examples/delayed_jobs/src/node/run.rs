@@ -70,17 +70,17 @@ pub(super) async fn run<S: Store>(
     number: u32,
     permits: Permits,
 ) {
-    let Held { mut job, token } = held;
+    let mut held = held;
     let counters = &shared.counters;
     count(&counters.begun);
     let running = Running::new(&counters.running);
     let attempt = Attempt {
-        key: job.key.clone(),
-        payload: std::mem::take(&mut job.payload),
+        key: held.job.key.clone(),
+        payload: std::mem::take(&mut held.job.payload),
         number,
-        token,
-        due: job.due,
-        at: job.at,
+        token: held.token,
+        due: held.job.due,
+        at: held.job.at,
     };
     let result = call(&shared, attempt).await;
     drop(permits.handler);
@@ -88,12 +88,35 @@ pub(super) async fn run<S: Store>(
         Ok(()) => &counters.done,
         Err(_) => &counters.failed,
     });
-    let end = end(&shared, &job, number, result);
+    let end = end(&shared, &held.job, number, result);
+    report(&shared, held, end).await;
+    drop(running);
+    // Only now may a node that stops regard this attempt as ended.
+    drop(permits.attempt);
+}
+
+/// Ends a job whose last attempt began and did not end: nothing is left to begin.
+pub(super) async fn give_up<S: Store>(shared: Arc<Shared<S>>, held: Held, permits: Permits) {
+    drop(permits.handler);
+    let number = held.job.attempts;
+    let failure = Failure::give_up(format!(
+        "attempt {number} is the last one, and it did not end: its process ended, or its node \
+         lost the store"
+    ));
+    let end = end(&shared, &held.job, number, Err(failure));
+    report(&shared, held, end).await;
+    drop(permits.attempt);
+}
+
+/// Tells the store how an attempt ended, and then `on_end`.
+async fn report<S: Store>(shared: &Shared<S>, held: Held, end: End) {
+    let counters = &shared.counters;
     if let End::Dead { .. } = end {
         count(&counters.dead);
     }
+    let (key, token) = (held.job.key, held.token);
     let finish = Finish {
-        key: job.key.clone(),
+        key: key.clone(),
         token,
         end: end.clone(),
     };
@@ -103,7 +126,7 @@ pub(super) async fn run<S: Store>(
     }
     if let Some(on_end) = &shared.options.on_end {
         let ended = Ended {
-            key: job.key,
+            key,
             token,
             end,
             accepted,
@@ -111,9 +134,6 @@ pub(super) async fn run<S: Store>(
         // The attempt has ended even if `on_end` panics. The panic hook reports the panic.
         let _ = catch_unwind(AssertUnwindSafe(|| on_end(&ended)));
     }
-    drop(running);
-    // Only now may a node that stops regard this attempt as ended.
-    drop(permits.attempt);
 }
 
 /// Calls the handler, with its time limit. Turns a panic of the handler, or of the destructor of

@@ -1,6 +1,12 @@
 //! One lease of a node, from its grant to its end.
 
-use std::{sync::Arc, time::Duration};
+use std::{
+    sync::{
+        Arc,
+        atomic::{AtomicBool, Ordering},
+    },
+    time::Duration,
+};
 
 use futures_lite::future::or;
 use tourbillon::time::{Instant, sleep, sleep_until, timeout, timeout_at};
@@ -9,10 +15,7 @@ use super::{
     Shared, count,
     run::{self, Permits},
 };
-use crate::{
-    job::Token,
-    store::{Begin, Held, Lease, Store, StoreError},
-};
+use crate::store::{Begin, Held, Lease, Start, Store, StoreError};
 
 /// How many jobs one request takes from the store, and how many attempts begin at once.
 const BATCH: usize = 1024;
@@ -61,10 +64,11 @@ pub(super) async fn sessions<S: Store>(shared: Arc<Shared<S>>) {
 
 /// Runs until the lease is lost, or until the node stops. Returns whether it stops.
 async fn session<S: Store>(shared: &Arc<Shared<S>>, lease: Lease, granted: Instant) -> bool {
-    let until = Until {
+    let until = Arc::new(Until {
         lease,
         end: std::sync::Mutex::new(granted + shared.options.lease),
-    };
+        is_lost: AtomicBool::new(false),
+    });
     let lost = or(
         keep(shared, &until),
         or(take(shared, lease), begin(shared, &until)),
@@ -76,6 +80,7 @@ async fn session<S: Store>(shared: &Arc<Shared<S>>, lease: Lease, granted: Insta
     };
     let stops = or(stopped, async {
         lost.await;
+        until.is_lost.store(true, Ordering::Relaxed);
         false
     })
     .await;
@@ -91,6 +96,8 @@ async fn session<S: Store>(shared: &Arc<Shared<S>>, lease: Lease, granted: Insta
 struct Until {
     lease: Lease,
     end: std::sync::Mutex<Instant>,
+    /// Whether the node has given the lease up before its end.
+    is_lost: AtomicBool,
 }
 
 impl Until {
@@ -99,7 +106,8 @@ impl Until {
     }
 
     fn is_over(&self) -> bool {
-        self.lease.runs_out && Instant::now() >= self.get()
+        let runs_out = self.lease.runs_out && Instant::now() >= self.get();
+        runs_out || self.is_lost.load(Ordering::Relaxed)
     }
 }
 
@@ -180,55 +188,97 @@ fn add<S: Store>(shared: &Shared<S>, held: Vec<Held>) {
 }
 
 /// Begins the attempts of due jobs. Returns when the lease is over.
-async fn begin<S: Store>(shared: &Arc<Shared<S>>, until: &Until) {
+async fn begin<S: Store>(shared: &Arc<Shared<S>>, until: &Arc<Until>) {
+    // How many attempts one request begins. A request that fails is divided, so that an attempt
+    // which the store cannot begin keeps no other one waiting.
+    let mut most = BATCH;
     loop {
         let due = shared.held.wait_for_due().await;
         let mut permits = vec![Permits::acquire(shared).await];
-        while permits.len() < due.min(BATCH) {
+        while permits.len() < due.min(most) {
             match Permits::try_acquire(shared) {
                 Some(more) => permits.push(more),
                 None => break,
             }
         }
-        let due = shared.held.take_due(permits.len());
+        if until.is_over() {
+            return;
+        }
+        let mut due: Vec<_> = shared.held.take_due(permits.len());
+        // After the last attempt there is nothing to begin, even if it has not ended.
+        let attempts = shared.options.backoff.attempts;
+        let mut permits = permits.into_iter();
+        for held in due.extract_if(.., |held| held.job.attempts >= attempts) {
+            if let Some(permits) = permits.next() {
+                tourbillon::spawn(run::give_up(shared.clone(), held, permits));
+            }
+        }
         if due.is_empty() {
             continue;
         }
-        let Some(answers) = ask(shared, &due, until).await else {
-            return;
-        };
-        let mut early = Vec::new();
-        for ((held, permits), answer) in due.into_iter().zip(permits).zip(answers) {
-            match answer {
-                Begin::Yes(number) => {
-                    tourbillon::spawn(run::run(shared.clone(), held, number, permits));
-                }
+        // A task of its own goes on if the node stops. So no attempt counts that does not run.
+        let permits = permits.collect();
+        let begun = tourbillon::spawn(start(shared.clone(), until.clone(), due, permits));
+        match begun.await {
+            Ok(Ok(early)) => {
+                most = (2 * most).min(BATCH);
                 // The clock was put back, or this machine's runs faster than the store's.
-                Begin::Early => early.push(held),
-                Begin::No => {}
+                if !early.is_empty() {
+                    add(shared, early);
+                }
             }
-        }
-        if !early.is_empty() {
-            add(shared, early);
+            Ok(Err(failed)) => {
+                most = failed.len().div_ceil(2);
+                let is_alone = failed.len() == 1;
+                shared.held.put_back(failed, is_alone);
+                if is_alone {
+                    sleep(PAUSE).await;
+                }
+            }
+            // The runtime ends.
+            Err(_) => return,
         }
     }
 }
 
-/// Asks the store until it answers, or until the lease is over.
-async fn ask<S: Store>(shared: &Shared<S>, due: &[Held], until: &Until) -> Option<Vec<Begin>> {
-    let attempts: Vec<(String, Token)> = due
-        .iter()
-        .map(|held| (held.job.key.clone(), held.token))
-        .collect();
-    loop {
-        if until.is_over() {
-            return None;
+/// Begins attempts, and runs those that began. Returns those that are early, or all if the store
+/// has failed.
+async fn start<S: Store>(
+    shared: Arc<Shared<S>>,
+    until: Arc<Until>,
+    due: Vec<Held>,
+    permits: Vec<Permits>,
+) -> Result<Vec<Held>, Vec<Held>> {
+    let backoff = &shared.options.backoff;
+    let starts = due.iter().map(|held| {
+        let number = held.job.attempts + 1;
+        Start {
+            key: held.job.key.clone(),
+            token: held.token,
+            // No other attempt follows the last one: if it does not end, the job can be dead at
+            // once.
+            wait: match number < backoff.attempts {
+                true => backoff.wait(number),
+                false => Duration::ZERO,
+            },
         }
-        match shared.store.begin(attempts.clone()).await {
-            // The lease ended before the answer came: the job may have another holder now.
-            Ok(_) if until.is_over() => return None,
-            Ok(answers) => return Some(answers),
-            Err(_) => sleep(PAUSE).await,
+    });
+    let Ok(answers) = shared.store.begin(starts.collect()).await else {
+        return Err(due);
+    };
+    // If the lease ended before the answer came, the jobs may have other holders now.
+    if until.is_over() {
+        return Ok(Vec::new());
+    }
+    let mut early = Vec::new();
+    for ((held, permits), answer) in due.into_iter().zip(permits).zip(answers) {
+        match answer {
+            Begin::Yes(number) => {
+                tourbillon::spawn(run::run(shared.clone(), held, number, permits));
+            }
+            Begin::Early => early.push(held),
+            Begin::No => {}
         }
     }
+    Ok(early)
 }

@@ -24,7 +24,7 @@ use crate::{
     remote::{Clock, micros, time},
     store::{
         Begin, Cancelled, Changed, Changes, Counts, Deadline, End, Finish, Held, Lease, Listing,
-        Moved, Scheduled, Store, StoreError,
+        Moved, Scheduled, Start, Store, StoreError,
     },
 };
 
@@ -40,8 +40,7 @@ const PART: i64 = 2000;
 pub struct Postgres {
     /// For clients: schedule, move, cancel, list.
     clients: Link,
-    /// For begins. Its commits do not wait for the disk. Their writes are lost only if the server
-    /// crashes, and then the server starts without any running attempt.
+    /// For begins, so that they wait for no other request.
     begins: Link,
     /// For holds, which take longer than the others.
     holds: Link,
@@ -111,7 +110,7 @@ impl Postgres {
         });
         Ok(Self {
             clients,
-            begins: Link::new(config.clone(), "SET synchronous_commit = off", None),
+            begins: Link::new(config.clone(), "", None),
             holds: Link::new(config.clone(), "", None),
             ends: Link::new(config, "", None),
             changed,
@@ -355,12 +354,16 @@ impl Store for Postgres {
         found.iter().map(read).collect()
     }
 
-    async fn begin(&self, attempts: Vec<(String, Token)>) -> Result<Vec<Begin>, StoreError> {
+    async fn begin(&self, attempts: Vec<Start>) -> Result<Vec<Begin>, StoreError> {
         let (keys, tokens): (Vec<&str>, Vec<i64>) = attempts
             .iter()
-            .map(|(key, token)| (key.as_str(), token.0))
+            .map(|start| (start.key.as_str(), start.token.0))
             .unzip();
-        let found = self.begins.query(rows::BEGIN, &[&keys, &tokens]).await?;
+        let waits: Vec<i64> = attempts.iter().map(|start| micros(start.wait)).collect();
+        let found = self
+            .begins
+            .query(rows::BEGIN, &[&keys, &tokens, &waits])
+            .await?;
         let mut begun = HashMap::new();
         for row in &found {
             let attempt: Attempt = (get(row, 0)?, Token(get(row, 1)?));
@@ -372,10 +375,13 @@ impl Store for Postgres {
             let found = self.begins.query(rows::STILL, &[&keys, &tokens]).await?;
             still = self::attempts(&found)?;
         }
-        let answer = |attempt: &Attempt| match begun.get(attempt) {
-            Some(&number) => Begin::Yes(u32::try_from(number).unwrap_or(1)),
-            None if still.contains(attempt) => Begin::Early,
-            None => Begin::No,
+        let answer = |start: &Start| {
+            let attempt: Attempt = (start.key.clone(), start.token);
+            match begun.get(&attempt) {
+                Some(&number) => Begin::Yes(u32::try_from(number).unwrap_or(1)),
+                None if still.contains(&attempt) => Begin::Early,
+                None => Begin::No,
+            }
         };
         let answers: Vec<_> = attempts.iter().map(answer).collect();
         if answers.contains(&Begin::Early) {

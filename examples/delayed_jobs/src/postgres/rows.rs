@@ -187,13 +187,15 @@ pub(super) const FIND: &str = "
 pub(super) const COUNT: &str = "
     SELECT count(*) FILTER (WHERE NOT dead), count(*) FILTER (WHERE dead) FROM durable_jobs";
 
-/// Begins attempts. `$1`, `$2`: keys, tokens. The client may repeat this, as the answer may be
-/// lost.
+/// Begins attempts. `$1` to `$3`: keys, tokens, times from the begin until the next attempt. The
+/// client may repeat this, as the answer may be lost.
 pub(super) const BEGIN: &str = "
     UPDATE durable_jobs j SET running = true,
-        attempts = j.attempts + CASE WHEN j.running THEN 0 ELSE 1 END
-    FROM unnest($1::text[], $2::bigint[]) AS n (key, token)
-    WHERE j.key = n.key AND j.token = n.token AND j.at <= (SELECT durable_now())
+        attempts = CASE WHEN j.running THEN j.attempts ELSE j.attempts + 1 END,
+        at = CASE WHEN j.running THEN j.at ELSE durable_now() + n.wait END
+    FROM unnest($1::text[], $2::bigint[], $3::bigint[]) AS n (key, token, wait)
+    WHERE j.key = n.key AND j.token = n.token
+        AND (j.running OR j.at <= (SELECT durable_now()))
     RETURNING j.key, n.token, j.attempts, durable_now()";
 
 /// Removes jobs that are done. `$1`, `$2`: keys, tokens.

@@ -33,7 +33,7 @@ use crate::{
     remote::{Clock, lost, micros, time},
     store::{
         Begin, Cancelled, Changed, Changes, Counts, Deadline, End, Finish, Held, Lease, Listing,
-        Moved, Scheduled, Store, StoreError,
+        Moved, Scheduled, Start, Store, StoreError,
     },
 };
 
@@ -421,10 +421,10 @@ impl Store for Redis {
         Ok(all)
     }
 
-    async fn begin(&self, attempts: Vec<(String, Token)>) -> Result<Vec<Begin>, StoreError> {
+    async fn begin(&self, attempts: Vec<Start>) -> Result<Vec<Begin>, StoreError> {
         let mut call = prepare(&self.scripts.begin);
-        for (key, token) in &attempts {
-            call.arg(key).arg(token.0);
+        for Start { key, token, wait } in &attempts {
+            call.arg(key).arg(token.0).arg(micros(*wait));
         }
         let answer = self.begins.run(&call).await?;
         let (now, answers) = array(&answer)?.split_first().ok_or_else(unknown)?;

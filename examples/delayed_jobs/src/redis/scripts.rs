@@ -280,25 +280,22 @@ end
 return found
 ";
 
-/// Begins attempts. For each attempt: key, token. Answers with the time, and for each with its
-/// number, 0 if the token is stale, or -1 if it is early. The client may repeat this, as the answer
-/// may be lost.
-///
-/// These writes are only in memory, so no attempt waits for the disk. The next write of a job also
-/// stores them. If the server crashes before that, it starts without any running attempt.
+/// Begins attempts. For each attempt: key, token, time from the begin until the next attempt.
+/// Answers with the time, and for each with its number, 0 if the token is stale, or -1 if it is
+/// early. The client may repeat this, as the answer may be lost.
 const BEGIN: &str = "
-redis.set_repl(redis.REPL_NONE)
 allow_full_memory()
 local answers = {now}
-for i = 1, #ARGV, 2 do
+for i = 1, #ARGV, 3 do
     local job = read(ARGV[i])
     local answer = 0
     if job and job.token == tonumber(ARGV[i + 1]) then
         answer = -1
-        if job.at <= now then
+        if job.running or job.at <= now then
             if not job.running then
                 job.running = true
                 job.attempts = job.attempts + 1
+                job.at = now + ARGV[i + 2]
                 write(job)
             end
             answer = job.attempts

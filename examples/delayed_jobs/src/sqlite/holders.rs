@@ -66,18 +66,21 @@ impl Holders {
     }
 
     /// Begins an attempt if the token is that of the holder, no attempt runs, and the job is due.
-    pub(super) fn begin(&self, key: &str, token: Token, now: Time) -> Begin {
+    /// The next attempt may begin at `again`. Returns the time of this attempt, too.
+    pub(super) fn begin(&self, key: &str, token: Token, now: Time, again: Time) -> (Begin, Time) {
         let mut state = self.lock();
         match state.by_key.get_mut(key) {
             Some(holder) if holder.token == token && !holder.running => {
-                if holder.at > now {
-                    return Begin::Early;
+                let at = holder.at;
+                if at > now {
+                    return (Begin::Early, at);
                 }
                 holder.running = true;
                 holder.attempts += 1;
-                Begin::Yes(holder.attempts)
+                holder.at = again;
+                (Begin::Yes(holder.attempts), at)
             }
-            _ => Begin::No,
+            _ => (Begin::No, now),
         }
     }
 
@@ -142,6 +145,17 @@ impl State {
             if self.may_hold(holder.node) {
                 self.by_key.insert(key, holder);
             }
+        }
+    }
+
+    /// Undoes the begin of an attempt of a job that was due at `at`.
+    pub(super) fn undo_begin(&mut self, key: &str, token: Token, at: Time) {
+        if let Some(holder) = self.by_key.get_mut(key)
+            && holder.token == token
+        {
+            holder.running = false;
+            holder.attempts -= 1;
+            holder.at = at;
         }
     }
 

@@ -30,10 +30,10 @@ use self::{
     writer::{Reply, Request, Writer},
 };
 use crate::{
-    job::{Job, NewJob, State, Time, Token, When},
+    job::{Job, NewJob, State, Time, When},
     store::{
         Begin, Cancelled, Changed, Changes, Counts, Deadline, Finish, Held, Lease, Listing, Moved,
-        Scheduled, Store, StoreError,
+        Scheduled, Start, Store, StoreError,
     },
 };
 
@@ -288,19 +288,8 @@ impl Store for Sqlite {
         self.ask(request).await
     }
 
-    async fn begin(&self, attempts: Vec<(String, Token)>) -> Result<Vec<Begin>, StoreError> {
-        let now = Time::wall();
-        let mut answers = Vec::with_capacity(attempts.len());
-        for (key, token) in attempts {
-            let answer = self.holders.begin(&key, token, now);
-            if let Begin::Yes(_) = answer {
-                // The number of the attempt is written with the next commit, for which the handler
-                // does not wait.
-                self.send(Request::Begun(key, token))?;
-            }
-            answers.push(answer);
-        }
-        Ok(answers)
+    async fn begin(&self, attempts: Vec<Start>) -> Result<Vec<Begin>, StoreError> {
+        self.ask(|reply| Request::Begin(attempts, reply)).await
     }
 
     async fn finish(&self, attempts: Vec<Finish>) -> Result<Vec<bool>, StoreError> {

@@ -11,7 +11,7 @@ use super::{
 };
 use crate::{
     job::{NewJob, State, Time, Token, When},
-    store::{Cancelled, Changed, End, Finish, Held, Moved, Scheduled, StoreError},
+    store::{Begin, Cancelled, Changed, End, Finish, Held, Moved, Scheduled, Start, StoreError},
 };
 
 /// How many requests one commit has at most.
@@ -23,9 +23,8 @@ pub(super) enum Request {
     Schedule(Vec<NewJob>, Reply<Vec<Scheduled>>),
     Reschedule(Vec<(String, When)>, Reply<Vec<Moved>>),
     Cancel(Vec<String>, Reply<Vec<Cancelled>>),
+    Begin(Vec<Start>, Reply<Vec<Begin>>),
     Finish(Vec<Finish>, Reply<Vec<bool>>),
-    /// An attempt has begun. Nobody waits for this.
-    Begun(String, Token),
     Hold {
         node: i64,
         window: std::time::Duration,
@@ -39,8 +38,8 @@ enum Outcome {
     Scheduled(Vec<Scheduled>),
     Moved(Vec<Moved>),
     Cancelled(Vec<Cancelled>),
+    Begun(Vec<Begin>),
     Finished(Vec<bool>),
-    Begun,
 }
 
 impl Request {
@@ -65,9 +64,9 @@ impl Request {
             Self::Schedule(_, reply) => send(reply, of!(Scheduled)),
             Self::Reschedule(_, reply) => send(reply, of!(Moved)),
             Self::Cancel(_, reply) => send(reply, of!(Cancelled)),
+            Self::Begin(_, reply) => send(reply, of!(Begun)),
             Self::Finish(_, reply) => send(reply, of!(Finished)),
             Self::Hold { reply, .. } => send(reply, outcome.map(|_| None)),
-            Self::Begun(..) => {}
         }
     }
 }
@@ -87,7 +86,8 @@ struct Done {
     /// The holders of attempts that ended, or whose jobs were moved or cancelled while they ran.
     /// They are put back if the commit fails.
     ended: Vec<(String, Holder)>,
-    begun: Vec<(String, Token)>,
+    /// The attempts that began, and the times of their jobs. They are undone if the commit fails.
+    begun: Vec<(String, Token, Time)>,
 }
 
 impl Writer {
@@ -147,13 +147,8 @@ impl Writer {
             }
             Err(error) => error,
         };
-        // Nobody waits for the numbers of attempts, so write these last, together.
-        let (begun, others): (Vec<_>, Vec<_>) = requests
-            .into_iter()
-            .partition(|request| matches!(request, Request::Begun(..)));
-        let is_alone = others.len() == 1 && begun.is_empty();
-        let marks = !others.is_empty() && !begun.is_empty();
-        for request in others {
+        let is_alone = requests.len() == 1;
+        for request in requests {
             let outcome = match is_alone {
                 true => Err(error.clone()),
                 false => self
@@ -161,10 +156,6 @@ impl Writer {
                     .and_then(|mut outcomes| outcomes.pop().ok_or(StoreError::Closed)),
             };
             request.answer(outcome);
-        }
-        if marks {
-            // After an error, the attempts are counted by the commit of their ends.
-            let _ = self.try_write(&begun);
         }
         false
     }
@@ -186,6 +177,9 @@ impl Writer {
                 // Nodes may have dropped the tokens of the other jobs already, so the jobs are read
                 // again.
                 holders.put_back(done.ended);
+                for (key, token, at) in done.begun {
+                    holders.undo_begin(&key, token, at);
+                }
                 holders.read_again();
                 is_news = true;
             }
@@ -210,7 +204,6 @@ impl Writer {
             let outcome = apply(&change, &self.holders, request, done)?;
             done.outcomes.push(outcome);
         }
-        mark(&change, &self.holders, &done.begun)?;
         change.commit()
     }
 
@@ -330,9 +323,11 @@ fn apply(
             let answers = ends.iter().map(|end| finish(change, holders, end, done));
             Outcome::Finished(answers.collect::<rusqlite::Result<_>>()?)
         }
-        Request::Begun(key, token) => {
-            done.begun.push((key.clone(), *token));
-            Outcome::Begun
+        Request::Begin(starts, _) => {
+            let answers = starts
+                .iter()
+                .map(|start| begin(change, holders, start, done));
+            Outcome::Begun(answers.collect::<rusqlite::Result<_>>()?)
         }
         Request::Hold { .. } => unreachable!("these are apart"),
     })
@@ -414,6 +409,27 @@ fn reschedule(
     })
 }
 
+/// Begins an attempt if its token is the job's and the job is due. Writes its number, and when the
+/// next attempt may begin.
+fn begin(
+    change: &Transaction<'_>,
+    holders: &Holders,
+    start: &Start,
+    done: &mut Done,
+) -> rusqlite::Result<Begin> {
+    let Start { key, token, wait } = start;
+    let now = Time::wall();
+    let again = now.after(*wait);
+    let (answer, at) = holders.begin(key, *token, now, again);
+    if let Begin::Yes(number) = answer {
+        done.begun.push((key.clone(), *token, at));
+        let mut update =
+            change.prepare_cached("UPDATE jobs SET at = ?2, attempts = ?3 WHERE key = ?1")?;
+        update.execute(params![key, again.as_micros(), number])?;
+    }
+    Ok(answer)
+}
+
 /// Ends an attempt. Returns whether its token was the job's.
 fn finish(
     change: &Transaction<'_>,
@@ -462,21 +478,4 @@ fn finish(
         }
     }
     Ok(true)
-}
-
-/// Writes the numbers of attempts that began and have not ended.
-fn mark(
-    change: &Transaction<'_>,
-    holders: &Holders,
-    begun: &[(String, Token)],
-) -> rusqlite::Result<()> {
-    let mut update = change.prepare_cached("UPDATE jobs SET attempts = ?2 WHERE key = ?1")?;
-    for (key, token) in begun {
-        let attempts = match holders.lock().by_key.get(key) {
-            Some(holder) if holder.token == *token => holder.attempts,
-            _ => continue,
-        };
-        update.execute(params![key, attempts])?;
-    }
-    Ok(())
 }

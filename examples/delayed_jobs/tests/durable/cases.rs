@@ -18,10 +18,10 @@ use tourbillon_durable::{
     Attempt, Backoff, Failure, Node, Queue, QueueError, Repeat, When,
     job::State,
     queue::{MAX_KEY, MAX_PAYLOAD},
-    store::{Cancelled, Listing, Moved, Scheduled, Store, StoreError},
+    store::{Begin, Cancelled, Listing, Moved, Scheduled, Start, Store, StoreError},
 };
 
-use crate::support::{HOUR, live, node};
+use crate::support::{HOUR, live, node, start};
 
 const SOON: Duration = Duration::from_millis(30);
 
@@ -53,6 +53,8 @@ pub async fn all<S: Store>(queue: Queue<S>) {
         a_moved_job_runs_at_its_new_time,
         a_job_that_is_moved_while_it_runs_runs_again,
         a_job_that_fails_is_tried_again_and_dies,
+        an_attempt_that_does_not_end_counts_and_waits,
+        a_job_whose_last_attempt_does_not_end_dies,
         a_panic_and_a_timeout_are_failures,
         an_error_may_have_any_character,
         options_without_bounds_are_bounded,
@@ -272,6 +274,82 @@ async fn a_job_that_fails_is_tried_again_and_dies<S: Store>(queue: &Queue<S>) {
     queue.cancel("hopeless").await.unwrap();
     live(queue, 0).await;
     assert_eq!(queue.count().await.unwrap().dead, 0);
+    assert!(node.stop(HOUR).await);
+}
+
+/// Begins an attempt on a node that ends then, as if its process had aborted.
+async fn begin_and_end<S: Store>(queue: &Queue<S>, key: &str, wait: Duration) -> Begin {
+    let store = queue.store();
+    let node = store.register(HOUR).await.unwrap().node;
+    let held = store.hold(node, 2 * HOUR, 10).await.unwrap();
+    let held = held.iter().find(|held| held.job.key == key).unwrap();
+    let start = Start {
+        wait,
+        ..start(key, held.token)
+    };
+    let begun = store.begin(vec![start]).await.unwrap();
+    store.release(node).await.unwrap();
+    begun[0]
+}
+
+async fn an_attempt_that_does_not_end_counts_and_waits<S: Store>(queue: &Queue<S>) {
+    queue.schedule("cut off", Duration::ZERO, "").await.unwrap();
+    for number in 1..4 {
+        let begun = begin_and_end(queue, "cut off", Duration::ZERO).await;
+        assert_eq!(begun, Begin::Yes(number));
+        let job = queue.get("cut off").await.unwrap().unwrap();
+        assert_eq!((job.state, job.attempts), (State::Waiting, number));
+    }
+    let now = queue.store().now();
+    let begun = begin_and_end(queue, "cut off", HOUR).await;
+    assert_eq!(begun, Begin::Yes(4));
+    let job = queue.get("cut off").await.unwrap().unwrap();
+    assert!(job.at >= now.after(HOUR) && job.due < now, "{job:?}");
+    assert_eq!(begin_and_end(queue, "cut off", HOUR).await, Begin::Early);
+    queue.cancel("cut off").await.unwrap();
+}
+
+async fn a_job_whose_last_attempt_does_not_end_dies<S: Store>(queue: &Queue<S>) {
+    let yearly = Repeat::parse("0 0 1 1 *", "UTC").unwrap();
+    queue.schedule("yearly", yearly, "").await.unwrap();
+    queue.reschedule("yearly", Duration::ZERO).await.unwrap();
+    queue.schedule("once", Duration::ZERO, "").await.unwrap();
+    for number in 1..4 {
+        for key in ["once", "yearly"] {
+            let begun = begin_and_end(queue, key, Duration::ZERO).await;
+            assert_eq!(begun, Begin::Yes(number));
+        }
+    }
+    let (sender, mut ends) = unbounded_channel();
+    let (node, mut ran) = node(
+        queue,
+        |node| {
+            node.backoff(quick(3)).on_end(move |ended| {
+                let _ = sender.send((ended.key.clone(), ended.accepted));
+            })
+        },
+        |_| Ok(()),
+    );
+    live(queue, 1).await;
+    let mut ended = [ends.recv().await.unwrap(), ends.recv().await.unwrap()];
+    ended.sort();
+    let accepted = |key: &str| (key.to_owned(), Some(true));
+    assert_eq!(ended, [accepted("once"), accepted("yearly")]);
+    // No handler ran.
+    assert!(ran.try_recv().is_err());
+    let dead = queue.get("once").await.unwrap().unwrap();
+    assert_eq!((dead.state, dead.attempts), (State::Dead, 3));
+    let error = dead.error.unwrap();
+    assert!(error.contains("attempt 3 is the last one"), "{error}");
+    // A cron job waits for its next occurrence, with all attempts.
+    let next = queue.get("yearly").await.unwrap().unwrap();
+    assert_eq!((next.state, next.attempts), (State::Waiting, 0));
+    assert!(next.at > queue.store().now() && next.error.is_some());
+    // A job that was moved has all attempts again.
+    queue.reschedule("once", Duration::ZERO).await.unwrap();
+    assert_eq!(ran.recv().await.unwrap().number, 1);
+    live(queue, 1).await;
+    queue.cancel("yearly").await.unwrap();
     assert!(node.stop(HOUR).await);
 }
 

@@ -12,6 +12,7 @@ use std::{
 
 use futures_lite::future::zip;
 use rustix::process::{Resource, Rlimit, getrlimit, setrlimit};
+use tourbillon::time::sleep;
 use tourbillon_durable::{
     Queue, QueueError,
     job::NewJob,
@@ -21,7 +22,7 @@ use tourbillon_durable::{
 
 use crate::{
     cases,
-    support::{Dir, HOUR, live, node, run},
+    support::{Dir, HOUR, live, node, run, start},
 };
 
 #[test]
@@ -169,7 +170,7 @@ fn a_stale_token_begins_and_ends_nothing() {
         let (one, held) = hold().await;
         let old = held[0].token;
         assert_eq!(
-            store.begin(vec![("job".into(), old)]).await.unwrap(),
+            store.begin(vec![start("job", old)]).await.unwrap(),
             [Begin::Yes(1)]
         );
         assert!(hold().await.1.is_empty());
@@ -186,12 +187,12 @@ fn a_stale_token_begins_and_ends_nothing() {
             }]
         };
         assert_eq!(
-            store.begin(vec![("job".into(), old)]).await.unwrap(),
+            store.begin(vec![start("job", old)]).await.unwrap(),
             [Begin::No]
         );
         assert_eq!(store.finish(finish(old)).await.unwrap(), [false]);
         assert_eq!(
-            store.begin(vec![("job".into(), new)]).await.unwrap(),
+            store.begin(vec![start("job", new)]).await.unwrap(),
             [Begin::Yes(2)]
         );
         assert_eq!(store.finish(finish(new)).await.unwrap(), [true]);
@@ -226,8 +227,10 @@ fn a_request_for_which_there_is_no_room_refuses_no_other_one() {
         let store = queue.store();
         let node = store.register(HOUR).await.unwrap().node;
         let held = store.hold(node, Duration::ZERO, 10).await.unwrap();
-        let attempt = ("runs".to_owned(), held[0].token);
-        store.begin(vec![attempt]).await.unwrap();
+        store
+            .begin(vec![start("runs", held[0].token)])
+            .await
+            .unwrap();
         // While the writer has much to do, the other requests come to wait for one commit.
         let busy = store.cancel((0..20_000).map(|n| format!("none-{n}")).collect());
         let full = store.schedule(vec![NewJob {
@@ -294,18 +297,20 @@ fn work_goes_on_when_a_full_disk_has_space_again() {
         let refused = format!("job-{}", acknowledged.len());
         assert_eq!(queue.get(refused).await.unwrap(), None);
         assert_eq!(queue.count().await.unwrap().live, acknowledged.len() as u64);
-        // The jobs run, though the store may have no room for their ends.
+        // The store may have no room to count the attempts. Then they wait for it.
         let (node, mut ran) = node(&queue, |node| node, |_| Ok(()));
-        for _ in 0..acknowledged.len() {
-            let attempt = ran.recv().await.unwrap();
-            assert!(acknowledged.remove(&attempt.key), "{attempt:?}");
-        }
+        sleep(Duration::from_secs(2)).await;
         let limits = getrlimit(Resource::Fsize);
         let most = Rlimit {
             current: limits.maximum,
             ..limits
         };
         setrlimit(Resource::Fsize, most).unwrap();
+        for _ in 0..acknowledged.len() {
+            let attempt = ran.recv().await.unwrap();
+            assert_eq!(attempt.number, 1);
+            assert!(acknowledged.remove(&attempt.key), "{attempt:?}");
+        }
         live(&queue, 0).await;
         for number in 0..100 {
             job(&format!("more-{number}")).await.unwrap();

@@ -8,6 +8,11 @@ fn killed_processes_lose_nothing() {
 }
 
 #[test]
+fn handlers_that_abort_their_process_run_as_often_as_allowed() {
+    torture(&["embedded", "--rounds", "10", "--abort", "100"]);
+}
+
+#[test]
 fn a_full_disk_loses_nothing() {
     torture(&["embedded", "--rounds", "30", "--full", "100"]);
 }

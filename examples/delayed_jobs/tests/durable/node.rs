@@ -12,11 +12,11 @@ use tokio::sync::{Semaphore, mpsc::unbounded_channel};
 use tourbillon::time::{Instant, sleep};
 use tourbillon_durable::{
     Attempt, Backoff, Failure, Node, Queue, Time, When,
-    job::{Job, NewJob, Token},
+    job::{Job, NewJob},
     sqlite::Sqlite,
     store::{
         Begin, Cancelled, Changes, Counts, Deadline, Finish, Held, Lease, Listing, Moved,
-        Scheduled, Store, StoreError,
+        Scheduled, Start, Store, StoreError,
     },
 };
 
@@ -90,7 +90,7 @@ impl Store for Stubborn {
         self.store.hold(node, window, most).await
     }
 
-    async fn begin(&self, attempts: Vec<(String, Token)>) -> Result<Vec<Begin>, StoreError> {
+    async fn begin(&self, attempts: Vec<Start>) -> Result<Vec<Begin>, StoreError> {
         self.store.begin(attempts).await
     }
 

@@ -12,7 +12,7 @@ use tourbillon_durable::{
 use crate::{
     cases, kill,
     server::Server,
-    support::{HOUR, live, node, run},
+    support::{self, HOUR, live, node, run},
 };
 
 pub const LEASE: Duration = Duration::from_millis(500);
@@ -28,6 +28,7 @@ macro_rules! tests {
             shared::a_large_node_that_ends_does_not_end_others,
             shared::a_server_that_restarts_loses_nothing,
             shared::killed_nodes_lose_nothing,
+            shared::handlers_that_abort_their_node_run_as_often_as_allowed,
             network::a_node_that_is_cut_off_loses_its_jobs_to_another,
             network::an_end_whose_answer_is_lost_is_in_doubt,
             network::a_job_whose_acknowledgement_is_lost_is_not_late,
@@ -100,7 +101,7 @@ pub fn a_lease_that_runs_out_gives_the_jobs_to_others<S: Server>() {
         let held = store.hold(silent, HOUR, 10).await.unwrap();
         let old = held[0].token;
         assert_eq!(
-            store.begin(vec![("job".into(), old)]).await.unwrap(),
+            store.begin(vec![support::start("job", old)]).await.unwrap(),
             [Begin::Yes(1)]
         );
         let (node, mut ran) = node(&queue, |node| node.lease(LEASE), |_| Ok(()));
@@ -123,7 +124,7 @@ pub fn a_begin_that_is_repeated_counts_once<S: Server>() {
         queue.schedule("job", Duration::ZERO, "").await.unwrap();
         let held = store.hold(node, HOUR, 10).await.unwrap();
         for _ in 0..3 {
-            let attempt = vec![("job".into(), held[0].token)];
+            let attempt = vec![support::start("job", held[0].token)];
             assert_eq!(store.begin(attempt).await.unwrap(), [Begin::Yes(1)]);
         }
         assert_eq!(queue.get("job").await.unwrap().unwrap().attempts, 1);
@@ -199,4 +200,14 @@ pub const SHORT: [&str; 6] = ["--jobs", "3000", "--within", "5s", "--lease", "80
 
 pub fn killed_nodes_lose_nothing<S: Server>() {
     torture::<S>(&[&SHORT[..], &["--kill", "1s", "--crashes", "2"]].concat());
+}
+
+pub fn handlers_that_abort_their_node_run_as_often_as_allowed<S: Server>() {
+    torture::<S>(
+        &[
+            &SHORT[..],
+            &["--kill", "2s", "--crashes", "1", "--abort", "1000"],
+        ]
+        .concat(),
+    );
 }

@@ -11,7 +11,12 @@ use std::{
 
 use tokio::sync::mpsc::{UnboundedReceiver, unbounded_channel};
 use tourbillon::{Runtime, time::timeout};
-use tourbillon_durable::{Attempt, Failure, Node, Queue, node::NodeBuilder, store::Store};
+use tourbillon_durable::{
+    Attempt, Failure, Node, Queue,
+    job::Token,
+    node::NodeBuilder,
+    store::{Start, Store},
+};
 
 pub const HOUR: Duration = Duration::from_secs(3600);
 
@@ -81,6 +86,15 @@ pub fn node<S: Store>(
         async { ended }
     });
     (node, receiver)
+}
+
+/// Returns what begins an attempt, after which the job does not wait.
+pub fn start(key: &str, token: Token) -> Start {
+    Start {
+        key: key.into(),
+        token,
+        wait: Duration::ZERO,
+    }
 }
 
 /// Waits until the store has exactly `live` live jobs.

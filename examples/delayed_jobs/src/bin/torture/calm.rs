@@ -13,7 +13,7 @@ use crate::{
     embedded::{Dir, history},
     history::History,
     judge,
-    load::{Load, drain, node},
+    load::{Load, bury, drain, node},
 };
 
 #[derive(Args)]
@@ -75,9 +75,11 @@ async fn work<S: Store>(options: &Options, store: S, path: &Path) -> Outcome {
         jobs: options.jobs,
         within: options.within,
         pause: Duration::ZERO,
+        abort: 0,
     };
-    load.run(queue.clone(), history).await;
+    load.run(queue.clone(), history.clone()).await;
     drain(&queue, |_| {}).await;
+    bury(&queue, &history).await;
     node.stop(Duration::from_secs(60)).await;
     Ok(())
 }

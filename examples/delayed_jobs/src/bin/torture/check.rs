@@ -1,10 +1,13 @@
 //! The checker: reads a history and judges whether the promises were kept.
 
-use std::collections::HashMap;
+use std::{collections::HashMap, time::Duration};
 
 use tourbillon_durable::{Time, job::Token};
 
-use crate::history::{Event, Kind};
+use crate::{
+    history::{Event, Kind},
+    load::BACKOFF,
+};
 
 /// The counts of a history.
 #[derive(Debug, Default, PartialEq, Eq)]
@@ -26,6 +29,8 @@ pub struct Summary {
     pub cut: usize,
     /// Jobs that died.
     pub dead: usize,
+    /// Jobs that died because their last attempt did not end.
+    pub given_up: usize,
     /// The lateness of the first attempts, in microseconds, in order.
     pub lateness: Vec<u64>,
 }
@@ -33,6 +38,10 @@ pub struct Summary {
 /// What is known of an attempt.
 struct Attempt {
     token: Token,
+    /// Its number. Zero: it only ended the job, as the last attempt had not ended.
+    number: u32,
+    /// When it was to begin.
+    at: Time,
     /// How it ended, and whether the store took the end. `None` if the process was killed before.
     end: Option<(Kind, Option<bool>)>,
 }
@@ -54,26 +63,67 @@ struct Job {
     /// Whether the job may have been cancelled.
     may_be_cancelled: bool,
     is_cancelled: bool,
+    /// How often a client asked to move it. With each move its attempts count anew.
+    moves: u32,
     /// Times at which it may be due.
     times: Vec<Time>,
     attempts: Vec<Attempt>,
     /// The token of the attempt that did the job.
     done: Option<Token>,
     is_dead: bool,
+    /// Whether the store has it among the dead in the end.
+    is_buried: bool,
 }
 
 impl Job {
     /// Returns what is wrong if the job was lost: it is not in the store any more, and no attempt
     /// did it.
     fn loss(&self) -> Option<&'static str> {
+        if self.is_buried {
+            let is_done = self.done.is_some();
+            return is_done.then_some("dead, although an attempt did it");
+        }
         if !self.is_acknowledged || self.may_be_cancelled {
             return None;
+        }
+        if self.is_dead && self.moves == 0 {
+            return Some("lost after its death");
         }
         if self.attempts.is_empty() {
             return Some("lost");
         }
         let is_left = self.attempts.iter().all(Attempt::leaves_the_job);
         is_left.then_some("lost after an attempt that did not do it")
+    }
+
+    /// Returns what is wrong with the numbers of the attempts, and with the waits between them.
+    fn excess(&mut self) -> Option<String> {
+        self.attempts.retain(|attempt| attempt.number > 0);
+        self.attempts.sort_by_key(|attempt| attempt.token);
+        let most = BACKOFF.attempts * (1 + self.moves);
+        if self.attempts.len() > most as usize {
+            return Some(format!("{} attempts", self.attempts.len()));
+        }
+        let highest = self.attempts.iter().map(|attempt| attempt.number).max();
+        if let Some(number) = highest.filter(|&number| number > BACKOFF.attempts) {
+            return Some(format!("an attempt has the number {number}"));
+        }
+        if self.moves > 0 {
+            return None;
+        }
+        self.attempts.windows(2).find_map(|pair| {
+            let [one, two] = pair else { return None };
+            // The wait is at least half of this, less what was rounded.
+            let doubled = 2_u32.saturating_pow(one.number - 1);
+            let wait = (BACKOFF.first * doubled).min(BACKOFF.longest) / 2;
+            if two.number <= one.number {
+                Some(format!("the attempt {} was not counted", one.token))
+            } else if two.at.since(one.at) + Duration::from_micros(1) < wait {
+                Some(format!("the attempt {} did not wait", two.token))
+            } else {
+                None
+            }
+        })
     }
 }
 
@@ -110,11 +160,15 @@ pub fn judge(
             Event::Failed => summary.failed += 1,
             Event::Scheduled => job.is_acknowledged = true,
             // Until the store answers, the job may also be due at the old time.
-            Event::Moves { at } => job.times.push(at),
+            Event::Moves { at } => {
+                job.moves += 1;
+                job.times.push(at);
+            }
             Event::Moved { at } => job.times = vec![at],
             Event::Cancels => job.may_be_cancelled = true,
             Event::Cancelled => job.is_cancelled = true,
             Event::TooLate => {}
+            Event::Buried => job.is_buried = true,
             Event::Runs {
                 token,
                 number,
@@ -149,7 +203,15 @@ pub fn judge(
                 if job.done.is_some_and(|done| token > done) {
                     blame("an attempt has a newer token than the one that did it".into());
                 }
-                job.attempts.push(Attempt { token, end: None });
+                if job.is_dead && job.moves == 0 {
+                    blame("an attempt began after it was dead".into());
+                }
+                job.attempts.push(Attempt {
+                    token,
+                    number,
+                    at,
+                    end: None,
+                });
             }
             Event::Ended {
                 token,
@@ -160,6 +222,15 @@ pub fn judge(
                 match attempt {
                     Some(attempt) if attempt.end.is_none() => {
                         attempt.end = Some((kind, accepted));
+                    }
+                    None if kind == Kind::Dead => {
+                        summary.given_up += 1;
+                        job.attempts.push(Attempt {
+                            token,
+                            number: 0,
+                            at: Time::from_micros(0),
+                            end: Some((kind, accepted)),
+                        });
                     }
                     _ => blame(format!("the attempt {token} ended, but did not run")),
                 }
@@ -180,7 +251,7 @@ pub fn judge(
             }
         }
     }
-    for (key, job) in &jobs {
+    for (key, job) in &mut jobs {
         summary.acknowledged += usize::from(job.is_acknowledged);
         summary.in_doubt += usize::from(!job.is_acknowledged);
         summary.cancelled += usize::from(job.is_cancelled && job.attempts.is_empty());
@@ -188,6 +259,9 @@ pub fn judge(
         summary.cut += job.attempts.iter().filter(|one| one.is_cut()).count();
         if let Some(loss) = job.loss() {
             wrong.push(format!("{key}: {loss}"));
+        }
+        if let Some(excess) = job.excess() {
+            wrong.push(format!("{key}: {excess}"));
         }
     }
     summary.lateness.sort_unstable();
@@ -212,7 +286,7 @@ a runs 1 1 100 105
 a ended 1 Retry accepted
 b cancels
 b cancelled
-a runs 2 2 150 150
+a runs 2 2 20100 20100
 c asks 300
 c failed
 a ended 2 Done accepted
@@ -228,8 +302,19 @@ e asks 500
 e scheduled
 e runs 8 1 500 500
 e ended 8 Retry accepted
-e runs 9 2 600 600
+e runs 9 2 20500 20500
 e ended 9 Done unknown
+g asks 500
+g scheduled
+g runs 10 4 500 500
+g runs 11 5 200000 200000
+g ended 12 Dead accepted
+g buried
+h asks 500
+h scheduled
+h runs 13 1 500 500
+h ended 13 Retry accepted
+h buried
 ";
 
     #[test]
@@ -238,15 +323,16 @@ e ended 9 Done unknown
         assert_eq!(
             summary,
             Summary {
-                acknowledged: 4,
+                acknowledged: 6,
                 in_doubt: 1,
                 cancelled: 1,
                 failed: 1,
-                runs: 6,
+                runs: 9,
                 stale: 1,
-                cut: 1,
-                dead: 0,
-                lateness: vec![0, 1, 5],
+                cut: 3,
+                dead: 1,
+                given_up: 1,
+                lateness: vec![0, 0, 1, 5],
             }
         );
     }
@@ -287,6 +373,25 @@ e ended 9 Done unknown
             (
                 "c ended 9 Done accepted\n",
                 "c: the attempt 9 ended, but did not run",
+            ),
+            (
+                "g runs 13 6 900000 900000\n",
+                "g: an attempt began after it was dead",
+            ),
+            ("c runs 9 6 300 300\n", "c: an attempt has the number 6"),
+            (
+                "c runs 9 1 300 300\nc runs 10 1 20300 20300\n",
+                "c: the attempt 9 was not counted",
+            ),
+            (
+                "c runs 9 2 300 300\nc runs 10 3 40298 40298\n",
+                "c: the attempt 10 did not wait",
+            ),
+            (
+                "d runs 8 1 400 401\nd runs 9 2 400 401\nd runs 10 2 400 401\n\
+                 d runs 11 3 400 401\nd runs 12 3 400 401\nd runs 13 4 400 401\n\
+                 d runs 14 4 400 401\nd runs 15 5 400 401\nd runs 16 5 400 401\n",
+                "d: 11 attempts",
             ),
             ("a asks 100\n", "a: the history has this key twice"),
             ("a asks\n", "no event: a asks"),

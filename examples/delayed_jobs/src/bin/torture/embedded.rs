@@ -4,6 +4,7 @@ use std::{
     env,
     fs::{self, File},
     io::{BufRead, BufReader},
+    os::unix::process::ExitStatusExt,
     path::{Path, PathBuf},
     process::{Child as Process, Command, ExitStatus, Stdio},
     sync::Arc,
@@ -19,8 +20,11 @@ use crate::{
     Outcome, full,
     history::History,
     judge,
-    load::{Load, drain, node, stamp},
+    load::{Load, bury, drain, node, stamp},
 };
+
+/// The signal by which a process ends that aborts.
+const SIGABRT: i32 = 6;
 
 #[derive(Args)]
 pub struct Options {
@@ -65,6 +69,9 @@ pub struct Work {
     /// alone.
     #[arg(long, value_name = "COUNT", default_value = "200")]
     held: usize,
+    /// Let the handler of one in so many jobs abort its process, at each attempt.
+    #[arg(long, value_name = "COUNT", default_value = "0")]
+    abort: u64,
 }
 
 #[derive(Args)]
@@ -88,6 +95,7 @@ impl Work {
             format!("--within={within}"),
             format!("--clients={}", self.clients),
             format!("--held={}", self.held),
+            format!("--abort={}", self.abort),
         ]
     }
 }
@@ -154,6 +162,7 @@ pub fn run(options: &Options) -> Outcome {
     let start = Instant::now();
     let mut told = Instant::now();
     let mut kills = 0;
+    let mut aborts = 0;
     loop {
         let count = acknowledged.read()?;
         if told.elapsed() > Duration::from_secs(60) {
@@ -195,12 +204,15 @@ pub fn run(options: &Options) -> Outcome {
         };
         match ended {
             Some(status) if status.success() => break,
+            Some(status) if options.work.abort > 0 && status.signal() == Some(SIGABRT) => {
+                aborts += 1;
+            }
             Some(status) => return Err(format!("the process ended with {status}").into()),
             None => kills += 1,
         }
     }
     println!(
-        "the process was killed {kills} times, {:.1?}",
+        "the process was killed {kills} times, and aborted {aborts} times, {:.1?}",
         start.elapsed()
     );
     judge(&path)
@@ -271,21 +283,23 @@ pub fn child(child: &Child) -> Outcome {
         let queue = Queue::new(store);
         // A small window, so that the jobs of the load are in the store as well as in timers.
         let window = (work.within * 3 / 8).min(Duration::from_secs(5));
-        let node = node(&queue, &history, Time::wall, |node| {
-            node.window(window).most_held(work.held)
-        });
         if !child.print {
             println!("ready");
         }
+        let node = node(&queue, &history, Time::wall, |node| {
+            node.window(window).most_held(work.held)
+        });
         let load = Load {
             prefix: format!("j{}-{}", stamp(), std::process::id()),
             clients: work.clients,
             jobs: child.jobs,
             within: work.within,
             pause: Duration::from_millis(2),
+            abort: work.abort,
         };
-        load.run(queue.clone(), history).await;
+        load.run(queue.clone(), history.clone()).await;
         drain(&queue, |_| {}).await;
+        bury(&queue, &history).await;
         node.stop(Duration::from_secs(60)).await;
         Ok(())
     })

@@ -53,6 +53,8 @@ pub enum Event {
         kind: Kind,
         accepted: Option<bool>,
     },
+    /// In the end, the store has the job among the dead.
+    Buried,
 }
 
 impl fmt::Display for Event {
@@ -89,6 +91,7 @@ impl fmt::Display for Event {
                 };
                 write!(f, "ended {token} {kind:?} {accepted}")
             }
+            Self::Buried => f.write_str("buried"),
         }
     }
 }
@@ -107,6 +110,7 @@ impl Event {
             ["cancels"] => Self::Cancels,
             ["cancelled"] => Self::Cancelled,
             ["too-late"] => Self::TooLate,
+            ["buried"] => Self::Buried,
             ["runs", held, number, at, now] => Self::Runs {
                 token: token(held)?,
                 number: number.parse().ok()?,

@@ -12,10 +12,20 @@ use tourbillon::time::{Instant, sleep};
 use tourbillon_durable::{
     Attempt, Backoff, Failure, Node, Queue, QueueError, Time,
     node::NodeBuilder,
-    store::{Cancelled, End, Moved, Scheduled, Store},
+    store::{Cancelled, End, Listing, Moved, Scheduled, Store},
 };
 
 use crate::history::{Event, History, Kind};
+
+/// The attempts of each job, and the waits between them.
+pub const BACKOFF: Backoff = Backoff {
+    attempts: 5,
+    first: Duration::from_millis(40),
+    longest: Duration::from_secs(1),
+};
+
+/// The end of the keys of jobs whose handlers abort their process.
+const ABORTS: &str = "-aborts";
 
 /// The options of the clients.
 #[derive(Clone)]
@@ -30,6 +40,8 @@ pub struct Load {
     pub within: Duration,
     /// How long each client waits after a job.
     pub pause: Duration,
+    /// Of how many jobs the handler of one aborts its process, at each attempt. Zero: of none.
+    pub abort: u64,
 }
 
 impl Load {
@@ -46,7 +58,9 @@ impl Load {
                         if number >= load.jobs {
                             break;
                         }
-                        let key = format!("{}-{number}", load.prefix);
+                        let aborts = load.abort > 0 && number % load.abort == load.abort / 2;
+                        let end = if aborts { ABORTS } else { "" };
+                        let key = format!("{}-{number}{end}", load.prefix);
                         one(&queue, &history, key, load.within).await;
                         sleep(load.pause).await;
                     }
@@ -122,11 +136,7 @@ pub fn node<S: Store>(
     let ends = history.clone();
     let history = history.clone();
     let builder = Node::builder(queue.clone())
-        .backoff(Backoff {
-            attempts: 5,
-            first: Duration::from_millis(40),
-            longest: Duration::from_secs(1),
-        })
+        .backoff(BACKOFF)
         .on_end(move |ended| {
             let kind = match ended.end {
                 End::Done | End::Next { .. } => Kind::Done,
@@ -148,6 +158,9 @@ pub fn node<S: Store>(
             now: clock(),
         };
         history.write(&attempt.key, event);
+        if attempt.key.ends_with(ABORTS) {
+            std::process::abort();
+        }
         assert_eq!(attempt.payload, attempt.key.as_bytes());
         handle()
     })
@@ -163,6 +176,27 @@ async fn handle() -> Result<(), Failure> {
         0 => Err(Failure::retry("this one fails by chance")),
         1 if chance < 50 => panic!("this one panics by chance"),
         _ => Ok(()),
+    }
+}
+
+/// Writes which jobs are dead in the end.
+pub async fn bury<S: Store>(queue: &Queue<S>, history: &History) {
+    let mut after = None;
+    loop {
+        let listing = || Listing {
+            dead: Some(true),
+            after: after.clone(),
+            limit: 1000,
+            ..Listing::default()
+        };
+        let found = persist(|| queue.list(listing()), || {}).await;
+        for job in &found {
+            history.write(&job.key, Event::Buried);
+        }
+        match found.last() {
+            Some(last) => after = Some(last.key.clone()),
+            None => break,
+        }
     }
 }
 

@@ -66,7 +66,7 @@ fn judge(path: &Path) -> Outcome {
         Ok(found) => {
             println!(
                 "{} jobs acknowledged, {} in doubt, {} cancelled, {} requests failed; {} attempts, \
-                 {} cut off, {} stale; {} dead",
+                 {} cut off, {} stale; {} dead, {} of them given up",
                 found.acknowledged,
                 found.in_doubt,
                 found.cancelled,
@@ -75,6 +75,7 @@ fn judge(path: &Path) -> Outcome {
                 found.cut,
                 found.stale,
                 found.dead,
+                found.given_up,
             );
             load::print_lateness(&found.lateness);
             println!("none lost, none early, duplicates only with a stale token");

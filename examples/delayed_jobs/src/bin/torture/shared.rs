@@ -25,7 +25,7 @@ use crate::{
     faketime,
     history::History,
     judge,
-    load::{Load, drain, node, stamp},
+    load::{Load, bury, drain, node, stamp},
     proxy::Proxy,
     server::{self, Kind, Server},
 };
@@ -82,6 +82,9 @@ pub struct Options {
         value_parser = humantime::parse_duration,
     )]
     lease: Duration,
+    /// Let the handler of one in so many jobs abort its node, at each attempt.
+    #[arg(long, value_name = "COUNT", default_value = "0")]
+    abort: u64,
 }
 
 #[derive(Args)]
@@ -211,6 +214,7 @@ fn run_on<S: Server>(options: &Options) -> Outcome {
                 jobs: options.jobs,
                 within: options.within,
                 pause: Duration::ZERO,
+                abort: options.abort,
             };
             load.run(queue.clone(), file.clone()).await;
             println!("all jobs are scheduled after {:.1?}", start.elapsed());
@@ -222,14 +226,16 @@ fn run_on<S: Server>(options: &Options) -> Outcome {
                 }
             })
             .await;
+            bury(&queue, &file).await;
         });
         is_over.store(true, Ordering::Relaxed);
         faults.join().expect("this thread does not panic")
     })?;
     println!(
-        "{} nodes, {} kills, {} partitions and {} crashes of the server, {:.1?}",
+        "{} nodes, {} kills, {} aborts, {} partitions and {} crashes of the server, {:.1?}",
         options.nodes,
         faults.kills,
+        faults.aborts,
         faults.cuts,
         faults.crashes,
         start.elapsed()
@@ -246,6 +252,8 @@ fn lock<S>(server: &Mutex<S>) -> std::sync::MutexGuard<'_, S> {
 #[derive(Default)]
 struct Faults {
     kills: usize,
+    /// How many nodes ended by themselves.
+    aborts: usize,
     cuts: usize,
     crashes: u32,
 }
@@ -265,6 +273,18 @@ fn faults<S: Server>(
     let mut is_cut: Option<(usize, Instant)> = None;
     while !is_over.load(Ordering::Relaxed) {
         thread::sleep(Duration::from_millis(20));
+        for (place, process) in &mut *nodes {
+            let ended = process.0.try_wait().map_err(|error| error.to_string())?;
+            if let Some(status) = ended {
+                if options.abort == 0 {
+                    return Err(format!("a node ended with {status}"));
+                }
+                done.aborts += 1;
+                *process = place
+                    .start(dir, options.lease)
+                    .map_err(|error| error.to_string())?;
+            }
+        }
         if let Some((turn, end)) = is_cut {
             if Instant::now() < end {
                 continue;
@@ -337,10 +357,10 @@ fn work<S: Server>(child: &Child) -> Outcome {
         // The server runs on this machine, so its clock is this process' clock without the skew.
         let skew = child.skew;
         let clock = move || Time::from_micros(Time::wall().as_micros() - skew);
+        println!("ready {}", stamp());
         let _node = node(&queue, &history, clock, |node| {
             node.window(Duration::from_secs(5)).lease(child.lease)
         });
-        println!("ready {}", stamp());
         std::future::pending::<Outcome>().await
     })
 }
