@@ -62,9 +62,11 @@ impl Seen {
         }
     }
 
+    /// Clears the readiness, except for the end of the stream: the caller has not shown that an
+    /// operation would block. What was read may have come together with the end.
     fn clear<T: AsFd>(&mut self, async_fd: &AsyncFd<T>) {
         if let Some(proof) = self.proof.take() {
-            async_fd.clear_blocked(proof, self.interest);
+            async_fd.clear(proof, self.ready);
             self.ready = Ready::EMPTY;
         }
     }
@@ -78,7 +80,10 @@ impl Seen {
         match result {
             Err(error) if error.kind() == io::ErrorKind::WouldBlock => {
                 // The operation has shown that the descriptor is not ready any more.
-                self.clear(async_fd);
+                if let Some(proof) = self.proof.take() {
+                    async_fd.clear_blocked(proof, self.interest);
+                    self.ready = Ready::EMPTY;
+                }
                 Err(TryIoError(()))
             }
             result => Ok(result),
@@ -88,8 +93,10 @@ impl Seen {
     fn clear_matching<T: AsFd>(&mut self, async_fd: &AsyncFd<T>, ready: Ready) {
         if let Some(proof) = self.proof {
             async_fd.clear(proof, self.ready & ready);
-            // The end of a stream is final and cannot be cleared.
-            self.ready = self.ready - (ready - Ready::READ_CLOSED - Ready::WRITE_CLOSED);
+            self.ready = self.ready - ready;
+            if self.ready.is_empty() {
+                self.proof = None;
+            }
         }
     }
 }
@@ -103,7 +110,8 @@ macro_rules! guard {
                 Self { async_fd, seen }
             }
 
-            /// Clears the readiness, unless a new event has arrived.
+            /// Clears the readiness, unless a new event has arrived. The end of the stream stays:
+            /// the next wait ends at once.
             ///
             /// Call it only after an operation returned `WouldBlock`: otherwise there may be no
             /// further event, and the next wait may never end.

@@ -116,7 +116,7 @@ impl Select<'_> {
             for (at, (source, interest)) in sources.iter().enumerate() {
                 let watched = source.watched(*interest)?;
                 // Read the recorded readiness before asking the system. An event after this read
-                // changes the tick, so `clear_blocked` keeps it.
+                // changes the tick, so `clear_denied` keeps it.
                 seen[at] = watched.readiness.now()?;
                 entries[at] = PollEntry::of(watched.fd, interest.0.conditions());
             }
@@ -127,7 +127,7 @@ impl Select<'_> {
                 if ready.is_empty() {
                     // Not ready: clear the record, or `wait` would return at once.
                     let readiness = source.watched(*interest)?.readiness;
-                    readiness.clear_blocked(seen[at], interest.0);
+                    readiness.clear_denied(seen[at], interest.0);
                 } else {
                     found.push((batch * BATCH + at, ready));
                 }

@@ -49,6 +49,11 @@ impl Directions {
         self.0 & other.0 != 0
     }
 
+    /// Returns whether there is one alone.
+    pub(super) const fn are_one(self) -> bool {
+        self.0.is_power_of_two()
+    }
+
     /// Returns the union of both.
     pub(crate) const fn and(self, other: Self) -> Self {
         Self(self.0 | other.0)

@@ -136,20 +136,24 @@ impl Readiness {
     /// Returns the readiness if an operation may try. Otherwise stores the waker of `cx`, replacing
     /// that of another task that polls for this direction.
     pub(crate) fn poll(&self, cx: &Context<'_>, direction: Direction) -> Poll<io::Result<Ready>> {
-        self.poll_with(cx, direction.into(), |waiting, waker| {
+        self.poll_with(cx, direction.into(), None, |waiting, waker| {
             waiting.polled[direction as usize].replace(waker)
         })
     }
 
     /// Returns the readiness if it allows `directions`. Otherwise calls `wait` to store the waker
     /// of `cx`. `wait` returns the waker that was there before.
+    ///
+    /// An end of the stream that is in `blocked` does not allow them until the next event: with
+    /// that readiness an operation would block.
     fn poll_with(
         &self,
         cx: &Context<'_>,
         directions: Directions,
+        blocked: Option<Ready>,
         wait: impl FnOnce(&mut Waiting, Waker) -> Option<Waker>,
     ) -> Poll<io::Result<Ready>> {
-        if let Some(answer) = self.check(directions) {
+        if let Some(answer) = self.check(directions, blocked) {
             return Poll::Ready(answer);
         }
         // Wakers are user code: clone before locking, and drop the old one after unlocking.
@@ -159,13 +163,21 @@ impl Readiness {
         drop(waiting);
         drop(old);
         // Check again: an event before the waker was stored has woken no task.
-        self.check(directions).map_or(Poll::Pending, Poll::Ready)
+        self.check(directions, blocked)
+            .map_or(Poll::Pending, Poll::Ready)
     }
 
     /// Returns the readiness if it allows `directions`, or the shutdown error.
-    fn check(&self, directions: Directions) -> Option<io::Result<Ready>> {
+    fn check(&self, directions: Directions, blocked: Option<Ready>) -> Option<io::Result<Ready>> {
         match self.now() {
-            Ok(ready) => (ready.0 & directions.mask() != 0).then_some(Ok(ready)),
+            Ok(ready) => {
+                let is_new = blocked.is_none_or(|blocked| blocked.0 & !BITS != ready.0 & !BITS);
+                let is_allowed = match is_new {
+                    true => ready.0 & directions.mask() != 0,
+                    false => ready.is_open(directions),
+                };
+                is_allowed.then_some(Ok(ready))
+            }
             Err(error) => Some(Err(error)),
         }
     }
@@ -185,12 +197,29 @@ impl Readiness {
         self.clear_bits(ready, directions.into().0);
     }
 
-    /// Clears the readiness after an operation returned `WouldBlock`, including the end of the
-    /// stream, unless an event has arrived since.
+    /// Clears the readiness after an operation returned `WouldBlock`, unless an event has arrived
+    /// since.
     ///
-    /// Not every end is final: a FIFO reopens with its next writer.
+    /// If the operation was of one kind, this includes the end of the stream. Not every end is
+    /// final: a FIFO reopens with its next writer. An operation that may have been of several kinds
+    /// tells nothing about the end of any: a write may block although there is no more to read.
     pub(crate) fn clear_blocked(&self, ready: Ready, directions: impl Into<Directions>) {
-        self.clear_bits(ready, directions.into().mask());
+        let directions = directions.into();
+        let ends = directions.are_one();
+        self.clear_bits(
+            ready,
+            if ends {
+                directions.mask()
+            } else {
+                directions.0
+            },
+        );
+    }
+
+    /// Clears the readiness, including the end of the stream, after the system has answered that
+    /// nothing of `directions` is ready, unless an event has arrived since.
+    pub(crate) fn clear_denied(&self, ready: Ready, directions: Directions) {
+        self.clear_bits(ready, directions.mask());
     }
 
     /// Clears `bits` if the tick is still that of `ready`.
@@ -226,7 +255,19 @@ impl<'a> Waiter<'a> {
         cx: &Context<'_>,
         directions: Directions,
     ) -> Poll<io::Result<Ready>> {
-        self.readiness.poll_with(cx, directions, |waiting, new| {
+        self.poll_after(cx, directions, None)
+    }
+
+    /// Polls again after an operation returned `WouldBlock` with the readiness `blocked`. If an end
+    /// of the stream is all that is left of it, this waits for an event.
+    pub(crate) fn poll_after(
+        &mut self,
+        cx: &Context<'_>,
+        directions: Directions,
+        blocked: Option<Ready>,
+    ) -> Poll<io::Result<Ready>> {
+        let readiness = self.readiness;
+        readiness.poll_with(cx, directions, blocked, |waiting, new| {
             // Take a number on the first wait, to find the entry again.
             if self.number == 0 {
                 waiting.last += 1;
@@ -346,6 +387,35 @@ mod tests {
         assert!(poll(&readiness, Direction::Write).is_some());
         readiness.add(READ, &mut Vec::new());
         assert!(poll(&readiness, Direction::Read).is_some());
+    }
+
+    // A write that would block does not tell that there is something to read again.
+    #[test]
+    fn an_operation_of_either_kind_that_blocks_keeps_the_end_of_the_stream() {
+        let readiness = Readiness::new();
+        let cx = Context::from_waker(Waker::noop());
+        readiness.add(READ | READ_CLOSED | WRITE, &mut Vec::new());
+        let mut waiter = Waiter::new(&readiness);
+        let Poll::Ready(Ok(ready)) = waiter.poll(&cx, Directions::BOTH) else {
+            panic!("an event came");
+        };
+        readiness.clear_blocked(ready, Directions::BOTH);
+        assert!(poll(&readiness, Direction::Read).is_some());
+        assert!(poll(&readiness, Direction::Write).is_none());
+        // The task that was blocked does not try again and again. It waits for an event.
+        let blocked = Some(ready);
+        assert!(
+            waiter
+                .poll_after(&cx, Directions::BOTH, blocked)
+                .is_pending()
+        );
+        let mut wakers = Vec::new();
+        readiness.add(READ | READ_CLOSED, &mut wakers);
+        assert_eq!(wakers.len(), 1);
+        assert!(waiter.poll_after(&cx, Directions::BOTH, blocked).is_ready());
+        // The system has answered that neither is ready.
+        readiness.clear_denied(readiness.now().unwrap(), Directions::BOTH);
+        assert!(poll(&readiness, Direction::Read).is_none());
     }
 
     #[test]

@@ -135,7 +135,7 @@ impl<T: AsFd> Registration<T> {
     ) -> Poll<io::Result<R>> {
         // Ask for the time limit only if the descriptor is not ready: an operation that need not
         // wait touches no timer.
-        let wait = || match self.readiness.poll(cx, direction) {
+        let wait = |_| match self.readiness.poll(cx, direction) {
             Poll::Pending => self.timeouts.poll(cx, direction, &self.home),
             ready => ready,
         };
@@ -180,7 +180,7 @@ impl<T: AsFd> Registration<T> {
         // The waiter and the timer belong to this future. Dropping it ends its wait.
         let mut timer = None;
         poll_fn(|cx| {
-            let wait = || match waiter.poll(cx, directions) {
+            let wait = |blocked| match waiter.poll_after(cx, directions, blocked) {
                 Poll::Pending => {
                     let timeouts = &self.timeouts;
                     timeouts.poll_own(&mut timer, cx, directions, &self.home)
@@ -237,7 +237,7 @@ impl<T: AsFd> Registration<T> {
         directions: Directions,
         operation: impl FnMut(&T) -> io::Result<R>,
         used_up: impl Fn(&R) -> bool,
-        wait: impl FnMut() -> Poll<io::Result<Ready>>,
+        wait: impl FnMut(Option<Ready>) -> Poll<io::Result<Ready>>,
     ) -> Poll<io::Result<R>> {
         ready!(budget::check(cx));
         // The budget was checked before the operation: a refused task must not take data that it
@@ -248,16 +248,17 @@ impl<T: AsFd> Registration<T> {
     }
 
     /// Alternates between `wait` and `operation` until the operation returns anything but
-    /// `WouldBlock`.
+    /// `WouldBlock`. `wait` gets the readiness with which the operation would block.
     fn try_until<R>(
         &self,
         directions: Directions,
         mut operation: impl FnMut(&T) -> io::Result<R>,
         used_up: impl Fn(&R) -> bool,
-        mut wait: impl FnMut() -> Poll<io::Result<Ready>>,
+        mut wait: impl FnMut(Option<Ready>) -> Poll<io::Result<Ready>>,
     ) -> Poll<io::Result<R>> {
+        let mut blocked = None;
         loop {
-            let ready = ready!(wait())?;
+            let ready = ready!(wait(blocked))?;
             match operation(self.get()) {
                 Ok(result) => {
                     // The operation is over: the next one that waits gets the full time.
@@ -269,7 +270,9 @@ impl<T: AsFd> Registration<T> {
                     return Poll::Ready(Ok(result));
                 }
                 // The readiness is cleared. Wait again: an event may have arrived meanwhile.
-                Err(error) if self.clear_if_blocked(&error, ready, directions) => {}
+                Err(error) if self.clear_if_blocked(&error, ready, directions) => {
+                    blocked = Some(ready);
+                }
                 // A signal came first. The readiness is still recorded, so the operation runs again
                 // at once.
                 Err(error) if error.kind() == io::ErrorKind::Interrupted => {}

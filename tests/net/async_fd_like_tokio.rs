@@ -10,11 +10,11 @@ use std::{
     future::poll_fn,
     io::{self, ErrorKind, Read, Write},
     mem::MaybeUninit,
-    net::{TcpListener, TcpStream, UdpSocket},
+    net::{Shutdown, TcpListener, TcpStream, UdpSocket},
     pin::pin,
 };
 
-use futures_lite::future::poll_once;
+use futures_lite::future::{poll_once, yield_now};
 use socket2::Socket;
 
 use crate::common::net::ANY_PORT;
@@ -181,4 +181,68 @@ fn interests_and_readiness_are_sets() {
     }
     sets!(ours);
     sets!(theirs);
+}
+
+/// Waits until data and the end of the stream are both there, and clears the readiness.
+macro_rules! ends {
+    ($io:ident) => {{
+        use $io::{AsyncFd, Interest, Ready};
+        let both = Interest::READABLE | Interest::WRITABLE;
+        let data = Ready::READABLE | Ready::WRITABLE;
+        for how in 0..4 {
+            let (ours, mut theirs) = pair()?;
+            let mut fd = AsyncFd::new(ours)?;
+            theirs.write_all(b"data")?;
+            theirs.shutdown(Shutdown::Write)?;
+            loop {
+                let ready = fd.ready(both).await?.ready();
+                if ready.is_read_closed() && ready.is_writable() {
+                    break;
+                }
+                yield_now().await;
+            }
+            let read = fd.get_mut().read(&mut [0; 4])?;
+            assert_eq!(read, 4);
+            // The caller takes a short read for the proof that there is no more, and clears.
+            match how {
+                0 => {
+                    let mut guard = fd.readable().await?;
+                    guard.clear_ready();
+                    assert_eq!(guard.ready(), Ready::EMPTY);
+                }
+                1 => {
+                    let mut guard = fd.readable_mut().await?;
+                    guard.clear_ready();
+                    assert_eq!(guard.ready(), Ready::EMPTY);
+                }
+                2 => {
+                    let mut guard = fd.ready(both).await?;
+                    guard.clear_ready_matching(data);
+                    assert_eq!(guard.ready(), Ready::READ_CLOSED);
+                    guard.clear_ready_matching(data | Ready::READ_CLOSED);
+                    assert_eq!(guard.ready(), Ready::EMPTY);
+                }
+                // A write that would block does not tell that there is something to read again.
+                _ => {
+                    while fd.get_mut().write(&[0; 65536]).is_ok() {}
+                    let mut guard = fd.ready_mut(both).await?;
+                    assert!(guard.try_io(|fd| fd.get_mut().write(b"more")).is_err());
+                    assert_eq!(guard.ready(), Ready::EMPTY);
+                }
+            }
+            let mut guard = match poll_once(pin!(fd.readable_mut())).await {
+                Some(guard) => guard?,
+                None => panic!("the end of the stream is gone ({how})"),
+            };
+            assert!(guard.ready().is_read_closed());
+            let read = guard.try_io(|fd| fd.get_mut().read(&mut [0; 4]));
+            assert_eq!(read.unwrap()?, 0);
+        }
+        Ok(())
+    }};
+}
+
+#[test]
+fn the_end_of_a_stream_is_kept_when_readiness_is_cleared() {
+    on_both!(ends, ours, theirs);
 }

@@ -347,7 +347,7 @@ macro_rules! guards {
         pub struct $Guard<'a, T: AsRawFd>(ours::$Guard<'a, Named<T>>);
 
         impl<T: AsRawFd> $Guard<'_, T> {
-            /// Clears the readiness, unless a new event has arrived.
+            /// Clears the readiness, unless a new event has arrived. The end of the stream stays.
             pub fn clear_ready(&mut self) {
                 self.0.clear_ready();
             }
