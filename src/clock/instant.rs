@@ -14,7 +14,7 @@ use crate::{
 /// A moment of the monotonic clock, like [`std::time::Instant`] but in a type of the runtime, as in
 /// tokio.
 ///
-/// Convert with `into` and [`into_std`](Instant::into_std). Conversions are exact for moments
+/// Convert with [`from_std`](Instant::from_std) and [`into_std`](Instant::into_std). Conversions are exact for moments
 /// within 292 years of the start of the machine; other moments are out of range.
 ///
 /// In the context of a runtime whose clock is or was [paused](crate::time::paused::pause), it is a
@@ -88,6 +88,11 @@ impl Instant {
     pub(crate) fn is_adrift() -> bool {
         // In a runtime, both the reading and the timer follow that runtime's clock.
         clock::any_warped() && with_clock(|_| ()).is_none()
+    }
+
+    /// Converts a moment of the standard library.
+    pub fn from_std(instant: StdInstant) -> Self {
+        instant.into()
     }
 
     /// Converts this moment to the standard library's `Instant`.
@@ -228,7 +233,7 @@ mod tests {
         let std = StdInstant::now();
         for offset in [0, 1, 999_999_999, 1_000_000_001, 86_400_000_000_007] {
             let offset = Duration::from_nanos(offset);
-            assert_eq!(Instant::from(std + offset).into_std(), std + offset);
+            assert_eq!(Instant::from_std(std + offset).into_std(), std + offset);
             assert_eq!(Instant::from(std + offset), Instant::from(std) + offset);
             if let Some(before) = std.checked_sub(offset) {
                 assert_eq!(Instant::from(before).into_std(), before);

@@ -1,4 +1,4 @@
-//! Runtime numbers.
+//! The numbers of runtimes and local sets.
 
 use std::{fmt, num::NonZeroU64};
 
@@ -7,9 +7,10 @@ use crate::sys::sync::atomic::{AtomicU64, Ordering};
 /// The next number. It starts at 1, so zero is never a number.
 static NEXT: AtomicU64 = AtomicU64::new(1);
 
-/// The number of a runtime. No other runtime of the process has it, before or after.
+/// The number of a runtime or of a local set. No other one of the process has it, before or after.
 ///
-/// [`Handle::id`](crate::Handle::id) returns it.
+/// [`Handle::id`](crate::Handle::id) and
+/// [`LocalSet::id`](crate::task::local::set::LocalSet::id) return it.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub struct Id(NonZeroU64);
 

@@ -10,6 +10,7 @@ extern crate real as tokio;
 
 mod blocking;
 mod budget;
+mod forward;
 pub mod fs;
 pub mod io;
 pub mod net;

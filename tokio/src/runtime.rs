@@ -1,12 +1,17 @@
 //! The runtime, by Tourbillon.
 
-use std::{io, mem, ops::Deref, time::Duration};
+use std::{
+    io, mem,
+    ops::Deref,
+    panic::{RefUnwindSafe, UnwindSafe},
+    time::Duration,
+};
 
 use tourbillon::task::{JoinHandle, LocalEnterGuard, LocalSet};
 pub use tourbillon::{
     NoRuntime as TryCurrentError,
     metrics::RuntimeMetrics,
-    runtime::{EnterGuard, Handle, Id, RuntimeFlavor, is_rt_shutdown_err},
+    runtime::{EnterGuard, Handle, Id, RuntimeFlavor, is_rt_shutdown_err, worker_index},
 };
 
 use crate::budget;
@@ -23,6 +28,50 @@ impl Runtime {
     /// Returns an error if the system refuses a thread or a descriptor.
     pub fn new() -> io::Result<Self> {
         Builder::new_multi_thread().build()
+    }
+
+    /// Returns the runtime's handle.
+    pub fn handle(&self) -> &Handle {
+        self.0.handle()
+    }
+
+    /// Starts a task.
+    #[track_caller]
+    pub fn spawn<F>(&self, future: F) -> JoinHandle<F::Output>
+    where
+        F: Future<Output: Send + 'static> + Send + 'static,
+    {
+        self.0.spawn(future)
+    }
+
+    /// Runs a function on a thread that may block.
+    #[track_caller]
+    pub fn spawn_blocking<F, R>(&self, f: F) -> JoinHandle<R>
+    where
+        F: FnOnce() -> R + Send + 'static,
+        R: Send + 'static,
+    {
+        self.0.spawn_blocking(f)
+    }
+
+    /// Runs a future to completion on the calling thread.
+    ///
+    /// # Panics
+    ///
+    /// Panics in a task, or if the future panics.
+    #[track_caller]
+    pub fn block_on<F: Future>(&self, future: F) -> F::Output {
+        self.0.block_on(future)
+    }
+
+    /// Enters the runtime's context.
+    pub fn enter(&self) -> EnterGuard<'_> {
+        self.0.enter()
+    }
+
+    /// Returns the runtime's metrics.
+    pub fn metrics(&self) -> RuntimeMetrics {
+        self.0.metrics()
     }
 
     /// Ends the runtime, and waits for at most `timeout`. Jobs of `spawn_blocking` that have not
@@ -109,7 +158,24 @@ impl Builder {
     }
 
     /// Does nothing: a worker takes as many events of sockets at once as it finds.
-    pub fn max_io_events_per_tick(&mut self, _: usize) -> &mut Self {
+    ///
+    /// # Panics
+    ///
+    /// Panics if `most` is zero, as in tokio.
+    #[track_caller]
+    pub fn max_io_events_per_tick(&mut self, most: usize) -> &mut Self {
+        assert!(most > 0, "max_io_events_per_tick must be non-zero");
+        self
+    }
+
+    /// Does nothing: a worker takes as many events of sockets at once as it finds.
+    ///
+    /// # Panics
+    ///
+    /// Panics if `most` is zero, as in tokio.
+    #[track_caller]
+    pub fn max_io_events_per_busy_tick(&mut self, most: usize) -> &mut Self {
+        assert!(most > 0, "max_io_events_per_busy_tick must be non-zero");
         self
     }
 
@@ -185,6 +251,11 @@ pub struct LocalRuntime {
     tasks: LocalSet,
     runtime: Runtime,
 }
+
+// Panic safety: the runtime catches the panics of tasks, and the state of the set changes under no
+// user code.
+impl UnwindSafe for LocalRuntime {}
+impl RefUnwindSafe for LocalRuntime {}
 
 impl LocalRuntime {
     /// Creates the runtime.

@@ -7,7 +7,65 @@ pub use tourbillon::time::{
 
 /// Errors of this module.
 pub mod error {
+    use std::{error, fmt};
+
     pub use tourbillon::time::Elapsed;
+
+    /// An error of tokio's timers. No function here returns it: these timers have no bounds, and
+    /// outside of a runtime they panic.
+    #[derive(Clone, Copy, Debug)]
+    pub struct Error(Kind);
+
+    #[derive(Clone, Copy, Debug, PartialEq, Eq)]
+    enum Kind {
+        Shutdown,
+        AtCapacity,
+        Invalid,
+    }
+
+    impl Error {
+        /// Creates the error that there are no timers any more.
+        pub fn shutdown() -> Self {
+            Self(Kind::Shutdown)
+        }
+
+        /// Returns whether there are no timers any more.
+        pub fn is_shutdown(&self) -> bool {
+            self.0 == Kind::Shutdown
+        }
+
+        /// Creates the error that there are too many timers.
+        pub fn at_capacity() -> Self {
+            Self(Kind::AtCapacity)
+        }
+
+        /// Returns whether there are too many timers.
+        pub fn is_at_capacity(&self) -> bool {
+            self.0 == Kind::AtCapacity
+        }
+
+        /// Creates the error that a duration is too long.
+        pub fn invalid() -> Self {
+            Self(Kind::Invalid)
+        }
+
+        /// Returns whether a duration is too long.
+        pub fn is_invalid(&self) -> bool {
+            self.0 == Kind::Invalid
+        }
+    }
+
+    impl fmt::Display for Error {
+        fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+            f.write_str(match self.0 {
+                Kind::Shutdown => "the runtime is shut down, and its timers with it",
+                Kind::AtCapacity => "there are too many timers",
+                Kind::Invalid => "the duration is longer than a timer can wait",
+            })
+        }
+    }
+
+    impl error::Error for Error {}
 }
 
 /// Creates an interval whose first tick is now. Missed ticks come in a burst, as in tokio.

@@ -12,12 +12,15 @@ use std::{
 
 use crate::{
     api::runtime::Runtime,
-    engine::task_core::{
-        home::Home,
-        local_queue::LocalQueue,
-        registry::Registry,
-        set::{Polling, Set},
-        spawned::Spawned,
+    engine::{
+        id::Id,
+        task_core::{
+            home::Home,
+            local_queue::LocalQueue,
+            registry::Registry,
+            set::{Polling, Set},
+            spawned::Spawned,
+        },
     },
     sys::sync::{Mutex, atomic::AtomicBool},
     task::{
@@ -76,6 +79,7 @@ pub struct LocalSet {
     /// A home of `set`, as the tasks hold it.
     home: Home,
     set: Arc<Set>,
+    id: Id,
     /// Makes the set neither `Send` nor `Sync`.
     _here: PhantomData<*const ()>,
 }
@@ -92,8 +96,14 @@ impl LocalSet {
         Self {
             home: Home::set(set.clone()),
             set,
+            id: Id::fresh(),
             _here: PhantomData,
         }
+    }
+
+    /// Returns the number of the set. No other set or runtime of the process has it.
+    pub fn id(&self) -> Id {
+        self.id
     }
 
     /// Spawns a task in the set. It begins to run when the set is waited for.

@@ -1,9 +1,16 @@
 //! Pipes and the forms of receiving that tokio's sockets have, on Tourbillon under tokio's name.
 
 use std::{
-    env, fs, future::poll_fn, io::ErrorKind, os::unix::fs::FileTypeExt, path::PathBuf, process,
+    env, fs,
+    future::{IntoFuture, poll_fn},
+    io::ErrorKind,
+    net::SocketAddr,
+    os::unix::fs::FileTypeExt,
+    path::PathBuf,
+    process,
 };
 
+use axum::{Router, extract::ConnectInfo, routing::get};
 use tokio::{
     io::{AsyncReadExt, AsyncWriteExt, ReadBuf},
     net::{
@@ -173,4 +180,40 @@ async fn unix_sockets_become_streams_and_datagrams() {
     let sender = UnixDatagram::unbound().unwrap();
     sender.send_to(b"hello", &path.0).await.unwrap();
     assert_eq!(receiver.recv(&mut read).await.unwrap(), 5);
+}
+
+// Each of these traits calls the socket's own method of the same name. If the socket had it by
+// `Deref` alone, the trait's method would call itself, until the stack is used up.
+#[tokio::test]
+async fn traits_of_libraries_find_the_methods_of_sockets() {
+    let listener = TcpListener::bind("127.0.0.1:0").await.unwrap();
+    let addr = listener.local_addr().unwrap();
+    assert_eq!(
+        tokio_util::net::Listener::local_addr(&listener).unwrap(),
+        addr
+    );
+    let app = Router::new().route(
+        "/",
+        get(|ConnectInfo(addr): ConnectInfo<SocketAddr>| async move { addr.to_string() }),
+    );
+    let serve = axum::serve(
+        listener,
+        app.into_make_service_with_connect_info::<SocketAddr>(),
+    );
+    assert_eq!(serve.local_addr().unwrap(), addr);
+    let serving = tokio::spawn(serve.into_future());
+    let mut client = TcpStream::connect(addr).await.unwrap();
+    client.write_all(b"GET / HTTP/1.0\r\n\r\n").await.unwrap();
+    let mut answer = String::new();
+    client.read_to_string(&mut answer).await.unwrap();
+    let ours = client.local_addr().unwrap().to_string();
+    assert!(answer.ends_with(&ours), "{answer}");
+    serving.abort();
+
+    let path = Path::new("traits");
+    let listener = UnixListener::bind(&path.0).unwrap();
+    let addr = tokio_util::net::Listener::local_addr(&listener).unwrap();
+    assert_eq!(addr.as_pathname(), Some(&*path.0));
+    let addr = axum::serve(listener, Router::new()).local_addr().unwrap();
+    assert_eq!(addr.as_pathname(), Some(&*path.0));
 }

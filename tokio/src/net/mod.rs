@@ -1,6 +1,7 @@
 //! Sockets, by Tourbillon, with tokio's traits for reading and writing.
 //!
-//! Each type wraps one of Tourbillon and dereferences to it, so it has its methods, too.
+//! Each type wraps one of Tourbillon. It has tokio's methods itself (see `forward.rs`), and
+//! dereferences to what it wraps for Tourbillon's others.
 
 mod datagram;
 pub(crate) mod stream;

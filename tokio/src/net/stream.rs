@@ -131,20 +131,120 @@ macro_rules! descriptor {
     };
 }
 
+/// Implements the traits that take and return the descriptor of a socket that is not yet connected.
+macro_rules! raw {
+    ($Socket:ident) => {
+        impl std::os::fd::FromRawFd for $Socket {
+            unsafe fn from_raw_fd(descriptor: std::os::fd::RawFd) -> Self {
+                // SAFETY: the caller owns the descriptor, and passes it on.
+                Self(unsafe { Inner::$Socket::from_raw_fd(descriptor) })
+            }
+        }
+
+        impl std::os::fd::IntoRawFd for $Socket {
+            fn into_raw_fd(self) -> std::os::fd::RawFd {
+                self.0.into_raw_fd()
+            }
+        }
+    };
+}
+
+/// Defines the old names of two options.
+macro_rules! tos {
+    ($Socket:ident) => {
+        impl $Socket {
+            /// The old name of [`tos_v4`](Self::tos_v4).
+            ///
+            /// # Errors
+            ///
+            /// Returns the operating system's error.
+            #[deprecated(note = "use `tos_v4` instead")]
+            pub fn tos(&self) -> std::io::Result<u32> {
+                self.tos_v4()
+            }
+
+            /// The old name of [`set_tos_v4`](Self::set_tos_v4).
+            ///
+            /// # Errors
+            ///
+            /// Returns the operating system's error.
+            #[deprecated(note = "use `set_tos_v4` instead")]
+            pub fn set_tos(&self, tos: u32) -> std::io::Result<()> {
+                self.set_tos_v4(tos)
+            }
+        }
+    };
+}
+
+/// Defines the methods for reading of a stream or a half.
+macro_rules! reading {
+    ($([$($params:tt)*] $Outer:ty;)*) => {$(
+        crate::forward::forward! {
+            [$($params)*] $Outer:
+            fn try_read(buf: &mut [u8]) -> io::Result<usize>;
+            fn try_read_buf<B: buffers::BufMut>(buf: &mut B) -> io::Result<usize>;
+            fn try_read_vectored(bufs: &mut [IoSliceMut<'_>]) -> io::Result<usize>;
+            async {
+                fn readable() -> io::Result<()>;
+            }
+        }
+    )*};
+}
+
+/// Defines the methods for writing of a stream or a half.
+macro_rules! writing {
+    ($([$($params:tt)*] $Outer:ty;)*) => {$(
+        crate::forward::forward! {
+            [$($params)*] $Outer:
+            fn try_write(buf: &[u8]) -> io::Result<usize>;
+            fn try_write_vectored(bufs: &[IoSlice<'_>]) -> io::Result<usize>;
+            async {
+                fn writable() -> io::Result<()>;
+            }
+        }
+    )*};
+}
+
+/// Defines the other methods that a stream `$Stream` and its halves have.
+macro_rules! either {
+    ($Stream:ident, $Addr:ty: $([$($params:tt)*] $Outer:ty;)*) => {$(
+        crate::forward::forward! {
+            [$($params)*] $Outer:
+            async {
+                fn ready(interest: Interest) -> io::Result<Ready>;
+            }
+        }
+        crate::forward::forward_addrs! { [$($params)*] $Outer, $Addr: local_addr, peer_addr }
+
+        impl<$($params)*> AsRef<$Stream> for $Outer {
+            fn as_ref(&self) -> &$Stream {
+                let inner: &Inner::$Stream = self.0.as_ref();
+                // SAFETY: the stream is a transparent wrapper of this type, so both have one
+                // layout.
+                unsafe { &*std::ptr::from_ref(inner).cast() }
+            }
+        }
+    )*};
+}
+
 /// Defines a stream and its halves. `$inner` is the module of Tourbillon's halves.
 macro_rules! stream {
-    ($Stream:ident, $Std:ty, $inner:path) => {
+    ($Stream:ident, $Std:ty, $Addr:ty, $inner:path) => {
         use std::{
-            io::{self, IoSlice},
+            io::{self, IoSlice, IoSliceMut},
             pin::Pin,
             task::{Context, Poll, ready},
         };
 
-        use tourbillon::net as Inner;
+        use tourbillon::{
+            io::{Interest, Ready},
+            net as Inner,
+        };
         use $inner as halves;
 
         /// A connection.
         #[derive(Debug)]
+        #[repr(transparent)]
         pub struct $Stream(Inner::$Stream);
 
         /// The owned read half of a connection.
@@ -189,46 +289,39 @@ macro_rules! stream {
             }
         }
 
-        // A trait's method of an equal name for this type would come before a method of the wrapped
-        // type. sqlx has one that calls the socket's method by its name.
-        impl $Stream {
-            /// See Tourbillon's method of this name.
-            ///
-            /// # Errors
-            ///
-            /// Returns [`WouldBlock`](io::ErrorKind::WouldBlock) if nothing has arrived, or the
-            /// operating system's error.
-            pub fn try_read(&self, buf: &mut [u8]) -> io::Result<usize> {
-                self.0.try_read(buf)
+        crate::forward::forward! {
+            [] $Stream:
+            fn poll_read_ready(cx: &mut Context<'_>) -> Poll<io::Result<()>>;
+            fn poll_write_ready(cx: &mut Context<'_>) -> Poll<io::Result<()>>;
+            fn take_error() -> io::Result<Option<io::Error>>;
+            fn try_io<R>(
+                interest: Interest,
+                operation: impl FnOnce() -> io::Result<R>,
+            ) -> io::Result<R>;
+            async {
+                fn async_io<R>(
+                    interest: Interest,
+                    operation: impl FnMut() -> io::Result<R>,
+                ) -> io::Result<R>;
             }
-
-            /// See Tourbillon's method of this name.
-            ///
-            /// # Errors
-            ///
-            /// Returns [`WouldBlock`](io::ErrorKind::WouldBlock) if there is no room, or the
-            /// operating system's error.
-            pub fn try_write(&self, buf: &[u8]) -> io::Result<usize> {
-                self.0.try_write(buf)
-            }
-
-            /// See Tourbillon's method of this name.
-            ///
-            /// # Errors
-            ///
-            /// Returns the operating system's error.
-            pub fn poll_read_ready(&self, cx: &mut Context<'_>) -> Poll<io::Result<()>> {
-                self.0.poll_read_ready(cx)
-            }
-
-            /// See Tourbillon's method of this name.
-            ///
-            /// # Errors
-            ///
-            /// Returns the operating system's error.
-            pub fn poll_write_ready(&self, cx: &mut Context<'_>) -> Poll<io::Result<()>> {
-                self.0.poll_write_ready(cx)
-            }
+        }
+        crate::net::stream::reading! {
+            [] $Stream;
+            [] OwnedReadHalf;
+            ['a] ReadHalf<'a>;
+        }
+        crate::net::stream::writing! {
+            [] $Stream;
+            [] OwnedWriteHalf;
+            ['a] WriteHalf<'a>;
+        }
+        crate::net::stream::either! {
+            $Stream, $Addr:
+            [] $Stream;
+            [] OwnedReadHalf;
+            [] OwnedWriteHalf;
+            ['a] ReadHalf<'a>;
+            ['a] WriteHalf<'a>;
         }
 
         impl OwnedReadHalf {
@@ -277,5 +370,5 @@ macro_rules! stream {
     };
 }
 
-pub(super) use {derefs, descriptor, socket, stream};
+pub(super) use {derefs, descriptor, either, raw, reading, socket, stream, tos, writing};
 pub(crate) use {reads, writes};

@@ -1,16 +1,22 @@
 //! Unix sockets and pipes.
 
+mod addr;
 pub mod pipe;
 
-use std::path::Path;
+use std::{net::Shutdown, path::Path};
 
-pub use tourbillon::net::unix::{SocketAddr, UCred};
+pub use tourbillon::net::unix::{UCred, gid_t, pid_t, uid_t};
+
+pub use self::addr::SocketAddr;
+use crate::forward::{forward, forward_addrs};
 
 super::stream::stream!(
     UnixStream,
     std::os::unix::net::UnixStream,
+    SocketAddr,
     tourbillon::net::unix
 );
+forward! { [] UnixStream: fn peer_cred() -> io::Result<UCred>; }
 
 impl UnixStream {
     /// Connects to the socket at `path`.
@@ -28,7 +34,9 @@ impl UnixStream {
     ///
     /// Returns the operating system's error.
     pub async fn connect_addr(addr: &SocketAddr) -> io::Result<Self> {
-        Inner::UnixStream::connect_addr(addr).await.map(Self)
+        Inner::UnixStream::connect_addr(addr.as_std())
+            .await
+            .map(Self)
     }
 
     /// Creates two connected streams.
@@ -48,6 +56,8 @@ pub struct UnixListener(Inner::UnixListener);
 
 super::stream::socket!(UnixListener, std::os::unix::net::UnixListener);
 super::stream::derefs! { [] UnixListener => Inner::UnixListener; }
+forward_addrs! { [] UnixListener, SocketAddr: local_addr }
+forward! { [] UnixListener: fn take_error() -> io::Result<Option<io::Error>>; }
 
 impl UnixListener {
     /// Binds to `path`.
@@ -65,7 +75,7 @@ impl UnixListener {
     ///
     /// Returns the operating system's error.
     pub fn bind_addr(addr: &SocketAddr) -> io::Result<Self> {
-        Inner::UnixListener::bind_addr(addr).map(Self)
+        Inner::UnixListener::bind_addr(addr.as_std()).map(Self)
     }
 
     /// Accepts the next connection.
@@ -75,7 +85,7 @@ impl UnixListener {
     /// Returns the operating system's error.
     pub async fn accept(&self) -> io::Result<(UnixStream, SocketAddr)> {
         let (stream, addr) = self.0.accept().await?;
-        Ok((UnixStream(stream), addr))
+        Ok((UnixStream(stream), addr.into()))
     }
 
     /// Polls for the next connection.
@@ -85,7 +95,7 @@ impl UnixListener {
     /// Returns the operating system's error.
     pub fn poll_accept(&self, cx: &mut Context<'_>) -> Poll<io::Result<(UnixStream, SocketAddr)>> {
         let (stream, addr) = ready!(self.0.poll_accept(cx))?;
-        Poll::Ready(Ok((UnixStream(stream), addr)))
+        Poll::Ready(Ok((UnixStream(stream), addr.into())))
     }
 }
 
@@ -96,6 +106,21 @@ pub struct UnixDatagram(Inner::UnixDatagram);
 super::stream::socket!(UnixDatagram, std::os::unix::net::UnixDatagram);
 super::stream::derefs! { [] UnixDatagram => Inner::UnixDatagram; }
 super::datagram::receives! { UnixDatagram, SocketAddr: poll_recv, poll_recv_from }
+super::datagram::datagrams! { UnixDatagram, SocketAddr }
+forward! {
+    [] UnixDatagram:
+    fn connect<P: AsRef<Path>>(path: P) -> io::Result<()>;
+    fn poll_send_to<P: AsRef<Path>>(
+        cx: &mut Context<'_>,
+        buf: &[u8],
+        path: P,
+    ) -> Poll<io::Result<usize>>;
+    fn shutdown(how: Shutdown) -> io::Result<()>;
+    fn try_send_to<P: AsRef<Path>>(buf: &[u8], path: P) -> io::Result<usize>;
+    async {
+        fn send_to<P: AsRef<Path>>(buf: &[u8], path: P) -> io::Result<usize>;
+    }
+}
 
 impl UnixDatagram {
     /// Binds to `path`.
@@ -113,7 +138,7 @@ impl UnixDatagram {
     ///
     /// Returns the operating system's error.
     pub fn bind_addr(addr: &SocketAddr) -> io::Result<Self> {
-        Inner::UnixDatagram::bind_addr(addr).map(Self)
+        Inner::UnixDatagram::bind_addr(addr.as_std()).map(Self)
     }
 
     /// Creates a socket that is not bound.
@@ -142,6 +167,8 @@ pub struct UnixSocket(Inner::UnixSocket);
 
 super::stream::derefs! { [] UnixSocket => Inner::UnixSocket; }
 super::stream::descriptor!(UnixSocket);
+super::stream::raw!(UnixSocket);
+forward! { [] UnixSocket: fn bind<P: AsRef<Path>>(path: P) -> io::Result<()>; }
 
 impl UnixSocket {
     /// Creates a socket for streams.
