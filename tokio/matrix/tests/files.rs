@@ -2,19 +2,20 @@
 
 use std::{
     env,
-    io::{ErrorKind, SeekFrom, Write},
+    future::poll_fn,
+    io::{ErrorKind, Seek, SeekFrom, Write},
     path::PathBuf,
-    pin::pin,
+    pin::{Pin, pin},
     process::{self, Command, Stdio},
-    sync::mpsc,
-    task::{Context, Waker},
-    time::Duration,
+    sync::{Arc, Barrier, mpsc},
+    task::{Context, Poll, Waker},
+    time::{Duration, SystemTime},
 };
 
 use tokio::{
     fs::{self, File, OpenOptions},
     io::{AsyncBufReadExt, AsyncReadExt, AsyncSeekExt, AsyncWriteExt, BufReader},
-    runtime::{Builder, Runtime},
+    runtime::{Builder, Handle, Runtime},
     task::spawn_blocking,
     time::{Instant, sleep},
 };
@@ -137,6 +138,124 @@ fn reading_ahead_does_not_move_writes_and_seeks() {
         file.read_to_string(&mut rest).await.unwrap();
         assert_eq!(rest, "8");
         assert!(file.try_into_std().is_ok());
+    });
+}
+
+const THREADS: usize = 2;
+
+/// Keeps the blocking threads of a runtime busy until it is dropped. Then they take jobs at once.
+struct Busy {
+    _ends: Vec<mpsc::Sender<()>>,
+}
+
+impl Busy {
+    fn new() -> Self {
+        let barrier = Arc::new(Barrier::new(THREADS + 1));
+        let ends = (0..THREADS).map(|_| {
+            let (sender, receiver) = mpsc::channel();
+            let barrier = barrier.clone();
+            spawn_blocking(move || {
+                barrier.wait();
+                receiver.recv()
+            });
+            sender
+        });
+        let _ends = ends.collect();
+        barrier.wait();
+        Self { _ends }
+    }
+}
+
+/// Polls a future once, and drops it.
+async fn begin<F: Future>(future: F) {
+    let mut future = pin!(future);
+    assert_pending(future.as_mut()).await;
+}
+
+/// Polls a future once.
+async fn assert_pending<F: Future>(mut future: Pin<&mut F>) {
+    let is_pending = poll_fn(|cx| Poll::Ready(future.as_mut().poll(cx).is_pending())).await;
+    assert!(is_pending);
+}
+
+fn with_two_blocking_threads(future: impl Future<Output = ()>) {
+    let mut builder = Builder::new_multi_thread();
+    builder.worker_threads(1).max_blocking_threads(THREADS);
+    builder.enable_all().build().unwrap().block_on(future);
+}
+
+#[test]
+fn what_changes_a_file_comes_before_the_next_operation_though_it_is_dropped() {
+    let dir = Dir::new("dropped");
+    let path = dir.0.join("file");
+    std::fs::write(&path, b"0123456789").unwrap();
+    let early = SystemTime::UNIX_EPOCH;
+    with_two_blocking_threads(async {
+        let queue_depth = || Handle::current().metrics().blocking_queue_depth();
+        for change in 0..3 {
+            let mut options = OpenOptions::new();
+            let mut file = options.read(true).write(true).open(&path).await.unwrap();
+            let permissions = file.metadata().await.unwrap().permissions();
+            let busy = Busy::new();
+            begin(file.read(&mut [0; 10])).await;
+            drop(busy);
+            // The other bytes were read ahead.
+            assert_eq!(file.read_u8().await.unwrap(), b'0');
+            let busy = Busy::new();
+            match change {
+                0 => begin(file.set_len(10)).await,
+                1 => begin(file.set_modified(early)).await,
+                _ => begin(file.set_permissions(permissions)).await,
+            }
+            let mut rest = [0; 9];
+            {
+                let mut reading = pin!(file.read_exact(&mut rest));
+                assert_pending(reading.as_mut()).await;
+                // Two jobs would run at once, in any order.
+                assert_eq!(queue_depth(), 1, "the read waits for the change");
+                drop(busy);
+                reading.await.unwrap();
+            }
+            assert_eq!(&rest, b"123456789");
+        }
+        let file = File::open(&path).await.unwrap();
+        assert_eq!(file.metadata().await.unwrap().modified().unwrap(), early);
+    });
+}
+
+#[test]
+fn the_standard_file_comes_back_after_operations_that_were_dropped() {
+    let dir = Dir::new("into-std");
+    let path = dir.0.join("file");
+    with_two_blocking_threads(async {
+        for operation in 0..10 {
+            let mut file = File::create_new(&path).await.unwrap();
+            std::fs::remove_file(&path).unwrap();
+            let permissions = file.metadata().await.unwrap().permissions();
+            let busy = Busy::new();
+            match operation {
+                0 => begin(file.set_len(7)).await,
+                1 => begin(file.metadata()).await,
+                2 => begin(file.sync_all()).await,
+                3 => begin(file.sync_data()).await,
+                4 => begin(file.set_permissions(permissions)).await,
+                5 => begin(file.set_modified(SystemTime::now())).await,
+                6 => begin(file.try_clone()).await,
+                7 => begin(file.read(&mut [0; 8])).await,
+                8 => assert_eq!(file.write(b"1234567").await.unwrap(), 7),
+                _ => begin(file.seek(SeekFrom::Start(7))).await,
+            }
+            let file = file.try_into_std().expect_err("an operation has it");
+            let mut file = pin!(file.into_std());
+            assert_pending(file.as_mut()).await;
+            drop(busy);
+            let mut file = file.await;
+            match operation {
+                0 | 8 => assert_eq!(file.metadata().unwrap().len(), 7),
+                9 => assert_eq!(file.stream_position().unwrap(), 7),
+                _ => assert_eq!(file.metadata().unwrap().len(), 0),
+            }
+        }
     });
 }
 

@@ -15,22 +15,33 @@ use std::{
 
 use real::{
     io::{AsyncRead, AsyncSeek, AsyncWrite, ReadBuf},
-    sync::Mutex,
+    sync::{Mutex, Semaphore},
 };
 
 use super::OpenOptions;
-use crate::blocking::{Job, MOST, run};
+use crate::blocking::{Buf, Job, MOST, run};
 
 /// An open file.
 ///
 /// A write returns when a blocking thread has the bytes, and runs even if the file is dropped. Its
 /// error is returned by the next write or flush. `flush` waits until the bytes are written.
+///
+/// # Cancel safety
+///
+/// An operation that has begun runs to its end, though its future is dropped. What reads, writes or
+/// changes the file waits for the operation before it, so the order stays that of the calls. A read
+/// that is dropped loses no bytes: the next read returns them.
 pub struct File {
     file: Arc<fs::File>,
     /// Methods that take `&self` lock it. The others have it to themselves.
     state: Mutex<State>,
+    /// One permit for each operation that runs beside that of the state.
+    beside: Arc<Semaphore>,
     max_buf_size: usize,
 }
+
+/// How many operations may run beside that of the state: more than a program has threads.
+const MOST_BESIDE: u32 = 1 << 20;
 
 #[derive(Default)]
 struct State {
@@ -46,6 +57,8 @@ enum Ended {
     Read(io::Result<()>),
     Write(io::Result<()>),
     Seek(io::Result<u64>),
+    /// Something else that changes the file.
+    Change(io::Result<()>),
 }
 
 impl State {
@@ -123,26 +136,57 @@ impl File {
         Self {
             file: Arc::new(file),
             state: Mutex::default(),
+            beside: Arc::new(Semaphore::new(MOST_BESIDE as usize)),
             max_buf_size: MOST,
         }
     }
 
-    /// Runs `f` on a blocking thread, after the operation that runs.
+    /// Runs `f`, which changes the file, on a blocking thread, after the operation that runs. What
+    /// comes later waits for it, even if this future is dropped.
+    ///
+    /// `f` also gets the bytes that were read ahead.
+    async fn change(
+        &self,
+        f: impl FnOnce(&fs::File, &mut Buf) -> io::Result<()> + Send + 'static,
+    ) -> io::Result<()> {
+        let mut state = self.state.lock().await;
+        state.settle().await;
+        let buf = state.job.take();
+        let file = self.file.clone();
+        state
+            .job
+            .start(buf, move |buf| Ended::Change(f(&file, buf)));
+        match poll_fn(|cx| state.poll_settle(cx)).await? {
+            Some(Ended::Change(changed)) => changed,
+            _ => unreachable!("the lock is held, so this is the operation that was started"),
+        }
+    }
+
+    /// Runs `f`, which changes nothing that other operations see, on a blocking thread, after the
+    /// operation that runs.
     async fn after<R: Send + 'static>(
         &self,
         f: impl FnOnce(&fs::File) -> io::Result<R> + Send + 'static,
     ) -> io::Result<R> {
         self.state.lock().await.settle().await;
-        self.with(f).await
+        self.beside(f).await
     }
 
-    /// Runs `f` on a blocking thread.
-    async fn with<R: Send + 'static>(
+    /// Runs `f`, which changes nothing that other operations see, on a blocking thread.
+    async fn beside<R: Send + 'static>(
         &self,
         f: impl FnOnce(&fs::File) -> io::Result<R> + Send + 'static,
     ) -> io::Result<R> {
+        let permit = self.beside.clone().acquire_owned().await;
         let file = self.file.clone();
-        run(move || f(&file)).await
+        run(move || {
+            let done = f(&file);
+            // The holder of all permits has the only reference to the file.
+            drop(file);
+            drop(permit);
+            done
+        })
+        .await
     }
 
     /// Waits until data and metadata are on the disk.
@@ -170,14 +214,10 @@ impl File {
     ///
     /// See [`sync_all`](File::sync_all).
     pub async fn set_len(&self, size: u64) -> io::Result<()> {
-        let mut state = self.state.lock().await;
-        state.settle().await;
-        // What was read ahead may lie behind the new end, so go back to where the reader is.
-        let mut buf = state.job.take();
-        let ahead = buf.len() as i64;
-        buf.clear();
-        state.job = Job::Idle(buf);
-        self.with(move |mut file| {
+        self.change(move |mut file, buf| {
+            // What was read ahead may lie behind the new end, so go back to where the reader is.
+            let ahead = buf.len() as i64;
+            buf.clear();
             if ahead > 0 {
                 file.seek(SeekFrom::Current(-ahead))?;
             }
@@ -192,7 +232,7 @@ impl File {
     ///
     /// Returns the operating system's error.
     pub async fn metadata(&self) -> io::Result<Metadata> {
-        self.with(fs::File::metadata).await
+        self.beside(fs::File::metadata).await
     }
 
     /// Returns another handle of the open file, which shares its position.
@@ -206,9 +246,15 @@ impl File {
         Ok(clone)
     }
 
-    /// Waits for the operation that runs, and returns the file of the standard library.
+    /// Waits for all operations that run, and returns the file of the standard library.
+    ///
+    /// # Cancel safety
+    ///
+    /// If this is dropped, the file is closed when the operations have ended.
     pub async fn into_std(mut self) -> fs::File {
         self.state.get_mut().settle().await;
+        // The operations of futures that were dropped run on.
+        _ = self.beside.acquire_many(MOST_BESIDE).await;
         Arc::try_unwrap(self.file).expect("no operation has the file")
     }
 
@@ -230,7 +276,8 @@ impl File {
     ///
     /// Returns the operating system's error.
     pub async fn set_permissions(&self, permissions: Permissions) -> io::Result<()> {
-        self.with(|file| file.set_permissions(permissions)).await
+        self.change(|file, _| file.set_permissions(permissions))
+            .await
     }
 
     /// Sets times of the file.
@@ -240,7 +287,7 @@ impl File {
     /// Returns the operating system's error.
     pub async fn set_times(&self, times: FileTimes) -> io::Result<()> {
         // A write that runs would change the time after this.
-        self.after(move |file| file.set_times(times)).await
+        self.change(move |file, _| file.set_times(times)).await
     }
 
     /// Sets the time of the last change.
@@ -259,7 +306,8 @@ impl File {
     /// Panics if `max_buf_size` is 0.
     #[track_caller]
     pub fn set_max_buf_size(&mut self, max_buf_size: usize) {
-        assert!(max_buf_size > 0, "an operation has one byte at least");
+        // tokio's text.
+        assert!(max_buf_size > 0, "`max_buf_size` must be greater than 0");
         self.max_buf_size = max_buf_size;
     }
 
@@ -363,7 +411,7 @@ impl AsyncSeek for File {
             match ready!(state.poll_settle(cx))? {
                 Some(Ended::Seek(reached)) => return Poll::Ready(reached),
                 Some(Ended::Write(Err(error))) => state.write_error = Some(error.kind()),
-                Some(Ended::Write(Ok(())) | Ended::Read(_)) => {}
+                Some(Ended::Write(Ok(())) | Ended::Read(_) | Ended::Change(_)) => {}
                 None => return Poll::Ready(Ok(state.position)),
             }
         }
