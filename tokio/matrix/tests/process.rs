@@ -1,18 +1,24 @@
 //! Processes, on Tourbillon under tokio's name.
 
 use std::{
+    env,
+    future::poll_fn,
     os::unix::process::ExitStatusExt,
     path::Path,
-    process::{ExitStatus, Stdio},
+    pin::{Pin, pin},
+    process::{self, ExitStatus, Stdio},
+    task::{Context, Poll, Waker},
     time::Duration,
 };
 
+use rustix::process::{Pid, Signal, kill_process};
 use tokio::{
     io::{AsyncBufReadExt, AsyncReadExt, AsyncWriteExt, BufReader},
-    process::{Child, Command},
-    runtime::Runtime,
+    process::Command,
+    runtime::{Builder, Runtime},
     time::{sleep, timeout},
 };
+use tourbillon::task::{consume_budget, coop};
 
 /// A wait that only a hang exceeds.
 const PATIENCE: Duration = Duration::from_secs(60);
@@ -28,6 +34,11 @@ fn endless() -> Command {
     let mut command = Command::new("sleep");
     command.arg("1000000");
     command
+}
+
+/// Polls a future once in the calling task.
+async fn poll_once<F: Future>(mut future: Pin<&mut F>) -> Poll<F::Output> {
+    poll_fn(|cx| Poll::Ready(future.as_mut().poll(cx))).await
 }
 
 /// Waits until the kernel no longer knows a process: it has ended, and its status was read.
@@ -132,22 +143,112 @@ async fn a_dropped_child_runs_on_and_is_reaped() {
 }
 
 #[test]
-fn a_child_may_outlive_its_runtime() {
-    let runtime = Runtime::new().unwrap();
-    let mut child = runtime.block_on(async { endless().spawn().unwrap() });
-    drop(runtime);
-    let other = Runtime::new().unwrap();
-    child.start_kill().unwrap();
-    // The old runtime watched it, so a wait fails unless the child has ended already.
-    let ended = |child: &mut Child| child.try_wait().unwrap().is_some();
-    other.block_on(async {
-        let waiting = async {
-            while !ended(&mut child) {
-                sleep(Duration::from_millis(1)).await;
-            }
-        };
-        timeout(PATIENCE, waiting).await.unwrap();
+fn a_child_that_is_dropped_without_budget_is_reaped() {
+    // Other tests start processes, which looks after all orphans.
+    if !is_alone("a_child_that_is_dropped_without_budget_is_reaped") {
+        return;
+    }
+    let dropping = async {
+        let child = shell("read line").stdin(Stdio::piped()).spawn();
+        let mut child = child.unwrap();
+        let (id, input) = (child.id().unwrap(), child.stdin.take());
+        // The budget of descriptors.
+        while coop::has_budget_remaining() {
+            consume_budget().await;
+        }
+        drop(child);
+        (id, input)
+    };
+    Runtime::new().unwrap().block_on(async {
+        let (id, input) = tokio::spawn(dropping).await.unwrap();
+        drop(input);
+        until_reaped(id).await;
     });
+}
+
+/// Runs a future in a runtime of its own of each kind, which then ends.
+fn in_runtimes_that_end<R>(mut f: impl AsyncFnMut() -> R) -> [R; 2] {
+    let builders = [Builder::new_multi_thread(), Builder::new_current_thread()];
+    builders.map(|mut builder| {
+        let runtime = builder.enable_all().build().unwrap();
+        runtime.block_on(f())
+    })
+}
+
+#[test]
+fn a_child_is_awaited_after_its_runtime_has_ended() {
+    let children = in_runtimes_that_end(async || endless().kill_on_drop(true).spawn().unwrap());
+    Runtime::new().unwrap().block_on(async {
+        for mut child in children {
+            // The first wait is dropped after it has moved the watch.
+            let brief = timeout(Duration::from_millis(1), child.wait()).await;
+            assert!(brief.is_err());
+            child.start_kill().unwrap();
+            let ended = timeout(PATIENCE, child.wait()).await.expect("it ends");
+            assert_eq!(ended.unwrap(), ExitStatus::from_raw(9));
+        }
+    });
+}
+
+#[test]
+fn a_wait_goes_on_when_the_runtime_of_the_child_ends() {
+    let first = Runtime::new().unwrap();
+    let mut child = first.block_on(async { endless().kill_on_drop(true).spawn().unwrap() });
+    let id = Pid::from_raw(child.id().unwrap() as i32).unwrap();
+    let second = Runtime::new().unwrap();
+    second.block_on(async {
+        let mut waiting = pin!(child.wait());
+        assert!(poll_once(waiting.as_mut()).await.is_pending());
+        drop(first);
+        // It was woken, and watches from here now.
+        assert!(poll_once(waiting.as_mut()).await.is_pending());
+        kill_process(id, Signal::KILL).unwrap();
+        let ended = timeout(PATIENCE, waiting).await.expect("it ends");
+        assert_eq!(ended.unwrap(), ExitStatus::from_raw(9));
+    });
+    drop(second);
+    let mut child = Runtime::new()
+        .unwrap()
+        .block_on(async { endless().spawn().unwrap() });
+    // Without a runtime nothing watches it. That is an error, and no wait without an end.
+    let cx = &mut Context::from_waker(Waker::noop());
+    assert!(matches!(pin!(child.wait()).poll(cx), Poll::Ready(Err(_))));
+    child.start_kill().unwrap();
+}
+
+/// Runs a test in a process of its own. Returns whether the calling process is that one.
+fn is_alone(test: &str) -> bool {
+    const ALONE: &str = "TOURBILLON_TEST_ALONE";
+    if env::var_os(ALONE).is_some() {
+        return true;
+    }
+    let mut alone = process::Command::new(env::current_exe().unwrap());
+    alone.args(["--exact", test]).env(ALONE, "1");
+    assert!(alone.status().unwrap().success(), "the test alone fails");
+    false
+}
+
+/// Returns how many descriptors this process has.
+fn descriptors() -> usize {
+    std::fs::read_dir("/proc/self/fd").unwrap().count()
+}
+
+#[test]
+fn orphans_keep_nothing_of_a_runtime_that_has_ended() {
+    if !is_alone("orphans_keep_nothing_of_a_runtime_that_has_ended") {
+        return;
+    }
+    let before = descriptors();
+    let orphans: Vec<_> = (0..3)
+        .flat_map(|_| in_runtimes_that_end(async || endless().spawn().unwrap().id().unwrap()))
+        .collect();
+    assert_eq!(descriptors(), before);
+    for id in orphans {
+        let pid = Pid::from_raw(id as i32).unwrap();
+        kill_process(pid, Signal::KILL).unwrap();
+        Runtime::new().unwrap().block_on(until_reaped(id));
+    }
+    assert_eq!(descriptors(), before);
 }
 
 #[tokio::test]

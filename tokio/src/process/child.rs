@@ -118,6 +118,11 @@ impl Child {
     /// # Errors
     ///
     /// See [`start_kill`](Child::start_kill).
+    ///
+    /// # Cancel safety
+    ///
+    /// If this is dropped after its first poll, the process is killed, and [`wait`](Child::wait)
+    /// returns its status.
     pub async fn kill(&mut self) -> io::Result<()> {
         self.start_kill()?;
         self.wait().await.map(drop)
@@ -126,9 +131,15 @@ impl Child {
     /// Closes the standard input, waits for the end of the process, and returns its status. It may
     /// be called again.
     ///
+    /// If the runtime that started the process has ended, the runtime of the caller watches it.
+    ///
     /// # Errors
     ///
-    /// Returns the operating system's error, or an error if the runtime is shut down.
+    /// Returns the operating system's error, or an error if no runtime is left to watch.
+    ///
+    /// # Cancel safety
+    ///
+    /// If this is dropped, the standard input stays closed. A later call returns the status.
     pub async fn wait(&mut self) -> io::Result<ExitStatus> {
         // The child may wait for the end of its input.
         drop(self.stdin.take());
@@ -175,6 +186,10 @@ impl Child {
     /// # Errors
     ///
     /// Returns the operating system's error, or an error if the runtime is shut down.
+    ///
+    /// # Cancel safety
+    ///
+    /// If this is dropped, so are the [`Child`] and what was read.
     pub async fn wait_with_output(mut self) -> io::Result<Output> {
         let (stdout, stderr) = (self.stdout.take(), self.stderr.take());
         // All at once: the child waits while a pipe is full.

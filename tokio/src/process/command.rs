@@ -190,8 +190,11 @@ impl Command {
         &mut self,
         spawn: impl Fn(&mut process::Command) -> io::Result<process::Child>,
     ) -> io::Result<Child> {
-        // Before there is a process that nothing could wait for.
-        tourbillon::Handle::current();
+        // Before there is a process that nothing could wait for. The text is tokio's.
+        assert!(
+            tourbillon::Handle::try_current().is_ok(),
+            "there is no reactor running, must be called from the context of a Tokio 1.x runtime"
+        );
         Child::new(spawn(&mut self.command)?, self.is_killed_on_drop)
     }
 

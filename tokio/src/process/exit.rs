@@ -4,11 +4,13 @@ use std::{
     io,
     os::fd::OwnedFd,
     process::{Child, ExitStatus},
-    task::{Context, Poll, ready},
 };
 
 use rustix::process::{Pid, PidfdFlags, pidfd_open};
-use tourbillon::io::{AsyncFd, Interest};
+use tourbillon::{
+    io::{AsyncFd, Interest},
+    runtime::is_rt_shutdown_err,
+};
 
 use crate::signal::unix::{Signal, SignalKind, signal};
 
@@ -41,32 +43,29 @@ impl Exit {
     }
 
     /// Waits until the process has ended, and returns its status.
+    ///
+    /// The runtime of the watch may end meanwhile. The watch goes on in the runtime of the waiting
+    /// thread then.
     pub(crate) async fn wait(&mut self, child: &mut Child) -> io::Result<ExitStatus> {
         loop {
             // The watch began before this, so it sees an end that comes after it.
             if let Some(status) = child.try_wait()? {
                 return Ok(status);
             }
-            match self {
-                Self::Descriptor(descriptor) => {
-                    descriptor.readable().await?.retain_ready();
-                }
-                Self::Signal(signal) => {
-                    let shut_down = || io::Error::other("the runtime is shut down");
-                    signal.recv().await.ok_or_else(shut_down)?;
-                }
+            let is_watching = match self {
+                Self::Descriptor(descriptor) => match descriptor.readable().await {
+                    Ok(mut ready) => {
+                        ready.retain_ready();
+                        true
+                    }
+                    Err(error) if is_rt_shutdown_err(&error) => false,
+                    Err(error) => return Err(error),
+                },
+                Self::Signal(signal) => signal.recv().await.is_some(),
+            };
+            if !is_watching {
+                *self = Self::of(child)?;
             }
-        }
-    }
-
-    /// Polls a descriptor for the end of its process. A signal is never ready here.
-    pub(crate) fn poll(&self, cx: &mut Context<'_>) -> Poll<io::Result<()>> {
-        match self {
-            Self::Descriptor(descriptor) => {
-                ready!(descriptor.poll_read_ready(cx))?.retain_ready();
-                Poll::Ready(Ok(()))
-            }
-            Self::Signal(_) => Poll::Pending,
         }
     }
 }
