@@ -152,13 +152,13 @@ impl Reactor {
         Ok((token, readiness))
     }
 
-    /// Stops watching `fd`, which is still open.
-    fn deregister(&self, token: Token, fd: RawFd) {
+    /// Stops watching `fd`, which is still open. `None` means that it is not known any more.
+    fn deregister(&self, token: Token, fd: Option<RawFd>) {
         // Forget the slot first. An event that epoll reports until the removal finds no source, or
         // one with another generation, and is ignored.
         self.forget(token);
         // Fails only if epoll does not know the descriptor, and then there is nothing to remove.
-        let _ = self.epoll.remove(fd);
+        let _ = fd.map(|fd| self.epoll.remove(fd));
     }
 
     fn forget(&self, token: Token) {

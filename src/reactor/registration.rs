@@ -22,7 +22,7 @@ use crate::{
         readiness::{Readiness, Waiter},
         timeouts::Timeouts,
     },
-    util::budget,
+    util::{budget, contained::contained},
 };
 
 /// A value with a descriptor, watched by the reactor of the worker that creates it.
@@ -108,10 +108,10 @@ impl<T: AsFd> Registration<T> {
     fn deregister(&mut self) -> Option<T> {
         // `into_inner` has taken the source before the drop.
         let source = self.source.take()?;
-        self.home
-            .owner()
-            .reactor
-            .deregister(self.token, source.as_fd().as_raw_fd());
+        let mut fd = None;
+        // `as_fd` is user code, and may panic if the descriptor is gone. This may be a destructor.
+        contained(|| fd = Some(source.as_fd().as_raw_fd()));
+        self.home.owner().reactor.deregister(self.token, fd);
         Some(source)
     }
 

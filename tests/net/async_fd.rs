@@ -5,9 +5,10 @@ use std::{
     future::{Future, poll_fn},
     io::{self, Read, Write},
     os::{
-        fd::{AsRawFd, FromRawFd, OwnedFd},
+        fd::{AsFd, AsRawFd, BorrowedFd, FromRawFd, OwnedFd},
         unix::fs::OpenOptionsExt,
     },
+    panic::catch_unwind,
     pin::pin,
     sync::Arc,
     task::Poll,
@@ -387,4 +388,49 @@ fn a_fifo_can_be_read_again_after_its_writer_closed() {
         assert_eq!(&buf, b"more");
     });
     std::fs::remove_file(&path).unwrap();
+}
+
+/// Lends a descriptor until it is taken, and panics then.
+struct Lender(Option<File>);
+
+impl AsFd for Lender {
+    fn as_fd(&self) -> BorrowedFd<'_> {
+        self.0.as_ref().expect("it was taken").as_fd()
+    }
+}
+
+#[test]
+fn a_value_that_has_lost_its_descriptor_is_dropped_and_returned() {
+    let _alarm = alarm();
+    runtime(1).block_on(async {
+        // The first descriptor stays open elsewhere, and epoll keeps it. The second one is closed.
+        for is_open in [true, false] {
+            for into_inner in [false, true] {
+                let (reader, mut writer) = pipe();
+                let other = is_open.then(|| reader.try_clone().unwrap());
+                let mut fd = AsyncFd::new(Lender(Some(reader))).unwrap();
+                drop(fd.get_mut().0.take());
+                if into_inner {
+                    assert!(fd.into_inner().0.is_none());
+                } else {
+                    drop(fd);
+                }
+                // The slot in the reactor has its next user. An event of the old descriptor does
+                // not reach it.
+                let (next, mut next_writer) = pipe();
+                let next = AsyncFd::new(next).unwrap();
+                writer
+                    .write_all(b"1")
+                    .unwrap_or_else(|_| assert!(other.is_none()));
+                let brief = timeout(BRIEF, read(&next, &mut [0; 2])).await;
+                assert!(brief.is_err(), "nothing was written");
+                next_writer.write_all(b"2").unwrap();
+                let read = timeout(PATIENCE, read(&next, &mut [0; 2])).await;
+                assert_eq!(read.expect("it arrives").unwrap(), 1);
+            }
+        }
+        // A value that panics at once was never watched.
+        let refused = catch_unwind(|| AsyncFd::new(Lender(None)).map(drop));
+        assert!(refused.is_err());
+    });
 }

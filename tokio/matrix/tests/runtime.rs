@@ -3,7 +3,7 @@
 use std::{
     cell::Cell,
     future::poll_fn,
-    io::{Read, Write},
+    io::{self, Read, Write},
     os::{
         fd::{AsRawFd, RawFd},
         unix::net::UnixStream,
@@ -12,9 +12,12 @@ use std::{
     time::Duration,
 };
 
-use rustix::process::{Signal, getpid, kill_process};
+use rustix::{
+    io::Errno,
+    process::{Signal, getpid, kill_process},
+};
 use tokio::{
-    io::unix::AsyncFd,
+    io::{Interest, unix::AsyncFd},
     runtime::{Builder, LocalOptions, LocalRuntime},
     signal::unix::{SignalKind, signal},
     task::{spawn_local, yield_now},
@@ -98,4 +101,48 @@ async fn a_raw_descriptor_is_awaited() {
     // SAFETY: as above.
     let error = unsafe { AsyncFd::register(file) }.unwrap_err();
     assert!(error.into_parts().0.metadata().is_ok());
+}
+
+/// A number of a descriptor, which may be closed.
+struct Number(RawFd);
+
+impl AsRawFd for Number {
+    fn as_raw_fd(&self) -> RawFd {
+        self.0
+    }
+}
+
+#[tokio::test]
+#[expect(deprecated, reason = "their equals are unsafe")]
+async fn what_is_no_descriptor_is_refused() {
+    let refused = |error: io::Error| assert_eq!(Errno::from_io_error(&error), Some(Errno::BADF));
+    let read = Interest::READABLE;
+    refused(AsyncFd::new(-1).unwrap_err());
+    refused(AsyncFd::with_interest(-1, read).unwrap_err());
+    for error in [
+        AsyncFd::try_new(-1).unwrap_err(),
+        AsyncFd::try_with_interest(-1, read).unwrap_err(),
+        // SAFETY: nothing has this number.
+        unsafe { AsyncFd::register(-1) }.unwrap_err(),
+        // SAFETY: as above.
+        unsafe { AsyncFd::register_with_interest(-1, read) }.unwrap_err(),
+    ] {
+        let (number, error) = error.into_parts();
+        assert_eq!(number, -1);
+        refused(error);
+    }
+
+    // A descriptor that is closed while it is watched, and which its value no longer names.
+    for into_inner in [false, true] {
+        let (ours, _theirs) = UnixStream::pair().unwrap();
+        ours.set_nonblocking(true).unwrap();
+        let mut fd = AsyncFd::new(Number(ours.as_raw_fd())).unwrap();
+        fd.get_mut().0 = -1;
+        drop(ours);
+        if into_inner {
+            assert_eq!(fd.into_inner().0, -1);
+        } else {
+            drop(fd);
+        }
+    }
 }

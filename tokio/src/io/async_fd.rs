@@ -20,9 +20,15 @@ struct Named<T>(T);
 
 impl<T: AsRawFd> AsFd for Named<T> {
     fn as_fd(&self) -> BorrowedFd<'_> {
+        let number = match self.0.as_raw_fd() {
+            // No `BorrowedFd` may have this number. No descriptor has the other one either, so the
+            // system refuses both with the same error.
+            -1 => RawFd::MIN,
+            number => number,
+        };
         // SAFETY: the caller of `register` promises that the descriptor stays open as long as the
         // value. tokio's constructors that are not unsafe are deprecated for that reason.
-        unsafe { BorrowedFd::borrow_raw(self.0.as_raw_fd()) }
+        unsafe { BorrowedFd::borrow_raw(number) }
     }
 }
 
