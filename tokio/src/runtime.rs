@@ -153,7 +153,10 @@ impl Builder {
             runtime.handle().runtime_flavor() == RuntimeFlavor::CurrentThread,
             "a local runtime must be built by `new_current_thread`"
         );
-        let tasks = LocalSet::new();
+        let tasks = Tasks {
+            set: Some(LocalSet::new()),
+            handle: runtime.handle().clone(),
+        };
         Ok(LocalRuntime { tasks, runtime })
     }
 
@@ -248,7 +251,7 @@ pub struct LocalGuard<'a> {
 #[derive(Debug)]
 pub struct LocalRuntime {
     // Dropped first, since its tasks may use the runtime.
-    tasks: LocalSet,
+    tasks: Tasks,
     runtime: Runtime,
 }
 
@@ -256,6 +259,27 @@ pub struct LocalRuntime {
 // user code.
 impl UnwindSafe for LocalRuntime {}
 impl RefUnwindSafe for LocalRuntime {}
+
+/// The tasks of a [`LocalRuntime`]. They are dropped in the context of the runtime, as all tasks.
+#[derive(Debug)]
+struct Tasks {
+    /// `None` only after the drop.
+    set: Option<LocalSet>,
+    handle: Handle,
+}
+
+impl Tasks {
+    fn set(&self) -> &LocalSet {
+        self.set.as_ref().expect("it is there until the drop")
+    }
+}
+
+impl Drop for Tasks {
+    fn drop(&mut self) {
+        let _entered = self.handle.enter();
+        drop(self.set.take());
+    }
+}
 
 impl LocalRuntime {
     /// Creates the runtime.
@@ -276,7 +300,7 @@ impl LocalRuntime {
     pub fn enter(&self) -> LocalGuard<'_> {
         let runtime = self.runtime.enter();
         LocalGuard {
-            _tasks: self.tasks.enter(),
+            _tasks: self.tasks.set().enter(),
             _runtime: runtime,
         }
     }
@@ -286,7 +310,7 @@ impl LocalRuntime {
     where
         F: Future<Output: 'static> + 'static,
     {
-        self.tasks.spawn_local(future)
+        self.tasks.set().spawn_local(future)
     }
 
     /// Runs a function on a thread that may block.
@@ -317,6 +341,6 @@ impl LocalRuntime {
 
     /// Runs a future, and meanwhile the tasks of this thread.
     pub fn block_on<F: Future>(&self, future: F) -> F::Output {
-        self.tasks.block_on(&self.runtime, future)
+        self.tasks.set().block_on(&self.runtime, future)
     }
 }

@@ -2,13 +2,14 @@
 
 use std::{
     cell::Cell,
-    future::poll_fn,
+    future::{pending, poll_fn},
     io::{self, Read, Write},
     os::{
         fd::{AsRawFd, RawFd},
         unix::net::UnixStream,
     },
     rc::Rc,
+    sync::mpsc,
     time::Duration,
 };
 
@@ -18,9 +19,9 @@ use rustix::{
 };
 use tokio::{
     io::{Interest, unix::AsyncFd},
-    runtime::{Builder, LocalOptions, LocalRuntime},
+    runtime::{Builder, Handle, LocalOptions, LocalRuntime},
     signal::unix::{SignalKind, signal},
-    task::{spawn_local, yield_now},
+    task::{JoinSet, LocalSet, spawn_local, yield_now},
     time::timeout,
 };
 
@@ -54,6 +55,72 @@ fn a_local_runtime_runs_tasks_that_are_not_send() {
     let mut builder = Builder::new_current_thread();
     let built = builder.build_local(LocalOptions::default()).unwrap();
     assert_eq!(built.block_on(async { 1 }), 1);
+}
+
+/// Looks for a runtime when it is dropped, and tells by a channel.
+struct Look(mpsc::Sender<bool>);
+
+impl Drop for Look {
+    fn drop(&mut self) {
+        let _ = self.0.send(Handle::try_current().is_ok());
+    }
+}
+
+#[test]
+fn destructors_of_tasks_find_the_runtime() {
+    let (sender, receiver) = mpsc::channel();
+    let look = || Look(sender.clone());
+    let task = || {
+        let look = look();
+        async move {
+            pending::<()>().await;
+            drop(look);
+        }
+    };
+    let local_set = || {
+        let set = LocalSet::new();
+        set.spawn_local(task());
+        set
+    };
+    let end: [fn(LocalRuntime); 3] = [
+        drop,
+        |runtime| runtime.shutdown_timeout(PATIENCE),
+        LocalRuntime::shutdown_background,
+    ];
+    for end in end {
+        let runtime = LocalRuntime::new().unwrap();
+        runtime.spawn_local(task());
+        let in_runtime = task();
+        runtime.block_on(async {
+            spawn_local(in_runtime);
+            // This one has begun, the next one has not.
+            yield_now().await;
+        });
+        runtime.spawn_local(task());
+        runtime.spawn_local(local_set());
+        runtime.handle().spawn(task());
+        end(runtime);
+        for _ in 0..5 {
+            assert!(receiver.try_recv().expect("the tasks are dropped"));
+        }
+    }
+    for mut builder in [Builder::new_current_thread(), Builder::new_multi_thread()] {
+        let runtime = builder.enable_all().build().unwrap();
+        runtime.spawn(task());
+        runtime.block_on(yield_now());
+        runtime.spawn(task());
+        let mut set = JoinSet::new();
+        set.spawn_on(task(), runtime.handle());
+        runtime.spawn(async move { set.join_all().await });
+        drop(runtime);
+        for _ in 0..3 {
+            assert!(
+                receiver
+                    .recv_timeout(PATIENCE)
+                    .expect("the tasks are dropped")
+            );
+        }
+    }
 }
 
 #[tokio::test]
