@@ -1,10 +1,9 @@
-//! The handshake of a WebSocket, over HTTP/1 and HTTP/2, and the check that its page is of this
-//! server.
+//! The handshake of a WebSocket, over HTTP/1 and HTTP/2.
 
 use async_tungstenite::tungstenite::handshake::derive_accept_key;
 use axum::{
     extract::Request,
-    http::{HeaderValue, Method, StatusCode, header},
+    http::{Method, StatusCode, header},
     response::{IntoResponse, Response},
 };
 use hyper::ext::Protocol;
@@ -29,28 +28,4 @@ pub fn accept(request: &Request) -> Option<Response> {
         (header::SEC_WEBSOCKET_ACCEPT, &key),
     ];
     Some((StatusCode::SWITCHING_PROTOCOLS, headers).into_response())
-}
-
-/// Returns whether a request comes from a page of this server, or from a client that is no browser.
-///
-/// Browsers let a page of any site open a WebSocket, but always send the page's origin.
-pub fn is_same_origin(request: &Request) -> bool {
-    let Some(origin) = request.headers().get(header::ORIGIN) else {
-        return true;
-    };
-    // HTTP/2 has the authority in place of the header `Host`.
-    let host = match request.uri().authority() {
-        Some(authority) => Some(authority.as_str()),
-        None => request.headers().get(header::HOST).and_then(as_text),
-    };
-    // The scheme is not compared: a proxy in front of the server may add TLS.
-    let origin = as_text(origin).and_then(|origin| origin.split_once("://"));
-    match (origin, host) {
-        (Some((_, origin)), Some(host)) => origin.eq_ignore_ascii_case(host),
-        _ => false,
-    }
-}
-
-fn as_text(value: &HeaderValue) -> Option<&str> {
-    value.to_str().ok()
 }

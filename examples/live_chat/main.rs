@@ -36,13 +36,13 @@ use hyper::upgrade::on;
 use serde::Deserialize;
 use tourbillon::{
     Runtime,
-    axum::{ListenerExt, serve},
+    axum::{ListenerExt, SameOrigin, serve},
     hyper::FuturesIo,
     net::TcpListener,
 };
 
 use self::{
-    handshake::{accept, is_same_origin},
+    handshake::accept,
     lobby::{Lobby, Rules},
     say::{complain, say},
     stop::Stop,
@@ -61,6 +61,10 @@ struct Args {
     /// Address to listen on; port 0 picks a free port.
     #[arg(long, value_name = "ADDR", default_value = "127.0.0.1:8080")]
     listen: SocketAddr,
+    /// Answer requests to this host name, too, and not only to IP addresses and `localhost`. May be
+    /// repeated.
+    #[arg(long, value_name = "NAME")]
+    allow_host: Vec<String>,
     /// Serve over TLS, with a new certificate for `localhost` that no browser knows. Browsers then
     /// use HTTP/2.
     #[arg(long)]
@@ -117,6 +121,8 @@ fn start(args: &Args) -> Result<(), Box<dyn Error>> {
 
 /// Serves until a signal comes and the requests have ended. Returns what is then left of `--drain`.
 async fn run(args: &Args) -> Result<Duration, Box<dyn Error>> {
+    let mut names = args.allow_host.iter();
+    let guard = names.try_fold(SameOrigin::new(), SameOrigin::allow_host)?;
     let mut stop = Stop::new()?;
     let listener = TcpListener::bind(args.listen)
         .await
@@ -132,6 +138,8 @@ async fn run(args: &Args) -> Result<Duration, Box<dyn Error>> {
     let router = Router::new()
         .route("/", get(page))
         .route("/ws", any(enter))
+        // Browsers let a page of any site open a WebSocket.
+        .layer(guard)
         .with_state(lobby.clone());
     let measured = lobby.clone();
     let measuring = tourbillon::spawn(async move { measured.lateness.measure().await });
@@ -185,10 +193,6 @@ async fn enter(
     Query(entry): Query<Entry>,
     mut request: Request,
 ) -> Response {
-    if !is_same_origin(&request) {
-        let error = "only a page of this server may open a WebSocket here\n";
-        return (StatusCode::FORBIDDEN, error).into_response();
-    }
     let Some(response) = accept(&request) else {
         return (StatusCode::BAD_REQUEST, "this is for WebSockets\n").into_response();
     };

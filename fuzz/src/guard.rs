@@ -4,11 +4,11 @@
 //! The input is the head of a request: a line with method and target, then headers.
 
 // The inspector's modules.
-#[path = "../../src/integrations/inspect/hosts.rs"]
+#[path = "../../src/integrations/axum/hosts.rs"]
 mod hosts;
 #[path = "../../src/integrations/inspect/negotiate.rs"]
 mod negotiate;
-#[path = "../../src/integrations/inspect/guard.rs"]
+#[path = "../../src/integrations/axum/guard.rs"]
 #[allow(dead_code, reason = "the inspector uses the rest")]
 mod rules;
 
@@ -18,6 +18,7 @@ use hyper::{
     header::{HeaderName, HeaderValue},
 };
 use negotiate::{TextFormat, text_format};
+use rules::Source;
 
 /// The allowed host name, in addition to addresses and `localhost`.
 pub const ALLOWED: &str = "box.example";
@@ -43,8 +44,12 @@ pub fn run(bytes: &[u8]) {
         }
     }
     let hosts = allow(ALLOWED).expect("it is a name");
-    let checked = hosts.check(&method, &uri, &headers);
-    let said = checked.map_or_else(|refused| refused.status().as_u16(), |()| 200);
+    let said = match hosts.check(&method, &uri, &headers, &["http://"]) {
+        _ if !matches!(method, Method::GET | Method::HEAD) => 405,
+        Ok(Source::Link) if uri.path() != "/" => 403,
+        Ok(_) => 200,
+        Err(refused) => refused.status().as_u16(),
+    };
     assert_eq!(said, verdict(&method, &uri, &headers), "{uri} {headers:?}");
     check_format(&headers);
     check_names(&headers);
@@ -119,11 +124,12 @@ pub fn verdict(method: &Method, uri: &Uri, headers: &HeaderMap) -> u16 {
     if !["GET", "HEAD"].contains(&method.as_str()) {
         return 405;
     }
-    let host = match &texts("host")[..] {
-        [Some(host)] => host.to_lowercase(),
+    let target = uri.authority().map(|named| named.as_str().to_lowercase());
+    let host = match (&texts("host")[..], &target) {
+        ([Some(host)], _) => host.to_lowercase(),
+        ([], Some(target)) => target.clone(),
         _ => return 421,
     };
-    let target = uri.authority().map(|named| named.as_str().to_lowercase());
     if target.is_some_and(|target| target != host) || !is_ours(&host, ALLOWED) {
         return 421;
     }
@@ -139,8 +145,8 @@ pub fn verdict(method: &Method, uri: &Uri, headers: &HeaderMap) -> u16 {
     let is = |name: &str, wanted: &str| matches!(&texts(name)[..], [Some(said)] if said == wanted);
     let is_link =
         uri.path() == "/" && is("sec-fetch-mode", "navigate") && is("sec-fetch-dest", "document");
-    let site = texts("sec-fetch-site");
-    match texts("origin").iter().all(is_own) && (site.iter().all(is_here) || is_link) {
+    let (site, origins) = (texts("sec-fetch-site"), texts("origin"));
+    match origins.len() < 2 && origins.iter().all(is_own) && (site.iter().all(is_here) || is_link) {
         true => 200,
         false => 403,
     }

@@ -11,6 +11,7 @@ mod limits;
 mod listeners;
 mod quiet_clients;
 mod routers;
+mod same_origin;
 mod slow_clients;
 mod slow_responses;
 mod tls;

@@ -38,7 +38,7 @@ use tourbillon::{
 #[path = "../../examples/live_chat/handshake.rs"]
 mod handshake;
 
-use self::handshake::{accept, is_same_origin};
+use self::handshake::accept;
 use crate::{
     common::{HOUR, PATIENCE, alarm, net::pattern, paused::paused, runtime, unix::listen},
     tls,
@@ -211,40 +211,6 @@ fn the_accept_key_is_that_of_the_standard() {
     assert_eq!(ask(upgrade).status, 400);
     let old = complete.replace("Version: 13", "Version: 8");
     assert_eq!(ask(&old).status, 400);
-}
-
-#[test]
-fn pages_of_other_sites_are_detected() {
-    let request = |uri: &str, headers: &[(&str, &str)]| {
-        let mut request = Request::builder().uri(uri);
-        for (name, value) in headers {
-            request = request.header(*name, *value);
-        }
-        is_same_origin(&request.body(axum::body::Body::empty()).unwrap())
-    };
-    let host = ("host", "here.test:81");
-    // A client that is not a browser sends no `Origin`.
-    assert!(request("/ws", &[host]));
-    assert!(request("/ws", &[host, ("origin", "http://here.test:81")]));
-    assert!(request("/ws", &[host, ("origin", "https://HERE.test:81")]));
-    // HTTP/2 has no `Host`.
-    let http2 = "https://here.test:81/ws";
-    assert!(request(http2, &[("origin", "https://here.test:81")]));
-    for other in [
-        "http://here.test",
-        "http://here.test:8",
-        "http://here.test:811",
-        "http://there.test:81",
-        "http://a.here.test:81",
-        "here.test:81",
-        "null",
-        "",
-        "\u{e9}",
-    ] {
-        assert!(!request("/ws", &[host, ("origin", other)]), "{other}");
-        assert!(!request(http2, &[("origin", other)]), "{other}");
-    }
-    assert!(!request("/ws", &[("origin", "http://here.test:81")]));
 }
 
 /// Returns how long a handler can write on an upgraded stream to a client that reads nothing, on

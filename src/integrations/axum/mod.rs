@@ -74,16 +74,21 @@
 //! - **A service returns an error**: likewise, without the count.
 //! - **The process has no descriptors left**: connections wait until there are some:
 //!   [`Serve::on_accept_error`].
+//! - **A page of another site sends requests**, perhaps by a name that it lets resolve to this
+//!   server (DNS rebinding): they are answered, unless the layer [`SameOrigin`] refuses them.
 
 pub(crate) mod accept;
 pub(crate) mod accept_error;
 pub(crate) mod connection;
 pub(crate) mod gate;
+pub(crate) mod guard;
+pub(crate) mod hosts;
 pub(crate) mod io;
 pub(crate) mod listener;
 pub(crate) mod pace;
 pub(crate) mod request_body;
 pub(crate) mod requests;
+pub(crate) mod same_origin;
 pub(crate) mod serve;
 pub(crate) mod server;
 pub(crate) mod sse;
@@ -91,8 +96,10 @@ pub(crate) mod streams;
 
 pub use crate::integrations::axum::{
     accept::AcceptError,
+    hosts::InvalidHost,
     listener::{Handshake, IncomingStream, Listener, ListenerExt},
     request_body::without_body_timeout,
+    same_origin::{SameOrigin, SameOriginService},
     serve::{Serve, ServeFuture, serve, serve_all},
     sse::{KeepAlive, keep_alive},
 };

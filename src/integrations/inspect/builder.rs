@@ -8,9 +8,9 @@ use std::{
 
 use crate::{
     api::handle::Handle,
-    integrations::inspect::{
-        hosts::{Hosts, InvalidHost},
-        inspector::Inspector,
+    integrations::{
+        axum::hosts::{Hosts, InvalidHost},
+        inspect::inspector::Inspector,
     },
     sys::process::descriptor_limit,
 };

@@ -57,8 +57,6 @@
 pub(crate) mod builder;
 pub(crate) mod download;
 pub(crate) mod feed;
-pub(crate) mod guard;
-pub(crate) mod hosts;
 pub(crate) mod inspector;
 pub(crate) mod late;
 pub(crate) mod listener;
@@ -77,8 +75,9 @@ pub(crate) mod tasks;
 use std::{io, net::ToSocketAddrs};
 
 use crate::api::handle::Handle;
-pub use crate::integrations::inspect::{
-    builder::Builder, hosts::InvalidHost, inspector::Inspector,
+pub use crate::integrations::{
+    axum::hosts::InvalidHost,
+    inspect::{builder::Builder, inspector::Inspector},
 };
 
 /// Serves the live page of the current runtime. Use [`Inspector::builder`] for options, or for

@@ -7,7 +7,7 @@ use ::axum::{
     body::Body,
     extract::{ConnectInfo, Request, State},
     http::{
-        HeaderMap, HeaderValue, Response, StatusCode, Uri,
+        HeaderMap, HeaderValue, Method, Response, StatusCode, Uri,
         header::{
             ALLOW, CACHE_CONTROL, CONNECTION, CONTENT_DISPOSITION, CONTENT_SECURITY_POLICY,
             CONTENT_TYPE, HeaderName, REFERRER_POLICY, X_CONTENT_TYPE_OPTIONS,
@@ -20,23 +20,27 @@ use ::hyper::body::Bytes;
 
 use crate::{
     api::handle::Handle,
-    integrations::inspect::{
-        download::{Downloads, NoFile},
-        feed::Feed,
-        guard::Refused,
-        hosts::Hosts,
-        late::Question,
-        listener::Flow,
-        negotiate,
-        negotiate::TextFormat,
-        outstanding::Outstanding,
-        page::ASSETS,
-        query,
-        recent::Recent,
-        sampler::Sampler,
-        slowest::Slowest,
-        snapshot::{Inspection, Snapshot},
-        tasks::{Order, TaskList},
+    integrations::{
+        axum::{
+            guard::{Refused, Source},
+            hosts::Hosts,
+        },
+        inspect::{
+            download::{Downloads, NoFile},
+            feed::Feed,
+            late::Question,
+            listener::Flow,
+            negotiate,
+            negotiate::TextFormat,
+            outstanding::Outstanding,
+            page::ASSETS,
+            query,
+            recent::Recent,
+            sampler::Sampler,
+            slowest::Slowest,
+            snapshot::{Inspection, Snapshot},
+            tasks::{Order, TaskList},
+        },
     },
     task::spawn,
 };
@@ -131,12 +135,9 @@ pub(crate) fn router(site: Arc<Site>) -> Router {
 /// Runs allowed requests, and answers others with the reason of the refusal. Adds the headers to
 /// every answer.
 async fn guard(State(site): State<Arc<Site>>, request: Request, next: Next) -> Response<Body> {
-    let checked = site
-        .hosts
-        .check(request.method(), request.uri(), request.headers());
-    let mut response = match checked {
-        Ok(()) => next.run(request).await,
-        Err(refused) => refuse(refused),
+    let mut response = match refusal(&site.hosts, &request) {
+        None => next.run(request).await,
+        Some(refusal) => refusal,
     };
     // Refusals have these headers, too.
     for (name, value) in HEADERS {
@@ -146,14 +147,31 @@ async fn guard(State(site): State<Arc<Site>>, request: Request, next: Next) -> R
     response
 }
 
-fn refuse(refused: Refused) -> Response<Body> {
-    let mut response = plain(refused.status(), refused.why());
-    let headers = response.headers_mut();
-    if refused == Refused::Method {
-        headers.insert(ALLOW, HeaderValue::from_static("GET, HEAD"));
+/// Returns the answer to a request that is refused. The page only reads, so a request with another
+/// method is not from it. The inspector speaks no TLS.
+fn refusal(hosts: &Hosts, request: &Request) -> Option<Response<Body>> {
+    let (method, uri) = (request.method(), request.uri());
+    if !matches!(*method, Method::GET | Method::HEAD) {
+        let why = "only GET and HEAD are answered\n";
+        let mut response = refuse(StatusCode::METHOD_NOT_ALLOWED, why);
+        let allowed = HeaderValue::from_static("GET, HEAD");
+        response.headers_mut().insert(ALLOW, allowed);
+        return Some(response);
     }
+    let refused = match hosts.check(method, uri, request.headers(), &["http://"]) {
+        // Other sites may link to the page, and to nothing that takes more work.
+        Ok(Source::Link) if uri.path() != "/" => Refused::Origin,
+        Ok(_) => return None,
+        Err(refused) => refused,
+    };
+    Some(refuse(refused.status(), refused.why()))
+}
+
+fn refuse(status: StatusCode, why: &'static str) -> Response<Body> {
+    let mut response = plain(status, why);
     // Do not read a body that the request may have.
-    headers.insert(CONNECTION, HeaderValue::from_static("close"));
+    let close = HeaderValue::from_static("close");
+    response.headers_mut().insert(CONNECTION, close);
     response
 }
 
@@ -161,10 +179,7 @@ const NO_ROOM: &str = "other clients have not taken what they asked for\n";
 
 /// Answers 503 and closes the connection, because there is no room for the request.
 fn busy(why: &'static str) -> Response<Body> {
-    let mut response = plain(StatusCode::SERVICE_UNAVAILABLE, why);
-    let close = HeaderValue::from_static("close");
-    response.headers_mut().insert(CONNECTION, close);
-    response
+    refuse(StatusCode::SERVICE_UNAVAILABLE, why)
 }
 
 fn answer(status: StatusCode, content_type: &'static str, body: impl Into<Body>) -> Response<Body> {

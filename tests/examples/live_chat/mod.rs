@@ -205,11 +205,37 @@ fn pages_of_other_sites_and_other_requests_are_refused() {
         let refused = Member::try_join(&server, "eve", Some(other)).err();
         assert_eq!(refused, Some(StatusCode::FORBIDDEN), "{other}");
     }
+    for (head, status) in [
+        ("Host: localhost", "400"),
+        // Such a page's own name resolves to this server.
+        ("Host: evil.example\r\nOrigin: http://evil.example", "421"),
+        ("Host: evil.example", "421"),
+    ] {
+        for path in ["/", "/ws"] {
+            let mut stream = connect(&server);
+            let request = format!("GET {path} HTTP/1.0\r\n{head}\r\n\r\n");
+            stream.write_all(request.as_bytes()).unwrap();
+            let mut reply = String::new();
+            stream.read_to_string(&mut reply).unwrap();
+            let status = if (path, status) == ("/", "400") {
+                "200"
+            } else {
+                status
+            };
+            let start = format!("HTTP/1.0 {status} ");
+            assert!(reply.starts_with(&start), "{request} {reply}");
+        }
+    }
+    end(server);
+
+    let server = start(&["--allow-host", "chat.example"]);
     let mut stream = connect(&server);
-    stream.write_all(b"GET /ws HTTP/1.0\r\n\r\n").unwrap();
+    stream
+        .write_all(b"GET / HTTP/1.0\r\nHost: chat.example\r\n\r\n")
+        .unwrap();
     let mut reply = String::new();
     stream.read_to_string(&mut reply).unwrap();
-    assert!(reply.starts_with("HTTP/1.0 400 "), "{reply}");
+    assert!(reply.starts_with("HTTP/1.0 200 "), "{reply}");
     end(server);
 }
 
@@ -350,6 +376,7 @@ fn invalid_arguments_are_refused() {
         ["--heartbeat", "15s"],
         ["--idle", "0s"],
         ["--max-clients", "99999999999"],
+        ["--allow-host", "http://chat.example"],
         ["--listen", "nonsense"],
     ] {
         let output = example("live_chat").args(args).output().unwrap();

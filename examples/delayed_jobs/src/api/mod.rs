@@ -16,17 +16,17 @@
 //! `{"error": "text"}`.
 //!
 //! There are no users or passwords: listen on the loopback interface, or put a proxy in front. The
-//! server refuses changes that a page of another site asks for.
+//! layer [`SameOrigin`] refuses requests of pages of other sites, with plain text.
 
 use axum::{
     Json, Router,
-    extract::{FromRequestParts, Path, Query, State, rejection::JsonRejection},
-    http::{StatusCode, header, request::Parts},
+    extract::{Path, Query, State, rejection::JsonRejection},
+    http::{StatusCode, header},
     response::{Html, IntoResponse, Response},
     routing::get,
 };
 use serde::{Deserialize, Serialize};
-use tourbillon::cron::jiff::Timestamp;
+use tourbillon::{axum::SameOrigin, cron::jiff::Timestamp};
 
 use crate::{
     job::{self, Job, Repeat, Time, When},
@@ -43,8 +43,14 @@ const POLICY: &str = "default-src 'none'; script-src 'unsafe-inline'; style-src 
 /// The most jobs that one listing has.
 const MOST_LISTED: usize = 1000;
 
-/// Returns the routes of the API and the page.
+/// Returns the routes of the API and the page, for requests to an IP address or `localhost`.
 pub fn router<S: Store>(queue: Queue<S>) -> Router {
+    router_for(queue, SameOrigin::new())
+}
+
+/// Returns the routes of the API and the page, for requests that `guard` accepts: it may allow
+/// further names of this server.
+pub fn router_for<S: Store>(queue: Queue<S>, guard: SameOrigin) -> Router {
     Router::new()
         .route("/", get(page))
         .route("/jobs", get(list::<S>).post(schedule::<S>))
@@ -53,6 +59,7 @@ pub fn router<S: Store>(queue: Queue<S>) -> Router {
             get(find::<S>).patch(reschedule::<S>).delete(cancel::<S>),
         )
         .route("/counts", get(count::<S>))
+        .layer(guard)
         .with_state(queue)
 }
 
@@ -89,34 +96,6 @@ fn bad(text: impl Into<String>) -> Refusal {
 
 fn not_found() -> Refusal {
     Refusal(StatusCode::NOT_FOUND, "there is no such job".into())
-}
-
-/// Proof that a request comes from a page of this server, or from a client that is no browser.
-struct SameOrigin;
-
-impl<S: Sync> FromRequestParts<S> for SameOrigin {
-    type Rejection = Refusal;
-
-    async fn from_request_parts(parts: &mut Parts, _: &S) -> Result<Self, Refusal> {
-        let text = |name| parts.headers.get(name).map(|value| value.to_str().ok());
-        // Browsers send the origin of the page with each request that changes something.
-        let Some(origin) = text(header::ORIGIN) else {
-            return Ok(Self);
-        };
-        // HTTP/2 has the authority in place of the header `Host`.
-        let host = match parts.uri.authority() {
-            Some(authority) => Some(authority.as_str()),
-            None => text(header::HOST).flatten(),
-        };
-        let origin = origin.and_then(|origin| origin.split_once("://"));
-        match (origin, host) {
-            (Some((_, origin)), Some(host)) if origin.eq_ignore_ascii_case(host) => Ok(Self),
-            _ => Err(Refusal(
-                StatusCode::FORBIDDEN,
-                "only a page of this server may ask for changes".into(),
-            )),
-        }
-    }
 }
 
 /// When a job is due, as a client says it.
@@ -237,7 +216,6 @@ async fn page() -> impl IntoResponse {
 
 async fn schedule<S: Store>(
     State(queue): State<Queue<S>>,
-    _: SameOrigin,
     body: Result<Json<NewJob>, JsonRejection>,
 ) -> Result<Response, Refusal> {
     let Json(job) = body?;
@@ -292,7 +270,6 @@ async fn find<S: Store>(
 async fn reschedule<S: Store>(
     State(queue): State<Queue<S>>,
     Path(key): Path<String>,
-    _: SameOrigin,
     body: Result<Json<Times>, JsonRejection>,
 ) -> Result<Response, Refusal> {
     let Json(times) = body?;
@@ -309,7 +286,6 @@ async fn reschedule<S: Store>(
 async fn cancel<S: Store>(
     State(queue): State<Queue<S>>,
     Path(key): Path<String>,
-    _: SameOrigin,
 ) -> Result<Response, Refusal> {
     let running = match queue.cancel(key).await? {
         Cancelled::Cancelled => false,

@@ -15,6 +15,7 @@ use futures_lite::future::or;
 use tokio::sync::oneshot;
 use tourbillon::{
     Runtime,
+    axum::SameOrigin,
     net::TcpListener,
     signal::{SignalKind, signal},
     task::spawn_blocking,
@@ -29,6 +30,10 @@ struct Args {
     /// Address to listen on; port 0 picks a free port.
     #[arg(long, value_name = "ADDR", default_value = "127.0.0.1:8080")]
     listen: SocketAddr,
+    /// Answer requests to this host name, too, such as that of a proxy, and not only to IP addresses
+    /// and `localhost`. May be repeated.
+    #[arg(long, value_name = "NAME")]
+    allow_host: Vec<String>,
     /// File of the embedded store.
     #[arg(long, value_name = "FILE", default_value = "jobs.db", group = "place")]
     store: PathBuf,
@@ -115,6 +120,8 @@ fn say(line: &str) {
 
 /// Serves until a signal arrives. Returns whether all jobs ended in time.
 async fn serve<S: Store>(args: &Args, store: S) -> Result<bool, Box<dyn Error>> {
+    let mut names = args.allow_host.iter();
+    let guard = names.try_fold(SameOrigin::new(), SameOrigin::allow_host)?;
     let mut interrupt = signal(SignalKind::interrupt())?;
     let mut terminate = signal(SignalKind::terminate())?;
     let listener = TcpListener::bind(args.listen)
@@ -131,7 +138,7 @@ async fn serve<S: Store>(args: &Args, store: S) -> Result<bool, Box<dyn Error>> 
         .start(move |attempt| run(exec.clone(), attempt));
     say(&format!("open http://{}/", listener.local_addr()?));
     let (drain, (sender, stopped)) = (args.drain, oneshot::channel());
-    tourbillon::axum::serve(listener, api::router(queue))
+    tourbillon::axum::serve(listener, api::router_for(queue, guard))
         .with_graceful_shutdown(async move {
             // An error means that the runtime shuts down, so the server must end, too.
             let _ = or(interrupt.recv(), terminate.recv()).await;

@@ -10,15 +10,16 @@ use std::{
 use axum::{
     Router,
     body::Body,
-    http::{Method, Request, StatusCode, header},
+    http::{HeaderName, Method, Request, StatusCode, header},
 };
 use http_body_util::BodyExt;
 use rustix::process::{Pid, Signal, kill_process};
 use serde_json::{Value, json};
+use tourbillon::axum::SameOrigin;
 use tourbillon_durable::{Failure, Node, Queue, api, sqlite::Sqlite};
 use tower_service::Service;
 
-use crate::support::{Dir, eventually, live, run};
+use crate::support::{Dir, HOUR, eventually, live, run};
 
 /// Calls a router without a socket.
 async fn call(
@@ -27,7 +28,10 @@ async fn call(
     path: &str,
     body: Option<Value>,
 ) -> (StatusCode, Value) {
-    let mut request = Request::builder().method(method).uri(path);
+    let mut request = Request::builder()
+        .method(method)
+        .uri(path)
+        .header(header::HOST, "localhost");
     if body.is_some() {
         request = request.header(header::CONTENT_TYPE, "application/json");
     }
@@ -118,25 +122,98 @@ fn wrong_requests_say_what_is_wrong() {
 }
 
 #[test]
-fn pages_of_other_sites_change_nothing() {
+fn pages_of_other_sites_read_and_change_nothing() {
+    const OWN: &str = "127.0.0.1:8080";
     let dir = Dir::new();
     run(async {
-        let mut router = api::router(Queue::new(Sqlite::open(dir.store()).unwrap()));
-        for (origin, status) in [
-            ("http://127.0.0.1:8080", StatusCode::NOT_FOUND),
-            ("http://elsewhere.example", StatusCode::FORBIDDEN),
-            ("null", StatusCode::FORBIDDEN),
-        ] {
-            let request = Request::builder()
-                .method(Method::DELETE)
-                .uri("/jobs/key")
-                .header(header::HOST, "127.0.0.1:8080")
-                .header(header::ORIGIN, origin);
-            let answer = router
-                .call(request.body(Body::empty()).unwrap())
-                .await
-                .unwrap();
-            assert_eq!(answer.status(), status, "{origin}");
+        let queue = Queue::new(Sqlite::open(dir.store()).unwrap());
+        queue.schedule("key", HOUR, "secret").await.unwrap();
+        let guard = SameOrigin::new().allow_host("jobs.example").unwrap();
+        let mut router = api::router_for(queue.clone(), guard);
+        let mut ask = async |method: Method, path: &str, headers: &[(HeaderName, &str)]| {
+            let mut request = Request::builder().method(method).uri(path);
+            for (name, value) in headers {
+                request = request.header(name, *value);
+            }
+            let body = Body::from(r#"{"in": "2h", "key": "other"}"#);
+            let request = request.header(header::CONTENT_TYPE, "application/json");
+            let answer = router.call(request.body(body).unwrap()).await.unwrap();
+            let status = answer.status();
+            let body = answer.into_body().collect().await.unwrap().to_bytes();
+            (status, String::from_utf8(body.to_vec()).unwrap())
+        };
+        let all = [
+            (Method::GET, "/"),
+            (Method::GET, "/jobs"),
+            (Method::GET, "/jobs/key"),
+            (Method::GET, "/counts"),
+            (Method::GET, "/nothing"),
+            (Method::POST, "/jobs"),
+            (Method::PATCH, "/jobs/key"),
+            (Method::DELETE, "/jobs/key"),
+        ];
+        let site = HeaderName::from_static("sec-fetch-site");
+        for (method, path) in all.clone() {
+            for (headers, expected) in [
+                // A name that its owner lets resolve to this server.
+                (
+                    vec![
+                        (header::HOST, "evil.example:8080"),
+                        (header::ORIGIN, "http://evil.example:8080"),
+                    ],
+                    StatusCode::MISDIRECTED_REQUEST,
+                ),
+                (
+                    vec![(header::HOST, "evil.example:8080")],
+                    StatusCode::MISDIRECTED_REQUEST,
+                ),
+                (vec![], StatusCode::MISDIRECTED_REQUEST),
+                (
+                    vec![
+                        (header::HOST, OWN),
+                        (header::ORIGIN, "http://elsewhere.example"),
+                    ],
+                    StatusCode::FORBIDDEN,
+                ),
+                (
+                    vec![(header::HOST, OWN), (header::ORIGIN, "null")],
+                    StatusCode::FORBIDDEN,
+                ),
+                (
+                    vec![
+                        (header::HOST, OWN),
+                        (header::ORIGIN, "http://127.0.0.1:8080"),
+                        (header::ORIGIN, "http://elsewhere.example"),
+                    ],
+                    StatusCode::FORBIDDEN,
+                ),
+                (
+                    vec![(header::HOST, OWN), (site.clone(), "cross-site")],
+                    StatusCode::FORBIDDEN,
+                ),
+            ] {
+                let (status, body) = ask(method.clone(), path, &headers).await;
+                assert_eq!(status, expected, "{method} {path} {headers:?}");
+                assert!(!body.contains("secret"), "{body}");
+            }
+        }
+        assert_eq!(queue.count().await.unwrap().live, 1);
+        for own in [OWN, "localhost", "jobs.example"] {
+            let origin = format!("http://{own}");
+            let headers = [(header::HOST, own), (header::ORIGIN, &*origin)];
+            let (status, body) = ask(Method::GET, "/jobs/key", &headers).await;
+            assert_eq!(status, StatusCode::OK);
+            assert!(body.contains("secret"), "{body}");
+        }
+        for (method, path) in all {
+            let headers = [
+                (header::HOST, "jobs.example"),
+                // A proxy has added TLS.
+                (header::ORIGIN, "https://jobs.example"),
+                (site.clone(), "same-origin"),
+            ];
+            let (status, _) = ask(method, path, &headers).await;
+            assert_eq!(status.is_success(), path != "/nothing", "{path}: {status}");
         }
     });
 }

@@ -1,14 +1,14 @@
-//! Checks which requests may be answered: those from the page itself, or from no page at all.
+//! Checks which requests may be answered: those of the server's own pages, or of no page at all.
 //!
-//! The page shows what a program does. It needs no password, on an address that only its user
-//! should reach. But any other page that the user has open may send requests there, too. That page
-//! cannot read the answers, because no header allows it. The exception is a page whose own name
-//! resolves to our address (DNS rebinding); the check of `Host` refuses it.
+//! A server without passwords listens on an address that only its user should reach. But any page
+//! that the user has open may send requests there, too. Such a page cannot read the answers, because
+//! no header allows it. The exception is a page whose own name resolves to our address (DNS
+//! rebinding); the check of `Host` refuses it.
 //!
 //! The checks of `Origin` and `Sec-Fetch-Site` refuse requests of other pages before they cause any
 //! work. Browsers send the latter only to addresses of this machine, and over TLS. So on other
 //! addresses over plain HTTP, a request of another page for an image or a script is answered. The
-//! headers of the answer keep its content from that page.
+//! page can then show it, but a script of the page cannot read it.
 
 use ::hyper::{
     HeaderMap, Method, StatusCode, Uri,
@@ -24,8 +24,6 @@ const SEC_FETCH_DEST: HeaderName = HeaderName::from_static("sec-fetch-dest");
 /// The reason why a request is refused.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Refused {
-    /// The method is neither `GET` nor `HEAD`.
-    Method,
     /// The host name is missing or not allowed.
     Host,
     /// The request comes from another page.
@@ -35,7 +33,6 @@ pub(crate) enum Refused {
 impl Refused {
     pub(crate) fn status(self) -> StatusCode {
         match self {
-            Self::Method => StatusCode::METHOD_NOT_ALLOWED,
             Self::Host => StatusCode::MISDIRECTED_REQUEST,
             Self::Origin => StatusCode::FORBIDDEN,
         }
@@ -44,55 +41,76 @@ impl Refused {
     /// Returns the text of the answer.
     pub(crate) fn why(self) -> &'static str {
         match self {
-            Self::Method => "only GET and HEAD are answered\n",
             Self::Host => {
-                "this name is not one of the inspector's: use an IP address or localhost, or \
-                 allow the name\n"
+                "this name is not one of this server's: use an IP address or localhost, or allow \
+                 the name\n"
             }
             Self::Origin => "another page may not ask here\n",
         }
     }
 }
 
+/// Where an accepted request comes from.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Source {
+    /// A page of this server, the user, or a client that is no browser.
+    Own,
+    /// A link on another page, which the user followed.
+    Link,
+}
+
 impl Hosts {
-    /// Checks a request.
+    /// Checks a request. `schemes` are those that the server's own pages may have, each with `://`.
     pub(crate) fn check(
         &self,
         method: &Method,
         uri: &Uri,
         headers: &HeaderMap,
-    ) -> Result<(), Refused> {
-        // The page only reads, so anything else is not from it.
-        if !matches!(*method, Method::GET | Method::HEAD) {
-            return Err(Refused::Method);
-        }
-        let host = only(headers, HOST).ok_or(Refused::Host)?;
-        // A request to a proxy has the host in the URI, too.
-        let named = uri
-            .authority()
-            .is_none_or(|named| named.as_str().eq_ignore_ascii_case(host));
-        if !named || !self.is_ours(host) {
-            return Err(Refused::Host);
-        }
+        schemes: &[&str],
+    ) -> Result<Source, Refused> {
+        let host = host(uri, headers).filter(|host| self.is_ours(host));
+        let host = host.ok_or(Refused::Host)?;
         let is_own = |origin: &str| {
-            let origin = origin.strip_prefix("http://");
-            origin.is_some_and(|origin| origin.eq_ignore_ascii_case(host))
+            let mut rests = schemes
+                .iter()
+                .filter_map(|scheme| origin.strip_prefix(scheme));
+            rests.any(|rest| rest.eq_ignore_ascii_case(host))
         };
+        let mut origins = headers.get_all(ORIGIN).iter();
+        let origin = origins
+            .next()
+            .map(|origin| origin.to_str().is_ok_and(is_own));
+        if origin == Some(false) || origins.next().is_some() {
+            return Err(Refused::Origin);
+        }
         // A browser without `Sec-Fetch-Site` is accepted: the check of `Host` protects the answers.
         let is_here = |site: &str| matches!(site, "same-origin" | "none");
-        let is_here = all(headers, SEC_FETCH_SITE, is_here) || follows_link(uri, headers);
-        if all(headers, ORIGIN, is_own) && is_here {
-            Ok(())
+        if all(headers, SEC_FETCH_SITE, is_here) {
+            Ok(Source::Own)
+        } else if follows_link(method, headers) {
+            Ok(Source::Link)
         } else {
             Err(Refused::Origin)
         }
     }
 }
 
+/// Returns the host that a request names, if it names exactly one.
+fn host<'a>(uri: &'a Uri, headers: &'a HeaderMap) -> Option<&'a str> {
+    // HTTP/2 has the host in the URI in place of the header, and a request to a proxy has both.
+    let named = uri.authority().map(|named| named.as_str());
+    if !headers.contains_key(HOST) {
+        return named;
+    }
+    let host = only(headers, HOST)?;
+    let is_one = named.is_none_or(|named| named.eq_ignore_ascii_case(host));
+    is_one.then_some(host)
+}
+
 /// Returns whether the request follows a link on another page to ours, in a tab and not in a frame.
 /// The other page then sees nothing of the answer.
-fn follows_link(uri: &Uri, headers: &HeaderMap) -> bool {
-    uri.path() == "/"
+fn follows_link(method: &Method, headers: &HeaderMap) -> bool {
+    matches!(*method, Method::GET | Method::HEAD)
         && only(headers, SEC_FETCH_MODE) == Some("navigate")
         && only(headers, SEC_FETCH_DEST) == Some("document")
 }
@@ -120,7 +138,18 @@ mod tests {
         hosts
     }
 
-    fn check(uri: &str, headers: &[(&str, &str)]) -> Result<(), Refused> {
+    const BOTH: [&str; 2] = ["http://", "https://"];
+
+    fn check(uri: &str, headers: &[(&str, &str)]) -> Result<Source, Refused> {
+        check_by(&Method::GET, uri, headers, &BOTH)
+    }
+
+    fn check_by(
+        method: &Method,
+        uri: &str,
+        headers: &[(&str, &str)],
+        schemes: &[&str],
+    ) -> Result<Source, Refused> {
         let headers = headers.iter().map(|(name, value)| {
             let name: HeaderName = name.parse().unwrap();
             (name, value.parse().unwrap())
@@ -129,7 +158,7 @@ mod tests {
         for (name, value) in headers {
             map.append(name, value);
         }
-        hosts().check(&Method::GET, &uri.parse().unwrap(), &map)
+        hosts().check(method, &uri.parse().unwrap(), &map, schemes)
     }
 
     #[test]
@@ -146,7 +175,7 @@ mod tests {
             "box.example:9",
             "BOX.EXAMPLE",
         ] {
-            assert_eq!(check("/", &[("host", ours)]), Ok(()), "{ours}");
+            assert_eq!(check("/", &[("host", ours)]), Ok(Source::Own), "{ours}");
         }
         for other in [
             "",
@@ -184,72 +213,84 @@ mod tests {
     #[test]
     fn a_request_to_a_proxy_must_name_one_host() {
         let host = [("host", "127.0.0.1:80")];
-        assert_eq!(check("http://127.0.0.1:80/", &host), Ok(()));
+        assert_eq!(check("http://127.0.0.1:80/", &host), Ok(Source::Own));
         assert_eq!(check("http://evil.example/", &host), Err(Refused::Host));
         let evil = [("host", "evil.example")];
         assert_eq!(check("http://127.0.0.1:80/", &evil), Err(Refused::Host));
     }
 
     #[test]
+    fn http_2_has_the_host_in_the_uri() {
+        assert_eq!(check("https://127.0.0.1:80/", &[]), Ok(Source::Own));
+        let own = [("origin", "https://127.0.0.1:80")];
+        assert_eq!(check("https://127.0.0.1:80/", &own), Ok(Source::Own));
+        assert_eq!(check("https://127.0.0.1/", &own), Err(Refused::Origin));
+        for other in ["evil.example", "user@localhost"] {
+            let uri = format!("https://{other}/");
+            assert_eq!(check(&uri, &[]), Err(Refused::Host), "{other}");
+        }
+    }
+
+    #[test]
     fn only_the_own_origin_is_accepted() {
         let with = |name, value| check("/", &[("host", "127.0.0.1:80"), (name, value)]);
-        assert_eq!(with("origin", "http://127.0.0.1:80"), Ok(()));
+        assert_eq!(with("origin", "http://127.0.0.1:80"), Ok(Source::Own));
         for other in [
             "null",
             "",
             "http://127.0.0.1",
             "http://127.0.0.1:81",
-            "https://127.0.0.1:80",
+            "ws://127.0.0.1:80",
+            "HTTP://127.0.0.1:80",
             "http://evil.example",
             "http://127.0.0.1:80.evil.example",
         ] {
             assert_eq!(with("origin", other), Err(Refused::Origin), "{other}");
         }
         for here in ["none", "same-origin"] {
-            assert_eq!(with("sec-fetch-site", here), Ok(()));
+            assert_eq!(with("sec-fetch-site", here), Ok(Source::Own));
         }
         for other in ["cross-site", "same-site", "", "None"] {
             let checked = with("sec-fetch-site", other);
             assert_eq!(checked, Err(Refused::Origin), "{other}");
         }
-        let link = |path, mode, dest| {
+        let schemes = |origin| {
+            let headers = [("host", "127.0.0.1:80"), ("origin", origin)];
+            check_by(&Method::GET, "/", &headers, &["http://"])
+        };
+        assert_eq!(schemes("http://127.0.0.1:80"), Ok(Source::Own));
+        assert_eq!(schemes("https://127.0.0.1:80"), Err(Refused::Origin));
+        assert_eq!(with("origin", "https://127.0.0.1:80"), Ok(Source::Own));
+        let link = |method, mode, dest| {
             let headers = [
                 ("host", "localhost"),
                 ("sec-fetch-site", "cross-site"),
                 ("sec-fetch-mode", mode),
                 ("sec-fetch-dest", dest),
             ];
-            check(path, &headers)
+            check_by(&method, "/", &headers, &BOTH)
         };
-        assert_eq!(link("/", "navigate", "document"), Ok(()));
-        for (path, mode, dest) in [
-            ("/snapshot.json", "navigate", "document"),
-            ("/metrics", "navigate", "document"),
-            ("/", "navigate", "iframe"),
-            ("/", "navigate", "object"),
-            ("/", "no-cors", "document"),
-            ("/", "cors", "empty"),
-        ] {
-            let checked = link(path, mode, dest);
-            assert_eq!(checked, Err(Refused::Origin), "{path} {mode} {dest}");
+        for method in [Method::GET, Method::HEAD] {
+            let linked = link(method, "navigate", "document");
+            assert_eq!(linked, Ok(Source::Link));
         }
-        let both = [
-            ("host", "localhost"),
-            ("origin", "http://localhost"),
-            ("origin", "http://evil.example"),
-        ];
-        assert_eq!(check("/", &both), Err(Refused::Origin));
-    }
-
-    #[test]
-    fn only_get_and_head_are_accepted() {
-        let mut headers = HeaderMap::new();
-        headers.insert(HOST, "localhost".parse().unwrap());
-        let check = |method| hosts().check(&method, &Uri::from_static("/"), &headers);
-        assert_eq!(check(Method::GET), Ok(()));
-        assert_eq!(check(Method::HEAD), Ok(()));
-        for method in [Method::POST, Method::PUT, Method::DELETE, Method::OPTIONS] {
-            assert_eq!(check(method), Err(Refused::Method));
+        for (method, mode, dest) in [
+            (Method::POST, "navigate", "document"),
+            (Method::GET, "navigate", "iframe"),
+            (Method::GET, "navigate", "object"),
+            (Method::GET, "no-cors", "document"),
+            (Method::GET, "cors", "empty"),
+        ] {
+            let checked = link(method.clone(), mode, dest);
+            assert_eq!(checked, Err(Refused::Origin), "{method} {mode} {dest}");
+        }
+        for second in ["http://evil.example", "http://localhost"] {
+            let both = [
+                ("host", "localhost"),
+                ("origin", "http://localhost"),
+                ("origin", second),
+            ];
+            assert_eq!(check("/", &both), Err(Refused::Origin), "{second}");
         }
     }
 }

@@ -4,6 +4,7 @@ use std::{
     error::Error,
     fmt, io,
     net::{IpAddr, Ipv4Addr, Ipv6Addr},
+    sync::Arc,
 };
 
 /// The maximum length of a name, and of a label between its dots.
@@ -11,7 +12,7 @@ const MAX_NAME: usize = 253;
 const MAX_LABEL: usize = 63;
 
 /// The error of a host name that is not valid in a browser. See
-/// [`Builder::allow_host`](super::Builder::allow_host).
+/// [`SameOrigin::allow_host`](super::SameOrigin::allow_host).
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct InvalidHost(String);
 
@@ -36,9 +37,9 @@ impl From<InvalidHost> for io::Error {
 }
 
 /// The allowed names besides IP addresses and `localhost`, in lower case and without a dot at the
-/// end.
+/// end. Clones share them.
 #[derive(Clone, Debug, Default)]
-pub(crate) struct Hosts(Vec<String>);
+pub(crate) struct Hosts(Arc<Vec<String>>);
 
 impl Hosts {
     /// Allows a name. Ignores its port and a dot at its end. Addresses are always allowed.
@@ -63,7 +64,7 @@ impl Hosts {
         if !is_name(name) {
             return Err(InvalidHost(said.to_owned()));
         }
-        self.0.push(name.to_ascii_lowercase());
+        Arc::make_mut(&mut self.0).push(name.to_ascii_lowercase());
         Ok(())
     }
 
