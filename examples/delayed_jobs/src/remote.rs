@@ -15,7 +15,7 @@ use crate::{
 };
 
 /// Time limit of an answer of the server, and of a connect.
-const LIMIT: Duration = Duration::from_secs(10);
+pub(crate) const LIMIT: Duration = Duration::from_secs(10);
 
 /// Maximum age of a sample of the server's time. Then the next answer replaces it.
 const LONGEST_SAMPLE: Duration = Duration::from_secs(10);

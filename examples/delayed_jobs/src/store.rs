@@ -68,7 +68,16 @@ impl fmt::Display for StoreError {
                  `{value}`; set it to `{needed}`"
             ),
             Self::Closed => f.write_str("the store has ended; open it again"),
-            Self::Failed(error) => error.fmt(f),
+            Self::Failed(error) => {
+                error.fmt(f)?;
+                // The driver of PostgreSQL says only "db error", and has the rest as the source.
+                let mut cause = error.source();
+                while let Some(error) = cause {
+                    write!(f, ": {error}")?;
+                    cause = error.source();
+                }
+                Ok(())
+            }
         }
     }
 }

@@ -42,6 +42,11 @@ struct Args {
     #[cfg(feature = "postgres")]
     #[arg(long, value_name = "CONFIG", group = "place")]
     postgres: Option<String>,
+    /// Make the tables in PostgreSQL, and end. After that, another user without the right to make
+    /// tables is enough.
+    #[cfg(feature = "postgres")]
+    #[arg(long, requires = "postgres")]
+    migrate: bool,
     /// Store the jobs in Redis or Valkey instead, which many processes may share:
     /// `redis://HOST:PORT/DATABASE`.
     #[cfg(feature = "redis")]
@@ -93,6 +98,10 @@ fn start(args: Args) -> Result<(), Box<dyn Error>> {
     let ended = runtime.block_on(async {
         #[cfg(feature = "postgres")]
         if let Some(config) = &args.postgres {
+            if args.migrate {
+                tourbillon_durable::postgres::Postgres::migrate(config).await?;
+                return Ok(true);
+            }
             let store = tourbillon_durable::postgres::Postgres::connect(config).await?;
             return serve(&args, store).await;
         }

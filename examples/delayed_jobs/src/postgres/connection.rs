@@ -2,7 +2,10 @@
 
 use std::{
     collections::HashMap,
+    fmt,
     future::poll_fn,
+    net::IpAddr,
+    path::PathBuf,
     sync::{
         Arc, Mutex, PoisonError,
         atomic::{AtomicBool, Ordering},
@@ -10,16 +13,17 @@ use std::{
 };
 
 use tokio_postgres::{
-    AsyncMessage, Client, Config, Connection, NoTls, Row, Statement, config::Host, error::SqlState,
-    tls::NoTlsStream, types::ToSql,
+    AsyncMessage, Client, Config, Connection, NoTls, Row, SimpleQueryMessage, Statement,
+    config::Host, error::SqlState, tls::NoTlsStream, types::ToSql,
 };
 use tourbillon::{
     net::{TcpStream, UnixStream},
     task::JoinHandle,
+    time::timeout,
 };
 
 use crate::{
-    remote::{self, Slot, lost},
+    remote::{self, LIMIT, Slot, lost},
     store::{Changed, StoreError},
 };
 
@@ -27,6 +31,17 @@ use crate::{
 /// connection may hold locks.
 const KEEP_ALIVE: &str = "SET tcp_keepalives_idle = 10; SET tcp_keepalives_interval = 3;
     SET tcp_keepalives_count = 3;";
+
+/// Sets what the store relies on, whatever the defaults of the server, the database and the user
+/// are. An older server may not have all of these limits of time.
+const SESSION: &str = "
+    SET default_transaction_isolation = 'read committed';
+    SET default_transaction_read_only = off;
+    SELECT set_config('synchronous_commit', 'on', false)
+        WHERE current_setting('synchronous_commit') = 'off';
+    SELECT set_config(name, '0', false) FROM pg_settings
+        WHERE name IN ('statement_timeout', 'lock_timeout', 'transaction_timeout',
+            'idle_in_transaction_session_timeout', 'idle_session_timeout');";
 
 pub(super) type Parameters<'a> = &'a [&'a (dyn ToSql + Sync)];
 
@@ -93,6 +108,67 @@ pub(super) fn failed(error: tokio_postgres::Error) -> StoreError {
     }
 }
 
+/// Returns whether the server has undone a statement because of others that ran at the same time.
+fn is_undone(error: &tokio_postgres::Error) -> bool {
+    let undone = [
+        SqlState::T_R_DEADLOCK_DETECTED,
+        SqlState::T_R_SERIALIZATION_FAILURE,
+    ];
+    error.code().is_some_and(|code| undone.contains(code))
+}
+
+/// The address of a server.
+enum Place {
+    Tcp(String, u16),
+    Ip(IpAddr, u16),
+    Unix(PathBuf),
+}
+
+impl fmt::Display for Place {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            Self::Tcp(host, port) => write!(f, "{host} port {port}"),
+            Self::Ip(host, port) => write!(f, "{host} port {port}"),
+            Self::Unix(path) => path.display().fmt(f),
+        }
+    }
+}
+
+/// Returns the addresses that a configuration names, in its order.
+fn places(config: &Config) -> Result<Vec<Place>, StoreError> {
+    let (hosts, addrs, ports) = (
+        config.get_hosts(),
+        config.get_hostaddrs(),
+        config.get_ports(),
+    );
+    let count = hosts.len().max(addrs.len());
+    let is_matched = |len| len == 0 || len == count;
+    if !is_matched(hosts.len()) || !is_matched(addrs.len()) {
+        return Err(lost("the configuration needs as many `hostaddr` as `host`"));
+    }
+    if ports.len() > 1 && ports.len() != count {
+        return Err(lost(
+            "the configuration needs one `port`, or as many as `host`",
+        ));
+    }
+    let place = |number: usize| {
+        let port = ports.get(number).or(ports.first()).copied().unwrap_or(5432);
+        match (addrs.get(number), hosts.get(number)) {
+            (Some(addr), _) => Some(Place::Ip(*addr, port)),
+            (None, Some(Host::Tcp(name))) => Some(Place::Tcp(name.clone(), port)),
+            (None, Some(Host::Unix(dir))) => {
+                Some(Place::Unix(dir.join(format!(".s.PGSQL.{port}"))))
+            }
+            (None, None) => None,
+        }
+    };
+    let places: Vec<_> = (0..count).filter_map(place).collect();
+    if places.is_empty() {
+        return Err(lost("the configuration names no `host`"));
+    }
+    Ok(places)
+}
+
 impl Link {
     pub(super) fn new(config: Config, setup: &'static str, changed: Option<Arc<Changed>>) -> Self {
         Self {
@@ -109,32 +185,58 @@ impl Link {
         self.slot.get(self.connect()).await
     }
 
+    /// Connects to the first server of the configuration that takes writes.
     async fn connect(&self) -> Result<Live, StoreError> {
-        let port = self.config.get_ports().first().copied().unwrap_or(5432);
-        let (client, driving) = match self.config.get_hosts().first() {
-            Some(Host::Tcp(name)) => {
-                let stream = TcpStream::connect((name.as_str(), port))
-                    .await
-                    .map_err(StoreError::failed)?;
-                stream.set_nodelay(true).map_err(StoreError::failed)?;
-                // A connection that is given up discards what it has not sent.
-                stream.set_zero_linger().map_err(StoreError::failed)?;
-                let made = self.config.connect_raw(stream, NoTls).await;
-                let (client, connection) = made.map_err(failed)?;
-                (client, self.serve(connection))
+        let places = places(&self.config)?;
+        let count = u32::try_from(places.len()).unwrap_or(u32::MAX);
+        // A server that does not answer leaves time for the others.
+        let share = LIMIT / count;
+        let limit = self.config.get_connect_timeout();
+        let limit = limit.map_or(share, |limit| share.min(*limit));
+        let mut errors = Vec::new();
+        for place in &places {
+            let made = match timeout(limit, self.connect_to(place)).await {
+                Ok(made) => made,
+                Err(_) => Err(lost("the server does not answer")),
+            };
+            match made {
+                Ok(live) => return Ok(live),
+                Err(error) if count == 1 => return Err(error),
+                Err(error) => errors.push(format!("{place}: {error}")),
             }
-            Some(Host::Unix(dir)) => {
-                let stream = UnixStream::connect(dir.join(format!(".s.PGSQL.{port}")))
-                    .await
-                    .map_err(StoreError::failed)?;
-                let made = self.config.connect_raw(stream, NoTls).await;
-                let (client, connection) = made.map_err(failed)?;
-                (client, self.serve(connection))
+        }
+        Err(lost(&errors.join("; ")))
+    }
+
+    async fn connect_to(&self, place: &Place) -> Result<Live, StoreError> {
+        let (client, driving) = match place {
+            Place::Tcp(name, port) => {
+                let stream = TcpStream::connect((name.as_str(), *port)).await;
+                self.start_tcp(stream.map_err(StoreError::failed)?).await?
             }
-            None => return Err(lost("the configuration names no `host`")),
+            Place::Ip(addr, port) => {
+                let stream = TcpStream::connect((*addr, *port)).await;
+                self.start_tcp(stream.map_err(StoreError::failed)?).await?
+            }
+            Place::Unix(path) => {
+                let stream = UnixStream::connect(path).await;
+                self.start(stream.map_err(StoreError::failed)?).await?
+            }
         };
-        let setup = format!("{KEEP_ALIVE} {}", self.setup);
-        client.batch_execute(&setup).await.map_err(failed)?;
+        let setup = format!(
+            "{KEEP_ALIVE} {SESSION} {}; SELECT pg_is_in_recovery()",
+            self.setup
+        );
+        let answers = client.simple_query(&setup).await.map_err(failed)?;
+        let mut rows = answers.iter().filter_map(|answer| match answer {
+            SimpleQueryMessage::Row(row) => Some(row),
+            _ => None,
+        });
+        if rows.next_back().and_then(|row| row.get(0)) == Some("t") {
+            return Err(lost(
+                "the server is a standby, which takes no writes; name the primary",
+            ));
+        }
         // Notifications may have been missed until now.
         if let Some(changed) = &self.changed {
             changed.tell();
@@ -144,6 +246,23 @@ impl Link {
             statements: Mutex::default(),
             driving,
         })
+    }
+
+    async fn start_tcp(&self, stream: TcpStream) -> Result<(Client, Driving), StoreError> {
+        stream.set_nodelay(true).map_err(StoreError::failed)?;
+        // A connection that is given up discards what it has not sent.
+        stream.set_zero_linger().map_err(StoreError::failed)?;
+        self.start(stream).await
+    }
+
+    /// Logs in.
+    async fn start<S>(&self, stream: S) -> Result<(Client, Driving), StoreError>
+    where
+        S: tokio::io::AsyncRead + tokio::io::AsyncWrite + Unpin + Send + 'static,
+    {
+        let made = self.config.connect_raw(stream, NoTls).await;
+        let (client, connection) = made.map_err(failed)?;
+        Ok((client, self.serve(connection)))
     }
 
     /// Spawns the task that moves a connection's data.
@@ -183,13 +302,18 @@ impl Link {
             let statement = live.prepare(text).await?;
             loop {
                 match live.client.query(&statement, parameters).await {
-                    // The server has undone the statement because of a deadlock. Run it again.
-                    Err(error) if error.code() == Some(&SqlState::T_R_DEADLOCK_DETECTED) => {}
+                    Err(error) if is_undone(&error) => {}
                     ended => return ended,
                 }
             }
         };
-        self.slot.answer(&live, run).await?.map_err(failed)
+        self.slot.answer(&live, run).await?.map_err(|error| {
+            if error.code() == Some(&SqlState::READ_ONLY_SQL_TRANSACTION) {
+                // The server has become a standby. Look for the new primary.
+                self.slot.give_up(&live);
+            }
+            failed(error)
+        })
     }
 
     /// Runs statements without parameters.

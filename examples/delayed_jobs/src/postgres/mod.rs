@@ -65,16 +65,35 @@ fn get<'a, T: tokio_postgres::types::FromSql<'a>>(
     row.try_get(column).map_err(failed)
 }
 
+async fn make_tables(link: &Link) -> Result<(), StoreError> {
+    link.execute(&rows::tables()).await
+}
+
+/// Checks that this program knows the tables.
+async fn check_version(link: &Link) -> Result<(), StoreError> {
+    let found = link
+        .query("SELECT version FROM durable_version", &[])
+        .await?;
+    match found.first().map(|row| get(row, 0)).transpose()? {
+        Some(StoreError::TABLES) => Ok(()),
+        other => Err(StoreError::Version(other.unwrap_or(0))),
+    }
+}
+
 impl Postgres {
-    /// Connects to a server, and makes the tables unless they exist. Their names begin with
-    /// `durable_`.
+    /// Connects to a server. Makes the tables if there are none: see [`migrate`](Self::migrate) for
+    /// a user who may not.
     ///
-    /// `config` has the form `host=HOST port=PORT user=USER dbname=NAME`, or is a URL.
+    /// `config` has the form `host=HOST port=PORT user=USER dbname=NAME`, or is a URL. If it names
+    /// several hosts, each is tried in this order, and the first that takes writes is used.
+    ///
+    /// The store does not depend on the defaults of the server, such as
+    /// `default_transaction_isolation`: it sets what it relies on in each session.
     ///
     /// # Errors
     ///
-    /// Fails if the configuration is wrong, if the server cannot be reached, or if it does not let
-    /// this user make tables.
+    /// Fails if the configuration is wrong, if no server can be reached, or if there are no tables
+    /// and this user may not make them.
     ///
     /// # Panics
     ///
@@ -83,14 +102,11 @@ impl Postgres {
         let config = Config::from_str(config).map_err(failed)?;
         let changed = Arc::new(Changed::new());
         let clients = Link::new(config.clone(), "", None);
-        clients.execute(&rows::tables()).await?;
-        let version = clients
-            .query("SELECT version FROM durable_version", &[])
-            .await?;
-        match version.first().map(|row| get(row, 0)).transpose()? {
-            Some(StoreError::TABLES) => {}
-            other => return Err(StoreError::Version(other.unwrap_or(0))),
+        let found = clients.query(rows::HAS_TABLES, &[]).await?;
+        if !get::<bool>(found.first().ok_or(StoreError::Closed)?, 0)? {
+            make_tables(&clients).await?;
         }
+        check_version(&clients).await?;
         let found = clients.query(rows::NOW, &[]).await?;
         let first = found.first().ok_or(StoreError::Closed)?;
         let clock = Clock::new(get(first, 0)?);
@@ -118,6 +134,31 @@ impl Postgres {
             listener,
             listening,
         })
+    }
+
+    /// Makes the tables unless they exist. Their names begin with `durable_`.
+    ///
+    /// Only the user of this call needs the right to make tables. For the programs, another user is
+    /// enough who has these rights:
+    ///
+    /// ```sql
+    /// GRANT SELECT, INSERT, UPDATE, DELETE ON durable_jobs, durable_nodes TO worker;
+    /// GRANT SELECT ON durable_version TO worker;
+    /// GRANT USAGE ON SEQUENCE durable_numbers TO worker;
+    /// ```
+    ///
+    /// # Errors
+    ///
+    /// Fails as [`connect`](Self::connect) does, or if this user may not make tables.
+    ///
+    /// # Panics
+    ///
+    /// Panics outside of a Tourbillon runtime.
+    pub async fn migrate(config: &str) -> Result<(), StoreError> {
+        let config = Config::from_str(config).map_err(failed)?;
+        let link = Link::new(config, "", None);
+        make_tables(&link).await?;
+        check_version(&link).await
     }
 
     /// Ends the lease of a node (0 for no node) and leases that ran out, and frees their jobs.

@@ -10,6 +10,9 @@ use crate::{
 /// The number of the lock that one process has while it makes the tables.
 const MAKING: i64 = 0x6475_7261_626c_6531;
 
+/// Finds out whether there are tables. Those of another version count.
+pub(super) const HAS_TABLES: &str = "SELECT to_regclass('durable_version') IS NOT NULL";
+
 /// Makes the tables unless they exist.
 pub(super) fn tables() -> String {
     format!(

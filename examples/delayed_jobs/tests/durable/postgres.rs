@@ -14,7 +14,7 @@ use crate::{
 tests!(Postgres);
 
 /// Connects without the store.
-async fn client(server: &Postgres) -> tokio_postgres::Client {
+pub async fn client(server: &Postgres) -> tokio_postgres::Client {
     let stream = tourbillon::net::TcpStream::connect(("127.0.0.1", server.port()));
     let config: tokio_postgres::Config = Postgres::config(server.port()).parse().unwrap();
     let made = config.connect_raw(stream.await.unwrap(), tokio_postgres::NoTls);

@@ -100,7 +100,7 @@ impl Postgres {
             .spawn()?;
         self.child = Some(child);
         let start = Instant::now();
-        while !fs::read_to_string(&log)?.contains("ready to accept connections") {
+        while !fs::read_to_string(&log)?.contains("ready to accept ") {
             let child = self.child.as_mut().expect("it was just started");
             if child.try_wait()?.is_some() || start.elapsed() > AGES {
                 let log = fs::read_to_string(&log)?;
