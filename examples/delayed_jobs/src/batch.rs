@@ -12,9 +12,16 @@ pub(crate) const WAITING: usize = 8192;
 /// Maximum number of requests in one call of the store.
 pub(crate) const MOST: usize = 2048;
 
+/// How many calls in a row may fail because the store is full. Then the other requests fail
+/// untried. It takes 12 until a request of a full call is alone.
+const MOST_FULL: usize = 24;
+
 type Answer<A> = oneshot::Sender<Result<A, StoreError>>;
 
 /// Sends requests to a task, which hands all that wait to the store at once.
+///
+/// A call that the store refuses is divided. So what the store refuses is refused to its caller
+/// alone.
 pub(crate) struct Batcher<Q, A>(mpsc::Sender<(Q, Answer<A>)>);
 
 impl<Q, A> Clone for Batcher<Q, A> {
@@ -23,31 +30,18 @@ impl<Q, A> Clone for Batcher<Q, A> {
     }
 }
 
-impl<Q: Send + 'static, A: Send + 'static> Batcher<Q, A> {
+impl<Q: Clone + Send + 'static, A: Send + 'static> Batcher<Q, A> {
     /// Starts the task, which ends with the last clone of the batcher.
     pub(crate) fn start<F, R>(run: F) -> Self
     where
-        F: Fn(Vec<Q>) -> R + Send + 'static,
+        F: Fn(Vec<Q>) -> R + Send + Sync + 'static,
         R: Future<Output = Result<Vec<A>, StoreError>> + Send,
     {
         let (sender, mut receiver) = mpsc::channel::<(Q, Answer<A>)>(WAITING);
         tourbillon::spawn(async move {
             let mut waiting = Vec::new();
             while receiver.recv_many(&mut waiting, MOST).await > 0 {
-                let (requests, callers): (Vec<_>, Vec<_>) = waiting.drain(..).unzip();
-                // A caller that is gone needs no answer, so ignore failed sends.
-                match run(requests).await {
-                    Ok(answers) => {
-                        for (caller, answer) in callers.into_iter().zip(answers) {
-                            let _ = caller.send(Ok(answer));
-                        }
-                    }
-                    Err(error) => {
-                        for caller in callers {
-                            let _ = caller.send(Err(error.clone()));
-                        }
-                    }
-                }
+                serve(std::mem::take(&mut waiting), &run).await;
             }
         });
         Self(sender)
@@ -59,5 +53,43 @@ impl<Q: Send + 'static, A: Send + 'static> Batcher<Q, A> {
         let sent = self.0.send((request, sender)).await;
         sent.map_err(|_| StoreError::Closed)?;
         receiver.await.map_err(|_| StoreError::Closed)?
+    }
+}
+
+/// Answers each of these requests.
+async fn serve<Q: Clone, A, R>(requests: Vec<(Q, Answer<A>)>, run: &impl Fn(Vec<Q>) -> R)
+where
+    R: Future<Output = Result<Vec<A>, StoreError>>,
+{
+    // The last call is the next.
+    let mut calls = vec![requests];
+    let mut full = 0;
+    while let Some(mut call) = calls.pop() {
+        let requests = call.iter().map(|(request, _)| request.clone()).collect();
+        // A caller that is gone needs no answer, so ignore failed sends.
+        match run(requests).await {
+            Ok(answers) => {
+                full = 0;
+                for ((_, caller), answer) in call.into_iter().zip(answers) {
+                    let _ = caller.send(Ok(answer));
+                }
+            }
+            Err(error) => {
+                full = match error {
+                    StoreError::Full => full + 1,
+                    _ => 0,
+                };
+                if full >= MOST_FULL {
+                    call.extend(calls.drain(..).flatten());
+                } else if call.len() > 1 && error.changed_nothing() {
+                    calls.push(call.split_off(call.len() / 2));
+                    calls.push(call);
+                    continue;
+                }
+                for (_, caller) in call {
+                    let _ = caller.send(Err(error.clone()));
+                }
+            }
+        }
     }
 }

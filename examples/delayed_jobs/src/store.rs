@@ -37,6 +37,9 @@ pub enum StoreError {
         /// The value that is needed.
         needed: &'static str,
     },
+    /// The store refused this request, and would refuse it again: for example, its database has no
+    /// bytes for a character of a text. Nothing was changed.
+    Refused(Arc<dyn std::error::Error + Send + Sync>),
     /// The store has ended.
     Closed,
     /// The store reported an error, or could not be reached.
@@ -67,6 +70,7 @@ impl fmt::Display for StoreError {
                 "the server could lose what it acknowledges, as its setting `{name}` is \
                  `{value}`; set it to `{needed}`"
             ),
+            Self::Refused(error) => write!(f, "the store refused this request: {error}"),
             Self::Closed => f.write_str("the store has ended; open it again"),
             Self::Failed(error) => {
                 error.fmt(f)?;
@@ -86,6 +90,22 @@ impl StoreError {
     /// The version of the stores' tables.
     pub(crate) const TABLES: i64 = 1;
 
+    /// Returns whether the request certainly had no effect, because of what it asked for. If it was
+    /// one of several requests, they may succeed without it.
+    pub(crate) fn changed_nothing(&self) -> bool {
+        matches!(self, Self::Full | Self::Refused(_))
+    }
+
+    /// Makes the error of a request of which a part may have had an effect.
+    #[cfg(feature = "postgres")]
+    pub(crate) fn in_part(self) -> Self {
+        match self {
+            Self::Refused(error) => Self::Failed(error),
+            Self::Full => Self::failed(std::io::Error::from(std::io::ErrorKind::StorageFull)),
+            other => other,
+        }
+    }
+
     pub(crate) fn failed(error: impl std::error::Error + Send + Sync + 'static) -> Self {
         Self::Failed(Arc::new(error))
     }
@@ -94,7 +114,7 @@ impl StoreError {
 impl std::error::Error for StoreError {
     fn source(&self) -> Option<&(dyn std::error::Error + 'static)> {
         match self {
-            Self::Failed(error) => Some(error.as_ref()),
+            Self::Refused(error) | Self::Failed(error) => Some(error.as_ref()),
             _ => None,
         }
     }

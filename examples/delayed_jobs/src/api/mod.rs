@@ -76,7 +76,9 @@ impl IntoResponse for Refusal {
 impl From<QueueError> for Refusal {
     fn from(error: QueueError) -> Self {
         let status = match &error {
-            QueueError::Key | QueueError::Payload(_) => StatusCode::BAD_REQUEST,
+            QueueError::Key
+            | QueueError::Payload(_)
+            | QueueError::Store(StoreError::Refused(_)) => StatusCode::BAD_REQUEST,
             QueueError::Store(StoreError::Full) => StatusCode::INSUFFICIENT_STORAGE,
             QueueError::Store(_) => StatusCode::SERVICE_UNAVAILABLE,
         };

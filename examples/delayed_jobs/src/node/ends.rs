@@ -1,7 +1,8 @@
 //! Reports the ends of attempts until the store answers.
 //!
 //! An attempt whose end is not reported would be run again, so an end is repeated until the store
-//! takes or refuses it. One that the store cannot take keeps no other end waiting.
+//! takes or refuses it. One that the store cannot take keeps no other end waiting, and gets another
+//! text if that is what the store cannot take.
 
 use std::{sync::Arc, time::Duration};
 
@@ -22,9 +23,14 @@ const MOST_FAILURES: usize = 24;
 const SHORTEST_PAUSE: Duration = Duration::from_millis(5);
 const LONGEST_PAUSE: Duration = Duration::from_secs(1);
 
+/// The text of an error of which the store can take no other form.
+const PLAIN: &str = "the store cannot take the text of this error";
+
 /// An end that the store has not taken or refused yet.
 struct Report {
     finish: Finish,
+    /// How often the text of its error was replaced.
+    replaced: u32,
     caller: oneshot::Sender<Option<bool>>,
     /// Whether a request with this end has failed. Its answer may have been lost. As a store
     /// refuses an end that it has taken before, a refusal then tells nothing.
@@ -37,11 +43,43 @@ impl Report {
         self.finish.end == End::Done
     }
 
+    /// Replaces the text of the error by one that more stores can take: first by its escaped form,
+    /// in ASCII, and then by a fixed text. Returns `false` if there is no further one.
+    fn replace_text(&mut self) -> bool {
+        let (End::Next {
+            error: Some(error), ..
+        }
+        | End::Retry { error, .. }
+        | End::Dead { error }) = &mut self.finish.end
+        else {
+            return false;
+        };
+        *error = match self.replaced {
+            0 => ascii(error),
+            1 => PLAIN.to_owned(),
+            _ => return false,
+        };
+        self.replaced += 1;
+        true
+    }
+
     fn answer(self, is_taken: bool) {
         let known = (is_taken || !self.is_repeated).then_some(is_taken);
         // A caller that is gone needs no answer.
         let _ = self.caller.send(known);
     }
+}
+
+/// Returns a text in ASCII, which all databases can store.
+fn ascii(text: &str) -> String {
+    let mut escaped = String::with_capacity(text.len());
+    for character in text.chars() {
+        match character.is_ascii() && character != '\0' {
+            true => escaped.push(character),
+            false => escaped.extend(character.escape_unicode()),
+        }
+    }
+    escaped
 }
 
 /// Sends ends to a task, which reports all that wait at once.
@@ -61,6 +99,7 @@ impl Ends {
         let (caller, answer) = oneshot::channel();
         let report = Report {
             finish,
+            replaced: 0,
             caller,
             is_repeated: false,
         };
@@ -133,11 +172,21 @@ async fn round<S: Store>(store: &S, mut ends: Vec<Report>) -> Vec<Report> {
             }
             // All callers learn of this, as their ends are dropped.
             Err(StoreError::Closed) => return Vec::new(),
-            Err(_) => {
-                failures += 1;
-                for end in &mut request {
-                    end.is_repeated = true;
+            Err(error) => {
+                if !error.changed_nothing() {
+                    for end in &mut request {
+                        end.is_repeated = true;
+                    }
                 }
+                // What cannot be stored as it is would keep the job running for ever.
+                if let (StoreError::Refused(_), [end]) = (&error, &mut request[..])
+                    && end.replace_text()
+                {
+                    failures = 0;
+                    requests.push(request);
+                    continue;
+                }
+                failures += 1;
                 if request.len() > 1 && failures < MOST_FAILURES {
                     let done = request.iter().filter(|end| end.is_done()).count();
                     let middle = match done {

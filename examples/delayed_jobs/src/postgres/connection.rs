@@ -104,6 +104,13 @@ pub(super) struct Link {
 pub(super) fn failed(error: tokio_postgres::Error) -> StoreError {
     match error.code() {
         Some(code) if *code == SqlState::DISK_FULL => StoreError::Full,
+        // The classes of wrong data, of constraints, and of the server's limits.
+        Some(code) if ["22", "23", "54"].contains(&&code.code()[..2]) => {
+            match error.as_db_error() {
+                Some(said) => StoreError::Refused(Arc::new(said.clone())),
+                None => StoreError::Refused(Arc::new(error)),
+            }
+        }
         _ => StoreError::failed(error),
     }
 }

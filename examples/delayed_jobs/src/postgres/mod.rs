@@ -244,7 +244,8 @@ impl Store for Postgres {
                 },
                 (Some(_), None) => {
                     // The other job may be done by now.
-                    let found = self.get(job.key.clone()).await?;
+                    let found = self.get(job.key.clone()).await;
+                    let found = found.map_err(StoreError::in_part)?;
                     Scheduled::Exists {
                         at: found.map_or(now, |found| found.at),
                     }
@@ -258,6 +259,7 @@ impl Store for Postgres {
         let mut answers = vec![Moved::NotFound; moves.len()];
         let now = self.now();
         let mut rest: Vec<_> = moves.iter().enumerate().collect();
+        let mut is_first = true;
         // A statement moves each job once. If a key occurs again, another statement follows.
         while !rest.is_empty() {
             let mut numbers = HashMap::new();
@@ -287,7 +289,12 @@ impl Store for Postgres {
                     rows::RESCHEDULE,
                     &[&keys, &moments, &delays, &patterns, &zones, &soon()],
                 )
-                .await?;
+                .await;
+            let found = found.map_err(|error| match is_first {
+                true => error,
+                false => error.in_part(),
+            })?;
+            is_first = false;
             for row in &found {
                 let at = Time::from_micros(get(row, 1)?);
                 if let Some(&number) = numbers.get(get::<&str>(row, 0)?) {
@@ -484,7 +491,11 @@ impl Store for Postgres {
                         &soon(),
                     ],
                 )
-                .await?;
+                .await;
+            let found = found.map_err(|error| match done.0.is_empty() {
+                true => error,
+                false => error.in_part(),
+            })?;
             accepted.extend(self::attempts(&found)?);
         }
         let is_accepted = |end: &Finish| accepted.contains(&(end.key.clone(), end.token));

@@ -1,5 +1,7 @@
 //! The tables, and the rows of jobs.
 
+use std::sync::Arc;
+
 use rusqlite::{CachedStatement, Connection, ErrorCode, Row, named_params};
 
 use crate::{
@@ -109,6 +111,12 @@ pub(super) fn empty_log(base: &Connection) -> rusqlite::Result<()> {
 pub(super) fn failed(error: rusqlite::Error) -> StoreError {
     match error.sqlite_error_code() {
         Some(ErrorCode::DiskFull) => StoreError::Full,
+        Some(
+            ErrorCode::ConstraintViolation
+            | ErrorCode::ParameterOutOfRange
+            | ErrorCode::TooBig
+            | ErrorCode::TypeMismatch,
+        ) => StoreError::Refused(Arc::new(error)),
         _ => StoreError::failed(error),
     }
 }

@@ -249,6 +249,30 @@ fn a_request_for_which_there_is_no_room_refuses_no_other_one() {
     });
 }
 
+#[test]
+fn a_job_for_which_there_is_no_room_refuses_no_other_client() {
+    let dir = Dir::new();
+    run(async {
+        let store = Sqlite::open_with_limit(dir.store(), Some(256 * 1024)).unwrap();
+        let queue = Queue::new(store);
+        let jobs: Vec<_> = (0..50)
+            .map(|number| {
+                let queue = queue.clone();
+                let payload = vec![1; if number == 20 { 300 * 1024 } else { 10 }];
+                let job = async move { queue.schedule(format!("{number}"), HOUR, payload).await };
+                tourbillon::spawn(job)
+            })
+            .collect();
+        for (number, job) in jobs.into_iter().enumerate() {
+            let scheduled = job.await.unwrap();
+            let is_full = matches!(scheduled, Err(QueueError::Store(StoreError::Full)));
+            assert_eq!(is_full, number == 20, "{scheduled:?}");
+            assert_eq!(scheduled.is_ok(), number != 20);
+        }
+        assert_eq!(queue.count().await.unwrap().live, 49);
+    });
+}
+
 /// The variable that says that the files of this process may not grow beyond a limit.
 const LIMITED: &str = "DURABLE_LIMITED";
 

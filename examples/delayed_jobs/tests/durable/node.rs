@@ -15,14 +15,15 @@ use tourbillon_durable::{
     job::{Job, NewJob},
     sqlite::Sqlite,
     store::{
-        Begin, Cancelled, Changes, Counts, Deadline, Finish, Held, Lease, Listing, Moved,
+        Begin, Cancelled, Changes, Counts, Deadline, End, Finish, Held, Lease, Listing, Moved,
         Scheduled, Start, Store, StoreError,
     },
 };
 
 use crate::support::{Dir, HOUR, live, node, run};
 
-/// The embedded store, but it may refuse the end of one job, and it counts its holds.
+/// The embedded store, but it may refuse the end of one job, refuses some texts, and counts its
+/// holds.
 struct Stubborn {
     store: Sqlite,
     refuses: AtomicBool,
@@ -99,6 +100,14 @@ impl Store for Stubborn {
         if is_refused && self.refuses.load(Ordering::Relaxed) {
             return Err(StoreError::Full);
         }
+        let is_strange = |end: &Finish| {
+            matches!(&end.end, End::Dead { error }
+                if !error.is_ascii() || error.contains("refuse this, too"))
+        };
+        if attempts.iter().any(is_strange) {
+            let why = std::io::Error::other("the text of an error");
+            return Err(StoreError::Refused(Arc::new(why)));
+        }
         self.store.finish(attempts).await
     }
 
@@ -160,6 +169,35 @@ fn an_end_that_the_store_refuses_keeps_no_other_end_waiting() {
         queue.store().refuses.store(false, Ordering::Relaxed);
         assert_eq!(ends.recv().await.unwrap(), ("refused".into(), Some(true)));
         live(&queue, 0).await;
+        assert!(node.stop(HOUR).await);
+    });
+}
+
+#[test]
+fn an_end_whose_text_the_store_refuses_gets_another_text() {
+    let dir = Dir::new();
+    run(async {
+        let queue = Queue::new(Stubborn::open(&dir));
+        queue.store().refuses.store(false, Ordering::Relaxed);
+        let (node, mut ran) = node(
+            &queue,
+            |node| node,
+            |attempt| Err(Failure::give_up(format!("\u{20ac}\0 {}", attempt.key))),
+        );
+        let keys = (0..1500).map(|number| format!("job-{number}"));
+        for key in keys.chain(["refuse this, too".into()]) {
+            queue.schedule(key, Duration::ZERO, "").await.unwrap();
+        }
+        // There are more of them than attempts that may wait for the store.
+        live(&queue, 0).await;
+        let error = async |key: &str| queue.get(key).await.unwrap().unwrap().error.unwrap();
+        assert_eq!(error("job-7").await, "\\u{20ac}\\u{0} job-7");
+        assert_eq!(
+            error("refuse this, too").await,
+            "the store cannot take the text of this error"
+        );
+        while ran.try_recv().is_ok() {}
+        assert_eq!(node.stats().dead, 1501);
         assert!(node.stop(HOUR).await);
     });
 }

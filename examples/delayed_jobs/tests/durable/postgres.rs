@@ -3,7 +3,7 @@
 use std::{future::poll_fn, sync::Arc, time::Duration};
 
 use tokio::sync::{Semaphore, mpsc::unbounded_channel};
-use tourbillon_durable::{Failure, Node, Time};
+use tourbillon_durable::{Failure, Node, Queue, QueueError, Time, store::StoreError};
 
 use crate::{
     server::{Postgres, Server},
@@ -93,5 +93,72 @@ fn steps_of_the_servers_clock_make_nothing_early() {
         assert_eq!(ran.recv().await.unwrap().key, "in an hour");
         live(&queue, 0).await;
         assert!(node.stop(HOUR).await);
+    });
+}
+
+/// Connects to a database whose encoding is LATIN1.
+async fn latin(server: &Postgres) -> Queue<tourbillon_durable::postgres::Postgres> {
+    let make = "CREATE DATABASE latin ENCODING 'LATIN1' LOCALE 'C' TEMPLATE template0";
+    client(server).await.batch_execute(make).await.unwrap();
+    let config = Postgres::config(server.port()).replace("dbname=postgres", "dbname=latin");
+    let store = tourbillon_durable::postgres::Postgres::connect(&config).await;
+    Queue::new(store.unwrap())
+}
+
+#[test]
+fn an_error_that_the_database_cannot_store_keeps_no_job_running() {
+    let Some(server) = start::<Postgres>() else {
+        return;
+    };
+    run(async {
+        let queue = latin(&server).await;
+        let (node, _ran) = node(
+            &queue,
+            |node| node,
+            |_| Err(Failure::give_up("f\u{fc}r 5 \u{20ac}")),
+        );
+        queue.schedule("job", Duration::ZERO, "").await.unwrap();
+        live(&queue, 0).await;
+        let job = queue.get("job").await.unwrap().unwrap();
+        assert_eq!(job.error.as_deref(), Some("f\\u{fc}r 5 \\u{20ac}"));
+        assert!(node.stop(HOUR).await);
+    });
+}
+
+#[test]
+fn a_request_that_the_database_refuses_refuses_no_other_one() {
+    let Some(server) = start::<Postgres>() else {
+        return;
+    };
+    run(async {
+        let queue = latin(&server).await;
+        let key = |number| match number {
+            20 => "5 \u{20ac}".to_owned(),
+            _ => format!("job-{number}"),
+        };
+        let is_refused = |error: &QueueError| {
+            let text = error.to_string();
+            matches!(error, QueueError::Store(StoreError::Refused(_))) && text.contains("LATIN1")
+        };
+        macro_rules! ask_for_all {
+            ($queue:ident, $key:ident: $ask:expr) => {
+                let asked: Vec<_> = (0..40)
+                    .map(|number| {
+                        let ($queue, $key) = (queue.clone(), key(number));
+                        tourbillon::spawn(async move { $ask.map(drop) })
+                    })
+                    .collect();
+                for (number, asked) in asked.into_iter().enumerate() {
+                    let answer = asked.await.unwrap();
+                    let refused = answer.as_ref().is_err_and(is_refused);
+                    assert_eq!(refused, number == 20, "{answer:?}");
+                    assert_eq!(answer.is_ok(), number != 20);
+                }
+            };
+        }
+        ask_for_all!(queue, key: queue.schedule(key, HOUR, "").await);
+        ask_for_all!(queue, key: queue.reschedule(key, 2 * HOUR).await);
+        ask_for_all!(queue, key: queue.cancel(key).await);
+        assert_eq!(queue.count().await.unwrap().live, 0);
     });
 }
