@@ -2,9 +2,13 @@
 //!
 //! Run it with `cargo run --example tour`. CI runs it under valgrind, which must find no leak.
 
+#[path = "common/say.rs"]
+mod say;
+
 use std::{
     cell::Cell,
     io,
+    process::ExitCode,
     rc::Rc,
     sync::{
         Arc,
@@ -20,6 +24,8 @@ use tourbillon::{
     task::{LocalSet, spawn_local, spawn_pinned_by_idx},
     time::{MissedTickBehavior, interval, sleep, timeout},
 };
+
+use self::say::say;
 
 const MS: Duration = Duration::from_millis(1);
 const HOUR: Duration = Duration::from_secs(3_600);
@@ -55,7 +61,10 @@ fn callbacks(runtime: &Runtime) {
         std::thread::sleep(MS);
     }
     every.cancel();
-    println!("callbacks: {} points", ran.load(Ordering::Relaxed));
+    say(format_args!(
+        "callbacks: {} points",
+        ran.load(Ordering::Relaxed)
+    ));
 }
 
 /// Runs sleeps, intervals and timeouts, and tasks that end, panic or are aborted.
@@ -75,7 +84,7 @@ async fn tasks() {
     let aborted = tourbillon::spawn(sleep(HOUR));
     aborted.abort();
     assert!(aborted.await.is_err_and(|error| error.is_cancelled()));
-    println!("tasks: done");
+    say("tasks: done");
 }
 
 /// Runs tasks that share a value that is not `Send`, on this thread and on each worker.
@@ -111,7 +120,9 @@ fn local_tasks(runtime: &Runtime) {
     let left = set.spawn_local(async { sleep(HOUR).await });
     drop(set);
     assert!(left.is_finished());
-    println!("local tasks: {here} here, {workers} on the workers");
+    say(format_args!(
+        "local tasks: {here} here, {workers} on the workers"
+    ));
 }
 
 /// Echoes bytes over a connection. Two tasks own its halves.
@@ -130,11 +141,15 @@ async fn sockets() -> io::Result<()> {
     let mut echo = String::new();
     client.read_to_string(&mut echo).await?;
     assert_eq!(echo, "tick");
-    println!("sockets: {} bytes echoed", server.await??);
+    say(format_args!("sockets: {} bytes echoed", server.await??));
     Ok(())
 }
 
-fn main() -> io::Result<()> {
+fn main() -> ExitCode {
+    say::end("tour", run())
+}
+
+fn run() -> io::Result<()> {
     let runtime = Runtime::builder().worker_threads(2).build()?;
     callbacks(&runtime);
     runtime.block_on(tasks());
@@ -165,6 +180,6 @@ fn main() -> io::Result<()> {
     });
     drop(runtime);
     assert_eq!(Arc::strong_count(&pending), 1);
-    println!("shutdown: nothing left");
+    say("shutdown: nothing left");
     Ok(())
 }

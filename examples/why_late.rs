@@ -1,6 +1,9 @@
 //! A timer is late, and the flight recorder tells why: `cargo run --example why_late`.
 
-use std::{fs::File, io, thread, time::Duration};
+#[path = "common/say.rs"]
+mod say;
+
+use std::{fs::File, io, process::ExitCode, thread, time::Duration};
 
 use tourbillon::{runtime::Builder, task, time::sleep};
 
@@ -13,7 +16,11 @@ async fn idle() {
     sleep(Duration::from_millis(5)).await;
 }
 
-fn main() -> io::Result<()> {
+fn main() -> ExitCode {
+    say::end("why_late", run())
+}
+
+fn run() -> io::Result<()> {
     let runtime = Builder::new()
         .worker_threads(1)
         .build()
@@ -26,10 +33,10 @@ fn main() -> io::Result<()> {
 
     let snapshot = runtime.handle().flight_recorder().snapshot();
     for timer in snapshot.late_timers(Duration::from_millis(1)) {
-        println!("{timer}");
+        say::say(timer);
     }
     let path = std::env::temp_dir().join("why_late.trace.json");
     snapshot.write_trace(File::create(&path)?)?;
-    println!("for a trace viewer: {}", path.display());
+    say::say(format_args!("for a trace viewer: {}", path.display()));
     Ok(())
 }

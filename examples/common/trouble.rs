@@ -32,7 +32,7 @@ impl Trouble {
                 Some(libc::ENFILE) => "; raise the system's limit, `fs.file-max`",
                 _ => "",
             };
-            complain(&format!(
+            complain(format_args!(
                 "cannot accept with {open} open connections, trying again: {error}{hint}"
             ));
         }

@@ -1,5 +1,7 @@
 //! Runs commands by cron patterns, in time zones. See the README in this directory.
 
+#[path = "../common/arguments.rs"]
+mod arguments;
 mod job;
 mod run;
 #[path = "../common/say.rs"]
@@ -21,6 +23,7 @@ use tourbillon::{
 };
 
 use self::{
+    arguments::arguments,
     job::Job,
     run::Runner,
     say::{complain, say},
@@ -82,13 +85,7 @@ enum Missed {
 }
 
 fn main() -> ExitCode {
-    match run(&Args::parse()) {
-        Ok(code) => code,
-        Err(error) => {
-            complain(&format!("cron_jobs: {error}"));
-            ExitCode::FAILURE
-        }
-    }
+    say::end("cron_jobs", run(&arguments()))
 }
 
 fn run(args: &Args) -> Result<ExitCode, Box<dyn Error>> {
@@ -145,7 +142,7 @@ fn read_jobs(args: &Args) -> Result<Vec<Job>, Box<dyn Error>> {
 fn print_times(jobs: &[Job], from: Zoned, count: usize) {
     let from = from.into();
     for (at, job) in jobs.iter().enumerate() {
-        say(&format!("[{}] {}", at + 1, job.command));
+        say(format_args!("[{}] {}", at + 1, job.command));
         let schedule = job.cron.schedule();
         let mut times = schedule
             .upcoming(from)
@@ -156,7 +153,7 @@ fn print_times(jobs: &[Job], from: Zoned, count: usize) {
             say("    never");
         }
         for time in times {
-            say(&format!("    {time}"));
+            say(format_args!("    {time}"));
         }
     }
 }
@@ -185,7 +182,7 @@ fn run_jobs(jobs: Vec<Job>, drain: Duration) -> Result<ExitCode, Box<dyn Error>>
             });
             let job = job.map_err(|error| format!("job {}: {error}", at + 1))?;
             if let Some(next) = job.next_zoned() {
-                say(&format!("{text}: the next at {next}"));
+                say(format_args!("{text}: the next at {next}"));
             }
             started.push(job);
         }
@@ -198,7 +195,7 @@ fn run_jobs(jobs: Vec<Job>, drain: Duration) -> Result<ExitCode, Box<dyn Error>>
         }
         let running: usize = started.iter().map(CronJob::running).sum();
         if running > 0 {
-            complain(&format!(
+            complain(format_args!(
                 "waiting up to {} for running commands ({running}); press Ctrl-C again to stop at \
                  once",
                 humantime::format_duration(drain)
@@ -216,7 +213,7 @@ fn run_jobs(jobs: Vec<Job>, drain: Duration) -> Result<ExitCode, Box<dyn Error>>
         return Ok(ExitCode::SUCCESS);
     }
     // The commands continue without this process, as with a cron daemon that stops.
-    complain(&format!(
+    complain(format_args!(
         "cron_jobs: {running} still running, and left alone"
     ));
     runtime.shutdown_background();

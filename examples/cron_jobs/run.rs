@@ -36,7 +36,7 @@ impl Runner {
             0 => String::new(),
             missed => format!(", after {missed} that were not run"),
         };
-        say(&format!(
+        say(format_args!(
             "[{job}] due {due}: began {}, {} late{missed}",
             self.time(began),
             milliseconds(late)
@@ -53,7 +53,7 @@ impl Runner {
             Ok(Err(error)) => format!("could not be started: {error}"),
             Err(error) => format!("could not be started: {error}"),
         };
-        say(&format!(
+        say(format_args!(
             "[{job}] due {due}: {how}, after {}",
             milliseconds(begin.elapsed())
         ));

@@ -1,5 +1,7 @@
 //! An HTTP server that replies after a delay. See the README in this directory.
 
+#[path = "../common/arguments.rs"]
+mod arguments;
 #[path = "../common/descriptors.rs"]
 mod descriptors;
 #[path = "../common/say.rs"]
@@ -7,7 +9,7 @@ mod say;
 #[path = "../common/stop.rs"]
 mod stop;
 
-use std::{io, net::SocketAddr, time::Duration};
+use std::{io, net::SocketAddr, process::ExitCode, time::Duration};
 
 use axum::{
     Json, Router,
@@ -19,6 +21,7 @@ use clap::Parser;
 use tourbillon::{Runtime, net::TcpListener, time::sleep};
 
 use self::{
+    arguments::arguments,
     say::{complain, say},
     stop::Stop,
 };
@@ -56,8 +59,11 @@ struct Args {
     drain: Duration,
 }
 
-fn main() -> Result<(), Box<dyn std::error::Error>> {
-    let args = Args::parse();
+fn main() -> ExitCode {
+    say::end("delayed_reply", start(arguments()))
+}
+
+fn start(args: Args) -> Result<(), Box<dyn std::error::Error>> {
     // If this fails, the limit stays as it is. The server reports running out of descriptors.
     descriptors::raise_limit();
     let runtime = Runtime::new()?;
@@ -74,12 +80,12 @@ async fn run(args: Args) -> io::Result<()> {
     } else {
         vec![TcpListener::bind(args.listen).await?]
     };
-    say(&format!("listening on {}", listeners[0].local_addr()?));
+    say(format_args!("listening on {}", listeners[0].local_addr()?));
     tourbillon::axum::serve_all(listeners, router(args.delay))
         .header_read_timeout(args.idle)
         .keep_alive_timeout(args.idle)
         .shutdown_timeout(args.drain)
-        .on_accept_error(|error| complain(&error.to_string()))
+        .on_accept_error(|error| complain(error))
         // An error means that the runtime shuts down, so the server must end, too.
         .with_graceful_shutdown(async move { drop(stop.recv().await) })
         .await

@@ -9,7 +9,7 @@ use std::{fmt, sync::Arc, time::Duration};
 use fastrand::Rng;
 use tourbillon::{Cancel, Reset, Timer, time::sleep_until};
 
-use crate::world::World;
+use crate::{say::complain, world::World};
 
 /// Interval between the players' actions, in ns of the game.
 const ROUND: u64 = 100_000_000;
@@ -294,10 +294,10 @@ impl Table {
         if self.report.wrong <= 10 {
             let (ends, last) = self.world.ends(ability);
             let Ability { began, length, .. } = self.abilities[ability];
-            eprintln!(
+            complain(format_args!(
                 "ability {ability} (since {began} ns, for {length} ns; ended {ends} times, last at \
                  {last} ns) is wrong: expected that {what}"
-            );
+            ));
         }
     }
 }

@@ -1,6 +1,10 @@
 //! A game with cooldowns on a paused clock. See the README in this directory.
 
+#[path = "../common/arguments.rs"]
+mod arguments;
 mod game;
+#[path = "../common/say.rs"]
+mod say;
 mod world;
 
 use std::{process::ExitCode, time::Duration};
@@ -8,7 +12,7 @@ use std::{process::ExitCode, time::Duration};
 use clap::Parser;
 use tourbillon::Runtime;
 
-use self::game::{Game, Report};
+use self::{arguments::arguments, game::Game, say::complain};
 
 /// Play a game, and check that each cooldown ended exactly at its time.
 #[derive(Parser)]
@@ -38,31 +42,23 @@ struct Args {
 }
 
 fn main() -> ExitCode {
-    let args = Args::parse();
-    match play(&args) {
-        Ok(report) if report.wrong == 0 => ExitCode::SUCCESS,
-        Ok(report) => {
-            eprintln!("game_cooldowns: {} cooldowns went wrong", report.wrong);
-            ExitCode::FAILURE
-        }
-        Err(error) => {
-            eprintln!("game_cooldowns: {error}");
-            ExitCode::FAILURE
-        }
-    }
+    say::end("game_cooldowns", play(&arguments()))
 }
 
-fn play(args: &Args) -> Result<Report, Box<dyn std::error::Error>> {
+fn play(args: &Args) -> Result<(), Box<dyn std::error::Error>> {
     let begin = std::time::Instant::now();
     let runtime = Runtime::builder().start_paused(true).build()?;
     let game = Game::new(args.players, args.abilities, args.length, args.seed)?;
     let report = runtime.block_on(game.play(args.spoil));
-    println!("{report}");
+    say::say(&report);
     // On stderr, because it differs between runs.
     let (game, wall) = (report.length.as_secs_f64(), begin.elapsed().as_secs_f64());
-    eprintln!(
+    complain(format_args!(
         "{game:.3} s of the game took {wall:.3} s: {:.1} times as fast",
         game / wall
-    );
-    Ok(report)
+    ));
+    match report.wrong {
+        0 => Ok(()),
+        wrong => Err(format!("{wrong} cooldowns went wrong").into()),
+    }
 }

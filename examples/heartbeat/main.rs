@@ -2,6 +2,8 @@
 
 #[path = "../common/accept.rs"]
 mod accept;
+#[path = "../common/arguments.rs"]
+mod arguments;
 mod connection;
 #[path = "../common/descriptors.rs"]
 mod descriptors;
@@ -23,8 +25,9 @@ use clap::Parser;
 use tourbillon::{Runtime, net::TcpListener};
 
 use self::{
+    arguments::arguments,
     connection::Rules,
-    say::{complain, say},
+    say::say,
     stats::Stats,
     stop::Stop,
     values::{count, positive},
@@ -57,13 +60,7 @@ struct Args {
 }
 
 fn main() -> ExitCode {
-    match run(&Args::parse()) {
-        Ok(()) => ExitCode::SUCCESS,
-        Err(error) => {
-            complain(&format!("heartbeat: {error}"));
-            ExitCode::FAILURE
-        }
-    }
+    say::end("heartbeat", run(&arguments()))
 }
 
 fn run(args: &Args) -> Result<(), Box<dyn Error>> {
@@ -84,13 +81,13 @@ fn run(args: &Args) -> Result<(), Box<dyn Error>> {
         let listener = TcpListener::bind(&*args.listen)
             .await
             .map_err(|error| format!("cannot listen on {}: {error}", args.listen))?;
-        say(&format!("listening on {}", listener.local_addr()?));
+        say(format_args!("listening on {}", listener.local_addr()?));
         let serve = |stream| connection::serve(stream, rules, stats.clone());
         // An idle connection loses nothing, so do not wait for connections to end.
         let left = accept::accept(listener, max, stop, Duration::ZERO, serve).await?;
         Ok::<_, Box<dyn Error>>(left)
     })?;
     drop(runtime);
-    say(&stats.summary(left));
+    say(stats.summary(left));
     Ok(())
 }

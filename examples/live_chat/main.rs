@@ -1,5 +1,7 @@
 //! A chat in the browser, over WebSockets. See the README in this directory.
 
+#[path = "../common/arguments.rs"]
+mod arguments;
 mod connection;
 #[path = "../common/descriptors.rs"]
 mod descriptors;
@@ -42,9 +44,10 @@ use tourbillon::{
 };
 
 use self::{
+    arguments::arguments,
     handshake::accept,
     lobby::{Lobby, Rules},
-    say::{complain, say},
+    say::say,
     stop::Stop,
     values::{count, positive},
 };
@@ -97,13 +100,7 @@ struct Args {
 }
 
 fn main() -> ExitCode {
-    match start(&Args::parse()) {
-        Ok(()) => ExitCode::SUCCESS,
-        Err(error) => {
-            complain(&format!("live_chat: {error}"));
-            ExitCode::FAILURE
-        }
-    }
+    say::end("live_chat", start(&arguments()))
 }
 
 fn start(args: &Args) -> Result<(), Box<dyn Error>> {
@@ -152,10 +149,10 @@ async fn run(args: &Args) -> Result<Duration, Box<dyn Error>> {
         lobby.close();
     };
 
-    say(&format!("listening on {addr}"));
+    say(format_args!("listening on {addr}"));
     if args.tls {
         let (acceptor, _) = tls::self_signed(&["localhost", &addr.ip().to_string()])?;
-        say(&format!("open https://{addr}/"));
+        say(format_args!("open https://{addr}/"));
         let listener = listener.handshake(move |stream| {
             let accepted = acceptor.accept(stream);
             async { Ok(FuturesIo::new(accepted.await?)) }
@@ -165,7 +162,7 @@ async fn run(args: &Args) -> Result<Duration, Box<dyn Error>> {
             .shutdown_timeout(args.drain)
             .await?;
     } else {
-        say(&format!("open http://{addr}/"));
+        say(format_args!("open http://{addr}/"));
         serve(listener, router)
             .with_graceful_shutdown(ended)
             .shutdown_timeout(args.drain)

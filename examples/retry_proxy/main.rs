@@ -4,6 +4,8 @@
 #[path = "../common/accept.rs"]
 mod accept;
 mod args;
+#[path = "../common/arguments.rs"]
+mod arguments;
 #[path = "../common/descriptors.rs"]
 mod descriptors;
 mod relay;
@@ -32,7 +34,6 @@ use std::{
     time::Duration,
 };
 
-use clap::Parser;
 use fastrand::Rng;
 use tourbillon::{
     Runtime,
@@ -41,6 +42,7 @@ use tourbillon::{
 
 use self::{
     args::Args,
+    arguments::arguments,
     relay::End,
     retry::Policy,
     say::{complain, say},
@@ -70,7 +72,7 @@ impl Proxy {
         self.stats.tries.fetch_add(1, Relaxed);
         let connected = TcpStream::connect_timeout(addr, self.connect_timeout).await;
         if let (Err(error), true) = (&connected, self.verbose) {
-            complain(&format!("try {} at {addr}: {error}", before + 1));
+            complain(format_args!("try {} at {addr}: {error}", before + 1));
         }
         connected
     }
@@ -91,7 +93,7 @@ impl Proxy {
                     || "none of them has ended".to_owned(),
                     |error| error.to_string(),
                 );
-                complain(&format!("gave up after {} tries: {why}", gave_up.tries));
+                complain(format_args!("gave up after {} tries: {why}", gave_up.tries));
                 return;
             }
         };
@@ -110,13 +112,7 @@ impl Proxy {
 }
 
 fn main() -> ExitCode {
-    match run(&Args::parse()) {
-        Ok(()) => ExitCode::SUCCESS,
-        Err(error) => {
-            complain(&format!("retry_proxy: {error}"));
-            ExitCode::FAILURE
-        }
-    }
+    say::end("retry_proxy", run(&arguments()))
 }
 
 fn run(args: &Args) -> Result<(), Box<dyn Error>> {
@@ -145,12 +141,12 @@ fn run(args: &Args) -> Result<(), Box<dyn Error>> {
         let listener = TcpListener::bind(&*args.listen)
             .await
             .map_err(|error| format!("cannot listen on {}: {error}", args.listen))?;
-        say(&format!("listening on {}", listener.local_addr()?));
+        say(format_args!("listening on {}", listener.local_addr()?));
         let serve = |client| proxy.clone().serve(client);
         let left = accept::accept(listener, max, stop, args.drain, serve).await?;
         Ok::<_, Box<dyn Error>>(left)
     })?;
     drop(runtime);
-    say(&format!("{}, cut off: {left}", proxy.stats));
+    say(format_args!("{}, cut off: {left}", proxy.stats));
     Ok(())
 }

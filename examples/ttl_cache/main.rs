@@ -20,6 +20,8 @@
 //! | `stats` | counters, and the lateness of expired keys |
 
 mod accept;
+#[path = "../common/arguments.rs"]
+mod arguments;
 mod clients;
 mod commands;
 mod connection;
@@ -40,16 +42,17 @@ mod trouble;
 
 use std::{
     error::Error,
+    process::ExitCode,
     sync::{
         Arc,
         atomic::{AtomicU64, Ordering::Relaxed},
     },
 };
 
-use clap::Parser;
 use tourbillon::{net::TcpListener, runtime::Builder, time::Instant};
 
 use self::{
+    arguments::arguments,
     clients::Clients,
     options::Options,
     say::{complain, say},
@@ -85,8 +88,11 @@ impl Server {
     }
 }
 
-fn main() -> Result<(), Box<dyn Error>> {
-    let options = Options::parse();
+fn main() -> ExitCode {
+    say::end("ttl_cache", run(arguments()))
+}
+
+fn run(options: Options) -> Result<(), Box<dyn Error>> {
     // If this fails, the limit stays as it is. The acceptor reports running out of descriptors.
     descriptors::raise_limit();
     let mut builder = Builder::new();
@@ -115,7 +121,7 @@ fn main() -> Result<(), Box<dyn Error>> {
         let listener = TcpListener::bind(addr)
             .await
             .map_err(|error| format!("cannot listen on {addr}: {error}"))?;
-        say(&format!("listening on {}", listener.local_addr()?));
+        say(format_args!("listening on {}", listener.local_addr()?));
         tourbillon::spawn(accept::accept(listener, server.clone()));
         stop.recv().await?;
         Ok::<_, Box<dyn Error>>(())
@@ -124,7 +130,7 @@ fn main() -> Result<(), Box<dyn Error>> {
     // connections and drops pending timers.
     drop(runtime);
     let stats = &server.stats;
-    say(&format!(
+    say(format_args!(
         "served {} commands on {} connections; {} keys expired",
         stats.commands.get(),
         stats.connections.get(),

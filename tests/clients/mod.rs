@@ -6,6 +6,7 @@
 )]
 
 pub mod browser;
+pub mod output;
 pub mod redis;
 pub mod storm;
 

@@ -19,6 +19,13 @@ mod heartbeat;
 mod live_chat;
 #[cfg(all(feature = "cli", feature = "macros", feature = "tokio-io"))]
 mod migration;
+#[cfg(all(
+    feature = "cli",
+    feature = "cron",
+    feature = "macros",
+    feature = "tokio-io"
+))]
+mod output;
 #[cfg(all(feature = "cli", feature = "tokio-io"))]
 mod redis;
 #[cfg(all(feature = "cli", feature = "macros"))]

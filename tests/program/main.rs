@@ -5,6 +5,7 @@ mod clients;
 #[path = "../common/mod.rs"]
 mod common;
 
+mod output;
 mod perfetto;
 mod serve;
 mod soak;

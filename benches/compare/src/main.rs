@@ -7,9 +7,13 @@
 //! The modules below `workloads` say what each workload does. `docs/lab/2026-11-23-compare.md`
 //! lists what each system does in it.
 
+#[path = "../../../examples/common/arguments.rs"]
+mod arguments;
 mod frame;
 mod measure;
 mod runtimes;
+#[path = "../../../examples/common/say.rs"]
+mod say;
 mod system;
 mod timers;
 mod workload;
@@ -25,6 +29,7 @@ use std::{
 use clap::{Parser, Subcommand};
 use rustix::process;
 
+use arguments::arguments;
 use frame::{
     brief,
     error::Error,
@@ -33,6 +38,7 @@ use frame::{
     rounds::{self, Plan},
     table,
 };
+use say::{complain, print, say};
 use system::System;
 use workload::Measured;
 
@@ -84,7 +90,7 @@ enum Hidden {
 }
 
 fn main() -> ExitCode {
-    let args = Args::parse();
+    let args: Args = arguments();
     let done = match args.command {
         Some(Hidden::Run {
             workload,
@@ -93,10 +99,11 @@ fn main() -> ExitCode {
         }) => run(&workload, system, quick),
         None => compare(args),
     };
-    done.unwrap_or_else(|error| {
-        eprintln!("compare: {error}");
+    let done = done.unwrap_or_else(|error| {
+        complain(format_args!("compare: {error}"));
         ExitCode::from(2)
-    })
+    });
+    say::end("compare", Ok::<_, Error>(done))
 }
 
 /// Runs one workload on one system in this process, and prints the figures as JSON.
@@ -119,10 +126,10 @@ fn run(workload: &str, system: System, quick: bool) -> Result<ExitCode, Error> {
     }
     let figures = (workload.run)(system, quick);
     let figures: Vec<Measured> = figures.into_iter().map(Measured::from).collect();
-    println!(
+    say(format_args!(
         "{}",
         serde_json::to_string(&figures).map_err(Error::Encode)?
-    );
+    ));
     Ok(ExitCode::SUCCESS)
 }
 
@@ -149,7 +156,7 @@ fn compare(args: Args) -> Result<ExitCode, Error> {
     }
     let results = plan.run()?;
     let table = table::markdown(&results);
-    print!("{table}");
+    print(&table);
     if let Some(dir) = &args.out {
         write_all(dir, &results, &table)?;
     }

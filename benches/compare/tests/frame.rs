@@ -1,6 +1,10 @@
 //! Tests of the command line: the program writes a table, JSON and plots, and names each system
 //! that fails.
 
+#[path = "../../../tests/clients/output.rs"]
+#[allow(dead_code, reason = "other programs use the rest")]
+mod output;
+
 use std::{
     env, fs,
     path::{Path, PathBuf},
@@ -133,4 +137,13 @@ fn an_unknown_workload_is_an_error() {
     let said = String::from_utf8_lossy(&output.stderr);
     assert!(said.contains("no such workload: w0"), "{said}");
     assert!(!out.exists(), "nothing was begun");
+}
+
+#[test]
+fn a_table_that_is_lost_is_a_failure() {
+    let quick = ["--quick", "--rounds", "1", "--only", "w1"];
+    let compare = || Command::new(env!("CARGO_BIN_EXE_compare"));
+    output::fails_if_output_is_lost(compare().args(quick).args(["--systems", "tourbillon"]));
+    output::fails_if_output_is_lost(compare().args(["run", "w1", "tourbillon", "--quick"]));
+    output::fails_if_output_is_lost(compare().arg("--help"));
 }

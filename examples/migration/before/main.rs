@@ -1,8 +1,11 @@
 //! The chat server as a program: it listens at the given address, and ends on Ctrl-C or SIGTERM.
 
 mod chat;
+#[path = "../../common/say.rs"]
+mod say;
 
 use std::env;
+use std::process::ExitCode;
 use std::time::Duration;
 
 use tokio::net::TcpListener;
@@ -10,11 +13,15 @@ use tokio::signal::ctrl_c;
 use tokio::signal::unix::{SignalKind, signal};
 
 #[tokio::main]
-async fn main() -> std::io::Result<()> {
+async fn main() -> ExitCode {
+    say::end("chat", run().await)
+}
+
+async fn run() -> std::io::Result<()> {
     let address = env::args().nth(1).unwrap_or("127.0.0.1:7000".to_owned());
     let listener = TcpListener::bind(address).await?;
     let mut terminate = signal(SignalKind::terminate())?;
-    println!("listening on {}", listener.local_addr()?);
+    say::say(format_args!("listening on {}", listener.local_addr()?));
     let limits = chat::Limits {
         heartbeat: Duration::from_secs(30),
         idle: Duration::from_secs(600),
@@ -27,5 +34,5 @@ async fn main() -> std::io::Result<()> {
             _ = terminate.recv() => {}
         }
     };
-    chat::serve(listener, limits, std::io::stdout(), shutdown).await
+    chat::serve(listener, limits, say::Results::default(), shutdown).await
 }

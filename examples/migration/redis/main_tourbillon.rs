@@ -6,6 +6,8 @@ mod connection;
 mod db;
 mod frame;
 mod program;
+#[path = "../../common/say.rs"]
+mod say;
 mod server;
 
 /// The runtime of the program.
@@ -13,6 +15,6 @@ mod rt {
     pub use tourbillon::{net, runtime, signal, spawn, task, time};
 }
 
-fn main() -> Result<(), Box<dyn std::error::Error>> {
-    program::run()
+fn main() -> std::process::ExitCode {
+    say::end("redis", program::run())
 }

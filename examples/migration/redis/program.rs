@@ -17,6 +17,7 @@ use crate::{
         signal::{SignalKind, signal},
         time::Duration,
     },
+    say::say,
     server::{Limits, serve},
 };
 
@@ -35,7 +36,7 @@ pub fn run() -> Result<(), Box<dyn Error>> {
         Some((command, channels)) if command.eq_ignore_ascii_case(b"subscribe") => {
             Runtime::new()?.block_on(subscribe(&address, channels))?;
         }
-        Some(_) => println!("{}", BlockingClient::connect(&address)?.ask(&words)?),
+        Some(_) => say(BlockingClient::connect(&address)?.ask(&words)?),
     }
     Ok(())
 }
@@ -45,7 +46,7 @@ async fn listen(address: &str) -> io::Result<()> {
     // Before the line that invites clients: from here on no signal ends the process by itself.
     let mut interrupt = signal(SignalKind::interrupt())?;
     let mut terminate = signal(SignalKind::terminate())?;
-    println!("listening on {}", listener.local_addr()?);
+    say(format_args!("listening on {}", listener.local_addr()?));
     let shutdown = async {
         select! {
             _ = interrupt.recv() => {}
@@ -60,9 +61,12 @@ async fn subscribe(address: &str, channels: &[Bytes]) -> Result<(), Box<dyn Erro
     let mut subscriber = client.subscribe(channels).await?;
     while let Some(event) = subscriber.recv().await? {
         match event {
-            Event::Subscribed(channel) => println!("subscribed to {}", channel.escape_ascii()),
+            Event::Subscribed(channel) => {
+                say(format_args!("subscribed to {}", channel.escape_ascii()));
+            }
             Event::Message { channel, message } => {
-                println!("{}: {}", channel.escape_ascii(), message.escape_ascii());
+                let (channel, message) = (channel.escape_ascii(), message.escape_ascii());
+                say(format_args!("{channel}: {message}"));
             }
         }
     }

@@ -3,10 +3,14 @@
 //! `top`, which watches a program; and `trace`, which tells why timers were late.
 
 mod args;
+#[path = "../../../examples/common/arguments.rs"]
+mod arguments;
 mod disturbance;
 mod figures;
 mod proc;
 mod record;
+#[path = "../../../examples/common/say.rs"]
+mod say;
 mod serve;
 mod soak;
 mod stop;
@@ -14,13 +18,11 @@ mod storm;
 mod top;
 mod trace;
 
-use std::{
-    fmt,
-    io::{self, Write},
-    process::ExitCode,
-};
+use std::process::ExitCode;
 
 use clap::{Parser, Subcommand};
+
+use self::{arguments::arguments, say::complain};
 
 /// Run servers and load tests on the Tourbillon runtime, in which every core owns its timers.
 #[derive(Debug, Parser)]
@@ -54,21 +56,13 @@ enum Command {
     Trace(trace::Args),
 }
 
-/// Prints a line to stderr. Ignores a closed stderr, where `eprintln!` would panic.
-fn complain(line: fmt::Arguments<'_>) {
-    let _ = writeln!(io::stderr(), "{line}");
-}
-
 fn main() -> ExitCode {
-    let done = match Cli::parse().command {
+    let done = match arguments::<Cli>().command {
         Command::Serve(args) => serve::run(args),
         Command::Storm(args) => storm::run(&args),
         Command::Soak(args) => soak::run(&args),
         Command::Top(args) => top::run(&args),
         Command::Trace(args) => trace::run(&args),
     };
-    done.unwrap_or_else(|error| {
-        complain(format_args!("tourbillon: {error}"));
-        ExitCode::FAILURE
-    })
+    say::end("tourbillon", done)
 }

@@ -1,17 +1,14 @@
 //! `tourbillon trace`: puts a trace into words.
 
-use std::{
-    fmt::Write as _,
-    fs::File,
-    io::{self, BufReader, Write},
-    path::PathBuf,
-    process::ExitCode,
-};
+use std::{fmt::Write as _, fs::File, io::BufReader, path::PathBuf, process::ExitCode};
 
 use serde::{Deserialize, Serialize};
 use tourbillon::flight::CauseTotal;
 
-use crate::figures::{grouped, scaled};
+use crate::{
+    figures::{grouped, scaled},
+    say::{print, shown},
+};
 
 /// Arguments of `tourbillon trace`.
 #[derive(Debug, clap::Args)]
@@ -72,8 +69,7 @@ pub(crate) fn run(args: &Args) -> Result<ExitCode, String> {
         format!("{path} is no trace that this program can explain: {error}; write one by SIGUSR2")
     })?;
     let text = trace.tourbillon.words(args.top);
-    // A reader that closed stdout early is no error.
-    let _ = io::stdout().lock().write_all(text.as_bytes());
+    print(text);
     Ok(ExitCode::SUCCESS)
 }
 
@@ -85,11 +81,11 @@ impl Summary {
         let _ = writeln!(
             text,
             "workers: {workers}, events: {events} ({} recording), late timers: {}",
-            self.recording,
+            shown(&self.recording),
             grouped(late)
         );
         for late in self.late.iter().take(top) {
-            let _ = writeln!(text, "- {}", late.text);
+            let _ = writeln!(text, "- {}", shown(&late.text));
         }
         if self.late.len() > top {
             let rest = self.late.len() - top;
@@ -110,7 +106,7 @@ pub(crate) fn table(causes: &[CauseRow]) -> String {
     );
     for row in causes {
         let (worst, sum) = (scaled(row.worst_us * 1e3), scaled(row.sum_us * 1e3));
-        let (cause, timers) = (&row.cause, grouped(row.timers));
+        let (cause, timers) = (shown(&row.cause).to_string(), grouped(row.timers));
         let _ = writeln!(text, "{cause:<22}{timers:>10}{worst:>12}{sum:>12}");
     }
     text

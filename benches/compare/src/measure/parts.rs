@@ -12,7 +12,10 @@ use std::{
     process::{self, Command, Stdio},
 };
 
-use crate::workload::{Figure, REFUSED, refuse};
+use crate::{
+    say::{self, say},
+    workload::{Figure, REFUSED, refuse},
+};
 
 /// Environment variable that names the part.
 const PART: &str = "TOURBILLON_COMPARE_PART";
@@ -96,7 +99,7 @@ fn alone(part: &str, names: &[&'static str]) -> Vec<Figure> {
 /// Prints the figures of a part for the parent process, and ends this process.
 fn answer(figures: &[Figure]) -> ! {
     for Figure { name, value } in figures {
-        println!("{name}\t{value}");
+        say(format_args!("{name}\t{value}"));
     }
-    process::exit(0)
+    process::exit(say::lost().into())
 }

@@ -1,5 +1,10 @@
 //! Runs a command for each delayed job, and serves the API and the page. See `README.md`.
 
+#[path = "../../../common/arguments.rs"]
+mod arguments;
+#[path = "../../../common/say.rs"]
+mod say;
+
 use std::{
     error::Error,
     io::Write,
@@ -22,6 +27,11 @@ use tourbillon::{
 };
 use tourbillon_durable::{
     Attempt, Backoff, Failure, Node, Queue, api, sqlite::Sqlite, store::Store,
+};
+
+use self::{
+    arguments::arguments,
+    say::{say, shown},
 };
 
 /// Run a command for each delayed job, and serve an API and a page for them.
@@ -84,13 +94,7 @@ fn attempts(text: &str) -> Result<u32, String> {
 }
 
 fn main() -> ExitCode {
-    match start(Args::parse()) {
-        Ok(()) => ExitCode::SUCCESS,
-        Err(error) => {
-            let _ = writeln!(std::io::stderr(), "delayed_jobs: {error}");
-            ExitCode::FAILURE
-        }
-    }
+    say::end("delayed_jobs", start(arguments()))
 }
 
 fn start(args: Args) -> Result<(), Box<dyn Error>> {
@@ -121,12 +125,6 @@ fn start(args: Args) -> Result<(), Box<dyn Error>> {
     ended.map(drop)
 }
 
-/// Prints a line, and ignores a closed stream.
-fn say(line: &str) {
-    let mut stdout = std::io::stdout().lock();
-    let _ = writeln!(stdout, "{line}").and_then(|()| stdout.flush());
-}
-
 /// Serves until a signal arrives. Returns whether all jobs ended in time.
 async fn serve<S: Store>(args: &Args, store: S) -> Result<bool, Box<dyn Error>> {
     let mut names = args.allow_host.iter();
@@ -145,7 +143,7 @@ async fn serve<S: Store>(args: &Args, store: S) -> Result<bool, Box<dyn Error>> 
             ..Backoff::default()
         })
         .start(move |attempt| run(exec.clone(), attempt));
-    say(&format!("open http://{}/", listener.local_addr()?));
+    say(format_args!("open http://{}/", listener.local_addr()?));
     let (drain, (sender, stopped)) = (args.drain, oneshot::channel());
     tourbillon::axum::serve(listener, api::router_for(queue, guard))
         .with_graceful_shutdown(async move {
@@ -167,9 +165,10 @@ async fn serve<S: Store>(args: &Args, store: S) -> Result<bool, Box<dyn Error>> 
 async fn run(exec: Option<String>, attempt: Attempt) -> Result<(), Failure> {
     let Some(command) = exec else {
         let payload = String::from_utf8_lossy(&attempt.payload);
-        say(&format!(
-            "{} (attempt {}): {payload}",
-            attempt.key, attempt.number
+        let (key, payload) = (shown(&attempt.key), shown(&payload));
+        say(format_args!(
+            "{key} (attempt {}): {payload}",
+            attempt.number
         ));
         return Ok(());
     };

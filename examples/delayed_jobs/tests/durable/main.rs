@@ -7,6 +7,7 @@ mod kill;
 #[cfg(any(feature = "postgres", feature = "redis"))]
 mod network;
 mod node;
+mod output;
 mod page;
 #[cfg(feature = "postgres")]
 mod postgres;
@@ -21,6 +22,10 @@ mod support;
 #[cfg(any(feature = "postgres", feature = "redis"))]
 #[path = "../../src/bin/torture/server/mod.rs"]
 mod server;
+
+#[allow(dead_code, reason = "other tests use the rest")]
+#[path = "../../../../tests/clients/output.rs"]
+mod lost;
 
 // The browser client of the main package's tests.
 #[allow(dead_code, reason = "other tests use the rest")]

@@ -16,13 +16,7 @@ mod connection;
 mod gate;
 mod stats;
 
-use std::{
-    fmt,
-    io::{self, Write},
-    process::ExitCode,
-    sync::Arc,
-    time::Duration,
-};
+use std::{fmt, process::ExitCode, sync::Arc, time::Duration};
 
 use hyper::body::Bytes;
 use tourbillon::{
@@ -41,6 +35,7 @@ use crate::{
     },
     complain,
     record::Traces,
+    say::say,
     stop::{Stop, first},
 };
 
@@ -112,9 +107,9 @@ pub(crate) fn run(args: Args) -> Result<ExitCode, String> {
             .map_err(|error| args.listen.cannot_listen("--listen", &error, page))?;
         Ok::<_, String>((listener, stop))
     })?;
-    // A closed stdout is no reason to end.
     let addr = listener.local_addr().map_err(to_text)?;
-    let _ = say(format_args!("listening on {addr}"));
+    // If this line is lost, the server serves, and ends with a failure.
+    say(format_args!("listening on {addr}"));
     let start = Instant::now();
     let acceptor = runtime.spawn(accept::accept(listener, server.clone()));
 
@@ -140,17 +135,10 @@ pub(crate) fn run(args: Args) -> Result<ExitCode, String> {
     })?;
     // Cut off the connections that are still open.
     drop(runtime);
-    let _ = say(format_args!("{}", server.stats.summary(start.elapsed())));
+    say(server.stats.summary(start.elapsed()));
     Ok(ExitCode::SUCCESS)
 }
 
 fn to_text(error: impl fmt::Display) -> String {
     error.to_string()
-}
-
-/// Prints a line and flushes it, so that a pipe gets it at once.
-fn say(line: fmt::Arguments<'_>) -> io::Result<()> {
-    let mut stdout = io::stdout().lock();
-    writeln!(stdout, "{line}")?;
-    stdout.flush()
 }

@@ -67,6 +67,7 @@ use crate::{
     figures::{Format, rounded, scaled},
     proc,
     record::Traces,
+    say::{print, say},
 };
 
 /// Arguments of `tourbillon soak`.
@@ -130,13 +131,10 @@ pub(crate) fn run(args: &Args) -> Result<ExitCode, String> {
         tried.map_err(|error| cannot_write(path, &error))?;
     }
     let report = soak(args)?;
-    let mut stdout = io::stdout().lock();
-    let said = match args.format {
-        Format::Table => write!(stdout, "{report}"),
-        Format::Json => writeln!(stdout, "{}", report.to_json()),
-    };
-    // A reader that closed stdout early still gets the exit status.
-    let _ = said.and_then(|()| stdout.flush());
+    match args.format {
+        Format::Table => print(&report),
+        Format::Json => say(report.to_json()),
+    }
     // Write the file last: if the disk is full, the report was at least printed.
     if let Some(path) = &args.report {
         write(path, &report).map_err(|error| cannot_write(path, &error))?;

@@ -27,7 +27,6 @@ mod plan;
 mod report;
 
 use std::{
-    io::{self, Write},
     path::PathBuf,
     process::ExitCode,
     thread,
@@ -50,6 +49,7 @@ use crate::{
     figures::Format,
     proc,
     record::{self, Traces},
+    say::{print, say},
 };
 
 /// Arguments of `tourbillon storm`.
@@ -140,13 +140,10 @@ pub(crate) fn run(args: &Args) -> Result<ExitCode, String> {
     let each = BYTES_PER_TIMER + BYTES_PER_TASK * u64::from(args.tasks).div_ceil(100);
     proc::require_memory(args.timers, each)?;
     let report = storm(args)?;
-    let mut stdout = io::stdout().lock();
-    let said = match args.format {
-        Format::Table => write!(stdout, "{report}"),
-        Format::Json => writeln!(stdout, "{}", report.to_json()),
-    };
-    // A reader that closed stdout early still gets the exit status.
-    let _ = said.and_then(|()| stdout.flush());
+    match args.format {
+        Format::Table => print(&report),
+        Format::Json => say(report.to_json()),
+    }
     Ok(report.exit_code())
 }
 

@@ -10,7 +10,7 @@ mod screen;
 mod tasks;
 
 use std::{
-    io::{self, IsTerminal, Write},
+    io::{self, IsTerminal},
     process::ExitCode,
     time::{Duration, Instant},
 };
@@ -27,7 +27,7 @@ use self::{
     screen::Connection,
     tasks::Tasks,
 };
-use crate::args;
+use crate::{args, say};
 
 /// Options of `tourbillon top`.
 #[derive(Debug, clap::Args)]
@@ -71,8 +71,7 @@ pub(crate) fn run(args: &Args) -> Result<ExitCode, String> {
     if args.once {
         std::thread::sleep(args.interval);
         top.update();
-        top.print(args.columns)
-            .map_err(|error| format!("cannot print: {error}"))?;
+        top.print(args.columns);
         return Ok(ExitCode::SUCCESS);
     }
     if !io::stdout().is_terminal() {
@@ -202,17 +201,18 @@ impl Top {
     }
 
     /// Prints the screen as text.
-    fn print(&self, columns: u16) -> io::Result<()> {
+    fn print(&self, columns: u16) {
         let mut terminal =
             Terminal::new(TestBackend::new(columns, ROWS)).unwrap_or_else(|never| match never {});
         self.draw(&mut terminal)
             .unwrap_or_else(|never| match never {});
-        let mut out = io::stdout().lock();
+        let mut text = String::new();
         for row in terminal.backend().buffer().content().chunks(columns.into()) {
             let line: String = row.iter().map(|cell| cell.symbol()).collect();
-            writeln!(out, "{}", line.trim_end())?;
+            text.push_str(line.trim_end());
+            text.push('\n');
         }
-        out.flush()
+        say::print(text);
     }
 }
 

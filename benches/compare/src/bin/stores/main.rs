@@ -14,12 +14,20 @@
 //! it. `DelayQueue` and `hierarchical_hash_wheel_timer` round deadlines to 1 ms, so they do not
 //! know it exactly.
 
+#[path = "../../../../../examples/common/arguments.rs"]
+mod arguments;
 mod queues;
+#[path = "../../../../../examples/common/say.rs"]
+mod say;
 
+use std::{convert::Infallible, process::ExitCode};
+
+use arguments::arguments;
 use clap::Parser;
 use fastrand::Rng;
 use queues::{Delays, Lazy, Orx, Ours, Queue, Ticks, Tree};
 use rustix::time::{ClockId, clock_gettime};
+use say::say;
 use tourbillon_shards::store::{Heap, Wheel};
 
 /// One second, in ns, the unit of the keys.
@@ -210,8 +218,8 @@ impl Program {
 /// cancel, fire.
 type Run = fn(&Program) -> [f64; 4];
 
-fn main() {
-    let args = Args::parse();
+fn main() -> ExitCode {
+    let args: Args = arguments();
     // `DelayQueue` creates tokio's sleeps in most of its operations. They need a current runtime.
     let _inside = queues::runtime().enter();
     // Each store has a name, a function for the medians, and one for `--longest`.
@@ -269,16 +277,21 @@ fn main() {
         if args.shape.as_ref().is_some_and(|only| only != name) {
             continue;
         }
-        println!("\n**{name}**\n");
-        print!("| timers |");
-        systems.iter().for_each(|(system, _)| print!(" {system} |"));
-        println!("\n|---|{}", "---|".repeat(systems.len()));
+        let head: String = systems
+            .iter()
+            .map(|(system, _)| format!(" {system} |"))
+            .collect();
+        let rule = "---|".repeat(systems.len());
+        say(format_args!(
+            "\n**{name}**\n\n| timers |{head}\n|---|{rule}"
+        ));
         let mut n = 1_000;
         while n <= args.most {
             measure(shape, n, &systems, args.longest);
             n *= 10;
         }
     }
+    say::end("stores", Ok::<_, Infallible>(()))
 }
 
 /// Measures `n` timers of a shape in all `systems`, and prints one row of the table.
@@ -296,7 +309,7 @@ fn measure(shape: Shape, n: usize, systems: &[(&str, Run)], longest: bool) {
             }
         }
     }
-    print!("| {n} |");
+    let mut row = format!("| {n} |");
     for result in &mut results {
         let figures = result.each_mut().map(|figures| {
             figures.sort_by(f64::total_cmp);
@@ -310,7 +323,7 @@ fn measure(shape: Shape, n: usize, systems: &[(&str, Run)], longest: bool) {
                 format!("{figure:.0}")
             }
         });
-        print!(" {} |", figures.join(" · "));
+        row.push_str(&format!(" {} |", figures.join(" · ")));
     }
-    println!();
+    say(row);
 }

@@ -17,6 +17,7 @@ use tourbillon::hyper::TourbillonTimer;
 use super::Load;
 use crate::{
     runtimes::{Runtime, Smol, Tokio, Tourbillon},
+    say::say,
     system::System,
     workload::refuse,
 };
@@ -70,7 +71,7 @@ pub fn serve(system: System, load: &'static Load) -> ! {
 async fn listen<N: Net>(load: &'static Load) -> io::Error {
     let listener = match N::bind().await {
         Ok((listener, addr)) => {
-            println!("listening on {addr}");
+            say(format_args!("listening on {addr}"));
             listener
         }
         Err(error) => return error,

@@ -21,6 +21,7 @@ use crate::{
     history::History,
     judge,
     load::{Load, bury, drain, node, stamp},
+    say::say,
 };
 
 /// The signal by which a process ends that aborts.
@@ -167,7 +168,10 @@ pub fn run(options: &Options) -> Outcome {
         let count = acknowledged.read()?;
         if told.elapsed() > Duration::from_secs(60) {
             told = Instant::now();
-            println!("{:.0?}: {count} jobs, {kills} kills", start.elapsed());
+            say(format_args!(
+                "{:.0?}: {count} jobs, {kills} kills",
+                start.elapsed()
+            ));
         }
         let jobs = options.jobs.unwrap_or(u64::MAX).saturating_sub(count);
         let jobs = if kills < rounds { jobs } else { 0 };
@@ -211,10 +215,10 @@ pub fn run(options: &Options) -> Outcome {
             None => kills += 1,
         }
     }
-    println!(
+    say(format_args!(
         "the process was killed {kills} times, and aborted {aborts} times, {:.1?}",
         start.elapsed()
-    );
+    ));
     judge(&path)
 }
 
@@ -284,7 +288,7 @@ pub fn child(child: &Child) -> Outcome {
         // A small window, so that the jobs of the load are in the store as well as in timers.
         let window = (work.within * 3 / 8).min(Duration::from_secs(5));
         if !child.print {
-            println!("ready");
+            say("ready");
         }
         let node = node(&queue, &history, Time::wall, |node| {
             node.window(window).most_held(work.held)

@@ -15,7 +15,10 @@ use tourbillon_durable::{
     store::{Cancelled, End, Listing, Moved, Scheduled, Store},
 };
 
-use crate::history::{Event, History, Kind};
+use crate::{
+    history::{Event, History, Kind},
+    say::say,
+};
 
 /// The attempts of each job, and the waits between them.
 pub const BACKOFF: Backoff = Backoff {
@@ -220,13 +223,13 @@ pub async fn drain<S: Store>(queue: &Queue<S>, mut look: impl FnMut(u64)) {
 pub fn print_lateness(lateness: &[u64]) {
     if let Some(last) = lateness.len().checked_sub(1) {
         let at = |part: usize| lateness[last * part / 1000];
-        println!(
+        say(format_args!(
             "lateness of first attempts: p50 {} µs, p99 {} µs, p99.9 {} µs, most {} µs",
             at(500),
             at(990),
             at(999),
             at(1000)
-        );
+        ));
     }
 }
 

@@ -1,5 +1,7 @@
 //! Kills processes that work, and judges the history that they leave. See `DESIGN.md`.
 
+#[path = "../../../../common/arguments.rs"]
+mod arguments;
 mod calm;
 mod check;
 mod embedded;
@@ -10,6 +12,8 @@ mod history;
 mod load;
 #[cfg(any(feature = "postgres", feature = "redis"))]
 mod proxy;
+#[path = "../../../../common/say.rs"]
+mod say;
 #[cfg(any(feature = "postgres", feature = "redis"))]
 mod server;
 #[cfg(any(feature = "postgres", feature = "redis"))]
@@ -18,6 +22,11 @@ mod shared;
 use std::{error::Error, fs::File, io::BufReader, path::Path, process::ExitCode};
 
 use clap::Parser;
+
+use self::{
+    arguments::arguments,
+    say::{complain, say},
+};
 
 /// Kill processes that work on delayed jobs at random moments, and judge what they did.
 #[derive(Parser)]
@@ -41,7 +50,7 @@ enum Command {
 type Outcome = Result<(), Box<dyn Error>>;
 
 fn main() -> ExitCode {
-    let ended = match Command::parse() {
+    let ended = match arguments() {
         Command::Embedded(options) => embedded::run(&options),
         Command::EmbeddedChild(child) => embedded::child(&child),
         Command::Calm(options) => calm::run(&options),
@@ -50,13 +59,7 @@ fn main() -> ExitCode {
         #[cfg(any(feature = "postgres", feature = "redis"))]
         Command::SharedChild(child) => shared::child(&child),
     };
-    match ended {
-        Ok(()) => ExitCode::SUCCESS,
-        Err(error) => {
-            eprintln!("torture: {error}");
-            ExitCode::FAILURE
-        }
-    }
+    say::end("torture", ended)
 }
 
 /// Judges a history, and prints what it has.
@@ -64,7 +67,7 @@ fn judge(path: &Path) -> Outcome {
     let history = BufReader::new(File::open(path)?);
     match check::judge(history::read(history)) {
         Ok(found) => {
-            println!(
+            say(format_args!(
                 "{} jobs acknowledged, {} in doubt, {} cancelled, {} requests failed; {} attempts, \
                  {} cut off, {} stale; {} dead, {} of them given up",
                 found.acknowledged,
@@ -76,14 +79,14 @@ fn judge(path: &Path) -> Outcome {
                 found.stale,
                 found.dead,
                 found.given_up,
-            );
+            ));
             load::print_lateness(&found.lateness);
-            println!("none lost, none early, duplicates only with a stale token");
+            say("none lost, none early, duplicates only with a stale token");
             Ok(())
         }
         Err(wrong) => {
             for line in wrong.iter().take(20) {
-                eprintln!("{line}");
+                complain(line);
             }
             Err(format!("{} promises were broken", wrong.len()).into())
         }

@@ -27,6 +27,7 @@ use crate::{
     judge,
     load::{Load, bury, drain, node, stamp},
     proxy::Proxy,
+    say::say,
     server::{self, Kind, Server},
 };
 
@@ -217,12 +218,18 @@ fn run_on<S: Server>(options: &Options) -> Outcome {
                 abort: options.abort,
             };
             load.run(queue.clone(), file.clone()).await;
-            println!("all jobs are scheduled after {:.1?}", start.elapsed());
+            say(format_args!(
+                "all jobs are scheduled after {:.1?}",
+                start.elapsed()
+            ));
             let mut told = Instant::now();
             drain(&queue, |live| {
                 if told.elapsed() > Duration::from_secs(60) {
                     told = Instant::now();
-                    println!("{:.0?}: {live} jobs are left", start.elapsed());
+                    say(format_args!(
+                        "{:.0?}: {live} jobs are left",
+                        start.elapsed()
+                    ));
                 }
             })
             .await;
@@ -231,7 +238,7 @@ fn run_on<S: Server>(options: &Options) -> Outcome {
         is_over.store(true, Ordering::Relaxed);
         faults.join().expect("this thread does not panic")
     })?;
-    println!(
+    say(format_args!(
         "{} nodes, {} kills, {} aborts, {} partitions and {} crashes of the server, {:.1?}",
         options.nodes,
         faults.kills,
@@ -239,7 +246,7 @@ fn run_on<S: Server>(options: &Options) -> Outcome {
         faults.cuts,
         faults.crashes,
         start.elapsed()
-    );
+    ));
     drop(nodes);
     judge(&path)
 }
