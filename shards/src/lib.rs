@@ -95,7 +95,8 @@
 
 mod answer;
 mod due;
-mod foreign;
+#[doc(hidden)]
+pub mod foreign;
 mod names;
 mod node;
 mod owner;

@@ -4,6 +4,7 @@ use std::{any::Any, marker::PhantomData, ops::RangeInclusive, panic::resume_unwi
 
 use crate::{
     answer::{Kind, Outcome},
+    foreign::forget,
     tolerance::Tolerance,
 };
 
@@ -80,10 +81,15 @@ pub trait Owner: Send + Sync + Sized + 'static {
     /// Handles a panic of a callback's destructor, or of a task's waker, when a timer ended without
     /// a run. Any thread may call this, never under a lock of the shard.
     ///
-    /// By default the panic continues in the calling thread. A caller of `cancel`, for example,
-    /// then does not get the answer.
+    /// By default the panic continues in the calling thread, unless that thread unwinds already. A
+    /// caller of `cancel`, for example, then does not get the answer.
     fn panicked(&self, panic: Box<dyn Any + Send>) {
-        resume_unwind(panic);
+        // A second panic would abort the process.
+        if std::thread::panicking() {
+            forget(panic);
+        } else {
+            resume_unwind(panic);
+        }
     }
 
     /// Reads the shard's clock again. Returns a range from the present to the latest moment that

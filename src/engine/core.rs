@@ -27,7 +27,7 @@ use crate::{
         eventfd::EventFd,
         sync::atomic::{AtomicUsize, Ordering},
     },
-    util::contained::contained,
+    util::contained::{contained, each_or, forget},
 };
 
 /// A worker as other threads see it: its timers, and through their owner everything else.
@@ -149,6 +149,15 @@ impl Core {
         if !contained(f) {
             self.count(|counters| &counters.panics);
         }
+    }
+
+    /// Calls `f`, which is user code, with each of `items`. A panic is caught and counted, and does
+    /// not keep the other calls from being made.
+    pub(crate) fn contain_each<T>(&self, items: impl IntoIterator<Item = T>, f: impl FnMut(T)) {
+        each_or(items, f, |panic| {
+            forget(panic);
+            self.count(|counters| &counters.panics);
+        });
     }
 
     /// Returns how many callbacks still have to take their outcomes.
@@ -350,7 +359,7 @@ impl Owner for Core {
     fn panicked(&self, panic: Box<dyn Any + Send>) {
         // The panic hook has reported it. The payload's destructor is user code.
         self.count(|counters| &counters.panics);
-        contained(|| drop(panic));
+        forget(panic);
     }
 
     #[cold]

@@ -38,7 +38,7 @@ use crate::{
     sys,
     sys::sync::{Mutex, thread},
     time::sleep::sleep,
-    util::{budget, lock::lock},
+    util::{budget, contained::each, lock::lock},
 };
 
 /// How often [`run_until_empty`](Seat::run_until_empty) checks for tasks.
@@ -271,8 +271,6 @@ impl Drop for Seated<'_> {
                 .collect()
         };
         // One of these threads takes the seat. Another one may just return, so wake all.
-        for waker in wakers {
-            waker.wake();
-        }
+        each(wakers, Waker::wake);
     }
 }

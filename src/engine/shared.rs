@@ -1,6 +1,6 @@
 //! The state that all threads of a runtime share: queues, clocks, registries, and the shutdown.
 
-use std::sync::Arc;
+use std::{iter, sync::Arc};
 
 use arc_swap::ArcSwap;
 use crossbeam::utils::CachePadded;
@@ -35,7 +35,7 @@ use crate::{
         atomic::{AtomicU64, AtomicUsize, Ordering},
         point,
     },
-    util::contained::contained,
+    util::contained::{each_or, forget},
 };
 
 /// The workers of a runtime, by index. Empty before it runs and after it has ended.
@@ -345,9 +345,7 @@ impl Shared {
 
     /// Ends all jobs in the injector without running them.
     pub(crate) fn drain_injector(&self) {
-        while let Some(job) = self.queues.steal() {
-            // Destructors and outcome callbacks are user code, and may panic.
-            contained(|| job.end());
-        }
+        // Destructors and outcome callbacks are user code, and may panic.
+        each_or(iter::from_fn(|| self.queues.steal()), Job::end, forget);
     }
 }

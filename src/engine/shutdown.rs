@@ -6,7 +6,7 @@
 //! what appears only when no worker runs any more: tasks, tasks' waits for sockets, and what these
 //! cancel.
 
-use std::{sync::Arc, time::Duration};
+use std::{iter, sync::Arc, task::Waker, time::Duration};
 
 use tourbillon_shards::{DrainedTimers, Notice, Owner};
 
@@ -22,7 +22,7 @@ use crate::{
     },
     sys::sync::atomic::Ordering,
     task::local::end_pinned,
-    util::contained::contained,
+    util::contained::{each_or, forget},
 };
 
 /// How many timers a worker ends before it checks the queues again.
@@ -200,9 +200,8 @@ fn end_rest(shared: &Shared) {
     }
     // Closing a reactor fails its waiting operations, so wake the tasks.
     for worker in workers.iter() {
-        for waker in worker.owner().reactor.close() {
-            worker.owner().contain(|| waker.wake());
-        }
+        let owner = worker.owner();
+        owner.contain_each(owner.reactor.close(), Waker::wake);
     }
     // Closing the registry wakes each waiting task, which queues it; the drain then drops it.
     for waker in shared.tasks.close() {
@@ -213,8 +212,6 @@ fn end_rest(shared: &Shared) {
 
 /// Ends all jobs in all queues, without running them.
 fn drain(shared: &Shared) {
-    while let Some(job) = steal_from(shared) {
-        contained(|| job.end());
-    }
+    each_or(iter::from_fn(|| steal_from(shared)), Job::end, forget);
     shared.drain_injector();
 }

@@ -26,7 +26,7 @@ use crate::{
             atomic::{AtomicU64, Ordering},
         },
     },
-    util::contained::contained,
+    util::contained::{each, each_or, forget},
 };
 
 /// The part of the word with the bits of readiness.
@@ -49,6 +49,14 @@ struct Waiting {
     waiters: Vec<(u64, Directions, Waker)>,
     /// The number of the last waiter.
     last: u64,
+}
+
+/// Drops each waker, even if the destructors of some panic.
+impl Drop for Waiting {
+    fn drop(&mut self) {
+        let polled = self.polled.iter_mut().filter_map(Option::take);
+        each(polled.chain(self.waiters.drain(..).map(|it| it.2)), drop);
+    }
 }
 
 impl Readiness {
@@ -127,10 +135,8 @@ impl Readiness {
     pub(super) fn wake_all(&self, direction: Direction) {
         let mut wakers = Vec::new();
         self.collect(|directions| directions.has(direction), &mut wakers);
-        for waker in wakers {
-            // Wakers are user code. A panic of one must not keep the others from being woken.
-            contained(|| waker.wake());
-        }
+        // Wakers are user code. A panic of one must not keep the others from being woken.
+        each_or(wakers, Waker::wake, forget);
     }
 
     /// Returns the readiness if an operation may try. Otherwise stores the waker of `cx`, replacing

@@ -28,7 +28,7 @@ use crate::{
         Mutex,
         atomic::{AtomicBool, AtomicU64, Ordering},
     },
-    util::{lock::lock, nanos::nanos},
+    util::{contained::Drops, lock::lock, nanos::nanos},
 };
 
 /// The time, in ns, within which a woken task is expected to poll after the timer fires. It is
@@ -212,7 +212,7 @@ impl Timeouts {
 impl Limit {
     fn poll(&self, cx: &Context<'_>, home: &Arc<WorkerShard>) -> Poll<io::Error> {
         // Wakers are user code: clone before locking, drop after unlocking.
-        let mut replaced = Vec::new();
+        let mut replaced = Drops(Vec::new());
         let mut cloned = None;
         let mut state = lock(&self.state);
         loop {
@@ -229,7 +229,7 @@ impl Limit {
             // Store the waker before polling the timer, so that a timer that fires meanwhile wakes
             // this task.
             match timer.bell.wakes(cx.waker(), &mut cloned) {
-                Ok(before) => replaced.extend(before),
+                Ok(before) => replaced.0.extend(before),
                 Err(NotCloned) => {
                     drop(state);
                     cloned = Some(cx.waker().clone());

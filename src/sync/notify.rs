@@ -4,7 +4,6 @@ use std::{
     collections::BTreeMap,
     fmt,
     future::Future,
-    panic::{AssertUnwindSafe, catch_unwind, resume_unwind},
     pin::Pin,
     sync::Arc,
     task::{Context, Poll, Waker, ready},
@@ -12,7 +11,7 @@ use std::{
 
 use crate::{
     sys::sync::Mutex,
-    util::{budget, lock::lock},
+    util::{budget, contained::each, lock::lock},
 };
 
 /// Notifies one or all waiting tasks that something may have changed. This is a condition variable
@@ -190,16 +189,8 @@ impl Notify {
             state.rounds += 1;
             std::mem::take(&mut state.waiting)
         };
-        let mut panic = None;
-        for waker in woken.into_values().flatten() {
-            // A waker that panics must not keep the tasks after it from being woken.
-            if let Err(caught) = catch_unwind(AssertUnwindSafe(|| waker.wake())) {
-                panic.get_or_insert(caught);
-            }
-        }
-        if let Some(panic) = panic {
-            resume_unwind(panic);
-        }
+        // A waker that panics must not keep the tasks after it from being woken.
+        each(woken.into_values().flatten(), Waker::wake);
     }
 
     /// Waits for a notification, or takes the permit if there is one.
@@ -315,12 +306,21 @@ impl Notify {
             .notified
             .remove(&number)
             .and_then(|pick| state.notify_one(pick));
-        // Wakers are user code: drop and wake after unlocking.
+        // Wakers are user code: drop and wake after unlocking. There is one of the two at most: a
+        // task that was notified has no waker here any more.
         drop(state);
         drop(left);
         if let Some(waker) = next {
             waker.wake();
         }
+    }
+}
+
+/// Drops the wakers that futures which were forgotten have left.
+impl Drop for Notify {
+    fn drop(&mut self) {
+        let left = std::mem::take(&mut lock(&self.0).waiting);
+        each(left.into_values().flatten(), drop);
     }
 }
 

@@ -23,6 +23,7 @@ mod panic;
 mod panic_as_tokio;
 mod panic_at_worst;
 mod panic_in_drop;
+mod panic_in_wakers;
 mod panic_location;
 mod select;
 mod spawn_blocking;

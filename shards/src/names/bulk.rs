@@ -52,9 +52,12 @@ impl<O: Owner> Names<O> {
     pub fn refresh(&self, name: &str, now: impl Fn() -> u64) -> usize {
         // Copy the references: no timer is moved under the lock.
         let nodes = lock(self.part(name)).get(name).cloned().unwrap_or_default();
-        nodes
-            .iter()
-            .filter(|node| matches!(refresh(node, now()), Reset::Waiting | Reset::AfterRun))
-            .count()
+        let mut refreshed = 0;
+        // This may drop the last references, and with them conditions, which are user code.
+        each(nodes, |node| {
+            let answer = refresh(&node, now());
+            refreshed += usize::from(matches!(answer, Reset::Waiting | Reset::AfterRun));
+        });
+        refreshed
     }
 }

@@ -1,13 +1,10 @@
 //! Timers that were drained from a shard when it was closed.
 
-use std::{
-    fmt,
-    panic::{AssertUnwindSafe, catch_unwind, resume_unwind},
-};
+use std::{fmt, panic::resume_unwind};
 
 use crate::{
     answer::Outcome,
-    foreign::forget,
+    foreign::each,
     node::{NodeRef, ending::end},
     owner::{Notice, Owner},
 };
@@ -103,22 +100,7 @@ impl<O: Owner> DrainedTimers<O> {
 
 impl<O: Owner> Drop for DrainedTimers<O> {
     fn drop(&mut self) {
-        /// Ends the rest even if one of them panics.
-        struct Rest<'a, O: Owner>(&'a mut DrainedTimers<O>);
-        impl<O: Owner> Drop for Rest<'_, O> {
-            fn drop(&mut self) {
-                let mut more = true;
-                while more {
-                    let end_one = AssertUnwindSafe(|| self.0.end_one());
-                    more = catch_unwind(end_one).unwrap_or_else(|panic| {
-                        forget(panic);
-                        true
-                    });
-                }
-            }
-        }
-        let rest = Rest(self);
-        while rest.0.end_one() {}
+        each(0..self.0.len(), |_| _ = self.end_one());
     }
 }
 

@@ -17,6 +17,7 @@
 use std::ptr::{NonNull, null_mut, without_provenance_mut};
 
 use crate::{
+    foreign::each,
     node::{NodeRef, header::Header},
     owner::Owner,
     prefetch::prefetch,
@@ -164,6 +165,6 @@ impl<O: Owner> Iterator for Batch<O> {
 
 impl<O: Owner> Drop for Batch<O> {
     fn drop(&mut self) {
-        self.for_each(drop);
+        each(self, drop);
     }
 }

@@ -11,7 +11,7 @@ use std::{
     task::{Context, Poll, Wake, Waker},
 };
 
-use crate::common::Scripted;
+use crate::common::{Scripted, expire};
 use tourbillon_shards::{
     Cancel, Due, Flow, InsideCallback, Name, Names, Options, Outcome, Ran, Shard, Started, Status,
     Timer,
@@ -145,4 +145,42 @@ fn a_destructor_that_waits_for_its_own_callback_gets_an_error() {
     let found = found.lock().unwrap().take();
     assert_eq!(found, Some(Poll::Ready(Err(InsideCallback))));
     home.close();
+}
+
+/// Panics when it is dropped.
+struct Bomb(Arc<AtomicUsize>);
+
+impl Drop for Bomb {
+    fn drop(&mut self) {
+        self.0.fetch_add(1, Ordering::Relaxed);
+        panic!("the destructor panics");
+    }
+}
+
+/// Each timer ends although the destructors of several callbacks panic, whoever drops them, and the
+/// process goes on.
+#[test]
+fn callbacks_that_panic_when_dropped_do_not_stop_the_end_of_others() {
+    let dropped = Arc::new(AtomicUsize::new(0));
+    let arm = |shard: &Arc<Shard<Scripted>>| {
+        for _ in 0..3 {
+            let bomb = Bomb(dropped.clone());
+            drop(Timer::once(shard, 5, 5, move || drop(bomb)));
+        }
+    };
+    let panics = |f: &mut dyn FnMut()| catch_unwind(AssertUnwindSafe(f)).is_err();
+    let shard = Scripted::shard(true);
+    arm(&shard);
+    let mut drained = Some(shard.close());
+    assert!(panics(&mut || drop(drained.take())));
+    assert_eq!(dropped.load(Ordering::Relaxed), 3);
+
+    // A list of due timers is the owner's: a `Vec` here, whose drop goes on after a first panic.
+    let shard = Scripted::shard(true);
+    arm(&shard);
+    let mut due = expire(&shard, 5, usize::MAX);
+    assert!(panics(&mut || due.clear()));
+    assert_eq!(dropped.load(Ordering::Relaxed), 6);
+    assert_eq!(Arc::strong_count(&shard), 1);
+    drop(shard.close());
 }

@@ -22,7 +22,7 @@ use crate::{
         Mutex,
         atomic::{AtomicUsize, Ordering},
     },
-    util::{contained::contained, lock::lock, tokio_budget},
+    util::{contained::forget, lock::lock, tokio_budget},
 };
 
 /// The panic of `pause` on a runtime that has a companion.
@@ -143,7 +143,7 @@ impl Companion {
         // The system may still refuse the next one.
         let built = catch_unwind(AssertUnwindSafe(|| builder.build()));
         built.unwrap_or_else(|panic| {
-            contained(|| drop(panic));
+            forget(panic);
             Err(io::Error::other("tokio could not start its threads"))
         })
     }

@@ -90,7 +90,10 @@ use crate::{
         atomic::{AtomicU8, Ordering, fence},
         thread,
     },
-    util::{contained::contained, lock::lock},
+    util::{
+        contained::{each_or, forget},
+        lock::lock,
+    },
 };
 
 impl State {
@@ -181,9 +184,7 @@ impl State {
 
 /// Wakes callers of `advance`. Wakers are user code: if one panics, the others are still woken.
 fn wake_all(wakers: Vec<Waker>) {
-    for waker in wakers {
-        contained(|| waker.wake());
-    }
+    each_or(wakers, Waker::wake, forget);
 }
 
 impl Quiescence {

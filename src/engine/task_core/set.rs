@@ -15,7 +15,10 @@ use crate::{
         Mutex,
         atomic::{AtomicBool, Ordering::Relaxed},
     },
-    util::{contained::contained, lock::lock},
+    util::{
+        contained::{contained, each_or, forget},
+        lock::lock,
+    },
 };
 
 /// The shared part of a `LocalSet`.
@@ -49,10 +52,8 @@ impl Set {
     pub(crate) fn wake(&self) {
         // Take all wakers out, and wake them after unlocking.
         let wakers = mem::take(&mut lock(&self.waiting).wakers);
-        for (_, waker) in wakers {
-            // A waker is user code. If it panics, the others are still woken.
-            contained(|| waker.wake());
-        }
+        // A waker is user code. If it panics, the others are still woken.
+        each_or(wakers, |(_, waker)| waker.wake(), forget);
     }
 
     /// Begins to wait for the set, under a new number.

@@ -175,9 +175,7 @@ pub(crate) fn run_as<R>(local: &Local, main: impl FnOnce(&mut Worker<'_>) -> R) 
         // A stop of the runtime or a panic may have ended the loop between taking timers and wakers
         // and queueing them. Tasks of the runtime end in the shutdown, but a task of another
         // thread, as of a `LocalSet`, would wait for ever: no one else has its waker.
-        for timer in std::mem::take(&mut worker.due) {
-            worker.core.contain(|| drop(timer));
-        }
+        worker.core.contain_each(worker.due.drain(..), drop);
         wake_all(worker.core, &mut worker.wakers);
         if shared.is_stopping() {
             // The worker no longer fires its timers. From here on, all workers together drop what
@@ -502,9 +500,5 @@ impl<'a> Worker<'a> {
 
 /// Wakes all `wakers`. A user's waker may panic.
 fn wake_all(core: &Core, wakers: &mut Vec<Waker>) {
-    let mut wakers = wakers.drain(..);
-    while wakers.len() > 0 {
-        // One `contain` for all of them. After a panic, another one for those that are left.
-        core.contain(|| wakers.by_ref().for_each(Waker::wake));
-    }
+    core.contain_each(wakers.drain(..), Waker::wake);
 }

@@ -12,6 +12,7 @@ use std::{
 };
 
 use slab::Slab;
+use tourbillon_shards::foreign::each;
 
 /// Counts open connections. Clones refer to one gate.
 #[derive(Clone, Default)]
@@ -82,7 +83,7 @@ impl Gate {
         let count = open.tasks.len();
         drop(open);
         // Wakers are user code: wake after unlocking.
-        wakers.into_iter().for_each(Waker::wake);
+        each(wakers, Waker::wake);
         count
     }
 
@@ -132,7 +133,7 @@ impl Drop for Pass {
             waits_on
         });
         drop(open);
-        woken.into_iter().for_each(Waker::wake);
+        each(woken, Waker::wake);
     }
 }
 

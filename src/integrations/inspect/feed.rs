@@ -10,7 +10,11 @@ use std::{
 use ::hyper::body::{Body, Bytes, Frame};
 use slab::Slab;
 
-use crate::{integrations::inspect::listener::Flow, sync::notify::Notify, util::lock::lock};
+use crate::{
+    integrations::inspect::listener::Flow,
+    sync::notify::Notify,
+    util::{contained::each, lock::lock},
+};
 
 /// The events and their listeners. Clones refer to one feed.
 #[derive(Clone, Debug)]
@@ -102,7 +106,7 @@ impl Feed {
         let wakers = state.wakers();
         drop(state);
         // Wakers are user code: wake after unlocking.
-        wakers.into_iter().for_each(Waker::wake);
+        each(wakers, Waker::wake);
     }
 
     /// Ends the streams of all listeners, after the event `last` if there is one, and refuses
@@ -113,7 +117,7 @@ impl Feed {
         state.last = last;
         let wakers = state.wakers();
         drop(state);
-        wakers.into_iter().for_each(Waker::wake);
+        each(wakers, Waker::wake);
     }
 }
 
@@ -171,6 +175,12 @@ impl Drop for Listener {
 
 #[cfg(test)]
 mod tests {
+    use std::{
+        panic::{AssertUnwindSafe, catch_unwind},
+        sync::atomic::{AtomicUsize, Ordering::Relaxed},
+        task::Wake,
+    };
+
     use super::*;
 
     fn next(listener: &mut Listener) -> Poll<Option<Bytes>> {
@@ -250,6 +260,32 @@ mod tests {
         for listener in &mut listeners {
             assert_eq!(next(listener), event("end"));
             assert_eq!(next(listener), Poll::Ready(None));
+        }
+    }
+
+    #[test]
+    fn each_listener_is_woken_although_the_wakers_of_others_panic() {
+        struct Counts(AtomicUsize, bool);
+        impl Wake for Counts {
+            fn wake(self: Arc<Self>) {
+                self.0.fetch_add(1, Relaxed);
+                assert!(!self.1, "this waker panics");
+            }
+        }
+        let woken = [true, true, false].map(|panics| Arc::new(Counts(AtomicUsize::new(0), panics)));
+        let feed = Feed::new(3);
+        let mut listeners = woken.clone().map(|counts| {
+            let mut listener = feed.listen(Flow::default()).unwrap();
+            let waker = Waker::from(counts);
+            let cx = &mut Context::from_waker(&waker);
+            assert!(Pin::new(&mut listener).poll_frame(cx).is_pending());
+            listener
+        });
+        let sent = catch_unwind(AssertUnwindSafe(|| feed.send(Bytes::from_static(b"a"))));
+        assert!(sent.is_err(), "the first panic goes on");
+        assert!(woken.iter().all(|counts| counts.0.load(Relaxed) == 1));
+        for listener in &mut listeners {
+            assert_eq!(next(listener), event("a"));
         }
     }
 }

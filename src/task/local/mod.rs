@@ -23,7 +23,7 @@ pub(crate) mod context;
 pub(crate) mod pinned;
 pub(crate) mod set;
 
-use std::{future::Future, time::Duration};
+use std::{future::Future, iter, time::Duration};
 
 use tourbillon_tasks::Woken;
 
@@ -37,7 +37,7 @@ use crate::{
         },
     },
     task::{join::JoinHandle, policy::Schedule, register_unchecked},
-    util::contained::contained,
+    util::contained::{each_or, forget},
 };
 
 /// Pause between checks, while the ending thread waits for another thread's push.
@@ -166,14 +166,10 @@ impl Schedule for OnItsThread {
 /// thread that the queue is bound to, and not in one of these tasks.
 fn end_tasks(tasks: &Registry<TaskMeta>, list: usize, queue: &LocalQueue<TaskJob>) {
     // Close the list, and wake each task: a task that is woken is queued.
-    for task in tasks.close_list(list) {
-        contained(|| task.wake());
-    }
+    each_or(tasks.close_list(list), |task| task.wake(), forget);
     loop {
         // Dropping a task takes it off the list.
-        while let Some(task) = queue.take() {
-            contained(|| drop(task));
-        }
+        each_or(iter::from_fn(|| queue.take()), drop, forget);
         if tasks.len(list) == 0 {
             return;
         }

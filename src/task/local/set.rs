@@ -31,7 +31,11 @@ use crate::{
             end_tasks, spawn_here,
         },
     },
-    util::{budget, contained::contained, lock::lock},
+    util::{
+        budget,
+        contained::{each_or, forget},
+        lock::lock,
+    },
 };
 
 /// How many tasks one poll of the set polls at most, before other tasks get their turn.
@@ -258,7 +262,7 @@ impl Drop for LocalSet {
     fn drop(&mut self) {
         // From here on a push wakes no waiter.
         let wakers = mem::take(&mut lock(&self.set.waiting).wakers);
-        contained(|| drop(wakers));
+        each_or(wakers, drop, forget);
         end_tasks(&self.set.tasks, 0, &self.set.queue);
     }
 }
