@@ -1,8 +1,9 @@
 //! Joins requests that wait for the same thing, so that one commit serves many of them.
 
-use std::future::Future;
+use std::{future::Future, sync::Arc, time::Duration};
 
 use tokio::sync::{mpsc, oneshot};
+use tourbillon::time::{Instant, sleep};
 
 use crate::store::StoreError;
 
@@ -16,12 +17,20 @@ pub(crate) const MOST: usize = 2048;
 /// untried. It takes 12 until a request of a full call is alone.
 const MOST_FULL: usize = 24;
 
+/// How long a request is repeated whose job somebody has locked.
+const LOCKED: Duration = Duration::from_secs(8);
+
+/// The waits between these repeats. They double.
+const FIRST: Duration = Duration::from_millis(50);
+const LONGEST: Duration = Duration::from_secs(1);
+
 type Answer<A> = oneshot::Sender<Result<A, StoreError>>;
 
 /// Sends requests to a task, which hands all that wait to the store at once.
 ///
 /// A call that the store refuses is divided. So what the store refuses is refused to its caller
-/// alone.
+/// alone. A request whose job somebody has locked is repeated by a task of its own, so that it keeps
+/// no other one waiting.
 pub(crate) struct Batcher<Q, A>(mpsc::Sender<(Q, Answer<A>)>);
 
 impl<Q, A> Clone for Batcher<Q, A> {
@@ -35,8 +44,9 @@ impl<Q: Clone + Send + 'static, A: Send + 'static> Batcher<Q, A> {
     pub(crate) fn start<F, R>(run: F) -> Self
     where
         F: Fn(Vec<Q>) -> R + Send + Sync + 'static,
-        R: Future<Output = Result<Vec<A>, StoreError>> + Send,
+        R: Future<Output = Result<Vec<A>, StoreError>> + Send + 'static,
     {
+        let run = Arc::new(run);
         let (sender, mut receiver) = mpsc::channel::<(Q, Answer<A>)>(WAITING);
         tourbillon::spawn(async move {
             let mut waiting = Vec::new();
@@ -57,9 +67,12 @@ impl<Q: Clone + Send + 'static, A: Send + 'static> Batcher<Q, A> {
 }
 
 /// Answers each of these requests.
-async fn serve<Q: Clone, A, R>(requests: Vec<(Q, Answer<A>)>, run: &impl Fn(Vec<Q>) -> R)
+async fn serve<Q, A, F, R>(requests: Vec<(Q, Answer<A>)>, run: &Arc<F>)
 where
-    R: Future<Output = Result<Vec<A>, StoreError>>,
+    Q: Clone + Send + 'static,
+    A: Send + 'static,
+    F: Fn(Vec<Q>) -> R + Send + Sync + 'static,
+    R: Future<Output = Result<Vec<A>, StoreError>> + Send + 'static,
 {
     // The last call is the next.
     let mut calls = vec![requests];
@@ -85,11 +98,41 @@ where
                     calls.push(call.split_off(call.len() / 2));
                     calls.push(call);
                     continue;
+                } else if matches!(error, StoreError::Locked) {
+                    for (request, caller) in call {
+                        tourbillon::spawn(repeat(request, caller, run.clone()));
+                    }
+                    continue;
                 }
                 for (_, caller) in call {
                     let _ = caller.send(Err(error.clone()));
                 }
             }
         }
+    }
+}
+
+/// Repeats a request until nobody has its job locked any more, or until its caller is gone.
+async fn repeat<Q, A, F, R>(request: Q, caller: Answer<A>, run: Arc<F>)
+where
+    Q: Clone,
+    F: Fn(Vec<Q>) -> R,
+    R: Future<Output = Result<Vec<A>, StoreError>>,
+{
+    let end = Instant::now() + LOCKED;
+    let mut pause = FIRST;
+    loop {
+        sleep(pause).await;
+        if caller.is_closed() {
+            return;
+        }
+        pause = (2 * pause).min(LONGEST);
+        let answer = match run(vec![request.clone()]).await {
+            Err(StoreError::Locked) if Instant::now() < end => continue,
+            Ok(mut answers) => answers.pop().ok_or(StoreError::Closed),
+            Err(error) => Err(error),
+        };
+        let _ = caller.send(answer);
+        return;
     }
 }

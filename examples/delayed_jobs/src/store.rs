@@ -40,6 +40,8 @@ pub enum StoreError {
     /// The store refused this request, and would refuse it again: for example, its database has no
     /// bytes for a character of a text. Nothing was changed.
     Refused(Arc<dyn std::error::Error + Send + Sync>),
+    /// Another session of the server has locked a job for long. Nothing was changed.
+    Locked,
     /// The store has ended.
     Closed,
     /// The store reported an error, or could not be reached.
@@ -71,6 +73,10 @@ impl fmt::Display for StoreError {
                  `{value}`; set it to `{needed}`"
             ),
             Self::Refused(error) => write!(f, "the store refused this request: {error}"),
+            Self::Locked => f.write_str(
+                "another session of the server has locked the job; end its transaction, or try \
+                 again",
+            ),
             Self::Closed => f.write_str("the store has ended; open it again"),
             Self::Failed(error) => {
                 error.fmt(f)?;
@@ -93,7 +99,7 @@ impl StoreError {
     /// Returns whether the request certainly had no effect, because of what it asked for. If it was
     /// one of several requests, they may succeed without it.
     pub(crate) fn changed_nothing(&self) -> bool {
-        matches!(self, Self::Full | Self::Refused(_))
+        matches!(self, Self::Full | Self::Locked | Self::Refused(_))
     }
 
     /// Makes the error of a request of which a part may have had an effect.
@@ -102,6 +108,7 @@ impl StoreError {
         match self {
             Self::Refused(error) => Self::Failed(error),
             Self::Full => Self::failed(std::io::Error::from(std::io::ErrorKind::StorageFull)),
+            Self::Locked => Self::failed(std::io::Error::from(std::io::ErrorKind::ResourceBusy)),
             other => other,
         }
     }
@@ -329,14 +336,20 @@ pub trait Store: Send + Sync + 'static {
     fn release(&self, node: i64) -> impl Future<Output = Result<(), StoreError>> + Send;
 
     /// Makes a node the holder of at most `most` jobs that are due within `window` and have no
-    /// holder, the earliest first. Returns fewer than `most` only if there are no more. Returns
-    /// none if the lease is over.
+    /// holder, the earliest first. Returns fewer than `most` only if there are no more, or if
+    /// others are locked: see [`skipped`](Self::skipped). Returns none if the lease is over.
     fn hold(
         &self,
         node: i64,
         window: Duration,
         most: usize,
     ) -> impl Future<Output = Result<Vec<Held>, StoreError>> + Send;
+
+    /// Returns whether a job that is due within `window` has no holder, although
+    /// [`hold`](Self::hold) has just returned all that it could take: somebody has locked it.
+    fn skipped(&self, _window: Duration) -> impl Future<Output = Result<bool, StoreError>> + Send {
+        async { Ok(false) }
+    }
 
     /// Begins attempts, if the jobs are due and these are still their tokens.
     ///

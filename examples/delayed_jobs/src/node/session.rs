@@ -26,6 +26,9 @@ pub(crate) const LONGEST: Duration = Duration::from_secs(300);
 /// The longest wait until a full node looks for jobs.
 const FULL: Duration = Duration::from_millis(500);
 
+/// The wait until a node looks again for jobs that somebody had locked.
+const SKIPPED: Duration = Duration::from_millis(200);
+
 /// How long the node waits after an error of the store before it asks again.
 const PAUSE: Duration = Duration::from_millis(50);
 
@@ -167,8 +170,12 @@ async fn take<S: Store>(shared: &Shared<S>, lease: Lease) {
             continue;
         }
         // Look again when the second half of the window begins, if nothing happens before.
-        let pause = (options.window / 2).min(LONGEST);
+        let mut pause = (options.window / 2).min(LONGEST);
         if room > 0 {
+            // A job that is locked now may be free in a moment, of which nobody tells.
+            if !matches!(shared.store.skipped(window).await, Ok(false)) {
+                pause = pause.min(SKIPPED);
+            }
             or(changes.wait(), sleep(pause)).await;
         } else {
             // No timer of this node stands for the jobs that it did not take.

@@ -40,8 +40,12 @@ const SESSION: &str = "
     SELECT set_config('synchronous_commit', 'on', false)
         WHERE current_setting('synchronous_commit') = 'off';
     SELECT set_config(name, '0', false) FROM pg_settings
-        WHERE name IN ('statement_timeout', 'lock_timeout', 'transaction_timeout',
-            'idle_in_transaction_session_timeout', 'idle_session_timeout');";
+        WHERE name IN ('lock_timeout', 'transaction_timeout',
+            'idle_in_transaction_session_timeout', 'idle_session_timeout');
+    SET statement_timeout = 8000;";
+
+// A statement that takes too long ends alone: before the connection does, which others use.
+const _: () = assert!(LIMIT.as_millis() > 8000);
 
 pub(super) type Parameters<'a> = &'a [&'a (dyn ToSql + Sync)];
 
@@ -104,6 +108,7 @@ pub(super) struct Link {
 pub(super) fn failed(error: tokio_postgres::Error) -> StoreError {
     match error.code() {
         Some(code) if *code == SqlState::DISK_FULL => StoreError::Full,
+        Some(code) if *code == SqlState::LOCK_NOT_AVAILABLE => StoreError::Locked,
         // The classes of wrong data, of constraints, and of the server's limits.
         Some(code) if ["22", "23", "54"].contains(&&code.code()[..2]) => {
             match error.as_db_error() {

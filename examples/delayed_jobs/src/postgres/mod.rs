@@ -31,21 +31,33 @@ use crate::{
 /// How often the listening connection is checked.
 const LISTEN: Duration = Duration::from_millis(500);
 
+/// Limits how long a statement waits for rows that somebody has locked, in milliseconds. It may be
+/// for many requests, of which only one is for such a row. Then they are divided, and the one is
+/// repeated.
+const LOCKS: &str = "SET lock_timeout = 50";
+
 /// Maximum number of jobs that one statement frees after the end of leases.
 const PART: i64 = 2000;
 
 /// The store on PostgreSQL.
 ///
-/// It has five connections, without TLS. Lost ones are made again.
+/// It has eight connections, without TLS. Lost ones are made again. The server does the statements
+/// of one connection one after the other, so what may wait has a connection of its own.
 pub struct Postgres {
-    /// For clients: schedule, move, cancel, list.
+    /// For clients that schedule, or read a job.
     clients: Link,
+    /// For clients that move and cancel, which may wait for locks.
+    changes: Link,
+    /// For lists and counts, which may read the whole table.
+    lists: Link,
     /// For begins, so that they wait for no other request.
     begins: Link,
     /// For holds, which take longer than the others.
     holds: Link,
-    /// For leases, and for ends.
+    /// For ends.
     ends: Link,
+    /// For leases.
+    leases: Link,
     changed: Arc<Changed>,
     clock: Clock,
     listener: Arc<Link>,
@@ -101,10 +113,11 @@ impl Postgres {
     pub async fn connect(config: &str) -> Result<Self, StoreError> {
         let config = Config::from_str(config).map_err(failed)?;
         let changed = Arc::new(Changed::new());
-        let clients = Link::new(config.clone(), "", None);
+        let clients = Link::new(config.clone(), LOCKS, None);
         let found = clients.query(rows::HAS_TABLES, &[]).await?;
         if !get::<bool>(found.first().ok_or(StoreError::Closed)?, 0)? {
-            make_tables(&clients).await?;
+            // This may wait for others that make them.
+            make_tables(&Link::new(config.clone(), "", None)).await?;
         }
         check_version(&clients).await?;
         let found = clients.query(rows::NOW, &[]).await?;
@@ -126,9 +139,12 @@ impl Postgres {
         });
         Ok(Self {
             clients,
-            begins: Link::new(config.clone(), "", None),
+            changes: Link::new(config.clone(), LOCKS, None),
+            lists: Link::new(config.clone(), "", None),
+            begins: Link::new(config.clone(), LOCKS, None),
             holds: Link::new(config.clone(), "", None),
-            ends: Link::new(config, "", None),
+            ends: Link::new(config.clone(), LOCKS, None),
+            leases: Link::new(config, "", None),
             changed,
             clock,
             listener,
@@ -284,7 +300,7 @@ impl Store for Postgres {
                 .map(|(_, _, repeat)| (repeat.map(|r| r.pattern()), repeat.map(|r| r.zone())))
                 .unzip();
             let found = self
-                .clients
+                .changes
                 .query(
                     rows::RESCHEDULE,
                     &[&keys, &moments, &delays, &patterns, &zones, &soon()],
@@ -309,7 +325,7 @@ impl Store for Postgres {
     }
 
     async fn cancel(&self, keys: Vec<String>) -> Result<Vec<Cancelled>, StoreError> {
-        let found = self.clients.query(rows::CANCEL, &[&keys]).await?;
+        let found = self.changes.query(rows::CANCEL, &[&keys]).await?;
         let read = |row| Ok::<(String, bool), StoreError>((get(row, 0)?, get(row, 1)?));
         let mut found: HashMap<_, _> = found.iter().map(read).collect::<Result<_, _>>()?;
         let answer = |key| match found.remove(key) {
@@ -329,7 +345,7 @@ impl Store for Postgres {
         let after = listing.after.unwrap_or_default();
         let limit = i64::try_from(listing.limit).unwrap_or(i64::MAX);
         let found = self
-            .clients
+            .lists
             .query(
                 rows::LIST,
                 &[&listing.search, &after, &listing.dead, &limit],
@@ -342,7 +358,7 @@ impl Store for Postgres {
     }
 
     async fn count(&self) -> Result<Counts, StoreError> {
-        let found = self.clients.query(rows::COUNT, &[]).await?;
+        let found = self.lists.query(rows::COUNT, &[]).await?;
         let row = found.first().ok_or(StoreError::Closed)?;
         let count =
             |column| Ok::<_, StoreError>(u64::try_from(get::<i64>(row, column)?).unwrap_or(0));
@@ -353,7 +369,10 @@ impl Store for Postgres {
     }
 
     async fn register(&self, length: Duration) -> Result<Lease, StoreError> {
-        let found = self.ends.query(rows::REGISTER, &[&micros(length)]).await?;
+        let found = self
+            .leases
+            .query(rows::REGISTER, &[&micros(length)])
+            .await?;
         let row = found.first().ok_or(StoreError::Closed)?;
         self.clock.learn(get(row, 1)?);
         Ok(Lease {
@@ -364,7 +383,7 @@ impl Store for Postgres {
 
     async fn renew(&self, node: i64, length: Duration) -> Result<bool, StoreError> {
         let found = self
-            .ends
+            .leases
             .query(rows::RENEW, &[&node, &micros(length)])
             .await?;
         let Some(row) = found.first() else {
@@ -379,7 +398,7 @@ impl Store for Postgres {
     }
 
     async fn release(&self, node: i64) -> Result<(), StoreError> {
-        self.end(&self.ends, node).await
+        self.end(&self.leases, node).await
     }
 
     async fn hold(
@@ -400,6 +419,11 @@ impl Store for Postgres {
             })
         };
         found.iter().map(read).collect()
+    }
+
+    async fn skipped(&self, window: Duration) -> Result<bool, StoreError> {
+        let found = self.holds.query(rows::SKIPPED, &[&micros(window)]).await?;
+        get(found.first().ok_or(StoreError::Closed)?, 0)
     }
 
     async fn begin(&self, attempts: Vec<Start>) -> Result<Vec<Begin>, StoreError> {

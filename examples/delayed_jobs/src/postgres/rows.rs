@@ -65,10 +65,11 @@ pub(super) fn tables() -> String {
                  RETURN 0;
              END IF;
              -- A statement of its own sees all jobs that these nodes took before. Only with
-             -- `IS NOT NULL` can each plan use the index.
+             -- `IS NOT NULL` can each plan use the index. A job that somebody has locked is left for
+             -- a later call, so that it keeps no other one waiting.
              WITH old AS MATERIALIZED (
                  SELECT key FROM durable_jobs WHERE node = ANY(gone) AND node IS NOT NULL
-                 LIMIT most FOR UPDATE)
+                 LIMIT most FOR UPDATE SKIP LOCKED)
              UPDATE durable_jobs j SET node = NULL, token = NULL, running = false
                  FROM old WHERE j.key = old.key;
              GET DIAGNOSTICS freed = ROW_COUNT;
@@ -78,7 +79,7 @@ pub(super) fn tables() -> String {
              DELETE FROM durable_nodes n WHERE n.node = ANY(gone) AND NOT EXISTS
                  (SELECT FROM durable_jobs j WHERE j.node = n.node AND j.node IS NOT NULL);
              GET DIAGNOSTICS deleted = ROW_COUNT;
-             RETURN cardinality(gone) - deleted;
+             RETURN CASE WHEN freed = 0 THEN 0 ELSE cardinality(gone) - deleted END;
          END $$;
          COMMIT;",
         version = StoreError::TABLES
@@ -147,7 +148,7 @@ pub(super) const RENEW: &str = "
 
 /// Ends the lease of a node, or the leases that ran out, and frees a part of their jobs. `$1`,
 /// `$2`: the node, or 0 for those that ran out; how many jobs. Returns how many of these leases
-/// still have jobs.
+/// still have jobs, or 0 if these are all locked.
 pub(super) const END: &str = "SELECT durable_end($1, $2)";
 
 /// Makes a node the holder of jobs. `$1` to `$3`: node, window, most. The lock on the lease keeps
@@ -163,6 +164,12 @@ pub(super) const HOLD: &str = "
     FROM free, lease WHERE j.key = free.key
     RETURNING j.key, j.payload, j.due, j.at, j.attempts, j.pattern, j.zone, j.error, j.dead,
         j.running, j.token";
+
+/// Finds out whether a job has no holder that is due soon. `$1`: window. A job that is locked
+/// counts.
+pub(super) const SKIPPED: &str = "
+    SELECT EXISTS (SELECT FROM durable_jobs j
+        WHERE j.node IS NULL AND NOT j.dead AND j.at <= (SELECT durable_now()) + $1)";
 
 /// Finds the attempts whose tokens are still those of their jobs. `$1`, `$2`: keys, tokens.
 pub(super) const STILL: &str = "

@@ -12,6 +12,8 @@ mod page;
 #[cfg(feature = "postgres")]
 mod postgres;
 #[cfg(feature = "postgres")]
+mod postgres_locks;
+#[cfg(feature = "postgres")]
 mod postgres_server;
 #[cfg(feature = "redis")]
 mod redis;

@@ -44,7 +44,7 @@ fn the_defaults_of_the_server_decide_nothing() {
             BEGIN
                 INSERT INTO seen SELECT name, current_setting(name, true) FROM unnest(array[
                     'transaction_isolation', 'synchronous_commit', 'lock_timeout',
-                    'idle_in_transaction_session_timeout']) AS name;
+                    'statement_timeout', 'idle_in_transaction_session_timeout']) AS name;
                 RETURN NULL;
             END $$;
             CREATE TRIGGER see AFTER INSERT ON durable_jobs EXECUTE FUNCTION see();
@@ -71,7 +71,8 @@ fn the_defaults_of_the_server_decide_nothing() {
             found,
             [
                 ("idle_in_transaction_session_timeout", "0"),
-                ("lock_timeout", "0"),
+                ("lock_timeout", "50ms"),
+                ("statement_timeout", "8s"),
                 ("synchronous_commit", "on"),
                 ("transaction_isolation", "read committed"),
             ]
