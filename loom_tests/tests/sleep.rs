@@ -106,6 +106,30 @@ fn the_waker_stays_while_it_fires() {
     });
 }
 
+/// The task moves its sleep to the past while it fires: it takes the waker, ends the sleep, and
+/// wakes the waker. It is woken once, by either thread.
+#[test]
+fn the_task_takes_its_waker_while_the_sleep_fires() {
+    model!(None, || {
+        let (home, sleep) = sleep();
+        let (task, waker) = Task::new();
+        assert_eq!(sleep.poll(&waker), Poll::Pending);
+        drop(waker);
+        let due = due(&home, 5);
+        let worker = thread::spawn(move || drop(run(due, 5)));
+        let waker = sleep.take_waker();
+        drop(sleep);
+        if let Some(waker) = waker {
+            waker.wake();
+        }
+        task.sleep();
+        worker.join().unwrap();
+        assert_eq!(task.wakes(), 1);
+        close(&home);
+        assert_eq!(home.owner().overs(), 1);
+    });
+}
+
 /// The sleep is polled with one waker and then with another while the shard is closed.
 #[test]
 fn the_waker_changes_while_the_shard_is_closed() {

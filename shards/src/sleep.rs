@@ -138,6 +138,13 @@ impl<O: Owner> Sleep<O> {
         }
     }
 
+    /// Takes the waker, so that nothing wakes it any more. Returns `None` if the end of the sleep
+    /// has woken it.
+    #[inline]
+    pub fn take_waker(&self) -> Option<Waker> {
+        self.slot().take()
+    }
+
     /// Returns the sleep's owning shard.
     #[inline]
     pub fn home(&self) -> &Shard<O> {

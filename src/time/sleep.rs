@@ -155,7 +155,8 @@ impl Sleep {
         }
     }
 
-    /// Moves the deadline, even if the sleep has ended. This takes effect at once, without a poll.
+    /// Moves the deadline, even if the sleep has ended. This takes effect at once, without a poll:
+    /// if the deadline is moved back to a moment that has passed, the sleep ends in this call.
     ///
     /// Moving a pending sleep later is one atomic operation.
     #[inline]
@@ -166,31 +167,47 @@ impl Sleep {
     /// Implements [`reset`](Sleep::reset).
     #[inline]
     pub(crate) fn set_deadline(&mut self, deadline: Instant) {
+        // A later deadline has rarely passed, and the clock need not be read for it. A clock that
+        // is advanced by hand may have passed any.
+        let may_be_past = deadline < self.moment || clock::any_warped();
         self.moment = deadline;
         // A timer that waits is moved in place. `reset_slow` sees to all other states.
-        let moved = self.timer.as_mut().is_ok_and(|timer| {
-            let nanos = timer.home().owner().shared.clock.nanos(deadline);
-            timer.try_reset(nanos)
-        });
+        let moved = !may_be_past
+            && self.timer.as_mut().is_ok_and(|timer| {
+                let nanos = timer.home().owner().shared.clock.nanos(deadline);
+                timer.try_reset(nanos)
+            });
         if !moved {
             self.reset_slow(deadline);
         }
     }
 
-    /// Slow path of [`set_deadline`](Sleep::set_deadline): the sleep does not wait.
+    /// Slow path of [`set_deadline`](Sleep::set_deadline): the sleep does not wait, or it may end
+    /// at once.
     #[cold]
     #[inline(never)]
     fn reset_slow(&mut self, deadline: Instant) {
-        match &mut self.timer {
+        let Ok(timer) = &mut self.timer else {
+            self.timer = Err(Idle::Unpolled);
+            return;
+        };
+        let clock = &timer.home().owner().shared.clock;
+        let nanos = clock.nanos(deadline);
+        match timer.outcome() {
             // The runtime is gone. The next poll may find another one.
-            Ok(timer) if timer.outcome() == Some(shards::Outcome::Shutdown) => {
-                self.timer = Err(Idle::Unpolled);
-            }
-            Ok(timer) => {
-                let nanos = timer.home().owner().shared.clock.nanos(deadline);
-                timer.reset(nanos);
-            }
-            Err(_) => self.timer = Err(Idle::Unpolled),
+            Some(shards::Outcome::Shutdown) => self.timer = Err(Idle::Unpolled),
+            None if nanos <= clock.now() => self.elapse(),
+            _ => timer.reset(nanos),
+        }
+    }
+
+    /// Ends a sleep that waits, and wakes its task.
+    fn elapse(&mut self) {
+        let waker = self.timer.as_ref().ok().and_then(shards::Sleep::take_waker);
+        self.timer = Err(Idle::Elapsed);
+        if let Some(waker) = waker {
+            // Last, as it is user code.
+            waker.wake();
         }
     }
 

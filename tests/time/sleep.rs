@@ -7,15 +7,18 @@ use std::{
         Arc,
         atomic::{AtomicUsize, Ordering},
     },
-    task::{Context, Poll, Waker},
+    task::{Context, Poll, Wake, Waker},
     thread,
     time::Duration,
 };
 
 use crate::common::{Drops, HOUR, alarm, eventually, message, runtime};
-use tourbillon::time::{
-    Instant, Interval, MissedTickBehavior, Sleep, interval, interval_at, sleep, sleep_until,
-    timeout, timeout_at,
+use tourbillon::{
+    runtime::Builder,
+    time::{
+        Instant, Interval, MissedTickBehavior, Sleep, interval, interval_at, sleep, sleep_until,
+        timeout, timeout_at,
+    },
 };
 
 fn poll_once<F: Future>(future: Pin<&mut F>) -> Poll<F::Output> {
@@ -448,4 +451,43 @@ fn intervals_accept_extreme_periods() {
             assert!(due.windows(2).all(|pair| pair[1] > pair[0]));
         }
     });
+}
+
+/// A waker that counts.
+#[derive(Default)]
+struct Count(AtomicUsize);
+
+impl Wake for Count {
+    fn wake(self: Arc<Self>) {
+        self.0.fetch_add(1, Ordering::SeqCst);
+    }
+}
+
+// As in tokio: the task need not wait for the worker.
+#[test]
+fn a_sleep_that_is_moved_to_the_past_ends_in_that_call() {
+    let _alarm = alarm();
+    for paused in [false, true] {
+        let runtime = Builder::new().worker_threads(1).start_paused(paused);
+        runtime.build().unwrap().block_on(async {
+            let start = Instant::now();
+            sleep(MS).await;
+            for past in [start, Instant::now()] {
+                let count = Arc::new(Count::default());
+                let waker = Waker::from(count.clone());
+                let mut cx = Context::from_waker(&waker);
+                let mut sleep = pin!(sleep(HOUR));
+                assert!(sleep.as_mut().poll(&mut cx).is_pending());
+                sleep.as_mut().reset(past);
+                assert_eq!(count.0.load(Ordering::SeqCst), 1);
+                assert!(sleep.is_elapsed());
+                assert_eq!(sleep.deadline(), past);
+                assert!(sleep.as_mut().poll(&mut cx).is_ready());
+                sleep.as_mut().reset(Instant::now() + HOUR);
+                assert!(!sleep.is_elapsed());
+                assert!(sleep.as_mut().poll(&mut cx).is_pending());
+                assert_eq!(count.0.load(Ordering::SeqCst), 1);
+            }
+        });
+    }
 }
