@@ -6,7 +6,13 @@ use std::{
     task::{Context, Poll},
 };
 
+use crate::util::budget;
+
 /// Yields to the worker's other jobs: the calling task goes to the end of its worker's queue.
+///
+/// A current-thread runtime looks at its sockets and timers before the task runs again, as tokio's
+/// does. A worker of a multi-thread runtime does so after
+/// [`event_interval`](crate::runtime::Builder::event_interval) jobs at the latest.
 ///
 /// ```
 /// # tourbillon::Runtime::new().unwrap().block_on(async {
@@ -32,8 +38,7 @@ impl Future for YieldNow {
             return Poll::Ready(());
         }
         self.yielded = true;
-        // A task that is woken while it runs is queued last.
-        cx.waker().wake_by_ref();
+        budget::yield_to_others(cx);
         Poll::Pending
     }
 }

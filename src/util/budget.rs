@@ -113,9 +113,37 @@ fn refuse(cx: &Context<'_>) -> Poll<()> {
         return Poll::Ready(());
     }
     LEFT.set(left);
+    yield_to_others(cx);
+    Poll::Pending
+}
+
+thread_local! {
+    /// Whether a task has yielded since [`took_yield`] asked.
+    static YIELDED: Cell<bool> = const { Cell::new(false) };
+}
+
+/// Queues the calling task behind all others, though it is ready.
+#[inline]
+pub(crate) fn yield_to_others(cx: &Context<'_>) {
+    YIELDED.set(true);
     // A task that is woken while it runs is queued last.
     cx.waker().wake_by_ref();
-    Poll::Pending
+}
+
+/// Runs `f`, and returns whether a task has yielded in it.
+#[inline]
+pub(crate) fn yields(f: impl FnOnce()) -> bool {
+    let before = YIELDED.replace(false);
+    f();
+    let yielded = YIELDED.get();
+    YIELDED.set(before || yielded);
+    yielded
+}
+
+/// Returns whether a task has yielded on this thread since the last call.
+#[inline]
+pub(crate) fn took_yield() -> bool {
+    YIELDED.replace(false)
 }
 
 /// Spends one unit: a future is ready.

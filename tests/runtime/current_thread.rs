@@ -1,9 +1,10 @@
 //! Runtimes without threads of their own: the thread in `block_on` runs everything.
 
 use std::{
-    future::{pending, poll_fn},
+    future::{Future, pending, poll_fn},
     io::{Read, Write},
     panic::{AssertUnwindSafe, catch_unwind},
+    pin::Pin,
     sync::{
         Arc,
         atomic::{AtomicBool, AtomicUsize, Ordering},
@@ -17,7 +18,7 @@ use std::{
 use futures_lite::{AsyncReadExt, AsyncWriteExt};
 use tourbillon::{
     Outcome, Runtime, SpawnError,
-    net::TcpListener,
+    net::{TcpListener, UnixStream},
     runtime::{Builder, RuntimeFlavor, worker_index},
     sync::Notify,
     task::{LocalSet, block_in_place, spawn_blocking, spawn_local, yield_now},
@@ -106,6 +107,48 @@ fn a_future_that_wakes_itself_does_not_starve_tasks_timers_and_sockets() {
         }
         assert_eq!(&client.join().unwrap(), b"ping");
     });
+}
+
+/// Returns how often the caller yields until a task of `spawn` has read what is in its socket.
+async fn yields_until_read(spawn: impl FnOnce(LocalReader)) -> usize {
+    let (mut ours, theirs) = std::os::unix::net::UnixStream::pair().unwrap();
+    let mut theirs = UnixStream::from_std(theirs).unwrap();
+    let seen = Arc::new(AtomicBool::new(false));
+    let flag = seen.clone();
+    spawn(Box::pin(async move {
+        theirs.read_exact(&mut [0]).await.unwrap();
+        flag.store(true, Ordering::Relaxed);
+    }));
+    // The task waits from now on.
+    for _ in 0..3 {
+        yield_now().await;
+    }
+    ours.write_all(b"x").unwrap();
+    let mut yields = 0;
+    while !seen.load(Ordering::Relaxed) {
+        yield_now().await;
+        yields += 1;
+    }
+    yields
+}
+
+type LocalReader = Pin<Box<dyn Future<Output = ()> + Send>>;
+
+// tokio's runtime does so, too. Otherwise a task that yields until it sees something waits 61 times
+// as long as it need.
+#[test]
+fn the_sockets_come_before_a_task_that_yields() {
+    let runtime = runtime();
+    let spawn = |reader| drop(tourbillon::spawn(reader));
+    assert!(runtime.block_on(yields_until_read(spawn)) <= 2);
+    let task = runtime.spawn(yields_until_read(spawn));
+    assert!(runtime.block_on(task).unwrap() <= 2);
+    let spawn = |reader| drop(spawn_local(reader));
+    let set = LocalSet::new();
+    let yields = runtime.block_on(set.run_until(yields_until_read(spawn)));
+    assert!(yields <= 2);
+    let task = set.spawn_local(yields_until_read(spawn));
+    assert!(runtime.block_on(set.run_until(task)).unwrap() <= 2);
 }
 
 #[test]

@@ -169,6 +169,12 @@ impl<J> LocalQueue<J> {
             && (self.has_remote() || self.with_own(|own| !own.tasks.is_empty()) == Some(true))
     }
 
+    /// Returns how many tasks the owner has pushed or taken over from the remote queue, and has not
+    /// run yet. Only for the owner.
+    pub(crate) fn own_len(&self) -> usize {
+        self.with_own(|own| own.tasks.len()).unwrap_or(0)
+    }
+
     /// Returns whether the remote queue has tasks. Any thread may call it.
     pub(crate) fn has_remote(&self) -> bool {
         !self.remote.is_empty()

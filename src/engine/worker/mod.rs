@@ -20,7 +20,8 @@
 //! - *Fire* takes due timers out of the worker's shard. A callback becomes a job in the deque. A
 //!   sleep wakes its task, which becomes a job too.
 //! - *Poll* asks epoll for ready sockets, for the alarms of stuck peers, and for clocks that have
-//!   run out, without waiting.
+//!   run out, without waiting. On a current-thread runtime it also comes before a task that has
+//!   yielded runs again.
 //! - *Search* takes jobs from the injector and from the deques of peers (`search.rs`).
 //! - *Park* waits in epoll until the next deadline, an event, or a wake-up by another thread
 //!   (`park.rs`).
@@ -98,6 +99,8 @@ pub(crate) struct Worker<'a> {
     interval: u64,
     /// How much time may pass between two polls, in ns.
     poll_within: u64,
+    /// Whether this is the worker of a current-thread runtime.
+    is_single: bool,
     /// How many timers were taken since that poll.
     timers_since_poll: u64,
     /// When this worker was last in its loop.
@@ -202,6 +205,7 @@ impl<'a> Worker<'a> {
             last_poll: 0,
             interval: u64::from(shared.config.event_interval),
             poll_within: nanos(shared.config.rescue_latency) / 4,
+            is_single: shared.is_current_thread(),
             timers_since_poll: 0,
             in_loop: InLoop::at(shared.clock.real(), 0),
             root: None,
@@ -229,8 +233,12 @@ impl<'a> Worker<'a> {
     pub(crate) fn run(&mut self) {
         // A panic in a task's destructor may have skipped the end of its budget.
         budget::end();
+        // Whether the future of `block_on` has yielded. It is in no queue: poll once the queues are
+        // empty.
+        let mut looks = self.is_single && budget::took_yield();
         while !self.shared.is_stopping() {
-            let is_time = self.run_queued();
+            let is_time = self.run_queued() || looks;
+            looks = false;
             self.core.watchdog.watch.end();
             if is_time {
                 self.look();
@@ -295,8 +303,21 @@ impl<'a> Worker<'a> {
             if self.shared.is_stopping() {
                 return false;
             }
+            if self.is_single && budget::took_yield() {
+                // The task that has yielded is the last one in the queue.
+                self.look_after(self.local.deque.len().saturating_sub(1));
+            }
         }
         true
+    }
+
+    /// Makes the next poll come after at most that many jobs: those that are queued before a task
+    /// that has yielded. A task that yields in a loop waits for what it polls, which may be an
+    /// event that only this thread takes from epoll.
+    #[cold]
+    fn look_after(&mut self, jobs: usize) {
+        let ran = self.tick - self.last_poll;
+        self.interval = self.interval.min(ran + jobs as u64);
     }
 
     /// Returns the next job: now and then one from the injector, otherwise one of the worker's own.

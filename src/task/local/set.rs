@@ -67,7 +67,8 @@ const TASKS_PER_POLL: usize = 61;
 /// ```
 ///
 /// One poll of the set polls at most 61 tasks, in the order in which they were woken. After that,
-/// other futures of the awaiting task and other tasks of the worker get their turn.
+/// other futures of the awaiting task and other tasks of the worker get their turn. They get it
+/// before a task that has yielded runs again.
 ///
 /// To the runtime and its [metrics](crate::runtime::Handle::metrics), the tasks of a set are a part
 /// of the task that awaits it. [`shutdown_graceful`](Runtime::shutdown_graceful) does not wait for
@@ -223,9 +224,15 @@ impl LocalSet {
         };
         if poll.is_pending() {
             // A bounded number of tasks, so that the rest of the awaiting task gets its turn.
-            for _ in 0..TASKS_PER_POLL {
+            let mut left = TASKS_PER_POLL;
+            while left > 0 {
                 let Some(task) = set.queue.take() else { break };
-                budget::limited(|| task.run());
+                left -= 1;
+                if budget::yields(|| budget::limited(|| task.run())) {
+                    // The task yields to all others, also to those outside of the set. It is the
+                    // last one in the queue.
+                    left = left.min(set.queue.own_len().saturating_sub(1));
+                }
             }
             if set.queue.has_work() {
                 // Wake all waiters, also this one: this one may not poll again, and the others
