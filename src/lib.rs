@@ -131,9 +131,13 @@ pub use tourbillon_macros::{main, test};
 #[doc(hidden)]
 pub use crate::sys::sim;
 /// For the package in the folder `tokio` alone.
-#[cfg(feature = "budget-hooks")]
+#[cfg(feature = "facade")]
 #[doc(hidden)]
-pub use crate::util::budget_hooks::BudgetHooks;
+pub mod facade {
+    pub use crate::{
+        api::facade::LiveMetrics, engine::config::Drivers, util::budget_hooks::BudgetHooks,
+    };
+}
 pub use crate::{
     api::{handle::Handle, runtime::Runtime},
     error::{ArmError, BuildError, NoRuntime, SpawnError},

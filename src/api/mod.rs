@@ -4,5 +4,7 @@
 pub(crate) mod build;
 pub(crate) mod builder;
 pub mod dump;
+#[cfg(feature = "facade")]
+pub(crate) mod facade;
 pub(crate) mod handle;
 pub(crate) mod runtime;

@@ -38,6 +38,9 @@ pub(crate) struct Config {
     pub(crate) thread_stack_size: Option<usize>,
     pub(crate) on_thread_start: Option<Hook>,
     pub(crate) on_thread_stop: Option<Hook>,
+    /// What the builder of tokio's signatures has enabled.
+    #[cfg(feature = "facade")]
+    pub(crate) drivers: Drivers,
     /// Whether all threads of the runtime enter its companion.
     pub(crate) enable_tokio: bool,
     pub(crate) on_thread_park: Option<Hook>,
@@ -50,6 +53,26 @@ pub(crate) struct Config {
     pub(crate) recorded_events: usize,
     /// A timer that is later than this makes a copy of the rings, in ns.
     pub(crate) late_threshold: u64,
+}
+
+/// Which parts of a runtime were enabled. tokio's builder enables each by a method, and what needs
+/// a part panics without it. Here all parts always work, and the package in the folder `tokio` does
+/// the check.
+#[cfg(feature = "facade")]
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Drivers {
+    /// Sockets, signals and processes.
+    pub io: bool,
+    /// Timers.
+    pub time: bool,
+}
+
+#[cfg(feature = "facade")]
+impl Drivers {
+    pub(crate) const ALL: Self = Self {
+        io: true,
+        time: true,
+    };
 }
 
 /// Which threads run the tasks and timers of a runtime. [`Handle::runtime_flavor`] returns it.

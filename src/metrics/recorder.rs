@@ -24,6 +24,8 @@ pub(crate) struct Recorder {
     pub(crate) late: Late,
     /// The current wake-up latency compensation, in ns.
     pub(crate) advance: Counter,
+    /// How often the worker woke up from a sleep: as often as it went to sleep, or once less.
+    pub(crate) unparks: Counter,
     /// Jobs stolen from each worker's queue.
     steals_from: PerWorker,
     /// Timers and tasks taken from each stuck worker.
@@ -49,6 +51,7 @@ impl Recorder {
             foreign: Stripes::default(),
             late: Late::default(),
             advance: Counter::default(),
+            unparks: Counter::default(),
             steals_from: PerWorker::new(workers),
             rescued_from: PerWorker::new(workers),
         }

@@ -73,7 +73,7 @@ pub(crate) fn limited<R>(f: impl FnOnce() -> R) -> R {
 fn refill_tokio() {
     #[cfg(feature = "tokio-compat")]
     super::tokio_budget::refill();
-    #[cfg(feature = "budget-hooks")]
+    #[cfg(feature = "facade")]
     super::budget_hooks::refill();
 }
 
@@ -88,7 +88,7 @@ pub(crate) fn apart<R>(f: impl FnOnce() -> R) -> R {
 pub(crate) fn outside_polls<R>(f: impl FnOnce() -> R) -> R {
     #[cfg(feature = "tokio-compat")]
     let f = || super::tokio_budget::unlimited(f);
-    #[cfg(feature = "budget-hooks")]
+    #[cfg(feature = "facade")]
     let f = || super::budget_hooks::unlimited(f);
     f()
 }

@@ -1,7 +1,7 @@
 //! Small parts that any module may use.
 
 pub(crate) mod budget;
-#[cfg(feature = "budget-hooks")]
+#[cfg(feature = "facade")]
 pub(crate) mod budget_hooks;
 pub(crate) mod contained;
 pub(crate) mod lock;

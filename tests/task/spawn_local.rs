@@ -327,7 +327,9 @@ fn a_panic_is_returned_to_the_join_handle_and_the_worker_goes_on() {
 fn spawn_local_outside_of_a_local_context_panics() {
     fn refused() -> bool {
         let spawned = std::panic::catch_unwind(|| drop(spawn_local(async {})));
-        spawned.is_err_and(|panic| message(&*panic).contains("in no local context"))
+        spawned.is_err_and(|panic| {
+            message(&*panic).contains("called from outside of a `task::LocalSet`")
+        })
     }
     let _alarm = alarm();
     let runtime = runtime(1);

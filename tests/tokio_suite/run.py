@@ -6,6 +6,9 @@
   tests/tokio_suite/run.py CHECKOUT --on tokio  as they are, on the real tokio, for comparison
   tests/tokio_suite/run.py CHECKOUT --on facade as they are, on the package in the folder `tokio`
 
+The last two also run the files in the folder `beside`, which tokio's own tests lack: with the text
+`beside_` they run alone.
+
 CHECKOUT is a clone of tokio's repository, or the source of its package. The script fetches only
 the crates that the tests use. `rules.txt` has the rules, `differences.txt` the tests whose
 failure is meant, with the reasons. The exit status is 1 if another test fails, if a test of that
@@ -168,7 +171,7 @@ def main():
     expected = NoDifferences() if on == "tokio" else list_of_all
 
     results, left_out = [], []
-    for path in sorted((crate / "tests").glob("*.rs")):
+    for path in sources(crate, on):
         wanted = not arguments.texts or any(text in path.stem for text in arguments.texts)
         reason = list_of_all.find("file", path.stem)
         lacks = list_of_all.find("lacks", path.stem)
@@ -183,6 +186,12 @@ def main():
         unused(list_of_all, results, ours)
     report(list_of_all, results, left_out)
     return 1 if any(result.wrong for result in results) else 0
+
+
+def sources(crate, on):
+    """Returns the files with tests: tokio's, and those that only run unported."""
+    beside = [] if on == "tourbillon" else (HERE / "beside").glob("*.rs")
+    return sorted([*(crate / "tests").glob("*.rs"), *beside], key=lambda path: path.stem)
 
 
 def parse():
@@ -206,9 +215,10 @@ def write(scratch, crate, on, rules, expected, results):
     dependencies = RUNTIMES[on].replace("VERSION", version).replace("ROOT", str(ROOT))
     before, patch, after = dependencies.partition("[patch")
     manifest = MANIFEST + before
+    paths = {path.stem: path for path in sources(crate, on)}
     for result in results:
         name = result.name
-        text = (crate / "tests" / f"{name}.rs").read_text()
+        text = paths[name].read_text()
         for _, pattern, reason in expected.functions(name):
             function = pattern.rpartition("::")[2]
             text, without = port.without(text, function), text

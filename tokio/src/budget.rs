@@ -3,7 +3,7 @@
 #[path = "../../src/util/tokio_budget.rs"]
 mod tokio_budget;
 
-use tourbillon::BudgetHooks;
+use tourbillon::facade::BudgetHooks;
 
 /// Gives it in all runtimes that are built from now on.
 pub(crate) fn enable() {

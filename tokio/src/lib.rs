@@ -10,6 +10,7 @@ extern crate real as tokio;
 
 mod blocking;
 mod budget;
+mod context;
 mod forward;
 pub mod fs;
 pub mod io;
@@ -17,12 +18,13 @@ pub mod net;
 pub mod process;
 pub mod runtime;
 pub mod signal;
+pub mod sync;
 pub mod task;
 pub mod time;
 
+pub use real::pin;
 #[cfg(feature = "macros")]
 pub use real::{join, select, try_join};
-pub use real::{pin, sync};
 #[cfg(feature = "macros")]
 pub use tokio_macros::{main, test};
 pub use tourbillon::{spawn, task_local};

@@ -7,18 +7,27 @@ use std::{
     time::Duration,
 };
 
-use tourbillon::task::{JoinHandle, LocalEnterGuard, LocalSet};
-pub use tourbillon::{
-    NoRuntime as TryCurrentError,
-    metrics::RuntimeMetrics,
-    runtime::{EnterGuard, Handle, Id, RuntimeFlavor, is_rt_shutdown_err, worker_index},
+pub use tourbillon::runtime::{EnterGuard, Id, RuntimeFlavor, is_rt_shutdown_err, worker_index};
+use tourbillon::{
+    facade::Drivers,
+    task::{JoinHandle, LocalEnterGuard, LocalSet},
 };
 
+pub use self::{
+    handle::{Handle, TryCurrentError},
+    metrics::RuntimeMetrics,
+};
 use crate::budget;
+
+mod handle;
+mod metrics;
 
 /// Tourbillon's runtime, whose polls have the budget of tokio's channels, too.
 #[derive(Debug)]
-pub struct Runtime(tourbillon::Runtime);
+pub struct Runtime {
+    runtime: tourbillon::Runtime,
+    handle: Handle,
+}
 
 impl Runtime {
     /// Creates a runtime with a worker for each core.
@@ -27,12 +36,12 @@ impl Runtime {
     ///
     /// Returns an error if the system refuses a thread or a descriptor.
     pub fn new() -> io::Result<Self> {
-        Builder::new_multi_thread().build()
+        Builder::new_multi_thread().enable_all().build()
     }
 
     /// Returns the runtime's handle.
     pub fn handle(&self) -> &Handle {
-        self.0.handle()
+        &self.handle
     }
 
     /// Starts a task.
@@ -41,7 +50,7 @@ impl Runtime {
     where
         F: Future<Output: Send + 'static> + Send + 'static,
     {
-        self.0.spawn(future)
+        self.runtime.spawn(future)
     }
 
     /// Runs a function on a thread that may block.
@@ -51,7 +60,7 @@ impl Runtime {
         F: FnOnce() -> R + Send + 'static,
         R: Send + 'static,
     {
-        self.0.spawn_blocking(f)
+        self.runtime.spawn_blocking(f)
     }
 
     /// Runs a future to completion on the calling thread.
@@ -61,28 +70,28 @@ impl Runtime {
     /// Panics in a task, or if the future panics.
     #[track_caller]
     pub fn block_on<F: Future>(&self, future: F) -> F::Output {
-        self.0.block_on(future)
+        self.runtime.block_on(future)
     }
 
     /// Enters the runtime's context.
     pub fn enter(&self) -> EnterGuard<'_> {
-        self.0.enter()
+        self.runtime.enter()
     }
 
     /// Returns the runtime's metrics.
     pub fn metrics(&self) -> RuntimeMetrics {
-        self.0.metrics()
+        self.handle.metrics()
     }
 
     /// Ends the runtime, and waits for at most `timeout`. Jobs of `spawn_blocking` that have not
     /// begun by then are dropped.
     pub fn shutdown_timeout(self, timeout: Duration) {
-        self.0.shutdown_timeout(timeout);
+        self.runtime.shutdown_timeout(timeout);
     }
 
     /// Ends the runtime without waiting.
     pub fn shutdown_background(self) {
-        self.0.shutdown_background();
+        self.runtime.shutdown_background();
     }
 }
 
@@ -90,37 +99,50 @@ impl Deref for Runtime {
     type Target = tourbillon::Runtime;
 
     fn deref(&self) -> &tourbillon::Runtime {
-        &self.0
+        &self.runtime
     }
 }
 
 /// The options of a runtime, with the signatures of tokio's builder.
 #[derive(Debug)]
-pub struct Builder(tourbillon::runtime::Builder);
+pub struct Builder {
+    builder: tourbillon::runtime::Builder,
+    drivers: Drivers,
+}
 
 impl Builder {
+    fn new(builder: tourbillon::runtime::Builder) -> Self {
+        let drivers = Drivers {
+            io: false,
+            time: false,
+        };
+        Self { builder, drivers }
+    }
+
     /// Creates a builder of a runtime with a worker for each core.
     pub fn new_multi_thread() -> Self {
-        Self(tourbillon::runtime::Builder::new())
+        Self::new(tourbillon::runtime::Builder::new())
     }
 
     /// Creates a builder of a runtime that runs on the thread of `block_on`.
     pub fn new_current_thread() -> Self {
-        Self(tourbillon::runtime::Builder::new_current_thread())
+        Self::new(tourbillon::runtime::Builder::new_current_thread())
     }
 
-    /// Does nothing: sockets and timers are always enabled.
+    /// Enables sockets and timers.
     pub fn enable_all(&mut self) -> &mut Self {
-        self
+        self.enable_io().enable_time()
     }
 
-    /// Does nothing: sockets are always enabled.
+    /// Enables sockets, pipes, signals and processes. Without this, creating one panics.
     pub fn enable_io(&mut self) -> &mut Self {
+        self.drivers.io = true;
         self
     }
 
-    /// Does nothing: timers are always enabled.
+    /// Enables timers. Without this, creating a sleep, an interval or a timeout panics.
     pub fn enable_time(&mut self) -> &mut Self {
+        self.drivers.time = true;
         self
     }
 
@@ -132,8 +154,10 @@ impl Builder {
     pub fn build(&mut self) -> io::Result<Runtime> {
         // Before the workers start: each thread takes a budget at its start.
         budget::enable();
-        let runtime = mem::take(&mut self.0).build().map_err(io::Error::other)?;
-        Ok(Runtime(runtime))
+        let builder = self.drivers.set(mem::take(&mut self.builder));
+        let runtime = builder.build().map_err(io::Error::other)?;
+        let handle = Handle::new(runtime.handle().clone());
+        Ok(Runtime { runtime, handle })
     }
 
     /// Builds a runtime whose tasks need not be `Send`. The builder has its default options
@@ -194,7 +218,7 @@ impl Builder {
         &mut self,
         set: impl FnOnce(tourbillon::runtime::Builder) -> tourbillon::runtime::Builder,
     ) -> &mut Self {
-        self.0 = set(mem::take(&mut self.0));
+        self.builder = set(mem::take(&mut self.builder));
         self
     }
 }
@@ -288,7 +312,9 @@ impl LocalRuntime {
     ///
     /// Returns an error if the system refuses a descriptor.
     pub fn new() -> io::Result<Self> {
-        Builder::new_current_thread().build_local(LocalOptions::default())
+        Builder::new_current_thread()
+            .enable_all()
+            .build_local(LocalOptions::default())
     }
 
     /// Returns the handle of the runtime.
@@ -322,7 +348,7 @@ impl LocalRuntime {
         self.runtime.spawn_blocking(f)
     }
 
-    /// Returns a snapshot of the runtime's counters.
+    /// Returns the runtime's metrics.
     pub fn metrics(&self) -> RuntimeMetrics {
         self.runtime.metrics()
     }

@@ -1,6 +1,20 @@
 //! Unix signals, by Tourbillon.
 
-pub use tourbillon::signal::ctrl_c;
+use std::io;
+
+/// Waits for the next `SIGINT`, as Ctrl+C sends it.
+///
+/// # Errors
+///
+/// Returns the operating system's error.
+///
+/// # Panics
+///
+/// Panics outside of a runtime, and in one without sockets.
+pub async fn ctrl_c() -> io::Result<()> {
+    crate::context::need_io();
+    tourbillon::signal::ctrl_c().await
+}
 
 /// Signals by their kind.
 pub mod unix {
@@ -21,7 +35,13 @@ pub mod unix {
     /// # Errors
     ///
     /// Returns the operating system's error.
+    ///
+    /// # Panics
+    ///
+    /// Panics outside of a runtime, and in one without sockets.
+    #[track_caller]
     pub fn signal(kind: SignalKind) -> io::Result<Signal> {
+        crate::context::need_io();
         tourbillon::signal::signal(kind).map(Signal)
     }
 

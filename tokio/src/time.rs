@@ -1,9 +1,10 @@
 //! Time, by Tourbillon: sleeps have a resolution of 1 ns.
 
 pub use tourbillon::time::{
-    Duration, Instant, Interval, MissedTickBehavior, Sleep, Timeout, advance, pause, resume, sleep,
-    sleep_until, timeout, timeout_at,
+    Duration, Instant, Interval, MissedTickBehavior, Sleep, Timeout, advance, pause, resume,
 };
+
+use crate::context::need_time;
 
 /// Errors of this module.
 pub mod error {
@@ -68,11 +69,55 @@ pub mod error {
     impl error::Error for Error {}
 }
 
+/// Waits until `duration` has passed.
+///
+/// # Panics
+///
+/// Panics outside of a runtime, and in one without timers.
+#[track_caller]
+pub fn sleep(duration: Duration) -> Sleep {
+    need_time();
+    tourbillon::time::sleep(duration)
+}
+
+/// Waits until `deadline`.
+///
+/// # Panics
+///
+/// See [`sleep`].
+#[track_caller]
+pub fn sleep_until(deadline: Instant) -> Sleep {
+    need_time();
+    tourbillon::time::sleep_until(deadline)
+}
+
+/// Limits the time that a future may take.
+///
+/// # Panics
+///
+/// See [`sleep`].
+#[track_caller]
+pub fn timeout<F: IntoFuture>(duration: Duration, future: F) -> Timeout<F::IntoFuture> {
+    need_time();
+    tourbillon::time::timeout(duration, future)
+}
+
+/// Limits the time that a future may take to a moment.
+///
+/// # Panics
+///
+/// See [`sleep`].
+#[track_caller]
+pub fn timeout_at<F: IntoFuture>(deadline: Instant, future: F) -> Timeout<F::IntoFuture> {
+    need_time();
+    tourbillon::time::timeout_at(deadline, future)
+}
+
 /// Creates an interval whose first tick is now. Missed ticks come in a burst, as in tokio.
 ///
 /// # Panics
 ///
-/// Panics if `period` is zero.
+/// Panics if `period` is zero. See also [`sleep`].
 #[track_caller]
 pub fn interval(period: Duration) -> Interval {
     interval_at(Instant::now(), period)
@@ -82,9 +127,11 @@ pub fn interval(period: Duration) -> Interval {
 ///
 /// # Panics
 ///
-/// Panics if `period` is zero.
+/// Panics if `period` is zero. See also [`sleep`].
 #[track_caller]
 pub fn interval_at(start: Instant, period: Duration) -> Interval {
+    assert!(period > Duration::ZERO, "`period` must be non-zero.");
+    need_time();
     let mut interval = tourbillon::time::interval_at(start, period);
     interval.set_missed_tick_behavior(MissedTickBehavior::Burst);
     interval

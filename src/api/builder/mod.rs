@@ -82,6 +82,8 @@ impl Builder {
                 thread_stack_size: None,
                 on_thread_start: None,
                 on_thread_stop: None,
+                #[cfg(feature = "facade")]
+                drivers: crate::engine::config::Drivers::ALL,
                 enable_tokio: false,
                 on_thread_park: None,
                 on_thread_unpark: None,

@@ -29,9 +29,9 @@ impl Companion {
 
     #[inline]
     pub(crate) fn with_budget<R>(&self, f: impl FnOnce() -> R) -> R {
-        #[cfg(feature = "budget-hooks")]
+        #[cfg(feature = "facade")]
         return crate::util::budget_hooks::with_budget(f);
-        #[cfg(not(feature = "budget-hooks"))]
+        #[cfg(not(feature = "facade"))]
         f()
     }
 

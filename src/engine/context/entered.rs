@@ -93,6 +93,12 @@ pub(crate) fn current() -> Option<Arc<Shared>> {
         .or_else(|| with_local(|local| local.map(|local| local.shard.owner().shared.clone())))
 }
 
+/// Runs `f` with the runtime that this thread is in, if any.
+#[cfg(feature = "facade")]
+pub(crate) fn with_current<R>(mut f: impl FnMut(&Shared) -> R) -> Option<R> {
+    with_entered(|shared| f(shared)).or_else(|| with_local(|local| local.map(|it| f(it.shared()))))
+}
+
 /// Runs `f` with the clock of the runtime that this thread is in, if any. It is the runtime whose
 /// shards [`with_home`](super::placement::with_home) finds.
 pub(crate) fn with_clock(f: &mut dyn FnMut(&Clock)) {

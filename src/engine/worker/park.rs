@@ -140,6 +140,7 @@ impl Worker<'_> {
                     Timeout::Until { left, .. } => policy.measure(left, sleep),
                     _ => sleep(),
                 }
+                core.recorder.unparks.add_alone(1);
             },
         );
         // 4. The sleep is over, or there was something to do. `denied` counts how often the latter

@@ -109,8 +109,9 @@ where
 {
     let Some(home) = context::current() else {
         panic!(
-            "`spawn_local` was called in no local context: call it in a task or in the `run_until` of a \
-             `LocalSet`, after `LocalSet::enter`, or in a task of `spawn_pinned`"
+            "`spawn_local` called from outside of a `task::LocalSet` or `runtime::LocalRuntime`: call \
+             it in a task or in the `run_until` of a `LocalSet`, after `LocalSet::enter`, or in a \
+             task of `spawn_pinned`"
         );
     };
     spawn_here(home, future, spawned)

@@ -191,7 +191,12 @@ fn what_changes_a_file_comes_before_the_next_operation_though_it_is_dropped() {
     std::fs::write(&path, b"0123456789").unwrap();
     let early = SystemTime::UNIX_EPOCH;
     with_two_blocking_threads(async {
-        let queue_depth = || Handle::current().metrics().blocking_queue_depth();
+        let queue_depth = || {
+            Handle::current()
+                .metrics()
+                .snapshot()
+                .blocking_queue_depth()
+        };
         for change in 0..3 {
             let mut options = OpenOptions::new();
             let mut file = options.read(true).write(true).open(&path).await.unwrap();

@@ -13,6 +13,7 @@ use std::{
 use tourbillon::io as ours;
 
 use super::{Interest, Ready, unix::TryIoError};
+use crate::context::need_io;
 
 /// A value that names its descriptor.
 #[derive(Debug)]
@@ -86,7 +87,11 @@ impl<T: AsRawFd> AsyncFd<T> {
     ///
     /// # Errors
     ///
-    /// Fails outside of a runtime, or if epoll cannot watch the descriptor.
+    /// Fails if epoll cannot watch the descriptor.
+    ///
+    /// # Panics
+    ///
+    /// Panics outside of a runtime, and in one without sockets.
     #[track_caller]
     pub unsafe fn register(inner: T) -> Result<Self, AsyncFdRegisterError<T>> {
         Self::watch(inner, Interest::READABLE | Interest::WRITABLE)
@@ -158,6 +163,7 @@ impl<T: AsRawFd> AsyncFd<T> {
 
     #[track_caller]
     fn watch(inner: T, interest: Interest) -> Result<Self, AsyncFdRegisterError<T>> {
+        need_io();
         match ours::AsyncFd::try_with_interest(Named(inner), interest) {
             Ok(fd) => Ok(Self(fd)),
             Err(error) => {

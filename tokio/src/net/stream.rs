@@ -87,8 +87,14 @@ macro_rules! socket {
             ///
             /// # Errors
             ///
-            /// Fails outside of a runtime, or with the operating system's error.
+            /// Returns the operating system's error.
+            ///
+            /// # Panics
+            ///
+            /// Panics outside of a runtime, and in one without sockets.
+            #[track_caller]
             pub fn from_std(socket: $Std) -> io::Result<Self> {
+                crate::context::need_io();
                 Inner::$Socket::from_std(socket).map(Self)
             }
 

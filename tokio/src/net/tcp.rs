@@ -3,6 +3,7 @@
 use std::{net::SocketAddr, time::Duration};
 
 use crate::{
+    context::need_io,
     forward::{forward, forward_addrs},
     net::ToSocketAddrs,
 };
@@ -21,6 +22,7 @@ impl TcpStream {
     ///
     /// Returns the error of the last address.
     pub async fn connect(addr: impl ToSocketAddrs) -> io::Result<Self> {
+        need_io();
         Inner::TcpStream::connect(addr).await.map(Self)
     }
 }
@@ -92,6 +94,7 @@ impl TcpListener {
     ///
     /// Returns the error of the last address.
     pub async fn bind(addr: impl ToSocketAddrs) -> io::Result<Self> {
+        need_io();
         Inner::TcpListener::bind(addr).await.map(Self)
     }
 
@@ -186,6 +189,7 @@ impl TcpSocket {
     ///
     /// Returns the operating system's error.
     pub async fn connect(self, addr: SocketAddr) -> io::Result<TcpStream> {
+        need_io();
         self.0.connect(addr).await.map(TcpStream)
     }
 
@@ -194,7 +198,9 @@ impl TcpSocket {
     /// # Errors
     ///
     /// Returns the operating system's error.
+    #[track_caller]
     pub fn listen(self, backlog: u32) -> io::Result<TcpListener> {
+        need_io();
         self.0.listen(backlog).map(TcpListener)
     }
 }

@@ -170,7 +170,7 @@ impl Command {
     ///
     /// # Panics
     ///
-    /// Panics outside of a runtime.
+    /// Panics outside of a runtime, and in one without sockets.
     #[track_caller]
     pub fn spawn(&mut self) -> io::Result<Child> {
         self.spawn_with(process::Command::spawn)
@@ -184,17 +184,14 @@ impl Command {
     ///
     /// # Panics
     ///
-    /// Panics outside of a runtime.
+    /// Panics outside of a runtime, and in one without sockets.
     #[track_caller]
     pub fn spawn_with(
         &mut self,
         spawn: impl Fn(&mut process::Command) -> io::Result<process::Child>,
     ) -> io::Result<Child> {
-        // Before there is a process that nothing could wait for. The text is tokio's.
-        assert!(
-            tourbillon::Handle::try_current().is_ok(),
-            "there is no reactor running, must be called from the context of a Tokio 1.x runtime"
-        );
+        // Before there is a process that nothing could wait for.
+        crate::context::need_io();
         Child::new(spawn(&mut self.command)?, self.is_killed_on_drop)
     }
 
@@ -206,7 +203,7 @@ impl Command {
     ///
     /// # Panics
     ///
-    /// Panics outside of a runtime.
+    /// Panics outside of a runtime, and in one without sockets.
     #[track_caller]
     pub fn status(&mut self) -> impl Future<Output = io::Result<ExitStatus>> + use<> {
         let child = self.spawn();
@@ -226,7 +223,7 @@ impl Command {
     ///
     /// # Panics
     ///
-    /// Panics outside of a runtime.
+    /// Panics outside of a runtime, and in one without sockets.
     #[track_caller]
     pub fn output(&mut self) -> impl Future<Output = io::Result<Output>> + use<> {
         self.stdout(Stdio::piped()).stderr(Stdio::piped());

@@ -8,7 +8,10 @@ use std::{net::Shutdown, path::Path};
 pub use tourbillon::net::unix::{UCred, gid_t, pid_t, uid_t};
 
 pub use self::addr::SocketAddr;
-use crate::forward::{forward, forward_addrs};
+use crate::{
+    context::need_io,
+    forward::{forward, forward_addrs},
+};
 
 super::stream::stream!(
     UnixStream,
@@ -25,6 +28,7 @@ impl UnixStream {
     ///
     /// Returns the operating system's error.
     pub async fn connect(path: impl AsRef<Path>) -> io::Result<Self> {
+        need_io();
         Inner::UnixStream::connect(path).await.map(Self)
     }
 
@@ -34,6 +38,7 @@ impl UnixStream {
     ///
     /// Returns the operating system's error.
     pub async fn connect_addr(addr: &SocketAddr) -> io::Result<Self> {
+        need_io();
         Inner::UnixStream::connect_addr(addr.as_std())
             .await
             .map(Self)
@@ -44,7 +49,9 @@ impl UnixStream {
     /// # Errors
     ///
     /// Returns the operating system's error.
+    #[track_caller]
     pub fn pair() -> io::Result<(Self, Self)> {
+        need_io();
         let (one, other) = Inner::UnixStream::pair()?;
         Ok((Self(one), Self(other)))
     }
@@ -65,7 +72,9 @@ impl UnixListener {
     /// # Errors
     ///
     /// Returns the operating system's error.
+    #[track_caller]
     pub fn bind(path: impl AsRef<Path>) -> io::Result<Self> {
+        need_io();
         Inner::UnixListener::bind(path).map(Self)
     }
 
@@ -74,7 +83,9 @@ impl UnixListener {
     /// # Errors
     ///
     /// Returns the operating system's error.
+    #[track_caller]
     pub fn bind_addr(addr: &SocketAddr) -> io::Result<Self> {
+        need_io();
         Inner::UnixListener::bind_addr(addr.as_std()).map(Self)
     }
 
@@ -128,7 +139,9 @@ impl UnixDatagram {
     /// # Errors
     ///
     /// Returns the operating system's error.
+    #[track_caller]
     pub fn bind(path: impl AsRef<Path>) -> io::Result<Self> {
+        need_io();
         Inner::UnixDatagram::bind(path).map(Self)
     }
 
@@ -137,7 +150,9 @@ impl UnixDatagram {
     /// # Errors
     ///
     /// Returns the operating system's error.
+    #[track_caller]
     pub fn bind_addr(addr: &SocketAddr) -> io::Result<Self> {
+        need_io();
         Inner::UnixDatagram::bind_addr(addr.as_std()).map(Self)
     }
 
@@ -146,7 +161,9 @@ impl UnixDatagram {
     /// # Errors
     ///
     /// Returns the operating system's error.
+    #[track_caller]
     pub fn unbound() -> io::Result<Self> {
+        need_io();
         Inner::UnixDatagram::unbound().map(Self)
     }
 
@@ -155,7 +172,9 @@ impl UnixDatagram {
     /// # Errors
     ///
     /// Returns the operating system's error.
+    #[track_caller]
     pub fn pair() -> io::Result<(Self, Self)> {
+        need_io();
         let (one, other) = Inner::UnixDatagram::pair()?;
         Ok((Self(one), Self(other)))
     }
@@ -194,7 +213,9 @@ impl UnixSocket {
     /// # Errors
     ///
     /// Fails for a socket for datagrams, or with the operating system's error.
+    #[track_caller]
     pub fn listen(self, backlog: u32) -> io::Result<UnixListener> {
+        need_io();
         self.0.listen(backlog).map(UnixListener)
     }
 
@@ -204,6 +225,7 @@ impl UnixSocket {
     ///
     /// Fails for a socket for datagrams, or with the operating system's error.
     pub async fn connect(self, path: impl AsRef<Path>) -> io::Result<UnixStream> {
+        need_io();
         self.0.connect(path).await.map(UnixStream)
     }
 
@@ -212,7 +234,9 @@ impl UnixSocket {
     /// # Errors
     ///
     /// Fails for a socket for streams, or with the operating system's error.
+    #[track_caller]
     pub fn datagram(self) -> io::Result<UnixDatagram> {
+        need_io();
         self.0.datagram().map(UnixDatagram)
     }
 }

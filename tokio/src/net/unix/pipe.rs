@@ -23,7 +23,8 @@ use tourbillon::io::{AsyncFd, Interest, Ready};
 ///
 /// # Errors
 ///
-/// Fails outside of a runtime, or with the operating system's error.
+/// Fails with the operating system's error.
+#[track_caller]
 pub fn pipe() -> io::Result<(Sender, Receiver)> {
     let (read, write) = pipe_with(PipeFlags::CLOEXEC | PipeFlags::NONBLOCK)?;
     Ok((Sender::watch(write.into())?, Receiver::watch(read.into())?))
@@ -59,7 +60,8 @@ impl OpenOptions {
     ///
     /// # Errors
     ///
-    /// Fails outside of a runtime, if it is no pipe, or with the operating system's error.
+    /// Fails if it is no pipe, or with the operating system's error.
+    #[track_caller]
     pub fn open_receiver(&self, path: impl AsRef<Path>) -> io::Result<Receiver> {
         Receiver::watch(self.open(path.as_ref(), true)?)
     }
@@ -68,8 +70,9 @@ impl OpenOptions {
     ///
     /// # Errors
     ///
-    /// Fails outside of a runtime, if it is no pipe, or with the operating system's error: `ENXIO`
+    /// Fails if it is no pipe, or with the operating system's error: `ENXIO`
     /// if nothing reads.
+    #[track_caller]
     pub fn open_sender(&self, path: impl AsRef<Path>) -> io::Result<Sender> {
         Sender::watch(self.open(path.as_ref(), false)?)
     }
@@ -120,7 +123,9 @@ macro_rules! ends {
 
         impl $End {
             /// Wraps a nonblocking descriptor.
+            #[track_caller]
             fn watch(file: File) -> io::Result<Self> {
+                crate::context::need_io();
                 AsyncFd::with_interest(file, Interest::$Interest).map(Self)
             }
 
@@ -128,8 +133,9 @@ macro_rules! ends {
             ///
             /// # Errors
             ///
-            /// Fails outside of a runtime, if the file is no pipe, if it was opened for the other
+            /// Fails if the file is no pipe, if it was opened for the other
             /// direction only, or with the operating system's error.
+            #[track_caller]
             pub fn from_file(file: File) -> io::Result<Self> {
                 check_pipe(&file)?;
                 check_mode(&file, [$(OFlags::$Mode),*], $wrong_mode)?;
@@ -142,6 +148,7 @@ macro_rules! ends {
             /// # Errors
             ///
             /// See [`from_file`](Self::from_file).
+            #[track_caller]
             pub fn from_owned_fd(descriptor: OwnedFd) -> io::Result<Self> {
                 Self::from_file(descriptor.into())
             }
@@ -150,7 +157,8 @@ macro_rules! ends {
             ///
             /// # Errors
             ///
-            /// Fails outside of a runtime, or with the operating system's error.
+            /// Fails with the operating system's error.
+            #[track_caller]
             pub fn from_file_unchecked(file: File) -> io::Result<Self> {
                 Self::watch(file)
             }
@@ -159,7 +167,8 @@ macro_rules! ends {
             ///
             /// # Errors
             ///
-            /// Fails outside of a runtime, or with the operating system's error.
+            /// Fails with the operating system's error.
+            #[track_caller]
             pub fn from_owned_fd_unchecked(descriptor: OwnedFd) -> io::Result<Self> {
                 Self::watch(descriptor.into())
             }

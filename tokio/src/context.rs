@@ -1,0 +1,37 @@
+//! Panics where tokio panics: outside of a runtime, and if the builder has not enabled what is
+//! needed.
+
+use tourbillon::facade::Drivers;
+
+/// The text with which tokio panics outside of a runtime.
+pub(crate) const NO_RUNTIME: &str =
+    "there is no reactor running, must be called from the context of a Tokio 1.x runtime";
+
+/// Returns what is enabled.
+#[track_caller]
+fn here() -> Drivers {
+    match Drivers::here() {
+        Some(drivers) => drivers,
+        None => panic!("{NO_RUNTIME}"),
+    }
+}
+
+/// Checks that there are sockets.
+#[track_caller]
+pub(crate) fn need_io() {
+    assert!(
+        here().io,
+        "A Tokio 1.x context was found, but IO is disabled. Call `enable_io` on the runtime \
+         builder to enable IO."
+    );
+}
+
+/// Checks that there are timers.
+#[track_caller]
+pub(crate) fn need_time() {
+    assert!(
+        here().time,
+        "A Tokio 1.x context was found, but timers are disabled. Call `enable_time` on the runtime \
+         builder to enable timers."
+    );
+}

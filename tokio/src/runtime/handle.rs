@@ -1,0 +1,141 @@
+//! The handle of a runtime.
+
+use std::{error::Error, fmt, ops::Deref};
+
+use tourbillon::task::JoinHandle;
+
+use super::{EnterGuard, Id, RuntimeFlavor, RuntimeMetrics};
+
+/// Tourbillon's handle, with the live metrics that tokio's has. It dereferences to Tourbillon's.
+#[derive(Clone, Debug)]
+pub struct Handle(tourbillon::Handle);
+
+impl Handle {
+    pub(super) fn new(handle: tourbillon::Handle) -> Self {
+        Self(handle)
+    }
+
+    /// Returns the handle of the runtime that the calling thread is in.
+    ///
+    /// # Panics
+    ///
+    /// Panics outside of a runtime.
+    #[track_caller]
+    pub fn current() -> Self {
+        match Self::try_current() {
+            Ok(handle) => handle,
+            Err(error) => panic!("{error}"),
+        }
+    }
+
+    /// Returns the handle of the runtime that the calling thread is in.
+    ///
+    /// # Errors
+    ///
+    /// Fails outside of a runtime.
+    pub fn try_current() -> Result<Self, TryCurrentError> {
+        tourbillon::Handle::try_current()
+            .map(Self)
+            .map_err(|_| TryCurrentError::here())
+    }
+
+    /// Returns the number of the runtime.
+    pub fn id(&self) -> Id {
+        self.0.id()
+    }
+
+    /// Returns the name of the runtime, if it has one.
+    pub fn name(&self) -> Option<&str> {
+        self.0.name()
+    }
+
+    /// Returns which threads run the tasks.
+    pub fn runtime_flavor(&self) -> RuntimeFlavor {
+        self.0.runtime_flavor()
+    }
+
+    /// Enters the runtime's context.
+    pub fn enter(&self) -> EnterGuard<'_> {
+        self.0.enter()
+    }
+
+    /// Starts a task.
+    #[track_caller]
+    pub fn spawn<F>(&self, future: F) -> JoinHandle<F::Output>
+    where
+        F: Future<Output: Send + 'static> + Send + 'static,
+    {
+        self.0.spawn(future)
+    }
+
+    /// Runs a function on a thread that may block.
+    #[track_caller]
+    pub fn spawn_blocking<F, R>(&self, f: F) -> JoinHandle<R>
+    where
+        F: FnOnce() -> R + Send + 'static,
+        R: Send + 'static,
+    {
+        self.0.spawn_blocking(f)
+    }
+
+    /// Runs a future to completion on the calling thread.
+    ///
+    /// # Panics
+    ///
+    /// Panics in a task, or if the future panics.
+    #[track_caller]
+    pub fn block_on<F: Future>(&self, future: F) -> F::Output {
+        self.0.block_on(future)
+    }
+
+    /// Returns the runtime's metrics.
+    pub fn metrics(&self) -> RuntimeMetrics {
+        RuntimeMetrics::of(&self.0)
+    }
+}
+
+impl Deref for Handle {
+    type Target = tourbillon::Handle;
+
+    fn deref(&self) -> &tourbillon::Handle {
+        &self.0
+    }
+}
+
+/// The calling thread is in no runtime.
+#[derive(Debug)]
+pub struct TryCurrentError {
+    is_thread_local_destroyed: bool,
+}
+
+impl TryCurrentError {
+    /// Returns the error, with its cause on this thread.
+    fn here() -> Self {
+        thread_local!(static ALIVE: String = const { String::new() });
+        // A variable with a destructor is gone when those of the thread have been dropped.
+        Self {
+            is_thread_local_destroyed: ALIVE.try_with(|_| ()).is_err(),
+        }
+    }
+
+    /// Returns whether the thread has entered no runtime.
+    pub fn is_missing_context(&self) -> bool {
+        !self.is_thread_local_destroyed
+    }
+
+    /// Returns whether the thread ends, and has dropped its variables already.
+    pub fn is_thread_local_destroyed(&self) -> bool {
+        self.is_thread_local_destroyed
+    }
+}
+
+impl fmt::Display for TryCurrentError {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str(match self.is_thread_local_destroyed {
+            true => "the thread ends, and its variables, with its runtime, are dropped",
+            false => crate::context::NO_RUNTIME,
+        })
+    }
+}
+
+impl Error for TryCurrentError {}
