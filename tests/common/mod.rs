@@ -8,6 +8,7 @@
 pub mod blocked;
 pub mod blocking;
 pub mod course;
+pub mod dropped;
 pub mod event;
 pub mod installed;
 pub mod net;

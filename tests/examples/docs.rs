@@ -285,6 +285,46 @@ fn the_feature_table_names_existing_items() {
 }
 
 #[test]
+fn the_page_of_dropped_futures_names_each_future() {
+    let root = root();
+    let page = read(root.join("docs/reference/cancel-safety.md"));
+    let dirs = "net io time timer task sync util"
+        .split(' ')
+        .map(|dir| format!("src/{dir}"));
+    let dirs = dirs.chain(["tokio/src".to_owned()]);
+    let mut sources: Vec<_> = dirs.flat_map(|dir| files(&root.join(dir), "rs")).collect();
+    sources.push(root.join("src/signal.rs"));
+    let (mut missing, mut named) = (Vec::new(), 0);
+    for source in sources {
+        for line in read(&source).lines() {
+            // A method, or a type. Names that a macro makes begin with `$`.
+            let after = |text| line.split_once(text).map(|(_, after)| after);
+            let Some(after) = after("pub async fn ").or_else(|| after(" Future for ")) else {
+                continue;
+            };
+            let is_part = |c: char| c.is_alphanumeric() || c == '_';
+            let name = after.split(|c| !is_part(c)).next().expect("a first part");
+            // `Call` is the body of a blocking job, which no user holds.
+            if name.is_empty() || name == "Call" {
+                continue;
+            }
+            named += 1;
+            if !rows(&page)
+                .iter()
+                .any(|row| spans(row[0]).any(|span| has_word(span, name)))
+            {
+                missing.push(format!("{name}, of {}", source.display()));
+            }
+        }
+    }
+    assert!(
+        missing.is_empty(),
+        "what is lost when it is dropped? {missing:#?}"
+    );
+    assert!(named > 80, "the sources were not understood: {named} names");
+}
+
+#[test]
 fn the_loom_page_names_each_model_and_mutant() {
     let root = root();
     let page = read(root.join("loom_tests/README.md"));

@@ -22,6 +22,7 @@ macro_rules! on_both {
 mod addrs;
 mod async_fd;
 mod async_fd_like_tokio;
+mod dropped;
 mod like_tokio;
 mod per_core;
 mod select;

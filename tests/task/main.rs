@@ -8,6 +8,7 @@ mod block_in_place;
 mod block_in_place_end;
 mod budget;
 mod coop;
+mod dropped;
 mod fairness;
 mod join;
 mod join_set;

@@ -5,6 +5,7 @@ mod common;
 
 mod advance;
 mod delay_queue;
+mod dropped;
 mod interval_as_tokio;
 mod pause_resume;
 mod paused_clock;
