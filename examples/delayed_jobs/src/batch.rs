@@ -13,6 +13,38 @@ pub(crate) const WAITING: usize = 8192;
 /// Maximum number of requests in one call of the store.
 pub(crate) const MOST: usize = 2048;
 
+/// Maximum number of bytes of the requests in one call of the store, and of the payloads that one
+/// call returns, unless a single one has more. A slow network needs seconds for more.
+pub(crate) const MOST_BYTES: usize = 8 << 20;
+
+/// Divides requests into calls of at most [`MOST`] requests and [`MOST_BYTES`], in their order.
+pub(crate) fn calls<T>(requests: Vec<T>, bytes: impl Fn(&T) -> usize) -> Vec<Vec<T>> {
+    let mut calls: Vec<Vec<T>> = Vec::new();
+    let mut sum = 0;
+    for request in requests {
+        let more = bytes(&request);
+        match calls.last_mut() {
+            Some(call) if call.len() < MOST && sum + more <= MOST_BYTES => {
+                sum += more;
+                call.push(request);
+            }
+            _ => {
+                sum = more;
+                calls.push(vec![request]);
+            }
+        }
+    }
+    calls
+}
+
+/// A request that a [`Batcher`] joins with others.
+pub(crate) trait Request: Clone + Send + 'static {
+    /// Returns about how many bytes the request has, beside some hundred.
+    fn bytes(&self) -> usize {
+        0
+    }
+}
+
 /// How many calls in a row may fail because the store is full. Then the other requests fail
 /// untried. It takes 12 until a request of a full call is alone.
 const MOST_FULL: usize = 24;
@@ -39,7 +71,7 @@ impl<Q, A> Clone for Batcher<Q, A> {
     }
 }
 
-impl<Q: Clone + Send + 'static, A: Send + 'static> Batcher<Q, A> {
+impl<Q: Request, A: Send + 'static> Batcher<Q, A> {
     /// Starts the task, which ends with the last clone of the batcher.
     pub(crate) fn start<F, R>(run: F) -> Self
     where
@@ -69,13 +101,14 @@ impl<Q: Clone + Send + 'static, A: Send + 'static> Batcher<Q, A> {
 /// Answers each of these requests.
 async fn serve<Q, A, F, R>(requests: Vec<(Q, Answer<A>)>, run: &Arc<F>)
 where
-    Q: Clone + Send + 'static,
+    Q: Request,
     A: Send + 'static,
     F: Fn(Vec<Q>) -> R + Send + Sync + 'static,
     R: Future<Output = Result<Vec<A>, StoreError>> + Send + 'static,
 {
     // The last call is the next.
-    let mut calls = vec![requests];
+    let mut calls = calls(requests, |(request, _)| request.bytes());
+    calls.reverse();
     let mut full = 0;
     while let Some(mut call) = calls.pop() {
         let requests = call.iter().map(|(request, _)| request.clone()).collect();
@@ -115,7 +148,7 @@ where
 /// Repeats a request until nobody has its job locked any more, or until its caller is gone.
 async fn repeat<Q, A, F, R>(request: Q, caller: Answer<A>, run: Arc<F>)
 where
-    Q: Clone,
+    Q: Request,
     F: Fn(Vec<Q>) -> R,
     R: Future<Output = Result<Vec<A>, StoreError>>,
 {

@@ -3,7 +3,7 @@
 use std::{error::Error, fmt, sync::Arc};
 
 use crate::{
-    batch::Batcher,
+    batch::{Batcher, Request},
     job::{Job, NewJob, When},
     store::{Cancelled, Counts, Listing, Moved, Scheduled, Store, StoreError},
 };
@@ -102,6 +102,16 @@ impl From<StoreError> for QueueError {
         Self::Store(error)
     }
 }
+
+impl Request for NewJob {
+    fn bytes(&self) -> usize {
+        self.payload.len()
+    }
+}
+
+impl Request for (String, When) {}
+
+impl Request for String {}
 
 /// Checks a key.
 fn key(key: impl Into<String>) -> Result<String, QueueError> {

@@ -10,7 +10,7 @@ use std::{
 use tokio::sync::watch;
 use tourbillon::time::Instant;
 
-use crate::job::{Job, NewJob, Time, Token, When};
+use crate::job::{Job, NewJob, Repeat, Time, Token, When};
 
 /// The store did not do what it was asked for.
 ///
@@ -184,13 +184,32 @@ pub struct Lease {
     pub runs_out: bool,
 }
 
-/// A job that a node holds.
+/// A job that a node holds. Its payload comes with [`Begin::Yes`].
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Held {
-    /// The job.
-    pub job: Job,
+    /// The name of the job.
+    pub key: String,
+    /// The moment for which the job was scheduled.
+    pub due: Time,
+    /// When the next attempt may begin.
+    pub at: Time,
+    /// How many attempts have begun.
+    pub attempts: u32,
+    /// The pattern and the time zone of a cron job.
+    pub repeat: Option<Repeat>,
+    /// The length of the payload, in bytes.
+    pub size: usize,
     /// The token of this holder.
     pub token: Token,
+}
+
+/// Which jobs a node looks for.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Span {
+    /// Those that are due.
+    Due,
+    /// Those that are not due yet, and are due within this time.
+    Within(Duration),
 }
 
 /// An attempt that a node is about to begin.
@@ -206,10 +225,15 @@ pub struct Start {
 }
 
 /// The answer to [`Store::begin`].
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Begin {
-    /// The attempt begins. Its number is that of the job's attempts, this one included.
-    Yes(u32),
+    /// The attempt begins.
+    Yes {
+        /// The number of the job's attempts, this one included.
+        number: u32,
+        /// The job's payload.
+        payload: Vec<u8>,
+    },
     /// By the store's clock, the job is not due yet.
     Early,
     /// The node holds the job no longer.
@@ -335,21 +359,27 @@ pub trait Store: Send + Sync + 'static {
     /// Ends a lease. Its jobs may have other holders from here on.
     fn release(&self, node: i64) -> impl Future<Output = Result<(), StoreError>> + Send;
 
-    /// Makes a node the holder of at most `most` jobs that are due within `window` and have no
-    /// holder, the earliest first. Returns fewer than `most` only if there are no more, or if
-    /// others are locked: see [`skipped`](Self::skipped). Returns none if the lease is over.
+    /// Makes a node the holder of at most `most` jobs of this span that have no holder, the
+    /// earliest first. Returns fewer than `most` only if there are no more, or if others are
+    /// locked: see [`skipped`](Self::skipped). Returns none if the lease is over.
     fn hold(
         &self,
         node: i64,
-        window: Duration,
+        span: Span,
         most: usize,
     ) -> impl Future<Output = Result<Vec<Held>, StoreError>> + Send;
 
-    /// Returns whether a job that is due within `window` has no holder, although
-    /// [`hold`](Self::hold) has just returned all that it could take: somebody has locked it.
-    fn skipped(&self, _window: Duration) -> impl Future<Output = Result<bool, StoreError>> + Send {
+    /// Returns whether a job of this span has no holder, although [`hold`](Self::hold) has just
+    /// returned all that it could take: somebody has locked it.
+    fn skipped(&self, _span: Span) -> impl Future<Output = Result<bool, StoreError>> + Send {
         async { Ok(false) }
     }
+
+    /// Takes jobs from the holder that has these tokens. They may have other holders from here on.
+    fn give_back(
+        &self,
+        jobs: Vec<(String, Token)>,
+    ) -> impl Future<Output = Result<(), StoreError>> + Send;
 
     /// Begins attempts, if the jobs are due and these are still their tokens.
     ///

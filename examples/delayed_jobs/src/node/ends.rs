@@ -11,7 +11,7 @@ use tokio::sync::{mpsc, oneshot};
 use tourbillon::time::{Instant, sleep_until};
 
 use crate::{
-    batch::{MOST, WAITING},
+    batch::{MOST, WAITING, calls},
     store::{End, Finish, Store, StoreError},
 };
 
@@ -154,11 +154,15 @@ async fn serve<S: Store>(store: Arc<S>, mut receiver: mpsc::Receiver<Report>) {
 async fn round<S: Store>(store: &S, mut ends: Vec<Report>) -> Vec<Report> {
     ends.sort_by_key(|end| !end.is_done());
     // The last request is the next.
-    let mut requests = Vec::new();
-    while ends.len() > MOST {
-        requests.push(ends.split_off(ends.len() - MOST));
-    }
-    requests.push(ends);
+    let mut requests = calls(ends, |end| match &end.finish.end {
+        End::Next {
+            error: Some(error), ..
+        }
+        | End::Retry { error, .. }
+        | End::Dead { error } => error.len(),
+        _ => 0,
+    });
+    requests.reverse();
     let mut failed = Vec::new();
     let mut failures = 0;
     while let Some(mut request) = requests.pop() {

@@ -11,6 +11,7 @@ use std::{
 use tourbillon::{
     Handle,
     sync::Notify,
+    time::Instant,
     timer::{Timer, WallTimer},
 };
 
@@ -38,7 +39,8 @@ struct Jobs {
     /// The session that may add jobs. Timers of earlier ones do nothing.
     session: u64,
     timers: HashMap<Token, Armed>,
-    due: VecDeque<Held>,
+    /// Each with the time since when it is here.
+    due: VecDeque<(Instant, Held)>,
 }
 
 #[derive(Default)]
@@ -99,7 +101,7 @@ impl Table {
         let mut is_due = false;
         for held in held {
             let Some(deadline) = deadline(&held) else {
-                jobs.due.push_back(held);
+                jobs.due.push_back((Instant::now(), held));
                 is_due = true;
                 continue;
             };
@@ -125,7 +127,7 @@ impl Table {
             return;
         }
         jobs.timers.remove(&held.token);
-        jobs.due.push_back(held);
+        jobs.due.push_back((Instant::now(), held));
         drop(jobs);
         self.0.came_due.notify_one();
     }
@@ -141,11 +143,35 @@ impl Table {
         }
     }
 
-    /// Takes at most `most` due jobs.
-    pub(super) fn take_due(&self, most: usize) -> Vec<Held> {
+    /// Returns how many due jobs the node holds.
+    pub(super) fn due(&self) -> usize {
+        self.lock().due.len()
+    }
+
+    /// Takes at most `most` due jobs. Their payloads have at most `bytes` bytes, unless a single
+    /// one has more.
+    pub(super) fn take_due(&self, most: usize, bytes: usize) -> Vec<Held> {
         let mut jobs = self.lock();
-        let most = most.min(jobs.due.len());
-        let taken = jobs.due.drain(..most).collect();
+        let mut sum = 0;
+        let fits = |(_, held): &&(Instant, Held)| {
+            let is_first = sum == 0;
+            sum += held.size;
+            is_first || sum <= bytes
+        };
+        let most = jobs.due.iter().take(most).take_while(fits).count();
+        let taken = jobs.due.drain(..most).map(|(_, held)| held).collect();
+        self.update_count(&jobs);
+        drop(jobs);
+        self.0.left.notify_one();
+        taken
+    }
+
+    /// Takes at most `most` jobs that have been due and here since `time`.
+    pub(super) fn take_overdue(&self, time: Instant, most: usize) -> Vec<Held> {
+        let mut jobs = self.lock();
+        let is_overdue = |(since, _): &&(Instant, Held)| *since <= time;
+        let most = jobs.due.iter().take(most).take_while(is_overdue).count();
+        let taken = jobs.due.drain(..most).map(|(_, held)| held).collect();
         self.update_count(&jobs);
         drop(jobs);
         self.0.left.notify_one();
@@ -155,12 +181,11 @@ impl Table {
     /// Puts due jobs back to where they were taken from, or behind the others.
     pub(super) fn put_back(&self, held: Vec<Held>, behind: bool) {
         let mut jobs = self.lock();
+        let now = Instant::now();
+        let held = held.into_iter().map(|held| (now, held));
         match behind {
             true => jobs.due.extend(held),
-            false => held
-                .into_iter()
-                .rev()
-                .for_each(|held| jobs.due.push_front(held)),
+            false => held.rev().for_each(|held| jobs.due.push_front(held)),
         }
         self.update_count(&jobs);
     }

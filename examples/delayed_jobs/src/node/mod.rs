@@ -243,7 +243,8 @@ impl<S: Store> NodeBuilder<S> {
     }
 
     /// Sets how many jobs the node holds at once. The default is 100,000. Jobs that are due within
-    /// a second may exceed this by up to a quarter.
+    /// a second may exceed this by up to a quarter. Of the jobs that are due, a node holds at most
+    /// twice as many as handlers can begin, and gives others back.
     ///
     /// # Panics
     ///

@@ -13,10 +13,10 @@ use tokio::sync::{OwnedSemaphorePermit, Semaphore};
 use tourbillon::time::timeout;
 
 use super::{Attempt, Ended, Failure, Shared, count};
-use crate::{
-    job::Job,
-    store::{End, Finish, Held, Store},
-};
+use crate::store::{End, Finish, Held, Store};
+
+/// The length of an error's text, in bytes. Longer ones are cut.
+const MAX_ERROR: usize = 16 * 1024;
 
 /// What an attempt needs in order to begin.
 pub(super) struct Permits {
@@ -36,6 +36,12 @@ impl Permits {
             attempt: acquire(&shared.attempts).await,
             handler: acquire(&shared.handlers).await,
         }
+    }
+
+    /// Returns how many attempts may begin at once.
+    pub(super) fn free<S>(shared: &Shared<S>) -> usize {
+        let attempts = shared.attempts.available_permits();
+        attempts.min(shared.handlers.available_permits())
     }
 
     /// Returns the permits if an attempt may begin at once.
@@ -68,19 +74,19 @@ pub(super) async fn run<S: Store>(
     shared: Arc<Shared<S>>,
     held: Held,
     number: u32,
+    payload: Vec<u8>,
     permits: Permits,
 ) {
-    let mut held = held;
     let counters = &shared.counters;
     count(&counters.begun);
     let running = Running::new(&counters.running);
     let attempt = Attempt {
-        key: held.job.key.clone(),
-        payload: std::mem::take(&mut held.job.payload),
+        key: held.key.clone(),
+        payload,
         number,
         token: held.token,
-        due: held.job.due,
-        at: held.job.at,
+        due: held.due,
+        at: held.at,
     };
     let result = call(&shared, attempt).await;
     drop(permits.handler);
@@ -88,7 +94,7 @@ pub(super) async fn run<S: Store>(
         Ok(()) => &counters.done,
         Err(_) => &counters.failed,
     });
-    let end = end(&shared, &held.job, number, result);
+    let end = end(&shared, &held, number, result);
     report(&shared, held, end).await;
     drop(running);
     // Only now may a node that stops regard this attempt as ended.
@@ -98,12 +104,12 @@ pub(super) async fn run<S: Store>(
 /// Ends a job whose last attempt began and did not end: nothing is left to begin.
 pub(super) async fn give_up<S: Store>(shared: Arc<Shared<S>>, held: Held, permits: Permits) {
     drop(permits.handler);
-    let number = held.job.attempts;
+    let number = held.attempts;
     let failure = Failure::give_up(format!(
         "attempt {number} is the last one, and it did not end: its process ended, or its node \
          lost the store"
     ));
-    let end = end(&shared, &held.job, number, Err(failure));
+    let end = end(&shared, &held, number, Err(failure));
     report(&shared, held, end).await;
     drop(permits.attempt);
 }
@@ -114,7 +120,7 @@ async fn report<S: Store>(shared: &Shared<S>, held: Held, end: End) {
     if let End::Dead { .. } = end {
         count(&counters.dead);
     }
-    let (key, token) = (held.job.key, held.token);
+    let (key, token) = (held.key, held.token);
     let finish = Finish {
         key: key.clone(),
         token,
@@ -161,18 +167,28 @@ async fn call<S: Store>(shared: &Shared<S>, attempt: Attempt) -> Result<(), Fail
     })
 }
 
+/// Cuts a long text of an error, so that ends are small.
+fn cut(mut text: String) -> String {
+    if text.len() > MAX_ERROR {
+        let end = (0..=MAX_ERROR).rfind(|&end| text.is_char_boundary(end));
+        text.truncate(end.unwrap_or(0));
+        text.push('…');
+    }
+    text
+}
+
 /// Decides what follows an attempt.
-fn end<S: Store>(shared: &Shared<S>, job: &Job, number: u32, result: Result<(), Failure>) -> End {
+fn end<S: Store>(shared: &Shared<S>, job: &Held, number: u32, result: Result<(), Failure>) -> End {
     let backoff = &shared.options.backoff;
     let error = match result {
         Ok(()) => None,
         Err(failure) if !failure.gives_up && number < backoff.attempts => {
             return End::Retry {
                 delay: backoff.wait(number),
-                error: failure.error,
+                error: cut(failure.error),
             };
         }
-        Err(failure) => Some(failure.error),
+        Err(failure) => Some(cut(failure.error)),
     };
     if let Some(wrong) = job.repeat.as_ref().and_then(|repeat| repeat.error()) {
         return End::Dead {

@@ -15,7 +15,10 @@ use super::{
     Shared, count,
     run::{self, Permits},
 };
-use crate::store::{Begin, Held, Lease, Start, Store, StoreError};
+use crate::{
+    batch::MOST_BYTES,
+    store::{Begin, Held, Lease, Span, Start, Store, StoreError},
+};
 
 /// How many jobs one request takes from the store, and how many attempts begin at once.
 const BATCH: usize = 1024;
@@ -28,6 +31,9 @@ const FULL: Duration = Duration::from_millis(500);
 
 /// The wait until a node looks again for jobs that somebody had locked.
 const SKIPPED: Duration = Duration::from_millis(200);
+
+/// How long a job is due at a node that cannot run it, until the node gives it back.
+const OVERDUE: Duration = Duration::from_secs(1);
 
 /// How long the node waits after an error of the store before it asks again.
 const PAUSE: Duration = Duration::from_millis(50);
@@ -74,7 +80,10 @@ async fn session<S: Store>(shared: &Arc<Shared<S>>, lease: Lease, granted: Insta
     });
     let lost = or(
         keep(shared, &until),
-        or(take(shared, lease), begin(shared, &until)),
+        or(
+            take(shared, lease),
+            or(begin(shared, &until), give_back(shared)),
+        ),
     );
     let stopped = async {
         let mut stopping = shared.stopping.subscribe();
@@ -137,10 +146,19 @@ async fn keep<S: Store>(shared: &Shared<S>, until: &Until) {
     }
 }
 
-/// Takes jobs of the window into the timers. Returns if the store fails.
+/// Takes jobs of the window into the timers, and due jobs as far as handlers can run them. Returns
+/// if the store fails.
 async fn take<S: Store>(shared: &Shared<S>, lease: Lease) {
     let options = &shared.options;
     let mut changes = shared.store.changes();
+    let hold = async |span, most: usize| match most.min(BATCH) {
+        0 => Ok((Vec::new(), false)),
+        most => {
+            let held = shared.store.hold(lease.node, span, most).await?;
+            let is_all = held.len() < most;
+            Ok::<_, StoreError>((held, is_all))
+        }
+    };
     loop {
         let room = options.most_held.saturating_sub(shared.held.len());
         // A full node takes only jobs that are due within a second, and looks twice as often. With
@@ -154,33 +172,83 @@ async fn take<S: Store>(shared: &Shared<S>, lease: Lease) {
                 extra.saturating_sub(shared.held.len()),
             )
         };
-        let most = most.min(BATCH);
-        let held = match most {
-            0 => Vec::new(),
-            _ => match shared.store.hold(lease.node, window, most).await {
-                Ok(held) => held,
-                // The answer may have been lost, and the node may hold jobs that it does not know.
-                // The end of the lease frees them.
-                Err(_) => return,
-            },
+        // Look for due jobs after those of the window. Otherwise a job that comes to be due in
+        // between is in neither.
+        let looks = async {
+            let (held, is_all) = hold(Span::Within(window), most).await?;
+            add(shared, held);
+            let (held, is_all_due) = hold(Span::Due, room_for_due(shared)).await?;
+            add(shared, held);
+            Ok::<_, StoreError>((is_all, is_all_due))
         };
-        let is_all = held.len() < most;
-        add(shared, held);
+        // After an error, the answer may have been lost, and the node may hold jobs that it does
+        // not know. The end of the lease frees them.
+        let Ok((is_all, is_all_due)) = looks.await else {
+            return;
+        };
         if room > 0 && !is_all {
             continue;
         }
         // Look again when the second half of the window begins, if nothing happens before.
         let mut pause = (options.window / 2).min(LONGEST);
-        if room > 0 {
+        let looks = [(Span::Within(window), room > 0), (Span::Due, is_all_due)];
+        for (span, has_all) in looks {
             // A job that is locked now may be free in a moment, of which nobody tells.
-            if !matches!(shared.store.skipped(window).await, Ok(false)) {
+            if has_all && !matches!(shared.store.skipped(span).await, Ok(false)) {
                 pause = pause.min(SKIPPED);
             }
-            or(changes.wait(), sleep(pause)).await;
-        } else {
+        }
+        if room == 0 {
             // No timer of this node stands for the jobs that it did not take.
-            let next = or(changes.wait(), sleep(pause.min(FULL)));
-            or(next, shared.held.wait_for_room()).await;
+            pause = pause.min(FULL);
+        }
+        let next = or(changes.wait(), sleep(pause));
+        let has_room = async {
+            if room > 0 {
+                std::future::pending::<()>().await;
+            }
+            shared.held.wait_for_room().await;
+        };
+        let has_room_for_due = async {
+            if is_all_due {
+                std::future::pending::<()>().await;
+            }
+            while room_for_due(shared) == 0 {
+                match Permits::free(shared) {
+                    0 => drop(Permits::acquire(shared).await),
+                    _ => shared.held.wait_for_room().await,
+                }
+            }
+        };
+        or(next, or(has_room, has_room_for_due)).await;
+    }
+}
+
+/// Returns how many due jobs the node may take: those that handlers can run at once, and as many
+/// again, which are ready when these end.
+fn room_for_due<S: Store>(shared: &Shared<S>) -> usize {
+    let most = Permits::free(shared).saturating_mul(2);
+    most.saturating_sub(shared.held.due())
+}
+
+/// Gives jobs back that are due and that no handler can run, so that other nodes run them.
+async fn give_back<S: Store>(shared: &Shared<S>) {
+    loop {
+        sleep(OVERDUE / 2).await;
+        while Permits::free(shared) == 0 {
+            let since = Instant::now() - OVERDUE;
+            let overdue = shared.held.take_overdue(since, BATCH);
+            if overdue.is_empty() {
+                break;
+            }
+            let jobs: Vec<_> = overdue
+                .into_iter()
+                .map(|held| (held.key, held.token))
+                .collect();
+            // Until this succeeds, or the lease ends, nobody runs them.
+            while shared.store.give_back(jobs.clone()).await.is_err() {
+                sleep(PAUSE).await;
+            }
         }
     }
 }
@@ -189,8 +257,8 @@ async fn take<S: Store>(shared: &Shared<S>, lease: Lease) {
 fn add<S: Store>(shared: &Shared<S>, held: Vec<Held>) {
     let now = shared.store.now();
     shared.held.add(held, |held| {
-        let is_due = held.job.at <= now;
-        (!is_due).then(|| shared.store.deadline(held.job.at))
+        let is_due = held.at <= now;
+        (!is_due).then(|| shared.store.deadline(held.at))
     });
 }
 
@@ -211,11 +279,11 @@ async fn begin<S: Store>(shared: &Arc<Shared<S>>, until: &Arc<Until>) {
         if until.is_over() {
             return;
         }
-        let mut due: Vec<_> = shared.held.take_due(permits.len());
+        let mut due: Vec<_> = shared.held.take_due(permits.len(), MOST_BYTES);
         // After the last attempt there is nothing to begin, even if it has not ended.
         let attempts = shared.options.backoff.attempts;
         let mut permits = permits.into_iter();
-        for held in due.extract_if(.., |held| held.job.attempts >= attempts) {
+        for held in due.extract_if(.., |held| held.attempts >= attempts) {
             if let Some(permits) = permits.next() {
                 tourbillon::spawn(run::give_up(shared.clone(), held, permits));
             }
@@ -258,9 +326,9 @@ async fn start<S: Store>(
 ) -> Result<Vec<Held>, Vec<Held>> {
     let backoff = &shared.options.backoff;
     let starts = due.iter().map(|held| {
-        let number = held.job.attempts + 1;
+        let number = held.attempts + 1;
         Start {
-            key: held.job.key.clone(),
+            key: held.key.clone(),
             token: held.token,
             // No other attempt follows the last one: if it does not end, the job can be dead at
             // once.
@@ -280,8 +348,8 @@ async fn start<S: Store>(
     let mut early = Vec::new();
     for ((held, permits), answer) in due.into_iter().zip(permits).zip(answers) {
         match answer {
-            Begin::Yes(number) => {
-                tourbillon::spawn(run::run(shared.clone(), held, number, permits));
+            Begin::Yes { number, payload } => {
+                tourbillon::spawn(run::run(shared.clone(), held, number, payload, permits));
             }
             Begin::Early => early.push(held),
             Begin::No => {}

@@ -24,7 +24,7 @@ use crate::{
     remote::{Clock, micros, time},
     store::{
         Begin, Cancelled, Changed, Changes, Counts, Deadline, End, Finish, Held, Lease, Listing,
-        Moved, Scheduled, Start, Store, StoreError,
+        Moved, Scheduled, Span, Start, Store, StoreError,
     },
 };
 
@@ -200,6 +200,14 @@ impl Drop for Postgres {
 /// later ones when they look by themselves.
 fn soon() -> i64 {
     micros(2 * LONGEST)
+}
+
+/// Returns after and within which times of now the jobs of a span are due.
+fn bounds(span: Span) -> (i64, i64) {
+    match span {
+        Span::Due => (-micros(Duration::MAX), 0),
+        Span::Within(window) => (0, micros(window)),
+    }
 }
 
 /// A job and a token. A batch may have a job twice, with an old and a new token.
@@ -401,29 +409,32 @@ impl Store for Postgres {
         self.end(&self.leases, node).await
     }
 
-    async fn hold(
-        &self,
-        node: i64,
-        window: Duration,
-        most: usize,
-    ) -> Result<Vec<Held>, StoreError> {
+    async fn hold(&self, node: i64, span: Span, most: usize) -> Result<Vec<Held>, StoreError> {
         let most = i64::try_from(most).unwrap_or(i64::MAX);
+        let (after, within) = bounds(span);
         let found = self
             .holds
-            .query(rows::HOLD, &[&node, &micros(window), &most])
+            .query(rows::HOLD, &[&node, &after, &within, &most])
             .await?;
-        let read = |row| {
-            Ok(Held {
-                job: rows::job(row).map_err(failed)?,
-                token: Token(get(row, 10)?),
-            })
-        };
+        let read = |row| rows::held(row).map_err(failed);
         found.iter().map(read).collect()
     }
 
-    async fn skipped(&self, window: Duration) -> Result<bool, StoreError> {
-        let found = self.holds.query(rows::SKIPPED, &[&micros(window)]).await?;
+    async fn skipped(&self, span: Span) -> Result<bool, StoreError> {
+        let (after, within) = bounds(span);
+        let found = self.holds.query(rows::SKIPPED, &[&after, &within]).await?;
         get(found.first().ok_or(StoreError::Closed)?, 0)
+    }
+
+    async fn give_back(&self, jobs: Vec<(String, Token)>) -> Result<(), StoreError> {
+        let (keys, tokens): (Vec<&str>, Vec<i64>) = jobs
+            .iter()
+            .map(|(key, token)| (key.as_str(), token.0))
+            .unzip();
+        self.holds
+            .query(rows::GIVE_BACK, &[&keys, &tokens])
+            .await
+            .map(drop)
     }
 
     async fn begin(&self, attempts: Vec<Start>) -> Result<Vec<Begin>, StoreError> {
@@ -439,7 +450,8 @@ impl Store for Postgres {
         let mut begun = HashMap::new();
         for row in &found {
             let attempt: Attempt = (get(row, 0)?, Token(get(row, 1)?));
-            begun.insert(attempt, get::<i32>(row, 2)?);
+            let payload: Vec<u8> = get(row, 4)?;
+            begun.insert(attempt, (get::<i32>(row, 2)?, payload));
             self.clock.learn(get(row, 3)?);
         }
         let mut still = HashSet::new();
@@ -447,15 +459,18 @@ impl Store for Postgres {
             let found = self.begins.query(rows::STILL, &[&keys, &tokens]).await?;
             still = self::attempts(&found)?;
         }
-        let answer = |start: &Start| {
+        let mut answer = |start: &Start| {
             let attempt: Attempt = (start.key.clone(), start.token);
-            match begun.get(&attempt) {
-                Some(&number) => Begin::Yes(u32::try_from(number).unwrap_or(1)),
+            match begun.remove(&attempt) {
+                Some((number, payload)) => Begin::Yes {
+                    number: u32::try_from(number).unwrap_or(1),
+                    payload,
+                },
                 None if still.contains(&attempt) => Begin::Early,
                 None => Begin::No,
             }
         };
-        let answers: Vec<_> = attempts.iter().map(answer).collect();
+        let answers: Vec<_> = attempts.iter().map(&mut answer).collect();
         if answers.contains(&Begin::Early) {
             // Some timers fired before their time by the server's clock. So learn its time anew.
             let now = self.begins.query(rows::NOW, &[]).await?;

@@ -3,8 +3,8 @@
 use tokio_postgres::Row;
 
 use crate::{
-    job::{Job, Repeat, State, Time},
-    store::StoreError,
+    job::{Job, Repeat, State, Time, Token},
+    store::{Held, StoreError},
 };
 
 /// The number of the lock that one process has while it makes the tables.
@@ -151,25 +151,38 @@ pub(super) const RENEW: &str = "
 /// still have jobs, or 0 if these are all locked.
 pub(super) const END: &str = "SELECT durable_end($1, $2)";
 
-/// Makes a node the holder of jobs. `$1` to `$3`: node, window, most. The lock on the lease keeps
+/// Makes a node the holder of jobs. `$1` to `$4`: node, after and within which times of now the
+/// jobs are due, most. The lock on the lease keeps
 /// it from ending during this statement.
 pub(super) const HOLD: &str = "
-    WITH lease AS MATERIALIZED (
+    WITH clock AS MATERIALIZED (SELECT durable_now() AS now),
+         lease AS MATERIALIZED (
              SELECT node FROM durable_nodes WHERE node = $1 AND until > durable_now() FOR SHARE),
          free AS MATERIALIZED (
              SELECT j.key FROM durable_jobs j
-             WHERE j.node IS NULL AND NOT j.dead AND j.at <= (SELECT durable_now()) + $2
-             ORDER BY j.at LIMIT $3 FOR UPDATE SKIP LOCKED)
+             WHERE j.node IS NULL AND NOT j.dead
+                 AND j.at > (SELECT now FROM clock) + $2 AND j.at <= (SELECT now FROM clock) + $3
+             ORDER BY j.at LIMIT $4 FOR UPDATE SKIP LOCKED)
     UPDATE durable_jobs j SET node = lease.node, token = nextval('durable_numbers')
     FROM free, lease WHERE j.key = free.key
-    RETURNING j.key, j.payload, j.due, j.at, j.attempts, j.pattern, j.zone, j.error, j.dead,
-        j.running, j.token";
+    RETURNING j.key, j.due, j.at, j.attempts, j.pattern, j.zone, octet_length(j.payload), j.token";
 
-/// Finds out whether a job has no holder that is due soon. `$1`: window. A job that is locked
-/// counts.
+/// Takes jobs from their holders. `$1`, `$2`: keys, tokens.
+pub(super) const GIVE_BACK: &str = "
+    WITH given AS (
+        UPDATE durable_jobs j SET node = NULL, token = NULL, running = false
+        FROM unnest($1::text[], $2::bigint[]) AS n (key, token)
+        WHERE j.key = n.key AND j.token = n.token
+        RETURNING 1)
+    SELECT pg_notify('durable_jobs', '') WHERE EXISTS (SELECT FROM given)";
+
+/// Finds out whether a job has no holder. `$1`, `$2`: after and within which times of now it is due.
+/// A job that is locked counts.
 pub(super) const SKIPPED: &str = "
+    WITH clock AS MATERIALIZED (SELECT durable_now() AS now)
     SELECT EXISTS (SELECT FROM durable_jobs j
-        WHERE j.node IS NULL AND NOT j.dead AND j.at <= (SELECT durable_now()) + $1)";
+        WHERE j.node IS NULL AND NOT j.dead
+            AND j.at > (SELECT now FROM clock) + $1 AND j.at <= (SELECT now FROM clock) + $2)";
 
 /// Finds the attempts whose tokens are still those of their jobs. `$1`, `$2`: keys, tokens.
 pub(super) const STILL: &str = "
@@ -206,7 +219,7 @@ pub(super) const BEGIN: &str = "
     FROM unnest($1::text[], $2::bigint[], $3::bigint[]) AS n (key, token, wait)
     WHERE j.key = n.key AND j.token = n.token
         AND (j.running OR j.at <= (SELECT durable_now()))
-    RETURNING j.key, n.token, j.attempts, durable_now()";
+    RETURNING j.key, n.token, j.attempts, durable_now(), j.payload";
 
 /// Removes jobs that are done. `$1`, `$2`: keys, tokens.
 pub(super) const DONE: &str = "
@@ -234,7 +247,25 @@ pub(super) const AGAIN: &str = "
         THEN pg_notify('durable_jobs', '') END
     FROM ended";
 
-/// Reads a job from a row of [`FIND`], [`LIST`] or [`HOLD`].
+/// Reads a job from a row of [`HOLD`].
+pub(super) fn held(row: &Row) -> Result<Held, tokio_postgres::Error> {
+    let pattern: Option<String> = row.try_get(4)?;
+    let zone: Option<String> = row.try_get(5)?;
+    let (attempts, size): (i32, i32) = (row.try_get(3)?, row.try_get(6)?);
+    Ok(Held {
+        key: row.try_get(0)?,
+        due: Time::from_micros(row.try_get(1)?),
+        at: Time::from_micros(row.try_get(2)?),
+        attempts: u32::try_from(attempts).unwrap_or(0),
+        repeat: pattern
+            .zip(zone)
+            .map(|(pattern, zone)| Repeat::stored(pattern, zone)),
+        size: usize::try_from(size).unwrap_or(0),
+        token: Token(row.try_get(7)?),
+    })
+}
+
+/// Reads a job from a row of [`FIND`] or [`LIST`].
 pub(super) fn job(row: &Row) -> Result<Job, tokio_postgres::Error> {
     let pattern: Option<String> = row.try_get(5)?;
     let zone: Option<String> = row.try_get(6)?;

@@ -33,7 +33,7 @@ use crate::{
     remote::{Clock, lost, micros, time},
     store::{
         Begin, Cancelled, Changed, Changes, Counts, Deadline, End, Finish, Held, Lease, Listing,
-        Moved, Scheduled, Start, Store, StoreError,
+        Moved, Scheduled, Span, Start, Store, StoreError,
     },
 };
 
@@ -197,51 +197,86 @@ fn text(value: &Value) -> Result<String, StoreError> {
     String::from_utf8(bytes(value)?.to_vec()).map_err(|_| unknown())
 }
 
-/// Parses a job in the form that the scripts return.
-fn held(value: &Value) -> Result<Held, StoreError> {
-    let [
-        key,
-        payload,
-        due,
-        at,
-        attempts,
-        pattern,
-        zone,
-        error,
-        is_dead,
-        is_running,
-        token,
-    ] = array(value)?
-    else {
-        return Err(unknown());
-    };
-    let pattern = text(pattern)?;
-    let repeat = match pattern.is_empty() {
-        true => None,
-        false => Some(Repeat::stored(pattern, text(zone)?)),
-    };
-    Ok(Held {
-        job: Job {
-            key: text(key)?,
-            payload: bytes(payload)?.to_vec(),
-            due: Time::from_micros(number(due)?),
-            at: Time::from_micros(number(at)?),
-            attempts: u32::try_from(number(attempts)?).unwrap_or(0),
-            repeat,
+/// A job in the form that the scripts return.
+struct Shown<'a> {
+    held: Held,
+    /// The payload, or its length.
+    payload: &'a Value,
+    error: Option<String>,
+    state: State,
+}
+
+impl<'a> Shown<'a> {
+    fn parse(value: &'a Value) -> Result<Self, StoreError> {
+        let [
+            key,
+            payload,
+            due,
+            at,
+            attempts,
+            pattern,
+            zone,
+            error,
+            is_dead,
+            is_running,
+            token,
+        ] = array(value)?
+        else {
+            return Err(unknown());
+        };
+        let pattern = text(pattern)?;
+        let repeat = match pattern.is_empty() {
+            true => None,
+            false => Some(Repeat::stored(pattern, text(zone)?)),
+        };
+        Ok(Self {
+            held: Held {
+                key: text(key)?,
+                due: Time::from_micros(number(due)?),
+                at: Time::from_micros(number(at)?),
+                attempts: u32::try_from(number(attempts)?).unwrap_or(0),
+                repeat,
+                size: 0,
+                token: Token(number(token)?),
+            },
+            payload,
             error: array(error)?.first().map(text).transpose()?,
             state: match (number(is_dead)?, number(is_running)?) {
                 (1, _) => State::Dead,
                 (_, 1) => State::Running,
                 _ => State::Waiting,
             },
-        },
-        token: Token(number(token)?),
+        })
+    }
+}
+
+fn held(value: &Value) -> Result<Held, StoreError> {
+    let Shown { held, payload, .. } = Shown::parse(value)?;
+    let size = usize::try_from(number(payload)?).unwrap_or(0);
+    Ok(Held { size, ..held })
+}
+
+fn job(value: &Value) -> Result<Job, StoreError> {
+    let Shown {
+        held,
+        payload,
+        error,
+        state,
+    } = Shown::parse(value)?;
+    Ok(Job {
+        key: held.key,
+        payload: bytes(payload)?.to_vec(),
+        due: held.due,
+        at: held.at,
+        attempts: held.attempts,
+        repeat: held.repeat,
+        error,
+        state,
     })
 }
 
 fn jobs(value: &Value) -> Result<Vec<Job>, StoreError> {
-    let read = |value| Ok(held(value)?.job);
-    array(value)?.iter().map(read).collect()
+    array(value)?.iter().map(job).collect()
 }
 
 /// Adds the arguments of a time and of a pattern.
@@ -398,17 +433,16 @@ impl Store for Redis {
         Ok(())
     }
 
-    async fn hold(
-        &self,
-        node: i64,
-        window: Duration,
-        most: usize,
-    ) -> Result<Vec<Held>, StoreError> {
+    async fn hold(&self, node: i64, span: Span, most: usize) -> Result<Vec<Held>, StoreError> {
+        let (after, within) = match span {
+            Span::Due => ("", 0),
+            Span::Within(window) => ("0", micros(window)),
+        };
         let mut all = Vec::new();
         while all.len() < most {
             let room = (most - all.len()).min(PART);
             let mut call = prepare(&self.scripts.hold);
-            call.arg(node).arg(micros(window)).arg(room);
+            call.arg(node).arg(after).arg(within).arg(room);
             let answer = self.holds.run(&call).await?;
             let part = array(&answer)?;
             for value in part {
@@ -421,6 +455,17 @@ impl Store for Redis {
         Ok(all)
     }
 
+    async fn give_back(&self, jobs: Vec<(String, Token)>) -> Result<(), StoreError> {
+        for part in jobs.chunks(PART) {
+            let mut call = prepare(&self.scripts.give_back);
+            for (key, token) in part {
+                call.arg(key).arg(token.0);
+            }
+            self.holds.run(&call).await?;
+        }
+        Ok(())
+    }
+
     async fn begin(&self, attempts: Vec<Start>) -> Result<Vec<Begin>, StoreError> {
         let mut call = prepare(&self.scripts.begin);
         for Start { key, token, wait } in &attempts {
@@ -428,11 +473,17 @@ impl Store for Redis {
         }
         let answer = self.begins.run(&call).await?;
         let (now, answers) = array(&answer)?.split_first().ok_or_else(unknown)?;
-        let read = |value| {
-            Ok(match number(value)? {
-                -1 => Begin::Early,
-                0 => Begin::No,
-                attempts => Begin::Yes(u32::try_from(attempts).unwrap_or(1)),
+        let read = |value: &Value| {
+            Ok(match value {
+                Value::Int(-1) => Begin::Early,
+                Value::Int(_) => Begin::No,
+                _ => match array(value)? {
+                    [attempts, payload] => Begin::Yes {
+                        number: u32::try_from(number(attempts)?).unwrap_or(1),
+                        payload: bytes(payload)?.to_vec(),
+                    },
+                    _ => return Err(unknown()),
+                },
             })
         };
         let answers: Vec<_> = answers

@@ -102,9 +102,9 @@ local function has_lease(node)
     return over and tonumber(over) > now
 end
 
--- What a client reads of a job.
-local function shown(job)
-    return {job.key, redis.call('HGET', payloads, job.key), job.due, job.at, job.attempts,
+-- What a client reads of a job, with its payload, or what a node reads, with its length.
+local function shown(job, payload)
+    return {job.key, redis.call(payload or 'HGET', payloads, job.key), job.due, job.at, job.attempts,
         job.pattern or '', job.zone or '', job.error and {job.error} or {}, job.dead and 1 or 0,
         job.running and 1 or 0, job.token or 0}
 end
@@ -258,12 +258,15 @@ tell()
 return 0
 ";
 
-/// Makes a node the holder of jobs. Arguments: node, window, most. Answers with the jobs.
+/// Makes a node the holder of jobs. Arguments: node, after (or all before, if empty) and within
+/// which times of now the jobs are due, most. Answers with the jobs.
 const HOLD: &str = "
 if not has_lease(ARGV[1]) then
     return {}
 end
-local found = redis.call('ZRANGEBYSCORE', free, '-inf', now + ARGV[2], 'LIMIT', 0, ARGV[3])
+local after = ARGV[2] == '' and '-inf' or string.format('(%.0f', now + ARGV[2])
+local within = string.format('%.0f', now + ARGV[3])
+local found = redis.call('ZRANGEBYSCORE', free, after, within, 'LIMIT', 0, ARGV[4])
 if #found == 0 then
     return {}
 end
@@ -275,14 +278,27 @@ for i, key in ipairs(found) do
     write(job)
     redis.call('ZREM', free, key)
     redis.call('ZADD', held, ARGV[1], key)
-    found[i] = shown(job)
+    found[i] = shown(job, 'HSTRLEN')
 end
 return found
 ";
 
+/// Takes jobs from their holders. For each job: key, token.
+const GIVE_BACK: &str = "
+allow_full_memory()
+for i = 1, #ARGV, 2 do
+    local job = read(ARGV[i])
+    if job and job.token == tonumber(ARGV[i + 1]) then
+        offer(job)
+    end
+end
+tell()
+return 0
+";
+
 /// Begins attempts. For each attempt: key, token, time from the begin until the next attempt.
-/// Answers with the time, and for each with its number, 0 if the token is stale, or -1 if it is
-/// early. The client may repeat this, as the answer may be lost.
+/// Answers with the time, and for each with its number and the payload, 0 if the token is stale, or
+/// -1 if it is early. The client may repeat this, as the answer may be lost.
 const BEGIN: &str = "
 allow_full_memory()
 local answers = {now}
@@ -298,7 +314,7 @@ for i = 1, #ARGV, 3 do
                 job.at = now + ARGV[i + 2]
                 write(job)
             end
-            answer = job.attempts
+            answer = {job.attempts, redis.call('HGET', payloads, job.key)}
         end
     end
     table.insert(answers, answer)
@@ -354,6 +370,7 @@ pub(super) struct Scripts {
     pub(super) renew: Script,
     pub(super) end: Script,
     pub(super) hold: Script,
+    pub(super) give_back: Script,
     pub(super) begin: Script,
     pub(super) finish: Script,
 }
@@ -376,6 +393,7 @@ impl Scripts {
             renew: script(RENEW),
             end: script(END),
             hold: script(HOLD),
+            give_back: script(GIVE_BACK),
             begin: script(BEGIN),
             finish: script(FINISH),
         }

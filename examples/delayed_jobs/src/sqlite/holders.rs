@@ -31,7 +31,12 @@ pub(super) struct State {
     pub(super) by_key: HashMap<String, Holder>,
     /// Up to this place, all jobs have a holder or are in `earlier`.
     pub(super) horizon: Place,
-    /// Jobs before the horizon that have no holder.
+    /// Likewise between these two places, which are behind the horizon: while more jobs are due
+    /// than the nodes take.
+    later: Option<(Place, Place)>,
+    /// How often the horizon was put back.
+    resets: u64,
+    /// Jobs of these places that have no holder.
     pub(super) earlier: BTreeSet<Place>,
     /// The nodes that may hold jobs.
     nodes: HashSet<i64>,
@@ -42,8 +47,16 @@ pub(super) struct State {
 /// The holders of all jobs.
 pub(super) struct Holders(Mutex<State>);
 
-fn start() -> Place {
+pub(super) fn start() -> Place {
     (Time::from_micros(i64::MIN), String::new())
+}
+
+/// Returns the first place behind all those of a time.
+pub(super) fn behind(time: Time) -> Place {
+    (
+        Time::from_micros(time.as_micros().saturating_add(1)),
+        String::new(),
+    )
 }
 
 impl Holders {
@@ -52,6 +65,8 @@ impl Holders {
         Self(Mutex::new(State {
             by_key: HashMap::new(),
             horizon: start(),
+            later: None,
+            resets: 0,
             earlier: BTreeSet::new(),
             nodes: HashSet::new(),
             last_node: 0,
@@ -66,21 +81,27 @@ impl Holders {
     }
 
     /// Begins an attempt if the token is that of the holder, no attempt runs, and the job is due.
-    /// The next attempt may begin at `again`. Returns the time of this attempt, too.
-    pub(super) fn begin(&self, key: &str, token: Token, now: Time, again: Time) -> (Begin, Time) {
+    /// The next attempt may begin at `again`. Returns the number and the time of this attempt.
+    pub(super) fn begin(
+        &self,
+        key: &str,
+        token: Token,
+        now: Time,
+        again: Time,
+    ) -> Result<(u32, Time), Begin> {
         let mut state = self.lock();
         match state.by_key.get_mut(key) {
             Some(holder) if holder.token == token && !holder.running => {
                 let at = holder.at;
                 if at > now {
-                    return (Begin::Early, at);
+                    return Err(Begin::Early);
                 }
                 holder.running = true;
                 holder.attempts += 1;
                 holder.at = again;
-                (Begin::Yes(holder.attempts), at)
+                Ok((holder.attempts, at))
             }
-            _ => (Begin::No, now),
+            _ => Err(Begin::No),
         }
     }
 
@@ -122,7 +143,8 @@ impl State {
     /// nodes find it by themselves.
     pub(super) fn offer(&mut self, at: Time, key: String) -> bool {
         let place = (at, key);
-        if place > self.horizon {
+        let is_later = |(from, to): &(Place, Place)| *from < place && place <= *to;
+        if place > self.horizon && !self.later.as_ref().is_some_and(is_later) {
             return false;
         }
         self.earlier.insert(place);
@@ -135,7 +157,40 @@ impl State {
     /// Forgets the horizon, so that the next read of the table starts over.
     pub(super) fn read_again(&mut self) {
         self.horizon = start();
+        self.later = None;
+        self.resets += 1;
         self.earlier.clear();
+    }
+
+    /// Returns behind which place to read the table for jobs from `first` on, and how often the
+    /// horizon was put back.
+    pub(super) fn unread(&self, first: &Place) -> (Place, u64) {
+        let from = match &self.later {
+            _ if self.horizon >= *first => &self.horizon,
+            Some((from, to)) if from <= first && to >= first => to,
+            _ => first,
+        };
+        (from.clone(), self.resets)
+    }
+
+    /// Remembers that all jobs between `from` and `to` have holders now, where `from` and `resets`
+    /// are of [`unread`](Self::unread).
+    pub(super) fn has_read(&mut self, (from, resets): (Place, u64), to: Place) {
+        if resets != self.resets || to < from {
+            return;
+        }
+        if from <= self.horizon {
+            self.horizon = to.max(self.horizon.clone());
+        } else {
+            let start = match self.later.take() {
+                Some((start, end)) if start <= from && end >= from => start,
+                _ => from,
+            };
+            self.later = Some((start, to));
+        }
+        if let Some((_, to)) = self.later.take_if(|(from, _)| *from <= self.horizon) {
+            self.horizon = to.max(self.horizon.clone());
+        }
     }
 
     /// Makes holders again of those whose jobs were taken from them, unless their nodes were
@@ -146,6 +201,17 @@ impl State {
                 self.by_key.insert(key, holder);
             }
         }
+    }
+
+    /// Takes a job from the holder that has this token. Returns whether it had one.
+    pub(super) fn give_back(&mut self, key: String, token: Token) -> bool {
+        let Some(holder) = self.by_key.get(&key).filter(|held| held.token == token) else {
+            return false;
+        };
+        let at = holder.at;
+        self.by_key.remove(&key);
+        self.offer(at, key);
+        true
     }
 
     /// Undoes the begin of an attempt of a job that was due at `at`.
@@ -177,6 +243,35 @@ impl State {
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn what_was_read_out_of_order_is_joined() {
+        let holders = Holders::new(1);
+        let mut state = holders.lock();
+        let place = |micros| (Time::from_micros(micros), "job".to_owned());
+        let offer = |state: &mut State, micros| state.offer(place(micros).0, "job".into());
+        // Two parts of the window.
+        let read = state.unread(&behind(Time::from_micros(10)));
+        state.has_read(read, place(20));
+        let read = state.unread(&behind(Time::from_micros(12)));
+        assert_eq!(read.0, place(20));
+        state.has_read(read, place(30));
+        assert!(!offer(&mut state, 5) && offer(&mut state, 11) && offer(&mut state, 30));
+        assert!(!offer(&mut state, 31));
+        // A part of the jobs that are due, and then all of them.
+        let read = state.unread(&start());
+        state.has_read(read, place(5));
+        assert!(offer(&mut state, 5) && !offer(&mut state, 6));
+        let read = state.unread(&start());
+        assert_eq!(read.0, place(5));
+        state.has_read(read, behind(Time::from_micros(15)));
+        assert_eq!(state.unread(&start()).0, place(30));
+        // What was read before a reset counts no more.
+        let read = state.unread(&start());
+        state.read_again();
+        state.has_read(read, place(40));
+        assert_eq!(state.unread(&start()).0, start());
+    }
 
     #[test]
     fn the_tokens_of_a_long_process_are_below_those_of_the_next() {

@@ -30,10 +30,10 @@ use self::{
     writer::{Reply, Request, Writer},
 };
 use crate::{
-    job::{Job, NewJob, State, Time, When},
+    job::{Job, NewJob, State, Time, Token, When},
     store::{
         Begin, Cancelled, Changed, Changes, Counts, Deadline, Finish, Held, Lease, Listing, Moved,
-        Scheduled, Start, Store, StoreError,
+        Scheduled, Span, Start, Store, StoreError,
     },
 };
 
@@ -273,19 +273,27 @@ impl Store for Sqlite {
         Ok(())
     }
 
-    async fn hold(
-        &self,
-        node: i64,
-        window: Duration,
-        most: usize,
-    ) -> Result<Vec<Held>, StoreError> {
+    async fn hold(&self, node: i64, span: Span, most: usize) -> Result<Vec<Held>, StoreError> {
         let request = |reply| Request::Hold {
             node,
-            window,
+            span,
             most,
             reply,
         };
         self.ask(request).await
+    }
+
+    async fn give_back(&self, jobs: Vec<(String, Token)>) -> Result<(), StoreError> {
+        let mut holders = self.holders.lock();
+        let mut any = false;
+        for (key, token) in jobs {
+            any |= holders.give_back(key, token);
+        }
+        drop(holders);
+        if any {
+            self.changed.tell();
+        }
+        Ok(())
     }
 
     async fn begin(&self, attempts: Vec<Start>) -> Result<Vec<Begin>, StoreError> {

@@ -5,8 +5,8 @@ use std::sync::Arc;
 use rusqlite::{CachedStatement, Connection, ErrorCode, Row, named_params};
 
 use crate::{
-    job::{Job, NewJob, Repeat, State, Time},
-    store::StoreError,
+    job::{Job, NewJob, Repeat, State, Time, Token},
+    store::{Held, StoreError},
 };
 
 const TABLES: &str = "
@@ -29,6 +29,9 @@ INSERT INTO epoch VALUES (0);
 
 /// The columns that [`job`] reads, in this order.
 pub(super) const COLUMNS: &str = "key, payload, due, at, attempts, pattern, zone, error, dead";
+
+/// The columns that [`held`] reads, in this order.
+pub(super) const HELD: &str = "key, due, at, attempts, pattern, zone, length(payload)";
 
 /// Makes the tables unless they exist.
 pub(super) fn make_tables(base: &mut Connection) -> Result<(), StoreError> {
@@ -76,6 +79,23 @@ pub(super) fn job(row: &Row<'_>) -> rusqlite::Result<Job> {
             .map(|(pattern, zone)| Repeat::stored(pattern, zone)),
         error: row.get(7)?,
         state: if is_dead { State::Dead } else { State::Waiting },
+    })
+}
+
+/// Reads a job from a row of [`HELD`], without a token.
+pub(super) fn held(row: &Row<'_>) -> rusqlite::Result<Held> {
+    let pattern: Option<String> = row.get(4)?;
+    let zone: Option<String> = row.get(5)?;
+    Ok(Held {
+        key: row.get(0)?,
+        due: Time::from_micros(row.get(1)?),
+        at: Time::from_micros(row.get(2)?),
+        attempts: row.get(3)?,
+        repeat: pattern
+            .zip(zone)
+            .map(|(pattern, zone)| Repeat::stored(pattern, zone)),
+        size: row.get::<_, i64>(6)?.try_into().unwrap_or(0),
+        token: Token(0),
     })
 }
 

@@ -6,12 +6,14 @@ use rusqlite::{Connection, OptionalExtension, Transaction, TransactionBehavior, 
 use tokio::sync::oneshot;
 
 use super::{
-    holders::{Holder, Holders},
-    rows::{self, COLUMNS, failed},
+    holders::{self, Holder, Holders, Place},
+    rows::{self, HELD, failed},
 };
 use crate::{
-    job::{NewJob, State, Time, Token, When},
-    store::{Begin, Cancelled, Changed, End, Finish, Held, Moved, Scheduled, Start, StoreError},
+    job::{NewJob, Time, Token, When},
+    store::{
+        Begin, Cancelled, Changed, End, Finish, Held, Moved, Scheduled, Span, Start, StoreError,
+    },
 };
 
 /// How many requests one commit has at most.
@@ -27,7 +29,7 @@ pub(super) enum Request {
     Finish(Vec<Finish>, Reply<Vec<bool>>),
     Hold {
         node: i64,
-        window: std::time::Duration,
+        span: Span,
         most: usize,
         reply: Reply<Vec<Held>>,
     },
@@ -120,14 +122,13 @@ impl Writer {
             for hold in holds {
                 if let Request::Hold {
                     node,
-                    window,
+                    span,
                     most,
                     reply,
                 } = hold
                 {
                     let mut held = Vec::new();
-                    let until = Time::wall().after(window);
-                    let result = self.hold(node, until, most, &mut held);
+                    let result = self.hold(node, span, most, &mut held);
                     let _ = reply.send(result.map(|()| held).map_err(failed));
                 }
             }
@@ -207,17 +208,22 @@ impl Writer {
         change.commit()
     }
 
-    /// Gives the earliest jobs without a holder to a node, until it has `most` or there are no
-    /// more.
+    /// Gives the earliest jobs of a span without a holder to a node, until it has `most` or there
+    /// are no more.
     fn hold(
         &self,
         node: i64,
-        until: Time,
+        span: Span,
         most: usize,
         held: &mut Vec<Held>,
     ) -> rusqlite::Result<()> {
+        let now = Time::wall();
+        let (first, until) = match span {
+            Span::Due => (holders::start(), now),
+            Span::Within(window) => (holders::behind(now), now.after(window)),
+        };
         while held.len() < most {
-            if self.hold_some(node, until, most - held.len(), held)? {
+            if self.hold_some(node, &first, until, most - held.len(), held)? {
                 break;
             }
         }
@@ -228,43 +234,46 @@ impl Writer {
     fn hold_some(
         &self,
         node: i64,
+        first: &Place,
         until: Time,
         most: usize,
         held: &mut Vec<Held>,
     ) -> rusqlite::Result<bool> {
-        // Read without the lock, so that beginning attempts do not wait. Only this thread makes
-        // holders, so a job without a holder still has none when the lock is taken again.
+        // Read without the lock, so that others do not wait. Only this thread makes holders, so a
+        // job without a holder still has none when the lock is taken again.
         let mut jobs = Vec::new();
-        // First the jobs before the horizon. Their places may be out of date.
-        let (places, from) = {
+        // First the jobs of places that were read before. These places may be out of date.
+        let (places, unread) = {
             let holders = self.holders.lock();
-            let due = holders.earlier.iter().take_while(|place| place.0 <= until);
+            let earlier = holders.earlier.range(first.clone()..holders::behind(until));
             (
-                due.take(most).cloned().collect::<Vec<_>>(),
-                holders.horizon.clone(),
+                earlier.take(most).cloned().collect::<Vec<_>>(),
+                holders.unread(first),
             )
         };
         // Use one transaction for all reads, as each transaction locks the file.
         let reading = self.base.unchecked_transaction()?;
-        let mut find = rows::find(&reading)?;
+        let mut find = reading.prepare_cached(&format!(
+            "SELECT {HELD} FROM jobs WHERE key = ?1 AND at = ?2 AND dead = 0"
+        ))?;
         for (at, key) in &places {
-            let found = find.query_row([key], rows::job).optional()?;
-            jobs.extend(found.filter(|job| job.at == *at && job.state != State::Dead));
+            let found = find.query_row(params![key, at.as_micros()], rows::held);
+            jobs.extend(found.optional()?);
         }
-        // Then those behind it.
+        // Then the others.
         let mut read = reading.prepare_cached(&format!(
-            "SELECT {COLUMNS} FROM jobs WHERE dead = 0 AND at <= ?1 AND (at, key) > (?2, ?3)
+            "SELECT {HELD} FROM jobs WHERE dead = 0 AND at <= ?1 AND (at, key) > (?2, ?3)
              ORDER BY at, key LIMIT ?4"
         ))?;
         let room = most - places.len();
         let range = params![
             until.as_micros(),
-            from.0.as_micros(),
-            from.1,
+            unread.0.0.as_micros(),
+            unread.0.1,
             i64::try_from(room).unwrap_or(i64::MAX)
         ];
         let before = jobs.len();
-        for job in read.query_map(range, rows::job)? {
+        for job in read.query_map(range, rows::held)? {
             jobs.push(job?);
         }
 
@@ -276,21 +285,18 @@ impl Writer {
         for place in &places {
             holders.earlier.remove(place);
         }
-        // If the horizon was put back meanwhile, the next call reads these jobs again.
-        let is_all = holders.horizon == from && jobs.len() - before < room;
-        if is_all {
-            let end = (
-                Time::from_micros(until.as_micros().saturating_add(1)),
-                String::new(),
-            );
-            holders.horizon = from.max(end);
-        } else if holders.horizon == from && room > 0 {
-            holders.horizon = jobs.last().map_or(from, |job| (job.at, job.key.clone()));
+        let is_all = jobs.len() - before < room;
+        let reached = match jobs[before..].last() {
+            _ if is_all => Some(holders::behind(until)),
+            last => last.map(|last| (last.at, last.key.clone())),
+        };
+        if let Some(reached) = reached {
+            holders.has_read(unread, reached);
         }
-        for job in jobs {
+        for mut job in jobs {
             if !holders.by_key.contains_key(&job.key) {
-                let token = holders.hold(node, &job.key, job.at, job.attempts);
-                held.push(Held { job, token });
+                job.token = holders.hold(node, &job.key, job.at, job.attempts);
+                held.push(job);
             }
         }
         Ok(is_all)
@@ -420,14 +426,16 @@ fn begin(
     let Start { key, token, wait } = start;
     let now = Time::wall();
     let again = now.after(*wait);
-    let (answer, at) = holders.begin(key, *token, now, again);
-    if let Begin::Yes(number) = answer {
-        done.begun.push((key.clone(), *token, at));
-        let mut update =
-            change.prepare_cached("UPDATE jobs SET at = ?2, attempts = ?3 WHERE key = ?1")?;
-        update.execute(params![key, again.as_micros(), number])?;
-    }
-    Ok(answer)
+    let (number, at) = match holders.begin(key, *token, now, again) {
+        Ok(begun) => begun,
+        Err(answer) => return Ok(answer),
+    };
+    done.begun.push((key.clone(), *token, at));
+    let mut update = change.prepare_cached(
+        "UPDATE jobs SET at = ?2, attempts = ?3 WHERE key = ?1 RETURNING payload",
+    )?;
+    let payload = update.query_row(params![key, again.as_micros(), number], |row| row.get(0))?;
+    Ok(Begin::Yes { number, payload })
 }
 
 /// Ends an attempt. Returns whether its token was the job's.

@@ -16,12 +16,12 @@ use tokio::sync::{
 use tourbillon::time::{sleep, timeout};
 use tourbillon_durable::{
     Attempt, Backoff, Failure, Node, Queue, QueueError, Repeat, When,
-    job::State,
+    job::{State, Token},
     queue::{MAX_KEY, MAX_PAYLOAD},
-    store::{Begin, Cancelled, Listing, Moved, Scheduled, Start, Store, StoreError},
+    store::{Begin, Cancelled, Listing, Moved, Scheduled, Span, Start, Store, StoreError},
 };
 
-use crate::support::{HOUR, live, node, start};
+use crate::support::{self, HOUR, live, node, start, yes};
 
 const SOON: Duration = Duration::from_millis(30);
 
@@ -61,6 +61,9 @@ pub async fn all<S: Store>(queue: Queue<S>) {
         a_cron_job_runs_again_and_again,
         a_full_node_takes_earlier_jobs_first,
         two_nodes_share_the_jobs,
+        a_busy_node_leaves_due_jobs_to_others,
+        a_node_that_comes_later_gets_its_share,
+        a_job_that_is_given_back_has_no_holder,
         a_stopped_node_gives_its_jobs_back,
         a_node_that_was_released_gets_no_jobs,
         jobs_are_listed_by_their_keys,
@@ -281,28 +284,28 @@ async fn a_job_that_fails_is_tried_again_and_dies<S: Store>(queue: &Queue<S>) {
 async fn begin_and_end<S: Store>(queue: &Queue<S>, key: &str, wait: Duration) -> Begin {
     let store = queue.store();
     let node = store.register(HOUR).await.unwrap().node;
-    let held = store.hold(node, 2 * HOUR, 10).await.unwrap();
-    let held = held.iter().find(|held| held.job.key == key).unwrap();
+    let held = support::hold(&**store, node, 2 * HOUR, 10).await;
+    let held = held.iter().find(|held| held.key == key).unwrap();
     let start = Start {
         wait,
         ..start(key, held.token)
     };
     let begun = store.begin(vec![start]).await.unwrap();
     store.release(node).await.unwrap();
-    begun[0]
+    begun.into_iter().next().unwrap()
 }
 
 async fn an_attempt_that_does_not_end_counts_and_waits<S: Store>(queue: &Queue<S>) {
     queue.schedule("cut off", Duration::ZERO, "").await.unwrap();
     for number in 1..4 {
         let begun = begin_and_end(queue, "cut off", Duration::ZERO).await;
-        assert_eq!(begun, Begin::Yes(number));
+        assert_eq!(begun, yes(number));
         let job = queue.get("cut off").await.unwrap().unwrap();
         assert_eq!((job.state, job.attempts), (State::Waiting, number));
     }
     let now = queue.store().now();
     let begun = begin_and_end(queue, "cut off", HOUR).await;
-    assert_eq!(begun, Begin::Yes(4));
+    assert_eq!(begun, yes(4));
     let job = queue.get("cut off").await.unwrap().unwrap();
     assert!(job.at >= now.after(HOUR) && job.due < now, "{job:?}");
     assert_eq!(begin_and_end(queue, "cut off", HOUR).await, Begin::Early);
@@ -317,7 +320,7 @@ async fn a_job_whose_last_attempt_does_not_end_dies<S: Store>(queue: &Queue<S>) 
     for number in 1..4 {
         for key in ["once", "yearly"] {
             let begun = begin_and_end(queue, key, Duration::ZERO).await;
-            assert_eq!(begun, Begin::Yes(number));
+            assert_eq!(begun, yes(number));
         }
     }
     let (sender, mut ends) = unbounded_channel();
@@ -498,6 +501,106 @@ async fn two_nodes_share_the_jobs<S: Store>(queue: &Queue<S>) {
     assert!(one.stop(HOUR).await && two.stop(HOUR).await);
 }
 
+async fn a_busy_node_leaves_due_jobs_to_others<S: Store>(queue: &Queue<S>) {
+    let gate = Arc::new(Semaphore::new(0));
+    let opened = gate.clone();
+    let (sender, mut ran) = unbounded_channel();
+    let busy = Node::builder(queue.clone())
+        .concurrency(2)
+        .start(move |attempt: Attempt| {
+            let (gate, sender) = (opened.clone(), sender.clone());
+            async move {
+                let _ = sender.send(attempt.key);
+                gate.acquire().await.map_err(Failure::retry)?.forget();
+                Ok(())
+            }
+        });
+    // Some jobs are due when the node finds them, and others come to be due in its timers.
+    for number in 0..10 {
+        let (key, later) = (format!("due-{number}"), format!("later-{number}"));
+        queue.schedule(key, Duration::ZERO, "").await.unwrap();
+        let soon = Duration::from_millis(500);
+        queue.schedule(later, soon, "").await.unwrap();
+    }
+    let mut keys = HashSet::from([ran.recv().await.unwrap(), ran.recv().await.unwrap()]);
+    let (idle, mut others) = node(queue, |node| node, |_| Ok(()));
+    for _ in 0..18 {
+        assert!(keys.insert(others.recv().await.unwrap().key));
+    }
+    assert_eq!(keys.len(), 20);
+    live(queue, 2).await;
+    assert_eq!(busy.stats().begun, 2);
+    gate.add_permits(2);
+    live(queue, 0).await;
+    assert!(busy.stop(HOUR).await && idle.stop(HOUR).await);
+}
+
+async fn a_node_that_comes_later_gets_its_share<S: Store>(queue: &Queue<S>) {
+    for number in 0..400 {
+        queue
+            .schedule(format!("overdue-{number}"), Duration::ZERO, "")
+            .await
+            .unwrap();
+    }
+    let start = || {
+        Node::builder(queue.clone())
+            .concurrency(4)
+            .start(|_| async {
+                sleep(Duration::from_millis(10)).await;
+                Ok(())
+            })
+    };
+    let first = start();
+    while first.stats().begun < 8 {
+        sleep(Duration::from_millis(2)).await;
+    }
+    // It holds as many as it can run, and as many again.
+    assert!(first.stats().held <= 8, "{:?}", first.stats());
+    let second = start();
+    live(queue, 0).await;
+    let shares = (first.stats().done, second.stats().done);
+    assert!(shares.0 + shares.1 == 400 && shares.1 > 0, "{shares:?}");
+    assert!(first.stop(HOUR).await && second.stop(HOUR).await);
+}
+
+async fn a_job_that_is_given_back_has_no_holder<S: Store>(queue: &Queue<S>) {
+    let store = queue.store();
+    queue
+        .schedule("mine", Duration::ZERO, "text")
+        .await
+        .unwrap();
+    queue.schedule("later", HOUR, "").await.unwrap();
+    let one = store.register(HOUR).await.unwrap().node;
+    let due = store.hold(one, Span::Due, 10).await.unwrap();
+    assert_eq!(
+        (due.len(), due[0].key.as_str(), due[0].size),
+        (1, "mine", 4)
+    );
+    let within = Span::Within(2 * HOUR);
+    let later = store.hold(one, within, 10).await.unwrap();
+    assert_eq!((later.len(), later[0].key.as_str()), (1, "later"));
+    let other = store.register(HOUR).await.unwrap().node;
+    let stale = Token(due[0].token.0 - 1);
+    store.give_back(vec![("mine".into(), stale)]).await.unwrap();
+    assert!(store.hold(other, Span::Due, 10).await.unwrap().is_empty());
+    let mine = ("mine".to_owned(), due[0].token);
+    store.give_back(vec![mine]).await.unwrap();
+    let again = store.hold(other, Span::Due, 10).await.unwrap();
+    assert!(
+        again.len() == 1 && again[0].token > due[0].token,
+        "{again:?}"
+    );
+    // The old token begins nothing.
+    let starts = vec![start("mine", due[0].token), start("mine", again[0].token)];
+    let payload = b"text".to_vec();
+    let begun = Begin::Yes { number: 1, payload };
+    assert_eq!(store.begin(starts).await.unwrap(), [Begin::No, begun]);
+    store.release(one).await.unwrap();
+    store.release(other).await.unwrap();
+    queue.cancel("mine").await.unwrap();
+    queue.cancel("later").await.unwrap();
+}
+
 async fn a_stopped_node_gives_its_jobs_back<S: Store>(queue: &Queue<S>) {
     // Later than the end of the test, but soon enough that the store tells the node of the job.
     let later = Duration::from_secs(500);
@@ -526,12 +629,12 @@ async fn a_node_that_was_released_gets_no_jobs<S: Store>(queue: &Queue<S>) {
     let released = store.register(HOUR).await.unwrap().node;
     queue.schedule("free", HOUR, "").await.unwrap();
     store.release(released).await.unwrap();
-    let held = store.hold(released, 2 * HOUR, 10).await.unwrap();
+    let held = support::hold(&**store, released, 2 * HOUR, 10).await;
     assert!(held.is_empty(), "{held:?}");
     let other = store.register(HOUR).await.unwrap().node;
-    let held = store.hold(other, 2 * HOUR, 10).await.unwrap();
+    let held = support::hold(&**store, other, 2 * HOUR, 10).await;
     assert_eq!(held.len(), 1);
-    assert_eq!(held[0].job.key, "free");
+    assert_eq!(held[0].key, "free");
     store.release(other).await.unwrap();
     queue.cancel("free").await.unwrap();
 }

@@ -22,7 +22,7 @@ use tourbillon_durable::{
 
 use crate::{
     cases,
-    support::{Dir, HOUR, live, node, run, start},
+    support::{self, Dir, HOUR, live, node, run, start, yes},
 };
 
 #[test]
@@ -164,14 +164,14 @@ fn a_stale_token_begins_and_ends_nothing() {
         let store = queue.store();
         let hold = async || {
             let node = store.register(HOUR).await.unwrap().node;
-            let held = store.hold(node, HOUR, 10).await.unwrap();
+            let held = support::hold(&**store, node, HOUR, 10).await;
             (node, held)
         };
         let (one, held) = hold().await;
         let old = held[0].token;
         assert_eq!(
             store.begin(vec![start("job", old)]).await.unwrap(),
-            [Begin::Yes(1)]
+            [yes(1)]
         );
         assert!(hold().await.1.is_empty());
         // The first node is taken for dead while its attempt runs.
@@ -193,7 +193,7 @@ fn a_stale_token_begins_and_ends_nothing() {
         assert_eq!(store.finish(finish(old)).await.unwrap(), [false]);
         assert_eq!(
             store.begin(vec![start("job", new)]).await.unwrap(),
-            [Begin::Yes(2)]
+            [yes(2)]
         );
         assert_eq!(store.finish(finish(new)).await.unwrap(), [true]);
         assert_eq!(queue.count().await.unwrap().live, 0);
@@ -226,7 +226,7 @@ fn a_request_for_which_there_is_no_room_refuses_no_other_one() {
         queue.schedule("runs", Duration::ZERO, "").await.unwrap();
         let store = queue.store();
         let node = store.register(HOUR).await.unwrap().node;
-        let held = store.hold(node, Duration::ZERO, 10).await.unwrap();
+        let held = support::hold(&**store, node, Duration::ZERO, 10).await;
         store
             .begin(vec![start("runs", held[0].token)])
             .await

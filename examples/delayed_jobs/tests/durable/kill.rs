@@ -9,7 +9,9 @@ fn killed_processes_lose_nothing() {
 
 #[test]
 fn handlers_that_abort_their_process_run_as_often_as_allowed() {
-    torture(&["embedded", "--rounds", "10", "--abort", "100"]);
+    torture(&[
+        "embedded", "--rounds", "10", "--abort", "100", "--large", "50",
+    ]);
 }
 
 #[test]

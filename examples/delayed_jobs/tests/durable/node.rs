@@ -12,22 +12,25 @@ use tokio::sync::{Semaphore, mpsc::unbounded_channel};
 use tourbillon::time::{Instant, sleep};
 use tourbillon_durable::{
     Attempt, Backoff, Failure, Node, Queue, Time, When,
-    job::{Job, NewJob},
+    job::{Job, NewJob, Token},
+    queue::MAX_PAYLOAD,
     sqlite::Sqlite,
     store::{
         Begin, Cancelled, Changes, Counts, Deadline, End, Finish, Held, Lease, Listing, Moved,
-        Scheduled, Start, Store, StoreError,
+        Scheduled, Span, Start, Store, StoreError,
     },
 };
 
 use crate::support::{Dir, HOUR, live, node, run};
 
 /// The embedded store, but it may refuse the end of one job, refuses some texts, and counts its
-/// holds.
+/// holds, and the bytes of its calls.
 struct Stubborn {
     store: Sqlite,
     refuses: AtomicBool,
     holds: AtomicUsize,
+    /// The most bytes of payloads in one call.
+    largest: AtomicUsize,
 }
 
 impl Stubborn {
@@ -36,12 +39,15 @@ impl Stubborn {
             store: Sqlite::open(dir.store()).unwrap(),
             refuses: AtomicBool::new(true),
             holds: AtomicUsize::new(0),
+            largest: AtomicUsize::new(0),
         }
     }
 }
 
 impl Store for Stubborn {
     async fn schedule(&self, jobs: Vec<NewJob>) -> Result<Vec<Scheduled>, StoreError> {
+        let bytes = jobs.iter().map(|job| job.payload.len());
+        self.largest.fetch_max(bytes.sum(), Ordering::Relaxed);
         self.store.schedule(jobs).await
     }
 
@@ -81,18 +87,23 @@ impl Store for Stubborn {
         self.store.release(node).await
     }
 
-    async fn hold(
-        &self,
-        node: i64,
-        window: Duration,
-        most: usize,
-    ) -> Result<Vec<Held>, StoreError> {
+    async fn hold(&self, node: i64, span: Span, most: usize) -> Result<Vec<Held>, StoreError> {
         self.holds.fetch_add(1, Ordering::Relaxed);
-        self.store.hold(node, window, most).await
+        self.store.hold(node, span, most).await
+    }
+
+    async fn give_back(&self, jobs: Vec<(String, Token)>) -> Result<(), StoreError> {
+        self.store.give_back(jobs).await
     }
 
     async fn begin(&self, attempts: Vec<Start>) -> Result<Vec<Begin>, StoreError> {
-        self.store.begin(attempts).await
+        let answers = self.store.begin(attempts).await?;
+        let bytes = answers.iter().map(|answer| match answer {
+            Begin::Yes { payload, .. } => payload.len(),
+            _ => 0,
+        });
+        self.largest.fetch_max(bytes.sum(), Ordering::Relaxed);
+        Ok(answers)
     }
 
     async fn finish(&self, attempts: Vec<Finish>) -> Result<Vec<bool>, StoreError> {
@@ -211,11 +222,44 @@ fn a_window_of_zero_asks_the_store_seldom() {
         let begin = Instant::now();
         sleep(Duration::from_millis(500)).await;
         let holds = queue.store().holds.load(Ordering::Relaxed) as u128;
-        // One each 50 ms, and some at the begin.
-        assert!(holds <= 10 + begin.elapsed().as_millis() / 50, "{holds}");
+        // Two each 50 ms, and some at the begin.
+        assert!(holds <= 20 + begin.elapsed().as_millis() / 25, "{holds}");
         queue.schedule("job", Duration::ZERO, "").await.unwrap();
         assert_eq!(ran.recv().await.unwrap().key, "job");
         live(&queue, 0).await;
+        assert!(node.stop(HOUR).await);
+    });
+}
+
+#[test]
+fn no_call_has_more_than_some_megabytes() {
+    let dir = Dir::new();
+    run(async {
+        let queue = Queue::new(Stubborn::open(&dir));
+        let clients: Vec<_> = (0..60)
+            .map(|number| {
+                let queue = queue.clone();
+                let payload = vec![b'x'; MAX_PAYLOAD];
+                tourbillon::spawn(async move {
+                    queue
+                        .schedule(format!("large-{number}"), Duration::ZERO, payload)
+                        .await
+                })
+            })
+            .collect();
+        for client in clients {
+            client.await.unwrap().unwrap();
+        }
+        let (node, mut ran) = node(&queue, |node| node, |_| Ok(()));
+        for _ in 0..60 {
+            assert_eq!(ran.recv().await.unwrap().payload, vec![b'x'; MAX_PAYLOAD]);
+        }
+        live(&queue, 0).await;
+        let largest = queue.store().largest.load(Ordering::Relaxed);
+        assert!(
+            (MAX_PAYLOAD..=8 * MAX_PAYLOAD).contains(&largest),
+            "{largest}"
+        );
         assert!(node.stop(HOUR).await);
     });
 }

@@ -13,7 +13,7 @@ use crate::{
     postgres::client,
     server::{Postgres, Server},
     shared::{LEASE, connect, start},
-    support::{HOUR, live, node, run},
+    support::{self, HOUR, live, node, run},
 };
 
 #[test]
@@ -143,8 +143,8 @@ fn a_locked_job_of_a_lease_that_is_over_keeps_no_other_one_from_the_nodes() {
         }
         let hold = async || {
             let node = store.register(HOUR).await.unwrap().node;
-            let held = store.hold(node, 2 * HOUR, 10).await.unwrap();
-            let keys = held.into_iter().map(|held| held.job.key);
+            let held = support::hold(&**store, node, 2 * HOUR, 10).await;
+            let keys = held.into_iter().map(|held| held.key);
             (node, keys.collect::<Vec<_>>())
         };
         let (node, held) = hold().await;

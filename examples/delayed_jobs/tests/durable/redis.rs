@@ -13,7 +13,7 @@ use crate::{
     cases,
     server::{Redis, Server},
     shared::{LEASE, connect, start, tests},
-    support::{HOUR, live, node, run},
+    support::{self, HOUR, live, node, run},
 };
 
 tests!(Redis);
@@ -176,7 +176,7 @@ fn requests_of_several_scripts_are_complete() {
         // A hold, and the end of its lease.
         let hold = async || {
             let node = store.register(HOUR).await.unwrap().node;
-            let held = store.hold(node, HOUR, 1000).await.unwrap();
+            let held = support::hold(&**store, node, HOUR, 1000).await;
             (node, held)
         };
         let (one, first) = hold().await;
@@ -185,12 +185,12 @@ fn requests_of_several_scripts_are_complete() {
         store.release(one).await.unwrap();
         let (_, second) = hold().await;
         let names = |held: &[Held]| -> HashSet<String> {
-            held.iter().map(|held| held.job.key.clone()).collect()
+            held.iter().map(|held| held.key.clone()).collect()
         };
         assert_eq!(names(&first), names(&second));
         // Its tokens are stale.
         let finish = |held: &Held| Finish {
-            key: held.job.key.clone(),
+            key: held.key.clone(),
             token: held.token,
             end: End::Done,
         };

@@ -3,16 +3,12 @@
 use std::time::Duration;
 
 use tourbillon::time::{sleep, timeout};
-use tourbillon_durable::{
-    Queue,
-    job::NewJob,
-    store::{Begin, Store},
-};
+use tourbillon_durable::{Queue, job::NewJob, store::Store};
 
 use crate::{
     cases, kill,
     server::Server,
-    support::{self, HOUR, live, node, run},
+    support::{self, HOUR, live, node, run, yes},
 };
 
 pub const LEASE: Duration = Duration::from_millis(500);
@@ -98,18 +94,18 @@ pub fn a_lease_that_runs_out_gives_the_jobs_to_others<S: Server>() {
         // A node that falls silent after it has begun a job.
         let silent = store.register(LEASE).await.unwrap().node;
         queue.schedule("job", Duration::ZERO, "").await.unwrap();
-        let held = store.hold(silent, HOUR, 10).await.unwrap();
+        let held = support::hold(&**store, silent, HOUR, 10).await;
         let old = held[0].token;
         assert_eq!(
             store.begin(vec![support::start("job", old)]).await.unwrap(),
-            [Begin::Yes(1)]
+            [yes(1)]
         );
         let (node, mut ran) = node(&queue, |node| node.lease(LEASE), |_| Ok(()));
         let attempt = ran.recv().await.unwrap();
         assert!(attempt.token > old);
         assert_eq!(attempt.number, 2);
         assert!(!store.renew(silent, LEASE).await.unwrap());
-        assert!(store.hold(silent, HOUR, 10).await.unwrap().is_empty());
+        assert!(support::hold(&**store, silent, HOUR, 10).await.is_empty());
         live(&queue, 0).await;
         assert!(node.stop(HOUR).await);
     });
@@ -122,10 +118,10 @@ pub fn a_begin_that_is_repeated_counts_once<S: Server>() {
         let store = queue.store();
         let node = store.register(HOUR).await.unwrap().node;
         queue.schedule("job", Duration::ZERO, "").await.unwrap();
-        let held = store.hold(node, HOUR, 10).await.unwrap();
+        let held = support::hold(&**store, node, HOUR, 10).await;
         for _ in 0..3 {
             let attempt = vec![support::start("job", held[0].token)];
-            assert_eq!(store.begin(attempt).await.unwrap(), [Begin::Yes(1)]);
+            assert_eq!(store.begin(attempt).await.unwrap(), [yes(1)]);
         }
         assert_eq!(queue.get("job").await.unwrap().unwrap().attempts, 1);
     });
@@ -147,7 +143,7 @@ pub fn a_large_node_that_ends_does_not_end_others<S: Server>() {
             store.schedule(jobs).await.unwrap();
         }
         let large = store.register(HOUR).await.unwrap().node;
-        let held = store.hold(large, 2 * HOUR, JOBS).await.unwrap();
+        let held = support::hold(&**store, large, 2 * HOUR, JOBS).await;
         assert_eq!(held.len(), JOBS);
         let others = async || store.register(HOUR).await.unwrap().node;
         let (one, two) = (others().await, others().await);
@@ -157,7 +153,7 @@ pub fn a_large_node_that_ends_does_not_end_others<S: Server>() {
         // No renewal waits until all its jobs are free.
         let _ = timeout(Duration::from_millis(10), store.free_others()).await;
         assert!(store.renew(one, HOUR).await.unwrap());
-        let hold = async || store.hold(two, 2 * HOUR, JOBS).await.unwrap().len();
+        let hold = async || support::hold(&**store, two, 2 * HOUR, JOBS).await.len();
         let mut freed = hold().await;
         assert!(freed < JOBS);
         // Later calls go on with them.
@@ -206,7 +202,16 @@ pub fn handlers_that_abort_their_node_run_as_often_as_allowed<S: Server>() {
     torture::<S>(
         &[
             &SHORT[..],
-            &["--kill", "2s", "--crashes", "1", "--abort", "1000"],
+            &[
+                "--kill",
+                "2s",
+                "--crashes",
+                "1",
+                "--abort",
+                "1000",
+                "--large",
+                "100",
+            ],
         ]
         .concat(),
     );

@@ -15,7 +15,7 @@ use tourbillon_durable::{
     Attempt, Failure, Node, Queue,
     job::Token,
     node::NodeBuilder,
-    store::{Start, Store},
+    store::{Begin, Held, Span, Start, Store},
 };
 
 pub const HOUR: Duration = Duration::from_secs(3600);
@@ -95,6 +95,24 @@ pub fn start(key: &str, token: Token) -> Start {
         token,
         wait: Duration::ZERO,
     }
+}
+
+/// Returns the answer to an attempt that begins, of a job without a payload.
+pub fn yes(number: u32) -> Begin {
+    Begin::Yes {
+        number,
+        payload: Vec::new(),
+    }
+}
+
+/// Makes a node the holder of at most `most` jobs that are due within a time.
+pub async fn hold<S: Store>(store: &S, node: i64, within: Duration, most: usize) -> Vec<Held> {
+    let mut held = store.hold(node, Span::Due, most).await.unwrap();
+    if held.len() < most {
+        let rest = most - held.len();
+        held.extend(store.hold(node, Span::Within(within), rest).await.unwrap());
+    }
+    held
 }
 
 /// Waits until the store has exactly `live` live jobs.

@@ -12,6 +12,7 @@ use tourbillon::time::{Instant, sleep};
 use tourbillon_durable::{
     Attempt, Backoff, Failure, Node, Queue, QueueError, Time,
     node::NodeBuilder,
+    queue::MAX_PAYLOAD,
     store::{Cancelled, End, Listing, Moved, Scheduled, Store},
 };
 
@@ -30,6 +31,9 @@ pub const BACKOFF: Backoff = Backoff {
 /// The end of the keys of jobs whose handlers abort their process.
 const ABORTS: &str = "-aborts";
 
+/// The end of the keys of jobs with large payloads.
+const LARGE: &str = "-large";
+
 /// The options of the clients.
 #[derive(Clone)]
 pub struct Load {
@@ -45,6 +49,8 @@ pub struct Load {
     pub pause: Duration,
     /// Of how many jobs the handler of one aborts its process, at each attempt. Zero: of none.
     pub abort: u64,
+    /// Of how many jobs one has a payload of a megabyte. Zero: none.
+    pub large: u64,
 }
 
 impl Load {
@@ -61,8 +67,12 @@ impl Load {
                         if number >= load.jobs {
                             break;
                         }
-                        let aborts = load.abort > 0 && number % load.abort == load.abort / 2;
-                        let end = if aborts { ABORTS } else { "" };
+                        let is_one = |of: u64| of > 0 && number % of == of / 2;
+                        let end = match (is_one(load.abort), is_one(load.large)) {
+                            (true, _) => ABORTS,
+                            (_, true) => LARGE,
+                            _ => "",
+                        };
                         let key = format!("{}-{number}{end}", load.prefix);
                         one(&queue, &history, key, load.within).await;
                         sleep(load.pause).await;
@@ -95,7 +105,7 @@ async fn one<S: Store>(queue: &Queue<S>, history: &History, key: String, within:
     let at = some_time();
     history.write(&key, Event::Asks { at });
     // The answer is `Exists` if an earlier request added the job and its answer was lost.
-    let ask = || queue.schedule(&key, at, key.as_bytes());
+    let ask = || queue.schedule(&key, at, payload(&key));
     match persist(ask, || history.write(&key, Event::Failed)).await {
         Scheduled::Created { .. } | Scheduled::Exists { .. } => {
             history.write(&key, Event::Scheduled);
@@ -164,9 +174,18 @@ pub fn node<S: Store>(
         if attempt.key.ends_with(ABORTS) {
             std::process::abort();
         }
-        assert_eq!(attempt.payload, attempt.key.as_bytes());
+        assert!(attempt.payload == payload(&attempt.key), "{}", attempt.key);
         handle()
     })
+}
+
+/// Returns the payload of a job.
+fn payload(key: &str) -> Vec<u8> {
+    let mut payload = key.as_bytes().to_vec();
+    if key.ends_with(LARGE) {
+        payload.resize(MAX_PAYLOAD, b'.');
+    }
+    payload
 }
 
 /// Handles a job: sometimes takes a while, fails or panics.

@@ -86,6 +86,9 @@ pub struct Options {
     /// Let the handler of one in so many jobs abort its node, at each attempt.
     #[arg(long, value_name = "COUNT", default_value = "0")]
     abort: u64,
+    /// Give one in so many jobs a payload of a megabyte.
+    #[arg(long, value_name = "COUNT", default_value = "0")]
+    large: u64,
 }
 
 #[derive(Args)]
@@ -216,6 +219,7 @@ fn run_on<S: Server>(options: &Options) -> Outcome {
                 within: options.within,
                 pause: Duration::ZERO,
                 abort: options.abort,
+                large: options.large,
             };
             load.run(queue.clone(), file.clone()).await;
             say(format_args!(
