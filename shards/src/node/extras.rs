@@ -7,6 +7,7 @@ use std::num::NonZeroU64;
 
 use crate::{
     answer::Outcome,
+    foreign::contained,
     node::claim::NEVER,
     owner::Owner,
     sync::{AtomicU32, AtomicU64, Ordering},
@@ -54,16 +55,25 @@ impl Extras {
         }
     }
 
-    /// Returns whether the condition no longer holds.
+    /// Returns whether the condition no longer holds. A condition that panics counts as gone: its
+    /// timer would otherwise stay the first one of the store, and no other one would come due.
     #[inline]
     pub(crate) fn is_dead(&self) -> bool {
-        self.condition.as_ref().is_some_and(|alive| !alive())
+        let Some(alive) = &self.condition else {
+            return false;
+        };
+        let mut is_alive = false;
+        contained(|| is_alive = alive());
+        !is_alive
     }
 
     /// Returns the outcome if a run that panicked was the last one.
     #[inline]
     pub(crate) fn spent(&self) -> Option<Outcome> {
-        self.spent.as_ref().and_then(|spent| spent())
+        let spent = self.spent.as_ref()?;
+        let mut outcome = None;
+        contained(|| outcome = spent());
+        outcome
     }
 
     /// Returns the deadline without its jitter.

@@ -57,11 +57,15 @@ pub struct Options<O: Owner> {
     /// it has returned false, it must never return true again.
     ///
     /// The shard calls it, and may drop it, with its lock held. So neither it nor its destructor
-    /// may call into this crate or panic.
+    /// may call into this crate, or block: until they return, no timer of the shard comes due, and
+    /// its owner and each thread that closes the shard or [settles](crate::Shard::settle) it wait.
+    /// If the condition panics, it counts as gone. A panic of its destructor goes on in the thread
+    /// that drops it, and the shard stays usable.
     pub condition: Option<Box<dyn Fn() -> bool + Send + Sync>>,
     /// Asked after a run of a recurring timer panicked: returns the outcome if that run was the
-    /// last one. By default a panic ends no recurring timer. The restrictions are those of
-    /// `condition`.
+    /// last one. By default a panic ends no recurring timer. It is not called under the lock, but
+    /// may be dropped there: its destructor has the restrictions of `condition`. If it panics, that
+    /// run was not the last one.
     pub spent: Option<Box<dyn Fn() -> Option<Outcome> + Send + Sync>>,
 }
 

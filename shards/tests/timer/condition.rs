@@ -19,6 +19,34 @@ impl Alive {
     }
 }
 
+/// A condition that panics counts as gone. It stops no other timer, whether it is asked at the run or
+/// where its timer was moved later.
+#[test]
+fn a_condition_that_panics_counts_as_gone() {
+    for moved in [false, true] {
+        both_ways(|shard| {
+            let (calls, other) = (Calls::default(), Calls::default());
+            let options = Options {
+                outcome: true,
+                condition: Some(Box::new(|| panic!("by the condition"))),
+                ..Options::default()
+            };
+            let timer = Timer::build(shard, 10, None, options, calls.callback());
+            timer.start(0);
+            let behind = Timer::build(shard, 20, None, Options::default(), other.callback());
+            behind.start(0);
+            if moved {
+                assert_eq!(timer.reset_at(100), Reset::Waiting);
+            }
+            turn(shard, 20);
+            assert_eq!(behind.status(), Status::Over(Outcome::Fired));
+            // A timer that was moved while it was in the inbox is asked at its new deadline only.
+            turn(shard, 100);
+            assert_eq!(timer.status(), Status::Over(Outcome::Cancelled));
+        });
+    }
+}
+
 fn started(
     shard: &Arc<Shard<Scripted>>,
     recurring: bool,
