@@ -101,6 +101,8 @@ mod names;
 mod node;
 mod owner;
 mod park;
+#[doc(hidden)]
+pub mod patience;
 mod prefetch;
 mod ring;
 mod shard;

@@ -8,7 +8,7 @@
 
 use std::{iter, sync::Arc, task::Waker, time::Duration};
 
-use tourbillon_shards::{DrainedTimers, Notice, Owner};
+use tourbillon_shards::{DrainedTimers, Notice, Owner, patience::Patience};
 
 use crate::{
     engine::{
@@ -166,6 +166,7 @@ fn end_all(shared: &Shared) {
     for worker in shared.workers.load_full().iter() {
         end_pinned(worker.owner());
     }
+    let mut patience = Patience::default();
     loop {
         drain(shared);
         // A remote thread may have cancelled a timer and be about to deliver its outcome. The
@@ -173,7 +174,7 @@ fn end_all(shared: &Shared) {
         if shared.owes() == 0 {
             break;
         }
-        crate::sys::sync::thread::yield_now();
+        patience.wait();
     }
     // From here on a thread that injects a job ends it itself. A job that was injected before the
     // flag was visible is found by the second drain: the fence orders the flag before it.

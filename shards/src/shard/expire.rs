@@ -18,6 +18,10 @@ pub struct Expired {
     /// Whether more timers may be due: the limit was reached, a part of the inbox was not read, or
     /// another thread held the lock. It may be true although no timer is due.
     pub more: bool,
+    /// Whether another thread held the lock, so that the call did nothing. That thread may be a
+    /// normal one and wait for the caller's core. If the caller calls again at once, and is of a
+    /// real-time class, it has to sleep now and then.
+    pub denied: bool,
 }
 
 impl<O: Owner> Shard<O> {
@@ -48,6 +52,7 @@ impl<O: Owner> Shard<O> {
         Expired {
             count: due.len() - before,
             more: taken.unwrap_or(true),
+            denied: taken.is_none(),
         }
     }
 

@@ -19,9 +19,10 @@ use crate::{
     node::claim::NEVER,
     owner::Owner,
     park::{parker::Parker, watchdog::Watch},
+    patience::Patience,
     shard::{home::Homes, inbox::Inbox, inner::Inner, lock::TryLock, watchers::Watchers},
     store::any::{Seen, StoreKind},
-    sync::{AtomicBool, AtomicU64, AtomicUsize, Ordering, UnsafeCell, yield_now},
+    sync::{AtomicBool, AtomicU64, AtomicUsize, Ordering, UnsafeCell},
 };
 
 mod close;
@@ -236,10 +237,11 @@ impl<O: Owner> Shard<O> {
     /// Runs `f` under the lock. While another thread has the lock, waits for it: that is for one
     /// batch.
     fn locked_in_turn<R>(&self, mut f: impl FnMut(&mut Inner<O>) -> R) -> R {
+        let mut patience = Patience::default();
         loop {
             match self.locked(&mut f) {
                 Some(result) => return result,
-                None => yield_now(),
+                None => patience.wait(),
             }
         }
     }

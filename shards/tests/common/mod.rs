@@ -275,6 +275,22 @@ pub fn both_ways(test: impl Fn(&Arc<Shard<Scripted>>)) {
     }
 }
 
+/// Prints that the calling test is skipped, and why. Also appends the line to the file that
+/// `TOURBILLON_SKIPPED` names, which CI prints.
+pub fn skip(why: &str) {
+    eprintln!("skipped: {why}");
+    let Some(file) = std::env::var_os("TOURBILLON_SKIPPED") else {
+        return;
+    };
+    let line = format!("{}: {why}\n", thread::current().name().unwrap_or("?"));
+    let file = std::fs::OpenOptions::new()
+        .append(true)
+        .create(true)
+        .open(file);
+    file.and_then(|mut file| std::io::Write::write_all(&mut file, line.as_bytes()))
+        .expect("the file that TOURBILLON_SKIPPED names can be written");
+}
+
 /// Returns how often a test repeats a step. Miri, which is a thousand times slower, repeats it
 /// a two-hundredth of these times.
 pub const fn times(count: usize) -> usize {

@@ -6,5 +6,6 @@ mod common;
 
 mod garbage;
 mod owner_and_remotes;
+mod real_time;
 mod spares;
 mod user_code;

@@ -2,7 +2,7 @@
 
 use std::{io, os::fd::AsRawFd, sync::Arc};
 
-use tourbillon_shards::{Due, NEVER};
+use tourbillon_shards::{Due, NEVER, patience::Patience};
 
 use crate::{
     clock::other::OtherClock,
@@ -42,7 +42,7 @@ pub(crate) fn serve(shard: &ClockShard, late: &Recorded) -> Vec<Job> {
     let mut served = lock(&core.served);
     let mut stepped = false;
     shard.resume();
-    let mut jobs = Vec::new();
+    let (mut jobs, mut patience) = (Vec::new(), Patience::default());
     for _ in 0..LOOKS {
         let more = take(shard, &mut served, &mut jobs, Some(late), || {
             // Keep the answer: a second round still belongs to the same step.
@@ -50,7 +50,7 @@ pub(crate) fn serve(shard: &ClockShard, late: &Recorded) -> Vec<Job> {
             stepped
         });
         if more {
-            crate::sys::sync::thread::yield_now();
+            patience.wait();
             continue;
         }
         // The timerfd before the announcement: see the head of `clocks/mod.rs`.
@@ -81,8 +81,9 @@ pub(crate) fn step(shard: &ClockShard, set: impl FnOnce()) -> Vec<Job> {
     let mut jobs = Vec::new();
     // Leave the timerfd alone: the worker that it wakes finds it readable.
     let mut take_all = |stepped| {
+        let mut patience = Patience::default();
         while take(shard, &mut served, &mut jobs, None, || stepped) {
-            crate::sys::sync::thread::yield_now();
+            patience.wait();
         }
     };
     take_all(false);

@@ -31,7 +31,7 @@
 use std::{cell::RefCell, sync::Arc, task::Waker};
 
 use crossbeam::deque;
-use tourbillon_shards::{Due, Kind, NEVER, Spares, prefetch};
+use tourbillon_shards::{Due, Kind, NEVER, Spares, patience::Patience, prefetch};
 
 #[cfg(feature = "tracing")]
 use crate::engine::telemetry::trace;
@@ -59,6 +59,8 @@ use crate::{
     util::{budget, nanos::nanos},
 };
 
+#[cfg(test)]
+mod denied_tests;
 mod execute;
 pub(crate) mod pace;
 mod park;
@@ -130,6 +132,8 @@ pub(crate) struct Worker<'a> {
     rest: Rest,
     wait_policy: WaitPolicy,
     pub(crate) tidy: Tidy,
+    /// How often in a row another thread had the lock of the worker's shard.
+    patience: Patience,
     /// What the worker remembers for the flight recorder.
     pub(crate) notes: Notes,
 }
@@ -223,6 +227,7 @@ impl<'a> Worker<'a> {
             rest: Rest::new(shared.config.rescue_latency),
             wait_policy: WaitPolicy::new(&shared.config),
             tidy: Tidy::default(),
+            patience: Patience::default(),
             notes: Notes::default(),
         }
     }
@@ -406,7 +411,11 @@ impl<'a> Worker<'a> {
         let limit = room.max(usize::try_from(jobs).map_or(DUE_MOST, |jobs| jobs.min(DUE_MOST)));
         let first = self.due.len();
         let (now, may_be_late) = self.moment_of_taking(self.shared.clock.now(), next);
-        let more = shard.expire(now, limit, &mut self.due).more;
+        let expired = shard.expire(now, limit, &mut self.due);
+        let more = expired.more;
+        if !expired.denied {
+            self.patience.reset();
+        }
         self.timers_since_poll += (self.due.len() - first) as u64;
         self.note_late(first, now);
         self.note_taken(first, now, may_be_late, more);
@@ -417,9 +426,11 @@ impl<'a> Worker<'a> {
             self.found();
         }
         self.queue_due();
-        if more && !any {
-            // The inbox holds more than one pass reads, or another thread has the shard's lock.
-            // That thread holds the lock for one batch at most, so let it run.
+        if expired.denied {
+            // Another thread has the shard's lock, for one batch at most: let it run.
+            self.patience.wait();
+        } else if more && !any {
+            // The inbox holds more than one pass reads. Let the threads run that fill it.
             crate::sys::sync::thread::yield_now();
         }
         any || more
