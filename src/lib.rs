@@ -39,6 +39,7 @@
 //! | tasks that wait for each other | [`sync::Notify`] |
 //! | Unix signals | [`signal`] |
 //! | options, handles, shutdown | [`runtime`] |
+//! | processes, threads and pools with all cores | [`with_all_cores`](runtime::with_all_cores) |
 //! | tests on a paused clock | [`time::pause`], [`time::advance`], [`time::set_wall_clock`] |
 //! | async tests and `main` (feature `macros`) | `#[tourbillon::test]`, `#[tourbillon::main]` |
 //! | pending timers, and metrics of the workers | [`Handle::timers`], [`Handle::metrics`] |
@@ -111,7 +112,7 @@ pub mod runtime {
     pub use tourbillon_shards::store::StoreKind;
 
     pub use crate::{
-        api::{builder::Builder, dump, handle::Handle, runtime::Runtime},
+        api::{builder::Builder, cores::with_all_cores, dump, handle::Handle, runtime::Runtime},
         engine::{
             config::RuntimeFlavor,
             context::entered::EnterGuard,
@@ -188,6 +189,9 @@ struct WhyLateOfTheBook;
 #[cfg(doctest)]
 #[doc = include_str!("../docs/guide/timers.md")]
 struct TimersOfTheBook;
+#[cfg(doctest)]
+#[doc = include_str!("../docs/guide/tuning.md")]
+struct TuningOfTheBook;
 #[cfg(doctest)]
 #[doc = include_str!("../docs/guide/coming-from.md")]
 struct ComingFromOfTheBook;

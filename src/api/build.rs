@@ -26,7 +26,10 @@ use crate::{
     },
     error::BuildError,
     sys,
-    sys::{cpu::Cores, sync::thread},
+    sys::{
+        cpu::{Cores, RuntimeMask, with_all_cores},
+        sync::thread,
+    },
 };
 
 /// Upper bound for the number of workers and of helpers. More than any machine needs; workers are
@@ -40,10 +43,15 @@ pub(crate) fn build(builder: &Builder) -> Result<Runtime, BuildError> {
         return Err(BuildError::PausedTokio);
     }
     let is_current_thread = builder.config.is_current_thread();
-    let (count, pins) = if is_current_thread {
-        (1, None)
-    } else {
-        layout(builder, Cores::get())?
+    // A worker that builds a runtime does not pass on its own core. A current-thread runtime has
+    // one worker, on the thread of its `block_on`.
+    let (mask, cores) = with_all_cores(|| {
+        let cores = (!is_current_thread).then(Cores::of_this_thread);
+        (RuntimeMask::of_this_thread(), cores)
+    });
+    let (count, pins) = match &cores {
+        Some(cores) => layout(builder, cores)?,
+        None => (1, None),
     };
     // Settings of the whole process. They must be there before the first worker starts.
     tourbillon_shards::prepare_memory_by(sys::memory::populate);
@@ -60,6 +68,7 @@ pub(crate) fn build(builder: &Builder) -> Result<Runtime, BuildError> {
     }
     let mut config = builder.config.clone();
     config.pins.clone_from(&pins);
+    mask.expect_workers(threads);
     if is_current_thread {
         config.helpers = (0, 0);
     }
@@ -67,9 +76,9 @@ pub(crate) fn build(builder: &Builder) -> Result<Runtime, BuildError> {
         // Both would have a worker wake early and spin.
         (config.spin_before, config.timer_advance) = (0, 0);
     }
-    config.cores = usable(pins.as_deref(), Cores::get());
+    config.cores = cores.map_or(1, |cores| usable(pins.as_deref(), &cores));
     // All state that the threads share exists before the first thread runs.
-    let shared = Arc::new(Shared::new(config, count));
+    let shared = Arc::new(Shared::new(config, mask, count));
     if builder.start_paused {
         shared.clock.pause();
     }
@@ -204,11 +213,8 @@ fn start(
         thread = thread.stack_size(bytes);
     }
     thread.spawn(move || {
-        if let Some(core) = core {
-            // A sandbox may refuse, or the mask may have changed. Pinning affects only speed, so
-            // ignore the error.
-            sys::cpu::pin(core);
-        }
+        let mask = shard.owner().shared.mask.clone();
+        let _entered = mask.enter(core);
         worker::run(shard, deque);
     })
 }

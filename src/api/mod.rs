@@ -3,6 +3,7 @@
 
 pub(crate) mod build;
 pub(crate) mod builder;
+pub(crate) mod cores;
 pub mod dump;
 #[cfg(feature = "facade")]
 pub(crate) mod facade;

@@ -31,9 +31,12 @@ use crate::{
         counters::{Counter, Counters},
         recorder::Recorder,
     },
-    sys::sync::{
-        atomic::{AtomicU64, AtomicUsize, Ordering},
-        point,
+    sys::{
+        cpu::RuntimeMask,
+        sync::{
+            atomic::{AtomicU64, AtomicUsize, Ordering},
+            point,
+        },
     },
     util::contained::{each_or, forget},
 };
@@ -53,6 +56,8 @@ pub struct Shared {
     pub(crate) id: Id,
     pub(crate) config: Config,
     pub(crate) clock: Clock,
+    /// The cores of the threads that are not pinned.
+    pub(crate) mask: Arc<RuntimeMask>,
     pub(crate) tasks: Registry<TaskMeta>,
     /// The threads for blocking code.
     pub(crate) blocking: CachePadded<Blocking<TaskJob>>,
@@ -108,10 +113,11 @@ fn schedule_elsewhere(task: TaskJob) {
 }
 
 impl Shared {
-    pub(crate) fn new(config: Config, workers: usize) -> Self {
+    pub(crate) fn new(config: Config, mask: RuntimeMask, workers: usize) -> Self {
         Self {
             id: Id::fresh(),
             clock: Clock::new(),
+            mask: Arc::new(mask),
             tasks: Registry::new(workers),
             blocking: CachePadded::default(),
             companion: Companion::new(config.enable_tokio),

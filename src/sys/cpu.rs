@@ -1,10 +1,39 @@
-//! The cores that this process may use.
+//! The cores that threads of this process may use: affinity masks, and the CPU quota.
+//!
+//! A pinned worker may use one core. Threads and processes that it starts inherit this, and a
+//! runtime that is built there sees no other core. So whatever is to have the cores of the process
+//! asks here, at the moment when it needs them. The rule:
+//!
+//! - A thread that the runtime has not pinned has its own mask, as in any program for Linux.
+//! - A runtime has the mask of the thread that builds it. If that is a pinned worker, it has the
+//!   mask of the worker's runtime. The runtime gives its mask to its helpers, its blocking threads
+//!   and the threads of its companion, and to a pinned worker during [`with_all_cores`].
+//! - Somebody may change the mask of the whole process later, as `taskset -ap` does: it sets the
+//!   mask of each thread. So if the main thread has another mask than when the runtime was built,
+//!   and all workers of the runtime have that mask, too, it is from then on the runtime's. A thread
+//!   that only changes its own mask changes nothing for others.
+//! - A cpuset needs no rule: the kernel cuts each mask to it.
 
-use std::{mem, sync::OnceLock};
+use std::{
+    cell::RefCell,
+    mem,
+    sync::{Arc, Mutex, MutexGuard, PoisonError},
+};
 
 use core_affinity::CoreId;
 
-/// The cores that a runtime may use, as of the first call of [`Cores::get`].
+/// The kernel's number of a thread.
+type ThreadId = libc::pid_t;
+
+/// The calling thread, in calls that take the number of a thread.
+const THIS_THREAD: ThreadId = 0;
+
+thread_local! {
+    /// Set on a worker that is pinned, to the end of its thread.
+    static PIN: RefCell<Option<Pin>> = const { RefCell::new(None) };
+}
+
+/// The cores that a runtime may use.
 #[derive(Clone, Debug)]
 pub(crate) struct Cores {
     /// The affinity mask, in ascending order.
@@ -15,35 +44,16 @@ pub(crate) struct Cores {
 }
 
 impl Cores {
-    /// Returns the mask and the quota. The first call must precede the pinning of any worker: a
-    /// pinned thread's mask is a single core, which its children inherit.
-    pub(crate) fn get() -> &'static Self {
-        static CORES: OnceLock<Cores> = OnceLock::new();
-        CORES.get_or_init(Self::read)
-    }
-
-    /// Returns one processor, which the simulation has on every machine.
-    #[cfg(tourbillon_sim)]
-    fn read() -> Self {
+    /// Returns the mask of the calling thread, and the quota.
+    pub(crate) fn of_this_thread() -> Self {
         Self {
-            allowed: Vec::new(),
-            parallelism: 1,
-        }
-    }
-
-    #[cfg(not(tourbillon_sim))]
-    fn read() -> Self {
-        let mut allowed: Vec<_> = core_affinity::get_core_ids()
-            .unwrap_or_default()
-            .iter()
-            .map(|core| core.id)
-            .collect();
-        allowed.sort_unstable();
-        // This considers the affinity mask and the cgroup's quota (v1 and v2).
-        let parallelism = std::thread::available_parallelism().map_or(1, usize::from);
-        Self {
-            allowed,
-            parallelism,
+            allowed: Mask::of(THIS_THREAD).map_or_else(Vec::new, Mask::cores),
+            // The simulation has one processor on every machine. Elsewhere this considers the
+            // affinity mask and the cgroup's quota (v1 and v2).
+            parallelism: match cfg!(tourbillon_sim) {
+                true => 1,
+                false => std::thread::available_parallelism().map_or(1, usize::from),
+            },
         }
     }
 
@@ -53,25 +63,199 @@ impl Cores {
     }
 }
 
-/// Lets the calling thread run on all allowed cores. A thread that a worker starts has inherited
-/// the worker's core. Some sandboxes refuse this, which only costs speed.
-pub(crate) fn unpin() {
-    let cores = &Cores::get().allowed;
-    if cores.is_empty() {
-        return;
+/// An affinity mask: a bit for each core, as many as in the C library's `cpu_set_t`.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+struct Mask([u64; WORDS]);
+
+/// The length of a mask in words.
+const WORDS: usize = mem::size_of::<libc::cpu_set_t>() / mem::size_of::<u64>();
+
+impl Mask {
+    /// Returns the mask of a thread, or `None` if the system does not tell it, or in the simulation.
+    fn of(thread: ThreadId) -> Option<Self> {
+        if cfg!(tourbillon_sim) {
+            return None;
+        }
+        let mut mask = Self([0; WORDS]);
+        let bits = mask.0.as_mut_ptr().cast();
+        // SAFETY: `bits` is valid for writes of that many bytes, and the kernel's masks are arrays
+        // of 64-bit words.
+        let read = unsafe { libc::sched_getaffinity(thread, mem::size_of_val(&mask.0), bits) };
+        (read == 0).then_some(mask)
     }
-    // SAFETY: all zeros is a valid, empty set.
-    let mut set: libc::cpu_set_t = unsafe { mem::zeroed() };
-    let bits = 8 * mem::size_of_val(&set);
-    for &core in cores.iter().filter(|&&core| core < bits) {
-        // SAFETY: the filter ensures that the core is within the set.
-        unsafe { libc::CPU_SET(core, &mut set) };
+
+    /// Returns the mask of the process's main thread.
+    fn of_main_thread() -> Option<Self> {
+        // Its number is that of the process.
+        Self::of(ThreadId::try_from(std::process::id()).ok()?)
     }
-    // SAFETY: the set is valid, and its size is correct. 0 means the calling thread.
-    unsafe { libc::sched_setaffinity(0, mem::size_of_val(&set), &set) };
+
+    /// Sets the mask of the calling thread. Returns whether the system allowed it: some sandboxes
+    /// do not, which only costs speed.
+    fn set(&self) -> bool {
+        let bits = self.0.as_ptr().cast();
+        // SAFETY: `bits` is valid for reads of that many bytes.
+        0 == unsafe { libc::sched_setaffinity(THIS_THREAD, mem::size_of_val(&self.0), bits) }
+    }
+
+    /// Returns the cores, in ascending order.
+    fn cores(self) -> Vec<usize> {
+        let cores = 0..64 * self.0.len();
+        cores
+            .filter(|core| self.0[core / 64] >> (core % 64) & 1 == 1)
+            .collect()
+    }
 }
 
-/// Pins the calling thread to a core. Returns `false` if the system refuses.
-pub(crate) fn pin(core: usize) -> bool {
-    core_affinity::set_for_current(CoreId { id: core })
+/// The mask of a runtime, and what tells that somebody has changed it since.
+#[derive(Debug)]
+pub(crate) struct RuntimeMask {
+    /// The mask of the thread that built the runtime. `None` if the system does not tell it.
+    own: Option<Mask>,
+    /// The mask that the main thread had then.
+    main: Option<Mask>,
+    workers: Mutex<Workers>,
+}
+
+/// The worker threads of a runtime.
+#[derive(Debug)]
+struct Workers {
+    /// How many have not begun.
+    unstarted: usize,
+    /// Those that run.
+    running: Vec<ThreadId>,
+}
+
+impl RuntimeMask {
+    /// Returns the mask of a runtime that the calling thread builds, in [`with_all_cores`].
+    pub(crate) fn of_this_thread() -> Self {
+        Self {
+            own: Mask::of(THIS_THREAD),
+            main: Mask::of_main_thread(),
+            workers: Mutex::new(Workers {
+                unstarted: 0,
+                running: Vec::new(),
+            }),
+        }
+    }
+
+    /// Sets how many threads the runtime starts for its workers. Call it before they start.
+    pub(crate) fn expect_workers(&self, count: usize) {
+        self.workers().unstarted = count;
+    }
+
+    /// Makes the calling thread a worker until the guard is dropped, and pins it to `core`. If the
+    /// system refuses to pin it, it runs where it may.
+    pub(crate) fn enter(self: &Arc<Self>, core: Option<usize>) -> WorkerThread<'_> {
+        let main = Mask::of_main_thread();
+        // If somebody has narrowed all threads of the process since the runtime was built, this
+        // one keeps what it was given.
+        if main == self.main || Mask::of(THIS_THREAD) != main {
+            // A pinned worker of another runtime may have started this thread.
+            self.take();
+            if core.is_some_and(|id| core_affinity::set_for_current(CoreId { id })) {
+                if let Some(core) = Mask::of(THIS_THREAD) {
+                    let of = self.clone();
+                    PIN.set(Some(Pin { core, of }));
+                }
+            }
+        }
+        // SAFETY: the call has no preconditions.
+        let thread = unsafe { libc::gettid() };
+        let mut workers = self.workers();
+        workers.unstarted -= 1;
+        workers.running.push(thread);
+        drop(workers);
+        WorkerThread(self, thread)
+    }
+
+    fn workers(&self) -> MutexGuard<'_, Workers> {
+        self.workers.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    /// Gives the runtime's mask to the calling thread, which has just started. It may have
+    /// inherited the core of a worker.
+    pub(crate) fn take(&self) {
+        let mut last = None;
+        // Look again after it: if somebody sets the masks of all threads meanwhile, he may have
+        // come to this thread before it took the old mask, and to the workers before that.
+        while let Some(mask) = self.now().filter(|&mask| Some(mask) != last) {
+            if Mask::of(THIS_THREAD) != Some(mask) {
+                mask.set();
+            }
+            last = Some(mask);
+        }
+    }
+
+    /// Returns the runtime's mask.
+    fn now(&self) -> Option<Mask> {
+        let main = Mask::of_main_thread();
+        let is_changed = || {
+            let workers = self.workers();
+            let is_main = |&worker: &ThreadId| Mask::of(worker) == main;
+            workers.unstarted == 0 && workers.running.iter().all(is_main)
+        };
+        if main.is_some() && main != self.main && is_changed() {
+            return main;
+        }
+        self.own
+    }
+}
+
+/// The calling thread is a worker, until this is dropped.
+#[derive(Debug)]
+pub(crate) struct WorkerThread<'a>(&'a RuntimeMask, ThreadId);
+
+impl Drop for WorkerThread<'_> {
+    fn drop(&mut self) {
+        PIN.set(None);
+        self.0.workers().running.retain(|&worker| worker != self.1);
+    }
+}
+
+/// What a worker is pinned to.
+#[derive(Clone)]
+struct Pin {
+    core: Mask,
+    of: Arc<RuntimeMask>,
+}
+
+impl Pin {
+    /// Gives the runtime's mask to the calling thread, which has this pin, until the guard is
+    /// dropped. Returns `None` if somebody has set another mask for the thread, which stays.
+    fn leave(self) -> Option<Left> {
+        let all = self.of.now()?;
+        let is_pinned = Mask::of(THIS_THREAD) == Some(self.core);
+        if !is_pinned || all == self.core || !all.set() {
+            return None;
+        }
+        Some(Left {
+            core: self.core,
+            // The kernel may have cut it to a cpuset.
+            all: Mask::of(THIS_THREAD),
+        })
+    }
+}
+
+/// A worker that has left its core, until this is dropped.
+struct Left {
+    core: Mask,
+    all: Option<Mask>,
+}
+
+impl Drop for Left {
+    fn drop(&mut self) {
+        // Somebody may have set another mask meanwhile. It stays.
+        if Mask::of(THIS_THREAD) == self.all {
+            self.core.set();
+        }
+    }
+}
+
+/// Calls `f`. If the calling thread is a pinned worker, it has the mask of its runtime meanwhile.
+pub(crate) fn with_all_cores<R>(f: impl FnOnce() -> R) -> R {
+    // At the end of a thread the variable is gone, and the thread is no worker any more.
+    let pin = PIN.try_with(|pin| pin.borrow().clone());
+    let _left = pin.ok().flatten().and_then(Pin::leave);
+    f()
 }

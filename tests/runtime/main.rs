@@ -12,6 +12,7 @@ mod asleep;
 mod auto_traits;
 mod build;
 mod context;
+mod cores;
 mod current_thread;
 mod dump;
 mod idle;

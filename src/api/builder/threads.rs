@@ -23,8 +23,9 @@ impl Builder {
     ///
     /// Even then, workers are not pinned if there are more workers than cores, or if a CPU quota
     /// limits their number more than the affinity mask does: the kernel chooses cores better then.
-    /// [`cores`](Builder::cores) pins them in these cases, too. A thread that a worker starts
-    /// inherits the worker's core until it sets its own affinity.
+    /// [`cores`](Builder::cores) pins them in these cases, too. A thread or a process that a worker
+    /// starts inherits the worker's core, unless it is started in
+    /// [`with_all_cores`](crate::runtime::with_all_cores).
     pub fn pin(mut self, pin: bool) -> Self {
         self.pin = pin;
         self

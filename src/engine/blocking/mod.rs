@@ -275,8 +275,7 @@ fn call_hook(shared: &Shared, hook: Option<&Hook>) {
 
 /// The main function of a thread for blocking jobs.
 fn main(shared: Arc<Shared>, number: u64) {
-    // A worker may have started this thread. Reset the affinity inherited from it.
-    sys::cpu::unpin();
+    shared.mask.take();
     POOL.set(&*shared);
     let ended = {
         let _entered = entered::enter(&shared);

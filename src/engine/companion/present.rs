@@ -238,10 +238,9 @@ impl Companion {
 
 /// Prepares a thread of the companion: it enters the runtime that the companion belongs to.
 fn begin_thread(shared: &Weak<Shared>) {
-    // A worker may have started this thread. Reset the affinity inherited from it.
-    sys::cpu::unpin();
     // The runtime may have ended meanwhile. There is nothing to enter then.
     if let Some(shared) = shared.upgrade() {
+        shared.mask.take();
         OWNER.set(&shared.companion);
         ENTERED.set(Some(entered::push(&shared)));
     }
@@ -265,14 +264,14 @@ fn on_another_thread(
     // just anywhere, so the closure takes it from a slot.
     let slot = Arc::new(Mutex::new(Some(runtime)));
     let taken = slot.clone();
-    let ending = thread::Builder::new()
-        .name("tourbillon-tokio-end".to_owned())
-        .spawn(move || {
-            let runtime = lock(&taken).take();
-            if let Some(runtime) = runtime {
-                end(runtime);
-            }
-        });
+    let end = move || {
+        let runtime = lock(&taken).take();
+        if let Some(runtime) = runtime {
+            end(runtime);
+        }
+    };
+    let thread = thread::Builder::new().name("tourbillon-tokio-end".to_owned());
+    let ending = sys::cpu::with_all_cores(|| thread.spawn(end));
     if ending.is_err() {
         let runtime = lock(&slot).take();
         if let Some(runtime) = runtime {

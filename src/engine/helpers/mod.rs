@@ -33,7 +33,6 @@ use crate::{
         worker::Worker,
     },
     metrics::{HelperMetrics, recorder::Record},
-    sys,
     sys::{
         epoll::Timeout,
         sync::atomic::{Ordering, fence},
@@ -151,8 +150,7 @@ fn update_known(shared: &Shared, change: impl FnOnce(&mut Known<WorkerShard>)) {
 
 /// The main function of a helper's thread.
 fn main(shared: &Arc<Shared>, shard: Arc<WorkerShard>, deque: deque::Worker<Job>, number: u64) {
-    // A worker may have started this thread. Reset the affinity inherited from it.
-    sys::cpu::unpin();
+    shared.mask.take();
     let local = Local::new(shard.clone(), deque);
     worker::run_as(&local, |worker| worker.help());
     // This thread runs no more jobs. The user's stop hook may have queued some here: hand them to

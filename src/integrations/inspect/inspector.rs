@@ -101,9 +101,8 @@ fn run(
     stop: Arc<Notify>,
     started: &mpsc::Sender<io::Result<SocketAddr>>,
 ) {
-    // A worker that starts this thread passes on its core. The inspector's own worker inherits the
-    // settings from here.
-    sys::cpu::unpin();
+    // The inspector's own worker inherits these settings.
+    builder.handle.shared().mask.take();
     sys::thread::be_nice();
     let prepared = || {
         let runtime = runtime()?;

@@ -94,6 +94,18 @@ async fn output_reads_both_streams_while_the_child_writes() {
     assert!(Command::new("/no/such/program").spawn().is_err());
 }
 
+/// Workers are pinned to a core each. Children of their tasks are not.
+#[tokio::test(flavor = "multi_thread")]
+async fn a_child_of_a_task_has_all_cores() {
+    let cores = "grep Cpus_allowed_list /proc/self/status";
+    let here = process::Command::new("sh")
+        .args(["-c", cores])
+        .output()
+        .unwrap();
+    let there = tokio::spawn(async move { shell(cores).output().await });
+    assert_eq!(there.await.unwrap().unwrap().stdout, here.stdout);
+}
+
 #[tokio::test]
 async fn wait_closes_the_input() {
     let mut child = Command::new("cat").stdin(Stdio::piped()).spawn().unwrap();

@@ -192,7 +192,9 @@ impl Command {
     ) -> io::Result<Child> {
         // Before there is a process that nothing could wait for.
         crate::context::need_io();
-        Child::new(spawn(&mut self.command)?, self.is_killed_on_drop)
+        // The child has the cores of the process, and not that of this worker.
+        let child = tourbillon::runtime::with_all_cores(|| spawn(&mut self.command))?;
+        Child::new(child, self.is_killed_on_drop)
     }
 
     /// Starts the process, and waits for its end with closed pipes.

@@ -21,7 +21,7 @@ use std::{
 
 use rusqlite::{Connection, OpenFlags, OptionalExtension, params};
 use tokio::sync::oneshot;
-use tourbillon::task::spawn_blocking;
+use tourbillon::{runtime::with_all_cores, task::spawn_blocking};
 
 use self::{
     holders::Holders,
@@ -118,9 +118,9 @@ impl Sqlite {
             changed: changed.clone(),
         };
         let (requests, receiver) = channel();
-        let writer = thread::Builder::new()
-            .name("durable-sqlite".into())
-            .spawn(move || writer.run(&receiver))
+        let thread = thread::Builder::new().name("durable-sqlite".into());
+        // A task may open the store. The thread serves all tasks, and not one core's.
+        let writer = with_all_cores(|| thread.spawn(move || writer.run(&receiver)))
             .map_err(StoreError::failed)?;
         Ok(Self {
             requests: Some(requests),

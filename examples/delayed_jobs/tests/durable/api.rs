@@ -295,6 +295,24 @@ fn the_program_runs_a_command_for_each_job() {
 }
 
 #[test]
+fn a_command_has_all_cores_of_the_process() {
+    let dir = Dir::new();
+    let result = dir.join("result");
+    let cores = "grep Cpus_allowed_list /proc/self/status";
+    let command = format!(
+        "{cores} > '{0}.new' && mv '{0}.new' '{0}'",
+        result.display()
+    );
+    let (mut child, addr, _stdout) = start(&dir, &command, &[]);
+    post(&addr, r#"{"key":"k","in":"0s"}"#);
+    eventually("the command has run", || result.exists());
+    let here = Command::new("sh").args(["-c", cores]).output().unwrap();
+    assert_eq!(fs::read(&result).unwrap(), here.stdout);
+    terminate(&child);
+    assert!(child.wait().unwrap().success());
+}
+
+#[test]
 fn the_program_leaves_a_command_alone_that_does_not_end() {
     let dir = Dir::new();
     let result = dir.join("result");
