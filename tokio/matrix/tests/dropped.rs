@@ -22,7 +22,7 @@ use tokio::{
     process::Command,
     runtime::{Builder, LocalRuntime},
     signal::unix::{SignalKind, signal},
-    sync::Mutex,
+    sync::{Mutex, mpsc},
     task::{coop, spawn_local, yield_now},
     time::{sleep, timeout},
 };
@@ -502,6 +502,62 @@ fn sockets() {
             let nothing = socket.try_recv(&mut buf).unwrap_err();
             assert_eq!(nothing.kind(), ErrorKind::WouldBlock);
             received.is_some()
+        })
+        .await;
+    });
+}
+
+#[test]
+fn channels() {
+    leaves_nothing("channels", async || {
+        for wait in 0..5 {
+            in_each_way(async |way| {
+                let (sender, mut receiver) = mpsc::channel(1);
+                sender.send(1).await.unwrap();
+                let other = sender.clone();
+                let event = async || assert_eq!(receiver.recv().await, Some(1));
+                let is_ready = match wait {
+                    0 => way
+                        .run(sender.send(2), event)
+                        .await
+                        .map(Result::unwrap)
+                        .is_some(),
+                    1 => {
+                        let sent = way.run(sender.send_timeout(2, PATIENCE), event).await;
+                        sent.map(Result::unwrap).is_some()
+                    }
+                    2 => {
+                        let permit = way.run(sender.reserve(), event).await;
+                        permit.map(|permit| permit.unwrap().send(2)).is_some()
+                    }
+                    3 => {
+                        let permits = way.run(sender.reserve_many(1), event).await;
+                        let send = |permit: mpsc::Permit<'_, i32>| permit.send(2);
+                        permits
+                            .map(|permits| permits.unwrap().for_each(send))
+                            .is_some()
+                    }
+                    _ => {
+                        let permit = way.run(other.clone().reserve_owned(), event).await;
+                        permit.map(|permit| drop(permit.unwrap().send(2))).is_some()
+                    }
+                };
+                // Without a value there is room, and with one there is none.
+                assert_eq!(other.try_send(3).is_ok(), !is_ready);
+                let expected = if is_ready { 2 } else { 3 };
+                assert_eq!(receiver.recv().await, Some(expected));
+                is_ready
+            })
+            .await;
+        }
+        in_each_way(async |way| {
+            let (sender, receiver) = mpsc::channel::<()>(1);
+            let is_ready = way
+                .run(sender.closed(), async || drop(receiver))
+                .await
+                .is_some();
+            sender.closed().await;
+            is_ready
         })
         .await;
     });
