@@ -4,6 +4,9 @@
 //! grows with the received bytes, not with an announced length. Replies are written when they reach
 //! 64 KiB; meanwhile nothing is read or run until the client has taken them.
 //!
+//! What it holds of a request beyond 16 KiB counts for the memory of the server. If there is no room
+//! for it, the connection ends.
+//!
 //! One idle timer watches the connection. Each batch of requests that was answered in full
 //! refreshes it; single bytes do not. So a client is also idle if it sends half a request, sends
 //! too slowly, or does not read its replies.
@@ -15,7 +18,7 @@ use tourbillon::{CancelOnDrop, net::TcpStream, task::yield_now, time::timeout};
 
 use crate::{
     clients::Client,
-    commands::{self, Session},
+    commands::{self, Session, error::Error},
     reply::Replies,
     resp::{Parser, ProtocolError},
 };
@@ -43,6 +46,7 @@ pub async fn serve(stream: TcpStream, client: Client) {
         out: Replies::default(),
         session: Session::new(client.peer.clone()),
         turn: 0,
+        counted: 0,
         stream,
         client,
     };
@@ -81,6 +85,14 @@ struct Connection {
     session: Session,
     /// Number of requests since the last yield.
     turn: u32,
+    /// The bytes of the request that count for the memory of the server.
+    counted: u64,
+}
+
+impl Drop for Connection {
+    fn drop(&mut self) {
+        self.count(0);
+    }
 }
 
 impl Connection {
@@ -89,12 +101,15 @@ impl Connection {
             let answered = self.answer().await?;
             self.flush().await?;
             if let Err(error) = answered {
-                return self.refuse(error).await;
+                let error = format!("ERR Protocol error: {error}");
+                return self.refuse(&error).await;
             }
             if self.session.quit {
                 return Ok(());
             }
-            self.make_room();
+            if !self.make_room() {
+                return self.refuse(&Error::Memory.to_string()).await;
+            }
             let n = (&*self.stream).read(&mut self.input[self.filled..]).await?;
             if n == 0 {
                 return Ok(());
@@ -167,26 +182,55 @@ impl Connection {
         Ok(())
     }
 
-    /// Makes room to read.
-    fn make_room(&mut self) {
+    /// Makes room to read. Returns `false` if the server has no memory for it.
+    fn make_room(&mut self) -> bool {
         if self.filled == 0 && self.input.len() > BUFFER {
             self.input = vec![0; BUFFER];
         }
-        if self.filled == self.input.len() {
+        let mut len = self.input.len();
+        if self.filled == len {
             // At this size the parser does not ask for more: it returns a request or an error.
-            let max = self.parser.max_request();
-            let len = (2 * self.input.len()).min(max);
+            len = (2 * len).min(self.parser.max_request());
             debug_assert!(len > self.filled, "the parser waits for too much");
+        }
+        let bytes = len.saturating_sub(BUFFER) + self.parser.memory();
+        if !self.count(bytes as u64) {
+            return false;
+        }
+        if len > self.input.len() {
             self.input.reserve_exact(len - self.filled);
             self.input.resize(len, 0);
         }
+        true
     }
 
-    /// Sends a protocol error and closes. First reads what the client sent meanwhile: otherwise the
+    /// Lets this many bytes count for the memory of the server, in place of those before. Returns
+    /// `false` if there is no room.
+    fn count(&mut self, bytes: u64) -> bool {
+        let stats = &self.client.server.stats;
+        if let Some(more) = bytes.checked_sub(self.counted) {
+            let max = self.client.server.options.max_bytes();
+            if more > 0 && !stats.bytes.add_up_to(more, max) {
+                return false;
+            }
+            stats.requests.add(more);
+        } else {
+            stats.requests.sub(self.counted - bytes);
+            stats.bytes.sub(self.counted - bytes);
+        }
+        self.counted = bytes;
+        true
+    }
+
+    /// Sends an error and closes. First reads what the client sent meanwhile: otherwise the
     /// system would reset the connection, and the reset could overtake the message.
-    async fn refuse(&mut self, error: ProtocolError) -> io::Result<()> {
-        self.out.error(&format_args!("ERR Protocol error: {error}"));
+    async fn refuse(&mut self, error: &str) -> io::Result<()> {
+        self.out.error(&error);
         self.flush().await?;
+        // Nobody needs the request any more.
+        self.input = vec![0; BUFFER];
+        self.parser = Parser::new(self.client.server.options.max_bulk);
+        self.count(0);
         self.stream.shutdown_now(Shutdown::Write)?;
         let rest = async {
             let mut left = LEFTOVERS;

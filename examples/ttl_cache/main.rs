@@ -102,12 +102,8 @@ fn run(options: Options) -> Result<(), Box<dyn Error>> {
     let runtime = builder.build()?;
 
     let stats = Arc::new(Stats::default());
-    let max_bytes = match options.max_memory {
-        0 => u64::MAX,
-        bytes => bytes,
-    };
     let server = Arc::new(Server {
-        store: Store::new(max_bytes, stats.clone()),
+        store: Store::new(options.max_bytes(), stats.clone()),
         stats,
         clients: Clients::default(),
         started: Instant::now(),

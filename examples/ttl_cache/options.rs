@@ -17,7 +17,8 @@ pub struct Options {
     /// Maximum number of connections.
     #[arg(long, value_name = "N", default_value_t = 10_000)]
     pub max_clients: u64,
-    /// Maximum bytes of keys and values, plus 320 for each key; 0 means no limit.
+    /// Maximum bytes of keys and values, plus 320 for each key, and of what exceeds 16 KiB of a
+    /// request that is received in part; 0 means no limit.
     #[arg(long, value_name = "BYTES", default_value = "0", value_parser = bytes)]
     pub max_memory: u64,
     /// Maximum length of a value or any other argument.
@@ -26,6 +27,16 @@ pub struct Options {
     /// Number of worker threads [default: one per usable core].
     #[arg(long, value_name = "N")]
     pub workers: Option<NonZeroUsize>,
+}
+
+impl Options {
+    /// Returns the maximum of bytes, which may be that of the type.
+    pub fn max_bytes(&self) -> u64 {
+        match self.max_memory {
+            0 => u64::MAX,
+            bytes => bytes,
+        }
+    }
 }
 
 /// Parses a duration, such as `100ms` or `5m`.

@@ -18,6 +18,9 @@ pub const MAX_ARGS: usize = 1024 * 1024;
 /// and headers.
 pub const MAX_BESIDES: usize = 1024 * 1024;
 
+/// The positions of so many arguments are kept.
+const USUAL_ARGS: usize = 64;
+
 /// A violation of the protocol. The start of the next request is unknown afterwards.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum ProtocolError {
@@ -84,6 +87,11 @@ impl Parser {
         self.max_bulk + MAX_BESIDES + MAX_LINE + 1
     }
 
+    /// Returns the bytes of the positions of arguments, beyond those of a usual request.
+    pub fn memory(&self) -> usize {
+        self.args.capacity().saturating_sub(USUAL_ARGS) * size_of::<Range<u32>>()
+    }
+
     /// Looks for a request at the start of `input`. Returns its length, and sets
     /// [`args`](Self::args); or returns `None` if it needs more bytes. After `None`, the next call
     /// must pass the same bytes first; otherwise the bytes that follow the request.
@@ -93,7 +101,7 @@ impl Parser {
         // At the start of a request, decide between an array and an inline command.
         if self.at == 0 {
             self.args.clear();
-            self.args.shrink_to(64);
+            self.args.shrink_to(USUAL_ARGS);
             match input.first() {
                 None => return Ok(None),
                 Some(b'*') => {}

@@ -37,9 +37,12 @@ impl Count {
 /// The server's counters.
 #[derive(Debug, Default)]
 pub struct Stats {
-    /// Number of keys, and bytes of keys and values.
+    /// Number of keys.
     pub keys: Count,
+    /// Bytes of keys and values, and of the requests that are received in part.
     pub bytes: Count,
+    /// Bytes of the requests that are received in part.
+    pub requests: Count,
     /// Keys that their timers removed.
     pub expired_by_timer: Count,
     /// Expired keys that a command removed before their timers fired.

@@ -252,3 +252,16 @@ pub struct Job {
     /// What the job does at present.
     pub state: State,
 }
+
+impl Job {
+    /// Leaves out all but the first `most` bytes of the payload and of the error.
+    pub(crate) fn cut(mut self, most: usize) -> Self {
+        self.payload.truncate(most);
+        if let Some(error) = &mut self.error {
+            let mut ends = (0..=most.min(error.len())).rev();
+            let end = ends.find(|&end| error.is_char_boundary(end));
+            error.truncate(end.unwrap_or(0));
+        }
+        self
+    }
+}

@@ -297,6 +297,9 @@ pub struct Listing {
     pub after: Option<String>,
     /// The maximum number of jobs.
     pub limit: usize,
+    /// How many bytes of each payload and of each error the list has, at most. The rest is left
+    /// out, so that a list of large jobs is small. [`Store::get`] returns a whole job.
+    pub beginning: usize,
 }
 
 /// How many jobs a store has.

@@ -5,7 +5,7 @@ use std::fmt;
 use crate::{resp::Args, store::Full};
 
 #[derive(Debug, PartialEq, Eq)]
-pub(super) enum Error {
+pub enum Error {
     Unknown {
         name: String,
         args: String,

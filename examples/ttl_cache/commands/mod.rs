@@ -10,7 +10,7 @@
 //! | `error` | errors of commands |
 
 mod connection;
-mod error;
+pub mod error;
 mod expiry;
 mod keys;
 mod server;

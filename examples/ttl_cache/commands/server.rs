@@ -130,6 +130,7 @@ type Section = (&'static str, Vec<(&'static str, String)>);
 fn sections(server: &Server) -> [Section; 6] {
     let stats = &server.stats;
     let us = |time: Duration| format!("{:.1}", time.as_nanos() as f64 / 1e3);
+    let requests = stats.requests.get();
     let (by_timer, on_access) = (stats.expired_by_timer.get(), stats.expired_on_access.get());
     let metrics = Handle::current().metrics();
     let total = metrics.total();
@@ -165,8 +166,13 @@ fn sections(server: &Server) -> [Section; 6] {
         (
             "Memory",
             vec![
-                // Keys, values, and an estimate of the overhead.
-                ("used_memory_dataset", stats.bytes.get().to_string()),
+                // With an estimate of the overhead of keys, and without what each client has.
+                ("used_memory", stats.bytes.get().to_string()),
+                (
+                    "used_memory_dataset",
+                    stats.bytes.get().saturating_sub(requests).to_string(),
+                ),
+                ("used_memory_requests", requests.to_string()),
                 ("maxmemory", server.options.max_memory.to_string()),
             ],
         ),

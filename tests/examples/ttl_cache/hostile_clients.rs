@@ -368,6 +368,45 @@ fn the_limit_of_memory_is_kept() {
 }
 
 #[test]
+fn the_limit_of_memory_includes_requests_that_are_received_in_part() {
+    let server = cache(&["--max-memory", "1100k", "--idle", "0s"]);
+    let mut other = Redis::connect(&server);
+    let head = b"*3\r\n$3\r\nSET\r\n$4\r\npart\r\n$4194304\r\n";
+    let part = |length| [&head[..], &vec![b'x'; length]].concat();
+    // There is no room for this request.
+    let mut client = Redis::connect(&server);
+    client.send(&part(1_200 * 1024));
+    client.stream().shutdown(Shutdown::Write).unwrap();
+    let end = client.end();
+    assert!(end.starts_with(b"-OOM "), "{}", end.escape_ascii());
+    // Many arguments take memory, too, though they have few bytes.
+    let mut client = Redis::connect(&server);
+    client.send(b"*1048576\r\n");
+    client.send(&b"$0\r\n\r\n".repeat(140_000));
+    client.stream().shutdown(Shutdown::Write).unwrap();
+    let end = client.end();
+    assert!(end.starts_with(b"-OOM "), "{}", end.escape_ascii());
+    // There is room for this one, and then for few keys beside it.
+    let mut client = Redis::connect(&server);
+    client.send(&part(700 * 1024));
+    let start = Instant::now();
+    while other.info("used_memory_requests") < 700 * 1024 {
+        assert!(start.elapsed() < AGES, "it is not counted");
+    }
+    let value = "x".repeat(15 * 1024);
+    let full = Reply::Error("OOM command not allowed when used memory > 'maxmemory'.".into());
+    let mut set = |key: &str| other.ask(&format!("SET {key} {value}"));
+    let keys = (0..20).take_while(|n| set(&format!("key{n}")) == Reply::ok());
+    assert!((1..10).contains(&keys.count()));
+    assert_eq!(set("more"), full);
+    drop(client);
+    while set("more") == full {
+        assert!(start.elapsed() < AGES, "its memory is not given back");
+    }
+    assert_eq!(other.info("used_memory_requests"), 0);
+}
+
+#[test]
 fn the_limit_of_client_names_is_kept() {
     let server = cache(&[]);
     let mut client = Redis::connect(&server);

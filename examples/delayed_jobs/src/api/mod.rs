@@ -13,7 +13,8 @@
 //! The body of `POST` is `{"key": "k", "payload": "text", "in": "90s"}`. In place of `in`, a
 //! duration, there may be `"at": "2027-01-31T12:00:00Z"`, or `"cron": "0 9 * * *"`, with
 //! `"zone": "Europe/Paris"` unless it is UTC. `PATCH` takes the same times. An error is
-//! `{"error": "text"}`.
+//! `{"error": "text"}`. A list has the first bytes of each payload and error, and says with
+//! `"cut": true` that there are more.
 //!
 //! There are no users or passwords: listen on the loopback interface, or put a proxy in front. The
 //! layer [`SameOrigin`] refuses requests of pages of other sites, with plain text.
@@ -42,6 +43,10 @@ const POLICY: &str = "default-src 'none'; script-src 'unsafe-inline'; style-src 
 
 /// The most jobs that one listing has.
 const MOST_LISTED: usize = 1000;
+
+/// How many bytes of a payload and of an error a listing has. [`MOST_LISTED`] jobs then have at most
+/// 1 MiB.
+const BEGINNING: usize = 256;
 
 /// Returns the routes of the API and the page, for requests to an IP address or `localhost`.
 pub fn router<S: Store>(queue: Queue<S>) -> Router {
@@ -178,6 +183,21 @@ struct Shown {
     zone: Option<String>,
     #[serde(skip_serializing_if = "Option::is_none")]
     error: Option<String>,
+    /// Whether the payload or the error goes on.
+    #[serde(skip_serializing_if = "std::ops::Not::not")]
+    cut: bool,
+}
+
+impl Shown {
+    /// Shows a part of a job. It has some bytes more than are shown, to tell whether it goes on.
+    fn beginning(job: Job) -> Self {
+        let error = job.error.as_ref().map_or(0, String::len);
+        let cut = job.payload.len().max(error) > BEGINNING;
+        Self {
+            cut,
+            ..job.cut(BEGINNING).into()
+        }
+    }
 }
 
 impl From<Job> for Shown {
@@ -199,6 +219,7 @@ impl From<Job> for Shown {
                 .map(|repeat| repeat.pattern().to_owned()),
             zone: job.repeat.as_ref().map(|repeat| repeat.zone().to_owned()),
             error: job.error,
+            cut: false,
         }
     }
 }
@@ -256,9 +277,11 @@ async fn list<S: Store>(
         dead,
         after: wanted.after,
         limit: wanted.limit.unwrap_or(100).min(MOST_LISTED),
+        // A character that is cut may take up to three more.
+        beginning: BEGINNING + 4,
     };
     let jobs = queue.list(listing).await?;
-    Ok(Json(jobs.into_iter().map(Shown::from).collect()))
+    Ok(Json(jobs.into_iter().map(Shown::beginning).collect()))
 }
 
 async fn find<S: Store>(

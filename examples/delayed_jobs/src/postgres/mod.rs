@@ -352,17 +352,16 @@ impl Store for Postgres {
     async fn list(&self, listing: Listing) -> Result<Vec<Job>, StoreError> {
         let after = listing.after.unwrap_or_default();
         let limit = i64::try_from(listing.limit).unwrap_or(i64::MAX);
+        let most = i32::try_from(listing.beginning).unwrap_or(i32::MAX);
         let found = self
             .lists
             .query(
                 rows::LIST,
-                &[&listing.search, &after, &listing.dead, &limit],
+                &[&listing.search, &after, &listing.dead, &limit, &most],
             )
             .await?;
-        found
-            .iter()
-            .map(|row| rows::job(row).map_err(failed))
-            .collect()
+        let read = |row| Ok(rows::job(row).map_err(failed)?.cut(listing.beginning));
+        found.iter().map(read).collect()
     }
 
     async fn count(&self) -> Result<Counts, StoreError> {

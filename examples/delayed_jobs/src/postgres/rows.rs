@@ -193,10 +193,11 @@ pub(super) const STILL: &str = "
 /// The time of the store's clock.
 pub(super) const NOW: &str = "SELECT durable_now()";
 
-/// Lists jobs. `$1` to `$4`: text in the key, key before, whether only the dead or the others,
-/// limit.
+/// Lists jobs. `$1` to `$5`: text in the key, key before, whether only the dead or the others,
+/// limit, how many bytes of a payload, and characters of an error, at most.
 pub(super) const LIST: &str = "
-    SELECT j.key, j.payload, j.due, j.at, j.attempts, j.pattern, j.zone, j.error, j.dead, j.running
+    SELECT j.key, substr(j.payload, 1, $5::integer), j.due, j.at, j.attempts, j.pattern, j.zone,
+        left(j.error, $5::integer), j.dead, j.running
     FROM durable_jobs j
     WHERE strpos(j.key, $1) > 0 AND j.key > $2 AND ($3::boolean IS NULL OR j.dead = $3)
     ORDER BY j.key LIMIT $4";

@@ -378,6 +378,7 @@ impl Store for Redis {
             let room = (listing.limit - found.len()).min(PART);
             let mut call = prepare(&self.scripts.list);
             call.arg(&listing.search).arg(&after).arg(dead).arg(room);
+            call.arg(listing.beginning.min(1 << 30));
             let answer = self.clients.run(&call).await?;
             let [reached, part] = array(&answer)? else {
                 return Err(unknown());

@@ -102,11 +102,26 @@ local function has_lease(node)
     return over and tonumber(over) > now
 end
 
--- What a client reads of a job, with its payload, or what a node reads, with its length.
-local function shown(job, payload)
-    return {job.key, redis.call(payload or 'HGET', payloads, job.key), job.due, job.at, job.attempts,
-        job.pattern or '', job.zone or '', job.error and {job.error} or {}, job.dead and 1 or 0,
-        job.running and 1 or 0, job.token or 0}
+-- Returns the first bytes of a text, without a part of a character of UTF-8.
+local function beginning(text, most)
+    if #text > most then
+        while most > 0 and bit.band(string.byte(text, most + 1), 192) == 128 do
+            most = most - 1
+        end
+    end
+    return string.sub(text, 1, most)
+end
+
+-- What a client reads of a job, with its payload, or what a node reads, with its length. `most` may
+-- limit the bytes of the payload, and of the error.
+local function shown(job, command, most)
+    local payload, reason = redis.call(command or 'HGET', payloads, job.key), job.error
+    if most then
+        payload = string.sub(payload, 1, most)
+        reason = reason and beginning(reason, most)
+    end
+    return {job.key, payload, job.due, job.at, job.attempts, job.pattern or '', job.zone or '',
+        reason and {reason} or {}, job.dead and 1 or 0, job.running and 1 or 0, job.token or 0}
 end
 ";
 
@@ -183,7 +198,7 @@ return job and {shown(job)} or {}
 ";
 
 /// Lists jobs. Arguments: text in the key, key before, whether only the dead (1), the others (0) or
-/// all (empty), limit. Looks at a part of the keys, so that the server is free for others soon.
+/// all (empty), limit, how many bytes of a payload and of an error at most. Looks at a part of the keys, so that the server is free for others soon.
 /// Answers with the last key of this part, or nothing if it is the last part, and with the jobs.
 const LIST: &str = "
 local found = {}
@@ -195,7 +210,7 @@ for _, key in ipairs(part) do
     if string.find(key, ARGV[1], 1, true) then
         local job = read(key)
         if ARGV[3] ~= '0' or not job.dead then
-            table.insert(found, shown(job))
+            table.insert(found, shown(job, 'HGET', tonumber(ARGV[5])))
             if #found == tonumber(ARGV[4]) then
                 reached = key
                 break

@@ -8,7 +8,7 @@ use std::{
     collections::BTreeSet,
     fs::{self, File, Metadata, OpenOptions, TryLockError},
     io,
-    os::unix::fs::MetadataExt,
+    os::unix::fs::{MetadataExt, OpenOptionsExt},
     path::{Path, PathBuf},
     sync::{Mutex, PoisonError},
 };
@@ -80,9 +80,10 @@ impl Drop for Lock {
     }
 }
 
-/// Opens a file, and makes it unless it exists.
+/// Opens a file, and makes it unless it exists. Payloads are for this user alone. SQLite gives its
+/// log the same mode.
 fn open(options: &mut OpenOptions, path: &Path) -> Result<File, StoreError> {
-    let opened: io::Result<File> = options.create(true).open(path);
+    let opened: io::Result<File> = options.create(true).mode(0o600).open(path);
     opened.map_err(StoreError::failed)
 }
 

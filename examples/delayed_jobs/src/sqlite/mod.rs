@@ -26,7 +26,7 @@ use tourbillon::{runtime::with_all_cores, task::spawn_blocking};
 use self::{
     holders::Holders,
     lock::Lock,
-    rows::{COLUMNS, failed},
+    rows::failed,
     writer::{Reply, Request, Writer},
 };
 use crate::{
@@ -66,9 +66,9 @@ impl fmt::Debug for Sqlite {
 impl Sqlite {
     /// Opens a store, and makes its file unless it exists.
     ///
-    /// The path may be a symbolic link. Files whose names begin with the file's own path are beside
-    /// it: the log `-wal`, its index `-shm`, and `-lock`. Use a local file system: SQLite's log
-    /// needs memory that its processes share.
+    /// Only this user may read a file that is made here. The path may be a symbolic link. Files
+    /// whose names begin with the file's own path are beside it: the log `-wal`, its index `-shm`,
+    /// and `-lock`. Use a local file system: SQLite's log needs memory that its processes share.
     ///
     /// # Errors
     ///
@@ -216,6 +216,7 @@ impl Store for Sqlite {
     }
 
     async fn list(&self, listing: Listing) -> Result<Vec<Job>, StoreError> {
+        let most = listing.beginning;
         let found = self
             .read(move |base| {
                 // Write the condition as a constant, so that SQLite can use the index of dead jobs.
@@ -225,16 +226,21 @@ impl Store for Sqlite {
                     None => "true",
                 };
                 let mut read = base.prepare_cached(&format!(
-                    "SELECT {COLUMNS} FROM jobs
+                    "SELECT key, coalesce(substr(payload, 1, ?4), x''), due, at, attempts, pattern,
+                         zone, substr(error, 1, ?4), dead
+                     FROM jobs
                      WHERE {dead} AND key > ?1 AND instr(key, ?2) > 0 ORDER BY key LIMIT ?3"
                 ))?;
                 let limit = i64::try_from(listing.limit).unwrap_or(i64::MAX);
                 let after = listing.after.unwrap_or_default();
-                let jobs = read.query_map(params![after, listing.search, limit], rows::job)?;
+                let most = i64::try_from(most).unwrap_or(i64::MAX);
+                let range = params![after, listing.search, limit, most];
+                let jobs = read.query_map(range, rows::job)?;
                 jobs.collect::<rusqlite::Result<Vec<_>>>()
             })
             .await?;
-        Ok(found.into_iter().map(|job| self.complete(job)).collect())
+        let found = found.into_iter().map(|job| self.complete(job).cut(most));
+        Ok(found.collect())
     }
 
     async fn count(&self) -> Result<Counts, StoreError> {

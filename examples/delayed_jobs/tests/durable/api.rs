@@ -219,6 +219,36 @@ fn pages_of_other_sites_read_and_change_nothing() {
 }
 
 #[test]
+fn a_list_of_large_jobs_is_small() {
+    let dir = Dir::new();
+    run(async {
+        let queue = Queue::new(Sqlite::open(dir.store()).unwrap());
+        let mut router = api::router(queue.clone());
+        // In JSON, each of these bytes takes six.
+        let payload = "\u{1}".repeat(1 << 20);
+        for number in 0..20 {
+            let key = format!("large-{number}");
+            queue.schedule(key, HOUR, &*payload).await.unwrap();
+        }
+        queue
+            .schedule("small", HOUR, "\u{e4}".repeat(128))
+            .await
+            .unwrap();
+        let (_, body) = call(&mut router, Method::GET, "/jobs?limit=1000", None).await;
+        let jobs = body.as_array().unwrap();
+        assert_eq!(jobs.len(), 21);
+        for job in jobs {
+            let (payload, is_large) = (job["payload"].as_str().unwrap(), job["key"] != "small");
+            assert_eq!(payload.len(), 256);
+            assert_eq!(job.get("cut").is_some(), is_large, "{job}");
+        }
+        assert!(body.to_string().len() < 40_000);
+        let (_, body) = call(&mut router, Method::GET, "/jobs/large-0", None).await;
+        assert_eq!(body["payload"], payload);
+    });
+}
+
+#[test]
 fn a_dead_job_runs_again() {
     let dir = Dir::new();
     run(async {

@@ -67,6 +67,7 @@ pub async fn all<S: Store>(queue: Queue<S>) {
         a_stopped_node_gives_its_jobs_back,
         a_node_that_was_released_gets_no_jobs,
         jobs_are_listed_by_their_keys,
+        a_list_has_the_beginnings_of_large_jobs,
     }
 }
 
@@ -699,4 +700,41 @@ pub async fn fill_and_run<S: Store>(
     }
     live(queue, 0).await;
     (node, ran)
+}
+
+async fn a_list_has_the_beginnings_of_large_jobs<S: Store>(queue: &Queue<S>) {
+    // Each of its characters has two bytes.
+    let error = "\u{e4}".repeat(3000);
+    let (said, payload) = (error.clone(), vec![1; MAX_PAYLOAD]);
+    let (node, _ran) = node(queue, |node| node, move |_| Err(Failure::give_up(&said)));
+    for key in ["large", "larger"] {
+        let payload = payload.clone();
+        queue.schedule(key, Duration::ZERO, payload).await.unwrap();
+    }
+    live(queue, 0).await;
+    assert!(node.stop(HOUR).await);
+    for beginning in [0, 1, 5, 1000, 6000, 1 << 40] {
+        let listing = Listing {
+            limit: 10,
+            beginning,
+            ..Listing::default()
+        };
+        let found = queue.list(listing).await.unwrap();
+        assert_eq!(found.len(), 2);
+        for job in found {
+            assert_eq!(job.payload.len(), beginning.min(MAX_PAYLOAD), "{beginning}");
+            let said = job.error.unwrap();
+            assert!(error.starts_with(&said));
+            // A character is not divided.
+            assert_eq!(said.len(), (beginning & !1).min(6000), "{beginning}");
+        }
+    }
+    for key in ["large", "larger"] {
+        let job = queue.get(key).await.unwrap().unwrap();
+        assert_eq!(
+            (job.payload, job.error),
+            (payload.clone(), Some(error.clone()))
+        );
+        queue.cancel(key).await.unwrap();
+    }
 }

@@ -129,6 +129,20 @@ fn a_file_with_hard_links_is_refused() {
 }
 
 #[test]
+fn only_this_user_may_read_the_files() {
+    let dir = Dir::new();
+    let _store = Sqlite::open(dir.store()).unwrap();
+    let mut files = 0;
+    for file in fs::read_dir(dir.join("")).unwrap() {
+        let file = file.unwrap();
+        let mode = file.metadata().unwrap().mode() & 0o777;
+        assert_eq!(mode, 0o600, "{file:?}");
+        files += 1;
+    }
+    assert_eq!(files, 4);
+}
+
+#[test]
 fn a_store_that_is_refused_does_not_unlock_the_first() {
     let dir = Dir::new();
     let store = Sqlite::open(dir.store()).unwrap();
