@@ -153,7 +153,7 @@ impl RuntimeMask {
         if main == self.main || Mask::of(THIS_THREAD) != main {
             // A pinned worker of another runtime may have started this thread.
             self.take();
-            if core.is_some_and(|id| core_affinity::set_for_current(CoreId { id })) {
+            if core.is_some_and(pin) {
                 if let Some(core) = Mask::of(THIS_THREAD) {
                     let of = self.clone();
                     PIN.set(Some(Pin { core, of }));
@@ -250,6 +250,11 @@ impl Drop for Left {
             self.core.set();
         }
     }
+}
+
+/// Pins the calling thread to a core. Returns `false` if the system refuses.
+pub(crate) fn pin(core: usize) -> bool {
+    core_affinity::set_for_current(CoreId { id: core })
 }
 
 /// Calls `f`. If the calling thread is a pinned worker, it has the mask of its runtime meanwhile.
