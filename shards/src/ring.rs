@@ -12,6 +12,8 @@
 //! A reader copies the events below the count, reads the count again, and drops the events that may
 //! have been overwritten meanwhile. See "The ring" in `PROTOCOLS.md`.
 
+use std::sync::OnceLock;
+
 use crate::sync::{
     AtomicU64,
     Ordering::{Acquire, Relaxed, Release},
@@ -21,8 +23,11 @@ use crate::sync::{
 /// A ring of the last events of one thread.
 #[doc(hidden)]
 pub struct Ring {
-    /// A power of two of them.
-    slots: Box<[Slot]>,
+    /// A power of two of them. They are made for the first event, or by
+    /// [`reserve`](Ring::reserve).
+    slots: OnceLock<Box<[Slot]>>,
+    /// The number of slots minus one.
+    mask: u64,
     written: AtomicU64,
 }
 
@@ -43,13 +48,34 @@ impl Ring {
     /// Creates a ring that keeps at least `events` events. It has one slot more, for the event that
     /// is being written, and rounds up to a power of two.
     ///
-    /// Memory that no event has reached is not resident.
+    /// The first event allocates the slots. Memory that no event has reached is not resident.
     pub fn new(events: usize) -> Self {
         let slots = events.saturating_add(1).next_power_of_two().max(2);
         Self {
-            slots: zeroed(slots),
+            slots: OnceLock::new(),
+            mask: slots as u64 - 1,
             written: AtomicU64::new(0),
         }
+    }
+
+    /// Allocates the slots now, for a thread that must not wait for memory when it writes its first
+    /// event.
+    #[must_use]
+    pub fn reserve(self) -> Self {
+        self.slots();
+        self
+    }
+
+    /// Returns the slots, and makes them if there are none.
+    #[inline]
+    fn slots(&self) -> &[Slot] {
+        self.slots.get_or_init(|| zeroed((self.mask + 1) as usize))
+    }
+
+    /// Returns the slot of an event.
+    #[inline]
+    fn slot<'a>(&self, slots: &'a [Slot], number: u64) -> &'a Slot {
+        &slots[(number & self.mask) as usize]
     }
 
     /// Writes an event.
@@ -59,11 +85,12 @@ impl Ring {
     /// No other thread calls this at the same time: each call happens before the next one.
     #[inline]
     pub unsafe fn push(&self, event: [u64; 2]) {
+        let slots = self.slots();
         let number = self.written.load(Relaxed);
         // A reader that sees a word of this event sees `number` events or more, and so drops the
         // event that this one overwrites. Pairs with the fence in `copy`.
         fence(Release);
-        let slot = &self.slots[number as usize & (self.slots.len() - 1)];
+        let slot = self.slot(slots, number);
         slot.0[0].store(event[0], Relaxed);
         slot.0[1].store(event[1], Relaxed);
         // A reader of this count sees the whole event.
@@ -72,20 +99,23 @@ impl Ring {
 
     /// Copies the last events, at most `most` of them. Any thread may call this.
     pub fn copy(&self, most: usize) -> Copied {
-        let slots = self.slots.len() as u64;
         let end = self.written.load(Acquire);
+        // The writer makes the slots before it counts the first event.
+        let Some(slots) = self.slots.get().filter(|_| end > 0) else {
+            return Copied::default();
+        };
         // The slot of event `end` may be half written, so one event fewer than slots is intact.
-        let begin = end.saturating_sub((slots - 1).min(most as u64));
+        let begin = end.saturating_sub(self.mask.min(most as u64));
         let copy = |number: u64| {
-            let slot = &self.slots[number as usize & (self.slots.len() - 1)];
+            let slot = self.slot(slots, number);
             [slot.0[0].load(Relaxed), slot.0[1].load(Relaxed)]
         };
         let mut events: Vec<_> = (begin..end).map(copy).collect();
-        // The writer went on meanwhile. Event `now` may be half written, over the event that is
-        // `slots` before it.
+        // The writer went on meanwhile. Event `now` may be half written, over the event that is one
+        // round before it.
         fence(Acquire);
         let now = self.written.load(Relaxed);
-        let first = (now + 1).saturating_sub(slots).clamp(begin, end);
+        let first = now.saturating_sub(self.mask).clamp(begin, end);
         events.drain(..(first - begin) as usize);
         Copied { first, events }
     }
@@ -114,7 +144,7 @@ fn zeroed(slots: usize) -> Box<[Slot]> {
 impl std::fmt::Debug for Ring {
     fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
         f.debug_struct("Ring")
-            .field("slots", &self.slots.len())
+            .field("slots", &(self.mask + 1))
             .field("written", &self.written.load(Relaxed))
             .finish()
     }
@@ -156,8 +186,18 @@ mod tests {
     #[test]
     fn a_ring_has_room_for_what_was_asked() {
         for (asked, slots) in [(0, 2), (1, 2), (2, 4), (3, 4), (4, 8), (1_000, 1_024)] {
-            assert_eq!(Ring::new(asked).slots.len(), slots);
+            assert_eq!(Ring::new(asked).reserve().slots().len(), slots);
         }
+    }
+
+    #[test]
+    fn the_first_event_makes_the_slots() {
+        let ring = Ring::new(3);
+        assert_eq!(ring.copy(9), Copied::default());
+        assert!(ring.slots.get().is_none(), "a copy makes none");
+        push(&ring, 0..1);
+        assert!(ring.slots.get().is_some());
+        assert!(Ring::new(3).reserve().slots.get().is_some());
     }
 
     #[test]

@@ -129,12 +129,7 @@ impl Shared {
                 .map(|_| Arc::new(Recorder::new(workers)))
                 .collect(),
             stalls: ArcSwap::default(),
-            flight: Flight::new(
-                workers,
-                config.recording,
-                config.recorded_events,
-                config.late_threshold,
-            ),
+            flight: Flight::new(&config, workers),
             names: Arc::new(Names::new(workers * NAME_PARTS)),
             queues: Queues::new(workers),
             clocks: Clocks::new(NAME_PARTS),

@@ -17,6 +17,7 @@ use tourbillon_shards::Ring;
 
 use crate::{
     engine::{
+        config::Config,
         local,
         recorder::event::{Words, armed, moved},
         shared::Shared,
@@ -203,18 +204,23 @@ struct Outside {
 const ENDED_HELPERS: usize = 4;
 
 impl Flight {
-    pub(crate) fn new(workers: usize, recording: Recording, capacity: usize, late: u64) -> Self {
+    pub(crate) fn new(config: &Config, workers: usize) -> Self {
+        let capacity = config.recorded_events;
+        // A rescue must not wait for memory. Where none happens, the rings are made when they are
+        // needed: most current-thread runtimes live for a few ms and record nothing.
+        let ring = || match config.is_current_thread() {
+            true => Ring::new(capacity),
+            false => Ring::new(capacity).reserve(),
+        };
         Self {
-            recording: AtomicU8::new(recording as u8),
+            recording: AtomicU8::new(config.recording as u8),
             times_polls: AtomicUsize::new(0),
             capacity,
-            late_threshold: late,
-            workers: (0..workers)
-                .map(|_| Arc::new(Ring::new(capacity)))
-                .collect(),
+            late_threshold: config.late_threshold,
+            workers: (0..workers).map(|_| Arc::new(ring())).collect(),
             helpers: Mutex::default(),
             outside: Outside {
-                ring: Ring::new(capacity),
+                ring: ring(),
                 writes: AtomicBool::new(false),
             },
             kept: copy::Kept::default(),
@@ -247,7 +253,7 @@ impl Flight {
         if let Some(oldest) = oldest.filter(|_| ended > ENDED_HELPERS) {
             helpers.remove(oldest);
         }
-        let ring = Arc::new(Ring::new(self.capacity));
+        let ring = Arc::new(Ring::new(self.capacity).reserve());
         helpers.push((number, ring.clone()));
         self.track(ring)
     }
