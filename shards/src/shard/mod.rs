@@ -165,6 +165,13 @@ impl<O: Owner> Shard<O> {
     /// ```
     #[must_use]
     pub fn with_store(self, kind: StoreKind) -> Self {
+        // SAFETY: no other thread has a reference to `self`, which is moved.
+        let is_there = self
+            .inner
+            .with_mut(|inner| unsafe { (*inner).store.kind() == kind });
+        if is_there {
+            return self;
+        }
         Self {
             inner: UnsafeCell::new(Inner::with_store(kind)),
             ..self

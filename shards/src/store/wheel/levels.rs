@@ -113,6 +113,9 @@ impl Levels {
 
     /// Makes an empty root node for each level.
     fn take_roots(&mut self) {
+        // One allocation of each array, in place of one for each time that it doubles.
+        self.nodes.reserve(LEVELS);
+        self.buckets.reserve(LEVELS * DIGITS);
         for level in 0..LEVELS {
             self.root[level] = self.take_node(level, ROOT, 0);
         }
