@@ -136,7 +136,8 @@ fn flush() {
 
 /// Implements [`return_spare_memory`](crate::return_spare_memory).
 pub(in crate::node::pool) fn return_spare(give: fn(*mut u8, usize)) -> Returned {
-    let mut pages = Vec::with_capacity(SLICE);
+    // Grows once, by the first depot that has pages to give.
+    let mut pages = Vec::new();
     for depot in &DEPOTS {
         if return_some(depot, &mut pages, give) {
             return Returned::Some;
@@ -157,6 +158,7 @@ pub(super) fn return_some(
         if depot.unused == 0 {
             return false;
         }
+        pages.reserve(SLICE);
         // From the last window down: blocks are handed out from the first window up, so the last
         // ones are the most likely to be free.
         let mut searched = 0;
