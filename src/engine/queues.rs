@@ -4,6 +4,7 @@ use std::iter;
 
 use crossbeam::{
     deque::{Injector, Steal, Stealer, Worker},
+    queue::SegQueue,
     utils::CachePadded,
 };
 use tourbillon_shards::Searchers;
@@ -18,7 +19,7 @@ pub(crate) struct Queues<J, B> {
     /// Jobs from outside of the workers.
     injector: CachePadded<Injector<J>>,
     /// Timers of closed shards, which all workers end together.
-    closed: Injector<B>,
+    closed: SegQueue<B>,
     /// Which workers are parked, and how many search.
     pub(crate) searchers: CachePadded<Searchers>,
     /// Set when no worker will read the injector again.
@@ -30,7 +31,7 @@ impl<J, B> Queues<J, B> {
     pub(crate) fn new(workers: usize) -> Self {
         Self {
             injector: CachePadded::new(Injector::new()),
-            closed: Injector::new(),
+            closed: SegQueue::new(),
             searchers: CachePadded::new(Searchers::new(workers)),
             is_drained: AtomicBool::new(false),
         }
@@ -70,7 +71,7 @@ impl<J, B> Queues<J, B> {
 
     /// Takes a batch of timers of a closed shard.
     pub(crate) fn steal_closed(&self) -> Option<B> {
-        steal(|| self.closed.steal())
+        self.closed.pop()
     }
 
     /// Returns whether timers of closed shards are left.

@@ -25,8 +25,8 @@ pub(crate) struct Helpers<S> {
 pub(crate) struct Known<S> {
     /// The helpers that exist.
     pub(crate) list: Vec<Arc<S>>,
-    /// The sum of the records of helpers that have ended.
-    pub(super) done: Arc<Record>,
+    /// The sum of the records of helpers that have ended; `None` if none has.
+    pub(super) done: Option<Arc<Record>>,
     /// How many helpers were ever started.
     pub(super) started: u64,
 }
@@ -36,7 +36,7 @@ impl<S> Default for Helpers<S> {
         Self {
             known: ArcSwap::from_pointee(Known {
                 list: Vec::new(),
-                done: Arc::default(),
+                done: None,
                 started: 0,
             }),
             threads: Mutex::default(),

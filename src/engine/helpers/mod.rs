@@ -32,7 +32,7 @@ use crate::{
         worker,
         worker::Worker,
     },
-    metrics::{HelperMetrics, recorder::Record},
+    metrics::HelperMetrics,
     sys::{
         epoll::Timeout,
         sync::atomic::{Ordering, fence},
@@ -53,7 +53,7 @@ impl Helpers<WorkerShard> {
     pub(crate) fn metrics(&self, shared: &Shared) -> HelperMetrics {
         // The list and the sum of those that ended change together, so each helper counts once.
         let known = self.known.load_full();
-        let mut record = Record::clone(&known.done);
+        let mut record = known.done.as_deref().cloned().unwrap_or_default();
         for helper in &known.list {
             record += &helper.owner().recorder.read();
         }
@@ -162,7 +162,7 @@ fn main(shared: &Arc<Shared>, shard: Arc<WorkerShard>, deque: deque::Worker<Job>
     let ended = {
         let mut threads = lock(&shared.helpers.threads);
         update_known(shared, |known| {
-            *Arc::make_mut(&mut known.done) += &shard.owner().recorder.read();
+            *Arc::make_mut(known.done.get_or_insert_default()) += &shard.owner().recorder.read();
             known.forget(&shard);
         });
         // During a shutdown the thread that waits for the end of the runtime joins this one.
