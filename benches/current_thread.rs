@@ -1,0 +1,208 @@
+//! The cost of current-thread runtimes, beside tokio: tests make thousands of them.
+//!
+//! | | program |
+//! |---|---|
+//! | *make and drop* | makes a runtime and drops it |
+//! | *empty `block_on`* | `block_on(async {})`, on one runtime |
+//! | *step* | a `block_on` that sleeps for 1 ms of a paused clock, beside a task that sleeps for 7 ms again and again |
+//! | *test* | makes a runtime with a paused clock, spawns a task that sleeps, waits for it, and drops the runtime |
+//! | *test, real clock* | the same with the clock that runs; the task yields and does not sleep |
+//!
+//! tokio is measured with `enable_all`, as Tourbillon always has sockets and timers, and with
+//! `enable_time` alone, which takes no descriptor.
+//!
+//! Run `cargo bench --bench current_thread`. The runtimes take turns, a few ms each, and the result
+//! is the median of the turns: what disturbs the machine hits all of them. Where valgrind is
+//! installed, the instructions outside of the kernel are counted, too. Each program then does `n`
+//! operations, and `3 n` in another process. The result is the difference divided by `2 n`. `-- WHAT`
+//! selects programs by a part of their names.
+
+use std::{
+    env,
+    process::Command,
+    time::{Duration, Instant},
+};
+
+const MS: Duration = Duration::from_millis(1);
+/// Time of one turn.
+const TURN: Duration = Duration::from_millis(5);
+/// Number of turns of each runtime.
+const TURNS: usize = 200;
+/// Number of operations under valgrind.
+const COUNTED: u32 = 300;
+
+const PROGRAMS: [&str; 5] = [
+    "make and drop",
+    "empty block_on",
+    "step",
+    "test",
+    "test, real clock",
+];
+
+/// A runtime: how it does `n` operations of a program.
+type Does = fn(what: &str, n: u32);
+
+const RUNTIMES: [(&str, Does); 3] = [
+    ("tourbillon", ours::run),
+    ("tokio", tokio_all::run),
+    ("tokio, time only", tokio_time::run),
+];
+
+mod ours {
+    use tourbillon::{Runtime, runtime::Builder, spawn, task::yield_now, time::sleep};
+
+    fn make(paused: bool) -> Runtime {
+        let builder = Builder::new_current_thread();
+        builder.start_paused(paused).build().expect("a runtime")
+    }
+
+    super::programs!();
+}
+
+mod tokio_all {
+    use tokio::{
+        runtime::{Builder, Runtime},
+        spawn,
+        task::yield_now,
+        time::sleep,
+    };
+
+    fn make(paused: bool) -> Runtime {
+        let mut builder = Builder::new_current_thread();
+        let builder = builder.enable_all().start_paused(paused);
+        builder.build().expect("a runtime")
+    }
+
+    super::programs!();
+}
+
+mod tokio_time {
+    use tokio::{
+        runtime::{Builder, Runtime},
+        spawn,
+        task::yield_now,
+        time::sleep,
+    };
+
+    fn make(paused: bool) -> Runtime {
+        let mut builder = Builder::new_current_thread();
+        let builder = builder.enable_time().start_paused(paused);
+        builder.build().expect("a runtime")
+    }
+
+    super::programs!();
+}
+
+/// The programs, which are the same text for all runtimes.
+macro_rules! programs {
+    () => {
+        pub(super) fn run(what: &str, n: u32) {
+            match what {
+                "make and drop" => (0..n).for_each(|_| drop(make(false))),
+                "empty block_on" => {
+                    let runtime = make(false);
+                    (0..n).for_each(|_| runtime.block_on(async {}));
+                }
+                "step" => {
+                    let runtime = make(true);
+                    let other = async {
+                        loop {
+                            sleep(7 * super::MS).await;
+                        }
+                    };
+                    let _other = runtime.spawn(other);
+                    (0..n).for_each(|_| runtime.block_on(async { sleep(super::MS).await }));
+                }
+                "test" => (0..n).for_each(|_| {
+                    make(true).block_on(async {
+                        spawn(async { sleep(super::MS).await })
+                            .await
+                            .expect("it ends");
+                    });
+                }),
+                "test, real clock" => (0..n).for_each(|_| {
+                    make(false).block_on(async {
+                        spawn(async { yield_now().await }).await.expect("it ends");
+                    });
+                }),
+                what => panic!("no such program: {what}"),
+            }
+        }
+    };
+}
+use programs;
+
+/// Returns the time of an operation of each runtime, in ns: the medians of turns.
+fn times(what: &str) -> [f64; RUNTIMES.len()] {
+    // As many operations as one turn has room for.
+    let n = RUNTIMES.map(|(_, run)| {
+        let mut n = 1;
+        loop {
+            let start = Instant::now();
+            run(what, n);
+            if start.elapsed() >= TURN {
+                break n;
+            }
+            n *= 2;
+        }
+    });
+    let mut times = [const { Vec::new() }; RUNTIMES.len()];
+    for _ in 0..TURNS {
+        for (which, (_, run)) in RUNTIMES.iter().enumerate() {
+            let start = Instant::now();
+            run(what, n[which]);
+            times[which].push(start.elapsed().as_nanos() as f64 / f64::from(n[which]));
+        }
+    }
+    times.map(|mut times| {
+        times.sort_by(f64::total_cmp);
+        times[times.len() / 2]
+    })
+}
+
+/// Returns the instructions of an operation, or `None` without valgrind.
+fn instructions(name: &str, what: &str) -> Option<f64> {
+    let count = |n: u32| {
+        let this = env::current_exe().expect("it has a path");
+        let output = Command::new("valgrind")
+            .args(["--tool=callgrind", "--callgrind-out-file=/dev/null"])
+            .arg(this)
+            .args(["run", name, what, &n.to_string()])
+            .output()
+            .ok()?;
+        assert!(output.status.success(), "{output:?}");
+        let said = String::from_utf8_lossy(&output.stderr).into_owned();
+        let (_, count) = said.split_once("Collected : ")?;
+        count.split_whitespace().next()?.parse::<f64>().ok()
+    };
+    Some((count(3 * COUNTED)? - count(COUNTED)?) / f64::from(2 * COUNTED))
+}
+
+fn main() {
+    let args: Vec<_> = env::args().collect();
+    if let [_, run, name, what, n] = &args[..] {
+        if run == "run" {
+            let (_, run) = RUNTIMES.iter().find(|it| it.0 == name).expect("a runtime");
+            return run(what, n.parse().expect("a number"));
+        }
+    }
+    let only = args.iter().skip(1).find(|arg| !arg.starts_with('-'));
+    let names = RUNTIMES.map(|(name, _)| name).join(" | ");
+    println!("| | {names} | instructions: {names} |");
+    println!("|---|---|---|---|---|---|---|");
+    for what in PROGRAMS {
+        if only.is_some_and(|only| !what.contains(only.as_str())) {
+            continue;
+        }
+        let times = times(what).map(|ns| format!("{:.2} µs", ns / 1e3));
+        let counts = RUNTIMES.map(|(name, _)| match instructions(name, what) {
+            Some(count) => format!("{count:.0}"),
+            None => "needs valgrind".into(),
+        });
+        println!(
+            "| {what} | {} | {} |",
+            times.join(" | "),
+            counts.join(" | ")
+        );
+    }
+}
