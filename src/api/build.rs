@@ -10,7 +10,6 @@ use crate::{
     clock,
     engine::{
         clocks,
-        clocks::owner::{CLOCKS, ClockCore},
         config::Config,
         context::entered,
         core::{Core, Role},
@@ -94,14 +93,16 @@ pub(crate) fn build(builder: &Builder) -> Result<Runtime, BuildError> {
     }
     rescue::watch_each_other(&workers).map_err(descriptor)?;
     // The shards of the wall clock and of the boot-time clock. Every worker watches their timerfds.
-    let clocks = CLOCKS
-        .into_iter()
-        .map(|kind| ClockCore::shard(shared.clone(), kind));
-    let clocks: Vec<_> = clocks.collect::<Result<_, _>>().map_err(descriptor)?;
-    for worker in &workers {
-        clocks::watch(worker.owner(), &clocks).map_err(descriptor)?;
+    // A current-thread runtime makes them for the first timer of such a clock.
+    if !is_current_thread {
+        let clocks = shared.clocks.make(&shared);
+        let watch = |worker: &Arc<Shard<Core>>| clocks::watch(worker.owner(), &clocks);
+        if let Err(error) = workers.iter().try_for_each(watch) {
+            // The shards refer to `shared`, and it to them.
+            shared.clocks.forget();
+            return Err(descriptor(error));
+        }
     }
-    shared.clocks.shards.store(Arc::new(clocks));
     shared.workers.store(Arc::new(workers.clone()));
     #[cfg(tourbillon_sim)]
     crate::engine::neglect::watch(&shared);

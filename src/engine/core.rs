@@ -19,12 +19,10 @@ use crate::{
         counters::{Counter, Counters},
         recorder::Recorder,
     },
-    reactor::{Reactor, WAKE_TOKEN, alarm_token},
+    reactor::{Reactor, alarm_token},
     sys,
     sys::{
-        epoll,
         epoll::{Events, Prepared, Timeout},
-        eventfd::EventFd,
         sync::atomic::{AtomicUsize, Ordering},
     },
     util::contained::{contained, each_or, forget},
@@ -57,8 +55,6 @@ pub struct Core {
     pub(crate) track: Track,
     /// The state by which peers watch over the worker.
     pub(crate) watchdog: Watchdog,
-    /// Wakes the worker from epoll.
-    eventfd: EventFd,
     /// Whether this is a helper. A helper's shard has no timers.
     pub(crate) is_helper: bool,
     /// The tolerance of the runtime's timers. Each thread that arms a timer reads it.
@@ -111,13 +107,13 @@ impl Core {
         stealer: Stealer<Job>,
         role: Role,
     ) -> io::Result<Self> {
-        let eventfd = EventFd::new()?;
-        // The eventfd is watched edge-triggered: each write is an event, and no thread has to read
-        // it.
-        let reactor = Reactor::new()?;
-        reactor
-            .epoll()
-            .add(eventfd.as_raw_fd(), WAKE_TOKEN, epoll::READABLE)?;
+        let reactor = Reactor::new();
+        // The only worker of a current-thread runtime opens its reactor when it needs it. No peer
+        // watches over it, so it has no alarm.
+        let is_alone = shared.is_current_thread();
+        if !is_alone {
+            reactor.open()?.make_timer()?;
+        }
         let recorder = match role {
             Role::Worker => shared.recorders[index].clone(),
             // A helper may end at any time. The list of helpers then adds up its record.
@@ -137,8 +133,7 @@ impl Core {
             pinned: LocalQueue::unbound(),
             reactor,
             recorder,
-            watchdog: Watchdog::new(role == Role::Worker)?,
-            eventfd,
+            watchdog: Watchdog::new(role == Role::Worker && !is_alone)?,
             is_helper: role == Role::Helper,
             owed: CachePadded::default(),
         })
@@ -171,19 +166,24 @@ impl Core {
         let Some(alarm) = &other.watchdog.alarm else {
             return Ok(());
         };
-        let epoll = self.reactor.epoll();
+        let epoll = self.reactor.open()?;
         epoll.add_shared(alarm.as_raw_fd(), alarm_token(other.index))
     }
 
     /// Prepares a wait of `timeout` at most. Only the worker calls this.
-    pub(crate) fn prepare(&self, timeout: Timeout) -> Prepared {
+    pub(crate) fn prepare(&self, timeout: Timeout) -> Option<Prepared> {
         self.reactor.prepare(timeout)
     }
 
     /// Polls the sockets, and waits as prepared. Only the worker calls this.
-    pub(crate) fn wait(&self, events: &mut Events, prepared: Prepared) {
-        self.recorder.own.epoll_waits.add_alone(1);
-        self.reactor.wait(events, prepared);
+    pub(crate) fn wait(&self, events: &mut Events, prepared: Option<Prepared>) {
+        match prepared {
+            Some(prepared) => {
+                self.recorder.own.epoll_waits.add_alone(1);
+                self.reactor.wait(events, prepared);
+            }
+            None => events.clear(),
+        }
     }
 
     /// Counts the time from `since` to `now`, in real time in ns, as busy: the worker did not
@@ -196,7 +196,7 @@ impl Core {
     /// Sends the worker's wake-up again, after a rescuer took it out of the worker's epoll
     /// instance.
     pub(crate) fn wake_again(&self) {
-        self.eventfd.write();
+        self.reactor.wake();
     }
 
     /// Takes the task that the worker would run next, for a rescue: a stuck worker gets to that
@@ -214,7 +214,7 @@ impl Core {
     pub(crate) fn wake_to_search(&self) {
         self.record_woke(Why::Search);
         self.recorder.foreign().search_wakes.add(1);
-        self.eventfd.write();
+        self.reactor.wake();
     }
 
     /// Counts for the calling thread: on its own counters if it is this worker or another worker of
@@ -274,9 +274,14 @@ impl TimerOwner for Core {
 
 impl Owner for Core {
     fn wake(&self) {
+        // On a paused clock the worker itself finds that a timer of its own came due. It looks at
+        // its parked word before it sleeps.
+        if current::is_current(self) {
+            return;
+        }
         self.record_woke(Why::Update);
         self.recorder.foreign().tickles_written.add(1);
-        self.eventfd.write();
+        self.reactor.wake();
     }
 
     #[inline]

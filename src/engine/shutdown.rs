@@ -94,7 +94,7 @@ fn close_shards(shared: &Shared) {
     for worker in shared.workers.load().iter() {
         queue(shared, worker.close());
     }
-    for clock in shared.clocks.all().iter() {
+    for clock in shared.clocks.close().iter() {
         queue(shared, clock.close());
     }
 }
@@ -185,7 +185,7 @@ fn end_all(shared: &Shared) {
     // Break the reference cycle between the shards' owners and `shared`.
     shared.workers.store(Arc::default());
     snapshot::keep_sweeps(shared);
-    shared.clocks.shards.store(Arc::default());
+    shared.clocks.forget();
 }
 
 /// Ends all timers, all waits for sockets, and all tasks.

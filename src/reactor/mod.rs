@@ -11,9 +11,10 @@ pub(crate) mod timeouts;
 
 use std::{
     io,
-    os::fd::RawFd,
-    sync::{Arc, PoisonError},
+    os::fd::{AsRawFd, RawFd},
+    sync::{Arc, OnceLock, PoisonError},
     task::Waker,
+    time::Duration,
 };
 
 use slab::Slab;
@@ -26,8 +27,10 @@ pub(crate) use self::{
 use crate::{
     error::WatchEnded,
     sys::{
+        epoll,
         epoll::{Epoll, Events, Prepared, Timeout},
-        sync::Mutex,
+        eventfd::EventFd,
+        sync::{Mutex, thread},
     },
 };
 
@@ -58,10 +61,25 @@ pub(crate) fn alarm_of(token: u64) -> Option<usize> {
 /// How many sources are looked at while they are locked: some µs.
 const SEEN_AT_ONCE: usize = 128;
 
+/// For how long a worker naps that cannot have an epoll instance. It then looks at everything that
+/// could have woken it.
+const NAP: Duration = Duration::from_millis(1);
+
 /// An epoll instance with its registrations.
+///
+/// It begins *closed*, without a descriptor, and opens once: see "Nothing before it is needed" in
+/// docs/internals/worker-loop.md.
 pub(crate) struct Reactor {
-    epoll: Epoll,
+    /// Set under the lock of `sources`.
+    opened: OnceLock<Opened>,
     sources: Mutex<Sources>,
+}
+
+/// The descriptors of a reactor.
+struct Opened {
+    epoll: Epoll,
+    /// Wakes the worker from epoll.
+    eventfd: EventFd,
 }
 
 struct Sources {
@@ -99,21 +117,73 @@ impl Token {
 }
 
 impl Reactor {
-    pub(crate) fn new() -> io::Result<Self> {
+    /// Creates a reactor that is closed.
+    pub(crate) fn new() -> Self {
         let sources = Sources {
             slab: Slab::new(),
             // A generation tells a token from that of an earlier source in the same slot.
             generation: 0,
             closed: false,
         };
-        Ok(Self {
-            epoll: Epoll::new()?,
+        Self {
+            opened: OnceLock::new(),
             sources: Mutex::new(sources),
-        })
+        }
     }
 
-    pub(crate) fn epoll(&self) -> &Epoll {
-        &self.epoll
+    /// Opens the reactor if it is closed, and returns its epoll instance. Any thread may call this.
+    pub(crate) fn open(&self) -> io::Result<&Epoll> {
+        if let Some(opened) = self.opened.get() {
+            return Ok(&opened.epoll);
+        }
+        // One thread at a time.
+        let _sources = self.sources();
+        if self.opened.get().is_none() {
+            let (epoll, eventfd) = (Epoll::new()?, EventFd::new()?);
+            // The eventfd is watched edge-triggered: each write is an event, and no thread has to
+            // read it.
+            epoll.add(eventfd.as_raw_fd(), WAKE_TOKEN, epoll::READABLE)?;
+            let _ = self.opened.set(Opened { epoll, eventfd });
+        }
+        let opened = self.opened.get();
+        Ok(&opened.expect("it was just set").epoll)
+    }
+
+    /// Opens the reactor of a worker that is about to sleep. If the system refuses a descriptor,
+    /// the worker naps in place of the sleep.
+    #[cold]
+    pub(crate) fn open_or_nap(&self) {
+        if self.open().is_err() {
+            thread::sleep(NAP);
+        }
+    }
+
+    /// Returns whether the reactor is open.
+    pub(crate) fn is_open(&self) -> bool {
+        self.opened.get().is_some()
+    }
+
+    /// Returns the epoll instance of a reactor that is open.
+    fn epoll(&self) -> Option<&Epoll> {
+        self.opened.get().map(|opened| &opened.epoll)
+    }
+
+    /// Wakes the worker from epoll. A worker whose reactor is closed does not sleep there.
+    pub(crate) fn wake(&self) {
+        if let Some(opened) = self.opened.get() {
+            opened.eventfd.write();
+        }
+    }
+
+    /// Returns whether events are pending for the worker. Any thread may call this.
+    pub(crate) fn has_events(&self) -> bool {
+        self.epoll().is_some_and(Epoll::has_events)
+    }
+
+    /// Waits until events are pending, and does not take them.
+    pub(crate) fn wait_ready(&self) {
+        // Ignore an error: the worker must go on, and nothing can handle it.
+        let _ = self.epoll().map(Epoll::wait_ready);
     }
 
     fn sources(&self) -> crate::sys::sync::MutexGuard<'_, Sources> {
@@ -145,7 +215,8 @@ impl Reactor {
             }
         };
         // Insert first, then watch: an event may arrive as soon as epoll knows the token.
-        if let Err(error) = self.epoll.add(fd, token.pack(), directions.conditions()) {
+        let add = |epoll: &Epoll| epoll.add(fd, token.pack(), directions.conditions());
+        if let Err(error) = self.open().and_then(add) {
             self.forget(token);
             return Err(error);
         }
@@ -158,7 +229,7 @@ impl Reactor {
         // one with another generation, and is ignored.
         self.forget(token);
         // Fails only if epoll does not know the descriptor, and then there is nothing to remove.
-        let _ = fd.map(|fd| self.epoll.remove(fd));
+        let _ = self.epoll().zip(fd).map(|(epoll, fd)| epoll.remove(fd));
     }
 
     fn forget(&self, token: Token) {
@@ -175,15 +246,17 @@ impl Reactor {
         }
     }
 
-    /// Prepares a wait of at most `timeout`.
-    pub(crate) fn prepare(&self, timeout: Timeout) -> Prepared {
-        self.epoll.prepare(timeout)
+    /// Prepares a wait of at most `timeout`. Returns `None` if the reactor is closed: it has no
+    /// events, and no wake-up would end the wait.
+    pub(crate) fn prepare(&self, timeout: Timeout) -> Option<Prepared> {
+        self.epoll().map(|epoll| epoll.prepare(timeout))
     }
 
     /// Waits for events as prepared.
     pub(crate) fn wait(&self, events: &mut Events, prepared: Prepared) {
         // The worker must continue even if epoll fails, and no caller could handle the error.
-        if self.epoll.wait(events, prepared).is_err() {
+        let waited = self.epoll().map(|epoll| epoll.wait(events, prepared));
+        if !matches!(waited, Some(Ok(()))) {
             events.clear();
         }
     }
@@ -192,7 +265,11 @@ impl Reactor {
     ///
     /// Returns whether the caller must wake the worker: a taken event would have woken it.
     pub(crate) fn take(&self, events: &mut Events) -> bool {
-        match self.epoll.take(events) {
+        let Some(epoll) = self.epoll() else {
+            events.clear();
+            return false;
+        };
+        match epoll.take(events) {
             // Both events are lost to the worker: its timerfd does not fire again, and its eventfd
             // gives no second edge.
             Ok(has_timer) => has_timer || events.iter().any(|it| it.token() == WAKE_TOKEN),

@@ -13,6 +13,7 @@
 use std::{
     io,
     os::fd::{AsRawFd, FromRawFd, OwnedFd, RawFd},
+    sync::OnceLock,
     time::Duration,
 };
 
@@ -59,7 +60,8 @@ pub(crate) struct Prepared {
 #[derive(Debug)]
 pub(crate) struct Epoll {
     fd: OwnedFd,
-    timer: Deadline,
+    /// Made for the first wait with a limit. Only the thread that waits makes it.
+    timer: OnceLock<Deadline>,
 }
 
 /// An event on one descriptor.
@@ -78,24 +80,49 @@ impl Event {
 }
 
 /// A buffer for the events of one wait.
-pub(crate) struct Events(Vec<Event>);
+pub(crate) struct Events {
+    events: Vec<Event>,
+    /// The most events of one wait.
+    most: usize,
+}
 
 impl Events {
-    pub(crate) fn with_capacity(capacity: usize) -> Self {
-        Self(Vec::with_capacity(capacity.max(1)))
+    /// Creates a buffer for `most` events. The first wait allocates it.
+    pub(crate) fn new(most: usize) -> Self {
+        Self {
+            events: Vec::new(),
+            most: most.max(1),
+        }
+    }
+
+    /// Allocates the buffer now, for a thread that must not wait for memory later.
+    pub(crate) fn reserve(mut self) -> Self {
+        self.room();
+        self
+    }
+
+    /// Empties the buffer, and returns where the kernel may write events, and how many.
+    fn room(&mut self) -> (*mut libc::epoll_event, libc::c_int) {
+        self.events.clear();
+        self.events.reserve(self.most);
+        let room = self.events.capacity().try_into();
+        (
+            self.events.as_mut_ptr().cast(),
+            room.unwrap_or(libc::c_int::MAX),
+        )
     }
 
     /// Returns the events of the last wait.
     pub(crate) fn iter(&self) -> impl Iterator<Item = &Event> {
-        self.0.iter().filter(|event| event.token() != TIMER)
+        self.events.iter().filter(|event| event.token() != TIMER)
     }
 
     pub(crate) fn clear(&mut self) {
-        self.0.clear();
+        self.events.clear();
     }
 
     fn has_timer(&self) -> bool {
-        self.0.iter().any(|event| event.token() == TIMER)
+        self.events.iter().any(|event| event.token() == TIMER)
     }
 }
 
@@ -110,13 +137,26 @@ impl Epoll {
     pub(crate) fn new() -> io::Result<Self> {
         // SAFETY: the call takes no pointers. The result is checked before it becomes an `OwnedFd`.
         let fd = check(unsafe { kernel::epoll_create1(libc::EPOLL_CLOEXEC) })?;
-        let epoll = Self {
+        Ok(Self {
             // SAFETY: nothing else owns this new descriptor.
             fd: unsafe { OwnedFd::from_raw_fd(fd) },
-            timer: Deadline::new()?,
-        };
-        epoll.add(epoll.timer.as_raw_fd(), TIMER, READABLE)?;
-        Ok(epoll)
+            timer: OnceLock::new(),
+        })
+    }
+
+    /// Returns the timerfd of the waits, and makes it if there is none. Only the thread that waits
+    /// calls this, or a thread that nothing else shares the instance with.
+    pub(crate) fn make_timer(&self) -> io::Result<()> {
+        self.timer().map(drop)
+    }
+
+    fn timer(&self) -> io::Result<&Deadline> {
+        if let Some(timer) = self.timer.get() {
+            return Ok(timer);
+        }
+        let timer = Deadline::new()?;
+        self.add(timer.as_raw_fd(), TIMER, READABLE)?;
+        Ok(self.timer.get_or_init(|| timer))
     }
 
     /// Watches `fd` for `conditions`, edge-triggered. Closing `fd` ends the watch, unless it has
@@ -160,14 +200,17 @@ impl Epoll {
         let millis = match timeout {
             Timeout::Zero => 0,
             Timeout::Until { left, .. } if left.is_zero() => 0,
-            Timeout::Until { deadline, left } => match self.timer.set(deadline, left) {
-                Ok(()) => -1,
-                // The last resort is late by up to 1 ms, but never early.
-                Err(_) => millis(left),
-            },
+            Timeout::Until { deadline, left } => {
+                let set = self.timer().and_then(|timer| timer.set(deadline, left));
+                match set {
+                    Ok(()) => -1,
+                    // The last resort is late by up to 1 ms, but never early.
+                    Err(_) => millis(left),
+                }
+            }
             Timeout::None => {
                 // If disarming the timerfd fails, the wait ends early once, which callers tolerate.
-                let _ = self.timer.unset();
+                let _ = self.timer.get().map(Deadline::unset);
                 -1
             }
         };
@@ -176,16 +219,14 @@ impl Epoll {
 
     /// Waits for events as prepared. A signal ends the wait early, without events.
     pub(crate) fn wait(&self, events: &mut Events, prepared: Prepared) -> io::Result<()> {
-        events.0.clear();
-        let room = events.0.capacity().try_into().unwrap_or(libc::c_int::MAX);
-        let buffer = events.0.as_mut_ptr().cast::<libc::epoll_event>();
+        let (buffer, room) = events.room();
         // SAFETY: `buffer` has room for `room` events.
         let count =
             unsafe { kernel::epoll_wait(self.fd.as_raw_fd(), buffer, room, prepared.millis) };
         // SAFETY: `count` is the kernel's result for the buffer of `events`.
         unsafe { self.set_events(events, count) }?;
-        if events.has_timer() {
-            self.timer.expired();
+        if let Some(timer) = self.timer.get().filter(|_| events.has_timer()) {
+            timer.expired();
         }
         Ok(())
     }
@@ -193,18 +234,13 @@ impl Epoll {
     /// Takes events on behalf of the worker that waits here, without waiting. Returns whether the
     /// worker must be woken: its timer is among them, which will not fire again.
     pub(crate) fn take(&self, events: &mut Events) -> io::Result<bool> {
-        events.0.clear();
-        let room = events.0.capacity().try_into().unwrap_or(libc::c_int::MAX);
-        let buffer = events.0.as_mut_ptr().cast::<libc::epoll_event>();
+        let (buffer, room) = events.room();
         // SAFETY: `buffer` has room for `room` events.
         let count = unsafe { kernel::epoll_wait(self.fd.as_raw_fd(), buffer, room, 0) };
         // SAFETY: `count` is the kernel's result for the buffer of `events`.
         unsafe { self.set_events(events, count) }?;
-        let has_timer = events.has_timer();
-        if has_timer {
-            self.timer.taken();
-        }
-        Ok(has_timer)
+        let timer = self.timer.get().filter(|_| events.has_timer());
+        Ok(timer.map(Deadline::taken).is_some())
     }
 
     /// Sets the length of `events` to the result of a wait.
@@ -217,7 +253,7 @@ impl Epoll {
         match check(count) {
             // SAFETY: by the contract, `count` events are initialized. `Event` is a transparent
             // wrapper.
-            Ok(count) => unsafe { events.0.set_len(count as usize) },
+            Ok(count) => unsafe { events.events.set_len(count as usize) },
             Err(error) if error.kind() == io::ErrorKind::Interrupted => {}
             Err(error) => return Err(error),
         }
@@ -270,7 +306,7 @@ mod tests {
     #[test]
     fn waits_no_less_than_asked() {
         let epoll = Epoll::new().unwrap();
-        let mut events = Events::with_capacity(4);
+        let mut events = Events::new(4);
         for (deadline, micros) in (1..).zip([1, 50, 700, 3_000, 12_000, 20, 15_000]) {
             let left = Duration::from_micros(micros);
             let start = Instant::now();
@@ -295,7 +331,7 @@ mod tests {
         let epoll = Epoll::new().unwrap();
         let eventfd = EventFd::new().unwrap();
         epoll.add(eventfd.as_raw_fd(), 7, READABLE).unwrap();
-        let mut events = Events::with_capacity(4);
+        let mut events = Events::new(4);
         eventfd.write();
         let left = Duration::from_millis(20);
         wait(&epoll, &mut events, Timeout::Until { deadline: 1, left });
@@ -310,7 +346,7 @@ mod tests {
         let epoll = Epoll::new().unwrap();
         let eventfd = EventFd::new().unwrap();
         epoll.add(eventfd.as_raw_fd(), 7, READABLE).unwrap();
-        let mut events = Events::with_capacity(4);
+        let mut events = Events::new(4);
         for _ in 0..3 {
             assert!(!epoll.has_events());
             eventfd.write();
@@ -329,7 +365,7 @@ mod tests {
         let epoll = Epoll::new().unwrap();
         let eventfd = EventFd::new().unwrap();
         epoll.add(eventfd.as_raw_fd(), 7, READABLE).unwrap();
-        let mut events = Events::with_capacity(4);
+        let mut events = Events::new(4);
         for _ in 0..3 {
             eventfd.write();
             wait(&epoll, &mut events, Timeout::None);

@@ -72,7 +72,8 @@ fn clock_home(
         }
     };
     // All workers serve these shards, so there is none to choose.
-    let shard = handle.shared().clocks.shard(kind);
+    let shared = handle.shared();
+    let shard = shared.clocks.home(shared, kind);
     shard.ok_or(ArmError::Shutdown)
 }
 

@@ -130,6 +130,9 @@ impl Builder {
     /// since the thread may change from call to call: use a [`LocalSet`](crate::task::LocalSet).
     /// [`spawn_blocking`](crate::task::spawn_blocking) has threads of its own, as always.
     ///
+    /// Such a runtime is cheap to make and to drop. It takes a descriptor when it needs one: to wait
+    /// for a socket, or to sleep. On a paused clock, and while tasks are ready, it has none.
+    ///
     /// ```
     /// # fn main() -> Result<(), tourbillon::BuildError> {
     /// use std::{thread, time::Duration};
@@ -193,7 +196,9 @@ impl Builder {
     /// # Errors
     ///
     /// Returns an error if an option has an invalid value, or if the system refuses a thread or a
-    /// descriptor. Each worker needs four descriptors, a helper three, and the runtime two.
+    /// descriptor. Each worker needs four descriptors, a helper three, and the runtime two. A
+    /// [current-thread](Builder::new_current_thread) runtime takes its descriptors when it needs
+    /// them, so `build` asks for none.
     ///
     /// # Panics
     ///

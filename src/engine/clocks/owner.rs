@@ -1,6 +1,13 @@
 //! The owner of a clock's shard: a timerfd that all workers watch.
 
-use std::{any::Any, io, ops::RangeInclusive, sync::Arc, time::Duration};
+use std::{
+    any::Any,
+    io,
+    ops::RangeInclusive,
+    os::fd::AsRawFd,
+    sync::{Arc, OnceLock},
+    time::Duration,
+};
 
 use arc_swap::ArcSwap;
 use tourbillon_shards::{Kind, NEVER, Names, Notice, Outcome, Owner, Shard};
@@ -12,6 +19,7 @@ use crate::{
         counters::{Counter, Counters},
         recorder::Stripes,
     },
+    reactor::CLOCK_TOKENS,
     sys,
     sys::{
         sync::{
@@ -21,7 +29,7 @@ use crate::{
         timerfd,
         timerfd::TimerFd,
     },
-    util::contained::forget,
+    util::{contained::forget, lock::lock},
 };
 
 /// The shard with the timers of one clock.
@@ -31,18 +39,25 @@ pub(crate) type ClockShard = Shard<ClockCore>;
 pub(crate) const SKIP_ON_STEP: u32 = 1;
 
 /// All such clocks, in the order of their epoll tokens.
-pub(crate) const CLOCKS: [OtherClock; 2] = [OtherClock::Wall, OtherClock::Boot];
+const CLOCKS: [OtherClock; 2] = [OtherClock::Wall, OtherClock::Boot];
 
 /// The clocks of a runtime that no worker waits for: the wall clock and the boot-time clock.
 pub(crate) struct Clocks {
-    /// Their shards, in the order of their kinds. Empty after the runtime has ended.
-    pub(crate) shards: ArcSwap<Vec<Arc<ClockShard>>>,
+    /// Their shards, in the order of their kinds. Empty after the runtime has ended, and in a
+    /// current-thread runtime until the first timer of such a clock.
+    shards: ArcSwap<Vec<Arc<ClockShard>>>,
+    /// Whether no shards are made any more. A thread that makes or closes them holds the lock.
+    closed: Mutex<bool>,
     /// How often each shard was swept. It stays when the shards have ended.
     pub(crate) sweeps: [AtomicU64; 2],
     /// The counters of each for threads that are no workers.
     pub(crate) counters: [Stripes; 2],
     /// The names of their timers.
     pub(crate) names: Arc<Names<ClockCore>>,
+    /// Whether the worker is to serve a clock without a timerfd, which calls no worker by itself.
+    called: AtomicBool,
+    /// Whether the system refused a timerfd to the worker that served a clock.
+    refused: AtomicBool,
 }
 
 impl Clocks {
@@ -50,10 +65,66 @@ impl Clocks {
     pub(crate) fn new(name_parts: usize) -> Self {
         Self {
             shards: ArcSwap::default(),
+            closed: Mutex::default(),
             sweeps: Default::default(),
             counters: Default::default(),
             names: Arc::new(Names::new(name_parts)),
+            called: AtomicBool::new(false),
+            refused: AtomicBool::new(false),
         }
+    }
+
+    /// Returns whether the worker is to serve the clocks before it sleeps.
+    #[inline]
+    pub(crate) fn are_called(&self) -> bool {
+        self.called.load(Ordering::Acquire)
+    }
+
+    /// Returns whether a clock waits for a timerfd, which the system refuses. The worker then
+    /// serves the clocks again and again.
+    #[inline]
+    pub(crate) fn are_refused(&self) -> bool {
+        self.refused.load(Ordering::Relaxed)
+    }
+
+    /// Returns whether the worker is to serve the clocks now. It then serves them.
+    #[inline]
+    pub(crate) fn take_call(&self) -> bool {
+        (self.are_called() && self.called.swap(false, Ordering::AcqRel))
+            | (self.are_refused() && self.refused.swap(false, Ordering::Relaxed))
+    }
+
+    /// Makes the shards if there are none. Returns them, or none after [`close`](Clocks::close).
+    pub(crate) fn make(&self, shared: &Arc<Shared>) -> Arc<Vec<Arc<ClockShard>>> {
+        let closed = lock(&self.closed);
+        let mut shards = self.all();
+        if shards.is_empty() && !*closed {
+            shards = Arc::new(
+                CLOCKS
+                    .map(|kind| ClockCore::shard(shared.clone(), kind))
+                    .to_vec(),
+            );
+            self.shards.store(shards.clone());
+        }
+        shards
+    }
+
+    /// Makes no shards from here on. Returns those that are there, which the caller closes.
+    pub(crate) fn close(&self) -> Arc<Vec<Arc<ClockShard>>> {
+        let mut closed = lock(&self.closed);
+        *closed = true;
+        self.all()
+    }
+
+    /// Forgets the shards, which are closed.
+    pub(crate) fn forget(&self) {
+        self.shards.store(Arc::default());
+    }
+
+    /// Returns the shard of a clock for a new timer, unless the runtime has ended.
+    pub(crate) fn home(&self, shared: &Arc<Shared>, kind: OtherClock) -> Option<Arc<ClockShard>> {
+        let shard = self.shard(kind);
+        shard.or_else(|| self.make(shared).get(kind as usize).cloned())
     }
 
     /// Returns the shards.
@@ -61,7 +132,7 @@ impl Clocks {
         self.shards.load_full()
     }
 
-    /// Returns the shard of a clock, unless the runtime has ended.
+    /// Returns the shard of a clock, if there is one.
     pub(crate) fn shard(&self, kind: OtherClock) -> Option<Arc<ClockShard>> {
         self.shards.load().get(kind as usize).cloned()
     }
@@ -77,7 +148,9 @@ impl Clocks {
 pub struct ClockCore {
     pub(super) shared: Arc<Shared>,
     pub(super) kind: OtherClock,
-    pub(super) timerfd: TimerFd,
+    /// Made for the first deadline, by the worker that serves the clock. On a runtime with worker
+    /// threads it is there from the beginning.
+    timerfd: OnceLock<TimerFd>,
     /// How many outcomes have yet to be delivered to callbacks.
     owed: AtomicUsize,
     /// Whether the clock was set, and a thread that does not serve it took the notification.
@@ -96,11 +169,7 @@ pub(super) struct Served {
 
 impl ClockCore {
     /// Creates the shard of a clock.
-    pub(crate) fn shard(shared: Arc<Shared>, kind: OtherClock) -> io::Result<Arc<ClockShard>> {
-        let timerfd = TimerFd::new(match kind {
-            OtherClock::Wall => timerfd::Clock::Realtime,
-            OtherClock::Boot => timerfd::Clock::Boottime,
-        })?;
+    fn shard(shared: Arc<Shared>, kind: OtherClock) -> Arc<ClockShard> {
         // From here on steps of the clock are found by comparing both clocks.
         let served = Served {
             clock: shared.clock.other(kind),
@@ -111,7 +180,7 @@ impl ClockCore {
         let core = Self {
             shared,
             kind,
-            timerfd,
+            timerfd: OnceLock::new(),
             owed: AtomicUsize::new(0),
             stepped: AtomicBool::new(false),
             served: Mutex::new(served),
@@ -119,7 +188,25 @@ impl ClockCore {
         let shard = Shard::new(core).with_store(store);
         // It sleeps until the first timer is armed.
         shard.sleep_until();
-        Ok(Arc::new(shard))
+        Arc::new(shard)
+    }
+
+    /// Returns the timerfd, and makes it if there is none. Called before the runtime runs, or by
+    /// the worker that serves the clock.
+    pub(super) fn timerfd(&self) -> io::Result<&TimerFd> {
+        if let Some(timerfd) = self.timerfd.get() {
+            return Ok(timerfd);
+        }
+        let timerfd = TimerFd::new(match self.kind {
+            OtherClock::Wall => timerfd::Clock::Realtime,
+            OtherClock::Boot => timerfd::Clock::Boottime,
+        })?;
+        let token = CLOCK_TOKENS[self.kind as usize];
+        for worker in self.shared.workers.load().iter() {
+            let epoll = worker.owner().reactor.open()?;
+            epoll.add_shared(timerfd.as_raw_fd(), token)?;
+        }
+        Ok(self.timerfd.get_or_init(|| timerfd))
     }
 
     pub(crate) fn kind(&self) -> OtherClock {
@@ -143,7 +230,7 @@ impl ClockCore {
 
     /// Returns whether the clock was set since the last call.
     pub(super) fn take_step(&self) -> bool {
-        self.timerfd.take() | self.stepped.swap(false, Ordering::AcqRel)
+        self.timerfd.get().is_some_and(TimerFd::take) | self.stepped.swap(false, Ordering::AcqRel)
     }
 
     /// Makes the timerfd readable, so that a thread serves the clock once more. If the clock was
@@ -160,16 +247,22 @@ impl ClockCore {
         // A paused clock does not follow the kernel's: unset the timerfd. Quiescence wakes the
         // owner.
         let clock = &self.shared.clock;
+        if until == NEVER || clock.is_paused() {
+            let unset = self.timerfd.get().map(TimerFd::unset);
+            return unset.is_some_and(|unset| unset.is_err_and(|error| timerfd::is_step(&error)));
+        }
+        let Ok(timerfd) = self.timerfd() else {
+            self.shared.clocks.refused.store(true, Ordering::Relaxed);
+            return false;
+        };
         let set = match (self.kind, until) {
-            (_, NEVER) => self.timerfd.unset(),
-            _ if clock.is_paused() => self.timerfd.unset(),
             // This clock differs from the kernel's, so set a relative time.
             _ if clock.was_paused() => {
                 let left = until.saturating_sub(self.now());
-                self.timerfd.set(Duration::from_nanos(left))
+                timerfd.set(Duration::from_nanos(left))
             }
-            (OtherClock::Wall, until) => self.timerfd.set_at(wall::since_unix(until)),
-            (OtherClock::Boot, until) => self.timerfd.set_at(Duration::from_nanos(until)),
+            (OtherClock::Wall, until) => timerfd.set_at(wall::since_unix(until)),
+            (OtherClock::Boot, until) => timerfd.set_at(Duration::from_nanos(until)),
         };
         // If the clock was set since the last setting, the kernel answers this one with an error.
         set.is_err_and(|error| timerfd::is_step(&error))
@@ -192,9 +285,17 @@ impl TimerOwner for ClockCore {
 
 impl Owner for ClockCore {
     fn wake(&self) {
+        let Some(timerfd) = self.timerfd.get() else {
+            // The worker finds the call in its turn, or before it sleeps.
+            self.shared.clocks.called.store(true, Ordering::Release);
+            for worker in self.shared.workers.load().iter() {
+                worker.wake();
+            }
+            return;
+        };
         // A time in the past makes the timerfd readable at once. As any setting, this one also
         // takes the notification of a step: keep it for the serving worker.
-        let set = self.timerfd.set_at(Duration::ZERO);
+        let set = timerfd.set_at(Duration::ZERO);
         if set.is_err_and(|error| timerfd::is_step(&error)) {
             self.stepped.store(true, Ordering::Release);
         }

@@ -26,9 +26,9 @@ const LOOKS: usize = 8;
 /// Adds the clocks' timerfds to the epoll instance of `core`. For each event one of the threads
 /// that watch it is woken.
 pub(crate) fn watch(core: &Core, clocks: &[Arc<ClockShard>]) -> io::Result<()> {
+    let epoll = core.reactor.open()?;
     for (clock, token) in clocks.iter().zip(CLOCK_TOKENS) {
-        let fd = clock.owner().timerfd.as_raw_fd();
-        core.reactor.epoll().add_shared(fd, token)?;
+        epoll.add_shared(clock.owner().timerfd()?.as_raw_fd(), token)?;
     }
     Ok(())
 }
@@ -226,7 +226,7 @@ mod tests {
         // The worker of this runtime runs in `block_on` alone.
         let runtime = Builder::new_current_thread().build().unwrap();
         let shared = runtime.handle().shared();
-        let clock = shared.clocks.shard(OtherClock::Wall).unwrap();
+        let clock = shared.clocks.home(shared, OtherClock::Wall).unwrap();
         drop(Again(clock.clone(), 3 * LOOKS));
         let worker = shared.workers.load()[0].clone();
         let mut calls = 0;

@@ -78,7 +78,7 @@ use crate::{
     engine::{
         blocking::Waiting,
         clocks,
-        core::{Core, WorkerShard},
+        core::WorkerShard,
         paused::{
             passing::{Shards, wake_due},
             state::{Blocked, Jump, Quiescence, RUNS, State, WAITS},
@@ -160,7 +160,7 @@ impl State {
                 .any(|worker| worker.owner().pinned.has_remote())
             && !workers
                 .iter()
-                .any(|worker| worker.owner().reactor.epoll().has_events())
+                .any(|worker| worker.owner().reactor.has_events())
     }
 
     /// Returns whether a thread waits: in this `block_on`, or in a nested one that its future
@@ -187,37 +187,62 @@ fn wake_all(wakers: Vec<Waker>) {
     each_or(wakers, Waker::wake, forget);
 }
 
+/// What a worker does instead of a sleep by the kernel's clock.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Passed {
+    /// Nothing: the clock is not paused.
+    Not,
+    /// It has not slept. Something is due, or is to be woken.
+    Awake,
+    /// It has slept, or may have events.
+    Slept,
+}
+
 impl Quiescence {
-    /// Sleeps until the worker is woken or has events, if the clock is paused. Otherwise returns
-    /// `false` at once.
+    /// Sleeps until the worker is woken or has events, if the clock is paused.
     ///
-    /// The worker has announced that it sleeps until `until`. Afterwards it harvests its events,
-    /// and wakes `wakers`.
-    pub(crate) fn sleep(&self, core: &Core, until: u64, wakers: &mut Vec<Waker>) -> bool {
+    /// The worker has announced that it sleeps until `until`. `is_open` says whether its reactor
+    /// was open before that; if not, it opens the reactor and does not sleep. Afterwards the worker
+    /// harvests its events, and wakes `wakers`.
+    pub(crate) fn sleep(
+        &self,
+        shard: &WorkerShard,
+        until: u64,
+        is_open: bool,
+        wakers: &mut Vec<Waker>,
+    ) -> Passed {
+        let core = shard.owner();
         let shared = &core.shared;
         {
             let mut state = lock(&self.0);
             // Check under the mutex: the clock may have been resumed, or advanced past the
             // deadline, after the announcement.
             if !shared.clock.is_paused() {
-                return false;
+                return Passed::Not;
             }
             if until <= shared.clock.now() {
-                return true;
+                return Passed::Slept;
             }
             // Count this worker as idle. It may be the last member, so judge. If that yields
             // wakers, wake them first: no other thread would.
             state.idle += 1;
             wakers.append(&mut state.judge(shared));
-            if !wakers.is_empty() {
+            // The judge may be this thread, and have claimed the worker's own word for a timer that
+            // came due. Then no thread wakes it from a sleep. Events that come meanwhile keep the
+            // next judge from a jump.
+            if !wakers.is_empty() || shard.parker().parked_until().is_none() {
                 state.idle -= 1;
-                return true;
+                return Passed::Awake;
             }
         }
-        // Ignore an error of the epoll instance: the worker must go on, and nothing can handle it.
-        let _ = core.reactor.epoll().wait_ready();
+        if is_open {
+            core.reactor.wait_ready();
+        } else {
+            // No thread could wake it from this sleep.
+            core.reactor.open_or_nap();
+        }
         lock(&self.0).idle -= 1;
-        true
+        Passed::Slept
     }
 
     /// Pauses the clock of the runtime if it runs, and wakes all workers.
@@ -267,7 +292,8 @@ impl Quiescence {
                 return false;
             }
             let set = || shared.clock.set_other(OtherClock::Wall, shown);
-            // Without a shard of the wall clock the runtime has ended: only set the clock.
+            // Without a shard of the wall clock it has no timers, or the runtime has ended: only set
+            // the clock.
             let Some(wall) = &wall else {
                 set();
                 return true;

@@ -60,6 +60,10 @@ pub(crate) fn watched(core: Core, workers: usize) -> Shard<Core> {
         latency => nanos(latency),
     };
     let store = config.timer_store;
+    // There is nobody to call.
+    if config.is_current_thread() {
+        return Shard::new(core).with_store(store);
+    }
     // Without rescues, or without a rescuer, the alarm is set only while the worker is in
     // `block_in_place`.
     let shard = if config.is_watched(workers) {

@@ -55,7 +55,7 @@ use crate::{
         worker::{search::Search, tidy::Tidy, wait_policy::WaitPolicy},
     },
     reactor::CLOCK_TOKENS,
-    sys::epoll::{Events, Timeout},
+    sys::epoll::{Event, Events, Timeout},
     util::{budget, nanos::nanos},
 };
 
@@ -199,6 +199,17 @@ pub(crate) fn run_as<R>(local: &Local, main: impl FnOnce(&mut Worker<'_>) -> R) 
 impl<'a> Worker<'a> {
     fn new(local: &'a Local, shared: &'a Shared) -> Self {
         let core = local.shard.owner();
+        // Room for one whole rescue, which must not wait for memory. The only worker of a
+        // current-thread runtime rescues none, and a thread becomes that worker for each
+        // `block_on`.
+        let (due, wakers) = match shared.is_current_thread() {
+            true => (0, 0),
+            false => (RESCUED, EVENTS),
+        };
+        let events = || match shared.is_current_thread() {
+            true => Events::new(EVENTS),
+            false => Events::new(EVENTS).reserve(),
+        };
         Self {
             local,
             core,
@@ -214,16 +225,15 @@ impl<'a> Worker<'a> {
             in_loop: InLoop::at(shared.clock.real(), 0),
             root: None,
             search: Search::beginning_at(core.index),
-            // Room for one whole rescue, which must not wait for memory.
-            due: Vec::with_capacity(RESCUED),
-            events: RefCell::new(Events::with_capacity(EVENTS)),
-            wakers: Vec::with_capacity(EVENTS),
+            due: Vec::with_capacity(due),
+            events: RefCell::new(events()),
+            wakers: Vec::with_capacity(wakers),
             alarms: Vec::new(),
             stalls: Vec::new(),
             #[cfg(feature = "tracing")]
             rescues: Vec::new(),
             found_stuck: false,
-            peer_events: Events::with_capacity(EVENTS),
+            peer_events: events(),
             rest: Rest::new(shared.config.rescue_latency),
             wait_policy: WaitPolicy::new(&shared.config),
             tidy: Tidy::default(),
@@ -473,17 +483,17 @@ impl<'a> Worker<'a> {
         });
     }
 
-    /// Queues what is due on each other clock whose timerfd is readable.
+    /// Queues what is due on each other clock whose timerfd is readable, or that was called.
     pub(crate) fn serve_clocks(&self, events: &Events) {
-        if !events
-            .iter()
-            .any(|event| CLOCK_TOKENS.contains(&event.token()))
-        {
+        let called = self.shared.clocks.take_call();
+        let mut tokens = events.iter().map(Event::token);
+        if !called && !tokens.any(|token| CLOCK_TOKENS.contains(&token)) {
             return;
         }
-        // Each timerfd wakes one worker, which serves the whole clock.
+        // Each timerfd wakes one worker, which serves the whole clock. A call does not say which
+        // clock is meant.
         for (clock, token) in self.shared.clocks.all().iter().zip(CLOCK_TOKENS) {
-            if !events.iter().any(|event| event.token() == token) {
+            if !called && !events.iter().any(|event| event.token() == token) {
                 continue;
             }
             let due = clocks::serve(clock, &self.core.recorder.late.wake);

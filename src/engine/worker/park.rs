@@ -5,6 +5,7 @@ use tourbillon_shards::NEVER;
 use crate::{
     engine::{
         config::Hook,
+        paused::quiescence::Passed,
         watchdog::watch::InLoop,
         worker::{
             Worker,
@@ -13,6 +14,9 @@ use crate::{
     },
     sys::epoll::Timeout,
 };
+
+/// How long a worker sleeps at most while the system refuses a timerfd to a clock, in ns.
+const RETRY: u64 = 1_000_000;
 
 impl Worker<'_> {
     /// Returns whether the worker spins, by its wait policy, because its next deadline is near.
@@ -74,6 +78,9 @@ impl Worker<'_> {
         let (policy, awake_since) = (&mut self.wait_policy, self.in_loop.at);
         let (tidy, root, mut timed) = (&mut self.tidy, &self.root, None);
         let notes = &mut self.notes;
+        // Before the announcement. If the reactor is closed, a thread that claims the announced word
+        // may write nothing that would end a sleep.
+        let is_open = core.reactor.is_open();
         // If the worker does not sleep after all, it must not take up the events of an earlier
         // wait.
         events.borrow_mut().clear();
@@ -84,6 +91,7 @@ impl Worker<'_> {
                 shared.is_stopping()
                     || root.as_ref().is_some_and(|root| root.is_woken())
                     || core.pinned.has_work()
+                    || shared.clocks.are_called()
                     || shared.has_work()
             },
             |until| {
@@ -95,11 +103,27 @@ impl Worker<'_> {
                 // worker.
                 let tidies_at = tidy.next(real);
                 // 2. Choose the timeout.
+                let passed = match shared.clock.was_paused() {
+                    true => shared.quiescence.sleep(shard, until, is_open, wakers),
+                    false => Passed::Not,
+                };
+                // The worker itself has advanced the clock: it need not ask for events.
+                if passed == Passed::Awake {
+                    return;
+                }
+                if passed == Passed::Not && !is_open {
+                    core.reactor.open_or_nap();
+                    return;
+                }
                 let timeout =
-                    // On a paused clock, the last worker to sleep may advance the clock, and must
-                    // then poll instead of sleeping.
-                    if shared.clock.was_paused() && shared.quiescence.sleep(core, until, wakers) {
+                    // On a paused clock, the worker has slept already, and now polls.
+                    if passed == Passed::Slept {
                         Timeout::Zero
+                    // A clock has no timerfd that would end the sleep.
+                    } else if shared.clocks.are_refused() {
+                        let soon = shared.clock.present(real).saturating_add(RETRY);
+                        let (deadline, left) = shared.clock.until(until.min(soon), real);
+                        Timeout::Until { deadline, left }
                     // Wake up earlier, to return unused memory.
                     } else if tidies_at < until && !shared.clock.was_paused() {
                         let (deadline, left) = shared.clock.until(tidies_at, real);

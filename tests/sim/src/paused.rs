@@ -225,8 +225,8 @@ async fn busy(stage: &Arc<Stage>, depth: u32, is_awaited: bool) {
             _ = stands(stage, "a blocking job", job).await;
         }
         // A pinned task waits while its worker is in `block_in_place`, which may wait for this
-        // task.
-        5 if !is_awaited => {
+        // task. A current-thread runtime refuses it.
+        5 if !is_awaited && !cast.plan.is_current_thread => {
             let (life, cast_of) = (Life::new(true), cast.clone());
             let unmade = life.unmade();
             let create = move || {
@@ -240,13 +240,14 @@ async fn busy(stage: &Arc<Stage>, depth: u32, is_awaited: bool) {
             life.joined(stands(stage, "a pinned task", task).await);
         }
         which if depth < 2 => {
-            let is_awaited = is_awaited || which == 6;
+            let is_awaited = is_awaited || (which == 6 && !cast.plan.is_current_thread);
             let program = busy_program(stage.clone(), depth + 1, is_awaited);
             let Some((task, life)) = spawn(stage, program) else {
                 return;
             };
             let result = match which {
-                6 => {
+                // The thread that would run the task is this one.
+                6 if !cast.plan.is_current_thread => {
                     let blocks = async { block_in_place(|| cast.handle.block_on(task)) };
                     stands(stage, "`block_on` in `block_in_place`", blocks).await
                 }

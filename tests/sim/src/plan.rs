@@ -47,6 +47,8 @@ pub struct Plan {
     pub scene: Scene,
     pub world: sim::Plan,
     pub workers: usize,
+    /// Whether the one worker is the thread in `block_on`.
+    pub is_current_thread: bool,
     pub helpers: (usize, usize),
     pub store: StoreKind,
     /// `None` if no peer rescues a stuck worker.
@@ -97,6 +99,7 @@ impl Plan {
         if self.scene == Scene::Paused {
             // On a paused clock no later wake-up makes up for one that was lost.
             self.world.drop = 0;
+            self.is_current_thread = self.workers == 1 && rng.bool();
         }
         self.actors = rng.u32(1..=2);
         self.acts = rng.u32(2..=12);
@@ -170,6 +173,7 @@ impl Plan {
             scene: Scene::Timers,
             world,
             workers: workers.unwrap_or_else(|| rng.usize(1..=4)),
+            is_current_thread: false,
             helpers: [(0, 0), (0, 0), (0, 1), (0, 2), (1, 2)][rng.usize(..5)],
             store: StoreKind::ALL[rng.usize(..StoreKind::ALL.len())],
             latency: [
@@ -206,7 +210,11 @@ impl Plan {
     }
 
     pub fn builder(&self) -> Builder {
-        let mut builder = Runtime::builder()
+        let builder = match self.is_current_thread {
+            true => Builder::new_current_thread(),
+            false => Runtime::builder(),
+        };
+        let mut builder = builder
             .worker_threads(self.workers)
             .pin(false)
             .helpers(self.helpers.0..=self.helpers.1)
