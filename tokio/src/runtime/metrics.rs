@@ -61,8 +61,8 @@ impl RuntimeMetrics {
     /// Panics if there is no such worker.
     #[track_caller]
     pub fn worker_park_unpark_count(&self, worker: usize) -> u64 {
-        // In this order: the sum must not lead the sleeps.
+        // The worker may go on between the two readings. It sleeps, or it has woken up since.
         let unparks = self.0.unparks(worker);
-        (unparks + self.0.parks(worker)).min(2 * unparks + 1)
+        2 * unparks + u64::from(self.0.parks(worker) > unparks)
     }
 }
