@@ -13,15 +13,18 @@
 //! The body of `POST` is `{"key": "k", "payload": "text", "in": "90s"}`. In place of `in`, a
 //! duration, there may be `"at": "2027-01-31T12:00:00Z"`, or `"cron": "0 9 * * *"`, with
 //! `"zone": "Europe/Paris"` unless it is UTC. `PATCH` takes the same times. An error is
-//! `{"error": "text"}`. A list has the first bytes of each payload and error, and says with
-//! `"cut": true` that there are more.
+//! `{"error": "text"}`. A field or a parameter of another name is an error. A list has the first bytes
+//! of each payload and error, and says with `"cut": true` that there are more.
 //!
 //! There are no users or passwords: listen on the loopback interface, or put a proxy in front. The
 //! layer [`SameOrigin`] refuses requests of pages of other sites, with plain text.
 
 use axum::{
     Json, Router,
-    extract::{Path, Query, State, rejection::JsonRejection},
+    extract::{
+        Path, Query, State,
+        rejection::{JsonRejection, QueryRejection},
+    },
     http::{StatusCode, header},
     response::{Html, IntoResponse, Response},
     routing::get,
@@ -97,6 +100,12 @@ impl From<JsonRejection> for Refusal {
     }
 }
 
+impl From<QueryRejection> for Refusal {
+    fn from(error: QueryRejection) -> Self {
+        Self(error.status(), error.body_text())
+    }
+}
+
 fn bad(text: impl Into<String>) -> Refusal {
     Refusal(StatusCode::BAD_REQUEST, text.into())
 }
@@ -107,6 +116,7 @@ fn not_found() -> Refusal {
 
 /// When a job is due, as a client says it.
 #[derive(Deserialize)]
+#[serde(deny_unknown_fields)]
 struct Times {
     at: Option<String>,
     #[serde(rename = "in")]
@@ -160,13 +170,18 @@ impl Times {
     }
 }
 
+/// The fields of [`Times`] are here once more, as serde cannot refuse unknown fields otherwise.
 #[derive(Deserialize)]
+#[serde(deny_unknown_fields)]
 struct NewJob {
     key: String,
     #[serde(default)]
     payload: String,
-    #[serde(flatten)]
-    times: Times,
+    at: Option<String>,
+    #[serde(rename = "in")]
+    delay: Option<String>,
+    cron: Option<String>,
+    zone: Option<String>,
 }
 
 #[derive(Serialize)]
@@ -242,7 +257,13 @@ async fn schedule<S: Store>(
     body: Result<Json<NewJob>, JsonRejection>,
 ) -> Result<Response, Refusal> {
     let Json(job) = body?;
-    let when = job.times.read()?;
+    let times = Times {
+        at: job.at,
+        delay: job.delay,
+        cron: job.cron,
+        zone: job.zone,
+    };
+    let when = times.read()?;
     let (status, at) = match queue.schedule(job.key, when, job.payload).await? {
         Scheduled::Created { at } => (StatusCode::CREATED, at),
         Scheduled::Exists { at } => (StatusCode::OK, at),
@@ -254,6 +275,7 @@ async fn schedule<S: Store>(
 }
 
 #[derive(Deserialize)]
+#[serde(deny_unknown_fields)]
 struct Wanted {
     #[serde(default)]
     search: String,
@@ -264,8 +286,9 @@ struct Wanted {
 
 async fn list<S: Store>(
     State(queue): State<Queue<S>>,
-    Query(wanted): Query<Wanted>,
+    wanted: Result<Query<Wanted>, QueryRejection>,
 ) -> Result<Json<Vec<Shown>>, Refusal> {
+    let Query(wanted) = wanted?;
     let dead = match wanted.state.as_deref() {
         None | Some("") => None,
         Some("live") => Some(false),

@@ -118,6 +118,21 @@ fn wrong_requests_say_what_is_wrong() {
         }
         let (status, _) = call(&mut router, Method::GET, "/jobs?state=asleep", None).await;
         assert_eq!(status, StatusCode::BAD_REQUEST);
+        // A misspelt name would leave something out.
+        let wrong = json!({ "key": "k", "in": "1s", "paylod": "text" });
+        let (status, answer) = call(&mut router, Method::POST, "/jobs", Some(wrong)).await;
+        assert_eq!(status, StatusCode::UNPROCESSABLE_ENTITY);
+        let error = answer["error"].as_str().unwrap();
+        assert!(error.contains("`paylod`"), "{error}");
+        let wrong = json!({ "in": "1s", "zones": "UTC" });
+        let (status, _) = call(&mut router, Method::PATCH, "/jobs/k", Some(wrong)).await;
+        assert_eq!(status, StatusCode::UNPROCESSABLE_ENTITY);
+        let (status, answer) = call(&mut router, Method::GET, "/jobs?serach=k", None).await;
+        assert_eq!(status, StatusCode::BAD_REQUEST);
+        let error = answer["error"].as_str().unwrap();
+        assert!(error.contains("`serach`"), "{error}");
+        let (_, counts) = call(&mut router, Method::GET, "/counts", None).await;
+        assert_eq!(counts, json!({ "live": 0, "dead": 0 }));
     });
 }
 
@@ -131,11 +146,14 @@ fn pages_of_other_sites_read_and_change_nothing() {
         let guard = SameOrigin::new().allow_host("jobs.example").unwrap();
         let mut router = api::router_for(queue.clone(), guard);
         let mut ask = async |method: Method, path: &str, headers: &[(HeaderName, &str)]| {
-            let mut request = Request::builder().method(method).uri(path);
+            let mut request = Request::builder().method(method.clone()).uri(path);
             for (name, value) in headers {
                 request = request.header(name, *value);
             }
-            let body = Body::from(r#"{"in": "2h", "key": "other"}"#);
+            let body = Body::from(match method {
+                Method::POST => r#"{"in": "2h", "key": "other"}"#,
+                _ => r#"{"in": "2h"}"#,
+            });
             let request = request.header(header::CONTENT_TYPE, "application/json");
             let answer = router.call(request.body(body).unwrap()).await.unwrap();
             let status = answer.status();
@@ -369,4 +387,36 @@ fn the_program_leaves_a_command_alone_that_does_not_end() {
     assert_eq!(process, group);
     let process = Pid::from_raw(process.parse().unwrap()).unwrap();
     kill_process(process, Signal::KILL).unwrap();
+}
+
+/// Returns whether a process has ended. Nobody may have reaped it.
+fn has_ended(process: &str) -> bool {
+    let stat = fs::read_to_string(format!("/proc/{process}/stat"));
+    stat.is_err() || stat.is_ok_and(|stat| stat.contains(") Z "))
+}
+
+#[test]
+fn the_program_ends_the_group_of_a_command_that_takes_too_long() {
+    let dir = Dir::new();
+    let (result, quick) = (dir.join("result"), dir.join("quick"));
+    // The shell and its child ignore SIGTERM. A second job waits for the place of the first.
+    let command = format!(
+        "if [ $JOB_KEY = quick ]; then touch '{1}'; exit; fi; trap '' TERM; sleep 100 >/dev/null & \
+         echo $$ $! > '{0}.new' && mv '{0}.new' '{0}'; wait",
+        result.display(),
+        quick.display()
+    );
+    let options = ["--timeout", "2s", "--concurrency", "1", "--attempts", "1"];
+    let (mut child, addr, _stdout) = start(&dir, &command, &options);
+    post(&addr, r#"{"key":"slow","in":"0s"}"#);
+    eventually("the command runs", || result.exists());
+    post(&addr, r#"{"key":"quick","in":"0s"}"#);
+    let numbers = fs::read_to_string(&result).unwrap();
+    let (shell, sleeps) = numbers.trim().split_once(' ').unwrap();
+    assert!(!has_ended(shell) && !has_ended(sleeps) && !quick.exists());
+    eventually("the next command runs", || quick.exists());
+    eventually("the shell has ended", || has_ended(shell));
+    eventually("its child has ended", || has_ended(sleeps));
+    terminate(&child);
+    assert!(child.wait().unwrap().success());
 }
