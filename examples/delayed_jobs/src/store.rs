@@ -393,6 +393,12 @@ pub trait Store: Send + Sync + 'static {
         attempts: Vec<Start>,
     ) -> impl Future<Output = Result<Vec<Begin>, StoreError>> + Send;
 
+    /// Returns for each attempt whether its token is still the job's.
+    fn are_current(
+        &self,
+        attempts: Vec<(String, Token)>,
+    ) -> impl Future<Output = Result<Vec<bool>, StoreError>> + Send;
+
     /// Ends attempts. Returns `false` for each token that is not the job's any more.
     fn finish(
         &self,

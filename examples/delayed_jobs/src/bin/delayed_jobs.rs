@@ -2,18 +2,12 @@
 
 #[path = "../../../common/arguments.rs"]
 mod arguments;
+#[path = "delayed_jobs/command.rs"]
+mod command;
 #[path = "../../../common/say.rs"]
 mod say;
 
-use std::{
-    error::Error,
-    io::Write,
-    net::SocketAddr,
-    os::unix::process::CommandExt,
-    path::PathBuf,
-    process::{Command, ExitCode, Stdio},
-    time::Duration,
-};
+use std::{error::Error, net::SocketAddr, path::PathBuf, process::ExitCode, time::Duration};
 
 use clap::Parser;
 use futures_lite::future::or;
@@ -23,7 +17,6 @@ use tourbillon::{
     axum::SameOrigin,
     net::TcpListener,
     signal::{SignalKind, signal},
-    task::spawn_blocking,
 };
 use tourbillon_durable::{
     Attempt, Backoff, Failure, Node, Queue, api, sqlite::Sqlite, store::Store,
@@ -67,8 +60,18 @@ struct Args {
     /// each job prints a line.
     #[arg(long, value_name = "COMMAND")]
     exec: Option<String>,
+    /// How long an attempt may take. Then it has failed, and the process group of its command gets
+    /// SIGTERM, and after 5 s SIGKILL.
+    #[arg(
+        long, value_name = "DURATION", default_value = "15m",
+        value_parser = humantime::parse_duration,
+    )]
+    timeout: Duration,
+    /// How many attempts run at once.
+    #[arg(long, value_name = "COUNT", default_value = "256", value_parser = one_or_more)]
+    concurrency: u32,
     /// How many attempts a job has.
-    #[arg(long, value_name = "COUNT", default_value = "8", value_parser = attempts)]
+    #[arg(long, value_name = "COUNT", default_value = "8", value_parser = one_or_more)]
     attempts: u32,
     /// The wait after the first attempt. It doubles with each further one.
     #[arg(
@@ -85,7 +88,7 @@ struct Args {
     drain: Duration,
 }
 
-fn attempts(text: &str) -> Result<u32, String> {
+fn one_or_more(text: &str) -> Result<u32, String> {
     match text.parse() {
         Ok(0) => Err("must be 1 or more".into()),
         Ok(count) => Ok(count),
@@ -120,6 +123,7 @@ fn start(args: Args) -> Result<(), Box<dyn Error>> {
     });
     if !matches!(ended, Ok(true)) {
         // Dropping the runtime would wait for the commands that still run.
+        command::leave();
         runtime.shutdown_background();
     }
     ended.map(drop)
@@ -142,6 +146,8 @@ async fn serve<S: Store>(args: &Args, store: S) -> Result<bool, Box<dyn Error>> 
             first: args.backoff,
             ..Backoff::default()
         })
+        .attempt_timeout(args.timeout)
+        .concurrency(args.concurrency as usize)
         .start(move |attempt| run(exec.clone(), attempt));
     say(format_args!("open http://{}/", listener.local_addr()?));
     let (drain, (sender, stopped)) = (args.drain, oneshot::channel());
@@ -172,27 +178,5 @@ async fn run(exec: Option<String>, attempt: Attempt) -> Result<(), Failure> {
         ));
         return Ok(());
     };
-    let ended = spawn_blocking(move || {
-        let mut child = Command::new("sh")
-            .args(["-c", &command])
-            .env("JOB_KEY", &attempt.key)
-            .env("JOB_ATTEMPT", attempt.number.to_string())
-            .env("JOB_TOKEN", attempt.token.to_string())
-            .stdin(Stdio::piped())
-            // Its own process group keeps it from receiving Ctrl-C, which a terminal sends to the
-            // whole foreground group.
-            .process_group(0)
-            .spawn()?;
-        if let Some(mut stdin) = child.stdin.take() {
-            // A command that does not read its input is no error.
-            let _ = stdin.write_all(&attempt.payload);
-        }
-        child.wait()
-    });
-    let status = ended.await.map_err(Failure::retry)??;
-    if status.success() {
-        Ok(())
-    } else {
-        Err(Failure::retry(format!("the command ended with {status}")))
-    }
+    command::run(command, attempt).await
 }

@@ -2,6 +2,7 @@
 
 mod ends;
 mod held;
+mod interrupt;
 mod run;
 pub(crate) mod session;
 
@@ -19,6 +20,7 @@ use std::{
 use tokio::sync::{Semaphore, watch};
 use tourbillon::{task::JoinHandle, time::timeout};
 
+pub use self::interrupt::Interrupt;
 use crate::{
     job::{Time, Token},
     queue::Queue,
@@ -58,6 +60,37 @@ pub struct Attempt {
     pub due: Time,
     /// The moment of this attempt, as it was planned.
     pub at: Time,
+    interrupts: interrupt::Interrupts,
+}
+
+impl Attempt {
+    /// Returns why the handler should end, if there is a reason.
+    pub fn interrupt(&self) -> Option<Interrupt> {
+        self.interrupts.get()
+    }
+
+    /// Waits until the handler should end. A cancel is noticed within about a second.
+    ///
+    /// ```
+    /// # use tourbillon_durable::{Attempt, Failure};
+    /// # async fn work(_: &[u8]) -> Result<(), Failure> { Ok(()) }
+    /// async fn handle(attempt: Attempt) -> Result<(), Failure> {
+    ///     let interrupted = async {
+    ///         let why = attempt.interrupted().await;
+    ///         Err(Failure::retry(format!("{why:?}")))
+    ///     };
+    ///     futures_lite::future::or(work(&attempt.payload), interrupted).await
+    /// }
+    /// ```
+    pub async fn interrupted(&self) -> Interrupt {
+        self.interrupts.wait(false).await
+    }
+
+    /// Waits until the end of this attempt counts no more for certain: the job was cancelled or moved,
+    /// or the node has lost its lease.
+    pub async fn stale(&self) -> Interrupt {
+        self.interrupts.wait(true).await
+    }
 }
 
 /// Why an attempt failed.
@@ -201,6 +234,7 @@ struct Shared<S> {
     /// more of them than of handlers, so that a slow commit does not make other jobs late.
     attempts: Arc<Semaphore>,
     held: held::Table,
+    running: interrupt::Running,
     counters: Counters,
     /// Becomes `true` when the node is to begin nothing more.
     stopping: watch::Sender<bool>,
@@ -213,7 +247,7 @@ pub struct NodeBuilder<S> {
     lease: Duration,
     most_held: usize,
     concurrency: usize,
-    attempt_timeout: Option<Duration>,
+    attempt_timeout: Duration,
     backoff: Backoff,
     on_end: Option<Box<OnEnd>>,
 }
@@ -269,9 +303,9 @@ impl<S: Store> NodeBuilder<S> {
     }
 
     /// Sets how long an attempt may take. Then its future is dropped, and the attempt has failed.
-    /// There is no limit by default.
+    /// The default is 15 minutes; with `Duration::MAX` there is no limit.
     pub fn attempt_timeout(mut self, limit: Duration) -> Self {
-        self.attempt_timeout = Some(limit);
+        self.attempt_timeout = limit;
         self
     }
 
@@ -317,6 +351,7 @@ impl<S: Store> NodeBuilder<S> {
             handlers: Arc::new(Semaphore::new(self.concurrency)),
             attempts: Arc::new(Semaphore::new(self.most_attempts())),
             held: held::Table::default(),
+            running: interrupt::Running::default(),
             counters: Counters::default(),
             stopping,
             options: self,
@@ -349,7 +384,7 @@ impl<S: Store> Node<S> {
             lease: Duration::from_secs(10),
             most_held: 100_000,
             concurrency: 256,
-            attempt_timeout: None,
+            attempt_timeout: Duration::from_secs(15 * 60),
             backoff: Backoff::default(),
             on_end: None,
         }
@@ -371,12 +406,14 @@ impl<S: Store> Node<S> {
         }
     }
 
-    /// Begins nothing more, waits for the attempts that run, and gives the other jobs back.
+    /// Begins nothing more, waits for the attempts that run, and gives the other jobs back. The
+    /// attempts learn of this: see [`Attempt::interrupted`].
     ///
     /// Returns whether all attempts ended within `limit`. The other attempts continue, and the
     /// store gives their jobs to other nodes.
     pub async fn stop(self, limit: Duration) -> bool {
         self.shared.stopping.send_replace(true);
+        self.shared.running.stop();
         let all = u32::try_from(self.shared.options.most_attempts()).unwrap_or(u32::MAX);
         let ended = timeout(limit, self.shared.attempts.acquire_many(all)).await;
         // After this, the session gives back the jobs that it holds.

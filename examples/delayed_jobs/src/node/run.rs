@@ -80,6 +80,7 @@ pub(super) async fn run<S: Store>(
     let counters = &shared.counters;
     count(&counters.begun);
     let running = Running::new(&counters.running);
+    let (entry, interrupts) = shared.running.add(held.key.clone(), held.token);
     let attempt = Attempt {
         key: held.key.clone(),
         payload,
@@ -87,8 +88,10 @@ pub(super) async fn run<S: Store>(
         token: held.token,
         due: held.due,
         at: held.at,
+        interrupts,
     };
     let result = call(&shared, attempt).await;
+    drop(entry);
     drop(permits.handler);
     count(match &result {
         Ok(()) => &counters.done,
@@ -149,12 +152,10 @@ async fn call<S: Store>(shared: &Shared<S>, attempt: Attempt) -> Result<(), Fail
     // dropped. So drop it within this block, too.
     let handled = async {
         let handled = async { (shared.handler)(attempt).await };
-        match shared.options.attempt_timeout {
-            Some(limit) => timeout(limit, handled)
-                .await
-                .unwrap_or_else(|_| Err(Failure::retry(format!("it took longer than {limit:?}")))),
-            None => handled.await,
-        }
+        let limit = shared.options.attempt_timeout;
+        timeout(limit, handled)
+            .await
+            .unwrap_or_else(|_| Err(Failure::retry(format!("it took longer than {limit:?}"))))
     };
     let ended = AssertUnwindSafe(handled).catch_unwind().await;
     ended.unwrap_or_else(|panic| {

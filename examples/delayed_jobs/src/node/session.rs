@@ -35,6 +35,9 @@ const SKIPPED: Duration = Duration::from_millis(200);
 /// How long a job is due at a node that cannot run it, until the node gives it back.
 const OVERDUE: Duration = Duration::from_secs(1);
 
+/// How often the node looks whether the jobs that it runs were cancelled.
+const LOOK: Duration = Duration::from_secs(1);
+
 /// How long the node waits after an error of the store before it asks again.
 const PAUSE: Duration = Duration::from_millis(50);
 
@@ -82,7 +85,10 @@ async fn session<S: Store>(shared: &Arc<Shared<S>>, lease: Lease, granted: Insta
         keep(shared, &until),
         or(
             take(shared, lease),
-            or(begin(shared, &until), give_back(shared)),
+            or(
+                begin(shared, &until),
+                or(give_back(shared), find_cancelled(shared)),
+            ),
         ),
     );
     let stopped = async {
@@ -93,13 +99,18 @@ async fn session<S: Store>(shared: &Arc<Shared<S>>, lease: Lease, granted: Insta
     let stops = or(stopped, async {
         lost.await;
         until.is_lost.store(true, Ordering::Relaxed);
+        shared.running.lose_lease();
         false
     })
     .await;
     if stops {
         // Keep the lease while the last attempts run, but begin nothing.
         shared.held.clear();
-        or(keep(shared, &until), shared.held.wait_for_end()).await;
+        let lost = async {
+            or(keep(shared, &until), find_cancelled(shared)).await;
+            shared.running.lose_lease();
+        };
+        or(lost, shared.held.wait_for_end()).await;
     }
     stops
 }
@@ -248,6 +259,26 @@ async fn give_back<S: Store>(shared: &Shared<S>) {
             // Until this succeeds, or the lease ends, nobody runs them.
             while shared.store.give_back(jobs.clone()).await.is_err() {
                 sleep(PAUSE).await;
+            }
+        }
+    }
+}
+
+/// Tells attempts that run, and whose jobs were cancelled or moved. Does not return.
+async fn find_cancelled<S: Store>(shared: &Shared<S>) {
+    loop {
+        sleep(LOOK).await;
+        let attempts = shared.running.current();
+        if attempts.is_empty() {
+            continue;
+        }
+        // After an error, the next look finds them.
+        let Ok(current) = shared.store.are_current(attempts.clone()).await else {
+            continue;
+        };
+        for ((_, token), is_current) in attempts.into_iter().zip(current) {
+            if !is_current {
+                shared.running.cancel(token);
             }
         }
     }

@@ -479,6 +479,16 @@ impl Store for Postgres {
         Ok(answers)
     }
 
+    async fn are_current(&self, attempts: Vec<(String, Token)>) -> Result<Vec<bool>, StoreError> {
+        let (keys, tokens): (Vec<&str>, Vec<i64>) = attempts
+            .iter()
+            .map(|(key, token)| (key.as_str(), token.0))
+            .unzip();
+        let found = self.holds.query(rows::STILL, &[&keys, &tokens]).await?;
+        let still = self::attempts(&found)?;
+        Ok(attempts.iter().map(|one| still.contains(one)).collect())
+    }
+
     async fn finish(&self, attempts: Vec<Finish>) -> Result<Vec<bool>, StoreError> {
         let mut done = (Vec::new(), Vec::new());
         let mut again = (

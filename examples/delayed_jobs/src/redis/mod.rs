@@ -500,6 +500,16 @@ impl Store for Redis {
         Ok(answers)
     }
 
+    async fn are_current(&self, attempts: Vec<(String, Token)>) -> Result<Vec<bool>, StoreError> {
+        let mut call = prepare(&self.scripts.current);
+        for (key, token) in &attempts {
+            call.arg(key).arg(token.0);
+        }
+        let answer = self.holds.run(&call).await?;
+        let read = |value| Ok(number(value)? == 1);
+        array(&answer)?.iter().map(read).collect()
+    }
+
     async fn finish(&self, attempts: Vec<Finish>) -> Result<Vec<bool>, StoreError> {
         let mut call = prepare(&self.scripts.finish);
         for Finish { key, token, end } in &attempts {

@@ -337,6 +337,16 @@ end
 return answers
 ";
 
+/// Finds out whether tokens are current. For each attempt: key, token. Answers for each with 1 or 0.
+const CURRENT: &str = "
+local answers = {}
+for i = 1, #ARGV, 2 do
+    local job = read(ARGV[i])
+    table.insert(answers, job and job.token == tonumber(ARGV[i + 1]) and 1 or 0)
+end
+return answers
+";
+
 /// Ends attempts. For each attempt: key, token, end (`done`, `next`, `retry` or `dead`), the next
 /// time or the delay, error, whether there is an error. Answers for each whether the token was the
 /// job's.
@@ -387,6 +397,7 @@ pub(super) struct Scripts {
     pub(super) hold: Script,
     pub(super) give_back: Script,
     pub(super) begin: Script,
+    pub(super) current: Script,
     pub(super) finish: Script,
 }
 
@@ -410,6 +421,7 @@ impl Scripts {
             hold: script(HOLD),
             give_back: script(GIVE_BACK),
             begin: script(BEGIN),
+            current: script(CURRENT),
             finish: script(FINISH),
         }
     }

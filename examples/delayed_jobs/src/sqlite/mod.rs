@@ -306,6 +306,15 @@ impl Store for Sqlite {
         self.ask(|reply| Request::Begin(attempts, reply)).await
     }
 
+    async fn are_current(&self, attempts: Vec<(String, Token)>) -> Result<Vec<bool>, StoreError> {
+        let holders = self.holders.lock();
+        let is_current = |(key, token): &(String, Token)| {
+            let holder = holders.by_key.get(key);
+            holder.is_some_and(|holder| holder.token == *token)
+        };
+        Ok(attempts.iter().map(is_current).collect())
+    }
+
     async fn finish(&self, attempts: Vec<Finish>) -> Result<Vec<bool>, StoreError> {
         self.ask(|reply| Request::Finish(attempts, reply)).await
     }

@@ -17,6 +17,7 @@ use tourbillon::time::{sleep, timeout};
 use tourbillon_durable::{
     Attempt, Backoff, Failure, Node, Queue, QueueError, Repeat, When,
     job::{State, Token},
+    node::Interrupt,
     queue::{MAX_KEY, MAX_PAYLOAD},
     store::{Begin, Cancelled, Listing, Moved, Scheduled, Span, Start, Store, StoreError},
 };
@@ -56,6 +57,7 @@ pub async fn all<S: Store>(queue: Queue<S>) {
         an_attempt_that_does_not_end_counts_and_waits,
         a_job_whose_last_attempt_does_not_end_dies,
         a_panic_and_a_timeout_are_failures,
+        a_handler_learns_of_a_cancel_and_of_the_stop,
         an_error_may_have_any_character,
         options_without_bounds_are_bounded,
         a_cron_job_runs_again_and_again,
@@ -383,6 +385,48 @@ async fn a_panic_and_a_timeout_are_failures<S: Store>(queue: &Queue<S>) {
         queue.cancel(key).await.unwrap();
     }
     assert!(node.stop(HOUR).await);
+}
+
+async fn a_handler_learns_of_a_cancel_and_of_the_stop<S: Store>(queue: &Queue<S>) {
+    let (sender, mut told) = unbounded_channel();
+    let (began, mut begins) = unbounded_channel();
+    let node = Node::builder(queue.clone()).start(move |attempt: Attempt| {
+        let sender = sender.clone();
+        assert_eq!(attempt.interrupt(), None);
+        let _ = began.send(());
+        async move {
+            let why = match attempt.key.as_str() {
+                "stays" => attempt.stale().await,
+                _ => attempt.interrupted().await,
+            };
+            assert_eq!(attempt.interrupt(), Some(why));
+            let _ = sender.send((attempt.key, why));
+            Ok(())
+        }
+    });
+    let jobs = ["cancelled", "moved", "stopped", "stays"];
+    for key in jobs {
+        queue.schedule(key, Duration::ZERO, "").await.unwrap();
+        begins.recv().await.unwrap();
+    }
+    queue.cancel("cancelled").await.unwrap();
+    let cancelled = ("cancelled".to_owned(), Interrupt::Cancelled);
+    assert_eq!(told.recv().await.unwrap(), cancelled);
+    queue.reschedule("moved", HOUR).await.unwrap();
+    let moved = ("moved".to_owned(), Interrupt::Cancelled);
+    assert_eq!(told.recv().await.unwrap(), moved);
+    // The others are not told until the node stops.
+    assert!(told.is_empty());
+    let stopping = tourbillon::spawn(node.stop(HOUR));
+    let stopped = ("stopped".to_owned(), Interrupt::NodeStops);
+    assert_eq!(told.recv().await.unwrap(), stopped);
+    assert!(told.is_empty());
+    queue.cancel("stays").await.unwrap();
+    let stays = ("stays".to_owned(), Interrupt::Cancelled);
+    assert_eq!(told.recv().await.unwrap(), stays);
+    assert!(stopping.await.unwrap());
+    queue.cancel("moved").await.unwrap();
+    live(queue, 0).await;
 }
 
 async fn an_error_may_have_any_character<S: Store>(queue: &Queue<S>) {

@@ -10,7 +10,7 @@ fn killed_processes_lose_nothing() {
 #[test]
 fn handlers_that_abort_their_process_run_as_often_as_allowed() {
     torture(&[
-        "embedded", "--rounds", "10", "--abort", "100", "--large", "50",
+        "embedded", "--rounds", "10", "--abort", "100", "--hang", "70", "--large", "50",
     ]);
 }
 

@@ -10,7 +10,7 @@ use std::{
 
 use tokio::sync::{Semaphore, mpsc::unbounded_channel};
 use tourbillon::time::sleep;
-use tourbillon_durable::{Failure, Node, Time};
+use tourbillon_durable::{Attempt, Failure, Node, Time, node::Interrupt};
 
 use crate::{
     server::Server,
@@ -57,6 +57,34 @@ pub fn a_node_that_is_cut_off_loses_its_jobs_to_another<S: Server>() {
         live(&near, 0).await;
         assert!(alone.stats().leases > 1);
         assert!(alone.stop(HOUR).await);
+    });
+}
+
+pub fn a_handler_learns_that_its_lease_is_lost<S: Server>() {
+    let Some(server) = start::<S>() else { return };
+    let proxy = Proxy::start(server.port(), Duration::ZERO).unwrap();
+    run(async {
+        let far = connect::<S>(proxy.port()).await;
+        let (sender, mut told) = unbounded_channel();
+        let (began, mut begins) = unbounded_channel();
+        let node = Node::builder(far)
+            .lease(LEASE)
+            .start(move |attempt: Attempt| {
+                let sender = sender.clone();
+                let _ = began.send(());
+                async move {
+                    let _ = sender.send(attempt.interrupted().await);
+                    Ok(())
+                }
+            });
+        let near = connect::<S>(server.port()).await;
+        near.schedule("job", Duration::ZERO, "").await.unwrap();
+        begins.recv().await.unwrap();
+        proxy.cut();
+        assert_eq!(told.recv().await.unwrap(), Interrupt::LeaseLost);
+        proxy.heal();
+        // If the job runs again, that handler is told, too.
+        assert!(node.stop(HOUR).await);
     });
 }
 

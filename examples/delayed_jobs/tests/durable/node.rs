@@ -106,6 +106,10 @@ impl Store for Stubborn {
         Ok(answers)
     }
 
+    async fn are_current(&self, attempts: Vec<(String, Token)>) -> Result<Vec<bool>, StoreError> {
+        self.store.are_current(attempts).await
+    }
+
     async fn finish(&self, attempts: Vec<Finish>) -> Result<Vec<bool>, StoreError> {
         let is_refused = attempts.iter().any(|end| end.key == "refused");
         if is_refused && self.refuses.load(Ordering::Relaxed) {

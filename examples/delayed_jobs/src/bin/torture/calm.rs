@@ -76,6 +76,7 @@ async fn work<S: Store>(options: &Options, store: S, path: &Path) -> Outcome {
         within: options.within,
         pause: Duration::ZERO,
         abort: 0,
+        hang: 0,
         large: 0,
     };
     load.run(queue.clone(), history.clone()).await;

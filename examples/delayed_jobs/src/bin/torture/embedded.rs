@@ -73,6 +73,9 @@ pub struct Work {
     /// Let the handler of one in so many jobs abort its process, at each attempt.
     #[arg(long, value_name = "COUNT", default_value = "0")]
     abort: u64,
+    /// Let the handler of one in so many jobs never end, at each attempt.
+    #[arg(long, value_name = "COUNT", default_value = "0")]
+    hang: u64,
     /// Give one in so many jobs a payload of a megabyte.
     #[arg(long, value_name = "COUNT", default_value = "0")]
     large: u64,
@@ -100,6 +103,7 @@ impl Work {
             format!("--clients={}", self.clients),
             format!("--held={}", self.held),
             format!("--abort={}", self.abort),
+            format!("--hang={}", self.hang),
             format!("--large={}", self.large),
         ]
     }
@@ -304,6 +308,7 @@ pub fn child(child: &Child) -> Outcome {
             within: work.within,
             pause: Duration::from_millis(2),
             abort: work.abort,
+            hang: work.hang,
             large: work.large,
         };
         load.run(queue.clone(), history.clone()).await;

@@ -31,6 +31,9 @@ pub const BACKOFF: Backoff = Backoff {
 /// The end of the keys of jobs whose handlers abort their process.
 const ABORTS: &str = "-aborts";
 
+/// The end of the keys of jobs whose handlers never end.
+const HANGS: &str = "-hangs";
+
 /// The end of the keys of jobs with large payloads.
 const LARGE: &str = "-large";
 
@@ -49,6 +52,8 @@ pub struct Load {
     pub pause: Duration,
     /// Of how many jobs the handler of one aborts its process, at each attempt. Zero: of none.
     pub abort: u64,
+    /// Of how many jobs the handler of one never ends, at each attempt. Zero: of none.
+    pub hang: u64,
     /// Of how many jobs one has a payload of a megabyte. Zero: none.
     pub large: u64,
 }
@@ -68,10 +73,11 @@ impl Load {
                             break;
                         }
                         let is_one = |of: u64| of > 0 && number % of == of / 2;
-                        let end = match (is_one(load.abort), is_one(load.large)) {
-                            (true, _) => ABORTS,
-                            (_, true) => LARGE,
-                            _ => "",
+                        let end = match () {
+                            () if is_one(load.abort) => ABORTS,
+                            () if is_one(load.hang) => HANGS,
+                            () if is_one(load.large) => LARGE,
+                            () => "",
                         };
                         let key = format!("{}-{number}{end}", load.prefix);
                         one(&queue, &history, key, load.within).await;
@@ -150,6 +156,7 @@ pub fn node<S: Store>(
     let history = history.clone();
     let builder = Node::builder(queue.clone())
         .backoff(BACKOFF)
+        .attempt_timeout(Duration::from_secs(1))
         .on_end(move |ended| {
             let kind = match ended.end {
                 End::Done | End::Next { .. } => Kind::Done,
@@ -175,7 +182,13 @@ pub fn node<S: Store>(
             std::process::abort();
         }
         assert!(attempt.payload == payload(&attempt.key), "{}", attempt.key);
-        handle()
+        let hangs = attempt.key.ends_with(HANGS);
+        async move {
+            match hangs {
+                true => std::future::pending().await,
+                false => handle().await,
+            }
+        }
     })
 }
 

@@ -86,6 +86,9 @@ pub struct Options {
     /// Let the handler of one in so many jobs abort its node, at each attempt.
     #[arg(long, value_name = "COUNT", default_value = "0")]
     abort: u64,
+    /// Let the handler of one in so many jobs never end, at each attempt.
+    #[arg(long, value_name = "COUNT", default_value = "0")]
+    hang: u64,
     /// Give one in so many jobs a payload of a megabyte.
     #[arg(long, value_name = "COUNT", default_value = "0")]
     large: u64,
@@ -219,6 +222,7 @@ fn run_on<S: Server>(options: &Options) -> Outcome {
                 within: options.within,
                 pause: Duration::ZERO,
                 abort: options.abort,
+                hang: options.hang,
                 large: options.large,
             };
             load.run(queue.clone(), file.clone()).await;
