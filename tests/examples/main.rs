@@ -11,6 +11,8 @@ mod cron_jobs;
 #[cfg(feature = "cli")]
 mod delayed_reply;
 mod docs;
+#[cfg(all(feature = "cli", feature = "macros", feature = "tokio-io"))]
+mod escapes;
 #[cfg(feature = "cli")]
 mod game_cooldowns;
 #[cfg(feature = "cli")]

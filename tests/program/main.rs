@@ -5,6 +5,8 @@ mod clients;
 #[path = "../common/mod.rs"]
 mod common;
 
+mod escapes;
+mod hostile_pages;
 mod output;
 mod perfetto;
 mod serve;

@@ -25,7 +25,6 @@ mod support;
 #[path = "../../src/bin/torture/server/mod.rs"]
 mod server;
 
-#[allow(dead_code, reason = "other tests use the rest")]
 #[path = "../../../../tests/clients/output.rs"]
 mod lost;
 

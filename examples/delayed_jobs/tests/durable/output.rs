@@ -1,9 +1,15 @@
-//! What the programs do if their output is lost.
+//! What the programs do if their output is lost, and if it holds text that others have chosen.
 
-use std::process::Command;
+use std::{
+    io::{BufRead, BufReader, Read, Write},
+    net::TcpStream,
+    process::{Child, Command, Stdio},
+};
+
+use serde_json::json;
 
 use crate::{
-    lost::{fails_if_output_is_lost, server_fails_if_output_is_lost},
+    lost::{HOSTILE, fails_if_output_is_lost, is_tame, server_fails_if_output_is_lost},
     support::Dir,
 };
 
@@ -28,5 +34,52 @@ fn help_that_is_lost_is_a_failure() {
         env!("CARGO_BIN_EXE_torture"),
     ] {
         fails_if_output_is_lost(Command::new(program).arg("--help"));
+    }
+}
+
+#[test]
+fn a_job_is_printed_tame() {
+    let dir = Dir::new();
+    let server = Command::new(env!("CARGO_BIN_EXE_delayed_jobs"))
+        .args(["--listen", "127.0.0.1:0", "--store"])
+        .arg(dir.store())
+        .stdout(Stdio::piped())
+        .spawn();
+    let mut server = Killed(server.unwrap());
+    let mut lines = BufReader::new(server.0.stdout.take().unwrap()).lines();
+    let open = lines.next().unwrap().unwrap();
+    let addr = open
+        .strip_prefix("open http://")
+        .unwrap()
+        .trim_end_matches('/');
+    let job = json!({ "key": "a\u{202e}b", "payload": HOSTILE, "in": "1ms" }).to_string();
+    let mut stream = TcpStream::connect(addr).unwrap();
+    write!(
+        stream,
+        "POST /jobs HTTP/1.1\r\nhost: {addr}\r\ncontent-type: application/json\r\n\
+         connection: close\r\ncontent-length: {}\r\n\r\n{job}",
+        job.len()
+    )
+    .unwrap();
+    let mut answer = String::new();
+    stream.read_to_string(&mut answer).unwrap();
+    assert!(answer.starts_with("HTTP/1.1 20"), "{answer}");
+    let line = lines.next().unwrap().unwrap();
+    is_tame(line.as_bytes());
+    for shown in [
+        "a\\u{202e}b (attempt",
+        "\\u{1b}]0;owned\\u{7}\\u{9b}31m\\r\\nforged",
+    ] {
+        assert!(line.contains(shown), "{line}");
+    }
+}
+
+/// A process that ends with the test.
+struct Killed(Child);
+
+impl Drop for Killed {
+    fn drop(&mut self) {
+        let _ = self.0.kill();
+        let _ = self.0.wait();
     }
 }

@@ -4,6 +4,7 @@
 //! answer is a [`Snapshot`](sample::Snapshot); the last minute of them is a
 //! [`History`](sample::History), which the [`screen`] draws.
 
+mod bounds;
 mod fetch;
 mod sample;
 mod screen;
@@ -22,7 +23,7 @@ use ratatui::{
 };
 
 use self::{
-    fetch::Site,
+    fetch::{Answer, Fetcher, LIMIT, Site},
     sample::{History, Stage},
     screen::Connection,
     tasks::Tasks,
@@ -60,8 +61,8 @@ fn interval(text: &str) -> Result<Duration, String> {
     Ok(interval)
 }
 
-/// Where an inspector has its snapshots.
-const SNAPSHOT: &str = "/snapshot.json";
+/// How often the program looks for an answer that it waits for. Keys end the wait.
+const LOOK: Duration = Duration::from_millis(50);
 
 /// Number of rows of the screen that `--once` prints.
 const ROWS: u16 = 24;
@@ -70,7 +71,8 @@ pub(crate) fn run(args: &Args) -> Result<ExitCode, String> {
     let mut top = Top::begin(args)?;
     if args.once {
         std::thread::sleep(args.interval);
-        top.update();
+        top.fetcher.ask(top.tasks.is_some());
+        top.take(top.fetcher.answer());
         top.print(args.columns);
         return Ok(ExitCode::SUCCESS);
     }
@@ -89,6 +91,7 @@ pub(crate) fn run(args: &Args) -> Result<ExitCode, String> {
 /// The figures of a program, and what the user has chosen to see of them.
 struct Top {
     site: Site,
+    fetcher: Fetcher,
     history: History,
     connection: Connection,
     stage: Stage,
@@ -100,14 +103,18 @@ struct Top {
 impl Top {
     /// Reads the first snapshot. Fails if there is none: most likely the address is wrong.
     fn begin(args: &Args) -> Result<Self, String> {
+        let fetcher = Fetcher::start(args.site.clone())?;
+        fetcher.ask(args.tasks);
+        let Answer {
+            snapshot,
+            tasks,
+            bytes,
+        } = fetcher.answer()?;
         let mut history = History::default();
-        history.push(args.site.read(SNAPSHOT)?);
-        let tasks = args
-            .tasks
-            .then(|| args.site.read(tasks::PATH))
-            .transpose()?;
+        history.push(snapshot, bytes);
         Ok(Self {
             site: args.site.clone(),
+            fetcher,
             history,
             connection: Connection::Live,
             stage: Stage::Wake,
@@ -116,31 +123,26 @@ impl Top {
         })
     }
 
-    /// Reads the next snapshot. If the program cannot be reached, the screen says so and keeps the
-    /// last figures.
-    fn update(&mut self) {
-        if let Err(error) = self.read() {
-            self.connection = Connection::Lost(error);
+    /// Takes an update. If the program cannot be reached, the screen says so and keeps the last
+    /// figures.
+    fn take(&mut self, answer: Result<Answer, String>) {
+        match answer {
+            Ok(answer) => {
+                self.connection = Connection::Live;
+                self.history.push(answer.snapshot, answer.bytes);
+                // The user may have switched meanwhile.
+                if let (Some(shown), Some(tasks)) = (&mut self.tasks, answer.tasks) {
+                    *shown = tasks;
+                }
+            }
+            Err(error) => self.connection = Connection::Lost(error),
         }
     }
 
-    fn read(&mut self) -> Result<(), String> {
-        let snapshot = self.site.read(SNAPSHOT)?;
-        if self.tasks.is_some() {
-            self.tasks = Some(self.site.read(tasks::PATH)?);
-        }
-        self.connection = Connection::Live;
-        self.history.push(snapshot);
-        Ok(())
-    }
-
-    /// Shows the tasks, or the workers and stalls again.
+    /// Shows the tasks, or the workers and stalls again. The next update has the tasks.
     fn switch_tasks(&mut self) {
         if self.tasks.take().is_none() {
-            match self.site.read(tasks::PATH) {
-                Ok(tasks) => self.tasks = Some(tasks),
-                Err(error) => self.connection = Connection::Lost(error),
-            }
+            self.tasks = Some(Tasks::default());
         }
     }
 
@@ -166,20 +168,40 @@ impl Top {
         interval: Duration,
     ) -> io::Result<()> {
         let mut next = Instant::now() + interval;
+        let mut asked: Option<Instant> = None;
         loop {
             self.draw(terminal)?;
-            // Wait for a key until the next update is due. A resize ends the wait as well, and the
-            // screen is drawn anew.
-            if event::poll(next.saturating_duration_since(Instant::now()))? {
+            // Wait for a key until the next update is due, or has come. A resize ends the wait as
+            // well, and the screen is drawn anew.
+            let wait = match asked {
+                Some(_) => LOOK,
+                None => next.saturating_duration_since(Instant::now()),
+            };
+            if event::poll(wait)? {
+                let had_tasks = self.tasks.is_some();
                 if self.ends_at(&event::read()?) {
                     return Ok(());
                 }
-                continue;
+                // The tasks are to come at once.
+                if asked.is_none() && self.tasks.is_some() && !had_tasks {
+                    self.fetcher.ask(true);
+                    asked = Some(Instant::now());
+                }
+            } else if let Some(since) = asked {
+                if let Some(answer) = self.fetcher.try_answer() {
+                    self.take(answer);
+                    asked = None;
+                    next = Instant::now() + interval;
+                } else if since.elapsed() > LIMIT + LOOK {
+                    // The thread still looks up the name. Its answer comes later.
+                    self.take(Err(format!("{} is still looked up", self.site)));
+                }
+            } else if self.paused {
+                next = Instant::now() + interval;
+            } else {
+                self.fetcher.ask(self.tasks.is_some());
+                asked = Some(Instant::now());
             }
-            if !self.paused {
-                self.update();
-            }
-            next = Instant::now() + interval;
         }
     }
 

@@ -4,30 +4,38 @@ use std::collections::{BTreeMap, HashMap, VecDeque};
 
 use serde::Deserialize;
 
+use super::bounds::{AtMost, Counts, Text, sum};
+
+/// The most workers, and the most buckets of a histogram: many times what an inspector sends.
+const WORKERS: usize = 4_096;
+const BUCKETS: usize = 1_024;
+/// The most stalls.
+const STALLS: usize = 10_000;
+
 /// A snapshot, as the inspector sends it. Fields that `top` does not show are left out.
 #[derive(Clone, Debug, Deserialize)]
 pub(super) struct Snapshot {
-    pub(super) tourbillon: String,
+    pub(super) tourbillon: Text,
     pub(super) pid: u32,
     /// Identifies the inspector: a process that begins anew has another one.
-    instance: String,
+    instance: Text,
     at_ms: f64,
     pub(super) uptime_ms: f64,
-    pub(super) workers: Vec<Worker>,
+    pub(super) workers: AtMost<Worker, WORKERS>,
     helpers: Helpers,
     pub(super) global_queue_depth: u64,
     pub(super) alive_tasks: u64,
-    pub(super) stalls: Vec<Stall>,
+    pub(super) stalls: AtMost<Stall, STALLS>,
     /// The upper bounds of the histogram's buckets, in ns. The last one has none.
-    bounds_ns: Vec<Option<u64>>,
+    bounds_ns: AtMost<Option<u64>, BUCKETS>,
 }
 
 #[derive(Clone, Debug, Deserialize)]
 pub(super) struct Worker {
     pub(super) id: usize,
-    pub(super) activity: String,
+    pub(super) activity: Text,
     pub(super) job: Option<Job>,
-    counts: HashMap<String, u64>,
+    counts: Counts,
     pub(super) pending: u64,
     pub(super) queue_depth: u64,
     lateness: Lateness,
@@ -35,12 +43,12 @@ pub(super) struct Worker {
 
 #[derive(Clone, Debug, Deserialize)]
 pub(super) struct Job {
-    pub(super) name: String,
+    pub(super) name: Text,
 }
 
 #[derive(Clone, Debug, Deserialize)]
 struct Helpers {
-    counts: HashMap<String, u64>,
+    counts: Counts,
     lateness: Lateness,
 }
 
@@ -54,13 +62,13 @@ struct Lateness {
 #[derive(Clone, Debug, Deserialize)]
 struct Histogram {
     /// The buckets that are not empty, with their indices.
-    buckets: Vec<(usize, u64)>,
+    buckets: AtMost<(usize, u64), BUCKETS>,
 }
 
 #[derive(Clone, Debug, Deserialize)]
 pub(super) struct Stall {
-    job: String,
-    spawned: Option<String>,
+    job: Text,
+    spawned: Option<Text>,
     elapsed_ms: f64,
 }
 
@@ -109,25 +117,26 @@ impl Buckets {
     /// Adds what `now` has more than `before`. Without `before`, that is all.
     fn add(&mut self, now: &Histogram, before: Option<&Histogram>) {
         let mut earlier = before.map(|old| old.buckets.iter().copied().collect::<HashMap<_, _>>());
-        for &(bucket, count) in &now.buckets {
+        for &(bucket, count) in now.buckets.iter() {
             let old = earlier.as_mut().and_then(|old| old.remove(&bucket));
             let grown = count.saturating_sub(old.unwrap_or(0));
             if grown > 0 {
-                *self.0.entry(bucket).or_default() += grown;
+                let count = self.0.entry(bucket).or_default();
+                *count = count.saturating_add(grown);
             }
         }
     }
 
     pub(super) fn timers(&self) -> u64 {
-        self.0.values().sum()
+        sum(self.0.values().copied())
     }
 
     /// Returns the bucket of a quantile, or `None` if there are no timers.
     fn quantile(&self, quantile: f64) -> Option<usize> {
         let rank = (quantile * self.timers() as f64).ceil().max(1.0) as u64;
-        let mut seen = 0;
+        let mut seen = 0_u64;
         self.0.iter().find_map(|(&bucket, &count)| {
-            seen += count;
+            seen = seen.saturating_add(count);
             (seen >= rank).then_some(bucket)
         })
     }
@@ -144,34 +153,47 @@ pub(super) struct Stalls<'a> {
 
 /// Number of snapshots that are kept.
 const KEPT: usize = 61;
+/// How many bytes the snapshots that are kept have together, as they were sent: many times what
+/// those of a real program have. The newest two are kept in any case.
+const KEPT_BYTES: usize = 16 << 20;
 
 /// The last snapshots of one program, from the oldest to the newest.
 #[derive(Debug, Default)]
-pub(super) struct History(VecDeque<Snapshot>);
+pub(super) struct History {
+    snapshots: VecDeque<Snapshot>,
+    /// The size of each of them.
+    sizes: VecDeque<usize>,
+}
 
 impl History {
     /// Adds a snapshot. One of another process or runtime begins the history anew.
-    pub(super) fn push(&mut self, snapshot: Snapshot) {
+    pub(super) fn push(&mut self, snapshot: Snapshot, bytes: usize) {
         let is_other = |last: &Snapshot| {
             last.instance != snapshot.instance || last.workers.len() != snapshot.workers.len()
         };
-        if self.0.back().is_some_and(is_other) {
-            self.0.clear();
+        if self.snapshots.back().is_some_and(is_other) {
+            self.snapshots.clear();
+            self.sizes.clear();
         }
-        if self.0.len() == KEPT {
-            self.0.pop_front();
+        self.snapshots.push_back(snapshot);
+        self.sizes.push_back(bytes);
+        let is_over = |sizes: &VecDeque<usize>| {
+            sizes.len() > KEPT || (sizes.len() > 2 && sizes.iter().sum::<usize>() > KEPT_BYTES)
+        };
+        while is_over(&self.sizes) {
+            self.snapshots.pop_front();
+            self.sizes.pop_front();
         }
-        self.0.push_back(snapshot);
     }
 
     /// Returns the newest snapshot.
     pub(super) fn last(&self) -> Option<&Snapshot> {
-        self.0.back()
+        self.snapshots.back()
     }
 
     /// Returns the newest two snapshots, if there are two.
     fn last_two(&self) -> Option<[&Snapshot; 2]> {
-        let mut newest = self.0.iter().rev();
+        let mut newest = self.snapshots.iter().rev();
         let (last, before) = (newest.next()?, newest.next()?);
         Some([before, last])
     }
@@ -186,22 +208,19 @@ impl History {
         if seconds <= 0.0 {
             return 0.0;
         }
-        let grown: u64 = counters
-            .iter()
-            .map(|counter| {
-                let sum = |snapshot: &Snapshot| match worker {
-                    Some(worker) => count(&snapshot.workers[worker].counts, counter),
-                    None => snapshot.total(counter),
-                };
-                sum(last).saturating_sub(sum(before))
-            })
-            .sum();
-        grown as f64 / seconds
+        let grown = counters.iter().map(|counter| {
+            let of = |snapshot: &Snapshot| match worker {
+                Some(worker) => snapshot.workers[worker].counts.get(counter),
+                None => snapshot.total(counter),
+            };
+            of(last).saturating_sub(of(before))
+        });
+        sum(grown) as f64 / seconds
     }
 
     /// Returns how late timers were since the oldest snapshot: those of one worker, or all.
     pub(super) fn lateness(&self, worker: Option<usize>, stage: Stage) -> Buckets {
-        match (self.0.front(), self.0.back()) {
+        match (self.snapshots.front(), self.snapshots.back()) {
             (Some(first), Some(last)) => last.since(first, worker, stage),
             _ => Buckets::default(),
         }
@@ -210,7 +229,7 @@ impl History {
     /// Returns the p99 of all timers between each two snapshots, in ns, from the oldest to the
     /// newest. Where no timer fired it is `None`.
     pub(super) fn high(&self, stage: Stage) -> Vec<Option<u64>> {
-        let pairs = self.0.iter().zip(self.0.iter().skip(1));
+        let pairs = self.snapshots.iter().zip(self.snapshots.iter().skip(1));
         pairs
             .map(|(before, now)| now.bound(&now.since(before, None, stage), 0.99))
             .collect()
@@ -218,26 +237,19 @@ impl History {
 
     /// Returns the time that the history covers, in seconds.
     pub(super) fn seconds(&self) -> f64 {
-        match (self.0.front(), self.0.back()) {
+        match (self.snapshots.front(), self.snapshots.back()) {
             (Some(first), Some(last)) => (last.at_ms - first.at_ms) / 1e3,
             _ => 0.0,
         }
     }
 }
 
-/// Returns the value of a counter.
-fn count(counts: &HashMap<String, u64>, counter: &str) -> u64 {
-    counts.get(counter).copied().unwrap_or(0)
-}
-
 impl Snapshot {
     /// Returns the sum of a counter over all workers and helpers.
     pub(super) fn total(&self, counter: &str) -> u64 {
         let workers = self.workers.iter().map(|worker| &worker.counts);
-        workers
-            .chain([&self.helpers.counts])
-            .map(|counts| count(counts, counter))
-            .sum()
+        let all = workers.chain([&self.helpers.counts]);
+        sum(all.map(|counts| counts.get(counter)))
     }
 
     /// Returns how late timers were since an earlier snapshot: those of one worker, or all.
@@ -263,30 +275,28 @@ impl Snapshot {
     /// timers. The last bucket has no upper bound, so this is that of the bucket before.
     pub(super) fn bound(&self, buckets: &Buckets, quantile: f64) -> Option<u64> {
         let bucket = buckets.quantile(quantile)?;
-        let upto = &self.bounds_ns[..self.bounds_ns.len().min(bucket + 1)];
+        let upto = &self.bounds_ns[..self.bounds_ns.len().min(bucket.saturating_add(1))];
         upto.iter().rev().find_map(|bound| *bound)
     }
 
     /// Returns the stalls by job, those of the newest stall first.
     pub(super) fn stalls_by_job(&self) -> Vec<Stalls<'_>> {
         let mut jobs: Vec<Stalls<'_>> = Vec::new();
+        let mut places = HashMap::new();
         for stall in self.stalls.iter().rev() {
             let (job, spawned) = (&*stall.job, stall.spawned.as_deref().unwrap_or(""));
-            match jobs
-                .iter_mut()
-                .find(|of| (of.job, of.spawned) == (job, spawned))
-            {
-                Some(of) => {
-                    of.times += 1;
-                    of.longest_ms = of.longest_ms.max(stall.elapsed_ms);
-                }
-                None => jobs.push(Stalls {
+            let place = *places.entry((job, spawned)).or_insert(jobs.len());
+            if place == jobs.len() {
+                jobs.push(Stalls {
                     job,
                     spawned,
-                    times: 1,
+                    times: 0,
                     longest_ms: stall.elapsed_ms,
-                }),
+                });
             }
+            let of = &mut jobs[place];
+            of.times += 1;
+            of.longest_ms = of.longest_ms.max(stall.elapsed_ms);
         }
         jobs
     }

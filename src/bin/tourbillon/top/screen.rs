@@ -13,6 +13,7 @@ use ratatui::{
 };
 
 use super::{
+    bounds::sum,
     fetch::Site,
     sample::{History, Snapshot, Stage, Stalls, Worker},
     tasks::Tasks,
@@ -85,7 +86,7 @@ impl View<'_> {
         let bold = Style::new().add_modifier(Modifier::BOLD);
         let uptime = Duration::from_secs((last.uptime_ms / 1e3) as u64);
         let left = Line::from(vec![
-            Span::styled(format!("tourbillon {}", last.tourbillon), bold),
+            Span::styled(format!("tourbillon {}", &*last.tourbillon), bold),
             Span::raw(format!(
                 "  pid {}  up {}  workers {}",
                 last.pid,
@@ -112,7 +113,7 @@ impl View<'_> {
 
     fn draw_totals(&self, frame: &mut Frame<'_>, area: Rect, last: &Snapshot) {
         let rate = |counters: &[&str]| per_second(self.history.rate(None, counters));
-        let pending = last.workers.iter().map(|worker| worker.pending).sum();
+        let pending = sum(last.workers.iter().map(|worker| worker.pending));
         let stalls = last.total("stalls");
         let stalled = match stalls {
             0 => Style::new(),

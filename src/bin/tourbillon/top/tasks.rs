@@ -8,27 +8,34 @@ use ratatui::{
 };
 use serde::Deserialize;
 
-use super::screen::{dim, short, short_name};
+use super::{
+    bounds::{AtMost, Text},
+    screen::{dim, short, short_name},
+};
 use crate::figures::scaled;
 
 /// Where an inspector has the tasks, those that were busy for longest first.
 pub(super) const PATH: &str = "/tasks.json?order=busy";
 
+/// The most tasks, and the most that a task waits for: many times what an inspector sends.
+const TASKS: usize = 10_000;
+const WAITS: usize = 100;
+
 /// The tasks, as the inspector sends them.
-#[derive(Clone, Debug, Deserialize)]
+#[derive(Clone, Debug, Default, Deserialize)]
 pub(super) struct Tasks {
     alive: u64,
-    tasks: Vec<Task>,
+    tasks: AtMost<Task, TASKS>,
 }
 
 #[derive(Clone, Debug, Deserialize)]
 struct Task {
-    id: String,
-    name: String,
-    spawned: String,
-    state: String,
+    id: Text,
+    name: Text,
+    spawned: Text,
+    state: Text,
     worker: Option<usize>,
-    waits_for: Vec<String>,
+    waits_for: AtMost<Text, WAITS>,
     polls: u64,
     busy_ms: f64,
 }
@@ -70,19 +77,19 @@ impl Task {
             _ => Style::new(),
         };
         let state = match self.worker {
-            Some(worker) if self.state == "running" => format!("running {worker}"),
-            _ => self.state.clone(),
+            Some(worker) if &*self.state == "running" => format!("running {worker}"),
+            _ => self.state.to_string(),
         };
         // The end of a path tells more than its beginning.
         let file = self.spawned.rsplit('/').next().unwrap_or_default();
         let mut what = format!("{} {file}", short_name(&self.name));
-        for wait in &self.waits_for {
-            what = format!("{what}, {wait}");
+        for wait in self.waits_for.iter() {
+            what = format!("{what}, {}", &**wait);
         }
         let busy = match self.busy_ms {
             ms if ms > 0.0 => scaled(ms * 1e6),
             _ => "0".to_owned(),
         };
-        Row::new([self.id.clone(), state, busy, short(self.polls), what]).style(style)
+        Row::new([self.id.to_string(), state, busy, short(self.polls), what]).style(style)
     }
 }

@@ -1,5 +1,7 @@
 //! Rates, quantiles and keys, over snapshots that are made up.
 
+use std::{io::Write as _, net::TcpListener, thread};
+
 use ratatui::crossterm::event::KeyEvent;
 
 use super::{sample::Snapshot, *};
@@ -28,13 +30,17 @@ fn snapshot(at: f64, instance: &str, fired: u64, buckets: &[(usize, u64)]) -> Sn
 
 fn history(snapshots: impl IntoIterator<Item = Snapshot>) -> History {
     let mut history = History::default();
-    snapshots.into_iter().for_each(|one| history.push(one));
+    snapshots
+        .into_iter()
+        .for_each(|one| history.push(one, 1_000));
     history
 }
 
 fn top(history: History) -> Top {
+    let site = Site::parse("127.0.0.1:9100").unwrap();
     Top {
-        site: Site::parse("127.0.0.1:9100").unwrap(),
+        fetcher: Fetcher::start(site.clone()).unwrap(),
+        site,
         history,
         connection: Connection::Live,
         stage: Stage::Wake,
@@ -211,4 +217,20 @@ fn addresses_are_those_of_the_page() {
     for text in ["127.0.0.1", "host:port", "http://host:80/metrics", ""] {
         assert!(Site::parse(text).is_err(), "{text}");
     }
+}
+
+#[test]
+fn an_answer_that_drips_ends_with_the_limit() {
+    let listener = TcpListener::bind("127.0.0.1:0").unwrap();
+    let site = Site::parse(&listener.local_addr().unwrap().to_string()).unwrap();
+    thread::spawn(move || {
+        let (mut stream, _) = listener.accept().unwrap();
+        // No single read takes long.
+        while stream.write_all(b" ").is_ok() {
+            thread::sleep(Duration::from_millis(10));
+        }
+    });
+    let limit = Duration::from_millis(300);
+    let error = site.update(false, limit).err().unwrap();
+    assert!(error.contains("the answer takes too long"), "{error}");
 }
