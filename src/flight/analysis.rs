@@ -403,18 +403,24 @@ impl<'a> Facts<'a> {
                 0
             };
             spans.push(Span::new(Cause::Tolerance, tolerated, None));
-            let Lost { preempted, stolen } = match is_sleep {
+            let lost = match is_sleep {
                 // It was lost at the end of the sleep.
                 true => stretch.lost,
                 false => stretch.share_of_lost(to - from),
             };
             let rest = to - from - tolerated;
-            let stolen = stolen.min(rest);
-            let preempted = preempted.min(rest - stolen);
+            let (lost, _) = lost.split(rest);
+            let Lost {
+                preempted,
+                stolen,
+                throttled,
+            } = lost;
+            spans.push(Span::new(Cause::Throttled, throttled, worker));
             spans.push(Span::new(Cause::Stolen, stolen, worker));
             spans.push(Span::new(Cause::Preempted, preempted, worker));
             let cause = match stretch.what {
                 What::Sleep => Cause::KernelWokeLate,
+                What::Loop => part.gap,
                 What::Job(job) if stretch.is_long_job() && (job.is_none() || job != part.own) => {
                     Cause::StuckInJob(job)
                 }
@@ -423,7 +429,7 @@ impl<'a> Facts<'a> {
                 }
                 What::Job(_) | What::Jobs { .. } => part.short,
             };
-            let mut span = Span::new(cause, rest - stolen - preempted, worker);
+            let mut span = Span::new(cause, rest - throttled - stolen - preempted, worker);
             if let Cause::StuckInJob(_) | Cause::QueuedBehindOthers { .. } = cause {
                 span.not_taken = self.not_taken(part, from, to);
             }

@@ -161,6 +161,7 @@ fn a_late_wake_up_is_the_kernels_unless_the_worker_had_no_core() {
         lost: Lost {
             preempted: 2 * MS,
             stolen: 3 * MS,
+            throttled: 0,
         },
     };
     let events = [
@@ -185,6 +186,7 @@ fn a_worker_without_a_core_in_a_job_is_not_stuck_in_it() {
         lost: Lost {
             preempted: 15 * MS,
             stolen: 0,
+            throttled: 0,
         },
     };
     let events = [
@@ -192,6 +194,35 @@ fn a_worker_without_a_core_in_a_job_is_not_stuck_in_it() {
         (120 * MS, ran(18 * MS, 120 * MS, Some(0))),
     ];
     let expected = [(Cause::Preempted, 13), (Cause::StuckInJob(job("parse")), 4)];
+    assert_eq!(causes(&snapshot(&[&events])), expected);
+}
+
+#[test]
+fn a_quota_that_is_used_up_in_the_loop_is_named() {
+    let woken = Event::Woken {
+        until: 100 * MS,
+        lost: Lost::default(),
+    };
+    let looped = Event::Looped {
+        took: 50 * MS,
+        lost: Lost {
+            preempted: MS,
+            stolen: 0,
+            throttled: 45 * MS,
+        },
+    };
+    let events = [
+        (101 * MS, woken),
+        (151 * MS, looped),
+        (151 * MS, taken(51 * MS)),
+        (151 * MS, ran(51 * MS, 151 * MS, Some(0))),
+    ];
+    let expected = [
+        (Cause::KernelWokeLate, 1),
+        (Cause::Throttled, 45),
+        (Cause::Preempted, 1),
+        (Cause::Unexplained, 4),
+    ];
     assert_eq!(causes(&snapshot(&[&events])), expected);
 }
 

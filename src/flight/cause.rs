@@ -16,6 +16,9 @@ pub enum Cause {
     /// The hypervisor ran another machine on the core: the stolen time in `/proc/stat`, which comes
     /// in steps of 10 ms.
     Stolen,
+    /// The process had used up its CPU quota, and the kernel stopped its threads until the next
+    /// period of the quota: `throttled_time` or `throttled_usec` in the `cpu.stat` of its cgroup.
+    Throttled,
     /// The worker was in one job for 200 µs or longer: a callback, or one poll of a task.
     StuckInJob(Option<JobName>),
     /// The timer waited for other jobs of its worker, none of which is known to have taken 200 µs.
@@ -57,6 +60,7 @@ impl Cause {
             Cause::KernelWokeLate => "kernel-woke-late",
             Cause::Preempted => "preempted",
             Cause::Stolen => "stolen",
+            Cause::Throttled => "throttled",
             Cause::StuckInJob(_) => "stuck-in-job",
             Cause::QueuedBehindOthers { .. } => "queued-behind-others",
             Cause::ClockStep => "clock-step",

@@ -143,6 +143,7 @@ impl fmt::Display for Span {
             Cause::KernelWokeLate => write!(f, "until the kernel woke {worker}"),
             Cause::Preempted => write!(f, "without a core ({worker} was preempted)"),
             Cause::Stolen => f.write_str("without a core (stolen)"),
+            Cause::Throttled => f.write_str("without a core (throttled by the CPU quota)"),
             Cause::StuckInJob(Some(job)) => write!(f, "behind {job} on {worker}"),
             Cause::StuckInJob(None) => write!(f, "behind one job on {worker}"),
             Cause::QueuedBehindOthers { last: None } => write!(f, "behind other jobs on {worker}"),

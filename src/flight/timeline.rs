@@ -29,6 +29,8 @@ pub(super) struct Stretch {
 #[derive(Clone, Copy, Debug)]
 pub(super) enum What {
     Sleep,
+    /// It was in its loop, without a job.
+    Loop,
     /// One job.
     Job(Option<JobName>),
     /// Several jobs, of unknown lengths.
@@ -52,6 +54,9 @@ impl Timeline {
                 Event::Woken { lost, .. } => {
                     let from = parked.take().unwrap_or(0);
                     timeline.push(from, at, What::Sleep, lost);
+                }
+                Event::Looped { took, lost } => {
+                    timeline.push(at.saturating_sub(took), at, What::Loop, lost);
                 }
                 Event::Turn {
                     took,
@@ -149,7 +154,7 @@ impl Timeline {
     pub(super) fn busy(&self, from: u64, to: u64) -> u64 {
         let jobs = self
             .within(from, to)
-            .filter(|it| !matches!(it.what, What::Sleep));
+            .filter(|it| !matches!(it.what, What::Sleep | What::Loop));
         jobs.map(|it| it.to.min(to) - it.from.max(from)).sum()
     }
 }
@@ -163,6 +168,7 @@ impl Stretch {
         Lost {
             preempted: share(self.lost.preempted),
             stolen: share(self.lost.stolen),
+            throttled: share(self.lost.throttled),
         }
     }
 

@@ -6,7 +6,7 @@
 
 use std::{
     collections::HashMap,
-    fmt::Display,
+    fmt::{self, Display},
     io::{self, BufWriter, Write},
     time::{Duration, UNIX_EPOCH},
 };
@@ -17,7 +17,7 @@ use crate::{
     engine::recorder::{
         NOTED,
         copy::Who,
-        event::{Event, Why},
+        event::{Event, Lost, Why},
     },
     flight::{
         LateTimer, Snapshot, Track,
@@ -206,6 +206,21 @@ pub(super) fn write(snapshot: &Snapshot, out: impl Write) -> io::Result<()> {
     events.out.flush()
 }
 
+/// The time without a core, as arguments of a slice.
+struct WithoutCore(Lost);
+
+impl Display for WithoutCore {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(
+            f,
+            "\"preempted_us\":{},\"stolen_us\":{},\"throttled_us\":{}",
+            Micros(self.0.preempted),
+            Micros(self.0.stolen),
+            Micros(self.0.throttled)
+        )
+    }
+}
+
 /// Returns a number for the arrow of each armed timer, by its deadline.
 fn armed(snapshot: &Snapshot) -> HashMap<u64, usize> {
     let all = snapshot.tracks.iter().flat_map(|track| &track.events);
@@ -248,14 +263,14 @@ fn write_track<W: Write>(
                     NEVER => 0,
                     until => at.saturating_sub(until.max(from)),
                 };
-                let args = format_args!(
-                    "\"late_us\":{},\"preempted_us\":{},\"stolen_us\":{}",
-                    Micros(late),
-                    Micros(lost.preempted),
-                    Micros(lost.stolen)
-                )
-                .to_string();
+                let args =
+                    format_args!("\"late_us\":{},{}", Micros(late), WithoutCore(lost)).to_string();
                 events.slice(place, (from, at), "asleep", args)?;
+                last = at;
+            }
+            Event::Looped { took, lost } => {
+                let from = at.saturating_sub(took).max(last);
+                events.slice(place, (from, at), "in its loop", WithoutCore(lost))?;
                 last = at;
             }
             Event::Turn {
@@ -266,12 +281,7 @@ fn write_track<W: Write>(
             } => {
                 let from = at.saturating_sub(took).max(last);
                 if from < at {
-                    let more = format_args!(
-                        "\"jobs\":{jobs},\"preempted_us\":{},\"stolen_us\":{}",
-                        Micros(lost.preempted),
-                        Micros(lost.stolen)
-                    )
-                    .to_string();
+                    let more = format_args!("\"jobs\":{jobs},{}", WithoutCore(lost)).to_string();
                     write_job(events, place, core, (from, at), job, &more)?;
                 }
                 last = at;

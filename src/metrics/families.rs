@@ -331,6 +331,19 @@ pub(crate) static FAMILIES: &[Family] = &[
         "Jobs of spawn_blocking that wait for a thread.",
         |it, visit| one(it.blocking_queue_depth(), visit),
     ),
+    // The CPU quota.
+    counter(
+        "tourbillon_throttled_periods_total",
+        "{period}",
+        "Periods of the CPU quota in which the kernel stopped threads of the control group.",
+        |it, visit| visit(&[], Value::Number(it.throttled_periods())),
+    ),
+    counter(
+        "tourbillon_throttled_seconds_total",
+        SECONDS,
+        "Time for which the CPU quota stopped threads, summed over all cores.",
+        |it, visit| visit(&[], Value::Seconds(it.throttled_duration().as_secs_f64())),
+    ),
     // Threads.
     gauge(
         "tourbillon_workers",

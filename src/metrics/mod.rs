@@ -26,7 +26,6 @@ pub(crate) mod text;
 
 use std::time::Duration;
 
-use crate::metrics::recorder::Record;
 #[cfg(feature = "metrics")]
 #[cfg_attr(docsrs, doc(cfg(feature = "metrics")))]
 pub use crate::metrics::reporter::{RuntimeMetricsReporter, RuntimeMetricsReporterBuilder};
@@ -35,6 +34,7 @@ pub use crate::metrics::{
     counters::Counts,
     histogram::{Bucket, LatenessHistogram},
 };
+use crate::{metrics::recorder::Record, sys::quota::Throttled};
 
 /// A snapshot of a runtime's metrics. See [`Handle::metrics`](crate::runtime::Handle::metrics).
 ///
@@ -54,6 +54,7 @@ pub struct RuntimeMetrics {
     pub(crate) alive_tasks: usize,
     pub(crate) spawned_tasks: u64,
     pub(crate) blocking: BlockingMetrics,
+    pub(crate) throttled: Throttled,
 }
 
 /// A snapshot of the blocking threads.
@@ -307,6 +308,20 @@ impl RuntimeMetrics {
     /// ```
     pub fn spawned_tasks_count(&self) -> u64 {
         self.spawned_tasks
+    }
+
+    /// Returns in how many periods of a CPU quota the kernel has stopped threads of this process's
+    /// control group, because the quota was used up. Zero without a quota.
+    ///
+    /// The kernel counts since the group was made, which may have other processes, too.
+    pub fn throttled_periods(&self) -> u64 {
+        self.throttled.periods
+    }
+
+    /// Returns for how long the kernel has stopped threads in these
+    /// [periods](RuntimeMetrics::throttled_periods): the sum over all cores.
+    pub fn throttled_duration(&self) -> Duration {
+        Duration::from_nanos(self.throttled.ns)
     }
 
     /// Returns the total time a worker was awake, as of its last turn of the loop. A running job

@@ -10,6 +10,7 @@ pub(crate) mod memory;
 pub(crate) mod poll;
 #[cfg(feature = "axum")]
 pub(crate) mod process;
+pub(crate) mod quota;
 pub(crate) mod signal;
 #[cfg(tourbillon_sim)]
 pub mod sim;

@@ -2,7 +2,7 @@
 
 use std::fs;
 
-use super::clock;
+use super::{clock, quota};
 
 /// Clock ticks per second in `/proc/stat`; Linux reports 100 on all machines.
 const TICK_NS: u64 = 1_000_000_000 / 100;
@@ -17,6 +17,9 @@ pub(crate) struct Waits {
     stolen: u64,
     /// That core.
     core: usize,
+    /// How long the kernel has withheld cores because of a CPU quota, in ns. `None`
+    /// without a quota.
+    throttled: Option<u64>,
     /// The processor time that this reading took, in ns. It grows with the number of cores.
     cost: u64,
 }
@@ -44,6 +47,7 @@ impl Waits {
             preempted: preempted(&waited).unwrap_or(0),
             stolen: stolen(&stat, core).unwrap_or(0),
             core,
+            throttled: quota::throttled().map(|it| it.ns),
             cost: clock::thread_cpu().saturating_sub(begun),
         }
     }
@@ -53,15 +57,20 @@ impl Waits {
         self.cost
     }
 
-    /// Returns how long other threads, and how long the hypervisor had the core since `before`, in
-    /// ns. Stolen time comes in steps of 10 ms.
-    pub(crate) fn since(self, before: Self) -> (u64, u64) {
+    /// Returns how long other threads and the hypervisor had the core since `before`, and for how
+    /// long a CPU quota was used up, in ns. Stolen time comes in steps of 10 ms. Throttled time is
+    /// that of all cores.
+    pub(crate) fn since(self, before: Self) -> [u64; 3] {
         let stolen = match self.core == before.core {
             true => self.stolen.saturating_sub(before.stolen),
             // The two counts belong to different cores.
             false => 0,
         };
-        (self.preempted.saturating_sub(before.preempted), stolen)
+        let preempted = self.preempted.saturating_sub(before.preempted);
+        // If the quota was not there before, its account may be older than this process.
+        let both = self.throttled.zip(before.throttled);
+        let throttled = both.map_or(0, |(now, before)| now.saturating_sub(before));
+        [preempted, stolen, throttled]
     }
 }
 
@@ -102,10 +111,19 @@ mod tests {
             preempted,
             stolen,
             core,
+            throttled: None,
             cost: 0,
         };
-        assert_eq!(waits(9, 30, 1).since(waits(4, 10, 1)), (5, 20));
-        assert_eq!(waits(9, 30, 1).since(waits(4, 10, 0)), (5, 0));
-        assert_eq!(waits(1, 1, 1).since(waits(4, 10, 1)), (0, 0));
+        assert_eq!(waits(9, 30, 1).since(waits(4, 10, 1)), [5, 20, 0]);
+        assert_eq!(waits(9, 30, 1).since(waits(4, 10, 0)), [5, 0, 0]);
+        assert_eq!(waits(1, 1, 1).since(waits(4, 10, 1)), [0, 0, 0]);
+        let throttled = |throttled| Waits {
+            throttled,
+            ..waits(0, 0, 0)
+        };
+        let (none, some) = (throttled(None), throttled(Some(7)));
+        assert_eq!(throttled(Some(9)).since(some), [0, 0, 2]);
+        assert_eq!(some.since(none), [0, 0, 0]);
+        assert_eq!(none.since(some), [0, 0, 0]);
     }
 }

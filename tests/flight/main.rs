@@ -9,6 +9,7 @@ mod common;
 mod causes;
 mod recorder;
 mod suspended;
+mod throttled;
 mod trace;
 
 use std::{fs::File, process::Command, time::Duration};

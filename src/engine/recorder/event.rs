@@ -30,7 +30,7 @@ enum Kind {
     Woken,
     /// Moment of its end; length in the upper 40 bits, jobs in the lower 24.
     Turn,
-    /// Detail of `Woken` and `Turn`: preempted, in ns; stolen, in ns.
+    /// Detail of `Woken`, `Turn` and `Looped`: preempted, in ns; stolen, in ns.
     Lost,
     /// Moment; lateness of the worst in the upper 40 bits, count in the lower 24.
     Taken,
@@ -60,9 +60,13 @@ enum Kind {
     Armed,
     /// Moment; unused.
     Moved,
+    /// Moment of its end; length.
+    Looped,
+    /// Detail where `Lost` is one: unused; throttled, in ns.
+    Throttled,
 }
 
-const KINDS: [Kind; 17] = [
+const KINDS: [Kind; 19] = [
     Kind::Parked,
     Kind::Woken,
     Kind::Turn,
@@ -80,6 +84,8 @@ const KINDS: [Kind; 17] = [
     Kind::Suspended,
     Kind::Armed,
     Kind::Moved,
+    Kind::Looped,
+    Kind::Throttled,
 ];
 
 /// Processor time that a thread could have used and did not get, in ns.
@@ -89,6 +95,28 @@ pub(crate) struct Lost {
     pub(crate) preempted: u64,
     /// The hypervisor ran another machine.
     pub(crate) stolen: u64,
+    /// The process had used up its CPU quota.
+    pub(crate) throttled: u64,
+}
+
+impl Lost {
+    /// Splits this into at most `most` ns, and the rest.
+    pub(crate) fn split(self, most: u64) -> (Self, Self) {
+        let throttled = self.throttled.min(most);
+        let stolen = self.stolen.min(most - throttled);
+        let preempted = self.preempted.min(most - throttled - stolen);
+        let first = Self {
+            preempted,
+            stolen,
+            throttled,
+        };
+        let rest = Self {
+            preempted: self.preempted - preempted,
+            stolen: self.stolen - stolen,
+            throttled: self.throttled - throttled,
+        };
+        (first, rest)
+    }
 }
 
 /// A rescue of a worker's timers.
@@ -124,6 +152,8 @@ pub(crate) enum Event {
         last: Option<JobName>,
         lost: Lost,
     },
+    /// The worker was in its loop for `took` before this moment, and ran no job.
+    Looped { took: u64, lost: Lost },
     /// The worker has taken timers from their store, and queued them.
     Taken {
         /// The lateness of the first of them, and its tolerance.
@@ -196,9 +226,15 @@ pub(crate) fn turn(at: u64, took: u64, jobs: u64) -> Words {
     words(Kind::Turn, at, pair(took, jobs, 24))
 }
 
-/// A detail of `woken` and `turn`.
-pub(crate) fn lost(lost: Lost) -> Words {
-    words(Kind::Lost, lost.preempted.min(LOW), lost.stolen)
+pub(crate) fn looped(at: u64, took: u64) -> Words {
+    words(Kind::Looped, at, took)
+}
+
+/// Details of `woken`, `turn` and `looped`.
+pub(crate) fn lost(lost: Lost) -> impl Iterator<Item = Words> {
+    let throttled = (lost.throttled > 0).then(|| words(Kind::Throttled, 0, lost.throttled));
+    let others = words(Kind::Lost, lost.preempted.min(LOW), lost.stolen);
+    [others].into_iter().chain(throttled)
 }
 
 pub(crate) fn taken(at: u64, late: u64, count: u64) -> Words {
@@ -309,6 +345,10 @@ pub(crate) unsafe fn decode(copied: &[Words]) -> Vec<(u64, Event)> {
                     lost: Lost::default(),
                 }
             }
+            Kind::Looped => Event::Looped {
+                took: word,
+                lost: Lost::default(),
+            },
             Kind::Taken => {
                 let (late, count) = split(word, 24);
                 Event::Taken {
@@ -363,7 +403,7 @@ pub(crate) unsafe fn decode(copied: &[Words]) -> Vec<(u64, Event)> {
             Kind::Suspended => Event::Suspended { length: word },
             Kind::Armed => Event::Armed { deadline: word },
             Kind::Moved => Event::Moved,
-            Kind::Lost | Kind::Before | Kind::From | Kind::Job => {
+            Kind::Lost | Kind::Throttled | Kind::Before | Kind::From | Kind::Job => {
                 // SAFETY: guaranteed by the caller.
                 let job = (kind == Kind::Job).then(|| unsafe { job_of(low, word) });
                 if let Some((at, event)) = events.last_mut() {
@@ -395,11 +435,15 @@ impl Event {
     /// Adds a detail to the event before it, which was at the moment `at`.
     fn add(&mut self, at: u64, kind: Kind, low: u64, word: u64, detail: Option<JobName>) {
         match self {
-            Event::Woken { lost, .. } | Event::Turn { lost, .. } if kind == Kind::Lost => {
-                *lost = Lost {
-                    preempted: low,
-                    stolen: word,
-                };
+            Event::Woken { lost, .. } | Event::Turn { lost, .. } | Event::Looped { lost, .. }
+                if kind == Kind::Lost =>
+            {
+                (lost.preempted, lost.stolen) = (low, word);
+            }
+            Event::Woken { lost, .. } | Event::Turn { lost, .. } | Event::Looped { lost, .. }
+                if kind == Kind::Throttled =>
+            {
+                lost.throttled = word;
             }
             Event::Taken { left, rescue, .. } if kind == Kind::Before => {
                 *left = (low > 0).then_some(low);

@@ -19,7 +19,9 @@ fn an_event_is_decoded_as_it_was_written() {
     let lost_time = Lost {
         preempted: 7,
         stolen: 8,
+        throttled: 9,
     };
+    let without: Vec<_> = lost(lost_time).collect();
     let rescue = Rescue {
         from: 4_095,
         came: 2,
@@ -27,9 +29,11 @@ fn an_event_is_decoded_as_it_was_written() {
     let written = [
         parked(1, u64::MAX),
         woken(2, 1),
-        lost(lost_time),
+        without[0],
+        without[1],
         turn(3, 1_000, 9),
-        lost(lost_time),
+        without[0],
+        without[1],
         job(reference),
         taken(4, 5_000, 256),
         before(4, Some(3), Some(rescue)),
@@ -48,6 +52,9 @@ fn an_event_is_decoded_as_it_was_written() {
         suspended(11, 6),
         armed(12, 13),
         moved(14),
+        looped(15, 1_000),
+        without[0],
+        without[1],
     ];
     let expected = [
         (1, Event::Parked { until: u64::MAX }),
@@ -116,6 +123,13 @@ fn an_event_is_decoded_as_it_was_written() {
         (11, Event::Suspended { length: 6 }),
         (12, Event::Armed { deadline: 13 }),
         (14, Event::Moved),
+        (
+            15,
+            Event::Looped {
+                took: 1_000,
+                lost: lost_time,
+            },
+        ),
     ];
     assert_eq!(decoded(&written), expected);
 }
@@ -125,7 +139,7 @@ fn details_without_their_event_are_dropped() {
     let (reference, _) = sample();
     let written = [
         job(reference),
-        lost(Lost::default()),
+        lost(Lost::default()).next().unwrap(),
         [0, 0],
         moved(3),
         job(reference),

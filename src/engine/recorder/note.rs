@@ -103,12 +103,13 @@ impl Notes {
             // There was no reading to compare with.
             return Lost::default();
         }
-        let (preempted, stolen) = waits.since(before);
-        let preempted = preempted.min(most);
-        Lost {
+        let [preempted, stolen, throttled] = waits.since(before);
+        let lost = Lost {
             preempted,
-            stolen: stolen.min(most - preempted),
-        }
+            stolen,
+            throttled,
+        };
+        lost.split(most).0
     }
 }
 
@@ -259,18 +260,8 @@ impl Worker<'_> {
         if rescue.is_none() && took >= NOTED {
             self.record_turn(self.in_loop.at, now, jobs);
         }
-        // The worker was asleep when the first of them came due. In full mode the sleep is recorded
-        // already.
-        if rescue.is_none() && !track.notes_all() && self.notes.woken > now - late {
-            let (woken, until) = (self.notes.woken, self.notes.until);
-            let parked = self.notes.parked.min(woken);
-            // Only the part after the deadline made a timer late.
-            let lost = self.notes.lost(now, late.min(woken - parked));
-            self.write([
-                event::parked(parked, until),
-                event::woken(woken, until),
-                event::lost(lost),
-            ]);
+        if rescue.is_none() {
+            self.record_wait(now, late);
         }
         let left = Some(self.notes.left).filter(|&left| left > 0 && rescue.is_none());
         let came = rescue.map(|(peer, came)| Rescue {
@@ -287,6 +278,34 @@ impl Worker<'_> {
         let details = tolerance.into_iter().chain(stuck_in.map(event::job));
         self.write(taken.into_iter().chain(details));
         self.shared.flight.keep_if_late(self.core, late_beyond);
+    }
+
+    /// Records what the worker did without jobs before `now`, when it took a timer that is `late`:
+    /// it slept, and was in its loop. Only the time after the deadline made the timer late.
+    fn record_wait(&mut self, now: u64, late: u64) {
+        let (woken, until) = (self.notes.woken, self.notes.until);
+        let parked = self.notes.parked.min(woken);
+        let due = now - late;
+        // In full mode the sleep is recorded already.
+        let slept = !self.core.track.notes_all() && woken > due;
+        let asleep = if slept { woken - parked.max(due) } else { 0 };
+        // The loop alone takes no such time: the worker had no core there.
+        let in_loop = woken.max(self.in_loop.at).max(self.notes.recorded).max(due);
+        let looped = now.saturating_sub(in_loop);
+        let looped = if looped >= NOTED { looped } else { 0 };
+        if !slept && looped == 0 {
+            return;
+        }
+        let lost = self.notes.lost(now, asleep + looped);
+        let (in_loop, in_sleep) = lost.split(looped);
+        if slept {
+            let sleep = [event::parked(parked, until), event::woken(woken, until)];
+            self.write(sleep.into_iter().chain(event::lost(in_sleep)));
+        }
+        if looped > 0 {
+            let events = [event::looped(now, looped)].into_iter();
+            self.write(events.chain(event::lost(in_loop)));
+        }
     }
 
     /// Notes that the worker is back in its loop. It was there before at `from`, and has run `jobs`
@@ -314,7 +333,11 @@ impl Worker<'_> {
         let is_long = took >= NOTED;
         let lost = is_long.then(|| event::lost(self.notes.lost(now, took)));
         let turn = [event::turn(now, took, jobs)];
-        self.write(turn.into_iter().chain(lost).chain(last));
+        self.write(
+            turn.into_iter()
+                .chain(lost.into_iter().flatten())
+                .chain(last),
+        );
         if is_long {
             // What is still queued waited for these jobs.
             self.core.track.set_looks(true);
@@ -339,7 +362,8 @@ impl Worker<'_> {
         let late = now.saturating_sub(until.max(parked));
         let is_late = until != NEVER && late >= NOTED;
         let lost = is_late.then(|| event::lost(self.notes.lost(now, late)));
-        self.write([event::woken(now, until)].into_iter().chain(lost));
+        let woken = [event::woken(now, until)].into_iter();
+        self.write(woken.chain(lost.into_iter().flatten()));
     }
 
     /// Notes that a job begins.

@@ -17,7 +17,7 @@ use crate::{
         activity::{Activity, JobName},
         recorder::Record,
     },
-    sys::sync::atomic::Ordering,
+    sys::{quota, sync::atomic::Ordering},
 };
 
 /// Returns how many timers of a shard are stored, pending and garbage.
@@ -132,6 +132,7 @@ pub(crate) fn metrics(shared: &Shared) -> RuntimeMetrics {
         alive_tasks,
         spawned_tasks,
         blocking: shared.blocking.metrics(),
+        throttled: quota::throttled().unwrap_or_default(),
     }
 }
 
