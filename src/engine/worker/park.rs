@@ -164,12 +164,14 @@ impl Worker<'_> {
                     Timeout::Until { left, .. } => policy.measure(left, sleep),
                     _ => sleep(),
                 }
-                core.recorder.unparks.add_alone(1);
             },
         );
         // 4. The sleep is over, or there was something to do. `denied` counts how often the latter
         //    happened in a row without a search.
         self.search.is_on = parked.searching;
+        if parked.slept {
+            core.recorder.unparks.add_alone(1);
+        }
         self.search.denied = if parked.slept || parked.searching {
             0
         } else {
