@@ -180,6 +180,14 @@ impl Snapshot {
         analysis::late_timers(self, at_least)
     }
 
+    /// Leaves the newest quarter of the events of each ring.
+    #[cfg(feature = "inspect")]
+    pub(crate) fn keep_newest_quarter(&mut self) {
+        for Track { events, .. } in &mut self.tracks {
+            events.drain(..events.len() - events.len() / 4);
+        }
+    }
+
     /// Returns what the analysis looks up, by which single late timers are explained.
     #[cfg(feature = "inspect")]
     pub(crate) fn facts(&self) -> Facts<'_> {

@@ -1,6 +1,7 @@
 //! The answer to `/trace.json`: what the flight recorder has, as a file for trace viewers.
 
 use std::{
+    io,
     sync::{
         Arc,
         atomic::{AtomicBool, Ordering::AcqRel, Ordering::Release},
@@ -10,8 +11,11 @@ use std::{
 
 use crate::{api::handle::Handle, flight::Snapshot, task::spawn_blocking};
 
-/// The most events of all rings in a file. An event takes some 100 bytes.
+/// The most events of all rings that are copied for a file. An event takes some 100 bytes.
 const MOST_EVENTS: usize = 500_000;
+/// The most bytes of a file. The names of tasks have any length, so the bytes are counted as they
+/// are written.
+const MOST_BYTES: usize = 64 << 20;
 
 /// Admits one file at a time: each takes much memory while it is written. While a file is sent,
 /// `Outstanding` counts its bytes.
@@ -54,7 +58,7 @@ impl Downloads {
                 Some(at) => kept_at(&handle, at),
                 None => Some(present(&handle)),
             };
-            snapshot.and_then(|snapshot| write(&snapshot))
+            snapshot.and_then(|snapshot| write(snapshot, MOST_BYTES))
         });
         written.await.ok().flatten().ok_or(NoFile::Gone)
     }
@@ -72,15 +76,47 @@ fn kept_at(handle: &Handle, at: u64) -> Option<Snapshot> {
     Some(Snapshot::new(copy))
 }
 
-fn write(snapshot: &Snapshot) -> Option<File> {
-    let mut text = Vec::new();
-    // A vector takes all that is written, and JSON is UTF-8.
-    snapshot.write_trace(&mut text).ok()?;
+/// Writes a file of at most this many bytes: with the newest events of each ring, if not all fit.
+/// Returns `None` if even a file without events is too large.
+fn write(mut snapshot: Snapshot, most: usize) -> Option<File> {
+    let text = loop {
+        let mut text = Bounded {
+            written: Vec::new(),
+            most,
+        };
+        match snapshot.write_trace(&mut text) {
+            Ok(()) => break text.written,
+            Err(_) if snapshot.num_events() == 0 => return None,
+            // Few rounds come to none, and each writes no more than the bound.
+            Err(_) => snapshot.keep_newest_quarter(),
+        }
+    };
     let at = unix_ms(snapshot.taken_at());
     Some(File {
         name: format!("tourbillon-{}-{at}.json", std::process::id()),
+        // JSON is UTF-8.
         text: String::from_utf8(text).ok()?,
     })
+}
+
+/// A vector that takes no more than some bytes.
+struct Bounded {
+    written: Vec<u8>,
+    most: usize,
+}
+
+impl io::Write for Bounded {
+    fn write(&mut self, bytes: &[u8]) -> io::Result<usize> {
+        if bytes.len() > self.most - self.written.len() {
+            return Err(io::ErrorKind::FileTooLarge.into());
+        }
+        self.written.extend_from_slice(bytes);
+        Ok(bytes.len())
+    }
+
+    fn flush(&mut self) -> io::Result<()> {
+        Ok(())
+    }
 }
 
 /// Returns a time of day in ms since the Unix epoch.
@@ -92,5 +128,37 @@ pub(crate) fn unix_ms(time: SystemTime) -> u64 {
 impl Drop for Turn {
     fn drop(&mut self) {
         self.0.store(false, Release);
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::{flight::Recording, runtime::Builder, task};
+
+    #[test]
+    fn a_file_is_bounded_although_a_name_is_long() {
+        let builder = Builder::new().worker_threads(1);
+        let runtime = builder.flight_recorder(Recording::Full).build().unwrap();
+        let name: &'static str = "long".repeat(5_000).leak();
+        for _ in 0..200 {
+            let named = task::Builder::new().name(name);
+            let task = named.spawn_on(async {}, runtime.handle()).unwrap();
+            runtime.block_on(task).unwrap();
+        }
+        let snapshot = present(runtime.handle());
+        let whole = write(snapshot.clone(), usize::MAX).unwrap();
+        assert!(whole.text.len() > 200 * name.len());
+        for most in [1_000_000, 100_000] {
+            let file = write(snapshot.clone(), most).unwrap();
+            assert!(file.text.len() <= most, "{}", file.text.len());
+            let trace: serde_json::Value = serde_json::from_str(&file.text).unwrap();
+            assert_eq!(trace["tourbillon"]["workers"], 1);
+            // Of the larger one, something is left.
+            if most == 1_000_000 {
+                assert!(file.text.contains(name));
+            }
+        }
+        assert!(write(snapshot, 10).is_none());
     }
 }
