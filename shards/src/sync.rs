@@ -49,18 +49,74 @@ macro_rules! thread_cell {
 }
 pub(crate) use thread_cell;
 
-/// Fences like `fence(SeqCst)`. For a thread that did an atomic read-modify-write before, and has
-/// at most read since then.
+/// The calling thread has just changed a word by an atomic read-modify-write. Only an exchange makes
+/// this value.
+#[must_use]
+pub(crate) struct Changed(());
+
+impl Changed {
+    /// Exchanges a pointer, from `current` to `new`, with AcqRel. Returns what is there if that is
+    /// not `current`.
+    #[inline(always)]
+    pub(crate) fn exchange<T>(
+        word: &AtomicPtr<T>,
+        current: *mut T,
+        new: *mut T,
+    ) -> Result<Self, *mut T> {
+        word.compare_exchange(current, new, Ordering::AcqRel, Ordering::Relaxed)
+            .map(|_| Self(()))
+    }
+
+    /// Begins the part before the fence, in which the thread may use `word` alone. The fence gives
+    /// access to `rest`.
+    #[inline(always)]
+    pub(crate) fn before_fence<'a, T>(
+        self,
+        word: &'a AtomicU64,
+        rest: &'a T,
+    ) -> BeforeFence<'a, T> {
+        BeforeFence { word, rest }
+    }
+}
+
+/// The calling thread has changed a word by an atomic read-modify-write, and since then it has at
+/// most read, or done another one.
 ///
-/// On x86_64 each atomic read-modify-write is such a fence, and loads stay in order, so only the
-/// compiler has to be restrained. Models and simulations do not run on the processor's rules, and
-/// use the real fence.
-#[inline(always)]
-pub(crate) fn fence_behind_change() {
-    #[cfg(all(target_arch = "x86_64", not(any(loom, miri, tourbillon_sim))))]
-    std::sync::atomic::compiler_fence(Ordering::SeqCst);
-    #[cfg(not(all(target_arch = "x86_64", not(any(loom, miri, tourbillon_sim)))))]
-    fence(Ordering::SeqCst);
+/// That is what [`fence`](BeforeFence::fence) needs. A function whose only argument with shared
+/// memory is this value cannot break it: it reaches one word, and that word by these methods alone.
+/// A store in between does not compile.
+#[must_use]
+pub(crate) struct BeforeFence<'a, T> {
+    word: &'a AtomicU64,
+    rest: &'a T,
+}
+
+impl<'a, T> BeforeFence<'a, T> {
+    /// Reads the word.
+    #[inline(always)]
+    pub(crate) fn read(&self) -> u64 {
+        self.word.load(Ordering::Acquire)
+    }
+
+    /// Lowers the word to `to`, if it is higher.
+    #[inline(always)]
+    pub(crate) fn lower(&self, to: u64) {
+        self.word.fetch_min(to, Ordering::AcqRel);
+    }
+
+    /// Fences like `fence(SeqCst)`.
+    ///
+    /// On x86_64 each atomic read-modify-write is such a fence, and loads stay in order, so only the
+    /// compiler has to be restrained. Models and simulations do not run on the processor's rules,
+    /// and use the real fence.
+    #[inline(always)]
+    pub(crate) fn fence(self) -> &'a T {
+        #[cfg(all(target_arch = "x86_64", not(any(loom, miri, tourbillon_sim))))]
+        std::sync::atomic::compiler_fence(Ordering::SeqCst);
+        #[cfg(not(all(target_arch = "x86_64", not(any(loom, miri, tourbillon_sim)))))]
+        fence(Ordering::SeqCst);
+        self.rest
+    }
 }
 
 #[cfg(not(tourbillon_sim))]

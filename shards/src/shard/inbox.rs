@@ -21,7 +21,7 @@ use crate::{
     node::{NodeRef, header::Header},
     owner::Owner,
     prefetch::prefetch,
-    sync::{AtomicPtr, Ordering},
+    sync::{AtomicPtr, Changed, Ordering},
 };
 
 /// Prefetch distance of a [`Batch`], in nodes.
@@ -59,7 +59,7 @@ impl<O: Owner> Inbox<O> {
 
     /// Pushes a node that only the caller knows. Gives it back if the inbox is closed. Calls `met`
     /// each time that another thread was at the inbox.
-    pub(crate) fn push_new(&self, node: NodeRef<O>, met: impl Fn()) -> Result<(), NodeRef<O>> {
+    pub(crate) fn push_new(&self, node: NodeRef<O>, met: impl Fn()) -> Result<Changed, NodeRef<O>> {
         let head = self.head.load(Ordering::Relaxed);
         node.link.queue_new(head);
         self.push_queued(node, head, met)
@@ -71,7 +71,7 @@ impl<O: Owner> Inbox<O> {
         node: NodeRef<O>,
         mut head: *mut Header<O>,
         met: impl Fn(),
-    ) -> Result<(), NodeRef<O>> {
+    ) -> Result<Changed, NodeRef<O>> {
         loop {
             if head == closed() {
                 // The read that found this was relaxed. The head of a closed inbox stays, so this
@@ -83,17 +83,12 @@ impl<O: Owner> Inbox<O> {
                 node.link.take();
                 return Err(node);
             }
-            match self.head.compare_exchange(
-                head,
-                node.as_ptr().as_ptr(),
-                // Release: the drainer sees the node and its link.
-                Ordering::AcqRel,
-                Ordering::Relaxed,
-            ) {
-                Ok(_) => {
+            // It releases: the drainer sees the node and its link.
+            match Changed::exchange(&self.head, head, node.as_ptr().as_ptr()) {
+                Ok(changed) => {
                     // The inbox owns the reference now.
                     node.into_raw();
-                    return Ok(());
+                    return Ok(changed);
                 }
                 Err(now) => {
                     head = now;

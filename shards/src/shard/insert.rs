@@ -9,7 +9,7 @@ use crate::{
     answer::Outcome,
     node::{NodeRef, ending::end},
     owner::Owner,
-    sync::{Ordering, fence, fence_behind_change},
+    sync::{BeforeFence, Ordering, fence},
     tolerance::Tolerance,
 };
 
@@ -164,10 +164,10 @@ impl<O: Owner> Shard<O> {
     /// Puts a new node into the inbox, and wakes the owner if it sleeps past the node's key.
     #[inline]
     fn push_new(&self, node: NodeRef<O>, key: u64) {
-        if let Err(node) = self.inbox.push_new(node, || self.owner.met()) {
-            return self.refuse(&node);
+        match self.inbox.push_new(node, || self.owner.met()) {
+            Ok(pushed) => Self::announce_pushed(pushed.before_fence(&self.inbox_next, self), key),
+            Err(node) => self.refuse(&node),
         }
-        self.announce_pushed(key);
     }
 
     /// Ends a node that came after the shard was closed.
@@ -202,11 +202,11 @@ impl<O: Owner> Shard<O> {
     /// pushed may rely on what it finds. For any other thread, a drainer may have taken that
     /// deadline away, and take the node later. See "Published words" in `PROTOCOLS.md`.
     #[inline]
-    fn announce_pushed(&self, deadline: u64) {
-        if !looks_at_the_deadline() || deadline < self.inbox_next.load(Ordering::Acquire) {
-            self.inbox_next.fetch_min(deadline, Ordering::AcqRel);
+    fn announce_pushed(pushed: BeforeFence<'_, Self>, deadline: u64) {
+        if !looks_at_the_deadline() || deadline < pushed.read() {
+            pushed.lower(deadline);
         }
-        self.wake_or_lower_alarm(deadline, fence_behind_change);
+        pushed.fence().wake_or_lower_alarm(deadline, || ());
     }
 
     /// Wakes the owner if it would sleep past a deadline that was published. If the owner is not to
