@@ -41,7 +41,8 @@ impl Default for TimerFd {
 }
 
 impl TimerFd {
-    pub(crate) fn set(&self, at: u64) {
+    /// Sets the timer to `at`. [`NEVER`] unsets it.
+    pub fn set(&self, at: u64) {
         self.0.swap(at, Ordering::AcqRel);
     }
 

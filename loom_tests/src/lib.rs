@@ -36,7 +36,7 @@ pub use self::{
         AHEAD, SOON, answer, answer_rarely, answer_without_rescue, assert_called, assert_dismissed,
         assert_set, watched, watched_when_called,
     },
-    worker::{Home, Worker, close, shard, tell, tell_one},
+    worker::{Home, SetsAlarm, Worker, close, shard, tell, tell_one},
 };
 
 /// The modelled clock does not pass this time by itself. A worker that sleeps until a later time

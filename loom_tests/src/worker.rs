@@ -4,7 +4,7 @@ use std::{
     ops::RangeInclusive,
     panic::resume_unwind,
     sync::{
-        Mutex as PlainMutex,
+        Mutex as PlainMutex, OnceLock,
         atomic::{AtomicU64 as PlainU64, AtomicUsize as PlainUsize, Ordering},
     },
 };
@@ -17,6 +17,9 @@ use tourbillon_shards::{Kind, Notice, Outcome, Owner, Shard, Tolerance};
 
 use crate::{EventFd, HORIZON, TimerFd};
 
+/// A way to set an alarm.
+pub type SetsAlarm = Box<dyn Fn(&TimerFd, u64) + Send + Sync>;
+
 /// The owner of a shard.
 ///
 /// Checks that it is woken at most once for each time that it parks. Its counts are plain: they are
@@ -27,6 +30,8 @@ pub struct Worker {
     pub eventfd: EventFd,
     /// Calls other threads if the worker does not come back.
     pub alarm: TimerFd,
+    /// Sets the alarm to a moment, if a model has a way of its own.
+    pub sets_alarm: OnceLock<SetsAlarm>,
     pub(crate) thread: PlainMutex<Option<ThreadId>>,
     pub(crate) parks: PlainUsize,
     wakes: PlainUsize,
@@ -118,7 +123,10 @@ impl Owner for Worker {
     }
 
     fn alarm(&self, at: u64) {
-        self.alarm.set(at);
+        match self.sets_alarm.get() {
+            Some(set) => set(&self.alarm, at),
+            None => self.alarm.set(at),
+        }
     }
 
     fn over(&self, kind: Kind, how: Outcome) {

@@ -13,7 +13,7 @@ use crate::{
         recorder::{Track, event::Why},
         shared::Shared,
         task_core::local_queue::LocalQueue,
-        watchdog::state::Watchdog,
+        watchdog::{alarm, state::Watchdog},
     },
     metrics::{
         counters::{Counter, Counters},
@@ -290,28 +290,20 @@ impl Owner for Core {
     }
 
     fn alarm(&self, at: u64) {
-        let Some(alarm) = &self.watchdog.alarm else {
+        let Some(timer) = &self.watchdog.alarm else {
             return;
         };
         let clock = &self.shared.clock;
-        let mut moment = clock.kernel(at);
-        // Set the alarm to the moment that the word of the watch says. The clock may be paused or
-        // resumed meanwhile, so look again afterwards.
-        loop {
+        let set = |moment| {
             // If the system call fails, only the rescue is late. No caller could handle the error.
             let _ = match moment {
                 // An absolute time, since this thread may be suspended before the call.
-                Some(moment) if at != NEVER => alarm.set_at(moment),
+                Some(moment) if at != NEVER => timer.set_at(moment),
                 // No peer is called on a clock that is advanced by hand.
-                _ => alarm.unset(),
+                _ => timer.unset(),
             };
-            // A thread that resumed the clock meanwhile may have set the alarm before this did.
-            let now = clock.kernel(at);
-            if now.is_some() == moment.is_some() {
-                return;
-            }
-            moment = now;
-        }
+        };
+        alarm::set(|| clock.kernel(at), set);
     }
 
     fn wake_skipped(&self) {

@@ -84,6 +84,7 @@ use crate::{
             state::{Blocked, Jump, Quiescence, RUNS, State, WAITS},
         },
         shared::Shared,
+        watchdog::alarm,
     },
     sys::sync::{
         MutexGuard,
@@ -267,15 +268,12 @@ impl Quiescence {
             for jump in &state.requested {
                 shared.clock.advance(jump.by);
             }
-            shared.clock.resume();
-            // The heartbeats stopped with the clock. Restart them for the workers that are watched.
             let workers = shared.workers.load();
             let is_watched = shared.config.is_watched(workers.len());
-            for worker in workers.iter() {
-                if is_watched || worker.owner().watchdog.is_in_place() {
-                    worker.call();
-                }
-            }
+            let watched = workers
+                .iter()
+                .filter(|worker| is_watched || worker.owner().watchdog.is_in_place());
+            alarm::restart(|| shared.clock.resume(), watched.map(|worker| &**worker));
             shared.wake_all();
             state.release()
         };

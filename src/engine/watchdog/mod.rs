@@ -6,6 +6,7 @@
 //! - `watch`: the job that a worker publishes, for peers to read.
 //! - `report`, `stall`: finds jobs that take too long, and reports them.
 
+pub(crate) mod alarm;
 pub(crate) mod looks;
 pub(crate) mod report;
 pub(crate) mod rescue;

@@ -23,7 +23,7 @@ use crate::{
     engine::{
         core::{Core, WorkerShard},
         job::Job,
-        watchdog::report,
+        watchdog::{alarm, report},
         worker::{DUE_MOST, Worker},
     },
     reactor::alarm_of,
@@ -241,7 +241,7 @@ impl Worker<'_> {
         };
         let now = shared.clock.now();
         // 1. Take the alarm. If it cannot be taken, another peer has it, or it was put off.
-        if !peer.take_alarm(now) || shared.clock.is_paused() {
+        if !alarm::take(peer, now, || shared.clock.is_paused()) {
             return false;
         }
         if index == self.core.index {
