@@ -221,17 +221,23 @@ impl Display for WithoutCore {
     }
 }
 
-/// Returns a number for the arrow of each armed timer, by its deadline.
+/// Returns a number for the arrow of each armed timer, by its deadline. Timers that share a deadline
+/// have no arrows, since the events do not tell which of them ran.
 fn armed(snapshot: &Snapshot) -> HashMap<u64, usize> {
     let all = snapshot.tracks.iter().flat_map(|track| &track.events);
     let armed = all.filter_map(|(_, event)| match event {
         Event::Armed { deadline } => Some(*deadline),
         _ => None,
     });
-    armed
-        .enumerate()
-        .map(|(i, deadline)| (deadline, i))
-        .collect()
+    let mut numbers = HashMap::new();
+    for (i, deadline) in armed.enumerate() {
+        let number = numbers.entry(deadline).or_insert(Some(i));
+        if *number != Some(i) {
+            *number = None;
+        }
+    }
+    let unique = |(deadline, number): (u64, Option<usize>)| Some((deadline, number?));
+    numbers.into_iter().filter_map(unique).collect()
 }
 
 /// Writes the events of a thread, from a snapshot that was taken at `end`.

@@ -1,6 +1,14 @@
 //! The trace is what viewers of trace events expect.
 
-use std::{collections::HashMap, thread, time::Duration};
+use std::{
+    collections::HashMap,
+    sync::{
+        Arc,
+        atomic::{AtomicUsize, Ordering::Relaxed},
+    },
+    thread,
+    time::Duration,
+};
 
 use serde_json::Value;
 use tourbillon::{Runtime, flight::Recording, runtime::Builder, time};
@@ -64,6 +72,10 @@ fn check(trace: &Value) {
         ends.iter().all(|id| begins.contains(id)),
         "an arrow has no begin"
     );
+    let all = begins.len();
+    begins.sort_unstable();
+    begins.dedup();
+    assert_eq!(begins.len(), all, "two arrows have one number");
     for slices in slices.values_mut() {
         slices.sort_by(|a, b| a.partial_cmp(b).unwrap());
         // A thousandth of a µs is the last digit.
@@ -72,6 +84,27 @@ fn check(trace: &Value) {
             .find(|pair| pair[1].0 < pair[0].1 - 0.000_5);
         assert!(overlap.is_none(), "{overlap:?}");
     }
+}
+
+#[test]
+fn timers_of_one_deadline_have_no_arrows() {
+    let builder = Builder::new().worker_threads(1);
+    let runtime = builder.flight_recorder(Recording::Full).build().unwrap();
+    let now = time::Instant::now();
+    let ran = Arc::new(AtomicUsize::new(0));
+    for wait in [MS, 2 * MS, 2 * MS, 3 * MS] {
+        let ran = ran.clone();
+        runtime.at(now + wait, move || _ = ran.fetch_add(1, Relaxed));
+    }
+    eventually("all timers ran", || ran.load(Relaxed) == 4);
+    let count = |phase: &str| {
+        let trace = trace(&runtime);
+        check(&trace);
+        let events = trace["traceEvents"].as_array().unwrap();
+        events.iter().filter(|event| event["ph"] == phase).count()
+    };
+    assert_eq!(count("s"), 2);
+    eventually("the run of the last timer is recorded", || count("f") == 2);
 }
 
 #[test]
