@@ -14,7 +14,7 @@ mod rules;
 
 use hosts::Hosts;
 use hyper::{
-    HeaderMap, Method, Uri,
+    HeaderMap, Method, Request, Uri,
     header::{HeaderName, HeaderValue},
 };
 use negotiate::{TextFormat, text_format};
@@ -44,7 +44,11 @@ pub fn run(bytes: &[u8]) {
         }
     }
     let hosts = allow(ALLOWED).expect("it is a name");
-    let said = match hosts.check(&method, &uri, &headers, &["http://"]) {
+    let mut request = Request::new(());
+    *request.method_mut() = method.clone();
+    *request.uri_mut() = uri.clone();
+    *request.headers_mut() = headers.clone();
+    let said = match hosts.check(&request, &["http://"]) {
         _ if !matches!(method, Method::GET | Method::HEAD) => 405,
         Ok(Source::Link) if uri.path() != "/" => 403,
         Ok(_) => 200,
@@ -125,9 +129,8 @@ pub fn verdict(method: &Method, uri: &Uri, headers: &HeaderMap) -> u16 {
         return 405;
     }
     let target = uri.authority().map(|named| named.as_str().to_lowercase());
-    let host = match (&texts("host")[..], &target) {
-        ([Some(host)], _) => host.to_lowercase(),
-        ([], Some(target)) => target.clone(),
+    let host = match &texts("host")[..] {
+        [Some(host)] => host.to_lowercase(),
         _ => return 421,
     };
     if target.is_some_and(|target| target != host) || !is_ours(&host, ALLOWED) {

@@ -11,7 +11,7 @@
 //! page can then show it, but a script of the page cannot read it.
 
 use ::hyper::{
-    HeaderMap, Method, StatusCode, Uri,
+    HeaderMap, Method, Request, StatusCode, Version,
     header::{HOST, HeaderName, ORIGIN},
 };
 
@@ -61,14 +61,13 @@ pub(crate) enum Source {
 
 impl Hosts {
     /// Checks a request. `schemes` are those that the server's own pages may have, each with `://`.
-    pub(crate) fn check(
+    pub(crate) fn check<B>(
         &self,
-        method: &Method,
-        uri: &Uri,
-        headers: &HeaderMap,
+        request: &Request<B>,
         schemes: &[&str],
     ) -> Result<Source, Refused> {
-        let host = host(uri, headers).filter(|host| self.is_ours(host));
+        let headers = request.headers();
+        let host = host(request).filter(|host| self.is_ours(host));
         let host = host.ok_or(Refused::Host)?;
         let is_own = |origin: &str| {
             let mut rests = schemes
@@ -87,7 +86,7 @@ impl Hosts {
         let is_here = |site: &str| matches!(site, "same-origin" | "none");
         if all(headers, SEC_FETCH_SITE, is_here) {
             Ok(Source::Own)
-        } else if follows_link(method, headers) {
+        } else if follows_link(request.method(), headers) {
             Ok(Source::Link)
         } else {
             Err(Refused::Origin)
@@ -96,10 +95,12 @@ impl Hosts {
 }
 
 /// Returns the host that a request names, if it names exactly one.
-fn host<'a>(uri: &'a Uri, headers: &'a HeaderMap) -> Option<&'a str> {
-    // HTTP/2 has the host in the URI in place of the header, and a request to a proxy has both.
-    let named = uri.authority().map(|named| named.as_str());
-    if !headers.contains_key(HOST) {
+fn host<B>(request: &Request<B>) -> Option<&str> {
+    let headers = request.headers();
+    // A request to a proxy has the host in the URI, too.
+    let named = request.uri().authority().map(|named| named.as_str());
+    if request.version() >= Version::HTTP_2 && !headers.contains_key(HOST) {
+        // HTTP/2 has it there in place of the header. HTTP/1.1 requires the header.
         return named;
     }
     let host = only(headers, HOST)?;
@@ -144,21 +145,21 @@ mod tests {
         check_by(&Method::GET, uri, headers, &BOTH)
     }
 
+    fn request(method: &Method, uri: &str, headers: &[(&str, &str)]) -> Request<()> {
+        let mut request = Request::builder().method(method).uri(uri);
+        for (name, value) in headers {
+            request = request.header(*name, *value);
+        }
+        request.body(()).unwrap()
+    }
+
     fn check_by(
         method: &Method,
         uri: &str,
         headers: &[(&str, &str)],
         schemes: &[&str],
     ) -> Result<Source, Refused> {
-        let headers = headers.iter().map(|(name, value)| {
-            let name: HeaderName = name.parse().unwrap();
-            (name, value.parse().unwrap())
-        });
-        let mut map = HeaderMap::new();
-        for (name, value) in headers {
-            map.append(name, value);
-        }
-        hosts().check(method, &uri.parse().unwrap(), &map, schemes)
+        hosts().check(&request(method, uri, headers), schemes)
     }
 
     #[test]
@@ -220,15 +221,21 @@ mod tests {
     }
 
     #[test]
-    fn http_2_has_the_host_in_the_uri() {
-        assert_eq!(check("https://127.0.0.1:80/", &[]), Ok(Source::Own));
+    fn only_http_2_may_have_the_host_in_the_uri_alone() {
+        let check_2 = |uri: &str, headers: &[(&str, &str)]| {
+            let mut request = request(&Method::GET, uri, headers);
+            *request.version_mut() = Version::HTTP_2;
+            hosts().check(&request, &BOTH)
+        };
+        assert_eq!(check_2("https://127.0.0.1:80/", &[]), Ok(Source::Own));
         let own = [("origin", "https://127.0.0.1:80")];
-        assert_eq!(check("https://127.0.0.1:80/", &own), Ok(Source::Own));
-        assert_eq!(check("https://127.0.0.1/", &own), Err(Refused::Origin));
+        assert_eq!(check_2("https://127.0.0.1:80/", &own), Ok(Source::Own));
+        assert_eq!(check_2("https://127.0.0.1/", &own), Err(Refused::Origin));
         for other in ["evil.example", "user@localhost"] {
             let uri = format!("https://{other}/");
-            assert_eq!(check(&uri, &[]), Err(Refused::Host), "{other}");
+            assert_eq!(check_2(&uri, &[]), Err(Refused::Host), "{other}");
         }
+        assert_eq!(check("https://127.0.0.1:80/", &[]), Err(Refused::Host));
     }
 
     #[test]

@@ -113,8 +113,7 @@ where
     }
 
     fn call(&mut self, request: Request) -> Self::Future {
-        let (method, uri, headers) = (request.method(), request.uri(), request.headers());
-        if let Err(refused) = self.hosts.check(method, uri, headers, &SCHEMES) {
+        if let Err(refused) = self.hosts.check(&request, &SCHEMES) {
             let response = refuse(refused, request.version());
             return Box::pin(async { Ok(response) });
         }

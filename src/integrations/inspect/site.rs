@@ -158,7 +158,7 @@ fn refusal(hosts: &Hosts, request: &Request) -> Option<Response<Body>> {
         response.headers_mut().insert(ALLOW, allowed);
         return Some(response);
     }
-    let refused = match hosts.check(method, uri, request.headers(), &["http://"]) {
+    let refused = match hosts.check(request, &["http://"]) {
         // Other sites may link to the page, and to nothing that takes more work.
         Ok(Source::Link) if uri.path() != "/" => Refused::Origin,
         Ok(_) => return None,
