@@ -26,7 +26,7 @@ fn schedule(pattern: &str, zone: &str) -> Schedule {
 #[test]
 fn days_of_the_month_and_of_the_week_combine_as_in_cron() {
     let mut count = 0;
-    for (pattern, days) in rows().filter(|(_, answer)| answer.contains('.')) {
+    for (pattern, days) in rows().filter(|(_, answer)| answer.starts_with(['x', '.'])) {
         let first: Zoned = "2026-01-31T00:00[UTC]".parse().unwrap();
         // With a `?` in place of a `*`, the pattern means the same.
         let (fields, weekday) = pattern.rsplit_once(' ').unwrap();

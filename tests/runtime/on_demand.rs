@@ -22,7 +22,7 @@ use tourbillon::{
     time::{Instant, sleep, wall_clock},
 };
 
-use crate::common::{HOUR, fds, process::alone, rounds, threads, use_up_descriptors};
+use crate::common::{HOUR, alarm, fds, process::alone, rounds, threads, use_up_descriptors};
 
 const MS: Duration = Duration::from_millis(1);
 
@@ -49,6 +49,7 @@ fn is_emfile(error: &io::Error) -> bool {
 
 #[test]
 fn a_runtime_that_never_sleeps_has_no_thread_and_no_descriptor() {
+    let _alarm = alarm();
     alone(|| {
         let before = (fds(), threads());
         let now = || (fds(), threads());
@@ -81,6 +82,7 @@ fn a_runtime_that_never_sleeps_has_no_thread_and_no_descriptor() {
 
 #[test]
 fn descriptors_are_made_when_they_are_needed() {
+    let _alarm = alarm();
     alone(|| {
         let before = fds();
         let made = || fds() - before;
@@ -101,6 +103,7 @@ fn descriptors_are_made_when_they_are_needed() {
 
 #[test]
 fn a_socket_comes_before_the_first_sleep() {
+    let _alarm = alarm();
     let runtime = runtime(false);
     runtime.block_on(async {
         let one = UdpSocket::bind("127.0.0.1:0").await.unwrap();
@@ -129,6 +132,7 @@ fn sleeps_and_is_woken(runtime: &Runtime) {
 
 #[test]
 fn without_descriptors_all_but_sockets_works() {
+    let _alarm = alarm();
     alone(|| {
         // What a process opens once and keeps.
         drop(crate::common::runtime(1));
@@ -162,6 +166,7 @@ fn without_descriptors_all_but_sockets_works() {
 /// Sometimes that thread itself makes the eventfd.
 #[test]
 fn no_wake_up_around_the_first_sleep_is_lost() {
+    let _alarm = alarm();
     for round in rounds(1_000) {
         let runtime = runtime(round % 2 == 0);
         let (handle, polled) = (runtime.handle().clone(), Arc::new(AtomicBool::new(false)));

@@ -131,7 +131,8 @@ impl Builder {
     /// [`spawn_blocking`](crate::task::spawn_blocking) has threads of its own, as always.
     ///
     /// Such a runtime is cheap to make and to drop. It takes a descriptor when it needs one: to wait
-    /// for a socket, or to sleep. On a paused clock, and while tasks are ready, it has none.
+    /// for a socket, or to sleep. While tasks are ready, and on a paused clock that goes on by itself,
+    /// it has none.
     ///
     /// ```
     /// # fn main() -> Result<(), tourbillon::BuildError> {

@@ -283,22 +283,25 @@ impl Quiescence {
     /// Sets the wall clock of the runtime while its clock is paused. Returns `false` if it is not.
     #[must_use]
     pub(crate) fn set_wall(&self, shared: &Shared, shown: u64) -> bool {
-        let wall = shared.clocks.shard(OtherClock::Wall);
-        let jobs = {
+        let (wall, jobs) = {
             let mut state = lock(&self.0);
             if !shared.clock.is_paused() {
                 return false;
             }
+            // Under the lock: a worker that has served a timer of a new shard takes the lock before
+            // it sleeps. So either this thread finds the shard, or that worker the new time.
+            let wall = shared.clocks.shard(OtherClock::Wall);
             let set = || shared.clock.set_other(OtherClock::Wall, shown);
             // Without a shard of the wall clock it has no timers, or the runtime has ended: only set
             // the clock.
-            let Some(wall) = &wall else {
+            let Some(wall) = wall else {
                 set();
                 return true;
             };
             // Count as serving, so that the clock does not advance before the jobs are queued.
             state.serving += 1;
-            clocks::step(wall, set)
+            let jobs = clocks::step(&wall, set);
+            (wall, jobs)
         };
         // Deliver after unlocking: on a runtime that is just ending, this thread ends the jobs.
         for job in jobs {
@@ -307,9 +310,7 @@ impl Quiescence {
         lock(&self.0).serving -= 1;
         // The shard's next deadline has changed: wake a worker to set its timerfd. That worker also
         // judges again when it is idle.
-        if let Some(wall) = &wall {
-            wall.wake();
-        }
+        wall.wake();
         true
     }
 
