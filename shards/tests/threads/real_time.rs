@@ -2,11 +2,12 @@
 //! holds.
 
 use std::{
-    io,
+    fs, io,
     mem::zeroed,
     sync::{
-        Arc,
+        Arc, Mutex,
         atomic::{AtomicBool, Ordering::SeqCst},
+        mpsc,
     },
     thread,
     time::Duration,
@@ -15,21 +16,51 @@ use std::{
 use crate::common::{Scripted, expire, skip};
 use tourbillon_shards::{Flow, NEVER, Options, Reset, Timer};
 
-/// How long the holder computes under the lock.
-const COMPUTES: Duration = Duration::from_millis(20);
+/// How often the waiting thread sleeps before the holder releases the lock.
+const SLEEPS: u64 = 10;
+/// The processor time after which a waiting thread that has not slept never will. Ten sleeps take
+/// 0.2 ms.
+const RESTLESS: Duration = Duration::from_millis(500);
 
-/// Returns the processor time of the calling thread.
-fn processor_time() -> Duration {
-    // SAFETY: a timespec of zeros is valid, and the call writes one.
-    let time = unsafe {
-        let mut time: libc::timespec = zeroed();
-        assert_eq!(
-            libc::clock_gettime(libc::CLOCK_THREAD_CPUTIME_ID, &mut time),
-            0
-        );
-        time
-    };
-    Duration::new(time.tv_sec as u64, time.tv_nsec as u32)
+/// A thread, as another one sees it.
+struct Thread {
+    id: libc::pid_t,
+    clock: libc::clockid_t,
+}
+
+impl Thread {
+    fn current() -> Self {
+        // SAFETY: both calls are about the calling thread. The second one writes a clock's number.
+        unsafe {
+            let mut clock = 0;
+            assert_eq!(
+                libc::pthread_getcpuclockid(libc::pthread_self(), &mut clock),
+                0
+            );
+            let id = libc::gettid();
+            Self { id, clock }
+        }
+    }
+
+    /// Returns the thread's processor time.
+    fn processor_time(&self) -> Duration {
+        // SAFETY: a timespec of zeros is valid, and the call writes one.
+        let time = unsafe {
+            let mut time: libc::timespec = zeroed();
+            assert_eq!(libc::clock_gettime(self.clock, &mut time), 0);
+            time
+        };
+        Duration::new(time.tv_sec as u64, time.tv_nsec as u32)
+    }
+
+    /// Returns how often the thread has left its core to sleep. A yield does not count.
+    fn sleeps(&self) -> u64 {
+        let status = fs::read_to_string(format!("/proc/self/task/{}/status", self.id));
+        let status = status.expect("the thread lives");
+        let mut lines = status.lines();
+        let count = lines.find_map(|line| line.strip_prefix("voluntary_ctxt_switches:"));
+        count.expect("Linux counts them").trim().parse().unwrap()
+    }
 }
 
 /// Keeps the calling thread on one core, which is the same for all callers.
@@ -70,20 +101,29 @@ fn become_real_time() -> io::Result<()> {
 
 /// The waiting thread sleeps in the end, and so lets the holder compute. A thread that yields takes
 /// all of the core, or as much as the system lets real-time threads have.
+///
+/// The holder counts the sleeps. Times would depend on who else wants the core: the longer the
+/// holder waits for it, the more processor time the sleeps take together.
 #[test]
 #[cfg_attr(miri, ignore = "needs a scheduler")]
 fn a_real_time_thread_lets_the_holder_of_its_core_run() {
     let shard = Scripted::shard(true);
     let holds = Arc::new(AtomicBool::new(false));
+    let (waits, waiter) = mpsc::channel::<Thread>();
+    let (ends, sleeps) = mpsc::channel();
+    let waiter = Mutex::new(waiter);
     // The condition is asked under the lock, once its timer was moved later.
-    let condition = {
-        let holds = holds.clone();
-        move || {
-            holds.store(true, SeqCst);
-            let begin = processor_time();
-            while processor_time() - begin < COMPUTES {}
-            true
+    let held = holds.clone();
+    let condition = move || {
+        held.store(true, SeqCst);
+        // No thread comes where none can be of a real-time class.
+        if let Ok(waiter) = waiter.lock().unwrap().recv() {
+            let (begin, slept) = (waiter.processor_time(), waiter.sleeps());
+            let sleeps = || waiter.sleeps() - slept;
+            while sleeps() < SLEEPS && waiter.processor_time() - begin < RESTLESS {}
+            ends.send(sleeps()).unwrap();
         }
+        true
     };
     let options = Options {
         condition: Some(Box::new(condition)),
@@ -93,25 +133,30 @@ fn a_real_time_thread_lets_the_holder_of_its_core_run() {
     timer.start(0);
     assert_eq!(timer.reset_at(NEVER - 1), Reset::Waiting);
     let waited = thread::scope(|scope| {
-        let waiter = scope.spawn(|| {
+        let shard = &shard;
+        let waiter = scope.spawn(move || {
             stay_on_one_core()?;
             become_real_time()?;
+            // A real-time thread that receives may wait for the sender by yields.
             while !holds.load(SeqCst) {
                 thread::sleep(Duration::from_micros(100));
             }
-            let begin = processor_time();
+            waits.send(Thread::current()).unwrap();
             shard.settle();
-            io::Result::Ok(processor_time() - begin)
+            io::Result::Ok(())
         });
         scope.spawn(|| {
             // If this fails, the waiter's call does, too.
             let _ = stay_on_one_core();
-            assert!(expire(&shard, 10, usize::MAX).is_empty());
+            assert!(expire(shard, 10, usize::MAX).is_empty());
         });
         waiter.join().unwrap()
     });
     match waited {
-        Ok(waited) => assert!(waited < COMPUTES, "the waiting thread took {waited:?}"),
+        Ok(()) => assert!(
+            sleeps.recv().unwrap() >= SLEEPS,
+            "the waiting thread yields"
+        ),
         Err(error) => skip(&format!("no thread of a real-time class: {error}")),
     }
     drop(shard.close());
