@@ -3,7 +3,8 @@
 //! - Results that cannot be written are lost. The program says so, and [`end`] makes its exit
 //!   status a failure. A closed pipe is no error: its reader has all that it wanted.
 //! - Text that others have chosen, such as names and payloads, is shown by [`shown`]. Whatever a
-//!   program prints, no control character but tabs and ends of lines reaches the terminal.
+//!   program prints, no control character but tabs and ends of lines reaches the terminal, and no
+//!   character that it does not draw.
 
 #![allow(dead_code, reason = "each program uses a part")]
 
@@ -80,8 +81,40 @@ pub fn lost() -> bool {
     LOST.load(Relaxed)
 }
 
+/// The characters that Unicode calls `Default_Ignorable_Code_Point`: a terminal that does not know
+/// them draws nothing. With them, two names can look the same, or a text can carry another one.
+///
+/// From `DerivedCoreProperties.txt`, which has the same ranges in the versions 14 to 17. They
+/// include characters that are not assigned yet.
+const INVISIBLE: [(char, char); 17] = [
+    ('\u{ad}', '\u{ad}'),
+    ('\u{34f}', '\u{34f}'),
+    ('\u{61c}', '\u{61c}'),
+    ('\u{115f}', '\u{1160}'),
+    ('\u{17b4}', '\u{17b5}'),
+    ('\u{180b}', '\u{180f}'),
+    ('\u{200b}', '\u{200f}'),
+    ('\u{202a}', '\u{202e}'),
+    ('\u{2060}', '\u{206f}'),
+    ('\u{3164}', '\u{3164}'),
+    ('\u{fe00}', '\u{fe0f}'),
+    ('\u{feff}', '\u{feff}'),
+    ('\u{ffa0}', '\u{ffa0}'),
+    ('\u{fff0}', '\u{fff8}'),
+    ('\u{1bca0}', '\u{1bca3}'),
+    ('\u{1d173}', '\u{1d17a}'),
+    ('\u{e0000}', '\u{e0fff}'),
+];
+
+fn is_invisible(c: char) -> bool {
+    INVISIBLE
+        .iter()
+        .any(|&(first, last)| (first..=last).contains(&c))
+}
+
 /// Displays text that others have chosen as one line that a terminal only prints. Control
-/// characters, and those that are invisible or change the direction, are escaped: `\u{1b}`.
+/// characters, and those that are invisible or change the direction, are escaped: `\u{1b}`. So are
+/// the joiners and selectors of some emoji, which are then drawn in parts.
 pub fn shown(text: &str) -> impl Display {
     Shown(text)
 }
@@ -99,6 +132,9 @@ fn show(c: char, out: &mut impl fmt::Write) -> fmt::Result {
     // another character. It also escapes these three, which are harmless.
     if c.is_ascii_graphic() || c == ' ' || matches!(c, '"' | '\'' | '\\') {
         return out.write_char(c);
+    }
+    if is_invisible(c) {
+        return write!(out, "{}", c.escape_unicode());
     }
     let mut bytes = [b'-'; 5];
     let end = 1 + c.encode_utf8(&mut bytes[1..]).len();

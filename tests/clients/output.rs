@@ -16,18 +16,20 @@ const AGES: Duration = Duration::from_secs(300);
 const MESSAGE: &str = "cannot write to stdout: No space left on device";
 
 /// Text that makes a terminal do something, in ways that programs have overlooked: escape
-/// sequences, their one-byte forms, a forged line, and characters that turn the direction.
+/// sequences, their one-byte forms, a forged line, characters that turn the direction, and letters,
+/// selectors and tags that no terminal draws.
 pub const HOSTILE: &str = "\u{1b}[2J\u{1b}]0;owned\u{7}\u{9b}31m\r\nforged\u{8}\u{7f}\u{202e}\
-                           \u{2066}\u{2028}\u{feff}end";
+                           \u{2066}\u{2028}\u{feff}a\u{3164}\u{115f}\u{ffa0}\u{fe0f}\u{e0041}end";
 
-/// Checks that no character of a program's output can make a terminal do something.
+/// Checks that no character of a program's output can make a terminal do something, or is
+/// invisible, as far as [`HOSTILE`] has such.
 #[track_caller]
 pub fn is_tame(output: &[u8]) {
     let text = std::str::from_utf8(output).expect("it is text");
     let is_wild = |c: char| match c {
         '\n' | '\t' => false,
         '\u{200b}'..='\u{200f}' | '\u{2028}'..='\u{202e}' | '\u{2060}'..='\u{206f}' => true,
-        '\u{feff}' => true,
+        '\u{feff}' | '\u{3164}' | '\u{115f}' | '\u{ffa0}' | '\u{fe0f}' | '\u{e0041}' => true,
         c => c.is_control(),
     };
     let wild: Vec<_> = text.chars().filter(|&c| is_wild(c)).collect();
