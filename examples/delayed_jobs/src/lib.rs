@@ -39,6 +39,7 @@ struct Guide;
 pub mod api;
 mod batch;
 pub mod job;
+mod keeper;
 pub mod node;
 #[cfg(feature = "postgres")]
 pub mod postgres;

@@ -7,10 +7,15 @@ use std::{
     time::Duration,
 };
 
-use tourbillon::time::{Instant, timeout};
+use tourbillon::{
+    Handle,
+    task::JoinHandle,
+    time::{Instant, timeout},
+};
 
 use crate::{
     job::{Time, When},
+    keeper,
     store::{Deadline, StoreError},
 };
 
@@ -115,35 +120,32 @@ pub(crate) trait Connection {
 
 /// The place of a connection, which is made again when it is lost.
 pub(crate) struct Slot<C> {
+    place: Arc<Place<C>>,
+    /// The runtime that connects. The callers may be on one whose threads are all blocked.
+    runtime: Handle,
+}
+
+struct Place<C> {
     live: Mutex<Option<Arc<C>>>,
-    /// Held by the caller that connects.
+    /// Held by the task that connects.
     connecting: tokio::sync::Mutex<()>,
 }
 
-impl<C: Connection> Slot<C> {
-    pub(crate) fn new() -> Self {
-        Self {
-            live: Mutex::new(None),
-            connecting: tokio::sync::Mutex::new(()),
-        }
-    }
-
+impl<C> Place<C> {
     fn live(&self) -> MutexGuard<'_, Option<Arc<C>>> {
         self.live.lock().unwrap_or_else(PoisonError::into_inner)
     }
+}
 
+impl<C: Connection> Place<C> {
     fn usable(&self) -> Option<Arc<C>> {
         self.live().clone().filter(|live| live.is_usable())
     }
 
-    /// Returns the connection if it is usable, and makes it otherwise.
-    pub(crate) async fn get(
+    async fn get(
         &self,
         connect: impl Future<Output = Result<C, StoreError>>,
     ) -> Result<Arc<C>, StoreError> {
-        if let Some(live) = self.usable() {
-            return Ok(live);
-        }
         let made = async {
             let _connecting = self.connecting.lock().await;
             // Another caller may have connected meanwhile.
@@ -158,6 +160,46 @@ impl<C: Connection> Slot<C> {
         timeout(LIMIT, made)
             .await
             .map_err(|_| lost("the server lets no client in"))?
+    }
+}
+
+/// Aborts a task when it is dropped.
+pub(crate) struct Aborts<T>(pub(crate) JoinHandle<T>);
+
+impl<T> Drop for Aborts<T> {
+    fn drop(&mut self) {
+        self.0.abort();
+    }
+}
+
+impl<C: Connection + Send + Sync + 'static> Slot<C> {
+    pub(crate) fn new() -> Self {
+        Self::on(keeper::handle().clone())
+    }
+
+    fn on(runtime: Handle) -> Self {
+        let place = Place {
+            live: Mutex::new(None),
+            connecting: tokio::sync::Mutex::new(()),
+        };
+        Self {
+            place: Arc::new(place),
+            runtime,
+        }
+    }
+
+    /// Returns the connection if it is usable, and makes it otherwise, on the library's thread.
+    pub(crate) async fn get(
+        &self,
+        connect: impl Future<Output = Result<C, StoreError>> + Send + 'static,
+    ) -> Result<Arc<C>, StoreError> {
+        if let Some(live) = self.place.usable() {
+            return Ok(live);
+        }
+        let place = self.place.clone();
+        let connecting = self.runtime.spawn(async move { place.get(connect).await });
+        let mut connecting = Aborts(connecting);
+        (&mut connecting.0).await.map_err(StoreError::failed)?
     }
 
     /// Waits for an answer over a connection. Gives the connection up if none arrives.
@@ -179,7 +221,7 @@ impl<C: Connection> Slot<C> {
 
     /// Closes a connection, and lets the next caller make another one.
     pub(crate) fn give_up(&self, live: &Arc<C>) {
-        let mut slot = self.live();
+        let mut slot = self.place.live();
         if slot.as_ref().is_some_and(|other| Arc::ptr_eq(other, live)) {
             *slot = None;
         }
@@ -225,7 +267,7 @@ mod tests {
     #[test]
     fn callers_wait_together_for_a_server_that_lets_nobody_in() {
         run(async {
-            let slot = Slot::<Fake>::new();
+            let slot = Slot::<Fake>::on(Handle::current());
             let start = Instant::now();
             let get = || slot.get(pending());
             let ((first, second), third) = zip(zip(get(), get()), get()).await;
@@ -238,7 +280,7 @@ mod tests {
     #[test]
     fn a_connection_without_an_answer_is_closed_although_others_use_it() {
         run(async {
-            let slot = Slot::new();
+            let slot = Slot::on(Handle::current());
             let made = async { Ok(Fake::default()) };
             let live = slot.get(made).await.unwrap();
             let other = live.clone();

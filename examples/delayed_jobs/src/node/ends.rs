@@ -10,6 +10,7 @@ use futures_lite::future::or;
 use tokio::sync::{mpsc, oneshot};
 use tourbillon::time::{Instant, sleep_until};
 
+use super::tasks::Tasks;
 use crate::{
     batch::{MOST, WAITING, calls},
     store::{End, Finish, Store, StoreError},
@@ -87,9 +88,9 @@ pub(super) struct Ends(mpsc::Sender<Report>);
 
 impl Ends {
     /// Starts the task, which ends when this is dropped.
-    pub(super) fn start<S: Store>(store: Arc<S>) -> Self {
+    pub(super) fn start<S: Store>(store: Arc<S>, tasks: &Tasks) -> Self {
         let (sender, receiver) = mpsc::channel(WAITING);
-        tourbillon::spawn(serve(store, receiver));
+        tasks.spawn(serve(store, receiver));
         Self(sender)
     }
 

@@ -54,6 +54,8 @@ impl Interrupts {
 
 #[derive(Default)]
 struct State {
+    /// The lease in whose name attempts may begin.
+    lease: Option<i64>,
     is_stopping: bool,
     attempts: HashMap<Token, (String, watch::Sender<Option<Interrupt>>)>,
 }
@@ -62,12 +64,23 @@ struct State {
 #[derive(Clone, Default)]
 pub(super) struct Running(Arc<Mutex<State>>);
 
-/// Removes an attempt when it is dropped.
-pub(super) struct Entry(Running, Token);
+/// The place of an attempt, which is removed when this is dropped.
+pub(super) struct Place {
+    running: Running,
+    token: Token,
+    interrupts: Interrupts,
+}
 
-impl Drop for Entry {
+impl Place {
+    /// Returns what the attempt learns of its interrupts.
+    pub(super) fn interrupts(&self) -> Interrupts {
+        self.interrupts.clone()
+    }
+}
+
+impl Drop for Place {
     fn drop(&mut self) {
-        self.0.lock().attempts.remove(&self.1);
+        self.running.lock().attempts.remove(&self.token);
     }
 }
 
@@ -76,13 +89,31 @@ impl Running {
         self.0.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    /// Adds an attempt.
-    pub(super) fn add(&self, key: String, token: Token) -> (Entry, Interrupts) {
+    /// Lets attempts begin in the name of a lease.
+    pub(super) fn begin_lease(&self, lease: i64) {
+        self.lock().lease = Some(lease);
+    }
+
+    /// Lets no further attempts begin.
+    pub(super) fn end_lease(&self) {
+        self.lock().lease = None;
+    }
+
+    /// Adds an attempt, unless its lease is lost. So each attempt is told of the loss, or does not
+    /// begin.
+    pub(super) fn add(&self, lease: i64, key: String, token: Token) -> Option<Place> {
         let mut state = self.lock();
+        if state.lease != Some(lease) {
+            return None;
+        }
         let first = state.is_stopping.then_some(Interrupt::NodeStops);
         let (sender, receiver) = watch::channel(first);
         state.attempts.insert(token, (key, sender));
-        (Entry(self.clone(), token), Interrupts(receiver))
+        Some(Place {
+            running: self.clone(),
+            token,
+            interrupts: Interrupts(receiver),
+        })
     }
 
     /// Returns the attempts of which nobody knows that their tokens are stale.
@@ -115,9 +146,11 @@ impl Running {
         }
     }
 
-    /// Tells all attempts that the node has lost its lease.
+    /// Ends the lease, and tells all attempts that the node has lost it.
     pub(super) fn lose_lease(&self) {
-        for (_, sender) in self.lock().attempts.values() {
+        let mut state = self.lock();
+        state.lease = None;
+        for (_, sender) in state.attempts.values() {
             Self::interrupt(sender, Interrupt::LeaseLost);
         }
     }
@@ -128,6 +161,59 @@ impl Running {
         state.is_stopping = true;
         for (_, sender) in state.attempts.values() {
             Self::interrupt(sender, Interrupt::NodeStops);
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use std::{sync::Barrier, thread};
+
+    use super::*;
+
+    const TOKEN: Token = Token(7);
+
+    #[test]
+    fn an_attempt_begins_in_the_name_of_the_present_lease_only() {
+        let running = Running::default();
+        let add = |lease| running.add(lease, "job".into(), TOKEN);
+        assert!(add(1).is_none());
+        running.begin_lease(1);
+        let first = add(1).unwrap();
+        assert_eq!(first.interrupts().get(), None);
+        running.lose_lease();
+        assert_eq!(first.interrupts().get(), Some(Interrupt::LeaseLost));
+        assert!(add(1).is_none());
+        running.begin_lease(2);
+        assert!(add(1).is_none());
+        let second = add(2).unwrap();
+        running.stop();
+        assert_eq!(second.interrupts().get(), Some(Interrupt::NodeStops));
+        // A node that stops runs what it has asked for.
+        let third = add(2).unwrap();
+        assert_eq!(third.interrupts().get(), Some(Interrupt::NodeStops));
+        running.end_lease();
+        assert!(add(2).is_none());
+    }
+
+    #[test]
+    fn an_attempt_that_begins_as_the_lease_is_lost_is_told() {
+        for _ in 0..500 {
+            let running = Running::default();
+            running.begin_lease(1);
+            let barrier = Barrier::new(2);
+            thread::scope(|scope| {
+                let loses = scope.spawn(|| {
+                    barrier.wait();
+                    running.lose_lease();
+                });
+                barrier.wait();
+                let place = running.add(1, "job".into(), TOKEN);
+                loses.join().unwrap();
+                // It does not begin, or it is told.
+                let told = place.map(|place| place.interrupts().get());
+                assert!(matches!(told, None | Some(Some(Interrupt::LeaseLost))));
+            });
         }
     }
 }

@@ -1,10 +1,12 @@
 //! A node: holds the jobs of the next minutes in timers, and runs their handlers.
 
 mod ends;
+mod handler;
 mod held;
 mod interrupt;
 mod run;
 pub(crate) mod session;
+mod tasks;
 
 use std::{
     fmt,
@@ -18,9 +20,10 @@ use std::{
 };
 
 use tokio::sync::{Semaphore, watch};
-use tourbillon::{task::JoinHandle, time::timeout};
+use tourbillon::{Handle, task::JoinHandle, time::timeout};
 
 pub use self::interrupt::Interrupt;
+use self::tasks::Tasks;
 use crate::{
     job::{Time, Token},
     queue::Queue,
@@ -86,8 +89,13 @@ impl Attempt {
         self.interrupts.wait(false).await
     }
 
-    /// Waits until the end of this attempt counts no more for certain: the job was cancelled or moved,
-    /// or the node has lost its lease.
+    /// Waits until the node knows that the attempt has lost its job: a client has cancelled or moved
+    /// it, or the node has lost its lease.
+    ///
+    /// A cancel is noticed within about a second, and the loss of a lease at its end. So the token
+    /// may be stale for a while before this returns. After it, the end of the attempt is refused,
+    /// but for a lost lease only if the job has another holder by then. A handler that still runs
+    /// when [`Node::stop`] returns is not told that others may run its job.
     pub async fn stale(&self) -> Interrupt {
         self.interrupts.wait(true).await
     }
@@ -180,6 +188,18 @@ pub struct Ended {
     pub accepted: Option<bool>,
 }
 
+/// An attempt that is past its time limit and blocks its thread, for [`NodeBuilder::on_blocked`].
+#[derive(Clone, Debug)]
+#[non_exhaustive]
+pub struct Blocked {
+    /// The name of the job.
+    pub key: String,
+    /// The number of the attempt.
+    pub number: u32,
+    /// The token of the attempt.
+    pub token: Token,
+}
+
 /// What a node did since it started.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 #[non_exhaustive]
@@ -188,6 +208,8 @@ pub struct NodeStats {
     pub held: u64,
     /// Attempts that run.
     pub running: u64,
+    /// Of these, attempts that are past their time limit and block their threads.
+    pub blocked: u64,
     /// Attempts that began.
     pub begun: u64,
     /// Attempts that succeeded.
@@ -205,6 +227,7 @@ pub struct NodeStats {
 #[derive(Default)]
 struct Counters {
     running: AtomicU64,
+    blocked: AtomicU64,
     begun: AtomicU64,
     done: AtomicU64,
     failed: AtomicU64,
@@ -222,11 +245,19 @@ type Handler =
 
 type OnEnd = dyn Fn(&Ended) + Send + Sync;
 
+type OnBlocked = dyn Fn(&Blocked) + Send + Sync;
+
 /// State that a node's parts share.
 struct Shared<S> {
     store: Arc<S>,
     options: NodeBuilder<S>,
-    handler: Box<Handler>,
+    /// The user's runtime, on which handlers run.
+    runtime: Handle,
+    /// Whether a thread of this runtime is free, as far as the node knows.
+    has_thread: watch::Sender<bool>,
+    /// What runs on the library's thread.
+    tasks: Tasks,
+    handler: Arc<Handler>,
     ends: ends::Ends,
     /// Permits of the handlers that run at once.
     handlers: Arc<Semaphore>,
@@ -249,7 +280,8 @@ pub struct NodeBuilder<S> {
     concurrency: usize,
     attempt_timeout: Duration,
     backoff: Backoff,
-    on_end: Option<Box<OnEnd>>,
+    on_end: Option<Arc<OnEnd>>,
+    on_blocked: Option<Arc<OnBlocked>>,
 }
 
 impl<S: Store> NodeBuilder<S> {
@@ -304,6 +336,9 @@ impl<S: Store> NodeBuilder<S> {
 
     /// Sets how long an attempt may take. Then its future is dropped, and the attempt has failed.
     /// The default is 15 minutes; with `Duration::MAX` there is no limit.
+    ///
+    /// The future of a handler that blocks its thread cannot be dropped. The node keeps its job,
+    /// and reports it: see [`on_blocked`](Self::on_blocked).
     pub fn attempt_timeout(mut self, limit: Duration) -> Self {
         self.attempt_timeout = limit;
         self
@@ -322,7 +357,18 @@ impl<S: Store> NodeBuilder<S> {
 
     /// Calls `f` when the store has answered to the end of an attempt.
     pub fn on_end(mut self, f: impl Fn(&Ended) + Send + Sync + 'static) -> Self {
-        self.on_end = Some(Box::new(f));
+        self.on_end = Some(Arc::new(f));
+        self
+    }
+
+    /// Calls `f` when an attempt is past its time limit by a second and blocks its thread. `f` may
+    /// block, too. [`NodeStats::blocked`] counts these attempts.
+    ///
+    /// No other attempt of the job begins, as the handler may still have effects: the node keeps
+    /// the job until the handler gives its thread up, or until a client moves or cancels it. What
+    /// the handler returns counts. If it waits instead, the attempt has failed.
+    pub fn on_blocked(mut self, f: impl Fn(&Blocked) + Send + Sync + 'static) -> Self {
+        self.on_blocked = Some(Arc::new(f));
         self
     }
 
@@ -331,8 +377,11 @@ impl<S: Store> NodeBuilder<S> {
         self.concurrency + ENDING
     }
 
-    /// Starts the node. `handler` runs each attempt in a task of its own. A panic counts as a
-    /// failure.
+    /// Starts the node. `handler` runs each attempt in a task of its own on the current runtime. A
+    /// panic counts as a failure.
+    ///
+    /// A thread of the library keeps the lease, the timers, the time limits and the ends of
+    /// attempts, also while handlers block all threads of the current runtime.
     ///
     /// # Panics
     ///
@@ -343,20 +392,24 @@ impl<S: Store> NodeBuilder<S> {
         R: Future<Output = Result<(), Failure>> + Send + 'static,
     {
         let store = self.queue.store().clone();
-        let stopping = watch::Sender::new(false);
+        let tasks = Tasks::new();
         let shared = Arc::new(Shared {
-            ends: ends::Ends::start(store.clone()),
+            ends: ends::Ends::start(store.clone(), &tasks),
             store,
-            handler: Box::new(move |attempt| Box::pin(handler(attempt))),
+            runtime: Handle::current(),
+            has_thread: watch::Sender::new(true),
+            tasks,
+            handler: Arc::new(move |attempt| Box::pin(handler(attempt))),
             handlers: Arc::new(Semaphore::new(self.concurrency)),
             attempts: Arc::new(Semaphore::new(self.most_attempts())),
             held: held::Table::default(),
             running: interrupt::Running::default(),
             counters: Counters::default(),
-            stopping,
+            stopping: watch::Sender::new(false),
             options: self,
         });
-        let running = tourbillon::spawn(session::sessions(shared.clone()));
+        let running = shared.tasks.spawn(session::sessions(shared.clone()));
+        shared.tasks.end_with_runtime();
         Node { shared, running }
     }
 }
@@ -366,7 +419,7 @@ impl<S: Store> NodeBuilder<S> {
 /// Dropping it lets the node run until the runtime ends. [`stop`](Node::stop) ends it.
 pub struct Node<S> {
     shared: Arc<Shared<S>>,
-    running: JoinHandle<()>,
+    running: JoinHandle<Option<()>>,
 }
 
 impl<S> fmt::Debug for Node<S> {
@@ -387,6 +440,7 @@ impl<S: Store> Node<S> {
             attempt_timeout: Duration::from_secs(15 * 60),
             backoff: Backoff::default(),
             on_end: None,
+            on_blocked: None,
         }
     }
 
@@ -397,6 +451,7 @@ impl<S: Store> Node<S> {
         NodeStats {
             held: self.shared.held.len() as u64,
             running: read(&counters.running),
+            blocked: read(&counters.blocked),
             begun: read(&counters.begun),
             done: read(&counters.done),
             failed: read(&counters.failed),
@@ -414,11 +469,17 @@ impl<S: Store> Node<S> {
     pub async fn stop(self, limit: Duration) -> bool {
         self.shared.stopping.send_replace(true);
         self.shared.running.stop();
-        let all = u32::try_from(self.shared.options.most_attempts()).unwrap_or(u32::MAX);
-        let ended = timeout(limit, self.shared.attempts.acquire_many(all)).await;
-        // After this, the session gives back the jobs that it holds.
-        self.shared.held.end();
+        let shared = self.shared.clone();
+        // Handlers may block the thread of the caller's timers.
+        let ending = self.shared.tasks.spawn(async move {
+            let all = u32::try_from(shared.options.most_attempts()).unwrap_or(u32::MAX);
+            let ended = timeout(limit, shared.attempts.acquire_many(all)).await;
+            // After this, the session gives back the jobs that it holds.
+            shared.held.end();
+            ended.is_ok()
+        });
+        let ended = ending.await;
         let _ = self.running.await;
-        ended.is_ok()
+        matches!(ended, Ok(Some(true)))
     }
 }

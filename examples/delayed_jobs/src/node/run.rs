@@ -1,22 +1,26 @@
 //! One attempt of a job.
 
 use std::{
+    future::pending,
     panic::{AssertUnwindSafe, catch_unwind},
     sync::{
         Arc,
         atomic::{AtomicU64, Ordering},
     },
+    time::Duration,
 };
 
-use futures_lite::FutureExt;
-use tokio::sync::{OwnedSemaphorePermit, Semaphore};
+use tokio::sync::{OwnedSemaphorePermit, Semaphore, watch};
 use tourbillon::time::timeout;
 
-use super::{Attempt, Ended, Failure, Shared, count};
+use super::{Attempt, Ended, Failure, Shared, count, handler, interrupt::Place};
 use crate::store::{End, Finish, Held, Store};
 
 /// The length of an error's text, in bytes. Longer ones are cut.
 const MAX_ERROR: usize = 16 * 1024;
+
+/// How long the user's runtime may take to run an empty task. Then its threads are all blocked.
+const PATIENCE: Duration = Duration::from_millis(500);
 
 /// What an attempt needs in order to begin.
 pub(super) struct Permits {
@@ -30,7 +34,7 @@ impl Permits {
         let acquire = async |permits: &Arc<Semaphore>| match permits.clone().acquire_owned().await {
             Ok(permit) => permit,
             // Nothing closes the semaphores.
-            Err(_) => std::future::pending().await,
+            Err(_) => pending().await,
         };
         Self {
             attempt: acquire(&shared.attempts).await,
@@ -38,8 +42,21 @@ impl Permits {
         }
     }
 
-    /// Returns how many attempts may begin at once.
+    /// Waits until an attempt may begin, and takes nothing for it.
+    pub(super) async fn wait_for_free<S>(shared: &Shared<S>) {
+        while Self::free(shared) == 0 {
+            drop(Self::acquire(shared).await);
+            let mut has_thread = shared.has_thread.subscribe();
+            let _ = has_thread.wait_for(|&has| has).await;
+        }
+    }
+
+    /// Returns how many attempts may begin at once. While handlers block all threads of their
+    /// runtime, there are none.
     pub(super) fn free<S>(shared: &Shared<S>) -> usize {
+        if !*shared.has_thread.borrow() {
+            return 0;
+        }
         let attempts = shared.attempts.available_permits();
         attempts.min(shared.handlers.available_permits())
     }
@@ -53,17 +70,43 @@ impl Permits {
     }
 }
 
-/// Counts an attempt as running until this is dropped.
-struct Running<'a>(&'a AtomicU64);
+/// Waits until a thread of the user's runtime is free, so that no attempt counts whose handler
+/// cannot begin. Does not return if that runtime ends.
+pub(super) async fn wait_for_thread<S>(shared: &Shared<S>) {
+    /// Says that a thread is free when it is dropped.
+    struct Blocked<'a>(&'a watch::Sender<bool>);
 
-impl<'a> Running<'a> {
-    fn new(running: &'a AtomicU64) -> Self {
-        running.fetch_add(1, Ordering::Relaxed);
-        Self(running)
+    impl Drop for Blocked<'_> {
+        fn drop(&mut self) {
+            self.0.send_replace(true);
+        }
+    }
+
+    let mut answer = shared.runtime.spawn(async {});
+    let (answer, _blocked) = match timeout(PATIENCE, &mut answer).await {
+        Ok(answer) => (answer, None),
+        Err(_) => {
+            shared.has_thread.send_replace(false);
+            let blocked = Blocked(&shared.has_thread);
+            (answer.await, Some(blocked))
+        }
+    };
+    if answer.is_err() {
+        pending().await
     }
 }
 
-impl Drop for Running<'_> {
+/// Counts an attempt until this is dropped.
+pub(super) struct Counted<'a>(&'a AtomicU64);
+
+impl<'a> Counted<'a> {
+    pub(super) fn new(counter: &'a AtomicU64) -> Self {
+        counter.fetch_add(1, Ordering::Relaxed);
+        Self(counter)
+    }
+}
+
+impl Drop for Counted<'_> {
     fn drop(&mut self) {
         self.0.fetch_sub(1, Ordering::Relaxed);
     }
@@ -75,12 +118,12 @@ pub(super) async fn run<S: Store>(
     held: Held,
     number: u32,
     payload: Vec<u8>,
+    place: Place,
     permits: Permits,
 ) {
     let counters = &shared.counters;
     count(&counters.begun);
-    let running = Running::new(&counters.running);
-    let (entry, interrupts) = shared.running.add(held.key.clone(), held.token);
+    let running = Counted::new(&counters.running);
     let attempt = Attempt {
         key: held.key.clone(),
         payload,
@@ -88,10 +131,10 @@ pub(super) async fn run<S: Store>(
         token: held.token,
         due: held.due,
         at: held.at,
-        interrupts,
+        interrupts: place.interrupts(),
     };
-    let result = call(&shared, attempt).await;
-    drop(entry);
+    let result = handler::call(&shared, attempt).await;
+    drop(place);
     drop(permits.handler);
     count(match &result {
         Ok(()) => &counters.done,
@@ -140,32 +183,14 @@ async fn report<S: Store>(shared: &Shared<S>, held: Held, end: End) {
             end,
             accepted,
         };
-        // The attempt has ended even if `on_end` panics. The panic hook reports the panic.
-        let _ = catch_unwind(AssertUnwindSafe(|| on_end(&ended)));
+        let on_end = on_end.clone();
+        let told = shared.runtime.spawn(async move {
+            // The attempt has ended even if `on_end` panics. The panic hook reports the panic.
+            let _ = catch_unwind(AssertUnwindSafe(|| on_end(&ended)));
+        });
+        // An error means that the runtime has ended.
+        let _ = told.await;
     }
-}
-
-/// Calls the handler, with its time limit. Turns a panic of the handler, or of the destructor of
-/// its future, into a failure.
-async fn call<S: Store>(shared: &Shared<S>, attempt: Attempt) -> Result<(), Failure> {
-    // The handler may panic before it returns its future, and the future may panic when it is
-    // dropped. So drop it within this block, too.
-    let handled = async {
-        let handled = async { (shared.handler)(attempt).await };
-        let limit = shared.options.attempt_timeout;
-        timeout(limit, handled)
-            .await
-            .unwrap_or_else(|_| Err(Failure::retry(format!("it took longer than {limit:?}"))))
-    };
-    let ended = AssertUnwindSafe(handled).catch_unwind().await;
-    ended.unwrap_or_else(|panic| {
-        let text = panic.downcast_ref::<&str>().copied();
-        let text = text.or_else(|| panic.downcast_ref::<String>().map(String::as_str));
-        let text = format!("the handler panicked: {}", text.unwrap_or("no text"));
-        // The payload's destructor may panic, too.
-        let _ = catch_unwind(AssertUnwindSafe(|| drop(panic)));
-        Err(Failure::retry(text))
-    })
 }
 
 /// Cuts a long text of an error, so that ends are small.

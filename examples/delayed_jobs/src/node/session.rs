@@ -1,12 +1,6 @@
 //! One lease of a node, from its grant to its end.
 
-use std::{
-    sync::{
-        Arc,
-        atomic::{AtomicBool, Ordering},
-    },
-    time::Duration,
-};
+use std::{sync::Arc, time::Duration};
 
 use futures_lite::future::or;
 use tourbillon::time::{Instant, sleep, sleep_until, timeout, timeout_at};
@@ -79,8 +73,8 @@ async fn session<S: Store>(shared: &Arc<Shared<S>>, lease: Lease, granted: Insta
     let until = Arc::new(Until {
         lease,
         end: std::sync::Mutex::new(granted + shared.options.lease),
-        is_lost: AtomicBool::new(false),
     });
+    shared.running.begin_lease(lease.node);
     let lost = or(
         keep(shared, &until),
         or(
@@ -98,7 +92,6 @@ async fn session<S: Store>(shared: &Arc<Shared<S>>, lease: Lease, granted: Insta
     };
     let stops = or(stopped, async {
         lost.await;
-        until.is_lost.store(true, Ordering::Relaxed);
         shared.running.lose_lease();
         false
     })
@@ -111,6 +104,7 @@ async fn session<S: Store>(shared: &Arc<Shared<S>>, lease: Lease, granted: Insta
             shared.running.lose_lease();
         };
         or(lost, shared.held.wait_for_end()).await;
+        shared.running.end_lease();
     }
     stops
 }
@@ -119,8 +113,6 @@ async fn session<S: Store>(shared: &Arc<Shared<S>>, lease: Lease, granted: Insta
 struct Until {
     lease: Lease,
     end: std::sync::Mutex<Instant>,
-    /// Whether the node has given the lease up before its end.
-    is_lost: AtomicBool,
 }
 
 impl Until {
@@ -128,9 +120,8 @@ impl Until {
         *self.end.lock().unwrap_or_else(|lock| lock.into_inner())
     }
 
-    fn is_over(&self) -> bool {
-        let runs_out = self.lease.runs_out && Instant::now() >= self.get();
-        runs_out || self.is_lost.load(Ordering::Relaxed)
+    fn has_run_out(&self) -> bool {
+        self.lease.runs_out && Instant::now() >= self.get()
     }
 }
 
@@ -151,7 +142,7 @@ async fn keep<S: Store>(shared: &Shared<S>, until: &Until) {
                 let _ = timeout(length / 4, shared.store.free_others()).await;
             }
             Ok(Ok(false)) => return,
-            Ok(Err(_)) if !until.is_over() => sleep(PAUSE).await,
+            Ok(Err(_)) if !until.has_run_out() => sleep(PAUSE).await,
             Ok(Err(_)) | Err(_) => return,
         }
     }
@@ -226,7 +217,7 @@ async fn take<S: Store>(shared: &Shared<S>, lease: Lease) {
             }
             while room_for_due(shared) == 0 {
                 match Permits::free(shared) {
-                    0 => drop(Permits::acquire(shared).await),
+                    0 => Permits::wait_for_free(shared).await,
                     _ => shared.held.wait_for_room().await,
                 }
             }
@@ -301,13 +292,14 @@ async fn begin<S: Store>(shared: &Arc<Shared<S>>, until: &Arc<Until>) {
     loop {
         let due = shared.held.wait_for_due().await;
         let mut permits = vec![Permits::acquire(shared).await];
+        run::wait_for_thread(shared).await;
         while permits.len() < due.min(most) {
             match Permits::try_acquire(shared) {
                 Some(more) => permits.push(more),
                 None => break,
             }
         }
-        if until.is_over() {
+        if until.has_run_out() {
             return;
         }
         let mut due: Vec<_> = shared.held.take_due(permits.len(), MOST_BYTES);
@@ -316,7 +308,9 @@ async fn begin<S: Store>(shared: &Arc<Shared<S>>, until: &Arc<Until>) {
         let mut permits = permits.into_iter();
         for held in due.extract_if(.., |held| held.attempts >= attempts) {
             if let Some(permits) = permits.next() {
-                tourbillon::spawn(run::give_up(shared.clone(), held, permits));
+                shared
+                    .tasks
+                    .spawn(run::give_up(shared.clone(), held, permits));
             }
         }
         if due.is_empty() {
@@ -324,16 +318,16 @@ async fn begin<S: Store>(shared: &Arc<Shared<S>>, until: &Arc<Until>) {
         }
         // A task of its own goes on if the node stops. So no attempt counts that does not run.
         let permits = permits.collect();
-        let begun = tourbillon::spawn(start(shared.clone(), until.clone(), due, permits));
-        match begun.await {
-            Ok(Ok(early)) => {
+        let started = start(shared.clone(), until.clone(), due, permits);
+        match shared.tasks.spawn(started).await {
+            Ok(Some(Ok(early))) => {
                 most = (2 * most).min(BATCH);
                 // The clock was put back, or this machine's runs faster than the store's.
                 if !early.is_empty() {
                     add(shared, early);
                 }
             }
-            Ok(Err(failed)) => {
+            Ok(Some(Err(failed))) => {
                 most = failed.len().div_ceil(2);
                 let is_alone = failed.len() == 1;
                 shared.held.put_back(failed, is_alone);
@@ -342,7 +336,7 @@ async fn begin<S: Store>(shared: &Arc<Shared<S>>, until: &Arc<Until>) {
                 }
             }
             // The runtime ends.
-            Err(_) => return,
+            Ok(None) | Err(_) => return,
         }
     }
 }
@@ -373,14 +367,19 @@ async fn start<S: Store>(
         return Err(due);
     };
     // If the lease ended before the answer came, the jobs may have other holders now.
-    if until.is_over() {
+    if until.has_run_out() {
         return Ok(Vec::new());
     }
     let mut early = Vec::new();
     for ((held, permits), answer) in due.into_iter().zip(permits).zip(answers) {
         match answer {
             Begin::Yes { number, payload } => {
-                tourbillon::spawn(run::run(shared.clone(), held, number, payload, permits));
+                let (key, token) = (held.key.clone(), held.token);
+                let Some(place) = shared.running.add(until.lease.node, key, token) else {
+                    continue;
+                };
+                let running = run::run(shared.clone(), held, number, payload, place, permits);
+                shared.tasks.spawn(running);
             }
             Begin::Early => early.push(held),
             Begin::No => {}

@@ -94,13 +94,18 @@ impl Live {
     }
 }
 
-/// A connection, or what is needed to make it.
-pub(super) struct Link {
+/// What is needed to make a connection.
+struct Way {
     config: Config,
     /// Runs after each connect.
     setup: &'static str,
     /// The receivers to tell of each notification, and of each connect.
     changed: Option<Arc<Changed>>,
+}
+
+/// A connection, or what is needed to make it.
+pub(super) struct Link {
+    way: Arc<Way>,
     slot: Slot<Live>,
     is_over: Arc<AtomicBool>,
 }
@@ -181,22 +186,7 @@ fn places(config: &Config) -> Result<Vec<Place>, StoreError> {
     Ok(places)
 }
 
-impl Link {
-    pub(super) fn new(config: Config, setup: &'static str, changed: Option<Arc<Changed>>) -> Self {
-        Self {
-            config,
-            setup,
-            changed,
-            slot: Slot::new(),
-            is_over: Arc::new(AtomicBool::new(false)),
-        }
-    }
-
-    /// Returns the connection, and makes it if there is none.
-    async fn live(&self) -> Result<Arc<Live>, StoreError> {
-        self.slot.get(self.connect()).await
-    }
-
+impl Way {
     /// Connects to the first server of the configuration that takes writes.
     async fn connect(&self) -> Result<Live, StoreError> {
         let places = places(&self.config)?;
@@ -296,6 +286,27 @@ impl Link {
                 }
             }
         }))
+    }
+}
+
+impl Link {
+    pub(super) fn new(config: Config, setup: &'static str, changed: Option<Arc<Changed>>) -> Self {
+        let way = Way {
+            config,
+            setup,
+            changed,
+        };
+        Self {
+            way: Arc::new(way),
+            slot: Slot::new(),
+            is_over: Arc::new(AtomicBool::new(false)),
+        }
+    }
+
+    /// Returns the connection, and makes it if there is none.
+    async fn live(&self) -> Result<Arc<Live>, StoreError> {
+        let way = self.way.clone();
+        self.slot.get(async move { way.connect().await }).await
     }
 
     /// Makes sure that the connection is alive.

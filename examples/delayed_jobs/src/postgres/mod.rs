@@ -20,6 +20,7 @@ use tourbillon::{task::JoinHandle, time::sleep};
 use self::connection::{Link, failed};
 use crate::{
     job::{Job, NewJob, Time, Token, When},
+    keeper,
     node::session::LONGEST,
     remote::{Clock, micros, time},
     store::{
@@ -129,7 +130,7 @@ impl Postgres {
             Some(changed.clone()),
         ));
         let listens = listener.clone();
-        let listening = tourbillon::spawn(async move {
+        let listening = keeper::handle().spawn(async move {
             while !listens.is_over() {
                 // Find out whether the connection has died silently. Ignore the error: if it is not
                 // temporary, the other connections report it.

@@ -53,12 +53,17 @@ pub(super) struct Listens {
     pub(super) changed: Arc<Changed>,
 }
 
-/// A connection, or what is needed to make it.
-pub(super) struct Link {
+/// What is needed to make a connection.
+struct Way {
     info: ConnectionInfo,
     /// Whether the server's settings are checked after each connect.
     checks: bool,
     listens: Option<Listens>,
+}
+
+/// A connection, or what is needed to make it.
+pub(super) struct Link {
+    way: Arc<Way>,
     slot: Slot<Live>,
 }
 
@@ -76,24 +81,7 @@ fn ends_connection(error: &RedisError) -> bool {
         || error.kind() == ErrorKind::Server(ServerErrorKind::ReadOnly)
 }
 
-impl Link {
-    pub(super) fn new(info: &ConnectionInfo, checks: bool, listens: Option<Listens>) -> Self {
-        // With this protocol, messages and answers may come over one connection.
-        let settings = info.redis_settings().clone();
-        let settings = settings.set_protocol(ProtocolVersion::RESP3);
-        Self {
-            info: info.clone().set_redis_settings(settings),
-            checks,
-            listens,
-            slot: Slot::new(),
-        }
-    }
-
-    /// Returns the connection, and makes it if there is none.
-    async fn live(&self) -> Result<Arc<Live>, StoreError> {
-        self.slot.get(self.connect()).await
-    }
-
+impl Way {
     async fn connect(&self) -> Result<Live, StoreError> {
         let live = match self.info.addr() {
             ConnectionAddr::Tcp(name, port) => {
@@ -153,6 +141,29 @@ impl Link {
             connection,
             driving,
         })
+    }
+}
+
+impl Link {
+    pub(super) fn new(info: &ConnectionInfo, checks: bool, listens: Option<Listens>) -> Self {
+        // With this protocol, messages and answers may come over one connection.
+        let settings = info.redis_settings().clone();
+        let settings = settings.set_protocol(ProtocolVersion::RESP3);
+        let way = Way {
+            info: info.clone().set_redis_settings(settings),
+            checks,
+            listens,
+        };
+        Self {
+            way: Arc::new(way),
+            slot: Slot::new(),
+        }
+    }
+
+    /// Returns the connection, and makes it if there is none.
+    async fn live(&self) -> Result<Arc<Live>, StoreError> {
+        let way = self.way.clone();
+        self.slot.get(async move { way.connect().await }).await
     }
 
     /// Makes sure that the connection is alive.

@@ -30,6 +30,7 @@ use self::{
 };
 use crate::{
     job::{Job, NewJob, Repeat, State, Time, Token, When},
+    keeper,
     remote::{Clock, lost, micros, time},
     store::{
         Begin, Cancelled, Changed, Changes, Counts, Deadline, End, Finish, Held, Lease, Listing,
@@ -117,7 +118,7 @@ impl Redis {
             channel,
             changed: changed.clone(),
         }));
-        let listening = tourbillon::spawn(async move {
+        let listening = keeper::handle().spawn(async move {
             loop {
                 // Find out whether the connection has died silently. Ignore the error: if it is not
                 // temporary, the other connections report it.

@@ -1,6 +1,7 @@
 //! Tests of the queue, the nodes, the stores, the API and the page.
 
 mod api;
+mod blocking;
 mod cases;
 mod embedded;
 mod kill;

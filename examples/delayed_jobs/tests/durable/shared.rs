@@ -25,6 +25,7 @@ macro_rules! tests {
             shared::a_server_that_restarts_loses_nothing,
             shared::killed_nodes_lose_nothing,
             shared::handlers_that_abort_their_node_run_as_often_as_allowed,
+            blocking::handlers_that_block_their_threads_stop_nothing_else,
             network::a_node_that_is_cut_off_loses_its_jobs_to_another,
             network::a_handler_learns_that_its_lease_is_lost,
             network::an_end_whose_answer_is_lost_is_in_doubt,

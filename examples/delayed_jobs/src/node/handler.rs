@@ -1,0 +1,180 @@
+//! Runs a handler on the user's runtime, and watches it from the library's thread.
+
+use std::{
+    future::{Future, pending, poll_fn},
+    panic::{AssertUnwindSafe, catch_unwind},
+    pin::{Pin, pin},
+    sync::{Arc, Mutex, MutexGuard, PoisonError, atomic::AtomicU64},
+    task::{Context, Poll, Waker},
+    time::Duration,
+};
+
+use futures_lite::FutureExt;
+use tourbillon::time::{Instant, timeout};
+
+use super::{Attempt, Blocked, Failure, Handler, Shared, run::Counted};
+use crate::keeper;
+
+/// How long a handler has after its time limit to give its thread up.
+const GRACE: Duration = Duration::from_secs(1);
+
+/// How long an attempt waits at least for a thread on which its handler begins.
+const LATEST: Duration = Duration::from_secs(10);
+
+#[derive(Default)]
+struct State {
+    /// When the handler began.
+    began: Option<Instant>,
+    /// Whether a thread runs the handler, or the destructor of its future.
+    is_polled: bool,
+    /// Whether the time limit is over. Then the handler is not polled again.
+    is_late: bool,
+    /// Wakes the task of the handler.
+    waker: Option<Waker>,
+}
+
+/// What the task of a handler and the library's thread know of it.
+#[derive(Default)]
+struct Progress(Mutex<State>);
+
+impl Progress {
+    fn lock(&self) -> MutexGuard<'_, State> {
+        // Nothing that panics runs under the lock, but for wakers, which are replaced whole.
+        self.0.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    /// Polls a handler. Returns `None` if its time limit is over, and the caller has to drop it.
+    fn poll<F: Future>(
+        &self,
+        handler: Pin<&mut F>,
+        cx: &mut Context<'_>,
+    ) -> Poll<Option<F::Output>> {
+        let mut state = self.lock();
+        state.began.get_or_insert_with(Instant::now);
+        // Until the end of this poll, or of the destructor that follows it.
+        state.is_polled = true;
+        if state.is_late {
+            return Poll::Ready(None);
+        }
+        match &mut state.waker {
+            Some(waker) => waker.clone_from(cx.waker()),
+            none => *none = Some(cx.waker().clone()),
+        }
+        drop(state);
+        if let Poll::Ready(output) = handler.poll(cx) {
+            return Poll::Ready(Some(output));
+        }
+        let mut state = self.lock();
+        if state.is_late {
+            return Poll::Ready(None);
+        }
+        state.is_polled = false;
+        Poll::Pending
+    }
+
+    /// Returns when the handler began.
+    fn began(&self) -> Option<Instant> {
+        self.lock().began
+    }
+
+    /// Ends the time of the handler.
+    fn end(&self) {
+        let mut state = self.lock();
+        state.is_late = true;
+        let waker = state.waker.take();
+        drop(state);
+        if let Some(waker) = waker {
+            waker.wake();
+        }
+    }
+
+    /// Returns whether no thread runs the handler. After [`end`](Self::end), none will.
+    fn is_idle(&self) -> bool {
+        !self.lock().is_polled
+    }
+}
+
+/// Calls the handler. Turns a panic of the handler, or of the destructor of its future, into a
+/// failure. Returns `None` if the time limit ended it.
+async fn handle(
+    handler: Arc<Handler>,
+    attempt: Attempt,
+    progress: Arc<Progress>,
+) -> Option<Result<(), Failure>> {
+    // The handler may panic before it returns its future, and the future may panic when it is
+    // dropped. So drop it within this block, too.
+    let handled = async {
+        let mut handler = pin!(async { handler(attempt).await });
+        poll_fn(|cx| progress.poll(handler.as_mut(), cx)).await
+    };
+    let ended = AssertUnwindSafe(handled).catch_unwind().await;
+    ended.unwrap_or_else(|panic| {
+        let text = panic.downcast_ref::<&str>().copied();
+        let text = text.or_else(|| panic.downcast_ref::<String>().map(String::as_str));
+        let text = format!("the handler panicked: {}", text.unwrap_or("no text"));
+        // The payload's destructor may panic, too.
+        let _ = catch_unwind(AssertUnwindSafe(|| drop(panic)));
+        Some(Err(Failure::retry(text)))
+    })
+}
+
+/// Calls the handler on the user's runtime, with its time limit. Does not return if that runtime
+/// ends.
+///
+/// After the limit, the future is dropped. If no thread is free to do that, it is not polled again,
+/// and this returns. If the handler blocks its thread, this waits for it, as it may still have
+/// effects.
+pub(super) async fn call<S>(shared: &Shared<S>, attempt: Attempt) -> Result<(), Failure> {
+    let limit = shared.options.attempt_timeout;
+    let late = || Err(Failure::retry(format!("it took longer than {limit:?}")));
+    let blocked = Blocked {
+        key: attempt.key.clone(),
+        number: attempt.number,
+        token: attempt.token,
+    };
+    let progress = Arc::new(Progress::default());
+    let handled = handle(shared.handler.clone(), attempt, progress.clone());
+    let mut task = shared.runtime.spawn(handled);
+    let spawned = Instant::now();
+    let mut wait = limit;
+    let ended = loop {
+        match timeout(wait, &mut task).await {
+            Ok(ended) => break ended,
+            Err(_) => {
+                // The time counts from the handler's begin.
+                let end = match progress.began() {
+                    Some(began) => began + limit,
+                    None => spawned + limit.max(LATEST),
+                };
+                wait = end.saturating_duration_since(Instant::now());
+            }
+        }
+        if !wait.is_zero() {
+            continue;
+        }
+        progress.end();
+        match timeout(GRACE, &mut task).await {
+            Ok(ended) => break ended,
+            Err(_) if progress.is_idle() => return late(),
+            Err(_) => {
+                let _blocked = tell(shared, blocked);
+                break task.await;
+            }
+        }
+    };
+    match ended {
+        Ok(result) => result.unwrap_or_else(late),
+        // The runtime has ended.
+        Err(_) => pending().await,
+    }
+}
+
+/// Counts a handler that blocks its thread until the result is dropped, and tells `on_blocked`.
+fn tell<S>(shared: &Shared<S>, blocked: Blocked) -> Counted<'_> {
+    if let Some(on_blocked) = shared.options.on_blocked.clone() {
+        // No thread of the user's runtime may be free, and this one must not be blocked.
+        drop(keeper::handle().spawn_blocking(move || on_blocked(&blocked)));
+    }
+    let counter: &AtomicU64 = &shared.counters.blocked;
+    Counted::new(counter)
+}

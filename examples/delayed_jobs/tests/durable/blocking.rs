@@ -1,0 +1,192 @@
+//! Handlers that block their threads.
+
+use std::{
+    sync::{Arc, Condvar, Mutex, PoisonError},
+    time::Duration,
+};
+
+use tokio::sync::mpsc::{UnboundedSender, unbounded_channel};
+use tourbillon::{Runtime, time::sleep};
+use tourbillon_durable::{
+    Attempt, Backoff, Node, Queue,
+    job::State,
+    sqlite::Sqlite,
+    store::{End, Store},
+};
+
+use crate::support::{self, Dir, HOUR, PATIENCE, live, run};
+#[cfg(any(feature = "postgres", feature = "redis"))]
+use crate::{server::Server, shared};
+
+const LEASE: Duration = Duration::from_secs(2);
+const LIMIT: Duration = Duration::from_secs(1);
+
+/// Threads wait at a gate until it is open.
+#[derive(Clone, Default)]
+struct Gate(Arc<(Mutex<bool>, Condvar)>);
+
+impl Gate {
+    /// Blocks the thread.
+    fn wait(&self) {
+        let (is_open, opens) = &*self.0;
+        let is_open = is_open.lock().unwrap_or_else(PoisonError::into_inner);
+        let (_lock, waited) = opens
+            .wait_timeout_while(is_open, PATIENCE, |is_open| !*is_open)
+            .unwrap();
+        assert!(!waited.timed_out(), "nobody opens the gate");
+    }
+
+    fn open(&self) {
+        *self.0.0.lock().unwrap() = true;
+        self.0.1.notify_all();
+    }
+}
+
+/// Opens a gate in the end, so that a test which fails does not hang.
+struct Opens(Gate);
+
+impl Drop for Opens {
+    fn drop(&mut self) {
+        self.0.open();
+    }
+}
+
+/// Tells the test of its end.
+struct Tells(UnboundedSender<String>, String);
+
+impl Drop for Tells {
+    fn drop(&mut self) {
+        let _ = self.0.send(format!("{} was dropped", self.1));
+    }
+}
+
+#[test]
+fn handlers_that_block_all_threads_stop_nothing_else() {
+    let dir = Dir::new();
+    run(async {
+        all_threads_are_blocked(&Queue::new(Sqlite::open(dir.store()).unwrap())).await;
+    });
+}
+
+/// The test of this name for the stores on servers.
+#[cfg(any(feature = "postgres", feature = "redis"))]
+pub fn handlers_that_block_their_threads_stop_nothing_else<S: Server>() {
+    let Some(server) = shared::start::<S>() else {
+        return;
+    };
+    run(async {
+        all_threads_are_blocked(&shared::connect::<S>(server.port()).await).await;
+    });
+}
+
+async fn all_threads_are_blocked<S: Store>(queue: &Queue<S>) {
+    let handlers = Runtime::builder().worker_threads(2).build().unwrap();
+    let gate = Gate::default();
+    let _opens = Opens(gate.clone());
+    let (sender, mut said) = unbounded_channel();
+    let (reports, mut blocked) = unbounded_channel();
+    let (ended, mut ends) = unbounded_channel();
+    let shut = gate.clone();
+    let entered = handlers.enter();
+    let node = Node::builder(queue.clone())
+        .lease(LEASE)
+        .attempt_timeout(LIMIT)
+        .backoff(Backoff {
+            attempts: 1,
+            ..Backoff::default()
+        })
+        .on_blocked(move |blocked| {
+            let _ = reports.send((blocked.key.clone(), blocked.number));
+        })
+        .on_end(move |end| {
+            let _ = ended.send((end.key.clone(), end.end == End::Done, end.accepted));
+        })
+        .start(move |attempt: Attempt| {
+            let (gate, sender) = (shut.clone(), sender.clone());
+            async move {
+                let key = attempt.key;
+                let _ = sender.send(key.clone());
+                if key != "waits" {
+                    gate.wait();
+                }
+                if key != "blocks and returns" {
+                    let _tells = Tells(sender, key);
+                    sleep(HOUR).await;
+                }
+                Ok(())
+            }
+        });
+    drop(entered);
+    queue
+        .schedule("later", Duration::from_secs(100), "")
+        .await
+        .unwrap();
+    for key in ["waits", "blocks and returns", "blocks and waits"] {
+        queue.schedule(key, Duration::ZERO, "").await.unwrap();
+        assert_eq!(said.recv().await.unwrap(), key);
+    }
+    while node.stats().held == 0 {
+        sleep(Duration::from_millis(2)).await;
+    }
+    let (other, mut others) = support::node(queue, |node| node.lease(LEASE), |_| Ok(()));
+    // The limits of time are reported.
+    let mut reports = [blocked.recv().await.unwrap(), blocked.recv().await.unwrap()];
+    reports.sort();
+    let report = |key: &str| (key.to_owned(), 1);
+    let keys = ["blocks and returns", "blocks and waits"];
+    assert_eq!(reports, keys.map(report));
+    assert_eq!(node.stats().blocked, 2);
+    // An attempt that does not block ends, although no thread is free to drop its future.
+    let job = async |key: &str| queue.get(key).await.unwrap().unwrap();
+    while job("waits").await.state != State::Dead {
+        sleep(Duration::from_millis(2)).await;
+    }
+    assert_eq!(
+        job("waits").await.error.as_deref(),
+        Some("it took longer than 1s")
+    );
+    assert!(said.is_empty());
+    // Another node runs what this one cannot begin.
+    queue.schedule("new", Duration::ZERO, "").await.unwrap();
+    assert_eq!(others.recv().await.unwrap().key, "new");
+    live(queue, 3).await;
+    // The lease is renewed, so the other node takes nothing else.
+    sleep(LEASE * 3 / 2).await;
+    assert_eq!((node.stats().leases, node.stats().held), (1, 1));
+    assert!(others.is_empty() && other.stats().held == 0);
+    for key in keys {
+        assert_eq!(job(key).await.state, State::Running);
+    }
+    let ended = |key: &str, is_done| (key.to_owned(), is_done, Some(true));
+    assert!(ends.is_empty());
+    gate.open();
+    let mut all = Vec::new();
+    for _ in 0..3 {
+        all.push(ends.recv().await.unwrap());
+    }
+    all.sort();
+    assert_eq!(
+        all,
+        [
+            ended("blocks and returns", true),
+            ended("blocks and waits", false),
+            ended("waits", false)
+        ]
+    );
+    let mut dropped = [said.recv().await.unwrap(), said.recv().await.unwrap()];
+    dropped.sort();
+    assert_eq!(
+        dropped,
+        ["blocks and waits was dropped", "waits was dropped"]
+    );
+    live(queue, 1).await;
+    assert_eq!(job("blocks and waits").await.state, State::Dead);
+    assert_eq!((node.stats().blocked, node.stats().leases), (0, 1));
+    // The runtime works on.
+    queue
+        .schedule("blocks and returns", Duration::ZERO, "")
+        .await
+        .unwrap();
+    live(queue, 1).await;
+    assert!(other.stop(HOUR).await && node.stop(HOUR).await);
+}
