@@ -230,9 +230,10 @@ pub fn ping(stream: &mut TcpStream) -> io::Result<()> {
 
 /// Sends a request that never ends, byte by byte and without long pauses, until the server closes
 /// the connection. Returns how long that took.
-pub fn send_slowly(mut stream: TcpStream) -> Duration {
-    stream.set_nonblocking(true).unwrap();
+pub fn send_slowly(server: &Server) -> Duration {
     let start = Instant::now();
+    let mut stream = connect(server);
+    stream.set_nonblocking(true).unwrap();
     let head = b"GET / HTTP/1.1\r\nHost: ".iter();
     for byte in head.chain(std::iter::repeat(&b'x')) {
         let written = stream.write(&[*byte]);

@@ -251,8 +251,8 @@ fn lines_and_a_final_partial_line_are_echoed() {
 #[test]
 fn a_silent_peer_gets_heartbeats_between_its_lines() {
     let server = serve(&["--heartbeat", "50ms", "--idle", "1h"]);
-    let mut stream = connect(&server);
     let begin = Instant::now();
+    let mut stream = connect(&server);
     // The client is in the middle of a line while heartbeats come. The line comes back whole.
     stream.write_all(b"begun").unwrap();
     let mut lines = BufReader::new(stream.try_clone().unwrap()).lines();

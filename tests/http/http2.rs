@@ -21,7 +21,7 @@ use tourbillon::{
 use crate::{
     common::{HOUR, PATIENCE, alarm, eventually, runtime},
     web::{
-        SHORT, Site,
+        SHORT, Site, first_answer,
         frames::{GOAWAY, HEADERS, PING, beginning, frame, http2_get, next_frame},
         http2, limited, told,
     },
@@ -129,9 +129,8 @@ fn an_upgraded_stream_may_be_silent() {
     });
     let addr = site.addr;
     runtime.block_on(async {
-        let mut sender = http2::<Empty<Bytes>>(addr).await;
-        let request = Request::connect("test:80").body(Empty::new()).unwrap();
-        let response = sender.send_request(request).await.unwrap();
+        let request = || Request::connect("test:80").body(Empty::new()).unwrap();
+        let (_sender, response) = first_answer(addr, request).await;
         assert_eq!(response.status(), 200);
         let mut stream = FuturesIo::new(hyper::upgrade::on(response).await.unwrap());
         for wait in [Duration::ZERO, 10 * SHORT + Duration::from_secs(1)] {
@@ -164,9 +163,8 @@ fn a_closed_upgraded_stream_does_not_keep_its_connection() {
     });
     for authority in ["test:80", "test:81"] {
         let sender = runtime.block_on(async {
-            let mut sender = http2::<Empty<Bytes>>(site.addr).await;
-            let request = Request::connect(authority).body(Empty::new()).unwrap();
-            let response = sender.send_request(request).await.unwrap();
+            let request = || Request::connect(authority).body(Empty::new()).unwrap();
+            let (sender, response) = first_answer(site.addr, request).await;
             assert_eq!(response.status(), 200);
             sender
         });

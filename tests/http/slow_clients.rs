@@ -86,12 +86,10 @@ fn impatient(runtime: &Runtime, router: Router) -> Site {
 /// `window` bytes on each stream.
 fn ask_with_window(site: &Site, path: &str, window: u32) -> StdStream {
     let mut stream = site.connect().stream;
-    stream
-        .write_all(&beginning(&[(INITIAL_WINDOW_SIZE, window)]))
-        .unwrap();
-    for id in 0..STREAMS {
-        stream.write_all(&http2_get(2 * id + 1, path)).unwrap();
-    }
+    let mut bytes = beginning(&[(INITIAL_WINDOW_SIZE, window)]);
+    bytes.extend((0..STREAMS).flat_map(|id| http2_get(2 * id + 1, path)));
+    // All at once: in a pause the server could close the connection, because it is idle.
+    stream.write_all(&bytes).unwrap();
     stream
 }
 

@@ -21,8 +21,8 @@ const NAME: &str = "idle-worker";
 /// How many wake-ups are allowed: earlier work may wake a thread at rest once.
 const ALLOWED: u64 = 1;
 
-/// Returns how often each worker has gone to sleep so far.
-fn switches() -> BTreeMap<String, u64> {
+/// Returns how often each worker has gone to sleep so far, and whether it sleeps.
+fn looks() -> BTreeMap<String, (u64, bool)> {
     let tasks = std::fs::read_dir("/proc/self/task").unwrap();
     tasks
         .filter_map(|task| {
@@ -33,19 +33,32 @@ fn switches() -> BTreeMap<String, u64> {
                 line.split_whitespace().nth(1).map(str::to_owned)
             };
             let count = field("voluntary_ctxt_switches:")?.parse().ok()?;
-            (field("Name:")? == NAME).then(|| (path.display().to_string(), count))
+            let sleeps = field("State:")? == "S";
+            (field("Name:")? == NAME).then(|| (path.display().to_string(), (count, sleeps)))
         })
         .collect()
 }
 
-/// Waits until all workers have come to rest. Returns the counts of [`switches`].
-fn rest() -> BTreeMap<String, u64> {
+/// Returns how often each worker has gone to sleep so far.
+fn switches() -> BTreeMap<String, u64> {
+    counts(looks())
+}
+
+fn counts(looks: BTreeMap<String, (u64, bool)>) -> BTreeMap<String, u64> {
+    let looks = looks.into_iter();
+    looks.map(|(path, (count, _))| (path, count)).collect()
+}
+
+/// Waits until all workers have come to rest: each sleeps. A worker that only lacks a core does
+/// not. Returns the counts of [`switches`].
+fn rest(workers: usize) -> BTreeMap<String, u64> {
     let start = Instant::now();
     loop {
-        let before = switches();
+        let before = looks();
         thread::sleep(REST);
-        if switches() == before {
-            return before;
+        let sleep = before.len() == workers && before.values().all(|(_, sleeps)| *sleeps);
+        if sleep && looks() == before {
+            return counts(before);
         }
         assert!(start.elapsed() < PATIENCE, "the workers never come to rest");
     }
@@ -61,8 +74,7 @@ fn build(workers: usize) -> Runtime {
 
 /// Checks that the workers of a runtime stay asleep for the time of `WATCH`.
 fn assert_idle(workers: usize) {
-    let before = rest();
-    assert_eq!(before.len(), workers);
+    let before = rest(workers);
     thread::sleep(WATCH);
     let after = switches();
     for (thread, count) in &before {
@@ -73,10 +85,11 @@ fn assert_idle(workers: usize) {
 
 /// Checks that the counts work: a worker that runs a job goes to sleep once more.
 fn assert_counts_work(runtime: &Runtime) {
-    let before: u64 = rest().values().sum();
+    let workers = runtime.metrics().num_workers();
+    let before: u64 = rest(workers).values().sum();
     for _ in 0..10 {
         on_worker(runtime, || ());
-        rest();
+        rest(workers);
     }
     let after: u64 = switches().values().sum();
     assert!(after >= before + 10, "ten wake-ups were not seen");
@@ -96,7 +109,7 @@ fn pending_timers_cause_no_wake_up_before_the_first_deadline() {
         assert!(timers.iter().all(|timer| timer.is_pending()) && every.is_pending());
         assert!(!task.is_finished());
         // Refreshing a timer wakes no worker.
-        let before = rest();
+        let before = rest(2);
         for timer in &timers {
             timer.refresh();
         }
@@ -122,7 +135,7 @@ fn a_hundred_thousand_pending_timers_cause_no_periodic_wake_up() {
             .map(|i| runtime.after(Duration::from_secs(60) + Duration::from_micros(i), || ()))
             .collect();
         let parks = || runtime.metrics().total().parks;
-        let before: u64 = rest().values().sum();
+        let before: u64 = rest(2).values().sum();
         let (start, parked) = (Instant::now(), parks());
         thread::sleep(WATCHED);
         let seconds = start.elapsed().as_secs();

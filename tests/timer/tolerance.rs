@@ -184,11 +184,11 @@ fn a_worker_awake_in_the_window_runs_the_timer() {
     let _alarm = alarm();
     let runtime = runtime(1);
     let (sender, receiver) = mpsc::channel();
+    let start = Instant::now();
     let timer = Timer::after(Duration::from_millis(5))
         .on(runtime.handle())
         .tolerance(HOUR)
         .start(move || sender.send(()).unwrap());
-    let start = Instant::now();
     while receiver.try_recv().is_err() {
         assert!(start.elapsed() < PATIENCE, "it waits: {timer:?}");
         runtime.block_on(runtime.spawn(async {})).unwrap();

@@ -16,8 +16,9 @@ use std::{
     time::Duration,
 };
 
-use axum::{Router, extract::Request, middleware, response::Response, routing::get};
+use axum::{Router, body::Bytes, extract::Request, middleware, response::Response, routing::get};
 use futures::channel::oneshot;
+use http_body_util::Empty;
 use tourbillon::{
     JoinHandle, Runtime, axum::serve, hyper::TourbillonExecutor, net::TcpListener, task::yield_now,
 };
@@ -280,4 +281,21 @@ where
             .unwrap();
     tourbillon::spawn(connection);
     sender
+}
+
+/// Sends the first request of a connection by HTTP/2. A server that closes idle connections soon
+/// may close it before the request comes, on a busy machine: then this tries another one.
+pub async fn first_answer(
+    addr: SocketAddr,
+    request: impl Fn() -> Request<Empty<Bytes>>,
+) -> (
+    hyper::client::conn::http2::SendRequest<Empty<Bytes>>,
+    Response<hyper::body::Incoming>,
+) {
+    loop {
+        let mut sender = http2(addr).await;
+        if let Ok(response) = sender.send_request(request()).await {
+            return (sender, response);
+        }
+    }
 }
