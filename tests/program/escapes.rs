@@ -70,12 +70,31 @@ fn top_complains_in_tame_text() {
             json!({ "tourbillon": HOSTILE, "pid": HOSTILE })
         ),
     ];
-    for answer in answers {
-        let addr = serve(move |_, _, mut stream| {
-            let _ = stream.write_all(answer.as_bytes());
-        });
-        let output = once(addr, &[]);
-        assert_eq!(output.status.code(), Some(1));
+    // The complaints hold the text: the first line of the first answer, and a part of the second.
+    for (answer, text) in answers.into_iter().zip([
+        "answers \"HTTP/1.0 500 \\u{1b}[2J\\u{1b}]0;owned\\u{7}\\u{9b}31m\"",
+        "\\u{202e}\\u{2066}\\u{2028}",
+    ]) {
+        let complains = |first: bool| {
+            let answer = answer.clone();
+            let addr = serve(move |number, _, mut stream| {
+                if number == 0 && !first {
+                    return send(stream, snapshot(number, "x").to_string().as_bytes());
+                }
+                let _ = stream.write_all(answer.as_bytes());
+            });
+            once(addr, &["--columns", "400"])
+        };
+        let output = complains(true);
+        let said = String::from_utf8_lossy(&output.stderr);
+        assert_eq!(output.status.code(), Some(1), "{said}");
         is_tame(&output.stderr);
+        assert!(said.contains(text), "{said}");
+        // The screen says why there are no newer figures.
+        let output = complains(false);
+        let screen = String::from_utf8_lossy(&output.stdout);
+        assert!(output.status.success(), "{screen}");
+        is_tame(&output.stdout);
+        assert!(screen.contains(text), "{screen}");
     }
 }

@@ -3,7 +3,7 @@
 use std::{
     io::{Read, Write},
     net::{SocketAddr, TcpListener, TcpStream},
-    process::{Command, Output, Stdio},
+    process::Output,
     sync::mpsc::channel,
     thread,
     time::Duration,
@@ -14,6 +14,7 @@ use serde_json::{Value, json};
 use crate::{
     clients::{AGES, have, tourbillon},
     common::alarm,
+    top::Terminal,
 };
 
 /// Serves the requests of one client after the other: the number of the request, its first line,
@@ -139,16 +140,30 @@ fn an_answer_that_is_too_large_is_refused() {
     assert_eq!(once(addr, &[]).status.code(), Some(1));
 }
 
+/// What grouping costs is tested beside its code.
 #[test]
-fn many_stalls_are_grouped_soon() {
+fn the_newest_of_many_stalls_are_shown() {
     let _alarm = alarm();
     let addr = serve(|number, _, stream| {
         let mut page = snapshot(number, "x");
-        let stall = |job: u32| json!({ "job": job.to_string(), "spawned": null, "elapsed_ms": 1 });
-        page["stalls"] = (0..10_000).map(stall).collect();
+        let stall =
+            |job: u32| json!({ "job": format!("job {job}"), "spawned": null, "elapsed_ms": 1 });
+        // Each job has two.
+        page["stalls"] = (0..5_000).chain(0..5_000).map(stall).collect();
         send(stream, page.to_string().as_bytes());
     });
-    assert!(once(addr, &[]).status.success());
+    let output = once(addr, &[]);
+    let said = String::from_utf8_lossy(&output.stderr);
+    assert!(output.status.success(), "{said}");
+    let screen = String::from_utf8(output.stdout).unwrap();
+    let rows: Vec<_> = screen.lines().filter(|row| row.contains(" job ")).collect();
+    assert_eq!(rows.len(), 6, "{screen}");
+    for (row, job) in rows.into_iter().zip((0..5_000).rev()) {
+        assert!(
+            row.starts_with("2 ") && row.ends_with(&format!(" job {job}")),
+            "{screen}"
+        );
+    }
 }
 
 /// A server that answers once, and then drips: the user can still end the program.
@@ -168,22 +183,11 @@ fn keys_work_while_an_answer_takes_long() {
             thread::sleep(Duration::from_millis(20));
         }
     });
-    let program = env!("CARGO_BIN_EXE_tourbillon");
-    let command = format!("stty cols 80 rows 24; exec {program} top {addr} --interval 100ms");
-    let mut script = Command::new("script")
-        .args(["--quiet", "--return", "--command", &command, "/dev/null"])
-        .env("TERM", "xterm-256color")
-        .stdin(Stdio::piped())
-        .stdout(Stdio::piped())
-        .spawn()
-        .unwrap();
+    let mut terminal = Terminal::start(&addr.to_string());
     // The program waits for an answer from here on.
     dripped.recv_timeout(AGES).unwrap();
-    let mut keys = script.stdin.take().unwrap();
-    keys.write_all(b"q").unwrap();
-    let output = script.wait_with_output().unwrap();
-    assert!(output.status.success());
-    // It ended by the key, not by the limit of the answer.
-    let drawn = String::from_utf8_lossy(&output.stdout);
+    terminal.press("q");
+    // It ends by the key, not by the limit of the answer.
+    let drawn = terminal.end();
     assert!(!drawn.contains("too long"), "{drawn}");
 }

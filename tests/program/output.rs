@@ -8,6 +8,7 @@ use crate::{
         tourbillon,
     },
     common::unix::Dir,
+    hostile_pages::{send, serve, snapshot},
 };
 
 /// A storm that is over soon.
@@ -25,6 +26,15 @@ fn a_storm_whose_report_is_lost_fails() {
 fn a_soak_whose_report_is_lost_fails() {
     let soak = ["soak", "--duration", "100ms", "--timers", "1k", "--format"];
     fails_if_output_is_lost(tourbillon().args(soak).arg("json"));
+}
+
+#[test]
+fn a_screen_that_is_lost_is_a_failure() {
+    let addr = serve(|number, _, stream| {
+        send(stream, snapshot(number, "x").to_string().as_bytes());
+    });
+    let once = ["--once", "--interval", "100ms"];
+    fails_if_output_is_lost(tourbillon().arg("top").arg(addr.to_string()).args(once));
 }
 
 #[test]

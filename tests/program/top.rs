@@ -1,10 +1,8 @@
 //! `tourbillon top`, beside a storm that serves its page.
 
 use std::{
-    io::Write,
-    process::{Command, Output, Stdio},
-    thread,
-    time::Duration,
+    io::{Read, Write},
+    process::{Child, ChildStdout, Command, Output, Stdio},
 };
 
 use tourbillon::net::TcpSocket;
@@ -105,8 +103,64 @@ fn without_a_terminal_it_says_what_to_do() {
     assert!(said.contains("not a terminal: use --once"), "{said}");
 }
 
-/// In a terminal, the program draws until the user presses `q`. `script` provides the terminal,
-/// and passes on the keys.
+/// The program in a terminal of 80 by 24, which `script` provides.
+pub struct Terminal {
+    script: Child,
+    screen: ChildStdout,
+    drawn: Vec<u8>,
+}
+
+impl Terminal {
+    pub fn start(url: &str) -> Self {
+        let program = env!("CARGO_BIN_EXE_tourbillon");
+        let command = format!("stty cols 80 rows 24; exec {program} top {url} --interval 100ms");
+        let mut script = Command::new("script")
+            .args(["--quiet", "--return", "--command", &command, "/dev/null"])
+            .env("TERM", "xterm-256color")
+            .stdin(Stdio::piped())
+            .stdout(Stdio::piped())
+            .spawn()
+            .unwrap();
+        let screen = script.stdout.take().unwrap();
+        Self {
+            script,
+            screen,
+            drawn: Vec::new(),
+        }
+    }
+
+    /// Waits until the program has drawn a text.
+    #[track_caller]
+    pub fn wait_for(&mut self, what: &str) {
+        while !text(&self.drawn).contains(what) {
+            let mut part = [0; 4_096];
+            let read = self.screen.read(&mut part).unwrap();
+            assert!(read > 0, "{what} is not in {}", text(&self.drawn));
+            self.drawn.extend_from_slice(&part[..read]);
+        }
+    }
+
+    /// Presses keys. Those that come before the program reads them wait in the terminal.
+    pub fn press(&mut self, keys: &str) {
+        let input = self.script.stdin.as_mut().unwrap();
+        input.write_all(keys.as_bytes()).unwrap();
+    }
+
+    /// Waits until the program ends, without an error. Returns what it has drawn.
+    #[track_caller]
+    pub fn end(mut self) -> String {
+        self.screen.read_to_end(&mut self.drawn).unwrap();
+        // The end of the input would end `script`.
+        let keys = self.script.stdin.take();
+        let status = self.script.wait().unwrap();
+        drop(keys);
+        let drawn = text(&self.drawn);
+        assert!(status.success(), "{status}: {drawn}");
+        drawn
+    }
+}
+
+/// In a terminal, the program draws until the user presses `q`.
 #[test]
 fn in_a_terminal_it_draws_until_q_is_pressed() {
     let _alarm = alarm();
@@ -114,29 +168,12 @@ fn in_a_terminal_it_draws_until_q_is_pressed() {
         return;
     }
     let storm = storm();
-    let program = env!("CARGO_BIN_EXE_tourbillon");
-    let command = format!(
-        "stty cols 80 rows 24; exec {program} top {} --interval 100ms",
-        storm.url()
-    );
-    let mut script = Command::new("script")
-        .args(["--quiet", "--return", "--command", &command, "/dev/null"])
-        .env("TERM", "xterm-256color")
-        .stdin(Stdio::piped())
-        .stdout(Stdio::piped())
-        .spawn()
-        .unwrap();
-    let mut keys = script.stdin.take().unwrap();
-    // Keys that come before the program reads them wait in the terminal.
-    thread::sleep(Duration::from_millis(300));
-    keys.write_all(b"l").unwrap();
-    thread::sleep(Duration::from_millis(300));
-    keys.write_all(b"q").unwrap();
-    let output = script.wait_with_output().unwrap();
-    drop(keys);
-    let drawn = text(&output.stdout);
-    assert!(output.status.success(), "{drawn}");
-    assert!(drawn.contains("tourbillon 0."), "{drawn}");
+    let mut terminal = Terminal::start(&storm.url());
+    terminal.wait_for("tourbillon 0.");
+    terminal.press("l");
+    terminal.wait_for("queued for");
+    terminal.press("q");
+    let drawn = terminal.end();
     // The alternate screen was left: the user's terminal is as before.
     assert!(
         drawn.contains("\u{1b}[?1049h") && drawn.contains("\u{1b}[?1049l"),

@@ -126,6 +126,29 @@ fn a_small_screen_has_all_parts() {
     assert!(parse < row("render"));
 }
 
+/// If each stall were compared with each job, twenty times as many would take 400 times as long.
+#[test]
+fn stalls_are_grouped_in_a_time_that_grows_with_their_number() {
+    let of = |count: usize| {
+        let stall = |job: usize| serde_json::json!({ "job": job.to_string(), "spawned": null, "elapsed_ms": 1.0 });
+        let stalls: Vec<_> = (0..count).map(stall).collect();
+        let mut snapshot = snapshot(0.0, "a", 0, &[]);
+        snapshot.stalls = serde_json::from_value(stalls.into()).unwrap();
+        (snapshot, count, Duration::MAX)
+    };
+    let mut sizes = [of(200), of(4_000)];
+    // The least of many times is one in which the machine did nothing else.
+    for _ in 0..100 {
+        for (snapshot, count, least) in &mut sizes {
+            let start = Instant::now();
+            assert_eq!(snapshot.stalls_by_job().len(), *count);
+            *least = start.elapsed().min(*least);
+        }
+    }
+    let [few, many] = sizes.map(|(.., least)| least);
+    assert!(many < 100 * few, "{few:?} and {many:?}");
+}
+
 #[test]
 fn tasks_take_the_place_of_the_workers() {
     let task = |id: u32| {
