@@ -1,7 +1,8 @@
 //! Output of a program: results on stdout, and what went wrong on stderr.
 //!
 //! - Results that cannot be written are lost. The program says so, and [`end`] makes its exit
-//!   status a failure. A closed pipe is no error: its reader has all that it wanted.
+//!   status a failure. A closed pipe is no error: its reader has all that it wanted. If stdout is
+//!   closed from the start, Rust's standard library opens `/dev/null` in its place.
 //! - Text that others have chosen, such as names and payloads, is shown by [`shown`]. Whatever a
 //!   program prints, no control character but tabs and ends of lines reaches the terminal, and no
 //!   character that it does not draw.

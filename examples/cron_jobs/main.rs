@@ -26,7 +26,7 @@ use self::{
     arguments::arguments,
     job::Job,
     run::Runner,
-    say::{complain, say},
+    say::{complain, say, shown},
     stop::Stop,
 };
 
@@ -123,7 +123,7 @@ fn read_jobs(args: &Args) -> Result<Vec<Job>, Box<dyn Error>> {
         read(text, format!("--job, number {}", at + 1))?;
     }
     if let Some(path) = &args.file {
-        let name = path.display();
+        let name = shown(&path.to_string_lossy()).to_string();
         let text = fs::read_to_string(path).map_err(|error| format!("{name}: {error}"))?;
         for (at, line) in text.lines().enumerate() {
             let is_job = |line: &str| !line.is_empty() && !line.starts_with('#');

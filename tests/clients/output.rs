@@ -36,6 +36,18 @@ pub fn is_tame(output: &[u8]) {
     assert!(wild.is_empty(), "{wild:?} in {text:?}");
 }
 
+/// Runs a program that has to fail. Checks that its complaint shows [`HOSTILE`], which was in the
+/// arguments, in one line of a terminal with colours.
+#[track_caller]
+pub fn complains_tame(command: &mut Command) {
+    let output = command.env("CLICOLOR_FORCE", "1").output().unwrap();
+    assert!(!output.status.success(), "{command:?}");
+    is_tame(&output.stderr);
+    let said = String::from_utf8(output.stderr).unwrap();
+    let shown = "\\u{1b}]0;owned\\u{7}\\u{9b}31m\\r\\nforged";
+    assert!(said.contains(shown), "{command:?}: {said}");
+}
+
 fn full() -> File {
     let full = OpenOptions::new().write(true).open("/dev/full");
     full.expect("Linux has this device")

@@ -10,7 +10,7 @@ use std::{
 
 use crate::clients::{
     Server, connect, example, have,
-    output::{HOSTILE, is_tame},
+    output::{HOSTILE, complains_tame, is_tame},
 };
 
 #[test]
@@ -60,4 +60,20 @@ fn a_chat_prints_its_journal_tame() {
         is_tame(out.as_bytes());
         assert!(out.contains("\\u{1b}]0;owned\\u{7}\\u{9b}31m"), "{out}");
     }
+}
+
+#[test]
+fn arguments_are_quoted_tame() {
+    for program in [
+        "cron_jobs",
+        "delayed_reply",
+        "game_cooldowns",
+        "heartbeat",
+        "live_chat",
+        "retry_proxy",
+        "ttl_cache",
+    ] {
+        complains_tame(example(program).arg(HOSTILE));
+    }
+    complains_tame(example("cron_jobs").args(["--file", HOSTILE]));
 }

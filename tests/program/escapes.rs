@@ -6,7 +6,7 @@ use serde_json::json;
 
 use crate::{
     clients::{
-        output::{HOSTILE, is_tame},
+        output::{HOSTILE, complains_tame, is_tame},
         tourbillon,
     },
     common::{alarm, unix::Dir},
@@ -97,4 +97,38 @@ fn top_complains_in_tame_text() {
         is_tame(&output.stdout);
         assert!(screen.contains(text), "{screen}");
     }
+}
+
+#[test]
+fn arguments_are_quoted_tame() {
+    for command in [
+        &[HOSTILE][..],
+        &["trace", HOSTILE],
+        &["trace", "a", HOSTILE],
+        &["trace", "--top", HOSTILE],
+        &["top", HOSTILE],
+        &["storm", "--timers", HOSTILE],
+        &["soak", "--duration", HOSTILE],
+        &["serve", "--delay", HOSTILE],
+    ] {
+        complains_tame(tourbillon().args(command));
+    }
+    // A value may also be behind the name of its option.
+    complains_tame(tourbillon().args(["serve", &format!("--idle={HOSTILE}")]));
+}
+
+#[test]
+fn names_of_files_are_shown_tame() {
+    let directory = Dir::new();
+    let wrong = directory.path(HOSTILE);
+    fs::write(&wrong, "{}").unwrap();
+    complains_tame(tourbillon().arg("trace").arg(&wrong));
+    // There is no such directory.
+    let absent = wrong.join("trace.json");
+    let storm = [
+        "storm", "--timers", "100", "--spread", "1ms", "--lead", "1ms",
+    ];
+    complains_tame(tourbillon().args(storm).arg("--trace").arg(&absent));
+    let soak = ["soak", "--duration", "100ms", "--timers", "1k", "--report"];
+    complains_tame(tourbillon().args(soak).arg(&absent));
 }

@@ -17,7 +17,7 @@ use tourbillon::{
     signal::{SignalKind, signal},
 };
 
-use crate::{args::count, complain};
+use crate::{args::count, complain, say::shown};
 
 /// Options of the flight recorder.
 #[derive(Clone, Debug, Args)]
@@ -109,5 +109,5 @@ fn write_numbered(recorder: &FlightRecorder, number: u32) {
 pub(crate) fn save(snapshot: &Snapshot, path: &Path) -> Result<(), String> {
     let file = File::create(path);
     file.and_then(|file| snapshot.write_trace(file))
-        .map_err(|error| format!("cannot write {}: {error}", path.display()))
+        .map_err(|error| format!("cannot write {}: {error}", shown(&path.to_string_lossy())))
 }

@@ -63,7 +63,7 @@ impl From<&CauseTotal> for CauseRow {
 
 /// Prints the late timers of a trace, and the causes.
 pub(crate) fn run(args: &Args) -> Result<ExitCode, String> {
-    let path = args.file.display();
+    let path = shown(&args.file.to_string_lossy()).to_string();
     let file = File::open(&args.file).map_err(|error| format!("cannot read {path}: {error}"))?;
     let trace: Trace = serde_json::from_reader(BufReader::new(file)).map_err(|error| {
         format!("{path} is no trace that this program can explain: {error}; write one by SIGUSR2")

@@ -118,7 +118,7 @@ fn start(args: Args) -> Result<(), Box<dyn Error>> {
             return serve(&args, store).await;
         }
         let store = Sqlite::open(&args.store)
-            .map_err(|error| format!("{}: {error}", args.store.display()))?;
+            .map_err(|error| format!("{}: {error}", shown(&args.store.to_string_lossy())))?;
         serve(&args, store).await
     });
     if !matches!(ended, Ok(true)) {

@@ -9,7 +9,9 @@ use std::{
 use serde_json::json;
 
 use crate::{
-    lost::{HOSTILE, fails_if_output_is_lost, is_tame, server_fails_if_output_is_lost},
+    lost::{
+        HOSTILE, complains_tame, fails_if_output_is_lost, is_tame, server_fails_if_output_is_lost,
+    },
     support::Dir,
 };
 
@@ -72,6 +74,21 @@ fn a_job_is_printed_tame() {
     ] {
         assert!(line.contains(shown), "{line}");
     }
+}
+
+#[test]
+fn arguments_are_quoted_tame() {
+    for program in [
+        env!("CARGO_BIN_EXE_delayed_jobs"),
+        env!("CARGO_BIN_EXE_torture"),
+    ] {
+        complains_tame(Command::new(program).arg(HOSTILE));
+    }
+    // There is no such directory.
+    let dir = Dir::new();
+    let store = dir.join(HOSTILE).join("jobs.db");
+    let mut server = Command::new(env!("CARGO_BIN_EXE_delayed_jobs"));
+    complains_tame(server.arg("--store").arg(store));
 }
 
 /// A process that ends with the test.

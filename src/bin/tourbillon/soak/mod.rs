@@ -67,7 +67,7 @@ use crate::{
     figures::{Format, rounded, scaled},
     proc,
     record::Traces,
-    say::{print, say},
+    say::{print, say, shown},
 };
 
 /// Arguments of `tourbillon soak`.
@@ -147,7 +147,8 @@ pub(crate) fn run(args: &Args) -> Result<ExitCode, String> {
 }
 
 fn cannot_write(path: &Path, error: &io::Error) -> String {
-    format!("cannot write {}: {error}", path.display())
+    let path = path.to_string_lossy();
+    format!("cannot write {}: {error}", shown(&path))
 }
 
 /// Returns the name of the temporary file, which is renamed to the report file.

@@ -154,7 +154,7 @@ impl Site {
         stream.set_write_timeout(Some(left(until)?))?;
         // By HTTP/1.0 the server sends the body as it is, and then closes the connection.
         // It goes out at once: a server may answer and close before the end of a request in parts.
-        let request = format!("GET {path} HTTP/1.0\r\nHost: {self}\r\n\r\n");
+        let request = format!("GET {path} HTTP/1.0\r\nHost: {}\r\n\r\n", self.at);
         stream.write_all(request.as_bytes())?;
         let (mut answer, mut part) = (Vec::new(), vec![0; 64 << 10]);
         loop {
@@ -189,7 +189,7 @@ fn left(until: Instant) -> io::Result<Duration> {
 
 impl fmt::Display for Site {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.write_str(&self.at)
+        write!(f, "{}", shown(&self.at))
     }
 }
 
