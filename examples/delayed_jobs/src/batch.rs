@@ -1,6 +1,6 @@
 //! Joins requests that wait for the same thing, so that one commit serves many of them.
 
-use std::{future::Future, sync::Arc, time::Duration};
+use std::{collections::HashSet, future::Future, sync::Arc, time::Duration};
 
 use tokio::sync::{mpsc, oneshot};
 use tourbillon::time::{Instant, sleep};
@@ -39,15 +39,40 @@ pub(crate) fn calls<T>(requests: Vec<T>, bytes: impl Fn(&T) -> usize) -> Vec<Vec
 
 /// A request that a [`Batcher`] joins with others.
 pub(crate) trait Request: Clone + Send + 'static {
+    /// What the store answers.
+    type Answer: Send + 'static;
+
+    /// Returns the key of the job that the request is for.
+    fn key(&self) -> &str;
+
     /// Returns about how many bytes the request has, beside some hundred.
     fn bytes(&self) -> usize {
         0
     }
 }
 
+/// What does the requests of a [`Batcher`].
+pub(crate) trait Serve<Q: Request>: Send + Sync + 'static {
+    /// Does requests, and answers each of them.
+    fn serve(
+        &self,
+        requests: Vec<Q>,
+    ) -> impl Future<Output = Result<Vec<Q::Answer>, StoreError>> + Send;
+
+    /// Returns those of these keys whose jobs somebody has locked.
+    fn locked(
+        &self,
+        keys: Vec<String>,
+    ) -> impl Future<Output = Result<HashSet<String>, StoreError>> + Send;
+}
+
 /// How many calls in a row may fail because the store is full. Then the other requests fail
 /// untried. It takes 12 until a request of a full call is alone.
 const MOST_FULL: usize = 24;
+
+/// How many calls of one round may fail because of locks. Each has waited for one. Then the other
+/// requests of the round are left for the next one.
+const MOST_LOCKED: usize = 24;
 
 /// How long a request is repeated whose job somebody has locked.
 const LOCKED: Duration = Duration::from_secs(8);
@@ -56,116 +81,321 @@ const LOCKED: Duration = Duration::from_secs(8);
 const FIRST: Duration = Duration::from_millis(50);
 const LONGEST: Duration = Duration::from_secs(1);
 
-type Answer<A> = oneshot::Sender<Result<A, StoreError>>;
+type Caller<Q> = oneshot::Sender<Result<<Q as Request>::Answer, StoreError>>;
+
+/// A request, and who waits for its answer.
+struct Waiting<Q: Request> {
+    request: Q,
+    caller: Caller<Q>,
+    /// Until when the request is repeated, since somebody has its job locked.
+    until: Option<Instant>,
+}
+
+impl<Q: Request> Waiting<Q> {
+    /// Answers. A caller that is gone needs no answer.
+    fn answer(self, answer: Result<Q::Answer, StoreError>) {
+        let _ = self.caller.send(answer);
+    }
+}
 
 /// Sends requests to a task, which hands all that wait to the store at once.
 ///
 /// A call that the store refuses is divided. So what the store refuses is refused to its caller
-/// alone. A request whose job somebody has locked is repeated by a task of its own, so that it keeps
-/// no other one waiting.
-pub(crate) struct Batcher<Q, A>(mpsc::Sender<(Q, Answer<A>)>);
+/// alone. The requests whose jobs somebody has locked are repeated by another task, so that they
+/// keep no other one waiting.
+pub(crate) struct Batcher<Q: Request>(mpsc::Sender<Waiting<Q>>);
 
-impl<Q, A> Clone for Batcher<Q, A> {
+impl<Q: Request> Clone for Batcher<Q> {
     fn clone(&self) -> Self {
         Self(self.0.clone())
     }
 }
 
-impl<Q: Request, A: Send + 'static> Batcher<Q, A> {
-    /// Starts the task, which ends with the last clone of the batcher.
-    pub(crate) fn start<F, R>(run: F) -> Self
-    where
-        F: Fn(Vec<Q>) -> R + Send + Sync + 'static,
-        R: Future<Output = Result<Vec<A>, StoreError>> + Send + 'static,
-    {
-        let run = Arc::new(run);
-        let (sender, mut receiver) = mpsc::channel::<(Q, Answer<A>)>(WAITING);
+impl<Q: Request> Batcher<Q> {
+    /// Starts the tasks, which end with the last clone of the batcher.
+    pub(crate) fn start(store: impl Serve<Q>) -> Self {
+        let store = Arc::new(store);
+        let (sender, mut receiver) = mpsc::channel(WAITING);
+        let (repeats, locked) = mpsc::unbounded_channel();
+        tourbillon::spawn(repeat(store.clone(), locked));
         tourbillon::spawn(async move {
             let mut waiting = Vec::new();
             while receiver.recv_many(&mut waiting, MOST).await > 0 {
-                serve(std::mem::take(&mut waiting), &run).await;
+                for one in round(&*store, std::mem::take(&mut waiting)).await {
+                    // The other task ends after this one.
+                    let _ = repeats.send(one);
+                }
             }
         });
         Self(sender)
     }
 
     /// Waits for the answer to a request.
-    pub(crate) async fn call(&self, request: Q) -> Result<A, StoreError> {
-        let (sender, receiver) = oneshot::channel();
-        let sent = self.0.send((request, sender)).await;
+    pub(crate) async fn call(&self, request: Q) -> Result<Q::Answer, StoreError> {
+        let (caller, answer) = oneshot::channel();
+        let waiting = Waiting {
+            request,
+            caller,
+            until: None,
+        };
+        let sent = self.0.send(waiting).await;
         sent.map_err(|_| StoreError::Closed)?;
-        receiver.await.map_err(|_| StoreError::Closed)?
+        answer.await.map_err(|_| StoreError::Closed)?
     }
 }
 
-/// Answers each of these requests.
-async fn serve<Q, A, F, R>(requests: Vec<(Q, Answer<A>)>, run: &Arc<F>)
-where
-    Q: Request,
-    A: Send + 'static,
-    F: Fn(Vec<Q>) -> R + Send + Sync + 'static,
-    R: Future<Output = Result<Vec<A>, StoreError>> + Send + 'static,
-{
+/// Asks for each of these requests once. Answers all but those whose jobs somebody has locked, and
+/// returns these.
+async fn round<Q: Request>(store: &impl Serve<Q>, waiting: Vec<Waiting<Q>>) -> Vec<Waiting<Q>> {
     // The last call is the next.
-    let mut calls = calls(requests, |(request, _)| request.bytes());
+    let mut calls = calls(waiting, |one| one.request.bytes());
     calls.reverse();
-    let mut full = 0;
+    let (mut full, mut locks) = (0, 0);
+    let mut later = Vec::new();
     while let Some(mut call) = calls.pop() {
-        let requests = call.iter().map(|(request, _)| request.clone()).collect();
-        // A caller that is gone needs no answer, so ignore failed sends.
-        match run(requests).await {
+        let requests = call.iter().map(|one| one.request.clone()).collect();
+        let error = match store.serve(requests).await {
             Ok(answers) => {
                 full = 0;
-                for ((_, caller), answer) in call.into_iter().zip(answers) {
-                    let _ = caller.send(Ok(answer));
+                for (one, answer) in call.into_iter().zip(answers) {
+                    one.answer(Ok(answer));
                 }
+                continue;
             }
-            Err(error) => {
-                full = match error {
-                    StoreError::Full => full + 1,
-                    _ => 0,
-                };
-                if full >= MOST_FULL {
-                    call.extend(calls.drain(..).flatten());
-                } else if call.len() > 1 && error.changed_nothing() {
+            Err(error) => error,
+        };
+        full = match error {
+            StoreError::Full => full + 1,
+            _ => 0,
+        };
+        if let StoreError::Locked = error {
+            locks += 1;
+            if call.len() == 1 {
+                later.append(&mut call);
+            } else if locks < MOST_LOCKED {
+                let (locked, free) = divide(store, call).await;
+                let is_known = !locked.is_empty();
+                later.extend(locked);
+                call = free;
+                if !is_known {
+                    // A session adds one of these keys, or the lock is gone.
                     calls.push(call.split_off(call.len() / 2));
+                }
+                if !call.is_empty() {
                     calls.push(call);
-                    continue;
-                } else if matches!(error, StoreError::Locked) {
-                    for (request, caller) in call {
-                        tourbillon::spawn(repeat(request, caller, run.clone()));
-                    }
-                    continue;
                 }
-                for (_, caller) in call {
-                    let _ = caller.send(Err(error.clone()));
-                }
+            } else {
+                // The next round begins with what this one has not tried.
+                calls.push(call);
+                let rest = calls.drain(..).rev().flatten();
+                later = rest.chain(later).collect();
             }
+            continue;
+        }
+        if full >= MOST_FULL {
+            call.extend(calls.drain(..).flatten());
+        } else if call.len() > 1 && error.changed_nothing() {
+            calls.push(call.split_off(call.len() / 2));
+            calls.push(call);
+            continue;
+        }
+        for one in call {
+            one.answer(Err(error.clone()));
+        }
+    }
+    later
+}
+
+/// Divides requests into those whose jobs somebody has locked, and the others.
+async fn divide<Q: Request>(
+    store: &impl Serve<Q>,
+    waiting: Vec<Waiting<Q>>,
+) -> (Vec<Waiting<Q>>, Vec<Waiting<Q>>) {
+    let keys = waiting.iter().map(|one| one.request.key().to_owned());
+    // After an error, nothing is known. The requests themselves are answered with it, too.
+    let locked = store.locked(keys.collect()).await.unwrap_or_default();
+    waiting
+        .into_iter()
+        .partition(|one| locked.contains(one.request.key()))
+}
+
+/// Repeats requests until nobody has their jobs locked any more, each until its time is over or its
+/// caller is gone. All of them are asked for at once, so their number does not matter to the store.
+async fn repeat<Q: Request>(
+    store: Arc<impl Serve<Q>>,
+    mut receiver: mpsc::UnboundedReceiver<Waiting<Q>>,
+) {
+    let mut all: Vec<Waiting<Q>> = Vec::new();
+    let mut pause = FIRST;
+    loop {
+        if all.is_empty() {
+            match receiver.recv().await {
+                Some(first) => all.push(first),
+                None => return,
+            }
+            pause = FIRST;
+        }
+        sleep(pause).await;
+        pause = (2 * pause).min(LONGEST);
+        while let Ok(more) = receiver.try_recv() {
+            all.push(more);
+            // Most locks are short.
+            pause = FIRST;
+        }
+        all.retain(|one| !one.caller.is_closed());
+        if all.is_empty() {
+            continue;
+        }
+        for one in &mut all {
+            one.until.get_or_insert_with(|| Instant::now() + LOCKED);
+        }
+        // Do not wait for those that are locked: look first.
+        let (locked, free) = divide(&*store, all).await;
+        all = locked;
+        all.extend(round(&*store, free).await);
+        let now = Instant::now();
+        let is_over = |one: &mut Waiting<Q>| one.until.is_some_and(|until| until <= now);
+        for one in all.extract_if(.., is_over) {
+            one.answer(Err(StoreError::Locked));
         }
     }
 }
 
-/// Repeats a request until nobody has its job locked any more, or until its caller is gone.
-async fn repeat<Q, A, F, R>(request: Q, caller: Answer<A>, run: Arc<F>)
-where
-    Q: Request,
-    F: Fn(Vec<Q>) -> R,
-    R: Future<Output = Result<Vec<A>, StoreError>>,
-{
-    let end = Instant::now() + LOCKED;
-    let mut pause = FIRST;
-    loop {
-        sleep(pause).await;
-        if caller.is_closed() {
-            return;
+#[cfg(test)]
+mod tests {
+    use std::sync::{
+        Mutex,
+        atomic::{AtomicUsize, Ordering},
+    };
+
+    use tourbillon::{Runtime, task::JoinHandle};
+
+    use super::*;
+    use crate::store::Cancelled;
+
+    impl Request for u32 {
+        type Answer = Cancelled;
+
+        fn key(&self) -> &str {
+            ["free", "locked"][(self % 2) as usize]
         }
-        pause = (2 * pause).min(LONGEST);
-        let answer = match run(vec![request.clone()]).await {
-            Err(StoreError::Locked) if Instant::now() < end => continue,
-            Ok(mut answers) => answers.pop().ok_or(StoreError::Closed),
-            Err(error) => Err(error),
+    }
+
+    /// Waits for locks as a server does, and counts its calls.
+    #[derive(Default)]
+    struct Fake {
+        is_free: Mutex<bool>,
+        /// Whether it knows which jobs are locked.
+        knows: bool,
+        calls: AtomicUsize,
+    }
+
+    impl Serve<u32> for Arc<Fake> {
+        async fn serve(&self, requests: Vec<u32>) -> Result<Vec<Cancelled>, StoreError> {
+            self.calls.fetch_add(1, Ordering::Relaxed);
+            let is_locked = |request: &u32| request.key() == "locked";
+            if !*self.is_free.lock().unwrap() && requests.iter().any(is_locked) {
+                sleep(Duration::from_millis(50)).await;
+                return Err(StoreError::Locked);
+            }
+            Ok(vec![Cancelled::Cancelled; requests.len()])
+        }
+
+        async fn locked(&self, keys: Vec<String>) -> Result<HashSet<String>, StoreError> {
+            self.calls.fetch_add(1, Ordering::Relaxed);
+            let is_locked = self.knows && !*self.is_free.lock().unwrap();
+            Ok(keys
+                .into_iter()
+                .filter(|key| is_locked && key == "locked")
+                .collect())
+        }
+    }
+
+    impl Fake {
+        fn calls(&self) -> usize {
+            self.calls.swap(0, Ordering::Relaxed)
+        }
+    }
+
+    type Asked = JoinHandle<Result<Cancelled, StoreError>>;
+
+    /// Asks for 1,000 locked jobs and as many others, in turns.
+    fn ask_for_2000(batcher: &Batcher<u32>) -> (Vec<Asked>, Vec<Asked>) {
+        let ask = |number| {
+            let batcher = batcher.clone();
+            tourbillon::spawn(async move { batcher.call(number).await })
         };
-        let _ = caller.send(answer);
-        return;
+        (0..1000).map(|n| (ask(2 * n), ask(2 * n + 1))).unzip()
+    }
+
+    async fn succeed(asked: Vec<Asked>) {
+        for one in asked {
+            assert_eq!(one.await.unwrap().unwrap(), Cancelled::Cancelled);
+        }
+    }
+
+    async fn are_locked(asked: Vec<Asked>) {
+        for one in asked {
+            assert!(matches!(one.await.unwrap(), Err(StoreError::Locked)));
+        }
+    }
+
+    /// Runs a test on a paused clock, which skips the waits.
+    fn run(test: impl Future<Output = ()>) {
+        let runtime = Runtime::builder().start_paused(true).build().unwrap();
+        runtime.block_on(test);
+    }
+
+    #[test]
+    fn locked_requests_are_repeated_together() {
+        run(async {
+            let fake = Arc::new(Fake {
+                knows: true,
+                ..Fake::default()
+            });
+            let batcher = Batcher::start(fake.clone());
+            let start = Instant::now();
+            let (free, locked) = ask_for_2000(&batcher);
+            succeed(free).await;
+            // Three calls for each batch, and one for each repeat.
+            let (calls, batches) = (fake.calls(), 50);
+            assert!(calls <= 3 * batches, "{calls}");
+            assert!(start.elapsed() < LOCKED);
+            are_locked(locked).await;
+            assert!(start.elapsed() >= LOCKED);
+            let calls = fake.calls();
+            assert!(calls <= 3 * batches + 50, "{calls}");
+            // When the lock is gone, all are answered by one call.
+            let (free, locked) = ask_for_2000(&batcher);
+            succeed(free).await;
+            *fake.is_free.lock().unwrap() = true;
+            fake.calls();
+            succeed(locked).await;
+            let calls = fake.calls();
+            assert!(calls <= 3 * batches, "{calls}");
+        });
+    }
+
+    #[test]
+    fn calls_that_fail_because_of_locks_are_bounded() {
+        run(async {
+            // It cannot tell which requests have to wait, so calls are divided.
+            let fake = Arc::new(Fake::default());
+            let batcher = Batcher::start(fake.clone());
+            let ask = |number| {
+                let batcher = batcher.clone();
+                tourbillon::spawn(async move { batcher.call(number).await })
+            };
+            let locked = (0..1000).map(|n| ask(2 * n + 1)).collect();
+            while fake.calls.load(Ordering::Relaxed) < 100 {
+                sleep(Duration::from_millis(10)).await;
+            }
+            // The rest is left for later, so another request is answered.
+            assert_eq!(ask(0).await.unwrap().unwrap(), Cancelled::Cancelled);
+            are_locked(locked).await;
+            // A round has two calls for each of those that may fail.
+            let calls = fake.calls();
+            assert!(calls <= 1000, "{calls}");
+        });
     }
 }

@@ -1,9 +1,9 @@
 //! The client's side: schedules, moves and cancels jobs.
 
-use std::{error::Error, fmt, sync::Arc};
+use std::{collections::HashSet, error::Error, fmt, sync::Arc};
 
 use crate::{
-    batch::{Batcher, Request},
+    batch::{Batcher, Request, Serve},
     job::{Job, NewJob, When},
     store::{Cancelled, Counts, Listing, Moved, Scheduled, Store, StoreError},
 };
@@ -38,9 +38,9 @@ pub const MAX_PAYLOAD: usize = 1 << 20;
 /// ```
 pub struct Queue<S> {
     store: Arc<S>,
-    adding: Batcher<NewJob, Scheduled>,
-    moving: Batcher<(String, When), Moved>,
-    cancelling: Batcher<String, Cancelled>,
+    adding: Batcher<NewJob>,
+    moving: Batcher<(String, When)>,
+    cancelling: Batcher<String>,
 }
 
 impl<S> Clone for Queue<S> {
@@ -104,14 +104,58 @@ impl From<StoreError> for QueueError {
 }
 
 impl Request for NewJob {
+    type Answer = Scheduled;
+
+    fn key(&self) -> &str {
+        &self.key
+    }
+
     fn bytes(&self) -> usize {
         self.payload.len()
     }
 }
 
-impl Request for (String, When) {}
+impl Request for (String, When) {
+    type Answer = Moved;
 
-impl Request for String {}
+    fn key(&self) -> &str {
+        &self.0
+    }
+}
+
+impl Request for String {
+    type Answer = Cancelled;
+
+    fn key(&self) -> &str {
+        self
+    }
+}
+
+/// Lets the store serve requests by one of its methods.
+macro_rules! serves {
+    ($($request:ty: $method:ident,)*) => {
+        $(impl<S: Store> Serve<$request> for ByStore<S> {
+            async fn serve(
+                &self,
+                requests: Vec<$request>,
+            ) -> Result<Vec<<$request as Request>::Answer>, StoreError> {
+                self.0.$method(requests).await
+            }
+
+            async fn locked(&self, keys: Vec<String>) -> Result<HashSet<String>, StoreError> {
+                self.0.locked(keys).await
+            }
+        })*
+    };
+}
+
+struct ByStore<S>(Arc<S>);
+
+serves! {
+    NewJob: schedule,
+    (String, When): reschedule,
+    String: cancel,
+}
 
 /// Checks a key.
 fn key(key: impl Into<String>) -> Result<String, QueueError> {
@@ -128,24 +172,11 @@ impl<S: Store> Queue<S> {
     /// Panics outside of a Tourbillon runtime.
     pub fn new(store: S) -> Self {
         let store = Arc::new(store);
-        let (adds, moves, cancels) = (store.clone(), store.clone(), store.clone());
-        let adding = Batcher::start(move |jobs| {
-            let store = adds.clone();
-            async move { store.schedule(jobs).await }
-        });
-        let moving = Batcher::start(move |jobs| {
-            let store = moves.clone();
-            async move { store.reschedule(jobs).await }
-        });
-        let cancelling = Batcher::start(move |keys| {
-            let store = cancels.clone();
-            async move { store.cancel(keys).await }
-        });
         Self {
+            adding: Batcher::start(ByStore(store.clone())),
+            moving: Batcher::start(ByStore(store.clone())),
+            cancelling: Batcher::start(ByStore(store.clone())),
             store,
-            adding,
-            moving,
-            cancelling,
         }
     }
 

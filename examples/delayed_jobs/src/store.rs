@@ -1,6 +1,7 @@
 //! What the queue and its nodes need of a store.
 
 use std::{
+    collections::HashSet,
     fmt,
     future::Future,
     sync::Arc,
@@ -334,6 +335,16 @@ pub trait Store: Send + Sync + 'static {
         keys: Vec<String>,
     ) -> impl Future<Output = Result<Vec<Cancelled>, StoreError>> + Send;
 
+    /// Returns those of these keys whose jobs somebody has locked at this moment. Does not wait for
+    /// them. It is asked for after [`StoreError::Locked`], so that the others are done without
+    /// them.
+    fn locked(
+        &self,
+        _keys: Vec<String>,
+    ) -> impl Future<Output = Result<HashSet<String>, StoreError>> + Send {
+        async { Ok(HashSet::new()) }
+    }
+
     /// Returns a job.
     fn get(&self, key: String) -> impl Future<Output = Result<Option<Job>, StoreError>> + Send;
 
@@ -379,10 +390,12 @@ pub trait Store: Send + Sync + 'static {
     }
 
     /// Takes jobs from the holder that has these tokens. They may have other holders from here on.
+    ///
+    /// Returns those that it has left to the holder, because somebody has locked them.
     fn give_back(
         &self,
         jobs: Vec<(String, Token)>,
-    ) -> impl Future<Output = Result<(), StoreError>> + Send;
+    ) -> impl Future<Output = Result<Vec<(String, Token)>, StoreError>> + Send;
 
     /// Begins attempts, if the jobs are due and these are still their tokens.
     ///

@@ -4,7 +4,7 @@
 //! takes or refuses it. One that the store cannot take keeps no other end waiting, and gets another
 //! text if that is what the store cannot take.
 
-use std::{sync::Arc, time::Duration};
+use std::{collections::BTreeSet, sync::Arc, time::Duration};
 
 use futures_lite::future::or;
 use tokio::sync::{mpsc, oneshot};
@@ -16,8 +16,8 @@ use crate::{
     store::{End, Finish, Store, StoreError},
 };
 
-/// How many requests in a row may fail in one round. It takes 12 until an end of a full request is
-/// alone.
+/// How many requests in a row with ends of a kind may fail in one round. It takes 12 until an end
+/// of a full request is alone.
 const MOST_FAILURES: usize = 24;
 
 /// The waits between the rounds in which nothing succeeds.
@@ -39,9 +39,9 @@ struct Report {
 }
 
 impl Report {
-    /// Whether the job leaves the store, which needs the least room there.
-    fn is_done(&self) -> bool {
-        self.finish.end == End::Done
+    /// Returns 0 if the job leaves the store, which needs the least room there, and otherwise 1.
+    fn kind(&self) -> usize {
+        usize::from(self.finish.end != End::Done)
     }
 
     /// Replaces the text of the error by one that more stores can take: first by its escaped form,
@@ -151,9 +151,11 @@ async fn serve<S: Store>(store: Arc<S>, mut receiver: mpsc::Receiver<Report>) {
 }
 
 /// Reports each end once. A request that fails is divided, until each end that the store does not
-/// take is alone. Returns the ends that failed.
+/// take is alone. When many of a kind have failed, the others of this kind are left out, so that
+/// they keep no end of the other kind waiting. Returns the ends that failed or were left out, in
+/// the order in which the next round should report them.
 async fn round<S: Store>(store: &S, mut ends: Vec<Report>) -> Vec<Report> {
-    ends.sort_by_key(|end| !end.is_done());
+    ends.sort_by_key(Report::kind);
     // The last request is the next.
     let mut requests = calls(ends, |end| match &end.finish.end {
         End::Next {
@@ -165,54 +167,71 @@ async fn round<S: Store>(store: &S, mut ends: Vec<Report>) -> Vec<Report> {
     });
     requests.reverse();
     let mut failed = Vec::new();
-    let mut failures = 0;
+    let mut left_out = Vec::new();
+    // How many requests with ends of each kind have failed in a row.
+    let mut failures = [0; 2];
     while let Some(mut request) = requests.pop() {
+        left_out.extend(request.extract_if(.., |end| failures[end.kind()] >= MOST_FAILURES));
+        let kinds: BTreeSet<_> = request.iter().map(Report::kind).collect();
+        if kinds.is_empty() {
+            continue;
+        }
         let finishes = request.iter().map(|end| end.finish.clone()).collect();
-        match store.finish(finishes).await {
+        let error = match store.finish(finishes).await {
             Ok(answers) => {
-                failures = 0;
+                for kind in kinds {
+                    failures[kind] = 0;
+                }
                 for (end, is_taken) in request.into_iter().zip(answers) {
                     end.answer(is_taken);
                 }
+                continue;
             }
             // All callers learn of this, as their ends are dropped.
             Err(StoreError::Closed) => return Vec::new(),
-            Err(error) => {
-                if !error.changed_nothing() {
-                    for end in &mut request {
-                        end.is_repeated = true;
-                    }
-                }
-                // What cannot be stored as it is would keep the job running for ever.
-                if let (StoreError::Refused(_), [end]) = (&error, &mut request[..])
-                    && end.replace_text()
-                {
-                    failures = 0;
-                    requests.push(request);
-                    continue;
-                }
-                failures += 1;
-                if request.len() > 1 && failures < MOST_FAILURES {
-                    let done = request.iter().filter(|end| end.is_done()).count();
-                    let middle = match done {
-                        0 => request.len() / 2,
-                        _ if done == request.len() => done / 2,
-                        _ => done,
-                    };
-                    let rest = request.split_off(middle);
-                    requests.push(rest);
-                    requests.push(request);
-                    continue;
-                }
-                failed.append(&mut request);
-                if failures >= MOST_FAILURES {
-                    // The store itself fails. Begin the next round with what was not alone.
-                    requests.reverse();
-                    requests.push(failed);
-                    return requests.into_iter().flatten().collect();
-                }
+            Err(error) => error,
+        };
+        if !error.changed_nothing() {
+            for end in &mut request {
+                end.is_repeated = true;
             }
         }
+        // What cannot be stored as it is would keep the job running for ever.
+        if let (StoreError::Refused(_), [end]) = (&error, &mut request[..])
+            && end.replace_text()
+        {
+            failures[end.kind()] = 0;
+            requests.push(request);
+            continue;
+        }
+        for &kind in &kinds {
+            failures[kind] += 1;
+        }
+        if let (StoreError::Locked, 2..) = (&error, request.len()) {
+            let keys = request.iter().map(|end| end.finish.key.clone()).collect();
+            // After an error, nothing is known.
+            let locked = store.locked(keys).await.unwrap_or_default();
+            let before = failed.len();
+            failed.extend(request.extract_if(.., |end| locked.contains(&end.finish.key)));
+            if failed.len() > before {
+                requests.push(request);
+                continue;
+            }
+        }
+        if request.len() > 1 {
+            let done = request.iter().filter(|end| end.kind() == 0).count();
+            let middle = match done {
+                0 => request.len() / 2,
+                _ if done == request.len() => done / 2,
+                _ => done,
+            };
+            let rest = request.split_off(middle);
+            requests.push(rest);
+            requests.push(request);
+        } else {
+            failed.append(&mut request);
+        }
     }
-    failed
+    left_out.append(&mut failed);
+    left_out
 }

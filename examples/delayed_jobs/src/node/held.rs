@@ -188,6 +188,8 @@ impl Table {
             false => held.rev().for_each(|held| jobs.due.push_front(held)),
         }
         self.update_count(&jobs);
+        drop(jobs);
+        self.0.came_due.notify_one();
     }
 
     /// Waits until the node holds fewer jobs than before.

@@ -1,6 +1,6 @@
 //! One lease of a node, from its grant to its end.
 
-use std::{sync::Arc, time::Duration};
+use std::{collections::HashSet, sync::Arc, time::Duration};
 
 use futures_lite::future::or;
 use tourbillon::time::{Instant, sleep, sleep_until, timeout, timeout_at};
@@ -11,7 +11,7 @@ use super::{
 };
 use crate::{
     batch::MOST_BYTES,
-    store::{Begin, Held, Lease, Span, Start, Store, StoreError},
+    store::{Begin, Deadline, Held, Lease, Span, Start, Store, StoreError},
 };
 
 /// How many jobs one request takes from the store, and how many attempts begin at once.
@@ -244,13 +244,22 @@ async fn give_back<S: Store>(shared: &Shared<S>) {
                 break;
             }
             let jobs: Vec<_> = overdue
-                .into_iter()
-                .map(|held| (held.key, held.token))
+                .iter()
+                .map(|held| (held.key.clone(), held.token))
                 .collect();
             // Until this succeeds, or the lease ends, nobody runs them.
-            while shared.store.give_back(jobs.clone()).await.is_err() {
-                sleep(PAUSE).await;
-            }
+            let locked = loop {
+                match shared.store.give_back(jobs.clone()).await {
+                    Ok(locked) => break locked,
+                    Err(_) => sleep(PAUSE).await,
+                }
+            };
+            // These are still this node's. It begins them when it can, or gives them back later.
+            let locked: HashSet<_> = locked.into_iter().map(|(_, token)| token).collect();
+            let kept = overdue
+                .into_iter()
+                .filter(|held| locked.contains(&held.token));
+            shared.held.put_back(kept.collect(), true);
         }
     }
 }
@@ -327,7 +336,15 @@ async fn begin<S: Store>(shared: &Arc<Shared<S>>, until: &Arc<Until>) {
                     add(shared, early);
                 }
             }
-            Ok(Some(Err(failed))) => {
+            Ok(Some(Err((failed, locked)))) if !locked.is_empty() => {
+                let is_locked = |held: &Held| locked.contains(&held.key);
+                let (locked, free) = failed.into_iter().partition(is_locked);
+                shared.held.put_back(free, false);
+                // Begin the others without these.
+                let again = Deadline::Monotonic(Instant::now() + SKIPPED);
+                shared.held.add(locked, |_| Some(again));
+            }
+            Ok(Some(Err((failed, _)))) => {
                 most = failed.len().div_ceil(2);
                 let is_alone = failed.len() == 1;
                 shared.held.put_back(failed, is_alone);
@@ -341,14 +358,14 @@ async fn begin<S: Store>(shared: &Arc<Shared<S>>, until: &Arc<Until>) {
     }
 }
 
-/// Begins attempts, and runs those that began. Returns those that are early, or all if the store
-/// has failed.
+/// Begins attempts, and runs those that began. Returns those that are early. If the store has
+/// failed, returns all, and the keys of those that somebody has locked.
 async fn start<S: Store>(
     shared: Arc<Shared<S>>,
     until: Arc<Until>,
     due: Vec<Held>,
     permits: Vec<Permits>,
-) -> Result<Vec<Held>, Vec<Held>> {
+) -> Result<Vec<Held>, (Vec<Held>, HashSet<String>)> {
     let backoff = &shared.options.backoff;
     let starts = due.iter().map(|held| {
         let number = held.attempts + 1;
@@ -363,8 +380,17 @@ async fn start<S: Store>(
             },
         }
     });
-    let Ok(answers) = shared.store.begin(starts.collect()).await else {
-        return Err(due);
+    let answers = match shared.store.begin(starts.collect()).await {
+        Ok(answers) => answers,
+        Err(StoreError::Locked) => {
+            let keys: Vec<_> = due.iter().map(|held| held.key.clone()).collect();
+            let locked = match due.len() {
+                1 => keys.into_iter().collect(),
+                _ => shared.store.locked(keys).await.unwrap_or_default(),
+            };
+            return Err((due, locked));
+        }
+        Err(_) => return Err((due, HashSet::new())),
     };
     // If the lease ended before the answer came, the jobs may have other holders now.
     if until.has_run_out() {

@@ -345,6 +345,11 @@ impl Store for Postgres {
         Ok(keys.iter().map(answer).collect())
     }
 
+    async fn locked(&self, keys: Vec<String>) -> Result<HashSet<String>, StoreError> {
+        let found = self.changes.query(rows::LOCKED, &[&keys]).await?;
+        found.iter().map(|row| get(row, 0)).collect()
+    }
+
     async fn get(&self, key: String) -> Result<Option<Job>, StoreError> {
         let found = self.clients.query(rows::FIND, &[&key]).await?;
         found.first().map(rows::job).transpose().map_err(failed)
@@ -426,15 +431,22 @@ impl Store for Postgres {
         get(found.first().ok_or(StoreError::Closed)?, 0)
     }
 
-    async fn give_back(&self, jobs: Vec<(String, Token)>) -> Result<(), StoreError> {
+    async fn give_back(
+        &self,
+        jobs: Vec<(String, Token)>,
+    ) -> Result<Vec<(String, Token)>, StoreError> {
         let (keys, tokens): (Vec<&str>, Vec<i64>) = jobs
             .iter()
             .map(|(key, token)| (key.as_str(), token.0))
             .unzip();
-        self.holds
-            .query(rows::GIVE_BACK, &[&keys, &tokens])
-            .await
-            .map(drop)
+        let found = self.holds.query(rows::GIVE_BACK, &[&keys, &tokens]).await?;
+        let mut locked = Vec::new();
+        for row in &found {
+            if let Some(key) = get(row, 0)? {
+                locked.push((key, Token(get(row, 1)?)));
+            }
+        }
+        Ok(locked)
     }
 
     async fn begin(&self, attempts: Vec<Start>) -> Result<Vec<Begin>, StoreError> {

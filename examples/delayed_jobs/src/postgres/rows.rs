@@ -1,4 +1,20 @@
 //! The tables, the statements, and the rows of jobs.
+//!
+//! Another session may lock a row for long. A statement for many jobs must not keep all of them
+//! waiting for it. So it skips such rows, or its wait is short and the requests are asked again
+//! without them:
+//!
+//! | statement | may wait for | how long |
+//! |---|---|---|
+//! | [`SCHEDULE`] | a session that has added or removed the key and not committed | 50 ms a row |
+//! | [`RESCHEDULE`], [`CANCEL`], [`BEGIN`], [`DONE`], [`AGAIN`] | locked jobs | 50 ms a row |
+//! | [`HOLD`] | the node's own lease, while another connection changes it | 8 s |
+//! | [`RENEW`], [`END`] of a node | the node's own lease, while a hold of this node runs | 8 s |
+//! | [`END`] of leases that ran out, [`GIVE_BACK`], [`LOCKED`] | nothing: they skip locked rows | |
+//! | [`REGISTER`], and what only reads | nothing | |
+//! | each of them | a lock of the whole table, such as of a migration | as above, or 8 s |
+//!
+//! The limits are those of [`LOCKS`](super::LOCKS) and of the session.
 
 use tokio_postgres::Row;
 
@@ -135,6 +151,13 @@ pub(super) const CANCEL: &str = "
         SELECT key FROM durable_jobs WHERE key = ANY($1::text[]) ORDER BY key FOR UPDATE)
     DELETE FROM durable_jobs j USING old WHERE j.key = old.key RETURNING j.key, j.running";
 
+/// Finds the jobs that somebody has locked. `$1`: keys.
+pub(super) const LOCKED: &str = "
+    WITH free AS MATERIALIZED (
+        SELECT key FROM durable_jobs WHERE key = ANY($1::text[]) FOR UPDATE SKIP LOCKED)
+    SELECT j.key FROM durable_jobs j
+    WHERE j.key = ANY($1) AND NOT EXISTS (SELECT FROM free WHERE free.key = j.key)";
+
 /// Grants a lease. `$1`: the length of the lease.
 pub(super) const REGISTER: &str = "
     INSERT INTO durable_nodes VALUES (nextval('durable_numbers'), durable_now() + $1)
@@ -167,14 +190,24 @@ pub(super) const HOLD: &str = "
     FROM free, lease WHERE j.key = free.key
     RETURNING j.key, j.due, j.at, j.attempts, j.pattern, j.zone, octet_length(j.payload), j.token";
 
-/// Takes jobs from their holders. `$1`, `$2`: keys, tokens.
+/// Takes jobs from their holders. `$1`, `$2`: keys, tokens. Leaves jobs alone that somebody has
+/// locked, and returns their keys and tokens, beside a row without them.
 pub(super) const GIVE_BACK: &str = "
-    WITH given AS (
-        UPDATE durable_jobs j SET node = NULL, token = NULL, running = false
-        FROM unnest($1::text[], $2::bigint[]) AS n (key, token)
+    WITH n AS MATERIALIZED (
+             SELECT key, token FROM unnest($1::text[], $2::bigint[]) AS n (key, token)),
+         old AS MATERIALIZED (
+             SELECT j.key FROM durable_jobs j, n
+             WHERE j.key = n.key AND j.token = n.token FOR UPDATE OF j SKIP LOCKED),
+         given AS (
+             UPDATE durable_jobs j SET node = NULL, token = NULL, running = false
+             FROM old WHERE j.key = old.key
+             RETURNING 1)
+    SELECT NULL::text, NULL::bigint, pg_notify('durable_jobs', '')::text
+        WHERE EXISTS (SELECT FROM given)
+    UNION ALL
+    SELECT j.key, j.token, NULL FROM durable_jobs j, n
         WHERE j.key = n.key AND j.token = n.token
-        RETURNING 1)
-    SELECT pg_notify('durable_jobs', '') WHERE EXISTS (SELECT FROM given)";
+            AND NOT EXISTS (SELECT FROM old WHERE old.key = j.key)";
 
 /// Finds out whether a job has no holder. `$1`, `$2`: after and within which times of now it is due.
 /// A job that is locked counts.

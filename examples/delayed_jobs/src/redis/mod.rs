@@ -457,7 +457,10 @@ impl Store for Redis {
         Ok(all)
     }
 
-    async fn give_back(&self, jobs: Vec<(String, Token)>) -> Result<(), StoreError> {
+    async fn give_back(
+        &self,
+        jobs: Vec<(String, Token)>,
+    ) -> Result<Vec<(String, Token)>, StoreError> {
         for part in jobs.chunks(PART) {
             let mut call = prepare(&self.scripts.give_back);
             for (key, token) in part {
@@ -465,7 +468,7 @@ impl Store for Redis {
             }
             self.holds.run(&call).await?;
         }
-        Ok(())
+        Ok(Vec::new())
     }
 
     async fn begin(&self, attempts: Vec<Start>) -> Result<Vec<Begin>, StoreError> {

@@ -289,7 +289,10 @@ impl Store for Sqlite {
         self.ask(request).await
     }
 
-    async fn give_back(&self, jobs: Vec<(String, Token)>) -> Result<(), StoreError> {
+    async fn give_back(
+        &self,
+        jobs: Vec<(String, Token)>,
+    ) -> Result<Vec<(String, Token)>, StoreError> {
         let mut holders = self.holders.lock();
         let mut any = false;
         for (key, token) in jobs {
@@ -299,7 +302,7 @@ impl Store for Sqlite {
         if any {
             self.changed.tell();
         }
-        Ok(())
+        Ok(Vec::new())
     }
 
     async fn begin(&self, attempts: Vec<Start>) -> Result<Vec<Begin>, StoreError> {

@@ -1,6 +1,7 @@
 //! Nodes whose store or whose handlers misbehave.
 
 use std::{
+    collections::HashSet,
     sync::{
         Arc,
         atomic::{AtomicBool, AtomicUsize, Ordering},
@@ -23,12 +24,15 @@ use tourbillon_durable::{
 
 use crate::support::{Dir, HOUR, live, node, run};
 
-/// The embedded store, but it may refuse the end of one job, refuses some texts, and counts its
+/// The embedded store, but it may refuse the ends of some jobs, refuses some texts, and counts its
 /// holds, and the bytes of its calls.
 struct Stubborn {
     store: Sqlite,
     refuses: AtomicBool,
+    /// Whether it says that jobs are locked whose keys end like this.
+    locks: AtomicBool,
     holds: AtomicUsize,
+    begins: AtomicUsize,
     /// The most bytes of payloads in one call.
     largest: AtomicUsize,
 }
@@ -38,9 +42,17 @@ impl Stubborn {
         Self {
             store: Sqlite::open(dir.store()).unwrap(),
             refuses: AtomicBool::new(true),
+            locks: AtomicBool::new(false),
             holds: AtomicUsize::new(0),
+            begins: AtomicUsize::new(0),
             largest: AtomicUsize::new(0),
         }
+    }
+}
+
+impl Stubborn {
+    fn has_locked(&self, key: &str) -> bool {
+        self.locks.load(Ordering::Relaxed) && key.ends_with("locked")
     }
 }
 
@@ -57,6 +69,11 @@ impl Store for Stubborn {
 
     async fn cancel(&self, keys: Vec<String>) -> Result<Vec<Cancelled>, StoreError> {
         self.store.cancel(keys).await
+    }
+
+    async fn locked(&self, keys: Vec<String>) -> Result<HashSet<String>, StoreError> {
+        let locked = keys.into_iter().filter(|key| self.has_locked(key));
+        Ok(locked.collect())
     }
 
     async fn get(&self, key: String) -> Result<Option<Job>, StoreError> {
@@ -92,11 +109,18 @@ impl Store for Stubborn {
         self.store.hold(node, span, most).await
     }
 
-    async fn give_back(&self, jobs: Vec<(String, Token)>) -> Result<(), StoreError> {
+    async fn give_back(
+        &self,
+        jobs: Vec<(String, Token)>,
+    ) -> Result<Vec<(String, Token)>, StoreError> {
         self.store.give_back(jobs).await
     }
 
     async fn begin(&self, attempts: Vec<Start>) -> Result<Vec<Begin>, StoreError> {
+        self.begins.fetch_add(1, Ordering::Relaxed);
+        if attempts.iter().any(|start| self.has_locked(&start.key)) {
+            return Err(StoreError::Locked);
+        }
         let answers = self.store.begin(attempts).await?;
         let bytes = answers.iter().map(|answer| match answer {
             Begin::Yes { payload, .. } => payload.len(),
@@ -111,7 +135,7 @@ impl Store for Stubborn {
     }
 
     async fn finish(&self, attempts: Vec<Finish>) -> Result<Vec<bool>, StoreError> {
-        let is_refused = attempts.iter().any(|end| end.key == "refused");
+        let is_refused = attempts.iter().any(|end| end.key.starts_with("refused"));
         if is_refused && self.refuses.load(Ordering::Relaxed) {
             return Err(StoreError::Full);
         }
@@ -189,6 +213,46 @@ fn an_end_that_the_store_refuses_keeps_no_other_end_waiting() {
 }
 
 #[test]
+fn ends_of_one_kind_keep_no_end_of_another_kind_waiting() {
+    let dir = Dir::new();
+    run(async {
+        let queue = Queue::new(Stubborn::open(&dir));
+        let (ended, mut ends) = unbounded_channel();
+        let gate = Arc::new(Semaphore::new(0));
+        let opened = gate.clone();
+        let node = Node::builder(queue.clone())
+            .on_end(move |end| {
+                let _ = ended.send((end.key.clone(), end.accepted));
+            })
+            .start(move |attempt: Attempt| {
+                let gate = opened.clone();
+                async move {
+                    gate.acquire().await.map_err(Failure::retry)?.forget();
+                    match attempt.key.as_str() {
+                        "fails" => Err(Failure::give_up("on purpose")),
+                        _ => Ok(()),
+                    }
+                }
+            });
+        // More jobs are done than requests may fail in one round, each for itself.
+        let keys = (0..60).map(|number| format!("refused-{number}"));
+        for key in keys.chain(["fails".into()]) {
+            queue.schedule(key, Duration::ZERO, "").await.unwrap();
+        }
+        while node.stats().begun < 61 {
+            sleep(Duration::from_millis(2)).await;
+        }
+        gate.add_permits(61);
+        assert_eq!(ends.recv().await.unwrap(), ("fails".into(), Some(true)));
+        queue.store().refuses.store(false, Ordering::Relaxed);
+        for _ in 0..60 {
+            assert_eq!(ends.recv().await.unwrap().1, Some(true));
+        }
+        assert!(node.stop(HOUR).await);
+    });
+}
+
+#[test]
 fn an_end_whose_text_the_store_refuses_gets_another_text() {
     let dir = Dir::new();
     run(async {
@@ -213,6 +277,38 @@ fn an_end_whose_text_the_store_refuses_gets_another_text() {
         );
         while ran.try_recv().is_ok() {}
         assert_eq!(node.stats().dead, 1501);
+        assert!(node.stop(HOUR).await);
+    });
+}
+
+#[test]
+fn locked_jobs_keep_no_other_attempt_from_its_begin() {
+    let dir = Dir::new();
+    run(async {
+        let queue = Queue::new(Stubborn::open(&dir));
+        let store = queue.store();
+        store.locks.store(true, Ordering::Relaxed);
+        let new = (0..40).map(|number| NewJob {
+            key: format!("{number} {}", ["free", "locked"][number % 2]),
+            payload: Vec::new(),
+            when: When::In(Duration::ZERO),
+        });
+        store.schedule(new.collect()).await.unwrap();
+        let start = Instant::now();
+        let (node, mut ran) = node(&queue, |node| node, |_| Ok(()));
+        for _ in 0..20 {
+            let key = ran.recv().await.unwrap().key;
+            assert!(key.ends_with("free"), "{key}");
+        }
+        // All locked ones are asked for at once, and again after 200 ms.
+        let begins = store.begins.load(Ordering::Relaxed) as u128;
+        let repeats = start.elapsed().as_millis() / 200;
+        assert!(begins <= 5 + 2 * repeats, "{begins}");
+        store.locks.store(false, Ordering::Relaxed);
+        for _ in 0..20 {
+            ran.recv().await.unwrap();
+        }
+        live(&queue, 0).await;
         assert!(node.stop(HOUR).await);
     });
 }

@@ -1,11 +1,13 @@
 //! Rows and tables that other sessions of PostgreSQL have locked.
 
-use std::time::Duration;
+use std::{collections::HashSet, sync::Arc, time::Duration};
 
 use futures_lite::future::zip;
+use tokio::sync::{Semaphore, mpsc::unbounded_channel};
 use tourbillon::time::sleep;
 use tourbillon_durable::{
-    QueueError,
+    Failure, Node, QueueError, When,
+    job::{NewJob, Token},
     store::{Cancelled, Listing, Moved, Scheduled, Store, StoreError},
 };
 
@@ -157,5 +159,152 @@ fn a_locked_job_of_a_lease_that_is_over_keeps_no_other_one_from_the_nodes() {
         other.batch_execute("ROLLBACK").await.unwrap();
         store.free_others().await.unwrap();
         assert_eq!(hold().await.1, ["locked"]);
+    });
+}
+
+#[test]
+fn a_locked_job_keeps_no_other_one_from_being_given_back() {
+    let Some(server) = start::<Postgres>() else {
+        return;
+    };
+    run(async {
+        let queue = connect::<Postgres>(server.port()).await;
+        let (store, other) = (queue.store(), client(&server).await);
+        for number in 0..40 {
+            let key = format!("job-{number}");
+            queue.schedule(key, Duration::ZERO, "").await.unwrap();
+        }
+        let node = store.register(HOUR).await.unwrap().node;
+        let held = support::hold(&**store, node, HOUR, 100).await;
+        let tokens: Vec<_> = held
+            .into_iter()
+            .map(|held| (held.key, held.token))
+            .collect();
+        assert_eq!(tokens.len(), 40);
+        let locked: Vec<_> = tokens
+            .iter()
+            .filter(|one| one.0 == "job-7")
+            .cloned()
+            .collect();
+        let lock = "BEGIN; SELECT FROM durable_jobs WHERE key = 'job-7' FOR UPDATE";
+        other.batch_execute(lock).await.unwrap();
+        // One that is stale is not the node's any more, and so is not left to it.
+        let stale = vec![("job-8".to_owned(), Token(0))];
+        let left = store.give_back([tokens, stale].concat()).await.unwrap();
+        assert_eq!(left, locked);
+        // All others are free, and the connection of the holds is, too.
+        let next = store.register(HOUR).await.unwrap().node;
+        assert_eq!(support::hold(&**store, next, HOUR, 100).await.len(), 39);
+        assert_eq!(store.are_current(locked.clone()).await.unwrap(), [true]);
+        other.batch_execute("ROLLBACK").await.unwrap();
+        assert!(store.give_back(locked.clone()).await.unwrap().is_empty());
+        assert_eq!(store.are_current(locked).await.unwrap(), [false]);
+    });
+}
+
+#[test]
+fn a_busy_node_gives_jobs_back_although_one_is_locked() {
+    let Some(server) = start::<Postgres>() else {
+        return;
+    };
+    run(async {
+        let (queue, other) = (
+            connect::<Postgres>(server.port()).await,
+            client(&server).await,
+        );
+        let (began, mut begins) = unbounded_channel();
+        let gate = Arc::new(Semaphore::new(0));
+        let opened = gate.clone();
+        let busy = Node::builder(queue.clone())
+            .concurrency(20)
+            .start(move |attempt| {
+                let _ = began.send(attempt.key);
+                let gate = opened.clone();
+                async move {
+                    gate.acquire().await.map_err(Failure::retry)?.forget();
+                    Ok(())
+                }
+            });
+        // It takes all of them, and begins half of them.
+        let mut rest: HashSet<_> = (0..40).map(|number| format!("job-{number}")).collect();
+        let new = rest.iter().map(|key| NewJob {
+            key: key.clone(),
+            payload: Vec::new(),
+            when: When::In(Duration::ZERO),
+        });
+        queue.store().schedule(new.collect()).await.unwrap();
+        for _ in 0..20 {
+            assert!(rest.remove(&begins.recv().await.unwrap()));
+        }
+        // If this is late, the node has given all of them back before.
+        let locked = rest.iter().next().unwrap().clone();
+        let lock = format!("BEGIN; SELECT FROM durable_jobs WHERE key = '{locked}' FOR UPDATE");
+        other.batch_execute(&lock).await.unwrap();
+        // The lock stays until the other node has run all the others.
+        let idle = connect::<Postgres>(server.port()).await;
+        let (idle, mut ran) = node(&idle, |node| node, |_| Ok(()));
+        for _ in 0..19 {
+            let key = ran.recv().await.unwrap().key;
+            assert!(key != locked && rest.remove(&key), "{key}");
+        }
+        let made = queue.schedule("unrelated", HOUR, "").await.unwrap();
+        assert!(matches!(made, Scheduled::Created { .. }));
+        other.batch_execute("ROLLBACK").await.unwrap();
+        assert_eq!(ran.recv().await.unwrap().key, locked);
+        queue.cancel("unrelated").await.unwrap();
+        gate.add_permits(20);
+        live(&queue, 0).await;
+        assert!(busy.stop(HOUR).await && idle.stop(HOUR).await);
+    });
+}
+
+#[test]
+fn ends_of_locked_jobs_keep_no_other_end_waiting() {
+    let Some(server) = start::<Postgres>() else {
+        return;
+    };
+    run(async {
+        let (queue, other) = (
+            connect::<Postgres>(server.port()).await,
+            client(&server).await,
+        );
+        let (ended, mut ends) = unbounded_channel();
+        let gate = Arc::new(Semaphore::new(0));
+        let opened = gate.clone();
+        let node = Node::builder(queue.clone())
+            .on_end(move |end| {
+                let _ = ended.send((end.key.clone(), end.accepted));
+            })
+            .start(move |attempt| {
+                let gate = opened.clone();
+                async move {
+                    gate.acquire().await.map_err(Failure::retry)?.forget();
+                    match attempt.key.as_str() {
+                        "fails" => Err(Failure::give_up("on purpose")),
+                        _ => Ok(()),
+                    }
+                }
+            });
+        let keys = (0..40).map(|number| format!("locked-{number}"));
+        for key in keys.chain(["done".into(), "fails".into()]) {
+            queue.schedule(key, Duration::ZERO, "").await.unwrap();
+        }
+        while node.stats().begun < 42 {
+            sleep(Duration::from_millis(2)).await;
+        }
+        let lock = "BEGIN; SELECT FROM durable_jobs WHERE key LIKE 'locked%' FOR UPDATE";
+        other.batch_execute(lock).await.unwrap();
+        gate.add_permits(42);
+        // The locks stay until the others have ended.
+        let mut first = [ends.recv().await.unwrap(), ends.recv().await.unwrap()];
+        first.sort();
+        let expected = ["done", "fails"].map(|key| (key.to_owned(), Some(true)));
+        assert_eq!(first, expected);
+        other.batch_execute("ROLLBACK").await.unwrap();
+        for _ in 0..40 {
+            assert_eq!(ends.recv().await.unwrap().1, Some(true));
+        }
+        live(&queue, 0).await;
+        assert!(node.stop(HOUR).await);
     });
 }
