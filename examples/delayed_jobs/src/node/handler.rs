@@ -171,10 +171,12 @@ pub(super) async fn call<S>(shared: &Shared<S>, attempt: Attempt) -> Result<(), 
 
 /// Counts a handler that blocks its thread until the result is dropped, and tells `on_blocked`.
 fn tell<S>(shared: &Shared<S>, blocked: Blocked) -> Counted<'_> {
+    let counter: &AtomicU64 = &shared.counters.blocked;
+    // It is counted when `on_blocked` runs.
+    let counted = Counted::new(counter);
     if let Some(on_blocked) = shared.options.on_blocked.clone() {
         // No thread of the user's runtime may be free, and this one must not be blocked.
         drop(keeper::handle().spawn_blocking(move || on_blocked(&blocked)));
     }
-    let counter: &AtomicU64 = &shared.counters.blocked;
-    Counted::new(counter)
+    counted
 }
