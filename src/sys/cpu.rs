@@ -11,12 +11,17 @@
 //! - Somebody may change the mask of the whole process later, as `taskset -ap` does: it sets the
 //!   mask of each thread. So if the main thread has another mask than when the runtime was built,
 //!   and all workers of the runtime have that mask, too, it is from then on the runtime's. A thread
-//!   that only changes its own mask changes nothing for others.
+//!   that only changes its own mask changes nothing for others, not even if it is the main thread.
+//! - The masks of the workers may say nothing: a current-thread runtime has no worker threads, and
+//!   a worker may have been pinned to the very core that the main thread has now. Then all other
+//!   threads of the process are asked. If none of them has a core outside of the main thread's
+//!   mask, that is the mask of the process. So a runtime is never wider than the masks that are
+//!   there, and a process whose only thread pins itself has that core alone.
 //! - A cpuset needs no rule: the kernel cuts each mask to it.
 
 use std::{
     cell::RefCell,
-    mem,
+    fs, mem,
     sync::{Arc, Mutex, MutexGuard, PoisonError},
 };
 
@@ -98,6 +103,12 @@ impl Mask {
         0 == unsafe { libc::sched_setaffinity(THIS_THREAD, mem::size_of_val(&self.0), bits) }
     }
 
+    /// Returns whether each core of this mask is in `other`.
+    fn is_within(&self, other: &Self) -> bool {
+        let mut words = self.0.iter().zip(&other.0);
+        words.all(|(word, other)| word & !other == 0)
+    }
+
     /// Returns the cores, in ascending order.
     fn cores(self) -> Vec<usize> {
         let cores = 0..64 * self.0.len();
@@ -123,7 +134,15 @@ struct Workers {
     /// How many have not begun.
     unstarted: usize,
     /// Those that run.
-    running: Vec<ThreadId>,
+    running: Vec<WorkerMask>,
+}
+
+/// A worker thread that runs.
+#[derive(Debug)]
+struct WorkerMask {
+    thread: ThreadId,
+    /// The mask that it had when it began.
+    begun: Option<Mask>,
 }
 
 impl RuntimeMask {
@@ -162,9 +181,10 @@ impl RuntimeMask {
         }
         // SAFETY: the call has no preconditions.
         let thread = unsafe { libc::gettid() };
+        let begun = Mask::of(THIS_THREAD);
         let mut workers = self.workers();
         workers.unstarted -= 1;
-        workers.running.push(thread);
+        workers.running.push(WorkerMask { thread, begun });
         drop(workers);
         WorkerThread(self, thread)
     }
@@ -190,15 +210,43 @@ impl RuntimeMask {
     /// Returns the runtime's mask.
     fn now(&self) -> Option<Mask> {
         let main = Mask::of_main_thread();
-        let is_changed = || {
-            let workers = self.workers();
-            let is_main = |&worker: &ThreadId| Mask::of(worker) == main;
-            workers.unstarted == 0 && workers.running.iter().all(is_main)
-        };
-        if main.is_some() && main != self.main && is_changed() {
-            return main;
+        let changed = main.filter(|mask| main != self.main && self.is_of_all(mask));
+        changed.or(self.own)
+    }
+
+    /// Returns whether somebody has set this mask for the whole process, as far as the masks of its
+    /// threads show it.
+    fn is_of_all(&self, mask: &Mask) -> bool {
+        let workers = self.workers();
+        let has = |worker: &WorkerMask| Mask::of(worker.thread) == Some(*mask);
+        if workers.unstarted > 0 || !workers.running.iter().all(has) {
+            return false;
         }
-        self.own
+        // A worker that had another mask before shows it. Otherwise the other threads may.
+        let was_other = |worker: &WorkerMask| worker.begun != Some(*mask);
+        let changed = workers.running.iter().any(was_other);
+        drop(workers);
+        changed || self.fits_others(mask)
+    }
+
+    /// Returns whether all other threads of the process have this mask. If it is a part of the
+    /// runtime's, they may have less: workers are pinned within it.
+    fn fits_others(&self, mask: &Mask) -> bool {
+        // If the system does not list the threads, believe the main one: a runtime is rather too
+        // narrow than too wide.
+        let Ok(threads) = fs::read_dir("/proc/self/task") else {
+            return true;
+        };
+        // SAFETY: the call has no preconditions.
+        let this = unsafe { libc::gettid() };
+        let is_narrower = self.own.is_some_and(|own| mask.is_within(&own));
+        threads
+            .filter_map(|thread| thread.ok()?.file_name().to_str()?.parse().ok())
+            // The calling thread asks which mask it may have.
+            .filter(|&thread: &ThreadId| thread != this)
+            // Those that have ended have no mask.
+            .filter_map(Mask::of)
+            .all(|other| other == *mask || (is_narrower && other.is_within(mask)))
     }
 }
 
@@ -209,7 +257,10 @@ pub(crate) struct WorkerThread<'a>(&'a RuntimeMask, ThreadId);
 impl Drop for WorkerThread<'_> {
     fn drop(&mut self) {
         PIN.set(None);
-        self.0.workers().running.retain(|&worker| worker != self.1);
+        self.0
+            .workers()
+            .running
+            .retain(|worker| worker.thread != self.1);
     }
 }
 

@@ -136,6 +136,18 @@ fn blocking(runtime: &Runtime) -> Cores {
     })
 }
 
+/// Returns the mask of a thread that `runtime` starts for a blocking job which comes from outside.
+/// An idle thread may have been there before, and takes another job.
+fn new_blocking_of(runtime: &Runtime) -> Cores {
+    let gate = Gate::new();
+    let wait = gate.clone();
+    let waits = runtime.spawn_blocking(move || wait.wait());
+    let mask = runtime.block_on(runtime.spawn_blocking(mask)).unwrap();
+    gate.open();
+    runtime.block_on(waits).unwrap();
+    mask
+}
+
 #[test]
 fn what_a_task_starts_with_all_cores_has_those_of_the_process() {
     alone(|| {
@@ -285,17 +297,7 @@ fn no_thread_and_no_runtime_leaves_a_mask_that_was_narrowed() {
             gate.open();
             // Widened again, what is new has all of it.
             set_mask_of_all(&cores);
-            let job = first.block_on(async {
-                let free = Gate::new();
-                let wait = free.clone();
-                // The idle thread takes the first job, and a new one the second.
-                let waits = spawn_blocking(move || wait.wait());
-                let job = spawn_blocking(mask).await.unwrap();
-                free.open();
-                waits.await.unwrap();
-                job
-            });
-            assert_eq!(job, cores);
+            assert_eq!(new_blocking_of(&first), cores);
             assert_eq!(runtime().metrics().num_workers(), cores.len());
         });
     });
@@ -317,6 +319,49 @@ fn one_thread_that_is_pinned_does_not_pin_others() {
             gate.open();
             assert_eq!(blocking(&runtime), cores);
             in_a_task(&runtime, move || assert_eq!(with_all_cores(mask), cores));
+        });
+    });
+}
+
+/// The main thread pins itself, and so has a mask that no worker contradicts: there is none, or it
+/// was pinned to that core from the beginning.
+#[test]
+fn a_main_thread_that_pins_itself_narrows_no_runtime_without_other_workers() {
+    alone(|| {
+        with_cores(|cores| {
+            let main = i32::try_from(std::process::id()).unwrap();
+            // A core that no worker has, and the worker's core.
+            for core in [cores[1], cores[0]] {
+                set_mask_of_all(&cores);
+                let single = Builder::new_current_thread().build().unwrap();
+                let one = build(Builder::new().cores([cores[0]]).helpers(0..=0), 0);
+                set_mask(main, &[core]).unwrap();
+                assert_eq!(new_blocking_of(&single), cores);
+                assert_eq!(blocking(&one), cores);
+                let to = cores.clone();
+                in_a_task(&one, move || assert_eq!(with_all_cores(mask), to));
+                // The operator means all threads.
+                set_mask_of_all(&[core]);
+                assert_eq!(new_blocking_of(&single), [core]);
+                assert_eq!(new_blocking_of(&one), [core]);
+            }
+        });
+    });
+}
+
+/// A main thread that takes more cores than it had does not give them to others.
+#[test]
+fn a_main_thread_that_widens_its_mask_widens_no_runtime() {
+    alone(|| {
+        with_cores(|cores| {
+            let narrow = &cores[..1];
+            set_mask_of_all(narrow);
+            let single = Builder::new_current_thread().build().unwrap();
+            let main = i32::try_from(std::process::id()).unwrap();
+            set_mask(main, &cores).unwrap();
+            assert_eq!(new_blocking_of(&single), narrow);
+            set_mask_of_all(&cores);
+            assert_eq!(new_blocking_of(&single), cores);
         });
     });
 }
