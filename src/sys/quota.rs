@@ -24,45 +24,57 @@ pub(crate) struct Throttled {
     pub(crate) ns: u64,
 }
 
-/// The groups with a quota, as they were found last.
-struct Known {
-    /// When, in ns.
-    at: u64,
-    groups: Arc<[PathBuf]>,
+/// The groups with a quota that this process is in, by their folders.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub(crate) struct Groups(Arc<[PathBuf]>);
+
+impl Groups {
+    /// Returns the groups, as they were at most 10 s ago. At times this reads many files. So
+    /// whoever measures what a reading of the accounts costs, calls this before it.
+    pub(crate) fn known() -> Self {
+        static KNOWN: Known = Known(Mutex::new(None));
+        if cfg!(tourbillon_sim) {
+            return Self(Arc::default());
+        }
+        KNOWN.get(clock::monotonic(), with_quota)
+    }
+
+    /// Reads how much the groups were throttled. Returns `None` if there are none, or if the
+    /// system does not tell.
+    pub(crate) fn throttled(&self) -> Option<Throttled> {
+        let read = self.0.iter().filter_map(|group| {
+            let stat = fs::read_to_string(group.join("cpu.stat")).ok()?;
+            parse(&stat)
+        });
+        read.reduce(|a, b| Throttled {
+            periods: a.periods + b.periods,
+            ns: a.ns + b.ns,
+        })
+    }
+}
+
+/// The groups as they were found last, and when that was, in ns.
+struct Known(Mutex<Option<(u64, Groups)>>);
+
+impl Known {
+    /// Returns the groups, which `find` finds if they were not looked for since `LOOKED_FOR`.
+    fn get(&self, now: u64, find: impl FnOnce() -> Vec<PathBuf>) -> Groups {
+        let lock = || self.0.lock().unwrap_or_else(PoisonError::into_inner);
+        let is_recent = |at: u64| now.saturating_sub(at) < nanos(LOOKED_FOR);
+        if let Some((_, groups)) = lock().as_ref().filter(|(at, _)| is_recent(*at)) {
+            return groups.clone();
+        }
+        // Without the lock: other threads do not wait for these files.
+        let groups = Groups(find().into());
+        *lock() = Some((now, groups.clone()));
+        groups
+    }
 }
 
 /// Reads how much this process was throttled. Returns `None` if it has no quota, or if the system
 /// does not tell.
 pub(crate) fn throttled() -> Option<Throttled> {
-    static KNOWN: Mutex<Option<Known>> = Mutex::new(None);
-    if cfg!(tourbillon_sim) {
-        return None;
-    }
-    let now = clock::monotonic();
-    let lock = || KNOWN.lock().unwrap_or_else(PoisonError::into_inner);
-    let is_recent = |known: &&Known| now.saturating_sub(known.at) < nanos(LOOKED_FOR);
-    let recent = lock()
-        .as_ref()
-        .filter(is_recent)
-        .map(|it| it.groups.clone());
-    let groups = recent.unwrap_or_else(|| {
-        // Without the lock: other threads do not wait for these files.
-        let groups: Arc<[PathBuf]> = with_quota().into();
-        let known = Known {
-            at: now,
-            groups: groups.clone(),
-        };
-        *lock() = Some(known);
-        groups
-    });
-    let read = groups.iter().filter_map(|group| {
-        let stat = fs::read_to_string(group.join("cpu.stat")).ok()?;
-        parse(&stat)
-    });
-    read.reduce(|a, b| Throttled {
-        periods: a.periods + b.periods,
-        ns: a.ns + b.ns,
-    })
+    Groups::known().throttled()
 }
 
 /// Returns the folders of the groups that limit this process by a quota.
@@ -142,6 +154,44 @@ fn parse(stat: &str) -> Option<Throttled> {
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn the_groups_are_looked_for_now_and_then() {
+        let known = Known(Mutex::new(None));
+        let second = 1_000_000_000;
+        let looks = |at: u64| {
+            let mut looked = false;
+            known.get(at * second, || {
+                looked = true;
+                vec![PathBuf::from("/")]
+            });
+            looked
+        };
+        let looked: Vec<_> = [5, 5, 14, 15, 24, 40].map(looks).into();
+        assert_eq!(looked, [true, false, false, true, false, true]);
+    }
+
+    #[test]
+    fn a_reading_of_the_accounts_looks_for_no_group() {
+        let folder = std::env::temp_dir().join(format!("tourbillon-quota-{}", std::process::id()));
+        let (one, other) = (folder.join("one"), folder.join("other"));
+        for group in [&one, &other] {
+            fs::create_dir_all(group).unwrap();
+        }
+        let groups = Groups([one.clone(), other.clone()].into());
+        assert_eq!(groups.throttled(), None);
+        // Whether a group has a quota is not asked again: its folder has no `cpu.max`.
+        let stat = |group: &Path, text| fs::write(group.join("cpu.stat"), text).unwrap();
+        stat(&one, "nr_throttled 1\nthrottled_usec 2\n");
+        stat(&other, "nr_throttled 3\nthrottled_time 4\n");
+        let sum = Throttled {
+            periods: 4,
+            ns: 2_004,
+        };
+        assert_eq!(groups.throttled(), Some(sum));
+        fs::remove_dir_all(folder).unwrap();
+        assert_eq!(Groups([].into()).throttled(), None, "without a quota");
+    }
 
     #[test]
     fn both_versions_of_the_accounts_are_parsed() {

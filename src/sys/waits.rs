@@ -20,7 +20,8 @@ pub(crate) struct Waits {
     /// How long the kernel has withheld cores because of a CPU quota, in ns. `None`
     /// without a quota.
     throttled: Option<u64>,
-    /// The processor time that this reading took, in ns. It grows with the number of cores.
+    /// The processor time that this reading took, in ns. It grows with the number of cores. The
+    /// look for a quota is not in it.
     cost: u64,
 }
 
@@ -29,15 +30,17 @@ impl Waits {
     pub(crate) fn now() -> Self {
         #[cfg(tourbillon_sim)]
         return Self::default();
+        // The look for a quota is rare and dear. If it counted as the cost of a reading, readings
+        // would seem too dear for a long time.
         #[cfg(not(tourbillon_sim))]
-        Self::read()
+        Self::read(&quota::Groups::known())
     }
 
     #[cfg_attr(
         tourbillon_sim,
         expect(dead_code, reason = "a simulation has no /proc")
     )]
-    fn read() -> Self {
+    fn read(quotas: &quota::Groups) -> Self {
         let begun = clock::thread_cpu();
         // SAFETY: the call has no arguments.
         let core = usize::try_from(unsafe { libc::sched_getcpu() }).unwrap_or(0);
@@ -47,7 +50,7 @@ impl Waits {
             preempted: preempted(&waited).unwrap_or(0),
             stolen: stolen(&stat, core).unwrap_or(0),
             core,
-            throttled: quota::throttled().map(|it| it.ns),
+            throttled: quotas.throttled().map(|it| it.ns),
             cost: clock::thread_cpu().saturating_sub(begun),
         }
     }
