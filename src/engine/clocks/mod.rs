@@ -17,7 +17,8 @@
 //! When the wall clock is set, the kernel makes the same timerfd readable
 //! (`TFD_TIMER_CANCEL_ON_SET`), so nothing has to be polled. An absolute timerfd follows the new
 //! time by itself. The notification only serves to find the timers whose deadline the clock has
-//! jumped over.
+//! jumped over. Until there is a timerfd, the worker compares the clock with the boot-time clock
+//! instead: see "Nothing before it is needed" in `docs/internals/worker-loop.md`.
 
 pub(crate) mod owner;
 pub(crate) mod serve;

@@ -155,26 +155,48 @@ pub struct ClockCore {
     owed: AtomicUsize,
     /// Whether the clock was set, and a thread that does not serve it took the notification.
     stepped: AtomicBool,
+    /// When a thread first called the worker since the clock was last served, while there is no
+    /// timerfd. The lock is held for a moment, and no other is taken meanwhile.
+    called: Mutex<Option<Readings>>,
     /// The lock of the serving worker.
     pub(super) served: Mutex<Served>,
 }
 
-/// When the clock was last served: by its own time, by the boot-time clock, which cannot be set,
-/// and by the clock of the runtime, which stops while the machine is suspended.
+/// The serving of a clock.
 pub(super) struct Served {
-    pub(super) clock: u64,
+    pub(super) last: Readings,
+    /// Whether the timerfd was set before these readings. Then it tells each later step.
+    pub(super) is_watched: bool,
+    /// Whether the clock was left without timers.
+    pub(super) is_idle: bool,
+}
+
+/// A moment: by a clock's own time, by the boot-time clock, which cannot be set, and by the clock of
+/// the runtime, which stops while the machine is suspended.
+pub(super) struct Readings {
+    /// Read before `clock`.
     pub(super) boot: u64,
+    pub(super) clock: u64,
     pub(super) own: u64,
+}
+
+impl Readings {
+    fn now(shared: &Shared, kind: OtherClock) -> Self {
+        // In this order.
+        let boot = shared.clock.other(OtherClock::Boot);
+        let clock = shared.clock.other(kind);
+        let own = shared.clock.now();
+        Self { boot, clock, own }
+    }
 }
 
 impl ClockCore {
     /// Creates the shard of a clock.
     fn shard(shared: Arc<Shared>, kind: OtherClock) -> Arc<ClockShard> {
-        // From here on steps of the clock are found by comparing both clocks.
         let served = Served {
-            clock: shared.clock.other(kind),
-            boot: shared.clock.other(OtherClock::Boot),
-            own: shared.clock.now(),
+            last: Readings::now(&shared, kind),
+            is_watched: false,
+            is_idle: true,
         };
         let store = shared.config.timer_store;
         let core = Self {
@@ -183,6 +205,7 @@ impl ClockCore {
             timerfd: OnceLock::new(),
             owed: AtomicUsize::new(0),
             stepped: AtomicBool::new(false),
+            called: Mutex::new(None),
             served: Mutex::new(served),
         };
         let shard = Shard::new(core).with_store(store);
@@ -228,7 +251,18 @@ impl ClockCore {
         self.owed.load(Ordering::Acquire)
     }
 
-    /// Returns whether the clock was set since the last call.
+    /// Returns whether there is a timerfd. While timers wait it is set, and tells if the clock is
+    /// set. The exception is the moment until the serving worker sets a timerfd that it has made.
+    pub(super) fn is_watched(&self) -> bool {
+        self.timerfd.get().is_some()
+    }
+
+    /// Returns when a thread first called the worker since the last time, if there was no timerfd.
+    pub(super) fn take_call(&self) -> Option<Readings> {
+        lock(&self.called).take()
+    }
+
+    /// Returns whether the timerfd has told that the clock was set since the last call.
     pub(super) fn take_step(&self) -> bool {
         self.timerfd.get().is_some_and(TimerFd::take) | self.stepped.swap(false, Ordering::AcqRel)
     }
@@ -286,6 +320,8 @@ impl TimerOwner for ClockCore {
 impl Owner for ClockCore {
     fn wake(&self) {
         let Some(timerfd) = self.timerfd.get() else {
+            // The timers of an idle clock begin to wait here. A step from before does not count.
+            lock(&self.called).get_or_insert_with(|| Readings::now(&self.shared, self.kind));
             // The worker finds the call in its turn, or before it sleeps.
             self.shared.clocks.called.store(true, Ordering::Release);
             for worker in self.shared.workers.load().iter() {

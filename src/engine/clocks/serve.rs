@@ -7,7 +7,7 @@ use tourbillon_shards::{Due, NEVER, patience::Patience};
 use crate::{
     clock::other::OtherClock,
     engine::{
-        clocks::owner::{ClockCore, ClockShard, SKIP_ON_STEP, Served},
+        clocks::owner::{ClockCore, ClockShard, Readings, SKIP_ON_STEP, Served},
         core::{Core, TimerOwner},
         job::Job,
         recorder::{NOTED, event},
@@ -42,6 +42,11 @@ pub(crate) fn serve(shard: &ClockShard, late: &Recorded) -> Vec<Job> {
     let mut served = lock(&core.served);
     let mut stepped = false;
     shard.resume();
+    let called = core.take_call();
+    if let Some(called) = called.filter(|_| served.is_idle) {
+        served.last = called;
+    }
+    served.is_idle = false;
     let (mut jobs, mut patience) = (Vec::new(), Patience::default());
     for _ in 0..LOOKS {
         let more = take(shard, &mut served, &mut jobs, Some(late), || {
@@ -57,11 +62,16 @@ pub(crate) fn serve(shard: &ClockShard, late: &Recorded) -> Vec<Job> {
         let next = shard.next_deadline();
         let set = core.set_timer(next);
         stepped |= set;
+        // A timerfd that was made just now tells no step from before: compare the clocks again.
+        let again = set || core.is_watched() != served.is_watched;
         match shard.sleep_until() {
             // The clock may have been set or advanced before the sleep was announced. Then the
             // announcement is outdated: serve again.
-            Some(NEVER) if !set => return jobs,
-            Some(until) if until >= next && !set && core.now() < until => return jobs,
+            Some(NEVER) if !again => {
+                served.is_idle = true;
+                return jobs;
+            }
+            Some(until) if until >= next && !again && core.now() < until => return jobs,
             Some(_) => shard.resume(),
             None => {}
         }
@@ -94,7 +104,8 @@ pub(crate) fn step(shard: &ClockShard, set: impl FnOnce()) -> Vec<Job> {
 
 /// Takes the due timers, and returns whether there may be more. If `stepped` returns `true`, the
 /// clock was set since it was last served, and timers that may be skipped are skipped if the step
-/// jumped over their deadline.
+/// jumped over their deadline. So they are if no timerfd would have told a step, and the clock has
+/// gone on by more than the boot-time clock.
 fn take(
     shard: &ClockShard,
     served: &mut Served,
@@ -104,21 +115,24 @@ fn take(
 ) -> bool {
     let core = shard.owner();
     let mut due = Vec::new();
-    let (now, boot) = (core.now(), core.shared.clock.other(OtherClock::Boot));
+    let boot = || core.shared.clock.other(OtherClock::Boot);
+    // Before the readings: they may then be what later steps are found from.
+    let is_watched = core.is_watched();
+    let (before, now, after) = (boot(), core.now(), boot());
     let own = core.shared.clock.now();
     // Ask after reading the clock: a reading from after a step then always comes with the notice.
     let stepped = stepped();
-    // The time that the clock would show if it had not been set.
-    let natural = served
-        .clock
-        .saturating_add(boot.saturating_sub(served.boot));
+    // The time that the clock would show if it had not been set, and at most that much more as the
+    // readings took: a thread may lose its core between two of them.
+    let last = &served.last;
+    let natural = last.clock.saturating_add(after.saturating_sub(last.boot));
+    let stepped = stepped || (!served.is_watched && natural < now);
     let jumped = |at| stepped && natural < at && at < now;
     let more = shard.expire(now, usize::MAX, &mut due).more;
     if core.shared.flight.is_on() {
         let jumps = Jumps {
             stepped: now as i64 - natural as i64,
-            suspended: boot.saturating_sub(served.boot) as i64
-                - own.saturating_sub(served.own) as i64,
+            suspended: after.saturating_sub(last.boot) as i64 - own.saturating_sub(last.own) as i64,
         };
         jumps.record(core, own, now, &due);
     }
@@ -135,11 +149,12 @@ fn take(
     }));
     // Remember when the clock was served: the next step is found from here.
     if !more {
-        *served = Served {
+        served.last = Readings {
+            boot: before,
             clock: now,
-            boot,
             own,
         };
+        served.is_watched = is_watched;
     }
     more
 }
@@ -199,7 +214,80 @@ mod tests {
     use tourbillon_shards::{Options, Timer};
 
     use super::*;
-    use crate::runtime::Builder;
+    use crate::{
+        Runtime,
+        runtime::Builder,
+        timer::{OnStep, WallTimer},
+        util::nanos::nanos,
+    };
+
+    const HOUR: Duration = Duration::from_secs(3_600);
+
+    /// Returns a runtime that has no timerfd, as its clock is paused.
+    fn paused() -> Runtime {
+        let builder = Builder::new_current_thread().start_paused(true);
+        builder.build().unwrap()
+    }
+
+    /// Returns a timer that a step over its deadline skips.
+    fn skips(runtime: &Runtime, after: Duration) -> WallTimer {
+        let _entered = runtime.enter();
+        let at = crate::time::wall_clock() + after;
+        let timer = crate::Timer::at_wall(at).on_step(OnStep::Skip);
+        timer.start(|| ())
+    }
+
+    /// Sets the wall clock by `by`, as the system does it: the runtime is not told.
+    fn set_forward(runtime: &Runtime, by: Duration) {
+        let clock = &runtime.handle().shared().clock;
+        let shows = clock.other(OtherClock::Wall);
+        clock.set_other(OtherClock::Wall, shows + nanos(by));
+    }
+
+    /// Serves the wall clock, and ends the jobs. Returns for each whether it is skipped.
+    fn serve_wall(runtime: &Runtime) -> Vec<bool> {
+        let shared = runtime.handle().shared();
+        let wall = shared.clocks.shard(OtherClock::Wall).unwrap();
+        let worker = shared.workers.load()[0].clone();
+        let jobs = serve(&wall, &worker.owner().recorder.late.wake);
+        let is_skipped = |job: Job| {
+            let is_skipped = matches!(job, Job::Skipped(_));
+            job.end();
+            is_skipped
+        };
+        jobs.into_iter().map(is_skipped).collect()
+    }
+
+    #[test]
+    fn a_step_before_there_is_a_timerfd_skips_what_it_jumps_over() {
+        let runtime = paused();
+        // Before the clock is served for the first time, and later.
+        let first = skips(&runtime, HOUR);
+        set_forward(&runtime, 2 * HOUR);
+        assert_eq!(serve_wall(&runtime), [true]);
+        let waits = skips(&runtime, 4 * HOUR);
+        let second = skips(&runtime, HOUR);
+        assert!(serve_wall(&runtime).is_empty());
+        set_forward(&runtime, 2 * HOUR);
+        assert_eq!(serve_wall(&runtime), [true]);
+        // A timer that comes due without a step is not skipped.
+        runtime.handle().shared().clock.advance(2 * HOUR);
+        assert_eq!(serve_wall(&runtime), [false]);
+        drop((first, waits, second));
+    }
+
+    #[test]
+    fn a_step_does_not_skip_timers_that_are_armed_after_it() {
+        let runtime = paused();
+        // There is a shard, and no timer.
+        skips(&runtime, HOUR).cancel();
+        assert!(serve_wall(&runtime).is_empty());
+        set_forward(&runtime, 2 * HOUR);
+        let _timer = skips(&runtime, HOUR);
+        // The worker comes late.
+        runtime.handle().shared().clock.advance(2 * HOUR);
+        assert_eq!(serve_wall(&runtime), [false]);
+    }
 
     /// Leaves an update of a clock when it is dropped, which has another one. These are the threads
     /// that arm and cancel timers of the clock all the time.
