@@ -4,6 +4,7 @@
 
 use std::{
     future::poll_fn,
+    mem,
     sync::{
         Arc, Mutex, MutexGuard, PoisonError,
         atomic::{AtomicBool, Ordering},
@@ -73,13 +74,10 @@ impl Gate {
 
     /// Tells all connections that the server closes, and returns their number.
     pub(crate) fn close(&self) -> usize {
-        let open = self.0.lock();
+        let mut open = self.0.lock();
         self.0.closing.store(true, Ordering::Release);
-        let wakers: Vec<_> = open
-            .tasks
-            .iter()
-            .filter_map(|(_, waker)| waker.clone())
-            .collect();
+        let tasks = open.tasks.iter_mut();
+        let wakers: Vec<_> = tasks.filter_map(|(_, waker)| waker.take()).collect();
         let count = open.tasks.len();
         drop(open);
         // Wakers are user code: wake after unlocking.
@@ -90,14 +88,17 @@ impl Gate {
     /// Waits until at most `count` connections are open.
     pub(crate) async fn at_most(&self, count: usize) {
         poll_fn(|cx| {
+            // Wakers are user code: clone before locking, drop after unlocking.
+            let mut waker = Some(cx.waker().clone());
             let mut open = self.0.lock();
             if open.tasks.len() <= count {
                 return Poll::Ready(());
             }
-            let waker = cx.waker();
             // Each task is listed once, however often it is polled.
-            if !open.waiting.iter().any(|(_, known)| known.will_wake(waker)) {
-                open.waiting.push((count, waker.clone()));
+            let mut waiting = open.waiting.iter();
+            if !waiting.any(|(_, known)| known.will_wake(cx.waker())) {
+                open.waiting
+                    .extend(waker.take().map(|waker| (count, waker)));
             }
             Poll::Pending
         })
@@ -110,9 +111,12 @@ impl Pass {
     pub(crate) fn is_closing(&self, cx: &Context<'_>) -> bool {
         if !self.known.load(Ordering::Relaxed) {
             self.known.store(true, Ordering::Relaxed);
+            // Wakers are user code: clone before locking, drop after unlocking.
+            let waker = cx.waker().clone();
             // `close` sets the flag under this lock. So either it finds the waker, or the load
             // below sees the flag.
-            self.gate.0.lock().tasks[self.key] = Some(cx.waker().clone());
+            let before = self.gate.0.lock().tasks[self.key].replace(waker);
+            drop(before);
         }
         self.gate.0.closing.load(Ordering::Acquire)
     }
@@ -121,19 +125,15 @@ impl Pass {
 impl Drop for Pass {
     fn drop(&mut self) {
         let mut open = self.gate.0.lock();
-        open.tasks.remove(self.key);
+        let own = open.tasks.remove(self.key);
         let left = open.tasks.len();
-        let mut woken = Vec::new();
-        open.waiting.retain(|(count, waker)| {
-            // Those whose limit is reached poll again. The others wait on.
-            let waits_on = left > *count;
-            if !waits_on {
-                woken.push(waker.clone());
-            }
-            waits_on
-        });
+        // Those whose limit is reached poll again. The others wait on.
+        let waiting = mem::take(&mut open.waiting).into_iter();
+        let (woken, waits_on): (Vec<_>, _) = waiting.partition(|(count, _)| left <= *count);
+        open.waiting = waits_on;
         drop(open);
-        each(woken, Waker::wake);
+        drop(own);
+        each(woken, |(_, waker)| waker.wake());
     }
 }
 

@@ -106,12 +106,16 @@ impl Sending {
 
     /// Returns ready when few bytes are unsent.
     pub(crate) fn poll_few(&self, cx: &mut Context<'_>) -> Poll<()> {
+        // Wakers are user code: clone before locking, drop after unlocking.
+        let waker = cx.waker().clone();
         let mut counts = self.lock();
         if counts.unsent() <= FEW {
             return Poll::Ready(());
         }
         // Stored under the lock, so that `took` either finds the waker or has made room before.
-        counts.waker = Some(cx.waker().clone());
+        let before = counts.waker.replace(waker);
+        drop(counts);
+        drop(before);
         Poll::Pending
     }
 

@@ -142,6 +142,8 @@ impl Body for Listener {
         cx: &mut Context<'_>,
     ) -> Poll<Option<Result<Frame<Bytes>, Infallible>>> {
         let this = &mut *self;
+        // Wakers are user code: clone before locking, drop after unlocking.
+        let waker = cx.waker().clone();
         let mut state = lock(&this.feed.0.state);
         if state.is_closed {
             // Each listener gets the last event once, and then the end of the stream.
@@ -157,7 +159,9 @@ impl Body for Listener {
                 return Poll::Ready(Some(Ok(Frame::data(latest.clone()))));
             }
         }
-        state.listeners[this.key] = Some(cx.waker().clone());
+        let before = state.listeners[this.key].replace(waker);
+        drop(state);
+        drop(before);
         Poll::Pending
     }
 }
@@ -165,11 +169,14 @@ impl Body for Listener {
 impl Drop for Listener {
     fn drop(&mut self) {
         let mut state = lock(&self.feed.0.state);
-        let _ = state.listeners.try_remove(self.key);
+        let waker = state.listeners.try_remove(self.key);
         // The next listener should not begin with an old event.
         if state.listeners.is_empty() {
             state.latest = None;
         }
+        // The waker is user code: drop after unlocking.
+        drop(state);
+        drop(waker);
     }
 }
 
@@ -261,6 +268,35 @@ mod tests {
             assert_eq!(next(listener), event("end"));
             assert_eq!(next(listener), Poll::Ready(None));
         }
+    }
+
+    /// A waker that asks when it is dropped whether the feed is locked.
+    struct Asks(Feed, Arc<AtomicUsize>);
+
+    impl Wake for Asks {
+        fn wake(self: Arc<Self>) {}
+    }
+
+    impl Drop for Asks {
+        fn drop(&mut self) {
+            assert!(self.0.0.state.try_lock().is_ok(), "the feed is locked");
+            self.1.fetch_add(1, Relaxed);
+        }
+    }
+
+    #[test]
+    fn no_waker_is_dropped_under_the_lock() {
+        let (feed, drops) = (Feed::new(1), Arc::new(AtomicUsize::new(0)));
+        let mut listener = feed.listen(Flow::default()).unwrap();
+        let mut wait = || {
+            let waker = Waker::from(Arc::new(Asks(feed.clone(), drops.clone())));
+            let cx = &mut Context::from_waker(&waker);
+            Pin::new(&mut listener).poll_frame(cx).is_pending()
+        };
+        assert!(wait() && wait());
+        assert_eq!(drops.load(Relaxed), 1, "replaced");
+        drop(listener);
+        assert_eq!(drops.load(Relaxed), 2, "with its listener");
     }
 
     #[test]

@@ -171,10 +171,14 @@ impl TaskList {
     /// Answers, from what is known now.
     pub(crate) fn answer(&self, order: Order, handle: &Handle, inspection: &Inspection) -> Answer {
         let shared = handle.shared();
-        let mut state = lock(&self.0);
-        state.read();
-        let now = Instant::now();
-        let first = *state.first.get_or_insert(now);
+        let (now, first) = {
+            let mut state = lock(&self.0);
+            state.read();
+            let now = Instant::now();
+            (now, *state.first.get_or_insert(now))
+        };
+        // Unlocked: a task may end meanwhile, and its last reference go here. Its output is user
+        // code.
         let waits = Waits::new(shared);
         let mut tasks = Vec::new();
         shared.tasks.see_tasks(|task| {
@@ -184,6 +188,7 @@ impl TaskList {
                 false => ControlFlow::Break(()),
             }
         });
+        let mut state = lock(&self.0);
         let mut seen = state.recognize(tasks, now);
         let (alive, _) = shared.tasks.counts();
         let timing = state.timing.as_ref();
