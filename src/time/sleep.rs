@@ -110,6 +110,8 @@ enum Idle {
     Fresh,
     /// Not polled. The time counts from the first poll.
     Adrift,
+    /// The deadline was moved to a moment that had passed, and the sleep was not polled since.
+    Passed,
     /// The deadline had passed when it was polled.
     Elapsed,
     /// The runtime had been shut down when it was polled.
@@ -151,12 +153,14 @@ impl Sleep {
     pub fn is_elapsed(&self) -> bool {
         match &self.timer {
             Ok(timer) => timer.outcome() == Some(shards::Outcome::Fired),
-            Err(idle) => matches!(idle, Idle::Elapsed),
+            Err(idle) => matches!(idle, Idle::Passed | Idle::Elapsed),
         }
     }
 
-    /// Moves the deadline, even if the sleep has ended. This takes effect at once, without a poll:
-    /// if the deadline is moved back to a moment that has passed, the sleep ends in this call.
+    /// Moves the deadline, even if the sleep has ended or was never polled. This takes effect at
+    /// once, without a poll: if the deadline is moved to a moment that has passed, the sleep ends
+    /// in this call. There is one exception: a sleep that waits and is moved *later*, to a moment
+    /// that has passed nevertheless, ends as soon as its worker gets to it.
     ///
     /// Moving a pending sleep later is one atomic operation.
     #[inline]
@@ -188,23 +192,37 @@ impl Sleep {
     #[inline(never)]
     fn reset_slow(&mut self, deadline: Instant) {
         let Ok(timer) = &mut self.timer else {
-            self.timer = Err(Idle::Unpolled);
-            return;
+            return self.move_idle(deadline);
         };
         let clock = &timer.home().owner().shared.clock;
         let nanos = clock.nanos(deadline);
-        match timer.outcome() {
+        let is_past = match timer.outcome() {
             // The runtime is gone. The next poll may find another one.
-            Some(shards::Outcome::Shutdown) => self.timer = Err(Idle::Unpolled),
-            None if nanos <= clock.now() => self.elapse(),
-            _ => timer.reset(nanos),
+            Some(shards::Outcome::Shutdown) => return self.move_idle(deadline),
+            // Most sleeps that are over are moved ahead. The cheap reading is enough for that.
+            Some(_) => nanos <= clock.now_for_deadline() && nanos <= clock.now(),
+            None => nanos <= clock.now(),
+        };
+        match is_past {
+            true => self.elapse(),
+            false => timer.reset(nanos),
         }
     }
 
-    /// Ends a sleep that waits, and wakes its task.
+    /// Moves the deadline of a sleep without a timer.
+    fn move_idle(&mut self, deadline: Instant) {
+        // Outside of any runtime, only the next poll may show which clock applies.
+        let is_past = !Instant::is_adrift() && deadline <= Instant::now();
+        self.timer = Err(match is_past {
+            true => Idle::Passed,
+            false => Idle::Unpolled,
+        });
+    }
+
+    /// Ends a sleep that has a timer, and wakes its task if it waits.
     fn elapse(&mut self) {
         let waker = self.timer.as_ref().ok().and_then(shards::Sleep::take_waker);
-        self.timer = Err(Idle::Elapsed);
+        self.timer = Err(Idle::Passed);
         if let Some(waker) = waker {
             // Last, as it is user code.
             waker.wake();
@@ -237,7 +255,8 @@ impl Sleep {
         //    read for a fresh sleep, except on a clock that is advanced by hand, which may end it
         //    long before it is polled.
         let may_be_over = !matches!(idle, Idle::Fresh) || clock::any_warped();
-        if may_be_over && Instant::now() >= self.moment {
+        let is_over = matches!(idle, Idle::Passed);
+        if is_over || (may_be_over && Instant::now() >= self.moment) {
             // Store the state before the budget is checked. The next poll is then ready even if the
             // budget is spent. So a neighbour in a `select` that spends it all each time cannot
             // delay this sleep for ever.

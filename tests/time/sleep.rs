@@ -491,3 +491,57 @@ fn a_sleep_that_is_moved_to_the_past_ends_in_that_call() {
         });
     }
 }
+
+// As in tokio: only a sleep that waits needs its worker.
+#[test]
+fn a_sleep_that_does_not_wait_ends_when_it_is_moved_to_the_past() {
+    let _alarm = alarm();
+    for paused in [false, true] {
+        let runtime = Builder::new().worker_threads(1).start_paused(paused);
+        runtime.build().unwrap().block_on(async {
+            let mut cx = Context::from_waker(Waker::noop());
+            let mut ends = |mut sleep: Pin<&mut Sleep>| {
+                // Also a moment that is after the former deadline.
+                for past in [Instant::now() - MS, Instant::now()] {
+                    sleep.as_mut().reset(past);
+                    assert!(sleep.is_elapsed());
+                    assert_eq!(sleep.deadline(), past);
+                }
+                assert!(sleep.as_mut().poll(&mut cx).is_ready());
+                sleep.as_mut().reset(Instant::now());
+                assert!(sleep.is_elapsed());
+                sleep.as_mut().reset(Instant::now() + HOUR);
+                assert!(!sleep.is_elapsed());
+                assert!(sleep.as_mut().poll(&mut cx).is_pending());
+            };
+            let begin = Instant::now();
+            sleep(2 * MS).await;
+            ends(pin!(sleep(HOUR)));
+            ends(pin!(sleep(Duration::ZERO)));
+            ends(pin!(sleep_until(begin)));
+            let mut fired = pin!(sleep(MS));
+            fired.as_mut().await;
+            ends(fired);
+        });
+    }
+}
+
+#[test]
+fn a_task_that_moves_its_sleep_to_the_past_again_and_again_lets_others_run() {
+    let _alarm = alarm();
+    let runtime = Builder::new_current_thread().build().unwrap();
+    runtime.block_on(async {
+        let ran = Arc::new(AtomicUsize::new(0));
+        let runs = ran.clone();
+        let task = tourbillon::spawn(async move { runs.fetch_add(1, Ordering::SeqCst) });
+        let mut sleep = pin!(sleep(HOUR));
+        let mut rounds = 0;
+        while ran.load(Ordering::SeqCst) == 0 {
+            sleep.as_mut().reset(Instant::now());
+            sleep.as_mut().await;
+            rounds += 1;
+            assert!(rounds < 10_000, "the other task waits");
+        }
+        task.await.unwrap();
+    });
+}

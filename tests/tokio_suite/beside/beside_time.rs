@@ -79,6 +79,24 @@ async fn a_sleep_that_is_moved_to_the_past_ends_at_once() {
     reset_ends(Box::pin(sleep(200 * MS)), Instant::now());
 }
 
+#[tokio::test(start_paused = true)]
+async fn a_sleep_that_does_not_wait_ends_when_it_is_moved_to_the_past() {
+    let start = Instant::now();
+    let mut fired = Box::pin(sleep(40 * MS));
+    fired.as_mut().await;
+    let over = Box::pin(sleep_until(start));
+    for mut sleep in [fired, Box::pin(sleep(200 * MS)), over] {
+        for past in [start, Instant::now()] {
+            sleep.as_mut().reset(past);
+            assert!(sleep.is_elapsed());
+        }
+        assert!(is_ready(sleep.as_mut()).await);
+        sleep.as_mut().reset(Instant::now() + 200 * MS);
+        assert!(!sleep.is_elapsed());
+        assert!(!is_ready(sleep.as_mut()).await);
+    }
+}
+
 #[tokio::test]
 async fn an_interval_has_a_period() {
     for make in [
