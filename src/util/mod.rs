@@ -6,5 +6,7 @@ pub(crate) mod budget_hooks;
 pub(crate) mod contained;
 pub(crate) mod lock;
 pub(crate) mod nanos;
+#[cfg(test)]
+pub(crate) mod skip;
 #[cfg(feature = "tokio-compat")]
 pub(crate) mod tokio_budget;

@@ -2,8 +2,9 @@
 //! the system refuses.
 
 use std::{
-    future::poll_fn,
+    future::{Future, poll_fn},
     io,
+    pin::pin,
     sync::{
         Arc,
         atomic::{AtomicBool, Ordering::SeqCst},
@@ -22,7 +23,9 @@ use tourbillon::{
     time::{Instant, sleep, wall_clock},
 };
 
-use crate::common::{HOUR, alarm, fds, process::alone, rounds, threads, use_up_descriptors};
+use crate::common::{
+    HOUR, alarm, eventually, fds, process::alone, rounds, threads, use_up_descriptors,
+};
 
 const MS: Duration = Duration::from_millis(1);
 
@@ -41,6 +44,36 @@ fn wait_by_the_wall_clock(runtime: &Runtime, wait: Duration) {
     };
     let _timer = runtime.at_wall(at, move || fires.notify_one());
     runtime.block_on(fired.notified());
+}
+
+/// Waits for a sleep and a timer on the wall clock until there are so many descriptors. Both are far
+/// away, so the worker sleeps, however late it comes to that.
+fn waits_until(runtime: &Runtime, descriptors: usize, is_wall: bool) {
+    let (made, waits) = (Arc::new(Notify::new()), Arc::new(AtomicBool::new(false)));
+    let watcher = thread::spawn({
+        let (made, waits) = (made.clone(), waits.clone());
+        move || {
+            eventually("the worker has what it needs", || {
+                waits.load(SeqCst) && fds() == descriptors
+            });
+            made.notify_one();
+        }
+    });
+    let at = {
+        let _entered = runtime.enter();
+        wall_clock() + HOUR
+    };
+    let _timer = is_wall.then(|| runtime.at_wall(at, || ()));
+    runtime.block_on(async {
+        let (mut sleep, mut made) = (pin!(sleep(HOUR)), pin!(made.notified()));
+        poll_fn(|cx| {
+            assert!(sleep.as_mut().poll(cx).is_pending());
+            waits.store(true, SeqCst);
+            made.as_mut().poll(cx)
+        })
+        .await;
+    });
+    watcher.join().unwrap();
 }
 
 fn is_emfile(error: &io::Error) -> bool {
@@ -89,11 +122,13 @@ fn descriptors_are_made_when_they_are_needed() {
         let runtime = runtime(false);
         assert_eq!(runtime.block_on(runtime.spawn_blocking(|| 7)).unwrap(), 7);
         assert!(made() <= 2, "no sleep had an end");
-        // The job may have been over before the worker slept.
-        runtime.block_on(sleep(MS));
-        assert_eq!(made(), 3, "the epoll instance, its eventfd and its timerfd");
+        // The job may have been over before the worker slept. From now on it sleeps: the epoll
+        // instance, its eventfd and its timerfd.
+        waits_until(&runtime, before + 3, false);
+        // The timerfd of the wall clock.
+        waits_until(&runtime, before + 4, true);
         wait_by_the_wall_clock(&runtime, MS);
-        assert_eq!(made(), 4, "the timerfd of the wall clock");
+        assert_eq!(made(), 4);
         let socket = runtime.block_on(UdpSocket::bind("127.0.0.1:0")).unwrap();
         assert_eq!(made(), 5);
         drop((socket, runtime));
@@ -138,7 +173,7 @@ fn without_descriptors_all_but_sockets_works() {
         drop(crate::common::runtime(1));
         let before = fds();
         let (new, slept) = (runtime(false), runtime(false));
-        slept.block_on(sleep(MS));
+        waits_until(&slept, before + 3, false);
         let mut used_up = use_up_descriptors();
         for runtime in [&new, &slept] {
             sleeps_and_is_woken(runtime);
@@ -152,11 +187,12 @@ fn without_descriptors_all_but_sockets_works() {
             assert!(is_emfile(&new.block_on(bind).unwrap_err()));
         }
         drop(used_up);
-        for runtime in [&new, &slept] {
+        // Both get what they need.
+        for (runtime, descriptors) in [(&slept, 4), (&new, 8)] {
             sleeps_and_is_woken(runtime);
             drop(runtime.block_on(UdpSocket::bind("127.0.0.1:0")).unwrap());
+            waits_until(runtime, before + descriptors, true);
         }
-        assert_eq!(fds(), before + 8, "both have what they need");
         drop((new, slept));
         assert_eq!(fds(), before);
     });
@@ -192,7 +228,7 @@ fn no_wake_up_around_the_first_sleep_is_lost() {
             }
         });
         runtime.block_on(async {
-            let mut notified = std::pin::pin!(notify.notified());
+            let mut notified = pin!(notify.notified());
             poll_fn(|cx| {
                 let poll = notified.as_mut().poll(cx);
                 polled.store(true, SeqCst);
