@@ -5,7 +5,7 @@ use std::time::{Duration, SystemTime};
 use crate::{
     api::handle::Handle,
     clock::{current::with_clock, other::OtherClock, runtime_clock as clock, wall},
-    engine::paused::quiescence::Advance,
+    engine::paused::advance::Advance,
     error::NotPaused,
 };
 

@@ -24,7 +24,7 @@ use crate::{
         core::{Core, WorkerShard},
         job::Job,
         watchdog::{alarm, report},
-        worker::{DUE_MOST, Worker},
+        worker::{Worker, fire::DUE_MOST},
     },
     reactor::alarm_of,
     sys::sync::atomic::Ordering,
