@@ -63,7 +63,7 @@ fn the_timers_of_a_cell_come_with_their_causes() {
     let addr = inspector.local_addr();
     let mut events = Events::ask(addr);
     events.next();
-    let mut found = Value::Null;
+    let (mut bucket, mut found) = (0, Value::Null);
     eventually("a late timer is kept", || {
         make_late(&runtime);
         events.next();
@@ -71,9 +71,9 @@ fn the_timers_of_a_cell_come_with_their_causes() {
         let buckets = late_buckets(addr, "wake");
         let answers = buckets
             .iter()
-            .map(|(bucket, _)| cell(addr, "wake", *bucket));
-        let mut kept = answers.filter(|answer| answer["timers"] != Value::Array(Vec::new()));
-        found = kept.next_back().unwrap_or_default();
+            .map(|&(bucket, _)| (bucket, cell(addr, "wake", bucket)));
+        let mut kept = answers.filter(|(_, answer)| answer["timers"] != Value::Array(Vec::new()));
+        (bucket, found) = kept.next_back().unwrap_or_default();
         // The recorder has seen the sleep's task run.
         found["timers"][0]["timer"].is_object()
     });
@@ -95,7 +95,6 @@ fn the_timers_of_a_cell_come_with_their_causes() {
     );
     // The timer is in the cell of its own time and worker, and in no other.
     let at = timer["at_ms"].as_f64().unwrap();
-    let bucket = late_buckets(addr, "wake").last().unwrap().0;
     let at_time = |from: f64, to: f64| {
         let query = format!("stage=wake&worker=0&bucket={bucket}&from_ms={from}&to_ms={to}");
         json(addr, &format!("/late.json?{query}"))["timers"]
