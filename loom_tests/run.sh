@@ -29,8 +29,10 @@ esac
 RUSTFLAGS="--cfg loom" cargo test "${options[@]}" "$@" | awk '
     { print; fflush() }
     match($0, /, [0-9]+ executions, /) { runs++; sum += substr($0, RSTART + 2) }
+    /, execution [0-9]+ failed, / { failed++ }
     / s, not ended$/ { stopped++ }
     END {
         if (runs) printf "%d runs of models, %d executions\n", runs, sum
         if (stopped) printf "%d of them have not ended\n", stopped
+        if (failed) printf "%d more runs failed\n", failed
     }'

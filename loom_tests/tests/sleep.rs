@@ -7,6 +7,7 @@
 
 use std::{
     panic::{AssertUnwindSafe, catch_unwind},
+    sync::Arc,
     task::{Poll, RawWaker, RawWakerVTable, Waker},
 };
 
@@ -20,6 +21,21 @@ fn sleep() -> (Home, Sleep<Worker>) {
     EventLoop::new(&home);
     let sleep = Sleep::new(&home, 5);
     (home, sleep)
+}
+
+/// Returns such a shard and sleep, and the task that has polled the sleep. Only the sleep has the
+/// task's waker.
+fn polled() -> (Home, Sleep<Worker>, Arc<Task>) {
+    let (home, sleep) = sleep();
+    let (task, waker) = Task::new();
+    assert_eq!(sleep.poll(&waker), Poll::Pending);
+    (home, sleep, task)
+}
+
+/// Takes the sleep, which is due, and fires it on another thread.
+fn fire(home: &Home) -> thread::JoinHandle<()> {
+    let due = due(home, 5);
+    thread::spawn(move || drop(run(due, 5)))
 }
 
 /// Awaits the sleep as a task would.
@@ -40,8 +56,7 @@ fn wait(sleep: &Sleep<Worker>, task: &Task, waker: &Waker) -> Outcome {
 fn the_waker_changes_while_it_fires() {
     model!(None, || {
         let (home, sleep) = sleep();
-        let due = due(&home, 5);
-        let worker = thread::spawn(move || drop(run(due, 5)));
+        let worker = fire(&home);
         let (first, second) = (Task::new(), Task::new());
         let _ = sleep.poll(&first.1);
         assert_eq!(wait(&sleep, &second.0, &second.1), Outcome::Fired);
@@ -71,8 +86,7 @@ fn a_waker_that_panics_as_it_is_cloned_loses_no_wake_up() {
     }));
     model!(None, || {
         let (home, sleep) = sleep();
-        let due = due(&home, 5);
-        let worker = thread::spawn(move || drop(run(due, 5)));
+        let worker = fire(&home);
         let (task, waker) = Task::new();
         let mut is_over = sleep.poll(&waker).is_ready();
         // SAFETY: none of the functions but `clone` does anything, and that one does not return.
@@ -94,8 +108,7 @@ fn a_waker_that_panics_as_it_is_cloned_loses_no_wake_up() {
 fn the_waker_stays_while_it_fires() {
     model!(None, || {
         let (home, sleep) = sleep();
-        let due = due(&home, 5);
-        let worker = thread::spawn(move || drop(run(due, 5)));
+        let worker = fire(&home);
         let (task, waker) = Task::new();
         let _ = sleep.poll(&waker);
         assert_eq!(wait(&sleep, &task, &waker), Outcome::Fired);
@@ -111,12 +124,8 @@ fn the_waker_stays_while_it_fires() {
 #[test]
 fn the_task_takes_its_waker_while_the_sleep_fires() {
     model!(None, || {
-        let (home, sleep) = sleep();
-        let (task, waker) = Task::new();
-        assert_eq!(sleep.poll(&waker), Poll::Pending);
-        drop(waker);
-        let due = due(&home, 5);
-        let worker = thread::spawn(move || drop(run(due, 5)));
+        let (home, sleep, task) = polled();
+        let worker = fire(&home);
         let waker = sleep.take_waker();
         drop(sleep);
         if let Some(waker) = waker {
@@ -155,8 +164,7 @@ fn the_waker_changes_while_the_shard_is_closed() {
 fn a_sleep_is_moved_while_it_fires() {
     model!(Some(3), || {
         let (home, mut sleep) = sleep();
-        let due = due(&home, 5);
-        let worker = thread::spawn(move || drop(run(due, 5)));
+        let worker = fire(&home);
         sleep.reset(20);
         let (task, waker) = Task::new();
         assert_eq!(sleep.poll(&waker), Poll::Pending);
@@ -302,16 +310,12 @@ fn a_sleep_is_moved_while_its_holder_shuts_it_down() {
 #[test]
 fn a_sleep_is_dropped_while_it_fires() {
     model!(None, || {
-        let (home, sleep) = sleep();
-        let (task, waker) = Task::new();
-        assert_eq!(sleep.poll(&waker), Poll::Pending);
-        drop(waker);
-        let due = due(&home, 5);
-        let worker = thread::spawn(move || drop(run(due, 5)));
+        let (home, sleep, task) = polled();
+        let worker = fire(&home);
         drop(sleep);
         worker.join().unwrap();
         assert!(task.wakes() <= 1);
-        assert_eq!(std::sync::Arc::strong_count(&task), 1);
+        assert_eq!(Arc::strong_count(&task), 1);
         assert_eq!(home.owner().overs(), 1);
         close(&home);
     });
@@ -324,10 +328,7 @@ fn a_sleep_is_dropped_while_it_fires() {
 fn a_sleep_is_armed_again_and_dropped_while_it_fires() {
     tourbillon_shards::model::LOOKS_FOR_THE_LAST.set(true);
     model!(Some(3), || {
-        let (home, sleep) = sleep();
-        let (task, waker) = Task::new();
-        assert_eq!(sleep.poll(&waker), Poll::Pending);
-        drop(waker);
+        let (home, sleep, task) = polled();
         let due = due(&home, 5);
         let owner = thread::spawn({
             let home = home.clone();
@@ -342,7 +343,7 @@ fn a_sleep_is_armed_again_and_dropped_while_it_fires() {
         run(due, 5);
         owner.join().unwrap();
         assert!(task.wakes() <= 1);
-        assert_eq!(std::sync::Arc::strong_count(&task), 1);
+        assert_eq!(Arc::strong_count(&task), 1);
         assert_eq!(home.stored(), 0);
         close(&home);
     });
@@ -352,16 +353,13 @@ fn a_sleep_is_armed_again_and_dropped_while_it_fires() {
 #[test]
 fn a_sleep_is_dropped_while_the_shard_is_closed() {
     model!(Some(3), || {
-        let (home, sleep) = sleep();
-        let (task, waker) = Task::new();
-        assert_eq!(sleep.poll(&waker), Poll::Pending);
-        drop(waker);
+        let (home, sleep, task) = polled();
         let dropper = thread::spawn(move || drop(sleep));
         expire(&home, 5);
         close(&home);
         dropper.join().unwrap();
         assert!(task.wakes() <= 1);
-        assert_eq!(std::sync::Arc::strong_count(&task), 1);
+        assert_eq!(Arc::strong_count(&task), 1);
         assert_eq!(home.owner().overs(), 1);
     });
 }
