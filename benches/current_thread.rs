@@ -59,40 +59,6 @@ mod ours {
     super::programs!();
 }
 
-mod tokio_all {
-    use tokio::{
-        runtime::{Builder, Runtime},
-        spawn,
-        task::yield_now,
-        time::sleep,
-    };
-
-    fn make(paused: bool) -> Runtime {
-        let mut builder = Builder::new_current_thread();
-        let builder = builder.enable_all().start_paused(paused);
-        builder.build().expect("a runtime")
-    }
-
-    super::programs!();
-}
-
-mod tokio_time {
-    use tokio::{
-        runtime::{Builder, Runtime},
-        spawn,
-        task::yield_now,
-        time::sleep,
-    };
-
-    fn make(paused: bool) -> Runtime {
-        let mut builder = Builder::new_current_thread();
-        let builder = builder.enable_time().start_paused(paused);
-        builder.build().expect("a runtime")
-    }
-
-    super::programs!();
-}
-
 /// The programs, which are the same text for all runtimes.
 macro_rules! programs {
     () => {
@@ -131,6 +97,30 @@ macro_rules! programs {
     };
 }
 use programs;
+
+/// A module of tokio's runtimes that are made with one call of its builder.
+macro_rules! tokio {
+    ($name:ident, $enable:ident) => {
+        mod $name {
+            use tokio::{
+                runtime::{Builder, Runtime},
+                spawn,
+                task::yield_now,
+                time::sleep,
+            };
+
+            fn make(paused: bool) -> Runtime {
+                let mut builder = Builder::new_current_thread();
+                let builder = builder.$enable().start_paused(paused);
+                builder.build().expect("a runtime")
+            }
+
+            super::programs!();
+        }
+    };
+}
+tokio!(tokio_all, enable_all);
+tokio!(tokio_time, enable_time);
 
 /// Returns the time of an operation of each runtime, in ns: the medians of turns.
 fn times(what: &str) -> [f64; RUNTIMES.len()] {
