@@ -16,6 +16,7 @@ mod postgres;
 mod postgres_locks;
 #[cfg(feature = "postgres")]
 mod postgres_server;
+mod program;
 #[cfg(feature = "redis")]
 mod redis;
 #[cfg(any(feature = "postgres", feature = "redis"))]

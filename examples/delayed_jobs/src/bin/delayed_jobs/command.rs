@@ -17,14 +17,26 @@ use tourbillon::{task::spawn_blocking, time::sleep};
 use tourbillon_durable::{Attempt, Failure};
 
 /// How long a command may take to end after SIGTERM. Then its group is killed.
-const GRACE: Duration = Duration::from_secs(5);
+pub const GRACE: Duration = Duration::from_secs(5);
 
 /// Whether commands are left alone when their attempts are dropped, as the program ends.
 static LEAVES: AtomicBool = AtomicBool::new(false);
 
-/// Lets the commands that run outlive this program.
-pub fn leave() {
+/// The groups that have to end and have got SIGTERM.
+static ENDING: Mutex<Vec<Group>> = Mutex::new(Vec::new());
+
+fn ending() -> MutexGuard<'static, Vec<Group>> {
+    ENDING.lock().unwrap_or_else(PoisonError::into_inner)
+}
+
+/// Kills the commands that have to end, as nobody will do it later. Lets those whose attempts run
+/// outlive this program.
+pub fn end() {
+    let mut ending = ending();
     LEAVES.store(true, Ordering::Relaxed);
+    for group in ending.drain(..) {
+        group.lock().signal(Signal::KILL);
+    }
 }
 
 #[derive(Default)]
@@ -56,15 +68,15 @@ impl Group {
         self.0.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    /// Runs a command to its end.
+    /// Runs a command to its end, unless its attempt is over by now.
     fn run(&self, command: &mut Command, payload: &[u8]) -> io::Result<ExitStatus> {
         let mut child = {
             let mut state = self.lock();
+            if state.is_unwanted {
+                return Err(io::Error::other("the attempt is over"));
+            }
             let child = command.spawn()?;
             state.group = Some(Pid::from_child(&child));
-            if state.is_unwanted {
-                state.signal(Signal::TERM);
-            }
             child
         };
         if let Some(mut stdin) = child.stdin.take() {
@@ -92,17 +104,23 @@ struct Guard(Group);
 
 impl Drop for Guard {
     fn drop(&mut self) {
+        let mut ending = ending();
         let mut state = self.0.lock();
         if state.is_over || LEAVES.load(Ordering::Relaxed) {
             return;
         }
         state.is_unwanted = true;
+        if state.group.is_none() {
+            // It does not begin any more.
+            return;
+        }
         state.signal(Signal::TERM);
-        drop(state);
         let group = self.0.clone();
+        ending.push(group.clone());
         tourbillon::spawn(async move {
             sleep(GRACE).await;
             group.lock().signal(Signal::KILL);
+            self::ending().retain(|other| !Arc::ptr_eq(&other.0, &group.0));
         });
     }
 }
@@ -139,5 +157,21 @@ pub async fn run(command: String, attempt: Attempt) -> Result<(), Failure> {
         Ok(())
     } else {
         Err(Failure::retry(format!("the command ended with {status}")))
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_command_does_not_begin_after_its_attempt() {
+        tourbillon::Runtime::new().unwrap().block_on(async {
+            let group = Group::default();
+            drop(Guard(group.clone()));
+            let ended = group.run(&mut Command::new("true"), b"");
+            assert_eq!(ended.unwrap_err().to_string(), "the attempt is over");
+            assert!(ending().is_empty());
+        });
     }
 }

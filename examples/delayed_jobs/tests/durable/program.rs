@@ -1,0 +1,222 @@
+//! The program `delayed_jobs` and its commands.
+
+use std::{
+    fs,
+    io::{BufRead, BufReader, Write},
+    process::{Child, ChildStdout, Command, Stdio},
+    time::{Duration, Instant},
+};
+
+use rustix::process::{Pid, Signal, kill_process};
+use tourbillon_durable::{Queue, job::NewJob, sqlite::Sqlite, store::Store};
+
+use crate::support::{Dir, eventually, run};
+
+/// The program, which is killed in the end, so that a test which fails leaves none behind.
+struct Program(Child);
+
+impl Program {
+    fn terminate(&self) {
+        kill_process(Pid::from_child(&self.0), Signal::TERM).unwrap();
+    }
+
+    #[track_caller]
+    fn ends_well(&mut self) {
+        eventually("the program ends", || self.0.try_wait().unwrap().is_some());
+        assert!(self.0.wait().unwrap().success());
+    }
+}
+
+impl Drop for Program {
+    fn drop(&mut self) {
+        // They fail if it has ended.
+        let _ = self.0.kill();
+        let _ = self.0.wait();
+    }
+}
+
+/// Starts the program, with a command for each job. Returns its address, too.
+fn start(dir: &Dir, command: &str, more: &[&str]) -> (Program, String, BufReader<ChildStdout>) {
+    let mut child = Command::new(env!("CARGO_BIN_EXE_delayed_jobs"))
+        .args(["--listen", "127.0.0.1:0", "--exec", command, "--store"])
+        .arg(dir.store())
+        .args(more)
+        .stdout(Stdio::piped())
+        .spawn()
+        .unwrap();
+    let mut stdout = BufReader::new(child.stdout.take().unwrap());
+    let mut line = String::new();
+    stdout.read_line(&mut line).unwrap();
+    let addr = line.trim().strip_prefix("open http://").unwrap();
+    let addr = addr.trim_end_matches('/').to_owned();
+    (Program(child), addr, stdout)
+}
+
+/// Adds a job to the program's.
+fn post(addr: &str, body: &str) {
+    let mut stream = std::net::TcpStream::connect(addr).unwrap();
+    let request = format!(
+        "POST /jobs HTTP/1.1\r\nhost: {addr}\r\ncontent-type: application/json\r\n\
+         content-length: {}\r\nconnection: close\r\n\r\n{body}",
+        body.len()
+    );
+    std::io::Write::write_all(&mut stream, request.as_bytes()).unwrap();
+    let mut answer = String::new();
+    std::io::Read::read_to_string(&mut stream, &mut answer).unwrap();
+    assert!(answer.starts_with("HTTP/1.1 201"), "{answer}");
+}
+
+/// The program itself, with a command for each job.
+#[test]
+fn the_program_runs_a_command_for_each_job() {
+    let dir = Dir::new();
+    let result = dir.join("result");
+    let command = format!("cat > '{0}.new' && mv '{0}.new' '{0}'", result.display());
+    let (mut program, addr, _stdout) = start(&dir, &command, &[]);
+    post(
+        &addr,
+        r#"{"key":"k","payload":"what it is to do","in":"20ms"}"#,
+    );
+    eventually("the command has run", || result.exists());
+    assert_eq!(fs::read_to_string(&result).unwrap(), "what it is to do");
+    program.terminate();
+    program.ends_well();
+}
+
+#[test]
+fn a_command_has_all_cores_of_the_process() {
+    let dir = Dir::new();
+    let result = dir.join("result");
+    let cores = "grep Cpus_allowed_list /proc/self/status";
+    let command = format!(
+        "{cores} > '{0}.new' && mv '{0}.new' '{0}'",
+        result.display()
+    );
+    let (mut program, addr, _stdout) = start(&dir, &command, &[]);
+    post(&addr, r#"{"key":"k","in":"0s"}"#);
+    eventually("the command has run", || result.exists());
+    let here = Command::new("sh").args(["-c", cores]).output().unwrap();
+    assert_eq!(fs::read(&result).unwrap(), here.stdout);
+    program.terminate();
+    program.ends_well();
+}
+
+#[test]
+fn the_program_leaves_a_command_alone_that_does_not_end() {
+    let dir = Dir::new();
+    let result = dir.join("result");
+    // The number of the command's process, and of its group.
+    let command = format!(
+        "cut -d' ' -f1,5 /proc/$$/stat > '{0}.new' && mv '{0}.new' '{0}' && exec sleep 100 > \
+         /dev/null",
+        result.display()
+    );
+    let (mut program, addr, mut stdout) = start(&dir, &command, &["--drain", "200ms"]);
+    post(&addr, r#"{"key":"k","in":"0s"}"#);
+    eventually("the command runs", || result.exists());
+    program.terminate();
+    let begin = Instant::now();
+    program.ends_well();
+    let took = begin.elapsed();
+    assert!(took < Duration::from_secs(50), "{took:?}");
+    let mut rest = String::new();
+    std::io::Read::read_to_string(&mut stdout, &mut rest).unwrap();
+    assert!(rest.contains("some jobs still run"), "{rest}");
+    let numbers = fs::read_to_string(&result).unwrap();
+    let (process, group) = numbers.trim().split_once(' ').unwrap();
+    // Ctrl-C, which is for the program's group, would not reach it.
+    assert_eq!(process, group);
+    let process = Pid::from_raw(process.parse().unwrap()).unwrap();
+    kill_process(process, Signal::KILL).unwrap();
+}
+
+/// Returns whether a process has ended. Nobody may have reaped it.
+fn has_ended(process: &str) -> bool {
+    let stat = fs::read_to_string(format!("/proc/{process}/stat"));
+    stat.is_err() || stat.is_ok_and(|stat| stat.contains(") Z "))
+}
+
+#[test]
+fn the_program_ends_the_group_of_a_command_that_takes_too_long() {
+    let dir = Dir::new();
+    let (result, quick) = (dir.join("result"), dir.join("quick"));
+    // The shell and its child ignore SIGTERM. A second job waits for the place of the first.
+    let command = format!(
+        "if [ $JOB_KEY = quick ]; then touch '{1}'; exit; fi; trap '' TERM; sleep 100 >/dev/null & \
+         echo $$ $! > '{0}.new' && mv '{0}.new' '{0}'; wait",
+        result.display(),
+        quick.display()
+    );
+    let options = ["--timeout", "2s", "--concurrency", "1", "--attempts", "1"];
+    let (mut program, addr, _stdout) = start(&dir, &command, &options);
+    post(&addr, r#"{"key":"slow","in":"0s"}"#);
+    eventually("the command runs", || result.exists());
+    post(&addr, r#"{"key":"quick","in":"0s"}"#);
+    let numbers = fs::read_to_string(&result).unwrap();
+    let (shell, sleeps) = numbers.trim().split_once(' ').unwrap();
+    assert!(!has_ended(shell) && !has_ended(sleeps));
+    eventually("the next command runs", || quick.exists());
+    eventually("the shell has ended", || has_ended(shell));
+    eventually("its child has ended", || has_ended(sleeps));
+    program.terminate();
+    program.ends_well();
+}
+
+#[test]
+fn the_program_ends_although_a_command_that_took_too_long_does_not() {
+    let dir = Dir::new();
+    let (result, quick) = (dir.join("result"), dir.join("quick"));
+    // The shell ignores SIGTERM, and never ends by itself.
+    let command = format!(
+        "if [ $JOB_KEY = quick ]; then touch '{1}'; exit; fi; trap '' TERM; \
+         echo $$ > '{0}.new' && mv '{0}.new' '{0}'; while :; do sleep 1; done >/dev/null",
+        result.display(),
+        quick.display()
+    );
+    let options = ["--timeout", "1s", "--concurrency", "1", "--attempts", "1"];
+    let (mut program, addr, _stdout) = start(&dir, &command, &options);
+    post(&addr, r#"{"key":"slow","in":"0s"}"#);
+    eventually("the command runs", || result.exists());
+    post(&addr, r#"{"key":"quick","in":"0s"}"#);
+    eventually("the next command runs", || quick.exists());
+    program.terminate();
+    program.ends_well();
+    let shell = fs::read_to_string(&result).unwrap();
+    eventually("the shell has ended", || has_ended(shell.trim()));
+}
+
+#[test]
+fn more_commands_run_at_once_than_threads_are_usual() {
+    const JOBS: usize = 540;
+    let dir = Dir::new();
+    let (begun, gate) = (dir.join("begun"), dir.join("gate"));
+    let made = Command::new("mkfifo").arg(&gate).status().unwrap();
+    assert!(made.success());
+    run(async {
+        let queue = Queue::new(Sqlite::open(dir.store()).unwrap());
+        let job = |number| NewJob {
+            key: format!("job-{number}"),
+            payload: Vec::new(),
+            when: Duration::ZERO.into(),
+        };
+        let jobs = (0..JOBS).map(job).collect();
+        queue.store().schedule(jobs).await.unwrap();
+    });
+    // This end keeps the gate open.
+    let gates = fs::OpenOptions::new().read(true).write(true).open(&gate);
+    let mut opens = gates.unwrap();
+    // Each waits for a line of its own.
+    let command = format!(
+        "printf x >> '{}'; read line < '{}'",
+        begun.display(),
+        gate.display()
+    );
+    let options = ["--concurrency", "600", "--timeout", "1h"];
+    let (mut program, _addr, _stdout) = start(&dir, &command, &options);
+    eventually("all commands run", || {
+        fs::metadata(&begun).is_ok_and(|file| file.len() == JOBS as u64)
+    });
+    opens.write_all(&[b'\n'; JOBS]).unwrap();
+    program.terminate();
+    program.ends_well();
+}
