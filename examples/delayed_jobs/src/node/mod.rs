@@ -89,8 +89,8 @@ impl Attempt {
         self.interrupts.wait(false).await
     }
 
-    /// Waits until the node knows that the attempt has lost its job: a client has cancelled or moved
-    /// it, or the node has lost its lease.
+    /// Waits until the node knows that the attempt has lost its job: a client has cancelled or
+    /// moved it, or the node has lost its lease.
     ///
     /// A cancel is noticed within about a second, and the loss of a lease at its end. So the token
     /// may be stale for a while before this returns. After it, the end of the attempt is refused,

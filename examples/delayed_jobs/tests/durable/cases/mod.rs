@@ -1,0 +1,120 @@
+//! What each store has to do. `embedded.rs` and `shared.rs` call these.
+
+mod attempts;
+mod jobs;
+mod nodes;
+
+use std::{sync::Arc, time::Duration};
+
+use tokio::sync::{
+    Semaphore,
+    mpsc::{UnboundedReceiver, unbounded_channel},
+};
+use tourbillon_durable::{
+    Attempt, Backoff, Failure, Node, Queue, QueueError,
+    store::{Store, StoreError},
+};
+
+use crate::support::{live, node};
+
+const SOON: Duration = Duration::from_millis(30);
+
+/// Returns a backoff of few attempts that follow each other quickly.
+fn quick(attempts: u32) -> Backoff {
+    Backoff {
+        attempts,
+        first: Duration::from_millis(2),
+        longest: Duration::from_millis(5),
+    }
+}
+
+/// Runs each case, and prints its name, so that a hang shows where it is.
+macro_rules! run_each {
+    ($queue:ident: $($module:ident::$case:ident,)*) => {
+        $(eprintln!("{}", stringify!($case));
+        $module::$case(&$queue).await;)*
+    };
+}
+
+pub async fn all<S: Store>(queue: Queue<S>) {
+    run_each! {
+        queue:
+        jobs::a_job_runs_once_and_not_early,
+        jobs::a_key_has_one_job,
+        jobs::bad_input_is_refused,
+        jobs::a_cancelled_job_does_not_run,
+        jobs::a_job_can_be_cancelled_while_it_runs,
+        jobs::a_moved_job_runs_at_its_new_time,
+        jobs::a_job_that_is_moved_while_it_runs_runs_again,
+        attempts::a_job_that_fails_is_tried_again_and_dies,
+        attempts::an_attempt_that_does_not_end_counts_and_waits,
+        attempts::a_job_whose_last_attempt_does_not_end_dies,
+        attempts::a_panic_and_a_timeout_are_failures,
+        attempts::a_handler_learns_of_a_cancel_and_of_the_stop,
+        attempts::an_error_may_have_any_character,
+        nodes::options_without_bounds_are_bounded,
+        attempts::a_cron_job_runs_again_and_again,
+        nodes::a_full_node_takes_earlier_jobs_first,
+        nodes::two_nodes_share_the_jobs,
+        nodes::a_busy_node_leaves_due_jobs_to_others,
+        nodes::a_node_that_comes_later_gets_its_share,
+        nodes::a_job_that_is_given_back_has_no_holder,
+        nodes::a_stopped_node_gives_its_jobs_back,
+        nodes::a_node_that_was_released_gets_no_jobs,
+        jobs::jobs_are_listed_by_their_keys,
+        jobs::a_list_has_the_beginnings_of_large_jobs,
+    }
+}
+
+/// Starts a node whose handlers wait for permits.
+fn waiting<S: Store>(
+    queue: &Queue<S>,
+) -> (
+    Node<S>,
+    Arc<Semaphore>,
+    tokio::sync::mpsc::UnboundedReceiver<Attempt>,
+    tokio::sync::mpsc::UnboundedReceiver<Option<bool>>,
+) {
+    let gate = Arc::new(Semaphore::new(0));
+    let (sender, ran) = unbounded_channel();
+    let (accepted, ends) = unbounded_channel();
+    let opened = gate.clone();
+    let node = Node::builder(queue.clone())
+        .on_end(move |ended| {
+            let _ = accepted.send(ended.accepted);
+        })
+        .start(move |attempt| {
+            let _ = sender.send(attempt);
+            let gate = opened.clone();
+            async move {
+                gate.acquire().await.map_err(Failure::retry)?.forget();
+                Ok(())
+            }
+        });
+    (node, gate, ran, ends)
+}
+
+/// Schedules jobs until the store refuses one. `acknowledged` jobs are there before. The refused
+/// job leaves nothing behind. Then all jobs run, and make room. Returns the node and its attempts.
+pub async fn fill_and_run<S: Store>(
+    queue: &Queue<S>,
+    mut acknowledged: u64,
+    delay: Duration,
+) -> (Node<S>, UnboundedReceiver<Attempt>) {
+    loop {
+        let key = format!("job-{acknowledged}");
+        match queue.schedule(key, delay, vec![1; 1000]).await {
+            Ok(_) => acknowledged += 1,
+            Err(QueueError::Store(StoreError::Full)) => break,
+            Err(error) => panic!("{error}"),
+        }
+    }
+    assert!(acknowledged > 20, "{acknowledged}");
+    assert_eq!(queue.count().await.unwrap().live, acknowledged);
+    let (node, mut ran) = node(queue, |node| node, |_| Ok(()));
+    for _ in 0..acknowledged {
+        ran.recv().await.unwrap();
+    }
+    live(queue, 0).await;
+    (node, ran)
+}
