@@ -264,6 +264,48 @@ fn the_standard_file_comes_back_after_operations_that_were_dropped() {
     });
 }
 
+#[test]
+fn an_operation_waits_for_a_read_though_the_error_of_a_write_is_kept() {
+    let dir = Dir::new("error-kept");
+    let path = dir.0.join("file");
+    std::fs::write(&path, b"0123456789").unwrap();
+    with_two_blocking_threads(async {
+        for operation in 0..3 {
+            let mut file = File::open(&path).await.unwrap();
+            assert_eq!(file.write(b"x").await.unwrap(), 1);
+            // The write has failed when all threads are busy with something else.
+            let busy = Busy::new();
+            // This takes note of the error, and begins to read.
+            begin(file.read(&mut [0; 4])).await;
+            match operation {
+                0 => {
+                    let mut cut = pin!(file.set_len(3));
+                    assert_pending(cut.as_mut()).await;
+                    drop(busy);
+                    assert_eq!(cut.await.unwrap_err().kind(), ErrorKind::InvalidInput);
+                }
+                1 => {
+                    let mut sync = pin!(file.sync_all());
+                    assert_pending(sync.as_mut()).await;
+                    drop(busy);
+                    sync.await.unwrap();
+                }
+                _ => {
+                    let mut file = pin!(file.into_std());
+                    assert_pending(file.as_mut()).await;
+                    drop(busy);
+                    assert_eq!(file.await.stream_position().unwrap(), 4);
+                    continue;
+                }
+            }
+            let error = file.flush().await.unwrap_err();
+            assert_eq!(error.kind(), std::io::Error::from_raw_os_error(9).kind());
+            file.flush().await.unwrap();
+            assert_eq!(file.read_u8().await.unwrap(), b'0');
+        }
+    });
+}
+
 #[tokio::test(start_paused = true)]
 async fn a_paused_clock_waits_for_files() {
     let dir = Dir::new("paused");

@@ -87,9 +87,13 @@ impl State {
     }
 
     /// Waits for the end of the operation that runs. The next write or flush returns its error.
+    ///
+    /// An error that is kept already does not end the wait: a read may run after the write that
+    /// failed.
     async fn settle(&mut self) {
-        if let Err(error) = poll_fn(|cx| self.poll_flush(cx)).await {
-            self.write_error = Some(error.kind());
+        let ended = poll_fn(|cx| self.poll_settle(cx)).await;
+        if let Err(error) | Ok(Some(Ended::Write(Err(error)))) = ended {
+            self.write_error.get_or_insert(error.kind());
         }
     }
 }
