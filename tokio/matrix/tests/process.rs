@@ -14,7 +14,7 @@ use std::{
 use rustix::process::{Pid, Signal, kill_process};
 use tokio::{
     io::{AsyncBufReadExt, AsyncReadExt, AsyncWriteExt, BufReader},
-    process::Command,
+    process::{Child, Command},
     runtime::{Builder, Runtime},
     time::{sleep, timeout},
 };
@@ -282,4 +282,113 @@ async fn the_output_of_a_child_is_the_input_of_another() {
     let second = Command::new("cat").stdin(output).output().await.unwrap();
     assert_eq!(second.stdout, b"hello\n");
     assert!(first.wait().await.unwrap().success());
+}
+
+/// Awaits a child for `limit`. Returns its status, if it has ended, and the number of polls.
+async fn wait_for(child: &mut Child, limit: Duration) -> (Option<ExitStatus>, usize) {
+    let mut polls = 0;
+    let status = {
+        let mut wait = pin!(child.wait());
+        let counting = poll_fn(|cx| {
+            polls += 1;
+            wait.as_mut().poll(cx)
+        });
+        timeout(limit, counting).await
+    };
+    (status.ok().map(Result::unwrap), polls)
+}
+
+#[tokio::test]
+async fn a_child_that_stands_still_for_this_process_has_not_ended() {
+    let mut command = endless();
+    let trace = || {
+        // SAFETY: this request has no arguments.
+        match unsafe { libc::ptrace(libc::PTRACE_TRACEME) } {
+            -1 => Err(std::io::Error::last_os_error()),
+            _ => Ok(()),
+        }
+    };
+    // SAFETY: after the fork the child makes one system call, which needs no lock and no memory.
+    unsafe { command.pre_exec(trace) };
+    let Ok(mut child) = command.spawn() else {
+        eprintln!("skipped: no process may be traced here");
+        return;
+    };
+    // It stops when it executes the program.
+    let stat = format!("/proc/{}/stat", child.id().unwrap());
+    let waiting = async {
+        while !std::fs::read_to_string(&stat).unwrap().contains(") t ") {
+            sleep(Duration::from_millis(1)).await;
+        }
+    };
+    timeout(PATIENCE, waiting).await.expect("it stops");
+    let (status, polls) = wait_for(&mut child, Duration::from_millis(50)).await;
+    assert_eq!(status, None);
+    assert!(polls <= 10, "{polls} polls");
+    child.start_kill().unwrap();
+    let (status, _) = wait_for(&mut child, PATIENCE).await;
+    assert_eq!(status, Some(ExitStatus::from_raw(9)));
+}
+
+/// Traces a process, and keeps its status from its parent until a line of input comes.
+fn trace(id: &str) {
+    let id: libc::pid_t = id.parse().unwrap();
+    // SAFETY: the only pointer is that of a local variable.
+    unsafe {
+        if libc::ptrace(libc::PTRACE_SEIZE, id, 0, 0) == -1 {
+            println!("refused");
+            return;
+        }
+        println!("traced");
+        let mut info = std::mem::zeroed();
+        let (number, options) = (id as libc::id_t, libc::WEXITED | libc::WNOWAIT);
+        assert_eq!(
+            libc::waitid(libc::P_PID, number, &mut info, options),
+            0,
+            "it ends"
+        );
+        println!("ended");
+        std::io::stdin().read_line(&mut String::new()).unwrap();
+        assert_eq!(libc::waitpid(id, std::ptr::null_mut(), libc::__WALL), id);
+    }
+}
+
+#[tokio::test]
+async fn a_wait_does_not_spin_while_a_tracer_keeps_the_status() {
+    const TRACED: &str = "TOURBILLON_TEST_TRACED";
+    if let Ok(id) = env::var(TRACED) {
+        return trace(&id);
+    }
+    let mut script = shell("read line; exit 3");
+    let mut child = script.stdin(Stdio::piped()).spawn().unwrap();
+    let input = child.stdin.take();
+    let mut tracer = Command::new(env::current_exe().unwrap());
+    let test = "a_wait_does_not_spin_while_a_tracer_keeps_the_status";
+    tracer.args(["--exact", test, "--nocapture"]);
+    tracer.env(TRACED, child.id().unwrap().to_string());
+    tracer.stdin(Stdio::piped()).stdout(Stdio::piped());
+    let mut tracer = tracer.spawn().unwrap();
+    let mut lines = BufReader::new(tracer.stdout.take().unwrap()).lines();
+    let mut release = tracer.stdin.take().unwrap();
+    let mut said = async || loop {
+        let line = lines.next_line().await.unwrap().expect("the tracer speaks");
+        let words = ["refused", "traced", "ended"];
+        // The harness prints, too, and may do so on the same line.
+        if let Some(word) = words.into_iter().find(|word| line.ends_with(word)) {
+            return word;
+        }
+    };
+    if said().await == "refused" {
+        eprintln!("skipped: no process may be traced here");
+        return;
+    }
+    drop(input);
+    assert_eq!(said().await, "ended");
+    let (status, polls) = wait_for(&mut child, Duration::from_millis(50)).await;
+    assert_eq!(status, None);
+    assert!(polls <= 10, "{polls} polls");
+    release.write_all(b"\n").await.unwrap();
+    let (status, _) = wait_for(&mut child, PATIENCE).await;
+    assert_eq!(status.unwrap().code(), Some(3));
+    assert!(tracer.wait().await.unwrap().success());
 }

@@ -48,20 +48,29 @@ impl Exit {
     /// thread then.
     pub(crate) async fn wait(&mut self, child: &mut Child) -> io::Result<ExitStatus> {
         loop {
-            // The watch began before this, so it sees an end that comes after it.
-            if let Some(status) = child.try_wait()? {
-                return Ok(status);
-            }
             let is_watching = match self {
+                // Not before it is readable: the system would tell this process that a child stands
+                // still, if it traces the child, and the standard library takes that for the end.
                 Self::Descriptor(descriptor) => match descriptor.readable().await {
                     Ok(mut ready) => {
-                        ready.retain_ready();
+                        // Another tracer may keep the status. There is another event when it lets
+                        // the process go, which is after this and before the look, or later.
+                        ready.clear_ready();
+                        if let Some(status) = child.try_wait()? {
+                            return Ok(status);
+                        }
                         true
                     }
                     Err(error) if is_rt_shutdown_err(&error) => false,
                     Err(error) => return Err(error),
                 },
-                Self::Signal(signal) => signal.recv().await.is_some(),
+                Self::Signal(signal) => {
+                    // The watch began before this, so it sees an end that comes after it.
+                    if let Some(status) = child.try_wait()? {
+                        return Ok(status);
+                    }
+                    signal.recv().await.is_some()
+                }
             };
             if !is_watching {
                 *self = Self::of(child)?;
