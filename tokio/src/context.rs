@@ -1,6 +1,7 @@
 //! Panics where tokio panics: outside of a runtime, and if the builder has not enabled what is
 //! needed.
 
+use real::runtime::{Handle, TryCurrentError};
 use tourbillon::facade::Drivers;
 
 /// The text with which tokio panics outside of a runtime.
@@ -34,4 +35,16 @@ pub(crate) fn need_time() {
         "A Tokio 1.x context was found, but timers are disabled. Call `enable_time` on the runtime \
          builder to enable timers."
     );
+}
+
+/// Returns why the calling thread is in no runtime. Once the thread has dropped its variables, the
+/// error says so: it is that of the real tokio, of which no runtime runs.
+pub(crate) fn missing() -> TryCurrentError {
+    Handle::try_current().expect_err("no runtime of the real tokio runs")
+}
+
+/// Creates the real tokio's variable of this thread, if it is not there. The thread drops it before
+/// all variables that it had created earlier, so their destructors get the error that says so.
+pub(crate) fn note_thread() {
+    _ = Handle::try_current();
 }

@@ -75,6 +75,7 @@ impl Runtime {
 
     /// Enters the runtime's context.
     pub fn enter(&self) -> EnterGuard<'_> {
+        crate::context::note_thread();
         self.runtime.enter()
     }
 

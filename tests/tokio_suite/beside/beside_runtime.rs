@@ -16,7 +16,7 @@ use std::{
 use tokio::{
     io::AsyncReadExt,
     net::{TcpListener, UdpSocket, UnixStream},
-    runtime::{Builder, Handle, Runtime},
+    runtime::{Builder, Handle, Runtime, TryCurrentError},
     sync::{Notify, mpsc},
     task::{LocalSet, coop, spawn_local, yield_now},
     time::{interval, sleep, timeout},
@@ -254,4 +254,54 @@ fn outside_of_a_runtime_there_is_nothing() {
     assert!(panic_of(|| spawn_local(async {})).contains(text));
     let outside = async { panic_of(|| spawn_local(async {})) };
     assert!(current_thread().block_on(outside).contains(text));
+}
+
+/// Asks for the runtime when it is dropped, and sends the error.
+struct Ask(std::sync::mpsc::Sender<Option<TryCurrentError>>);
+
+impl Drop for Ask {
+    fn drop(&mut self) {
+        self.0.send(Handle::try_current().err()).unwrap();
+    }
+}
+
+/// Runs a thread that has a variable which asks, before `f` or after it. Returns whether the
+/// thread's variables were gone, or `None` if there was a runtime.
+fn asked(is_before: bool, f: impl FnOnce() + Send + 'static) -> Option<bool> {
+    thread_local!(static ASK: Cell<Option<Ask>> = const { Cell::new(None) });
+    let (sender, receiver) = std::sync::mpsc::channel();
+    let thread = std::thread::spawn(move || {
+        let ask = || ASK.set(Some(Ask(sender)));
+        if is_before {
+            ask();
+            f();
+        } else {
+            f();
+            ask();
+        }
+    });
+    thread.join().unwrap();
+    let error = receiver.recv().unwrap()?;
+    let is_gone = error.is_thread_local_destroyed();
+    assert_ne!(error.is_missing_context(), is_gone);
+    assert_eq!(error.to_string().contains("destroyed"), is_gone);
+    Some(is_gone)
+}
+
+#[test]
+fn a_destructor_of_a_thread_learns_that_the_runtime_is_gone_with_its_variables() {
+    // What was created last is dropped first.
+    assert_eq!(asked(true, || {}), Some(false));
+    assert_eq!(asked(true, || drop(Handle::try_current())), Some(true));
+    for make in [current_thread, multi_thread] {
+        assert_eq!(asked(true, move || drop(make().enter())), Some(true));
+        assert_eq!(asked(true, move || drop(make().handle().enter())), Some(true));
+        assert_eq!(asked(true, move || make().block_on(async {})), Some(true));
+        assert_eq!(asked(false, move || drop(make().enter())), Some(false));
+        assert_eq!(asked(false, move || make().block_on(async {})), Some(false));
+    }
+    // A guard that nobody drops keeps the runtime entered, until the variables are gone.
+    let runtime: &'static Runtime = Box::leak(Box::new(multi_thread()));
+    assert_eq!(asked(false, || std::mem::forget(runtime.enter())), None);
+    assert_eq!(asked(true, || std::mem::forget(runtime.enter())), Some(true));
 }

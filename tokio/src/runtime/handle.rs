@@ -1,7 +1,8 @@
 //! The handle of a runtime.
 
-use std::{error::Error, fmt, ops::Deref};
+use std::ops::Deref;
 
+pub use real::runtime::TryCurrentError;
 use tourbillon::task::JoinHandle;
 
 use super::{EnterGuard, Id, RuntimeFlavor, RuntimeMetrics};
@@ -34,9 +35,8 @@ impl Handle {
     ///
     /// Fails outside of a runtime.
     pub fn try_current() -> Result<Self, TryCurrentError> {
-        tourbillon::Handle::try_current()
-            .map(Self)
-            .map_err(|_| TryCurrentError::here())
+        let handle = tourbillon::Handle::try_current();
+        handle.map(Self).map_err(|_| crate::context::missing())
     }
 
     /// Returns the number of the runtime.
@@ -56,6 +56,7 @@ impl Handle {
 
     /// Enters the runtime's context.
     pub fn enter(&self) -> EnterGuard<'_> {
+        crate::context::note_thread();
         self.0.enter()
     }
 
@@ -101,41 +102,3 @@ impl Deref for Handle {
         &self.0
     }
 }
-
-/// The calling thread is in no runtime.
-#[derive(Debug)]
-pub struct TryCurrentError {
-    is_thread_local_destroyed: bool,
-}
-
-impl TryCurrentError {
-    /// Returns the error, with its cause on this thread.
-    fn here() -> Self {
-        thread_local!(static ALIVE: String = const { String::new() });
-        // A variable with a destructor is gone when those of the thread have been dropped.
-        Self {
-            is_thread_local_destroyed: ALIVE.try_with(|_| ()).is_err(),
-        }
-    }
-
-    /// Returns whether the thread has entered no runtime.
-    pub fn is_missing_context(&self) -> bool {
-        !self.is_thread_local_destroyed
-    }
-
-    /// Returns whether the thread ends, and has dropped its variables already.
-    pub fn is_thread_local_destroyed(&self) -> bool {
-        self.is_thread_local_destroyed
-    }
-}
-
-impl fmt::Display for TryCurrentError {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.write_str(match self.is_thread_local_destroyed {
-            true => "the thread ends, and its variables, with its runtime, are dropped",
-            false => crate::context::NO_RUNTIME,
-        })
-    }
-}
-
-impl Error for TryCurrentError {}
