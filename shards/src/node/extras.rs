@@ -17,6 +17,10 @@ use crate::{
 /// one again.
 pub(crate) const NOWHERE: u32 = u32::MAX;
 
+/// Bit of `offset` that says that the condition was found gone. A jitter is shorter than
+/// [`NEVER`], which has 61 bits.
+const GONE: u64 = 1 << 63;
+
 /// Part of the options that the node keeps.
 pub(crate) struct Extras {
     pub(crate) tag: u32,
@@ -24,7 +28,7 @@ pub(crate) struct Extras {
     /// Index of the node in the list of its name, or [`NOWHERE`]. `names/mod.rs` writes it.
     pub(crate) place: AtomicU32,
     jitter: u64,
-    /// Jitter that the present deadline contains, in ns.
+    /// Jitter that the present deadline contains, in ns, and [`GONE`].
     offset: AtomicU64,
     condition: Option<Condition>,
     spent: Option<Spent>,
@@ -57,13 +61,23 @@ impl Extras {
 
     /// Returns whether the condition no longer holds. A condition that panics counts as gone: its
     /// timer would otherwise stay the first one of the store, and no other one would come due.
+    ///
+    /// Once a condition was found gone, it is not asked again: a timer that was moved may have been
+    /// taken out before its new deadline for that, and must not run.
     #[inline]
     pub(crate) fn is_dead(&self) -> bool {
         let Some(alive) = &self.condition else {
             return false;
         };
+        if self.offset.load(Ordering::Relaxed) & GONE != 0 {
+            return true;
+        }
         let mut is_alive = false;
         contained(|| is_alive = alive());
+        if !is_alive {
+            // Before the claim that makes the timer due, so that the thread that runs it finds this.
+            self.offset.fetch_or(GONE, Ordering::Relaxed);
+        }
         !is_alive
     }
 
@@ -79,7 +93,7 @@ impl Extras {
     /// Returns the deadline without its jitter.
     #[inline]
     pub(crate) fn on_grid(&self, deadline: u64) -> u64 {
-        deadline.saturating_sub(self.offset.load(Ordering::Relaxed))
+        deadline.saturating_sub(self.offset.load(Ordering::Relaxed) & !GONE)
     }
 
     /// Adds jitter to a deadline, and notes how much it is.
@@ -88,15 +102,32 @@ impl Extras {
             return deadline;
         }
         if deadline == NEVER {
-            self.offset.store(0, Ordering::Relaxed);
+            self.set_offset(0);
             return deadline;
         }
         // The bias of the remainder is at most jitter / 2^64, which is negligible.
         let jitter = owner.random() % self.jitter.saturating_add(1).max(1);
         let jittered = deadline.saturating_add(jitter).min(NEVER - 1);
         // Near the end of time the deadline has less jitter than was drawn.
-        self.offset.store(jittered - deadline, Ordering::Relaxed);
+        self.set_offset(jittered - deadline);
         jittered
+    }
+
+    /// Sets the jitter that the deadline contains, and returns what it contained. [`GONE`] stays.
+    fn set_offset(&self, offset: u64) -> u64 {
+        let mut was = self.offset.load(Ordering::Relaxed);
+        loop {
+            let next = was & GONE | offset;
+            match (self.offset).compare_exchange_weak(
+                was,
+                next,
+                Ordering::Relaxed,
+                Ordering::Relaxed,
+            ) {
+                Ok(_) => return was & !GONE,
+                Err(now) => was = now,
+            }
+        }
     }
 
     /// Notes that the deadline was set to an exact moment, so it has no jitter. Returns the jitter
@@ -106,6 +137,6 @@ impl Extras {
         if self.jitter == 0 {
             return 0;
         }
-        self.offset.swap(0, Ordering::Relaxed)
+        self.set_offset(0)
     }
 }

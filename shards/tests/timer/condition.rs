@@ -47,6 +47,44 @@ fn a_condition_that_panics_counts_as_gone() {
     }
 }
 
+/// A condition that panics once, or does not hold once, and holds after that, has gone for good. A
+/// timer that was moved later comes out at its old deadline for that, and must not run: that would
+/// be too early. The same if it is moved once more while it is due.
+#[test]
+fn a_condition_that_was_gone_once_is_gone_for_good() {
+    for (panics, again) in [(false, false), (false, true), (true, false), (true, true)] {
+        all_kinds(|shard, recurring, outcome| {
+            let calls = Calls::default();
+            let asked = AtomicBool::new(false);
+            let options = Options {
+                recurring,
+                outcome,
+                jitter: 3,
+                condition: Some(Box::new(move || {
+                    let holds = asked.swap(true, Ordering::Relaxed);
+                    assert!(holds || !panics, "by the condition");
+                    holds
+                })),
+                ..Options::default()
+            };
+            let timer = Timer::build(shard, 10, None, options, calls.callback());
+            timer.start(0);
+            // The store has read the timer before it is moved.
+            assert_eq!(turn(shard, 5), 0);
+            assert_eq!(timer.reset(5, 1_000), Reset::Waiting);
+            let due = expire(shard, 20, 1).pop().expect("it comes up");
+            if again {
+                assert_eq!(timer.reset(20, 2_000), Reset::Waiting);
+                assert!(matches!(due.run(|| 20), Ran::PutBack));
+                turn(shard, 2_020);
+            } else {
+                assert!(matches!(due.run(|| 20), Ran::Over));
+            }
+            ended(shard, &timer, &calls, 0, outcome);
+        });
+    }
+}
+
 fn started(
     shard: &Arc<Shard<Scripted>>,
     recurring: bool,
