@@ -10,13 +10,18 @@ use crate::{
 /// How many updates the owner reads from the inbox before it takes due timers: some tens of µs.
 const OWNER_BATCH: usize = 1024;
 
+/// How many entries may come up in one call whose timers were moved to later deadlines, or are
+/// over. Many connections may share an idle timeout, and each has refreshed its own since.
+const OTHERS: usize = 1024;
+
 /// The result of [`Shard::expire`].
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Expired {
     /// The number of timers that came due.
     pub count: usize,
-    /// Whether more timers may be due: the limit was reached, a part of the inbox was not read, or
-    /// another thread held the lock. It may be true although no timer is due.
+    /// Whether more timers may be due: the limit was reached, a part of the inbox was not read, many
+    /// timers came up that had been moved to later deadlines, or another thread held the lock. It
+    /// may be true although no timer is due.
     pub more: bool,
     /// Whether another thread held the lock, so that the call did nothing. That thread may be a
     /// normal one and wait for the caller's core. If the caller calls again at once, and is of a
@@ -47,7 +52,7 @@ impl<O: Owner> Shard<O> {
             // What is left in the backlog may be due, too.
             let unread = !inner.backlog.is_empty();
             let limit = before.saturating_add(limit);
-            inner.expire(until, Taken::at(now), limit, due) || unread
+            inner.expire(until, Taken::at(now), limit, OTHERS, due) || unread
         });
         Expired {
             count: due.len() - before,

@@ -119,13 +119,15 @@ impl<O: Owner> Inner<O> {
             .map_or(next, |deadline| deadline.min(next))
     }
 
-    /// Takes the timers that are due at `now` out of the store, until `due` has `limit` timers.
-    /// Returns `true` if more may be due. `taken` is the time that each timer records.
+    /// Takes the timers that are due at `now` out of the store, until `due` has `limit` timers, or
+    /// `others` entries came up whose timers were moved to later deadlines or are over. Returns
+    /// `true` if more may be due. `taken` is the time that each timer records.
     pub(crate) fn expire<D: From<NodeRef<O>>>(
         &mut self,
         now: u64,
         taken: Taken,
         limit: usize,
+        mut others: usize,
         due: &mut Vec<D>,
     ) -> bool {
         while let Some((key, slot)) = self.store.first() {
@@ -161,17 +163,21 @@ impl<O: Owner> Inner<O> {
                     // It was moved to a later deadline. The key follows only when the old one comes
                     // up.
                     self.store.rekey(slot, node.key(at));
-                    continue;
                 }
                 Expiry::Due => {
                     node.set_taken(taken);
                     due.push(self.take_first(key, slot).into());
+                    continue;
                 }
                 Expiry::Over => {
                     // It is over, and its update is not read yet.
                     node.set_location(Location::None);
                     drop(self.take_first(key, slot));
                 }
+            }
+            others -= 1;
+            if others == 0 {
+                return true;
             }
         }
         false

@@ -446,3 +446,37 @@ fn a_due_timer_does_not_wait_for_a_long_inbox_to_be_read() {
     assert!(due.is_empty() && !shard.has_updates());
     shard.close();
 }
+
+/// Very many timers were moved to a later deadline, and their old one comes up. One call puts back a
+/// part of them, so that it does not hold the lock for long, and says that there may be more. The
+/// timer behind them runs, and no moved timer is early.
+#[test]
+fn one_call_puts_back_a_part_of_very_many_moved_timers() {
+    const COUNT: usize = 3_000;
+    both_ways(|shard| {
+        let timers: Vec<_> = (0..COUNT)
+            .map(|_| Timer::once(&shard, 10, 10, || ()))
+            .collect();
+        let behind = Timer::once(&shard, 11, 11, || ());
+        // The store has read the timers before they are moved.
+        while shard.expire(5, usize::MAX, &mut Vec::new()).more {}
+        for timer in &timers {
+            assert_eq!(timer.reset_at(100), Reset::Waiting);
+        }
+        let (mut due, mut calls) = (Vec::new(), 0);
+        loop {
+            assert!(shard.next_deadline() <= 20, "the owner would sleep");
+            calls += 1;
+            if !shard.expire(20, usize::MAX, &mut due).more {
+                break;
+            }
+            assert!(calls < COUNT, "it goes on for ever");
+        }
+        assert!(calls >= COUNT / 1_024, "one call put back too many");
+        assert_eq!(due.len(), 1);
+        due.pop().unwrap().run(|| 20);
+        assert_eq!(behind.status(), Status::Over(Outcome::Fired));
+        assert_eq!(turn(&shard, 99), 0);
+        assert!(timers.iter().all(|it| it.status() == Status::Pending));
+    });
+}
