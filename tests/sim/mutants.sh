@@ -6,6 +6,8 @@
 #   tests/sim/mutants.sh NAME...     these mutants of tests/sim/mutants/ or loom_tests/mutants/
 #                                    (file names without .patch)
 #
+# A mutant whose moment is rare has more seeds than CI: `Seeds: N` in its header.
+#
 # Only a seed that fails in the simulated world is a kill. A patch that does not apply or does not
 # compile is an error, and so is a program that ends in any other way.
 set -euo pipefail
@@ -50,7 +52,8 @@ for name in "${names[@]}"; do
     fi
     built=$((SECONDS - begin))
     status=0
-    "$CARGO_TARGET_DIR/sim/tourbillon_sim" --seeds "$seeds" >log 2>&1 || status=$?
+    own=$(sed -n 's/^Seeds: //p' "$patch" | head -n 1)
+    "$CARGO_TARGET_DIR/sim/tourbillon_sim" --seeds "${own:-$seeds}" >log 2>&1 || status=$?
     # Print the first seed that failed in the simulated world, and why. Seeds that hung outside of
     # it do not count.
     by=$(awk '/^seed [0-9]+ FAILED$/ { seed = $0; getline
