@@ -164,6 +164,15 @@ impl When {
         }
     }
 
+    /// Returns from when the moment is counted, if the store's clock shows `now`. Returns `None` if
+    /// the client gave the moment.
+    pub(crate) fn counted(&self, now: Time) -> Option<Time> {
+        match self {
+            Self::At(_) => None,
+            Self::In(_) | Self::Cron(_) => Some(now),
+        }
+    }
+
     /// Returns the cron pattern, if there is one.
     pub fn repeat(&self) -> Option<&Repeat> {
         match self {

@@ -44,6 +44,7 @@ pub mod node;
 #[cfg(feature = "postgres")]
 pub mod postgres;
 pub mod queue;
+mod recount;
 #[cfg(feature = "redis")]
 pub mod redis;
 #[cfg(any(feature = "postgres", feature = "redis"))]

@@ -31,13 +31,30 @@ pub(crate) fn micros(length: Duration) -> i64 {
     i64::try_from(length.as_nanos().div_ceil(1000)).map_or(i64::MAX / 4, |n| n.min(i64::MAX / 4))
 }
 
-/// Returns a time for the server, and whether it is a delay. Returns `None` if a pattern has no
-/// further occurrence.
-pub(crate) fn time(when: &When, now: Time) -> Option<(i64, bool)> {
-    match when {
-        When::In(delay) => Some((micros(*delay), true)),
-        _ => Some((when.resolve(now)?.as_micros(), false)),
-    }
+/// A time for the server.
+#[derive(Clone, Copy)]
+pub(crate) struct Moment {
+    pub(crate) micros: i64,
+    /// Whether the server counts it from its time.
+    pub(crate) is_delay: bool,
+    /// From when this process has counted it, if it has.
+    pub(crate) counted: Option<i64>,
+}
+
+/// Returns a time for the server. Returns `None` if a pattern has no further occurrence.
+pub(crate) fn time(when: &When, now: Time) -> Option<Moment> {
+    Some(match when {
+        When::In(delay) => Moment {
+            micros: micros(*delay),
+            is_delay: true,
+            counted: None,
+        },
+        _ => Moment {
+            micros: when.resolve(now)?.as_micros(),
+            is_delay: false,
+            counted: when.counted(now).map(Time::as_micros),
+        },
+    })
 }
 
 /// Makes the error of a server that is out of reach, or that does not do as it should.

@@ -27,7 +27,8 @@ pub enum StoreError {
     /// The file of the embedded store has this many names (hard links). SQLite's log is beside one
     /// of them, so a process that used another one would miss what is only in the log.
     Linked(u64),
-    /// The files are of a version that this program does not know.
+    /// The store has this version of the tables, and the program needs another one. `migrate` of
+    /// the store brings those of an earlier version to the program's.
     Version(i64),
     /// With this setting, the server could lose what it has acknowledged.
     Setting {
@@ -59,11 +60,18 @@ impl fmt::Display for StoreError {
                 "the store's file has {names} names (hard links), and SQLite's log is beside one \
                  of them; keep that name, and remove the others"
             ),
-            Self::Version(version) => write!(
-                f,
-                "the store has version {version} of the tables, and this program knows version {}",
-                Self::TABLES
-            ),
+            Self::Version(version) => {
+                let needed = Self::TABLES;
+                let advice = match *version < needed {
+                    true => "run `delayed_jobs --migrate` once, or call `migrate` of the store",
+                    false => "use a program that knows it",
+                };
+                write!(
+                    f,
+                    "the store has version {version} of the tables, and this program needs \
+                     version {needed}; {advice}"
+                )
+            }
             Self::Setting {
                 name,
                 value,
@@ -95,7 +103,7 @@ impl fmt::Display for StoreError {
 
 impl StoreError {
     /// The version of the stores' tables.
-    pub(crate) const TABLES: i64 = 1;
+    pub(crate) const TABLES: i64 = 2;
 
     /// Returns whether the request certainly had no effect, because of what it asked for. If it was
     /// one of several requests, they may succeed without it.
@@ -250,6 +258,8 @@ pub enum End {
     Next {
         /// The next occurrence.
         at: Time,
+        /// The time of the store's clock from which it was computed.
+        counted: Time,
         /// The error of the last attempt.
         error: Option<String>,
     },
@@ -417,6 +427,11 @@ pub trait Store: Send + Sync + 'static {
         &self,
         attempts: Vec<Finish>,
     ) -> impl Future<Output = Result<Vec<bool>, StoreError>> + Send;
+
+    /// Counts times again that the store, or a node, counted from the store's clock, if this clock
+    /// was put back since, as it was ahead. Times that a client gave stay. Jobs that run are left
+    /// alone, and other ones lose their holders.
+    fn recount(&self) -> impl Future<Output = Result<(), StoreError>> + Send;
 
     /// Returns a receiver that learns when a job without a holder came to be due soon.
     fn changes(&self) -> Changes;

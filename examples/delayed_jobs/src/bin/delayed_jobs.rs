@@ -48,16 +48,17 @@ struct Args {
     #[cfg(feature = "postgres")]
     #[arg(long, value_name = "CONFIG", group = "place")]
     postgres: Option<String>,
-    /// Make the tables in PostgreSQL, and end. After that, another user without the right to make
-    /// tables is enough.
-    #[cfg(feature = "postgres")]
-    #[arg(long, requires = "postgres")]
-    migrate: bool,
     /// Store the jobs in Redis or Valkey instead, which many processes may share:
     /// `redis://HOST:PORT/DATABASE`.
     #[cfg(feature = "redis")]
     #[arg(long, value_name = "URL", group = "place")]
     redis: Option<String>,
+    /// Make the tables in PostgreSQL or the store in Redis, or bring those of an earlier version to
+    /// this one, and end. After that, another user of PostgreSQL without the right to make tables is
+    /// enough. The embedded store does this by itself.
+    #[cfg(any(feature = "postgres", feature = "redis"))]
+    #[arg(long, conflicts_with = "store")]
+    migrate: bool,
     /// Shell command for each job. It gets the payload on its standard input, and the variables
     /// JOB_KEY, JOB_ATTEMPT and JOB_TOKEN. If it fails, the job is tried again. Without a command,
     /// each job prints a line.
@@ -121,6 +122,10 @@ fn start(args: Args) -> Result<(), Box<dyn Error>> {
         }
         #[cfg(feature = "redis")]
         if let Some(url) = &args.redis {
+            if args.migrate {
+                tourbillon_durable::redis::Redis::migrate(url).await?;
+                return Ok(true);
+            }
             let store = tourbillon_durable::redis::Redis::connect(url).await?;
             return serve(&args, store).await;
         }

@@ -14,7 +14,10 @@ use tokio::sync::{OwnedSemaphorePermit, Semaphore, watch};
 use tourbillon::time::timeout;
 
 use super::{Attempt, Ended, Failure, Shared, count, handler, interrupt::Place};
-use crate::store::{End, Finish, Held, Store};
+use crate::{
+    recount::after_run,
+    store::{End, Finish, Held, Store},
+};
 
 /// The length of an error's text, in bytes. Longer ones are cut.
 const MAX_ERROR: usize = 16 * 1024;
@@ -222,12 +225,17 @@ fn end<S: Store>(shared: &Shared<S>, job: &Held, number: u32, result: Result<(),
         };
     }
     // One run stands for all occurrences that have passed.
+    let now = shared.store.now();
     let next = job
         .repeat
         .as_ref()
-        .and_then(|repeat| repeat.next_after(job.at.max(shared.store.now())));
+        .and_then(|repeat| repeat.next_after(after_run(job.at, now)));
     match (next, error) {
-        (Some(at), error) => End::Next { at, error },
+        (Some(at), error) => End::Next {
+            at,
+            counted: now,
+            error,
+        },
         (None, None) => End::Done,
         (None, Some(error)) => End::Dead { error },
     }

@@ -32,6 +32,9 @@ const OVERDUE: Duration = Duration::from_secs(1);
 /// How often the node looks whether the jobs that it runs were cancelled.
 const LOOK: Duration = Duration::from_secs(1);
 
+/// How often the node looks whether the store's clock was put back.
+const RECOUNT: Duration = Duration::from_secs(5);
+
 /// How long the node waits after an error of the store before it asks again.
 const PAUSE: Duration = Duration::from_millis(50);
 
@@ -55,7 +58,9 @@ pub(super) async fn sessions<S: Store>(shared: Arc<Shared<S>>) {
             Some(Ok(lease)) => {
                 count(&shared.counters.leases);
                 shared.held.clear();
-                let stopped = session(&shared, lease, asked).await;
+                // This future is large. Without a box, each move of the task would need that much
+                // stack.
+                let stopped = Box::pin(session(&shared, lease, asked)).await;
                 shared.held.clear();
                 // If the store cannot be reached now, the lease runs out by itself.
                 let _ = shared.store.release(lease.node).await;
@@ -81,7 +86,10 @@ async fn session<S: Store>(shared: &Arc<Shared<S>>, lease: Lease, granted: Insta
             take(shared, lease),
             or(
                 begin(shared, &until),
-                or(give_back(shared), find_cancelled(shared)),
+                or(
+                    give_back(shared),
+                    or(find_cancelled(shared), recount(shared)),
+                ),
             ),
         ),
     );
@@ -281,6 +289,15 @@ async fn find_cancelled<S: Store>(shared: &Shared<S>) {
                 shared.running.cancel(token);
             }
         }
+    }
+}
+
+/// Counts times of jobs again if the store's clock was put back. Does not return.
+async fn recount<S: Store>(shared: &Shared<S>) {
+    loop {
+        // After an error, the next look finds them.
+        let _ = shared.store.recount().await;
+        sleep(RECOUNT).await;
     }
 }
 

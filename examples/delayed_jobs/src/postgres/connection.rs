@@ -346,6 +346,12 @@ impl Link {
         self.slot.answer(&live, run).await?.map_err(failed)
     }
 
+    /// Runs statements without parameters, for as long as they take.
+    pub(super) async fn execute_at_length(&self, text: &str) -> Result<(), StoreError> {
+        let live = self.live().await?;
+        live.client.batch_execute(text).await.map_err(failed)
+    }
+
     /// Lets [`is_over`](Self::is_over) return `true`.
     pub(super) fn end(&self) {
         self.is_over.store(true, Ordering::Relaxed);

@@ -22,7 +22,8 @@ use crate::{
     job::{Job, NewJob, Time, Token, When},
     keeper,
     node::session::LONGEST,
-    remote::{Clock, micros, time},
+    recount,
+    remote::{Clock, Moment, micros, time},
     store::{
         Begin, Cancelled, Changed, Changes, Counts, Deadline, End, Finish, Held, Lease, Listing,
         Moved, Scheduled, Span, Start, Store, StoreError,
@@ -37,7 +38,8 @@ const LISTEN: Duration = Duration::from_millis(500);
 /// repeated.
 const LOCKS: &str = "SET lock_timeout = 50";
 
-/// Maximum number of jobs that one statement frees after the end of leases.
+/// Maximum number of jobs that one statement frees after the end of leases, or whose times it counts
+/// again.
 const PART: i64 = 2000;
 
 /// The store on PostgreSQL.
@@ -78,24 +80,33 @@ fn get<'a, T: tokio_postgres::types::FromSql<'a>>(
     row.try_get(column).map_err(failed)
 }
 
-async fn make_tables(link: &Link) -> Result<(), StoreError> {
-    link.execute(&rows::tables()).await
+/// Returns the version of the tables, or `None` if there are none.
+async fn version(link: &Link) -> Result<Option<i64>, StoreError> {
+    let found = link.query(rows::HAS_TABLES, &[]).await?;
+    if !get::<bool>(found.first().ok_or(StoreError::Closed)?, 0)? {
+        return Ok(None);
+    }
+    let found = link.query(rows::VERSION, &[]).await?;
+    Ok(Some(
+        found
+            .first()
+            .map(|row| get(row, 0))
+            .transpose()?
+            .unwrap_or(0),
+    ))
 }
 
-/// Checks that this program knows the tables.
+/// Checks that the tables are those that this program needs.
 async fn check_version(link: &Link) -> Result<(), StoreError> {
-    let found = link
-        .query("SELECT version FROM durable_version", &[])
-        .await?;
-    match found.first().map(|row| get(row, 0)).transpose()? {
-        Some(StoreError::TABLES) => Ok(()),
-        other => Err(StoreError::Version(other.unwrap_or(0))),
+    match version(link).await?.unwrap_or(0) {
+        StoreError::TABLES => Ok(()),
+        other => Err(StoreError::Version(other)),
     }
 }
 
 impl Postgres {
     /// Connects to a server. Makes the tables if there are none: see [`migrate`](Self::migrate) for
-    /// a user who may not.
+    /// a user who may not, and for tables of an earlier version.
     ///
     /// `config` has the form `host=HOST port=PORT user=USER dbname=NAME`, or is a URL. If it names
     /// several hosts, each is tried in this order, and the first that takes writes is used.
@@ -105,8 +116,8 @@ impl Postgres {
     ///
     /// # Errors
     ///
-    /// Fails if the configuration is wrong, if no server can be reached, or if there are no tables
-    /// and this user may not make them.
+    /// Fails if the configuration is wrong, if no server can be reached, if there are no tables and
+    /// this user may not make them, or with [`StoreError::Version`] if they are of another version.
     ///
     /// # Panics
     ///
@@ -115,10 +126,10 @@ impl Postgres {
         let config = Config::from_str(config).map_err(failed)?;
         let changed = Arc::new(Changed::new());
         let clients = Link::new(config.clone(), LOCKS, None);
-        let found = clients.query(rows::HAS_TABLES, &[]).await?;
-        if !get::<bool>(found.first().ok_or(StoreError::Closed)?, 0)? {
+        if version(&clients).await?.is_none() {
             // This may wait for others that make them.
-            make_tables(&Link::new(config.clone(), "", None)).await?;
+            let link = Link::new(config.clone(), "", None);
+            link.execute(&rows::tables()).await?;
         }
         check_version(&clients).await?;
         let found = clients.query(rows::NOW, &[]).await?;
@@ -153,7 +164,12 @@ impl Postgres {
         })
     }
 
-    /// Makes the tables unless they exist. Their names begin with `durable_`.
+    /// Makes the tables, or brings those of an earlier version to this one. Their names begin with
+    /// `durable_`.
+    ///
+    /// Programs that know only the earlier version, and have connected before, go on meanwhile and
+    /// afterwards. They cannot connect any more once they have ended. To change the tables takes
+    /// some seconds for millions of jobs, for which the programs wait.
     ///
     /// Only the user of this call needs the right to make tables. For the programs, another user is
     /// enough who has these rights:
@@ -166,7 +182,8 @@ impl Postgres {
     ///
     /// # Errors
     ///
-    /// Fails as [`connect`](Self::connect) does, or if this user may not make tables.
+    /// Fails as [`connect`](Self::connect) does, if this user may not make or change tables, or if a
+    /// transaction has locked a table for 5 s. Then nothing has changed.
     ///
     /// # Panics
     ///
@@ -174,7 +191,14 @@ impl Postgres {
     pub async fn migrate(config: &str) -> Result<(), StoreError> {
         let config = Config::from_str(config).map_err(failed)?;
         let link = Link::new(config, "", None);
-        make_tables(&link).await?;
+        // Later versions have other functions, which must stay.
+        if version(&link)
+            .await?
+            .is_none_or(|version| version <= StoreError::TABLES)
+        {
+            // To read a large table takes long.
+            link.execute_at_length(&rows::tables()).await?;
+        }
         check_version(&link).await
     }
 
@@ -201,6 +225,23 @@ impl Drop for Postgres {
 /// later ones when they look by themselves.
 fn soon() -> i64 {
     micros(2 * LONGEST)
+}
+
+/// Times as a statement gets them.
+struct Times {
+    micros: Vec<i64>,
+    are_delays: Vec<bool>,
+    counted: Vec<Option<i64>>,
+}
+
+impl Times {
+    fn new(moments: impl Iterator<Item = Moment> + Clone) -> Self {
+        Self {
+            micros: moments.clone().map(|moment| moment.micros).collect(),
+            are_delays: moments.clone().map(|moment| moment.is_delay).collect(),
+            counted: moments.map(|moment| moment.counted).collect(),
+        }
+    }
 }
 
 /// Returns after and within which times of now the jobs of a span are due.
@@ -238,7 +279,7 @@ impl Store for Postgres {
         let (patterns, zones): (Vec<_>, Vec<_>) = repeats
             .map(|repeat| (repeat.map(|r| r.pattern()), repeat.map(|r| r.zone())))
             .unzip();
-        let (moments, delays): (Vec<i64>, Vec<bool>) = new.iter().map(|(_, time)| **time).unzip();
+        let times_of_new = Times::new(new.iter().map(|(_, time)| **time));
         let (names, payloads): (Vec<&str>, Vec<&[u8]>) = new
             .iter()
             .map(|(job, _)| (job.key.as_str(), job.payload.as_slice()))
@@ -250,11 +291,12 @@ impl Store for Postgres {
                 &[
                     &names,
                     &payloads,
-                    &moments,
-                    &delays,
+                    &times_of_new.micros,
+                    &times_of_new.are_delays,
                     &patterns,
                     &zones,
                     &soon(),
+                    &times_of_new.counted,
                 ],
             )
             .await?;
@@ -301,9 +343,8 @@ impl Store for Postgres {
                 }
             }
             rest = later;
-            let (keys, times): (Vec<_>, Vec<_>) =
-                new.iter().map(|(key, time, _)| (*key, *time)).unzip();
-            let (moments, delays): (Vec<i64>, Vec<bool>) = times.into_iter().unzip();
+            let keys: Vec<_> = new.iter().map(|(key, ..)| *key).collect();
+            let times = Times::new(new.iter().map(|(_, time, _)| *time));
             let (patterns, zones): (Vec<_>, Vec<_>) = new
                 .iter()
                 .map(|(_, _, repeat)| (repeat.map(|r| r.pattern()), repeat.map(|r| r.zone())))
@@ -312,7 +353,15 @@ impl Store for Postgres {
                 .changes
                 .query(
                     rows::RESCHEDULE,
-                    &[&keys, &moments, &delays, &patterns, &zones, &soon()],
+                    &[
+                        &keys,
+                        &times.micros,
+                        &times.are_delays,
+                        &patterns,
+                        &zones,
+                        &soon(),
+                        &times.counted,
+                    ],
                 )
                 .await;
             let found = found.map_err(|error| match is_first {
@@ -511,15 +560,20 @@ impl Store for Postgres {
             Vec::new(),
             Vec::new(),
             Vec::new(),
+            Vec::new(),
         );
         for Finish { key, token, end } in &attempts {
+            let mut from = None;
             let (time, is_delay, error, kind) = match end {
                 End::Done => {
                     done.0.push(key.as_str());
                     done.1.push(token.0);
                     continue;
                 }
-                End::Next { at, error } => (at.as_micros(), false, error.as_ref(), 0),
+                End::Next { at, counted, error } => {
+                    from = Some(counted.as_micros());
+                    (at.as_micros(), false, error.as_ref(), 0)
+                }
                 End::Retry { delay, error } => (micros(*delay), true, Some(error), 1),
                 End::Dead { error } => (0, false, Some(error), 2),
             };
@@ -531,6 +585,7 @@ impl Store for Postgres {
             again.3.push(is_delay);
             again.4.push(error);
             again.5.push(kind);
+            again.6.push(from);
         }
         let mut accepted = HashSet::new();
         if !done.0.is_empty() {
@@ -550,6 +605,7 @@ impl Store for Postgres {
                         &again.4,
                         &again.5,
                         &soon(),
+                        &again.6,
                     ],
                 )
                 .await;
@@ -561,6 +617,47 @@ impl Store for Postgres {
         }
         let is_accepted = |end: &Finish| accepted.contains(&(end.key.clone(), end.token));
         Ok(attempts.iter().map(is_accepted).collect())
+    }
+
+    async fn recount(&self) -> Result<(), StoreError> {
+        let allowance = micros(recount::ALLOWANCE);
+        loop {
+            let found = self
+                .holds
+                .query(rows::COUNTED, &[&allowance, &PART])
+                .await?;
+            if found.is_empty() {
+                return Ok(());
+            }
+            let now = self.holds.query(rows::NOW, &[]).await?;
+            let now = Time::from_micros(get(now.first().ok_or(StoreError::Closed)?, 0)?);
+            if recount::latest(now).is_none() {
+                return Ok(());
+            }
+            let jobs: Result<Vec<_>, _> = found.iter().map(rows::counted).collect();
+            let jobs = jobs.map_err(failed)?;
+            let keys: Vec<_> = jobs.iter().map(|job| job.key.as_str()).collect();
+            let (old, old_counted): (Vec<i64>, Vec<i64>) = jobs
+                .iter()
+                .map(|job| (job.at.as_micros(), job.counted.as_micros()))
+                .unzip();
+            let (new, counted): (Vec<i64>, Vec<Option<i64>>) = jobs
+                .iter()
+                .map(|job| job.again(now))
+                .map(|(at, counted)| (at.as_micros(), counted.map(Time::as_micros)))
+                .unzip();
+            let moved = self
+                .holds
+                .query(
+                    rows::RECOUNT,
+                    &[&keys, &old, &old_counted, &new, &counted, &soon()],
+                )
+                .await?;
+            // The others are locked, or change at present. The next call finds them.
+            if moved.len() < jobs.len() || i64::try_from(jobs.len()) != Ok(PART) {
+                return Ok(());
+            }
+        }
     }
 
     fn changes(&self) -> Changes {

@@ -11,6 +11,7 @@
 //! | [`HOLD`] | the node's own lease, while another connection changes it | 8 s |
 //! | [`RENEW`], [`END`] of a node | the node's own lease, while a hold of this node runs | 8 s |
 //! | [`END`] of leases that ran out, [`GIVE_BACK`], [`LOCKED`] | nothing: they skip locked rows | |
+//! | [`RECOUNT`] | nothing: likewise | |
 //! | [`REGISTER`], and what only reads | nothing | |
 //! | each of them | a lock of the whole table, such as of a migration | as above, or 8 s |
 //!
@@ -20,6 +21,7 @@ use tokio_postgres::Row;
 
 use crate::{
     job::{Job, Repeat, State, Time, Token},
+    recount::Counted,
     store::{Held, StoreError},
 };
 
@@ -29,10 +31,19 @@ const MAKING: i64 = 0x6475_7261_626c_6531;
 /// Finds out whether there are tables. Those of another version count.
 pub(super) const HAS_TABLES: &str = "SELECT to_regclass('durable_version') IS NOT NULL";
 
-/// Makes the tables unless they exist.
+/// Finds out the version of the tables.
+pub(super) const VERSION: &str = "SELECT version FROM durable_version";
+
+/// Makes the tables and the functions, or brings those of an earlier version to this one. Programs
+/// that know only version 1 can go on with those of version 2: they leave the new columns alone.
+/// They have a function `durable_end` of their own, which they make anew as they connect. So a
+/// function that changes gets another name.
 pub(super) fn tables() -> String {
     format!(
         "BEGIN;
+         SET LOCAL statement_timeout = 0;
+         -- What waits for a lock keeps others waiting, who would lose their leases.
+         SET LOCAL lock_timeout = 5000;
          SELECT pg_advisory_xact_lock({MAKING});
          CREATE TABLE IF NOT EXISTS durable_jobs (
              key text COLLATE \"C\" PRIMARY KEY,
@@ -46,7 +57,8 @@ pub(super) fn tables() -> String {
              dead boolean NOT NULL DEFAULT false,
              node bigint,
              token bigint,
-             running boolean NOT NULL DEFAULT false
+             running boolean NOT NULL DEFAULT false,
+             counted bigint
          );
          CREATE INDEX IF NOT EXISTS durable_jobs_free ON durable_jobs (at)
              WHERE node IS NULL AND NOT dead;
@@ -55,15 +67,25 @@ pub(super) fn tables() -> String {
          CREATE INDEX IF NOT EXISTS durable_jobs_dead ON durable_jobs (key) WHERE dead;
          CREATE TABLE IF NOT EXISTS durable_nodes (
              node bigint PRIMARY KEY,
-             until bigint NOT NULL
+             until bigint NOT NULL,
+             counted bigint
          );
          CREATE SEQUENCE IF NOT EXISTS durable_numbers;
          CREATE TABLE IF NOT EXISTS durable_version (version bigint NOT NULL);
          INSERT INTO durable_version
              SELECT {version} WHERE NOT EXISTS (SELECT FROM durable_version);
+         DO $$ BEGIN
+             IF EXISTS (SELECT FROM durable_version WHERE version < 2) THEN
+                 ALTER TABLE durable_jobs ADD COLUMN counted bigint;
+                 ALTER TABLE durable_nodes ADD COLUMN counted bigint;
+                 UPDATE durable_version SET version = 2;
+             END IF;
+         END $$;
+         CREATE INDEX IF NOT EXISTS durable_jobs_counted ON durable_jobs (counted)
+             WHERE counted IS NOT NULL AND NOT dead AND NOT running;
          CREATE OR REPLACE FUNCTION durable_now() RETURNS bigint LANGUAGE sql VOLATILE AS
              'SELECT floor(extract(epoch FROM clock_timestamp()) * 1000000)::bigint';
-         CREATE OR REPLACE FUNCTION durable_end(ended bigint, most bigint) RETURNS bigint
+         CREATE OR REPLACE FUNCTION durable_end_2(ended bigint, most bigint) RETURNS bigint
              LANGUAGE plpgsql AS $$
          DECLARE
              gone bigint[];
@@ -72,6 +94,14 @@ pub(super) fn tables() -> String {
          BEGIN
              -- Waits for holds of this node. Later ones see that its lease is over.
              UPDATE durable_nodes SET until = 0 WHERE node = ended AND until > 0;
+             -- If the clock was put back, leases that were granted before begin now.
+             WITH ahead AS MATERIALIZED (
+                 SELECT node FROM durable_nodes
+                 WHERE counted > durable_now() AND until > counted
+                 FOR UPDATE SKIP LOCKED)
+             UPDATE durable_nodes n
+                 SET until = n.until - n.counted + durable_now(), counted = durable_now()
+                 FROM ahead WHERE n.node = ahead.node;
              WITH locked AS (
                  SELECT node FROM durable_nodes
                  WHERE until <= durable_now() AND (ended = 0 OR node = ended)
@@ -102,19 +132,20 @@ pub(super) fn tables() -> String {
     )
 }
 
-/// Adds jobs. `$1` to `$7`: keys, payloads, times, whether these are delays, patterns, zones,
-/// within which time of now the nodes are woken.
+/// Adds jobs. `$1` to `$8`: keys, payloads, times, whether these are delays, patterns, zones,
+/// within which time of now the nodes are woken, from when other times were counted.
 ///
 /// Rows are added in the order of their keys, so that two clients with the same keys do not wait
 /// for each other in a circle.
 pub(super) const SCHEDULE: &str = "
     WITH added AS (
-        INSERT INTO durable_jobs (key, payload, due, at, pattern, zone)
-        SELECT n.key, n.payload, t.at, t.at, n.pattern, n.zone
-        FROM unnest($1::text[], $2::bytea[], $3::bigint[], $4::boolean[], $5::text[], $6::text[])
-            AS n (key, payload, time, is_delay, pattern, zone),
-            LATERAL (SELECT CASE WHEN n.is_delay THEN durable_now() + n.time ELSE n.time END)
-                AS t (at)
+        INSERT INTO durable_jobs (key, payload, due, at, pattern, zone, counted)
+        SELECT n.key, n.payload, t.at, t.at, n.pattern, n.zone,
+            CASE WHEN n.is_delay THEN c.now ELSE n.counted END
+        FROM (SELECT durable_now() AS now) AS c,
+            unnest($1::text[], $2::bytea[], $3::bigint[], $4::boolean[], $5::text[], $6::text[],
+                $8::bigint[]) AS n (key, payload, time, is_delay, pattern, zone, counted),
+            LATERAL (SELECT CASE WHEN n.is_delay THEN c.now + n.time ELSE n.time END) AS t (at)
         ORDER BY n.key
         ON CONFLICT DO NOTHING
         RETURNING key, at)
@@ -122,23 +153,25 @@ pub(super) const SCHEDULE: &str = "
         THEN pg_notify('durable_jobs', '') END
     FROM added";
 
-/// Moves jobs. `$1` to `$6`: keys, times, whether these are delays, patterns, zones, within which
-/// time of now the nodes are woken. No key may occur twice.
+/// Moves jobs. `$1` to `$7`: keys, times, whether these are delays, patterns, zones, within which
+/// time of now the nodes are woken, from when other times were counted. No key may occur twice.
 ///
 /// Rows are locked in the order of their keys, as in [`CANCEL`].
 pub(super) const RESCHEDULE: &str = "
     WITH n AS MATERIALIZED (
              SELECT n.key, n.pattern, n.zone,
-                 CASE WHEN n.is_delay THEN durable_now() + n.time ELSE n.time END AS at
-             FROM unnest($1::text[], $2::bigint[], $3::boolean[], $4::text[], $5::text[])
-                 AS n (key, time, is_delay, pattern, zone)),
+                 CASE WHEN n.is_delay THEN c.now + n.time ELSE n.time END AS at,
+                 CASE WHEN n.is_delay THEN c.now ELSE n.counted END AS counted
+             FROM (SELECT durable_now() AS now) AS c,
+                 unnest($1::text[], $2::bigint[], $3::boolean[], $4::text[], $5::text[],
+                     $7::bigint[]) AS n (key, time, is_delay, pattern, zone, counted)),
          old AS MATERIALIZED (
              SELECT key, running FROM durable_jobs WHERE key = ANY($1) ORDER BY key FOR UPDATE),
          moved AS (
              UPDATE durable_jobs j
              SET due = n.at, at = n.at, attempts = 0, error = NULL, dead = false,
                  pattern = coalesce(n.pattern, j.pattern), zone = coalesce(n.zone, j.zone),
-                 node = NULL, token = NULL, running = false
+                 node = NULL, token = NULL, running = false, counted = n.counted
              FROM n, old WHERE n.key = old.key AND j.key = old.key
              RETURNING j.key, j.at, old.running)
     SELECT key, at, running, CASE WHEN at <= (SELECT durable_now()) + $6
@@ -160,19 +193,21 @@ pub(super) const LOCKED: &str = "
 
 /// Grants a lease. `$1`: the length of the lease.
 pub(super) const REGISTER: &str = "
-    INSERT INTO durable_nodes VALUES (nextval('durable_numbers'), durable_now() + $1)
+    INSERT INTO durable_nodes (node, until, counted)
+    SELECT nextval('durable_numbers'), c.now + $1, c.now FROM (SELECT durable_now() AS now) AS c
     RETURNING node, durable_now()";
 
 /// Renews a lease. `$1`, `$2`: node, the length of the lease. A lease that ran out is over, even if
 /// no node has noticed.
 pub(super) const RENEW: &str = "
-    UPDATE durable_nodes SET until = durable_now() + $2
+    UPDATE durable_nodes SET until = c.now + $2, counted = c.now
+    FROM (SELECT durable_now() AS now) AS c
     WHERE node = $1 AND until > durable_now() RETURNING durable_now()";
 
 /// Ends the lease of a node, or the leases that ran out, and frees a part of their jobs. `$1`,
 /// `$2`: the node, or 0 for those that ran out; how many jobs. Returns how many of these leases
 /// still have jobs, or 0 if these are all locked.
-pub(super) const END: &str = "SELECT durable_end($1, $2)";
+pub(super) const END: &str = "SELECT durable_end_2($1, $2)";
 
 /// Makes a node the holder of jobs. `$1` to `$4`: node, after and within which times of now the
 /// jobs are due, most. The lock on the lease keeps
@@ -249,8 +284,10 @@ pub(super) const COUNT: &str = "
 pub(super) const BEGIN: &str = "
     UPDATE durable_jobs j SET running = true,
         attempts = CASE WHEN j.running THEN j.attempts ELSE j.attempts + 1 END,
-        at = CASE WHEN j.running THEN j.at ELSE durable_now() + n.wait END
-    FROM unnest($1::text[], $2::bigint[], $3::bigint[]) AS n (key, token, wait)
+        at = CASE WHEN j.running THEN j.at ELSE c.now + n.wait END,
+        counted = CASE WHEN j.running THEN j.counted ELSE c.now END
+    FROM (SELECT durable_now() AS now) AS c,
+        unnest($1::text[], $2::bigint[], $3::bigint[]) AS n (key, token, wait)
     WHERE j.key = n.key AND j.token = n.token
         AND (j.running OR j.at <= (SELECT durable_now()))
     RETURNING j.key, n.token, j.attempts, durable_now(), j.payload";
@@ -261,25 +298,71 @@ pub(super) const DONE: &str = "
     WHERE j.key = n.key AND j.token = n.token
     RETURNING j.key, n.token";
 
-/// Ends attempts of jobs that stay. `$1` to `$7`: keys, tokens, times, whether these are delays,
+/// Ends attempts of jobs that stay. `$1` to `$8`: keys, tokens, times, whether these are delays,
 /// errors, kinds (0: the next occurrence, 1: another attempt, 2: dead), within which time of now
-/// the nodes are woken.
+/// the nodes are woken, from when other times were counted.
 pub(super) const AGAIN: &str = "
     WITH ended AS (
         UPDATE durable_jobs j
         SET at = CASE WHEN n.kind = 2 THEN j.at ELSE t.at END,
             due = CASE WHEN n.kind = 0 THEN t.at ELSE j.due END,
             attempts = CASE WHEN n.kind = 0 THEN 0 ELSE j.attempts END,
-            error = n.error, dead = n.kind = 2, node = NULL, token = NULL, running = false
-        FROM unnest($1::text[], $2::bigint[], $3::bigint[], $4::boolean[], $5::text[],
-                $6::integer[]) AS n (key, token, time, is_delay, error, kind),
-            LATERAL (SELECT CASE WHEN n.is_delay THEN durable_now() + n.time ELSE n.time END)
-                AS t (at)
+            error = n.error, dead = n.kind = 2, node = NULL, token = NULL, running = false,
+            counted = CASE WHEN n.is_delay THEN c.now ELSE n.counted END
+        FROM (SELECT durable_now() AS now) AS c,
+            unnest($1::text[], $2::bigint[], $3::bigint[], $4::boolean[], $5::text[],
+                $6::integer[], $8::bigint[])
+                AS n (key, token, time, is_delay, error, kind, counted),
+            LATERAL (SELECT CASE WHEN n.is_delay THEN c.now + n.time ELSE n.time END) AS t (at)
         WHERE j.key = n.key AND j.token = n.token
         RETURNING j.key, n.token, j.at, j.dead)
     SELECT key, token, CASE WHEN NOT dead AND at <= (SELECT durable_now()) + $7
         THEN pg_notify('durable_jobs', '') END
     FROM ended";
+
+/// Finds jobs whose times were counted when the clock showed a time later than now by more than
+/// `$1`. `$2`: how many at most.
+pub(super) const COUNTED: &str = "
+    SELECT j.key, j.at, j.counted, j.attempts, j.pattern, j.zone
+    FROM durable_jobs j
+    WHERE j.counted IS NOT NULL AND NOT j.dead AND NOT j.running
+        AND j.counted > (SELECT durable_now()) + $1
+    ORDER BY j.counted DESC LIMIT $2";
+
+/// Writes times that were counted again. `$1` to `$6`: keys, the times before, from when these were
+/// counted, the times now, from when they are counted, within which time of now the nodes are
+/// woken. The jobs lose their holders, if nothing else has changed them, and they do not run.
+pub(super) const RECOUNT: &str = "
+    WITH old AS MATERIALIZED (
+        SELECT j.key, n.at, n.counted
+        FROM durable_jobs j, unnest($1::text[], $2::bigint[], $3::bigint[], $4::bigint[],
+            $5::bigint[]) AS n (key, old_at, old_counted, at, counted)
+        WHERE j.key = n.key AND j.at = n.old_at AND j.counted = n.old_counted
+            AND NOT j.dead AND NOT j.running
+        FOR UPDATE OF j SKIP LOCKED),
+    moved AS (
+        UPDATE durable_jobs j
+        SET at = old.at, due = CASE WHEN j.attempts = 0 THEN old.at ELSE j.due END,
+            counted = old.counted, node = NULL, token = NULL
+        FROM old WHERE j.key = old.key
+        RETURNING j.at)
+    SELECT CASE WHEN at <= (SELECT durable_now()) + $6 THEN pg_notify('durable_jobs', '') END
+    FROM moved";
+
+/// Reads a job from a row of [`COUNTED`].
+pub(super) fn counted(row: &Row) -> Result<Counted, tokio_postgres::Error> {
+    let pattern: Option<String> = row.try_get(4)?;
+    let zone: Option<String> = row.try_get(5)?;
+    Ok(Counted {
+        key: row.try_get(0)?,
+        at: Time::from_micros(row.try_get(1)?),
+        counted: Time::from_micros(row.try_get(2)?),
+        attempts: u32::try_from(row.try_get::<_, i32>(3)?).unwrap_or(0),
+        repeat: pattern
+            .zip(zone)
+            .map(|(pattern, zone)| Repeat::stored(pattern, zone)),
+    })
+}
 
 /// Reads a job from a row of [`HOLD`].
 pub(super) fn held(row: &Row) -> Result<Held, tokio_postgres::Error> {

@@ -31,7 +31,8 @@ use self::{
 use crate::{
     job::{Job, NewJob, Repeat, State, Time, Token, When},
     keeper,
-    remote::{Clock, lost, micros, time},
+    recount::{self, ALLOWANCE, Counted},
+    remote::{Clock, Moment, lost, micros, time},
     store::{
         Begin, Cancelled, Changed, Changes, Counts, Deadline, End, Finish, Held, Lease, Listing,
         Moved, Scheduled, Span, Start, Store, StoreError,
@@ -75,7 +76,8 @@ impl Redis {
     ///
     /// # Errors
     ///
-    /// Fails if the URL is wrong, if the server cannot be reached, or with [`StoreError::Setting`]
+    /// Fails if the URL is wrong, if the server cannot be reached, with [`StoreError::Version`] if
+    /// the store is of another version: see [`migrate`](Self::migrate), or with [`StoreError::Setting`]
     /// if its settings let it lose what it has acknowledged. They are checked again when a lost
     /// connection is made again.
     ///
@@ -98,6 +100,31 @@ impl Redis {
     /// Panics outside of a Tourbillon runtime.
     pub async fn connect_unchecked(url: &str) -> Result<Self, StoreError> {
         Self::open(url, false).await
+    }
+
+    /// Makes the store, or brings one of an earlier version to this one.
+    ///
+    /// Programs that know only the earlier version, and have connected before, go on meanwhile and
+    /// afterwards. They cannot connect any more once they have ended.
+    ///
+    /// # Errors
+    ///
+    /// Fails if the URL is wrong, if the server cannot be reached, or with [`StoreError::Version`]
+    /// if the store is of a later version.
+    ///
+    /// # Panics
+    ///
+    /// Panics outside of a Tourbillon runtime.
+    pub async fn migrate(url: &str) -> Result<(), StoreError> {
+        let info: ConnectionInfo = url.into_connection_info().map_err(failed)?;
+        let scripts = Scripts::new(CHANNEL);
+        let answer = Link::new(&info, false, None)
+            .run(prepare(&scripts.migrate).arg(StoreError::TABLES))
+            .await?;
+        match numbers(&answer)? {
+            [StoreError::TABLES, _] => Ok(()),
+            [version, _] => Err(StoreError::Version(version)),
+        }
     }
 
     async fn open(url: &str, checks: bool) -> Result<Self, StoreError> {
@@ -198,6 +225,14 @@ fn text(value: &Value) -> Result<String, StoreError> {
     String::from_utf8(bytes(value)?.to_vec()).map_err(|_| unknown())
 }
 
+fn repeat(pattern: &Value, zone: &Value) -> Result<Option<Repeat>, StoreError> {
+    let pattern = text(pattern)?;
+    Ok(match pattern.is_empty() {
+        true => None,
+        false => Some(Repeat::stored(pattern, text(zone)?)),
+    })
+}
+
 /// A job in the form that the scripts return.
 struct Shown<'a> {
     held: Held,
@@ -225,18 +260,13 @@ impl<'a> Shown<'a> {
         else {
             return Err(unknown());
         };
-        let pattern = text(pattern)?;
-        let repeat = match pattern.is_empty() {
-            true => None,
-            false => Some(Repeat::stored(pattern, text(zone)?)),
-        };
         Ok(Self {
             held: Held {
                 key: text(key)?,
                 due: Time::from_micros(number(due)?),
                 at: Time::from_micros(number(at)?),
                 attempts: u32::try_from(number(attempts)?).unwrap_or(0),
-                repeat,
+                repeat: repeat(pattern, zone)?,
                 size: 0,
                 token: Token(number(token)?),
             },
@@ -280,11 +310,31 @@ fn jobs(value: &Value) -> Result<Vec<Job>, StoreError> {
     array(value)?.iter().map(job).collect()
 }
 
+/// Reads a job whose time was counted.
+fn counted(value: &Value) -> Result<Counted, StoreError> {
+    let [key, at, counted, attempts, pattern, zone] = array(value)? else {
+        return Err(unknown());
+    };
+    Ok(Counted {
+        key: text(key)?,
+        at: Time::from_micros(number(at)?),
+        counted: Time::from_micros(number(counted)?),
+        attempts: u32::try_from(number(attempts)?).unwrap_or(0),
+        repeat: repeat(pattern, zone)?,
+    })
+}
+
+/// Returns the argument of a time from which another one was counted, or of none.
+fn optional(time: Option<i64>) -> String {
+    time.map_or_else(String::new, |micros| exact(micros).to_string())
+}
+
 /// Adds the arguments of a time and of a pattern.
-fn add_when(call: &mut ScriptInvocation<'_>, when: &When, time: (i64, bool)) {
+fn add_when(call: &mut ScriptInvocation<'_>, when: &When, time: Moment) {
     let repeat = when.repeat();
-    call.arg(exact(time.0))
-        .arg(i32::from(time.1))
+    call.arg(exact(time.micros))
+        .arg(i32::from(time.is_delay))
+        .arg(optional(time.counted))
         .arg(repeat.map_or("", |repeat| repeat.pattern()))
         .arg(repeat.map_or("", |repeat| repeat.zone()));
 }
@@ -517,9 +567,13 @@ impl Store for Redis {
     async fn finish(&self, attempts: Vec<Finish>) -> Result<Vec<bool>, StoreError> {
         let mut call = prepare(&self.scripts.finish);
         for Finish { key, token, end } in &attempts {
+            let mut from = None;
             let (kind, time, error) = match end {
                 End::Done => ("done", 0, None),
-                End::Next { at, error } => ("next", exact(at.as_micros()), error.as_deref()),
+                End::Next { at, counted, error } => {
+                    from = Some(counted.as_micros());
+                    ("next", exact(at.as_micros()), error.as_deref())
+                }
                 End::Retry { delay, error } => ("retry", micros(*delay), Some(error.as_str())),
                 End::Dead { error } => ("dead", 0, Some(error.as_str())),
             };
@@ -528,11 +582,56 @@ impl Store for Redis {
                 .arg(kind)
                 .arg(time)
                 .arg(error.unwrap_or_default())
-                .arg(i32::from(error.is_some()));
+                .arg(i32::from(error.is_some()))
+                .arg(optional(from));
         }
         let answer = self.holds.run(&call).await?;
         let read = |value| Ok(number(value)? == 1);
         array(&answer)?.iter().map(read).collect()
+    }
+
+    async fn recount(&self) -> Result<(), StoreError> {
+        let mut after = String::new();
+        // The latest time that need not be counted again.
+        let mut latest = 0;
+        loop {
+            let mut call = prepare(&self.scripts.counted);
+            call.arg(micros(ALLOWANCE)).arg(&after);
+            let answer = self.holds.run(&call).await?;
+            let [now, before, reached, found, other] = array(&answer)? else {
+                return Err(unknown());
+            };
+            let now = Time::from_micros(number(now)?);
+            if recount::latest(now).is_none() {
+                return Ok(());
+            }
+            latest = latest.max(number(other)?).max(now.as_micros());
+            let found: Vec<_> = array(found)?
+                .iter()
+                .map(counted)
+                .collect::<Result<_, _>>()?;
+            for part in found.chunks(PART) {
+                let mut call = prepare(&self.scripts.recount);
+                for job in part {
+                    let (at, counted) = job.again(now);
+                    call.arg(&job.key)
+                        .arg(job.at.as_micros())
+                        .arg(job.counted.as_micros())
+                        .arg(exact(at.as_micros()))
+                        .arg(optional(counted.map(Time::as_micros)));
+                }
+                self.holds.run(&call).await?;
+            }
+            after = text(reached)?;
+            if after.is_empty() {
+                let before = number(before)?;
+                if latest < before {
+                    let mut call = prepare(&self.scripts.recounted);
+                    self.holds.run(call.arg(before).arg(latest)).await?;
+                }
+                return Ok(());
+            }
+        }
     }
 
     fn changes(&self) -> Changes {

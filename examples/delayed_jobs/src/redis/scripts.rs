@@ -1,5 +1,7 @@
 //! The keys and the scripts. Each change of the store is one script, so it is atomic.
 
+use std::time::Duration;
+
 use redis::Script;
 
 use crate::{node::session::LONGEST, remote::micros};
@@ -17,7 +19,9 @@ use crate::{node::session::LONGEST, remote::micros};
 /// | `nodes` | sorted set | the leases, by their end |
 /// | `last` | number | the last number of a lease or token |
 /// | `version` | number | the version of all this |
-pub(super) const KEYS: [&str; 9] = [
+/// | `granted` | sorted set | the leases, by the time of their grant or last renewal |
+/// | `latest` | number | the latest time from which a time was counted, less at most a minute |
+pub(super) const KEYS: [&str; 11] = [
     "{durable}:jobs",
     "{durable}:payloads",
     "{durable}:keys",
@@ -27,6 +31,8 @@ pub(super) const KEYS: [&str; 9] = [
     "{durable}:nodes",
     "{durable}:last",
     "{durable}:version",
+    "{durable}:granted",
+    "{durable}:latest",
 ];
 
 /// The start of the name of the channel on which nodes learn of changes. The number of the database
@@ -36,7 +42,7 @@ pub(super) const CHANNEL: &str = "{durable}:soon:";
 /// The start of each script. Times and numbers are below 2^53, or the client rounds them up, so the
 /// numbers of Lua represent them exactly.
 const PRELUDE: &str = "
-local jobs, payloads, keys, dead, free, held, nodes, last, version = unpack(KEYS)
+local jobs, payloads, keys, dead, free, held, nodes, last, version, granted, latest = unpack(KEYS)
 
 local clock = redis.call('TIME')
 local now = clock[1] * 1000000 + clock[2]
@@ -52,8 +58,23 @@ local function text(argument)
     return argument ~= '' and argument
 end
 
-local function moment(argument, is_delay)
-    return tonumber(argument) + (is_delay == '1' and now or 0)
+-- Remembers from when a time is counted, or `false`, and returns it.
+local known = false
+local function count(from)
+    known = known or tonumber(redis.call('GET', latest) or 0)
+    if from and from > known + MINUTE then
+        known = from
+        redis.call('SET', latest, string.format('%.0f', from))
+    end
+    return from
+end
+
+-- Returns a time, and from when it is counted, or `false` if a client gave it.
+local function moment(argument, is_delay, from)
+    if is_delay == '1' then
+        return now + tonumber(argument), now
+    end
+    return tonumber(argument), tonumber(from) or false
 end
 
 local function read(key)
@@ -63,13 +84,15 @@ local function read(key)
     end
     local job = {key = key}
     job.due, job.at, job.attempts, job.pattern, job.zone, job.error, job.dead, job.node, job.token,
-        job.running = cmsgpack.unpack(packed)
+        job.running, job.counted = cmsgpack.unpack(packed)
+    -- Version 1 had no such time.
+    job.counted = job.counted or false
     return job
 end
 
 local function write(job)
     redis.call('HSET', jobs, job.key, cmsgpack.pack(job.due, job.at, job.attempts, job.pattern,
-        job.zone, job.error, job.dead, job.node, job.token, job.running))
+        job.zone, job.error, job.dead, job.node, job.token, job.running, count(job.counted)))
 end
 
 -- Writes a job without a holder. The nodes learn of it at the end if it is due soon.
@@ -133,21 +156,30 @@ end
 return {tonumber(redis.call('GET', version)), now}
 ";
 
-/// Adds jobs. For each job: key, payload, time, whether this is a delay, pattern, zone. Answers for
-/// each whether it was added, and its time.
+/// Makes the store, or brings one of an earlier version to this one. Version 1 has the same keys but
+/// the last two. It packs jobs without the time from which they were counted, which it ignores.
+const MIGRATE: &str = "
+if tonumber(redis.call('GET', version) or 0) < tonumber(ARGV[1]) then
+    redis.call('SET', version, ARGV[1])
+end
+return {tonumber(redis.call('GET', version)), now}
+";
+
+/// Adds jobs. For each job: key, payload, time, whether this is a delay, from when the time was
+/// counted, pattern, zone. Answers for each whether it was added, and its time.
 const SCHEDULE: &str = "
 local answers = {}
-for i = 1, #ARGV, 6 do
+for i = 1, #ARGV, 7 do
     local key = ARGV[i]
     local job = read(key)
     if job then
         table.insert(answers, {0, job.at})
     else
-        local at = moment(ARGV[i + 2], ARGV[i + 3])
+        local at, counted = moment(ARGV[i + 2], ARGV[i + 3], ARGV[i + 4])
         redis.call('HSET', payloads, key, ARGV[i + 1])
         redis.call('ZADD', keys, 0, key)
-        offer({key = key, due = at, at = at, attempts = 0, pattern = text(ARGV[i + 4]),
-            zone = text(ARGV[i + 5]), error = false})
+        offer({key = key, due = at, at = at, counted = counted, attempts = 0,
+            pattern = text(ARGV[i + 5]), zone = text(ARGV[i + 6]), error = false})
         table.insert(answers, {1, at})
     end
 end
@@ -155,19 +187,20 @@ tell()
 return answers
 ";
 
-/// Moves jobs. For each job: key, time, whether this is a delay, pattern, zone. Answers for each
-/// whether there is none (0), it was moved (1), or it was moved while it ran (2), and its time.
+/// Moves jobs. For each job: key, time, whether this is a delay, from when the time was counted,
+/// pattern, zone. Answers for each whether there is none (0), it was moved (1), or it was moved while
+/// it ran (2), and its time.
 const RESCHEDULE: &str = "
 allow_full_memory()
 local answers = {}
-for i = 1, #ARGV, 5 do
+for i = 1, #ARGV, 6 do
     local job = read(ARGV[i])
     if job then
         local was_running = job.running
-        job.at = moment(ARGV[i + 1], ARGV[i + 2])
+        job.at, job.counted = moment(ARGV[i + 1], ARGV[i + 2], ARGV[i + 3])
         job.due, job.attempts, job.error = job.at, 0, false
-        job.pattern = text(ARGV[i + 3]) or job.pattern
-        job.zone = text(ARGV[i + 4]) or job.zone
+        job.pattern = text(ARGV[i + 4]) or job.pattern
+        job.zone = text(ARGV[i + 5]) or job.zone
         redis.call('ZREM', dead, job.key)
         offer(job)
         table.insert(answers, {was_running and 2 or 1, job.at})
@@ -231,6 +264,7 @@ const REGISTER: &str = "
 allow_full_memory()
 local node = redis.call('INCR', last)
 redis.call('ZADD', nodes, now + ARGV[1], node)
+redis.call('ZADD', granted, now, node)
 return {node, now}
 ";
 
@@ -242,6 +276,7 @@ if not has_lease(ARGV[1]) then
 end
 allow_full_memory()
 redis.call('ZADD', nodes, now + ARGV[2], ARGV[1])
+redis.call('ZADD', granted, now, ARGV[1])
 return {1, now}
 ";
 
@@ -249,6 +284,16 @@ return {1, now}
 /// jobs, so that the server is free for others soon. Answers whether there are more.
 const END: &str = "
 allow_full_memory()
+-- If the clock was put back, leases that were granted before begin now.
+local ahead = redis.call('ZRANGEBYSCORE', granted, string.format('(%.0f', now), '+inf',
+    'LIMIT', 0, 50)
+for _, node in ipairs(ahead) do
+    local over, from = redis.call('ZSCORE', nodes, node), redis.call('ZSCORE', granted, node)
+    if over and tonumber(over) > tonumber(from) then
+        redis.call('ZADD', nodes, now + over - from, node)
+    end
+    redis.call('ZADD', granted, now, node)
+end
 local ended = {}
 if ARGV[1] == '0' then
     ended = redis.call('ZRANGEBYSCORE', nodes, '-inf', now, 'LIMIT', 0, 10)
@@ -268,6 +313,7 @@ for _, node in ipairs(ended) do
     end
     room = room - #freed
     redis.call('ZREM', nodes, node)
+    redis.call('ZREM', granted, node)
 end
 tell()
 return 0
@@ -326,7 +372,7 @@ for i = 1, #ARGV, 3 do
             if not job.running then
                 job.running = true
                 job.attempts = job.attempts + 1
-                job.at = now + ARGV[i + 2]
+                job.at, job.counted = now + ARGV[i + 2], now
                 write(job)
             end
             answer = {job.attempts, redis.call('HGET', payloads, job.key)}
@@ -348,12 +394,12 @@ return answers
 ";
 
 /// Ends attempts. For each attempt: key, token, end (`done`, `next`, `retry` or `dead`), the next
-/// time or the delay, error, whether there is an error. Answers for each whether the token was the
-/// job's.
+/// time or the delay, error, whether there is an error, from when the next time was counted. Answers
+/// for each whether the token was the job's.
 const FINISH: &str = "
 allow_full_memory()
 local answers = {}
-for i = 1, #ARGV, 6 do
+for i = 1, #ARGV, 7 do
     local key, token, kind, time, reason = unpack(ARGV, i, i + 4)
     local job = read(key)
     local is_current = job and job.token == tonumber(token)
@@ -363,15 +409,15 @@ for i = 1, #ARGV, 6 do
     elseif is_current then
         job.error = ARGV[i + 5] == '1' and reason
         if kind == 'next' then
-            job.at = tonumber(time)
+            job.at, job.counted = tonumber(time), tonumber(ARGV[i + 6])
             job.due, job.attempts = job.at, 0
             offer(job)
         elseif kind == 'retry' then
-            job.at = now + time
+            job.at, job.counted = now + time, now
             offer(job)
         else
             job.dead = true
-            job.node, job.token, job.running = false, false, false
+            job.node, job.token, job.running, job.counted = false, false, false, false
             write(job)
             redis.call('ZREM', held, key)
             redis.call('ZADD', dead, 0, key)
@@ -382,9 +428,69 @@ tell()
 return answers
 ";
 
+/// Finds jobs whose times were counted when the clock showed a time later than now by more than
+/// `ARGV[1]`. `ARGV[2]`: the key before. Looks at a part of the keys, and at none if no time was
+/// counted so late. Answers with the time, `latest`, the last key of this part or nothing if it is
+/// the last part, the jobs, and the latest of the other times.
+const COUNTED: &str = "
+local bound = now + ARGV[1]
+local before = tonumber(redis.call('GET', latest) or 0)
+if before + MINUTE <= bound then
+    return {now, before, '', {}, 0}
+end
+local found, other = {}, 0
+local start = ARGV[2] == '' and '-' or '(' .. ARGV[2]
+local part = redis.call('ZRANGEBYLEX', keys, start, '+', 'LIMIT', 0, 500)
+for _, key in ipairs(part) do
+    local job = read(key)
+    -- The end of an attempt that runs counts its time anew.
+    if job.counted and not job.running then
+        if job.counted > bound then
+            table.insert(found,
+                {key, job.at, job.counted, job.attempts, job.pattern or '', job.zone or ''})
+        else
+            other = math.max(other, job.counted)
+        end
+    end
+end
+return {now, before, #part == 500 and part[500] or '', found, other}
+";
+
+/// Writes times that were counted again. For each job: key, the time before, from when it was
+/// counted, the time now, from when it is counted. The jobs lose their holders, if nothing else has
+/// changed them, and they do not run. Answers with their number.
+const RECOUNT: &str = "
+allow_full_memory()
+local moved = 0
+for i = 1, #ARGV, 5 do
+    local job = read(ARGV[i])
+    if job and not job.dead and not job.running and job.at == tonumber(ARGV[i + 1])
+        and job.counted == tonumber(ARGV[i + 2]) then
+        job.at, job.counted = tonumber(ARGV[i + 3]), tonumber(ARGV[i + 4]) or false
+        if job.attempts == 0 then
+            job.due = job.at
+        end
+        offer(job)
+        moved = moved + 1
+    end
+end
+tell()
+return moved
+";
+
+/// Remembers that the times of all jobs were counted again. Arguments: `latest` before, and now.
+const RECOUNTED: &str = "
+if redis.call('GET', latest) == ARGV[1] then
+    allow_full_memory()
+    redis.call('SET', latest, ARGV[2])
+end
+return 0
+";
+
 /// The scripts of a store.
 pub(super) struct Scripts {
     pub(super) open: Script,
+    pub(super) migrate: Script,
     pub(super) schedule: Script,
     pub(super) reschedule: Script,
     pub(super) cancel: Script,
@@ -399,16 +505,23 @@ pub(super) struct Scripts {
     pub(super) begin: Script,
     pub(super) current: Script,
     pub(super) finish: Script,
+    pub(super) counted: Script,
+    pub(super) recount: Script,
+    pub(super) recounted: Script,
 }
 
 impl Scripts {
     /// Makes the scripts, which tell of changes on this channel.
     pub(super) fn new(channel: &str) -> Self {
         let soon = micros(2 * LONGEST).to_string();
-        let prelude = PRELUDE.replace("SOON", &soon).replace("CHANNEL", channel);
-        let script = |text: &str| Script::new(&format!("{prelude}{text}"));
+        let minute = micros(Duration::from_secs(60)).to_string();
+        let script = |text: &str| {
+            let text = format!("{PRELUDE}{text}").replace("MINUTE", &minute);
+            Script::new(&text.replace("SOON", &soon).replace("CHANNEL", channel))
+        };
         Self {
             open: script(OPEN),
+            migrate: script(MIGRATE),
             schedule: script(SCHEDULE),
             reschedule: script(RESCHEDULE),
             cancel: script(CANCEL),
@@ -423,6 +536,9 @@ impl Scripts {
             begin: script(BEGIN),
             current: script(CURRENT),
             finish: script(FINISH),
+            counted: script(COUNTED),
+            recount: script(RECOUNT),
+            recounted: script(RECOUNTED),
         }
     }
 }

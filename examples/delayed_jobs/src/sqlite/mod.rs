@@ -31,6 +31,7 @@ use self::{
 };
 use crate::{
     job::{Job, NewJob, State, Time, Token, When},
+    recount,
     store::{
         Begin, Cancelled, Changed, Changes, Counts, Deadline, Finish, Held, Lease, Listing, Moved,
         Scheduled, Span, Start, Store, StoreError,
@@ -320,6 +321,17 @@ impl Store for Sqlite {
 
     async fn finish(&self, attempts: Vec<Finish>) -> Result<Vec<bool>, StoreError> {
         self.ask(|reply| Request::Finish(attempts, reply)).await
+    }
+
+    async fn recount(&self) -> Result<(), StoreError> {
+        let Some(latest) = recount::latest(Time::wall()) else {
+            return Ok(());
+        };
+        let mut after = Some((latest, String::new()));
+        while let Some(place) = after {
+            after = self.ask(|reply| Request::Recount(place, reply)).await?;
+        }
+        Ok(())
     }
 
     fn changes(&self) -> Changes {

@@ -6,6 +6,7 @@ use rusqlite::{CachedStatement, Connection, ErrorCode, Row, named_params};
 
 use crate::{
     job::{Job, NewJob, Repeat, State, Time, Token},
+    recount::Counted,
     store::{Held, StoreError},
 };
 
@@ -19,12 +20,21 @@ CREATE TABLE jobs (
     pattern TEXT,
     zone TEXT,
     error TEXT,
-    dead INTEGER NOT NULL
+    dead INTEGER NOT NULL,
+    counted INTEGER
 ) WITHOUT ROWID, STRICT;
 CREATE INDEX jobs_by_time ON jobs (at) WHERE dead = 0;
 CREATE INDEX jobs_dead ON jobs (key) WHERE dead = 1;
 CREATE TABLE epoch (epoch INTEGER NOT NULL) STRICT;
 INSERT INTO epoch VALUES (0);
+CREATE INDEX jobs_counted ON jobs (counted, key) WHERE counted IS NOT NULL AND dead = 0;
+";
+
+/// Brings tables of version 1 to version 2, which has what the clock showed when a time was
+/// counted. Of the times that are there, this is unknown.
+const FROM_1: &str = "
+ALTER TABLE jobs ADD COLUMN counted INTEGER;
+CREATE INDEX jobs_counted ON jobs (counted, key) WHERE counted IS NOT NULL AND dead = 0;
 ";
 
 /// The columns that [`job`] reads, in this order.
@@ -33,23 +43,30 @@ pub(super) const COLUMNS: &str = "key, payload, due, at, attempts, pattern, zone
 /// The columns that [`held`] reads, in this order.
 pub(super) const HELD: &str = "key, due, at, attempts, pattern, zone, length(payload)";
 
-/// Makes the tables unless they exist.
+/// Finds jobs, in order, which were counted from times after `?1`, or from `?1` and have keys after
+/// `?2`. `?3`: how many at most.
+pub(super) const COUNTED: &str = "
+    SELECT key, at, counted, attempts, pattern, zone FROM jobs
+    WHERE dead = 0 AND counted >= ?1 AND (counted, key) > (?1, ?2)
+    ORDER BY counted, key LIMIT ?3";
+
+/// Makes the tables unless they exist, and brings those of an earlier version to this one.
 pub(super) fn make_tables(base: &mut Connection) -> Result<(), StoreError> {
     let version: i64 = base
         .pragma_query_value(None, "user_version", |row| row.get(0))
         .map_err(failed)?;
-    match version {
-        StoreError::TABLES => Ok(()),
-        0 => {
-            let change = base.transaction().map_err(failed)?;
-            change.execute_batch(TABLES).map_err(failed)?;
-            change
-                .pragma_update(None, "user_version", StoreError::TABLES)
-                .map_err(failed)?;
-            change.commit().map_err(failed)
-        }
-        other => Err(StoreError::Version(other)),
-    }
+    let make = match version {
+        StoreError::TABLES => return Ok(()),
+        0 => TABLES,
+        1 => FROM_1,
+        other => return Err(StoreError::Version(other)),
+    };
+    let change = base.transaction().map_err(failed)?;
+    change.execute_batch(make).map_err(failed)?;
+    change
+        .pragma_update(None, "user_version", StoreError::TABLES)
+        .map_err(failed)?;
+    change.commit().map_err(failed)
 }
 
 /// Begins another epoch, and returns its number.
@@ -99,11 +116,32 @@ pub(super) fn held(row: &Row<'_>) -> rusqlite::Result<Held> {
     })
 }
 
-/// Adds a job that is due at `at`, unless its key is taken. Returns whether it was added.
-pub(super) fn insert(base: &Connection, job: &NewJob, at: Time) -> rusqlite::Result<bool> {
+/// Reads a job from a row of `key, at, counted, attempts, pattern, zone`.
+pub(super) fn counted(row: &Row<'_>) -> rusqlite::Result<Counted> {
+    let pattern: Option<String> = row.get(4)?;
+    let zone: Option<String> = row.get(5)?;
+    Ok(Counted {
+        key: row.get(0)?,
+        at: Time::from_micros(row.get(1)?),
+        counted: Time::from_micros(row.get(2)?),
+        attempts: row.get(3)?,
+        repeat: pattern
+            .zip(zone)
+            .map(|(pattern, zone)| Repeat::stored(pattern, zone)),
+    })
+}
+
+/// Adds a job that is due at `at`, counted from `counted`, unless its key is taken. Returns whether
+/// it was added.
+pub(super) fn insert(
+    base: &Connection,
+    job: &NewJob,
+    at: Time,
+    counted: Option<Time>,
+) -> rusqlite::Result<bool> {
     let mut statement = base.prepare_cached(
         "INSERT INTO jobs VALUES
-             (:key, :payload, :at, :at, 0, :pattern, :zone, NULL, 0)
+             (:key, :payload, :at, :at, 0, :pattern, :zone, NULL, 0, :counted)
          ON CONFLICT DO NOTHING",
     )?;
     let added = statement.execute(named_params! {
@@ -112,6 +150,7 @@ pub(super) fn insert(base: &Connection, job: &NewJob, at: Time) -> rusqlite::Res
         ":at": at.as_micros(),
         ":pattern": job.when.repeat().map(Repeat::pattern),
         ":zone": job.when.repeat().map(Repeat::zone),
+        ":counted": counted.map(Time::as_micros),
     })?;
     Ok(added == 1)
 }

@@ -16,6 +16,9 @@ use crate::{
     },
 };
 
+/// How many times one request counts again.
+const PART: i64 = 2000;
+
 /// How many requests one commit has at most.
 const MOST: usize = 4096;
 
@@ -27,6 +30,9 @@ pub(super) enum Request {
     Cancel(Vec<String>, Reply<Vec<Cancelled>>),
     Begin(Vec<Start>, Reply<Vec<Begin>>),
     Finish(Vec<Finish>, Reply<Vec<bool>>),
+    /// Counts the times of jobs again that were counted from times after this place. Answers with
+    /// the place after which there may be more.
+    Recount(Place, Reply<Option<Place>>),
     Hold {
         node: i64,
         span: Span,
@@ -42,6 +48,7 @@ enum Outcome {
     Cancelled(Vec<Cancelled>),
     Begun(Vec<Begin>),
     Finished(Vec<bool>),
+    Recounted(Option<Place>),
 }
 
 impl Request {
@@ -68,6 +75,7 @@ impl Request {
             Self::Cancel(_, reply) => send(reply, of!(Cancelled)),
             Self::Begin(_, reply) => send(reply, of!(Begun)),
             Self::Finish(_, reply) => send(reply, of!(Finished)),
+            Self::Recount(_, reply) => send(reply, of!(Recounted)),
             Self::Hold { reply, .. } => send(reply, outcome.map(|_| None)),
         }
     }
@@ -104,6 +112,9 @@ impl Writer {
             for request in std::iter::once(first).chain(more).take(MOST) {
                 match request {
                     Request::Hold { .. } => holds.push(request),
+                    Request::Recount(ref after, _) if self.has_none(after) => {
+                        request.answer(Ok(Outcome::Recounted(None)));
+                    }
                     _ => writes.push(request),
                 }
             }
@@ -133,6 +144,15 @@ impl Writer {
                 }
             }
         }
+    }
+
+    /// Returns whether no time was counted after a place, so that there is nothing to write.
+    fn has_none(&self, after: &Place) -> bool {
+        let found = self.base.prepare_cached(rows::COUNTED);
+        let exists =
+            found.and_then(|mut found| found.exists(params![after.0.as_micros(), after.1, 1]));
+        // The transaction reports an error.
+        exists.is_ok_and(|exists| !exists)
     }
 
     /// Applies requests in one transaction, and answers them after its commit. If it fails, each
@@ -335,6 +355,7 @@ fn apply(
                 .map(|start| begin(change, holders, start, done));
             Outcome::Begun(answers.collect::<rusqlite::Result<_>>()?)
         }
+        Request::Recount(after, _) => Outcome::Recounted(recount(change, holders, after, done)?),
         Request::Hold { .. } => unreachable!("these are apart"),
     })
 }
@@ -371,10 +392,11 @@ fn schedule(
     new: &NewJob,
     done: &mut Done,
 ) -> rusqlite::Result<Scheduled> {
-    let Some(at) = new.when.resolve(Time::wall()) else {
+    let now = Time::wall();
+    let Some(at) = new.when.resolve(now) else {
         return Ok(Scheduled::Never);
     };
-    if rows::insert(change, new, at)? {
+    if rows::insert(change, new, at, new.when.counted(now))? {
         done.offered.push((at, new.key.clone()));
         return Ok(Scheduled::Created { at });
     }
@@ -389,13 +411,14 @@ fn reschedule(
     when: &When,
     done: &mut Done,
 ) -> rusqlite::Result<Moved> {
-    let Some(at) = when.resolve(Time::wall()) else {
+    let now = Time::wall();
+    let Some(at) = when.resolve(now) else {
         return Ok(Moved::Never);
     };
     let repeat = when.repeat();
     let mut update = change.prepare_cached(
         "UPDATE jobs SET due = ?2, at = ?2, attempts = 0, error = NULL, dead = 0,
-             pattern = coalesce(?3, pattern), zone = coalesce(?4, zone)
+             pattern = coalesce(?3, pattern), zone = coalesce(?4, zone), counted = ?5
          WHERE key = ?1",
     )?;
     let found = update.execute(params![
@@ -403,6 +426,7 @@ fn reschedule(
         at.as_micros(),
         repeat.map(|repeat| repeat.pattern()),
         repeat.map(|repeat| repeat.zone()),
+        when.counted(now).map(Time::as_micros),
     ])?;
     if found == 0 {
         return Ok(Moved::NotFound);
@@ -413,6 +437,42 @@ fn reschedule(
         true => Moved::WhileRunning { at },
         false => Moved::Moved { at },
     })
+}
+
+/// Counts times again that were counted from later times than the clock shows. Returns the place
+/// after which there may be more.
+fn recount(
+    change: &Transaction<'_>,
+    holders: &Holders,
+    after: &Place,
+    done: &mut Done,
+) -> rusqlite::Result<Option<Place>> {
+    let now = Time::wall();
+    let mut read = change.prepare_cached(rows::COUNTED)?;
+    let range = params![after.0.as_micros(), after.1, PART];
+    let found = read.query_map(range, rows::counted)?;
+    let found = found.collect::<rusqlite::Result<Vec<_>>>()?;
+    let mut update = change.prepare_cached(
+        "UPDATE jobs SET at = ?2, due = CASE WHEN attempts = 0 THEN ?2 ELSE due END, counted = ?3
+         WHERE key = ?1",
+    )?;
+    for job in &found {
+        // The end of an attempt that runs counts its time anew.
+        if holders.is_running(&job.key) {
+            continue;
+        }
+        let (at, counted) = job.again(now);
+        update.execute(params![
+            job.key,
+            at.as_micros(),
+            counted.map(Time::as_micros)
+        ])?;
+        take_from_holder(holders, &job.key, done);
+        done.offered.push((at, job.key.clone()));
+    }
+    let is_full = i64::try_from(found.len()) == Ok(PART);
+    let last = found.last().filter(|_| is_full);
+    Ok(last.map(|last| (last.counted, last.key.clone())))
 }
 
 /// Begins an attempt if its token is the job's and the job is due. Writes its number, and when the
@@ -432,9 +492,10 @@ fn begin(
     };
     done.begun.push((key.clone(), *token, at));
     let mut update = change.prepare_cached(
-        "UPDATE jobs SET at = ?2, attempts = ?3 WHERE key = ?1 RETURNING payload",
+        "UPDATE jobs SET at = ?2, attempts = ?3, counted = ?4 WHERE key = ?1 RETURNING payload",
     )?;
-    let payload = update.query_row(params![key, again.as_micros(), number], |row| row.get(0))?;
+    let values = params![key, again.as_micros(), number, now.as_micros()];
+    let payload = update.query_row(values, |row| row.get(0))?;
     Ok(Begin::Yes { number, payload })
 }
 
@@ -463,19 +524,27 @@ fn finish(
             let mut remove = change.prepare_cached("DELETE FROM jobs WHERE key = ?")?;
             remove.execute([key])?;
         }
-        End::Next { at, error } => {
+        End::Next { at, counted, error } => {
             let mut update = change.prepare_cached(
-                "UPDATE jobs SET due = ?2, at = ?2, attempts = 0, error = ?3 WHERE key = ?1",
+                "UPDATE jobs SET due = ?2, at = ?2, attempts = 0, error = ?3, counted = ?4
+                 WHERE key = ?1",
             )?;
-            update.execute(params![key, at.as_micros(), error])?;
+            update.execute(params![key, at.as_micros(), error, counted.as_micros()])?;
             done.offered.push((*at, key.clone()));
         }
         End::Retry { delay, error } => {
-            let at = Time::wall().after(*delay);
+            let now = Time::wall();
+            let at = now.after(*delay);
             let mut update = change.prepare_cached(
-                "UPDATE jobs SET at = ?2, attempts = ?3, error = ?4 WHERE key = ?1",
+                "UPDATE jobs SET at = ?2, attempts = ?3, error = ?4, counted = ?5 WHERE key = ?1",
             )?;
-            update.execute(params![key, at.as_micros(), attempts, error])?;
+            update.execute(params![
+                key,
+                at.as_micros(),
+                attempts,
+                error,
+                now.as_micros()
+            ])?;
             done.offered.push((at, key.clone()));
         }
         End::Dead { error } => {

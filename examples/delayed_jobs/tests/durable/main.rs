@@ -4,6 +4,7 @@ mod api;
 mod blocking;
 mod cases;
 mod embedded;
+mod future;
 mod kill;
 #[cfg(any(feature = "postgres", feature = "redis"))]
 mod network;
@@ -22,6 +23,7 @@ mod redis;
 #[cfg(any(feature = "postgres", feature = "redis"))]
 mod shared;
 mod support;
+mod version;
 
 #[cfg(any(feature = "postgres", feature = "redis"))]
 #[path = "../../src/bin/torture/server/mod.rs"]

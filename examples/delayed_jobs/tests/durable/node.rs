@@ -150,6 +150,10 @@ impl Store for Stubborn {
         self.store.finish(attempts).await
     }
 
+    async fn recount(&self) -> Result<(), StoreError> {
+        self.store.recount().await
+    }
+
     fn changes(&self) -> Changes {
         self.store.changes()
     }

@@ -24,6 +24,16 @@ fn command(server: &Redis, line: &str) {
     assert_eq!(server.command(line).unwrap(), "+OK\r\n", "{line}");
 }
 
+/// Runs a script on the server.
+#[track_caller]
+pub fn eval(server: &Redis, script: &str) {
+    // A command has one line.
+    let lines = script.lines().map(str::trim);
+    let script: Vec<_> = lines.filter(|line| !line.starts_with("--")).collect();
+    let answer = server.command(&format!("EVAL \"{}\" 0", script.join(" ")));
+    assert_eq!(answer.unwrap(), "$-1\r\n");
+}
+
 #[test]
 fn settings_that_could_lose_jobs_are_refused() {
     let Some(server) = start::<Redis>() else {

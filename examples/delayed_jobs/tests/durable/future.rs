@@ -1,0 +1,298 @@
+//! A clock that was ahead for a moment.
+
+use std::{collections::HashSet, time::Duration};
+
+use tourbillon::time::sleep;
+use tourbillon_durable::{
+    Queue, Repeat, Time,
+    job::Job,
+    sqlite::Sqlite,
+    store::{Start, Store, StoreError},
+};
+
+use crate::support::{self, Dir, HOUR, node, run};
+
+/// 73 years, in seconds.
+const FAR: i64 = 73 * 365 * 24 * 3600;
+
+/// A store whose clock tests can set.
+trait Ahead {
+    type Store: Store;
+
+    /// Sets the clock this many seconds ahead, and opens the store anew.
+    async fn set(&mut self, ahead: i64) -> Queue<Self::Store>;
+}
+
+/// The clock of the embedded store is that of this machine, which tests cannot set. So the other
+/// way round: if the clock is put back, what was counted from it is later.
+struct Embedded {
+    dir: Dir,
+    ahead: i64,
+}
+
+impl Embedded {
+    fn new() -> Self {
+        Self {
+            dir: Dir::new(),
+            ahead: 0,
+        }
+    }
+
+    /// Opens the store, once the tasks of the queue before have ended.
+    async fn open(&self) -> Sqlite {
+        loop {
+            match Sqlite::open(self.dir.store()) {
+                Err(StoreError::InUse) => sleep(Duration::from_millis(5)).await,
+                opened => return opened.unwrap(),
+            }
+        }
+    }
+}
+
+impl Ahead for Embedded {
+    type Store = Sqlite;
+
+    async fn set(&mut self, ahead: i64) -> Queue<Sqlite> {
+        drop(self.open().await);
+        let base = rusqlite::Connection::open(self.dir.store()).unwrap();
+        let later = "UPDATE jobs SET due = due + ?1, at = at + ?1, counted = counted + ?1
+                     WHERE counted IS NOT NULL";
+        base.execute(later, [(self.ahead - ahead) * 1_000_000])
+            .unwrap();
+        drop(base);
+        self.ahead = ahead;
+        Queue::new(self.open().await)
+    }
+}
+
+/// Returns all jobs but those that run.
+async fn jobs<S: Store>(queue: &Queue<S>) -> Vec<Job> {
+    let mut jobs = Vec::new();
+    for key in ["cron", "delay", "moved", "retry", "at"] {
+        jobs.push(queue.get(key).await.unwrap().unwrap());
+    }
+    jobs
+}
+
+/// Leaves jobs behind whose times the clock has to do with: all but `at`.
+async fn leave_behind<S: Store>(queue: &Queue<S>, at: Time) {
+    let second = Duration::from_secs(1);
+    let cron = Repeat::parse("* * * * * *", "UTC").unwrap();
+    queue.schedule("cron", cron, "").await.unwrap();
+    queue.schedule("delay", second, "").await.unwrap();
+    queue.schedule("at", at, "").await.unwrap();
+    let yearly = Repeat::parse("0 0 1 1 *", "UTC").unwrap();
+    queue.schedule("moved", yearly, "").await.unwrap();
+    queue.reschedule("moved", second).await.unwrap();
+    // A node that ends while it runs an attempt, and while it holds the others.
+    queue.schedule("retry", Duration::ZERO, "").await.unwrap();
+    let store = queue.store();
+    let lease = store.register(second).await.unwrap();
+    let held = support::hold(&**store, lease.node, HOUR, 100).await;
+    let retry = held.iter().find(|held| held.key == "retry").unwrap();
+    let start = Start {
+        key: "retry".into(),
+        token: retry.token,
+        wait: second,
+    };
+    let begun = store.begin(vec![start]).await.unwrap();
+    assert_eq!(begun, [support::yes(1)]);
+}
+
+async fn nothing_waits_for_a_time_far_ahead<A: Ahead>(mut clock: A) {
+    let at = Time::wall().after(HOUR * 24 * 365 * 80);
+    leave_behind(&clock.set(FAR).await, at).await;
+    let queue = clock.set(0).await;
+    let end = Time::wall().after(HOUR);
+    let lease = Duration::from_secs(3);
+    let (node, mut ran) = node(&queue, |node| node.lease(lease), |_| Ok(()));
+    let mut rest = HashSet::from(["cron", "delay", "moved", "retry"]);
+    let mut crons = 0;
+    while !rest.is_empty() || crons < 2 {
+        let attempt = ran.recv().await.unwrap();
+        assert!(attempt.at < end, "{attempt:?}");
+        // On a slow machine the node may lose its lease, and a job runs again.
+        assert!(attempt.number > u32::from(attempt.key == "retry"));
+        crons += u32::from(attempt.key == "cron");
+        // The occurrence of a retry is still the one that has begun before.
+        assert!(attempt.due < end || attempt.key == "retry");
+        rest.remove(&*attempt.key);
+    }
+    let left = queue.get("at").await.unwrap().unwrap();
+    assert_eq!((left.at, left.due), (at, at));
+    assert!(node.stop(HOUR).await);
+}
+
+async fn a_clock_that_was_hours_ahead_changes_nothing<A: Ahead>(mut clock: A) {
+    let at = Time::wall().after(HOUR * 24);
+    leave_behind(&clock.set(2 * 3600).await, at).await;
+    let queue = clock.set(0).await;
+    let before = jobs(&queue).await;
+    queue.store().recount().await.unwrap();
+    assert_eq!(jobs(&queue).await, before);
+}
+
+#[test]
+fn nothing_waits_in_the_embedded_store_for_a_time_far_ahead() {
+    run(nothing_waits_for_a_time_far_ahead(Embedded::new()));
+}
+
+#[test]
+fn a_clock_that_was_hours_ahead_changes_nothing_in_the_embedded_store() {
+    run(a_clock_that_was_hours_ahead_changes_nothing(Embedded::new()));
+}
+
+#[cfg(feature = "postgres")]
+mod postgres {
+    use std::sync::Arc;
+
+    use tokio::sync::{Semaphore, mpsc::unbounded_channel};
+    use tourbillon_durable::{Failure, Node, postgres::Postgres as PostgresStore};
+
+    use super::*;
+    use crate::{
+        postgres::client,
+        server::{Postgres, Server},
+        shared::{connect, start},
+    };
+
+    impl Ahead for Postgres {
+        type Store = PostgresStore;
+
+        async fn set(&mut self, ahead: i64) -> Queue<PostgresStore> {
+            PostgresStore::migrate(&Postgres::config(self.port()))
+                .await
+                .unwrap();
+            let now = format!(
+                "CREATE OR REPLACE FUNCTION durable_now() RETURNS bigint LANGUAGE sql VOLATILE AS
+                 'SELECT floor(extract(epoch FROM clock_timestamp()) * 1000000)::bigint
+                      + {ahead}::bigint * 1000000'"
+            );
+            client(self).await.batch_execute(&now).await.unwrap();
+            connect::<Postgres>(self.port()).await
+        }
+    }
+
+    #[test]
+    fn nothing_waits_in_postgres_for_a_time_far_ahead() {
+        if let Some(server) = start::<Postgres>() {
+            run(nothing_waits_for_a_time_far_ahead(server));
+        }
+    }
+
+    #[test]
+    fn a_clock_that_was_hours_ahead_changes_nothing_in_postgres() {
+        if let Some(server) = start::<Postgres>() {
+            run(a_clock_that_was_hours_ahead_changes_nothing(server));
+        }
+    }
+
+    #[test]
+    fn a_clock_that_is_not_set_changes_nothing() {
+        let Some(mut server) = start::<Postgres>() else {
+            return;
+        };
+        run(async {
+            let at = Time::wall().after(HOUR * 24);
+            leave_behind(&server.set(0).await, at).await;
+            // A machine without a battery begins in the past.
+            let queue = server.set(-50 * 365 * 24 * 3600).await;
+            let before = jobs(&queue).await;
+            queue.store().recount().await.unwrap();
+            assert_eq!(jobs(&queue).await, before);
+        });
+    }
+
+    #[test]
+    fn a_cron_job_that_runs_while_the_clock_is_put_back_goes_on() {
+        let Some(mut server) = start::<Postgres>() else {
+            return;
+        };
+        run(async {
+            let queue = server.set(FAR).await;
+            let cron = Repeat::parse("* * * * * *", "UTC").unwrap();
+            queue.schedule("cron", cron, "").await.unwrap();
+            let gate = Arc::new(Semaphore::new(0));
+            let (sender, mut ran) = unbounded_channel();
+            let opened = gate.clone();
+            let node = Node::builder(queue).start(move |attempt| {
+                let _ = sender.send(attempt.due);
+                let gate = opened.clone();
+                async move { gate.acquire().await.map(drop).map_err(Failure::retry) }
+            });
+            let end = Time::wall().after(HOUR);
+            assert!(ran.recv().await.unwrap() > end);
+            drop(server.set(0).await);
+            gate.add_permits(1);
+            while ran.recv().await.unwrap() > end {}
+            assert!(node.stop(HOUR).await);
+        });
+    }
+}
+
+#[cfg(feature = "redis")]
+mod redis {
+    use tourbillon_durable::redis::Redis as RedisStore;
+
+    use super::*;
+    use crate::{
+        redis::eval,
+        server::{Redis, Server},
+        shared::{connect, start},
+    };
+
+    /// libfaketime does not run with Debian's redis-server, so this is as in the embedded store.
+    struct Shifted {
+        server: Redis,
+        ahead: i64,
+    }
+
+    const SHIFT: &str = "
+        for _, key in ipairs(redis.call('HKEYS', '{durable}:jobs')) do
+            local job = {cmsgpack.unpack(redis.call('HGET', '{durable}:jobs', key))}
+            if job[11] then
+                job[1], job[2], job[11] = job[1] + LATER, job[2] + LATER, job[11] + LATER
+                redis.call('HSET', '{durable}:jobs', key, cmsgpack.pack(unpack(job)))
+                redis.call('ZADD', '{durable}:free', 'XX', job[2], key)
+            end
+        end
+        for _, set in ipairs({'{durable}:nodes', '{durable}:granted'}) do
+            for _, node in ipairs(redis.call('ZRANGE', set, 0, -1)) do
+                redis.call('ZINCRBY', set, LATER, node)
+            end
+        end
+        local latest = redis.call('GET', '{durable}:latest')
+        if latest then
+            redis.call('SET', '{durable}:latest', string.format('%.0f', latest + LATER))
+        end";
+
+    impl Ahead for Shifted {
+        type Store = RedisStore;
+
+        async fn set(&mut self, ahead: i64) -> Queue<RedisStore> {
+            let later = (self.ahead - ahead) * 1_000_000;
+            eval(&self.server, &SHIFT.replace("LATER", &later.to_string()));
+            self.ahead = ahead;
+            connect::<Redis>(self.server.port()).await
+        }
+    }
+
+    fn shifted() -> Option<Shifted> {
+        let server = start::<Redis>()?;
+        Some(Shifted { server, ahead: 0 })
+    }
+
+    #[test]
+    fn nothing_waits_in_redis_for_a_time_far_ahead() {
+        if let Some(server) = shifted() {
+            run(nothing_waits_for_a_time_far_ahead(server));
+        }
+    }
+
+    #[test]
+    fn a_clock_that_was_hours_ahead_changes_nothing_in_redis() {
+        if let Some(server) = shifted() {
+            run(a_clock_that_was_hours_ahead_changes_nothing(server));
+        }
+    }
+}

@@ -1,0 +1,186 @@
+//! Stores that programs of another version have made.
+
+use std::{collections::BTreeMap, time::Duration};
+
+use tourbillon_durable::{
+    Queue,
+    sqlite::Sqlite,
+    store::{Listing, Store, StoreError},
+};
+
+use crate::support::{Dir, HOUR, live, node, run};
+
+const SQLITE: &str = include_str!("version_1/sqlite.sql");
+
+/// Checks the error of a store that has another version than the program needs.
+#[track_caller]
+fn is_refused<S>(opened: Result<S, StoreError>, version: i64, advice: &str) {
+    let Err(error) = opened else {
+        panic!("version {version} is taken");
+    };
+    assert!(
+        matches!(error, StoreError::Version(found) if found == version),
+        "{error}"
+    );
+    let text = error.to_string();
+    let names_both = text.contains(&format!("version {version} "));
+    assert!(names_both && text.contains("version 2"), "{text}");
+    assert!(text.contains(advice), "{text}");
+}
+
+/// Checks that a store has the jobs of version 1, and that they go on.
+async fn goes_on<S: Store>(queue: &Queue<S>) {
+    let listing = Listing {
+        limit: 100,
+        beginning: 100,
+        ..Listing::default()
+    };
+    let jobs = queue.list(listing).await.unwrap();
+    let facts: Vec<_> = jobs
+        .iter()
+        .map(|job| {
+            assert_eq!(job.payload, format!("of {}", job.key).into_bytes());
+            assert_eq!(job.repeat.is_some(), job.key == "cron");
+            (job.key.as_str(), job.attempts, job.error.as_deref())
+        })
+        .collect();
+    assert_eq!(
+        facts,
+        [
+            ("cron", 0, None),
+            ("dead", 8, Some("broken")),
+            ("due", 0, None),
+            ("held", 0, None),
+            ("later", 0, None),
+            ("retry", 1, Some("failed")),
+            ("running", 1, None),
+        ]
+    );
+    let lease = Duration::from_secs(3);
+    let (node, mut ran) = node(queue, |node| node.lease(lease), |_| Ok(()));
+    let mut attempts = BTreeMap::new();
+    while attempts.len() < 5 {
+        let attempt = ran.recv().await.unwrap();
+        assert!(attempts.insert(attempt.key, attempt.number).is_none());
+    }
+    let expected = [
+        ("cron", 1),
+        ("due", 1),
+        ("held", 1),
+        ("retry", 2),
+        ("running", 2),
+    ];
+    assert_eq!(attempts, expected.map(|(key, n)| (key.into(), n)).into());
+    live(queue, 2).await;
+    queue.reschedule("dead", Duration::ZERO).await.unwrap();
+    assert_eq!(ran.recv().await.unwrap().key, "dead");
+    live(queue, 2).await;
+    assert!(node.stop(HOUR).await);
+}
+
+#[test]
+fn the_embedded_store_takes_over_an_earlier_version() {
+    let dir = Dir::new();
+    let base = rusqlite::Connection::open(dir.store()).unwrap();
+    base.execute_batch(SQLITE).unwrap();
+    drop(base);
+    run(async {
+        let queue = Queue::new(Sqlite::open(dir.store()).unwrap());
+        goes_on(&queue).await;
+        drop(queue);
+    });
+    let base = rusqlite::Connection::open(dir.store()).unwrap();
+    let version = base.pragma_query_value(None, "user_version", |row| row.get(0));
+    assert_eq!(version, Ok(2_i64));
+    base.pragma_update(None, "user_version", 3).unwrap();
+    drop(base);
+    is_refused(Sqlite::open(dir.store()), 3, "use a program that knows it");
+}
+
+#[cfg(feature = "postgres")]
+#[test]
+fn tables_of_an_earlier_version_are_migrated() {
+    use tourbillon_durable::postgres::Postgres as Store;
+
+    use crate::{
+        postgres::client,
+        server::{Postgres, Server},
+        shared::{connect, start},
+    };
+
+    let Some(server) = start::<Postgres>() else {
+        return;
+    };
+    let config = Postgres::config(server.port());
+    run(async {
+        let other = client(&server).await;
+        let make = include_str!("version_1/postgres.sql");
+        other.batch_execute(make).await.unwrap();
+        let opened = Store::connect(&config).await;
+        is_refused(opened, 1, "run `delayed_jobs --migrate` once");
+        // Nothing happens the second time.
+        Store::migrate(&config).await.unwrap();
+        Store::migrate(&config).await.unwrap();
+        // A program of version 1 that starts makes its function anew before it looks at the version.
+        let (tables, _) = make.split_once("-- Jobs in all states").unwrap();
+        other.batch_execute(tables).await.unwrap();
+        // One that has connected before goes on.
+        let old = "
+            INSERT INTO durable_nodes VALUES (2, durable_now() - 1);
+            INSERT INTO durable_jobs (key, payload, due, at) VALUES ('old', '', 0, 0);
+            UPDATE durable_jobs SET node = 2, token = 7 WHERE key = 'old';
+            UPDATE durable_nodes SET until = durable_now() + 1 WHERE node = 2;
+            SELECT durable_end(2, 10);
+            DELETE FROM durable_jobs WHERE key = 'old' AND node IS NULL;";
+        other.batch_execute(old).await.unwrap();
+        let queue = connect::<Postgres>(server.port()).await;
+        goes_on(&queue).await;
+
+        let later = "
+            UPDATE durable_version SET version = 3;
+            CREATE OR REPLACE FUNCTION durable_end_2(ended bigint, most bigint) RETURNS bigint
+                LANGUAGE sql AS 'SELECT 33::bigint';";
+        other.batch_execute(later).await.unwrap();
+        for opened in [
+            Store::connect(&config).await.map(drop),
+            Store::migrate(&config).await,
+        ] {
+            is_refused(opened, 3, "use a program that knows it");
+        }
+        let end = other.query_one("SELECT durable_end_2(0, 0)", &[]).await;
+        assert_eq!(end.unwrap().get::<_, i64>(0), 33);
+    });
+}
+
+#[cfg(feature = "redis")]
+#[test]
+fn a_redis_of_an_earlier_version_is_migrated() {
+    use tourbillon_durable::redis::Redis as Store;
+
+    use crate::{
+        redis::eval,
+        server::{Redis, Server},
+        shared::start,
+    };
+
+    let Some(server) = start::<Redis>() else {
+        return;
+    };
+    let url = format!("redis://127.0.0.1:{}", server.port());
+    run(async {
+        eval(&server, include_str!("version_1/redis.lua"));
+        let opened = Store::connect(&url).await;
+        is_refused(opened, 1, "run `delayed_jobs --migrate` once");
+        Store::migrate(&url).await.unwrap();
+        Store::migrate(&url).await.unwrap();
+        goes_on(&Queue::new(Store::connect(&url).await.unwrap())).await;
+
+        eval(&server, "redis.call('SET', '{durable}:version', 3)");
+        for opened in [
+            Store::connect(&url).await.map(drop),
+            Store::migrate(&url).await,
+        ] {
+            is_refused(opened, 3, "use a program that knows it");
+        }
+    });
+}
