@@ -4,38 +4,35 @@
 //! the server's time with each answer, and lets its own monotonic clock run on from there.
 
 mod connection;
+mod open;
 mod rows;
+mod values;
 
 use std::{
     collections::{HashMap, HashSet},
     fmt,
-    str::FromStr,
     sync::Arc,
     time::Duration,
 };
 
-use tokio_postgres::{Config, Row};
-use tourbillon::{task::JoinHandle, time::sleep};
+use tourbillon::task::JoinHandle;
 
-use self::connection::{Link, failed};
+use self::{
+    connection::{Link, failed},
+    values::{Attempt, Times, bounds, get, soon},
+};
 use crate::{
     job::{Job, NewJob, Time, Token, When},
-    keeper,
-    node::session::LONGEST,
     recount,
-    remote::{Clock, Moment, micros, time},
+    remote::{Clock, micros, time},
     store::{
         Begin, Cancelled, Changed, Changes, Counts, Deadline, End, Finish, Held, Lease, Listing,
         Moved, Scheduled, Span, Start, Store, StoreError,
     },
 };
 
-/// How often the listening connection is checked.
-const LISTEN: Duration = Duration::from_millis(500);
-
 /// Limits how long a statement waits for rows that somebody has locked, in milliseconds. It may be
-/// for many requests, of which only one is for such a row. Then they are divided, and the one is
-/// repeated.
+/// for many requests, of which only one is for such a row. Then the others are asked for without it.
 const LOCKS: &str = "SET lock_timeout = 50";
 
 /// Maximum number of jobs that one statement frees after the end of leases, or whose times it counts
@@ -73,135 +70,7 @@ impl fmt::Debug for Postgres {
     }
 }
 
-fn get<'a, T: tokio_postgres::types::FromSql<'a>>(
-    row: &'a Row,
-    column: usize,
-) -> Result<T, StoreError> {
-    row.try_get(column).map_err(failed)
-}
-
-/// Returns the version of the tables, or `None` if there are none.
-async fn version(link: &Link) -> Result<Option<i64>, StoreError> {
-    let found = link.query(rows::HAS_TABLES, &[]).await?;
-    if !get::<bool>(found.first().ok_or(StoreError::Closed)?, 0)? {
-        return Ok(None);
-    }
-    let found = link.query(rows::VERSION, &[]).await?;
-    Ok(Some(
-        found
-            .first()
-            .map(|row| get(row, 0))
-            .transpose()?
-            .unwrap_or(0),
-    ))
-}
-
-/// Checks that the tables are those that this program needs.
-async fn check_version(link: &Link) -> Result<(), StoreError> {
-    match version(link).await?.unwrap_or(0) {
-        StoreError::TABLES => Ok(()),
-        other => Err(StoreError::Version(other)),
-    }
-}
-
 impl Postgres {
-    /// Connects to a server. Makes the tables if there are none: see [`migrate`](Self::migrate) for
-    /// a user who may not, and for tables of an earlier version.
-    ///
-    /// `config` has the form `host=HOST port=PORT user=USER dbname=NAME`, or is a URL. If it names
-    /// several hosts, each is tried in this order, and the first that takes writes is used.
-    ///
-    /// The store does not depend on the defaults of the server, such as
-    /// `default_transaction_isolation`: it sets what it relies on in each session.
-    ///
-    /// # Errors
-    ///
-    /// Fails if the configuration is wrong, if no server can be reached, if there are no tables and
-    /// this user may not make them, or with [`StoreError::Version`] if they are of another version.
-    ///
-    /// # Panics
-    ///
-    /// Panics outside of a Tourbillon runtime.
-    pub async fn connect(config: &str) -> Result<Self, StoreError> {
-        let config = Config::from_str(config).map_err(failed)?;
-        let changed = Arc::new(Changed::new());
-        let clients = Link::new(config.clone(), LOCKS, None);
-        if version(&clients).await?.is_none() {
-            // This may wait for others that make them.
-            let link = Link::new(config.clone(), "", None);
-            link.execute(&rows::tables()).await?;
-        }
-        check_version(&clients).await?;
-        let found = clients.query(rows::NOW, &[]).await?;
-        let first = found.first().ok_or(StoreError::Closed)?;
-        let clock = Clock::new(get(first, 0)?);
-        let listener = Arc::new(Link::new(
-            config.clone(),
-            "LISTEN durable_jobs",
-            Some(changed.clone()),
-        ));
-        let listens = listener.clone();
-        let listening = keeper::handle().spawn(async move {
-            while !listens.is_over() {
-                // Find out whether the connection has died silently. Ignore the error: if it is not
-                // temporary, the other connections report it.
-                let _ = listens.ping().await;
-                sleep(LISTEN).await;
-            }
-        });
-        Ok(Self {
-            clients,
-            changes: Link::new(config.clone(), LOCKS, None),
-            lists: Link::new(config.clone(), "", None),
-            begins: Link::new(config.clone(), LOCKS, None),
-            holds: Link::new(config.clone(), "", None),
-            ends: Link::new(config.clone(), LOCKS, None),
-            leases: Link::new(config, "", None),
-            changed,
-            clock,
-            listener,
-            listening,
-        })
-    }
-
-    /// Makes the tables, or brings those of an earlier version to this one. Their names begin with
-    /// `durable_`.
-    ///
-    /// Programs that know only the earlier version, and have connected before, go on meanwhile and
-    /// afterwards. They cannot connect any more once they have ended. To change the tables takes
-    /// some seconds for millions of jobs, for which the programs wait.
-    ///
-    /// Only the user of this call needs the right to make tables. For the programs, another user is
-    /// enough who has these rights:
-    ///
-    /// ```sql
-    /// GRANT SELECT, INSERT, UPDATE, DELETE ON durable_jobs, durable_nodes TO worker;
-    /// GRANT SELECT ON durable_version TO worker;
-    /// GRANT USAGE ON SEQUENCE durable_numbers TO worker;
-    /// ```
-    ///
-    /// # Errors
-    ///
-    /// Fails as [`connect`](Self::connect) does, if this user may not make or change tables, or if a
-    /// transaction has locked a table for 5 s. Then nothing has changed.
-    ///
-    /// # Panics
-    ///
-    /// Panics outside of a Tourbillon runtime.
-    pub async fn migrate(config: &str) -> Result<(), StoreError> {
-        let config = Config::from_str(config).map_err(failed)?;
-        let link = Link::new(config, "", None);
-        // Later versions have other functions, which must stay.
-        if version(&link)
-            .await?
-            .is_none_or(|version| version <= StoreError::TABLES)
-        {
-            // To read a large table takes long.
-            link.execute_at_length(&rows::tables()).await?;
-        }
-        check_version(&link).await
-    }
-
     /// Ends the lease of a node (0 for no node) and leases that ran out, and frees their jobs.
     async fn end(&self, link: &Link, node: i64) -> Result<(), StoreError> {
         loop {
@@ -219,46 +88,6 @@ impl Drop for Postgres {
         self.listener.end();
         self.listening.abort();
     }
-}
-
-/// The statements wake the nodes of a job that is due within this many microseconds. The nodes find
-/// later ones when they look by themselves.
-fn soon() -> i64 {
-    micros(2 * LONGEST)
-}
-
-/// Times as a statement gets them.
-struct Times {
-    micros: Vec<i64>,
-    are_delays: Vec<bool>,
-    counted: Vec<Option<i64>>,
-}
-
-impl Times {
-    fn new(moments: impl Iterator<Item = Moment> + Clone) -> Self {
-        Self {
-            micros: moments.clone().map(|moment| moment.micros).collect(),
-            are_delays: moments.clone().map(|moment| moment.is_delay).collect(),
-            counted: moments.map(|moment| moment.counted).collect(),
-        }
-    }
-}
-
-/// Returns after and within which times of now the jobs of a span are due.
-fn bounds(span: Span) -> (i64, i64) {
-    match span {
-        Span::Due => (-micros(Duration::MAX), 0),
-        Span::Within(window) => (0, micros(window)),
-    }
-}
-
-/// A job and a token. A batch may have a job twice, with an old and a new token.
-type Attempt = (String, Token);
-
-/// Returns the attempts of an answer.
-fn attempts(found: &[Row]) -> Result<HashSet<Attempt>, StoreError> {
-    let read = |row| Ok((get(row, 0)?, Token(get(row, 1)?)));
-    found.iter().map(read).collect()
 }
 
 impl Store for Postgres {
@@ -518,7 +347,7 @@ impl Store for Postgres {
         let mut still = HashSet::new();
         if begun.len() < attempts.len() {
             let found = self.begins.query(rows::STILL, &[&keys, &tokens]).await?;
-            still = self::attempts(&found)?;
+            still = values::attempts(&found)?;
         }
         let mut answer = |start: &Start| {
             let attempt: Attempt = (start.key.clone(), start.token);
@@ -547,7 +376,7 @@ impl Store for Postgres {
             .map(|(key, token)| (key.as_str(), token.0))
             .unzip();
         let found = self.holds.query(rows::STILL, &[&keys, &tokens]).await?;
-        let still = self::attempts(&found)?;
+        let still = values::attempts(&found)?;
         Ok(attempts.iter().map(|one| still.contains(one)).collect())
     }
 
@@ -590,7 +419,7 @@ impl Store for Postgres {
         let mut accepted = HashSet::new();
         if !done.0.is_empty() {
             let found = self.ends.query(rows::DONE, &[&done.0, &done.1]).await?;
-            accepted.extend(self::attempts(&found)?);
+            accepted.extend(values::attempts(&found)?);
         }
         if !again.0.is_empty() {
             let found = self
@@ -613,7 +442,7 @@ impl Store for Postgres {
                 true => error,
                 false => error.in_part(),
             })?;
-            accepted.extend(self::attempts(&found)?);
+            accepted.extend(values::attempts(&found)?);
         }
         let is_accepted = |end: &Finish| accepted.contains(&(end.key.clone(), end.token));
         Ok(attempts.iter().map(is_accepted).collect())
