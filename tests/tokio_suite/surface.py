@@ -9,6 +9,9 @@ implementation of a trait for a type without parameters is asked for. A path suc
 `TcpListener::local_addr` finds only what the type itself has: a trait of a library that has a
 method of this name calls it so, and would call itself if the type had it by `Deref` alone.
 
+Each function that returns a future must also be called by a test that drops its future at every
+poll, if its code is not tokio's own. Functions of one name are not told apart.
+
 `surface.txt` lists the exceptions, with the reasons. The exit status is 1 if a name is missing, or
 if an exception is there. See docs/internals/verification.md.
 """
@@ -46,6 +49,10 @@ PRIVATE = re.compile(
     r"::(raw|owned|stream|listener|datagram|addr|ucred|tcp|udp|error|unwind_safe|wake|arith|bit|"
     r"deref|function|future|buf_impl|buf_mut)::"
 )
+# The tests that drop futures at every poll.
+DROPPED = ["tests/*/dropped.rs", "tests/*/dropped/*.rs", "tokio/matrix/tests/dropped/*.rs"]
+# What is tokio's own code in the package: no task, socket or timer of tokio's is in it.
+OWN = re.compile(r"^tokio::(sync(?!::mpsc::Sender)|io(?!::unix))::")
 # No caller can need these traits.
 INTERNAL = {"Drop", "Freeze", "StructuralPartialEq", "TrivialClone", "UnsafeUnpin"}
 
@@ -67,12 +74,21 @@ def main():
         left = {name: text for name, text in members.items() if not gone.search(text)}
         missing += check.missing(left)
     wrong = [f"missing: {name}" for name in missing if not exceptions.has(name)]
+    futures = [name for name in surface.futures if not OWN.match(name)]
+    wrong += [f"no test drops: {it}" for it in undropped(futures) if not exceptions.has(it)]
     wrong += exceptions.unused()
     for line in wrong:
         print(line)
     counts = f"{len(paths)} paths, {len(surface.methods)} members, {len(surface.traits)} traits"
-    print(f"{counts}; {len(missing)} are missing")
+    print(f"{counts}; {len(missing)} are missing; {len(futures)} return a future")
     return 1 if wrong else 0
+
+
+def undropped(futures):
+    """Returns the functions that no test of dropped futures calls."""
+    texts = [path.read_text() for pattern in DROPPED for path in sorted(ROOT.glob(pattern))]
+    called = set(re.findall(r"(?<!fn )\b(\w+)(?:::<[^>]*>)?\(", "\n".join(texts)))
+    return [name for name in futures if name.rpartition("::")[2] not in called]
 
 
 class Exceptions:
@@ -132,6 +148,8 @@ class Surface:
         self.index, self.ids = rustdoc["index"], rustdoc["paths"]
         # The paths of all items, and the code that asks for each member and for each trait.
         self.paths, self.methods, self.traits = [], {}, {}
+        # The functions and methods that return a future.
+        self.futures = []
         # The first path of each type and trait by its number, and the types by this path.
         self.public, self.types = {}, {}
         self.module(self.index[str(rustdoc["root"])], "tokio", set())
@@ -158,6 +176,8 @@ class Surface:
     def item(self, path, item, above):
         [(kind, inner)] = item["inner"].items()
         self.path(path)
+        if kind == "function":
+            self.future(path, inner)
         if kind == "module":
             self.module(item, path, above)
         if kind in ("struct", "enum", "union"):
@@ -189,6 +209,27 @@ class Surface:
         for id in inner["impls"]:
             self.implementation(path, self.index[str(id)]["inner"]["impl"])
 
+    def future(self, name, function):
+        """Takes note of a function that returns a future."""
+        if not function or name in self.futures:
+            return
+        if function["header"]["is_async"] or self.is_future(function["sig"]["output"]):
+            self.futures.append(name)
+
+    def is_future(self, type):
+        if type is None:
+            return False
+        [(kind, inner)] = type.items()
+        if kind == "impl_trait":
+            bounds = [bound.get("trait_bound") for bound in inner]
+            return any(bound and bound["trait"]["path"].endswith("Future") for bound in bounds)
+        if kind != "resolved_path" or str(inner["id"]) not in self.index:
+            return False
+        [defined] = self.index[str(inner["id"])]["inner"].values()
+        impls = defined.get("impls", []) if isinstance(defined, dict) else []
+        traits = [self.index[str(id)]["inner"]["impl"]["trait"] for id in impls]
+        return any(trait and trait["path"].rpartition("::")[2] == "Future" for trait in traits)
+
     def implementation(self, path, it):
         if it["blanket_impl"] is not None or it["is_negative"]:
             return
@@ -198,6 +239,7 @@ class Surface:
                 if method["visibility"] == "public" and not is_hidden(method):
                     name = f"{path}::{method['name']}"
                     self.add(self.methods, name, f"() {{ let _ = {name}; }}")
+                    self.future(name, method["inner"].get("function"))
             return
         try:
             wanted, of = self.written(it["trait"]), self.described(it["for"])

@@ -146,7 +146,7 @@ fn files() {
         })
         .await;
         let early = SystemTime::UNIX_EPOCH;
-        let times = FileTimes::new().set_accessed(early).set_modified(early);
+        let times = || FileTimes::new().set_accessed(early).set_modified(early);
         for change in 0..3 {
             in_each_way(async |way| {
                 let mut file = open().await;
@@ -161,7 +161,7 @@ fn files() {
                         let permissions = Permissions::from_mode(mode);
                         way.run(file.set_permissions(permissions), nothing).await
                     }
-                    1 => way.run(file.set_times(times), nothing).await,
+                    1 => way.run(file.set_times(times()), nothing).await,
                     _ => way.run(file.set_modified(early), nothing).await,
                 };
                 let is_ready = changed.map(Result::unwrap).is_some();
