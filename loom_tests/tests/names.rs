@@ -148,35 +148,55 @@ fn two_of_three_end_at_once() {
     });
 }
 
-/// One timer ends by its handle while another thread cancels one by name: it may be the same timer.
+/// The newer of two timers ends by its handle while another thread cancels one by name, which is the
+/// older one.
 #[test]
 fn one_of_two_ends_while_one_is_cancelled_by_name() {
     model!(None, || {
         let it = Setting::new();
         let [first, second] = [0; 2].map(|_| it.timer(false));
         let canceller = it.cancel(1);
-        assert_eq!(first.cancel(), Cancel::Cancelled);
-        assert_eq!(canceller.join().unwrap(), 1, "there was another");
-        assert_eq!(second.cancel(), Cancel::Over);
+        assert_eq!(second.cancel(), Cancel::Cancelled, "it is not the oldest");
+        assert_eq!(canceller.join().unwrap(), 1);
+        assert_eq!(first.cancel(), Cancel::Over);
         it.ended(2, 2);
     });
 }
 
-/// The timer that the canceller takes last ends by its handle at that moment.
+/// The timer that the canceller takes first ends by its handle at that moment.
 #[test]
-fn the_last_of_two_ends_while_one_is_cancelled_by_name() {
+fn the_first_of_two_ends_while_one_is_cancelled_by_name() {
     model!(None, || {
         let it = Setting::new();
         let [first, second] = [0; 2].map(|_| it.timer(false));
         let canceller = it.cancel(1);
-        let here = second.cancel();
+        let here = first.cancel();
         assert_eq!(canceller.join().unwrap(), 1);
         match here {
-            // The canceller tried this timer, or the first one.
-            Cancel::Cancelled => assert_eq!(first.cancel(), Cancel::Over),
-            _ => assert_eq!(first.cancel(), Cancel::Cancelled),
+            // The canceller tried this timer, or found it gone, and took the second one.
+            Cancel::Cancelled => assert_eq!(second.cancel(), Cancel::Over),
+            _ => assert_eq!(second.cancel(), Cancel::Cancelled),
         }
         it.ended(2, 2);
+    });
+}
+
+/// The timer between two others ends while another thread cancels two by name: those are the two
+/// oldest of the list, before or after this end.
+#[test]
+fn the_middle_of_three_ends_while_two_are_cancelled_by_name() {
+    model!(Some(2), || {
+        let it = Setting::new();
+        let [first, second, third] = [0; 3].map(|_| it.timer(false));
+        let canceller = it.cancel(2);
+        let here = second.cancel();
+        assert_eq!(canceller.join().unwrap(), 2);
+        assert_eq!(first.cancel(), Cancel::Over, "it was the oldest");
+        match here {
+            Cancel::Cancelled => assert_eq!(third.cancel(), Cancel::Over),
+            _ => assert_eq!(third.cancel(), Cancel::Cancelled),
+        }
+        it.ended(3, 3);
     });
 }
 

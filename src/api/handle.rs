@@ -385,8 +385,9 @@ impl Handle {
     /// Cancels at most `max` timers of this name (`usize::MAX`: all of them), and returns how many
     /// this call cancelled. See [`TimerBuilder::name`](crate::timer::builder::TimerBuilder::name).
     ///
-    /// Timers of the monotonic clock come first, roughly from the last one named to the first: when
-    /// a timer ends, the last one takes its place. Timers of other clocks follow.
+    /// Timers of the monotonic clock come first, and then those of other clocks; each the oldest
+    /// first, which is the one that was given its name first. Timers that are given this name during
+    /// the call may be left.
     ///
     /// Finding each timer takes constant time, for any number of timers and names. A destructor
     /// that panics is caught, as in [`Timer::cancel`](crate::timer::Timer::cancel); the remaining

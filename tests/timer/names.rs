@@ -36,9 +36,9 @@ fn many_timers_can_share_a_name() {
     assert_eq!(runtime.cancel_named("many", 0), 0);
     assert_eq!(runtime.cancel_named("many", 1), 1);
     assert_eq!(
-        timers[4_999].status(),
+        timers[1].status(),
         Status::Over(Outcome::Cancelled),
-        "the last named first"
+        "the first named first"
     );
     assert_eq!(runtime.cancel_named("many", 1_999), 1_999);
     assert_eq!(
@@ -47,7 +47,7 @@ fn many_timers_can_share_a_name() {
     );
     assert_eq!(drops.count(), 2_000, "the callbacks are dropped");
     let pending = |timers: &[Timer]| timers.iter().filter(|timer| timer.is_pending()).count();
-    assert_eq!(pending(&timers[..2_500]), 2_500, "the last named first");
+    assert_eq!(pending(&timers[2_500..]), 2_500, "the first named first");
     // A worker can cancel by name, and so can any other thread.
     let handle = runtime.handle().clone();
     assert_eq!(

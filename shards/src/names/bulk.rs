@@ -5,7 +5,6 @@ use crate::{
     answer::{Cancel, Reset},
     foreign::each,
     owner::Owner,
-    sync::lock,
     timer::{cancel::cancel, reset::refresh},
 };
 
@@ -15,10 +14,11 @@ const BATCH: usize = if cfg!(loom) { 1 } else { 256 };
 impl<O: Owner> Names<O> {
     /// Cancels at most `max` timers of this name, and returns how many this call cancelled.
     ///
-    /// The timers that were named last come first, unless timers of this name have ended since: the
-    /// last timer of the list then takes the place of one that ended.
+    /// The timers that were named first come first. Timers that are named during this call may be
+    /// left, so a call ends although its cancellations name more.
     ///
-    /// A timer that runs for the last time is neither cancelled nor counted.
+    /// A timer that runs for the last time is neither cancelled nor counted. The table is locked
+    /// for 256 timers at a time.
     ///
     /// # Panics
     ///
@@ -27,13 +27,18 @@ impl<O: Owner> Names<O> {
     /// name.
     pub fn cancel(&self, name: &str, max: usize) -> usize {
         let mut cancelled = 0;
-        while cancelled < max {
+        // How many timers this call may still look at: those that the list had at the first look.
+        // Otherwise timers that are named meanwhile could keep the call here for ever.
+        let mut left = None;
+        while cancelled < max && left != Some(0) {
             // Take them out of the list first: no timer is cancelled under the lock. Timers that
             // end before the claim below are not counted, and the loop takes more.
-            let found = self.take(name, (max - cancelled).min(BATCH));
+            let most = (max - cancelled).min(left.unwrap_or(BATCH)).min(BATCH);
+            let (found, others) = self.take(name, most);
             if found.is_empty() {
                 break;
             }
+            left = Some(left.unwrap_or(found.len() + others) - found.len());
             // The whole batch, even if a destructor panics: these timers are not in the list any
             // more, so no other call would find them.
             each(found, |node| {
@@ -51,7 +56,7 @@ impl<O: Owner> Names<O> {
     /// and other threads may start and refresh timers meanwhile.
     pub fn refresh(&self, name: &str, now: impl Fn() -> u64) -> usize {
         // Copy the references: no timer is moved under the lock.
-        let nodes = lock(self.part(name)).get(name).cloned().unwrap_or_default();
+        let nodes = self.copy(name);
         let mut refreshed = 0;
         // This may drop the last references, and with them conditions, which are user code.
         each(nodes, |node| {

@@ -2,8 +2,9 @@
 //!
 //! Any number of timers may share a name. The table is split into parts, so that threads seldom
 //! contend for one lock. A named timer is in the list of its name from when it is built until it
-//! ends. The timer knows its index in that list, so it can be removed in constant time. List and
-//! index change under the lock of the part. A name without timers is not in the table.
+//! ends. The list has the timers in the order in which they were named. A timer knows the index of
+//! its entry, so it can be removed in constant time. List and index change under the lock of the
+//! part. A name without timers is not in the table.
 //!
 //! The list owns a reference to each of its timers. No timer is cancelled, reset or freed under the
 //! lock: the caller first takes timers out of the list, or copies the references. So it may find a
@@ -15,14 +16,29 @@ use std::{collections::HashMap, fmt, hash::BuildHasher, sync::Arc as Shared};
 use crossbeam_utils::CachePadded;
 
 use crate::{
+    names::list::{Entries, List},
     node::{NodeRef, extras::NOWHERE},
     owner::Owner,
     sync::{Arc, AtomicU32, Mutex, Ordering, RandomState, lock},
 };
 
 mod bulk;
+mod list;
 
-type Part<O> = HashMap<Shared<str>, Vec<NodeRef<O>>, RandomState>;
+/// A part of the table: some names, and the entries of their lists.
+struct Part<O: Owner> {
+    lists: HashMap<Shared<str>, List, RandomState>,
+    entries: Entries<O>,
+}
+
+impl<O: Owner> Part<O> {
+    fn new() -> Self {
+        Self {
+            lists: HashMap::default(),
+            entries: Entries::new(),
+        }
+    }
+}
 
 /// Table of named timers, which may wait in any number of shards.
 ///
@@ -55,7 +71,7 @@ impl<O: Owner> Names<O> {
     /// Creates an empty table of `parts` parts, at least one. Some parts for each thread that uses
     /// the table keep lock contention low.
     pub fn new(parts: usize) -> Self {
-        let part = || CachePadded::new(Mutex::new(Part::default()));
+        let part = || CachePadded::new(Mutex::new(Part::new()));
         Self {
             hasher: RandomState::default(),
             parts: (0..parts.max(1)).map(|_| part()).collect(),
@@ -71,7 +87,7 @@ impl<O: Owner> Names<O> {
 
     /// Returns how many timers have this name.
     pub fn count(&self, name: &str) -> usize {
-        lock(self.part(name)).get(name).map_or(0, Vec::len)
+        lock(self.part(name)).lists.get(name).map_or(0, List::len)
     }
 
     /// Returns all names, each with its number of timers, in no particular order. The parts are
@@ -80,30 +96,47 @@ impl<O: Owner> Names<O> {
         let mut names = Vec::new();
         for part in &self.parts {
             let part = lock(part);
-            names.extend(part.iter().map(|(name, nodes)| (name.clone(), nodes.len())));
+            names.extend((part.lists.iter()).map(|(name, list)| (name.clone(), list.len())));
         }
         names
     }
 
-    /// Takes the last timers out of a list. From then on the list does not lead to them.
-    fn take(&self, name: &str, count: usize) -> Vec<NodeRef<O>> {
-        let mut part = lock(self.part(name));
-        let Some(nodes) = part.get_mut(name) else {
-            return Vec::new();
+    /// Takes at most `count` timers out of a list, the oldest first. From then on the list does not
+    /// lead to them. Returns them, and how many timers are left in the list.
+    fn take(&self, name: &str, count: usize) -> (Vec<NodeRef<O>>, usize) {
+        let mut guard = lock(self.part(name));
+        let Part { lists, entries } = &mut *guard;
+        let Some(list) = lists.get_mut(name) else {
+            return (Vec::new(), 0);
         };
-        let taken = nodes.split_off(nodes.len().saturating_sub(count));
-        // Under the lock, so that index and list agree. See "Names" in `PROTOCOLS.md`.
-        for node in &taken {
-            place(node).store(NOWHERE, Ordering::Release);
+        let mut taken = Vec::with_capacity(count.min(list.len()));
+        while taken.len() < count {
+            let Some(node) = entries.remove_oldest(list) else {
+                break;
+            };
+            // Under the lock, so that index and list agree. See "Names" in `PROTOCOLS.md`.
+            place(&node).store(NOWHERE, Ordering::Release);
+            taken.push(node);
         }
-        if nodes.is_empty() {
-            part.remove(name);
+        let left = list.len();
+        if left == 0 {
+            lists.remove(name);
         }
-        taken
+        let outgrown = entries.take_outgrown();
+        drop(guard);
+        drop(outgrown);
+        (taken, left)
+    }
+
+    /// Returns references to all timers of a name, the oldest first.
+    fn copy(&self, name: &str) -> Vec<NodeRef<O>> {
+        let part = lock(self.part(name));
+        let nodes = |list| part.entries.iter(list).cloned().collect();
+        part.lists.get(name).map(nodes).unwrap_or_default()
     }
 }
 
-/// Returns the index of a named node in the list of its name.
+/// Returns the index of the entry of a named node.
 fn place<O: Owner>(node: &NodeRef<O>) -> &AtomicU32 {
     &node.extras().expect("only named nodes are in lists").place
 }
@@ -119,6 +152,7 @@ impl<O: Owner> Name<O> {
     pub fn new(names: &Arc<Names<O>>, name: &str) -> Self {
         // All timers of a name share one copy of its text.
         let known = lock(names.part(name))
+            .lists
             .get_key_value(name)
             .map(|(name, _)| name.clone());
         Self {
@@ -131,45 +165,43 @@ impl<O: Owner> Name<O> {
     ///
     /// # Panics
     ///
-    /// Panics if 2^32 − 1 timers have this name.
+    /// Panics if a part of the table has 2^32 − 1 timers.
     pub(crate) fn join(&self, node: &NodeRef<O>) {
-        let mut part = lock(self.names.part(&self.name));
-        let nodes = part.entry(self.name.clone()).or_default();
-        assert!(
-            nodes.len() < NOWHERE as usize,
-            "too many timers of one name"
-        );
-        place(node).store(nodes.len() as u32, Ordering::Release);
-        nodes.push(node.clone());
+        let mut guard = lock(self.names.part(&self.name));
+        let Part { lists, entries } = &mut *guard;
+        // First of all, so that no name without timers is left behind.
+        assert!(!entries.is_full(), "too many timers with names");
+        let list = lists.entry(self.name.clone()).or_default();
+        let at = entries.push(list, node.clone());
+        place(node).store(at, Ordering::Release);
     }
 
-    /// Removes the timer with this index from the list of its name, if it is still there.
+    /// Removes the timer whose entry has this index from the list of its name, if it is still
+    /// there.
     pub(crate) fn leave(&self, index: &AtomicU32) {
         // This check needs no lock: NOWHERE is final, so a timer that is in no list never gets into
         // one again.
         if index.load(Ordering::Acquire) == NOWHERE {
             return;
         }
-        let mut part = lock(self.names.part(&self.name));
+        let mut guard = lock(self.names.part(&self.name));
         // Another thread may have removed the timer before this one had the lock.
         let at = index.swap(NOWHERE, Ordering::AcqRel);
         if at == NOWHERE {
             return;
         }
-        let nodes = part
+        let Part { lists, entries } = &mut *guard;
+        let list = lists
             .get_mut(&self.name)
-            .expect("a timer's place is in the list of its name");
-        // The last timer of the list takes the free place, so its index changes as well.
-        let node = nodes.swap_remove(at as usize);
-        if let Some(moved) = nodes.get(at as usize) {
-            place(moved).store(at, Ordering::Release);
+            .expect("a timer's entry is in the list of its name");
+        let node = entries.remove(list, at);
+        if list.len() == 0 {
+            lists.remove(&self.name);
         }
-        if nodes.is_empty() {
-            part.remove(&self.name);
-        }
-        drop(part);
+        let outgrown = entries.take_outgrown();
+        drop(guard);
         // Drop after unlocking: this may be the last reference.
-        drop(node);
+        drop((node, outgrown));
     }
 }
 

@@ -81,7 +81,7 @@ fn timers_are_counted_and_listed_by_name() {
 }
 
 #[test]
-fn cancel_named_takes_the_newest_first_up_to_a_limit() {
+fn cancel_named_takes_the_oldest_first_up_to_a_limit() {
     both_ways(|shard| {
         let names = Table::new(Names::new(1));
         // More than the table takes at a time.
@@ -93,16 +93,86 @@ fn cancel_named_takes_the_newest_first_up_to_a_limit() {
         assert_eq!(names.count("n"), 299);
         for (at, timer) in timers.iter().enumerate() {
             let expected = match at {
-                0..299 => Status::Pending,
-                _ => Status::Over(Outcome::Cancelled),
+                0..301 => Status::Over(Outcome::Cancelled),
+                _ => Status::Pending,
             };
             assert_eq!(timer.status(), expected, "timer {at}");
         }
-        assert_eq!(timers[299].cancel(), Cancel::Over);
+        assert_eq!(timers[300].cancel(), Cancel::Over);
         assert_eq!(names.cancel("n", usize::MAX), 299);
         assert_eq!(names.cancel("n", usize::MAX), 0);
         assert_eq!(other.status(), Status::Pending);
         assert_eq!(other.cancel(), Cancel::Cancelled);
+        empty(&names);
+    });
+}
+
+/// Timers of two names end anywhere in their lists and others are named, in any order. A cancel by
+/// name finds the oldest of those that are left.
+#[test]
+fn the_order_of_a_name_survives_the_ends_of_its_timers() {
+    both_ways(|shard| {
+        let names = Table::new(Names::new(1));
+        let mut random = Random(7);
+        let mut lists: [Vec<Timer<Scripted>>; 2] = Default::default();
+        for _ in 0..times(3_000) {
+            let which = random.below(2) as usize;
+            let (name, list) = (["a", "b"][which], &mut lists[which]);
+            match random.below(5) {
+                0 if !list.is_empty() => {
+                    let timer = list.remove(random.below(list.len() as u64) as usize);
+                    assert_eq!(timer.cancel(), Cancel::Cancelled);
+                }
+                1 => {
+                    let max = random.below(4) as usize;
+                    let oldest: Vec<_> = list.drain(..max.min(list.len())).collect();
+                    assert_eq!(names.cancel(name, max), oldest.len());
+                    for timer in oldest {
+                        assert_eq!(timer.status(), Status::Over(Outcome::Cancelled));
+                    }
+                }
+                _ => list.push(started(shard, &names, name)),
+            }
+            assert_eq!(names.count(name), list.len());
+            assert!(list.iter().all(|timer| timer.status() == Status::Pending));
+        }
+        for (name, list) in ["a", "b"].into_iter().zip(lists) {
+            assert_eq!(names.refresh(name, || 100), list.len());
+            assert_eq!(names.cancel(name, usize::MAX), list.len());
+        }
+        empty(&names);
+    });
+}
+
+/// A timer that is cancelled names another one, by its destructor. The call that cancels all ends.
+#[test]
+fn a_cancel_by_name_ends_although_each_names_another() {
+    struct Another(Arc<Shard<Scripted>>, Table, usize);
+    impl Drop for Another {
+        fn drop(&mut self) {
+            // Without a limit, a call that goes on would never end, and the test would not fail.
+            if self.2 > 0 {
+                name_another(&self.0, &self.1, self.2 - 1);
+            }
+        }
+    }
+    fn name_another(shard: &Arc<Shard<Scripted>>, names: &Table, more: usize) {
+        let another = Another(shard.clone(), names.clone(), more);
+        let callback = move |how| {
+            let _ = &another;
+            Flow::Break(how)
+        };
+        Timer::build(shard, 10, None, named(names, "n"), callback).start(0);
+    }
+    both_ways(|shard| {
+        let names = Table::new(Names::new(1));
+        for _ in 0..300 {
+            name_another(shard, &names, 9);
+        }
+        for _ in 0..10 {
+            assert_eq!(names.cancel("n", usize::MAX), 300);
+        }
+        assert_eq!(names.cancel("n", usize::MAX), 0);
         empty(&names);
     });
 }

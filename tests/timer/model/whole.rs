@@ -3,7 +3,7 @@
 use std::time::Duration;
 
 use tourbillon::{
-    Cancel, Status,
+    Cancel,
     time::{self, advance},
     timer::Outcome,
 };
@@ -13,7 +13,7 @@ use super::{
     Step,
     clocks::Kind,
     plain::{State, Way},
-    world::{List, World},
+    world::World,
 };
 
 impl World {
@@ -62,35 +62,16 @@ impl World {
 
     pub async fn cancel_named(&mut self, name: usize, max: usize) {
         let mut count = self.handle.cancel_named(&name.to_string(), max);
-        let sizes = [0, 1].map(|clock| self.lists[name][clock].ids.len());
+        let sizes = [0, 1].map(|clock| self.lists[name][clock].len());
         assert_eq!(count, sizes.iter().sum::<usize>().min(max));
-        if self.lists[name].iter().any(|list| list.mixed) {
-            advance(Duration::ZERO).await;
-        }
         for clock in [0, 1] {
-            let List { ids, mixed } = self.lists[name][clock].clone();
-            let part = count.min(ids.len());
-            count -= part;
-            let found: Vec<_> = if mixed && part < ids.len() {
-                ids.into_iter()
-                    .filter(|&id| self.is_cancelled(id))
-                    .collect()
-            } else {
-                // The timers that were named last come first.
-                ids.into_iter().rev().take(part).collect()
-            };
-            assert_eq!(found.len(), part);
+            // The oldest first.
+            let list = &self.lists[name][clock];
+            let found = list[..count.min(list.len())].to_vec();
+            count -= found.len();
             for id in found {
                 assert_eq!(self.cancel(id), Cancel::Cancelled);
             }
-        }
-    }
-
-    /// Returns whether the runtime has cancelled a timer that is not over in the model.
-    fn is_cancelled(&self, id: usize) -> bool {
-        match &self.timers[id].timer {
-            Some(timer) => timer.status() == Status::Over(Outcome::Cancelled),
-            None => self.timers[id].log.is_dropped(),
         }
     }
 }

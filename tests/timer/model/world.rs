@@ -21,13 +21,8 @@ const TIMERS: usize = 40;
 /// How often a recurring timer may run in one glide.
 const RUNS: u64 = 60;
 
-/// The timers of one name and one group of clocks, in the order of the runtime's table.
-#[derive(Clone, Debug, Default)]
-pub struct List {
-    pub ids: Vec<usize>,
-    /// Whether a timer other than the last has left the list. Then the order is not specified.
-    pub mixed: bool,
-}
+/// The timers of one name and one group of clocks, the oldest first.
+type List = Vec<usize>;
 
 pub struct World {
     pub handle: Handle,
@@ -90,7 +85,7 @@ impl World {
 
     pub fn join_name(&mut self, id: usize) {
         if let Some(list) = self.list(id) {
-            list.ids.push(id);
+            list.push(id);
         }
     }
 
@@ -102,10 +97,7 @@ impl World {
     /// Removes the timer from the list of its name, because it can no longer be cancelled.
     fn leave_name(&mut self, id: usize) {
         if let Some(list) = self.list(id) {
-            if let Some(at) = list.ids.iter().position(|&other| other == id) {
-                list.ids.remove(at);
-                list.mixed = !list.ids.is_empty() && (list.mixed || at < list.ids.len());
-            }
+            list.retain(|&other| other != id);
         }
     }
 
@@ -283,7 +275,7 @@ impl World {
         match op {
             Op::RefreshNamed(name) => {
                 let refreshed = self.handle.refresh_named(&name.to_string());
-                let ids = self.lists[name][0].ids.clone();
+                let ids = self.lists[name][0].clone();
                 let waiting = ids
                     .into_iter()
                     .filter(|&id| self.refresh(id) == Reset::Waiting);
@@ -376,7 +368,7 @@ impl World {
 
     /// Returns how many timers have a name.
     pub fn count(&self, name: usize) -> usize {
-        self.lists[name].iter().map(|list| list.ids.len()).sum()
+        self.lists[name].iter().map(List::len).sum()
     }
 }
 

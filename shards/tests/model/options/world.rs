@@ -57,7 +57,7 @@ impl World {
         if let Some(name) = self.timers[id].plan.name {
             let list = &mut self.lists[name];
             if let Some(at) = list.iter().position(|&other| other == id) {
-                list.swap_remove(at);
+                list.remove(at);
             }
         }
     }
@@ -335,15 +335,9 @@ impl World {
             }
             Op::Close => self.close(),
             Op::CancelName(name, max) => {
-                // A shard that closes ends its timers in no specified order. So the order of the
-                // names' lists is unknown after that.
-                let max = if self.closed && max > 0 {
-                    usize::MAX
-                } else {
-                    max
-                };
-                let left = self.lists[name].len().saturating_sub(max);
-                let found = self.lists[name].split_off(left);
+                // The oldest first.
+                let list = &mut self.lists[name];
+                let found: Vec<_> = list.drain(..max.min(list.len())).collect();
                 let cancelled = self.names.cancel(&name.to_string(), max);
                 assert_eq!(cancelled, found.len());
                 for id in found {
