@@ -245,13 +245,15 @@ fn start_or_close() {
     model!(None, || {
         let (home, timer, probe) = built(told());
         let starter = thread::spawn(move || {
-            assert_eq!(timer.start(0), Started::Waiting);
+            let started = timer.start(0);
+            assert!(matches!(started, Started::Waiting | Started::Shutdown));
             timer
         });
         close(&home);
         let timer = starter.join().unwrap();
         tell(&home);
         assert_eq!(timer.status(), Status::Over(Outcome::Shutdown));
+        assert_eq!(timer.start(0), Started::Shutdown);
         ended(&home, &probe, &[Outcome::Shutdown]);
     });
 }

@@ -67,11 +67,14 @@ pub enum Reset {
 /// The result of [`Timer::start`](crate::Timer::start).
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Started {
-    /// The timer waits for its deadline. (On a closed shard it was shut down at once.)
+    /// The timer waits for its deadline.
     Waiting,
     /// The timer was cancelled before. If its callback takes an outcome, the first call of `start`
     /// passes it on, once.
     Cancelled,
+    /// The shard is closed, and the timer was shut down, by this call or before. If its callback
+    /// takes an outcome, it gets that one, once.
+    Shutdown,
     /// The timer was started before.
     TooLate,
 }

@@ -90,7 +90,7 @@ impl<C: TimerClock> Timer<C> {
     pub fn start(&self) -> Started {
         self.0
             .as_ref()
-            .map_or(Started::TooLate, |timer| timer.start(now::<C>(timer)))
+            .map_or(Started::Shutdown, |timer| timer.start(now::<C>(timer)))
     }
 
     /// Cancels the timer, or returns why it is too late.

@@ -362,16 +362,18 @@ fn a_timer_started_after_shutdown_gets_its_outcome_on_the_caller() {
     assert_eq!(cancelled.cancel(), Cancel::Cancelled);
     drop(runtime);
     assert_eq!((told.total(), tells.status()), (0, Status::Idle));
-    assert_eq!(tells.start(), Started::Waiting);
+    assert_eq!(tells.start(), Started::Shutdown);
     assert_eq!(told.all(), [0, 0, 1]);
-    assert_eq!(wall.start(), Started::Waiting);
+    assert_eq!(wall.start(), Started::Shutdown);
     assert_eq!(told.all(), [0, 0, 2]);
     assert_eq!(cancelled.start(), Started::Cancelled);
     assert_eq!(told.all(), [0, 1, 2]);
-    assert_eq!((plain.start(), drops.count()), (Started::Waiting, 1));
+    assert_eq!((plain.start(), drops.count()), (Started::Shutdown, 1));
     for timer in [&tells, &plain] {
         assert_eq!(timer.status(), Status::Over(Outcome::Shutdown));
+        assert_eq!(timer.start(), Started::Shutdown, "as before");
     }
+    assert_eq!(told.all(), [0, 1, 2]);
     assert_eq!(handle.timers().named, []);
 
     // A timer that is built after the shutdown is over.
@@ -386,6 +388,6 @@ fn a_timer_started_after_shutdown_gets_its_outcome_on_the_caller() {
         expected,
         "told by the calling thread"
     );
-    assert_eq!(late.start(), Started::TooLate);
+    assert_eq!(late.start(), Started::Shutdown);
     assert_eq!(late.status(), Status::Over(Outcome::Shutdown));
 }

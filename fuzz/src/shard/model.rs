@@ -110,6 +110,7 @@ impl Model {
         match self.state {
             State::Idle(_) => Started::Waiting,
             State::CancelledBeforeStart | State::Over(Outcome::Cancelled) => Started::Cancelled,
+            State::Over(Outcome::Shutdown) => Started::Shutdown,
             _ => Started::TooLate,
         }
     }

@@ -160,7 +160,10 @@ impl World {
     pub fn start(&mut self, id: usize) {
         let Some(timer) = self.timer(id) else { return };
         let model = &mut self.timers[id];
-        let expected = model.expect_start();
+        let expected = match model.expect_start() {
+            Started::Waiting if self.is_closed => Started::Shutdown,
+            expected => expected,
+        };
         match model.state {
             State::Idle(set) => {
                 let at = match set {

@@ -121,6 +121,15 @@ impl Claim {
         }
     }
 
+    /// Returns how the timer has ended, or is about to end: whether the callback was called with
+    /// that already makes no difference.
+    pub(crate) fn how(self) -> Option<Outcome> {
+        match self {
+            Claim::Stopping { how, .. } | Claim::Over(how) => Some(how),
+            _ => None,
+        }
+    }
+
     /// Returns the deadline that the timer waits for, or runs for, if it has one.
     #[inline]
     pub(crate) fn deadline(self) -> Option<u64> {

@@ -239,7 +239,12 @@ impl<O: Owner> Timer<O> {
         match armed {
             Armed::Waiting(_) => {
                 node.home.arrive(node);
-                Started::Waiting
+                // A closed shard has refused the timer: then this thread, or another one that came
+                // with an update, has ended it by now.
+                match node.claim.load().how() {
+                    Some(Outcome::Shutdown) => Started::Shutdown,
+                    _ => Started::Waiting,
+                }
             }
             Armed::Cancelled => {
                 // The cancel came first and left the payload to the starter, which has to deliver
@@ -253,13 +258,9 @@ impl<O: Owner> Timer<O> {
                     // The start was too late, so the announcement above has to be taken back.
                     node.home.owner().outcome_delivered();
                 }
-                match node.claim.load() {
-                    // Whether the callback was called already makes no difference.
-                    Claim::Over(Outcome::Cancelled)
-                    | Claim::Stopping {
-                        how: Outcome::Cancelled,
-                        ..
-                    } => Started::Cancelled,
+                match node.claim.load().how() {
+                    Some(Outcome::Cancelled) => Started::Cancelled,
+                    Some(Outcome::Shutdown) => Started::Shutdown,
                     _ => Started::TooLate,
                 }
             }

@@ -14,7 +14,8 @@ use crate::common::{
     units::{HOUR, MS, YEAR},
 };
 use tourbillon_shards::{
-    Cancel, Kind, NEVER, Outcome, Ran, Reset, Shard, Sleep, Status, Timer, store::StoreKind,
+    Cancel, Flow, Kind, NEVER, Options, Outcome, Ran, Reset, Shard, Sleep, Started, Status, Timer,
+    store::StoreKind,
 };
 
 type Counter = Arc<AtomicUsize>;
@@ -358,6 +359,36 @@ fn a_closed_shard_ends_each_new_timer() {
         assert_eq!(turn(&shard, u64::MAX), 0);
         assert!(shard.close().is_empty());
     });
+}
+
+/// A start on a closed shard says that the timer was shut down, and so does each later start.
+#[test]
+fn a_start_on_a_closed_shard_answers_that_it_is_shut_down() {
+    for (recurring, outcome) in [(false, false), (false, true), (true, false), (true, true)] {
+        both_ways(|shard| {
+            let built = || {
+                let options = Options {
+                    recurring,
+                    outcome,
+                    ..Options::default()
+                };
+                Timer::build(&shard, 10, None, options, Flow::Break)
+            };
+            let [waits, idle, cancelled] = [0; 3].map(|_| built());
+            assert_eq!(waits.start(0), Started::Waiting);
+            assert_eq!(cancelled.cancel(), Cancel::Cancelled);
+            drop(shard.close());
+            assert_eq!(waits.start(0), Started::Shutdown);
+            assert_eq!(idle.status(), Status::Idle);
+            for _ in 0..2 {
+                assert_eq!(idle.start(0), Started::Shutdown);
+                assert_eq!(idle.status(), Status::Over(Outcome::Shutdown));
+                assert_eq!(cancelled.start(0), Started::Cancelled);
+            }
+            assert_eq!(idle.reset_at(5), Reset::TooLate);
+            assert_eq!(shard.owner().owes(), 0);
+        });
+    }
 }
 
 /// A sleep that was refused once must not wait when it is armed again.

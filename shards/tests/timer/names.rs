@@ -325,7 +325,7 @@ fn no_name_is_left_behind_before_the_start() {
 
             drop(shard.close());
             let timer = built(shard, options(), &calls);
-            assert_eq!(timer.start(0), Started::Waiting);
+            assert_eq!(timer.start(0), Started::Shutdown);
             assert_eq!(timer.status(), Status::Over(Outcome::Shutdown));
             drop(timer);
             empty(&names);

@@ -126,6 +126,7 @@ impl World {
                 self.begin(id);
                 if self.closed {
                     self.leave_name(id);
+                    return Started::Shutdown;
                 }
                 Started::Waiting
             }
@@ -134,6 +135,7 @@ impl World {
                 Started::Cancelled
             }
             State::Over(Outcome::Cancelled) => Started::Cancelled,
+            State::Over(Outcome::Shutdown) => Started::Shutdown,
             State::Pending | State::Over(_) => Started::TooLate,
         }
     }

@@ -158,7 +158,10 @@ impl World {
                     at.saturating_sub(now)
                 };
                 self.arrive(id, at);
-                Started::Waiting
+                match self.closed {
+                    true => Started::Shutdown,
+                    false => Started::Waiting,
+                }
             }
             State::Barred => {
                 timer.state = State::Telling(Outcome::Cancelled);
@@ -167,6 +170,7 @@ impl World {
             State::Telling(Outcome::Cancelled) | State::Over(Outcome::Cancelled) => {
                 Started::Cancelled
             }
+            State::Telling(Outcome::Shutdown) | State::Over(Outcome::Shutdown) => Started::Shutdown,
             _ => Started::TooLate,
         }
     }
