@@ -20,8 +20,13 @@ pub struct TimerCounts<I> {
     pub pending: usize,
     /// How many cancelled timers the shard has not removed yet.
     pub garbage: usize,
-    /// When the shard looks for due timers next, or `None` if it has no timers. It is no later than
-    /// the earliest deadline (plus its tolerance, if that timer has one).
+    /// When the shard looks for due timers next, or `None` if it has no timers at all. It is no
+    /// later than the earliest deadline (plus its tolerance, if that timer has one).
+    ///
+    /// It may be earlier: [`garbage`](Self::garbage) counts here, too. A timer that another thread
+    /// cancelled, or moved to a later deadline, keeps its old deadline here until that update is
+    /// read, at the latest when the worker next wakes. So this may be `Some` although no timer
+    /// waits.
     pub next_deadline: Option<I>,
 }
 
@@ -52,7 +57,9 @@ impl Timers {
         workers + self.wall.garbage + self.boot.garbage
     }
 
-    /// Returns the earliest [`next_deadline`](TimerCounts::next_deadline) of the workers.
+    /// Returns the earliest [`next_deadline`](TimerCounts::next_deadline) of the workers. It may be
+    /// that of a timer that was cancelled. To learn whether any timer waits, ask
+    /// [`pending`](Self::pending).
     pub fn next_deadline(&self) -> Option<Instant> {
         let deadlines = self.workers.iter().map(|worker| worker.next_deadline);
         deadlines.flatten().min()

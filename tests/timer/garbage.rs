@@ -125,3 +125,23 @@ fn cancelled_timers_in_the_inbox_of_a_blocked_worker_leave_bounded_garbage() {
     drop(entered);
     cancel_all(&runtime, timers, &drops);
 }
+
+/// The next deadline is that of a cancelled timer until the worker has read the cancellation.
+#[test]
+fn a_cancelled_timer_counts_for_the_next_deadline_until_it_is_removed() {
+    let _alarm = alarm();
+    // No other thread may read the cancellation.
+    let runtime = Runtime::builder().worker_threads(1).helpers(0..=0);
+    let runtime = runtime.build().unwrap();
+    let (timers, blocked) = block_with(&runtime, || vec![tourbillon::after(HOUR, || ())]);
+    assert_eq!(timers[0].cancel(), Cancel::Cancelled);
+    let counts = runtime.timers();
+    assert_eq!((counts.pending(), counts.garbage()), (0, 1));
+    assert!(counts.next_deadline().is_some());
+    drop(blocked);
+    // The worker reads it when it next wakes.
+    runtime.after(Duration::ZERO, || ());
+    eventually("the cancelled timer is removed", || {
+        runtime.timers().next_deadline().is_none()
+    });
+}

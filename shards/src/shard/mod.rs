@@ -194,7 +194,8 @@ impl<O: Owner> Shard<O> {
     }
 
     /// Returns the earliest moment, in ns, at which a timer of this shard may come due, or
-    /// [`NEVER`] if there is none. The answer may be too early, and is never too late.
+    /// [`NEVER`] if there is none. The answer may be too early, and is never too late: a timer that
+    /// was cancelled or moved later counts with its old deadline until a thread reads that update.
     pub fn next_deadline(&self) -> u64 {
         // The inbox's word first: a drainer lowers the store's word before it clears the inbox's
         // ("Published words" in `PROTOCOLS.md`).
