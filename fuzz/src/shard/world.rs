@@ -3,7 +3,7 @@
 use std::sync::{Arc, atomic::Ordering::Relaxed};
 
 use tourbillon_shards::{
-    Cancel, Due, Kind, NEVER, Options, Outcome, Ran, Reset, Shard, Timer, store::StoreKind,
+    Cancel, Due, Kind, NEVER, Options, Outcome, Ran, Reset, Shard, Started, Timer, store::StoreKind,
 };
 
 use super::{
