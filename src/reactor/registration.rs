@@ -157,16 +157,21 @@ impl<T: AsFd> Registration<T> {
 
     /// Waits until the descriptor seems ready in at least one of `directions`. Any number of tasks
     /// may wait.
-    pub(crate) async fn ready(&self, directions: impl Into<Directions>) -> io::Result<Ready> {
+    ///
+    /// The future keeps no reference to the value, so it is `Send` although the value may not be
+    /// `Sync`.
+    pub(crate) fn ready(
+        &self,
+        directions: impl Into<Directions>,
+    ) -> impl Future<Output = io::Result<Ready>> {
         let directions = directions.into();
         let mut waiter = Waiter::new(&self.readiness);
-        poll_fn(|cx| {
+        poll_fn(move |cx| {
             ready!(budget::check(cx));
             let ready = ready!(waiter.poll(cx, directions));
             budget::spend();
             Poll::Ready(ready)
         })
-        .await
     }
 
     /// Runs `operation` like [`Registration::poll_io`]. Any number of tasks may wait.

@@ -1,6 +1,7 @@
 //! Descriptors of other kinds: pipes and eventfds, and those that epoll refuses.
 
 use std::{
+    cell::Cell,
     fs::{File, OpenOptions},
     future::{Future, poll_fn},
     io::{self, Read, Write},
@@ -432,5 +433,32 @@ fn a_value_that_has_lost_its_descriptor_is_dropped_and_returned() {
         // A value that panics at once was never watched.
         let refused = catch_unwind(|| AsyncFd::new(Lender(None)).map(drop));
         assert!(refused.is_err());
+    });
+}
+
+/// A task of several threads may wait for a value that it has alone, as on tokio.
+#[test]
+fn waits_for_a_value_of_one_task_are_send() {
+    struct Alone(File, Cell<u8>);
+    impl AsFd for Alone {
+        fn as_fd(&self) -> BorrowedFd<'_> {
+            self.0.as_fd()
+        }
+    }
+    let _alarm = alarm();
+    runtime(1).block_on(async {
+        let counter = eventfd();
+        (&counter).write_all(&1_u64.to_ne_bytes()).unwrap();
+        let mut ours = AsyncFd::new(Alone(counter, Cell::new(1))).unwrap();
+        let waits = tourbillon::spawn(async move {
+            ours.readable_mut().await.unwrap().retain_ready();
+            ours.writable_mut().await.unwrap().retain_ready();
+            ours.ready_mut(Interest::READABLE)
+                .await
+                .unwrap()
+                .retain_ready();
+            ours.get_ref().1.get()
+        });
+        assert_eq!(waits.await.unwrap(), 1);
     });
 }
