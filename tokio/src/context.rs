@@ -1,6 +1,8 @@
 //! Panics where tokio panics: outside of a runtime, and if the builder has not enabled what is
 //! needed.
 
+use std::thread;
+
 use real::runtime::{Handle, TryCurrentError};
 use tourbillon::facade::Drivers;
 
@@ -38,9 +40,13 @@ pub(crate) fn need_time() {
 }
 
 /// Returns why the calling thread is in no runtime. Once the thread has dropped its variables, the
-/// error says so: it is that of the real tokio, of which no runtime runs.
+/// error says so: it is that of the real tokio.
 pub(crate) fn missing() -> TryCurrentError {
-    Handle::try_current().expect_err("no runtime of the real tokio runs")
+    Handle::try_current().err().unwrap_or_else(|| {
+        // This thread is in a runtime of the real tokio. A new thread is in none.
+        let new = thread::spawn(|| Handle::try_current().expect_err("the thread is new"));
+        new.join().expect("it asks and ends")
+    })
 }
 
 /// Creates the real tokio's variable of this thread, if it is not there. The thread drops it before

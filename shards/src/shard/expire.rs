@@ -27,6 +27,20 @@ pub struct Expired {
     /// normal one and wait for the caller's core. If the caller calls again at once, and is of a
     /// real-time class, it has to sleep now and then.
     pub denied: bool,
+    /// Whether the call ended early because many timers came up that had been moved to later
+    /// deadlines, or were over. Each of them comes up once, so the caller may call again at once.
+    pub moved: bool,
+}
+
+/// What [`Inner::expire`](super::inner::Inner::expire) has left in the store.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Left {
+    /// No timer that is due.
+    Nothing,
+    /// One that is due, beyond the limit.
+    Due,
+    /// Perhaps some that are due, behind many that were moved or are over.
+    Moved,
 }
 
 impl<O: Owner> Shard<O> {
@@ -52,12 +66,14 @@ impl<O: Owner> Shard<O> {
             // What is left in the backlog may be due, too.
             let unread = !inner.backlog.is_empty();
             let limit = before.saturating_add(limit);
-            inner.expire(until, Taken::at(now), limit, OTHERS, due) || unread
+            let left = inner.expire(until, Taken::at(now), limit, OTHERS, due);
+            (left, unread)
         });
         Expired {
             count: due.len() - before,
-            more: taken.unwrap_or(true),
+            more: taken.is_none_or(|(left, unread)| left != Left::Nothing || unread),
             denied: taken.is_none(),
+            moved: taken.is_some_and(|(left, _)| left == Left::Moved),
         }
     }
 

@@ -14,7 +14,7 @@ use crate::{
         taken::Taken,
     },
     owner::Owner,
-    shard::inbox::Batch,
+    shard::{expire::Left, inbox::Batch},
     store::{
         Store,
         any::{AnyStore, Seen, StoreKind},
@@ -120,8 +120,8 @@ impl<O: Owner> Inner<O> {
     }
 
     /// Takes the timers that are due at `now` out of the store, until `due` has `limit` timers, or
-    /// `others` entries came up whose timers were moved to later deadlines or are over. Returns
-    /// `true` if more may be due. `taken` is the time that each timer records.
+    /// `others` entries came up whose timers were moved to later deadlines or are over. `taken` is
+    /// the time that each timer records.
     pub(crate) fn expire<D: From<NodeRef<O>>>(
         &mut self,
         now: u64,
@@ -129,7 +129,7 @@ impl<O: Owner> Inner<O> {
         limit: usize,
         mut others: usize,
         due: &mut Vec<D>,
-    ) -> bool {
+    ) -> Left {
         while let Some((key, slot)) = self.store.first() {
             if key > now && self.tolerant == 0 {
                 break;
@@ -149,7 +149,7 @@ impl<O: Owner> Inner<O> {
                 break;
             };
             if due.len() == limit {
-                return true;
+                return Left::Due;
             }
             let mut expiry = node.claim.expire(by);
             let dead = || node.extras().is_some_and(|extras| extras.is_dead());
@@ -177,10 +177,10 @@ impl<O: Owner> Inner<O> {
             }
             others -= 1;
             if others == 0 {
-                return true;
+                return Left::Moved;
             }
         }
-        false
+        Left::Nothing
     }
 
     /// Removes or moves the first entries until the first key is that of a timer that waits, and

@@ -251,6 +251,11 @@ impl ClockCore {
         self.owed.load(Ordering::Acquire)
     }
 
+    /// Reads the clocks.
+    pub(super) fn readings(&self) -> Readings {
+        Readings::now(&self.shared, self.kind)
+    }
+
     /// Returns whether there is a timerfd. While timers wait it is set, and tells if the clock is
     /// set. The exception is the moment until the serving worker sets a timerfd that it has made.
     pub(super) fn is_watched(&self) -> bool {
@@ -321,7 +326,7 @@ impl Owner for ClockCore {
     fn wake(&self) {
         let Some(timerfd) = self.timerfd.get() else {
             // The timers of an idle clock begin to wait here. A step from before does not count.
-            lock(&self.called).get_or_insert_with(|| Readings::now(&self.shared, self.kind));
+            lock(&self.called).get_or_insert_with(|| self.readings());
             // The worker finds the call in its turn, or before it sleeps.
             self.shared.clocks.called.store(true, Ordering::Release);
             for worker in self.shared.workers.load().iter() {

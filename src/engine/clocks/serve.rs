@@ -1,6 +1,6 @@
 //! Serving a clock: takes its due timers, and sets its timerfd.
 
-use std::{io, os::fd::AsRawFd, sync::Arc};
+use std::{io, mem, os::fd::AsRawFd, sync::Arc};
 
 use tourbillon_shards::{Due, NEVER, patience::Patience};
 
@@ -42,11 +42,7 @@ pub(crate) fn serve(shard: &ClockShard, late: &Recorded) -> Vec<Job> {
     let mut served = lock(&core.served);
     let mut stepped = false;
     shard.resume();
-    let called = core.take_call();
-    if let Some(called) = called.filter(|_| served.is_idle) {
-        served.last = called;
-    }
-    served.is_idle = false;
+    served.begin(core);
     let (mut jobs, mut patience) = (Vec::new(), Patience::default());
     for _ in 0..LOOKS {
         let more = take(shard, &mut served, &mut jobs, Some(late), || {
@@ -88,6 +84,7 @@ pub(crate) fn serve(shard: &ClockShard, late: &Recorded) -> Vec<Job> {
 /// worker: a timer that is armed after the step has not been jumped over.
 pub(crate) fn step(shard: &ClockShard, set: impl FnOnce()) -> Vec<Job> {
     let mut served = lock(&shard.owner().served);
+    served.begin(shard.owner());
     let mut jobs = Vec::new();
     // Leave the timerfd alone: the worker that it wakes finds it readable.
     let mut take_all = |stepped| {
@@ -100,6 +97,21 @@ pub(crate) fn step(shard: &ClockShard, set: impl FnOnce()) -> Vec<Job> {
     set();
     take_all(true);
     jobs
+}
+
+impl Served {
+    /// Begins to serve. If the clock was idle, its timers wait since the call, or since the timerfd
+    /// was made readable: no step from before jumped over them.
+    fn begin(&mut self, core: &ClockCore) {
+        let called = core.take_call();
+        if !mem::take(&mut self.is_idle) {
+            return;
+        }
+        // Without a call there is a timerfd, or a thread that has just armed a timer has yet to
+        // call.
+        self.is_watched = called.is_none() && core.is_watched();
+        self.last = called.unwrap_or_else(|| core.readings());
+    }
 }
 
 /// Takes the due timers, and returns whether there may be more. If `stepped` returns `true`, the
@@ -286,6 +298,36 @@ mod tests {
         let _timer = skips(&runtime, HOUR);
         // The worker comes late.
         runtime.handle().shared().clock.advance(2 * HOUR);
+        assert_eq!(serve_wall(&runtime), [false]);
+    }
+
+    #[test]
+    fn a_step_does_not_skip_timers_that_are_armed_after_it_where_there_is_a_timerfd() {
+        let runtime = paused();
+        let shared = runtime.handle().shared();
+        let wall = shared.clocks.home(shared, OtherClock::Wall).unwrap();
+        wall.owner().timerfd().unwrap();
+        // Before the clock is served for the first time, and later.
+        for _ in 0..2 {
+            set_forward(&runtime, 2 * HOUR);
+            let _timer = skips(&runtime, Duration::from_secs(1));
+            shared.clock.advance(HOUR);
+            assert_eq!(serve_wall(&runtime), [false]);
+        }
+    }
+
+    #[test]
+    fn a_timer_is_not_skipped_by_a_step_that_was_made_before_it_and_not_yet_served() {
+        let runtime = paused();
+        skips(&runtime, HOUR).cancel();
+        assert!(serve_wall(&runtime).is_empty());
+        let _waits = skips(&runtime, 4 * HOUR);
+        let shared = runtime.handle().shared();
+        let shown = shared.clock.other(OtherClock::Wall) + nanos(2 * HOUR);
+        assert!(shared.quiescence.set_wall(shared, shown));
+        let _entered = runtime.enter();
+        let at = crate::time::wall_clock() - HOUR;
+        let _passed = crate::Timer::at_wall(at).on_step(OnStep::Skip).start(|| ());
         assert_eq!(serve_wall(&runtime), [false]);
     }
 

@@ -68,7 +68,7 @@ impl Worker<'_> {
         if expired.denied {
             // Another thread has the shard's lock, for one batch at most: let it run.
             self.patience.wait();
-        } else if more && !any {
+        } else if more && !any && !expired.moved {
             // The inbox holds more than one pass reads. Let the threads run that fill it.
             thread::yield_now();
         }

@@ -45,7 +45,7 @@ struct State {
     /// When the first answer was given.
     first: Option<Instant>,
     timing: Option<Timing>,
-    /// The tasks of the last answer, and those that were polled since.
+    /// The tasks of the last answer, and those that were polled shortly before it or since.
     known: HashMap<Id, Known>,
 }
 
@@ -68,6 +68,8 @@ struct Known {
     busy: u64,
     /// When the sleep is due that the last poll has armed, in ns.
     sleeps_until: Option<u64>,
+    /// Whether the last answer did not have the task.
+    is_missing: bool,
 }
 
 /// What comes first in the list.
@@ -171,12 +173,6 @@ impl TaskList {
     /// Answers, from what is known now.
     pub(crate) fn answer(&self, order: Order, handle: &Handle, inspection: &Inspection) -> Answer {
         let shared = handle.shared();
-        let (now, first) = {
-            let mut state = lock(&self.0);
-            state.read();
-            let now = Instant::now();
-            (now, *state.first.get_or_insert(now))
-        };
         // Unlocked: a task may end meanwhile, and its last reference go here. Its output is user
         // code.
         let waits = Waits::new(shared);
@@ -189,6 +185,9 @@ impl TaskList {
             }
         });
         let mut state = lock(&self.0);
+        state.read();
+        let now = Instant::now();
+        let first = *state.first.get_or_insert(now);
         let mut seen = state.recognize(tasks, now);
         let (alive, _) = shared.tasks.counts();
         let timing = state.timing.as_ref();
@@ -270,13 +269,15 @@ impl State {
         }
     }
 
-    /// Returns tasks with what is known of them, and forgets all others.
+    /// Returns tasks with what is known of them. Forgets those that two answers in a row have not
+    /// had: a task that was spawned after the caller made its list may have been polled already.
     fn recognize(&mut self, tasks: Vec<Task>, now: Instant) -> Vec<Seen> {
         let mut before = std::mem::take(&mut self.known);
         let present = self.timing.as_ref().map(|timing| &timing.present);
         let tasks = tasks.into_iter().map(|task| {
             let mut known = before.remove(&task.id()).unwrap_or_default();
             known.seen.get_or_insert(now);
+            known.is_missing = false;
             self.known.insert(task.id(), known);
             let present = present.and_then(|present| present.get(&task.id()));
             Seen {
@@ -285,7 +286,20 @@ impl State {
                 task,
             }
         });
-        tasks.collect()
+        let seen = tasks.collect();
+        for (id, known) in before {
+            if !known.is_missing {
+                let is_missing = true;
+                self.known.insert(
+                    id,
+                    Known {
+                        is_missing,
+                        ..known
+                    },
+                );
+            }
+        }
+        seen
     }
 }
 
@@ -336,5 +350,30 @@ impl Answer {
 impl Drop for Timing {
     fn drop(&mut self) {
         self.handle.shared().leave_polls_untimed();
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::runtime::Builder;
+
+    #[test]
+    fn a_task_is_forgotten_when_two_answers_have_not_had_it() {
+        let runtime = Builder::new_current_thread().build().unwrap();
+        let id = runtime.spawn(async {}).id();
+        let known = Known {
+            polls: 7,
+            ..Known::default()
+        };
+        let mut state = State::default();
+        state.known.insert(id, known);
+        assert!(state.recognize(Vec::new(), Instant::now()).is_empty());
+        assert_eq!(
+            state.known[&id].polls, 7,
+            "it may have been spawned meanwhile"
+        );
+        assert!(state.recognize(Vec::new(), Instant::now()).is_empty());
+        assert!(state.known.is_empty());
     }
 }

@@ -53,12 +53,15 @@ impl Exit {
                 // still, if it traces the child, and the standard library takes that for the end.
                 Self::Descriptor(descriptor) => match descriptor.readable().await {
                     Ok(mut ready) => {
-                        // Another tracer may keep the status. There is another event when it lets
-                        // the process go, which is after this and before the look, or later.
-                        ready.clear_ready();
+                        // If this fails, the descriptor stays readable, and the next call fails,
+                        // too.
                         if let Some(status) = child.try_wait()? {
                             return Ok(status);
                         }
+                        // Another tracer keeps the status. There is another event when it lets the
+                        // process go. If that came since the wait, this leaves the descriptor
+                        // readable.
+                        ready.clear_ready();
                         true
                     }
                     Err(error) if is_rt_shutdown_err(&error) => false,
