@@ -32,9 +32,9 @@ static LOCKED: Mutex<BTreeSet<Id>> = Mutex::new(BTreeSet::new());
 #[derive(Debug)]
 pub(super) struct Lock {
     /// `None` only while this is dropped.
-    file: Option<File>,
+    file: Option<Locked>,
     id: Id,
-    _beside: File,
+    _beside: Locked,
     path: PathBuf,
 }
 
@@ -50,12 +50,12 @@ impl Lock {
         if found.nlink() > 1 {
             return Err(StoreError::Linked(found.nlink()));
         }
-        try_lock(&file)?;
+        let file = Locked::new(file)?;
         let path = name.canonicalize().map_err(StoreError::failed)?;
         let mut beside = path.clone().into_os_string();
         beside.push("-lock");
         let beside = open(File::options().append(true), Path::new(&beside))?;
-        try_lock(&beside)?;
+        let beside = Locked::new(beside)?;
         locked.insert(id(&found));
         Ok(Self {
             file: Some(file),
@@ -87,9 +87,50 @@ fn open(options: &mut OpenOptions, path: &Path) -> Result<File, StoreError> {
     opened.map_err(StoreError::failed)
 }
 
-fn try_lock(file: &File) -> Result<(), StoreError> {
-    file.try_lock().map_err(|error| match error {
-        TryLockError::WouldBlock => StoreError::InUse,
-        TryLockError::Error(error) => StoreError::failed(error),
-    })
+/// A file that is locked until this is dropped.
+#[derive(Debug)]
+struct Locked(File);
+
+impl Locked {
+    fn new(file: File) -> Result<Self, StoreError> {
+        match file.try_lock() {
+            Ok(()) => Ok(Self(file)),
+            Err(TryLockError::WouldBlock) => Err(StoreError::InUse),
+            Err(TryLockError::Error(error)) => Err(StoreError::failed(error)),
+        }
+    }
+}
+
+impl Drop for Locked {
+    fn drop(&mut self) {
+        // A process that another thread starts at this moment has a copy of the descriptor until
+        // its `exec`. To close this one would leave the file locked until then. If unlocking
+        // fails, that is what happens.
+        let _ = self.0.unlock();
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use std::env;
+
+    use super::*;
+
+    #[test]
+    fn a_process_that_is_just_being_started_keeps_no_lock() {
+        let name = format!("durable-lock-{}.db", std::process::id());
+        let path = env::temp_dir().join(name);
+        let lock = Lock::new(&path).unwrap();
+        assert!(matches!(Lock::new(&path), Err(StoreError::InUse)));
+        // Copies like those of a process between its `fork` and its `exec`.
+        let copies = [&lock.file.as_ref().unwrap().0, &lock._beside.0].map(File::try_clone);
+        drop(lock);
+        let again = Lock::new(&path);
+        assert!(copies.iter().all(Result::is_ok));
+        drop(again.unwrap());
+        let mut beside = path.clone().into_os_string();
+        beside.push("-lock");
+        fs::remove_file(beside).unwrap();
+        fs::remove_file(path).unwrap();
+    }
 }
