@@ -398,7 +398,9 @@ fn a_panic_of_a_destructor_or_of_on_end_does_not_leave_an_attempt_running() {
         live(&queue, 0).await;
         let job = queue.get("job").await.unwrap().unwrap();
         let error = job.error.unwrap();
-        assert!(error.contains("on purpose"), "{error}");
+        // If no thread has a turn to drop the future within a second, its panic comes later.
+        let is_told = error.contains("on purpose") || error == "it took longer than 20ms";
+        assert!(is_told, "{error}");
         while node.stats().running > 0 {
             sleep(Duration::from_millis(2)).await;
         }

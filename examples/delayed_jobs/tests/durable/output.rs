@@ -49,24 +49,30 @@ fn a_job_is_printed_tame() {
         .spawn();
     let mut server = Killed(server.unwrap());
     let mut lines = BufReader::new(server.0.stdout.take().unwrap()).lines();
-    let open = lines.next().unwrap().unwrap();
-    let addr = open
-        .strip_prefix("open http://")
-        .unwrap()
-        .trim_end_matches('/');
+    let mut line = |what: &str| match lines.next() {
+        Some(line) => line.unwrap_or_else(|error| panic!("{what}: {error}")),
+        None => panic!("the program ends without {what}"),
+    };
+    let open = line("the line with its address");
+    let Some(addr) = open.strip_prefix("open http://") else {
+        panic!("no address: {open}");
+    };
+    let addr = addr.trim_end_matches('/');
     let job = json!({ "key": "a\u{202e}b", "payload": HOSTILE, "in": "1ms" }).to_string();
-    let mut stream = TcpStream::connect(addr).unwrap();
-    write!(
-        stream,
+    let mut stream = TcpStream::connect(addr).expect("the program listens");
+    // In one write: the server does not wait for long for the rest of a request.
+    let request = format!(
         "POST /jobs HTTP/1.1\r\nhost: {addr}\r\ncontent-type: application/json\r\n\
          connection: close\r\ncontent-length: {}\r\n\r\n{job}",
         job.len()
-    )
-    .unwrap();
+    );
+    let sent = stream.write_all(request.as_bytes());
+    sent.expect("the server takes the request");
     let mut answer = String::new();
-    stream.read_to_string(&mut answer).unwrap();
+    let received = stream.read_to_string(&mut answer);
+    received.unwrap_or_else(|error| panic!("after {answer:?}: {error}"));
     assert!(answer.starts_with("HTTP/1.1 20"), "{answer}");
-    let line = lines.next().unwrap().unwrap();
+    let line = line("the line of the job");
     is_tame(line.as_bytes());
     for shown in [
         "a\\u{202e}b (attempt",

@@ -147,7 +147,7 @@ fn the_program_ends_the_group_of_a_command_that_takes_too_long() {
         result.display(),
         quick.display()
     );
-    let options = ["--timeout", "2s", "--concurrency", "1", "--attempts", "1"];
+    let options = ["--timeout", "10s", "--concurrency", "1", "--attempts", "1"];
     let (mut program, addr, _stdout) = start(&dir, &command, &options);
     post(&addr, r#"{"key":"slow","in":"0s"}"#);
     eventually("the command runs", || result.exists());
@@ -173,7 +173,7 @@ fn the_program_ends_although_a_command_that_took_too_long_does_not() {
         result.display(),
         quick.display()
     );
-    let options = ["--timeout", "1s", "--concurrency", "1", "--attempts", "1"];
+    let options = ["--timeout", "10s", "--concurrency", "1", "--attempts", "1"];
     let (mut program, addr, _stdout) = start(&dir, &command, &options);
     post(&addr, r#"{"key":"slow","in":"0s"}"#);
     eventually("the command runs", || result.exists());

@@ -3,6 +3,7 @@
 use std::{
     env, fs,
     future::Future,
+    io,
     path::PathBuf,
     sync::atomic::{AtomicU32, Ordering},
     thread,
@@ -42,10 +43,17 @@ pub struct Dir(PathBuf);
 impl Dir {
     pub fn new() -> Self {
         static NEXT: AtomicU32 = AtomicU32::new(0);
-        let number = NEXT.fetch_add(1, Ordering::Relaxed);
-        let path = env::temp_dir().join(format!("durable-test-{}-{number}", std::process::id()));
-        fs::create_dir(&path).unwrap();
-        Self(path)
+        loop {
+            let number = NEXT.fetch_add(1, Ordering::Relaxed);
+            let name = format!("durable-test-{}-{number}", std::process::id());
+            let path = env::temp_dir().join(name);
+            match fs::create_dir(&path) {
+                Ok(()) => return Self(path),
+                // A test that was killed has left it behind, in a process of the same number.
+                Err(error) if error.kind() == io::ErrorKind::AlreadyExists => {}
+                Err(error) => panic!("{}: {error}", path.display()),
+            }
+        }
     }
 
     /// The path of a store in the directory.

@@ -61,7 +61,8 @@ async fn goes_on<S: Store>(queue: &Queue<S>) {
     let mut attempts = BTreeMap::new();
     while attempts.len() < 5 {
         let attempt = ran.recv().await.unwrap();
-        assert!(attempts.insert(attempt.key, attempt.number).is_none());
+        // On a slow machine the node may lose its lease, and a job runs again.
+        attempts.entry(attempt.key).or_insert(attempt.number);
     }
     let expected = [
         ("cron", 1),
@@ -70,10 +71,18 @@ async fn goes_on<S: Store>(queue: &Queue<S>) {
         ("retry", 2),
         ("running", 2),
     ];
-    assert_eq!(attempts, expected.map(|(key, n)| (key.into(), n)).into());
+    for (key, number) in expected {
+        let found = attempts[key];
+        // Without a handler, an attempt counts that has begun just as the lease was lost.
+        let is_right = match node.stats().leases {
+            1 => found == number,
+            _ => found >= number,
+        };
+        assert!(is_right, "attempt {found} of {key}");
+    }
     live(queue, 2).await;
     queue.reschedule("dead", Duration::ZERO).await.unwrap();
-    assert_eq!(ran.recv().await.unwrap().key, "dead");
+    while ran.recv().await.unwrap().key != "dead" {}
     live(queue, 2).await;
     assert!(node.stop(HOUR).await);
 }
