@@ -459,16 +459,21 @@ impl Store for Redis {
     }
 
     async fn recount(&self) -> Result<(), StoreError> {
-        let mut after = String::new();
+        let (mut search, mut after) = (String::new(), String::new());
         // The latest time that need not be counted again.
         let mut latest = 0;
         loop {
             let mut call = prepare(&self.scripts.counted);
-            call.arg(micros(ALLOWANCE)).arg(&after);
+            call.arg(micros(ALLOWANCE)).arg(&after).arg(&search);
             let answer = self.holds.run(&call).await?;
-            let [now, before, reached, found, other] = array(&answer)? else {
+            let [now, found_by, reached, found, other] = array(&answer)? else {
                 return Err(unknown());
             };
+            let found_by = number(found_by)?;
+            if found_by == 0 {
+                return Ok(());
+            }
+            search = found_by.to_string();
             let now = Time::from_micros(number(now)?);
             if recount::latest(now).is_none() {
                 return Ok(());
@@ -492,11 +497,8 @@ impl Store for Redis {
             }
             after = text(reached)?;
             if after.is_empty() {
-                let before = number(before)?;
-                if latest < before {
-                    let mut call = prepare(&self.scripts.recounted);
-                    self.holds.run(call.arg(before).arg(latest)).await?;
-                }
+                let mut call = prepare(&self.scripts.recounted);
+                self.holds.run(call.arg(search).arg(latest)).await?;
                 return Ok(());
             }
         }

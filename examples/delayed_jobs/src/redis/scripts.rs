@@ -17,11 +17,12 @@ use crate::{node::session::LONGEST, remote::micros};
 /// | `free` | sorted set | the jobs that have no holder and are not dead, by the time |
 /// | `held` | sorted set | the jobs that have a holder, by the number of its lease |
 /// | `nodes` | sorted set | the leases, by their end |
-/// | `last` | number | the last number of a lease or token |
+/// | `last` | number | the last number of a lease, a token or a search |
 /// | `version` | number | the version of all this |
 /// | `granted` | sorted set | the leases, by the time of their grant or last renewal |
 /// | `latest` | number | the latest time from which a time was counted, less at most a minute |
-pub(super) const KEYS: [&str; 11] = [
+/// | `search` | hash | the number of the search that sets `latest` anew, and what `latest` was since |
+pub(super) const KEYS: [&str; 12] = [
     "{durable}:jobs",
     "{durable}:payloads",
     "{durable}:keys",
@@ -33,6 +34,7 @@ pub(super) const KEYS: [&str; 11] = [
     "{durable}:version",
     "{durable}:granted",
     "{durable}:latest",
+    "{durable}:search",
 ];
 
 /// The start of the name of the channel on which nodes learn of changes. The number of the database
@@ -42,7 +44,8 @@ pub(super) const CHANNEL: &str = "{durable}:soon:";
 /// The start of each script. Times and numbers are below 2^53, or the client rounds them up, so the
 /// numbers of Lua represent them exactly.
 const PRELUDE: &str = "
-local jobs, payloads, keys, dead, free, held, nodes, last, version, granted, latest = unpack(KEYS)
+local jobs, payloads, keys, dead, free, held, nodes, last, version, granted, latest, search =
+    unpack(KEYS)
 
 local clock = redis.call('TIME')
 local now = clock[1] * 1000000 + clock[2]
@@ -58,13 +61,19 @@ local function text(argument)
     return argument ~= '' and argument
 end
 
--- Remembers from when a time is counted, or `false`, and returns it.
-local known = false
+-- Remembers from when a time is counted, or `false`, and returns it. A search may have read the job
+-- before, so it learns of this, too.
+local known, since = false, false
 local function count(from)
     known = known or tonumber(redis.call('GET', latest) or 0)
     if from and from > known + MINUTE then
         known = from
         redis.call('SET', latest, string.format('%.0f', from))
+    end
+    since = since or tonumber(redis.call('HGET', search, 'latest') or -1)
+    if from and since >= 0 and from > since + MINUTE then
+        since = from
+        redis.call('HSET', search, 'latest', string.format('%.0f', from))
     end
     return from
 end
@@ -157,7 +166,7 @@ return {tonumber(redis.call('GET', version)), now}
 ";
 
 /// Makes the store, or brings one of an earlier version to this one. Version 1 has the same keys but
-/// the last two. It packs jobs without the time from which they were counted, which it ignores.
+/// the last three. It packs jobs without the time from which they were counted, which it ignores.
 const MIGRATE: &str = "
 if tonumber(redis.call('GET', version) or 0) < tonumber(ARGV[1]) then
     redis.call('SET', version, ARGV[1])
@@ -289,10 +298,15 @@ local ahead = redis.call('ZRANGEBYSCORE', granted, string.format('(%.0f', now), 
     'LIMIT', 0, 50)
 for _, node in ipairs(ahead) do
     local over, from = redis.call('ZSCORE', nodes, node), redis.call('ZSCORE', granted, node)
-    if over and tonumber(over) > tonumber(from) then
-        redis.call('ZADD', nodes, now + over - from, node)
+    if over then
+        if tonumber(over) > tonumber(from) then
+            redis.call('ZADD', nodes, now + over - from, node)
+        end
+        redis.call('ZADD', granted, now, node)
+    else
+        -- A node of version 1 has ended it.
+        redis.call('ZREM', granted, node)
     end
-    redis.call('ZADD', granted, now, node)
 end
 local ended = {}
 if ARGV[1] == '0' then
@@ -429,14 +443,26 @@ return answers
 ";
 
 /// Finds jobs whose times were counted when the clock showed a time later than now by more than
-/// `ARGV[1]`. `ARGV[2]`: the key before. Looks at a part of the keys, and at none if no time was
-/// counted so late. Answers with the time, `latest`, the last key of this part or nothing if it is
-/// the last part, the jobs, and the latest of the other times.
+/// `ARGV[1]`. `ARGV[2]`, `ARGV[3]`: the key before, and the number of the search, or nothing for the
+/// first part. Looks at a part of the keys, and at none if no time was counted so late.
+/// Answers with the time, the number of the search or 0 if there is nothing to look at, the last key
+/// of this part or nothing if it is the last part, the jobs, and the latest of the other times.
+///
+/// Nodes that search at the same time have one search, which the first of them ends. If a node ends
+/// amid its search, the next one takes the search over, with what was counted since.
 const COUNTED: &str = "
 local bound = now + ARGV[1]
-local before = tonumber(redis.call('GET', latest) or 0)
-if before + MINUTE <= bound then
-    return {now, before, '', {}, 0}
+if tonumber(redis.call('GET', latest) or 0) + MINUTE <= bound then
+    return {now, 0, '', {}, 0}
+end
+local number = tonumber(ARGV[3])
+if not number then
+    number = tonumber(redis.call('HGET', search, 'number'))
+    if not number then
+        allow_full_memory()
+        number = redis.call('INCR', last)
+        redis.call('HSET', search, 'number', number, 'latest', 0)
+    end
 end
 local found, other = {}, 0
 local start = ARGV[2] == '' and '-' or '(' .. ARGV[2]
@@ -453,7 +479,7 @@ for _, key in ipairs(part) do
         end
     end
 end
-return {now, before, #part == 500 and part[500] or '', found, other}
+return {now, number, #part == 500 and part[500] or '', found, other}
 ";
 
 /// Writes times that were counted again. For each job: key, the time before, from when it was
@@ -478,11 +504,15 @@ tell()
 return moved
 ";
 
-/// Remembers that the times of all jobs were counted again. Arguments: `latest` before, and now.
+/// Ends a search that has read all jobs, unless another node has. Arguments: its number, and the
+/// latest time that it has left. What was counted since it began may be later, such as the time of a
+/// job that it has read while the job ran.
 const RECOUNTED: &str = "
-if redis.call('GET', latest) == ARGV[1] then
+if redis.call('HGET', search, 'number') == ARGV[1] then
     allow_full_memory()
-    redis.call('SET', latest, ARGV[2])
+    local left = math.max(ARGV[2], redis.call('HGET', search, 'latest'))
+    redis.call('SET', latest, string.format('%.0f', left))
+    redis.call('DEL', search)
 end
 return 0
 ";

@@ -235,11 +235,18 @@ mod postgres {
 
 #[cfg(feature = "redis")]
 mod redis {
-    use tourbillon_durable::redis::Redis as RedisStore;
+    use std::pin::pin;
+
+    use futures_lite::future::poll_once;
+    use tourbillon_durable::{
+        job::NewJob,
+        redis::Redis as RedisStore,
+        store::{End, Finish},
+    };
 
     use super::*;
     use crate::{
-        redis::eval,
+        redis::{command, eval},
         server::{Redis, Server},
         shared::{connect, start},
     };
@@ -297,5 +304,112 @@ mod redis {
         if let Some(server) = shifted() {
             run(a_clock_that_was_hours_ahead_changes_nothing(server));
         }
+    }
+
+    #[test]
+    fn a_time_that_redis_gets_amid_a_search_is_found_by_the_next_one() {
+        let Some(mut server) = shifted() else {
+            return;
+        };
+        run(async {
+            let queue = server.set(FAR).await;
+            // Jobs whose times nobody has counted, in two parts of the search.
+            let at = Time::wall().after(HOUR);
+            let new = (0..600).map(|number| NewJob {
+                key: format!("later-{number:03}"),
+                payload: Vec::new(),
+                when: at.into(),
+            });
+            queue.store().schedule(new.collect()).await.unwrap();
+            // Jobs of the first part, which run.
+            let cron = Repeat::parse("* * * * * *", "UTC").unwrap();
+            queue.schedule("cron", cron, "").await.unwrap();
+            queue.schedule("delay", Duration::ZERO, "").await.unwrap();
+            let lease = queue.store().register(HOUR).await.unwrap();
+            let mut held = Vec::new();
+            while held.len() < 2 {
+                held.extend(support::hold(&**queue.store(), lease.node, Duration::ZERO, 10).await);
+            }
+            for job in &held {
+                let start = Start {
+                    wait: HOUR,
+                    ..support::start(&job.key, job.token)
+                };
+                // The cron job's time may not have come yet by the clock of the server.
+                while queue.store().begin(vec![start.clone()]).await.unwrap() != [support::yes(1)] {
+                    sleep(Duration::from_millis(5)).await;
+                }
+            }
+            let far = queue.store().now().after(Duration::from_secs(FAR as u64));
+
+            let queue = server.set(0).await;
+            let store = queue.store();
+            // Connects, and ends before it looks at anything.
+            eval(
+                &server.server,
+                "redis.call('RENAME', '{durable}:latest', 'aside')",
+            );
+            store.recount().await.unwrap();
+            eval(
+                &server.server,
+                "redis.call('RENAME', 'aside', '{durable}:latest')",
+            );
+            let mut search = pin!(store.recount());
+            command(&server.server, "CONFIG RESETSTAT");
+            assert!(poll_once(&mut search).await.is_none());
+            let has_run = || server.server.command("INFO commandstats").unwrap();
+            while !has_run().contains("evalsha:calls=1,") {
+                sleep(Duration::from_millis(5)).await;
+            }
+            // The first part is read. A node that has not learned of the step ends an attempt, and
+            // the lease of another one is over.
+            let cron = held.iter().find(|job| job.key == "cron").unwrap();
+            let end = Finish {
+                key: "cron".into(),
+                token: cron.token,
+                end: End::Next {
+                    at: far.after(Duration::from_secs(1)),
+                    counted: far,
+                    error: None,
+                },
+            };
+            assert_eq!(store.finish(vec![end]).await.unwrap(), [true]);
+            store.release(lease.node).await.unwrap();
+            search.await.unwrap();
+
+            store.recount().await.unwrap();
+            let soon = Time::wall().after(2 * HOUR);
+            for key in ["cron", "delay"] {
+                let job = queue.get(key).await.unwrap().unwrap();
+                assert!(job.at < soon, "{job:?}");
+            }
+            // The next one finds nothing, and then nobody needs to search any more.
+            store.recount().await.unwrap();
+            let idle = "assert(not redis.call('HGET', '{durable}:search', 'number'))
+                local now = redis.call('TIME')[1] * 1000000
+                assert(now + 1000000 > tonumber(redis.call('GET', '{durable}:latest')))";
+            eval(&server.server, idle);
+        });
+    }
+
+    #[test]
+    fn a_lease_that_version_1_has_ended_leaves_nothing_behind() {
+        let Some(server) = shifted() else {
+            return;
+        };
+        run(async {
+            let queue = connect::<Redis>(server.server.port()).await;
+            let lease = queue.store().register(HOUR).await.unwrap();
+            // Version 1 knows only this key, and the clock is put back.
+            let ended = "redis.call('ZREM', '{durable}:nodes', NODE)
+                redis.call('ZINCRBY', '{durable}:granted', 1e9, NODE)";
+            eval(
+                &server.server,
+                &ended.replace("NODE", &lease.node.to_string()),
+            );
+            queue.store().free_others().await.unwrap();
+            let none = "assert(redis.call('ZCARD', '{durable}:granted') == 0)";
+            eval(&server.server, none);
+        });
     }
 }

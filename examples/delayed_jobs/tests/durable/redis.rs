@@ -20,7 +20,7 @@ tests!(Redis);
 
 /// Sends a command that the server has to obey.
 #[track_caller]
-fn command(server: &Redis, line: &str) {
+pub fn command(server: &Redis, line: &str) {
     assert_eq!(server.command(line).unwrap(), "+OK\r\n", "{line}");
 }
 
