@@ -35,9 +35,12 @@ use crate::{
 /// for many requests, of which only one is for such a row. Then the others are asked for without it.
 const LOCKS: &str = "SET lock_timeout = 50";
 
-/// Maximum number of jobs that one statement frees after the end of leases, or whose times it counts
-/// again.
+/// Maximum number of jobs that one statement frees after the end of leases.
 const PART: i64 = 2000;
+
+/// Maximum number of jobs whose times are counted again before the thread of the node's timers does
+/// something else. Each may have a pattern to parse.
+const COUNTED: i64 = 100;
 
 /// The store on PostgreSQL.
 ///
@@ -450,16 +453,17 @@ impl Store for Postgres {
 
     async fn recount(&self) -> Result<(), StoreError> {
         let allowance = micros(recount::ALLOWANCE);
+        // The job before the next part.
+        let mut after = (i64::MAX, String::new());
         loop {
             let found = self
                 .holds
-                .query(rows::COUNTED, &[&allowance, &PART])
+                .query(rows::COUNTED, &[&allowance, &after.0, &after.1, &COUNTED])
                 .await?;
-            if found.is_empty() {
+            let Some(first) = found.first() else {
                 return Ok(());
-            }
-            let now = self.holds.query(rows::NOW, &[]).await?;
-            let now = Time::from_micros(get(now.first().ok_or(StoreError::Closed)?, 0)?);
+            };
+            let now = Time::from_micros(get(first, 6)?);
             if recount::latest(now).is_none() {
                 return Ok(());
             }
@@ -475,16 +479,15 @@ impl Store for Postgres {
                 .map(|job| job.again(now))
                 .map(|(at, counted)| (at.as_micros(), counted.map(Time::as_micros)))
                 .unzip();
-            let moved = self
-                .holds
+            // Those that are locked, or change at present, are left for the next call.
+            self.holds
                 .query(
                     rows::RECOUNT,
                     &[&keys, &old, &old_counted, &new, &counted, &soon()],
                 )
                 .await?;
-            // The others are locked, or change at present. The next call finds them.
-            if moved.len() < jobs.len() || i64::try_from(jobs.len()) != Ok(PART) {
-                return Ok(());
+            if let Some(last) = jobs.last() {
+                after = (last.counted.as_micros(), last.key.clone());
             }
         }
     }

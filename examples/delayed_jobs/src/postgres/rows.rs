@@ -81,7 +81,7 @@ pub(super) fn tables() -> String {
                  UPDATE durable_version SET version = 2;
              END IF;
          END $$;
-         CREATE INDEX IF NOT EXISTS durable_jobs_counted ON durable_jobs (counted)
+         CREATE INDEX IF NOT EXISTS durable_jobs_counted ON durable_jobs (counted, key)
              WHERE counted IS NOT NULL AND NOT dead AND NOT running;
          CREATE OR REPLACE FUNCTION durable_now() RETURNS bigint LANGUAGE sql VOLATILE AS
              'SELECT floor(extract(epoch FROM clock_timestamp()) * 1000000)::bigint';
@@ -320,14 +320,15 @@ pub(super) const AGAIN: &str = "
         THEN pg_notify('durable_jobs', '') END
     FROM ended";
 
-/// Finds jobs whose times were counted when the clock showed a time later than now by more than
-/// `$1`. `$2`: how many at most.
+/// Finds jobs, from the latest on, whose times were counted when the clock showed a time later than
+/// now by more than `$1`. `$2`, `$3`: from when the job before them was counted, and its key. `$4`:
+/// how many at most. Returns the time of the clock with each.
 pub(super) const COUNTED: &str = "
-    SELECT j.key, j.at, j.counted, j.attempts, j.pattern, j.zone
+    SELECT j.key, j.at, j.counted, j.attempts, j.pattern, j.zone, (SELECT durable_now())
     FROM durable_jobs j
     WHERE j.counted IS NOT NULL AND NOT j.dead AND NOT j.running
-        AND j.counted > (SELECT durable_now()) + $1
-    ORDER BY j.counted DESC LIMIT $2";
+        AND j.counted > (SELECT durable_now()) + $1 AND (j.counted, j.key) < ($2, $3)
+    ORDER BY j.counted DESC, j.key DESC LIMIT $4";
 
 /// Writes times that were counted again. `$1` to `$6`: keys, the times before, from when these were
 /// counted, the times now, from when they are counted, within which time of now the nodes are

@@ -308,3 +308,33 @@ fn ends_of_locked_jobs_keep_no_other_end_waiting() {
         assert!(node.stop(HOUR).await);
     });
 }
+
+#[test]
+fn locked_jobs_keep_no_other_time_from_being_counted_again() {
+    let Some(server) = start::<Postgres>() else {
+        return;
+    };
+    run(async {
+        let queue = connect::<Postgres>(server.port()).await;
+        let other = client(&server).await;
+        // Many jobs have the same time, as those of one request.
+        let far = "
+            INSERT INTO durable_jobs (key, payload, due, at, counted)
+            SELECT n, '', c.far, c.far, c.far + n % 10
+            FROM generate_series(1, 2500) AS n,
+                (SELECT durable_now() + 1000000000000) AS c (far);";
+        other.batch_execute(far).await.unwrap();
+        let lock = "BEGIN; SELECT FROM durable_jobs ORDER BY counted DESC LIMIT 250 FOR UPDATE";
+        other.batch_execute(lock).await.unwrap();
+        queue.store().recount().await.unwrap();
+        let left = async || {
+            let left = "SELECT count(*) FROM durable_jobs WHERE counted > durable_now()";
+            let row = other.query_one(left, &[]).await.unwrap();
+            row.get::<_, i64>(0)
+        };
+        assert_eq!(left().await, 250);
+        other.batch_execute("ROLLBACK").await.unwrap();
+        queue.store().recount().await.unwrap();
+        assert_eq!(left().await, 0);
+    });
+}
