@@ -3,9 +3,18 @@
 //! Leases, connections, the timers of jobs, ends and time limits run here. So a handler that blocks
 //! its thread keeps none of them waiting: handlers run on the runtime of their node's user.
 
-use std::sync::OnceLock;
+use std::{cell::Cell, sync::OnceLock};
 
 use tourbillon::{Handle, Runtime};
+
+thread_local! {
+    static IS_HERE: Cell<bool> = const { Cell::new(false) };
+}
+
+/// Returns whether the calling thread is one of the runtime's.
+pub(crate) fn is_here() -> bool {
+    IS_HERE.get()
+}
 
 /// Returns the runtime, and starts its thread if this is the first call.
 ///
@@ -20,6 +29,7 @@ pub(crate) fn handle() -> &'static Handle {
             .name("durable")
             .thread_name("durable")
             .worker_threads(1)
+            .on_thread_start(|| IS_HERE.set(true))
             // A busy core must not keep it waiting.
             .pin(false);
         match builder.build() {

@@ -10,7 +10,7 @@ use futures_lite::future::or;
 use tokio::sync::{mpsc, oneshot};
 use tourbillon::time::{Instant, sleep_until};
 
-use super::tasks::Tasks;
+use super::tasks::{Kept, Tasks};
 use crate::{
     batch::{MOST, WAITING, calls},
     store::{End, Finish, Store, StoreError},
@@ -88,9 +88,12 @@ pub(super) struct Ends(mpsc::Sender<Report>);
 
 impl Ends {
     /// Starts the task, which ends when this is dropped.
-    pub(super) fn start<S: Store>(store: Arc<S>, tasks: &Tasks) -> Self {
+    pub(super) fn start<S: Store>(store: Arc<S>, tasks: &Tasks, kept: Kept) -> Self {
         let (sender, receiver) = mpsc::channel(WAITING);
-        tasks.spawn(serve(store, receiver));
+        tasks.spawn(async move {
+            serve(store, receiver).await;
+            drop(kept);
+        });
         Self(sender)
     }
 

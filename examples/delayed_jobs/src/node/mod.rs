@@ -23,7 +23,7 @@ use tokio::sync::{Semaphore, watch};
 use tourbillon::{Handle, task::JoinHandle, time::timeout};
 
 pub use self::interrupt::Interrupt;
-use self::tasks::Tasks;
+use self::tasks::{Kept, Tasks};
 use crate::{
     job::{Time, Token},
     queue::Queue,
@@ -269,6 +269,8 @@ struct Shared<S> {
     counters: Counters,
     /// Becomes `true` when the node is to begin nothing more.
     stopping: watch::Sender<bool>,
+    /// The last field, as it has to be dropped after the other references to the same.
+    _kept: Kept,
 }
 
 /// The options of a [`Node`].
@@ -393,13 +395,20 @@ impl<S: Store> NodeBuilder<S> {
     {
         let store = self.queue.store().clone();
         let tasks = Tasks::new();
+        let handler: Arc<Handler> = Arc::new(move |attempt| Box::pin(handler(attempt)));
+        let kept = tasks.keep((
+            self.queue.clone(),
+            handler.clone(),
+            self.on_end.clone(),
+            self.on_blocked.clone(),
+        ));
         let shared = Arc::new(Shared {
-            ends: ends::Ends::start(store.clone(), &tasks),
+            ends: ends::Ends::start(store.clone(), &tasks, kept.clone()),
             store,
             runtime: Handle::current(),
             has_thread: watch::Sender::new(true),
             tasks,
-            handler: Arc::new(move |attempt| Box::pin(handler(attempt))),
+            handler,
             handlers: Arc::new(Semaphore::new(self.concurrency)),
             attempts: Arc::new(Semaphore::new(self.most_attempts())),
             held: held::Table::default(),
@@ -407,6 +416,7 @@ impl<S: Store> NodeBuilder<S> {
             counters: Counters::default(),
             stopping: watch::Sender::new(false),
             options: self,
+            _kept: kept,
         });
         let running = shared.tasks.spawn(session::sessions(shared.clone()));
         shared.tasks.end_with_runtime();

@@ -35,10 +35,44 @@ impl Tasks {
         })
     }
 
+    /// Keeps a reference to each thing that the user has given to the node.
+    pub(super) fn keep(&self, given: impl Send + Sync + 'static) -> Kept {
+        Kept(Arc::new(Given {
+            given: Some(Box::new(given)),
+            tasks: self.clone(),
+        }))
+    }
+
     /// Ends the tasks with the current runtime. To be called after the first task was spawned.
     pub(super) fn end_with_runtime(&self) {
         let end = End(self.0.clone());
         tourbillon::spawn(async move { end.0.closed().await });
+    }
+}
+
+/// What the user has given to a node. A task that has references to it drops them before this.
+#[derive(Clone)]
+pub(super) struct Kept(#[allow(dead_code, reason = "it is dropped")] Arc<Given>);
+
+/// The last references to what the user has given, unless the user has others. The destructors are
+/// the user's code, and that of a store waits, so the library's thread does not run them.
+struct Given {
+    /// `None` only while this is dropped.
+    given: Option<Box<dyn Send + Sync>>,
+    tasks: Tasks,
+}
+
+impl Drop for Given {
+    fn drop(&mut self) {
+        let given = self.given.take();
+        if keeper::is_here() {
+            // The end of the user's runtime waits for this, as for a task.
+            let over = self.tasks.0.subscribe();
+            drop(keeper::handle().spawn_blocking(move || {
+                drop(given);
+                drop(over);
+            }));
+        }
     }
 }
 
@@ -49,6 +83,10 @@ struct End(Arc<watch::Sender<bool>>);
 impl Drop for End {
     fn drop(&mut self) {
         self.0.send_replace(true);
-        block_on(self.0.closed());
+        // A destructor on a thread of the library may end a runtime, and must not keep the tasks
+        // waiting that this would wait for.
+        if !keeper::is_here() {
+            block_on(self.0.closed());
+        }
     }
 }

@@ -1,7 +1,9 @@
 //! Handlers that block their threads.
 
 use std::{
+    hint::black_box,
     sync::{Arc, Condvar, Mutex, PoisonError},
+    thread,
     time::Duration,
 };
 
@@ -228,4 +230,55 @@ async fn all_threads_are_blocked<S: Store>(queue: &Queue<S>, renewal: impl Futur
         .unwrap();
     live(queue, 1).await;
     assert!(other.stop(HOUR).await && node.stop(HOUR).await);
+}
+
+/// Waits at a gate when it is dropped.
+struct Waits(Gate);
+
+impl Drop for Waits {
+    fn drop(&mut self) {
+        self.0.wait();
+    }
+}
+
+#[test]
+fn the_destructor_of_a_handler_blocks_no_other_node() {
+    let (dir, others) = (Dir::new(), Dir::new());
+    run(async {
+        let handlers = Runtime::builder().worker_threads(1).build().unwrap();
+        let gate = Gate::default();
+        let _opens = Opens(gate.clone());
+        // The queue has tasks of its own on this runtime, too.
+        let entered = handlers.enter();
+        let queue = Queue::new(Sqlite::open(dir.store()).unwrap());
+        let waits = Waits(gate.clone());
+        let reads = queue.clone();
+        let (sender, mut began) = unbounded_channel();
+        drop(Node::builder(queue.clone()).start(move |attempt| {
+            black_box((&waits, &reads));
+            let _ = sender.send(attempt.key);
+            async { Ok(()) }
+        }));
+        drop(entered);
+        let runs = handlers.spawn(async move {
+            queue.schedule("one", Duration::ZERO, "").await.unwrap();
+            live(&queue, 0).await;
+        });
+        runs.await.unwrap();
+        assert_eq!(began.recv().await.unwrap(), "one");
+        let ends = thread::spawn(move || drop(handlers));
+        let other = Queue::new(Sqlite::open(others.store()).unwrap());
+        let (node, mut ran) = support::node(&other, |node| node, |_| Ok(()));
+        // Two, as the first may begin before the destructor.
+        for key in ["two", "three"] {
+            let wait = Duration::from_millis(100);
+            other.schedule(key, wait, "").await.unwrap();
+            assert_eq!(ran.recv().await.unwrap().key, key);
+        }
+        assert!(node.stop(HOUR).await);
+        gate.open();
+        ends.join().unwrap();
+        // The end of the runtime has waited for the end of the store.
+        drop(Sqlite::open(dir.store()).unwrap());
+    });
 }
