@@ -262,7 +262,7 @@ impl ClockCore {
         self.timerfd.get().is_some()
     }
 
-    /// Returns when a thread first called the worker since the last time, if there was no timerfd.
+    /// Returns when a thread first called the worker since the last time.
     pub(super) fn take_call(&self) -> Option<Readings> {
         lock(&self.called).take()
     }
@@ -324,9 +324,10 @@ impl TimerOwner for ClockCore {
 
 impl Owner for ClockCore {
     fn wake(&self) {
+        // The timers of an idle clock begin to wait here. A step from before does not count, and the
+        // timerfd tells those that come after its setting alone.
+        lock(&self.called).get_or_insert_with(|| self.readings());
         let Some(timerfd) = self.timerfd.get() else {
-            // The timers of an idle clock begin to wait here. A step from before does not count.
-            lock(&self.called).get_or_insert_with(|| self.readings());
             // The worker finds the call in its turn, or before it sleeps.
             self.shared.clocks.called.store(true, Ordering::Release);
             for worker in self.shared.workers.load().iter() {

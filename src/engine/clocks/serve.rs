@@ -100,16 +100,16 @@ pub(crate) fn step(shard: &ClockShard, set: impl FnOnce()) -> Vec<Job> {
 }
 
 impl Served {
-    /// Begins to serve. If the clock was idle, its timers wait since the call, or since the timerfd
-    /// was made readable: no step from before jumped over them.
+    /// Begins to serve. If the clock was idle, its timers wait since the call: no step from before
+    /// jumped over them.
     fn begin(&mut self, core: &ClockCore) {
         let called = core.take_call();
         if !mem::take(&mut self.is_idle) {
             return;
         }
-        // Without a call there is a timerfd, or a thread that has just armed a timer has yet to
-        // call.
-        self.is_watched = called.is_none() && core.is_watched();
+        // The timerfd was not set when the call was made. Without a call no timer waits, or the
+        // thread that has just armed one has yet to call.
+        self.is_watched = false;
         self.last = called.unwrap_or_else(|| core.readings());
     }
 }
@@ -314,6 +314,10 @@ mod tests {
             shared.clock.advance(HOUR);
             assert_eq!(serve_wall(&runtime), [false]);
         }
+        // A step that comes after it counts.
+        let _timer = skips(&runtime, HOUR);
+        set_forward(&runtime, 2 * HOUR);
+        assert_eq!(serve_wall(&runtime), [true]);
     }
 
     #[test]
