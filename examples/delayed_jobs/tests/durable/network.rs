@@ -3,19 +3,18 @@
 use std::{
     io,
     net::{Ipv4Addr, TcpListener, TcpStream},
-    sync::Arc,
     thread,
     time::Duration,
 };
 
-use tokio::sync::{Semaphore, mpsc::unbounded_channel};
+use tokio::sync::mpsc::unbounded_channel;
 use tourbillon::time::sleep;
-use tourbillon_durable::{Attempt, Failure, Node, Time, node::Interrupt};
+use tourbillon_durable::{Attempt, Node, Time, node::Interrupt};
 
 use crate::{
     server::Server,
     shared::{LEASE, SHORT, connect, skip, start, torture},
-    support::{HOUR, live, node, run},
+    support::{HOUR, Waiting, live, node, run, waiting},
 };
 
 #[path = "../../src/bin/torture/faketime.rs"]
@@ -93,27 +92,17 @@ pub fn an_end_whose_answer_is_lost_is_in_doubt<S: Server>() {
     let proxy = Proxy::start(server.port(), Duration::ZERO).unwrap();
     run(async {
         let far = connect::<S>(proxy.port()).await;
-        let (sender, mut ended) = unbounded_channel();
-        let (began, mut begins) = unbounded_channel();
-        let gate = Arc::new(Semaphore::new(0));
-        let opened = gate.clone();
-        let node = Node::builder(far)
-            .on_end(move |end| {
-                let _ = sender.send(end.accepted);
-            })
-            .start(move |_| {
-                let _ = began.send(());
-                let gate = opened.clone();
-                async move {
-                    gate.acquire().await.map_err(Failure::retry)?.forget();
-                    Ok(())
-                }
-            });
+        let Waiting {
+            node,
+            gate,
+            mut begins,
+            mut ends,
+        } = waiting(&far, |node| node, |_| Ok(()));
         let near = connect::<S>(server.port()).await;
         // The first end takes more than one answer, as its statement is prepared.
         near.schedule("first", Duration::ZERO, "").await.unwrap();
         gate.add_permits(1);
-        assert_eq!(ended.recv().await.unwrap(), Some(true));
+        assert_eq!(ends.recv().await.unwrap().1, Some(true));
         begins.recv().await.unwrap();
         near.schedule("job", Duration::ZERO, "").await.unwrap();
         begins.recv().await.unwrap();
@@ -122,7 +111,7 @@ pub fn an_end_whose_answer_is_lost_is_in_doubt<S: Server>() {
         // The store has taken the end, and the node has not heard of it.
         live(&near, 0).await;
         proxy.heal();
-        assert_eq!(ended.recv().await.unwrap(), None);
+        assert_eq!(ends.recv().await.unwrap().1, None);
         assert!(node.stop(HOUR).await);
     });
 }

@@ -9,10 +9,9 @@ use std::{
     time::Duration,
 };
 
-use tokio::sync::{Semaphore, mpsc::unbounded_channel};
 use tourbillon::time::{Instant, sleep};
 use tourbillon_durable::{
-    Attempt, Backoff, Failure, Node, Queue, Time, When,
+    Backoff, Failure, Node, Queue, Time, When,
     job::{Job, NewJob, Token},
     queue::MAX_PAYLOAD,
     sqlite::Sqlite,
@@ -22,7 +21,7 @@ use tourbillon_durable::{
     },
 };
 
-use crate::support::{Dir, HOUR, live, node, run};
+use crate::support::{Dir, HOUR, Waiting, begun, fails_by_key, live, node, run, waiting};
 
 /// The embedded store, but it may refuse the ends of some jobs, refuses some texts, and counts its
 /// holds, and the bytes of its calls.
@@ -172,30 +171,17 @@ fn an_end_that_the_store_refuses_keeps_no_other_end_waiting() {
     let dir = Dir::new();
     run(async {
         let queue = Queue::new(Stubborn::open(&dir));
-        let (ended, mut ends) = unbounded_channel();
-        let gate = Arc::new(Semaphore::new(0));
-        let opened = gate.clone();
-        let node = Node::builder(queue.clone())
-            .on_end(move |end| {
-                let _ = ended.send((end.key.clone(), end.accepted));
-            })
-            .start(move |attempt: Attempt| {
-                let gate = opened.clone();
-                async move {
-                    gate.acquire().await.map_err(Failure::retry)?.forget();
-                    match attempt.key.as_str() {
-                        "fails" => Err(Failure::give_up("on purpose")),
-                        _ => Ok(()),
-                    }
-                }
-            });
+        let Waiting {
+            node,
+            gate,
+            mut ends,
+            ..
+        } = waiting(&queue, |node| node, fails_by_key);
         let keys = (0..100).map(|number| format!("job-{number}"));
         for key in keys.chain(["fails".into(), "refused".into()]) {
             queue.schedule(key, Duration::ZERO, "").await.unwrap();
         }
-        while node.stats().begun < 102 {
-            sleep(Duration::from_millis(2)).await;
-        }
+        begun(&node, 102).await;
         // All of them end at once.
         gate.add_permits(102);
         for _ in 0..101 {
@@ -221,31 +207,18 @@ fn ends_of_one_kind_keep_no_end_of_another_kind_waiting() {
     let dir = Dir::new();
     run(async {
         let queue = Queue::new(Stubborn::open(&dir));
-        let (ended, mut ends) = unbounded_channel();
-        let gate = Arc::new(Semaphore::new(0));
-        let opened = gate.clone();
-        let node = Node::builder(queue.clone())
-            .on_end(move |end| {
-                let _ = ended.send((end.key.clone(), end.accepted));
-            })
-            .start(move |attempt: Attempt| {
-                let gate = opened.clone();
-                async move {
-                    gate.acquire().await.map_err(Failure::retry)?.forget();
-                    match attempt.key.as_str() {
-                        "fails" => Err(Failure::give_up("on purpose")),
-                        _ => Ok(()),
-                    }
-                }
-            });
+        let Waiting {
+            node,
+            gate,
+            mut ends,
+            ..
+        } = waiting(&queue, |node| node, fails_by_key);
         // More jobs are done than requests may fail in one round, each for itself.
         let keys = (0..60).map(|number| format!("refused-{number}"));
         for key in keys.chain(["fails".into()]) {
             queue.schedule(key, Duration::ZERO, "").await.unwrap();
         }
-        while node.stats().begun < 61 {
-            sleep(Duration::from_millis(2)).await;
-        }
+        begun(&node, 61).await;
         gate.add_permits(61);
         assert_eq!(ends.recv().await.unwrap(), ("fails".into(), Some(true)));
         queue.store().refuses.store(false, Ordering::Relaxed);

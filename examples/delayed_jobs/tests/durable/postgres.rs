@@ -1,14 +1,13 @@
 //! The store on PostgreSQL.
 
-use std::{future::poll_fn, sync::Arc, time::Duration};
+use std::{future::poll_fn, time::Duration};
 
-use tokio::sync::{Semaphore, mpsc::unbounded_channel};
-use tourbillon_durable::{Failure, Node, Queue, QueueError, Time, store::StoreError};
+use tourbillon_durable::{Failure, Queue, QueueError, Time, store::StoreError};
 
 use crate::{
     server::{Postgres, Server},
     shared::{LEASE, connect, start, tests},
-    support::{HOUR, live, node, run},
+    support::{HOUR, Waiting, live, node, run, waiting},
 };
 
 tests!(Postgres);
@@ -33,27 +32,20 @@ fn an_end_that_the_store_has_not_taken_keeps_no_other_job_waiting() {
     run(async {
         let other = client(&server).await;
         let queue = connect::<Postgres>(server.port()).await;
-        let (began, mut begins) = unbounded_channel();
-        let gate = Arc::new(Semaphore::new(0));
-        let opened = gate.clone();
-        let node = Node::builder(queue.clone())
-            .concurrency(1)
-            .start(move |attempt| {
-                let _ = began.send(attempt.key);
-                let gate = opened.clone();
-                async move {
-                    gate.acquire().await.map_err(Failure::retry)?.forget();
-                    Ok(())
-                }
-            });
+        let Waiting {
+            node,
+            gate,
+            mut begins,
+            ..
+        } = waiting(&queue, |node| node.concurrency(1), |_| Ok(()));
         queue.schedule("one", Duration::ZERO, "").await.unwrap();
-        assert_eq!(begins.recv().await.unwrap(), "one");
+        assert_eq!(begins.recv().await.unwrap().key, "one");
         // The node cannot remove this job until the end of this transaction.
         let lock = "BEGIN; SELECT FROM durable_jobs WHERE key = 'one' FOR UPDATE";
         other.batch_execute(lock).await.unwrap();
         queue.schedule("two", Duration::ZERO, "").await.unwrap();
         gate.add_permits(2);
-        assert_eq!(begins.recv().await.unwrap(), "two");
+        assert_eq!(begins.recv().await.unwrap().key, "two");
         assert!(queue.get("one").await.unwrap().is_some());
         other.batch_execute("COMMIT").await.unwrap();
         live(&queue, 0).await;

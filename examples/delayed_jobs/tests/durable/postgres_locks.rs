@@ -1,12 +1,11 @@
 //! Rows and tables that other sessions of PostgreSQL have locked.
 
-use std::{collections::HashSet, sync::Arc, time::Duration};
+use std::{collections::HashSet, time::Duration};
 
 use futures_lite::future::zip;
-use tokio::sync::{Semaphore, mpsc::unbounded_channel};
 use tourbillon::time::sleep;
 use tourbillon_durable::{
-    Failure, Node, QueueError, When,
+    QueueError, When,
     job::{NewJob, Token},
     store::{Cancelled, Listing, Moved, Scheduled, Store, StoreError},
 };
@@ -15,7 +14,7 @@ use crate::{
     postgres::client,
     server::{Postgres, Server},
     shared::{LEASE, connect, start},
-    support::{self, HOUR, live, node, run},
+    support::{self, HOUR, Waiting, begun, fails_by_key, live, node, run, waiting},
 };
 
 #[test]
@@ -208,23 +207,9 @@ fn a_busy_node_gives_jobs_back_although_one_is_locked() {
         return;
     };
     run(async {
-        let (queue, other) = (
-            connect::<Postgres>(server.port()).await,
-            client(&server).await,
-        );
-        let (began, mut begins) = unbounded_channel();
-        let gate = Arc::new(Semaphore::new(0));
-        let opened = gate.clone();
-        let busy = Node::builder(queue.clone())
-            .concurrency(20)
-            .start(move |attempt| {
-                let _ = began.send(attempt.key);
-                let gate = opened.clone();
-                async move {
-                    gate.acquire().await.map_err(Failure::retry)?.forget();
-                    Ok(())
-                }
-            });
+        let queue = connect::<Postgres>(server.port()).await;
+        let other = client(&server).await;
+        let mut busy = waiting(&queue, |node| node.concurrency(20), |_| Ok(()));
         // It takes all of them, and begins half of them.
         let mut rest: HashSet<_> = (0..40).map(|number| format!("job-{number}")).collect();
         let new = rest.iter().map(|key| NewJob {
@@ -234,7 +219,7 @@ fn a_busy_node_gives_jobs_back_although_one_is_locked() {
         });
         queue.store().schedule(new.collect()).await.unwrap();
         for _ in 0..20 {
-            assert!(rest.remove(&begins.recv().await.unwrap()));
+            assert!(rest.remove(&busy.begins.recv().await.unwrap().key));
         }
         // If this is late, the node has given all of them back before.
         let locked = rest.iter().next().unwrap().clone();
@@ -252,9 +237,9 @@ fn a_busy_node_gives_jobs_back_although_one_is_locked() {
         other.batch_execute("ROLLBACK").await.unwrap();
         assert_eq!(ran.recv().await.unwrap().key, locked);
         queue.cancel("unrelated").await.unwrap();
-        gate.add_permits(20);
+        busy.gate.add_permits(20);
         live(&queue, 0).await;
-        assert!(busy.stop(HOUR).await && idle.stop(HOUR).await);
+        assert!(busy.node.stop(HOUR).await && idle.stop(HOUR).await);
     });
 }
 
@@ -264,34 +249,19 @@ fn ends_of_locked_jobs_keep_no_other_end_waiting() {
         return;
     };
     run(async {
-        let (queue, other) = (
-            connect::<Postgres>(server.port()).await,
-            client(&server).await,
-        );
-        let (ended, mut ends) = unbounded_channel();
-        let gate = Arc::new(Semaphore::new(0));
-        let opened = gate.clone();
-        let node = Node::builder(queue.clone())
-            .on_end(move |end| {
-                let _ = ended.send((end.key.clone(), end.accepted));
-            })
-            .start(move |attempt| {
-                let gate = opened.clone();
-                async move {
-                    gate.acquire().await.map_err(Failure::retry)?.forget();
-                    match attempt.key.as_str() {
-                        "fails" => Err(Failure::give_up("on purpose")),
-                        _ => Ok(()),
-                    }
-                }
-            });
+        let queue = connect::<Postgres>(server.port()).await;
+        let other = client(&server).await;
+        let Waiting {
+            node,
+            gate,
+            mut ends,
+            ..
+        } = waiting(&queue, |node| node, fails_by_key);
         let keys = (0..40).map(|number| format!("locked-{number}"));
         for key in keys.chain(["done".into(), "fails".into()]) {
             queue.schedule(key, Duration::ZERO, "").await.unwrap();
         }
-        while node.stats().begun < 42 {
-            sleep(Duration::from_millis(2)).await;
-        }
+        begun(&node, 42).await;
         let lock = "BEGIN; SELECT FROM durable_jobs WHERE key LIKE 'locked%' FOR UPDATE";
         other.batch_execute(lock).await.unwrap();
         gate.add_permits(42);

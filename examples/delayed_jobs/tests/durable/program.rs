@@ -3,6 +3,7 @@
 use std::{
     fs,
     io::{BufRead, BufReader, Write},
+    path::Path,
     process::{Child, ChildStdout, Command, Stdio},
     time::{Duration, Instant},
 };
@@ -66,12 +67,21 @@ fn post(addr: &str, body: &str) {
     assert!(answer.starts_with("HTTP/1.1 201"), "{answer}");
 }
 
+/// Returns a command of the shell that writes what `command` prints to a file, which is whole once
+/// it is there.
+fn into(command: &str, result: &Path) -> String {
+    format!(
+        "{command} > '{0}.new' && mv '{0}.new' '{0}'",
+        result.display()
+    )
+}
+
 /// The program itself, with a command for each job.
 #[test]
 fn the_program_runs_a_command_for_each_job() {
     let dir = Dir::new();
     let result = dir.join("result");
-    let command = format!("cat > '{0}.new' && mv '{0}.new' '{0}'", result.display());
+    let command = into("cat", &result);
     let (mut program, addr, _stdout) = start(&dir, &command, &[]);
     post(
         &addr,
@@ -88,10 +98,7 @@ fn a_command_has_all_cores_of_the_process() {
     let dir = Dir::new();
     let result = dir.join("result");
     let cores = "grep Cpus_allowed_list /proc/self/status";
-    let command = format!(
-        "{cores} > '{0}.new' && mv '{0}.new' '{0}'",
-        result.display()
-    );
+    let command = into(cores, &result);
     let (mut program, addr, _stdout) = start(&dir, &command, &[]);
     post(&addr, r#"{"key":"k","in":"0s"}"#);
     eventually("the command has run", || result.exists());
@@ -106,11 +113,8 @@ fn the_program_leaves_a_command_alone_that_does_not_end() {
     let dir = Dir::new();
     let result = dir.join("result");
     // The number of the command's process, and of its group.
-    let command = format!(
-        "cut -d' ' -f1,5 /proc/$$/stat > '{0}.new' && mv '{0}.new' '{0}' && exec sleep 100 > \
-         /dev/null",
-        result.display()
-    );
+    let numbers = into("cut -d' ' -f1,5 /proc/$$/stat", &result);
+    let command = format!("{numbers} && exec sleep 100 > /dev/null");
     let (mut program, addr, mut stdout) = start(&dir, &command, &["--drain", "200ms"]);
     post(&addr, r#"{"key":"k","in":"0s"}"#);
     eventually("the command runs", || result.exists());
@@ -142,10 +146,10 @@ fn the_program_ends_the_group_of_a_command_that_takes_too_long() {
     let (result, quick) = (dir.join("result"), dir.join("quick"));
     // The shell and its child ignore SIGTERM. A second job waits for the place of the first.
     let command = format!(
-        "if [ $JOB_KEY = quick ]; then touch '{1}'; exit; fi; trap '' TERM; sleep 100 >/dev/null & \
-         echo $$ $! > '{0}.new' && mv '{0}.new' '{0}'; wait",
-        result.display(),
-        quick.display()
+        "if [ $JOB_KEY = quick ]; then touch '{}'; exit; fi; trap '' TERM; \
+         sleep 100 >/dev/null & {}; wait",
+        quick.display(),
+        into("echo $$ $!", &result)
     );
     let options = ["--timeout", "10s", "--concurrency", "1", "--attempts", "1"];
     let (mut program, addr, _stdout) = start(&dir, &command, &options);
@@ -168,10 +172,10 @@ fn the_program_ends_although_a_command_that_took_too_long_does_not() {
     let (result, quick) = (dir.join("result"), dir.join("quick"));
     // The shell ignores SIGTERM, and never ends by itself.
     let command = format!(
-        "if [ $JOB_KEY = quick ]; then touch '{1}'; exit; fi; trap '' TERM; \
-         echo $$ > '{0}.new' && mv '{0}.new' '{0}'; while :; do sleep 1; done >/dev/null",
-        result.display(),
-        quick.display()
+        "if [ $JOB_KEY = quick ]; then touch '{}'; exit; fi; trap '' TERM; \
+         {}; while :; do sleep 1; done >/dev/null",
+        quick.display(),
+        into("echo $$", &result)
     );
     let options = ["--timeout", "10s", "--concurrency", "1", "--attempts", "1"];
     let (mut program, addr, _stdout) = start(&dir, &command, &options);

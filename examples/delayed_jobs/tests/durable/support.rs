@@ -5,12 +5,18 @@ use std::{
     future::Future,
     io,
     path::PathBuf,
-    sync::atomic::{AtomicU32, Ordering},
+    sync::{
+        Arc,
+        atomic::{AtomicU32, Ordering},
+    },
     thread,
     time::{Duration, Instant},
 };
 
-use tokio::sync::mpsc::{UnboundedReceiver, unbounded_channel};
+use tokio::sync::{
+    Semaphore,
+    mpsc::{UnboundedReceiver, unbounded_channel},
+};
 use tourbillon::{Runtime, time::timeout};
 use tourbillon_durable::{
     Attempt, Failure, Node, Queue,
@@ -94,6 +100,63 @@ pub fn node<S: Store>(
         async { ended }
     });
     (node, receiver)
+}
+
+/// A node whose attempts wait at a gate.
+pub struct Waiting<S: Store> {
+    pub node: Node<S>,
+    /// Lets one attempt through for each permit.
+    pub gate: Arc<Semaphore>,
+    /// Its attempts, as they begin.
+    pub begins: UnboundedReceiver<Attempt>,
+    /// The key of each attempt that has ended, and whether the store has taken the end.
+    pub ends: UnboundedReceiver<(String, Option<bool>)>,
+}
+
+/// Starts a node whose attempts wait at a gate, and then end as `end` says.
+pub fn waiting<S: Store>(
+    queue: &Queue<S>,
+    options: impl FnOnce(NodeBuilder<S>) -> NodeBuilder<S>,
+    end: impl Fn(&Attempt) -> Result<(), Failure> + Send + Sync + 'static,
+) -> Waiting<S> {
+    let gate = Arc::new(Semaphore::new(0));
+    let (began, begins) = unbounded_channel();
+    let (ended, ends) = unbounded_channel();
+    let opened = gate.clone();
+    let node = options(Node::builder(queue.clone()))
+        .on_end(move |end| {
+            let _ = ended.send((end.key.clone(), end.accepted));
+        })
+        .start(move |attempt| {
+            let result = end(&attempt);
+            let _ = began.send(attempt);
+            let gate = opened.clone();
+            async move {
+                gate.acquire().await.map_err(Failure::retry)?.forget();
+                result
+            }
+        });
+    Waiting {
+        node,
+        gate,
+        begins,
+        ends,
+    }
+}
+
+/// The end of an attempt: the job `fails` dies at once, and any other one is done.
+pub fn fails_by_key(attempt: &Attempt) -> Result<(), Failure> {
+    match attempt.key.as_str() {
+        "fails" => Err(Failure::give_up("on purpose")),
+        _ => Ok(()),
+    }
+}
+
+/// Waits until a node has begun this many attempts.
+pub async fn begun<S: Store>(node: &Node<S>, count: u64) {
+    while node.stats().begun < count {
+        tourbillon::time::sleep(Duration::from_millis(2)).await;
+    }
 }
 
 /// Returns what begins an attempt, after which the job does not wait.

@@ -10,8 +10,8 @@ use tourbillon_durable::{
     store::{Cancelled, Listing, Moved, Scheduled, Store},
 };
 
-use super::{SOON, waiting};
-use crate::support::{HOUR, live, node};
+use super::SOON;
+use crate::support::{HOUR, Waiting, live, node, waiting};
 
 pub async fn a_job_runs_once_and_not_early<S: Store>(queue: &Queue<S>) {
     let (node, mut ran) = node(queue, |node| node, |_| Ok(()));
@@ -89,7 +89,12 @@ pub async fn a_cancelled_job_does_not_run<S: Store>(queue: &Queue<S>) {
 }
 
 pub async fn a_job_can_be_cancelled_while_it_runs<S: Store>(queue: &Queue<S>) {
-    let (node, gate, mut ran, mut ends) = waiting(queue);
+    let Waiting {
+        node,
+        gate,
+        begins: mut ran,
+        mut ends,
+    } = waiting(queue, |node| node, |_| Ok(()));
     queue.schedule("running", SOON, "").await.unwrap();
     ran.recv().await.unwrap();
     assert_eq!(
@@ -102,7 +107,7 @@ pub async fn a_job_can_be_cancelled_while_it_runs<S: Store>(queue: &Queue<S>) {
     );
     gate.add_permits(1);
     // The store refuses the end, as the token is stale.
-    assert_eq!(ends.recv().await.unwrap(), Some(false));
+    assert_eq!(ends.recv().await.unwrap().1, Some(false));
     assert!(node.stop(HOUR).await);
 }
 
@@ -137,7 +142,12 @@ pub async fn a_moved_job_runs_at_its_new_time<S: Store>(queue: &Queue<S>) {
 }
 
 pub async fn a_job_that_is_moved_while_it_runs_runs_again<S: Store>(queue: &Queue<S>) {
-    let (node, gate, mut ran, mut ends) = waiting(queue);
+    let Waiting {
+        node,
+        gate,
+        begins: mut ran,
+        mut ends,
+    } = waiting(queue, |node| node, |_| Ok(()));
     queue.schedule("again", SOON, "").await.unwrap();
     let first = ran.recv().await.unwrap();
     let moved = queue.reschedule("again", SOON).await.unwrap();
@@ -145,7 +155,7 @@ pub async fn a_job_that_is_moved_while_it_runs_runs_again<S: Store>(queue: &Queu
     let second = ran.recv().await.unwrap();
     assert!(second.token > first.token);
     gate.add_permits(2);
-    let ends = [ends.recv().await.unwrap(), ends.recv().await.unwrap()];
+    let ends = [ends.recv().await.unwrap().1, ends.recv().await.unwrap().1];
     assert_eq!(
         ends.iter()
             .filter(|&&accepted| accepted == Some(true))

@@ -4,14 +4,11 @@ mod attempts;
 mod jobs;
 mod nodes;
 
-use std::{sync::Arc, time::Duration};
+use std::time::Duration;
 
-use tokio::sync::{
-    Semaphore,
-    mpsc::{UnboundedReceiver, unbounded_channel},
-};
+use tokio::sync::mpsc::UnboundedReceiver;
 use tourbillon_durable::{
-    Attempt, Backoff, Failure, Node, Queue, QueueError,
+    Attempt, Backoff, Node, Queue, QueueError,
     store::{Store, StoreError},
 };
 
@@ -64,34 +61,6 @@ pub async fn all<S: Store>(queue: Queue<S>) {
         jobs::jobs_are_listed_by_their_keys,
         jobs::a_list_has_the_beginnings_of_large_jobs,
     }
-}
-
-/// Starts a node whose handlers wait for permits.
-fn waiting<S: Store>(
-    queue: &Queue<S>,
-) -> (
-    Node<S>,
-    Arc<Semaphore>,
-    tokio::sync::mpsc::UnboundedReceiver<Attempt>,
-    tokio::sync::mpsc::UnboundedReceiver<Option<bool>>,
-) {
-    let gate = Arc::new(Semaphore::new(0));
-    let (sender, ran) = unbounded_channel();
-    let (accepted, ends) = unbounded_channel();
-    let opened = gate.clone();
-    let node = Node::builder(queue.clone())
-        .on_end(move |ended| {
-            let _ = accepted.send(ended.accepted);
-        })
-        .start(move |attempt| {
-            let _ = sender.send(attempt);
-            let gate = opened.clone();
-            async move {
-                gate.acquire().await.map_err(Failure::retry)?.forget();
-                Ok(())
-            }
-        });
-    (node, gate, ran, ends)
 }
 
 /// Schedules jobs until the store refuses one. `acknowledged` jobs are there before. The refused

@@ -2,16 +2,16 @@
 
 use std::{collections::HashSet, sync::Arc, time::Duration};
 
-use tokio::sync::{Semaphore, mpsc::unbounded_channel};
+use tokio::sync::Semaphore;
 use tourbillon::time::{sleep, timeout};
 use tourbillon_durable::{
-    Attempt, Failure, Node, Queue,
+    Failure, Node, Queue,
     job::Token,
     store::{Begin, Span, Store},
 };
 
 use super::SOON;
-use crate::support::{self, HOUR, live, node, start};
+use crate::support::{self, HOUR, begun, live, node, start, waiting};
 
 pub async fn options_without_bounds_are_bounded<S: Store>(queue: &Queue<S>) {
     let (node, mut ran) = node(
@@ -87,19 +87,7 @@ pub async fn two_nodes_share_the_jobs<S: Store>(queue: &Queue<S>) {
 }
 
 pub async fn a_busy_node_leaves_due_jobs_to_others<S: Store>(queue: &Queue<S>) {
-    let gate = Arc::new(Semaphore::new(0));
-    let opened = gate.clone();
-    let (sender, mut ran) = unbounded_channel();
-    let busy = Node::builder(queue.clone())
-        .concurrency(2)
-        .start(move |attempt: Attempt| {
-            let (gate, sender) = (opened.clone(), sender.clone());
-            async move {
-                let _ = sender.send(attempt.key);
-                gate.acquire().await.map_err(Failure::retry)?.forget();
-                Ok(())
-            }
-        });
+    let mut busy = waiting(queue, |node| node.concurrency(2), |_| Ok(()));
     // Some jobs are due when the node finds them, and others come to be due in its timers.
     for number in 0..10 {
         let (key, later) = (format!("due-{number}"), format!("later-{number}"));
@@ -107,17 +95,18 @@ pub async fn a_busy_node_leaves_due_jobs_to_others<S: Store>(queue: &Queue<S>) {
         let soon = Duration::from_millis(500);
         queue.schedule(later, soon, "").await.unwrap();
     }
-    let mut keys = HashSet::from([ran.recv().await.unwrap(), ran.recv().await.unwrap()]);
+    let begun = [busy.begins.recv().await, busy.begins.recv().await];
+    let mut keys = HashSet::from(begun.map(|attempt| attempt.unwrap().key));
     let (idle, mut others) = node(queue, |node| node, |_| Ok(()));
     for _ in 0..18 {
         assert!(keys.insert(others.recv().await.unwrap().key));
     }
     assert_eq!(keys.len(), 20);
     live(queue, 2).await;
-    assert_eq!(busy.stats().begun, 2);
-    gate.add_permits(2);
+    assert_eq!(busy.node.stats().begun, 2);
+    busy.gate.add_permits(2);
     live(queue, 0).await;
-    assert!(busy.stop(HOUR).await && idle.stop(HOUR).await);
+    assert!(busy.node.stop(HOUR).await && idle.stop(HOUR).await);
 }
 
 pub async fn a_node_that_comes_later_gets_its_share<S: Store>(queue: &Queue<S>) {
@@ -139,9 +128,7 @@ pub async fn a_node_that_comes_later_gets_its_share<S: Store>(queue: &Queue<S>) 
         })
     };
     let four = async |node: &Node<S>| {
-        while node.stats().begun < 4 {
-            sleep(Duration::from_millis(2)).await;
-        }
+        begun(node, 4).await;
         // It holds as many as it can run, and as many again.
         assert!(node.stats().held <= 8, "{:?}", node.stats());
     };
