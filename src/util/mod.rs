@@ -7,6 +7,7 @@ pub(crate) mod contained;
 pub(crate) mod lock;
 pub(crate) mod nanos;
 #[cfg(test)]
+#[path = "../../tests/common/skip.rs"]
 pub(crate) mod skip;
 #[cfg(feature = "tokio-compat")]
 pub(crate) mod tokio_budget;

@@ -16,6 +16,7 @@ pub mod panics;
 pub mod paused;
 pub mod process;
 pub mod resident;
+pub mod skip;
 pub mod timers;
 pub mod told;
 pub mod unix;
@@ -98,21 +99,10 @@ pub fn alarm() -> Alarm {
 }
 
 /// Prints that the calling test is skipped, and why: this kernel or sandbox lacks what the test
-/// needs. Also appends the line to the file that `TOURBILLON_SKIPPED` names, which CI prints.
+/// needs. See [`skip_test`](skip::skip_test).
 pub fn skip(why: &str) {
-    eprintln!("skipped: {why}");
-    let Some(file) = std::env::var_os("TOURBILLON_SKIPPED") else {
-        return;
-    };
     let name = process::test_of_child().or_else(|| thread::current().name().map(str::to_owned));
-    let line = format!("{}: {why}\n", name.as_deref().unwrap_or("?"));
-    let file = std::fs::OpenOptions::new()
-        .append(true)
-        .create(true)
-        .open(file);
-    // One write, so that no other process writes in between.
-    file.and_then(|mut file| std::io::Write::write_all(&mut file, line.as_bytes()))
-        .expect("the file that TOURBILLON_SKIPPED names can be written");
+    skip::skip_test(name.as_deref(), why);
 }
 
 /// Returns how many threads this process has. Ending threads do not count: the system lists a

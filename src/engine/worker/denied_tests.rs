@@ -13,7 +13,7 @@ use tourbillon_shards::{Options, Reset, Timer};
 use crate::{
     runtime::Builder,
     sys,
-    util::{nanos::nanos, skip::skip},
+    util::{nanos::nanos, skip::skip_test},
 };
 
 /// How often the worker sleeps before the holder releases the lock.
@@ -92,7 +92,7 @@ fn a_real_time_worker_lets_the_holder_of_its_shard_run() {
     let worker = runtime.block_on(runtime.spawn(async { Thread::current() }));
     let worker = worker.unwrap();
     if !is_real_time.load(SeqCst) {
-        return skip("no thread of a real-time class");
+        return skip_test(thread::current().name(), "no thread of a real-time class");
     }
     let (ends, sleeps) = mpsc::channel();
     let handle = runtime.handle().clone();
