@@ -1,6 +1,6 @@
 //! The arguments of a program.
 
-use std::{env, process};
+use std::{env, ffi::OsStr, process};
 
 use clap::Parser;
 
@@ -11,8 +11,9 @@ use crate::say::{self, shown};
 pub fn arguments<T: Parser>() -> T {
     T::try_parse().unwrap_or_else(|error| {
         // The error quotes arguments. Others may have chosen them, such as names of files.
-        let tame = env::args_os().map(|arg| shown(&arg.to_string_lossy()).to_string());
-        let error = T::try_parse_from(tame).err().unwrap_or(error);
+        let error = T::try_parse_from(env::args_os().map(tame))
+            .err()
+            .unwrap_or(error);
         // Without the colours of `error.print()`, which are escape sequences, too.
         let text = error.render();
         match error.use_stderr() {
@@ -21,4 +22,9 @@ pub fn arguments<T: Parser>() -> T {
         }
         process::exit(if say::lost() { 1 } else { error.exit_code() })
     })
+}
+
+/// Returns an argument, or the name of a file, as one line that a terminal only prints.
+pub fn tame(text: impl AsRef<OsStr>) -> String {
+    shown(&text.as_ref().to_string_lossy()).to_string()
 }

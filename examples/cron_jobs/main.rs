@@ -23,10 +23,10 @@ use tourbillon::{
 };
 
 use self::{
-    arguments::arguments,
+    arguments::{arguments, tame},
     job::Job,
     run::Runner,
-    say::{complain, say, shown},
+    say::{complain, say},
     stop::Stop,
 };
 
@@ -123,7 +123,7 @@ fn read_jobs(args: &Args) -> Result<Vec<Job>, Box<dyn Error>> {
         read(text, format!("--job, number {}", at + 1))?;
     }
     if let Some(path) = &args.file {
-        let name = shown(&path.to_string_lossy()).to_string();
+        let name = tame(path);
         let text = fs::read_to_string(path).map_err(|error| format!("{name}: {error}"))?;
         for (at, line) in text.lines().enumerate() {
             let is_job = |line: &str| !line.is_empty() && !line.starts_with('#');

@@ -17,7 +17,7 @@ use tourbillon::{
     signal::{SignalKind, signal},
 };
 
-use crate::{args::count, complain, say::shown};
+use crate::{args::count, arguments::tame, complain};
 
 /// Options of the flight recorder.
 #[derive(Clone, Debug, Args)]
@@ -109,5 +109,10 @@ fn write_numbered(recorder: &FlightRecorder, number: u32) {
 pub(crate) fn save(snapshot: &Snapshot, path: &Path) -> Result<(), String> {
     let file = File::create(path);
     file.and_then(|file| snapshot.write_trace(file))
-        .map_err(|error| format!("cannot write {}: {error}", shown(&path.to_string_lossy())))
+        .map_err(|error| cannot_write(path, &error))
+}
+
+/// Returns the complaint about a file that could not be written.
+pub(crate) fn cannot_write(path: &Path, error: &io::Error) -> String {
+    format!("cannot write {}: {error}", tame(path))
 }

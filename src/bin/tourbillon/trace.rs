@@ -6,6 +6,7 @@ use serde::{Deserialize, Serialize};
 use tourbillon::flight::CauseTotal;
 
 use crate::{
+    arguments::tame,
     figures::{grouped, scaled},
     say::{print, shown},
 };
@@ -63,7 +64,7 @@ impl From<&CauseTotal> for CauseRow {
 
 /// Prints the late timers of a trace, and the causes.
 pub(crate) fn run(args: &Args) -> Result<ExitCode, String> {
-    let path = shown(&args.file.to_string_lossy()).to_string();
+    let path = tame(&args.file);
     let file = File::open(&args.file).map_err(|error| format!("cannot read {path}: {error}"))?;
     let trace: Trace = serde_json::from_reader(BufReader::new(file)).map_err(|error| {
         format!("{path} is no trace that this program can explain: {error}; write one by SIGUSR2")

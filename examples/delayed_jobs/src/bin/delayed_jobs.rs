@@ -23,7 +23,7 @@ use tourbillon_durable::{
 };
 
 use self::{
-    arguments::arguments,
+    arguments::{arguments, tame},
     say::{say, shown},
 };
 
@@ -129,8 +129,8 @@ fn start(args: Args) -> Result<(), Box<dyn Error>> {
             let store = tourbillon_durable::redis::Redis::connect(url).await?;
             return serve(&args, store).await;
         }
-        let store = Sqlite::open(&args.store)
-            .map_err(|error| format!("{}: {error}", shown(&args.store.to_string_lossy())))?;
+        let store =
+            Sqlite::open(&args.store).map_err(|error| format!("{}: {error}", tame(&args.store)))?;
         serve(&args, store).await
     });
     command::end();

@@ -66,8 +66,8 @@ use crate::{
     args::{RuntimeArgs, count, nanos, number, positive_duration},
     figures::{Format, rounded, scaled},
     proc,
-    record::Traces,
-    say::{print, say, shown},
+    record::{Traces, cannot_write},
+    say::{print, say},
 };
 
 /// Arguments of `tourbillon soak`.
@@ -144,11 +144,6 @@ pub(crate) fn run(args: &Args) -> Result<ExitCode, String> {
     } else {
         ExitCode::FAILURE
     })
-}
-
-fn cannot_write(path: &Path, error: &io::Error) -> String {
-    let path = path.to_string_lossy();
-    format!("cannot write {}: {error}", shown(&path))
 }
 
 /// Returns the name of the temporary file, which is renamed to the report file.
