@@ -155,8 +155,8 @@ pub struct ClockCore {
     owed: AtomicUsize,
     /// Whether the clock was set, and a thread that does not serve it took the notification.
     stepped: AtomicBool,
-    /// When a thread first called the worker since the clock was last served, while there is no
-    /// timerfd. The lock is held for a moment, and no other is taken meanwhile.
+    /// When a thread first called the worker since the clock was last served. The lock is held for a
+    /// moment, and no other is taken meanwhile.
     called: Mutex<Option<Readings>>,
     /// The lock of the serving worker.
     pub(super) served: Mutex<Served>,

@@ -5,6 +5,7 @@
 use std::{
     cmp::Reverse,
     collections::HashMap,
+    mem,
     ops::ControlFlow,
     sync::Mutex,
     time::{Duration, Instant},
@@ -272,7 +273,7 @@ impl State {
     /// Returns tasks with what is known of them. Forgets those that two answers in a row have not
     /// had: a task that was spawned after the caller made its list may have been polled already.
     fn recognize(&mut self, tasks: Vec<Task>, now: Instant) -> Vec<Seen> {
-        let mut before = std::mem::take(&mut self.known);
+        let mut before = mem::take(&mut self.known);
         let present = self.timing.as_ref().map(|timing| &timing.present);
         let tasks = tasks.into_iter().map(|task| {
             let mut known = before.remove(&task.id()).unwrap_or_default();
@@ -287,18 +288,8 @@ impl State {
             }
         });
         let seen = tasks.collect();
-        for (id, known) in before {
-            if !known.is_missing {
-                let is_missing = true;
-                self.known.insert(
-                    id,
-                    Known {
-                        is_missing,
-                        ..known
-                    },
-                );
-            }
-        }
+        before.retain(|_, known| !mem::replace(&mut known.is_missing, true));
+        self.known.extend(before);
         seen
     }
 }

@@ -240,8 +240,9 @@ return job and {shown(job)} or {}
 ";
 
 /// Lists jobs. Arguments: text in the key, key before, whether only the dead (1), the others (0) or
-/// all (empty), limit, how many bytes of a payload and of an error at most. Looks at a part of the keys, so that the server is free for others soon.
-/// Answers with the last key of this part, or nothing if it is the last part, and with the jobs.
+/// all (empty), limit, how many bytes of a payload and of an error at most. Looks at a part of the
+/// keys, so that the server is free for others soon. Answers with the last key of this part, or
+/// nothing if it is the last part, and with the jobs.
 const LIST: &str = "
 local found = {}
 local start = ARGV[2] == '' and '-' or '(' .. ARGV[2]
