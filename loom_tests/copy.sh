@@ -8,12 +8,12 @@ runtime=(src/engine/task_core/spawned.rs src/engine/watchdog/alarm.rs
 # its own. The root package and its dependencies stay out.
 copy_models() {
     local root=$1 dir=$2
-    mkdir -p "$dir/shards" "$dir/tasks" "$dir/loom_tests"
+    mkdir -p "$dir/shards" "$dir/crates/tasks" "$dir/loom_tests"
     awk '/^\[/ { keep = /^\[(workspace|profile)/ } keep' "$root/Cargo.toml" |
-        sed 's/^members = .*/members = ["shards", "tasks", "loom_tests"]/' >"$dir/Cargo.toml"
+        sed 's/^members = .*/members = ["shards", "crates/*", "loom_tests"]/' >"$dir/Cargo.toml"
     cp "$root/Cargo.lock" "$dir/"
     cp -R "$root/shards/Cargo.toml" "$root/shards/examples" "$root/shards/src" "$dir/shards/"
-    cp -R "$root/tasks/Cargo.toml" "$root/tasks/src" "$dir/tasks/"
+    cp -R "$root/crates/tasks/Cargo.toml" "$root/crates/tasks/src" "$dir/crates/tasks/"
     cp -R "$root/loom_tests/Cargo.toml" "$root/loom_tests/src" "$root/loom_tests/tests" \
         "$dir/loom_tests/"
     (cd "$root" && cp --parents "${runtime[@]}" "$dir")
