@@ -4,8 +4,7 @@
 //! own. The program prints a table with the measured ratio to each peer beside the target ratio.
 //! With `--out` it also writes the table, a short summary, plots, and all figures as JSON.
 //!
-//! The modules below `workloads` say what each workload does. `docs/lab/2026-11-23-compare.md`
-//! lists what each system does in it.
+//! `README.md` lists what each system does in each workload.
 
 #[path = "../../../examples/common/arguments.rs"]
 mod arguments;
