@@ -1,5 +1,5 @@
-//! The models of `docs/internals/learn-loom.md`, from two increments to a parked word. The chapter
-//! shows parts of this file, and a test of the docs compares the two.
+//! The models of "Learn loom" in `loom_tests/README.md`, from two increments to a parked word. The
+//! page shows parts of this file, and a test of the docs compares the two.
 #![cfg(loom)]
 
 use loom::{
