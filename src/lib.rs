@@ -107,18 +107,34 @@ pub use self::integrations::quinn;
 #[cfg(feature = "tokio-compat")]
 pub use self::integrations::tokio;
 
+/// The version of this library, such as `0.1.0`.
+///
+/// ```
+/// println!("this program runs on Tourbillon {}", tourbillon::VERSION);
+/// ```
+pub const VERSION: &str = env!("CARGO_PKG_VERSION");
+
 /// The runtime: its options, handles to it, and how to shut it down.
 pub mod runtime {
     pub use tourbillon_shards::store::StoreKind;
 
     pub use crate::{
-        api::{builder::Builder, cores::with_all_cores, dump, handle::Handle, runtime::Runtime},
+        api::{
+            builder::Builder,
+            cores::with_all_cores,
+            dump,
+            handle::{Handle, WeakHandle},
+            runtime::Runtime,
+        },
         engine::{
             config::RuntimeFlavor,
             context::entered::EnterGuard,
             id::Id,
             local::worker_index,
-            watchdog::stall::{RecentStall, Stall},
+            watchdog::{
+                report::job_is,
+                stall::{RecentStall, Stall},
+            },
         },
         error::is_rt_shutdown_err,
     };
