@@ -150,7 +150,14 @@ fn pages_name_existing_files() {
     let root = root();
     let mut pages = pages(&root);
     pages.extend(
-        ["README.md", "CONTRIBUTING.md", "loom_tests/README.md"].map(|page| root.join(page)),
+        [
+            "README.md",
+            "CONTRIBUTING.md",
+            "benches/README.md",
+            "loom_tests/README.md",
+            "testing/README.md",
+        ]
+        .map(|page| root.join(page)),
     );
     let (mut missing, mut named) = (Vec::new(), 0);
     for page in pages {
@@ -215,7 +222,9 @@ fn the_internals_name_existing_functions() {
 fn tables_name_existing_tests() {
     let root = root();
     let (mut missing, mut named) = (Vec::new(), 0);
-    for page in pages(&root) {
+    let mut pages = pages(&root);
+    pages.push(root.join("testing/README.md"));
+    for page in pages {
         let text = read_page(&page);
         for span in rows(&text).into_iter().flatten().flat_map(spans) {
             if span.contains(".rs: ") {
@@ -360,6 +369,7 @@ fn links_lead_to_existing_targets() {
         "CHANGELOG.md",
         "benches/compare/README.md",
         "SECURITY.md",
+        "testing/README.md",
         "crates/macros/README.md",
         "shards/README.md",
         "crates/tasks/README.md",

@@ -6,7 +6,10 @@ use std::{
     time::SystemTime,
 };
 
+use tourbillon_shards::TypeName;
+
 use crate::{
+    engine::watchdog::report::this_job_is,
     error::ArmError,
     integrations::cron::{
         builder::Cron,
@@ -44,8 +47,8 @@ pub(crate) type Callback = Arc<dyn Fn(&Occurrence) + Send + Sync>;
 
 pub(crate) struct Driver {
     host: Box<dyn Host>,
-    /// Names the running job by the type of the user's callback.
-    name: fn(),
+    /// The type name of the user's callback.
+    name: &'static TypeName,
     state: Mutex<State>,
 }
 
@@ -74,12 +77,11 @@ impl State {
 }
 
 impl Cron {
-    /// Starts a job on `host`. `name` names the running job by the type of
-    /// the callback.
+    /// Starts a job on `host`. `name` is the type name of the callback.
     pub(crate) fn launch(
         &self,
         host: Box<dyn Host>,
-        name: fn(),
+        name: &'static TypeName,
         f: Callback,
     ) -> Result<CronJob, CronError> {
         let job = Job::new(self.schedule(), self.policy, host.now());
@@ -221,7 +223,7 @@ impl Run {
             false => None,
         });
         if let Some(f) = f {
-            (self.driver.name)();
+            this_job_is(self.driver.name);
             f(&self.occurrence);
         }
     }

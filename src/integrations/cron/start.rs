@@ -5,9 +5,10 @@ use std::{
     time::{Duration, SystemTime},
 };
 
+use tourbillon_shards::TypeName;
+
 use crate::{
     api::{handle::Handle, runtime::Runtime},
-    engine::watchdog::report::job_is,
     error::ArmError,
     integrations::cron::{
         builder::Cron,
@@ -20,7 +21,7 @@ use crate::{
 
 impl Host for Handle {
     fn now(&self) -> SystemTime {
-        self.wall_clock()
+        self.wall_now()
     }
 
     fn set_alarm(&self, at: SystemTime, ring: Ring) -> Alarm {
@@ -70,7 +71,7 @@ impl Cron {
         F: Fn() + Send + Sync + 'static,
     {
         let f: Callback = Arc::new(move |_| f());
-        self.launch(Box::new(handle.clone()), job_is::<F>, f)
+        self.launch(Box::new(handle.clone()), TypeName::of::<F>(), f)
     }
 
     /// Starts a job whose callback gets the [`Occurrence`] that it runs for. See
@@ -97,7 +98,7 @@ impl Cron {
         F: Fn(&Occurrence) + Send + Sync + 'static,
     {
         let f: Callback = Arc::new(f);
-        self.launch(Box::new(handle.clone()), job_is::<F>, f)
+        self.launch(Box::new(handle.clone()), TypeName::of::<F>(), f)
     }
 }
 
