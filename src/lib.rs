@@ -107,18 +107,34 @@ pub use self::integrations::quinn;
 #[cfg(feature = "tokio-compat")]
 pub use self::integrations::tokio;
 
+/// The version of this library, such as `0.1.0`.
+///
+/// ```
+/// println!("this program runs on Tourbillon {}", tourbillon::VERSION);
+/// ```
+pub const VERSION: &str = env!("CARGO_PKG_VERSION");
+
 /// The runtime: its options, handles to it, and how to shut it down.
 pub mod runtime {
     pub use tourbillon_shards::store::StoreKind;
 
     pub use crate::{
-        api::{builder::Builder, cores::with_all_cores, dump, handle::Handle, runtime::Runtime},
+        api::{
+            builder::Builder,
+            cores::with_all_cores,
+            dump,
+            handle::{Handle, WeakHandle},
+            runtime::Runtime,
+        },
         engine::{
             config::RuntimeFlavor,
             context::entered::EnterGuard,
             id::Id,
             local::worker_index,
-            watchdog::stall::{RecentStall, Stall},
+            watchdog::{
+                report::job_is,
+                stall::{RecentStall, Stall},
+            },
         },
         error::is_rt_shutdown_err,
     };
@@ -151,53 +167,3 @@ pub use crate::{
         arm::here::{after, at, every, try_after, try_at, try_every},
     },
 };
-
-/// Compiles and runs the examples of the README and of the book as doctests.
-#[cfg(all(doctest, feature = "macros"))]
-#[doc = include_str!("../README.md")]
-struct Readme;
-#[cfg(all(doctest, feature = "macros"))]
-#[doc = include_str!("../docs/guide/guide.md")]
-struct GuideOfTheBook;
-#[cfg(all(doctest, feature = "axum", feature = "macros"))]
-#[doc = include_str!("../docs/guide/server.md")]
-struct ServerOfTheBook;
-#[cfg(all(
-    doctest,
-    feature = "axum",
-    feature = "client",
-    feature = "macros",
-    feature = "quinn"
-))]
-#[doc = include_str!("../docs/guide/clients.md")]
-struct ClientsOfTheBook;
-#[cfg(all(doctest, feature = "tokio-compat"))]
-#[doc = include_str!("../docs/guide/migrating.md")]
-struct MigratingOfTheBook;
-#[cfg(all(
-    doctest,
-    feature = "inspect",
-    feature = "metrics",
-    feature = "opentelemetry",
-    feature = "tracing"
-))]
-#[doc = include_str!("../docs/guide/metrics.md")]
-struct MetricsOfTheBook;
-#[cfg(doctest)]
-#[doc = include_str!("../docs/guide/why-late.md")]
-struct WhyLateOfTheBook;
-#[cfg(doctest)]
-#[doc = include_str!("../docs/guide/timers.md")]
-struct TimersOfTheBook;
-#[cfg(doctest)]
-#[doc = include_str!("../docs/guide/tuning.md")]
-struct TuningOfTheBook;
-#[cfg(doctest)]
-#[doc = include_str!("../docs/guide/coming-from.md")]
-struct ComingFromOfTheBook;
-#[cfg(all(doctest, feature = "cron"))]
-#[doc = include_str!("../docs/guide/cron.md")]
-struct CronOfTheBook;
-#[cfg(doctest)]
-#[doc = include_str!("../docs/reference/rescue.md")]
-struct RescueOfTheBook;

@@ -4,13 +4,13 @@ use std::{
     fmt,
     future::Future,
     panic::{RefUnwindSafe, UnwindSafe},
-    sync::Arc,
+    sync::{Arc, Weak},
     time::{Duration, SystemTime},
 };
 
 use crate::{
     api::dump::Dump,
-    clock::{instant::Instant, wall},
+    clock::{instant::Instant, other::OtherClock, wall},
     engine::{
         block_on,
         config::RuntimeFlavor,
@@ -116,6 +116,20 @@ impl Handle {
     /// [`flight`](crate::flight).
     pub fn flight_recorder(&self) -> FlightRecorder {
         FlightRecorder::new(self.shared.clone())
+    }
+
+    /// Returns a handle that does not keep the memory of a runtime that has ended, for caches and
+    /// exporters that outlive runtimes.
+    ///
+    /// ```
+    /// let runtime = tourbillon::Runtime::new().unwrap();
+    /// let weak = runtime.handle().downgrade();
+    /// assert_eq!(weak.upgrade().unwrap().id(), runtime.handle().id());
+    /// drop(runtime);
+    /// assert!(weak.upgrade().is_none());
+    /// ```
+    pub fn downgrade(&self) -> WeakHandle {
+        WeakHandle(Arc::downgrade(&self.shared))
     }
 
     /// Enters the runtime: until the guard is dropped, what this thread spawns and arms goes to
@@ -363,14 +377,24 @@ impl Handle {
         self.arm(|home| arm_every(home, period, true, f))
     }
 
-    /// Returns the time of the runtime's wall clock.
-    #[cfg(feature = "cron")]
-    pub(crate) fn wall_now(&self) -> SystemTime {
-        wall::time(
-            self.shared
-                .clock
-                .other(crate::clock::other::OtherClock::Wall),
-        )
+    /// Returns the time of the runtime's wall clock: that of the system, or once the runtime's
+    /// clock was paused, the one that moves with it. See
+    /// [`time::wall_clock`](crate::time::wall_clock).
+    ///
+    /// ```
+    /// use std::time::{Duration, SystemTime};
+    ///
+    /// let runtime = tourbillon::Runtime::new().unwrap();
+    /// let before = SystemTime::now();
+    /// assert!(runtime.handle().wall_clock() >= before);
+    ///
+    /// runtime.handle().pause();
+    /// let tomorrow = before + Duration::from_secs(24 * 3600);
+    /// runtime.handle().set_wall_clock(tomorrow).unwrap();
+    /// assert_eq!(runtime.handle().wall_clock(), tomorrow);
+    /// ```
+    pub fn wall_clock(&self) -> SystemTime {
+        wall::time(self.shared.clock.other(OtherClock::Wall))
     }
 
     /// Runs `f` once on a worker when the wall clock reaches `time`: see
@@ -525,5 +549,25 @@ impl fmt::Debug for Handle {
         f.debug_struct("Handle")
             .field("workers", &workers)
             .finish_non_exhaustive()
+    }
+}
+
+/// A [`Handle`] that does not keep the memory of its runtime. See [`Handle::downgrade`].
+#[derive(Clone)]
+pub struct WeakHandle(Weak<Shared>);
+
+impl WeakHandle {
+    /// Returns a handle, or `None` if the runtime and all of its handles are gone.
+    pub fn upgrade(&self) -> Option<Handle> {
+        self.0.upgrade().map(Handle::new)
+    }
+}
+
+impl UnwindSafe for WeakHandle {}
+impl RefUnwindSafe for WeakHandle {}
+
+impl fmt::Debug for WeakHandle {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str("(WeakHandle)")
     }
 }

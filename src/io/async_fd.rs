@@ -166,6 +166,36 @@ impl<T: AsFd> AsyncFd<T> {
         self.registration.into_inner()
     }
 
+    /// Returns the last known readiness for `interest`, without waiting and without a system call.
+    ///
+    /// It is empty until the first event. Readiness stays until an operation that would block
+    /// clears it, so an operation may still find the descriptor not ready.
+    ///
+    /// ```
+    /// use std::{io::Write, os::unix::net::UnixStream};
+    /// use tourbillon::io::{AsyncFd, Interest};
+    ///
+    /// # tourbillon::Runtime::new()?.block_on(async {
+    /// let (ours, mut theirs) = UnixStream::pair()?;
+    /// ours.set_nonblocking(true)?;
+    /// let ours = AsyncFd::new(ours)?;
+    /// assert!(!ours.ready_now(Interest::READABLE)?.is_readable());
+    /// theirs.write_all(b"data")?;
+    /// drop(ours.readable().await?);
+    /// assert!(ours.ready_now(Interest::READABLE)?.is_readable());
+    /// # std::io::Result::Ok(())
+    /// # })?;
+    /// # std::io::Result::Ok(())
+    /// ```
+    ///
+    /// # Errors
+    ///
+    /// See [`ready`](AsyncFd::ready).
+    pub fn ready_now(&self, interest: Interest) -> io::Result<Ready> {
+        self.allow(interest)?;
+        Ok(Ready::of(self.registration.readiness().now()?, interest))
+    }
+
     /// Waits until the descriptor is ready in at least one direction of `interest`.
     ///
     /// Any number of tasks may wait, and dropping one future does not affect the others.

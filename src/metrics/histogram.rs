@@ -6,6 +6,7 @@
 use std::{array, fmt, ops::AddAssign, time::Duration};
 
 use super::counters::Counter;
+use crate::util::nanos::nanos;
 
 /// The number of buckets: one below 64 ns, 31.5 octaves of four, and one for the rest.
 pub(crate) const BUCKETS: usize = 128;
@@ -110,7 +111,7 @@ impl LatenessHistogram {
     /// Returns the buckets from the shortest on, including empty ones. Each begins where the
     /// previous one ends.
     pub fn buckets(&self) -> impl Iterator<Item = Bucket> {
-        self.raw().iter().enumerate().map(|(i, &count)| Bucket {
+        self.buckets.iter().enumerate().map(|(i, &count)| Bucket {
             from: Duration::from_nanos(from(i)),
             to: if i + 1 == BUCKETS {
                 Duration::MAX
@@ -121,9 +122,31 @@ impl LatenessHistogram {
         })
     }
 
-    /// Returns the count of each bucket.
-    pub(crate) fn raw(&self) -> &[u64; BUCKETS] {
+    /// Returns the number of times in each of the [`buckets`](LatenessHistogram::buckets).
+    pub fn counts(&self) -> &[u64] {
         &self.buckets
+    }
+
+    /// Returns the index of the bucket in which a time counts.
+    ///
+    /// ```
+    /// use std::time::Duration;
+    /// use tourbillon::metrics::LatenessHistogram;
+    ///
+    /// let late = Duration::from_micros(5);
+    /// let mut histogram = LatenessHistogram::default();
+    /// histogram.record(late);
+    /// assert_eq!(histogram.counts()[LatenessHistogram::bucket_of(late)], 1);
+    /// ```
+    pub fn bucket_of(late: Duration) -> usize {
+        index(nanos(late))
+    }
+
+    /// Adds one time, for histograms of your own.
+    pub fn record(&mut self, late: Duration) {
+        let ns = nanos(late);
+        self.buckets[index(ns)] += 1;
+        self.sum = self.sum.saturating_add(ns.min(LONGEST));
     }
 
     /// Returns the difference to `earlier`, a previous state of this histogram.
@@ -229,6 +252,23 @@ mod tests {
             }
         }
         assert_eq!(index(u64::MAX), BUCKETS - 1);
+    }
+
+    #[test]
+    fn a_histogram_of_the_users_own_counts_as_a_recorded_one() {
+        let times = [0, 63, 64, 5_000, 5_000, 1 << 36, u64::MAX];
+        let mut own = LatenessHistogram::default();
+        for ns in times {
+            own.record(Duration::from_nanos(ns));
+        }
+        assert_eq!(own, histogram_of(&times));
+        let mut longest = LatenessHistogram::default();
+        longest.record(Duration::MAX);
+        assert_eq!(longest, histogram_of(&[u64::MAX]));
+        for (i, bucket) in own.buckets().enumerate() {
+            assert_eq!(LatenessHistogram::bucket_of(bucket.from), i);
+            assert_eq!(own.counts()[i], bucket.count);
+        }
     }
 
     #[test]

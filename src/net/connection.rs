@@ -196,10 +196,30 @@ macro_rules! connection {
                     .try_once(Direction::Write, |mut stream| stream.write_vectored(bufs))
             }
 
-            /// Reads into memory that may be uninitialized. Returns the number of bytes it
-            /// initialized.
-            #[cfg(any(feature = "hyper", feature = "tokio-io"))]
-            pub(crate) fn poll_read_uninit(
+            /// Reads available data into memory that may be uninitialized. Returns the number of
+            /// bytes: as many at the beginning of `buf` are initialized then. It is zero at the end
+            /// of the stream.
+            ///
+            /// An adapter for another trait of streams needs no zeroed buffer this way. If there is
+            /// no data, this wakes the task of `cx` when there is some. It wakes only the task of
+            /// the last call, as `poll_read` does.
+            ///
+            /// # Errors
+            ///
+            /// Returns the operating system's error, or `TimedOut` after the
+            /// [timeout of reads](Self::set_read_timeout).
+            ///
+            /// ```
+            /// use std::{future::poll_fn, mem::MaybeUninit};
+            ///
+            #[doc = concat!("# async fn example(stream: tourbillon::net::", stringify!($Stream), ") -> std::io::Result<()> {")]
+            /// let mut buf = [MaybeUninit::<u8>::uninit(); 1024];
+            /// let n = poll_fn(|cx| stream.poll_read_uninit(cx, &mut buf)).await?;
+            /// println!("{n} bytes");
+            /// # Ok(())
+            /// # }
+            /// ```
+            pub fn poll_read_uninit(
                 &self,
                 cx: &mut Context<'_>,
                 buf: &mut [std::mem::MaybeUninit<u8>],

@@ -133,7 +133,6 @@ fn accept_from(listener: &impl AsFd) -> io::Result<(Socket, SockAddr)> {
 }
 
 /// Receives into memory that may be uninitialized. Returns the number of bytes it initialized.
-#[cfg(any(feature = "hyper", feature = "tokio-io"))]
 pub(crate) fn receive(
     stream: &impl AsFd,
     buf: &mut [std::mem::MaybeUninit<u8>],

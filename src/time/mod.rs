@@ -29,6 +29,6 @@ pub use crate::{
         paused::{advance, pause, resume, set_wall_clock, wall_clock},
         sleep::{Sleep, sleep, sleep_until},
         timeout::{Elapsed, Timeout, timeout, timeout_at},
-        tolerance::{WithTolerance, with_tolerance},
+        tolerance::{WithTolerance, tolerant, with_tolerance},
     },
 };

@@ -1,4 +1,4 @@
-//! A tolerance for all timers that a future arms.
+//! A tolerance for all timers that a future or a function arms.
 
 use std::{
     future::{Future, IntoFuture},
@@ -45,6 +45,23 @@ pub fn with_tolerance<F: IntoFuture>(
         future: future.into_future(),
         tolerance: Tolerance::new(nanos(tolerance)),
     }
+}
+
+/// Runs a function whose timers may be late by up to `tolerance`. It is [`with_tolerance`] without
+/// a future, for code that polls timers by hand.
+///
+/// ```
+/// use std::{future::{Future, poll_fn}, pin::Pin, time::Duration};
+/// use tourbillon::time::{sleep, tolerant};
+///
+/// # tourbillon::Runtime::new().unwrap().block_on(async {
+/// let mut limit = sleep(Duration::from_millis(10));
+/// // The first poll arms the timer.
+/// poll_fn(|cx| tolerant(Duration::from_millis(5), || Pin::new(&mut limit).poll(cx))).await;
+/// # });
+/// ```
+pub fn tolerant<R>(tolerance: Duration, f: impl FnOnce() -> R) -> R {
+    within(Tolerance::new(nanos(tolerance)), f)
 }
 
 /// The future of [`with_tolerance`].

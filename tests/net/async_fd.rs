@@ -462,3 +462,29 @@ fn waits_for_a_value_of_one_task_are_send() {
         assert_eq!(waits.await.unwrap(), 1);
     });
 }
+
+#[test]
+fn the_last_known_readiness_is_told_without_a_wait() {
+    let _alarm = alarm();
+    let runtime = runtime(1);
+    let fd = runtime.block_on(async {
+        let (reader, mut writer) = pipe();
+        let reader = AsyncFd::with_interest(reader, Interest::READABLE).unwrap();
+        let now = || reader.ready_now(Interest::READABLE).unwrap();
+        assert!(now().is_empty());
+        writer.write_all(b"x").unwrap();
+        drop(reader.readable().await.unwrap());
+        assert_eq!(now(), Ready::READABLE);
+        // Only an operation that would block clears it.
+        assert_eq!(reader.get_ref().read(&mut [0; 8]).unwrap(), 1);
+        assert_eq!(now(), Ready::READABLE);
+        let again = reader.try_io(Interest::READABLE, |mut reader| reader.read(&mut [0; 8]));
+        assert_eq!(again.unwrap_err().kind(), io::ErrorKind::WouldBlock);
+        assert!(now().is_empty());
+        let error = reader.ready_now(Interest::WRITABLE).unwrap_err();
+        assert_eq!(error.kind(), io::ErrorKind::InvalidInput);
+        reader
+    });
+    drop(runtime);
+    assert!(fd.ready_now(Interest::READABLE).is_err());
+}

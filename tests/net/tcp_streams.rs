@@ -3,6 +3,7 @@
 use std::{
     future::poll_fn,
     io::{self, Read, Write},
+    mem::MaybeUninit,
     sync::{
         Arc,
         atomic::{AtomicUsize, Ordering},
@@ -49,6 +50,24 @@ fn an_echo_comes_back() {
     let mut received = [0; 8];
     stream.read_exact(&mut received).unwrap();
     assert_eq!(&received, b"blocking");
+}
+
+#[test]
+fn a_read_initializes_as_many_bytes_as_it_returns() {
+    let _alarm = alarm();
+    runtime(1).block_on(async {
+        let (stream, mut peer) = pair().await;
+        let mut room = [MaybeUninit::new(9_u8); 8];
+        peer.write_all(b"here").await.unwrap();
+        let read = poll_fn(|cx| stream.poll_read_uninit(cx, &mut room)).await;
+        assert_eq!(read.unwrap(), 4);
+        // SAFETY: all bytes were initialized above.
+        let bytes = room.map(|byte| unsafe { byte.assume_init() });
+        assert_eq!(&bytes, b"here\x09\x09\x09\x09");
+        drop(peer);
+        let end = poll_fn(|cx| stream.poll_read_uninit(cx, &mut room)).await;
+        assert_eq!(end.unwrap(), 0);
+    });
 }
 
 #[test]

@@ -7,6 +7,7 @@
 use std::{
     future::{Future, poll_fn},
     io::{self, ErrorKind, IoSlice, IoSliceMut, Read, Write},
+    mem::MaybeUninit,
     pin::Pin,
     sync::Arc,
     time::Duration,
@@ -81,8 +82,9 @@ macro_rules! all_ways {
                     .await;
                     let operation = || stream.try_read(&mut [0; 8]);
                     times_out(LIMIT, stream.async_io(Interest::READABLE, operation)).await;
-                    #[cfg(feature = "hyper")]
-                    times_out(LIMIT, hyper_read(&mut stream)).await;
+                    let mut room = [MaybeUninit::uninit(); 8];
+                    let uninit = poll_fn(|cx| stream.poll_read_uninit(cx, &mut room));
+                    times_out(LIMIT, uninit).await;
                 }
                 peer.write_all(b"here").await.unwrap();
                 let mut buf = [0; 8];
@@ -129,13 +131,6 @@ all_ways!(
     all_ways_to_read_and_write_unix_time_out,
     UnixStream::pair().unwrap()
 );
-
-#[cfg(feature = "hyper")]
-async fn hyper_read<T: hyper::rt::Read + Unpin>(stream: &mut T) -> io::Result<()> {
-    let mut buf = [0; 8];
-    let mut buf = hyper::rt::ReadBuf::new(&mut buf);
-    poll_fn(|cx| Pin::new(&mut *stream).poll_read(cx, buf.unfilled())).await
-}
 
 #[test]
 fn peeks_time_out() {

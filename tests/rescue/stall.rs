@@ -136,6 +136,26 @@ fn timers_are_reported_by_the_names_of_their_callbacks() {
     assert!(stall.job.ends_with("named::callback"), "{stall}");
 }
 
+#[test]
+fn a_job_is_reported_by_the_name_that_it_takes() {
+    fn run<F: Fn() + Send + 'static>(runtime: &Runtime, f: F) {
+        runtime.after(Duration::ZERO, move || {
+            tourbillon::runtime::job_is::<F>();
+            f();
+        });
+    }
+    let _alarm = alarm();
+    let (runtime, stalls) = watched(THRESHOLD);
+    run(&runtime, named::callback);
+    let stall = one(&runtime, &stalls, "named::callback");
+    assert!(stall.job.ends_with("named::callback"), "{stall}");
+    // The next job has its own name again.
+    runtime.spawn(named::task());
+    one(&runtime, &stalls, "named::task");
+    // This thread is no worker.
+    tourbillon::runtime::job_is::<u8>();
+}
+
 #[cfg(feature = "cron")]
 #[test]
 fn cron_jobs_are_reported_by_the_names_of_their_callbacks() {

@@ -30,7 +30,7 @@ fi
 scratch=$(mktemp -d)
 trap 'rm -rf "$scratch"' EXIT
 cd "$root"
-git ls-files -z -- Cargo.toml Cargo.lock README.md shards crates src loom_tests tests \
+git ls-files -z -- Cargo.toml Cargo.lock README.md shards crates testing src loom_tests tests \
     benches examples | xargs -0 cp --parents -t "$scratch"
 cd "$scratch"
 

@@ -18,7 +18,8 @@ use tourbillon::{
     metrics::Activity,
     runtime::Builder,
     time::{
-        DelayQueue, Instant, interval_at, sleep, sleep_until, timeout, timeout_at, with_tolerance,
+        DelayQueue, Instant, interval_at, sleep, sleep_until, timeout, timeout_at, tolerant,
+        with_tolerance,
     },
 };
 
@@ -128,6 +129,9 @@ fn timers_have_the_tolerance_of_the_innermost_future() {
             is_tolerant(at);
         }
         let callback = with_tolerance(HOUR, async { tourbillon::at(at, || ()) }).await;
+        is_tolerant(at);
+        callback.cancel();
+        let callback = tolerant(HOUR, || tourbillon::at(at, || ()));
         is_tolerant(at);
         callback.cancel();
         let built = with_tolerance(HOUR, async { Timer::at(at).start(|| ()) }).await;

@@ -29,7 +29,6 @@ use crate::{
     },
     util::nanos::nanos,
 };
-#[cfg(feature = "cron")]
 use tourbillon_shards::TypeName;
 
 /// Checks a worker that is awake. Returns the stall to [report] if its job has run for too
@@ -64,12 +63,34 @@ pub(crate) fn was_away(core: &Core, last: &mut InLoop, jobs: u64) {
     }
 }
 
-/// Replaces the published name of the present job, for a job that runs a callback of another type.
-#[cfg(feature = "cron")]
-pub(crate) fn this_job_is(name: &'static TypeName) {
+/// Gives the running job of this worker the name of type `F`, until the job ends.
+///
+/// The reports of a runtime name a job by the type of its callback or future. A library that runs
+/// callbacks of its users inside of its own calls this first, so that reports name the user's
+/// callback: [stalls](crate::runtime::Stall), the workers'
+/// [current jobs](crate::metrics::WorkerMetrics::job), and the flight recorder.
+///
+/// It costs one store. On a thread that is no worker it does nothing.
+///
+/// ```
+/// use std::time::Duration;
+/// use tourbillon::{Runtime, Timer, runtime};
+///
+/// /// Runs `f` after a minute, and then counts it.
+/// fn run_counted<F: FnOnce() + Send + 'static>(runtime: &Runtime, f: F) -> Timer {
+///     runtime.handle().after(Duration::from_secs(60), move || {
+///         runtime::job_is::<F>();
+///         f();
+///         println!("one more");
+///     })
+/// }
+/// # run_counted(&Runtime::new().unwrap(), || ()).cancel();
+/// ```
+pub fn job_is<F: ?Sized>() {
     crate::engine::local::with_local(|local| {
         if let Some(local) = local {
-            local.shard.owner().watchdog.watch.rename(name);
+            let watch = &local.shard.owner().watchdog.watch;
+            watch.rename(TypeName::of::<F>());
         }
     });
 }

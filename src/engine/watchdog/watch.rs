@@ -162,7 +162,6 @@ impl Watch {
 
     /// Replaces the name of the present job. Only the thread that runs the job calls this, if it
     /// knows a better name.
-    #[cfg(any(test, feature = "cron"))]
     pub(super) fn rename(&self, name: &'static TypeName) {
         self.job.name.store(ptr::from_ref(name).cast_mut(), Relaxed);
     }

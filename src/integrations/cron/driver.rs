@@ -6,10 +6,7 @@ use std::{
     time::SystemTime,
 };
 
-use tourbillon_shards::TypeName;
-
 use crate::{
-    engine::watchdog::report::this_job_is,
     error::ArmError,
     integrations::cron::{
         builder::Cron,
@@ -47,8 +44,8 @@ pub(crate) type Callback = Arc<dyn Fn(&Occurrence) + Send + Sync>;
 
 pub(crate) struct Driver {
     host: Box<dyn Host>,
-    /// The type name of the user's callback.
-    name: &'static TypeName,
+    /// Names the running job by the type of the user's callback.
+    name: fn(),
     state: Mutex<State>,
 }
 
@@ -77,11 +74,12 @@ impl State {
 }
 
 impl Cron {
-    /// Starts a job on `host`. `name` is the type name of the callback.
+    /// Starts a job on `host`. `name` names the running job by the type of
+    /// the callback.
     pub(crate) fn launch(
         &self,
         host: Box<dyn Host>,
-        name: &'static TypeName,
+        name: fn(),
         f: Callback,
     ) -> Result<CronJob, CronError> {
         let job = Job::new(self.schedule(), self.policy, host.now());
@@ -223,7 +221,7 @@ impl Run {
             false => None,
         });
         if let Some(f) = f {
-            this_job_is(self.driver.name);
+            (self.driver.name)();
             f(&self.occurrence);
         }
     }

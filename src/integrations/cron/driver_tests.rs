@@ -9,8 +9,6 @@ use std::{
     time::{Duration, Instant, SystemTime, UNIX_EPOCH},
 };
 
-use tourbillon_shards::TypeName;
-
 use crate::{
     error::ArmError,
     integrations::cron::{
@@ -98,7 +96,7 @@ impl Fake {
     }
 
     fn start(&self, cron: &Cron, f: impl Fn(&Occurrence) + Send + Sync + 'static) -> CronJob {
-        cron.launch(Box::new(self.clone()), TypeName::of::<()>(), Arc::new(f))
+        cron.launch(Box::new(self.clone()), || (), Arc::new(f))
             .unwrap()
     }
 }
@@ -302,11 +300,7 @@ fn jobs_that_cannot_start_are_refused() {
     let (fake, notes) = (Fake::new(), Notes::default());
     let start = |cron: &str| {
         let cron = Cron::parse(cron).unwrap();
-        let started = cron.launch(
-            Box::new(fake.clone()),
-            TypeName::of::<()>(),
-            Arc::new(notes.taker()),
-        );
+        let started = cron.launch(Box::new(fake.clone()), || (), Arc::new(notes.taker()));
         started.unwrap_err()
     };
     let pattern = "0 0 30 2 *".to_owned();

@@ -5,10 +5,9 @@ use std::{
     time::{Duration, SystemTime},
 };
 
-use tourbillon_shards::TypeName;
-
 use crate::{
     api::{handle::Handle, runtime::Runtime},
+    engine::watchdog::report::job_is,
     error::ArmError,
     integrations::cron::{
         builder::Cron,
@@ -21,7 +20,7 @@ use crate::{
 
 impl Host for Handle {
     fn now(&self) -> SystemTime {
-        self.wall_now()
+        self.wall_clock()
     }
 
     fn set_alarm(&self, at: SystemTime, ring: Ring) -> Alarm {
@@ -71,7 +70,7 @@ impl Cron {
         F: Fn() + Send + Sync + 'static,
     {
         let f: Callback = Arc::new(move |_| f());
-        self.launch(Box::new(handle.clone()), TypeName::of::<F>(), f)
+        self.launch(Box::new(handle.clone()), job_is::<F>, f)
     }
 
     /// Starts a job whose callback gets the [`Occurrence`] that it runs for. See
@@ -98,7 +97,7 @@ impl Cron {
         F: Fn(&Occurrence) + Send + Sync + 'static,
     {
         let f: Callback = Arc::new(f);
-        self.launch(Box::new(handle.clone()), TypeName::of::<F>(), f)
+        self.launch(Box::new(handle.clone()), job_is::<F>, f)
     }
 }
 

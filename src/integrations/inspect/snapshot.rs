@@ -336,7 +336,7 @@ impl From<&ClockMetrics> for Clock {
 
 impl From<&LatenessHistogram> for Histogram {
     fn from(late: &LatenessHistogram) -> Self {
-        let buckets = late.raw().iter().copied().enumerate();
+        let buckets = late.counts().iter().copied().enumerate();
         Self {
             count: late.count(),
             sum_ns: u64::try_from(late.sum().as_nanos()).unwrap_or(u64::MAX),
