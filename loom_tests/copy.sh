@@ -1,5 +1,7 @@
 # To be sourced by the scripts beside it.
 
+# The packages that have models.
+packages=(shards crates/{sync,tasks})
 # The files of the runtime that have a model (`tests/activity.rs`, `tests/paused.rs`).
 runtime=(src/engine/task_core/spawned.rs src/engine/watchdog/alarm.rs
     src/engine/watchdog/watch.rs src/metrics/activity.rs src/util/lock.rs)
@@ -8,12 +10,17 @@ runtime=(src/engine/task_core/spawned.rs src/engine/watchdog/alarm.rs
 # its own. The root package and its dependencies stay out.
 copy_models() {
     local root=$1 dir=$2
-    mkdir -p "$dir/shards" "$dir/crates/tasks" "$dir/loom_tests"
+    mkdir -p "$dir/loom_tests"
     awk '/^\[/ { keep = /^\[(workspace|profile)/ } keep' "$root/Cargo.toml" |
         sed 's/^members = .*/members = ["shards", "crates/*", "loom_tests"]/' >"$dir/Cargo.toml"
     cp "$root/Cargo.lock" "$dir/"
-    cp -R "$root/shards/Cargo.toml" "$root/shards/examples" "$root/shards/src" "$dir/shards/"
-    cp -R "$root/crates/tasks/Cargo.toml" "$root/crates/tasks/src" "$dir/crates/tasks/"
+    local package part
+    for package in "${packages[@]}"; do
+        mkdir -p "$dir/$package"
+        for part in Cargo.toml README.md src examples; do
+            [ ! -e "$root/$package/$part" ] || cp -R "$root/$package/$part" "$dir/$package/"
+        done
+    done
     cp -R "$root/loom_tests/Cargo.toml" "$root/loom_tests/src" "$root/loom_tests/tests" \
         "$dir/loom_tests/"
     (cd "$root" && cp --parents "${runtime[@]}" "$dir")

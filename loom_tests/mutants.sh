@@ -1,6 +1,7 @@
 #!/usr/bin/env bash
 # Checks that the models can fail: applies each mutant of loom_tests/mutants/ to a scratch copy of
-# shards/, crates/tasks/ and some files of src/, and requires the test that its header names to go red.
+# the packages that have models (`copy.sh`) and of some files of src/, and requires the test that its
+# header names to go red.
 #
 #   loom_tests/mutants.sh             all mutants
 #   loom_tests/mutants.sh NAME...     these (file names without .patch)
@@ -78,7 +79,7 @@ for name in "${names[@]}"; do
     patch=$root/loom_tests/mutants/$name.patch
     test=$(field "$patch" Test)
     file=${test%%::*}
-    for package in shards crates/tasks; do
+    for package in "${packages[@]}"; do
         rm -rf "$package/src"
         cp -R "$root/$package/src" "$package/src"
     done
@@ -88,7 +89,7 @@ for name in "${names[@]}"; do
         break_off "the patch does not apply"
         continue
     fi
-    find shards/src crates/tasks/src src -name '*.rs' -exec touch {} +
+    find "${packages[@]/%//src}" src -name '*.rs' -exec touch {} +
     if ! run "$file" --no-run >log 2>&1; then
         break_off "the mutant does not compile"
         continue

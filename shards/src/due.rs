@@ -2,6 +2,8 @@
 
 use std::{any::Any, num::NonZeroU64, panic::resume_unwind, task::Waker};
 
+use tourbillon_sync::TypeName;
+
 use crate::{
     answer::{Flow, Kind, Outcome},
     node::{
@@ -15,7 +17,6 @@ use crate::{
     owner::Owner,
     shard::Shard,
     tolerance::Tolerance,
-    type_name::TypeName,
 };
 
 /// A timer that came due and has not run. The thread that has this value is the timer's *holder*.

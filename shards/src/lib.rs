@@ -95,26 +95,16 @@
 
 mod answer;
 mod due;
-#[doc(hidden)]
-pub mod foreign;
 mod names;
 mod node;
 mod owner;
 mod park;
-#[doc(hidden)]
-pub mod patience;
-mod prefetch;
 mod ring;
 mod shard;
-#[cfg(tourbillon_sim)]
-#[doc(hidden)]
-pub mod sim;
 mod sleep;
 pub mod store;
-mod sync;
 mod timer;
 mod tolerance;
-mod type_name;
 
 #[cfg(loom)]
 #[doc(hidden)]
@@ -140,7 +130,6 @@ pub use self::{
         parker::{Parker, SearchClaim},
         searchers::Searchers,
     },
-    prefetch::prefetch,
     shard::{
         Shard,
         drained::{DrainedTimer, DrainedTimers},
@@ -155,8 +144,9 @@ pub use self::{
         options::Options,
     },
     tolerance::Tolerance,
-    type_name::TypeName,
 };
+/// What [`Due::type_name`] and [`Notice::type_name`] return.
+pub use tourbillon_sync::TypeName;
 
 #[cfg(doctest)]
 #[doc = include_str!("../README.md")]

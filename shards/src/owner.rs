@@ -2,9 +2,10 @@
 
 use std::{any::Any, marker::PhantomData, ops::RangeInclusive, panic::resume_unwind, ptr::NonNull};
 
+use tourbillon_sync::foreign::forget;
+
 use crate::{
     answer::{Kind, Outcome},
-    foreign::forget,
     tolerance::Tolerance,
 };
 

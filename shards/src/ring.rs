@@ -14,7 +14,7 @@
 
 use std::sync::OnceLock;
 
-use crate::sync::{
+use tourbillon_sync::{
     AtomicU64,
     Ordering::{Acquire, Relaxed, Release},
     fence,

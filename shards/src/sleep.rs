@@ -2,6 +2,8 @@
 
 use std::task::{Poll, Waker};
 
+use tourbillon_sync::Arc;
+
 use crate::{
     answer::{Kind, Outcome, Reset},
     node::{
@@ -14,7 +16,6 @@ use crate::{
     },
     owner::Owner,
     shard::{Shard, home::Home},
-    sync::Arc,
     timer::reset::{move_any, moved},
     tolerance::Tolerance,
 };

@@ -8,7 +8,8 @@
 
 use std::{iter, sync::Arc, task::Waker, time::Duration};
 
-use tourbillon_shards::{DrainedTimers, Notice, Owner, patience::Patience};
+use tourbillon_shards::{DrainedTimers, Notice, Owner};
+use tourbillon_sync::Patience;
 
 use crate::{
     engine::{

@@ -2,7 +2,7 @@
 //! does not keep the others from being made.
 //!
 //! A plain loop over a list of them stops at the first panic, and the drop of a `Vec` of them aborts
-//! the process at the second. So this crate and the runtime call and drop such lists by the
+//! the process at the second. So the runtime and its crates call and drop such lists by the
 //! functions of this module alone.
 
 use std::{

@@ -1,10 +1,18 @@
-//! Synchronization primitives of this crate. They are the standard library's, loom's with `--cfg
-//! loom`, or those of a simulation with `--cfg tourbillon_sim`. No other module names any of these.
+#![doc = include_str!("../README.md")]
+
+pub mod foreign;
+mod patience;
+mod prefetch;
+#[cfg(tourbillon_sim)]
+pub mod sim;
+mod type_name;
 
 use std::sync::PoisonError;
 
+pub use self::{patience::Patience, prefetch::prefetch, type_name::TypeName};
+
 #[cfg(loom)]
-pub(crate) use loom::{
+pub use loom::{
     alloc::{alloc, dealloc},
     cell::UnsafeCell,
     sync::{
@@ -15,9 +23,9 @@ pub(crate) use loom::{
 };
 
 #[cfg(not(loom))]
-pub(crate) use self::plain::UnsafeCell;
+pub use self::plain::UnsafeCell;
 #[cfg(not(any(loom, tourbillon_sim)))]
-pub(crate) use std::{
+pub use std::{
     alloc::{alloc, dealloc},
     sync::{
         Arc, Mutex, MutexGuard,
@@ -27,42 +35,43 @@ pub(crate) use std::{
 };
 
 #[cfg(tourbillon_sim)]
-pub(crate) use crate::sim::{
+pub use self::sim::{
     Mutex, MutexGuard,
     atomic::{AtomicBool, AtomicPtr, AtomicU32, AtomicU64, AtomicUsize, Ordering, fence},
     yield_now,
 };
 #[cfg(tourbillon_sim)]
-pub(crate) use std::{
+pub use std::{
     alloc::{alloc, dealloc},
     sync::Arc,
 };
 
+/// Only for [`thread_cell`].
+#[cfg(loom)]
+#[doc(hidden)]
+pub use loom;
+
 /// Declares a thread-local that begins with a constant. (loom's macro does not support `const`.)
+#[macro_export]
 macro_rules! thread_cell {
     (static $name:ident: $type:ty = $value:expr) => {
         #[cfg(not(loom))]
         std::thread_local!(static $name: $type = const { $value });
         #[cfg(loom)]
-        loom::thread_local!(static $name: $type = $value);
+        $crate::loom::thread_local!(static $name: $type = $value);
     };
 }
-pub(crate) use thread_cell;
 
 /// The calling thread has just changed a word by an atomic read-modify-write. Only an exchange makes
 /// this value.
 #[must_use]
-pub(crate) struct Changed(());
+pub struct Changed(());
 
 impl Changed {
     /// Exchanges a pointer, from `current` to `new`, with AcqRel. Returns what is there if that is
     /// not `current`.
     #[inline(always)]
-    pub(crate) fn exchange<T>(
-        word: &AtomicPtr<T>,
-        current: *mut T,
-        new: *mut T,
-    ) -> Result<Self, *mut T> {
+    pub fn exchange<T>(word: &AtomicPtr<T>, current: *mut T, new: *mut T) -> Result<Self, *mut T> {
         word.compare_exchange(current, new, Ordering::AcqRel, Ordering::Relaxed)
             .map(|_| Self(()))
     }
@@ -70,11 +79,7 @@ impl Changed {
     /// Begins the part before the fence, in which the thread may use `word` alone. The fence gives
     /// access to `rest`.
     #[inline(always)]
-    pub(crate) fn before_fence<'a, T>(
-        self,
-        word: &'a AtomicU64,
-        rest: &'a T,
-    ) -> BeforeFence<'a, T> {
+    pub fn before_fence<'a, T>(self, word: &'a AtomicU64, rest: &'a T) -> BeforeFence<'a, T> {
         BeforeFence { word, rest }
     }
 }
@@ -86,7 +91,7 @@ impl Changed {
 /// memory is this value cannot break it: it reaches one word, and that word by these methods alone.
 /// A store in between does not compile.
 #[must_use]
-pub(crate) struct BeforeFence<'a, T> {
+pub struct BeforeFence<'a, T> {
     word: &'a AtomicU64,
     rest: &'a T,
 }
@@ -94,13 +99,13 @@ pub(crate) struct BeforeFence<'a, T> {
 impl<'a, T> BeforeFence<'a, T> {
     /// Reads the word.
     #[inline(always)]
-    pub(crate) fn read(&self) -> u64 {
+    pub fn read(&self) -> u64 {
         self.word.load(Ordering::Acquire)
     }
 
     /// Lowers the word to `to`, if it is higher.
     #[inline(always)]
-    pub(crate) fn lower(&self, to: u64) {
+    pub fn lower(&self, to: u64) {
         self.word.fetch_min(to, Ordering::AcqRel);
     }
 
@@ -110,7 +115,7 @@ impl<'a, T> BeforeFence<'a, T> {
     /// compiler has to be restrained. Models and simulations do not run on the processor's rules,
     /// and use the real fence.
     #[inline(always)]
-    pub(crate) fn fence(self) -> &'a T {
+    pub fn fence(self) -> &'a T {
         #[cfg(all(target_arch = "x86_64", not(any(loom, miri, tourbillon_sim))))]
         std::sync::atomic::compiler_fence(Ordering::SeqCst);
         #[cfg(not(all(target_arch = "x86_64", not(any(loom, miri, tourbillon_sim)))))]
@@ -120,13 +125,13 @@ impl<'a, T> BeforeFence<'a, T> {
 }
 
 #[cfg(not(tourbillon_sim))]
-pub(crate) use std::collections::hash_map::RandomState;
-/// Not random, so that each run of a simulation is the same.
+pub use std::collections::hash_map::RandomState;
+/// The keys of hash maps. Not random, so that each run of a simulation is the same.
 #[cfg(tourbillon_sim)]
-pub(crate) type RandomState = std::hash::BuildHasherDefault<std::hash::DefaultHasher>;
+pub type RandomState = std::hash::BuildHasherDefault<std::hash::DefaultHasher>;
 
 /// Locks a mutex. Ignores poisoning: no panic leaves the guarded data in a bad state.
-pub(crate) fn lock<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
+pub fn lock<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
     mutex.lock().unwrap_or_else(PoisonError::into_inner)
 }
 
@@ -135,11 +140,16 @@ pub(crate) fn lock<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
 ///
 /// The memory of the value is no object of loom's, so loom alone would not notice that a thread
 /// gives up a reference without the order that the last one needs.
-pub(crate) struct Life(#[cfg(loom)] UnsafeCell<()>);
+pub struct Life(#[cfg(loom)] UnsafeCell<()>);
 
 impl Life {
+    /// Creates the life of a value that begins now.
     #[inline(always)]
-    pub(crate) fn new() -> Self {
+    #[allow(
+        clippy::new_without_default,
+        reason = "a life begins where its value is made; none is made by default"
+    )]
+    pub fn new() -> Self {
         Self(
             #[cfg(loom)]
             UnsafeCell::new(()),
@@ -149,7 +159,7 @@ impl Life {
     /// Notes that the calling thread has used the value. A thread calls this before it gives up a
     /// reference.
     #[inline(always)]
-    pub(crate) fn used(&self) {
+    pub fn used(&self) {
         #[cfg(loom)]
         self.0.with(|_| ());
     }
@@ -167,18 +177,25 @@ impl Drop for Life {
 
 #[cfg(not(loom))]
 mod plain {
-    /// `std::cell::UnsafeCell` with the closure-based access that loom uses to see when an access
-    /// begins and ends.
+    /// [`std::cell::UnsafeCell`] behind closures, which tell loom when an access begins and ends.
     #[repr(transparent)]
-    pub(crate) struct UnsafeCell<T>(std::cell::UnsafeCell<T>);
+    pub struct UnsafeCell<T>(std::cell::UnsafeCell<T>);
 
     impl<T> UnsafeCell<T> {
-        pub(crate) const fn new(value: T) -> Self {
+        /// Creates a cell.
+        pub const fn new(value: T) -> Self {
             Self(std::cell::UnsafeCell::new(value))
         }
 
+        /// Calls `f` with a pointer for reading.
         #[inline(always)]
-        pub(crate) fn with_mut<R>(&self, f: impl FnOnce(*mut T) -> R) -> R {
+        pub fn with<R>(&self, f: impl FnOnce(*const T) -> R) -> R {
+            f(self.0.get())
+        }
+
+        /// Calls `f` with a pointer for reading and writing.
+        #[inline(always)]
+        pub fn with_mut<R>(&self, f: impl FnOnce(*mut T) -> R) -> R {
             f(self.0.get())
         }
     }

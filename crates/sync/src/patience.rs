@@ -28,7 +28,7 @@ impl Patience {
             self.yields += 1;
         }
         // Models and simulations know no priorities.
-        crate::sync::yield_now();
+        crate::yield_now();
     }
 
     /// Ends a row of waits.

@@ -8,7 +8,7 @@ use std::{any::type_name, fmt, ptr};
 /// can publish the type of the job that it runs.
 ///
 /// ```
-/// use tourbillon_shards::TypeName;
+/// use tourbillon_sync::TypeName;
 ///
 /// let name: &'static TypeName = TypeName::of::<Option<u8>>();
 /// assert_eq!(name.get(), "core::option::Option<u8>");
@@ -32,7 +32,8 @@ impl TypeName {
         unsafe { &*ptr::from_ref(name).cast::<Self>() }
     }
 
-    pub(crate) const fn new<T: ?Sized>() -> Self {
+    /// Returns the name of `T`, for a static value.
+    pub const fn new<T: ?Sized>() -> Self {
         Self(type_name::<T>)
     }
 

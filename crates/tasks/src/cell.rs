@@ -9,12 +9,13 @@ use std::{
     task::{Context, Poll, Waker},
 };
 
+use tourbillon_sync::UnsafeCell;
+
 use crate::{
     Panic, Policy, Runnable, Task, Woken,
     contain::contained,
     header::{Header, VTable},
     state::{AfterPoll, End, State},
-    sync::UnsafeCell,
     waker,
 };
 

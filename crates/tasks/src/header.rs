@@ -7,10 +7,11 @@ use std::{
     task::{RawWaker, RawWakerVTable, Waker},
 };
 
+use tourbillon_sync::UnsafeCell;
+
 use crate::{
     Runnable, TaskRef, Woken,
     state::{Released, State, Status},
-    sync::UnsafeCell,
 };
 
 /// The part of a task that all threads share.

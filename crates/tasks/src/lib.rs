@@ -71,7 +71,6 @@ mod policy;
 mod reference;
 mod runnable;
 mod state;
-mod sync;
 mod waker;
 
 use std::any::Any;

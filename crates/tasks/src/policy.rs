@@ -2,7 +2,9 @@
 
 use std::{alloc::Layout, any::type_name};
 
-use crate::{Runnable, Task, TaskRef, sync};
+use tourbillon_sync::{alloc, dealloc};
+
+use crate::{Runnable, Task, TaskRef};
 
 /// When a task was woken.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -49,7 +51,7 @@ pub trait Policy: 'static {
     #[inline]
     unsafe fn alloc(layout: Layout) -> *mut u8 {
         // SAFETY: by contract the size is not zero.
-        unsafe { sync::alloc(layout) }
+        unsafe { alloc(layout) }
     }
 
     /// Frees the memory of a task.
@@ -61,7 +63,7 @@ pub trait Policy: 'static {
     #[inline]
     unsafe fn dealloc(memory: *mut u8, layout: Layout) {
         // SAFETY: by contract `alloc` has allocated it with this layout.
-        unsafe { sync::dealloc(memory, layout) };
+        unsafe { dealloc(memory, layout) };
     }
 
     /// Calls `poll`, which polls the future and drops it if it is ready or panics.

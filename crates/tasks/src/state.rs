@@ -4,7 +4,7 @@
 //! which change, and what it may access afterwards. Each memory order here has its reason in the
 //! table of orders in `PROTOCOLS.md`.
 
-use crate::sync::{
+use tourbillon_sync::{
     AtomicUsize, Life, Ordering,
     Ordering::{AcqRel, Acquire, Relaxed, Release},
 };

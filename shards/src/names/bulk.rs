@@ -1,9 +1,10 @@
 //! Cancels and refreshes all timers of a name.
 
 use super::Names;
+use tourbillon_sync::foreign::each;
+
 use crate::{
     answer::{Cancel, Reset},
-    foreign::each,
     owner::Owner,
     timer::{cancel::cancel, reset::refresh},
 };

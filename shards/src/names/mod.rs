@@ -14,12 +14,12 @@
 use std::{collections::HashMap, fmt, hash::BuildHasher, sync::Arc as Shared};
 
 use crossbeam_utils::CachePadded;
+use tourbillon_sync::{Arc, AtomicU32, Mutex, Ordering, RandomState, lock};
 
 use crate::{
     names::list::{Entries, List},
     node::{NodeRef, extras::NOWHERE},
     owner::Owner,
-    sync::{Arc, AtomicU32, Mutex, Ordering, RandomState, lock},
 };
 
 mod bulk;

@@ -7,6 +7,8 @@ use std::{
     ptr::NonNull,
 };
 
+use tourbillon_sync::{TypeName, UnsafeCell};
+
 use crate::{
     answer::{Flow, Kind, Outcome},
     names::Name,
@@ -17,8 +19,6 @@ use crate::{
         wait::Wait,
     },
     owner::Owner,
-    sync::UnsafeCell,
-    type_name::TypeName,
 };
 
 /// Callback of a node. It is initialized until the thread that won the claim to it has run or

@@ -27,7 +27,7 @@
 //! for the rules and proofs.
 
 use crate::answer::Outcome;
-use crate::sync::{AtomicU64, Ordering};
+use tourbillon_sync::{AtomicU64, Ordering};
 
 /// Position of the state in the word.
 const SHIFT: u32 = 61;

@@ -5,13 +5,9 @@
 
 use std::num::NonZeroU64;
 
-use crate::{
-    answer::Outcome,
-    foreign::contained,
-    node::claim::NEVER,
-    owner::Owner,
-    sync::{AtomicU32, AtomicU64, Ordering},
-};
+use tourbillon_sync::{AtomicU32, AtomicU64, Ordering, foreign::contained};
+
+use crate::{answer::Outcome, node::claim::NEVER, owner::Owner};
 
 /// Index of a timer that is in no list of a name. A timer that has left its list never gets into
 /// one again.

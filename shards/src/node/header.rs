@@ -2,6 +2,8 @@
 
 use std::{num::NonZeroU64, ptr::NonNull};
 
+use tourbillon_sync::{AtomicU32, Ordering, TypeName};
+
 use crate::{
     answer::{Flow, Kind, Outcome},
     node::{
@@ -14,9 +16,7 @@ use crate::{
     },
     owner::Owner,
     shard::home::Home,
-    sync::{AtomicU32, Ordering},
     tolerance::Tolerance,
-    type_name::TypeName,
 };
 
 /// Function that finds the options of a node.

@@ -4,7 +4,7 @@
 
 use std::ptr::{null_mut, without_provenance_mut};
 
-use crate::sync::{AtomicPtr, Ordering};
+use tourbillon_sync::{AtomicPtr, Ordering};
 
 /// Returns the link of the last node of an inbox.
 fn tail<T>() -> *mut T {

@@ -19,11 +19,12 @@
 
 use std::{alloc::Layout, marker::PhantomData, ops::Deref, ptr::NonNull};
 
+use tourbillon_sync::prefetch;
+
 use crate::{
     answer::Kind,
     node::{extras::Extras, header::Header, refs::Refs, wait::Wait},
     owner::Owner,
-    prefetch,
 };
 
 pub(crate) mod callback;
@@ -137,10 +138,10 @@ impl<O: Owner> NodeRef<O> {
     #[inline]
     pub(crate) fn prefetch(&self) {
         let at = self.ptr.as_ptr();
-        prefetch::prefetch(at, 1);
+        prefetch(at, 1);
         // A node whose size is no multiple of a line may begin anywhere, so its header may be on
         // two lines.
-        prefetch::prefetch(at.wrapping_byte_add(pool::LINE - 1), 1);
+        prefetch(at.wrapping_byte_add(pool::LINE - 1), 1);
     }
 
     /// Returns the address of the node, which identifies it among all live nodes.

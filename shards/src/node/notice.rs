@@ -2,16 +2,16 @@
 
 use std::{any::Any, marker::PhantomData, panic::resume_unwind, thread::panicking};
 
+use tourbillon_sync::{TypeName, foreign::forget};
+
 use crate::{
     answer::{Kind, Outcome},
-    foreign::forget,
     node::{
         NodeRef,
         ending::deliver,
         header::{Header, VTable},
     },
     owner::{Notice, Owner},
-    type_name::TypeName,
 };
 
 // SAFETY: it owns a `NodeRef`, which is Send and Sync, and an outcome.

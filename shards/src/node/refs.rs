@@ -1,9 +1,8 @@
 //! The word of a node that counts its references and says how late its timer may run.
 
-use crate::{
-    sync::{AtomicU32, Life, Ordering},
-    tolerance::Tolerance,
-};
+use tourbillon_sync::{AtomicU32, Life, Ordering};
+
+use crate::tolerance::Tolerance;
 
 /// One reference. The bits below it are the code of the tolerance.
 const ONE: u32 = 1 << u8::BITS;

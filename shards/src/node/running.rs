@@ -8,7 +8,9 @@ use std::{
     ptr,
 };
 
-use crate::{answer::Outcome, sync::thread_cell};
+use tourbillon_sync::thread_cell;
+
+use crate::answer::Outcome;
 
 /// A callback that runs. A callback may run another one inside of it.
 struct Frame {

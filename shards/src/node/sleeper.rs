@@ -2,6 +2,8 @@
 
 use std::{marker::PhantomData, ptr::NonNull, task::Waker};
 
+use tourbillon_sync::TypeName;
+
 use crate::{
     answer::{Flow, Kind, Outcome},
     node::{
@@ -10,7 +12,6 @@ use crate::{
         waker::WakerSlot,
     },
     owner::Owner,
-    type_name::TypeName,
 };
 
 /// Vtable of a sleep's node. The reported type name is that of `N`.

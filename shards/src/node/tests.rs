@@ -1,10 +1,11 @@
 //! Tests that need the private parts of a node.
 
 use super::*;
+use tourbillon_sync::Arc;
+
 use crate::{
     node::{location::Location, taken::Taken, waker::WakerSlot},
     shard::Shard,
-    sync::Arc,
 };
 
 struct Loop;

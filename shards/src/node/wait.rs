@@ -8,10 +8,9 @@
 
 use std::ptr::without_provenance_mut;
 
-use crate::{
-    node::claim::NEVER,
-    sync::{AtomicPtr, AtomicU64, Ordering},
-};
+use tourbillon_sync::{AtomicPtr, AtomicU64, Ordering};
+
+use crate::node::claim::NEVER;
 
 /// Marks a word that is the address of a [`KeptWait`]. No length has this bit.
 const KEPT: usize = 1 << 63;

@@ -10,10 +10,7 @@ use std::{
     task::Waker,
 };
 
-use crate::{
-    foreign,
-    sync::{AtomicUsize, Ordering, UnsafeCell},
-};
+use tourbillon_sync::{AtomicUsize, Ordering, UnsafeCell, foreign};
 
 /// No thread holds the slot.
 const WAITING: usize = 0;

@@ -7,7 +7,7 @@
 
 use std::{fmt, marker::PhantomData, ptr, ptr::NonNull};
 
-use crate::sync::{AtomicPtr, Ordering};
+use tourbillon_sync::{AtomicPtr, Ordering};
 
 /// A type whose values can be stored as one pointer.
 ///

@@ -16,7 +16,7 @@
 //!
 //! The word is written by read-modify-writes only, and the fences are explicit.
 
-use crate::sync::{AtomicU64, Ordering, fence};
+use tourbillon_sync::{AtomicU64, Ordering, fence};
 
 /// The worker is awake.
 const AWAKE: u64 = 0;

@@ -19,10 +19,9 @@
 //! Helpers do not search until they are called, and no thread wakes them for work. While no worker
 //! is stuck, one more thread would only compete with the workers.
 
-use crate::{
-    park::searchers::{HELPING, RESERVE, Searchers, helping, parked, reserve},
-    sync::{Ordering, fence},
-};
+use tourbillon_sync::{Ordering, fence};
+
+use crate::park::searchers::{HELPING, RESERVE, Searchers, helping, parked, reserve};
 
 impl Searchers {
     /// Counts a new helper in reserve, if no thread is parked or in reserve, and fewer than `most`

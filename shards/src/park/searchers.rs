@@ -13,7 +13,7 @@
 //! reads the count after its push. There is a fence on both sides, as with the parked word (see
 //! `parker.rs`). See "Searchers" in `PROTOCOLS.md` for the proof.
 
-use crate::sync::{AtomicU64, Ordering, fence};
+use tourbillon_sync::{AtomicU64, Ordering, fence};
 
 // One of each count: see the picture at `Searchers`.
 const SEARCHING: u64 = 1;

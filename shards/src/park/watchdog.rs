@@ -23,10 +23,9 @@
 //! the alarm, and reads the word again, until both agree. If two threads do this at once, the one
 //! that sets the alarm last reads the word after that.
 
-use crate::{
-    node::claim::NEVER,
-    sync::{AtomicU64, Ordering, fence},
-};
+use tourbillon_sync::{AtomicU64, Ordering, fence};
+
+use crate::node::claim::NEVER;
 
 /// The largest [`Times::soon`], in ns.
 const SOON: u64 = 200_000;

@@ -1,7 +1,9 @@
 //! Closes a shard.
 
 use super::Shard;
-use crate::{node::claim::NEVER, owner::Owner, shard::drained::DrainedTimers, sync::Ordering};
+use tourbillon_sync::Ordering;
+
+use crate::{node::claim::NEVER, owner::Owner, shard::drained::DrainedTimers};
 
 impl<O: Owner> Shard<O> {
     /// Closes the shard: all timers end with [`Outcome::Shutdown`](crate::Outcome::Shutdown), and

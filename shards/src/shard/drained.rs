@@ -2,9 +2,10 @@
 
 use std::{fmt, panic::resume_unwind};
 
+use tourbillon_sync::foreign::each;
+
 use crate::{
     answer::Outcome,
-    foreign::each,
     node::{NodeRef, ending::end},
     owner::{Notice, Owner},
 };

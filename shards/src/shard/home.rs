@@ -22,11 +22,9 @@ use std::{
     ptr::{self, NonNull, null},
 };
 
-use crate::{
-    owner::Owner,
-    shard::Shard,
-    sync::{Arc, AtomicUsize, Life, Ordering, thread_cell},
-};
+use tourbillon_sync::{Arc, AtomicUsize, Life, Ordering, thread_cell};
+
+use crate::{owner::Owner, shard::Shard};
 
 /// Count of all [`Home`]s of a shard, and of the spare references that threads keep.
 pub(crate) struct Homes(AtomicUsize, Life);

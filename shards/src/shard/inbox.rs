@@ -16,12 +16,11 @@
 
 use std::ptr::{NonNull, null_mut, without_provenance_mut};
 
+use tourbillon_sync::{AtomicPtr, Changed, Ordering, foreign::each, prefetch};
+
 use crate::{
-    foreign::each,
     node::{NodeRef, header::Header},
     owner::Owner,
-    prefetch::prefetch,
-    sync::{AtomicPtr, Changed, Ordering},
 };
 
 /// Prefetch distance of a [`Batch`], in nodes.

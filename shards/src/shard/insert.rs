@@ -5,11 +5,12 @@
 //! and wake-ups" in `PROTOCOLS.md`.
 
 use super::Shard;
+use tourbillon_sync::{BeforeFence, Ordering, fence};
+
 use crate::{
     answer::Outcome,
     node::{NodeRef, ending::end},
     owner::Owner,
-    sync::{BeforeFence, Ordering, fence},
     tolerance::Tolerance,
 };
 

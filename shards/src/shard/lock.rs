@@ -6,7 +6,7 @@
 //! unlocking thread sees the mark, or the attempt comes after the release, and succeeds. See "The
 //! try-lock" in `PROTOCOLS.md`.
 
-use crate::sync::{AtomicU32, Ordering};
+use tourbillon_sync::{AtomicU32, Ordering};
 
 const LOCKED: u32 = 1;
 const DENIED: u32 = 2;

@@ -14,15 +14,14 @@
 use std::mem;
 
 use crossbeam_utils::CachePadded;
+use tourbillon_sync::{AtomicBool, AtomicU64, AtomicUsize, Ordering, Patience, UnsafeCell};
 
 use crate::{
     node::claim::NEVER,
     owner::Owner,
     park::{parker::Parker, watchdog::Watch},
-    patience::Patience,
     shard::{home::Homes, inbox::Inbox, inner::Inner, lock::TryLock, watchers::Watchers},
     store::any::{Seen, StoreKind},
-    sync::{AtomicBool, AtomicU64, AtomicUsize, Ordering, UnsafeCell},
 };
 
 mod close;

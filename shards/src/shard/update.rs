@@ -7,11 +7,12 @@
 use std::mem;
 
 use super::{FLOOD, Shard, UnlockOnPanic, batch, garbage_floor};
+use tourbillon_sync::Ordering;
+
 use crate::{
     node::{NodeRef, claim::NEVER, location::Location},
     owner::Owner,
     shard::inner::Inner,
-    sync::Ordering,
 };
 
 impl<O: Owner> Shard<O> {
@@ -133,7 +134,7 @@ impl<O: Owner> Shard<O> {
                 // MB.
                 #[cfg(all(test, not(loom)))]
                 super::tests::YIELDS.set(super::tests::YIELDS.get() + 1);
-                crate::sync::yield_now();
+                tourbillon_sync::yield_now();
             }
         }
     }

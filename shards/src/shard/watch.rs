@@ -1,11 +1,12 @@
 //! The operations of the watchdog on a shard. `park/watchdog.rs` has the protocol and the word.
 
 use super::Shard;
+use tourbillon_sync::{Ordering, fence};
+
 use crate::{
     node::claim::NEVER,
     owner::Owner,
     park::watchdog::{AT_ONCE, OFF, STANDS, Times, Watch},
-    sync::{Ordering, fence},
 };
 
 impl<O: Owner> Shard<O> {

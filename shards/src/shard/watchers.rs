@@ -10,10 +10,7 @@
 
 use std::{collections::HashMap, task::Waker};
 
-use crate::{
-    foreign::each,
-    sync::{Mutex, lock},
-};
+use tourbillon_sync::{Mutex, foreign::each, lock};
 
 /// Wakers of all tasks that wait for the end of timers of one shard, by the address of the node.
 pub(crate) struct Watchers(Mutex<Lists>);

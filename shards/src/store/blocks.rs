@@ -1,7 +1,7 @@
 //! Bags of slots, each a chain of blocks in one shared array. The buckets of a wheel are such
 //! chains.
 
-use crate::prefetch::prefetch;
+use tourbillon_sync::prefetch;
 
 /// The number of slots in a block, which is a cache line.
 pub(super) const BLOCK: usize = 16;

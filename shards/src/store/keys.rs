@@ -2,7 +2,9 @@
 //! entries.
 
 use super::interface::Entry;
-use crate::{node::location::Location, prefetch::prefetch};
+use tourbillon_sync::prefetch;
+
+use crate::node::location::Location;
 
 /// The key of a free slot. A held slot may have this key, too: a store that allows it tracks such
 /// slots by other means.

@@ -3,6 +3,8 @@
 
 use std::num::NonZeroU64;
 
+use tourbillon_sync::Arc;
+
 use crate::{
     answer::{Cancel, Flow, Outcome, Reset, Started, Status},
     node::{
@@ -15,7 +17,6 @@ use crate::{
     },
     owner::{Notice, Owner},
     shard::{Shard, home::Home},
-    sync::Arc,
     timer::{
         cancel::cancel,
         ended::Ended,

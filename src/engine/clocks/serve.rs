@@ -2,7 +2,8 @@
 
 use std::{io, mem, os::fd::AsRawFd, sync::Arc};
 
-use tourbillon_shards::{Due, NEVER, patience::Patience};
+use tourbillon_shards::{Due, NEVER};
+use tourbillon_sync::Patience;
 
 use crate::{
     clock::other::OtherClock,

@@ -1,7 +1,8 @@
 //! How a worker fires its timers: it takes what is due from its shard, queues the callbacks, and
 //! wakes the tasks of sleeps.
 
-use tourbillon_shards::{Kind, NEVER, prefetch};
+use tourbillon_shards::{Kind, NEVER};
+use tourbillon_sync::prefetch;
 
 use crate::{
     engine::{

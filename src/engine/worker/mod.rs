@@ -31,7 +31,8 @@
 use std::{cell::RefCell, sync::Arc, task::Waker};
 
 use crossbeam::deque;
-use tourbillon_shards::{Due, Spares, patience::Patience};
+use tourbillon_shards::{Due, Spares};
+use tourbillon_sync::Patience;
 
 #[cfg(feature = "tracing")]
 use crate::engine::telemetry::trace;

@@ -13,7 +13,7 @@ use std::{
 };
 
 use slab::Slab;
-use tourbillon_shards::foreign::each;
+use tourbillon_sync::foreign::each;
 
 /// Counts open connections. Clones refer to one gate.
 #[derive(Clone, Default)]

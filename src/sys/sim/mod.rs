@@ -31,7 +31,7 @@ mod socket;
 pub(crate) mod sync;
 mod world;
 
-pub use tourbillon_shards::sim::Mutex;
+pub use tourbillon_sync::sim::Mutex;
 
 use self::world::{World, with};
 pub use self::{

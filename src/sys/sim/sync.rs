@@ -2,7 +2,7 @@
 
 use std::{sync::LockResult, time::Duration};
 
-pub use tourbillon_shards::sim::{Mutex, MutexGuard, atomic};
+pub use tourbillon_sync::sim::{Mutex, MutexGuard, atomic};
 
 use super::world::{NEVER, Wait, World, with};
 
@@ -140,7 +140,7 @@ impl Condvar {
 pub mod thread {
     use std::{fmt, io, time::Duration};
 
-    pub use tourbillon_shards::sim::yield_now;
+    pub use tourbillon_sync::sim::yield_now;
 
     use super::{
         super::world::{NEVER, Run, Wait, me, run_thread},

@@ -6,7 +6,7 @@ use std::{
     sync::{Arc, Condvar, Mutex, MutexGuard, OnceLock, PoisonError},
 };
 
-use tourbillon_shards::sim::{Hook, install};
+use tourbillon_sync::sim::{Hook, install};
 
 use super::{
     faults::{Faults, Plan},

@@ -171,7 +171,7 @@ pub unsafe fn alloc_block(layout: Layout) -> NonNull<u8> {
         return blocks::take(size);
     }
     // SAFETY: the caller keeps the same contract.
-    let memory = unsafe { crate::sync::alloc(layout) };
+    let memory = unsafe { tourbillon_sync::alloc(layout) };
     NonNull::new(memory).unwrap_or_else(|| std::alloc::handle_alloc_error(layout))
 }
 
@@ -188,7 +188,7 @@ pub unsafe fn dealloc_block(memory: NonNull<u8>, layout: Layout) {
         return unsafe { blocks::give(memory, size) };
     }
     // SAFETY: the caller keeps the same contract.
-    unsafe { crate::sync::dealloc(memory.as_ptr(), layout) }
+    unsafe { tourbillon_sync::dealloc(memory.as_ptr(), layout) }
 }
 
 /// Returns the block size for this layout, as an index for [`bytes_of`], or `None` if the general

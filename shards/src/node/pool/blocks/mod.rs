@@ -9,7 +9,7 @@ use std::{
 
 use self::ordered::Ordered;
 use super::{LINE, SIZES, STEP, bytes_of};
-use crate::{prefetch::prefetch, sync::lock};
+use tourbillon_sync::{lock, prefetch};
 
 mod ordered;
 mod spare;

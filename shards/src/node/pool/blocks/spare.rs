@@ -22,7 +22,9 @@ use std::sync::{
 };
 
 use super::{CACHES, DEPOTS, Depot, List, PAGE, ordered::Page, put, put_in_order};
-use crate::{node::pool::Returned, sync::lock};
+use tourbillon_sync::lock;
+
+use crate::node::pool::Returned;
 
 /// Free memory of one block size, in bytes, below which none is returned.
 const WORTH: usize = 256 * 1024;
