@@ -223,7 +223,7 @@ fn tables_name_existing_tests() {
     let root = root();
     let (mut missing, mut named) = (Vec::new(), 0);
     let mut pages = pages(&root);
-    pages.push(root.join("testing/README.md"));
+    pages.extend(["CONTRIBUTING.md", "testing/README.md"].map(|page| root.join(page)));
     for page in pages {
         let text = read_page(&page);
         for span in rows(&text).into_iter().flatten().flat_map(spans) {
@@ -422,6 +422,17 @@ fn has_section(page: &str, section: &str) -> bool {
             .collect::<String>()
             == section
     })
+}
+
+/// A word stands once in the glossary, in the order of the alphabet.
+#[test]
+fn the_glossary_is_short_and_sorted() {
+    let contributing = read(root().join("CONTRIBUTING.md"));
+    let (_, glossary) = contributing.split_once("## Glossary").expect("a section");
+    let (glossary, _) = glossary.split_once("\n## ").expect("a section after it");
+    let words: Vec<_> = rows(glossary).iter().map(|row| row[0]).collect();
+    assert!((30..=40).contains(&words.len()), "{} words", words.len());
+    assert!(words.is_sorted_by(|a, b| a < b), "{words:?}");
 }
 
 /// The code in the chapter on loom is that of models, which the loom build compiles and runs.
