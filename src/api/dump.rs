@@ -44,6 +44,7 @@ use crate::{
 #[derive(Clone, Debug)]
 pub struct Dump {
     tasks: Tasks,
+    listed: usize,
     unlisted: usize,
 }
 
@@ -94,25 +95,39 @@ pub enum Wait {
 pub(crate) struct Waits(HashMap<*const (), Vec<Wait>>);
 
 impl Dump {
-    /// Lists the tasks of a runtime.
-    pub(crate) fn new(shared: &Shared) -> Self {
+    /// Lists the tasks of a runtime, `most` of them at most.
+    pub(crate) fn new(shared: &Shared, most: usize) -> Self {
         let waits = Waits::new(shared);
         let mut tasks = Vec::new();
         shared.tasks.see_tasks(|task| {
             tasks.extend(waits.task(task));
-            ControlFlow::Continue(())
+            match tasks.len() < most {
+                true => ControlFlow::Continue(()),
+                false => ControlFlow::Break(()),
+            }
         });
         let (alive, _) = shared.tasks.counts();
+        let listed = match tasks.len() < most {
+            true => tasks.len(),
+            false => shared.tasks.num_listed(),
+        };
         Self {
-            unlisted: alive.saturating_sub(tasks.len()),
+            listed,
+            unlisted: alive.saturating_sub(listed),
             tasks: Tasks { tasks },
         }
     }
 
     /// Returns the tasks that are listed: those that have waited at least once, and those that run
-    /// on one worker only.
+    /// on one worker only. A dump [of some](crate::Handle::dump_some) tasks has a part of them.
     pub fn tasks(&self) -> &Tasks {
         &self.tasks
+    }
+
+    /// Returns how many tasks are listed. A dump [of some](crate::Handle::dump_some) tasks may have
+    /// fewer.
+    pub fn num_listed(&self) -> usize {
+        self.listed
     }
 
     /// Returns how many tasks are not listed: those that run or are queued for the first time, and
@@ -130,6 +145,10 @@ impl fmt::Display for Dump {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         for task in self.tasks.iter() {
             writeln!(f, "{task}")?;
+        }
+        match self.listed.saturating_sub(self.tasks.tasks.len()) {
+            0 => {}
+            more => writeln!(f, "and {more} more, which the dump leaves out")?,
         }
         match self.unlisted {
             0 => Ok(()),

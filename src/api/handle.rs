@@ -28,7 +28,7 @@ use crate::{
     },
     error::{ArmError, NO_RUNTIME, NoRuntime, NotPaused, SpawnError},
     flight::FlightRecorder,
-    metrics::{Activity, JobName, RuntimeMetrics},
+    metrics::{Activity, JobName, PollTimes, RuntimeMetrics},
     task,
     task::{blocking::spawn_blocking_at, join::JoinHandle, local::pinned::spawn_pinned_at},
     timer::{
@@ -496,7 +496,89 @@ impl Handle {
     ///
     /// It stops no worker, and also answers while all workers are stuck.
     pub fn dump(&self) -> Dump {
-        Dump::new(&self.shared)
+        self.dump_some(usize::MAX)
+    }
+
+    /// Lists at most `most` tasks of the runtime, as [`dump`](Handle::dump) does, where there are
+    /// too many to list all.
+    ///
+    /// ```
+    /// use std::future::pending;
+    ///
+    /// # tourbillon::Runtime::new().unwrap().block_on(async {
+    /// let handle = tourbillon::Handle::current();
+    /// for _ in 0..3 {
+    ///     tourbillon::spawn(pending::<()>());
+    /// }
+    /// assert!(handle.dump_some(2).tasks().iter().count() <= 2);
+    /// # });
+    /// ```
+    pub fn dump_some(&self, most: usize) -> Dump {
+        Dump::new(&self.shared, most)
+    }
+
+    /// Has the workers time each poll of a task, until the result is dropped. Otherwise no poll is
+    /// timed: it takes two more readings of the clock for each.
+    ///
+    /// ```
+    /// use std::{thread, time::Duration};
+    /// use tourbillon::Runtime;
+    ///
+    /// # fn main() -> Result<(), tourbillon::BuildError> {
+    /// let runtime = Runtime::new()?;
+    /// let times = runtime.handle().time_polls();
+    /// let task = runtime.spawn(async {
+    ///     thread::sleep(Duration::from_millis(10));
+    ///     tourbillon::task::yield_now().await;
+    /// });
+    /// let id = task.id();
+    /// runtime.block_on(task).unwrap();
+    /// for thread in times.take() {
+    ///     // Nothing is known of a task that has ended meanwhile.
+    ///     if let Some(polls) = thread.over.get(&id) {
+    ///         println!("{:?}: {} polls in {:?}", thread.thread, polls.count, polls.took);
+    ///     }
+    /// }
+    /// # Ok(())
+    /// # }
+    /// ```
+    pub fn time_polls(&self) -> PollTimes {
+        PollTimes::new(self.shared.clone())
+    }
+
+    /// Returns how long ago the runtime was built. Moments of [snapshots](crate::flight::Snapshot)
+    /// and [polls](PollTimes) count from there.
+    ///
+    /// Like them, it does not follow a clock that is or was [paused](crate::time::pause).
+    pub fn uptime(&self) -> Duration {
+        Duration::from_nanos(self.shared.clock.real())
+    }
+
+    /// Returns whether the runtime has begun to shut down. From then on it accepts no tasks and no
+    /// timers.
+    pub fn is_shut_down(&self) -> bool {
+        self.shared.is_stopping()
+    }
+
+    /// Waits until the runtime has ended: it was shut down, and its workers have returned.
+    ///
+    /// This is for tasks of other runtimes. A task of this runtime is dropped before.
+    ///
+    /// ```
+    /// use tourbillon::{Runtime, runtime::Builder};
+    ///
+    /// # fn main() -> Result<(), tourbillon::BuildError> {
+    /// let inspected = Runtime::new()?;
+    /// let observer = Builder::new_current_thread().build()?;
+    /// let handle = inspected.handle().clone();
+    /// drop(inspected);
+    /// observer.block_on(handle.ended());
+    /// assert!(handle.is_shut_down());
+    /// # Ok(())
+    /// # }
+    /// ```
+    pub async fn ended(&self) {
+        self.shared.lifecycle.ended().await;
     }
 
     /// Pauses the runtime's clock, for tests: see [`time::pause`](crate::time::paused::pause). Does

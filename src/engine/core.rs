@@ -10,7 +10,7 @@ use crate::{
     engine::{
         context::{current, spread, tolerance},
         job::{Job, NextTask, TaskJob},
-        recorder::{Track, event::Why},
+        recorder::{Track, event::WakeReason},
         shared::Shared,
         task_core::local_queue::LocalQueue,
         watchdog::{alarm, state::Watchdog},
@@ -212,7 +212,7 @@ impl Core {
 
     /// Wakes the worker, which the caller has claimed as a searcher.
     pub(crate) fn wake_to_search(&self) {
-        self.record_woke(Why::Search);
+        self.record_woke(WakeReason::Search);
         self.recorder.foreign().search_wakes.add(1);
         self.reactor.wake();
     }
@@ -279,7 +279,7 @@ impl Owner for Core {
         if current::is_current(self) {
             return;
         }
-        self.record_woke(Why::Update);
+        self.record_woke(WakeReason::Update);
         self.recorder.foreign().tickles_written.add(1);
         self.reactor.wake();
     }

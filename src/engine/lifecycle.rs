@@ -1,13 +1,20 @@
 //! Whether a runtime runs, stops, or has ended, and the threads that wait for its end.
 
-use std::{sync::PoisonError, time::Duration};
+use std::{
+    pin::Pin,
+    sync::PoisonError,
+    task::{Context, Poll, Waker},
+    time::Duration,
+};
+
+use slab::Slab;
 
 use crate::{
     sys::sync::{
         Condvar, Mutex, MutexGuard,
         atomic::{AtomicBool, Ordering, fence},
     },
-    util::lock::lock,
+    util::{contained::each, lock::lock},
 };
 
 /// The life of a runtime: running, stopping, ended.
@@ -18,9 +25,15 @@ pub(crate) struct Lifecycle {
     running: Mutex<usize>,
     /// Notified when one of them leaves.
     left: Condvar,
-    /// Notifies tasks of other runtimes when all have left.
-    #[cfg(feature = "inspect")]
-    at_end: crate::sync::notify::Notify,
+    /// The futures that wait until all have left, each with its waker.
+    waiting: Mutex<Slab<Option<Waker>>>,
+}
+
+/// The future that is ready when a runtime has ended.
+pub(crate) struct Ended<'a> {
+    lifecycle: &'a Lifecycle,
+    /// Its place among those that wait, once it waits.
+    key: Option<usize>,
 }
 
 impl Lifecycle {
@@ -30,8 +43,7 @@ impl Lifecycle {
             stopping: AtomicBool::new(false),
             running: Mutex::new(workers),
             left: Condvar::new(),
-            #[cfg(feature = "inspect")]
-            at_end: crate::sync::notify::Notify::new(),
+            waiting: Mutex::default(),
         }
     }
 
@@ -61,20 +73,21 @@ impl Lifecycle {
     }
 
     /// Waits until all workers have left. For tasks of other runtimes: this one's are gone by then.
-    #[cfg(feature = "inspect")]
-    pub(crate) async fn ended(&self) {
-        // Registered before the check: the last worker notifies all that are registered.
-        let notified = self.at_end.notified();
-        let is_running = *self.running() > 0;
-        if is_running {
-            notified.await;
+    pub(crate) fn ended(&self) -> Ended<'_> {
+        Ended {
+            lifecycle: self,
+            key: None,
         }
     }
 
-    /// Wakes the tasks that wait for the [end](Self::ended).
-    #[cfg(feature = "inspect")]
+    /// Wakes the tasks that wait for the [end](Self::ended). The caller has set the count to zero.
     pub(crate) fn notify_end(&self) {
-        crate::util::contained::contained(|| self.at_end.notify_waiters());
+        let mut waiting = lock(&self.waiting);
+        let wakers = waiting.iter_mut().filter_map(|(_, waker)| waker.take());
+        let wakers: Vec<_> = wakers.collect();
+        drop(waiting);
+        // Wakers are user code: wake after unlocking.
+        each(wakers, Waker::wake);
     }
 
     /// Waits until all workers have left, for `timeout` at most. Returns whether they have.
@@ -95,6 +108,37 @@ impl Lifecycle {
                     .wait_timeout_while(running, timeout, |running| *running > 0);
                 !waited.unwrap_or_else(PoisonError::into_inner).1.timed_out()
             }
+        }
+    }
+}
+
+impl Future for Ended<'_> {
+    type Output = ();
+
+    fn poll(mut self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<()> {
+        // Wakers are user code: clone before locking, drop after unlocking.
+        let waker = cx.waker().clone();
+        let mut waiting = lock(&self.lifecycle.waiting);
+        // Checked under the lock: the last worker sets the count first, and wakes those that wait
+        // after that.
+        if *self.lifecycle.running() == 0 {
+            drop(waiting);
+            return Poll::Ready(());
+        }
+        let key = self.key.unwrap_or_else(|| waiting.insert(None));
+        let before = waiting[key].replace(waker);
+        drop(waiting);
+        drop(before);
+        self.key = Some(key);
+        Poll::Pending
+    }
+}
+
+impl Drop for Ended<'_> {
+    fn drop(&mut self) {
+        if let Some(key) = self.key {
+            let waker = lock(&self.lifecycle.waiting).remove(key);
+            drop(waker);
         }
     }
 }

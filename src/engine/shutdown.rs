@@ -127,7 +127,6 @@ pub(crate) fn leave(shared: &Arc<Shared>) {
         // `running` stays 1 meanwhile: `wait_for_end` returns only after everything has ended.
         entered::with_ending(shared, || end_all(shared));
         *shared.lifecycle.running() = 0;
-        #[cfg(feature = "inspect")]
         shared.lifecycle.notify_end();
     }
     // Wake the thread that waits for the end, if any.

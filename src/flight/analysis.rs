@@ -12,7 +12,7 @@ use std::{
 
 use crate::{
     engine::recorder::{
-        copy::Who,
+        copy::Thread,
         event::{Event, Lost, Rescue},
     },
     flight::{
@@ -38,7 +38,7 @@ pub(crate) struct Batch {
     left: Option<u64>,
     pub(super) rescue: Option<Rescue>,
     stuck_in: Option<JobName>,
-    pub(super) by: Who,
+    pub(super) by: Thread,
 }
 
 /// A timer that ran.
@@ -49,7 +49,7 @@ pub(crate) struct Run {
     pub(super) taken: u64,
     tolerance: u64,
     timer: Option<JobName>,
-    pub(super) by: Who,
+    pub(super) by: Thread,
 }
 
 impl Batch {
@@ -68,11 +68,11 @@ impl Run {
 /// What the analysis looks up.
 pub(crate) struct Facts<'a> {
     snapshot: &'a Snapshot,
-    timelines: HashMap<Who, Timeline>,
+    timelines: HashMap<Thread, Timeline>,
     /// By the moment of taking.
     batches: Vec<Batch>,
     /// When jobs were stolen, from which worker, and the thief.
-    stolen: Vec<(u64, usize, Who)>,
+    stolen: Vec<(u64, usize, Thread)>,
 }
 
 /// The spans of one timer, as they are found.
@@ -99,7 +99,7 @@ impl Spans {
 struct Part {
     from: u64,
     to: u64,
-    who: Who,
+    who: Thread,
     /// Until when the timer may be late.
     tolerated: u64,
     /// The cause of time that no event covers, and of time in short jobs.
@@ -117,7 +117,7 @@ impl Part {
         Self {
             from: 0,
             to: 0,
-            who: Who::Worker(home),
+            who: Thread::Worker(home),
             tolerated,
             gap: Cause::Unexplained,
             short: Cause::QueuedBehindOthers { last: None },
@@ -167,7 +167,7 @@ impl<'a> Facts<'a> {
                             let seen = stuck.entry(rescue.from).or_default();
                             seen.push((rescue.came, 0, stuck_in));
                         }
-                        let by = track.who;
+                        let by = track.thread;
                         let owner = rescue.map(|rescue| rescue.from);
                         let Some(home) = owner.or(by.number()) else {
                             continue;
@@ -183,7 +183,7 @@ impl<'a> Facts<'a> {
                             by,
                         });
                     }
-                    Event::Stole { from, .. } => stolen.push((at, from, track.who)),
+                    Event::Stole { from, .. } => stolen.push((at, from, track.thread)),
                     Event::Stalled {
                         worker,
                         elapsed,
@@ -195,11 +195,11 @@ impl<'a> Facts<'a> {
             }
         }
         batches.sort_by_key(|batch: &Batch| batch.at);
-        stolen.sort_by_key(|stolen: &(u64, usize, Who)| stolen.0);
+        stolen.sort_by_key(|stolen: &(u64, usize, Thread)| stolen.0);
         let timelines = snapshot.tracks.iter().map(|track| {
-            let seen = track.who.number().and_then(|worker| stuck.get(&worker));
+            let seen = track.thread.number().and_then(|worker| stuck.get(&worker));
             let seen = seen.map_or(&[][..], Vec::as_slice);
-            (track.who, Timeline::new(track, snapshot.at, seen))
+            (track.thread, Timeline::new(track, snapshot.at, seen))
         });
         Self {
             snapshot,
@@ -236,7 +236,7 @@ impl<'a> Facts<'a> {
                             taken,
                             tolerance,
                             timer,
-                            by: track.who,
+                            by: track.thread,
                         };
                         if let Some(home) = home {
                             seen.insert((home, run.deadline()));
@@ -289,10 +289,10 @@ impl<'a> Facts<'a> {
         };
         self.explain_store(&mut spans, store, home, batch);
         // It was queued on the worker that took it, until another one stole it.
-        let queue = batch.map_or(Who::Worker(home), |batch| batch.by);
+        let queue = batch.map_or(Thread::Worker(home), |batch| batch.by);
         let from = self.stolen.partition_point(|it| it.0 < run.taken);
         let stolen = self.stolen[from..].iter().take_while(|it| it.0 <= run.at);
-        let is_this = |it: &&(u64, usize, Who)| queue == Who::Worker(it.1) && it.2 == run.by;
+        let is_this = |it: &&(u64, usize, Thread)| queue == Thread::Worker(it.1) && it.2 == run.by;
         let moved = match run.by == queue {
             true => None,
             false => stolen.filter(is_this).last().map(|it| it.0),

@@ -17,15 +17,14 @@ fn job(name: &'static str) -> Option<JobName> {
 /// Returns a snapshot at 1 s of the given workers.
 fn snapshot(workers: &[&[(u64, Event)]]) -> Snapshot {
     let tracks = workers.iter().enumerate().map(|(number, events)| Track {
-        who: Who::Worker(number),
+        thread: Thread::Worker(number),
         events: events.to_vec(),
     });
     Snapshot {
         at: 1_000 * MS,
-        wall: SystemTime::UNIX_EPOCH,
+        taken_at: SystemTime::UNIX_EPOCH,
         recording: Recording::Light,
         tracks: tracks.collect(),
-        workers: workers.len(),
         cores: None,
         rescues: true,
         name: None,
@@ -157,7 +156,7 @@ fn in_full_mode_the_long_job_is_told_from_the_short_ones() {
 #[test]
 fn a_late_wake_up_is_the_kernels_unless_the_worker_had_no_core() {
     let woken = Event::Woken {
-        until: 100 * MS,
+        until: Some(100 * MS),
         lost: Lost {
             preempted: 2 * MS,
             stolen: 3 * MS,
@@ -200,7 +199,7 @@ fn a_worker_without_a_core_in_a_job_is_not_stuck_in_it() {
 #[test]
 fn a_quota_that_is_used_up_in_the_loop_is_named() {
     let woken = Event::Woken {
-        until: 100 * MS,
+        until: Some(100 * MS),
         lost: Lost::default(),
     };
     let looped = Event::Looped {
@@ -229,7 +228,7 @@ fn a_quota_that_is_used_up_in_the_loop_is_named() {
 #[test]
 fn a_sleep_within_the_tolerance_is_meant() {
     let woken = Event::Woken {
-        until: 105 * MS,
+        until: Some(105 * MS),
         lost: Lost::default(),
     };
     let ran = Event::Ran {
@@ -248,7 +247,7 @@ fn a_sleep_within_the_tolerance_is_meant() {
 #[test]
 fn a_batch_is_late_beyond_the_tolerance_of_its_first_timer() {
     let woken = Event::Woken {
-        until: 105 * MS,
+        until: Some(105 * MS),
         lost: Lost::default(),
     };
     let taken = |tolerance| Event::Taken {
@@ -404,7 +403,7 @@ fn a_late_timer_is_placed_in_both_stages() {
         let wake = placed.wake;
         assert_eq!(
             (wake.who, wake.at, wake.late),
-            (Who::Worker(0), took, took - due)
+            (Thread::Worker(0), took, took - due)
         );
         assert!(!placed.is_rescued && !placed.is_mostly_queued());
     }

@@ -45,12 +45,13 @@ pub use self::{
     cause::{Cause, CauseTotal, NotTaken},
     late::{LateTimer, Span},
 };
-pub use crate::engine::recorder::Recording;
+pub use crate::engine::recorder::{
+    LIGHT_THRESHOLD, Recording,
+    copy::Thread,
+    event::{Event, Lost, Rescue, WakeReason},
+};
 use crate::engine::{
-    recorder::{
-        copy::{RawCopy, Who},
-        event::{Event, decode},
-    },
+    recorder::{copy::RawCopy, event::decode},
     shared::Shared,
 };
 
@@ -82,7 +83,25 @@ impl FlightRecorder {
     /// Nothing is recorded on a clock that is or was [paused](crate::time::pause), except that the
     /// wall clock was set.
     pub fn snapshot(&self) -> Snapshot {
-        Snapshot::new(&self.shared.copy_rings(usize::MAX))
+        self.last(usize::MAX)
+    }
+
+    /// Copies the last `most` events of each thread at most, as [`snapshot`](Self::snapshot) does.
+    pub fn last(&self, most: usize) -> Snapshot {
+        Snapshot::new(&self.shared.copy_rings(most))
+    }
+
+    /// Returns how many events each thread has recorded, including those that were overwritten. What
+    /// an event says about its job and its timer counts as further events.
+    ///
+    /// Two calls tell whether there is something new for [`last`](Self::last).
+    pub fn recorded(&self) -> Vec<(Thread, u64)> {
+        // The copy has no events, and tells how many there were before them.
+        let copy = self.shared.copy_rings(0);
+        let counts = copy.tracks.iter();
+        counts
+            .map(|(thread, copied)| (*thread, copied.first))
+            .collect()
     }
 
     /// Returns the copies that the recorder has kept by itself, oldest first: the last four of
@@ -92,6 +111,12 @@ impl FlightRecorder {
     pub fn kept(&self) -> Vec<Snapshot> {
         let copies = self.shared.kept_copies();
         copies.iter().map(|copy| Snapshot::new(copy)).collect()
+    }
+
+    /// Returns when the [kept](Self::kept) copies were made, oldest first. This reads no events.
+    pub fn kept_times(&self) -> Vec<SystemTime> {
+        let copies = self.shared.kept_copies();
+        copies.iter().map(|copy| copy.wall).collect()
     }
 }
 
@@ -105,56 +130,83 @@ impl fmt::Debug for FlightRecorder {
 
 /// What the threads of a runtime did last: a copy of their rings.
 #[derive(Clone)]
+#[non_exhaustive]
 pub struct Snapshot {
-    /// When the rings were copied, in ns by the runtime's clock.
-    at: u64,
-    wall: SystemTime,
-    recording: Recording,
-    tracks: Vec<Track>,
-    /// How many workers there are.
-    workers: usize,
-    /// The processor core of each worker, if workers are pinned.
-    cores: Option<Vec<usize>>,
-    /// Whether peers take over the timers of a blocked worker.
-    rescues: bool,
-    name: Option<String>,
+    /// When the rings were copied, by the time of day.
+    pub taken_at: SystemTime,
+    /// When the rings were copied, in ns since the runtime was built.
+    pub at: u64,
+    /// How much was recorded when the rings were copied.
+    pub recording: Recording,
+    /// What each thread did: first the workers by number, then the helpers, then all other threads
+    /// together.
+    pub tracks: Vec<Track>,
+    /// The processor core of each worker, by worker number, if workers are pinned.
+    pub cores: Option<Vec<usize>>,
+    /// Whether peers take over the timers of a stuck worker.
+    pub rescues: bool,
+    /// The [name of the runtime](crate::runtime::Builder::name).
+    pub name: Option<String>,
 }
 
-/// The events of one ring, oldest first.
+/// What one thread did last.
 #[derive(Clone, Debug)]
-struct Track {
-    who: Who,
-    events: Vec<(u64, Event)>,
+pub struct Track {
+    /// The thread.
+    pub thread: Thread,
+    /// Its events by their moments, oldest first. A moment is in ns since the runtime was built.
+    pub events: Vec<(u64, Event)>,
+}
+
+/// A snapshot without threads, of the time at which the runtime was built: a start for tests of
+/// programs that read snapshots.
+impl Default for Snapshot {
+    fn default() -> Self {
+        Self {
+            taken_at: SystemTime::UNIX_EPOCH,
+            at: 0,
+            recording: Recording::default(),
+            tracks: Vec::new(),
+            cores: None,
+            rescues: true,
+            name: None,
+        }
+    }
 }
 
 impl Snapshot {
     pub(crate) fn new(copy: &RawCopy) -> Self {
-        let tracks = copy.tracks.iter().map(|(who, copied)| {
+        let tracks = copy.tracks.iter().map(|(thread, copied)| {
             // SAFETY: the words come from a ring, into which only `Track::write` and `Outside`
             // write, and they write what the functions of `event` return. The copy is a run of
             // whole events.
             let mut events = unsafe { decode(&copied.events) };
             // A run is recorded after it, with the moment before it.
             events.sort_by_key(|(at, _)| *at);
-            Track { who: *who, events }
+            Track {
+                thread: *thread,
+                events,
+            }
         });
-        let tracks: Vec<_> = tracks.collect();
-        let is_worker = |track: &&Track| matches!(track.who, Who::Worker(_));
         Self {
+            taken_at: copy.wall,
             at: copy.at,
-            wall: copy.wall,
             recording: copy.recording,
-            workers: tracks.iter().filter(is_worker).count(),
-            tracks,
+            tracks: tracks.collect(),
             cores: copy.cores.clone(),
             rescues: copy.rescues,
             name: copy.name.clone(),
         }
     }
 
+    fn num_workers(&self) -> usize {
+        let is_worker = |track: &&Track| matches!(track.thread, Thread::Worker(_));
+        self.tracks.iter().filter(is_worker).count()
+    }
+
     /// Returns when the rings were copied.
     pub fn taken_at(&self) -> SystemTime {
-        self.wall
+        self.taken_at
     }
 
     /// Returns how much was recorded when the rings were copied.
@@ -178,14 +230,6 @@ impl Snapshot {
     /// between.
     pub fn late_timers(&self, at_least: Duration) -> Vec<LateTimer> {
         analysis::late_timers(self, at_least)
-    }
-
-    /// Leaves the newest quarter of the events of each ring.
-    #[cfg(feature = "inspect")]
-    pub(crate) fn keep_newest_quarter(&mut self) {
-        for Track { events, .. } in &mut self.tracks {
-            events.drain(..events.len() - events.len() / 4);
-        }
     }
 
     /// Returns what the analysis looks up, by which single late timers are explained.
@@ -218,7 +262,7 @@ impl Snapshot {
 impl fmt::Debug for Snapshot {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.debug_struct("Snapshot")
-            .field("taken_at", &self.wall)
+            .field("taken_at", &self.taken_at)
             .field("recording", &self.recording)
             .field("num_events", &self.num_events())
             .finish_non_exhaustive()

@@ -1,7 +1,7 @@
 //! Where a late timer is in the heat maps of lateness: by when which thread took and ran it.
 
 use crate::{
-    engine::recorder::copy::Who,
+    engine::recorder::copy::Thread,
     flight::analysis::{Facts, Found},
 };
 
@@ -21,7 +21,7 @@ pub(crate) struct Placed {
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Stage {
     /// The thread in whose histogram it is.
-    pub(crate) who: Who,
+    pub(crate) who: Thread,
     /// When the stage ended, in ns.
     pub(crate) at: u64,
     /// How long it took, in ns.
@@ -76,7 +76,7 @@ impl Placed {
         let batch = home.and_then(|home| facts.batch_of(run.taken, home));
         let taken = batch.map_or(run.taken, |batch| batch.at);
         let taken = taken.clamp(run.deadline(), run.at);
-        let who = batch.map_or(home.map_or(run.by, Who::Worker), |batch| batch.by);
+        let who = batch.map_or(home.map_or(run.by, Thread::Worker), |batch| batch.by);
         Self {
             found,
             wake: Stage {

@@ -11,13 +11,11 @@ use std::{
     time::{Duration, UNIX_EPOCH},
 };
 
-use tourbillon_shards::NEVER;
-
 use crate::{
     engine::recorder::{
         NOTED,
-        copy::Who,
-        event::{Event, Lost, Why},
+        copy::Thread,
+        event::{Event, Lost, WakeReason},
     },
     flight::{
         LateTimer, Snapshot, Track,
@@ -43,7 +41,7 @@ const ALL_CORES: u64 = 30_000;
 const ALL_LATE: u64 = 40_000;
 
 /// Returns the number of the thread of a worker or helper, or of all others.
-fn thread_of(who: Who) -> u64 {
+fn thread_of(who: Thread) -> u64 {
     who.number().map_or(OUTSIDE, thread_of_worker)
 }
 
@@ -130,11 +128,15 @@ pub(super) fn write(snapshot: &Snapshot, out: impl Write) -> io::Result<()> {
     events.name(RUNTIME, None, runtime)?;
     events.name(LATE, None, "late timers")?;
     for track in &snapshot.tracks {
-        let thread = Some(thread_of(track.who));
-        match track.who {
-            Who::Worker(number) => events.name(RUNTIME, thread, format_args!("worker {number}"))?,
-            Who::Helper(number) => events.name(RUNTIME, thread, format_args!("helper {number}"))?,
-            Who::Outside => events.name(RUNTIME, thread, "other threads")?,
+        let thread = Some(thread_of(track.thread));
+        match track.thread {
+            Thread::Worker(number) => {
+                events.name(RUNTIME, thread, format_args!("worker {number}"))?
+            }
+            Thread::Helper(number) => {
+                events.name(RUNTIME, thread, format_args!("helper {number}"))?
+            }
+            Thread::Other => events.name(RUNTIME, thread, "other threads")?,
         }
     }
     if let Some(cores) = &snapshot.cores {
@@ -150,8 +152,8 @@ pub(super) fn write(snapshot: &Snapshot, out: impl Write) -> io::Result<()> {
     // 2. What each thread did.
     let armed = armed(snapshot);
     for track in &snapshot.tracks {
-        let core = match (track.who, &snapshot.cores) {
-            (Who::Worker(number), Some(cores)) => cores.get(number).copied(),
+        let core = match (track.thread, &snapshot.cores) {
+            (Thread::Worker(number), Some(cores)) => cores.get(number).copied(),
             _ => None,
         };
         write_track(&mut events, track, core, &armed, snapshot.at)?;
@@ -162,14 +164,17 @@ pub(super) fn write(snapshot: &Snapshot, out: impl Write) -> io::Result<()> {
         write_late(&mut events, number, timer)?;
     }
     // 4. What `tourbillon trace` reads.
-    let wall = snapshot.wall.duration_since(UNIX_EPOCH).unwrap_or_default();
-    let recording = Quoted(snapshot.recording.name());
+    let wall = snapshot
+        .taken_at
+        .duration_since(UNIX_EPOCH)
+        .unwrap_or_default();
+    let recording = Quoted(snapshot.recording);
     write!(
         events.out,
         "\n],\n\"tourbillon\":{{\"version\":1,\"recording\":{recording},\"taken_at\":{},\
          \"workers\":{},\"events\":{},\"late\":[",
         wall.as_secs(),
-        snapshot.workers,
+        snapshot.num_workers(),
         snapshot.num_events(),
     )?;
     for (i, timer) in late.iter().take(MOST_LATE).enumerate() {
@@ -248,7 +253,7 @@ fn write_track<W: Write>(
     armed: &HashMap<u64, usize>,
     end: u64,
 ) -> io::Result<()> {
-    let place = (RUNTIME, thread_of(track.who));
+    let place = (RUNTIME, thread_of(track.thread));
     let (mut parked, mut run) = (None, None);
     // Slices of one thread must not overlap, so each begins at the end of the last one.
     let mut last = 0;
@@ -264,10 +269,13 @@ fn write_track<W: Write>(
             Event::Run { job, .. } => run = Some((at, job)),
             Event::Parked { .. } => parked = Some(at),
             Event::Woken { until, lost } => {
-                let from = parked.take().unwrap_or(until.min(at)).max(last);
+                let from = parked
+                    .take()
+                    .unwrap_or(until.unwrap_or(at).min(at))
+                    .max(last);
                 let late = match until {
-                    NEVER => 0,
-                    until => at.saturating_sub(until.max(from)),
+                    None => 0,
+                    Some(until) => at.saturating_sub(until.max(from)),
                 };
                 let args =
                     format_args!("\"late_us\":{},{}", Micros(late), WithoutCore(lost)).to_string();
@@ -326,8 +334,8 @@ fn write_track<W: Write>(
             Event::Moved => events.instant(place, at, "moved", "")?,
             Event::Woke { worker, why } => {
                 let name = match why {
-                    Why::Search => format!("wakes worker {worker} to search"),
-                    Why::Update => format!("tickles worker {worker}"),
+                    WakeReason::Search => format!("wakes worker {worker} to search"),
+                    WakeReason::Update => format!("tickles worker {worker}"),
                 };
                 events.instant(place, at, name, "")?;
             }

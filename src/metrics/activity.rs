@@ -31,7 +31,6 @@ pub enum Activity {
 /// `Display` writes it as a [`Stall`](crate::runtime::Stall) does: `callback shop::expire`, or
 /// `task shop::main (spawned at src/main.rs:31:9)`.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-#[non_exhaustive]
 pub struct JobName {
     /// The [name of the task](crate::task::Builder::name), if it has one. Otherwise the type name
     /// of the task's future or of the timer's callback, as in [`std::any::type_name`]. A closure

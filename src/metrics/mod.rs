@@ -29,10 +29,13 @@ use std::time::Duration;
 #[cfg(feature = "metrics")]
 #[cfg_attr(docsrs, doc(cfg(feature = "metrics")))]
 pub use crate::metrics::reporter::{RuntimeMetricsReporter, RuntimeMetricsReporterBuilder};
-pub use crate::metrics::{
-    activity::{Activity, JobName},
-    counters::Counts,
-    histogram::{Bucket, LatenessHistogram},
+pub use crate::{
+    engine::telemetry::polls::{PollTimes, PresentPoll, TaskPolls, ThreadPolls},
+    metrics::{
+        activity::{Activity, JobName},
+        counters::Counts,
+        histogram::{Bucket, LatenessHistogram},
+    },
 };
 use crate::{metrics::recorder::Record, sys::quota::Throttled};
 

@@ -2,11 +2,27 @@
 
 use std::{sync::mpsc, thread, time::Duration};
 
-use tourbillon::{flight::Recording, runtime::Builder, time};
+use tourbillon::{
+    flight::{Event, Recording, Snapshot, Thread},
+    runtime::Builder,
+    time,
+};
 
 use super::common::{PATIENCE, eventually};
 
 const MS: Duration = Duration::from_millis(1);
+
+/// Returns whether a timer was taken or ran at least this long after its deadline.
+fn has_late(snapshot: &Snapshot, at_least: Duration) -> bool {
+    let is_late = |event: &Event| match event {
+        Event::Taken { late, .. } | Event::Ran { late, .. } => {
+            Duration::from_nanos(*late) >= at_least
+        }
+        _ => false,
+    };
+    let mut events = snapshot.tracks.iter().flat_map(|track| &track.events);
+    events.any(|(_, event)| is_late(event))
+}
 
 #[test]
 fn full_records_each_timer_and_off_records_nothing() {
@@ -26,12 +42,12 @@ fn full_records_each_timer_and_off_records_nothing() {
     recorder.set_recording(Recording::Full);
     eventually("a sleep in time is listed", || {
         runtime.block_on(runtime.spawn(time::sleep(MS))).unwrap();
-        !recorder.snapshot().late_timers(Duration::ZERO).is_empty()
+        has_late(&recorder.snapshot(), Duration::ZERO)
     });
     recorder.set_recording(Recording::Light);
     eventually("a late sleep is listed", || {
         late_timer();
-        !recorder.snapshot().late_timers(MS).is_empty()
+        has_late(&recorder.snapshot(), MS)
     });
     recorder.set_recording(Recording::Off);
     // After its next job, the worker has recorded all that happened before.
@@ -60,6 +76,38 @@ fn a_ring_keeps_the_last_events() {
 }
 
 #[test]
+fn the_last_events_are_those_of_a_whole_snapshot() {
+    let runtime = Builder::new()
+        .worker_threads(1)
+        .flight_recorder(Recording::Full)
+        .build()
+        .unwrap();
+    let recorder = runtime.handle().flight_recorder();
+    let counts = recorder.recorded();
+    let worker = counts.iter().find(|(it, _)| *it == Thread::Worker(0));
+    let before = worker.unwrap().1;
+    for _ in 0..50 {
+        runtime
+            .block_on(runtime.spawn(time::sleep(Duration::ZERO)))
+            .unwrap();
+    }
+    // From here on the worker records nothing more.
+    recorder.set_recording(Recording::Off);
+    runtime.block_on(runtime.spawn(time::sleep(MS))).unwrap();
+    let all = recorder.snapshot();
+    let last = recorder.last(20);
+    let [all, last] = [&all, &last].map(|snapshot| &snapshot.tracks[0]);
+    assert_eq!([all.thread, last.thread], [Thread::Worker(0); 2]);
+    let number = last.events.len();
+    assert!((1..=20).contains(&number), "{number}");
+    assert_eq!(all.events.last(), last.events.last());
+    assert!(last.events.iter().all(|event| all.events.contains(event)));
+    let after = recorder.recorded()[0];
+    assert_eq!(after.0, Thread::Worker(0));
+    assert!(after.1 >= before + number as u64, "{after:?}");
+}
+
+#[test]
 fn a_copy_is_kept_when_a_timer_is_very_late() {
     let builder = Builder::new()
         .worker_threads(1)
@@ -76,7 +124,8 @@ fn a_copy_is_kept_when_a_timer_is_very_late() {
         !recorder.kept().is_empty()
     });
     let kept = recorder.kept();
-    assert!(!kept[0].late_timers(10 * MS).is_empty(), "{kept:?}");
+    assert!(has_late(&kept[0], 10 * MS), "{kept:?}");
+    assert_eq!(recorder.kept_times()[0], kept[0].taken_at);
 }
 
 #[test]

@@ -63,6 +63,25 @@ fn a_waiting_task_is_listed_until_it_ends() {
 }
 
 #[test]
+fn a_dump_of_some_tasks_says_how_many_are_left_out() {
+    let _alarm = alarm();
+    let runtime = runtime(1);
+    let tasks: Vec<_> = (0..5).map(|_| runtime.spawn(waits_for_ever())).collect();
+    eventually("all tasks are listed", || {
+        runtime.handle().dump().num_listed() == 5
+    });
+    let some = runtime.handle().dump_some(2);
+    assert_eq!(some.tasks().iter().count(), 2);
+    assert_eq!((some.num_listed(), some.num_unlisted()), (5, 0));
+    let text = some.to_string();
+    assert!(
+        text.ends_with("\nand 3 more, which the dump leaves out\n"),
+        "{text}"
+    );
+    tasks.iter().for_each(|task| task.abort());
+}
+
+#[test]
 fn tasks_run_and_are_queued_while_all_workers_are_stuck() {
     let _alarm = alarm();
     let runtime = runtime(1);

@@ -19,6 +19,7 @@ mod idle;
 #[cfg(feature = "macros")]
 mod macros;
 mod names;
+mod observed;
 mod on_demand;
 mod park_hooks;
 mod short_jobs;

@@ -31,21 +31,24 @@ const INTERVAL: u64 = 1_000_000_000;
 /// How many events of each ring an automatic copy has at most: 128 KiB, which takes some 10 µs.
 const EVENTS: usize = 8_192;
 
-/// A thread that has a ring.
+/// A thread of a runtime, as its flight recorder knows it.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, PartialOrd, Ord)]
-pub(crate) enum Who {
+pub enum Thread {
+    /// The worker with this number.
     Worker(usize),
+    /// The [helper](crate::runtime::Builder::helpers) with this number, which is above those of all
+    /// workers.
     Helper(usize),
     /// All other threads together.
-    Outside,
+    Other,
 }
 
-impl Who {
+impl Thread {
     /// Returns the number of a worker or helper.
-    pub(crate) fn number(self) -> Option<usize> {
+    pub fn number(self) -> Option<usize> {
         match self {
-            Who::Worker(number) | Who::Helper(number) => Some(number),
-            Who::Outside => None,
+            Thread::Worker(number) | Thread::Helper(number) => Some(number),
+            Thread::Other => None,
         }
     }
 }
@@ -57,7 +60,7 @@ pub(crate) struct RawCopy {
     pub(crate) at: u64,
     pub(crate) wall: SystemTime,
     pub(crate) recording: Recording,
-    pub(crate) tracks: Vec<(Who, Copied)>,
+    pub(crate) tracks: Vec<(Thread, Copied)>,
     /// The processor core of each worker, by worker number, if workers are pinned.
     pub(crate) cores: Option<Vec<usize>>,
     /// Whether peers take over the timers of a blocked worker.
@@ -89,14 +92,14 @@ impl Shared {
     pub(crate) fn copy_rings(&self, most: usize) -> RawCopy {
         let flight = &self.flight;
         let workers = flight.workers.iter().enumerate();
-        let workers = workers.map(|(index, ring)| (Who::Worker(index), ring.copy(most)));
+        let workers = workers.map(|(index, ring)| (Thread::Worker(index), ring.copy(most)));
         let mut tracks: Vec<_> = workers.collect();
         // Without the lock, which a thread that starts a helper takes.
         let helpers = lock(&flight.helpers).clone();
         for (number, ring) in helpers {
-            tracks.push((Who::Helper(number), ring.copy(most)));
+            tracks.push((Thread::Helper(number), ring.copy(most)));
         }
-        tracks.push((Who::Outside, flight.outside.ring.copy(most)));
+        tracks.push((Thread::Other, flight.outside.ring.copy(most)));
         RawCopy {
             at: self.clock.now(),
             wall: clock::wall(),

@@ -6,7 +6,7 @@
 
 use std::ptr;
 
-use tourbillon_shards::TypeName;
+use tourbillon_shards::{NEVER, TypeName};
 
 use crate::{
     engine::task_core::spawned::Spawned,
@@ -90,13 +90,13 @@ const KINDS: [Kind; 19] = [
 
 /// Processor time that a thread could have used and did not get, in ns.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-pub(crate) struct Lost {
+pub struct Lost {
     /// Other threads had the core.
-    pub(crate) preempted: u64,
+    pub preempted: u64,
     /// The hypervisor ran another machine.
-    pub(crate) stolen: u64,
+    pub stolen: u64,
     /// The process had used up its CPU quota.
-    pub(crate) throttled: u64,
+    pub throttled: u64,
 }
 
 impl Lost {
@@ -121,53 +121,77 @@ impl Lost {
 
 /// A rescue of a worker's timers.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) struct Rescue {
+pub struct Rescue {
     /// The number of the stuck worker.
-    pub(crate) from: usize,
-    /// When the peer came, in ns.
-    pub(crate) came: u64,
+    pub from: usize,
+    /// When the peer came.
+    pub came: u64,
 }
 
-/// Why a thread woke a worker.
+/// WakeReason a thread woke a worker.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) enum Why {
+pub enum WakeReason {
     /// There is work to search for.
     Search,
     /// A timer or a task was left for this worker, which slept past it: a *tickle*.
     Update,
 }
 
-/// An event. Moments, lengths and lateness are in ns.
+/// What a thread did or saw. All numbers that are no counts are in ns; moments count from when the
+/// runtime was built.
+///
+/// In [light](crate::flight::Recording::Light) recording a ring has only what took 200 µs or more.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) enum Event {
-    /// The worker goes to sleep until `until`, which may be `NEVER`.
-    Parked { until: u64 },
-    /// The worker is back from a sleep that was to end at `until`.
-    Woken { until: u64, lost: Lost },
-    /// The worker is back in its loop, after `jobs` jobs that took `took` together. `last` is the
-    /// last of them.
-    Turn {
-        took: u64,
-        jobs: u64,
-        last: Option<JobName>,
+#[non_exhaustive]
+pub enum Event {
+    /// The worker goes to sleep.
+    Parked {
+        /// When the sleep is to end. `None` if only a wake-up ends it.
+        until: Option<u64>,
+    },
+    /// The worker is back from a sleep.
+    Woken {
+        /// When the sleep was to end, as in [`Parked`](Event::Parked).
+        until: Option<u64>,
+        /// The time at the end of the sleep in which the worker waited for a core.
         lost: Lost,
     },
-    /// The worker was in its loop for `took` before this moment, and ran no job.
-    Looped { took: u64, lost: Lost },
+    /// The worker is back in its loop, after it has run jobs.
+    Turn {
+        /// How long the jobs took together.
+        took: u64,
+        /// How many there were.
+        jobs: u64,
+        /// The last of them, if it is known.
+        last: Option<JobName>,
+        /// The part of the time in which the worker waited for a core.
+        lost: Lost,
+    },
+    /// The worker was in its loop before this moment, and ran no job.
+    Looped {
+        /// For how long.
+        took: u64,
+        /// The part of the time in which the worker waited for a core.
+        lost: Lost,
+    },
     /// The worker has taken timers from their store, and queued them.
     Taken {
-        /// The lateness of the first of them, and its tolerance.
+        /// The lateness of the first of them.
         late: u64,
+        /// How late the first of them may run.
         tolerance: u64,
+        /// How many there are.
         count: u64,
         /// Since when each batch has left due timers behind.
         left: Option<u64>,
+        /// The rescue, if the timers are those of a stuck worker.
         rescue: Option<Rescue>,
-        /// What the rescued worker was at.
+        /// What the stuck worker was at.
         stuck_in: Option<JobName>,
     },
     /// A timer is run: its callback begins, or its task is polled.
     Ran {
+        /// How late it is.
         late: u64,
         /// When it was taken from its store.
         taken: u64,
@@ -175,29 +199,63 @@ pub(crate) enum Event {
         home: Option<usize>,
         /// How late the timer may run.
         tolerance: u64,
+        /// The callback or the task, if it is known.
         timer: Option<JobName>,
     },
     /// A job begins.
-    Run { number: u64, job: Option<JobName> },
-    /// This thread wakes a worker.
-    Woke { worker: usize, why: Why },
-    /// The worker took jobs from the queue of another one.
-    Stole { from: usize, jobs: u64 },
-    /// A job that holds worker `worker` for `elapsed` is reported.
-    Stalled {
-        worker: usize,
-        is_running: bool,
-        elapsed: u64,
+    Run {
+        /// The number of the job, counted by the worker.
+        number: u64,
+        /// The job, if it is known.
         job: Option<JobName>,
     },
-    /// The wall clock was set forward by this, or back.
-    Stepped { by: i64 },
+    /// This thread wakes a worker.
+    Woke {
+        /// The number of the worker.
+        worker: usize,
+        /// What for.
+        why: WakeReason,
+    },
+    /// The worker took jobs from the queue of another one.
+    Stole {
+        /// The number of the other worker.
+        from: usize,
+        /// How many jobs.
+        jobs: u64,
+    },
+    /// A job that holds a worker is reported.
+    Stalled {
+        /// The number of that worker.
+        worker: usize,
+        /// Whether the job still runs.
+        is_running: bool,
+        /// For how long it has held the worker.
+        elapsed: u64,
+        /// The job, if it is known.
+        job: Option<JobName>,
+    },
+    /// The wall clock was set.
+    Stepped {
+        /// How far forward. It is negative if the clock was set back.
+        by: i64,
+    },
     /// The machine was suspended.
-    Suspended { length: u64 },
+    Suspended {
+        /// For how long.
+        length: u64,
+    },
     /// A timer was armed.
-    Armed { deadline: u64 },
+    Armed {
+        /// When it is due.
+        deadline: u64,
+    },
     /// A timer of another worker was moved.
     Moved,
+}
+
+/// Returns when a sleep is to end, from the word that says it.
+fn until(word: u64) -> Option<u64> {
+    (word != NEVER).then_some(word)
 }
 
 fn words(kind: Kind, low: u64, word: u64) -> Words {
@@ -287,7 +345,7 @@ pub(crate) fn run(at: u64, number: u64) -> Words {
     words(Kind::Run, at, number)
 }
 
-pub(crate) fn woke(at: u64, worker: usize, why: Why) -> Words {
+pub(crate) fn woke(at: u64, worker: usize, why: WakeReason) -> Words {
     words(Kind::Woke, at, pair(worker as u64, why as u64, 32))
 }
 
@@ -331,9 +389,9 @@ pub(crate) unsafe fn decode(copied: &[Words]) -> Vec<(u64, Event)> {
         };
         let low = first & LOW;
         let event = match kind {
-            Kind::Parked => Event::Parked { until: word },
+            Kind::Parked => Event::Parked { until: until(word) },
             Kind::Woken => Event::Woken {
-                until: word,
+                until: until(word),
                 lost: Lost::default(),
             },
             Kind::Turn => {
@@ -374,8 +432,8 @@ pub(crate) unsafe fn decode(copied: &[Words]) -> Vec<(u64, Event)> {
             Kind::Woke => {
                 let (worker, why) = split(word, 32);
                 let why = match why {
-                    0 => Why::Search,
-                    _ => Why::Update,
+                    0 => WakeReason::Search,
+                    _ => WakeReason::Update,
                 };
                 Event::Woke {
                     worker: worker as usize,

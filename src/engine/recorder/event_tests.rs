@@ -27,7 +27,7 @@ fn an_event_is_decoded_as_it_was_written() {
         came: 2,
     };
     let written = [
-        parked(1, u64::MAX),
+        parked(1, NEVER),
         woken(2, 1),
         without[0],
         without[1],
@@ -44,7 +44,7 @@ fn an_event_is_decoded_as_it_was_written() {
         job(reference),
         run(6, 42),
         job(reference),
-        woke(7, 3, Why::Update),
+        woke(7, 3, WakeReason::Update),
         stole(8, 2, 11),
         stalled(9, 4_095, true, 100_000_000),
         job(reference),
@@ -57,11 +57,11 @@ fn an_event_is_decoded_as_it_was_written() {
         without[1],
     ];
     let expected = [
-        (1, Event::Parked { until: u64::MAX }),
+        (1, Event::Parked { until: None }),
         (
             2,
             Event::Woken {
-                until: 1,
+                until: Some(1),
                 lost: lost_time,
             },
         ),
@@ -106,7 +106,7 @@ fn an_event_is_decoded_as_it_was_written() {
             7,
             Event::Woke {
                 worker: 3,
-                why: Why::Update,
+                why: WakeReason::Update,
             },
         ),
         (8, Event::Stole { from: 2, jobs: 11 }),

@@ -11,7 +11,7 @@ pub(crate) mod copy;
 pub(crate) mod event;
 pub(crate) mod note;
 
-use std::{sync::Arc, time::Duration};
+use std::{fmt, sync::Arc, time::Duration};
 
 use tourbillon_shards::Ring;
 
@@ -35,6 +35,9 @@ use crate::{
 
 /// In light mode, only what took this long is recorded, in ns.
 pub(crate) const NOTED: u64 = 200_000;
+
+/// In [light](Recording::Light) recording, what took less than this is not recorded.
+pub const LIGHT_THRESHOLD: Duration = Duration::from_nanos(NOTED);
 
 /// The threshold of a recorder that is off, in ns.
 const NEVER_NOTED: u64 = u64::MAX;
@@ -60,15 +63,6 @@ pub enum Recording {
 }
 
 impl Recording {
-    /// Returns the name, as the program's options have it.
-    pub(crate) fn name(self) -> &'static str {
-        match self {
-            Recording::Off => "off",
-            Recording::Light => "light",
-            Recording::Full => "full",
-        }
-    }
-
     /// Returns from which time on something is recorded, in ns.
     fn noted(self) -> u64 {
         match self {
@@ -83,6 +77,17 @@ impl Recording {
             .into_iter()
             .find(|it| *it as u8 == number)
             .unwrap_or_default()
+    }
+}
+
+/// Writes the name: `off`, `light` or `full`.
+impl fmt::Display for Recording {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str(match self {
+            Recording::Off => "off",
+            Recording::Light => "light",
+            Recording::Full => "full",
+        })
     }
 }
 

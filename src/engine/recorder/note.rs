@@ -12,7 +12,7 @@ use crate::{
         core::Core,
         recorder::{
             NOTED, Track,
-            event::{self, Lost, Rescue, Why, Words},
+            event::{self, Lost, Rescue, WakeReason, Words},
         },
         task_core::spawned::Spawned,
         watchdog::watch::InLoop,
@@ -168,7 +168,7 @@ impl Running {
 impl Core {
     /// Records that the calling thread wakes this worker.
     #[inline]
-    pub(crate) fn record_woke(&self, why: Why) {
+    pub(crate) fn record_woke(&self, why: WakeReason) {
         if self.track.notes_all() {
             let now = self.shared.clock.real();
             self.shared.record([event::woke(now, self.index, why)]);

@@ -191,7 +191,6 @@ impl<M: 'static> Registry<M> {
     }
 
     /// Returns how many tasks are on all lists.
-    #[cfg(feature = "inspect")]
     pub(crate) fn num_listed(&self) -> usize {
         (0..self.lists.len()).map(|list| self.len(list)).sum()
     }

@@ -1,11 +1,13 @@
 //! The polls of single tasks, while a reader asks for them. Otherwise no poll is timed.
 
-use std::{collections::HashMap, mem, task::Waker};
+use std::{collections::HashMap, fmt, mem, sync::Arc, task::Waker, time::Duration};
 
 use tourbillon_tasks::TaskRef;
 
 use crate::{
-    engine::{core::Core, local, recorder::copy::Who, shared::Shared, task_core::meta::TaskMeta},
+    engine::{
+        core::Core, local, recorder::copy::Thread, shared::Shared, task_core::meta::TaskMeta,
+    },
     sys::sync::{
         Mutex,
         atomic::{
@@ -29,38 +31,81 @@ pub(crate) struct Polls {
 
 #[derive(Debug, Default)]
 struct State {
-    now: Option<Poll>,
-    over: HashMap<Id, Over>,
+    present: Option<PresentPoll>,
+    over: HashMap<Id, TaskPolls>,
 }
 
-/// A poll that is not over.
+/// A poll that is not over. See [`PollTimes`].
 #[derive(Clone, Copy, Debug)]
-pub(crate) struct Poll {
-    pub(crate) task: Id,
-    /// When it began, in ns.
-    pub(crate) since: u64,
+#[non_exhaustive]
+pub struct PresentPoll {
+    /// The task that is polled.
+    pub task: Id,
+    /// When the poll began, as the time since the runtime was built.
+    pub since: Duration,
     /// The data of the task's wakers, as a number.
     waker: usize,
-    /// The deadline of the last sleep that it has armed for its task, in ns.
-    sleeps_until: Option<u64>,
+    /// The deadline of the last sleep that it has armed for its task.
+    sleeps_until: Option<Duration>,
 }
 
-/// The polls of a task that are over.
+/// The polls of a task that are over. See [`PollTimes`].
 #[derive(Clone, Copy, Debug, Default)]
-pub(crate) struct Over {
-    pub(crate) count: u64,
-    /// How long they took together, in ns.
-    pub(crate) took: u64,
-    /// The deadline of the sleep that the last of them has armed, in ns.
-    pub(crate) sleeps_until: Option<u64>,
+#[non_exhaustive]
+pub struct TaskPolls {
+    /// How many there were.
+    pub count: u64,
+    /// How long they took together.
+    pub took: Duration,
+    /// The deadline of the sleep that the last of them has armed, as the time since the runtime was
+    /// built.
+    pub sleeps_until: Option<Duration>,
 }
 
-/// What one thread has polled.
+/// What one thread of a runtime has polled. See [`PollTimes`].
 #[derive(Debug)]
-pub(crate) struct Polled {
-    pub(crate) who: Who,
-    pub(crate) now: Option<Poll>,
-    pub(crate) over: HashMap<Id, Over>,
+#[non_exhaustive]
+pub struct ThreadPolls {
+    /// The thread.
+    pub thread: Thread,
+    /// The poll that is not over.
+    pub present: Option<PresentPoll>,
+    /// The polls that are over, by task.
+    pub over: HashMap<Id, TaskPolls>,
+}
+
+/// Has a runtime time each poll of a task, until it is dropped. See
+/// [`Handle::time_polls`](crate::Handle::time_polls).
+pub struct PollTimes {
+    shared: Arc<Shared>,
+}
+
+impl PollTimes {
+    pub(crate) fn new(shared: Arc<Shared>) -> Self {
+        shared.time_polls();
+        Self { shared }
+    }
+
+    /// Takes what each thread has polled since the last call, or since it began to time polls. All
+    /// `PollTimes` of a runtime share these times: what one takes, no other one gets.
+    ///
+    /// A thread remembers at most 16,384 tasks until the next call, and does not count the polls of
+    /// further ones. It forgets a task that ends.
+    pub fn take(&self) -> Vec<ThreadPolls> {
+        self.shared.take_polls()
+    }
+}
+
+impl fmt::Debug for PollTimes {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("PollTimes").finish_non_exhaustive()
+    }
+}
+
+impl Drop for PollTimes {
+    fn drop(&mut self) {
+        self.shared.leave_polls_untimed();
+    }
 }
 
 impl Polls {
@@ -77,9 +122,9 @@ impl Polls {
 
     /// Notes that a poll of `task` begins at `now`.
     pub(crate) fn begin(&self, task: &TaskRef<TaskMeta>, now: u64) {
-        lock(&self.state).now = Some(Poll {
+        lock(&self.state).present = Some(PresentPoll {
             task: task.metadata().id(),
-            since: now,
+            since: Duration::from_nanos(now),
             waker: task.waker_data().addr(),
             sleeps_until: None,
         });
@@ -87,9 +132,9 @@ impl Polls {
 
     /// Notes that the present poll arms a sleep that is due at `deadline`, and wakes `waker`.
     fn arms(&self, waker: &Waker, deadline: u64) {
-        if let Some(poll) = &mut lock(&self.state).now {
+        if let Some(poll) = &mut lock(&self.state).present {
             if poll.waker == waker.data().addr() {
-                poll.sleeps_until = Some(deadline);
+                poll.sleeps_until = Some(Duration::from_nanos(deadline));
             }
         }
     }
@@ -97,7 +142,7 @@ impl Polls {
     /// Notes that the poll is over at `now`. A task that has ended is forgotten.
     pub(crate) fn end(&self, now: u64, has_ended: bool) {
         let mut state = lock(&self.state);
-        let Some(poll) = state.now.take() else {
+        let Some(poll) = state.present.take() else {
             return;
         };
         let task = poll.task;
@@ -106,17 +151,17 @@ impl Polls {
         } else if state.over.len() < MOST || state.over.contains_key(&task) {
             let over = state.over.entry(task).or_default();
             over.count += 1;
-            over.took += now.saturating_sub(poll.since);
+            over.took += Duration::from_nanos(now).saturating_sub(poll.since);
             over.sleeps_until = poll.sleeps_until;
         }
     }
 
     /// Returns the present poll, and takes those that are over.
-    fn take(&self, who: Who) -> Polled {
+    fn take(&self, thread: Thread) -> ThreadPolls {
         let mut state = lock(&self.state);
-        Polled {
-            who,
-            now: state.now,
+        ThreadPolls {
+            thread,
+            present: state.present,
             over: mem::take(&mut state.over),
         }
     }
@@ -135,13 +180,13 @@ pub(crate) fn arms(home: &Core, waker: &Waker, deadline: u64) {
 impl Shared {
     /// Has all threads time each poll of a task, until each caller of this has called
     /// [`leave_polls_untimed`](Shared::leave_polls_untimed).
-    pub(crate) fn time_polls(&self) {
+    fn time_polls(&self) {
         self.flight.times_polls.fetch_add(1, SeqCst);
         self.apply_times_polls();
     }
 
     /// Takes back a call of [`time_polls`](Shared::time_polls).
-    pub(crate) fn leave_polls_untimed(&self) {
+    fn leave_polls_untimed(&self) {
         self.flight.times_polls.fetch_sub(1, SeqCst);
         self.apply_times_polls();
     }
@@ -157,15 +202,15 @@ impl Shared {
     }
 
     /// Takes what all threads have polled since the last call, while polls are timed.
-    pub(crate) fn take_polls(&self) -> Vec<Polled> {
+    fn take_polls(&self) -> Vec<ThreadPolls> {
         let mut all = Vec::new();
         self.each_core(|core| {
-            let who = if core.is_helper {
-                Who::Helper(core.index)
+            let thread = if core.is_helper {
+                Thread::Helper(core.index)
             } else {
-                Who::Worker(core.index)
+                Thread::Worker(core.index)
             };
-            all.push(core.track.polls.take(who));
+            all.push(core.track.polls.take(thread));
         });
         all
     }

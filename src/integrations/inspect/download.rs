@@ -9,7 +9,11 @@ use std::{
     time::{SystemTime, UNIX_EPOCH},
 };
 
-use crate::{api::handle::Handle, flight::Snapshot, task::spawn_blocking};
+use crate::{
+    api::handle::Handle,
+    flight::{Snapshot, Track},
+    task::spawn_blocking,
+};
 
 /// The most events of all rings that are copied for a file. An event takes some 100 bytes.
 const MOST_EVENTS: usize = 500_000;
@@ -65,15 +69,14 @@ impl Downloads {
 }
 
 fn present(handle: &Handle) -> Snapshot {
-    let shared = handle.shared();
-    let rings = shared.copy_rings(0).tracks.len();
-    Snapshot::new(&shared.copy_rings(MOST_EVENTS / rings.max(1)))
+    let recorder = handle.flight_recorder();
+    let threads = recorder.recorded().len();
+    recorder.last(MOST_EVENTS / threads.max(1))
 }
 
 fn kept_at(handle: &Handle, at: u64) -> Option<Snapshot> {
-    let copies = handle.shared().kept_copies();
-    let copy = copies.iter().find(|copy| unix_ms(copy.wall) == at)?;
-    Some(Snapshot::new(copy))
+    let mut kept = handle.flight_recorder().kept().into_iter();
+    kept.find(|snapshot| unix_ms(snapshot.taken_at) == at)
 }
 
 /// Writes a file of at most this many bytes: with the newest events of each ring, if not all fit.
@@ -88,15 +91,22 @@ fn write(mut snapshot: Snapshot, most: usize) -> Option<File> {
             Ok(()) => break text.written,
             Err(_) if snapshot.num_events() == 0 => return None,
             // Few rounds come to none, and each writes no more than the bound.
-            Err(_) => snapshot.keep_newest_quarter(),
+            Err(_) => keep_newest_quarter(&mut snapshot),
         }
     };
-    let at = unix_ms(snapshot.taken_at());
+    let at = unix_ms(snapshot.taken_at);
     Some(File {
         name: format!("tourbillon-{}-{at}.json", std::process::id()),
         // JSON is UTF-8.
         text: String::from_utf8(text).ok()?,
     })
+}
+
+/// Leaves the newest quarter of the events of each thread.
+fn keep_newest_quarter(snapshot: &mut Snapshot) {
+    for Track { events, .. } in &mut snapshot.tracks {
+        events.drain(..events.len() - events.len() / 4);
+    }
 }
 
 /// A vector that takes no more than some bytes.

@@ -63,7 +63,7 @@ impl Inspector {
     }
 
     pub(crate) fn start(builder: Builder, addrs: Vec<SocketAddr>) -> io::Result<Self> {
-        if builder.handle.shared().is_stopping() {
+        if builder.handle.is_shut_down() {
             return Err(io::Error::other("the runtime has been shut down"));
         }
         let stop = Arc::new(Notify::new());
@@ -167,7 +167,7 @@ fn runtime() -> io::Result<Runtime> {
 /// runtime has ended.
 async fn wait(inspected: &Handle, stop: &Notify) -> bool {
     let mut stopped = pin!(stop.notified());
-    let mut ended = pin!(inspected.shared().lifecycle.ended());
+    let mut ended = pin!(inspected.ended());
     poll_fn(|cx| match stopped.as_mut().poll(cx) {
         Poll::Ready(()) => Poll::Ready(false),
         Poll::Pending => ended.as_mut().poll(cx).map(|()| true),

@@ -7,7 +7,7 @@ use crate::{
     integrations::inspect::{
         query::{number, text},
         slowest::{Cell, Slowest, Which},
-        snapshot::{Inspection, Job, rounded},
+        snapshot::{Inspection, Job, nanos, rounded},
     },
 };
 
@@ -30,7 +30,7 @@ pub(crate) struct Question {
 
 #[derive(Debug, Serialize)]
 pub(crate) struct Answer {
-    recording: &'static str,
+    recording: String,
     /// Since when timers are kept.
     since_ms: Option<f64>,
     timers: Vec<Timer>,
@@ -84,9 +84,8 @@ impl Question {
         handle: &Handle,
         inspection: &Inspection,
     ) -> Answer {
-        let shared = handle.shared();
         // Both clocks go at the same rate, so a distance from now is the same in both.
-        let (now, now_ms) = (shared.clock.real(), inspection.now_ms());
+        let (now, now_ms) = (nanos(handle.uptime()), inspection.now_ms());
         let ns = |ms: f64| now.saturating_sub(((now_ms - ms) * 1e6) as u64);
         let ms = |ns: u64| rounded(now_ms - now.saturating_sub(ns) as f64 / 1e6);
         let found = slowest.of(Cell {
@@ -99,7 +98,7 @@ impl Question {
         let more = found.timers.len().saturating_sub(SHOWN);
         let timers = found.timers.into_iter().take(SHOWN);
         Answer {
-            recording: shared.flight.recording().name(),
+            recording: handle.flight_recorder().recording().to_string(),
             since_ms: found.since.map(ms),
             timers: timers
                 .map(|(stage, kept)| Timer {

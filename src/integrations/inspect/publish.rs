@@ -37,7 +37,7 @@ pub(crate) async fn publish(site: Arc<Site>, period: Duration) {
                 if snapshot.has_workers() {
                     site.feed.send(event(&snapshot.to_json()));
                 }
-                site.slowest.collect(site.handle.shared());
+                site.slowest.collect(&site.handle);
             }
         }
     }

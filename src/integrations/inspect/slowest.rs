@@ -7,18 +7,17 @@
 use std::{
     collections::{BTreeMap, HashMap},
     sync::Mutex,
+    time::Duration,
 };
 
 use crate::{
-    engine::{
-        recorder::{NOTED, Recording, copy::Who},
-        shared::Shared,
-    },
+    api::handle::Handle,
     flight::{
-        Facts, Snapshot, Why,
+        Facts, FlightRecorder, LIGHT_THRESHOLD, Recording, Thread, Why,
         placed::{Key, Placed, Stage},
     },
-    metrics::{JobName, histogram},
+    integrations::inspect::snapshot::nanos,
+    metrics::{JobName, LatenessHistogram},
     util::lock::lock,
 };
 
@@ -51,7 +50,7 @@ struct State {
     /// Since when timers are kept, in ns. `None` before the first reading.
     since: Option<u64>,
     /// How many events each ring had at the last reading.
-    read: HashMap<Who, u64>,
+    read: HashMap<Thread, u64>,
     /// The columns with timers, by number.
     fine: BTreeMap<u64, Vec<Kept>>,
     coarse: BTreeMap<u64, Vec<Kept>>,
@@ -65,7 +64,7 @@ pub(crate) struct Kept {
     queue: Option<Stage>,
     is_rescued: bool,
     /// Its cell in the column: see [`cell_of`].
-    cell: (Who, bool, usize),
+    cell: (Thread, bool, usize),
     /// The lateness of all stages, in ns.
     pub(crate) late: u64,
     pub(crate) timer: Option<JobName>,
@@ -110,20 +109,21 @@ enum Entry {
 
 impl Slowest {
     /// Reads what the flight recorder has recorded since the last call.
-    pub(crate) fn collect(&self, shared: &Shared) {
+    pub(crate) fn collect(&self, handle: &Handle) {
         let mut state = lock(&self.0);
-        let now = shared.clock.real();
+        let now = nanos(handle.uptime());
+        let recorder = handle.flight_recorder();
         state.since.get_or_insert(now);
         state.age(now);
-        let Some(most) = state.news(shared) else {
+        let Some(most) = state.news(&recorder) else {
             return;
         };
-        let snapshot = Snapshot::new(&shared.copy_rings(most));
+        let snapshot = recorder.last(most);
         let facts = snapshot.facts();
         // In light mode only such timers are recorded.
-        let at_least = match snapshot.recording() {
+        let at_least = match snapshot.recording {
             Recording::Full => 0,
-            _ => NOTED,
+            _ => nanos(LIGHT_THRESHOLD),
         };
         let mut columns: BTreeMap<u64, Vec<Placed>> = BTreeMap::new();
         for found in facts.find(at_least) {
@@ -154,12 +154,11 @@ impl Slowest {
 
 impl State {
     /// Returns how many events of each ring to read, or `None` if no ring has a new one.
-    fn news(&mut self, shared: &Shared) -> Option<usize> {
+    fn news(&mut self, recorder: &FlightRecorder) -> Option<usize> {
         let mut news = 0;
-        // A copy of no events tells how many there were.
-        for (who, copied) in shared.copy_rings(0).tracks {
-            let read = self.read.insert(who, copied.first).unwrap_or(0);
-            news = news.max(copied.first.saturating_sub(read));
+        for (thread, recorded) in recorder.recorded() {
+            let read = self.read.insert(thread, recorded).unwrap_or(0);
+            news = news.max(recorded.saturating_sub(read));
         }
         let most = (news + CONTEXT).min(MOST_EVENTS);
         (news > 0).then_some(usize::try_from(most).unwrap_or(usize::MAX))
@@ -209,11 +208,16 @@ fn kept_from(now: u64) -> u64 {
     now.saturating_sub(KEPT_FOR) / COARSE
 }
 
+/// Returns the bucket of a lateness in ns.
+fn bucket_of(late: u64) -> usize {
+    LatenessHistogram::bucket_of(Duration::from_nanos(late))
+}
+
 /// Returns the cell of a timer in its column: that of the stage in which it was late for longer.
-fn cell_of(timer: &Placed) -> (Who, bool, usize) {
+fn cell_of(timer: &Placed) -> (Thread, bool, usize) {
     let is_queued = timer.is_mostly_queued();
     let stage = timer.queue.filter(|_| is_queued).unwrap_or(timer.wake);
-    (stage.who, is_queued, histogram::index(stage.late))
+    (stage.who, is_queued, bucket_of(stage.late))
 }
 
 /// Returns those timers of a column that are kept: of each cell its slowest one, then of each cell
@@ -270,12 +274,12 @@ impl Kept {
             Which::Queue => self.queue?,
         };
         let is_worker = match (stage.who, cell.worker) {
-            (Who::Worker(number), Some(worker)) => number == worker,
-            (Who::Helper(_), None) => true,
+            (Thread::Worker(number), Some(worker)) => number == worker,
+            (Thread::Helper(_), None) => true,
             _ => false,
         };
-        let buckets = histogram::index(stage.late.saturating_sub(ROUNDED))
-            ..=histogram::index(stage.late.saturating_add(ROUNDED));
+        let buckets = bucket_of(stage.late.saturating_sub(ROUNDED))
+            ..=bucket_of(stage.late.saturating_add(ROUNDED));
         let is_there = cell.from < stage.at && stage.at <= cell.to;
         (is_worker && is_there && buckets.contains(&cell.bucket)).then_some(stage)
     }
@@ -295,7 +299,7 @@ mod tests {
     /// Returns a timer that worker 0 took at `at`, and that was as late as `late`, in ns.
     fn kept(at: u64, late: u64) -> Kept {
         let wake = Stage {
-            who: Who::Worker(0),
+            who: Thread::Worker(0),
             at,
             late,
         };
@@ -304,7 +308,7 @@ mod tests {
             wake,
             queue: None,
             is_rescued: false,
-            cell: (wake.who, false, histogram::index(late)),
+            cell: (wake.who, false, bucket_of(late)),
             late,
             timer: None,
             why: "".into(),
@@ -356,13 +360,13 @@ mod tests {
         let cell = Cell {
             stage: Which::Wake,
             worker: Some(0),
-            bucket: histogram::index(20 * MS),
+            bucket: bucket_of(20 * MS),
             from: at - FINE,
             to: at,
         };
         let found = |cell| slowest.of(cell).timers.len();
         assert_eq!(found(cell), 1);
-        assert_eq!(histogram::index(21 * MS), cell.bucket + 1);
+        assert_eq!(bucket_of(21 * MS), cell.bucket + 1);
         for other in [
             Cell {
                 worker: Some(1),

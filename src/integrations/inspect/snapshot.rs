@@ -10,6 +10,7 @@ use serde::{Serialize, Serializer};
 
 use crate::{
     api::handle::Handle,
+    clock::instant::Instant as RuntimeInstant,
     engine::watchdog::stall::RecentStall,
     integrations::inspect::{download::unix_ms, sampler::Samples},
     metrics::{
@@ -73,7 +74,7 @@ pub(crate) struct Snapshot {
     blocking: Blocking,
     stalls: Vec<Stall>,
     /// How much the flight recorder records, and when it kept traces by itself.
-    recording: &'static str,
+    recording: String,
     kept_unix_ms: Vec<u64>,
     /// The upper bounds of the histogram buckets in ns; `None` for the last one.
     bounds_ns: Vec<Option<u64>>,
@@ -195,10 +196,13 @@ impl Snapshot {
     ) -> Self {
         let metrics = handle.metrics();
         // Read both clocks together: stalls are converted from the runtime's clock to `at_ms`.
-        let clock = &handle.shared().clock;
         let at_ms = inspection.now_ms();
-        let now = clock.instant(clock.now());
+        let now = {
+            let _inspected = handle.enter();
+            RuntimeInstant::now()
+        };
         let stalls = handle.recent_stalls();
+        let recorder = handle.flight_recorder();
         let workers = metrics.workers().iter().enumerate();
         Self {
             version: VERSION,
@@ -208,7 +212,7 @@ impl Snapshot {
             period_ms: millis(inspection.period),
             at_ms,
             unix_ms: unix_ms(SystemTime::now()),
-            uptime_ms: millis(Duration::from_nanos(clock.real())),
+            uptime_ms: millis(handle.uptime()),
             workers: workers
                 .map(|(id, worker)| {
                     let samples = samples.get(id).copied().unwrap_or_default();
@@ -247,13 +251,8 @@ impl Snapshot {
                     Stall::new(recent, at_ms - millis(age))
                 })
                 .collect(),
-            recording: handle.flight_recorder().recording().name(),
-            kept_unix_ms: handle
-                .shared()
-                .kept_copies()
-                .iter()
-                .map(|copy| unix_ms(copy.wall))
-                .collect(),
+            recording: recorder.recording().to_string(),
+            kept_unix_ms: recorder.kept_times().into_iter().map(unix_ms).collect(),
             bounds_ns: LatenessHistogram::default()
                 .buckets()
                 .map(|bucket| u64::try_from(bucket.to.as_nanos()).ok())
@@ -353,6 +352,11 @@ fn activity_name(activity: Activity) -> &'static str {
         Activity::Stealing => "stealing",
         Activity::Parked => "parked",
     }
+}
+
+/// Returns a duration in ns.
+pub(crate) fn nanos(duration: Duration) -> u64 {
+    u64::try_from(duration.as_nanos()).unwrap_or(u64::MAX)
 }
 
 pub(crate) fn millis(duration: Duration) -> f64 {

@@ -6,7 +6,6 @@ use std::{
     cmp::Reverse,
     collections::HashMap,
     mem,
-    ops::ControlFlow,
     sync::Mutex,
     time::{Duration, Instant},
 };
@@ -15,14 +14,15 @@ use serde::Serialize;
 
 use crate::{
     api::{
-        dump::{Task, TaskState, Waits},
+        dump::{Task, TaskState},
         handle::Handle,
     },
-    engine::recorder::copy::Who,
+    flight::Thread,
     integrations::inspect::{
         query,
         snapshot::{Inspection, Place, millis},
     },
+    metrics::{PollTimes, PresentPoll},
     task::id::Id,
     time::sleep,
     util::lock::lock,
@@ -50,14 +50,14 @@ struct State {
     known: HashMap<Id, Known>,
 }
 
-/// Has all threads time their polls, until it is dropped.
+/// Has all threads time their polls.
 #[derive(Debug)]
 struct Timing {
-    handle: Handle,
+    times: PollTimes,
     since: Instant,
     asked: Instant,
-    /// The polls that were not over at the last reading: by which thread, and since when, in ns.
-    present: HashMap<Id, (Who, u64)>,
+    /// The polls that were not over at the last reading, and by which thread.
+    present: HashMap<Id, (Thread, PresentPoll)>,
 }
 
 #[derive(Clone, Copy, Debug, Default)]
@@ -65,10 +65,9 @@ struct Known {
     /// When an answer had the task first.
     seen: Option<Instant>,
     polls: u64,
-    /// In ns.
-    busy: u64,
-    /// When the sleep is due that the last poll has armed, in ns.
-    sleeps_until: Option<u64>,
+    busy: Duration,
+    /// When the sleep is due that the last poll has armed.
+    sleeps_until: Option<Duration>,
     /// Whether the last answer did not have the task.
     is_missing: bool,
 }
@@ -112,10 +111,10 @@ struct Row {
 }
 
 /// A task, and what is known of it.
-struct Seen {
-    task: Task,
+struct Seen<'a> {
+    task: &'a Task,
     known: Known,
-    present: Option<(Who, u64)>,
+    present: Option<(Thread, PresentPoll)>,
 }
 
 impl Order {
@@ -134,10 +133,10 @@ impl Order {
     }
 
     /// Returns what the list is sorted by, the smallest first.
-    fn rank(self, seen: &Seen) -> impl Ord + use<> {
+    fn rank(self, seen: &Seen<'_>) -> impl Ord + use<> {
         let amount = match self {
-            Self::Busy => seen.known.busy,
-            Self::Polls => seen.known.polls,
+            Self::Busy => seen.known.busy.as_nanos(),
+            Self::Polls => seen.known.polls.into(),
             Self::Age => 0,
         };
         let state = match seen.task.state() {
@@ -173,46 +172,36 @@ impl TaskList {
 
     /// Answers, from what is known now.
     pub(crate) fn answer(&self, order: Order, handle: &Handle, inspection: &Inspection) -> Answer {
-        let shared = handle.shared();
         // Unlocked: a task may end meanwhile, and its last reference go here. Its output is user
         // code.
-        let waits = Waits::new(shared);
-        let mut tasks = Vec::new();
-        shared.tasks.see_tasks(|task| {
-            tasks.extend(waits.task(task));
-            match tasks.len() < SEEN {
-                true => ControlFlow::Continue(()),
-                false => ControlFlow::Break(()),
-            }
-        });
+        let dump = handle.dump_some(SEEN);
         let mut state = lock(&self.0);
         state.read();
         let now = Instant::now();
         let first = *state.first.get_or_insert(now);
-        let mut seen = state.recognize(tasks, now);
-        let (alive, _) = shared.tasks.counts();
+        let mut seen = state.recognize(dump.tasks().iter(), now);
         let timing = state.timing.as_ref();
         let timed_ms = timing.map(|timing| millis(timing.since.elapsed()));
         drop(state);
-        let now_ns = shared.clock.real();
+        let uptime = handle.uptime();
         let chosen_from = seen.len();
         for seen in &mut seen {
             // A long poll counts while it goes on.
-            if let Some((_, since)) = seen.present {
-                seen.known.busy += now_ns.saturating_sub(since);
+            if let Some((_, poll)) = seen.present {
+                seen.known.busy += uptime.saturating_sub(poll.since);
             }
         }
         seen.sort_by_cached_key(|seen| order.rank(seen));
         seen.truncate(SHOWN);
         Answer {
             at_ms: inspection.now_ms(),
-            alive,
-            listed: shared.tasks.num_listed(),
+            alive: dump.num_listed() + dump.num_unlisted(),
+            listed: dump.num_listed(),
             seen: chosen_from,
             timed_ms,
             tasks: seen
                 .into_iter()
-                .map(|seen| seen.row(first, now, now_ns))
+                .map(|seen| seen.row(first, now, uptime))
                 .collect(),
         }
     }
@@ -225,9 +214,8 @@ impl State {
             timing.asked = now;
             return false;
         }
-        handle.shared().time_polls();
         self.timing = Some(Timing {
-            handle: handle.clone(),
+            times: handle.time_polls(),
             since: now,
             asked: now,
             present: HashMap::new(),
@@ -257,9 +245,9 @@ impl State {
             return;
         };
         timing.present.clear();
-        for polled in timing.handle.shared().take_polls() {
-            if let Some(poll) = polled.now {
-                timing.present.insert(poll.task, (polled.who, poll.since));
+        for polled in timing.times.take() {
+            if let Some(poll) = polled.present {
+                timing.present.insert(poll.task, (polled.thread, poll));
             }
             for (task, over) in polled.over {
                 let known = self.known.entry(task).or_default();
@@ -272,10 +260,14 @@ impl State {
 
     /// Returns tasks with what is known of them. Forgets those that two answers in a row have not
     /// had: a task that was spawned after the caller made its list may have been polled already.
-    fn recognize(&mut self, tasks: Vec<Task>, now: Instant) -> Vec<Seen> {
+    fn recognize<'a>(
+        &mut self,
+        tasks: impl Iterator<Item = &'a Task>,
+        now: Instant,
+    ) -> Vec<Seen<'a>> {
         let mut before = mem::take(&mut self.known);
         let present = self.timing.as_ref().map(|timing| &timing.present);
-        let tasks = tasks.into_iter().map(|task| {
+        let tasks = tasks.map(|task| {
             let mut known = before.remove(&task.id()).unwrap_or_default();
             known.seen.get_or_insert(now);
             known.is_missing = false;
@@ -294,28 +286,24 @@ impl State {
     }
 }
 
-impl Seen {
+impl Seen<'_> {
     /// Returns the row of the task. `first` is when the first answer was given.
-    fn row(self, first: Instant, now: Instant, now_ns: u64) -> Row {
+    fn row(self, first: Instant, now: Instant, uptime: Duration) -> Row {
         let Self {
             task,
             known,
             present,
         } = self;
-        let polled_by = present.and_then(|(who, _)| match who {
-            Who::Worker(worker) => Some(worker),
+        let polled_by = present.and_then(|(thread, _)| match thread {
+            Thread::Worker(worker) => Some(worker),
             _ => None,
         });
         let mut waits_for: Vec<_> = task.waits_for().iter().map(ToString::to_string).collect();
-        let left = known.sleeps_until.and_then(|at| at.checked_sub(now_ns));
+        let left = known.sleeps_until.and_then(|at| at.checked_sub(uptime));
         if let Some(left) = left.filter(|_| task.state() == TaskState::Waiting) {
-            waits_for.push(format!(
-                "a sleep of {:.1?} more",
-                Duration::from_nanos(left)
-            ));
+            waits_for.push(format!("a sleep of {left:.1?} more"));
         }
         let seen = known.seen.unwrap_or(now);
-        let ms = |ns: u64| millis(Duration::from_nanos(ns));
         Row {
             id: task.id().to_string(),
             name: task.name(),
@@ -324,8 +312,8 @@ impl Seen {
             worker: polled_by.or(task.pinned_to()),
             waits_for,
             polls: known.polls,
-            busy_ms: ms(known.busy),
-            poll_ms: present.map(|(_, since)| ms(now_ns.saturating_sub(since))),
+            busy_ms: millis(known.busy),
+            poll_ms: present.map(|(_, poll)| millis(uptime.saturating_sub(poll.since))),
             age_ms: millis(now.saturating_duration_since(seen)),
             is_older: seen == first,
         }
@@ -335,12 +323,6 @@ impl Seen {
 impl Answer {
     pub(crate) fn to_json(&self) -> String {
         serde_json::to_string(self).unwrap_or_default()
-    }
-}
-
-impl Drop for Timing {
-    fn drop(&mut self) {
-        self.handle.shared().leave_polls_untimed();
     }
 }
 
@@ -359,12 +341,12 @@ mod tests {
         };
         let mut state = State::default();
         state.known.insert(id, known);
-        assert!(state.recognize(Vec::new(), Instant::now()).is_empty());
+        assert!(state.recognize([].iter(), Instant::now()).is_empty());
         assert_eq!(
             state.known[&id].polls, 7,
             "it may have been spawned meanwhile"
         );
-        assert!(state.recognize(Vec::new(), Instant::now()).is_empty());
+        assert!(state.recognize([].iter(), Instant::now()).is_empty());
         assert!(state.known.is_empty());
     }
 }
