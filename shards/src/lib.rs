@@ -117,10 +117,6 @@ pub use self::{
     names::{Name, Names},
     node::{
         claim::NEVER,
-        pool::{
-            Returned, all_memory_is_spare, alloc_block, dealloc_block, has_spare_memory,
-            note_spare_memory, prepare_memory_by, return_spare_memory, wake_for_spare_memory_by,
-        },
         running::{is_told_of_shutdown, tell_of_shutdown},
         taken::Taken,
     },

@@ -18,7 +18,7 @@ pub trait Owner: Send + Sync + Sized + 'static {
     ///
     /// Any thread may call this, at most once each time that the owner parks. The call may come so
     /// late that the owner has parked again. It comes under a lock of a shard only if the function
-    /// of [`wake_for_spare_memory_by`](crate::wake_for_spare_memory_by) makes it.
+    /// of [`wake_by`](tourbillon_pool::wake_by) makes it.
     fn wake(&self);
 
     /// Returns whether the calling thread is the owner.

@@ -53,8 +53,8 @@ pub(crate) fn build(builder: &Builder) -> Result<Runtime, BuildError> {
         None => (1, None),
     };
     // Settings of the whole process. They must be there before the first worker starts.
-    tourbillon_shards::prepare_memory_by(sys::memory::populate);
-    tourbillon_shards::wake_for_spare_memory_by(tidy::wake);
+    tourbillon_pool::prepare_by(sys::memory::populate);
+    tourbillon_pool::wake_by(tidy::wake);
     // Call the user's function before anything is started: it may panic. The thread of a `block_on`
     // has a name already.
     let threads = if is_current_thread { 0 } else { count };

@@ -4,6 +4,7 @@ use std::{iter, sync::Arc};
 
 use arc_swap::ArcSwap;
 use crossbeam::utils::CachePadded;
+use tourbillon_pool::Period;
 use tourbillon_shards::{Kind, Names, SearchClaim};
 
 use crate::{
@@ -34,7 +35,7 @@ use crate::{
     sys::{
         cpu::RuntimeMask,
         sync::{
-            atomic::{AtomicU64, AtomicUsize, Ordering},
+            atomic::{AtomicUsize, Ordering},
             point,
         },
     },
@@ -89,7 +90,7 @@ pub struct Shared {
     pending: CachePadded<AtomicUsize>,
     /// When a worker last began to look for unused memory of the shards, in ns by the kernel's
     /// clock.
-    pub(crate) tidied: AtomicU64,
+    pub(crate) tidied: Period,
 }
 
 /// Queues a task that is ready to run, on the calling worker if any worker may run it.
@@ -136,7 +137,7 @@ impl Shared {
             lifecycle: Lifecycle::new(workers),
             rescuers: Rescuers::new(config.cores, config.rescue_latency),
             pending: CachePadded::new(AtomicUsize::new(0)),
-            tidied: AtomicU64::new(0),
+            tidied: Period::new(),
             config,
         }
     }

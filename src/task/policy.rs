@@ -60,13 +60,13 @@ impl<S: Schedule> Policy for Registered<S> {
     #[inline]
     unsafe fn alloc(layout: Layout) -> *mut u8 {
         // SAFETY: the caller keeps the same contract.
-        unsafe { tourbillon_shards::alloc_block(layout) }.as_ptr()
+        unsafe { tourbillon_pool::alloc(layout) }.as_ptr()
     }
 
     #[inline]
     unsafe fn dealloc(memory: *mut u8, layout: Layout) {
         // SAFETY: by contract it is from `alloc`, which returns no null, and is not used any more.
-        unsafe { tourbillon_shards::dealloc_block(NonNull::new_unchecked(memory), layout) };
+        unsafe { tourbillon_pool::dealloc(NonNull::new_unchecked(memory), layout) };
     }
 
     #[inline]

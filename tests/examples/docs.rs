@@ -370,6 +370,7 @@ fn links_lead_to_existing_targets() {
         "SECURITY.md",
         "testing/README.md",
         "crates/macros/README.md",
+        "crates/pool/README.md",
         "crates/sync/README.md",
         "shards/README.md",
         "crates/tasks/README.md",

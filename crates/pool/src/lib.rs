@@ -1,40 +1,44 @@
-//! Memory pool for nodes and for tasks: blocks of one to eight cache lines, with a free list per
-//! thread.
+#![doc = include_str!("../README.md")]
 //!
-//! The design is Bonwick's magazines. Each thread allocates from a free list of its own and frees
+//! # Design
+//!
+//! It is Bonwick's magazines. Each thread allocates from a free list of its own and frees
 //! into it, without a lock or an atomic operation. When that list is empty or full, the thread
 //! exchanges a whole list with the depot, which all threads share. So blocks that one thread
 //! allocates and another frees flow back, for one lock of a mutex per 128 blocks. Blocks are carved
 //! from chunks, which are never freed. Pages whose blocks have all been free for long are given
-//! back to the system, if the runtime asks for it ([`return_spare_memory`]).
+//! back to the system, if the program asks for it ([`return_spare`]).
 //!
 //! The depot keeps some lists as it received them, and hands out the last one first. It sorts all
-//! other blocks by address (see `blocks/ordered.rs`). So a thread whose many timers end in
-//! random order, and which then arms as many, gets nodes that lie one behind the other in memory.
+//! other blocks by address (see `blocks/ordered.rs`). So a thread that frees many blocks in
+//! random order, and then allocates as many, gets blocks that lie one behind the other in memory.
 //!
-//! A general allocator does not know that a node fits a cache line: glibc's blocks of 64 bytes take
-//! 80, and lie across two lines. Nor does it know that many blocks of one size come and go. When
+//! A general allocator does not know that a value fits a cache line: glibc's blocks of 64 bytes
+//! take 80, and lie across two lines. Nor does it know that many blocks of one size come and go. When
 //! many have been freed, glibc unites them under a lock, for up to 200 ms with a million of them,
 //! and other threads that allocate or free wait meanwhile.
 //!
 //! There is no pool under loom, under miri, in a simulation, or with `--cfg tourbillon_no_pool`.
-//! Tools that look for leaks and for uses after free see each node and task as its own allocation
-//! there. In the pool they would see only chunks, which stay in use for ever.
+//! Tools that look for leaks and for uses after free see each block as its own allocation there. In the pool they would see only chunks, which stay in use for ever.
 
-use std::{alloc::Layout, ptr::NonNull};
+// These atomics are the standard library's also under loom and in simulations: they order nothing.
+use std::{
+    alloc::Layout,
+    ptr::NonNull,
+    sync::atomic::{AtomicU64, Ordering},
+};
 
-/// Size of a cache line. The smallest blocks have this size and alignment, the largest have two.
-pub(crate) const LINE: usize = 64;
-/// Difference between two block sizes, in bytes. When many timers are armed in a row, most of the
-/// time goes into page faults, one for each new 4 KB. So a node that needs a little more than one
+/// Size of a cache line. The smallest blocks have this size and alignment.
+pub const LINE: usize = 64;
+/// Difference between two block sizes, in bytes. When many blocks are allocated in a row, most
+/// of the time goes into page faults, one for each new 4 KB. So a value that needs a little more than one
 /// line does not get two. Blocks that are no whole number of lines may begin anywhere on a line.
 #[cfg(not(any(loom, miri, tourbillon_no_pool, tourbillon_sim)))]
 const STEP: usize = 16;
 /// Size of the blocks above which the next size is one line larger.
 #[cfg(not(any(loom, miri, tourbillon_no_pool, tourbillon_sim)))]
 const FINE: usize = 4 * LINE;
-/// Size of the largest blocks. The smallest have one line, for a sleep and for a callback that
-/// captures up to 16 bytes.
+/// Size of the largest blocks. The smallest have one line.
 #[cfg(not(any(loom, miri, tourbillon_no_pool, tourbillon_sim)))]
 const LARGEST: usize = 8 * LINE;
 /// Number of block sizes.
@@ -45,52 +49,50 @@ const SIZES: usize = (FINE - LINE) / STEP + (LARGEST - FINE) / LINE + 1;
 ///
 /// `prepare` is called with the address and the length in bytes of memory that is about to be
 /// written for the first time. It may do nothing. It is meant for a system call that maps many
-/// pages at once, which is cheaper than a page fault for each. It is not called as long as nodes
-/// take little memory. All shards of a process share this memory, so the first caller's `prepare`
-/// stays, and later calls have no effect.
+/// pages at once, which is cheaper than a page fault for each. It is not called as long as blocks
+/// take little memory. All of a process share this memory, so the first caller's `prepare` stays,
+/// and later calls have no effect.
 ///
-/// A thread that arms a timer calls `prepare`, so `prepare` must not arm timers. Other threads may
-/// use the memory during the call. The memory is never freed.
-pub fn prepare_memory_by(prepare: fn(*mut u8, usize)) {
+/// A thread that allocates calls `prepare`, so `prepare` must not allocate blocks. Other threads
+/// may use the memory during the call. The memory is never freed.
+pub fn prepare_by(prepare: fn(*mut u8, usize)) {
     #[cfg(not(any(loom, miri, tourbillon_no_pool, tourbillon_sim)))]
     blocks::prepare_by(prepare);
     #[cfg(any(loom, miri, tourbillon_no_pool, tourbillon_sim))]
     let _ = prepare;
 }
 
-/// Installs a function that is called when freed timers make [`has_spare_memory`] true.
+/// Installs a function that is called when freed blocks make [`has_spare`] true.
 ///
-/// It is meant for a runtime whose threads sleep, and should wake a thread that then calls
-/// [`note_spare_memory`]. Such a thread must check [`has_spare_memory`] once more after it has
-/// announced its sleep and before it sleeps. The first caller's `wake` stays, and later calls have
-/// no effect.
+/// It is meant for a program whose threads sleep, and should wake a thread that then calls
+/// [`note_spare`]. Such a thread must check [`has_spare`] once more after it has announced its
+/// sleep and before it sleeps. The first caller's `wake` stays, and later calls have no effect.
 ///
-/// `wake` is called at most once for each call of [`note_spare_memory`] or [`all_memory_is_spare`].
-/// The thread that frees a timer calls it, possibly with a shard's lock held, or while the thread
-/// ends. So `wake` may call [`Shard::wake`](crate::Shard::wake), but must neither arm or drop
-/// timers nor lock a shard.
-pub fn wake_for_spare_memory_by(wake: fn()) {
+/// `wake` is called at most once for each call of [`note_spare`] or [`all_is_spare`]. The thread
+/// that frees a block calls it, possibly while it holds locks of its own, or while the thread ends.
+/// So `wake` must neither allocate nor free blocks, and must take no lock that a thread holds while
+/// it frees one.
+pub fn wake_by(wake: fn()) {
     #[cfg(not(any(loom, miri, tourbillon_no_pool, tourbillon_sim)))]
     blocks::wake_by(wake);
     #[cfg(any(loom, miri, tourbillon_no_pool, tourbillon_sim))]
     let _ = wake;
 }
 
-/// Result of [`return_spare_memory`].
+/// Result of [`return_spare`].
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Returned {
     /// Some memory was looked at, and its spare pages were given back. There may be more.
     Some,
-    /// No spare memory is left until the next [`note_spare_memory`].
+    /// No spare memory is left until the next [`note_spare`].
     All,
 }
 
-/// Returns whether there may be enough free node memory to be worth a call of
-/// [`note_spare_memory`].
+/// Returns whether there may be enough free memory to be worth a call of [`note_spare`].
 ///
 /// This is a hint, and costs one load.
 #[inline]
-pub fn has_spare_memory() -> bool {
+pub fn has_spare() -> bool {
     #[cfg(not(any(loom, miri, tourbillon_no_pool, tourbillon_sim)))]
     return blocks::has_spare();
     #[cfg(any(loom, miri, tourbillon_no_pool, tourbillon_sim))]
@@ -99,39 +101,39 @@ pub fn has_spare_memory() -> bool {
 
 /// Ends a period: memory that was free all the time since the last call becomes spare.
 ///
-/// [`return_spare_memory`] then gives it back. One thread of the process should call this every few
-/// seconds while [`has_spare_memory`] is true.
+/// [`return_spare`] then gives it back. One thread of the process should call this every few
+/// seconds while [`has_spare`] is true: see [`Period`].
 ///
 /// A call takes some µs. The calling thread gives up its own free blocks. Of each size, up to 256
 /// free blocks of each other thread are not counted.
-pub fn note_spare_memory() {
+pub fn note_spare() {
     #[cfg(not(any(loom, miri, tourbillon_no_pool, tourbillon_sim)))]
     blocks::note_spare();
 }
 
-/// Makes all free memory spare at once, without waiting for the end of a period as
-/// [`note_spare_memory`] does.
-pub fn all_memory_is_spare() {
+/// Makes all free memory spare at once, without waiting for the end of a period as [`note_spare`]
+/// does.
+pub fn all_is_spare() {
     #[cfg(not(any(loom, miri, tourbillon_no_pool, tourbillon_sim)))]
     blocks::all_is_spare();
 }
 
-/// Gives a part of the [spare memory](note_spare_memory) back to the system.
+/// Gives a part of the [spare memory](note_spare) back to the system.
 ///
 /// Calls `give` with the address and the length in bytes of spans of whole, aligned pages of 4 KiB.
 /// Their content is not needed, and is undefined afterwards, as after `MADV_DONTNEED`. `give` may
-/// touch these pages only during the call: afterwards other threads arm timers there.
+/// touch these pages only during the call: afterwards other threads allocate there.
 ///
-/// A call takes some tens of µs, so that a worker can look at its timers before it calls this
+/// A call takes some tens of µs, so that a thread can look at other things before it calls this
 /// again.
 ///
 /// ```
-/// use tourbillon_shards::{Returned, all_memory_is_spare, return_spare_memory};
+/// use tourbillon_pool::{Returned, all_is_spare, return_spare};
 ///
-/// all_memory_is_spare();
-/// while return_spare_memory(|_at, _bytes| ()) == Returned::Some {}
+/// all_is_spare();
+/// while return_spare(|_at, _bytes| ()) == Returned::Some {}
 /// ```
-pub fn return_spare_memory(give: fn(*mut u8, usize)) -> Returned {
+pub fn return_spare(give: fn(*mut u8, usize)) -> Returned {
     #[cfg(not(any(loom, miri, tourbillon_no_pool, tourbillon_sim)))]
     return blocks::return_spare(give);
     #[cfg(any(loom, miri, tourbillon_no_pool, tourbillon_sim))]
@@ -141,31 +143,56 @@ pub fn return_spare_memory(give: fn(*mut u8, usize)) -> Returned {
     }
 }
 
-/// Allocates memory of this layout from the pool that timers come from. A layout of more than 512
-/// bytes, or with an alignment of more than 64, gets memory from the global allocator.
+/// When a period last began, for threads of which one ends each period.
 ///
-/// It is meant for the tasks of a runtime, which many threads allocate and free as often as timers.
+/// ```
+/// use tourbillon_pool::Period;
+///
+/// let period = Period::new();
+/// assert!(period.begins(5_000, 2_000), "the first one");
+/// assert!(!period.begins(6_999, 2_000), "it has begun 1,999 ns ago");
+/// assert!(period.begins(7_000, 2_000));
+/// ```
+#[derive(Debug)]
+pub struct Period(AtomicU64);
+
+/// The period of the process, which ends by [`note_spare`]. Each thread that may call it asks this
+/// first.
+pub static PERIOD: Period = Period::new();
+
+impl Period {
+    /// Creates a period that has begun at moment zero.
+    #[allow(
+        clippy::new_without_default,
+        reason = "a period is shared; none is made by default"
+    )]
+    pub const fn new() -> Self {
+        Self(AtomicU64::new(0))
+    }
+
+    /// Begins a period at `now`, unless the last one began less than `least` ago. Both are in ns,
+    /// by a clock that all threads share. Of several threads that call this at the same time, one
+    /// begins it, and gets `true`.
+    pub fn begins(&self, now: u64, least: u64) -> bool {
+        let begun = self.0.load(Ordering::Relaxed);
+        now.saturating_sub(begun) >= least
+            && (self.0)
+                .compare_exchange(begun, now, Ordering::Relaxed, Ordering::Relaxed)
+                .is_ok()
+    }
+}
+
+/// Allocates memory of this layout. A layout of more than 512 bytes, or with an alignment of more
+/// than 64, gets memory from the global allocator.
+///
 /// Like [`handle_alloc_error`](std::alloc::handle_alloc_error), it does not return if there is no
 /// memory.
 ///
 /// # Safety
 ///
 /// As for [`std::alloc::alloc`]: the size of the layout is not zero.
-///
-/// ```
-/// use std::alloc::Layout;
-/// use tourbillon_shards::{alloc_block, dealloc_block};
-///
-/// let layout = Layout::new::<[u64; 20]>();
-/// // SAFETY: the size is not zero, and the block is freed once, with its layout.
-/// unsafe {
-///     let block = alloc_block(layout);
-///     block.cast::<[u64; 20]>().write([7; 20]);
-///     dealloc_block(block, layout);
-/// }
-/// ```
 #[inline]
-pub unsafe fn alloc_block(layout: Layout) -> NonNull<u8> {
+pub unsafe fn alloc(layout: Layout) -> NonNull<u8> {
     #[cfg(not(any(loom, miri, tourbillon_no_pool, tourbillon_sim)))]
     if let Some(size) = size_of_block(layout) {
         return blocks::take(size);
@@ -175,13 +202,13 @@ pub unsafe fn alloc_block(layout: Layout) -> NonNull<u8> {
     NonNull::new(memory).unwrap_or_else(|| std::alloc::handle_alloc_error(layout))
 }
 
-/// Frees memory that [`alloc_block`] returned. Any thread may do so.
+/// Frees memory that [`alloc`] returned. Any thread may do so.
 ///
 /// # Safety
 ///
-/// `memory` is from [`alloc_block`] with the same layout, and is not used any more.
+/// `memory` is from [`alloc`] with the same layout, and is not used any more.
 #[inline]
-pub unsafe fn dealloc_block(memory: NonNull<u8>, layout: Layout) {
+pub unsafe fn dealloc(memory: NonNull<u8>, layout: Layout) {
     #[cfg(not(any(loom, miri, tourbillon_no_pool, tourbillon_sim)))]
     if let Some(size) = size_of_block(layout) {
         // SAFETY: by contract `alloc` took it from there.
@@ -192,8 +219,7 @@ pub unsafe fn dealloc_block(memory: NonNull<u8>, layout: Layout) {
 }
 
 /// Returns the block size for this layout, as an index for [`bytes_of`], or `None` if the general
-/// allocator has to serve it. No node is much smaller than the smallest block, so small layouts
-/// need no case of their own.
+/// allocator has to serve it.
 #[cfg(not(any(loom, miri, tourbillon_no_pool, tourbillon_sim)))]
 #[inline(always)]
 const fn size_of_block(layout: Layout) -> Option<usize> {

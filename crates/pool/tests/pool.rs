@@ -1,5 +1,5 @@
-//! Nodes come from a pool. A program that arms and cancels again and again allocates no memory,
-//! whichever thread frees the nodes.
+//! A program that allocates and frees again and again takes no more memory, whichever thread frees
+//! the blocks, and gives back what it does not need.
 //!
 //! This program stands alone: it counts the allocations of its processes.
 #![cfg(not(any(loom, miri, tourbillon_no_pool, tourbillon_sim)))]
@@ -9,16 +9,14 @@ use std::{
     any::type_name,
     env,
     process::Command,
-    sync::{
-        Arc,
-        atomic::{AtomicUsize, Ordering::Relaxed},
-    },
+    ptr::NonNull,
+    sync::atomic::{AtomicBool, AtomicUsize, Ordering::Relaxed},
     thread,
 };
 
-use tourbillon_shards::{
-    Cancel, Owner, Ran, Returned, Shard, Timer, all_memory_is_spare, has_spare_memory,
-    note_spare_memory, return_spare_memory, wake_for_spare_memory_by,
+use tourbillon_pool::{
+    Returned, all_is_spare, alloc, dealloc, has_spare, note_spare, prepare_by, return_spare,
+    wake_by,
 };
 
 struct Counting;
@@ -70,25 +68,44 @@ fn alone<F: FnOnce()>(test: F) {
     assert!(passed, "{name} failed\n{out}\n{err}");
 }
 
-struct Nobody;
+/// A block that is full of one number.
+struct Block {
+    at: NonNull<u64>,
+    layout: Layout,
+    number: u64,
+}
 
-impl Owner for Nobody {
-    fn wake(&self) {}
-    fn is_current(&self) -> bool {
-        true
+// SAFETY: the block belongs to this value, and any thread may free it.
+unsafe impl Send for Block {}
+
+impl Block {
+    fn new(bytes: usize, number: u64) -> Self {
+        let layout = Layout::from_size_align(bytes, 8).unwrap();
+        // SAFETY: the size is not zero.
+        let at = unsafe { alloc(layout) }.cast::<u64>();
+        for word in 0..bytes / 8 {
+            // SAFETY: the block has so many words.
+            unsafe { at.add(word).write(number) };
+        }
+        Self { at, layout, number }
+    }
+
+    fn is_intact(&self) -> bool {
+        // SAFETY: the block has so many words, and `new` wrote them.
+        (0..self.layout.size() / 8).all(|word| unsafe { self.at.add(word).read() } == self.number)
     }
 }
 
-fn arm(home: &Arc<Shard<Nobody>>, count: u64) -> Vec<Timer<Nobody>> {
-    let captured = (count, count);
-    let f = move || _ = std::hint::black_box(captured);
-    (0..count).map(|i| Timer::once(home, i, i, f)).collect()
+impl Drop for Block {
+    fn drop(&mut self) {
+        assert!(self.is_intact(), "another thread wrote into it");
+        // SAFETY: it is from `alloc` with this layout, and ends here.
+        unsafe { dealloc(self.at.cast(), self.layout) };
+    }
 }
 
-/// Arms `count` timers, which take 64 bytes each, and frees them.
-fn arm_and_free(home: &Arc<Shard<Nobody>>, count: u64) {
-    let timers = arm(home, count);
-    timers.iter().for_each(|it| _ = it.cancel());
+fn some(count: u64, bytes: usize) -> Vec<Block> {
+    (0..count).map(|number| Block::new(bytes, number)).collect()
 }
 
 /// Number of bytes of free memory that were returned.
@@ -104,53 +121,44 @@ fn give(at: *mut u8, bytes: usize) {
 /// Returns all spare memory to the system by `give`, and tells how many bytes it was.
 fn give_all_by(give: fn(*mut u8, usize)) -> usize {
     let before = GIVEN.load(Relaxed);
-    while return_spare_memory(give) == Returned::Some {}
+    while return_spare(give) == Returned::Some {}
     GIVEN.load(Relaxed) - before
 }
 
 #[test]
-fn timers_that_are_freed_are_reused_without_allocation() {
+fn blocks_that_another_thread_frees_are_used_again() {
     alone(|| {
-        let home = Arc::new(Shard::new(Nobody));
         let round = || {
-            let timers = arm(&home, 1_000);
-            let cancel = move || {
-                let cancelled = timers.iter().map(Timer::cancel);
-                assert!(cancelled.into_iter().all(|it| it == Cancel::Cancelled));
-            };
-            thread::spawn(cancel).join().unwrap();
+            let blocks = some(1_000, 64);
+            thread::spawn(move || drop(blocks)).join().unwrap();
         };
         round();
         let before = ALLOCATED.load(Relaxed);
         for _ in 0..100 {
             round();
         }
-        // Each round allocates its vector of handles and its thread. The nodes would take 64,000
-        // bytes more.
+        // Each round allocates its vector and its thread. The blocks would take 64,000 bytes more.
         let each = (ALLOCATED.load(Relaxed) - before) / 100;
-        assert!(each < 40_000, "{each} bytes for each round");
-        home.close();
+        assert!(each < 64_000, "{each} bytes for each round");
     });
 }
 
 static READY: AtomicUsize = AtomicUsize::new(0);
 
 #[test]
-fn very_many_timers_get_memory_from_their_owner() {
+fn memory_for_very_many_blocks_is_prepared() {
     alone(|| {
-        tourbillon_shards::prepare_memory_by(|at, bytes| {
+        prepare_by(|at, bytes| {
             assert!(!at.is_null());
             assert!(bytes > 0, "there is nothing to prepare");
             READY.fetch_add(bytes, Relaxed);
         });
-        let home = Arc::new(Shard::new(Nobody));
-        let few = arm(&home, 10_000);
+        let few = some(10_000, 64);
         assert_eq!(READY.load(Relaxed), 0);
-        let many = arm(&home, 200_000);
+        let many = some(200_000, 64);
         let (ready, most) = (READY.load(Relaxed), 200_000 * 64);
         assert!(ready > most / 2 && ready < most + 1024 * 1024, "{ready}");
         drop((few, many));
-        drop(home.close());
     });
 }
 
@@ -169,57 +177,40 @@ fn memory_that_is_free_for_a_period_is_returned() {
             })
         };
         const COUNT: usize = 100_000;
-        let home = Arc::new(Shard::new(Nobody));
-        let sum = Arc::new(AtomicUsize::new(0));
         let mut random = 7_u64;
         for round in 0..3 {
-            let mut timers: Vec<_> = (0..COUNT)
-                .map(|i| {
-                    let (sum, i) = (sum.clone(), i + round);
-                    // Nodes of two sizes.
-                    if i % 2 == 0 {
-                        Timer::once(&home, 1, 0, move || _ = sum.fetch_add(i, Relaxed))
-                    } else {
-                        let more = [i; 3];
-                        let f = move || _ = sum.fetch_add(more.iter().sum::<usize>() / 3, Relaxed);
-                        Timer::once(&home, 1, 0, f)
-                    }
-                })
+            // Blocks of two sizes.
+            let mut blocks: Vec<_> = (0..COUNT)
+                .map(|i| Block::new(if i % 2 == 0 { 64 } else { 80 }, (i + round) as u64))
                 .collect();
             assert_eq!(give_all(), 0, "it was not free for a period");
-            // Free in no particular order. A few nodes stay, and their pages with them.
-            for at in (1..timers.len()).rev() {
+            // Free in no particular order. A few blocks stay, and their pages with them.
+            for at in (1..blocks.len()).rev() {
                 random = random * 48_271 % 0x7fff_ffff;
-                timers.swap(at, random as usize % (at + 1));
+                blocks.swap(at, random as usize % (at + 1));
             }
-            let stay = timers.split_off(COUNT - 100);
-            timers.iter().for_each(|it| _ = it.cancel());
-            drop(timers);
-            assert!(has_spare_memory());
-            note_spare_memory();
-            // Earlier tests may have left a few free pages, which this period did not need.
+            let stay = blocks.split_off(COUNT - 100);
+            drop(blocks);
+            assert!(has_spare());
+            note_spare();
+            // Earlier rounds may have left a few free pages, which this period did not need.
             let early = give_all();
             assert!(
                 early < 64 * 1024,
                 "{early} bytes were wanted in this period"
             );
-            assert!(has_spare_memory(), "there is to be another look");
-            note_spare_memory();
+            assert!(has_spare(), "there is to be another look");
+            note_spare();
             let (given, freed) = (give_all(), COUNT * (64 + 80) / 2);
             assert!(
                 given > freed * 8 / 10 && given < freed * 12 / 10,
                 "{given} of {freed}"
             );
-            assert!(!has_spare_memory());
-            note_spare_memory();
+            assert!(!has_spare());
+            note_spare();
             assert_eq!(give_all(), 0, "the system has it");
-            let mut due = Vec::new();
-            home.expire(1, usize::MAX, &mut due);
-            assert_eq!(due.len(), stay.len());
-            due.into_iter().for_each(|it| _ = it.run(|| 1));
+            assert!(stay.iter().all(Block::is_intact));
         }
-        assert!(sum.load(Relaxed) > 0);
-        drop(home.close());
     });
 }
 
@@ -228,69 +219,59 @@ fn memory_that_is_free_for_a_period_is_returned() {
 #[test]
 fn memory_of_a_small_burst_after_a_large_one_is_returned() {
     alone(|| {
-        let home = Arc::new(Shard::new(Nobody));
         for count in [200_000, 80_000, 20_000, 80_000] {
             let mut given = 0;
-            let captured = [count; 8];
-            let f = move || _ = std::hint::black_box(captured);
-            let timers: Vec<_> = (0..count).map(|i| Timer::once(&home, i, i, f)).collect();
-            timers.iter().for_each(|it| _ = it.cancel());
-            drop(timers);
+            drop(some(count, 112));
             // After the first period the freed memory may still be wanted. The second period
             // returns it.
             for _ in 0..2 {
-                assert!(has_spare_memory(), "{count} timers are worth a look");
-                note_spare_memory();
+                assert!(has_spare(), "{count} blocks are worth a look");
+                note_spare();
                 given += give_all_by(give);
             }
-            assert!(!has_spare_memory());
+            assert!(!has_spare());
             let freed = count as usize * 112;
             assert!(given > freed / 10 * 9, "{given} of {freed}");
             assert!(given < freed / 10 * 11, "{given} of {freed}");
         }
-        drop(home.close());
     });
 }
 
-/// Freed timers wake a thread once in each period, and only if they take much memory.
+/// Freed blocks wake a thread once in each period, and only if they take much memory.
 #[test]
 fn much_free_memory_wakes_a_thread_once_in_a_period() {
     alone(|| {
         static WOKEN: AtomicUsize = AtomicUsize::new(0);
-        wake_for_spare_memory_by(|| _ = WOKEN.fetch_add(1, Relaxed));
-        wake_for_spare_memory_by(|| panic!("the first one stays"));
-        let home = Arc::new(Shard::new(Nobody));
-        arm_and_free(&home, 3_000);
+        wake_by(|| _ = WOKEN.fetch_add(1, Relaxed));
+        wake_by(|| panic!("the first one stays"));
+        drop(some(3_000, 64));
         assert_eq!(WOKEN.load(Relaxed), 0, "too little memory");
-        assert!(!has_spare_memory());
+        assert!(!has_spare());
         for period in 1..4 {
             for _ in 0..3 {
-                arm_and_free(&home, 50_000);
+                drop(some(50_000, 64));
                 assert_eq!(WOKEN.load(Relaxed), period);
-                assert!(has_spare_memory());
+                assert!(has_spare());
             }
-            all_memory_is_spare();
-            assert!(!has_spare_memory());
+            all_is_spare();
+            assert!(!has_spare());
         }
-        drop(home.close());
     });
 }
 
 /// A few free pages are not worth the calls of the system, unless all memory is to be returned.
 #[test]
-fn little_free_memory_is_kept_for_later_timers() {
+fn little_free_memory_is_kept() {
     alone(|| {
-        let home = Arc::new(Shard::new(Nobody));
-        arm_and_free(&home, 3_000);
+        drop(some(3_000, 64));
         for _ in 0..3 {
-            note_spare_memory();
-            assert_eq!(return_spare_memory(give), Returned::All);
+            note_spare();
+            assert_eq!(return_spare(give), Returned::All);
         }
         assert_eq!(GIVEN.load(Relaxed), 0);
-        all_memory_is_spare();
+        all_is_spare();
         let (given, freed) = (give_all_by(give), 3_000 * 64);
         assert!(given > freed / 2, "{given} of {freed}");
-        drop(home.close());
     });
 }
 
@@ -299,67 +280,54 @@ fn little_free_memory_is_kept_for_later_timers() {
 #[test]
 fn all_free_memory_counts_wherever_it_is() {
     alone(|| {
-        let home = Arc::new(Shard::new(Nobody));
         // The thread keeps all of these. They take four pages, and the first of these has the
         // block that is never handed out.
-        arm_and_free(&home, 200);
-        all_memory_is_spare();
+        drop(some(200, 64));
+        all_is_spare();
         assert_eq!(give_all_by(give), 3 * 4_096);
         // Two fifths of these are in the depot's lists, and the others are too few to be returned.
-        arm_and_free(&home, 5_000);
+        drop(some(5_000, 64));
         let given = [(); 2].map(|()| {
-            note_spare_memory();
+            note_spare();
             give_all_by(give)
         });
         assert_eq!(given[0], 0, "it was wanted in this period");
         let freed = 5_000 * 64;
         assert!(given[1] > freed / 10 * 9, "{given:?} of {freed}");
-        drop(home.close());
     });
 }
 
-/// Threads arm and free timers while another thread returns all free memory again and again, and
-/// one ends periods.
+/// Threads allocate and free while another thread returns all free memory again and again, and one
+/// ends periods.
 #[test]
-fn memory_is_returned_while_threads_arm_and_free() {
+fn memory_is_returned_while_threads_allocate_and_free() {
     alone(|| {
         const THREADS: u64 = 3;
-        let over = std::sync::atomic::AtomicBool::new(false);
-        let ran = AtomicUsize::new(0);
+        let over = AtomicBool::new(false);
         let given = thread::scope(|scope| {
             let threads: Vec<_> = (0..THREADS)
                 .map(|thread| {
-                    let ran = Arc::new(AtomicUsize::new(0));
                     scope.spawn(move || {
-                        let home = Arc::new(Shard::new(Nobody));
                         for round in 0..40 {
-                            let expect = [thread * 1_000_003 + round; 4];
-                            let timers: Vec<_> = (0..8_000)
-                                .map(|i| {
-                                    let (captured, ran) = ([expect[0] + i; 4], ran.clone());
-                                    Timer::once(&home, 1, 0, move || {
-                                        assert_eq!(captured, [expect[0] + i; 4]);
-                                        ran.fetch_add(1, Relaxed);
-                                    })
-                                })
-                                .collect();
-                            let cancelled = timers.iter().step_by(2).map(Timer::cancel);
-                            assert!(cancelled.into_iter().all(|it| it == Cancel::Cancelled));
-                            let mut due = Vec::new();
-                            home.expire(1, usize::MAX, &mut due);
-                            due.into_iter()
-                                .for_each(|it| assert!(matches!(it.run(|| 1), Ran::Fired)));
+                            let first = thread * 1_000_003 + round;
+                            // Each block checks its content when it is dropped.
+                            let mut blocks: Vec<_> =
+                                (0..8_000).map(|i| Block::new(64, first + i)).collect();
+                            let mut number = 0;
+                            blocks.retain(|_| {
+                                number += 1;
+                                number % 2 == 0
+                            });
+                            drop(blocks);
                         }
-                        drop(home.close());
-                        ran.load(Relaxed)
                     })
                 })
                 .collect();
             let gives = scope.spawn(|| {
                 let mut rounds = 0;
                 while !over.load(Relaxed) {
-                    all_memory_is_spare();
-                    while return_spare_memory(give) == Returned::Some {
+                    all_is_spare();
+                    while return_spare(give) == Returned::Some {
                         rounds += 1;
                     }
                 }
@@ -367,17 +335,16 @@ fn memory_is_returned_while_threads_arm_and_free() {
             });
             let ends_periods = scope.spawn(|| {
                 while !over.load(Relaxed) {
-                    note_spare_memory();
+                    note_spare();
                 }
             });
             for thread in threads {
-                ran.fetch_add(thread.join().unwrap(), Relaxed);
+                thread.join().unwrap();
             }
             over.store(true, Relaxed);
             ends_periods.join().unwrap();
             gives.join().unwrap()
         });
-        assert_eq!(ran.load(Relaxed) as u64, THREADS * 40 * 4_000);
         assert!(given > 10, "it was given back {given} times");
     });
 }

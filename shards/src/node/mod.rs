@@ -12,13 +12,14 @@
 //! | payload | the thread that won the claim which gives it the payload |
 //!
 //! A header has 40 bytes. Together with a sleep's waker, or with a wait and a callback that
-//! captures 16 bytes, it fills one cache line. A larger node [may begin anywhere](pool) on a line.
+//! captures 16 bytes, it fills one cache line. A larger node [may begin anywhere](tourbillon_pool) on a line.
 //!
 //! The rules for `claim`, `location` and the references, with their proofs, are in the sections
 //! "The claim word", "One holder" and "Lifetimes" of `PROTOCOLS.md`.
 
 use std::{alloc::Layout, marker::PhantomData, ops::Deref, ptr::NonNull};
 
+use tourbillon_pool as pool;
 use tourbillon_sync::prefetch;
 
 use crate::{
@@ -35,7 +36,6 @@ pub(crate) mod header;
 pub(crate) mod link;
 pub(crate) mod location;
 mod notice;
-pub(crate) mod pool;
 pub(crate) mod refs;
 pub(crate) mod running;
 pub(crate) mod sleeper;
@@ -82,7 +82,7 @@ impl<T> Drop for Memory<T> {
     fn drop(&mut self) {
         // SAFETY: `NodeRef::new` allocated it with this layout, and only `NodeRef::free` makes this
         // value, for a node that it does not use after that.
-        unsafe { pool::dealloc_block(self.0.cast(), Layout::new::<T>()) };
+        unsafe { pool::dealloc(self.0.cast(), Layout::new::<T>()) };
     }
 }
 
@@ -94,7 +94,7 @@ impl<O: Owner> NodeRef<O> {
     pub(crate) fn new<P: Send, W: Send>(make: impl FnOnce() -> Node<O, P, W>) -> Self {
         let layout = Layout::new::<Node<O, P, W>>();
         // SAFETY: the layout is not empty: the header alone has a size.
-        let ptr = unsafe { pool::alloc_block(layout) }.cast::<Node<O, P, W>>();
+        let ptr = unsafe { pool::alloc(layout) }.cast::<Node<O, P, W>>();
         // SAFETY: fresh memory of the right layout.
         unsafe { ptr.write(make()) };
         Self {

@@ -1,5 +1,5 @@
-//! Memory that goes back to the system when a burst is over: see `pool/blocks/spare.rs` and
-//! `Shard::shrink` of `tourbillon-shards`.
+//! Memory that goes back to the system when a burst is over: see `tourbillon_pool::return_spare` and
+//! `tourbillon_shards::Shard::shrink`.
 //!
 //! There is no thread for this. A worker that is about to sleep while there is memory to look at
 //! sleeps for [`PERIOD`] at most. Then one worker of the runtime looks at the arrays of its shards,
@@ -13,9 +13,8 @@
 
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
-use tourbillon_shards::{
-    NEVER, Returned, all_memory_is_spare, has_spare_memory, note_spare_memory, return_spare_memory,
-};
+use tourbillon_pool::{self as pool, Returned};
+use tourbillon_shards::NEVER;
 
 use crate::{
     engine::{
@@ -23,18 +22,14 @@ use crate::{
         shared::{Shared, Workers},
         worker::Worker,
     },
-    sys::{
-        clock, memory,
-        sync::atomic::{AtomicU64, Ordering},
-    },
+    sys::{clock, memory},
 };
 
 /// Memory that was unused for this time, in ns, is returned to the system. That happens at most
 /// twice this time after it was freed.
 const PERIOD: u64 = 2_000_000_000;
-
-/// When a worker of this process last looked at the pool, in ns by the kernel's clock.
-static LOOKED: AtomicU64 = AtomicU64::new(0);
+/// A period that began more recently than this is not over. Several workers may see its end.
+const LEAST: u64 = PERIOD / 4 * 3;
 
 /// A worker's part in returning unused memory.
 #[derive(Debug, Default)]
@@ -50,7 +45,7 @@ pub(crate) struct Tidy {
 impl Tidy {
     /// Returns when the worker is to look at memory, in ns by its clock, or [`NEVER`].
     pub(crate) fn next(&mut self, now: u64) -> u64 {
-        if self.at == 0 && has_spare_memory() {
+        if self.at == 0 && pool::has_spare() {
             self.at = now + PERIOD;
         }
         if self.at == 0 { NEVER } else { self.at }
@@ -77,11 +72,12 @@ impl Worker<'_> {
         if now >= self.tidy.next(now) {
             self.tidy.at = 0;
             // Of the workers of a runtime that all wake for this, one looks.
-            if begins(&self.shared.tidied) {
+            let clock = clock::monotonic();
+            if self.shared.tidied.begins(clock, LEAST) {
                 self.tidy.shards = self.shared.workers().len() + self.shared.clocks.all().len();
                 // The workers of all runtimes come by, each after a period of its own.
-                if begins(&LOOKED) {
-                    note_spare_memory();
+                if pool::PERIOD.begins(clock, LEAST) {
+                    pool::note_spare();
                     self.tidy.gives = true;
                 }
             }
@@ -97,14 +93,6 @@ impl Worker<'_> {
         }
         self.tidy.shards > 0 || self.tidy.gives
     }
-}
-
-/// Begins a period, unless the last one began so recently that it is not over. Of several workers
-/// that call this at the same time, one begins it.
-fn begins(last: &AtomicU64) -> bool {
-    let (now, begun) = (clock::monotonic(), last.load(Ordering::Relaxed));
-    now.saturating_sub(begun) >= PERIOD / 4 * 3
-        && (last.compare_exchange(begun, now, Ordering::Relaxed, Ordering::Relaxed)).is_ok()
 }
 
 /// Gives up the arrays of one shard of the runtime if they are too large: of a worker, or of a
@@ -125,7 +113,7 @@ fn return_some() -> bool {
         // uses.
         unsafe { memory::give_back(at, bytes) }
     };
-    return_spare_memory(give) == Returned::Some
+    pool::return_spare(give) == Returned::Some
 }
 
 /// The workers of each runtime of the process that has not been dropped. Kept here, so that
@@ -137,7 +125,7 @@ fn runtimes() -> MutexGuard<'static, Vec<Arc<Workers>>> {
 }
 
 /// Wakes a worker to look at memory that has become free, if the calling thread does not look
-/// itself. See [`wake_for_spare_memory_by`](tourbillon_shards::wake_for_spare_memory_by).
+/// itself. See [`wake_by`](tourbillon_pool::wake_by).
 pub(crate) fn wake() {
     // A worker looks before it sleeps. A helper, which may end before that, does not; nor does a
     // thread in `block_in_place`.
@@ -198,12 +186,12 @@ impl Drop for Listed {
         // returned.
         drop(workers);
         if is_last {
-            if has_spare_memory() {
-                all_memory_is_spare();
+            if pool::has_spare() {
+                pool::all_is_spare();
             }
             // Also what a worker has noted before and did not get to.
             while return_some() {}
-        } else if has_spare_memory() {
+        } else if pool::has_spare() {
             // The worker that was woken for this memory may have been one of this runtime.
             wake_one();
         }

@@ -219,7 +219,7 @@ impl Depot {
 
     /// Allocates a chunk, from which `carve` takes pages.
     fn add_chunk(&mut self) {
-        // Chunks grow with the memory in use: few chunks for many timers, little memory for few.
+        // Chunks grow with the memory in use: few chunks for many blocks, little memory for few.
         let share = (self.total / CHUNK_SHARE).next_power_of_two();
         let share = share.clamp(CHUNK, CHUNK_MOST);
         let bytes = share - CHUNK_MARGIN;
@@ -239,7 +239,7 @@ impl Depot {
         self.kept = 1;
         self.total += bytes;
         self.end = chunk.addr() + self.left * PAGE;
-        // A process with few timers needs no more memory than the first chunks, so they are not
+        // A process with few blocks needs no more memory than the first chunks, so they are not
         // prepared.
         let large = share > CHUNK;
         self.ready = if large { chunk.addr() } else { self.end };
@@ -291,7 +291,7 @@ impl Fresh {
 /// Function that [`prepare_by`] installed.
 static PREPARE: OnceLock<fn(*mut u8, usize)> = OnceLock::new();
 
-/// Implements [`prepare_memory_by`](super::prepare_memory_by).
+/// Implements [`prepare_by`](super::prepare_by).
 pub(super) fn prepare_by(prepare: fn(*mut u8, usize)) {
     // The first one stays.
     let _ = PREPARE.set(prepare);

@@ -2,13 +2,13 @@
 //!
 //! | a page is | its blocks are | changed by |
 //! |---|---|---|
-//! | in use | nodes, or in a list, or in `Ordered` | threads that arm and free |
+//! | in use | allocated, or in a list, or in `Ordered` | threads that allocate and free |
 //! | free | all in `Ordered` | the thread that puts the last one there |
 //! | being returned | all in a [`Page`] of one thread | that thread, which takes the page |
 //! | returned | all in `Ordered`, marked; no memory, or zeros | that thread, which puts them back |
 //!
 //! Each change happens under the depot's lock, but no lock is held during the system call. Only the
-//! returning thread has these blocks then, so a thread that arms timers meanwhile takes other
+//! returning thread has these blocks then, so a thread that allocates meanwhile takes other
 //! blocks, or a new chunk. A block on a returned page is used like any other: the first write lets
 //! the system map memory for the page again.
 //!
@@ -21,10 +21,10 @@ use std::sync::{
     atomic::{AtomicBool, Ordering::Relaxed},
 };
 
-use super::{CACHES, DEPOTS, Depot, List, PAGE, ordered::Page, put, put_in_order};
 use tourbillon_sync::lock;
 
-use crate::node::pool::Returned;
+use super::{CACHES, DEPOTS, Depot, List, PAGE, ordered::Page, put, put_in_order};
+use crate::Returned;
 
 /// Free memory of one block size, in bytes, below which none is returned.
 const WORTH: usize = 256 * 1024;
@@ -39,8 +39,8 @@ static SPARE: AtomicBool = AtomicBool::new(false);
 /// Function that [`wake_by`] installed.
 static WAKE: OnceLock<fn()> = OnceLock::new();
 
-/// Implements [`wake_for_spare_memory_by`](crate::wake_for_spare_memory_by).
-pub(in crate::node::pool) fn wake_by(wake: fn()) {
+/// Implements [`wake_by`](crate::wake_by).
+pub(crate) fn wake_by(wake: fn()) {
     // The first one stays.
     let _ = WAKE.set(wake);
 }
@@ -61,14 +61,14 @@ pub(super) fn wake() {
     }
 }
 
-/// Implements [`has_spare_memory`](crate::has_spare_memory).
+/// Implements [`has_spare`](crate::has_spare).
 #[inline]
-pub(in crate::node::pool) fn has_spare() -> bool {
+pub(crate) fn has_spare() -> bool {
     SPARE.load(Relaxed)
 }
 
-/// Implements [`note_spare_memory`](crate::note_spare_memory).
-pub(in crate::node::pool) fn note_spare() {
+/// Implements [`note_spare`](crate::note_spare).
+pub(crate) fn note_spare() {
     flush();
     for depot in &DEPOTS {
         // Lists that no thread took in this period are sorted by address like all other blocks, so
@@ -99,8 +99,8 @@ pub(in crate::node::pool) fn note_spare() {
     }
 }
 
-/// Implements [`all_memory_is_spare`](crate::all_memory_is_spare).
-pub(in crate::node::pool) fn all_is_spare() {
+/// Implements [`all_is_spare`](crate::all_is_spare).
+pub(crate) fn all_is_spare() {
     flush();
     for depot in &DEPOTS {
         put_lists_in_order(depot, usize::MAX);
@@ -136,8 +136,8 @@ fn flush() {
     });
 }
 
-/// Implements [`return_spare_memory`](crate::return_spare_memory).
-pub(in crate::node::pool) fn return_spare(give: fn(*mut u8, usize)) -> Returned {
+/// Implements [`return_spare`](crate::return_spare).
+pub(crate) fn return_spare(give: fn(*mut u8, usize)) -> Returned {
     // Grows once, by the first depot that has pages to give.
     let mut pages = Vec::new();
     for depot in &DEPOTS {
