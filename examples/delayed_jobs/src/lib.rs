@@ -33,7 +33,7 @@
 //! ```
 
 #[cfg(doctest)]
-#[doc = include_str!("../../../docs/guide/durable.md")]
+#[doc = include_str!("../GUIDE.md")]
 struct Guide;
 
 pub mod api;
