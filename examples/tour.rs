@@ -1,6 +1,7 @@
 //! A tour of the core: timers from all threads, tasks, sockets, panics, shutdown.
 //!
-//! Run it with `cargo run --example tour`. CI runs it under valgrind, which must find no leak.
+//! Run it with `cargo run -p tourbillon-examples --example tour`. CI runs it under valgrind, which
+//! must find no leak.
 
 #[path = "common/say.rs"]
 mod say;

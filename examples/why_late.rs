@@ -1,4 +1,4 @@
-//! A timer is late, and the flight recorder tells why: `cargo run --example why_late`.
+//! A timer is late, and the flight recorder tells why.
 
 #[path = "common/say.rs"]
 mod say;

@@ -38,7 +38,7 @@ pub struct GaveUp<E> {
 impl Policy {
     /// Returns the delay after `failed` failed attempts.
     pub fn wait(&self, failed: u32, rng: &mut Rng) -> Duration {
-        if failed % self.round != 0 {
+        if !failed.is_multiple_of(self.round) {
             return Duration::ZERO;
         }
         let doublings = (failed / self.round).saturating_sub(1);

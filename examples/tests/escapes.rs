@@ -1,6 +1,6 @@
 //! Text that clients have chosen cannot make the terminal of an example do something.
 
-#[path = "../../examples/common/say.rs"]
+#[path = "../common/say.rs"]
 mod say;
 
 use std::{

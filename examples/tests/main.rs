@@ -1,35 +1,25 @@
-//! The programs of `examples/`, driven by clients; and the names and links in the documentation.
+//! The programs of `examples/`, driven by clients.
 
-#[cfg(feature = "cli")]
-#[path = "../clients/mod.rs"]
+#[path = "../../tests/clients/mod.rs"]
 mod clients;
-#[path = "../common/mod.rs"]
+#[path = "../../tests/common/mod.rs"]
 mod common;
 
-#[cfg(all(feature = "cli", feature = "cron"))]
 mod cron_jobs;
-#[cfg(feature = "cli")]
 mod delayed_reply;
-mod docs;
-#[cfg(all(feature = "cli", feature = "macros", feature = "tokio-io"))]
 mod escapes;
-#[cfg(feature = "cli")]
 mod game_cooldowns;
-#[cfg(feature = "cli")]
 mod heartbeat;
-#[cfg(feature = "cli")]
 mod live_chat;
-#[cfg(all(feature = "cli", feature = "macros", feature = "tokio-io"))]
 mod migration;
-#[cfg(all(
-    feature = "cli",
-    feature = "cron",
-    feature = "macros",
-    feature = "tokio-io"
-))]
 mod output;
-#[cfg(all(feature = "cli", feature = "tokio-io"))]
 mod redis;
-#[cfg(all(feature = "cli", feature = "macros"))]
 mod retry_proxy;
 mod ttl_cache;
+
+use std::path::{Path, PathBuf};
+
+/// Returns the path of a file of the repository.
+fn path_of(file: &str) -> PathBuf {
+    Path::new(env!("CARGO_MANIFEST_DIR")).join("..").join(file)
+}

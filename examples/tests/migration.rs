@@ -11,13 +11,13 @@ use std::{
 
 use crate::{
     clients::{Server, connect, example},
-    docs::root,
+    path_of,
 };
 
 // The unit tests of both versions run here.
-#[path = "../../examples/migration/after/chat.rs"]
+#[path = "../migration/after/chat.rs"]
 mod after;
-#[path = "../../examples/migration/before/chat.rs"]
+#[path = "../migration/before/chat.rs"]
 mod before;
 
 /// The files of each version.
@@ -102,7 +102,7 @@ fn both_versions_hold_the_same_conversation() {
 
 /// Returns a code block of the page `docs/guide/migrating.md`, the first in this language.
 fn block(language: &str) -> String {
-    let page = fs::read_to_string(root().join("docs/guide/migrating.md")).unwrap();
+    let page = fs::read_to_string(path_of("docs/guide/migrating.md")).unwrap();
     // A block in a list is indented.
     let begin = format!("```{language}\n");
     let (_, rest) = page.split_once(&begin).expect("the page has such a block");
@@ -126,7 +126,7 @@ fn the_page_shows_the_difference_of_the_two_versions() {
         let mut diff = Command::new("diff");
         diff.args(["-U0", "--label", &before, "--label", &after])
             .args([&before, &after])
-            .current_dir(root().join("examples/migration"));
+            .current_dir(path_of("examples/migration"));
         let difference = run(&mut diff);
         differences.extend(
             difference
@@ -158,7 +158,7 @@ fn the_sed_line_of_the_page_turns_one_version_into_the_other() {
     let line = block.lines().next().expect("a block has a line");
     let script = line.split('\'').nth(1).expect("a script in quotes");
     for file in FILES {
-        let version = |version| root().join("examples/migration").join(version).join(file);
+        let version = |version| path_of("examples/migration").join(version).join(file);
         let before: &Path = &version("before");
         let edited = run(Command::new("sed").args(["-E", script]).arg(before));
         let after = fs::read_to_string(version("after")).unwrap();

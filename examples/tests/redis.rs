@@ -15,7 +15,7 @@ use crate::{
         redis::{Original, encode},
     },
     common::eventually,
-    docs::root,
+    path_of,
 };
 
 // The unit tests of the protocol run here.
@@ -23,7 +23,7 @@ use crate::{
     dead_code,
     reason = "the tests of the file use a part, as does this one"
 )]
-#[path = "../../examples/migration/redis/frame.rs"]
+#[path = "../migration/redis/frame.rs"]
 mod frame;
 
 /// Both builds of the example.
@@ -479,9 +479,8 @@ fn the_clients_of_both_builds_speak_with_both_servers() {
 
 #[test]
 fn the_builds_differ_in_their_imports_only() {
-    let root = root();
     let [tokio, tourbillon] = ["main_tokio.rs", "main_tourbillon.rs"].map(|file| {
-        let path = root.join("examples/migration/redis").join(file);
+        let path = path_of("examples/migration/redis").join(file);
         let source = fs::read_to_string(path).unwrap();
         let (head, rest) = source.split_once("mod rt {\n").expect("it imports");
         let (imports, tail) = rest.split_once("\n}\n").expect("a module ends");

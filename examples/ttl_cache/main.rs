@@ -2,7 +2,7 @@
 //! the runtime.
 //!
 //! ```text
-//! cargo run --release --example ttl_cache -- --listen 127.0.0.1:6379
+//! cargo run --release -p tourbillon-examples --example ttl_cache -- --listen 127.0.0.1:6379
 //! redis-cli SET greeting hello PX 1500
 //! ```
 //!

@@ -26,9 +26,10 @@ use std::{
 /// How long a test waits for progress of another program. Only a hang exceeds it.
 pub const AGES: Duration = Duration::from_secs(300);
 
-/// The program `tourbillon`.
+/// The program `tourbillon`, for tests of its own package.
 pub fn tourbillon() -> Command {
-    Command::new(env!("CARGO_BIN_EXE_tourbillon"))
+    let program = option_env!("CARGO_BIN_EXE_tourbillon");
+    Command::new(program.expect("cargo tells its path to the tests of this package"))
 }
 
 /// Returns a program of `examples/`. `cargo test` has built it, unless it was called for fewer
@@ -42,7 +43,7 @@ pub fn example(name: &str) -> Command {
         .join("examples")
         .join(name);
     if let Err(why) = is_fresh(&program) {
-        panic!("example {name} is {why}: cargo build --examples --all-features");
+        panic!("example {name} is {why}: cargo build -p tourbillon-examples --examples");
     }
     Command::new(program)
 }

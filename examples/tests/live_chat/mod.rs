@@ -25,7 +25,7 @@ use tourbillon::hyper::TourbillonExecutor;
 use crate::{
     clients::{Server, connect, example},
     common::runtime,
-    docs::root,
+    path_of,
 };
 
 fn start(args: &[&str]) -> Server {
@@ -387,7 +387,7 @@ fn invalid_arguments_are_refused() {
 
 #[test]
 fn the_guide_shows_the_handshake_of_the_example() {
-    let read = |path| fs::read_to_string(root().join(path)).unwrap();
+    let read = |path| fs::read_to_string(path_of(path)).unwrap();
     let source = read("examples/live_chat/handshake.rs").replace("pub fn ", "fn ");
     let start = source
         .find("/// Returns the answer to a handshake")

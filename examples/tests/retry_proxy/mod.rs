@@ -2,7 +2,7 @@
 
 mod passing;
 mod policy;
-#[path = "../../../examples/retry_proxy/retry.rs"]
+#[path = "../../retry_proxy/retry.rs"]
 mod retry;
 mod trying;
 

@@ -28,7 +28,8 @@ fn curl_reaches_a_server_through_the_proxy() {
     if !have("curl") {
         return;
     }
-    let server = Server::start(&["--delay", "10ms"]);
+    let mut server = example("delayed_reply");
+    let server = Server::run(server.args(["--listen", "127.0.0.1:0", "--delay", "10ms"]));
     let proxy = proxy(&[server.addr], &[]);
     for _ in 0..3 {
         let output = Command::new("curl")

@@ -1,9 +1,9 @@
 //! Parts of the example `ttl_cache` by themselves: its parser, for any bytes split in any way, and
 //! its patterns.
 
-#[path = "../../../examples/ttl_cache/glob.rs"]
+#[path = "../../ttl_cache/glob.rs"]
 mod glob;
-#[path = "../../../examples/ttl_cache/resp.rs"]
+#[path = "../../ttl_cache/resp.rs"]
 #[allow(dead_code, reason = "the example uses the rest")]
 mod resp;
 

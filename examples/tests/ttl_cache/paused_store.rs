@@ -1,9 +1,9 @@
 //! The store of the example `ttl_cache` by itself, on a paused clock.
 
-#[path = "../../../examples/ttl_cache/stats.rs"]
+#[path = "../../ttl_cache/stats.rs"]
 #[allow(dead_code, reason = "the example uses the rest")]
 mod stats;
-#[path = "../../../examples/ttl_cache/store.rs"]
+#[path = "../../ttl_cache/store.rs"]
 #[allow(dead_code, reason = "the example uses the rest")]
 mod store;
 

@@ -139,7 +139,7 @@ pub(super) fn mget(context: &mut Context<'_>, args: Args<'_>) -> Result<(), Erro
 
 /// `MSET key value…`
 pub(super) fn mset(context: &mut Context<'_>, args: Args<'_>) -> Result<(), Error> {
-    if args.len() % 2 == 0 {
+    if args.len().is_multiple_of(2) {
         return Err(Error::Arity("mset"));
     }
     let keys = args.from(1).step_by(2);

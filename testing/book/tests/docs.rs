@@ -12,10 +12,11 @@ use std::{
 };
 
 /// The root of the tree.
-pub fn root() -> PathBuf {
+fn root() -> PathBuf {
     // Uses the directory that cargo sets when it runs a test, so that the test can check another
     // tree.
-    env::var_os("CARGO_MANIFEST_DIR").map_or_else(|| ".".into(), PathBuf::from)
+    let package = env::var_os("CARGO_MANIFEST_DIR").map_or_else(|| ".".into(), PathBuf::from);
+    normal(&package.join("../.."))
 }
 
 fn read(path: impl AsRef<Path>) -> String {
