@@ -56,7 +56,7 @@ impl<S: Schedule> Policy for Registered<S> {
     }
 
     // Tasks come and go like their timers, often from one thread to another. See
-    // `docs/internals/memory.md`.
+    // `crates/pool/DESIGN.md`.
     #[inline]
     unsafe fn alloc(layout: Layout) -> *mut u8 {
         // SAFETY: the caller keeps the same contract.

@@ -154,7 +154,8 @@ fn look_up(root: &Path, page: &Path, span: &str, missing: &mut Vec<String>) -> u
 /// Returns the paths that a code span stands for: `{a,b}` is one path each. Empty if the span is no
 /// path of the repository.
 fn paths(span: &str) -> Vec<String> {
-    const DIRS: &str = "src shards crates testing tests benches examples loom_tests fuzz tokio .ci";
+    const DIRS: &str =
+        "src shards crates testing tests benches examples loom_tests fuzz tokio docs .ci";
     let path = span.split(": ").next().expect("a first part");
     let dir = path.split_once('/').map_or("", |(dir, _)| dir);
     if !DIRS.split(' ').any(|known| known == dir) || path.contains([' ', '*']) {
@@ -192,7 +193,10 @@ fn pages_name_existing_files() {
 fn the_internals_name_existing_functions() {
     let root = root();
     let (mut missing, mut named) = (Vec::new(), 0);
-    for page in files(&root.join("docs/internals"), "md") {
+    let internals = files(&root.join("docs/internals"), "md");
+    let designs = other_pages(&root).into_iter();
+    let designs = designs.filter(|page| page.ends_with("DESIGN.md"));
+    for page in internals.into_iter().chain(designs) {
         let text = read(&page);
         for row in rows(&text) {
             let [_, functions, places] = row[..] else {
