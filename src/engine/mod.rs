@@ -7,6 +7,8 @@
 //! |---|---|
 //! | `core` | the part of a worker that other threads use: the owner of its shard |
 //! | `shared`, `id` | the state of a runtime, and its number |
+//! | `config`, `lifecycle` | the options of a runtime, and how it comes to its end |
+//! | `queues` | the queues that workers share, and how many jobs a steal takes |
 //! | `job`, `local` | the jobs of a worker, and the queues that only its own thread uses |
 //! | `task_core` | the metadata beside each task's future, and the registry of tasks |
 //! | `context` | the runtime and the worker that the calling thread belongs to |
