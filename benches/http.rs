@@ -20,17 +20,14 @@
 
 #[path = "http/client.rs"]
 mod client;
-#[path = "../src/bin/tourbillon/disturbance.rs"]
-#[allow(dead_code, reason = "shared with the program, which uses all of it")]
-mod disturbance;
 #[path = "http/servers.rs"]
 mod servers;
 
 use std::{env, error::Error};
 
 use client::Figures;
-use disturbance::Meter;
 use servers::{LOADS, Load, SYSTEMS};
+use tourbillon_support::disturbance::Meter;
 
 const ROUNDS: usize = 5;
 const SECONDS: u64 = 5;

@@ -8,10 +8,6 @@
 //!
 //! Run `cargo bench --bench inspect --features cli`. A number after `--` sets the rounds (5).
 
-#[path = "../src/bin/tourbillon/disturbance.rs"]
-#[allow(dead_code, reason = "shared with the program, which uses all of it")]
-mod disturbance;
-
 use std::{
     io::{BufRead, BufReader, Read},
     net::SocketAddr,
@@ -23,10 +19,10 @@ use std::{
     time::Duration,
 };
 
-use disturbance::Meter;
 use futures_lite::{AsyncReadExt, AsyncWriteExt};
 use serde_json::Value;
 use tourbillon::{Runtime, net::TcpStream, runtime::Builder, time::sleep};
+use tourbillon_support::disturbance::Meter;
 
 /// 50,000 timers per second for 4 s. The page is open the whole time.
 const STORM: [&str; 9] = [

@@ -9,16 +9,12 @@
 //! Run `cargo bench --bench precision`. With `-- --check` it fails unless Tourbillon's lateness is
 //! at most a tenth of tokio's at p50 and p99.
 
-#[path = "../src/bin/tourbillon/disturbance.rs"]
-#[allow(dead_code, reason = "shared with the program, which uses all of it")]
-mod disturbance;
-
 use std::{
     process::ExitCode,
     time::{Duration, Instant},
 };
 
-use disturbance::{Disturbance, Meter};
+use tourbillon_support::disturbance::{Disturbance, Meter};
 
 const SYSTEMS: usize = 4;
 const ROUNDS: usize = 5;

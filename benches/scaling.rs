@@ -22,9 +22,6 @@
 
 #[path = "scaling/count.rs"]
 mod count;
-#[path = "../src/bin/tourbillon/disturbance.rs"]
-#[allow(dead_code, reason = "shared with the program, which uses all of it")]
-mod disturbance;
 #[path = "scaling/measure.rs"]
 mod measure;
 #[path = "scaling/model.rs"]
@@ -36,9 +33,9 @@ mod table;
 
 use std::{env, process::ExitCode, str::FromStr, thread::available_parallelism};
 
-use disturbance::Meter;
 use measure::Costs;
 use model::{Machine, Path};
+use tourbillon_support::disturbance::Meter;
 
 const USAGE: &str =
     "usage: cargo bench --bench scaling -- [--workers N] [--line NS] | count [NAME …]";

@@ -40,9 +40,6 @@
 //! build, run `RUSTFLAGS="--cfg tokio_unstable" cargo bench --bench stall --target-dir
 //! target/unstable`.
 
-#[path = "../src/bin/tourbillon/disturbance.rs"]
-#[allow(dead_code, reason = "shared with the program, which uses all of it")]
-mod disturbance;
 #[path = "stall/systems.rs"]
 mod systems;
 
@@ -56,8 +53,8 @@ use std::{
     time::{Duration, Instant},
 };
 
-use disturbance::Meter;
 use systems::{Count, Ours, System, Tokio, counted, sleep_here};
+use tourbillon_support::disturbance::Meter;
 
 const ROUNDS: usize = 50;
 const WORKERS: usize = 2;

@@ -16,10 +16,6 @@
 //! needs valgrind and prints the instructions of each program on one worker: the difference between
 //! a process with many operations and one with fewer, so that start and end do not count.
 
-#[path = "../src/bin/tourbillon/disturbance.rs"]
-#[allow(dead_code, reason = "shared with the program, which uses all of it")]
-mod disturbance;
-
 use std::{
     env,
     future::Future,
@@ -32,8 +28,8 @@ use std::{
     time::{Duration, Instant},
 };
 
-use disturbance::Meter;
 use tokio::sync::oneshot;
+use tourbillon_support::disturbance::Meter;
 
 /// Number of yields per task.
 const YIELDS: usize = 1_000;

@@ -4,10 +4,6 @@
 //! refresh picks a random timer. The last line says what else the machine did. Run `cargo bench
 //! --bench timers`.
 
-#[path = "../src/bin/tourbillon/disturbance.rs"]
-#[allow(dead_code, reason = "shared with the program, which uses all of it")]
-mod disturbance;
-
 use std::{
     collections::VecDeque,
     future::{Future, poll_fn},
@@ -18,7 +14,7 @@ use std::{
 };
 
 use criterion::{Criterion, criterion_group};
-use disturbance::Meter;
+use tourbillon_support::disturbance::Meter;
 
 const PENDING: usize = 100_000;
 

@@ -2,10 +2,9 @@
 
 use std::thread::available_parallelism;
 
-use crate::{
-    disturbance::{Disturbance, Meter},
-    operations::Operation,
-};
+use tourbillon_support::disturbance::{Disturbance, Meter};
+
+use crate::operations::Operation;
 
 const ROUNDS: usize = 5;
 

@@ -1,16 +1,16 @@
 //! Text that clients have chosen cannot make the terminal of an example do something.
 
-#[path = "../common/say.rs"]
-mod say;
-
 use std::{
     io::{BufRead, BufReader, Write},
     process::Command,
 };
 
-use crate::clients::{
-    Server, connect, example, have,
-    output::{HOSTILE, complains_tame, is_tame},
+use crate::{
+    clients::{
+        Server, connect, example, have,
+        output::{HOSTILE, complains_tame, is_tame},
+    },
+    common::say,
 };
 
 #[test]

@@ -1,9 +1,6 @@
 //! The programs of `examples/`, driven by clients.
 
-#[path = "../../tests/clients/mod.rs"]
-mod clients;
-#[path = "../../tests/common/mod.rs"]
-mod common;
+use tourbillon_support::{self as common, clients};
 
 mod cron_jobs;
 mod delayed_reply;

@@ -6,8 +6,5 @@ pub(crate) mod budget_hooks;
 pub(crate) mod contained;
 pub(crate) mod lock;
 pub(crate) mod nanos;
-#[cfg(test)]
-#[path = "../../tests/common/skip.rs"]
-pub(crate) mod skip;
 #[cfg(feature = "tokio-compat")]
 pub(crate) mod tokio_budget;

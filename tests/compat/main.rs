@@ -1,7 +1,6 @@
 //! The companion: tokio's functions in tasks of this runtime, and ours in tasks of tokio.
 
-#[path = "../common/mod.rs"]
-mod common;
+use tourbillon_support as common;
 
 mod both_ways;
 mod budget;

@@ -1,8 +1,7 @@
 //! Callbacks by cron patterns: which instants a pattern names, and what happens when the wall clock
 //! is set.
 
-#[path = "../common/mod.rs"]
-mod common;
+use tourbillon_support as common;
 
 mod clock_steps;
 mod oracle;

@@ -4,8 +4,7 @@
 //! Limits, filters and signals concern the whole process, which all tests of this program share:
 //! such a test runs in a process of its own (`common::process::alone`).
 
-#[path = "../common/mod.rs"]
-mod common;
+use tourbillon_support as common;
 
 mod fork;
 mod interrupted;

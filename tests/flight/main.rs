@@ -3,8 +3,7 @@
 //! Three causes need more than a test: the machine is suspended or its clock set in `suspended`,
 //! which runs in a virtual machine, and `tests/program/trace.rs` has time that a hypervisor takes.
 
-#[path = "../common/mod.rs"]
-mod common;
+use tourbillon_support as common;
 
 mod causes;
 mod recorder;

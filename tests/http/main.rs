@@ -1,7 +1,6 @@
 //! HTTP servers on this runtime: axum's routers, TLS and gRPC, beside clients of all kinds.
 
-#[path = "../common/mod.rs"]
-mod common;
+use tourbillon_support as common;
 #[path = "../web/mod.rs"]
 mod web;
 

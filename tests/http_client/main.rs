@@ -1,8 +1,7 @@
 //! HTTP clients on this runtime, without tokio's: hyper-util's with our connectors, over TCP, Unix
 //! sockets and TLS, and tonic's.
 
-#[path = "../common/mod.rs"]
-mod common;
+use tourbillon_support as common;
 #[path = "../web/mod.rs"]
 mod web;
 

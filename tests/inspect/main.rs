@@ -1,10 +1,8 @@
 //! The live page: what its server answers, what a browser shows, and what Prometheus reads.
 
+use tourbillon_support as common;
 #[cfg(feature = "cli")]
-#[path = "../clients/mod.rs"]
-mod clients;
-#[path = "../common/mod.rs"]
-mod common;
+use tourbillon_support::clients;
 #[path = "../web/mod.rs"]
 mod web;
 

@@ -3,8 +3,7 @@
 //! No test of this program may pause a clock. Beside a paused clock, a sleep that is already over
 //! when it is first polled is not armed, and [`lateness`] counts on it being armed.
 
-#[path = "../common/mod.rs"]
-mod common;
+use tourbillon_support as common;
 
 mod counts;
 #[cfg(all(feature = "metrics", feature = "opentelemetry"))]

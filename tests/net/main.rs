@@ -1,7 +1,6 @@
 //! Sockets and descriptors: TCP, UDP, Unix sockets, and whatever else epoll can watch.
 
-#[path = "../common/mod.rs"]
-mod common;
+use tourbillon_support as common;
 
 /// Runs a check, which is a macro, with a module of this crate and with a module of tokio that has
 /// the same names. The default modules are both named `net`.

@@ -1,9 +1,7 @@
 //! The program `tourbillon`: its commands `serve`, `storm`, `soak`, `top` and `trace`.
 
-#[path = "../clients/mod.rs"]
-mod clients;
-#[path = "../common/mod.rs"]
-mod common;
+use tourbillon_support as common;
+use tourbillon_support::clients;
 
 mod escapes;
 mod hostile_pages;

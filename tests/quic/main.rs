@@ -1,7 +1,6 @@
 //! QUIC by quinn on this runtime, without tokio's.
 
-#[path = "../common/mod.rs"]
-mod common;
+use tourbillon_support as common;
 
 mod ending;
 mod paused;

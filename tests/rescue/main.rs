@@ -1,7 +1,6 @@
 //! Blocked workers: peers and helpers take over their work, and stalls are reported.
 
-#[path = "../common/mod.rs"]
-mod common;
+use tourbillon_support as common;
 
 mod blocked_worker;
 mod busy_worker;

@@ -1,10 +1,8 @@
 //! The runtime as a whole: how it is built and entered, how its workers wait, signals, tracing.
 
-#[path = "../common/mod.rs"]
-mod common;
+use tourbillon_support as common;
 #[cfg(feature = "tracing")]
-#[path = "../common/traced.rs"]
-mod traced;
+use tourbillon_support::traced;
 
 #[cfg(feature = "tracing")]
 mod armed_in;

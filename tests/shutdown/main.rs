@@ -1,7 +1,6 @@
 //! How a runtime ends: what it waits for, what it cancels, and what it leaves behind.
 
-#[path = "../common/mod.rs"]
-mod common;
+use tourbillon_support as common;
 
 mod destructors;
 mod graceful;

@@ -1,8 +1,7 @@
 //! Storms of random operations from several threads, with exact accounts: each timer fires, is
 //! cancelled or is ended by the shutdown, exactly once; none fires early.
 
-#[path = "../common/mod.rs"]
-mod common;
+use tourbillon_support as common;
 
 use std::{
     sync::{

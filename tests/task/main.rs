@@ -1,7 +1,6 @@
 //! Tasks: spawning, joining, aborting, panics, blocking code, fairness, and what tasks wait for.
 
-#[path = "../common/mod.rs"]
-mod common;
+use tourbillon_support as common;
 
 mod abort;
 mod block_in_place;

@@ -1,7 +1,6 @@
 //! Sleeps, timeouts, intervals and delay queues, and the clocks that they follow.
 
-#[path = "../common/mod.rs"]
-mod common;
+use tourbillon_support as common;
 
 mod advance;
 mod delay_queue;

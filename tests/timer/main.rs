@@ -1,7 +1,6 @@
 //! Timers with callbacks: how they are built, fire, move and end, and what their calls answer.
 
-#[path = "../common/mod.rs"]
-mod common;
+use tourbillon_support as common;
 
 mod builder;
 mod builder_bounds;

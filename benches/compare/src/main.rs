@@ -6,13 +6,9 @@
 //!
 //! `README.md` lists what each system does in each workload.
 
-#[path = "../../../examples/common/arguments.rs"]
-mod arguments;
 mod frame;
 mod measure;
 mod runtimes;
-#[path = "../../../examples/common/say.rs"]
-mod say;
 mod system;
 mod timers;
 mod workload;
@@ -27,8 +23,11 @@ use std::{
 
 use clap::{Parser, Subcommand};
 use rustix::process;
+use tourbillon_support::{
+    arguments::arguments,
+    say::{self, complain, print, say},
+};
 
-use arguments::arguments;
 use frame::{
     brief,
     error::Error,
@@ -37,7 +36,6 @@ use frame::{
     rounds::{self, Plan},
     table,
 };
-use say::{complain, print, say};
 use system::System;
 use workload::Measured;
 

@@ -1,15 +1,13 @@
 //! Tests of the command line: the program writes a table, JSON and plots, and names each system
 //! that fails.
 
-#[path = "../../../tests/clients/output.rs"]
-#[allow(dead_code, reason = "other programs use the rest")]
-mod output;
-
 use std::{
     env, fs,
     path::{Path, PathBuf},
     process::{self, Command, Output},
 };
+
+use tourbillon_support::clients::output::fails_if_output_is_lost;
 
 /// Runs the program with `--out`, and returns its output and its stdout as text.
 fn compare(args: &[&str], out: &Path) -> (Output, String) {
@@ -143,7 +141,7 @@ fn an_unknown_workload_is_an_error() {
 fn a_table_that_is_lost_is_a_failure() {
     let quick = ["--quick", "--rounds", "1", "--only", "w1"];
     let compare = || Command::new(env!("CARGO_BIN_EXE_compare"));
-    output::fails_if_output_is_lost(compare().args(quick).args(["--systems", "tourbillon"]));
-    output::fails_if_output_is_lost(compare().args(["run", "w1", "tourbillon", "--quick"]));
-    output::fails_if_output_is_lost(compare().arg("--help"));
+    fails_if_output_is_lost(compare().args(quick).args(["--systems", "tourbillon"]));
+    fails_if_output_is_lost(compare().args(["run", "w1", "tourbillon", "--quick"]));
+    fails_if_output_is_lost(compare().arg("--help"));
 }

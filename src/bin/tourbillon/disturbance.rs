@@ -1,7 +1,7 @@
 //! What else the machine did during a measurement, so that a bad neighbour is told from a bad
 //! mechanism.
 //!
-//! The program, the benches and `benches/compare` share this file. It reports:
+//! The program and the benchmarks share this file. It reports:
 //!
 //! - *stolen*: the share of the CPUs' time in which the hypervisor ran other virtual machines.
 //! - *other load*: the share of the CPUs' time in which other processes ran.
@@ -25,13 +25,13 @@
 use std::{fmt, fs, ops::AddAssign, ops::RangeInclusive, time::Instant};
 
 /// The share of the CPUs' time that a measurement may lose to others.
-pub(crate) const BOUND: f64 = 0.03;
+pub const BOUND: f64 = 0.03;
 /// Clock ticks per second in `/proc/stat`; Linux reports 100 on all machines.
 const TICKS_PER_SECOND: f64 = 100.0;
 
 /// The counters of the machine and of this process at the start of a measurement.
 #[derive(Debug)]
-pub(crate) struct Meter {
+pub struct Meter {
     at: Instant,
     times: Option<Times>,
     own: Usage,
@@ -39,7 +39,7 @@ pub(crate) struct Meter {
 
 impl Meter {
     /// Starts a measurement.
-    pub(crate) fn start() -> Self {
+    pub fn start() -> Self {
         Self {
             times: Times::now(),
             own: Usage::now(),
@@ -49,7 +49,7 @@ impl Meter {
 
     /// Returns what happened since the start. Child processes count as soon as they have ended and
     /// have been waited for.
-    pub(crate) fn read(&self) -> Disturbance {
+    pub fn read(&self) -> Disturbance {
         let seconds = self.at.elapsed().as_secs_f64();
         let (own, times) = (Usage::now(), Times::now());
         Disturbance::between(seconds, self.times.zip(times), (self.own, own))
@@ -58,7 +58,7 @@ impl Meter {
 
 /// What happened during a measurement, or during several.
 #[derive(Clone, Copy, Debug, Default, PartialEq)]
-pub(crate) struct Disturbance {
+pub struct Disturbance {
     /// The time of all CPUs that the process may use, in s. Not a number without `/proc/stat`, like
     /// the next two.
     all: f64,
@@ -67,9 +67,9 @@ pub(crate) struct Disturbance {
     /// The part in which other processes ran, in s.
     others: f64,
     /// The CPU time of this process and its children, in s.
-    pub(crate) cpu: f64,
+    pub cpu: f64,
     /// How often their threads were preempted.
-    pub(crate) preempted: u64,
+    pub preempted: u64,
 }
 
 impl Disturbance {
@@ -94,25 +94,25 @@ impl Disturbance {
     }
 
     /// Returns the share of the CPUs' time that was stolen, from 0 to 1, or NaN if it is not known.
-    pub(crate) fn stolen(&self) -> f64 {
+    pub fn stolen(&self) -> f64 {
         self.stolen / self.all
     }
 
     /// Returns the share of the CPUs' time in which other processes ran, from 0 to 1, or NaN if it
     /// is not known.
-    pub(crate) fn other_load(&self) -> f64 {
+    pub fn other_load(&self) -> f64 {
         self.others / self.all
     }
 
     /// Returns the share of the CPUs' time that was stolen or went to other processes, from 0 to 1.
     /// It is 0 if it is not known.
-    pub(crate) fn lost(&self) -> f64 {
+    pub fn lost(&self) -> f64 {
         // `max` prefers a number to NaN.
         (self.stolen() + self.other_load()).max(0.0)
     }
 
     /// Returns whether others took more than [`BOUND`] of the CPUs' time.
-    pub(crate) fn is_disturbed(&self) -> bool {
+    pub fn is_disturbed(&self) -> bool {
         self.lost() > BOUND
     }
 }

@@ -9,12 +9,9 @@ use std::{
 };
 
 use tourbillon_shards::{Options, Reset, Timer};
+use tourbillon_support::skip::skip_test;
 
-use crate::{
-    runtime::Builder,
-    sys,
-    util::{nanos::nanos, skip::skip_test},
-};
+use crate::{runtime::Builder, sys, util::nanos::nanos};
 
 /// How often the worker sleeps before the holder releases the lock.
 const SLEEPS: u64 = 10;

@@ -1,29 +1,61 @@
-//! Shared set-up of the integration tests.
+//! What the tests and benchmarks of several packages share.
+//!
+//! The modules that need a runtime are behind the feature `runtime`, which is a default. The tests
+//! within `src/` of the runtime's package cannot use these: they would get the types of another
+//! build of the runtime.
 
+#![allow(missing_docs, reason = "the names of most items say what they are")]
 #![allow(
-    dead_code,
-    reason = "each test binary is a crate of its own, and uses a part"
+    clippy::len_without_is_empty,
+    clippy::new_without_default,
+    clippy::should_implement_trait,
+    reason = "these are rules for published interfaces"
 )]
 
+#[cfg(feature = "arguments")]
+#[path = "../../../examples/common/arguments.rs"]
+pub mod arguments;
+#[cfg(feature = "runtime")]
 pub mod blocked;
+#[cfg(feature = "runtime")]
 pub mod blocking;
+pub mod clients;
+#[cfg(feature = "runtime")]
 pub mod course;
+// The program `tourbillon` uses this file, and cannot depend on a package that is not published.
+#[path = "../../../src/bin/tourbillon/disturbance.rs"]
+pub mod disturbance;
 pub mod dropped;
 pub mod event;
 pub mod installed;
+#[cfg(feature = "runtime")]
 pub mod net;
+#[cfg(feature = "runtime")]
 pub mod panics;
+#[cfg(feature = "runtime")]
 pub mod paused;
 pub mod process;
 pub mod resident;
+// As for `disturbance`.
+#[path = "../../../examples/common/say.rs"]
+pub mod say;
 pub mod skip;
+#[cfg(feature = "runtime")]
+mod start;
+#[cfg(feature = "runtime")]
 pub mod timers;
+#[cfg(feature = "runtime")]
 pub mod told;
+#[cfg(feature = "tracing")]
+pub mod traced;
+#[cfg(feature = "runtime")]
 pub mod unix;
 pub mod woken;
 
+#[cfg(feature = "runtime")]
+pub use start::{on_worker, runtime};
+
 use std::{
-    panic::{AssertUnwindSafe, catch_unwind, resume_unwind},
     sync::{
         Arc, Condvar, Mutex,
         atomic::{AtomicUsize, Ordering},
@@ -32,8 +64,6 @@ use std::{
     thread,
     time::{Duration, Instant},
 };
-
-use tourbillon::{Runtime, runtime::Builder};
 
 /// How long a test waits for progress. Only a hang exceeds it: a machine that runs fifty other
 /// programs on each core does not.
@@ -44,14 +74,6 @@ pub const HANGS: Duration = Duration::from_secs(1_800);
 
 /// A delay that is longer than any test.
 pub const HOUR: Duration = Duration::from_secs(3600);
-
-/// Builds a runtime of `workers` workers.
-pub fn runtime(workers: usize) -> Runtime {
-    Builder::new()
-        .worker_threads(workers)
-        .build()
-        .expect("the machine has threads and descriptors for a runtime")
-}
 
 /// Numbers the rounds of a test in which threads take turns: `count` of them, or as many as begin
 /// within [`PATIENCE`]. Under heavy load each turn waits for a core.
@@ -275,23 +297,6 @@ impl Random {
     /// Returns a number below `bound`.
     pub fn below(&mut self, bound: u64) -> u64 {
         self.next() % bound
-    }
-}
-
-/// Runs `f` in a callback on a worker of the runtime, and returns its result or resumes its panic.
-#[track_caller]
-pub fn on_worker<R: Send + 'static>(
-    runtime: &Runtime,
-    f: impl FnOnce() -> R + Send + 'static,
-) -> R {
-    let (sender, receiver) = mpsc::channel();
-    runtime.after(Duration::ZERO, move || {
-        let _ = sender.send(catch_unwind(AssertUnwindSafe(f)));
-    });
-    match receiver.recv_timeout(PATIENCE) {
-        Ok(Ok(answer)) => answer,
-        Ok(Err(panic)) => resume_unwind(panic),
-        Err(error) => panic!("the callback did not run: {error}"),
     }
 }
 

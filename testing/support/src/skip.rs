@@ -1,4 +1,4 @@
-//! Tests that the system does not let run. The unit tests of the runtime include this file, too.
+//! Tests that the system does not let run.
 
 use std::{env, fs::OpenOptions, io::Write};
 

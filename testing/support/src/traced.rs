@@ -1,8 +1,6 @@
 //! Shared set-up of the tests of feature `tracing`: a subscriber that sends what it receives to the
 //! test.
 
-#![allow(dead_code, reason = "each test binary uses a part")]
-
 use std::{
     collections::BTreeMap,
     fmt::Debug,

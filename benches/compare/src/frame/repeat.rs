@@ -7,7 +7,7 @@
 use serde::Serialize;
 
 use super::{child::Outcome, results::Run};
-use crate::measure::disturbance::{BOUND, Disturbance};
+use tourbillon_support::disturbance::{BOUND, Disturbance};
 
 /// Disturbance of a run by other activity on the machine.
 #[derive(Clone, Debug, Default, PartialEq, Serialize)]

@@ -8,6 +8,7 @@ use std::{
 };
 
 use indicatif::{ProgressBar, ProgressStyle};
+use tourbillon_support::disturbance::Meter;
 
 use super::{
     child::{self, Outcome},
@@ -16,7 +17,7 @@ use super::{
     repeat::{self, Disturbed},
     results::{Results, Run},
 };
-use crate::{measure::disturbance::Meter, system::System, workload::Workload, workloads::ALL};
+use crate::{system::System, workload::Workload, workloads::ALL};
 
 /// Some ticks of the kernel's counters. The load of a shorter run cannot be told.
 const TICKS: Duration = Duration::from_millis(100);

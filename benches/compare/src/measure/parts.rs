@@ -12,10 +12,9 @@ use std::{
     process::{self, Command, Stdio},
 };
 
-use crate::{
-    say::{self, say},
-    workload::{Figure, REFUSED, refuse},
-};
+use tourbillon_support::say::{self, say};
+
+use crate::workload::{Figure, REFUSED, refuse};
 
 /// Environment variable that names the part.
 const PART: &str = "TOURBILLON_COMPARE_PART";

@@ -1,11 +1,7 @@
 //! Runs a command for each delayed job, and serves the API and the page. See `README.md`.
 
-#[path = "../../../common/arguments.rs"]
-mod arguments;
 #[path = "delayed_jobs/command.rs"]
 mod command;
-#[path = "../../../common/say.rs"]
-mod say;
 
 use std::{error::Error, net::SocketAddr, path::PathBuf, process::ExitCode, time::Duration};
 
@@ -22,9 +18,9 @@ use tourbillon_durable::{
     Attempt, Backoff, Failure, Node, Queue, api, sqlite::Sqlite, store::Store,
 };
 
-use self::{
+use tourbillon_support::{
     arguments::{arguments, tame},
-    say::{say, shown},
+    say::{self, say, shown},
 };
 
 /// How many threads for blocking jobs there are beside those of the commands.

@@ -7,13 +7,11 @@ use std::{
 };
 
 use serde_json::json;
-
-use crate::{
-    lost::{
-        HOSTILE, complains_tame, fails_if_output_is_lost, is_tame, server_fails_if_output_is_lost,
-    },
-    support::Dir,
+use tourbillon_support::clients::output::{
+    HOSTILE, complains_tame, fails_if_output_is_lost, is_tame, server_fails_if_output_is_lost,
 };
+
+use crate::support::Dir;
 
 #[test]
 fn a_torture_whose_verdict_is_lost_fails() {

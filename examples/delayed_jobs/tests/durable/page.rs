@@ -5,11 +5,9 @@ use std::{net::SocketAddr, time::Duration};
 use serde_json::{Value, json};
 use tourbillon::{Runtime, net::TcpListener};
 use tourbillon_durable::{Failure, Node, Queue, api, sqlite::Sqlite};
+use tourbillon_support::clients::browser::Browser;
 
-use crate::{
-    browser::Browser,
-    support::{Dir, live},
-};
+use crate::support::{Dir, live};
 
 fn keys(browser: &mut Browser, expected: &[&str]) {
     let shown = "[...document.querySelectorAll('#jobs .key')].map((key) => key.textContent)";

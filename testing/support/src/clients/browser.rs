@@ -24,8 +24,9 @@ use rustix::process::{Pid, Signal, kill_process_group};
 use serde_json::{Value, json};
 
 use crate::{
+    PATIENCE,
     clients::{AGES, have},
-    common::{PATIENCE, eventually},
+    eventually,
 };
 
 /// One browser at a time: each is some ten processes.

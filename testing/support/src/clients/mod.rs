@@ -1,22 +1,20 @@
 //! Programs that the tests run: the server, and clients that are not ours.
 
-#![allow(
-    dead_code,
-    reason = "each test binary is a crate of its own, and uses a part"
-)]
-
+#[cfg(feature = "clients")]
 pub mod browser;
 pub mod output;
+#[cfg(all(feature = "clients", feature = "runtime"))]
 pub mod redis;
+#[cfg(feature = "clients")]
 pub mod storm;
 
-pub use crate::common::installed::have;
+pub use crate::installed::have;
 
 use std::{
     env, fs,
     io::{self, BufRead, BufReader, Read, Write},
     net::{SocketAddr, TcpStream},
-    path::Path,
+    path::{Path, PathBuf},
     process::{Child, ChildStderr, ChildStdout, Command, ExitStatus, Stdio},
     sync::atomic::{AtomicBool, Ordering::Relaxed},
     thread,
@@ -26,26 +24,34 @@ use std::{
 /// How long a test waits for progress of another program. Only a hang exceeds it.
 pub const AGES: Duration = Duration::from_secs(300);
 
-/// The program `tourbillon`, for tests of its own package.
+/// The program `tourbillon`.
 pub fn tourbillon() -> Command {
-    let program = option_env!("CARGO_BIN_EXE_tourbillon");
-    Command::new(program.expect("cargo tells its path to the tests of this package"))
+    Command::new(program("tourbillon"))
+}
+
+/// Returns the path of a program of this repository. Cargo builds it before it runs the tests of its
+/// package.
+pub fn program(name: &str) -> PathBuf {
+    let program = beside_the_tests(name);
+    let command = "cargo build --workspace --bins --all-features";
+    assert!(program.exists(), "{name} is not built: {command}");
+    program
 }
 
 /// Returns a program of `examples/`. `cargo test` has built it, unless it was called for fewer
 /// targets.
 pub fn example(name: &str) -> Command {
-    let tests = env::current_exe().unwrap();
-    let program = tests
-        .ancestors()
-        .nth(2)
-        .unwrap()
-        .join("examples")
-        .join(name);
+    let program = beside_the_tests("examples").join(name);
     if let Err(why) = is_fresh(&program) {
         panic!("example {name} is {why}: cargo build -p tourbillon-examples --examples");
     }
     Command::new(program)
+}
+
+/// Returns the path of a file in the directory of programs.
+fn beside_the_tests(name: &str) -> PathBuf {
+    let tests = env::current_exe().unwrap();
+    tests.ancestors().nth(2).unwrap().join(name)
 }
 
 /// Checks that a program is no older than its sources, which cargo lists in a file beside it. The

@@ -10,7 +10,7 @@ use std::{
 };
 
 use super::{AGES, Server, example, number};
-use crate::common::unix::Dir;
+use crate::unix::Dir;
 
 /// A `redis-server` at a Unix socket, which is killed when this is dropped. (A TCP port that is
 /// free now could be taken before it listens.)

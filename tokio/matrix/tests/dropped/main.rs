@@ -5,7 +5,7 @@ mod files;
 mod processes;
 mod sockets;
 mod tasks;
-#[path = "../../../../tests/common/dropped.rs"]
+#[path = "../../../../testing/support/src/dropped.rs"]
 mod way;
 
 use std::{

@@ -14,21 +14,19 @@
 //! it. `DelayQueue` and `hierarchical_hash_wheel_timer` round deadlines to 1 ms, so they do not
 //! know it exactly.
 
-#[path = "../../../../../examples/common/arguments.rs"]
-mod arguments;
 mod queues;
-#[path = "../../../../../examples/common/say.rs"]
-mod say;
 
 use std::{convert::Infallible, process::ExitCode};
 
-use arguments::arguments;
 use clap::Parser;
 use fastrand::Rng;
 use queues::{Delays, Lazy, Orx, Ours, Queue, Ticks, Tree};
 use rustix::time::{ClockId, clock_gettime};
-use say::say;
 use tourbillon_shards::store::{Heap, Wheel};
+use tourbillon_support::{
+    arguments::arguments,
+    say::{self, say},
+};
 
 /// One second, in ns, the unit of the keys.
 const SECOND: u64 = 1_000_000_000;

@@ -13,11 +13,11 @@ use hyper::{Response, body::Bytes, rt, server::conn::http1, service::service_fn}
 use hyper_util::rt::{TokioIo, TokioTimer};
 use smol_hyper::rt::{FuturesIo, SmolTimer};
 use tourbillon::hyper::TourbillonTimer;
+use tourbillon_support::say::say;
 
 use super::Load;
 use crate::{
     runtimes::{Runtime, Smol, Tokio, Tourbillon},
-    say::say,
     system::System,
     workload::refuse,
 };

@@ -1,7 +1,5 @@
 //! Kills processes that work, and judges the history that they leave. See `DESIGN.md`.
 
-#[path = "../../../../common/arguments.rs"]
-mod arguments;
 mod calm;
 mod check;
 mod embedded;
@@ -12,8 +10,6 @@ mod history;
 mod load;
 #[cfg(any(feature = "postgres", feature = "redis"))]
 mod proxy;
-#[path = "../../../../common/say.rs"]
-mod say;
 #[cfg(any(feature = "postgres", feature = "redis"))]
 mod server;
 #[cfg(any(feature = "postgres", feature = "redis"))]
@@ -22,10 +18,9 @@ mod shared;
 use std::{error::Error, fs::File, io::BufReader, path::Path, process::ExitCode};
 
 use clap::Parser;
-
-use self::{
+use tourbillon_support::{
     arguments::arguments,
-    say::{complain, say},
+    say::{self, complain, say},
 };
 
 /// Kill processes that work on delayed jobs at random moments, and judge what they did.
