@@ -20,6 +20,9 @@ struct Guide;
 #[doc = include_str!("../../../docs/guide/metrics.md")]
 struct Metrics;
 
+#[doc = include_str!("../../../src/integrations/inspect/GUIDE.md")]
+struct LivePage;
+
 #[doc = include_str!("../../../docs/guide/migrating.md")]
 struct Migrating;
 

@@ -65,7 +65,7 @@ fn other_pages(root: &Path) -> Vec<PathBuf> {
         .split(' ')
         .map(|page| root.join(page).with_extension("md"))
         .collect();
-    for dir in "benches crates examples loom_tests shards testing".split(' ') {
+    for dir in "benches crates examples loom_tests shards src testing".split(' ') {
         pages.extend(files(&root.join(dir), "md"));
     }
     assert!(pages.len() > 20, "there are {} pages", pages.len());
