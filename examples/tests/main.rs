@@ -10,7 +10,6 @@ mod heartbeat;
 mod live_chat;
 mod migration;
 mod output;
-mod redis;
 mod retry_proxy;
 mod ttl_cache;
 

@@ -40,12 +40,7 @@ fn a_server_whose_output_is_lost_serves_and_fails_at_its_end() {
     let proxy = ["--listen", "127.0.0.1:0", "--upstream", "127.0.0.1:9"];
     server_fails_if_output_is_lost(example("retry_proxy").args(proxy));
     server_fails_if_output_is_lost(example("cron_jobs").args(["--job", "@yearly -- true"]));
-    for program in [
-        "chat_tokio",
-        "chat_tourbillon",
-        "redis_tokio",
-        "redis_tourbillon",
-    ] {
+    for program in ["chat_tokio", "chat_tourbillon"] {
         server_fails_if_output_is_lost(example(program).arg("127.0.0.1:0"));
     }
 }

@@ -8,7 +8,6 @@ pub mod cron;
 pub mod fields;
 pub mod guard;
 pub mod http;
-pub mod resp;
 pub mod shard;
 pub mod stores;
 mod times;

@@ -209,7 +209,6 @@ targets! {
     cron: 3_000;
     guard: 100_000;
     http: 4_000;
-    resp: 2_000;
     shard: 40_000;
     stores: 5_000;
 }

@@ -52,7 +52,7 @@ pub fn servers() -> &'static Servers {
 fn is_test() -> bool {
     let name = thread::current().name().map(str::to_owned);
     let name = name.as_deref();
-    name.is_some_and(|name| ["cron", "guard", "resp", "shard", "stores"].contains(&name))
+    name.is_some_and(|name| ["cron", "guard", "shard", "stores"].contains(&name))
 }
 
 fn start() -> Servers {

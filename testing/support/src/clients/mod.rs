@@ -3,8 +3,6 @@
 #[cfg(feature = "clients")]
 pub mod browser;
 pub mod output;
-#[cfg(all(feature = "clients", feature = "runtime"))]
-pub mod redis;
 #[cfg(feature = "clients")]
 pub mod storm;
 
