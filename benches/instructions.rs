@@ -4,9 +4,8 @@
 //! There are two workers; to fire, there is one, since a peer would steal some of the jobs. *on* is
 //! the default without the flight recorder; *off* is also without a rescue
 //! (`rescue_latency(Duration::MAX)`). *light* and *full* are *off* with the flight recorder; under
-//! valgrind, timers that fire are so late that *light* records them. *tokio* is *on* with a
-//! companion; it is measured with feature `tokio-compat`. *timed* is *off* while a client asks the
-//! live page for tasks; it is measured with feature `inspect`. *span* is *off* in a span of a
+//! valgrind, timers that fire are so late that *light* records them. *timed* is *off* while a client
+//! asks the live page for tasks; it is measured with feature `inspect`. *span* is *off* in a span of a
 //! subscriber that takes no span of a callback; it is measured with feature `tracing`. Each program
 //! does `n` operations, and `3 n` in another process. The result is the difference divided by
 //! `2 n`, so start and end do not count. All threads are counted.
@@ -82,8 +81,6 @@ const WATCHES: &[&str] = &[
     "off",
     "light",
     "full",
-    #[cfg(feature = "tokio-compat")]
-    "tokio",
     #[cfg(feature = "inspect")]
     "timed",
     #[cfg(feature = "tracing")]
@@ -109,8 +106,6 @@ fn program(what: &'static str, n: u64, watch: &str) {
     });
     let builder = match watch {
         "on" => builder,
-        #[cfg(feature = "tokio-compat")]
-        "tokio" => builder.enable_tokio(),
         _ => builder.rescue_latency(Duration::MAX),
     };
     #[cfg(feature = "tracing")]

@@ -41,8 +41,6 @@ pub enum BuildError {
         /// The minimum.
         least: Duration,
     },
-    /// `start_paused(true)` with `enable_tokio`: tokio's clock cannot be paused with the runtime's.
-    PausedTokio,
     /// A runtime name that is empty or has only spaces.
     EmptyName,
     /// A thread name that contains a NUL byte.
@@ -104,13 +102,6 @@ impl fmt::Display for BuildError {
                     f,
                     "`rescue_latency({asked:?})`: it is at least {least:?} (`Duration::MAX` turns \
                      rescue off)"
-                )
-            }
-            Self::PausedTokio => {
-                write!(
-                    f,
-                    "`start_paused` with `enable_tokio`: the clock would jump while tokio still has \
-                     something to do; leave one of them out"
                 )
             }
             Self::EmptyName => write!(f, "the name of the runtime is empty"),

@@ -53,7 +53,6 @@
 //! | QUIC by quinn (feature `quinn`) | `quinn` |
 //! | axum's routers (feature `axum`) | `axum` |
 //! | `tokio::io`'s traits for sockets (feature `tokio-io`) | [`net`] |
-//! | libraries that need tokio's runtime (feature `tokio-compat`) | `tokio` |
 //!
 //! Deadlines have nanosecond resolution; timers never fire early. A worker has no periodic tick: it
 //! sleeps until its next deadline. A timer that another thread arms wakes the worker only if its
@@ -104,8 +103,6 @@ pub use self::integrations::inspect;
 pub use self::integrations::opentelemetry;
 #[cfg(feature = "quinn")]
 pub use self::integrations::quinn;
-#[cfg(feature = "tokio-compat")]
-pub use self::integrations::tokio;
 
 /// The version of this library, such as `0.1.0`.
 ///
@@ -147,7 +144,7 @@ pub use tourbillon_macros::{main, test};
 #[cfg(tourbillon_sim)]
 #[doc(hidden)]
 pub use crate::sys::sim;
-/// For the package in the folder `tokio` alone.
+/// For the package in the folder `crates/tokio` alone.
 #[cfg(feature = "facade")]
 #[doc(hidden)]
 pub mod facade {

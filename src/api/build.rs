@@ -38,9 +38,6 @@ const MAX_WORKERS: usize = 4096;
 /// Builds a runtime and starts its workers: see [`Builder::build`].
 pub(crate) fn build(builder: &Builder) -> Result<Runtime, BuildError> {
     check(&builder.config)?;
-    if builder.config.enable_tokio && builder.start_paused {
-        return Err(BuildError::PausedTokio);
-    }
     let is_current_thread = builder.config.is_current_thread();
     // A worker that builds a runtime does not pass on its own core. A current-thread runtime has
     // one worker, on the thread of its `block_on`.
@@ -110,14 +107,6 @@ pub(crate) fn build(builder: &Builder) -> Result<Runtime, BuildError> {
     clock::current::find_by(entered::with_clock);
     // From here on an early return shuts down the threads that were started, by dropping `runtime`.
     let mut runtime = Runtime::from_handle(Handle::new(shared.clone()));
-    // The workers enter the companion, so it is there before them.
-    if let Err(source) = shared.companion.start_if_enabled(&shared) {
-        leave_for(0..count, &shared);
-        return Err(BuildError::Os {
-            what: "thread or descriptor for tokio's runtime",
-            source,
-        });
-    }
     if is_current_thread {
         // The worker waits for a thread that calls `block_on`.
         let mut seats = workers.into_iter().zip(deques);

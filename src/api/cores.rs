@@ -13,7 +13,7 @@ use crate::sys;
 /// only calls `f`. Where the system does not let a thread change its mask, `f` has the worker's.
 ///
 /// It is not needed in [`spawn_blocking`], whose threads are not pinned, to build a [`Runtime`],
-/// and for `tokio::process` of the package in the folder `tokio`.
+/// and for `tokio::process` of the package in the folder `crates/tokio`.
 ///
 /// ```
 /// use std::{process::Command, thread};

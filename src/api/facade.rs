@@ -1,4 +1,4 @@
-//! What the package in the folder `tokio` needs besides the public API.
+//! What the package in the folder `crates/tokio` needs besides the public API.
 
 use std::time::Duration;
 

@@ -586,17 +586,8 @@ impl Handle {
     ///
     /// A caller outside of the runtime does not wait for the workers: a callback that began before
     /// this call may see the time advance once more.
-    ///
-    /// # Panics
-    ///
-    /// Panics if the runtime has a tokio companion (feature `tokio-compat`), whose clock cannot be
-    /// paused.
-    #[track_caller]
     pub fn pause(&self) {
-        let shared = &self.shared;
-        shared
-            .companion
-            .pause_by(|| shared.quiescence.pause(shared));
+        self.shared.quiescence.pause(&self.shared);
     }
 
     /// Sets the runtime's wall clock while its clock is paused: see

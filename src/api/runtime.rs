@@ -400,14 +400,10 @@ impl Runtime {
     }
 
     /// Returns whether the calling thread must not wait for the end of the runtime: a worker, whose
-    /// jobs would wait, or a thread of this runtime or of its companion, which would wait for
-    /// itself.
+    /// jobs would wait, or a thread of this runtime, which would wait for itself.
     fn must_not_wait(&self) -> bool {
         let shared = self.handle.shared();
-        entered::is_worker()
-            || local::is_thread_of(shared)
-            || blocking::is_of(shared)
-            || shared.companion.is_of_this_thread()
+        entered::is_worker() || local::is_thread_of(shared) || blocking::is_of(shared)
     }
 
     /// Shuts the runtime down. Returns `true` if it has waited and all threads have ended.
@@ -419,24 +415,8 @@ impl Runtime {
     /// 4. Wait for the workers first, and then for the blocking threads: a blocking job may wait
     ///    for a task, which has been dropped by then. At the deadline, drop the jobs that have not
     ///    begun.
-    /// 5. End the companion, which all of these may use.
     fn shut_down(&mut self, wait: Wait) -> bool {
         self.is_down = true;
-        let ended = self.end_threads(wait);
-        let shared = self.handle.shared();
-        match wait {
-            Wait::Until(deadline) if ended => shared.companion.wait_for_end(deadline),
-            // Threads that are left may still use it.
-            _ => {
-                shared.companion.end_after(shared);
-                false
-            }
-        }
-    }
-
-    /// Takes the steps of [`shut_down`](Runtime::shut_down) but for the companion. Returns `true`
-    /// if it has waited and all threads have ended.
-    fn end_threads(&mut self, wait: Wait) -> bool {
         let shared = self.handle.shared();
         // Tell all threads to stop. If all workers are in `block_in_place`, end what they may wait
         // for.

@@ -41,8 +41,6 @@ pub(crate) struct Config {
     /// What the builder of tokio's signatures has enabled.
     #[cfg(feature = "facade")]
     pub(crate) drivers: Drivers,
-    /// Whether all threads of the runtime enter its companion.
-    pub(crate) enable_tokio: bool,
     pub(crate) on_thread_park: Option<Hook>,
     pub(crate) on_thread_unpark: Option<Hook>,
     /// In ns.
@@ -56,7 +54,7 @@ pub(crate) struct Config {
 }
 
 /// Which parts of a runtime were enabled. tokio's builder enables each by a method, and what needs
-/// a part panics without it. Here all parts always work, and the package in the folder `tokio` does
+/// a part panics without it. Here all parts always work, and the package in the folder `crates/tokio` does
 /// the check.
 #[cfg(feature = "facade")]
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]

@@ -17,7 +17,6 @@
 //! | `watchdog` | rescue of a worker that is blocked, and reports of stalls |
 //! | `helpers`, `blocking`, `in_place`, `threads` | threads that are started on demand |
 //! | `clocks` | timers of the wall clock and of the boot-time clock |
-//! | `companion` | a tokio runtime that belongs to this one (feature `tokio-compat`) |
 //! | `recorder` | the flight recorder: what each thread did last |
 //! | `paused` | a paused clock: detects that nothing is left to do, and advances the clock |
 //! | `telemetry` | lateness, snapshots of a runtime, spans and events |
@@ -27,7 +26,6 @@
 pub(crate) mod block_on;
 pub(crate) mod blocking;
 pub(crate) mod clocks;
-pub(crate) mod companion;
 pub(crate) mod config;
 pub(crate) mod context;
 pub(crate) mod core;

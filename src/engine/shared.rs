@@ -12,7 +12,6 @@ use crate::{
     engine::{
         blocking::pool::Blocking,
         clocks::owner::Clocks,
-        companion::Companion,
         config::Config,
         context::spread,
         core::{Core, WorkerShard},
@@ -63,7 +62,6 @@ pub struct Shared {
     /// The threads for blocking code.
     pub(crate) blocking: CachePadded<Blocking<TaskJob>>,
     /// The tokio runtime that belongs to this one, if there is one.
-    pub(crate) companion: Companion,
     /// The helper threads, which run while workers are blocked.
     pub(crate) helpers: Helpers<WorkerShard>,
     /// How many workers are in `block_in_place`. A helper may run in place of each.
@@ -121,7 +119,6 @@ impl Shared {
             mask: Arc::new(mask),
             tasks: Registry::new(workers),
             blocking: CachePadded::default(),
-            companion: Companion::new(config.enable_tokio),
             helpers: Helpers::default(),
             in_place: AtomicUsize::new(0),
             quiescence: CachePadded::default(),

@@ -20,6 +20,3 @@ pub mod opentelemetry;
 #[cfg(feature = "quinn")]
 #[cfg_attr(docsrs, doc(cfg(feature = "quinn")))]
 pub mod quinn;
-#[cfg(any(feature = "tokio-compat", feature = "tokio-io"))]
-#[cfg_attr(docsrs, doc(cfg(feature = "tokio-compat")))]
-pub mod tokio;

@@ -21,6 +21,8 @@ pub(crate) mod options;
 pub(crate) mod readiness;
 pub(crate) mod split;
 pub mod tcp;
+#[cfg(feature = "tokio-io")]
+pub(crate) mod tokio_io;
 pub(crate) mod udp;
 pub mod unix;
 

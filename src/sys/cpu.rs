@@ -7,7 +7,7 @@
 //! - A thread that the runtime has not pinned has its own mask, as in any program for Linux.
 //! - A runtime has the mask of the thread that builds it. If that is a pinned worker, it has the
 //!   mask of the worker's runtime. The runtime gives its mask to its helpers, its blocking threads
-//!   and the threads of its companion, and to a pinned worker during [`with_all_cores`].
+//!   and to a pinned worker during [`with_all_cores`].
 //! - Somebody may change the mask of the whole process later, as `taskset -ap` does: it sets the
 //!   mask of each thread. So if the main thread has another mask than when the runtime was built,
 //!   and all workers of the runtime have that mask, too, it is from then on the runtime's. A thread

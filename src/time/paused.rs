@@ -46,8 +46,7 @@ use crate::{
 ///
 /// # Panics
 ///
-/// Panics if the calling thread is in no runtime, and if the runtime has a tokio companion; see
-/// [`Handle::pause`].
+/// Panics if the calling thread is in no runtime.
 #[track_caller]
 pub fn pause() {
     Handle::current().pause();

@@ -67,12 +67,19 @@ pub(crate) fn limited<R>(f: impl FnOnce() -> R) -> R {
     with_left(BUDGET, f)
 }
 
-/// Gives the next poll a whole budget of tokio, too, if the thread has entered a companion, or if
-/// this runtime stands in the place of tokio.
+/// Runs `f`, in which [`limited`] and [`begin`] give a budget of tokio, too, if this runtime stands
+/// in the place of tokio.
+#[inline]
+pub(crate) fn around_polls<R>(f: impl FnOnce() -> R) -> R {
+    #[cfg(feature = "facade")]
+    return super::budget_hooks::with_budget(f);
+    #[cfg(not(feature = "facade"))]
+    f()
+}
+
+/// Gives the next poll a whole budget of tokio, too, if this runtime stands in the place of tokio.
 #[inline]
 fn refill_tokio() {
-    #[cfg(feature = "tokio-compat")]
-    super::tokio_budget::refill();
     #[cfg(feature = "facade")]
     super::budget_hooks::refill();
 }
@@ -86,8 +93,6 @@ pub(crate) fn apart<R>(f: impl FnOnce() -> R) -> R {
 /// Runs `f`, which is not a poll of a task, without tokio's budget.
 #[inline]
 pub(crate) fn outside_polls<R>(f: impl FnOnce() -> R) -> R {
-    #[cfg(feature = "tokio-compat")]
-    let f = || super::tokio_budget::unlimited(f);
     #[cfg(feature = "facade")]
     let f = || super::budget_hooks::unlimited(f);
     f()

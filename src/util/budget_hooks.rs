@@ -1,6 +1,6 @@
 //! The budget of another runtime's futures, in polls by this one.
 //!
-//! The package in the folder `tokio` uses the channels of the real tokio, which have a budget of
+//! The package in the folder `crates/tokio` uses the channels of the real tokio, which have a budget of
 //! their own. That package cannot be a dependency of this one. So it passes three functions here,
 //! and a thread of a runtime that is built after that calls them. `tokio_budget.rs` implements
 //! them.
@@ -27,8 +27,6 @@ impl BudgetHooks {
     }
 }
 
-// With a companion, that gives the budget.
-#[cfg(not(feature = "tokio-compat"))]
 pub(crate) fn with_budget<R>(f: impl FnOnce() -> R) -> R {
     match HOOKS.get() {
         Some(hooks) => run_in(hooks.with_budget, f),

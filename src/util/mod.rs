@@ -6,5 +6,3 @@ pub(crate) mod budget_hooks;
 pub(crate) mod contained;
 pub(crate) mod lock;
 pub(crate) mod nanos;
-#[cfg(feature = "tokio-compat")]
-pub(crate) mod tokio_budget;

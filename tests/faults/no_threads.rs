@@ -90,38 +90,6 @@ fn a_build_that_lacks_any_thread_is_an_error_and_leaks_nothing() {
     });
 }
 
-/// tokio alone would panic, and keep its descriptors.
-#[cfg(feature = "tokio-compat")]
-#[test]
-fn a_build_whose_companion_lacks_a_thread_is_an_error_and_leaks_nothing() {
-    alone(|| {
-        let _alarm = alarm();
-        let Some(faulty) = clones() else { return };
-        for build in [
-            || Builder::new().worker_threads(2).enable_tokio().build(),
-            || Builder::new_current_thread().enable_tokio().build(),
-        ] {
-            let (others, before) = (threads(), fds());
-            drop(build().unwrap());
-            eventually("its threads are gone", || threads() <= others);
-            // tokio keeps the descriptors of its signals.
-            let open = fds();
-            for _ in 0..3 {
-                faulty.after(0, 1, libc::EAGAIN);
-                let error = build().expect_err("tokio has no thread");
-                faulty.heal();
-                let BuildError::Os { what, source } = &error else {
-                    panic!("{error:?}");
-                };
-                assert!(what.contains("tokio"), "{what}");
-                assert_eq!(source.raw_os_error(), Some(libc::EAGAIN));
-                eventually("nothing is left", || threads() <= others && fds() <= open);
-            }
-            assert!(open <= before + 4, "{before} {open}");
-        }
-    });
-}
-
 #[cfg(feature = "inspect")]
 #[test]
 fn a_live_page_without_a_thread_is_an_error_and_the_runtime_continues() {

@@ -1,5 +1,4 @@
-//! WebSockets over HTTP/1 and HTTP/2, with and without TLS: by axum's extractor beside a companion
-//! of tokio's, and by hand without one.
+//! WebSockets over HTTP/1 and HTTP/2, with and without TLS, by hand: axum's extractor needs tokio.
 
 use std::{
     error::Error,
@@ -167,28 +166,6 @@ fn all_ways(runtime: &Runtime, router: &Router) {
 fn by_hand_a_websocket_needs_no_tokio() {
     let _alarm = alarm();
     all_ways(&runtime(2), &by_hand());
-}
-
-#[cfg(feature = "tokio-compat")]
-#[test]
-fn with_a_companion_axum_upgrades_to_a_websocket() {
-    use axum::extract::ws::{Message, WebSocketUpgrade};
-    let _alarm = alarm();
-    let builder = Runtime::builder().worker_threads(2).pin(false);
-    let runtime = builder.enable_tokio().build().unwrap();
-    let echo = |upgrade: WebSocketUpgrade| async {
-        upgrade.on_upgrade(|mut socket| async move {
-            while let Some(Ok(message)) = socket.recv().await {
-                if matches!(message, Message::Text(_) | Message::Binary(_)) {
-                    socket.send(message).await.unwrap();
-                }
-            }
-        })
-    };
-    let router = Router::new()
-        .route("/", get(|| async {}))
-        .route("/ws", any(echo));
-    all_ways(&runtime, &router);
 }
 
 #[test]

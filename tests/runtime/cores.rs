@@ -268,8 +268,6 @@ fn no_thread_and_no_runtime_leaves_a_mask_that_was_narrowed() {
     alone(|| {
         with_cores(|cores| {
             let builder = Builder::new().helpers(1..=HELPERS);
-            #[cfg(feature = "tokio-compat")]
-            let builder = builder.enable_tokio();
             let first = build(builder, 1);
             let single = Builder::new_current_thread().build().unwrap();
             let narrow = cores[..1].to_vec();
@@ -282,11 +280,6 @@ fn no_thread_and_no_runtime_leaves_a_mask_that_was_narrowed() {
                     .unwrap(),
                 narrow
             );
-            #[cfg(feature = "tokio-compat")]
-            {
-                let job = first.block_on(async { tokio::task::spawn_blocking(mask).await });
-                assert_eq!(job.unwrap(), narrow);
-            }
             let second = runtime();
             assert_eq!(second.metrics().num_workers(), 1);
             let third = in_a_task(&first, || runtime().metrics().num_workers());

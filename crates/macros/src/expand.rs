@@ -103,10 +103,6 @@ fn runs(attribute: Attribute, options: &Options, function: &ItemFn) -> TokenStre
     if let Some(paused) = options.start_paused {
         builder.extend(quote!(.start_paused(#paused)));
     }
-    // `tourbillon` has the method only with its feature `tokio-compat`.
-    if options.enable_tokio == Some(true) {
-        builder.extend(quote!(.enable_tokio()));
-    }
     if let Some(name) = &options.name {
         builder.extend(quote!(.name(#name)));
     }
@@ -300,10 +296,8 @@ mod tests {
             fails(&format!("name = {value}"), FINE, "not empty", value);
         }
         for value in ["1", "\"true\""] {
-            for name in ["start_paused", "enable_tokio"] {
-                let options = format!("{name} = {value}");
-                fails(&options, FINE, "`true` or `false`", value);
-            }
+            let options = format!("start_paused = {value}");
+            fails(&options, FINE, "`true` or `false`", value);
         }
         for value in ["tourbillon", "\"not a path\"", "\"\""] {
             fails(&format!("crate = {value}"), FINE, "path in quotes", value);
@@ -384,10 +378,6 @@ mod tests {
             let options = "flavor = \"current_thread\", start_paused = true";
             builds(attribute, options, &paused);
         }
-        let with_tokio = format!("{builder}.enable_tokio()");
-        builds(Main, "enable_tokio", &with_tokio);
-        builds(Main, "enable_tokio = true", &with_tokio);
-        builds(Main, "enable_tokio = false", builder);
         builds(Main, "name = \"api\"", &format!("{builder}.name(\"api\")"));
         let one = format!("{builder}.worker_threads(1usize).pin(false)");
         builds(Test, "", &one);

@@ -46,7 +46,6 @@ use proc_macro::TokenStream;
 /// |---|---|---|
 /// | `worker_threads` | a number from 1 | number of workers; an error with `"current_thread"` |
 /// | `start_paused` | `true` or `false` | whether the clock is paused at the start |
-/// | `enable_tokio` | none, `true` or `false` | whether tokio's runtime is there, too (feature `tokio-compat`) |
 /// | `name` | a text in quotes | name of the runtime |
 /// | `flavor` | `"multi_thread"` or `"current_thread"` | the second has no threads of its own |
 /// | `crate` | a path in quotes | path to `tourbillon`, if it has another name |

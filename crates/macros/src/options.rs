@@ -6,7 +6,6 @@ use syn::{
     Error, Expr, ExprLit, Ident, Lit, LitStr, Path, Result, Token,
     ext::IdentExt,
     parse::{Parse, ParseStream, Parser},
-    parse_quote,
     punctuated::Punctuated,
 };
 
@@ -16,16 +15,14 @@ pub(crate) struct Options {
     pub(crate) worker_threads: Option<usize>,
     pub(crate) current_thread: bool,
     pub(crate) start_paused: Option<bool>,
-    pub(crate) enable_tokio: Option<bool>,
     pub(crate) crate_path: Option<Path>,
     pub(crate) name: Option<LitStr>,
 }
 
 /// The names of the options, for error messages.
-const KNOWN: &str =
-    "`worker_threads`, `start_paused`, `enable_tokio`, `name`, `flavor` and `crate`";
+const KNOWN: &str = "`worker_threads`, `start_paused`, `name`, `flavor` and `crate`";
 
-/// An option: `name = value`, or `enable_tokio` alone.
+/// An option: `name = value`.
 struct Pair {
     name: Ident,
     value: Expr,
@@ -35,10 +32,6 @@ impl Parse for Pair {
     fn parse(input: ParseStream<'_>) -> Result<Self> {
         // `parse_any` also accepts keywords, such as `crate`.
         let name = input.call(Ident::parse_any)?;
-        if name == "enable_tokio" && !input.peek(Token![=]) {
-            let value = parse_quote!(true);
-            return Ok(Self { name, value });
-        }
         if !input.peek(Token![=]) {
             let message = format!("expected `name = value`, with one of {KNOWN}");
             return Err(Error::new(name.span(), message));
@@ -79,7 +72,6 @@ impl Options {
         match name.to_string().as_str() {
             "worker_threads" => self.worker_threads = Some(number(value)?),
             "start_paused" => self.start_paused = Some(switch(name, value)?),
-            "enable_tokio" => self.enable_tokio = Some(switch(name, value)?),
             "name" => {
                 self.name = match literal(value) {
                     Some(Lit::Str(name)) if !name.value().trim().is_empty() => Some(name.clone()),

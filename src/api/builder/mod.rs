@@ -84,7 +84,6 @@ impl Builder {
                 on_thread_stop: None,
                 #[cfg(feature = "facade")]
                 drivers: crate::engine::config::Drivers::ALL,
-                enable_tokio: false,
                 on_thread_park: None,
                 on_thread_unpark: None,
                 stall_threshold: 100_000_000,

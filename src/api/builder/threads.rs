@@ -75,42 +75,6 @@ impl Builder {
         self
     }
 
-    /// Starts a tokio runtime beside this one, for libraries that need tokio's: the companion. By
-    /// default there is none.
-    ///
-    /// All threads of this runtime enter the companion: workers, helpers, blocking threads, and
-    /// threads in [`block_on`](crate::Runtime::block_on). So libraries that call `tokio::spawn`,
-    /// `tokio::time`, `tokio::net` or `spawn_blocking` work in tasks, callbacks and blocking jobs.
-    /// Threads of the companion enter this runtime, too. [`tokio`](mod@crate::tokio) says what runs
-    /// where, and how the two end.
-    ///
-    /// ```
-    /// # fn main() -> Result<(), tourbillon::BuildError> {
-    /// let runtime = tourbillon::runtime::Builder::new().enable_tokio().build()?;
-    /// runtime.block_on(async {
-    ///     let on_tokio = tokio::spawn(async {
-    ///         // This timer is Tourbillon's, in a task of tokio.
-    ///         tourbillon::time::sleep(std::time::Duration::from_millis(1)).await;
-    ///         "done"
-    ///     });
-    ///     assert_eq!(on_tokio.await.unwrap(), "done");
-    /// });
-    /// # Ok(())
-    /// # }
-    /// ```
-    ///
-    /// # Errors
-    ///
-    /// [`build`](Builder::build) refuses `enable_tokio` with
-    /// [`start_paused`](Builder::start_paused), with
-    /// [`BuildError::PausedTokio`](crate::BuildError::PausedTokio).
-    #[cfg(feature = "tokio-compat")]
-    #[cfg_attr(docsrs, doc(cfg(feature = "tokio-compat")))]
-    pub fn enable_tokio(mut self) -> Self {
-        self.config.enable_tokio = true;
-        self
-    }
-
     /// Sets the stack size of the threads of the runtime, in bytes: the workers, and the threads of
     /// [`spawn_blocking`](crate::task::blocking::spawn_blocking). The default is the standard
     /// library's.

@@ -8,7 +8,7 @@ use std::{
 
 use crate::{
     clock::runtime_clock::Clock,
-    engine::{companion::EnteredCompanion, local::with_local, shared::Shared},
+    engine::{local::with_local, shared::Shared},
 };
 
 thread_local! {
@@ -121,15 +121,11 @@ pub(crate) fn with_clock(f: &mut dyn FnMut(&Clock)) {
 /// runtime.shutdown_timeout(Duration::from_secs(1));
 /// ```
 ///
-/// # Panics
-///
-/// The guards of a thread may be dropped in any order. There is one exception: if one of their
-/// runtimes has `enable_tokio`, tokio panics unless they are dropped in the reverse order.
+/// The guards of a thread may be dropped in any order.
 #[derive(Debug)]
 #[must_use = "the context is left when the guard is dropped"]
 pub struct EnterGuard<'a> {
     _entered: Entered,
-    _companion: Option<EnteredCompanion<'a>>,
     _runtime: PhantomData<&'a ()>,
 }
 
@@ -145,16 +141,15 @@ pub(crate) struct Entered {
     _thread: PhantomData<MutexGuard<'static, ()>>,
 }
 
-/// Enters the runtime, and its companion if that is enabled, until the guard is dropped.
+/// Enters the runtime until the guard is dropped.
 pub(crate) fn enter(shared: &Arc<Shared>) -> EnterGuard<'_> {
     EnterGuard {
-        _companion: shared.companion.enter_if_enabled(),
         _entered: push(shared),
         _runtime: PhantomData,
     }
 }
 
-/// Enters the runtime, but not its companion, until the guard is dropped.
+/// Enters the runtime until the guard, which has no lifetime, is dropped.
 pub(crate) fn push(shared: &Arc<Shared>) -> Entered {
     // Guards may be dropped in any order, so each entry has a number by which its guard finds it.
     let entry = ENTRIES.get();

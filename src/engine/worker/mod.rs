@@ -159,8 +159,6 @@ pub(crate) fn run_as<R>(local: &Local, main: impl FnOnce(&mut Worker<'_>) -> R) 
     };
     // A helper's shard has no timers, so a helper needs no cache of reference counts.
     let _spares = (!shard.owner().is_helper).then(|| Spares::new(shard));
-    // For the whole life of the thread: entering the companion for each poll would cost more.
-    let _companion = shared.companion.enter_if_enabled();
     let run = || {
         // Set the alarm before the hook, which is user code and may block.
         shard.beat(shared.clock.now());
@@ -181,7 +179,7 @@ pub(crate) fn run_as<R>(local: &Local, main: impl FnOnce(&mut Worker<'_>) -> R) 
         hook(&shared.config.on_thread_stop);
         output
     };
-    local::with_worker(local, || shared.companion.with_budget(run))
+    local::with_worker(local, || budget::around_polls(run))
 }
 
 impl<'a> Worker<'a> {

@@ -317,7 +317,7 @@ fn the_page_of_dropped_futures_names_each_future() {
     let dirs = "net io time timer task sync util"
         .split(' ')
         .map(|dir| format!("src/{dir}"));
-    let dirs = dirs.chain(["tokio/src".to_owned()]);
+    let dirs = dirs.chain(["crates/tokio/src".to_owned()]);
     let mut sources: Vec<_> = dirs.flat_map(|dir| files(&root.join(dir), "rs")).collect();
     sources.push(root.join("src/signal.rs"));
     let (mut missing, mut named) = (Vec::new(), 0);

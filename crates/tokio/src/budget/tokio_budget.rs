@@ -1,0 +1,111 @@
+//! tokio's budget in polls by this runtime.
+//!
+//! tokio has a budget of its own, beside that of Tourbillon: a thread-local number that its
+//! channels, sockets and timers spend. It gives a whole budget only to its own tasks, and has no
+//! function by which another runtime does. This module builds one from two documented properties:
+//!
+//! - `poll_proceed` returns a [`RestoreOnPending`], which sets the budget back to the value before
+//!   that call when it is dropped.
+//! - [`unconstrained`] sets the budget back to the value before its poll.
+//!
+//! A thread gets a first [`RestoreOnPending`] from a task that a `LocalSet` polls with a whole
+//! budget. Before each poll it drops the last one, which fills the budget, and takes the next.
+
+use std::{
+    cell::Cell,
+    future::{Future, poll_fn},
+    pin::pin,
+    rc::Rc,
+    task::{Context, Poll, Waker},
+};
+
+use tokio::task::{
+    LocalSet,
+    coop::{RestoreOnPending, poll_proceed, unconstrained},
+};
+
+thread_local! {
+    /// Whether polls on this thread have tokio's budget.
+    static IS_ON: Cell<bool> = const { Cell::new(false) };
+    /// Sets the budget of this thread to a whole one when it is dropped.
+    static WHOLE: Cell<Option<RestoreOnPending>> = const { Cell::new(None) };
+}
+
+/// Runs `f`, in which [`refill`] gives a whole budget.
+pub(crate) fn with_budget<R>(f: impl FnOnce() -> R) -> R {
+    /// Sets the variables back to what they were. (A `block_on` may run within another.)
+    struct Reset(bool, Option<RestoreOnPending>);
+    impl Drop for Reset {
+        fn drop(&mut self) {
+            IS_ON.set(self.0);
+            WHOLE.set(self.1.take());
+        }
+    }
+    // At its end this sets the thread's budget back, after `Reset`, which may change it.
+    without_limit(|| {
+        let whole = WHOLE.replace(first());
+        let _reset = Reset(IS_ON.replace(true), whole);
+        f()
+    })
+}
+
+/// Gives the next poll a whole budget.
+#[inline]
+pub(crate) fn refill() {
+    if IS_ON.get() {
+        fill();
+    }
+}
+
+#[cold]
+#[inline(never)]
+fn fill() {
+    // Dropping the last one fills the budget, of which the next one takes a unit.
+    drop(WHOLE.take());
+    WHOLE.set(proceed(&mut Context::from_waker(Waker::noop())));
+}
+
+/// Runs `f`, which is no poll, without a budget. An executor in a callback would never get a new
+/// budget, and would poll a future for ever that finds the last one used up.
+#[inline]
+pub(crate) fn unlimited<R>(f: impl FnOnce() -> R) -> R {
+    if IS_ON.get() { without_limit(f) } else { f() }
+}
+
+/// Runs `f` without a budget, and sets the budget back afterwards.
+#[cold]
+#[inline(never)]
+fn without_limit<R>(f: impl FnOnce() -> R) -> R {
+    let mut f = Some(f);
+    let once = poll_fn(|_| match f.take() {
+        Some(f) => Poll::Ready(f()),
+        None => Poll::Pending,
+    });
+    match pin!(unconstrained(once)).poll(&mut Context::from_waker(Waker::noop())) {
+        Poll::Ready(output) => output,
+        Poll::Pending => unreachable!("the future is polled once"),
+    }
+}
+
+/// Takes a unit of the budget. Returns what sets the budget back.
+fn proceed(cx: &mut Context<'_>) -> Option<RestoreOnPending> {
+    match poll_proceed(cx) {
+        Poll::Ready(restore) => Some(restore),
+        Poll::Pending => None,
+    }
+}
+
+/// Returns what sets the budget of this thread to a whole one, or `None` if tokio gives none.
+fn first() -> Option<RestoreOnPending> {
+    let found = Rc::new(Cell::new(None));
+    let local = LocalSet::new();
+    local.spawn_local({
+        let found = found.clone();
+        poll_fn(move |cx| {
+            found.set(proceed(cx));
+            Poll::Ready(())
+        })
+    });
+    _ = pin!(local).poll(&mut Context::from_waker(Waker::noop()));
+    found.take()
+}
