@@ -49,7 +49,6 @@
 //! | why a timer was late: the flight recorder | [`Handle::flight_recorder`], [`flight`] |
 //! | reports of jobs that block a worker | [`stall_threshold`], [`on_stall`]; feature `tracing` |
 //! | hyper's runtime traits (feature `hyper`) | `hyper` |
-//! | connectors for HTTP clients and gRPC clients (feature `client`) | `hyper` |
 //! | QUIC by quinn (feature `quinn`) | `quinn` |
 //! | axum's routers (feature `axum`) | `axum` |
 //! | `tokio::io`'s traits for sockets (feature `tokio-io`) | [`net`] |

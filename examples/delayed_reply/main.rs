@@ -81,7 +81,7 @@ async fn run(args: Args) -> io::Result<()> {
         vec![TcpListener::bind(args.listen).await?]
     };
     say(format_args!("listening on {}", listeners[0].local_addr()?));
-    tourbillon::axum::serve_all(listeners, router(args.delay))
+    tourbillon_axum::serve_all(listeners, router(args.delay))
         .header_read_timeout(args.idle)
         .keep_alive_timeout(args.idle)
         .shutdown_timeout(args.drain)

@@ -13,9 +13,9 @@ use futures_lite::{StreamExt, future::or};
 use hyper::upgrade::{OnUpgrade, Upgraded};
 use tourbillon::{
     CancelOnDrop, Timer,
-    hyper::FuturesIo,
     time::{Instant, sleep, timeout},
 };
+use tourbillon_hyper::FuturesIo;
 
 use crate::lobby::{End, Lobby, Seat};
 

@@ -36,12 +36,9 @@ use axum::{
 use clap::Parser;
 use hyper::upgrade::on;
 use serde::Deserialize;
-use tourbillon::{
-    Runtime,
-    axum::{ListenerExt, SameOrigin, serve},
-    hyper::FuturesIo,
-    net::TcpListener,
-};
+use tourbillon::{Runtime, net::TcpListener};
+use tourbillon_axum::{ListenerExt, SameOrigin, serve};
+use tourbillon_hyper::FuturesIo;
 
 use self::{
     arguments::arguments,

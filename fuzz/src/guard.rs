@@ -1,24 +1,18 @@
-//! Fuzzes which requests the live page answers, and in which format: the inspector's own modules
+//! Fuzzes which requests the live page answers, and in which format: its guard and its own module
 //! against a second implementation of the rules.
 //!
 //! The input is the head of a request: a line with method and target, then headers.
 
-// The inspector's modules.
-#[path = "../../src/integrations/axum/hosts.rs"]
-mod hosts;
+// The inspector's module.
 #[path = "../../src/integrations/inspect/negotiate.rs"]
 mod negotiate;
-#[path = "../../src/integrations/axum/guard.rs"]
-#[allow(dead_code, reason = "the inspector uses the rest")]
-mod rules;
 
-use hosts::Hosts;
 use hyper::{
     HeaderMap, Method, Request, Uri,
     header::{HeaderName, HeaderValue},
 };
 use negotiate::{TextFormat, text_format};
-use rules::Source;
+use tourbillon_axum::guard::{Hosts, Source};
 
 /// The allowed host name, in addition to addresses and `localhost`.
 pub const ALLOWED: &str = "box.example";

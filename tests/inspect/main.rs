@@ -3,7 +3,8 @@
 use tourbillon_support as common;
 #[cfg(feature = "cli")]
 use tourbillon_support::clients;
-#[path = "../web/mod.rs"]
+#[path = "../../testing/web/src/client.rs"]
+#[expect(dead_code, reason = "it is shared")]
 mod web;
 
 mod answers;

@@ -1,4 +1,4 @@
-//! Fuzzes the live page and a server of `tourbillon::axum`, over loopback with any bytes. The
+//! Fuzzes the live page and a server of `tourbillon-axum`, over loopback with any bytes. The
 //! servers must not panic or hang, must answer in HTTP, and must not answer a request for another
 //! host with data.
 //!

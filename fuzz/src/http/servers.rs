@@ -76,7 +76,7 @@ fn start() -> Servers {
     let listener = runtime.block_on(TcpListener::bind("127.0.0.1:0"));
     let listener = listener.expect("there is a port");
     let axum = listener.local_addr().expect("it is bound");
-    let server = tourbillon::axum::serve(listener, router)
+    let server = tourbillon_axum::serve(listener, router)
         .max_buf_size(8 * 1024)
         .header_read_timeout(Duration::from_secs(5))
         .keep_alive_timeout(Duration::from_secs(5));

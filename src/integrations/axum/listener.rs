@@ -28,7 +28,7 @@ use crate::{
 /// [`ListenerExt::handshake`]. TLS needs no further implementation.
 pub trait Listener: Send + 'static {
     /// The stream that carries HTTP. If a stream implements the traits of futures-io and not those
-    /// of hyper, wrap it in [`FuturesIo`](crate::hyper::FuturesIo).
+    /// of hyper, wrap it in an adapter.
     type Io: Read + Write + Unpin + Send + 'static;
 
     /// The address of the peer.
@@ -129,24 +129,6 @@ impl Listener for UnixListener {
 pub trait ListenerExt: Listener + Sized {
     /// Returns a listener whose connections perform a handshake before HTTP, such as that of TLS.
     /// Each handshake runs in its connection's own task.
-    ///
-    /// ```
-    /// use std::sync::Arc;
-    /// use futures_rustls::{TlsAcceptor, rustls::ServerConfig};
-    /// use tourbillon::{axum::ListenerExt, hyper::FuturesIo, net::TcpListener};
-    ///
-    /// # async fn example(mut config: ServerConfig, router: axum::Router) -> std::io::Result<()> {
-    /// config.alpn_protocols = vec![b"h2".to_vec(), b"http/1.1".to_vec()];
-    /// let acceptor = TlsAcceptor::from(Arc::new(config));
-    /// let listener = TcpListener::bind("127.0.0.1:8443")
-    ///     .await?
-    ///     .handshake(move |stream| {
-    ///         let accepted = acceptor.accept(stream);
-    ///         async { Ok(FuturesIo::new(accepted.await?)) }
-    ///     });
-    /// tourbillon::axum::serve(listener, router).await
-    /// # }
-    /// ```
     fn handshake<F, Fut, Io>(self, handshake: F) -> Handshake<Self, F>
     where
         F: Fn(Self::Io) -> Fut + Clone + Send + 'static,

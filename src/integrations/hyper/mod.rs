@@ -1,18 +1,7 @@
 //! Implementations of hyper's runtime traits, to use hyper 1.x on this runtime.
 //!
 //! [`TcpStream`] and [`UnixStream`] implement hyper's `Read` and `Write`. hyper's builders take
-//! [`TourbillonExecutor`] and [`TourbillonTimer`]. [`FuturesIo`] adapts any other stream with the
-//! traits of futures-io, such as one of TLS.
-//!
-//! # Clients
-//!
-//! With the feature `client`, hyper-util's `client::legacy::Client` and tonic's `Channel` connect
-//! by `HttpConnector` and `UnixConnector`. Both streams implement hyper-util's `Connection`, for
-//! connectors of your own.
-
-#[cfg(feature = "client")]
-mod client;
-pub(crate) mod futures_io;
+//! [`TourbillonExecutor`] and [`TourbillonTimer`].
 
 use std::{
     future::Future,
@@ -25,12 +14,6 @@ use std::{
 use ::futures_io::AsyncWrite;
 use ::hyper::rt::{self, ReadBufCursor};
 
-#[cfg(feature = "client")]
-#[cfg_attr(docsrs, doc(cfg(feature = "client")))]
-pub use crate::integrations::hyper::client::{
-    ConnectError, HttpConnector, HttpInfo, UnixConnector,
-};
-pub use crate::integrations::hyper::futures_io::FuturesIo;
 use crate::{
     clock::instant::Instant,
     integrations::limit::Limit,

@@ -13,10 +13,8 @@ use axum::{
 use futures_lite::{AsyncReadExt, AsyncWriteExt};
 use http_body_util::Empty;
 use hyper::body::Bytes;
-use tourbillon::{
-    axum::serve,
-    time::{sleep, timeout},
-};
+use tourbillon::time::{sleep, timeout};
+use tourbillon_axum::serve;
 
 use crate::{
     common::{HOUR, PATIENCE, alarm, eventually, runtime},
@@ -109,7 +107,7 @@ fn requests_that_cross_the_goaway_late_do_not_end_the_connection() {
 fn an_upgraded_stream_may_be_silent() {
     use axum::handler::HandlerWithoutStateExt;
     use futures::FutureExt;
-    use tourbillon::hyper::FuturesIo;
+    use tourbillon_hyper::FuturesIo;
     let _alarm = alarm();
     let runtime = runtime(2);
     async fn echo(request: Request) {

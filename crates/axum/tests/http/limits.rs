@@ -17,11 +17,11 @@ use futures_lite::{AsyncReadExt, AsyncWriteExt};
 use http_body_util::Empty;
 use hyper::body::Bytes;
 use tourbillon::{
-    axum::serve,
-    hyper::TourbillonExecutor,
     net::{TcpListener, TcpStream, UnixStream},
     time::{sleep, timeout},
 };
+use tourbillon_axum::serve;
+use tourbillon_hyper::{HyperIo, TourbillonExecutor};
 
 use crate::{
     common::{
@@ -140,7 +140,7 @@ fn the_keep_alive_timeout_closes_idle_connections_only() {
     let addr = site.addr;
     runtime.block_on(async {
         let (_sender, connection, start) = loop {
-            let stream = TcpStream::connect(addr).await.unwrap();
+            let stream = HyperIo::new(TcpStream::connect(addr).await.unwrap());
             let (mut sender, connection) =
                 hyper::client::conn::http2::handshake(TourbillonExecutor::new(), stream)
                     .await

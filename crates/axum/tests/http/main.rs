@@ -1,8 +1,7 @@
 //! HTTP servers on this runtime: axum's routers, TLS and gRPC, beside clients of all kinds.
 
 use tourbillon_support as common;
-#[path = "../web/mod.rs"]
-mod web;
+use tourbillon_web as web;
 
 mod grpc;
 mod http2;

@@ -34,11 +34,11 @@ use futures_lite::{AsyncReadExt, AsyncWriteExt};
 use http_body_util::{BodyExt, Empty};
 use hyper::body::Bytes;
 use tourbillon::{
-    axum::{IncomingStream, keep_alive, serve, serve_all},
-    hyper::FuturesIo,
     net::{TcpListener, UnixListener, UnixStream},
     time::{Instant, advance, sleep, timeout},
 };
+use tourbillon_axum::{IncomingStream, keep_alive, serve, serve_all};
+use tourbillon_hyper::FuturesIo;
 
 use crate::{
     common::{PATIENCE, alarm, installed::have, net::ANY_PORT, paused::paused, runtime, unix},

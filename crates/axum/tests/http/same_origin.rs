@@ -12,7 +12,7 @@ use hyper::{
     body::Bytes,
     header::{HOST, ORIGIN},
 };
-use tourbillon::axum::SameOrigin;
+use tourbillon_axum::SameOrigin;
 
 use crate::{
     common::{alarm, runtime},

@@ -17,9 +17,9 @@ use axum::{
 };
 use tourbillon::{
     Runtime,
-    axum::serve,
     time::{sleep, timeout},
 };
+use tourbillon_axum::serve;
 
 use crate::{
     common::{

@@ -9,7 +9,8 @@ use std::{
 
 use axum::{Router, body::Bytes, routing::get};
 use socket2::{Domain, Socket, Type};
-use tourbillon::{Runtime, axum::serve, time::timeout};
+use tourbillon::{Runtime, time::timeout};
+use tourbillon_axum::serve;
 
 use crate::{
     common::{Drops, PATIENCE, alarm, eventually, runtime},

@@ -25,11 +25,11 @@ use futures_rustls::{
 use http_body_util::{BodyExt, Full};
 use tourbillon::{
     Runtime,
-    axum::{IncomingStream, Listener, ListenerExt, serve},
-    hyper::{FuturesIo, TourbillonExecutor},
     net::TcpStream,
     time::{sleep, timeout},
 };
+use tourbillon_axum::{IncomingStream, Listener, ListenerExt, serve};
+use tourbillon_hyper::{FuturesIo, HyperIo, TourbillonExecutor};
 
 use crate::{
     common::{PATIENCE, alarm, installed::have, net::pattern, runtime},
@@ -50,7 +50,7 @@ struct Peer {
 /// Any listener whose handshake makes a connection of TLS.
 impl<L> Connected<IncomingStream<'_, L>> for Peer
 where
-    L: Listener<Io = FuturesIo<server::TlsStream<TcpStream>>, Addr = SocketAddr>,
+    L: Listener<Io = FuturesIo<server::TlsStream<HyperIo<TcpStream>>>, Addr = SocketAddr>,
 {
     fn connect_info(stream: IncomingStream<'_, L>) -> Self {
         let (_, session) = stream.io().get_ref().get_ref();

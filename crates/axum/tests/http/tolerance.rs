@@ -11,13 +11,9 @@ use std::{
 use axum::{Router, response::sse::Event};
 use futures::{StreamExt, stream};
 use hyper::rt::Timer;
-use tourbillon::{
-    Handle, Runtime,
-    axum::{keep_alive, serve},
-    hyper::TourbillonTimer,
-    net::UnixStream,
-    time::Instant,
-};
+use tourbillon::{Handle, Runtime, net::UnixStream, time::Instant};
+use tourbillon_axum::{keep_alive, serve};
+use tourbillon_hyper::TourbillonTimer;
 
 use crate::common::{HOUR, alarm, eventually, runtime, unix::listen};
 

@@ -6,7 +6,8 @@ use axum::{Router, body::Body, routing::get};
 use futures::stream;
 use futures_lite::{AsyncReadExt, AsyncWriteExt};
 use hyper::body::Bytes;
-use tourbillon::{axum::serve, net::UnixStream, time::sleep};
+use tourbillon::{net::UnixStream, time::sleep};
+use tourbillon_axum::serve;
 
 use crate::{
     common::{HOUR, alarm, paused::paused, unix::listen},

@@ -28,13 +28,13 @@ use hyper::{
 };
 use tourbillon::{
     Runtime,
-    axum::serve,
-    hyper::{FuturesIo, TourbillonExecutor},
     net::{TcpStream, UnixStream},
     time::{Instant, timeout},
 };
+use tourbillon_axum::serve;
+use tourbillon_hyper::{FuturesIo, HyperIo, TourbillonExecutor};
 
-#[path = "../../examples/live_chat/handshake.rs"]
+#[path = "../../../../examples/live_chat/handshake.rs"]
 mod handshake;
 
 use self::handshake::accept;
@@ -151,7 +151,7 @@ fn all_ways(runtime: &Runtime, router: &Router) {
     let (secure, _, cert) = tls::site(runtime, router.clone(), false);
     let exchanges = async {
         over_http1(TcpStream::connect(plain.addr).await.unwrap()).await;
-        over_http2(TcpStream::connect(plain.addr).await.unwrap()).await;
+        over_http2(HyperIo::new(TcpStream::connect(plain.addr).await.unwrap())).await;
         let secured = |protocol| tls::connect(secure.addr, Some(cert.clone()), protocol);
         over_http1(secured(&[b"http/1.1"]).await.unwrap()).await;
         over_http2(FuturesIo::new(secured(&[b"h2"]).await.unwrap())).await;

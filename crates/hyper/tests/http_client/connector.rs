@@ -10,11 +10,8 @@ use std::{
 use futures_lite::future::block_on;
 use hyper::Uri;
 use socket2::{Domain, SockRef, Socket, Type};
-use tourbillon::{
-    hyper::{ConnectError, HttpConnector},
-    net::TcpStream,
-    time::timeout,
-};
+use tourbillon::{net::TcpStream, time::timeout};
+use tourbillon_hyper::{ConnectError, HttpConnector, HyperIo};
 use tower_service::Service;
 
 use crate::{
@@ -23,7 +20,7 @@ use crate::{
 };
 
 /// Connects in a runtime.
-fn connect(mut connector: HttpConnector, uri: &str) -> Result<TcpStream, ConnectError> {
+fn connect(mut connector: HttpConnector, uri: &str) -> Result<HyperIo<TcpStream>, ConnectError> {
     let uri: Uri = uri.parse().unwrap();
     runtime(1).block_on(async {
         let connecting = connector.call(uri);

@@ -21,11 +21,11 @@ use tonic_health::{
     server::{HealthReporter, health_reporter},
 };
 use tourbillon::{
-    axum::{ListenerExt, serve},
-    hyper::{FuturesIo, HttpConnector, TourbillonExecutor, UnixConnector},
     net::{TcpListener, UnixListener},
     time::{sleep, timeout},
 };
+use tourbillon_axum::{ListenerExt, serve};
+use tourbillon_hyper::{FuturesIo, HttpConnector, TourbillonExecutor, UnixConnector};
 
 use crate::{
     builder,

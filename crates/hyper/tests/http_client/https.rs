@@ -4,12 +4,9 @@ use axum::{Router, extract::Request, http::Version, routing::get};
 use http_body_util::BodyExt;
 use hyper_rustls::{HttpsConnector, HttpsConnectorBuilder};
 use hyper_util::client::legacy::Client;
-use tourbillon::{
-    Runtime,
-    axum::{ListenerExt, serve},
-    hyper::{FuturesIo, HttpConnector, HttpInfo},
-    time::timeout,
-};
+use tourbillon::{Runtime, time::timeout};
+use tourbillon_axum::{ListenerExt, serve};
+use tourbillon_hyper::{FuturesIo, HttpConnector, HttpInfo};
 
 use crate::{
     Body, builder,

@@ -2,8 +2,7 @@
 //! sockets and TLS, and tonic's.
 
 use tourbillon_support as common;
-#[path = "../web/mod.rs"]
-mod web;
+use tourbillon_web as web;
 
 mod connector;
 mod grpc;
@@ -13,7 +12,7 @@ mod pool;
 use http_body_util::Full;
 use hyper::body::Bytes;
 use hyper_util::client::legacy::{Builder, Client};
-use tourbillon::hyper::{HttpConnector, TourbillonExecutor, TourbillonTimer};
+use tourbillon_hyper::{HttpConnector, TourbillonExecutor, TourbillonTimer};
 
 /// The body of requests.
 type Body = Full<Bytes>;

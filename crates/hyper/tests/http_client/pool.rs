@@ -11,11 +11,11 @@ use axum::{Router, extract::Request, response::Response, routing::any};
 use http_body_util::BodyExt;
 use hyper::{Request as Outgoing, Version, body::Bytes};
 use tourbillon::{
-    axum::serve,
-    hyper::{HttpConnector, HttpInfo, UnixConnector},
     net::UnixListener,
     time::{sleep, timeout},
 };
+use tourbillon_axum::serve;
+use tourbillon_hyper::{HttpConnector, HttpInfo, UnixConnector};
 
 use crate::{
     Body, builder, client,

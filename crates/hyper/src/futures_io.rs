@@ -6,7 +6,7 @@ use std::{
     task::{Context, Poll, ready},
 };
 
-use ::hyper::rt::{self, ReadBuf, ReadBufCursor};
+use hyper::rt::{self, ReadBuf, ReadBufCursor};
 
 /// The maximum size of a read: that of a TLS record. The buffer is zeroed before each read, because
 /// safe implementations of futures-io may look at it.
@@ -16,13 +16,13 @@ const READ_MAX: usize = 16 * 1024;
 ///
 /// It gives hyper's traits to a stream with those of futures-io, such as one of TLS. It gives those
 /// of futures-io to a stream with hyper's, such as an upgraded connection.
-/// [`TcpStream`](crate::net::TcpStream) and [`UnixStream`](crate::net::UnixStream) have both
-/// already.
+/// [`HyperIo`](crate::HyperIo) has both already, and reads without zeroing a buffer.
 ///
 /// ```
 /// use futures_rustls::server::TlsStream;
 /// use hyper::{body::Incoming, server::conn::http1, service::HttpService};
-/// use tourbillon::{hyper::FuturesIo, net::TcpStream};
+/// use tourbillon::net::TcpStream;
+/// use tourbillon_hyper::FuturesIo;
 ///
 /// # async fn example<S, B>(stream: TlsStream<TcpStream>, service: S) -> hyper::Result<()>
 /// # where S: HttpService<Incoming, ResBody = B>,
@@ -30,7 +30,7 @@ const READ_MAX: usize = 16 * 1024;
 /// #     B: hyper::body::Body + 'static, B::Error: Into<Box<dyn std::error::Error + Send + Sync>>,
 /// # {
 /// http1::Builder::new()
-///     .timer(tourbillon::hyper::TourbillonTimer::new())
+///     .timer(tourbillon_hyper::TourbillonTimer::new())
 ///     .serve_connection(FuturesIo::new(stream), service)
 ///     .await
 /// # }

@@ -2,7 +2,7 @@
 
 use std::{error::Error, fmt, io, net::SocketAddr, path::PathBuf, time::Duration};
 
-use ::hyper::Uri;
+use hyper::Uri;
 
 /// The reason why [`HttpConnector`](super::HttpConnector) or
 /// [`UnixConnector`](super::UnixConnector) made no connection.

@@ -13,12 +13,13 @@ use std::{
     task::{Context, Poll},
 };
 
-use ::hyper::Uri;
+use hyper::Uri;
 use hyper_util::client::legacy::connect::{Connected, Connection};
+use tourbillon::net::{TcpStream, UnixStream};
 use tower_service::Service;
 
 pub use self::{connector::HttpConnector, error::ConnectError};
-use crate::net::{TcpStream, UnixStream};
+use crate::HyperIo;
 
 /// The future of a connector.
 type Connecting<T> = Pin<Box<dyn Future<Output = Result<T, ConnectError>> + Send>>;
@@ -26,12 +27,12 @@ type Connecting<T> = Pin<Box<dyn Future<Output = Result<T, ConnectError>> + Send
 /// The addresses of a TCP connection, in the extensions of each response that hyper-util's client
 /// receives over it.
 ///
-/// It is there if the response of the connector is a [`TcpStream`] or wraps one, as that of
-/// hyper-rustls does.
+/// It is there if the response of the connector is a [`HyperIo<TcpStream>`](HyperIo) or
+/// wraps one, as that of hyper-rustls does.
 ///
 /// ```
 /// use hyper::Response;
-/// use tourbillon::hyper::HttpInfo;
+/// use tourbillon_hyper::HttpInfo;
 ///
 /// fn print_peer<B>(response: &Response<B>) {
 ///     if let Some(info) = response.extensions().get::<HttpInfo>() {
@@ -57,7 +58,7 @@ impl HttpInfo {
     }
 }
 
-impl Connection for TcpStream {
+impl Connection for HyperIo<TcpStream> {
     /// Returns a description with an [`HttpInfo`].
     fn connected(&self) -> Connected {
         match (self.peer_addr(), self.local_addr()) {
@@ -71,7 +72,7 @@ impl Connection for TcpStream {
     }
 }
 
-impl Connection for UnixStream {
+impl Connection for HyperIo<UnixStream> {
     fn connected(&self) -> Connected {
         Connected::new()
     }
@@ -86,7 +87,7 @@ impl Connection for UnixStream {
 /// use http_body_util::{BodyExt, Empty};
 /// use hyper::body::Bytes;
 /// use hyper_util::client::legacy::Client;
-/// use tourbillon::hyper::{TourbillonExecutor, UnixConnector};
+/// use tourbillon_hyper::{TourbillonExecutor, UnixConnector};
 ///
 /// # async fn example() -> Result<(), Box<dyn std::error::Error>> {
 /// let connector = UnixConnector::new("/run/docker.sock");
@@ -111,9 +112,9 @@ impl UnixConnector {
 }
 
 impl Service<Uri> for UnixConnector {
-    type Response = UnixStream;
+    type Response = HyperIo<UnixStream>;
     type Error = ConnectError;
-    type Future = Connecting<UnixStream>;
+    type Future = Connecting<HyperIo<UnixStream>>;
 
     fn poll_ready(&mut self, _: &mut Context<'_>) -> Poll<Result<(), ConnectError>> {
         Poll::Ready(Ok(()))
@@ -123,10 +124,11 @@ impl Service<Uri> for UnixConnector {
         let path = self.path.clone();
         Box::pin(async move {
             let connected = UnixStream::connect(&path).await;
-            connected.map_err(|source| ConnectError::Path {
+            let failed = |source| ConnectError::Path {
                 path: path.to_path_buf(),
                 source,
-            })
+            };
+            connected.map(HyperIo::new).map_err(failed)
         })
     }
 }

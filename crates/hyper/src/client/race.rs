@@ -9,7 +9,7 @@ use std::{
     time::Duration,
 };
 
-use crate::time::{Sleep, sleep};
+use tourbillon::time::{Sleep, sleep};
 
 /// Orders addresses so that IPv4 and IPv6 take turns, beginning with the first address's family
 /// (RFC 8305, section 4). Each family keeps its order.

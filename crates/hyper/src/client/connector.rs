@@ -8,8 +8,12 @@ use std::{
     time::Duration,
 };
 
-use ::hyper::Uri;
+use hyper::Uri;
 use socket2::{SockRef, TcpKeepalive};
+use tourbillon::{
+    net::{TcpSocket, TcpStream, lookup_host},
+    time::timeout,
+};
 use tower_service::Service;
 
 use super::{
@@ -17,16 +21,13 @@ use super::{
     error::ConnectError,
     race::{race, take_turns},
 };
-use crate::{
-    net::{TcpSocket, TcpStream, lookup_host},
-    time::timeout,
-};
+use crate::HyperIo;
 
 /// A connector over TCP, for hyper-util's and tonic's clients.
 ///
 /// It replaces hyper-util's connector of this name, which needs tokio's runtime, and its options
 /// have the same names. Host names are resolved like those of
-/// [`lookup_host`](crate::net::lookup_host). The port is 80 if the URI has none, or 443 if its
+/// [`lookup_host`]. The port is 80 if the URI has none, or 443 if its
 /// scheme is `https`. Each response has an [`HttpInfo`](super::HttpInfo) in its extensions.
 ///
 /// ```
@@ -34,7 +35,7 @@ use crate::{
 /// use http_body_util::{BodyExt, Empty};
 /// use hyper::body::Bytes;
 /// use hyper_util::client::legacy::Client;
-/// use tourbillon::hyper::{HttpConnector, TourbillonExecutor, TourbillonTimer};
+/// use tourbillon_hyper::{HttpConnector, TourbillonExecutor, TourbillonTimer};
 ///
 /// # async fn example() -> Result<(), Box<dyn std::error::Error>> {
 /// let mut connector = HttpConnector::new();
@@ -195,9 +196,9 @@ impl HttpConnector {
 }
 
 impl Service<Uri> for HttpConnector {
-    type Response = TcpStream;
+    type Response = HyperIo<TcpStream>;
     type Error = ConnectError;
-    type Future = Connecting<TcpStream>;
+    type Future = Connecting<HyperIo<TcpStream>>;
 
     fn poll_ready(&mut self, _: &mut Context<'_>) -> Poll<Result<(), ConnectError>> {
         Poll::Ready(Ok(()))
@@ -208,7 +209,7 @@ impl Service<Uri> for HttpConnector {
         Box::pin(async move {
             let (host, port) = config.destination(&uri)?;
             let connecting = config.connect(host, port);
-            match config.connect_timeout {
+            let connected = match config.connect_timeout {
                 None => connecting.await,
                 Some(limit) => {
                     let timed_out = |_| ConnectError::TimedOut {
@@ -217,7 +218,8 @@ impl Service<Uri> for HttpConnector {
                     };
                     timeout(limit, connecting).await.map_err(timed_out)?
                 }
-            }
+            };
+            connected.map(HyperIo::new)
         })
     }
 }

@@ -2,11 +2,9 @@
 
 use std::{cell::RefCell, net::Ipv6Addr};
 
+use tourbillon::{Runtime, runtime::Builder, time::Instant};
+
 use super::*;
-use crate::{
-    api::{builder::Builder, runtime::Runtime},
-    time::Instant,
-};
 
 fn v4(port: u16) -> SocketAddr {
     ([127, 0, 0, 1], port).into()

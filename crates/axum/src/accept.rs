@@ -1,0 +1,113 @@
+//! The accepting task of a listener.
+
+use std::{convert::Infallible, error::Error, fmt, io, sync::Arc};
+
+use axum::{extract::Request, response::Response};
+use tourbillon::{
+    task::yield_now,
+    time::{Instant, sleep},
+};
+use tourbillon_hyper::server::{ACCEPT_PAUSE, ACCEPT_SILENCE, concerns_one_connection};
+use tower_service::Service;
+
+use crate::{
+    connection,
+    listener::{IncomingStream, Listener},
+    server::Server,
+};
+
+/// The number of connections that are accepted before the task yields to other jobs.
+const BATCH: u32 = 32;
+
+/// The reason why a connection could not be accepted. Passed to [`Serve::on_accept_error`].
+///
+/// [`Serve::on_accept_error`]: crate::Serve::on_accept_error
+#[derive(Debug)]
+pub struct AcceptError {
+    error: io::Error,
+    open: usize,
+}
+
+impl AcceptError {
+    /// Returns the listener's error, which is also the [`source`](Error::source).
+    pub fn io_error(&self) -> &io::Error {
+        &self.error
+    }
+
+    /// Returns the number of connections that the server had open.
+    pub fn open_connections(&self) -> usize {
+        self.open
+    }
+}
+
+impl fmt::Display for AcceptError {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let Self { error, open } = self;
+        write!(
+            f,
+            "cannot accept with {open} connections open, trying again: {error}"
+        )
+    }
+}
+
+impl Error for AcceptError {
+    fn source(&self) -> Option<&(dyn Error + 'static)> {
+        Some(&self.error)
+    }
+}
+
+/// Accepts connections until it is aborted. Each connection becomes a task that any worker may
+/// steal.
+pub(crate) async fn accept<L, M, S>(mut listener: L, make_service: M, server: Arc<Server>)
+where
+    L: Listener,
+    M: for<'a> Service<IncomingStream<'a, L>, Response = S, Error = Infallible, Future: Send>
+        + Clone
+        + Send
+        + 'static,
+    S: Service<Request, Response = Response> + Clone + Send + 'static,
+    S::Error: Into<Box<dyn Error + Send + Sync>>,
+    S::Future: Send,
+{
+    let mut reported_at: Option<Instant> = None;
+    let mut accepted = 0_u32;
+    loop {
+        // Without room, connections wait in the listener's queue.
+        server.gate.at_most(server.max_connections - 1).await;
+        match listener.accept_watched().await {
+            Ok((handshake, peer, acked)) => {
+                // Count the connection here, before its task runs: the next look at the limit must
+                // see it.
+                let (pass, make_service) = (server.gate.enter(), make_service.clone());
+                let server = server.clone();
+                drop(tourbillon::spawn(connection::serve::<L, M, S>(
+                    handshake,
+                    peer,
+                    acked,
+                    make_service,
+                    pass,
+                    server,
+                )));
+                accepted = accepted.wrapping_add(1);
+                // With a full queue this loop would never wait. Let the accepted connections run.
+                if accepted % BATCH == 0 {
+                    yield_now().await;
+                }
+            }
+            // That connection is gone. The next one may be in order.
+            Err(error) if concerns_one_connection(&error) => {}
+            Err(error) => {
+                // For example, the process has no descriptors left. This may last, so report it
+                // only now and then.
+                if reported_at.is_none_or(|when| when.elapsed() >= ACCEPT_SILENCE) {
+                    reported_at = Some(Instant::now());
+                    server.report_accept_error(&AcceptError {
+                        error,
+                        open: server.gate.open(),
+                    });
+                }
+                sleep(ACCEPT_PAUSE).await;
+            }
+        }
+    }
+}

@@ -1,0 +1,21 @@
+#![doc = include_str!("../README.md")]
+#![cfg_attr(docsrs, feature(doc_cfg))]
+#![warn(missing_debug_implementations)]
+
+#[cfg(feature = "client")]
+#[cfg_attr(docsrs, doc(cfg(feature = "client")))]
+mod client;
+mod futures_io;
+mod hyper_io;
+mod rt;
+pub mod server;
+mod tolerant_sleep;
+
+#[cfg(feature = "client")]
+pub use self::client::{ConnectError, HttpConnector, HttpInfo, UnixConnector};
+pub use self::{
+    futures_io::FuturesIo,
+    hyper_io::{HyperIo, Stream},
+    rt::{TourbillonExecutor, TourbillonTimer},
+    tolerant_sleep::TolerantSleep,
+};

@@ -1,0 +1,226 @@
+//! A registry of the open connections, which tells them that the server closes.
+
+use std::{
+    any::Any,
+    fmt,
+    future::poll_fn,
+    mem,
+    panic::{AssertUnwindSafe, catch_unwind, resume_unwind},
+    sync::{
+        Arc, Mutex, MutexGuard, PoisonError,
+        atomic::{AtomicBool, Ordering},
+    },
+    task::{Context, Poll, Waker},
+    thread::panicking,
+};
+
+use slab::Slab;
+
+/// Counts the open connections of a server. Clones refer to one gate.
+#[derive(Clone, Default)]
+pub struct Gate(Arc<Inner>);
+
+#[derive(Default)]
+struct Inner {
+    closing: AtomicBool,
+    open: Mutex<Open>,
+}
+
+#[derive(Default)]
+struct Open {
+    /// The connections, each with its waker once its task has checked the gate.
+    tasks: Slab<Option<Waker>>,
+    /// The tasks that wait until at most this many connections are open.
+    waiting: Vec<(usize, Waker)>,
+}
+
+impl Inner {
+    fn lock(&self) -> MutexGuard<'_, Open> {
+        self.open.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+}
+
+/// The place of a connection in a [`Gate`]. Dropping it removes the connection.
+pub struct Pass {
+    gate: Gate,
+    key: usize,
+    /// Whether the gate has the connection's waker. A task keeps one waker for life.
+    known: AtomicBool,
+}
+
+impl Gate {
+    /// Adds a connection.
+    pub fn enter(&self) -> Pass {
+        Pass {
+            gate: self.clone(),
+            key: self.0.lock().tasks.insert(None),
+            known: AtomicBool::new(false),
+        }
+    }
+
+    /// Returns the number of open connections.
+    pub fn open(&self) -> usize {
+        self.0.lock().tasks.len()
+    }
+
+    /// Tells all connections that the server closes, and returns their number. Further calls wake
+    /// them again.
+    pub fn close(&self) -> usize {
+        let mut open = self.0.lock();
+        self.0.closing.store(true, Ordering::Release);
+        let tasks = open.tasks.iter_mut();
+        let wakers: Vec<_> = tasks.filter_map(|(_, waker)| waker.take()).collect();
+        let count = open.tasks.len();
+        drop(open);
+        // Wakers are user code: wake after unlocking.
+        wake_all(wakers);
+        count
+    }
+
+    /// Waits until at most `count` connections are open. Dropping the future while it waits is
+    /// without effect.
+    pub async fn at_most(&self, count: usize) {
+        poll_fn(|cx| {
+            // Wakers are user code: clone before locking, drop after unlocking.
+            let mut waker = Some(cx.waker().clone());
+            let mut open = self.0.lock();
+            if open.tasks.len() <= count {
+                return Poll::Ready(());
+            }
+            // Each task is listed once, however often it is polled.
+            let mut waiting = open.waiting.iter();
+            if !waiting.any(|(_, known)| known.will_wake(cx.waker())) {
+                open.waiting
+                    .extend(waker.take().map(|waker| (count, waker)));
+            }
+            Poll::Pending
+        })
+        .await;
+    }
+}
+
+impl Pass {
+    /// Returns whether the server closes. If not, its close wakes the task of `cx`. A connection
+    /// must always pass the context of one task.
+    pub fn is_closing(&self, cx: &Context<'_>) -> bool {
+        let closing = &self.gate.0.closing;
+        // A close takes the waker, so the gate needs it again for the next close.
+        if !self.known.load(Ordering::Relaxed) || closing.load(Ordering::Relaxed) {
+            self.known.store(true, Ordering::Relaxed);
+            // Wakers are user code: clone before locking, drop after unlocking.
+            let waker = cx.waker().clone();
+            // `close` sets the flag under this lock. So either it finds the waker, or the load
+            // below sees the flag.
+            let before = self.gate.0.lock().tasks[self.key].replace(waker);
+            drop(before);
+        }
+        closing.load(Ordering::Acquire)
+    }
+}
+
+impl Drop for Pass {
+    fn drop(&mut self) {
+        let mut open = self.gate.0.lock();
+        let own = open.tasks.remove(self.key);
+        let left = open.tasks.len();
+        // Those whose limit is reached poll again. The others wait on.
+        let waiting = mem::take(&mut open.waiting).into_iter();
+        let (woken, waits_on): (Vec<_>, _) = waiting.partition(|(count, _)| left <= *count);
+        open.waiting = waits_on;
+        drop(open);
+        drop(own);
+        wake_all(woken.into_iter().map(|(_, waker)| waker));
+    }
+}
+
+impl fmt::Debug for Gate {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("Gate").field("open", &self.open()).finish()
+    }
+}
+
+impl fmt::Debug for Pass {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("Pass").finish_non_exhaustive()
+    }
+}
+
+/// Wakes all, even if a waker panics. The first panic goes on afterwards, unless the thread unwinds
+/// already.
+fn wake_all(wakers: impl IntoIterator<Item = Waker>) {
+    let mut first: Option<Box<dyn Any + Send>> = None;
+    for waker in wakers {
+        match catch_unwind(AssertUnwindSafe(|| waker.wake())) {
+            Err(panic) if first.is_none() && !panicking() => first = Some(panic),
+            // The destructor of a payload may panic, too: do not run it.
+            Err(panic) => mem::forget(panic),
+            Ok(()) => {}
+        }
+    }
+    if let Some(panic) = first {
+        resume_unwind(panic);
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use std::{
+        sync::atomic::{AtomicUsize, Ordering::Relaxed},
+        task::Wake,
+    };
+
+    use super::*;
+
+    /// Counts its calls, and panics if asked to.
+    #[derive(Default)]
+    struct Told {
+        panics: bool,
+        times: AtomicUsize,
+    }
+
+    impl Wake for Told {
+        fn wake(self: Arc<Self>) {
+            self.times.fetch_add(1, Relaxed);
+            assert!(!self.panics, "as planned");
+        }
+    }
+
+    #[test]
+    fn each_close_wakes_each_connection() {
+        let gate = Gate::default();
+        let told = Arc::new(Told::default());
+        let waker = Waker::from(told.clone());
+        let pass = gate.enter();
+        let is_closing = || pass.is_closing(&Context::from_waker(&waker));
+        assert!(!is_closing());
+        for times in 1..=2 {
+            assert_eq!(gate.close(), 1);
+            assert_eq!(told.times.load(Relaxed), times);
+            assert!(is_closing());
+        }
+        drop(pass);
+        assert_eq!(gate.close(), 0);
+        assert_eq!(told.times.load(Relaxed), 2);
+    }
+
+    #[test]
+    fn a_waker_that_panics_keeps_no_connection_from_being_woken() {
+        let gate = Gate::default();
+        let told = [true, false, true, false].map(|panics| {
+            let told = Told {
+                panics,
+                ..Told::default()
+            };
+            Arc::new(told)
+        });
+        let passes = told.each_ref().map(|told| {
+            let pass = gate.enter();
+            let waker = Waker::from(told.clone());
+            assert!(!pass.is_closing(&Context::from_waker(&waker)));
+            pass
+        });
+        catch_unwind(AssertUnwindSafe(|| gate.close())).unwrap_err();
+        assert!(told.iter().all(|told| told.times.load(Relaxed) == 1));
+        assert_eq!(gate.open(), passes.len());
+    }
+}
