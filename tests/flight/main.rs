@@ -1,4 +1,4 @@
-//! What is recorded, and what is kept.
+//! What the flight recorder records, and what it keeps.
 
 use std::{sync::mpsc, thread, time::Duration};
 
@@ -8,7 +8,7 @@ use tourbillon::{
     time,
 };
 
-use super::common::{PATIENCE, eventually};
+use tourbillon_support::{PATIENCE, eventually};
 
 const MS: Duration = Duration::from_millis(1);
 

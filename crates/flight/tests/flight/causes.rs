@@ -7,15 +7,11 @@ use std::{
         mpsc,
     },
     thread,
-    time::Duration,
+    time::{Duration, Instant},
 };
 
-use tourbillon::{
-    Runtime, Timer,
-    flight::{Cause, LateTimer, NotTaken, Recording},
-    runtime::Builder,
-    time,
-};
+use tourbillon::{Runtime, Timer, flight::Recording, runtime::Builder, task, time};
+use tourbillon_flight::{Cause, LateTimer, NotTaken, late_timers};
 
 use super::{
     common::{PATIENCE, eventually, runtime, spin},
@@ -71,7 +67,7 @@ fn a_task_that_sleeps_is_named_with_its_place() {
         runtime.block_on(runtime.spawn(async { parse() })).unwrap();
         runtime.block_on(sleeper).unwrap();
         let late = late_by(&runtime, |cause| matches!(cause, Cause::StuckInJob(_)));
-        let at = |timer: &tourbillon::flight::LateTimer| timer.timer.and_then(|job| job.spawned);
+        let at = |timer: &LateTimer| timer.timer.and_then(|job| job.spawned);
         late.iter()
             .any(|timer| at(timer).is_some_and(|at| at.file().ends_with("causes.rs")))
     });
@@ -185,8 +181,8 @@ fn a_tolerance_is_named_and_is_no_lateness() {
             timer.late > MS && spans.any(|span| span.cause == Cause::Tolerance)
         };
         // The timer is explained, but the list of late timers does not have it.
-        snapshot.late_timers(Duration::ZERO).iter().any(is_it)
-            && !snapshot.late_timers(MS).iter().any(is_it)
+        late_timers(&snapshot, Duration::ZERO).iter().any(is_it)
+            && !late_timers(&snapshot, MS).iter().any(is_it)
     });
 }
 
@@ -240,4 +236,35 @@ fn a_rescue_is_named_with_what_the_worker_was_stuck_in() {
                 .any(|cause| matches!(cause, Cause::StuckInJob(Some(_))))
         })
     });
+}
+
+#[test]
+fn a_late_timer_and_its_culprit_have_names() {
+    let runtime = runtime(1);
+    let spawn = |name, blocks: bool| {
+        let future = async move {
+            match blocks {
+                true => thread::sleep(Duration::from_millis(20)),
+                false => time::sleep(Duration::from_millis(1)).await,
+            }
+        };
+        let named = task::Builder::new().name(name);
+        named.spawn_on(future, runtime.handle()).unwrap()
+    };
+    // Repeat this: if this thread or the worker loses its core in between, the sleep ends before
+    // the blocker runs.
+    let start = Instant::now();
+    let late = loop {
+        assert!(start.elapsed() < PATIENCE);
+        let (sleeper, blocker) = (spawn("sleeper", false), spawn("blocker", true));
+        runtime.block_on(async { (sleeper.await.unwrap(), blocker.await.unwrap()) });
+        let snapshot = runtime.handle().flight_recorder().snapshot();
+        let late = late_timers(&snapshot, Duration::from_millis(5));
+        let mut words = late.iter().map(ToString::to_string);
+        if let Some(words) = words.find(|it| it.contains("behind task blocker")) {
+            break words;
+        }
+    };
+    let begin = "a sleep of task sleeper (spawned at ";
+    assert!(late.starts_with(begin), "{late}");
 }

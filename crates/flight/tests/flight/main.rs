@@ -1,31 +1,28 @@
-//! The flight recorder: each cause of lateness is made to happen on purpose, and is named.
+//! Each cause of lateness is made to happen on purpose, and is named.
 //!
 //! Three causes need more than a test: the machine is suspended or its clock set in `suspended`,
-//! which runs in a virtual machine, and `tests/program/trace.rs` has time that a hypervisor takes.
+//! which runs in a virtual machine, and the tests of the program's `trace` have time that a
+//! hypervisor takes.
 
 use tourbillon_support as common;
 
 mod causes;
-mod recorder;
 mod suspended;
 mod throttled;
 mod trace;
 
-use std::{fs::File, process::Command, time::Duration};
+use std::time::Duration;
 
-use tourbillon::{
-    Runtime,
-    flight::{Cause, LateTimer, Snapshot},
-};
+use serde_json::Value;
+use tourbillon::{Runtime, flight::Snapshot};
+use tourbillon_flight::{Cause, LateTimer, late_timers, write_trace};
 
-use self::common::unix::Dir;
-
-/// Returns the timers of a trace that have a span with this cause. If there are any,
-/// `tourbillon trace` names it, too.
+/// Returns the late timers of a runtime that have a span with this cause. If there are any, the
+/// trace names it, too.
 fn late_by(runtime: &Runtime, is_it: impl Fn(&Cause) -> bool) -> Vec<LateTimer> {
     let snapshot = runtime.handle().flight_recorder().snapshot();
     // A trace has the timers that are so late, beyond their tolerance.
-    let mut late = snapshot.late_timers(Duration::from_micros(200));
+    let mut late = late_timers(&snapshot, Duration::from_micros(200));
     for timer in &late {
         let sum: Duration = timer.spans.iter().map(|span| span.length).sum();
         assert_eq!(sum, timer.late, "the spans add up: {timer}");
@@ -38,16 +35,21 @@ fn late_by(runtime: &Runtime, is_it: impl Fn(&Cause) -> bool) -> Vec<LateTimer> 
     late
 }
 
-/// Requires that `tourbillon trace` names a cause. Does nothing without the program, which needs
-/// the feature `cli`.
+/// Requires that a trace names a cause where `tourbillon trace` reads its words: in the sums, and
+/// in a late timer.
 fn check_the_words(snapshot: &Snapshot, cause: &str) {
-    let Some(program) = option_env!("CARGO_BIN_EXE_tourbillon") else {
-        return;
+    let mut trace = Vec::new();
+    write_trace(snapshot, &mut trace).unwrap();
+    let trace: Value = serde_json::from_slice(&trace).unwrap();
+    let ours = &trace["tourbillon"];
+    let has_cause = |all: &Value| {
+        let mut all = all.as_array().unwrap().iter();
+        all.any(|it| it["cause"] == cause)
     };
-    let directory = Dir::new();
-    let path = directory.path("trace.json");
-    snapshot.write_trace(File::create(&path).unwrap()).unwrap();
-    let output = Command::new(program).arg("trace").arg(path).output();
-    let words = String::from_utf8(output.unwrap().stdout).unwrap();
-    assert!(words.contains(&format!("\n{cause} ")), "{cause}: {words}");
+    assert!(has_cause(&ours["causes"]), "{cause}: {ours}");
+    let mut late = ours["late"].as_array().unwrap().iter();
+    assert!(
+        late.any(|timer| has_cause(&timer["spans"])),
+        "{cause}: {ours}"
+    );
 }

@@ -5,9 +5,9 @@ use std::{fs, sync::mpsc, time::Duration};
 
 use tourbillon::{
     Timer,
-    flight::{Cause, LateTimer},
     time::{self, BootInstant, Instant},
 };
+use tourbillon_flight::{Cause, LateTimer};
 
 use super::{
     common::{PATIENCE, runtime},

@@ -7,7 +7,8 @@ use std::{
     time::Duration,
 };
 
-use tourbillon::{flight::Cause, runtime::Builder, time};
+use tourbillon::{runtime::Builder, time};
+use tourbillon_flight::Cause;
 
 use super::{
     common::{alarm, eventually, process::alone, skip, spin},

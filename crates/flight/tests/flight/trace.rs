@@ -12,6 +12,7 @@ use std::{
 
 use serde_json::Value;
 use tourbillon::{Runtime, flight::Recording, runtime::Builder, time};
+use tourbillon_flight::write_trace;
 
 use super::common::eventually;
 
@@ -20,7 +21,7 @@ const MS: Duration = Duration::from_millis(1);
 fn trace(runtime: &Runtime) -> Value {
     let mut trace = Vec::new();
     let snapshot = runtime.handle().flight_recorder().snapshot();
-    snapshot.write_trace(&mut trace).unwrap();
+    write_trace(&snapshot, &mut trace).unwrap();
     serde_json::from_slice(&trace).unwrap()
 }
 
