@@ -6,6 +6,7 @@ mod say;
 use std::{fs::File, io, process::ExitCode, thread, time::Duration};
 
 use tourbillon::{runtime::Builder, task, time::sleep};
+use tourbillon_flight::{late_timers, write_trace};
 
 /// Computes for a while, as a handler should not do on a worker.
 async fn parse() {
@@ -32,11 +33,11 @@ fn run() -> io::Result<()> {
     runtime.block_on(waits).map_err(io::Error::other)?;
 
     let snapshot = runtime.handle().flight_recorder().snapshot();
-    for timer in snapshot.late_timers(Duration::from_millis(1)) {
+    for timer in late_timers(&snapshot, Duration::from_millis(1)) {
         say::say(timer);
     }
     let path = std::env::temp_dir().join("why_late.trace.json");
-    snapshot.write_trace(File::create(&path)?)?;
+    write_trace(&snapshot, File::create(&path)?)?;
     say::say(format_args!("for a trace viewer: {}", path.display()));
     Ok(())
 }
