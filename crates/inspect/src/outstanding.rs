@@ -1,0 +1,75 @@
+//! A limit on the memory of answers that clients have not read yet.
+//!
+//! With many workers an answer has hundreds of kilobytes. The answer of a client that does not read
+//! is kept until its connection is closed. A thousand such clients would keep a thousand answers.
+
+use std::sync::{
+    Arc,
+    atomic::{AtomicUsize, Ordering::Relaxed},
+};
+
+use hyper::body::Bytes;
+
+/// The limit in bytes. Beyond it, no further answer is created.
+const LIMIT: usize = 16 * 1024 * 1024;
+
+/// Counts the bytes of answers that clients have not read yet.
+#[derive(Debug, Default)]
+pub(crate) struct Outstanding(Arc<AtomicUsize>);
+
+/// A text that counts while any part of it exists.
+struct Held {
+    text: String,
+    count: Arc<AtomicUsize>,
+}
+
+impl Outstanding {
+    /// Returns whether clients must read some answers before there can be more.
+    pub(crate) fn is_full(&self) -> bool {
+        self.0.load(Relaxed) >= LIMIT
+    }
+
+    /// Returns the text as bytes that count until they are dropped.
+    pub(crate) fn hold(&self, text: String) -> Bytes {
+        self.0.fetch_add(text.len(), Relaxed);
+        Bytes::from_owner(Held {
+            text,
+            count: self.0.clone(),
+        })
+    }
+}
+
+impl AsRef<[u8]> for Held {
+    fn as_ref(&self) -> &[u8] {
+        self.text.as_bytes()
+    }
+}
+
+impl Drop for Held {
+    fn drop(&mut self) {
+        self.count.fetch_sub(self.text.len(), Relaxed);
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_text_counts_until_its_last_part_is_dropped() {
+        let outstanding = Outstanding::default();
+        let small = outstanding.hold("small".to_owned());
+        assert!(!outstanding.is_full());
+        let mut large = outstanding.hold("x".repeat(LIMIT));
+        assert!(outstanding.is_full());
+        // A write consumes it part by part.
+        let part = large.split_to(10);
+        drop(large);
+        assert!(outstanding.is_full());
+        drop(part);
+        assert!(!outstanding.is_full());
+        assert_eq!(small, "small");
+        drop(small);
+        assert_eq!(outstanding.0.load(Relaxed), 0);
+    }
+}

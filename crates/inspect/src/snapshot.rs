@@ -1,0 +1,365 @@
+//! Snapshots of a runtime as JSON for the page.
+
+use std::{
+    panic::Location,
+    process,
+    time::{Duration, Instant, SystemTime},
+};
+
+use serde::{Serialize, Serializer};
+use tourbillon::{
+    Handle,
+    metrics::{Activity, ClockMetrics, Counts, JobName, LatenessHistogram, WorkerMetrics},
+    runtime::RecentStall,
+    time::Instant as RuntimeInstant,
+};
+
+use crate::{download::unix_ms, sampler::Samples};
+
+/// The version of the format. It increases when something is renamed or removed, but not when
+/// something is added.
+const VERSION: u32 = 1;
+
+/// The values that are equal in all snapshots of an inspector.
+#[derive(Debug)]
+pub(crate) struct Inspection {
+    begun: Instant,
+    instance: String,
+    period: Duration,
+}
+
+impl Inspection {
+    /// Creates the values of an inspector that starts at this moment and sends a snapshot every
+    /// `period`.
+    pub(crate) fn begin(period: Duration) -> Self {
+        Self {
+            begun: Instant::now(),
+            // Use text, because numbers of JavaScript have 53 bits.
+            instance: format!("{:016x}", fastrand::u64(..)),
+            period,
+        }
+    }
+
+    /// Returns the time since the start of the inspector, in ms.
+    pub(crate) fn now_ms(&self) -> f64 {
+        millis(self.begun.elapsed())
+    }
+}
+
+/// A snapshot. Counters count from the start of the runtime.
+#[derive(Debug, Serialize)]
+pub(crate) struct Snapshot {
+    version: u32,
+    tourbillon: &'static str,
+    pid: u32,
+    /// Identifies the inspector: a process ID can occur again.
+    instance: String,
+    /// The period of events.
+    period_ms: f64,
+    /// The time since the start of the inspector, as with all fields of this name.
+    at_ms: f64,
+    unix_ms: u64,
+    /// The time since the start of the runtime.
+    uptime_ms: f64,
+    workers: Vec<Worker>,
+    helpers: Helpers,
+    clocks: Clocks,
+    global_queue_depth: usize,
+    alive_tasks: usize,
+    blocking: Blocking,
+    stalls: Vec<Stall>,
+    /// How much the flight recorder records, and when it kept traces by itself.
+    recording: String,
+    kept_unix_ms: Vec<u64>,
+    /// The upper bounds of the histogram buckets in ns; `None` for the last one.
+    bounds_ns: Vec<Option<u64>>,
+    clients: usize,
+}
+
+#[derive(Debug, Serialize)]
+struct Worker {
+    id: usize,
+    cpu: Option<usize>,
+    activity: &'static str,
+    job: Option<Job>,
+    counts: Counted,
+    stored: usize,
+    pending: usize,
+    garbage: usize,
+    queue_depth: usize,
+    pinned_tasks: usize,
+    sweeps: u64,
+    lateness: Lateness,
+    steals_from: Vec<u64>,
+    rescued_from: Vec<u64>,
+    samples: Samples,
+}
+
+#[derive(Debug, Serialize)]
+pub(crate) struct Job {
+    name: &'static str,
+    spawned: Option<Place>,
+}
+
+#[derive(Debug, Serialize)]
+struct Helpers {
+    threads: usize,
+    idle: usize,
+    started: u64,
+    counts: Counted,
+    lateness: Lateness,
+    steals_from: Vec<u64>,
+    rescued_from: Vec<u64>,
+}
+
+#[derive(Debug, Serialize)]
+struct Clocks {
+    counts: Counted,
+    wall: Clock,
+    boot: Clock,
+}
+
+#[derive(Debug, Serialize)]
+struct Clock {
+    pending: usize,
+    garbage: usize,
+}
+
+#[derive(Debug, Serialize)]
+struct Blocking {
+    threads: usize,
+    idle: usize,
+    queued: usize,
+}
+
+#[derive(Debug, Serialize)]
+struct Lateness {
+    wake: Histogram,
+    queue: Histogram,
+    rescued: Histogram,
+}
+
+#[derive(Debug, Serialize)]
+struct Histogram {
+    count: u64,
+    sum_ns: u64,
+    /// The buckets that are not empty, with their indices.
+    buckets: Vec<(usize, u64)>,
+}
+
+#[derive(Debug, Serialize)]
+struct Stall {
+    number: u64,
+    at_ms: f64,
+    /// The worker number. `None` for a helper, which has no number among the workers.
+    worker: Option<usize>,
+    job: &'static str,
+    spawned: Option<Place>,
+    elapsed_ms: f64,
+    is_running: bool,
+    jobs: u64,
+}
+
+/// [`Counts`] as a map with their names.
+#[derive(Debug)]
+struct Counted(Counts);
+
+impl Serialize for Counted {
+    fn serialize<S: Serializer>(&self, serializer: S) -> Result<S::Ok, S::Error> {
+        serializer.collect_map(self.0.iter())
+    }
+}
+
+/// A source location: file, line and column.
+#[derive(Debug)]
+pub(crate) struct Place(pub(crate) &'static Location<'static>);
+
+impl Serialize for Place {
+    fn serialize<S: Serializer>(&self, serializer: S) -> Result<S::Ok, S::Error> {
+        serializer.collect_str(self.0)
+    }
+}
+
+impl Snapshot {
+    /// Takes a snapshot. `clients` is the number of listeners. `samples` are by worker number; a
+    /// worker without an entry was never sampled.
+    pub(crate) fn take(
+        handle: &Handle,
+        inspection: &Inspection,
+        samples: &[Samples],
+        clients: usize,
+    ) -> Self {
+        let metrics = handle.metrics();
+        // Read both clocks together: stalls are converted from the runtime's clock to `at_ms`.
+        let at_ms = inspection.now_ms();
+        let now = {
+            let _inspected = handle.enter();
+            RuntimeInstant::now()
+        };
+        let stalls = handle.recent_stalls();
+        let recorder = handle.flight_recorder();
+        let workers = metrics.workers().iter().enumerate();
+        Self {
+            version: VERSION,
+            tourbillon: tourbillon::VERSION,
+            pid: process::id(),
+            instance: inspection.instance.clone(),
+            period_ms: millis(inspection.period),
+            at_ms,
+            unix_ms: unix_ms(SystemTime::now()),
+            uptime_ms: millis(handle.uptime()),
+            workers: workers
+                .map(|(id, worker)| {
+                    let samples = samples.get(id).copied().unwrap_or_default();
+                    Worker::new(id, worker, samples)
+                })
+                .collect(),
+            helpers: Helpers {
+                threads: metrics.num_helpers(),
+                idle: metrics.num_idle_helpers(),
+                started: metrics.helpers_started(),
+                counts: Counted(metrics.helper_counts().clone()),
+                lateness: Lateness {
+                    wake: metrics.helper_wake_lateness().into(),
+                    queue: metrics.helper_queue_lateness().into(),
+                    rescued: metrics.helper_rescued_lateness().into(),
+                },
+                steals_from: metrics.helpers_steals_from().to_vec(),
+                rescued_from: metrics.helpers_rescued_from().to_vec(),
+            },
+            clocks: Clocks {
+                counts: Counted(metrics.clock_counts()),
+                wall: metrics.wall_clock().into(),
+                boot: metrics.boot_clock().into(),
+            },
+            global_queue_depth: metrics.global_queue_depth(),
+            alive_tasks: metrics.num_alive_tasks(),
+            blocking: Blocking {
+                threads: metrics.num_blocking_threads(),
+                idle: metrics.num_idle_blocking_threads(),
+                queued: metrics.blocking_queue_depth(),
+            },
+            stalls: stalls
+                .iter()
+                .map(|recent| {
+                    let age = now.saturating_duration_since(recent.at);
+                    Stall::new(recent, at_ms - millis(age))
+                })
+                .collect(),
+            recording: recorder.recording().to_string(),
+            kept_unix_ms: recorder.kept_times().into_iter().map(unix_ms).collect(),
+            bounds_ns: LatenessHistogram::default()
+                .buckets()
+                .map(|bucket| u64::try_from(bucket.to.as_nanos()).ok())
+                .collect(),
+            clients,
+        }
+    }
+
+    /// Returns whether there are workers. A runtime that ends has none at last.
+    pub(crate) fn has_workers(&self) -> bool {
+        !self.workers.is_empty()
+    }
+
+    /// Returns the snapshot as one line.
+    pub(crate) fn to_json(&self) -> String {
+        // Fails only for maps whose keys are not text, and there are none.
+        serde_json::to_string(self).unwrap_or_default()
+    }
+}
+
+impl Worker {
+    fn new(id: usize, worker: &WorkerMetrics, samples: Samples) -> Self {
+        Self {
+            id,
+            cpu: worker.cpu,
+            activity: activity_name(worker.activity),
+            job: worker.job.map(Job::from),
+            counts: Counted(worker.counts.clone()),
+            stored: worker.stored,
+            pending: worker.pending,
+            garbage: worker.garbage,
+            queue_depth: worker.queue_depth,
+            pinned_tasks: worker.pinned_tasks,
+            sweeps: worker.sweeps,
+            lateness: Lateness {
+                wake: (&worker.wake_lateness).into(),
+                queue: (&worker.queue_lateness).into(),
+                rescued: (&worker.rescued_lateness).into(),
+            },
+            steals_from: worker.steals_from.clone(),
+            rescued_from: worker.rescued_from.clone(),
+            samples,
+        }
+    }
+}
+
+impl Stall {
+    fn new(recent: &RecentStall, at_ms: f64) -> Self {
+        let stall = &recent.stall;
+        Self {
+            number: recent.number,
+            at_ms: rounded(at_ms),
+            worker: (!stall.is_helper).then_some(stall.worker),
+            job: stall.job,
+            spawned: stall.spawned.map(Place),
+            elapsed_ms: millis(stall.elapsed),
+            is_running: stall.is_running,
+            jobs: stall.jobs,
+        }
+    }
+}
+
+impl From<JobName> for Job {
+    fn from(job: JobName) -> Self {
+        Self {
+            name: job.name,
+            spawned: job.spawned.map(Place),
+        }
+    }
+}
+
+impl From<&ClockMetrics> for Clock {
+    fn from(clock: &ClockMetrics) -> Self {
+        Self {
+            pending: clock.pending,
+            garbage: clock.garbage,
+        }
+    }
+}
+
+impl From<&LatenessHistogram> for Histogram {
+    fn from(late: &LatenessHistogram) -> Self {
+        let buckets = late.counts().iter().copied().enumerate();
+        Self {
+            count: late.count(),
+            sum_ns: u64::try_from(late.sum().as_nanos()).unwrap_or(u64::MAX),
+            buckets: buckets.filter(|(_, count)| *count > 0).collect(),
+        }
+    }
+}
+
+fn activity_name(activity: Activity) -> &'static str {
+    match activity {
+        Activity::Running => "running",
+        Activity::Firing => "firing",
+        Activity::Polling => "polling",
+        Activity::Stealing => "stealing",
+        Activity::Parked => "parked",
+        _ => "unknown",
+    }
+}
+
+/// Returns a duration in ns.
+pub(crate) fn nanos(duration: Duration) -> u64 {
+    u64::try_from(duration.as_nanos()).unwrap_or(u64::MAX)
+}
+
+pub(crate) fn millis(duration: Duration) -> f64 {
+    rounded(duration.as_secs_f64() * 1e3)
+}
+
+/// Rounds to a thousandth. Further digits are noise.
+pub(crate) fn rounded(number: f64) -> f64 {
+    (number * 1e3).round() / 1e3
+}
