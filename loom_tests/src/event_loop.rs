@@ -3,7 +3,8 @@
 use std::{panic::resume_unwind, sync::atomic::Ordering};
 
 use loom::{sync::Arc, thread};
-use tourbillon_shards::{Cancel, Due, Parked, Ran, Reset, Searchers, Timer};
+use tourbillon_sched::{Parked, Searchers};
+use tourbillon_shards::{Cancel, Due, Ran, Reset, Timer};
 
 use crate::{Home, Worker};
 
@@ -34,8 +35,8 @@ impl EventLoop {
         let (home, now) = (&self.home, &mut self.now);
         let owner = home.owner();
         owner.parks.fetch_add(1, Ordering::Relaxed);
-        let parked = home.park(
-            &self.searchers,
+        let parked = self.searchers.sleep(
+            &**home,
             false,
             || false,
             |until| {
@@ -111,7 +112,7 @@ pub fn park(
 ) -> Parked {
     let owner = home.owner();
     owner.parks.fetch_add(1, Ordering::Relaxed);
-    home.park(searchers, searching, work, |until| owner.sleep(until, now))
+    searchers.sleep(&**home, searching, work, |until| owner.sleep(until, now))
 }
 
 /// Takes the timers that are due at `now` and runs them. If another thread holds the shard's lock,

@@ -7,7 +7,7 @@ use crate::{Home, Worker, run};
 
 /// The longest time to an alarm that a healthy owner sets, or a peer that watches a stuck owner.
 pub const AHEAD: u64 = 40;
-/// The shortest time to an alarm that a watching peer sets, as in `shards/src/park/watchdog.rs`.
+/// The shortest time to an alarm that a watching peer sets, as in `crates/sched/src/alarm.rs`.
 pub const SOON: u64 = 4;
 
 /// Returns a shard whose owner is watched, and that has no owner yet.

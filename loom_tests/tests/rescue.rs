@@ -7,7 +7,8 @@ use loom_tests::{
     AHEAD, EventLoop, HORIZON, Home, Probe, answer, assert_called, close, expire, model, resets,
     run, watched,
 };
-use tourbillon_shards::{Cancel, Outcome, Reset, Searchers, Timer};
+use tourbillon_sched::Searchers;
+use tourbillon_shards::{Cancel, Outcome, Reset, Timer};
 
 /// Returns a shard whose owner, the calling thread, has recorded one heartbeat.
 fn begin() -> (Home, EventLoop) {
@@ -223,8 +224,8 @@ fn an_owner_that_oversleeps_is_rescued() {
         expire(&home, 0);
         home.beat(0);
         let searchers = Searchers::new(1);
-        home.park(
-            &searchers,
+        searchers.sleep(
+            &*home,
             false,
             || false,
             |until| {
@@ -258,8 +259,8 @@ fn an_owner_that_oversleeps_is_rescued() {
 fn oversleep(home: &Home, until: u64, asleep: impl FnOnce()) {
     expire(home, 0);
     home.beat(0);
-    home.park(
-        &Searchers::new(1),
+    Searchers::new(1).sleep(
+        &**home,
         false,
         || false,
         |announced| {

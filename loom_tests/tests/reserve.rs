@@ -17,7 +17,8 @@ use loom::{
     thread,
 };
 use loom_tests::{EventLoop, Home, model, park, shard};
-use tourbillon_shards::{NextSlot, Owner, SearchClaim, Searchers};
+use tourbillon_sched::{NextSlot, SearchClaim, Searchers};
+use tourbillon_shards::Owner;
 
 struct Pool {
     searchers: Searchers,

@@ -7,7 +7,7 @@
 
 use loom::{sync::Arc, thread};
 use loom_tests::model;
-use tourbillon_shards::{Copied, Ring};
+use tourbillon_sched::{Copied, Ring};
 
 /// Returns event `number`. Its two words differ from each other and from those of other events.
 fn event(number: u64) -> [u64; 2] {

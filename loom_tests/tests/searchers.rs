@@ -12,7 +12,8 @@ use loom::{
     thread,
 };
 use loom_tests::{EventFd, EventLoop, Home, model, park, shard};
-use tourbillon_shards::{Owner, SearchClaim, Searchers};
+use tourbillon_sched::{SearchClaim, Searchers};
+use tourbillon_shards::Owner;
 
 /// Workers, and a queue from which each of them takes.
 struct Pool {

@@ -12,7 +12,7 @@ use loom::{
     thread::{self, JoinHandle},
 };
 use loom_tests::model;
-use tourbillon_shards::{NextSlot, RawPointer};
+use tourbillon_sched::{NextSlot, RawPointer};
 
 /// The memory of a task. It outlives the task, so that taking a task twice is not undefined
 /// behaviour.

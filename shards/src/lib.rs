@@ -60,8 +60,8 @@
 //!    come late, when the owner is already awake. It must stay pending, as a byte in a pipe does.
 //!
 //! A loop that calls only [`Shard::next_deadline`] and leaves out step 3 is not woken when another
-//! thread arms a timer. Workers that steal from each other sleep by [`Shard::park`], which counts
-//! them among the [`Searchers`].
+//! thread arms a timer. Workers that steal from each other sleep by
+//! [`Searchers::sleep`](tourbillon_sched::Searchers::sleep), which counts them.
 //!
 //! **Remote threads** need only the shard, in an `Arc`. They call [`Timer::once`],
 //! [`Timer::recurring`] and the methods of [`Timer`] as the owner does. They wait neither for the
@@ -70,8 +70,6 @@
 //!
 //! **Tasks** wait with a [`Sleep`], which wakes a [`Waker`](std::task::Waker) and can be armed
 //! again.
-//!
-//! **Workers** that run tasks keep the next one in a [`NextSlot`], from which peers can steal.
 //!
 //! **Options** such as a name or a tolerance are given to [`Timer::build`]. Such a timer waits from
 //! the call of [`Timer::start`]: see [`Options`].
@@ -91,15 +89,14 @@
 //! A complete program, around `poll(2)`, is `examples/poll_loop.rs`.
 //!
 //! `PROTOCOLS.md` of this crate describes the protocols between threads, and proves that they lose
-//! nothing. loom checks each of them on this source.
+//! nothing. Those of sleeping and waking are in `tourbillon-sched`. loom checks each of them on this
+//! source.
 
 mod answer;
 mod due;
 mod names;
 mod node;
 mod owner;
-mod park;
-mod ring;
 mod shard;
 mod sleep;
 pub mod store;
@@ -109,8 +106,6 @@ mod tolerance;
 #[cfg(loom)]
 #[doc(hidden)]
 pub use self::node::model;
-#[doc(hidden)]
-pub use self::ring::{Copied, Ring};
 pub use self::{
     answer::{Cancel, Flow, Kind, Outcome, Reset, Started, Status},
     due::{Due, Ran},
@@ -121,17 +116,11 @@ pub use self::{
         taken::Taken,
     },
     owner::{Notice, Owner},
-    park::{
-        next_slot::{NextSlot, RawPointer},
-        parker::{Parker, SearchClaim},
-        searchers::Searchers,
-    },
     shard::{
         Shard,
         drained::{DrainedTimer, DrainedTimers},
         expire::Expired,
         home::{Home, Spares},
-        park::Parked,
     },
     sleep::Sleep,
     timer::{

@@ -3,7 +3,8 @@
 use std::{any::Any, io, ops::RangeInclusive, os::fd::AsRawFd, sync::Arc};
 
 use crossbeam::{deque::Stealer, utils::CachePadded};
-use tourbillon_shards::{Kind, NEVER, NextSlot, Notice, Outcome, Owner, Shard, Tolerance};
+use tourbillon_sched::NextSlot;
+use tourbillon_shards::{Kind, NEVER, Notice, Outcome, Owner, Shard, Tolerance};
 
 use crate::{
     clock::instant::Instant,

@@ -2,7 +2,8 @@
 
 use std::ptr::NonNull;
 
-use tourbillon_shards::{DrainedTimer, DrainedTimers, Due, Notice, Owner, RawPointer};
+use tourbillon_sched::RawPointer;
+use tourbillon_shards::{DrainedTimer, DrainedTimers, Due, Notice, Owner};
 use tourbillon_tasks::Runnable;
 
 use crate::engine::{clocks::owner::ClockCore, core::Core, task_core::meta::TaskMeta};

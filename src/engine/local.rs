@@ -7,7 +7,7 @@ use std::{
 };
 
 use crossbeam::deque::{self};
-use tourbillon_shards::NextSlot;
+use tourbillon_sched::NextSlot;
 
 use crate::engine::{
     context::current,

@@ -7,7 +7,7 @@ use crossbeam::{
     queue::SegQueue,
     utils::CachePadded,
 };
-use tourbillon_shards::Searchers;
+use tourbillon_sched::Searchers;
 
 use crate::sys::sync::{
     atomic::{AtomicBool, Ordering},

@@ -5,7 +5,8 @@ use std::{iter, sync::Arc};
 use arc_swap::ArcSwap;
 use crossbeam::utils::CachePadded;
 use tourbillon_pool::Period;
-use tourbillon_shards::{Kind, Names, SearchClaim};
+use tourbillon_sched::SearchClaim;
+use tourbillon_shards::{Kind, Names};
 
 use crate::{
     clock::runtime_clock::Clock,

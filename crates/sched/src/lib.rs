@@ -1,7 +1,21 @@
-//! Sleep and search: when a worker sleeps, which thread wakes it, and how a stuck one is rescued.
+#![doc = include_str!("../README.md")]
 
-pub(crate) mod next_slot;
-pub(crate) mod parker;
-pub(crate) mod reserve;
-pub(crate) mod searchers;
-pub(crate) mod watchdog;
+mod alarm;
+mod next_slot;
+mod parker;
+mod reserve;
+mod ring;
+mod searchers;
+
+pub use self::{
+    alarm::Alarm,
+    next_slot::{NextSlot, RawPointer},
+    parker::{Parker, SearchClaim},
+    ring::{Copied, Ring},
+    searchers::{Parked, Searchers, Sleeper},
+};
+
+/// A moment that never comes, in nanoseconds: 2^61 − 1, some 73 years after time zero.
+///
+/// Later moments saturate to this value.
+pub const NEVER: u64 = (1 << 61) - 1;

@@ -46,7 +46,7 @@ unsafe impl<T: Send> RawPointer for Box<T> {
 /// read-modify-write to take or replace a value.
 ///
 /// ```
-/// use tourbillon_shards::NextSlot;
+/// use tourbillon_sched::NextSlot;
 ///
 /// let slot = NextSlot::default();
 /// assert_eq!(slot.put(Box::new(1)), None);
@@ -95,6 +95,7 @@ impl<T: RawPointer> NextSlot<T> {
     ///
     /// A thief may find nothing although the owner has put a value there: it does not see the value
     /// yet, or the owner changes the slot at this moment.
+    #[inline]
     pub fn steal(&self) -> Option<T> {
         let next = self.word.load(Ordering::Relaxed);
         if next.is_null() {

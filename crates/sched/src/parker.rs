@@ -42,6 +42,7 @@ impl Parker {
 
     /// Announces that the worker sleeps until `until`, in ns ([`NEVER`](crate::NEVER): until it is
     /// woken). After this and before the sleep, the worker looks once more for updates and work.
+    #[inline]
     pub fn announce(&self, until: u64) {
         self.0.swap(until.max(SEARCH + 1), Ordering::AcqRel);
         fence(Ordering::SeqCst);
@@ -49,6 +50,7 @@ impl Parker {
 
     /// Announces that the worker is awake again. Returns whether it was woken to search.
     #[must_use]
+    #[inline]
     pub fn resume(&self) -> bool {
         self.0.swap(AWAKE, Ordering::AcqRel) == SEARCH
     }
@@ -67,6 +69,7 @@ impl Parker {
     /// Makes the worker search when it runs next, if it sleeps, or was notified and has not run
     /// since. The caller has counted it as a searcher before.
     #[must_use]
+    #[inline]
     pub fn claim_for_search(&self) -> SearchClaim {
         let next = |word| (word == NOTIFIED || word > SEARCH).then_some(SEARCH);
         match self.claim(next) {
@@ -83,6 +86,7 @@ impl Parker {
     }
 
     /// Returns until when the worker sleeps, in ns, or `None` while it is awake. A hint.
+    #[inline]
     pub fn parked_until(&self) -> Option<u64> {
         Some(self.0.load(Ordering::Relaxed)).filter(|&word| word > SEARCH)
     }

@@ -1,6 +1,6 @@
 //! The reserve: threads that wait to rescue a worker that is stuck.
 //!
-//! A parked worker can rescue others (see `watchdog.rs`). When all workers are busy, that takes a
+//! A parked worker can rescue others (see `alarm.rs`). When all workers are busy, that takes a
 //! *helper*. A helper is a thread that is no worker. It waits *in reserve* until it is called, and
 //! ends if it was not needed for long. Two rules keep a thread in reserve, if the number of helpers
 //! allows for it:
@@ -21,13 +21,14 @@
 
 use tourbillon_sync::{Ordering, fence};
 
-use crate::park::searchers::{HELPING, RESERVE, Searchers, helping, parked, reserve};
+use crate::searchers::{HELPING, RESERVE, Searchers, helping, parked, reserve};
 
 impl Searchers {
     /// Counts a new helper in reserve, if no thread is parked or in reserve, and fewer than `most`
     /// helpers exist. If this returns `true`, the caller starts the helper. A thread calls this
     /// after it has left the count, when it is about to run user code.
     #[must_use]
+    #[inline]
     pub fn ensure_reserve(&self, most: usize) -> bool {
         self.change(|word| {
             let is_empty = parked(word) + reserve(word) == 0;
@@ -46,6 +47,7 @@ impl Searchers {
     }
 
     /// Counts the calling helper in reserve again.
+    #[inline]
     pub fn enter_reserve(&self) {
         self.word.fetch_add(RESERVE, Ordering::AcqRel);
         fence(Ordering::SeqCst);
@@ -55,6 +57,7 @@ impl Searchers {
     ///
     /// If it reads after this that no clock is paused, a thread that pauses the clock later sees
     /// that the helper is up.
+    #[inline]
     pub fn leave_reserve(&self) {
         self.word.fetch_sub(RESERVE, Ordering::AcqRel);
         fence(Ordering::SeqCst);
@@ -71,6 +74,7 @@ impl Searchers {
     }
 
     /// Returns the number of helpers.
+    #[inline]
     pub fn helpers(&self) -> usize {
         helping(self.word.load(Ordering::Relaxed)) as usize
     }
@@ -80,6 +84,7 @@ impl Searchers {
     ///
     /// Both counts are read at once. Between two reads a helper could end, and would then look as
     /// if it were up; or a helper could be up while a new one joins the reserve.
+    #[inline]
     pub fn all_in_reserve(&self) -> bool {
         fence(Ordering::SeqCst);
         let word = self.word.load(Ordering::Acquire);
@@ -94,6 +99,7 @@ impl Searchers {
     }
 
     /// Changes the word to `next` of it. Returns `false` if `next` returns `None`.
+    #[inline]
     fn change(&self, next: impl Fn(u64) -> Option<u64>) -> bool {
         let mut word = self.word.load(Ordering::Relaxed);
         while let Some(to) = next(word) {

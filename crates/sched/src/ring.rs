@@ -21,7 +21,6 @@ use tourbillon_sync::{
 };
 
 /// A ring of the last events of one thread.
-#[doc(hidden)]
 pub struct Ring {
     /// A power of two of them. They are made for the first event, or by
     /// [`reserve`](Ring::reserve).
@@ -35,7 +34,6 @@ pub struct Ring {
 struct Slot([AtomicU64; 2]);
 
 /// A copy of the last events of a [`Ring`].
-#[doc(hidden)]
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Copied {
     /// The number of the first event, counted from zero over all events of the ring.

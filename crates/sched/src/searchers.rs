@@ -21,18 +21,22 @@ const PARKED: u64 = 1 << 16;
 pub(crate) const RESERVE: u64 = 1 << 32;
 pub(crate) const HELPING: u64 = 1 << 48;
 
+#[inline]
 fn searching(word: u64) -> u64 {
     word % PARKED
 }
 
+#[inline]
 pub(crate) fn parked(word: u64) -> u64 {
     word % RESERVE / PARKED
 }
 
+#[inline]
 pub(crate) fn reserve(word: u64) -> u64 {
     word % HELPING / RESERVE
 }
 
+#[inline]
 pub(crate) fn helping(word: u64) -> u64 {
     word / HELPING
 }
@@ -52,6 +56,31 @@ pub struct Searchers {
     limit: u64,
 }
 
+/// A worker that sleeps by [`Searchers::sleep`]. It has a [`Parker`](crate::Parker), and knows until
+/// when it may sleep.
+pub trait Sleeper {
+    /// Announces by [`Parker::announce`](crate::Parker::announce) that the worker sleeps until its
+    /// next deadline, and returns that deadline, in ns ([`NEVER`](crate::NEVER): there is none).
+    fn announce_sleep(&self) -> u64;
+
+    /// Returns whether the sleep that was announced until `until` may begin: since then nothing has
+    /// come that the worker has to see before.
+    fn may_sleep(&self, until: u64) -> bool;
+
+    /// Announces by [`Parker::resume`](crate::Parker::resume) that the worker is awake again.
+    /// Returns whether it was woken to search.
+    fn end_sleep(&self) -> bool;
+}
+
+/// The result of [`Searchers::sleep`].
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Parked {
+    /// Whether the worker called `sleep`.
+    pub slept: bool,
+    /// Whether the worker counts as a searcher from now on: it was woken to search, or found work.
+    pub searching: bool,
+}
+
 impl Searchers {
     /// Creates the counts of a runtime with this many workers. At most half of them search at a
     /// time, but always one may.
@@ -65,6 +94,7 @@ impl Searchers {
     /// Counts the calling worker as a searcher, unless enough others search. Returns whether it
     /// did.
     #[must_use]
+    #[inline]
     pub fn begin(&self) -> bool {
         let mut word = self.word.load(Ordering::Relaxed);
         while searching(word) < self.limit {
@@ -84,12 +114,14 @@ impl Searchers {
     /// Takes the calling worker, which found work, off the count of searchers. Returns `true` if it
     /// was the last searcher: then it has to [wake](Searchers::wake_one) the next worker.
     #[must_use]
+    #[inline]
     pub fn found(&self) -> bool {
         searching(self.word.fetch_sub(SEARCHING, Ordering::AcqRel)) == 1
     }
 
     /// Counts the calling worker as parked, and takes it off the count of searchers if it was one.
     /// The worker looks everywhere once more before it sleeps.
+    #[inline]
     pub fn park(&self, was_searching: bool) {
         let change = if was_searching {
             PARKED - SEARCHING
@@ -103,8 +135,42 @@ impl Searchers {
 
     /// Counts the calling worker as awake again. A worker that was woken to search is a searcher
     /// already.
+    #[inline]
     pub fn unpark(&self) {
         self.word.fetch_sub(PARKED, Ordering::AcqRel);
+    }
+
+    /// Parks the calling worker: sleeps until its next deadline, or until it is woken. `searching`
+    /// says whether it counts as a searcher.
+    ///
+    /// `work` returns whether there is any work; it is called after the worker has announced that
+    /// it sleeps. `sleep` sleeps until the given moment, in ns (or [`NEVER`](crate::NEVER)), or
+    /// until another thread wakes the worker.
+    pub fn sleep(
+        &self,
+        sleeper: &impl Sleeper,
+        searching: bool,
+        work: impl FnOnce() -> bool,
+        sleep: impl FnOnce(u64),
+    ) -> Parked {
+        // The announcement comes first, and is withdrawn last: a thread that finds this worker
+        // counted as parked can claim its parked word.
+        let until = sleeper.announce_sleep();
+        self.park(searching);
+        // The last look: behind the fences of both announcements.
+        let work = work();
+        let sleeps = sleeper.may_sleep(until) && !work;
+        if sleeps {
+            sleep(until);
+        }
+        self.unpark();
+        // A thread that brought work may have found this worker counted as a searcher, and woken no
+        // other. So the worker searches again, unless enough others do.
+        let searching = sleeper.end_sleep() || (work && self.begin());
+        Parked {
+            slept: sleeps,
+            searching,
+        }
     }
 
     /// Wakes one parked worker to search for work that the caller has pushed, if no worker
@@ -160,11 +226,13 @@ impl Searchers {
     }
 
     /// Returns the number of workers that search. A hint.
+    #[inline]
     pub fn searching(&self) -> usize {
         searching(self.word.load(Ordering::Relaxed)) as usize
     }
 
     /// Returns the number of parked workers. A hint.
+    #[inline]
     pub fn parked(&self) -> usize {
         parked(self.word.load(Ordering::Relaxed)) as usize
     }

@@ -26,8 +26,10 @@
 //! word, so the answers of `cancel` and `reset` are exact. See "The claim word" in `PROTOCOLS.md`
 //! for the rules and proofs.
 
-use crate::answer::Outcome;
+pub use tourbillon_sched::NEVER;
 use tourbillon_sync::{AtomicU64, Ordering};
+
+use crate::answer::Outcome;
 
 /// Position of the state in the word.
 const SHIFT: u32 = 61;
@@ -36,10 +38,10 @@ const VALUE: u64 = (1 << SHIFT) - 1;
 /// Bit in the value of `Stopping`, above the outcome: a thread waits for the end.
 const WATCHED: u64 = 1 << 2;
 
-/// Deadline of a timer that never fires, in nanoseconds: 2^61 − 1, some 73 years after time zero.
-///
-/// Later deadlines saturate to this value.
-pub const NEVER: u64 = VALUE;
+const _: () = assert!(
+    NEVER == VALUE,
+    "the largest deadline is that of a timer that never fires"
+);
 
 /// Unpacked value of a [`ClaimWord`].
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]

@@ -2,7 +2,7 @@
 //!
 //! The owner inserts a node into the store at once. A remote thread pushes it into the inbox, and
 //! wakes the owner if the owner would sleep past the deadline. See "Published words" and "Parking
-//! and wake-ups" in `PROTOCOLS.md`.
+//! and wake-ups" in `PROTOCOLS.md` of `tourbillon-sched`.
 
 use super::Shard;
 use tourbillon_sync::{BeforeFence, Ordering, fence};

@@ -5,7 +5,7 @@
 //! has the proofs; its section "Overview" has a picture.
 //!
 //! This file has the words and the lock. Each operation has a file: `insert`, `update` (with the
-//! drain of the inbox), `moved`, `expire`, `close`, `park` and `watch`.
+//! drain of the inbox), `moved`, `expire`, `close`, `park` and `alarm`.
 //!
 //! A thread holds the lock for one operation or one batch. No user code runs under it, except the
 //! condition of a timer. The thread that takes a timer out of the shard drops its payload or wakes
@@ -14,16 +14,17 @@
 use std::mem;
 
 use crossbeam_utils::CachePadded;
+use tourbillon_sched::{Alarm, Parker};
 use tourbillon_sync::{AtomicBool, AtomicU64, AtomicUsize, Ordering, Patience, UnsafeCell};
 
 use crate::{
     node::claim::NEVER,
     owner::Owner,
-    park::{parker::Parker, watchdog::Watch},
     shard::{home::Homes, inbox::Inbox, inner::Inner, lock::TryLock, watchers::Watchers},
     store::any::{Seen, StoreKind},
 };
 
+mod alarm;
 mod close;
 pub(crate) mod drained;
 pub(crate) mod expire;
@@ -33,9 +34,8 @@ pub(crate) mod inner;
 mod insert;
 pub(crate) mod lock;
 mod moved;
-pub(crate) mod park;
+mod park;
 mod update;
-mod watch;
 pub(crate) mod watchers;
 
 /// The number of unread cancellations above which a canceller that is denied the lock yields its
@@ -66,7 +66,9 @@ fn garbage_floor() -> usize {
 ///
 /// Any thread may arm, cancel and move timers of a shard, and never waits for another thread: see
 /// [`Timer`](crate::Timer) and [`Sleep`](crate::Sleep). The owner calls [`expire`](Shard::expire)
-/// when [`next_deadline`](Shard::next_deadline) has passed, and sleeps by [`park`](Shard::park).
+/// when [`next_deadline`](Shard::next_deadline) has passed, and sleeps by
+/// [`sleep_until`](Shard::sleep_until), or as a worker of
+/// [`Searchers`](tourbillon_sched::Searchers).
 ///
 /// A shard must be [closed](Shard::close) explicitly: its timers hold references to it.
 ///
@@ -78,7 +80,7 @@ pub struct Shard<O: Owner> {
     parker: CachePadded<Parker>,
     /// Read by each thread that arms a timer. Written mostly by the owner and by the peers that
     /// watch it.
-    watch: CachePadded<Watch>,
+    alarm: CachePadded<Alarm>,
     _line_of_pushers: NewLine,
     inbox: Inbox<O>,
     /// A lower bound of the deadlines in the inbox. See "Published words" in `PROTOCOLS.md`.
@@ -119,16 +121,16 @@ unsafe impl<O: Owner> Sync for Shard<O> {}
 unsafe impl<O: Owner> Send for Shard<O> {}
 
 impl<O: Owner> Shard<O> {
-    /// Creates an empty shard for `owner`, without a watchdog.
+    /// Creates an empty shard for `owner`, whose owner is not watched.
     pub fn new(owner: O) -> Self {
-        Self::with_watch(owner, Watch::off())
+        Self::with_alarm(owner, Alarm::off())
     }
 
-    fn with_watch(owner: O, watch: Watch) -> Self {
+    fn with_alarm(owner: O, alarm: Alarm) -> Self {
         Self {
             homes: CachePadded::new(Homes::new()),
             parker: CachePadded::new(Parker::new()),
-            watch: CachePadded::new(watch),
+            alarm: CachePadded::new(alarm),
             _line_of_pushers: [],
             inbox: Inbox::new(),
             inbox_next: AtomicU64::new(NEVER),
@@ -188,6 +190,7 @@ impl<O: Owner> Shard<O> {
     }
 
     /// Returns the worker's parked word.
+    #[inline]
     pub fn parker(&self) -> &Parker {
         &self.parker
     }

@@ -1,37 +1,17 @@
 //! Parks the owner of a shard, and wakes it.
 //!
 //! The owner announces until when it sleeps, and then looks once more for updates and work. See
-//! "Parking and wake-ups" and "Searchers" in `PROTOCOLS.md`.
+//! "Parking and wake-ups" in `PROTOCOLS.md` of `tourbillon-sched`.
+
+use tourbillon_sched::Sleeper;
 
 use super::{Shard, insert::full_fence};
-use crate::{owner::Owner, park::searchers::Searchers};
-
-/// The result of [`Shard::park`].
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub struct Parked {
-    /// Whether the worker called `sleep`.
-    pub slept: bool,
-    /// Whether the worker counts as a searcher from now on: it was woken to search, or found work.
-    pub searching: bool,
-}
+use crate::owner::Owner;
 
 impl<O: Owner> Shard<O> {
     /// Wakes the owner if it sleeps, and returns whether it did. For work that is no timer.
     pub fn wake(&self) -> bool {
         self.wake_before(0, full_fence)
-    }
-
-    /// Announces that the owner sleeps until the next deadline, and returns that deadline.
-    fn announce_sleep(&self) -> u64 {
-        let until = self.next_deadline();
-        self.parker.announce(until);
-        until
-    }
-
-    /// Returns whether the sleep that was announced until `until` may begin: no update and no
-    /// earlier deadline has come.
-    fn may_sleep(&self, until: u64) -> bool {
-        !self.has_updates() && self.next_deadline() >= until
     }
 
     /// Announces that the owner is about to sleep, and returns until when, in ns. The owner then
@@ -42,8 +22,8 @@ impl<O: Owner> Shard<O> {
     /// The owner looks for other work between this call and the sleep. A thread that brings such
     /// work calls [`wake`](Shard::wake) after that.
     ///
-    /// This is for an event loop of one thread. Workers that steal from each other use
-    /// [`park`](Shard::park).
+    /// This is for an event loop of one thread. Workers that steal from each other sleep by
+    /// [`Searchers::sleep`](tourbillon_sched::Searchers::sleep).
     ///
     /// ```
     /// # use std::{sync::Arc, thread, time::{Duration, Instant}};
@@ -88,37 +68,21 @@ impl<O: Owner> Shard<O> {
         let searches = self.parker.resume();
         debug_assert!(!searches, "only `Searchers` wake a worker to search");
     }
+}
 
-    /// Sleeps until the next deadline, or until the worker is woken. The owner calls this;
-    /// `searching` says whether it counts as a searcher.
-    ///
-    /// `work` returns whether there is any work; it is called after the worker has announced that
-    /// it sleeps. `sleep` sleeps until the given moment, in ns (or [`NEVER`](crate::NEVER)), or
-    /// until [`Owner::wake`].
-    pub fn park(
-        &self,
-        searchers: &Searchers,
-        searching: bool,
-        work: impl FnOnce() -> bool,
-        sleep: impl FnOnce(u64),
-    ) -> Parked {
-        // The announcement comes first, and is withdrawn last: a thread that finds this worker
-        // counted as parked can claim its parked word.
-        let until = self.announce_sleep();
-        searchers.park(searching);
-        // The last look: behind the fences of both announcements.
-        let work = work();
-        let sleeps = self.may_sleep(until) && !work;
-        if sleeps {
-            sleep(until);
-        }
-        searchers.unpark();
-        // A thread that brought work may have found this worker counted as a searcher, and woken no
-        // other. So the worker searches again, unless enough others do.
-        let searching = self.parker.resume() || (work && searchers.begin());
-        Parked {
-            slept: sleeps,
-            searching,
-        }
+/// A worker of [`Searchers`](tourbillon_sched::Searchers) sleeps until the next deadline.
+impl<O: Owner> Sleeper for Shard<O> {
+    fn announce_sleep(&self) -> u64 {
+        let until = self.next_deadline();
+        self.parker.announce(until);
+        until
+    }
+
+    fn may_sleep(&self, until: u64) -> bool {
+        !self.has_updates() && self.next_deadline() >= until
+    }
+
+    fn end_sleep(&self) -> bool {
+        self.parker.resume()
     }
 }

@@ -1,7 +1,8 @@
-//! A worker parks by `Shard::park`, on one thread.
+//! A shard is the sleeper of a worker, on one thread.
 
 use crate::common::{Scripted, turn};
-use tourbillon_shards::{NEVER, Parked, SearchClaim, Searchers, Timer};
+use tourbillon_sched::{Parked, SearchClaim, Searchers};
+use tourbillon_shards::{NEVER, Timer};
 
 const AWAKE: Parked = Parked {
     slept: false,
@@ -18,11 +19,11 @@ fn a_worker_does_not_sleep_over_work_or_updates() {
         searching: true,
         ..AWAKE
     };
-    assert_eq!(shard.park(&searchers, false, || true, sleep), found);
+    assert_eq!(searchers.sleep(&*shard, false, || true, sleep), found);
     assert_eq!((searchers.parked(), searchers.searching()), (0, 1));
-    assert_eq!(shard.park(&searchers, false, || true, sleep), AWAKE);
+    assert_eq!(searchers.sleep(&*shard, false, || true, sleep), AWAKE);
     let _timer = Timer::once(&shard, 500, 500, || ());
-    assert_eq!(shard.park(&searchers, true, || false, sleep), AWAKE);
+    assert_eq!(searchers.sleep(&*shard, true, || false, sleep), AWAKE);
     assert_eq!((searchers.parked(), searchers.searching()), (0, 0));
     assert_eq!(turn(&shard, 0), 0);
     let slept = Parked {
@@ -30,7 +31,7 @@ fn a_worker_does_not_sleep_over_work_or_updates() {
         ..AWAKE
     };
     let sleep = |until| assert_eq!(until, 500);
-    assert_eq!(shard.park(&searchers, false, || false, sleep), slept);
+    assert_eq!(searchers.sleep(&*shard, false, || false, sleep), slept);
     drop(shard.close());
 }
 
@@ -38,8 +39,8 @@ fn a_worker_does_not_sleep_over_work_or_updates() {
 fn a_worker_that_is_woken_to_search_searches() {
     let shard = Scripted::shard(true);
     let searchers = Searchers::new(2);
-    let parked = shard.park(
-        &searchers,
+    let parked = searchers.sleep(
+        &*shard,
         false,
         || false,
         |until| {

@@ -10,7 +10,7 @@ use tourbillon_shards::{NEVER, Owner, Shard, Timer};
 
 pub const LATENCY: u64 = MS;
 /// How far ahead an alarm is set. This and the next two constants follow from the latency, as in
-/// `src/park/watchdog.rs`.
+/// `tourbillon_sched::Alarm`.
 pub const AHEAD: u64 = 750_000;
 /// The distance below which a heartbeat pushes the alarm off.
 pub const MARGIN: u64 = 250_000;

@@ -16,8 +16,9 @@ use std::{
 };
 
 use crate::common::{Drops, Overs, Random, times, units::MS};
+use tourbillon_sched::Searchers;
 use tourbillon_shards::{
-    Cancel, Due, Kind, NEVER, Outcome, Owner, Ran, Reset, Searchers, Shard, Sleep, Status, Timer,
+    Cancel, Due, Kind, NEVER, Outcome, Owner, Ran, Reset, Shard, Sleep, Status, Timer,
 };
 
 const REMOTES: u64 = 3;
@@ -121,8 +122,8 @@ fn work(shard: &Arc<Shard<Worker>>, stop: &AtomicBool, limit: usize) -> Parks {
         let expired = shard.expire(now, limit, &mut due);
         run_all(&mut due, owner);
         if !expired.more {
-            let parked = shard.park(
-                &searchers,
+            let parked = searchers.sleep(
+                &**shard,
                 false,
                 || stop.load(Ordering::Acquire),
                 |until| owner.sleep(until),

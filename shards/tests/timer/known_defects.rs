@@ -7,9 +7,8 @@ use std::sync::{
 };
 
 use crate::common::{Random, Scripted, turn, units::SECOND};
-use tourbillon_shards::{
-    Cancel, Outcome, Reset, Searchers, Shard, Status, Timer, store::StoreKind,
-};
+use tourbillon_sched::Searchers;
+use tourbillon_shards::{Cancel, Outcome, Reset, Shard, Status, Timer, store::StoreKind};
 
 /// Arms a timer that records its number when it runs.
 fn noting(
@@ -73,7 +72,7 @@ fn an_owner_is_told_to_sleep_until_a_deadline_that_has_passed() {
     for (id, deadline) in [5, 5 * SECOND].into_iter().enumerate() {
         noting(&shard, deadline, id, &ran);
         let mut until = None;
-        let parked = shard.park(&searchers, false, || false, |at| until = Some(at));
+        let parked = searchers.sleep(&*shard, false, || false, |at| until = Some(at));
         assert!(parked.slept);
         assert_eq!(until, Some(deadline));
         assert_eq!(turn(&shard, 10 * SECOND), 1);

@@ -6,7 +6,7 @@ use std::{
     time::{Duration, SystemTime},
 };
 
-use tourbillon_shards::Copied;
+use tourbillon_sched::Copied;
 
 use crate::{
     engine::{

@@ -13,7 +13,7 @@ pub(crate) mod note;
 
 use std::{fmt, sync::Arc, time::Duration};
 
-use tourbillon_shards::Ring;
+use tourbillon_sched::Ring;
 
 use crate::{
     engine::{

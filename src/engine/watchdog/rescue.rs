@@ -3,7 +3,7 @@
 //! 1. *The alarm.* Each worker has a timerfd, its alarm. While the worker is awake, the alarm is
 //!    set to at most three quarters of the rescue latency after the worker was last in its loop.
 //!    Each return to the loop puts it off if it is near (the heartbeat, [`Worker::beat`]). The
-//!    protocol is in "The watch" in `shards/PROTOCOLS.md`.
+//!    protocol is in "The alarm" in `crates/sched/PROTOCOLS.md`.
 //! 2. *The call.* The alarm goes off if the worker blocks in a callback or a task. All its peers
 //!    wait for the alarm *exclusively* in their epoll instances, so the kernel wakes one peer that
 //!    sleeps. If no peer sleeps, the event stays in the instances, and the first peer that polls

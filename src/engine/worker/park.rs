@@ -70,9 +70,9 @@ impl Worker<'_> {
             self.back_in_loop();
         }
         (self.last_poll, self.timers_since_poll) = (self.tick, 0);
-        // 1. Announce the sleep, and look once more at all that could have arrived. `Shard::park`
-        //    does both, in the order that `shards/PROTOCOLS.md` proves for parking. It calls the
-        //    second closure if there is nothing to do.
+        // 1. Announce the sleep, and look once more at all that could have arrived.
+        //    `Searchers::sleep` does both, in the order that `crates/sched/PROTOCOLS.md` proves. It
+        //    calls the second closure if there is nothing to do.
         let (core, shared, events) = (self.core, self.shared, &self.events);
         let (wakers, rest, shard) = (&mut self.wakers, &self.rest, &self.local.shard);
         let (policy, awake_since) = (&mut self.wait_policy, self.in_loop.at);
@@ -84,8 +84,8 @@ impl Worker<'_> {
         // If the worker does not sleep after all, it must not take up the events of an earlier
         // wait.
         events.borrow_mut().clear();
-        let parked = shard.park(
-            &shared.queues.searchers,
+        let parked = shared.queues.searchers.sleep(
+            &**shard,
             self.search.is_on,
             || {
                 shared.is_stopping()

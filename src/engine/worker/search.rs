@@ -12,7 +12,7 @@
 //!
 //! With [`spin(false)`](crate::runtime::Builder::spin) it takes that job at once.
 //!
-//! The rules of the shared count are in "Searchers" in `shards/PROTOCOLS.md`.
+//! The rules of the shared count are in "Searchers" in `crates/sched/PROTOCOLS.md`.
 
 use crate::engine::{job::Job, queues::steal_batch_of, worker::Worker};
 

@@ -9,7 +9,7 @@
 //!
 //! A thread that is no worker may free memory while all workers sleep. The first such thread of a
 //! period [wakes](wake) one of them. A worker that is about to sleep [looks](Tidy::next) after it
-//! has announced its sleep, so one of the two sees the other (`shards/src/park/parker.rs`).
+//! has announced its sleep, so one of the two sees the other (`crates/sched/src/parker.rs`).
 
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 

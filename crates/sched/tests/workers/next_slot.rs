@@ -2,7 +2,7 @@
 
 use std::sync::Arc;
 
-use tourbillon_shards::NextSlot;
+use tourbillon_sched::NextSlot;
 
 #[test]
 fn a_value_is_in_the_slot_until_it_is_taken_replaced_or_stolen() {

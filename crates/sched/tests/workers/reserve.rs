@@ -1,6 +1,6 @@
 //! The counts of helpers and of the reserve, on one thread.
 
-use tourbillon_shards::Searchers;
+use tourbillon_sched::Searchers;
 
 /// Returns how many helpers there are, how many are in reserve, and how many workers are parked.
 fn counts(searchers: &Searchers) -> (usize, usize, usize) {

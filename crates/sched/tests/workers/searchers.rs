@@ -2,7 +2,7 @@
 
 use std::cell::Cell;
 
-use tourbillon_shards::{NEVER, Parker, SearchClaim, Searchers};
+use tourbillon_sched::{NEVER, Parker, SearchClaim, Searchers};
 
 #[test]
 fn at_most_half_of_the_workers_search() {
