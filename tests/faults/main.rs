@@ -4,7 +4,7 @@
 //! Limits, filters and signals concern the whole process, which all tests of this program share:
 //! such a test runs in a process of its own (`common::process::alone`).
 
-use tourbillon_support as common;
+use tourbillon_support::{self as common, system_calls};
 
 mod fork;
 mod interrupted;
@@ -14,6 +14,5 @@ mod no_descriptors;
 mod no_threads;
 mod refused_calls;
 mod stopped;
-mod system_calls;
 mod time_namespaces;
 mod uptime;

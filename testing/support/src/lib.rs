@@ -42,6 +42,7 @@ pub mod say;
 pub mod skip;
 #[cfg(feature = "runtime")]
 mod start;
+pub mod system_calls;
 #[cfg(feature = "runtime")]
 pub mod timers;
 #[cfg(feature = "runtime")]

@@ -2,7 +2,7 @@
 //! test says so.
 //!
 //! A filter stays for the life of its thread and of all threads that it starts: a test with a
-//! filter must run [`alone`](crate::common::process::alone).
+//! filter must run [`alone`](crate::process::alone).
 
 use std::{
     io, mem,
@@ -15,7 +15,7 @@ use std::{
     thread,
 };
 
-use crate::common::skip;
+use crate::skip;
 
 /// A system call that a filter recognizes: by its number and, if it matters, its first argument.
 #[derive(Clone, Copy, Debug)]
