@@ -8,7 +8,7 @@ use axum::{
 };
 use hyper::ext::Protocol;
 
-// `docs/guide/server.md` shows this function.
+// `crates/axum/GUIDE.md` shows this function.
 /// Returns the answer to a handshake, or `None` if the request is not one.
 pub fn accept(request: &Request) -> Option<Response> {
     // HTTP/2 has no key: the stream begins after the answer 200.

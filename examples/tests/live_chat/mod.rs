@@ -393,9 +393,9 @@ fn the_guide_shows_the_handshake_of_the_example() {
         .find("/// Returns the answer to a handshake")
         .unwrap();
     let (function, _) = source[start..].split_once("\n}\n").unwrap();
-    let page = read("docs/guide/server.md");
+    let page = read("crates/axum/GUIDE.md");
     assert!(
         page.contains(function),
-        "docs/guide/server.md has another handshake"
+        "crates/axum/GUIDE.md has another handshake"
     );
 }

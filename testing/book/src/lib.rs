@@ -5,8 +5,11 @@
 #[doc = include_str!("../../../README.md")]
 struct Readme;
 
-#[doc = include_str!("../../../docs/guide/clients.md")]
+#[doc = include_str!("../../../crates/hyper/GUIDE.md")]
 struct Clients;
+
+#[doc = include_str!("../../../crates/axum/GUIDE.md")]
+struct AxumGuide;
 
 #[doc = include_str!("../../../docs/guide/coming-from.md")]
 struct ComingFrom;

@@ -59,7 +59,7 @@ const LIMIT: Duration = Duration::from_secs(60);
 const KEY: &str = "dGhlIHNhbXBsZSBub25jZQ==";
 const ACCEPT: &str = "s3pPLMBiTxaQ9kYGzzhZRbK+xOo=";
 
-// Below, `echo` and `handler` are those of `docs/guide/server.md`.
+// Below, `echo` and `handler` are those of `crates/axum/GUIDE.md`.
 
 /// Sends each message back.
 async fn echo(upgrade: OnUpgrade) -> Result<(), Box<dyn Error + Send + Sync>> {
