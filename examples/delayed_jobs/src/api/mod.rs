@@ -30,7 +30,8 @@ use axum::{
     routing::get,
 };
 use serde::{Deserialize, Serialize};
-use tourbillon::{axum::SameOrigin, cron::jiff::Timestamp};
+use tourbillon::cron::jiff::Timestamp;
+use tourbillon_axum::SameOrigin;
 
 use crate::{
     job::{self, Job, Repeat, Time, When},

@@ -10,10 +10,10 @@ use futures_lite::future::or;
 use tokio::sync::oneshot;
 use tourbillon::{
     Runtime,
-    axum::SameOrigin,
     net::TcpListener,
     signal::{SignalKind, signal},
 };
+use tourbillon_axum::SameOrigin;
 use tourbillon_durable::{
     Attempt, Backoff, Failure, Node, Queue, api, sqlite::Sqlite, store::Store,
 };
@@ -161,7 +161,7 @@ async fn serve<S: Store>(args: &Args, store: S) -> Result<bool, Box<dyn Error>> 
         .start(move |attempt| run(exec.clone(), attempt));
     say(format_args!("open http://{}/", listener.local_addr()?));
     let (drain, (sender, stopped)) = (args.drain, oneshot::channel());
-    tourbillon::axum::serve(listener, api::router_for(queue, guard))
+    tourbillon_axum::serve(listener, api::router_for(queue, guard))
         .with_graceful_shutdown(async move {
             // An error means that the runtime shuts down, so the server must end, too.
             let _ = or(interrupt.recv(), terminate.recv()).await;

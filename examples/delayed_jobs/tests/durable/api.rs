@@ -9,7 +9,7 @@ use axum::{
 };
 use http_body_util::BodyExt;
 use serde_json::{Value, json};
-use tourbillon::axum::SameOrigin;
+use tourbillon_axum::SameOrigin;
 use tourbillon_durable::{Failure, Node, Queue, api, sqlite::Sqlite};
 use tower_service::Service;
 

@@ -48,7 +48,7 @@ fn jobs_are_listed_searched_and_cancelled() {
         let listener = TcpListener::bind("127.0.0.1:0").await.unwrap();
         let addr = listener.local_addr().unwrap();
         let router = api::router(queue.clone());
-        tourbillon::spawn(async move { tourbillon::axum::serve(listener, router).await });
+        tourbillon::spawn(async move { tourbillon_axum::serve(listener, router).await });
         (queue, addr)
     });
     let node = runtime.block_on(async {
