@@ -1,13 +1,7 @@
 //! Runs commands by cron patterns, in time zones. See the README in this directory.
 
-#[path = "../common/arguments.rs"]
-mod arguments;
 mod job;
 mod run;
-#[path = "../common/say.rs"]
-mod say;
-#[path = "../common/stop.rs"]
-mod stop;
 
 use std::{
     convert::Infallible, error::Error, fs, path::PathBuf, process::ExitCode, time::Duration,
@@ -21,14 +15,13 @@ use tourbillon::{
     cron::{self, CronJob, jiff::Zoned},
     time::timeout,
 };
-
-use self::{
+use tourbillon_examples::{
     arguments::{arguments, tame},
-    job::Job,
-    run::Runner,
-    say::{complain, say},
+    say::{self, complain, say},
     stop::Stop,
 };
+
+use self::{job::Job, run::Runner};
 
 /// Run commands by cron patterns.
 #[derive(Parser)]

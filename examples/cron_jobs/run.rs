@@ -12,8 +12,7 @@ use tourbillon::{
     cron::{Occurrence, Schedule},
     task::{block_in_place, spawn_blocking},
 };
-
-use crate::say::say;
+use tourbillon_examples::say::say;
 
 /// Runs the command of a job.
 pub struct Runner {

@@ -1,14 +1,5 @@
 //! An HTTP server that replies after a delay. See the README in this directory.
 
-#[path = "../common/arguments.rs"]
-mod arguments;
-#[path = "../common/descriptors.rs"]
-mod descriptors;
-#[path = "../common/say.rs"]
-mod say;
-#[path = "../common/stop.rs"]
-mod stop;
-
 use std::{io, net::SocketAddr, process::ExitCode, time::Duration};
 
 use axum::{
@@ -19,10 +10,10 @@ use axum::{
 };
 use clap::Parser;
 use tourbillon::{Runtime, net::TcpListener, time::sleep};
-
-use self::{
+use tourbillon_examples::{
     arguments::arguments,
-    say::{complain, say},
+    descriptors,
+    say::{self, complain, say},
     stop::Stop,
 };
 

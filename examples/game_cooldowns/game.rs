@@ -8,8 +8,9 @@ use std::{fmt, sync::Arc, time::Duration};
 
 use fastrand::Rng;
 use tourbillon::{Cancel, Reset, Timer, time::sleep_until};
+use tourbillon_examples::say::complain;
 
-use crate::{say::complain, world::World};
+use crate::world::World;
 
 /// Interval between the players' actions, in ns of the game.
 const ROUND: u64 = 100_000_000;

@@ -1,18 +1,18 @@
 //! A game with cooldowns on a paused clock. See the README in this directory.
 
-#[path = "../common/arguments.rs"]
-mod arguments;
 mod game;
-#[path = "../common/say.rs"]
-mod say;
 mod world;
 
 use std::{process::ExitCode, time::Duration};
 
 use clap::Parser;
 use tourbillon::Runtime;
+use tourbillon_examples::{
+    arguments::arguments,
+    say::{self, complain},
+};
 
-use self::{arguments::arguments, game::Game, say::complain};
+use self::game::Game;
 
 /// Play a game, and check that each cooldown ended exactly at its time.
 #[derive(Parser)]

@@ -1,37 +1,22 @@
 //! A TCP server that echoes lines and closes idle connections. See the README in this directory.
 
-#[path = "../common/accept.rs"]
-mod accept;
-#[path = "../common/arguments.rs"]
-mod arguments;
 mod connection;
-#[path = "../common/descriptors.rs"]
-mod descriptors;
-#[path = "../common/room.rs"]
-mod room;
-#[path = "../common/say.rs"]
-mod say;
 mod stats;
-#[path = "../common/stop.rs"]
-mod stop;
-#[path = "../common/trouble.rs"]
-mod trouble;
-#[path = "../common/values.rs"]
-mod values;
 
 use std::{error::Error, process::ExitCode, sync::Arc, time::Duration};
 
 use clap::Parser;
 use tourbillon::{Runtime, net::TcpListener};
-
-use self::{
+use tourbillon_examples::{
+    accept,
     arguments::arguments,
-    connection::Rules,
-    say::say,
-    stats::Stats,
+    room,
+    say::{self, say},
     stop::Stop,
     values::{count, positive},
 };
+
+use self::{connection::Rules, stats::Stats};
 
 /// Echo lines, and close idle connections.
 #[derive(Parser)]

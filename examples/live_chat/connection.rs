@@ -6,7 +6,7 @@ use async_tungstenite::{
     WebSocketReceiver, WebSocketSender, WebSocketStream,
     tungstenite::{
         Error, Message,
-        protocol::{Role, WebSocketConfig},
+        protocol::{CloseFrame, Role, WebSocketConfig},
     },
 };
 use futures_lite::{StreamExt, future::or};
@@ -23,14 +23,14 @@ use crate::lobby::{End, Lobby, Seat};
 const MAX_TEXT: usize = 1_000;
 /// Maximum length of a frame, in bytes. The server reads no further into a longer one.
 const MAX_FRAME: usize = 64 * 1024;
-/// The size of buffers, in bytes. A chat has many connections with short messages.
-const BUFFER: usize = 4 * 1024;
 /// Minimum average time between the frames of a client. A faster client has to wait.
 const PACE: Duration = Duration::from_millis(50);
 /// How far ahead of its average a client may be: it may send the frames of this time at once.
 const BURST: Duration = Duration::from_secs(1);
 /// How long the server waits for a client to take the close frame and answer it.
 const GOODBYE: Duration = Duration::from_secs(2);
+/// How late the timers may run, to share a wake-up with those of other members.
+const TOLERANCE: Duration = Duration::from_millis(250);
 
 type Sender = WebSocketSender<FuturesIo<Upgraded>>;
 type Receiver = WebSocketReceiver<FuturesIo<Upgraded>>;
@@ -42,8 +42,6 @@ pub async fn serve(upgrade: OnUpgrade, lobby: Arc<Lobby>, name: String, http: St
         return;
     };
     let config = WebSocketConfig::default()
-        .read_buffer_size(BUFFER)
-        .write_buffer_size(BUFFER)
         .max_message_size(Some(MAX_FRAME))
         .max_frame_size(Some(MAX_FRAME));
     let stream = FuturesIo::new(upgraded);
@@ -55,8 +53,9 @@ pub async fn serve(upgrade: OnUpgrade, lobby: Arc<Lobby>, name: String, http: St
     };
     // A client that has stopped reading does not take the close frame, so do not wait for ever.
     let goodbye = async {
-        if let Some(frame) = end.frame() {
-            sender.close(Some(frame)).await?;
+        if let End(Some(code), reason) = end {
+            let reason = reason.into();
+            sender.close(Some(CloseFrame { code, reason })).await?;
         }
         // Each side answers the close frame of the other. Closing while received bytes are unread
         // would reset the connection and discard the frame.
@@ -68,16 +67,15 @@ pub async fn serve(upgrade: OnUpgrade, lobby: Arc<Lobby>, name: String, http: St
 
 /// Passes messages between a client and the lobby until the member ends.
 async fn converse(mut seat: Seat, sender: &mut Sender, receiver: &mut Receiver) -> End {
-    let (id, lobby) = (seat.id, &seat.lobby);
-    let rules = lobby.rules;
+    let (id, lobby, rules) = (seat.id, &seat.lobby, seat.lobby.rules);
     // The timers run on workers as callbacks, whatever this task waits for.
     let (for_idle, for_beat) = (lobby.clone(), lobby.clone());
     let idle = Timer::after(rules.idle)
-        .tolerance(rules.tolerance)
-        .start(move || for_idle.end(id, End::Idle))
+        .tolerance(TOLERANCE)
+        .start(move || for_idle.end(id, End::IDLE))
         .cancel_on_drop();
     let _beat = Timer::every(rules.heartbeat)
-        .tolerance(rules.tolerance)
+        .tolerance(TOLERANCE)
         .start(move || for_beat.ping(id))
         .cancel_on_drop();
     // The page shows the first round trip at once.
@@ -87,13 +85,13 @@ async fn converse(mut seat: Seat, sender: &mut Sender, receiver: &mut Receiver) 
     let writing = async {
         while let Some(message) = seat.outbox.next().await {
             if sender.send(message).await.is_err() {
-                return End::Lost;
+                return End::LOST;
             }
         }
         // The lobby has ended the member, and says why.
         pending().await
     };
-    let ended = async { (&mut seat.end).await.unwrap_or(End::Lost) };
+    let ended = async { (&mut seat.end).await.unwrap_or(End::LOST) };
     let end = or(ended, or(reading, writing)).await;
     lobby.end(id, end);
     end
@@ -105,20 +103,20 @@ async fn read(receiver: &mut Receiver, lobby: &Lobby, id: u64, idle: &CancelOnDr
     loop {
         let message = match receiver.next().await {
             Some(Ok(message)) => message,
-            Some(Err(Error::Capacity(_))) => return End::TooLong,
-            Some(Err(_)) | None => return End::Lost,
+            Some(Err(Error::Capacity(_))) => return End::TOO_LONG,
+            Some(Err(_)) | None => return End::LOST,
         };
         // Only whole frames are signs of life: a client that sends single bytes is idle.
         idle.refresh();
         match message {
             Message::Text(text) => match text.trim() {
                 "" => {}
-                text if text.chars().count() > MAX_TEXT => return End::TooLong,
+                text if text.chars().count() > MAX_TEXT => return End::TOO_LONG,
                 text => lobby.say(id, text),
             },
-            Message::Binary(_) => return End::NotText,
+            Message::Binary(_) => return End::NOT_TEXT,
             Message::Pong(content) => lobby.pong(id, &content),
-            Message::Close(_) => return End::Left,
+            Message::Close(_) => return End::LEFT,
             // The socket answers pings by itself.
             Message::Ping(_) | Message::Frame(_) => {}
         }

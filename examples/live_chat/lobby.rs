@@ -7,117 +7,54 @@
 use std::{
     collections::{BTreeMap, VecDeque},
     sync::{Arc, Mutex, MutexGuard},
-    time::{Duration, SystemTime, UNIX_EPOCH},
+    time::{Duration, UNIX_EPOCH},
 };
 
 use async_tungstenite::tungstenite::{
-    Bytes, Message, Utf8Bytes,
-    protocol::frame::{CloseFrame, coding::CloseCode},
+    Bytes, Message,
+    protocol::frame::coding::CloseCode::{self, Again, Away, Policy, Size, Unsupported},
 };
+use clap::Args;
 use futures::channel::{mpsc, oneshot};
-use serde::Serialize;
+use serde_json::{Value, json};
 use tourbillon::time::Instant;
-
-use crate::lateness::Lateness;
+use tourbillon_examples::values::{count, positive};
 
 /// Maximum length of a name, in characters.
 const MAX_NAME: usize = 24;
+/// How many messages may wait until a client takes them.
+const MAX_QUEUE: usize = 64;
 /// How many messages a new member gets to see.
 const HISTORY: usize = 50;
 
 /// The options of all members.
-#[derive(Clone, Copy, Debug)]
+#[derive(Args, Clone, Copy)]
 pub struct Rules {
-    /// Time between two pings.
+    /// Send a ping to each client after each period of this length.
+    #[arg(long, value_name = "DURATION", default_value = "5s", value_parser = positive)]
     pub heartbeat: Duration,
-    /// Time without a frame from the client after which the member ends.
+    /// Remove a client after this time without an answer to a ping, or another frame.
+    #[arg(long, value_name = "DURATION", default_value = "15s", value_parser = positive)]
     pub idle: Duration,
-    /// How much later these two timers may run, to share a wake-up with those of other members.
-    pub tolerance: Duration,
+    /// Maximum number of clients.
+    #[arg(long, value_name = "COUNT", default_value = "500", value_parser = count)]
     pub max_clients: usize,
-    /// How many messages may wait until a client takes them.
-    pub max_queue: usize,
 }
 
-/// Why a member ended.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum End {
-    Left,
-    Lost,
-    Idle,
-    Slow,
-    TooLong,
-    NotText,
-    Full,
-    Shutdown,
-}
+/// Why a member ended: the reason for people, and the code for the client's close frame, unless it
+/// has closed or gone.
+#[derive(Clone, Copy, Debug)]
+pub struct End(pub Option<CloseCode>, pub &'static str);
 
 impl End {
-    /// Returns the reason for people.
-    fn reason(self) -> &'static str {
-        match self {
-            Self::Left => "left",
-            Self::Lost => "connection lost",
-            Self::Idle => "no sign of life",
-            Self::Slow => "messages were not taken in time",
-            Self::TooLong => "the message was too long",
-            Self::NotText => "the message was not text",
-            Self::Full => "the chat is full",
-            Self::Shutdown => "the server has ended",
-        }
-    }
-
-    /// Returns the close frame for the client, or `None` if the client has closed or gone.
-    pub fn frame(self) -> Option<CloseFrame> {
-        let code = match self {
-            Self::Left | Self::Lost => return None,
-            Self::Idle | Self::Slow => CloseCode::Policy,
-            Self::TooLong => CloseCode::Size,
-            Self::NotText => CloseCode::Unsupported,
-            Self::Full => CloseCode::Again,
-            Self::Shutdown => CloseCode::Away,
-        };
-        let reason = self.reason().into();
-        Some(CloseFrame { code, reason })
-    }
-}
-
-/// What the server tells a page, as JSON.
-#[derive(Serialize)]
-#[serde(tag = "type", rename_all = "snake_case")]
-enum Event<'a> {
-    Welcome {
-        you: u64,
-        /// The version of HTTP that the connection began with.
-        http: &'a str,
-        idle_ms: u128,
-        members: Vec<(u64, &'a str)>,
-        said: &'a VecDeque<Said>,
-    },
-    Joined {
-        id: u64,
-        name: &'a str,
-    },
-    Gone {
-        id: u64,
-        reason: &'static str,
-    },
-    Said(&'a Said),
-    Status {
-        round_trip_us: u128,
-        late_us: Option<u128>,
-        worst_us: Option<u128>,
-    },
-}
-
-/// A message of a member. Its author may have gone.
-#[derive(Serialize)]
-struct Said {
-    author: u64,
-    name: String,
-    text: String,
-    /// Milliseconds since 1970.
-    at: u128,
+    pub const LEFT: Self = Self(None, "left");
+    pub const LOST: Self = Self(None, "connection lost");
+    pub const IDLE: Self = Self(Some(Policy), "no sign of life");
+    pub const SLOW: Self = Self(Some(Policy), "messages were not taken in time");
+    pub const TOO_LONG: Self = Self(Some(Size), "the message was too long");
+    pub const NOT_TEXT: Self = Self(Some(Unsupported), "the message was not text");
+    pub const FULL: Self = Self(Some(Again), "the chat is full");
+    pub const SHUTDOWN: Self = Self(Some(Away), "the server has ended");
 }
 
 struct Member {
@@ -138,14 +75,13 @@ pub struct Seat {
 
 impl Drop for Seat {
     fn drop(&mut self) {
-        self.lobby.end(self.id, End::Lost);
+        self.lobby.end(self.id, End::LOST);
     }
 }
 
 /// The members of the chat: see the top of this file.
 pub struct Lobby {
     pub rules: Rules,
-    pub lateness: Lateness,
     start: Instant,
     state: Mutex<State>,
 }
@@ -154,7 +90,7 @@ pub struct Lobby {
 struct State {
     members: BTreeMap<u64, Member>,
     last_id: u64,
-    said: VecDeque<Said>,
+    said: VecDeque<Value>,
     is_closed: bool,
 }
 
@@ -162,7 +98,6 @@ impl Lobby {
     pub fn new(rules: Rules) -> Self {
         Self {
             rules,
-            lateness: Lateness::default(),
             start: Instant::now(),
             state: Mutex::default(),
         }
@@ -172,32 +107,34 @@ impl Lobby {
         self.state.lock().expect("no thread panics with it")
     }
 
-    /// Admits a member, tells the others, and returns its seat, or why it has none.
+    /// Admits a member, tells the others, and returns its seat, or why it has none. `http` is the
+    /// version of HTTP that its connection began with.
     pub fn join(self: &Arc<Self>, name: &str, http: &str) -> Result<Seat, End> {
         let mut state = self.state();
         if state.is_closed {
-            return Err(End::Shutdown);
+            return Err(End::SHUTDOWN);
         }
         if state.members.len() >= self.rules.max_clients {
-            return Err(End::Full);
+            return Err(End::FULL);
         }
-        let name = state.free_name(name);
         state.last_id += 1;
         let id = state.last_id;
-        state.broadcast(&Event::Joined { id, name: &name });
-        let (outbox, messages) = mpsc::channel(self.rules.max_queue);
+        let name = state.free_name(name, id);
+        state.broadcast(&json!({ "type": "joined", "id": id, "name": name }));
+        let (outbox, messages) = mpsc::channel(MAX_QUEUE);
         let (end, ended) = oneshot::channel();
         state.members.insert(id, Member { name, outbox, end });
-        let members = state.members.iter();
-        let welcome = Event::Welcome {
-            you: id,
-            http,
-            idle_ms: self.rules.idle.as_millis(),
-            members: members.map(|(id, member)| (*id, &*member.name)).collect(),
-            said: &state.said,
-        };
-        let welcome = text(&welcome);
-        state.send(id, welcome);
+        let pair = |(id, member): (&u64, &Member)| json!([id, member.name]);
+        let members: Vec<_> = state.members.iter().map(pair).collect();
+        let welcome = json!({
+            "type": "welcome",
+            "you": id,
+            "http": http,
+            "idle_ms": self.rules.idle.as_millis() as u64,
+            "members": members,
+            "said": state.said,
+        });
+        state.send(id, Message::text(welcome.to_string()));
         Ok(Seat {
             id,
             lobby: self.clone(),
@@ -212,18 +149,15 @@ impl Lobby {
         let Some(member) = state.members.get(&author) else {
             return;
         };
-        let since_1970 = SystemTime::now().duration_since(UNIX_EPOCH);
-        let said = Said {
-            author,
-            name: member.name.clone(),
-            text: text.to_owned(),
-            at: since_1970.unwrap_or_default().as_millis(),
-        };
-        state.broadcast(&Event::Said(&said));
-        if state.said.len() == HISTORY {
-            state.said.pop_front();
-        }
+        // The milliseconds since 1970.
+        let at = UNIX_EPOCH.elapsed().unwrap_or_default().as_millis() as u64;
+        let name = &member.name;
+        let said =
+            json!({ "type": "said", "author": author, "name": name, "text": text, "at": at });
+        state.broadcast(&said);
         state.said.push_back(said);
+        let too_many = state.said.len().saturating_sub(HISTORY);
+        state.said.drain(..too_many);
     }
 
     /// Sends a ping, whose content is the present time.
@@ -233,19 +167,14 @@ impl Lobby {
         self.state().send(id, ping);
     }
 
-    /// Tells a member the round trip of its pong, and how late the timers are.
+    /// Tells a member the round trip of its pong.
     pub fn pong(&self, id: u64, content: &[u8]) {
         // Clients may also send pongs of their own.
-        let Ok(sent) = content.try_into().map(u64::from_be_bytes) else {
-            return;
-        };
-        let measured = self.lateness.last_and_worst();
-        let status = Event::Status {
-            round_trip_us: self.start.elapsed().as_micros().saturating_sub(sent.into()),
-            late_us: measured.map(|(last, _)| last.as_micros()),
-            worst_us: measured.map(|(_, worst)| worst.as_micros()),
-        };
-        self.state().send(id, text(&status));
+        if let Ok(sent) = content.try_into().map(u64::from_be_bytes) {
+            let trip = (self.start.elapsed().as_micros() as u64).saturating_sub(sent);
+            let status = json!({ "type": "status", "round_trip_us": trip });
+            self.state().send(id, Message::text(status.to_string()));
+        }
     }
 
     /// Ends a member, unless it has ended.
@@ -259,29 +188,26 @@ impl Lobby {
         state.is_closed = true;
         for member in std::mem::take(&mut state.members).into_values() {
             // An error: its connection is ending.
-            let _ = member.end.send(End::Shutdown);
+            let _ = member.end.send(End::SHUTDOWN);
         }
     }
 }
 
 impl State {
-    /// Returns a name for a new member. Another member's name gets a number behind it.
-    fn free_name(&self, wanted: &str) -> String {
+    /// Returns a name for a new member. Another member's name gets the number behind it.
+    fn free_name(&self, wanted: &str, id: u64) -> String {
         let name = wanted.trim().chars().filter(|c| !c.is_control());
-        let mut name: String = name.take(MAX_NAME).collect();
-        if name.is_empty() {
-            name = "guest".into();
+        let name: String = name.take(MAX_NAME).collect();
+        let is_taken = self.members.values().any(|member| member.name == name);
+        match &*name {
+            "" => format!("guest {id}"),
+            _ if is_taken => format!("{name} {id}"),
+            _ => name,
         }
-        let is_free = |name: &String| self.members.values().all(|member| member.name != *name);
-        let numbered = (2..).map(|number| format!("{name} {number}"));
-        let mut names = std::iter::once(name.clone()).chain(numbered);
-        names
-            .find(is_free)
-            .expect("there are fewer members than numbers")
     }
 
-    fn broadcast(&mut self, event: &Event<'_>) {
-        let message = text(event);
+    fn broadcast(&mut self, event: &Value) {
+        let message = Message::text(event.to_string());
         let ids: Vec<_> = self.members.keys().copied().collect();
         for id in ids {
             self.send(id, message.clone());
@@ -290,27 +216,19 @@ impl State {
 
     /// Queues a message for a member. A member whose queue is full ends.
     fn send(&mut self, id: u64, message: Message) {
-        let Some(member) = self.members.get_mut(&id) else {
-            return;
-        };
-        let sent = member.outbox.try_send(message);
-        if sent.is_err_and(|error| error.is_full()) {
-            self.end(id, End::Slow);
+        if let Some(member) = self.members.get_mut(&id) {
+            let sent = member.outbox.try_send(message);
+            if sent.is_err_and(|error| error.is_full()) {
+                self.end(id, End::SLOW);
+            }
         }
     }
 
     fn end(&mut self, id: u64, why: End) {
-        let Some(member) = self.members.remove(&id) else {
-            return;
-        };
-        // An error: its connection is ending.
-        let _ = member.end.send(why);
-        let reason = why.reason();
-        self.broadcast(&Event::Gone { id, reason });
+        if let Some(member) = self.members.remove(&id) {
+            // An error: its connection is ending.
+            let _ = member.end.send(why);
+            self.broadcast(&json!({ "type": "gone", "id": id, "reason": why.1 }));
+        }
     }
-}
-
-fn text(event: &Event<'_>) -> Message {
-    let json = serde_json::to_string(event).expect("an event is valid JSON");
-    Message::Text(Utf8Bytes::from(json))
 }

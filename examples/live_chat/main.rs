@@ -1,29 +1,11 @@
 //! A chat in the browser, over WebSockets. See the README in this directory.
 
-#[path = "../common/arguments.rs"]
-mod arguments;
 mod connection;
-#[path = "../common/descriptors.rs"]
-mod descriptors;
-mod handshake;
-mod lateness;
 mod lobby;
-#[path = "../common/room.rs"]
-mod room;
-#[path = "../common/say.rs"]
-mod say;
-#[path = "../common/stop.rs"]
-mod stop;
-mod tls;
-#[path = "../common/values.rs"]
-mod values;
 
 use std::{
-    error::Error,
-    net::SocketAddr,
-    process::ExitCode,
-    sync::{Arc, OnceLock},
-    time::{Duration, Instant},
+    collections::HashMap, error::Error, net::SocketAddr, process::ExitCode, sync::Arc,
+    time::Duration,
 };
 
 use axum::{
@@ -35,19 +17,19 @@ use axum::{
 };
 use clap::Parser;
 use hyper::upgrade::on;
-use serde::Deserialize;
 use tourbillon::{Runtime, net::TcpListener};
 use tourbillon_axum::{ListenerExt, SameOrigin, serve};
-use tourbillon_hyper::FuturesIo;
-
-use self::{
+use tourbillon_examples::{
     arguments::arguments,
     handshake::accept,
-    lobby::{Lobby, Rules},
-    say::say,
+    room,
+    say::{self, say},
     stop::Stop,
-    values::{count, positive},
+    tls,
 };
+use tourbillon_hyper::FuturesIo;
+
+use self::lobby::{Lobby, Rules};
 
 /// The page's own script and style are in the page. It loads nothing else, and the browser refuses
 /// to make HTML from text.
@@ -55,45 +37,21 @@ const POLICY: &str = "default-src 'none'; script-src 'unsafe-inline'; style-src 
                       img-src data:; connect-src 'self'; base-uri 'none'; form-action 'none'; \
                       frame-ancestors 'none'; require-trusted-types-for 'script'";
 
+/// How long the end of the server waits until all clients know: at most twice.
+const DRAIN: Duration = Duration::from_secs(5);
+
 /// Serve a page on which people chat, over WebSockets.
 #[derive(Parser)]
 struct Args {
     /// Address to listen on; port 0 picks a free port.
     #[arg(long, value_name = "ADDR", default_value = "127.0.0.1:8080")]
     listen: SocketAddr,
-    /// Answer requests to this host name, too, and not only to IP addresses and `localhost`. May be
-    /// repeated.
-    #[arg(long, value_name = "NAME")]
-    allow_host: Vec<String>,
     /// Serve over TLS, with a new certificate for `localhost` that no browser knows. Browsers then
     /// use HTTP/2.
     #[arg(long)]
     tls: bool,
-    /// Send a ping to each client after each period of this length.
-    #[arg(long, value_name = "DURATION", default_value = "5s", value_parser = positive)]
-    heartbeat: Duration,
-    /// Remove a client after this time without an answer to a ping, or another frame.
-    #[arg(long, value_name = "DURATION", default_value = "15s", value_parser = positive)]
-    idle: Duration,
-    /// How much later than these times the server may be, to do several clients' work at once.
-    #[arg(
-        long, value_name = "DURATION", default_value = "250ms",
-        value_parser = humantime::parse_duration,
-    )]
-    tolerance: Duration,
-    /// Maximum number of clients.
-    #[arg(long, value_name = "COUNT", default_value = "500", value_parser = count)]
-    max_clients: usize,
-    /// Maximum number of messages that wait until a client takes them. A client with more is
-    /// removed.
-    #[arg(long, value_name = "COUNT", default_value = "64", value_parser = count)]
-    max_queue: usize,
-    /// After Ctrl-C or SIGTERM, wait up to this long until all clients know.
-    #[arg(
-        long, value_name = "DURATION", default_value = "10s",
-        value_parser = humantime::parse_duration,
-    )]
-    drain: Duration,
+    #[command(flatten)]
+    rules: Rules,
 }
 
 fn main() -> ExitCode {
@@ -101,48 +59,34 @@ fn main() -> ExitCode {
 }
 
 fn start(args: &Args) -> Result<(), Box<dyn Error>> {
-    if args.heartbeat >= args.idle {
+    if args.rules.heartbeat >= args.rules.idle {
         return Err("--heartbeat must be shorter than --idle, or all clients are idle".into());
     }
-    room::room_for(Some(args.max_clients), 1)?;
+    room::room_for(Some(args.rules.max_clients), 1)?;
     let runtime = Runtime::new()?;
-    let left = runtime.block_on(run(args))?;
-    // The HTTP server does not wait for WebSockets of HTTP/1, which have left it. Wait for their
-    // tasks here.
-    runtime.shutdown_graceful(left);
+    runtime.block_on(run(args))?;
+    // WebSockets of HTTP/1 have left the HTTP server, which does not wait for their tasks.
+    runtime.shutdown_graceful(DRAIN);
     Ok(())
 }
 
-/// Serves until a signal comes and the requests have ended. Returns what is then left of `--drain`.
-async fn run(args: &Args) -> Result<Duration, Box<dyn Error>> {
-    let mut names = args.allow_host.iter();
-    let guard = names.try_fold(SameOrigin::new(), SameOrigin::allow_host)?;
+/// Serves until a signal comes and the requests have ended.
+async fn run(args: &Args) -> Result<(), Box<dyn Error>> {
     let mut stop = Stop::new()?;
     let listener = TcpListener::bind(args.listen)
         .await
         .map_err(|error| format!("cannot listen on {}: {error}", args.listen))?;
     let addr = listener.local_addr()?;
-    let lobby = Arc::new(Lobby::new(Rules {
-        heartbeat: args.heartbeat,
-        idle: args.idle,
-        tolerance: args.tolerance,
-        max_clients: args.max_clients,
-        max_queue: args.max_queue,
-    }));
+    let lobby = Arc::new(Lobby::new(args.rules));
     let router = Router::new()
         .route("/", get(page))
         .route("/ws", any(enter))
         // Browsers let a page of any site open a WebSocket.
-        .layer(guard)
+        .layer(SameOrigin::new())
         .with_state(lobby.clone());
-    let measured = lobby.clone();
-    let measuring = tourbillon::spawn(async move { measured.lateness.measure().await });
-    let stopped_at = Arc::new(OnceLock::new());
-    let stopping = stopped_at.clone();
     let ended = async move {
         // An error means that the runtime shuts down, so the server must end, too.
         let _ = stop.recv().await;
-        let _ = stopping.set(Instant::now());
         lobby.close();
     };
 
@@ -156,18 +100,16 @@ async fn run(args: &Args) -> Result<Duration, Box<dyn Error>> {
         });
         serve(listener, router)
             .with_graceful_shutdown(ended)
-            .shutdown_timeout(args.drain)
+            .shutdown_timeout(DRAIN)
             .await?;
     } else {
         say(format_args!("open http://{addr}/"));
         serve(listener, router)
             .with_graceful_shutdown(ended)
-            .shutdown_timeout(args.drain)
+            .shutdown_timeout(DRAIN)
             .await?;
     }
-    measuring.abort();
-    let waited = stopped_at.get().map_or(Duration::ZERO, Instant::elapsed);
-    Ok(args.drain.saturating_sub(waited))
+    Ok(())
 }
 
 async fn page() -> impl IntoResponse {
@@ -175,16 +117,10 @@ async fn page() -> impl IntoResponse {
     (headers, Html(include_str!("page.html")))
 }
 
-#[derive(Deserialize)]
-struct Entry {
-    #[serde(default)]
-    name: String,
-}
-
-/// Opens a WebSocket.
+/// Opens a WebSocket for the member whose name is in the query.
 async fn enter(
     State(lobby): State<Arc<Lobby>>,
-    Query(entry): Query<Entry>,
+    Query(mut query): Query<HashMap<String, String>>,
     mut request: Request,
 ) -> Response {
     let Some(response) = accept(&request) else {
@@ -192,6 +128,7 @@ async fn enter(
     };
     let http = format!("{:?}", request.version());
     // The stream exists only after the answer, so a task of its own waits for it.
-    tourbillon::spawn(connection::serve(on(&mut request), lobby, entry.name, http));
+    let name = query.remove("name").unwrap_or_default();
+    tourbillon::spawn(connection::serve(on(&mut request), lobby, name, http));
     response
 }

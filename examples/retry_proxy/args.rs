@@ -6,11 +6,9 @@ use std::{
 };
 
 use clap::Parser;
+use tourbillon_examples::values::{count, positive};
 
-use crate::{
-    retry::Policy,
-    values::{count, positive},
-};
+use crate::retry::Policy;
 
 /// A TCP proxy that retries its upstreams with backoff until one accepts the connection.
 #[derive(Parser)]

@@ -1,26 +1,10 @@
 //! A TCP proxy that retries its upstreams with backoff until a deadline. See the README in this
 //! directory.
 
-#[path = "../common/accept.rs"]
-mod accept;
 mod args;
-#[path = "../common/arguments.rs"]
-mod arguments;
-#[path = "../common/descriptors.rs"]
-mod descriptors;
 mod relay;
 mod retry;
-#[path = "../common/room.rs"]
-mod room;
-#[path = "../common/say.rs"]
-mod say;
 mod stats;
-#[path = "../common/stop.rs"]
-mod stop;
-#[path = "../common/trouble.rs"]
-mod trouble;
-#[path = "../common/values.rs"]
-mod values;
 
 use std::{
     error::Error,
@@ -39,16 +23,15 @@ use tourbillon::{
     Runtime,
     net::{TcpListener, TcpStream},
 };
-
-use self::{
-    args::Args,
+use tourbillon_examples::{
+    accept,
     arguments::arguments,
-    relay::End,
-    retry::Policy,
-    say::{complain, say},
-    stats::Stats,
+    room,
+    say::{self, complain, say},
     stop::Stop,
 };
+
+use self::{args::Args, relay::End, retry::Policy, stats::Stats};
 
 /// State that all connections share.
 struct Proxy {

@@ -130,64 +130,6 @@ fn directory(name: &str) -> PathBuf {
 }
 
 #[test]
-fn a_dry_run_marks_changes_to_and_from_summer_time() {
-    for (job, from, expected) in [
-        (
-            "TZ=Europe/Paris 30 2 * * * -- backup",
-            "2025-03-29T12:00[Europe/Paris]",
-            [
-                "2025-03-30T03:00:00+02:00",
-                "2025-03-31T02:30:00+02:00",
-                "2025-04-01T02:30:00+02:00",
-            ],
-        ),
-        (
-            "TZ=Europe/Paris 30 2 * * * -- backup",
-            "2025-10-25T12:00[Europe/Paris]",
-            [
-                "2025-10-26T02:30:00+02:00",
-                "2025-10-27T02:30:00+01:00",
-                "2025-10-28T02:30:00+01:00",
-            ],
-        ),
-        (
-            "TZ=Europe/Paris 0 * * * * -- backup",
-            "2025-10-26T01:30[Europe/Paris]",
-            [
-                "2025-10-26T02:00:00+02:00",
-                "2025-10-26T02:00:00+01:00",
-                "2025-10-26T03:00:00+01:00",
-            ],
-        ),
-        (
-            // This line has no `TZ`, so the zone is that of the option.
-            "0 0 L 2 * -- backup",
-            "2027-01-01T00:00[UTC]",
-            [
-                "2027-02-28T00:00:00+01:00",
-                "2028-02-29T00:00:00+01:00",
-                "2029-02-28T00:00:00+01:00",
-            ],
-        ),
-    ] {
-        let args = [
-            "--zone",
-            "Europe/Paris",
-            "--job",
-            job,
-            "--dry-run",
-            "3",
-            "--from",
-            from,
-        ];
-        let (status, out, err) = run(&args);
-        assert_eq!((status, err.as_str()), (Some(0), ""));
-        let expected = expected.map(|time| format!("    {time}[Europe/Paris]\n"));
-        assert_eq!(out, format!("[1] backup\n{}", expected.concat()), "{job}");
-    }
-}
-
-#[test]
 fn a_dry_run_reports_a_pattern_that_never_matches() {
     let (status, out, _) = run(&["--job", "0 0 30 2 * -- x", "--dry-run", "2"]);
     assert_eq!((status, out.as_str()), (Some(0), "[1] x\n    never\n"));
@@ -237,53 +179,6 @@ fn other_jobs_continue_after_a_killed_or_missing_command() {
         jobs.line_with("exit status: 127");
     }
     jobs.end_well(libc::SIGTERM);
-}
-
-/// A command that takes longer than a second, and fails if two runs of it overlap.
-const ALONE: &str = "mkdir \"$DIR/lock\" || exit 9; sleep 1.2; rmdir \"$DIR/lock\"";
-
-#[test]
-fn overlapping_runs_are_dropped_by_default() {
-    let dir = directory("skip");
-    let job = format!("* * * * * * -- DIR={}; {ALONE}", dir.display());
-    let mut jobs = Jobs::start(&["--drain", "10m", "--job", &job]);
-    loop {
-        let begun = jobs.line_with("began");
-        let line = jobs.line();
-        assert!(line.contains("exit status: 0"), "{line}");
-        if begun.contains(" that were not run") {
-            break;
-        }
-    }
-    jobs.end_well(libc::SIGTERM);
-    fs::remove_dir_all(dir).unwrap();
-}
-
-#[test]
-fn overlapping_runs_wait_with_overlap_queue() {
-    let dir = directory("queue");
-    let job = format!("* * * * * * -- DIR={}; {ALONE}", dir.display());
-    // With `--missed all`, no run is dropped for being late, however slow the machine is.
-    let args = [
-        "--drain",
-        "10m",
-        "--overlap",
-        "queue",
-        "--missed",
-        "all",
-        "--job",
-        &job,
-    ];
-    let mut jobs = Jobs::start(&args);
-    let mut due = Vec::new();
-    for _ in 0..3 {
-        due.push(times(&jobs.line_with("began")).0.timestamp().as_second());
-        let line = jobs.line();
-        assert!(line.contains("exit status: 0"), "{line}");
-    }
-    assert_eq!(due, [due[0], due[0] + 1, due[0] + 2]);
-    jobs.end_well(libc::SIGTERM);
-    fs::remove_dir_all(dir).unwrap();
 }
 
 #[test]

@@ -2,15 +2,11 @@
 
 use std::{
     io::{self, Read, Write},
-    net::{Shutdown, TcpStream},
+    net::TcpStream,
     process::Command,
-    time::{Duration, Instant},
 };
 
-use crate::{
-    clients::{Server, connect, example, have, send_slowly, wrk},
-    common::Random,
-};
+use crate::clients::{Server, connect, example, have};
 
 fn start(args: &[&str]) -> Server {
     Server::run(
@@ -30,14 +26,6 @@ fn said(stream: &mut TcpStream) -> String {
         Err(error) => panic!("not closed: {error}"),
     }
     String::from_utf8_lossy(&said).into_owned()
-}
-
-/// Asks for a path, and returns the response with its head.
-fn ask(server: &Server, path: &str) -> String {
-    let mut stream = connect(server);
-    let request = format!("GET {path} HTTP/1.1\r\nHost: test\r\nConnection: close\r\n\r\n");
-    stream.write_all(request.as_bytes()).unwrap();
-    said(&mut stream)
 }
 
 /// Returns a connection on which the server has read a request to `/`. The request came together
@@ -91,28 +79,6 @@ fn curl_is_answered_after_the_delay_or_at_once() {
 }
 
 #[test]
-fn two_thousand_connections_of_wrk_see_no_error() {
-    wrk_sees_no_error(&["--delay", "100ms"]);
-}
-
-#[test]
-fn two_thousand_connections_see_no_error_with_a_listener_for_each_core() {
-    wrk_sees_no_error(&["--delay", "100ms", "--per-core"]);
-}
-
-/// Starts a server, and checks that `wrk` sees no error on 2,000 connections.
-fn wrk_sees_no_error(args: &[&str]) {
-    if !have("wrk") {
-        return;
-    }
-    let server = start(args);
-    wrk(&server, 3);
-    server.signal(libc::SIGTERM);
-    let (status, _, err) = server.end();
-    assert!(status.success() && err.is_empty(), "{status} {err}");
-}
-
-#[test]
 fn sigint_and_sigterm_answer_open_requests_and_end_cleanly() {
     for signal in [libc::SIGINT, libc::SIGTERM] {
         let server = start(&["--delay", "1s", "--drain", "60s"]);
@@ -152,80 +118,4 @@ fn invalid_arguments_are_refused() {
         assert!(!output.status.success(), "{args:?}");
         assert!(output.stdout.is_empty() && !output.stderr.is_empty());
     }
-}
-
-#[test]
-fn hostile_clients_are_closed_and_cost_no_memory() {
-    let server = start(&["--delay", "0s", "--idle", "500ms"]);
-    ask(&server, "/");
-    let before = server.memory();
-
-    // Random bytes: the server answers an error or nothing, and closes.
-    let mut random = Random::new(7);
-    for _ in 0..100 {
-        let mut stream = connect(&server);
-        let bytes: Vec<u8> = (0..random.below(4096))
-            .map(|_| random.below(256) as u8)
-            .collect();
-        // It may be closed before all is sent.
-        let _ = stream.write_all(&bytes);
-        let reply = said(&mut stream);
-        assert!(
-            reply.is_empty() || reply.starts_with("HTTP/1.1 400 "),
-            "{reply:?}"
-        );
-    }
-
-    // Heads that do not end. The clients send 400 MB in all, of which the server may keep some
-    // 400 KB per connection.
-    for _ in 0..20 {
-        let mut streams: Vec<_> = (0..10).map(|_| connect(&server)).collect();
-        let piece = vec![b'x'; 64 * 1024];
-        for stream in &mut streams {
-            let _ = stream.write_all(b"GET / HTTP/1.1\r\nx: ");
-        }
-        for _ in 0..32 {
-            for stream in &mut streams {
-                let _ = stream.write_all(&piece);
-            }
-        }
-        for stream in &mut streams {
-            let reply = said(stream);
-            assert!(
-                reply.is_empty() || reply.starts_with("HTTP/1.1 431 "),
-                "{reply:?}"
-            );
-        }
-    }
-
-    // Half of a head, and nothing more. Every other client also closes its half of the
-    // connection.
-    let start = Instant::now();
-    let halves: Vec<_> = (0..200)
-        .map(|n| {
-            let mut stream = connect(&server);
-            stream.write_all(b"GET / HTTP/1.1\r\nHost: te").unwrap();
-            if n % 2 == 0 {
-                // On a slow machine the server may have closed it by now.
-                let _ = stream.shutdown(Shutdown::Write);
-            }
-            stream
-        })
-        .collect();
-    for mut stream in halves {
-        assert_eq!(said(&mut stream), "");
-    }
-    assert!(start.elapsed() >= Duration::from_millis(500));
-
-    assert!(send_slowly(&server) >= Duration::from_millis(500));
-
-    let after = server.memory();
-    assert!(
-        after < before + 100 * 1024 * 1024,
-        "{before} bytes before, {after} bytes after"
-    );
-    assert!(ask(&server, "/hello").ends_with("\"hello\""));
-    server.signal(libc::SIGINT);
-    let (status, _, err) = server.end();
-    assert!(status.success() && err.is_empty(), "{status} {err}");
 }

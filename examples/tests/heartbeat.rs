@@ -1,29 +1,18 @@
-//! The example `heartbeat`: as many clients as there are descriptors, and hostile clients.
+//! The example `heartbeat`: clients that are silent, and hostile ones.
 
 use std::{
     io::{self, BufRead, BufReader, Read, Write},
     net::{Shutdown, TcpStream},
-    os::fd::AsRawFd,
     process::Command,
-    sync::{
-        Mutex, PoisonError,
-        atomic::{AtomicBool, Ordering::Relaxed},
-    },
     thread,
     time::{Duration, Instant},
 };
 
 use rustix::process::{Resource, getrlimit, setrlimit};
-use socket2::{Domain, SockAddr, Socket, Type};
 
-use crate::clients::{AGES, Server, SetAtEnd, connect, example, number, ping};
+use crate::clients::{AGES, Server, connect, example, number, ping};
 
-/// Descriptors of the test itself, and of the server for all but its connections.
-const OTHERS: u64 = 500;
 const MB: u64 = 1 << 20;
-/// Held by tests that take many descriptors.
-static MANY: Mutex<()> = Mutex::new(());
-
 fn serve(args: &[&str]) -> Server {
     Server::run(
         example("heartbeat")
@@ -52,176 +41,6 @@ fn end(server: Server, signal: i32) -> String {
     assert_eq!(status.code(), Some(0), "{out} {err}");
     assert_eq!(err, "");
     out
-}
-
-/// Raises the limit of descriptors, and returns it.
-fn descriptors() -> u64 {
-    let mut limit = getrlimit(Resource::Nofile);
-    limit.current = limit.maximum;
-    setrlimit(Resource::Nofile, limit).unwrap();
-    limit.current.unwrap_or(u64::MAX)
-}
-
-/// Connects from one of several addresses of the loopback. Each address has ports of its own.
-fn connect_from(number: u64, server: &Server) -> TcpStream {
-    let source = format!("127.0.0.{}:0", 2 + number % 8);
-    let socket = Socket::new(Domain::IPV4, Type::STREAM, None).unwrap();
-    let source: std::net::SocketAddr = source.parse().unwrap();
-    socket.bind(&source.into()).unwrap();
-    socket.connect(&SockAddr::from(server.addr)).unwrap();
-    socket.into()
-}
-
-/// A client that is idle.
-struct Idle {
-    stream: TcpStream,
-    /// A time before the client connected or, if the server has echoed a line, before it sent the
-    /// last of these lines.
-    since: Instant,
-    sent: Option<Instant>,
-}
-
-impl Idle {
-    /// Sends a line.
-    fn send(&mut self) {
-        self.sent = Some(Instant::now());
-        // If the server has closed the connection, this may fail. `is_closed` finds that out.
-        let _ = self.stream.write_all(b"ping\n");
-    }
-
-    /// Reads what has come. Returns whether the server has closed the connection.
-    fn is_closed(&mut self) -> bool {
-        let mut buf = [0; 64];
-        loop {
-            match self.stream.read(&mut buf) {
-                Ok(0) => return true,
-                Ok(_) => self.since = self.sent.expect("an echo is that of a line"),
-                Err(error) if error.kind() == io::ErrorKind::WouldBlock => return false,
-                Err(error) if error.kind() == io::ErrorKind::ConnectionReset => return true,
-                Err(error) => panic!("{error}"),
-            }
-        }
-    }
-}
-
-/// Waits for 100 ms at most. Returns the positions of the clients that have something to read,
-/// the highest first.
-fn readable(clients: &[Idle]) -> Vec<usize> {
-    let mut polled: Vec<_> = clients
-        .iter()
-        .map(|client| libc::pollfd {
-            fd: client.stream.as_raw_fd(),
-            events: libc::POLLIN,
-            revents: 0,
-        })
-        .collect();
-    // SAFETY: the array has `polled.len()` entries, and lives through the call.
-    let ready = unsafe { libc::poll(polled.as_mut_ptr(), polled.len() as u64, 100) };
-    assert!(ready >= 0, "{}", io::Error::last_os_error());
-    (0..polled.len())
-        .rev()
-        .filter(|&at| polled[at].revents != 0)
-        .collect()
-}
-
-/// Sends lines until `done` is set, so that the connection stays open. Returns how often the
-/// server closed it because this client was late.
-fn keep_alive(server: &Server, idle: Duration, done: &AtomicBool) -> u32 {
-    let mut since = Instant::now();
-    let mut stream = connect(server);
-    let mut lost = 0;
-    while !done.load(Relaxed) {
-        thread::sleep(Duration::from_millis(250));
-        let before = since;
-        since = Instant::now();
-        if ping(&mut stream).is_err() {
-            // The server may close it only if this client was late.
-            assert!(before.elapsed() >= idle, "closed though it was kept alive");
-            lost += 1;
-            since = Instant::now();
-            stream = connect(server);
-        }
-    }
-    lost
-}
-
-/// Holds `count` idle connections until all are closed, and `kept` connections that stay open.
-/// Returns whether all were open at the same time.
-fn hold(count: u64, kept: u64, idle: Duration) -> bool {
-    let idle_text = format!("{}s", idle.as_secs());
-    let server = serve(&["--idle", &idle_text]);
-    let before = server.memory();
-    let begin = Instant::now();
-    let mut clients: Vec<_> = (0..count)
-        .map(|number| {
-            let since = Instant::now();
-            let stream = connect_from(number, &server);
-            stream.set_nonblocking(true).unwrap();
-            Idle {
-                stream,
-                since,
-                sent: None,
-            }
-        })
-        .collect();
-    let connected = begin.elapsed();
-    // Every third client sends one line, so its connection stays open for longer.
-    for client in clients.iter_mut().step_by(3) {
-        client.send();
-    }
-    // When this ping is answered, the server has served the clients that it accepted before.
-    ping(&mut connect(&server)).unwrap();
-    let after = server.memory();
-    let held = readable(&clients)
-        .into_iter()
-        .all(|at| !clients[at].is_closed());
-    println!(
-        "{count} connections in {connected:?}, {} bytes of the server each, all at once: {held}",
-        (after - before) / count
-    );
-    if held {
-        assert!((after - before) / count < 16_384, "{before} {after}");
-    }
-
-    let (server, done) = (&server, &AtomicBool::new(false));
-    let lost = thread::scope(|scope| {
-        let keepers: Vec<_> = (0..kept)
-            .map(|_| scope.spawn(move || keep_alive(server, idle, done)))
-            .collect();
-        let at_end = SetAtEnd(done);
-        let last = Instant::now();
-        while !clients.is_empty() {
-            for at in readable(&clients) {
-                if clients[at].is_closed() {
-                    let waited = clients[at].since.elapsed();
-                    assert!(waited >= idle, "closed early, after {waited:?}");
-                    clients.swap_remove(at);
-                }
-            }
-            assert!(
-                last.elapsed() < idle + AGES,
-                "{} connections were not closed",
-                clients.len()
-            );
-        }
-        drop(at_end);
-        let lost = keepers.into_iter().map(|keeper| keeper.join().unwrap());
-        lost.sum::<u32>()
-    });
-    println!("all were closed; of {kept} that were kept alive {lost} were too late");
-    held && lost == 0
-}
-
-#[test]
-fn idle_connections_are_closed_up_to_the_descriptor_limit_and_none_early() {
-    let _many = MANY.lock().unwrap_or_else(PoisonError::into_inner);
-    let count = descriptors().saturating_sub(OTHERS).clamp(1, 20_000);
-    // If the machine is too slow to open all of them before the first is closed, try again with a
-    // longer idle time.
-    let all_at_once = [10, 40, 160]
-        .into_iter()
-        .any(|idle| hold(count, 5, Duration::from_secs(idle)));
-    assert!(all_at_once);
 }
 
 #[test]
@@ -348,19 +167,9 @@ fn clients_without_whole_lines_or_reads_are_idle_and_cost_little() {
 }
 
 #[test]
-fn random_bytes_and_giant_lines_do_no_harm() {
+fn a_line_that_is_too_long_is_refused() {
     let server = serve(&["--max-line", "100"]);
     let before = server.memory();
-    let mut rng = fastrand::Rng::with_seed(5);
-    for _ in 0..50 {
-        let mut stream = connect(&server);
-        let bytes: Vec<_> = std::iter::repeat_with(|| rng.u8(..)).take(10_000).collect();
-        // How much the server reads depends on the lines in it. It refuses a line that is too long,
-        // and all that follows.
-        let _ = stream.write_all(&bytes);
-        let _ = stream.shutdown(Shutdown::Write);
-        wait_for_end(&mut stream);
-    }
     // The longest line that is allowed, and one that is a byte longer.
     let longest = format!("{:>99}\n", "end");
     let mut stream = connect(&server);
@@ -386,39 +195,17 @@ fn random_bytes_and_giant_lines_do_no_harm() {
     let after = server.memory();
     assert!(after < before + 16 * MB, "{before} {after}");
     let out = end(server, libc::SIGTERM);
-    assert!(
-        number(&out, "idle, ", " with too long").unwrap() >= 2,
-        "{out}"
-    );
-}
-
-#[test]
-fn connections_above_the_limit_wait() {
-    let server = serve(&["--max-connections", "2"]);
-    let mut first = connect(&server);
-    let mut second = connect(&server);
-    ping(&mut first).unwrap();
-    ping(&mut second).unwrap();
-    let mut third = connect(&server);
-    third.write_all(b"third\n").unwrap();
-    third
-        .set_read_timeout(Some(Duration::from_millis(100)))
-        .unwrap();
-    let mut reply = [0; 6];
-    let waits = third.read_exact(&mut reply).unwrap_err();
-    assert_eq!(waits.kind(), io::ErrorKind::WouldBlock);
-    ping(&mut first).unwrap();
-
-    drop(second);
-    third.set_read_timeout(Some(AGES)).unwrap();
-    third.read_exact(&mut reply).unwrap();
-    assert_eq!(&reply, b"third\n");
+    // The other connection may still wait for its client.
+    let refused = number(&out, "idle, ", " with too long").unwrap();
+    assert!((1..=2).contains(&refused), "{out}");
 }
 
 #[test]
 fn a_lack_of_descriptors_is_reported_and_the_server_continues() {
-    let _many = MANY.lock().unwrap_or_else(PoisonError::into_inner);
-    descriptors();
+    // The clients need more descriptors than the server has.
+    let mut limit = getrlimit(Resource::Nofile);
+    limit.current = limit.maximum;
+    setrlimit(Resource::Nofile, limit).unwrap();
     let limited = |args: &str| {
         let program = example("heartbeat");
         let program = program.get_program().to_str().unwrap();

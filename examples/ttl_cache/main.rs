@@ -1,36 +1,22 @@
 //! A cache whose keys expire when nobody reads them. See the README in this directory.
 
-#[path = "../common/accept.rs"]
-mod accept;
-#[path = "../common/arguments.rs"]
-mod arguments;
 mod cache;
 mod connection;
-#[path = "../common/descriptors.rs"]
-mod descriptors;
-#[path = "../common/room.rs"]
-mod room;
-#[path = "../common/say.rs"]
-mod say;
-#[path = "../common/stop.rs"]
-mod stop;
-#[path = "../common/trouble.rs"]
-mod trouble;
-#[path = "../common/values.rs"]
-mod values;
 
 use std::{error::Error, process::ExitCode, sync::Arc, time::Duration};
 
 use clap::Parser;
 use tourbillon::{Runtime, net::TcpListener};
-
-use self::{
+use tourbillon_examples::{
+    accept,
     arguments::arguments,
-    cache::Cache,
-    say::say,
+    room,
+    say::{self, say},
     stop::Stop,
     values::{count, positive},
 };
+
+use self::cache::Cache;
 
 /// Keep values that expire when nobody reads them.
 #[derive(Parser)]

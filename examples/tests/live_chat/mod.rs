@@ -157,7 +157,7 @@ fn members_see_each_other_and_what_is_said() {
 
     // One client breaks off, and another closes the connection.
     let (broken, third) = Member::join(&server, "%20%07%20");
-    assert_eq!(names(&third)[2], "guest");
+    assert_eq!(names(&third)[2], "guest 3");
     drop(broken);
     let gone = ann.next("gone");
     assert_eq!(
@@ -227,16 +227,6 @@ fn pages_of_other_sites_and_other_requests_are_refused() {
         }
     }
     end(server);
-
-    let server = start(&["--allow-host", "chat.example"]);
-    let mut stream = connect(&server);
-    stream
-        .write_all(b"GET / HTTP/1.0\r\nHost: chat.example\r\n\r\n")
-        .unwrap();
-    let mut reply = String::new();
-    stream.read_to_string(&mut reply).unwrap();
-    assert!(reply.starts_with("HTTP/1.0 200 "), "{reply}");
-    end(server);
 }
 
 #[test]
@@ -305,7 +295,7 @@ fn a_client_that_sends_fast_has_to_wait() {
 
 #[test]
 fn a_client_that_answers_no_ping_is_removed() {
-    let server = start(&["--heartbeat", "50ms", "--idle", "1s", "--tolerance", "10ms"]);
+    let server = start(&["--heartbeat", "50ms", "--idle", "1s"]);
     let start = Instant::now();
     let silent = Member::try_join(&server, "silent", None).unwrap();
     // This client reads, and answers nothing.
@@ -326,7 +316,7 @@ fn a_client_that_answers_no_ping_is_removed() {
 
 #[test]
 fn a_client_that_reads_too_slowly_is_removed() {
-    let server = start(&["--max-queue", "4"]);
+    let server = start(&[]);
     let (mut ann, _) = Member::join(&server, "ann");
     let runtime = runtime(1);
     let slow = runtime.block_on(async {
@@ -376,7 +366,6 @@ fn invalid_arguments_are_refused() {
         ["--heartbeat", "15s"],
         ["--idle", "0s"],
         ["--max-clients", "99999999999"],
-        ["--allow-host", "http://chat.example"],
         ["--listen", "nonsense"],
     ] {
         let output = example("live_chat").args(args).output().unwrap();
@@ -388,7 +377,7 @@ fn invalid_arguments_are_refused() {
 #[test]
 fn the_guide_shows_the_handshake_of_the_example() {
     let read = |path| fs::read_to_string(path_of(path)).unwrap();
-    let source = read("examples/live_chat/handshake.rs").replace("pub fn ", "fn ");
+    let source = read("examples/common/handshake.rs").replace("pub fn ", "fn ");
     let start = source
         .find("/// Returns the answer to a handshake")
         .unwrap();

@@ -73,8 +73,6 @@ fn talk(args: &[&str], scheme: &str, transport: &str) {
     browser.resize(400, 800);
     browser.eventually("innerWidth === 400 && document.documentElement.scrollWidth <= 400");
 
-    // Later, the page shows how late the server's timers are.
-    browser.eventually("/^[0-9.]+ (µs|ms)$/.test(document.querySelector('#late').innerText)");
     assert_eq!(browser.troubles(), Vec::<String>::new());
     browser.select(&bob);
     browser.close_page(&ann);
@@ -104,14 +102,7 @@ fn two_pages_talk_over_tls_and_http2() {
 
 #[test]
 fn a_page_that_loses_its_network_is_removed_and_comes_back() {
-    let server = start(&[
-        "--heartbeat",
-        "100ms",
-        "--idle",
-        "3s",
-        "--tolerance",
-        "20ms",
-    ]);
+    let server = start(&["--heartbeat", "100ms", "--idle", "3s"]);
     let Some(mut browser) = Browser::start() else {
         return;
     };

@@ -1,18 +1,16 @@
 //! The example `retry_proxy`: upstreams that are down, come up, and go.
 
 use std::{
-    io::{self, Read, Write},
+    io::{Read, Write},
     net::{SocketAddr, TcpListener, TcpStream},
     process::Command,
-    sync::atomic::{AtomicBool, AtomicU64, Ordering::Relaxed},
-    thread,
     time::{Duration, Instant},
 };
 
 use socket2::{Domain, Socket, Type};
 
 use super::{echo, end, proxy, upstream};
-use crate::clients::{AGES, Server, SetAtEnd, connect, example, have, ping, with_patience};
+use crate::clients::{AGES, Server, connect, example, have, ping, with_patience};
 
 /// Returns an upstream that is down: its port is bound, but not listened on.
 fn down() -> (Socket, SocketAddr) {
@@ -128,24 +126,6 @@ fn deaf() -> (Socket, Vec<TcpStream>, SocketAddr) {
 }
 
 #[test]
-fn concurrent_clients_try_upstreams_independently() {
-    let (_socket, _full, deaf) = deaf();
-    let well = upstream(echo);
-    // The proxy tries all upstreams before it waits. The wait would never end.
-    let args = ["--connect-timeout", "2s", "--backoff", "1h"];
-    let args = [&args[..], &["--max-backoff", "1h", "--deadline", "2h"]].concat();
-    let proxy = proxy(&[deaf, well], &args);
-    // While the proxy tries the deaf upstream for one client, it serves the other client.
-    let mut clients = [connect(&proxy), connect(&proxy)];
-    for client in &mut clients {
-        ping(client).unwrap();
-    }
-    drop(clients);
-    let (counts, _) = end(proxy, libc::SIGTERM);
-    assert_eq!((counts.get("tries"), counts.get("connected")), (3, 2));
-}
-
-#[test]
 fn a_closed_stderr_does_not_stop_the_tries() {
     let (_socket, addr) = down();
     let mut proxy = proxy(&[addr, upstream(echo)], &["--verbose"]);
@@ -173,93 +153,6 @@ fn a_silent_upstream_is_abandoned_for_the_next() {
     let (counts, _) = end(proxy, libc::SIGTERM);
     assert!(counts.get("tries") >= 2);
     assert_eq!(counts.get("connected"), 1);
-}
-
-/// An upstream that is a process of its own, and can be killed.
-fn echo_server(addr: &str) -> Server {
-    Server::run(example("heartbeat").args(["--listen", addr]))
-}
-
-#[test]
-fn an_upstream_that_is_killed_repeatedly_breaks_nothing() {
-    // Clients never have this address, so that none connects to itself while the upstream is
-    // down.
-    let first = echo_server("127.0.0.9:0");
-    let addr = first.addr;
-    let mut server = Some(first);
-    let proxy = proxy(
-        &[addr],
-        &[
-            "--backoff",
-            "10ms",
-            "--max-backoff",
-            "100ms",
-            "--deadline",
-            "10m",
-        ],
-    );
-    let (done, whole, cut) = (AtomicBool::new(false), AtomicU64::new(0), AtomicU64::new(0));
-    // Sends a hundred lines on one connection. Each line comes back as it was sent, or not at
-    // all.
-    let talk = |seed| -> io::Result<()> {
-        let mut rng = fastrand::Rng::with_seed(seed);
-        let mut stream = connect(&proxy);
-        for _ in 0..100 {
-            let mut line: Vec<_> = std::iter::repeat_with(|| rng.u8(b'a'..=b'z'))
-                .take(1000)
-                .collect();
-            line.push(b'\n');
-            stream.write_all(&line)?;
-            let mut reply = vec![0; line.len()];
-            stream.read_exact(&mut reply)?;
-            assert!(reply == line, "a line was spoilt");
-        }
-        Ok(())
-    };
-    thread::scope(|scope| {
-        let _done = SetAtEnd(&done);
-        for client in 0..4 {
-            let (done, whole, cut) = (&done, &whole, &cut);
-            scope.spawn(move || {
-                for seed in client * 1_000_000.. {
-                    match talk(seed) {
-                        Ok(()) => whole.fetch_add(1, Relaxed),
-                        Err(_) => cut.fetch_add(1, Relaxed),
-                    };
-                    if done.load(Relaxed) {
-                        break;
-                    }
-                }
-            });
-        }
-        let mut rng = fastrand::Rng::with_seed(3);
-        for _ in 0..6 {
-            // Each upstream serves a client before it is killed.
-            let seen = whole.load(Relaxed);
-            let begin = Instant::now();
-            while whole.load(Relaxed) == seen {
-                assert!(begin.elapsed() < AGES, "nobody is served any more");
-                thread::sleep(Duration::from_millis(1));
-            }
-            thread::sleep(Duration::from_millis(rng.u64(..50)));
-            // The drop waits for the end of the server, so that the port is free.
-            drop(server.take());
-            thread::sleep(Duration::from_millis(rng.u64(..50)));
-            server = Some(echo_server(&addr.to_string()));
-        }
-    });
-    // In the end, a whole connection succeeds.
-    let before = whole.load(Relaxed);
-    talk(5).unwrap();
-    drop(server);
-    let (counts, _) = end(proxy, libc::SIGTERM);
-    println!(
-        "{before} whole, {} cut off by kills: {}",
-        cut.load(Relaxed),
-        counts.0
-    );
-    assert_eq!(counts.get("clients"), before + 1 + cut.load(Relaxed));
-    assert_eq!(counts.get("gave up"), 0);
 }
 
 #[test]

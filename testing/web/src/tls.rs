@@ -5,7 +5,7 @@ use futures_rustls::{
     rustls::{ClientConfig, RootCertStore, pki_types::CertificateDer},
 };
 
-#[path = "../../../examples/live_chat/tls.rs"]
+#[path = "../../../examples/common/tls.rs"]
 mod identity;
 
 /// Returns the acceptor of a server for `localhost`, and its certificate, as text and as bytes.

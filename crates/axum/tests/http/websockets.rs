@@ -34,7 +34,7 @@ use tourbillon::{
 use tourbillon_axum::serve;
 use tourbillon_hyper::{FuturesIo, HyperIo, TourbillonExecutor};
 
-#[path = "../../../../examples/live_chat/handshake.rs"]
+#[path = "../../../../examples/common/handshake.rs"]
 mod handshake;
 
 use self::handshake::accept;
