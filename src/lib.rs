@@ -28,7 +28,6 @@
 //! | cancelling, and waiting for a running callback | [`Timer::cancel_and_wait`] and others |
 //! | timers on the wall clock | [`Timer::at_wall`] |
 //! | timers that count while the machine is suspended | [`Timer::after_boot`] |
-//! | schedules by cron patterns (feature `cron`) | `cron` |
 //! | timers by name | [`Handle::cancel_named`], [`refresh_named`], [`count_named`] |
 //! | tasks | [`spawn`], [`JoinHandle`], [`JoinSet`](task::JoinSet), [`task`] |
 //! | tasks that need not be `Send` | [`LocalSet`], [`spawn_local`], [`spawn_pinned`] |
@@ -44,12 +43,9 @@
 //! | async tests and `main` (feature `macros`) | `#[tourbillon::test]`, `#[tourbillon::main]` |
 //! | pending timers, and metrics of the workers | [`Handle::timers`], [`Handle::metrics`] |
 //! | a live dashboard of a runtime (feature `inspect`) | `inspect` |
-//! | metrics for the recorder of the crate `metrics` (feature `metrics`) | [`metrics`] |
-//! | metrics for OpenTelemetry (feature `opentelemetry`) | `opentelemetry` |
 //! | why a timer was late: the flight recorder | [`Handle::flight_recorder`], [`flight`] |
 //! | reports of jobs that block a worker | [`stall_threshold`], [`on_stall`]; feature `tracing` |
 //! | hyper's runtime traits (feature `hyper`) | `hyper` |
-//! | QUIC by quinn (feature `quinn`) | `quinn` |
 //! | axum's routers (feature `axum`) | `axum` |
 //! | `tokio::io`'s traits for sockets (feature `tokio-io`) | [`net`] |
 //!
@@ -72,6 +68,9 @@
 #[cfg(not(all(target_os = "linux", target_pointer_width = "64")))]
 compile_error!("Tourbillon uses epoll, eventfd and timerfd: it runs only on 64-bit Linux");
 
+// The text for Prometheus is made by files of `crates/exporters`, as long as the live page is here.
+extern crate self as tourbillon;
+
 mod api;
 mod clock;
 mod engine;
@@ -92,16 +91,10 @@ mod util;
 
 #[cfg(feature = "axum")]
 pub use self::integrations::axum;
-#[cfg(feature = "cron")]
-pub use self::integrations::cron;
 #[cfg(feature = "hyper")]
 pub use self::integrations::hyper;
 #[cfg(feature = "inspect")]
 pub use self::integrations::inspect;
-#[cfg(feature = "opentelemetry")]
-pub use self::integrations::opentelemetry;
-#[cfg(feature = "quinn")]
-pub use self::integrations::quinn;
 
 /// The version of this library, such as `0.1.0`.
 ///

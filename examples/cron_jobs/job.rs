@@ -2,7 +2,7 @@
 
 use std::fmt;
 
-use tourbillon::cron::{Cron, CronError, Field};
+use tourbillon_cron::{Cron, CronError, Field};
 
 /// A command and its schedule.
 pub struct Job {

@@ -10,11 +10,8 @@ use std::{
 use clap::{Parser, ValueEnum};
 use futures::channel::mpsc;
 use futures_lite::{StreamExt, future::or};
-use tourbillon::{
-    Runtime,
-    cron::{self, CronJob, jiff::Zoned},
-    time::timeout,
-};
+use tourbillon::{Runtime, time::timeout};
+use tourbillon_cron::{self as cron, CronJob, jiff::Zoned};
 use tourbillon_examples::{
     arguments::{arguments, tame},
     say::{self, complain, say},
@@ -169,7 +166,7 @@ fn run_jobs(jobs: Vec<Job>, drain: Duration) -> Result<ExitCode, Box<dyn Error>>
             };
             let callback = callback.clone();
             let text = format!("[{}] {}", runner.job, runner.command);
-            let job = job.cron.start_with(move |occurrence| {
+            let job = job.cron.try_start_with(move |occurrence| {
                 let _held = &callback;
                 runner.run(occurrence);
             });

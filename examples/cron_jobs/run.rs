@@ -9,9 +9,9 @@ use std::{
 
 use tourbillon::{
     Handle,
-    cron::{Occurrence, Schedule},
     task::{block_in_place, spawn_blocking},
 };
+use tourbillon_cron::{Occurrence, Schedule};
 use tourbillon_examples::say::say;
 
 /// Runs the command of a job.

@@ -10,7 +10,7 @@ use std::{
     time::{Duration, Instant, SystemTime},
 };
 
-use tourbillon::cron::jiff::Zoned;
+use tourbillon_cron::jiff::Zoned;
 
 use crate::clients::{AGES, example};
 

@@ -6,7 +6,7 @@
 
 use std::{fmt::Write, time::SystemTime};
 
-use tourbillon::cron::{
+use tourbillon_cron::{
     Cron, CronError, Schedule,
     jiff::{Timestamp, civil::DateTime, tz::Offset},
 };

@@ -1,7 +1,7 @@
 //! A second implementation of the fields of cron patterns: which local times match. It returns
 //! `None` for syntax that it does not support, so that it reports no false errors.
 
-use tourbillon::cron::jiff::civil::DateTime;
+use tourbillon_cron::jiff::civil::DateTime;
 
 /// A parsed pattern.
 pub struct Fields {

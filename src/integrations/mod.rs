@@ -3,9 +3,6 @@
 #[cfg(feature = "axum")]
 #[cfg_attr(docsrs, doc(cfg(feature = "axum")))]
 pub mod axum;
-#[cfg(feature = "cron")]
-#[cfg_attr(docsrs, doc(cfg(feature = "cron")))]
-pub mod cron;
 #[cfg(feature = "hyper")]
 #[cfg_attr(docsrs, doc(cfg(feature = "hyper")))]
 pub mod hyper;
@@ -14,9 +11,3 @@ pub mod hyper;
 pub mod inspect;
 #[cfg(feature = "hyper")]
 pub(crate) mod limit;
-#[cfg(feature = "opentelemetry")]
-#[cfg_attr(docsrs, doc(cfg(feature = "opentelemetry")))]
-pub mod opentelemetry;
-#[cfg(feature = "quinn")]
-#[cfg_attr(docsrs, doc(cfg(feature = "quinn")))]
-pub mod quinn;

@@ -5,30 +5,43 @@
 //! | `counters` | counters, and their snapshots |
 //! | `histogram` | histograms of timer lateness |
 //! | `activity` | the current activity of a worker |
-//! | `families` | the published metrics: names, units, descriptions |
-//! | `prometheus` | the metrics as text for Prometheus |
-//! | `reporter` | the metrics for the recorder of the crate `metrics` |
-//! | `text` | the writer of Prometheus' text format |
 //! | `recorder` | the counters and histograms of each thread |
 //!
 //! Each worker has its own counters and histograms. It alone writes them, with plain loads and
 //! stores. Other threads count in a few shared sets.
 
+#[allow(dead_code, reason = "the text for Prometheus has no units")]
+#[cfg(not(doctest))]
+#[path = "../../crates/exporters/src/families.rs"]
+mod families;
+#[cfg(not(doctest))]
+#[path = "../../crates/exporters/src/prometheus.rs"]
+mod prometheus;
+#[cfg(not(doctest))]
+#[path = "../../crates/exporters/src/text.rs"]
+mod text;
+
+/// For the live page, as long as it is a part of this package.
+#[cfg(not(doctest))]
+impl RuntimeMetrics {
+    /// Returns all metrics as text for Prometheus.
+    pub fn prometheus(&self) -> String {
+        prometheus::prometheus(self)
+    }
+
+    /// Returns all metrics as text for OpenMetrics.
+    pub fn openmetrics(&self) -> String {
+        prometheus::openmetrics(self)
+    }
+}
+
 pub(crate) mod activity;
 pub(crate) mod counters;
-pub(crate) mod families;
 pub(crate) mod histogram;
-pub(crate) mod prometheus;
 pub(crate) mod recorder;
-#[cfg(feature = "metrics")]
-mod reporter;
-pub(crate) mod text;
 
 use std::time::Duration;
 
-#[cfg(feature = "metrics")]
-#[cfg_attr(docsrs, doc(cfg(feature = "metrics")))]
-pub use crate::metrics::reporter::{RuntimeMetricsReporter, RuntimeMetricsReporterBuilder};
 pub use crate::{
     engine::telemetry::polls::{PollTimes, PresentPoll, TaskPolls, ThreadPolls},
     metrics::{

@@ -6,8 +6,6 @@
 use tourbillon_support as common;
 
 mod counts;
-#[cfg(all(feature = "metrics", feature = "opentelemetry"))]
-mod exported;
 mod lateness;
 mod timer_info;
 mod totals;

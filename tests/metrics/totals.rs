@@ -126,8 +126,6 @@ async fn tasks() {
     for _ in 0..2 {
         assert!(reader.read(&mut [0; 8]).await.is_err(), "it times out");
     }
-    #[cfg(feature = "cron")]
-    let _cron = tourbillon::cron::cron("* * * * * *", "UTC", || ()).map(|job| job.cancel_on_drop());
     let mut slept = Box::pin(sleep(MS));
     slept.as_mut().await;
     slept.as_mut().reset(Instant::now() + MS);

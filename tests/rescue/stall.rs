@@ -156,22 +156,6 @@ fn a_job_is_reported_by_the_name_that_it_takes() {
     tourbillon::runtime::job_is::<u8>();
 }
 
-#[cfg(feature = "cron")]
-#[test]
-fn cron_jobs_are_reported_by_the_names_of_their_callbacks() {
-    let _alarm = alarm();
-    let (runtime, stalls) = watched(THRESHOLD);
-    let job = runtime.cron("* * * * * *", "UTC", named::callback).unwrap();
-    let stall = loop {
-        let stall = stalls.recv_timeout(PATIENCE).expect("it is reported");
-        if stall.job.ends_with("named::callback") {
-            break stall;
-        }
-    };
-    assert!(stall.elapsed >= BLOCKED);
-    job.cancel();
-}
-
 #[test]
 fn the_last_of_several_jobs_is_a_suspect() {
     let _alarm = alarm();

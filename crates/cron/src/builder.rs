@@ -3,8 +3,9 @@
 use std::{str::FromStr, time::Duration};
 
 use jiff::tz::TimeZone;
+use tourbillon::Handle;
 
-use crate::integrations::cron::{
+use crate::{
     error::CronError,
     pattern::Pattern,
     policy::{Missed, Overlap, Policy},
@@ -15,7 +16,7 @@ use crate::integrations::cron::{
 ///
 /// ```
 /// use std::time::{Duration, SystemTime};
-/// use tourbillon::cron::{Cron, Missed, Overlap};
+/// use tourbillon_cron::{Cron, Missed, Overlap};
 ///
 /// let cron = Cron::parse("0 9 * * MON-FRI")?
 ///     .time_zone("Europe/Paris")?
@@ -24,7 +25,7 @@ use crate::integrations::cron::{
 ///     .grace(Duration::from_secs(5));
 /// let next = cron.schedule().next_after(SystemTime::now());
 /// assert!(next > Some(SystemTime::now()));
-/// # Ok::<(), tourbillon::cron::CronError>(())
+/// # Ok::<(), tourbillon_cron::CronError>(())
 /// ```
 #[derive(Clone, Debug)]
 #[must_use = "it runs nothing until it is started"]
@@ -32,20 +33,22 @@ pub struct Cron {
     pattern: Pattern,
     tz: TimeZone,
     pub(crate) policy: Policy,
+    /// `None`: that of the thread that starts the job.
+    pub(crate) handle: Option<Handle>,
 }
 
 impl Cron {
     /// Parses a pattern: five fields, six with a second in front, or a name such as `@daily`. See
-    /// the [module](super). The time zone is UTC unless another one is set.
+    /// the [crate](crate#patterns). The time zone is UTC unless another one is set.
     ///
     /// ```
-    /// use tourbillon::cron::Cron;
+    /// use tourbillon_cron::Cron;
     ///
     /// for pattern in ["*/15 * * * *", "30 0 9 * * MON-FRI", "0 0 L * *", "@daily"] {
     ///     Cron::parse(pattern)?;
     /// }
     /// assert!(Cron::parse("0 9 * * FRY").is_err());
-    /// # Ok::<(), tourbillon::cron::CronError>(())
+    /// # Ok::<(), tourbillon_cron::CronError>(())
     /// ```
     ///
     /// # Errors
@@ -56,6 +59,7 @@ impl Cron {
             pattern: Pattern::parse(pattern)?,
             tz: TimeZone::UTC,
             policy: Policy::default(),
+            handle: None,
         })
     }
 
@@ -97,6 +101,12 @@ impl Cron {
     /// later occurrence is missed.
     pub fn grace(mut self, grace: Duration) -> Self {
         self.policy.grace = grace;
+        self
+    }
+
+    /// Sets the runtime of the job. The default is the runtime that the starting thread is in.
+    pub fn on(mut self, handle: &Handle) -> Self {
+        self.handle = Some(handle.clone());
         self
     }
 

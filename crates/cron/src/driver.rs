@@ -2,20 +2,20 @@
 
 use std::{
     any::Any,
-    sync::{Arc, Mutex},
+    sync::{Arc, Mutex, MutexGuard, PoisonError},
     time::SystemTime,
 };
 
+use tourbillon::{
+    ArmError,
+    timer::{Cancel, Outcome},
+};
+
 use crate::{
-    error::ArmError,
-    integrations::cron::{
-        builder::Cron,
-        error::CronError,
-        handle::CronJob,
-        job::{End, Job, Lane, Occurrence, Todo},
-    },
-    timer::Cancel,
-    util::lock::lock,
+    builder::Cron,
+    error::CronError,
+    handle::CronJob,
+    job::{End, Job, Lane, Occurrence, Todo},
 };
 
 /// The services of a runtime that a job needs.
@@ -74,8 +74,8 @@ impl State {
 }
 
 impl Cron {
-    /// Starts a job on `host`. `name` names the running job by the type of
-    /// the callback.
+    /// Starts a job on `host`. `name` names the running job by the type of the callback. On a
+    /// runtime that has been shut down, the job is over.
     pub(crate) fn launch(
         &self,
         host: Box<dyn Host>,
@@ -102,19 +102,35 @@ impl Cron {
         });
         // If the runtime has been shut down, this drops the alarm's `Ring`, which ends the job.
         driver.set_alarm(first, 1);
-        match driver.with_job(Job::end) {
-            Some(End::Shutdown) => Err(ArmError::Shutdown.into()),
-            _ => Ok(CronJob::new(driver)),
+        Ok(CronJob::new(driver))
+    }
+
+    /// Starts a job like [`launch`](Cron::launch), or fails if the runtime has been shut down.
+    pub(crate) fn try_launch(
+        &self,
+        host: Box<dyn Host>,
+        name: fn(),
+        f: Callback,
+    ) -> Result<CronJob, CronError> {
+        let job = self.launch(host, name, f)?;
+        match job.outcome() {
+            Some(Outcome::Shutdown) => Err(ArmError::Shutdown.into()),
+            _ => Ok(job),
         }
     }
 }
 
 impl Driver {
+    /// Locks the state. It is consistent even after a panic, so poisoning is ignored.
+    fn lock(&self) -> MutexGuard<'_, State> {
+        self.state.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
     /// Calls `f` on the state under the lock. If the job has ended, drops what it no longer needs
     /// after unlocking.
     fn with<R>(&self, f: impl FnOnce(&mut State) -> R) -> R {
         let (answer, leftover) = {
-            let mut state = lock(&self.state);
+            let mut state = self.lock();
             (f(&mut state), state.leftover())
         };
         drop(leftover);
@@ -123,7 +139,7 @@ impl Driver {
 
     /// Calls `f` on the job, for reading.
     pub(crate) fn with_job<R>(&self, f: impl FnOnce(&Job) -> R) -> R {
-        f(&lock(&self.state).job)
+        f(&self.lock().job)
     }
 
     pub(crate) fn cancel(&self) -> Cancel {

@@ -9,17 +9,18 @@ use std::{
     time::{Duration, Instant, SystemTime, UNIX_EPOCH},
 };
 
-use crate::{
-    error::ArmError,
-    integrations::cron::{
-        builder::Cron,
-        driver::{Alarm, Host, Ring, Run},
-        error::CronError,
-        handle::CronJob,
-        job::Occurrence,
-        policy::{Missed, Overlap},
-    },
+use tourbillon::{
+    ArmError,
     timer::{Cancel, Outcome},
+};
+
+use crate::{
+    builder::Cron,
+    driver::{Alarm, Host, Ring, Run},
+    error::CronError,
+    handle::CronJob,
+    job::Occurrence,
+    policy::{Missed, Overlap},
 };
 
 const MINUTE: Duration = Duration::from_secs(60);
@@ -300,7 +301,7 @@ fn jobs_that_cannot_start_are_refused() {
     let (fake, notes) = (Fake::new(), Notes::default());
     let start = |cron: &str| {
         let cron = Cron::parse(cron).unwrap();
-        let started = cron.launch(Box::new(fake.clone()), || (), Arc::new(notes.taker()));
+        let started = cron.try_launch(Box::new(fake.clone()), || (), Arc::new(notes.taker()));
         started.unwrap_err()
     };
     let pattern = "0 0 30 2 *".to_owned();
@@ -308,6 +309,9 @@ fn jobs_that_cannot_start_are_refused() {
     fake.shut_down();
     assert_eq!(start("* * * * *"), CronError::Arm(ArmError::Shutdown));
     assert_eq!(notes.drops(), 2);
+    let over = fake.start(&minutely(), notes.taker());
+    assert_eq!(over.outcome(), Some(Outcome::Shutdown));
+    assert_eq!(notes.drops(), 3);
 }
 
 #[test]

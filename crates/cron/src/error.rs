@@ -2,12 +2,12 @@
 
 use std::{error::Error, fmt};
 
-use crate::error::ArmError;
+use tourbillon::ArmError;
 
 /// The reason why a pattern, a time zone or a job is not valid.
 ///
 /// ```
-/// use tourbillon::cron::{Cron, CronError, Field};
+/// use tourbillon_cron::{Cron, CronError, Field};
 ///
 /// let error = Cron::parse("0 25 * * *").unwrap_err();
 /// assert!(matches!(&error, CronError::Pattern { field: Some(Field::Hour), .. }));

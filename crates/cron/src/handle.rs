@@ -3,11 +3,9 @@
 use std::{fmt, ops::Deref, sync::Arc, time::SystemTime};
 
 use jiff::Zoned;
+use tourbillon::timer::{Cancel, Outcome};
 
-use crate::{
-    integrations::cron::{driver::Driver, job::End, schedule::Schedule},
-    timer::{Cancel, Outcome},
-};
+use crate::{driver::Driver, job::End, schedule::Schedule};
 
 /// A handle to a callback that runs on a [`Schedule`].
 ///
@@ -54,7 +52,7 @@ impl CronJob {
     }
 
     /// Returns the number of runs that are in progress or have been handed to a worker. More than
-    /// one is possible only with [`Overlap::Both`](super::Overlap::Both).
+    /// one is possible only with [`Overlap::Both`](crate::Overlap::Both).
     pub fn running(&self) -> usize {
         self.0.with_job(|job| job.running())
     }
@@ -65,7 +63,7 @@ impl CronJob {
     }
 
     /// Returns the number of occurrences that did not run because of the job's
-    /// [`Overlap`](super::Overlap) or [`Missed`](super::Missed) policy. If many pass at once, at
+    /// [`Overlap`](crate::Overlap) or [`Missed`](crate::Missed) policy. If many pass at once, at
     /// most 1000 of them are counted.
     pub fn skipped(&self) -> u64 {
         self.0.with_job(|job| job.skipped())

@@ -7,7 +7,7 @@
 
 use std::{collections::VecDeque, time::SystemTime};
 
-use crate::integrations::cron::{
+use crate::{
     policy::{Missed, Overlap, Policy},
     schedule::Schedule,
 };

@@ -1,6 +1,6 @@
 use std::time::{Duration, SystemTime, UNIX_EPOCH};
 
-use crate::integrations::cron::{
+use crate::{
     builder::Cron,
     job::{COUNTED_MAX, End, Job, Lane, Todo},
     policy::{Missed, Overlap, Policy},

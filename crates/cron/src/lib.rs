@@ -1,15 +1,4 @@
-//! Callbacks that run on a cron schedule in a time zone.
-//!
-//! ```
-//! use std::time::SystemTime;
-//! use tourbillon::cron::Cron;
-//!
-//! let cron = Cron::parse("0 9 * * MON-FRI")?.time_zone("Europe/Paris")?;
-//! for at in cron.schedule().upcoming(SystemTime::now()).take(3) {
-//!     println!("{}", cron.schedule().zoned(at).unwrap());
-//! }
-//! # Ok::<(), tourbillon::cron::CronError>(())
-//! ```
+#![doc = include_str!("../README.md")]
 //!
 //! # Patterns
 //!
@@ -51,28 +40,30 @@
 //! passes. `*/20 2 * * *` begins with a `*`, so it does not run on the day without two o'clock. Write
 //! `0,20,40 2 * * *` instead.
 
-pub(crate) mod builder;
-pub(crate) mod driver;
+#![cfg_attr(docsrs, feature(doc_cfg))]
+#![warn(missing_debug_implementations)]
+
+mod builder;
+mod driver;
 #[cfg(test)]
-pub(crate) mod driver_tests;
-pub(crate) mod error;
-pub(crate) mod handle;
-pub(crate) mod job;
+mod driver_tests;
+mod error;
+mod handle;
+mod job;
 #[cfg(test)]
-pub(crate) mod job_tests;
-pub(crate) mod pattern;
-pub(crate) mod policy;
-pub(crate) mod schedule;
-pub(crate) mod start;
+mod job_tests;
+mod pattern;
+mod policy;
+mod schedule;
+mod start;
 
 pub use jiff;
 
-pub use crate::integrations::cron::{
+pub use crate::{
     builder::Cron,
     error::{CronError, Field},
     handle::{CancelOnDrop, CronJob},
     job::Occurrence,
     policy::{Missed, Overlap},
     schedule::{Schedule, Upcoming},
-    start::cron,
 };

@@ -13,7 +13,7 @@ use croner::{
 };
 use jiff::{Span, civil::Date};
 
-use crate::integrations::cron::error::{CronError, Field};
+use crate::error::{CronError, Field};
 
 /// Local time in seconds since 1970 began on the same clock.
 pub(crate) type Local = i64;

@@ -19,7 +19,7 @@ pub enum Overlap {
 /// its clock was put forward, or the runtime had no free worker.
 ///
 /// If several occurrences come due at once, all but the last are missed. The last is missed if it
-/// is late by more than the job's [grace](super::Cron::grace).
+/// is late by more than the job's [grace](crate::Cron::grace).
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash)]
 pub enum Missed {
     /// They do not run. The job continues with the next occurrence that is on time.

@@ -8,7 +8,7 @@ use std::{fmt, time::SystemTime};
 
 use jiff::{Timestamp, Zoned, tz::TimeZone};
 
-use crate::integrations::cron::pattern::{Local, Pattern};
+use crate::pattern::{Local, Pattern};
 
 /// A bound for repeated local time, in seconds. No zone repeats more than a day, so local time
 /// further back than this never repeats.
@@ -20,7 +20,7 @@ const LONGEST_FOLD: i64 = 2 * 86_400;
 ///
 /// ```
 /// use std::time::SystemTime;
-/// use tourbillon::cron::{Cron, jiff::Zoned};
+/// use tourbillon_cron::{Cron, jiff::Zoned};
 ///
 /// // On this day there is no half past two in Paris.
 /// let from: Zoned = "2025-03-29T12:00[Europe/Paris]".parse()?;

@@ -5,17 +5,14 @@ use std::{
     time::{Duration, SystemTime},
 };
 
+use tourbillon::{ArmError, Handle, Timer, runtime::job_is};
+
 use crate::{
-    api::{handle::Handle, runtime::Runtime},
-    engine::watchdog::report::job_is,
-    error::ArmError,
-    integrations::cron::{
-        builder::Cron,
-        driver::{Alarm, Callback, Host, Ring, Run},
-        error::CronError,
-        handle::CronJob,
-        job::Occurrence,
-    },
+    builder::Cron,
+    driver::{Alarm, Callback, Host, Ring, Run},
+    error::CronError,
+    handle::CronJob,
+    job::Occurrence,
 };
 
 impl Host for Handle {
@@ -24,7 +21,8 @@ impl Host for Handle {
     }
 
     fn set_alarm(&self, at: SystemTime, ring: Ring) -> Alarm {
-        Box::new(self.at_wall(at, move || ring.ring()).cancel_on_drop())
+        let alarm = Timer::at_wall(at).on(self).start(move || ring.ring());
+        Box::new(alarm.cancel_on_drop())
     }
 
     fn run(&self, run: Run) {
@@ -33,130 +31,90 @@ impl Host for Handle {
 }
 
 impl Cron {
-    /// Starts a job on the current runtime: `f` runs on a worker at each later occurrence.
+    /// Starts a job: `f` runs on a worker at each later occurrence.
     ///
-    /// # Errors
-    ///
-    /// Returns [`CronError::Never`] if the schedule has no occurrence. Returns [`CronError::Arm`]
-    /// if there is no runtime, or if it has been shut down.
-    pub fn start<F>(&self, f: F) -> Result<CronJob, CronError>
-    where
-        F: Fn() + Send + Sync + 'static,
-    {
-        self.start_on(&current()?, f)
-    }
-
-    /// Starts a job on the runtime of `handle`. See [`start`](Cron::start).
+    /// On a runtime that has been shut down, `f` is dropped and the job is over.
     ///
     /// ```
     /// use std::sync::mpsc;
-    /// use tourbillon::{Runtime, cron::{Cron, Overlap}};
+    /// use tourbillon::Runtime;
+    /// use tourbillon_cron::{Cron, Overlap};
     ///
     /// let runtime = Runtime::new().unwrap();
     /// let (sender, ticks) = mpsc::channel();
     /// let job = Cron::parse("* * * * * *")?
     ///     .overlap(Overlap::Queue)
-    ///     .start_on(runtime.handle(), move || _ = sender.send("tick"))?;
+    ///     .on(runtime.handle())
+    ///     .start(move || _ = sender.send("tick"));
     /// assert_eq!(ticks.recv(), Ok("tick"));
     /// job.cancel();
-    /// # Ok::<(), tourbillon::cron::CronError>(())
+    /// # Ok::<(), tourbillon_cron::CronError>(())
     /// ```
     ///
-    /// # Errors
+    /// # Panics
     ///
-    /// See [`start`](Cron::start).
-    pub fn start_on<F>(&self, handle: &Handle, f: F) -> Result<CronJob, CronError>
+    /// Panics if the schedule has no occurrence, such as that of the 30th of February, or if there
+    /// is no runtime; see [`on`](Cron::on).
+    #[track_caller]
+    pub fn start<F>(&self, f: F) -> CronJob
     where
         F: Fn() + Send + Sync + 'static,
     {
-        let f: Callback = Arc::new(move |_| f());
-        self.launch(Box::new(handle.clone()), job_is::<F>, f)
+        self.start_named(job_is::<F>, Arc::new(move |_| f()))
     }
 
-    /// Starts a job whose callback gets the [`Occurrence`] that it runs for. See
-    /// [`start`](Cron::start).
+    /// Starts a job as [`start`](Cron::start) does, or returns an error.
     ///
     /// # Errors
     ///
+    /// Returns an error, and drops `f`: [`CronError::Never`] if the schedule has no occurrence,
+    /// [`CronError::Arm`] if there is no runtime or it has been shut down.
+    pub fn try_start<F>(&self, f: F) -> Result<CronJob, CronError>
+    where
+        F: Fn() + Send + Sync + 'static,
+    {
+        self.try_launch(self.host()?, job_is::<F>, Arc::new(move |_| f()))
+    }
+
+    /// Starts a job whose callback gets the [`Occurrence`] that it runs for. It is otherwise like
+    /// [`start`](Cron::start).
+    ///
+    /// # Panics
+    ///
     /// See [`start`](Cron::start).
-    pub fn start_with<F>(&self, f: F) -> Result<CronJob, CronError>
+    #[track_caller]
+    pub fn start_with<F>(&self, f: F) -> CronJob
     where
         F: Fn(&Occurrence) + Send + Sync + 'static,
     {
-        self.start_with_on(&current()?, f)
+        self.start_named(job_is::<F>, Arc::new(f))
     }
 
-    /// Starts a job on the runtime of `handle`, whose callback gets its [`Occurrence`]. See
-    /// [`start`](Cron::start).
+    /// Starts a job whose callback gets the [`Occurrence`] that it runs for, or returns an error.
     ///
     /// # Errors
     ///
-    /// See [`start`](Cron::start).
-    pub fn start_with_on<F>(&self, handle: &Handle, f: F) -> Result<CronJob, CronError>
+    /// See [`try_start`](Cron::try_start).
+    pub fn try_start_with<F>(&self, f: F) -> Result<CronJob, CronError>
     where
         F: Fn(&Occurrence) + Send + Sync + 'static,
     {
-        let f: Callback = Arc::new(f);
-        self.launch(Box::new(handle.clone()), job_is::<F>, f)
+        self.try_launch(self.host()?, job_is::<F>, Arc::new(f))
     }
-}
 
-fn current() -> Result<Handle, ArmError> {
-    Handle::try_current().map_err(|_| ArmError::NoRuntime)
-}
-
-/// Runs `f` on a cron schedule on the current runtime. `time_zone` is an IANA name, or `UTC`. See
-/// [`Cron`] for the options.
-///
-/// # Errors
-///
-/// See [`CronError`].
-pub fn cron<F>(pattern: &str, time_zone: &str, f: F) -> Result<CronJob, CronError>
-where
-    F: Fn() + Send + Sync + 'static,
-{
-    Cron::parse(pattern)?.time_zone(time_zone)?.start(f)
-}
-
-impl Handle {
-    /// Runs `f` on a cron schedule. `time_zone` is an IANA name, or `UTC`. See [`Cron`] for the
-    /// options.
-    ///
-    /// ```
-    /// use tourbillon::Runtime;
-    ///
-    /// let runtime = Runtime::new().unwrap();
-    /// let report = || println!("report");
-    /// let report = runtime.handle().cron("0 9 * * MON-FRI", "Europe/Paris", report)?;
-    /// println!("the next is due at {}", report.next_zoned().unwrap());
-    /// # report.cancel();
-    /// # Ok::<(), tourbillon::cron::CronError>(())
-    /// ```
-    ///
-    /// # Errors
-    ///
-    /// See [`CronError`].
-    #[cfg_attr(docsrs, doc(cfg(feature = "cron")))]
-    pub fn cron<F>(&self, pattern: &str, time_zone: &str, f: F) -> Result<CronJob, CronError>
-    where
-        F: Fn() + Send + Sync + 'static,
-    {
-        let cron = Cron::parse(pattern)?.time_zone(time_zone)?;
-        cron.start_on(self, f)
+    #[track_caller]
+    fn start_named(&self, name: fn(), f: Callback) -> CronJob {
+        match self.host().and_then(|host| self.launch(host, name, f)) {
+            Ok(job) => job,
+            Err(error) => panic!("{error}"),
+        }
     }
-}
 
-impl Runtime {
-    /// Runs `f` on a cron schedule. See [`Handle::cron`].
-    ///
-    /// # Errors
-    ///
-    /// See [`CronError`].
-    #[cfg_attr(docsrs, doc(cfg(feature = "cron")))]
-    pub fn cron<F>(&self, pattern: &str, time_zone: &str, f: F) -> Result<CronJob, CronError>
-    where
-        F: Fn() + Send + Sync + 'static,
-    {
-        self.handle().cron(pattern, time_zone, f)
+    fn host(&self) -> Result<Box<dyn Host>, CronError> {
+        let handle = match &self.handle {
+            Some(handle) => handle.clone(),
+            None => Handle::try_current().map_err(|_| ArmError::NoRuntime)?,
+        };
+        Ok(Box::new(handle))
     }
 }

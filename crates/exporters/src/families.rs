@@ -1,58 +1,91 @@
 //! The metrics that are published, each with its name, unit and description.
 //!
-//! Prometheus' text, the facade of feature `metrics` and the instruments of feature `opentelemetry`
-//! are made from this one table.
+//! Prometheus' text, the samples for the crate `metrics` and the instruments of OpenTelemetry are
+//! made from this one table. An exporter for another system reads it, too:
+//!
+//! ```
+//! use tourbillon::Runtime;
+//! use tourbillon_exporters::families::{FAMILIES, Value};
+//!
+//! let runtime = Runtime::new().unwrap();
+//! let metrics = runtime.metrics();
+//! for family in FAMILIES {
+//!     family.samples(&metrics, &mut |labels, value| match value {
+//!         Value::Number(number) => println!("{} {labels:?} {number}", family.name),
+//!         Value::Seconds(seconds) => println!("{} {labels:?} {seconds}", family.name),
+//!         Value::Lateness(late) => println!("{} {labels:?} {late:?}", family.name),
+//!     });
+//! }
+//! ```
 //!
 //! Names are those of Prometheus: they end in base units, so times are in seconds, and a counter
 //! ends in `_total`. Values per worker have the label `worker`: a worker number, `helpers` for all
 //! helpers, or `clocks` for timers of the wall clock and the boot-time clock, which belong to no
 //! worker.
 
-use super::{ClockMetrics, Counts, LatenessHistogram, RuntimeMetrics, WorkerMetrics};
+use tourbillon::{
+    VERSION,
+    metrics::{ClockMetrics, Counts, LatenessHistogram, RuntimeMetrics, WorkerMetrics},
+};
 
 /// A metric. Its samples differ in their labels.
-pub(crate) struct Family {
-    pub(crate) name: &'static str,
-    pub(crate) kind: Kind,
+#[derive(Debug)]
+#[non_exhaustive]
+pub struct Family {
+    /// The name for Prometheus.
+    pub name: &'static str,
+    /// Whether it only grows.
+    pub kind: Kind,
     /// What is counted, as OpenTelemetry writes a unit: `s`, or a thing in braces.
-    #[cfg_attr(
-        not(any(feature = "metrics", feature = "opentelemetry")),
-        allow(dead_code)
-    )]
-    pub(crate) unit: &'static str,
-    pub(crate) help: &'static str,
-    /// Calls a function with the labels and the value of each sample.
-    pub(crate) samples: fn(&RuntimeMetrics, &mut Visit<'_>),
+    pub unit: &'static str,
+    /// What it means, in a sentence.
+    pub help: &'static str,
+    pub(crate) samples: Samples,
 }
 
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) enum Kind {
+impl Family {
+    /// Calls `visit` with the labels and the value of each sample.
+    pub fn samples(&self, metrics: &RuntimeMetrics, visit: &mut Visit<'_>) {
+        (self.samples)(metrics, visit);
+    }
+}
+
+/// The kind of a metric.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+pub enum Kind {
     /// It only grows.
     Counter,
     /// It goes up and down.
     Gauge,
+    /// It is a distribution.
     Histogram,
 }
 
 /// A label's name and value.
-pub(crate) type Label<'a> = (&'a str, &'a str);
+pub type Label<'a> = (&'a str, &'a str);
 
 /// The value of a sample.
 #[derive(Clone, Copy, Debug)]
-pub(crate) enum Value<'a> {
+pub enum Value<'a> {
+    /// A number of things.
     Number(u64),
+    /// A time in seconds.
     Seconds(f64),
+    /// How late timers were.
     Lateness(&'a LatenessHistogram),
 }
 
 /// A function that is called with each sample.
-pub(crate) type Visit<'a> = dyn FnMut(&[Label<'_>], Value<'_>) + 'a;
+pub type Visit<'a> = dyn FnMut(&[Label<'_>], Value<'_>) + 'a;
+
+/// Visits the samples of one family.
+pub(crate) type Samples = fn(&RuntimeMetrics, &mut Visit<'_>);
 
 /// Reads one counter.
 type Count = fn(&Counts) -> u64;
 
 /// The unit of times.
-pub(crate) const SECONDS: &str = "s";
+pub const SECONDS: &str = "s";
 
 /// The stages of a timer's lateness.
 pub(crate) const STAGES: [&str; 3] = ["wake", "queue", "rescued"];
@@ -64,7 +97,7 @@ const fn counter(
     name: &'static str,
     unit: &'static str,
     help: &'static str,
-    samples: fn(&RuntimeMetrics, &mut Visit<'_>),
+    samples: Samples,
 ) -> Family {
     Family {
         name,
@@ -79,7 +112,7 @@ const fn gauge(
     name: &'static str,
     unit: &'static str,
     help: &'static str,
-    samples: fn(&RuntimeMetrics, &mut Visit<'_>),
+    samples: Samples,
 ) -> Family {
     Family {
         kind: Kind::Gauge,
@@ -88,12 +121,12 @@ const fn gauge(
 }
 
 /// All metrics, in the order of Prometheus' text.
-pub(crate) static FAMILIES: &[Family] = &[
+pub static FAMILIES: &[Family] = &[
     gauge(
         "tourbillon_build_info",
         "{build}",
         "The version of the library.",
-        |_, visit| visit(&[("version", env!("CARGO_PKG_VERSION"))], Value::Number(1)),
+        |_, visit| visit(&[("version", VERSION)], Value::Number(1)),
     ),
     // Timers.
     counter(
@@ -101,7 +134,8 @@ pub(crate) static FAMILIES: &[Family] = &[
         "{timer}",
         "Timers armed, sleeps included, by the worker itself or by other threads.",
         |it, visit| {
-            it.timers(
+            timers(
+                it,
                 "from",
                 &[
                     ("local", |counts| counts.armed_local),
@@ -116,7 +150,8 @@ pub(crate) static FAMILIES: &[Family] = &[
         "{timer}",
         "Timers that ended, sleeps included, by outcome.",
         |it, visit| {
-            it.timers(
+            timers(
+                it,
                 "outcome",
                 &[
                     ("fired", |counts| counts.fired),
@@ -132,7 +167,7 @@ pub(crate) static FAMILIES: &[Family] = &[
         "{refresh}",
         "Resets and refreshes of pending or recurring timers.",
         |it, visit| {
-            it.writers(|counts| counts.refreshed, visit);
+            writers(it, |counts| counts.refreshed, visit);
             let clocks = it.clock_counts().refreshed;
             visit(&[CLOCKS], Value::Number(clocks));
         },
@@ -141,27 +176,27 @@ pub(crate) static FAMILIES: &[Family] = &[
         "tourbillon_timers_pending",
         "{timer}",
         "Pending timers, sleeps included.",
-        |it, visit| it.stores(|worker| worker.pending, |clock| clock.pending, visit),
+        |it, visit| stores(it, |worker| worker.pending, |clock| clock.pending, visit),
     ),
     gauge(
         "tourbillon_timers_stored",
         "{timer}",
         "Timers in the store.",
-        |it, visit| it.stores(|worker| worker.stored, |clock| clock.stored, visit),
+        |it, visit| stores(it, |worker| worker.stored, |clock| clock.stored, visit),
     ),
     gauge(
         "tourbillon_timers_garbage",
         "{timer}",
         "Cancelled timers that are still in the store.",
-        |it, visit| it.stores(|worker| worker.garbage, |clock| clock.garbage, visit),
+        |it, visit| stores(it, |worker| worker.garbage, |clock| clock.garbage, visit),
     ),
     counter(
         "tourbillon_sweeps_total",
         "{sweep}",
         "Times that an inbox was emptied when it was not empty.",
         |it, visit| {
-            it.each_worker(|worker| worker.sweeps, visit);
-            let sweeps = it.wall_clock.sweeps + it.boot_clock.sweeps;
+            each_worker(it, |worker| worker.sweeps, visit);
+            let sweeps = it.wall_clock().sweeps + it.boot_clock().sweeps;
             visit(&[CLOCKS], Value::Number(sweeps));
         },
     ),
@@ -173,7 +208,7 @@ pub(crate) static FAMILIES: &[Family] = &[
             SECONDS,
             "Timer lateness. wake: from the deadline until taken from the store; queue: from there \
              until run (one in 16); rescued: the part of wake taken from stuck workers.",
-            RuntimeMetrics::lateness_by_stage,
+            lateness_by_stage,
         )
     },
     // Jobs.
@@ -181,68 +216,69 @@ pub(crate) static FAMILIES: &[Family] = &[
         "tourbillon_callbacks_total",
         "{callback}",
         "Callback runs; a recurring timer counts each run.",
-        |it, visit| it.writers(|counts| counts.callbacks, visit),
+        |it, visit| writers(it, |counts| counts.callbacks, visit),
     ),
     counter(
         "tourbillon_polls_total",
         "{poll}",
         "Task polls.",
-        |it, visit| it.writers(|counts| counts.polls, visit),
+        |it, visit| writers(it, |counts| counts.polls, visit),
     ),
     counter(
         "tourbillon_panics_total",
         "{panic}",
         "Callbacks and tasks that panicked.",
-        |it, visit| it.writers(|counts| counts.panics, visit),
+        |it, visit| writers(it, |counts| counts.panics, visit),
     ),
     counter(
         "tourbillon_stalls_total",
         "{stall}",
         "Jobs that held the worker longer than the stall threshold.",
-        |it, visit| it.writers(|counts| counts.stalls, visit),
+        |it, visit| writers(it, |counts| counts.stalls, visit),
     ),
     counter(
         "tourbillon_steals_total",
         "{steal}",
         "Times that jobs were taken from another queue.",
-        |it, visit| it.writers(|counts| counts.steal_operations, visit),
+        |it, visit| writers(it, |counts| counts.steal_operations, visit),
     ),
     counter(
         "tourbillon_jobs_stolen_total",
         "{job}",
         "Jobs taken from other queues.",
-        |it, visit| it.writers(|counts| counts.jobs_stolen, visit),
+        |it, visit| writers(it, |counts| counts.jobs_stolen, visit),
     ),
     counter(
         "tourbillon_parks_total",
         "{park}",
         "Times that the worker slept.",
-        |it, visit| it.writers(|counts| counts.parks, visit),
+        |it, visit| writers(it, |counts| counts.parks, visit),
     ),
     counter(
         "tourbillon_epoll_waits_total",
         "{call}",
         "Times that the kernel was asked for events, with or without waiting.",
-        |it, visit| it.writers(|counts| counts.epoll_waits, visit),
+        |it, visit| writers(it, |counts| counts.epoll_waits, visit),
     ),
     counter(
         "tourbillon_early_wakes_total",
         "{wake}",
         "Times that the kernel woke the worker before the deadline that it slept for.",
-        |it, visit| it.writers(|counts| counts.early_wakes, visit),
+        |it, visit| writers(it, |counts| counts.early_wakes, visit),
     ),
     counter(
         "tourbillon_search_wakes_total",
         "{wake}",
         "Times that the worker was woken to search for work.",
-        |it, visit| it.writers(|counts| counts.search_wakes, visit),
+        |it, visit| writers(it, |counts| counts.search_wakes, visit),
     ),
     counter(
         "tourbillon_tickles_total",
         "{update}",
         "Updates from other threads, by whether a write had to wake the worker.",
         |it, visit| {
-            it.writers_by(
+            writers_by(
+                it,
                 "result",
                 &[
                     ("written", |counts| counts.tickles_written),
@@ -257,7 +293,7 @@ pub(crate) static FAMILIES: &[Family] = &[
         SECONDS,
         "Time that the worker was awake, as of its last turn of the loop.",
         |it, visit| {
-            for (worker, counts) in it.all_writers() {
+            for (worker, counts) in all_writers(it) {
                 let seconds = counts.busy().as_secs_f64();
                 visit(&[("worker", &worker)], Value::Seconds(seconds));
             }
@@ -268,44 +304,44 @@ pub(crate) static FAMILIES: &[Family] = &[
         "tourbillon_alarms_total",
         "{alarm}",
         "Times that a watchdog woke the worker because another was overdue.",
-        |it, visit| it.writers(|counts| counts.alarms, visit),
+        |it, visit| writers(it, |counts| counts.alarms, visit),
     ),
     counter(
         "tourbillon_false_alarms_total",
         "{alarm}",
         "Alarms whose overdue worker was asleep by then, with nothing due.",
-        |it, visit| it.writers(|counts| counts.false_alarms, visit),
+        |it, visit| writers(it, |counts| counts.false_alarms, visit),
     ),
     counter(
         "tourbillon_rescued_timers_total",
         "{timer}",
         "Timers that the worker took from a stuck worker.",
-        |it, visit| it.writers(|counts| counts.rescued_timers, visit),
+        |it, visit| writers(it, |counts| counts.rescued_timers, visit),
     ),
     counter(
         "tourbillon_rescued_tasks_total",
         "{task}",
         "Tasks of a stuck worker that the worker woke or took.",
-        |it, visit| it.writers(|counts| counts.rescued_tasks, visit),
+        |it, visit| writers(it, |counts| counts.rescued_tasks, visit),
     ),
     counter(
         "tourbillon_rescued_total",
         "{job}",
         "Timers and tasks taken, by stuck worker; only pairs with a rescue.",
-        RuntimeMetrics::rescues_by_pair,
+        rescues_by_pair,
     ),
     // Queues.
     gauge(
         "tourbillon_local_queue_depth",
         "{job}",
         "Jobs in the worker's queue.",
-        |it, visit| it.each_worker(|worker| worker.queue_depth as u64, visit),
+        |it, visit| each_worker(it, |worker| worker.queue_depth as u64, visit),
     ),
     gauge(
         "tourbillon_pinned_tasks",
         "{task}",
         "Tasks pinned to the worker that have not ended.",
-        |it, visit| it.each_worker(|worker| worker.pinned_tasks as u64, visit),
+        |it, visit| each_worker(it, |worker| worker.pinned_tasks as u64, visit),
     ),
     gauge(
         "tourbillon_global_queue_depth",
@@ -401,98 +437,106 @@ fn one(number: usize, visit: &mut Visit<'_>) {
     visit(&[], Value::Number(number as u64));
 }
 
-impl RuntimeMetrics {
-    /// Returns what `of` finds in each worker, and what the helpers have together, with the label
-    /// of each.
-    fn by_writer<'a, T: 'a>(
-        &'a self,
-        of: impl Fn(&'a WorkerMetrics) -> T + 'a,
-        helpers: T,
-    ) -> impl Iterator<Item = (String, T)> + 'a {
-        let workers = self.workers().iter().enumerate();
-        let workers = workers.map(move |(i, worker)| (i.to_string(), of(worker)));
-        workers.chain([("helpers".to_owned(), helpers)])
-    }
+/// Returns what `of` finds in each worker, and what the helpers have together, with the label of
+/// each.
+fn by_writer<'a, T: 'a>(
+    metrics: &'a RuntimeMetrics,
+    of: impl Fn(&'a WorkerMetrics) -> T + 'a,
+    helpers: T,
+) -> impl Iterator<Item = (String, T)> + 'a {
+    let workers = metrics.workers().iter().enumerate();
+    let workers = workers.map(move |(i, worker)| (i.to_string(), of(worker)));
+    workers.chain([("helpers".to_owned(), helpers)])
+}
 
-    /// Returns the counters of each worker, and of the helpers.
-    fn all_writers(&self) -> impl Iterator<Item = (String, &Counts)> {
-        self.by_writer(|worker| &worker.counts, self.helper_counts())
-    }
+/// Returns the counters of each worker, and of the helpers.
+fn all_writers(metrics: &RuntimeMetrics) -> impl Iterator<Item = (String, &Counts)> {
+    by_writer(metrics, |worker| &worker.counts, metrics.helper_counts())
+}
 
-    /// Visits a counter that workers and helpers have.
-    fn writers(&self, count: Count, visit: &mut Visit<'_>) {
-        for (worker, counts) in self.all_writers() {
-            visit(&[("worker", &worker)], Value::Number(count(counts)));
+/// Visits a counter that workers and helpers have.
+fn writers(metrics: &RuntimeMetrics, count: Count, visit: &mut Visit<'_>) {
+    for (worker, counts) in all_writers(metrics) {
+        visit(&[("worker", &worker)], Value::Number(count(counts)));
+    }
+}
+
+/// Visits a counter that workers and helpers have, and that a label splits.
+fn writers_by(
+    metrics: &RuntimeMetrics,
+    label: &str,
+    parts: &[(&str, Count)],
+    visit: &mut Visit<'_>,
+) {
+    for (worker, counts) in all_writers(metrics) {
+        split(("worker", &worker), counts, label, parts, visit);
+    }
+}
+
+/// Visits a counter of timers, which a label splits. The other clocks have it, too.
+fn timers(metrics: &RuntimeMetrics, label: &str, parts: &[(&str, Count)], visit: &mut Visit<'_>) {
+    writers_by(metrics, label, parts, visit);
+    split(CLOCKS, &metrics.clock_counts(), label, parts, visit);
+}
+
+/// Visits a value that each worker has.
+fn each_worker(
+    metrics: &RuntimeMetrics,
+    value: impl Fn(&WorkerMetrics) -> u64,
+    visit: &mut Visit<'_>,
+) {
+    for (i, worker) in metrics.workers().iter().enumerate() {
+        visit(&[("worker", &i.to_string())], Value::Number(value(worker)));
+    }
+}
+
+/// Visits a number of timers of each worker, and of the other clocks.
+fn stores(
+    metrics: &RuntimeMetrics,
+    worker: fn(&WorkerMetrics) -> usize,
+    clock: fn(&ClockMetrics) -> usize,
+    visit: &mut Visit<'_>,
+) {
+    each_worker(metrics, |it| worker(it) as u64, visit);
+    let clocks = clock(metrics.wall_clock()) + clock(metrics.boot_clock());
+    visit(&[CLOCKS], Value::Number(clocks as u64));
+}
+
+/// Visits the lateness of each worker and of the helpers, by stage.
+pub(crate) fn lateness_by_stage(metrics: &RuntimeMetrics, visit: &mut Visit<'_>) {
+    // Helpers end and start, so they share one histogram per stage.
+    let helpers = [
+        metrics.helper_wake_lateness(),
+        metrics.helper_queue_lateness(),
+        metrics.helper_rescued_lateness(),
+    ];
+    let all = by_writer(
+        metrics,
+        |worker| {
+            [
+                &worker.wake_lateness,
+                &worker.queue_lateness,
+                &worker.rescued_lateness,
+            ]
+        },
+        helpers,
+    );
+    for (worker, all) in all {
+        for (stage, late) in STAGES.into_iter().zip(all) {
+            let labels = [("worker", &*worker), ("stage", stage)];
+            visit(&labels, Value::Lateness(late));
         }
     }
+}
 
-    /// Visits a counter that workers and helpers have, and that a label splits.
-    fn writers_by(&self, label: &str, parts: &[(&str, Count)], visit: &mut Visit<'_>) {
-        for (worker, counts) in self.all_writers() {
-            split(("worker", &worker), counts, label, parts, visit);
-        }
-    }
-
-    /// Visits a counter of timers, which a label splits. The other clocks have it, too.
-    fn timers(&self, label: &str, parts: &[(&str, Count)], visit: &mut Visit<'_>) {
-        self.writers_by(label, parts, visit);
-        split(CLOCKS, &self.clock_counts(), label, parts, visit);
-    }
-
-    /// Visits a value that each worker has.
-    fn each_worker(&self, value: impl Fn(&WorkerMetrics) -> u64, visit: &mut Visit<'_>) {
-        for (i, worker) in self.workers().iter().enumerate() {
-            visit(&[("worker", &i.to_string())], Value::Number(value(worker)));
-        }
-    }
-
-    /// Visits a number of timers of each worker, and of the other clocks.
-    fn stores(
-        &self,
-        worker: fn(&WorkerMetrics) -> usize,
-        clock: fn(&ClockMetrics) -> usize,
-        visit: &mut Visit<'_>,
-    ) {
-        self.each_worker(|it| worker(it) as u64, visit);
-        let clocks = clock(self.wall_clock()) + clock(self.boot_clock());
-        visit(&[CLOCKS], Value::Number(clocks as u64));
-    }
-
-    /// Visits the lateness of each worker and of the helpers, by stage.
-    pub(crate) fn lateness_by_stage(&self, visit: &mut Visit<'_>) {
-        // Helpers end and start, so they share one histogram per stage.
-        let helpers = [
-            self.helper_wake_lateness(),
-            self.helper_queue_lateness(),
-            self.helper_rescued_lateness(),
-        ];
-        let all = self.by_writer(
-            |worker| {
-                [
-                    &worker.wake_lateness,
-                    &worker.queue_lateness,
-                    &worker.rescued_lateness,
-                ]
-            },
-            helpers,
-        );
-        for (worker, all) in all {
-            for (stage, late) in STAGES.into_iter().zip(all) {
-                let labels = [("worker", &*worker), ("stage", stage)];
-                visit(&labels, Value::Lateness(late));
-            }
-        }
-    }
-
-    /// Visits the number of rescues of each worker and of the helpers, by stuck worker.
-    fn rescues_by_pair(&self, visit: &mut Visit<'_>) {
-        let helpers = self.helpers_rescued_from();
-        for (worker, rescued) in self.by_writer(|worker| &*worker.rescued_from, helpers) {
-            // Omit pairs with no rescue: all pairs would be the square of the workers.
-            for (from, &count) in rescued.iter().enumerate().filter(|(_, count)| **count > 0) {
-                let labels = [("worker", &*worker), ("from", &*from.to_string())];
-                visit(&labels, Value::Number(count));
-            }
+/// Visits the number of rescues of each worker and of the helpers, by stuck worker.
+fn rescues_by_pair(metrics: &RuntimeMetrics, visit: &mut Visit<'_>) {
+    let helpers = metrics.helpers_rescued_from();
+    for (worker, rescued) in by_writer(metrics, |worker| &*worker.rescued_from, helpers) {
+        // Omit pairs with no rescue: all pairs would be the square of the workers.
+        for (from, &count) in rescued.iter().enumerate().filter(|(_, count)| **count > 0) {
+            let labels = [("worker", &*worker), ("from", &*from.to_string())];
+            visit(&labels, Value::Number(count));
         }
     }
 }

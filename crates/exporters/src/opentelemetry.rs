@@ -1,72 +1,65 @@
-//! Metrics for OpenTelemetry (feature `opentelemetry`).
-//!
-//! [`observe_runtime`] registers instruments on a meter of the program. The program's exporter then
-//! reads the runtime's counters whenever it collects; nothing runs in between.
-//!
-//! ```
-//! use opentelemetry::metrics::MeterProvider;
-//! use opentelemetry_sdk::metrics::{InMemoryMetricExporter, PeriodicReader, SdkMeterProvider};
-//! use tourbillon::{Runtime, opentelemetry::observe_runtime};
-//!
-//! // The program's exporter. Any other one will do.
-//! let exporter = InMemoryMetricExporter::default();
-//! let reader = PeriodicReader::builder(exporter.clone()).build();
-//! let provider = SdkMeterProvider::builder().with_reader(reader).build();
-//!
-//! let runtime = Runtime::new().unwrap();
-//! observe_runtime(runtime.handle(), &provider.meter("tourbillon"));
-//!
-//! provider.force_flush().unwrap();
-//! let metrics = exporter.get_finished_metrics().unwrap();
-//! let scope = metrics[0].scope_metrics().next().unwrap();
-//! assert!(scope.metrics().any(|metric| metric.name() == "tourbillon.timers_armed"));
-//! ```
-//!
-//! The metrics are those of [`RuntimeMetrics::prometheus`], with names as OpenTelemetry writes
-//! them:
-//!
-//! | Prometheus | OpenTelemetry |
-//! |---|---|
-//! | `tourbillon_timers_armed_total` | `tourbillon.timers_armed`, a counter in `{timer}` |
-//! | `tourbillon_timers_pending` | `tourbillon.timers_pending`, an up-down counter in `{timer}` |
-//! | `tourbillon_worker_busy_seconds_total` | `tourbillon.worker_busy`, a counter in `s` |
-//! | `tourbillon_timer_lateness_seconds_bucket` | the counter `tourbillon.timer_lateness.bucket` |
-//!
-//! A name has the namespace `tourbillon`, and neither the unit nor `_total`: the instrument says
-//! both. An exporter to Prometheus adds them again, and so returns to the names on the left, except
-//! for those of the histogram. Labels become attributes.
-//!
-//! OpenTelemetry has no histogram that is observed. One that records each value would cost a call
-//! for each timer. So the histogram of lateness is three counters: `.count` and `.sum` of each
-//! worker, and `.bucket` with the attribute `le`: how many timers were less late than that many
-//! seconds, over all workers. They are exact. (By worker, the buckets of 24 workers would be more
-//! than the 2,000 sets of attributes that the SDK keeps of an instrument.)
-//!
-//! [`RuntimeMetrics::prometheus`]: crate::metrics::RuntimeMetrics::prometheus
+//! The metrics for OpenTelemetry.
 
-use std::sync::{Arc, Weak};
+use std::{
+    sync::{Arc, Mutex, PoisonError},
+    time::{Duration, Instant},
+};
 
-use ::opentelemetry::{
+use opentelemetry::{
     KeyValue,
     metrics::{AsyncInstrument, AsyncInstrumentBuilder, Meter},
 };
+use tourbillon::{Handle, metrics::RuntimeMetrics, runtime::WeakHandle};
 
 use crate::{
-    api::handle::Handle,
-    engine::{shared::Shared, telemetry::snapshot},
-    metrics::{
-        RuntimeMetrics,
-        families::{FAMILIES, Family, Kind, SECONDS, STAGES, Value, Visit},
-        text::each_bucket,
-    },
-    sys::sync::Mutex,
-    util::lock::lock,
+    families::{FAMILIES, Family, Kind, SECONDS, STAGES, Samples, Value, Visit, lateness_by_stage},
+    text::each_bucket,
 };
 
-/// Registers instruments on `meter` that observe the runtime of `handle`. See the
-/// [module](self) for their names.
+/// Registers instruments on `meter` that observe the runtime of `handle`. The program's exporter then
+/// reads the runtime's counters whenever it collects; nothing runs in between.
 ///
-/// If the runtime has a [name](crate::runtime::Builder::name), all metrics have the attribute
+/// ```
+/// use opentelemetry::metrics::MeterProvider;
+/// use opentelemetry_sdk::metrics::{InMemoryMetricExporter, PeriodicReader, SdkMeterProvider};
+/// use tourbillon::Runtime;
+/// use tourbillon_exporters::observe_runtime;
+///
+/// // The program's exporter. Any other one will do.
+/// let exporter = InMemoryMetricExporter::default();
+/// let reader = PeriodicReader::builder(exporter.clone()).build();
+/// let provider = SdkMeterProvider::builder().with_reader(reader).build();
+///
+/// let runtime = Runtime::new().unwrap();
+/// observe_runtime(runtime.handle(), &provider.meter("tourbillon"));
+///
+/// provider.force_flush().unwrap();
+/// let metrics = exporter.get_finished_metrics().unwrap();
+/// let scope = metrics[0].scope_metrics().next().unwrap();
+/// assert!(scope.metrics().any(|metric| metric.name() == "tourbillon.timers_armed"));
+/// ```
+///
+/// The metrics are those of [`prometheus`](crate::prometheus), with names as OpenTelemetry writes
+/// them:
+///
+/// | Prometheus | OpenTelemetry |
+/// |---|---|
+/// | `tourbillon_timers_armed_total` | `tourbillon.timers_armed`, a counter in `{timer}` |
+/// | `tourbillon_timers_pending` | `tourbillon.timers_pending`, an up-down counter in `{timer}` |
+/// | `tourbillon_worker_busy_seconds_total` | `tourbillon.worker_busy`, a counter in `s` |
+/// | `tourbillon_timer_lateness_seconds_bucket` | the counter `tourbillon.timer_lateness.bucket` |
+///
+/// A name has the namespace `tourbillon`, and neither the unit nor `_total`: the instrument says
+/// both. An exporter to Prometheus adds them again, and so returns to the names on the left, except
+/// for those of the histogram. Labels become attributes.
+///
+/// OpenTelemetry has no histogram that is observed. One that records each value would cost a call
+/// for each timer. So the histogram of lateness is three counters: `.count` and `.sum` of each
+/// worker, and `.bucket` with the attribute `le`: how many timers were less late than that many
+/// seconds, over all workers. They are exact. (By worker, the buckets of 24 workers would be more
+/// than the 2,000 sets of attributes that the SDK keeps of an instrument.)
+///
+/// If the runtime has a [name](tourbillon::runtime::Builder::name), all metrics have the attribute
 /// `runtime` with that name. Give names to runtimes that share a meter.
 ///
 /// The instruments keep neither the runtime running nor its memory: they observe nothing once the
@@ -74,7 +67,7 @@ use crate::{
 /// crate `opentelemetry` cannot take instruments back.
 pub fn observe_runtime(handle: &Handle, meter: &Meter) {
     let source = Arc::new(Source {
-        shared: Arc::downgrade(handle.shared()),
+        runtime: handle.downgrade(),
         last: Mutex::default(),
     });
     let mut readers = 0..;
@@ -179,7 +172,7 @@ fn buckets(metrics: &RuntimeMetrics, visit: &mut Visit<'_>) {
 
 /// Visits the number of timers whose lateness was recorded, by worker and stage.
 fn counts(metrics: &RuntimeMetrics, visit: &mut Visit<'_>) {
-    metrics.lateness_by_stage(&mut |labels, value| {
+    lateness_by_stage(metrics, &mut |labels, value| {
         if let Value::Lateness(late) = value {
             visit(labels, Value::Number(late.count()));
         }
@@ -188,27 +181,26 @@ fn counts(metrics: &RuntimeMetrics, visit: &mut Visit<'_>) {
 
 /// Visits the sum of the lateness, by worker and stage.
 fn sums(metrics: &RuntimeMetrics, visit: &mut Visit<'_>) {
-    metrics.lateness_by_stage(&mut |labels, value| {
+    lateness_by_stage(metrics, &mut |labels, value| {
         if let Value::Lateness(late) = value {
             visit(labels, Value::Seconds(late.sum().as_secs_f64()));
         }
     });
 }
 
-/// The longest time for which instruments share a snapshot, in ns.
-const SHARED: u64 = 1_000_000_000;
+/// The longest time for which instruments share a snapshot.
+const SHARED: Duration = Duration::from_secs(1);
 
 /// The snapshots of a runtime, which its instruments share: one for each collection, so that a
 /// collection does not read all workers once for each instrument.
 struct Source {
-    shared: Weak<Shared>,
+    runtime: WeakHandle,
     last: Mutex<Option<Snapshot>>,
 }
 
 struct Snapshot {
     metrics: Arc<RuntimeMetrics>,
-    /// When it was taken, in ns of the real clock.
-    taken: u64,
+    taken: Instant,
     /// The numbers of the instruments that have read it.
     readers: Vec<usize>,
 }
@@ -218,17 +210,18 @@ impl Source {
     ///
     /// An instrument that has read the last snapshot begins a new collection.
     fn metrics(&self, number: usize) -> Option<Arc<RuntimeMetrics>> {
-        let shared = self.shared.upgrade()?;
-        let now = shared.clock.real();
-        let mut last = lock(&self.last);
+        let handle = self.runtime.upgrade()?;
+        // Not the clock of the runtime, which may be paused.
+        let now = Instant::now();
+        let mut last = self.last.lock().unwrap_or_else(PoisonError::into_inner);
         if let Some(last) = &mut *last {
-            let is_fresh = now.saturating_sub(last.taken) < SHARED;
+            let is_fresh = now.saturating_duration_since(last.taken) < SHARED;
             if is_fresh && !last.readers.contains(&number) {
                 last.readers.push(number);
                 return Some(last.metrics.clone());
             }
         }
-        let metrics = Arc::new(snapshot::metrics(&shared));
+        let metrics = Arc::new(handle.metrics());
         *last = Some(Snapshot {
             metrics: metrics.clone(),
             taken: now,
@@ -239,9 +232,8 @@ impl Source {
 
     /// Returns the attribute with the name of the runtime, if it has one.
     fn name(&self) -> Option<KeyValue> {
-        let shared = self.shared.upgrade()?;
-        let name = shared.config.name.clone()?;
-        Some(KeyValue::new("runtime", name))
+        let handle = self.runtime.upgrade()?;
+        Some(KeyValue::new("runtime", handle.name()?.to_owned()))
     }
 }
 
@@ -249,7 +241,7 @@ impl Source {
 struct Reader {
     source: Arc<Source>,
     number: usize,
-    samples: fn(&RuntimeMetrics, &mut Visit<'_>),
+    samples: Samples,
 }
 
 impl Reader {

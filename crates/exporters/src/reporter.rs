@@ -1,16 +1,13 @@
-//! Feature `metrics`: publishes the metrics to the recorder of the crate `metrics`.
+//! Publishes the metrics to the recorder of the crate `metrics`.
 
 use std::time::Duration;
 
-use ::metrics::{Key, Label, Level, Metadata, Recorder, Unit, with_recorder};
+use metrics::{Key, Label, Level, Metadata, Recorder, Unit, with_recorder};
+use tourbillon::{Handle, time::interval};
 
 use crate::{
-    api::handle::Handle,
-    metrics::{
-        families::{FAMILIES, Family, Kind, SECONDS, Value},
-        text::each_bucket,
-    },
-    time::interval,
+    families::{FAMILIES, Family, Kind, SECONDS, Value},
+    text::each_bucket,
 };
 
 /// The default time between two reports.
@@ -18,12 +15,12 @@ const INTERVAL: Duration = Duration::from_secs(30);
 
 /// Where all our metrics come from, for recorders that filter by it.
 const METADATA: Metadata<'static> =
-    Metadata::new("tourbillon", Level::INFO, Some("tourbillon::metrics"));
+    Metadata::new("tourbillon", Level::INFO, Some("tourbillon_exporters"));
 
 /// A builder of a [`RuntimeMetricsReporter`], which publishes a runtime's metrics to the recorder
-/// of the crate [`metrics`](::metrics). Its methods have the names of those of tokio-metrics.
+/// of the crate [`metrics`]. Its methods have the names of those of tokio-metrics.
 ///
-/// The metrics have the names and labels that [`RuntimeMetrics::prometheus`] gives them. Some
+/// The metrics have the names and labels that [`prometheus`](crate::prometheus) gives them. Some
 /// differ in kind, because the crate's counters are whole numbers, and its histograms take each
 /// value by itself:
 ///
@@ -32,13 +29,14 @@ const METADATA: Metadata<'static> =
 ///   counter `…_count`, and a gauge `…_sum`. They are exact, and cost the same however many timers
 ///   there are. Queries for Prometheus such as `histogram_quantile` work as they do on a histogram.
 ///
-/// If the runtime has a [name](crate::runtime::Builder::name), all metrics have the label `runtime`
+/// If the runtime has a [name](tourbillon::runtime::Builder::name), all metrics have the label `runtime`
 /// with that name. Give names to runtimes that share a recorder.
 ///
 /// ```
 /// use std::time::Duration;
 /// use metrics_exporter_prometheus::PrometheusBuilder;
-/// use tourbillon::{Runtime, metrics::RuntimeMetricsReporterBuilder};
+/// use tourbillon::Runtime;
+/// use tourbillon_exporters::RuntimeMetricsReporterBuilder;
 ///
 /// // The program's recorder. Any other one will do.
 /// let recorder = PrometheusBuilder::new().install_recorder().unwrap();
@@ -50,8 +48,6 @@ const METADATA: Metadata<'static> =
 /// #     std::thread::yield_now();
 /// # }
 /// ```
-///
-/// [`RuntimeMetrics::prometheus`]: crate::metrics::RuntimeMetrics::prometheus
 #[derive(Clone, Debug)]
 #[must_use = "it does nothing until it is built and run"]
 pub struct RuntimeMetricsReporterBuilder {
@@ -140,7 +136,8 @@ impl RuntimeMetricsReporter {
     ///
     /// ```
     /// use metrics_exporter_prometheus::PrometheusBuilder;
-    /// use tourbillon::{Runtime, metrics::RuntimeMetricsReporterBuilder};
+    /// use tourbillon::Runtime;
+    /// use tourbillon_exporters::RuntimeMetricsReporterBuilder;
     ///
     /// let recorder = PrometheusBuilder::new().build_recorder();
     /// let runtime = Runtime::builder().worker_threads(2).build().unwrap();
@@ -155,7 +152,7 @@ impl RuntimeMetricsReporter {
         let runtime = runtime.as_slice();
         with_recorder(|recorder| {
             for family in FAMILIES {
-                (family.samples)(&metrics, &mut |labels, value| {
+                family.samples(&metrics, &mut |labels, value| {
                     let labels = [runtime, labels].concat();
                     publish(recorder, family, &labels, value);
                 });

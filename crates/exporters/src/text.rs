@@ -2,10 +2,9 @@
 
 use std::fmt::{Display, Write};
 
-use super::{
-    LatenessHistogram,
-    families::{Kind, Label},
-};
+use tourbillon::metrics::LatenessHistogram;
+
+use super::families::{Kind, Label};
 
 /// The first and last bound of a histogram, as powers of two in ns: 1.024 µs and 68.7 s.
 pub(crate) const OCTAVES: std::ops::RangeInclusive<u32> = 10..=36;

@@ -12,15 +12,11 @@ use opentelemetry_sdk::metrics::{
     InMemoryMetricExporter, PeriodicReader, SdkMeterProvider,
     data::{AggregatedMetrics, Metric, MetricData},
 };
-use tourbillon::{
-    Runtime,
-    metrics::{RuntimeMetricsReporter, RuntimeMetricsReporterBuilder},
-    opentelemetry::observe_runtime,
-    runtime::Builder,
-    time::sleep,
+use tourbillon::{Runtime, runtime::Builder, time::sleep};
+use tourbillon_exporters::{
+    RuntimeMetricsReporter, RuntimeMetricsReporterBuilder, observe_runtime, prometheus,
 };
-
-use crate::common::{alarm, eventually, process::alone};
+use tourbillon_support::{alarm, eventually, process::alone};
 
 const MS: Duration = Duration::from_millis(1);
 
@@ -83,9 +79,9 @@ fn a_recorder_gets_the_samples_of_prometheus() {
     let runtime = busy(Builder::new());
     let mut reporter = RuntimeMetricsReporterBuilder::default().build_with_handle(runtime.handle());
     // Some counters grow all the time. All others are compared.
-    let before = samples(&runtime.metrics().prometheus());
+    let before = samples(&prometheus(&runtime.metrics()));
     let text = reported(&mut reporter);
-    let after = samples(&runtime.metrics().prometheus());
+    let after = samples(&prometheus(&runtime.metrics()));
     let recorded = samples(&text);
     let keys = |samples: &BTreeMap<Key, f64>| samples.keys().cloned().collect::<BTreeSet<_>>();
     assert_eq!(keys(&recorded), keys(&after));
@@ -105,13 +101,13 @@ fn a_recorder_gets_the_samples_of_prometheus() {
     );
     // Descriptions and kinds. Without a rescue, `rescued_total` has no samples. A counter of the
     // facade cannot count times.
-    let prometheus = runtime.metrics().prometheus();
+    let text_of_prometheus = prometheus(&runtime.metrics());
     let times = [
         "tourbillon_worker_busy_seconds_total ",
         "tourbillon_throttled_seconds_total ",
     ];
     for (what, others) in [("# HELP ", &[][..]), ("# TYPE ", &times[..])] {
-        let (ours, theirs) = (lines(&prometheus, what), lines(&text, what));
+        let (ours, theirs) = (lines(&text_of_prometheus, what), lines(&text, what));
         let missing = ours.difference(&theirs).filter(|line| {
             let always = [
                 "tourbillon_timer_lateness_seconds ",
@@ -249,10 +245,10 @@ fn opentelemetry_has_the_samples_of_prometheus() {
     let runtime = busy(Builder::new());
     let collector = Collector::new();
     collector.observe(&runtime);
-    let before = samples(&runtime.metrics().prometheus());
+    let before = samples(&prometheus(&runtime.metrics()));
     let all = collector.collect();
-    let prometheus = runtime.metrics().prometheus();
-    let after = samples(&prometheus);
+    let text_of_prometheus = prometheus(&runtime.metrics());
+    let after = samples(&text_of_prometheus);
     // 1. The histogram of lateness is three counters.
     let lateness = "tourbillon_timer_lateness";
     let (histogram, rest): (Vec<_>, Vec<_>) = all
@@ -297,7 +293,7 @@ fn opentelemetry_has_the_samples_of_prometheus() {
         let translated = translated(name, metric);
         let kind = if metric.1 { "counter" } else { "gauge" };
         let line = format!("# TYPE {translated} {kind}\n");
-        assert!(prometheus.contains(&line), "{line}");
+        assert!(text_of_prometheus.contains(&line), "{line}");
         for (attributes, value) in &metric.2 {
             let key = (translated.clone(), attributes.clone());
             let (a, b) = (before[&key], after[&key]);

@@ -11,7 +11,7 @@
 //! - `/trace.json`: what the [flight recorder](tourbillon::flight) has, as a file for Perfetto or
 //!   for Chrome's trace viewer; one is written at a time, meanwhile other clients get 503.
 //! - `/metrics`: the metrics for Prometheus, or in OpenMetrics if the client asks for it: see
-//!   [`RuntimeMetrics::prometheus`](tourbillon::metrics::RuntimeMetrics::prometheus).
+//!   [`prometheus`](tourbillon_exporters::prometheus).
 //!
 //! # Access
 //!

@@ -250,12 +250,12 @@ async fn metrics(State(site): State<Arc<Site>>, headers: HeaderMap) -> Response<
     match negotiate::text_format(&headers) {
         TextFormat::Prometheus => {
             let content_type = "text/plain; version=0.0.4; charset=utf-8";
-            let text = || site.handle.metrics().prometheus();
+            let text = || tourbillon_exporters::prometheus(&site.handle.metrics());
             site.cached(content_type, &answers.prometheus, text)
         }
         TextFormat::OpenMetrics => {
             let content_type = "application/openmetrics-text; version=1.0.0; charset=utf-8";
-            let text = || site.handle.metrics().openmetrics();
+            let text = || tourbillon_exporters::openmetrics(&site.handle.metrics());
             site.cached(content_type, &answers.openmetrics, text)
         }
     }

@@ -1,27 +1,6 @@
-//! QUIC: a runtime for quinn, which needs no tokio runtime.
+#![doc = include_str!("../README.md")]
 //!
-//! quinn's `Endpoint::client` and `Endpoint::server` ask for tokio's runtime. Create the endpoint
-//! by `Endpoint::new` instead, in a task of this runtime or inside of `block_on`:
-//!
-//! ```
-//! use std::{io, net::UdpSocket, sync::Arc};
-//! use quinn::{Endpoint, EndpointConfig, ServerConfig};
-//! use tourbillon::quinn::TourbillonRuntime;
-//!
-//! /// Without a configuration of a server, the endpoint only connects.
-//! fn endpoint(addr: &str, server: Option<ServerConfig>) -> io::Result<Endpoint> {
-//!     let socket = UdpSocket::bind(addr)?;
-//!     let runtime = Arc::new(TourbillonRuntime::new());
-//!     Endpoint::new(EndpointConfig::default(), server, socket, runtime)
-//! }
-//! ```
-//!
-//! Add quinn without its default features, which name tokio's runtime, and with a library for
-//! cryptography:
-//!
-//! ```sh
-//! cargo add quinn@0.11 --no-default-features --features rustls-ring
-//! ```
+//! # How it works
 //!
 //! - **Where it runs.** The worker that creates an endpoint watches its socket. Each endpoint and
 //!   each connection is a task of its own, which any worker runs. Timers belong to the worker that
@@ -33,13 +12,15 @@
 //!
 //! # Paused clocks
 //!
-//! quinn takes the time from this runtime, so on a [paused clock](crate::time::pause) its timeouts
+//! quinn takes the time from this runtime, so on a [paused clock](tourbillon::time::pause) its timeouts
 //! take no real time. Endpoints of one runtime exchange data over the loopback interface while the
 //! clock stands still, except for their own pauses, such as between packets. Two limits:
 //!
 //! - A peer in another runtime or process does not hold the clock. While a task waits for its
 //!   packets, the clock jumps from deadline to deadline, and connections time out.
 //! - On threads outside of the runtime, quinn sees the system's clock. Call it in tasks.
+
+#![warn(missing_debug_implementations)]
 
 mod socket;
 
@@ -53,10 +34,10 @@ use std::{
     time::Instant as StdInstant,
 };
 
-use ::quinn::{AsyncTimer, AsyncUdpSocket, Runtime};
+use quinn::{AsyncTimer, AsyncUdpSocket, Runtime};
+use tourbillon::time::{Instant, Sleep, sleep_until};
 
 use self::socket::Socket;
-use crate::time::{Instant, Sleep, sleep_until};
 
 /// A runtime for quinn that uses the tasks, timers and sockets of the current runtime.
 ///
@@ -81,7 +62,7 @@ impl Runtime for TourbillonRuntime {
 
     #[track_caller]
     fn spawn(&self, future: Pin<Box<dyn Future<Output = ()> + Send>>) {
-        drop(crate::task::spawn(future));
+        drop(tourbillon::spawn(future));
     }
 
     fn wrap_udp_socket(&self, socket: UdpSocket) -> io::Result<Arc<dyn AsyncUdpSocket>> {
@@ -99,7 +80,7 @@ struct Timer(Sleep);
 
 impl AsyncTimer for Timer {
     fn reset(mut self: Pin<&mut Self>, deadline: StdInstant) {
-        self.0.set_deadline(deadline.into());
+        Pin::new(&mut self.0).reset(deadline.into());
     }
 
     fn poll(mut self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<()> {

@@ -10,16 +10,15 @@ use std::{
     task::{Context, Poll, ready},
 };
 
-use ::quinn::{
+use quinn::{
     AsyncUdpSocket, UdpPoller,
     udp::{RecvMeta, Transmit, UdpSocketState},
 };
-
-use crate::reactor::{Direction, Registration};
+use tourbillon::io::{AsyncFd, Interest};
 
 #[derive(Debug)]
 pub(super) struct Socket {
-    socket: Registration<UdpSocket>,
+    socket: AsyncFd<UdpSocket>,
     state: UdpSocketState,
 }
 
@@ -27,19 +26,19 @@ impl Socket {
     pub(super) fn new(socket: UdpSocket) -> io::Result<Self> {
         // This sets the options for GRO and ECN, and makes the socket non-blocking.
         let state = UdpSocketState::new((&socket).into())?;
-        let socket = Registration::new(socket)?;
+        let socket = AsyncFd::new(socket)?;
         Ok(Self { socket, state })
     }
 
     /// Returns whether the socket was writable at its last event and no send has found it full
     /// since.
     fn has_room(&self) -> io::Result<bool> {
-        let ready = self.socket.readiness().now()?;
-        Ok(ready.is_open(Direction::Write.into()))
+        let ready = self.socket.ready_now(Interest::WRITABLE)?;
+        Ok(ready.is_writable())
     }
 
     async fn writable(self: Arc<Self>) -> io::Result<()> {
-        self.socket.ready(Direction::Write).await.map(drop)
+        self.socket.writable().await.map(drop)
     }
 }
 
@@ -53,7 +52,7 @@ impl AsyncUdpSocket for Socket {
 
     fn try_send(&self, transmit: &Transmit<'_>) -> io::Result<()> {
         let send = |socket: &UdpSocket| self.state.send(socket.into(), transmit);
-        self.socket.try_once(Direction::Write, send)
+        self.socket.try_io(Interest::WRITABLE, send)
     }
 
     fn poll_recv(
@@ -62,19 +61,25 @@ impl AsyncUdpSocket for Socket {
         bufs: &mut [IoSliceMut<'_>],
         meta: &mut [RecvMeta],
     ) -> Poll<io::Result<usize>> {
-        let receive = |socket: &UdpSocket| match self.state.recv(socket.into(), bufs, meta) {
-            // A connected socket reports here that a packet did not reach its peer. The endpoint
-            // would end by it, but a lost packet is no reason to.
-            Err(error) if error.kind() == ErrorKind::ConnectionRefused => {
-                Err(ErrorKind::Interrupted.into())
+        loop {
+            let mut guard = ready!(self.socket.poll_read_ready(cx))?;
+            let received = guard.try_io(|fd| self.state.recv(fd.get_ref().into(), bufs, meta));
+            match received {
+                // A signal came first, or a connected socket reports that a packet did not reach
+                // its peer. The endpoint would end by it, but a lost packet is no reason to.
+                Ok(Err(error))
+                    if matches!(
+                        error.kind(),
+                        ErrorKind::ConnectionRefused | ErrorKind::Interrupted
+                    ) => {}
+                Ok(received) => return Poll::Ready(received),
+                Err(_would_block) => {}
             }
-            received => received,
-        };
-        self.socket.poll_io(cx, Direction::Read, receive, |_| false)
+        }
     }
 
     fn local_addr(&self) -> io::Result<SocketAddr> {
-        self.socket.get().local_addr()
+        self.socket.get_ref().local_addr()
     }
 
     fn max_transmit_segments(&self) -> usize {

@@ -2,8 +2,9 @@
 
 use std::{future::poll_fn, time::Duration};
 
+use tourbillon::{Runtime, time::timeout};
+
 use super::*;
-use crate::{api::runtime::Runtime, time::timeout};
 
 /// Only a hang takes longer.
 const PATIENCE: Duration = Duration::from_secs(300);
@@ -30,14 +31,13 @@ fn each_connection_waits_for_room_by_itself() {
         assert!(socket.has_room().unwrap());
         assert!(poll_once(&mut one).is_ready());
         // 2. A send finds the socket full.
-        let ready = socket.socket.readiness().now().unwrap();
-        socket.socket.clear_blocked(ready, Direction::Write.into());
+        socket.socket.writable().await.unwrap().clear_ready();
         let mut other = socket.clone().create_io_poller();
         assert!(poll_once(&mut one).is_pending());
         assert!(poll_once(&mut other).is_pending());
         // 3. Both connections wait, and the next event wakes both.
-        let waits = [one, other].map(|poller| crate::spawn(writable(poller)));
-        crate::task::yield_now().await;
+        let waits = [one, other].map(|poller| tourbillon::spawn(writable(poller)));
+        tourbillon::task::yield_now().await;
         UdpSocket::bind("127.0.0.1:0")
             .and_then(|sender| sender.send_to(b"packet", addr))
             .unwrap();

@@ -6,7 +6,7 @@ use std::{
     time::{Duration, SystemTime, UNIX_EPOCH},
 };
 
-use tourbillon::cron::{Cron, CronError};
+use tourbillon_cron::{Cron, CronError};
 
 /// A moment on the store's clock, in microseconds since 1970 (UTC).
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]

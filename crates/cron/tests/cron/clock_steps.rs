@@ -7,12 +7,12 @@ use std::{
 };
 
 use tourbillon::{
-    Outcome, Runtime,
-    cron::{Cron, CronJob, Missed, jiff::Timestamp},
+    Runtime,
     time::{advance, set_wall_clock, sleep, wall_clock},
+    timer::Outcome,
 };
-
-use crate::common::{HOUR, alarm, paused::paused};
+use tourbillon_cron::{Cron, CronJob, Missed, jiff::Timestamp};
+use tourbillon_support::{HOUR, alarm, paused::paused};
 
 const DAY: Duration = Duration::from_secs(86_400);
 const MINUTE: Duration = Duration::from_secs(60);
@@ -41,7 +41,6 @@ impl Runs {
             let run = (occurrence.scheduled(), wall_clock(), occurrence.missed());
             runs.lock().unwrap().push(run);
         })
-        .unwrap()
     }
 
     fn paris(&self, pattern: &str) -> CronJob {

@@ -1,9 +1,8 @@
 //! Callbacks by cron patterns: which instants a pattern names, and what happens when the wall clock
 //! is set.
 
-use tourbillon_support as common;
-
 mod clock_steps;
 mod oracle;
 mod original;
+mod reports;
 mod schedule;

@@ -3,7 +3,7 @@
 
 use std::{ops::Range, time::SystemTime};
 
-use tourbillon::cron::{
+use tourbillon_cron::{
     Cron,
     jiff::{
         Timestamp,
@@ -12,7 +12,7 @@ use tourbillon::cron::{
     },
 };
 
-use crate::common::Random;
+use tourbillon_support::Random;
 
 const DAY: i64 = 86_400;
 

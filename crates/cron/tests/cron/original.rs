@@ -1,7 +1,7 @@
 //! Patterns mean what they mean to Debian's cron, whose source made the table of answers
-//! (`tests/cron/original/run.sh`): on which days they run, and whether they are intervals.
+//! (`original/run.sh`): on which days they run, and whether they are intervals.
 
-use tourbillon::cron::{
+use tourbillon_cron::{
     Cron, Schedule,
     jiff::{ToSpan, Zoned},
 };

@@ -2,7 +2,7 @@
 
 use std::time::{Duration, Instant, SystemTime};
 
-use tourbillon::cron::{
+use tourbillon_cron::{
     Cron, CronError,
     jiff::{
         SignedDuration, Timestamp, Zoned,

@@ -103,7 +103,7 @@ fn a_quota_that_is_used_up_is_named() {
         });
         let metrics = runtime.metrics();
         assert!(metrics.throttled_periods() > 0 && metrics.throttled_duration() >= 5 * MS);
-        let text = metrics.prometheus();
+        let text = tourbillon_exporters::prometheus(&metrics);
         assert!(!text.contains("\ntourbillon_throttled_periods_total 0\n"));
     });
 }

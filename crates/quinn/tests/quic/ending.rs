@@ -4,12 +4,9 @@ use std::time::Duration;
 
 use quinn::ConnectionError;
 use tourbillon::time::{Instant, timeout};
+use tourbillon_support::{HOUR, PATIENCE, alarm, fds, process::alone, runtime};
 
-use crate::{
-    Configs,
-    common::{HOUR, PATIENCE, alarm, fds, process::alone, runtime},
-    connect, echoed, endpoint, serve_echo,
-};
+use crate::{Configs, connect, echoed, endpoint, serve_echo};
 
 const IDLE: Duration = Duration::from_millis(200);
 

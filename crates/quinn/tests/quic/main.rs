@@ -1,7 +1,5 @@
 //! QUIC by quinn on this runtime, without tokio's.
 
-use tourbillon_support as common;
-
 mod ending;
 mod paused;
 mod transfers;
@@ -20,9 +18,8 @@ use quinn::{
     },
 };
 use rcgen::{CertifiedKey, generate_simple_self_signed};
-use tourbillon::quinn::TourbillonRuntime;
-
-use crate::common::net::ANY_PORT;
+use tourbillon_quinn::TourbillonRuntime;
+use tourbillon_support::net::ANY_PORT;
 
 /// Creates an endpoint in the current runtime.
 fn endpoint(server: Option<ServerConfig>) -> Endpoint {

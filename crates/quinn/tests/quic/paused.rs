@@ -1,16 +1,11 @@
 //! Connections on a paused clock.
 
 use quinn::{ConnectionError, Runtime};
-use tourbillon::{
-    quinn::TourbillonRuntime,
-    time::{Instant, advance, sleep},
-};
+use tourbillon::time::{Instant, advance, sleep};
+use tourbillon_quinn::TourbillonRuntime;
+use tourbillon_support::{HOUR, alarm, net::pattern, paused::paused};
 
-use crate::{
-    Configs,
-    common::{HOUR, alarm, net::pattern, paused::paused},
-    connect, echoed, endpoint, serve_echo,
-};
+use crate::{Configs, connect, echoed, endpoint, serve_echo};
 
 #[test]
 fn quinn_reads_the_clock_of_the_runtime() {

@@ -4,17 +4,15 @@ use std::{net::UdpSocket, sync::Arc};
 
 use futures_lite::future::block_on;
 use quinn::{Endpoint, EndpointConfig};
-use tourbillon::{quinn::TourbillonRuntime, time::timeout};
-
-use crate::{
-    Configs,
-    common::{
-        HOUR, PATIENCE, alarm,
-        net::{ANY_PORT, pattern},
-        runtime,
-    },
-    connect, echoed, endpoint, serve_echo,
+use tourbillon::time::timeout;
+use tourbillon_quinn::TourbillonRuntime;
+use tourbillon_support::{
+    HOUR, PATIENCE, alarm,
+    net::{ANY_PORT, pattern},
+    runtime,
 };
+
+use crate::{Configs, connect, echoed, endpoint, serve_echo};
 
 #[test]
 fn a_large_transfer_arrives_whole() {

@@ -30,8 +30,8 @@ use axum::{
     routing::get,
 };
 use serde::{Deserialize, Serialize};
-use tourbillon::cron::jiff::Timestamp;
 use tourbillon_axum::SameOrigin;
+use tourbillon_cron::jiff::Timestamp;
 
 use crate::{
     job::{self, Job, Repeat, Time, When},
