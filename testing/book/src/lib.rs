@@ -23,7 +23,7 @@ struct Guide;
 #[doc = include_str!("../../../docs/guide/metrics.md")]
 struct Metrics;
 
-#[doc = include_str!("../../../src/integrations/inspect/GUIDE.md")]
+#[doc = include_str!("../../../crates/inspect/GUIDE.md")]
 struct LivePage;
 
 #[doc = include_str!("../../../docs/guide/migrating.md")]
