@@ -11,10 +11,16 @@ struct Clients;
 #[doc = include_str!("../../../crates/axum/GUIDE.md")]
 struct AxumGuide;
 
+#[doc = include_str!("../../../crates/quinn/GUIDE.md")]
+struct Quic;
+
+#[doc = include_str!("../../../crates/exporters/GUIDE.md")]
+struct Exporters;
+
 #[doc = include_str!("../../../docs/guide/coming-from.md")]
 struct ComingFrom;
 
-#[doc = include_str!("../../../docs/guide/cron.md")]
+#[doc = include_str!("../../../crates/cron/GUIDE.md")]
 struct Cron;
 
 #[doc = include_str!("../../../docs/guide/guide.md")]
