@@ -4,6 +4,7 @@
 //! `/quit`. The server begins its own lines with `*`, and errors with `!`.
 
 use std::collections::{BTreeSet, HashMap};
+use std::fmt;
 use std::io::{self, Write};
 use std::sync::{Arc, Mutex};
 use std::time::Duration;
@@ -93,6 +94,11 @@ impl Chat {
     }
 }
 
+/// Prints a line to stderr. `eprintln!` would panic if stderr is closed or full.
+fn warn(text: fmt::Arguments<'_>) {
+    let _ = writeln!(io::stderr(), "{text}");
+}
+
 /// Serves clients until `shutdown` is ready. Returns when all sessions and the journal have ended.
 pub async fn serve(
     listener: TcpListener,
@@ -121,13 +127,13 @@ pub async fn serve(
                 }
                 Err(error) => {
                     // The process may have no descriptors left: give the sessions time to end.
-                    eprintln!("cannot accept a client: {error}");
+                    warn(format_args!("cannot accept a client: {error}"));
                     sleep(Duration::from_millis(50)).await;
                 }
             },
             Some(ended) = sessions.join_next() => {
                 if let Err(error) = ended {
-                    eprintln!("a session ended early: {error}");
+                    warn(format_args!("a session ended early: {error}"));
                 }
             }
             () = &mut shutdown => break,
