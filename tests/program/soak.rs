@@ -15,7 +15,7 @@ use std::{
 
 use serde_json::Value;
 
-use crate::clients::tourbillon;
+use crate::{clients::tourbillon, common::unix::Dir};
 
 fn soak(args: &[&str]) -> Output {
     tourbillon().arg("soak").args(args).output().unwrap()
@@ -239,7 +239,8 @@ fn has_fired(addr: &str) -> bool {
 /// A signal ends a soak of minutes early, with all of its checks.
 #[test]
 fn a_signal_ends_it_early_with_the_same_checks() {
-    let file = std::env::temp_dir().join(format!("tourbillon-soak-{}.json", std::process::id()));
+    let directory = Dir::new();
+    let file = directory.path("report.json");
     let path = file.to_str().unwrap();
     let mut soak = UnderWay::start(&["--timers", "1k", "--report", path]);
     soak.signal("-INT");
@@ -252,7 +253,6 @@ fn a_signal_ends_it_early_with_the_same_checks() {
         );
     }
     let written = fs::read_to_string(&file).unwrap();
-    fs::remove_file(&file).unwrap();
     assert!(!file.with_extension("json.tmp").exists());
     let report: Value = serde_json::from_str(&written).unwrap();
     passed(&report);
@@ -280,11 +280,11 @@ fn a_second_signal_ends_it_at_once() {
 /// A report that cannot be written to the file is not lost: the soak prints it before.
 #[test]
 fn a_report_that_cannot_be_written_is_printed() {
-    let dir = std::env::temp_dir().join(format!("tourbillon-soak-{}.dir", std::process::id()));
+    let directory = Dir::new();
+    let dir = directory.path("report.dir");
     fs::create_dir(&dir).unwrap();
     let path = dir.to_str().unwrap();
     let output = soak(&["--duration", "500ms", "--timers", "500", "--report", path]);
-    fs::remove_dir(&dir).unwrap();
     let (out, err) = (output.stdout, output.stderr);
     let (out, err) = [out, err].map(|it| String::from_utf8(it).unwrap()).into();
     assert_eq!(output.status.code(), Some(1), "{out} {err}");

@@ -22,6 +22,7 @@ pub mod blocking;
 pub mod clients;
 #[cfg(feature = "runtime")]
 pub mod course;
+pub mod dir;
 // The program `tourbillon` uses this file, and cannot depend on a package that is not published.
 #[path = "../../../src/bin/tourbillon/disturbance.rs"]
 pub mod disturbance;

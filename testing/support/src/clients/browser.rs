@@ -5,14 +5,12 @@
 
 use std::{
     collections::VecDeque,
-    env, fs,
+    fs,
     io::{BufRead, BufReader, Write},
     os::unix::process::CommandExt,
-    path::PathBuf,
     process::{Child, ChildStdin, Command, Stdio},
     sync::{
         Mutex, MutexGuard, PoisonError,
-        atomic::{AtomicU32, Ordering::Relaxed},
         mpsc::{self, Receiver},
     },
     thread,
@@ -26,6 +24,7 @@ use serde_json::{Value, json};
 use crate::{
     PATIENCE,
     clients::{AGES, have},
+    dir::Dir,
     eventually,
 };
 
@@ -41,7 +40,7 @@ pub struct Browser {
     events: VecDeque<Value>,
     page: Page,
     calls: u64,
-    profile: PathBuf,
+    profile: Dir,
     /// Held until the browser has ended.
     _alone: MutexGuard<'static, ()>,
 }
@@ -67,15 +66,8 @@ impl Browser {
             return None;
         }
         let alone = ONE.lock().unwrap_or_else(PoisonError::into_inner);
-        static BROWSERS: AtomicU32 = AtomicU32::new(0);
-        let name = format!(
-            "tourbillon-chromium-{}-{}",
-            std::process::id(),
-            BROWSERS.fetch_add(1, Relaxed)
-        );
-        let profile = env::temp_dir().join(name);
-        fs::create_dir(&profile).unwrap();
-        let says = fs::File::create(profile.join("says")).unwrap();
+        let profile = Dir::new();
+        let says = fs::File::create(profile.path("says")).unwrap();
         // The browser reads commands from descriptor 3 and answers on 4: our pipes to its stdin and
         // stdout.
         let mut child = Command::new("sh")
@@ -85,7 +77,7 @@ impl Browser {
                 "chromium",
             ])
             .args(["--headless=new", "--remote-debugging-pipe"])
-            .arg(format!("--user-data-dir={}", profile.display()))
+            .arg(format!("--user-data-dir={}", profile.path("").display()))
             // Root cannot use Chromium's sandbox. Without background networking, all requests are
             // those of the page.
             .args(["--no-sandbox", "--disable-gpu", "--disable-dev-shm-usage"])
@@ -182,7 +174,7 @@ impl Browser {
     }
 
     fn fail(&self, what: &str) -> ! {
-        let said = fs::read_to_string(self.profile.join("says"));
+        let said = fs::read_to_string(self.profile.path("says"));
         panic!("{what}\nThe browser said: {}", said.unwrap_or_default());
     }
 
@@ -341,14 +333,13 @@ impl Drop for Browser {
         // Kill all processes of the browser. They may have ended already.
         let _ = kill_process_group(Pid::from_child(&self.child), Signal::KILL);
         let _ = self.child.wait();
-        if thread::panicking() {
-            let _ = fs::remove_dir_all(&self.profile);
-        } else {
+        if !thread::panicking() {
             // The browser's child processes end a little later than it does, and may write until
             // then.
+            let profile = self.profile.path("");
             eventually("the profile is removed", || {
-                let _ = fs::remove_dir_all(&self.profile);
-                !self.profile.exists()
+                let _ = fs::remove_dir_all(&profile);
+                !profile.exists()
             });
         }
     }
