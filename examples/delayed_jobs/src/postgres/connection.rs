@@ -346,10 +346,9 @@ impl Link {
         self.slot.answer(&live, run).await?.map_err(failed)
     }
 
-    /// Runs statements without parameters, for as long as they take.
-    pub(super) async fn execute_at_length(&self, text: &str) -> Result<(), StoreError> {
-        let live = self.live().await?;
-        live.client.batch_execute(text).await.map_err(failed)
+    /// Returns the present connection, for statements that have to be in one session.
+    pub(super) async fn session(&self) -> Result<Session, StoreError> {
+        Ok(Session(self.live().await?))
     }
 
     /// Lets [`is_over`](Self::is_over) return `true`.
@@ -359,5 +358,29 @@ impl Link {
 
     pub(super) fn is_over(&self) -> bool {
         self.is_over.load(Ordering::Relaxed)
+    }
+}
+
+/// One connection, which is not made again. It ends with its [`Link`].
+pub(super) struct Session(Arc<Live>);
+
+impl Session {
+    /// Runs a statement without parameters, for as long as it takes. Repeats it if the server has
+    /// undone it because of others.
+    pub(super) async fn execute(&self, text: &str) -> Result<(), StoreError> {
+        loop {
+            match self.0.client.batch_execute(text).await {
+                Err(error) if is_undone(&error) => {}
+                ended => return ended.map_err(failed),
+            }
+        }
+    }
+
+    /// Runs a statement that takes no time.
+    pub(super) async fn query(&self, text: &str) -> Result<Vec<Row>, StoreError> {
+        match timeout(LIMIT, self.0.client.query(text, &[])).await {
+            Ok(found) => found.map_err(failed),
+            Err(_) => Err(lost("the server does not answer")),
+        }
     }
 }

@@ -4,6 +4,7 @@
 //! the server's time with each answer, and lets its own monotonic clock run on from there.
 
 mod connection;
+mod migrate;
 mod open;
 mod rows;
 mod values;

@@ -21,7 +21,7 @@ use crate::{
 const LISTEN: Duration = Duration::from_millis(500);
 
 /// Returns the version of the tables, or `None` if there are none.
-async fn version(link: &Link) -> Result<Option<i64>, StoreError> {
+pub(super) async fn version(link: &Link) -> Result<Option<i64>, StoreError> {
     let found = link.query(rows::HAS_TABLES, &[]).await?;
     if !get::<bool>(found.first().ok_or(StoreError::Closed)?, 0)? {
         return Ok(None);
@@ -37,11 +37,25 @@ async fn version(link: &Link) -> Result<Option<i64>, StoreError> {
 }
 
 /// Checks that the tables are those that this program needs.
-async fn check_version(link: &Link) -> Result<(), StoreError> {
+pub(super) async fn check_version(link: &Link) -> Result<(), StoreError> {
     match version(link).await?.unwrap_or(0) {
         StoreError::TABLES => Ok(()),
         other => Err(StoreError::Version(other)),
     }
+}
+
+/// Makes the tables, unless another program makes them at the same time.
+pub(super) async fn make(link: &Link) -> Result<(), StoreError> {
+    let made = link.execute(&rows::tables()).await;
+    if made.is_err() {
+        // It fails if the connection is lost.
+        let _ = link.execute("ROLLBACK").await;
+        // The tables of an earlier version may have been in the way.
+        if version(link).await.is_ok_and(|found| found.is_some()) {
+            return Ok(());
+        }
+    }
+    made
 }
 
 impl Postgres {
@@ -68,8 +82,7 @@ impl Postgres {
         let clients = Link::new(config.clone(), LOCKS, None);
         if version(&clients).await?.is_none() {
             // This may wait for others that make them.
-            let link = Link::new(config.clone(), "", None);
-            link.execute(&rows::tables()).await?;
+            make(&Link::new(config.clone(), "", None)).await?;
         }
         check_version(&clients).await?;
         let found = clients.query(rows::NOW, &[]).await?;
@@ -102,43 +115,5 @@ impl Postgres {
             listener,
             listening,
         })
-    }
-
-    /// Makes the tables, or brings those of an earlier version to this one. Their names begin with
-    /// `durable_`.
-    ///
-    /// Programs that know only the earlier version, and have connected before, go on meanwhile and
-    /// afterwards. They cannot connect any more once they have ended. To change the tables takes
-    /// some seconds for millions of jobs, for which the programs wait.
-    ///
-    /// Only the user of this call needs the right to make tables. For the programs, another user is
-    /// enough who has these rights:
-    ///
-    /// ```sql
-    /// GRANT SELECT, INSERT, UPDATE, DELETE ON durable_jobs, durable_nodes TO worker;
-    /// GRANT SELECT ON durable_version TO worker;
-    /// GRANT USAGE ON SEQUENCE durable_numbers TO worker;
-    /// ```
-    ///
-    /// # Errors
-    ///
-    /// Fails as [`connect`](Self::connect) does, if this user may not make or change tables, or if a
-    /// transaction has locked a table for 5 s. Then nothing has changed.
-    ///
-    /// # Panics
-    ///
-    /// Panics outside of a Tourbillon runtime.
-    pub async fn migrate(config: &str) -> Result<(), StoreError> {
-        let config = Config::from_str(config).map_err(failed)?;
-        let link = Link::new(config, "", None);
-        // Later versions have other functions, which must stay.
-        if version(&link)
-            .await?
-            .is_none_or(|version| version <= StoreError::TABLES)
-        {
-            // To read a large table takes long.
-            link.execute_at_length(&rows::tables()).await?;
-        }
-        check_version(&link).await
     }
 }

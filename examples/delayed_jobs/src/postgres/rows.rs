@@ -15,7 +15,8 @@
 //! | [`REGISTER`], and what only reads | nothing | |
 //! | each of them | a lock of the whole table, such as of a migration | as above, or 8 s |
 //!
-//! The limits are those of [`LOCKS`](super::LOCKS) and of the session.
+//! The limits are those of [`LOCKS`](super::LOCKS) and of the session. `migrate.rs` has what a
+//! migration locks.
 
 use tokio_postgres::Row;
 
@@ -34,15 +35,11 @@ pub(super) const HAS_TABLES: &str = "SELECT to_regclass('durable_version') IS NO
 /// Finds out the version of the tables.
 pub(super) const VERSION: &str = "SELECT version FROM durable_version";
 
-/// Makes the tables and the functions, or brings those of an earlier version to this one. Programs
-/// that know only version 1 can go on with those of version 2: they leave the new columns alone.
-/// They have a function `durable_end` of their own, which they make anew as they connect. So a
-/// function that changes gets another name.
+/// Makes the tables and the functions, all or none of them.
 pub(super) fn tables() -> String {
     format!(
         "BEGIN;
          SET LOCAL statement_timeout = 0;
-         -- What waits for a lock keeps others waiting, who would lose their leases.
          SET LOCAL lock_timeout = 5000;
          SELECT pg_advisory_xact_lock({MAKING});
          CREATE TABLE IF NOT EXISTS durable_jobs (
@@ -65,6 +62,7 @@ pub(super) fn tables() -> String {
          CREATE INDEX IF NOT EXISTS durable_jobs_held ON durable_jobs (node)
              WHERE node IS NOT NULL;
          CREATE INDEX IF NOT EXISTS durable_jobs_dead ON durable_jobs (key) WHERE dead;
+         CREATE INDEX IF NOT EXISTS {INDEX};
          CREATE TABLE IF NOT EXISTS durable_nodes (
              node bigint PRIMARY KEY,
              until bigint NOT NULL,
@@ -74,63 +72,66 @@ pub(super) fn tables() -> String {
          CREATE TABLE IF NOT EXISTS durable_version (version bigint NOT NULL);
          INSERT INTO durable_version
              SELECT {version} WHERE NOT EXISTS (SELECT FROM durable_version);
-         DO $$ BEGIN
-             IF EXISTS (SELECT FROM durable_version WHERE version < 2) THEN
-                 ALTER TABLE durable_jobs ADD COLUMN counted bigint;
-                 ALTER TABLE durable_nodes ADD COLUMN counted bigint;
-                 UPDATE durable_version SET version = 2;
-             END IF;
-         END $$;
-         CREATE INDEX IF NOT EXISTS durable_jobs_counted ON durable_jobs (counted, key)
-             WHERE counted IS NOT NULL AND NOT dead AND NOT running;
          CREATE OR REPLACE FUNCTION durable_now() RETURNS bigint LANGUAGE sql VOLATILE AS
              'SELECT floor(extract(epoch FROM clock_timestamp()) * 1000000)::bigint';
-         CREATE OR REPLACE FUNCTION durable_end_2(ended bigint, most bigint) RETURNS bigint
-             LANGUAGE plpgsql AS $$
-         DECLARE
-             gone bigint[];
-             freed bigint;
-             deleted bigint;
-         BEGIN
-             -- Waits for holds of this node. Later ones see that its lease is over.
-             UPDATE durable_nodes SET until = 0 WHERE node = ended AND until > 0;
-             -- If the clock was put back, leases that were granted before begin now.
-             WITH ahead AS MATERIALIZED (
-                 SELECT node FROM durable_nodes
-                 WHERE counted > durable_now() AND until > counted
-                 FOR UPDATE SKIP LOCKED)
-             UPDATE durable_nodes n
-                 SET until = n.until - n.counted + durable_now(), counted = durable_now()
-                 FROM ahead WHERE n.node = ahead.node;
-             WITH locked AS (
-                 SELECT node FROM durable_nodes
-                 WHERE until <= durable_now() AND (ended = 0 OR node = ended)
-                 FOR UPDATE SKIP LOCKED)
-             SELECT array_agg(node) INTO gone FROM locked;
-             IF gone IS NULL THEN
-                 RETURN 0;
-             END IF;
-             -- A statement of its own sees all jobs that these nodes took before. Only with
-             -- `IS NOT NULL` can each plan use the index. A job that somebody has locked is left for
-             -- a later call, so that it keeps no other one waiting.
-             WITH old AS MATERIALIZED (
-                 SELECT key FROM durable_jobs WHERE node = ANY(gone) AND node IS NOT NULL
-                 LIMIT most FOR UPDATE SKIP LOCKED)
-             UPDATE durable_jobs j SET node = NULL, token = NULL, running = false
-                 FROM old WHERE j.key = old.key;
-             GET DIAGNOSTICS freed = ROW_COUNT;
-             IF freed > 0 THEN
-                 NOTIFY durable_jobs;
-             END IF;
-             DELETE FROM durable_nodes n WHERE n.node = ANY(gone) AND NOT EXISTS
-                 (SELECT FROM durable_jobs j WHERE j.node = n.node AND j.node IS NOT NULL);
-             GET DIAGNOSTICS deleted = ROW_COUNT;
-             RETURN CASE WHEN freed = 0 THEN 0 ELSE cardinality(gone) - deleted END;
-         END $$;
+         {END_FUNCTION}
          COMMIT;",
         version = StoreError::TABLES
     )
 }
+
+/// The index of version 2.
+pub(super) const INDEX: &str = "durable_jobs_counted ON durable_jobs (counted, key)
+    WHERE counted IS NOT NULL AND NOT dead AND NOT running";
+
+/// The function of version 2.
+///
+/// Programs of version 1 have a function `durable_end` of their own, which they make anew as they
+/// connect. So a function that changes gets another name.
+pub(super) const END_FUNCTION: &str = "
+    CREATE OR REPLACE FUNCTION durable_end_2(ended bigint, most bigint) RETURNS bigint
+        LANGUAGE plpgsql AS $$
+    DECLARE
+        gone bigint[];
+        freed bigint;
+        deleted bigint;
+    BEGIN
+        -- Waits for holds of this node. Later ones see that its lease is over.
+        UPDATE durable_nodes SET until = 0 WHERE node = ended AND until > 0;
+        -- If the clock was put back, leases that were granted before begin now.
+        WITH ahead AS MATERIALIZED (
+            SELECT node FROM durable_nodes
+            WHERE counted > durable_now() AND until > counted
+            FOR UPDATE SKIP LOCKED)
+        UPDATE durable_nodes n
+            SET until = n.until - n.counted + durable_now(), counted = durable_now()
+            FROM ahead WHERE n.node = ahead.node;
+        WITH locked AS (
+            SELECT node FROM durable_nodes
+            WHERE until <= durable_now() AND (ended = 0 OR node = ended)
+            FOR UPDATE SKIP LOCKED)
+        SELECT array_agg(node) INTO gone FROM locked;
+        IF gone IS NULL THEN
+            RETURN 0;
+        END IF;
+        -- A statement of its own sees all jobs that these nodes took before. Only with
+        -- `IS NOT NULL` can each plan use the index. A job that somebody has locked is left for
+        -- a later call, so that it keeps no other one waiting.
+        WITH old AS MATERIALIZED (
+            SELECT key FROM durable_jobs WHERE node = ANY(gone) AND node IS NOT NULL
+            LIMIT most FOR UPDATE SKIP LOCKED)
+        UPDATE durable_jobs j SET node = NULL, token = NULL, running = false
+            FROM old WHERE j.key = old.key;
+        GET DIAGNOSTICS freed = ROW_COUNT;
+        IF freed > 0 THEN
+            NOTIFY durable_jobs;
+        END IF;
+        DELETE FROM durable_nodes n WHERE n.node = ANY(gone) AND NOT EXISTS
+            (SELECT FROM durable_jobs j WHERE j.node = n.node AND j.node IS NOT NULL);
+        GET DIAGNOSTICS deleted = ROW_COUNT;
+        RETURN CASE WHEN freed = 0 THEN 0 ELSE cardinality(gone) - deleted END;
+    END $$;
+";
 
 /// Adds jobs. `$1` to `$8`: keys, payloads, times, whether these are delays, patterns, zones,
 /// within which time of now the nodes are woken, from when other times were counted.

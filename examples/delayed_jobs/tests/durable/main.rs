@@ -6,6 +6,8 @@ mod cases;
 mod embedded;
 mod future;
 mod kill;
+#[cfg(feature = "postgres")]
+mod migration;
 #[cfg(any(feature = "postgres", feature = "redis"))]
 mod network;
 mod node;

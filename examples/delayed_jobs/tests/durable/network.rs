@@ -20,7 +20,7 @@ use crate::{
 #[path = "../../src/bin/torture/faketime.rs"]
 mod faketime;
 #[path = "../../src/bin/torture/proxy.rs"]
-mod proxy;
+pub mod proxy;
 
 use self::proxy::Proxy;
 

@@ -1,0 +1,174 @@
+//! Brings tables of an earlier version to this one, while programs use them.
+//!
+//! Each step is one statement, which does nothing if it was done before. So a migration that ended
+//! anywhere is completed by the next one:
+//!
+//! | step | locks meanwhile | waits for |
+//! |---|---|---|
+//! | the columns, each | its table alone, for a moment | what uses this table, 5 s at most |
+//! | the function | nothing that programs use | |
+//! | an incomplete index is removed, the index is made | nothing that programs use | transactions that began before |
+//! | the version, as the last step | nothing that programs use | |
+//!
+//! Programs of version 1 leave alone what is new, and those of version 2 do not connect before the
+//! last step.
+
+use std::{str::FromStr, time::Duration};
+
+use futures_lite::future::or;
+use tokio_postgres::Config;
+use tourbillon::time::sleep;
+
+use super::{
+    Postgres,
+    connection::{Link, Session, failed},
+    open::{check_version, make, version},
+    rows::{END_FUNCTION, INDEX},
+    values::get,
+};
+use crate::{remote::lost, store::StoreError};
+
+/// How often a migration looks whether another one has ended, and whether its own session lives.
+const LOOK: Duration = Duration::from_millis(500);
+
+/// The number of the lock of the session that migrates. It is not that of those that make the
+/// tables, as programs of version 1 wait for that one when they connect.
+const MIGRATING: i64 = 0x6475_7261_626c_6532;
+
+/// What the session of a migration relies on. To read a large table takes long, so only waits for
+/// locks are limited: what waits for the lock of a table keeps others waiting, who would lose their
+/// leases. The server ends the session, and so its lock, when its client has vanished. Older ones
+/// notice this only between two statements.
+const SESSION: &str = "
+    SET statement_timeout = 0;
+    SET lock_timeout = 5000;
+    DO $$ BEGIN
+        PERFORM set_config('client_connection_check_interval', '5s', false);
+    EXCEPTION WHEN OTHERS THEN
+        NULL;
+    END $$";
+
+/// Finds out whether the server still has the session `$1`, with its lock.
+const IS_ALIVE: &str = "
+    SELECT EXISTS (SELECT FROM pg_locks WHERE locktype = 'advisory' AND pid = $1 AND granted)";
+
+/// The columns of version 2. Each statement locks one table only, so it cannot wait in a circle
+/// with statements that use both.
+const COLUMNS: [&str; 2] = [
+    "ALTER TABLE durable_nodes ADD COLUMN IF NOT EXISTS counted bigint",
+    "ALTER TABLE durable_jobs ADD COLUMN IF NOT EXISTS counted bigint",
+];
+
+/// Finds out whether the index is complete, if there is one.
+const HAS_INDEX: &str =
+    "SELECT indisvalid FROM pg_index WHERE indexrelid = to_regclass('durable_jobs_counted')";
+
+impl Postgres {
+    /// Makes the tables, or brings those of an earlier version to this one. Their names begin with
+    /// `durable_`.
+    ///
+    /// Does nothing if the tables are of this version. Otherwise programs that know only the
+    /// earlier version, and have connected before, go on meanwhile and afterwards. They cannot
+    /// connect any more once they have ended. Do not start any meanwhile: they would keep others
+    /// waiting. To change the tables takes some seconds for millions of jobs, and waits for all
+    /// transactions of the database that began before, such as that of a backup. If another program
+    /// migrates, this waits for its end.
+    ///
+    /// Only the user of this call needs the right to make tables. For the programs, another user is
+    /// enough who has these rights:
+    ///
+    /// ```sql
+    /// GRANT SELECT, INSERT, UPDATE, DELETE ON durable_jobs, durable_nodes TO worker;
+    /// GRANT SELECT ON durable_version TO worker;
+    /// GRANT USAGE ON SEQUENCE durable_numbers TO worker;
+    /// ```
+    ///
+    /// # Errors
+    ///
+    /// Fails as [`connect`](Self::connect) does, if this user may not make or change tables, if a
+    /// transaction has locked a table for 5 s, or if the connection is lost. The steps are
+    /// independent, and the version of the tables changes in the last one: call this again, and it
+    /// goes on.
+    ///
+    /// # Panics
+    ///
+    /// Panics outside of a Tourbillon runtime.
+    pub async fn migrate(config: &str) -> Result<(), StoreError> {
+        let config = Config::from_str(config).map_err(failed)?;
+        let link = Link::new(config.clone(), SESSION, None);
+        if version(&link).await?.is_none() {
+            make(&link).await?;
+        }
+        if is_earlier(&link).await? {
+            upgrade(&link, config).await?;
+        }
+        // Later versions have other functions, which must stay.
+        check_version(&link).await
+    }
+}
+
+/// Returns whether the tables are of an earlier version.
+async fn is_earlier(link: &Link) -> Result<bool, StoreError> {
+    let version = version(link).await?;
+    Ok(version.is_some_and(|version| version < StoreError::TABLES))
+}
+
+/// Brings tables of an earlier version to this one, unless another program does it.
+async fn upgrade(link: &Link, config: Config) -> Result<(), StoreError> {
+    let look = format!("SELECT pg_try_advisory_lock({MIGRATING}), pg_backend_pid()");
+    // The session has the lock until it ends.
+    let session = link.session().await?;
+    let process = loop {
+        let found = session.query(&look).await?;
+        let found = found.first().ok_or(StoreError::Closed)?;
+        if get(found, 0)? {
+            break get::<i32>(found, 1)?;
+        }
+        sleep(LOOK).await;
+    };
+    // Another program may have done it.
+    if !is_earlier(link).await? {
+        return Ok(());
+    }
+    // A step may take long, so a connection that has died silently has no time limit. Another one
+    // looks for it.
+    let other = Link::new(config, "", None);
+    let watched = async {
+        loop {
+            let found = other.query(IS_ALIVE, &[&process]).await?;
+            if !get::<bool>(found.first().ok_or(StoreError::Closed)?, 0)? {
+                return Err(lost("the server has ended the session of the migration"));
+            }
+            sleep(LOOK).await;
+        }
+    };
+    or(steps(&session), watched).await
+}
+
+async fn steps(session: &Session) -> Result<(), StoreError> {
+    for column in COLUMNS {
+        session.execute(column).await?;
+    }
+    session.execute(END_FUNCTION).await?;
+    // What follows keeps nobody waiting while it waits.
+    session.execute("SET lock_timeout = 0").await?;
+    loop {
+        let found = session.query(HAS_INDEX).await?;
+        match found.first().map(|row| get(row, 0)).transpose()? {
+            Some(true) => break,
+            Some(false) => {
+                session
+                    .execute("DROP INDEX CONCURRENTLY durable_jobs_counted")
+                    .await?
+            }
+            None => {
+                // If the server undoes it, it leaves an incomplete index.
+                let create = format!("CREATE INDEX CONCURRENTLY IF NOT EXISTS {INDEX}");
+                session.execute(&create).await?;
+            }
+        }
+    }
+    session
+        .execute("UPDATE durable_version SET version = 2")
+        .await
+}
