@@ -23,9 +23,6 @@ use tourbillon_support::{
     say::{self, say, shown},
 };
 
-/// How many threads for blocking jobs there are beside those of the commands.
-const OTHER_THREADS: usize = 64;
-
 /// Run a command for each delayed job, and serve an API and a page for them.
 #[derive(Parser)]
 struct Args {
@@ -101,11 +98,7 @@ fn main() -> ExitCode {
 }
 
 fn start(args: Args) -> Result<(), Box<dyn Error>> {
-    let runtime = Runtime::builder()
-        // Each command has a thread that waits for it. An attempt must not wait for a thread, as
-        // its time limit counts.
-        .max_blocking_threads(args.concurrency as usize + OTHER_THREADS)
-        .build()?;
+    let runtime = Runtime::new()?;
     let ended = runtime.block_on(async {
         #[cfg(feature = "postgres")]
         if let Some(config) = &args.postgres {
@@ -131,9 +124,8 @@ fn start(args: Args) -> Result<(), Box<dyn Error>> {
     });
     command::end();
     match ended {
-        // A command that was killed ends at once, unless the system keeps it.
-        Ok(true) => drop(runtime.shutdown_timeout(command::GRACE)),
-        // Do not wait for the commands that still run.
+        Ok(true) => drop(runtime),
+        // Do not wait for the jobs that still run.
         _ => runtime.shutdown_background(),
     }
     ended.map(drop)

@@ -11,7 +11,7 @@ use std::{
 use rustix::process::{Pid, Signal, kill_process};
 use tourbillon_durable::{Queue, job::NewJob, sqlite::Sqlite, store::Store};
 
-use crate::support::{Dir, eventually, run};
+use crate::support::{Dir, eventually, live, run};
 
 /// The program, which is killed in the end, so that a test which fails leaves none behind.
 struct Program(Child);
@@ -190,6 +190,37 @@ fn the_program_ends_although_a_command_that_took_too_long_does_not() {
 }
 
 #[test]
+fn the_end_of_a_command_counts_although_its_input_is_not_read() {
+    let dir = Dir::new();
+    let result = dir.join("result");
+    run(async {
+        let queue = Queue::new(Sqlite::open(dir.store()).unwrap());
+        let payload = vec![b'x'; 1 << 19];
+        queue
+            .schedule("job", Duration::ZERO, payload)
+            .await
+            .unwrap();
+    });
+    // A process outside of the group keeps the pipe open, and reads nothing.
+    let command = format!(
+        "setsid sleep 600 <&0 >/dev/null 2>&1 & {}",
+        into("echo $!", &result)
+    );
+    let (mut program, _addr, _stdout) = start(&dir, &command, &[]);
+    eventually("the command has run", || result.exists());
+    program.terminate();
+    program.ends_well();
+    let sleeps = fs::read_to_string(&result).unwrap();
+    assert!(!has_ended(sleeps.trim()));
+    let sleeps = Pid::from_raw(sleeps.trim().parse().unwrap()).unwrap();
+    kill_process(sleeps, Signal::KILL).unwrap();
+    run(async {
+        let queue = Queue::new(Sqlite::open(dir.store()).unwrap());
+        live(&queue, 0).await;
+    });
+}
+
+#[test]
 fn more_commands_run_at_once_than_threads_are_usual() {
     const JOBS: usize = 540;
     let dir = Dir::new();
@@ -220,6 +251,13 @@ fn more_commands_run_at_once_than_threads_are_usual() {
     eventually("all commands run", || {
         fs::metadata(&begun).is_ok_and(|file| file.len() == JOBS as u64)
     });
+    // No command has a thread of its own.
+    let status = fs::read_to_string(format!("/proc/{}/status", program.0.id())).unwrap();
+    let threads = status
+        .lines()
+        .find_map(|line| line.strip_prefix("Threads:"));
+    let threads: usize = threads.unwrap().trim().parse().unwrap();
+    assert!(threads < 200, "{threads}");
     opens.write_all(&[b'\n'; JOBS]).unwrap();
     program.terminate();
     program.ends_well();
