@@ -5,7 +5,7 @@ use std::{collections::HashSet, future::Future, sync::Arc, time::Duration};
 use tokio::sync::{mpsc, oneshot};
 use tourbillon::time::{Instant, sleep};
 
-use crate::store::StoreError;
+use crate::{keeper::Process, store::StoreError};
 
 /// Maximum number of waiting requests. Further callers wait until there is room.
 pub(crate) const WAITING: usize = 8192;
@@ -103,11 +103,17 @@ impl<Q: Request> Waiting<Q> {
 /// A call that the store refuses is divided. So what the store refuses is refused to its caller
 /// alone. The requests whose jobs somebody has locked are repeated by another task, so that they
 /// keep no other one waiting.
-pub(crate) struct Batcher<Q: Request>(mpsc::Sender<Waiting<Q>>);
+pub(crate) struct Batcher<Q: Request> {
+    sender: mpsc::Sender<Waiting<Q>>,
+    process: Process,
+}
 
 impl<Q: Request> Clone for Batcher<Q> {
     fn clone(&self) -> Self {
-        Self(self.0.clone())
+        Self {
+            sender: self.sender.clone(),
+            process: self.process,
+        }
     }
 }
 
@@ -127,18 +133,22 @@ impl<Q: Request> Batcher<Q> {
                 }
             }
         });
-        Self(sender)
+        Self {
+            sender,
+            process: Process::this(),
+        }
     }
 
     /// Waits for the answer to a request.
     pub(crate) async fn call(&self, request: Q) -> Result<Q::Answer, StoreError> {
+        self.process.check()?;
         let (caller, answer) = oneshot::channel();
         let waiting = Waiting {
             request,
             caller,
             until: None,
         };
-        let sent = self.0.send(waiting).await;
+        let sent = self.sender.send(waiting).await;
         sent.map_err(|_| StoreError::Closed)?;
         answer.await.map_err(|_| StoreError::Closed)?
     }

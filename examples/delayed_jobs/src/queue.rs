@@ -1,6 +1,11 @@
 //! The client's side: schedules, moves and cancels jobs.
 
-use std::{collections::HashSet, error::Error, fmt, sync::Arc};
+use std::{
+    collections::HashSet,
+    error::Error,
+    fmt,
+    sync::{Arc, Weak},
+};
 
 use crate::{
     batch::{Batcher, Request, Serve},
@@ -139,17 +144,25 @@ macro_rules! serves {
                 &self,
                 requests: Vec<$request>,
             ) -> Result<Vec<<$request as Request>::Answer>, StoreError> {
-                self.0.$method(requests).await
+                self.store()?.$method(requests).await
             }
 
             async fn locked(&self, keys: Vec<String>) -> Result<HashSet<String>, StoreError> {
-                self.0.locked(keys).await
+                self.store()?.locked(keys).await
             }
         })*
     };
 }
 
-struct ByStore<S>(Arc<S>);
+/// Serves requests while somebody has the queue. So the store ends with the last clone of the queue
+/// and the last node, even if the runtime of these tasks goes on and has no thread for them.
+struct ByStore<S>(Weak<S>);
+
+impl<S> ByStore<S> {
+    fn store(&self) -> Result<Arc<S>, StoreError> {
+        self.0.upgrade().ok_or(StoreError::Closed)
+    }
+}
 
 serves! {
     NewJob: schedule,
@@ -167,15 +180,20 @@ fn key(key: impl Into<String>) -> Result<String, QueueError> {
 impl<S: Store> Queue<S> {
     /// Makes a queue of the jobs in a store.
     ///
+    /// Requests are sent by tasks of the current runtime, and fail with [`StoreError::Closed`] after
+    /// its end. The store ends when the last clone of the queue and the last node are gone, unless
+    /// a request is at the store just then.
+    ///
     /// # Panics
     ///
     /// Panics outside of a Tourbillon runtime.
     pub fn new(store: S) -> Self {
         let store = Arc::new(store);
+        let by_store = || ByStore(Arc::downgrade(&store));
         Self {
-            adding: Batcher::start(ByStore(store.clone())),
-            moving: Batcher::start(ByStore(store.clone())),
-            cancelling: Batcher::start(ByStore(store.clone())),
+            adding: Batcher::start(by_store()),
+            moving: Batcher::start(by_store()),
+            cancelling: Batcher::start(by_store()),
             store,
         }
     }

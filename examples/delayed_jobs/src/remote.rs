@@ -4,18 +4,18 @@ use std::{
     future::Future,
     io,
     sync::{Arc, Mutex, MutexGuard, PoisonError},
-    time::Duration,
+    time::{Duration, Instant},
 };
 
 use tourbillon::{
     Handle,
     task::JoinHandle,
-    time::{Instant, timeout},
+    time::{Instant as RuntimeInstant, timeout},
 };
 
 use crate::{
     job::{Time, When},
-    keeper,
+    keeper::{self, Process},
     store::{Deadline, StoreError},
 };
 
@@ -62,7 +62,8 @@ pub(crate) fn lost(text: &str) -> StoreError {
     StoreError::failed(io::Error::new(io::ErrorKind::TimedOut, text.to_owned()))
 }
 
-/// A time of the server, and when it arrived here.
+/// A time of the server, and when it arrived here. That is a moment of the machine's clock: a client
+/// may be on a runtime whose clock is paused.
 #[derive(Clone, Copy)]
 struct Sample {
     time: Time,
@@ -121,7 +122,7 @@ impl Clock {
     /// Returns when a timer for a time of the server's clock has to run.
     pub(crate) fn deadline(&self, at: Time) -> Deadline {
         let sample = *self.sample();
-        Deadline::Monotonic(sample.at + at.since(sample.time))
+        Deadline::Monotonic(RuntimeInstant::from_std(sample.at) + at.since(sample.time))
     }
 }
 
@@ -140,6 +141,7 @@ pub(crate) struct Slot<C> {
     place: Arc<Place<C>>,
     /// The runtime that connects. The callers may be on one whose threads are all blocked.
     runtime: Handle,
+    process: Process,
 }
 
 struct Place<C> {
@@ -202,6 +204,7 @@ impl<C: Connection + Send + Sync + 'static> Slot<C> {
         Self {
             place: Arc::new(place),
             runtime,
+            process: Process::this(),
         }
     }
 
@@ -210,6 +213,7 @@ impl<C: Connection + Send + Sync + 'static> Slot<C> {
         &self,
         connect: impl Future<Output = Result<C, StoreError>> + Send + 'static,
     ) -> Result<Arc<C>, StoreError> {
+        self.process.check()?;
         if let Some(live) = self.place.usable() {
             return Ok(live);
         }
@@ -285,7 +289,7 @@ mod tests {
     fn callers_wait_together_for_a_server_that_lets_nobody_in() {
         run(async {
             let slot = Slot::<Fake>::on(Handle::current());
-            let start = Instant::now();
+            let start = RuntimeInstant::now();
             let get = || slot.get(pending());
             let ((first, second), third) = zip(zip(get(), get()), get()).await;
             assert!(first.is_err() && second.is_err() && third.is_err());

@@ -46,6 +46,8 @@ pub enum StoreError {
     Locked,
     /// The store has ended.
     Closed,
+    /// The store was opened before a fork, by the parent of this process, which alone can use it.
+    Forked,
     /// The store reported an error, or could not be reached.
     Failed(Arc<dyn std::error::Error + Send + Sync>),
 }
@@ -87,6 +89,9 @@ impl fmt::Display for StoreError {
                  again",
             ),
             Self::Closed => f.write_str("the store has ended; open it again"),
+            Self::Forked => f.write_str(
+                "the store was opened before a fork, in the parent process; open it in this one",
+            ),
             Self::Failed(error) => {
                 error.fmt(f)?;
                 // The driver of PostgreSQL says only "db error", and has the rest as the source.

@@ -1,16 +1,16 @@
 //! Runs a handler on the user's runtime, and watches it from the library's thread.
 
 use std::{
-    future::{Future, pending, poll_fn},
+    future::{Future, poll_fn},
     panic::{AssertUnwindSafe, catch_unwind},
     pin::{Pin, pin},
     sync::{Arc, Mutex, MutexGuard, PoisonError, atomic::AtomicU64},
     task::{Context, Poll, Waker},
-    time::Duration,
+    time::{Duration, Instant},
 };
 
 use futures_lite::FutureExt;
-use tourbillon::time::{Instant, timeout};
+use tourbillon::time::timeout;
 
 use super::{Attempt, Blocked, Failure, Handler, Shared, run::Counted};
 use crate::keeper;
@@ -23,7 +23,7 @@ const LATEST: Duration = Duration::from_secs(10);
 
 #[derive(Default)]
 struct State {
-    /// When the handler began.
+    /// When the handler began, by the machine's clock: that of the user's runtime may be paused.
     began: Option<Instant>,
     /// Whether a thread runs the handler, or the destructor of its future.
     is_polled: bool,
@@ -118,8 +118,8 @@ async fn handle(
     })
 }
 
-/// Calls the handler on the user's runtime, with its time limit. Does not return if that runtime
-/// ends.
+/// Calls the handler on the user's runtime, with its time limit. An attempt that the end of that
+/// runtime cuts off has failed.
 ///
 /// After the limit, the future is dropped. If no thread is free to do that, it is not polled again,
 /// and this returns. If the handler blocks its thread, this waits for it, as it may still have
@@ -142,11 +142,10 @@ pub(super) async fn call<S>(shared: &Shared<S>, attempt: Attempt) -> Result<(), 
             Ok(ended) => break ended,
             Err(_) => {
                 // The time counts from the handler's begin.
-                let end = match progress.began() {
-                    Some(began) => began + limit,
-                    None => spawned + limit.max(LATEST),
+                wait = match progress.began() {
+                    Some(began) => limit.saturating_sub(began.elapsed()),
+                    None => limit.max(LATEST).saturating_sub(spawned.elapsed()),
                 };
-                wait = end.saturating_duration_since(Instant::now());
             }
         }
         if !wait.is_zero() {
@@ -164,8 +163,7 @@ pub(super) async fn call<S>(shared: &Shared<S>, attempt: Attempt) -> Result<(), 
     };
     match ended {
         Ok(result) => result.unwrap_or_else(late),
-        // The runtime has ended.
-        Err(_) => pending().await,
+        Err(_) => Err(Failure::retry("the runtime of the handler has ended")),
     }
 }
 

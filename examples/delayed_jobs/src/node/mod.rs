@@ -273,6 +273,23 @@ struct Shared<S> {
     _kept: Kept,
 }
 
+impl<S> Shared<S> {
+    /// Lets no further attempts begin, and tells those that run.
+    fn stop(&self) {
+        self.stopping.send_replace(true);
+        self.running.stop();
+    }
+
+    /// Waits until all attempts have ended, for `limit` at most. Then lets the session give the
+    /// other jobs back. Returns whether all have ended.
+    async fn end_attempts(&self, limit: Duration) -> bool {
+        let all = u32::try_from(self.options.most_attempts()).unwrap_or(u32::MAX);
+        let ended = timeout(limit, self.attempts.acquire_many(all)).await;
+        self.held.end();
+        ended.is_ok()
+    }
+}
+
 /// The options of a [`Node`].
 pub struct NodeBuilder<S> {
     queue: Queue<S>,
@@ -284,6 +301,13 @@ pub struct NodeBuilder<S> {
     backoff: Backoff,
     on_end: Option<Arc<OnEnd>>,
     on_blocked: Option<Arc<OnBlocked>>,
+}
+
+impl<S> NodeBuilder<S> {
+    /// Returns how many attempts may have begun whose end the store has not taken.
+    fn most_attempts(&self) -> usize {
+        self.concurrency + ENDING
+    }
 }
 
 impl<S: Store> NodeBuilder<S> {
@@ -374,16 +398,15 @@ impl<S: Store> NodeBuilder<S> {
         self
     }
 
-    /// Returns how many attempts may have begun whose end the store has not taken.
-    fn most_attempts(&self) -> usize {
-        self.concurrency + ENDING
-    }
-
     /// Starts the node. `handler` runs each attempt in a task of its own on the current runtime. A
     /// panic counts as a failure.
     ///
     /// A thread of the library keeps the lease, the timers, the time limits and the ends of
     /// attempts, also while handlers block all threads of the current runtime.
+    ///
+    /// When that runtime shuts down, the node stops. A handler that blocks its thread has the time of
+    /// a [lease](Self::lease) to end. After that its job is another node's, although the handler may
+    /// still run.
     ///
     /// # Panics
     ///
@@ -418,7 +441,7 @@ impl<S: Store> NodeBuilder<S> {
             options: self,
             _kept: kept,
         });
-        let running = shared.tasks.spawn(session::sessions(shared.clone()));
+        let running = shared.tasks.spawn(session::run(shared.clone()));
         shared.tasks.end_with_runtime();
         Node { shared, running }
     }
@@ -477,18 +500,11 @@ impl<S: Store> Node<S> {
     /// Returns whether all attempts ended within `limit`. The other attempts continue, and the
     /// store gives their jobs to other nodes.
     pub async fn stop(self, limit: Duration) -> bool {
-        self.shared.stopping.send_replace(true);
-        self.shared.running.stop();
+        self.shared.stop();
         let shared = self.shared.clone();
         // Handlers may block the thread of the caller's timers.
-        let ending = self.shared.tasks.spawn(async move {
-            let all = u32::try_from(shared.options.most_attempts()).unwrap_or(u32::MAX);
-            let ended = timeout(limit, shared.attempts.acquire_many(all)).await;
-            // After this, the session gives back the jobs that it holds.
-            shared.held.end();
-            ended.is_ok()
-        });
-        let ended = ending.await;
+        let ending = async move { shared.end_attempts(limit).await };
+        let ended = self.shared.tasks.spawn(ending).await;
         let _ = self.running.await;
         matches!(ended, Ok(Some(true)))
     }

@@ -1,6 +1,6 @@
 //! One lease of a node, from its grant to its end.
 
-use std::{collections::HashSet, sync::Arc, time::Duration};
+use std::{collections::HashSet, future::pending, sync::Arc, time::Duration};
 
 use futures_lite::future::or;
 use tourbillon::time::{Instant, sleep, sleep_until, timeout, timeout_at};
@@ -38,9 +38,30 @@ const RECOUNT: Duration = Duration::from_secs(5);
 /// How long the node waits after an error of the store before it asks again.
 const PAUSE: Duration = Duration::from_millis(50);
 
+/// Runs the node until it stops, or until the runtime of its user shuts down.
+pub(super) async fn run<S: Store>(shared: Arc<Shared<S>>) {
+    or(sessions(&shared), stop_with_runtime(&shared)).await;
+    if shared.runtime.is_shut_down() {
+        // A handler may block its thread for ever. The store need not stay open for it.
+        shared.tasks.end();
+    }
+}
+
+/// Stops the node when the runtime of its user shuts down. Usually the end of that runtime ends the
+/// tasks of the node first. But it may have left a handler behind that blocks its thread.
+async fn stop_with_runtime<S: Store>(shared: &Shared<S>) {
+    while !shared.runtime.is_shut_down() {
+        sleep(LOOK).await;
+    }
+    shared.stop();
+    shared.end_attempts(shared.options.lease).await;
+    pending().await
+}
+
 /// Runs one session after another, each with a new lease, until the node stops.
-pub(super) async fn sessions<S: Store>(shared: Arc<Shared<S>>) {
+async fn sessions<S: Store>(shared: &Arc<Shared<S>>) {
     let mut stopping = shared.stopping.subscribe();
+    let mut over = shared.tasks.over();
     loop {
         // Count the lease from before the request, so that it ends here before it ends in the
         // store.
@@ -53,18 +74,25 @@ pub(super) async fn sessions<S: Store>(shared: Arc<Shared<S>>) {
             },
         );
         match granted.await {
-            None | Some(Err(StoreError::Closed)) => break,
+            None | Some(Err(StoreError::Closed | StoreError::Forked)) => break,
             Some(Err(_)) => sleep(PAUSE).await,
             Some(Ok(lease)) => {
                 count(&shared.counters.leases);
                 shared.held.clear();
                 // This future is large. Without a box, each move of the task would need that much
                 // stack.
-                let stopped = Box::pin(session(&shared, lease, asked)).await;
+                let session = Box::pin(session(shared, lease, asked));
+                let is_over = async {
+                    let _ = over.wait_for(|&is_over| is_over).await;
+                    None
+                };
+                let stopped = or(async { Some(session.await) }, is_over).await;
                 shared.held.clear();
-                // If the store cannot be reached now, the lease runs out by itself.
-                let _ = shared.store.release(lease.node).await;
-                if stopped {
+                // The end of the user's runtime waits for no server. The lease runs out by itself.
+                if stopped.is_some() || !lease.runs_out {
+                    let _ = shared.store.release(lease.node).await;
+                }
+                if stopped != Some(false) {
                     break;
                 }
                 sleep(PAUSE).await;

@@ -35,6 +35,16 @@ impl Tasks {
         })
     }
 
+    /// Ends the tasks.
+    pub(super) fn end(&self) {
+        self.0.send_replace(true);
+    }
+
+    /// Returns a receiver that learns of the end of the tasks.
+    pub(super) fn over(&self) -> watch::Receiver<bool> {
+        self.0.subscribe()
+    }
+
     /// Keeps a reference to each thing that the user has given to the node.
     pub(super) fn keep(&self, given: impl Send + Sync + 'static) -> Kept {
         Kept(Arc::new(Given {

@@ -9,7 +9,7 @@ mod rows;
 mod writer;
 
 use std::{
-    fmt,
+    fmt, mem,
     path::Path,
     sync::{
         Arc, Mutex, PoisonError,
@@ -31,6 +31,7 @@ use self::{
 };
 use crate::{
     job::{Job, NewJob, State, Time, Token, When},
+    keeper::Process,
     recount,
     store::{
         Begin, Cancelled, Changed, Changes, Counts, Deadline, Finish, Held, Lease, Listing, Moved,
@@ -49,6 +50,7 @@ pub struct Sqlite {
     reader: Arc<Reader>,
     holders: Arc<Holders>,
     changed: Arc<Changed>,
+    process: Process,
 }
 
 /// The connection that reads. It may outlive the store, in a thread for blocking jobs.
@@ -91,7 +93,7 @@ impl Sqlite {
         // Each commit is synced before it is acknowledged.
         base.pragma_update(None, "synchronous", "FULL")
             .map_err(failed)?;
-        rows::make_tables(&mut base)?;
+        with_room(&mut base, rows::make_tables)?;
         if let Some(limit) = limit {
             let page: i64 = base
                 .pragma_query_value(None, "page_size", |row| row.get(0))
@@ -100,13 +102,7 @@ impl Sqlite {
             base.pragma_update_and_check(None, "max_page_count", pages.max(1), |_| Ok(()))
                 .map_err(failed)?;
         }
-        let epoch = match rows::next_epoch(&mut base) {
-            Ok(epoch) => epoch,
-            // After a crash, the log may be long, and the disk full.
-            Err(_) => rows::empty_log(&base)
-                .and_then(|()| rows::next_epoch(&mut base))
-                .map_err(failed)?,
-        };
+        let epoch = with_room(&mut base, |base| rows::next_epoch(base).map_err(failed))?;
         let reader = Reader {
             base: Mutex::new(connect(lock.path())?),
             _lock: lock,
@@ -129,10 +125,12 @@ impl Sqlite {
             reader: Arc::new(reader),
             holders,
             changed,
+            process: Process::this(),
         })
     }
 
     fn send(&self, request: Request) -> Result<(), StoreError> {
+        self.process.check()?;
         let requests = self.requests.as_ref().ok_or(StoreError::Closed)?;
         requests.send(request).map_err(|_| StoreError::Closed)
     }
@@ -149,6 +147,7 @@ impl Sqlite {
         &self,
         read: impl FnOnce(&Connection) -> rusqlite::Result<A> + Send + 'static,
     ) -> Result<A, StoreError> {
+        self.process.check()?;
         let reader = self.reader.clone();
         let reading = spawn_blocking(move || {
             let reader = reader.base.lock().unwrap_or_else(PoisonError::into_inner);
@@ -186,8 +185,29 @@ fn connect(path: &Path) -> Result<Connection, StoreError> {
     Ok(base)
 }
 
+/// Changes the file of a store that is being opened. After a crash, the log may be long, and the
+/// disk full. Then the change may find room in the log if that is emptied.
+fn with_room<A>(
+    base: &mut Connection,
+    change: impl Fn(&mut Connection) -> Result<A, StoreError>,
+) -> Result<A, StoreError> {
+    match change(base) {
+        Err(StoreError::Version(version)) => Err(StoreError::Version(version)),
+        Err(_) => {
+            rows::empty_log(base).map_err(failed)?;
+            change(base)
+        }
+        made => made,
+    }
+}
+
 impl Drop for Sqlite {
     fn drop(&mut self) {
+        if self.process.check().is_err() {
+            // The file and its locks are the parent's, and so is the thread that writes.
+            mem::forget((self.reader.clone(), self.writer.take()));
+            return;
+        }
         self.requests = None;
         if let Some(writer) = self.writer.take() {
             // A panic of the writer has closed the store already.
@@ -261,6 +281,7 @@ impl Store for Sqlite {
     }
 
     async fn register(&self, _length: Duration) -> Result<Lease, StoreError> {
+        self.process.check()?;
         Ok(Lease {
             node: self.holders.lock().register(),
             // The holders are in this process. They end with it.

@@ -1,14 +1,18 @@
 //! Handlers that block their threads.
 
 use std::{
+    future::pending,
     hint::black_box,
-    sync::{Arc, Condvar, Mutex, PoisonError},
+    sync::{Arc, Condvar, Mutex, PoisonError, mpsc::channel},
     thread,
     time::Duration,
 };
 
 use tokio::sync::mpsc::{UnboundedSender, unbounded_channel};
-use tourbillon::{Runtime, time::sleep};
+use tourbillon::{
+    Runtime,
+    time::{advance, sleep},
+};
 use tourbillon_durable::{
     Attempt, Backoff, Node, Queue,
     job::State,
@@ -230,6 +234,86 @@ async fn all_threads_are_blocked<S: Store>(queue: &Queue<S>, renewal: impl Futur
         .unwrap();
     live(queue, 1).await;
     assert!(other.stop(HOUR).await && node.stop(HOUR).await);
+}
+
+#[test]
+fn a_shutdown_takes_jobs_from_a_handler_that_it_leaves_behind() {
+    let dir = Dir::new();
+    run(async {
+        a_handler_is_left_behind(&Queue::new(Sqlite::open(dir.store()).unwrap())).await;
+    });
+}
+
+/// The test of this name for the stores on servers.
+#[cfg(any(feature = "postgres", feature = "redis"))]
+pub fn a_shutdown_takes_jobs_from_a_handler<S: Server>() {
+    let Some(server) = shared::start::<S>() else {
+        return;
+    };
+    run(async { a_handler_is_left_behind(&shared::connect::<S>(server.port()).await).await });
+}
+
+async fn a_handler_is_left_behind<S: Store>(queue: &Queue<S>) {
+    let handlers = Runtime::builder().worker_threads(1).build().unwrap();
+    let gate = Gate::default();
+    let _opens = Opens(gate.clone());
+    let shut = gate.clone();
+    let (sender, mut began) = unbounded_channel();
+    let entered = handlers.enter();
+    let node = Node::builder(queue.clone())
+        .lease(Duration::from_secs(2))
+        .start(move |attempt: Attempt| {
+            let _ = sender.send(attempt.key);
+            shut.wait();
+            async { Ok(()) }
+        });
+    drop(entered);
+    let later = Duration::from_secs(100);
+    queue.schedule("later", later, "").await.unwrap();
+    queue.schedule("blocks", Duration::ZERO, "").await.unwrap();
+    assert_eq!(began.recv().await.unwrap(), "blocks");
+    while node.stats().held == 0 {
+        sleep(Duration::from_millis(2)).await;
+    }
+    let shuts = thread::spawn(move || handlers.shutdown_timeout(Duration::from_millis(10)));
+    assert!(!shuts.join().unwrap());
+    // Another node gets both jobs, while the handler blocks.
+    let (other, mut others) = support::node(queue, |node| node.lease(LEASE), |_| Ok(()));
+    let attempt = others.recv().await.unwrap();
+    // On a slow machine the lease may have been lost before.
+    assert!(
+        attempt.key == "blocks" && attempt.number >= 2,
+        "{attempt:?}"
+    );
+    while other.stats().held == 0 {
+        sleep(Duration::from_millis(2)).await;
+    }
+    live(queue, 1).await;
+    gate.open();
+    assert!(other.stop(HOUR).await);
+}
+
+#[test]
+fn a_paused_clock_changes_no_time_limit() {
+    let dir = Dir::new();
+    let (ended, ends) = channel();
+    let runtime = Runtime::builder().start_paused(true).build().unwrap();
+    let scheduled = runtime.block_on(async {
+        // The clocks of handlers and of the library differ.
+        advance(HOUR).await;
+        let queue = Queue::new(Sqlite::open(dir.store()).unwrap());
+        drop(
+            Node::builder(queue.clone())
+                .attempt_timeout(Duration::from_millis(100))
+                .on_end(move |end| ended.send(end.end.clone()).unwrap())
+                .start(|_| pending()),
+        );
+        queue.schedule("job", Duration::ZERO, "").await
+    });
+    scheduled.unwrap();
+    let end = ends.recv_timeout(PATIENCE).unwrap();
+    let is_late = matches!(&end, End::Retry { error, .. } if error == "it took longer than 100ms");
+    assert!(is_late, "{end:?}");
 }
 
 /// Waits at a gate when it is dropped.

@@ -7,12 +7,14 @@ use std::{
     os::unix::fs::{MetadataExt, symlink},
     path::Path,
     process::{Command, Stdio},
+    sync::mpsc::{Sender, channel},
+    thread,
     time::Duration,
 };
 
 use futures_lite::future::zip;
 use rustix::process::{Resource, Rlimit, getrlimit, setrlimit};
-use tourbillon::time::sleep;
+use tourbillon::{Runtime, time::sleep};
 use tourbillon_durable::{
     Queue, QueueError,
     job::NewJob,
@@ -51,6 +53,59 @@ fn jobs_outlive_the_process() {
     });
 }
 
+/// Blocks a thread of a runtime until the result is dropped.
+fn block_a_thread_of(runtime: &Runtime) -> Sender<()> {
+    let (opens, gate) = channel();
+    let (blocks, blocked) = channel();
+    drop(runtime.spawn(async move {
+        blocks.send(()).unwrap();
+        // It fails when the other end is dropped.
+        let _ = gate.recv();
+    }));
+    blocked.recv().unwrap();
+    opens
+}
+
+#[test]
+fn the_store_ends_with_the_last_queue_and_node() {
+    let dir = Dir::new();
+    // The runtime of the queue goes on, and has no thread for its tasks.
+    let queues = Runtime::builder().worker_threads(1).build().unwrap();
+    let queue = {
+        let _entered = queues.enter();
+        Queue::new(Sqlite::open(dir.store()).unwrap())
+    };
+    run(async {
+        let (_node, mut ran) = node(&queue, |node| node, |_| Ok(()));
+        queue.schedule("job", Duration::ZERO, "").await.unwrap();
+        assert_eq!(ran.recv().await.unwrap().key, "job");
+        live(&queue, 0).await;
+    });
+    let _opens = block_a_thread_of(&queues);
+    drop(queue);
+    drop(Sqlite::open(dir.store()).unwrap());
+}
+
+#[test]
+fn the_jobs_of_a_node_whose_runtime_has_ended_are_another_nodes() {
+    let dir = Dir::new();
+    run(async {
+        let queue = Queue::new(Sqlite::open(dir.store()).unwrap());
+        let later = Duration::from_secs(100);
+        queue.schedule("later", later, "").await.unwrap();
+        let hold = async || {
+            let (node, _) = node(&queue, |node| node, |_| Ok(()));
+            while node.stats().held == 0 {
+                sleep(Duration::from_millis(2)).await;
+            }
+        };
+        thread::scope(|scope| {
+            scope.spawn(|| run(hold()));
+        });
+        hold().await;
+    });
+}
+
 #[test]
 fn one_process_has_the_store() {
     let dir = Dir::new();
@@ -61,8 +116,13 @@ fn one_process_has_the_store() {
 }
 
 /// Lets another process open a store. Returns its error, or nothing if it opened the store.
-fn open_elsewhere(path: &Path) -> Option<String> {
-    let mut child = Command::new(env!("CARGO_BIN_EXE_delayed_jobs"))
+pub fn open_elsewhere(path: &Path) -> Option<String> {
+    open_by(Command::new(env!("CARGO_BIN_EXE_delayed_jobs")), path)
+}
+
+/// Lets a process open a store, which `command` starts.
+fn open_by(mut command: Command, path: &Path) -> Option<String> {
+    let mut child = command
         .args(["--listen", "127.0.0.1:0", "--store"])
         .arg(path)
         .stdout(Stdio::piped())
@@ -287,6 +347,36 @@ fn a_job_for_which_there_is_no_room_refuses_no_other_client() {
     });
 }
 
+/// Lets no file of a process grow beyond `$1` blocks of 512 bytes, as if the disk were full.
+const FULL: &str = "trap '' XFSZ; ulimit -S -f $1; shift; exec \"$@\"";
+
+#[test]
+fn a_full_disk_keeps_no_store_of_an_earlier_version_from_being_opened() {
+    let (dir, crashed) = (Dir::new(), Dir::new());
+    let base = rusqlite::Connection::open(dir.store()).unwrap();
+    base.execute_batch("PRAGMA journal_mode = WAL; PRAGMA wal_autocheckpoint = 0")
+        .unwrap();
+    base.execute_batch(include_str!("version_1/sqlite.sql"))
+        .unwrap();
+    for _ in 0..50 {
+        base.execute("UPDATE jobs SET due = due + 1", []).unwrap();
+    }
+    // What a crash leaves behind: a log that has taken all room.
+    for name in ["jobs.db", "jobs.db-wal"] {
+        fs::copy(dir.join(name), crashed.join(name)).unwrap();
+    }
+    let log = fs::metadata(crashed.join("jobs.db-wal")).unwrap().len();
+    drop(base);
+    let blocks = log.div_ceil(512).to_string();
+    let mut full = Command::new("sh");
+    full.args(["-c", FULL, "sh", &blocks])
+        .arg(env!("CARGO_BIN_EXE_delayed_jobs"));
+    assert_eq!(open_by(full, &crashed.store()), None);
+    let base = rusqlite::Connection::open(crashed.store()).unwrap();
+    let version = base.pragma_query_value(None, "user_version", |row| row.get(0));
+    assert_eq!(version, Ok(2_i64));
+}
+
 /// The variable that says that the files of this process may not grow beyond a limit.
 const LIMITED: &str = "DURABLE_LIMITED";
 
@@ -295,11 +385,10 @@ fn work_goes_on_when_a_full_disk_has_space_again() {
     if env::var_os(LIMITED).is_none() {
         // Run the test in a process of its own. There, a write fails if it would let a file grow
         // beyond 300 KiB.
-        let limit = "trap '' XFSZ; ulimit -S -f 600; exec \"$0\" \"$@\"";
         let name = "embedded::work_goes_on_when_a_full_disk_has_space_again";
         // Its output goes to pipes. The output of this process may be a large file already.
         let output = Command::new("sh")
-            .args(["-c", limit])
+            .args(["-c", FULL, "sh", "600"])
             .arg(env::current_exe().unwrap())
             .args([name, "--exact", "--nocapture"])
             .env(LIMITED, "1")

@@ -4,6 +4,7 @@ mod api;
 mod blocking;
 mod cases;
 mod embedded;
+mod fork;
 mod future;
 mod kill;
 #[cfg(feature = "postgres")]

@@ -26,6 +26,8 @@ macro_rules! tests {
             shared::killed_nodes_lose_nothing,
             shared::handlers_that_abort_their_node_run_as_often_as_allowed,
             blocking::handlers_that_block_their_threads_stop_nothing_else,
+            blocking::a_shutdown_takes_jobs_from_a_handler,
+            fork::a_fork_opens_a_store_of_its_own,
             network::a_node_that_is_cut_off_loses_its_jobs_to_another,
             network::a_handler_learns_that_its_lease_is_lost,
             network::an_end_whose_answer_is_lost_is_in_doubt,
