@@ -17,8 +17,29 @@
 //! When the wall clock is set, the kernel makes the same timerfd readable
 //! (`TFD_TIMER_CANCEL_ON_SET`), so nothing has to be polled. An absolute timerfd follows the new
 //! time by itself. The notification only serves to find the timers whose deadline the clock has
-//! jumped over. Until there is a timerfd, the worker compares the clock with the boot-time clock
-//! instead: see "Nothing before it is needed" in `docs/internals/worker-loop.md`.
+//! jumped over: those with `OnStep::Skip` do not run.
+//!
+//! A current-thread runtime makes the timerfd only when a timer waits (see "Nothing before it is
+//! needed" in `docs/internals/worker-loop.md`). So a clock is in one of these states, which the
+//! serving worker changes under the lock of `Served`:
+//!
+//! | state | timers | a step forward is found by |
+//! |---|---|---|
+//! | idle | none wait | no one: there is nothing to skip |
+//! | compared | wait, and no timerfd was set before the last serving | the worker: the clock has gone on by more than the boot-time clock since then |
+//! | watched | wait, and the timerfd is set | the timerfd |
+//!
+//! 1. *Idle to compared:* the arming thread reads both clocks as it calls, and the next serving
+//!    compares with this reading. So a step that came before the timer skips nothing.
+//! 2. *Compared to watched:* the worker sets the timerfd, and then serves once more, which compares
+//!    for the last time, since a step may have come before the setting. If the system refuses the
+//!    timerfd, the clock stays compared.
+//! 3. *To idle:* the worker finds no deadline. The call that ends this state sets the timerfd, if
+//!    there is one, after the reading. So the next serving compares, and the timerfd tells later
+//!    steps.
+//!
+//! The worker reads the boot-time clock before and after the other one, and takes the longer time.
+//! So a worker that loses its core between two readings takes no timer for skipped.
 
 pub(crate) mod owner;
 pub(crate) mod serve;
