@@ -108,16 +108,11 @@ pub mod runtime {
     pub use tourbillon_shards::store::StoreKind;
 
     pub use crate::{
-        api::{
-            builder::Builder,
-            cores::with_all_cores,
-            dump,
-            handle::{Handle, WeakHandle},
-            runtime::Runtime,
-        },
+        api::{builder::Builder, cores::with_all_cores, dump, runtime::Runtime},
         engine::{
             config::RuntimeFlavor,
             context::entered::EnterGuard,
+            handle::{Handle, WeakHandle},
             id::Id,
             local::worker_index,
             watchdog::{
@@ -145,7 +140,8 @@ pub mod facade {
     };
 }
 pub use crate::{
-    api::{handle::Handle, runtime::Runtime},
+    api::runtime::Runtime,
+    engine::handle::Handle,
     error::{ArmError, BuildError, NoRuntime, SpawnError},
     task::{
         join::{JoinError, JoinHandle},

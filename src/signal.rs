@@ -2,10 +2,7 @@
 
 use std::{future::poll_fn, io, os::fd::OwnedFd};
 
-use crate::{
-    reactor::{Direction, Registration},
-    sys,
-};
+use crate::{engine::registration::Registration, reactor::Direction, sys};
 
 /// A stream of notifications of one signal. See [`signal`].
 #[derive(Debug)]

@@ -10,7 +10,7 @@
 mod activity;
 #[path = "../../src/util/lock.rs"]
 mod lock;
-#[path = "../../src/engine/task_core/spawned.rs"]
+#[path = "../../src/metrics/spawned.rs"]
 #[allow(dead_code, reason = "the model gives no names")]
 mod spawned;
 #[path = "../../src/engine/watchdog/watch.rs"]
@@ -32,14 +32,10 @@ mod util {
 }
 
 mod metrics {
-    pub(crate) use crate::activity;
+    pub(crate) use crate::{activity, spawned};
 }
 
 mod engine {
-    pub mod task_core {
-        pub(crate) use crate::spawned;
-    }
-
     pub mod watchdog {
         pub mod stall {
             use std::{num::NonZeroU64, panic::Location, time::Duration};

@@ -6,8 +6,9 @@ use crossbeam::deque;
 use tourbillon_shards::Shard;
 
 use crate::{
-    api::{builder::Builder, handle::Handle, runtime::Runtime},
+    api::{builder::Builder, runtime::Runtime},
     clock,
+    engine::handle::Handle,
     engine::{
         clocks,
         config::Config,

@@ -34,11 +34,39 @@ use tourbillon_shards::TypeName;
 use tourbillon_tasks::{Status, TaskRef};
 
 use crate::{
-    engine::{shared::Shared, task_core::meta::TaskMeta},
+    engine::task_core::id::Id,
+    engine::{handle::Handle, shared::Shared, task_core::meta::TaskMeta},
     metrics::activity::JobRef,
     reactor::{Direction, Directions},
-    task::id::Id,
 };
+
+impl Handle {
+    /// Lists the tasks of the runtime, with what each does and waits for: see
+    /// [`dump`](crate::runtime::dump).
+    ///
+    /// It stops no worker, and also answers while all workers are stuck.
+    pub fn dump(&self) -> Dump {
+        self.dump_some(usize::MAX)
+    }
+
+    /// Lists at most `most` tasks of the runtime, as [`dump`](Handle::dump) does, where there are
+    /// too many to list all.
+    ///
+    /// ```
+    /// use std::future::pending;
+    ///
+    /// # tourbillon::Runtime::new().unwrap().block_on(async {
+    /// let handle = tourbillon::Handle::current();
+    /// for _ in 0..3 {
+    ///     tourbillon::spawn(pending::<()>());
+    /// }
+    /// assert!(handle.dump_some(2).tasks().iter().count() <= 2);
+    /// # });
+    /// ```
+    pub fn dump_some(&self, most: usize) -> Dump {
+        Dump::new(self.shared(), most)
+    }
+}
 
 /// A dump of a runtime: see [`Handle::dump`](crate::Handle::dump).
 #[derive(Clone, Debug)]

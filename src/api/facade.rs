@@ -3,7 +3,8 @@
 use std::time::Duration;
 
 use crate::{
-    api::{builder::Builder, handle::Handle},
+    api::builder::Builder,
+    engine::handle::Handle,
     engine::{config::Drivers, context::entered},
     metrics::recorder::Recorder,
 };

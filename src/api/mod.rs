@@ -7,5 +7,4 @@ pub(crate) mod cores;
 pub mod dump;
 #[cfg(feature = "facade")]
 pub(crate) mod facade;
-pub(crate) mod handle;
 pub(crate) mod runtime;

@@ -7,8 +7,9 @@ use std::{
 };
 
 use crate::{
-    api::{builder::Builder, handle::Handle},
+    api::builder::Builder,
     clock::instant::Instant,
+    engine::handle::Handle,
     engine::{
         blocking,
         context::{entered, entered::EnterGuard},
@@ -21,6 +22,7 @@ use crate::{
     metrics::RuntimeMetrics,
     sys::{clock, sync::thread},
     task::join::JoinHandle,
+    task::local::set::LocalSet,
     timer::{Timer, clock::WallTimer, look::Timers},
 };
 
@@ -444,6 +446,27 @@ impl Runtime {
             shared.helpers.join();
         }
         ended
+    }
+}
+
+impl LocalSet {
+    /// Runs a future to completion on the calling thread, in the context of the runtime and of the
+    /// set, and the set's tasks beside it: [`run_until`](LocalSet::run_until) in
+    /// [`Runtime::block_on`].
+    ///
+    /// ```
+    /// let runtime = tourbillon::Runtime::new().unwrap();
+    /// let set = tourbillon::task::LocalSet::new();
+    /// let task = set.spawn_local(tourbillon::time::sleep(std::time::Duration::from_millis(1)));
+    /// set.block_on(&runtime, task).unwrap();
+    /// ```
+    ///
+    /// # Panics
+    ///
+    /// Panics if the calling thread is a worker of any runtime, or if the future panics.
+    #[track_caller]
+    pub fn block_on<F: Future>(&self, runtime: &Runtime, future: F) -> F::Output {
+        runtime.block_on(self.run_until(future))
     }
 }
 

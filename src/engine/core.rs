@@ -393,11 +393,9 @@ mod tests {
     use super::*;
     use crate::{
         api::runtime::Runtime,
-        engine::task_core::spawned::Spawned,
-        task::{
-            join::JoinHandle,
-            local::{end_pinned, pinned::spawn_pinned_at},
-        },
+        engine::task_core::end::end_pinned,
+        metrics::spawned::Spawned,
+        task::{join::JoinHandle, local::pinned::spawn_pinned_at},
     };
 
     /// How long a test waits for progress. Only a hang exceeds it.

@@ -19,30 +19,33 @@ use std::{
     pin::{Pin, pin},
     sync::Arc,
     task::{Context, Poll, Waker},
-    time::{Duration, Instant},
+    time::Instant,
 };
 
 use slab::Slab;
-use tourbillon_shards::TypeName;
+use tourbillon_shards::{Sleep, TypeName};
 
 use crate::{
     engine::{
         block_on,
-        context::{entered, tolerance},
+        context::{
+            entered,
+            placement::{Choice, with_home_of},
+            tolerance,
+        },
+        core::WorkerShard,
         local::Local,
         paused::quiescence::BlockedGuard,
         shared::Shared,
         shutdown, worker,
     },
-    sync::Notify,
     sys,
     sys::sync::{Mutex, thread},
-    time::sleep::sleep,
     util::{budget, contained::each, lock::lock},
 };
 
-/// How often [`run_until_empty`](Seat::run_until_empty) checks for tasks.
-const RECHECK: Duration = Duration::from_millis(1);
+/// How often [`run_until_empty`](Seat::run_until_empty) checks for tasks, in ns.
+const RECHECK: u64 = 1_000_000;
 
 /// Where the only worker of a current-thread runtime waits for a thread.
 pub(crate) struct Seat(Mutex<State>);
@@ -107,28 +110,39 @@ impl Seat {
         if shared.tasks.is_empty() {
             return true;
         }
-        // A paused clock stands still while a blocking job runs, and then so does a sleep of this
+        // A paused clock stands still while a blocking job runs, and then so does a timer of this
         // thread. So another thread waits for the deadline by the kernel's clock.
-        let woken = Arc::new(Notify::new());
+        let woken = Arc::new(Mutex::new(None::<Waker>));
         let waiter = shared.clock.was_paused().then(|| {
             let (shared, woken) = (shared.clone(), woken.clone());
             thread::Builder::new().spawn(move || {
                 shared.tasks.wait_until_empty(deadline);
-                woken.notify_one();
+                let waker = lock(&woken).take();
+                // After unlocking, as for all wakers.
+                each(waker, Waker::wake);
             })
         });
-        let is_over = || deadline.is_some_and(|at| at <= sys::clock::instant());
-        self.block_on(shared, async {
+        let is_past = || deadline.is_some_and(|at| at <= sys::clock::instant());
+        let mut recheck = None;
+        let poll = |cx: &mut Context<'_>| {
+            // The waker first: the other thread finds it, or this one sees below why it was woken.
+            let before = lock(&woken).replace(cx.waker().clone());
+            drop(before);
             // Check each time before the wait: a wait of this thread lets a paused clock go on.
-            while !shared.tasks.is_empty() && !is_over() {
-                let (mut rechecks, mut woken) = (pin!(sleep(RECHECK)), pin!(woken.notified()));
-                poll_fn(|cx| match rechecks.as_mut().poll(cx) {
-                    Poll::Pending => woken.as_mut().poll(cx),
-                    ready => ready,
-                })
-                .await;
+            if shared.tasks.is_empty() || is_past() {
+                return Poll::Ready(());
             }
-        });
+            // A task that ends wakes nobody here.
+            let at = shared.clock.now_for_deadline() + RECHECK;
+            let arm = |home: &Arc<WorkerShard>| Sleep::with_waker(home, at, cx.waker());
+            recheck = with_home_of(shared, Choice::Stay, arm).ok();
+            if recheck.is_none() {
+                // The runtime ends, and its tasks with it.
+                cx.waker().wake_by_ref();
+            }
+            Poll::Pending
+        };
+        self.block_on(shared, poll_fn(poll));
         if let Some(Ok(waiter)) = waiter {
             let _ = waiter.join();
         }

@@ -6,6 +6,7 @@
 //! | module | contents |
 //! |---|---|
 //! | `core` | the part of a worker that other threads use: the owner of its shard |
+//! | `handle` | the reference by which any thread uses a runtime |
 //! | `shared`, `id` | the state of a runtime, and its number |
 //! | `config`, `lifecycle` | the options of a runtime, and how it comes to its end |
 //! | `queues` | the queues that workers share, and how many jobs a steal takes |
@@ -16,6 +17,7 @@
 //! | `block_on`, `current_thread` | `block_on`: beside the workers, or in place of the only one |
 //! | `watchdog` | rescue of a worker that is blocked, and reports of stalls |
 //! | `helpers`, `blocking`, `in_place`, `threads` | threads that are started on demand |
+//! | `registration` | descriptors that the reactor of a worker watches, with their time limits |
 //! | `clocks` | timers of the wall clock and of the boot-time clock |
 //! | `recorder` | the flight recorder: what each thread did last |
 //! | `paused` | a paused clock: detects that nothing is left to do, and advances the clock |
@@ -30,6 +32,7 @@ pub(crate) mod config;
 pub(crate) mod context;
 pub(crate) mod core;
 pub(crate) mod current_thread;
+pub(crate) mod handle;
 pub(crate) mod helpers;
 pub(crate) mod id;
 pub(crate) mod in_place;
@@ -41,6 +44,7 @@ pub(crate) mod neglect;
 pub(crate) mod paused;
 pub(crate) mod queues;
 pub(crate) mod recorder;
+pub(crate) mod registration;
 pub(crate) mod shared;
 pub(crate) mod shutdown;
 pub(crate) mod task_core;

@@ -12,6 +12,7 @@ use tourbillon_shards::{DrainedTimers, Notice, Owner};
 use tourbillon_sync::Patience;
 
 use crate::{
+    engine::task_core::end::end_pinned,
     engine::{
         context::entered,
         core::Core,
@@ -22,7 +23,6 @@ use crate::{
         telemetry::snapshot,
     },
     sys::sync::atomic::Ordering,
-    task::local::end_pinned,
     util::contained::{each_or, forget},
 };
 

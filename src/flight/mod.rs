@@ -51,9 +51,18 @@ pub use crate::engine::recorder::{
     event::{Event, Lost, Rescue, WakeReason},
 };
 use crate::engine::{
+    handle::Handle,
     recorder::{copy::RawCopy, event::decode},
     shared::Shared,
 };
+
+impl Handle {
+    /// Returns the flight recorder of the runtime, which tells why a timer was late: see
+    /// [`flight`](crate::flight).
+    pub fn flight_recorder(&self) -> FlightRecorder {
+        FlightRecorder::new(self.shared().clone())
+    }
+}
 
 /// The flight recorder of a runtime: see [`Handle::flight_recorder`].
 ///

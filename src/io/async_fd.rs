@@ -11,10 +11,7 @@ use super::{
     AsyncFdReadyGuard, AsyncFdReadyMutGuard, Interest, Ready, Source,
     source::sealed::{Sealed, Watched},
 };
-use crate::{
-    reactor,
-    reactor::{Direction, Registration},
-};
+use crate::{engine::registration::Registration, reactor, reactor::Direction};
 
 /// A descriptor of any kind that epoll supports, such as a pipe, an eventfd, a device or a socket
 /// of another crate.

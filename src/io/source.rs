@@ -15,7 +15,7 @@ pub(crate) mod sealed {
     };
 
     use super::Interest;
-    use crate::reactor::{Readiness, Registration};
+    use crate::{engine::registration::Registration, reactor::Readiness};
 
     /// A descriptor and its readiness.
     #[expect(missing_debug_implementations, reason = "nobody outside can name it")]

@@ -4,7 +4,7 @@ use std::{fmt, panic::Location};
 
 use tourbillon_shards::TypeName;
 
-use crate::engine::task_core::spawned::Spawned;
+use crate::metrics::spawned::Spawned;
 
 /// The activity of a worker when the snapshot was taken.
 ///

@@ -39,16 +39,14 @@ pub(crate) mod activity;
 pub(crate) mod counters;
 pub(crate) mod histogram;
 pub(crate) mod recorder;
+pub(crate) mod spawned;
 
 use std::time::Duration;
 
-pub use crate::{
-    engine::telemetry::polls::{PollTimes, PresentPoll, TaskPolls, ThreadPolls},
-    metrics::{
-        activity::{Activity, JobName},
-        counters::Counts,
-        histogram::{Bucket, LatenessHistogram},
-    },
+pub use crate::metrics::{
+    activity::{Activity, JobName},
+    counters::Counts,
+    histogram::{Bucket, LatenessHistogram},
 };
 use crate::{metrics::recorder::Record, sys::quota::Throttled};
 

@@ -9,11 +9,9 @@ use std::{
 
 use self::sealed::{Addrs, Lookup, Sealed};
 use crate::{
-    engine::{
-        context::placement::{Choice, with_home},
-        task_core::spawned::Spawned,
-    },
+    engine::context::placement::{Choice, with_home},
     error::ArmError,
+    metrics::spawned::Spawned,
     task::blocking::spawn_blocking_at,
 };
 

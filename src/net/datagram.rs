@@ -1,7 +1,7 @@
 //! Methods that every datagram socket has.
 
 /// Implements the methods of a datagram socket that is a
-/// [`Registration`](crate::reactor::Registration) of a standard library socket. `$addr` converts an
+/// [`Registration`](crate::engine::registration::Registration) of a standard library socket. `$addr` converts an
 /// address of socket2 to `$Addr`.
 macro_rules! datagrams {
     ($Socket:ident, $Std:ty, $Addr:ty, $addr:expr) => {

@@ -16,8 +16,9 @@ use super::{
     readiness::{readiness, socket},
 };
 use crate::{
+    engine::registration::Registration,
     io::{Interest, Ready},
-    reactor::{Direction, Registration},
+    reactor::Direction,
     sys::socket,
 };
 

@@ -129,7 +129,7 @@ impl Ready {
     }
 
     /// Returns whether a read that does not fill its buffer may have left data.
-    pub(super) fn reads_stop_short(self) -> bool {
+    pub(crate) fn reads_stop_short(self) -> bool {
         self.0 & URGENT != 0
     }
 }

@@ -6,8 +6,6 @@
 
 pub(crate) mod bits;
 pub(crate) mod readiness;
-pub(crate) mod registration;
-pub(crate) mod timeouts;
 
 use std::{
     io,
@@ -22,7 +20,6 @@ use slab::Slab;
 pub(crate) use self::{
     bits::{Direction, Directions, Ready},
     readiness::Readiness,
-    registration::Registration,
 };
 use crate::{
     error::WatchEnded,
@@ -98,7 +95,7 @@ struct Source {
 
 /// The address of a source in a reactor: slab index and generation.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-struct Token {
+pub(crate) struct Token {
     index: u32,
     generation: u32,
 }
@@ -191,7 +188,11 @@ impl Reactor {
     }
 
     /// Starts to watch `fd`.
-    fn register(&self, fd: RawFd, directions: Directions) -> io::Result<(Token, Arc<Readiness>)> {
+    pub(crate) fn register(
+        &self,
+        fd: RawFd,
+        directions: Directions,
+    ) -> io::Result<(Token, Arc<Readiness>)> {
         let readiness = Arc::new(Readiness::new());
         let token = {
             let mut sources = self.sources();
@@ -224,7 +225,7 @@ impl Reactor {
     }
 
     /// Stops watching `fd`, which is still open. `None` means that it is not known any more.
-    fn deregister(&self, token: Token, fd: Option<RawFd>) {
+    pub(crate) fn deregister(&self, token: Token, fd: Option<RawFd>) {
         // Forget the slot first. An event that epoll reports until the removal finds no source, or
         // one with another generation, and is ignored.
         self.forget(token);

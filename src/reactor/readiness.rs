@@ -122,7 +122,7 @@ impl Readiness {
     }
 
     /// Records that `directions` are ready, of a descriptor that no task waits for yet.
-    pub(super) fn assume(&self, directions: Directions) {
+    pub(crate) fn assume(&self, directions: Directions) {
         self.add(directions.0, &mut Vec::new());
     }
 
@@ -132,7 +132,7 @@ impl Readiness {
     }
 
     /// Wakes the tasks that wait for a direction, so that they poll again.
-    pub(super) fn wake_all(&self, direction: Direction) {
+    pub(crate) fn wake_all(&self, direction: Direction) {
         let mut wakers = Vec::new();
         self.collect(|directions| directions.has(direction), &mut wakers);
         // Wakers are user code. A panic of one must not keep the others from being woken.

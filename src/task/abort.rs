@@ -4,7 +4,7 @@ use std::fmt;
 
 use tourbillon_tasks::{Task, TaskRef};
 
-use crate::{engine::task_core::meta::TaskMeta, task::id::Id};
+use crate::engine::task_core::{id::Id, meta::TaskMeta};
 
 /// The task that a handle aborts.
 #[derive(Clone)]

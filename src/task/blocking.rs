@@ -14,9 +14,9 @@ use crate::{
         context::placement::{Choice, HomeError, with_home},
         core::WorkerShard,
         job::TaskJob,
-        task_core::spawned::Spawned,
     },
     error::NO_RUNTIME,
+    metrics::spawned::Spawned,
     task::{join::JoinHandle, policy::Schedule, register},
 };
 

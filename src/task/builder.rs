@@ -3,8 +3,8 @@
 use std::{future::Future, io};
 
 use crate::{
-    api::handle::Handle,
-    engine::task_core::spawned::Spawned,
+    engine::handle::Handle,
+    metrics::spawned::Spawned,
     task::{
         blocking::spawn_blocking_as,
         join::JoinHandle,

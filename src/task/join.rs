@@ -12,12 +12,10 @@ use std::{
 use tourbillon_tasks::{Join, Panic};
 
 use crate::{
+    engine::task_core::id::Id,
     engine::task_core::meta::TaskMeta,
     sys::sync::Mutex,
-    task::{
-        abort::{AbortHandle, Target, abort},
-        id::Id,
-    },
+    task::abort::{AbortHandle, Target, abort},
     util::budget,
 };
 

@@ -3,7 +3,7 @@
 pub(crate) mod abort;
 pub(crate) mod blocking;
 pub(crate) mod builder;
-pub(crate) mod id;
+mod handle;
 pub(crate) mod join;
 pub(crate) mod join_set;
 pub(crate) mod local;
@@ -20,17 +20,21 @@ use crate::{
         context::placement::{Choice, HomeError, with_home},
         core::WorkerShard,
         job::{Order, TaskJob},
-        task_core::{home::Home, meta::TaskMeta, registry, registry::Place, spawned::Spawned},
+        task_core::{home::Home, meta::TaskMeta, registry, registry::Place},
     },
     error::NO_RUNTIME,
+    metrics::spawned::Spawned,
     task::policy::{AnyWorker, Registered, Schedule},
 };
 pub use crate::{
+    engine::{
+        task_core::id::{Id, id, try_id},
+        telemetry::polls::{PollTimes, PresentPoll, TaskPolls, ThreadPolls},
+    },
     task::{
         abort::AbortHandle,
         blocking::{block_in_place, spawn_blocking},
         builder::Builder,
-        id::{Id, id, try_id},
         join::{JoinError, JoinHandle},
         join_set::JoinSet,
         local::{

@@ -5,12 +5,13 @@ use std::{alloc::Layout, any::type_name, marker::PhantomData, ptr::NonNull};
 use tourbillon_tasks::{Policy, Task, TaskRef, Woken};
 
 use crate::{
+    engine::task_core::id,
     engine::{
         context::entered,
         job::{Order, TaskJob},
         task_core::{home::Home, meta::TaskMeta},
     },
-    task::{id, local::context::Within},
+    task::local::context::Within,
 };
 
 /// Decides where a task is queued that was woken.

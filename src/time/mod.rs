@@ -12,6 +12,7 @@
 //! at once when there is nothing else to do.
 
 pub mod delay_queue;
+mod handle;
 pub(crate) mod interval;
 pub(crate) mod paused;
 pub(crate) mod sleep;

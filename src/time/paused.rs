@@ -3,8 +3,8 @@
 use std::time::{Duration, SystemTime};
 
 use crate::{
-    api::handle::Handle,
     clock::{current::with_clock, other::OtherClock, runtime_clock as clock, wall},
+    engine::handle::Handle,
     engine::paused::advance::Advance,
     error::NotPaused,
 };

@@ -7,8 +7,8 @@ use tourbillon_shards::{
 };
 
 use crate::{
-    api::handle::Handle,
     clock::{instant::Instant, wall::BootInstant},
+    engine::handle::Handle,
     engine::{core::TimerOwner, telemetry::current_span},
     error::ArmError,
     timer::{

@@ -5,8 +5,8 @@ use std::sync::Arc;
 use tourbillon_shards::{Names, Shard};
 
 use crate::{
-    api::handle::Handle,
     clock::other::OtherClock,
+    engine::handle::Handle,
     engine::{
         clocks::owner::ClockCore,
         context::placement::{Choice, HomeError, with_home},

@@ -5,8 +5,8 @@ use std::fmt;
 use tourbillon_shards::{NEVER, Owner, Shard};
 
 use crate::{
-    api::handle::Handle,
     clock::{instant::Instant, other::OtherClock, wall, wall::BootInstant},
+    engine::handle::Handle,
     engine::shared::Shared,
 };
 

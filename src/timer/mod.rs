@@ -13,6 +13,7 @@
 pub(crate) mod arm;
 pub(crate) mod builder;
 pub(crate) mod clock;
+mod handle;
 pub(crate) mod home;
 pub(crate) mod look;
 pub(crate) mod schedule;

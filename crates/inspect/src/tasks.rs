@@ -14,9 +14,8 @@ use serde::Serialize;
 use tourbillon::{
     Handle,
     flight::Thread,
-    metrics::{PollTimes, PresentPoll},
     runtime::dump::{Task, TaskState},
-    task::Id,
+    task::{Id, PollTimes, PresentPoll},
     time::sleep,
 };
 

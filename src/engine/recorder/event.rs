@@ -9,8 +9,8 @@ use std::ptr;
 use tourbillon_shards::{NEVER, TypeName};
 
 use crate::{
-    engine::task_core::spawned::Spawned,
     metrics::activity::{JobName, JobRef},
+    metrics::spawned::Spawned,
 };
 
 /// The bits of the first word below the kind.

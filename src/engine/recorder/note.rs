@@ -14,11 +14,11 @@ use crate::{
             NOTED, Track,
             event::{self, Lost, Rescue, WakeReason, Words},
         },
-        task_core::spawned::Spawned,
         watchdog::watch::InLoop,
         worker::Worker,
     },
     metrics::activity::JobRef,
+    metrics::spawned::Spawned,
     sys::waits::Waits,
 };
 

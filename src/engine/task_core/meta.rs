@@ -8,9 +8,10 @@ use std::io;
 use tourbillon_tasks::{Task, TaskRef};
 
 use crate::{
-    engine::task_core::{home::Home, registry::Place, spawned::Spawned},
+    engine::task_core::id::Id,
+    engine::task_core::{home::Home, registry::Place},
+    metrics::spawned::Spawned,
     sys::sync::atomic::{AtomicU8, AtomicU16, AtomicU32, Ordering::Relaxed},
-    task::id::Id,
 };
 
 /// The value of `refusal` if the task was not refused.

@@ -5,6 +5,7 @@ use std::{collections::HashMap, fmt, mem, sync::Arc, task::Waker, time::Duration
 use tourbillon_tasks::TaskRef;
 
 use crate::{
+    engine::task_core::id::Id,
     engine::{
         core::Core, local, recorder::copy::Thread, shared::Shared, task_core::meta::TaskMeta,
     },
@@ -15,7 +16,6 @@ use crate::{
             Ordering::{Relaxed, SeqCst},
         },
     },
-    task::id::Id,
     util::lock::lock,
 };
 

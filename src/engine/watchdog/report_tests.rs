@@ -16,8 +16,9 @@ use super::*;
 use crate::sys::sync::atomic::Ordering::Relaxed;
 use crate::{
     api::runtime::Runtime,
-    engine::{task_core::spawned::Spawned, watchdog::watch::Watch},
+    engine::watchdog::watch::Watch,
     metrics::activity::{Activity, JobName, JobRef},
+    metrics::spawned::Spawned,
 };
 
 const THRESHOLD: u64 = 100;

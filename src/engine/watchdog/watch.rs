@@ -6,8 +6,9 @@ use crossbeam::utils::CachePadded;
 use tourbillon_shards::TypeName;
 
 use crate::{
-    engine::{task_core::spawned::Spawned, watchdog::stall::Stall},
+    engine::watchdog::stall::Stall,
     metrics::activity::{Activity, JobName, JobRef},
+    metrics::spawned::Spawned,
     sys::sync::{
         Mutex,
         atomic::{

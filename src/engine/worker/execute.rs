@@ -10,10 +10,10 @@ use crate::{
     engine::{
         core::TimerOwner,
         job::{Job, TaskJob},
-        task_core::spawned::Spawned,
         telemetry::lateness,
         worker::Worker,
     },
+    metrics::spawned::Spawned,
     util::budget,
 };
 

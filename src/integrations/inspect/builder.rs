@@ -7,7 +7,7 @@ use std::{
 };
 
 use crate::{
-    api::handle::Handle,
+    engine::handle::Handle,
     integrations::{
         axum::hosts::{Hosts, InvalidHost},
         inspect::inspector::Inspector,

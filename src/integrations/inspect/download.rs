@@ -10,7 +10,7 @@ use std::{
 };
 
 use crate::{
-    api::handle::Handle,
+    engine::handle::Handle,
     flight::{Snapshot, Track},
     task::spawn_blocking,
 };

@@ -14,7 +14,8 @@ use std::{
 use ::hyper::body::Bytes;
 
 use crate::{
-    api::{builder::Builder as RuntimeBuilder, handle::Handle, runtime::Runtime},
+    api::{builder::Builder as RuntimeBuilder, runtime::Runtime},
+    engine::handle::Handle,
     integrations::{
         axum::listener::Listener,
         inspect::{

@@ -3,7 +3,7 @@
 use serde::Serialize;
 
 use crate::{
-    api::handle::Handle,
+    engine::handle::Handle,
     integrations::inspect::{
         query::{number, text},
         slowest::{Cell, Slowest, Which},

@@ -74,7 +74,7 @@ pub(crate) mod tasks;
 
 use std::{io, net::ToSocketAddrs};
 
-use crate::api::handle::Handle;
+use crate::engine::handle::Handle;
 pub use crate::integrations::{
     axum::hosts::InvalidHost,
     inspect::{builder::Builder, inspector::Inspector},

@@ -4,7 +4,7 @@ use std::sync::Mutex;
 
 use serde::Serialize;
 
-use crate::{api::handle::Handle, metrics::activity::Activity, util::lock::lock};
+use crate::{engine::handle::Handle, metrics::activity::Activity, util::lock::lock};
 
 /// The number of samples of a worker per activity.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize)]

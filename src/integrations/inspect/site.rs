@@ -19,7 +19,7 @@ use ::axum::{
 use ::hyper::body::Bytes;
 
 use crate::{
-    api::handle::Handle,
+    engine::handle::Handle,
     integrations::{
         axum::{
             guard::{Refused, Source},

@@ -11,7 +11,7 @@ use std::{
 };
 
 use crate::{
-    api::handle::Handle,
+    engine::handle::Handle,
     flight::{
         Facts, FlightRecorder, LIGHT_THRESHOLD, Recording, Thread, Why,
         placed::{Key, Placed, Stage},

@@ -9,8 +9,8 @@ use std::{
 use serde::{Serialize, Serializer};
 
 use crate::{
-    api::handle::Handle,
     clock::instant::Instant as RuntimeInstant,
+    engine::handle::Handle,
     engine::watchdog::stall::RecentStall,
     integrations::inspect::{download::unix_ms, sampler::Samples},
     metrics::{

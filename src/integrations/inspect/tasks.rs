@@ -13,17 +13,15 @@ use std::{
 use serde::Serialize;
 
 use crate::{
-    api::{
-        dump::{Task, TaskState},
-        handle::Handle,
-    },
+    api::dump::{Task, TaskState},
+    engine::handle::Handle,
+    engine::task_core::id::Id,
     flight::Thread,
     integrations::inspect::{
         query,
         snapshot::{Inspection, Place, millis},
     },
-    metrics::{PollTimes, PresentPoll},
-    task::id::Id,
+    task::{PollTimes, PresentPoll},
     time::sleep,
     util::lock::lock,
 };

@@ -11,15 +11,13 @@ use std::{
 
 use crate::{
     engine::core::WorkerShard,
+    engine::registration::Registration,
     net::{
         addr::{ToSocketAddrs, try_each},
         readiness::socket,
         tcp::{per_core::PerCoreListeners, stream::TcpStream},
     },
-    reactor::{
-        bits::{Direction, Directions},
-        registration::Registration,
-    },
+    reactor::{Direction, Directions},
     sys::socket,
 };
 

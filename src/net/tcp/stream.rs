@@ -23,8 +23,9 @@ use super::{
     split::{OwnedReadHalf, OwnedWriteHalf, ReadHalf, WriteHalf},
 };
 use crate::{
+    engine::registration::Registration,
     io::{Interest, Ready},
-    reactor::{Direction, Directions, Registration},
+    reactor::{Direction, Directions},
     sys::socket,
     time::timeout,
 };

@@ -17,8 +17,9 @@ use super::super::{
     readiness::{readiness, socket},
 };
 use crate::{
+    engine::registration::Registration,
     io::{Interest, Ready},
-    reactor::{Direction, Registration},
+    reactor::Direction,
     sys::socket::unix_addr,
 };
 

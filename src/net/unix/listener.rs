@@ -11,10 +11,7 @@ use std::{
 };
 
 use super::super::{UnixStream, readiness::socket};
-use crate::{
-    reactor::{Direction, Registration},
-    sys::socket,
-};
+use crate::{engine::registration::Registration, reactor::Direction, sys::socket};
 
 /// Listens for connections through a Unix socket.
 ///

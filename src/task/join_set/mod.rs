@@ -20,9 +20,9 @@ use std::{
 use slab::Slab;
 
 use crate::{
+    engine::task_core::id::Id,
     task::{
         abort::AbortHandle,
-        id::Id,
         join::{JoinError, JoinHandle},
         join_set::ended::Ended,
     },

@@ -4,7 +4,7 @@ use std::future::Future;
 
 use super::JoinSet;
 use crate::{
-    api::handle::Handle,
+    engine::handle::Handle,
     task::{abort::AbortHandle, blocking::spawn_blocking, spawn},
 };
 

@@ -12,9 +12,9 @@
 //! queue is bound to takes jobs out of the queue.
 //!
 //! **How it ends.** A task is on a list of its home's registry from before it is queued until its
-//! future is gone. The thread that ends the tasks is the one that the queue is bound to. It
-//! [closes](Registry::close_list) the list, so that no task is added; wakes each task, so that
-//! waiting tasks are queued; and drops what it takes from the queue until the list is empty. If
+//! future is gone. The thread that ends the tasks (`end_tasks`) is the one that the queue is bound
+//! to. It closes the list (`Registry::close_list`), so that no task is added; wakes each task, so
+//! that waiting tasks are queued; and drops what it takes from the queue until the list is empty. If
 //! another thread is just waking a task, the ending thread waits for that push. So once the list is
 //! empty nothing can be pushed any more: a waker that is called later finds that its task has
 //! ended.
@@ -23,25 +23,15 @@ pub(crate) mod context;
 pub(crate) mod pinned;
 pub(crate) mod set;
 
-use std::{future::Future, iter, time::Duration};
+use std::future::Future;
 
 use tourbillon_tasks::Woken;
 
 use crate::{
-    engine::{
-        core::Core,
-        job::TaskJob,
-        task_core::{
-            home::Home, local_queue::LocalQueue, meta::TaskMeta, registry::Registry,
-            spawned::Spawned,
-        },
-    },
+    engine::{job::TaskJob, task_core::home::Home},
+    metrics::spawned::Spawned,
     task::{join::JoinHandle, policy::Schedule, register_unchecked},
-    util::contained::{each_or, forget},
 };
-
-/// Pause between checks, while the ending thread waits for another thread's push.
-const PAUSE: Duration = Duration::from_micros(50);
 
 /// Spawns a task that stays on the calling thread, and so need not be `Send`.
 ///
@@ -160,35 +150,5 @@ impl Schedule for OnItsThread {
         // Clone the home first: once the task is pushed, its thread may run and free it.
         let home = task.metadata().home().clone();
         home.schedule_local(task);
-    }
-}
-
-/// Ends all tasks of a list, and lets no more in: see the head of this file. Must be called on the
-/// thread that the queue is bound to, and not in one of these tasks.
-fn end_tasks(tasks: &Registry<TaskMeta>, list: usize, queue: &LocalQueue<TaskJob>) {
-    // Close the list, and wake each task: a task that is woken is queued.
-    each_or(tasks.close_list(list), |task| task.wake(), forget);
-    loop {
-        // Dropping a task takes it off the list.
-        each_or(iter::from_fn(|| queue.take()), drop, forget);
-        if tasks.len(list) == 0 {
-            return;
-        }
-        // A remote thread has woken a task and has yet to push it.
-        if !queue.has_work() {
-            crate::sys::sync::thread::sleep(PAUSE);
-        }
-    }
-}
-
-/// Ends the tasks that are pinned to a worker.
-///
-/// Must be called on the worker's thread before it leaves. If that thread was never started, any
-/// thread may call it: then no task was polled, and everything in the tasks is Send.
-pub(crate) fn end_pinned(core: &Core) {
-    let queue = &core.pinned;
-    if queue.bind() {
-        let tasks = &core.shared.tasks;
-        end_tasks(tasks, tasks.list_of_pinned(core.index), queue);
     }
 }

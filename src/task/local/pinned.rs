@@ -5,13 +5,10 @@ use std::{any::type_name, future::Future, marker::PhantomData, sync::Arc};
 use tourbillon_tasks::Woken;
 
 use crate::{
-    api::handle::Handle,
-    engine::{
-        core::WorkerShard,
-        job::TaskJob,
-        task_core::{home::Home, spawned::Spawned},
-    },
+    engine::handle::Handle,
+    engine::{core::WorkerShard, job::TaskJob, task_core::home::Home},
     error::SpawnError,
+    metrics::spawned::Spawned,
     task::{
         join::JoinHandle,
         local::{OnItsThread, spawn_at},

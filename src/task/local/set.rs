@@ -11,24 +11,21 @@ use std::{
 };
 
 use crate::{
-    api::runtime::Runtime,
-    engine::{
-        id::Id,
-        task_core::{
-            home::Home,
-            local_queue::LocalQueue,
-            registry::Registry,
-            set::{Polling, Set},
-            spawned::Spawned,
-        },
+    engine::task_core::{end::end_tasks, id::Id},
+    engine::task_core::{
+        home::Home,
+        local_queue::LocalQueue,
+        registry::Registry,
+        set::{Polling, Set},
     },
+    metrics::spawned::Spawned,
     sys::sync::{Mutex, atomic::AtomicBool},
     task::{
         join::JoinHandle,
         local::{
             context,
             context::{LocalEnterGuard, Within},
-            end_tasks, spawn_here,
+            spawn_here,
         },
     },
     util::{
@@ -71,7 +68,7 @@ const TASKS_PER_POLL: usize = 61;
 /// before a task that has yielded runs again.
 ///
 /// To the runtime and its [metrics](crate::runtime::Handle::metrics), the tasks of a set are a part
-/// of the task that awaits it. [`shutdown_graceful`](Runtime::shutdown_graceful) does not wait for
+/// of the task that awaits it. [`shutdown_graceful`](crate::Runtime::shutdown_graceful) does not wait for
 /// them separately.
 ///
 /// ```compile_fail
@@ -184,25 +181,6 @@ impl LocalSet {
         // Dropping the waiter also passes on a wake-up that no poll has used.
         let waiter = self.set.begin();
         poll_fn(|cx| self.poll_with_tasks(cx, waiter.number, |cx| future.as_mut().poll(cx))).await
-    }
-
-    /// Runs a future to completion on the calling thread, in the context of the runtime and of the
-    /// set, and the set's tasks beside it: [`run_until`](LocalSet::run_until) in
-    /// [`Runtime::block_on`].
-    ///
-    /// ```
-    /// let runtime = tourbillon::Runtime::new().unwrap();
-    /// let set = tourbillon::task::LocalSet::new();
-    /// let task = set.spawn_local(tourbillon::time::sleep(std::time::Duration::from_millis(1)));
-    /// set.block_on(&runtime, task).unwrap();
-    /// ```
-    ///
-    /// # Panics
-    ///
-    /// Panics if the calling thread is a worker of any runtime, or if the future panics.
-    #[track_caller]
-    pub fn block_on<F: Future>(&self, runtime: &Runtime, future: F) -> F::Output {
-        runtime.block_on(self.run_until(future))
     }
 
     /// Polls `first`, and then the ready tasks of the set if `first` is pending. `number`

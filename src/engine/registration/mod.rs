@@ -1,5 +1,7 @@
 //! The registration of a descriptor with a reactor.
 
+mod timeouts;
+
 use std::{
     future::poll_fn,
     io,
@@ -14,13 +16,13 @@ use crate::{
     engine::{
         context::placement::{Choice, with_home},
         core::WorkerShard,
+        registration::timeouts::Timeouts,
     },
     error::ArmError,
     reactor::{
         Token,
         bits::{Direction, Directions, Ready},
         readiness::{Readiness, Waiter},
-        timeouts::Timeouts,
     },
     util::{budget, contained::contained},
 };
