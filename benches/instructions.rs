@@ -4,8 +4,8 @@
 //! There are two workers; to fire, there is one, since a peer would steal some of the jobs. *on* is
 //! the default without the flight recorder; *off* is also without a rescue
 //! (`rescue_latency(Duration::MAX)`). *light* and *full* are *off* with the flight recorder; under
-//! valgrind, timers that fire are so late that *light* records them. *timed* is *off* while a client
-//! asks the live page for tasks; it is measured with feature `inspect`. *span* is *off* in a span of a
+//! valgrind, timers that fire are so late that *light* records them. *timed* is *off* while polls
+//! are timed, as for a client of the live page that asks for tasks. *span* is *off* in a span of a
 //! subscriber that takes no span of a callback; it is measured with feature `tracing`. Each program
 //! does `n` operations, and `3 n` in another process. The result is the difference divided by
 //! `2 n`, so start and end do not count. All threads are counted.
@@ -81,7 +81,6 @@ const WATCHES: &[&str] = &[
     "off",
     "light",
     "full",
-    #[cfg(feature = "inspect")]
     "timed",
     #[cfg(feature = "tracing")]
     "span",
@@ -114,10 +113,8 @@ fn program(what: &'static str, n: u64, watch: &str) {
         log.with_max_level(tracing::Level::INFO).init();
     }
     let runtime = builder.build().expect("a runtime");
-    #[cfg(feature = "inspect")]
-    if watch == "timed" {
-        time_polls(&runtime);
-    }
+    // Ends with the program.
+    let _times = (watch == "timed").then(|| runtime.handle().time_polls());
     match what {
         "arm, local" => on_worker(&runtime, async move {
             for i in 0..n {
@@ -242,22 +239,6 @@ fn program(what: &'static str, n: u64, watch: &str) {
     }
     // Leak the runtime, so that dropping its timers is not counted.
     std::mem::forget(runtime);
-}
-
-/// Asks the live page of a runtime for its tasks. Its workers time their polls for 5 s.
-#[cfg(feature = "inspect")]
-fn time_polls(runtime: &Runtime) {
-    use std::{
-        io::{Read, Write},
-        net::TcpStream,
-    };
-
-    let inspector = tourbillon::inspect::Inspector::builder(runtime.handle());
-    let inspector = inspector.serve("127.0.0.1:0").expect("a free port");
-    let addr = inspector.local_addr();
-    let mut client = TcpStream::connect(addr).expect("the inspector");
-    write!(client, "GET /tasks.json HTTP/1.0\r\nHost: {addr}\r\n\r\n").expect("a question");
-    client.read_to_end(&mut Vec::new()).expect("an answer");
 }
 
 /// Returns which timer to move, and to when: a random one, to a time one to two hours ahead, from

@@ -3,16 +3,12 @@
 //!
 //! The input is the head of a request: a line with method and target, then headers.
 
-// The inspector's module.
-#[path = "../../src/integrations/inspect/negotiate.rs"]
-mod negotiate;
-
 use hyper::{
     HeaderMap, Method, Request, Uri,
     header::{HeaderName, HeaderValue},
 };
-use negotiate::{TextFormat, text_format};
 use tourbillon_axum::guard::{Hosts, Source};
+use tourbillon_inspect::negotiate::{TextFormat, text_format};
 
 /// The allowed host name, in addition to addresses and `localhost`.
 pub const ALLOWED: &str = "box.example";

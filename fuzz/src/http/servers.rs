@@ -10,11 +10,11 @@ use axum::{
 };
 use tourbillon::{
     Runtime,
-    inspect::Inspector,
     net::TcpListener,
     runtime::Builder,
     signal::{Signal, SignalKind, signal},
 };
+use tourbillon_inspect::Inspector;
 
 use super::{PANICKED, Relaxed};
 use crate::guard::ALLOWED;
