@@ -346,8 +346,6 @@ fn no_descriptor_is_inherited_by_another_program() {
             .build()
             .unwrap();
         let _entered = runtime.enter();
-        #[cfg(feature = "inspect")]
-        let _page = tourbillon::inspect::serve("127.0.0.1:0").unwrap();
         let open = async || {
             let listener = TcpListener::bind("127.0.0.1:0").await.unwrap();
             let addr = listener.local_addr().unwrap();

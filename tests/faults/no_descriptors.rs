@@ -135,13 +135,6 @@ fn program(opened: &AtomicUsize) -> Result<(), Failed> {
         })
     };
     let opening = runtime.block_on(open_everything(opened));
-    #[cfg(feature = "inspect")]
-    let opening = opening.and_then(|()| {
-        let _entered = runtime.enter();
-        tourbillon::inspect::serve("127.0.0.1:0")?.shutdown();
-        opened.fetch_add(1, SeqCst);
-        Ok(())
-    });
     // Timers work as before, even if other steps failed.
     eventually("what was armed fires", || fired.load(SeqCst) == 3);
     let before = ticks.load(SeqCst);
@@ -159,7 +152,7 @@ fn is_emfile(error: &Failed) -> bool {
     let Some(error) = error.downcast_ref::<io::Error>() else {
         return false;
     };
-    // For several sockets, and for the page's runtime, the error says more.
+    // For several sockets the error says more.
     let said = format!("{error:?}");
     error.raw_os_error() == Some(libc::EMFILE)
         || (error.get_ref().is_some() && said.contains(&format!("code: {}", libc::EMFILE)))

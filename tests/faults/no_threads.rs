@@ -90,37 +90,6 @@ fn a_build_that_lacks_any_thread_is_an_error_and_leaks_nothing() {
     });
 }
 
-#[cfg(feature = "inspect")]
-#[test]
-fn a_live_page_without_a_thread_is_an_error_and_the_runtime_continues() {
-    alone(|| {
-        let _alarm = alarm();
-        let Some(faulty) = clones() else { return };
-        let runtime = crate::common::runtime(1);
-        let _entered = runtime.enter();
-        let serve = || tourbillon::inspect::serve("127.0.0.1:0");
-        serve().unwrap().shutdown();
-        let (others, open) = (threads(), fds());
-        let mut refused = 0;
-        for pass in 0.. {
-            let failed = faulty.failed();
-            faulty.after(pass, 1, libc::EAGAIN);
-            let served = serve();
-            faulty.heal();
-            if faulty.failed() == failed {
-                served.expect("it got all its threads").shutdown();
-                break;
-            }
-            let error = served.expect_err("one thread is missing");
-            assert_eq!(error.kind(), std::io::ErrorKind::WouldBlock, "{error}");
-            refused += 1;
-            eventually("nothing is left", || threads() <= others && fds() <= open);
-            runtime.block_on(sleep(Duration::from_millis(1)));
-        }
-        assert!(refused >= 2, "its own thread, and its runtime's");
-    });
-}
-
 /// A peer takes over the work of a stuck worker, though no helper can start to take the peer's
 /// place. When helpers can start again, one does.
 #[test]

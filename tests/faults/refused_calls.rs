@@ -17,7 +17,7 @@ use tourbillon::{
 
 use crate::{
     common::{HOUR, PATIENCE, alarm, eventually, fds, on_worker, process::alone, threads},
-    system_calls::{Call, Faulty, call, error_of, refuse},
+    system_calls::{Faulty, call, dispensable, error_of, refuse},
 };
 
 /// The answers of sandboxes: the call does not exist (gVisor, old Docker), or it is not permitted
@@ -125,45 +125,6 @@ fn a_refused_timerfd_costs_only_precision() {
     });
 }
 
-/// Returns the calls that only make a runtime quicker, more precise or more polite.
-fn dispensable() -> Vec<Call> {
-    vec![
-        call(libc::SYS_sched_setaffinity),
-        call(libc::SYS_sched_getaffinity),
-        call(libc::SYS_setpriority),
-        call(libc::SYS_getpriority),
-        call(libc::SYS_sched_setscheduler),
-        call(libc::SYS_sched_getscheduler),
-        call(libc::SYS_sched_setattr),
-        call(libc::SYS_prctl).of(libc::PR_SET_NAME),
-        call(libc::SYS_membarrier),
-    ]
-}
-
-/// Checks that the live page answers, with the number of this runtime's workers.
-#[cfg(feature = "inspect")]
-fn is_shown(runtime: &Runtime) {
-    use std::io::{Read, Write};
-
-    let page = {
-        let _entered = runtime.enter();
-        tourbillon::inspect::serve("127.0.0.1:0").unwrap()
-    };
-    let mut client = std::net::TcpStream::connect(page.local_addr()).unwrap();
-    let host = page.local_addr();
-    write!(
-        client,
-        "GET /metrics HTTP/1.1\r\nhost: {host}\r\nconnection: close\r\n\r\n"
-    )
-    .unwrap();
-    let mut answer = String::new();
-    client.read_to_string(&mut answer).unwrap();
-    assert!(answer.starts_with("HTTP/1.1 200"), "{answer}");
-    let workers = format!("\ntourbillon_workers {}\n", runtime.metrics().num_workers());
-    assert!(answer.contains(&workers), "{answer}");
-    page.shutdown();
-}
-
 fn without_what_is_dispensable(answer: libc::c_int) {
     let _alarm = alarm();
     let mut calls: Vec<_> = dispensable().into_iter().map(|it| (it, answer)).collect();
@@ -192,8 +153,6 @@ fn without_what_is_dispensable(answer: libc::c_int) {
     ] {
         let runtime = builder.build().expect("none of it is needed");
         all_is_well(&runtime);
-        #[cfg(feature = "inspect")]
-        is_shown(&runtime);
     }
     // The set of cores is unknown. So naming one is an error; the runtime does not guess.
     let named = Builder::new().cores([0]).build();

@@ -42,6 +42,21 @@ impl Call {
     }
 }
 
+/// Returns the calls that only make a runtime quicker, more precise or more polite.
+pub fn dispensable() -> Vec<Call> {
+    vec![
+        call(libc::SYS_sched_setaffinity),
+        call(libc::SYS_sched_getaffinity),
+        call(libc::SYS_setpriority),
+        call(libc::SYS_getpriority),
+        call(libc::SYS_sched_setscheduler),
+        call(libc::SYS_sched_getscheduler),
+        call(libc::SYS_sched_setattr),
+        call(libc::SYS_prctl).of(libc::PR_SET_NAME),
+        call(libc::SYS_membarrier),
+    ]
+}
+
 #[cfg(target_arch = "x86_64")]
 const ARCH: u32 = 0xc000_003e;
 #[cfg(target_arch = "aarch64")]

@@ -1,9 +1,14 @@
 //! Servers in the test's own process, and clients that show each byte.
 
 #![allow(missing_docs, reason = "only our tests use it")]
+#![allow(
+    clippy::should_implement_trait,
+    reason = "this is a rule for published interfaces"
+)]
 
 mod client;
 pub mod frames;
+pub mod page;
 pub mod tls;
 
 use std::{

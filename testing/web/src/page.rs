@@ -1,4 +1,4 @@
-//! A runtime whose live page is served, and clients of that page.
+//! Clients of the live page.
 
 use std::{
     io::ErrorKind,
@@ -6,26 +6,9 @@ use std::{
 };
 
 use serde_json::Value;
-use tourbillon::{
-    Handle,
-    inspect::{Builder, Inspector},
-};
+use tourbillon_support::eventually;
 
-use crate::{
-    common::{eventually, net::ANY_PORT},
-    web::{Client, Reply},
-};
-
-/// Serves the page of a runtime.
-pub fn inspect(handle: &Handle) -> Inspector {
-    inspect_with(handle, |builder| builder)
-}
-
-/// Serves the page of a runtime, with options.
-pub fn inspect_with(handle: &Handle, options: impl FnOnce(Builder) -> Builder) -> Inspector {
-    let builder = Inspector::builder(handle);
-    options(builder).serve(ANY_PORT).unwrap()
-}
+use crate::{Client, Reply};
 
 /// Returns a request, with lines of its head besides `Host`.
 pub fn request(method: &str, path: &str, lines: &[&str]) -> String {

@@ -2,10 +2,8 @@
 
 use serde_json::Value;
 use std::{fs, time::Duration};
-use tourbillon::{
-    inspect::{self, Inspector},
-    runtime::Builder,
-};
+use tourbillon::runtime::Builder;
+use tourbillon_inspect::{Inspector, serve};
 
 use crate::{
     client::{Events, get, inspect, inspect_with, is_refused},
@@ -121,7 +119,7 @@ fn inspector_threads_have_low_priority_and_are_not_pinned() {
         let runtime = runtime(1);
         // Serve from a worker, which is pinned and has a nice value of its own.
         let inspector = runtime.block_on(async {
-            let task = tourbillon::spawn(async { inspect::serve(ANY_PORT) });
+            let task = tourbillon::spawn(async { serve(ANY_PORT) });
             task.await.unwrap().unwrap()
         });
         let nice = (own + 10).min(19);
@@ -148,7 +146,7 @@ fn inspector_threads_do_not_inherit_real_time_priority() {
             .build()
             .unwrap();
         let inspector = runtime.block_on(async {
-            let task = tourbillon::spawn(async { inspect::serve(ANY_PORT) });
+            let task = tourbillon::spawn(async { serve(ANY_PORT) });
             task.await.unwrap().unwrap()
         });
         let policies = |name| -> Vec<_> {

@@ -230,6 +230,6 @@ fn timers_ended_by_a_shutdown_are_in_the_metrics_of_the_runtime() {
     let timer = runtime.after(Duration::from_secs(3600), || ());
     drop(runtime);
     assert!(!timer.is_pending());
-    let text = handle.metrics().prometheus();
+    let text = tourbillon_exporters::prometheus(&handle.metrics());
     assert!(text.contains("\ntourbillon_workers 0\n"), "{text}");
 }

@@ -11,7 +11,7 @@ use crate::{
 };
 
 fn path(name: &str) -> PathBuf {
-    [env!("CARGO_MANIFEST_DIR"), "docs/prometheus", name]
+    [env!("CARGO_MANIFEST_DIR"), "../../docs/prometheus", name]
         .iter()
         .collect()
 }
@@ -113,7 +113,7 @@ fn promtool_accepts_the_queries_of_the_dashboard() {
 #[test]
 fn the_alerts_and_the_dashboard_ask_for_metrics_that_exist() {
     let runtime = runtime(1);
-    let metrics = runtime.handle().metrics().prometheus();
+    let metrics = tourbillon_exporters::prometheus(&runtime.metrics());
     let existing = names(&metrics);
     let asked = [
         text("alerts.yml"),

@@ -7,11 +7,8 @@ use std::{
 };
 
 use serde_json::Value;
-use tourbillon::{
-    Timer,
-    inspect::{self, Inspector},
-    runtime::Builder,
-};
+use tourbillon::{Timer, runtime::Builder};
+use tourbillon_inspect::{Inspector, serve};
 
 use crate::{
     client::{Events, inspect, inspect_with, request, snapshot, wait_for_listeners},
@@ -235,7 +232,7 @@ fn a_runtime_whose_only_worker_is_blocked_is_still_inspected() {
     let name = job["name"].as_str().unwrap();
     assert!(name.contains("is_still_inspected"), "{name}");
     let spawned = job["spawned"].as_str().unwrap();
-    assert!(spawned.starts_with("tests/inspect/server.rs:"), "{spawned}");
+    assert!(spawned.starts_with(file!()), "{spawned}");
     assert!(Events::ask(addr).next()["workers"][0]["job"].is_object());
     release.open();
     runtime.block_on(task).unwrap();
@@ -274,7 +271,7 @@ fn a_reported_stall_is_in_the_snapshot() {
             job.contains("server::a_reported_stall_is_in_the_snapshot"),
             "{job}"
         );
-        assert!(stall["spawned"].as_str().unwrap().starts_with("tests/"));
+        assert!(stall["spawned"].as_str().unwrap().starts_with(file!()));
         assert!(stall["elapsed_ms"].as_f64().unwrap() >= 5.0);
         assert!(stall["at_ms"].as_f64() <= now["at_ms"].as_f64());
         true
@@ -321,10 +318,10 @@ fn a_runtime_on_a_paused_clock_is_inspected_in_real_time() {
 #[test]
 fn an_address_that_cannot_be_served_is_an_error() {
     let _alarm = alarm();
-    assert!(inspect::serve(ANY_PORT).is_err(), "in no runtime");
+    assert!(serve(ANY_PORT).is_err(), "in no runtime");
     let runtime = runtime(1);
     let taken = TcpListener::bind(ANY_PORT).unwrap();
-    let error = runtime.block_on(async { inspect::serve(taken.local_addr().unwrap()) });
+    let error = runtime.block_on(async { serve(taken.local_addr().unwrap()) });
     assert_eq!(error.unwrap_err().kind(), ErrorKind::AddrInUse);
     let none: &[SocketAddr] = &[];
     let error = Inspector::builder(runtime.handle()).serve(none);
@@ -339,7 +336,7 @@ fn an_inspector_can_be_started_on_a_worker() {
     let _alarm = alarm();
     let runtime = runtime(1);
     let inspector = runtime.block_on(async {
-        let task = tourbillon::spawn(async { inspect::serve(ANY_PORT) });
+        let task = tourbillon::spawn(async { serve(ANY_PORT) });
         task.await.unwrap().unwrap()
     });
     assert_eq!(

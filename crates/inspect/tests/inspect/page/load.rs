@@ -11,7 +11,8 @@ use std::{
     time::Duration,
 };
 
-use tourbillon::{Handle, Runtime, inspect::Inspector, runtime::Builder, time::sleep};
+use tourbillon::{Handle, Runtime, runtime::Builder, time::sleep};
+use tourbillon_inspect::Inspector;
 
 use crate::{
     client::{get, inspect},

@@ -3,12 +3,11 @@
 mod details;
 mod load;
 mod other_site;
-mod picture;
 
 use load::{Watched, cause_a_stall};
 use other_site::{OtherSite, ways_to_read};
 use serde_json::Value;
-use tourbillon::inspect::Inspector;
+use tourbillon_inspect::Inspector;
 
 use crate::clients::browser::Browser;
 
