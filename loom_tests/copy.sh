@@ -12,7 +12,7 @@ copy_models() {
     local root=$1 dir=$2
     mkdir -p "$dir/loom_tests"
     awk '/^\[/ { keep = /^\[(workspace|profile)/ } keep' "$root/Cargo.toml" |
-        sed 's/^members = .*/members = ["shards", "crates/*", "loom_tests"]/' >"$dir/Cargo.toml"
+        sed 's|^members = .*|members = ["shards", "crates/*", "loom_tests"]|' >"$dir/Cargo.toml"
     cp "$root/Cargo.lock" "$dir/"
     local package part
     for package in "${packages[@]}"; do
