@@ -122,37 +122,6 @@ mod tests {
     use super::*;
 
     #[test]
-    fn a_tolerance_is_rounded_down_by_less_than_a_fifth() {
-        for bits in 0..62 {
-            for near in [-1_i64, 0, 1, 12_345, 1 << (bits / 2)] {
-                let ns = (1_u64 << bits).saturating_add_signed(near);
-                let rounded = Tolerance::new(ns).ns();
-                let most = ns.min(NEVER);
-                assert!(rounded <= most, "{rounded} for {ns}");
-                assert!(most - rounded <= most / 5, "{rounded} for {ns}");
-            }
-        }
-        assert!((0..8).all(|ns| Tolerance::new(ns).ns() == ns));
-        for us in [250, 500, 1_000, 2_000, 4_000, 5_000, 10_000, 20_000] {
-            assert_eq!(Tolerance::new(us * 1_000).ns(), us * 1_000);
-        }
-        assert_eq!(Tolerance::new(u64::MAX), Tolerance::new(NEVER));
-    }
-
-    #[test]
-    fn codes_grow_with_tolerances_and_lead_back_to_them() {
-        let last = Tolerance::new(NEVER).code();
-        for code in 0..=last {
-            let tolerance = Tolerance::from_code(code);
-            assert_eq!(Tolerance::new(tolerance.ns()), tolerance, "{code}");
-            assert_eq!(tolerance.is_exact(), code == 0);
-            assert!(code == 0 || Tolerance::from_code(code - 1).ns() < tolerance.ns());
-        }
-        // A thread can keep one more value in a byte.
-        assert!(last < 250);
-    }
-
-    #[test]
     fn coalescing_picks_the_roundest_moment_of_the_window() {
         let coalesced = |deadline, tolerance| Tolerance::new(tolerance).coalesced(deadline);
         assert_eq!(coalesced(1_000, 0), 1_000);

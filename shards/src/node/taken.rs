@@ -51,30 +51,3 @@ impl Taken {
         self.0.trailing_zeros() >= bits
     }
 }
-
-#[cfg(all(test, not(loom)))]
-mod tests {
-    use std::time::Duration;
-
-    use super::*;
-
-    #[test]
-    fn elapsed_time_is_exact_for_18_minutes() {
-        let wrap = Taken::WRAP;
-        assert_eq!(Duration::from_nanos(wrap).as_secs(), 18 * 60 + 19);
-        for begin in [0, 1_023, 1_024, wrap - 1, wrap, 123_456_789_012_345] {
-            let taken = Taken::at(begin);
-            for passed in [0, 1, 1_024, 5_000_000, 17 * 60 * 1_000_000_000] {
-                let elapsed = taken.elapsed(begin + passed);
-                assert!(elapsed.abs_diff(passed) < 1_024, "{elapsed}, {passed}");
-            }
-            assert_eq!(taken.elapsed(begin + wrap), 0);
-        }
-    }
-
-    #[test]
-    fn a_sample_of_four_bits_has_one_in_sixteen() {
-        let sampled = (0..1_600).filter(|at| Taken::at(at << Taken::UNIT).is_one_of(4));
-        assert_eq!(sampled.count(), 100);
-    }
-}

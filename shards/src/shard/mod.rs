@@ -312,23 +312,6 @@ impl<O: Owner> Shard<O> {
     /// for half a ms more for each million of timers that there once was room for. More than 1,024
     /// timers would take longer, so they stay where they are. If another thread has the lock, the
     /// call does nothing.
-    ///
-    /// ```
-    /// # use std::sync::Arc;
-    /// # use tourbillon_shards::{Owner, Shard, Timer};
-    /// # struct Loop;
-    /// # impl Owner for Loop { fn wake(&self) {} fn is_current(&self) -> bool { true } }
-    /// let shard = Arc::new(Shard::new(Loop));
-    /// for i in 0..100_000 {
-    ///     Timer::once(&shard, i, i, || ()).cancel();
-    /// }
-    /// assert!(!shard.shrink(), "there was one timer at a time");
-    /// let timers: Vec<_> = (0..100_000).map(|i| Timer::once(&shard, i, i, || ())).collect();
-    /// timers.iter().for_each(|timer| _ = timer.cancel());
-    /// assert!(shard.shrink(), "there may be as many again soon");
-    /// assert!(!shard.shrink());
-    /// shard.close();
-    /// ```
     pub fn shrink(&self) -> bool {
         let shrunk = self.locked(Inner::shrink);
         // The old store is dropped after the release: freeing large arrays takes the system some

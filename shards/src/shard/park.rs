@@ -22,38 +22,8 @@ impl<O: Owner> Shard<O> {
     /// The owner looks for other work between this call and the sleep. A thread that brings such
     /// work calls [`wake`](Shard::wake) after that.
     ///
-    /// This is for an event loop of one thread. Workers that steal from each other sleep by
-    /// [`Searchers::sleep`](tourbillon_sched::Searchers::sleep).
-    ///
-    /// ```
-    /// # use std::{sync::Arc, thread, time::{Duration, Instant}};
-    /// # use tourbillon_shards::{NEVER, Owner, Shard, Timer};
-    /// struct Loop(thread::Thread);
-    ///
-    /// impl Owner for Loop {
-    ///     fn wake(&self) { self.0.unpark(); }
-    ///     fn is_current(&self) -> bool { thread::current().id() == self.0.id() }
-    /// }
-    ///
-    /// let shard = Arc::new(Shard::new(Loop(thread::current())));
-    /// let start = Instant::now();
-    /// let now = || start.elapsed().as_nanos() as u64;
-    /// let timer = Timer::once(&shard, 1_000_000, 1_000_000, || ());
-    /// while timer.deadline().is_some() {
-    ///     let mut due = Vec::new();
-    ///     shard.expire(now(), usize::MAX, &mut due);
-    ///     for timer in due {
-    ///         timer.run(now);
-    ///     }
-    ///     if let Some(until) = shard.sleep_until() {
-    ///         if until != NEVER {
-    ///             thread::park_timeout(Duration::from_nanos(until.saturating_sub(now())));
-    ///         }
-    ///         shard.resume();
-    ///     }
-    /// }
-    /// shard.close();
-    /// ```
+    /// This is for an event loop of one thread: the README of this crate has one. Workers that steal
+    /// from each other sleep by [`Searchers::sleep`](tourbillon_sched::Searchers::sleep).
     pub fn sleep_until(&self) -> Option<u64> {
         let until = self.announce_sleep();
         if self.may_sleep(until) {

@@ -1,8 +1,6 @@
 //! Tests that need the private parts of a shard: panics under the lock, the layout, moves, and
 //! shrinks.
 
-mod shrink;
-
 use std::{
     panic::{AssertUnwindSafe, catch_unwind},
     sync::{Arc, atomic::AtomicUsize},
@@ -174,47 +172,6 @@ fn a_remote_thread_leaves_no_note() {
     drop((timers, shard.close()));
 }
 
-#[test]
-fn sweeps_count_how_often_the_inbox_had_updates() {
-    let shard = Arc::new(Shard::new(Loop::default()));
-    let timer = |at| Timer::once(&shard, at, 1, || ());
-    let mut timers = vec![timer(1)];
-    assert_eq!((shard.settle(), shard.sweeps()), (1, 0), "the owner's own");
-    shard.owner().is_away.store(true, Ordering::Relaxed);
-    timers.extend([timer(2), timer(3)]);
-    assert_eq!((shard.settle(), shard.sweeps()), (1, 1));
-    assert_eq!((shard.settle(), shard.sweeps()), (1, 1), "nothing was new");
-    timers.push(timer(0));
-    assert_eq!((shard.settle(), shard.sweeps()), (0, 2));
-    let drained = shard.close();
-    assert_eq!((drained.len(), drained.is_empty()), (4, false));
-    drop(drained);
-    assert!(shard.close().is_empty());
-    drop(timers);
-}
-
-#[test]
-#[cfg_attr(miri, ignore = "needs thousands of timers")]
-fn garbage_may_be_a_quarter_of_the_live_timers() {
-    let shard = Arc::new(Shard::new(Loop::default()));
-    shard.owner().is_away.store(true, Ordering::Relaxed);
-    let count = 10 * garbage_floor();
-    let timers: Vec<_> = (0..count as u64)
-        .map(|i| Timer::once(&shard, i, 1, || ()))
-        .collect();
-    shard.settle();
-    // One fifth of all is a quarter of the others.
-    for (i, timer) in timers.iter().enumerate() {
-        assert_eq!(timer.cancel(), crate::Cancel::Cancelled);
-        if i == count / 5 {
-            assert_eq!(shard.garbage(), 0, "all was freed");
-            break;
-        }
-        assert_eq!(shard.garbage(), i + 1);
-    }
-    drop((timers, shard.close()));
-}
-
 /// A thread that releases the lock reads the updates of a thread that was denied, and frees nodes
 /// that are over.
 #[test]
@@ -299,15 +256,6 @@ fn a_shard_counts_its_tolerant_timers() {
     tolerant[1].cancel();
     assert_eq!(count(), 0);
     drop(shard.close());
-}
-
-#[test]
-fn the_owner_moves_a_timer_in_its_store_at_once() {
-    let shard = Arc::new(Shard::new(Loop::default()));
-    let timer = Timer::once(&shard, 1_000, 1_000, || ());
-    assert_eq!(timer.reset_at(500), Reset::Waiting);
-    assert_eq!((shard.next_deadline(), shard.has_updates()), (500, false));
-    drop((timer, shard.close()));
 }
 
 /// A thread that was denied the lock relies on its holder, also if the holder panics.
@@ -412,4 +360,44 @@ fn timers_moved_at_random_run_in_time() {
     assert!(expecting > 5_000 && expecting < 19_000, "{expecting}");
     drop(sleep);
     shard.close();
+}
+
+/// A shrink holds the lock while it moves timers, and timers that come due meanwhile are late. So a
+/// store with many timers stays as it is.
+#[test]
+#[cfg_attr(miri, ignore = "needs thousands of timers")]
+fn a_store_with_many_timers_does_not_shrink() {
+    let shard = Arc::new(Shard::new(Loop::default()));
+    let room = || shard.locked(|inner| inner.room()).unwrap();
+    let timers = arm(&shard, 2_000);
+    let full = room();
+    // An eighth of the room is held, or less.
+    let stay = super::inner::MAX_MOVED + 1;
+    assert!(stay <= full / 8);
+    timers[stay..].iter().for_each(|it| _ = it.cancel());
+    assert!(!shard.shrink(), "no later call is needed");
+    assert!(!shard.shrink());
+    assert_eq!(room(), full);
+    timers[0].cancel();
+    assert!(shard.shrink() && !shard.shrink());
+    assert!(room() < full, "{} of {full}", room());
+    drop((timers, shard.close()));
+}
+
+/// A store is kept if more than an eighth of it is held, or if it is small.
+#[test]
+fn a_store_that_is_not_much_too_large_does_not_shrink() {
+    for (armed, room, stay, shrinks) in [
+        (255, 256, 33, false),
+        (255, 256, 32, true),
+        (63, 64, 1, false),
+        (65, 128, 1, true),
+    ] {
+        let shard = Arc::new(Shard::new(Loop::default()));
+        let timers = arm(&shard, armed);
+        assert_eq!(shard.locked(|inner| inner.room()), Some(room));
+        timers[stay..].iter().for_each(|it| _ = it.cancel());
+        assert_eq!(shard.shrink(), shrinks, "{stay} of {room}");
+        drop((timers, shard.close()));
+    }
 }

@@ -6,6 +6,7 @@ mod common;
 
 mod cancel_and_wait;
 mod condition;
+mod counts;
 mod edge_cases;
 mod fire;
 mod jitter;
@@ -14,5 +15,7 @@ mod names;
 mod outcome;
 mod recurring;
 mod settle;
+mod shrink;
 mod start;
 mod tolerance;
+mod values;
