@@ -14,6 +14,14 @@ use crate::sys::sync::{
     point,
 };
 
+/// The most jobs that one search takes from a peer's deque or from the injector. It takes half of
+/// what is there, if that is less. The first job runs at once, and the others go into the deque of
+/// the worker that searched, from which its peers may take them again.
+///
+/// A higher number shares a long queue out in fewer steps. But jobs that are moved wait behind the
+/// first one, and each move reads and writes the queue of another core.
+const MOST_STOLEN: usize = 32;
+
 /// The shared queues of a runtime: of jobs `J`, and of batches `B` of timers of closed shards.
 pub(crate) struct Queues<J, B> {
     /// Jobs from outside of the workers.
@@ -49,7 +57,10 @@ impl<J, B> Queues<J, B> {
 
     /// Takes a job, and moves some of those behind it to `deque`, which is empty.
     pub(crate) fn steal_batch(&self, deque: &Worker<J>) -> Option<J> {
-        let job = steal(|| self.injector.steal_batch_and_pop(deque));
+        let job = steal(|| {
+            self.injector
+                .steal_batch_with_limit_and_pop(deque, MOST_STOLEN)
+        });
         move_on(deque);
         job
     }
@@ -92,7 +103,7 @@ impl<J, B> Queues<J, B> {
 
 /// Takes a job of a peer, and moves some of those behind it to `deque`, which is empty.
 pub(crate) fn steal_batch_of<J>(peer: &Stealer<J>, deque: &Worker<J>) -> Option<J> {
-    let job = steal(|| peer.steal_batch_and_pop(deque));
+    let job = steal(|| peer.steal_batch_with_limit_and_pop(deque, MOST_STOLEN));
     move_on(deque);
     job
 }
