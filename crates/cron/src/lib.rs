@@ -37,8 +37,8 @@
 //!   times.
 //!
 //! So a job at half past two runs once on every day, and an hourly job runs once in every hour that
-//! passes. `*/20 2 * * *` begins with a `*`, so it does not run on the day without two o'clock. Write
-//! `0,20,40 2 * * *` instead.
+//! passes. `*/20 2 * * *` begins with a `*`, so it does not run on the day without two o'clock.
+//! Write `0,20,40 2 * * *` instead.
 
 #![cfg_attr(docsrs, feature(doc_cfg))]
 #![warn(missing_debug_implementations)]

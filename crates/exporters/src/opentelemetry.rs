@@ -16,8 +16,8 @@ use crate::{
     text::each_bucket,
 };
 
-/// Registers instruments on `meter` that observe the runtime of `handle`. The program's exporter then
-/// reads the runtime's counters whenever it collects; nothing runs in between.
+/// Registers instruments on `meter` that observe the runtime of `handle`. The program's exporter
+/// then reads the runtime's counters whenever it collects; nothing runs in between.
 ///
 /// ```
 /// use opentelemetry::metrics::MeterProvider;

@@ -29,8 +29,8 @@ const METADATA: Metadata<'static> =
 ///   counter `…_count`, and a gauge `…_sum`. They are exact, and cost the same however many timers
 ///   there are. Queries for Prometheus such as `histogram_quantile` work as they do on a histogram.
 ///
-/// If the runtime has a [name](tourbillon::runtime::Builder::name), all metrics have the label `runtime`
-/// with that name. Give names to runtimes that share a recorder.
+/// If the runtime has a [name](tourbillon::runtime::Builder::name), all metrics have the label
+/// `runtime` with that name. Give names to runtimes that share a recorder.
 ///
 /// ```
 /// use std::time::Duration;

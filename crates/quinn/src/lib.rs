@@ -12,9 +12,9 @@
 //!
 //! # Paused clocks
 //!
-//! quinn takes the time from this runtime, so on a [paused clock](tourbillon::time::pause) its timeouts
-//! take no real time. Endpoints of one runtime exchange data over the loopback interface while the
-//! clock stands still, except for their own pauses, such as between packets. Two limits:
+//! quinn takes the time from this runtime, so on a [paused clock](tourbillon::time::pause) its
+//! timeouts take no real time. Endpoints of one runtime exchange data over the loopback interface
+//! while the clock stands still, except for their own pauses, such as between packets. Two limits:
 //!
 //! - A peer in another runtime or process does not hold the clock. While a task waits for its
 //!   packets, the clock jumps from deadline to deadline, and connections time out.
