@@ -36,7 +36,7 @@ const SHIFT: u32 = 61;
 /// Mask of the deadline or outcome.
 const VALUE: u64 = (1 << SHIFT) - 1;
 /// Bit in the value of `Stopping`, above the outcome: a thread waits for the end.
-const WATCHED: u64 = 1 << 2;
+const AWAITED: u64 = 1 << 2;
 
 const _: () = assert!(
     NEVER == VALUE,
@@ -63,7 +63,7 @@ pub(crate) enum Claim {
     Stopping {
         how: Outcome,
         /// Whether a thread waits for that.
-        watched: bool,
+        awaited: bool,
     },
     /// Ended. This state is final for callbacks. A sleep can be armed again from here.
     Over(Outcome),
@@ -89,9 +89,9 @@ impl Claim {
             Claim::Due(at) => (Self::DUE, at),
             Claim::Running(at) => (Self::RUNNING, at),
             Claim::Rearmed(at) => (Self::REARMED, at),
-            Claim::Stopping { how, watched } => (
+            Claim::Stopping { how, awaited } => (
                 Self::STOPPING,
-                how as u64 | if watched { WATCHED } else { 0 },
+                how as u64 | if awaited { AWAITED } else { 0 },
             ),
             Claim::Over(how) => (Self::OVER, how as u64),
         };
@@ -103,7 +103,7 @@ impl Claim {
     #[inline]
     fn unpack(word: u64) -> Self {
         let value = word & VALUE;
-        let outcome = || match value & !WATCHED {
+        let outcome = || match value & !AWAITED {
             0 => Outcome::Fired,
             1 => Outcome::Cancelled,
             _ => Outcome::Shutdown,
@@ -117,7 +117,7 @@ impl Claim {
             Self::REARMED => Claim::Rearmed(value),
             Self::STOPPING => Claim::Stopping {
                 how: outcome(),
-                watched: value & WATCHED != 0,
+                awaited: value & AWAITED != 0,
             },
             _ => Claim::Over(outcome()),
         }
@@ -210,9 +210,9 @@ pub(crate) enum Moved {
     TooLate,
 }
 
-/// Result of [`ClaimWord::watch`].
+/// Result of [`ClaimWord::await_end`].
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) enum Watch {
+pub(crate) enum Awaiting {
     /// The mark is set. The thread that ends the run will see it.
     Marked,
     /// The timer does not run for the last time, so there is nothing to wait for.
@@ -305,8 +305,8 @@ impl ClaimWord {
             }
             Claim::Barred => {
                 let how = Outcome::Cancelled;
-                let watched = false;
-                (Some(Claim::Stopping { how, watched }), Armed::Cancelled)
+                let awaited = false;
+                (Some(Claim::Stopping { how, awaited }), Armed::Cancelled)
             }
             _ => (None, Armed::Not),
         })
@@ -349,8 +349,8 @@ impl ClaimWord {
     #[inline]
     pub(crate) fn end_due(&self, how: Outcome, takes_outcome: bool) -> Start {
         let next = if takes_outcome {
-            let watched = false;
-            Claim::Stopping { how, watched }
+            let awaited = false;
+            Claim::Stopping { how, awaited }
         } else {
             Claim::Over(how)
         };
@@ -376,7 +376,7 @@ impl ClaimWord {
             ),
             "a running timer was {claim:?}"
         );
-        matches!(claim, Claim::Stopping { watched: true, .. })
+        matches!(claim, Claim::Stopping { awaited: true, .. })
     }
 
     /// Arms a recurring timer for its next run: Running → Pending(`next`), or Rearmed(d) →
@@ -395,19 +395,19 @@ impl ClaimWord {
 
     /// Marks that a thread waits until the last run, or the call that delivers the outcome, has
     /// returned.
-    pub(crate) fn watch(&self, recurs: bool) -> Watch {
+    pub(crate) fn await_end(&self, recurs: bool) -> Awaiting {
         self.change(|claim| match claim {
             Claim::Running(_) if !recurs => {
                 let how = Outcome::Fired;
-                let watched = true;
-                (Some(Claim::Stopping { how, watched }), Watch::Marked)
+                let awaited = true;
+                (Some(Claim::Stopping { how, awaited }), Awaiting::Marked)
             }
             Claim::Stopping { how, .. } => {
-                let watched = true;
-                (Some(Claim::Stopping { how, watched }), Watch::Marked)
+                let awaited = true;
+                (Some(Claim::Stopping { how, awaited }), Awaiting::Marked)
             }
             // A recurring run may go on, and waiting for it could take for ever.
-            _ => (None, Watch::Nothing),
+            _ => (None, Awaiting::Nothing),
         })
     }
 
@@ -419,7 +419,7 @@ impl ClaimWord {
     pub(crate) fn end(&self, how: Outcome, recurs: bool, takes_outcome: bool) -> End {
         let stopping = Claim::Stopping {
             how,
-            watched: false,
+            awaited: false,
         };
         self.change(|claim| match claim {
             // The payload stays, because the start has to deliver the outcome.
@@ -488,11 +488,11 @@ mod tests {
         Claim::Rearmed(7),
         Claim::Stopping {
             how: Outcome::Shutdown,
-            watched: true,
+            awaited: true,
         },
         Claim::Stopping {
             how: Outcome::Fired,
-            watched: false,
+            awaited: false,
         },
         Claim::Over(Outcome::Cancelled),
     ];

@@ -60,16 +60,16 @@ pub(crate) fn let_go<O: Owner>(node: &NodeRef<O>, how: Outcome) {
 pub(crate) fn conclude<O: Owner>(node: &NodeRef<O>, how: Outcome) {
     // First the claim word: the mark tells whether a waker is in the list. See "Waiting for the
     // end" in `PROTOCOLS.md`.
-    let watched = node.claim.finish(how);
+    let awaited = node.claim.finish(how);
     leave_name(node);
     let owner = node.home.owner();
     owner.over(node.vtable.kind, how);
     if node.takes_outcome() {
         owner.outcome_delivered();
     }
-    if watched {
+    if awaited {
         // This step is the last, because wakers are user code and may panic.
-        node.home.watchers().wake(node.address());
+        node.home.waiters().wake(node.address());
     }
 }
 

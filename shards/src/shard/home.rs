@@ -27,9 +27,9 @@ use tourbillon_sync::{Arc, AtomicUsize, Life, Ordering, thread_cell};
 use crate::{owner::Owner, shard::Shard};
 
 /// Count of all [`Home`]s of a shard, and of the spare references that threads keep.
-pub(crate) struct Homes(AtomicUsize, Life);
+pub(crate) struct HomeCount(AtomicUsize, Life);
 
-impl Homes {
+impl HomeCount {
     pub(crate) fn new() -> Self {
         Self(AtomicUsize::new(0), Life::new())
     }

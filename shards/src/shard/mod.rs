@@ -20,7 +20,7 @@ use tourbillon_sync::{AtomicBool, AtomicU64, AtomicUsize, Ordering, Patience, Un
 use crate::{
     node::claim::NEVER,
     owner::Owner,
-    shard::{home::Homes, inbox::Inbox, inner::Inner, lock::TryLock, watchers::Watchers},
+    shard::{home::HomeCount, inbox::Inbox, inner::Inner, lock::TryLock, waiters::Waiters},
     store::any::{Seen, StoreKind},
 };
 
@@ -36,7 +36,7 @@ pub(crate) mod lock;
 mod moved;
 mod park;
 mod update;
-pub(crate) mod watchers;
+pub(crate) mod waiters;
 
 /// The number of unread cancellations above which a canceller that is denied the lock yields its
 /// core. The holder of the lock most likely waits for a core.
@@ -76,7 +76,7 @@ fn garbage_floor() -> usize {
 #[repr(C)]
 pub struct Shard<O: Owner> {
     /// The reference count. Threads with a `Spares` cache skip it.
-    homes: CachePadded<Homes>,
+    homes: CachePadded<HomeCount>,
     parker: CachePadded<Parker>,
     /// Read by each thread that arms a timer. Written mostly by the owner and by the peers that
     /// watch it.
@@ -107,7 +107,7 @@ pub struct Shard<O: Owner> {
     /// owner reads and writes this word, so it belongs to no protocol, and loom need not check it.
     /// See [`expects_earlier`](Shard::expects_earlier).
     earlier: std::sync::atomic::AtomicU32,
-    watchers: Watchers,
+    waiters: Waiters,
     owner: O,
 }
 
@@ -128,7 +128,7 @@ impl<O: Owner> Shard<O> {
 
     fn with_alarm(owner: O, alarm: Alarm) -> Self {
         Self {
-            homes: CachePadded::new(Homes::new()),
+            homes: CachePadded::new(HomeCount::new()),
             parker: CachePadded::new(Parker::new()),
             alarm: CachePadded::new(alarm),
             _line_of_pushers: [],
@@ -146,7 +146,7 @@ impl<O: Owner> Shard<O> {
             inner: UnsafeCell::new(Inner::new()),
             _line_of_the_rest: [],
             earlier: std::sync::atomic::AtomicU32::new(0),
-            watchers: Watchers::new(),
+            waiters: Waiters::new(),
             owner,
         }
     }
@@ -185,8 +185,8 @@ impl<O: Owner> Shard<O> {
         &self.owner
     }
 
-    pub(crate) fn watchers(&self) -> &Watchers {
-        &self.watchers
+    pub(crate) fn waiters(&self) -> &Waiters {
+        &self.waiters
     }
 
     /// Returns the worker's parked word.

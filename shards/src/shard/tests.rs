@@ -281,7 +281,7 @@ fn pushers_and_the_lock_holder_write_separate_cache_lines() {
     let locked = line(offset_of!(Shard<Loop>, lock));
     assert_eq!(line(offset_of!(Shard<Loop>, store_next)), locked);
     assert_eq!(line(offset_of!(Shard<Loop>, has_backlog)), locked);
-    let rest = line(offset_of!(Shard<Loop>, watchers));
+    let rest = line(offset_of!(Shard<Loop>, waiters));
     let homes = line(offset_of!(Shard<Loop>, homes));
     let all = [homes, pushing, locked, rest];
     assert!(all.is_sorted_by(|one, next| one < next), "{all:?}");

@@ -1,6 +1,6 @@
 //! Wait for the end of a timer: until its callback has returned for the last time.
 //!
-//! `shard/watchers.rs` keeps the wakers. See "Waiting for the end" in `PROTOCOLS.md`.
+//! `shard/waiters.rs` keeps the wakers. See "Waiting for the end" in `PROTOCOLS.md`.
 
 use std::{
     future::Future,
@@ -9,7 +9,7 @@ use std::{
 };
 
 use crate::{
-    node::{NodeRef, claim::Watch, running},
+    node::{NodeRef, claim::Awaiting, running},
     owner::Owner,
 };
 
@@ -44,7 +44,7 @@ impl<O: Owner> Ended<O> {
     fn forget(&mut self) {
         if let Some(ticket) = self.ticket.take() {
             let node = self.node.address();
-            self.node.home.watchers().remove(node, ticket);
+            self.node.home.waiters().remove(node, ticket);
         }
     }
 }
@@ -65,13 +65,13 @@ impl<O: Owner> Future for Ended<O> {
         if running::is_inside(node.address()) {
             return Poll::Ready(Err(InsideCallback));
         }
-        let watchers = node.home.watchers();
+        let waiters = node.home.waiters();
         // The waker first, then the mark. Otherwise the end could come between the two and wake no
         // task.
-        watchers.add(node.address(), &mut this.ticket, cx.waker());
-        match node.claim.watch(node.recurs()) {
-            Watch::Marked => Poll::Pending,
-            Watch::Nothing => {
+        waiters.add(node.address(), &mut this.ticket, cx.waker());
+        match node.claim.await_end(node.recurs()) {
+            Awaiting::Marked => Poll::Pending,
+            Awaiting::Nothing => {
                 this.forget();
                 Poll::Ready(Ok(()))
             }

@@ -13,7 +13,7 @@ use std::{collections::HashMap, task::Waker};
 use tourbillon_sync::{Mutex, foreign::each, lock};
 
 /// Wakers of all tasks that wait for the end of timers of one shard, by the address of the node.
-pub(crate) struct Watchers(Mutex<Lists>);
+pub(crate) struct Waiters(Mutex<Lists>);
 
 /// Lists of wakers, under the mutex.
 #[derive(Default)]
@@ -30,7 +30,7 @@ struct Entry {
     waker: Waker,
 }
 
-impl Watchers {
+impl Waiters {
     pub(crate) fn new() -> Self {
         Self(Mutex::new(Lists::default()))
     }
