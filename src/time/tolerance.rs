@@ -72,6 +72,18 @@ pub struct WithTolerance<F> {
     tolerance: Tolerance,
 }
 
+impl<F> WithTolerance<F> {
+    /// Returns the future.
+    pub fn get_ref(&self) -> &F {
+        &self.future
+    }
+
+    /// Returns the future mutably, for example to move the deadline of a sleep.
+    pub fn get_mut(&mut self) -> &mut F {
+        &mut self.future
+    }
+}
+
 impl<F: Future> Future for WithTolerance<F> {
     type Output = F::Output;
 

@@ -95,6 +95,7 @@ mod sealed {
     macro_rules! read_uninit {
         ($($Stream:ty),*) => {$(
             impl ReadUninit for $Stream {
+                #[inline]
                 fn poll_read_uninit(
                     &self,
                     cx: &mut Context<'_>,

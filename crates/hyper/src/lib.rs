@@ -3,7 +3,6 @@
 #![warn(missing_debug_implementations)]
 
 #[cfg(feature = "client")]
-#[cfg_attr(docsrs, doc(cfg(feature = "client")))]
 mod client;
 mod futures_io;
 mod hyper_io;
@@ -12,6 +11,7 @@ pub mod server;
 mod tolerant_sleep;
 
 #[cfg(feature = "client")]
+#[cfg_attr(docsrs, doc(cfg(feature = "client")))]
 pub use self::client::{ConnectError, HttpConnector, HttpInfo, UnixConnector};
 pub use self::{
     futures_io::FuturesIo,

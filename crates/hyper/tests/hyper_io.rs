@@ -7,14 +7,15 @@ use std::{
     time::Duration,
 };
 
-use futures_lite::AsyncReadExt;
+use futures_lite::{AsyncReadExt, future::poll_once};
 use hyper::rt::{Read, ReadBuf, Timer, Write};
 use tourbillon::{
+    Handle,
     net::{TcpListener, TcpStream, UnixStream},
     runtime::Builder,
     time::Instant,
 };
-use tourbillon_hyper::{HyperIo, Stream, TourbillonTimer};
+use tourbillon_hyper::{HyperIo, Stream, TolerantSleep, TourbillonTimer};
 
 const LIMIT: Duration = Duration::from_secs(5);
 
@@ -88,6 +89,39 @@ fn a_wrapped_stream_has_the_methods_and_traits_of_the_stream() {
         near.read_to_string(&mut text).await.unwrap();
         assert_eq!(text, "here");
     });
+}
+
+/// Returns the moment for which the worker waits while it waits for this sleep.
+async fn waits_for(mut sleep: TolerantSleep) -> Instant {
+    assert!(poll_once(&mut sleep).await.is_none());
+    Handle::current().timers().next_deadline().unwrap()
+}
+
+#[test]
+fn the_tolerance_of_the_user_counts() {
+    let runtime = Builder::new().worker_threads(1).build().unwrap();
+    let waits = async {
+        let hour = Duration::from_secs(3_600);
+        let deadline = Instant::now() + hour;
+        // A tolerance rounds the moment up, and no deadline here is round.
+        let late = |moment: Instant| moment.duration_since(deadline);
+        let exact = TolerantSleep::until(deadline, Some(Duration::ZERO));
+        assert_eq!(waits_for(exact).await, deadline);
+        let by_default = late(waits_for(TolerantSleep::until(deadline, None)).await);
+        assert!(by_default <= Duration::from_millis(250), "{by_default:?}");
+        let much = late(waits_for(TolerantSleep::until(deadline, Some(hour))).await);
+        assert!(
+            much > Duration::from_millis(250) && much <= hour,
+            "{much:?}"
+        );
+        // A deadline that is moved keeps the tolerance.
+        let mut moved = TolerantSleep::new(2 * hour, Some(Duration::ZERO));
+        assert!(poll_once(&mut moved).await.is_none());
+        moved.set_deadline(deadline);
+        assert_eq!((moved.deadline(), moved.is_elapsed()), (deadline, false));
+        assert_eq!(waits_for(moved).await, deadline);
+    };
+    runtime.block_on(runtime.spawn(waits)).unwrap();
 }
 
 #[test]
