@@ -22,7 +22,7 @@ use tourbillon::{
     net::TcpStream,
     time::{Instant, sleep},
 };
-use tourbillon_durable::{Attempt, Node, Queue, Time, When, sqlite::Sqlite, store::Store};
+use tourbillon_jobs::{Attempt, Node, Queue, Time, When, sqlite::Sqlite, store::Store};
 
 #[allow(dead_code, reason = "this bench never crashes the server")]
 #[path = "../src/bin/torture/server/mod.rs"]

@@ -25,7 +25,7 @@ pub const MAX_PAYLOAD: usize = 1 << 20;
 ///
 /// ```
 /// use std::time::Duration;
-/// use tourbillon_durable::{Queue, sqlite::Sqlite, store::{Cancelled, Scheduled}};
+/// use tourbillon_jobs::{Queue, sqlite::Sqlite, store::{Cancelled, Scheduled}};
 ///
 /// # let dir = std::env::temp_dir().join(format!("durable-doc-{}", std::process::id()));
 /// # std::fs::create_dir_all(&dir)?;

@@ -14,9 +14,7 @@ use tourbillon::{
     signal::{SignalKind, signal},
 };
 use tourbillon_axum::SameOrigin;
-use tourbillon_durable::{
-    Attempt, Backoff, Failure, Node, Queue, api, sqlite::Sqlite, store::Store,
-};
+use tourbillon_jobs::{Attempt, Backoff, Failure, Node, Queue, api, sqlite::Sqlite, store::Store};
 
 use tourbillon_support::{
     arguments::{arguments, tame},
@@ -103,19 +101,19 @@ fn start(args: Args) -> Result<(), Box<dyn Error>> {
         #[cfg(feature = "postgres")]
         if let Some(config) = &args.postgres {
             if args.migrate {
-                tourbillon_durable::postgres::Postgres::migrate(config).await?;
+                tourbillon_jobs::postgres::Postgres::migrate(config).await?;
                 return Ok(true);
             }
-            let store = tourbillon_durable::postgres::Postgres::connect(config).await?;
+            let store = tourbillon_jobs::postgres::Postgres::connect(config).await?;
             return serve(&args, store).await;
         }
         #[cfg(feature = "redis")]
         if let Some(url) = &args.redis {
             if args.migrate {
-                tourbillon_durable::redis::Redis::migrate(url).await?;
+                tourbillon_jobs::redis::Redis::migrate(url).await?;
                 return Ok(true);
             }
-            let store = tourbillon_durable::redis::Redis::connect(url).await?;
+            let store = tourbillon_jobs::redis::Redis::connect(url).await?;
             return serve(&args, store).await;
         }
         let store =

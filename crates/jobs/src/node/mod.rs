@@ -75,7 +75,7 @@ impl Attempt {
     /// Waits until the handler should end. A cancel is noticed within about a second.
     ///
     /// ```
-    /// # use tourbillon_durable::{Attempt, Failure};
+    /// # use tourbillon_jobs::{Attempt, Failure};
     /// # async fn work(_: &[u8]) -> Result<(), Failure> { Ok(()) }
     /// async fn handle(attempt: Attempt) -> Result<(), Failure> {
     ///     let interrupted = async {

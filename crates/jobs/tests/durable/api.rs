@@ -10,7 +10,7 @@ use axum::{
 use http_body_util::BodyExt;
 use serde_json::{Value, json};
 use tourbillon_axum::SameOrigin;
-use tourbillon_durable::{Failure, Node, Queue, api, sqlite::Sqlite};
+use tourbillon_jobs::{Failure, Node, Queue, api, sqlite::Sqlite};
 use tower_service::Service;
 
 use crate::support::{Dir, HOUR, live, run};

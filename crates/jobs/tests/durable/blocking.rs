@@ -13,7 +13,7 @@ use tourbillon::{
     Runtime,
     time::{advance, sleep},
 };
-use tourbillon_durable::{
+use tourbillon_jobs::{
     Attempt, Backoff, Node, Queue,
     job::State,
     sqlite::Sqlite,

@@ -15,7 +15,7 @@ use std::{
 use futures_lite::future::zip;
 use rustix::process::{Resource, Rlimit, getrlimit, setrlimit};
 use tourbillon::{Runtime, time::sleep};
-use tourbillon_durable::{
+use tourbillon_jobs::{
     Queue, QueueError,
     job::NewJob,
     sqlite::Sqlite,

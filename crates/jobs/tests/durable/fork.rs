@@ -10,7 +10,7 @@ use std::{
 
 use rustix::process::{Pid, Signal, WaitOptions, kill_process, waitpid};
 use tourbillon::Runtime;
-use tourbillon_durable::{
+use tourbillon_jobs::{
     Queue, QueueError,
     sqlite::Sqlite,
     store::{Store, StoreError},

@@ -3,7 +3,7 @@
 use std::{collections::HashSet, time::Duration};
 
 use tourbillon::time::sleep;
-use tourbillon_durable::{
+use tourbillon_jobs::{
     Queue, Repeat, Time,
     job::Job,
     sqlite::Sqlite,
@@ -150,7 +150,7 @@ mod postgres {
     use std::sync::Arc;
 
     use tokio::sync::{Semaphore, mpsc::unbounded_channel};
-    use tourbillon_durable::{Failure, Node, postgres::Postgres as PostgresStore};
+    use tourbillon_jobs::{Failure, Node, postgres::Postgres as PostgresStore};
 
     use super::*;
     use crate::{
@@ -238,7 +238,7 @@ mod redis {
     use std::pin::pin;
 
     use futures_lite::future::poll_once;
-    use tourbillon_durable::{
+    use tourbillon_jobs::{
         job::NewJob,
         redis::Redis as RedisStore,
         store::{End, Finish},

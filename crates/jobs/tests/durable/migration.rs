@@ -11,7 +11,7 @@ use std::{
 
 use tokio_postgres::Client;
 use tourbillon::{task::JoinHandle, time::sleep};
-use tourbillon_durable::{postgres::Postgres as Store, store::StoreError};
+use tourbillon_jobs::{postgres::Postgres as Store, store::StoreError};
 
 use crate::{
     network::proxy::Proxy,

@@ -9,7 +9,7 @@ use std::{
 
 use tokio::sync::mpsc::unbounded_channel;
 use tourbillon::time::sleep;
-use tourbillon_durable::{Attempt, Node, Time, node::Interrupt};
+use tourbillon_jobs::{Attempt, Node, Time, node::Interrupt};
 
 use crate::{
     server::Server,

@@ -10,7 +10,7 @@ use std::{
 };
 
 use tourbillon::time::{Instant, sleep};
-use tourbillon_durable::{
+use tourbillon_jobs::{
     Backoff, Failure, Node, Queue, Time, When,
     job::{Job, NewJob, Token},
     queue::MAX_PAYLOAD,

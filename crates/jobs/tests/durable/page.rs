@@ -4,7 +4,7 @@ use std::{net::SocketAddr, time::Duration};
 
 use serde_json::{Value, json};
 use tourbillon::{Runtime, net::TcpListener};
-use tourbillon_durable::{Failure, Node, Queue, api, sqlite::Sqlite};
+use tourbillon_jobs::{Failure, Node, Queue, api, sqlite::Sqlite};
 use tourbillon_support::clients::browser::Browser;
 
 use crate::support::{Dir, live};

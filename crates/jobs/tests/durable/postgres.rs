@@ -2,7 +2,7 @@
 
 use std::{future::poll_fn, time::Duration};
 
-use tourbillon_durable::{Failure, Queue, QueueError, Time, store::StoreError};
+use tourbillon_jobs::{Failure, Queue, QueueError, Time, store::StoreError};
 
 use crate::{
     server::{Postgres, Server},
@@ -89,11 +89,11 @@ fn steps_of_the_servers_clock_make_nothing_early() {
 }
 
 /// Connects to a database whose encoding is LATIN1.
-async fn latin(server: &Postgres) -> Queue<tourbillon_durable::postgres::Postgres> {
+async fn latin(server: &Postgres) -> Queue<tourbillon_jobs::postgres::Postgres> {
     let make = "CREATE DATABASE latin ENCODING 'LATIN1' LOCALE 'C' TEMPLATE template0";
     client(server).await.batch_execute(make).await.unwrap();
     let config = Postgres::config(server.port()).replace("dbname=postgres", "dbname=latin");
-    let store = tourbillon_durable::postgres::Postgres::connect(&config).await;
+    let store = tourbillon_jobs::postgres::Postgres::connect(&config).await;
     Queue::new(store.unwrap())
 }
 

@@ -4,7 +4,7 @@ use std::{collections::HashSet, time::Duration};
 
 use futures_lite::future::zip;
 use tourbillon::time::sleep;
-use tourbillon_durable::{
+use tourbillon_jobs::{
     QueueError, When,
     job::{NewJob, Token},
     store::{Cancelled, Listing, Moved, Scheduled, Store, StoreError},

@@ -2,7 +2,7 @@
 
 use std::{collections::BTreeMap, net::TcpListener, process::Command, time::Duration};
 
-use tourbillon_durable::{Queue, postgres::Postgres as Store, store::Store as _};
+use tourbillon_jobs::{Queue, postgres::Postgres as Store, store::Store as _};
 
 use crate::{
     postgres::client,

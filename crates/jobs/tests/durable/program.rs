@@ -9,7 +9,7 @@ use std::{
 };
 
 use rustix::process::{Pid, Signal, kill_process};
-use tourbillon_durable::{Queue, job::NewJob, sqlite::Sqlite, store::Store};
+use tourbillon_jobs::{Queue, job::NewJob, sqlite::Sqlite, store::Store};
 
 use crate::support::{Dir, eventually, live, run};
 

@@ -2,7 +2,7 @@
 
 use std::{collections::HashSet, time::Duration};
 
-use tourbillon_durable::{
+use tourbillon_jobs::{
     Queue, QueueError, Time,
     job::NewJob,
     redis::Redis as RedisStore,

@@ -3,7 +3,7 @@
 use std::time::Duration;
 
 use tourbillon::time::{sleep, timeout};
-use tourbillon_durable::{Queue, job::NewJob, store::Store};
+use tourbillon_jobs::{Queue, job::NewJob, store::Store};
 
 use crate::{
     cases, kill,

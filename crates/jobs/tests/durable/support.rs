@@ -18,7 +18,7 @@ use tokio::sync::{
     mpsc::{UnboundedReceiver, unbounded_channel},
 };
 use tourbillon::{Runtime, time::timeout};
-use tourbillon_durable::{
+use tourbillon_jobs::{
     Attempt, Failure, Node, Queue,
     job::Token,
     node::NodeBuilder,

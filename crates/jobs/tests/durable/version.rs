@@ -2,7 +2,7 @@
 
 use std::{collections::BTreeMap, time::Duration};
 
-use tourbillon_durable::{
+use tourbillon_jobs::{
     Queue,
     sqlite::Sqlite,
     store::{Listing, Store, StoreError},
@@ -109,7 +109,7 @@ fn the_embedded_store_takes_over_an_earlier_version() {
 #[cfg(feature = "postgres")]
 #[test]
 fn tables_of_an_earlier_version_are_migrated() {
-    use tourbillon_durable::postgres::Postgres as Store;
+    use tourbillon_jobs::postgres::Postgres as Store;
 
     use crate::{
         postgres::client,
@@ -164,7 +164,7 @@ fn tables_of_an_earlier_version_are_migrated() {
 #[cfg(feature = "redis")]
 #[test]
 fn a_redis_of_an_earlier_version_is_migrated() {
-    use tourbillon_durable::redis::Redis as Store;
+    use tourbillon_jobs::redis::Redis as Store;
 
     use crate::{
         redis::eval,

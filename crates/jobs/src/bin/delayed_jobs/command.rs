@@ -26,7 +26,7 @@ use tourbillon::{
     runtime::with_all_cores,
     time::timeout,
 };
-use tourbillon_durable::{Attempt, Failure};
+use tourbillon_jobs::{Attempt, Failure};
 
 /// How long a command may take to end after SIGTERM. Then its group is killed.
 const GRACE: Duration = Duration::from_secs(5);

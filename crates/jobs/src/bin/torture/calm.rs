@@ -4,7 +4,7 @@ use std::{path::Path, sync::Arc, time::Duration};
 
 use clap::{Args, ValueEnum};
 use tourbillon::Runtime;
-use tourbillon_durable::{Queue, Time, sqlite::Sqlite, store::Store};
+use tourbillon_jobs::{Queue, Time, sqlite::Sqlite, store::Store};
 
 #[cfg(any(feature = "postgres", feature = "redis"))]
 use crate::server::{self, Server};

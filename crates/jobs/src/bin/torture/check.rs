@@ -2,7 +2,7 @@
 
 use std::{collections::HashMap, time::Duration};
 
-use tourbillon_durable::{Time, job::Token};
+use tourbillon_jobs::{Time, job::Token};
 
 use crate::{
     history::{Event, Kind},

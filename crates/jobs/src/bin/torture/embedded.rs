@@ -14,7 +14,7 @@ use std::{
 
 use clap::Args;
 use tourbillon::{Runtime, time::sleep};
-use tourbillon_durable::{Queue, Time, sqlite::Sqlite, store::StoreError};
+use tourbillon_jobs::{Queue, Time, sqlite::Sqlite, store::StoreError};
 
 use crate::{
     Outcome, full,

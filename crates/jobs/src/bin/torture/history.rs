@@ -10,7 +10,7 @@ use std::{
     path::Path,
 };
 
-use tourbillon_durable::{Time, job::Token};
+use tourbillon_jobs::{Time, job::Token};
 
 /// How an attempt ended, by the node that ran it.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]

@@ -9,7 +9,7 @@ use std::{
 };
 
 use tourbillon::time::{Instant, sleep};
-use tourbillon_durable::{
+use tourbillon_jobs::{
     Attempt, Backoff, Failure, Node, Queue, QueueError, Time,
     node::NodeBuilder,
     queue::MAX_PAYLOAD,

@@ -17,7 +17,7 @@ use std::{
 
 use clap::{Args, ValueEnum};
 use tourbillon::{Runtime, time::sleep};
-use tourbillon_durable::{Queue, Time, store::StoreError};
+use tourbillon_jobs::{Queue, Time, store::StoreError};
 
 use crate::{
     Outcome,

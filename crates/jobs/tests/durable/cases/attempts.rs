@@ -10,7 +10,7 @@ use std::{
 
 use tokio::sync::mpsc::unbounded_channel;
 use tourbillon::time::sleep;
-use tourbillon_durable::{
+use tourbillon_jobs::{
     Attempt, Failure, Node, Queue, Repeat,
     job::State,
     node::Interrupt,

@@ -3,7 +3,7 @@
 use std::time::Duration;
 
 use tourbillon::time::sleep;
-use tourbillon_durable::{
+use tourbillon_jobs::{
     Failure, Queue, QueueError, Repeat, When,
     job::State,
     queue::{MAX_KEY, MAX_PAYLOAD},

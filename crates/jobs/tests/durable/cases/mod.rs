@@ -7,7 +7,7 @@ mod nodes;
 use std::time::Duration;
 
 use tokio::sync::mpsc::UnboundedReceiver;
-use tourbillon_durable::{
+use tourbillon_jobs::{
     Attempt, Backoff, Node, Queue, QueueError,
     store::{Store, StoreError},
 };

@@ -4,7 +4,7 @@ use std::{collections::HashSet, sync::Arc, time::Duration};
 
 use tokio::sync::Semaphore;
 use tourbillon::time::{sleep, timeout};
-use tourbillon_durable::{
+use tourbillon_jobs::{
     Failure, Node, Queue,
     job::Token,
     store::{Begin, Span, Store},

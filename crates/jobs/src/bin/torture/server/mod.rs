@@ -12,7 +12,7 @@ use std::{
 };
 
 use clap::ValueEnum;
-use tourbillon_durable::store::{Store, StoreError};
+use tourbillon_jobs::store::{Store, StoreError};
 
 #[cfg(feature = "postgres")]
 pub use self::postgres::Postgres;

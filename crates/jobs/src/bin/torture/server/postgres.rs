@@ -9,7 +9,7 @@ use std::{
     time::{Duration, Instant},
 };
 
-use tourbillon_durable::{postgres, store::StoreError};
+use tourbillon_jobs::{postgres, store::StoreError};
 
 use super::{AGES, Server, free_port};
 

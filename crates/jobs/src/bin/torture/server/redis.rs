@@ -12,7 +12,7 @@ use std::{
     time::{Duration, Instant},
 };
 
-use tourbillon_durable::{redis, store::StoreError};
+use tourbillon_jobs::{redis, store::StoreError};
 
 use super::{AGES, Server, free_port};
 
