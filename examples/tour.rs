@@ -3,9 +3,6 @@
 //! Run it with `cargo run -p tourbillon-examples --example tour`. CI runs it under valgrind, which
 //! must find no leak.
 
-#[path = "common/say.rs"]
-mod say;
-
 use std::{
     cell::Cell,
     io,
@@ -25,8 +22,7 @@ use tourbillon::{
     task::{LocalSet, spawn_local, spawn_pinned_by_idx},
     time::{MissedTickBehavior, interval, sleep, timeout},
 };
-
-use self::say::say;
+use tourbillon_examples::say::{self, say};
 
 const MS: Duration = Duration::from_millis(1);
 const HOUR: Duration = Duration::from_secs(3_600);

@@ -1,11 +1,9 @@
 //! A timer is late, and the flight recorder tells why.
 
-#[path = "common/say.rs"]
-mod say;
-
 use std::{fs::File, io, process::ExitCode, thread, time::Duration};
 
 use tourbillon::{runtime::Builder, task, time::sleep};
+use tourbillon_examples::say;
 use tourbillon_flight::{late_timers, write_trace};
 
 /// Computes for a while, as a handler should not do on a worker.

@@ -6,7 +6,7 @@
 //! timers' lateness, with the ratio of the medians to those without an inspector. The clients run
 //! at low priority, because clients on another machine would take no CPU time.
 //!
-//! Run `cargo bench --bench inspect --features cli`. A number after `--` sets the rounds (5).
+//! Run `cargo bench -p tourbillon-cli`. A number after `--` sets the rounds (5).
 
 use std::{
     io::{BufRead, BufReader, Read},

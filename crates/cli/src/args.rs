@@ -10,15 +10,15 @@ use clap::{Args, ValueEnum, error::ErrorKind};
 use rustix::process::{Resource, getrlimit, setrlimit};
 use tourbillon::{
     Runtime,
-    inspect::Inspector,
     runtime::{Builder, StoreKind},
 };
+use tourbillon_inspect::Inspector;
 
 use crate::{complain, record::RecordArgs};
 
 /// Runtime options, common to all commands.
 #[derive(Clone, Debug, Args)]
-pub(crate) struct RuntimeArgs {
+pub struct RuntimeArgs {
     /// Number of worker threads [default: one per usable core].
     #[arg(long, value_name = "N", value_parser = workers)]
     workers: Option<usize>,
@@ -57,7 +57,7 @@ impl From<Store> for StoreKind {
 
 /// Address of the dashboard.
 #[derive(Clone, Copy, Debug)]
-pub(crate) struct Page(SocketAddr);
+pub struct Page(SocketAddr);
 
 impl Page {
     /// Returns a local address for a browser if the dashboard listens on all addresses (0.0.0.0 or
@@ -84,7 +84,7 @@ impl fmt::Display for Page {
 
 impl RuntimeArgs {
     /// Returns a builder with these options.
-    pub(crate) fn builder(&self) -> Builder {
+    pub fn builder(&self) -> Builder {
         let builder = Builder::new().timer_store(self.store.into());
         let builder = self.record.configure(builder);
         match self.workers {
@@ -94,13 +94,13 @@ impl RuntimeArgs {
     }
 
     /// Returns the store's name, as given on the command line.
-    pub(crate) fn store(&self) -> String {
+    pub fn store(&self) -> String {
         let value = self.store.to_possible_value();
         value.map_or_else(String::new, |value| value.get_name().to_owned())
     }
 
     /// Serves the dashboard until the runtime ends, if `--inspect` was given.
-    pub(crate) fn inspect(&self, runtime: &Runtime) -> Result<Option<Page>, String> {
+    pub fn inspect(&self, runtime: &Runtime) -> Result<Option<Page>, String> {
         let Some(addrs) = &self.inspect else {
             return Ok(None);
         };
@@ -128,13 +128,15 @@ impl RuntimeArgs {
 
 /// A host name with a port, and the addresses that it resolves to.
 #[derive(Clone, Debug)]
-pub(crate) struct Addrs {
+pub struct Addrs {
     name: String,
-    pub(crate) addrs: Vec<SocketAddr>,
+    /// All that the name resolves to.
+    pub addrs: Vec<SocketAddr>,
 }
 
 impl Addrs {
-    pub(crate) fn parse(text: &str) -> Result<Self, String> {
+    /// Resolves a host name or an address, with a port.
+    pub fn parse(text: &str) -> Result<Self, String> {
         let addrs = text.to_socket_addrs().map_err(|error| {
             format!("{error}; expected an address and a port, such as 127.0.0.1:8080 or [::1]:0")
         })?;
@@ -146,12 +148,7 @@ impl Addrs {
 
     /// Explains why listening failed, with a hint. `option` is the option that set the address;
     /// `page` is the dashboard's address.
-    pub(crate) fn cannot_listen(
-        &self,
-        option: &str,
-        error: &io::Error,
-        page: Option<Page>,
-    ) -> String {
+    pub fn cannot_listen(&self, option: &str, error: &io::Error, page: Option<Page>) -> String {
         let is_page = |addr: &SocketAddr| page.is_some_and(|page| addr.port() == page.0.port());
         let hint = match error.kind() {
             io::ErrorKind::AddrInUse if self.addrs.iter().any(is_page) => {
@@ -173,32 +170,27 @@ impl Addrs {
 
 /// Raises the soft limit of open descriptors to the hard limit. Each connection needs one, and many
 /// systems set the soft limit to 1024.
-pub(crate) fn raise_descriptor_limit() {
+pub fn raise_descriptor_limit() {
     let mut limit = getrlimit(Resource::Nofile);
     limit.current = limit.maximum;
     // If this fails, the limit stays as it is. The acceptor reports running out of descriptors.
     let _ = setrlimit(Resource::Nofile, limit);
 }
 
-/// Returns the limit of open descriptors, or `None` if there is none.
-pub(crate) fn descriptor_limit() -> Option<u64> {
-    getrlimit(Resource::Nofile).current
-}
-
 /// Exits with a usage error, in the style of clap's own errors.
-pub(crate) fn usage_error(message: &str) -> ! {
+pub fn usage_error(message: &str) -> ! {
     let message = format!("{message}\n\nFor more information, try '--help'.\n");
     clap::Error::raw(ErrorKind::ValueValidation, message).exit()
 }
 
 /// Parses a duration, such as `100ms` or `1m 30s`.
-pub(crate) fn duration(text: &str) -> Result<Duration, String> {
+pub fn duration(text: &str) -> Result<Duration, String> {
     humantime::parse_duration(text)
         .map_err(|error| format!("{error}; expected a number and a unit, such as 250ms or 1s"))
 }
 
 /// Parses a duration above zero.
-pub(crate) fn positive_duration(text: &str) -> Result<Duration, String> {
+pub fn positive_duration(text: &str) -> Result<Duration, String> {
     match duration(text)? {
         Duration::ZERO => Err("must be more than zero, for example 1ms".to_owned()),
         duration => Ok(duration),
@@ -206,7 +198,7 @@ pub(crate) fn positive_duration(text: &str) -> Result<Duration, String> {
 }
 
 /// Parses a count of at least 1. The suffix `k` means thousand, `M` means million.
-pub(crate) fn count(text: &str) -> Result<u32, String> {
+pub fn count(text: &str) -> Result<u32, String> {
     let (digits, unit) = match text.char_indices().last() {
         Some((at, 'k' | 'K')) => (&text[..at], 1_000),
         Some((at, 'm' | 'M')) => (&text[..at], 1_000_000),
@@ -224,7 +216,7 @@ pub(crate) fn count(text: &str) -> Result<u32, String> {
 }
 
 /// Parses a whole number, 0 included.
-pub(crate) fn number(text: &str) -> Result<u64, String> {
+pub fn number(text: &str) -> Result<u64, String> {
     text.replace('_', "")
         .parse()
         .map_err(|_| format!("expected a whole number from 0 to {}", u64::MAX))
@@ -240,7 +232,7 @@ fn workers(text: &str) -> Result<usize, String> {
 }
 
 /// Converts a duration to ns.
-pub(crate) fn nanos(duration: Duration) -> Result<u64, String> {
+pub fn nanos(duration: Duration) -> Result<u64, String> {
     // Below 2^60 ns (36 years), sums of a few durations do not overflow.
     u64::try_from(duration.as_nanos())
         .ok()

@@ -6,7 +6,7 @@ use serde::Serialize;
 
 /// Report format.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, ValueEnum)]
-pub(crate) enum Format {
+pub enum Format {
     /// A table, for people.
     Table,
     /// One JSON object on one line, for programs.
@@ -14,21 +14,26 @@ pub(crate) enum Format {
 }
 
 /// Rounds to four decimal places, for JSON.
-pub(crate) fn rounded(figure: f64) -> f64 {
+pub fn rounded(figure: f64) -> f64 {
     (figure * 1e4).round() / 1e4
 }
 
 /// Quantiles of lateness, in µs.
 #[derive(Clone, Copy, Debug, Default, Serialize)]
-pub(crate) struct Lateness {
-    pub(crate) p50: f64,
-    pub(crate) p99: f64,
-    pub(crate) p999: f64,
-    pub(crate) max: f64,
+pub struct Lateness {
+    /// Half of the timers were no later.
+    pub p50: f64,
+    /// 99 % were no later.
+    pub p99: f64,
+    /// 99.9 % were no later.
+    pub p999: f64,
+    /// The latest one.
+    pub max: f64,
 }
 
 impl Lateness {
-    pub(crate) fn of(nanos: &Histogram<u64>) -> Self {
+    /// Returns the quantiles of a histogram in ns.
+    pub fn of(nanos: &Histogram<u64>) -> Self {
         let at = |quantile| nanos.value_at_quantile(quantile) as f64 / 1e3;
         Self {
             p50: at(0.5),
@@ -40,7 +45,7 @@ impl Lateness {
 }
 
 /// Formats a time in ns, with three significant digits and the unit that fits: ns, µs, ms or s.
-pub(crate) fn scaled(nanos: f64) -> String {
+pub fn scaled(nanos: f64) -> String {
     // The limits are where the next smaller unit would round to 1000.
     let (value, unit) = match nanos {
         n if n < 999.5 => return format!("{n:.0} ns"),
@@ -57,11 +62,11 @@ pub(crate) fn scaled(nanos: f64) -> String {
 }
 
 /// Formats a count with commas between the thousands.
-pub(crate) fn grouped(number: u64) -> String {
+pub fn grouped(number: u64) -> String {
     let digits = number.to_string();
     let mut grouped = String::with_capacity(digits.len() * 4 / 3);
     for (i, digit) in digits.chars().enumerate() {
-        if i > 0 && (digits.len() - i) % 3 == 0 {
+        if i > 0 && (digits.len() - i).is_multiple_of(3) {
             grouped.push(',');
         }
         grouped.push(digit);

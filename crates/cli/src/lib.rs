@@ -1,19 +1,14 @@
-//! The program `tourbillon`. It has five commands: `serve`, an HTTP server whose delays and idle
-//! timeouts are timers; `storm`, a load test that checks every timer; `soak`, a long-running test;
-//! `top`, which watches a program; and `trace`, which tells why timers were late.
+#![doc = include_str!("../README.md")]
 
-mod args;
-#[path = "../../../examples/common/arguments.rs"]
-mod arguments;
+pub mod args;
+pub mod arguments;
 mod disturbance;
-mod figures;
-mod proc;
-mod record;
-#[path = "../../../examples/common/say.rs"]
-mod say;
+pub mod figures;
+pub mod proc;
+pub mod record;
+pub mod say;
 mod serve;
-mod soak;
-mod stop;
+pub mod stop;
 mod storm;
 mod top;
 mod trace;
@@ -41,11 +36,6 @@ enum Command {
     /// Every timer must end exactly once, and none may fire before its deadline. The exit status is
     /// 1 if a timer was lost, ended twice or fired early.
     Storm(storm::Args),
-    /// Run a long test: do everything that a runtime does, for minutes or hours.
-    ///
-    /// Checks that every timer ends exactly once, that the runtime's counters balance, and that
-    /// memory, descriptors and threads do not grow. The exit status is 1 if a check fails.
-    Soak(soak::Args),
     /// Show the timers, workers and stalls of a running program in the terminal.
     ///
     /// The program must serve the dashboard, as it does with the option --inspect.
@@ -56,11 +46,12 @@ enum Command {
     Trace(trace::Args),
 }
 
-fn main() -> ExitCode {
+/// Runs the program: parses the arguments of the process, and runs the command that they name.
+/// Returns the exit status.
+pub fn main() -> ExitCode {
     let done = match arguments::<Cli>().command {
         Command::Serve(args) => serve::run(args),
         Command::Storm(args) => storm::run(&args),
-        Command::Soak(args) => soak::run(&args),
         Command::Top(args) => top::run(&args),
         Command::Trace(args) => trace::run(&args),
     };

@@ -28,7 +28,7 @@ fn kilobytes(path: &str, name: &str) -> Result<u64, String> {
 ///
 /// Reads `smaps_rollup`, which counts every page. The fallback `statm` can be off by some hundred
 /// pages.
-pub(crate) fn resident_bytes() -> Result<u64, String> {
+pub fn resident_bytes() -> Result<u64, String> {
     kilobytes("/proc/self/smaps_rollup", "Rss").or_else(|_| {
         let path = "/proc/self/statm";
         let pages: u64 = parse(path, read(path)?.split_whitespace().nth(1))?;
@@ -37,7 +37,7 @@ pub(crate) fn resident_bytes() -> Result<u64, String> {
 }
 
 /// Returns the CPU time of all threads of this process so far, in seconds.
-pub(crate) fn cpu_seconds() -> Result<f64, String> {
+pub fn cpu_seconds() -> Result<f64, String> {
     let path = "/proc/self/stat";
     let text = read(path)?;
     // The second field is the program's name in parentheses, and can contain any character.
@@ -49,7 +49,7 @@ pub(crate) fn cpu_seconds() -> Result<f64, String> {
 }
 
 /// Returns the CPU time of the given threads so far, in seconds.
-pub(crate) fn thread_cpu_seconds(threads: &[i32]) -> Result<f64, String> {
+pub fn thread_cpu_seconds(threads: &[i32]) -> Result<f64, String> {
     let nanos = threads.iter().map(|thread| {
         let path = format!("/proc/self/task/{thread}/schedstat");
         parse::<u64>(&path, read(&path)?.split_whitespace().next())
@@ -63,13 +63,13 @@ fn entries(path: &str) -> Result<Vec<fs::DirEntry>, String> {
 }
 
 /// Returns the number of open descriptors.
-pub(crate) fn descriptors() -> Result<usize, String> {
+pub fn descriptors() -> Result<usize, String> {
     // Listing the directory opens one more.
     Ok(entries("/proc/self/fd")?.len() - 1)
 }
 
 /// Returns the number of epoll instances, eventfds, timerfds and the like.
-pub(crate) fn event_descriptors() -> Result<usize, String> {
+pub fn event_descriptors() -> Result<usize, String> {
     let is_ours = |entry: &fs::DirEntry| {
         // A descriptor that was closed after the listing cannot be read; skip it.
         let target = fs::read_link(entry.path()).map(OsString::from);
@@ -82,12 +82,12 @@ pub(crate) fn event_descriptors() -> Result<usize, String> {
 }
 
 /// Returns the number of threads.
-pub(crate) fn threads() -> Result<usize, String> {
+pub fn threads() -> Result<usize, String> {
     Ok(entries("/proc/self/task")?.len())
 }
 
 /// Returns the number of threads whose names start with `prefix`.
-pub(crate) fn threads_named(prefix: &str) -> Result<usize, String> {
+pub fn threads_named(prefix: &str) -> Result<usize, String> {
     let is_so = |entry: &fs::DirEntry| {
         // A thread that ended after the listing cannot be read; skip it.
         let name = fs::read_to_string(entry.path().join("comm"));
@@ -100,7 +100,7 @@ pub(crate) fn threads_named(prefix: &str) -> Result<usize, String> {
 }
 
 /// Fails if the timers would not fit into free memory, at `bytes_per_timer` each.
-pub(crate) fn require_memory(timers: u32, bytes_per_timer: u64) -> Result<(), String> {
+pub fn require_memory(timers: u32, bytes_per_timer: u64) -> Result<(), String> {
     // If the amount of free memory is unknown, try it.
     let Ok(free) = kilobytes("/proc/meminfo", "MemAvailable") else {
         return Ok(());

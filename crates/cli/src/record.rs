@@ -16,12 +16,13 @@ use tourbillon::{
     runtime::Builder,
     signal::{SignalKind, signal},
 };
+use tourbillon_flight::write_trace;
 
 use crate::{args::count, arguments::tame, complain};
 
 /// Options of the flight recorder.
 #[derive(Clone, Debug, Args)]
-pub(crate) struct RecordArgs {
+pub struct RecordArgs {
     /// How much the flight recorder records. On SIGUSR2 the program writes a trace into the working
     /// directory: see `tourbillon trace`.
     #[arg(long, value_enum, default_value_t = Record::Light)]
@@ -44,7 +45,7 @@ enum Record {
 
 impl RecordArgs {
     /// Applies these options.
-    pub(crate) fn configure(&self, builder: Builder) -> Builder {
+    pub fn configure(&self, builder: Builder) -> Builder {
         let recording = match self.record {
             Record::Off => Recording::Off,
             Record::Light => Recording::Light,
@@ -57,14 +58,14 @@ impl RecordArgs {
 }
 
 /// A thread that writes a trace on each SIGUSR2, until the process ends.
-pub(crate) struct Traces(Arc<OnceLock<FlightRecorder>>);
+pub struct Traces(Arc<OnceLock<FlightRecorder>>);
 
 impl Traces {
     /// Starts the thread. From here on the signal does not end the process.
     ///
     /// The thread has a runtime of its own, so that it writes a trace also while all workers are
     /// stuck.
-    pub(crate) fn listen() -> Result<Self, String> {
+    pub fn listen() -> Result<Self, String> {
         let to_text = |error: io::Error| format!("cannot wait for SIGUSR2: {error}");
         let waits = Builder::new_current_thread()
             .flight_recorder(Recording::Off)
@@ -90,7 +91,7 @@ impl Traces {
     }
 
     /// Sets the runtime of the traces. Until then a signal has no effect.
-    pub(crate) fn show(&self, runtime: &Runtime) {
+    pub fn show(&self, runtime: &Runtime) {
         // A program has one runtime to show.
         let _ = self.0.set(runtime.handle().flight_recorder());
     }
@@ -106,13 +107,13 @@ fn write_numbered(recorder: &FlightRecorder, number: u32) {
 }
 
 /// Writes a trace to a file.
-pub(crate) fn save(snapshot: &Snapshot, path: &Path) -> Result<(), String> {
+pub fn save(snapshot: &Snapshot, path: &Path) -> Result<(), String> {
     let file = File::create(path);
-    file.and_then(|file| snapshot.write_trace(file))
+    file.and_then(|file| write_trace(snapshot, file))
         .map_err(|error| cannot_write(path, &error))
 }
 
 /// Returns the complaint about a file that could not be written.
-pub(crate) fn cannot_write(path: &Path, error: &io::Error) -> String {
+pub fn cannot_write(path: &Path, error: &io::Error) -> String {
     format!("cannot write {}: {error}", tame(path))
 }

@@ -7,8 +7,6 @@
 //!   program prints, no control character but tabs and ends of lines reaches the terminal, and no
 //!   character that it does not draw.
 
-#![allow(dead_code, reason = "each program uses a part")]
-
 use std::{
     fmt::{self, Display, Write as _},
     io::{self, ErrorKind, Write as _},

@@ -10,20 +10,22 @@ use std::{
 use tourbillon::signal::{Signal, SignalKind, signal};
 
 /// Listens for SIGINT and SIGTERM.
-pub(crate) struct Stop {
+pub struct Stop {
     interrupt: Signal,
     terminate: Signal,
 }
 
 impl Stop {
-    pub(crate) fn new() -> io::Result<Self> {
+    /// Starts to listen. From here on the signals do not end the process by themselves.
+    pub fn new() -> io::Result<Self> {
         Ok(Self {
             interrupt: signal(SignalKind::interrupt())?,
             terminate: signal(SignalKind::terminate())?,
         })
     }
 
-    pub(crate) async fn recv(&mut self) -> io::Result<()> {
+    /// Waits for one of the signals.
+    pub async fn recv(&mut self) -> io::Result<()> {
         match first(self.interrupt.recv(), self.terminate.recv()).await {
             First::A(came) | First::B(came) => came,
         }
@@ -31,13 +33,15 @@ impl Stop {
 }
 
 /// The output of the future that finished first.
-pub(crate) enum First<A, B> {
+pub enum First<A, B> {
+    /// That of the first future.
     A(A),
+    /// That of the second one.
     B(B),
 }
 
 /// Waits for the first of two futures, and drops the other.
-pub(crate) async fn first<A: Future, B: Future>(a: A, b: B) -> First<A::Output, B::Output> {
+pub async fn first<A: Future, B: Future>(a: A, b: B) -> First<A::Output, B::Output> {
     let (mut a, mut b) = (pin!(a), pin!(b));
     poll_fn(|cx| {
         if let Poll::Ready(output) = a.as_mut().poll(cx) {

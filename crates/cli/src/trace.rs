@@ -3,7 +3,7 @@
 use std::{fmt::Write as _, fs::File, io::BufReader, path::PathBuf, process::ExitCode};
 
 use serde::{Deserialize, Serialize};
-use tourbillon::flight::CauseTotal;
+use tourbillon_flight::CauseTotal;
 
 use crate::{
     arguments::tame,
@@ -15,7 +15,7 @@ use crate::{
 #[derive(Debug, clap::Args)]
 pub(crate) struct Args {
     /// The trace: a file that the program wrote on SIGUSR2 or by `storm --trace`, or that
-    /// `Snapshot::write_trace` wrote.
+    /// `tourbillon_flight::write_trace` wrote.
     file: PathBuf,
     /// Number of late timers to show.
     #[arg(long, value_name = "N", default_value_t = 10)]

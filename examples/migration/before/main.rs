@@ -1,9 +1,6 @@
 //! The chat server as a program: it listens at the given address, and ends on Ctrl-C or SIGTERM.
 
 mod chat;
-#[path = "../../common/say.rs"]
-mod say;
-
 use std::env;
 use std::process::ExitCode;
 use std::time::Duration;
@@ -11,6 +8,7 @@ use std::time::Duration;
 use tokio::net::TcpListener;
 use tokio::signal::ctrl_c;
 use tokio::signal::unix::{SignalKind, signal};
+use tourbillon_examples::say;
 
 #[tokio::main]
 async fn main() -> ExitCode {

@@ -10,6 +10,7 @@ use std::{
 };
 
 use tourbillon::{JoinHandle, Outcome, Runtime, task::spawn_blocking, time::sleep};
+use tourbillon_cli::proc;
 
 use super::{
     end,
@@ -17,7 +18,6 @@ use super::{
     tally::Count,
     watch::or_fault,
 };
-use crate::proc;
 
 /// Prefix of their threads' names.
 const NAME: &str = "beside";

@@ -11,9 +11,9 @@ use std::{
 };
 
 use tourbillon::{JoinHandle, Runtime, task::JoinError};
+use tourbillon_cli::{say::complain, stop::Stop};
 
 use super::shared::{PATIENCE, Shared};
-use crate::{complain, stop::Stop};
 
 /// Interval at which to check whether something has ended.
 pub(super) const POLL: Duration = Duration::from_millis(10);

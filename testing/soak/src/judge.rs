@@ -5,12 +5,12 @@
 
 use serde::Serialize;
 use tourbillon::metrics::Counts;
+use tourbillon_cli::figures::{grouped, scaled};
 
 use super::{
     tally::{Count, Fault, Tally},
     watch::{Window, median},
 };
-use crate::figures::{grouped, scaled};
 
 /// Growth is judged if the run lasts at least this long, in s, and has more windows than
 /// `MIN_WINDOWS`.

@@ -1,4 +1,4 @@
-//! `tourbillon soak`: a test that runs for minutes or hours. It arms, moves and cancels timers from
+//! The program `tourbillon-soak`: a test that runs for minutes or hours. It arms, moves and cancels timers from
 //! all threads, and uses all other parts of the runtime. It checks for growth, losses and wrong
 //! counts.
 //!
@@ -51,8 +51,17 @@ use std::{
     time::{Duration, Instant},
 };
 
+use clap::Parser;
 use indicatif::{ProgressBar, ProgressDrawTarget, ProgressStyle};
 use tourbillon::{JoinHandle, Runtime};
+use tourbillon_cli::{
+    args::{RuntimeArgs, count, nanos, number, positive_duration},
+    arguments::arguments,
+    figures::{Format, rounded, scaled},
+    proc,
+    record::{Traces, cannot_write},
+    say::{self, print, say},
+};
 
 use self::{
     end::POLL,
@@ -62,18 +71,14 @@ use self::{
     tally::Count,
     watch::{Watch, Window},
 };
-use crate::{
-    args::{RuntimeArgs, count, nanos, number, positive_duration},
-    figures::{Format, rounded, scaled},
-    proc,
-    record::{Traces, cannot_write},
-    say::{print, say},
-};
 
-/// Arguments of `tourbillon soak`.
-#[derive(Debug, clap::Args)]
-#[command(after_long_help = report::HELP)]
-pub(crate) struct Args {
+/// Run a long test: do everything that a runtime does, for minutes or hours.
+///
+/// Checks that every timer ends exactly once, that the runtime's counters balance, and that memory,
+/// descriptors and threads do not grow. The exit status is 1 if a check fails.
+#[derive(Debug, Parser)]
+#[command(name = "tourbillon-soak", after_long_help = report::HELP)]
+struct Args {
     /// Run for this long.
     ///
     /// Ctrl-C ends the run early, with the same checks. Growth is checked in runs of a minute or
@@ -120,8 +125,12 @@ const LASTING: u64 = 100;
 /// Number of scenario tasks per worker.
 const SCENARIO_TASKS: usize = 2;
 
+fn main() -> ExitCode {
+    say::end("tourbillon-soak", run(&arguments()))
+}
+
 /// Runs the soak and prints the report.
-pub(crate) fn run(args: &Args) -> Result<ExitCode, String> {
+fn run(args: &Args) -> Result<ExitCode, String> {
     proc::require_memory(args.timers, BYTES_PER_TIMER)?;
     nanos(args.duration)?;
     // Check now, not after hours, that the report file can be written.

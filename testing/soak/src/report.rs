@@ -3,11 +3,11 @@
 use std::{collections::BTreeMap, fmt};
 
 use serde::Serialize;
+use tourbillon_cli::figures::{grouped, scaled};
 
 use super::{judge::Check, tally::Fault, watch::Window};
-use crate::figures::{grouped, scaled};
 
-/// The end of `soak --help`.
+/// The end of `tourbillon-soak --help`.
 pub(super) const HELP: &str = "\
 The report starts with a table of windows, with these columns:
   at              end of the window, from the start

@@ -115,7 +115,7 @@ impl State {
     /// undisturbed.
     pub(super) fn any_slot(&self) -> Option<u32> {
         let slot = fastrand::usize(..self.slots.len()) as u32;
-        (slot % 4 != 0).then_some(slot)
+        (!slot.is_multiple_of(4)).then_some(slot)
     }
 }
 

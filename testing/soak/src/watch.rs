@@ -10,12 +10,12 @@ use tourbillon::{
     Runtime,
     metrics::{LatenessHistogram, RuntimeMetrics},
 };
-
-use super::{shared::Shared, tally::Count};
-use crate::{
+use tourbillon_cli::{
     figures::{Lateness, rounded},
     proc,
 };
+
+use super::{shared::Shared, tally::Count};
 
 /// Returns the value. Records an error as a fault, so that the soak continues.
 pub(super) fn or_fault<T>(shared: Shared, said: Result<T, String>) -> Option<T> {

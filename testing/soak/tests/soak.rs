@@ -1,5 +1,4 @@
-//! `tourbillon soak`: it finds no errors, does all that it reports, and ends when a signal asks it
-//! to.
+//! The soak finds no errors, does all that it reports, and ends when a signal asks it to.
 //!
 //! These tests have no alarm: on a busy machine the program may wait for minutes, and it has a
 //! watchdog of its own.
@@ -14,11 +13,17 @@ use std::{
 };
 
 use serde_json::Value;
+use tourbillon_support::{
+    clients::output::{HOSTILE, complains_tame, fails_if_output_is_lost},
+    unix::Dir,
+};
 
-use crate::{clients::tourbillon, common::unix::Dir};
+fn program() -> Command {
+    Command::new(env!("CARGO_BIN_EXE_tourbillon-soak"))
+}
 
 fn soak(args: &[&str]) -> Output {
-    tourbillon().arg("soak").args(args).output().unwrap()
+    program().args(args).output().unwrap()
 }
 
 /// Runs a soak that has to pass. Returns its report.
@@ -171,8 +176,8 @@ struct UnderWay {
 impl UnderWay {
     /// Starts a soak, and waits until some of its timers have ended.
     fn start(args: &[&str]) -> Self {
-        let mut soak = tourbillon();
-        soak.args(["soak", "--duration", "2m", "--inspect", "127.0.0.1:0"])
+        let mut soak = program();
+        soak.args(["--duration", "2m", "--inspect", "127.0.0.1:0"])
             .args(args)
             .stdout(Stdio::piped())
             .stderr(Stdio::piped());
@@ -316,4 +321,20 @@ fn invalid_arguments_are_refused() {
     let err = String::from_utf8(output.stderr).unwrap();
     assert_eq!(output.status.code(), Some(1), "{err}");
     assert!(err.contains("cannot write /there/is"), "{err}");
+}
+
+#[test]
+fn a_report_that_is_lost_is_a_failure() {
+    let args = ["--duration", "100ms", "--timers", "1k", "--format", "json"];
+    fails_if_output_is_lost(program().args(args));
+}
+
+#[test]
+fn arguments_and_names_of_files_are_shown_tame() {
+    complains_tame(program().args(["--duration", HOSTILE]));
+    // There is no such directory.
+    let directory = Dir::new();
+    let absent = directory.path(HOSTILE).join("report.json");
+    let args = ["--duration", "100ms", "--timers", "1k", "--report"];
+    complains_tame(program().args(args).arg(&absent));
 }

@@ -13,7 +13,8 @@
 )]
 
 #[cfg(feature = "arguments")]
-#[path = "../../../examples/common/arguments.rs"]
+// As for `disturbance`.
+#[path = "../../../crates/cli/src/arguments.rs"]
 pub mod arguments;
 #[cfg(feature = "runtime")]
 pub mod blocked;
@@ -24,7 +25,7 @@ pub mod clients;
 pub mod course;
 pub mod dir;
 // The program `tourbillon` uses this file, and cannot depend on a package that is not published.
-#[path = "../../../src/bin/tourbillon/disturbance.rs"]
+#[path = "../../../crates/cli/src/disturbance.rs"]
 pub mod disturbance;
 pub mod dropped;
 pub mod event;
@@ -38,7 +39,7 @@ pub mod paused;
 pub mod process;
 pub mod resident;
 // As for `disturbance`.
-#[path = "../../../examples/common/say.rs"]
+#[path = "../../../crates/cli/src/say.rs"]
 pub mod say;
 pub mod skip;
 #[cfg(feature = "runtime")]

@@ -7,12 +7,9 @@ use tourbillon::{
     task::yield_now,
     time::{Instant, sleep},
 };
+use tourbillon_hyper::server::{ACCEPT_PAUSE, ACCEPT_SILENCE, concerns_one_connection};
 
-use super::{
-    Server,
-    accept_error::{PAUSE, SILENCE, concerns_one_connection},
-    connection,
-};
+use super::{Server, connection};
 use crate::complain;
 
 /// Number of connections to accept before yielding to other tasks of the worker.
@@ -32,19 +29,19 @@ pub(super) async fn accept(listener: TcpListener, server: Arc<Server>) {
                 tourbillon::spawn(connection::serve(stream, pass, server.clone()));
                 accepted = accepted.wrapping_add(1);
                 // A burst of clients must not keep this worker from its other tasks.
-                if accepted % BATCH == 0 {
+                if accepted.is_multiple_of(BATCH) {
                     yield_now().await;
                 }
             }
             Err(error) if concerns_one_connection(&error) => {}
             Err(error) => {
                 // Running out of descriptors can last: do not print the error each time.
-                if complained.is_none_or(|when| when.elapsed() >= SILENCE) {
+                if complained.is_none_or(|when| when.elapsed() >= ACCEPT_SILENCE) {
                     complained = Some(Instant::now());
                     cannot_accept(&error, server.gate.open());
                 }
                 // Meanwhile the connection waits in the listener's queue.
-                sleep(PAUSE).await;
+                sleep(ACCEPT_PAUSE).await;
             }
         }
     }

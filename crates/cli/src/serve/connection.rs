@@ -27,12 +27,12 @@ use hyper::{
     service::service_fn,
 };
 use tourbillon::{
-    hyper::TourbillonTimer,
     net::TcpStream,
     time::{Instant, sleep},
 };
+use tourbillon_hyper::{HyperIo, TourbillonTimer, server::Pass};
 
-use super::{Server, gate::Pass};
+use super::Server;
 
 /// Maximum length of a request's head, in bytes. It limits the memory that a slow client can hold.
 const HEAD: usize = 16 * 1024;
@@ -87,7 +87,7 @@ pub(super) async fn serve(stream: TcpStream, pass: Pass, server: Arc<Server>) {
         .header_read_timeout(None)
         .max_buf_size(HEAD)
         .half_close(server.half_close)
-        .serve_connection(stream, service);
+        .serve_connection(HyperIo::new(stream), service);
     let end = drive(connection, &pass, &requests, &server).await;
     match end {
         End::ClosedByClient => server.stats.closed_by_client.add(1),
@@ -100,7 +100,7 @@ pub(super) async fn serve(stream: TcpStream, pass: Pass, server: Arc<Server>) {
 /// Polls the connection until it ends, its idle timer fires, or the server closes and no answer is
 /// pending.
 async fn drive<S>(
-    connection: http1::Connection<TcpStream, S>,
+    connection: http1::Connection<HyperIo<TcpStream>, S>,
     pass: &Pass,
     requests: &Requests,
     server: &Server,

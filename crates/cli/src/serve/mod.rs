@@ -3,17 +3,11 @@
 //! | file | content |
 //! |---|---|
 //! | `accept` | the accept loop, which continues after errors |
-//! | `accept_error` | accept errors to wait after (shared with the library) |
 //! | `connection` | one connection: its requests, its idle timer, its end |
-//! | `gate` | the open connections; tells them to close (shared with the library) |
 //! | `stats` | counts of connections and requests |
 
 mod accept;
-#[path = "../../../integrations/axum/accept_error.rs"]
-mod accept_error;
 mod connection;
-#[path = "../../../integrations/axum/gate.rs"]
-mod gate;
 mod stats;
 
 use std::{fmt, process::ExitCode, sync::Arc, time::Duration};
@@ -23,16 +17,11 @@ use tourbillon::{
     net::TcpListener,
     time::{Instant, timeout},
 };
+use tourbillon_hyper::server::{Gate, default_max_connections};
 
-use self::{
-    gate::{Gate, room},
-    stats::Stats,
-};
+use self::stats::Stats;
 use crate::{
-    args::{
-        Addrs, RuntimeArgs, count, descriptor_limit, duration, positive_duration,
-        raise_descriptor_limit,
-    },
+    args::{Addrs, RuntimeArgs, count, duration, positive_duration, raise_descriptor_limit},
     complain,
     record::Traces,
     say::say,
@@ -92,7 +81,7 @@ pub(crate) fn run(args: Args) -> Result<ExitCode, String> {
         idle: args.idle,
         max_connections: match args.max_connections {
             Some(count) => usize::try_from(count).unwrap_or(usize::MAX),
-            None => room(descriptor_limit()),
+            None => default_max_connections(),
         },
         half_close: args.half_close,
         body: format!("hello after {}\n", humantime::format_duration(args.delay)).into(),

@@ -98,7 +98,7 @@ impl Ledger {
     #[inline]
     pub(super) fn ran(&self, index: u32) {
         let now = self.now();
-        if self.end(index, RUN) % CANCEL == 0 {
+        if self.end(index, RUN).is_multiple_of(CANCEL) {
             self.records[index as usize].ran_at.store(now, Relaxed);
         }
         lanes::count(|lane| &lane.fired);

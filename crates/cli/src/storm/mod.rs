@@ -34,6 +34,7 @@ use std::{
 };
 
 use indicatif::{ProgressBar, ProgressDrawTarget, ProgressStyle};
+use tourbillon_flight::{causes, late_timers};
 
 use self::{
     arm::Context,
@@ -229,7 +230,7 @@ fn storm(args: &Args) -> Result<Report, String> {
     if let Some(path) = &args.trace {
         record::save(&recorded, path)?;
     }
-    let causes = recorded.causes(Duration::ZERO);
+    let causes = causes(&late_timers(&recorded, Duration::ZERO));
     // Drop the runtime first: no callback runs after this, so the ledger is final.
     drop(runtime);
 

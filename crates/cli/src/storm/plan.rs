@@ -160,18 +160,18 @@ impl Plan {
 
     /// Returns whether a meddler acts on an early timer close to its deadline, not at any time.
     pub(super) fn acts_when_due(&self, index: u32) -> bool {
-        self.bits(index, 3) % 2 == 0
+        self.bits(index, 3).is_multiple_of(2)
     }
 
     /// Returns whether a second meddler resets a timer at about the moment when the first cancels
     /// it.
     pub(super) fn is_contested(&self, index: u32) -> bool {
-        self.bits(index, 4) % 4 == 0
+        self.bits(index, 4).is_multiple_of(4)
     }
 
     /// Returns whether to arm a timer by a delay, not for an instant. Refreshing needs a delay.
     pub(super) fn is_armed_by_delay(&self, index: u32) -> bool {
-        self.action(index) == Action::Refresh || self.bits(index, 5) % 2 == 0
+        self.action(index) == Action::Refresh || self.bits(index, 5).is_multiple_of(2)
     }
 }
 

@@ -3,7 +3,8 @@
 use std::{fmt, process::ExitCode, sync::atomic::Ordering::Relaxed};
 
 use serde::Serialize;
-use tourbillon::{flight::CauseTotal, metrics::Counts};
+use tourbillon::metrics::Counts;
+use tourbillon_flight::CauseTotal;
 
 use super::{
     lanes,

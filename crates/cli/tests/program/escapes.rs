@@ -108,7 +108,6 @@ fn arguments_are_quoted_tame() {
         &["trace", "--top", HOSTILE],
         &["top", HOSTILE],
         &["storm", "--timers", HOSTILE],
-        &["soak", "--duration", HOSTILE],
         &["serve", "--delay", HOSTILE],
     ] {
         complains_tame(tourbillon().args(command));
@@ -129,6 +128,4 @@ fn names_of_files_are_shown_tame() {
         "storm", "--timers", "100", "--spread", "1ms", "--lead", "1ms",
     ];
     complains_tame(tourbillon().args(storm).arg("--trace").arg(&absent));
-    let soak = ["soak", "--duration", "100ms", "--timers", "1k", "--report"];
-    complains_tame(tourbillon().args(soak).arg(&absent));
 }

@@ -3,21 +3,45 @@
 
 use std::{
     fs,
-    io::Write,
-    net::{SocketAddr, TcpListener, ToSocketAddrs},
+    io::{BufRead, BufReader, Read, Write},
+    net::{SocketAddr, TcpListener, TcpStream, ToSocketAddrs},
     process::{Command, Stdio},
 };
 
+use serde_json::Value;
+
 use crate::{
-    client::{Events, get, request, snapshot},
     clients::{
         Server, have,
         storm::{Storm, page_address},
-        tourbillon,
+        tourbillon, with_patience,
     },
-    common::{alarm, net::ANY_PORT},
-    web::Client,
+    common::{alarm, eventually, net::ANY_PORT},
 };
+
+/// Sends a request for a path of a page, by a host name.
+fn ask(addr: SocketAddr, path: &str, host: &str) -> BufReader<TcpStream> {
+    let mut stream = with_patience(TcpStream::connect(addr).unwrap());
+    let request = format!("GET {path} HTTP/1.1\r\nHost: {host}\r\nConnection: close\r\n\r\n");
+    stream.write_all(request.as_bytes()).unwrap();
+    BufReader::new(stream)
+}
+
+/// Returns the status and the body of an answer.
+fn get(addr: SocketAddr, path: &str, host: &str) -> (u16, String) {
+    let mut answer = String::new();
+    ask(addr, path, host).read_to_string(&mut answer).unwrap();
+    let (head, body) = answer.split_once("\r\n\r\n").unwrap();
+    let status = head.split(' ').nth(1).unwrap().parse().unwrap();
+    (status, body.to_owned())
+}
+
+/// Returns the page's current snapshot.
+fn snapshot(addr: SocketAddr) -> Value {
+    let (status, body) = get(addr, "/snapshot.json", "127.0.0.1");
+    assert_eq!(status, 200, "{body}");
+    serde_json::from_str(&body).unwrap()
+}
 
 /// Returns the output of `promtool check metrics` for a text. It is empty if the text is correct.
 fn promtool(text: &str) -> String {
@@ -49,7 +73,7 @@ fn promtool_accepts_the_metrics_of_a_storm() {
     assert!(promtool("tourbillon_parks 1\ntourbillon_parks 2\n").contains("tourbillon_parks"));
     let storm = Storm::start(&["--timers", "20k", "--spread", "2s"]);
     for _ in 0..3 {
-        let text = get(storm.addr, "/metrics").body;
+        let (_, text) = get(storm.addr, "/metrics", "127.0.0.1");
         assert!(text.contains("\ntourbillon_timers_armed_total{"), "{text}");
         assert_eq!(promtool(&text), "");
     }
@@ -60,13 +84,21 @@ fn promtool_accepts_the_metrics_of_a_storm() {
 fn a_storm_can_be_watched_from_start_to_end() {
     let _alarm = alarm();
     let storm = Storm::start(&["--timers", "20k", "--spread", "1s", "--workers", "2"]);
-    let mut events = Events::ask(storm.addr);
-    let first = events.next();
+    let mut events = ask(storm.addr, "/events", "127.0.0.1");
+    let mut line = String::new();
+    while !line.ends_with("event: snapshot\n") {
+        assert!(events.read_line(&mut line).unwrap() > 0, "{line}");
+    }
+    line.clear();
+    events.read_line(&mut line).unwrap();
+    let data = line.strip_prefix("data: ").unwrap();
+    let first: Value = serde_json::from_str(data).unwrap();
     assert_eq!(first["pid"], storm.pid());
     assert_eq!(first["workers"].as_array().unwrap().len(), 2);
     assert!(snapshot(storm.addr)["at_ms"].as_f64().unwrap() > 0.0);
     // The stream ends when the storm does.
-    let rest = events.0.end();
+    let mut rest = String::new();
+    events.read_to_string(&mut rest).unwrap();
     assert!(rest.contains("event: snapshot"), "{rest}");
     let report = storm.end();
     assert_eq!(report["lost"], 0, "{report}");
@@ -77,22 +109,14 @@ fn a_server_prints_the_address_of_its_page_before_it_serves() {
     let _alarm = alarm();
     let mut server = Server::start(&["--inspect", "127.0.0.1:0", "--delay", "1h"]);
     let addr = page_address(&server.complaint());
-    assert_eq!(get(addr, "/").status, 200);
-    let mut waiting = Client::connect(server.addr);
-    waiting.send(&request("GET", "/", &[]));
-    crate::common::eventually("its timer is there", || {
+    assert_eq!(get(addr, "/", "127.0.0.1").0, 200);
+    let _waiting = ask(server.addr, "/", "127.0.0.1");
+    eventually("its timer is there", || {
         let now = snapshot(addr);
         let workers = now["workers"].as_array().unwrap();
-        let pending = |worker: &serde_json::Value| worker["pending"].as_u64().unwrap();
+        let pending = |worker: &Value| worker["pending"].as_u64().unwrap();
         workers.iter().map(pending).sum::<u64>() >= 1
     });
-}
-
-/// Returns the status of a request for the page by this host name.
-fn status_for(addr: SocketAddr, host: &str) -> u16 {
-    let mut client = Client::connect(addr);
-    client.send(&format!("GET / HTTP/1.1\r\nHost: {host}\r\n\r\n"));
-    client.reply().status
 }
 
 #[test]
@@ -114,15 +138,15 @@ fn requests_for_the_allowed_host_names_are_answered() {
     let mut server = Server::start(&args);
     let addr = page_address(&server.complaint());
     for host in ["proxy.example", "proxy.example:80", "box", "localhost"] {
-        assert_eq!(status_for(addr, host), 200, "{host}");
+        assert_eq!(get(addr, "/", host).0, 200, "{host}");
     }
     if is_known {
         let host = format!("{own}:{}", addr.port());
-        assert_eq!(status_for(addr, &host), 200, "{host}");
+        assert_eq!(get(addr, "/", &host).0, 200, "{host}");
     } else {
         eprintln!("skipped in part: the name of this machine is no name of an address");
     }
-    assert_eq!(status_for(addr, "other.example"), 421);
+    assert_eq!(get(addr, "/", "other.example").0, 421);
 }
 
 #[test]

@@ -1,14 +1,15 @@
-//! The program `tourbillon`: its commands `serve`, `storm`, `soak`, `top` and `trace`.
+//! The program `tourbillon`: its commands `serve`, `storm`, `top` and `trace`.
 
 use tourbillon_support as common;
 use tourbillon_support::clients;
 
 mod escapes;
 mod hostile_pages;
+mod inspect;
 mod output;
 mod perfetto;
+mod picture;
 mod serve;
-mod soak;
 mod storm;
 mod top;
 mod trace;

@@ -23,12 +23,6 @@ fn a_storm_whose_report_is_lost_fails() {
 }
 
 #[test]
-fn a_soak_whose_report_is_lost_fails() {
-    let soak = ["soak", "--duration", "100ms", "--timers", "1k", "--format"];
-    fails_if_output_is_lost(tourbillon().args(soak).arg("json"));
-}
-
-#[test]
 fn a_screen_that_is_lost_is_a_failure() {
     let addr = serve(|number, _, stream| {
         send(stream, snapshot(number, "x").to_string().as_bytes());

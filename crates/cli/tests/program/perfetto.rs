@@ -17,7 +17,8 @@ use axum::{
     routing::get,
 };
 use serde_json::{Value, json};
-use tourbillon::{Runtime, axum::serve, net::TcpListener};
+use tourbillon::{Runtime, net::TcpListener};
+use tourbillon_axum::serve;
 
 use crate::{
     clients::{browser::Browser, storm::write_trace},

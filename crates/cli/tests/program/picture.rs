@@ -1,4 +1,4 @@
-//! The picture of the live page in the book. `cargo test --features cli --test inspect --
+//! The picture of the live page in the book. `cargo test -p tourbillon-cli --test program --
 //! --ignored picture` makes it. Run this on an idle machine, since the picture shows how late
 //! timers are.
 
@@ -7,7 +7,7 @@ use std::path::Path;
 use crate::clients::{browser::Browser, storm::Storm};
 
 /// The file of the picture in the book.
-const PICTURE: &str = "docs/guide/live-page.png";
+const PICTURE: &str = "../../docs/guide/live-page.png";
 
 /// The largest size of the picture, in bytes. A browser loads a page of the book as a whole, and
 /// the picture should not dominate that time.

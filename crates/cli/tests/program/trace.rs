@@ -39,7 +39,7 @@ fn it_names_the_timer_its_cause_and_its_culprit() {
         runtime.spawn(async { thread::sleep(20 * MS) });
         runtime.block_on(waits).unwrap();
         let snapshot = runtime.handle().flight_recorder().snapshot();
-        snapshot.write_trace(File::create(&path).unwrap()).unwrap();
+        tourbillon_flight::write_trace(&snapshot, File::create(&path).unwrap()).unwrap();
         let words = words(&path);
         let mut lines = words.lines();
         assert!(lines.next().unwrap().starts_with("workers: 1, events: "));
@@ -47,7 +47,7 @@ fn it_names_the_timer_its_cause_and_its_culprit() {
             && lines.any(|line| {
                 line.starts_with("- a sleep of task ")
                     && line.contains(" behind task ")
-                    && line.contains("(spawned at tests/program/trace.rs:")
+                    && line.contains(concat!("(spawned at ", file!(), ":"))
                     && line.contains("there is no other worker")
             })
     });

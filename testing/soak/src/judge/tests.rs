@@ -1,5 +1,6 @@
+use tourbillon_cli::figures::Lateness;
+
 use super::*;
-use crate::figures::Lateness;
 
 /// Returns a run of 60 windows of 5 s in which nothing grows, with some noise.
 fn steady() -> Vec<Window> {

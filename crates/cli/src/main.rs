@@ -1,0 +1,7 @@
+//! The program `tourbillon`.
+
+use std::process::ExitCode;
+
+fn main() -> ExitCode {
+    tourbillon_cli::main()
+}
