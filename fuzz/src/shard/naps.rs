@@ -5,13 +5,10 @@ use std::{
     task::{Poll, Waker},
 };
 
+use tourbillon_model::{self as model, State};
 use tourbillon_shards::{Due, NEVER, Outcome, Ran, Sleep};
 
-use super::{
-    model::{Nap, State},
-    owner::TestOwner,
-    world::World,
-};
+use super::{model::Nap, owner::TestOwner, world::World};
 
 impl World {
     /// Wakes the task of a sleep and finds the sleep by its outcome. Returns whether it had been
@@ -22,17 +19,16 @@ impl World {
         let mut fired = self
             .naps
             .iter_mut()
-            .filter(|nap| nap.state == State::Pending(at))
+            .filter(|nap| nap.model.state == State::Pending(at))
             .filter(|nap| nap.sleep.outcome() == Some(Outcome::Fired));
         let nap = fired.next().expect("one of them was due");
         nap.end(Outcome::Fired);
-        std::mem::take(&mut nap.is_moved)
+        std::mem::take(&mut nap.model.moved)
     }
 
     pub fn nap(&mut self, at: u64) {
         let mut nap = Nap {
-            state: State::Pending(at.min(NEVER)),
-            is_moved: false,
+            model: model::Timer::pending(false, at, 0),
             sleep: Sleep::new(&self.shard, at),
             waker: Arc::default(),
             is_polled: false,
@@ -48,8 +44,8 @@ impl World {
     pub fn reset_nap(&mut self, id: usize, to: u64) {
         let nap = &mut self.naps[id];
         nap.sleep.reset(to);
-        nap.is_moved |= !nap.state.is_over();
-        nap.state = State::Pending(to.min(NEVER));
+        nap.model.moved |= !nap.model.is_over();
+        nap.model.state = State::Pending(to.min(NEVER));
         if self.is_closed {
             // It is armed again, and refused.
             nap.end(Outcome::Shutdown);
@@ -59,7 +55,7 @@ impl World {
     pub fn poll(&mut self, id: usize) {
         let nap = &mut self.naps[id];
         let waker = Waker::from(nap.waker.clone());
-        match (nap.sleep.poll(&waker), nap.state) {
+        match (nap.sleep.poll(&waker), nap.model.state) {
             (Poll::Ready(how), State::Over(over)) => assert_eq!(how, over),
             (Poll::Pending, State::Pending(_)) => nap.is_polled = true,
             (poll, state) => panic!("{poll:?}, and it is {state:?}"),

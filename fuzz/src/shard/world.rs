@@ -2,13 +2,14 @@
 
 use std::sync::{Arc, atomic::Ordering::Relaxed};
 
+use tourbillon_model::{self as model, State};
 use tourbillon_shards::{
-    Cancel, Due, Kind, NEVER, Options, Outcome, Ran, Reset, Shard, Started, Timer, store::StoreKind,
+    Due, Kind, NEVER, Options, Outcome, Ran, Reset, Shard, Started, Timer, store::StoreKind,
 };
 
 use super::{
-    model::{Model, Nap, State},
-    owner::{Log, Script, TestOwner},
+    model::{Model, Nap},
+    owner::{Log, Script, TestOwner, index},
 };
 
 /// The shard under test and the models of its timers and sleeps.
@@ -53,7 +54,7 @@ impl World {
 
     /// Returns the earliest and the latest firing time of each pending timer and sleep.
     fn windows(&self) -> impl Iterator<Item = (u64, u64)> {
-        let naps = self.naps.iter().filter_map(|nap| nap.state.deadline());
+        let naps = self.naps.iter().filter_map(|nap| nap.model.deadline());
         let timers = self.timers.iter().filter_map(Model::window);
         timers.chain(naps.map(|at| (at, at)))
     }
@@ -71,18 +72,12 @@ impl World {
         }
     }
 
-    fn model(&self, state: State, recurs: bool, wait: u64) -> Model {
-        let wait = wait.min(NEVER);
+    fn model(&self, model: model::Timer) -> Model {
         Model {
-            begun: state.deadline().unwrap_or(0).saturating_sub(wait),
-            state,
-            recurs,
-            takes_outcome: false,
+            model,
             tolerance: 0,
-            wait,
             is_held: false,
             is_queued: false,
-            is_moved: false,
             has_tag: false,
             calls: [0; 3],
             log: Arc::new(Log::default()),
@@ -104,7 +99,7 @@ impl World {
     }
 
     pub fn once(&mut self, at: u64, wait: u64) {
-        let model = self.model(State::Pending(at.min(NEVER)), false, wait);
+        let model = self.model(model::Timer::pending(false, at, wait));
         let has = (model.log.clone(), model.payload.clone());
         let timer = Timer::once(&self.shard, at, wait, move || {
             let (log, _payload) = has;
@@ -115,7 +110,7 @@ impl World {
     }
 
     pub fn recurring(&mut self, at: u64, period: u64) {
-        let model = self.model(State::Pending(at.min(NEVER)), true, period);
+        let model = self.model(model::Timer::pending(true, at, period));
         let has = (model.log.clone(), model.payload.clone());
         let timer = Timer::recurring(&self.shard, at, period, move || {
             let (log, _payload) = &has;
@@ -133,9 +128,8 @@ impl World {
         recurring: bool,
         outcome: bool,
     ) -> usize {
-        let set = deadline.map_or(0, |at| at.clamp(1, NEVER));
-        let mut model = self.model(State::Idle(set), recurring, wait);
-        model.takes_outcome = outcome;
+        let plain = model::Timer::idle(recurring, outcome, wait, deadline);
+        let mut model = self.model(plain);
         model.tolerance = tolerance;
         model.has_tag = true;
         let options = Options {
@@ -159,115 +153,72 @@ impl World {
 
     pub fn start(&mut self, id: usize) {
         let Some(timer) = self.timer(id) else { return };
-        let model = &mut self.timers[id];
-        let expected = match model.expect_start() {
-            Started::Waiting if self.is_closed => Started::Shutdown,
-            expected => expected,
-        };
-        match model.state {
-            State::Idle(set) => {
-                let at = match set {
-                    0 => self.now.saturating_add(model.wait).min(NEVER),
-                    at => at,
-                };
-                model.wait = match model.recurs {
-                    true => model.wait.min(NEVER.saturating_sub(self.now)),
-                    false => at.saturating_sub(self.now),
-                };
-                // If it runs once and its deadline has passed, the wait began with the deadline.
-                model.begun = match model.recurs {
-                    true => self.now,
-                    false => at.min(self.now),
-                };
-                model.state = State::Pending(at);
-                self.arrive(id);
+        let mut expected = self.timers[id].model.start(self.now, &mut model::exact);
+        if expected == Started::Waiting {
+            self.arrive(id);
+            if self.is_closed {
+                expected = Started::Shutdown;
             }
-            State::CancelledBeforeStart => model.end(Outcome::Cancelled),
-            _ => {}
         }
+        self.timers[id].tell();
         assert_eq!(timer.start(self.now), expected);
     }
 
     pub fn cancel(&mut self, id: usize) {
         let Some(timer) = self.timer(id) else { return };
-        let model = &mut self.timers[id];
-        let expected = model.expect_cancel();
-        match model.state {
-            State::Idle(_) if model.takes_outcome => model.state = State::CancelledBeforeStart,
-            State::Idle(_) => model.end(Outcome::Cancelled),
-            State::Pending(_) | State::Due(_) => {
-                model.end(Outcome::Cancelled);
-                self.tell(id);
-            }
-            State::CancelledBeforeStart | State::Over(_) => {}
+        let was_armed = self.timers[id].model.deadline().is_some();
+        let expected = self.timers[id].model.cancel();
+        self.timers[id].tell();
+        if was_armed {
+            self.tell(id);
         }
         assert_eq!(timer.cancel(), expected);
     }
 
     /// Moves the timer in the model. Returns the expected answer.
-    fn shift(&mut self, id: usize, to: u64) -> Reset {
-        let to = to.min(NEVER);
-        let model = &mut self.timers[id];
-        let expected = model.expect_reset();
-        match model.state {
-            State::Pending(at) => {
-                model.state = State::Pending(to);
-                model.is_moved = true;
-                if to < at && !self.is_local {
-                    // A closed shard ends a held timer when it is inserted again.
-                    self.arrive(id);
-                }
+    fn shift(&mut self, id: usize, apply: impl FnOnce(&mut model::Timer) -> Reset) -> Reset {
+        let timer = &mut self.timers[id].model;
+        let before = timer.state;
+        let expected = apply(timer);
+        if let (State::Pending(from), State::Pending(to)) = (before, timer.state) {
+            if to < from && !self.is_local {
+                // A closed shard ends a held timer when it is inserted again.
+                self.arrive(id);
             }
-            State::Due(_) => model.state = State::Pending(to),
-            _ => {}
         }
         expected
     }
 
     pub fn reset_at(&mut self, id: usize, to: u64) {
         let Some(timer) = self.timer(id) else { return };
-        let expected = self.shift(id, to);
+        let expected = self.shift(id, |timer| timer.reset_at(to));
         assert_eq!(timer.reset_at(to), expected);
     }
 
     pub fn reset(&mut self, id: usize, wait: u64) {
         let Some(timer) = self.timer(id) else { return };
-        let kept = wait.min(NEVER.saturating_sub(self.now));
-        let expected = self.shift(id, self.now.saturating_add(kept));
-        if expected == Reset::Waiting {
-            self.timers[id].wait = kept;
-            self.timers[id].begun = self.now;
-        }
-        assert_eq!(timer.reset(self.now, wait), expected);
+        let now = self.now;
+        let expected = self.shift(id, |timer| timer.reset(now, wait));
+        assert_eq!(timer.reset(now, wait), expected);
     }
 
     pub fn reset_from_start(&mut self, id: usize, wait: u64) {
         let Some(timer) = self.timer(id) else { return };
-        let begun = self.timers[id].begun;
-        let expected = self.shift(id, begun.saturating_add(wait));
-        if expected == Reset::Waiting {
-            self.timers[id].wait = wait.min(NEVER);
-        }
+        let expected = self.shift(id, |timer| timer.reset_from_start(wait));
         assert_eq!(timer.reset_from_start(wait), expected);
     }
 
     pub fn refresh(&mut self, id: usize) {
         let Some(timer) = self.timer(id) else { return };
-        let to = self.now.saturating_add(self.timers[id].wait);
-        let expected = self.shift(id, to);
-        if expected == Reset::Waiting {
-            self.timers[id].begun = self.now;
-        }
-        assert_eq!(timer.refresh(self.now), expected);
+        let now = self.now;
+        let expected = self.shift(id, |timer| timer.refresh(now));
+        assert_eq!(timer.refresh(now), expected);
     }
 
     pub fn drop_handle(&mut self, id: usize) {
         let model = &mut self.timers[id];
-        if model.timer.take().is_some()
-            && matches!(model.state, State::Idle(_) | State::CancelledBeforeStart)
-        {
-            // The timer never began, so its callback takes no outcome.
-            model.state = State::Over(Outcome::Cancelled);
+        if model.timer.take().is_some() {
+            model.model.drop_handle();
         }
     }
 
@@ -312,19 +263,17 @@ impl World {
                     in_order(at, nap);
                 }
                 (_, 0) => {
-                    let id = self.run_untagged(due, at);
-                    in_order(at, self.timers[id].is_moved);
-                    self.timers[id].is_moved = false;
+                    let was_moved = self.run_untagged(due, at);
+                    in_order(at, was_moved);
                 }
                 (_, tag) => {
                     let id = tag as usize - 1;
                     let model = &mut self.timers[id];
-                    assert_eq!(model.state, State::Pending(at));
+                    assert_eq!(model.model.state, State::Pending(at));
                     assert!(!model.is_held, "taken twice");
-                    in_order(at, model.is_moved || model.tolerance > 0);
-                    model.state = State::Due(at);
+                    in_order(at, model.model.moved || model.tolerance > 0);
+                    model.model.take();
                     model.is_held = true;
-                    model.is_moved = false;
                     self.held.push((id, due));
                 }
             }
@@ -338,21 +287,24 @@ impl World {
         }
     }
 
-    /// Runs a timer without a tag and finds it by its log.
-    fn run_untagged(&mut self, due: Due<TestOwner>, at: u64) -> usize {
+    /// Runs a timer without a tag and finds it by its log. Returns whether it had been moved.
+    fn run_untagged(&mut self, due: Due<TestOwner>, at: u64) -> bool {
         let now = self.now;
         let ran = due.run(|| now);
+        let waits = |model: &Model| !model.has_tag && model.model.state == State::Pending(at);
         let mut called = (0..self.timers.len())
-            .filter(|&id| !self.timers[id].has_tag && self.timers[id].state == State::Pending(at))
+            .filter(|&id| waits(&self.timers[id]))
             .filter(|&id| self.timers[id].log.calls() != self.timers[id].calls);
         let id = called.next().expect("one of them was called");
         assert_eq!(called.next(), None, "and one alone");
-        self.has_run(id, at, &ran);
-        id
+        let was_moved = self.timers[id].model.moved;
+        self.timers[id].model.take();
+        self.has_run(id, &ran);
+        was_moved
     }
 
-    /// Updates the model after the callback ran for the deadline `at` and followed its script.
-    fn has_run(&mut self, id: usize, at: u64, ran: &Ran) {
+    /// Updates the model of a timer that was due, after its callback ran and followed its script.
+    fn has_run(&mut self, id: usize, ran: &Ran) {
         let log = self.timers[id].log.clone();
         let answers = std::mem::take(
             &mut *log
@@ -360,43 +312,31 @@ impl World {
                 .lock()
                 .expect("no thread panics while it holds the lock"),
         );
-        let model = &mut self.timers[id];
-        model.calls[0] += 1;
+        let timer = &mut self.timers[id];
+        timer.calls[0] += 1;
         assert!(matches!(ran, Ran::Fired | Ran::Panicked(_)), "{ran:?}");
         let panics = matches!(answers.script, Some(Script::Panic));
         assert_eq!(matches!(ran, Ran::Panicked(_)), panics);
+        let (has_tag, model) = (timer.has_tag, &mut timer.model);
+        model.run();
         // The answers that the callback got about its own timer.
-        let (reset, cancel) = match model.recurs {
-            true => (Reset::AfterRun, Cancel::AfterRun),
-            false => (Reset::TooLate, Cancel::Running),
-        };
-        assert!(answers.reset.is_none_or(|said| said == reset));
-        assert!(answers.cancel.is_none_or(|said| said == cancel));
+        if let Some(Script::Move(to) | Script::MoveAndCancel(to)) = answers.script {
+            let said = answers.reset;
+            assert!(said.is_none_or(|said| said == model.reset_at(to)));
+        }
+        assert!(answers.cancel.is_none_or(|said| said == model.cancel()));
         // A callback that was armed without options returns no flow.
-        let says_so = matches!(answers.script, Some(Script::End)) && model.has_tag;
-        if !model.recurs || says_so {
+        if matches!(answers.script, Some(Script::End)) && has_tag {
             model.state = State::Over(Outcome::Fired);
-        } else if answers.cancel.is_some() {
-            model.end(Outcome::Cancelled);
-        } else {
-            let to = match answers.script {
-                Some(Script::Move(to)) if answers.reset.is_some() => {
-                    // The next wait began with the deadline of this run.
-                    model.begun = at;
-                    to.min(NEVER)
-                }
-                // The first deadline of its grid that is after the present.
-                _ => {
-                    let period = model.wait.max(1);
-                    let missed = (self.now - at) / period;
-                    let next = u128::from(at) + u128::from(period) * (u128::from(missed) + 1);
-                    let next = u64::try_from(next).unwrap_or(NEVER).min(NEVER);
-                    model.begun = next.saturating_sub(model.wait);
-                    next
-                }
-            };
-            model.state = State::Pending(to);
-            self.arrive(id);
+            return;
+        }
+        model.has_run(self.now, &mut model::exact);
+        match model.state {
+            State::Over(Outcome::Cancelled) if model.told => {
+                timer.calls[index(Outcome::Cancelled)] += 1;
+            }
+            State::Over(_) => {}
+            _ => self.arrive(id),
         }
     }
 
@@ -404,7 +344,7 @@ impl World {
         let nth = which.checked_rem(self.held.len())?;
         let (id, due) = self.held.swap_remove(nth);
         self.timers[id].is_held = false;
-        assert_eq!(due.deadline(), self.timers[id].state.deadline());
+        assert_eq!(due.deadline(), self.timers[id].model.deadline());
         Some((id, due))
     }
 
@@ -414,13 +354,13 @@ impl World {
         };
         let now = self.now;
         let ran = due.run(|| now);
-        match self.timers[id].state {
+        match self.timers[id].model.state {
             State::Over(_) => assert!(matches!(ran, Ran::Over)),
             State::Pending(_) => {
                 assert!(matches!(ran, Ran::PutBack));
                 self.arrive(id);
             }
-            State::Due(at) => self.has_run(id, at, &ran),
+            State::Due(_) => self.has_run(id, &ran),
             state => panic!("one that is held was {state:?}"),
         }
     }
@@ -435,7 +375,7 @@ impl World {
         } else {
             due.cancel();
         }
-        match self.timers[id].state {
+        match self.timers[id].model.state {
             State::Over(_) => {}
             State::Pending(_) if !shuts_down => self.arrive(id),
             _ if shuts_down => self.timers[id].end(Outcome::Shutdown),
@@ -464,12 +404,12 @@ impl World {
             // Closing ends pending timers, and held timers with an entry in the inbox.
             let is_here = !timer.is_held || std::mem::take(&mut timer.is_queued);
             timer.is_queued = false;
-            if is_here && matches!(timer.state, State::Pending(_) | State::Due(_)) {
+            if is_here && timer.model.deadline().is_some() {
                 timer.end(Outcome::Shutdown);
             }
         }
         for nap in &mut self.naps {
-            if !nap.state.is_over() {
+            if !nap.model.is_over() {
                 nap.end(Outcome::Shutdown);
             }
         }
@@ -500,7 +440,7 @@ impl World {
             self.drop_handle(id);
         }
         self.check();
-        assert!(self.timers.iter().all(|timer| timer.state.is_over()));
+        assert!(self.timers.iter().all(|timer| timer.model.is_over()));
         while !self.naps.is_empty() {
             self.drop_nap(0);
         }

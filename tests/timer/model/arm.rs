@@ -6,11 +6,12 @@ use tourbillon::{
     Handle, Timer,
     timer::{OnStep, Outcome},
 };
+use tourbillon_model as model;
 
 use super::{
     Plan, Script, When,
     clocks::Kind,
-    plain::{Acts, Model, State},
+    plain::{Acts, Model},
     timer::{AnyTimer, Callback, Log},
     world::World,
 };
@@ -120,9 +121,8 @@ impl World {
             .expect("it is set once, before the timer starts, or unused");
         let id = self.timers.len();
         self.timers.push(Model {
+            model: model::Timer::idle(recurs, plan.told, figures.wait, figures.at),
             kind: figures.kind,
-            recurs,
-            told: plan.told,
             skips: matches!(plan.when, When::AtWall(_, OnStep::Skip)),
             name: plan.name,
             tolerance: figures.tolerance,
@@ -133,14 +133,7 @@ impl World {
                 Script::Cancel => Acts::Cancels,
                 Script::ResetAt(_) => Acts::Moves(span),
             },
-            given: figures.at.map(|at| at.clamp(1, tourbillon_shards::NEVER)),
-            state: State::Idle,
-            deadline: 0,
-            wait: figures.wait,
-            begun: 0,
-            offset: 0,
             unsure: false,
-            moved: false,
             alive,
             dead: false,
             calls: Vec::new(),

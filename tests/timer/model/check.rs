@@ -1,12 +1,11 @@
 //! Compares the runtime with the model whenever the runtime is quiet.
 
-use tourbillon::{Status, time, time::Instant, timer::Outcome};
+use tourbillon::{time, time::Instant};
 use tourbillon_shards::NEVER;
 
 use super::{
     NAMES,
     clocks::Kind,
-    plain::State,
     world::{World, boot_now},
 };
 
@@ -14,23 +13,18 @@ impl World {
     pub fn check(&self) {
         for (id, model) in self.timers.iter().enumerate() {
             assert_eq!(model.log.calls(&self.zeros), model.calls, "timer {id}");
-            let is_over = matches!(model.state, State::Over(_));
-            assert_eq!(model.log.is_dropped(), is_over, "callback {id}");
-            let (status, deadline) = match model.state {
-                State::Idle => (Status::Idle, None),
-                State::Barred => (Status::Over(Outcome::Cancelled), None),
-                State::Pending => (Status::Pending, Some(model.deadline)),
-                State::Over(how) => (Status::Over(how), None),
-            };
+            let plain = &model.model;
+            assert_eq!(model.log.is_dropped(), plain.is_over(), "callback {id}");
             if let Some(timer) = &model.timer {
-                assert_eq!(timer.status(), status, "timer {id}");
+                assert_eq!(timer.status(), plain.status(), "timer {id}");
                 let first = match model.kind {
                     // The difference of two boot instants is never negative, so a deadline before
                     // `zeros.boot` shows as `zeros.boot`.
                     Kind::Boot => self.zeros.boot_nanos(),
                     Kind::Mono | Kind::Wall => 0,
                 };
-                let deadline = deadline.filter(|&at| at != NEVER).map(|at| at.max(first));
+                let deadline = plain.deadline().filter(|&at| at != NEVER);
+                let deadline = deadline.map(|at| at.max(first));
                 assert_eq!(timer.deadline(&self.zeros), deadline, "timer {id}");
             }
         }

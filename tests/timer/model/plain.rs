@@ -1,23 +1,15 @@
-//! The model of one timer: a few numbers, and its outcome.
+//! The model of one timer: that of `testing/model`, and what the runtime adds to it.
 
 use std::sync::Arc;
 
 use tourbillon::timer::Outcome;
+use tourbillon_model::{self as model, State};
 use tourbillon_shards::NEVER;
 
 use super::{
     clocks::{Kind, Offsets, Zeros},
     timer::{AnyTimer, Log},
 };
-
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum State {
-    Idle,
-    /// Cancelled before its start. The start then delivers the outcome.
-    Barred,
-    Pending,
-    Over(Outcome),
-}
 
 /// How the clock went from one moment to a later one: at once, or from deadline to deadline.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -34,9 +26,9 @@ pub enum Acts {
 }
 
 pub struct Model {
+    /// The timer on its clock. While `unsure`, its deadline is without the jitter.
+    pub model: model::Timer,
     pub kind: Kind,
-    pub recurs: bool,
-    pub told: bool,
     pub skips: bool,
     pub name: Option<usize>,
     pub tolerance: u64,
@@ -45,20 +37,8 @@ pub struct Model {
     pub left: Option<u64>,
     /// What the callback does to its timer in the first run.
     pub acts: Acts,
-    /// The deadline of the plan, if it has one. The start sets it.
-    pub given: Option<u64>,
-
-    pub state: State,
-    /// The deadline on the timer's clock. While `unsure`, this is without the jitter.
-    pub deadline: u64,
-    pub wait: u64,
-    /// When the present wait began, on the timer's clock.
-    pub begun: u64,
-    /// The part of the deadline that is jitter.
-    pub offset: u64,
     /// Whether the runtime has drawn a jitter that the model does not know yet.
     pub unsure: bool,
-    pub moved: bool,
     pub alive: Option<Arc<()>>,
     pub dead: bool,
     pub calls: Vec<(Outcome, u64)>,
@@ -70,51 +50,49 @@ pub struct Model {
 impl Model {
     /// Ends the timer, and records the outcome if its callback takes it.
     pub fn end(&mut self, how: Outcome, now: u64) {
-        if self.told {
-            self.calls.push((how, now));
-        }
-        self.state = State::Over(how);
+        self.model.end(how);
+        self.tell(now);
+    }
+
+    /// Records the outcome that the callback takes, if it has yet to.
+    pub fn tell(&mut self, now: u64) {
+        let told = self.model.tell();
+        self.calls.extend(told.map(|how| (how, now)));
+    }
+
+    pub fn is_pending(&self) -> bool {
+        matches!(self.model.state, State::Pending(_))
+    }
+
+    pub fn deadline(&self) -> u64 {
+        self.model.deadline().expect("it waits")
     }
 
     /// Begins the first wait. `shown` is the time on the timer's clock.
     pub fn begin(&mut self, shown: u64) {
-        self.state = State::Pending;
-        let wait = self.wait.min(NEVER - shown);
-        self.deadline = self.given.unwrap_or(shown + wait);
-        // The wait of a timer whose deadline has passed began at that deadline.
-        self.begun = shown.min(self.deadline);
-        self.wait = match self.recurs {
-            true => wait,
-            false => self.deadline.saturating_sub(shown),
-        };
+        self.model.start(shown, &mut model::exact);
         self.draw();
     }
 
     /// Records that the runtime draws a jitter for the deadline.
     fn draw(&mut self) {
-        self.offset = 0;
-        self.unsure = self.jitter > 0 && self.deadline != NEVER;
+        self.unsure = self.jitter > 0 && self.deadline() != NEVER;
     }
 
     /// Learns the drawn jitter from the runtime. `shown` is the time on the timer's clock.
     pub fn learn(&mut self, zeros: &Zeros, shown: u64) {
         let timer = self.timer.as_ref().expect("jittered ones are kept");
         let found = timer.deadline(zeros).expect("it waits");
-        let latest = self.deadline.saturating_add(self.jitter).min(NEVER - 1);
-        assert!((self.deadline..=latest).contains(&found), "jitter");
-        self.offset = found - self.deadline;
-        self.deadline = found;
+        let exact = self.deadline();
+        let latest = exact.saturating_add(self.jitter).min(NEVER - 1);
+        assert!((exact..=latest).contains(&found), "jitter");
+        self.model.offset = found - exact;
+        self.model.state = State::Pending(found);
         self.unsure = false;
-        if !self.recurs {
-            self.wait = found.saturating_sub(shown);
-            self.begun = found.min(shown);
+        if !self.model.recurs {
+            self.model.wait = found.saturating_sub(shown);
+            self.model.begun = found.min(shown);
         }
-    }
-
-    /// Sets the deadline, without jitter.
-    pub fn move_to(&mut self, deadline: u64) {
-        self.deadline = deadline.min(NEVER);
-        (self.offset, self.moved) = (0, true);
     }
 
     /// Runs the timer, which came due, at `now`.
@@ -125,49 +103,48 @@ impl Model {
         self.calls.push((Outcome::Fired, now));
         let acts = std::mem::replace(&mut self.acts, Acts::No);
         self.left = self.left.map(|left| left - 1);
-        if !self.recurs || self.left == Some(0) {
-            self.state = State::Over(Outcome::Fired);
+        self.model.take();
+        self.model.run();
+        if self.left == Some(0) {
+            self.model.state = State::Over(Outcome::Fired);
             return;
         }
+        // The callback cannot use a handle that was dropped.
         match acts {
-            // The callback cannot use a handle that was dropped.
-            Acts::Cancels if self.timer.is_some() => self.end(Outcome::Cancelled, now),
+            Acts::Cancels if self.timer.is_some() => drop(self.model.cancel()),
             Acts::Moves(span) if self.timer.is_some() => {
-                // The next wait has begun at the deadline of this run.
-                self.begun = self.deadline - self.offset;
-                self.move_to(now.saturating_add(span));
+                self.model.reset_at(now.saturating_add(span));
             }
-            _ => {
-                // The first moment on the grid that has not passed.
-                let grid = u128::from(self.deadline - self.offset);
-                let period = u128::from(self.wait.max(1));
-                let missed = (u128::from(now) - grid) / period;
-                let next = grid + (missed + 1) * period;
-                self.deadline = next.min(u128::from(NEVER)) as u64;
-                self.begun = self.deadline.saturating_sub(self.wait);
-                self.draw();
+            _ => {}
+        }
+        let draws = matches!(self.model.state, State::Running(_, None));
+        self.model.has_run(now, &mut model::exact);
+        match self.model.state {
+            State::Over(Outcome::Cancelled) if self.model.told => {
+                self.calls.push((Outcome::Cancelled, now));
             }
+            State::Pending(_) if draws => self.draw(),
+            _ => {}
         }
     }
 
     /// Returns whether the timer is due at `now`.
     pub fn is_due(&self, offsets: &Offsets, now: u64) -> bool {
-        self.state == State::Pending
-            && self.deadline != NEVER
-            && offsets.when(self.kind, self.deadline) <= i128::from(now)
+        let is_due = |at| at != NEVER && offsets.when(self.kind, at) <= i128::from(now);
+        matches!(self.model.state, State::Pending(at) if is_due(at))
     }
 
     /// Follows the runtime's clock from one moment to another, or to the same one, after all that
     /// came due has run. Takes from the log what is not specified to the nanosecond.
     pub fn pass(&mut self, zeros: &Zeros, offsets: &Offsets, from: u64, to: u64, way: Way) {
-        while self.state == State::Pending {
+        while let State::Pending(deadline) = self.model.state {
             // A timer that was moved to a later deadline and whose value is dropped ends then or
             // before.
-            let doomed = self.dead && self.moved;
-            if self.deadline == NEVER && !doomed {
+            let doomed = self.dead && self.model.moved;
+            if deadline == NEVER && !doomed {
                 return;
             }
-            let due = offsets.when(self.kind, self.deadline);
+            let due = offsets.when(self.kind, deadline);
             let first = match way {
                 Way::Jump => to,
                 Way::Glide => due.clamp(0, NEVER.into()).max(from.into()) as u64,
@@ -182,8 +159,8 @@ impl Model {
             let drawn = if self.unsure { self.jitter } else { 0 };
             let last = due + i128::from(drawn) + i128::from(self.tolerance);
             let Some(at) = self.witness(zeros, first.min(to)) else {
-                let waits = last > i128::from(to) || self.deadline == NEVER;
-                assert!(waits, "late: {} at {to}", self.deadline);
+                let waits = last > i128::from(to) || deadline == NEVER;
+                assert!(waits, "late: {deadline} at {to}");
                 if self.unsure {
                     self.learn(zeros, offsets.shown(self.kind, to));
                     continue;

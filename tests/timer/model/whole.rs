@@ -9,12 +9,7 @@ use tourbillon::{
 };
 use tourbillon_shards::NEVER;
 
-use super::{
-    Step,
-    clocks::Kind,
-    plain::{State, Way},
-    world::World,
-};
+use super::{Step, clocks::Kind, plain::Way, world::World};
 
 impl World {
     pub async fn set_wall(&mut self, step: Step) {
@@ -22,11 +17,9 @@ impl World {
             Step::By(moment) => self.moment(Kind::Wall, moment),
             Step::To(which, by) => {
                 let walls = self.timers.iter().filter(|timer| timer.kind == Kind::Wall);
-                let waits: Vec<_> = walls
-                    .filter(|timer| timer.state == State::Pending)
-                    .collect();
+                let waits: Vec<_> = walls.filter(|timer| timer.is_pending()).collect();
                 match which.checked_rem(waits.len()) {
-                    Some(which) => waits[which].deadline.saturating_add_signed(by.into()),
+                    Some(which) => waits[which].deadline().saturating_add_signed(by.into()),
                     None => return,
                 }
             }
@@ -47,9 +40,9 @@ impl World {
         let mut skipped = false;
         for id in 0..self.timers.len() {
             let timer = &self.timers[id];
-            let waited = timer.kind == Kind::Wall && timer.state == State::Pending;
+            let waited = timer.kind == Kind::Wall && timer.is_pending();
             // The step jumps over the timer's deadline.
-            if waited && timer.skips && was < timer.deadline && timer.deadline < to {
+            if waited && timer.skips && was < timer.deadline() && timer.deadline() < to {
                 self.end(id, Outcome::Cancelled);
                 skipped = true;
             }

@@ -7,12 +7,13 @@ use tourbillon::{
     time::{self, BootInstant, Instant, advance, sleep},
     timer::{Outcome, Started},
 };
+use tourbillon_model::{self as model, State};
 use tourbillon_shards::NEVER;
 
 use super::{
     Moment, NAMES, Op, Span,
     clocks::{Kind, Offsets, WALL_START, Zeros},
-    plain::{Model, State, Way},
+    plain::{Model, Way},
     timer::AnyTimer,
 };
 
@@ -102,9 +103,15 @@ impl World {
     }
 
     pub fn end(&mut self, id: usize, how: Outcome) {
-        let now = if self.closed { 0 } else { self.now };
-        self.timers[id].end(how, now);
+        self.timers[id].model.end(how);
+        self.tell(id);
         self.leave_name(id);
+    }
+
+    /// Records the outcome that a callback takes, if it has yet to.
+    fn tell(&mut self, id: usize) {
+        let now = if self.closed { 0 } else { self.now };
+        self.timers[id].tell(now);
     }
 
     /// Begins the timer's first wait.
@@ -115,73 +122,37 @@ impl World {
         let shown = self.shown(self.timers[id].kind);
         let timer = &mut self.timers[id];
         timer.begin(shown);
-        if timer.unsure && timer.deadline > shown {
+        if timer.unsure && timer.deadline() > shown {
             timer.learn(&self.zeros, shown);
         }
     }
 
     pub fn start(&mut self, id: usize) -> Started {
-        match self.timers[id].state {
-            State::Idle => {
-                self.begin(id);
-                if self.closed {
-                    self.leave_name(id);
-                    return Started::Shutdown;
-                }
-                Started::Waiting
+        if self.timers[id].model.state == State::Idle {
+            self.begin(id);
+            if self.closed {
+                self.leave_name(id);
+                return Started::Shutdown;
             }
-            State::Barred => {
-                self.end(id, Outcome::Cancelled);
-                Started::Cancelled
-            }
-            State::Over(Outcome::Cancelled) => Started::Cancelled,
-            State::Over(Outcome::Shutdown) => Started::Shutdown,
-            State::Pending | State::Over(_) => Started::TooLate,
+            return Started::Waiting;
         }
+        let started = self.timers[id].model.start(self.now, &mut model::exact);
+        self.tell(id);
+        started
     }
 
     pub fn cancel(&mut self, id: usize) -> Cancel {
-        match self.timers[id].state {
-            State::Idle if self.timers[id].told => {
-                self.timers[id].state = State::Barred;
-                self.leave_name(id);
-                Cancel::Cancelled
-            }
-            State::Idle | State::Pending => {
-                self.end(id, Outcome::Cancelled);
-                Cancel::Cancelled
-            }
-            State::Barred | State::Over(_) => Cancel::Over,
+        let cancel = self.timers[id].model.cancel();
+        if cancel == Cancel::Cancelled {
+            self.tell(id);
+            self.leave_name(id);
         }
-    }
-
-    /// Moves the timer to a moment of its clock. If `wait` is given, it becomes the timer's delay.
-    fn shift(&mut self, id: usize, wait: Option<u64>, to: impl FnOnce(&Model) -> u64) -> Reset {
-        let timer = &mut self.timers[id];
-        match timer.state {
-            State::Pending => {
-                let to = to(timer);
-                timer.move_to(to);
-                timer.wait = wait.unwrap_or(timer.wait).min(NEVER);
-                Reset::Waiting
-            }
-            State::Idle => Reset::NotStarted,
-            State::Barred | State::Over(_) => Reset::TooLate,
-        }
-    }
-
-    /// Begins the timer's wait anew, if `reset` says that the timer was moved.
-    fn begin_anew(&mut self, id: usize, reset: Reset) {
-        if reset == Reset::Waiting {
-            self.timers[id].begun = self.shown(self.timers[id].kind);
-        }
+        cancel
     }
 
     fn refresh(&mut self, id: usize) -> Reset {
         let shown = self.shown(self.timers[id].kind);
-        let reset = self.shift(id, None, |timer| shown.saturating_add(timer.wait));
-        self.begin_anew(id, reset);
-        reset
+        self.timers[id].model.refresh(shown)
     }
 
     /// Runs in the model what came due. The clock may have gone on or stood still.
@@ -193,9 +164,9 @@ impl World {
 
     pub fn pass_one(&mut self, id: usize, from: u64, way: Way) {
         let timer = &mut self.timers[id];
-        let waited = timer.state == State::Pending;
+        let waited = timer.is_pending();
         timer.pass(&self.zeros, &self.offsets, from, self.now, way);
-        if waited && timer.state != State::Pending {
+        if waited && !timer.is_pending() {
             self.leave_name(id);
         }
     }
@@ -218,10 +189,10 @@ impl World {
     /// Lets the clock go by itself for `span`. The span is cut short if a recurring timer would
     /// run more than `RUNS` times.
     async fn glide(&mut self, span: u64) {
-        let waits = self.timers.iter().filter(|timer| timer.recurs);
+        let waits = self.timers.iter().filter(|timer| timer.model.recurs);
         let most = waits
-            .filter(|timer| timer.left.is_none() && timer.state == State::Pending)
-            .map(|timer| timer.wait.max(1).saturating_mul(RUNS))
+            .filter(|timer| timer.left.is_none() && timer.is_pending())
+            .map(|timer| timer.model.wait.max(1).saturating_mul(RUNS))
             .min();
         let from = self.now;
         let span = span.min(most.unwrap_or(NEVER)).min(NEVER - 1 - from);
@@ -257,7 +228,7 @@ impl World {
             Op::Arm(plan) if plan.start && plan.name.is_none() => {
                 let handle = self.handle.clone();
                 let id = self.arm(&plan, Some(&handle));
-                self.timers[id].state = State::Over(Outcome::Shutdown);
+                self.timers[id].model.state = State::Over(Outcome::Shutdown);
             }
             Op::Arm(_) | Op::CancelNamed(..) => {}
             op => self.touch(op),
@@ -311,21 +282,18 @@ impl World {
             Op::Refresh(_) => assert_eq!(timer.refresh(), self.refresh(id)),
             Op::Reset(_, span) => {
                 let wait = self.span(span);
-                let kept = wait.min(NEVER - shown);
                 let answer = timer.reset(wait);
-                assert_eq!(answer, self.shift(id, Some(kept), |_| shown + kept));
-                self.begin_anew(id, answer);
+                assert_eq!(answer, self.timers[id].model.reset(shown, wait));
             }
             Op::ResetAt(_, moment) => {
                 let at = self.moment(kind, moment);
                 let answer = timer.reset_at(&self.zeros, at);
-                assert_eq!(answer, self.shift(id, None, |_| at));
+                assert_eq!(answer, self.timers[id].model.reset_at(at));
             }
             Op::ResetFromStart(_, span) => {
                 let wait = self.span(span);
                 let answer = timer.reset_from_start(wait);
-                let to = |timer: &Model| timer.begun.saturating_add(wait);
-                assert_eq!(answer, self.shift(id, Some(wait), to));
+                assert_eq!(answer, self.timers[id].model.reset_from_start(wait));
             }
             // A timer with jitter keeps its handle, or the model could not learn the jitter.
             Op::Drop(_) if self.timers[id].jitter == 0 => self.drop_handle(id),
@@ -338,12 +306,10 @@ impl World {
 
     fn drop_handle(&mut self, id: usize) {
         self.timers[id].timer = None;
-        match self.timers[id].state {
-            State::Idle | State::Barred => {
-                self.timers[id].state = State::Over(Outcome::Cancelled);
-                self.leave_name(id);
-            }
-            State::Pending | State::Over(_) => {}
+        let was_over = self.timers[id].model.is_over();
+        self.timers[id].model.drop_handle();
+        if !was_over && self.timers[id].model.is_over() {
+            self.leave_name(id);
         }
     }
 
@@ -351,7 +317,7 @@ impl World {
     pub fn shut_down(&mut self) {
         self.closed = true;
         for id in 0..self.timers.len() {
-            if self.timers[id].state == State::Pending {
+            if self.timers[id].is_pending() {
                 self.timers[id].end(Outcome::Shutdown, 0);
                 self.leave_name(id);
             }

@@ -2,13 +2,10 @@
 
 use std::sync::{Arc, atomic::Ordering};
 
-use tourbillon_shards::{NEVER, Notice, Outcome, Status};
+use tourbillon_model::State;
+use tourbillon_shards::{NEVER, Notice, Outcome};
 
-use super::{
-    Op,
-    model::{Model, State},
-    world::World,
-};
+use super::{Op, model::Model, world::World};
 use crate::common::Scripted;
 
 impl World {
@@ -20,7 +17,7 @@ impl World {
         let id = (0..self.timers.len())
             .find(told)
             .expect("a callback got its outcome");
-        assert_eq!(self.timers[id].state, State::Telling(how));
+        assert_eq!(self.timers[id].model.state, State::Telling(how));
         assert_eq!(self.timers[id].kind(), kind);
         self.tell(id, how);
     }
@@ -28,7 +25,7 @@ impl World {
     pub fn close(&mut self) {
         let orphans = self.shard.close();
         for id in 0..self.timers.len() {
-            if matches!(self.timers[id].state, State::Pending(_)) {
+            if matches!(self.timers[id].model.state, State::Pending(_)) {
                 self.tell(id, Outcome::Shutdown);
             }
         }
@@ -40,23 +37,16 @@ impl World {
         let (mut owed, mut first) = (0, NEVER);
         for (id, model) in self.timers.iter().enumerate() {
             assert_eq!(model.calls.get(), model.told, "timer {id}");
-            let over = matches!(model.state, State::Over(_));
-            assert_eq!(model.calls.is_dropped(), over, "callback {id}");
-            let (status, deadline) = match model.state {
-                State::Idle => (Status::Idle, None),
-                State::Barred => (Status::Over(Outcome::Cancelled), None),
-                State::Pending(at) | State::Due(at) => (Status::Pending, Some(at)),
-                State::Telling(_) => (Status::Running { last: true }, None),
-                State::Over(how) => (Status::Over(how), None),
-            };
+            let plain = &model.model;
+            assert_eq!(model.calls.is_dropped(), plain.is_over(), "callback {id}");
             if let Some(timer) = &model.timer {
-                assert_eq!(timer.status(), status, "timer {id}");
-                assert_eq!(timer.deadline(), deadline, "timer {id}");
-                assert_eq!(timer.wait(), model.wait, "timer {id}");
+                assert_eq!(timer.status(), plain.status(), "timer {id}");
+                assert_eq!(timer.deadline(), plain.deadline(), "timer {id}");
+                assert_eq!(timer.wait(), plain.wait, "timer {id}");
             }
-            let owes = deadline.is_some() || matches!(model.state, State::Telling(_));
+            let owes = plain.deadline().is_some() || matches!(plain.state, State::Telling(_));
             owed += usize::from(owes && model.plan.outcome);
-            if let (State::Pending(at), false) = (model.state, model.held) {
+            if let (State::Pending(at), false) = (plain.state, model.held) {
                 first = first.min(model.key(at));
             }
         }
@@ -81,14 +71,14 @@ impl World {
         self.apply(Op::Close);
         self.apply(Op::Tell(usize::MAX));
         for id in 0..self.timers.len() {
-            self.timers[id].timer = None;
-            if matches!(self.timers[id].state, State::Idle | State::Barred) {
-                self.end(id, Outcome::Cancelled);
-            }
+            self.drop_handle(id);
         }
         self.check();
-        let over = |timer: &Model| matches!(timer.state, State::Over(_));
-        assert!(self.timers.iter().all(over));
+        assert!(
+            self.timers
+                .iter()
+                .all(|timer: &Model| timer.model.is_over())
+        );
         assert_eq!(self.names.list(), []);
         assert_eq!(Arc::strong_count(&self.shard), 1, "a node was left behind");
     }

@@ -1,4 +1,4 @@
-//! The model of one timer, and the callback of the real timer.
+//! A timer of a program beside its model, and the callback of the real timer.
 
 use std::{
     panic::resume_unwind,
@@ -8,33 +8,15 @@ use std::{
     },
 };
 
+use tourbillon_model as model;
 use tourbillon_shards::{Cancel, Flow, Kind, NEVER, Outcome, Reset, Timer, Tolerance};
 
 use super::{Plan, Script};
 use crate::common::{Calls, Scripted};
 
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum State {
-    Idle,
-    /// Cancelled before its start. Its outcome is due at the start.
-    Barred,
-    Pending(u64),
-    Due(u64),
-    /// An outcome delivery of this timer is kept.
-    Telling(Outcome),
-    Over(Outcome),
-}
-
 pub struct Model {
     pub plan: Plan,
-    pub state: State,
-    pub deadline: u64,
-    pub wait: u64,
-    /// When the present wait started.
-    pub begun: u64,
-    /// The jitter in the deadline.
-    pub offset: u64,
-    pub moved: bool,
+    pub model: model::Timer,
     pub held: bool,
     pub alive: Arc<AtomicBool>,
     pub told: Vec<Outcome>,
@@ -69,18 +51,14 @@ impl Model {
         found.map_or(last, |moment| moment as u64)
     }
 
-    /// Returns the deadline with the jitter that is drawn for it.
-    pub fn jittered(&mut self, at: u64, random: u64) -> u64 {
+    /// Returns what adds the jitter that is drawn for a deadline.
+    pub fn jitter(&self, random: u64) -> impl FnMut(u64) -> u64 + use<> {
         let jitter = u128::from(self.plan.jitter);
-        if jitter == 0 || at == NEVER {
-            self.offset = 0;
-            return at;
+        move |at| {
+            let modulus = (jitter + 1).min(u128::from(u64::MAX));
+            let drawn = (u128::from(random) % modulus) as u64;
+            at.saturating_add(drawn).min(NEVER - 1)
         }
-        let modulus = (jitter + 1).min(u128::from(u64::MAX));
-        let drawn = (u128::from(random) % modulus) as u64;
-        let jittered = at.saturating_add(drawn).min(NEVER - 1);
-        self.offset = jittered - at;
-        jittered
     }
 }
 

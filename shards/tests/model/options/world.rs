@@ -8,6 +8,7 @@ use std::{
     },
 };
 
+use tourbillon_model::{self as model, State};
 use tourbillon_shards::{
     Cancel, Due, Kind, NEVER, Name, Names, Notice, Options, Outcome, Ran, Reset, Shard, Started,
     Timer,
@@ -15,7 +16,7 @@ use tourbillon_shards::{
 
 use super::{
     Move, NAMES, Op, Plan, Script,
-    model::{Model, State, callback},
+    model::{Model, callback},
 };
 use crate::common::{Calls, Scripted};
 
@@ -62,10 +63,11 @@ impl World {
         }
     }
 
+    /// Records that a timer is over.
     pub fn end(&mut self, id: usize, how: Outcome) {
         self.leave(id);
         let timer = &mut self.timers[id];
-        timer.state = State::Over(how);
+        timer.model.state = State::Over(how);
         *self.over.entry((timer.kind(), how)).or_default() += 1;
     }
 
@@ -77,102 +79,41 @@ impl World {
         self.end(id, how);
     }
 
-    /// Ends a timer, and keeps an outcome delivery if its callback takes outcomes.
-    fn give_notice(&mut self, id: usize, how: Outcome) {
-        if self.timers[id].plan.outcome {
-            self.leave(id);
-            self.timers[id].state = State::Telling(how);
-        } else {
-            self.end(id, how);
+    /// Ends a timer whose shard is closed. Keeps an outcome delivery if its callback takes outcomes.
+    fn arrive(&mut self, id: usize) {
+        if self.closed {
+            self.timers[id].model.end(Outcome::Shutdown);
+            self.has_ended(id);
         }
     }
 
-    /// Lets a timer wait from now on, if its shard is open.
-    fn arrive(&mut self, id: usize, at: u64) {
-        self.timers[id].state = State::Pending(at);
-        if self.closed {
-            self.give_notice(id, Outcome::Shutdown);
+    /// Records what else it means that a timer has ended, or has begun to end.
+    fn has_ended(&mut self, id: usize) {
+        match self.timers[id].model.state {
+            State::Over(how) => self.end(id, how),
+            _ => self.leave(id),
         }
     }
 
     fn cancel(&mut self, id: usize) -> Cancel {
-        match self.timers[id].state {
-            State::Idle if self.timers[id].plan.outcome => {
-                self.leave(id);
-                self.timers[id].state = State::Barred;
-                Cancel::Cancelled
-            }
-            State::Idle => {
-                self.end(id, Outcome::Cancelled);
-                Cancel::Cancelled
-            }
-            State::Pending(_) | State::Due(_) => {
-                self.give_notice(id, Outcome::Cancelled);
-                Cancel::Cancelled
-            }
-            State::Barred | State::Telling(_) | State::Over(_) => Cancel::Over,
+        let cancel = self.timers[id].model.cancel();
+        if cancel == Cancel::Cancelled {
+            self.has_ended(id);
         }
-    }
-
-    /// Moves a timer. `to` computes the deadline from the start of the wait.
-    fn shift(&mut self, id: usize, wait: Option<u64>, to: impl Fn(u64) -> u64) -> Reset {
-        let timer = &mut self.timers[id];
-        match timer.state {
-            State::Pending(_) | State::Due(_) => {
-                timer.state = State::Pending(to(timer.begun).min(NEVER));
-                timer.wait = wait.unwrap_or(timer.wait).min(NEVER);
-                (timer.offset, timer.moved) = (0, true);
-                Reset::Waiting
-            }
-            State::Idle => Reset::NotStarted,
-            State::Barred | State::Telling(_) | State::Over(_) => Reset::TooLate,
-        }
-    }
-
-    /// Starts the wait again, if the timer was moved.
-    fn begin(&mut self, id: usize, reset: Reset) {
-        if reset == Reset::Waiting {
-            self.timers[id].begun = self.now;
-        }
+        cancel
     }
 
     fn start(&mut self, id: usize) -> Started {
-        let (now, random) = (self.now, self.random);
         let timer = &mut self.timers[id];
-        match timer.state {
-            State::Idle => {
-                let exact = match timer.deadline {
-                    0 => now.saturating_add(timer.wait).min(NEVER),
-                    at => at,
-                };
-                let at = timer.jittered(exact, random);
-                // The wait of a timer that runs once, and whose deadline had passed, starts at that
-                // deadline.
-                timer.begun = match timer.plan.recurring {
-                    true => now,
-                    false => at.min(now),
-                };
-                timer.wait = if timer.plan.recurring {
-                    timer.wait.min(NEVER.saturating_sub(now))
-                } else {
-                    at.saturating_sub(now)
-                };
-                self.arrive(id, at);
-                match self.closed {
-                    true => Started::Shutdown,
-                    false => Started::Waiting,
-                }
+        let mut jitter = timer.jitter(self.random);
+        let started = timer.model.start(self.now, &mut jitter);
+        if started == Started::Waiting {
+            self.arrive(id);
+            if self.closed {
+                return Started::Shutdown;
             }
-            State::Barred => {
-                timer.state = State::Telling(Outcome::Cancelled);
-                Started::Cancelled
-            }
-            State::Telling(Outcome::Cancelled) | State::Over(Outcome::Cancelled) => {
-                Started::Cancelled
-            }
-            State::Telling(Outcome::Shutdown) | State::Over(Outcome::Shutdown) => Started::Shutdown,
-            _ => Started::TooLate,
         }
+        started
     }
 
     fn build(&mut self, plan: Plan) {
@@ -207,13 +148,8 @@ impl World {
         });
         let start = plan.start;
         self.timers.push(Model {
-            state: State::Idle,
-            deadline: deadline.map_or(0, |at| at.clamp(1, NEVER)),
-            wait: plan.wait.min(NEVER),
-            begun: 0,
+            model: model::Timer::idle(plan.recurring, plan.outcome, plan.wait, deadline),
             plan,
-            offset: 0,
-            moved: false,
             held: false,
             alive,
             told: Vec::new(),
@@ -222,6 +158,16 @@ impl World {
         });
         if start {
             assert_eq!(timer.start(self.now), self.start(id));
+        }
+    }
+
+    /// Drops the handle of a timer. A timer that was never started is then over.
+    pub fn drop_handle(&mut self, id: usize) {
+        self.timers[id].timer = None;
+        let was_over = self.timers[id].model.is_over();
+        self.timers[id].model.drop_handle();
+        if !was_over && self.timers[id].model.is_over() {
+            self.end(id, Outcome::Cancelled);
         }
     }
 
@@ -242,23 +188,23 @@ impl World {
         let mut last = 0;
         for due in &due {
             let timer = &mut self.timers[due.tag() as usize];
-            let State::Pending(at) = timer.state else {
-                panic!("{:?} came due", timer.state)
-            };
+            let was_moved = timer.model.moved;
+            timer.model.take();
+            let at = timer.model.deadline().expect("it is due");
             assert_eq!(due.kind(), timer.kind());
             assert!(at <= now || timer.is_dead(), "it is early");
-            if !timer.moved {
+            if !was_moved {
                 let key = timer.key(at);
                 assert!(last <= key, "{key} came after {last}");
                 last = key;
             }
-            timer.state = State::Due(at);
-            (timer.held, timer.moved) = (true, false);
+            timer.held = true;
         }
         if due.len() < limit {
             for timer in &self.timers {
-                let late = matches!(timer.state, State::Pending(at) if timer.key(at) <= now);
-                assert!(!late, "{:?} is late at {now}", timer.state);
+                let state = timer.model.state;
+                let late = matches!(state, State::Pending(at) if timer.key(at) <= now);
+                assert!(!late, "{state:?} is late at {now}");
             }
         }
         for op in meanwhile {
@@ -273,47 +219,41 @@ impl World {
         self.timers[id].held = false;
         let now = self.now;
         let ran = due.run(|| now);
-        let random = self.random;
         let timer = &mut self.timers[id];
-        let at = match timer.state {
+        match timer.model.state {
             State::Due(_) if timer.is_dead() => {
                 assert!(matches!(ran, Ran::Over));
                 return self.tell(id, Outcome::Cancelled);
             }
-            State::Due(at) => at,
-            State::Pending(at) => {
+            State::Due(_) => {}
+            State::Pending(_) => {
                 assert!(matches!(ran, Ran::PutBack));
-                return self.arrive(id, at);
+                return self.arrive(id);
             }
             _ => return assert!(matches!(ran, Ran::Over)),
-        };
+        }
         timer.told.push(Outcome::Fired);
         let panics = matches!(timer.plan.script, Script::Panic);
         assert!(matches!(
             (ran, panics),
             (Ran::Fired, false) | (Ran::Panicked(_), true)
         ));
-        let own = timer.timer.is_some();
+        timer.model.run();
+        // The callback has checked the answers that it got.
         match timer.plan.script {
-            Script::End(how) => self.end(id, how),
-            _ if !timer.plan.recurring => self.end(id, Outcome::Fired),
-            Script::Cancel if own => self.tell(id, Outcome::Cancelled),
-            Script::MoveTo(span) if own => {
-                timer.begun = at.saturating_sub(timer.offset);
-                (timer.offset, timer.moved) = (0, false);
-                self.arrive(id, now.saturating_add(span).min(NEVER));
+            Script::End(how) => return self.end(id, how),
+            Script::Cancel if timer.timer.is_some() => drop(timer.model.cancel()),
+            Script::MoveTo(span) if timer.timer.is_some() => {
+                timer.model.reset_at(now.saturating_add(span));
             }
-            _ => {
-                // The first point of its grid that has not passed.
-                let grid = u128::from(at.saturating_sub(timer.offset));
-                let period = u128::from(timer.wait.max(1));
-                let periods = u128::from(now).saturating_sub(grid) / period + 1;
-                let next = (grid + periods * period).min(u128::from(NEVER)) as u64;
-                timer.begun = next.saturating_sub(timer.wait);
-                let next = timer.jittered(next, random);
-                timer.moved = false;
-                self.arrive(id, next);
-            }
+            _ => {}
+        }
+        let mut jitter = timer.jitter(self.random);
+        timer.model.has_run(now, &mut jitter);
+        match timer.model.state {
+            State::Over(Outcome::Cancelled) => self.tell(id, Outcome::Cancelled),
+            State::Over(how) => self.end(id, how),
+            _ => self.arrive(id),
         }
     }
 
@@ -350,12 +290,9 @@ impl World {
             }
             Op::RefreshName(name) => {
                 let refreshed = self.names.refresh(&name.to_string(), || self.now);
-                let waiting = self.lists[name].clone().into_iter().filter(|&id| {
-                    let to = self.now.saturating_add(self.timers[id].wait);
-                    let expected = self.shift(id, None, |_| to);
-                    self.begin(id, expected);
-                    expected == Reset::Waiting
-                });
+                let waiting = self.lists[name]
+                    .iter()
+                    .filter(|&&id| self.timers[id].model.refresh(self.now) == Reset::Waiting);
                 assert_eq!(refreshed, waiting.count());
             }
             Op::Start(which)
@@ -373,36 +310,25 @@ impl World {
     /// Applies the operation to one timer.
     fn touch(&mut self, id: usize, timer: &Arc<Timer<Scripted>>, op: Op) {
         let now = self.now;
+        let model = &mut self.timers[id].model;
         match op {
             Op::Start(_) => assert_eq!(timer.start(now), self.start(id)),
             Op::Cancel(_) => assert_eq!(timer.cancel(), self.cancel(id)),
             Op::Kill(_) => self.timers[id].alive.store(false, Ordering::Relaxed),
             Op::Drop(_) => {
-                self.timers[id].timer = None;
-                if matches!(self.timers[id].state, State::Idle | State::Barred) {
-                    self.end(id, Outcome::Cancelled);
-                }
+                self.drop_handle(id);
             }
             Op::Move(_, Move::At(span)) => {
                 let at = now.saturating_add(span);
-                assert_eq!(timer.reset_at(at), self.shift(id, None, |_| at));
+                assert_eq!(timer.reset_at(at), model.reset_at(at));
             }
             Op::Move(_, Move::FromNow(wait)) => {
-                let kept = wait.min(NEVER.saturating_sub(now));
-                let expected = self.shift(id, Some(kept), |_| now.saturating_add(kept));
-                self.begin(id, expected);
-                assert_eq!(timer.reset(now, wait), expected);
+                assert_eq!(timer.reset(now, wait), model.reset(now, wait));
             }
             Op::Move(_, Move::FromStart(wait)) => {
-                let expected = self.shift(id, Some(wait), |begun| begun.saturating_add(wait));
-                assert_eq!(timer.reset_from_start(wait), expected);
+                assert_eq!(timer.reset_from_start(wait), model.reset_from_start(wait));
             }
-            Op::Move(_, Move::Refresh) => {
-                let to = now.saturating_add(self.timers[id].wait);
-                let expected = self.shift(id, None, |_| to);
-                self.begin(id, expected);
-                assert_eq!(timer.refresh(now), expected);
-            }
+            Op::Move(_, Move::Refresh) => assert_eq!(timer.refresh(now), model.refresh(now)),
             op => unreachable!("{op:?} is not for one timer"),
         }
     }

@@ -6,12 +6,13 @@ use std::{
     task::{Poll, Waker},
 };
 
+use tourbillon_model::{self as model, State};
 use tourbillon_shards::{Due, Kind, NEVER, Outcome, Ran, Reset, Sleep, Timer, store::StoreKind};
 
 use super::{
     MOST, Op, Script, UNIT,
     desk::Desk,
-    world::{Model, State, World},
+    world::{Model, World},
 };
 use crate::common::{Drops, Scripted};
 
@@ -40,12 +41,9 @@ impl Bench {
         let wait = wait.saturating_mul(UNIT).min(NEVER);
         let mut model = Model {
             kind,
-            state: State::Pending(deadline.min(NEVER)),
+            model: model::Timer::pending(kind == Kind::Recurring, deadline, wait),
             held: false,
             queued: false,
-            moved: false,
-            wait,
-            begun: deadline.checked_sub(wait).filter(|_| deadline < NEVER),
             timer: None,
             sleep: None,
             desk: None,
@@ -103,16 +101,15 @@ impl Bench {
             assert_eq!(due.kind(), world.timers[id].kind);
             assert!(std::ptr::eq(due.home(), &*world.shard));
             // A timer that was moved later is found at its old deadline.
-            if !world.timers[id].moved {
+            if !world.timers[id].model.moved {
                 assert!(
                     unmoved < Some(at),
                     "deadline {at} came up after {unmoved:?}"
                 );
                 unmoved = Some(at);
             }
-            world.timers[id].state = State::Due(at);
+            world.timers[id].model.take();
             world.timers[id].held = true;
-            world.timers[id].moved = false;
             self.held.push((id, due));
         }
         for timer in &mut world.timers {
@@ -131,7 +128,7 @@ impl Bench {
         let (id, due) = self.held.swap_remove(nth);
         let world = &mut *self.world.lock().unwrap();
         world.timers[id].held = false;
-        assert_eq!(due.deadline(), world.deadline(id));
+        assert_eq!(due.deadline(), world.timers[id].model.deadline());
         Some((id, due))
     }
 
@@ -141,7 +138,7 @@ impl Bench {
         };
         let mut world = self.world.lock().unwrap();
         let now = world.late();
-        match world.timers[id].state {
+        match world.timers[id].model.state {
             State::Over(_) => assert!(matches!(due.run(|| now), Ran::Over)),
             State::Pending(_) => {
                 assert!(matches!(due.run(|| now), Ran::PutBack));
@@ -153,9 +150,7 @@ impl Bench {
                     assert!(matches!(due.run(|| now), Ran::Fired));
                     world.end(id, Outcome::Fired);
                 } else {
-                    world.timers[id].state = State::Running(at, None);
-                    // Its next wait starts.
-                    world.timers[id].begun = Some(at);
+                    world.timers[id].model.run();
                     world.timers[id].runs += 1;
                     drop(world);
                     self.run_callback(id, due, now);
@@ -178,22 +173,11 @@ impl Bench {
             ran => panic!("a due timer did not run: {ran:?}"),
         }
         let world = &mut *self.world.lock().unwrap();
-        let timer = &mut world.timers[id];
+        let timer = &mut world.timers[id].model;
+        timer.has_run(now, &mut model::exact);
         match timer.state {
-            State::Stopping => world.end(id, Outcome::Cancelled),
-            State::Running(..) if timer.kind == Kind::Once => world.end(id, Outcome::Fired),
-            State::Running(at, next) => {
-                // The first point of its grid after the present, unless the timer was moved.
-                let last = now - (now - at) % timer.wait;
-                let next = next.unwrap_or_else(|| {
-                    let next = last.saturating_add(timer.wait);
-                    timer.begun = Some(last).filter(|_| next < NEVER);
-                    next.min(NEVER)
-                });
-                timer.state = State::Pending(next);
-                world.arrive(id);
-            }
-            state => panic!("a running timer was {state:?}"),
+            State::Over(how) => world.end(id, how),
+            _ => world.arrive(id),
         }
     }
 
@@ -201,7 +185,7 @@ impl Bench {
         if let Some((id, due)) = self.take_held(which) {
             due.shutdown();
             let world = &mut *self.world.lock().unwrap();
-            if !matches!(world.timers[id].state, State::Over(_)) {
+            if !world.timers[id].model.is_over() {
                 world.end(id, Outcome::Shutdown);
             }
         }
@@ -217,7 +201,7 @@ impl Bench {
             // them.
             let here = !timer.held || timer.queued;
             timer.queued = false;
-            if here && !matches!(timer.state, State::Over(_)) {
+            if here && !timer.model.is_over() {
                 world.end(id, Outcome::Shutdown);
             }
         }
@@ -253,7 +237,7 @@ impl Bench {
             }
             Op::Cancel(which) => {
                 if let Some((id, timer)) = world.choose_timer(which) {
-                    if matches!(world.timers[id].state, State::Pending(_) | State::Due(_)) {
+                    if world.timers[id].model.deadline().is_some() {
                         world.tell(id);
                     }
                     assert_eq!(timer.cancel(), world.cancel(id));
@@ -281,7 +265,7 @@ impl Bench {
                     let timer = &mut world.timers[id];
                     let sleep = timer.sleep.as_ref().expect("it was chosen for it");
                     let real = Waker::from(timer.wakers[usize::from(waker)].clone());
-                    let expected = match timer.state {
+                    let expected = match timer.model.state {
                         State::Over(how) => Poll::Ready(how),
                         _ => Poll::Pending,
                     };
@@ -296,8 +280,9 @@ impl Bench {
                     let at = world.after(id, units);
                     let sleep = world.timers[id].sleep.as_mut();
                     sleep.expect("it was chosen for it").reset(at);
-                    if world.shift(id, at) == Reset::TooLate {
-                        world.timers[id].state = State::Pending(at.min(NEVER));
+                    let reset = world.shift(id, |timer| timer.reset_at(at));
+                    if reset == Reset::TooLate {
+                        world.timers[id].model.state = State::Pending(at.min(NEVER));
                         world.arrive(id);
                     }
                 }
@@ -325,7 +310,7 @@ impl Bench {
         let world = &mut *self.world.lock().unwrap();
         world.check();
         for timer in &mut world.timers {
-            assert!(matches!(timer.state, State::Over(_)), "{:?}", timer.state);
+            assert!(timer.model.is_over(), "{:?}", timer.model.state);
             timer.timer = None;
             timer.sleep = None;
             for waker in &timer.wakers {

@@ -8,12 +8,9 @@ use std::{
     },
 };
 
-use tourbillon_shards::{Kind, Reset, Status, Timer};
+use tourbillon_shards::{Reset, Status, Timer};
 
-use super::{
-    Move, Script,
-    world::{State, World},
-};
+use super::{Move, Script, world::World};
 use crate::common::Scripted;
 
 /// A move, as the real timer gets it.
@@ -60,6 +57,11 @@ impl Desk {
             self.shift(&timer, to);
             self.expect_running(&timer);
         }
+        if let Script::MoveAndCancel(to) = script {
+            // Again, when it has its next deadline.
+            self.shift(&timer, to);
+            self.expect_running(&timer);
+        }
         if let Script::Cancel | Script::MoveAndCancel(_) = script {
             self.cancel(&timer);
             self.expect_running(&timer);
@@ -86,12 +88,12 @@ impl Desk {
     }
 
     pub fn expect_running(&self, timer: &Timer<Scripted>) {
-        let (last, deadline) = self.with_world(|world| {
-            let model = &world.timers[self.id];
-            let last = model.kind == Kind::Once || model.state == State::Stopping;
-            (last, world.deadline(self.id))
+        let (status, deadline) = self.with_world(|world| {
+            let model = &world.timers[self.id].model;
+            (model.status(), model.deadline())
         });
-        assert_eq!(timer.status(), Status::Running { last });
+        assert!(matches!(status, Status::Running { .. }));
+        assert_eq!(timer.status(), status);
         assert_eq!(timer.deadline(), deadline);
     }
 }

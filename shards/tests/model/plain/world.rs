@@ -9,6 +9,7 @@ use std::{
     task::Wake,
 };
 
+use tourbillon_model::{self as model, State};
 use tourbillon_shards::{
     Cancel, Kind, NEVER, Outcome, Reset, Shard, Sleep, Status, Timer, store::StoreKind,
 };
@@ -19,32 +20,14 @@ use super::{
 };
 use crate::common::{Drops, Scripted};
 
-/// The expected state of a timer.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum State {
-    Pending(u64),
-    /// In a deque, and not moved since then.
-    Due(u64),
-    /// Runs for the first deadline. A recurring timer may have got the second one during the run.
-    Running(u64, Option<u64>),
-    /// Runs, and is over afterwards because it was cancelled.
-    Stopping,
-    Over(Outcome),
-}
-
-/// The model of one timer, with the means to observe the real timer.
+/// The model of one timer or sleep, with the means to observe the real one.
 pub struct Model {
     pub kind: Kind,
-    pub state: State,
+    pub model: model::Timer,
     /// In a deque: taken by `expire`, and not run. It may be pending if it was moved there.
     pub held: bool,
     /// Whether the timer is in the inbox.
     pub queued: bool,
-    /// Whether it was moved since it was last taken from the store.
-    pub moved: bool,
-    pub wait: u64,
-    /// When its present wait started, if the timer's number is in that time.
-    pub begun: Option<u64>,
     pub timer: Option<Arc<Timer<Scripted>>>,
     pub sleep: Option<Sleep<Scripted>>,
     /// For callbacks.
@@ -105,7 +88,7 @@ impl World {
 
     pub fn end(&mut self, id: usize, how: Outcome) {
         let timer = &mut self.timers[id];
-        timer.state = State::Over(how);
+        timer.model.state = State::Over(how);
         *self.over.entry((timer.kind, how)).or_default() += 1;
         // The task of a sleep is woken, unless the task itself ended the sleep.
         if let Some(waker) = timer.waker.take().filter(|_| how != Outcome::Cancelled) {
@@ -128,59 +111,38 @@ impl World {
 
     /// Applies a cancel to the model, and returns the expected answer.
     pub fn cancel(&mut self, id: usize) -> Cancel {
-        let timer = &mut self.timers[id];
-        match timer.state {
-            State::Pending(_) | State::Due(_) => {
-                self.end(id, Outcome::Cancelled);
-                Cancel::Cancelled
-            }
-            State::Running(..) if timer.kind == Kind::Recurring => {
-                timer.state = State::Stopping;
-                Cancel::AfterRun
-            }
-            State::Running(..) => Cancel::Running,
-            State::Stopping | State::Over(_) => Cancel::Over,
+        let cancel = self.timers[id].model.cancel();
+        if cancel == Cancel::Cancelled {
+            self.end(id, Outcome::Cancelled);
         }
+        cancel
     }
 
     /// Applies a move to the model, and returns the expected answer.
-    pub fn shift(&mut self, id: usize, to: u64) -> Reset {
-        let to = to.min(NEVER);
-        let timer = &mut self.timers[id];
-        match timer.state {
-            State::Pending(at) => {
-                timer.state = State::Pending(to);
-                timer.moved = true;
-                if to < at && !self.local {
-                    // A closed shard ends a timer in a deque when it reads an update of it.
-                    self.arrive(id);
-                }
-                Reset::Waiting
+    pub fn shift(&mut self, id: usize, apply: impl FnOnce(&mut model::Timer) -> Reset) -> Reset {
+        let timer = &mut self.timers[id].model;
+        let before = timer.state;
+        let reset = apply(timer);
+        if let (State::Pending(from), State::Pending(to)) = (before, timer.state) {
+            if to < from && !self.local {
+                // A closed shard ends a timer in a deque when it reads an update of it.
+                self.arrive(id);
             }
-            State::Due(_) => {
-                timer.state = State::Pending(to);
-                Reset::Waiting
-            }
-            State::Running(at, _) if timer.kind == Kind::Recurring => {
-                timer.state = State::Running(at, Some(to));
-                Reset::AfterRun
-            }
-            State::Running(..) | State::Stopping | State::Over(_) => Reset::TooLate,
         }
+        reset
     }
 
     /// Applies a move to the model. Returns the expected answer and the move for the real timer, or
     /// `None` if the deadline would not contain the timer's number.
     pub fn plan(&mut self, id: usize, how: Move) -> Option<(Reset, Asked)> {
         let now = self.now_for(id);
-        let old = self.timers[id].wait;
         // A period of zero becomes one nanosecond, which is not a multiple of the unit.
         let least = u64::from(self.timers[id].kind == Kind::Recurring);
         let wait = |units: u64| units.max(least).saturating_mul(UNIT);
-        let (to, asked, wait) = match how {
+        Some(match how {
             Move::At(units) => {
                 let at = self.after(id, units);
-                (at, Asked::At(at), None)
+                (self.shift(id, |timer| timer.reset_at(at)), Asked::At(at))
             }
             Move::FromNow(units) => {
                 // Not beyond the end of time, which `timer/edge_cases.rs` tests.
@@ -188,40 +150,29 @@ impl World {
                 if wait < least * UNIT {
                     return None;
                 }
-                let to = now.saturating_add(wait);
-                (to, Asked::FromNow(now, wait), Some(wait))
+                let reset = self.shift(id, |timer| timer.reset(now, wait));
+                (reset, Asked::FromNow(now, wait))
             }
             Move::FromStart(units) => {
                 let wait = wait(units);
-                let to = self.timers[id].begun?.saturating_add(wait);
-                (to, Asked::FromStart(wait), Some(wait.min(NEVER)))
+                if self.timers[id].model.begun & (UNIT - 1) != id as u64 {
+                    return None;
+                }
+                let reset = self.shift(id, |timer| timer.reset_from_start(wait));
+                (reset, Asked::FromStart(wait))
             }
-            Move::Refresh => (now.saturating_add(old), Asked::Refresh(now), None),
-        };
-        let reset = self.shift(id, to);
-        if reset != Reset::TooLate {
-            let timer = &mut self.timers[id];
-            timer.wait = wait.unwrap_or(old);
-            if let Move::FromNow(_) | Move::Refresh = how {
-                timer.begun = Some(now);
+            Move::Refresh => {
+                let reset = self.shift(id, |timer| timer.refresh(now));
+                (reset, Asked::Refresh(now))
             }
-        }
-        Some((reset, asked))
-    }
-
-    pub fn deadline(&self, id: usize) -> Option<u64> {
-        match self.timers[id].state {
-            State::Pending(at) | State::Due(at) => Some(at),
-            State::Running(at, next) => Some(next.unwrap_or(at)),
-            State::Stopping | State::Over(_) => None,
-        }
+        })
     }
 
     /// Returns the timers that wait in the store or inbox, by deadline.
     pub fn waiting(&self) -> Vec<(u64, usize)> {
         let mut waiting: Vec<_> = (0..self.timers.len())
             .filter(|&id| !self.timers[id].held)
-            .filter_map(|id| match self.timers[id].state {
+            .filter_map(|id| match self.timers[id].model.state {
                 State::Pending(at) => Some((at, id)),
                 _ => None,
             })
@@ -251,19 +202,19 @@ impl World {
     /// Checks what is visible from outside, after each step.
     pub fn check(&self) {
         for (id, model) in self.timers.iter().enumerate() {
-            let how = match model.state {
+            let how = match model.model.state {
                 State::Over(how) => Some(how),
                 State::Pending(_) | State::Due(_) => None,
-                State::Running(..) | State::Stopping => panic!("timer {id} runs between steps"),
+                state => panic!("timer {id} is {state:?} between steps"),
             };
             if let Some(timer) = &model.timer {
                 assert_eq!(timer.status(), how.map_or(Status::Pending, Status::Over));
-                assert_eq!(timer.deadline(), self.deadline(id), "timer {id}");
-                assert_eq!(timer.wait(), model.wait, "timer {id}");
+                assert_eq!(timer.deadline(), model.model.deadline(), "timer {id}");
+                assert_eq!(timer.wait(), model.model.wait, "timer {id}");
             }
             if let Some(sleep) = &model.sleep {
                 assert_eq!(sleep.outcome(), how, "sleep {id}");
-                assert_eq!(sleep.deadline(), self.deadline(id), "sleep {id}");
+                assert_eq!(sleep.deadline(), model.model.deadline(), "sleep {id}");
             }
             if let Some(desk) = &model.desk {
                 assert_eq!(desk.runs.load(Ordering::Relaxed), model.runs, "timer {id}");
