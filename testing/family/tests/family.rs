@@ -1,0 +1,164 @@
+//! A program that patches tokio uses the crates above Tourbillon, beside crates for tokio: the
+//! server for axum with its limits, the live page, the connectors and the program.
+
+use std::{net::SocketAddr, process::Command, time::Duration};
+
+use axum::{
+    Router,
+    extract::ws::{Message, WebSocketUpgrade},
+    routing::{any, get, post},
+};
+use futures_util::{SinkExt, StreamExt};
+use http_body_util::{BodyExt, Empty};
+use hyper_util::client::legacy::Client;
+use tokio::{
+    io::{AsyncReadExt, AsyncWriteExt},
+    net::TcpStream,
+    time::{sleep, timeout},
+};
+use tokio_tungstenite::{connect_async, tungstenite};
+use tourbillon::{Handle, net::TcpListener};
+use tourbillon_hyper::{HttpConnector, TourbillonExecutor};
+
+/// A wait that only a hang exceeds.
+const PATIENCE: Duration = Duration::from_secs(60);
+
+fn router() -> Router {
+    let hello = || async {
+        // A sleep of tokio's, which is Tourbillon's.
+        sleep(Duration::from_millis(1)).await;
+        "hello"
+    };
+    let echo = |upgrade: WebSocketUpgrade| async {
+        upgrade.on_upgrade(|mut socket| async move {
+            while let Some(Ok(message)) = socket.recv().await {
+                if matches!(message, Message::Close(_)) || socket.send(message).await.is_err() {
+                    break;
+                }
+            }
+        })
+    };
+    Router::new()
+        .route("/", get(hello))
+        .route(
+            "/length",
+            post(|body: String| async move { body.len().to_string() }),
+        )
+        .route("/echo", any(echo))
+}
+
+/// Serves the router with the limits of these tests.
+async fn serve() -> SocketAddr {
+    let listener = TcpListener::bind("127.0.0.1:0").await.unwrap();
+    let addr = listener.local_addr().unwrap();
+    let server = tourbillon_axum::serve(listener, router())
+        .max_connections(2)
+        .request_body_timeout(Duration::from_millis(50));
+    tokio::spawn(server.into_future());
+    addr
+}
+
+/// Sends the head of a request, and returns the connection.
+async fn ask(addr: SocketAddr, head: &str) -> TcpStream {
+    let mut stream = TcpStream::connect(addr).await.unwrap();
+    stream.write_all(head.as_bytes()).await.unwrap();
+    stream
+}
+
+/// Reads until a text comes.
+async fn read_until(stream: &mut TcpStream, text: &str) {
+    let mut seen = Vec::new();
+    while !String::from_utf8_lossy(&seen).contains(text) {
+        let read = timeout(PATIENCE, stream.read_buf(&mut seen));
+        let read = read.await.expect("an answer").unwrap();
+        assert!(read > 0, "{}", String::from_utf8_lossy(&seen));
+    }
+}
+
+const GET: &str = "GET / HTTP/1.1\r\nhost: localhost\r\n\r\n";
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn a_router_answers_clients_of_tokio_and_our_connector() {
+    let addr = serve().await;
+    let url = format!("http://{addr}/");
+    assert_eq!(
+        reqwest::get(&url).await.unwrap().text().await.unwrap(),
+        "hello"
+    );
+
+    let client = Client::builder(TourbillonExecutor::new());
+    let client = client.build::<_, Empty<&[u8]>>(HttpConnector::new());
+    let answer = client.get(url.parse().unwrap()).await.unwrap();
+    assert_eq!(
+        answer.into_body().collect().await.unwrap().to_bytes(),
+        "hello"
+    );
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn axum_upgrades_to_websockets_on_our_server() {
+    let addr = serve().await;
+    let (mut socket, _) = connect_async(format!("ws://{addr}/echo")).await.unwrap();
+    let text = tungstenite::Message::text("hello");
+    socket.send(text.clone()).await.unwrap();
+    let answer = timeout(PATIENCE, socket.next()).await.expect("an answer");
+    assert_eq!(answer.unwrap().unwrap(), text);
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn the_limit_of_connections_holds() {
+    let addr = serve().await;
+    let mut first = ask(addr, GET).await;
+    let mut second = ask(addr, GET).await;
+    read_until(&mut first, "hello").await;
+    read_until(&mut second, "hello").await;
+    // Both keep their connections, so the third waits in the queue of the listener.
+    let mut third = ask(addr, GET).await;
+    let early = timeout(Duration::from_millis(100), third.readable()).await;
+    assert!(early.is_err(), "a third connection was served");
+    drop(first);
+    read_until(&mut third, "hello").await;
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn the_limit_of_slow_bodies_holds() {
+    let addr = serve().await;
+    let head = "POST /length HTTP/1.1\r\nhost: localhost\r\ncontent-length: 5\r\n\r\nhal";
+    let mut stream = ask(addr, head).await;
+    let mut answer = Vec::new();
+    let end = timeout(PATIENCE, stream.read_to_end(&mut answer)).await;
+    end.expect("the server ends the connection").unwrap();
+    let answer = String::from_utf8_lossy(&answer);
+    assert!(!answer.contains(" 200 "), "{answer}");
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn the_live_page_shows_the_runtime() {
+    let inspector = tourbillon_inspect::serve("127.0.0.1:0").unwrap();
+    let url = format!("http://{}/snapshot.json", inspector.local_addr());
+    let snapshot = reqwest::get(url).await.unwrap().text().await.unwrap();
+    assert!(snapshot.contains("\"workers\""), "{snapshot}");
+    inspector.shutdown();
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn both_names_mean_one_runtime() {
+    let id = Handle::current().id();
+    let spawned = tokio::spawn(async { Handle::current().id() });
+    assert_eq!(spawned.await.unwrap(), id);
+}
+
+#[test]
+fn the_program_runs() {
+    let output = Command::new(env!("CARGO_BIN_EXE_program"))
+        .args(["storm", "--timers", "10k"])
+        .output()
+        .unwrap();
+    let text = String::from_utf8_lossy(&output.stdout);
+    assert!(
+        output.status.success(),
+        "{text}{}",
+        String::from_utf8_lossy(&output.stderr)
+    );
+    assert!(text.contains("lost"), "{text}");
+}
