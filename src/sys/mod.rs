@@ -13,6 +13,7 @@ pub(crate) mod process;
 pub(crate) mod quota;
 pub(crate) mod signal;
 #[cfg(tourbillon_sim)]
+#[path = "../../testing/sim/kernel/mod.rs"]
 pub mod sim;
 pub(crate) mod socket;
 pub(crate) mod sync;

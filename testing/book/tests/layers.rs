@@ -37,8 +37,7 @@ fn sources(dir: &Path) -> Vec<PathBuf> {
         let path = entry.unwrap().path();
         let name = path.file_stem().unwrap().to_str().unwrap();
         if path.is_dir() {
-            // The simulated system takes the place of the real one, and sees everything.
-            if !path.ends_with("sys/sim") && name != "bin" && name != "tests" {
+            if name != "tests" {
                 found.extend(sources(&path));
             }
         } else if path.extension().is_some_and(|is| is == "rs") && !name.ends_with("tests") {

@@ -2,7 +2,7 @@
 //! happens, and compares its answers with those of the real timer.
 //!
 //! Three tests share it: the random programs of a shard (`shards/tests/model`), those of the runtime
-//! on the paused clock (`tests/timer/model`), and the fuzz target of a shard (`fuzz/src/shard`).
+//! on the paused clock (`tests/timer/model`), and the fuzz target of a shard (`testing/fuzz/src/shard`).
 //! What they add is theirs: names, inboxes, wake-ups, other clocks, and who runs the callbacks.
 //!
 //! All times are numbers of one clock. [`NEVER`] is no moment of it.

@@ -8,7 +8,7 @@ use tourbillon_shards::store::{AnyStore, Store, StoreKind};
 
 use crate::times::moment;
 
-#[path = "../../shards/tests/common/checked.rs"]
+#[path = "../../../shards/tests/common/checked.rs"]
 #[allow(dead_code, reason = "the tests use the rest")]
 mod checked;
 

@@ -1,11 +1,11 @@
 #!/usr/bin/env bash
 # Runs the runtime in a simulated world, one run per seed. See docs/internals/verification.md.
 #
-#   tests/sim/run.sh                    runs as many seeds as CI
-#   tests/sim/run.sh --seeds N          runs N seeds (--first N sets the first one)
-#   tests/sim/run.sh --minutes N        runs seeds for N minutes
-#   tests/sim/run.sh --workers N        with N workers in each seed, in place of 1 to 4
-#   tests/sim/run.sh --seed N           runs one seed; --trace prints its steps
+#   testing/sim/run.sh                    runs as many seeds as CI
+#   testing/sim/run.sh --seeds N          runs N seeds (--first N sets the first one)
+#   testing/sim/run.sh --minutes N        runs seeds for N minutes
+#   testing/sim/run.sh --workers N        with N workers in each seed, in place of 1 to 4
+#   testing/sim/run.sh --seed N           runs one seed; --trace prints its steps
 set -euo pipefail
 
 root=$(cd "$(dirname "$0")/../.." && pwd)

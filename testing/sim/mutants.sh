@@ -2,8 +2,8 @@
 # Checks that the simulation can fail: applies mutants to a scratch copy, one at a time, and
 # requires the seeds of CI to find each.
 #
-#   tests/sim/mutants.sh             all mutants that the simulation should find
-#   tests/sim/mutants.sh NAME...     these mutants of tests/sim/mutants/ or loom_tests/mutants/
+#   testing/sim/mutants.sh             all mutants that the simulation should find
+#   testing/sim/mutants.sh NAME...     these mutants of testing/sim/mutants/ or loom_tests/mutants/
 #                                    (file names without .patch)
 #
 # A mutant whose moment is rare has more seeds than CI: `Seeds: N` in its header.
@@ -20,11 +20,11 @@ seeds=${SEEDS:-16000}
 
 names=("$@")
 if [ ${#names[@]} -eq 0 ]; then
-    for patch in "$root"/tests/sim/mutants/*.patch; do
+    for patch in "$root"/testing/sim/mutants/*.patch; do
         names+=("$(basename "$patch" .patch)")
     done
     # The mutants of the loom models that the simulation is known to find.
-    while read -r name; do names+=("$name"); done <"$root/tests/sim/mutants/of-loom"
+    while read -r name; do names+=("$name"); done <"$root/testing/sim/mutants/of-loom"
 fi
 
 scratch=$(mktemp -d)
@@ -37,7 +37,7 @@ cd "$scratch"
 killed=0
 survived=()
 for name in "${names[@]}"; do
-    patch=$root/tests/sim/mutants/$name.patch
+    patch=$root/testing/sim/mutants/$name.patch
     [ -e "$patch" ] || patch=$root/loom_tests/mutants/$name.patch
     if ! patch --quiet --strip=1 --fuzz=0 --no-backup-if-mismatch <"$patch" >log 2>&1; then
         cat log

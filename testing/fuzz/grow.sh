@@ -1,11 +1,11 @@
 #!/usr/bin/env bash
 # Runs a fuzz target with the fuzzer, and adds what reaches new code to the corpus.
 #
-#   fuzz/grow.sh [--dev] TARGET [SECONDS]    by default a minute
+#   testing/fuzz/grow.sh [--dev] TARGET [SECONDS]    by default a minute
 #
 # With --dev the target is built in a few minutes, with overflow checks, and tries fewer inputs.
 # It needs cargo-fuzz (`cargo install cargo-fuzz --locked`) and a C++ compiler. An input that fails
-# is left in fuzz/artifacts/TARGET/, and ends the run. Of the others, a small set is kept that
+# is left in testing/fuzz/artifacts/TARGET/, and ends the run. Of the others, a small set is kept that
 # reaches the branches which the corpus does not reach: at most 50 inputs, those first that reach
 # most. Review what is new before it is committed: the test without a fuzzer runs all of it on each
 # change.

@@ -18,7 +18,7 @@
 //! and reproduces it. Code between two points is not interrupted: crossbeam, arc-swap, and the
 //! standard library internally.
 //!
-//! `docs/internals/verification.md` describes the simulation. The program in `tests/sim/` runs
+//! `docs/internals/verification.md` describes the simulation. The program in `testing/sim/` runs
 //! seeds.
 
 pub(super) mod calls;

@@ -13,7 +13,7 @@ use tourbillon_cron::{
 
 use crate::fields::Fields;
 
-#[path = "../../examples/cron_jobs/job.rs"]
+#[path = "../../../examples/cron_jobs/job.rs"]
 mod job;
 
 const DAY: i64 = 86_400;

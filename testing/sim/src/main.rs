@@ -37,6 +37,6 @@ fn main() -> std::process::ExitCode {
 
 #[cfg(not(tourbillon_sim))]
 fn main() {
-    eprintln!("there is a world with `--cfg tourbillon_sim` alone: run tests/sim/run.sh");
+    eprintln!("there is a world with `--cfg tourbillon_sim` alone: run testing/sim/run.sh");
     std::process::exit(2);
 }

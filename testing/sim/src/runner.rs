@@ -129,7 +129,7 @@ pub fn main() -> ExitCode {
         if let Some(failure) = &told.failure {
             all.failed += 1;
             println!(
-                "seed {seed} FAILED\n{failure}\nreplay: tests/sim/run.sh --seed {seed} --trace\n"
+                "seed {seed} FAILED\n{failure}\nreplay: testing/sim/run.sh --seed {seed} --trace\n"
             );
             continue;
         }
