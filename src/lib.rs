@@ -42,7 +42,6 @@
 //! | tests on a paused clock | [`time::pause`], [`time::advance`], [`time::set_wall_clock`] |
 //! | async tests and `main` (feature `macros`) | `#[tourbillon::test]`, `#[tourbillon::main]` |
 //! | pending timers, and metrics of the workers | [`Handle::timers`], [`Handle::metrics`] |
-//! | a live dashboard of a runtime (feature `inspect`) | `inspect` |
 //! | why a timer was late: the flight recorder | [`Handle::flight_recorder`], [`flight`] |
 //! | reports of jobs that block a worker | [`stall_threshold`], [`on_stall`]; feature `tracing` |
 //! | hyper's runtime traits (feature `hyper`) | `hyper` |
@@ -93,8 +92,6 @@ mod util;
 pub use self::integrations::axum;
 #[cfg(feature = "hyper")]
 pub use self::integrations::hyper;
-#[cfg(feature = "inspect")]
-pub use self::integrations::inspect;
 
 /// The version of this library, such as `0.1.0`.
 ///

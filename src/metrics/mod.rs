@@ -10,31 +10,6 @@
 //! Each worker has its own counters and histograms. It alone writes them, with plain loads and
 //! stores. Other threads count in a few shared sets.
 
-#[allow(dead_code, reason = "the text for Prometheus has no units")]
-#[cfg(not(doctest))]
-#[path = "../../crates/exporters/src/families.rs"]
-mod families;
-#[cfg(not(doctest))]
-#[path = "../../crates/exporters/src/prometheus.rs"]
-mod prometheus;
-#[cfg(not(doctest))]
-#[path = "../../crates/exporters/src/text.rs"]
-mod text;
-
-/// For the live page, as long as it is a part of this package.
-#[cfg(not(doctest))]
-impl RuntimeMetrics {
-    /// Returns all metrics as text for Prometheus.
-    pub fn prometheus(&self) -> String {
-        prometheus::prometheus(self)
-    }
-
-    /// Returns all metrics as text for OpenMetrics.
-    pub fn openmetrics(&self) -> String {
-        prometheus::openmetrics(self)
-    }
-}
-
 pub(crate) mod activity;
 pub(crate) mod counters;
 pub(crate) mod histogram;

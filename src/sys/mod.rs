@@ -17,8 +17,6 @@ pub(crate) mod signal;
 pub mod sim;
 pub(crate) mod socket;
 pub(crate) mod sync;
-#[cfg(feature = "inspect")]
-pub(crate) mod thread;
 pub(crate) mod ticks;
 pub(crate) mod timerfd;
 pub(crate) mod waits;

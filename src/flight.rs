@@ -2,49 +2,28 @@
 //!
 //! Each thread of a runtime records what it did last, in a ring of fixed size:
 //! [`Handle::flight_recorder`](crate::Handle::flight_recorder). A [`Snapshot`] is a copy of all
-//! rings. It names the [late timers](Snapshot::late_timers), and divides the lateness of each into
-//! spans with one [`Cause`] each. [`Snapshot::write_trace`] writes a file for Perfetto or Chrome's
-//! trace viewer, which `tourbillon trace FILE` puts into words.
+//! rings: its events are public. The crate `tourbillon-flight` finds late timers in them, with their
+//! causes, and writes traces for viewers.
 //!
 //! ```
-//! use std::{thread, time::Duration};
-//! use tourbillon::{flight::Cause, runtime::Builder, time::sleep};
+//! use tourbillon::{flight::{Event, Recording}, runtime::Builder, time::sleep};
 //!
 //! # fn main() -> Result<(), tourbillon::BuildError> {
-//! let runtime = Builder::new().worker_threads(1).build()?;
-//! runtime.spawn(async { thread::sleep(Duration::from_millis(30)) });
-//! runtime.block_on(runtime.spawn(sleep(Duration::from_millis(1)))).unwrap();
-//! let snapshot = runtime.handle().flight_recorder().snapshot();
-//! for late in snapshot.late_timers(Duration::from_millis(5)) {
-//!     // Most of the time the job of the first task is the cause.
-//!     let stuck = late.spans.iter().any(|span| matches!(span.cause, Cause::StuckInJob(_)));
-//!     println!("{late}; behind a job: {stuck}");
+//! let runtime = Builder::new().flight_recorder(Recording::Full).build()?;
+//! runtime.block_on(runtime.spawn(sleep(std::time::Duration::from_millis(1)))).unwrap();
+//! for track in runtime.handle().flight_recorder().snapshot().tracks {
+//!     for (at, event) in track.events {
+//!         if let Event::Ran { late, .. } = event {
+//!             println!("{:?} at {at} ns: a timer ran {late} ns late", track.thread);
+//!         }
+//!     }
 //! }
 //! # Ok(())
 //! # }
 //! ```
 
-mod analysis;
-mod cause;
-mod json;
-mod late;
-#[cfg(feature = "inspect")]
-pub(crate) mod placed;
-mod timeline;
-mod trace;
+use std::{fmt, sync::Arc, time::SystemTime};
 
-use std::{
-    fmt, io,
-    sync::Arc,
-    time::{Duration, SystemTime},
-};
-
-#[cfg(feature = "inspect")]
-pub(crate) use self::{analysis::Facts, late::Why};
-pub use self::{
-    cause::{Cause, CauseTotal, NotTaken},
-    late::{LateTimer, Span},
-};
 pub use crate::engine::recorder::{
     LIGHT_THRESHOLD, Recording,
     copy::Thread,
@@ -208,63 +187,9 @@ impl Snapshot {
         }
     }
 
-    fn num_workers(&self) -> usize {
-        let is_worker = |track: &&Track| matches!(track.thread, Thread::Worker(_));
-        self.tracks.iter().filter(is_worker).count()
-    }
-
-    /// Returns when the rings were copied.
-    pub fn taken_at(&self) -> SystemTime {
-        self.taken_at
-    }
-
-    /// Returns how much was recorded when the rings were copied.
-    pub fn recording(&self) -> Recording {
-        self.recording
-    }
-
     /// Returns how many events there are.
     pub fn num_events(&self) -> usize {
         self.tracks.iter().map(|track| track.events.len()).sum()
-    }
-
-    /// Returns the timers that ran at least this long after their deadlines and tolerances, the
-    /// latest one first, each with the causes of its lateness.
-    ///
-    /// In light mode only timers that were 200 µs late or later are recorded: all of those that
-    /// were late already when they were taken from their store, and one in 16 of those that were
-    /// only queued for long.
-    ///
-    /// A sleep that a task polls long after it was woken counts as late, whatever the task did in
-    /// between.
-    pub fn late_timers(&self, at_least: Duration) -> Vec<LateTimer> {
-        analysis::late_timers(self, at_least)
-    }
-
-    /// Returns what the analysis looks up, by which single late timers are explained.
-    #[cfg(feature = "inspect")]
-    pub(crate) fn facts(&self) -> Facts<'_> {
-        Facts::new(self)
-    }
-
-    /// Returns the sums over these late timers by cause, the greatest sum first.
-    pub fn causes(&self, at_least: Duration) -> Vec<CauseTotal> {
-        cause::totals(&self.late_timers(at_least))
-    }
-
-    /// Writes the snapshot in the JSON format of trace events, which Perfetto and Chrome's
-    /// `about:tracing` open. It includes the [late timers](Snapshot::late_timers) that were 200 µs
-    /// late or later.
-    ///
-    /// There is a track for each worker and helper, one for all other threads, and one for each
-    /// core if workers are pinned. An arrow leads from the arming of a timer to its run, if both
-    /// were recorded.
-    ///
-    /// # Errors
-    ///
-    /// Returns the errors of `out`.
-    pub fn write_trace(&self, out: impl io::Write) -> io::Result<()> {
-        trace::write(self, out)
     }
 }
 
