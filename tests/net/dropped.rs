@@ -339,7 +339,7 @@ fn a_connect_that_is_dropped_closes_its_socket() {
             let number = std::cell::Cell::new(0);
             let at_path = || {
                 number.set(number.get() + 1);
-                let path = dir.path(&number.get().to_string());
+                let path = dir.path(number.get().to_string());
                 (tourbillon::net::UnixListener::bind(&path).unwrap(), path)
             };
             connects_or_closes!(at_path(), |path| UnixStream::connect(&path));
@@ -475,7 +475,7 @@ fn a_wait_for_a_datagram_that_is_dropped_loses_none() {
             for send in 0..3 {
                 in_each_way(async |way| {
                     number.set(number.get() + 1);
-                    let path = dir.path(&number.get().to_string());
+                    let path = dir.path(number.get().to_string());
                     let peer = UnixDatagram::bind(&path).unwrap();
                     let socket = UnixDatagram::unbound().unwrap();
                     socket.connect(&path).unwrap();
