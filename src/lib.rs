@@ -67,9 +67,6 @@
 #[cfg(not(all(target_os = "linux", target_pointer_width = "64")))]
 compile_error!("Tourbillon uses epoll, eventfd and timerfd: it runs only on 64-bit Linux");
 
-// The text for Prometheus is made by files of `crates/exporters`, as long as the live page is here.
-extern crate self as tourbillon;
-
 mod api;
 mod clock;
 mod engine;

@@ -10,6 +10,7 @@ mod prometheus;
 mod prometheus_tests;
 #[cfg(feature = "metrics")]
 mod reporter;
+mod samples;
 mod text;
 
 #[cfg(feature = "opentelemetry")]

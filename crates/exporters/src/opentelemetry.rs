@@ -12,7 +12,8 @@ use opentelemetry::{
 use tourbillon::{Handle, metrics::RuntimeMetrics, runtime::WeakHandle};
 
 use crate::{
-    families::{FAMILIES, Family, Kind, SECONDS, STAGES, Samples, Value, Visit, lateness_by_stage},
+    families::{FAMILIES, Family, Kind, SECONDS, Samples, Value, Visit},
+    samples::{STAGES, lateness_by_stage},
     text::each_bucket,
 };
 

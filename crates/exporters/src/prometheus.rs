@@ -2,7 +2,7 @@
 
 use tourbillon::metrics::RuntimeMetrics;
 
-use super::{
+use crate::{
     families::{FAMILIES, Value},
     text::{Float, Format, Text},
 };

@@ -4,7 +4,7 @@ use std::fmt::{Display, Write};
 
 use tourbillon::metrics::LatenessHistogram;
 
-use super::families::{Kind, Label};
+use crate::families::{Kind, Label};
 
 /// The first and last bound of a histogram, as powers of two in ns: 1.024 µs and 68.7 s.
 pub(crate) const OCTAVES: std::ops::RangeInclusive<u32> = 10..=36;
