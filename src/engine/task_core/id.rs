@@ -56,8 +56,8 @@ impl fmt::Display for Id {
 
 /// Returns the number of the running task.
 ///
-/// A job of [`spawn_blocking`](super::spawn_blocking) has a number, too. The destructor of a task's
-/// future still sees the number of that task.
+/// A job of [`spawn_blocking`](crate::task::spawn_blocking) has a number, too. The destructor of a
+/// task's future still sees the number of that task.
 ///
 /// ```
 /// # tourbillon::Runtime::new().unwrap().block_on(async {
