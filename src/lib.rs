@@ -44,8 +44,7 @@
 //! | pending timers, and metrics of the workers | [`Handle::timers`], [`Handle::metrics`] |
 //! | why a timer was late: the flight recorder | [`Handle::flight_recorder`], [`flight`] |
 //! | reports of jobs that block a worker | [`stall_threshold`], [`on_stall`]; feature `tracing` |
-//! | hyper's runtime traits (feature `hyper`) | `hyper` |
-//! | axum's routers (feature `axum`) | `axum` |
+//! | servers and clients of HTTP and gRPC | the crates `tourbillon-axum`, `tourbillon-hyper` |
 //! | `tokio::io`'s traits for sockets (feature `tokio-io`) | [`net`] |
 //!
 //! Deadlines have nanosecond resolution; timers never fire early. A worker has no periodic tick: it
@@ -72,7 +71,6 @@ mod clock;
 mod engine;
 mod error;
 pub mod flight;
-mod integrations;
 pub mod io;
 pub mod metrics;
 pub mod net;
@@ -84,11 +82,6 @@ pub mod task;
 pub mod time;
 pub mod timer;
 mod util;
-
-#[cfg(feature = "axum")]
-pub use self::integrations::axum;
-#[cfg(feature = "hyper")]
-pub use self::integrations::hyper;
 
 /// The version of this library, such as `0.1.0`.
 ///

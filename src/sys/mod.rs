@@ -8,8 +8,6 @@ pub(crate) mod eventfd;
 mod kernel;
 pub(crate) mod memory;
 pub(crate) mod poll;
-#[cfg(feature = "axum")]
-pub(crate) mod process;
 pub(crate) mod quota;
 pub(crate) mod signal;
 #[cfg(tourbillon_sim)]
