@@ -25,9 +25,9 @@ fn run() -> io::Result<()> {
         .build()
         .map_err(io::Error::other)?;
     let named = |name| task::Builder::new().name(name);
-    let waits = named("idle session").spawn_on(idle(), runtime.handle())?;
+    let waits = named("idle session").spawn_on(idle(), runtime.handle());
     thread::sleep(Duration::from_millis(1));
-    named("parser").spawn_on(parse(), runtime.handle())?;
+    named("parser").spawn_on(parse(), runtime.handle());
     runtime.block_on(waits).map_err(io::Error::other)?;
 
     let snapshot = runtime.handle().flight_recorder().snapshot();

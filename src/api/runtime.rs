@@ -288,6 +288,11 @@ impl Runtime {
         self.handle.cancel_named(name, max)
     }
 
+    /// Cancels all timers of this name; see [`Handle::cancel_all_named`].
+    pub fn cancel_all_named(&self, name: &str) -> usize {
+        self.handle.cancel_all_named(name)
+    }
+
     /// Refreshes all timers of this name, and returns how many: see [`Handle::refresh_named`].
     pub fn refresh_named(&self, name: &str) -> usize {
         self.handle.refresh_named(name)

@@ -1,6 +1,6 @@
 //! The builder of tasks with names.
 
-use std::{future::Future, io};
+use std::future::Future;
 
 use crate::{
     engine::handle::Handle,
@@ -21,18 +21,18 @@ use crate::{
 /// ```
 /// use tourbillon::task;
 ///
-/// # fn main() -> std::io::Result<()> {
+/// # fn main() -> Result<(), tourbillon::BuildError> {
 /// let runtime = tourbillon::Runtime::new()?;
 /// task::Builder::new()
 ///     .name("reaper of idle sessions")
-///     .spawn_on(std::future::pending::<()>(), runtime.handle())?;
+///     .spawn_on(std::future::pending::<()>(), runtime.handle());
 /// // Lists `task 1 reaper of idle sessions (spawned at …): waiting` once it has begun to wait.
 /// print!("{}", runtime.handle().dump());
 /// # Ok(())
 /// # }
 /// ```
 ///
-/// The interface is that of tokio, whose methods return results, too. Here they do not fail.
+/// The methods have the names of tokio's, which return an `io::Result`. Here they do not fail.
 #[derive(Clone, Copy, Debug, Default)]
 #[must_use = "a builder does nothing until it spawns a task"]
 pub struct Builder<'a> {
@@ -56,121 +56,97 @@ impl<'a> Builder<'a> {
 
     /// Spawns a task; see [`task::spawn`](crate::task::spawn).
     ///
-    /// # Errors
-    ///
-    /// Returns no errors.
-    ///
     /// # Panics
     ///
     /// Panics outside of a runtime.
     #[track_caller]
-    pub fn spawn<F>(self, future: F) -> io::Result<JoinHandle<F::Output>>
+    pub fn spawn<F>(self, future: F) -> JoinHandle<F::Output>
     where
         F: Future + Send + 'static,
         F::Output: Send + 'static,
     {
-        Ok(spawn_as(self.spawned(), future))
+        spawn_as(self.spawned(), future)
     }
 
     /// Spawns a task on the runtime of a handle; see [`Handle::spawn`].
-    ///
-    /// # Errors
-    ///
-    /// Returns no errors.
     #[track_caller]
-    pub fn spawn_on<F>(self, future: F, handle: &Handle) -> io::Result<JoinHandle<F::Output>>
+    pub fn spawn_on<F>(self, future: F, handle: &Handle) -> JoinHandle<F::Output>
     where
         F: Future + Send + 'static,
         F::Output: Send + 'static,
     {
-        Ok(handle.spawn_as(self.spawned(), future))
+        handle.spawn_as(self.spawned(), future)
     }
 
     /// Spawns a task that stays on this thread; see
     /// [`task::spawn_local`](crate::task::spawn_local).
     ///
-    /// # Errors
-    ///
-    /// Returns no errors.
-    ///
     /// # Panics
     ///
     /// Panics outside of a local context.
     #[track_caller]
-    pub fn spawn_local<F>(self, future: F) -> io::Result<JoinHandle<F::Output>>
+    pub fn spawn_local<F>(self, future: F) -> JoinHandle<F::Output>
     where
         F: Future + 'static,
         F::Output: 'static,
     {
-        Ok(spawn_local_as(self.spawned(), future))
+        spawn_local_as(self.spawned(), future)
     }
 
     /// Spawns a task in a set; see [`LocalSet::spawn_local`].
-    ///
-    /// # Errors
-    ///
-    /// Returns no errors.
     #[track_caller]
-    pub fn spawn_local_on<F>(self, future: F, set: &LocalSet) -> io::Result<JoinHandle<F::Output>>
+    pub fn spawn_local_on<F>(self, future: F, set: &LocalSet) -> JoinHandle<F::Output>
     where
         F: Future + 'static,
         F::Output: 'static,
     {
-        Ok(set.spawn_local_as(self.spawned(), future))
+        set.spawn_local_as(self.spawned(), future)
     }
 
     /// Spawns a task that one worker runs, and no other; see
     /// [`task::spawn_pinned`](crate::task::spawn_pinned). tokio has no such method.
     ///
-    /// # Errors
-    ///
-    /// Returns no errors.
-    ///
     /// # Panics
     ///
     /// Panics outside of a runtime.
     #[track_caller]
-    pub fn spawn_pinned<F, Fut>(self, create: F) -> io::Result<JoinHandle<Fut::Output>>
+    pub fn spawn_pinned<F, Fut>(self, create: F) -> JoinHandle<Fut::Output>
     where
         F: FnOnce() -> Fut + Send + 'static,
         Fut: Future + 'static,
         Fut::Output: Send + 'static,
     {
-        Ok(Handle::current().spawn_pinned_as(self.spawned(), create))
+        Handle::current().spawn_pinned_as(self.spawned(), create)
     }
 
     /// Runs `f`, which may block, on a thread for blocking jobs; see
     /// [`task::spawn_blocking`](crate::task::spawn_blocking).
     ///
-    /// # Errors
-    ///
-    /// Returns no errors. If the system gives no thread, the join handle returns the error.
+    /// If the system gives no thread, the join handle returns the error.
     ///
     /// # Panics
     ///
     /// Panics outside of a runtime.
     #[track_caller]
-    pub fn spawn_blocking<F, R>(self, f: F) -> io::Result<JoinHandle<R>>
+    pub fn spawn_blocking<F, R>(self, f: F) -> JoinHandle<R>
     where
         F: FnOnce() -> R + Send + 'static,
         R: Send + 'static,
     {
-        Ok(spawn_blocking_as(self.spawned(), f))
+        spawn_blocking_as(self.spawned(), f)
     }
 
     /// Runs `f`, which may block, on a thread for blocking jobs of a handle's runtime; see
     /// [`Handle::spawn_blocking`].
     ///
-    /// # Errors
-    ///
-    /// Returns no errors. If the system gives no thread, the join handle returns the error.
+    /// If the system gives no thread, the join handle returns the error.
     #[track_caller]
-    pub fn spawn_blocking_on<F, R>(self, f: F, handle: &Handle) -> io::Result<JoinHandle<R>>
+    pub fn spawn_blocking_on<F, R>(self, f: F, handle: &Handle) -> JoinHandle<R>
     where
         F: FnOnce() -> R + Send + 'static,
         R: Send + 'static,
     {
-        Ok(handle.spawn_blocking_as(self.spawned(), f))
+        handle.spawn_blocking_as(self.spawned(), f)
     }
 
     /// Returns the place of the caller with the name.

@@ -38,7 +38,7 @@ use crate::{
 ///     .name("session 7")
 ///     .tolerance(Duration::from_millis(50))
 ///     .start_with(move |how| sender.send(how).unwrap());
-/// assert_eq!(runtime.cancel_named("session 7", usize::MAX), 1);
+/// assert_eq!(runtime.cancel_all_named("session 7"), 1);
 /// // Called on a worker, and not by the thread that cancelled.
 /// assert_eq!(outcomes.recv(), Ok(Outcome::Cancelled));
 /// # drop(timer);

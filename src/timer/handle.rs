@@ -121,8 +121,8 @@ impl Handle {
         Timer::at_wall(time).on(self).start(f)
     }
 
-    /// Cancels at most `max` timers of this name (`usize::MAX`: all of them), and returns how many
-    /// this call cancelled. See [`TimerBuilder::name`](crate::timer::builder::TimerBuilder::name).
+    /// Cancels the `max` oldest timers of this name, and returns how many this call cancelled. See
+    /// [`TimerBuilder::name`](crate::timer::builder::TimerBuilder::name).
     ///
     /// Timers of the monotonic clock come first, and then those of other clocks; each the oldest
     /// first, which is the one that was given its name first. Timers that are given this name during
@@ -135,6 +135,11 @@ impl Handle {
         let cancelled = self.shared().names.cancel(name, max);
         // The timers of other clocks have a table of their own, with the same names.
         cancelled + self.shared().clocks.names.cancel(name, max - cancelled)
+    }
+
+    /// Cancels all timers of this name, as [`cancel_named`](Handle::cancel_named) does.
+    pub fn cancel_all_named(&self, name: &str) -> usize {
+        self.cancel_named(name, usize::MAX)
     }
 
     /// Refreshes all timers of this name, as [`Timer::refresh`](crate::timer::Timer::refresh) does,

@@ -30,12 +30,12 @@ fn each_way_to_spawn_takes_a_name() {
         tourbillon::spawn(async {
             let local = Builder::new().name("d").spawn_pinned(move || async move {
                 let inner = Builder::new().name("e").spawn_local(pending::<()>());
-                inner.unwrap().await.unwrap();
+                inner.await.unwrap();
             });
             vec![
-                Builder::new().name("b").spawn(pending()).unwrap(),
-                Builder::new().spawn(pending()).unwrap(),
-                local.unwrap(),
+                Builder::new().name("b").spawn(pending()),
+                Builder::new().spawn(pending()),
+                local,
             ]
         })
         .await
@@ -48,11 +48,11 @@ fn each_way_to_spawn_takes_a_name() {
     for task in handle.dump().tasks().iter() {
         assert_eq!(task.spawned_at().file(), file!());
     }
-    outside.unwrap().abort();
+    outside.abort();
     of_worker.iter().for_each(JoinHandle::abort);
     // A blocking job may have a name, but no list contains the job.
     let blocking = Builder::new().name("f").spawn_blocking_on(|| 1, &handle);
-    assert_eq!(runtime.block_on(blocking.unwrap()).unwrap(), 1);
+    assert_eq!(runtime.block_on(blocking).unwrap(), 1);
 }
 
 #[test]
@@ -61,8 +61,8 @@ fn tasks_of_a_set_and_local_ones_run_with_names() {
     let set = LocalSet::new();
     let named = Builder::new().name("on the set");
     let output = set.block_on(&runtime, async {
-        let on_set = named.spawn_local_on(ready(1), &set).unwrap();
-        let local = named.spawn_local(ready(2)).unwrap();
+        let on_set = named.spawn_local_on(ready(1), &set);
+        let local = named.spawn_local(ready(2));
         let plain = spawn_local(yield_now());
         plain.await.unwrap();
         on_set.await.unwrap() + local.await.unwrap()
@@ -81,7 +81,7 @@ fn a_stall_has_the_name_of_its_task() {
         .unwrap();
     let named = Builder::new().name("reads a large file");
     let blocks = async { thread::sleep(Duration::from_millis(50)) };
-    let task = named.spawn_on(blocks, runtime.handle()).unwrap();
+    let task = named.spawn_on(blocks, runtime.handle());
     runtime.block_on(task).unwrap();
     assert_eq!(
         reports.recv_timeout(PATIENCE).unwrap(),

@@ -54,8 +54,8 @@ fn many_timers_can_share_a_name() {
         on_worker(&runtime, move || handle.cancel_named("many", 500)),
         500
     );
-    assert_eq!(runtime.cancel_named("many", usize::MAX), 1_500);
-    assert_eq!(runtime.cancel_named("many", usize::MAX), 0);
+    assert_eq!(runtime.cancel_all_named("many"), 1_500);
+    assert_eq!(runtime.cancel_all_named("many"), 0);
     assert_eq!(runtime.timers().named, [("few".to_owned(), 1_000)]);
     assert_eq!(runtime.cancel_named("few", 1_001), 1_000);
     assert_eq!((runtime.timers().named, drops.count()), (vec![], 5_000));
@@ -95,11 +95,11 @@ fn any_number_of_names_and_any_text_work() {
     assert_eq!(named.len(), timers.len());
     assert!(named.is_sorted() && named.iter().all(|(_, count)| *count == 1));
     for i in (0..3_000).rev() {
-        assert_eq!(runtime.cancel_named(&format!("session {i}"), usize::MAX), 1);
+        assert_eq!(runtime.cancel_all_named(&format!("session {i}")), 1);
     }
     assert_eq!(runtime.cancel_named(&long, 1), 1);
     for odd in ["", " ", "\0", "é", "session 1 ", "SESSION 1"] {
-        assert_eq!(runtime.cancel_named(odd, usize::MAX), 1);
+        assert_eq!(runtime.cancel_all_named(odd), 1);
     }
     assert_eq!(runtime.timers().named, []);
     assert!(timers.iter().all(|timer| !timer.is_pending()));
@@ -153,7 +153,7 @@ fn refresh_named_refreshes_all_timers_with_a_delay() {
     // Timers of all clocks share the name, and `max` counts them all.
     assert_eq!(runtime.cancel_named("alive", 102), 102);
     assert_eq!(runtime.count_named("alive"), 1);
-    assert_eq!(runtime.cancel_named("alive", usize::MAX), 1);
+    assert_eq!(runtime.cancel_all_named("alive"), 1);
     assert!(!wall.is_pending() && !boot.is_pending());
 }
 
@@ -219,7 +219,7 @@ fn a_name_disappears_when_its_timers_end() {
     let gone = |what| {
         eventually(what, || handle.timers().named.is_empty());
         assert_eq!(handle.count_named("gone"), 0);
-        assert_eq!(handle.cancel_named("gone", usize::MAX), 0);
+        assert_eq!(handle.cancel_all_named("gone"), 0);
     };
     let after = |delay| Timer::after(delay).on(&handle).name("gone");
     // Timers that fired, with and without outcomes, and one that panicked.
@@ -304,7 +304,7 @@ fn a_running_timer_is_found_by_name_if_it_recurs() {
     let every = every.name("runs").start(hold());
     started.wait();
     assert_eq!(runtime.refresh_named("runs"), 1, "after this run");
-    assert_eq!(runtime.cancel_named("runs", usize::MAX), 1);
+    assert_eq!(runtime.cancel_all_named("runs"), 1);
     assert_eq!(every.status(), Status::Running { last: true });
     assert_eq!(
         (runtime.count_named("runs"), runtime.cancel_named("runs", 1)),
@@ -326,7 +326,7 @@ fn a_running_timer_is_found_by_name_if_it_recurs() {
     });
     started.wait();
     assert_eq!(runtime.refresh_named("runs"), 0, "too late");
-    assert_eq!(runtime.cancel_named("runs", usize::MAX), 0, "too late");
+    assert_eq!(runtime.cancel_all_named("runs"), 0, "too late");
     go_on.open();
     eventually("it is over", || {
         once.status() == Status::Over(Outcome::Fired)
@@ -350,7 +350,7 @@ fn a_callback_that_cancels_its_own_name_cancels_the_others() {
         .name("group");
     let _detached = one.start(move || {
         let handle = tourbillon::Handle::current();
-        place.store(handle.cancel_named("group", usize::MAX), Ordering::SeqCst);
+        place.store(handle.cancel_all_named("group"), Ordering::SeqCst);
     });
     eventually("it runs", || cancelled.load(Ordering::SeqCst) != usize::MAX);
     assert_eq!(cancelled.load(Ordering::SeqCst), 100);
@@ -420,7 +420,7 @@ fn concurrent_operations_on_names_keep_the_counts_balanced() {
     });
     let mut left = 0;
     for n in 0..7 {
-        left += runtime.cancel_named(&format!("n{n}"), usize::MAX);
+        left += runtime.cancel_all_named(&format!("n{n}"));
     }
     let [armed, by_name, by_handle] = [armed, by_name, by_handle].map(AtomicUsize::into_inner);
     assert_eq!(armed, 12_000);

@@ -260,7 +260,7 @@ fn the_caller_of_cancel_may_hold_a_lock_that_the_callback_takes() {
         let cancelled = timer().start_with(wants());
         assert_eq!(cancelled.cancel(), Cancel::Cancelled);
         let named = timer().start_with(wants());
-        assert_eq!(runtime.cancel_named("wants", usize::MAX), 1);
+        assert_eq!(runtime.cancel_all_named("wants"), 1);
         let guarded = timer().start_with(wants()).cancel_on_drop();
         drop(guarded);
         let built = timer().build_with(wants());
@@ -314,7 +314,7 @@ fn a_callback_that_panics_on_its_outcome_is_contained() {
     for _ in 0..10 {
         let _detached = start(HOUR);
     }
-    assert_eq!(runtime.cancel_named("panics", usize::MAX), 10);
+    assert_eq!(runtime.cancel_all_named("panics"), 10);
     eventually("they are told", || drops.count() == 12);
     eventually("they are counted", || panics(&runtime) == before + 12);
     assert_alive(&runtime);

@@ -135,7 +135,7 @@ fn quiet(runtime: Runtime, cast: &Arc<Cast>, actors: Vec<thread::JoinHandle<()>>
         armed.start();
     }
     for name in ["a", "b"] {
-        let count = cast.handle.cancel_named(name, usize::MAX);
+        let count = cast.handle.cancel_all_named(name);
         tally(|tally| tally.by_name += count as u64);
     }
     let tasks = take(&cast.tasks);

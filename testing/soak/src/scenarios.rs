@@ -158,7 +158,7 @@ async fn names(shared: Shared, number: u64) {
         runtime.refresh_named(&name),
         runtime.cancel_named(&name, 1),
         runtime.count_named(&name),
-        runtime.cancel_named(&name, usize::MAX),
+        runtime.cancel_all_named(&name),
         runtime.count_named(&name),
     ];
     let what = "a name found the wrong timers";

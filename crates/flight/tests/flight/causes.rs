@@ -249,7 +249,7 @@ fn a_late_timer_and_its_culprit_have_names() {
             }
         };
         let named = task::Builder::new().name(name);
-        named.spawn_on(future, runtime.handle()).unwrap()
+        named.spawn_on(future, runtime.handle())
     };
     // Repeat this: if this thread or the worker loses its core in between, the sleep ends before
     // the blocker runs.
