@@ -113,11 +113,7 @@ fn handlers_that_block_all_threads_stop_nothing_else() {
 /// The test of this name for the stores on servers.
 #[cfg(any(feature = "postgres", feature = "redis"))]
 pub fn handlers_that_block_their_threads_stop_nothing_else<S: Leases>() {
-    let Some(server) = shared::start::<S>() else {
-        return;
-    };
-    run(async {
-        let queue = shared::connect::<S>(server.port()).await;
+    shared::on_server(async |server: S, queue| {
         all_threads_are_blocked(&queue, renewal(&server)).await;
     });
 }

@@ -19,12 +19,12 @@ use tourbillon_jobs::{
     Queue, QueueError,
     job::NewJob,
     sqlite::Sqlite,
-    store::{Begin, Cancelled, End, Finish, Store, StoreError},
+    store::{Cancelled, Store, StoreError},
 };
 
 use crate::{
     cases,
-    support::{self, Dir, HOUR, live, node, run, start, yes},
+    support::{self, Dir, HOUR, live, node, run, start},
 };
 
 #[test]
@@ -226,52 +226,6 @@ fn a_file_of_another_kind_is_refused() {
         Sqlite::open(dir.store()),
         Err(StoreError::Failed(_))
     ));
-}
-
-#[test]
-fn a_stale_token_begins_and_ends_nothing() {
-    let dir = Dir::new();
-    run(async {
-        let store = Sqlite::open(dir.store()).unwrap();
-        let queue = Queue::new(store);
-        queue.schedule("job", Duration::ZERO, "").await.unwrap();
-        let store = queue.store();
-        let hold = async || {
-            let node = store.register(HOUR).await.unwrap().node;
-            let held = support::hold(&**store, node, HOUR, 10).await;
-            (node, held)
-        };
-        let (one, held) = hold().await;
-        let old = held[0].token;
-        assert_eq!(
-            store.begin(vec![start("job", old)]).await.unwrap(),
-            [yes(1)]
-        );
-        assert!(hold().await.1.is_empty());
-        // The first node is taken for dead while its attempt runs.
-        store.release(one).await.unwrap();
-        let (_, held) = hold().await;
-        let new = held[0].token;
-        assert!(new > old);
-        let finish = |token| {
-            vec![Finish {
-                key: "job".into(),
-                token,
-                end: End::Done,
-            }]
-        };
-        assert_eq!(
-            store.begin(vec![start("job", old)]).await.unwrap(),
-            [Begin::No]
-        );
-        assert_eq!(store.finish(finish(old)).await.unwrap(), [false]);
-        assert_eq!(
-            store.begin(vec![start("job", new)]).await.unwrap(),
-            [yes(2)]
-        );
-        assert_eq!(store.finish(finish(new)).await.unwrap(), [true]);
-        assert_eq!(queue.count().await.unwrap().live, 0);
-    });
 }
 
 #[test]

@@ -1,7 +1,6 @@
 //! Migrations of a PostgreSQL that programs use meanwhile.
 
 use std::{
-    future::Future,
     sync::{
         Arc,
         atomic::{AtomicU32, Ordering::Relaxed},
@@ -15,10 +14,8 @@ use tourbillon_jobs::{postgres::Postgres as Store, store::StoreError};
 
 use crate::{
     network::proxy::Proxy,
-    postgres::client,
+    postgres::{client, with_client},
     server::{Postgres, Server},
-    shared::start,
-    support::run,
 };
 
 const VERSION_1: &str = include_str!("version_1/postgres.sql");
@@ -26,17 +23,6 @@ const VERSION_1: &str = include_str!("version_1/postgres.sql");
 /// The index that a migration has begun, and that is not complete.
 const BEGUN: &str = "SELECT FROM pg_index
     WHERE indexrelid = to_regclass('durable_jobs_counted') AND NOT indisvalid";
-
-/// Runs a test on a server, with a client of it.
-fn on_server<F: Future<Output = ()>>(test: impl FnOnce(Postgres, Client) -> F) {
-    let Some(server) = start::<Postgres>() else {
-        return;
-    };
-    run(async {
-        let other = client(&server).await;
-        test(server, other).await;
-    });
-}
 
 /// Starts a migration.
 fn migrate(port: u16) -> JoinHandle<Result<(), StoreError>> {
@@ -129,7 +115,7 @@ async fn goes_on(ran: &AtomicU32) {
 
 #[test]
 fn nodes_run_jobs_while_the_index_is_made() {
-    on_server(async |server, other| {
+    with_client(async |server, other| {
         other.batch_execute(VERSION_1).await.unwrap();
         let ran = node_of_version_1(&server).await;
         let reads = snapshot(&server).await;
@@ -149,7 +135,7 @@ fn nodes_run_jobs_while_the_index_is_made() {
 
 #[test]
 fn a_migration_waits_for_no_transaction_in_a_circle() {
-    on_server(async |server, other| {
+    with_client(async |server, other| {
         other.batch_execute(VERSION_1).await.unwrap();
         // The two orders in which statements of nodes use the tables.
         for (first, second) in [
@@ -181,7 +167,7 @@ fn a_migration_waits_for_no_transaction_in_a_circle() {
 
 #[test]
 fn a_store_that_needs_no_migration_is_left_alone() {
-    on_server(async |server, other| {
+    with_client(async |server, other| {
         migrate(server.port()).await.unwrap().unwrap();
         is_migrated(&other).await;
         let lock = "BEGIN; LOCK TABLE durable_jobs, durable_nodes";
@@ -218,7 +204,7 @@ const KILLS: &str = "
 
 #[test]
 fn a_migration_that_was_killed_anywhere_is_completed_by_the_next() {
-    on_server(async |server, other| {
+    with_client(async |server, other| {
         other.batch_execute(VERSION_1).await.unwrap();
         other.batch_execute(KILLS).await.unwrap();
         // The columns, the function, the index. It is incomplete then, and removed, and made anew
@@ -247,7 +233,7 @@ fn a_migration_that_was_killed_anywhere_is_completed_by_the_next() {
 
 #[test]
 fn a_migration_goes_on_when_another_one_is_killed() {
-    on_server(async |server, other| {
+    with_client(async |server, other| {
         other.batch_execute(VERSION_1).await.unwrap();
         let reads = snapshot(&server).await;
         let first = migrate(server.port());
@@ -266,7 +252,7 @@ fn a_migration_goes_on_when_another_one_is_killed() {
 
 #[test]
 fn a_migration_notices_that_its_connection_died_silently() {
-    on_server(async |server, other| {
+    with_client(async |server, other| {
         other.batch_execute(VERSION_1).await.unwrap();
         let reads = snapshot(&server).await;
         let proxy = Proxy::start(server.port(), Duration::ZERO).unwrap();

@@ -24,10 +24,15 @@ pub mod proxy;
 
 use self::proxy::Proxy;
 
-pub fn a_node_that_is_cut_off_loses_its_jobs_to_another<S: Server>() {
+/// Runs a test on a server and a network that leads to it, or skips the test.
+fn behind_a_proxy<S: Server>(test: impl AsyncFnOnce(S, Proxy)) {
     let Some(server) = start::<S>() else { return };
     let proxy = Proxy::start(server.port(), Duration::ZERO).unwrap();
-    run(async {
+    run(test(server, proxy));
+}
+
+pub fn a_node_that_is_cut_off_loses_its_jobs_to_another<S: Server>() {
+    behind_a_proxy(async |server: S, proxy| {
         let far = connect::<S>(proxy.port()).await;
         let (alone, mut ran_alone) = node(&far, |node| node.lease(LEASE), |_| Ok(()));
         let near = connect::<S>(server.port()).await;
@@ -60,9 +65,7 @@ pub fn a_node_that_is_cut_off_loses_its_jobs_to_another<S: Server>() {
 }
 
 pub fn a_handler_learns_that_its_lease_is_lost<S: Server>() {
-    let Some(server) = start::<S>() else { return };
-    let proxy = Proxy::start(server.port(), Duration::ZERO).unwrap();
-    run(async {
+    behind_a_proxy(async |server: S, proxy| {
         let far = connect::<S>(proxy.port()).await;
         let (sender, mut told) = unbounded_channel();
         let (began, mut begins) = unbounded_channel();
@@ -88,9 +91,7 @@ pub fn a_handler_learns_that_its_lease_is_lost<S: Server>() {
 }
 
 pub fn an_end_whose_answer_is_lost_is_in_doubt<S: Server>() {
-    let Some(server) = start::<S>() else { return };
-    let proxy = Proxy::start(server.port(), Duration::ZERO).unwrap();
-    run(async {
+    behind_a_proxy(async |server: S, proxy| {
         let far = connect::<S>(proxy.port()).await;
         let Waiting {
             node,
@@ -117,9 +118,7 @@ pub fn an_end_whose_answer_is_lost_is_in_doubt<S: Server>() {
 }
 
 pub fn a_job_whose_acknowledgement_is_lost_is_not_late<S: Server>() {
-    let Some(server) = start::<S>() else { return };
-    let proxy = Proxy::start(server.port(), Duration::ZERO).unwrap();
-    run(async {
+    behind_a_proxy(async |server: S, proxy| {
         let near = connect::<S>(server.port()).await;
         let (node, mut ran) = node(&near, |node| node.window(HOUR), |_| Ok(()));
         let far = connect::<S>(proxy.port()).await;
@@ -142,9 +141,7 @@ pub fn a_job_whose_acknowledgement_is_lost_is_not_late<S: Server>() {
 }
 
 pub fn a_node_notices_a_connection_that_died_silently<S: Server>() {
-    let Some(server) = start::<S>() else { return };
-    let proxy = Proxy::start(server.port(), Duration::ZERO).unwrap();
-    run(async {
+    behind_a_proxy(async |server: S, proxy| {
         let far = connect::<S>(proxy.port()).await;
         let (node, mut ran) = node(
             &far,

@@ -24,13 +24,20 @@ pub async fn client(server: &Postgres) -> tokio_postgres::Client {
     client
 }
 
-#[test]
-fn an_end_that_the_store_has_not_taken_keeps_no_other_job_waiting() {
+/// Runs a test on a server, with a client of it, or skips the test.
+pub fn with_client(test: impl AsyncFnOnce(Postgres, tokio_postgres::Client)) {
     let Some(server) = start::<Postgres>() else {
         return;
     };
     run(async {
         let other = client(&server).await;
+        test(server, other).await;
+    });
+}
+
+#[test]
+fn an_end_that_the_store_has_not_taken_keeps_no_other_job_waiting() {
+    with_client(async |server, other| {
         let queue = connect::<Postgres>(server.port()).await;
         let Waiting {
             node,
@@ -55,11 +62,7 @@ fn an_end_that_the_store_has_not_taken_keeps_no_other_job_waiting() {
 
 #[test]
 fn steps_of_the_servers_clock_make_nothing_early() {
-    let Some(server) = start::<Postgres>() else {
-        return;
-    };
-    run(async {
-        let other = client(&server).await;
+    with_client(async |server, other| {
         let step = async |seconds: i64| {
             let now = format!(
                 "CREATE OR REPLACE FUNCTION durable_now() RETURNS bigint LANGUAGE sql VOLATILE AS

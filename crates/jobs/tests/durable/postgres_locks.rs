@@ -13,17 +13,13 @@ use tourbillon_jobs::{
 use crate::{
     postgres::client,
     server::{Postgres, Server},
-    shared::{LEASE, connect, start},
-    support::{self, HOUR, Waiting, begun, fails_by_key, live, node, run, waiting},
+    shared::{LEASE, connect, on_server},
+    support::{self, HOUR, Waiting, begun, fails_by_key, live, node, waiting},
 };
 
 #[test]
 fn a_job_that_was_locked_when_the_node_looked_is_not_forgotten() {
-    let Some(server) = start::<Postgres>() else {
-        return;
-    };
-    run(async {
-        let queue = connect::<Postgres>(server.port()).await;
+    on_server(async |server: Postgres, queue| {
         let other = client(&server).await;
         for key in ["locked", "free"] {
             queue.schedule(key, Duration::ZERO, "").await.unwrap();
@@ -46,11 +42,7 @@ fn a_job_that_was_locked_when_the_node_looked_is_not_forgotten() {
 
 #[test]
 fn a_locked_job_keeps_no_other_request_waiting() {
-    let Some(server) = start::<Postgres>() else {
-        return;
-    };
-    run(async {
-        let queue = connect::<Postgres>(server.port()).await;
+    on_server(async |server: Postgres, queue| {
         let other = client(&server).await;
         for number in 0..20 {
             let key = format!("job-{number}");
@@ -104,11 +96,7 @@ fn a_locked_job_keeps_no_other_request_waiting() {
 
 #[test]
 fn a_list_that_waits_keeps_no_client_waiting_and_no_lease() {
-    let Some(server) = start::<Postgres>() else {
-        return;
-    };
-    run(async {
-        let queue = connect::<Postgres>(server.port()).await;
+    on_server(async |server: Postgres, queue| {
         let other = client(&server).await;
         let lease = queue.store().register(HOUR).await.unwrap();
         // Only reads of this table wait for this lock, and so does what changes it.
@@ -133,11 +121,7 @@ fn a_list_that_waits_keeps_no_client_waiting_and_no_lease() {
 
 #[test]
 fn a_locked_job_of_a_lease_that_is_over_keeps_no_other_one_from_the_nodes() {
-    let Some(server) = start::<Postgres>() else {
-        return;
-    };
-    run(async {
-        let queue = connect::<Postgres>(server.port()).await;
+    on_server(async |server: Postgres, queue| {
         let (store, other) = (queue.store(), client(&server).await);
         for key in ["free", "locked"] {
             queue.schedule(key, HOUR, "").await.unwrap();
@@ -163,11 +147,7 @@ fn a_locked_job_of_a_lease_that_is_over_keeps_no_other_one_from_the_nodes() {
 
 #[test]
 fn a_locked_job_keeps_no_other_one_from_being_given_back() {
-    let Some(server) = start::<Postgres>() else {
-        return;
-    };
-    run(async {
-        let queue = connect::<Postgres>(server.port()).await;
+    on_server(async |server: Postgres, queue| {
         let (store, other) = (queue.store(), client(&server).await);
         for number in 0..40 {
             let key = format!("job-{number}");
@@ -203,11 +183,7 @@ fn a_locked_job_keeps_no_other_one_from_being_given_back() {
 
 #[test]
 fn a_busy_node_gives_jobs_back_although_one_is_locked() {
-    let Some(server) = start::<Postgres>() else {
-        return;
-    };
-    run(async {
-        let queue = connect::<Postgres>(server.port()).await;
+    on_server(async |server: Postgres, queue| {
         let other = client(&server).await;
         let mut busy = waiting(&queue, |node| node.concurrency(20), |_| Ok(()));
         // It takes all of them, and begins half of them.
@@ -245,11 +221,7 @@ fn a_busy_node_gives_jobs_back_although_one_is_locked() {
 
 #[test]
 fn ends_of_locked_jobs_keep_no_other_end_waiting() {
-    let Some(server) = start::<Postgres>() else {
-        return;
-    };
-    run(async {
-        let queue = connect::<Postgres>(server.port()).await;
+    on_server(async |server: Postgres, queue| {
         let other = client(&server).await;
         let Waiting {
             node,
@@ -281,11 +253,7 @@ fn ends_of_locked_jobs_keep_no_other_end_waiting() {
 
 #[test]
 fn locked_jobs_keep_no_other_time_from_being_counted_again() {
-    let Some(server) = start::<Postgres>() else {
-        return;
-    };
-    run(async {
-        let queue = connect::<Postgres>(server.port()).await;
+    on_server(async |server: Postgres, queue| {
         let other = client(&server).await;
         // Many jobs have the same time, as those of one request.
         let far = "

@@ -5,9 +5,9 @@ use std::{collections::BTreeMap, net::TcpListener, process::Command, time::Durat
 use tourbillon_jobs::{Queue, postgres::Postgres as Store, store::Store as _};
 
 use crate::{
-    postgres::client,
+    postgres::{client, with_client},
     server::{Postgres, Server},
-    shared::{connect, start},
+    shared::{connect, on_server, start},
     support::{HOUR, live, node, run},
 };
 
@@ -31,11 +31,7 @@ async fn works(queue: &Queue<Store>) {
 
 #[test]
 fn the_defaults_of_the_server_decide_nothing() {
-    let Some(server) = start::<Postgres>() else {
-        return;
-    };
-    run(async {
-        let other = client(&server).await;
+    with_client(async |server, other| {
         drop(connect::<Postgres>(server.port()).await);
         // What the sessions go by when they change a job.
         let seen = "
@@ -82,11 +78,7 @@ fn the_defaults_of_the_server_decide_nothing() {
 
 #[test]
 fn a_statement_that_the_server_has_undone_is_repeated() {
-    let Some(server) = start::<Postgres>() else {
-        return;
-    };
-    run(async {
-        let queue = connect::<Postgres>(server.port()).await;
+    on_server(async |server: Postgres, queue| {
         let other = client(&server).await;
         // A sequence keeps its number although the statement is undone.
         let fails = "
@@ -137,11 +129,7 @@ fn errors_say_what_the_server_said() {
 
 #[test]
 fn a_role_with_rights_on_the_tables_is_enough() {
-    let Some(server) = start::<Postgres>() else {
-        return;
-    };
-    run(async {
-        let other = client(&server).await;
+    with_client(async |server, other| {
         let role = "
             CREATE ROLE worker LOGIN;
             REVOKE CREATE ON SCHEMA public FROM public;";

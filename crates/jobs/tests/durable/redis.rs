@@ -12,7 +12,7 @@ use tourbillon_jobs::{
 use crate::{
     cases,
     server::{Redis, Server},
-    shared::{LEASE, connect, start, tests},
+    shared::{LEASE, connect, on_server, start, tests},
     support::{self, HOUR, live, node, run},
 };
 
@@ -78,11 +78,7 @@ fn settings_that_could_lose_jobs_are_refused() {
 
 #[test]
 fn a_server_without_memory_refuses_and_loses_nothing() {
-    let Some(server) = start::<Redis>() else {
-        return;
-    };
-    run(async {
-        let queue = connect::<Redis>(server.port()).await;
+    on_server(async |server: Redis, queue| {
         let delay = Duration::from_secs(2);
         let job = async |key| queue.schedule(key, delay, vec![1; 1000]).await;
         job("job-0").await.unwrap();
@@ -132,11 +128,7 @@ fn a_server_with_a_full_disk_loses_nothing() {
 
 #[test]
 fn a_script_that_the_server_forgot_is_sent_again() {
-    let Some(server) = start::<Redis>() else {
-        return;
-    };
-    run(async {
-        let queue = connect::<Redis>(server.port()).await;
+    on_server(async |server: Redis, queue| {
         queue.schedule("one", HOUR, "").await.unwrap();
         command(&server, "SCRIPT FLUSH");
         queue.schedule("two", HOUR, "").await.unwrap();
@@ -170,11 +162,7 @@ fn each_database_has_its_jobs() {
 
 #[test]
 fn requests_of_several_scripts_are_complete() {
-    let Some(server) = start::<Redis>() else {
-        return;
-    };
-    run(async {
-        let queue = connect::<Redis>(server.port()).await;
+    on_server(async |_server: Redis, queue| {
         let store = queue.store();
         let keys: Vec<String> = (0..1100).map(|number| format!("job-{number:04}")).collect();
         let jobs = keys.iter().map(|key| NewJob {
@@ -225,11 +213,7 @@ fn requests_of_several_scripts_are_complete() {
 
 #[test]
 fn times_beyond_53_bits_are_rounded_up() {
-    let Some(server) = start::<Redis>() else {
-        return;
-    };
-    run(async {
-        let queue = connect::<Redis>(server.port()).await;
+    on_server(async |_server: Redis, queue| {
         for micros in [(1 << 53) - 1, (1 << 53) + 1, (1 << 60) + 7] {
             let asked = Time::from_micros(micros);
             let made = queue.schedule(micros.to_string(), asked, "").await.unwrap();

@@ -61,6 +61,15 @@ pub fn start<S: Server>() -> Option<S> {
     }
 }
 
+/// Runs a test on a server and a queue of it, or skips the test.
+pub fn on_server<S: Server>(test: impl AsyncFnOnce(S, Queue<S::Store>)) {
+    let Some(server) = start::<S>() else { return };
+    run(async {
+        let queue = connect::<S>(server.port()).await;
+        test(server, queue).await;
+    });
+}
+
 /// Says why a test is skipped. Fails if it has to run.
 #[track_caller]
 pub fn skip(why: &str) {
@@ -91,9 +100,7 @@ pub fn the_store_passes_all_cases<S: Server>() {
 }
 
 pub fn a_lease_that_runs_out_gives_the_jobs_to_others<S: Server>() {
-    let Some(server) = start::<S>() else { return };
-    run(async {
-        let queue = connect::<S>(server.port()).await;
+    on_server(async |_server: S, queue| {
         let store = queue.store();
         // A node that falls silent after it has begun a job.
         let silent = store.register(LEASE).await.unwrap().node;
@@ -116,9 +123,7 @@ pub fn a_lease_that_runs_out_gives_the_jobs_to_others<S: Server>() {
 }
 
 pub fn a_begin_that_is_repeated_counts_once<S: Server>() {
-    let Some(server) = start::<S>() else { return };
-    run(async {
-        let queue = connect::<S>(server.port()).await;
+    on_server(async |_server: S, queue| {
         let store = queue.store();
         let node = store.register(HOUR).await.unwrap().node;
         queue.schedule("job", Duration::ZERO, "").await.unwrap();
@@ -169,11 +174,7 @@ pub fn a_large_node_that_ends_does_not_end_others<S: Server>() {
 }
 
 pub fn a_server_that_restarts_loses_nothing<S: Server>() {
-    let Some(mut server) = start::<S>() else {
-        return;
-    };
-    run(async {
-        let queue = connect::<S>(server.port()).await;
+    on_server(async |mut server: S, queue| {
         let (node, mut ran) = node(
             &queue,
             |node| node.lease(Duration::from_secs(1)),

@@ -1,17 +1,6 @@
 //! Directories, waits and handlers for tests.
 
-use std::{
-    env, fs,
-    future::Future,
-    io,
-    path::PathBuf,
-    sync::{
-        Arc,
-        atomic::{AtomicU32, Ordering},
-    },
-    thread,
-    time::{Duration, Instant},
-};
+use std::{future::Future, path::PathBuf, sync::Arc, time::Duration};
 
 use tokio::sync::{
     Semaphore,
@@ -24,57 +13,24 @@ use tourbillon_jobs::{
     node::NodeBuilder,
     store::{Begin, Held, Span, Start, Store},
 };
-
-pub const HOUR: Duration = Duration::from_secs(3600);
-
-/// Only a test that hangs takes longer.
-pub const PATIENCE: Duration = Duration::from_secs(120);
-
-/// Waits until a condition holds.
-#[track_caller]
-pub fn eventually(what: &str, mut holds: impl FnMut() -> bool) {
-    let start = Instant::now();
-    while !holds() {
-        assert!(
-            start.elapsed() < PATIENCE,
-            "{what}: not within {PATIENCE:?}"
-        );
-        thread::sleep(Duration::from_millis(5));
-    }
-}
+use tourbillon_support::dir;
+pub use tourbillon_support::{HOUR, PATIENCE, eventually};
 
 /// A directory that is removed in the end.
-pub struct Dir(PathBuf);
+pub struct Dir(dir::Dir);
 
 impl Dir {
     pub fn new() -> Self {
-        static NEXT: AtomicU32 = AtomicU32::new(0);
-        loop {
-            let number = NEXT.fetch_add(1, Ordering::Relaxed);
-            let name = format!("durable-test-{}-{number}", std::process::id());
-            let path = env::temp_dir().join(name);
-            match fs::create_dir(&path) {
-                Ok(()) => return Self(path),
-                // A test that was killed has left it behind, in a process of the same number.
-                Err(error) if error.kind() == io::ErrorKind::AlreadyExists => {}
-                Err(error) => panic!("{}: {error}", path.display()),
-            }
-        }
+        Self(dir::Dir::new())
     }
 
     /// The path of a store in the directory.
     pub fn store(&self) -> PathBuf {
-        self.0.join("jobs.db")
+        self.join("jobs.db")
     }
 
     pub fn join(&self, name: &str) -> PathBuf {
-        self.0.join(name)
-    }
-}
-
-impl Drop for Dir {
-    fn drop(&mut self) {
-        let _ = fs::remove_dir_all(&self.0);
+        self.0.path(name)
     }
 }
 

@@ -14,7 +14,7 @@ use tourbillon_jobs::{
     Attempt, Failure, Node, Queue, Repeat,
     job::State,
     node::Interrupt,
-    store::{Begin, Start, Store},
+    store::{Begin, End, Finish, Start, Store},
 };
 
 use super::{SOON, quick};
@@ -247,4 +247,41 @@ pub async fn a_cron_job_runs_again_and_again<S: Store>(queue: &Queue<S>) {
     assert_eq!(job.repeat, Some(repeat));
     queue.cancel("cron").await.unwrap();
     assert!(node.stop(HOUR).await);
+}
+
+pub async fn a_stale_token_begins_and_ends_nothing<S: Store>(queue: &Queue<S>) {
+    queue.schedule("job", Duration::ZERO, "").await.unwrap();
+    let store = queue.store();
+    let hold = async || {
+        let node = store.register(HOUR).await.unwrap().node;
+        let held = support::hold(&**store, node, HOUR, 10).await;
+        (node, held)
+    };
+    let begin = async |token| store.begin(vec![start("job", token)]).await.unwrap();
+    let finish = async |token| {
+        let finish = Finish {
+            key: "job".into(),
+            token,
+            end: End::Done,
+        };
+        store.finish(vec![finish]).await.unwrap()
+    };
+    let (one, held) = hold().await;
+    let old = held[0].token;
+    assert_eq!(begin(old).await, [yes(1)]);
+    let (two, held) = hold().await;
+    assert!(held.is_empty());
+    // The first node is taken for dead while its attempt runs.
+    store.release(one).await.unwrap();
+    let (three, held) = hold().await;
+    let new = held[0].token;
+    assert!(new > old);
+    assert_eq!(begin(old).await, [Begin::No]);
+    assert_eq!(finish(old).await, [false]);
+    assert_eq!(begin(new).await, [yes(2)]);
+    assert_eq!(finish(new).await, [true]);
+    assert_eq!(queue.count().await.unwrap().live, 0);
+    for node in [two, three] {
+        store.release(node).await.unwrap();
+    }
 }

@@ -49,6 +49,7 @@ pub async fn all<S: Store>(queue: Queue<S>) {
         attempts::a_panic_and_a_timeout_are_failures,
         attempts::a_handler_learns_of_a_cancel_and_of_the_stop,
         attempts::an_error_may_have_any_character,
+        attempts::a_stale_token_begins_and_ends_nothing,
         nodes::options_without_bounds_are_bounded,
         attempts::a_cron_job_runs_again_and_again,
         nodes::a_full_node_takes_earlier_jobs_first,
