@@ -17,8 +17,8 @@ use super::{
 
 const MS: Duration = Duration::from_millis(1);
 
-/// A control group of this process alone, with a quota of a tenth of a core: the process uses that up
-/// even where many others run. The group is removed when this is dropped.
+/// A control group of this process alone, with a quota of a tenth of a core: the process uses that
+/// up even where many others run. The group is removed when this is dropped.
 struct Group {
     above: PathBuf,
     own: PathBuf,

@@ -1,5 +1,5 @@
-//! A system that fails or refuses calls: a page that cannot be served is an error, nothing leaks, and
-//! the runtime continues.
+//! A system that fails or refuses calls: a page that cannot be served is an error, nothing leaks,
+//! and the runtime continues.
 
 use std::{fs, io, io::ErrorKind, time::Duration};
 
