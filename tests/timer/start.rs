@@ -8,7 +8,7 @@ use std::{
         mpsc,
     },
     thread,
-    time::{Duration, Instant, SystemTime},
+    time::{Duration, Instant},
 };
 
 use crate::common::{
@@ -71,29 +71,6 @@ fn the_delay_begins_with_the_start() {
 }
 
 #[test]
-fn a_deadline_that_passed_before_the_start_is_due_at_once() {
-    let _alarm = alarm();
-    let runtime = runtime(1);
-    let told = Told::new();
-    let past = Instant::now();
-    let timers = [
-        Timer::at(past).on(runtime.handle()).build_with(told.once()),
-        Timer::at(past + SOON)
-            .on(runtime.handle())
-            .build_with(told.once()),
-    ];
-    let wall = Timer::at_wall(SystemTime::UNIX_EPOCH).on(runtime.handle());
-    let wall = wall.build_with(told.once());
-    thread::sleep(2 * SOON);
-    assert_eq!(told.total(), 0);
-    for timer in timers {
-        assert_eq!(timer.start(), Started::Waiting);
-    }
-    assert_eq!(wall.start(), Started::Waiting);
-    eventually("they run", || told.all() == [3, 0, 0]);
-}
-
-#[test]
 fn a_timer_cancelled_before_its_start_gets_one_outcome_on_a_worker() {
     let _alarm = alarm();
     let runtime = runtime(2);
@@ -146,25 +123,6 @@ fn a_timer_cancelled_before_its_start_gets_one_outcome_on_a_worker() {
     for timer in kept {
         assert_eq!(timer.status(), Status::Over(Outcome::Cancelled));
     }
-}
-
-#[test]
-fn a_plain_timer_cancelled_before_its_start_never_runs() {
-    let _alarm = alarm();
-    let runtime = runtime(1);
-    let drops = Drops::new();
-    let token = drops.token();
-    let timer = Timer::after(Duration::ZERO).on(runtime.handle());
-    let timer = timer.build(move || drop(token));
-    assert_eq!(timer.cancel(), Cancel::Cancelled);
-    assert_eq!(drops.count(), 1, "dropped by `cancel`");
-    assert_eq!(timer.start(), Started::Cancelled);
-    read_inboxes(runtime.handle());
-    assert_eq!(timer.status(), Status::Over(Outcome::Cancelled));
-    eventually("what was there to read the inbox is over", || {
-        runtime.metrics().total().fired == 3
-    });
-    assert_eq!(runtime.metrics().total().cancelled, 1);
 }
 
 #[test]
@@ -223,51 +181,6 @@ fn a_timer_dropped_before_its_start_leaves_nothing() {
             "a timer that never started gets no outcome"
         );
     });
-}
-
-#[test]
-fn a_timer_can_be_cancelled_by_its_name_before_its_start() {
-    let _alarm = alarm();
-    let runtime = runtime(2);
-    let told = Told::new();
-    let drops = Drops::new();
-    let token = drops.token();
-    let builder = || Timer::after(SOON).on(runtime.handle()).name("early");
-    let tells = builder().build_with(told.once());
-    let plain = builder().build(move || drop(token));
-    let wall = Timer::at_wall(SystemTime::now())
-        .on(runtime.handle())
-        .name("early");
-    let wall = wall.build_with(told.once());
-    assert_eq!(runtime.count_named("early"), 3);
-    assert_eq!(
-        runtime.refresh_named("early"),
-        0,
-        "their waits have not begun"
-    );
-    assert_eq!(runtime.cancel_all_named("early"), 3);
-    assert_eq!((runtime.count_named("early"), drops.count()), (0, 1));
-    assert_eq!(told.total(), 0);
-    for started in [tells.start(), plain.start(), wall.start()] {
-        assert_eq!(started, Started::Cancelled);
-    }
-    eventually("they are told", || told.all() == [0, 2, 0]);
-}
-
-#[test]
-fn a_timer_cancelled_before_its_start_has_no_name() {
-    let _alarm = alarm();
-    let runtime = runtime(1);
-    let told = Told::new();
-    let builder = || Timer::after(HOUR).on(runtime.handle()).name("gone");
-    let (tells, plain) = (builder().build_with(told.once()), builder().build(|| ()));
-    assert_eq!(runtime.count_named("gone"), 2);
-    assert_eq!(tells.cancel(), Cancel::Cancelled);
-    assert_eq!(runtime.count_named("gone"), 1);
-    assert_eq!(plain.cancel(), Cancel::Cancelled);
-    assert_eq!(runtime.timers().named, []);
-    assert_eq!(tells.start(), Started::Cancelled);
-    eventually("it is told", || told.all() == [0, 1, 0]);
 }
 
 #[test]
