@@ -49,7 +49,7 @@ fn callbacks(runtime: &Runtime) {
     never.refresh();
     assert_eq!(never.cancel(), Cancel::Cancelled);
     let moved = runtime.after(HOUR, count(100_000));
-    moved.reset(MS);
+    moved.reset_after(MS);
     runtime.after(MS, || {
         panic!("a callback's panic is caught, counted and reported")
     });

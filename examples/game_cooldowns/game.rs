@@ -206,7 +206,7 @@ impl Table {
         let world = self.world.clone();
         let timer = tourbillon::after(Duration::from_nanos(length), move || world.ended(ability));
         if self.spoiled == Some(ability) {
-            timer.reset(Duration::from_nanos(length + 1));
+            timer.reset_after(Duration::from_nanos(length + 1));
         }
         let place = &mut self.abilities[ability];
         place.timer = Some(timer);
@@ -218,7 +218,7 @@ impl Table {
 
     fn refresh_item(&mut self, ability: usize, now: u64) {
         if self.is_cooling(ability, now) {
-            let answer = self.timer(ability).reset(Duration::ZERO);
+            let answer = self.timer(ability).reset_after(Duration::ZERO);
             self.expect(ability, answer == Reset::Waiting, "it can be reset");
             self.abilities[ability].end = Some(now);
             self.report.refreshed += 1;

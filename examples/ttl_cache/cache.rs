@@ -159,7 +159,7 @@ impl Cache {
             return false;
         };
         let in_time = match &entry.expiry {
-            Some(expiry) => expiry.timer.reset(idle) == Reset::Waiting,
+            Some(expiry) => expiry.timer.reset_after(idle) == Reset::Waiting,
             None => {
                 entry.expiry = Some(part.expiry(number, key, idle));
                 true

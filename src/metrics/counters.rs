@@ -108,7 +108,7 @@ counters! {
     /// Timers that other threads armed in this worker's shard. See `armed_local`.
     armed_remote,
     /// Resets of pending or recurring timers and sleeps: [`refresh`](crate::Timer::refresh),
-    /// [`reset`](crate::Timer::reset) and similar methods.
+    /// [`reset_after`](crate::Timer::reset_after) and similar methods.
     refreshed,
     /// Timers that ended because they fired: callbacks, counted where they ran, and sleeps.
     fired,

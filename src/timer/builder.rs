@@ -253,7 +253,7 @@ impl<S: Schedule, W> TimerBuilder<S, W> {
     /// Adds a random time between zero and `jitter` to the first deadline. For a recurring timer,
     /// each deadline gets a new random time, counted from the regular grid.
     ///
-    /// Deadlines that `refresh` and `reset` set are exact.
+    /// Deadlines that `refresh` and `reset_after` set are exact.
     pub fn jitter(mut self, jitter: Duration) -> Self {
         self.jitter = jitter;
         self

@@ -60,7 +60,7 @@ use crate::{engine::core::TimerOwner as _, error::ArmError, util::nanos::nanos};
 /// let runtime = Runtime::new().unwrap();
 /// let timer = runtime.after(Duration::from_secs(60), || unreachable!());
 /// assert!(timer.is_pending());
-/// timer.reset(Duration::from_secs(30));
+/// timer.reset_after(Duration::from_secs(30));
 /// assert_eq!(timer.cancel(), Cancel::Cancelled);
 /// assert_eq!(timer.cancel(), Cancel::Over);
 /// ```
@@ -128,7 +128,7 @@ impl<C: TimerClock> Timer<C> {
     ///
     /// If a recurring timer ends during this call, its last runs may have used the new period
     /// although the answer is [`TooLate`](Reset::TooLate).
-    pub fn reset(&self, delay: Duration) -> Reset {
+    pub fn reset_after(&self, delay: Duration) -> Reset {
         self.reset_with(|timer| timer.reset(now::<C>(timer), nanos(delay)))
     }
 
@@ -136,7 +136,7 @@ impl<C: TimerClock> Timer<C> {
     /// period. If that moment has passed, the timer is due at once.
     ///
     /// A wait starts when the timer is [started](Timer::start), [refreshed](Timer::refresh) or
-    /// [reset](Timer::reset). For a recurring timer it also starts at each deadline.
+    /// [reset](Timer::reset_after). For a recurring timer it also starts at each deadline.
     /// [`reset_at`](Timer::reset_at) and this method do not change the start.
     ///
     /// ```

@@ -396,7 +396,7 @@ fn max_timers_is_an_error_before_memory_runs_out() {
             for (i, timer) in armed.iter().enumerate() {
                 match i % 2 {
                     0 => assert_eq!(timer.cancel(), Cancel::Cancelled),
-                    _ => drop(timer.reset(Duration::from_millis(1))),
+                    _ => drop(timer.reset_after(Duration::from_millis(1))),
                 }
             }
             eventually("the others come", || fired.load(SeqCst) == BOUND / 2);

@@ -107,7 +107,7 @@ fn timers_sleeps_and_timeouts_are_exact_at_each_horizon() {
                 let _timer = tourbillon::after(10 * MS - ns, notes(&ran, start));
                 let cancelled = tourbillon::after(5 * MS, || unreachable!("cancelled"));
                 let moved = tourbillon::after(HOUR, || ());
-                assert_eq!(moved.reset(11 * MS), Reset::Waiting);
+                assert_eq!(moved.reset_after(11 * MS), Reset::Waiting);
                 assert_eq!(cancelled.cancel(), Cancel::Cancelled);
                 sleep(10 * MS - ns).await;
                 assert_eq!(start.elapsed(), horizon - ns);
@@ -266,7 +266,7 @@ fn at_the_end_of_the_clock_due_timers_fire_and_later_ones_wait() {
             // A timer that is reset from beyond the clock's end to a valid time fires.
             assert_eq!(later.cancel(), Cancel::Cancelled);
             let moved = tourbillon::after(HOUR, count());
-            assert_eq!(moved.reset(Duration::ZERO), Reset::Waiting);
+            assert_eq!(moved.reset_after(Duration::ZERO), Reset::Waiting);
             advance(Duration::ZERO).await;
             assert_eq!(moved.status(), Status::Over(Outcome::Fired));
             for timer in [beyond, never, recurring, close, late] {
@@ -312,7 +312,7 @@ fn endless_durations_never_fire_and_never_panic() {
                     let tolerant = Timer::after(long).tolerance(long).jitter(long).start(|| ());
                     let recurring = tourbillon::every(long, || unreachable!("never"));
                     for timer in [&timer, &tolerant, &recurring] {
-                        assert_eq!(timer.reset(long), Reset::Waiting);
+                        assert_eq!(timer.reset_after(long), Reset::Waiting);
                         assert_eq!(timer.reset_at(Instant::now() + long), Reset::Waiting);
                         assert_eq!(timer.refresh(), Reset::Waiting);
                         assert!(timer.deadline().is_none());
@@ -390,11 +390,11 @@ fn a_timer_refreshed_for_decades_fires_when_refreshing_stops() {
                     advance(DAY).await;
                     days += 1;
                 } else {
-                    assert_eq!(keep_alive.reset(40 * DAY), Reset::Waiting);
+                    assert_eq!(keep_alive.reset_after(40 * DAY), Reset::Waiting);
                     advance(30 * DAY).await;
                     days += 30;
                 }
-                let answer = keep_alive.reset(2 * DAY);
+                let answer = keep_alive.reset_after(2 * DAY);
                 assert_eq!(answer, Reset::Waiting, "on day {days}");
             }
             assert!(days > 70 * 365);

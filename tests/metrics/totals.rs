@@ -40,7 +40,7 @@ fn callbacks(handle: &Handle, random: &mut Random, kept: &mut Vec<Kept>) {
     drop(handle.after(MS, || panic!("as callbacks do")));
     let timer = handle.after(HOUR, || ());
     timer.refresh();
-    timer.reset(MS * random.below(3) as u32);
+    timer.reset_after(MS * random.below(3) as u32);
     kept.push(Box::new(move || drop(timer)));
     let timer = handle.at(Instant::now() + HOUR, || ());
     timer.cancel();

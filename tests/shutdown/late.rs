@@ -46,7 +46,7 @@ fn every_call_on_a_stale_handle_is_refused() {
         assert!(!timer.is_pending());
         assert_eq!(timer.deadline(), None);
         assert_eq!(timer.cancel(), Cancel::Over);
-        assert_eq!(timer.reset(HOUR), Reset::TooLate);
+        assert_eq!(timer.reset_after(HOUR), Reset::TooLate);
         assert_eq!(timer.refresh(), Reset::TooLate);
         drop(timer.cancel_on_drop());
     }

@@ -53,7 +53,7 @@ fn pending_callbacks_are_dropped_and_do_not_run() {
         assert_eq!(timer.deadline(), None);
         assert!(!timer.is_pending());
         assert_eq!(timer.cancel(), Cancel::Over);
-        assert_eq!(timer.reset(HOUR), Reset::TooLate);
+        assert_eq!(timer.reset_after(HOUR), Reset::TooLate);
         assert_eq!(timer.refresh(), Reset::TooLate);
         assert_eq!(timer.reset_from_start(HOUR), Reset::TooLate);
         assert_eq!(timer.reset_at(Instant::now()), Reset::TooLate);
@@ -83,7 +83,7 @@ fn queued_timers_are_ended() {
     };
     started.wait();
     // One timer is moved, so that the queue holds a timer that is no longer due.
-    assert_eq!(timers[7].reset(HOUR), Reset::Waiting);
+    assert_eq!(timers[7].reset_after(HOUR), Reset::Waiting);
     let dropper = thread::spawn(move || drop(runtime));
     // The shutdown tells the worker to stop, and the worker leaves after its present job.
     thread::sleep(Duration::from_millis(20));

@@ -133,10 +133,10 @@ fn move_own(storm: &Storm, own: &Shared, random: &mut Random) {
         0 => timer.reset_at(to),
         // The runtime reads the clock later than this thread, so its deadline is no earlier than
         // `to`.
-        _ => timer.reset(to.saturating_duration_since(Instant::now())),
+        _ => timer.reset_after(to.saturating_duration_since(Instant::now())),
     };
     if answer == Reset::Waiting {
-        // `reset` has read the clock itself, so ask the timer for its deadline. A timer that is
+        // `reset_after` has read the clock itself, so ask the timer for its deadline. A timer that is
         // over has none.
         if let Some(deadline) = timer.deadline() {
             let deadline = storm.nanos(deadline.into_std());
@@ -158,7 +158,7 @@ fn move_shared(storm: &Storm, shared: &Shared, random: &mut Random) {
             let delay = to.saturating_duration_since(Instant::now());
             let now = storm.now();
             shared.entry.not_before.fetch_min(now, Ordering::SeqCst);
-            shared.timer.reset(delay);
+            shared.timer.reset_after(delay);
         }
         _ => {
             // The timer may use any delay that it was ever given.

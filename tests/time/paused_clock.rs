@@ -151,8 +151,8 @@ fn timers_are_refreshed_and_moved_by_the_paused_clock() {
     let never = runtime.after(HOUR, fires("never"));
     runtime.block_on(sleep(HOUR / 2));
     refreshed.refresh();
-    moved.reset(2 * HOUR);
-    never.reset(Duration::MAX);
+    moved.reset_after(2 * HOUR);
+    never.reset_after(Duration::MAX);
     assert_eq!(refreshed.deadline(), Some(start + HOUR + HOUR / 2));
     runtime.block_on(sleep(4 * HOUR));
     assert_eq!(
@@ -270,7 +270,7 @@ fn workers_sleep_without_a_timer() {
     let cancelled = runtime.after(HOUR, || unreachable!("it was cancelled"));
     let moved = runtime.after(HOUR, || unreachable!("it was moved to never"));
     cancelled.cancel();
-    moved.reset(Duration::MAX);
+    moved.reset_after(Duration::MAX);
     let event = Event::default();
     let set = event.clone();
     let (parks, after) = runtime.block_on(async {
@@ -295,7 +295,7 @@ fn a_timer_armed_outside_after_a_moved_one_is_waited_for() {
         // The worker sleeps until this deadline. The reset does not wake it.
         let moved = runtime.after(HOUR, || ());
         crate::common::on_worker(&runtime, || ());
-        moved.reset(Duration::MAX);
+        moved.reset_after(Duration::MAX);
         let event = Event::default();
         let set = event.clone();
         let handle = runtime.handle().clone();

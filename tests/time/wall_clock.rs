@@ -148,7 +148,7 @@ fn wall_and_boot_clock_timers_can_be_cancelled_and_moved() {
     let before = BootInstant::now();
     let boot = Timer::after_boot(HOUR).on(handle).start(|| ());
     assert!(boot.deadline().unwrap() >= before + HOUR);
-    assert_eq!(boot.reset(2 * HOUR), Reset::Waiting);
+    assert_eq!(boot.reset_after(2 * HOUR), Reset::Waiting);
     assert!(boot.deadline().unwrap() >= before + 2 * HOUR);
     assert_eq!(boot.refresh(), Reset::Waiting);
     assert!(boot.deadline().unwrap() >= before + 2 * HOUR);
@@ -314,7 +314,7 @@ fn shutdown_ends_wall_and_boot_timers_and_refuses_more() {
     ending.join().unwrap();
     assert_eq!((told.all(), drops.count()), ([0, 0, 2_000], 1_000));
     assert_eq!(kept.status(), Status::Over(Outcome::Shutdown));
-    assert_eq!(kept.reset(MS), Reset::TooLate);
+    assert_eq!(kept.reset_after(MS), Reset::TooLate);
     let late = Timer::at_wall(SystemTime::now()).on(&handle);
     assert_eq!(
         late.try_start(|| ()).err(),

@@ -250,8 +250,8 @@ fn on_worker_puts_a_timer_on_that_workers_shard() {
         .start(|| ());
     pending_is(&runtime, &[2, 6, 3]);
     // Timers that are moved or refreshed stay on their shard.
-    assert_eq!(every.reset(2 * HOUR), Reset::Waiting);
-    assert_eq!(timers[0].reset(HOUR / 2), Reset::Waiting);
+    assert_eq!(every.reset_after(2 * HOUR), Reset::Waiting);
+    assert_eq!(timers[0].reset_after(HOUR / 2), Reset::Waiting);
     for timer in timers.drain(..) {
         assert_eq!(timer.refresh(), Reset::Waiting);
     }

@@ -1,4 +1,4 @@
-//! The answers of `cancel`, `refresh` and `reset`, for each state of a timer and each calling
+//! The answers of `cancel`, `refresh` and `reset_after`, for each state of a timer and each calling
 //! thread.
 
 use std::{
@@ -42,12 +42,12 @@ fn answers_of_a_pending_timer(arm: impl FnOnce(Duration, crate::common::Token) -
     assert_eq!(timer.deadline().unwrap().into_std(), start + 3 * HOUR);
 
     let before = Instant::now();
-    assert_eq!(timer.reset(3 * HOUR), Reset::Waiting);
+    assert_eq!(timer.reset_after(3 * HOUR), Reset::Waiting);
     let after = Instant::now();
     let deadline = timer.deadline().unwrap().into_std();
     assert!(deadline >= before + 3 * HOUR && deadline <= after + 3 * HOUR + IN_A_ROW);
 
-    // `refresh` uses the last delay, which `reset` has set.
+    // `refresh` uses the last delay, which `reset_after` has set.
     let before = Instant::now();
     assert_eq!(timer.refresh(), Reset::Waiting);
     let after = Instant::now();
@@ -113,7 +113,7 @@ fn a_pending_timer_answers_another_worker_exactly() {
         let arms = runtime.spawn_pinned_by_idx(arms, armed_on).unwrap();
         let timer = runtime.block_on(arms).unwrap();
         let asks = move || async move {
-            assert_eq!(timer.reset(2 * HOUR), Reset::Waiting);
+            assert_eq!(timer.reset_after(2 * HOUR), Reset::Waiting);
             assert_eq!(timer.refresh(), Reset::Waiting);
             assert_eq!(timer.cancel(), Cancel::Cancelled);
             assert_over(&timer, Outcome::Cancelled);
@@ -156,7 +156,7 @@ fn a_running_callback_cannot_be_cancelled_or_moved() {
         assert!(deadline.into_std() >= before + Duration::from_millis(1));
         assert!(deadline.into_std() <= Instant::now());
         assert_eq!(timer.cancel(), Cancel::Running);
-        assert_eq!(timer.reset(HOUR), Reset::TooLate);
+        assert_eq!(timer.reset_after(HOUR), Reset::TooLate);
         assert_eq!(timer.refresh(), Reset::TooLate);
         assert_eq!(timer.reset_at(Instant::now()), Reset::TooLate);
         assert_eq!(timer.reset_from_start(HOUR), Reset::TooLate);
@@ -183,7 +183,7 @@ fn a_callback_can_query_its_own_timer() {
                 let own = own.clone();
                 move || {
                     let own = own.get().unwrap();
-                    let answers = (own.status(), own.cancel(), own.reset(HOUR));
+                    let answers = (own.status(), own.cancel(), own.reset_after(HOUR));
                     sender.send(answers).unwrap();
                 }
             });
@@ -249,7 +249,7 @@ fn one_of_many_cancelling_threads_wins() {
                 let (timer, wins) = (&timer, &wins);
                 scope.spawn(move || {
                     if (round + i) % 2 == 0 {
-                        timer.reset(2 * HOUR);
+                        timer.reset_after(2 * HOUR);
                     }
                     match timer.cancel() {
                         Cancel::Cancelled => {

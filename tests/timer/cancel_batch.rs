@@ -84,7 +84,7 @@ fn a_timer_due_at_the_same_instant_can_still_be_moved() {
                 Status::Pending => Reset::Waiting,
                 _ => Reset::TooLate,
             };
-            assert_eq!(other.reset(HOUR), expected);
+            assert_eq!(other.reset_after(HOUR), expected);
         };
         pairs_due_together(PAIRS, put_off, Instant::now())
     });
@@ -140,7 +140,7 @@ fn a_timer_moved_by_one_of_its_batch_fires_at_its_new_deadline() {
 /// Makes every call that a handle offers, on a timer that has fired, and checks the answers.
 fn meddle(timer: &Timer) {
     assert_eq!(timer.cancel(), Cancel::Over);
-    assert_eq!(timer.reset(HOUR), Reset::TooLate);
+    assert_eq!(timer.reset_after(HOUR), Reset::TooLate);
     assert_eq!(timer.reset_at(Instant::now() + HOUR), Reset::TooLate);
     assert_eq!(timer.reset_from_start(HOUR), Reset::TooLate);
     assert_eq!(timer.refresh(), Reset::TooLate);

@@ -271,7 +271,7 @@ fn a_refreshed_timer_whose_value_is_dropped_ends_at_its_earlier_deadline() {
         let every = Timer::every(SOON).while_alive(Arc::downgrade(&alive));
         let every = every.start(|_| ());
         for timer in [&plain, &tells, &kept, &every] {
-            assert_eq!(timer.reset(HOUR), Reset::Waiting);
+            assert_eq!(timer.reset_after(HOUR), Reset::Waiting);
         }
         ([plain, tells, every], kept)
     });

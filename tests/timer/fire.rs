@@ -206,7 +206,7 @@ fn a_dropped_guard_cancels_its_timer_unless_detached() {
     let token = drops.token();
     let guard = runtime.after(HOUR, move || drop(token)).cancel_on_drop();
     assert!(guard.is_pending());
-    assert_eq!(guard.reset(2 * HOUR), Reset::Waiting);
+    assert_eq!(guard.reset_after(2 * HOUR), Reset::Waiting);
     assert_eq!(drops.count(), 0);
     drop(guard);
     assert_eq!(drops.count(), 1);
@@ -294,7 +294,7 @@ fn a_timer_with_an_unlimited_delay_can_be_moved_and_cancelled() {
         assert_eq!(timer.deadline(), None, "it is never due");
         assert_eq!(timer.refresh(), Reset::Waiting);
         assert_eq!(timer.deadline(), None);
-        assert_eq!(timer.reset(Duration::MAX), Reset::Waiting);
+        assert_eq!(timer.reset_after(Duration::MAX), Reset::Waiting);
         assert_eq!(timer.reset_from_start(Duration::MAX), Reset::Waiting);
         assert!(timer.is_pending());
         assert_eq!(timer.cancel(), Cancel::Cancelled);
@@ -312,7 +312,7 @@ fn a_timer_with_an_unlimited_delay_can_be_moved_and_cancelled() {
     }
     // A timer with a deadline can be put off for ever.
     let timer = runtime.after(HOUR, || ());
-    assert_eq!(timer.reset(Duration::MAX), Reset::Waiting);
+    assert_eq!(timer.reset_after(Duration::MAX), Reset::Waiting);
     assert_eq!(timer.deadline(), None);
     assert!(timer.is_pending());
 }

@@ -79,7 +79,7 @@ fn arm_each_way(sender: &mpsc::Sender<Report>, random: &mut Random) -> usize {
     let to = Instant::now() + wait;
     asked.set(to).unwrap();
     let answer = match random.below(2) {
-        0 => timer.reset(wait),
+        0 => timer.reset_after(wait),
         _ => timer.reset_at(to),
     };
     assert_eq!(answer, Reset::Waiting);

@@ -52,7 +52,7 @@ fn a_full_runtime_refuses_timers_until_one_ends() {
     assert_eq!(runtime.try_after(HOUR, || ()).err(), full);
 
     // A timer that fires makes room.
-    assert_eq!(first.reset(Duration::ZERO), Reset::Waiting);
+    assert_eq!(first.reset_after(Duration::ZERO), Reset::Waiting);
     eventually("it fires", || {
         matches!(first.status(), Status::Over(Outcome::Fired))
     });

@@ -192,7 +192,7 @@ fn a_timer_cancelled_during_a_run_gets_the_outcome_after_it() {
     };
     started.wait();
     assert_eq!(timer.cancel(), Cancel::AfterRun);
-    assert_eq!(timer.reset(HOUR), Reset::TooLate);
+    assert_eq!(timer.reset_after(HOUR), Reset::TooLate);
     assert!(told.try_recv().is_err());
     go_on.open();
     assert_eq!(told.recv_timeout(PATIENCE), Ok(Outcome::Fired));

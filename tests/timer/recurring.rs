@@ -106,7 +106,7 @@ fn a_recurring_timer_never_runs_concurrently_with_itself() {
                     let delay = Duration::from_nanos(random.below(2_000));
                     // The timer is cancelled later, so no call comes too late.
                     let answer = match random.below(3) {
-                        0 => timer.reset(delay.max(Duration::from_nanos(1))),
+                        0 => timer.reset_after(delay.max(Duration::from_nanos(1))),
                         1 => timer.reset_at(Instant::now() + delay),
                         _ => timer.refresh(),
                     };
@@ -142,7 +142,7 @@ fn the_period_of_a_recurring_timer_can_be_changed() {
     };
     own.set(timer).unwrap();
     let period = Duration::from_millis(2);
-    assert_eq!(own.get().unwrap().reset(period), Reset::Waiting);
+    assert_eq!(own.get().unwrap().reset_after(period), Reset::Waiting);
     let first = receiver.recv_timeout(PATIENCE).unwrap();
     for _ in 0..5 {
         let next = receiver.recv_timeout(PATIENCE).unwrap();
@@ -167,7 +167,7 @@ fn a_recurring_timer_cancelled_during_a_run_ends_after_it() {
     assert!(!timer.is_pending());
     assert_eq!(timer.deadline(), None);
     assert_eq!(timer.cancel(), Cancel::Over, "it had been cancelled");
-    assert_eq!(timer.reset(HOUR), Reset::TooLate);
+    assert_eq!(timer.reset_after(HOUR), Reset::TooLate);
     assert_eq!(timer.refresh(), Reset::TooLate);
     assert_eq!(stepped.drops.count(), 0, "it is running");
     stepped.go_on.send(()).unwrap();
@@ -190,7 +190,7 @@ fn a_recurring_timer_cancelled_between_runs_ends_at_once() {
     let runtime = runtime(2);
     let stepped = stepped(&runtime, Duration::from_millis(1));
     stepped.started.recv_timeout(PATIENCE).unwrap();
-    assert_eq!(stepped.timer.reset(HOUR), Reset::AfterRun);
+    assert_eq!(stepped.timer.reset_after(HOUR), Reset::AfterRun);
     stepped.go_on.send(()).unwrap();
     eventually("it waits", || stepped.timer.status() == Status::Pending);
     assert_eq!(stepped.timer.cancel(), Cancel::Cancelled);
@@ -216,12 +216,12 @@ fn a_recurring_timer_moved_during_a_run_waits_for_the_new_deadline() {
     assert!(stepped.started.recv_timeout(PATIENCE).unwrap() >= asked);
 
     // The last call counts, and its deadline may have passed.
-    assert_eq!(timer.reset(2 * HOUR), Reset::AfterRun);
+    assert_eq!(timer.reset_after(2 * HOUR), Reset::AfterRun);
     assert_eq!(timer.reset_at(asked), Reset::AfterRun);
     stepped.go_on.send(()).unwrap();
     stepped.started.recv_timeout(PATIENCE).unwrap();
 
-    // `refresh` begins the period anew. It is the period that `reset` has set.
+    // `refresh` begins the period anew. It is the period that `reset_after` has set.
     let before = Instant::now();
     assert_eq!(timer.refresh(), Reset::AfterRun);
     let after = Instant::now();
@@ -239,7 +239,7 @@ fn a_recurring_timer_moved_and_then_cancelled_during_a_run_ends() {
     let runtime = runtime(1);
     let stepped = stepped(&runtime, Duration::from_millis(1));
     stepped.started.recv_timeout(PATIENCE).unwrap();
-    assert_eq!(stepped.timer.reset(Duration::ZERO), Reset::AfterRun);
+    assert_eq!(stepped.timer.reset_after(Duration::ZERO), Reset::AfterRun);
     assert_eq!(stepped.timer.cancel(), Cancel::AfterRun);
     stepped.go_on.send(()).unwrap();
     eventually("it is over", || {

@@ -25,7 +25,7 @@ fn a_timer_moved_earlier_fires_at_its_new_deadline() {
     type Move = fn(&Timer, Instant) -> Reset;
     let moves: [Move; 4] = [
         |timer, to| timer.reset_at(to),
-        |timer, _| timer.reset(Duration::from_millis(3)),
+        |timer, _| timer.reset_after(Duration::from_millis(3)),
         |timer, _| timer.reset_from_start(Duration::from_millis(3)),
         |timer, _| timer.reset_from_start(Duration::ZERO),
     ];
@@ -43,7 +43,7 @@ fn a_timer_moved_earlier_fires_at_its_new_deadline() {
                 let mut earliest = earliest.lock().unwrap();
                 let to = Instant::now() + Duration::from_millis(3);
                 *earliest = match i {
-                    // `reset` reads the clock later than this thread.
+                    // `reset_after` reads the clock later than this thread.
                     0 | 1 => to,
                     // Its wait began before `armed`.
                     _ => armed - Duration::from_secs(1),
@@ -242,9 +242,9 @@ fn a_timer_moved_in_the_queue_can_be_cancelled_or_moved_again() {
             })
         },
         |timers| {
-            assert_eq!(timers[0].reset(HOUR), Reset::Waiting);
+            assert_eq!(timers[0].reset_after(HOUR), Reset::Waiting);
             assert_eq!(timers[0].cancel(), Cancel::Cancelled);
-            assert_eq!(timers[1].reset(HOUR), Reset::Waiting);
+            assert_eq!(timers[1].reset_after(HOUR), Reset::Waiting);
             timers
         },
     );
@@ -253,6 +253,6 @@ fn a_timer_moved_in_the_queue_can_be_cancelled_or_moved_again() {
     assert_over(&timers[0], Outcome::Cancelled);
     assert_eq!(timers[1].status(), Status::Pending);
     assert_eq!(ran.load(Ordering::SeqCst), 0);
-    assert_eq!(timers[1].reset(Duration::ZERO), Reset::Waiting);
+    assert_eq!(timers[1].reset_after(Duration::ZERO), Reset::Waiting);
     eventually("it runs", || ran.load(Ordering::SeqCst) == 1);
 }

@@ -38,7 +38,7 @@ fn reset_from_start_counts_from_the_last_start_refresh_or_reset() {
         }
         time::advance(secs(1)).await;
         for timer in [&after, &at, &every] {
-            assert_eq!(timer.reset(secs(7)), Reset::Waiting);
+            assert_eq!(timer.reset_after(secs(7)), Reset::Waiting);
             assert_eq!(timer.reset_at(start + secs(3)), Reset::Waiting);
             assert_eq!(timer.reset_at(start + secs(4)), Reset::Waiting);
             assert_eq!(timer.reset_from_start(secs(8)), Reset::Waiting);

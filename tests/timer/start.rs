@@ -104,7 +104,7 @@ fn a_timer_cancelled_before_its_start_gets_one_outcome_on_a_worker() {
         assert_eq!(timer.status(), Status::Over(Outcome::Cancelled));
         assert_eq!(timer.cancel(), Cancel::Over);
         assert_eq!(timer.refresh(), Reset::TooLate);
-        assert_eq!(timer.reset(HOUR), Reset::TooLate);
+        assert_eq!(timer.reset_after(HOUR), Reset::TooLate);
         // Only the start delivers the outcome.
         on_worker(&runtime, || ());
         assert!(told.try_recv().is_err());
@@ -193,7 +193,7 @@ fn a_timer_starts_once() {
         .build_with(told.once());
     for answer in [Reset::NotStarted, Reset::NotStarted] {
         assert_eq!(timer.refresh(), answer);
-        assert_eq!(timer.reset(SOON), answer);
+        assert_eq!(timer.reset_after(SOON), answer);
         assert_eq!(timer.reset_from_start(SOON), answer);
         assert_eq!(timer.reset_at(Instant::now()), answer);
     }
@@ -202,7 +202,7 @@ fn a_timer_starts_once() {
     // The calls before the start have changed nothing.
     assert!(timer.deadline().unwrap().into_std() >= before + HOUR);
     assert_eq!(timer.start(), Started::TooLate);
-    assert_eq!(timer.reset(Duration::ZERO), Reset::Waiting);
+    assert_eq!(timer.reset_after(Duration::ZERO), Reset::Waiting);
     eventually("it runs", || told.all() == [1, 0, 0]);
     eventually("it is over", || {
         timer.status() == Status::Over(Outcome::Fired)

@@ -81,7 +81,7 @@ fn a_worker_sleeps_again_when_its_timer_is_cancelled_or_moved() {
         while Instant::now() + Duration::from_micros(n) < due {}
         match n % 2 {
             0 => drop(timer.cancel()),
-            _ => drop(timer.reset(HOUR)),
+            _ => drop(timer.reset_after(HOUR)),
         }
     }
     let parks = || runtime.metrics().total().parks;

@@ -134,7 +134,7 @@ fn jitter_is_added_to_first_and_recurring_deadlines_only() {
         assert_eq!(timer.reset_at(before + HOUR), Reset::Waiting);
         assert_eq!(timer.deadline().unwrap().into_std(), before + HOUR);
         let before = Instant::now();
-        assert_eq!(timer.reset(HOUR), Reset::Waiting);
+        assert_eq!(timer.reset_after(HOUR), Reset::Waiting);
         let deadline = timer.deadline().unwrap().into_std();
         let now = Instant::now();
         assert!(deadline >= before + HOUR, "early");

@@ -155,7 +155,7 @@ impl Armed {
                 begun.end(self.id, |_, _| What::Reset(answer, at, at));
             }
             any => {
-                let answer = each!(any, timer => timer.reset(ns(delay)));
+                let answer = each!(any, timer => timer.reset_after(ns(delay)));
                 begun.end(self.id, |from, to| moved(answer, from, to, delay));
             }
         }

@@ -253,7 +253,7 @@ fn reset(shared: Shared, held: &mut Held, timer: &Timer) {
             granted(shared, held, now + delay, None, answer);
         }
         _ => {
-            let answer = timer.reset(Duration::from_nanos(delay));
+            let answer = timer.reset_after(Duration::from_nanos(delay));
             granted(shared, held, now + delay, Some(delay), answer);
         }
     }

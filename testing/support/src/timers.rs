@@ -36,7 +36,7 @@ pub fn assert_over(timer: &Timer, how: Outcome) {
     assert_eq!(timer.deadline(), None);
     assert_eq!(timer.cancel(), Cancel::Over);
     assert_eq!(timer.refresh(), Reset::TooLate);
-    assert_eq!(timer.reset(HOUR), Reset::TooLate);
+    assert_eq!(timer.reset_after(HOUR), Reset::TooLate);
     assert_eq!(timer.reset_at(Instant::now() + HOUR), Reset::TooLate);
     assert_eq!(timer.reset_from_start(HOUR), Reset::TooLate);
     assert_eq!(timer.status(), Status::Over(how), "nothing has changed");

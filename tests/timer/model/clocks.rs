@@ -38,7 +38,7 @@ impl Zeros {
         let (mut some, mut none) = (1, NEVER + 1);
         while none - some > 1 {
             let middle = some + (none - some) / 2;
-            timer.reset(Duration::from_nanos(middle));
+            timer.reset_after(Duration::from_nanos(middle));
             *match timer.deadline() {
                 Some(_) => &mut some,
                 None => &mut none,

@@ -51,7 +51,7 @@ impl AnyTimer {
     }
 
     pub fn reset(&self, nanos: u64) -> Reset {
-        each!(self, timer => timer.reset(Duration::from_nanos(nanos)))
+        each!(self, timer => timer.reset_after(Duration::from_nanos(nanos)))
     }
 
     pub fn reset_from_start(&self, nanos: u64) -> Reset {

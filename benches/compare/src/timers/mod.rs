@@ -206,7 +206,7 @@ impl Movable for Callbacks {
     }
 
     fn prolong(&mut self, index: usize, delay: Duration) {
-        self.0[index].reset(delay);
+        self.0[index].reset_after(delay);
     }
 }
 

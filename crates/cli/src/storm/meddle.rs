@@ -213,7 +213,7 @@ impl Meddler<'_> {
         };
         match (bits >> 8) % 3 {
             0 => {
-                let answer = timer.reset(Duration::from_nanos(delay));
+                let answer = timer.reset_after(Duration::from_nanos(delay));
                 self.granted(index, now + delay, answer)
             }
             1 if plan.is_armed_by_delay(index) => {

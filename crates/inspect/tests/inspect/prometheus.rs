@@ -133,7 +133,7 @@ fn storm(runtime: &Runtime, seed: u64) {
             }
             5 => {
                 let timer = runtime.after(delay, || ());
-                timer.reset(delay * 2);
+                timer.reset_after(delay * 2);
                 kept.push(timer);
             }
             6 => drop(runtime.spawn(async move {
