@@ -1,6 +1,6 @@
 //! The accepting task of a listener.
 
-use std::{convert::Infallible, error::Error, fmt, io, sync::Arc};
+use std::{convert::Infallible, error::Error, sync::Arc};
 
 use axum::{extract::Request, response::Response};
 use tourbillon::{
@@ -11,6 +11,7 @@ use tourbillon_hyper::server::{ACCEPT_PAUSE, ACCEPT_SILENCE, concerns_one_connec
 use tower_service::Service;
 
 use crate::{
+    accept_error::AcceptError,
     connection,
     listener::{IncomingStream, Listener},
     server::Server,
@@ -18,43 +19,6 @@ use crate::{
 
 /// The number of connections that are accepted before the task yields to other jobs.
 const BATCH: u32 = 32;
-
-/// The reason why a connection could not be accepted. Passed to [`Serve::on_accept_error`].
-///
-/// [`Serve::on_accept_error`]: crate::Serve::on_accept_error
-#[derive(Debug)]
-pub struct AcceptError {
-    error: io::Error,
-    open: usize,
-}
-
-impl AcceptError {
-    /// Returns the listener's error, which is also the [`source`](Error::source).
-    pub fn io_error(&self) -> &io::Error {
-        &self.error
-    }
-
-    /// Returns the number of connections that the server had open.
-    pub fn open_connections(&self) -> usize {
-        self.open
-    }
-}
-
-impl fmt::Display for AcceptError {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        let Self { error, open } = self;
-        write!(
-            f,
-            "cannot accept with {open} connections open, trying again: {error}"
-        )
-    }
-}
-
-impl Error for AcceptError {
-    fn source(&self) -> Option<&(dyn Error + 'static)> {
-        Some(&self.error)
-    }
-}
 
 /// Accepts connections until it is aborted. Each connection becomes a task that any worker may
 /// steal.

@@ -63,11 +63,13 @@
 #![warn(missing_debug_implementations)]
 
 mod accept;
+mod accept_error;
 mod acked;
 mod connection;
 pub mod guard;
 mod io;
 mod listener;
+mod options;
 mod pace;
 mod request_body;
 mod requests;
@@ -78,7 +80,7 @@ mod sse;
 mod streams;
 
 pub use self::{
-    accept::AcceptError,
+    accept_error::AcceptError,
     acked::Acked,
     guard::hosts::InvalidHost,
     listener::{Handshake, IncomingStream, Listener, ListenerExt},

@@ -24,9 +24,9 @@ use hyper::{
 use tourbillon::time::Instant;
 
 use crate::{
+    options::Options,
     pace::Pace,
     request_body::{Answered, limited},
-    server::Options,
     streams::{Piece, Sending, upgrades},
 };
 

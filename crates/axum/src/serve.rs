@@ -18,9 +18,11 @@ use tourbillon::{JoinError, task::JoinSet, time::timeout};
 use tower_service::Service;
 
 use crate::{
-    accept::{AcceptError, accept},
+    accept::accept,
+    accept_error::AcceptError,
     listener::{IncomingStream, Listener},
-    server::{Options, Server},
+    options::Options,
+    server::Server,
 };
 
 /// The default of all time limits. hyper has the same default for request heads.
