@@ -1,6 +1,6 @@
 //! Takes the timers that are due out of a shard.
 
-use super::{Shard, batch};
+use super::{Shard, batch, inner::Left};
 use crate::{
     due::Due,
     node::{claim::NEVER, taken::Taken},
@@ -30,17 +30,6 @@ pub struct Expired {
     /// Whether the call ended early because many timers came up that had been moved to later
     /// deadlines, or were over. Each of them comes up once, so the caller may call again at once.
     pub moved: bool,
-}
-
-/// What [`Inner::expire`](super::inner::Inner::expire) has left in the store.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) enum Left {
-    /// No timer that is due.
-    Nothing,
-    /// One that is due, beyond the limit.
-    Due,
-    /// Perhaps some that are due, behind many that were moved or are over.
-    Moved,
 }
 
 impl<O: Owner> Shard<O> {

@@ -14,7 +14,7 @@ use crate::{
         taken::Taken,
     },
     owner::Owner,
-    shard::{expire::Left, inbox::Batch},
+    shard::inbox::Batch,
     store::{
         Store,
         any::{AnyStore, Seen, StoreKind},
@@ -36,6 +36,17 @@ const SPARSE: usize = 8;
 /// A store with more timers than this is kept. A shrink reads each timer cold under the shard's
 /// lock, and timers that come due meanwhile are late by that time.
 pub(crate) const MAX_MOVED: usize = if cfg!(test) { 64 } else { 1_024 };
+
+/// What [`Inner::expire`] has left in the store.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Left {
+    /// No timer that is due.
+    Nothing,
+    /// One that is due, beyond the limit.
+    Due,
+    /// Perhaps some that are due, behind many that were moved or are over.
+    Moved,
+}
 
 /// The data that the lock guards.
 pub(crate) struct Inner<O: Owner> {
