@@ -167,7 +167,7 @@ fn drain() -> f64 {
         for i in 0..n {
             drop(runtime.after(2 * HOUR + Duration::from_micros(i.into()), || ()));
         }
-        let stored = || runtime.metrics().workers()[0].stored;
+        let stored = || runtime.metrics().workers()[0].stored();
         assert_eq!(stored(), 0, "all are in the inbox");
         let start = Instant::now();
         filled.store(true, Release);

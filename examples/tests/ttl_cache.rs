@@ -113,7 +113,7 @@ fn readers_race_with_timers() {
     eventually("all keys are gone", || {
         cache.counts.keys.load(Relaxed) == 0 && cache.counts.bytes.load(Relaxed) == 0
     });
-    assert_eq!(runtime.metrics().total().panics, 0);
+    assert_eq!(runtime.metrics().total().panics(), 0);
 }
 
 #[test]

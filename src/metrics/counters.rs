@@ -68,9 +68,8 @@ macro_rules! counters {
         /// in the runtime's [total](crate::metrics::RuntimeMetrics::total). This holds across all
         /// threads, clocks and outcomes.
         #[derive(Clone, Debug, Default, PartialEq, Eq)]
-        #[non_exhaustive]
         pub struct Counts {
-            $($(#[$doc])* pub $name: u64,)*
+            $(pub(crate) $name: u64,)*
         }
 
         impl Counters {
@@ -80,12 +79,20 @@ macro_rules! counters {
         }
 
         impl Counts {
+            $(
+                $(#[$doc])*
+                pub fn $name(&self) -> u64 {
+                    self.$name
+                }
+            )*
+
             /// Returns all counters with their names, in the order of declaration.
             ///
             /// ```
             /// let runtime = tourbillon::Runtime::new().unwrap();
             /// let total = runtime.metrics().total();
-            /// assert!(total.iter().any(|(name, count)| name == "polls" && count == total.polls));
+            /// let polls = total.iter().find(|(name, _)| *name == "polls");
+            /// assert_eq!(polls, Some(("polls", total.polls())));
             /// ```
             pub fn iter(&self) -> impl Iterator<Item = (&'static str, u64)> + use<> {
                 [$((stringify!($name), self.$name),)*].into_iter()

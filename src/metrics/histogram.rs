@@ -57,14 +57,27 @@ pub struct LatenessHistogram {
 
 /// A bucket of a [`LatenessHistogram`].
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-#[non_exhaustive]
 pub struct Bucket {
-    /// The start of the bucket, inclusive.
-    pub from: Duration,
-    /// The end of the bucket, exclusive; [`Duration::MAX`] for the last one.
-    pub to: Duration,
-    /// The number of times in the bucket.
-    pub count: u64,
+    from: Duration,
+    to: Duration,
+    count: u64,
+}
+
+impl Bucket {
+    /// Returns the start of the bucket, inclusive.
+    pub fn from(&self) -> Duration {
+        self.from
+    }
+
+    /// Returns the end of the bucket, exclusive; [`Duration::MAX`] for the last one.
+    pub fn to(&self) -> Duration {
+        self.to
+    }
+
+    /// Returns the number of times in the bucket.
+    pub fn count(&self) -> u64 {
+        self.count
+    }
 }
 
 impl Default for LatenessHistogram {

@@ -5,6 +5,7 @@
 //! | `counters` | counters, and their snapshots |
 //! | `histogram` | histograms of timer lateness |
 //! | `activity` | the current activity of a worker |
+//! | `parts` | snapshots of a worker and of a clock |
 //! | `recorder` | the counters and histograms of each thread |
 //!
 //! Each worker has its own counters and histograms. It alone writes them, with plain loads and
@@ -13,6 +14,7 @@
 pub(crate) mod activity;
 pub(crate) mod counters;
 pub(crate) mod histogram;
+pub(crate) mod parts;
 pub(crate) mod recorder;
 pub(crate) mod spawned;
 
@@ -22,6 +24,7 @@ pub use crate::metrics::{
     activity::{Activity, JobName},
     counters::Counts,
     histogram::{Bucket, LatenessHistogram},
+    parts::{ClockMetrics, WorkerMetrics},
 };
 use crate::{metrics::recorder::Record, sys::quota::Throttled};
 
@@ -65,83 +68,6 @@ pub(crate) struct HelperMetrics {
     pub(crate) record: Record,
 }
 
-/// A snapshot of one worker.
-#[derive(Clone, Debug)]
-#[non_exhaustive]
-pub struct WorkerMetrics {
-    /// The worker's counters.
-    pub counts: Counts,
-    /// The number of timers in the worker's store.
-    pub stored: usize,
-    /// The number of timers and sleeps that wait, except those that other threads have inserted and
-    /// the worker has not read yet. See
-    /// [`TimerCounts::pending`](crate::timer::TimerCounts::pending).
-    pub pending: usize,
-    /// The number of timers that other threads have cancelled and that are still in the inbox or
-    /// the store.
-    ///
-    /// This is at most 64 or a quarter of the pending timers, whichever is more, even while the
-    /// worker is blocked, plus those cancelled while another thread used the shard. A sweep removes
-    /// 256 timers at a time, and they count until the sweep ends: this can raise the count by one
-    /// percent.
-    pub garbage: usize,
-    /// The number of jobs in the worker's deque.
-    pub queue_depth: usize,
-    /// The number of tasks [pinned](crate::task::spawn_pinned) to the worker that have not ended,
-    /// including those of [`spawn_local`](crate::task::spawn_local).
-    pub pinned_tasks: usize,
-    /// The number of times that the worker's inbox was emptied when it was not empty.
-    pub sweeps: u64,
-    /// The lateness of timers and sleeps, measured from their deadlines until this worker took them
-    /// from a store. Includes those that it took from stuck workers.
-    ///
-    /// A timer with a [tolerance](crate::timer::TimerBuilder::tolerance) may be late intentionally.
-    /// A timer armed with a past deadline is late from that deadline on. On a clock that was ever
-    /// paused, no timer is late.
-    pub wake_lateness: LatenessHistogram,
-    /// The further delay from being taken from a store until a callback ran on this worker, or
-    /// until a woken task was polled here.
-    ///
-    /// About one in 16 timers is sampled, to 1 µs. Delays over 9 minutes are not recorded, for
-    /// example of a sleep in a branch of a `select!` that is no longer polled: the time at which a
-    /// timer was taken is known for a limited time.
-    pub queue_lateness: LatenessHistogram,
-    /// The part of `wake_lateness` that belongs to timers taken from stuck workers.
-    pub rescued_lateness: LatenessHistogram,
-    /// The current wake-up latency compensation: how long before its deadline the worker's last
-    /// sleep was set to end. See
-    /// [`Builder::timer_advance`](crate::runtime::Builder::timer_advance).
-    pub timer_advance: Duration,
-    /// The number of jobs stolen from each worker's queue, by worker number.
-    pub steals_from: Vec<u64>,
-    /// The number of timers and tasks taken from each stuck worker, by worker number.
-    pub rescued_from: Vec<u64>,
-    /// The core that the worker is pinned to, if any.
-    pub cpu: Option<usize>,
-    /// The current activity.
-    pub activity: Activity,
-    /// The current job, if any.
-    pub job: Option<JobName>,
-}
-
-/// A snapshot of the timers of a clock that belongs to no worker. See
-/// [`RuntimeMetrics::wall_clock`].
-#[derive(Clone, Debug, Default)]
-#[non_exhaustive]
-pub struct ClockMetrics {
-    /// All timers armed on this clock, and the operations on them by threads other than workers.
-    pub counts: Counts,
-    /// The number of timers in the store.
-    pub stored: usize,
-    /// The number of timers that wait. See
-    /// [`TimerCounts::pending`](crate::timer::TimerCounts::pending).
-    pub pending: usize,
-    /// The number of cancelled timers that are still in the store.
-    pub garbage: usize,
-    /// The number of times that the inbox was emptied. See [`WorkerMetrics::sweeps`].
-    pub sweeps: u64,
-}
-
 impl RuntimeMetrics {
     /// Returns the number of workers, or zero once the runtime has been shut down.
     pub fn num_workers(&self) -> usize {
@@ -164,7 +90,7 @@ impl RuntimeMetrics {
     /// runtime.after(Duration::from_secs(60), || ());
     /// drop(runtime);
     /// let total = handle.metrics().total();
-    /// assert_eq!((total.armed(), total.shut_down), (1, 1));
+    /// assert_eq!((total.armed(), total.shut_down()), (1, 1));
     /// ```
     pub fn total(&self) -> Counts {
         let mut sum = self.helpers.record.counts.clone();

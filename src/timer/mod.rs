@@ -232,7 +232,7 @@ impl<C: TimerClock> fmt::Debug for Timer<C> {
 ///     // … something that should take less than five seconds …
 ///     assert!(guard.is_pending());
 /// }
-/// assert_eq!(runtime.metrics().total().cancelled, 1);
+/// assert_eq!(runtime.metrics().total().cancelled(), 1);
 /// ```
 #[derive(Debug)]
 #[must_use = "dropping the guard cancels the timer"]

@@ -231,7 +231,7 @@ fn a_storm_of_signals_makes_nothing_early_and_loses_nothing() {
             runtime.block_on(runtime.spawn(sockets())).unwrap().unwrap();
             jobs(&runtime);
             assert!(far.is_pending());
-            assert_eq!(runtime.metrics().total().panics, 0);
+            assert_eq!(runtime.metrics().total().panics(), 0);
             assert!(runtime.shutdown_graceful(PATIENCE));
             rounds += 1;
         }

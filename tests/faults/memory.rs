@@ -94,7 +94,7 @@ fn no_worker_wakes_where_no_memory_is_to_be_returned() {
         let _alarm = alarm();
         let runtime = runtime(2);
         drop(burst(&runtime, TIMERS));
-        let parks = || runtime.metrics().total().parks;
+        let parks = || runtime.metrics().total().parks();
         eventually("all is done and the workers sleep", || {
             let before = parks();
             thread::sleep(Duration::from_secs(5));
@@ -132,7 +132,7 @@ fn memory_freed_by_remote_threads_is_returned_while_workers_sleep() {
         for is_first in [true, false] {
             let arm = |i: usize| runtime.after(HOUR, move || _ = black_box([i; 5]));
             let timers: Vec<_> = (0..TIMERS).map(arm).collect();
-            let parks = || runtime.metrics().total().parks;
+            let parks = || runtime.metrics().total().parks();
             eventually("the workers sleep", || {
                 let before = parks();
                 thread::sleep(Duration::from_millis(300));

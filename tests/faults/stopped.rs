@@ -310,7 +310,7 @@ fn only_jobs_that_were_stopped_are_reported_as_stalls() {
         stop.store(1, SeqCst);
         eventually("the job is reported", || !stalls.lock().unwrap().is_empty());
         drop(busy);
-        let of_idle = idle.metrics().total().stalls;
+        let of_idle = idle.metrics().total().stalls();
         drop(idle);
         let stalls = stalls.lock().unwrap();
         assert_eq!(of_idle, 0, "{stalls:?}");

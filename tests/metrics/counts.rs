@@ -37,22 +37,25 @@ fn methods_with_tokios_names_agree_with_the_counts() {
     let metrics = runtime.metrics();
     assert_eq!(metrics.num_workers(), 2);
     for (i, worker) in metrics.workers().iter().enumerate() {
-        let counts = &worker.counts;
-        assert_eq!(metrics.worker_park_count(i), counts.parks);
-        assert_eq!(metrics.worker_poll_count(i), counts.polls);
-        assert_eq!(metrics.worker_steal_count(i), counts.jobs_stolen);
-        assert_eq!(metrics.worker_steal_operations(i), counts.steal_operations);
+        let counts = &worker.counts();
+        assert_eq!(metrics.worker_park_count(i), counts.parks());
+        assert_eq!(metrics.worker_poll_count(i), counts.polls());
+        assert_eq!(metrics.worker_steal_count(i), counts.jobs_stolen());
+        assert_eq!(
+            metrics.worker_steal_operations(i),
+            counts.steal_operations()
+        );
         let busy = metrics.worker_total_busy_duration(i);
-        assert_eq!(busy, Duration::from_nanos(counts.busy_ns));
-        assert_eq!(metrics.worker_local_queue_depth(i), worker.queue_depth);
+        assert_eq!(busy, Duration::from_nanos(counts.busy_ns()));
+        assert_eq!(metrics.worker_local_queue_depth(i), worker.queue_depth());
     }
     let total = metrics.total();
     // Each task is polled twice as a rule. It is polled once if its sleep is over as soon as it
     // is armed.
-    assert!((100..=200).contains(&total.polls), "{total:?}");
-    assert_eq!((total.armed(), total.fired), (100, 100));
+    assert!((100..=200).contains(&total.polls()), "{total:?}");
+    assert_eq!((total.armed(), total.fired()), (100, 100));
     // The last park is counted before its call of `epoll_wait` is.
-    assert!(total.parks > 0 && total.epoll_waits + 2 >= total.parks);
+    assert!(total.parks() > 0 && total.epoll_waits() + 2 >= total.parks());
     assert_eq!(metrics.spawned_tasks_count(), 100);
     assert_eq!(metrics.num_alive_tasks(), 0);
 }
@@ -120,9 +123,9 @@ fn counts_have_their_names() {
     drop(runtime.after(HOUR, || ()));
     let total = runtime.metrics().total();
     let named: Vec<_> = total.iter().collect();
-    assert_eq!(named[0], ("armed_local", total.armed_local));
+    assert_eq!(named[0], ("armed_local", total.armed_local()));
     assert!(named.contains(&("armed_remote", 1)));
-    assert!(named.contains(&("search_wakes", total.search_wakes)));
+    assert!(named.contains(&("search_wakes", total.search_wakes())));
     let mut names: Vec<_> = named.iter().map(|(name, _)| name).collect();
     names.sort();
     names.dedup();
@@ -138,8 +141,8 @@ fn local_and_remote_arming_is_counted_on_the_owner() {
     let armed = || {
         let metrics = tourbillon::Handle::current().metrics();
         let armed = |worker: usize| {
-            let counts = &metrics.workers()[worker].counts;
-            (counts.armed_local, counts.armed_remote)
+            let counts = &metrics.workers()[worker].counts();
+            (counts.armed_local(), counts.armed_remote())
         };
         [armed(0), armed(1)]
     };
@@ -159,8 +162,8 @@ fn local_and_remote_arming_is_counted_on_the_owner() {
     let before = runtime.metrics().total();
     drop(runtime.after(HOUR, || ()));
     let after = runtime.metrics().total();
-    assert_eq!(after.armed_remote, before.armed_remote + 1);
-    assert_eq!(after.armed_local, before.armed_local);
+    assert_eq!(after.armed_remote(), before.armed_remote() + 1);
+    assert_eq!(after.armed_local(), before.armed_local());
 }
 
 mod named {
@@ -186,7 +189,7 @@ fn the_activity_of_a_worker_is_its_job_or_sleep() {
     let at = || {
         let metrics = runtime.metrics();
         let worker = &metrics.workers()[0];
-        (worker.activity, worker.job)
+        (worker.activity(), worker.job())
     };
     let (sender, begun) = mpsc::channel();
     eventually("it has nothing to do", || at() == (Activity::Parked, None));
@@ -248,7 +251,7 @@ fn a_wake_that_brings_no_job_counts_as_busy() {
     eventually("it has nothing to do", || {
         runtime.handle().activities()[0].0 == Activity::Parked
     });
-    let counts = || runtime.metrics().workers()[0].counts.clone();
+    let counts = || runtime.metrics().workers()[0].counts().clone();
     let first = counts();
     let mut counted = 0;
     for i in 0..WAKES {
@@ -257,14 +260,14 @@ fn a_wake_that_brings_no_job_counts_as_busy() {
         let sooner = HOUR - Duration::from_secs(i);
         drop(runtime.after(sooner, || ()));
         eventually("it was woken, and sleeps again", || {
-            counts().parks > before.parks
+            counts().parks() > before.parks()
         });
-        counted += u64::from(counts().busy_ns > before.busy_ns);
+        counted += u64::from(counts().busy_ns() > before.busy_ns());
     }
     let last = counts();
     assert_eq!(
-        (last.callbacks, last.polls),
-        (first.callbacks, first.polls),
+        (last.callbacks(), last.polls()),
+        (first.callbacks(), first.polls()),
         "no job has run"
     );
     // The last park may be counted before the busy time that led to it.
@@ -275,7 +278,7 @@ fn a_wake_that_brings_no_job_counts_as_busy() {
 fn reading_a_filled_inbox_is_counted() {
     let _alarm = alarm();
     let runtime = without_helpers(1);
-    let sweeps = || runtime.metrics().workers()[0].sweeps;
+    let sweeps = || runtime.metrics().workers()[0].sweeps();
     let task = runtime.spawn(async {
         for _ in 0..100 {
             drop(tourbillon::after(HOUR, || ()));
@@ -304,16 +307,16 @@ fn steals_add_up_by_thief_and_victim() {
             }
         });
         runtime.block_on(task).unwrap();
-        runtime.metrics().total().jobs_stolen > 0
+        runtime.metrics().total().jobs_stolen() > 0
     });
     let metrics = runtime.metrics();
     let mut stolen = 0;
     for (i, worker) in metrics.workers().iter().enumerate() {
-        assert_eq!(worker.steals_from.len(), 3);
-        assert_eq!(worker.steals_from[i], 0, "nobody steals from himself");
-        let from_all: u64 = worker.steals_from.iter().sum();
-        assert_eq!(from_all, worker.counts.jobs_stolen);
-        assert!(worker.counts.steal_operations <= from_all);
+        assert_eq!(worker.steals_from().len(), 3);
+        assert_eq!(worker.steals_from()[i], 0, "nobody steals from himself");
+        let from_all: u64 = worker.steals_from().iter().sum();
+        assert_eq!(from_all, worker.counts().jobs_stolen());
+        assert!(worker.counts().steal_operations() <= from_all);
         stolen += from_all;
     }
     assert!(stolen > 0);
@@ -332,8 +335,8 @@ fn a_steal_of_one_job_counts_one() {
     drop(blocked);
     let total = runtime.metrics().total();
     // The callback that blocks may have been stolen as well.
-    assert!((1..=2).contains(&total.steal_operations), "{total:?}");
-    assert_eq!(total.jobs_stolen, total.steal_operations);
+    assert!((1..=2).contains(&total.steal_operations()), "{total:?}");
+    assert_eq!(total.jobs_stolen(), total.steal_operations());
 }
 
 #[test]
@@ -354,15 +357,15 @@ fn rescues_add_up_by_rescuer_and_worker_with_their_lateness() {
     }
     let metrics = runtime.metrics();
     let rescuer = &metrics.workers()[1 - blocked.worker];
-    assert_eq!(rescuer.rescued_from[1 - blocked.worker], 0);
-    let counts = &rescuer.counts;
+    assert_eq!(rescuer.rescued_from()[1 - blocked.worker], 0);
+    let counts = &rescuer.counts();
     assert_eq!(
-        rescuer.rescued_from[blocked.worker],
-        counts.rescued_timers + counts.rescued_tasks
+        rescuer.rescued_from()[blocked.worker],
+        counts.rescued_timers() + counts.rescued_tasks()
     );
-    assert!(counts.rescued_timers >= TIMERS);
-    let (late, wake) = (&rescuer.rescued_lateness, &rescuer.wake_lateness);
-    assert_eq!(late.count(), counts.rescued_timers);
+    assert!(counts.rescued_timers() >= TIMERS);
+    let (late, wake) = (&rescuer.rescued_lateness(), &rescuer.wake_lateness());
+    assert_eq!(late.count(), counts.rescued_timers());
     assert!(wake.count() >= late.count(), "they are among all");
     // The watchdog starts a rescue some ms after the worker was last in its loop, so these timers
     // are late.
@@ -381,7 +384,7 @@ fn the_queue_time_of_a_rescued_timer_starts_when_it_is_taken() {
     let _alarm = alarm();
     let builder = Builder::new().worker_threads(2).helpers(0..=0);
     let runtime = builder.rescue_latency(LATENCY).build().unwrap();
-    let queued = |worker: usize| runtime.metrics().workers()[worker].queue_lateness.clone();
+    let queued = |worker: usize| runtime.metrics().workers()[worker].queue_lateness().clone();
     // In each round the rescuer takes timers at some 20 moments, and samples one in 16.
     eventually(
         "some were looked at, and were not queued for so long",
@@ -451,7 +454,7 @@ fn counts_survive_the_end_of_the_runtime() {
     let later = tourbillon::Timer::after_boot(HOUR).on(runtime.handle());
     drop(later.start(|| ()));
     eventually("the news was read", || {
-        runtime.metrics().boot_clock().sweeps == 1
+        runtime.metrics().boot_clock().sweeps() == 1
     });
     let handle = runtime.handle().clone();
     let before = handle.metrics();
@@ -461,7 +464,7 @@ fn counts_survive_the_end_of_the_runtime() {
     for ((name, before), (_, after)) in before.total().iter().zip(after.total().iter()) {
         assert!(before <= after, "{name}: {before}, {after}");
     }
-    assert!(after.boot_clock().sweeps >= 1, "{:?}", after.boot_clock());
+    assert!(after.boot_clock().sweeps() >= 1, "{:?}", after.boot_clock());
     let (before, after) = (before.wake_lateness(), after.wake_lateness());
     assert_eq!(before.count(), 1);
     assert_eq!(after, before);

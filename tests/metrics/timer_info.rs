@@ -143,7 +143,7 @@ fn cancelled_timers_are_garbage_until_their_shard_removes_them() {
     // The test reads both counts one after the other. The worker may read its inbox in between.
     eventually("both tell the same", || {
         let metrics = runtime.metrics();
-        let stored: usize = metrics.workers().iter().map(|worker| worker.stored).sum();
+        let stored: usize = metrics.workers().iter().map(|worker| worker.stored()).sum();
         let timers = runtime.timers();
         timers.pending() == stored.saturating_sub(timers.garbage())
     });

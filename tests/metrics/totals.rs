@@ -177,7 +177,7 @@ fn quietly() {
 #[track_caller]
 fn assert_sums(total: &Counts) {
     assert_eq!(total.armed(), total.over(), "{total:?}");
-    assert_eq!(total.armed(), total.armed_local + total.armed_remote);
+    assert_eq!(total.armed(), total.armed_local() + total.armed_remote());
 }
 
 #[test]
@@ -207,12 +207,12 @@ fn armed_equals_over_after_a_shutdown() {
         let total = handle.metrics().total();
         assert_sums(&total);
         for (what, count) in [
-            ("fired", total.fired),
-            ("cancelled", total.cancelled),
-            ("shut down", total.shut_down),
-            ("moved", total.refreshed),
-            ("armed inside", total.armed_local),
-            ("armed outside", total.armed_remote),
+            ("fired", total.fired()),
+            ("cancelled", total.cancelled()),
+            ("shut down", total.shut_down()),
+            ("moved", total.refreshed()),
+            ("armed inside", total.armed_local()),
+            ("armed outside", total.armed_remote()),
         ] {
             assert!(count > 0, "none {what}: {total:?}");
         }
@@ -261,7 +261,7 @@ fn armed_equals_over_when_all_timers_have_ended() {
         let timers = handle.timers();
         timers.pending() + timers.garbage() == 0
     });
-    assert_eq!(runtime.metrics().total().shut_down, 0);
+    assert_eq!(runtime.metrics().total().shut_down(), 0);
 }
 
 /// Returns all counts, with their names.
@@ -274,21 +274,21 @@ fn all(metrics: &RuntimeMetrics) -> Vec<(String, u64)> {
     counts("helpers", metrics.helper_counts());
     counts("clocks", &metrics.clock_counts());
     for (i, worker) in metrics.workers().iter().enumerate() {
-        counts(&format!("worker {i}"), &worker.counts);
+        counts(&format!("worker {i}"), worker.counts());
     }
     let mut late = |of: &str, late: &LatenessHistogram| {
         all.push((format!("{of} sum"), late.sum().as_nanos() as u64));
         let buckets = late.buckets().enumerate();
-        all.extend(buckets.map(|(i, bucket)| (format!("{of} {i}"), bucket.count)));
+        all.extend(buckets.map(|(i, bucket)| (format!("{of} {i}"), bucket.count())));
     };
     late("wake", &metrics.wake_lateness());
     late("queue", &metrics.queue_lateness());
     late("rescued", &metrics.rescued_lateness());
     late("helpers' wake", metrics.helper_wake_lateness());
     for (i, worker) in metrics.workers().iter().enumerate() {
-        let from = worker.steals_from.iter().chain(&worker.rescued_from);
+        let from = worker.steals_from().iter().chain(worker.rescued_from());
         all.extend(from.enumerate().map(|(j, n)| (format!("{i} from {j}"), *n)));
-        all.push((format!("{i} sweeps"), worker.sweeps));
+        all.push((format!("{i} sweeps"), worker.sweeps()));
     }
     // These counts appear with the first helper, all at once.
     for (what, from) in [

@@ -208,7 +208,7 @@ fn there_is_one_timer_for_each_direction() {
             assert_eq!(handle.timers().pending(), 1);
             assert_eq!(handle.timers().garbage(), 0);
         }
-        assert_eq!(handle.metrics().total().fired, 0);
+        assert_eq!(handle.metrics().total().fired(), 0);
         drop(stream);
         assert_eq!(handle.timers().pending(), 0);
     });

@@ -86,13 +86,13 @@ impl HalfBusy {
 
     /// Returns how often the workers went to sleep.
     fn parks(&self) -> u64 {
-        self.runtime.metrics().total().parks
+        self.runtime.metrics().total().parks()
     }
 
     /// Returns how many timers each worker's shard was given, the smaller number first.
     fn armed(&self) -> [u64; 2] {
         let metrics = self.runtime.metrics();
-        let mut armed = [0, 1].map(|i| metrics.workers()[i].counts.armed());
+        let mut armed = [0, 1].map(|i| metrics.workers()[i].counts().armed());
         armed.sort_unstable();
         armed
     }

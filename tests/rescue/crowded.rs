@@ -98,8 +98,8 @@ fn work(latency: Option<Duration>) -> Done {
     assert!(runtime.shutdown_timeout(PATIENCE), "the workers end");
     Done {
         took: begin.elapsed(),
-        alarms: total.alarms,
-        parks: total.parks,
+        alarms: total.alarms(),
+        parks: total.parks(),
     }
 }
 
@@ -137,7 +137,7 @@ fn looks_in_a_second_do_not_grow_with_the_workers() {
             let blocked: Vec<_> = (2..workers)
                 .map(|_| Blocked::some(runtime.handle()))
                 .collect();
-            let count = || runtime.metrics().total().alarms;
+            let count = || runtime.metrics().total().alarms();
             // The last alarm that each worker has set itself may still go off.
             let (begin, before) = (Instant::now(), count() + workers as u64);
             thread::sleep(COUNTED);

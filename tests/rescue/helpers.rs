@@ -104,7 +104,7 @@ fn timers_and_sockets_are_served_while_all_workers_are_blocked() {
         blocked.all_come_elsewhere(&read, SOCKETS);
         blocked.all_come_elsewhere(&fired, TIMERS);
         eventually("all are counted", || {
-            runtime.metrics().helper_counts().callbacks >= TIMERS as u64
+            runtime.metrics().helper_counts().callbacks() >= TIMERS as u64
         });
         drop(blocked);
         nothing_comes(&runtime, &fired);
@@ -344,8 +344,8 @@ fn busy_workers_get_no_helper() {
             continue;
         }
         let after = runtime.metrics();
-        let by_helpers = after.helper_counts().polls - before.helper_counts().polls;
-        let all = after.total().polls - before.total().polls;
+        let by_helpers = after.helper_counts().polls() - before.helper_counts().polls();
+        let all = after.total().polls() - before.total().polls();
         if all < 20 {
             // The machine ran no worker in time: none was busy.
             continue;
@@ -381,7 +381,7 @@ fn a_panic_on_a_helper_is_contained() {
         assert!(error.is_panic());
     }
     let metrics = runtime.metrics();
-    assert!(metrics.helper_counts().panics >= JOBS as u64);
+    assert!(metrics.helper_counts().panics() >= JOBS as u64);
     assert_eq!(metrics.helpers_started(), 1, "it lives on");
     drop(blocked);
     assert_alive(&runtime);
@@ -407,9 +407,19 @@ fn helper_counts_balance_and_never_decrease() {
             let now = handle.metrics();
             let both = [last.total(), now.total()];
             let [last_counts, counts] = both.map(|it| {
-                let over = [it.fired, it.cancelled, it.shut_down];
-                let done = [it.fired, it.callbacks, it.polls, it.steal_operations];
-                let help = [it.alarms, it.rescued_timers, it.rescued_tasks, it.panics];
+                let over = [it.fired(), it.cancelled(), it.shut_down()];
+                let done = [
+                    it.fired(),
+                    it.callbacks(),
+                    it.polls(),
+                    it.steal_operations(),
+                ];
+                let help = [
+                    it.alarms(),
+                    it.rescued_timers(),
+                    it.rescued_tasks(),
+                    it.panics(),
+                ];
                 (over, done, help)
             });
             let goes_on = |a: &[u64], b: &[u64]| a.iter().zip(b).all(|(a, b)| a <= b);
@@ -445,14 +455,14 @@ fn helper_counts_balance_and_never_decrease() {
         eventually("all is counted", || {
             let counts = runtime.metrics().total();
             counts.armed() == (100 + SLEEPS) * round as u64
-                && counts.cancelled == 50 * round as u64
-                && counts.fired == (50 + SLEEPS) * round as u64
+                && counts.cancelled() == 50 * round as u64
+                && counts.fired() == (50 + SLEEPS) * round as u64
         });
-        assert_eq!(runtime.metrics().total().shut_down, 0);
+        assert_eq!(runtime.metrics().total().shut_down(), 0);
     }
     stop.store(true, SeqCst);
     sampler.join().unwrap();
     let metrics = runtime.metrics();
     assert!(metrics.helpers_started() >= ROUNDS as u64);
-    assert!(metrics.helper_counts().fired > 0);
+    assert!(metrics.helper_counts().fired() > 0);
 }

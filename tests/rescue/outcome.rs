@@ -222,7 +222,7 @@ fn a_worker_that_returns_continues_after_its_rescuers() {
     assert!(read.try_recv().is_err(), "twice");
     eventually("each timer that was armed has fired, once", || {
         let total = runtime.metrics().total();
-        total.armed() == total.fired && total.cancelled + total.shut_down == 0
+        total.armed() == total.fired() && total.cancelled() + total.shut_down() == 0
     });
 }
 

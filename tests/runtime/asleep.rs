@@ -19,7 +19,7 @@ fn build(workers: usize) -> Runtime {
 
 /// Waits until all workers sleep: none of them has gone to sleep again for 5 ms.
 fn asleep(runtime: &Runtime) {
-    let parks = || runtime.metrics().total().parks;
+    let parks = || runtime.metrics().total().parks();
     eventually("the workers sleep", || {
         let before = parks();
         thread::sleep(Duration::from_millis(5));

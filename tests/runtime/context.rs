@@ -70,7 +70,7 @@ fn block_on_in_a_worker_panics_and_the_worker_lives_on() {
     let inner = handle.clone();
     handle.after(Duration::ZERO, move || inner.block_on(async {}));
     eventually("both panics are counted", || {
-        runtime.metrics().total().panics == 2
+        runtime.metrics().total().panics() == 2
     });
 
     // `block_on` panics on a worker of another runtime, too, because that worker has its own work.

@@ -134,7 +134,7 @@ fn a_hundred_thousand_pending_timers_cause_no_periodic_wake_up() {
         let timers: Vec<_> = (0..100_000)
             .map(|i| runtime.after(Duration::from_secs(60) + Duration::from_micros(i), || ()))
             .collect();
-        let parks = || runtime.metrics().total().parks;
+        let parks = || runtime.metrics().total().parks();
         let before: u64 = rest(2).values().sum();
         let (start, parked) = (Instant::now(), parks());
         thread::sleep(WATCHED);

@@ -115,7 +115,7 @@ fn cpu(name: &str) -> Duration {
 fn a_spinning_worker_does_not_park() {
     let _alarm = alarm();
     let runtime = spinning(1);
-    let parks = || runtime.metrics().workers()[0].counts.parks;
+    let parks = || runtime.metrics().workers()[0].counts().parks();
     // The worker may park until it has the timer.
     eventually("it only spins", || {
         let before = parks();

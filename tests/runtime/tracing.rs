@@ -57,7 +57,7 @@ fn a_callback_runs_in_its_span() {
             Span::current().is_none()
         });
         assert!(outside, "this subscriber knows no current span");
-        eventually("it is counted", || runtime.metrics().total().panics == 1);
+        eventually("it is counted", || runtime.metrics().total().panics() == 1);
         // Both callbacks have left their spans.
         let left = std::iter::from_fn(|| told.recv_timeout(20 * MS).ok());
         let exits = left.filter(|it| matches!(it, Told::Exit(_)));
@@ -111,7 +111,7 @@ fn a_subscriber_that_panics_is_contained_and_counted() {
         for _ in 0..3 {
             ran.recv_timeout(PATIENCE).expect("it runs all the same");
         }
-        eventually("it is counted", || runtime.metrics().total().panics > 0);
+        eventually("it is counted", || runtime.metrics().total().panics() > 0);
     });
 }
 

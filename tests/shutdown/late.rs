@@ -252,7 +252,7 @@ fn tasks_and_timers_created_by_destructors_are_ended() {
         });
         let of_timer = again(&drops);
         runtime.after(HOUR, move || drop(of_timer));
-        eventually("the task waits", || runtime.metrics().total().polls >= 1);
+        eventually("the task waits", || runtime.metrics().total().polls() >= 1);
         drop(runtime);
         assert_eq!(drops.count(), 4);
         assert!(task.is_finished());

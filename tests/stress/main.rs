@@ -266,7 +266,7 @@ fn storm(runtime: Runtime, cut_short: bool) {
             // On a busy machine neither the workers nor the threads may have run by then.
             let total = || runtime.as_ref().unwrap().metrics().total();
             eventually("some have fired and some are cancelled", || {
-                total().fired > 0 && total().cancelled > 0
+                total().fired() > 0 && total().cancelled() > 0
             });
             runtime = None;
         }
@@ -293,7 +293,7 @@ fn storm(runtime: Runtime, cut_short: bool) {
         let fired = count(|e| usize::from(!e.recurs && e.runs.load(Ordering::SeqCst) > 0));
         assert_eq!(total().armed(), entries.len() as u64);
         eventually("the metrics agree", || {
-            (total().cancelled, total().fired) == (cancelled as u64, fired as u64)
+            (total().cancelled(), total().fired()) == (cancelled as u64, fired as u64)
         });
         drop(runtime);
     }

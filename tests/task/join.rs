@@ -111,7 +111,7 @@ fn a_panic_is_returned_to_the_join_handle_only() {
     let payload = error.try_into_panic().unwrap();
     assert_eq!(payload.downcast::<Cell<i32>>().unwrap().get(), 5);
 
-    assert_eq!(runtime.metrics().total().panics, 3);
+    assert_eq!(runtime.metrics().total().panics(), 3);
     assert_eq!(runtime.block_on(runtime.spawn(async { 1 })).unwrap(), 1);
 }
 

@@ -65,7 +65,7 @@ fn captured_values_that_panic_on_cancel_are_contained() {
     }
     assert!(runtime.try_after(HOUR, || ()).is_ok(), "it made room");
     let total = runtime.metrics().total();
-    assert_eq!((total.cancelled, total.panics), (2, 2));
+    assert_eq!((total.cancelled(), total.panics()), (2, 2));
 }
 
 #[test]
@@ -131,7 +131,7 @@ fn captured_values_of_a_recurring_callback_that_panic_are_contained() {
     assert_eq!(timer.status(), Status::Over(Outcome::Cancelled));
     // The counts are right in spite of the panic.
     eventually("the cancellation is counted", || {
-        runtime.metrics().total().cancelled == 1
+        runtime.metrics().total().cancelled() == 1
     });
     assert!(runtime.try_after(HOUR, || ()).is_ok(), "it made room");
 }

@@ -88,7 +88,7 @@ fn a_panic_is_returned_to_the_join_handle_and_the_thread_goes_on() {
         assert_eq!(*error.into_panic().downcast::<u8>().unwrap(), 7);
     }
     assert_eq!(runtime.metrics().num_blocking_threads(), 1);
-    assert_eq!(runtime.metrics().total().panics, 3);
+    assert_eq!(runtime.metrics().total().panics(), 3);
     // The panic's payload, or the output, may panic in its own destructor.
     struct Bomb;
     impl Drop for Bomb {

@@ -297,7 +297,7 @@ fn a_remote_abort_drops_the_future_on_its_own_thread() {
             .metrics()
             .workers()
             .iter()
-            .all(|worker| worker.pinned_tasks == 0)
+            .all(|worker| worker.pinned_tasks() == 0)
     });
     homes.assert_all_dropped_at_home();
 }
@@ -362,7 +362,7 @@ fn timers_of_a_pinned_task_are_on_the_shard_of_its_worker() {
             metrics
                 .workers()
                 .iter()
-                .map(|it| it.stored)
+                .map(|it| it.stored())
                 .collect::<Vec<_>>()
         };
         let create = move || async move {
@@ -436,7 +436,7 @@ fn pinned_tasks_are_counted_and_have_ids() {
     let task = runtime.spawn_pinned_by_idx(create, 1).unwrap();
     let pinned = || {
         let metrics = runtime.metrics();
-        [0, 1].map(|worker| metrics.workers()[worker].pinned_tasks)
+        [0, 1].map(|worker| metrics.workers()[worker].pinned_tasks())
     };
     eventually("the inner one has ended", || pinned() == [0, 1]);
     gate.set();

@@ -19,7 +19,11 @@ fn leaves_no_timer(cases: impl AsyncFnOnce()) {
     runtime.block_on(cases());
     let pending = || -> usize {
         let metrics = runtime.metrics();
-        metrics.workers().iter().map(|worker| worker.pending).sum()
+        metrics
+            .workers()
+            .iter()
+            .map(|worker| worker.pending())
+            .sum()
     };
     eventually("no timer is pending", || pending() == 0);
 }

@@ -278,9 +278,9 @@ fn workers_sleep_without_a_timer() {
             thread::sleep(100 * MS);
             set.set();
         });
-        let parks = runtime.metrics().total().parks;
+        let parks = runtime.metrics().total().parks();
         event.wait().await;
-        (parks, runtime.metrics().total().parks)
+        (parks, runtime.metrics().total().parks())
     });
     assert!(after - parks < 20, "{}", after - parks);
     let shown = runtime.block_on(async { Instant::now() });

@@ -52,7 +52,7 @@ fn times_limits_the_number_of_runs() {
     }
     let total = runtime.metrics().total();
     assert_eq!(
-        (total.fired, total.callbacks),
+        (total.fired(), total.callbacks()),
         (10, 2 * (1 + 2 + 3 + 7 + 100))
     );
 }
@@ -90,7 +90,7 @@ fn runs_that_panic_count() {
         }
         assert_eq!((runs.load(Ordering::SeqCst), drops.count()), (8, 2));
     }
-    assert_eq!(runtime.metrics().total().panics, 2 * (4 + 2 + 3));
+    assert_eq!(runtime.metrics().total().panics(), 2 * (4 + 2 + 3));
     assert_alive(&runtime);
 }
 
@@ -145,7 +145,7 @@ fn start_accepts_a_period_and_a_count_of_zero() {
     eventually("it ends", || {
         never.status() == Status::Over(Outcome::Cancelled)
     });
-    assert_eq!(runtime.metrics().total().panics, 0);
+    assert_eq!(runtime.metrics().total().panics(), 0);
 }
 
 fn bounded(max_timers: usize) -> Runtime {

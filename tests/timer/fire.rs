@@ -172,7 +172,7 @@ fn callbacks_behind_a_blocked_callback_run_on_another_worker() {
         let blocked = blocked.load(Ordering::SeqCst);
         assert!(!blocked, "what was queued behind it did not run elsewhere");
     }
-    assert!(runtime.metrics().total().steal_operations > 0);
+    assert!(runtime.metrics().total().steal_operations() > 0);
 }
 
 #[test]
@@ -210,7 +210,7 @@ fn a_dropped_guard_cancels_its_timer_unless_detached() {
     assert_eq!(drops.count(), 0);
     drop(guard);
     assert_eq!(drops.count(), 1);
-    assert_eq!(runtime.metrics().total().cancelled, 1);
+    assert_eq!(runtime.metrics().total().cancelled(), 1);
 
     let token = drops.token();
     let guard = runtime.after(HOUR, move || drop(token)).cancel_on_drop();
@@ -223,7 +223,7 @@ fn a_dropped_guard_cancels_its_timer_unless_detached() {
     let guard = runtime.after(HOUR, || ()).cancel_on_drop();
     assert_eq!(guard.cancel(), Cancel::Cancelled);
     drop(guard);
-    assert_eq!(runtime.metrics().total().cancelled, 3);
+    assert_eq!(runtime.metrics().total().cancelled(), 3);
 }
 
 #[test]
@@ -306,7 +306,7 @@ fn a_timer_with_an_unlimited_delay_can_be_moved_and_cancelled() {
         assert!(timer.is_pending());
         assert_eq!(timer.reset_at(Instant::now()), Reset::Waiting);
         eventually("it fires", || {
-            runtime.metrics().total().callbacks > 0 && timer.deadline().is_none()
+            runtime.metrics().total().callbacks() > 0 && timer.deadline().is_none()
         });
         timer.cancel();
     }
@@ -381,7 +381,7 @@ fn a_hundred_thousand_timers_of_four_threads_all_fire_once() {
     assert_eq!(early.load(Ordering::SeqCst), 0);
     eventually("the metrics say the same", || {
         let total = runtime.metrics().total();
-        (total.armed(), total.fired, total.callbacks) == (100_000, 100_000, 100_000)
+        (total.armed(), total.fired(), total.callbacks()) == (100_000, 100_000, 100_000)
     });
 }
 
@@ -392,7 +392,7 @@ fn timers_of_many_threads_are_spread_over_all_workers() {
     // A worker that has not slept yet would be passed over.
     eventually("both workers have slept", || {
         let metrics = runtime.metrics();
-        metrics.workers().iter().all(|w| w.counts.parks > 0)
+        metrics.workers().iter().all(|w| w.counts().parks() > 0)
     });
     thread::scope(|scope| {
         for _ in 0..64 {
@@ -401,7 +401,7 @@ fn timers_of_many_threads_are_spread_over_all_workers() {
     });
     eventually("all of them are stored", || {
         let metrics = runtime.metrics();
-        metrics.workers().iter().map(|w| w.stored).sum::<usize>() == 64 || {
+        metrics.workers().iter().map(|w| w.stored()).sum::<usize>() == 64 || {
             // Arrivals stand in the inbox until the worker has a reason to look.
             let _entered = runtime.enter();
             for _ in 0..2 {
@@ -411,7 +411,7 @@ fn timers_of_many_threads_are_spread_over_all_workers() {
         }
     });
     for worker in runtime.metrics().workers() {
-        assert!(worker.stored > 0, "a worker has none of 64 timers");
+        assert!(worker.stored() > 0, "a worker has none of 64 timers");
     }
 }
 
@@ -431,7 +431,7 @@ fn full_inboxes_are_drained_while_the_workers_sleep() {
         "no more stand in the inboxes than of the last turns",
         || {
             let metrics = runtime.metrics();
-            let stored: usize = metrics.workers().iter().map(|w| w.stored).sum();
+            let stored: usize = metrics.workers().iter().map(|w| w.stored()).sum();
             stored >= TIMERS - LEFT
         },
     );
@@ -452,7 +452,7 @@ fn timers_cancelled_by_a_remote_thread_do_not_pile_up() {
             assert_eq!(runtime.after(HOUR, || ()).cancel(), Cancel::Cancelled);
             let metrics = runtime.metrics();
             let worker = &metrics.workers()[0];
-            worker.garbage <= 64.max(worker.stored / 4) + 1 && worker.stored <= 1_000
+            worker.garbage() <= 64.max(worker.stored() / 4) + 1 && worker.stored() <= 1_000
         },
     );
 }

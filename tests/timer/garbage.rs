@@ -65,7 +65,7 @@ fn cancel_all(runtime: &Runtime, timers: Vec<Timer>, drops: &Drops) {
         }
         let live = count - i - 1;
         let metrics = runtime.metrics();
-        let garbage = metrics.workers()[0].garbage;
+        let garbage = metrics.workers()[0].garbage();
         assert!(garbage <= bound(live), "{garbage} for {live} live ones");
     }
 }
@@ -80,19 +80,19 @@ fn a_million_cancelled_timers_of_a_blocked_worker_leave_bounded_garbage() {
         let drops = drops.clone();
         block_with(&runtime, move || arm_on_worker(COUNT, &drops))
     };
-    assert_eq!(runtime.metrics().workers()[0].stored, COUNT);
+    assert_eq!(runtime.metrics().workers()[0].stored(), COUNT);
     cancel_all(&runtime, timers, &drops);
     assert_eq!(drops.count(), COUNT);
     let metrics = runtime.metrics();
     let worker = &metrics.workers()[0];
-    assert!(worker.stored <= bound(0), "{worker:?}");
-    assert_eq!(worker.counts.callbacks, 0, "the worker was not blocked");
+    assert!(worker.stored() <= bound(0), "{worker:?}");
+    assert_eq!(worker.counts().callbacks(), 0, "the worker was not blocked");
     drop(blocked);
     // The worker frees the rest as soon as it looks at its shard.
     eventually("nothing is left", || {
         drop(runtime.after(Duration::ZERO, || ()));
         let metrics = runtime.metrics();
-        metrics.workers()[0].garbage == 0 && metrics.workers()[0].stored <= 1
+        metrics.workers()[0].garbage() == 0 && metrics.workers()[0].stored() <= 1
     });
 }
 

@@ -66,7 +66,7 @@ fn a_full_runtime_refuses_timers_until_one_ends() {
     // A recurring timer that ran is still pending.
     assert_eq!(second.reset_at(Instant::now()), Reset::Waiting);
     eventually("it has run", || {
-        runtime.metrics().total().callbacks == 2 && second.status() == Status::Pending
+        runtime.metrics().total().callbacks() == 2 && second.status() == Status::Pending
     });
     assert_eq!(runtime.try_after(HOUR, || ()).err(), full);
     assert_eq!(second.cancel(), Cancel::Cancelled);

@@ -27,7 +27,7 @@ fn assert_recovered(runtime: &Runtime) {
     eventually("nothing is pending", || {
         let metrics = runtime.metrics();
         let left = |worker: &tourbillon::metrics::WorkerMetrics| {
-            worker.stored + worker.garbage + worker.queue_depth
+            worker.stored() + worker.garbage() + worker.queue_depth()
         };
         metrics.workers().iter().map(left).sum::<usize>() == 0
     });
@@ -67,7 +67,7 @@ fn one_overloaded_worker_runs_all_timers_once_in_deadline_order() {
                 drop(tourbillon::at(at, move || {
                     assert!(Instant::now() >= at, "early");
                     spin(WORK);
-                    let depth = handle.metrics().workers()[0].queue_depth;
+                    let depth = handle.metrics().workers()[0].queue_depth();
                     deepest.fetch_max(depth, SeqCst);
                     ran.lock().unwrap().push(i);
                 }));

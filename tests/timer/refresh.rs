@@ -181,8 +181,8 @@ fn a_timer_in_the_queue_of_a_blocked_worker_can_still_be_cancelled() {
         assert_over(timer, Outcome::Cancelled);
     }
     let total = runtime.metrics().total();
-    assert_eq!(total.panics, 0);
-    assert_eq!(total.cancelled, 10);
+    assert_eq!(total.panics(), 0);
+    assert_eq!(total.cancelled(), 10);
 }
 
 #[test]

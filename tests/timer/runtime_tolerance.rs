@@ -172,10 +172,10 @@ fn a_thread_that_is_no_worker_arms_tolerant_timers() {
     let runtime = builder().timer_tolerance(HOUR).build().unwrap();
     let parked = || {
         eventually("the worker sleeps", || {
-            runtime.metrics().workers()[0].activity == Activity::Parked
+            runtime.metrics().workers()[0].activity() == Activity::Parked
         });
     };
-    let wakes = || runtime.metrics().total().tickles_written;
+    let wakes = || runtime.metrics().total().tickles_written();
     let first = runtime.after(HOUR, || ());
     eventually("the worker has read its inbox", || {
         runtime.handle().timers().pending() == 1
@@ -224,7 +224,7 @@ fn sleeps(tolerance: Duration) -> u64 {
             })),
         }
     }
-    let parks = || runtime.metrics().total().parks;
+    let parks = || runtime.metrics().total().parks();
     let before = parks();
     for _ in 0..COUNT {
         let (at, ran) = receiver.recv_timeout(PATIENCE).expect("all of them run");
@@ -273,7 +273,7 @@ fn a_worker_that_may_not_spin_sleeps_before_its_deadlines() {
     let runtime = builder().spin_before(2 * HOUR).spin(false).build().unwrap();
     let _hour = runtime.after(HOUR, || ());
     eventually("the worker sleeps", || {
-        runtime.metrics().workers()[0].activity == Activity::Parked
+        runtime.metrics().workers()[0].activity() == Activity::Parked
     });
     let task = runtime.spawn(async {
         for n in 0..300 {
@@ -284,6 +284,6 @@ fn a_worker_that_may_not_spin_sleeps_before_its_deadlines() {
     });
     runtime.block_on(task).unwrap();
     let metrics = runtime.metrics();
-    assert_eq!(metrics.total().early_wakes, 0);
-    assert_eq!(metrics.workers()[0].timer_advance, Duration::ZERO);
+    assert_eq!(metrics.total().early_wakes(), 0);
+    assert_eq!(metrics.workers()[0].timer_advance(), Duration::ZERO);
 }

@@ -168,7 +168,7 @@ fn a_timer_dropped_before_its_start_leaves_nothing() {
         assert_eq!(drops.count(), made);
         assert_eq!(runtime.timers().named, []);
         let total = runtime.metrics().total();
-        assert_eq!(total.cancelled, made as u64, "they count as cancelled");
+        assert_eq!(total.cancelled(), made as u64, "they count as cancelled");
         let kept = Timer::after(SOON)
             .on(runtime.handle())
             .build_with(told.once());

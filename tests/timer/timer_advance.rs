@@ -40,7 +40,7 @@ fn sleeps_are_never_early() {
         let runtime = runtime(most);
         sleeps(&runtime, |n| Duration::from_micros(20 + n * 37 % 1_700));
         sleeps(&runtime, |_| Duration::from_micros(300));
-        assert!(runtime.metrics().workers()[0].timer_advance <= most);
+        assert!(runtime.metrics().workers()[0].timer_advance() <= most);
     }
 }
 
@@ -64,8 +64,8 @@ fn without_an_advance_no_worker_wakes_early() {
     let runtime = runtime(Duration::ZERO);
     sleeps(&runtime, |n| Duration::from_micros(100 + n * 37 % 900));
     let metrics = runtime.metrics();
-    assert_eq!(metrics.total().early_wakes, 0);
-    assert_eq!(metrics.workers()[0].timer_advance, Duration::ZERO);
+    assert_eq!(metrics.total().early_wakes(), 0);
+    assert_eq!(metrics.workers()[0].timer_advance(), Duration::ZERO);
 }
 
 /// The worker does not spin for a deadline that no longer exists.
@@ -84,10 +84,10 @@ fn a_worker_sleeps_again_when_its_timer_is_cancelled_or_moved() {
             _ => drop(timer.reset_after(HOUR)),
         }
     }
-    let parks = || runtime.metrics().total().parks;
+    let parks = || runtime.metrics().total().parks();
     let begin = Instant::now();
     // A worker that spins would never park.
-    while runtime.metrics().workers()[0].activity != Activity::Parked {
+    while runtime.metrics().workers()[0].activity() != Activity::Parked {
         assert!(begin.elapsed() < PATIENCE, "after {} sleeps", parks());
         std::thread::yield_now();
     }
@@ -107,7 +107,10 @@ fn workers_do_not_spin_for_timers_with_a_tolerance() {
             .start(move || sender.send(Instant::now()).unwrap());
         assert!(receiver.recv_timeout(PATIENCE).unwrap() >= due);
     }
-    assert_eq!(runtime.metrics().workers()[0].timer_advance, Duration::ZERO);
+    assert_eq!(
+        runtime.metrics().workers()[0].timer_advance(),
+        Duration::ZERO
+    );
 }
 
 #[test]
@@ -127,7 +130,10 @@ fn a_paused_clock_is_exact_and_changes_no_advance() {
         }
     });
     let metrics = runtime.metrics();
-    assert_eq!(metrics.total().early_wakes, 0);
-    let learned = metrics.workers().iter().map(|worker| worker.timer_advance);
+    assert_eq!(metrics.total().early_wakes(), 0);
+    let learned = metrics
+        .workers()
+        .iter()
+        .map(|worker| worker.timer_advance());
     assert!(learned.eq([Duration::ZERO; 2]));
 }

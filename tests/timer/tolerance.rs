@@ -10,7 +10,7 @@ use crate::common::{HOUR, PATIENCE, Random, alarm, eventually, runtime};
 use tourbillon::{Cancel, Outcome, Reset, Runtime, Status, Timer};
 
 fn parks(runtime: &Runtime) -> u64 {
-    runtime.metrics().total().parks
+    runtime.metrics().total().parks()
 }
 
 /// Returns how often the workers slept while this many timers fired at random moments of a second.

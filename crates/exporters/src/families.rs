@@ -25,7 +25,7 @@
 
 use tourbillon::{
     VERSION,
-    metrics::{LatenessHistogram, RuntimeMetrics},
+    metrics::{ClockMetrics, Counts, LatenessHistogram, RuntimeMetrics, WorkerMetrics},
 };
 
 use crate::samples::{
@@ -134,8 +134,8 @@ pub static FAMILIES: &[Family] = &[
                 it,
                 "from",
                 &[
-                    ("local", |counts| counts.armed_local),
-                    ("remote", |counts| counts.armed_remote),
+                    ("local", Counts::armed_local),
+                    ("remote", Counts::armed_remote),
                 ],
                 visit,
             );
@@ -150,9 +150,9 @@ pub static FAMILIES: &[Family] = &[
                 it,
                 "outcome",
                 &[
-                    ("fired", |counts| counts.fired),
-                    ("cancelled", |counts| counts.cancelled),
-                    ("shutdown", |counts| counts.shut_down),
+                    ("fired", Counts::fired),
+                    ("cancelled", Counts::cancelled),
+                    ("shutdown", Counts::shut_down),
                 ],
                 visit,
             );
@@ -163,8 +163,8 @@ pub static FAMILIES: &[Family] = &[
         "{refresh}",
         "Resets and refreshes of pending or recurring timers.",
         |it, visit| {
-            writers(it, |counts| counts.refreshed, visit);
-            let clocks = it.clock_counts().refreshed;
+            writers(it, Counts::refreshed, visit);
+            let clocks = it.clock_counts().refreshed();
             visit(&[CLOCKS], Value::Number(clocks));
         },
     ),
@@ -172,27 +172,27 @@ pub static FAMILIES: &[Family] = &[
         "tourbillon_timers_pending",
         "{timer}",
         "Pending timers, sleeps included.",
-        |it, visit| stores(it, |worker| worker.pending, |clock| clock.pending, visit),
+        |it, visit| stores(it, WorkerMetrics::pending, ClockMetrics::pending, visit),
     ),
     gauge(
         "tourbillon_timers_stored",
         "{timer}",
         "Timers in the store.",
-        |it, visit| stores(it, |worker| worker.stored, |clock| clock.stored, visit),
+        |it, visit| stores(it, WorkerMetrics::stored, ClockMetrics::stored, visit),
     ),
     gauge(
         "tourbillon_timers_garbage",
         "{timer}",
         "Cancelled timers that are still in the store.",
-        |it, visit| stores(it, |worker| worker.garbage, |clock| clock.garbage, visit),
+        |it, visit| stores(it, WorkerMetrics::garbage, ClockMetrics::garbage, visit),
     ),
     counter(
         "tourbillon_sweeps_total",
         "{sweep}",
         "Times that an inbox was emptied when it was not empty.",
         |it, visit| {
-            each_worker(it, |worker| worker.sweeps, visit);
-            let sweeps = it.wall_clock().sweeps + it.boot_clock().sweeps;
+            each_worker(it, WorkerMetrics::sweeps, visit);
+            let sweeps = it.wall_clock().sweeps() + it.boot_clock().sweeps();
             visit(&[CLOCKS], Value::Number(sweeps));
         },
     ),
@@ -212,61 +212,61 @@ pub static FAMILIES: &[Family] = &[
         "tourbillon_callbacks_total",
         "{callback}",
         "Callback runs; a recurring timer counts each run.",
-        |it, visit| writers(it, |counts| counts.callbacks, visit),
+        |it, visit| writers(it, Counts::callbacks, visit),
     ),
     counter(
         "tourbillon_polls_total",
         "{poll}",
         "Task polls.",
-        |it, visit| writers(it, |counts| counts.polls, visit),
+        |it, visit| writers(it, Counts::polls, visit),
     ),
     counter(
         "tourbillon_panics_total",
         "{panic}",
         "Callbacks and tasks that panicked.",
-        |it, visit| writers(it, |counts| counts.panics, visit),
+        |it, visit| writers(it, Counts::panics, visit),
     ),
     counter(
         "tourbillon_stalls_total",
         "{stall}",
         "Jobs that held the worker longer than the stall threshold.",
-        |it, visit| writers(it, |counts| counts.stalls, visit),
+        |it, visit| writers(it, Counts::stalls, visit),
     ),
     counter(
         "tourbillon_steals_total",
         "{steal}",
         "Times that jobs were taken from another queue.",
-        |it, visit| writers(it, |counts| counts.steal_operations, visit),
+        |it, visit| writers(it, Counts::steal_operations, visit),
     ),
     counter(
         "tourbillon_jobs_stolen_total",
         "{job}",
         "Jobs taken from other queues.",
-        |it, visit| writers(it, |counts| counts.jobs_stolen, visit),
+        |it, visit| writers(it, Counts::jobs_stolen, visit),
     ),
     counter(
         "tourbillon_parks_total",
         "{park}",
         "Times that the worker slept.",
-        |it, visit| writers(it, |counts| counts.parks, visit),
+        |it, visit| writers(it, Counts::parks, visit),
     ),
     counter(
         "tourbillon_epoll_waits_total",
         "{call}",
         "Times that the kernel was asked for events, with or without waiting.",
-        |it, visit| writers(it, |counts| counts.epoll_waits, visit),
+        |it, visit| writers(it, Counts::epoll_waits, visit),
     ),
     counter(
         "tourbillon_early_wakes_total",
         "{wake}",
         "Times that the kernel woke the worker before the deadline that it slept for.",
-        |it, visit| writers(it, |counts| counts.early_wakes, visit),
+        |it, visit| writers(it, Counts::early_wakes, visit),
     ),
     counter(
         "tourbillon_search_wakes_total",
         "{wake}",
         "Times that the worker was woken to search for work.",
-        |it, visit| writers(it, |counts| counts.search_wakes, visit),
+        |it, visit| writers(it, Counts::search_wakes, visit),
     ),
     counter(
         "tourbillon_tickles_total",
@@ -277,8 +277,8 @@ pub static FAMILIES: &[Family] = &[
                 it,
                 "result",
                 &[
-                    ("written", |counts| counts.tickles_written),
-                    ("skipped", |counts| counts.tickles_skipped),
+                    ("written", Counts::tickles_written),
+                    ("skipped", Counts::tickles_skipped),
                 ],
                 visit,
             );
@@ -300,25 +300,25 @@ pub static FAMILIES: &[Family] = &[
         "tourbillon_alarms_total",
         "{alarm}",
         "Times that a watchdog woke the worker because another was overdue.",
-        |it, visit| writers(it, |counts| counts.alarms, visit),
+        |it, visit| writers(it, Counts::alarms, visit),
     ),
     counter(
         "tourbillon_false_alarms_total",
         "{alarm}",
         "Alarms whose overdue worker was asleep by then, with nothing due.",
-        |it, visit| writers(it, |counts| counts.false_alarms, visit),
+        |it, visit| writers(it, Counts::false_alarms, visit),
     ),
     counter(
         "tourbillon_rescued_timers_total",
         "{timer}",
         "Timers that the worker took from a stuck worker.",
-        |it, visit| writers(it, |counts| counts.rescued_timers, visit),
+        |it, visit| writers(it, Counts::rescued_timers, visit),
     ),
     counter(
         "tourbillon_rescued_tasks_total",
         "{task}",
         "Tasks of a stuck worker that the worker woke or took.",
-        |it, visit| writers(it, |counts| counts.rescued_tasks, visit),
+        |it, visit| writers(it, Counts::rescued_tasks, visit),
     ),
     counter(
         "tourbillon_rescued_total",
@@ -331,13 +331,13 @@ pub static FAMILIES: &[Family] = &[
         "tourbillon_local_queue_depth",
         "{job}",
         "Jobs in the worker's queue.",
-        |it, visit| each_worker(it, |worker| worker.queue_depth as u64, visit),
+        |it, visit| each_worker(it, |worker| worker.queue_depth() as u64, visit),
     ),
     gauge(
         "tourbillon_pinned_tasks",
         "{task}",
         "Tasks pinned to the worker that have not ended.",
-        |it, visit| each_worker(it, |worker| worker.pinned_tasks as u64, visit),
+        |it, visit| each_worker(it, |worker| worker.pinned_tasks() as u64, visit),
     ),
     gauge(
         "tourbillon_global_queue_depth",

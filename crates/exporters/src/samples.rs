@@ -45,7 +45,7 @@ fn by_writer<'a, T: 'a>(
 
 /// Returns the counters of each worker, and of the helpers.
 pub(crate) fn all_writers(metrics: &RuntimeMetrics) -> impl Iterator<Item = (String, &Counts)> {
-    by_writer(metrics, |worker| &worker.counts, metrics.helper_counts())
+    by_writer(metrics, WorkerMetrics::counts, metrics.helper_counts())
 }
 
 /// Visits a counter that workers and helpers have.
@@ -113,9 +113,9 @@ pub(crate) fn lateness_by_stage(metrics: &RuntimeMetrics, visit: &mut Visit<'_>)
         metrics,
         |worker| {
             [
-                &worker.wake_lateness,
-                &worker.queue_lateness,
-                &worker.rescued_lateness,
+                worker.wake_lateness(),
+                worker.queue_lateness(),
+                worker.rescued_lateness(),
             ]
         },
         helpers,
@@ -131,7 +131,7 @@ pub(crate) fn lateness_by_stage(metrics: &RuntimeMetrics, visit: &mut Visit<'_>)
 /// Visits the number of rescues of each worker and of the helpers, by stuck worker.
 pub(crate) fn rescues_by_pair(metrics: &RuntimeMetrics, visit: &mut Visit<'_>) {
     let helpers = metrics.helpers_rescued_from();
-    for (worker, rescued) in by_writer(metrics, |worker| &*worker.rescued_from, helpers) {
+    for (worker, rescued) in by_writer(metrics, |worker| worker.rescued_from(), helpers) {
         // Omit pairs with no rescue: all pairs would be the square of the workers.
         for (from, &count) in rescued.iter().enumerate().filter(|(_, count)| **count > 0) {
             let labels = [("worker", &*worker), ("from", &*from.to_string())];

@@ -111,13 +111,13 @@ pub(crate) fn each_bucket(late: &LatenessHistogram, mut visit: impl FnMut(&str, 
     for octave in OCTAVES {
         // Prometheus' buckets are cumulative. Each of its bounds is also a bound of ours.
         let bound = std::time::Duration::from_nanos(1 << octave);
-        while let Some(bucket) = buckets.next_if(|bucket| bucket.to <= bound) {
-            below += bucket.count;
+        while let Some(bucket) = buckets.next_if(|bucket| bucket.to() <= bound) {
+            below += bucket.count();
         }
         visit(&Float(bound.as_secs_f64()).to_string(), below);
     }
     // Sum the buckets: Prometheus requires that the count equals the last bucket.
-    let count = below + buckets.map(|bucket| bucket.count).sum::<u64>();
+    let count = below + buckets.map(|bucket| bucket.count()).sum::<u64>();
     visit("+Inf", count);
     count
 }

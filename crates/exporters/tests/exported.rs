@@ -31,7 +31,7 @@ fn busy(builder: Builder) -> Runtime {
         tourbillon::after(Duration::from_secs(3600), || ()).cancel();
     });
     runtime.block_on(done).unwrap();
-    eventually("it has run", || runtime.metrics().total().callbacks == 1);
+    eventually("it has run", || runtime.metrics().total().callbacks() == 1);
     runtime
 }
 

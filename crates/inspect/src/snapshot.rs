@@ -250,7 +250,7 @@ impl Snapshot {
             kept_unix_ms: recorder.kept_times().into_iter().map(unix_ms).collect(),
             bounds_ns: LatenessHistogram::default()
                 .buckets()
-                .map(|bucket| u64::try_from(bucket.to.as_nanos()).ok())
+                .map(|bucket| u64::try_from(bucket.to().as_nanos()).ok())
                 .collect(),
             clients,
         }
@@ -272,23 +272,23 @@ impl Worker {
     fn new(id: usize, worker: &WorkerMetrics, samples: Samples) -> Self {
         Self {
             id,
-            cpu: worker.cpu,
-            activity: activity_name(worker.activity),
-            job: worker.job.map(Job::from),
-            counts: Counted(worker.counts.clone()),
-            stored: worker.stored,
-            pending: worker.pending,
-            garbage: worker.garbage,
-            queue_depth: worker.queue_depth,
-            pinned_tasks: worker.pinned_tasks,
-            sweeps: worker.sweeps,
+            cpu: worker.cpu(),
+            activity: activity_name(worker.activity()),
+            job: worker.job().map(Job::from),
+            counts: Counted(worker.counts().clone()),
+            stored: worker.stored(),
+            pending: worker.pending(),
+            garbage: worker.garbage(),
+            queue_depth: worker.queue_depth(),
+            pinned_tasks: worker.pinned_tasks(),
+            sweeps: worker.sweeps(),
             lateness: Lateness {
-                wake: (&worker.wake_lateness).into(),
-                queue: (&worker.queue_lateness).into(),
-                rescued: (&worker.rescued_lateness).into(),
+                wake: worker.wake_lateness().into(),
+                queue: worker.queue_lateness().into(),
+                rescued: worker.rescued_lateness().into(),
             },
-            steals_from: worker.steals_from.clone(),
-            rescued_from: worker.rescued_from.clone(),
+            steals_from: worker.steals_from().to_vec(),
+            rescued_from: worker.rescued_from().to_vec(),
             samples,
         }
     }
@@ -322,8 +322,8 @@ impl From<JobName> for Job {
 impl From<&ClockMetrics> for Clock {
     fn from(clock: &ClockMetrics) -> Self {
         Self {
-            pending: clock.pending,
-            garbage: clock.garbage,
+            pending: clock.pending(),
+            garbage: clock.garbage(),
         }
     }
 }

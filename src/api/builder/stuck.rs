@@ -118,7 +118,7 @@ impl Builder {
     /// let runtime = tourbillon::runtime::Builder::new()
     ///     .stall_threshold(Duration::from_millis(20))
     ///     .build()?;
-    /// assert_eq!(runtime.metrics().total().stalls, 0);
+    /// assert_eq!(runtime.metrics().total().stalls(), 0);
     /// # Ok(())
     /// # }
     /// ```

@@ -181,7 +181,7 @@ fn a_report_calls_the_hook_and_counts() {
     let core = workers[0].owner();
     assert!(super::look(core, 5).is_none());
     assert!(super::look(core, HOUR + 4).is_none());
-    assert_eq!(runtime.metrics().total().stalls, 0);
+    assert_eq!(runtime.metrics().total().stalls(), 0);
     report(core, &super::look(core, HOUR + 5).unwrap());
     assert!(super::look(core, 3 * HOUR).is_none());
     let (stall, thread) = stalls.try_recv().unwrap();

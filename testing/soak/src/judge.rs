@@ -47,6 +47,32 @@ impl Check {
     }
 }
 
+/// The runtime's counters that are judged.
+#[derive(Clone, Debug, Default)]
+pub(super) struct Totals {
+    pub(super) armed: u64,
+    pub(super) over: u64,
+    pub(super) fired: u64,
+    pub(super) cancelled: u64,
+    pub(super) shut_down: u64,
+    pub(super) callbacks: u64,
+    pub(super) panics: u64,
+}
+
+impl From<&Counts> for Totals {
+    fn from(counts: &Counts) -> Self {
+        Self {
+            armed: counts.armed(),
+            over: counts.over(),
+            fired: counts.fired(),
+            cancelled: counts.cancelled(),
+            shut_down: counts.shut_down(),
+            callbacks: counts.callbacks(),
+            panics: counts.panics(),
+        }
+    }
+}
+
 /// Counts at rest, and after the end of the runtime.
 #[derive(Clone, Debug, Default)]
 pub(super) struct Rest {
@@ -61,9 +87,9 @@ pub(super) struct Rest {
     /// Tasks that have not ended, at rest.
     pub(super) tasks: usize,
     /// The runtime's counters, at rest.
-    pub(super) resting: Counts,
+    pub(super) resting: Totals,
     /// The runtime's counters after its end.
-    pub(super) total: Counts,
+    pub(super) total: Totals,
     /// Number of workers after its end.
     pub(super) workers: usize,
     /// Descriptors and threads, before the runtime was built and after its end.
@@ -139,14 +165,10 @@ pub(super) fn exact(tally: &Tally, rest: &Rest, faults: &[Fault]) -> Vec<Check> 
         ),
         Check::exact(
             "the runtime's counters balance",
-            total.armed() >= armed && total.armed() == total.over() && rest.workers == 0,
+            total.armed >= armed && total.armed == total.over && rest.workers == 0,
             format!(
                 "{} armed, {} over: {} fired, {} cancelled, {} shut down",
-                total.armed(),
-                total.over(),
-                total.fired,
-                total.cancelled,
-                total.shut_down
+                total.armed, total.over, total.fired, total.cancelled, total.shut_down
             ),
         ),
         even(

@@ -260,7 +260,8 @@ fn soak(args: &Args) -> Result<Report, String> {
     }
     // Read the final counters. Descriptors and threads close a moment after the shutdown.
     let metrics = handle.metrics();
-    (rest.total, rest.workers) = (metrics.total(), metrics.num_workers());
+    let total = metrics.total();
+    (rest.total, rest.workers) = ((&total).into(), metrics.num_workers());
     rest.fds = [fds, settled(shared, fds, proc::descriptors)];
     rest.threads = [threads, settled(shared, threads, proc::threads)];
     drop(signals);
@@ -288,7 +289,7 @@ fn soak(args: &Args) -> Result<Report, String> {
         checks,
         faults,
         counts: shared.tally.all(),
-        runtime: rest.total.iter().collect(),
+        runtime: total.iter().collect(),
         windows,
     })
 }
@@ -351,8 +352,8 @@ fn come_to_rest(
             && total.armed() <= total.over() + LASTING
             && runtime.timers().pending() as u64 <= LASTING
             // The runtime counts a callback after it returned, a moment after the tally.
-            && total.callbacks == shared.tally.get(Count::Runs)
-            && total.panics == shared.tally.get(Count::Panics)
+            && total.callbacks() == shared.tally.get(Count::Runs)
+            && total.panics() == shared.tally.get(Count::Panics)
     };
     while !is_at_rest() && Instant::now() < deadline {
         thread::sleep(POLL);
@@ -368,7 +369,7 @@ fn read_at_rest(shared: Shared, runtime: &Runtime) -> Rest {
         pending: runtime.timers().pending(),
         garbage_share: watch::garbage_share(&metrics),
         tasks: metrics.num_alive_tasks(),
-        resting: metrics.total(),
+        resting: (&metrics.total()).into(),
         ..Rest::default()
     }
 }

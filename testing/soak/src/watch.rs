@@ -86,7 +86,7 @@ pub(super) fn garbage_share(metrics: &RuntimeMetrics) -> f64 {
     let shares = metrics
         .workers()
         .iter()
-        .map(|worker| worker.garbage as f64 / garbage_bound(worker.pending) as f64);
+        .map(|worker| worker.garbage() as f64 / garbage_bound(worker.pending()) as f64);
     shares.fold(0.0, f64::max)
 }
 
@@ -218,10 +218,10 @@ impl<'a> Watch<'a> {
         let workers = metrics.workers();
         samples
             .pending
-            .push(workers.iter().map(|it| it.pending).sum());
+            .push(workers.iter().map(|it| it.pending()).sum());
         samples
             .garbage
-            .push(workers.iter().map(|it| it.garbage).sum());
+            .push(workers.iter().map(|it| it.garbage()).sum());
         samples.garbage_share.push(garbage_share(&metrics));
         Ok(())
     }

@@ -7,7 +7,7 @@ use tourbillon::{Runtime, time::sleep};
 use super::on_worker;
 
 pub fn panics(runtime: &Runtime) -> u64 {
-    runtime.metrics().total().panics
+    runtime.metrics().total().panics()
 }
 
 /// Checks that the runtime still runs callbacks, tasks and sleeps.

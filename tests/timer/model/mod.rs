@@ -265,7 +265,7 @@ fn run(program: Program) {
             Err(error) => std::panic::resume_unwind(error.into_panic()),
         },
     };
-    assert_eq!(runtime.metrics().total().panics, 0, "callbacks assert");
+    assert_eq!(runtime.metrics().total().panics(), 0, "callbacks assert");
     drop(runtime);
     world.shut_down();
     for op in program.late {

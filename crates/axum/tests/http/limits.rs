@@ -241,7 +241,7 @@ fn a_panic_in_a_handler_ends_only_its_connection_or_stream() {
     let runtime = runtime(2);
     let router = hello().route("/panic", get(panicking));
     let site = Site::start(&runtime, router);
-    let before = runtime.metrics().total().panics;
+    let before = runtime.metrics().total().panics();
     let (mut other, mut client) = (site.connect(), site.connect());
     assert_eq!(other.get("/").body, "hello");
     client.send("GET /panic HTTP/1.1\r\nHost: test\r\n\r\n");
@@ -257,7 +257,7 @@ fn a_panic_in_a_handler_ends_only_its_connection_or_stream() {
             assert_eq!(response.is_ok(), path == "/");
         }
     });
-    assert_eq!(runtime.metrics().total().panics, before + 2);
+    assert_eq!(runtime.metrics().total().panics(), before + 2);
     runtime.block_on(site.stop()).unwrap().unwrap();
 }
 

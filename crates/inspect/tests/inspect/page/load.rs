@@ -64,7 +64,7 @@ impl Watched {
         eventually("all timers are over", || {
             let metrics = self.runtime.metrics();
             metrics.num_alive_tasks() == 0
-                && metrics.workers().iter().all(|worker| worker.pending == 0)
+                && metrics.workers().iter().all(|worker| worker.pending() == 0)
         });
         answer
     }
@@ -117,10 +117,10 @@ async fn arm_inside(stop: &AtomicBool) {
 
 /// Blocks a worker for longer than the stall threshold, and waits until the stall is reported.
 pub fn cause_a_stall(runtime: &Runtime) {
-    let before = runtime.metrics().total().stalls;
+    let before = runtime.metrics().total().stalls();
     drop(runtime.spawn(the_culprit(String::new())));
     eventually("the stall is reported", || {
-        runtime.metrics().total().stalls > before
+        runtime.metrics().total().stalls() > before
     });
 }
 
