@@ -14,12 +14,13 @@
 //! random order, and then allocates as many, gets blocks that lie one behind the other in memory.
 //!
 //! A general allocator does not know that a value fits a cache line: glibc's blocks of 64 bytes
-//! take 80, and lie across two lines. Nor does it know that many blocks of one size come and go. When
-//! many have been freed, glibc unites them under a lock, for up to 200 ms with a million of them,
-//! and other threads that allocate or free wait meanwhile.
+//! take 80, and lie across two lines. Nor does it know that many blocks of one size come and go.
+//! When many have been freed, glibc unites them under a lock, for up to 200 ms with a million of
+//! them, and other threads that allocate or free wait meanwhile.
 //!
 //! There is no pool under loom, under miri, in a simulation, or with `--cfg tourbillon_no_pool`.
-//! Tools that look for leaks and for uses after free see each block as its own allocation there. In the pool they would see only chunks, which stay in use for ever.
+//! Tools that look for leaks and for uses after free see each block as its own allocation there. In
+//! the pool they would see only chunks, which stay in use for ever.
 
 // These atomics are the standard library's also under loom and in simulations: they order nothing.
 use std::{
@@ -31,8 +32,9 @@ use std::{
 /// Size of a cache line. The smallest blocks have this size and alignment.
 pub const LINE: usize = 64;
 /// Difference between two block sizes, in bytes. When many blocks are allocated in a row, most
-/// of the time goes into page faults, one for each new 4 KB. So a value that needs a little more than one
-/// line does not get two. Blocks that are no whole number of lines may begin anywhere on a line.
+/// of the time goes into page faults, one for each new 4 KB. So a value that needs a little more
+/// than one line does not get two. Blocks that are no whole number of lines may begin anywhere on a
+/// line.
 #[cfg(not(any(loom, miri, tourbillon_no_pool, tourbillon_sim)))]
 const STEP: usize = 16;
 /// Size of the blocks above which the next size is one line larger.

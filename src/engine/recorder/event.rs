@@ -128,7 +128,7 @@ pub struct Rescue {
     pub came: u64,
 }
 
-/// WakeReason a thread woke a worker.
+/// Why a thread woke a worker.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum WakeReason {
     /// There is work to search for.
