@@ -72,7 +72,9 @@ pub trait Store {
     ///
     /// `soon` is called with slots that will probably come out soon, so that the caller can
     /// prefetch what belongs to them. That is a hint. Such an entry may stay for long, or be
-    /// removed, and some entries come out without a call.
+    /// removed, and some entries come out without a call. A store that names few slots is correct,
+    /// but each of its timers is a cache miss: `tests/store/stores.rs` requires 95 of 100, a few to
+    /// 200 calls ahead.
     fn pop_due(&mut self, now: u64, soon: impl FnMut(u32)) -> Option<(u64, u32)>;
 
     /// Returns the number of entries.
