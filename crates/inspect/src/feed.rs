@@ -2,7 +2,6 @@
 
 use std::{
     convert::Infallible,
-    panic::{AssertUnwindSafe, catch_unwind, resume_unwind},
     pin::Pin,
     sync::{Arc, Mutex},
     task::{Context, Poll, Waker},
@@ -11,6 +10,7 @@ use std::{
 use hyper::body::{Body, Bytes, Frame};
 use slab::Slab;
 use tourbillon::sync::Notify;
+use tourbillon_sync::foreign::each;
 
 use crate::{listener::Flow, lock::lock};
 
@@ -104,7 +104,7 @@ impl Feed {
         let wakers = state.wakers();
         drop(state);
         // Wakers are user code: wake after unlocking.
-        wake_all(wakers);
+        each(wakers, Waker::wake);
     }
 
     /// Ends the streams of all listeners, after the event `last` if there is one, and refuses
@@ -115,20 +115,7 @@ impl Feed {
         state.last = last;
         let wakers = state.wakers();
         drop(state);
-        wake_all(wakers);
-    }
-}
-
-/// Wakes all of them. If one panics, panics with its payload after it has woken the others.
-fn wake_all(wakers: Vec<Waker>) {
-    let mut first = None;
-    for waker in wakers {
-        if let Err(panic) = catch_unwind(AssertUnwindSafe(|| waker.wake())) {
-            first.get_or_insert(panic);
-        }
-    }
-    if let Some(panic) = first {
-        resume_unwind(panic);
+        each(wakers, Waker::wake);
     }
 }
 
@@ -194,6 +181,7 @@ impl Drop for Listener {
 #[cfg(test)]
 mod tests {
     use std::{
+        panic::{AssertUnwindSafe, catch_unwind, panic_any},
         sync::atomic::{AtomicUsize, Ordering::Relaxed},
         task::Wake,
     };
@@ -311,15 +299,28 @@ mod tests {
 
     #[test]
     fn each_listener_is_woken_although_the_wakers_of_others_panic() {
-        struct Counts(AtomicUsize, bool);
+        /// A payload whose destructor panics as well.
+        struct Twice;
+        impl Drop for Twice {
+            fn drop(&mut self) {
+                panic!("the payload panics when it is dropped");
+            }
+        }
+        struct Counts(AtomicUsize, fn());
         impl Wake for Counts {
             fn wake(self: Arc<Self>) {
                 self.0.fetch_add(1, Relaxed);
-                assert!(!self.1, "this waker panics");
+                self.1();
             }
         }
-        let woken = [true, true, false].map(|panics| Arc::new(Counts(AtomicUsize::new(0), panics)));
-        let feed = Feed::new(3);
+        let wakes = [
+            || panic_any(1),
+            || panic_any(Twice),
+            || panic_any(Twice),
+            || (),
+        ];
+        let woken = wakes.map(|wake: fn()| Arc::new(Counts(AtomicUsize::new(0), wake)));
+        let feed = Feed::new(4);
         let mut listeners = woken.clone().map(|counts| {
             let mut listener = feed.listen(Flow::default()).unwrap();
             let waker = Waker::from(counts);
@@ -328,10 +329,37 @@ mod tests {
             listener
         });
         let sent = catch_unwind(AssertUnwindSafe(|| feed.send(Bytes::from_static(b"a"))));
-        assert!(sent.is_err(), "the first panic goes on");
+        assert_eq!(sent.unwrap_err().downcast_ref(), Some(&1), "the first one");
         assert!(woken.iter().all(|counts| counts.0.load(Relaxed) == 1));
         for listener in &mut listeners {
             assert_eq!(next(listener), event("a"));
         }
+    }
+
+    #[test]
+    fn a_feed_that_is_closed_while_its_thread_unwinds_adds_no_panic() {
+        struct Panics;
+        impl Wake for Panics {
+            fn wake(self: Arc<Self>) {
+                panic_any("the waker panics");
+            }
+        }
+        struct Closes(Feed);
+        impl Drop for Closes {
+            fn drop(&mut self) {
+                self.0.close(None);
+            }
+        }
+        let feed = Feed::new(1);
+        let mut listener = feed.listen(Flow::default()).unwrap();
+        let waker = Waker::from(Arc::new(Panics));
+        let cx = &mut Context::from_waker(&waker);
+        assert!(Pin::new(&mut listener).poll_frame(cx).is_pending());
+        let unwound = catch_unwind(AssertUnwindSafe(|| {
+            let _closes = Closes(feed);
+            panic_any(7);
+        }));
+        assert_eq!(unwound.unwrap_err().downcast_ref(), Some(&7));
+        assert_eq!(next(&mut listener), Poll::Ready(None));
     }
 }

@@ -9,11 +9,10 @@ use std::{
     task::{Context, Poll, Waker},
 };
 
-use tourbillon_sync::UnsafeCell;
+use tourbillon_sync::{UnsafeCell, foreign::contained};
 
 use crate::{
     Panic, Policy, Runnable, Task, Woken,
-    contain::contained,
     header::{Header, VTable},
     state::{AfterPoll, End, State},
     waker,

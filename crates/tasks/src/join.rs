@@ -10,6 +10,8 @@ use std::{
     task::{Context, Poll, Waker},
 };
 
+use tourbillon_sync::foreign::contained;
+
 use crate::{
     Panic, Task,
     header::Header,
@@ -167,7 +169,7 @@ impl<T, M: 'static> Drop for Join<T, M> {
                     // SAFETY: the state gave the slot, with a waker in it, to this `Join`.
                     let waker = unsafe { self.take() };
                     // Wakers are user code. Catch a panic: this is a destructor.
-                    crate::contain::contained(|| drop(waker));
+                    contained(|| drop(waker));
                 }
                 Detached::Ended { has_output } => {
                     if has_output {

@@ -64,7 +64,6 @@
 //! wake-up is lost. Loom and Miri check each protocol on this source.
 
 mod cell;
-mod contain;
 mod header;
 mod join;
 mod policy;

@@ -1,20 +1,18 @@
 //! A registry of the open connections, which tells them that the server closes.
 
 use std::{
-    any::Any,
     fmt,
     future::poll_fn,
     mem,
-    panic::{AssertUnwindSafe, catch_unwind, resume_unwind},
     sync::{
         Arc, Mutex, MutexGuard, PoisonError,
         atomic::{AtomicBool, Ordering},
     },
     task::{Context, Poll, Waker},
-    thread::panicking,
 };
 
 use slab::Slab;
+use tourbillon_sync::foreign::each;
 
 /// Counts the open connections of a server. Clones refer to one gate.
 #[derive(Clone, Default)]
@@ -73,7 +71,7 @@ impl Gate {
         let count = open.tasks.len();
         drop(open);
         // Wakers are user code: wake after unlocking.
-        wake_all(wakers);
+        each(wakers, Waker::wake);
         count
     }
 
@@ -129,7 +127,7 @@ impl Drop for Pass {
         open.waiting = waits_on;
         drop(open);
         drop(own);
-        wake_all(woken.into_iter().map(|(_, waker)| waker));
+        each(woken, |(_, waker)| waker.wake());
     }
 }
 
@@ -145,26 +143,11 @@ impl fmt::Debug for Pass {
     }
 }
 
-/// Wakes all, even if a waker panics. The first panic goes on afterwards, unless the thread unwinds
-/// already.
-fn wake_all(wakers: impl IntoIterator<Item = Waker>) {
-    let mut first: Option<Box<dyn Any + Send>> = None;
-    for waker in wakers {
-        match catch_unwind(AssertUnwindSafe(|| waker.wake())) {
-            Err(panic) if first.is_none() && !panicking() => first = Some(panic),
-            // The destructor of a payload may panic, too: do not run it.
-            Err(panic) => mem::forget(panic),
-            Ok(()) => {}
-        }
-    }
-    if let Some(panic) = first {
-        resume_unwind(panic);
-    }
-}
-
 #[cfg(test)]
 mod tests {
     use std::{
+        panic::{AssertUnwindSafe, catch_unwind, panic_any},
+        pin::pin,
         sync::atomic::{AtomicUsize, Ordering::Relaxed},
         task::Wake,
     };
@@ -222,5 +205,26 @@ mod tests {
         catch_unwind(AssertUnwindSafe(|| gate.close())).unwrap_err();
         assert!(told.iter().all(|told| told.times.load(Relaxed) == 1));
         assert_eq!(gate.open(), passes.len());
+    }
+
+    #[test]
+    fn a_connection_that_leaves_while_its_thread_unwinds_adds_no_panic() {
+        let gate = Gate::default();
+        let told = Told {
+            panics: true,
+            ..Told::default()
+        };
+        let told = Arc::new(told);
+        let pass = gate.enter();
+        let mut at_most = pin!(gate.at_most(0));
+        let waker = Waker::from(told.clone());
+        let polled = at_most.as_mut().poll(&mut Context::from_waker(&waker));
+        assert!(polled.is_pending());
+        let unwound = catch_unwind(AssertUnwindSafe(|| {
+            let _pass = pass;
+            panic_any(7);
+        }));
+        assert_eq!(unwound.unwrap_err().downcast_ref(), Some(&7));
+        assert_eq!(told.times.load(Relaxed), 1);
     }
 }
