@@ -128,11 +128,11 @@ impl Dump {
         let waits = Waits::new(shared);
         let mut tasks = Vec::new();
         shared.tasks.see_tasks(|task| {
-            tasks.extend(waits.task(task));
-            match tasks.len() < most {
-                true => ControlFlow::Continue(()),
-                false => ControlFlow::Break(()),
+            if tasks.len() == most {
+                return ControlFlow::Break(());
             }
+            tasks.extend(waits.task(task));
+            ControlFlow::Continue(())
         });
         let (alive, _) = shared.tasks.counts();
         let listed = match tasks.len() < most {

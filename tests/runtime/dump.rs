@@ -78,6 +78,12 @@ fn a_dump_of_some_tasks_says_how_many_are_left_out() {
         text.ends_with("\nand 3 more, which the dump leaves out\n"),
         "{text}"
     );
+    // The limit is exact: none, and as many as there are.
+    for (most, left_out) in [(0, 5), (4, 1), (5, 0), (6, 0)] {
+        let some = runtime.handle().dump_some(most);
+        assert_eq!(some.tasks().iter().count(), 5 - left_out, "at most {most}");
+        assert_eq!((some.num_listed(), some.num_unlisted()), (5, 0));
+    }
     tasks.iter().for_each(|task| task.abort());
 }
 
