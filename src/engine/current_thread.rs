@@ -130,6 +130,8 @@ impl Seat {
             drop(before);
             // Check each time before the wait: a wait of this thread lets a paused clock go on.
             if shared.tasks.is_empty() || is_past() {
+                // Cancel the timer while this thread is the worker: it is one step for its owner.
+                recheck = None;
                 return Poll::Ready(());
             }
             // A task that ends wakes nobody here.
