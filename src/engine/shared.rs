@@ -62,7 +62,6 @@ pub struct Shared {
     pub(crate) tasks: Registry<TaskMeta>,
     /// The threads for blocking code.
     pub(crate) blocking: CachePadded<Blocking<TaskJob>>,
-    /// The tokio runtime that belongs to this one, if there is one.
     /// The helper threads, which run while workers are blocked.
     pub(crate) helpers: Helpers<WorkerShard>,
     /// How many workers are in `block_in_place`. A helper may run in place of each.
