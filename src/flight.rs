@@ -139,11 +139,19 @@ pub struct Snapshot {
 
 /// What one thread did last.
 #[derive(Clone, Debug)]
+#[non_exhaustive]
 pub struct Track {
     /// The thread.
     pub thread: Thread,
     /// Its events by their moments, oldest first. A moment is in ns since the runtime was built.
     pub events: Vec<(u64, Event)>,
+}
+
+impl Track {
+    /// Creates a track of events, oldest first, for tests of programs that read snapshots.
+    pub fn new(thread: Thread, events: Vec<(u64, Event)>) -> Self {
+        Self { thread, events }
+    }
 }
 
 /// A snapshot without threads, of the time at which the runtime was built: a start for tests of

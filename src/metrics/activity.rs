@@ -31,6 +31,7 @@ pub enum Activity {
 /// `Display` writes it as a [`Stall`](crate::runtime::Stall) does: `callback shop::expire`, or
 /// `task shop::main (spawned at src/main.rs:31:9)`.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[non_exhaustive]
 pub struct JobName {
     /// The [name of the task](crate::task::Builder::name), if it has one. Otherwise the type name
     /// of the task's future or of the timer's callback, as in [`std::any::type_name`]. A closure
@@ -38,6 +39,13 @@ pub struct JobName {
     pub name: &'static str,
     /// The place where the task was spawned. `None` for timers.
     pub spawned: Option<&'static Location<'static>>,
+}
+
+impl JobName {
+    /// Creates a name, for tests of programs that read snapshots.
+    pub fn new(name: &'static str, spawned: Option<&'static Location<'static>>) -> Self {
+        Self { name, spawned }
+    }
 }
 
 impl fmt::Display for JobName {

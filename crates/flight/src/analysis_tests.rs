@@ -8,18 +8,23 @@ use crate::{Stage, late_timers};
 const MS: u64 = 1_000_000;
 
 fn job(name: &'static str) -> Option<JobName> {
-    Some(JobName {
-        name,
-        spawned: None,
-    })
+    Some(JobName::new(name, None))
+}
+
+fn lost(preempted: u64, stolen: u64, throttled: u64) -> Lost {
+    let mut lost = Lost::default();
+    lost.preempted = preempted;
+    lost.stolen = stolen;
+    lost.throttled = throttled;
+    lost
 }
 
 /// Returns a snapshot at 1 s of the given workers.
 fn snapshot(workers: &[&[(u64, Event)]]) -> Snapshot {
-    let tracks = workers.iter().enumerate().map(|(number, events)| Track {
-        thread: Thread::Worker(number),
-        events: events.to_vec(),
-    });
+    let tracks = workers
+        .iter()
+        .enumerate()
+        .map(|(number, events)| Track::new(Thread::Worker(number), events.to_vec()));
     let mut snapshot = Snapshot::default();
     snapshot.at = 1_000 * MS;
     snapshot.tracks = tracks.collect();
@@ -152,11 +157,7 @@ fn in_full_mode_the_long_job_is_told_from_the_short_ones() {
 fn a_late_wake_up_is_the_kernels_unless_the_worker_had_no_core() {
     let woken = Event::Woken {
         until: Some(100 * MS),
-        lost: Lost {
-            preempted: 2 * MS,
-            stolen: 3 * MS,
-            throttled: 0,
-        },
+        lost: lost(2 * MS, 3 * MS, 0),
     };
     let events = [
         (109 * MS, woken),
@@ -177,11 +178,7 @@ fn a_worker_without_a_core_in_a_job_is_not_stuck_in_it() {
         took: 20 * MS,
         jobs: 1,
         last: job("parse"),
-        lost: Lost {
-            preempted: 15 * MS,
-            stolen: 0,
-            throttled: 0,
-        },
+        lost: lost(15 * MS, 0, 0),
     };
     let events = [
         (120 * MS, turn),
@@ -199,11 +196,7 @@ fn a_quota_that_is_used_up_in_the_loop_is_named() {
     };
     let looped = Event::Looped {
         took: 50 * MS,
-        lost: Lost {
-            preempted: MS,
-            stolen: 0,
-            throttled: 45 * MS,
-        },
+        lost: lost(MS, 0, 45 * MS),
     };
     let events = [
         (101 * MS, woken),
@@ -297,10 +290,7 @@ fn a_rescued_timer_waited_for_the_stuck_worker_and_for_the_peer() {
         tolerance: 0,
         count: 1,
         left: None,
-        rescue: Some(Rescue {
-            from: 0,
-            came: 103 * MS,
-        }),
+        rescue: Some(Rescue::new(0, 103 * MS)),
         stuck_in: job("parse"),
     };
     let peer = [

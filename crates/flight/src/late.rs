@@ -174,10 +174,7 @@ mod tests {
 
     #[test]
     fn a_late_timer_is_put_into_words() {
-        let job = JobName {
-            name: "shop::parse",
-            spawned: None,
-        };
+        let job = JobName::new("shop::parse", None);
         let spans = vec![
             Span {
                 not_taken: Some(NotTaken::OnlyWorker),
@@ -186,10 +183,7 @@ mod tests {
             Span::new(Cause::Stolen, 3_000_000, Some(1)),
         ];
         let late = LateTimer {
-            timer: Some(JobName {
-                name: "shop::expire",
-                spawned: None,
-            }),
+            timer: Some(JobName::new("shop::expire", None)),
             worker: Some(1),
             deadline: Duration::ZERO,
             late: Duration::from_millis(34),
@@ -203,12 +197,7 @@ mod tests {
 
     #[test]
     fn many_spans_are_added_up_by_cause() {
-        let job = |name| {
-            Some(JobName {
-                name,
-                spawned: None,
-            })
-        };
+        let job = |name| Some(JobName::new(name, None));
         let queued = |last| Cause::QueuedBehindOthers { last: job(last) };
         let mut spans = vec![
             Span::new(Cause::KernelWokeLate, 500_000, Some(0)),

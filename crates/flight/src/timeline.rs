@@ -163,11 +163,11 @@ impl Stretch {
         let all = u128::from(self.to - self.from);
         // The part is not longer than the whole, so the share fits.
         let share = |ns: u64| (u128::from(ns) * u128::from(part) / all) as u64;
-        Lost {
-            preempted: share(self.lost.preempted),
-            stolen: share(self.lost.stolen),
-            throttled: share(self.lost.throttled),
-        }
+        let mut lost = Lost::default();
+        lost.preempted = share(self.lost.preempted);
+        lost.stolen = share(self.lost.stolen);
+        lost.throttled = share(self.lost.throttled);
+        lost
     }
 
     /// Returns whether this is one job that took long.

@@ -90,6 +90,7 @@ const KINDS: [Kind; 19] = [
 
 /// Processor time that a thread could have used and did not get, in ns.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+#[non_exhaustive]
 pub struct Lost {
     /// Other threads had the core.
     pub preempted: u64,
@@ -121,11 +122,19 @@ impl Lost {
 
 /// A rescue of a worker's timers.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[non_exhaustive]
 pub struct Rescue {
     /// The number of the stuck worker.
     pub from: usize,
     /// When the peer came.
     pub came: u64,
+}
+
+impl Rescue {
+    /// Creates a rescue from worker `from` at `came`, for tests of programs that read snapshots.
+    pub fn new(from: usize, came: u64) -> Self {
+        Self { from, came }
+    }
 }
 
 /// Why a thread woke a worker.
