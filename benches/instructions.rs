@@ -114,7 +114,7 @@ fn program(what: &'static str, n: u64, watch: &str) {
     }
     let runtime = builder.build().expect("a runtime");
     // Ends with the program.
-    let _times = (watch == "timed").then(|| runtime.handle().time_polls());
+    let _times = (watch == "timed").then(|| runtime.time_polls());
     match what {
         "arm, local" => on_worker(&runtime, async move {
             for i in 0..n {

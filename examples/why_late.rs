@@ -30,7 +30,7 @@ fn run() -> io::Result<()> {
     named("parser").spawn_on(parse(), runtime.handle());
     runtime.block_on(waits).map_err(io::Error::other)?;
 
-    let snapshot = runtime.handle().flight_recorder().snapshot();
+    let snapshot = runtime.flight_recorder().snapshot();
     for timer in late_timers(&snapshot, Duration::from_millis(1)) {
         say::say(timer);
     }

@@ -7,4 +7,5 @@ pub(crate) mod cores;
 pub mod dump;
 #[cfg(feature = "facade")]
 pub(crate) mod facade;
+pub(crate) mod reports;
 pub(crate) mod runtime;

@@ -15,15 +15,13 @@ use crate::{
         context::{entered, entered::EnterGuard},
         current_thread::Seat,
         local, shutdown, threads,
-        watchdog::stall::RecentStall,
         worker::tidy,
     },
     error::{ArmError, BuildError, SpawnError},
-    metrics::RuntimeMetrics,
     sys::{clock, sync::thread},
     task::join::JoinHandle,
     task::local::set::LocalSet,
-    timer::{Timer, clock::WallTimer, look::Timers},
+    timer::{Timer, clock::WallTimer},
 };
 
 /// A running runtime: its workers, and all tasks, timers and sockets on them.
@@ -301,36 +299,6 @@ impl Runtime {
     /// Returns how many timers have this name: see [`Handle::count_named`].
     pub fn count_named(&self, name: &str) -> usize {
         self.handle.count_named(name)
-    }
-
-    /// Returns the pending timers: see [`Handle::timers`].
-    pub fn timers(&self) -> Timers {
-        self.handle.timers()
-    }
-
-    /// Pauses the runtime's clock, for tests: see [`Handle::pause`].
-    ///
-    /// # Panics
-    ///
-    /// Panics in the case of [`Handle::pause`].
-    #[track_caller]
-    pub fn pause(&self) {
-        self.handle.pause();
-    }
-
-    /// Resumes the runtime's clock from the time that it shows: see [`Handle::resume`].
-    pub fn resume(&self) {
-        self.handle.resume();
-    }
-
-    /// Returns a snapshot of what the runtime has done and has to do: see [`Handle::metrics`].
-    pub fn metrics(&self) -> RuntimeMetrics {
-        self.handle.metrics()
-    }
-
-    /// Returns the stalls that were reported last: see [`Handle::recent_stalls`].
-    pub fn recent_stalls(&self) -> Vec<RecentStall> {
-        self.handle.recent_stalls()
     }
 
     /// Shuts the runtime down, and waits at most `timeout` for its workers and blocking threads.

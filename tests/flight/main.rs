@@ -28,7 +28,7 @@ fn has_late(snapshot: &Snapshot, at_least: Duration) -> bool {
 fn full_records_each_timer_and_off_records_nothing() {
     let builder = Builder::new().worker_threads(1);
     let runtime = builder.flight_recorder(Recording::Off).build().unwrap();
-    let recorder = runtime.handle().flight_recorder();
+    let recorder = runtime.flight_recorder();
     let late_timer = || {
         let sleeper = runtime.spawn(time::sleep(MS));
         runtime
@@ -71,7 +71,7 @@ fn a_ring_keeps_the_last_events() {
             .unwrap();
     }
     // One ring of the worker and one of all other threads.
-    let events = runtime.handle().flight_recorder().snapshot().num_events();
+    let events = runtime.flight_recorder().snapshot().num_events();
     assert!((1..=2 * 127).contains(&events), "{events}");
 }
 
@@ -82,7 +82,7 @@ fn the_last_events_are_those_of_a_whole_snapshot() {
         .flight_recorder(Recording::Full)
         .build()
         .unwrap();
-    let recorder = runtime.handle().flight_recorder();
+    let recorder = runtime.flight_recorder();
     let counts = recorder.recorded();
     let worker = counts.iter().find(|(it, _)| *it == Thread::Worker(0));
     let before = worker.unwrap().1;
@@ -113,7 +113,7 @@ fn a_copy_is_kept_when_a_timer_is_very_late() {
         .worker_threads(1)
         .stall_threshold(Duration::MAX);
     let runtime = builder.late_threshold(10 * MS).build().unwrap();
-    let recorder = runtime.handle().flight_recorder();
+    let recorder = runtime.flight_recorder();
     assert!(recorder.kept().is_empty());
     eventually("a copy is kept", || {
         let sleeper = runtime.spawn(time::sleep(MS));
@@ -141,5 +141,5 @@ fn a_copy_is_kept_when_a_job_stalls() {
     runtime.spawn(async { thread::sleep(20 * MS) });
     stalls.recv_timeout(PATIENCE).unwrap();
     // The recorder keeps its copy before it calls the hook.
-    assert_eq!(runtime.handle().flight_recorder().kept().len(), 1);
+    assert_eq!(runtime.flight_recorder().kept().len(), 1);
 }

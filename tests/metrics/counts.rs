@@ -206,7 +206,7 @@ fn the_activity_of_a_worker_is_its_job_or_sleep() {
     assert!(job.name.contains("the_activity_of_a_worker"), "{job}");
     assert_eq!(job.spawned, None);
     assert_eq!(job.to_string(), format!("callback {}", job.name));
-    assert_eq!(runtime.handle().activities(), [(activity, Some(job))]);
+    assert_eq!(runtime.activities(), [(activity, Some(job))]);
     open.open();
 
     let gate = Gate::new();
@@ -249,7 +249,7 @@ fn a_wake_that_brings_no_job_counts_as_busy() {
     let _alarm = alarm();
     let runtime = without_helpers(1);
     eventually("it has nothing to do", || {
-        runtime.handle().activities()[0].0 == Activity::Parked
+        runtime.activities()[0].0 == Activity::Parked
     });
     let counts = || runtime.metrics().workers()[0].counts().clone();
     let first = counts();
@@ -431,7 +431,7 @@ fn recent_stalls_are_kept_with_their_numbers() {
     });
     // Until the worker sleeps, a stall may be reported that is not in the other list yet.
     eventually("it has nothing to do", || {
-        runtime.handle().activities()[0].0 == Activity::Parked
+        runtime.activities()[0].0 == Activity::Parked
     });
     let recent = runtime.recent_stalls();
     let reported = reported.lock().unwrap();

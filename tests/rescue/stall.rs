@@ -191,7 +191,7 @@ fn a_blocking_helper_is_reported_as_a_helper() {
     };
     assert!(stall.is_helper && stall.worker > 0, "{stall}");
     assert!(stall.to_string().starts_with("helper "), "{stall}");
-    let recent = runtime.handle().recent_stalls();
+    let recent = runtime.recent_stalls();
     assert!(recent.iter().any(|recent| recent.stall.is_helper));
     drop(stuck);
 }

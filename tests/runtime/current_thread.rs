@@ -34,10 +34,7 @@ fn runtime() -> Runtime {
 #[test]
 fn tasks_and_callbacks_run_on_the_thread_of_block_on() {
     let runtime = runtime();
-    assert_eq!(
-        runtime.handle().runtime_flavor(),
-        RuntimeFlavor::CurrentThread
-    );
+    assert_eq!(runtime.runtime_flavor(), RuntimeFlavor::CurrentThread);
     let here = thread::current().id();
     let task = runtime.spawn(async {
         sleep(Duration::from_millis(1)).await;

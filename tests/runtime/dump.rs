@@ -21,7 +21,7 @@ use super::common::{Gate, alarm, blocked::AllBlocked, eventually, net::ANY_PORT,
 fn find(runtime: &Runtime, is: impl Fn(&Task) -> bool) -> Task {
     let mut found = None;
     eventually("the task is listed", || {
-        let dump = runtime.handle().dump();
+        let dump = runtime.dump();
         found = dump.tasks().iter().find(|task| is(task)).cloned();
         found.is_some()
     });
@@ -36,7 +36,7 @@ async fn waits_for_ever() {
 fn a_waiting_task_is_listed_until_it_ends() {
     let _alarm = alarm();
     let runtime = runtime(2);
-    assert_eq!(runtime.handle().dump().to_string(), "");
+    assert_eq!(runtime.dump().to_string(), "");
     let line = line!() + 1;
     let task = runtime.spawn(waits_for_ever());
     let seen = find(&runtime, |_| true);
@@ -48,7 +48,7 @@ fn a_waiting_task_is_listed_until_it_ends() {
     );
     assert_eq!(seen.state(), TaskState::Waiting);
     assert_eq!((seen.waits_for(), seen.pinned_to()), (&[][..], None));
-    let dump = runtime.handle().dump();
+    let dump = runtime.dump();
     assert_eq!(dump.num_unlisted(), 0);
     let expected = format!(
         "task {} {} (spawned at {}): waiting\n",
@@ -59,7 +59,7 @@ fn a_waiting_task_is_listed_until_it_ends() {
     assert_eq!(dump.to_string(), expected);
     task.abort();
     assert!(runtime.block_on(task).unwrap_err().is_cancelled());
-    assert_eq!(runtime.handle().dump().tasks().iter().count(), 0);
+    assert_eq!(runtime.dump().tasks().iter().count(), 0);
 }
 
 #[test]
@@ -67,10 +67,8 @@ fn a_dump_of_some_tasks_says_how_many_are_left_out() {
     let _alarm = alarm();
     let runtime = runtime(1);
     let tasks: Vec<_> = (0..5).map(|_| runtime.spawn(waits_for_ever())).collect();
-    eventually("all tasks are listed", || {
-        runtime.handle().dump().num_listed() == 5
-    });
-    let some = runtime.handle().dump_some(2);
+    eventually("all tasks are listed", || runtime.dump().num_listed() == 5);
+    let some = runtime.dump_some(2);
     assert_eq!(some.tasks().iter().count(), 2);
     assert_eq!((some.num_listed(), some.num_unlisted()), (5, 0));
     let text = some.to_string();
@@ -110,7 +108,7 @@ fn tasks_run_and_are_queued_while_all_workers_are_stuck() {
             }
         }
     }));
-    let dump = runtime.handle().dump();
+    let dump = runtime.dump();
     let tasks: Vec<_> = dump.tasks().iter().collect();
     assert_eq!(tasks.len(), 1, "{dump}");
     assert_eq!(
@@ -196,7 +194,7 @@ fn tasks_of_a_local_set_are_not_listed() {
     let set = LocalSet::new();
     let task = set.spawn_local(waits_for_ever());
     runtime.block_on(set.run_until(yield_now()));
-    assert_eq!(runtime.handle().dump().tasks().iter().count(), 0);
+    assert_eq!(runtime.dump().tasks().iter().count(), 0);
     task.abort();
 }
 
@@ -211,9 +209,7 @@ fn many_tasks_are_all_listed_while_tasks_begin_and_end() {
         let waits = |task: &&Task| task.name().contains("waits_for_ever");
         dump.tasks().iter().filter(waits).count()
     };
-    eventually("all wait", || {
-        listed(&runtime.handle().dump()) == tasks.len()
-    });
+    eventually("all wait", || listed(&runtime.dump()) == tasks.len());
     let stop = Gate::new();
     thread::scope(|scope| {
         scope.spawn(|| {
@@ -222,7 +218,7 @@ fn many_tasks_are_all_listed_while_tasks_begin_and_end() {
             }
         });
         for _ in 0..50 {
-            assert_eq!(listed(&runtime.handle().dump()), tasks.len());
+            assert_eq!(listed(&runtime.dump()), tasks.len());
         }
         stop.open();
     });

@@ -25,7 +25,7 @@ fn a_runtime_can_have_a_name() {
     assert_eq!(runtime(1).handle().name(), None);
     let runtime = Builder::new().worker_threads(1).name("api").build();
     let runtime = runtime.unwrap();
-    assert_eq!(runtime.handle().name(), Some("api"));
+    assert_eq!(runtime.name(), Some("api"));
     let (name, thread) = on_worker(&runtime, || {
         let name = Handle::current().name().map(str::to_owned);
         (name, thread::current().name().map(str::to_owned))

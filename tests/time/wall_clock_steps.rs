@@ -56,7 +56,7 @@ fn at_noon<F: Future<Output = ()> + Send + 'static>(test: impl Fn() -> F) {
     for workers in [1, 2, 4] {
         for in_task in [false, true] {
             let runtime = paused(workers);
-            runtime.handle().set_wall_clock(noon()).unwrap();
+            runtime.set_wall_clock(noon()).unwrap();
             if in_task {
                 runtime.block_on(runtime.spawn(test())).unwrap();
             } else {
@@ -362,7 +362,7 @@ fn steps_reach_to_the_ends_of_the_clock_and_no_further() {
 fn a_running_clock_cannot_be_set() {
     let _alarm = alarm();
     let runtime = crate::common::runtime(2);
-    assert_eq!(runtime.handle().set_wall_clock(noon()), Err(NotPaused));
+    assert_eq!(runtime.set_wall_clock(noon()), Err(NotPaused));
     runtime.block_on(async {
         assert_eq!(set_wall_clock(noon()), Err(NotPaused));
         time::pause();
@@ -409,7 +409,7 @@ fn a_step_during_shutdown_gives_each_timer_one_outcome() {
     let _alarm = alarm();
     for i in 0..50_u32 {
         let runtime = paused(1 + i as usize % 3);
-        runtime.handle().set_wall_clock(noon()).unwrap();
+        runtime.set_wall_clock(noon()).unwrap();
         let ends = Ends::default();
         {
             let _entered = runtime.enter();

@@ -178,11 +178,11 @@ fn a_thread_that_is_no_worker_arms_tolerant_timers() {
     let wakes = || runtime.metrics().total().tickles_written();
     let first = runtime.after(HOUR, || ());
     eventually("the worker has read its inbox", || {
-        runtime.handle().timers().pending() == 1
+        runtime.timers().pending() == 1
     });
     parked();
     let deadline = first.deadline().unwrap();
-    let key = runtime.handle().timers().next_deadline().unwrap();
+    let key = runtime.timers().next_deadline().unwrap();
     assert!(deadline < key && key <= deadline + HOUR);
     // The deadline of the second timer comes before the end of the worker's sleep. But the timer
     // waits for the same moment as the first, so the worker is not woken.
@@ -197,7 +197,7 @@ fn a_thread_that_is_no_worker_arms_tolerant_timers() {
     let exact = exact.start(|| ());
     assert_eq!(wakes(), before + 1);
     eventually("the worker has read its inbox", || {
-        runtime.handle().timers().pending() == 3
+        runtime.timers().pending() == 3
     });
     for timer in [first, second, exact] {
         timer.cancel();

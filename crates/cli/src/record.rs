@@ -93,7 +93,7 @@ impl Traces {
     /// Sets the runtime of the traces. Until then a signal has no effect.
     pub fn show(&self, runtime: &Runtime) {
         // A program has one runtime to show.
-        let _ = self.0.set(runtime.handle().flight_recorder());
+        let _ = self.0.set(runtime.flight_recorder());
     }
 }
 

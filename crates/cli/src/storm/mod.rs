@@ -226,7 +226,7 @@ fn storm(args: &Args) -> Result<Report, String> {
     let over_at = ledger.now();
     bar.finish_and_clear();
     let counts = runtime.metrics().total();
-    let recorded = runtime.handle().flight_recorder().snapshot();
+    let recorded = runtime.flight_recorder().snapshot();
     if let Some(path) = &args.trace {
         record::save(&recorded, path)?;
     }

@@ -38,7 +38,7 @@ fn it_names_the_timer_its_cause_and_its_culprit() {
         thread::sleep(MS);
         runtime.spawn(async { thread::sleep(20 * MS) });
         runtime.block_on(waits).unwrap();
-        let snapshot = runtime.handle().flight_recorder().snapshot();
+        let snapshot = runtime.flight_recorder().snapshot();
         tourbillon_flight::write_trace(&snapshot, File::create(&path).unwrap()).unwrap();
         let words = words(&path);
         let mut lines = words.lines();

@@ -24,7 +24,7 @@ fn utc(text: &str) -> SystemTime {
 
 fn paused_at(workers: usize, at: &str) -> Runtime {
     let runtime = paused(workers);
-    runtime.handle().set_wall_clock(utc(at)).unwrap();
+    runtime.set_wall_clock(utc(at)).unwrap();
     runtime
 }
 

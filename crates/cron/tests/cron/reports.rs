@@ -58,7 +58,7 @@ fn a_job_starts_on_the_given_or_the_current_runtime() {
     let given = cron.clone().on(runtime.handle()).start(of("given"));
     let current = runtime.block_on(async { cron.try_start(of("current")).unwrap() });
     for name in ["given", "current"] {
-        let id = runtime.handle().id();
+        let id = runtime.id();
         let mut ticks = std::iter::from_fn(|| ticks.recv_timeout(PATIENCE).ok());
         assert!(ticks.any(|tick| tick == (name, id)), "{name}");
     }

@@ -175,7 +175,7 @@ fn a_tolerance_is_named_and_is_no_lateness() {
     let runtime = full(1);
     eventually("a timer runs within its tolerance", || {
         run_tolerant(&runtime, 100 * MS);
-        let snapshot = runtime.handle().flight_recorder().snapshot();
+        let snapshot = runtime.flight_recorder().snapshot();
         let is_it = |timer: &LateTimer| {
             let mut spans = timer.spans.iter();
             timer.late > MS && spans.any(|span| span.cause == Cause::Tolerance)
@@ -258,7 +258,7 @@ fn a_late_timer_and_its_culprit_have_names() {
         assert!(start.elapsed() < PATIENCE);
         let (sleeper, blocker) = (spawn("sleeper", false), spawn("blocker", true));
         runtime.block_on(async { (sleeper.await.unwrap(), blocker.await.unwrap()) });
-        let snapshot = runtime.handle().flight_recorder().snapshot();
+        let snapshot = runtime.flight_recorder().snapshot();
         let late = late_timers(&snapshot, Duration::from_millis(5));
         let mut words = late.iter().map(ToString::to_string);
         if let Some(words) = words.find(|it| it.contains("behind task blocker")) {

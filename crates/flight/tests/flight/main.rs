@@ -20,7 +20,7 @@ use tourbillon_flight::{Cause, LateTimer, late_timers, write_trace};
 /// Returns the late timers of a runtime that have a span with this cause. If there are any, the
 /// trace names it, too.
 fn late_by(runtime: &Runtime, is_it: impl Fn(&Cause) -> bool) -> Vec<LateTimer> {
-    let snapshot = runtime.handle().flight_recorder().snapshot();
+    let snapshot = runtime.flight_recorder().snapshot();
     // A trace has the timers that are so late, beyond their tolerance.
     let mut late = late_timers(&snapshot, Duration::from_micros(200));
     for timer in &late {

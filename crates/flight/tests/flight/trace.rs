@@ -20,7 +20,7 @@ const MS: Duration = Duration::from_millis(1);
 
 fn trace(runtime: &Runtime) -> Value {
     let mut trace = Vec::new();
-    let snapshot = runtime.handle().flight_recorder().snapshot();
+    let snapshot = runtime.flight_recorder().snapshot();
     write_trace(&snapshot, &mut trace).unwrap();
     serde_json::from_slice(&trace).unwrap()
 }
