@@ -4,7 +4,7 @@
 #
 #   testing/sim/mutants.sh             all mutants that the simulation should find
 #   testing/sim/mutants.sh NAME...     these mutants of testing/sim/mutants/ or loom_tests/mutants/
-#                                    (file names without .patch)
+#                                      (file names without .patch)
 #
 # A mutant whose moment is rare has more seeds than CI: `Seeds: N` in its header.
 #
@@ -26,6 +26,14 @@ if [ ${#names[@]} -eq 0 ]; then
     # The mutants of the loom models that the simulation is known to find.
     while read -r name; do names+=("$name"); done <"$root/testing/sim/mutants/of-loom"
 fi
+# Find a wrong name before the first build.
+for name in "${names[@]}"; do
+    if [ ! -e "$root/testing/sim/mutants/$name.patch" ] &&
+        [ ! -e "$root/loom_tests/mutants/$name.patch" ]; then
+        echo "there is no mutant $name" >&2
+        exit 2
+    fi
+done
 
 scratch=$(mktemp -d)
 trap 'rm -rf "$scratch"' EXIT

@@ -1,9 +1,9 @@
 #!/usr/bin/env python3
-"""Runs the own tests of widely used crates for tokio on the package in the folder `crates/tokio`.
+"""Runs the own tests of widely used crates for tokio on the package in `crates/tokio`.
 
-  crates/tokio/real.sh && testing/tokio_suite/crates.py              all crates of the list below
-  testing/tokio_suite/crates.py tokio-util                    one of them
-  testing/tokio_suite/crates.py tokio-util --on tokio         on the real tokio, for comparison
+  crates/tokio/real.sh && testing/tokio_suite/crates.py    all crates of the list below
+  testing/tokio_suite/crates.py tokio-util                 one of them
+  testing/tokio_suite/crates.py tokio-util --on tokio      on the real tokio, for comparison
 
 Cargo downloads the crates from crates.io. Each test runs in a process of its own. There are no
 differences: the exit status is 1 if a test fails. See docs/internals/verification.md.

@@ -4,7 +4,7 @@
   testing/tokio_suite/run.py CHECKOUT             runs all tests that have an equal here
   testing/tokio_suite/run.py CHECKOUT TEXT …      the files whose name contains one of the texts
   testing/tokio_suite/run.py CHECKOUT --on tokio  as they are, on the real tokio, for comparison
-  testing/tokio_suite/run.py CHECKOUT --on facade as they are, on the package in the folder `crates/tokio`
+  testing/tokio_suite/run.py CHECKOUT --on facade as they are, on the package in `crates/tokio`
 
 The last two also run the files in the folder `beside`, which tokio's own tests lack: with the text
 `beside_` they run alone.

@@ -1,5 +1,5 @@
 #!/usr/bin/env python3
-"""Checks that the package in the folder `crates/tokio` has each public name of the real tokio.
+"""Checks that the package in `crates/tokio` has each public name of the real tokio.
 
   crates/tokio/real.sh && testing/tokio_suite/surface.py
 
