@@ -156,7 +156,7 @@ fn reset_or_refresh() {
             let timer = timer.clone();
             move || {
                 let past = timer.home().owner().past();
-                assert_eq!(timer.reset(past, 5), Reset::Waiting);
+                assert_eq!(timer.reset_after(past, 5), Reset::Waiting);
             }
         });
         let now = home.owner().now();

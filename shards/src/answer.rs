@@ -49,7 +49,7 @@ pub enum Cancel {
 }
 
 /// The result of [`Timer::reset_at`](crate::Timer::reset_at),
-/// [`Timer::reset`](crate::Timer::reset),
+/// [`Timer::reset_after`](crate::Timer::reset_after),
 /// [`Timer::reset_from_start`](crate::Timer::reset_from_start) and
 /// [`Timer::refresh`](crate::Timer::refresh). It is exact, as [`Cancel`] is.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]

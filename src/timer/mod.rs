@@ -129,7 +129,7 @@ impl<C: TimerClock> Timer<C> {
     /// If a recurring timer ends during this call, its last runs may have used the new period
     /// although the answer is [`TooLate`](Reset::TooLate).
     pub fn reset_after(&self, delay: Duration) -> Reset {
-        self.reset_with(|timer| timer.reset(now::<C>(timer), nanos(delay)))
+        self.reset_with(|timer| timer.reset_after(now::<C>(timer), nanos(delay)))
     }
 
     /// Moves the timer to `delay` after the start of its present wait. `delay` becomes its delay or

@@ -21,7 +21,7 @@ use crate::{
         cancel::cancel,
         ended::Ended,
         options::Options,
-        reset::{later, moved, refresh, reset, reset_at, reset_from_start},
+        reset::{later, moved, refresh, reset_after, reset_at, reset_from_start},
     },
     tolerance::Tolerance,
 };
@@ -339,17 +339,17 @@ impl<O: Owner> Timer<O> {
 
     /// Moves the timer to `now + wait`. `wait` becomes its wait (and its period, if it recurs),
     /// which starts at `now`.
-    pub fn reset(&self, now: u64, wait: u64) -> Reset {
+    pub fn reset_after(&self, now: u64, wait: u64) -> Reset {
         // A wait that would end beyond `NEVER` ends at `NEVER`.
         let wait = wait.min(NEVER.saturating_sub(now));
-        reset(&self.0, now, wait)
+        reset_after(&self.0, now, wait)
     }
 
     /// Moves the timer to the start of its present wait plus `wait`. `wait` becomes its wait.
     ///
     /// A wait starts when the timer is [started](Timer::start), [refreshed](Timer::refresh) or
-    /// [reset](Timer::reset). The wait of a recurring timer also starts with each deadline on its
-    /// grid, whether the timer runs then or skips it.
+    /// [reset](Timer::reset_after). The wait of a recurring timer also starts with each deadline on
+    /// its grid, whether the timer runs then or skips it.
     ///
     /// ```
     /// # use std::sync::Arc;

@@ -140,8 +140,8 @@ pub(crate) fn refresh<O: Owner>(node: &NodeRef<O>, now: u64) -> Reset {
     })
 }
 
-/// See [`Timer::reset`](crate::Timer::reset).
-pub(crate) fn reset<O: Owner>(node: &NodeRef<O>, now: u64, length: u64) -> Reset {
+/// See [`Timer::reset_after`](crate::Timer::reset_after).
+pub(crate) fn reset_after<O: Owner>(node: &NodeRef<O>, now: u64, length: u64) -> Reset {
     let begun = Begun::of(node);
     let reset = move_by(node, |at, _| {
         let start = match end_of_wait(now, length) {

@@ -209,7 +209,7 @@ fn meddle(shard: &Arc<Shard<Worker>>, seed: u64, tally: &Arc<Tally>) -> Vec<Arme
                 continue;
             }
             4 | 5 => armed.timer.refresh(now),
-            6 => armed.timer.reset(now, random.below(3 * MS)),
+            6 => armed.timer.reset_after(now, random.below(3 * MS)),
             7 => armed.timer.reset_from_start(random.below(3 * MS)),
             8 => armed.timer.reset_at(now + random.below(MS)),
             // Move the timer later, which sends no update, and earlier, which does.

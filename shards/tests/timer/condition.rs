@@ -71,10 +71,10 @@ fn a_condition_that_was_gone_once_is_gone_for_good() {
             timer.start(0);
             // The store has read the timer before it is moved.
             assert_eq!(turn(shard, 5), 0);
-            assert_eq!(timer.reset(5, 1_000), Reset::Waiting);
+            assert_eq!(timer.reset_after(5, 1_000), Reset::Waiting);
             let due = expire(shard, 20, 1).pop().expect("it comes up");
             if again {
-                assert_eq!(timer.reset(20, 2_000), Reset::Waiting);
+                assert_eq!(timer.reset_after(20, 2_000), Reset::Waiting);
                 assert!(matches!(due.run(|| 20), Ran::PutBack));
                 turn(shard, 2_020);
             } else {

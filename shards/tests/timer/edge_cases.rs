@@ -143,15 +143,15 @@ fn equal_deadlines_all_come_due_at_once() {
 fn waits_beyond_never_saturate() {
     both_ways(|shard| {
         let (timer, count) = counting(&shard, 5);
-        assert_eq!(timer.reset(10, u64::MAX), Reset::Waiting);
+        assert_eq!(timer.reset_after(10, u64::MAX), Reset::Waiting);
         assert_eq!(timer.deadline(), Some(NEVER));
         assert_eq!(timer.refresh(u64::MAX), Reset::Waiting);
         assert_eq!(timer.reset_at(u64::MAX), Reset::Waiting);
         assert_eq!(timer.deadline(), Some(NEVER));
         assert_eq!(turn(&shard, u64::MAX), 0);
-        assert_eq!(timer.reset(u64::MAX - 3, 7), Reset::Waiting);
+        assert_eq!(timer.reset_after(u64::MAX - 3, 7), Reset::Waiting);
         assert_eq!(timer.deadline(), Some(NEVER));
-        assert_eq!(timer.reset(10, 7), Reset::Waiting);
+        assert_eq!(timer.reset_after(10, 7), Reset::Waiting);
         assert_eq!(turn(&shard, 16), 0);
         assert_eq!(turn(&shard, 17), 1);
         assert_eq!(ran(&count), 1);
@@ -165,7 +165,7 @@ fn a_limit_from_the_start_of_an_endless_wait_is_not_early() {
     both_ways(|shard| {
         let began = 100 * HOUR;
         let (timer, _) = counting(&shard, began + HOUR);
-        assert_eq!(timer.reset(began, u64::MAX), Reset::Waiting);
+        assert_eq!(timer.reset_after(began, u64::MAX), Reset::Waiting);
         assert_eq!(timer.reset_from_start(5 * HOUR), Reset::Waiting);
         assert_eq!(turn(&shard, began), 0, "ran at once: {timer:?}");
         assert_eq!(turn(&shard, began + 5 * HOUR), 1);

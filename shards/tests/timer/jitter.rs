@@ -100,7 +100,7 @@ fn a_moved_deadline_is_exact_and_starts_a_grid() {
         for (moved, deadline) in [
             (timer.reset_at(5_500), 5_500),
             (timer.refresh(6_000), 6_000 + PERIOD),
-            (timer.reset(7_000, PERIOD), 7_000 + PERIOD),
+            (timer.reset_after(7_000, PERIOD), 7_000 + PERIOD),
         ] {
             assert_eq!(moved, Reset::Waiting);
             let _ = timer.reset_at(deadline);

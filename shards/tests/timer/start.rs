@@ -190,7 +190,7 @@ fn a_timer_that_was_not_started_cannot_be_moved() {
         let options = options(recurring, outcome);
         let timer = Timer::build(shard, 10, None, options, Flow::Break);
         assert_eq!(timer.refresh(5), Reset::NotStarted);
-        assert_eq!(timer.reset(5, 20), Reset::NotStarted);
+        assert_eq!(timer.reset_after(5, 20), Reset::NotStarted);
         assert_eq!(timer.reset_at(5), Reset::NotStarted);
         assert_eq!(timer.reset_from_start(5), Reset::NotStarted);
         assert_eq!(timer.wait(), 10, "the attempt changed nothing");
@@ -318,13 +318,13 @@ fn a_move_to_an_earlier_deadline_reads_the_clock_again() {
         );
         timer.refresh(2_000);
         assert_eq!(timer.deadline(), Some(2_100), "that is no earlier");
-        timer.reset(500, 50);
+        timer.reset_after(500, 50);
         assert_eq!(
             timer.deadline(),
             Some(750),
             "a new wait, from the present on"
         );
-        timer.reset(3_000, 50);
+        timer.reset_after(3_000, 50);
         assert_eq!(timer.deadline(), Some(3_050));
         assert_eq!(timer.reset_from_start(60), Reset::Waiting);
         assert_eq!(timer.deadline(), Some(3_060));

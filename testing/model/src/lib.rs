@@ -187,7 +187,7 @@ impl Timer {
     }
 
     /// Moves it to `wait` from now, which becomes its delay or period.
-    pub fn reset(&mut self, now: u64, wait: u64) -> Reset {
+    pub fn reset_after(&mut self, now: u64, wait: u64) -> Reset {
         let wait = wait.min(NEVER.saturating_sub(now));
         let reset = self.reset_at(now.saturating_add(wait));
         self.take_over(reset, wait, now);

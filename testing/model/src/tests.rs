@@ -38,7 +38,7 @@ fn who_is_told_of_a_cancel_before_the_start() {
         assert_eq!(timer.cancel(), Cancel::Cancelled);
         assert_eq!(timer.state, after);
         assert_eq!(timer.cancel(), Cancel::Over);
-        assert_eq!(timer.reset(1, 1), Reset::TooLate);
+        assert_eq!(timer.reset_after(1, 1), Reset::TooLate);
         assert_eq!(timer.start(1, &mut exact), started);
         assert_eq!(timer.tell(), told.then_some(Outcome::Cancelled));
         assert!(timer.is_over());
@@ -88,6 +88,6 @@ fn nothing_lies_beyond_the_end_of_time() {
     let mut timer = Timer::idle(true, false, u64::MAX, None);
     timer.start(5, &mut |at| at + 1);
     assert_eq!((timer.deadline(), timer.wait), (Some(NEVER), NEVER - 5));
-    timer.reset(NEVER - 1, 10);
+    timer.reset_after(NEVER - 1, 10);
     assert_eq!((timer.deadline(), timer.wait), (Some(NEVER), 1));
 }

@@ -283,7 +283,7 @@ impl World {
             Op::Reset(_, span) => {
                 let wait = self.span(span);
                 let answer = timer.reset(wait);
-                assert_eq!(answer, self.timers[id].model.reset(shown, wait));
+                assert_eq!(answer, self.timers[id].model.reset_after(shown, wait));
             }
             Op::ResetAt(_, moment) => {
                 let at = self.moment(kind, moment);

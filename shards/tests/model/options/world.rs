@@ -323,7 +323,7 @@ impl World {
                 assert_eq!(timer.reset_at(at), model.reset_at(at));
             }
             Op::Move(_, Move::FromNow(wait)) => {
-                assert_eq!(timer.reset(now, wait), model.reset(now, wait));
+                assert_eq!(timer.reset_after(now, wait), model.reset_after(now, wait));
             }
             Op::Move(_, Move::FromStart(wait)) => {
                 assert_eq!(timer.reset_from_start(wait), model.reset_from_start(wait));

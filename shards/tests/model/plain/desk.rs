@@ -25,7 +25,7 @@ impl Asked {
     pub fn of(self, timer: &Timer<Scripted>) -> Reset {
         match self {
             Asked::At(at) => timer.reset_at(at),
-            Asked::FromNow(now, wait) => timer.reset(now, wait),
+            Asked::FromNow(now, wait) => timer.reset_after(now, wait),
             Asked::FromStart(wait) => timer.reset_from_start(wait),
             Asked::Refresh(now) => timer.refresh(now),
         }

@@ -150,7 +150,7 @@ impl World {
                 if wait < least * UNIT {
                     return None;
                 }
-                let reset = self.shift(id, |timer| timer.reset(now, wait));
+                let reset = self.shift(id, |timer| timer.reset_after(now, wait));
                 (reset, Asked::FromNow(now, wait))
             }
             Move::FromStart(units) => {

@@ -198,8 +198,8 @@ impl World {
     pub fn reset(&mut self, id: usize, wait: u64) {
         let Some(timer) = self.timer(id) else { return };
         let now = self.now;
-        let expected = self.shift(id, |timer| timer.reset(now, wait));
-        assert_eq!(timer.reset(now, wait), expected);
+        let expected = self.shift(id, |timer| timer.reset_after(now, wait));
+        assert_eq!(timer.reset_after(now, wait), expected);
     }
 
     pub fn reset_from_start(&mut self, id: usize, wait: u64) {
