@@ -85,9 +85,9 @@ pub fn wake_by(wake: fn()) {
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Returned {
     /// Some memory was looked at, and its spare pages were given back. There may be more.
-    Some,
+    More,
     /// No spare memory is left until the next [`note_spare`].
-    All,
+    Done,
 }
 
 /// Returns whether there may be enough free memory to be worth a call of [`note_spare`].
@@ -133,7 +133,7 @@ pub fn all_is_spare() {
 /// use tourbillon_pool::{Returned, all_is_spare, return_spare};
 ///
 /// all_is_spare();
-/// while return_spare(|_at, _bytes| ()) == Returned::Some {}
+/// while return_spare(|_at, _bytes| ()) == Returned::More {}
 /// ```
 pub fn return_spare(give: fn(*mut u8, usize)) -> Returned {
     #[cfg(not(any(loom, miri, tourbillon_no_pool, tourbillon_sim)))]
@@ -141,7 +141,7 @@ pub fn return_spare(give: fn(*mut u8, usize)) -> Returned {
     #[cfg(any(loom, miri, tourbillon_no_pool, tourbillon_sim))]
     {
         let _ = give;
-        Returned::All
+        Returned::Done
     }
 }
 
@@ -151,9 +151,9 @@ pub fn return_spare(give: fn(*mut u8, usize)) -> Returned {
 /// use tourbillon_pool::Period;
 ///
 /// let period = Period::new();
-/// assert!(period.begins(5_000, 2_000), "the first one");
-/// assert!(!period.begins(6_999, 2_000), "it has begun 1,999 ns ago");
-/// assert!(period.begins(7_000, 2_000));
+/// assert!(period.try_begin(5_000, 2_000), "the first one");
+/// assert!(!period.try_begin(6_999, 2_000), "it has begun 1,999 ns ago");
+/// assert!(period.try_begin(7_000, 2_000));
 /// ```
 #[derive(Debug)]
 pub struct Period(AtomicU64);
@@ -175,7 +175,7 @@ impl Period {
     /// Begins a period at `now`, unless the last one began less than `least` ago. Both are in ns,
     /// by a clock that all threads share. Of several threads that call this at the same time, one
     /// begins it, and gets `true`.
-    pub fn begins(&self, now: u64, least: u64) -> bool {
+    pub fn try_begin(&self, now: u64, least: u64) -> bool {
         let begun = self.0.load(Ordering::Relaxed);
         now.saturating_sub(begun) >= least
             && (self.0)

@@ -121,7 +121,7 @@ fn give(at: *mut u8, bytes: usize) {
 /// Returns all spare memory to the system by `give`, and tells how many bytes it was.
 fn give_all_by(give: fn(*mut u8, usize)) -> usize {
     let before = GIVEN.load(Relaxed);
-    while return_spare(give) == Returned::Some {}
+    while return_spare(give) == Returned::More {}
     GIVEN.load(Relaxed) - before
 }
 
@@ -266,7 +266,7 @@ fn little_free_memory_is_kept() {
         drop(some(3_000, 64));
         for _ in 0..3 {
             note_spare();
-            assert_eq!(return_spare(give), Returned::All);
+            assert_eq!(return_spare(give), Returned::Done);
         }
         assert_eq!(GIVEN.load(Relaxed), 0);
         all_is_spare();
@@ -327,7 +327,7 @@ fn memory_is_returned_while_threads_allocate_and_free() {
                 let mut rounds = 0;
                 while !over.load(Relaxed) {
                     all_is_spare();
-                    while return_spare(give) == Returned::Some {
+                    while return_spare(give) == Returned::More {
                         rounds += 1;
                     }
                 }

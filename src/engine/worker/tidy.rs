@@ -73,10 +73,10 @@ impl Worker<'_> {
             self.tidy.at = 0;
             // Of the workers of a runtime that all wake for this, one looks.
             let clock = clock::monotonic();
-            if self.shared.tidied.begins(clock, LEAST) {
+            if self.shared.tidied.try_begin(clock, LEAST) {
                 self.tidy.shards = self.shared.workers().len() + self.shared.clocks.all().len();
                 // The workers of all runtimes come by, each after a period of its own.
-                if pool::PERIOD.begins(clock, LEAST) {
+                if pool::PERIOD.try_begin(clock, LEAST) {
                     pool::note_spare();
                     self.tidy.gives = true;
                 }
@@ -113,7 +113,7 @@ fn return_some() -> bool {
         // uses.
         unsafe { memory::give_back(at, bytes) }
     };
-    pool::return_spare(give) == Returned::Some
+    pool::return_spare(give) == Returned::More
 }
 
 /// The workers of each runtime of the process that has not been dropped. Kept here, so that

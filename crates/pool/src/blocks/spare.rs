@@ -142,10 +142,10 @@ pub(crate) fn return_spare(give: fn(*mut u8, usize)) -> Returned {
     let mut pages = Vec::new();
     for depot in &DEPOTS {
         if return_some(depot, &mut pages, give) {
-            return Returned::Some;
+            return Returned::More;
         }
     }
-    Returned::All
+    Returned::Done
 }
 
 /// Gives some pages of this depot to the system. Returns false if there was none to give.
