@@ -103,7 +103,7 @@ pub mod runtime {
             id::Id,
             local::worker_index,
             watchdog::{
-                report::job_is,
+                report::name_job,
                 stall::{RecentStall, Stall},
             },
         },

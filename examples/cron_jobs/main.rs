@@ -183,7 +183,7 @@ fn run_jobs(jobs: Vec<Job>, drain: Duration) -> Result<ExitCode, Box<dyn Error>>
         for job in &started {
             job.cancel();
         }
-        let running: usize = started.iter().map(CronJob::running).sum();
+        let running: usize = started.iter().map(CronJob::num_running).sum();
         if running > 0 {
             complain(format_args!(
                 "waiting up to {} for running commands ({running}); press Ctrl-C again to stop at \
@@ -196,7 +196,7 @@ fn run_jobs(jobs: Vec<Job>, drain: Duration) -> Result<ExitCode, Box<dyn Error>>
         let again = async { stop.recv().await.is_err() };
         Ok::<_, Box<dyn Error>>(match timeout(drain, or(ended, again)).await {
             Ok(true) => 0,
-            _ => started.iter().map(CronJob::running).sum::<usize>(),
+            _ => started.iter().map(CronJob::num_running).sum::<usize>(),
         })
     })?;
     if running == 0 {

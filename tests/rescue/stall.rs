@@ -140,7 +140,7 @@ fn timers_are_reported_by_the_names_of_their_callbacks() {
 fn a_job_is_reported_by_the_name_that_it_takes() {
     fn run<F: Fn() + Send + 'static>(runtime: &Runtime, f: F) {
         runtime.after(Duration::ZERO, move || {
-            tourbillon::runtime::job_is::<F>();
+            tourbillon::runtime::name_job::<F>();
             f();
         });
     }
@@ -153,7 +153,7 @@ fn a_job_is_reported_by_the_name_that_it_takes() {
     runtime.spawn(named::task());
     one(&runtime, &stalls, "named::task");
     // This thread is no worker.
-    tourbillon::runtime::job_is::<u8>();
+    tourbillon::runtime::name_job::<u8>();
 }
 
 #[test]

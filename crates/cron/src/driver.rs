@@ -84,7 +84,7 @@ impl Cron {
     ) -> Result<CronJob, CronError> {
         let job = Job::new(self.schedule(), self.policy, host.now());
         // Most such patterns are mistakes, for example the 30th of February.
-        let Some(first) = job.next() else {
+        let Some(first) = job.next_at() else {
             return Err(CronError::Never {
                 pattern: job.schedule().pattern().to_owned(),
             });
@@ -145,7 +145,7 @@ impl Driver {
     pub(crate) fn cancel(&self) -> Cancel {
         self.with(|state| match state.job.stop(End::Cancelled) {
             false => Cancel::Over,
-            true if state.job.running() > 0 => Cancel::AfterRun,
+            true if state.job.num_running() > 0 => Cancel::AfterRun,
             true => Cancel::Cancelled,
         })
     }

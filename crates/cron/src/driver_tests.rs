@@ -188,13 +188,17 @@ fn minutely() -> Cron {
 fn it_runs_by_the_clock() {
     let (fake, notes) = (Fake::new(), Notes::default());
     let job = fake.start(&minutely(), notes.taker());
-    assert_eq!((job.next(), fake.alarms()), (Some(at(1)), vec![at(1)]));
+    assert_eq!((job.next_at(), fake.alarms()), (Some(at(1)), vec![at(1)]));
     assert_eq!(
         job.next_zoned().unwrap().to_string(),
         "1970-01-01T00:01:00+00:00[UTC]"
     );
     fake.set_clock(at(1));
-    assert_eq!((job.running(), job.runs()), (1, 0), "handed to a worker");
+    assert_eq!(
+        (job.num_running(), job.runs()),
+        (1, 0),
+        "handed to a worker"
+    );
     assert_eq!(fake.alarms(), [at(2)], "the next is armed before the run");
     assert!(fake.work());
     assert_eq!((job.is_running(), job.runs()), (false, 1));
@@ -237,7 +241,7 @@ fn cancelling_drops_the_callback_and_the_alarm() {
     let job = fake.start(&minutely(), notes.taker());
     assert_eq!(job.cancel(), Cancel::Cancelled);
     assert_eq!((notes.drops(), fake.alarms()), (1, vec![]));
-    assert_eq!((job.cancel(), job.next()), (Cancel::Over, None));
+    assert_eq!((job.cancel(), job.next_at()), (Cancel::Over, None));
     assert_eq!(job.outcome(), Some(Outcome::Cancelled));
 
     // After a run was handed over, before it begins.
@@ -276,7 +280,7 @@ fn guards_cancel_and_detach() {
     drop(fake.start(&minutely(), notes.taker()).cancel_on_drop());
     assert_eq!((notes.drops(), fake.alarms()), (1, vec![]));
     let guard = fake.start(&minutely(), notes.taker()).cancel_on_drop();
-    assert_eq!(guard.next(), Some(at(1)));
+    assert_eq!(guard.next_at(), Some(at(1)));
     drop(guard.detach());
     assert_eq!((notes.drops(), fake.alarms()), (1, vec![at(1)]));
 }
@@ -291,7 +295,7 @@ fn a_shutdown_ends_the_job_wherever_it_is() {
         }
         fake.shut_down();
         assert_eq!(job.outcome(), Some(Outcome::Shutdown));
-        assert_eq!((job.next(), job.is_running()), (None, false));
+        assert_eq!((job.next_at(), job.is_running()), (None, false));
         assert_eq!((notes.drops(), job.cancel()), (1, Cancel::Over));
     }
 }
@@ -373,7 +377,7 @@ fn cancelling_races_with_alarms_and_runs() {
         });
         while fake.work() {}
         let ran = notes.take();
-        assert_eq!((ran.len() as u64, job.running()), (job.runs(), 0));
+        assert_eq!((ran.len() as u64, job.num_running()), (job.runs(), 0));
         assert_eq!((fake.alarms(), notes.drops()), (vec![], 1));
     }
 }

@@ -32,13 +32,14 @@ impl CronJob {
 
     /// Returns the time of the next occurrence. Occurrences that wait for a run to end do not
     /// count. Returns `None` if the job has ended.
-    pub fn next(&self) -> Option<SystemTime> {
-        self.0.with_job(|job| job.next())
+    pub fn next_at(&self) -> Option<SystemTime> {
+        self.0.with_job(|job| job.next_at())
     }
 
-    /// Returns the time of the next occurrence in the job's time zone. See [`next`](CronJob::next).
+    /// Returns the time of the next occurrence in the job's time zone. See
+    /// [`next_at`](CronJob::next_at).
     pub fn next_zoned(&self) -> Option<Zoned> {
-        self.0.with_job(|job| job.schedule().zoned(job.next()?))
+        self.0.with_job(|job| job.schedule().zoned(job.next_at()?))
     }
 
     /// Returns the schedule of the job.
@@ -48,13 +49,13 @@ impl CronJob {
 
     /// Returns whether a run is in progress, or has been handed to a worker.
     pub fn is_running(&self) -> bool {
-        self.running() > 0
+        self.num_running() > 0
     }
 
     /// Returns the number of runs that are in progress or have been handed to a worker. More than
     /// one is possible only with [`Overlap::Both`](crate::Overlap::Both).
-    pub fn running(&self) -> usize {
-        self.0.with_job(|job| job.running())
+    pub fn num_running(&self) -> usize {
+        self.0.with_job(|job| job.num_running())
     }
 
     /// Returns the number of runs that have begun.
@@ -94,7 +95,7 @@ impl fmt::Debug for CronJob {
         f.debug_struct("CronJob")
             .field("schedule", &self.schedule())
             .field("next", &self.next_zoned())
-            .field("running", &self.running())
+            .field("running", &self.num_running())
             .field("runs", &self.runs())
             .field("outcome", &self.outcome())
             .finish()

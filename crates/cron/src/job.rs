@@ -114,7 +114,7 @@ impl Job {
     }
 
     /// Returns the next occurrence that will come due, or `None` if the job has ended.
-    pub(crate) fn next(&self) -> Option<SystemTime> {
+    pub(crate) fn next_at(&self) -> Option<SystemTime> {
         self.next
     }
 
@@ -122,7 +122,7 @@ impl Job {
         self.end
     }
 
-    pub(crate) fn running(&self) -> usize {
+    pub(crate) fn num_running(&self) -> usize {
         self.free_runs + usize::from(self.is_single_busy)
     }
 
@@ -268,7 +268,7 @@ impl Job {
     /// Ends the job if there is nothing left to do.
     fn finish(&mut self) {
         // Nothing is left to run, and nothing runs.
-        if self.next.is_none() && self.queue.is_empty() && self.running() == 0 {
+        if self.next.is_none() && self.queue.is_empty() && self.num_running() == 0 {
             self.stop(End::Finished);
         }
     }

@@ -33,7 +33,7 @@ impl Play {
         };
         let schedule = Cron::parse("* * * * *").unwrap().schedule();
         let job = Job::new(schedule, policy, UNIX_EPOCH);
-        assert_eq!(job.next(), Some(at(1, 0)));
+        assert_eq!(job.next_at(), Some(at(1, 0)));
         Self {
             job,
             running: Vec::new(),
@@ -46,13 +46,13 @@ impl Play {
         assert!(self.job.begin());
         let minute = number(occurrence.scheduled());
         self.running.push((lane, minute));
-        assert_eq!(self.job.running(), self.running.len());
+        assert_eq!(self.job.num_running(), self.running.len());
         Some((minute, occurrence.missed()))
     }
 
     fn wake(&mut self, minute: u32, second: u64) -> Option<(u64, u64)> {
         let todo = self.job.wake(at(minute, second));
-        assert_eq!(todo.alarm, self.job.next());
+        assert_eq!(todo.alarm, self.job.next_at());
         self.did(todo)
     }
 
@@ -72,7 +72,7 @@ fn occurrences_on_time_run_with_any_policy() {
             let mut play = Play::new(overlap, missed, 1);
             for minute in 1..10 {
                 assert_eq!(play.wake(minute, 1), Some((minute.into(), 0)));
-                assert_eq!(play.job.next(), Some(at(minute + 1, 0)));
+                assert_eq!(play.job.next_at(), Some(at(minute + 1, 0)));
                 assert_eq!(play.end(minute.into()), None);
             }
             assert_eq!((play.job.started(), play.job.skipped()), (9, 0));
@@ -106,9 +106,9 @@ fn what_comes_due_during_a_run_is_dropped_queued_or_run_beside_it() {
         assert_eq!(play.wake(1, 0), Some((1, 0)));
         assert_eq!(play.wake(2, 0), Some((2, 0)));
         assert_eq!(play.wake(3, 0), Some((3, 0)));
-        assert_eq!(play.job.running(), 3);
+        assert_eq!(play.job.num_running(), 3);
         assert_eq!(play.end(2), None);
-        assert_eq!(play.job.running(), 2);
+        assert_eq!(play.job.num_running(), 2);
     }
 }
 
@@ -182,7 +182,7 @@ fn a_clock_that_is_put_back_makes_the_job_wait() {
     assert_eq!(play.end(5), None);
     for minute in 2..6 {
         assert_eq!(play.wake(minute, 30), None);
-        assert_eq!(play.job.next(), Some(at(6, 0)));
+        assert_eq!(play.job.next_at(), Some(at(6, 0)));
     }
     assert_eq!(play.wake(6, 0), Some((6, 0)));
 }
@@ -196,10 +196,10 @@ fn an_ended_job_begins_nothing() {
             assert!(play.job.stop(end));
             assert!(!play.job.stop(End::Cancelled), "it is over");
             assert!(!play.job.begin());
-            assert_eq!(play.job.running(), 1, "the run goes on");
+            assert_eq!(play.job.num_running(), 1, "the run goes on");
             assert_eq!(play.end(1), None);
             assert_eq!(play.wake(9, 0), None);
-            assert_eq!(play.job.next(), None);
+            assert_eq!(play.job.next_at(), None);
             assert_eq!(play.job.end(), Some(end));
         }
     }
@@ -211,7 +211,7 @@ fn a_schedule_that_ends_finishes_the_job() {
     let schedule = Cron::parse("0 0 1 12 *").unwrap().schedule();
     let year = Duration::from_secs(365 * 86_400);
     let mut job = Job::new(schedule, Policy::default(), last - year);
-    let first = job.next().unwrap();
+    let first = job.next_at().unwrap();
     let todo = job.wake(first);
     assert_eq!((todo.alarm, job.end()), (None, None));
     assert!(job.begin());
@@ -238,7 +238,7 @@ fn a_leap_by_years_takes_no_longer_than_one_by_minutes() {
                 Missed::All => assert_eq!((run.scheduled(), run.missed()), (first, 0)),
                 _ => assert_eq!((run.scheduled(), run.missed()), (now, COUNTED_MAX)),
             }
-            assert!(job.next() > Some(now));
+            assert!(job.next_at() > Some(now));
         }
     }
     assert!(begun.elapsed() < 5 * MINUTE);
@@ -354,7 +354,7 @@ fn any_course_of_events_goes_as_in_the_model() {
                 assert_eq!(did, model.wake(now), "{overlap:?} {missed:?} at {now}");
                 begun.extend(did);
             }
-            assert_eq!(play.job.next(), Some(at(model.next as u32, 0)));
+            assert_eq!(play.job.next_at(), Some(at(model.next as u32, 0)));
         }
         let mut minutes: Vec<u64> = begun.iter().map(|(minute, _)| *minute).collect();
         assert!(overlap == Overlap::Both || minutes.is_sorted(), "in order");

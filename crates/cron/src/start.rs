@@ -5,7 +5,7 @@ use std::{
     time::{Duration, SystemTime},
 };
 
-use tourbillon::{ArmError, Handle, Timer, runtime::job_is};
+use tourbillon::{ArmError, Handle, Timer, runtime::name_job};
 
 use crate::{
     builder::Cron,
@@ -60,7 +60,7 @@ impl Cron {
     where
         F: Fn() + Send + Sync + 'static,
     {
-        self.start_named(job_is::<F>, Arc::new(move |_| f()))
+        self.start_named(name_job::<F>, Arc::new(move |_| f()))
     }
 
     /// Starts a job as [`start`](Cron::start) does, or returns an error.
@@ -73,7 +73,7 @@ impl Cron {
     where
         F: Fn() + Send + Sync + 'static,
     {
-        self.try_launch(self.host()?, job_is::<F>, Arc::new(move |_| f()))
+        self.try_launch(self.host()?, name_job::<F>, Arc::new(move |_| f()))
     }
 
     /// Starts a job whose callback gets the [`Occurrence`] that it runs for. It is otherwise like
@@ -87,7 +87,7 @@ impl Cron {
     where
         F: Fn(&Occurrence) + Send + Sync + 'static,
     {
-        self.start_named(job_is::<F>, Arc::new(f))
+        self.start_named(name_job::<F>, Arc::new(f))
     }
 
     /// Starts a job whose callback gets the [`Occurrence`] that it runs for, or returns an error.
@@ -99,7 +99,7 @@ impl Cron {
     where
         F: Fn(&Occurrence) + Send + Sync + 'static,
     {
-        self.try_launch(self.host()?, job_is::<F>, Arc::new(f))
+        self.try_launch(self.host()?, name_job::<F>, Arc::new(f))
     }
 
     #[track_caller]

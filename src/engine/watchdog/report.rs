@@ -79,14 +79,14 @@ pub(crate) fn was_away(core: &Core, last: &mut InLoop, jobs: u64) {
 /// /// Runs `f` after a minute, and then counts it.
 /// fn run_counted<F: FnOnce() + Send + 'static>(runtime: &Runtime, f: F) -> Timer {
 ///     runtime.handle().after(Duration::from_secs(60), move || {
-///         runtime::job_is::<F>();
+///         runtime::name_job::<F>();
 ///         f();
 ///         println!("one more");
 ///     })
 /// }
 /// # run_counted(&Runtime::new().unwrap(), || ()).cancel();
 /// ```
-pub fn job_is<F: ?Sized>() {
+pub fn name_job<F: ?Sized>() {
     crate::engine::local::with_local(|local| {
         if let Some(local) = local {
             let watch = &local.shard.owner().watchdog.watch;

@@ -87,7 +87,7 @@ fn two_weeks_of_weekdays_at_nine_in_paris_when_summer_time_begins() {
                 "2026-04-03T07:00:00Z",
             ]);
             assert_eq!((job.runs(), job.skipped()), (10, 0));
-            assert_eq!(job.next(), Some(utc("2026-04-06T07:00:00Z")));
+            assert_eq!(job.next_at(), Some(utc("2026-04-06T07:00:00Z")));
         });
     }
 }

@@ -92,6 +92,9 @@ fn a_job_that_cannot_start_is_an_error_or_a_panic() {
     let error = late.try_start(|| ()).unwrap_err();
     assert_eq!(error, CronError::Arm(ArmError::Shutdown));
     for job in [late.start(|| ()), late.start_with(|_| ())] {
-        assert_eq!((job.outcome(), job.next()), (Some(Outcome::Shutdown), None));
+        assert_eq!(
+            (job.outcome(), job.next_at()),
+            (Some(Outcome::Shutdown), None)
+        );
     }
 }
