@@ -66,6 +66,7 @@ mod accept;
 mod accept_error;
 mod acked;
 mod connection;
+#[doc(hidden)]
 pub mod guard;
 mod io;
 mod listener;

@@ -1,13 +1,22 @@
 #![doc = include_str!("../README.md")]
 
+// The public modules are hidden, because only the soak test in this repository uses them.
+
+#[doc(hidden)]
 pub mod args;
+#[doc(hidden)]
 pub mod arguments;
 mod disturbance;
+#[doc(hidden)]
 pub mod figures;
+#[doc(hidden)]
 pub mod proc;
+#[doc(hidden)]
 pub mod record;
+#[doc(hidden)]
 pub mod say;
 mod serve;
+#[doc(hidden)]
 pub mod stop;
 mod storm;
 mod top;

@@ -87,7 +87,7 @@ pub type Visit<'a> = dyn FnMut(&[Label<'_>], Value<'_>) + 'a;
 pub(crate) type Samples = fn(&RuntimeMetrics, &mut Visit<'_>);
 
 /// The unit of times.
-pub const SECONDS: &str = "s";
+pub(crate) const SECONDS: &str = "s";
 
 const fn counter(
     name: &'static str,

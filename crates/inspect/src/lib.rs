@@ -51,6 +51,7 @@ mod inspector;
 mod late;
 mod listener;
 mod lock;
+#[doc(hidden)]
 pub mod negotiate;
 mod nice;
 mod outstanding;

@@ -1,4 +1,6 @@
 //! Negotiation of the metrics format by `Accept`.
+//!
+//! Hidden, because only the fuzz targets use it from outside.
 
 use hyper::{HeaderMap, header::ACCEPT};
 

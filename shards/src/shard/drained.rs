@@ -59,7 +59,7 @@ impl<O: Owner> DrainedTimers<O> {
     ///
     /// Panics if a callback that takes outcomes does, or if [`Owner::panicked`] does for the panic
     /// of a destructor or waker. The timer is over all the same.
-    pub fn end_one(&mut self) -> bool {
+    fn end_one(&mut self) -> bool {
         match self.end_next() {
             None => false,
             Some(DrainedTimer::Ended) => true,

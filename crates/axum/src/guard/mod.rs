@@ -9,6 +9,9 @@
 //! work. Browsers send the latter only to addresses of this machine, and over TLS. So on other
 //! addresses over plain HTTP, a request of another page for an image or a script is answered. The
 //! page can then show it, but a script of the page cannot read it.
+//!
+//! Hidden, because only the live page uses it. Users have the layer
+//! [`SameOrigin`](crate::SameOrigin).
 
 pub(crate) mod hosts;
 
