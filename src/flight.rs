@@ -13,7 +13,7 @@
 //! runtime.block_on(runtime.spawn(sleep(std::time::Duration::from_millis(1)))).unwrap();
 //! for track in runtime.handle().flight_recorder().snapshot().tracks {
 //!     for (at, event) in track.events {
-//!         if let Event::Ran { late, .. } = event {
+//!         if let Event::TimerRan { late, .. } = event {
 //!             println!("{:?} at {at} ns: a timer ran {late} ns late", track.thread);
 //!         }
 //!     }
@@ -71,19 +71,19 @@ impl FlightRecorder {
     /// Nothing is recorded on a clock that is or was [paused](crate::time::pause), except that the
     /// wall clock was set.
     pub fn snapshot(&self) -> Snapshot {
-        self.last(usize::MAX)
+        self.snapshot_last(usize::MAX)
     }
 
     /// Copies the last `most` events of each thread at most, as [`snapshot`](Self::snapshot) does.
-    pub fn last(&self, most: usize) -> Snapshot {
+    pub fn snapshot_last(&self, most: usize) -> Snapshot {
         Snapshot::new(&self.shared.copy_rings(most))
     }
 
     /// Returns how many events each thread has recorded, including those that were overwritten. What
     /// an event says about its job and its timer counts as further events.
     ///
-    /// Two calls tell whether there is something new for [`last`](Self::last).
-    pub fn recorded(&self) -> Vec<(Thread, u64)> {
+    /// Two calls tell whether there is something new for [`snapshot_last`](Self::snapshot_last).
+    pub fn event_counts(&self) -> Vec<(Thread, u64)> {
         // The copy has no events, and tells how many there were before them.
         let copy = self.shared.copy_rings(0);
         let counts = copy.tracks.iter();
@@ -102,7 +102,7 @@ impl FlightRecorder {
     }
 
     /// Returns when the [kept](Self::kept) copies were made, oldest first. This reads no events.
-    pub fn kept_times(&self) -> Vec<SystemTime> {
+    pub fn kept_at(&self) -> Vec<SystemTime> {
         let copies = self.shared.kept_copies();
         copies.iter().map(|copy| copy.wall).collect()
     }

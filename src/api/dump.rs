@@ -46,7 +46,7 @@ impl Handle {
     ///
     /// It stops no worker, and also answers while all workers are stuck.
     pub fn dump(&self) -> Dump {
-        self.dump_some(usize::MAX)
+        self.dump_at_most(usize::MAX)
     }
 
     /// Lists at most `most` tasks of the runtime, as [`dump`](Handle::dump) does, where there are
@@ -60,10 +60,10 @@ impl Handle {
     /// for _ in 0..3 {
     ///     tourbillon::spawn(pending::<()>());
     /// }
-    /// assert!(handle.dump_some(2).tasks().iter().count() <= 2);
+    /// assert!(handle.dump_at_most(2).tasks().iter().count() <= 2);
     /// # });
     /// ```
-    pub fn dump_some(&self, most: usize) -> Dump {
+    pub fn dump_at_most(&self, most: usize) -> Dump {
         Dump::new(self.shared(), most)
     }
 }
@@ -147,12 +147,12 @@ impl Dump {
     }
 
     /// Returns the tasks that are listed: those that have waited at least once, and those that run
-    /// on one worker only. A dump [of some](crate::Handle::dump_some) tasks has a part of them.
+    /// on one worker only. A dump [of some](crate::Handle::dump_at_most) tasks has a part of them.
     pub fn tasks(&self) -> &Tasks {
         &self.tasks
     }
 
-    /// Returns how many tasks are listed. A dump [of some](crate::Handle::dump_some) tasks may have
+    /// Returns how many tasks are listed. A dump [of some](crate::Handle::dump_at_most) tasks may have
     /// fewer.
     pub fn num_listed(&self) -> usize {
         self.listed

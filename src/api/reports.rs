@@ -63,7 +63,7 @@ forward! {
     /// Lists the tasks of the runtime, with what each does and waits for.
     dump() -> Dump;
     /// Lists at most `most` tasks of the runtime.
-    dump_some(most: usize) -> Dump;
+    dump_at_most(most: usize) -> Dump;
     /// Returns the stalls that were reported last.
     recent_stalls() -> Vec<RecentStall>;
     /// Has the workers time each poll of a task, until the result is dropped.

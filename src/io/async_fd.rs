@@ -176,10 +176,10 @@ impl<T: AsFd> AsyncFd<T> {
     /// let (ours, mut theirs) = UnixStream::pair()?;
     /// ours.set_nonblocking(true)?;
     /// let ours = AsyncFd::new(ours)?;
-    /// assert!(!ours.ready_now(Interest::READABLE)?.is_readable());
+    /// assert!(!ours.last_readiness(Interest::READABLE)?.is_readable());
     /// theirs.write_all(b"data")?;
     /// drop(ours.readable().await?);
-    /// assert!(ours.ready_now(Interest::READABLE)?.is_readable());
+    /// assert!(ours.last_readiness(Interest::READABLE)?.is_readable());
     /// # std::io::Result::Ok(())
     /// # })?;
     /// # std::io::Result::Ok(())
@@ -188,7 +188,7 @@ impl<T: AsFd> AsyncFd<T> {
     /// # Errors
     ///
     /// See [`ready`](AsyncFd::ready).
-    pub fn ready_now(&self, interest: Interest) -> io::Result<Ready> {
+    pub fn last_readiness(&self, interest: Interest) -> io::Result<Ready> {
         self.allow(interest)?;
         Ok(Ready::of(self.registration.readiness().now()?, interest))
     }

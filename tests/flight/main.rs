@@ -15,7 +15,7 @@ const MS: Duration = Duration::from_millis(1);
 /// Returns whether a timer was taken or ran at least this long after its deadline.
 fn has_late(snapshot: &Snapshot, at_least: Duration) -> bool {
     let is_late = |event: &Event| match event {
-        Event::Taken { late, .. } | Event::Ran { late, .. } => {
+        Event::Taken { late, .. } | Event::TimerRan { late, .. } => {
             Duration::from_nanos(*late) >= at_least
         }
         _ => false,
@@ -83,7 +83,7 @@ fn the_last_events_are_those_of_a_whole_snapshot() {
         .build()
         .unwrap();
     let recorder = runtime.flight_recorder();
-    let counts = recorder.recorded();
+    let counts = recorder.event_counts();
     let worker = counts.iter().find(|(it, _)| *it == Thread::Worker(0));
     let before = worker.unwrap().1;
     for _ in 0..50 {
@@ -95,14 +95,14 @@ fn the_last_events_are_those_of_a_whole_snapshot() {
     recorder.set_recording(Recording::Off);
     runtime.block_on(runtime.spawn(time::sleep(MS))).unwrap();
     let all = recorder.snapshot();
-    let last = recorder.last(20);
+    let last = recorder.snapshot_last(20);
     let [all, last] = [&all, &last].map(|snapshot| &snapshot.tracks[0]);
     assert_eq!([all.thread, last.thread], [Thread::Worker(0); 2]);
     let number = last.events.len();
     assert!((1..=20).contains(&number), "{number}");
     assert_eq!(all.events.last(), last.events.last());
     assert!(last.events.iter().all(|event| all.events.contains(event)));
-    let after = recorder.recorded()[0];
+    let after = recorder.event_counts()[0];
     assert_eq!(after.0, Thread::Worker(0));
     assert!(after.1 >= before + number as u64, "{after:?}");
 }
@@ -125,7 +125,7 @@ fn a_copy_is_kept_when_a_timer_is_very_late() {
     });
     let kept = recorder.kept();
     assert!(has_late(&kept[0], 10 * MS), "{kept:?}");
-    assert_eq!(recorder.kept_times()[0], kept[0].taken_at);
+    assert_eq!(recorder.kept_at()[0], kept[0].taken_at);
 }
 
 #[test]

@@ -470,7 +470,7 @@ fn the_last_known_readiness_is_told_without_a_wait() {
     let fd = runtime.block_on(async {
         let (reader, mut writer) = pipe();
         let reader = AsyncFd::with_interest(reader, Interest::READABLE).unwrap();
-        let now = || reader.ready_now(Interest::READABLE).unwrap();
+        let now = || reader.last_readiness(Interest::READABLE).unwrap();
         assert!(now().is_empty());
         writer.write_all(b"x").unwrap();
         drop(reader.readable().await.unwrap());
@@ -481,10 +481,10 @@ fn the_last_known_readiness_is_told_without_a_wait() {
         let again = reader.try_io(Interest::READABLE, |mut reader| reader.read(&mut [0; 8]));
         assert_eq!(again.unwrap_err().kind(), io::ErrorKind::WouldBlock);
         assert!(now().is_empty());
-        let error = reader.ready_now(Interest::WRITABLE).unwrap_err();
+        let error = reader.last_readiness(Interest::WRITABLE).unwrap_err();
         assert_eq!(error.kind(), io::ErrorKind::InvalidInput);
         reader
     });
     drop(runtime);
-    assert!(fd.ready_now(Interest::READABLE).is_err());
+    assert!(fd.last_readiness(Interest::READABLE).is_err());
 }

@@ -68,7 +68,7 @@ fn a_dump_of_some_tasks_says_how_many_are_left_out() {
     let runtime = runtime(1);
     let tasks: Vec<_> = (0..5).map(|_| runtime.spawn(waits_for_ever())).collect();
     eventually("all tasks are listed", || runtime.dump().num_listed() == 5);
-    let some = runtime.dump_some(2);
+    let some = runtime.dump_at_most(2);
     assert_eq!(some.tasks().iter().count(), 2);
     assert_eq!((some.num_listed(), some.num_unlisted()), (5, 0));
     let text = some.to_string();
@@ -78,7 +78,7 @@ fn a_dump_of_some_tasks_says_how_many_are_left_out() {
     );
     // The limit is exact: none, and as many as there are.
     for (most, left_out) in [(0, 5), (4, 1), (5, 0), (6, 0)] {
-        let some = runtime.handle().dump_some(most);
+        let some = runtime.handle().dump_at_most(most);
         assert_eq!(some.tasks().iter().count(), 5 - left_out, "at most {most}");
         assert_eq!((some.num_listed(), some.num_unlisted()), (5, 0));
     }

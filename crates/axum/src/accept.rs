@@ -7,7 +7,7 @@ use tourbillon::{
     task::yield_now,
     time::{Instant, sleep},
 };
-use tourbillon_hyper::server::{ACCEPT_PAUSE, ACCEPT_SILENCE, concerns_one_connection};
+use tourbillon_hyper::server::{ACCEPT_PAUSE, ACCEPT_REPORT_INTERVAL, concerns_one_connection};
 use tower_service::Service;
 
 use crate::{
@@ -63,11 +63,11 @@ where
             Err(error) => {
                 // For example, the process has no descriptors left. This may last, so report it
                 // only now and then.
-                if reported_at.is_none_or(|when| when.elapsed() >= ACCEPT_SILENCE) {
+                if reported_at.is_none_or(|when| when.elapsed() >= ACCEPT_REPORT_INTERVAL) {
                     reported_at = Some(Instant::now());
                     server.report_accept_error(&AcceptError {
                         error,
-                        open: server.gate.open(),
+                        open: server.gate.open_connections(),
                     });
                 }
                 sleep(ACCEPT_PAUSE).await;

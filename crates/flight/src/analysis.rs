@@ -169,7 +169,7 @@ impl<'a> Analysis<'a> {
                         let suspended = if jumps.0 == at { jumps.1 } else { 0 };
                         jumps = (at, suspended, u64::try_from(by).unwrap_or(0));
                     }
-                    Event::Ran {
+                    Event::TimerRan {
                         late,
                         taken,
                         home,

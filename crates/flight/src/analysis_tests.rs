@@ -32,7 +32,7 @@ fn snapshot(workers: &[&[(u64, Event)]]) -> Snapshot {
 }
 
 fn ran(late: u64, taken: u64, home: Option<usize>) -> Event {
-    Event::Ran {
+    Event::TimerRan {
         late,
         taken,
         home,
@@ -131,7 +131,7 @@ fn a_peer_that_saw_the_job_names_it_among_several() {
 
 #[test]
 fn in_full_mode_the_long_job_is_told_from_the_short_ones() {
-    let run = |name| Event::Run {
+    let run = |name| Event::JobBegan {
         number: 1,
         job: job(name),
     };
@@ -155,7 +155,7 @@ fn in_full_mode_the_long_job_is_told_from_the_short_ones() {
 
 #[test]
 fn a_late_wake_up_is_the_kernels_unless_the_worker_had_no_core() {
-    let woken = Event::Woken {
+    let woken = Event::Resumed {
         until: Some(100 * MS),
         lost: lost(2 * MS, 3 * MS, 0),
     };
@@ -190,7 +190,7 @@ fn a_worker_without_a_core_in_a_job_is_not_stuck_in_it() {
 
 #[test]
 fn a_quota_that_is_used_up_in_the_loop_is_named() {
-    let woken = Event::Woken {
+    let woken = Event::Resumed {
         until: Some(100 * MS),
         lost: Lost::default(),
     };
@@ -215,11 +215,11 @@ fn a_quota_that_is_used_up_in_the_loop_is_named() {
 
 #[test]
 fn a_sleep_within_the_tolerance_is_meant() {
-    let woken = Event::Woken {
+    let woken = Event::Resumed {
         until: Some(105 * MS),
         lost: Lost::default(),
     };
-    let ran = Event::Ran {
+    let ran = Event::TimerRan {
         late: 8 * MS,
         taken: 108 * MS,
         home: Some(0),
@@ -234,7 +234,7 @@ fn a_sleep_within_the_tolerance_is_meant() {
 /// The first timer of a batch need not run: it may be cancelled before.
 #[test]
 fn a_batch_is_late_beyond_the_tolerance_of_its_first_timer() {
-    let woken = Event::Woken {
+    let woken = Event::Resumed {
         until: Some(105 * MS),
         lost: Lost::default(),
     };

@@ -1,4 +1,4 @@
-//! The causes of lateness: a closed list.
+//! The causes of lateness.
 
 use std::{collections::BTreeMap, fmt, time::Duration};
 
@@ -8,6 +8,7 @@ use crate::LateTimer;
 
 /// Why a timer was late, or waited for a part of its lateness.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[non_exhaustive]
 pub enum Cause {
     /// The worker slept, and the kernel woke it after the moment it had asked for, or after another
     /// thread had called it. The worker was not waiting for a core, as far as the kernel says.

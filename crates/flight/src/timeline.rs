@@ -47,9 +47,9 @@ impl Timeline {
         let mut parked = None;
         for &(at, event) in &track.events {
             match event {
-                Event::Run { job, .. } => begun.push((at, job)),
+                Event::JobBegan { job, .. } => begun.push((at, job)),
                 Event::Parked { .. } => parked = Some(at),
-                Event::Woken { lost, .. } => {
+                Event::Resumed { lost, .. } => {
                     let from = parked.take().unwrap_or(0);
                     timeline.push(from, at, What::Sleep, lost);
                 }

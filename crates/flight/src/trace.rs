@@ -265,16 +265,16 @@ fn write_track<W: Write>(
     let mut last = 0;
     for &(at, event) in &track.events {
         // A job ends where the next event of the loop begins.
-        if let Event::Run { .. } | Event::Turn { .. } | Event::Parked { .. } = event {
+        if let Event::JobBegan { .. } | Event::Turn { .. } | Event::Parked { .. } = event {
             if let Some((from, job)) = run.take() {
                 write_job(events, place, core, (from, at), job, "")?;
                 last = at;
             }
         }
         match event {
-            Event::Run { job, .. } => run = Some((at, job)),
+            Event::JobBegan { job, .. } => run = Some((at, job)),
             Event::Parked { .. } => parked = Some(at),
-            Event::Woken { until, lost } => {
+            Event::Resumed { until, lost } => {
                 let from = parked
                     .take()
                     .unwrap_or(until.unwrap_or(at).min(at))
@@ -321,7 +321,7 @@ fn write_track<W: Write>(
                     }
                 }
             }
-            Event::Ran { late, timer, .. } => {
+            Event::TimerRan { late, timer, .. } => {
                 let args = format!("\"late_us\":{}", Micros(late));
                 events.instant(place, at, format_args!("ran {}", Name(timer)), args)?;
                 if let Some(number) = armed.get(&at.saturating_sub(late)) {
@@ -338,7 +338,7 @@ fn write_track<W: Write>(
                 }
             }
             Event::Moved => events.instant(place, at, "moved", "")?,
-            Event::Woke { worker, why } => {
+            Event::WokeWorker { worker, why } => {
                 let name = match why {
                     WakeReason::Search => format!("wakes worker {worker} to search"),
                     WakeReason::Update => format!("tickles worker {worker}"),

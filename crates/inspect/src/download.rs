@@ -71,8 +71,8 @@ impl Downloads {
 
 fn present(handle: &Handle) -> Snapshot {
     let recorder = handle.flight_recorder();
-    let threads = recorder.recorded().len();
-    recorder.last(MOST_EVENTS / threads.max(1))
+    let threads = recorder.event_counts().len();
+    recorder.snapshot_last(MOST_EVENTS / threads.max(1))
 }
 
 fn kept_at(handle: &Handle, at: u64) -> Option<Snapshot> {

@@ -116,7 +116,7 @@ impl Slowest {
         let Some(most) = state.news(&recorder) else {
             return;
         };
-        let snapshot = recorder.last(most);
+        let snapshot = recorder.snapshot_last(most);
         let analysis = Analysis::new(&snapshot);
         // In light mode only such timers are recorded.
         let at_least = match snapshot.recording {
@@ -150,7 +150,7 @@ impl State {
     /// Returns how many events of each ring to read, or `None` if no ring has a new one.
     fn news(&mut self, recorder: &FlightRecorder) -> Option<usize> {
         let mut news = 0;
-        for (thread, recorded) in recorder.recorded() {
+        for (thread, recorded) in recorder.event_counts() {
             let read = self.read.insert(thread, recorded).unwrap_or(0);
             news = news.max(recorded.saturating_sub(read));
         }

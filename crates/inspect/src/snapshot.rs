@@ -247,7 +247,7 @@ impl Snapshot {
                 })
                 .collect(),
             recording: recorder.recording().to_string(),
-            kept_unix_ms: recorder.kept_times().into_iter().map(unix_ms).collect(),
+            kept_unix_ms: recorder.kept_at().into_iter().map(unix_ms).collect(),
             bounds_ns: LatenessHistogram::default()
                 .buckets()
                 .map(|bucket| u64::try_from(bucket.to().as_nanos()).ok())

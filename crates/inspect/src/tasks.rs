@@ -171,7 +171,7 @@ impl TaskList {
     pub(crate) fn answer(&self, order: Order, handle: &Handle, inspection: &Inspection) -> Answer {
         // Unlocked: a task may end meanwhile, and its last reference go here. Its output is user
         // code.
-        let dump = handle.dump_some(SEEN);
+        let dump = handle.dump_at_most(SEEN);
         let mut state = lock(&self.0);
         state.read();
         let now = Instant::now();

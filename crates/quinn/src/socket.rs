@@ -33,7 +33,7 @@ impl Socket {
     /// Returns whether the socket was writable at its last event and no send has found it full
     /// since.
     fn has_room(&self) -> io::Result<bool> {
-        let ready = self.socket.ready_now(Interest::WRITABLE)?;
+        let ready = self.socket.last_readiness(Interest::WRITABLE)?;
         Ok(ready.is_writable())
     }
 

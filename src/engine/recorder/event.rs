@@ -27,10 +27,10 @@ enum Kind {
     /// Moment; until when.
     Parked = 1,
     /// Moment; until when.
-    Woken,
+    Resumed,
     /// Moment of its end; length in the upper 40 bits, jobs in the lower 24.
     Turn,
-    /// Detail of `Woken`, `Turn` and `Looped`: preempted, in ns; stolen, in ns.
+    /// Detail of `Resumed`, `Turn` and `Looped`: preempted, in ns; stolen, in ns.
     Lost,
     /// Moment; lateness of the worst in the upper 40 bits, count in the lower 24.
     Taken,
@@ -38,16 +38,16 @@ enum Kind {
     /// one in the upper 16 bits, or zero, and how long the rescue took so far in the lower 48.
     Before,
     /// Moment; lateness.
-    Ran,
-    /// Detail of `Ran`: when it was taken; the worker that owns it in the upper 16 bits, its
+    TimerRan,
+    /// Detail of `TimerRan`: when it was taken; the worker that owns it in the upper 16 bits, its
     /// tolerance in the lower 48. Of `Taken` only the tolerance counts.
     From,
     /// Detail: where the task was spawned, or zero; the name of its type.
     Job,
     /// Moment; number.
-    Run,
+    JobBegan,
     /// Moment; the worker in the upper 32 bits, why in the lower 32.
-    Woke,
+    WokeWorker,
     /// Moment; from which worker in the upper 32 bits, jobs in the lower 32.
     Stole,
     /// Moment; worker in the upper 16 bits, whether it still runs in the next, length in the rest.
@@ -68,16 +68,16 @@ enum Kind {
 
 const KINDS: [Kind; 19] = [
     Kind::Parked,
-    Kind::Woken,
+    Kind::Resumed,
     Kind::Turn,
     Kind::Lost,
     Kind::Taken,
     Kind::Before,
-    Kind::Ran,
+    Kind::TimerRan,
     Kind::From,
     Kind::Job,
-    Kind::Run,
-    Kind::Woke,
+    Kind::JobBegan,
+    Kind::WokeWorker,
     Kind::Stole,
     Kind::Stalled,
     Kind::Stepped,
@@ -159,7 +159,7 @@ pub enum Event {
         until: Option<u64>,
     },
     /// The worker is back from a sleep.
-    Woken {
+    Resumed {
         /// When the sleep was to end, as in [`Parked`](Event::Parked).
         until: Option<u64>,
         /// The time at the end of the sleep in which the worker waited for a core.
@@ -199,7 +199,7 @@ pub enum Event {
         stuck_in: Option<JobName>,
     },
     /// A timer is run: its callback begins, or its task is polled.
-    Ran {
+    TimerRan {
         /// How late it is.
         late: u64,
         /// When it was taken from its store.
@@ -212,14 +212,14 @@ pub enum Event {
         timer: Option<JobName>,
     },
     /// A job begins.
-    Run {
+    JobBegan {
         /// The number of the job, counted by the worker.
         number: u64,
         /// The job, if it is known.
         job: Option<JobName>,
     },
     /// This thread wakes a worker.
-    Woke {
+    WokeWorker {
         /// The number of the worker.
         worker: usize,
         /// What for.
@@ -286,7 +286,7 @@ pub(crate) fn parked(at: u64, until: u64) -> Words {
 }
 
 pub(crate) fn woken(at: u64, until: u64) -> Words {
-    words(Kind::Woken, at, until)
+    words(Kind::Resumed, at, until)
 }
 
 pub(crate) fn turn(at: u64, took: u64, jobs: u64) -> Words {
@@ -318,7 +318,7 @@ pub(crate) fn before(at: u64, left: Option<u64>, rescue: Option<Rescue>) -> Word
 }
 
 pub(crate) fn ran(at: u64, late: u64) -> Words {
-    words(Kind::Ran, at, late)
+    words(Kind::TimerRan, at, late)
 }
 
 /// A detail of `ran`.
@@ -351,11 +351,11 @@ pub(crate) fn job(job: JobRef) -> Words {
 }
 
 pub(crate) fn run(at: u64, number: u64) -> Words {
-    words(Kind::Run, at, number)
+    words(Kind::JobBegan, at, number)
 }
 
 pub(crate) fn woke(at: u64, worker: usize, why: WakeReason) -> Words {
-    words(Kind::Woke, at, pair(worker as u64, why as u64, 32))
+    words(Kind::WokeWorker, at, pair(worker as u64, why as u64, 32))
 }
 
 pub(crate) fn stole(at: u64, from: usize, jobs: u64) -> Words {
@@ -399,7 +399,7 @@ pub(crate) unsafe fn decode(copied: &[Words]) -> Vec<(u64, Event)> {
         let low = first & LOW;
         let event = match kind {
             Kind::Parked => Event::Parked { until: until(word) },
-            Kind::Woken => Event::Woken {
+            Kind::Resumed => Event::Resumed {
                 until: until(word),
                 lost: Lost::default(),
             },
@@ -427,24 +427,24 @@ pub(crate) unsafe fn decode(copied: &[Words]) -> Vec<(u64, Event)> {
                     stuck_in: None,
                 }
             }
-            Kind::Ran => Event::Ran {
+            Kind::TimerRan => Event::TimerRan {
                 late: word,
                 taken: low,
                 home: None,
                 tolerance: 0,
                 timer: None,
             },
-            Kind::Run => Event::Run {
+            Kind::JobBegan => Event::JobBegan {
                 number: word,
                 job: None,
             },
-            Kind::Woke => {
+            Kind::WokeWorker => {
                 let (worker, why) = split(word, 32);
                 let why = match why {
                     0 => WakeReason::Search,
                     _ => WakeReason::Update,
                 };
-                Event::Woke {
+                Event::WokeWorker {
                     worker: worker as usize,
                     why,
                 }
@@ -502,12 +502,12 @@ impl Event {
     /// Adds a detail to the event before it, which was at the moment `at`.
     fn add(&mut self, at: u64, kind: Kind, low: u64, word: u64, detail: Option<JobName>) {
         match self {
-            Event::Woken { lost, .. } | Event::Turn { lost, .. } | Event::Looped { lost, .. }
+            Event::Resumed { lost, .. } | Event::Turn { lost, .. } | Event::Looped { lost, .. }
                 if kind == Kind::Lost =>
             {
                 (lost.preempted, lost.stolen) = (low, word);
             }
-            Event::Woken { lost, .. } | Event::Turn { lost, .. } | Event::Looped { lost, .. }
+            Event::Resumed { lost, .. } | Event::Turn { lost, .. } | Event::Looped { lost, .. }
                 if kind == Kind::Throttled =>
             {
                 lost.throttled = word;
@@ -523,7 +523,7 @@ impl Event {
             Event::Taken { tolerance, .. } if kind == Kind::From => {
                 (_, *tolerance) = split(word, 48);
             }
-            Event::Ran {
+            Event::TimerRan {
                 taken,
                 home,
                 tolerance,
@@ -535,8 +535,8 @@ impl Event {
             }
             Event::Turn { last: job, .. }
             | Event::Taken { stuck_in: job, .. }
-            | Event::Ran { timer: job, .. }
-            | Event::Run { job, .. }
+            | Event::TimerRan { timer: job, .. }
+            | Event::JobBegan { job, .. }
             | Event::Stalled { job, .. }
                 if kind == Kind::Job =>
             {

@@ -60,7 +60,7 @@ fn an_event_is_decoded_as_it_was_written() {
         (1, Event::Parked { until: None }),
         (
             2,
-            Event::Woken {
+            Event::Resumed {
                 until: Some(1),
                 lost: lost_time,
             },
@@ -87,7 +87,7 @@ fn an_event_is_decoded_as_it_was_written() {
         ),
         (
             5,
-            Event::Ran {
+            Event::TimerRan {
                 late: 123_456_789_012,
                 taken: 4,
                 home: Some(63),
@@ -97,14 +97,14 @@ fn an_event_is_decoded_as_it_was_written() {
         ),
         (
             6,
-            Event::Run {
+            Event::JobBegan {
                 number: 42,
                 job: Some(name),
             },
         ),
         (
             7,
-            Event::Woke {
+            Event::WokeWorker {
                 worker: 3,
                 why: WakeReason::Update,
             },

@@ -7,7 +7,7 @@ use tourbillon::{
     task::yield_now,
     time::{Instant, sleep},
 };
-use tourbillon_hyper::server::{ACCEPT_PAUSE, ACCEPT_SILENCE, concerns_one_connection};
+use tourbillon_hyper::server::{ACCEPT_PAUSE, ACCEPT_REPORT_INTERVAL, concerns_one_connection};
 
 use super::{Server, connection};
 use crate::complain;
@@ -36,9 +36,9 @@ pub(super) async fn accept(listener: TcpListener, server: Arc<Server>) {
             Err(error) if concerns_one_connection(&error) => {}
             Err(error) => {
                 // Running out of descriptors can last: do not print the error each time.
-                if complained.is_none_or(|when| when.elapsed() >= ACCEPT_SILENCE) {
+                if complained.is_none_or(|when| when.elapsed() >= ACCEPT_REPORT_INTERVAL) {
                     complained = Some(Instant::now());
-                    cannot_accept(&error, server.gate.open());
+                    cannot_accept(&error, server.gate.open_connections());
                 }
                 // Meanwhile the connection waits in the listener's queue.
                 sleep(ACCEPT_PAUSE).await;

@@ -57,7 +57,7 @@ impl Gate {
     }
 
     /// Returns the number of open connections.
-    pub fn open(&self) -> usize {
+    pub fn open_connections(&self) -> usize {
         self.0.lock().tasks.len()
     }
 
@@ -133,7 +133,9 @@ impl Drop for Pass {
 
 impl fmt::Debug for Gate {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.debug_struct("Gate").field("open", &self.open()).finish()
+        f.debug_struct("Gate")
+            .field("open", &self.open_connections())
+            .finish()
     }
 }
 
@@ -204,7 +206,7 @@ mod tests {
         });
         catch_unwind(AssertUnwindSafe(|| gate.close())).unwrap_err();
         assert!(told.iter().all(|told| told.times.load(Relaxed) == 1));
-        assert_eq!(gate.open(), passes.len());
+        assert_eq!(gate.open_connections(), passes.len());
     }
 
     #[test]

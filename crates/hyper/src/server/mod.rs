@@ -35,13 +35,22 @@ use std::{io, time::Duration};
 pub use self::gate::{Gate, Pass};
 
 /// The pause before the next attempt to accept, if the process has no descriptors left.
+///
+/// Hidden, because only our own servers use it.
+#[doc(hidden)]
 pub const ACCEPT_PAUSE: Duration = Duration::from_millis(100);
 
 /// The minimum time between two reports of such failures.
-pub const ACCEPT_SILENCE: Duration = Duration::from_secs(1);
+///
+/// Hidden, because only our own servers use it.
+#[doc(hidden)]
+pub const ACCEPT_REPORT_INTERVAL: Duration = Duration::from_secs(1);
 
 /// Returns whether an error of accepting concerns one client only, so that the next connection can
 /// be accepted at once. After other errors wait for [`ACCEPT_PAUSE`].
+///
+/// Hidden, because only our own servers use it.
+#[doc(hidden)]
 pub fn concerns_one_connection(error: &io::Error) -> bool {
     matches!(
         error.kind(),
