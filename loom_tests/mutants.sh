@@ -1,7 +1,7 @@
 #!/usr/bin/env bash
 # Checks that the models can fail: applies each mutant of loom_tests/mutants/ to a scratch copy of
-# the packages that have models (`copy.sh`) and of some files of src/, and requires the test that its
-# header names to go red.
+# the packages that have models (`copy.sh`) and of some files of src/, and requires the test that
+# its header names to go red.
 #
 #   loom_tests/mutants.sh             all mutants
 #   loom_tests/mutants.sh NAME...     these (file names without .patch)

@@ -2,8 +2,8 @@
 //!
 //! Each thread of a runtime records what it did last, in a ring of fixed size:
 //! [`Handle::flight_recorder`](crate::Handle::flight_recorder). A [`Snapshot`] is a copy of all
-//! rings: its events are public. The crate `tourbillon-flight` finds late timers in them, with their
-//! causes, and writes traces for viewers.
+//! rings: its events are public. The crate `tourbillon-flight` finds late timers in them, with
+//! their causes, and writes traces for viewers.
 //!
 //! ```
 //! use tourbillon::{flight::{Event, Recording}, runtime::Builder, time::sleep};
@@ -79,8 +79,8 @@ impl FlightRecorder {
         Snapshot::new(&self.shared.copy_rings(most))
     }
 
-    /// Returns how many events each thread has recorded, including those that were overwritten. What
-    /// an event says about its job and its timer counts as further events.
+    /// Returns how many events each thread has recorded, including those that were overwritten.
+    /// What an event says about its job and its timer counts as further events.
     ///
     /// Two calls tell whether there is something new for [`snapshot_last`](Self::snapshot_last).
     pub fn event_counts(&self) -> Vec<(Thread, u64)> {

@@ -23,8 +23,8 @@ MANIFEST
 rm -rf "$here/real"
 mkdir "$here/real"
 cp -R "$helper/vendor/tokio" "$here/real/tokio"
-# The budget of a task. `tokio_budget.rs` keeps a unit of it, by which it fills the budget before the
-# next poll. With one unit more the task has 128, as on tokio.
+# The budget of a task. `tokio_budget.rs` keeps a unit of it, by which it fills the budget before
+# the next poll. With one unit more the task has 128, as on tokio.
 coop="$here/real/tokio/src/task/coop/mod.rs"
 sed -i 's/Budget(Some(128))/Budget(Some(129))/' "$coop"
 grep -q 'Budget(Some(129))' "$coop" || {

@@ -148,8 +148,8 @@ fn two_of_three_end_at_once() {
     });
 }
 
-/// The newer of two timers ends by its handle while another thread cancels one by name, which is the
-/// older one.
+/// The newer of two timers ends by its handle while another thread cancels one by name, which is
+/// the older one.
 #[test]
 fn one_of_two_ends_while_one_is_cancelled_by_name() {
     model!(None, || {

@@ -89,8 +89,8 @@
 //! A complete program, around `poll(2)`, is `examples/poll_loop.rs`.
 //!
 //! `PROTOCOLS.md` of this crate describes the protocols between threads, and proves that they lose
-//! nothing. Those of sleeping and waking are in `tourbillon-sched`. loom checks each of them on this
-//! source.
+//! nothing. Those of sleeping and waking are in `tourbillon-sched`. loom checks each of them on
+//! this source.
 
 mod answer;
 mod due;

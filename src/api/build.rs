@@ -8,13 +8,13 @@ use tourbillon_shards::Shard;
 use crate::{
     api::{builder::Builder, runtime::Runtime},
     clock,
-    engine::handle::Handle,
     engine::{
         clocks,
         config::Config,
         context::entered,
         core::{Core, Role},
         current_thread::Seat,
+        handle::Handle,
         helpers,
         job::Job,
         local::Local,

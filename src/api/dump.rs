@@ -34,8 +34,11 @@ use tourbillon_shards::TypeName;
 use tourbillon_tasks::{Status, TaskRef};
 
 use crate::{
-    engine::task_core::id::Id,
-    engine::{handle::Handle, shared::Shared, task_core::meta::TaskMeta},
+    engine::{
+        handle::Handle,
+        shared::Shared,
+        task_core::{id::Id, meta::TaskMeta},
+    },
     metrics::activity::JobRef,
     reactor::{Direction, Directions},
 };

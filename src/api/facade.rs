@@ -4,8 +4,7 @@ use std::time::Duration;
 
 use crate::{
     api::builder::Builder,
-    engine::handle::Handle,
-    engine::{config::Drivers, context::entered},
+    engine::{config::Drivers, context::entered, handle::Handle},
     metrics::recorder::Recorder,
 };
 

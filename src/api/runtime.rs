@@ -9,18 +9,17 @@ use std::{
 use crate::{
     api::builder::Builder,
     clock::instant::Instant,
-    engine::handle::Handle,
     engine::{
         blocking,
         context::{entered, entered::EnterGuard},
         current_thread::Seat,
+        handle::Handle,
         local, shutdown, threads,
         worker::tidy,
     },
     error::{ArmError, BuildError, SpawnError},
     sys::{clock, sync::thread},
-    task::join::JoinHandle,
-    task::local::set::LocalSet,
+    task::{join::JoinHandle, local::set::LocalSet},
     timer::{Timer, clock::WallTimer},
 };
 

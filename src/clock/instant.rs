@@ -14,8 +14,9 @@ use crate::{
 /// A moment of the monotonic clock, like [`std::time::Instant`] but in a type of the runtime, as in
 /// tokio.
 ///
-/// Convert with [`from_std`](Instant::from_std) and [`into_std`](Instant::into_std). Conversions are exact for moments
-/// within 292 years of the start of the machine; other moments are out of range.
+/// Convert with [`from_std`](Instant::from_std) and [`into_std`](Instant::into_std). Conversions
+/// are exact for moments within 292 years of the start of the machine; other moments are out of
+/// range.
 ///
 /// In the context of a runtime whose clock is or was [paused](crate::time::paused::pause), it is a
 /// moment of that clock.

@@ -54,8 +54,8 @@ pub(crate) struct Config {
 }
 
 /// Which parts of a runtime were enabled. tokio's builder enables each by a method, and what needs
-/// a part panics without it. Here all parts always work, and the package in the folder `crates/tokio` does
-/// the check.
+/// a part panics without it. Here all parts always work, and the package in the folder
+/// `crates/tokio` does the check.
 #[cfg(feature = "facade")]
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Drivers {

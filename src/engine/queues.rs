@@ -14,9 +14,9 @@ use crate::sys::sync::{
     point,
 };
 
-/// The most jobs that one search takes from a peer's deque or from the injector. Of a deque it takes
-/// half, if that is less. The first job runs at once, and the others go into the deque of
-/// the worker that searched, from which its peers may take them again.
+/// The most jobs that one search takes from a peer's deque or from the injector. Of a deque it
+/// takes half, if that is less. The first job runs at once, and the others go into the deque of the
+/// worker that searched, from which its peers may take them again.
 ///
 /// A higher number shares a long queue out in fewer steps. But jobs that are moved wait behind the
 /// first one, and each move reads and writes the queue of another core.

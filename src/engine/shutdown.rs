@@ -12,7 +12,6 @@ use tourbillon_shards::{DrainedTimers, Notice, Owner};
 use tourbillon_sync::Patience;
 
 use crate::{
-    engine::task_core::end::end_pinned,
     engine::{
         context::entered,
         core::Core,
@@ -20,6 +19,7 @@ use crate::{
         local::Local,
         queues::steal,
         shared::Shared,
+        task_core::end::end_pinned,
         telemetry::snapshot,
     },
     sys::sync::atomic::Ordering,

@@ -8,8 +8,9 @@ pub(super) fn took_all(n: usize, room: usize) -> bool {
     n > 0 && n < room
 }
 
-/// Implements the methods of a stream that is a [`Registration`](crate::engine::registration::Registration) of a
-/// standard library stream. `$read_all` decides whether a read exhausted the socket.
+/// Implements the methods of a stream that is a
+/// [`Registration`](crate::engine::registration::Registration) of a standard library stream.
+/// `$read_all` decides whether a read exhausted the socket.
 macro_rules! connection {
     ($Stream:ident, $Std:ty, $read_all:expr) => {
         impl $Stream {

@@ -1,8 +1,8 @@
 //! Methods that every datagram socket has.
 
 /// Implements the methods of a datagram socket that is a
-/// [`Registration`](crate::engine::registration::Registration) of a standard library socket. `$addr` converts an
-/// address of socket2 to `$Addr`.
+/// [`Registration`](crate::engine::registration::Registration) of a standard library socket.
+/// `$addr` converts an address of socket2 to `$Addr`.
 macro_rules! datagrams {
     ($Socket:ident, $Std:ty, $Addr:ty, $addr:expr) => {
         impl $Socket {

@@ -1,7 +1,7 @@
 //! Methods and traits that every socket has: conversion, readiness, raw operations.
 
-/// Implements the methods of a socket that is a [`Registration`](crate::engine::registration::Registration) of a
-/// standard library socket.
+/// Implements the methods of a socket that is a
+/// [`Registration`](crate::engine::registration::Registration) of a standard library socket.
 macro_rules! socket {
     ($Socket:ident, $Std:ty) => {
         impl $Socket {

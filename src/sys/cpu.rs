@@ -76,7 +76,8 @@ struct Mask([u64; WORDS]);
 const WORDS: usize = mem::size_of::<libc::cpu_set_t>() / mem::size_of::<u64>();
 
 impl Mask {
-    /// Returns the mask of a thread, or `None` if the system does not tell it, or in the simulation.
+    /// Returns the mask of a thread, or `None` if the system does not tell it, or in the
+    /// simulation.
     fn of(thread: ThreadId) -> Option<Self> {
         if cfg!(tourbillon_sim) {
             return None;

@@ -12,8 +12,7 @@ use std::{
 use tourbillon_tasks::{Join, Panic};
 
 use crate::{
-    engine::task_core::id::Id,
-    engine::task_core::meta::TaskMeta,
+    engine::task_core::{id::Id, meta::TaskMeta},
     sys::sync::Mutex,
     task::abort::{AbortHandle, Target, abort},
     util::budget,

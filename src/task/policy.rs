@@ -5,11 +5,10 @@ use std::{alloc::Layout, any::type_name, marker::PhantomData, ptr::NonNull};
 use tourbillon_tasks::{Policy, Task, TaskRef, Woken};
 
 use crate::{
-    engine::task_core::id,
     engine::{
         context::entered,
         job::{Order, TaskJob},
-        task_core::{home::Home, meta::TaskMeta},
+        task_core::{home::Home, id, meta::TaskMeta},
     },
     task::local::context::Within,
 };

@@ -4,8 +4,7 @@ use std::time::{Duration, SystemTime};
 
 use crate::{
     clock::{current::with_clock, other::OtherClock, runtime_clock as clock, wall},
-    engine::handle::Handle,
-    engine::paused::advance::Advance,
+    engine::{handle::Handle, paused::advance::Advance},
     error::NotPaused,
 };
 

@@ -8,8 +8,7 @@ use tourbillon_shards::{
 
 use crate::{
     clock::{instant::Instant, wall::BootInstant},
-    engine::handle::Handle,
-    engine::{core::TimerOwner, telemetry::current_span},
+    engine::{core::TimerOwner, handle::Handle, telemetry::current_span},
     error::ArmError,
     timer::{
         Timer,

@@ -125,8 +125,8 @@ impl Handle {
     /// [`TimerBuilder::name`](crate::timer::builder::TimerBuilder::name).
     ///
     /// Timers of the monotonic clock come first, and then those of other clocks; each the oldest
-    /// first, which is the one that was given its name first. Timers that are given this name during
-    /// the call may be left.
+    /// first, which is the one that was given its name first. Timers that are given this name
+    /// during the call may be left.
     ///
     /// Finding each timer takes constant time, for any number of timers and names. A destructor
     /// that panics is caught, as in [`Timer::cancel`](crate::timer::Timer::cancel); the remaining

@@ -6,11 +6,11 @@ use tourbillon_shards::{Names, Shard};
 
 use crate::{
     clock::other::OtherClock,
-    engine::handle::Handle,
     engine::{
         clocks::owner::ClockCore,
         context::placement::{Choice, HomeError, with_home},
         core::Core,
+        handle::Handle,
         shared::Shared,
     },
     error::ArmError,

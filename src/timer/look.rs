@@ -6,8 +6,7 @@ use tourbillon_shards::{NEVER, Owner, Shard};
 
 use crate::{
     clock::{instant::Instant, other::OtherClock, wall, wall::BootInstant},
-    engine::handle::Handle,
-    engine::shared::Shared,
+    engine::{handle::Handle, shared::Shared},
 };
 
 /// A snapshot of the timers of one shard.

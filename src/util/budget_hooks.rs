@@ -1,9 +1,9 @@
 //! The budget of another runtime's futures, in polls by this one.
 //!
-//! The package in the folder `crates/tokio` uses the channels of the real tokio, which have a budget of
-//! their own. That package cannot be a dependency of this one. So it passes three functions here,
-//! and a thread of a runtime that is built after that calls them. `tokio_budget.rs` implements
-//! them.
+//! The package in the folder `crates/tokio` uses the channels of the real tokio, which have a
+//! budget of their own. That package cannot be a dependency of this one. So it passes three
+//! functions here, and a thread of a runtime that is built after that calls them. `tokio_budget.rs`
+//! implements them.
 
 use std::sync::OnceLock;
 

@@ -5,10 +5,10 @@
 #
 # With --dev the target is built in a few minutes, with overflow checks, and tries fewer inputs.
 # It needs cargo-fuzz (`cargo install cargo-fuzz --locked`) and a C++ compiler. An input that fails
-# is left in testing/fuzz/artifacts/TARGET/, and ends the run. Of the others, a small set is kept that
-# reaches the branches which the corpus does not reach: at most 50 inputs, those first that reach
-# most. Review what is new before it is committed: the test without a fuzzer runs all of it on each
-# change.
+# is left in testing/fuzz/artifacts/TARGET/, and ends the run. Of the others, a small set is kept
+# that reaches the branches which the corpus does not reach: at most 50 inputs, those first that
+# reach most. Review what is new before it is committed: the test without a fuzzer runs all of it on
+# each change.
 set -euo pipefail
 cd "$(dirname "$0")"
 

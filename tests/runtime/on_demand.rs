@@ -46,8 +46,8 @@ fn wait_by_the_wall_clock(runtime: &Runtime, wait: Duration) {
     runtime.block_on(fired.notified());
 }
 
-/// Waits for a sleep and a timer on the wall clock until there are so many descriptors. Both are far
-/// away, so the worker sleeps, however late it comes to that.
+/// Waits for a sleep and a timer on the wall clock until there are so many descriptors. Both are
+/// far away, so the worker sleeps, however late it comes to that.
 fn waits_until(runtime: &Runtime, descriptors: usize, is_wall: bool) {
     let (made, waits) = (Arc::new(Notify::new()), Arc::new(AtomicBool::new(false)));
     let watcher = thread::spawn({

@@ -1,5 +1,5 @@
-//! Lists of wakers, several of which panic: as they are woken, as they are dropped, or as the payload
-//! of their panic is dropped. The others are woken and dropped all the same.
+//! Lists of wakers, several of which panic: as they are woken, as they are dropped, or as the
+//! payload of their panic is dropped. The others are woken and dropped all the same.
 
 use std::{
     fs::File,

@@ -55,8 +55,8 @@ pub trait Listener: Send + 'static {
     /// Returns the operating system's error.
     fn local_addr(&self) -> io::Result<Self::Addr>;
 
-    /// Accepts a connection like [`accept`](Self::accept), and also returns the counter of the bytes
-    /// that its client has acknowledged. The server calls this function.
+    /// Accepts a connection like [`accept`](Self::accept), and also returns the counter of the
+    /// bytes that its client has acknowledged. The server calls this function.
     ///
     /// By default it has no counter. A listener of TCP connections should pass one: without it, a
     /// client that takes its response slowly may be taken for one that takes nothing. It works

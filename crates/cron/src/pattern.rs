@@ -165,7 +165,8 @@ impl Stars {
     }
 
     /// Returns the pattern for croner. If one of the two fields of days counts as a `*`, a day must
-    /// match both. croner knows this of a field that is nothing but `*`; for others, it needs a `+`.
+    /// match both. croner knows this of a field that is nothing but `*`; for others, it needs a
+    /// `+`.
     fn combine_days<'a>(&self, pattern: &'a str) -> Cow<'a, str> {
         match pattern.rsplit_once(char::is_whitespace) {
             Some((others, weekday)) if self.in_days && !weekday.starts_with('+') => {

@@ -232,8 +232,8 @@ impl Display for WithoutCore {
     }
 }
 
-/// Returns a number for the arrow of each armed timer, by its deadline. Timers that share a deadline
-/// have no arrows, since the events do not tell which of them ran.
+/// Returns a number for the arrow of each armed timer, by its deadline. Timers that share a
+/// deadline have no arrows, since the events do not tell which of them ran.
 fn armed(snapshot: &Snapshot) -> HashMap<u64, usize> {
     let all = snapshot.tracks.iter().flat_map(|track| &track.events);
     let armed = all.filter_map(|(_, event)| match event {

@@ -2,9 +2,9 @@
 //!
 //! The worker, the *owner*, has an *alarm*: a timer of the operating system that wakes another
 //! thread. While the owner is awake the alarm is always set, to some part of a ms from now. A
-//! healthy owner puts the alarm off by its heartbeat ([`beat`](Alarm::beat)). If the owner is stuck,
-//! the alarm goes off. The thread that is woken *takes* the alarm, takes the timers that are late,
-//! and sets the alarm again. That is a *rescue*.
+//! healthy owner puts the alarm off by its heartbeat ([`beat`](Alarm::beat)). If the owner is
+//! stuck, the alarm goes off. The thread that is woken *takes* the alarm, takes the timers that are
+//! late, and sets the alarm again. That is a *rescue*.
 //!
 //! ```text
 //! owner                                   the thread that is woken (the taker)
@@ -63,7 +63,8 @@ impl Times {
     }
 }
 
-/// The word of an owner that has no alarm at present. It is below all words to which the alarm may be lowered.
+/// The word of an owner that has no alarm at present. It is below all words to which the alarm may
+/// be lowered.
 const OFF: u64 = 0;
 
 /// The word of an alarm that calls a peer at once: a moment that has passed.
@@ -295,10 +296,10 @@ impl Alarm {
     /// Sets the alarm again that the calling thread has taken. Returns whether the owner may be
     /// stuck: it does not sleep, or it should have woken by now and has no core.
     ///
-    /// The alarm goes off at the next `deadline`, but soon at the earliest, and after three quarters
-    /// of the latency at the latest. So a timer that another thread arms at the same moment is late
-    /// by no more than that, whichever of the two threads is first. If the owner sleeps until later
-    /// than `now`, the alarm goes off after the end of its sleep.
+    /// The alarm goes off at the next `deadline`, but soon at the earliest, and after three
+    /// quarters of the latency at the latest. So a timer that another thread arms at the same
+    /// moment is late by no more than that, whichever of the two threads is first. If the owner
+    /// sleeps until later than `now`, the alarm goes off after the end of its sleep.
     pub fn watch_on(
         &self,
         now: u64,

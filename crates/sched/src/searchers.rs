@@ -56,8 +56,8 @@ pub struct Searchers {
     limit: u64,
 }
 
-/// A worker that sleeps by [`Searchers::sleep`]. It has a [`Parker`](crate::Parker), and knows until
-/// when it may sleep.
+/// A worker that sleeps by [`Searchers::sleep`]. It has a [`Parker`](crate::Parker), and knows
+/// until when it may sleep.
 pub trait Sleeper {
     /// Announces by [`Parker::announce`](crate::Parker::announce) that the worker sleeps until its
     /// next deadline, and returns that deadline, in ns ([`NEVER`](crate::NEVER): there is none).

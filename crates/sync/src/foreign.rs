@@ -1,8 +1,8 @@
 //! Calls of foreign code: callbacks, wakers, and destructors of users' values. A panic of one call
 //! does not keep the others from being made.
 //!
-//! A plain loop over a list of them stops at the first panic, and the drop of a `Vec` of them aborts
-//! the process at the second. So the runtime and its crates call and drop such lists by the
+//! A plain loop over a list of them stops at the first panic, and the drop of a `Vec` of them
+//! aborts the process at the second. So the runtime and its crates call and drop such lists by the
 //! functions of this module alone.
 
 use std::{

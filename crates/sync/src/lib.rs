@@ -62,8 +62,8 @@ macro_rules! thread_cell {
     };
 }
 
-/// The calling thread has just changed a word by an atomic read-modify-write. Only an exchange makes
-/// this value.
+/// The calling thread has just changed a word by an atomic read-modify-write. Only an exchange
+/// makes this value.
 #[must_use]
 pub struct Changed(());
 
@@ -111,9 +111,9 @@ impl<'a, T> BeforeFence<'a, T> {
 
     /// Fences like `fence(SeqCst)`.
     ///
-    /// On x86_64 each atomic read-modify-write is such a fence, and loads stay in order, so only the
-    /// compiler has to be restrained. Models and simulations do not run on the processor's rules,
-    /// and use the real fence.
+    /// On x86_64 each atomic read-modify-write is such a fence, and loads stay in order, so only
+    /// the compiler has to be restrained. Models and simulations do not run on the processor's
+    /// rules, and use the real fence.
     #[inline(always)]
     pub fn fence(self) -> &'a T {
         #[cfg(all(target_arch = "x86_64", not(any(loom, miri, tourbillon_sim))))]

@@ -71,7 +71,8 @@ impl Extras {
         let mut is_alive = false;
         contained(|| is_alive = alive());
         if !is_alive {
-            // Before the claim that makes the timer due, so that the thread that runs it finds this.
+            // Before the claim that makes the timer due, so that the thread that runs it finds
+            // this.
             self.offset.fetch_or(GONE, Ordering::Relaxed);
         }
         !is_alive

@@ -12,7 +12,8 @@
 //! | payload | the thread that won the claim which gives it the payload |
 //!
 //! A header has 40 bytes. Together with a sleep's waker, or with a wait and a callback that
-//! captures 16 bytes, it fills one cache line. A larger node [may begin anywhere](tourbillon_pool) on a line.
+//! captures 16 bytes, it fills one cache line. A larger node [may begin anywhere](tourbillon_pool)
+//! on a line.
 //!
 //! The rules for `claim`, `location` and the references, with their proofs, are in the sections
 //! "The claim word", "One holder" and "Lifetimes" of `PROTOCOLS.md`.

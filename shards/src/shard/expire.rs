@@ -19,9 +19,9 @@ const OTHERS: usize = 1024;
 pub struct Expired {
     /// The number of timers that came due.
     pub count: usize,
-    /// Whether more timers may be due: the limit was reached, a part of the inbox was not read, many
-    /// timers came up that had been moved to later deadlines, or another thread held the lock. It
-    /// may be true although no timer is due.
+    /// Whether more timers may be due: the limit was reached, a part of the inbox was not read,
+    /// many timers came up that had been moved to later deadlines, or another thread held the lock.
+    /// It may be true although no timer is due.
     pub more: bool,
     /// Whether another thread held the lock, so that the call did nothing. That thread may be a
     /// normal one and wait for the caller's core. If the caller calls again at once, and is of a

@@ -19,8 +19,8 @@ impl Alive {
     }
 }
 
-/// A condition that panics counts as gone. It stops no other timer, whether it is asked at the run or
-/// where its timer was moved later.
+/// A condition that panics counts as gone. It stops no other timer, whether it is asked at the run
+/// or where its timer was moved later.
 #[test]
 fn a_condition_that_panics_counts_as_gone() {
     for moved in [false, true] {

@@ -478,8 +478,8 @@ fn a_due_timer_does_not_wait_for_a_long_inbox_to_be_read() {
     shard.close();
 }
 
-/// Very many timers were moved to a later deadline, and their old one comes up. One call puts back a
-/// part of them, so that it does not hold the lock for long, and says that there may be more. The
+/// Very many timers were moved to a later deadline, and their old one comes up. One call puts back
+/// a part of them, so that it does not hold the lock for long, and says that there may be more. The
 /// timer behind them runs, and no moved timer is early.
 #[test]
 fn one_call_puts_back_a_part_of_very_many_moved_timers() {

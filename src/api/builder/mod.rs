@@ -129,9 +129,9 @@ impl Builder {
     /// since the thread may change from call to call: use a [`LocalSet`](crate::task::LocalSet).
     /// [`spawn_blocking`](crate::task::spawn_blocking) has threads of its own, as always.
     ///
-    /// Such a runtime is cheap to make and to drop. It takes a descriptor when it needs one: to wait
-    /// for a socket, or to sleep. While tasks are ready, and on a paused clock that goes on by itself,
-    /// it has none.
+    /// Such a runtime is cheap to make and to drop. It takes a descriptor when it needs one: to
+    /// wait for a socket, or to sleep. While tasks are ready, and on a paused clock that goes on by
+    /// itself, it has none.
     ///
     /// ```
     /// # fn main() -> Result<(), tourbillon::BuildError> {

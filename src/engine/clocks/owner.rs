@@ -155,8 +155,8 @@ pub struct ClockCore {
     owed: AtomicUsize,
     /// Whether the clock was set, and a thread that does not serve it took the notification.
     stepped: AtomicBool,
-    /// When a thread first called the worker since the clock was last served. The lock is held for a
-    /// moment, and no other is taken meanwhile.
+    /// When a thread first called the worker since the clock was last served. The lock is held for
+    /// a moment, and no other is taken meanwhile.
     called: Mutex<Option<Readings>>,
     /// The lock of the serving worker.
     pub(super) served: Mutex<Served>,
@@ -171,8 +171,8 @@ pub(super) struct Served {
     pub(super) is_idle: bool,
 }
 
-/// A moment: by a clock's own time, by the boot-time clock, which cannot be set, and by the clock of
-/// the runtime, which stops while the machine is suspended.
+/// A moment: by a clock's own time, by the boot-time clock, which cannot be set, and by the clock
+/// of the runtime, which stops while the machine is suspended.
 pub(super) struct Readings {
     /// Read before `clock`.
     pub(super) boot: u64,
@@ -324,8 +324,8 @@ impl TimerOwner for ClockCore {
 
 impl Owner for ClockCore {
     fn wake(&self) {
-        // The timers of an idle clock begin to wait here. A step from before does not count, and the
-        // timerfd tells those that come after its setting alone.
+        // The timers of an idle clock begin to wait here. A step from before does not count, and
+        // the timerfd tells those that come after its setting alone.
         lock(&self.called).get_or_insert_with(|| self.readings());
         let Some(timerfd) = self.timerfd.get() else {
             // The worker finds the call in its turn, or before it sleeps.

@@ -19,9 +19,9 @@ use crate::{
     util::lock::lock,
 };
 
-/// How many times a thread looks at a clock that it serves. While other threads arm or cancel timers
-/// of the clock all the time, each look finds something. The thread has other work, so after this
-/// many looks it leaves the clock to the next thread.
+/// How many times a thread looks at a clock that it serves. While other threads arm or cancel
+/// timers of the clock all the time, each look finds something. The thread has other work, so after
+/// this many looks it leaves the clock to the next thread.
 const LOOKS: usize = 8;
 
 /// Adds the clocks' timerfds to the epoll instance of `core`. For each event one of the threads

@@ -285,8 +285,8 @@ impl Quiescence {
             // it sleeps. So either this thread finds the shard, or that worker the new time.
             let wall = shared.clocks.shard(OtherClock::Wall);
             let set = || shared.clock.set_other(OtherClock::Wall, shown);
-            // Without a shard of the wall clock it has no timers, or the runtime has ended: only set
-            // the clock.
+            // Without a shard of the wall clock it has no timers, or the runtime has ended: only
+            // set the clock.
             let Some(wall) = wall else {
                 set();
                 return true;

@@ -8,9 +8,9 @@ use std::ptr;
 
 use tourbillon_shards::{NEVER, TypeName};
 
-use crate::{
-    metrics::activity::{JobName, JobRef},
-    metrics::spawned::Spawned,
+use crate::metrics::{
+    activity::{JobName, JobRef},
+    spawned::Spawned,
 };
 
 /// The bits of the first word below the kind.

@@ -17,8 +17,7 @@ use crate::{
         watchdog::watch::InLoop,
         worker::Worker,
     },
-    metrics::activity::JobRef,
-    metrics::spawned::Spawned,
+    metrics::{activity::JobRef, spawned::Spawned},
     sys::waits::Waits,
 };
 

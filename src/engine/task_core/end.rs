@@ -15,8 +15,8 @@ use crate::{
 /// Pause between checks, while the ending thread waits for another thread's push.
 const PAUSE: Duration = Duration::from_micros(50);
 
-/// Ends all tasks of a list, and lets no more in: see the head of `task/local`. Must be called on the
-/// thread that the queue is bound to, and not in one of these tasks.
+/// Ends all tasks of a list, and lets no more in: see the head of `task/local`. Must be called on
+/// the thread that the queue is bound to, and not in one of these tasks.
 pub(crate) fn end_tasks(tasks: &Registry<TaskMeta>, list: usize, queue: &LocalQueue<TaskJob>) {
     // Close the list, and wake each task: a task that is woken is queued.
     each_or(tasks.close_list(list), |task| task.wake(), forget);

@@ -3,8 +3,8 @@
 //! It has two parts: one that only the owner's thread touches, and a remote queue for wakers on
 //! other threads. After a remote push the pushing thread must wake the owner, by whatever the owner
 //! sleeps on. A worker checks this queue between its announcement and its sleep, as it checks the
-//! other queues (`Searchers::sleep`). A [`LocalSet`](crate::task::local::set::LocalSet) stores its waker
-//! before it checks this queue.
+//! other queues (`Searchers::sleep`). A [`LocalSet`](crate::task::local::set::LocalSet) stores its
+//! waker before it checks this queue.
 
 use std::{
     cell::{Cell, UnsafeCell},

@@ -8,8 +8,7 @@ use std::io;
 use tourbillon_tasks::{Task, TaskRef};
 
 use crate::{
-    engine::task_core::id::Id,
-    engine::task_core::{home::Home, registry::Place},
+    engine::task_core::{home::Home, id::Id, registry::Place},
     metrics::spawned::Spawned,
     sys::sync::atomic::{AtomicU8, AtomicU16, AtomicU32, Ordering::Relaxed},
 };

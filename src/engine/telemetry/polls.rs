@@ -5,9 +5,12 @@ use std::{collections::HashMap, fmt, mem, sync::Arc, task::Waker, time::Duration
 use tourbillon_tasks::TaskRef;
 
 use crate::{
-    engine::task_core::id::Id,
     engine::{
-        core::Core, local, recorder::copy::Thread, shared::Shared, task_core::meta::TaskMeta,
+        core::Core,
+        local,
+        recorder::copy::Thread,
+        shared::Shared,
+        task_core::{id::Id, meta::TaskMeta},
     },
     sys::sync::{
         Mutex,

@@ -1,9 +1,9 @@
 //! The alarms of workers on a clock that may be paused and resumed.
 //!
 //! A paused clock moves by hand, so no alarm is set in the kernel while it is paused, whatever the
-//! words of the workers say. These functions are all that the watch needs beyond the protocol of the
-//! shards: see "The alarm" in `crates/sched/PROTOCOLS.md`, and its model in `loom_tests/tests/paused.rs`,
-//! which includes this file.
+//! words of the workers say. These functions are all that the watch needs beyond the protocol of
+//! the shards: see "The alarm" in `crates/sched/PROTOCOLS.md`, and its model in
+//! `loom_tests/tests/paused.rs`, which includes this file.
 
 use tourbillon_shards::{Owner, Shard};
 

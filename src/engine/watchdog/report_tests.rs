@@ -13,12 +13,14 @@ use std::{
 use tourbillon_shards::TypeName;
 
 use super::*;
-use crate::sys::sync::atomic::Ordering::Relaxed;
 use crate::{
     api::runtime::Runtime,
     engine::watchdog::watch::Watch,
-    metrics::activity::{Activity, JobName, JobRef},
-    metrics::spawned::Spawned,
+    metrics::{
+        activity::{Activity, JobName, JobRef},
+        spawned::Spawned,
+    },
+    sys::sync::atomic::Ordering::Relaxed,
 };
 
 const THRESHOLD: u64 = 100;

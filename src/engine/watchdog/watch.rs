@@ -7,8 +7,10 @@ use tourbillon_shards::TypeName;
 
 use crate::{
     engine::watchdog::stall::Stall,
-    metrics::activity::{Activity, JobName, JobRef},
-    metrics::spawned::Spawned,
+    metrics::{
+        activity::{Activity, JobName, JobRef},
+        spawned::Spawned,
+    },
     sys::sync::{
         Mutex,
         atomic::{

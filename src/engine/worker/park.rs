@@ -78,8 +78,8 @@ impl Worker<'_> {
         let (policy, awake_since) = (&mut self.wait_policy, self.in_loop.at);
         let (tidy, root, mut timed) = (&mut self.tidy, &self.root, None);
         let notes = &mut self.notes;
-        // Before the announcement. If the reactor is closed, a thread that claims the announced word
-        // may write nothing that would end a sleep.
+        // Before the announcement. If the reactor is closed, a thread that claims the announced
+        // word may write nothing that would end a sleep.
         let is_open = core.reactor.is_open();
         // If the worker does not sleep after all, it must not take up the events of an earlier
         // wait.

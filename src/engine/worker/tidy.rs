@@ -1,4 +1,5 @@
-//! Memory that goes back to the system when a burst is over: see `tourbillon_pool::return_spare` and
+//! Memory that goes back to the system when a burst is over: see `tourbillon_pool::return_spare`
+//! and
 //! `tourbillon_shards::Shard::shrink`.
 //!
 //! There is no thread for this. A worker that is about to sleep while there is memory to look at

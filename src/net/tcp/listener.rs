@@ -10,8 +10,7 @@ use std::{
 };
 
 use crate::{
-    engine::core::WorkerShard,
-    engine::registration::Registration,
+    engine::{core::WorkerShard, registration::Registration},
     net::{
         addr::{ToSocketAddrs, try_each},
         readiness::socket,

@@ -14,9 +14,9 @@
 //! **How it ends.** A task is on a list of its home's registry from before it is queued until its
 //! future is gone. The thread that ends the tasks (`end_tasks`) is the one that the queue is bound
 //! to. It closes the list (`Registry::close_list`), so that no task is added; wakes each task, so
-//! that waiting tasks are queued; and drops what it takes from the queue until the list is empty. If
-//! another thread is just waking a task, the ending thread waits for that push. So once the list is
-//! empty nothing can be pushed any more: a waker that is called later finds that its task has
+//! that waiting tasks are queued; and drops what it takes from the queue until the list is empty.
+//! If another thread is just waking a task, the ending thread waits for that push. So once the list
+//! is empty nothing can be pushed any more: a waker that is called later finds that its task has
 //! ended.
 
 pub(crate) mod context;

@@ -5,8 +5,7 @@ use std::{any::type_name, future::Future, marker::PhantomData, sync::Arc};
 use tourbillon_tasks::Woken;
 
 use crate::{
-    engine::handle::Handle,
-    engine::{core::WorkerShard, job::TaskJob, task_core::home::Home},
+    engine::{core::WorkerShard, handle::Handle, job::TaskJob, task_core::home::Home},
     error::SpawnError,
     metrics::spawned::Spawned,
     task::{

@@ -11,9 +11,10 @@ use std::{
 };
 
 use crate::{
-    engine::task_core::{end::end_tasks, id::Id},
     engine::task_core::{
+        end::end_tasks,
         home::Home,
+        id::Id,
         local_queue::LocalQueue,
         registry::Registry,
         set::{Polling, Set},
@@ -68,8 +69,8 @@ const TASKS_PER_POLL: usize = 61;
 /// before a task that has yielded runs again.
 ///
 /// To the runtime and its [metrics](crate::runtime::Handle::metrics), the tasks of a set are a part
-/// of the task that awaits it. [`shutdown_graceful`](crate::Runtime::shutdown_graceful) does not wait for
-/// them separately.
+/// of the task that awaits it. [`shutdown_graceful`](crate::Runtime::shutdown_graceful) does not
+/// wait for them separately.
 ///
 /// ```compile_fail
 /// fn to_another_thread<T: Send>(_: T) {}

@@ -1,9 +1,10 @@
 //! One timer as a plain value. It has no store, no thread and no clock: a test tells it what
 //! happens, and compares its answers with those of the real timer.
 //!
-//! Three tests share it: the random programs of a shard (`shards/tests/model`), those of the runtime
-//! on the paused clock (`tests/timer/model`), and the fuzz target of a shard (`testing/fuzz/src/shard`).
-//! What they add is theirs: names, inboxes, wake-ups, other clocks, and who runs the callbacks.
+//! Three tests share it: the random programs of a shard (`shards/tests/model`), those of the
+//! runtime on the paused clock (`tests/timer/model`), and the fuzz target of a shard
+//! (`testing/fuzz/src/shard`). What they add is theirs: names, inboxes, wake-ups, other clocks, and
+//! who runs the callbacks.
 //!
 //! All times are numbers of one clock. [`NEVER`] is no moment of it.
 

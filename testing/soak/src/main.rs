@@ -1,6 +1,6 @@
-//! The program `tourbillon-soak`: a test that runs for minutes or hours. It arms, moves and cancels timers from
-//! all threads, and uses all other parts of the runtime. It checks for growth, losses and wrong
-//! counts.
+//! The program `tourbillon-soak`: a test that runs for minutes or hours. It arms, moves and cancels
+//! timers from all threads, and uses all other parts of the runtime. It checks for growth, losses
+//! and wrong counts.
 //!
 //! 1. *Set-up.* Start the watchdog and the signal listeners, which run to the end. Build and drop
 //!    one runtime, so that memory and descriptors that a process allocates once are there. Count

@@ -1,8 +1,8 @@
 //! Checks which requests may be answered: those of the server's own pages, or of no page at all.
 //!
 //! A server without passwords listens on an address that only its user should reach. But any page
-//! that the user has open may send requests there, too. Such a page cannot read the answers, because
-//! no header allows it. The exception is a page whose own name resolves to our address (DNS
+//! that the user has open may send requests there, too. Such a page cannot read the answers,
+//! because no header allows it. The exception is a page whose own name resolves to our address (DNS
 //! rebinding); the check of `Host` refuses it.
 //!
 //! The checks of `Origin` and `Sec-Fetch-Site` refuse requests of other pages before they cause any

@@ -79,7 +79,8 @@ impl World {
         self.end(id, how);
     }
 
-    /// Ends a timer whose shard is closed. Keeps an outcome delivery if its callback takes outcomes.
+    /// Ends a timer whose shard is closed. Keeps an outcome delivery if its callback takes
+    /// outcomes.
     fn arrive(&mut self, id: usize) {
         if self.closed {
             self.timers[id].model.end(Outcome::Shutdown);

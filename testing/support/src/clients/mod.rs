@@ -27,8 +27,8 @@ pub fn tourbillon() -> Command {
     Command::new(program("tourbillon"))
 }
 
-/// Returns the path of a program of this repository. Cargo builds it before it runs the tests of its
-/// package.
+/// Returns the path of a program of this repository. Cargo builds it before it runs the tests of
+/// its package.
 pub fn program(name: &str) -> PathBuf {
     let program = beside_the_tests(name);
     let command = "cargo build --workspace --bins --all-features";

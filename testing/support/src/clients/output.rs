@@ -70,7 +70,8 @@ pub fn fails_if_output_is_lost(command: &mut Command) {
     assert!(!said.contains("stdout"), "{command:?}: {said}");
 }
 
-/// Runs a server whose output is lost. Checks that it says so, serves until SIGTERM, and then fails.
+/// Runs a server whose output is lost. Checks that it says so, serves until SIGTERM, and then
+/// fails.
 #[track_caller]
 pub fn server_fails_if_output_is_lost(command: &mut Command) {
     let command = command.stdout(full()).stderr(Stdio::piped());
