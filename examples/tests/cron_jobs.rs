@@ -130,6 +130,64 @@ fn directory(name: &str) -> PathBuf {
 }
 
 #[test]
+fn a_dry_run_shows_times_over_changes_of_summer_time() {
+    for (job, from, expected) in [
+        (
+            "TZ=Europe/Paris 30 2 * * * -- backup",
+            "2025-03-29T12:00[Europe/Paris]",
+            [
+                "2025-03-30T03:00:00+02:00",
+                "2025-03-31T02:30:00+02:00",
+                "2025-04-01T02:30:00+02:00",
+            ],
+        ),
+        (
+            "TZ=Europe/Paris 30 2 * * * -- backup",
+            "2025-10-25T12:00[Europe/Paris]",
+            [
+                "2025-10-26T02:30:00+02:00",
+                "2025-10-27T02:30:00+01:00",
+                "2025-10-28T02:30:00+01:00",
+            ],
+        ),
+        (
+            "TZ=Europe/Paris 0 * * * * -- backup",
+            "2025-10-26T01:30[Europe/Paris]",
+            [
+                "2025-10-26T02:00:00+02:00",
+                "2025-10-26T02:00:00+01:00",
+                "2025-10-26T03:00:00+01:00",
+            ],
+        ),
+        (
+            // This line has no `TZ`, so the zone is that of the option.
+            "0 0 L 2 * -- backup",
+            "2027-01-01T00:00[UTC]",
+            [
+                "2027-02-28T00:00:00+01:00",
+                "2028-02-29T00:00:00+01:00",
+                "2029-02-28T00:00:00+01:00",
+            ],
+        ),
+    ] {
+        let args = [
+            "--zone",
+            "Europe/Paris",
+            "--job",
+            job,
+            "--dry-run",
+            "3",
+            "--from",
+            from,
+        ];
+        let (status, out, err) = run(&args);
+        assert_eq!((status, err.as_str()), (Some(0), ""));
+        let expected = expected.map(|time| format!("    {time}[Europe/Paris]\n"));
+        assert_eq!(out, format!("[1] backup\n{}", expected.concat()), "{job}");
+    }
+}
+
+#[test]
 fn a_dry_run_reports_a_pattern_that_never_matches() {
     let (status, out, _) = run(&["--job", "0 0 30 2 * -- x", "--dry-run", "2"]);
     assert_eq!((status, out.as_str()), (Some(0), "[1] x\n    never\n"));
