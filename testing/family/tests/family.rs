@@ -148,6 +148,18 @@ async fn both_names_mean_one_runtime() {
     assert_eq!(spawned.await.unwrap(), id);
 }
 
+/// tokio's channels spend the budget that this runtime gives to each poll.
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn a_timeout_ends_a_loop_over_a_channel_that_is_always_ready() {
+    let (sender, mut receiver) = tokio::sync::mpsc::unbounded_channel();
+    let looping = async {
+        while sender.send(()).is_ok() {
+            receiver.recv().await;
+        }
+    };
+    assert!(timeout(Duration::from_millis(1), looping).await.is_err());
+}
+
 #[test]
 fn the_program_runs() {
     let output = Command::new(env!("CARGO_BIN_EXE_program"))
