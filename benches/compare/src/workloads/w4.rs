@@ -206,7 +206,7 @@ fn store(runtime: &Runtime, count: usize) {
     };
     let all_stored = || {
         let metrics = runtime.metrics();
-        let stored = metrics.workers().iter().map(|worker| worker.stored);
+        let stored = metrics.workers().iter().map(|worker| worker.stored());
         stored.sum::<usize>() >= count
     };
     // Wake each worker: a worker that is awake reads its inbox.
