@@ -20,7 +20,7 @@ pub struct Trouble {
 impl Trouble {
     /// Waits until it makes sense to accept again. Returns at once if the error concerns one
     /// connection. Otherwise it prints the error with the number of open connections (at most one
-    /// message per [`SILENCE`]) and sleeps.
+    /// message a second) and sleeps.
     pub async fn outlast(&mut self, error: &io::Error, open: impl Display) {
         if concerns_one_connection(error) {
             return;
