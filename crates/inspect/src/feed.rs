@@ -10,9 +10,9 @@ use std::{
 use hyper::body::{Body, Bytes, Frame};
 use slab::Slab;
 use tourbillon::sync::Notify;
-use tourbillon_sync::foreign::each;
+use tourbillon_sync::{foreign::each, lock};
 
-use crate::{listener::Flow, lock::lock};
+use crate::listener::Flow;
 
 /// The events and their listeners. Clones refer to one feed.
 #[derive(Clone, Debug)]

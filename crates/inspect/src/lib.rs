@@ -50,7 +50,6 @@ mod feed;
 mod inspector;
 mod late;
 mod listener;
-mod lock;
 #[doc(hidden)]
 pub mod negotiate;
 mod nice;

@@ -7,8 +7,7 @@ use std::{
 };
 
 use hyper::body::Bytes;
-
-use crate::lock::lock;
+use tourbillon_sync::lock;
 
 /// The time that an answer stays valid.
 const FRESH: Duration = Duration::from_millis(50);

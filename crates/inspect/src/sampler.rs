@@ -4,8 +4,7 @@ use std::sync::Mutex;
 
 use serde::Serialize;
 use tourbillon::{Handle, metrics::Activity};
-
-use crate::lock::lock;
+use tourbillon_sync::lock;
 
 /// The number of samples of a worker per activity.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize)]

@@ -16,8 +16,9 @@ use tourbillon::{
     metrics::{JobName, LatenessHistogram},
 };
 use tourbillon_flight::{Analysis, Found, Key, Stage};
+use tourbillon_sync::lock;
 
-use crate::{lock::lock, snapshot::nanos};
+use crate::snapshot::nanos;
 
 /// The width of a column, in ns: the shortest that the page shows.
 const FINE: u64 = 250_000_000;

@@ -18,9 +18,9 @@ use tourbillon::{
     task::{Id, PollTimes, PresentPoll},
     time::sleep,
 };
+use tourbillon_sync::lock;
 
 use crate::{
-    lock::lock,
     query,
     snapshot::{Inspection, Place, millis},
 };
