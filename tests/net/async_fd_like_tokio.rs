@@ -17,7 +17,7 @@ use std::{
 use futures_lite::future::{poll_once, yield_now};
 use socket2::Socket;
 
-use crate::common::net::ANY_PORT;
+use crate::common::{freed::nobody, net::ANY_PORT};
 
 mod ours {
     pub use tourbillon::io::{AsyncFd, Interest, Ready};
@@ -86,8 +86,7 @@ macro_rules! errors {
         for interest in [Interest::ERROR, Interest::READABLE] {
             let socket = UdpSocket::bind(ANY_PORT)?;
             socket.set_nonblocking(true)?;
-            let nobody = UdpSocket::bind(ANY_PORT)?.local_addr()?;
-            socket.connect(nobody)?;
+            socket.connect(nobody())?;
             let fd = AsyncFd::with_interest(socket, interest)?;
             assert!(poll_once(pin!(fd.ready(Interest::ERROR))).await.is_none());
             fd.get_ref().send(b"anybody?")?;

@@ -24,6 +24,7 @@ use crate::common::{
     Gate, PATIENCE, alarm,
     blocked::{Blocked, REST},
     eventually,
+    freed::{any_port_of_its_own, until_ok},
     net::ANY_PORT,
     runtime,
     told::worker_number,
@@ -235,7 +236,7 @@ fn binding_is_all_or_nothing_and_the_error_names_the_worker() {
     let _alarm = alarm();
     let runtime = runtime(3);
     // This listener lacks SO_REUSEPORT, so the first of the others fails to bind.
-    let taken = StdListener::bind(ANY_PORT).unwrap();
+    let taken = StdListener::bind(any_port_of_its_own()).unwrap();
     let addr = taken.local_addr().unwrap();
     let error = runtime
         .block_on(TcpListener::bind_per_core(addr))
@@ -263,7 +264,7 @@ fn binding_is_all_or_nothing_and_the_error_names_the_worker() {
         Some(PerCoreError::Worker { worker: 2, .. })
     ));
     assert!(error.to_string().contains("worker 2"), "{error}");
-    StdListener::bind(addr).unwrap();
+    runtime.block_on(until_ok(async || StdListener::bind(addr)));
 }
 
 #[test]

@@ -15,6 +15,7 @@ use tourbillon::{
 
 use crate::common::{
     PATIENCE, alarm,
+    freed::nobody,
     net::{ANY_PORT, listen, pair_with_std},
     process::alone,
     runtime, use_up_descriptors,
@@ -24,11 +25,7 @@ use crate::common::{
 fn a_refused_connection_is_an_error() {
     let _alarm = alarm();
     let runtime = runtime(1);
-    // A port that was just closed: no socket listens there.
-    let addr = {
-        let listener = std::net::TcpListener::bind(ANY_PORT).unwrap();
-        listener.local_addr().unwrap()
-    };
+    let addr = nobody();
     runtime.block_on(async {
         let error = TcpStream::connect(addr).await.unwrap_err();
         assert_eq!(error.kind(), io::ErrorKind::ConnectionRefused);

@@ -24,6 +24,7 @@ use tourbillon::{
 
 use crate::common::{
     PATIENCE, alarm,
+    freed::until_err,
     net::{echo_all, half_close, pattern, reply_after_half_close},
     on_worker, runtime,
     unix::{Dir, abstract_addr, unique},
@@ -339,8 +340,8 @@ fn taken_and_missing_paths_are_errors() {
         assert_eq!(error, io::ErrorKind::AddrInUse);
         drop(listener);
         // The file still exists, but no socket listens there.
-        let error = UnixStream::connect(&path).await.map_err(kind).unwrap_err();
-        assert_eq!(error, io::ErrorKind::ConnectionRefused);
+        let error = until_err(async || UnixStream::connect(&path).await).await;
+        assert_eq!(kind(error), io::ErrorKind::ConnectionRefused);
         let too_long = "x".repeat(200);
         for error in [
             UnixListener::bind(Path::new(&too_long)).map(drop),

@@ -29,6 +29,8 @@ pub mod dir;
 pub mod disturbance;
 pub mod dropped;
 pub mod event;
+#[cfg(feature = "runtime")]
+pub mod freed;
 pub mod installed;
 #[cfg(feature = "runtime")]
 pub mod net;

@@ -14,7 +14,7 @@ pub mod tls;
 use std::{
     future::{Future, IntoFuture},
     io,
-    net::SocketAddr,
+    net::{Ipv4Addr, SocketAddr},
     time::Duration,
 };
 
@@ -85,7 +85,19 @@ impl Site {
     where
         F::IntoFuture: Send + 'static,
     {
-        let listener = runtime.block_on(TcpListener::bind(ANY_PORT)).unwrap();
+        Self::at(runtime, ANY_PORT, serve)
+    }
+
+    /// Serves at `addr` by `serve`, as [`with`](Self::with) does.
+    pub fn at<F: IntoFuture<Output = io::Result<()>>>(
+        runtime: &Runtime,
+        addr: (Ipv4Addr, u16),
+        serve: impl FnOnce(TcpListener, Stop) -> F,
+    ) -> Self
+    where
+        F::IntoFuture: Send + 'static,
+    {
+        let listener = runtime.block_on(TcpListener::bind(addr)).unwrap();
         let addr = listener.local_addr().unwrap();
         let (stop, stopped) = oneshot::channel();
         let served = runtime.spawn(serve(listener, Stop(stopped)).into_future());

@@ -15,7 +15,7 @@ use tourbillon_hyper::{ConnectError, HttpConnector, HyperIo};
 use tower_service::Service;
 
 use crate::{
-    common::{PATIENCE, alarm, net::ANY_PORT, runtime, skip},
+    common::{PATIENCE, alarm, freed::nobody, net::ANY_PORT, runtime, skip},
     web::SHORT,
 };
 
@@ -154,9 +154,7 @@ fn errors_say_what_was_wrong() {
     assert!(matches!(&error, ConnectError::Lookup { host, .. } if host.starts_with(&name)));
     assert!(error.source().is_some());
 
-    // A port that was just closed.
-    let (listener, addr) = listen_v4();
-    drop(listener);
+    let addr = nobody();
     let error = connect(connector, &format!("http://{addr}/")).unwrap_err();
     match &error {
         ConnectError::Address { addr: at, source } => {

@@ -21,6 +21,7 @@ use tonic_health::{
     server::{HealthReporter, health_reporter},
 };
 use tourbillon::{
+    Runtime,
     net::{TcpListener, UnixListener},
     time::{sleep, timeout},
 };
@@ -30,7 +31,12 @@ use tourbillon_hyper::{FuturesIo, HttpConnector, TourbillonExecutor, UnixConnect
 use crate::{
     builder,
     common::{
-        HOUR, PATIENCE, alarm, eventually, message, panics::panics, process::alone, runtime,
+        HOUR, PATIENCE, alarm, eventually,
+        freed::{any_port_of_its_own, until_ok},
+        message,
+        panics::panics,
+        process::alone,
+        runtime,
         unix::Dir,
     },
     web::{SHORT, Site, tls::identity, without_tokio},
@@ -68,14 +74,11 @@ async fn check(client: &mut HealthClient<Channel>) -> Result<(), Status> {
     Ok(())
 }
 
-/// Repeats a call until it succeeds. A call that meets the end of the old connection fails.
-async fn until_ok(mut call: impl AsyncFnMut() -> Result<(), Status>) {
-    let succeeding = async {
-        while call().await.is_err() {
-            sleep(Duration::from_millis(1)).await;
-        }
-    };
-    timeout(PATIENCE, succeeding).await.unwrap();
+/// Starts a server whose address another one can take when it has ended.
+fn restartable(runtime: &Runtime) -> Site {
+    Site::at(runtime, any_port_of_its_own(), |listener, stop| {
+        serve(listener, without_tokio(health().1)).with_graceful_shutdown(stop)
+    })
 }
 
 #[test]
@@ -120,7 +123,7 @@ fn calls_and_streams_share_a_channel() {
 fn a_channel_connects_again_when_its_server_has_restarted() {
     let _alarm = alarm();
     let runtime = runtime(2);
-    let site = Site::start(&runtime, health().1);
+    let site = restartable(&runtime);
     let addr = site.addr;
     runtime.block_on(async {
         let channel = endpoint(addr).connect_with_connector_lazy(HttpConnector::new());
@@ -132,8 +135,7 @@ fn a_channel_connects_again_when_its_server_has_restarted() {
             .unwrap()
             .unwrap();
         check(&mut client).await.unwrap_err();
-
-        let listener = TcpListener::bind(addr).await.unwrap();
+        let listener = until_ok(async || TcpListener::bind(addr).await).await;
         tourbillon::spawn(serve(listener, health().1).into_future());
         until_ok(async || check(&mut client).await).await;
     });
@@ -244,8 +246,7 @@ fn no_reactor(error: tourbillon::JoinError) -> bool {
 fn a_generated_client_works_over_hyper_utils_client() {
     let _alarm = alarm();
     let runtime = runtime(2);
-    let (_reporter, router) = health();
-    let site = Site::start(&runtime, router);
+    let site = restartable(&runtime);
     let addr = site.addr;
     let client = builder()
         .http2_only(true)
@@ -264,7 +265,7 @@ fn a_generated_client_works_over_hyper_utils_client() {
             .unwrap()
             .unwrap();
         // The client also connects again.
-        let listener = TcpListener::bind(addr).await.unwrap();
+        let listener = until_ok(async || TcpListener::bind(addr).await).await;
         tourbillon::spawn(serve(listener, health().1).into_future());
         until_ok(async || generated.check(about("")).await.map(drop)).await;
     });

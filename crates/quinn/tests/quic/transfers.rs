@@ -8,6 +8,7 @@ use tourbillon::time::timeout;
 use tourbillon_quinn::TourbillonRuntime;
 use tourbillon_support::{
     HOUR, PATIENCE, alarm,
+    freed::{any_port_of_its_own, until_ok},
     net::{ANY_PORT, pattern},
     runtime,
 };
@@ -111,7 +112,7 @@ fn an_icmp_error_does_not_end_an_endpoint() {
     let configs = Configs::new(HOUR);
     runtime.block_on(async {
         // No socket is bound to the address of the peer, which a connected socket is told of.
-        let peer = UdpSocket::bind(ANY_PORT).unwrap();
+        let peer = UdpSocket::bind(any_port_of_its_own()).unwrap();
         let addr = peer.local_addr().unwrap();
         drop(peer);
         let socket = UdpSocket::bind(ANY_PORT).unwrap();
@@ -123,7 +124,7 @@ fn an_icmp_error_does_not_end_an_endpoint() {
         let connecting = connecting.unwrap();
         // The server starts late, at this address.
         tourbillon::time::sleep(std::time::Duration::from_millis(20)).await;
-        let socket = UdpSocket::bind(addr).unwrap();
+        let socket = until_ok(async || UdpSocket::bind(addr)).await;
         let socket_runtime = Arc::new(TourbillonRuntime::new());
         let config = EndpointConfig::default();
         let server = Endpoint::new(config, Some(configs.server), socket, socket_runtime).unwrap();

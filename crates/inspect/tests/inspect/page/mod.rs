@@ -9,7 +9,7 @@ use other_site::{OtherSite, ways_to_read};
 use serde_json::Value;
 use tourbillon_inspect::Inspector;
 
-use crate::clients::browser::Browser;
+use crate::{clients::browser::Browser, common::freed::until_ok};
 
 /// Returns a counter's total, as the page shows it.
 fn total(browser: &mut Browser, counter: &str) -> u64 {
@@ -314,7 +314,8 @@ fn a_lost_connection_is_shown_and_restored() {
     assert_eq!(browser.text("#status"), "lost");
     // Serve the page of another runtime at the same address.
     let again = crate::common::runtime(1);
-    let inspector = Inspector::builder(again.handle()).serve(addr).unwrap();
+    let serve = until_ok(async || Inspector::builder(again.handle()).serve(addr));
+    let inspector = again.block_on(serve);
     browser.eventually("document.getElementById('status').textContent === 'live'");
     assert!(
         !browser
