@@ -229,6 +229,8 @@ impl Local {
     }
 
     /// Returns the next job of the deque or the LIFO slot: jobs that any worker may run.
+    // Always inlined. Otherwise the compiler's decision depends on the rest of the crate.
+    #[inline(always)]
     pub(crate) fn next_for_any(&self) -> Option<Job> {
         self.deque.pop().or_else(|| self.take_next().map(Job::Task))
     }
