@@ -17,10 +17,11 @@ use std::{
 
 use futures_lite::{AsyncReadExt, AsyncWriteExt};
 use tourbillon::{
-    Cancel, Runtime,
+    Runtime,
     net::{TcpListener, TcpStream},
     task::{LocalSet, spawn_local, spawn_pinned_by_idx},
     time::{MissedTickBehavior, interval, sleep, timeout},
+    timer::Cancel,
 };
 use tourbillon_examples::say::{self, say};
 

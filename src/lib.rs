@@ -92,12 +92,10 @@ pub const VERSION: &str = env!("CARGO_PKG_VERSION");
 
 /// The runtime: its options, handles to it, and how to shut it down.
 pub mod runtime {
-    pub use tourbillon_shards::store::StoreKind;
-
     pub use crate::{
         api::{builder::Builder, cores::with_all_cores, dump, runtime::Runtime},
         engine::{
-            config::RuntimeFlavor,
+            config::{RuntimeFlavor, StoreKind},
             context::entered::EnterGuard,
             handle::{Handle, WeakHandle},
             id::Id,
@@ -135,7 +133,7 @@ pub use crate::{
         spawn,
     },
     timer::{
-        Cancel, CancelOnDrop, Outcome, Reset, Started, Status, Timer,
+        CancelOnDrop, Timer,
         arm::here::{after, at, every, try_after, try_at, try_every},
     },
 };

@@ -7,7 +7,11 @@
 use std::{fmt, sync::Arc, time::Duration};
 
 use fastrand::Rng;
-use tourbillon::{Cancel, Reset, Timer, time::sleep_until};
+use tourbillon::{
+    Timer,
+    time::sleep_until,
+    timer::{Cancel, Reset},
+};
 use tourbillon_examples::say::complain;
 
 use crate::world::World;
@@ -219,7 +223,7 @@ impl Table {
     fn refresh_item(&mut self, ability: usize, now: u64) {
         if self.is_cooling(ability, now) {
             let answer = self.timer(ability).reset_after(Duration::ZERO);
-            self.expect(ability, answer == Reset::Waiting, "it can be reset");
+            self.expect(ability, answer == Reset::Pending, "it can be reset");
             self.abilities[ability].end = Some(now);
             self.report.refreshed += 1;
         }
@@ -232,7 +236,7 @@ impl Table {
             let answer = self
                 .timer(ability)
                 .reset_from_start(Duration::from_nanos(length));
-            self.expect(ability, answer == Reset::Waiting, "it can be hastened");
+            self.expect(ability, answer == Reset::Pending, "it can be hastened");
             let place = &mut self.abilities[ability];
             place.length = length;
             // At once if that time has passed.
@@ -243,7 +247,7 @@ impl Table {
 
     fn prolong(&mut self, ability: usize, now: u64) {
         let answer = self.timer(ability).refresh();
-        self.expect(ability, answer == Reset::Waiting, "it can be refreshed");
+        self.expect(ability, answer == Reset::Pending, "it can be refreshed");
         let place = &mut self.abilities[ability];
         place.began = now;
         place.end = Some(now + place.length);

@@ -13,9 +13,10 @@ use std::{
 
 use futures_lite::{AsyncWriteExt, future::or};
 use tourbillon::{
-    Cancel, CancelOnDrop, Timer,
+    CancelOnDrop, Timer,
     net::TcpStream,
     time::{Instant, Sleep, sleep},
+    timer::Cancel,
 };
 
 use crate::stats::Stats;

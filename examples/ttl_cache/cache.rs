@@ -24,7 +24,11 @@ use std::{
     time::Duration,
 };
 
-use tourbillon::{Cancel, CancelOnDrop, Reset, time::Instant};
+use tourbillon::{
+    CancelOnDrop,
+    time::Instant,
+    timer::{Cancel, Reset},
+};
 
 /// Number of parts: many more than cores, so that two threads seldom need the same part.
 const PARTS: u64 = 64;
@@ -129,7 +133,7 @@ impl Cache {
         let part = self.part(key);
         let mut keys = part.lock();
         let entry = keys.entries.get(key)?;
-        let is_late = |expiry: &Expiry| expiry.timer.refresh() != Reset::Waiting;
+        let is_late = |expiry: &Expiry| expiry.timer.refresh() != Reset::Pending;
         if entry.expiry.as_ref().is_some_and(is_late) {
             part.expire(&mut keys, key);
             return None;
@@ -159,7 +163,7 @@ impl Cache {
             return false;
         };
         let in_time = match &entry.expiry {
-            Some(expiry) => expiry.timer.reset_after(idle) == Reset::Waiting,
+            Some(expiry) => expiry.timer.reset_after(idle) == Reset::Pending,
             None => {
                 entry.expiry = Some(part.expiry(number, key, idle));
                 true

@@ -85,7 +85,7 @@ fn fire_or_reset() {
         expire(&home, 5);
         let reset = mover.join().unwrap();
         let ran = probe.runs();
-        assert_eq!(reset == Reset::Waiting, ran == 0);
+        assert_eq!(reset == Reset::Pending, ran == 0);
         assert_ne!(reset, Reset::AfterRun);
         expire(&home, 19);
         assert_eq!(probe.runs(), ran);
@@ -104,7 +104,7 @@ fn run_or_refresh() {
         let mover = thread::spawn(move || timer.refresh(5));
         let ran = run(due, 5);
         match mover.join().unwrap() {
-            Reset::Waiting => {
+            Reset::Pending => {
                 assert!(matches!(ran, Ran::PutBack));
                 assert_eq!(probe.runs(), 0);
                 assert_eq!(home.next_deadline(), 10);
@@ -128,7 +128,7 @@ fn two_refreshes() {
         let refresh = |timer: &Timer<Worker>| {
             let owner = timer.home().owner();
             let now = owner.past();
-            assert_eq!(timer.refresh(now), Reset::Waiting);
+            assert_eq!(timer.refresh(now), Reset::Pending);
             owner.now();
             now
         };
@@ -156,11 +156,11 @@ fn reset_or_refresh() {
             let timer = timer.clone();
             move || {
                 let past = timer.home().owner().past();
-                assert_eq!(timer.reset_after(past, 5), Reset::Waiting);
+                assert_eq!(timer.reset_after(past, 5), Reset::Pending);
             }
         });
         let now = home.owner().now();
-        assert_eq!(timer.refresh(now), Reset::Waiting);
+        assert_eq!(timer.refresh(now), Reset::Pending);
         home.owner().now();
         other.join().unwrap();
         let deadline = timer.deadline().unwrap();
@@ -175,19 +175,19 @@ fn reset_or_refresh() {
 fn reset_to_a_moment_or_from_the_start() {
     model!(None, || {
         let (home, timer, probe) = once();
-        assert_eq!(timer.refresh(50), Reset::Waiting);
+        assert_eq!(timer.refresh(50), Reset::Pending);
         let other = thread::spawn({
             let timer = timer.clone();
             move || {
-                assert_eq!(timer.reset_at(20), Reset::Waiting);
+                assert_eq!(timer.reset_at(20), Reset::Pending);
                 timer.home().owner().now();
             }
         });
         home.owner().past();
-        assert_eq!(timer.reset_from_start(30), Reset::Waiting);
+        assert_eq!(timer.reset_from_start(30), Reset::Pending);
         other.join().unwrap();
         assert!(matches!(timer.deadline(), Some(20 | 80)));
-        assert_eq!(timer.reset_from_start(40), Reset::Waiting);
+        assert_eq!(timer.reset_from_start(40), Reset::Pending);
         assert_eq!(timer.deadline(), Some(90));
         ended(&home, &probe);
     });
@@ -311,7 +311,7 @@ fn a_recurring_timer_runs_or_is_moved() {
         let mover = resets(&timer, 50);
         let ran = run(due, 5);
         match mover.join().unwrap() {
-            Reset::Waiting => {
+            Reset::Pending => {
                 assert_eq!(matches!(ran, Ran::PutBack), probe.runs() == 0);
             }
             reset => {

@@ -93,8 +93,8 @@ fn an_arrival_is_moved() {
         let timer = Timer::once(&home, 50, 5, probe.once());
         EventLoop::new(&home);
         let mover = thread::spawn(move || {
-            assert_eq!(timer.reset_at(60), Reset::Waiting);
-            assert_eq!(timer.reset_at(10), Reset::Waiting);
+            assert_eq!(timer.reset_at(60), Reset::Pending);
+            assert_eq!(timer.reset_at(10), Reset::Pending);
         });
         expire(&home, 0);
         mover.join().unwrap();
@@ -117,7 +117,7 @@ fn an_arrival_is_moved_before_another() {
         drop(Timer::once(&home, 20, 5, other.once()));
         let timer = Timer::once(&home, 50, 5, probe.once());
         EventLoop::new(&home);
-        let mover = thread::spawn(move || assert_eq!(timer.reset_at(10), Reset::Waiting));
+        let mover = thread::spawn(move || assert_eq!(timer.reset_at(10), Reset::Pending));
         expire(&home, 0);
         mover.join().unwrap();
         expire(&home, 10);
@@ -141,7 +141,7 @@ fn the_owner_moves_an_arrival_earlier() {
             let home = home.clone();
             move || expire(&home, 0)
         });
-        assert_eq!(timer.reset_at(10), Reset::Waiting);
+        assert_eq!(timer.reset_at(10), Reset::Pending);
         assert!(home.next_deadline() <= 10);
         remote_thread.join().unwrap();
         expire(&home, 10);
@@ -162,8 +162,8 @@ fn a_due_timer_is_moved_when_its_slot_belongs_to_another() {
         let held = due(&home, 5);
         drop(Timer::once(&home, 30, 5, other.once()));
         let mover = thread::spawn(move || {
-            assert_eq!(timer.reset_at(50), Reset::Waiting);
-            assert_eq!(timer.reset_at(40), Reset::Waiting);
+            assert_eq!(timer.reset_at(50), Reset::Pending);
+            assert_eq!(timer.reset_at(40), Reset::Pending);
         });
         expire(&home, 30);
         assert_eq!(other.runs(), 1);
@@ -217,9 +217,9 @@ fn a_put_back_meets_a_move_earlier() {
         // The owner sleeps until another timer's deadline, which is between this timer's two new
         // ones.
         drop(Timer::once(&home, HORIZON + 30, 5, || {}));
-        assert_eq!(timer.reset_at(HORIZON + 50), Reset::Waiting);
+        assert_eq!(timer.reset_at(HORIZON + 50), Reset::Pending);
         let thief = thread::spawn(move || drop(run(held, 5)));
-        let mover = thread::spawn(move || assert_eq!(timer.reset_at(10), Reset::Waiting));
+        let mover = thread::spawn(move || assert_eq!(timer.reset_at(10), Reset::Pending));
         owner.run_until(|| probe.runs() == 1);
         assert_eq!(owner.now, 10);
         thief.join().unwrap();
@@ -292,7 +292,7 @@ fn two_threads_update_one_timer() {
         let timer = Arc::new(Timer::once(&home, 50, 5, probe.once()));
         let movers = [20, 10].map(|to| {
             let timer = timer.clone();
-            thread::spawn(move || assert_eq!(timer.reset_at(to), Reset::Waiting))
+            thread::spawn(move || assert_eq!(timer.reset_at(to), Reset::Pending))
         });
         expire(&home, 0);
         movers.into_iter().for_each(|it| it.join().unwrap());
@@ -319,7 +319,7 @@ fn two_threads_update_one_timer_while_another_arrives() {
         let timer = Arc::new(Timer::once(&home, 50, 5, probe.once()));
         let movers = [20, 10].map(|to| {
             let timer = timer.clone();
-            thread::spawn(move || assert_eq!(timer.reset_at(to), Reset::Waiting))
+            thread::spawn(move || assert_eq!(timer.reset_at(to), Reset::Pending))
         });
         let other = thread::spawn({
             let home = home.clone();
@@ -345,7 +345,7 @@ fn a_due_timer_is_dropped_while_it_is_moved() {
         let probe = Probe::new();
         let timer = Arc::new(Timer::once(&home, 5, 5, probe.once()));
         let held = due(&home, 5);
-        assert_eq!(timer.reset_at(50), Reset::Waiting);
+        assert_eq!(timer.reset_at(50), Reset::Pending);
         let holder = thread::spawn(move || drop(held));
         let mover = resets(&timer, 20);
         expire(&home, 5);

@@ -61,7 +61,7 @@ fn a_timer_is_moved_earlier_while_the_owner_parks() {
         let mut owner = EventLoop::new(&home);
         let probe = Probe::new();
         let timer = Timer::once(&home, HORIZON + 50, 5, probe.once());
-        let mover = thread::spawn(move || assert_eq!(timer.reset_at(10), Reset::Waiting));
+        let mover = thread::spawn(move || assert_eq!(timer.reset_at(10), Reset::Pending));
         owner.run_until(|| probe.runs() == 1);
         mover.join().unwrap();
         assert_eq!(owner.now, 10);

@@ -194,10 +194,10 @@ fn a_canceller_is_denied_the_lock_while_the_owner_notes_a_move() {
         |home| {
             let timer = Timer::once(home, HORIZON + 30, 5, || {});
             // From here on, the owner expects earlier deadlines, and leaves notes of them.
-            assert_eq!(timer.reset_at(HORIZON + 20), Reset::Waiting);
+            assert_eq!(timer.reset_at(HORIZON + 20), Reset::Pending);
             timer
         },
-        |_, mine| assert_eq!(mine.reset_at(HORIZON + 10), Reset::Waiting),
+        |_, mine| assert_eq!(mine.reset_at(HORIZON + 10), Reset::Pending),
     );
 }
 
@@ -298,7 +298,7 @@ fn a_canceller_is_denied_again_while_the_owner_parks() {
         moved.start(0);
         // All timers are in the store. The condition is asked where the old deadline comes up.
         home.settle();
-        assert_eq!(moved.reset_at(HORIZON + 3), Reset::Waiting);
+        assert_eq!(moved.reset_at(HORIZON + 3), Reset::Pending);
         expire(&home, 5);
         let (canceller, owner) = started.lock().unwrap().take().unwrap();
         canceller.join().unwrap();
@@ -327,13 +327,13 @@ fn the_owner_notes_a_move(is_in_the_inbox: bool, first: u64, to: u64) {
         drop(Timer::once(&home, first, 5, other.once()));
         let late = Timer::once(&home, HORIZON + 30, 5, || {});
         // From here on, the owner expects earlier deadlines.
-        assert_eq!(late.reset_at(HORIZON + 20), Reset::Waiting);
+        assert_eq!(late.reset_at(HORIZON + 20), Reset::Pending);
         let timer = early.unwrap_or_else(|| arm(HORIZON + 40));
         let remote_thread = thread::spawn({
             let home = home.clone();
             move || expire(&home, 0)
         });
-        assert_eq!(timer.reset_at(to), Reset::Waiting);
+        assert_eq!(timer.reset_at(to), Reset::Pending);
         owner.run_until(|| mine.runs() == 1);
         assert_eq!(owner.now, to);
         assert_eq!(other.runs(), usize::from(first < to));
@@ -460,12 +460,12 @@ fn a_remote_thread_settles_and_moves_while_the_owner_parks() {
         let mut owner = EventLoop::new(&home);
         let probe = Probe::new();
         let timer = Timer::once(&home, HORIZON + 10, 5, probe.once());
-        assert_eq!(timer.reset_at(HORIZON + 50), Reset::Waiting);
+        assert_eq!(timer.reset_at(HORIZON + 50), Reset::Pending);
         let remote_thread = thread::spawn({
             let home = home.clone();
             move || {
                 assert_eq!(home.settle(), HORIZON + 50);
-                assert_eq!(timer.reset_at(10), Reset::Waiting);
+                assert_eq!(timer.reset_at(10), Reset::Pending);
                 let next = home.settle();
                 assert!(next == 10 || next == NEVER);
             }

@@ -42,7 +42,7 @@ impl Setting {
         let callback = probe.told(Flow::Continue(()));
         self.probes.borrow_mut().push(probe);
         let timer = Timer::build(&self.home, 5, None, options, callback);
-        assert_eq!(timer.start(0), Started::Waiting);
+        assert_eq!(timer.start(0), Started::Pending);
         timer
     }
 

@@ -26,7 +26,7 @@ fn told(recurring: bool, answer: Flow) -> (Home, Arc<Timer<Worker>>, Probe) {
         ..Options::default()
     };
     let timer = Timer::build(&home, 5, None, options, probe.told(answer));
-    assert_eq!(timer.start(0), Started::Waiting);
+    assert_eq!(timer.start(0), Started::Pending);
     (home, Arc::new(timer), probe)
 }
 
@@ -137,7 +137,7 @@ fn a_due_timer_is_cancelled_by_its_holder_or_moved() {
         let mover = resets(&timer, 20);
         due.cancel();
         let how = match mover.join().unwrap() {
-            Reset::Waiting => Outcome::Fired,
+            Reset::Pending => Outcome::Fired,
             _ => Outcome::Cancelled,
         };
         expire(&home, 20);

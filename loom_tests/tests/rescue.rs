@@ -102,7 +102,7 @@ fn a_late_timer_is_moved_while_the_owner_comes_back() {
         let rescuer = answers(&home, 41);
         come_back(&home, 41);
         rescuer.join().unwrap();
-        let moved = mover.join().unwrap() == Reset::Waiting;
+        let moved = mover.join().unwrap() == Reset::Pending;
         expire(&home, 41);
         assert_eq!(probe.runs(), usize::from(!moved));
         if moved {

@@ -62,7 +62,7 @@ fn start_or_cancel() {
             move || assert_eq!(timer.cancel(), Cancel::Cancelled)
         });
         let started = timer.start(0);
-        assert_ne!(started, Started::TooLate);
+        assert_ne!(started, Started::AlreadyStarted);
         canceller.join().unwrap();
         assert_eq!(timer.status(), Status::Over(Outcome::Cancelled));
         expire(&home, 5);
@@ -85,7 +85,7 @@ fn start_or_cancel_of_a_timer_that_takes_outcomes() {
                 assert!(!probe.was_told_here());
             }
         });
-        assert_ne!(timer.start(0), Started::TooLate);
+        assert_ne!(timer.start(0), Started::AlreadyStarted);
         canceller.join().unwrap();
         tell(&home);
         assert_eq!(timer.status(), Status::Over(Outcome::Cancelled));
@@ -104,7 +104,7 @@ fn start_or_two_cancels_of_a_timer_that_takes_outcomes() {
         let timer = Arc::new(timer);
         let cancellers =
             [timer.clone(), timer.clone()].map(|it| thread::spawn(move || it.cancel()));
-        assert_ne!(timer.start(0), Started::TooLate);
+        assert_ne!(timer.start(0), Started::AlreadyStarted);
         let answers = cancellers.map(|it| it.join().unwrap());
         let won = answers.iter().filter(|&&it| it == Cancel::Cancelled);
         assert_eq!(won.count(), 1);
@@ -126,10 +126,10 @@ fn two_starts() {
         let here = timer.start(0);
         let there = other.join().unwrap();
         let (deadline, answers) = match here {
-            Started::Waiting => (5, (here, there)),
+            Started::Pending => (5, (here, there)),
             _ => (15, (there, here)),
         };
-        assert_eq!(answers, (Started::Waiting, Started::TooLate));
+        assert_eq!(answers, (Started::Pending, Started::AlreadyStarted));
         assert_eq!(timer.deadline(), Some(deadline));
         expire(&home, deadline - 1);
         assert_eq!(probe.runs(), 0);
@@ -146,11 +146,11 @@ fn start_or_reset() {
         let (home, timer, probe) = built(told());
         let timer = Arc::new(timer);
         let mover = resets(&timer, 20);
-        assert_eq!(timer.start(0), Started::Waiting);
+        assert_eq!(timer.start(0), Started::Pending);
         let deadline = match mover.join().unwrap() {
             Reset::NotStarted => 5,
             reset => {
-                assert_eq!(reset, Reset::Waiting);
+                assert_eq!(reset, Reset::Pending);
                 20
             }
         };
@@ -175,7 +175,7 @@ fn start_or_refresh_by_name() {
             let names = names.clone();
             move || names.refresh("n", || 5)
         });
-        assert_eq!(timer.start(0), Started::Waiting);
+        assert_eq!(timer.start(0), Started::Pending);
         let deadline = match other.join().unwrap() {
             0 => 20,
             _ => 25,
@@ -203,7 +203,7 @@ fn start_or_refresh_by_name_is_never_early() {
             move || names.refresh("n", || home.owner().past())
         });
         let now = home.owner().now();
-        assert_eq!(timer.start(now), Started::Waiting);
+        assert_eq!(timer.start(now), Started::Pending);
         home.owner().now();
         other.join().unwrap();
         let deadline = timer.deadline().unwrap();
@@ -224,11 +224,11 @@ fn start_or_reset_from_start() {
             let timer = timer.clone();
             move || timer.reset_from_start(30)
         });
-        assert_eq!(timer.start(0), Started::Waiting);
+        assert_eq!(timer.start(0), Started::Pending);
         let deadline = match mover.join().unwrap() {
             Reset::NotStarted => 20,
             reset => {
-                assert_eq!(reset, Reset::Waiting);
+                assert_eq!(reset, Reset::Pending);
                 30
             }
         };
@@ -246,7 +246,7 @@ fn start_or_close() {
         let (home, timer, probe) = built(told());
         let starter = thread::spawn(move || {
             let started = timer.start(0);
-            assert!(matches!(started, Started::Waiting | Started::Shutdown));
+            assert!(matches!(started, Started::Pending | Started::Shutdown));
             timer
         });
         close(&home);
@@ -270,7 +270,7 @@ fn start_or_cancel_or_expire() {
         });
         let canceller = cancels(&timer);
         expire(&home, 5);
-        assert_ne!(starter.join().unwrap(), Started::TooLate);
+        assert_ne!(starter.join().unwrap(), Started::AlreadyStarted);
         let cancel = canceller.join().unwrap();
         tell(&home);
         let how = match cancel {
@@ -294,7 +294,7 @@ fn start_or_cancel_by_name() {
             let names = names.clone();
             move || names.cancel("n", 9)
         });
-        assert_ne!(timer.start(0), Started::TooLate);
+        assert_ne!(timer.start(0), Started::AlreadyStarted);
         assert_eq!(canceller.join().unwrap(), 1);
         tell(&home);
         assert_eq!(names.list(), []);

@@ -26,7 +26,7 @@ fn tolerant() -> Options<Worker> {
 fn timer(home: &Home, deadline: u64, options: Options<Worker>, probe: &Probe) -> Timer<Worker> {
     let callback = probe.told(Flow::Continue(()));
     let timer = Timer::build(home, 5, Some(deadline), options, callback);
-    assert_eq!(timer.start(0), Started::Waiting);
+    assert_eq!(timer.start(0), Started::Pending);
     timer
 }
 
@@ -105,7 +105,7 @@ fn a_plain_tolerant_timer_is_moved_earlier_by_the_owner() {
             let (home, other) = (home.clone(), other.clone());
             move || drop(Timer::once(&home, 13, 5, other.once()))
         });
-        assert_eq!(timer.reset_at(5), Reset::Waiting);
+        assert_eq!(timer.reset_at(5), Reset::Pending);
         owner.run_until(|| mine.runs() == 1);
         assert_eq!(owner.now, 8);
         owner.run_until(|| other.runs() == 1);
@@ -125,7 +125,7 @@ fn a_tolerant_timer_is_moved_earlier_while_the_owner_parks() {
         let probe = Probe::new();
         let timer = timer(&home, HORIZON + 50, tolerant(), &probe);
         drop(Timer::once(&home, HORIZON + 30, 5, || {}));
-        let mover = thread::spawn(move || assert_eq!(timer.reset_at(5), Reset::Waiting));
+        let mover = thread::spawn(move || assert_eq!(timer.reset_at(5), Reset::Pending));
         owner.run_until(|| probe.runs() == 1);
         assert_eq!(owner.now, 8);
         mover.join().unwrap();
@@ -150,10 +150,10 @@ fn a_tolerant_timer_is_moved_later_and_earlier() {
         });
         expire(&home, 8);
         let moved = mover.join().unwrap();
-        assert_eq!(moved == Reset::Waiting, probe.runs() == 0);
+        assert_eq!(moved == Reset::Pending, probe.runs() == 0);
         assert!(probe.runs() == 1 || home.next_deadline() <= 20);
         expire(&home, 16);
-        assert_eq!(moved == Reset::Waiting, probe.runs() == 0);
+        assert_eq!(moved == Reset::Pending, probe.runs() == 0);
         expire(&home, 20);
         assert_eq!(probe.runs(), 1);
         close(&home);
@@ -171,7 +171,7 @@ fn a_tolerant_timer_is_taken_early_or_refreshed() {
         let timer = timer(&home, 5, tolerant(), &probe);
         let mover = thread::spawn(move || timer.refresh(6));
         expire(&home, 6);
-        let moved = mover.join().unwrap() == Reset::Waiting;
+        let moved = mover.join().unwrap() == Reset::Pending;
         assert_eq!(probe.runs(), usize::from(!moved));
         expire(&home, 10);
         assert_eq!(probe.runs(), usize::from(!moved));
@@ -233,7 +233,7 @@ fn dead(home: &Home, probe: &Probe) -> Arc<Timer<Worker>> {
         ..Options::default()
     };
     let timer = timer(home, 5, options, probe);
-    assert_eq!(timer.reset_at(20), Reset::Waiting);
+    assert_eq!(timer.reset_at(20), Reset::Pending);
     Arc::new(timer)
 }
 

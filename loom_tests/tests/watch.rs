@@ -49,7 +49,7 @@ fn a_remote_thread_moves_a_timer_earlier_while_the_owner_beats() {
     model!(None, || {
         let (home, _owner) = begin();
         let timer = Timer::once(&home, HORIZON, 5, || {});
-        let remote_thread = thread::spawn(move || assert_eq!(timer.reset_at(50), Reset::Waiting));
+        let remote_thread = thread::spawn(move || assert_eq!(timer.reset_at(50), Reset::Pending));
         home.beat(40);
         remote_thread.join().unwrap();
         assert_called(&home, 40);
@@ -150,7 +150,7 @@ fn the_owner_moves_a_timer_earlier_while_the_alarm_is_taken() {
             let home = home.clone();
             move || assert!(answer(&home, 41))
         });
-        assert_eq!(timer.reset_at(60), Reset::Waiting);
+        assert_eq!(timer.reset_at(60), Reset::Pending);
         taker.join().unwrap();
         assert_called(&home, 40);
         close(&home);

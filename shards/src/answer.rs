@@ -18,7 +18,6 @@ pub enum Kind {
 
 /// How a timer ended.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
-#[non_exhaustive]
 pub enum Outcome {
     /// The deadline passed, and the timer ran.
     Fired,
@@ -55,7 +54,7 @@ pub enum Cancel {
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Reset {
     /// The timer waits for the new deadline.
-    Waiting,
+    Pending,
     /// The timer recurs and is running. After this run it waits for the new deadline.
     AfterRun,
     /// The timer was not started. Nothing has changed.
@@ -68,23 +67,22 @@ pub enum Reset {
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Started {
     /// The timer waits for its deadline.
-    Waiting,
+    Pending,
     /// The timer was cancelled before. If its callback takes an outcome, the first call of `start`
     /// passes it on, once.
     Cancelled,
     /// The shard is closed, and the timer was shut down, by this call or before. If its callback
     /// takes an outcome, it gets that one, once.
     Shutdown,
-    /// The timer was started before.
-    TooLate,
+    /// The timer was started before. Nothing has changed.
+    AlreadyStarted,
 }
 
 /// The state of a timer.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-#[non_exhaustive]
 pub enum Status {
     /// The timer was built and not started.
-    Idle,
+    NotStarted,
     /// The timer waits for its deadline, or for a worker to run it.
     Pending,
     /// The callback is running, or is about to be called with the outcome. If `last` is false, it

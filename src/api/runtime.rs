@@ -339,7 +339,7 @@ impl Runtime {
     ///
     /// ```
     /// use std::time::Duration;
-    /// use tourbillon::{Outcome, Runtime, time::sleep};
+    /// use tourbillon::{Runtime, time::sleep, timer::Outcome};
     ///
     /// let runtime = Runtime::new().unwrap();
     /// runtime

@@ -2,7 +2,7 @@
 
 use std::{sync::Arc, time::Duration};
 
-use tourbillon_shards::{Tolerance, store::StoreKind};
+use tourbillon_shards::{Tolerance, store};
 
 use crate::engine::{recorder::Recording, watchdog::stall::StallHook};
 
@@ -18,7 +18,7 @@ pub(crate) struct Config {
     pub(crate) event_interval: u32,
     pub(crate) global_queue_interval: u32,
     pub(crate) max_timers: Option<usize>,
-    pub(crate) timer_store: StoreKind,
+    pub(crate) timer_store: store::StoreKind,
     pub(crate) rescue_latency: Duration,
     pub(crate) timer_tolerance: Tolerance,
     /// Whether workers may wait awake.
@@ -83,6 +83,33 @@ pub enum RuntimeFlavor {
     CurrentThread,
     /// Workers, which are threads of the runtime.
     MultiThread,
+}
+
+/// A data structure for timers: see [`Builder::timer_store`](crate::runtime::Builder::timer_store).
+///
+/// Each has a maximum number of timers, far beyond what fits the memory of most machines.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash)]
+#[non_exhaustive]
+pub enum StoreKind {
+    /// A 4-ary heap: no operation takes much longer than another. Up to 2^31 timers per worker.
+    Heap,
+    /// A lazy hierarchical wheel: fast for every workload, and the fastest for very many timers. Up
+    /// to 2^29 timers per worker.
+    #[default]
+    Wheel,
+}
+
+impl StoreKind {
+    /// All kinds of stores.
+    pub const ALL: [StoreKind; 2] = [StoreKind::Heap, StoreKind::Wheel];
+
+    /// Returns the kind as the shards know it.
+    pub(crate) fn of_shard(self) -> store::StoreKind {
+        match self {
+            Self::Heap => store::StoreKind::Heap,
+            Self::Wheel => store::StoreKind::Wheel,
+        }
+    }
 }
 
 impl Config {

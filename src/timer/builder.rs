@@ -2,16 +2,14 @@
 
 use std::{fmt, time::Duration};
 
-use tourbillon_shards::{
-    self as shards, Flow, Name, Options, Outcome, Owner, Status, Timer as ShardTimer,
-};
+use tourbillon_shards::{self as shards, Flow, Name, Options, Outcome, Owner, Timer as ShardTimer};
 
 use crate::{
     clock::{instant::Instant, wall::BootInstant},
     engine::{core::TimerOwner, handle::Handle, telemetry::current_span},
     error::ArmError,
     timer::{
-        Timer,
+        self, Status, Timer,
         arm::arm,
         clock::{Boot, Monotonic, TimerClock, Wall, sealed::Sealed},
         home::Homes,
@@ -27,7 +25,7 @@ use crate::{
 ///
 /// ```
 /// use std::{sync::mpsc, time::Duration};
-/// use tourbillon::{Outcome, Runtime};
+/// use tourbillon::{Runtime, timer::Outcome};
 ///
 /// let runtime = Runtime::new().unwrap();
 /// let (sender, outcomes) = mpsc::channel();
@@ -390,7 +388,7 @@ where
                 }
                 // A callback that takes outcomes gets `Shutdown`, so that is no error for it.
                 let refused = mode.bounded && !mode.outcome;
-                if refused && timer.status() == Status::Over(Outcome::Shutdown) {
+                if refused && timer.status() == Status::Over(timer::Outcome::Shutdown) {
                     return Err((ArmError::Shutdown, None));
                 }
                 Ok(timer)

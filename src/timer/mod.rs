@@ -8,8 +8,10 @@
 //! | `home` | which shard a timer goes to |
 //! | `clock`, `schedule` | by which clock, and when, a timer is due |
 //! | `wait` | cancelling and waiting for the callback's end |
+//! | `answer` | what the methods of a timer answer |
 //! | `look` | a snapshot of a runtime's timers |
 
+pub(crate) mod answer;
 pub(crate) mod arm;
 pub(crate) mod builder;
 pub(crate) mod clock;
@@ -27,9 +29,9 @@ use std::{
 };
 
 use tourbillon_shards as shards;
-pub use tourbillon_shards::{Cancel, Outcome, Reset, Started, Status};
 
 pub use crate::timer::{
+    answer::{Cancel, Outcome, Reset, Started, Status},
     builder::TimerBuilder,
     clock::{Boot, BootTimer, Monotonic, TimerClock, Wall, WallTimer},
     look::{TimerCounts, Timers},
@@ -55,7 +57,7 @@ use crate::{engine::core::TimerOwner as _, error::ArmError, util::nanos::nanos};
 ///
 /// ```
 /// use std::time::Duration;
-/// use tourbillon::{Cancel, Runtime};
+/// use tourbillon::{Runtime, timer::Cancel};
 ///
 /// let runtime = Runtime::new().unwrap();
 /// let timer = runtime.after(Duration::from_secs(60), || unreachable!());
@@ -89,9 +91,9 @@ impl<C: TimerClock> Timer<C> {
     /// If the timer was cancelled before, it is over. A callback that takes an outcome then gets
     /// `Cancelled`, on a worker.
     pub fn start(&self) -> Started {
-        self.0
-            .as_ref()
-            .map_or(Started::Shutdown, |timer| timer.start(now::<C>(timer)))
+        self.0.as_ref().map_or(Started::Shutdown, |timer| {
+            Started::of(timer.start(now::<C>(timer)))
+        })
     }
 
     /// Cancels the timer, or returns why it is too late.
@@ -104,12 +106,16 @@ impl<C: TimerClock> Timer<C> {
     /// is cancelled all the same.
     #[inline]
     pub fn cancel(&self) -> Cancel {
-        self.0.as_ref().map_or(Cancel::Over, shards::Timer::cancel)
+        self.0
+            .as_ref()
+            .map_or(Cancel::Over, |timer| Cancel::of(timer.cancel()))
     }
 
     #[inline]
-    fn reset_with(&self, f: impl FnOnce(&shards::Timer<C::Owner>) -> Reset) -> Reset {
-        self.0.as_ref().map_or(Reset::TooLate, f)
+    fn reset_with(&self, f: impl FnOnce(&shards::Timer<C::Owner>) -> shards::Reset) -> Reset {
+        self.0
+            .as_ref()
+            .map_or(Reset::TooLate, |timer| Reset::of(f(timer)))
     }
 
     /// Restarts the wait: the timer is due its delay, or period, from now.
@@ -184,7 +190,9 @@ impl<C: TimerClock> Timer<C> {
     pub fn status(&self) -> Status {
         self.0
             .as_ref()
-            .map_or(Status::Over(Outcome::Shutdown), shards::Timer::status)
+            .map_or(Status::Over(Outcome::Shutdown), |timer| {
+                Status::of(timer.status())
+            })
     }
 
     /// Returns whether the callback will run, for the first time or again.

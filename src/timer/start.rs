@@ -6,10 +6,10 @@
 
 use std::sync::{Arc, Weak};
 
-use tourbillon_shards::{self as shards, Flow, Outcome};
+use tourbillon_shards::{self as shards, Flow};
 
 use super::{
-    Every, Monotonic, Once, Timer, TimerBuilder, TimerClock,
+    Every, Monotonic, Once, Outcome, Timer, TimerBuilder, TimerClock,
     arm::or_refused,
     builder::{Ask, Asks, Mode},
     home::Homes,
@@ -115,7 +115,7 @@ fn mode(outcome: bool, bounded: bool, start: bool) -> Mode {
 
 /// Calls a callback that takes outcomes with `Shutdown`, if it was not armed because its runtime
 /// has been shut down.
-fn told<C: TimerClock, F: FnMut(Outcome) -> Flow>(
+fn told<C: TimerClock, F: FnMut(shards::Outcome) -> Flow>(
     armed: Result<Timer<C>, (ArmError, Option<F>)>,
     bounded: bool,
 ) -> Result<Timer<C>, ArmError> {
@@ -164,7 +164,7 @@ where
         // The first outcome is the only one: a timer that has ended gets no other.
         let run = move |how| {
             if let Some(f) = f.take() {
-                f(how);
+                f(Outcome::of(how));
             }
             Flow::Continue(())
         };
@@ -193,7 +193,7 @@ where
         // The `Arc` may have been dropped after the shard asked for the condition.
         let run = move |_| {
             let Some(alive) = weak.upgrade() else {
-                return Flow::Break(Outcome::Cancelled);
+                return Flow::Break(shards::Outcome::Cancelled);
             };
             if let Some(f) = f.take() {
                 f(alive);
@@ -217,11 +217,11 @@ where
         let run = move |how| {
             let alive = weak.upgrade();
             let how = match how {
-                Outcome::Fired if alive.is_none() => Outcome::Cancelled,
+                shards::Outcome::Fired if alive.is_none() => shards::Outcome::Cancelled,
                 how => how,
             };
             if let Some(f) = f.take() {
-                f(how, alive);
+                f(Outcome::of(how), alive);
             }
             // This outcome may differ from the one that the shard passed. It becomes the timer's.
             Flow::Break(how)
@@ -246,7 +246,9 @@ impl Runs {
     /// itself calls this.
     fn count(&self) -> Flow {
         match &self.0 {
-            Some(left) if left.fetch_sub(1, Ordering::Relaxed) <= 1 => Flow::Break(Outcome::Fired),
+            Some(left) if left.fetch_sub(1, Ordering::Relaxed) <= 1 => {
+                Flow::Break(shards::Outcome::Fired)
+            }
             _ => Flow::Continue(()),
         }
     }
@@ -266,7 +268,7 @@ impl Runs {
             spent: Some(Box::new(move || {
                 // A run that panics does not tell the shard that it was the last one. So the shard
                 // asks.
-                (spent.load(Ordering::Relaxed) == 0).then_some(Outcome::Fired)
+                (spent.load(Ordering::Relaxed) == 0).then_some(shards::Outcome::Fired)
             })),
         }
     }
@@ -310,10 +312,10 @@ impl TimerBuilder<Every> {
         let run = move |how| {
             // Any outcome but `Fired` is the end, and not a run.
             let flow = match how {
-                Outcome::Fired => runs.count(),
+                shards::Outcome::Fired => runs.count(),
                 _ => Flow::Break(how),
             };
-            f(how);
+            f(Outcome::of(how));
             flow
         };
         told(
@@ -338,7 +340,7 @@ impl<T: ?Sized + Send + Sync + 'static> TimerBuilder<Every, Weak<T>> {
         let run = move |_| {
             // The `Arc` may have been dropped after the shard asked for the condition.
             let Some(alive) = weak.upgrade() else {
-                return Flow::Break(Outcome::Cancelled);
+                return Flow::Break(shards::Outcome::Cancelled);
             };
             // Counted before the call, as above.
             let flow = runs.count();
@@ -363,22 +365,25 @@ impl<T: ?Sized + Send + Sync + 'static> TimerBuilder<Every, Weak<T>> {
         // Ask this first, and then whether the runs are used up.
         let (spent, told) = (asks.spent.take(), ended.clone());
         asks.spent = Some(Box::new(move || {
-            let ended = told.load(Ordering::Relaxed).then_some(Outcome::Cancelled);
+            let ended = told
+                .load(Ordering::Relaxed)
+                .then_some(shards::Outcome::Cancelled);
             ended.or_else(|| spent.as_ref().and_then(|spent| spent()))
         }));
         let run = move |how| {
             let alive = weak.upgrade();
             let (how, flow) = match how {
                 // Due, but the last `Arc` was dropped: this call is the end, and not a run.
-                Outcome::Fired if alive.is_none() => {
-                    (Outcome::Cancelled, Flow::Break(Outcome::Cancelled))
-                }
-                Outcome::Fired => (how, runs.count()),
+                shards::Outcome::Fired if alive.is_none() => (
+                    shards::Outcome::Cancelled,
+                    Flow::Break(shards::Outcome::Cancelled),
+                ),
+                shards::Outcome::Fired => (how, runs.count()),
                 how => (how, Flow::Break(how)),
             };
             // Before the call, which may panic.
-            ended.store(how != Outcome::Fired, Ordering::Relaxed);
-            f(how, alive);
+            ended.store(how != shards::Outcome::Fired, Ordering::Relaxed);
+            f(Outcome::of(how), alive);
             flow
         };
         self::told(

@@ -55,7 +55,7 @@ impl<C: TimerClock> Timer<C> {
     ///
     /// ```
     /// use std::time::Duration;
-    /// use tourbillon::{Cancel, Runtime};
+    /// use tourbillon::{Runtime, timer::Cancel};
     ///
     /// let runtime = Runtime::new().unwrap();
     /// let timer = runtime.every(Duration::from_micros(50), || { /* … */ });
@@ -91,7 +91,7 @@ impl<C: TimerClock> Timer<C> {
     ///
     /// ```
     /// use std::time::Duration;
-    /// use tourbillon::{Cancel, Runtime};
+    /// use tourbillon::{Runtime, timer::Cancel};
     ///
     /// let runtime = Runtime::new().unwrap();
     /// let timer = runtime.after(Duration::from_secs(1), || unreachable!());

@@ -14,11 +14,12 @@ use std::{
 
 use futures_lite::{AsyncReadExt, AsyncWriteExt};
 use tourbillon::{
-    Outcome, Runtime, Timer,
+    Runtime, Timer,
     net::{TcpListener, TcpStream, UdpSocket, UnixStream},
     runtime::Builder,
     signal::{SignalKind, signal},
     time::{BootInstant, interval, sleep, timeout},
+    timer::Outcome,
 };
 
 use crate::common::{

@@ -15,10 +15,11 @@ use std::{
 };
 
 use tourbillon::{
-    ArmError, BuildError, Cancel,
+    ArmError, BuildError,
     runtime::Builder,
     task::{block_in_place, yield_now},
     time::sleep,
+    timer::Cancel,
 };
 
 use crate::{

@@ -15,9 +15,10 @@ use std::{
 
 use futures_lite::{AsyncReadExt, AsyncWriteExt};
 use tourbillon::{
-    Cancel, Outcome, Status, Timer,
+    Timer,
     runtime::Builder,
     time::{self, BootInstant, DelayQueue, interval, sleep, timeout},
+    timer::{Cancel, Outcome, Status},
 };
 
 use crate::common::{

@@ -11,12 +11,13 @@ use std::{
 };
 
 use tourbillon::{
-    Cancel, Outcome, Reset, Runtime, Status, Timer,
+    Runtime, Timer,
     runtime::StoreKind,
     time::{
         BootInstant, DelayQueue, Instant, MissedTickBehavior, advance, interval, interval_at,
         sleep, sleep_until, timeout,
     },
+    timer::{Cancel, Outcome, Reset, Status},
 };
 
 use crate::common::{HOUR, alarm, paused::with_store};
@@ -107,7 +108,7 @@ fn timers_sleeps_and_timeouts_are_exact_at_each_horizon() {
                 let _timer = tourbillon::after(10 * MS - ns, notes(&ran, start));
                 let cancelled = tourbillon::after(5 * MS, || unreachable!("cancelled"));
                 let moved = tourbillon::after(HOUR, || ());
-                assert_eq!(moved.reset_after(11 * MS), Reset::Waiting);
+                assert_eq!(moved.reset_after(11 * MS), Reset::Pending);
                 assert_eq!(cancelled.cancel(), Cancel::Cancelled);
                 sleep(10 * MS - ns).await;
                 assert_eq!(start.elapsed(), horizon - ns);
@@ -260,13 +261,13 @@ fn at_the_end_of_the_clock_due_timers_fire_and_later_ones_wait() {
             assert!(task.await.unwrap_err().is_cancelled());
             for timer in [&beyond, &never, &recurring, &close, &later, &late] {
                 assert!(timer.is_pending());
-                assert_eq!(timer.refresh(), Reset::Waiting);
+                assert_eq!(timer.refresh(), Reset::Pending);
                 assert_eq!(timer.deadline(), None);
             }
             // A timer that is reset from beyond the clock's end to a valid time fires.
             assert_eq!(later.cancel(), Cancel::Cancelled);
             let moved = tourbillon::after(HOUR, count());
-            assert_eq!(moved.reset_after(Duration::ZERO), Reset::Waiting);
+            assert_eq!(moved.reset_after(Duration::ZERO), Reset::Pending);
             advance(Duration::ZERO).await;
             assert_eq!(moved.status(), Status::Over(Outcome::Fired));
             for timer in [beyond, never, recurring, close, late] {
@@ -312,9 +313,9 @@ fn endless_durations_never_fire_and_never_panic() {
                     let tolerant = Timer::after(long).tolerance(long).jitter(long).start(|| ());
                     let recurring = tourbillon::every(long, || unreachable!("never"));
                     for timer in [&timer, &tolerant, &recurring] {
-                        assert_eq!(timer.reset_after(long), Reset::Waiting);
-                        assert_eq!(timer.reset_at(Instant::now() + long), Reset::Waiting);
-                        assert_eq!(timer.refresh(), Reset::Waiting);
+                        assert_eq!(timer.reset_after(long), Reset::Pending);
+                        assert_eq!(timer.reset_at(Instant::now() + long), Reset::Pending);
+                        assert_eq!(timer.refresh(), Reset::Pending);
                         assert!(timer.deadline().is_none());
                         assert_eq!(timer.cancel(), Cancel::Cancelled);
                     }
@@ -363,7 +364,7 @@ fn extreme_system_times_fire_at_once_or_never() {
             assert_eq!(in_time.status(), Status::Over(Outcome::Fired));
             for timer in never.iter().chain([&too_late]) {
                 assert_eq!((timer.deadline(), timer.is_pending()), (None, true));
-                assert_eq!(timer.reset_at(last), Reset::Waiting);
+                assert_eq!(timer.reset_at(last), Reset::Pending);
                 assert_eq!(timer.cancel(), Cancel::Cancelled);
             }
             assert_eq!(never_boot.cancel(), Cancel::Cancelled);
@@ -390,12 +391,12 @@ fn a_timer_refreshed_for_decades_fires_when_refreshing_stops() {
                     advance(DAY).await;
                     days += 1;
                 } else {
-                    assert_eq!(keep_alive.reset_after(40 * DAY), Reset::Waiting);
+                    assert_eq!(keep_alive.reset_after(40 * DAY), Reset::Pending);
                     advance(30 * DAY).await;
                     days += 30;
                 }
                 let answer = keep_alive.reset_after(2 * DAY);
-                assert_eq!(answer, Reset::Waiting, "on day {days}");
+                assert_eq!(answer, Reset::Pending, "on day {days}");
             }
             assert!(days > 70 * 365);
             assert_eq!(ran.load(SeqCst), 0);

@@ -2,7 +2,7 @@
 
 use std::time::{Duration, Instant, SystemTime};
 
-use tourbillon::{Cancel, Timer, time::sleep};
+use tourbillon::{Timer, time::sleep, timer::Cancel};
 
 use crate::common::{HOUR, alarm, eventually, on_worker, runtime, told::read_inboxes};
 

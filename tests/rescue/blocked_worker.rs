@@ -28,7 +28,12 @@ use crate::common::{
     on_worker, runtime,
 };
 use futures_lite::AsyncReadExt;
-use tourbillon::{Cancel, Outcome, Reset, Timer, net::TcpStream, time::sleep_until};
+use tourbillon::{
+    Timer,
+    net::TcpStream,
+    time::sleep_until,
+    timer::{Cancel, Outcome, Reset},
+};
 
 /// Arms a sleep on the calling worker, and spawns a task that waits for it.
 fn sleep_here(says: &Says, index: usize, due: Instant) {
@@ -158,7 +163,7 @@ fn a_timer_of_a_blocked_worker_that_is_moved_earlier_is_served() {
     thread::sleep(REST);
     let soon = Instant::now() + SOON;
     sender.send(soon).unwrap();
-    assert_eq!(timer.reset_at(soon), Reset::Waiting);
+    assert_eq!(timer.reset_at(soon), Reset::Pending);
     all_come_elsewhere(&blocked, &came, 1);
     assert_ends(&timer, Outcome::Fired);
     drop(blocked);

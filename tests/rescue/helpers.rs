@@ -28,7 +28,7 @@ use crate::common::{
 };
 use futures_lite::AsyncReadExt;
 use tourbillon::{
-    Outcome, Runtime, Timer, net::TcpStream, runtime::Builder, task::yield_now, time::sleep,
+    Runtime, Timer, net::TcpStream, runtime::Builder, task::yield_now, time::sleep, timer::Outcome,
 };
 
 fn runtime(workers: usize, most: usize) -> Runtime {

@@ -20,7 +20,11 @@ use crate::common::{
     told::Told,
 };
 use futures_lite::AsyncReadExt;
-use tourbillon::{Cancel, Outcome, Reset, Timer, net::TcpStream};
+use tourbillon::{
+    Timer,
+    net::TcpStream,
+    timer::{Cancel, Outcome, Reset},
+};
 
 /// A timer of a blocked worker that one thread moves and cancels, and the outcome that it took.
 struct Meddled {
@@ -86,7 +90,7 @@ impl Meddling {
                 (timer.reset_at(deadline), deadline)
             }
         };
-        if answer == Reset::Waiting {
+        if answer == Reset::Pending {
             self.not_before = deadline;
         }
     }
@@ -203,7 +207,7 @@ fn a_worker_that_returns_continues_after_its_rescuers() {
         write(2 * round + 1);
         let now = Instant::now();
         for timer in &timers {
-            assert_eq!(timer.reset_at(now), Reset::Waiting);
+            assert_eq!(timer.reset_at(now), Reset::Pending);
         }
         let mut left = [vec![1; TIMERS], vec![1; SOCKETS]];
         for (left, receiver) in left.iter_mut().zip([&came_later, &read]) {

@@ -121,7 +121,7 @@ fn timers_are_reported_by_the_names_of_their_callbacks() {
     one(&runtime, &stalls, "named::callback");
     // A callback that takes an outcome.
     let timer = Timer::after(PATIENCE).on(runtime.handle());
-    fn told(_: tourbillon::Outcome) {
+    fn told(_: tourbillon::timer::Outcome) {
         block();
     }
     timer.start_with(told).cancel();

@@ -11,7 +11,12 @@ use crate::common::{
     net::{echo_all, pair},
     on_worker,
 };
-use tourbillon::{Cancel, Reset, Runtime, runtime::Builder, time::sleep};
+use tourbillon::{
+    Runtime,
+    runtime::Builder,
+    time::sleep,
+    timer::{Cancel, Reset},
+};
 
 fn build(workers: usize) -> Runtime {
     Builder::new().worker_threads(workers).build().unwrap()
@@ -114,7 +119,7 @@ fn a_timer_moved_earlier_wakes_the_worker() {
         asleep(&runtime);
         let to = Instant::now() + delay;
         *asked.lock().unwrap() = Some(to);
-        assert_eq!(timer.reset_at(to), Reset::Waiting);
+        assert_eq!(timer.reset_at(to), Reset::Pending);
         not_early(&receiver);
     }
 }
@@ -133,7 +138,7 @@ fn a_timer_moved_later_or_cancelled_leaves_the_next() {
         runtime.at(asked, move || sender.send((asked, Instant::now())).unwrap());
         // On a slow machine, these timers may fire before this. Such a round does not count.
         let in_time =
-            first.reset_after(HOUR) == Reset::Waiting && second.cancel() == Cancel::Cancelled;
+            first.reset_after(HOUR) == Reset::Pending && second.cancel() == Cancel::Cancelled;
         not_early(&receiver);
         if in_time {
             assert!(first.is_pending(), "it was moved by an hour");

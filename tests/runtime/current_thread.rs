@@ -17,12 +17,13 @@ use std::{
 
 use futures_lite::{AsyncReadExt, AsyncWriteExt};
 use tourbillon::{
-    Outcome, Runtime, SpawnError,
+    Runtime, SpawnError,
     net::{TcpListener, UnixStream},
     runtime::{Builder, RuntimeFlavor, worker_index},
     sync::Notify,
     task::{LocalSet, block_in_place, spawn_blocking, spawn_local, yield_now},
     time::{self, Instant, sleep, timeout},
+    timer::Outcome,
 };
 
 use crate::common::PATIENCE;

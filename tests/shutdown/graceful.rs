@@ -9,7 +9,12 @@ use std::{
 };
 
 use crate::common::{Drops, Gate, HOUR, PATIENCE, alarm, on_worker, runtime};
-use tourbillon::{Outcome, Runtime, Status, Timer, runtime::Builder, time::sleep};
+use tourbillon::{
+    Runtime, Timer,
+    runtime::Builder,
+    time::sleep,
+    timer::{Outcome, Status},
+};
 
 #[test]
 fn tasks_finish_in_time_and_timers_end_after_them() {

@@ -14,11 +14,11 @@ use std::{
 
 use crate::common::{Drops, HOUR, alarm, eventually, fds, process::alone, runtime, threads};
 use tourbillon::{
-    ArmError, Cancel, Handle, Reset, Status,
+    ArmError, Handle,
     net::TcpListener,
     runtime::{Builder, is_rt_shutdown_err},
     time::sleep,
-    timer::Outcome,
+    timer::{Cancel, Outcome, Reset, Status},
 };
 
 /// A runtime that has been shut down, and a handle to it.

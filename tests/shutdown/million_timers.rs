@@ -11,7 +11,10 @@ use std::{
 };
 
 use crate::common::{Gate, HOUR, PATIENCE, Random, alarm, runtime, told::Told};
-use tourbillon::{Cancel, Handle, Outcome, Status, Timer};
+use tourbillon::{
+    Handle, Timer,
+    timer::{Cancel, Outcome, Status},
+};
 
 /// Callbacks that note their outcome and the thread that delivers it. The first one waits until
 /// another thread delivers an outcome, too. If one thread delivered all, it would wait in vain.

@@ -12,10 +12,10 @@ use std::{
 use crate::common::{Drops, Gate, HOUR, PATIENCE, alarm, eventually, runtime};
 use futures_lite::{AsyncReadExt, AsyncWriteExt};
 use tourbillon::{
-    Cancel, Handle, Reset, Status,
+    Handle,
     net::{TcpListener, TcpStream},
     time::{interval, sleep},
-    timer::Outcome,
+    timer::{Cancel, Outcome, Reset, Status},
 };
 
 #[test]
@@ -83,7 +83,7 @@ fn queued_timers_are_ended() {
     };
     started.wait();
     // One timer is moved, so that the queue holds a timer that is no longer due.
-    assert_eq!(timers[7].reset_after(HOUR), Reset::Waiting);
+    assert_eq!(timers[7].reset_after(HOUR), Reset::Pending);
     let dropper = thread::spawn(move || drop(runtime));
     // The shutdown tells the worker to stop, and the worker leaves after its present job.
     thread::sleep(Duration::from_millis(20));

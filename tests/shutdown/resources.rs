@@ -14,11 +14,10 @@ use crate::common::{
 };
 use futures_lite::AsyncReadExt;
 use tourbillon::{
-    Status,
     net::{TcpListener, TcpStream},
     runtime::Builder,
     time::sleep,
-    timer::Outcome,
+    timer::{Outcome, Status},
 };
 
 #[test]

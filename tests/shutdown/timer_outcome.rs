@@ -15,7 +15,10 @@ use crate::common::{
     Drops, Gate, HOUR, PATIENCE, alarm, eventually, runtime,
     told::{Told, read_inboxes, stick_a_worker, worker_number},
 };
-use tourbillon::{Cancel, Handle, Outcome, Runtime, Status, Timer};
+use tourbillon::{
+    Handle, Runtime, Timer,
+    timer::{Cancel, Outcome, Status},
+};
 
 /// Arms timers of each kind on each worker. Returns how many.
 fn arm(handle: &Handle, workers: usize, told: &Told) -> usize {

@@ -14,7 +14,9 @@ use std::{
 
 use common::{HOUR, Random, alarm, eventually, runtime};
 use tourbillon::{
-    Cancel, Handle, Reset, Runtime, Status, Timer, runtime::StoreKind, timer::Outcome,
+    Handle, Runtime, Timer,
+    runtime::StoreKind,
+    timer::{Cancel, Outcome, Reset, Status},
 };
 
 /// Operations of one storm, over all threads.
@@ -135,7 +137,7 @@ fn move_own(storm: &Storm, own: &Shared, random: &mut Random) {
         // `to`.
         _ => timer.reset_after(to.saturating_duration_since(Instant::now())),
     };
-    if answer == Reset::Waiting {
+    if answer == Reset::Pending {
         // `reset_after` has read the clock itself, so ask the timer for its deadline. A timer that is
         // over has none.
         if let Some(deadline) = timer.deadline() {

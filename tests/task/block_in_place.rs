@@ -31,7 +31,8 @@ use crate::common::{
 };
 use futures_lite::AsyncReadExt;
 use tourbillon::{
-    Handle, Outcome, Timer, net::TcpStream, runtime::Builder, task::block_in_place, time::sleep,
+    Handle, Timer, net::TcpStream, runtime::Builder, task::block_in_place, time::sleep,
+    timer::Outcome,
 };
 
 /// Peers serve the work that the worker had before, and the work that comes later.

@@ -16,7 +16,8 @@ use crate::common::{
     told::Told,
 };
 use tourbillon::{
-    Handle, Outcome, Timer, net::UdpSocket, runtime::Builder, task::block_in_place, time::sleep,
+    Handle, Timer, net::UdpSocket, runtime::Builder, task::block_in_place, time::sleep,
+    timer::Outcome,
 };
 
 #[test]

@@ -9,12 +9,12 @@ use std::{
 };
 
 use tourbillon::{
-    Cancel,
     sync::Notify,
     task::{
         JoinSet, LocalSet, consume_budget, coop, spawn_blocking, spawn_local, unconstrained,
         yield_now,
     },
+    timer::Cancel,
 };
 
 use crate::common::{Drops, Gate, HOUR, alarm, dropped::in_each_way, eventually, runtime};

@@ -21,12 +21,11 @@ use crate::common::{
 };
 use futures_lite::AsyncRead;
 use tourbillon::{
-    Cancel, Status,
     net::{TcpListener, TcpStream},
     runtime::Builder,
     task::yield_now,
     time::sleep,
-    timer::Outcome,
+    timer::{Cancel, Outcome, Status},
 };
 
 #[test]

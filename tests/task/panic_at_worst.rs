@@ -134,7 +134,7 @@ fn a_panic_hook_can_use_the_runtime() {
             });
             drop(handle.spawn_blocking(count()));
             let named = Timer::after(HOUR).name("hook").on(&handle).start(|| ());
-            assert_eq!(named.cancel(), tourbillon::Cancel::Cancelled);
+            assert_eq!(named.cancel(), tourbillon::timer::Cancel::Cancelled);
             assert_eq!(handle.metrics().num_workers(), 2);
             // Use the thread's own context, if it has one.
             if let Ok(own) = Handle::try_current() {

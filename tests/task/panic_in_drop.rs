@@ -15,7 +15,12 @@ use crate::common::{
     process::alone,
     runtime,
 };
-use tourbillon::{Cancel, Status, Timer, runtime::Builder, task::yield_now, timer::Outcome};
+use tourbillon::{
+    Timer,
+    runtime::Builder,
+    task::yield_now,
+    timer::{Cancel, Outcome, Status},
+};
 
 /// Panics when it is dropped.
 struct Bomb;

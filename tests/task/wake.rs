@@ -330,7 +330,7 @@ fn a_searcher_that_runs_its_own_timer_hides_no_work() {
         runtime.block_on(task).unwrap();
         release.open();
         eventually("the callback has ended", || {
-            matches!(timer.status(), tourbillon::Status::Over(_))
+            matches!(timer.status(), tourbillon::timer::Status::Over(_))
         });
         assert!(
             !stuck.load(Ordering::SeqCst),

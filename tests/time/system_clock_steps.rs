@@ -13,7 +13,11 @@ use crate::common::{
     PATIENCE, alarm, eventually, runtime,
     told::{Told, read_inboxes},
 };
-use tourbillon::{Cancel, Outcome, Status, Timer, time::BootInstant, timer::OnStep};
+use tourbillon::{
+    Timer,
+    time::BootInstant,
+    timer::{Cancel, OnStep, Outcome, Status},
+};
 
 /// A step longer than the tests' patience: only a step of the clock makes a timer fire that waits
 /// for it.

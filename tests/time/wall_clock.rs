@@ -12,9 +12,9 @@ use crate::common::{
     told::{Told, read_inboxes, stick_a_worker},
 };
 use tourbillon::{
-    Cancel, Outcome, Reset, Status, Timer,
+    Timer,
     time::BootInstant,
-    timer::{OnStep, WallTimer},
+    timer::{Cancel, OnStep, Outcome, Reset, Status, WallTimer},
 };
 
 const MS: Duration = Duration::from_millis(1);
@@ -107,7 +107,7 @@ fn past_times_are_due_at_once_and_the_far_future_never() {
     let _detached = Timer::after_boot(MS).on(handle).start_with(told.once());
     eventually("they are due", || told.all() == [8, 0, 0]);
     assert!(far.is_pending() && never.is_pending() && boot.is_pending());
-    assert_eq!(never.reset_at(SystemTime::now()), Reset::Waiting);
+    assert_eq!(never.reset_at(SystemTime::now()), Reset::Pending);
     eventually("it is due", || {
         never.status() == Status::Over(Outcome::Fired)
     });
@@ -131,16 +131,16 @@ fn wall_and_boot_clock_timers_can_be_cancelled_and_moved() {
     };
     let timer: WallTimer = wall();
     assert_eq!(timer.deadline(), Some(now + HOUR));
-    assert_eq!(timer.reset_at(now + 3 * HOUR), Reset::Waiting);
+    assert_eq!(timer.reset_at(now + 3 * HOUR), Reset::Pending);
     assert_eq!(timer.deadline(), Some(now + 3 * HOUR));
-    assert_eq!(timer.reset_at(now + 2 * HOUR), Reset::Waiting);
+    assert_eq!(timer.reset_at(now + 2 * HOUR), Reset::Pending);
     assert_eq!(timer.deadline(), Some(now + 2 * HOUR));
     assert_eq!((timer.cancel(), drops.count()), (Cancel::Cancelled, 1));
     assert_eq!((timer.cancel(), timer.deadline()), (Cancel::Over, None));
     assert_eq!(timer.reset_at(now), Reset::TooLate);
     // To a deadline before the earliest one.
     let moved = wall();
-    assert_eq!(moved.reset_at(SystemTime::now() + MS), Reset::Waiting);
+    assert_eq!(moved.reset_at(SystemTime::now() + MS), Reset::Pending);
     eventually("it is due", || {
         moved.status() == Status::Over(Outcome::Fired)
     });
@@ -148,11 +148,11 @@ fn wall_and_boot_clock_timers_can_be_cancelled_and_moved() {
     let before = BootInstant::now();
     let boot = Timer::after_boot(HOUR).on(handle).start(|| ());
     assert!(boot.deadline().unwrap() >= before + HOUR);
-    assert_eq!(boot.reset_after(2 * HOUR), Reset::Waiting);
+    assert_eq!(boot.reset_after(2 * HOUR), Reset::Pending);
     assert!(boot.deadline().unwrap() >= before + 2 * HOUR);
-    assert_eq!(boot.refresh(), Reset::Waiting);
+    assert_eq!(boot.refresh(), Reset::Pending);
     assert!(boot.deadline().unwrap() >= before + 2 * HOUR);
-    assert_eq!(boot.reset_from_start(MS), Reset::Waiting);
+    assert_eq!(boot.reset_from_start(MS), Reset::Pending);
     eventually("it is due", || {
         boot.status() == Status::Over(Outcome::Fired)
     });

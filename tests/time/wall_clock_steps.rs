@@ -8,9 +8,9 @@ use std::{
 
 use crate::common::{HOUR, alarm, paused::paused};
 use tourbillon::{
-    Cancel, Reset, Status, Timer,
+    Timer,
     time::{self, Instant, NotPaused, advance, set_wall_clock, sleep, wall_clock},
-    timer::{OnStep, Outcome, WallTimer},
+    timer::{Cancel, OnStep, Outcome, Reset, Status, WallTimer},
 };
 
 const MS: Duration = Duration::from_millis(1);
@@ -283,14 +283,14 @@ fn a_timer_can_be_moved_and_cancelled_across_steps() {
             let (moved, cancelled) = (Ends::default(), Ends::default());
             let timer = moved.timer(noon() + HOUR, on_step);
             let other = cancelled.timer(noon() + HOUR, on_step);
-            assert_eq!(timer.reset_at(noon() + DAY), Reset::Waiting);
+            assert_eq!(timer.reset_at(noon() + DAY), Reset::Pending);
             step(noon() + 2 * HOUR).await;
             assert_eq!(moved.get(), [], "it is out of the way");
             assert_eq!(other.cancel(), Cancel::Over);
-            assert_eq!(timer.reset_at(noon() + 3 * HOUR), Reset::Waiting);
+            assert_eq!(timer.reset_at(noon() + 3 * HOUR), Reset::Pending);
             step(noon()).await;
             // The delay is still the one with which the timer was armed.
-            assert_eq!(timer.refresh(), Reset::Waiting);
+            assert_eq!(timer.refresh(), Reset::Pending);
             assert_eq!(timer.deadline(), Some(noon() + HOUR));
             sleep(2 * HOUR).await;
             assert_eq!(moved.get(), [(Outcome::Fired, noon() + HOUR, HOUR)]);

@@ -11,7 +11,9 @@ use crate::common::{
     told::{Told, read_inboxes, worker_number},
 };
 use tourbillon::{
-    ArmError, Cancel, Handle, Outcome, Reset, Runtime, Status, Timer, time::BootInstant,
+    ArmError, Handle, Runtime, Timer,
+    time::BootInstant,
+    timer::{Cancel, Outcome, Reset, Status},
 };
 
 const SOON: Duration = Duration::from_millis(2);
@@ -250,10 +252,10 @@ fn on_worker_puts_a_timer_on_that_workers_shard() {
         .start(|| ());
     pending_is(&runtime, &[2, 6, 3]);
     // Timers that are moved or refreshed stay on their shard.
-    assert_eq!(every.reset_after(2 * HOUR), Reset::Waiting);
-    assert_eq!(timers[0].reset_after(HOUR / 2), Reset::Waiting);
+    assert_eq!(every.reset_after(2 * HOUR), Reset::Pending);
+    assert_eq!(timers[0].reset_after(HOUR / 2), Reset::Pending);
     for timer in timers.drain(..) {
-        assert_eq!(timer.refresh(), Reset::Waiting);
+        assert_eq!(timer.refresh(), Reset::Pending);
     }
     pending_is(&runtime, &[2, 6, 3]);
     assert_eq!(every.cancel(), Cancel::Cancelled);

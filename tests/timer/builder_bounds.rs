@@ -10,7 +10,9 @@ use std::{
 
 use crate::common::{Drops, HOUR, alarm, eventually, panics::assert_alive, runtime, told::Told};
 use tourbillon::{
-    ArmError, Cancel, Outcome, Reset, Runtime, Started, Status, Timer, runtime::Builder,
+    ArmError, Runtime, Timer,
+    runtime::Builder,
+    timer::{Cancel, Outcome, Reset, Started, Status},
 };
 
 const PERIOD: Duration = Duration::from_micros(300);
@@ -258,7 +260,7 @@ fn built_timers_count_until_they_are_cancelled_dropped_or_over() {
     // A timer that was started counts until it has fired.
     let two = Timer::after(Duration::ZERO).on(handle).build(|| ());
     assert!(is_full());
-    assert_eq!(two.start(), Started::Waiting);
+    assert_eq!(two.start(), Started::Pending);
     eventually("it is over", || !is_full());
     drop(one);
     drop(two);

@@ -15,7 +15,10 @@ use std::{
 use crate::common::{
     Drops, Gate, HOUR, PATIENCE, alarm, eventually, on_worker, runtime, timers::assert_over,
 };
-use tourbillon::{Cancel, Reset, Status, Timer, timer::Outcome};
+use tourbillon::{
+    Timer,
+    timer::{Cancel, Outcome, Reset, Status},
+};
 
 /// How much later than requested a deadline may be, if a thread arms or moves several timers in a
 /// row.
@@ -33,34 +36,34 @@ fn answers_of_a_pending_timer(arm: impl FnOnce(Duration, crate::common::Token) -
     assert!(timer.is_pending());
 
     // The wait began when the timer was armed.
-    assert_eq!(timer.reset_from_start(2 * HOUR), Reset::Waiting);
+    assert_eq!(timer.reset_from_start(2 * HOUR), Reset::Pending);
     let start = timer.deadline().unwrap().into_std() - 2 * HOUR;
     assert!(start >= before && start <= after + IN_A_ROW);
-    assert_eq!(timer.reset_from_start(HOUR / 2), Reset::Waiting);
+    assert_eq!(timer.reset_from_start(HOUR / 2), Reset::Pending);
     assert_eq!(timer.deadline().unwrap().into_std(), start + HOUR / 2);
-    assert_eq!(timer.reset_from_start(3 * HOUR), Reset::Waiting);
+    assert_eq!(timer.reset_from_start(3 * HOUR), Reset::Pending);
     assert_eq!(timer.deadline().unwrap().into_std(), start + 3 * HOUR);
 
     let before = Instant::now();
-    assert_eq!(timer.reset_after(3 * HOUR), Reset::Waiting);
+    assert_eq!(timer.reset_after(3 * HOUR), Reset::Pending);
     let after = Instant::now();
     let deadline = timer.deadline().unwrap().into_std();
     assert!(deadline >= before + 3 * HOUR && deadline <= after + 3 * HOUR + IN_A_ROW);
 
     // `refresh` uses the last delay, which `reset_after` has set.
     let before = Instant::now();
-    assert_eq!(timer.refresh(), Reset::Waiting);
+    assert_eq!(timer.refresh(), Reset::Pending);
     let after = Instant::now();
     let deadline = timer.deadline().unwrap().into_std();
     assert!(deadline >= before + 3 * HOUR && deadline <= after + 3 * HOUR + IN_A_ROW);
 
     for asked in [before + HOUR, before + 5 * HOUR, before + 2 * HOUR] {
-        assert_eq!(timer.reset_at(asked), Reset::Waiting);
+        assert_eq!(timer.reset_at(asked), Reset::Pending);
         assert_eq!(timer.deadline().unwrap().into_std(), asked);
     }
     // `reset_at` does not change the delay.
     let before = Instant::now();
-    assert_eq!(timer.refresh(), Reset::Waiting);
+    assert_eq!(timer.refresh(), Reset::Pending);
     let after = Instant::now();
     let deadline = timer.deadline().unwrap().into_std();
     assert!(deadline >= before + 3 * HOUR && deadline <= after + 3 * HOUR + IN_A_ROW);
@@ -113,8 +116,8 @@ fn a_pending_timer_answers_another_worker_exactly() {
         let arms = runtime.spawn_pinned_by_idx(arms, armed_on).unwrap();
         let timer = runtime.block_on(arms).unwrap();
         let asks = move || async move {
-            assert_eq!(timer.reset_after(2 * HOUR), Reset::Waiting);
-            assert_eq!(timer.refresh(), Reset::Waiting);
+            assert_eq!(timer.reset_after(2 * HOUR), Reset::Pending);
+            assert_eq!(timer.refresh(), Reset::Pending);
             assert_eq!(timer.cancel(), Cancel::Cancelled);
             assert_over(&timer, Outcome::Cancelled);
         };

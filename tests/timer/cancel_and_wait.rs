@@ -18,7 +18,10 @@ use crate::common::{
     told::{Told, stick_a_worker, worker_number},
 };
 use futures_lite::future::{block_on, poll_once};
-use tourbillon::{Cancel, Outcome, Runtime, Status, Timer, timer::WaitError};
+use tourbillon::{
+    Runtime, Timer,
+    timer::{Cancel, Outcome, Status, WaitError},
+};
 
 type Way = fn(&Timer) -> Result<Cancel, WaitError>;
 

@@ -13,7 +13,10 @@ use crate::common::{
     HOUR, Random, alarm, eventually, on_worker, runtime,
     timers::{assert_over, none_early},
 };
-use tourbillon::{Cancel, Handle, Reset, Status, Timer, timer::Outcome};
+use tourbillon::{
+    Handle, Timer,
+    timer::{Cancel, Outcome, Reset, Status},
+};
 
 /// Two timers, each of which does something to the other when it runs.
 type Pair = Arc<[OnceLock<Timer>; 2]>;
@@ -81,7 +84,7 @@ fn a_timer_due_at_the_same_instant_can_still_be_moved() {
             RUNS.fetch_add(1, Ordering::SeqCst);
             // The second timer to run finds that the first is over.
             let expected = match other.status() {
-                Status::Pending => Reset::Waiting,
+                Status::Pending => Reset::Pending,
                 _ => Reset::TooLate,
             };
             assert_eq!(other.reset_after(HOUR), expected);
@@ -101,7 +104,7 @@ fn a_timer_due_at_the_same_instant_can_still_be_moved() {
         let later = timers[usize::from(waiting[1])];
         assert_ne!(waiting[0], waiting[1], "one of the two waits");
         assert!(later.deadline().unwrap().into_std() > now);
-        assert_eq!(later.reset_at(now), Reset::Waiting);
+        assert_eq!(later.reset_at(now), Reset::Pending);
     }
     eventually("those that were put off have run", || {
         RUNS.load(Ordering::SeqCst) >= 2 * PAIRS
@@ -128,7 +131,7 @@ fn a_timer_moved_by_one_of_its_batch_fires_at_its_new_deadline() {
             tourbillon::at(past, move || {
                 let to = Instant::now() + Duration::from_micros(50 * i);
                 asked.set(to).unwrap();
-                assert_eq!(moved.reset_at(to), Reset::Waiting);
+                assert_eq!(moved.reset_at(to), Reset::Pending);
             });
         }
     });

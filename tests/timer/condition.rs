@@ -9,7 +9,10 @@ use std::{
 use crate::common::{
     Drops, Gate, HOUR, PATIENCE, alarm, eventually, on_worker, panics::panics, runtime, told::Told,
 };
-use tourbillon::{Cancel, Outcome, Reset, Status, Timer};
+use tourbillon::{
+    Timer,
+    timer::{Cancel, Outcome, Reset, Status},
+};
 
 const SOON: Duration = Duration::from_millis(2);
 
@@ -271,7 +274,7 @@ fn a_refreshed_timer_whose_value_is_dropped_ends_at_its_earlier_deadline() {
         let every = Timer::every(SOON).while_alive(Arc::downgrade(&alive));
         let every = every.start(|_| ());
         for timer in [&plain, &tells, &kept, &every] {
-            assert_eq!(timer.reset_after(HOUR), Reset::Waiting);
+            assert_eq!(timer.reset_after(HOUR), Reset::Pending);
         }
         ([plain, tells, every], kept)
     });

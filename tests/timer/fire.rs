@@ -7,7 +7,10 @@ use std::sync::{Arc, Mutex, mpsc};
 use std::thread;
 use std::time::{Duration, Instant};
 use tourbillon::timer::Outcome;
-use tourbillon::{ArmError, Cancel, Handle, Reset, Status, Timer};
+use tourbillon::{
+    ArmError, Handle, Timer,
+    timer::{Cancel, Reset, Status},
+};
 
 /// Delays of every order of magnitude that is short enough for a test.
 const DELAYS: [Duration; 9] = [
@@ -206,7 +209,7 @@ fn a_dropped_guard_cancels_its_timer_unless_detached() {
     let token = drops.token();
     let guard = runtime.after(HOUR, move || drop(token)).cancel_on_drop();
     assert!(guard.is_pending());
-    assert_eq!(guard.reset_after(2 * HOUR), Reset::Waiting);
+    assert_eq!(guard.reset_after(2 * HOUR), Reset::Pending);
     assert_eq!(drops.count(), 0);
     drop(guard);
     assert_eq!(drops.count(), 1);
@@ -272,7 +275,7 @@ fn a_deadline_before_the_start_of_the_runtime_is_due_at_once() {
         timer.status() == Status::Over(Outcome::Fired)
     });
     let timer = runtime.after(HOUR, reporter(&sender, before));
-    assert_eq!(timer.reset_at(before), Reset::Waiting);
+    assert_eq!(timer.reset_at(before), Reset::Pending);
     none_early(&receiver, 1);
 }
 
@@ -292,10 +295,10 @@ fn a_timer_with_an_unlimited_delay_can_be_moved_and_cancelled() {
     for timer in never() {
         assert!(timer.is_pending());
         assert_eq!(timer.deadline(), None, "it is never due");
-        assert_eq!(timer.refresh(), Reset::Waiting);
+        assert_eq!(timer.refresh(), Reset::Pending);
         assert_eq!(timer.deadline(), None);
-        assert_eq!(timer.reset_after(Duration::MAX), Reset::Waiting);
-        assert_eq!(timer.reset_from_start(Duration::MAX), Reset::Waiting);
+        assert_eq!(timer.reset_after(Duration::MAX), Reset::Pending);
+        assert_eq!(timer.reset_from_start(Duration::MAX), Reset::Pending);
         assert!(timer.is_pending());
         assert_eq!(timer.cancel(), Cancel::Cancelled);
         assert_over(&timer, Outcome::Cancelled);
@@ -304,7 +307,7 @@ fn a_timer_with_an_unlimited_delay_can_be_moved_and_cancelled() {
         // A timer that is never due does not fire when others do.
         on_worker(&runtime, || ());
         assert!(timer.is_pending());
-        assert_eq!(timer.reset_at(Instant::now()), Reset::Waiting);
+        assert_eq!(timer.reset_at(Instant::now()), Reset::Pending);
         eventually("it fires", || {
             runtime.metrics().total().callbacks() > 0 && timer.deadline().is_none()
         });
@@ -312,7 +315,7 @@ fn a_timer_with_an_unlimited_delay_can_be_moved_and_cancelled() {
     }
     // A timer with a deadline can be put off for ever.
     let timer = runtime.after(HOUR, || ());
-    assert_eq!(timer.reset_after(Duration::MAX), Reset::Waiting);
+    assert_eq!(timer.reset_after(Duration::MAX), Reset::Pending);
     assert_eq!(timer.deadline(), None);
     assert!(timer.is_pending());
 }

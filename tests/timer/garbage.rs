@@ -4,7 +4,7 @@
 use std::{sync::mpsc, time::Duration};
 
 use crate::common::{Drops, Gate, HOUR, PATIENCE, Random, alarm, eventually, runtime};
-use tourbillon::{Cancel, Runtime, Timer};
+use tourbillon::{Runtime, Timer, timer::Cancel};
 
 /// The number of timers that one cancel past the bound sweeps.
 const BATCH: usize = 256;

@@ -17,9 +17,10 @@ use crate::common::{
     timers::{Report, none_early, reporter},
 };
 use tourbillon::{
-    Reset, Runtime, Timer,
+    Runtime, Timer,
     runtime::Builder,
     time::{sleep, sleep_until},
+    timer::Reset,
 };
 
 /// The length of a job that keeps a worker from its timers for longer than many of their delays.
@@ -82,7 +83,7 @@ fn arm_each_way(sender: &mpsc::Sender<Report>, random: &mut Random) -> usize {
         0 => timer.reset_after(wait),
         _ => timer.reset_at(to),
     };
-    assert_eq!(answer, Reset::Waiting);
+    assert_eq!(answer, Reset::Pending);
     3
 }
 
@@ -154,7 +155,7 @@ fn a_refreshed_timer_waits_its_whole_delay_again() {
             // The callback reads the clock before it waits for this lock.
             let mut asked = asked.lock().unwrap();
             let to = Instant::now() + wait;
-            if timer.refresh() == Reset::Waiting {
+            if timer.refresh() == Reset::Pending {
                 *asked = to;
             }
         };

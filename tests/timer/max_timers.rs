@@ -7,7 +7,10 @@ use std::thread;
 use std::time::{Duration, Instant};
 use tourbillon::runtime::Builder;
 use tourbillon::timer::Outcome;
-use tourbillon::{ArmError, Cancel, Reset, Runtime, Status, Timer};
+use tourbillon::{
+    ArmError, Runtime, Timer,
+    timer::{Cancel, Reset, Status},
+};
 
 fn bounded(max_timers: usize) -> Runtime {
     Builder::new()
@@ -52,7 +55,7 @@ fn a_full_runtime_refuses_timers_until_one_ends() {
     assert_eq!(runtime.try_after(HOUR, || ()).err(), full);
 
     // A timer that fires makes room.
-    assert_eq!(first.reset_after(Duration::ZERO), Reset::Waiting);
+    assert_eq!(first.reset_after(Duration::ZERO), Reset::Pending);
     eventually("it fires", || {
         matches!(first.status(), Status::Over(Outcome::Fired))
     });
@@ -64,7 +67,7 @@ fn a_full_runtime_refuses_timers_until_one_ends() {
     assert_eq!(runtime.try_after(HOUR, || ()).err(), full);
 
     // A recurring timer that ran is still pending.
-    assert_eq!(second.reset_at(Instant::now()), Reset::Waiting);
+    assert_eq!(second.reset_at(Instant::now()), Reset::Pending);
     eventually("it has run", || {
         runtime.metrics().total().callbacks() == 2 && second.status() == Status::Pending
     });

@@ -14,7 +14,10 @@ use crate::common::{
     Drops, Gate, HOUR, Random, alarm, eventually, on_worker, panics::panics, runtime,
     timers::assert_over, told::Told,
 };
-use tourbillon::{Cancel, Outcome, Reset, Status, Timer};
+use tourbillon::{
+    Timer,
+    timer::{Cancel, Outcome, Reset, Status},
+};
 
 #[test]
 fn many_timers_can_share_a_name() {
@@ -117,7 +120,7 @@ fn refresh_named_refreshes_all_timers_with_a_delay() {
         .start(|| ());
     let earlier = Instant::now();
     for timer in timers.iter().chain([&other]) {
-        assert_eq!(timer.reset_at(earlier + HOUR / 2), Reset::Waiting);
+        assert_eq!(timer.reset_at(earlier + HOUR / 2), Reset::Pending);
     }
     let every = Timer::every(2 * HOUR).on(runtime.handle()).name("alive");
     let every = every.start(|| ());
@@ -148,7 +151,10 @@ fn refresh_named_refreshes_all_timers_with_a_delay() {
     assert_eq!(other.deadline().unwrap().into_std(), earlier + HOUR / 2);
     assert_eq!(wall.deadline(), Some(wall_time));
     assert_eq!(boot.deadline(), boot_time);
-    assert_eq!((built.status(), timers[0].deadline()), (Status::Idle, None));
+    assert_eq!(
+        (built.status(), timers[0].deadline()),
+        (Status::NotStarted, None)
+    );
     assert_eq!(runtime.refresh_named("nobody"), 0);
     // Timers of all clocks share the name, and `max` counts them all.
     assert_eq!(runtime.cancel_named("alive", 102), 102);

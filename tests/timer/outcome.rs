@@ -17,7 +17,10 @@ use crate::common::{
     runtime,
     told::{Told, read_inboxes, worker_number},
 };
-use tourbillon::{Cancel, Handle, Outcome, Reset, Runtime, Status, Timer};
+use tourbillon::{
+    Handle, Runtime, Timer,
+    timer::{Cancel, Outcome, Reset, Status},
+};
 
 /// A timer, and the outcomes that its callback took.
 #[derive(Default)]

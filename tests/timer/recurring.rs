@@ -8,7 +8,10 @@ use std::sync::{Arc, Mutex, OnceLock, mpsc};
 use std::thread;
 use std::time::{Duration, Instant};
 use tourbillon::timer::Outcome;
-use tourbillon::{ArmError, Cancel, Reset, Status, Timer};
+use tourbillon::{
+    ArmError, Timer,
+    timer::{Cancel, Reset, Status},
+};
 
 /// A run of a recurring timer: its deadline, and the times when it began and ended.
 struct Run {
@@ -142,7 +145,7 @@ fn the_period_of_a_recurring_timer_can_be_changed() {
     };
     own.set(timer).unwrap();
     let period = Duration::from_millis(2);
-    assert_eq!(own.get().unwrap().reset_after(period), Reset::Waiting);
+    assert_eq!(own.get().unwrap().reset_after(period), Reset::Pending);
     let first = receiver.recv_timeout(PATIENCE).unwrap();
     for _ in 0..5 {
         let next = receiver.recv_timeout(PATIENCE).unwrap();
@@ -204,7 +207,7 @@ fn a_recurring_timer_moved_during_a_run_waits_for_the_new_deadline() {
     let runtime = runtime(2);
     let stepped = stepped(&runtime, HOUR);
     let timer = &stepped.timer;
-    assert_eq!(timer.reset_at(Instant::now()), Reset::Waiting);
+    assert_eq!(timer.reset_at(Instant::now()), Reset::Pending);
     stepped.started.recv_timeout(PATIENCE).unwrap();
 
     // The new deadline is before the next one of the grid, which is an hour from now.

@@ -15,7 +15,10 @@ use crate::common::{
     Drops, Gate, HOUR, alarm, eventually, on_worker, runtime,
     timers::{assert_over, none_early},
 };
-use tourbillon::{Cancel, Reset, Runtime, Status, Timer, timer::Outcome};
+use tourbillon::{
+    Runtime, Timer,
+    timer::{Cancel, Outcome, Reset, Status},
+};
 
 #[test]
 fn a_timer_moved_earlier_fires_at_its_new_deadline() {
@@ -55,7 +58,7 @@ fn a_timer_moved_earlier_fires_at_its_new_deadline() {
             } else {
                 change()
             };
-            assert_eq!(answer, Reset::Waiting);
+            assert_eq!(answer, Reset::Pending);
             none_early(&receiver, 1);
         }
     }
@@ -80,7 +83,7 @@ fn a_timer_moved_later_does_not_fire_at_its_old_deadline() {
         let mut earliest = earliest.lock().unwrap();
         let to = Instant::now() + Duration::from_millis(40);
         // If this thread did not run until the timer fired, `reset_at` has to report that.
-        if timer.reset_at(to) == Reset::Waiting {
+        if timer.reset_at(to) == Reset::Pending {
             *earliest = to;
             moved += 1;
         }
@@ -106,7 +109,7 @@ fn a_refreshed_timer_does_not_fire_until_the_refreshes_stop() {
     for _ in 0..1_000 {
         let mut last = last.lock().unwrap();
         let before = Instant::now();
-        if timer.refresh() != Reset::Waiting {
+        if timer.refresh() != Reset::Pending {
             break;
         }
         *last = before;
@@ -214,7 +217,7 @@ fn a_timer_in_the_queue_of_a_blocked_worker_can_still_be_moved() {
             let moves: [&[Instant]; 4] = [&[later], &[later, latest], &[latest, later], &[now]];
             for (i, moves) in moves.into_iter().enumerate() {
                 for &to in moves {
-                    assert_eq!(timers[i].reset_at(to), Reset::Waiting);
+                    assert_eq!(timers[i].reset_at(to), Reset::Pending);
                     assert_eq!(timers[i].deadline().unwrap().into_std(), to);
                     assert_eq!(timers[i].status(), Status::Pending);
                 }
@@ -242,9 +245,9 @@ fn a_timer_moved_in_the_queue_can_be_cancelled_or_moved_again() {
             })
         },
         |timers| {
-            assert_eq!(timers[0].reset_after(HOUR), Reset::Waiting);
+            assert_eq!(timers[0].reset_after(HOUR), Reset::Pending);
             assert_eq!(timers[0].cancel(), Cancel::Cancelled);
-            assert_eq!(timers[1].reset_after(HOUR), Reset::Waiting);
+            assert_eq!(timers[1].reset_after(HOUR), Reset::Pending);
             timers
         },
     );
@@ -253,6 +256,6 @@ fn a_timer_moved_in_the_queue_can_be_cancelled_or_moved_again() {
     assert_over(&timers[0], Outcome::Cancelled);
     assert_eq!(timers[1].status(), Status::Pending);
     assert_eq!(ran.load(Ordering::SeqCst), 0);
-    assert_eq!(timers[1].reset_after(Duration::ZERO), Reset::Waiting);
+    assert_eq!(timers[1].reset_after(Duration::ZERO), Reset::Pending);
     eventually("it runs", || ran.load(Ordering::SeqCst) == 1);
 }

@@ -7,8 +7,9 @@ use std::{
 
 use crate::common::{HOUR, alarm, paused::paused};
 use tourbillon::{
-    Cancel, Reset, Runtime, Status, Timer,
+    Runtime, Timer,
     time::{self, Instant},
+    timer::{Cancel, Reset, Status},
 };
 
 /// The beginning of a wait, beside the moves that do not change it.
@@ -24,37 +25,37 @@ fn reset_from_start_counts_from_the_last_start_refresh_or_reset() {
         let at = tourbillon::at(start + secs(10), || ());
         let every = tourbillon::every(secs(10), || ());
         for timer in [&after, &at, &every] {
-            assert_eq!(timer.reset_at(start + secs(2)), Reset::Waiting);
-            assert_eq!(timer.reset_from_start(secs(5)), Reset::Waiting);
+            assert_eq!(timer.reset_at(start + secs(2)), Reset::Pending);
+            assert_eq!(timer.reset_from_start(secs(5)), Reset::Pending);
             assert_eq!(due(timer), secs(5), "the wait began with the start");
         }
         time::advance(secs(1)).await;
         for timer in [&after, &at, &every] {
-            assert_eq!(timer.refresh(), Reset::Waiting);
+            assert_eq!(timer.refresh(), Reset::Pending);
             assert_eq!(due(timer), secs(6));
-            assert_eq!(timer.reset_at(start + secs(100)), Reset::Waiting);
-            assert_eq!(timer.reset_from_start(secs(60)), Reset::Waiting);
+            assert_eq!(timer.reset_at(start + secs(100)), Reset::Pending);
+            assert_eq!(timer.reset_from_start(secs(60)), Reset::Pending);
             assert_eq!(due(timer), secs(61), "it began with the refresh");
         }
         time::advance(secs(1)).await;
         for timer in [&after, &at, &every] {
-            assert_eq!(timer.reset_after(secs(7)), Reset::Waiting);
-            assert_eq!(timer.reset_at(start + secs(3)), Reset::Waiting);
-            assert_eq!(timer.reset_at(start + secs(4)), Reset::Waiting);
-            assert_eq!(timer.reset_from_start(secs(8)), Reset::Waiting);
+            assert_eq!(timer.reset_after(secs(7)), Reset::Pending);
+            assert_eq!(timer.reset_at(start + secs(3)), Reset::Pending);
+            assert_eq!(timer.reset_at(start + secs(4)), Reset::Pending);
+            assert_eq!(timer.reset_from_start(secs(8)), Reset::Pending);
             assert_eq!(due(timer), secs(10), "it began with the reset");
         }
         // A wait without a deadline has a beginning, too.
         let never = tourbillon::after(Duration::MAX, || ());
         time::advance(secs(1)).await;
-        assert_eq!(never.refresh(), Reset::Waiting);
-        assert_eq!(never.reset_from_start(secs(5)), Reset::Waiting);
+        assert_eq!(never.refresh(), Reset::Pending);
+        assert_eq!(never.reset_from_start(secs(5)), Reset::Pending);
         assert_eq!(due(&never), secs(8));
         // A wall-clock timer counts on its own clock.
         let noon = time::wall_clock();
         let wall = tourbillon::Handle::current().at_wall(noon + secs(100), || ());
-        assert_eq!(wall.reset_at(noon + secs(1)), Reset::Waiting);
-        assert_eq!(wall.reset_from_start(secs(50)), Reset::Waiting);
+        assert_eq!(wall.reset_at(noon + secs(1)), Reset::Pending);
+        assert_eq!(wall.reset_from_start(secs(50)), Reset::Pending);
         assert_eq!(wall.deadline(), Some(noon + secs(50)));
         for timer in [after, at, every, never] {
             timer.cancel();
@@ -102,7 +103,7 @@ fn a_callback_that_calls_reset_at_starts_a_wait_at_each_deadline() {
         own.set(every).unwrap();
         time::sleep(7 * HOUR).await;
         let timer = own.get().unwrap();
-        assert_eq!(timer.reset_from_start(2 * HOUR), Reset::Waiting);
+        assert_eq!(timer.reset_from_start(2 * HOUR), Reset::Pending);
         assert_eq!(timer.deadline(), Some(start + 8 * HOUR), "it ran after six");
         timer.cancel();
     });

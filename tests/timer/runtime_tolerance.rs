@@ -14,13 +14,14 @@ use std::{
 
 use crate::common::{HOUR, PATIENCE, Random, alarm, eventually};
 use tourbillon::{
-    Handle, Reset, Runtime, Timer,
+    Handle, Runtime, Timer,
     metrics::Activity,
     runtime::Builder,
     time::{
         DelayQueue, Instant, interval_at, sleep, sleep_until, timeout, timeout_at, tolerant,
         with_tolerance,
     },
+    timer::Reset,
 };
 
 const MS: Duration = Duration::from_millis(1);
@@ -94,7 +95,7 @@ fn all_kinds_of_timers_have_the_tolerance_of_their_runtime() {
             is_tolerant(deadline - HOUR / 2);
             // `deadline` is exact in spite of the tolerance.
             assert_eq!(timer.deadline(), Some(deadline - HOUR / 2));
-            assert_eq!(timer.reset_at(deadline + HOUR), Reset::Waiting);
+            assert_eq!(timer.reset_at(deadline + HOUR), Reset::Pending);
             assert_eq!(timer.deadline(), Some(deadline + HOUR));
             timer.cancel();
         }

@@ -17,7 +17,11 @@ use crate::common::{
     runtime, threads,
     told::{Told, read_inboxes, worker_number},
 };
-use tourbillon::{Cancel, Outcome, Reset, Started, Status, Timer, time::BootInstant};
+use tourbillon::{
+    Timer,
+    time::BootInstant,
+    timer::{Cancel, Outcome, Reset, Started, Status},
+};
 
 const SOON: Duration = Duration::from_millis(2);
 
@@ -38,17 +42,20 @@ fn the_delay_begins_with_the_start() {
         sender.send(Instant::now()).unwrap();
     });
     for timer in [&timer, &every] {
-        assert_eq!((timer.status(), timer.deadline()), (Status::Idle, None));
+        assert_eq!(
+            (timer.status(), timer.deadline()),
+            (Status::NotStarted, None)
+        );
         assert!(!timer.is_pending());
     }
     // This is longer than the delay, and the workers had occasion to run the timer.
     thread::sleep(6 * SOON);
     read_inboxes(runtime.handle());
     assert!(receiver.try_recv().is_err());
-    assert_eq!(timer.status(), Status::Idle);
+    assert_eq!(timer.status(), Status::NotStarted);
     for timer in [timer, every] {
         let start = Instant::now();
-        assert_eq!(timer.start(), Started::Waiting);
+        assert_eq!(timer.start(), Started::Pending);
         let ran = receiver.recv_timeout(PATIENCE).expect("it runs");
         assert!(ran >= start + 5 * SOON);
         eventually("it is over", || {
@@ -59,14 +66,14 @@ fn the_delay_begins_with_the_start() {
     let timer = Timer::after(HOUR).on(runtime.handle()).build(|| ());
     thread::sleep(SOON);
     let before = Instant::now();
-    assert_eq!(timer.start(), Started::Waiting);
+    assert_eq!(timer.start(), Started::Pending);
     assert!(timer.deadline().unwrap().into_std() >= before + HOUR);
     assert_eq!(timer.cancel(), Cancel::Cancelled);
     // The same holds on the boot clock.
     let timer = Timer::after_boot(HOUR).on(runtime.handle()).build(|| ());
     thread::sleep(SOON);
     let before = BootInstant::now();
-    assert_eq!(timer.start(), Started::Waiting);
+    assert_eq!(timer.start(), Started::Pending);
     assert!(timer.deadline().unwrap() >= before + HOUR);
 }
 
@@ -198,20 +205,20 @@ fn a_timer_starts_once() {
         assert_eq!(timer.reset_at(Instant::now()), answer);
     }
     let before = Instant::now();
-    assert_eq!(timer.start(), Started::Waiting);
+    assert_eq!(timer.start(), Started::Pending);
     // The calls before the start have changed nothing.
     assert!(timer.deadline().unwrap().into_std() >= before + HOUR);
-    assert_eq!(timer.start(), Started::TooLate);
-    assert_eq!(timer.reset_after(Duration::ZERO), Reset::Waiting);
+    assert_eq!(timer.start(), Started::AlreadyStarted);
+    assert_eq!(timer.reset_after(Duration::ZERO), Reset::Pending);
     eventually("it runs", || told.all() == [1, 0, 0]);
     eventually("it is over", || {
         timer.status() == Status::Over(Outcome::Fired)
     });
-    assert_eq!(timer.start(), Started::TooLate);
+    assert_eq!(timer.start(), Started::AlreadyStarted);
     let started = Timer::after(HOUR)
         .on(runtime.handle())
         .start_with(told.once());
-    assert_eq!(started.start(), Started::TooLate);
+    assert_eq!(started.start(), Started::AlreadyStarted);
 
     // If many threads start a timer, exactly one succeeds.
     for _ in 0..200 {
@@ -222,8 +229,8 @@ fn a_timer_starts_once() {
         thread::scope(|scope| {
             for _ in 0..4 {
                 scope.spawn(|| match timer.start() {
-                    Started::Waiting => _ = won.fetch_add(1, Ordering::SeqCst),
-                    answer => assert_eq!(answer, Started::TooLate),
+                    Started::Pending => _ = won.fetch_add(1, Ordering::SeqCst),
+                    answer => assert_eq!(answer, Started::AlreadyStarted),
                 });
             }
         });
@@ -274,7 +281,7 @@ fn a_timer_started_after_shutdown_gets_its_outcome_on_the_caller() {
         .build(move || drop(token));
     assert_eq!(cancelled.cancel(), Cancel::Cancelled);
     drop(runtime);
-    assert_eq!((told.total(), tells.status()), (0, Status::Idle));
+    assert_eq!((told.total(), tells.status()), (0, Status::NotStarted));
     assert_eq!(tells.start(), Started::Shutdown);
     assert_eq!(told.all(), [0, 0, 1]);
     assert_eq!(wall.start(), Started::Shutdown);

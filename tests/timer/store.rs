@@ -9,9 +9,10 @@ use std::{
 
 use crate::common::{Random, alarm, paused::with_store};
 use tourbillon::{
-    Cancel, Runtime, Timer,
+    Runtime, Timer,
     runtime::StoreKind,
     time::{Instant, advance, wall_clock},
+    timer::Cancel,
 };
 
 const YEAR: Duration = Duration::from_secs(365 * 24 * 3_600);
@@ -63,7 +64,9 @@ fn each_timer_ends_once_and_none_is_early() {
                         *cancelled |= timer.cancel() == Cancel::Cancelled;
                     } else {
                         let to = Instant::now() + delay(&mut random);
-                        if timer.is_pending() && timer.reset_at(to) == tourbillon::Reset::Waiting {
+                        if timer.is_pending()
+                            && timer.reset_at(to) == tourbillon::timer::Reset::Pending
+                        {
                             *due = to;
                         }
                     }

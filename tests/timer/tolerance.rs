@@ -7,7 +7,10 @@ use std::{
 };
 
 use crate::common::{HOUR, PATIENCE, Random, alarm, eventually, runtime};
-use tourbillon::{Cancel, Outcome, Reset, Runtime, Status, Timer};
+use tourbillon::{
+    Runtime, Timer,
+    timer::{Cancel, Outcome, Reset, Status},
+};
 
 fn parks(runtime: &Runtime) -> u64 {
     runtime.metrics().total().parks()
@@ -131,10 +134,10 @@ fn jitter_is_added_to_first_and_recurring_deadlines_only() {
         // A jitter is shorter than its bound by more than the clock may be ahead.
         assert!(deadline <= after + HOUR + jitter, "beyond the jitter");
         deadlines.insert((deadline - before).as_secs());
-        assert_eq!(timer.reset_at(before + HOUR), Reset::Waiting);
+        assert_eq!(timer.reset_at(before + HOUR), Reset::Pending);
         assert_eq!(timer.deadline().unwrap().into_std(), before + HOUR);
         let before = Instant::now();
-        assert_eq!(timer.reset_after(HOUR), Reset::Waiting);
+        assert_eq!(timer.reset_after(HOUR), Reset::Pending);
         let deadline = timer.deadline().unwrap().into_std();
         let now = Instant::now();
         assert!(deadline >= before + HOUR, "early");

@@ -6,7 +6,7 @@ use std::{
     time::Duration,
 };
 
-use tourbillon::{Cancel, Timer};
+use tourbillon::{Timer, timer::Cancel};
 
 /// Reminders that wait, and those that are due.
 #[derive(Clone, Default)]

@@ -62,7 +62,7 @@ impl<O: Owner> Names<O> {
         // This may drop the last references, and with them conditions, which are user code.
         each(nodes, |node| {
             let answer = refresh(&node, now());
-            refreshed += usize::from(matches!(answer, Reset::Waiting | Reset::AfterRun));
+            refreshed += usize::from(matches!(answer, Reset::Pending | Reset::AfterRun));
         });
         refreshed
     }

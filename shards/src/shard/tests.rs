@@ -111,7 +111,7 @@ fn an_owner_that_panics_at_a_move_leaves_the_shard_unlocked() {
     let shard = Arc::new(Shard::new(Loop::default()));
     // After one move to an earlier deadline, the owner expects more.
     let timers = arm(&shard, 100);
-    assert_eq!(timers[50].reset_at(1_049), Reset::Waiting);
+    assert_eq!(timers[50].reset_at(1_049), Reset::Pending);
     assert!(shard.expects_earlier());
     for at in [1_048, 2_000] {
         shard.owner().panics.store(true, Ordering::Relaxed);
@@ -134,7 +134,7 @@ fn an_owner_that_panics_at_a_move_leaves_the_shard_unlocked() {
 fn an_owner_expects_earlier_deadlines_for_sixteen_moves() {
     let shard = Arc::new(Shard::new(Loop::default()));
     let timers = arm(&shard, 100);
-    let moves = |at| assert_eq!(timers[50].reset_at(at), Reset::Waiting);
+    let moves = |at| assert_eq!(timers[50].reset_at(at), Reset::Pending);
     assert!(!shard.expects_earlier());
     // The owner expects no earlier deadline at first, and does in the second round.
     for earlier in [vec![1_049], vec![1_048, 1_047]] {
@@ -162,11 +162,11 @@ fn an_owner_expects_earlier_deadlines_for_sixteen_moves() {
 fn a_remote_thread_leaves_no_note() {
     let shard = Arc::new(Shard::new(Loop::default()));
     let timers = arm(&shard, 100);
-    assert_eq!(timers[50].reset_at(1_049), Reset::Waiting);
+    assert_eq!(timers[50].reset_at(1_049), Reset::Pending);
     assert!(shard.expects_earlier());
     assert_eq!(shard.sleep_until(), Some(1_000));
     shard.owner().is_away.store(true, Ordering::Relaxed);
-    assert_eq!(timers[50].reset_at(500), Reset::Waiting);
+    assert_eq!(timers[50].reset_at(500), Reset::Pending);
     assert_eq!(shard.owner().wakes.load(Ordering::Relaxed), 1);
     shard.resume();
     drop((timers, shard.close()));
@@ -330,7 +330,7 @@ fn timers_moved_at_random_run_in_time() {
             }
             1 => sleep.reset(NEVER - draw(1_000)),
             _ => {
-                assert_eq!(timers[which].reset_at(at), Reset::Waiting);
+                assert_eq!(timers[which].reset_at(at), Reset::Pending);
                 deadlines[which] = at;
             }
         }

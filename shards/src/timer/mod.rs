@@ -148,7 +148,7 @@ impl<O: Owner> Timer<O> {
     ///     assert_eq!(how, Outcome::Cancelled);
     ///     Flow::Break(how)
     /// });
-    /// assert_eq!(timer.start(100), Started::Waiting);
+    /// assert_eq!(timer.start(100), Started::Pending);
     /// assert_eq!(timer.deadline(), Some(1_100));
     /// assert_eq!(timer.cancel(), Cancel::Cancelled);
     /// shard.close();
@@ -244,7 +244,7 @@ impl<O: Owner> Timer<O> {
                 // with an update, has ended it by now.
                 match node.claim.load().how() {
                     Some(Outcome::Shutdown) => Started::Shutdown,
-                    _ => Started::Waiting,
+                    _ => Started::Pending,
                 }
             }
             Armed::Cancelled => {
@@ -262,7 +262,7 @@ impl<O: Owner> Timer<O> {
                 match node.claim.load().how() {
                     Some(Outcome::Cancelled) => Started::Cancelled,
                     Some(Outcome::Shutdown) => Started::Shutdown,
-                    _ => Started::TooLate,
+                    _ => Started::AlreadyStarted,
                 }
             }
         }
@@ -359,8 +359,8 @@ impl<O: Owner> Timer<O> {
     ///
     /// let shard = Arc::new(Shard::new(Loop));
     /// let timer = Timer::once(&shard, 1_010, 10, || ());
-    /// assert_eq!(timer.reset_at(1_001), Reset::Waiting);
-    /// assert_eq!(timer.reset_from_start(5), Reset::Waiting);
+    /// assert_eq!(timer.reset_at(1_001), Reset::Pending);
+    /// assert_eq!(timer.reset_from_start(5), Reset::Pending);
     /// assert_eq!(timer.deadline(), Some(1_005), "its wait began at 1000");
     /// shard.close();
     /// ```
@@ -415,7 +415,7 @@ impl<O: Owner> Timer<O> {
     #[inline]
     pub fn status(&self) -> Status {
         match self.0.claim.load() {
-            Claim::Idle(_) => Status::Idle,
+            Claim::Idle(_) => Status::NotStarted,
             Claim::Barred => Status::Over(Outcome::Cancelled),
             Claim::Pending(_) | Claim::Due(_) => Status::Pending,
             Claim::Running(_) => Status::Running {

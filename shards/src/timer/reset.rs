@@ -202,7 +202,7 @@ pub(crate) fn moved<O: Owner>(node: &NodeRef<O>, at: u64, next: u64) -> Reset {
     } else {
         home.owner().moved(here);
     }
-    Reset::Waiting
+    Reset::Pending
 }
 
 /// Slow path of a move, for any node in any state.
@@ -212,10 +212,10 @@ pub(crate) fn move_any<O: Owner>(node: &NodeRef<O>, to: impl Fn(u64, bool) -> u6
     let home = &*node.home;
     let here = home.owner().is_current();
     let reset = match node.claim.reset(node.recurs(), to) {
-        Moved::Later => Reset::Waiting,
+        Moved::Later => Reset::Pending,
         Moved::Earlier => {
             home.note_earlier_deadline(node, here, false);
-            Reset::Waiting
+            Reset::Pending
         }
         Moved::AfterRun => Reset::AfterRun,
         Moved::NotStarted => return Reset::NotStarted,

@@ -131,7 +131,7 @@ fn no_wake_up_is_lost() {
                         let timer = Timer::build(&shard, 0, Some(at), options, f);
                         timer.start(0);
                         if round % 2 == 1 {
-                            assert_eq!(timer.reset_at(5), Reset::Waiting);
+                            assert_eq!(timer.reset_at(5), Reset::Pending);
                         }
                         while !done.load(Ordering::Acquire) {
                             thread::park();

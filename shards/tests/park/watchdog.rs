@@ -155,7 +155,7 @@ fn the_alarm_of_a_healthy_owner_stands_whatever_is_armed() {
         shard.beat(0);
         assert_eq!(shard.owner().settings(), [AHEAD], "not that far off");
         let _near = arm(&shard, MS / 10);
-        assert_eq!(far.reset_at(MS / 20), Reset::Waiting);
+        assert_eq!(far.reset_at(MS / 20), Reset::Pending);
         assert_eq!(shard.owner().settings(), [], "nor that near");
         shard.beat(MS / 4);
         assert_eq!(shard.owner().settings(), []);
@@ -183,7 +183,7 @@ fn the_alarm_of_a_stuck_owner_follows_earlier_timers() {
         let settings = shard.owner().settings();
         assert_eq!(settings, [], "it is late by no more than that");
         let at = 2 * AHEAD - SOON - 2;
-        assert_eq!(near.reset_at(at), Reset::Waiting);
+        assert_eq!(near.reset_at(at), Reset::Pending);
         assert_eq!(shard.owner().settings(), [at], "moved earlier");
         let _nearer = arm(&shard, AHEAD);
         assert_eq!(shard.owner().settings(), [AHEAD], "armed earlier");

@@ -110,7 +110,7 @@ impl<'a> World<'a> {
     fn reset(&mut self, id: u64, wait: u64) {
         let now = self.now();
         let (timer, deadline) = self.timers.get_mut(&id).unwrap();
-        assert_eq!(timer.reset_after(now, wait), Reset::Waiting);
+        assert_eq!(timer.reset_after(now, wait), Reset::Pending);
         *deadline = now.saturating_add(wait).min(NEVER);
         assert_eq!(timer.deadline(), Some(*deadline));
     }

@@ -233,7 +233,7 @@ fn a_thread_that_is_denied_while_the_holder_reads_for_others_is_left_to_the_owne
         second.lock().unwrap().take().into_iter().for_each(cancel);
         true
     });
-    assert_eq!(first.reset_at(3_000_000), Reset::Waiting);
+    assert_eq!(first.reset_at(3_000_000), Reset::Pending);
     assert!(shard.sleep_until().is_some(), "the owner goes to sleep");
     assert!(expire(&shard, 10, usize::MAX).is_empty());
     assert_eq!(

@@ -131,7 +131,7 @@ fn a_real_time_thread_lets_the_holder_of_its_core_run() {
     };
     let timer = Timer::build(&shard, 10, None, options, |_| Flow::Continue(()));
     timer.start(0);
-    assert_eq!(timer.reset_at(NEVER - 1), Reset::Waiting);
+    assert_eq!(timer.reset_at(NEVER - 1), Reset::Pending);
     let waited = thread::scope(|scope| {
         let shard = &shard;
         let waiter = scope.spawn(move || {

@@ -75,7 +75,7 @@ fn a_waker_that_panics_does_not_lose_other_wake_ups() {
         waiters.join().unwrap();
         Flow::Continue(())
     });
-    assert_eq!(timer.start(0), Started::Waiting);
+    assert_eq!(timer.start(0), Started::Pending);
     *own.lock().unwrap() = Some(Arc::new(timer));
 
     let due = due(&home, 5);
@@ -103,7 +103,7 @@ fn a_callback_that_panics_when_dropped_does_not_stop_other_cancels() {
                 let _ = &bomb;
                 Flow::Continue(())
             });
-            assert_eq!(timer.start(0), Started::Waiting);
+            assert_eq!(timer.start(0), Started::Pending);
             timer
         })
         .collect();
@@ -139,7 +139,7 @@ fn a_destructor_that_waits_for_its_own_callback_gets_an_error() {
             Flow::Break(Outcome::Fired)
         }
     });
-    assert_eq!(timer.start(0), Started::Waiting);
+    assert_eq!(timer.start(0), Started::Pending);
     *own.lock().unwrap() = Some(timer);
     assert!(matches!(due(&home, 5).run(|| 5), Ran::Fired));
     let found = found.lock().unwrap().take();

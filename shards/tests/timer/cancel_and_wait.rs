@@ -53,7 +53,7 @@ fn started(
     f: impl FnMut(Outcome) -> Flow + Send + 'static,
 ) -> Timer<Scripted> {
     let timer = built(shard, recurring, outcome, f);
-    assert_eq!(timer.start(0), Started::Waiting);
+    assert_eq!(timer.start(0), Started::Pending);
     timer
 }
 

@@ -36,7 +36,7 @@ fn a_condition_that_panics_counts_as_gone() {
             let behind = Timer::build(shard, 20, None, Options::default(), other.callback());
             behind.start(0);
             if moved {
-                assert_eq!(timer.reset_at(100), Reset::Waiting);
+                assert_eq!(timer.reset_at(100), Reset::Pending);
             }
             turn(shard, 20);
             assert_eq!(behind.status(), Status::Over(Outcome::Fired));
@@ -71,10 +71,10 @@ fn a_condition_that_was_gone_once_is_gone_for_good() {
             timer.start(0);
             // The store has read the timer before it is moved.
             assert_eq!(turn(shard, 5), 0);
-            assert_eq!(timer.reset_after(5, 1_000), Reset::Waiting);
+            assert_eq!(timer.reset_after(5, 1_000), Reset::Pending);
             let due = expire(shard, 20, 1).pop().expect("it comes up");
             if again {
-                assert_eq!(timer.reset_after(20, 2_000), Reset::Waiting);
+                assert_eq!(timer.reset_after(20, 2_000), Reset::Pending);
                 assert!(matches!(due.run(|| 20), Ran::PutBack));
                 turn(shard, 2_020);
             } else {
@@ -169,7 +169,7 @@ fn a_false_condition_ends_a_moved_timer_at_its_old_deadline() {
         let (timer, alive) = started(shard, recurring, outcome, &calls);
         // The store has read the timer before it is moved.
         assert_eq!(turn(shard, 5), 0);
-        assert_eq!(timer.reset_at(1 << 60), Reset::Waiting);
+        assert_eq!(timer.reset_at(1 << 60), Reset::Pending);
         alive.kill();
         let due = expire(shard, 10, 1).pop().expect("it comes up");
         assert!(matches!(due.run(|| 10), Ran::Over));
@@ -183,7 +183,7 @@ fn a_true_condition_lets_a_moved_timer_wait() {
         let calls = Calls::default();
         let (timer, _alive) = started(shard, recurring, outcome, &calls);
         assert_eq!(turn(shard, 5), 0);
-        assert_eq!(timer.reset_at(100), Reset::Waiting);
+        assert_eq!(timer.reset_at(100), Reset::Pending);
         assert_eq!(turn(shard, 99), 0);
         assert_eq!(turn(shard, 100), 1);
         assert_eq!(calls.get(), [Outcome::Fired]);

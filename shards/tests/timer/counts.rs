@@ -48,7 +48,7 @@ fn garbage_may_be_a_quarter_of_the_live_timers() {
 fn the_owner_moves_a_timer_in_its_store_at_once() {
     let shard = Scripted::shard(true);
     let timer = Timer::once(&shard, 1_000, 1_000, || ());
-    assert_eq!(timer.reset_at(500), Reset::Waiting);
+    assert_eq!(timer.reset_at(500), Reset::Pending);
     assert_eq!((shard.next_deadline(), shard.has_updates()), (500, false));
     drop((timer, shard.close()));
 }

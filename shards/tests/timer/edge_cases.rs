@@ -143,15 +143,15 @@ fn equal_deadlines_all_come_due_at_once() {
 fn waits_beyond_never_saturate() {
     both_ways(|shard| {
         let (timer, count) = counting(&shard, 5);
-        assert_eq!(timer.reset_after(10, u64::MAX), Reset::Waiting);
+        assert_eq!(timer.reset_after(10, u64::MAX), Reset::Pending);
         assert_eq!(timer.deadline(), Some(NEVER));
-        assert_eq!(timer.refresh(u64::MAX), Reset::Waiting);
-        assert_eq!(timer.reset_at(u64::MAX), Reset::Waiting);
+        assert_eq!(timer.refresh(u64::MAX), Reset::Pending);
+        assert_eq!(timer.reset_at(u64::MAX), Reset::Pending);
         assert_eq!(timer.deadline(), Some(NEVER));
         assert_eq!(turn(&shard, u64::MAX), 0);
-        assert_eq!(timer.reset_after(u64::MAX - 3, 7), Reset::Waiting);
+        assert_eq!(timer.reset_after(u64::MAX - 3, 7), Reset::Pending);
         assert_eq!(timer.deadline(), Some(NEVER));
-        assert_eq!(timer.reset_after(10, 7), Reset::Waiting);
+        assert_eq!(timer.reset_after(10, 7), Reset::Pending);
         assert_eq!(turn(&shard, 16), 0);
         assert_eq!(turn(&shard, 17), 1);
         assert_eq!(ran(&count), 1);
@@ -165,8 +165,8 @@ fn a_limit_from_the_start_of_an_endless_wait_is_not_early() {
     both_ways(|shard| {
         let began = 100 * HOUR;
         let (timer, _) = counting(&shard, began + HOUR);
-        assert_eq!(timer.reset_after(began, u64::MAX), Reset::Waiting);
-        assert_eq!(timer.reset_from_start(5 * HOUR), Reset::Waiting);
+        assert_eq!(timer.reset_after(began, u64::MAX), Reset::Pending);
+        assert_eq!(timer.reset_from_start(5 * HOUR), Reset::Pending);
         assert_eq!(turn(&shard, began), 0, "ran at once: {timer:?}");
         assert_eq!(turn(&shard, began + 5 * HOUR), 1);
     });
@@ -270,8 +270,8 @@ fn a_late_update_of_a_due_timer_affects_no_other() {
     let mut due = expire(&shard, 10, 1);
     let (_new, new_count) = counting(&shard, 20);
     shard.owner().set_local(false);
-    assert_eq!(old.reset_at(100), Reset::Waiting);
-    assert_eq!(old.reset_at(15), Reset::Waiting);
+    assert_eq!(old.reset_at(100), Reset::Pending);
+    assert_eq!(old.reset_at(15), Reset::Pending);
     assert_eq!(turn(&shard, 11), 0);
     assert_eq!(shard.stored(), 1, "the update was applied to another timer");
     assert!(matches!(due.remove(0).run(|| 11), Ran::PutBack));
@@ -313,7 +313,7 @@ fn a_timer_refreshed_in_the_deque_runs_at_its_new_deadline() {
     both_ways(|shard| {
         let (timer, count) = counting(&shard, 10);
         let mut due = expire(&shard, 10, usize::MAX);
-        assert_eq!(timer.refresh(12), Reset::Waiting);
+        assert_eq!(timer.refresh(12), Reset::Pending);
         assert!(matches!(due.remove(0).run(|| 12), Ran::PutBack));
         assert!(shard.next_deadline() <= 22);
         assert_eq!(turn(&shard, 21), 0);
@@ -375,11 +375,11 @@ fn a_start_on_a_closed_shard_answers_that_it_is_shut_down() {
                 Timer::build(&shard, 10, None, options, Flow::Break)
             };
             let [waits, idle, cancelled] = [0; 3].map(|_| built());
-            assert_eq!(waits.start(0), Started::Waiting);
+            assert_eq!(waits.start(0), Started::Pending);
             assert_eq!(cancelled.cancel(), Cancel::Cancelled);
             drop(shard.close());
             assert_eq!(waits.start(0), Started::Shutdown);
-            assert_eq!(idle.status(), Status::Idle);
+            assert_eq!(idle.status(), Status::NotStarted);
             for _ in 0..2 {
                 assert_eq!(idle.start(0), Started::Shutdown);
                 assert_eq!(idle.status(), Status::Over(Outcome::Shutdown));
@@ -415,7 +415,7 @@ fn a_timer_moved_in_the_deque_of_a_closed_shard_ends() {
         let timer = Timer::once(&shard, 5, 5, move || drop(probe));
         let mut due = expire(&shard, 5, 1);
         drop(shard.close());
-        assert_eq!(timer.reset_at(100), Reset::Waiting);
+        assert_eq!(timer.reset_at(100), Reset::Pending);
         let _ = timer.reset_at(50);
         due.remove(0).run(|| 6);
         assert_eq!(timer.status(), Status::Over(Outcome::Shutdown));
@@ -492,7 +492,7 @@ fn one_call_puts_back_a_part_of_very_many_moved_timers() {
         // The store has read the timers before they are moved.
         while shard.expire(5, usize::MAX, &mut Vec::new()).more {}
         for timer in &timers {
-            assert_eq!(timer.reset_at(100), Reset::Waiting);
+            assert_eq!(timer.reset_at(100), Reset::Pending);
         }
         let (mut due, mut calls, mut moved) = (Vec::new(), 0, false);
         loop {

@@ -102,7 +102,7 @@ fn a_moved_deadline_is_exact_and_starts_a_grid() {
             (timer.refresh(6_000), 6_000 + PERIOD),
             (timer.reset_after(7_000, PERIOD), 7_000 + PERIOD),
         ] {
-            assert_eq!(moved, Reset::Waiting);
+            assert_eq!(moved, Reset::Pending);
             let _ = timer.reset_at(deadline);
             assert_eq!(turn(shard, deadline), 1);
             assert_eq!(timer.deadline(), Some(deadline + PERIOD + 200));
@@ -146,7 +146,7 @@ fn reset_from_start_keeps_the_grid() {
         assert_eq!(turn(shard, PERIOD + 200), 1);
         assert_eq!(timer.deadline(), Some(2 * PERIOD + 200));
         // This wait started at 1000.
-        assert_eq!(timer.reset_from_start(500), Reset::Waiting);
+        assert_eq!(timer.reset_from_start(500), Reset::Pending);
         assert_eq!(timer.deadline(), Some(PERIOD + 500));
         assert_eq!(turn(shard, PERIOD + 500), 1);
         assert_eq!(timer.deadline(), Some(PERIOD + 2 * 500 + 200));
@@ -159,7 +159,7 @@ fn jitter_beyond_the_end_of_time_is_ignored() {
         shard.owner().set_random(NEVER, 0);
         let timer = started(shard, true, u64::MAX, Flow::Break);
         assert_eq!(timer.deadline(), Some(NEVER - 1));
-        assert_eq!(timer.reset_from_start(2 * PERIOD), Reset::Waiting);
+        assert_eq!(timer.reset_from_start(2 * PERIOD), Reset::Pending);
         assert_eq!(timer.deadline(), Some(2 * PERIOD), "its wait began at zero");
     });
 }

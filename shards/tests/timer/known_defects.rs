@@ -50,7 +50,7 @@ fn an_overdue_first_timer_does_not_hide_the_others() {
         }
         // One timer is moved into the past, and one is cancelled there.
         let moved = noting(&shard, 60 * SECOND, 8, &ran);
-        assert_eq!(moved.reset_at(0), Reset::Waiting);
+        assert_eq!(moved.reset_at(0), Reset::Pending);
         let gone = noting(&shard, 7, 9, &ran);
         assert_eq!(gone.cancel(), Cancel::Cancelled);
         assert_eq!(shard.next_deadline(), 0);
@@ -145,7 +145,7 @@ fn late_calls_for_ended_timers_affect_no_other() {
                     let expected = match &mut known.deadline {
                         Some(deadline) => {
                             *deadline = to;
-                            Reset::Waiting
+                            Reset::Pending
                         }
                         None => Reset::TooLate,
                     };

@@ -35,7 +35,7 @@ fn built(
 
 fn started(shard: &Arc<Shard<Scripted>>, names: &Table, name: &str) -> Timer<Scripted> {
     let timer = built(shard, named(names, name), &Calls::default());
-    assert_eq!(timer.start(0), Started::Waiting);
+    assert_eq!(timer.start(0), Started::Pending);
     timer
 }
 
@@ -210,8 +210,8 @@ fn the_clock_is_read_for_each_timer_of_a_name() {
             let now = 100 * readings.get();
             if now == 200 {
                 // Other threads would do this if they had read the clock a little later.
-                assert_eq!(timers[2].refresh(230), Reset::Waiting);
-                assert_eq!(idle.start(240), Started::Waiting);
+                assert_eq!(timers[2].refresh(230), Reset::Pending);
+                assert_eq!(idle.start(240), Started::Pending);
             }
             now
         };
@@ -284,7 +284,7 @@ fn no_name_is_left_behind_by_any_end() {
                     _ => Flow::Continue(()),
                 });
                 let timer = Timer::build(shard, 10, None, options, f);
-                assert_eq!(timer.start(0), Started::Waiting);
+                assert_eq!(timer.start(0), Started::Pending);
                 assert_eq!(names.count("n"), 1);
                 end(shard, &names, &timer);
                 assert!(matches!(timer.status(), Status::Over(_)), "{way}");

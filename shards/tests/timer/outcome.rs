@@ -27,7 +27,7 @@ fn started(
     let answer = timer.start(0);
     // A closed shard has no timer that waits.
     let expected = match timer.status() {
-        Status::Pending => Started::Waiting,
+        Status::Pending => Started::Pending,
         _ => Started::Shutdown,
     };
     assert_eq!(answer, expected);
@@ -145,7 +145,7 @@ fn a_return_to_a_closed_shard_is_delivered_as_shutdown() {
         let calls = Calls::default();
         let timer = started(shard, false, calls.callback());
         let due = expire(shard, 10, 1).pop().unwrap();
-        assert_eq!(timer.reset_at(20), Reset::Waiting);
+        assert_eq!(timer.reset_at(20), Reset::Pending);
         drop(shard.close());
         assert!(calls.get().is_empty(), "its carrier has it");
         assert!(matches!(due.run(|| 10), Ran::PutBack));

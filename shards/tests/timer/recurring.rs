@@ -24,7 +24,7 @@ fn started(
         ..Options::default()
     };
     let timer = Timer::build(shard, 10, None, options, f);
-    assert_eq!(timer.start(0), Started::Waiting);
+    assert_eq!(timer.start(0), Started::Pending);
     timer
 }
 
@@ -271,7 +271,7 @@ fn a_callback_that_panics_at_its_outcome_is_over() {
         *cell.lock().unwrap() = Some(timer);
         let later = Calls::default();
         let behind = started(shard, true, later.callback());
-        assert_eq!(behind.reset_at(11), Reset::Waiting);
+        assert_eq!(behind.reset_at(11), Reset::Pending);
         let mut due = expire(shard, 11, usize::MAX);
         let rest = due.split_off(1);
         let run = || due.pop().unwrap().run(|| 10);

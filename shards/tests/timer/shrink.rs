@@ -45,7 +45,7 @@ fn shrinking_keeps_all_timers_and_their_order() {
         // One timer is moved, one is cancelled, and one is armed.
         let late = timers.split_off(1_007);
         if stay == 40 {
-            assert_eq!(late[0].reset_at(200_000), Reset::Waiting);
+            assert_eq!(late[0].reset_at(200_000), Reset::Pending);
             assert_eq!(late[50].cancel(), Cancel::Cancelled);
         }
         let _new = Timer::once(&shard, 1, 1, || ());

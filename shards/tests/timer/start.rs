@@ -32,7 +32,7 @@ fn a_built_timer_does_not_wait() {
     all_kinds(|shard, recurring, outcome| {
         let calls = Calls::default();
         let timer = built(shard, recurring, outcome, &calls);
-        assert_eq!(timer.status(), Status::Idle);
+        assert_eq!(timer.status(), Status::NotStarted);
         assert_eq!(timer.deadline(), None);
         assert_eq!(timer.wait(), 10);
         assert_eq!((shard.stored(), shard.has_updates()), (0, false));
@@ -52,7 +52,7 @@ fn the_wait_begins_at_the_start() {
     all_kinds(|shard, recurring, outcome| {
         let calls = Calls::default();
         let timer = built(shard, recurring, outcome, &calls);
-        assert_eq!(timer.start(500), Started::Waiting);
+        assert_eq!(timer.start(500), Started::Pending);
         assert_eq!(shard.owner().owes(), usize::from(outcome));
         assert_eq!(timer.deadline(), Some(510));
         assert_eq!(shard.next_deadline(), 510);
@@ -80,7 +80,7 @@ fn a_given_deadline_is_kept_whenever_it_is_started() {
                 options(false, false),
                 calls.callback(),
             );
-            assert_eq!(timer.start(500), Started::Waiting);
+            assert_eq!(timer.start(500), Started::Pending);
             assert_eq!(timer.deadline(), Some(kept));
             // A refresh uses the wait that the timer had.
             assert_eq!(timer.wait(), kept.saturating_sub(500));
@@ -94,7 +94,7 @@ fn a_recurring_timer_with_a_deadline_keeps_its_period() {
     both_ways(|shard| {
         let calls = Calls::default();
         let timer = Timer::build(shard, 10, Some(503), options(true, false), calls.callback());
-        assert_eq!(timer.start(500), Started::Waiting);
+        assert_eq!(timer.start(500), Started::Pending);
         assert_eq!(timer.wait(), 10);
         assert_eq!(turn(shard, 503), 1);
         assert_eq!(timer.deadline(), Some(513));
@@ -107,7 +107,7 @@ fn a_wait_beyond_the_end_of_time_is_never() {
         all_kinds(|shard, recurring, outcome| {
             let options = options(recurring, outcome);
             let timer = Timer::build(shard, wait, None, options, Flow::Break);
-            assert_eq!(timer.start(now), Started::Waiting);
+            assert_eq!(timer.start(now), Started::Pending);
             assert_eq!(timer.deadline(), Some(NEVER));
             assert_eq!(turn(shard, u64::MAX), 0);
         });
@@ -119,11 +119,11 @@ fn the_second_start_is_too_late() {
     all_kinds(|shard, recurring, outcome| {
         let calls = Calls::default();
         let timer = built(shard, recurring, outcome, &calls);
-        assert_eq!(timer.start(0), Started::Waiting);
-        assert_eq!(timer.start(5), Started::TooLate);
+        assert_eq!(timer.start(0), Started::Pending);
+        assert_eq!(timer.start(5), Started::AlreadyStarted);
         assert_eq!(timer.deadline(), Some(10));
         assert_eq!(turn(shard, 10), 1);
-        assert_eq!(timer.start(15), Started::TooLate);
+        assert_eq!(timer.start(15), Started::AlreadyStarted);
         assert_eq!(shard.owner().owes(), usize::from(outcome && recurring));
         assert_eq!(calls.get(), [Outcome::Fired]);
     });
@@ -136,7 +136,7 @@ fn a_start_after_a_cancel_returns_cancelled() {
             shard.owner().keep_notices();
             let options = options(recurring, true);
             let timer = Timer::build(shard, 10, None, options, Flow::Break);
-            assert_eq!(timer.start(0), Started::Waiting);
+            assert_eq!(timer.start(0), Started::Pending);
             assert_eq!(timer.cancel(), Cancel::Cancelled);
             assert_eq!(timer.start(0), Started::Cancelled);
             for notice in shard.owner().notices() {
@@ -155,9 +155,9 @@ fn a_period_beyond_the_end_of_time_begins_at_the_start() {
         let calls = Calls::default();
         let options = options(true, false);
         let timer = Timer::build(shard, u64::MAX, None, options, calls.callback());
-        assert_eq!(timer.start(1_000), Started::Waiting);
+        assert_eq!(timer.start(1_000), Started::Pending);
         assert_eq!(timer.deadline(), Some(NEVER));
-        assert_eq!(timer.reset_from_start(10), Reset::Waiting);
+        assert_eq!(timer.reset_from_start(10), Reset::Pending);
         assert_eq!(timer.deadline(), Some(1_010));
     });
 }
@@ -171,7 +171,7 @@ fn one_of_several_concurrent_starts_succeeds() {
         let timer = Timer::build(&shard, 10, None, options(false, true), calls.callback());
         let started: usize = std::thread::scope(|scope| {
             let starts: Vec<_> = (0..3)
-                .map(|_| scope.spawn(|| timer.start(round) == Started::Waiting))
+                .map(|_| scope.spawn(|| timer.start(round) == Started::Pending))
                 .collect();
             let started = starts.into_iter().map(|start| start.join().unwrap());
             started.map(usize::from).sum()
@@ -194,7 +194,7 @@ fn a_timer_that_was_not_started_cannot_be_moved() {
         assert_eq!(timer.reset_at(5), Reset::NotStarted);
         assert_eq!(timer.reset_from_start(5), Reset::NotStarted);
         assert_eq!(timer.wait(), 10, "the attempt changed nothing");
-        assert_eq!(timer.start(0), Started::Waiting);
+        assert_eq!(timer.start(0), Started::Pending);
         assert_eq!(timer.deadline(), Some(10));
     });
 }
@@ -279,7 +279,7 @@ fn a_timer_dropped_after_its_start_still_runs() {
         let calls = Calls::default();
         let options = options(recurring, outcome);
         let timer = Timer::build(shard, 10, None, options, calls.callback());
-        assert_eq!(timer.start(0), Started::Waiting);
+        assert_eq!(timer.start(0), Started::Pending);
         drop(timer);
         assert_eq!(turn(shard, 10), 1);
         assert_eq!(calls.get(), [Outcome::Fired]);
@@ -291,14 +291,14 @@ fn a_timer_dropped_after_its_start_still_runs() {
 fn a_timer_that_was_moved_to_a_moment_keeps_its_start() {
     both_ways(|shard| {
         let timer = Timer::once(shard, 100, 100, || ());
-        assert_eq!(timer.reset_at(500), Reset::Waiting);
-        assert_eq!(timer.reset_at(600), Reset::Waiting);
-        assert_eq!(timer.reset_from_start(200), Reset::Waiting);
+        assert_eq!(timer.reset_at(500), Reset::Pending);
+        assert_eq!(timer.reset_at(600), Reset::Pending);
+        assert_eq!(timer.reset_from_start(200), Reset::Pending);
         assert_eq!(timer.deadline(), Some(200));
         // A refresh begins the wait anew.
-        assert_eq!(timer.refresh(50), Reset::Waiting);
+        assert_eq!(timer.refresh(50), Reset::Pending);
         assert_eq!(timer.deadline(), Some(250));
-        assert_eq!(timer.reset_from_start(300), Reset::Waiting);
+        assert_eq!(timer.reset_from_start(300), Reset::Pending);
         assert_eq!(timer.deadline(), Some(350));
     });
 }
@@ -326,7 +326,7 @@ fn a_move_to_an_earlier_deadline_reads_the_clock_again() {
         );
         timer.reset_after(3_000, 50);
         assert_eq!(timer.deadline(), Some(3_050));
-        assert_eq!(timer.reset_from_start(60), Reset::Waiting);
+        assert_eq!(timer.reset_from_start(60), Reset::Pending);
         assert_eq!(timer.deadline(), Some(3_060));
     });
 }
@@ -337,9 +337,9 @@ fn a_move_to_an_earlier_deadline_reads_the_clock_again() {
 fn an_endless_wait_begins_anew_at_a_refresh() {
     both_ways(|shard| {
         let timer = Timer::once(shard, NEVER, NEVER, || ());
-        assert_eq!(timer.refresh(1_000), Reset::Waiting);
+        assert_eq!(timer.refresh(1_000), Reset::Pending);
         assert_eq!(timer.deadline(), Some(NEVER));
-        assert_eq!(timer.reset_from_start(5), Reset::Waiting);
+        assert_eq!(timer.reset_from_start(5), Reset::Pending);
         assert_eq!(timer.deadline(), Some(1_005));
     });
 }
@@ -349,10 +349,10 @@ fn an_endless_wait_begins_anew_at_a_refresh() {
 fn a_recurring_timer_that_was_moved_to_a_moment_starts_its_next_wait_there() {
     both_ways(|shard| {
         let timer = Timer::recurring(shard, 100, 100, || ());
-        assert_eq!(timer.reset_at(150), Reset::Waiting);
+        assert_eq!(timer.reset_at(150), Reset::Pending);
         assert_eq!(turn(shard, 150), 1);
         assert_eq!(timer.deadline(), Some(250));
-        assert_eq!(timer.reset_from_start(130), Reset::Waiting);
+        assert_eq!(timer.reset_from_start(130), Reset::Pending);
         assert_eq!(timer.deadline(), Some(280));
         timer.cancel();
     });

@@ -112,7 +112,7 @@ fn a_moved_timer_fires_in_its_new_window() {
                             .saturating_sub(tolerance)
                             .max(1),
                     };
-                    assert_eq!(probe.timer.reset_at(deadline), Reset::Waiting);
+                    assert_eq!(probe.timer.reset_at(deadline), Reset::Pending);
                 }
                 (deadline, probe)
             })

@@ -2,9 +2,9 @@
 
 use std::time::Duration;
 
-use tourbillon_shards::{Tolerance, store::StoreKind};
+use tourbillon_shards::Tolerance;
 
-use crate::{api::builder::Builder, util::nanos::nanos};
+use crate::{api::builder::Builder, engine::config::StoreKind, util::nanos::nanos};
 
 /// Timers and the order of work.
 impl Builder {
@@ -204,7 +204,7 @@ impl Builder {
     /// # }
     /// ```
     pub fn timer_store(mut self, store: StoreKind) -> Self {
-        self.config.timer_store = store;
+        self.config.timer_store = store.of_shard();
         self
     }
 

@@ -117,7 +117,7 @@ fn a_real_time_worker_lets_the_holder_of_its_shard_run() {
         timer.start(now);
         // Into the store.
         shard.settle();
-        assert_eq!(timer.reset_at(now + nanos(3 * HOUR)), Reset::Waiting);
+        assert_eq!(timer.reset_at(now + nanos(3 * HOUR)), Reset::Pending);
         shard.expire(now + nanos(2 * HOUR), usize::MAX, &mut Vec::new());
         timer.cancel();
     })

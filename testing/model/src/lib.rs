@@ -101,7 +101,7 @@ impl Timer {
                     true => (now, wait),
                     false => (at.min(now), at.saturating_sub(now)),
                 };
-                Started::Waiting
+                Started::Pending
             }
             State::Barred => {
                 self.state = State::Telling(Outcome::Cancelled);
@@ -111,7 +111,7 @@ impl Timer {
                 Started::Cancelled
             }
             State::Telling(Outcome::Shutdown) | State::Over(Outcome::Shutdown) => Started::Shutdown,
-            _ => Started::TooLate,
+            _ => Started::AlreadyStarted,
         }
     }
 
@@ -172,7 +172,7 @@ impl Timer {
                 self.moved |= matches!(self.state, State::Pending(_));
                 self.state = State::Pending(to);
                 self.offset = 0;
-                Reset::Waiting
+                Reset::Pending
             }
             State::Running(at, _) if self.recurs => {
                 self.state = State::Running(at, Some(to));
@@ -210,7 +210,7 @@ impl Timer {
     }
 
     fn take_over(&mut self, reset: Reset, wait: u64, begun: u64) {
-        if let Reset::Waiting | Reset::AfterRun = reset {
+        if let Reset::Pending | Reset::AfterRun = reset {
             (self.wait, self.begun) = (wait, begun);
         }
     }
@@ -280,7 +280,7 @@ impl Timer {
     /// Returns the status that the handle shows.
     pub fn status(&self) -> Status {
         match self.state {
-            State::Idle => Status::Idle,
+            State::Idle => Status::NotStarted,
             State::Barred => Status::Over(Outcome::Cancelled),
             State::Pending(_) | State::Due(_) => Status::Pending,
             State::Running(..) => Status::Running { last: !self.recurs },

@@ -5,16 +5,16 @@ use super::*;
 #[test]
 fn a_delay_counts_from_the_start() {
     let mut timer = Timer::idle(false, false, 10, None);
-    assert_eq!(timer.status(), Status::Idle);
+    assert_eq!(timer.status(), Status::NotStarted);
     assert_eq!(timer.reset_at(5), Reset::NotStarted);
-    assert_eq!(timer.start(7, &mut exact), Started::Waiting);
+    assert_eq!(timer.start(7, &mut exact), Started::Pending);
     assert_eq!(
         (timer.deadline(), timer.begun, timer.wait),
         (Some(17), 7, 10)
     );
-    assert_eq!(timer.start(8, &mut exact), Started::TooLate);
-    assert_eq!(timer.refresh(9), Reset::Waiting);
-    assert_eq!(timer.reset_from_start(3), Reset::Waiting);
+    assert_eq!(timer.start(8, &mut exact), Started::AlreadyStarted);
+    assert_eq!(timer.refresh(9), Reset::Pending);
+    assert_eq!(timer.reset_from_start(3), Reset::Pending);
     assert_eq!(
         (timer.deadline(), timer.begun, timer.wait),
         (Some(12), 9, 3)
@@ -24,7 +24,7 @@ fn a_delay_counts_from_the_start() {
 #[test]
 fn a_deadline_that_has_passed_leaves_no_wait() {
     let mut timer = Timer::idle(false, false, 0, Some(0));
-    assert_eq!(timer.start(7, &mut exact), Started::Waiting);
+    assert_eq!(timer.start(7, &mut exact), Started::Pending);
     assert_eq!((timer.deadline(), timer.begun, timer.wait), (Some(1), 1, 0));
 }
 
@@ -63,7 +63,7 @@ fn a_recurring_timer_keeps_its_grid_and_draws_jitter_anew() {
 fn a_run_decides_what_a_move_and_a_cancel_answer() {
     let mut once = Timer::pending(false, 10, 10);
     once.take();
-    assert_eq!(once.reset_at(20), Reset::Waiting);
+    assert_eq!(once.reset_at(20), Reset::Pending);
     once.take();
     once.run();
     assert_eq!(once.cancel(), Cancel::Running);

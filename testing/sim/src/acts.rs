@@ -9,10 +9,10 @@ use std::{
 };
 
 use tourbillon::{
-    Cancel, Outcome, Reset, Started, Timer,
+    Timer,
     sim::{self, below},
     time::{BootInstant, Instant},
-    timer::{BootTimer, OnStep, WallTimer},
+    timer::{BootTimer, Cancel, OnStep, Outcome, Reset, Started, WallTimer},
 };
 
 use crate::{

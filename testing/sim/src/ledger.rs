@@ -7,7 +7,11 @@ use std::{
     sync::{Mutex, MutexGuard, PoisonError},
 };
 
-use tourbillon::{Cancel, Outcome, Reset, Started, sim, task::Id};
+use tourbillon::{
+    sim,
+    task::Id,
+    timer::{Cancel, Outcome, Reset, Started},
+};
 
 /// A value that stands for no moment and for no deadline.
 pub const NEVER: u64 = u64::MAX;

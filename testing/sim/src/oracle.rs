@@ -1,6 +1,9 @@
 //! The properties that must hold of all that was recorded.
 
-use tourbillon::{Cancel, Outcome, Reset, Started, sim};
+use tourbillon::{
+    sim,
+    timer::{Cancel, Outcome, Reset, Started},
+};
 
 use crate::{
     ledger::{Event, Job, Kind, NEVER, Record, Tally, What, records, tally},
@@ -145,8 +148,8 @@ fn accepted(record: &Record) -> Vec<(&Event, u64, u64)> {
     let events = record.events.iter();
     let bounds = events.filter_map(|it| match it.what {
         What::Armed(from, to)
-        | What::Started(Started::Waiting, from, to)
-        | What::Reset(Reset::Waiting | Reset::AfterRun, from, to) => Some((it, from, to)),
+        | What::Started(Started::Pending, from, to)
+        | What::Reset(Reset::Pending | Reset::AfterRun, from, to) => Some((it, from, to)),
         _ => None,
     });
     bounds.collect()
@@ -234,7 +237,7 @@ fn check_one(plan: &Plan, record: &Record) -> Result<(), String> {
             What::Cancel(Cancel::AfterRun) | What::Reset(Reset::AfterRun, ..) => {
                 return Err(format!("{event:?}, and it does not recur"));
             }
-            What::Reset(Reset::Waiting, ..) => {
+            What::Reset(Reset::Pending, ..) => {
                 if let Some(run) = fired.iter().find(|it| it.begin < event.begin) {
                     return Err(format!("{event:?} is after {run:?}"));
                 }

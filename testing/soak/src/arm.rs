@@ -8,10 +8,10 @@ use std::{
 };
 
 use tourbillon::{
-    Cancel, Handle, Outcome, Reset, Started, Timer,
+    Handle, Timer,
     task::yield_now,
     time::sleep,
-    timer::{Monotonic, Once, TimerBuilder},
+    timer::{Cancel, Monotonic, Once, Outcome, Reset, Started, TimerBuilder},
 };
 
 use super::{
@@ -201,7 +201,7 @@ fn started(shared: Shared, timer: &Timer) {
     let what = "a built timer did not start";
     shared
         .faults
-        .unless(answer == Started::Waiting, what, format_args!("{answer:?}"));
+        .unless(answer == Started::Pending, what, format_args!("{answer:?}"));
 }
 
 /// Refreshes, resets, inspects or cancels a random timer.
@@ -262,7 +262,7 @@ fn reset(shared: Shared, held: &mut Held, timer: &Timer) {
 /// Records the new deadline if the timer was moved.
 fn granted(shared: Shared, held: &mut Held, due: u64, wait: Option<u64>, answer: Reset) {
     match answer {
-        Reset::Waiting => {
+        Reset::Pending => {
             (held.due, held.wait) = (due, wait);
             // A timer that was moved to a past deadline is late from now on.
             held.late_from = due.max(shared.now());

@@ -9,7 +9,7 @@ use std::{
     time::{Duration, Instant},
 };
 
-use tourbillon::{JoinHandle, Outcome, Runtime, task::spawn_blocking, time::sleep};
+use tourbillon::{JoinHandle, Runtime, task::spawn_blocking, time::sleep, timer::Outcome};
 use tourbillon_cli::proc;
 
 use super::{

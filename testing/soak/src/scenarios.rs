@@ -12,9 +12,10 @@ use std::{
 };
 
 use tourbillon::{
-    Cancel, Outcome, Timer,
+    Timer,
     task::{JoinSet, spawn_blocking},
     time::{Instant, interval, sleep, timeout},
+    timer::{Cancel, Outcome},
 };
 
 use super::{

@@ -7,7 +7,11 @@ use std::{
     time::{Duration, Instant},
 };
 
-use tourbillon::{Handle, Outcome, Runtime, Status, Timer, runtime::Builder};
+use tourbillon::{
+    Handle, Runtime, Timer,
+    runtime::Builder,
+    timer::{Outcome, Status},
+};
 
 use super::{Gate, PATIENCE, eventually, told::worker_number};
 

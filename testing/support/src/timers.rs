@@ -5,7 +5,10 @@ use std::{
     time::{Duration, Instant},
 };
 
-use tourbillon::{Cancel, Reset, Runtime, Status, Timer, timer::Outcome};
+use tourbillon::{
+    Runtime, Timer,
+    timer::{Cancel, Outcome, Reset, Status},
+};
 
 use super::{Drops, HOUR, PATIENCE};
 

@@ -10,7 +10,7 @@ use std::{
     time::{Duration, UNIX_EPOCH},
 };
 
-use tourbillon::{Handle, Outcome, Timer};
+use tourbillon::{Handle, Timer, timer::Outcome};
 
 use super::{Gate, PATIENCE};
 

@@ -2,9 +2,8 @@
 
 use std::sync::Arc;
 
-use tourbillon::timer::Outcome;
 use tourbillon_model::{self as model, State};
-use tourbillon_shards::NEVER;
+use tourbillon_shards::{NEVER, Outcome};
 
 use super::{
     clocks::{Kind, Offsets, Zeros},

@@ -9,10 +9,11 @@ use std::{
 };
 
 use tourbillon::{
-    Cancel, Handle, Reset, Status, Timer,
+    Handle, Timer,
     time::Instant,
-    timer::{BootTimer, Outcome, Started, WallTimer},
+    timer::{BootTimer, Cancel, Outcome, Reset, Started, Status, WallTimer},
 };
+use tourbillon_shards as shards;
 
 use super::{Script, clocks::Zeros};
 
@@ -33,37 +34,67 @@ macro_rules! each {
     };
 }
 
+/// Returns an answer as the model gives it: as the shards' type of the same name.
+macro_rules! as_model {
+    ($answer:expr, $answers:ident: $($variant:ident),*) => {
+        match $answer {
+            $($answers::$variant => shards::$answers::$variant,)*
+        }
+    };
+}
+
+fn reset(answer: Reset) -> shards::Reset {
+    as_model!(answer, Reset: Pending, AfterRun, NotStarted, TooLate)
+}
+
+fn outcome(how: Outcome) -> shards::Outcome {
+    match how {
+        Outcome::Fired => shards::Outcome::Fired,
+        Outcome::Cancelled => shards::Outcome::Cancelled,
+        Outcome::Shutdown => shards::Outcome::Shutdown,
+        how => unreachable!("the model knows no {how:?}"),
+    }
+}
+
 impl AnyTimer {
-    pub fn start(&self) -> Started {
-        each!(self, timer => timer.start())
+    pub fn start(&self) -> shards::Started {
+        let answer = each!(self, timer => timer.start());
+        as_model!(answer, Started: Pending, Cancelled, Shutdown, AlreadyStarted)
     }
 
-    pub fn cancel(&self) -> Cancel {
-        each!(self, timer => timer.cancel())
+    pub fn cancel(&self) -> shards::Cancel {
+        let answer = each!(self, timer => timer.cancel());
+        as_model!(answer, Cancel: Cancelled, AfterRun, Running, Over)
     }
 
-    pub fn status(&self) -> Status {
-        each!(self, timer => timer.status())
+    pub fn status(&self) -> shards::Status {
+        match each!(self, timer => timer.status()) {
+            Status::NotStarted => shards::Status::NotStarted,
+            Status::Pending => shards::Status::Pending,
+            Status::Running { last } => shards::Status::Running { last },
+            Status::Over(how) => shards::Status::Over(outcome(how)),
+            status => unreachable!("the model knows no {status:?}"),
+        }
     }
 
-    pub fn refresh(&self) -> Reset {
-        each!(self, timer => timer.refresh())
+    pub fn refresh(&self) -> shards::Reset {
+        reset(each!(self, timer => timer.refresh()))
     }
 
-    pub fn reset(&self, nanos: u64) -> Reset {
-        each!(self, timer => timer.reset_after(Duration::from_nanos(nanos)))
+    pub fn reset(&self, nanos: u64) -> shards::Reset {
+        reset(each!(self, timer => timer.reset_after(Duration::from_nanos(nanos))))
     }
 
-    pub fn reset_from_start(&self, nanos: u64) -> Reset {
-        each!(self, timer => timer.reset_from_start(Duration::from_nanos(nanos)))
+    pub fn reset_from_start(&self, nanos: u64) -> shards::Reset {
+        reset(each!(self, timer => timer.reset_from_start(Duration::from_nanos(nanos))))
     }
 
-    pub fn reset_at(&self, zeros: &Zeros, at: u64) -> Reset {
-        match self {
+    pub fn reset_at(&self, zeros: &Zeros, at: u64) -> shards::Reset {
+        reset(match self {
             Self::Mono(timer) => timer.reset_at(zeros.instant(at)),
             Self::Wall(timer) => timer.reset_at(zeros.time(at)),
             Self::Boot(timer) => timer.reset_at(zeros.boot_instant(at)),
-        }
+        })
     }
 
     pub fn deadline(&self, zeros: &Zeros) -> Option<u64> {
@@ -85,11 +116,11 @@ pub struct Log {
 }
 
 impl Log {
-    pub fn calls(&self, zeros: &Zeros) -> Vec<(Outcome, u64)> {
+    pub fn calls(&self, zeros: &Zeros) -> Vec<(shards::Outcome, u64)> {
         let calls = self.calls.lock().unwrap();
         let nanos = |&(how, at): &(Outcome, Option<Instant>)| match (how, at) {
-            (Outcome::Shutdown, _) | (_, None) => (how, 0),
-            (_, Some(at)) => (how, zeros.nanos(at)),
+            (Outcome::Shutdown, _) | (_, None) => (outcome(how), 0),
+            (_, Some(at)) => (outcome(how), zeros.nanos(at)),
         };
         calls.iter().map(nanos).collect()
     }
@@ -133,11 +164,13 @@ impl Callback {
         match script {
             Script::Nothing => {}
             Script::Cancel => {
-                let expected = [Cancel::Running, Cancel::AfterRun][usize::from(self.recurs)];
+                let expected =
+                    [shards::Cancel::Running, shards::Cancel::AfterRun][usize::from(self.recurs)];
                 assert_eq!(own.cancel(), expected);
             }
             Script::ResetAt(_) => {
-                let expected = [Reset::TooLate, Reset::AfterRun][usize::from(self.recurs)];
+                let expected =
+                    [shards::Reset::TooLate, shards::Reset::AfterRun][usize::from(self.recurs)];
                 let at = match &*own {
                     AnyTimer::Mono(_) => zeros.nanos(now).saturating_add(span),
                     _ => zeros.boot_nanos(),

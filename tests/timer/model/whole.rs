@@ -2,12 +2,8 @@
 
 use std::time::Duration;
 
-use tourbillon::{
-    Cancel,
-    time::{self, advance},
-    timer::Outcome,
-};
-use tourbillon_shards::NEVER;
+use tourbillon::time::{self, advance};
+use tourbillon_shards::{Cancel, NEVER, Outcome};
 
 use super::{Step, clocks::Kind, plain::Way, world::World};
 

@@ -3,12 +3,11 @@
 use std::{sync::Arc, time::Duration};
 
 use tourbillon::{
-    Cancel, Handle, Reset,
+    Handle,
     time::{self, BootInstant, Instant, advance, sleep},
-    timer::{Outcome, Started},
 };
 use tourbillon_model::{self as model, State};
-use tourbillon_shards::NEVER;
+use tourbillon_shards::{Cancel, NEVER, Outcome, Reset, Started};
 
 use super::{
     Moment, NAMES, Op, Span,
@@ -134,7 +133,7 @@ impl World {
                 self.leave_name(id);
                 return Started::Shutdown;
             }
-            return Started::Waiting;
+            return Started::Pending;
         }
         let started = self.timers[id].model.start(self.now, &mut model::exact);
         self.tell(id);
@@ -251,7 +250,7 @@ impl World {
                 let ids = self.lists[name][0].clone();
                 let waiting = ids
                     .into_iter()
-                    .filter(|&id| self.refresh(id) == Reset::Waiting);
+                    .filter(|&id| self.refresh(id) == Reset::Pending);
                 assert_eq!(refreshed, waiting.count());
             }
             Op::Start(which)

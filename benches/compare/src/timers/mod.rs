@@ -186,7 +186,7 @@ impl Timers for Callbacks {
 
     fn cancel_oldest(&mut self) {
         let oldest = self.0.pop_front().expect("one is pending");
-        assert_eq!(oldest.cancel(), tourbillon::Cancel::Cancelled);
+        assert_eq!(oldest.cancel(), tourbillon::timer::Cancel::Cancelled);
     }
 
     fn shuffle(&mut self, draw: &mut Draw) {

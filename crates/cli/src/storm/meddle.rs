@@ -10,7 +10,10 @@ use std::{
     time::Duration,
 };
 
-use tourbillon::{Cancel, Reset, Timer};
+use tourbillon::{
+    Timer,
+    timer::{Cancel, Reset},
+};
 
 use super::{arm::Context, plan::Action};
 
@@ -32,7 +35,7 @@ pub(super) struct Meddled {
 impl Meddled {
     fn count_reset(&self, answer: Reset, of: &AtomicU64) {
         match answer {
-            Reset::Waiting | Reset::AfterRun => of.fetch_add(1, Relaxed),
+            Reset::Pending | Reset::AfterRun => of.fetch_add(1, Relaxed),
             Reset::TooLate | Reset::NotStarted => self.too_late.fetch_add(1, Relaxed),
         };
     }
@@ -231,7 +234,7 @@ impl Meddler<'_> {
 
     /// Records the new deadline if the timer was moved.
     fn granted(&self, index: u32, due: u64, answer: Reset) -> Reset {
-        if answer == Reset::Waiting {
+        if answer == Reset::Pending {
             self.context.ledger.granted(index, due);
         }
         answer

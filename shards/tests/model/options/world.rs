@@ -108,7 +108,7 @@ impl World {
         let timer = &mut self.timers[id];
         let mut jitter = timer.jitter(self.random);
         let started = timer.model.start(self.now, &mut jitter);
-        if started == Started::Waiting {
+        if started == Started::Pending {
             self.arrive(id);
             if self.closed {
                 return Started::Shutdown;
@@ -293,7 +293,7 @@ impl World {
                 let refreshed = self.names.refresh(&name.to_string(), || self.now);
                 let waiting = self.lists[name]
                     .iter()
-                    .filter(|&&id| self.timers[id].model.refresh(self.now) == Reset::Waiting);
+                    .filter(|&&id| self.timers[id].model.refresh(self.now) == Reset::Pending);
                 assert_eq!(refreshed, waiting.count());
             }
             Op::Start(which)

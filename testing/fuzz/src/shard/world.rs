@@ -154,7 +154,7 @@ impl World {
     pub fn start(&mut self, id: usize) {
         let Some(timer) = self.timer(id) else { return };
         let mut expected = self.timers[id].model.start(self.now, &mut model::exact);
-        if expected == Started::Waiting {
+        if expected == Started::Pending {
             self.arrive(id);
             if self.is_closed {
                 expected = Started::Shutdown;
