@@ -4,16 +4,15 @@
 use std::{
     collections::HashSet,
     sync::{
-        Arc, OnceLock,
+        Arc,
         atomic::{AtomicUsize, Ordering},
-        mpsc,
     },
     thread,
     time::{Duration, Instant},
 };
 
 use crate::common::{
-    Drops, Gate, HOUR, PATIENCE, alarm, eventually, on_worker, runtime, timers::assert_over,
+    Drops, Gate, HOUR, alarm, eventually, on_worker, runtime, timers::assert_over,
 };
 use tourbillon::{
     Timer,
@@ -169,37 +168,6 @@ fn a_running_callback_cannot_be_cancelled_or_moved() {
         timer.status() == Status::Over(Outcome::Fired)
     });
     assert_over(&timer, Outcome::Fired);
-}
-
-#[test]
-fn a_callback_can_query_its_own_timer() {
-    let _alarm = alarm();
-    let runtime = runtime(1);
-    let own: Arc<OnceLock<Timer>> = Arc::default();
-    let (sender, receiver) = mpsc::channel();
-    {
-        let own = own.clone();
-        // A callback on the only worker arms the timer, so the timer cannot run before `own` is
-        // set.
-        on_worker(&runtime, move || {
-            let timer = tourbillon::after(Duration::ZERO, {
-                let own = own.clone();
-                move || {
-                    let own = own.get().unwrap();
-                    let answers = (own.status(), own.cancel(), own.reset_after(HOUR));
-                    sender.send(answers).unwrap();
-                }
-            });
-            own.set(timer).unwrap();
-        });
-    }
-    let answers = receiver.recv_timeout(PATIENCE).unwrap();
-    let expected = (
-        Status::Running { last: true },
-        Cancel::Running,
-        Reset::TooLate,
-    );
-    assert_eq!(answers, expected);
 }
 
 #[test]

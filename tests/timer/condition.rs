@@ -2,7 +2,7 @@
 //! value.
 
 use std::{
-    sync::{Arc, Mutex, Weak, mpsc},
+    sync::{Arc, Weak, mpsc},
     time::{Duration, SystemTime},
 };
 
@@ -11,7 +11,7 @@ use crate::common::{
 };
 use tourbillon::{
     Timer,
-    timer::{Cancel, Outcome, Reset, Status},
+    timer::{Cancel, Outcome, Status},
 };
 
 const SOON: Duration = Duration::from_millis(2);
@@ -165,127 +165,35 @@ fn a_timer_whose_value_is_dropped_ends_as_cancelled() {
 }
 
 #[test]
-fn a_recurring_timer_ends_at_the_first_run_after_its_value_is_dropped() {
+fn a_value_dropped_during_a_run_ends_the_timer_after_it() {
     let _alarm = alarm();
-    let runtime = runtime(1);
-    let alive = Arc::new(Mutex::new(0_u32));
-    let (told, drops) = (Told::new(), Drops::new());
-    let every = || Timer::every(Duration::from_micros(300)).on(runtime.handle());
-    let token = drops.token();
-    let plain = every().while_alive(Arc::downgrade(&alive));
-    let plain = plain.start(move |alive| {
-        let _ = &token;
-        *alive.lock().unwrap() += 1;
-    });
-    let (note, token) = (told.clone(), drops.token());
-    let tells = every().while_alive(Arc::downgrade(&alive));
-    let tells = tells.start_with(move |how, alive| {
-        let _ = &token;
-        assert_eq!(how == Outcome::Fired, alive.is_some());
-        note.note(how);
-    });
-    eventually("they run", || {
-        *alive.lock().unwrap() >= 3 && told.count(Outcome::Fired) >= 3
-    });
-    assert!(plain.is_pending() && tells.is_pending());
-    drop(alive);
-    for timer in [plain, tells] {
+    for fails in [false, true] {
+        let runtime = runtime(1);
+        let alive = Arc::new(());
+        let (started, go_on, told) = (Gate::new(), Gate::new(), Told::new());
+        let (gate, wait, note) = (started.clone(), go_on.clone(), told.clone());
+        let every = Timer::every(Duration::from_micros(300)).on(runtime.handle());
+        let every = every.while_alive(Arc::downgrade(&alive));
+        let timer = every.start_with(move |how, alive| {
+            note.note(how);
+            if how == Outcome::Fired {
+                gate.open();
+                wait.wait();
+                assert!(!fails, "on purpose");
+            }
+            // In the first run, this drops the last reference, as a panic does.
+            drop(alive);
+        });
+        started.wait();
+        drop(alive);
+        assert!(timer.is_pending());
+        go_on.open();
         eventually("it ends", || {
             timer.status() == Status::Over(Outcome::Cancelled)
         });
-        assert_eq!(timer.cancel(), Cancel::Over);
+        assert_eq!(told.all(), [1, 1, 0]);
+        assert_eq!(panics(&runtime), u64::from(fails));
     }
-    assert_eq!(told.all()[1..], [1, 0]);
-    assert_eq!(drops.count(), 2);
-}
-
-#[test]
-fn a_value_dropped_during_a_run_ends_the_timer_after_it() {
-    let _alarm = alarm();
-    let runtime = runtime(1);
-    let alive = Arc::new(());
-    let (started, go_on, told) = (Gate::new(), Gate::new(), Told::new());
-    let (gate, wait, note) = (started.clone(), go_on.clone(), told.clone());
-    let every = Timer::every(Duration::from_micros(300)).on(runtime.handle());
-    let every = every.while_alive(Arc::downgrade(&alive));
-    let timer = every.start_with(move |how, alive| {
-        note.note(how);
-        if how == Outcome::Fired {
-            gate.open();
-            wait.wait();
-        }
-        // In the first run, this drops the last reference.
-        drop(alive);
-    });
-    started.wait();
-    drop(alive);
-    assert!(timer.is_pending());
-    go_on.open();
-    eventually("it ends", || {
-        timer.status() == Status::Over(Outcome::Cancelled)
-    });
-    assert_eq!(told.all(), [1, 1, 0]);
-}
-
-#[test]
-fn a_panicking_run_with_the_last_reference_gets_the_end_outcome() {
-    let _alarm = alarm();
-    let runtime = runtime(1);
-    let alive = Arc::new(());
-    let (started, go_on, told) = (Gate::new(), Gate::new(), Told::new());
-    let (gate, wait, note) = (started.clone(), go_on.clone(), told.clone());
-    let every = Timer::every(Duration::from_micros(300)).on(runtime.handle());
-    let every = every.while_alive(Arc::downgrade(&alive));
-    let timer = every.start_with(move |how, _alive| {
-        note.note(how);
-        if how == Outcome::Fired {
-            gate.open();
-            wait.wait();
-            panic!("on purpose");
-        }
-    });
-    started.wait();
-    drop(alive);
-    go_on.open();
-    eventually("it ends", || {
-        timer.status() == Status::Over(Outcome::Cancelled)
-    });
-    assert_eq!(told.all(), [1, 1, 0]);
-    assert_eq!(panics(&runtime), 1);
-}
-
-#[test]
-fn a_refreshed_timer_whose_value_is_dropped_ends_at_its_earlier_deadline() {
-    let _alarm = alarm();
-    let runtime = runtime(2);
-    let (drops, told) = (Drops::new(), Told::new());
-    let (alive, forever) = (Arc::new(()), Arc::new(()));
-    let (token, note, weak) = (drops.token(), told.clone(), Arc::downgrade(&forever));
-    // The timers are armed on a worker. They are on its shard, and the worker looks for due timers
-    // when this callback returns.
-    let (timers, kept) = on_worker(&runtime, move || {
-        let short = || Timer::after(SOON).while_alive(Arc::downgrade(&alive));
-        let plain = short().start(move |_| drop(token));
-        let tells = short().start_with(move |how, alive| {
-            assert!(alive.is_none());
-            note.note(how);
-        });
-        let kept = Timer::after(SOON).while_alive(weak).start(|_| ());
-        let every = Timer::every(SOON).while_alive(Arc::downgrade(&alive));
-        let every = every.start(|_| ());
-        for timer in [&plain, &tells, &kept, &every] {
-            assert_eq!(timer.reset_after(HOUR), Reset::Pending);
-        }
-        ([plain, tells, every], kept)
-    });
-    // The timers end at their earlier deadline, and not in an hour.
-    for timer in timers {
-        eventually("it is over", || {
-            timer.status() == Status::Over(Outcome::Cancelled)
-        });
-    }
-    assert_eq!((drops.count(), told.all()), (1, [0, 1, 0]));
-    assert!(kept.is_pending(), "the condition of this one holds");
 }
 
 trait Greets: Send + Sync {

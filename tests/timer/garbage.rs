@@ -3,7 +3,7 @@
 
 use std::{sync::mpsc, time::Duration};
 
-use crate::common::{Drops, Gate, HOUR, PATIENCE, Random, alarm, eventually, runtime};
+use crate::common::{Drops, Gate, HOUR, PATIENCE, alarm, eventually, runtime};
 use tourbillon::{Runtime, Timer, timer::Cancel};
 
 /// The number of timers that one cancel past the bound sweeps.
@@ -94,36 +94,6 @@ fn a_million_cancelled_timers_of_a_blocked_worker_leave_bounded_garbage() {
         let metrics = runtime.metrics();
         metrics.workers()[0].garbage() == 0 && metrics.workers()[0].stored() <= 1
     });
-}
-
-#[test]
-fn timers_cancelled_in_any_order_leave_bounded_garbage() {
-    let _alarm = alarm();
-    let runtime = runtime(1);
-    let drops = Drops::new();
-    let (mut timers, _blocked) = {
-        let drops = drops.clone();
-        block_with(&runtime, move || arm_on_worker(100_000, &drops))
-    };
-    let mut random = Random::new(7);
-    for at in (1..timers.len()).rev() {
-        timers.swap(at, random.below(at as u64 + 1) as usize);
-    }
-    cancel_all(&runtime, timers, &drops);
-}
-
-/// A remote thread arms the timers, so they stay in the inbox, which the blocked worker never
-/// reads.
-#[test]
-fn cancelled_timers_in_the_inbox_of_a_blocked_worker_leave_bounded_garbage() {
-    let _alarm = alarm();
-    let runtime = runtime(1);
-    let drops = Drops::new();
-    let (_, _blocked) = block_with(&runtime, Vec::new);
-    let entered = runtime.enter();
-    let timers = arm_on_worker(100_000, &drops);
-    drop(entered);
-    cancel_all(&runtime, timers, &drops);
 }
 
 /// The next deadline is that of a cancelled timer until the worker has read the cancellation.

@@ -1,6 +1,6 @@
 //! Defects of other systems' timers that Tourbillon does not have: early timers, loops that an
-//! overdue timer hangs, drift, and lateness that grows with the load. `cancel_batch.rs` has those
-//! about cancelling, `rescue/busy_worker.rs` those about a busy thread.
+//! overdue timer hangs, and lateness that grows with the load. `cancel_batch.rs` has those about
+//! cancelling, `recurring.rs` has drift, and `rescue/busy_worker.rs` those about a busy thread.
 
 use std::{
     sync::{
@@ -239,55 +239,6 @@ fn overdue_timers_do_not_starve_later_timers() {
     let asked = Instant::now() + Duration::from_millis(15);
     runtime.at(asked, reporter(&sender, asked));
     none_early(&receiver, 1);
-}
-
-/// In sylar, a period of 10 ms became 10.14 ms: the next deadline was counted from the end of the
-/// last run.
-#[test]
-fn a_recurring_timer_does_not_drift() {
-    let _alarm = alarm();
-    let runtime = runtime(2);
-    let (sender, receiver) = mpsc::channel();
-    let odd = Duration::from_nanos(3_333_333);
-    let periods = [Duration::from_millis(10), Duration::from_micros(999), odd];
-    let mut timers = Vec::new();
-    for (i, period) in periods.into_iter().enumerate() {
-        let own: Arc<OnceLock<Timer>> = Arc::default();
-        let (known, sender) = (own.clone(), sender.clone());
-        let mut random = Random::new(i as u64);
-        let armed = Instant::now();
-        let timer = runtime.every(period, move || {
-            let now = Instant::now();
-            let Some(deadline) = known.get().and_then(Timer::deadline) else {
-                return;
-            };
-            // The length of the run may be below or above the period. It is not added to the
-            // period.
-            spin(Duration::from_nanos(random.below(2_000_000)));
-            let _ = sender.send((i, deadline.into_std(), now));
-        });
-        if let Some(first) = timer.deadline() {
-            assert!(first.into_std() >= armed + period);
-        }
-        own.set(timer).unwrap();
-        timers.push(own);
-    }
-    let mut seen = [const { Vec::new() }; 3];
-    while seen.iter().any(|runs| runs.len() < 25) {
-        let (i, deadline, ran) = receiver.recv_timeout(PATIENCE).expect("they go on");
-        assert!(ran >= deadline, "early by {:?}", deadline - ran);
-        seen[i].push(deadline);
-    }
-    for (period, runs) in periods.iter().zip(&seen) {
-        for run in &runs[1..] {
-            let since_first = (*run - runs[0]).as_nanos();
-            assert!(since_first > 0);
-            assert_eq!(since_first % period.as_nanos(), 0, "{period:?} drifts");
-        }
-    }
-    timers.iter().for_each(|timer| {
-        timer.get().unwrap().cancel();
-    });
 }
 
 /// The numbers of callbacks that ran, and of those that ran early.

@@ -19,7 +19,6 @@ mod outcome;
 mod overload;
 mod recurring;
 mod refresh;
-mod reset_from_start;
 mod runtime_tolerance;
 mod start;
 mod store;

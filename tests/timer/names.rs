@@ -11,62 +11,12 @@ use std::{
 };
 
 use crate::common::{
-    Drops, Gate, HOUR, Random, alarm, eventually, on_worker, panics::panics, runtime,
-    timers::assert_over, told::Told,
+    Gate, HOUR, Random, alarm, eventually, panics::panics, runtime, timers::assert_over, told::Told,
 };
 use tourbillon::{
     Timer,
     timer::{Cancel, Outcome, Reset, Status},
 };
-
-#[test]
-fn many_timers_can_share_a_name() {
-    let _alarm = alarm();
-    let runtime = runtime(2);
-    let drops = Drops::new();
-    let timers: Vec<_> = (0..5_000)
-        .map(|i| {
-            let token = drops.token();
-            let builder = Timer::after(HOUR).on(runtime.handle());
-            let name = if i % 5 == 0 { "few" } else { "many" };
-            builder.name(name).start(move || drop(token))
-        })
-        .collect();
-    assert_eq!(
-        (runtime.count_named("few"), runtime.count_named("many")),
-        (1_000, 4_000)
-    );
-    assert_eq!(runtime.cancel_named("many", 0), 0);
-    assert_eq!(runtime.cancel_named("many", 1), 1);
-    assert_eq!(
-        timers[1].status(),
-        Status::Over(Outcome::Cancelled),
-        "the first named first"
-    );
-    assert_eq!(runtime.cancel_named("many", 1_999), 1_999);
-    assert_eq!(
-        (runtime.count_named("few"), runtime.count_named("many")),
-        (1_000, 2_000)
-    );
-    assert_eq!(drops.count(), 2_000, "the callbacks are dropped");
-    let pending = |timers: &[Timer]| timers.iter().filter(|timer| timer.is_pending()).count();
-    assert_eq!(pending(&timers[2_500..]), 2_500, "the first named first");
-    // A worker can cancel by name, and so can any other thread.
-    let handle = runtime.handle().clone();
-    assert_eq!(
-        on_worker(&runtime, move || handle.cancel_named("many", 500)),
-        500
-    );
-    assert_eq!(runtime.cancel_all_named("many"), 1_500);
-    assert_eq!(runtime.cancel_all_named("many"), 0);
-    assert_eq!(runtime.timers().named, [("few".to_owned(), 1_000)]);
-    assert_eq!(runtime.cancel_named("few", 1_001), 1_000);
-    assert_eq!((runtime.timers().named, drops.count()), (vec![], 5_000));
-    timers
-        .iter()
-        .for_each(|timer| assert_over(timer, Outcome::Cancelled));
-    assert_eq!(runtime.metrics().total().cancelled(), 5_000);
-}
 
 #[test]
 fn any_number_of_names_and_any_text_work() {
@@ -338,30 +288,6 @@ fn a_running_timer_is_found_by_name_if_it_recurs() {
         once.status() == Status::Over(Outcome::Fired)
     });
     assert_eq!(runtime.count_named("runs"), 0);
-}
-
-#[test]
-fn a_callback_that_cancels_its_own_name_cancels_the_others() {
-    let _alarm = alarm();
-    let runtime = runtime(2);
-    let told = Told::new();
-    for _ in 0..100 {
-        let builder = Timer::after(HOUR).on(runtime.handle()).name("group");
-        let _detached = builder.start_with(told.once());
-    }
-    let cancelled = Arc::new(AtomicUsize::new(usize::MAX));
-    let place = cancelled.clone();
-    let one = Timer::after(Duration::ZERO)
-        .on(runtime.handle())
-        .name("group");
-    let _detached = one.start(move || {
-        let handle = tourbillon::Handle::current();
-        place.store(handle.cancel_all_named("group"), Ordering::SeqCst);
-    });
-    eventually("it runs", || cancelled.load(Ordering::SeqCst) != usize::MAX);
-    assert_eq!(cancelled.load(Ordering::SeqCst), 100);
-    eventually("they are told", || told.all() == [0, 100, 0]);
-    eventually("none is left", || runtime.timers().named.is_empty());
 }
 
 #[test]

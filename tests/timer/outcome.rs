@@ -19,7 +19,7 @@ use crate::common::{
 };
 use tourbillon::{
     Handle, Runtime, Timer,
-    timer::{Cancel, Outcome, Reset, Status},
+    timer::{Cancel, Outcome, Status},
 };
 
 /// A timer, and the outcomes that its callback took.
@@ -174,35 +174,6 @@ fn a_recurring_timer_gets_an_outcome_per_run_and_one_for_its_end() {
             assert_eq!(timer.status(), Status::Over(last));
         }
     }
-}
-
-#[test]
-fn a_timer_cancelled_during_a_run_gets_the_outcome_after_it() {
-    let _alarm = alarm();
-    let runtime = runtime(1);
-    let (started, go_on) = (Gate::new(), Gate::new());
-    let (sender, told) = mpsc::channel();
-    let timer = {
-        let (started, go_on) = (started.clone(), go_on.clone());
-        let every = Timer::every(Duration::from_millis(1)).on(runtime.handle());
-        every.start_with(move |how| {
-            if how == Outcome::Fired {
-                started.open();
-                go_on.wait();
-            }
-            sender.send(how).unwrap();
-        })
-    };
-    started.wait();
-    assert_eq!(timer.cancel(), Cancel::AfterRun);
-    assert_eq!(timer.reset_after(HOUR), Reset::TooLate);
-    assert!(told.try_recv().is_err());
-    go_on.open();
-    assert_eq!(told.recv_timeout(PATIENCE), Ok(Outcome::Fired));
-    assert_eq!(told.recv_timeout(PATIENCE), Ok(Outcome::Cancelled));
-    // The callback is dropped, and with it the sender.
-    let end = Err(mpsc::RecvTimeoutError::Disconnected);
-    assert_eq!(told.recv_timeout(PATIENCE), end);
 }
 
 /// Cancels a timer with `cancel`. Checks that a worker delivers the outcome, and not the caller.

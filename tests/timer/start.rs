@@ -2,11 +2,7 @@
 //! outcome. If it is dropped, nothing runs.
 
 use std::{
-    sync::{
-        Arc, Mutex,
-        atomic::{AtomicUsize, Ordering},
-        mpsc,
-    },
+    sync::{Arc, Mutex, mpsc},
     thread,
     time::{Duration, Instant},
 };
@@ -188,56 +184,6 @@ fn a_timer_dropped_before_its_start_leaves_nothing() {
             "a timer that never started gets no outcome"
         );
     });
-}
-
-#[test]
-fn a_timer_starts_once() {
-    let _alarm = alarm();
-    let runtime = runtime(2);
-    let told = Told::new();
-    let timer = Timer::after(HOUR)
-        .on(runtime.handle())
-        .build_with(told.once());
-    for answer in [Reset::NotStarted, Reset::NotStarted] {
-        assert_eq!(timer.refresh(), answer);
-        assert_eq!(timer.reset_after(SOON), answer);
-        assert_eq!(timer.reset_from_start(SOON), answer);
-        assert_eq!(timer.reset_at(Instant::now()), answer);
-    }
-    let before = Instant::now();
-    assert_eq!(timer.start(), Started::Pending);
-    // The calls before the start have changed nothing.
-    assert!(timer.deadline().unwrap().into_std() >= before + HOUR);
-    assert_eq!(timer.start(), Started::AlreadyStarted);
-    assert_eq!(timer.reset_after(Duration::ZERO), Reset::Pending);
-    eventually("it runs", || told.all() == [1, 0, 0]);
-    eventually("it is over", || {
-        timer.status() == Status::Over(Outcome::Fired)
-    });
-    assert_eq!(timer.start(), Started::AlreadyStarted);
-    let started = Timer::after(HOUR)
-        .on(runtime.handle())
-        .start_with(told.once());
-    assert_eq!(started.start(), Started::AlreadyStarted);
-
-    // If many threads start a timer, exactly one succeeds.
-    for _ in 0..200 {
-        let told = Told::new();
-        let timer = Timer::after(Duration::ZERO).on(runtime.handle());
-        let timer = timer.build_with(told.once());
-        let won = AtomicUsize::new(0);
-        thread::scope(|scope| {
-            for _ in 0..4 {
-                scope.spawn(|| match timer.start() {
-                    Started::Pending => _ = won.fetch_add(1, Ordering::SeqCst),
-                    answer => assert_eq!(answer, Started::AlreadyStarted),
-                });
-            }
-        });
-        assert_eq!(won.into_inner(), 1);
-        eventually("it runs", || told.total() > 0);
-        assert_eq!(told.all(), [1, 0, 0]);
-    }
 }
 
 #[test]

@@ -239,7 +239,9 @@ fn recurring_timers_do_not_drift() {
     });
 }
 
-/// Ending a timer that has fired does not affect the timer that has its slot by then.
+/// Ending a timer that has fired does not affect the timer that has its slot by then. In dstore, a
+/// timer that has fired leaves its index behind, and unregistering it removes the timer that has
+/// the index now.
 #[test]
 fn ending_a_timer_that_fired_removes_no_other() {
     both_ways(|shard| {
