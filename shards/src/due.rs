@@ -8,10 +8,11 @@ use crate::{
     answer::{Flow, Kind, Outcome},
     node::{
         NodeRef,
-        claim::{Claim, NEVER, Start},
+        claim::{NEVER, Start},
         ending::{conclude, deliver, end, ended, retire},
         location::Location,
         running, sleeper,
+        state::Claim,
         taken::Taken,
     },
     owner::Owner,

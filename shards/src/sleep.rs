@@ -8,9 +8,10 @@ use crate::{
     answer::{Kind, Outcome, Reset},
     node::{
         NodeRef,
-        claim::{Claim, End, NEVER},
+        claim::{End, NEVER},
         header::Header,
         sleeper,
+        state::Claim,
         taken::Taken,
         waker::WakerSlot,
     },

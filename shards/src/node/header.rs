@@ -7,11 +7,7 @@ use tourbillon_sync::{AtomicU32, Ordering, TypeName};
 use crate::{
     answer::{Flow, Kind, Outcome},
     node::{
-        claim::{Claim, ClaimWord},
-        extras::Extras,
-        link::Link,
-        location::Location,
-        refs::Refs,
+        claim::ClaimWord, extras::Extras, link::Link, location::Location, refs::Refs, state::Claim,
         taken::Taken,
     },
     owner::Owner,

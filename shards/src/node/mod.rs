@@ -40,6 +40,7 @@ mod notice;
 pub(crate) mod refs;
 pub(crate) mod running;
 pub(crate) mod sleeper;
+pub(crate) mod state;
 pub(crate) mod taken;
 pub(crate) mod wait;
 pub(crate) mod waker;

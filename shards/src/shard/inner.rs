@@ -9,8 +9,9 @@ use std::mem;
 use crate::{
     node::{
         NodeRef,
-        claim::{Claim, Expiry, NEVER},
+        claim::{Expiry, NEVER},
         location::Location,
+        state::Claim,
         taken::Taken,
     },
     owner::Owner,

@@ -10,10 +10,11 @@ use crate::{
     node::{
         NodeRef,
         callback::{self, Origin},
-        claim::{Armed, Claim, NEVER},
+        claim::{Armed, NEVER},
         ending,
         header::Header,
         running,
+        state::Claim,
     },
     owner::{Notice, Owner},
     shard::{Shard, home::Home},
