@@ -5,6 +5,27 @@
 /// `$addr` converts an address of socket2 to `$Addr`.
 macro_rules! datagrams {
     ($Socket:ident, $Std:ty, $Addr:ty, $addr:expr) => {
+        $crate::net::datagram::receives! {
+            $Socket, $Std, $Addr,
+            /// Receives a datagram, and returns the number of bytes received.
+            ///
+            /// Bytes that do not fit into `buf` are lost. Any number of tasks may wait; each
+            /// datagram goes to one of them. Dropping the future while it waits loses no datagram.
+            ///
+            /// # Errors
+            ///
+            /// Returns the operating system's error, for example if the peer refused an earlier
+            /// datagram.
+            recv, try_recv, poll_recv,
+            /// Receives a datagram from any sender, and returns its length and the sender's
+            /// address. See [`recv`](Self::recv).
+            ///
+            /// # Errors
+            ///
+            /// See [`recv`](Self::recv).
+            recv_from, try_recv_from, poll_recv_from
+        }
+
         impl $Socket {
             /// Sends a datagram to the connected address, and returns the number of bytes sent. Any
             /// number of tasks may wait.
@@ -35,87 +56,6 @@ macro_rules! datagrams {
             pub fn poll_send(&self, cx: &mut Context<'_>, buf: &[u8]) -> Poll<io::Result<usize>> {
                 let send = |socket: &$Std| socket.send(buf);
                 self.0.poll_io(cx, Direction::Write, send, |_| false)
-            }
-
-            /// Receives a datagram, and returns the number of bytes received.
-            ///
-            /// Bytes that do not fit into `buf` are lost. Any number of tasks may wait; each
-            /// datagram goes to one of them. Dropping the future while it waits loses no datagram.
-            ///
-            /// # Errors
-            ///
-            /// Returns the operating system's error, for example if the peer refused an earlier
-            /// datagram.
-            pub async fn recv(&self, buf: &mut [u8]) -> io::Result<usize> {
-                self.0.io(Direction::Read, |socket| socket.recv(buf)).await
-            }
-
-            /// Attempts [`recv`](Self::recv) once, without waiting.
-            ///
-            /// # Errors
-            ///
-            /// Returns `WouldBlock` if there is no datagram, otherwise see [`recv`](Self::recv).
-            pub fn try_recv(&self, buf: &mut [u8]) -> io::Result<usize> {
-                self.0.try_once(Direction::Read, |socket| socket.recv(buf))
-            }
-
-            /// Attempts [`recv`](Self::recv) from a `poll` function. Only the last task to poll is
-            /// woken.
-            ///
-            /// # Errors
-            ///
-            /// See [`recv`](Self::recv).
-            pub fn poll_recv<B: PollBuf + ?Sized>(
-                &self,
-                cx: &mut Context<'_>,
-                buf: &mut B,
-            ) -> Poll<io::Result<B::Count>> {
-                // One datagram does not tell whether another one is queued.
-                let recv = |socket: &$Std| {
-                    let n = socket.recv(buf.room())?;
-                    Ok(buf.filled(n))
-                };
-                self.0.poll_io(cx, Direction::Read, recv, |_| false)
-            }
-
-            /// Receives a datagram from any sender, and returns its length and the sender's
-            /// address. See [`recv`](Self::recv).
-            ///
-            /// # Errors
-            ///
-            /// See [`recv`](Self::recv).
-            pub async fn recv_from(&self, buf: &mut [u8]) -> io::Result<(usize, $Addr)> {
-                self.0
-                    .io(Direction::Read, |socket| socket.recv_from(buf))
-                    .await
-            }
-
-            /// Attempts [`recv_from`](Self::recv_from) once, without waiting.
-            ///
-            /// # Errors
-            ///
-            /// Returns `WouldBlock` if there is no datagram, otherwise see [`recv`](Self::recv).
-            pub fn try_recv_from(&self, buf: &mut [u8]) -> io::Result<(usize, $Addr)> {
-                self.0
-                    .try_once(Direction::Read, |socket| socket.recv_from(buf))
-            }
-
-            /// Attempts [`recv_from`](Self::recv_from) from a `poll` function. Only the last task
-            /// to poll is woken.
-            ///
-            /// # Errors
-            ///
-            /// See [`recv`](Self::recv).
-            pub fn poll_recv_from<B: PollBuf + ?Sized>(
-                &self,
-                cx: &mut Context<'_>,
-                buf: &mut B,
-            ) -> Poll<io::Result<B::CountAnd<$Addr>>> {
-                let recv = |socket: &$Std| {
-                    let (n, addr) = socket.recv_from(buf.room())?;
-                    Ok(buf.filled_from(n, addr))
-                };
-                self.0.poll_io(cx, Direction::Read, recv, |_| false)
             }
 
             /// Receives a datagram into the unused room of `buf`, which need not be initialized,
@@ -210,3 +150,100 @@ macro_rules! datagrams {
     };
 }
 pub(super) use datagrams;
+
+/// Implements methods that receive a datagram, or look at it: each in a form that waits, in one that
+/// tries once, and in one that polls. The first three do so without the sender's address. Those of
+/// `$Std` have the names of the forms that wait.
+macro_rules! receives {
+    (
+        $Socket:ident, $Std:ty, $Addr:ty,
+        $(#[$doc:meta])* $recv:ident, $try_recv:ident, $poll_recv:ident,
+        $(#[$from_doc:meta])* $recv_from:ident, $try_recv_from:ident, $poll_recv_from:ident
+    ) => {
+        impl $Socket {
+            $(#[$doc])*
+            pub async fn $recv(&self, buf: &mut [u8]) -> io::Result<usize> {
+                self.0.io(Direction::Read, |socket| socket.$recv(buf)).await
+            }
+
+            #[doc = $crate::net::datagram::attempts!($recv, "once, without waiting.")]
+            ///
+            /// # Errors
+            ///
+            /// Returns `WouldBlock` if there is no datagram, otherwise see [`recv`](Self::recv).
+            pub fn $try_recv(&self, buf: &mut [u8]) -> io::Result<usize> {
+                self.0.try_once(Direction::Read, |socket| socket.$recv(buf))
+            }
+
+            #[doc = $crate::net::datagram::attempts!($recv, "from a `poll` function.")]
+            /// Only the last task to poll is woken.
+            ///
+            /// # Errors
+            ///
+            /// See [`recv`](Self::recv).
+            pub fn $poll_recv<B: PollBuf + ?Sized>(
+                &self,
+                cx: &mut Context<'_>,
+                buf: &mut B,
+            ) -> Poll<io::Result<B::Count>> {
+                // One datagram does not tell whether another one is queued.
+                let recv = |socket: &$Std| {
+                    let n = socket.$recv(buf.room())?;
+                    Ok(buf.filled(n))
+                };
+                self.0.poll_io(cx, Direction::Read, recv, |_| false)
+            }
+
+            $(#[$from_doc])*
+            pub async fn $recv_from(&self, buf: &mut [u8]) -> io::Result<(usize, $Addr)> {
+                self.0
+                    .io(Direction::Read, |socket| socket.$recv_from(buf))
+                    .await
+            }
+
+            #[doc = $crate::net::datagram::attempts!($recv_from, "once, without waiting.")]
+            ///
+            /// # Errors
+            ///
+            /// Returns `WouldBlock` if there is no datagram, otherwise see [`recv`](Self::recv).
+            pub fn $try_recv_from(&self, buf: &mut [u8]) -> io::Result<(usize, $Addr)> {
+                self.0
+                    .try_once(Direction::Read, |socket| socket.$recv_from(buf))
+            }
+
+            #[doc = $crate::net::datagram::attempts!($recv_from, "from a `poll` function.")]
+            /// Only the last task to poll is woken.
+            ///
+            /// # Errors
+            ///
+            /// See [`recv`](Self::recv).
+            pub fn $poll_recv_from<B: PollBuf + ?Sized>(
+                &self,
+                cx: &mut Context<'_>,
+                buf: &mut B,
+            ) -> Poll<io::Result<B::CountAnd<$Addr>>> {
+                let recv = |socket: &$Std| {
+                    let (n, addr) = socket.$recv_from(buf.room())?;
+                    Ok(buf.filled_from(n, addr))
+                };
+                self.0.poll_io(cx, Direction::Read, recv, |_| false)
+            }
+        }
+    };
+}
+pub(super) use receives;
+
+/// Returns the first line of documentation of a method that attempts another one.
+macro_rules! attempts {
+    ($method:ident, $how:literal) => {
+        concat!(
+            "Attempts [`",
+            stringify!($method),
+            "`](Self::",
+            stringify!($method),
+            ") ",
+            $how
+        )
+    };
+}
+pub(super) use attempts;

@@ -1,46 +1,62 @@
-//! Socket options that TCP and UDP share.
+//! Socket options.
+
+/// Implements options of a socket: for each a method that returns it, and one that sets it.
+///
+/// `$it` stands for the socket in the expressions that do so.
+macro_rules! options {
+    ($Socket:ident, |$it:ident| $(
+        $(#[$doc:meta])*
+        $get:ident() = $get_by:expr;
+        $(#[$more:meta])*
+        $set:ident($value:ident: $Type:ty) = $set_by:expr;
+    )*) => {
+        impl $Socket {
+            $(
+                $(#[$doc])*
+                ///
+                /// # Errors
+                ///
+                /// Returns the operating system's error.
+                pub fn $get(&self) -> io::Result<$Type> {
+                    let $it = self;
+                    $get_by
+                }
+
+                #[doc = concat!("Sets [`", stringify!($get), "`](Self::", stringify!($get), ").")]
+                $(#[$more])*
+                ///
+                /// # Errors
+                ///
+                /// Returns the operating system's error.
+                pub fn $set(&self, $value: $Type) -> io::Result<()> {
+                    let $it = self;
+                    $set_by
+                }
+            )*
+        }
+    };
+}
+pub(super) use options;
 
 /// Implements the options of IP packets and of the network interface.
 macro_rules! ip_options {
     ($Socket:ident) => {
-        impl $Socket {
+        $crate::net::options::options! {
+            $Socket, |it|
+
             /// Returns the type of service of IPv4 packets that are sent (`IP_TOS`): the field with
             /// the DSCP and ECN bits.
-            ///
-            /// # Errors
-            ///
-            /// Returns the operating system's error.
-            pub fn tos_v4(&self) -> io::Result<u32> {
-                socket2::SockRef::from(self).tos_v4()
-            }
+            tos_v4() = socket2::SockRef::from(it).tos_v4();
+            /// The system ignores or reserves some of the bits.
+            set_tos_v4(tos: u32) = socket2::SockRef::from(it).set_tos_v4(tos);
 
-            /// Sets [`tos_v4`](Self::tos_v4). The system ignores or reserves some of the bits.
-            ///
-            /// # Errors
-            ///
-            /// Returns the operating system's error.
-            pub fn set_tos_v4(&self, tos: u32) -> io::Result<()> {
-                socket2::SockRef::from(self).set_tos_v4(tos)
-            }
+            /// Returns the traffic class of IPv6 packets that are sent (`IPV6_TCLASS`). An IPv4
+            /// socket has none.
+            tclass_v6() = socket2::SockRef::from(it).tclass_v6();
+            set_tclass_v6(tclass: u32) = socket2::SockRef::from(it).set_tclass_v6(tclass);
+        }
 
-            /// Returns the traffic class of IPv6 packets that are sent (`IPV6_TCLASS`).
-            ///
-            /// # Errors
-            ///
-            /// Returns the operating system's error, for example on an IPv4 socket.
-            pub fn tclass_v6(&self) -> io::Result<u32> {
-                socket2::SockRef::from(self).tclass_v6()
-            }
-
-            /// Sets [`tclass_v6`](Self::tclass_v6).
-            ///
-            /// # Errors
-            ///
-            /// Returns the operating system's error, for example on an IPv4 socket.
-            pub fn set_tclass_v6(&self, tclass: u32) -> io::Result<()> {
-                socket2::SockRef::from(self).set_tclass_v6(tclass)
-            }
-
+        impl $Socket {
             /// Returns the name of the network interface that the socket is bound to
             /// (`SO_BINDTODEVICE`), or `None`.
             ///

@@ -73,6 +73,39 @@ macro_rules! socket {
 }
 pub(super) use socket;
 
+/// Implements the conversions of a socket that is a [`Socket`](socket2::Socket), and not connected.
+macro_rules! unconnected {
+    ($Socket:ident) => {
+        impl AsFd for $Socket {
+            fn as_fd(&self) -> BorrowedFd<'_> {
+                self.0.as_fd()
+            }
+        }
+
+        impl AsRawFd for $Socket {
+            fn as_raw_fd(&self) -> RawFd {
+                self.0.as_raw_fd()
+            }
+        }
+
+        impl FromRawFd for $Socket {
+            /// Converts a socket that is not connected yet. It becomes non-blocking when it
+            /// connects, listens, or is converted.
+            unsafe fn from_raw_fd(fd: RawFd) -> Self {
+                // SAFETY: the caller owns the descriptor, and passes it on.
+                Self(unsafe { Socket::from_raw_fd(fd) })
+            }
+        }
+
+        impl IntoRawFd for $Socket {
+            fn into_raw_fd(self) -> RawFd {
+                self.0.into_raw_fd()
+            }
+        }
+    };
+}
+pub(super) use unconnected;
+
 /// Implements waiting for readiness. `$poll_read` and `$poll_write` are the names of the two poll
 /// methods.
 macro_rules! readiness {

@@ -107,9 +107,9 @@ macro_rules! halves {
 }
 pub(super) use halves;
 
-/// Implements the methods and traits of a read half, owned or borrowed.
-macro_rules! read_half {
-    ($Stream:ident, $Addr:ty, $Half:ty) => {
+/// Implements the methods and traits of a half, whose field `$stream` leads to the stream.
+macro_rules! half {
+    ($Stream:ident, $Addr:ty, $Half:ty, $stream:tt) => {
         impl $Half {
             /// Returns the peer's address.
             ///
@@ -117,7 +117,7 @@ macro_rules! read_half {
             ///
             /// Returns the operating system's error.
             pub fn peer_addr(&self) -> io::Result<$Addr> {
-                self.0.peer_addr()
+                self.$stream.peer_addr()
             }
 
             /// Returns the local address.
@@ -126,16 +126,7 @@ macro_rules! read_half {
             ///
             /// Returns the operating system's error.
             pub fn local_addr(&self) -> io::Result<$Addr> {
-                self.0.local_addr()
-            }
-
-            /// Waits until the stream has data, reaches its end, or has an error.
-            ///
-            /// # Errors
-            ///
-            /// Fails if the runtime is shut down.
-            pub async fn readable(&self) -> io::Result<()> {
-                self.0.readable().await
+                self.$stream.local_addr()
             }
 
             /// Waits until the stream seems ready in at least one direction of `interest`.
@@ -144,7 +135,43 @@ macro_rules! read_half {
             ///
             /// Fails if the runtime is shut down.
             pub async fn ready(&self, interest: Interest) -> io::Result<Ready> {
-                self.0.ready(interest).await
+                self.$stream.ready(interest).await
+            }
+        }
+
+        impl crate::io::Source for $Half {}
+
+        impl crate::io::source::sealed::Sealed for $Half {
+            fn watched(
+                &self,
+                interest: Interest,
+            ) -> io::Result<crate::io::source::sealed::Watched<'_>> {
+                self.$stream.watched(interest)
+            }
+        }
+
+        impl AsRef<$Stream> for $Half {
+            fn as_ref(&self) -> &$Stream {
+                &self.$stream
+            }
+        }
+    };
+}
+pub(super) use half;
+
+/// Implements the methods and traits of a read half, owned or borrowed.
+macro_rules! read_half {
+    ($Stream:ident, $Addr:ty, $Half:ty) => {
+        $crate::net::split::half!($Stream, $Addr, $Half, 0);
+
+        impl $Half {
+            /// Waits until the stream has data, reaches its end, or has an error.
+            ///
+            /// # Errors
+            ///
+            /// Fails if the runtime is shut down.
+            pub async fn readable(&self) -> io::Result<()> {
+                self.0.readable().await
             }
 
             /// Returns the limit on how long a read may wait.
@@ -208,17 +235,6 @@ macro_rules! read_half {
             }
         }
 
-        impl crate::io::Source for $Half {}
-
-        impl crate::io::source::sealed::Sealed for $Half {
-            fn watched(
-                &self,
-                interest: Interest,
-            ) -> io::Result<crate::io::source::sealed::Watched<'_>> {
-                self.0.watched(interest)
-            }
-        }
-
         impl AsyncRead for $Half {
             fn poll_read(
                 self: Pin<&mut Self>,
@@ -236,12 +252,6 @@ macro_rules! read_half {
                 Pin::new(&mut &*self.0).poll_read_vectored(cx, bufs)
             }
         }
-
-        impl AsRef<$Stream> for $Half {
-            fn as_ref(&self) -> &$Stream {
-                &self.0
-            }
-        }
     };
 }
 pub(super) use read_half;
@@ -250,25 +260,9 @@ pub(super) use read_half;
 /// calls `$closing`.
 macro_rules! write_half {
     ($Stream:ident, $Addr:ty, $Half:ty, $closing:expr) => {
+        $crate::net::split::half!($Stream, $Addr, $Half, stream);
+
         impl $Half {
-            /// Returns the peer's address.
-            ///
-            /// # Errors
-            ///
-            /// Returns the operating system's error.
-            pub fn peer_addr(&self) -> io::Result<$Addr> {
-                self.stream.peer_addr()
-            }
-
-            /// Returns the local address.
-            ///
-            /// # Errors
-            ///
-            /// Returns the operating system's error.
-            pub fn local_addr(&self) -> io::Result<$Addr> {
-                self.stream.local_addr()
-            }
-
             /// Waits until the stream has room to write, or has an error.
             ///
             /// # Errors
@@ -276,15 +270,6 @@ macro_rules! write_half {
             /// Fails if the runtime is shut down.
             pub async fn writable(&self) -> io::Result<()> {
                 self.stream.writable().await
-            }
-
-            /// Waits until the stream seems ready in at least one direction of `interest`.
-            ///
-            /// # Errors
-            ///
-            /// Fails if the runtime is shut down.
-            pub async fn ready(&self, interest: Interest) -> io::Result<Ready> {
-                self.stream.ready(interest).await
             }
 
             /// Returns the limit on how long a write may wait.
@@ -324,17 +309,6 @@ macro_rules! write_half {
             }
         }
 
-        impl crate::io::Source for $Half {}
-
-        impl crate::io::source::sealed::Sealed for $Half {
-            fn watched(
-                &self,
-                interest: Interest,
-            ) -> io::Result<crate::io::source::sealed::Watched<'_>> {
-                self.stream.watched(interest)
-            }
-        }
-
         impl AsyncWrite for $Half {
             fn poll_write(
                 self: Pin<&mut Self>,
@@ -360,12 +334,6 @@ macro_rules! write_half {
                 let closing: fn(&mut Self) = $closing;
                 closing(&mut self);
                 Pin::new(&mut &*self.stream).poll_close(cx)
-            }
-        }
-
-        impl AsRef<$Stream> for $Half {
-            fn as_ref(&self) -> &$Stream {
-                &self.stream
             }
         }
     };

@@ -11,8 +11,8 @@ use std::{
 use super::{
     addr::{ToSocketAddrs, first, try_each},
     buf::PollBuf,
-    datagram::datagrams,
-    options::ip_options,
+    datagram::{datagrams, receives},
+    options::{ip_options, options},
     readiness::{readiness, socket},
 };
 use crate::{
@@ -125,82 +125,6 @@ impl UdpSocket {
         self.0.poll_io(cx, Direction::Write, send, |_| false)
     }
 
-    /// Receives a datagram without removing it from the queue. See [`recv`](UdpSocket::recv).
-    ///
-    /// # Errors
-    ///
-    /// See [`recv`](UdpSocket::recv).
-    pub async fn peek(&self, buf: &mut [u8]) -> io::Result<usize> {
-        self.0.io(Direction::Read, |socket| socket.peek(buf)).await
-    }
-
-    /// Attempts [`peek`](UdpSocket::peek) once, without waiting.
-    ///
-    /// # Errors
-    ///
-    /// Returns `WouldBlock` if there is no datagram, otherwise see [`recv`](UdpSocket::recv).
-    pub fn try_peek(&self, buf: &mut [u8]) -> io::Result<usize> {
-        self.0.try_once(Direction::Read, |socket| socket.peek(buf))
-    }
-
-    /// Attempts [`peek`](UdpSocket::peek) from a `poll` function. Only the last task to poll is
-    /// woken.
-    ///
-    /// # Errors
-    ///
-    /// See [`recv`](UdpSocket::recv).
-    pub fn poll_peek<B: PollBuf + ?Sized>(
-        &self,
-        cx: &mut Context<'_>,
-        buf: &mut B,
-    ) -> Poll<io::Result<B::Count>> {
-        let peek = |socket: &Std| {
-            let n = socket.peek(buf.room())?;
-            Ok(buf.filled(n))
-        };
-        self.0.poll_io(cx, Direction::Read, peek, |_| false)
-    }
-
-    /// Receives a datagram and its sender's address without removing it from the queue. See
-    /// [`recv_from`](UdpSocket::recv_from).
-    ///
-    /// # Errors
-    ///
-    /// See [`recv`](UdpSocket::recv).
-    pub async fn peek_from(&self, buf: &mut [u8]) -> io::Result<(usize, SocketAddr)> {
-        self.0
-            .io(Direction::Read, |socket| socket.peek_from(buf))
-            .await
-    }
-
-    /// Attempts [`peek_from`](UdpSocket::peek_from) once, without waiting.
-    ///
-    /// # Errors
-    ///
-    /// Returns `WouldBlock` if there is no datagram, otherwise see [`recv`](UdpSocket::recv).
-    pub fn try_peek_from(&self, buf: &mut [u8]) -> io::Result<(usize, SocketAddr)> {
-        self.0
-            .try_once(Direction::Read, |socket| socket.peek_from(buf))
-    }
-
-    /// Attempts [`peek_from`](UdpSocket::peek_from) from a `poll` function. Only the last task to
-    /// poll is woken.
-    ///
-    /// # Errors
-    ///
-    /// See [`recv`](UdpSocket::recv).
-    pub fn poll_peek_from<B: PollBuf + ?Sized>(
-        &self,
-        cx: &mut Context<'_>,
-        buf: &mut B,
-    ) -> Poll<io::Result<B::CountAnd<SocketAddr>>> {
-        let peek = |socket: &Std| {
-            let (n, addr) = socket.peek_from(buf.room())?;
-            Ok(buf.filled_from(n, addr))
-        };
-        self.0.poll_io(cx, Direction::Read, peek, |_| false)
-    }
-
     /// Returns the sender of the next datagram without removing it from the queue.
     ///
     /// # Errors
@@ -231,100 +155,51 @@ impl UdpSocket {
     }
 }
 
-/// Socket options. Each method returns the operating system's error.
-impl UdpSocket {
-    /// Returns whether the socket may send to broadcast addresses (`SO_BROADCAST`).
+receives! {
+    UdpSocket, Std, SocketAddr,
+    /// Receives a datagram without removing it from the queue. See [`recv`](UdpSocket::recv).
     ///
     /// # Errors
     ///
-    /// Returns the operating system's error.
-    pub fn broadcast(&self) -> io::Result<bool> {
-        self.0.get().broadcast()
-    }
+    /// See [`recv`](UdpSocket::recv).
+    peek, try_peek, poll_peek,
+    /// Receives a datagram and its sender's address without removing it from the queue. See
+    /// [`recv_from`](UdpSocket::recv_from).
+    ///
+    /// # Errors
+    ///
+    /// See [`recv`](UdpSocket::recv).
+    peek_from, try_peek_from, poll_peek_from
+}
 
-    /// Sets whether the socket may send to [`broadcast`](UdpSocket::broadcast) addresses.
-    ///
-    /// # Errors
-    ///
-    /// Returns the operating system's error.
-    pub fn set_broadcast(&self, on: bool) -> io::Result<()> {
-        self.0.get().set_broadcast(on)
-    }
+options! {
+    UdpSocket, |it|
+
+    /// Returns whether the socket may send to broadcast addresses (`SO_BROADCAST`).
+    broadcast() = it.0.get().broadcast();
+    set_broadcast(on: bool) = it.0.get().set_broadcast(on);
 
     /// Returns the number of routers a datagram may pass (`IP_TTL`).
-    ///
-    /// # Errors
-    ///
-    /// Returns the operating system's error.
-    pub fn ttl(&self) -> io::Result<u32> {
-        self.0.get().ttl()
-    }
-
-    /// Sets [`ttl`](UdpSocket::ttl).
-    ///
-    /// # Errors
-    ///
-    /// Returns the operating system's error.
-    pub fn set_ttl(&self, ttl: u32) -> io::Result<()> {
-        self.0.get().set_ttl(ttl)
-    }
+    ttl() = it.0.get().ttl();
+    set_ttl(ttl: u32) = it.0.get().set_ttl(ttl);
 
     /// Returns whether multicast datagrams are also delivered on this machine
     /// (`IP_MULTICAST_LOOP`).
-    ///
-    /// # Errors
-    ///
-    /// Returns the operating system's error.
-    pub fn multicast_loop_v4(&self) -> io::Result<bool> {
-        self.0.get().multicast_loop_v4()
-    }
-
-    /// Sets [`multicast_loop_v4`](UdpSocket::multicast_loop_v4).
-    ///
-    /// # Errors
-    ///
-    /// Returns the operating system's error.
-    pub fn set_multicast_loop_v4(&self, on: bool) -> io::Result<()> {
-        self.0.get().set_multicast_loop_v4(on)
-    }
+    multicast_loop_v4() = it.0.get().multicast_loop_v4();
+    set_multicast_loop_v4(on: bool) = it.0.get().set_multicast_loop_v4(on);
 
     /// Returns the number of routers a multicast datagram may pass (`IP_MULTICAST_TTL`).
-    ///
-    /// # Errors
-    ///
-    /// Returns the operating system's error.
-    pub fn multicast_ttl_v4(&self) -> io::Result<u32> {
-        self.0.get().multicast_ttl_v4()
-    }
-
-    /// Sets [`multicast_ttl_v4`](UdpSocket::multicast_ttl_v4).
-    ///
-    /// # Errors
-    ///
-    /// Returns the operating system's error.
-    pub fn set_multicast_ttl_v4(&self, ttl: u32) -> io::Result<()> {
-        self.0.get().set_multicast_ttl_v4(ttl)
-    }
+    multicast_ttl_v4() = it.0.get().multicast_ttl_v4();
+    set_multicast_ttl_v4(ttl: u32) = it.0.get().set_multicast_ttl_v4(ttl);
 
     /// Returns whether multicast datagrams are also delivered on this machine
     /// (`IPV6_MULTICAST_LOOP`).
-    ///
-    /// # Errors
-    ///
-    /// Returns the operating system's error.
-    pub fn multicast_loop_v6(&self) -> io::Result<bool> {
-        self.0.get().multicast_loop_v6()
-    }
+    multicast_loop_v6() = it.0.get().multicast_loop_v6();
+    set_multicast_loop_v6(on: bool) = it.0.get().set_multicast_loop_v6(on);
+}
 
-    /// Sets [`multicast_loop_v6`](UdpSocket::multicast_loop_v6).
-    ///
-    /// # Errors
-    ///
-    /// Returns the operating system's error.
-    pub fn set_multicast_loop_v6(&self, on: bool) -> io::Result<()> {
-        self.0.get().set_multicast_loop_v6(on)
-    }
-
+/// Multicast groups.
+impl UdpSocket {
     /// Joins a multicast group on the interface with the given address. With the unspecified
     /// address the system chooses the interface.
     ///

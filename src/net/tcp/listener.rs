@@ -13,6 +13,7 @@ use crate::{
     engine::{core::WorkerShard, registration::Registration},
     net::{
         addr::{ToSocketAddrs, try_each},
+        options::options,
         readiness::socket,
         tcp::{per_core::PerCoreListeners, stream::TcpStream},
     },
@@ -109,24 +110,15 @@ impl TcpListener {
     pub fn local_addr(&self) -> io::Result<SocketAddr> {
         self.0.get().local_addr()
     }
+}
+
+options! {
+    TcpListener, |it|
 
     /// Returns the number of routers a packet may pass (`IP_TTL`).
-    ///
-    /// # Errors
-    ///
-    /// Returns the operating system's error.
-    pub fn ttl(&self) -> io::Result<u32> {
-        self.0.get().ttl()
-    }
-
-    /// Sets [`ttl`](TcpListener::ttl), also for connections that are accepted later.
-    ///
-    /// # Errors
-    ///
-    /// Returns the operating system's error.
-    pub fn set_ttl(&self, ttl: u32) -> io::Result<()> {
-        self.0.get().set_ttl(ttl)
-    }
+    ttl() = it.0.get().ttl();
+    /// It also holds for connections that are accepted later.
+    set_ttl(ttl: u32) = it.0.get().set_ttl(ttl);
 }
 
 socket!(TcpListener, std::net::TcpListener);

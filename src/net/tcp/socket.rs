@@ -13,7 +13,8 @@ use socket2::{Domain, Socket};
 use crate::{
     engine::core::WorkerShard,
     net::{
-        options::ip_options,
+        options::{ip_options, options},
+        readiness::unconnected,
         tcp::{listener::TcpListener, stream::TcpStream},
     },
     sys::socket,
@@ -132,136 +133,6 @@ impl TcpSocket {
         self.0.take_error()
     }
 
-    /// Returns whether an address that was in use a moment ago may be bound (`SO_REUSEADDR`).
-    ///
-    /// # Errors
-    ///
-    /// Returns the operating system's error.
-    pub fn reuseaddr(&self) -> io::Result<bool> {
-        self.0.reuse_address()
-    }
-
-    /// Sets [`reuseaddr`](TcpSocket::reuseaddr).
-    ///
-    /// # Errors
-    ///
-    /// Returns the operating system's error.
-    pub fn set_reuseaddr(&self, reuseaddr: bool) -> io::Result<()> {
-        self.0.set_reuse_address(reuseaddr)
-    }
-
-    /// Returns whether several sockets may listen at one address and share its connections
-    /// (`SO_REUSEPORT`).
-    ///
-    /// # Errors
-    ///
-    /// Returns the operating system's error.
-    pub fn reuseport(&self) -> io::Result<bool> {
-        self.0.reuse_port()
-    }
-
-    /// Sets [`reuseport`](TcpSocket::reuseport).
-    ///
-    /// # Errors
-    ///
-    /// Returns the operating system's error.
-    pub fn set_reuseport(&self, reuseport: bool) -> io::Result<()> {
-        self.0.set_reuse_port(reuseport)
-    }
-
-    /// Returns whether the system probes idle connections (`SO_KEEPALIVE`).
-    ///
-    /// # Errors
-    ///
-    /// Returns the operating system's error.
-    pub fn keepalive(&self) -> io::Result<bool> {
-        self.0.keepalive()
-    }
-
-    /// Sets [`keepalive`](TcpSocket::keepalive).
-    ///
-    /// # Errors
-    ///
-    /// Returns the operating system's error.
-    pub fn set_keepalive(&self, keepalive: bool) -> io::Result<()> {
-        self.0.set_keepalive(keepalive)
-    }
-
-    /// Returns whether small writes are sent at once (`TCP_NODELAY`).
-    ///
-    /// # Errors
-    ///
-    /// Returns the operating system's error.
-    pub fn nodelay(&self) -> io::Result<bool> {
-        self.0.tcp_nodelay()
-    }
-
-    /// Sets [`nodelay`](TcpSocket::nodelay).
-    ///
-    /// # Errors
-    ///
-    /// Returns the operating system's error.
-    pub fn set_nodelay(&self, nodelay: bool) -> io::Result<()> {
-        self.0.set_tcp_nodelay(nodelay)
-    }
-
-    /// Returns the size of the send buffer (`SO_SNDBUF`). The system doubles the value that it is
-    /// set to.
-    ///
-    /// # Errors
-    ///
-    /// Returns the operating system's error.
-    pub fn send_buffer_size(&self) -> io::Result<u32> {
-        Ok(self.0.send_buffer_size()?.try_into().unwrap_or(u32::MAX))
-    }
-
-    /// Sets [`send_buffer_size`](TcpSocket::send_buffer_size).
-    ///
-    /// # Errors
-    ///
-    /// Returns the operating system's error.
-    pub fn set_send_buffer_size(&self, size: u32) -> io::Result<()> {
-        self.0.set_send_buffer_size(size as usize)
-    }
-
-    /// Returns the size of the receive buffer (`SO_RCVBUF`). The system doubles the value that it
-    /// is set to.
-    ///
-    /// # Errors
-    ///
-    /// Returns the operating system's error.
-    pub fn recv_buffer_size(&self) -> io::Result<u32> {
-        Ok(self.0.recv_buffer_size()?.try_into().unwrap_or(u32::MAX))
-    }
-
-    /// Sets [`recv_buffer_size`](TcpSocket::recv_buffer_size).
-    ///
-    /// # Errors
-    ///
-    /// Returns the operating system's error.
-    pub fn set_recv_buffer_size(&self, size: u32) -> io::Result<()> {
-        self.0.set_recv_buffer_size(size as usize)
-    }
-
-    /// Returns how long closing the connection waits for unsent data (`SO_LINGER`), in whole
-    /// seconds. See [`TcpStream::set_linger`].
-    ///
-    /// # Errors
-    ///
-    /// Returns the operating system's error.
-    pub fn linger(&self) -> io::Result<Option<Duration>> {
-        self.0.linger()
-    }
-
-    /// Sets [`linger`](TcpSocket::linger).
-    ///
-    /// # Errors
-    ///
-    /// Returns the operating system's error.
-    pub fn set_linger(&self, linger: Option<Duration>) -> io::Result<()> {
-        self.0.set_linger(linger)
-    }
-
     /// Turns a close into a reset. See [`TcpStream::set_zero_linger`].
     ///
     /// # Errors
@@ -272,31 +143,41 @@ impl TcpSocket {
     }
 }
 
+options! {
+    TcpSocket, |it|
+
+    /// Returns whether an address that was in use a moment ago may be bound (`SO_REUSEADDR`).
+    reuseaddr() = it.0.reuse_address();
+    set_reuseaddr(reuseaddr: bool) = it.0.set_reuse_address(reuseaddr);
+
+    /// Returns whether several sockets may listen at one address and share its connections
+    /// (`SO_REUSEPORT`).
+    reuseport() = it.0.reuse_port();
+    set_reuseport(reuseport: bool) = it.0.set_reuse_port(reuseport);
+
+    /// Returns whether the system probes idle connections (`SO_KEEPALIVE`).
+    keepalive() = it.0.keepalive();
+    set_keepalive(keepalive: bool) = it.0.set_keepalive(keepalive);
+
+    /// Returns whether small writes are sent at once (`TCP_NODELAY`).
+    nodelay() = it.0.tcp_nodelay();
+    set_nodelay(nodelay: bool) = it.0.set_tcp_nodelay(nodelay);
+
+    /// Returns the size of the send buffer (`SO_SNDBUF`). The system doubles the value that it is
+    /// set to.
+    send_buffer_size() = Ok(it.0.send_buffer_size()?.try_into().unwrap_or(u32::MAX));
+    set_send_buffer_size(size: u32) = it.0.set_send_buffer_size(size as usize);
+
+    /// Returns the size of the receive buffer (`SO_RCVBUF`). The system doubles the value that it
+    /// is set to.
+    recv_buffer_size() = Ok(it.0.recv_buffer_size()?.try_into().unwrap_or(u32::MAX));
+    set_recv_buffer_size(size: u32) = it.0.set_recv_buffer_size(size as usize);
+
+    /// Returns how long closing the connection waits for unsent data (`SO_LINGER`), in whole
+    /// seconds. See [`TcpStream::set_linger`].
+    linger() = it.0.linger();
+    set_linger(linger: Option<Duration>) = it.0.set_linger(linger);
+}
+
 ip_options!(TcpSocket);
-
-impl AsFd for TcpSocket {
-    fn as_fd(&self) -> BorrowedFd<'_> {
-        self.0.as_fd()
-    }
-}
-
-impl AsRawFd for TcpSocket {
-    fn as_raw_fd(&self) -> RawFd {
-        self.0.as_raw_fd()
-    }
-}
-
-impl FromRawFd for TcpSocket {
-    /// Converts a socket that is not connected yet. It becomes non-blocking when it
-    /// connects or listens.
-    unsafe fn from_raw_fd(fd: RawFd) -> Self {
-        // SAFETY: the caller owns the descriptor, and passes it on.
-        Self(unsafe { Socket::from_raw_fd(fd) })
-    }
-}
-
-impl IntoRawFd for TcpSocket {
-    fn into_raw_fd(self) -> RawFd {
-        self.0.into_raw_fd()
-    }
-}
+unconnected!(TcpSocket);

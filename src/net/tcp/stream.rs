@@ -18,6 +18,7 @@ use super::{
         addr::{ToSocketAddrs, try_each},
         buf::PollBuf,
         connection::{connection, took_all},
+        options::options,
         readiness::{readiness, socket},
     },
     split::{OwnedReadHalf, OwnedWriteHalf, ReadHalf, WriteHalf},
@@ -166,66 +167,6 @@ impl TcpStream {
         self.0.get().peer_addr()
     }
 
-    /// Sets whether small writes are sent at once (`TCP_NODELAY`).
-    ///
-    /// # Errors
-    ///
-    /// Returns the operating system's error.
-    pub fn set_nodelay(&self, nodelay: bool) -> io::Result<()> {
-        self.0.get().set_nodelay(nodelay)
-    }
-
-    /// Returns whether small writes are sent at once.
-    ///
-    /// # Errors
-    ///
-    /// Returns the operating system's error.
-    pub fn nodelay(&self) -> io::Result<bool> {
-        self.0.get().nodelay()
-    }
-
-    /// Sets whether received data is acknowledged at once (`TCP_QUICKACK`). The system may reset
-    /// this after later operations on the socket.
-    ///
-    /// # Errors
-    ///
-    /// Returns the operating system's error.
-    pub fn set_quickack(&self, quickack: bool) -> io::Result<()> {
-        SockRef::from(self).set_tcp_quickack(quickack)
-    }
-
-    /// Returns whether received data is acknowledged at once.
-    ///
-    /// # Errors
-    ///
-    /// Returns the operating system's error.
-    pub fn quickack(&self) -> io::Result<bool> {
-        SockRef::from(self).tcp_quickack()
-    }
-
-    /// Returns how long closing the connection waits for unsent data (`SO_LINGER`). `None`, the
-    /// default, leaves this to the system.
-    ///
-    /// # Errors
-    ///
-    /// Returns the operating system's error.
-    pub fn linger(&self) -> io::Result<Option<Duration>> {
-        socket::linger(self)
-    }
-
-    /// Sets [`linger`](TcpStream::linger) in whole seconds, rounded down. Zero, and so any time of
-    /// less than a second, turns a close into a reset, which discards unsent data.
-    ///
-    /// A longer time blocks the worker that drops the connection for up to that time. tokio
-    /// deprecates this option for that reason.
-    ///
-    /// # Errors
-    ///
-    /// Returns the operating system's error.
-    pub fn set_linger(&self, linger: Option<Duration>) -> io::Result<()> {
-        socket::set_linger(self, linger)
-    }
-
     /// Turns a close into a reset, which discards unsent data.
     ///
     /// # Errors
@@ -234,24 +175,33 @@ impl TcpStream {
     pub fn set_zero_linger(&self) -> io::Result<()> {
         self.set_linger(Some(Duration::ZERO))
     }
+}
+
+options! {
+    TcpStream, |it|
+
+    /// Returns whether small writes are sent at once (`TCP_NODELAY`).
+    nodelay() = it.0.get().nodelay();
+    set_nodelay(nodelay: bool) = it.0.get().set_nodelay(nodelay);
+
+    /// Returns whether received data is acknowledged at once (`TCP_QUICKACK`). The system may reset
+    /// this after later operations on the socket.
+    quickack() = SockRef::from(it).tcp_quickack();
+    set_quickack(quickack: bool) = SockRef::from(it).set_tcp_quickack(quickack);
+
+    /// Returns how long closing the connection waits for unsent data (`SO_LINGER`), in whole
+    /// seconds. `None`, the default, leaves this to the system.
+    linger() = socket::linger(it);
+    /// The time is rounded down. Zero, and so any time of less than a second, turns a close into a
+    /// reset, which discards unsent data.
+    ///
+    /// A longer time blocks the worker that drops the connection for up to that time. tokio
+    /// deprecates this option for that reason.
+    set_linger(linger: Option<Duration>) = socket::set_linger(it, linger);
 
     /// Returns the number of routers a packet may pass (`IP_TTL`).
-    ///
-    /// # Errors
-    ///
-    /// Returns the operating system's error.
-    pub fn ttl(&self) -> io::Result<u32> {
-        self.0.get().ttl()
-    }
-
-    /// Sets the number of routers a packet may pass. See [`ttl`](TcpStream::ttl).
-    ///
-    /// # Errors
-    ///
-    /// Returns the operating system's error.
-    pub fn set_ttl(&self, ttl: u32) -> io::Result<()> {
-        self.0.get().set_ttl(ttl)
-    }
+    ttl() = it.0.get().ttl();
+    set_ttl(ttl: u32) = it.0.get().set_ttl(ttl);
 }
 
 socket!(TcpStream, std::net::TcpStream);

@@ -8,7 +8,7 @@ use std::{
 
 use socket2::{Socket, Type};
 
-use super::super::{UnixDatagram, UnixListener, UnixStream};
+use super::super::{UnixDatagram, UnixListener, UnixStream, readiness::unconnected};
 use crate::sys::socket;
 
 /// A Unix socket that is neither connected nor listening. Use it to choose the backlog of a
@@ -115,29 +115,4 @@ impl UnixSocket {
     }
 }
 
-impl AsFd for UnixSocket {
-    fn as_fd(&self) -> BorrowedFd<'_> {
-        self.0.as_fd()
-    }
-}
-
-impl AsRawFd for UnixSocket {
-    fn as_raw_fd(&self) -> RawFd {
-        self.0.as_raw_fd()
-    }
-}
-
-impl FromRawFd for UnixSocket {
-    /// Converts a socket that is not connected yet. It becomes non-blocking when it
-    /// is converted.
-    unsafe fn from_raw_fd(fd: RawFd) -> Self {
-        // SAFETY: the caller owns the descriptor, and passes it on.
-        Self(unsafe { Socket::from_raw_fd(fd) })
-    }
-}
-
-impl IntoRawFd for UnixSocket {
-    fn into_raw_fd(self) -> RawFd {
-        self.0.into_raw_fd()
-    }
-}
+unconnected!(UnixSocket);
