@@ -239,101 +239,6 @@ impl RuntimeMetrics {
         Duration::from_nanos(self.throttled.ns)
     }
 
-    /// Returns the total time a worker was awake, as of its last turn of the loop. A running job
-    /// counts once it ends.
-    ///
-    /// ```
-    /// let runtime = tourbillon::Runtime::new().unwrap();
-    /// println!("worker 0 was busy for {:?}", runtime.metrics().worker_total_busy_duration(0));
-    /// ```
-    ///
-    /// # Panics
-    ///
-    /// Panics if the worker does not exist, like tokio's method.
-    #[track_caller]
-    pub fn worker_total_busy_duration(&self, worker: usize) -> Duration {
-        self.workers[worker].counts.busy()
-    }
-
-    /// Returns the number of times a worker slept.
-    ///
-    /// # Panics
-    ///
-    /// Panics if the worker does not exist.
-    ///
-    /// ```
-    /// let runtime = tourbillon::Runtime::new().unwrap();
-    /// println!("worker 0 slept {} times", runtime.metrics().worker_park_count(0));
-    /// ```
-    #[track_caller]
-    pub fn worker_park_count(&self, worker: usize) -> u64 {
-        self.workers[worker].counts.parks
-    }
-
-    /// Returns the number of jobs that a worker stole from other queues. See
-    /// [`Counts::jobs_stolen`].
-    ///
-    /// # Panics
-    ///
-    /// Panics if the worker does not exist.
-    ///
-    /// ```
-    /// let runtime = tourbillon::Runtime::new().unwrap();
-    /// println!("worker 0 stole {} jobs", runtime.metrics().worker_steal_count(0));
-    /// ```
-    #[track_caller]
-    pub fn worker_steal_count(&self, worker: usize) -> u64 {
-        self.workers[worker].counts.jobs_stolen
-    }
-
-    /// Returns the number of times a worker stole from another queue.
-    ///
-    /// # Panics
-    ///
-    /// Panics if the worker does not exist.
-    ///
-    /// ```
-    /// let runtime = tourbillon::Runtime::new().unwrap();
-    /// println!("worker 0 stole {} times", runtime.metrics().worker_steal_operations(0));
-    /// ```
-    #[track_caller]
-    pub fn worker_steal_operations(&self, worker: usize) -> u64 {
-        self.workers[worker].counts.steal_operations
-    }
-
-    /// Returns the number of times a worker polled a task.
-    ///
-    /// # Panics
-    ///
-    /// Panics if the worker does not exist.
-    ///
-    /// ```
-    /// let runtime = tourbillon::Runtime::new().unwrap();
-    /// runtime.block_on(runtime.spawn(async {})).unwrap();
-    /// let metrics = runtime.metrics();
-    /// let polls = (0..metrics.num_workers()).map(|worker| metrics.worker_poll_count(worker));
-    /// assert_eq!(polls.sum::<u64>(), 1);
-    /// ```
-    #[track_caller]
-    pub fn worker_poll_count(&self, worker: usize) -> u64 {
-        self.workers[worker].counts.polls
-    }
-
-    /// Returns the number of jobs in a worker's queue.
-    ///
-    /// # Panics
-    ///
-    /// Panics if the worker does not exist.
-    ///
-    /// ```
-    /// let runtime = tourbillon::Runtime::new().unwrap();
-    /// println!("{} jobs wait for worker 0", runtime.metrics().worker_local_queue_depth(0));
-    /// ```
-    #[track_caller]
-    pub fn worker_local_queue_depth(&self, worker: usize) -> usize {
-        self.workers[worker].queue_depth
-    }
-
     /// Returns the number of threads for [`spawn_blocking`](crate::task::spawn_blocking), including
     /// idle ones.
     ///
@@ -387,4 +292,81 @@ impl RuntimeMetrics {
     pub fn blocking_dropped_count(&self) -> u64 {
         self.blocking.dropped
     }
+}
+
+/// Implements methods that return a number of one worker, as tokio's metrics have them.
+macro_rules! of_workers {
+    (|$worker:ident| $($(#[$doc:meta])* $name:ident() -> $Type:ty = $number:expr;)*) => {
+        impl RuntimeMetrics {
+            $(
+                $(#[$doc])*
+                ///
+                /// # Panics
+                ///
+                /// Panics if the worker does not exist, like tokio's method.
+                #[track_caller]
+                pub fn $name(&self, worker: usize) -> $Type {
+                    let $worker = &self.workers[worker];
+                    $number
+                }
+            )*
+        }
+    };
+}
+
+of_workers! {
+    |worker|
+
+    /// Returns the total time a worker was awake, as of its last turn of the loop. A running job
+    /// counts once it ends.
+    ///
+    /// ```
+    /// let runtime = tourbillon::Runtime::new().unwrap();
+    /// println!("worker 0 was busy for {:?}", runtime.metrics().worker_total_busy_duration(0));
+    /// ```
+    worker_total_busy_duration() -> Duration = worker.counts.busy();
+
+    /// Returns the number of times a worker slept.
+    ///
+    /// ```
+    /// let runtime = tourbillon::Runtime::new().unwrap();
+    /// println!("worker 0 slept {} times", runtime.metrics().worker_park_count(0));
+    /// ```
+    worker_park_count() -> u64 = worker.counts.parks;
+
+    /// Returns the number of jobs that a worker stole from other queues. See
+    /// [`Counts::jobs_stolen`].
+    ///
+    /// ```
+    /// let runtime = tourbillon::Runtime::new().unwrap();
+    /// println!("worker 0 stole {} jobs", runtime.metrics().worker_steal_count(0));
+    /// ```
+    worker_steal_count() -> u64 = worker.counts.jobs_stolen;
+
+    /// Returns the number of times a worker stole from another queue.
+    ///
+    /// ```
+    /// let runtime = tourbillon::Runtime::new().unwrap();
+    /// println!("worker 0 stole {} times", runtime.metrics().worker_steal_operations(0));
+    /// ```
+    worker_steal_operations() -> u64 = worker.counts.steal_operations;
+
+    /// Returns the number of times a worker polled a task.
+    ///
+    /// ```
+    /// let runtime = tourbillon::Runtime::new().unwrap();
+    /// runtime.block_on(runtime.spawn(async {})).unwrap();
+    /// let metrics = runtime.metrics();
+    /// let polls = (0..metrics.num_workers()).map(|worker| metrics.worker_poll_count(worker));
+    /// assert_eq!(polls.sum::<u64>(), 1);
+    /// ```
+    worker_poll_count() -> u64 = worker.counts.polls;
+
+    /// Returns the number of jobs in a worker's queue.
+    ///
+    /// ```
+    /// let runtime = tourbillon::Runtime::new().unwrap();
+    /// println!("{} jobs wait for worker 0", runtime.metrics().worker_local_queue_depth(0));
+    /// ```
+    worker_local_queue_depth() -> usize = worker.queue_depth;
 }
