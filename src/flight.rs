@@ -31,7 +31,7 @@ pub use crate::engine::recorder::{
 };
 use crate::engine::{
     handle::Handle,
-    recorder::{copy::RawCopy, event::decode},
+    recorder::{copy::RawCopy, words::decode},
     shared::Shared,
 };
 

@@ -11,7 +11,7 @@ use crate::{
 
 /// A clock other than the runtime's own.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) enum OtherClock {
+pub enum OtherClock {
     /// The wall clock, in ns since [`wall`]'s epoch.
     Wall,
     /// The boot-time clock: time since the machine was started, in ns.

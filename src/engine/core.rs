@@ -1,13 +1,16 @@
-//! The shared part of a worker: what other threads need to reach it. It is the owner of its shard.
+//! The owner of a shard, and the shared part of a worker: what other threads need to reach it.
 
 use std::{any::Any, io, ops::RangeInclusive, os::fd::AsRawFd, sync::Arc};
 
-use crossbeam::{deque::Stealer, utils::CachePadded};
+use crossbeam::{
+    deque::{self, Stealer},
+    utils::CachePadded,
+};
 use tourbillon_sched::NextSlot;
-use tourbillon_shards::{Kind, NEVER, Notice, Outcome, Owner, Shard, Tolerance};
+use tourbillon_shards::{Kind, NEVER, Names, Notice, Outcome, Owner, Shard, Tolerance};
 
 use crate::{
-    clock::instant::Instant,
+    clock::other::OtherClock,
     engine::{
         context::{current, spread, tolerance},
         job::{Job, NextTask, TaskJob},
@@ -25,6 +28,7 @@ use crate::{
     sys::{
         epoll::{Events, Prepared, Timeout},
         sync::atomic::{AtomicUsize, Ordering},
+        timerfd::{self, TimerFd},
     },
     util::contained::{contained, each_or, forget},
 };
@@ -32,15 +36,15 @@ use crate::{
 /// A worker as other threads see it: its timers, and through their owner everything else.
 pub(crate) type WorkerShard = Shard<Core>;
 
-/// The shared part of a worker.
+/// The shared part of a worker or helper, or the owner of a [clock's](crate::engine::clocks) shard.
 ///
 /// It is inside of the worker's shard. So every timer, task or socket of this worker reaches both
 /// by one pointer, and counts references to this worker only.
-#[expect(
-    missing_debug_implementations,
-    reason = "not nameable outside of the crate"
-)]
-pub struct Core {
+///
+/// The owner of a clock's shard is no thread: it has no jobs, and its reactor stays closed. All
+/// threads are remote to it, so that no method that a worker's timers call often asks which of the
+/// two this is.
+pub(crate) struct Core {
     pub(crate) index: usize,
     pub(crate) shared: Arc<Shared>,
     pub(crate) stealer: Stealer<Job>,
@@ -58,6 +62,8 @@ pub struct Core {
     pub(crate) watchdog: Watchdog,
     /// Whether this is a helper. A helper's shard has no timers.
     pub(crate) is_helper: bool,
+    /// The clock that the timers of this shard are due by, if it is not the clock of the runtime.
+    pub(crate) clock: Option<OtherClock>,
     /// The tolerance of the runtime's timers. Each thread that arms a timer reads it.
     tolerance: Tolerance,
     /// How many callbacks of this shard's timers still have to take their outcomes. Any thread that
@@ -65,66 +71,65 @@ pub struct Core {
     owed: CachePadded<AtomicUsize>,
 }
 
-/// What kind of thread a `Core` belongs to.
+/// What a `Core` belongs to.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Role {
     /// A worker, which has timers and sockets.
     Worker,
     /// A helper, which has none, and starts and ends on demand.
     Helper,
-}
-
-/// An owner of a shard, with what the runtime's timers need: the runtime and the clock.
-pub trait TimerOwner: Owner {
-    /// Returns the runtime.
-    fn shared(&self) -> &Arc<Shared>;
-
-    /// Notes for the flight recorder that a timer of this shard is armed, due at `deadline`, in ns.
-    #[inline]
-    fn note_armed(&self, _deadline: u64) {}
-
-    /// A reading of the time, taken before it is known which timer it is for. It is for deadlines
-    /// only: [by the clock of the runtime](crate::sys::ticks) it may be some microseconds ahead of
-    /// the present.
-    type Read;
-
-    /// Reads the time.
-    fn read() -> Self::Read;
-
-    /// Converts a reading to the shard's time, in ns.
-    fn present(&self, read: Self::Read) -> u64;
-
-    /// Returns the shard's present time, in ns.
-    #[inline]
-    fn now(&self) -> u64 {
-        self.present(Self::read())
-    }
+    /// A clock, which has timers and no thread.
+    Clock(OtherClock),
 }
 
 impl Core {
+    /// Creates the core of a worker or helper, with the descriptors that it needs from the
+    /// beginning.
     pub(crate) fn new(
         index: usize,
         shared: Arc<Shared>,
         stealer: Stealer<Job>,
         role: Role,
     ) -> io::Result<Self> {
-        let reactor = Reactor::new();
         // The only worker of a current-thread runtime opens its reactor when it needs it. No peer
         // watches over it, so it has no alarm.
         let is_alone = shared.is_current_thread();
+        let mut core = Self::closed(index, shared, stealer, role);
         if !is_alone {
-            reactor.open()?.make_timer()?;
+            core.reactor.open()?.make_timer()?;
+            // No timer and no socket waits for a helper.
+            if role == Role::Worker {
+                core.watchdog.alarm = Some(TimerFd::new(timerfd::Clock::Monotonic)?);
+            }
         }
-        let recorder = match role {
-            Role::Worker => shared.recorders[index].clone(),
+        Ok(core)
+    }
+
+    /// Creates the owner of a clock's shard.
+    pub(crate) fn of_clock(shared: Arc<Shared>, clock: OtherClock) -> Self {
+        // No job is ever in this deque.
+        let stealer = deque::Worker::new_fifo().stealer();
+        Self::closed(usize::MAX, shared, stealer, Role::Clock(clock))
+    }
+
+    fn closed(index: usize, shared: Arc<Shared>, stealer: Stealer<Job>, role: Role) -> Self {
+        let workers = shared.recorders.len();
+        let (recorder, track, clock) = match role {
+            Role::Worker => {
+                let track = shared.flight.track_of_worker(index);
+                (shared.recorders[index].clone(), track, None)
+            }
             // A helper may end at any time. The list of helpers then adds up its record.
-            Role::Helper => Arc::new(Recorder::new(shared.recorders.len())),
+            Role::Helper => {
+                let track = shared.flight.track_of_helper(index);
+                (Arc::new(Recorder::new(workers)), track, None)
+            }
+            Role::Clock(clock) => {
+                let recorder = shared.clocks.recorder(clock).clone();
+                (recorder, Track::off(), Some(clock))
+            }
         };
-        let track = match role {
-            Role::Worker => shared.flight.track_of_worker(index),
-            Role::Helper => shared.flight.track_of_helper(index),
-        };
-        Ok(Self {
+        Self {
             index,
             track,
             tolerance: shared.config.timer_tolerance,
@@ -132,12 +137,38 @@ impl Core {
             stealer,
             next: CachePadded::default(),
             pinned: LocalQueue::unbound(),
-            reactor,
+            reactor: Reactor::new(),
             recorder,
-            watchdog: Watchdog::new(role == Role::Worker && !is_alone)?,
+            watchdog: Watchdog::new(),
             is_helper: role == Role::Helper,
+            clock,
             owed: CachePadded::default(),
-        })
+        }
+    }
+
+    /// Returns the table of the names of this shard's timers.
+    pub(crate) fn names(&self) -> &Arc<Names<Self>> {
+        match self.clock {
+            None => &self.shared.names,
+            Some(_) => &self.shared.clocks.names,
+        }
+    }
+
+    /// Returns the present time by the clock of this shard's timers, in ns.
+    pub(crate) fn now(&self) -> u64 {
+        match self.clock {
+            None => self.shared.clock.now(),
+            Some(clock) => self.shared.clock.other(clock),
+        }
+    }
+
+    /// Notes for the flight recorder that a timer of this shard is armed, due at `deadline`, in ns.
+    #[inline]
+    pub(crate) fn note_armed(&self, deadline: u64) {
+        // The track of a clock notes nothing.
+        if self.track.notes_all() {
+            self.shared.record_armed(deadline);
+        }
     }
 
     /// Runs user code on behalf of this worker. A panic is caught and counted.
@@ -232,8 +263,9 @@ impl Core {
     /// Returns the tolerance of a timer that is armed in a scope, or on a runtime with a tolerance.
     #[inline(never)]
     fn chosen_tolerance(&self) -> Tolerance {
-        // Tests on a clock that is advanced by hand expect exact deadlines.
-        if self.shared.clock.was_paused() {
+        // Tests on a clock that is advanced by hand expect exact deadlines. Timers of the other
+        // clocks have a tolerance only if they were given one.
+        if self.shared.clock.was_paused() || self.clock.is_some() {
             return Tolerance::EXACT;
         }
         tolerance::scoped().unwrap_or(self.tolerance)
@@ -246,39 +278,15 @@ impl Core {
     }
 }
 
-impl TimerOwner for Core {
-    #[inline]
-    fn shared(&self) -> &Arc<Shared> {
-        &self.shared
-    }
-
-    #[inline]
-    fn note_armed(&self, deadline: u64) {
-        if self.track.notes_all() {
-            self.shared.record_armed(deadline);
-        }
-    }
-
-    type Read = Instant;
-
-    #[inline]
-    fn read() -> Instant {
-        Instant::from_kernel(sys::ticks::now_for_deadline())
-    }
-
-    #[inline]
-    fn present(&self, read: Instant) -> u64 {
-        let clock = &self.shared.clock;
-        clock.present(clock.nanos(read))
-    }
-}
-
 impl Owner for Core {
     fn wake(&self) {
         // On a paused clock the worker itself finds that a timer of its own came due. It looks at
         // its parked word before it sleeps.
         if current::is_current(self) {
             return;
+        }
+        if let Some(clock) = self.clock {
+            return self.shared.clocks.call(&self.shared, clock);
         }
         self.record_woke(WakeReason::Update);
         self.recorder.foreign().tickles_written.add(1);
@@ -321,7 +329,10 @@ impl Owner for Core {
     }
 
     fn met(&self) {
-        spread::make_way();
+        // There is no other shard for the timers of a clock.
+        if self.clock.is_none() {
+            spread::make_way();
+        }
     }
 
     #[inline]
@@ -362,7 +373,13 @@ impl Owner for Core {
 
     #[cold]
     fn reread(&self, _: u64) -> RangeInclusive<u64> {
-        self.shared.clock.told()
+        match self.clock {
+            None => self.shared.clock.told(),
+            Some(clock) => {
+                let now = self.shared.clock.other(clock);
+                now..=now
+            }
+        }
     }
 
     #[inline]
@@ -379,156 +396,5 @@ impl Owner for Core {
 }
 
 #[cfg(test)]
-mod tests {
-    use std::{
-        future::poll_fn,
-        sync::{Mutex, mpsc},
-        task::{Poll, Waker},
-        thread,
-        time::Duration,
-    };
-
-    use crossbeam::deque;
-
-    use super::*;
-    use crate::{
-        api::runtime::Runtime,
-        engine::task_core::end::end_pinned,
-        metrics::spawned::Spawned,
-        task::{join::JoinHandle, local::pinned::spawn_pinned_at},
-    };
-
-    /// How long a test waits for progress. Only a hang exceeds it.
-    const PATIENCE: Duration = Duration::from_secs(300);
-
-    fn runtime() -> (Runtime, Arc<WorkerShard>) {
-        let runtime = Runtime::builder().worker_threads(1).build().unwrap();
-        let worker = runtime.handle().shared().workers()[0].clone();
-        (runtime, worker)
-    }
-
-    /// Spawns a task that waits to be woken once, and returns it with its waker. Its output is the
-    /// thread on which it ended.
-    fn waiting(runtime: &Runtime) -> (JoinHandle<thread::ThreadId>, Waker) {
-        let (sender, receiver) = mpsc::channel();
-        let mut waits = true;
-        let task = runtime.spawn(poll_fn(move |cx| {
-            if !std::mem::take(&mut waits) {
-                return Poll::Ready(thread::current().id());
-            }
-            sender.send(cx.waker().clone()).unwrap();
-            Poll::Pending
-        }));
-        let waker = receiver.recv_timeout(PATIENCE).unwrap();
-        // The task has returned from its poll. So a wake-up from another job is not taken for a
-        // yield.
-        runtime.block_on(runtime.spawn(async {})).unwrap();
-        (task, waker)
-    }
-
-    /// Starts a job on the worker that wakes `wakers` and then blocks until the sender is dropped.
-    fn stuck(runtime: &Runtime, wakers: Vec<Waker>) -> mpsc::Sender<()> {
-        let (go_on, wait) = mpsc::channel::<()>();
-        let (is_stuck, receiver) = mpsc::channel();
-        let wait = Mutex::new(wait);
-        runtime.after(Duration::ZERO, move || {
-            wakers.into_iter().for_each(Waker::wake);
-            is_stuck.send(()).unwrap();
-            let wait = wait.lock().unwrap();
-            assert!(wait.recv_timeout(PATIENCE).is_err(), "nothing is sent");
-        });
-        receiver.recv_timeout(PATIENCE).unwrap();
-        go_on
-    }
-
-    #[test]
-    fn the_next_task_of_a_stuck_worker_is_stolen() {
-        let (runtime, worker) = runtime();
-        let (task, waker) = waiting(&runtime);
-        assert!(worker.owner().steal_next().is_none());
-        let go_on = stuck(&runtime, vec![waker]);
-        let stolen = worker.owner().steal_next().expect("it is in the slot");
-        assert!(worker.owner().steal_next().is_none());
-        stolen.run();
-        assert_eq!(runtime.block_on(task).unwrap(), thread::current().id());
-        drop(go_on);
-    }
-
-    #[test]
-    fn only_the_task_that_was_woken_last_is_in_the_slot() {
-        let (runtime, worker) = runtime();
-        let (first, first_waker) = waiting(&runtime);
-        let (second, second_waker) = waiting(&runtime);
-        let go_on = stuck(&runtime, vec![first_waker, second_waker]);
-        let stolen = worker.owner().steal_next().expect("it is in the slot");
-        assert!(worker.owner().steal_next().is_none());
-        assert!(!worker.owner().stealer.is_empty(), "it is in the deque");
-        stolen.run();
-        drop(go_on);
-        let here = thread::current().id();
-        assert_eq!(runtime.block_on(second).unwrap(), here);
-        assert_ne!(runtime.block_on(first).unwrap(), here);
-    }
-
-    /// The worker's thread could not be started.
-    #[test]
-    fn pinned_tasks_of_a_worker_that_never_started_are_dropped_unrun() {
-        let (runtime, _worker) = runtime();
-        let shared = runtime.handle().shared().clone();
-        let deque = deque::Worker::new_fifo();
-        let core = Core::new(0, shared, deque.stealer(), Role::Worker).unwrap();
-        let never = Arc::new(Shard::new(core));
-        let held = Arc::new(());
-        let given = held.clone();
-        let create = move || async move { drop(given) };
-        let task = spawn_pinned_at(never.clone(), create, Spawned::here());
-        assert!(!task.is_finished());
-        end_pinned(never.owner());
-        assert_eq!(Arc::strong_count(&held), 1);
-        let error = runtime.block_on(task).unwrap_err();
-        assert!(error.is_cancelled());
-    }
-
-    #[test]
-    fn a_task_in_the_slot_at_shutdown_is_dropped() {
-        let (runtime, worker) = runtime();
-        let (task, waker) = waiting(&runtime);
-        let go_on = stuck(&runtime, vec![waker]);
-        runtime.handle().shared().stop();
-        drop(go_on);
-        drop(runtime);
-        assert!(worker.owner().steal_next().is_none());
-        assert!(
-            futures_lite::future::block_on(task)
-                .unwrap_err()
-                .is_cancelled()
-        );
-    }
-
-    /// A hook wakes a task after the worker has given up its slot.
-    #[test]
-    fn a_task_that_a_hook_puts_into_the_slot_is_dropped() {
-        let waker: Arc<Mutex<Option<Waker>>> = Arc::default();
-        let runtime = Runtime::builder()
-            .worker_threads(1)
-            .on_thread_stop({
-                let waker = waker.clone();
-                move || waker.lock().unwrap().take().unwrap().wake()
-            })
-            .build()
-            .unwrap();
-        let worker = runtime.handle().shared().workers()[0].clone();
-        let task;
-        (task, *waker.lock().unwrap()) = {
-            let (task, waker) = waiting(&runtime);
-            (task, Some(waker))
-        };
-        drop(runtime);
-        assert!(worker.owner().steal_next().is_none());
-        assert!(
-            futures_lite::future::block_on(task)
-                .unwrap_err()
-                .is_cancelled()
-        );
-    }
-}
+#[path = "core_tests.rs"]
+mod tests;

@@ -3,10 +3,10 @@
 use std::ptr::NonNull;
 
 use tourbillon_sched::RawPointer;
-use tourbillon_shards::{DrainedTimer, DrainedTimers, Due, Notice, Owner};
+use tourbillon_shards::{Due, Notice};
 use tourbillon_tasks::Runnable;
 
-use crate::engine::{clocks::owner::ClockCore, core::Core, task_core::meta::TaskMeta};
+use crate::engine::{core::Core, task_core::meta::TaskMeta};
 
 /// A task that is ready to be polled.
 pub(crate) type TaskJob = Runnable<TaskMeta>;
@@ -42,12 +42,10 @@ pub(crate) enum Job {
     Timer(Due<Core>),
     /// A callback that takes an outcome, to be run with it.
     Notice(Notice<Core>),
-    /// A due callback of a clock's shard, which belongs to no worker.
-    ClockTimer(Due<ClockCore>),
-    /// A callback of a clock's shard that takes an outcome, to be run with it.
-    ClockNotice(Notice<ClockCore>),
+    /// A callback of another clock, whose deadline has passed on that clock.
+    ClockTimer(Due<Core>),
     /// A callback that is not run, because its clock was set forward past its deadline.
-    Skipped(Due<ClockCore>),
+    Skipped(Due<Core>),
 }
 
 impl Job {
@@ -56,25 +54,11 @@ impl Job {
         match self {
             // Dropping a task job cancels the task.
             Job::Task(task) => drop(task),
-            Job::Timer(due) => due.shutdown(),
-            Job::ClockTimer(due) => due.shutdown(),
+            Job::Timer(due) | Job::ClockTimer(due) => due.shutdown(),
             // The step of its clock has decided its outcome before the shutdown.
             Job::Skipped(due) => due.cancel(),
             Job::Notice(notice) => drop(notice),
-            Job::ClockNotice(notice) => drop(notice),
         }
-    }
-}
-
-impl From<Notice<Core>> for Job {
-    fn from(notice: Notice<Core>) -> Self {
-        Job::Notice(notice)
-    }
-}
-
-impl From<Notice<ClockCore>> for Job {
-    fn from(notice: Notice<ClockCore>) -> Self {
-        Job::ClockNotice(notice)
     }
 }
 
@@ -85,25 +69,4 @@ pub(crate) enum Order {
     Next,
     /// At the end of the deque: it is new, or it yielded.
     Last,
-}
-
-/// A batch of timers of a closed shard, whatever its clock.
-pub(crate) trait Ending: Send {
-    /// Ends one timer. Returns `false` if there is none left. If its callback takes an outcome,
-    /// passes that job to `deliver`. Panics if a destructor or waker panics.
-    fn end_next(&mut self, deliver: &dyn Fn(Job)) -> bool;
-}
-
-impl<O: Owner> Ending for DrainedTimers<O>
-where
-    Job: From<Notice<O>>,
-{
-    fn end_next(&mut self, deliver: &dyn Fn(Job)) -> bool {
-        match DrainedTimers::end_next(self) {
-            None => return false,
-            Some(DrainedTimer::Ended) => {}
-            Some(DrainedTimer::Notice(notice)) => deliver(notice.into()),
-        }
-        true
-    }
 }

@@ -5,7 +5,7 @@
 //!
 //! | module | contents |
 //! |---|---|
-//! | `core` | the part of a worker that other threads use: the owner of its shard |
+//! | `core` | the owner of a shard: the part of a worker that other threads use, or a clock |
 //! | `handle` | the reference by which any thread uses a runtime |
 //! | `shared`, `id` | the state of a runtime, and its number |
 //! | `config`, `lifecycle` | the options of a runtime, and how it comes to its end |

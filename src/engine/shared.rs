@@ -6,19 +6,19 @@ use arc_swap::ArcSwap;
 use crossbeam::utils::CachePadded;
 use tourbillon_pool::Period;
 use tourbillon_sched::SearchClaim;
-use tourbillon_shards::{Kind, Names};
+use tourbillon_shards::{DrainedTimers, Kind, Names};
 
 use crate::{
     clock::runtime_clock::Clock,
     engine::{
         blocking::pool::Blocking,
-        clocks::owner::Clocks,
+        clocks::shard::{ClockShard, Clocks},
         config::Config,
         context::spread,
         core::{Core, WorkerShard},
         helpers::known::Helpers,
         id::Id,
-        job::{Ending, Job, Order, TaskJob},
+        job::{Job, Order, TaskJob},
         lifecycle::Lifecycle,
         local,
         paused::state::Quiescence,
@@ -77,7 +77,7 @@ pub struct Shared {
     pub(crate) flight: Flight,
     pub(crate) names: Arc<Names<Core>>,
     /// The queues that all workers share.
-    pub(crate) queues: Queues<Job, Box<dyn Ending>>,
+    pub(crate) queues: Queues<Job, DrainedTimers<Core>>,
     /// The wall clock and the boot-time clock, and their timers.
     pub(crate) clocks: Clocks,
     /// Whether the runtime runs, stops, or has ended.
@@ -89,6 +89,19 @@ pub struct Shared {
     /// When a worker last began to look for unused memory of the shards, in ns by the kernel's
     /// clock.
     pub(crate) tidied: Period,
+}
+
+/// All shards of a runtime that have timers: those of the workers and of the clocks.
+pub(crate) struct Shards {
+    pub(crate) workers: Arc<Workers>,
+    clocks: Arc<Vec<Arc<ClockShard>>>,
+}
+
+impl Shards {
+    pub(crate) fn iter(&self) -> impl Iterator<Item = &WorkerShard> {
+        let clocks = self.clocks.iter().map(|clock| &clock.shard);
+        self.workers.iter().chain(clocks).map(|shard| &**shard)
+    }
 }
 
 /// Queues a task that is ready to run, on the calling worker if any worker may run it.
@@ -168,15 +181,18 @@ impl Shared {
         self.workers.load_full()
     }
 
+    /// Returns the shards of the workers and of the clocks.
+    pub(crate) fn shards(&self) -> Shards {
+        Shards {
+            workers: self.workers(),
+            clocks: self.clocks.all(),
+        }
+    }
+
     /// Returns how many callbacks still have to take their timers' outcomes.
     pub(crate) fn owes(&self) -> usize {
-        let workers: usize = self
-            .workers
-            .load()
-            .iter()
-            .map(|worker| worker.owner().owes())
-            .sum();
-        workers + self.clocks.owes()
+        let shards = self.shards();
+        shards.iter().map(|shard| shard.owner().owes()).sum()
     }
 
     /// Counts an event of the calling thread: on its own counters if it is a worker of this
@@ -333,11 +349,8 @@ impl Shared {
 
     /// Wakes all workers, clocks and helpers, whatever they wait for.
     pub(crate) fn wake_all(&self) {
-        for clock in self.clocks.all().iter() {
-            clock.wake();
-        }
-        for worker in self.workers.load().iter() {
-            worker.wake();
+        for shard in self.shards().iter() {
+            shard.wake();
         }
         self.helpers.wake_all();
     }

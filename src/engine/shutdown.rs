@@ -8,19 +8,13 @@
 
 use std::{iter, sync::Arc, task::Waker, time::Duration};
 
-use tourbillon_shards::{DrainedTimers, Notice, Owner};
+use tourbillon_shards::{DrainedTimer, DrainedTimers};
 use tourbillon_sync::Patience;
 
 use crate::{
     engine::{
-        context::entered,
-        core::Core,
-        job::{Ending, Job},
-        local::Local,
-        queues::steal,
-        shared::Shared,
-        task_core::end::end_pinned,
-        telemetry::snapshot,
+        context::entered, core::Core, job::Job, local::Local, queues::steal, shared::Shared,
+        task_core::end::end_pinned, telemetry::snapshot,
     },
     sys::sync::atomic::Ordering,
     util::contained::{each_or, forget},
@@ -48,7 +42,7 @@ pub(crate) fn end(local: &Local) {
         let own = own.or_else(|| shared.queues.steal());
         let job = own.or_else(|| {
             let mut part = shared.queues.steal_closed()?;
-            end_part(core, &mut *part, &|job| local.deque.push(job));
+            end_part(core, &mut part, &|job| local.deque.push(job));
             local.next_for_any()
         });
         match job.or_else(|| steal_from(shared)) {
@@ -79,12 +73,16 @@ fn steal_from(shared: &Shared) -> Option<Job> {
 }
 
 /// Ends the timers of one batch. Passes callbacks that take an outcome to `deliver`.
-fn end_part(core: &Core, part: &mut dyn Ending, deliver: &dyn Fn(Job)) {
+fn end_part(core: &Core, part: &mut DrainedTimers<Core>, deliver: &dyn Fn(Job)) {
     let mut more = true;
     while more {
         // If a destructor panics, go on with the remaining timers.
         core.contain(|| {
-            while part.end_next(deliver) {}
+            while let Some(ended) = part.end_next() {
+                if let DrainedTimer::Notice(notice) = ended {
+                    deliver(Job::Notice(notice));
+                }
+            }
             more = false;
         });
     }
@@ -96,17 +94,14 @@ fn close_shards(shared: &Shared) {
         queue(shared, worker.close());
     }
     for clock in shared.clocks.close().iter() {
-        queue(shared, clock.close());
+        queue(shared, clock.shard.close());
     }
 }
 
 /// Splits the timers of a closed shard into batches, and queues these.
-fn queue<O: Owner>(shared: &Shared, mut drained: DrainedTimers<O>)
-where
-    Job: From<Notice<O>>,
-{
+fn queue(shared: &Shared, mut drained: DrainedTimers<Core>) {
     while !drained.is_empty() {
-        shared.queues.push_closed(Box::new(drained.split(BATCH)));
+        shared.queues.push_closed(drained.split(BATCH));
     }
 }
 
@@ -197,7 +192,7 @@ fn end_rest(shared: &Shared) {
     // This thread may have no deque of the runtime: queue outcomes in the injector, which is
     // drained below.
     while let Some(mut part) = shared.queues.steal_closed() {
-        end_part(first.owner(), &mut *part, &|job| shared.queues.push(job));
+        end_part(first.owner(), &mut part, &|job| shared.queues.push(job));
     }
     // Closing a reactor fails its waiting operations, so wake the tasks.
     for worker in workers.iter() {

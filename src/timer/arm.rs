@@ -1,6 +1,6 @@
 //! Arming of timers without options, and the free functions `after`, `at` and `every`.
 
-use std::{sync::Arc, time::Duration};
+use std::{marker::PhantomData, sync::Arc, time::Duration};
 
 use tourbillon_shards::{self as shards, Outcome, Shard, Status};
 
@@ -10,7 +10,7 @@ use crate::{
     clock::instant::Instant,
     engine::{
         context::placement::{Choice, HomeError, with_home},
-        core::{TimerOwner, WorkerShard},
+        core::{Core, WorkerShard},
         telemetry::current_span,
     },
     error::ArmError,
@@ -31,21 +31,22 @@ impl From<HomeError> for ArmError {
 ///
 /// If `bounded`, it fails if the runtime is full or shut down.
 #[inline]
-pub(crate) fn arm<O: TimerOwner, C: TimerClock<Owner = O>>(
-    home: &Arc<Shard<O>>,
+pub(crate) fn arm<C: TimerClock>(
+    home: &Arc<Shard<Core>>,
     bounded: bool,
-    make: impl FnOnce(&Arc<Shard<O>>) -> shards::Timer<O>,
+    make: impl FnOnce(&Arc<Shard<Core>>) -> shards::Timer<Core>,
 ) -> Result<Timer<C>, ArmError> {
+    debug_assert_eq!(home.owner().clock, C::OTHER);
     // Count the timer before it exists: as soon as it is in the shard, another thread may end it
     // and count it out.
-    home.owner().shared().admit_timer(bounded)?;
+    home.owner().shared.admit_timer(bounded)?;
     let timer = make(home);
     // The shard was closed before the timer came.
     if bounded && timer.status() == Status::Over(Outcome::Shutdown) {
         return Err(ArmError::Shutdown);
     }
     // If it is not bounded, a timer that came too late is over, which is no error.
-    Ok(Timer(Some(timer)))
+    Ok(Timer(Some(timer), PhantomData))
 }
 
 /// Converts errors for functions that cannot return them: a shutdown gives a timer that is over,

@@ -6,13 +6,13 @@ use tourbillon_shards::{self as shards, Flow, Name, Options, Outcome, Owner, Tim
 
 use crate::{
     clock::{instant::Instant, wall::BootInstant},
-    engine::{core::TimerOwner, handle::Handle, telemetry::current_span},
+    engine::{handle::Handle, telemetry::current_span},
     error::ArmError,
     timer::{
         self, Status, Timer,
         arm::arm,
         clock::{Boot, Monotonic, TimerClock, Wall, sealed::Sealed},
-        home::Homes,
+        home::home,
         schedule::{Every, Moment, OnStep, Once, Schedule},
     },
     util::nanos::nanos,
@@ -322,7 +322,6 @@ pub(crate) struct Mode {
 impl<S: Schedule, W> TimerBuilder<S, W>
 where
     Moment<S>: Copy,
-    S::Clock: Homes,
 {
     /// Builds the timer, and starts it if `mode` says so.
     ///
@@ -344,13 +343,13 @@ where
             return Err((flaw, Some(f)));
         }
         // 2. Choose the shard.
-        let home = match S::Clock::home(self.handle.as_ref(), self.worker) {
+        let home = match home::<S::Clock>(self.handle.as_ref(), self.worker) {
             // On an error the callback goes back: if it takes outcomes, the caller may have to call
             // it with `Shutdown`.
             Ok(home) => home,
             Err(error) => return Err((error, Some(f))),
         };
-        let shared = home.owner().shared();
+        let shared = &home.owner().shared;
         if mode.outcome && shared.is_stopping() && shards::is_told_of_shutdown() {
             // Its callback would be called with `Shutdown` right now. This thread is inside of such
             // a call already, so a callback that starts its like again would never end.
@@ -358,14 +357,13 @@ where
         }
         // 3. Build the timer on that shard. The runtime may be full; then `f` is still here.
         let plan = self.schedule.plan(|at| S::Clock::nanos(shared, *at));
-        let names = S::Clock::names(shared);
         let options = Options {
             recurring: plan.recurring,
             outcome: mode.outcome,
             tolerance: (self.tolerance).map_or_else(|| home.owner().tolerance().ns(), nanos),
             jitter: nanos(self.jitter),
             tag: plan.tag,
-            name: self.name.map(|name| Name::new(names, &name)),
+            name: self.name.map(|name| Name::new(home.owner().names(), &name)),
             condition: asks.condition,
             spent: asks.spent,
             origin: current_span(),

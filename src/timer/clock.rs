@@ -3,8 +3,8 @@
 use std::{fmt, time::SystemTime};
 
 use crate::{
-    clock::{instant::Instant, wall, wall::BootInstant},
-    engine::{clocks::owner::ClockCore, core::Core, shared::Shared},
+    clock::{instant::Instant, other::OtherClock, wall, wall::BootInstant},
+    engine::shared::Shared,
     timer::Timer,
 };
 
@@ -45,7 +45,7 @@ impl TimerClock for Boot {
 }
 
 impl sealed::Sealed for Monotonic {
-    type Owner = Core;
+    const OTHER: Option<OtherClock> = None;
     type Moment = Instant;
 
     #[inline]
@@ -59,7 +59,7 @@ impl sealed::Sealed for Monotonic {
 }
 
 impl sealed::Sealed for Wall {
-    type Owner = ClockCore;
+    const OTHER: Option<OtherClock> = Some(OtherClock::Wall);
     type Moment = SystemTime;
 
     fn nanos(_: &Shared, instant: SystemTime) -> u64 {
@@ -73,7 +73,7 @@ impl sealed::Sealed for Wall {
 }
 
 impl sealed::Sealed for Boot {
-    type Owner = ClockCore;
+    const OTHER: Option<OtherClock> = Some(OtherClock::Boot);
     type Moment = BootInstant;
 
     fn nanos(_: &Shared, instant: BootInstant) -> u64 {
@@ -86,16 +86,16 @@ impl sealed::Sealed for Boot {
 }
 
 pub(crate) mod sealed {
-    use crate::engine::{core::TimerOwner, shared::Shared};
+    use crate::{clock::other::OtherClock, engine::shared::Shared};
 
     /// The private part of a clock.
     pub trait Sealed: Sized + 'static {
-        /// The owner of the shards that hold its timers.
-        type Owner: TimerOwner;
+        /// Which clock this is, or `None` for the clock of the runtime.
+        const OTHER: Option<OtherClock>;
         /// A moment on this clock.
         type Moment;
 
-        /// Converts a moment to the time of those shards, in ns.
+        /// Converts a moment to the time of the shards that hold such timers, in ns.
         fn nanos(shared: &Shared, instant: Self::Moment) -> u64;
 
         /// Converts a time of those shards, in ns, to a moment.

@@ -2,11 +2,11 @@
 
 use std::fmt;
 
-use tourbillon_shards::{NEVER, Owner, Shard};
+use tourbillon_shards::{NEVER, Shard};
 
 use crate::{
     clock::{instant::Instant, other::OtherClock, wall, wall::BootInstant},
-    engine::{handle::Handle, shared::Shared},
+    engine::{core::Core, handle::Handle, shared::Shared},
 };
 
 /// A snapshot of the timers of one shard.
@@ -86,7 +86,7 @@ impl fmt::Debug for Timers {
 }
 
 /// Returns a snapshot of `shard`. `moment` converts a deadline from ns.
-fn counts<O: Owner, I>(shard: &Shard<O>, moment: impl FnOnce(u64) -> I) -> TimerCounts<I> {
+fn counts<I>(shard: &Shard<Core>, moment: impl FnOnce(u64) -> I) -> TimerCounts<I> {
     // Neither number takes the shard's lock, so a snapshot delays no worker.
     let garbage = shard.garbage();
     TimerCounts {
@@ -123,12 +123,12 @@ fn look(shared: &Shared) -> Timers {
         // After the runtime has ended, the shards are gone.
         wall: shared
             .clocks
-            .shard(OtherClock::Wall)
-            .map_or_else(ended, |shard| counts(&shard, wall::time)),
+            .get(OtherClock::Wall)
+            .map_or_else(ended, |clock| counts(&clock.shard, wall::time)),
         boot: shared
             .clocks
-            .shard(OtherClock::Boot)
-            .map_or_else(ended, |shard| counts(&shard, BootInstant::from_nanos)),
+            .get(OtherClock::Boot)
+            .map_or_else(ended, |clock| counts(&clock.shard, BootInstant::from_nanos)),
         named: merged,
     }
 }

@@ -24,6 +24,7 @@ pub(crate) mod wait;
 
 use std::{
     fmt,
+    marker::PhantomData,
     panic::{RefUnwindSafe, UnwindSafe},
     time::Duration,
 };
@@ -38,7 +39,9 @@ pub use crate::timer::{
     schedule::{Every, OnStep, Once, Schedule},
     wait::WaitError,
 };
-use crate::{engine::core::TimerOwner as _, error::ArmError, util::nanos::nanos};
+use crate::{
+    clock::instant::Instant, engine::core::Core, error::ArmError, sys, util::nanos::nanos,
+};
 
 /// A handle to a timer, which runs a callback at its deadline.
 ///
@@ -68,7 +71,8 @@ use crate::{engine::core::TimerOwner as _, error::ArmError, util::nanos::nanos};
 /// ```
 pub struct Timer<C: TimerClock = Monotonic>(
     /// `None` if the runtime had been shut down when the timer was armed.
-    Option<shards::Timer<C::Owner>>,
+    Option<shards::Timer<Core>>,
+    PhantomData<C>,
 );
 
 // Each method is one step of the claim word, so a panic leaves no broken state. The callback's
@@ -82,7 +86,7 @@ impl<C: TimerClock> Timer<C> {
     pub(crate) fn refused(error: ArmError) -> Self {
         // All other errors are mistakes of the caller, and panic.
         debug_assert_eq!(error, ArmError::Shutdown);
-        Self(None)
+        Self(None, PhantomData)
     }
 
     /// Starts a timer that was [built](TimerBuilder) and not started. Its delay counts from this
@@ -112,7 +116,7 @@ impl<C: TimerClock> Timer<C> {
     }
 
     #[inline]
-    fn reset_with(&self, f: impl FnOnce(&shards::Timer<C::Owner>) -> shards::Reset) -> Reset {
+    fn reset_with(&self, f: impl FnOnce(&shards::Timer<Core>) -> shards::Reset) -> Reset {
         self.0
             .as_ref()
             .map_or(Reset::TooLate, |timer| Reset::of(f(timer)))
@@ -168,7 +172,7 @@ impl<C: TimerClock> Timer<C> {
     pub fn reset_at(&self, deadline: impl Into<C::Instant>) -> Reset {
         self.reset_with(|timer| {
             // By the clock of the timer's own runtime, whatever runtime this thread is in.
-            let shared = timer.home().owner().shared();
+            let shared = &timer.home().owner().shared;
             timer.reset_at(C::nanos(shared, deadline.into()))
         })
     }
@@ -183,7 +187,7 @@ impl<C: TimerClock> Timer<C> {
             .deadline()
             // To a shard, `NEVER` is a deadline like any other. To the user it is none.
             .filter(|&deadline| deadline != shards::NEVER)?;
-        Some(C::instant(timer.home().owner().shared(), deadline))
+        Some(C::instant(&timer.home().owner().shared, deadline))
     }
 
     /// Returns the present status of the timer.
@@ -211,12 +215,16 @@ impl<C: TimerClock> Timer<C> {
 
 /// Returns the present time of the timer's clock, in ns, to compute a new deadline from.
 #[inline]
-fn now<C: TimerClock>(timer: &shards::Timer<C::Owner>) -> u64 {
-    // The timer knows its clock, and may not be in the cache. Prefetch it while the time is read:
+fn now<C: TimerClock>(timer: &shards::Timer<Core>) -> u64 {
+    if C::OTHER.is_some() {
+        return timer.home().owner().now();
+    }
+    // The timer knows its runtime, and may not be in the cache. Prefetch it while the time is read:
     // reading the kernel's clock waits for all loads, but not for a prefetch.
     timer.prefetch();
-    let read = C::Owner::read();
-    timer.home().owner().present(read)
+    let read = Instant::from_kernel(sys::ticks::now_for_deadline());
+    let clock = &timer.home().owner().shared.clock;
+    clock.present(clock.nanos(read))
 }
 
 impl<C: TimerClock> fmt::Debug for Timer<C> {

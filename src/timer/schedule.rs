@@ -4,7 +4,7 @@ use std::time::Duration;
 
 use crate::{
     clock::instant::Instant,
-    engine::clocks::owner::SKIP_ON_STEP,
+    engine::clocks::shard::SKIP_ON_STEP,
     error::ArmError,
     timer::clock::{Monotonic, TimerClock},
 };

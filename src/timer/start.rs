@@ -12,7 +12,6 @@ use super::{
     Every, Monotonic, Once, Outcome, Timer, TimerBuilder, TimerClock,
     arm::or_refused,
     builder::{Ask, Asks, Mode},
-    home::Homes,
 };
 use crate::{
     error::ArmError,
@@ -130,7 +129,7 @@ fn told<C: TimerClock, F: FnMut(shards::Outcome) -> Flow>(
     })
 }
 
-impl<C: Homes> TimerBuilder<Once<C>>
+impl<C: TimerClock> TimerBuilder<Once<C>>
 where
     C::Instant: Copy,
 {
@@ -175,7 +174,7 @@ where
     }
 }
 
-impl<C: Homes, T: ?Sized + Send + Sync + 'static> TimerBuilder<Once<C>, Weak<T>>
+impl<C: TimerClock, T: ?Sized + Send + Sync + 'static> TimerBuilder<Once<C>, Weak<T>>
 where
     C::Instant: Copy,
 {

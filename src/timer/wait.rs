@@ -3,7 +3,7 @@
 use std::{error::Error, fmt};
 
 use crate::{
-    engine::{block_on::drive, context::entered::is_worker, core::TimerOwner as _},
+    engine::{block_on::drive, context::entered::is_worker},
     timer::{Cancel, Timer, clock::TimerClock},
 };
 
@@ -115,7 +115,7 @@ impl<C: TimerClock> Timer<C> {
             return Err(WaitError::OnWorker(answer));
         }
         // On a paused clock this thread counts as waiting, so time can pass meanwhile.
-        match drive(timer.home().owner().shared(), timer.ended()) {
+        match drive(&timer.home().owner().shared, timer.ended()) {
             Ok(()) => Ok(answer),
             Err(_) => Err(WaitError::InsideCallback(answer)),
         }

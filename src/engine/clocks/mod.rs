@@ -41,7 +41,7 @@
 //! The worker reads the boot-time clock before and after the other one, and takes the longer time.
 //! So a worker that loses its core between two readings takes no timer for skipped.
 
-pub(crate) mod owner;
 pub(crate) mod serve;
+pub(crate) mod shard;
 
 pub(crate) use self::serve::{serve, step, watch};

@@ -8,10 +8,10 @@ use tourbillon_sync::Patience;
 use crate::{
     clock::other::OtherClock,
     engine::{
-        clocks::owner::{ClockCore, ClockShard, Readings, SKIP_ON_STEP, Served},
-        core::{Core, TimerOwner},
+        clocks::shard::{ClockShard, Readings, SKIP_ON_STEP, Served},
+        core::Core,
         job::Job,
-        recorder::{NOTED, event},
+        recorder::{NOTED, words},
         telemetry::lateness,
     },
     metrics::{activity::JobRef, histogram::Recorded},
@@ -29,26 +29,26 @@ const LOOKS: usize = 8;
 pub(crate) fn watch(core: &Core, clocks: &[Arc<ClockShard>]) -> io::Result<()> {
     let epoll = core.reactor.open()?;
     for (clock, token) in clocks.iter().zip(CLOCK_TOKENS) {
-        epoll.add_shared(clock.owner().timerfd()?.as_raw_fd(), token)?;
+        epoll.add_shared(clock.timerfd()?.as_raw_fd(), token)?;
     }
     Ok(())
 }
 
 /// Takes the due timers of a clock, and sets its timerfd. Any worker calls it when the timerfd is
 /// readable. Records in `late` how late these timers are.
-pub(crate) fn serve(shard: &ClockShard, late: &Recorded) -> Vec<Job> {
-    let core = shard.owner();
+pub(crate) fn serve(clock: &ClockShard, late: &Recorded) -> Vec<Job> {
+    let shard = &clock.shard;
     // One worker serves at a time. `resume` ends the announced sleep, so that no thread claims the
     // word meanwhile.
-    let mut served = lock(&core.served);
+    let mut served = lock(&clock.served);
     let mut stepped = false;
     shard.resume();
-    served.begin(core);
+    served.begin(clock);
     let (mut jobs, mut patience) = (Vec::new(), Patience::default());
     for _ in 0..LOOKS {
-        let more = take(shard, &mut served, &mut jobs, Some(late), || {
+        let more = take(clock, &mut served, &mut jobs, Some(late), || {
             // Keep the answer: a second round still belongs to the same step.
-            stepped |= core.take_step();
+            stepped |= clock.take_step();
             stepped
         });
         if more {
@@ -57,10 +57,10 @@ pub(crate) fn serve(shard: &ClockShard, late: &Recorded) -> Vec<Job> {
         }
         // The timerfd before the announcement: see the head of `clocks/mod.rs`.
         let next = shard.next_deadline();
-        let set = core.set_timer(next);
+        let set = clock.set_timer(next);
         stepped |= set;
         // A timerfd that was made just now tells no step from before: compare the clocks again.
-        let again = set || core.is_watched() != served.is_watched;
+        let again = set || clock.is_watched() != served.is_watched;
         match shard.sleep_until() {
             // The clock may have been set or advanced before the sleep was announced. Then the
             // announcement is outdated: serve again.
@@ -68,14 +68,14 @@ pub(crate) fn serve(shard: &ClockShard, late: &Recorded) -> Vec<Job> {
                 served.is_idle = true;
                 return jobs;
             }
-            Some(until) if until >= next && !again && core.now() < until => return jobs,
+            Some(until) if until >= next && !again && clock.now() < until => return jobs,
             Some(_) => shard.resume(),
             None => {}
         }
     }
     // The word says that the clock is being served, so no thread that arms a timer makes the
     // timerfd readable. This thread does.
-    core.serve_again(stepped);
+    clock.serve_again(stepped);
     jobs
 }
 
@@ -83,14 +83,14 @@ pub(crate) fn serve(shard: &ClockShard, late: &Recorded) -> Vec<Job> {
 ///
 /// This finds the timers that the step jumps over itself, and does not leave it to the serving
 /// worker: a timer that is armed after the step has not been jumped over.
-pub(crate) fn step(shard: &ClockShard, set: impl FnOnce()) -> Vec<Job> {
-    let mut served = lock(&shard.owner().served);
-    served.begin(shard.owner());
+pub(crate) fn step(clock: &ClockShard, set: impl FnOnce()) -> Vec<Job> {
+    let mut served = lock(&clock.served);
+    served.begin(clock);
     let mut jobs = Vec::new();
     // Leave the timerfd alone: the worker that it wakes finds it readable.
     let mut take_all = |stepped| {
         let mut patience = Patience::default();
-        while take(shard, &mut served, &mut jobs, None, || stepped) {
+        while take(clock, &mut served, &mut jobs, None, || stepped) {
             patience.wait();
         }
     };
@@ -103,15 +103,15 @@ pub(crate) fn step(shard: &ClockShard, set: impl FnOnce()) -> Vec<Job> {
 impl Served {
     /// Begins to serve. If the clock was idle, its timers wait since the call: no step from before
     /// jumped over them.
-    fn begin(&mut self, core: &ClockCore) {
-        let called = core.take_call();
+    fn begin(&mut self, clock: &ClockShard) {
+        let called = clock.take_call();
         if !mem::take(&mut self.is_idle) {
             return;
         }
         // The timerfd was not set when the call was made. Without a call no timer waits, or the
         // thread that has just armed one has yet to call.
         self.is_watched = false;
-        self.last = called.unwrap_or_else(|| core.readings());
+        self.last = called.unwrap_or_else(|| clock.readings());
     }
 }
 
@@ -120,19 +120,19 @@ impl Served {
 /// jumped over their deadline. So they are if no timerfd would have told a step, and the clock has
 /// gone on by more than the boot-time clock.
 fn take(
-    shard: &ClockShard,
+    clock: &ClockShard,
     served: &mut Served,
     jobs: &mut Vec<Job>,
     late: Option<&Recorded>,
     stepped: impl FnOnce() -> bool,
 ) -> bool {
-    let core = shard.owner();
+    let shared = clock.shared();
     let mut due = Vec::new();
-    let boot = || core.shared.clock.other(OtherClock::Boot);
+    let boot = || shared.clock.other(OtherClock::Boot);
     // Before the readings: they may then be what later steps are found from.
-    let is_watched = core.is_watched();
-    let (before, now, after) = (boot(), core.now(), boot());
-    let own = core.shared.clock.now();
+    let is_watched = clock.is_watched();
+    let (before, now, after) = (boot(), clock.now(), boot());
+    let own = shared.clock.now();
     // Ask after reading the clock: a reading from after a step then always comes with the notice.
     let stepped = stepped();
     // The time that the clock would show if it had not been set, and at most that much more as the
@@ -141,17 +141,17 @@ fn take(
     let natural = last.clock.saturating_add(after.saturating_sub(last.boot));
     let stepped = stepped || (!served.is_watched && natural < now);
     let jumped = |at| stepped && natural < at && at < now;
-    let more = shard.expire(now, usize::MAX, &mut due).more;
-    if core.shared.flight.is_on() {
+    let more = clock.shard.expire(now, usize::MAX, &mut due).more;
+    if shared.flight.is_on() {
         let jumps = Jumps {
             stepped: now as i64 - natural as i64,
             suspended: after.saturating_sub(last.boot) as i64 - own.saturating_sub(last.own) as i64,
         };
-        jumps.record(core, own, now, &due);
+        jumps.record(clock, own, now, &due);
     }
     // Do not count the step itself as lateness.
     if let Some(late) = late.filter(|_| !stepped) {
-        lateness::note(&core.shared, &due, now, late);
+        lateness::note(shared, &due, now, late);
     }
     jobs.extend(due.drain(..).map(|due| {
         if due.tag() == SKIP_ON_STEP && due.deadline().is_some_and(jumped) {
@@ -185,14 +185,14 @@ struct Jumps {
 impl Jumps {
     /// Records the jumps for the flight recorder, and which timers are late by them. `own` is the
     /// time of the runtime's clock, and `now` that of the clock that was served.
-    fn record(self, core: &ClockCore, own: u64, now: u64, due: &[Due<ClockCore>]) {
+    fn record(self, clock: &ClockShard, own: u64, now: u64, due: &[Due<Core>]) {
         let is_noted = |ns: i64| ns.unsigned_abs() >= NOTED;
         let mut events = Vec::new();
         if is_noted(self.suspended) {
-            events.push(event::suspended(own, self.suspended.unsigned_abs()));
+            events.push(words::suspended(own, self.suspended.unsigned_abs()));
         }
-        if core.kind() == OtherClock::Wall && is_noted(self.stepped) {
-            events.push(event::stepped(own, self.stepped));
+        if clock.kind == OtherClock::Wall && is_noted(self.stepped) {
+            events.push(words::stepped(own, self.stepped));
         }
         for timer in due {
             let late = timer.deadline().map(|at| now.saturating_sub(at));
@@ -201,16 +201,16 @@ impl Jumps {
             };
             let name = timer.type_name();
             events.extend([
-                event::ran(own, late),
-                event::from_clock(own, timer.tolerance().ns()),
-                event::job(JobRef {
+                words::ran(own, late),
+                words::from_clock(own, timer.tolerance().ns()),
+                words::job(JobRef {
                     name,
                     spawned: None,
                 }),
             ]);
         }
         if !events.is_empty() {
-            core.shared.record(events);
+            clock.shared().record(events);
         }
     }
 }
@@ -229,6 +229,7 @@ mod tests {
     use super::*;
     use crate::{
         Runtime,
+        engine::core::WorkerShard,
         runtime::Builder,
         timer::{OnStep, WallTimer},
         util::nanos::nanos,
@@ -260,7 +261,7 @@ mod tests {
     /// Serves the wall clock, and ends the jobs. Returns for each whether it is skipped.
     fn serve_wall(runtime: &Runtime) -> Vec<bool> {
         let shared = runtime.handle().shared();
-        let wall = shared.clocks.shard(OtherClock::Wall).unwrap();
+        let wall = shared.clocks.get(OtherClock::Wall).unwrap();
         let worker = shared.workers.load()[0].clone();
         let jobs = serve(&wall, &worker.owner().recorder.late.wake);
         let is_skipped = |job: Job| {
@@ -307,7 +308,7 @@ mod tests {
         let runtime = paused();
         let shared = runtime.handle().shared();
         let wall = shared.clocks.home(shared, OtherClock::Wall).unwrap();
-        wall.owner().timerfd().unwrap();
+        wall.timerfd().unwrap();
         // Before the clock is served for the first time, and later.
         for _ in 0..2 {
             set_forward(&runtime, 2 * HOUR);
@@ -338,7 +339,7 @@ mod tests {
 
     /// Leaves an update of a clock when it is dropped, which has another one. These are the threads
     /// that arm and cancel timers of the clock all the time.
-    struct Again(Arc<ClockShard>, usize);
+    struct Again(Arc<WorkerShard>, usize);
 
     impl Drop for Again {
         fn drop(&mut self) {
@@ -362,24 +363,24 @@ mod tests {
         let runtime = Builder::new_current_thread().build().unwrap();
         let shared = runtime.handle().shared();
         let clock = shared.clocks.home(shared, OtherClock::Wall).unwrap();
-        drop(Again(clock.clone(), 3 * LOOKS));
+        drop(Again(clock.shard.clone(), 3 * LOOKS));
         let worker = shared.workers.load()[0].clone();
         let mut calls = 0;
-        while clock.has_updates() && calls < 100 {
+        while clock.shard.has_updates() && calls < 100 {
             assert!(serve(&clock, &worker.owner().recorder.late.wake).is_empty());
             calls += 1;
         }
         assert!(calls > 2, "{calls} calls have read all updates");
         // A thread that stops looks makes the timerfd readable. So the worker serves the clock.
-        drop(Again(clock.clone(), 3 * LOOKS));
+        drop(Again(clock.shard.clone(), 3 * LOOKS));
         let begin = Instant::now();
         runtime.block_on(poll_fn(|cx| {
             cx.waker().wake_by_ref();
-            if clock.has_updates() && begin.elapsed() < Duration::from_secs(300) {
+            if clock.shard.has_updates() && begin.elapsed() < Duration::from_secs(300) {
                 return Poll::Pending;
             }
             Poll::Ready(())
         }));
-        assert!(!clock.has_updates(), "no thread serves the clock");
+        assert!(!clock.shard.has_updates(), "no thread serves the clock");
     }
 }

@@ -73,10 +73,10 @@ use crate::{
         clocks,
         core::WorkerShard,
         paused::{
-            passing::{Shards, wake_due},
+            passing::{settle, sleeps_until, wake_due},
             state::{Blocked, Quiescence, RUNS, State, WAITS},
         },
-        shared::Shared,
+        shared::{Shards, Shared},
         watchdog::alarm,
     },
     sys::sync::{
@@ -96,14 +96,14 @@ impl State {
     #[must_use]
     fn judge(&mut self, shared: &Shared) -> Vec<Waker> {
         let clock = &shared.clock;
-        let shards = Shards::of(shared);
+        let shards = shared.shards();
         if !self.is_still(shared, &shards) {
             return Vec::new();
         }
         loop {
             // All shards must be settled, and their owners awake if something is due, before the
             // clock may move.
-            let nexts: Vec<_> = shards.iter().map(|shard| shard.settle(clock)).collect();
+            let nexts: Vec<_> = shards.iter().map(|shard| settle(shard, clock)).collect();
             if wake_due(&shards, &nexts, clock) {
                 return Vec::new();
             }
@@ -144,7 +144,7 @@ impl State {
                 .iter()
                 // A word that was claimed: its owner is being woken, and is about to act. Its cause
                 // is a queued job or a deadline, which the looks below and `settle` find, too.
-                .all(|shard| shard.sleeps_until(&shared.clock).is_some())
+                .all(|shard| sleeps_until(shard, &shared.clock).is_some())
             // Every push claims a worker, so these two find only what a thread outside of the
             // runtime pushes at this moment. That may as well come after the jump.
             && !shared.has_work()
@@ -283,7 +283,7 @@ impl Quiescence {
             }
             // Under the lock: a worker that has served a timer of a new shard takes the lock before
             // it sleeps. So either this thread finds the shard, or that worker the new time.
-            let wall = shared.clocks.shard(OtherClock::Wall);
+            let wall = shared.clocks.get(OtherClock::Wall);
             let set = || shared.clock.set_other(OtherClock::Wall, shown);
             // Without a shard of the wall clock it has no timers, or the runtime has ended: only
             // set the clock.
@@ -303,7 +303,7 @@ impl Quiescence {
         lock(&self.0).serving -= 1;
         // The shard's next deadline has changed: wake a worker to set its timerfd. That worker also
         // judges again when it is idle.
-        wall.wake();
+        wall.shard.wake();
         true
     }
 

@@ -3,13 +3,15 @@
 //! Each worker and helper writes into a [`Ring`] of its own; all other threads share one. See
 //! docs/internals/flight-recorder.md.
 //!
-//! - `event`: the events, in 16 bytes each.
+//! - `event`: the events.
+//! - `words`: how they are written, in 16 bytes each.
 //! - `note`: where a worker notes them.
 //! - `copy`: copies of all rings, on demand or automatically.
 
 pub(crate) mod copy;
 pub(crate) mod event;
 pub(crate) mod note;
+pub(crate) mod words;
 
 use std::{fmt, sync::Arc, time::Duration};
 
@@ -19,7 +21,7 @@ use crate::{
     engine::{
         config::Config,
         local,
-        recorder::event::{Words, armed, moved},
+        recorder::words::{Words, armed, moved},
         shared::Shared,
         telemetry::polls::Polls,
     },
@@ -146,6 +148,23 @@ impl Track {
         self.copies.load(Relaxed) && self.copies.swap(false, Relaxed)
     }
 
+    /// Creates the track of a thread that records nothing before it is [set](Track::set).
+    fn new(ring: Arc<Ring>) -> Self {
+        Self {
+            ring,
+            noted: AtomicU64::new(NEVER_NOTED),
+            looks: AtomicBool::default(),
+            copies: AtomicBool::default(),
+            looks_at_polls: AtomicBool::default(),
+            polls: Polls::default(),
+        }
+    }
+
+    /// Creates the track of an owner that is no thread, and never records anything.
+    pub(crate) fn off() -> Self {
+        Self::new(Arc::new(Ring::new(0)))
+    }
+
     fn set(&self, recording: Recording) {
         self.noted.store(recording.noted(), Relaxed);
         self.set_looks(recording == Recording::Full);
@@ -264,14 +283,7 @@ impl Flight {
     }
 
     fn track(&self, ring: Arc<Ring>) -> Track {
-        let track = Track {
-            ring,
-            noted: AtomicU64::default(),
-            looks: AtomicBool::default(),
-            copies: AtomicBool::default(),
-            looks_at_polls: AtomicBool::default(),
-            polls: Polls::default(),
-        };
+        let track = Track::new(ring);
         track.set(self.recording());
         track.time_polls(self.times_polls.load(Relaxed) > 0);
         track

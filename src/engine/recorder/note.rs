@@ -12,7 +12,8 @@ use crate::{
         core::Core,
         recorder::{
             NOTED, Track,
-            event::{self, Lost, Rescue, WakeReason, Words},
+            event::{Lost, Rescue, WakeReason},
+            words::{self, Words},
         },
         watchdog::watch::InLoop,
         worker::Worker,
@@ -73,7 +74,7 @@ impl Notes {
         }
         if core.track.notes_all() {
             // SAFETY: a worker calls this with its own core.
-            unsafe { core.track.write([event::parked(now, until)]) };
+            unsafe { core.track.write([words::parked(now, until)]) };
         }
     }
 
@@ -157,10 +158,10 @@ impl Running {
         // The recorded moment of taking is rounded, and may come out before the deadline.
         let taken = taken.clamp(self.deadline.min(now), now);
         let details = [
-            event::ran(now, late),
-            event::from(taken, self.home, self.tolerance.ns()),
+            words::ran(now, late),
+            words::from(taken, self.home, self.tolerance.ns()),
         ];
-        Some(details.into_iter().chain(self.job.map(event::job)))
+        Some(details.into_iter().chain(self.job.map(words::job)))
     }
 }
 
@@ -170,7 +171,7 @@ impl Core {
     pub(crate) fn record_woke(&self, why: WakeReason) {
         if self.track.notes_all() {
             let now = self.shared.clock.real();
-            self.shared.record([event::woke(now, self.index, why)]);
+            self.shared.record([words::woke(now, self.index, why)]);
         }
     }
 
@@ -270,11 +271,11 @@ impl Worker<'_> {
         let count = (self.due.len() - first) as u64;
         let stuck_in = rescue.and_then(|(peer, _)| peer.watchdog.watch.job_ref());
         let taken = [
-            event::taken(now, late, count),
-            event::before(now, left, came),
+            words::taken(now, late, count),
+            words::before(now, left, came),
         ];
-        let tolerance = (tolerance > 0).then(|| event::tolerance(tolerance));
-        let details = tolerance.into_iter().chain(stuck_in.map(event::job));
+        let tolerance = (tolerance > 0).then(|| words::tolerance(tolerance));
+        let details = tolerance.into_iter().chain(stuck_in.map(words::job));
         self.write(taken.into_iter().chain(details));
         self.shared.flight.keep_if_late(self.core, late_beyond);
     }
@@ -298,12 +299,12 @@ impl Worker<'_> {
         let lost = self.notes.lost(now, asleep + looped);
         let (in_loop, in_sleep) = lost.split(looped);
         if slept {
-            let sleep = [event::parked(parked, until), event::woken(woken, until)];
-            self.write(sleep.into_iter().chain(event::lost(in_sleep)));
+            let sleep = [words::parked(parked, until), words::woken(woken, until)];
+            self.write(sleep.into_iter().chain(words::lost(in_sleep)));
         }
         if looped > 0 {
-            let events = [event::looped(now, looped)].into_iter();
-            self.write(events.chain(event::lost(in_loop)));
+            let events = [words::looped(now, looped)].into_iter();
+            self.write(events.chain(words::lost(in_loop)));
         }
     }
 
@@ -328,10 +329,10 @@ impl Worker<'_> {
             return;
         }
         (self.notes.recorded, self.notes.jobs) = (now, self.tick);
-        let last = self.core.watchdog.watch.job_ref().map(event::job);
+        let last = self.core.watchdog.watch.job_ref().map(words::job);
         let is_long = took >= NOTED;
-        let lost = is_long.then(|| event::lost(self.notes.lost(now, took)));
-        let turn = [event::turn(now, took, jobs)];
+        let lost = is_long.then(|| words::lost(self.notes.lost(now, took)));
+        let turn = [words::turn(now, took, jobs)];
         self.write(
             turn.into_iter()
                 .chain(lost.into_iter().flatten())
@@ -360,8 +361,8 @@ impl Worker<'_> {
         let (parked, until) = (self.notes.parked, self.notes.until);
         let late = now.saturating_sub(until.max(parked));
         let is_late = until != NEVER && late >= NOTED;
-        let lost = is_late.then(|| event::lost(self.notes.lost(now, late)));
-        let woken = [event::woken(now, until)].into_iter();
+        let lost = is_late.then(|| words::lost(self.notes.lost(now, late)));
+        let woken = [words::woken(now, until)].into_iter();
         self.write(woken.chain(lost.into_iter().flatten()));
     }
 
@@ -376,8 +377,8 @@ impl Worker<'_> {
     #[cold]
     fn record_run(&self, job: JobRef) {
         if !self.shared.clock.was_paused() {
-            let run = event::run(self.shared.clock.real(), self.tick);
-            self.write([run, event::job(job)]);
+            let run = words::run(self.shared.clock.real(), self.tick);
+            self.write([run, words::job(job)]);
         }
     }
 
@@ -397,7 +398,7 @@ impl Worker<'_> {
     /// Records that jobs were stolen from a worker.
     #[cold]
     pub(crate) fn record_stole(&self, from: usize, jobs: u64) {
-        self.write([event::stole(self.shared.clock.real(), from, jobs)]);
+        self.write([words::stole(self.shared.clock.real(), from, jobs)]);
     }
 
     /// Keeps a copy of the rings, if a timer was very late.

@@ -9,7 +9,7 @@
 //!
 //! On a clock that is or was paused nothing is recorded, because such a clock jumps.
 
-use tourbillon_shards::{Due, Owner, Sleep, Taken};
+use tourbillon_shards::{Due, Sleep, Taken};
 
 use crate::{
     clock::instant::Instant,
@@ -76,7 +76,7 @@ pub(crate) fn is_looked_at(due: &Due<Core>) -> bool {
 
 /// Records how late timers were taken from their store at `now`, by the clock of that store.
 #[inline]
-pub(crate) fn note<O: Owner>(shared: &Shared, taken: &[Due<O>], now: u64, histogram: &Recorded) {
+pub(crate) fn note(shared: &Shared, taken: &[Due<Core>], now: u64, histogram: &Recorded) {
     if taken.is_empty() || is_off(shared) {
         return;
     }

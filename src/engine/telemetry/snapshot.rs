@@ -2,12 +2,12 @@
 
 use std::time::Duration;
 
-use tourbillon_shards::{Owner, Shard};
+use tourbillon_shards::Shard;
 
 use crate::{
     clock::other::OtherClock,
     engine::{
-        clocks::owner::ClockShard,
+        clocks::shard::ClockShard,
         core::{Core, WorkerShard},
         shared::Shared,
         watchdog::stall::RecentStall,
@@ -21,7 +21,7 @@ use crate::{
 };
 
 /// Returns how many timers of a shard are stored, pending and garbage.
-fn timers<O: Owner>(shard: &Shard<O>) -> (usize, usize, usize) {
+fn timers(shard: &Shard<Core>) -> (usize, usize, usize) {
     let (stored, garbage) = (shard.stored(), shard.garbage());
     (stored, stored.saturating_sub(garbage), garbage)
 }
@@ -57,38 +57,38 @@ fn worker(shard: &WorkerShard, record: &Record) -> WorkerMetrics {
 /// Returns the metrics of a clock: its stored timers, and the counts of threads that are not
 /// workers.
 fn clock(shared: &Shared, kind: OtherClock) -> ClockMetrics {
-    let counts = shared.clocks.counters[kind as usize].read();
+    let counts = shared.clocks.counts(kind);
     // After the runtime has ended only the counters are left.
-    let Some(shard) = shared.clocks.shard(kind) else {
+    let Some(clock) = shared.clocks.get(kind) else {
         return ClockMetrics {
             counts,
             sweeps: shared.clocks.sweeps[kind as usize].load(Ordering::Acquire),
             ..ClockMetrics::default()
         };
     };
-    let (stored, pending, garbage) = timers(&shard);
+    let (stored, pending, garbage) = timers(&clock.shard);
     ClockMetrics {
         counts,
         stored,
         pending,
         garbage,
-        sweeps: sweeps(shared, kind, &shard),
+        sweeps: sweeps(shared, &clock),
     }
 }
 
 /// Returns how often the inbox of a clock was swept. The number is also kept in `shared`.
-fn sweeps(shared: &Shared, kind: OtherClock, shard: &ClockShard) -> u64 {
-    let sweeps = shard.sweeps();
+fn sweeps(shared: &Shared, clock: &ClockShard) -> u64 {
+    let sweeps = clock.shard.sweeps();
     // Several threads may read the shard's number at once. The greatest one stays, also when the
     // shard has gone.
-    let known = shared.clocks.sweeps[kind as usize].fetch_max(sweeps, Ordering::AcqRel);
+    let known = shared.clocks.sweeps[clock.kind as usize].fetch_max(sweeps, Ordering::AcqRel);
     known.max(sweeps)
 }
 
 /// Keeps the sweep counts of the clocks in `shared`. Call it before their shards are dropped.
 pub(crate) fn keep_sweeps(shared: &Shared) {
     for clock in shared.clocks.all().iter() {
-        sweeps(shared, clock.owner().kind(), clock);
+        sweeps(shared, clock);
     }
 }
 

@@ -19,10 +19,7 @@ use tracing::{
 };
 
 use crate::{
-    engine::{
-        core::{Core, TimerOwner},
-        recorder::note::Running,
-    },
+    engine::{core::Core, recorder::note::Running},
     metrics::activity::JobRef,
 };
 
@@ -63,7 +60,7 @@ pub(crate) struct Callback<'a> {
 
 /// Enters the span of a callback that is about to run on the worker of `core`.
 #[inline]
-pub(crate) fn callback<'a, O: TimerOwner>(core: &'a Core, due: &Due<O>) -> Callback<'a> {
+pub(crate) fn callback<'a>(core: &'a Core, due: &Due<Core>) -> Callback<'a> {
     let mut span = None;
     // Without a subscriber, do no more.
     if !is_on() {
@@ -93,7 +90,7 @@ pub(crate) fn callback<'a, O: TimerOwner>(core: &'a Core, due: &Due<O>) -> Callb
 }
 
 /// Returns how long ago the deadline was, in µs, or zero if the timer was cancelled meanwhile.
-fn lateness_us<O: TimerOwner>(due: &Due<O>) -> u64 {
+fn lateness_us(due: &Due<Core>) -> u64 {
     let now = due.home().owner().now();
     due.deadline()
         .map_or(0, |deadline| now.saturating_sub(deadline) / 1_000)

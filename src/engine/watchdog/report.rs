@@ -21,7 +21,7 @@ use crate::engine::telemetry::trace::span_of;
 use crate::{
     engine::{
         core::Core,
-        recorder::event,
+        recorder::words,
         watchdog::{
             stall::Stall,
             watch::{InLoop, OFF},
@@ -119,9 +119,9 @@ fn record(core: &Core, stall: &Stall) {
     if core.track.notes(nanos(stall.elapsed)) && !core.shared.clock.was_paused() {
         let elapsed = nanos(stall.elapsed);
         let now = core.shared.clock.real();
-        let stalled = event::stalled(now, stall.worker, stall.is_running, elapsed);
+        let stalled = words::stalled(now, stall.worker, stall.is_running, elapsed);
         // Right if the job still runs. Otherwise the turn that it was in has its name.
-        let job = core.watchdog.watch.job_ref().map(event::job);
+        let job = core.watchdog.watch.job_ref().map(words::job);
         core.shared.record([stalled].into_iter().chain(job));
         core.shared.keep_copy();
     }

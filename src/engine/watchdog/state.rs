@@ -1,14 +1,12 @@
 //! What a worker and its peers share to watch over the worker.
 
-use std::io;
-
 use crossbeam::utils::CachePadded;
 
 use crate::{
     engine::watchdog::{looks::Looks, watch::Watch},
     sys::{
         sync::atomic::{AtomicBool, Ordering},
-        timerfd::{self, TimerFd},
+        timerfd::TimerFd,
     },
 };
 
@@ -25,19 +23,14 @@ pub(crate) struct Watchdog {
 }
 
 impl Watchdog {
-    /// Creates the state of a worker, with an alarm if `has_alarm`.
-    ///
-    /// # Errors
-    ///
-    /// The system refuses a descriptor.
-    pub(crate) fn new(has_alarm: bool) -> io::Result<Self> {
-        let alarm = has_alarm.then(|| TimerFd::new(timerfd::Clock::Monotonic));
-        Ok(Self {
+    /// Creates the state of a worker that has no alarm.
+    pub(crate) fn new() -> Self {
+        Self {
             watch: Watch::new(),
-            alarm: alarm.transpose()?,
+            alarm: None,
             looks: CachePadded::default(),
             in_place: AtomicBool::new(false),
-        })
+        }
     }
 
     /// Returns whether the worker is in `block_in_place`.

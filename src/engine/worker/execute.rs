@@ -8,7 +8,7 @@ use tourbillon_shards::{Due, NEVER, Ran, TypeName};
 use crate::engine::telemetry::trace;
 use crate::{
     engine::{
-        core::TimerOwner,
+        core::Core,
         job::{Job, TaskJob},
         telemetry::lateness,
         worker::Worker,
@@ -63,10 +63,6 @@ impl Worker<'_> {
                 self.begin_delivery(notice.type_name());
                 self.ran(budget::outside_polls(|| notice.run()));
             }
-            Job::ClockNotice(notice) => {
-                self.begin_delivery(notice.type_name());
-                self.ran(budget::outside_polls(|| notice.run()));
-            }
         }
     }
 
@@ -116,7 +112,7 @@ impl Worker<'_> {
     /// Runs the callback of a timer. Returns `true` if it has run, and `false` if the timer was put
     /// back or has ended otherwise.
     #[inline]
-    pub(crate) fn fire<O: TimerOwner>(&self, due: Due<O>, now: impl FnOnce() -> u64) -> bool {
+    pub(crate) fn fire(&self, due: Due<Core>, now: impl FnOnce() -> u64) -> bool {
         self.begin_callback(due.type_name());
         #[cfg(feature = "tracing")]
         let _span = trace::callback(self.core, &due);

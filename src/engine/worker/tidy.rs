@@ -75,7 +75,7 @@ impl Worker<'_> {
             // Of the workers of a runtime that all wake for this, one looks.
             let clock = clock::monotonic();
             if self.shared.tidied.try_begin(clock, LEAST) {
-                self.tidy.shards = self.shared.workers().len() + self.shared.clocks.all().len();
+                self.tidy.shards = self.shared.shards().iter().count();
                 // The workers of all runtimes come by, each after a period of its own.
                 if pool::PERIOD.try_begin(clock, LEAST) {
                     pool::note_spare();
@@ -99,12 +99,8 @@ impl Worker<'_> {
 /// Gives up the arrays of one shard of the runtime if they are too large: of a worker, or of a
 /// clock. Returns whether there is to be another look at it.
 fn shrink(shared: &Shared, number: usize) -> bool {
-    let (workers, clocks) = (shared.workers(), shared.clocks.all());
     // This includes the shards of other workers, which may sleep for an hour.
-    match workers.get(number) {
-        Some(worker) => worker.shrink(),
-        None => (clocks.get(number - workers.len())).is_some_and(|clock| clock.shrink()),
-    }
+    (shared.shards().iter().nth(number)).is_some_and(|shard| shard.shrink())
 }
 
 /// Returns some spare memory to the system. The result is `true` if there may be more.

@@ -1,39 +1,30 @@
-//! The owner of a clock's shard: a timerfd that all workers watch.
+//! The shard of a clock, with the timerfd that all workers watch in place of an owner's thread.
 
 use std::{
-    any::Any,
     io,
-    ops::RangeInclusive,
     os::fd::AsRawFd,
     sync::{Arc, OnceLock},
     time::Duration,
 };
 
 use arc_swap::ArcSwap;
-use tourbillon_shards::{Kind, NEVER, Names, Notice, Outcome, Owner, Shard};
+use tourbillon_shards::{NEVER, Names, Shard};
 
 use crate::{
     clock::{other::OtherClock, wall},
-    engine::{core::TimerOwner, job::Job, shared::Shared},
-    metrics::{
-        counters::{Counter, Counters},
-        recorder::Stripes,
-    },
+    engine::{core::Core, shared::Shared},
+    metrics::{counters::Counts, recorder::Recorder},
     reactor::CLOCK_TOKENS,
-    sys,
     sys::{
         sync::{
             Mutex,
-            atomic::{AtomicBool, AtomicU64, AtomicUsize, Ordering},
+            atomic::{AtomicBool, AtomicU64, Ordering},
         },
         timerfd,
         timerfd::TimerFd,
     },
-    util::{contained::forget, lock::lock},
+    util::lock::lock,
 };
-
-/// The shard with the timers of one clock.
-pub(crate) type ClockShard = Shard<ClockCore>;
 
 /// The tag of a timer that must not run if a step of the clock jumps over its deadline.
 pub(crate) const SKIP_ON_STEP: u32 = 1;
@@ -50,10 +41,10 @@ pub(crate) struct Clocks {
     closed: Mutex<bool>,
     /// How often each shard was swept. It stays when the shards have ended.
     pub(crate) sweeps: [AtomicU64; 2],
-    /// The counters of each for threads that are no workers.
-    pub(crate) counters: [Stripes; 2],
+    /// The counters of each for threads that are no workers. They stay, too.
+    recorders: OnceLock<[Arc<Recorder>; 2]>,
     /// The names of their timers.
-    pub(crate) names: Arc<Names<ClockCore>>,
+    pub(crate) names: Arc<Names<Core>>,
     /// Whether the worker is to serve a clock without a timerfd, which calls no worker by itself.
     called: AtomicBool,
     /// Whether the system refused a timerfd to the worker that served a clock.
@@ -67,7 +58,7 @@ impl Clocks {
             shards: ArcSwap::default(),
             closed: Mutex::default(),
             sweeps: Default::default(),
-            counters: Default::default(),
+            recorders: OnceLock::new(),
             names: Arc::new(Names::new(name_parts)),
             called: AtomicBool::new(false),
             refused: AtomicBool::new(false),
@@ -101,7 +92,7 @@ impl Clocks {
         if shards.is_empty() && !*closed {
             shards = Arc::new(
                 CLOCKS
-                    .map(|kind| ClockCore::shard(shared.clone(), kind))
+                    .map(|kind| Arc::new(ClockShard::new(shared, kind)))
                     .to_vec(),
             );
             self.shards.store(shards.clone());
@@ -123,8 +114,8 @@ impl Clocks {
 
     /// Returns the shard of a clock for a new timer, unless the runtime has ended.
     pub(crate) fn home(&self, shared: &Arc<Shared>, kind: OtherClock) -> Option<Arc<ClockShard>> {
-        let shard = self.shard(kind);
-        shard.or_else(|| self.make(shared).get(kind as usize).cloned())
+        let clock = self.get(kind);
+        clock.or_else(|| self.make(shared).get(kind as usize).cloned())
     }
 
     /// Returns the shards.
@@ -133,26 +124,52 @@ impl Clocks {
     }
 
     /// Returns the shard of a clock, if there is one.
-    pub(crate) fn shard(&self, kind: OtherClock) -> Option<Arc<ClockShard>> {
+    pub(crate) fn get(&self, kind: OtherClock) -> Option<Arc<ClockShard>> {
         self.shards.load().get(kind as usize).cloned()
     }
 
-    /// Returns how many callbacks still have to be called with the outcome of their timers.
-    pub(crate) fn owes(&self) -> usize {
-        self.all().iter().map(|clock| clock.owner().owes()).sum()
+    /// Calls a worker to a clock, which has an earlier deadline than before.
+    pub(crate) fn call(&self, shared: &Shared, kind: OtherClock) {
+        let shards = self.shards.load();
+        let Some(clock) = shards.get(kind as usize) else {
+            // The runtime has ended.
+            return;
+        };
+        // The timers of an idle clock begin to wait here. A step from before does not count, and
+        // the timerfd tells those that come after its setting alone.
+        lock(&clock.called).get_or_insert_with(|| clock.readings());
+        if !clock.make_readable() {
+            // The worker finds the call in its turn, or before it sleeps.
+            self.called.store(true, Ordering::Release);
+            for worker in shared.workers.load().iter() {
+                worker.wake();
+            }
+        }
+    }
+
+    /// Returns the record of a clock, which has the counters of threads that are no workers.
+    pub(crate) fn recorder(&self, kind: OtherClock) -> &Arc<Recorder> {
+        let new = || CLOCKS.map(|_| Arc::new(Recorder::new(0)));
+        &self.recorders.get_or_init(new)[kind as usize]
+    }
+
+    /// Returns what threads that are no workers have counted for the timers of a clock.
+    pub(crate) fn counts(&self, kind: OtherClock) -> Counts {
+        let recorders = self.recorders.get();
+        let mut counts = recorders.map_or_else(Counts::default, |all| all[kind as usize].counts());
+        // How often the owner need not be woken is counted for workers alone.
+        counts.tickles_skipped = 0;
+        counts
     }
 }
 
-/// The owner of a clock's shard.
-#[expect(missing_debug_implementations, reason = "users cannot name it")]
-pub struct ClockCore {
-    pub(super) shared: Arc<Shared>,
-    pub(super) kind: OtherClock,
+/// The shard of a clock, and what the threads that serve it need.
+pub(crate) struct ClockShard {
+    pub(crate) shard: Arc<Shard<Core>>,
+    pub(crate) kind: OtherClock,
     /// Made for the first deadline, by the worker that serves the clock. On a runtime with worker
     /// threads it is there from the beginning.
     timerfd: OnceLock<TimerFd>,
-    /// How many outcomes have yet to be delivered to callbacks.
-    owed: AtomicUsize,
     /// Whether the clock was set, and a thread that does not serve it took the notification.
     stepped: AtomicBool,
     /// When a thread first called the worker since the clock was last served. The lock is held for
@@ -190,28 +207,34 @@ impl Readings {
     }
 }
 
-impl ClockCore {
+impl ClockShard {
     /// Creates the shard of a clock.
-    fn shard(shared: Arc<Shared>, kind: OtherClock) -> Arc<ClockShard> {
-        let served = Served {
-            last: Readings::now(&shared, kind),
-            is_watched: false,
-            is_idle: true,
-        };
-        let store = shared.config.timer_store;
-        let core = Self {
-            shared,
-            kind,
-            timerfd: OnceLock::new(),
-            owed: AtomicUsize::new(0),
-            stepped: AtomicBool::new(false),
-            called: Mutex::new(None),
-            served: Mutex::new(served),
-        };
-        let shard = Shard::new(core).with_store(store);
+    fn new(shared: &Arc<Shared>, kind: OtherClock) -> Self {
+        let core = Core::of_clock(shared.clone(), kind);
+        let shard = Shard::new(core).with_store(shared.config.timer_store);
         // It sleeps until the first timer is armed.
         shard.sleep_until();
-        Arc::new(shard)
+        Self {
+            shard: Arc::new(shard),
+            kind,
+            timerfd: OnceLock::new(),
+            stepped: AtomicBool::new(false),
+            called: Mutex::new(None),
+            served: Mutex::new(Served {
+                last: Readings::now(shared, kind),
+                is_watched: false,
+                is_idle: true,
+            }),
+        }
+    }
+
+    pub(super) fn shared(&self) -> &Shared {
+        &self.shard.owner().shared
+    }
+
+    /// Returns what the clock shows.
+    pub(super) fn now(&self) -> u64 {
+        self.shared().clock.other(self.kind)
     }
 
     /// Returns the timerfd, and makes it if there is none. Called before the runtime runs, or by
@@ -225,35 +248,16 @@ impl ClockCore {
             OtherClock::Boot => timerfd::Clock::Boottime,
         })?;
         let token = CLOCK_TOKENS[self.kind as usize];
-        for worker in self.shared.workers.load().iter() {
+        for worker in self.shared().workers.load().iter() {
             let epoll = worker.owner().reactor.open()?;
             epoll.add_shared(timerfd.as_raw_fd(), token)?;
         }
         Ok(self.timerfd.get_or_init(|| timerfd))
     }
 
-    pub(crate) fn kind(&self) -> OtherClock {
-        self.kind
-    }
-
-    /// Returns the counters of this clock for the calling thread.
-    pub(super) fn counters(&self) -> &Counters {
-        self.shared.clocks.counters[self.kind as usize].own()
-    }
-
-    /// Counts on the calling worker's counters, or on this clock's if the thread is not a worker.
-    fn count(&self, counter: impl Fn(&Counters) -> &Counter) {
-        self.shared.count_or(counter, || self.counters());
-    }
-
-    /// Returns how many outcomes have yet to be delivered.
-    pub(crate) fn owes(&self) -> usize {
-        self.owed.load(Ordering::Acquire)
-    }
-
     /// Reads the clocks.
     pub(super) fn readings(&self) -> Readings {
-        Readings::now(&self.shared, self.kind)
+        Readings::now(self.shared(), self.kind)
     }
 
     /// Returns whether there is a timerfd. While timers wait it is set, and tells if the clock is
@@ -278,20 +282,35 @@ impl ClockCore {
         if stepped {
             self.stepped.store(true, Ordering::Release);
         }
-        self.wake();
+        let shared = self.shared();
+        shared.clocks.call(shared, self.kind);
+    }
+
+    /// Makes the timerfd readable. Returns `false` if there is none.
+    fn make_readable(&self) -> bool {
+        let Some(timerfd) = self.timerfd.get() else {
+            return false;
+        };
+        // A time in the past makes the timerfd readable at once. As any setting, this one also
+        // takes the notification of a step: keep it for the serving worker.
+        let set = timerfd.set_at(Duration::ZERO);
+        if set.is_err_and(|error| timerfd::is_step(&error)) {
+            self.stepped.store(true, Ordering::Release);
+        }
+        true
     }
 
     /// Sets the timerfd to `until`. Returns whether the clock was set since the last setting.
     pub(super) fn set_timer(&self, until: u64) -> bool {
         // A paused clock does not follow the kernel's: unset the timerfd. Quiescence wakes the
         // owner.
-        let clock = &self.shared.clock;
+        let clock = &self.shared().clock;
         if until == NEVER || clock.is_paused() {
             let unset = self.timerfd.get().map(TimerFd::unset);
             return unset.is_some_and(|unset| unset.is_err_and(|error| timerfd::is_step(&error)));
         }
         let Ok(timerfd) = self.timerfd() else {
-            self.shared.clocks.refused.store(true, Ordering::Relaxed);
+            self.shared().clocks.refused.store(true, Ordering::Relaxed);
             return false;
         };
         let set = match (self.kind, until) {
@@ -305,87 +324,5 @@ impl ClockCore {
         };
         // If the clock was set since the last setting, the kernel answers this one with an error.
         set.is_err_and(|error| timerfd::is_step(&error))
-    }
-}
-
-impl TimerOwner for ClockCore {
-    fn shared(&self) -> &Arc<Shared> {
-        &self.shared
-    }
-
-    type Read = ();
-
-    fn read() {}
-
-    fn present(&self, (): ()) -> u64 {
-        self.shared.clock.other(self.kind)
-    }
-}
-
-impl Owner for ClockCore {
-    fn wake(&self) {
-        // The timers of an idle clock begin to wait here. A step from before does not count, and
-        // the timerfd tells those that come after its setting alone.
-        lock(&self.called).get_or_insert_with(|| self.readings());
-        let Some(timerfd) = self.timerfd.get() else {
-            // The worker finds the call in its turn, or before it sleeps.
-            self.shared.clocks.called.store(true, Ordering::Release);
-            for worker in self.shared.workers.load().iter() {
-                worker.wake();
-            }
-            return;
-        };
-        // A time in the past makes the timerfd readable at once. As any setting, this one also
-        // takes the notification of a step: keep it for the serving worker.
-        let set = timerfd.set_at(Duration::ZERO);
-        if set.is_err_and(|error| timerfd::is_step(&error)) {
-            self.stepped.store(true, Ordering::Release);
-        }
-    }
-
-    fn is_current(&self) -> bool {
-        false
-    }
-
-    fn armed(&self, _: Kind, _: bool) {
-        // No thread owns this shard, so each thread that arms a timer is a remote one.
-        self.counters().armed_remote.add(1);
-    }
-
-    fn moved(&self, _: bool) {
-        self.count(|counters| &counters.refreshed);
-    }
-
-    fn over(&self, kind: Kind, how: Outcome) {
-        self.shared.release_timer(kind);
-        self.count(|counters| counters.over(how));
-    }
-
-    fn outcome_pending(&self) {
-        self.owed.fetch_add(1, Ordering::Relaxed);
-    }
-
-    fn outcome_delivered(&self) {
-        self.owed.fetch_sub(1, Ordering::Release);
-    }
-
-    fn deliver(&self, notice: Notice<Self>) {
-        self.shared.deliver(Job::ClockNotice(notice));
-    }
-
-    #[cold]
-    fn panicked(&self, panic: Box<dyn Any + Send>) {
-        // The panic hook has reported it.
-        self.count(|counters| &counters.panics);
-        forget(panic);
-    }
-
-    fn reread(&self, _: u64) -> RangeInclusive<u64> {
-        let now = self.now();
-        now..=now
-    }
-
-    fn random(&self) -> u64 {
-        sys::random()
     }
 }
