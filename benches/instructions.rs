@@ -185,7 +185,7 @@ fn program(what: &'static str, n: u64, watch: &str) {
         }),
         "arm, from outside" => {
             for i in 0..n {
-                drop(runtime.after(HOUR + MS * i as u32, || ()));
+                drop(runtime.handle().after(HOUR + MS * i as u32, || ()));
             }
         }
         "job" => on_worker(&runtime, async move {
@@ -229,7 +229,7 @@ fn program(what: &'static str, n: u64, watch: &str) {
         "sleep, 5 ms" => on_worker(&runtime, sleeps(n, 5 * MS)),
         "callback" => {
             let (sender, ran) = mpsc::channel();
-            let timer = runtime.every(MS, move || {
+            let timer = runtime.handle().every(MS, move || {
                 let _ = sender.send(());
             });
             (0..n).for_each(|_| ran.recv().expect("it runs on"));

@@ -39,19 +39,21 @@ fn callbacks(runtime: &Runtime) {
     };
 
     // Arm from outside the runtime, from a callback, and from a task.
-    runtime.after(MS, count(1));
+    runtime.handle().after(MS, count(1));
     let inner = count(10);
-    runtime.after(MS, move || drop(tourbillon::after(MS, inner)));
+    runtime
+        .handle()
+        .after(MS, move || drop(tourbillon::after(MS, inner)));
     let from_task = count(100);
     runtime.spawn(async move { tourbillon::after(MS, from_task) });
     // A recurring timer, one that is cancelled, one that is moved, and one that panics.
-    let every = runtime.every(MS, count(1_000));
-    let never = runtime.after(HOUR, count(1_000_000));
+    let every = runtime.handle().every(MS, count(1_000));
+    let never = runtime.handle().after(HOUR, count(1_000_000));
     never.refresh();
     assert_eq!(never.cancel(), Cancel::Cancelled);
-    let moved = runtime.after(HOUR, count(100_000));
+    let moved = runtime.handle().after(HOUR, count(100_000));
     moved.reset_after(MS);
-    runtime.after(MS, || {
+    runtime.handle().after(MS, || {
         panic!("a callback's panic is caught, counted and reported")
     });
 
@@ -158,7 +160,7 @@ fn run() -> io::Result<()> {
     let pending = Arc::new(());
     for n in 0..1_000 {
         let pending = pending.clone();
-        runtime.after(HOUR * n, move || drop(pending));
+        runtime.handle().after(HOUR * n, move || drop(pending));
     }
     let kept = pending.clone();
     runtime.spawn(async move {
@@ -166,7 +168,7 @@ fn run() -> io::Result<()> {
         drop(kept);
     });
     let kept = pending.clone();
-    runtime.spawn_pinned(|| async move {
+    runtime.handle().spawn_pinned(|| async move {
         let kept = Rc::new(kept);
         let shared = kept.clone();
         spawn_local(async move {

@@ -7,7 +7,7 @@
 //! let runtime = Runtime::new().unwrap();
 //!
 //! // A callback, from any thread. The handle cancels, refreshes and resets it, from any thread.
-//! let idle = runtime.after(Duration::from_secs(30), || println!("idle for too long"));
+//! let idle = runtime.handle().after(Duration::from_secs(30), || println!("idle for too long"));
 //! idle.refresh();
 //! idle.cancel();
 //!
@@ -23,7 +23,7 @@
 //!
 //! | what | where |
 //! |---|---|
-//! | callbacks on timers | [`after`], [`at`], [`every`]; [`Timer`]; [`Handle::after`] and others |
+//! | callbacks on timers | [`after`], [`at`], [`every`], also of [`Handle`]; [`Timer`] |
 //! | timer options: outcomes, names, conditions, tolerance, a later start | [`TimerBuilder`] |
 //! | cancelling, and waiting for a running callback | [`Timer::cancel_and_wait`] and others |
 //! | timers on the wall clock | [`Timer::at_wall`] |
@@ -134,6 +134,6 @@ pub use crate::{
     },
     timer::{
         CancelOnDrop, Timer,
-        arm::here::{after, at, every, try_after, try_at, try_every},
+        arm::here::{after, at, every},
     },
 };

@@ -156,7 +156,7 @@ fn drain() -> f64 {
         let within = Arc::new(Barrier::new(2));
         let filled = Arc::new(AtomicBool::new(false));
         let callback = (within.clone(), filled.clone());
-        drop(runtime.after(Duration::ZERO, move || {
+        drop(runtime.handle().after(Duration::ZERO, move || {
             let (within, filled) = callback;
             within.wait();
             while !filled.load(Acquire) {
@@ -165,14 +165,18 @@ fn drain() -> f64 {
         }));
         within.wait();
         for i in 0..n {
-            drop(runtime.after(2 * HOUR + Duration::from_micros(i.into()), || ()));
+            drop(
+                runtime
+                    .handle()
+                    .after(2 * HOUR + Duration::from_micros(i.into()), || ()),
+            );
         }
         let stored = || runtime.metrics().workers()[0].stored();
         assert_eq!(stored(), 0, "all are in the inbox");
         let start = Instant::now();
         filled.store(true, Release);
         // One more timer, so that there is something to wait for even if `n` is 0.
-        drop(runtime.after(2 * HOUR, || ()));
+        drop(runtime.handle().after(2 * HOUR, || ()));
         while stored() <= n as usize {
             std::hint::spin_loop();
         }
@@ -191,7 +195,7 @@ fn wake() -> f64 {
         let (sender, receiver) = mpsc::channel();
         let at = epoch.elapsed();
         ran.fetch_add(1, AcqRel);
-        drop(runtime.after(Duration::ZERO, move || {
+        drop(runtime.handle().after(Duration::ZERO, move || {
             sender.send(epoch.elapsed()).expect("the receiver exists");
         }));
         let ran_at: Duration = receiver.recv().expect("it runs");

@@ -145,7 +145,7 @@ impl Operation {
             if self == Self::ArmOneShard {
                 // Let the worker sleep until this timer. The threads arm later timers, so none of
                 // them has to wake the worker.
-                runtime.after(HOUR, || ());
+                runtime.handle().after(HOUR, || ());
             }
             thread::sleep(Duration::from_millis(5));
             thread::scope(|scope| {

@@ -54,7 +54,7 @@ impl System for Ours {
     }
 
     fn arm(&self, deadline: Instant, f: impl FnOnce() + Send + 'static) {
-        drop(self.0.at(deadline, f));
+        drop(self.0.handle().at(deadline, f));
     }
 
     fn spawn(task: impl Future<Output = ()> + Send + 'static) {

@@ -3,12 +3,11 @@
 use std::{
     future::Future,
     panic::{RefUnwindSafe, UnwindSafe},
-    time::{Duration, SystemTime},
+    time::Duration,
 };
 
 use crate::{
     api::builder::Builder,
-    clock::instant::Instant,
     engine::{
         blocking,
         context::{entered, entered::EnterGuard},
@@ -17,18 +16,17 @@ use crate::{
         local, shutdown, threads,
         worker::tidy,
     },
-    error::{ArmError, BuildError, SpawnError},
+    error::BuildError,
     sys::{clock, sync::thread},
     task::{join::JoinHandle, local::set::LocalSet},
-    timer::{Timer, clock::WallTimer},
 };
 
 /// A running runtime: its workers, and all tasks, timers and sockets on them.
 ///
 /// Dropping a `Runtime` shuts it down and waits: each worker finishes its current callback or poll,
 /// then every task is dropped and every pending timer ends. No thread, descriptor or memory
-/// remains, except what handles still refer to: a [`Timer`], a [`JoinHandle`] or a socket that is
-/// kept also keeps the descriptors of its worker.
+/// remains, except what handles still refer to: a [`Timer`](crate::Timer), a [`JoinHandle`] or a
+/// socket that is kept also keeps the descriptors of its worker.
 ///
 /// On a worker, of this or of another runtime, dropping it does not wait, since that would block
 /// the worker. On a blocking thread of the same runtime it does not wait either, since the thread
@@ -64,7 +62,7 @@ use crate::{
 ///
 /// let runtime = tourbillon::Runtime::new().unwrap();
 /// let (sender, receiver) = mpsc::channel();
-/// runtime.after(Duration::from_millis(1), move || sender.send("fired").unwrap());
+/// runtime.handle().after(Duration::from_millis(1), move || sender.send("fired").unwrap());
 /// assert_eq!(receiver.recv(), Ok("fired"));
 /// ```
 #[derive(Debug)]
@@ -178,128 +176,6 @@ impl Runtime {
         self.handle.spawn_blocking(f)
     }
 
-    /// Spawns a task that runs on one worker only: see [`Handle::spawn_pinned`].
-    #[track_caller]
-    pub fn spawn_pinned<F, Fut>(&self, create: F) -> JoinHandle<Fut::Output>
-    where
-        F: FnOnce() -> Fut + Send + 'static,
-        Fut: Future + 'static,
-        Fut::Output: Send + 'static,
-    {
-        self.handle.spawn_pinned(create)
-    }
-
-    /// Spawns a task that runs only on worker number `worker`: see [`Handle::spawn_pinned_by_idx`].
-    ///
-    /// # Errors
-    ///
-    /// Returns the errors of [`Handle::spawn_pinned_by_idx`].
-    #[track_caller]
-    pub fn spawn_pinned_by_idx<F, Fut>(
-        &self,
-        create: F,
-        worker: usize,
-    ) -> Result<JoinHandle<Fut::Output>, SpawnError>
-    where
-        F: FnOnce() -> Fut + Send + 'static,
-        Fut: Future + 'static,
-        Fut::Output: Send + 'static,
-    {
-        self.handle.spawn_pinned_by_idx(create, worker)
-    }
-
-    /// Runs `f` once on a worker, `delay` from now: see [`Handle::after`].
-    pub fn after<F>(&self, delay: Duration, f: F) -> Timer
-    where
-        F: FnOnce() + Send + 'static,
-    {
-        self.handle.after(delay, f)
-    }
-
-    /// Runs `f` once on a worker, not before `deadline`: see [`Handle::at`].
-    pub fn at<F>(&self, deadline: impl Into<Instant>, f: F) -> Timer
-    where
-        F: FnOnce() + Send + 'static,
-    {
-        self.handle.at(deadline, f)
-    }
-
-    /// Runs `f` on a worker every `period`: see [`Handle::every`].
-    pub fn every<F>(&self, period: Duration, f: F) -> Timer
-    where
-        F: FnMut() + Send + 'static,
-    {
-        self.handle.every(period, f)
-    }
-
-    /// Runs `f` once, `delay` from now, or returns an error if the runtime has no room: see
-    /// [`Handle::try_after`].
-    ///
-    /// # Errors
-    ///
-    /// Returns the errors of [`Handle::try_after`].
-    pub fn try_after<F>(&self, delay: Duration, f: F) -> Result<Timer, ArmError>
-    where
-        F: FnOnce() + Send + 'static,
-    {
-        self.handle.try_after(delay, f)
-    }
-
-    /// Runs `f` once, not before `deadline`, or returns an error if the runtime has no room: see
-    /// [`Handle::try_at`].
-    ///
-    /// # Errors
-    ///
-    /// Returns the errors of [`Handle::try_at`].
-    pub fn try_at<F>(&self, deadline: impl Into<Instant>, f: F) -> Result<Timer, ArmError>
-    where
-        F: FnOnce() + Send + 'static,
-    {
-        self.handle.try_at(deadline, f)
-    }
-
-    /// Runs `f` every `period`, or returns an error if the runtime has no room: see
-    /// [`Handle::try_every`].
-    ///
-    /// # Errors
-    ///
-    /// Returns the errors of [`Handle::try_every`].
-    pub fn try_every<F>(&self, period: Duration, f: F) -> Result<Timer, ArmError>
-    where
-        F: FnMut() + Send + 'static,
-    {
-        self.handle.try_every(period, f)
-    }
-
-    /// Runs `f` once when the wall clock reaches `time`: see [`Timer::at_wall`].
-    pub fn at_wall<F>(&self, time: SystemTime, f: F) -> WallTimer
-    where
-        F: FnOnce() + Send + 'static,
-    {
-        self.handle.at_wall(time, f)
-    }
-
-    /// Cancels at most `max` timers of this name, and returns how many: see
-    /// [`Handle::cancel_named`].
-    pub fn cancel_named(&self, name: &str, max: usize) -> usize {
-        self.handle.cancel_named(name, max)
-    }
-
-    /// Cancels all timers of this name; see [`Handle::cancel_all_named`].
-    pub fn cancel_all_named(&self, name: &str) -> usize {
-        self.handle.cancel_all_named(name)
-    }
-
-    /// Refreshes all timers of this name, and returns how many: see [`Handle::refresh_named`].
-    pub fn refresh_named(&self, name: &str) -> usize {
-        self.handle.refresh_named(name)
-    }
-
-    /// Returns how many timers have this name: see [`Handle::count_named`].
-    pub fn count_named(&self, name: &str) -> usize {
-        self.handle.count_named(name)
-    }
-
     /// Shuts the runtime down, and waits at most `timeout` for its workers and blocking threads.
     /// Returns whether all of them have ended.
     ///
@@ -339,12 +215,11 @@ impl Runtime {
     ///
     /// ```
     /// use std::time::Duration;
-    /// use tourbillon::{Runtime, time::sleep, timer::Outcome};
+    /// use tourbillon::{Runtime, Timer, time::sleep, timer::Outcome};
     ///
     /// let runtime = Runtime::new().unwrap();
-    /// runtime
-    ///     .handle()
-    ///     .timer_after(Duration::from_secs(3600))
+    /// Timer::after(Duration::from_secs(3600))
+    ///     .on(runtime.handle())
     ///     .start_with(|how| assert_eq!(how, Outcome::Shutdown));
     /// let reply = runtime.spawn(async { sleep(Duration::from_millis(5)).await });
     /// assert!(runtime.shutdown_graceful(Duration::from_secs(30)));

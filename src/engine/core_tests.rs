@@ -49,7 +49,7 @@ fn stuck(runtime: &Runtime, wakers: Vec<Waker>) -> mpsc::Sender<()> {
     let (go_on, wait) = mpsc::channel::<()>();
     let (is_stuck, receiver) = mpsc::channel();
     let wait = Mutex::new(wait);
-    runtime.after(Duration::ZERO, move || {
+    runtime.handle().after(Duration::ZERO, move || {
         wakers.into_iter().for_each(Waker::wake);
         is_stuck.send(()).unwrap();
         let wait = wait.lock().unwrap();

@@ -87,7 +87,7 @@ impl RuntimeMetrics {
     ///
     /// let runtime = tourbillon::Runtime::new().unwrap();
     /// let handle = runtime.handle().clone();
-    /// runtime.after(Duration::from_secs(60), || ());
+    /// runtime.handle().after(Duration::from_secs(60), || ());
     /// drop(runtime);
     /// let total = handle.metrics().total();
     /// assert_eq!((total.armed(), total.shut_down()), (1, 1));

@@ -105,7 +105,7 @@ pub fn resume() {
 ///
 /// static RUNS: AtomicUsize = AtomicUsize::new(0);
 /// let runtime = Runtime::builder().start_paused(true).build().unwrap();
-/// runtime.after(Duration::from_secs(60), || _ = RUNS.fetch_add(1, Relaxed));
+/// runtime.handle().after(Duration::from_secs(60), || _ = RUNS.fetch_add(1, Relaxed));
 /// runtime.block_on(time::advance(Duration::from_secs(59)));
 /// assert_eq!(RUNS.load(Relaxed), 0);
 /// runtime.block_on(time::advance(Duration::from_secs(1)));
@@ -140,13 +140,13 @@ pub fn wall_clock() -> SystemTime {
 ///
 /// ```
 /// use std::sync::atomic::{AtomicBool, Ordering::Relaxed};
-/// use tourbillon::{Runtime, time::{self, Duration}};
+/// use tourbillon::{Runtime, Timer, time::{self, Duration}};
 ///
 /// static RAN: AtomicBool = AtomicBool::new(false);
 /// let runtime = Runtime::builder().start_paused(true).build().unwrap();
 /// runtime.block_on(async {
 ///     let noon = time::wall_clock() + Duration::from_secs(3600);
-///     runtime.at_wall(noon, || RAN.store(true, Relaxed));
+///     Timer::at_wall(noon).start(|| RAN.store(true, Relaxed));
 ///     // For example, daylight saving time begins.
 ///     time::set_wall_clock(noon)?;
 ///     time::advance(Duration::ZERO).await;

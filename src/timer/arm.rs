@@ -98,11 +98,10 @@ fn from_now(home: &WorkerShard, wait: Duration) -> (u64, u64) {
 pub(crate) fn arm_after<F: FnOnce() + Send + 'static>(
     home: &Arc<WorkerShard>,
     delay: Duration,
-    bounded: bool,
     f: F,
 ) -> Result<Timer, ArmError> {
     let (deadline, wait) = from_now(home, delay);
-    arm_once(home, deadline, wait, bounded, f)
+    arm_once(home, deadline, wait, f)
 }
 
 /// Arms a timer that is due at `deadline`.
@@ -110,7 +109,6 @@ pub(crate) fn arm_after<F: FnOnce() + Send + 'static>(
 pub(crate) fn arm_at<F: FnOnce() + Send + 'static>(
     home: &Arc<WorkerShard>,
     deadline: Instant,
-    bounded: bool,
     f: F,
 ) -> Result<Timer, ArmError> {
     let clock = &home.owner().shared.clock;
@@ -118,7 +116,7 @@ pub(crate) fn arm_at<F: FnOnce() + Send + 'static>(
     // A later `refresh` waits for this long again. Counted from a moment that is not after the
     // present, the wait is not shorter than what the caller asked for.
     let wait = deadline.saturating_sub(clock.not_after_now());
-    arm_once(home, deadline, wait, bounded, f)
+    arm_once(home, deadline, wait, f)
 }
 
 /// Arms a timer that runs once. If a subscriber is interested, its origin is the present span.
@@ -127,15 +125,14 @@ fn arm_once<F: FnOnce() + Send + 'static>(
     home: &Arc<WorkerShard>,
     deadline: u64,
     wait: u64,
-    bounded: bool,
     f: F,
 ) -> Result<Timer, ArmError> {
     // A call in tail position, so that the usual path saves no registers.
     #[cfg(feature = "tracing")]
     if trace::is_on() {
-        return arm_in_span(home, deadline, wait, bounded, f);
+        return arm_in_span(home, deadline, wait, f);
     }
-    arm(home, bounded, |home| {
+    arm(home, false, |home| {
         home.owner().note_armed(deadline);
         shards::Timer::once(home, deadline, wait, f)
     })
@@ -148,12 +145,11 @@ fn arm_in_span<F: FnOnce() + Send + 'static>(
     home: &Arc<WorkerShard>,
     deadline: u64,
     wait: u64,
-    bounded: bool,
     f: F,
 ) -> Result<Timer, ArmError> {
     // The subscriber is user code, so ask it before the timer is counted.
     let span = current_span();
-    arm(home, bounded, |home| {
+    arm(home, false, |home| {
         home.owner().note_armed(deadline);
         match span {
             Some(span) => shards::Timer::once_from(home, deadline, wait, span, f),
@@ -166,12 +162,11 @@ fn arm_in_span<F: FnOnce() + Send + 'static>(
 pub(crate) fn arm_every<F: FnMut() + Send + 'static>(
     home: &Arc<WorkerShard>,
     period: Duration,
-    bounded: bool,
     f: F,
 ) -> Result<Timer, ArmError> {
     let (deadline, period) = from_now(home, period);
     let span = current_span();
-    arm(home, bounded, |home| {
+    arm(home, false, |home| {
         home.owner().note_armed(deadline);
         match span {
             Some(span) => shards::Timer::recurring_from(home, deadline, period, span, f),
@@ -189,13 +184,14 @@ pub mod here {
     ///
     /// # Panics
     ///
-    /// Panics if the thread is in no runtime. See [`try_after`].
+    /// Panics if the thread is in no runtime. See
+    /// [`try_start`](crate::timer::TimerBuilder::try_start).
     #[track_caller]
     pub fn after<F>(delay: Duration, f: F) -> Timer
     where
         F: FnOnce() + Send + 'static,
     {
-        or_refused(at_home(|home| arm_after(home, delay, false, f)))
+        or_refused(at_home(|home| arm_after(home, delay, f)))
     }
 
     /// Runs `f` once, not before `deadline`, on the runtime that the calling thread is in. On a
@@ -203,14 +199,15 @@ pub mod here {
     ///
     /// # Panics
     ///
-    /// Panics if the thread is in no runtime. See [`try_at`].
+    /// Panics if the thread is in no runtime. See
+    /// [`try_start`](crate::timer::TimerBuilder::try_start).
     #[track_caller]
     pub fn at<F>(deadline: impl Into<Instant>, f: F) -> Timer
     where
         F: FnOnce() + Send + 'static,
     {
         let deadline = deadline.into();
-        or_refused(at_home(|home| arm_at(home, deadline, false, f)))
+        or_refused(at_home(|home| arm_at(home, deadline, f)))
     }
 
     /// Runs `f` every `period`, on the runtime that the calling thread is in. On a worker the timer
@@ -218,58 +215,16 @@ pub mod here {
     ///
     /// # Panics
     ///
-    /// Panics if the thread is in no runtime. See [`try_every`].
+    /// Panics if the thread is in no runtime. See
+    /// [`try_start`](crate::timer::TimerBuilder::try_start).
     #[track_caller]
     pub fn every<F>(period: Duration, f: F) -> Timer
     where
         F: FnMut() + Send + 'static,
     {
-        // This function cannot refuse a period of zero, as `try_every` does.
+        // This function cannot refuse a period of zero, as `try_start` does.
         let period = period.max(Duration::from_nanos(1));
-        or_refused(at_home(|home| arm_every(home, period, false, f)))
-    }
-
-    /// Runs `f` once, `delay` from now, like [`after`]. Fails if there is no runtime, or it is
-    /// full.
-    ///
-    /// # Errors
-    ///
-    /// See [`ArmError`].
-    pub fn try_after<F>(delay: Duration, f: F) -> Result<Timer, ArmError>
-    where
-        F: FnOnce() + Send + 'static,
-    {
-        at_home(|home| arm_after(home, delay, true, f))
-    }
-
-    /// Runs `f` once, not before `deadline`, like [`at`]. Fails if there is no runtime, or it is
-    /// full.
-    ///
-    /// # Errors
-    ///
-    /// See [`ArmError`].
-    pub fn try_at<F>(deadline: impl Into<Instant>, f: F) -> Result<Timer, ArmError>
-    where
-        F: FnOnce() + Send + 'static,
-    {
-        let deadline = deadline.into();
-        at_home(|home| arm_at(home, deadline, true, f))
-    }
-
-    /// Runs `f` every `period`, like [`every`]. Fails if there is no runtime, if it is full, or if
-    /// the period is zero.
-    ///
-    /// # Errors
-    ///
-    /// See [`ArmError`].
-    pub fn try_every<F>(period: Duration, f: F) -> Result<Timer, ArmError>
-    where
-        F: FnMut() + Send + 'static,
-    {
-        if period.is_zero() {
-            return Err(ArmError::ZeroPeriod);
-        }
-        at_home(|home| arm_every(home, period, true, f))
+        or_refused(at_home(|home| arm_every(home, period, f)))
     }
 
     /// Calls `arm` with the shard for timers of this thread.

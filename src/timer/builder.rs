@@ -20,22 +20,20 @@ use crate::{
 
 /// A builder of one timer, with its options.
 ///
-/// [`Timer::after`] and the other constructors of [`Timer`] return a builder, and so do
-/// [`Handle::timer_after`], [`Handle::timer_at`] and [`Handle::timer_every`].
+/// [`Timer::after`] and the other constructors of [`Timer`] return a builder.
 ///
 /// ```
 /// use std::{sync::mpsc, time::Duration};
-/// use tourbillon::{Runtime, timer::Outcome};
+/// use tourbillon::{Runtime, Timer, timer::Outcome};
 ///
 /// let runtime = Runtime::new().unwrap();
 /// let (sender, outcomes) = mpsc::channel();
-/// let timer = runtime
-///     .handle()
-///     .timer_after(Duration::from_secs(60))
+/// let timer = Timer::after(Duration::from_secs(60))
+///     .on(runtime.handle())
 ///     .name("session 7")
 ///     .tolerance(Duration::from_millis(50))
 ///     .start_with(move |how| sender.send(how).unwrap());
-/// assert_eq!(runtime.cancel_all_named("session 7"), 1);
+/// assert_eq!(runtime.handle().cancel_all_named("session 7"), 1);
 /// // Called on a worker, and not by the thread that cancelled.
 /// assert_eq!(outcomes.recv(), Ok(Outcome::Cancelled));
 /// # drop(timer);
@@ -126,35 +124,6 @@ impl Timer {
     }
 }
 
-/// Timers with options, on the runtime of the handle.
-impl Handle {
-    /// Returns a builder of a timer on this runtime that runs once, `delay` after it is started.
-    ///
-    /// ```
-    /// use std::time::Duration;
-    ///
-    /// let runtime = tourbillon::Runtime::new().unwrap();
-    /// let hour = runtime.handle().timer_after(Duration::from_secs(3600));
-    /// let timer = hour.name("hour").start(|| println!("an hour later"));
-    /// assert_eq!(runtime.count_named("hour"), 1);
-    /// # timer.cancel();
-    /// ```
-    pub fn timer_after(&self, delay: Duration) -> TimerBuilder<Once<Monotonic>> {
-        Timer::after(delay).on(self)
-    }
-
-    /// Returns a builder of a timer on this runtime that runs once, not before `deadline`.
-    pub fn timer_at(&self, deadline: impl Into<Instant>) -> TimerBuilder<Once<Monotonic>> {
-        Timer::at(deadline).on(self)
-    }
-
-    /// Returns a builder of a timer on this runtime that runs every `period`, for the first time
-    /// one period after it is started. See [`every`](Handle::every).
-    pub fn timer_every(&self, period: Duration) -> TimerBuilder<Every> {
-        Timer::every(period).on(self)
-    }
-}
-
 /// Returns a builder of a timer that runs once, at a moment of its clock.
 fn once_at<C: TimerClock>(at: C::Instant) -> TimerBuilder<Once<C>>
 where
@@ -184,12 +153,12 @@ impl<S: Schedule> TimerBuilder<S> {
     ///
     /// ```
     /// use std::{sync::{Arc, Mutex}, time::Duration};
+    /// use tourbillon::Timer;
     ///
     /// let runtime = tourbillon::Runtime::new().unwrap();
     /// let session = Arc::new(Mutex::new(Vec::new()));
-    /// runtime
-    ///     .handle()
-    ///     .timer_every(Duration::from_millis(1))
+    /// Timer::every(Duration::from_millis(1))
+    ///     .on(runtime.handle())
     ///     .while_alive(Arc::downgrade(&session))
     ///     .start(|session| session.lock().unwrap().push("beat"));
     /// # while session.lock().unwrap().is_empty() { std::thread::yield_now() }
@@ -214,9 +183,6 @@ impl<S: Schedule> TimerBuilder<S> {
 
 impl<S: Schedule, W> TimerBuilder<S, W> {
     /// Sets the runtime of the timer. The default is the runtime that the starting thread is in.
-    ///
-    /// It is for timers of other clocks. For timers of the monotonic clock,
-    /// [`Handle::timer_after`] and its like are shorter.
     pub fn on(mut self, handle: &Handle) -> Self {
         self.handle = Some(handle.clone());
         self

@@ -1,9 +1,6 @@
 //! Timers by a handle.
 
-use std::{
-    sync::Arc,
-    time::{Duration, SystemTime},
-};
+use std::{sync::Arc, time::Duration};
 
 use crate::{
     clock::instant::Instant,
@@ -12,24 +9,24 @@ use crate::{
     timer::{
         Timer,
         arm::{arm_after, arm_at, arm_every},
-        clock::WallTimer,
     },
 };
 
 impl Handle {
     /// Arms a timer by `f`, on the shard that [`with_home`](Handle::with_home) selects for timers.
-    fn arm(
-        &self,
-        f: impl FnOnce(&Arc<WorkerShard>) -> Result<Timer, ArmError>,
-    ) -> Result<Timer, ArmError> {
-        self.with_home(Choice::Stay, f)?
+    fn arm(&self, f: impl FnOnce(&Arc<WorkerShard>) -> Result<Timer, ArmError>) -> Timer {
+        match self.with_home(Choice::Stay, f) {
+            Ok(armed) => armed.unwrap_or_else(Timer::refused),
+            Err(error) => Timer::refused(error.into()),
+        }
     }
 
     /// Runs `f` once on a worker, `delay` from now: see [`Timer`].
     ///
     /// A delay of zero, or one shorter than the clock's resolution, means as soon as possible, but
     /// never on the caller's stack. A delay of more than 73 years means never. On a runtime that
-    /// has been shut down, `f` is dropped and the timer has ended.
+    /// has been shut down, `f` is dropped and the timer has ended. For options, for other clocks
+    /// and for a form that returns an error, see [`TimerBuilder`](crate::timer::TimerBuilder).
     ///
     /// *Now* may be up to 3 µs later than the true time, but never earlier: a thread that arms or
     /// resets several timers within 2 µs asks the kernel for the time only once, if the processor
@@ -38,8 +35,7 @@ impl Handle {
     where
         F: FnOnce() + Send + 'static,
     {
-        self.arm(|home| arm_after(home, delay, false, f))
-            .unwrap_or_else(Timer::refused)
+        self.arm(|home| arm_after(home, delay, f))
     }
 
     /// Runs `f` once on a worker, not before `deadline`, or as soon as possible if `deadline` has
@@ -48,8 +44,7 @@ impl Handle {
     where
         F: FnOnce() + Send + 'static,
     {
-        self.arm(|home| arm_at(home, deadline.into(), false, f))
-            .unwrap_or_else(Timer::refused)
+        self.arm(|home| arm_at(home, deadline.into(), f))
     }
 
     /// Runs `f` on a worker every `period`. The first run is one period from now.
@@ -66,59 +61,7 @@ impl Handle {
         F: FnMut() + Send + 'static,
     {
         let period = period.max(Duration::from_nanos(1));
-        self.arm(|home| arm_every(home, period, false, f))
-            .unwrap_or_else(Timer::refused)
-    }
-
-    /// Arms a timer as [`after`](Handle::after) does, or returns an error if the runtime has no
-    /// room.
-    ///
-    /// # Errors
-    ///
-    /// Returns an error, and drops `f`, if the runtime has been shut down or already has as many
-    /// timers as [`max_timers`](crate::runtime::Builder::max_timers) allows.
-    pub fn try_after<F>(&self, delay: Duration, f: F) -> Result<Timer, ArmError>
-    where
-        F: FnOnce() + Send + 'static,
-    {
-        self.arm(|home| arm_after(home, delay, true, f))
-    }
-
-    /// Arms a timer as [`at`](Handle::at) does, or returns an error if the runtime has no room.
-    ///
-    /// # Errors
-    ///
-    /// Returns an error in the cases of [`try_after`](Handle::try_after).
-    pub fn try_at<F>(&self, deadline: impl Into<Instant>, f: F) -> Result<Timer, ArmError>
-    where
-        F: FnOnce() + Send + 'static,
-    {
-        self.arm(|home| arm_at(home, deadline.into(), true, f))
-    }
-
-    /// Arms a timer as [`every`](Handle::every) does, or returns an error if the runtime has no
-    /// room.
-    ///
-    /// # Errors
-    ///
-    /// Returns an error in the cases of [`try_after`](Handle::try_after), and if `period` is zero.
-    pub fn try_every<F>(&self, period: Duration, f: F) -> Result<Timer, ArmError>
-    where
-        F: FnMut() + Send + 'static,
-    {
-        if period.is_zero() {
-            return Err(ArmError::ZeroPeriod);
-        }
-        self.arm(|home| arm_every(home, period, true, f))
-    }
-
-    /// Runs `f` once on a worker when the wall clock reaches `time`: see
-    /// [`Timer::at_wall`](crate::timer::Timer::at_wall).
-    pub fn at_wall<F>(&self, time: SystemTime, f: F) -> WallTimer
-    where
-        F: FnOnce() + Send + 'static,
-    {
-        Timer::at_wall(time).on(self).start(f)
+        self.arm(|home| arm_every(home, period, f))
     }
 
     /// Cancels the `max` oldest timers of this name, and returns how many this call cancelled. See

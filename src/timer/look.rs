@@ -149,11 +149,11 @@ impl Handle {
     ///
     /// ```
     /// use std::time::Duration;
+    /// use tourbillon::Timer;
     ///
     /// let runtime = tourbillon::Runtime::new().unwrap();
-    /// let idle = runtime
-    ///     .handle()
-    ///     .timer_after(Duration::from_secs(9))
+    /// let idle = Timer::after(Duration::from_secs(9))
+    ///     .on(runtime.handle())
     ///     .name("idle")
     ///     .start(|| ());
     /// let timers = runtime.handle().timers();

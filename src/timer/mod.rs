@@ -45,9 +45,9 @@ use crate::{
 
 /// A handle to a timer, which runs a callback at its deadline.
 ///
-/// Timers are made by `after`, `at` and `every` of [`Handle`](crate::runtime::Handle), of
-/// [`Runtime`](crate::runtime::Runtime), and of the [crate] (for the runtime that the calling
-/// thread is in). For options and other clocks see [`TimerBuilder`].
+/// Timers are made by `after`, `at` and `every` of [`Handle`](crate::runtime::Handle), and of the
+/// [crate] for the runtime that the calling thread is in. For options, for other clocks and for an
+/// error in place of a panic see [`TimerBuilder`].
 ///
 /// The callback runs on a worker: on the one whose shard holds the timer, or on one that stole the
 /// job when the timer was due. It never runs before its deadline.
@@ -63,7 +63,7 @@ use crate::{
 /// use tourbillon::{Runtime, timer::Cancel};
 ///
 /// let runtime = Runtime::new().unwrap();
-/// let timer = runtime.after(Duration::from_secs(60), || unreachable!());
+/// let timer = runtime.handle().after(Duration::from_secs(60), || unreachable!());
 /// assert!(timer.is_pending());
 /// timer.reset_after(Duration::from_secs(30));
 /// assert_eq!(timer.cancel(), Cancel::Cancelled);
@@ -155,7 +155,7 @@ impl<C: TimerClock> Timer<C> {
     ///
     /// let runtime = Runtime::new().unwrap();
     /// let before = Instant::now();
-    /// let timer = runtime.after(Duration::from_secs(10), || ());
+    /// let timer = runtime.handle().after(Duration::from_secs(10), || ());
     /// timer.reset_at(before + Duration::from_secs(1));
     /// timer.reset_from_start(Duration::from_secs(5));
     /// assert!(timer.deadline().unwrap().into_std() >= before + Duration::from_secs(5));
@@ -244,7 +244,8 @@ impl<C: TimerClock> fmt::Debug for Timer<C> {
 ///
 /// let runtime = Runtime::new().unwrap();
 /// {
-///     let guard = runtime.after(Duration::from_secs(5), || eprintln!("slow")).cancel_on_drop();
+///     let slow = runtime.handle().after(Duration::from_secs(5), || eprintln!("slow"));
+///     let guard = slow.cancel_on_drop();
 ///     // … something that should take less than five seconds …
 ///     assert!(guard.is_pending());
 /// }

@@ -58,7 +58,7 @@ impl<C: TimerClock> Timer<C> {
     /// use tourbillon::{Runtime, timer::Cancel};
     ///
     /// let runtime = Runtime::new().unwrap();
-    /// let timer = runtime.every(Duration::from_micros(50), || { /* … */ });
+    /// let timer = runtime.handle().every(Duration::from_micros(50), || { /* … */ });
     /// runtime.block_on(async {
     ///     let answer = timer.cancel_and_wait().await.unwrap();
     ///     assert!(matches!(answer, Cancel::Cancelled | Cancel::AfterRun));
@@ -94,7 +94,7 @@ impl<C: TimerClock> Timer<C> {
     /// use tourbillon::{Runtime, timer::Cancel};
     ///
     /// let runtime = Runtime::new().unwrap();
-    /// let timer = runtime.after(Duration::from_secs(1), || unreachable!());
+    /// let timer = runtime.handle().after(Duration::from_secs(1), || unreachable!());
     /// assert_eq!(timer.blocking_cancel_and_wait(), Ok(Cancel::Cancelled));
     /// ```
     ///

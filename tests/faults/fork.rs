@@ -118,11 +118,11 @@ fn forked_children_take_nothing_from_the_parent() {
             .helpers(1..=1)
             .build()
             .unwrap();
-        let far = runtime.after(HOUR, || unreachable!("in an hour"));
+        let far = runtime.handle().after(HOUR, || unreachable!("in an hour"));
         let ticks = Arc::new(AtomicUsize::new(0));
         let _ticking = {
             let ticks = ticks.clone();
-            runtime.every(Duration::from_micros(500), move || {
+            runtime.handle().every(Duration::from_micros(500), move || {
                 ticks.fetch_add(1, SeqCst);
             })
         };
@@ -134,7 +134,7 @@ fn forked_children_take_nothing_from_the_parent() {
             let mut arm = || {
                 for _ in 0..10 {
                     let asked = Instant::now() + Duration::from_millis(2);
-                    runtime.at(asked, reporter(&sender, asked));
+                    runtime.handle().at(asked, reporter(&sender, asked));
                     let report = sender.clone();
                     let asked = Instant::now() + Duration::from_millis(12);
                     runtime.spawn(async move {
@@ -151,7 +151,7 @@ fn forked_children_take_nothing_from_the_parent() {
                 });
                 let report = sender.clone();
                 let wall = SystemTime::now() + Duration::from_millis(3);
-                runtime.at_wall(wall, move || {
+                Timer::at_wall(wall).on(runtime.handle()).start(move || {
                     report.send((asked, Instant::now())).unwrap();
                 });
                 count += 2;
@@ -429,7 +429,7 @@ fn starting_programs_disturbs_no_timer_and_no_socket() {
         let (sender, receiver) = mpsc::channel();
         for i in 0..500 {
             let asked = Instant::now() + Duration::from_micros(i * 50);
-            runtime.at(asked, reporter(&sender, asked));
+            runtime.handle().at(asked, reporter(&sender, asked));
         }
         none_early(&receiver, 500);
         for program in programs {

@@ -221,7 +221,7 @@ fn a_storm_of_signals_makes_nothing_early_and_loses_nothing() {
                 .helpers(1..=2)
                 .build()
                 .unwrap();
-            let far = runtime.after(HOUR, || unreachable!("in an hour"));
+            let far = runtime.handle().after(HOUR, || unreachable!("in an hour"));
             timers(&runtime);
             runtime.block_on(waits());
             let waiting: Vec<_> = (0..20).map(|_| runtime.spawn(waits())).collect();
@@ -266,7 +266,7 @@ fn thousands_of_signals_with_a_listener_are_all_noticed() {
             if sent % 100 == 0 {
                 let (sender, receiver) = mpsc::channel();
                 let asked = Instant::now() + Duration::from_micros(sent as u64);
-                runtime.at(asked, reporter(&sender, asked));
+                runtime.handle().at(asked, reporter(&sender, asked));
                 none_early(&receiver, 1);
             }
         }

@@ -130,7 +130,7 @@ fn memory_freed_by_remote_threads_is_returned_while_workers_sleep() {
         let runtime = runtime(2);
         let base = resident();
         for is_first in [true, false] {
-            let arm = |i: usize| runtime.after(HOUR, move || _ = black_box([i; 5]));
+            let arm = |i: usize| runtime.handle().after(HOUR, move || _ = black_box([i; 5]));
             let timers: Vec<_> = (0..TIMERS).map(arm).collect();
             let parks = || runtime.metrics().total().parks();
             eventually("the workers sleep", || {
@@ -162,7 +162,7 @@ fn memory_is_returned_though_the_runtime_in_charge_ends() {
         let base = resident();
         let (one, other) = (runtime(1), runtime(1));
         let timers: Vec<_> = (0..TIMERS)
-            .map(|i| one.after(HOUR, move || _ = black_box([i; 5])))
+            .map(|i| one.handle().after(HOUR, move || _ = black_box([i; 5])))
             .collect();
         let took = resident() - base;
         thread::sleep(Duration::from_millis(300));
@@ -196,7 +196,7 @@ fn arming_and_cancelling_few_at_a_time_does_not_grow_memory() {
                     scope.spawn(move || {
                         for i in 0..COUNT / 4 {
                             let f = move || _ = black_box([i; 3]);
-                            sender.send(runtime.after(HOUR, f)).unwrap();
+                            sender.send(runtime.handle().after(HOUR, f)).unwrap();
                         }
                     });
                     scope.spawn(move || {

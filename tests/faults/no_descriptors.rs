@@ -122,15 +122,17 @@ fn program(opened: &AtomicUsize) -> Result<(), Failed> {
         move || _ = fired.fetch_add(1, SeqCst)
     };
     let soon = Duration::from_millis(3);
-    runtime.after(soon, fire());
-    runtime.at_wall(SystemTime::now() + soon, fire());
+    runtime.handle().after(soon, fire());
+    Timer::at_wall(SystemTime::now() + soon)
+        .on(runtime.handle())
+        .start(fire());
     Timer::at_boot(BootInstant::now() + soon)
         .on(runtime.handle())
         .start(fire());
     let ticks = Arc::new(AtomicUsize::new(0));
     let ticking = {
         let ticks = ticks.clone();
-        runtime.every(Duration::from_micros(500), move || {
+        runtime.handle().every(Duration::from_micros(500), move || {
             ticks.fetch_add(1, SeqCst);
         })
     };

@@ -15,7 +15,7 @@ use std::{
 };
 
 use tourbillon::{
-    ArmError, BuildError,
+    ArmError, BuildError, Timer,
     runtime::Builder,
     task::{block_in_place, yield_now},
     time::sleep,
@@ -347,7 +347,9 @@ fn running_out_of_memory_ends_the_process_with_a_message() {
         for i in 0_u64.. {
             // A node has no room for this closure, so each timer has an allocation of its own.
             let captured = [i; 8];
-            runtime.after(HOUR, move || _ = black_box(captured));
+            runtime
+                .handle()
+                .after(HOUR, move || _ = black_box(captured));
         }
     }
     let _alarm = alarm();
@@ -383,7 +385,7 @@ fn max_timers_is_an_error_before_memory_runs_out() {
             let error = loop {
                 let fired = fired.clone();
                 let captured = [0_u64; 8];
-                match runtime.try_after(HOUR, move || {
+                match Timer::after(HOUR).on(runtime.handle()).try_start(move || {
                     black_box(captured);
                     fired.fetch_add(1, SeqCst);
                 }) {

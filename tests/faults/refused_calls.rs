@@ -27,7 +27,7 @@ const ANSWERS: [libc::c_int; 3] = [libc::ENOSYS, libc::EPERM, libc::EACCES];
 /// Checks that timers of all clocks, sleeps and sockets work, and that none is early.
 #[track_caller]
 fn all_is_well(runtime: &Runtime) {
-    let far = runtime.after(HOUR, || ());
+    let far = runtime.handle().after(HOUR, || ());
     let (sender, receiver) = mpsc::channel();
     let mut count = 0;
     // The worker waits for short and for long ones by different calls.
@@ -35,7 +35,9 @@ fn all_is_well(runtime: &Runtime) {
         for _ in 0..3 {
             let asked = Instant::now() + Duration::from_micros(micros);
             let report = sender.clone();
-            runtime.at(asked, move || report.send((asked, Instant::now())).unwrap());
+            runtime
+                .handle()
+                .at(asked, move || report.send((asked, Instant::now())).unwrap());
             count += 1;
         }
         let start = Instant::now();
@@ -49,9 +51,11 @@ fn all_is_well(runtime: &Runtime) {
         report.send((asked, Instant::now())).unwrap();
     });
     let (asked, report) = (Instant::now(), sender.clone());
-    runtime.at_wall(std::time::SystemTime::now(), move || {
-        report.send((asked, Instant::now())).unwrap();
-    });
+    Timer::at_wall(std::time::SystemTime::now())
+        .on(runtime.handle())
+        .start(move || {
+            report.send((asked, Instant::now())).unwrap();
+        });
     for _ in 0..count + 2 {
         let (asked, ran) = receiver.recv_timeout(PATIENCE).expect("none is lost");
         assert!(ran >= asked, "early by {:?}", asked - ran);
@@ -102,7 +106,9 @@ fn a_refused_timerfd_costs_only_precision() {
         let mut timers = 0;
         eventually("it was refused", || {
             let (asked, report) = (Instant::now() + Duration::from_millis(25), sender.clone());
-            runtime.at(asked, move || report.send((asked, Instant::now())).unwrap());
+            runtime
+                .handle()
+                .at(asked, move || report.send((asked, Instant::now())).unwrap());
             let (asked, ran) = receiver.recv_timeout(PATIENCE).expect("none is lost");
             assert!(ran >= asked, "early by {:?}", asked - ran);
             timers += 1;
@@ -173,7 +179,9 @@ fn refused_prefaulting_of_memory_is_tried_once() {
         };
         let runtime = crate::common::runtime(1);
         faulty.after(0, usize::MAX, libc::EPERM);
-        let timers: Vec<_> = (0..200_000).map(|_| runtime.after(HOUR, || ())).collect();
+        let timers: Vec<_> = (0..200_000)
+            .map(|_| runtime.handle().after(HOUR, || ()))
+            .collect();
         // The runtime takes memory some 100 times. Other code makes this call, too, for its own
         // purposes.
         let failed = faulty.failed();

@@ -115,7 +115,7 @@ type Moments = Arc<Mutex<Vec<(Instant, Instant)>>>;
 fn recurring(runtime: &Runtime) -> (Moments, Arc<OnceLock<Timer>>) {
     let (moments, own) = (Moments::default(), Arc::new(OnceLock::<Timer>::new()));
     let (noted, known) = (moments.clone(), own.clone());
-    let timer = runtime.every(PERIOD, move || {
+    let timer = runtime.handle().every(PERIOD, move || {
         let now = Instant::now();
         let deadline = known.get().and_then(Timer::deadline);
         if let Some(deadline) = deadline {
@@ -172,7 +172,7 @@ fn all_due_comes_once() {
         .build()
         .unwrap();
     let _entered = runtime.enter();
-    let far = runtime.after(HOUR, || unreachable!("in an hour"));
+    let far = runtime.handle().after(HOUR, || unreachable!("in an hour"));
     let (sender, receiver) = mpsc::channel();
     let fired = Arc::new(AtomicUsize::new(0));
     // Timers that are due before, during and after the stop.
@@ -201,7 +201,9 @@ fn all_due_comes_once() {
             report.send((asked, Instant::now())).unwrap();
         });
         let report = sender.clone();
-        runtime.at_wall(wall, move || report.send((asked, Instant::now())).unwrap());
+        Timer::at_wall(wall)
+            .on(runtime.handle())
+            .start(move || report.send((asked, Instant::now())).unwrap());
         count += 2;
     }
     // A timeout and the sleep in it, which are both over when the process continues. Either may
@@ -293,8 +295,8 @@ fn only_jobs_that_were_stopped_are_reported_as_stalls() {
         };
         // The workers of this runtime sleep almost all the time.
         let idle = build(2);
-        idle.every(HOUR, || ());
-        let _later = idle.after(Duration::from_millis(500), || ());
+        idle.handle().every(HOUR, || ());
+        let _later = idle.handle().after(Duration::from_millis(500), || ());
         // One worker of this runtime has a job all the time.
         let busy = build(2);
         let stop = Arc::new(AtomicUsize::new(0));

@@ -189,7 +189,7 @@ fn all_is_well() {
         let asked = Instant::now();
         let report = sender.clone();
         let due = SystemTime::now() + after;
-        runtime.at_wall(due, move || {
+        Timer::at_wall(due).on(runtime.handle()).start(move || {
             assert!(SystemTime::now() >= due, "early by the time of day");
             report.send((asked, Instant::now())).unwrap();
         });

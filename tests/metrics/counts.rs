@@ -120,7 +120,7 @@ fn tasks_are_counted_from_spawn_to_end() {
 #[test]
 fn counts_have_their_names() {
     let runtime = runtime(1);
-    drop(runtime.after(HOUR, || ()));
+    drop(runtime.handle().after(HOUR, || ()));
     let total = runtime.metrics().total();
     let named: Vec<_> = total.iter().collect();
     assert_eq!(named[0], ("armed_local", total.armed_local()));
@@ -160,7 +160,7 @@ fn local_and_remote_arming_is_counted_on_the_owner() {
     });
     // Arm a timer on a thread that is not a worker.
     let before = runtime.metrics().total();
-    drop(runtime.after(HOUR, || ()));
+    drop(runtime.handle().after(HOUR, || ()));
     let after = runtime.metrics().total();
     assert_eq!(after.armed_remote(), before.armed_remote() + 1);
     assert_eq!(after.armed_local(), before.armed_local());
@@ -196,7 +196,7 @@ fn the_activity_of_a_worker_is_its_job_or_sleep() {
 
     let (gate, send) = (Gate::new(), sender.clone());
     let open = gate.clone();
-    runtime.after(Duration::ZERO, move || {
+    runtime.handle().after(Duration::ZERO, move || {
         named::callback(gate, move || send.send(()).unwrap());
     });
     begun.recv_timeout(PATIENCE).unwrap();
@@ -258,7 +258,7 @@ fn a_wake_that_brings_no_job_counts_as_busy() {
         let before = counts();
         // This timer is earlier than all before it, so the worker has to be woken for it.
         let sooner = HOUR - Duration::from_secs(i);
-        drop(runtime.after(sooner, || ()));
+        drop(runtime.handle().after(sooner, || ()));
         eventually("it was woken, and sleeps again", || {
             counts().parks() > before.parks()
         });
@@ -287,7 +287,7 @@ fn reading_a_filled_inbox_is_counted() {
     });
     runtime.block_on(task).unwrap();
     assert_eq!(sweeps(), 0, "nobody was there but the worker");
-    drop(runtime.after(MS, || ()));
+    drop(runtime.handle().after(MS, || ()));
     eventually("the news was read", || sweeps() == 1);
 }
 

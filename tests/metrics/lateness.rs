@@ -51,8 +51,8 @@ fn each_timer_is_counted_when_it_is_taken() {
     assert_eq!(metrics.workers()[0].wake_lateness(), &late());
     assert!(late().sum() > Duration::ZERO);
     // A cancelled timer is not late.
-    runtime.after(MS, || ()).cancel();
-    drop(runtime.after(MS, || ()));
+    runtime.handle().after(MS, || ()).cancel();
+    drop(runtime.handle().after(MS, || ()));
     eventually("the other has run", || late().count() == 806);
 }
 

@@ -109,7 +109,9 @@ fn cancelled_timers_are_garbage_until_their_shard_removes_them() {
     let _alarm = alarm();
     let runtime = runtime(1);
     let handle = runtime.handle();
-    let kept: Vec<_> = (0..100).map(|_| runtime.after(HOUR, || ())).collect();
+    let kept: Vec<_> = (0..100)
+        .map(|_| runtime.handle().after(HOUR, || ()))
+        .collect();
     read_inboxes(handle);
     assert_eq!(
         (runtime.timers().pending(), runtime.timers().garbage()),
@@ -130,13 +132,15 @@ fn cancelled_timers_are_garbage_until_their_shard_removes_them() {
     // The cancelling thread sweeps most of them out. If the worker reads its inbox meanwhile, the
     // next thread that cancels does that. (The deadlines are later than the others, so that no
     // arrival wakes the worker.)
-    let more: Vec<_> = (0..5_000).map(|_| runtime.after(HOUR, || ())).collect();
+    let more: Vec<_> = (0..5_000)
+        .map(|_| runtime.handle().after(HOUR, || ()))
+        .collect();
     read_inboxes(handle);
     for timer in &more {
         assert_eq!(timer.cancel(), Cancel::Cancelled);
     }
     eventually("the cancelling thread sweeps", || {
-        let next = runtime.after(2 * HOUR, || ());
+        let next = runtime.handle().after(2 * HOUR, || ());
         assert_eq!(next.cancel(), Cancel::Cancelled);
         runtime.timers().garbage() <= 64 + 80
     });
@@ -181,7 +185,7 @@ fn timer_names_are_listed_in_order_with_their_counts() {
         assert!(debug.contains(part), "{part} is not in {debug}");
     }
     // A snapshot does not change afterwards.
-    assert_eq!(runtime.cancel_all_named("walk"), 4);
+    assert_eq!(runtime.handle().cancel_all_named("walk"), 4);
     assert_eq!(timers.clone().named.len(), 3);
     assert_eq!(handle.timers().named.len(), 2);
     assert!(

@@ -224,7 +224,7 @@ fn armed_equals_over_after_a_shutdown() {
 fn arm_all_late(handle: &Handle, kept: &mut Vec<Kept>) {
     let before = handle.metrics().total().armed();
     drop(handle.after(MS, || ()));
-    assert!(handle.try_after(MS, || ()).is_err());
+    assert!(Timer::after(MS).on(handle).try_start(|| ()).is_err());
     drop(
         Timer::at_wall(SystemTime::now())
             .on(handle)

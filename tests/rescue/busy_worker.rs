@@ -52,7 +52,7 @@ impl HalfBusy {
         let let_go = Arc::new(AtomicBool::new(false));
         let stop = let_go.clone();
         let (sender, receiver) = mpsc::channel();
-        runtime.after(Duration::ZERO, move || {
+        runtime.handle().after(Duration::ZERO, move || {
             sender.send(thread_id()).unwrap();
             while !stop.load(Ordering::Relaxed) {
                 std::hint::spin_loop();
@@ -67,7 +67,7 @@ impl HalfBusy {
             other,
         };
         this.wait_until_the_other_sleeps();
-        drop(this.runtime.after(HOUR, || ()));
+        drop(this.runtime.handle().after(HOUR, || ()));
         this.wait_until_the_other_sleeps();
         this
     }
@@ -121,7 +121,12 @@ fn remote_timers_go_to_the_sleeping_worker() {
     let (sender, receiver) = mpsc::channel();
     for _ in 0..100 {
         let asked = Instant::now() + Duration::from_millis(10);
-        drop(half_busy.runtime.at(asked, reporter(&sender, asked)));
+        drop(
+            half_busy
+                .runtime
+                .handle()
+                .at(asked, reporter(&sender, asked)),
+        );
         fires(&receiver);
         half_busy.wait_until_the_other_sleeps();
     }
@@ -173,7 +178,7 @@ fn timers_that_need_no_wake_up_go_to_the_sleeping_worker() {
         half_busy.wait_until_the_other_sleeps();
         let ([stuck, other], parks) = (half_busy.armed(), half_busy.parks());
         for _ in 0..100 {
-            drop(half_busy.runtime.after(2 * HOUR, || ()));
+            drop(half_busy.runtime.handle().after(2 * HOUR, || ()));
         }
         let slept_on = half_busy.parks() == parks && half_busy.other_sleeps();
         if slept_on {

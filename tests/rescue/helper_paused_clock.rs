@@ -32,7 +32,7 @@ fn a_paused_clock_is_exact_with_helpers() {
             let (seen, delay) = (seen.clone(), (i * 71 % COUNT + 1) * 1_000 * MS);
             let note = move || seen.lock().unwrap().push((delay, time::Instant::now()));
             if i % 2 == 0 {
-                drop(runtime.after(delay, note));
+                drop(runtime.handle().after(delay, note));
             } else {
                 runtime.spawn(async move {
                     time::sleep_until(start + delay).await;

@@ -182,7 +182,7 @@ fn timers_of_all_kinds_fire_while_all_workers_are_blocked() {
         for delay in [0, 100, 1_000, 10_000].map(Duration::from_micros) {
             thread::sleep(REST);
             let due = Instant::now() + delay;
-            drop(runtime.at(due, says.comes(0, due)));
+            drop(runtime.handle().at(due, says.comes(0, due)));
             blocked.all_come_elsewhere(&came, 1);
             let due = Instant::now() + delay;
             let wall = Timer::at_wall(SystemTime::now() + delay).on(runtime.handle());
@@ -191,7 +191,7 @@ fn timers_of_all_kinds_fire_while_all_workers_are_blocked() {
             blocked.all_come_elsewhere(&came, 1);
         }
         let armed = Instant::now();
-        let timer = runtime.every(PERIOD, move || ticks.came(0, armed));
+        let timer = runtime.handle().every(PERIOD, move || ticks.came(0, armed));
         for n in 1..=10 {
             let [came] = &blocked.all_come_elsewhere(&ticked, 1)[..] else {
                 unreachable!("one was asked for")
@@ -219,7 +219,7 @@ fn blocked_helpers_are_replaced_up_to_the_bound() {
         assert_eq!(runtime.metrics().num_helpers(), most);
         assert_eq!(runtime.metrics().num_idle_helpers(), 0);
         let now = Instant::now();
-        drop(runtime.at(now, says.comes(0, now)));
+        drop(runtime.handle().at(now, says.comes(0, now)));
         let theirs = says.clone();
         runtime.spawn(async move { theirs.came(1, now) });
         thread::sleep(10 * REST);
@@ -294,7 +294,7 @@ fn an_upper_bound_of_zero_starts_no_helper() {
         for _ in 0..3 {
             let blocked = AllBlocked::all(&runtime);
             let now = Instant::now();
-            drop(runtime.at(now, says.comes(0, now)));
+            drop(runtime.handle().at(now, says.comes(0, now)));
             thread::sleep(3 * REST);
             assert!(came.try_recv().is_err(), "they are blocked");
             drop(blocked);
@@ -370,10 +370,12 @@ fn a_panic_on_a_helper_is_contained() {
     let now = Instant::now();
     let mut tasks = Vec::new();
     for index in 0..JOBS {
-        let timer = runtime.after(Duration::ZERO, || panic!("on purpose, in a callback"));
+        let timer = runtime
+            .handle()
+            .after(Duration::ZERO, || panic!("on purpose, in a callback"));
         assert_ends(&timer, Outcome::Fired);
         tasks.push(runtime.spawn(async { panic!("on purpose, in a task") }));
-        drop(runtime.at(now, says.comes(index, now)));
+        drop(runtime.handle().at(now, says.comes(index, now)));
     }
     blocked.all_come_elsewhere(&came, JOBS);
     for task in tasks {

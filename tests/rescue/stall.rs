@@ -75,7 +75,7 @@ mod named {
 fn a_blocking_callback_is_reported_by_name() {
     let _alarm = alarm();
     let (runtime, stalls) = watched(THRESHOLD);
-    runtime.after(Duration::ZERO, named::callback);
+    runtime.handle().after(Duration::ZERO, named::callback);
     let stall = one(&runtime, &stalls, "named::callback");
     assert_eq!((stall.worker, stall.spawned), (0, None));
     assert!(stall.elapsed >= BLOCKED, "{stall}");
@@ -139,7 +139,7 @@ fn timers_are_reported_by_the_names_of_their_callbacks() {
 #[test]
 fn a_job_is_reported_by_the_name_that_it_takes() {
     fn run<F: Fn() + Send + 'static>(runtime: &Runtime, f: F) {
-        runtime.after(Duration::ZERO, move || {
+        runtime.handle().after(Duration::ZERO, move || {
             tourbillon::runtime::name_job::<F>();
             f();
         });
@@ -200,7 +200,9 @@ fn a_blocking_helper_is_reported_as_a_helper() {
 fn jobs_below_the_threshold_are_not_reported() {
     let _alarm = alarm();
     let (runtime, stalls) = watched(Duration::from_secs(3600));
-    runtime.after(Duration::ZERO, || thread::sleep(THRESHOLD));
+    runtime
+        .handle()
+        .after(Duration::ZERO, || thread::sleep(THRESHOLD));
     on_worker(&runtime, || ());
     on_worker(&runtime, || ());
     assert_eq!(runtime.metrics().total().stalls(), 0);
@@ -212,7 +214,7 @@ fn a_stall_during_shutdown_is_reported() {
     let _alarm = alarm();
     let (runtime, stalls) = watched(THRESHOLD);
     let (sender, begun) = channel();
-    runtime.after(Duration::ZERO, move || {
+    runtime.handle().after(Duration::ZERO, move || {
         sender.send(()).unwrap();
         named::callback();
     });
@@ -253,7 +255,7 @@ fn a_panicking_hook_is_contained_and_counted() {
         .on_stall(|stall| panic!("on purpose: {stall}"))
         .build()
         .unwrap();
-    runtime.after(Duration::ZERO, block);
+    runtime.handle().after(Duration::ZERO, block);
     eventually("it is counted", || {
         let total = runtime.metrics().total();
         total.panics() >= 1 && total.stalls() == total.panics()
@@ -274,7 +276,7 @@ fn a_hook_can_use_the_runtime() {
         })
         .build()
         .unwrap();
-    runtime.after(Duration::ZERO, block);
+    runtime.handle().after(Duration::ZERO, block);
     assert_eq!(ran.recv_timeout(PATIENCE), Ok("task"));
 }
 

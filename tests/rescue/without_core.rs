@@ -70,6 +70,7 @@ fn all_timers_of_a_worker_that_has_no_core_fire_elsewhere() {
         let me = || unsafe { libc::gettid() };
         let timer = |delay| Timer::after(delay).on(runtime.handle()).on_worker(0);
         let pinned = runtime
+            .handle()
             .spawn_pinned_by_idx(move || async move { me() }, 0)
             .unwrap();
         let worker = runtime.block_on(pinned).unwrap();

@@ -242,7 +242,7 @@ fn a_stalled_callback_is_reported_in_the_span_that_armed_it() {
         // The worker reports it itself.
         let alone = Builder::new().worker_threads(1).helpers(0..=0);
         let runtime = alone.stall_threshold(50 * MS).build().unwrap();
-        request.in_scope(|| drop(runtime.after(MS, || thread::sleep(LONG))));
+        request.in_scope(|| drop(runtime.handle().after(MS, || thread::sleep(LONG))));
         let line = log.line("is_running=false");
         assert!(line.starts_with(starts), "{line}");
         drop(runtime);
@@ -251,7 +251,11 @@ fn a_stalled_callback_is_reported_in_the_span_that_armed_it() {
         let runtime = two.stall_threshold(50 * MS).build().unwrap();
         let (release, released) = mpsc::channel::<()>();
         request.in_scope(|| {
-            drop(runtime.after(MS, move || _ = released.recv_timeout(PATIENCE)));
+            drop(
+                runtime
+                    .handle()
+                    .after(MS, move || _ = released.recv_timeout(PATIENCE)),
+            );
         });
         let line = log.line("is_running=true");
         assert!(line.starts_with(starts), "{line}");
@@ -280,7 +284,7 @@ fn the_span_of_a_callback_follows_from_the_span_that_armed_it() {
         let runtime = runtime();
         let request = info_span!("request");
         request.in_scope(|| {
-            drop(runtime.after(MS, || ()));
+            drop(runtime.handle().after(MS, || ()));
             drop(Timer::after_boot(MS).on(runtime.handle()).start(|| ()));
         });
         for _ in 0..2 {

@@ -53,7 +53,9 @@ fn sleeping_workers_fire_no_timer_early() {
         for _ in 0..5 {
             let sender = sender.clone();
             let asked = Instant::now() + Duration::from_nanos(nanos);
-            runtime.at(asked, move || sender.send((asked, Instant::now())).unwrap());
+            runtime
+                .handle()
+                .at(asked, move || sender.send((asked, Instant::now())).unwrap());
             not_early(&receiver);
         }
         let start = Instant::now();
@@ -92,12 +94,14 @@ fn an_earlier_timer_from_another_thread_wakes_the_worker() {
     // The worker sleeps without a deadline, then for an hour, and then for a minute.
     let mut sleeps_for = Vec::new();
     for until in [None, Some(HOUR), Some(HOUR / 60)] {
-        sleeps_for.extend(until.map(|until| runtime.after(until, || ())));
+        sleeps_for.extend(until.map(|until| runtime.handle().after(until, || ())));
         for delay in [Duration::ZERO, Duration::from_millis(3)] {
             asleep(&runtime);
             let sender = sender.clone();
             let asked = Instant::now() + delay;
-            runtime.at(asked, move || sender.send((asked, Instant::now())).unwrap());
+            runtime
+                .handle()
+                .at(asked, move || sender.send((asked, Instant::now())).unwrap());
             not_early(&receiver);
         }
     }
@@ -112,7 +116,7 @@ fn a_timer_moved_earlier_wakes_the_worker() {
     for delay in [Duration::ZERO, Duration::from_millis(3)] {
         let asked = Arc::new(Mutex::new(None));
         let (sender, told) = (sender.clone(), asked.clone());
-        let timer = runtime.after(HOUR, move || {
+        let timer = runtime.handle().after(HOUR, move || {
             let now = Instant::now();
             sender.send((told.lock().unwrap().unwrap(), now)).unwrap();
         });
@@ -131,11 +135,13 @@ fn a_timer_moved_later_or_cancelled_leaves_the_next() {
     let (sender, receiver) = mpsc::channel();
     let mut undisturbed = 0;
     while undisturbed < 3 {
-        let first = runtime.after(Duration::from_millis(10), || ());
-        let second = runtime.after(Duration::from_millis(12), || ());
+        let first = runtime.handle().after(Duration::from_millis(10), || ());
+        let second = runtime.handle().after(Duration::from_millis(12), || ());
         let asked = Instant::now() + Duration::from_millis(20);
         let sender = sender.clone();
-        runtime.at(asked, move || sender.send((asked, Instant::now())).unwrap());
+        runtime
+            .handle()
+            .at(asked, move || sender.send((asked, Instant::now())).unwrap());
         // On a slow machine, these timers may fire before this. Such a round does not count.
         let in_time =
             first.reset_after(HOUR) == Reset::Pending && second.cancel() == Cancel::Cancelled;
@@ -161,8 +167,7 @@ fn a_worker_that_is_woken_for_sockets_still_keeps_its_deadlines() {
         for i in 0..300_u64 {
             let asked = Instant::now() + Duration::from_micros(i % 7 * 130);
             let sender = sender.clone();
-            let runtime = tourbillon::Handle::current();
-            runtime.at(asked, move || sender.send((asked, Instant::now())).unwrap());
+            tourbillon::at(asked, move || sender.send((asked, Instant::now())).unwrap());
             stream.write_all(&[i as u8]).await.unwrap();
             let mut byte = [0];
             stream.read_exact(&mut byte).await.unwrap();

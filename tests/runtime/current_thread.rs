@@ -17,7 +17,7 @@ use std::{
 
 use futures_lite::{AsyncReadExt, AsyncWriteExt};
 use tourbillon::{
-    Runtime, SpawnError,
+    Runtime, SpawnError, Timer,
     net::{TcpListener, UnixStream},
     runtime::{Builder, RuntimeFlavor, worker_index},
     sync::Notify,
@@ -46,7 +46,7 @@ fn tasks_and_callbacks_run_on_the_thread_of_block_on() {
     let (sender, receiver) = mpsc::channel();
     let fired = Arc::new(Notify::new());
     let firing = fired.clone();
-    let _timer = runtime.after(Duration::from_millis(1), move || {
+    let _timer = runtime.handle().after(Duration::from_millis(1), move || {
         sender.send(thread::current().id()).unwrap();
         firing.notify_one();
     });
@@ -66,7 +66,7 @@ fn nothing_runs_between_two_calls_of_block_on() {
         counted.fetch_add(1, Ordering::Relaxed);
     });
     let counted = runs.clone();
-    let timer = runtime.after(Duration::ZERO, move || {
+    let timer = runtime.handle().after(Duration::ZERO, move || {
         counted.fetch_add(1, Ordering::Relaxed);
     });
     thread::sleep(Duration::from_millis(20));
@@ -312,9 +312,8 @@ fn shutdown_drops_tasks_and_tells_timers_on_the_calling_thread() {
             pending::<()>().await;
         });
         let (sender, outcome) = mpsc::channel();
-        let _timer = runtime
-            .handle()
-            .timer_after(Duration::from_secs(3600))
+        let _timer = Timer::after(Duration::from_secs(3600))
+            .on(runtime.handle())
             .start_with(move |how| sender.send(how).unwrap());
         if polls {
             runtime.block_on(yield_now());
@@ -356,9 +355,9 @@ fn local_sets_work_and_pinned_tasks_are_refused() {
     let set = LocalSet::new();
     let number = set.block_on(&runtime, async { spawn_local(async { 3 }).await.unwrap() });
     assert_eq!(number, 3);
-    let refused = runtime.spawn_pinned_by_idx(|| async {}, 0);
+    let refused = runtime.handle().spawn_pinned_by_idx(|| async {}, 0);
     assert_eq!(refused.unwrap_err(), SpawnError::CurrentThread);
-    let cancelled = runtime.spawn_pinned(|| async {});
+    let cancelled = runtime.handle().spawn_pinned(|| async {});
     assert!(runtime.block_on(cancelled).unwrap_err().is_cancelled());
 }
 

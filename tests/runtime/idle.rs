@@ -101,9 +101,13 @@ fn pending_timers_cause_no_wake_up_before_the_first_deadline() {
         let runtime = build(2);
         let minute = Duration::from_secs(60);
         let timers: Vec<_> = (0..1_000)
-            .map(|i| runtime.after(minute + Duration::from_micros(i), || ()))
+            .map(|i| {
+                runtime
+                    .handle()
+                    .after(minute + Duration::from_micros(i), || ())
+            })
             .collect();
-        let every = runtime.every(minute, || ());
+        let every = runtime.handle().every(minute, || ());
         let task = runtime.spawn(tourbillon::time::sleep(minute));
         assert_idle(2);
         assert!(timers.iter().all(|timer| timer.is_pending()) && every.is_pending());
@@ -132,7 +136,11 @@ fn a_hundred_thousand_pending_timers_cause_no_periodic_wake_up() {
     alone(|| {
         let runtime = build(2);
         let timers: Vec<_> = (0..100_000)
-            .map(|i| runtime.after(Duration::from_secs(60) + Duration::from_micros(i), || ()))
+            .map(|i| {
+                runtime
+                    .handle()
+                    .after(Duration::from_secs(60) + Duration::from_micros(i), || ())
+            })
             .collect();
         let parks = || runtime.metrics().total().parks();
         let before: u64 = rest(2).values().sum();
@@ -176,16 +184,16 @@ fn a_runtime_sleeps_again_after_work() {
             }
         });
         let timers: Vec<_> = (0..500)
-            .map(|_| runtime.after(Duration::from_millis(1), || ()))
+            .map(|_| runtime.handle().after(Duration::from_millis(1), || ()))
             .collect();
         eventually("all have fired", || {
             timers.iter().all(|timer| !timer.is_pending())
         });
         // This thread cancels the timers. Their workers do not have to wake for that.
         for _ in 0..100 {
-            runtime.after(HOUR, || ()).cancel();
+            runtime.handle().after(HOUR, || ()).cancel();
         }
-        let _pending = runtime.after(HOUR, || ());
+        let _pending = runtime.handle().after(HOUR, || ());
         assert_idle(2);
     });
 }

@@ -15,7 +15,7 @@ use std::{
 };
 
 use tourbillon::{
-    Runtime,
+    Runtime, Timer,
     net::UdpSocket,
     runtime::Builder,
     sync::Notify,
@@ -42,7 +42,9 @@ fn wait_by_the_wall_clock(runtime: &Runtime, wait: Duration) {
         let _entered = runtime.enter();
         wall_clock() + wait
     };
-    let _timer = runtime.at_wall(at, move || fires.notify_one());
+    let _timer = Timer::at_wall(at)
+        .on(runtime.handle())
+        .start(move || fires.notify_one());
     runtime.block_on(fired.notified());
 }
 
@@ -63,7 +65,7 @@ fn waits_until(runtime: &Runtime, descriptors: usize, is_wall: bool) {
         let _entered = runtime.enter();
         wall_clock() + HOUR
     };
-    let _timer = is_wall.then(|| runtime.at_wall(at, || ()));
+    let _timer = is_wall.then(|| Timer::at_wall(at).on(runtime.handle()).start(|| ()));
     runtime.block_on(async {
         let (mut sleep, mut made) = (pin!(sleep(HOUR)), pin!(made.notified()));
         poll_fn(|cx| {

@@ -34,7 +34,9 @@ fn a_spinning_worker_serves_other_work() {
         let runtime = spinning(workers);
         // Serve a timer from a remote thread, and tasks.
         let (sender, receiver) = mpsc::channel();
-        runtime.after(Duration::from_millis(5), move || sender.send(()).unwrap());
+        runtime
+            .handle()
+            .after(Duration::from_millis(5), move || sender.send(()).unwrap());
         receiver.recv_timeout(PATIENCE).unwrap();
         let slept = runtime.spawn(async {
             sleep(Duration::from_millis(1)).await;
@@ -89,7 +91,9 @@ fn timers_are_never_early() {
     for n in 0..500_u64 {
         let sender = sender.clone();
         let due = Instant::now() + Duration::from_micros(n * 37 % 5_000);
-        runtime.at(due, move || sender.send((due, Instant::now())).unwrap());
+        runtime
+            .handle()
+            .at(due, move || sender.send((due, Instant::now())).unwrap());
     }
     for _ in 0..500 {
         let (due, ran) = receiver.recv_timeout(PATIENCE).unwrap();
@@ -136,7 +140,7 @@ fn a_worker_without_a_near_deadline_sleeps() {
         .spin_before(Duration::from_millis(1))
         .build()
         .unwrap();
-    runtime.after(HOUR, || ());
+    runtime.handle().after(HOUR, || ());
     thread::sleep(Duration::from_millis(50));
     let before = cpu("far-off");
     thread::sleep(Duration::from_millis(400));

@@ -32,7 +32,7 @@ fn a_callback_runs_in_its_span() {
         for round in 0..4 {
             let f = || tracing::info!("inside");
             match round {
-                0 => drop(runtime.after(20 * MS, f)),
+                0 => drop(runtime.handle().after(20 * MS, f)),
                 1 => drop(Timer::after(20 * MS).on(runtime.handle()).start(f)),
                 2 => drop(Timer::after_boot(20 * MS).on(runtime.handle()).start(f)),
                 _ => drop(Timer::every(20 * MS).on(runtime.handle()).times(1).start(f)),
@@ -106,7 +106,11 @@ fn a_subscriber_that_panics_is_contained_and_counted() {
         let (sender, ran) = mpsc::channel();
         for _ in 0..3 {
             let sender = sender.clone();
-            drop(runtime.after(Duration::ZERO, move || sender.send(()).unwrap()));
+            drop(
+                runtime
+                    .handle()
+                    .after(Duration::ZERO, move || sender.send(()).unwrap()),
+            );
         }
         for _ in 0..3 {
             ran.recv_timeout(PATIENCE).expect("it runs all the same");
@@ -147,7 +151,7 @@ fn a_stall_is_a_warning() {
         assert_eq!(said.field("is_running"), Some("false"));
         assert_eq!(said.field("jobs"), Some("1"));
 
-        runtime.after(Duration::ZERO, || {
+        runtime.handle().after(Duration::ZERO, || {
             thread::sleep(Duration::from_millis(300));
         });
         let (_, said) = warning(&warnings);

@@ -170,7 +170,10 @@ fn a_waker_that_blocks_keeps_no_worker_from_being_woken() {
     let builder = Builder::new().worker_threads(2).helpers(0..=0);
     let runtime = builder.rescue_latency(Duration::MAX).build().unwrap();
     let mut pairs = [0, 1].map(|worker| {
-        let pair = runtime.spawn_pinned_by_idx(pair_with_std, worker).unwrap();
+        let pair = runtime
+            .handle()
+            .spawn_pinned_by_idx(pair_with_std, worker)
+            .unwrap();
         runtime.block_on(pair).unwrap()
     });
     for round in 0..400 {

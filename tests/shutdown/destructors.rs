@@ -67,7 +67,7 @@ fn shutdown_does_not_wait_for_a_runtime_that_a_task_owns() {
     alone(|| {
         let (outer, inner) = (runtime(1), runtime(1));
         let (sender, receiver) = std::sync::mpsc::channel();
-        inner.after(Duration::ZERO, move || {
+        inner.handle().after(Duration::ZERO, move || {
             sender.send(()).unwrap();
             // This lasts for the life of the process, so a shutdown that waited for it would never
             // end.

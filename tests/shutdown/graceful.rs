@@ -49,7 +49,7 @@ fn tasks_finish_in_time_and_timers_end_after_them() {
 fn shutdown_graceful_without_tasks_returns_at_once() {
     let _alarm = alarm();
     let runtime = runtime(1);
-    let timer = runtime.after(HOUR, || unreachable!());
+    let timer = runtime.handle().after(HOUR, || unreachable!());
     assert!(runtime.shutdown_graceful(Duration::MAX));
     assert!(!timer.is_pending());
 }
@@ -112,7 +112,9 @@ fn shutdown_graceful_of_a_paused_current_thread_runtime_keeps_its_timeout() {
     // A paused clock goes on while tasks sleep, and stands when there are none.
     let runtime = build();
     let sleeper = runtime.spawn(sleep(Duration::from_millis(100)));
-    let timer = runtime.after(HOUR, || unreachable!("no task waits for so long"));
+    let timer = runtime
+        .handle()
+        .after(HOUR, || unreachable!("no task waits for so long"));
     assert!(runtime.shutdown_graceful(PATIENCE));
     assert!(sleeper.is_finished());
     assert_eq!(timer.status(), Status::Over(Outcome::Shutdown));

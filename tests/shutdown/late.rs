@@ -14,7 +14,7 @@ use std::{
 
 use crate::common::{Drops, HOUR, alarm, eventually, fds, process::alone, runtime, threads};
 use tourbillon::{
-    ArmError, Handle,
+    ArmError, Handle, Timer,
     net::TcpListener,
     runtime::{Builder, is_rt_shutdown_err},
     time::sleep,
@@ -51,9 +51,18 @@ fn every_call_on_a_stale_handle_is_refused() {
         drop(timer.cancel_on_drop());
     }
     let shutdown = Some(ArmError::Shutdown);
-    assert_eq!(handle.try_after(HOUR, || ()).err(), shutdown);
-    assert_eq!(handle.try_at(Instant::now(), || ()).err(), shutdown);
-    assert_eq!(handle.try_every(HOUR, || ()).err(), shutdown);
+    assert_eq!(
+        Timer::after(HOUR).on(&handle).try_start(|| ()).err(),
+        shutdown
+    );
+    assert_eq!(
+        Timer::at(Instant::now()).on(&handle).try_start(|| ()).err(),
+        shutdown
+    );
+    assert_eq!(
+        Timer::every(HOUR).on(&handle).try_start(|| ()).err(),
+        shutdown
+    );
     {
         let _entered = handle.enter();
         assert!(Handle::try_current().is_ok());
@@ -61,7 +70,7 @@ fn every_call_on_a_stale_handle_is_refused() {
             tourbillon::after(HOUR, || ()).status(),
             Status::Over(Outcome::Shutdown)
         );
-        assert_eq!(tourbillon::try_after(HOUR, || ()).err(), shutdown);
+        assert_eq!(Timer::after(HOUR).try_start(|| ()).err(), shutdown);
     }
 
     let token = drops.token();
@@ -115,10 +124,10 @@ fn a_full_runtime_reports_its_shutdown() {
         .build()
         .unwrap();
     let handle = runtime.handle().clone();
-    runtime.after(HOUR, || ());
+    runtime.handle().after(HOUR, || ());
     drop(runtime);
     assert_eq!(
-        handle.try_after(HOUR, || ()).err(),
+        Timer::after(HOUR).on(&handle).try_start(|| ()).err(),
         Some(ArmError::Shutdown)
     );
 }
@@ -251,7 +260,7 @@ fn tasks_and_timers_created_by_destructors_are_ended() {
             future::pending::<()>().await;
         });
         let of_timer = again(&drops);
-        runtime.after(HOUR, move || drop(of_timer));
+        runtime.handle().after(HOUR, move || drop(of_timer));
         eventually("the task waits", || runtime.metrics().total().polls() >= 1);
         drop(runtime);
         assert_eq!(drops.count(), 4);

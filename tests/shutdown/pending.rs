@@ -26,12 +26,12 @@ fn pending_callbacks_are_dropped_and_do_not_run() {
     let mut timers = Vec::new();
     for _ in 0..100 {
         let token = drops.token();
-        timers.push(runtime.after(HOUR, move || {
+        timers.push(runtime.handle().after(HOUR, move || {
             let _token = token;
             panic!("it is not due");
         }));
         let token = drops.token();
-        timers.push(runtime.every(HOUR, move || {
+        timers.push(runtime.handle().every(HOUR, move || {
             let _ = &token;
             panic!("it is not due");
         }));
@@ -280,7 +280,7 @@ fn a_timer_that_holds_its_own_handle_and_runtime_handle_is_freed() {
     let (token, handle) = (drops.token(), runtime.handle().clone());
     let own: Arc<Mutex<Option<tourbillon::Timer>>> = Arc::default();
     let inner = own.clone();
-    let timer = runtime.after(HOUR, move || {
+    let timer = runtime.handle().after(HOUR, move || {
         let _held = (token, handle, inner);
     });
     *own.lock().unwrap() = Some(timer);

@@ -84,10 +84,14 @@ fn a_busy_runtime_leaves_no_thread_and_no_descriptor() {
             }
             for i in 0..50 {
                 let (once, again) = (token(), token());
-                runtime.after(Duration::from_millis(i), move || drop(once));
-                runtime.every(Duration::from_micros(100 + i), move || {
-                    let _ = &again;
-                });
+                runtime
+                    .handle()
+                    .after(Duration::from_millis(i), move || drop(once));
+                runtime
+                    .handle()
+                    .every(Duration::from_micros(100 + i), move || {
+                        let _ = &again;
+                    });
             }
             thread::sleep(Duration::from_millis(10));
             drop(runtime);
@@ -106,7 +110,7 @@ fn two_hundred_runtimes_leave_as_much_as_one() {
             let runtime = runtime(1 + i % 3);
             match i % 4 {
                 0 => {}
-                1 => drop(runtime.after(HOUR, || ())),
+                1 => drop(runtime.handle().after(HOUR, || ())),
                 2 => drop(runtime.spawn(future::pending::<()>())),
                 _ => runtime.block_on(sleep(Duration::from_micros(10))),
             }
@@ -130,7 +134,7 @@ fn shutdown_background_leaves_nothing_in_the_end() {
         let runtime = runtime(2);
         {
             let (started, release) = (started.clone(), release.clone());
-            runtime.after(Duration::ZERO, move || {
+            runtime.handle().after(Duration::ZERO, move || {
                 started.open();
                 release.wait();
             });
@@ -166,7 +170,9 @@ fn a_million_pending_timers_are_all_dropped() {
                 scope.spawn(|| {
                     for i in 0..500_000_u64 {
                         let token = drops.token();
-                        runtime.after(HOUR + Duration::from_nanos(i * 7919), move || drop(token));
+                        runtime
+                            .handle()
+                            .after(HOUR + Duration::from_nanos(i * 7919), move || drop(token));
                     }
                 });
             }
@@ -188,14 +194,14 @@ fn shutdown_timeout_gives_up_on_a_blocked_callback() {
         let (started, release) = (Gate::new(), Gate::new());
         {
             let (started, release) = (started.clone(), release.clone());
-            runtime.after(Duration::ZERO, move || {
+            runtime.handle().after(Duration::ZERO, move || {
                 started.open();
                 release.wait();
             });
         }
         for _ in 0..10 {
             let token = drops.token();
-            runtime.after(HOUR, move || drop(token));
+            runtime.handle().after(HOUR, move || drop(token));
             runtime.spawn(drops.pending());
         }
         let handle = runtime.handle().clone();
@@ -243,7 +249,7 @@ fn a_worker_can_shut_down_its_runtime() {
                     let runtime = runtime(workers);
                     let drops = Drops::new();
                     let token = drops.token();
-                    runtime.after(HOUR, move || drop(token));
+                    runtime.handle().after(HOUR, move || drop(token));
                     let other = runtime.spawn(drops.pending());
                     let handle = runtime.handle().clone();
                     let token = drops.token();
@@ -295,7 +301,7 @@ fn handles_that_outlive_the_runtime_do_not_keep_its_threads() {
         drop(runtime(1));
         let before = (threads(), fds());
         let runtime = runtime(2);
-        let timer = runtime.after(HOUR, || ());
+        let timer = runtime.handle().after(HOUR, || ());
         let task = runtime.spawn(future::pending::<()>());
         let handle = runtime.handle().clone();
         drop(runtime);

@@ -139,7 +139,7 @@ fn all_workers_can_block_at_once() {
                 .collect();
             let now = Instant::now();
             for index in 0..COUNT {
-                drop(runtime.at(now, says.comes(index, now)));
+                drop(runtime.handle().at(now, says.comes(index, now)));
                 let says = says.clone();
                 runtime.spawn(async move { says.came(COUNT + index, now) });
             }
@@ -300,14 +300,14 @@ fn callbacks_can_block_and_be_cancelled_meanwhile() {
         let (sender, begins) = mpsc::channel();
         let release = Gate::new();
         let (gate, begun) = (release.clone(), sender.clone());
-        let once = runtime.after(Duration::ZERO, move || {
+        let once = runtime.handle().after(Duration::ZERO, move || {
             block_in_place(|| {
                 begun.send(()).unwrap();
                 gate.wait();
             });
         });
         let gate = release.clone();
-        let every = runtime.every(PERIOD, move || {
+        let every = runtime.handle().every(PERIOD, move || {
             block_in_place(|| {
                 sender.send(()).unwrap();
                 gate.wait();

@@ -66,7 +66,7 @@ fn runtimes_can_be_dropped_inside() {
             let other = runtime(1);
             let begun = Gate::new();
             let (open, told_late) = (begun.clone(), told.clone());
-            other.after(Duration::ZERO, move || {
+            other.handle().after(Duration::ZERO, move || {
                 open.open();
                 thread::sleep(REST);
                 told_late.note(Outcome::Fired);

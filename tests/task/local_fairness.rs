@@ -35,7 +35,7 @@ const TASKS_PER_POLL: usize = 61;
 
 fn flood_by_local_tasks(runtime: &Runtime, course: &Course) {
     let course = course.clone();
-    let flood = runtime.spawn_pinned(move || async move {
+    let flood = runtime.handle().spawn_pinned(move || async move {
         for _ in 0..YIELDING {
             let course = course.clone();
             spawn_local(async move {
@@ -84,7 +84,7 @@ fn a_local_task_that_never_waits_has_a_budget() {
     let (runtime, course) = (crate::common::runtime(1), Course::default());
     serve_a_task(&course);
     let flood = course.clone();
-    drop(runtime.spawn_pinned(move || async move {
+    drop(runtime.handle().spawn_pinned(move || async move {
         while !flood.job() {
             consume_budget().await;
         }
@@ -107,7 +107,7 @@ fn serve_a_local_task(runtime: &Runtime, course: &Course) {
             Poll::Ready(())
         })
     };
-    drop(runtime.spawn_pinned(create));
+    drop(runtime.handle().spawn_pinned(create));
     crate::common::eventually("it waits", || waker.lock().unwrap().is_some());
     // When this returns, the first poll of the local task has ended.
     on_worker(runtime, || ());
@@ -170,7 +170,7 @@ fn a_ready_local_set_yields_to_the_tasks_of_its_worker() {
     let (runtime, course) = (crate::common::runtime(1), Course::default());
     serve_a_task(&course);
     let flood = course.clone();
-    drop(runtime.spawn_pinned(move || async move {
+    drop(runtime.handle().spawn_pinned(move || async move {
         let set = LocalSet::new();
         for _ in 0..YIELDING {
             let course = flood.clone();

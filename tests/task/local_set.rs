@@ -397,7 +397,7 @@ fn a_remote_abort_drops_the_task_on_the_thread_of_the_set() {
 fn a_set_in_a_pinned_task_uses_its_worker() {
     let _alarm = alarm();
     let runtime = runtime(2);
-    let task = runtime.spawn_pinned(|| async {
+    let task = runtime.handle().spawn_pinned(|| async {
         let here = thread::current().id();
         let set = LocalSet::new();
         let mut ended = JoinSet::new();

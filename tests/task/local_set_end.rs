@@ -125,7 +125,12 @@ fn sets_in_pinned_tasks_end_with_the_runtime_on_its_workers() {
             let (set, _tasks) = residents(&homes, &wakers, 3);
             set.await;
         };
-        drop(runtime.spawn_pinned_by_idx(create, worker).unwrap());
+        drop(
+            runtime
+                .handle()
+                .spawn_pinned_by_idx(create, worker)
+                .unwrap(),
+        );
     }
     eventually("all run", || wakers.len() == 12);
     drop(runtime);

@@ -34,7 +34,7 @@ fn a_panic_in_a_callback_is_counted_and_the_worker_goes_on() {
     let runtime = runtime(1);
     let timers: Vec<_> = (0..5)
         .map(|i| {
-            runtime.after(Duration::from_micros(i * 100), || {
+            runtime.handle().after(Duration::from_micros(i * 100), || {
                 panic!("a callback panics")
             })
         })
@@ -80,7 +80,7 @@ fn a_recurring_callback_that_panics_runs_again() {
     let (sender, receiver) = mpsc::channel();
     let drops = Drops::new();
     let token = drops.token();
-    let timer = runtime.every(Duration::from_millis(1), move || {
+    let timer = runtime.handle().every(Duration::from_millis(1), move || {
         let _ = &token;
         let _ = sender.send(());
         panic!("a recurring callback panics");
@@ -121,7 +121,7 @@ fn a_panic_in_a_callback_restores_the_thread_context() {
     let _alarm = alarm();
     let (runtime, other) = (runtime(1), runtime(1));
     let entered = other.handle().clone();
-    runtime.after(Duration::ZERO, move || {
+    runtime.handle().after(Duration::ZERO, move || {
         let _entered = entered.enter();
         panic!("with another runtime entered");
     });
@@ -258,7 +258,7 @@ fn a_panicking_waker_does_not_hang_shutdown() {
             bad_ones.push(bad);
             runtime.spawn(drops.pending());
             let token = drops.token();
-            runtime.after(HOUR, move || drop(token));
+            runtime.handle().after(HOUR, move || drop(token));
         }
         drop(runtime);
         assert_eq!(drops.count(), 6);

@@ -33,7 +33,7 @@ fn panic_everywhere(runtime: &Runtime, bang: fn()) -> u64 {
     let drops = Drops::new();
     for _ in 0..20 {
         let token = drops.token();
-        runtime.after(Duration::ZERO, move || {
+        runtime.handle().after(Duration::ZERO, move || {
             let _token = token;
             bang();
         });
@@ -65,7 +65,7 @@ fn panic_everywhere(runtime: &Runtime, bang: fn()) -> u64 {
             });
         timer.cancel();
     }
-    let recurring = runtime.every(Duration::from_micros(100), bang);
+    let recurring = runtime.handle().every(Duration::from_micros(100), bang);
     let ran = || panics(runtime) - before;
     eventually("what recurs panics again and again", || ran() > 100);
     recurring.cancel();
@@ -169,7 +169,9 @@ fn nested_panics_of_panic_payloads_are_contained() {
         let runtime = crate::common::runtime(2);
         for depth in [1, 2, 5] {
             for _ in 0..10 {
-                runtime.after(Duration::ZERO, move || panic::panic_any(Nested(depth)));
+                runtime
+                    .handle()
+                    .after(Duration::ZERO, move || panic::panic_any(Nested(depth)));
                 // No caller takes the payload.
                 drop(runtime.spawn(async move { panic::panic_any(Nested(depth)) }));
                 let job = runtime.spawn_blocking(move || panic::panic_any(Nested(depth)));
@@ -212,7 +214,7 @@ fn a_panic_in_a_drop_during_unwinding_aborts_the_process() {
 
     ends_the_process(|| {
         let runtime = crate::common::runtime(1);
-        runtime.after(Duration::ZERO, || {
+        runtime.handle().after(Duration::ZERO, || {
             let _bomb = Bomb;
             panic!("the first");
         });
@@ -225,7 +227,9 @@ fn a_panicking_panic_hook_aborts_the_process() {
     ends_the_process(|| {
         let runtime = crate::common::runtime(1);
         panic::set_hook(Box::new(|_| panic!("the hook panics")));
-        runtime.after(Duration::ZERO, || panic!("the first"));
+        runtime
+            .handle()
+            .after(Duration::ZERO, || panic!("the first"));
         thread::sleep(2 * PATIENCE);
     });
 }
@@ -238,7 +242,7 @@ fn waiters_of_panicking_jobs_are_woken() {
         let runtime = crate::common::runtime(1);
         let used_up = use_up_descriptors();
         let (sender, receiver) = mpsc::channel::<()>();
-        runtime.after(Duration::from_millis(1), move || {
+        runtime.handle().after(Duration::from_millis(1), move || {
             let _sender = sender;
             panic!("before it has sent anything");
         });

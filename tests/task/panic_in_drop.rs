@@ -38,7 +38,7 @@ impl Drop for Bomb {
 fn captured_values_that_panic_after_the_run_are_contained() {
     let _alarm = alarm();
     let runtime = runtime(1);
-    runtime.after(Duration::ZERO, {
+    runtime.handle().after(Duration::ZERO, {
         let bomb = Bomb;
         move || drop(bomb)
     });
@@ -57,18 +57,26 @@ fn captured_values_that_panic_on_cancel_are_contained() {
     for recurs in [false, true] {
         let bomb = Bomb;
         let timer = if recurs {
-            runtime.try_every(HOUR, move || {
+            Timer::every(HOUR).on(runtime.handle()).try_start(move || {
                 let _ = &bomb;
             })
         } else {
-            runtime.try_after(HOUR, move || drop(bomb))
+            Timer::after(HOUR)
+                .on(runtime.handle())
+                .try_start(move || drop(bomb))
         };
         let timer = timer.expect("there is room for one");
         assert_eq!(timer.cancel(), Cancel::Cancelled);
         assert_eq!(timer.status(), Status::Over(Outcome::Cancelled));
         assert_eq!(timer.cancel(), Cancel::Over);
     }
-    assert!(runtime.try_after(HOUR, || ()).is_ok(), "it made room");
+    assert!(
+        Timer::after(HOUR)
+            .on(runtime.handle())
+            .try_start(|| ())
+            .is_ok(),
+        "it made room"
+    );
     let total = runtime.metrics().total();
     assert_eq!((total.cancelled(), total.panics()), (2, 2));
 }
@@ -84,8 +92,8 @@ fn cancel_named_counts_timers_whose_destructors_panic() {
         let f = move || drop((token, bomb));
         Timer::after(HOUR).on(runtime.handle()).name("n").start(f);
     }
-    assert_eq!(runtime.cancel_named("n", 500), 500);
-    assert_eq!(runtime.cancel_all_named("n"), 100);
+    assert_eq!(runtime.handle().cancel_named("n", 500), 500);
+    assert_eq!(runtime.handle().cancel_all_named("n"), 100);
     assert_eq!((drops.count(), panics(&runtime)), (600, 6));
     assert_eq!(runtime.timers().named, []);
 }
@@ -99,13 +107,15 @@ fn a_destructor_panic_does_not_reach_the_caller_that_ends_a_timer() {
         let bomb = Bomb;
         move || drop(bomb)
     };
-    drop(runtime.after(HOUR, held()).cancel_on_drop());
+    drop(runtime.handle().after(HOUR, held()).cancel_on_drop());
     drop(Timer::after(HOUR).on(runtime.handle()).build(held()));
     let built = Timer::after(HOUR).on(runtime.handle()).build(held());
     assert_eq!(built.cancel(), Cancel::Cancelled);
-    let wall = runtime.at_wall(SystemTime::now() + HOUR, held());
+    let wall = Timer::at_wall(SystemTime::now() + HOUR)
+        .on(runtime.handle())
+        .start(held());
     assert_eq!(wall.cancel(), Cancel::Cancelled);
-    let waited = runtime.after(HOUR, held());
+    let waited = runtime.handle().after(HOUR, held());
     assert_eq!(waited.blocking_cancel_and_wait(), Ok(Cancel::Cancelled));
     assert_eq!(panics(&runtime), 5);
     assert_alive(&runtime);
@@ -122,11 +132,13 @@ fn captured_values_of_a_recurring_callback_that_panic_are_contained() {
     let (started, release) = (Gate::new(), Gate::new());
     let timer = {
         let (started, release, bomb) = (started.clone(), release.clone(), Bomb);
-        let armed = runtime.try_every(Duration::from_millis(1), move || {
-            let _ = &bomb;
-            started.open();
-            release.wait();
-        });
+        let armed = Timer::every(Duration::from_millis(1))
+            .on(runtime.handle())
+            .try_start(move || {
+                let _ = &bomb;
+                started.open();
+                release.wait();
+            });
         armed.unwrap()
     };
     started.wait();
@@ -138,7 +150,13 @@ fn captured_values_of_a_recurring_callback_that_panic_are_contained() {
     eventually("the cancellation is counted", || {
         runtime.metrics().total().cancelled() == 1
     });
-    assert!(runtime.try_after(HOUR, || ()).is_ok(), "it made room");
+    assert!(
+        Timer::after(HOUR)
+            .on(runtime.handle())
+            .try_start(|| ())
+            .is_ok(),
+        "it made room"
+    );
 }
 
 #[test]
@@ -150,7 +168,7 @@ fn a_destructor_panic_at_shutdown_does_not_stop_other_destructors() {
     for i in 0..100 {
         let token = drops.token();
         let bomb = (i % 10 == 0).then(|| Bomb);
-        timers.push(runtime.after(HOUR, move || drop((token, bomb))));
+        timers.push(runtime.handle().after(HOUR, move || drop((token, bomb))));
     }
     let tokens = drops.clone();
     on_worker(&runtime, move || {
@@ -251,7 +269,7 @@ fn an_unclaimed_result_that_panics_on_drop_is_counted() {
 fn a_panic_payload_that_panics_on_drop_is_contained() {
     alone(|| {
         let runtime = runtime(1);
-        runtime.after(Duration::ZERO, || panic_any(Bomb));
+        runtime.handle().after(Duration::ZERO, || panic_any(Bomb));
         eventually("both are counted", || panics(&runtime) == 2);
         assert_alive(&runtime);
         // The payload of the panic of a detached task is contained, too.

@@ -39,7 +39,7 @@ fn a_pinned_task_always_runs_on_its_worker() {
     let _alarm = alarm();
     let runtime = runtime(3);
     for worker in [0, 1, 2, 1] {
-        let task = runtime.spawn_pinned_by_idx(
+        let task = runtime.handle().spawn_pinned_by_idx(
             move || async move {
                 let here = thread::current().id();
                 for round in 0..50 {
@@ -68,7 +68,10 @@ fn an_unknown_worker_and_an_ended_runtime_are_refused() {
         workers: 2,
     };
     let create = || future::ready(());
-    assert_eq!(runtime.spawn_pinned_by_idx(create, 2).unwrap_err(), refused);
+    assert_eq!(
+        runtime.handle().spawn_pinned_by_idx(create, 2).unwrap_err(),
+        refused
+    );
     assert!(refused.to_string().contains("no worker 2"), "{refused}");
     assert_eq!(
         spawn_pinned_by_idx(create, 0).unwrap_err(),
@@ -133,7 +136,7 @@ fn values_that_are_not_send_live_across_awaits() {
     let runtime = runtime(3);
     let homes = Homes::new();
     let given = homes.clone();
-    let seen = runtime.spawn_pinned(|| async move {
+    let seen = runtime.handle().spawn_pinned(|| async move {
         let seen = Rc::new(RefCell::new(Vec::new()));
         descend(9, seen.clone(), given);
         while seen.borrow().len() < 10 {
@@ -151,7 +154,7 @@ fn values_that_are_not_send_live_across_awaits() {
 fn a_result_that_is_not_send_is_joined_on_its_thread() {
     let _alarm = alarm();
     let runtime = runtime(2);
-    let sum = runtime.spawn_pinned(|| async {
+    let sum = runtime.handle().spawn_pinned(|| async {
         let task = spawn_local(async { Rc::new(Cell::new(40)) });
         let shared = task.await.unwrap();
         shared.set(shared.get() + 2);
@@ -194,7 +197,10 @@ fn remote_wakes_reach_pinned_tasks() {
                         }
                     })
                 };
-                let task = runtime.spawn_pinned_by_idx(create, thread % 2).unwrap();
+                let task = runtime
+                    .handle()
+                    .spawn_pinned_by_idx(create, thread % 2)
+                    .unwrap();
                 eventually("it runs", || waker.lock().unwrap().is_some());
                 for round in 1..=ROUNDS {
                     given.store(round, SeqCst);
@@ -240,7 +246,10 @@ fn no_remote_wake_is_lost() {
                     }
                 })
             };
-            let task = runtime.spawn_pinned_by_idx(create, index % 2).unwrap();
+            let task = runtime
+                .handle()
+                .spawn_pinned_by_idx(create, index % 2)
+                .unwrap();
             // Wait for each task, so that the wakers are in the order of the tasks.
             eventually("it runs", || wakers.len() == index + 1);
             task
@@ -273,7 +282,7 @@ fn a_remote_abort_drops_the_future_on_its_own_thread() {
     for round in 0..200 {
         let (given, event) = (homes.clone(), Event::default());
         let runs = event.clone();
-        let task = runtime.spawn_pinned(move || async move {
+        let task = runtime.handle().spawn_pinned(move || async move {
             let _resident = given.resident();
             let inner = given.clone();
             let _detached = spawn_local(async move {
@@ -306,10 +315,12 @@ fn a_remote_abort_drops_the_future_on_its_own_thread() {
 fn a_panic_is_returned_to_the_join_handle_and_the_worker_goes_on() {
     let _alarm = alarm();
     let runtime = runtime(1);
-    let create = runtime.spawn_pinned(|| -> future::Ready<()> { panic!("in create") });
+    let create = runtime
+        .handle()
+        .spawn_pinned(|| -> future::Ready<()> { panic!("in create") });
     let error = runtime.block_on(create).unwrap_err();
     assert_eq!(message(&*error.into_panic()), "in create");
-    let nested = runtime.spawn_pinned(|| async {
+    let nested = runtime.handle().spawn_pinned(|| async {
         let inner = spawn_local(async {
             yield_now().await;
             let shared = Rc::new(Cell::new(0));
@@ -382,7 +393,10 @@ fn timers_of_a_pinned_task_are_on_the_shard_of_its_worker() {
             waiting.await.unwrap();
             set.get()
         };
-        let task = runtime.spawn_pinned_by_idx(create, worker).unwrap();
+        let task = runtime
+            .handle()
+            .spawn_pinned_by_idx(create, worker)
+            .unwrap();
         assert!(runtime.block_on(task).unwrap());
     }
 }
@@ -391,7 +405,7 @@ fn timers_of_a_pinned_task_are_on_the_shard_of_its_worker() {
 fn select_and_join_sets_work_in_local_tasks() {
     let _alarm = alarm();
     let runtime = runtime(2);
-    let task = runtime.spawn_pinned(|| async {
+    let task = runtime.handle().spawn_pinned(|| async {
         let count = Rc::new(Cell::new(0));
         let mut set = JoinSet::new();
         for n in 0..100_u64 {
@@ -433,7 +447,7 @@ fn pinned_tasks_are_counted_and_have_ids() {
         wait.wait().await;
         own
     };
-    let task = runtime.spawn_pinned_by_idx(create, 1).unwrap();
+    let task = runtime.handle().spawn_pinned_by_idx(create, 1).unwrap();
     let pinned = || {
         let metrics = runtime.metrics();
         [0, 1].map(|worker| metrics.workers()[worker].pinned_tasks())
@@ -456,7 +470,9 @@ fn a_blocking_pinned_task_is_reported_by_name() {
         .build()
         .unwrap();
     let line = line!() + 1;
-    let task = runtime.spawn_pinned(|| async { thread::sleep(Duration::from_millis(60)) });
+    let task = runtime
+        .handle()
+        .spawn_pinned(|| async { thread::sleep(Duration::from_millis(60)) });
     runtime.block_on(task).unwrap();
     let stall = loop {
         let stall = receiver.recv_timeout(PATIENCE).expect("it is reported");
@@ -475,7 +491,7 @@ fn block_in_place_delays_local_tasks_only() {
     let runtime = runtime(2);
     let ran = Arc::new(AtomicBool::new(false));
     let local_ran = ran.clone();
-    let task = runtime.spawn_pinned(move || async move {
+    let task = runtime.handle().spawn_pinned(move || async move {
         let local = local_ran.clone();
         let waits = spawn_local(async move { local.store(true, SeqCst) });
         let others = Gate::new();

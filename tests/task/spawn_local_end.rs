@@ -61,7 +61,10 @@ fn residents(runtime: &Runtime, count: usize) -> (Homes, Wakers, Vec<JoinHandle<
                 drop(spawn_local(stay(&homes, &wakers)));
                 stay(&homes, &wakers).await;
             };
-            runtime.spawn_pinned_by_idx(create, n % workers).unwrap()
+            runtime
+                .handle()
+                .spawn_pinned_by_idx(create, n % workers)
+                .unwrap()
         })
         .collect();
     eventually("all run", || wakers.len() == 2 * tasks.len());
@@ -166,7 +169,12 @@ fn a_graceful_shutdown_waits_for_local_tasks() {
             }));
             outer.fetch_add(1, SeqCst);
         };
-        drop(runtime.spawn_pinned_by_idx(create, worker).unwrap());
+        drop(
+            runtime
+                .handle()
+                .spawn_pinned_by_idx(create, worker)
+                .unwrap(),
+        );
     }
     assert!(runtime.shutdown_graceful(PATIENCE));
     assert_eq!(finished.load(SeqCst), 6);
@@ -201,7 +209,7 @@ fn destructors_can_spawn_and_panic() {
                 runs.set();
                 pending::<()>().await;
             };
-            drop(runtime.spawn_pinned_by_idx(create, n % 2).unwrap());
+            drop(runtime.handle().spawn_pinned_by_idx(create, n % 2).unwrap());
             runtime.block_on(event.wait());
         }
         drop(sender);
@@ -224,7 +232,7 @@ fn a_blocked_worker_drops_its_local_tasks_when_it_returns() {
         is_stuck.open();
         wait.wait();
     };
-    drop(runtime.spawn_pinned_by_idx(create, 0).unwrap());
+    drop(runtime.handle().spawn_pinned_by_idx(create, 0).unwrap());
     stuck.wait();
     assert!(!runtime.shutdown_timeout(Duration::from_millis(50)));
     // The blocked worker has not dropped its tasks yet.

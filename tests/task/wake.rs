@@ -318,7 +318,7 @@ fn a_searcher_that_runs_its_own_timer_hides_no_work() {
         let due = std::time::Instant::now() + Duration::from_micros(400);
         let stuck = Arc::new(AtomicBool::new(false));
         let told = stuck.clone();
-        let timer = runtime.at(due, move || {
+        let timer = runtime.handle().at(due, move || {
             told.store(!gate.wait_for(PATIENCE / 2), Ordering::SeqCst);
         });
         // Spawn the task shortly before or after the timer comes due.

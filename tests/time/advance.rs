@@ -29,7 +29,9 @@ fn exactly_the_due_timers_have_run_when_advance_returns() {
         let ran = Arc::new(AtomicUsize::new(0));
         for i in 1..=100_u32 {
             let ran = ran.clone();
-            runtime.after(i * MS, move || _ = ran.fetch_add(1, Ordering::SeqCst));
+            runtime
+                .handle()
+                .after(i * MS, move || _ = ran.fetch_add(1, Ordering::SeqCst));
         }
         for i in 1..=20 {
             runtime.block_on(async {
@@ -84,13 +86,13 @@ fn an_advance_is_one_jump() {
     let start = runtime.block_on(async { Instant::now() });
     for (name, delay) in [("late", 2 * HOUR), ("soon", HOUR)] {
         let seen = seen.clone();
-        runtime.after(delay, move || {
+        runtime.handle().after(delay, move || {
             seen.lock().unwrap().push((name, start.elapsed()))
         });
     }
     let recurring = {
         let seen = seen.clone();
-        runtime.every(HOUR, move || {
+        runtime.handle().every(HOUR, move || {
             seen.lock().unwrap().push(("every", start.elapsed()))
         })
     };
@@ -187,7 +189,7 @@ fn an_advance_waits_for_a_callback_that_blocks() {
     let runtime = paused(2);
     let ran = Arc::new(AtomicUsize::new(0));
     let counter = ran.clone();
-    runtime.after(MS, move || {
+    runtime.handle().after(MS, move || {
         thread::sleep(20 * MS);
         counter.fetch_add(1, Ordering::SeqCst);
     });
@@ -247,7 +249,7 @@ fn an_advance_ends_with_its_runtime() {
     // The runtime is not quiet while this callback runs.
     let gate = crate::common::Gate::new();
     let began = crate::common::Gate::new();
-    runtime.after(Duration::ZERO, {
+    runtime.handle().after(Duration::ZERO, {
         let (gate, began) = (gate.clone(), began.clone());
         move || {
             began.open();
@@ -270,7 +272,9 @@ fn an_advance_ends_with_its_runtime() {
 fn the_clock_stops_at_its_maximum() {
     let _alarm = alarm();
     let runtime = paused(2);
-    let never = runtime.after(Duration::MAX, || unreachable!("never"));
+    let never = runtime
+        .handle()
+        .after(Duration::MAX, || unreachable!("never"));
     runtime.block_on(async {
         let start = Instant::now();
         advance(Duration::MAX).await;

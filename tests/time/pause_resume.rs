@@ -30,7 +30,7 @@ fn a_resumed_clock_keeps_real_time() {
             let left = || runtime.block_on(async { deadline - Instant::now() });
             // The workers wait for this deadline. Twice, a jump brings the deadline nearer, and
             // they wait anew.
-            let timer = runtime.at(deadline, || ());
+            let timer = runtime.handle().at(deadline, || ());
             thread::sleep(MS);
             runtime.pause();
             runtime.block_on(advance(HOUR));
@@ -76,7 +76,7 @@ fn resume_ends_a_waiting_advance() {
     let (began, gate) = (crate::common::Gate::new(), crate::common::Gate::new());
     let blocks = {
         let (began, gate) = (began.clone(), gate.clone());
-        runtime.after(Duration::ZERO, move || {
+        runtime.handle().after(Duration::ZERO, move || {
             began.open();
             gate.wait();
         })
@@ -145,7 +145,7 @@ fn pause_and_resume_lose_no_timer_and_fire_none_early() {
             if i % 2 == 0 {
                 let _entered = runtime.enter();
                 let due = Instant::now() + delay;
-                runtime.at(due, move || end(due));
+                runtime.handle().at(due, move || end(due));
             } else {
                 runtime.spawn(async move {
                     let due = Instant::now() + delay;

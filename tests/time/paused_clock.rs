@@ -47,7 +47,7 @@ fn the_clock_jumps_from_deadline_to_deadline() {
         for i in 0..200_u32 {
             let (seen, delay) = (seen.clone(), (i * 71 % 200 + 1) * MS);
             if i % 2 == 0 {
-                runtime.after(delay, move || {
+                runtime.handle().after(delay, move || {
                     seen.lock().unwrap().push((delay, Instant::now()));
                 });
             } else {
@@ -76,7 +76,9 @@ fn recurring_callbacks_and_intervals_run_on_their_grid() {
         let runs = Arc::new(Mutex::new(Vec::new()));
         let timer = {
             let runs = runs.clone();
-            runtime.every(7 * MS, move || runs.lock().unwrap().push(start.elapsed()))
+            runtime
+                .handle()
+                .every(7 * MS, move || runs.lock().unwrap().push(start.elapsed()))
         };
         let ticks = runtime.spawn(async move {
             let mut interval = interval(11 * MS);
@@ -145,10 +147,10 @@ fn timers_are_refreshed_and_moved_by_the_paused_clock() {
         let sender = sender.clone();
         move || sender.send((name, start.elapsed())).unwrap()
     };
-    let refreshed = runtime.after(HOUR, fires("refreshed"));
-    let moved = runtime.after(HOUR, fires("moved"));
-    let at = runtime.at(start + 3 * HOUR, fires("at"));
-    let never = runtime.after(HOUR, fires("never"));
+    let refreshed = runtime.handle().after(HOUR, fires("refreshed"));
+    let moved = runtime.handle().after(HOUR, fires("moved"));
+    let at = runtime.handle().at(start + 3 * HOUR, fires("at"));
+    let never = runtime.handle().after(HOUR, fires("never"));
     runtime.block_on(sleep(HOUR / 2));
     refreshed.refresh();
     moved.reset_after(2 * HOUR);
@@ -174,7 +176,9 @@ fn timers_armed_outside_wait_for_a_block_on() {
     let timers: Vec<_> = (1..=20)
         .map(|i| {
             let fired = fired.clone();
-            runtime.after(i * MS, move || _ = fired.fetch_add(1, Ordering::SeqCst))
+            runtime
+                .handle()
+                .after(i * MS, move || _ = fired.fetch_add(1, Ordering::SeqCst))
         })
         .collect();
     // If the clock ran, some timers would fire in this time. If the time is too short for that,
@@ -196,7 +200,7 @@ fn a_callback_that_blocks_keeps_the_clock_still() {
     let shown = Arc::new(Mutex::new(Vec::new()));
     {
         let shown = shown.clone();
-        runtime.after(MS, move || {
+        runtime.handle().after(MS, move || {
             for _ in 0..20 {
                 shown.lock().unwrap().push(Instant::now());
                 thread::sleep(2 * MS);
@@ -267,8 +271,12 @@ fn workers_sleep_without_a_timer() {
     let _alarm = alarm();
     let runtime = paused(2);
     let start = runtime.block_on(async { Instant::now() });
-    let cancelled = runtime.after(HOUR, || unreachable!("it was cancelled"));
-    let moved = runtime.after(HOUR, || unreachable!("it was moved to never"));
+    let cancelled = runtime
+        .handle()
+        .after(HOUR, || unreachable!("it was cancelled"));
+    let moved = runtime
+        .handle()
+        .after(HOUR, || unreachable!("it was moved to never"));
     cancelled.cancel();
     moved.reset_after(Duration::MAX);
     let event = Event::default();
@@ -293,7 +301,7 @@ fn a_timer_armed_outside_after_a_moved_one_is_waited_for() {
     for _ in 0..50 {
         let runtime = paused(1);
         // The worker sleeps until this deadline. The reset does not wake it.
-        let moved = runtime.after(HOUR, || ());
+        let moved = runtime.handle().after(HOUR, || ());
         crate::common::on_worker(&runtime, || ());
         moved.reset_after(Duration::MAX);
         let event = Event::default();

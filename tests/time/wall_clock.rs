@@ -29,7 +29,7 @@ fn wall_clock_timers_are_never_early() {
         let (sender, place) = (sender.clone(), i % 3);
         let run = move || sender.send((at, SystemTime::now())).unwrap();
         match place {
-            0 => drop(runtime.at_wall(at, run)),
+            0 => drop(Timer::at_wall(at).on(runtime.handle()).start(run)),
             1 => on_worker(&runtime, move || drop(Timer::at_wall(at).start(run))),
             _ => {
                 let skips = Timer::at_wall(at)
@@ -307,7 +307,9 @@ fn shutdown_ends_wall_and_boot_timers_and_refuses_more() {
             .on(&handle)
             .start_with(told.once());
         let token = drops.token();
-        let _detached = handle.at_wall(SystemTime::now() + HOUR, move || drop(token));
+        let _detached = Timer::at_wall(SystemTime::now() + HOUR)
+            .on(&handle)
+            .start(move || drop(token));
     }
     let kept = Timer::after_boot(HOUR).on(&handle).start(|| ());
     let ending = thread::spawn(move || drop(runtime));
@@ -320,7 +322,9 @@ fn shutdown_ends_wall_and_boot_timers_and_refuses_more() {
         late.try_start(|| ()).err(),
         Some(tourbillon::ArmError::Shutdown)
     );
-    let late = handle.at_wall(SystemTime::now(), || unreachable!());
+    let late = Timer::at_wall(SystemTime::now())
+        .on(&handle)
+        .start(|| unreachable!());
     assert_eq!(late.status(), Status::Over(Outcome::Shutdown));
     let timers = handle.timers();
     assert_eq!((timers.wall.pending, timers.boot.next_deadline), (0, None));

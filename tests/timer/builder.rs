@@ -340,7 +340,10 @@ fn all_options_work_together() {
         every.status() == Status::Over(Outcome::Fired)
     });
     assert_eq!(
-        (runtime.count_named("all"), runtime.timers().pending()),
+        (
+            runtime.handle().count_named("all"),
+            runtime.timers().pending()
+        ),
         (0, 0)
     );
 
@@ -362,9 +365,9 @@ fn a_handle_builds_timers_on_its_runtime() {
         let sender = sender.clone();
         move || sender.send(Handle::current().id()).unwrap()
     };
-    handle.timer_after(SOON).start(send());
-    handle.timer_at(Instant::now() + SOON).start(send());
-    handle.timer_every(SOON).times(1).start(send());
+    Timer::after(SOON).on(handle).start(send());
+    Timer::at(Instant::now() + SOON).on(handle).start(send());
+    Timer::every(SOON).on(handle).times(1).start(send());
     for _ in 0..3 {
         assert_eq!(ids.recv_timeout(PATIENCE), Ok(handle.id()));
     }

@@ -189,7 +189,11 @@ fn a_full_runtime_refuses_timers_of_all_clocks_and_with_all_options() {
     let refused = Timer::every(HOUR).on(handle).on_worker(1).times(2);
     assert_eq!(refused.try_start_with(|_| ()).err(), full);
     assert_eq!(told.total(), 0, "a refused timer gets no outcome");
-    assert_eq!(runtime.count_named("full"), 3, "and leaves no name");
+    assert_eq!(
+        runtime.handle().count_named("full"),
+        3,
+        "and leaves no name"
+    );
 
     // `start` cannot return an error, so it exceeds the bound.
     let over = Timer::after(HOUR).on(handle).start(|| ());

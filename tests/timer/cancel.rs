@@ -77,12 +77,14 @@ fn answers_of_a_pending_timer(arm: impl FnOnce(Duration, crate::common::Token) -
 fn a_pending_timer_answers_remote_threads_exactly() {
     let _alarm = alarm();
     let runtime = runtime(2);
-    answers_of_a_pending_timer(|delay, token| runtime.after(delay, move || drop(token)));
+    answers_of_a_pending_timer(|delay, token| runtime.handle().after(delay, move || drop(token)));
     answers_of_a_pending_timer(|delay, token| {
-        runtime.at(Instant::now() + delay, move || drop(token))
+        runtime
+            .handle()
+            .at(Instant::now() + delay, move || drop(token))
     });
     answers_of_a_pending_timer(|period, token| {
-        runtime.every(period, move || {
+        runtime.handle().every(period, move || {
             let _ = &token;
         })
     });
@@ -112,7 +114,10 @@ fn a_pending_timer_answers_another_worker_exactly() {
     let runtime = runtime(2);
     for (armed_on, asked_on) in [(0, 0), (0, 1), (1, 0), (1, 1)] {
         let arms = || async { tourbillon::after(HOUR, || ()) };
-        let arms = runtime.spawn_pinned_by_idx(arms, armed_on).unwrap();
+        let arms = runtime
+            .handle()
+            .spawn_pinned_by_idx(arms, armed_on)
+            .unwrap();
         let timer = runtime.block_on(arms).unwrap();
         let asks = move || async move {
             assert_eq!(timer.reset_after(2 * HOUR), Reset::Pending);
@@ -120,7 +125,10 @@ fn a_pending_timer_answers_another_worker_exactly() {
             assert_eq!(timer.cancel(), Cancel::Cancelled);
             assert_over(&timer, Outcome::Cancelled);
         };
-        let asks = runtime.spawn_pinned_by_idx(asks, asked_on).unwrap();
+        let asks = runtime
+            .handle()
+            .spawn_pinned_by_idx(asks, asked_on)
+            .unwrap();
         runtime.block_on(asks).unwrap();
     }
 }
@@ -131,7 +139,9 @@ fn a_timer_that_fired_is_over() {
     let runtime = runtime(1);
     let drops = Drops::new();
     let token = drops.token();
-    let timer = runtime.after(Duration::from_millis(1), move || drop(token));
+    let timer = runtime
+        .handle()
+        .after(Duration::from_millis(1), move || drop(token));
     eventually("it is over", || matches!(timer.status(), Status::Over(_)));
     assert_eq!(drops.count(), 1);
     assert_over(&timer, Outcome::Fired);
@@ -145,7 +155,7 @@ fn a_running_callback_cannot_be_cancelled_or_moved() {
     let before = Instant::now();
     let timer = {
         let (started, release) = (started.clone(), release.clone());
-        runtime.after(Duration::from_millis(1), move || {
+        runtime.handle().after(Duration::from_millis(1), move || {
             started.open();
             release.wait();
         })
@@ -182,10 +192,12 @@ fn cancel_and_expiry_race_for_one_outcome() {
     // The winner of a race is random: repeat until each side has won at least one.
     while armed < 3_000 || answers.len() < 2 {
         let (token, fired) = (drops.token(), fired.clone());
-        let timer = runtime.after(Duration::from_micros(armed % 60), move || {
-            let _token = token;
-            fired.fetch_add(1, Ordering::SeqCst);
-        });
+        let timer = runtime
+            .handle()
+            .after(Duration::from_micros(armed % 60), move || {
+                let _token = token;
+                fired.fetch_add(1, Ordering::SeqCst);
+            });
         armed += 1;
         for _ in 0..armed % 7 * 20 {
             std::hint::spin_loop();
@@ -214,7 +226,7 @@ fn one_of_many_cancelling_threads_wins() {
     let runtime = runtime(2);
     for round in 0..200_u64 {
         let wins = AtomicUsize::new(0);
-        let timer = runtime.after(HOUR, || ());
+        let timer = runtime.handle().after(HOUR, || ());
         thread::scope(|scope| {
             for i in 0..3_u64 {
                 let (timer, wins) = (&timer, &wins);
@@ -239,10 +251,10 @@ fn one_of_many_cancelling_threads_wins() {
 #[test]
 fn debug_output_shows_the_status_of_a_timer() {
     let runtime = runtime(1);
-    let timer = runtime.after(HOUR, || ());
+    let timer = runtime.handle().after(HOUR, || ());
     assert!(format!("{timer:?}").contains("Pending"));
     timer.cancel();
     assert!(format!("{timer:?}").contains("Cancelled"));
-    let guard = runtime.after(HOUR, || ()).cancel_on_drop();
+    let guard = runtime.handle().after(HOUR, || ()).cancel_on_drop();
     assert!(format!("{guard:?}").contains("Pending"));
 }

@@ -41,11 +41,14 @@ fn returns_at_once_if_the_callback_does_not_run() {
     for wait in WAYS {
         let drops = Drops::new();
         let token = drops.token();
-        let pending = runtime.after(HOUR, move || drop(token));
+        let pending = runtime.handle().after(HOUR, move || drop(token));
         assert_eq!(wait(&pending), Ok(Cancel::Cancelled));
         assert_eq!(drops.count(), 1);
         assert_eq!(wait(&pending), Ok(Cancel::Over));
-        assert_eq!(wait(&runtime.every(HOUR, || ())), Ok(Cancel::Cancelled));
+        assert_eq!(
+            wait(&runtime.handle().every(HOUR, || ())),
+            Ok(Cancel::Cancelled)
+        );
         let token = drops.token();
         let built = Timer::after(HOUR)
             .on(runtime.handle())
@@ -60,14 +63,14 @@ fn returns_at_once_if_the_callback_does_not_run() {
     }
     release.open();
     for wait in WAYS {
-        let fired = runtime.after(Duration::ZERO, || ());
+        let fired = runtime.handle().after(Duration::ZERO, || ());
         eventually("it fires", || {
             fired.status() == Status::Over(Outcome::Fired)
         });
         assert_eq!(wait(&fired), Ok(Cancel::Over));
     }
     let handle = runtime.handle().clone();
-    let kept = runtime.after(HOUR, || ());
+    let kept = runtime.handle().after(HOUR, || ());
     drop(runtime);
     for wait in WAYS {
         assert_eq!(wait(&handle.after(HOUR, || ())), Ok(Cancel::Over));
@@ -124,7 +127,7 @@ fn waits_for_a_run(start: impl Fn(&Runtime, Box<dyn Fn() + Send>) -> Timer, answ
 fn waits_for_a_running_callback() {
     let _alarm = alarm();
     waits_for_a_run(
-        |runtime, f| runtime.after(Duration::ZERO, f),
+        |runtime, f| runtime.handle().after(Duration::ZERO, f),
         Cancel::Running,
     );
     let on = |runtime: &Runtime| runtime.handle().clone();
@@ -138,7 +141,10 @@ fn waits_for_a_running_callback() {
 fn waits_for_the_last_run_of_a_recurring_timer() {
     let _alarm = alarm();
     let period = Duration::from_micros(200);
-    waits_for_a_run(|runtime, f| runtime.every(period, f), Cancel::AfterRun);
+    waits_for_a_run(
+        |runtime, f| runtime.handle().every(period, f),
+        Cancel::AfterRun,
+    );
     waits_for_a_run(
         |runtime, f| Timer::every(period).on(runtime.handle()).start(f),
         Cancel::AfterRun,
@@ -217,14 +223,14 @@ fn a_wait_in_the_timers_own_callback_cancels_and_returns_an_error() {
             timer.status()
         };
         let cell = Arc::new(OnceLock::new());
-        let once = runtime.after(Duration::ZERO, wait(&cell));
+        let once = runtime.handle().after(Duration::ZERO, wait(&cell));
         assert_eq!(
             expect(cell, once, Cancel::Running),
             Status::Over(Outcome::Fired)
         );
 
         let cell = Arc::new(OnceLock::new());
-        let every = runtime.every(period, wait(&cell));
+        let every = runtime.handle().every(period, wait(&cell));
         assert_eq!(
             expect(cell, every, Cancel::AfterRun),
             Status::Over(Outcome::Cancelled)
@@ -264,7 +270,7 @@ fn a_wait_in_the_timers_own_callback_cancels_and_returns_an_error() {
 fn the_blocking_call_fails_on_a_worker_but_tasks_can_wait() {
     let _alarm = alarm();
     let runtime = runtime(2);
-    let pending = runtime.after(HOUR, || ());
+    let pending = runtime.handle().after(HOUR, || ());
     let (pending, answer) = on_worker(&runtime, move || {
         let answer = pending.blocking_cancel_and_wait();
         (pending, answer)
@@ -276,7 +282,7 @@ fn the_blocking_call_fails_on_a_worker_but_tasks_can_wait() {
 
     let (started, go_on) = (Gate::new(), Gate::new());
     let (gate, wait) = (started.clone(), go_on.clone());
-    let running = runtime.after(Duration::ZERO, move || {
+    let running = runtime.handle().after(Duration::ZERO, move || {
         gate.open();
         wait.wait();
     });
@@ -296,7 +302,7 @@ fn a_wait_can_be_dropped() {
     let runtime = runtime(1);
     let (started, go_on) = (Gate::new(), Gate::new());
     let (gate, wait) = (started.clone(), go_on.clone());
-    let timer = runtime.after(Duration::ZERO, move || {
+    let timer = runtime.handle().after(Duration::ZERO, move || {
         gate.open();
         wait.wait();
     });

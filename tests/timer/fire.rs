@@ -36,18 +36,22 @@ fn a_callback_never_runs_before_its_deadline() {
             // The test reads the clock before the call, so the timer's deadline is at least
             // `asked`.
             let asked = Instant::now() + delay;
-            runtime.after(delay, reporter(&sender, asked));
+            runtime.handle().after(delay, reporter(&sender, asked));
             let asked = Instant::now() + delay;
             runtime.handle().after(delay, reporter(&sender, asked));
             let asked = Instant::now() + delay;
-            runtime.at(asked, reporter(&sender, asked));
+            runtime.handle().at(asked, reporter(&sender, asked));
             let asked = Instant::now() + delay;
             runtime.handle().at(asked, reporter(&sender, asked));
             let asked = Instant::now() + delay;
-            let armed = runtime.try_after(delay, reporter(&sender, asked));
+            let armed = Timer::after(delay)
+                .on(runtime.handle())
+                .try_start(reporter(&sender, asked));
             armed.expect("there is no bound");
             let asked = Instant::now() + delay;
-            let armed = runtime.handle().try_at(asked, reporter(&sender, asked));
+            let armed = Timer::at(asked)
+                .on(runtime.handle())
+                .try_start(reporter(&sender, asked));
             armed.expect("there is no bound");
             count += 6;
         }
@@ -64,9 +68,13 @@ fn arm_here(sender: &mpsc::Sender<Report>) -> usize {
         let asked = Instant::now() + delay;
         tourbillon::at(asked, reporter(sender, asked));
         let asked = Instant::now() + delay;
-        tourbillon::try_after(delay, reporter(sender, asked)).expect("there is no bound");
+        Timer::after(delay)
+            .try_start(reporter(sender, asked))
+            .expect("there is no bound");
         let asked = Instant::now() + delay;
-        tourbillon::try_at(asked, reporter(sender, asked)).expect("there is no bound");
+        Timer::at(asked)
+            .try_start(reporter(sender, asked))
+            .expect("there is no bound");
     }
     4 * DELAYS.len()
 }
@@ -99,9 +107,9 @@ fn free_functions_arm_on_the_current_runtime() {
 fn free_functions_fail_outside_of_a_runtime() {
     let zero = Duration::ZERO;
     let refused = Some(ArmError::NoRuntime);
-    assert_eq!(tourbillon::try_after(zero, || ()).err(), refused);
-    assert_eq!(tourbillon::try_at(Instant::now(), || ()).err(), refused);
-    assert_eq!(tourbillon::try_every(HOUR, || ()).err(), refused);
+    assert_eq!(Timer::after(zero).try_start(|| ()).err(), refused);
+    assert_eq!(Timer::at(Instant::now()).try_start(|| ()).err(), refused);
+    assert_eq!(Timer::every(HOUR).try_start(|| ()).err(), refused);
 }
 
 #[test]
@@ -184,7 +192,7 @@ fn a_dropped_timer_still_fires() {
     let runtime = runtime(2);
     let (sender, receiver) = mpsc::channel();
     let asked = Instant::now() + Duration::from_millis(2);
-    drop(runtime.at(asked, reporter(&sender, asked)));
+    drop(runtime.handle().at(asked, reporter(&sender, asked)));
     {
         let sender = sender.clone();
         on_worker(&runtime, move || {
@@ -193,7 +201,7 @@ fn a_dropped_timer_still_fires() {
     }
     none_early(&receiver, 2);
     let (tick, ticks) = mpsc::channel();
-    drop(runtime.every(Duration::from_millis(1), move || {
+    drop(runtime.handle().every(Duration::from_millis(1), move || {
         let _ = tick.send(());
     }));
     for _ in 0..3 {
@@ -207,7 +215,10 @@ fn a_dropped_guard_cancels_its_timer_unless_detached() {
     let runtime = runtime(1);
     let drops = Drops::new();
     let token = drops.token();
-    let guard = runtime.after(HOUR, move || drop(token)).cancel_on_drop();
+    let guard = runtime
+        .handle()
+        .after(HOUR, move || drop(token))
+        .cancel_on_drop();
     assert!(guard.is_pending());
     assert_eq!(guard.reset_after(2 * HOUR), Reset::Pending);
     assert_eq!(drops.count(), 0);
@@ -216,14 +227,17 @@ fn a_dropped_guard_cancels_its_timer_unless_detached() {
     assert_eq!(runtime.metrics().total().cancelled(), 1);
 
     let token = drops.token();
-    let guard = runtime.after(HOUR, move || drop(token)).cancel_on_drop();
+    let guard = runtime
+        .handle()
+        .after(HOUR, move || drop(token))
+        .cancel_on_drop();
     let timer = guard.detach();
     assert!(timer.is_pending());
     assert_eq!(drops.count(), 1);
     assert_eq!(timer.cancel(), Cancel::Cancelled);
 
     // A timer that is cancelled twice counts once.
-    let guard = runtime.after(HOUR, || ()).cancel_on_drop();
+    let guard = runtime.handle().after(HOUR, || ()).cancel_on_drop();
     assert_eq!(guard.cancel(), Cancel::Cancelled);
     drop(guard);
     assert_eq!(runtime.metrics().total().cancelled(), 3);
@@ -235,7 +249,7 @@ fn a_delay_of_zero_runs_at_once_but_never_on_the_callers_stack() {
     let runtime = runtime(1);
     let caller = thread::current().id();
     let (sender, receiver) = mpsc::channel();
-    runtime.after(Duration::ZERO, move || {
+    runtime.handle().after(Duration::ZERO, move || {
         sender.send(thread::current().id()).unwrap();
     });
     assert_ne!(receiver.recv_timeout(PATIENCE).unwrap(), caller);
@@ -269,12 +283,12 @@ fn a_deadline_before_the_start_of_the_runtime_is_due_at_once() {
     thread::sleep(Duration::from_millis(1));
     let runtime = runtime(1);
     let (sender, receiver) = mpsc::channel();
-    let timer = runtime.at(before, reporter(&sender, before));
+    let timer = runtime.handle().at(before, reporter(&sender, before));
     none_early(&receiver, 1);
     eventually("it is over", || {
         timer.status() == Status::Over(Outcome::Fired)
     });
-    let timer = runtime.after(HOUR, reporter(&sender, before));
+    let timer = runtime.handle().after(HOUR, reporter(&sender, before));
     assert_eq!(timer.reset_at(before), Reset::Pending);
     none_early(&receiver, 1);
 }
@@ -285,11 +299,11 @@ fn a_timer_with_an_unlimited_delay_can_be_moved_and_cancelled() {
     let runtime = runtime(1);
     let never = || -> [Timer; 4] {
         [
-            runtime.after(Duration::MAX, || ()),
-            runtime.every(Duration::MAX, || ()),
+            runtime.handle().after(Duration::MAX, || ()),
+            runtime.handle().every(Duration::MAX, || ()),
             // 100 years are more than the clock's range of 73 years.
-            runtime.after(876_000 * HOUR, || ()),
-            runtime.at(Instant::now() + 876_000 * HOUR, || ()),
+            runtime.handle().after(876_000 * HOUR, || ()),
+            runtime.handle().at(Instant::now() + 876_000 * HOUR, || ()),
         ]
     };
     for timer in never() {
@@ -314,7 +328,7 @@ fn a_timer_with_an_unlimited_delay_can_be_moved_and_cancelled() {
         timer.cancel();
     }
     // A timer with a deadline can be put off for ever.
-    let timer = runtime.after(HOUR, || ());
+    let timer = runtime.handle().after(HOUR, || ());
     assert_eq!(timer.reset_after(Duration::MAX), Reset::Pending);
     assert_eq!(timer.deadline(), None);
     assert!(timer.is_pending());
@@ -399,7 +413,7 @@ fn timers_of_many_threads_are_spread_over_all_workers() {
     });
     thread::scope(|scope| {
         for _ in 0..64 {
-            scope.spawn(|| drop(runtime.after(HOUR, || ())));
+            scope.spawn(|| drop(runtime.handle().after(HOUR, || ())));
         }
     });
     eventually("all of them are stored", || {
@@ -427,7 +441,7 @@ fn full_inboxes_are_drained_while_the_workers_sleep() {
     let _alarm = alarm();
     let runtime = runtime(2);
     for _ in 0..TIMERS {
-        runtime.after(HOUR, || ());
+        runtime.handle().after(HOUR, || ());
     }
     // No timer comes due, so no timer wakes the workers.
     eventually(
@@ -445,14 +459,20 @@ fn timers_cancelled_by_a_remote_thread_do_not_pile_up() {
     let _alarm = alarm();
     let runtime = runtime(1);
     for _ in 0..50_000 {
-        assert_eq!(runtime.after(HOUR, || ()).cancel(), Cancel::Cancelled);
+        assert_eq!(
+            runtime.handle().after(HOUR, || ()).cancel(),
+            Cancel::Cancelled
+        );
     }
     // The worker, or the next canceller, sweeps timers that were cancelled while the worker held
     // its shard's lock.
     eventually(
         "no more are left than the bound that the shard promises",
         || {
-            assert_eq!(runtime.after(HOUR, || ()).cancel(), Cancel::Cancelled);
+            assert_eq!(
+                runtime.handle().after(HOUR, || ()).cancel(),
+                Cancel::Cancelled
+            );
             let metrics = runtime.metrics();
             let worker = &metrics.workers()[0];
             worker.garbage() <= 64.max(worker.stored() / 4) + 1 && worker.stored() <= 1_000

@@ -33,7 +33,7 @@ fn block_with(
     let (sender, receiver) = mpsc::channel();
     let blocked = Blocked(Gate::new());
     let release = blocked.0.clone();
-    runtime.after(Duration::ZERO, move || {
+    runtime.handle().after(Duration::ZERO, move || {
         sender.send(arm()).unwrap();
         // Blocks until the test ends or its alarm goes off.
         while !release.wait_for(PATIENCE) {}
@@ -90,7 +90,7 @@ fn a_million_cancelled_timers_of_a_blocked_worker_leave_bounded_garbage() {
     drop(blocked);
     // The worker frees the rest as soon as it looks at its shard.
     eventually("nothing is left", || {
-        drop(runtime.after(Duration::ZERO, || ()));
+        drop(runtime.handle().after(Duration::ZERO, || ()));
         let metrics = runtime.metrics();
         metrics.workers()[0].garbage() == 0 && metrics.workers()[0].stored() <= 1
     });
@@ -110,7 +110,7 @@ fn a_cancelled_timer_counts_for_the_next_deadline_until_it_is_removed() {
     assert!(counts.next_deadline().is_some());
     drop(blocked);
     // The worker reads it when it next wakes.
-    runtime.after(Duration::ZERO, || ());
+    runtime.handle().after(Duration::ZERO, || ());
     eventually("the cancelled timer is removed", || {
         runtime.timers().next_deadline().is_none()
     });

@@ -42,7 +42,11 @@ struct Busy {
 
 impl Busy {
     fn all_of(runtime: &Runtime, workers: usize, each: Duration) -> Self {
-        let busy = |_| runtime.every(Duration::from_nanos(1), move || spin(each));
+        let busy = |_| {
+            runtime
+                .handle()
+                .every(Duration::from_nanos(1), move || spin(each))
+        };
         Self {
             timers: (0..workers).map(busy).collect(),
         }
@@ -146,7 +150,7 @@ fn a_refreshed_timer_waits_its_whole_delay_again() {
         let wait = Duration::from_millis(10) + delay(&mut random) / 2;
         let asked = Arc::new(Mutex::new(Instant::now() + wait));
         let (known, report) = (asked.clone(), sender.clone());
-        let timer = runtime.after(wait, move || {
+        let timer = runtime.handle().after(wait, move || {
             let now = Instant::now();
             let _ = report.send((*known.lock().unwrap(), now));
         });
@@ -220,7 +224,7 @@ fn overdue_timers_do_not_starve_later_timers() {
         let mut count = 0;
         let (started, has_started) = mpsc::channel();
         let worker = sender.clone();
-        runtime.after(Duration::ZERO, move || {
+        runtime.handle().after(Duration::ZERO, move || {
             arm(&worker);
             started.send(()).unwrap();
             spin(Duration::from_millis(3));
@@ -237,7 +241,7 @@ fn overdue_timers_do_not_starve_later_timers() {
     // The worker sleeps, and wakes for a later deadline.
     on_worker(&runtime, || ());
     let asked = Instant::now() + Duration::from_millis(15);
-    runtime.at(asked, reporter(&sender, asked));
+    runtime.handle().at(asked, reporter(&sender, asked));
     none_early(&receiver, 1);
 }
 
@@ -318,7 +322,7 @@ fn a_hundred_thousand_timers_over_one_second_are_not_seconds_behind() {
                 fires.note(asked);
             });
         } else {
-            runtime.at(asked, move || fires.note(asked));
+            runtime.handle().at(asked, move || fires.note(asked));
         }
     }
     fires.check(COUNT as usize);

@@ -20,39 +20,45 @@ fn bounded(max_timers: usize) -> Runtime {
         .unwrap()
 }
 
+/// Arms a timer that waits, or returns why the runtime refuses it.
+fn try_arm(runtime: &Runtime) -> Result<Timer, ArmError> {
+    Timer::after(HOUR).on(runtime.handle()).try_start(|| ())
+}
+
 #[test]
 fn a_full_runtime_refuses_timers_until_one_ends() {
     let _alarm = alarm();
     let runtime = bounded(3);
     let full = Some(ArmError::Full { max_timers: 3 });
     let drops = Drops::new();
-    let first = runtime.try_after(HOUR, || ()).unwrap();
-    let second = runtime.try_every(HOUR, || ()).unwrap();
-    let third = runtime.try_at(Instant::now() + HOUR, || ()).unwrap();
+    let first = try_arm(&runtime).unwrap();
+    let every = || Timer::every(HOUR).on(runtime.handle());
+    let second = every().try_start(|| ()).unwrap();
+    let at = || Timer::at(Instant::now() + HOUR).on(runtime.handle());
+    let third = at().try_start(|| ()).unwrap();
     let token = drops.token();
-    let refused = runtime.try_after(HOUR, move || drop(token));
+    let after = Timer::after(HOUR).on(runtime.handle());
+    let refused = after.try_start(move || drop(token));
     assert_eq!(refused.err(), full);
     assert_eq!(drops.count(), 1, "the callback is dropped");
-    let at = Instant::now();
-    assert_eq!(runtime.try_at(at, || ()).err(), full);
-    assert_eq!(runtime.try_every(HOUR, || ()).err(), full);
-    assert_eq!(runtime.handle().try_after(HOUR, || ()).err(), full);
+    assert_eq!(at().try_start(|| ()).err(), full);
+    assert_eq!(every().try_start(|| ()).err(), full);
     {
         let _entered = runtime.enter();
-        assert_eq!(tourbillon::try_after(HOUR, || ()).err(), full);
-        assert_eq!(tourbillon::try_at(at, || ()).err(), full);
-        assert_eq!(tourbillon::try_every(HOUR, || ()).err(), full);
+        assert_eq!(Timer::after(HOUR).try_start(|| ()).err(), full);
+        assert_eq!(Timer::at(Instant::now()).try_start(|| ()).err(), full);
+        assert_eq!(Timer::every(HOUR).try_start(|| ()).err(), full);
     }
 
     // A cancellation makes room at once, for one timer.
     assert_eq!(first.cancel(), Cancel::Cancelled);
-    let first = runtime.try_after(HOUR, || ()).unwrap();
-    assert_eq!(runtime.try_after(HOUR, || ()).err(), full);
+    let first = try_arm(&runtime).unwrap();
+    assert_eq!(try_arm(&runtime).err(), full);
     // A cancellation that comes too late makes no room.
     assert_eq!(first.cancel(), Cancel::Cancelled);
     assert_eq!(first.cancel(), Cancel::Over);
-    let first = runtime.try_after(HOUR, || ()).unwrap();
-    assert_eq!(runtime.try_after(HOUR, || ()).err(), full);
+    let first = try_arm(&runtime).unwrap();
+    assert_eq!(try_arm(&runtime).err(), full);
 
     // A timer that fires makes room.
     assert_eq!(first.reset_after(Duration::ZERO), Reset::Pending);
@@ -61,23 +67,23 @@ fn a_full_runtime_refuses_timers_until_one_ends() {
     });
     let mut again = None;
     eventually("there is room", || {
-        again = runtime.try_after(HOUR, || ()).ok();
+        again = try_arm(&runtime).ok();
         again.is_some()
     });
-    assert_eq!(runtime.try_after(HOUR, || ()).err(), full);
+    assert_eq!(try_arm(&runtime).err(), full);
 
     // A recurring timer that ran is still pending.
     assert_eq!(second.reset_at(Instant::now()), Reset::Pending);
     eventually("it has run", || {
         runtime.metrics().total().callbacks() == 2 && second.status() == Status::Pending
     });
-    assert_eq!(runtime.try_after(HOUR, || ()).err(), full);
+    assert_eq!(try_arm(&runtime).err(), full);
     assert_eq!(second.cancel(), Cancel::Cancelled);
     assert_eq!(third.cancel(), Cancel::Cancelled);
     for _ in 0..2 {
-        drop(runtime.try_after(HOUR, || ()).unwrap());
+        drop(try_arm(&runtime).unwrap());
     }
-    assert_eq!(runtime.try_after(HOUR, || ()).err(), full);
+    assert_eq!(try_arm(&runtime).err(), full);
 }
 
 #[test]
@@ -88,9 +94,9 @@ fn a_recurring_timer_cancelled_during_a_run_makes_room() {
     stepped.started.recv_timeout(PATIENCE).unwrap();
     assert_eq!(stepped.timer.cancel(), Cancel::AfterRun);
     let full = Some(ArmError::Full { max_timers: 1 });
-    assert_eq!(runtime.try_after(HOUR, || ()).err(), full, "it still runs");
+    assert_eq!(try_arm(&runtime).err(), full, "it still runs");
     stepped.go_on.send(()).unwrap();
-    eventually("there is room", || runtime.try_after(HOUR, || ()).is_ok());
+    eventually("there is room", || try_arm(&runtime).is_ok());
 }
 
 #[test]
@@ -99,16 +105,16 @@ fn calls_without_an_error_exceed_the_bound_and_count() {
     let runtime = bounded(1);
     let full = Some(ArmError::Full { max_timers: 1 });
     let timers = [
-        runtime.after(HOUR, || ()),
-        runtime.every(HOUR, || ()),
-        runtime.at(Instant::now() + HOUR, || ()),
+        runtime.handle().after(HOUR, || ()),
+        runtime.handle().every(HOUR, || ()),
+        runtime.handle().at(Instant::now() + HOUR, || ()),
     ];
     assert!(timers.iter().all(Timer::is_pending));
     for timer in &timers {
-        assert_eq!(runtime.try_after(HOUR, || ()).err(), full);
+        assert_eq!(try_arm(&runtime).err(), full);
         timer.cancel();
     }
-    runtime.try_after(HOUR, || ()).unwrap();
+    try_arm(&runtime).unwrap();
     // Sleeps do not count.
     runtime.block_on(tourbillon::time::sleep(Duration::from_millis(1)));
 }
@@ -117,7 +123,7 @@ fn calls_without_an_error_exceed_the_bound_and_count() {
 fn a_bound_of_zero_refuses_every_timer() {
     let runtime = bounded(0);
     let full = Some(ArmError::Full { max_timers: 0 });
-    assert_eq!(runtime.try_after(HOUR, || ()).err(), full);
+    assert_eq!(try_arm(&runtime).err(), full);
 }
 
 #[test]
@@ -129,7 +135,7 @@ fn the_bound_is_exact_across_threads() {
         for _ in 0..4 {
             scope.spawn(|| {
                 for _ in 0..500 {
-                    if let Ok(timer) = runtime.try_after(HOUR, || ()) {
+                    if let Ok(timer) = try_arm(&runtime) {
                         let now = armed.fetch_add(1, Ordering::SeqCst) + 1;
                         assert!(now <= 100, "{now} timers are pending");
                         thread::yield_now();
@@ -140,8 +146,6 @@ fn the_bound_is_exact_across_threads() {
             });
         }
     });
-    let timers: Vec<_> = (0..200)
-        .filter_map(|_| runtime.try_after(HOUR, || ()).ok())
-        .collect();
+    let timers: Vec<_> = (0..200).filter_map(|_| try_arm(&runtime).ok()).collect();
     assert_eq!(timers.len(), 100);
 }

@@ -28,14 +28,14 @@ fn any_number_of_names_and_any_text_work() {
         timers.push(builder.name(format!("session {i}")).start(|| ()));
     }
     for odd in ["", " ", "\0", "é", "session 1 ", "SESSION 1"] {
-        assert_eq!(runtime.count_named(odd), 0);
+        assert_eq!(runtime.handle().count_named(odd), 0);
         timers.push(
             Timer::after(HOUR)
                 .on(runtime.handle())
                 .name(odd)
                 .start(|| ()),
         );
-        assert_eq!(runtime.count_named(odd), 1);
+        assert_eq!(runtime.handle().count_named(odd), 1);
     }
     let long = "x".repeat(1 << 20);
     timers.push(
@@ -48,11 +48,14 @@ fn any_number_of_names_and_any_text_work() {
     assert_eq!(named.len(), timers.len());
     assert!(named.is_sorted() && named.iter().all(|(_, count)| *count == 1));
     for i in (0..3_000).rev() {
-        assert_eq!(runtime.cancel_all_named(&format!("session {i}")), 1);
+        assert_eq!(
+            runtime.handle().cancel_all_named(&format!("session {i}")),
+            1
+        );
     }
-    assert_eq!(runtime.cancel_named(&long, 1), 1);
+    assert_eq!(runtime.handle().cancel_named(&long, 1), 1);
     for odd in ["", " ", "\0", "é", "session 1 ", "SESSION 1"] {
-        assert_eq!(runtime.cancel_all_named(odd), 1);
+        assert_eq!(runtime.handle().cancel_all_named(odd), 1);
     }
     assert_eq!(runtime.timers().named, []);
     assert!(timers.iter().all(|timer| !timer.is_pending()));
@@ -84,10 +87,10 @@ fn refresh_named_refreshes_all_timers_with_a_delay() {
     let boot_time = boot.deadline();
     let built = builder().build(|| ());
     assert_eq!(timers[0].cancel(), Cancel::Cancelled);
-    assert_eq!(runtime.count_named("alive"), 103);
+    assert_eq!(runtime.handle().count_named("alive"), 103);
 
     let before = Instant::now();
-    assert_eq!(runtime.refresh_named("alive"), 100);
+    assert_eq!(runtime.handle().refresh_named("alive"), 100);
     let after = Instant::now();
     // For a thread that reads the clock many times in a row, the clock may be a few µs ahead.
     let after = after + Duration::from_micros(3);
@@ -105,11 +108,11 @@ fn refresh_named_refreshes_all_timers_with_a_delay() {
         (built.status(), timers[0].deadline()),
         (Status::NotStarted, None)
     );
-    assert_eq!(runtime.refresh_named("nobody"), 0);
+    assert_eq!(runtime.handle().refresh_named("nobody"), 0);
     // Timers of all clocks share the name, and `max` counts them all.
-    assert_eq!(runtime.cancel_named("alive", 102), 102);
-    assert_eq!(runtime.count_named("alive"), 1);
-    assert_eq!(runtime.cancel_all_named("alive"), 1);
+    assert_eq!(runtime.handle().cancel_named("alive", 102), 102);
+    assert_eq!(runtime.handle().count_named("alive"), 1);
+    assert_eq!(runtime.handle().cancel_all_named("alive"), 1);
     assert!(!wall.is_pending() && !boot.is_pending());
 }
 
@@ -143,7 +146,7 @@ fn timers_started_during_refresh_named_are_never_early() {
     thread::scope(|scope| {
         scope.spawn(|| {
             while !over.load(Ordering::Relaxed) {
-                runtime.refresh_named("n");
+                runtime.handle().refresh_named("n");
             }
         });
         let _ends = Ends(&over);
@@ -259,11 +262,14 @@ fn a_running_timer_is_found_by_name_if_it_recurs() {
     let every = Timer::every(Duration::from_micros(100)).on(runtime.handle());
     let every = every.name("runs").start(hold());
     started.wait();
-    assert_eq!(runtime.refresh_named("runs"), 1, "after this run");
-    assert_eq!(runtime.cancel_all_named("runs"), 1);
+    assert_eq!(runtime.handle().refresh_named("runs"), 1, "after this run");
+    assert_eq!(runtime.handle().cancel_all_named("runs"), 1);
     assert_eq!(every.status(), Status::Running { last: true });
     assert_eq!(
-        (runtime.count_named("runs"), runtime.cancel_named("runs", 1)),
+        (
+            runtime.handle().count_named("runs"),
+            runtime.handle().cancel_named("runs", 1)
+        ),
         (0, 0)
     );
     go_on.open();
@@ -281,13 +287,13 @@ fn a_running_timer_is_found_by_name_if_it_recurs() {
         wait.wait();
     });
     started.wait();
-    assert_eq!(runtime.refresh_named("runs"), 0, "too late");
-    assert_eq!(runtime.cancel_all_named("runs"), 0, "too late");
+    assert_eq!(runtime.handle().refresh_named("runs"), 0, "too late");
+    assert_eq!(runtime.handle().cancel_all_named("runs"), 0, "too late");
     go_on.open();
     eventually("it is over", || {
         once.status() == Status::Over(Outcome::Fired)
     });
-    assert_eq!(runtime.count_named("runs"), 0);
+    assert_eq!(runtime.handle().count_named("runs"), 0);
 }
 
 #[test]
@@ -340,11 +346,11 @@ fn concurrent_operations_on_names_keep_the_counts_balanced() {
                 while !stop.load(Ordering::SeqCst) {
                     let name = name(&mut random);
                     let max = random.below(20) as usize;
-                    let cancelled = runtime.cancel_named(&name, max);
+                    let cancelled = runtime.handle().cancel_named(&name, max);
                     assert!(cancelled <= max);
                     by_name.fetch_add(cancelled, Ordering::SeqCst);
-                    runtime.refresh_named(&name);
-                    let _ = (runtime.count_named(&name), runtime.timers());
+                    runtime.handle().refresh_named(&name);
+                    let _ = (runtime.handle().count_named(&name), runtime.timers());
                     thread::yield_now();
                 }
             });
@@ -352,7 +358,7 @@ fn concurrent_operations_on_names_keep_the_counts_balanced() {
     });
     let mut left = 0;
     for n in 0..7 {
-        left += runtime.cancel_all_named(&format!("n{n}"));
+        left += runtime.handle().cancel_all_named(&format!("n{n}"));
     }
     let [armed, by_name, by_handle] = [armed, by_name, by_handle].map(AtomicUsize::into_inner);
     assert_eq!(armed, 12_000);

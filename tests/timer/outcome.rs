@@ -200,7 +200,9 @@ fn the_cancelled_outcome_is_delivered_on_a_worker() {
     let _alarm = alarm();
     let runtime = runtime(2);
     is_told_on_a_worker(&runtime, |timer| _ = timer.cancel());
-    is_told_on_a_worker(&runtime, |_| assert_eq!(runtime.cancel_named("told", 9), 1));
+    is_told_on_a_worker(&runtime, |_| {
+        assert_eq!(runtime.handle().cancel_named("told", 9), 1)
+    });
     is_told_on_a_worker(&runtime, |timer| {
         runtime.block_on(async { assert_eq!(timer.cancel(), Cancel::Cancelled) });
     });
@@ -234,7 +236,7 @@ fn the_caller_of_cancel_may_hold_a_lock_that_the_callback_takes() {
         let cancelled = timer().start_with(wants());
         assert_eq!(cancelled.cancel(), Cancel::Cancelled);
         let named = timer().start_with(wants());
-        assert_eq!(runtime.cancel_all_named("wants"), 1);
+        assert_eq!(runtime.handle().cancel_all_named("wants"), 1);
         let guarded = timer().start_with(wants()).cancel_on_drop();
         drop(guarded);
         let built = timer().build_with(wants());
@@ -288,7 +290,7 @@ fn a_callback_that_panics_on_its_outcome_is_contained() {
     for _ in 0..10 {
         let _detached = start(HOUR);
     }
-    assert_eq!(runtime.cancel_all_named("panics"), 10);
+    assert_eq!(runtime.handle().cancel_all_named("panics"), 10);
     eventually("they are told", || drops.count() == 12);
     eventually("they are counted", || panics(&runtime) == before + 12);
     assert_alive(&runtime);

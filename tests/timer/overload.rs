@@ -33,7 +33,11 @@ fn assert_recovered(runtime: &Runtime) {
     });
     let (sender, receiver) = mpsc::channel();
     let asked = Instant::now() + Duration::from_millis(5);
-    drop(runtime.at(asked, move || sender.send(Instant::now()).unwrap()));
+    drop(
+        runtime
+            .handle()
+            .at(asked, move || sender.send(Instant::now()).unwrap()),
+    );
     let ran = receiver.recv_timeout(PATIENCE).expect("it runs");
     assert!(ran >= asked);
 }
@@ -97,13 +101,17 @@ fn overloaded_workers_run_all_timers_once() {
     let runs: Arc<Vec<AtomicUsize>> = Arc::new((0..2 * TIMERS).map(|_| 0.into()).collect());
     let over = Arc::new(AtomicUsize::new(0));
     let recurring: Vec<_> = (0..2 * RECURRING)
-        .map(|_| runtime.every(Duration::from_millis(1), || spin(WORK)))
+        .map(|_| {
+            runtime
+                .handle()
+                .every(Duration::from_millis(1), || spin(WORK))
+        })
         .collect();
     let start = Instant::now();
     for i in 0..2 * TIMERS {
         let (runs, over) = (runs.clone(), over.clone());
         let at = start + SPREAD * i as u32 / TIMERS as u32;
-        drop(runtime.at(at, move || {
+        drop(runtime.handle().at(at, move || {
             spin(WORK);
             runs[i].fetch_add(1, SeqCst);
             over.fetch_add(1, SeqCst);

@@ -9,7 +9,7 @@ use std::thread;
 use std::time::{Duration, Instant};
 use tourbillon::timer::Outcome;
 use tourbillon::{
-    ArmError, Timer,
+    Timer,
     timer::{Cancel, Reset, Status},
 };
 
@@ -33,7 +33,7 @@ fn a_recurring_timer_keeps_its_grid_and_skips_missed_runs() {
     let before = Instant::now();
     let timer = {
         let (runs, own) = (runs.clone(), own.clone());
-        runtime.every(PERIOD, move || {
+        runtime.handle().every(PERIOD, move || {
             let began = Instant::now();
             let mut runs = runs.lock().unwrap();
             let Some(timer) = own.get() else { return };
@@ -92,7 +92,7 @@ fn a_recurring_timer_never_runs_concurrently_with_itself() {
     let runs = Arc::new(AtomicUsize::new(0));
     let timer = {
         let (inside, overlaps, runs) = (inside.clone(), overlaps.clone(), runs.clone());
-        Arc::new(runtime.every(Duration::from_nanos(1), move || {
+        Arc::new(runtime.handle().every(Duration::from_nanos(1), move || {
             if inside.swap(true, Ordering::SeqCst) {
                 overlaps.fetch_add(1, Ordering::SeqCst);
             }
@@ -203,7 +203,7 @@ fn a_period_of_zero_counts_as_one_nanosecond() {
     let runtime = runtime(1);
     let runs = Arc::new(AtomicUsize::new(0));
     let counter = runs.clone();
-    let timer = runtime.every(Duration::ZERO, move || {
+    let timer = runtime.handle().every(Duration::ZERO, move || {
         counter.fetch_add(1, Ordering::SeqCst);
     });
     eventually("it runs", || runs.load(Ordering::SeqCst) > 100);
@@ -213,7 +213,7 @@ fn a_period_of_zero_counts_as_one_nanosecond() {
     runtime.block_on(tourbillon::time::sleep(Duration::from_millis(1)));
     let (sender, receiver) = mpsc::channel();
     let asked = Instant::now() + Duration::from_millis(1);
-    runtime.at(asked, reporter(&sender, asked));
+    runtime.handle().at(asked, reporter(&sender, asked));
     none_early(&receiver, 1);
     assert!(matches!(
         timer.cancel(),
@@ -225,16 +225,4 @@ fn a_period_of_zero_counts_as_one_nanosecond() {
     let after = runs.load(Ordering::SeqCst);
     on_worker(&runtime, || ());
     assert_eq!(runs.load(Ordering::SeqCst), after);
-}
-
-#[test]
-fn try_every_refuses_a_period_of_zero() {
-    let runtime = runtime(1);
-    let zero = Some(ArmError::ZeroPeriod);
-    assert_eq!(runtime.try_every(Duration::ZERO, || ()).err(), zero);
-    let handle = runtime.handle();
-    assert_eq!(handle.try_every(Duration::ZERO, || ()).err(), zero);
-    let _entered = runtime.enter();
-    assert_eq!(tourbillon::try_every(Duration::ZERO, || ()).err(), zero);
-    assert_eq!(runtime.metrics().total().armed(), 0);
 }

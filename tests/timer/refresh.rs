@@ -37,7 +37,7 @@ fn a_timer_moved_earlier_fires_at_its_new_deadline() {
             let earliest = Arc::new(Mutex::new(Instant::now()));
             let asked = earliest.clone();
             let report = sender.clone();
-            let timer = runtime.after(HOUR, move || {
+            let timer = runtime.handle().after(HOUR, move || {
                 let now = Instant::now();
                 report.send((*asked.lock().unwrap(), now)).unwrap();
             });
@@ -74,7 +74,7 @@ fn a_timer_moved_later_does_not_fire_at_its_old_deadline() {
         let earliest = Arc::new(Mutex::new(Instant::now()));
         let asked = earliest.clone();
         let sender = sender.clone();
-        let timer = runtime.after(Duration::from_millis(15), move || {
+        let timer = runtime.handle().after(Duration::from_millis(15), move || {
             let now = Instant::now();
             sender.send((*asked.lock().unwrap(), now)).unwrap();
         });
@@ -101,7 +101,7 @@ fn a_refreshed_timer_does_not_fire_until_the_refreshes_stop() {
     let last = Arc::new(Mutex::new(Instant::now()));
     let timer = {
         let last = last.clone();
-        runtime.after(delay, move || {
+        runtime.handle().after(delay, move || {
             let now = Instant::now();
             sender.send((*last.lock().unwrap() + delay, now)).unwrap();
         })

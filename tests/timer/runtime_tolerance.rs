@@ -177,7 +177,7 @@ fn a_thread_that_is_no_worker_arms_tolerant_timers() {
         });
     };
     let wakes = || runtime.metrics().total().tickles_written();
-    let first = runtime.after(HOUR, || ());
+    let first = runtime.handle().after(HOUR, || ());
     eventually("the worker has read its inbox", || {
         runtime.timers().pending() == 1
     });
@@ -188,12 +188,11 @@ fn a_thread_that_is_no_worker_arms_tolerant_timers() {
     // The deadline of the second timer comes before the end of the worker's sleep. But the timer
     // waits for the same moment as the first, so the worker is not woken.
     let before = wakes();
-    let second = runtime.at(deadline + (key - deadline) / 2, || ());
+    let second = runtime.handle().at(deadline + (key - deadline) / 2, || ());
     assert_eq!(wakes(), before);
     // A timer without tolerance wakes the worker.
-    let exact = runtime
-        .handle()
-        .timer_at(deadline)
+    let exact = Timer::at(deadline)
+        .on(runtime.handle())
         .tolerance(Duration::ZERO);
     let exact = exact.start(|| ());
     assert_eq!(wakes(), before + 1);
@@ -218,7 +217,7 @@ fn sleeps(tolerance: Duration) -> u64 {
         let sender = sender.clone();
         let ends = move || sender.send((at, Instant::now())).unwrap();
         match n % 2 {
-            0 => drop(runtime.at(at, ends)),
+            0 => drop(runtime.handle().at(at, ends)),
             _ => drop(runtime.spawn(async move {
                 sleep_until(at).await;
                 ends();
@@ -272,7 +271,7 @@ fn a_worker_that_may_not_spin_sleeps_before_its_deadlines() {
     let _alarm = alarm();
     // Without `spin(false)` the worker would poll for the whole hour.
     let runtime = builder().spin_before(2 * HOUR).spin(false).build().unwrap();
-    let _hour = runtime.after(HOUR, || ());
+    let _hour = runtime.handle().after(HOUR, || ());
     eventually("the worker sleeps", || {
         runtime.metrics().workers()[0].activity() == Activity::Parked
     });

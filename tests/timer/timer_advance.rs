@@ -52,7 +52,9 @@ fn callbacks_are_never_early() {
     let (sender, receiver) = mpsc::channel();
     for _ in 0..SLEEPS {
         let (sender, due) = (sender.clone(), Instant::now() + Duration::from_micros(300));
-        runtime.at(due, move || sender.send(Instant::now()).unwrap());
+        runtime
+            .handle()
+            .at(due, move || sender.send(Instant::now()).unwrap());
         let ran = receiver.recv_timeout(PATIENCE).unwrap();
         assert!(ran >= due, "early by {:?}", due - ran);
     }
@@ -76,7 +78,7 @@ fn a_worker_sleeps_again_when_its_timer_is_cancelled_or_moved() {
     sleeps(&runtime, |_| Duration::from_micros(300));
     for n in 0..SLEEPS {
         let due = Instant::now() + Duration::from_micros(300);
-        let timer = runtime.at(due, || ());
+        let timer = runtime.handle().at(due, || ());
         // This thread cancels or moves the timer at about the time that the worker wakes.
         while Instant::now() + Duration::from_micros(n) < due {}
         match n % 2 {

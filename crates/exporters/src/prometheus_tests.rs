@@ -13,7 +13,7 @@ use crate::{
 
 fn metrics() -> RuntimeMetrics {
     let runtime = Builder::new().worker_threads(2).build().unwrap();
-    let timer = runtime.after(Duration::from_secs(3600), || ());
+    let timer = runtime.handle().after(Duration::from_secs(3600), || ());
     let metrics = runtime.metrics();
     timer.cancel();
     metrics

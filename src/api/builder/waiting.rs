@@ -53,7 +53,7 @@ impl Builder {
     ///     .build()?;
     /// let (sender, receiver) = mpsc::channel();
     /// let due = Instant::now() + Duration::from_millis(5);
-    /// runtime.at(due, move || sender.send(Instant::now()).unwrap());
+    /// runtime.handle().at(due, move || sender.send(Instant::now()).unwrap());
     /// let late = receiver.recv().unwrap().duration_since(due);
     /// println!("late by {late:?}");
     /// # Ok(())
@@ -167,7 +167,7 @@ impl Builder {
 
     /// Sets how many callback timers may be pending at once. By default there is no bound.
     ///
-    /// Beyond the bound, [`try_after`](crate::runtime::Handle::try_after) and the other `try_`
+    /// Beyond the bound, [`try_start`](crate::timer::TimerBuilder::try_start) and the other `try_`
     /// methods return an error. A timer counts until it ends: until it is cancelled, or until its
     /// callback returns. Sleeps do not count. `after`, `at` and `every` cannot return an error:
     /// their timers count, and may exceed the bound.

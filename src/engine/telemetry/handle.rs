@@ -24,7 +24,7 @@ impl Handle {
     /// use std::time::Duration;
     ///
     /// let runtime = tourbillon::Runtime::builder().worker_threads(2).build().unwrap();
-    /// let timer = runtime.after(Duration::from_secs(60), || ());
+    /// let timer = runtime.handle().after(Duration::from_secs(60), || ());
     /// let metrics = runtime.metrics();
     /// assert_eq!(metrics.num_workers(), 2);
     /// assert_eq!(metrics.total().armed(), 1);

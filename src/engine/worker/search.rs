@@ -220,7 +220,7 @@ mod tests {
         }
         let task = runtime.spawn(async {});
         // No worker was woken for the task. The timer wakes one.
-        runtime.after(Duration::ZERO, || ());
+        runtime.handle().after(Duration::ZERO, || ());
         let begin = Instant::now();
         while !task.is_finished() && begin.elapsed() < Duration::from_secs(300) {
             std::thread::yield_now();

@@ -250,7 +250,7 @@ fn once(cast: &Arc<Cast>) {
     let begun = Begun::now(Kind::Once);
     let timer = match below(3) {
         0 => Ok(cast.handle.after(ns(delay), f)),
-        1 => cast.handle.try_after(ns(delay), f),
+        1 => Timer::after(ns(delay)).on(&cast.handle).try_start(f),
         _ => {
             records()[id].wait = NEVER;
             Ok(cast.handle.at(Instant::now() + ns(delay), f))

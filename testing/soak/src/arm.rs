@@ -319,7 +319,7 @@ pub(super) fn fill_slots(shared: Shared, handle: &Handle, lasting: u64) {
     }
     for _ in 0..lasting {
         shared.tally.count(Count::Armed);
-        handle.timer_after(LONG).start_with(move |how| {
+        Timer::after(LONG).on(handle).start_with(move |how| {
             let what = "a long timer was not ended by the shutdown";
             shared
                 .faults

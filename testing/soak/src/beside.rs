@@ -9,7 +9,7 @@ use std::{
     time::{Duration, Instant},
 };
 
-use tourbillon::{JoinHandle, Runtime, task::spawn_blocking, time::sleep, timer::Outcome};
+use tourbillon::{JoinHandle, Runtime, Timer, task::spawn_blocking, time::sleep, timer::Outcome};
 use tourbillon_cli::proc;
 
 use super::{
@@ -86,7 +86,7 @@ pub(super) fn once(shared: Shared) -> Result<(), String> {
             HOUR
         };
         let ends = ends.clone();
-        let timer = handle.timer_after(delay).start_with(move |how| {
+        let timer = Timer::after(delay).on(&handle).start_with(move |how| {
             let which = match how {
                 Outcome::Fired => 0,
                 Outcome::Cancelled => 1,

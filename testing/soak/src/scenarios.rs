@@ -139,7 +139,7 @@ async fn ticks(shared: Shared) {
 
 /// Finds timers by a name that only this task uses.
 async fn names(shared: Shared, number: u64) {
-    let runtime = tourbillon::Handle::current();
+    let handle = tourbillon::Handle::current();
     let name = format!("soak {number}");
     let outcomes = Arc::new(AtomicU64::new(0));
     let timers = [(); 3].map(|()| {
@@ -155,12 +155,12 @@ async fn names(shared: Shared, number: u64) {
     });
     // Refresh and count all three, cancel one, then the other two.
     let found = [
-        runtime.count_named(&name),
-        runtime.refresh_named(&name),
-        runtime.cancel_named(&name, 1),
-        runtime.count_named(&name),
-        runtime.cancel_all_named(&name),
-        runtime.count_named(&name),
+        handle.count_named(&name),
+        handle.refresh_named(&name),
+        handle.cancel_named(&name, 1),
+        handle.count_named(&name),
+        handle.cancel_all_named(&name),
+        handle.count_named(&name),
     ];
     let what = "a name found the wrong timers";
     shared

@@ -25,7 +25,7 @@ pub fn on_worker<R: Send + 'static>(
     f: impl FnOnce() -> R + Send + 'static,
 ) -> R {
     let (sender, receiver) = mpsc::channel();
-    runtime.after(Duration::ZERO, move || {
+    runtime.handle().after(Duration::ZERO, move || {
         let _ = sender.send(catch_unwind(AssertUnwindSafe(f)));
     });
     match receiver.recv_timeout(PATIENCE) {

@@ -58,7 +58,7 @@ pub fn stepped(runtime: &Runtime, period: Duration) -> Stepped {
     let (go_on, may_go_on) = mpsc::channel();
     let drops = Drops::new();
     let token = drops.token();
-    let timer = runtime.every(period, move || {
+    let timer = runtime.handle().every(period, move || {
         let _ = &token;
         let _ = start.send(Instant::now());
         let _ = may_go_on.recv_timeout(PATIENCE);

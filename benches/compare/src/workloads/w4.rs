@@ -5,7 +5,7 @@
 //! later. Each figure is the wall time until all timers are registered, divided by the number of
 //! timers.
 //!
-//! - *Tourbillon*: `Runtime::after`. A worker that sleeps leaves such timers in its inbox until it
+//! - *Tourbillon*: `Handle::after`. A worker that sleeps leaves such timers in its inbox until it
 //!   wakes up. It wakes up in time for the first deadline. A thread that has armed about a
 //!   thousand timers on a worker also wakes that worker, and then goes on with another one. To
 //!   include all this work, the workload wakes each worker at the end. The time ends when the
@@ -13,7 +13,7 @@
 //! - *returned*: Tourbillon without that last step. The time ends when all calls have returned.
 //!   From then on, every timer is certain to run.
 //! - *sleep*: Tourbillon's `Sleep`, boxed and polled once, as for tokio. The time ends as for
-//!   `Runtime::after`.
+//!   `Handle::after`.
 //! - *tokio*: a boxed `Sleep`. The thread enters the runtime (`Handle::enter`) and polls the sleep
 //!   once, with a waker that does nothing. There is no budget outside a task. When the poll
 //!   returns, the wheel has the timer.
@@ -211,7 +211,7 @@ fn store(runtime: &Runtime, count: usize) {
     };
     // Wake each worker: a worker that is awake reads its inbox.
     for worker in 0..WORKERS {
-        drop(runtime.spawn_pinned_by_idx(|| async {}, worker));
+        drop(runtime.handle().spawn_pinned_by_idx(|| async {}, worker));
     }
     while !all_stored() {
         // Sleep between the checks, to leave the processor to the workers.
@@ -225,7 +225,7 @@ fn callbacks(system: System, threads: usize, count: usize) -> Times {
     let Runtime::Tourbillon(ours) = &runtime else {
         unreachable!("callbacks are ours");
     };
-    let arm = |delay| ours.after(delay, || {});
+    let arm = |delay| ours.handle().after(delay, || {});
     arm_all(&runtime, (threads, count), arm, || store(&runtime, count))
 }
 

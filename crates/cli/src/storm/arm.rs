@@ -144,7 +144,11 @@ pub(super) fn start_early(
             }
         }));
         let chunks = inner.clone();
-        drop(runtime.after(Duration::ZERO, move || arm_by_callbacks(context, chunks)));
+        drop(
+            runtime
+                .handle()
+                .after(Duration::ZERO, move || arm_by_callbacks(context, chunks)),
+        );
     }
     let threads = (0..outside).map(|_| {
         let (chunks, handle) = (outer.clone(), runtime.handle().clone());

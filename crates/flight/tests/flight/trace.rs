@@ -95,7 +95,9 @@ fn timers_of_one_deadline_have_no_arrows() {
     let ran = Arc::new(AtomicUsize::new(0));
     for wait in [MS, 2 * MS, 2 * MS, 3 * MS] {
         let ran = ran.clone();
-        runtime.at(now + wait, move || _ = ran.fetch_add(1, Relaxed));
+        runtime
+            .handle()
+            .at(now + wait, move || _ = ran.fetch_add(1, Relaxed));
     }
     eventually("all timers ran", || ran.load(Relaxed) == 4);
     let count = |phase: &str| {

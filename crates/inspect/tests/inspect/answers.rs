@@ -124,10 +124,10 @@ fn a_timer_that_was_queued_for_long_is_in_a_cell_of_that_stage() {
     eventually("a queued timer is kept", || {
         // Both are due at once, so that they are taken together, and the first one blocks.
         let due = Instant::now() + 5 * MS;
-        runtime.at(due, || thread::sleep(10 * MS));
+        runtime.handle().at(due, || thread::sleep(10 * MS));
         let ran = Gate::new();
         let gate = ran.clone();
-        runtime.at(due, move || gate.open());
+        runtime.handle().at(due, move || gate.open());
         ran.wait();
         events.next();
         events.next();

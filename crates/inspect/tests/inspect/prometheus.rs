@@ -127,19 +127,19 @@ fn storm(runtime: &Runtime, seed: u64) {
             ),
             3 => drop(Timer::after_boot(delay).on(handle).start(|| ())),
             4 => {
-                let timer = runtime.after(Duration::from_secs(3600), || ());
+                let timer = runtime.handle().after(Duration::from_secs(3600), || ());
                 timer.refresh();
                 timer.cancel();
             }
             5 => {
-                let timer = runtime.after(delay, || ());
+                let timer = runtime.handle().after(delay, || ());
                 timer.reset_after(delay * 2);
                 kept.push(timer);
             }
             6 => drop(runtime.spawn(async move {
                 drop(tourbillon::after(delay, || ()));
             })),
-            _ => kept.push(runtime.after(delay, || ())),
+            _ => kept.push(runtime.handle().after(delay, || ())),
         }
     }
     for timer in kept.iter().step_by(3) {
@@ -227,7 +227,7 @@ fn timers_ended_by_a_shutdown_are_in_the_metrics_of_the_runtime() {
     let _alarm = alarm();
     let runtime = runtime(1);
     let handle = runtime.handle().clone();
-    let timer = runtime.after(Duration::from_secs(3600), || ());
+    let timer = runtime.handle().after(Duration::from_secs(3600), || ());
     drop(runtime);
     assert!(!timer.is_pending());
     let text = tourbillon_exporters::prometheus(&handle.metrics());

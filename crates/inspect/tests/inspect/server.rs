@@ -101,7 +101,9 @@ fn a_snapshot_agrees_with_the_metrics() {
     let runtime = runtime(2);
     let inspector = inspect(runtime.handle());
     let addr = inspector.local_addr();
-    let timers: Vec<_> = (0..100).map(|_| runtime.after(HOUR, || ())).collect();
+    let timers: Vec<_> = (0..100)
+        .map(|_| runtime.handle().after(HOUR, || ()))
+        .collect();
     let wall = Timer::at_wall(std::time::SystemTime::now() + HOUR).on(runtime.handle());
     let wall = wall.start(|| ());
     timers[0].cancel();
@@ -163,7 +165,9 @@ fn a_late_timer_is_in_the_histogram_of_its_worker() {
     let inspector = inspect(runtime.handle());
     let ran = Gate::new();
     let gate = ran.clone();
-    runtime.after(Duration::from_millis(1), move || gate.open());
+    runtime
+        .handle()
+        .after(Duration::from_millis(1), move || gate.open());
     ran.wait();
     let now = snapshot(inspector.local_addr());
     let wake = &now["workers"][0]["lateness"]["wake"];

@@ -109,7 +109,7 @@ impl Table {
             let table = self.clone();
             let fire = move || table.fire(session, held);
             let armed = match deadline {
-                Deadline::Wall(time) => Armed::Wall(handle.at_wall(time, fire)),
+                Deadline::Wall(time) => Armed::Wall(Timer::at_wall(time).on(&handle).start(fire)),
                 Deadline::Monotonic(at) => Armed::Monotonic(handle.at(at, fire)),
             };
             jobs.timers.insert(token, armed);
