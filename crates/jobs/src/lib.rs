@@ -17,6 +17,7 @@ mod recount;
 pub mod redis;
 #[cfg(any(feature = "postgres", feature = "redis"))]
 mod remote;
+mod row;
 pub mod sqlite;
 pub mod store;
 

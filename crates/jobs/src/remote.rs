@@ -3,14 +3,17 @@
 use std::{
     future::Future,
     io,
+    path::Path,
     sync::{Arc, Mutex, MutexGuard, PoisonError},
     time::{Duration, Instant},
 };
 
+use tokio::io::{AsyncRead, AsyncWrite};
 use tourbillon::{
     Handle,
+    net::{TcpStream, ToSocketAddrs, UnixStream},
     task::JoinHandle,
-    time::{Instant as RuntimeInstant, timeout},
+    time::{Instant as RuntimeInstant, sleep, timeout},
 };
 
 use crate::{
@@ -21,6 +24,9 @@ use crate::{
 
 /// Time limit of an answer of the server, and of a connect.
 pub(crate) const LIMIT: Duration = Duration::from_secs(10);
+
+/// How often a listening connection is checked.
+const LISTEN: Duration = Duration::from_millis(500);
 
 /// Maximum age of a sample of the server's time. Then the next answer replaces it.
 const LONGEST_SAMPLE: Duration = Duration::from_secs(10);
@@ -124,6 +130,43 @@ impl Clock {
         let sample = *self.sample();
         Deadline::Monotonic(RuntimeInstant::from_std(sample.at) + at.since(sample.time))
     }
+}
+
+/// The data of a connection.
+pub(crate) trait Stream: AsyncRead + AsyncWrite + Unpin + Send + 'static {}
+
+impl<S: AsyncRead + AsyncWrite + Unpin + Send + 'static> Stream for S {}
+
+/// Connects to an address.
+pub(crate) async fn tcp(addr: impl ToSocketAddrs) -> Result<TcpStream, StoreError> {
+    let stream = TcpStream::connect(addr).await.map_err(StoreError::failed)?;
+    stream.set_nodelay(true).map_err(StoreError::failed)?;
+    // A connection that is given up discards what it has not sent.
+    stream.set_zero_linger().map_err(StoreError::failed)?;
+    Ok(stream)
+}
+
+/// Connects to a socket in the file system.
+pub(crate) async fn unix(path: &Path) -> Result<UnixStream, StoreError> {
+    UnixStream::connect(path).await.map_err(StoreError::failed)
+}
+
+/// A connection that listens.
+pub(crate) trait Listener: Send + Sync + 'static {
+    /// Makes sure that the connection is alive.
+    fn ping(&self) -> impl Future<Output = Result<(), StoreError>> + Send;
+}
+
+/// Keeps a connection alive until the result is dropped.
+pub(crate) fn listen(listener: impl Listener) -> Aborts<()> {
+    Aborts(keeper::handle().spawn(async move {
+        loop {
+            // Find out whether the connection has died silently. Ignore the error: if it is not
+            // temporary, the other connections report it.
+            let _ = listener.ping().await;
+            sleep(LISTEN).await;
+        }
+    }))
 }
 
 /// A connection, as a [`Slot`] has it.

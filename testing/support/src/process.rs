@@ -21,7 +21,13 @@ const CHILD: &str = "TOURBILLON_ISOLATED_TEST";
 /// test binary with a filter for this test alone.
 #[track_caller]
 pub fn alone<F: FnOnce()>(body: F) {
-    let name = test_name::<F>();
+    alone_as(test_name::<F>(), body);
+}
+
+/// Like [`alone`], for a body that stands in a function which several tests call. `name` is that of
+/// the calling test, with its modules.
+#[track_caller]
+pub fn alone_as(name: &str, body: impl FnOnce()) {
     if is_child(name) {
         body();
     } else {

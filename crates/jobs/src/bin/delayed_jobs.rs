@@ -7,6 +7,7 @@ use std::{error::Error, net::SocketAddr, path::PathBuf, process::ExitCode, time:
 
 use clap::Parser;
 use futures_lite::future::or;
+use humantime::parse_duration as duration;
 use tokio::sync::oneshot;
 use tourbillon::{
     Runtime,
@@ -57,10 +58,7 @@ struct Args {
     exec: Option<String>,
     /// How long an attempt may take. Then it has failed, and the process group of its command gets
     /// SIGTERM, and after 5 s SIGKILL.
-    #[arg(
-        long, value_name = "DURATION", default_value = "15m",
-        value_parser = humantime::parse_duration,
-    )]
+    #[arg(long, value_name = "DURATION", default_value = "15m", value_parser = duration)]
     timeout: Duration,
     /// How many attempts run at once.
     #[arg(long, value_name = "COUNT", default_value = "256", value_parser = one_or_more)]
@@ -69,17 +67,11 @@ struct Args {
     #[arg(long, value_name = "COUNT", default_value = "8", value_parser = one_or_more)]
     attempts: u32,
     /// The wait after the first attempt. It doubles with each further one.
-    #[arg(
-        long, value_name = "DURATION", default_value = "1s",
-        value_parser = humantime::parse_duration,
-    )]
+    #[arg(long, value_name = "DURATION", default_value = "1s", value_parser = duration)]
     backoff: Duration,
     /// After Ctrl-C or SIGTERM, wait up to this long for the jobs that run. Commands that still run
     /// then are left alone, and their jobs will be run again.
-    #[arg(
-        long, value_name = "DURATION", default_value = "10s",
-        value_parser = humantime::parse_duration,
-    )]
+    #[arg(long, value_name = "DURATION", default_value = "10s", value_parser = duration)]
     drain: Duration,
 }
 

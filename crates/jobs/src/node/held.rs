@@ -151,26 +151,28 @@ impl Table {
     /// Takes at most `most` due jobs. Their payloads have at most `bytes` bytes, unless a single
     /// one has more.
     pub(super) fn take_due(&self, most: usize, bytes: usize) -> Vec<Held> {
-        let mut jobs = self.lock();
         let mut sum = 0;
-        let fits = |(_, held): &&(Instant, Held)| {
+        self.take(most, |(_, held)| {
             let is_first = sum == 0;
             sum += held.size;
             is_first || sum <= bytes
-        };
-        let most = jobs.due.iter().take(most).take_while(fits).count();
-        let taken = jobs.due.drain(..most).map(|(_, held)| held).collect();
-        self.update_count(&jobs);
-        drop(jobs);
-        self.0.left.notify_one();
-        taken
+        })
     }
 
     /// Takes at most `most` jobs that have been due and here since `time`.
     pub(super) fn take_overdue(&self, time: Instant, most: usize) -> Vec<Held> {
+        self.take(most, |(since, _)| *since <= time)
+    }
+
+    /// Takes at most `most` due jobs, up to the first that does not fit.
+    fn take(&self, most: usize, mut fits: impl FnMut(&(Instant, Held)) -> bool) -> Vec<Held> {
         let mut jobs = self.lock();
-        let is_overdue = |(since, _): &&(Instant, Held)| *since <= time;
-        let most = jobs.due.iter().take(most).take_while(is_overdue).count();
+        let most = jobs
+            .due
+            .iter()
+            .take(most)
+            .take_while(|one| fits(one))
+            .count();
         let taken = jobs.due.drain(..most).map(|(_, held)| held).collect();
         self.update_count(&jobs);
         drop(jobs);

@@ -6,24 +6,17 @@ use std::{
     future::poll_fn,
     net::IpAddr,
     path::PathBuf,
-    sync::{
-        Arc, Mutex, PoisonError,
-        atomic::{AtomicBool, Ordering},
-    },
+    sync::{Arc, Mutex, PoisonError},
 };
 
 use tokio_postgres::{
     AsyncMessage, Client, Config, Connection, NoTls, Row, SimpleQueryMessage, Statement,
     config::Host, error::SqlState, tls::NoTlsStream, types::ToSql,
 };
-use tourbillon::{
-    net::{TcpStream, UnixStream},
-    task::JoinHandle,
-    time::timeout,
-};
+use tourbillon::time::timeout;
 
 use crate::{
-    remote::{self, LIMIT, Slot, lost},
+    remote::{self, Aborts, LIMIT, Listener, Slot, Stream, lost, tcp, unix},
     store::{Changed, StoreError},
 };
 
@@ -50,20 +43,11 @@ const _: () = assert!(LIMIT.as_millis() > 8000);
 pub(super) type Parameters<'a> = &'a [&'a (dyn ToSql + Sync)];
 
 struct Live {
-    /// Dropped first: an end of `client` would have the task send what waits.
-    driving: Driving,
+    /// The task that moves the connection's data. Dropped first: an end of `client` would have the
+    /// task send what waits, and wait for answers.
+    driving: Aborts<()>,
     client: Client,
     statements: Mutex<HashMap<&'static str, Statement>>,
-}
-
-/// The task that moves a connection's data.
-struct Driving(JoinHandle<()>);
-
-impl Drop for Driving {
-    fn drop(&mut self) {
-        // Stop the task: it would still send what waits, and wait for answers.
-        self.0.abort();
-    }
 }
 
 impl remote::Connection for Live {
@@ -107,7 +91,6 @@ struct Way {
 pub(super) struct Link {
     way: Arc<Way>,
     slot: Slot<Live>,
-    is_over: Arc<AtomicBool>,
 }
 
 pub(super) fn failed(error: tokio_postgres::Error) -> StoreError {
@@ -212,18 +195,9 @@ impl Way {
 
     async fn connect_to(&self, place: &Place) -> Result<Live, StoreError> {
         let (client, driving) = match place {
-            Place::Tcp(name, port) => {
-                let stream = TcpStream::connect((name.as_str(), *port)).await;
-                self.start_tcp(stream.map_err(StoreError::failed)?).await?
-            }
-            Place::Ip(addr, port) => {
-                let stream = TcpStream::connect((*addr, *port)).await;
-                self.start_tcp(stream.map_err(StoreError::failed)?).await?
-            }
-            Place::Unix(path) => {
-                let stream = UnixStream::connect(path).await;
-                self.start(stream.map_err(StoreError::failed)?).await?
-            }
+            Place::Tcp(name, port) => self.start(tcp((name.as_str(), *port)).await?).await?,
+            Place::Ip(addr, port) => self.start(tcp((*addr, *port)).await?).await?,
+            Place::Unix(path) => self.start(unix(path).await?).await?,
         };
         let setup = format!(
             "{KEEP_ALIVE} {SESSION} {}; SELECT pg_is_in_recovery()",
@@ -250,30 +224,17 @@ impl Way {
         })
     }
 
-    async fn start_tcp(&self, stream: TcpStream) -> Result<(Client, Driving), StoreError> {
-        stream.set_nodelay(true).map_err(StoreError::failed)?;
-        // A connection that is given up discards what it has not sent.
-        stream.set_zero_linger().map_err(StoreError::failed)?;
-        self.start(stream).await
-    }
-
     /// Logs in.
-    async fn start<S>(&self, stream: S) -> Result<(Client, Driving), StoreError>
-    where
-        S: tokio::io::AsyncRead + tokio::io::AsyncWrite + Unpin + Send + 'static,
-    {
+    async fn start(&self, stream: impl Stream) -> Result<(Client, Aborts<()>), StoreError> {
         let made = self.config.connect_raw(stream, NoTls).await;
         let (client, connection) = made.map_err(failed)?;
         Ok((client, self.serve(connection)))
     }
 
     /// Spawns the task that moves a connection's data.
-    fn serve<S>(&self, mut connection: Connection<S, NoTlsStream>) -> Driving
-    where
-        S: tokio::io::AsyncRead + tokio::io::AsyncWrite + Unpin + Send + 'static,
-    {
+    fn serve(&self, mut connection: Connection<impl Stream, NoTlsStream>) -> Aborts<()> {
         let changed = self.changed.clone();
-        Driving(tourbillon::spawn(async move {
+        Aborts(tourbillon::spawn(async move {
             loop {
                 match poll_fn(|cx| connection.poll_message(cx)).await {
                     Some(Ok(AsyncMessage::Notification(_))) => {
@@ -289,6 +250,12 @@ impl Way {
     }
 }
 
+impl Listener for Link {
+    async fn ping(&self) -> Result<(), StoreError> {
+        self.execute("").await
+    }
+}
+
 impl Link {
     pub(super) fn new(config: Config, setup: &'static str, changed: Option<Arc<Changed>>) -> Self {
         let way = Way {
@@ -299,7 +266,6 @@ impl Link {
         Self {
             way: Arc::new(way),
             slot: Slot::new(),
-            is_over: Arc::new(AtomicBool::new(false)),
         }
     }
 
@@ -307,11 +273,6 @@ impl Link {
     async fn live(&self) -> Result<Arc<Live>, StoreError> {
         let way = self.way.clone();
         self.slot.get(async move { way.connect().await }).await
-    }
-
-    /// Makes sure that the connection is alive.
-    pub(super) async fn ping(&self) -> Result<(), StoreError> {
-        self.execute("").await
     }
 
     /// Runs a statement, which is prepared once for each connection.
@@ -339,6 +300,16 @@ impl Link {
         })
     }
 
+    /// Runs a statement that answers with one row.
+    pub(super) async fn query_one(
+        &self,
+        text: &'static str,
+        parameters: Parameters<'_>,
+    ) -> Result<Row, StoreError> {
+        let mut found = self.query(text, parameters).await?;
+        found.pop().ok_or(StoreError::Closed)
+    }
+
     /// Runs statements without parameters.
     pub(super) async fn execute(&self, text: &str) -> Result<(), StoreError> {
         let live = self.live().await?;
@@ -349,15 +320,6 @@ impl Link {
     /// Returns the present connection, for statements that have to be in one session.
     pub(super) async fn session(&self) -> Result<Session, StoreError> {
         Ok(Session(self.live().await?))
-    }
-
-    /// Lets [`is_over`](Self::is_over) return `true`.
-    pub(super) fn end(&self) {
-        self.is_over.store(true, Ordering::Relaxed);
-    }
-
-    pub(super) fn is_over(&self) -> bool {
-        self.is_over.load(Ordering::Relaxed)
     }
 }
 

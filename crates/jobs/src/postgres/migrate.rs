@@ -135,8 +135,7 @@ async fn upgrade(link: &Link, config: Config) -> Result<(), StoreError> {
     let other = Link::new(config, "", None);
     let watched = async {
         loop {
-            let found = other.query(IS_ALIVE, &[&process]).await?;
-            if !get::<bool>(found.first().ok_or(StoreError::Closed)?, 0)? {
+            if !get::<bool>(&other.query_one(IS_ALIVE, &[&process]).await?, 0)? {
                 return Err(lost("the server has ended the session of the migration"));
             }
             sleep(LOOK).await;

@@ -16,16 +16,15 @@ use std::{
     time::Duration,
 };
 
-use tourbillon::task::JoinHandle;
-
 use self::{
-    connection::{Link, failed},
-    values::{Attempt, Times, bounds, get, soon},
+    connection::{Link, Parameters},
+    values::{Attempt, Times, bounds, divide, get, soon},
 };
 use crate::{
     job::{Job, NewJob, Time, Token, When},
     recount,
-    remote::{Clock, micros, time},
+    remote::{Aborts, Clock, micros, time},
+    row::{self, Values},
     store::{
         Begin, Cancelled, Changed, Changes, Counts, Deadline, End, Finish, Held, Lease, Listing,
         Moved, Scheduled, Span, Start, Store, StoreError,
@@ -64,8 +63,7 @@ pub struct Postgres {
     leases: Link,
     changed: Arc<Changed>,
     clock: Clock,
-    listener: Arc<Link>,
-    listening: JoinHandle<()>,
+    _listening: Aborts<()>,
 }
 
 impl fmt::Debug for Postgres {
@@ -78,45 +76,33 @@ impl Postgres {
     /// Ends the lease of a node (0 for no node) and leases that ran out, and frees their jobs.
     async fn end(&self, link: &Link, node: i64) -> Result<(), StoreError> {
         loop {
-            let found = link.query(rows::END, &[&node, &PART]).await?;
-            let left: i64 = get(found.first().ok_or(StoreError::Closed)?, 0)?;
-            if left == 0 {
+            let left = link.query_one(rows::END, &[&node, &PART]).await?;
+            if get::<i64>(&left, 0)? == 0 {
                 return Ok(());
             }
         }
     }
 }
 
-impl Drop for Postgres {
-    fn drop(&mut self) {
-        self.listener.end();
-        self.listening.abort();
-    }
-}
-
 impl Store for Postgres {
     async fn schedule(&self, jobs: Vec<NewJob>) -> Result<Vec<Scheduled>, StoreError> {
         let now = self.now();
-        let times: Vec<_> = jobs.iter().map(|job| time(&job.when, now)).collect();
         // If a key occurs twice, only its first job is added.
-        let mut keys = HashMap::new();
-        let mut new = Vec::new();
-        for (job, time) in jobs.iter().zip(&times) {
+        let mut keys = HashSet::new();
+        let (mut names, mut payloads) = (Vec::new(), Vec::new());
+        let mut times = Times::default();
+        let mut are_asked = Vec::new();
+        for job in &jobs {
+            let time = time(&job.when, now);
+            are_asked.push(time.is_some());
             if let Some(time) = time
-                && keys.insert(job.key.as_str(), ()).is_none()
+                && keys.insert(job.key.as_str())
             {
-                new.push((job, time));
+                names.push(job.key.as_str());
+                payloads.push(job.payload.as_slice());
+                times.push(&job.when, time);
             }
         }
-        let repeats = new.iter().map(|(job, _)| job.when.repeat());
-        let (patterns, zones): (Vec<_>, Vec<_>) = repeats
-            .map(|repeat| (repeat.map(|r| r.pattern()), repeat.map(|r| r.zone())))
-            .unzip();
-        let times_of_new = Times::new(new.iter().map(|(_, time)| **time));
-        let (names, payloads): (Vec<&str>, Vec<&[u8]>) = new
-            .iter()
-            .map(|(job, _)| (job.key.as_str(), job.payload.as_slice()))
-            .unzip();
         let added = self
             .clients
             .query(
@@ -124,25 +110,25 @@ impl Store for Postgres {
                 &[
                     &names,
                     &payloads,
-                    &times_of_new.micros,
-                    &times_of_new.are_delays,
-                    &patterns,
-                    &zones,
+                    &times.micros,
+                    &times.are_delays,
+                    &times.patterns,
+                    &times.zones,
                     &soon(),
-                    &times_of_new.counted,
+                    &times.counted,
                 ],
             )
             .await?;
         let read = |row| Ok::<(String, i64), StoreError>((get(row, 0)?, get(row, 1)?));
         let mut added: HashMap<_, _> = added.iter().map(read).collect::<Result<_, _>>()?;
         let mut answers = Vec::with_capacity(jobs.len());
-        for (job, time) in jobs.iter().zip(times) {
-            answers.push(match (time, added.remove(&job.key)) {
-                (None, _) => Scheduled::Never,
-                (Some(_), Some(at)) => Scheduled::Created {
+        for (job, is_asked) in jobs.iter().zip(are_asked) {
+            answers.push(match added.remove(&job.key) {
+                _ if !is_asked => Scheduled::Never,
+                Some(at) => Scheduled::Created {
                     at: Time::from_micros(at),
                 },
-                (Some(_), None) => {
+                None => {
                     // The other job may be done by now.
                     let found = self.get(job.key.clone()).await;
                     let found = found.map_err(StoreError::in_part)?;
@@ -164,24 +150,19 @@ impl Store for Postgres {
         while !rest.is_empty() {
             let mut numbers = HashMap::new();
             let mut later = Vec::new();
-            let mut new = Vec::new();
+            let (mut keys, mut times) = (Vec::new(), Times::default());
             for (number, (key, when)) in rest {
                 if numbers.contains_key(key.as_str()) {
                     later.push((number, &moves[number]));
                 } else if let Some(time) = time(when, now) {
                     numbers.insert(key.as_str(), number);
-                    new.push((key.as_str(), time, when.repeat()));
+                    keys.push(key.as_str());
+                    times.push(when, time);
                 } else {
                     answers[number] = Moved::Never;
                 }
             }
             rest = later;
-            let keys: Vec<_> = new.iter().map(|(key, ..)| *key).collect();
-            let times = Times::new(new.iter().map(|(_, time, _)| *time));
-            let (patterns, zones): (Vec<_>, Vec<_>) = new
-                .iter()
-                .map(|(_, _, repeat)| (repeat.map(|r| r.pattern()), repeat.map(|r| r.zone())))
-                .unzip();
             let found = self
                 .changes
                 .query(
@@ -190,8 +171,8 @@ impl Store for Postgres {
                         &keys,
                         &times.micros,
                         &times.are_delays,
-                        &patterns,
-                        &zones,
+                        &times.patterns,
+                        &times.zones,
                         &soon(),
                         &times.counted,
                     ],
@@ -234,7 +215,7 @@ impl Store for Postgres {
 
     async fn get(&self, key: String) -> Result<Option<Job>, StoreError> {
         let found = self.clients.query(rows::FIND, &[&key]).await?;
-        found.first().map(rows::job).transpose().map_err(failed)
+        found.first().map(row::job).transpose()
     }
 
     async fn list(&self, listing: Listing) -> Result<Vec<Job>, StoreError> {
@@ -248,15 +229,14 @@ impl Store for Postgres {
                 &[&listing.search, &after, &listing.dead, &limit, &most],
             )
             .await?;
-        let read = |row| Ok(rows::job(row).map_err(failed)?.cut(listing.beginning));
+        let read = |found| Ok(row::job(found)?.cut(listing.beginning));
         found.iter().map(read).collect()
     }
 
     async fn count(&self) -> Result<Counts, StoreError> {
-        let found = self.lists.query(rows::COUNT, &[]).await?;
-        let row = found.first().ok_or(StoreError::Closed)?;
+        let found = self.lists.query_one(rows::COUNT, &[]).await?;
         let count =
-            |column| Ok::<_, StoreError>(u64::try_from(get::<i64>(row, column)?).unwrap_or(0));
+            |column| Ok::<_, StoreError>(u64::try_from(get::<i64>(&found, column)?).unwrap_or(0));
         Ok(Counts {
             live: count(0)?,
             dead: count(1)?,
@@ -264,14 +244,11 @@ impl Store for Postgres {
     }
 
     async fn register(&self, length: Duration) -> Result<Lease, StoreError> {
-        let found = self
-            .leases
-            .query(rows::REGISTER, &[&micros(length)])
-            .await?;
-        let row = found.first().ok_or(StoreError::Closed)?;
-        self.clock.learn(get(row, 1)?);
+        let length = micros(length);
+        let found = self.leases.query_one(rows::REGISTER, &[&length]).await?;
+        self.clock.learn(get(&found, 1)?);
         Ok(Lease {
-            node: get(row, 0)?,
+            node: get(&found, 0)?,
             runs_out: true,
         })
     }
@@ -303,24 +280,20 @@ impl Store for Postgres {
             .holds
             .query(rows::HOLD, &[&node, &after, &within, &most])
             .await?;
-        let read = |row| rows::held(row).map_err(failed);
-        found.iter().map(read).collect()
+        found.iter().map(row::held).collect()
     }
 
     async fn skipped(&self, span: Span) -> Result<bool, StoreError> {
         let (after, within) = bounds(span);
-        let found = self.holds.query(rows::SKIPPED, &[&after, &within]).await?;
-        get(found.first().ok_or(StoreError::Closed)?, 0)
+        let bounds: Parameters<'_> = &[&after, &within];
+        get(&self.holds.query_one(rows::SKIPPED, bounds).await?, 0)
     }
 
     async fn give_back(
         &self,
         jobs: Vec<(String, Token)>,
     ) -> Result<Vec<(String, Token)>, StoreError> {
-        let (keys, tokens): (Vec<&str>, Vec<i64>) = jobs
-            .iter()
-            .map(|(key, token)| (key.as_str(), token.0))
-            .unzip();
+        let (keys, tokens) = divide(jobs.iter().map(|(key, token)| (key, token)));
         let found = self.holds.query(rows::GIVE_BACK, &[&keys, &tokens]).await?;
         let mut locked = Vec::new();
         for row in &found {
@@ -332,10 +305,7 @@ impl Store for Postgres {
     }
 
     async fn begin(&self, attempts: Vec<Start>) -> Result<Vec<Begin>, StoreError> {
-        let (keys, tokens): (Vec<&str>, Vec<i64>) = attempts
-            .iter()
-            .map(|start| (start.key.as_str(), start.token.0))
-            .unzip();
+        let (keys, tokens) = divide(attempts.iter().map(|one| (&one.key, &one.token)));
         let waits: Vec<i64> = attempts.iter().map(|start| micros(start.wait)).collect();
         let found = self
             .begins
@@ -345,7 +315,7 @@ impl Store for Postgres {
         for row in &found {
             let attempt: Attempt = (get(row, 0)?, Token(get(row, 1)?));
             let payload: Vec<u8> = get(row, 4)?;
-            begun.insert(attempt, (get::<i32>(row, 2)?, payload));
+            begun.insert(attempt, (row.attempts(2)?, payload));
             self.clock.learn(get(row, 3)?);
         }
         let mut still = HashSet::new();
@@ -356,10 +326,7 @@ impl Store for Postgres {
         let mut answer = |start: &Start| {
             let attempt: Attempt = (start.key.clone(), start.token);
             match begun.remove(&attempt) {
-                Some((number, payload)) => Begin::Yes {
-                    number: u32::try_from(number).unwrap_or(1),
-                    payload,
-                },
+                Some((number, payload)) => Begin::Yes { number, payload },
                 None if still.contains(&attempt) => Begin::Early,
                 None => Begin::No,
             }
@@ -367,18 +334,14 @@ impl Store for Postgres {
         let answers: Vec<_> = attempts.iter().map(&mut answer).collect();
         if answers.contains(&Begin::Early) {
             // Some timers fired before their time by the server's clock. So learn its time anew.
-            let now = self.begins.query(rows::NOW, &[]).await?;
-            self.clock
-                .learn_anew(get(now.first().ok_or(StoreError::Closed)?, 0)?);
+            let now = self.begins.query_one(rows::NOW, &[]).await?;
+            self.clock.learn_anew(get(&now, 0)?);
         }
         Ok(answers)
     }
 
     async fn are_current(&self, attempts: Vec<(String, Token)>) -> Result<Vec<bool>, StoreError> {
-        let (keys, tokens): (Vec<&str>, Vec<i64>) = attempts
-            .iter()
-            .map(|(key, token)| (key.as_str(), token.0))
-            .unzip();
+        let (keys, tokens) = divide(attempts.iter().map(|(key, token)| (key, token)));
         let found = self.holds.query(rows::STILL, &[&keys, &tokens]).await?;
         let still = values::attempts(&found)?;
         Ok(attempts.iter().map(|one| still.contains(one)).collect())
@@ -468,8 +431,7 @@ impl Store for Postgres {
             if recount::latest(now).is_none() {
                 return Ok(());
             }
-            let jobs: Result<Vec<_>, _> = found.iter().map(rows::counted).collect();
-            let jobs = jobs.map_err(failed)?;
+            let jobs: Vec<_> = found.iter().map(row::counted).collect::<Result<_, _>>()?;
             let keys: Vec<_> = jobs.iter().map(|job| job.key.as_str()).collect();
             let (old, old_counted): (Vec<i64>, Vec<i64>) = jobs
                 .iter()

@@ -1,9 +1,8 @@
 //! Connects to a server, and makes the tables.
 
-use std::{str::FromStr, sync::Arc, time::Duration};
+use std::{str::FromStr, sync::Arc};
 
 use tokio_postgres::Config;
-use tourbillon::time::sleep;
 
 use super::{
     LOCKS, Postgres,
@@ -12,28 +11,18 @@ use super::{
     values::get,
 };
 use crate::{
-    keeper,
-    remote::Clock,
+    remote::{Clock, listen},
     store::{Changed, StoreError},
 };
 
-/// How often the listening connection is checked.
-const LISTEN: Duration = Duration::from_millis(500);
-
 /// Returns the version of the tables, or `None` if there are none.
 pub(super) async fn version(link: &Link) -> Result<Option<i64>, StoreError> {
-    let found = link.query(rows::HAS_TABLES, &[]).await?;
-    if !get::<bool>(found.first().ok_or(StoreError::Closed)?, 0)? {
+    if !get::<bool>(&link.query_one(rows::HAS_TABLES, &[]).await?, 0)? {
         return Ok(None);
     }
     let found = link.query(rows::VERSION, &[]).await?;
-    Ok(Some(
-        found
-            .first()
-            .map(|row| get(row, 0))
-            .transpose()?
-            .unwrap_or(0),
-    ))
+    let version = found.first().map(|row| get(row, 0)).transpose()?;
+    Ok(Some(version.unwrap_or(0)))
 }
 
 /// Checks that the tables are those that this program needs.
@@ -85,35 +74,22 @@ impl Postgres {
             make(&Link::new(config.clone(), "", None)).await?;
         }
         check_version(&clients).await?;
-        let found = clients.query(rows::NOW, &[]).await?;
-        let first = found.first().ok_or(StoreError::Closed)?;
-        let clock = Clock::new(get(first, 0)?);
-        let listener = Arc::new(Link::new(
-            config.clone(),
-            "LISTEN durable_jobs",
-            Some(changed.clone()),
-        ));
-        let listens = listener.clone();
-        let listening = keeper::handle().spawn(async move {
-            while !listens.is_over() {
-                // Find out whether the connection has died silently. Ignore the error: if it is not
-                // temporary, the other connections report it.
-                let _ = listens.ping().await;
-                sleep(LISTEN).await;
-            }
-        });
+        let now = clients.query_one(rows::NOW, &[]).await?;
+        let clock = Clock::new(get(&now, 0)?);
+        let link = |setup| Link::new(config.clone(), setup, None);
+        let listens = "LISTEN durable_jobs";
+        let listener = Link::new(config.clone(), listens, Some(changed.clone()));
         Ok(Self {
             clients,
-            changes: Link::new(config.clone(), LOCKS, None),
-            lists: Link::new(config.clone(), "", None),
-            begins: Link::new(config.clone(), LOCKS, None),
-            holds: Link::new(config.clone(), "", None),
-            ends: Link::new(config.clone(), LOCKS, None),
-            leases: Link::new(config, "", None),
+            changes: link(LOCKS),
+            lists: link(""),
+            begins: link(LOCKS),
+            holds: link(""),
+            ends: link(LOCKS),
+            leases: link(""),
             changed,
             clock,
-            listener,
-            listening,
+            _listening: listen(listener),
         })
     }
 }

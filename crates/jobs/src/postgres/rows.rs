@@ -18,13 +18,7 @@
 //! The limits are those of [`LOCKS`](super::LOCKS) and of the session. `migrate.rs` has what a
 //! migration locks.
 
-use tokio_postgres::Row;
-
-use crate::{
-    job::{Job, Repeat, State, Time, Token},
-    recount::Counted,
-    store::{Held, StoreError},
-};
+use crate::store::StoreError;
 
 /// The number of the lock that one process has while it makes the tables.
 const MAKING: i64 = 0x6475_7261_626c_6531;
@@ -224,7 +218,8 @@ pub(super) const HOLD: &str = "
              ORDER BY j.at LIMIT $4 FOR UPDATE SKIP LOCKED)
     UPDATE durable_jobs j SET node = lease.node, token = nextval('durable_numbers')
     FROM free, lease WHERE j.key = free.key
-    RETURNING j.key, j.due, j.at, j.attempts, j.pattern, j.zone, octet_length(j.payload), j.token";
+    RETURNING j.key, j.due, j.at, j.attempts::bigint, j.pattern, j.zone,
+        octet_length(j.payload)::bigint, j.token";
 
 /// Takes jobs from their holders. `$1`, `$2`: keys, tokens. Leaves jobs alone that somebody has
 /// locked, and returns their keys and tokens, beside a row without them.
@@ -265,15 +260,16 @@ pub(super) const NOW: &str = "SELECT durable_now()";
 /// Lists jobs. `$1` to `$5`: text in the key, key before, whether only the dead or the others,
 /// limit, how many bytes of a payload, and characters of an error, at most.
 pub(super) const LIST: &str = "
-    SELECT j.key, substr(j.payload, 1, $5::integer), j.due, j.at, j.attempts, j.pattern, j.zone,
-        left(j.error, $5::integer), j.dead, j.running
+    SELECT j.key, substr(j.payload, 1, $5::integer), j.due, j.at, j.attempts::bigint, j.pattern,
+        j.zone, left(j.error, $5::integer), j.dead, j.running
     FROM durable_jobs j
     WHERE strpos(j.key, $1) > 0 AND j.key > $2 AND ($3::boolean IS NULL OR j.dead = $3)
     ORDER BY j.key LIMIT $4";
 
 /// Finds a job. `$1`: key.
 pub(super) const FIND: &str = "
-    SELECT j.key, j.payload, j.due, j.at, j.attempts, j.pattern, j.zone, j.error, j.dead, j.running
+    SELECT j.key, j.payload, j.due, j.at, j.attempts::bigint, j.pattern, j.zone, j.error, j.dead,
+        j.running
     FROM durable_jobs j WHERE j.key = $1";
 
 /// Counts the live and the dead.
@@ -291,7 +287,7 @@ pub(super) const BEGIN: &str = "
         unnest($1::text[], $2::bigint[], $3::bigint[]) AS n (key, token, wait)
     WHERE j.key = n.key AND j.token = n.token
         AND (j.running OR j.at <= (SELECT durable_now()))
-    RETURNING j.key, n.token, j.attempts, durable_now(), j.payload";
+    RETURNING j.key, n.token, j.attempts::bigint, durable_now(), j.payload";
 
 /// Removes jobs that are done. `$1`, `$2`: keys, tokens.
 pub(super) const DONE: &str = "
@@ -325,7 +321,7 @@ pub(super) const AGAIN: &str = "
 /// now by more than `$1`. `$2`, `$3`: from when the job before them was counted, and its key. `$4`:
 /// how many at most. Returns the time of the clock with each.
 pub(super) const COUNTED: &str = "
-    SELECT j.key, j.at, j.counted, j.attempts, j.pattern, j.zone, (SELECT durable_now())
+    SELECT j.key, j.at, j.counted, j.attempts::bigint, j.pattern, j.zone, (SELECT durable_now())
     FROM durable_jobs j
     WHERE j.counted IS NOT NULL AND NOT j.dead AND NOT j.running
         AND j.counted > (SELECT durable_now()) + $1 AND (j.counted, j.key) < ($2, $3)
@@ -350,60 +346,3 @@ pub(super) const RECOUNT: &str = "
         RETURNING j.at)
     SELECT CASE WHEN at <= (SELECT durable_now()) + $6 THEN pg_notify('durable_jobs', '') END
     FROM moved";
-
-/// Reads a job from a row of [`COUNTED`].
-pub(super) fn counted(row: &Row) -> Result<Counted, tokio_postgres::Error> {
-    let pattern: Option<String> = row.try_get(4)?;
-    let zone: Option<String> = row.try_get(5)?;
-    Ok(Counted {
-        key: row.try_get(0)?,
-        at: Time::from_micros(row.try_get(1)?),
-        counted: Time::from_micros(row.try_get(2)?),
-        attempts: u32::try_from(row.try_get::<_, i32>(3)?).unwrap_or(0),
-        repeat: pattern
-            .zip(zone)
-            .map(|(pattern, zone)| Repeat::stored(pattern, zone)),
-    })
-}
-
-/// Reads a job from a row of [`HOLD`].
-pub(super) fn held(row: &Row) -> Result<Held, tokio_postgres::Error> {
-    let pattern: Option<String> = row.try_get(4)?;
-    let zone: Option<String> = row.try_get(5)?;
-    let (attempts, size): (i32, i32) = (row.try_get(3)?, row.try_get(6)?);
-    Ok(Held {
-        key: row.try_get(0)?,
-        due: Time::from_micros(row.try_get(1)?),
-        at: Time::from_micros(row.try_get(2)?),
-        attempts: u32::try_from(attempts).unwrap_or(0),
-        repeat: pattern
-            .zip(zone)
-            .map(|(pattern, zone)| Repeat::stored(pattern, zone)),
-        size: usize::try_from(size).unwrap_or(0),
-        token: Token(row.try_get(7)?),
-    })
-}
-
-/// Reads a job from a row of [`FIND`] or [`LIST`].
-pub(super) fn job(row: &Row) -> Result<Job, tokio_postgres::Error> {
-    let pattern: Option<String> = row.try_get(5)?;
-    let zone: Option<String> = row.try_get(6)?;
-    let attempts: i32 = row.try_get(4)?;
-    let (dead, running): (bool, bool) = (row.try_get(8)?, row.try_get(9)?);
-    Ok(Job {
-        key: row.try_get(0)?,
-        payload: row.try_get(1)?,
-        due: Time::from_micros(row.try_get(2)?),
-        at: Time::from_micros(row.try_get(3)?),
-        attempts: u32::try_from(attempts).unwrap_or(0),
-        repeat: pattern
-            .zip(zone)
-            .map(|(pattern, zone)| Repeat::stored(pattern, zone)),
-        error: row.try_get(7)?,
-        state: match (dead, running) {
-            (true, _) => State::Dead,
-            (false, true) => State::Running,
-            (false, false) => State::Waiting,
-        },
-    })
-}

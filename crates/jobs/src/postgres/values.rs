@@ -2,21 +2,32 @@
 
 use std::{collections::HashSet, time::Duration};
 
-use tokio_postgres::Row;
+use tokio_postgres::{
+    Row,
+    types::{FromSql, FromSqlOwned},
+};
 
 use super::connection::failed;
 use crate::{
-    job::Token,
+    job::{Repeat, Token, When},
     node::session::LONGEST,
     remote::{Moment, micros},
+    row::{self, Get},
     store::{Span, StoreError},
 };
 
-pub(super) fn get<'a, T: tokio_postgres::types::FromSql<'a>>(
-    row: &'a Row,
-    column: usize,
-) -> Result<T, StoreError> {
+pub(super) fn get<'a, T: FromSql<'a>>(row: &'a Row, column: usize) -> Result<T, StoreError> {
     row.try_get(column).map_err(failed)
+}
+
+impl row::Row for Row {
+    type Error = StoreError;
+}
+
+impl<T: FromSqlOwned> Get<T> for Row {
+    fn at(&self, column: usize) -> Result<T, StoreError> {
+        get(self, column)
+    }
 }
 
 /// The statements wake the nodes of a job that is due within this many microseconds. The nodes find
@@ -25,20 +36,23 @@ pub(super) fn soon() -> i64 {
     micros(2 * LONGEST)
 }
 
-/// Times as a statement gets them.
-pub(super) struct Times {
+/// Times and patterns as a statement gets them.
+#[derive(Default)]
+pub(super) struct Times<'a> {
     pub(super) micros: Vec<i64>,
     pub(super) are_delays: Vec<bool>,
     pub(super) counted: Vec<Option<i64>>,
+    pub(super) patterns: Vec<Option<&'a str>>,
+    pub(super) zones: Vec<Option<&'a str>>,
 }
 
-impl Times {
-    pub(super) fn new(moments: impl Iterator<Item = Moment> + Clone) -> Self {
-        Self {
-            micros: moments.clone().map(|moment| moment.micros).collect(),
-            are_delays: moments.clone().map(|moment| moment.is_delay).collect(),
-            counted: moments.map(|moment| moment.counted).collect(),
-        }
+impl<'a> Times<'a> {
+    pub(super) fn push(&mut self, when: &'a When, moment: Moment) {
+        self.micros.push(moment.micros);
+        self.are_delays.push(moment.is_delay);
+        self.counted.push(moment.counted);
+        self.patterns.push(when.repeat().map(Repeat::pattern));
+        self.zones.push(when.repeat().map(Repeat::zone));
     }
 }
 
@@ -48,6 +62,13 @@ pub(super) fn bounds(span: Span) -> (i64, i64) {
         Span::Due => (-micros(Duration::MAX), 0),
         Span::Within(window) => (0, micros(window)),
     }
+}
+
+/// Divides jobs and their tokens into what a statement gets.
+pub(super) fn divide<'a>(
+    attempts: impl Iterator<Item = (&'a String, &'a Token)>,
+) -> (Vec<&'a str>, Vec<i64>) {
+    attempts.map(|(key, token)| (key.as_str(), token.0)).unzip()
 }
 
 /// A job and a token. A batch may have a job twice, with an old and a new token.

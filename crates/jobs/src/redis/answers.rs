@@ -3,10 +3,9 @@
 use redis::Value;
 
 use crate::{
-    job::{Job, Repeat, State, Time, Token},
-    recount::Counted,
     remote::lost,
-    store::{Held, StoreError},
+    row::{Get, Row},
+    store::StoreError,
 };
 
 pub(super) fn unknown() -> StoreError {
@@ -44,101 +43,51 @@ pub(super) fn text(value: &Value) -> Result<String, StoreError> {
     String::from_utf8(bytes(value)?.to_vec()).map_err(|_| unknown())
 }
 
-fn repeat(pattern: &Value, zone: &Value) -> Result<Option<Repeat>, StoreError> {
-    let pattern = text(pattern)?;
-    Ok(match pattern.is_empty() {
-        true => None,
-        false => Some(Repeat::stored(pattern, text(zone)?)),
-    })
+/// Parses an array of answers that are 1 or 0.
+pub(super) fn flags(value: &Value) -> Result<Vec<bool>, StoreError> {
+    let read = |value| Ok(number(value)? == 1);
+    array(value)?.iter().map(read).collect()
 }
 
-/// A job in the form that the scripts return.
-struct Shown<'a> {
-    held: Held,
-    /// The payload, or its length.
-    payload: &'a Value,
-    error: Option<String>,
-    state: State,
+/// A job, as the scripts return it. Lua's `true` arrives as 1, and `false` as nothing.
+impl Row for [Value] {
+    type Error = StoreError;
 }
 
-impl<'a> Shown<'a> {
-    fn parse(value: &'a Value) -> Result<Self, StoreError> {
-        let [
-            key,
-            payload,
-            due,
-            at,
-            attempts,
-            pattern,
-            zone,
-            error,
-            is_dead,
-            is_running,
-            token,
-        ] = array(value)?
-        else {
-            return Err(unknown());
-        };
-        Ok(Self {
-            held: Held {
-                key: text(key)?,
-                due: Time::from_micros(number(due)?),
-                at: Time::from_micros(number(at)?),
-                attempts: u32::try_from(number(attempts)?).unwrap_or(0),
-                repeat: repeat(pattern, zone)?,
-                size: 0,
-                token: Token(number(token)?),
-            },
-            payload,
-            error: array(error)?.first().map(text).transpose()?,
-            state: match (number(is_dead)?, number(is_running)?) {
-                (1, _) => State::Dead,
-                (_, 1) => State::Running,
-                _ => State::Waiting,
-            },
-        })
+/// Reads values of a type from columns.
+macro_rules! read {
+    ($($type:ty: $read:expr,)*) => {
+        $(impl Get<$type> for [Value] {
+            fn at(&self, column: usize) -> Result<$type, StoreError> {
+                $read(self.get(column).ok_or_else(unknown)?)
+            }
+        })*
+    };
+}
+
+read! {
+    String: text,
+    Option<String>: |value| optional(value, text),
+    Vec<u8>: |value| Ok(bytes(value)?.to_vec()),
+    i64: number,
+    bool: |value| Ok(optional(value, number)?.is_some()),
+}
+
+fn optional<A>(
+    value: &Value,
+    read: fn(&Value) -> Result<A, StoreError>,
+) -> Result<Option<A>, StoreError> {
+    match value {
+        Value::Nil => Ok(None),
+        value => read(value).map(Some),
     }
 }
 
-pub(super) fn held(value: &Value) -> Result<Held, StoreError> {
-    let Shown { held, payload, .. } = Shown::parse(value)?;
-    let size = usize::try_from(number(payload)?).unwrap_or(0);
-    Ok(Held { size, ..held })
-}
-
-fn job(value: &Value) -> Result<Job, StoreError> {
-    let Shown {
-        held,
-        payload,
-        error,
-        state,
-    } = Shown::parse(value)?;
-    Ok(Job {
-        key: held.key,
-        payload: bytes(payload)?.to_vec(),
-        due: held.due,
-        at: held.at,
-        attempts: held.attempts,
-        repeat: held.repeat,
-        error,
-        state,
-    })
-}
-
-pub(super) fn jobs(value: &Value) -> Result<Vec<Job>, StoreError> {
-    array(value)?.iter().map(job).collect()
-}
-
-/// Reads a job whose time was counted.
-pub(super) fn counted(value: &Value) -> Result<Counted, StoreError> {
-    let [key, at, counted, attempts, pattern, zone] = array(value)? else {
-        return Err(unknown());
-    };
-    Ok(Counted {
-        key: text(key)?,
-        at: Time::from_micros(number(at)?),
-        counted: Time::from_micros(number(counted)?),
-        attempts: u32::try_from(number(attempts)?).unwrap_or(0),
-        repeat: repeat(pattern, zone)?,
-    })
+/// Reads jobs of a kind.
+pub(super) fn jobs<J>(
+    value: &Value,
+    job: fn(&[Value]) -> Result<J, StoreError>,
+) -> Result<Vec<J>, StoreError> {
+    let read = |value| job(array(value)?);
+    array(value)?.iter().map(read).collect()
 }

@@ -6,13 +6,9 @@ use redis::{
     AsyncConnectionConfig, ConnectionAddr, ConnectionInfo, ErrorKind, ProtocolVersion, PushInfo,
     RedisError, ScriptInvocation, ServerErrorKind, Value, aio::MultiplexedConnection,
 };
-use tourbillon::{
-    net::{TcpStream, UnixStream},
-    task::JoinHandle,
-};
 
 use crate::{
-    remote::{self, Slot, lost},
+    remote::{self, Aborts, Listener, Slot, Stream, lost, tcp, unix},
     store::{Changed, StoreError},
 };
 
@@ -25,25 +21,19 @@ const SETTINGS: [(&str, &str); 4] = [
 ];
 
 struct Live {
+    /// The task that moves the connection's data. Dropped first: an end of `connection` would have
+    /// the task send what waits, and wait for answers.
+    driving: Aborts<()>,
     connection: MultiplexedConnection,
-    /// Moves the connection's data.
-    driving: JoinHandle<()>,
-}
-
-impl Drop for Live {
-    fn drop(&mut self) {
-        // Stop the task: it would still send what waits, and wait for answers.
-        self.driving.abort();
-    }
 }
 
 impl remote::Connection for Live {
     fn is_usable(&self) -> bool {
-        !self.driving.is_finished()
+        !self.driving.0.is_finished()
     }
 
     fn close(&self) {
-        self.driving.abort();
+        self.driving.0.abort();
     }
 }
 
@@ -85,20 +75,9 @@ impl Way {
     async fn connect(&self) -> Result<Live, StoreError> {
         let live = match self.info.addr() {
             ConnectionAddr::Tcp(name, port) => {
-                let stream = TcpStream::connect((name.as_str(), *port))
-                    .await
-                    .map_err(StoreError::failed)?;
-                stream.set_nodelay(true).map_err(StoreError::failed)?;
-                // A connection that is given up discards what it has not sent.
-                stream.set_zero_linger().map_err(StoreError::failed)?;
-                self.start(stream).await?
+                self.start(tcp((name.as_str(), *port)).await?).await?
             }
-            ConnectionAddr::Unix(path) => {
-                let stream = UnixStream::connect(path)
-                    .await
-                    .map_err(StoreError::failed)?;
-                self.start(stream).await?
-            }
+            ConnectionAddr::Unix(path) => self.start(unix(path).await?).await?,
             _ => {
                 return Err(lost(
                     "this address needs TLS, which the store does not have",
@@ -118,10 +97,7 @@ impl Way {
     }
 
     /// Greets the server, and spawns the task that moves the connection's data.
-    async fn start<S>(&self, stream: S) -> Result<Live, StoreError>
-    where
-        S: tokio::io::AsyncRead + tokio::io::AsyncWrite + Unpin + Send + 'static,
-    {
+    async fn start(&self, stream: impl Stream) -> Result<Live, StoreError> {
         // Turn off the driver's time limits, which need tokio's timers. The callers have their own.
         let mut config = AsyncConnectionConfig::new()
             .set_connection_timeout(None)
@@ -136,11 +112,20 @@ impl Way {
         let settings = self.info.redis_settings();
         let made = MultiplexedConnection::new_with_config(settings, stream, config).await;
         let (connection, driver) = made.map_err(failed)?;
-        let driving = tourbillon::spawn(driver);
         Ok(Live {
             connection,
-            driving,
+            driving: Aborts(tourbillon::spawn(driver)),
         })
+    }
+}
+
+impl Listener for Link {
+    async fn ping(&self) -> Result<(), StoreError> {
+        let live = self.live().await?;
+        let mut connection = live.connection.clone();
+        let ping = redis::cmd("PING");
+        let answer = ping.exec_async(&mut connection);
+        self.answer(&live, answer).await
     }
 }
 
@@ -164,15 +149,6 @@ impl Link {
     async fn live(&self) -> Result<Arc<Live>, StoreError> {
         let way = self.way.clone();
         self.slot.get(async move { way.connect().await }).await
-    }
-
-    /// Makes sure that the connection is alive.
-    pub(super) async fn ping(&self) -> Result<(), StoreError> {
-        let live = self.live().await?;
-        let mut connection = live.connection.clone();
-        let ping = redis::cmd("PING");
-        let answer = ping.exec_async(&mut connection);
-        self.answer(&live, answer).await
     }
 
     /// Runs a script.

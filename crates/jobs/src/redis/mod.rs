@@ -18,23 +18,24 @@
 
 mod answers;
 mod connection;
+mod prelude;
 mod scripts;
 
 use std::{fmt, sync::Arc, time::Duration};
 
 use redis::{ConnectionInfo, IntoConnectionInfo, Script, ScriptInvocation, Value};
-use tourbillon::{task::JoinHandle, time::sleep};
 
 use self::{
-    answers::{array, bytes, counted, held, jobs, number, numbers, text, unknown},
+    answers::{array, bytes, flags, jobs, number, numbers, text, unknown},
     connection::{Link, Listens, failed},
-    scripts::{CHANNEL, KEYS, Scripts},
+    prelude::{CHANNEL, KEYS},
+    scripts::Scripts,
 };
 use crate::{
     job::{Job, NewJob, Time, Token, When},
-    keeper,
     recount::{self, ALLOWANCE},
-    remote::{Clock, Moment, micros, time},
+    remote::{Aborts, Clock, Moment, listen, micros, time},
+    row,
     store::{
         Begin, Cancelled, Changed, Changes, Counts, Deadline, End, Finish, Held, Lease, Listing,
         Moved, Scheduled, Span, Start, Store, StoreError,
@@ -43,9 +44,6 @@ use crate::{
 
 /// Maximum number of jobs that one script returns. During a script, the server does nothing else.
 const PART: usize = 32;
-
-/// How often the listening connection is checked.
-const LISTEN: Duration = Duration::from_millis(500);
 
 /// The store on Redis 6 or newer, or on Valkey.
 ///
@@ -60,7 +58,7 @@ pub struct Redis {
     holds: Link,
     changed: Arc<Changed>,
     clock: Clock,
-    listening: JoinHandle<()>,
+    _listening: Aborts<()>,
 }
 
 impl fmt::Debug for Redis {
@@ -147,14 +145,6 @@ impl Redis {
             channel,
             changed: changed.clone(),
         }));
-        let listening = keeper::handle().spawn(async move {
-            loop {
-                // Find out whether the connection has died silently. Ignore the error: if it is not
-                // temporary, the other connections report it.
-                let _ = listener.ping().await;
-                sleep(LISTEN).await;
-            }
-        });
         Ok(Self {
             scripts,
             clients,
@@ -162,14 +152,40 @@ impl Redis {
             holds: link(None),
             changed,
             clock: Clock::new(now),
-            listening,
+            _listening: listen(listener),
         })
     }
 }
 
-impl Drop for Redis {
-    fn drop(&mut self) {
-        self.listening.abort();
+impl Redis {
+    /// Runs a script for requests, each with its first arguments, but not for those whose patterns
+    /// have no further occurrence. Returns for each of the others a number and a time.
+    async fn change<'a>(
+        &self,
+        script: &Script,
+        requests: impl Iterator<Item = (Vec<&'a [u8]>, &'a When)>,
+    ) -> Result<Vec<Option<(i64, Time)>>, StoreError> {
+        let now = self.now();
+        let mut call = prepare(script);
+        let mut are_asked = Vec::new();
+        for (first, when) in requests {
+            let time = time(when, now);
+            are_asked.push(time.is_some());
+            if let Some(time) = time {
+                call.arg(first);
+                add_when(&mut call, when, time);
+            }
+        }
+        let answer = self.clients.run(&call).await?;
+        let mut answers = array(&answer)?.iter();
+        let mut read = |is_asked: &bool| {
+            if !is_asked {
+                return Ok(None);
+            }
+            let [number, at] = numbers(answers.next().ok_or_else(unknown)?)?;
+            Ok(Some((number, Time::from_micros(at))))
+        };
+        are_asked.iter().map(&mut read).collect()
     }
 }
 
@@ -209,56 +225,28 @@ fn add_when(call: &mut ScriptInvocation<'_>, when: &When, time: Moment) {
 
 impl Store for Redis {
     async fn schedule(&self, jobs: Vec<NewJob>) -> Result<Vec<Scheduled>, StoreError> {
-        let now = self.now();
-        let times: Vec<_> = jobs.iter().map(|job| time(&job.when, now)).collect();
-        let mut call = prepare(&self.scripts.schedule);
-        for (job, time) in jobs.iter().zip(&times) {
-            if let Some(time) = time {
-                call.arg(&job.key).arg(&job.payload[..]);
-                add_when(&mut call, &job.when, *time);
-            }
-        }
-        let answer = self.clients.run(&call).await?;
-        let mut added = array(&answer)?.iter();
-        let answers = times.iter().map(|time| {
-            if time.is_none() {
-                return Ok(Scheduled::Never);
-            }
-            let [is_new, at] = numbers(added.next().ok_or_else(unknown)?)?;
-            let at = Time::from_micros(at);
-            Ok(match is_new {
-                1 => Scheduled::Created { at },
-                _ => Scheduled::Exists { at },
-            })
-        });
-        answers.collect()
+        let requests = jobs
+            .iter()
+            .map(|job| (vec![job.key.as_bytes(), &job.payload], &job.when));
+        let answers = self.change(&self.scripts.schedule, requests).await?;
+        let read = |answer| match answer {
+            None => Scheduled::Never,
+            Some((1, at)) => Scheduled::Created { at },
+            Some((_, at)) => Scheduled::Exists { at },
+        };
+        Ok(answers.into_iter().map(read).collect())
     }
 
     async fn reschedule(&self, moves: Vec<(String, When)>) -> Result<Vec<Moved>, StoreError> {
-        let now = self.now();
-        let times: Vec<_> = moves.iter().map(|(_, when)| time(when, now)).collect();
-        let mut call = prepare(&self.scripts.reschedule);
-        for ((key, when), time) in moves.iter().zip(&times) {
-            if let Some(time) = time {
-                call.arg(key);
-                add_when(&mut call, when, *time);
-            }
-        }
-        let answer = self.clients.run(&call).await?;
-        let mut moved = array(&answer)?.iter();
-        let answers = times.iter().map(|time| {
-            if time.is_none() {
-                return Ok(Moved::Never);
-            }
-            let [kind, at] = numbers(moved.next().ok_or_else(unknown)?)?;
-            let at = Time::from_micros(at);
-            Ok(match kind {
-                0 => Moved::NotFound,
-                1 => Moved::Moved { at },
-                _ => Moved::WhileRunning { at },
-            })
-        });
-        answers.collect()
+        let requests = moves.iter().map(|(key, when)| (vec![key.as_bytes()], when));
+        let answers = self.change(&self.scripts.reschedule, requests).await?;
+        let read = |answer| match answer {
+            None => Moved::Never,
+            Some((0, _)) => Moved::NotFound,
+            Some((1, at)) => Moved::Moved { at },
+            Some((_, at)) => Moved::WhileRunning { at },
+        };
+        Ok(answers.into_iter().map(read).collect())
     }
 
     async fn cancel(&self, keys: Vec<String>) -> Result<Vec<Cancelled>, StoreError> {
@@ -281,7 +269,7 @@ impl Store for Redis {
             .clients
             .run(prepare(&self.scripts.find).arg(key))
             .await?;
-        Ok(jobs(&answer)?.pop())
+        Ok(jobs(&answer, row::job)?.pop())
     }
 
     async fn list(&self, listing: Listing) -> Result<Vec<Job>, StoreError> {
@@ -302,7 +290,7 @@ impl Store for Redis {
             let [reached, part] = array(&answer)? else {
                 return Err(unknown());
             };
-            found.extend(jobs(part)?);
+            found.extend(jobs(part, row::job)?);
             after = text(reached)?;
             if after.is_empty() {
                 break;
@@ -364,11 +352,10 @@ impl Store for Redis {
             let mut call = prepare(&self.scripts.hold);
             call.arg(node).arg(after).arg(within).arg(room);
             let answer = self.holds.run(&call).await?;
-            let part = array(&answer)?;
-            for value in part {
-                all.push(held(value)?);
-            }
-            if part.len() < room {
+            let part = jobs(&answer, row::held)?;
+            let is_all = part.len() < room;
+            all.extend(part);
+            if is_all {
                 break;
             }
         }
@@ -427,9 +414,7 @@ impl Store for Redis {
         for (key, token) in &attempts {
             call.arg(key).arg(token.0);
         }
-        let answer = self.holds.run(&call).await?;
-        let read = |value| Ok(number(value)? == 1);
-        array(&answer)?.iter().map(read).collect()
+        flags(&self.holds.run(&call).await?)
     }
 
     async fn finish(&self, attempts: Vec<Finish>) -> Result<Vec<bool>, StoreError> {
@@ -453,9 +438,7 @@ impl Store for Redis {
                 .arg(i32::from(error.is_some()))
                 .arg(optional(from));
         }
-        let answer = self.holds.run(&call).await?;
-        let read = |value| Ok(number(value)? == 1);
-        array(&answer)?.iter().map(read).collect()
+        flags(&self.holds.run(&call).await?)
     }
 
     async fn recount(&self) -> Result<(), StoreError> {
@@ -479,11 +462,7 @@ impl Store for Redis {
                 return Ok(());
             }
             latest = latest.max(number(other)?).max(now.as_micros());
-            let found: Vec<_> = array(found)?
-                .iter()
-                .map(counted)
-                .collect::<Result<_, _>>()?;
-            for part in found.chunks(PART) {
+            for part in jobs(found, row::counted)?.chunks(PART) {
                 let mut call = prepare(&self.scripts.recount);
                 for job in part {
                     let (at, counted) = job.again(now);

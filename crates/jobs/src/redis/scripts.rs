@@ -1,182 +1,58 @@
-//! The keys and the scripts. Each change of the store is one script, so it is atomic.
+//! The scripts. Each change of the store is one script, so it is atomic.
 
 use std::time::Duration;
 
 use redis::Script;
 
+use super::prelude::PRELUDE;
 use crate::{node::session::LONGEST, remote::micros};
 
-/// The keys of the store. Their hash tag puts them all in one slot.
-///
-/// | key | type | has |
-/// |---|---|---|
-/// | `jobs` | hash | for each job all but the payload, packed by `cmsgpack` |
-/// | `payloads` | hash | for each job the payload |
-/// | `keys` | sorted set | the keys of all jobs, in the order of their bytes |
-/// | `dead` | sorted set | the keys of dead jobs, in the order of their bytes |
-/// | `free` | sorted set | the jobs that have no holder and are not dead, by the time |
-/// | `held` | sorted set | the jobs that have a holder, by the number of its lease |
-/// | `nodes` | sorted set | the leases, by their end |
-/// | `last` | number | the last number of a lease, a token or a search |
-/// | `version` | number | the version of all this |
-/// | `granted` | sorted set | the leases, by the time of their grant or last renewal |
-/// | `latest` | number | the latest time from which a time was counted, less at most a minute |
-/// | `search` | hash | the number of the search that sets `latest` anew, and what `latest` was since |
-pub(super) const KEYS: [&str; 12] = [
-    "{durable}:jobs",
-    "{durable}:payloads",
-    "{durable}:keys",
-    "{durable}:dead",
-    "{durable}:free",
-    "{durable}:held",
-    "{durable}:nodes",
-    "{durable}:last",
-    "{durable}:version",
-    "{durable}:granted",
-    "{durable}:latest",
-    "{durable}:search",
-];
+/// Declares the scripts of a store, each with the text that follows the prelude.
+macro_rules! scripts {
+    ($($(#[$doc:meta])* $name:ident: $text:literal,)*) => {
+        /// The scripts of a store.
+        pub(super) struct Scripts {
+            $($(#[$doc])* pub(super) $name: Script,)*
+        }
 
-/// The start of the name of the channel on which nodes learn of changes. The number of the database
-/// follows, because all databases share the channels.
-pub(super) const CHANNEL: &str = "{durable}:soon:";
+        impl Scripts {
+            /// Makes the scripts, which tell of changes on this channel.
+            pub(super) fn new(channel: &str) -> Self {
+                let soon = micros(2 * LONGEST).to_string();
+                let minute = micros(Duration::from_secs(60)).to_string();
+                let script = |text: &str| {
+                    let text = format!("{PRELUDE}{text}").replace("MINUTE", &minute);
+                    Script::new(&text.replace("SOON", &soon).replace("CHANNEL", channel))
+                };
+                Self {
+                    $($name: script($text),)*
+                }
+            }
+        }
+    };
+}
 
-/// The start of each script. Times and numbers are below 2^53, or the client rounds them up, so the
-/// numbers of Lua represent them exactly.
-const PRELUDE: &str = "
-local jobs, payloads, keys, dead, free, held, nodes, last, version, granted, latest, search =
-    unpack(KEYS)
-
-local clock = redis.call('TIME')
-local now = clock[1] * 1000000 + clock[2]
-
--- When the server's memory is full, it refuses a script whose first write needs memory. A script
--- that starts with this goes on, as without it no job would run and make room.
-local function allow_full_memory()
-    redis.call('HDEL', jobs, '')
-end
-
--- Returns a text, or false if it is empty.
-local function text(argument)
-    return argument ~= '' and argument
-end
-
--- Remembers from when a time is counted, or `false`, and returns it. A search may have read the job
--- before, so it learns of this, too.
-local known, since = false, false
-local function count(from)
-    known = known or tonumber(redis.call('GET', latest) or 0)
-    if from and from > known + MINUTE then
-        known = from
-        redis.call('SET', latest, string.format('%.0f', from))
-    end
-    since = since or tonumber(redis.call('HGET', search, 'latest') or -1)
-    if from and since >= 0 and from > since + MINUTE then
-        since = from
-        redis.call('HSET', search, 'latest', string.format('%.0f', from))
-    end
-    return from
-end
-
--- Returns a time, and from when it is counted, or `false` if a client gave it.
-local function moment(argument, is_delay, from)
-    if is_delay == '1' then
-        return now + tonumber(argument), now
-    end
-    return tonumber(argument), tonumber(from) or false
-end
-
-local function read(key)
-    local packed = redis.call('HGET', jobs, key)
-    if not packed then
-        return nil
-    end
-    local job = {key = key}
-    job.due, job.at, job.attempts, job.pattern, job.zone, job.error, job.dead, job.node, job.token,
-        job.running, job.counted = cmsgpack.unpack(packed)
-    -- Version 1 had no such time.
-    job.counted = job.counted or false
-    return job
-end
-
-local function write(job)
-    redis.call('HSET', jobs, job.key, cmsgpack.pack(job.due, job.at, job.attempts, job.pattern,
-        job.zone, job.error, job.dead, job.node, job.token, job.running, count(job.counted)))
-end
-
--- Writes a job without a holder. The nodes learn of it at the end if it is due soon.
-local is_soon = false
-local function offer(job)
-    job.dead = false
-    job.node, job.token, job.running = false, false, false
-    write(job)
-    redis.call('ZREM', held, job.key)
-    redis.call('ZADD', free, job.at, job.key)
-    is_soon = is_soon or job.at <= now + SOON
-end
-
-local function tell()
-    if is_soon then
-        redis.call('PUBLISH', 'CHANNEL', '')
-    end
-end
-
-local function remove(key)
-    redis.call('HDEL', jobs, key)
-    redis.call('HDEL', payloads, key)
-    for _, set in ipairs({keys, dead, free, held}) do
-        redis.call('ZREM', set, key)
-    end
-end
-
-local function has_lease(node)
-    local over = redis.call('ZSCORE', nodes, node)
-    return over and tonumber(over) > now
-end
-
--- Returns the first bytes of a text, without a part of a character of UTF-8.
-local function beginning(text, most)
-    if #text > most then
-        while most > 0 and bit.band(string.byte(text, most + 1), 192) == 128 do
-            most = most - 1
-        end
-    end
-    return string.sub(text, 1, most)
-end
-
--- What a client reads of a job, with its payload, or what a node reads, with its length. `most` may
--- limit the bytes of the payload, and of the error.
-local function shown(job, command, most)
-    local payload, reason = redis.call(command or 'HGET', payloads, job.key), job.error
-    if most then
-        payload = string.sub(payload, 1, most)
-        reason = reason and beginning(reason, most)
-    end
-    return {job.key, payload, job.due, job.at, job.attempts, job.pattern or '', job.zone or '',
-        reason and {reason} or {}, job.dead and 1 or 0, job.running and 1 or 0, job.token or 0}
-end
-";
-
+scripts! {
 /// Answers with the version, and the time. Makes the store unless it exists.
-const OPEN: &str = "
+open: "
 if redis.call('EXISTS', version) == 0 then
     redis.call('SET', version, ARGV[1])
 end
 return {tonumber(redis.call('GET', version)), now}
-";
+",
 
 /// Makes the store, or brings one of an earlier version to this one. Version 1 has the same keys but
 /// the last three. It packs jobs without the time from which they were counted, which it ignores.
-const MIGRATE: &str = "
+migrate: "
 if tonumber(redis.call('GET', version) or 0) < tonumber(ARGV[1]) then
     redis.call('SET', version, ARGV[1])
 end
 return {tonumber(redis.call('GET', version)), now}
-";
+",
 
 /// Adds jobs. For each job: key, payload, time, whether this is a delay, from when the time was
 /// counted, pattern, zone. Answers for each whether it was added, and its time.
-const SCHEDULE: &str = "
+schedule: "
 local answers = {}
 for i = 1, #ARGV, 7 do
     local key = ARGV[i]
@@ -194,12 +70,12 @@ for i = 1, #ARGV, 7 do
 end
 tell()
 return answers
-";
+",
 
 /// Moves jobs. For each job: key, time, whether this is a delay, from when the time was counted,
 /// pattern, zone. Answers for each whether there is none (0), it was moved (1), or it was moved while
 /// it ran (2), and its time.
-const RESCHEDULE: &str = "
+reschedule: "
 allow_full_memory()
 local answers = {}
 for i = 1, #ARGV, 6 do
@@ -219,11 +95,11 @@ for i = 1, #ARGV, 6 do
 end
 tell()
 return answers
-";
+",
 
 /// Removes the jobs of these keys. Answers for each whether there is none (0), it was cancelled
 /// (1), or it was cancelled while it ran (2).
-const CANCEL: &str = "
+cancel: "
 local answers = {}
 for i, key in ipairs(ARGV) do
     local job = read(key)
@@ -231,19 +107,19 @@ for i, key in ipairs(ARGV) do
     remove(key)
 end
 return answers
-";
+",
 
 /// Finds the job of a key.
-const FIND: &str = "
+find: "
 local job = read(ARGV[1])
 return job and {shown(job)} or {}
-";
+",
 
 /// Lists jobs. Arguments: text in the key, key before, whether only the dead (1), the others (0) or
 /// all (empty), limit, how many bytes of a payload and of an error at most. Looks at a part of the
 /// keys, so that the server is free for others soon. Answers with the last key of this part, or
 /// nothing if it is the last part, and with the jobs.
-const LIST: &str = "
+list: "
 local found = {}
 local start = ARGV[2] == '' and '-' or '(' .. ARGV[2]
 local part = redis.call('ZRANGEBYLEX', ARGV[3] == '1' and dead or keys, start, '+',
@@ -253,7 +129,7 @@ for _, key in ipairs(part) do
     if string.find(key, ARGV[1], 1, true) then
         local job = read(key)
         if ARGV[3] ~= '0' or not job.dead then
-            table.insert(found, shown(job, 'HGET', tonumber(ARGV[5])))
+            table.insert(found, shown(job, tonumber(ARGV[5])))
             if #found == tonumber(ARGV[4]) then
                 reached = key
                 break
@@ -262,25 +138,25 @@ for _, key in ipairs(part) do
     end
 end
 return {reached, found}
-";
+",
 
 /// Answers with the numbers of all jobs and of the dead.
-const COUNT: &str = "
+count: "
 return {redis.call('ZCARD', keys), redis.call('ZCARD', dead)}
-";
+",
 
 /// Grants a lease of this length. Answers with its number, and the time.
-const REGISTER: &str = "
+register: "
 allow_full_memory()
 local node = redis.call('INCR', last)
 redis.call('ZADD', nodes, now + ARGV[1], node)
 redis.call('ZADD', granted, now, node)
 return {node, now}
-";
+",
 
 /// Renews a lease. Arguments: node, the length of the lease. A lease that ran out is over, even if
 /// no node has noticed. Answers whether it was renewed, and the time.
-const RENEW: &str = "
+renew: "
 if not has_lease(ARGV[1]) then
     return {0, now}
 end
@@ -288,11 +164,11 @@ allow_full_memory()
 redis.call('ZADD', nodes, now + ARGV[2], ARGV[1])
 redis.call('ZADD', granted, now, ARGV[1])
 return {1, now}
-";
+",
 
 /// Ends the lease of a node (0 for no node) and leases that ran out, and frees a part of their
 /// jobs, so that the server is free for others soon. Answers whether there are more.
-const END: &str = "
+end: "
 allow_full_memory()
 -- If the clock was put back, leases that were granted before begin now.
 local ahead = redis.call('ZRANGEBYSCORE', granted, string.format('(%.0f', now), '+inf',
@@ -332,11 +208,11 @@ for _, node in ipairs(ended) do
 end
 tell()
 return 0
-";
+",
 
 /// Makes a node the holder of jobs. Arguments: node, after (or all before, if empty) and within
 /// which times of now the jobs are due, most. Answers with the jobs.
-const HOLD: &str = "
+hold: "
 if not has_lease(ARGV[1]) then
     return {}
 end
@@ -354,13 +230,14 @@ for i, key in ipairs(found) do
     write(job)
     redis.call('ZREM', free, key)
     redis.call('ZADD', held, ARGV[1], key)
-    found[i] = shown(job, 'HSTRLEN')
+    found[i] = {key, job.due, job.at, job.attempts, job.pattern, job.zone,
+        redis.call('HSTRLEN', payloads, key), job.token}
 end
 return found
-";
+",
 
 /// Takes jobs from their holders. For each job: key, token.
-const GIVE_BACK: &str = "
+give_back: "
 allow_full_memory()
 for i = 1, #ARGV, 2 do
     local job = read(ARGV[i])
@@ -370,12 +247,12 @@ for i = 1, #ARGV, 2 do
 end
 tell()
 return 0
-";
+",
 
 /// Begins attempts. For each attempt: key, token, time from the begin until the next attempt.
 /// Answers with the time, and for each with its number and the payload, 0 if the token is stale, or
 /// -1 if it is early. The client may repeat this, as the answer may be lost.
-const BEGIN: &str = "
+begin: "
 allow_full_memory()
 local answers = {now}
 for i = 1, #ARGV, 3 do
@@ -396,22 +273,22 @@ for i = 1, #ARGV, 3 do
     table.insert(answers, answer)
 end
 return answers
-";
+",
 
 /// Finds out whether tokens are current. For each attempt: key, token. Answers for each with 1 or 0.
-const CURRENT: &str = "
+current: "
 local answers = {}
 for i = 1, #ARGV, 2 do
     local job = read(ARGV[i])
     table.insert(answers, job and job.token == tonumber(ARGV[i + 1]) and 1 or 0)
 end
 return answers
-";
+",
 
 /// Ends attempts. For each attempt: key, token, end (`done`, `next`, `retry` or `dead`), the next
 /// time or the delay, error, whether there is an error, from when the next time was counted. Answers
 /// for each whether the token was the job's.
-const FINISH: &str = "
+finish: "
 allow_full_memory()
 local answers = {}
 for i = 1, #ARGV, 7 do
@@ -441,7 +318,7 @@ for i = 1, #ARGV, 7 do
 end
 tell()
 return answers
-";
+",
 
 /// Finds jobs whose times were counted when the clock showed a time later than now by more than
 /// `ARGV[1]`. `ARGV[2]`, `ARGV[3]`: the key before, and the number of the search, or nothing for the
@@ -451,7 +328,7 @@ return answers
 ///
 /// Nodes that search at the same time have one search, which the first of them ends. If a node ends
 /// amid its search, the next one takes the search over, with what was counted since.
-const COUNTED: &str = "
+counted: "
 local bound = now + ARGV[1]
 if tonumber(redis.call('GET', latest) or 0) + MINUTE <= bound then
     return {now, 0, '', {}, 0}
@@ -474,19 +351,19 @@ for _, key in ipairs(part) do
     if job.counted and not job.running then
         if job.counted > bound then
             table.insert(found,
-                {key, job.at, job.counted, job.attempts, job.pattern or '', job.zone or ''})
+                {key, job.at, job.counted, job.attempts, job.pattern, job.zone})
         else
             other = math.max(other, job.counted)
         end
     end
 end
 return {now, number, #part == 500 and part[500] or '', found, other}
-";
+",
 
 /// Writes times that were counted again. For each job: key, the time before, from when it was
 /// counted, the time now, from when it is counted. The jobs lose their holders, if nothing else has
 /// changed them, and they do not run. Answers with their number.
-const RECOUNT: &str = "
+recount: "
 allow_full_memory()
 local moved = 0
 for i = 1, #ARGV, 5 do
@@ -503,12 +380,12 @@ for i = 1, #ARGV, 5 do
 end
 tell()
 return moved
-";
+",
 
 /// Ends a search that has read all jobs, unless another node has. Arguments: its number, and the
 /// latest time that it has left. What was counted since it began may be later, such as the time of a
 /// job that it has read while the job ran.
-const RECOUNTED: &str = "
+recounted: "
 if redis.call('HGET', search, 'number') == ARGV[1] then
     allow_full_memory()
     local left = math.max(ARGV[2], redis.call('HGET', search, 'latest'))
@@ -516,60 +393,5 @@ if redis.call('HGET', search, 'number') == ARGV[1] then
     redis.call('DEL', search)
 end
 return 0
-";
-
-/// The scripts of a store.
-pub(super) struct Scripts {
-    pub(super) open: Script,
-    pub(super) migrate: Script,
-    pub(super) schedule: Script,
-    pub(super) reschedule: Script,
-    pub(super) cancel: Script,
-    pub(super) find: Script,
-    pub(super) list: Script,
-    pub(super) count: Script,
-    pub(super) register: Script,
-    pub(super) renew: Script,
-    pub(super) end: Script,
-    pub(super) hold: Script,
-    pub(super) give_back: Script,
-    pub(super) begin: Script,
-    pub(super) current: Script,
-    pub(super) finish: Script,
-    pub(super) counted: Script,
-    pub(super) recount: Script,
-    pub(super) recounted: Script,
-}
-
-impl Scripts {
-    /// Makes the scripts, which tell of changes on this channel.
-    pub(super) fn new(channel: &str) -> Self {
-        let soon = micros(2 * LONGEST).to_string();
-        let minute = micros(Duration::from_secs(60)).to_string();
-        let script = |text: &str| {
-            let text = format!("{PRELUDE}{text}").replace("MINUTE", &minute);
-            Script::new(&text.replace("SOON", &soon).replace("CHANNEL", channel))
-        };
-        Self {
-            open: script(OPEN),
-            migrate: script(MIGRATE),
-            schedule: script(SCHEDULE),
-            reschedule: script(RESCHEDULE),
-            cancel: script(CANCEL),
-            find: script(FIND),
-            list: script(LIST),
-            count: script(COUNT),
-            register: script(REGISTER),
-            renew: script(RENEW),
-            end: script(END),
-            hold: script(HOLD),
-            give_back: script(GIVE_BACK),
-            begin: script(BEGIN),
-            current: script(CURRENT),
-            finish: script(FINISH),
-            counted: script(COUNTED),
-            recount: script(RECOUNT),
-            recounted: script(RECOUNTED),
-        }
-    }
+",
 }

@@ -3,6 +3,8 @@
 //! One thread writes. It commits all requests that wait in one transaction, which SQLite syncs to
 //! the disk. Other requests read at the same time, from a second connection.
 
+mod changes;
+mod hold;
 mod holders;
 mod lock;
 mod rows;
@@ -19,20 +21,21 @@ use std::{
     time::Duration,
 };
 
-use rusqlite::{Connection, OpenFlags, OptionalExtension, params};
+use rusqlite::{Connection, OpenFlags, params};
 use tokio::sync::oneshot;
 use tourbillon::{runtime::with_all_cores, task::spawn_blocking};
 
 use self::{
+    changes::Change,
     holders::Holders,
     lock::Lock,
     rows::failed,
-    writer::{Reply, Request, Writer},
+    writer::{Reply, Request, Writer, Writes},
 };
 use crate::{
     job::{Job, NewJob, State, Time, Token, When},
     keeper::Process,
-    recount,
+    recount, row,
     store::{
         Begin, Cancelled, Changed, Changes, Counts, Deadline, Finish, Held, Lease, Listing, Moved,
         Scheduled, Span, Start, Store, StoreError,
@@ -142,6 +145,16 @@ impl Sqlite {
         answer.await.map_err(|_| StoreError::Closed)?
     }
 
+    /// Has the writer make changes of a kind, and waits for their answers.
+    async fn write<Q: Send + 'static, A: Send + 'static>(
+        &self,
+        requests: Vec<Q>,
+        apply: fn(&mut Change<'_>, &Q) -> rusqlite::Result<A>,
+    ) -> Result<Vec<A>, StoreError> {
+        let writes = |reply| Request::Write(Writes::new(requests, apply, reply));
+        self.ask(writes).await
+    }
+
     /// Reads on a thread for blocking jobs.
     async fn read<A: Send + 'static>(
         &self,
@@ -218,21 +231,20 @@ impl Drop for Sqlite {
 
 impl Store for Sqlite {
     async fn schedule(&self, jobs: Vec<NewJob>) -> Result<Vec<Scheduled>, StoreError> {
-        self.ask(|reply| Request::Schedule(jobs, reply)).await
+        let adds = |reply| Request::Write(Writes::new(jobs, changes::schedule, reply).adding());
+        self.ask(adds).await
     }
 
     async fn reschedule(&self, moves: Vec<(String, When)>) -> Result<Vec<Moved>, StoreError> {
-        self.ask(|reply| Request::Reschedule(moves, reply)).await
+        self.write(moves, changes::reschedule).await
     }
 
     async fn cancel(&self, keys: Vec<String>) -> Result<Vec<Cancelled>, StoreError> {
-        self.ask(|reply| Request::Cancel(keys, reply)).await
+        self.write(keys, changes::cancel).await
     }
 
     async fn get(&self, key: String) -> Result<Option<Job>, StoreError> {
-        let found = self
-            .read(move |base| rows::find(base)?.query_row([key], rows::job).optional())
-            .await?;
+        let found = self.read(move |base| rows::find(base, &key)).await?;
         Ok(found.map(|job| self.complete(job)))
     }
 
@@ -248,7 +260,7 @@ impl Store for Sqlite {
                 };
                 let mut read = base.prepare_cached(&format!(
                     "SELECT key, coalesce(substr(payload, 1, ?4), x''), due, at, attempts, pattern,
-                         zone, substr(error, 1, ?4), dead
+                         zone, substr(error, 1, ?4), dead, 0
                      FROM jobs
                      WHERE {dead} AND key > ?1 AND instr(key, ?2) > 0 ORDER BY key LIMIT ?3"
                 ))?;
@@ -256,7 +268,7 @@ impl Store for Sqlite {
                 let after = listing.after.unwrap_or_default();
                 let most = i64::try_from(most).unwrap_or(i64::MAX);
                 let range = params![after, listing.search, limit, most];
-                let jobs = read.query_map(range, rows::job)?;
+                let jobs = read.query_map(range, |found| row::job(found))?;
                 jobs.collect::<rusqlite::Result<Vec<_>>>()
             })
             .await?;
@@ -328,7 +340,7 @@ impl Store for Sqlite {
     }
 
     async fn begin(&self, attempts: Vec<Start>) -> Result<Vec<Begin>, StoreError> {
-        self.ask(|reply| Request::Begin(attempts, reply)).await
+        self.write(attempts, changes::begin).await
     }
 
     async fn are_current(&self, attempts: Vec<(String, Token)>) -> Result<Vec<bool>, StoreError> {
@@ -341,7 +353,7 @@ impl Store for Sqlite {
     }
 
     async fn finish(&self, attempts: Vec<Finish>) -> Result<Vec<bool>, StoreError> {
-        self.ask(|reply| Request::Finish(attempts, reply)).await
+        self.write(attempts, changes::finish).await
     }
 
     async fn recount(&self) -> Result<(), StoreError> {
@@ -350,7 +362,10 @@ impl Store for Sqlite {
         };
         let mut after = Some((latest, String::new()));
         while let Some(place) = after {
-            after = self.ask(|reply| Request::Recount(place, reply)).await?;
+            let asked = vec![place.clone()];
+            let writes = |reply| Writes::new(asked, changes::recount, reply);
+            let answers = self.ask(|reply| Request::Recount(place, writes(reply)));
+            after = answers.await?.pop().flatten();
         }
         Ok(())
     }

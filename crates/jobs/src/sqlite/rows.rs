@@ -2,12 +2,12 @@
 
 use std::sync::Arc;
 
-use rusqlite::{CachedStatement, Connection, ErrorCode, Row, named_params};
+use rusqlite::{Connection, ErrorCode, OptionalExtension, Row, named_params, types::FromSql};
 
 use crate::{
-    job::{Job, NewJob, Repeat, State, Time, Token},
-    recount::Counted,
-    store::{Held, StoreError},
+    job::{Job, NewJob, Repeat, Time},
+    row::{self, Get},
+    store::StoreError,
 };
 
 const TABLES: &str = "
@@ -37,11 +37,11 @@ ALTER TABLE jobs ADD COLUMN counted INTEGER;
 CREATE INDEX jobs_counted ON jobs (counted, key) WHERE counted IS NOT NULL AND dead = 0;
 ";
 
-/// The columns that [`job`] reads, in this order.
-pub(super) const COLUMNS: &str = "key, payload, due, at, attempts, pattern, zone, error, dead";
+/// The columns of [`row::job`]. Whether an attempt runs is not in the file.
+const COLUMNS: &str = "key, payload, due, at, attempts, pattern, zone, error, dead, 0";
 
-/// The columns that [`held`] reads, in this order.
-pub(super) const HELD: &str = "key, due, at, attempts, pattern, zone, length(payload)";
+/// The columns of [`row::held`]. The token is not in the file.
+pub(super) const HELD: &str = "key, due, at, attempts, pattern, zone, length(payload), 0";
 
 /// Finds jobs, in order, which were counted from times after `?1`, or from `?1` and have keys after
 /// `?2`. `?3`: how many at most.
@@ -80,55 +80,14 @@ pub(super) fn next_epoch(base: &mut Connection) -> rusqlite::Result<i64> {
     Ok(epoch)
 }
 
-/// Reads a job from a row of [`COLUMNS`].
-pub(super) fn job(row: &Row<'_>) -> rusqlite::Result<Job> {
-    let pattern: Option<String> = row.get(5)?;
-    let zone: Option<String> = row.get(6)?;
-    let is_dead: bool = row.get(8)?;
-    Ok(Job {
-        key: row.get(0)?,
-        payload: row.get(1)?,
-        due: Time::from_micros(row.get(2)?),
-        at: Time::from_micros(row.get(3)?),
-        attempts: row.get(4)?,
-        repeat: pattern
-            .zip(zone)
-            .map(|(pattern, zone)| Repeat::stored(pattern, zone)),
-        error: row.get(7)?,
-        state: if is_dead { State::Dead } else { State::Waiting },
-    })
+impl row::Row for Row<'_> {
+    type Error = rusqlite::Error;
 }
 
-/// Reads a job from a row of [`HELD`], without a token.
-pub(super) fn held(row: &Row<'_>) -> rusqlite::Result<Held> {
-    let pattern: Option<String> = row.get(4)?;
-    let zone: Option<String> = row.get(5)?;
-    Ok(Held {
-        key: row.get(0)?,
-        due: Time::from_micros(row.get(1)?),
-        at: Time::from_micros(row.get(2)?),
-        attempts: row.get(3)?,
-        repeat: pattern
-            .zip(zone)
-            .map(|(pattern, zone)| Repeat::stored(pattern, zone)),
-        size: row.get::<_, i64>(6)?.try_into().unwrap_or(0),
-        token: Token(0),
-    })
-}
-
-/// Reads a job from a row of `key, at, counted, attempts, pattern, zone`.
-pub(super) fn counted(row: &Row<'_>) -> rusqlite::Result<Counted> {
-    let pattern: Option<String> = row.get(4)?;
-    let zone: Option<String> = row.get(5)?;
-    Ok(Counted {
-        key: row.get(0)?,
-        at: Time::from_micros(row.get(1)?),
-        counted: Time::from_micros(row.get(2)?),
-        attempts: row.get(3)?,
-        repeat: pattern
-            .zip(zone)
-            .map(|(pattern, zone)| Repeat::stored(pattern, zone)),
-    })
+impl<T: FromSql> Get<T> for Row<'_> {
+    fn at(&self, column: usize) -> rusqlite::Result<T> {
+        self.get(column)
+    }
 }
 
 /// Adds a job that is due at `at`, counted from `counted`, unless its key is taken. Returns whether
@@ -155,9 +114,10 @@ pub(super) fn insert(
     Ok(added == 1)
 }
 
-/// Returns the statement that finds a job by its key.
-pub(super) fn find(base: &Connection) -> rusqlite::Result<CachedStatement<'_>> {
-    base.prepare_cached(&format!("SELECT {COLUMNS} FROM jobs WHERE key = ?"))
+/// Finds a job by its key.
+pub(super) fn find(base: &Connection, key: &str) -> rusqlite::Result<Option<Job>> {
+    let mut find = base.prepare_cached(&format!("SELECT {COLUMNS} FROM jobs WHERE key = ?"))?;
+    find.query_row([key], |found| row::job(found)).optional()
 }
 
 /// Puts the log into the file, so that the next commit overwrites the log from its start. A full

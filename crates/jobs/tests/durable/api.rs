@@ -10,10 +10,10 @@ use axum::{
 use http_body_util::BodyExt;
 use serde_json::{Value, json};
 use tourbillon_axum::SameOrigin;
-use tourbillon_jobs::{Failure, Node, Queue, api, sqlite::Sqlite};
+use tourbillon_jobs::{Failure, Node, api};
 use tower_service::Service;
 
-use crate::support::{Dir, HOUR, live, run};
+use crate::support::{HOUR, live, on_file};
 
 /// Calls a router without a socket.
 async fn call(
@@ -38,9 +38,7 @@ async fn call(
 
 #[test]
 fn jobs_are_scheduled_listed_moved_and_cancelled() {
-    let dir = Dir::new();
-    run(async {
-        let queue = Queue::new(Sqlite::open(dir.store()).unwrap());
+    on_file(async |queue| {
         let mut router = api::router(queue);
         let at = "2100-01-31T12:00:00.000001Z";
         let job = json!({ "key": "mail/1", "payload": "hello", "at": at });
@@ -91,9 +89,8 @@ fn jobs_are_scheduled_listed_moved_and_cancelled() {
 
 #[test]
 fn wrong_requests_say_what_is_wrong() {
-    let dir = Dir::new();
-    run(async {
-        let mut router = api::router(Queue::new(Sqlite::open(dir.store()).unwrap()));
+    on_file(async |queue| {
+        let mut router = api::router(queue);
         for (body, part) in [
             (json!({ "key": "k" }), "give one of"),
             (
@@ -133,9 +130,7 @@ fn wrong_requests_say_what_is_wrong() {
 #[test]
 fn pages_of_other_sites_read_and_change_nothing() {
     const OWN: &str = "127.0.0.1:8080";
-    let dir = Dir::new();
-    run(async {
-        let queue = Queue::new(Sqlite::open(dir.store()).unwrap());
+    on_file(async |queue| {
         queue.schedule("key", HOUR, "secret").await.unwrap();
         let guard = SameOrigin::new().allow_host("jobs.example").unwrap();
         let mut router = api::router_for(queue.clone(), guard);
@@ -232,9 +227,7 @@ fn pages_of_other_sites_read_and_change_nothing() {
 
 #[test]
 fn a_list_of_large_jobs_is_small() {
-    let dir = Dir::new();
-    run(async {
-        let queue = Queue::new(Sqlite::open(dir.store()).unwrap());
+    on_file(async |queue| {
         let mut router = api::router(queue.clone());
         // In JSON, each of these bytes takes six.
         let payload = "\u{1}".repeat(1 << 20);
@@ -262,9 +255,7 @@ fn a_list_of_large_jobs_is_small() {
 
 #[test]
 fn a_dead_job_runs_again() {
-    let dir = Dir::new();
-    run(async {
-        let queue = Queue::new(Sqlite::open(dir.store()).unwrap());
+    on_file(async |queue| {
         let node = Node::builder(queue.clone())
             .start(|_| async { Err(Failure::give_up("<b>no use</b>")) });
         let mut router = api::router(queue.clone());

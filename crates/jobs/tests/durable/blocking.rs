@@ -1,12 +1,6 @@
 //! Handlers that block their threads.
 
-use std::{
-    future::pending,
-    hint::black_box,
-    sync::{Arc, Condvar, Mutex, PoisonError, mpsc::channel},
-    thread,
-    time::Duration,
-};
+use std::{future::pending, hint::black_box, sync::mpsc::channel, thread, time::Duration};
 
 use tokio::sync::mpsc::{UnboundedSender, unbounded_channel};
 use tourbillon::{
@@ -20,7 +14,9 @@ use tourbillon_jobs::{
     store::{End, Store},
 };
 
-use crate::support::{self, Dir, HOUR, PATIENCE, live, run};
+use tourbillon_support::Gate;
+
+use crate::support::{self, Dir, HOUR, PATIENCE, holds, live, on_file, run};
 #[cfg(any(feature = "postgres", feature = "redis"))]
 use crate::{server::Server, shared};
 
@@ -62,27 +58,6 @@ async fn renewal<S: Leases>(server: &S) {
     }
 }
 
-/// Threads wait at a gate until it is open.
-#[derive(Clone, Default)]
-struct Gate(Arc<(Mutex<bool>, Condvar)>);
-
-impl Gate {
-    /// Blocks the thread.
-    fn wait(&self) {
-        let (is_open, opens) = &*self.0;
-        let is_open = is_open.lock().unwrap_or_else(PoisonError::into_inner);
-        let (_lock, waited) = opens
-            .wait_timeout_while(is_open, PATIENCE, |is_open| !*is_open)
-            .unwrap();
-        assert!(!waited.timed_out(), "nobody opens the gate");
-    }
-
-    fn open(&self) {
-        *self.0.0.lock().unwrap() = true;
-        self.0.1.notify_all();
-    }
-}
-
 /// Opens a gate in the end, so that a test which fails does not hang.
 struct Opens(Gate);
 
@@ -103,11 +78,8 @@ impl Drop for Tells {
 
 #[test]
 fn handlers_that_block_all_threads_stop_nothing_else() {
-    let dir = Dir::new();
-    run(async {
-        // There is no lease to be renewed.
-        all_threads_are_blocked(&Queue::new(Sqlite::open(dir.store()).unwrap()), async {}).await;
-    });
+    // There is no lease to be renewed.
+    on_file(async |queue| all_threads_are_blocked(&queue, async {}).await);
 }
 
 /// The test of this name for the stores on servers.
@@ -164,9 +136,7 @@ async fn all_threads_are_blocked<S: Store>(queue: &Queue<S>, renewal: impl Futur
         queue.schedule(key, Duration::ZERO, "").await.unwrap();
         assert_eq!(said.recv().await.unwrap(), key);
     }
-    while node.stats().held == 0 {
-        sleep(Duration::from_millis(2)).await;
-    }
+    holds(&node).await;
     // The node renews its lease although all threads are blocked. No other node has one yet.
     renewal.await;
     let (other, mut others) = support::node(queue, |node| node.lease(LEASE), |_| Ok(()));
@@ -234,19 +204,13 @@ async fn all_threads_are_blocked<S: Store>(queue: &Queue<S>, renewal: impl Futur
 
 #[test]
 fn a_shutdown_takes_jobs_from_a_handler_that_it_leaves_behind() {
-    let dir = Dir::new();
-    run(async {
-        a_handler_is_left_behind(&Queue::new(Sqlite::open(dir.store()).unwrap())).await;
-    });
+    on_file(async |queue| a_handler_is_left_behind(&queue).await);
 }
 
 /// The test of this name for the stores on servers.
 #[cfg(any(feature = "postgres", feature = "redis"))]
 pub fn a_shutdown_takes_jobs_from_a_handler<S: Server>() {
-    let Some(server) = shared::start::<S>() else {
-        return;
-    };
-    run(async { a_handler_is_left_behind(&shared::connect::<S>(server.port()).await).await });
+    shared::on_server(async |_server: S, queue| a_handler_is_left_behind(&queue).await);
 }
 
 async fn a_handler_is_left_behind<S: Store>(queue: &Queue<S>) {
@@ -268,9 +232,7 @@ async fn a_handler_is_left_behind<S: Store>(queue: &Queue<S>) {
     queue.schedule("later", later, "").await.unwrap();
     queue.schedule("blocks", Duration::ZERO, "").await.unwrap();
     assert_eq!(began.recv().await.unwrap(), "blocks");
-    while node.stats().held == 0 {
-        sleep(Duration::from_millis(2)).await;
-    }
+    holds(&node).await;
     let shuts = thread::spawn(move || handlers.shutdown_timeout(Duration::from_millis(10)));
     assert!(!shuts.join().unwrap());
     // Another node gets both jobs, while the handler blocks.
@@ -281,9 +243,7 @@ async fn a_handler_is_left_behind<S: Store>(queue: &Queue<S>) {
         attempt.key == "blocks" && attempt.number >= 2,
         "{attempt:?}"
     );
-    while other.stats().held == 0 {
-        sleep(Duration::from_millis(2)).await;
-    }
+    holds(&other).await;
     live(queue, 1).await;
     gate.open();
     assert!(other.stop(HOUR).await);

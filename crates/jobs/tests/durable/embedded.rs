@@ -24,13 +24,21 @@ use tourbillon_jobs::{
 
 use crate::{
     cases,
-    support::{self, Dir, HOUR, live, node, run, start},
+    support::{self, Dir, HOUR, holds, live, node, on_file, run, start},
 };
 
 #[test]
 fn the_embedded_store_passes_all_cases() {
+    on_file(async |queue| cases::all(queue).await);
+}
+
+/// Runs a test on a store whose file has at most 256 KiB.
+fn on_small_file(test: impl AsyncFnOnce(Queue<Sqlite>)) {
     let dir = Dir::new();
-    run(async { cases::all(Queue::new(Sqlite::open(dir.store()).unwrap())).await });
+    run(async {
+        let store = Sqlite::open_with_limit(dir.store(), Some(256 * 1024)).unwrap();
+        test(Queue::new(store)).await;
+    });
 }
 
 #[test]
@@ -88,16 +96,12 @@ fn the_store_ends_with_the_last_queue_and_node() {
 
 #[test]
 fn the_jobs_of_a_node_whose_runtime_has_ended_are_another_nodes() {
-    let dir = Dir::new();
-    run(async {
-        let queue = Queue::new(Sqlite::open(dir.store()).unwrap());
+    on_file(async |queue| {
         let later = Duration::from_secs(100);
         queue.schedule("later", later, "").await.unwrap();
         let hold = async || {
             let (node, _) = node(&queue, |node| node, |_| Ok(()));
-            while node.stats().held == 0 {
-                sleep(Duration::from_millis(2)).await;
-            }
+            holds(&node).await;
         };
         thread::scope(|scope| {
             scope.spawn(|| run(hold()));
@@ -230,10 +234,7 @@ fn a_file_of_another_kind_is_refused() {
 
 #[test]
 fn a_full_store_refuses_and_loses_nothing() {
-    let dir = Dir::new();
-    run(async {
-        let store = Sqlite::open_with_limit(dir.store(), Some(256 * 1024)).unwrap();
-        let queue = Queue::new(store);
+    on_small_file(async |queue| {
         let (node, mut ran) = cases::fill_and_run(&queue, 0, Duration::from_secs(1)).await;
         queue
             .schedule("there is room", Duration::ZERO, vec![1; 1000])
@@ -246,10 +247,7 @@ fn a_full_store_refuses_and_loses_nothing() {
 
 #[test]
 fn a_request_for_which_there_is_no_room_refuses_no_other_one() {
-    let dir = Dir::new();
-    run(async {
-        let store = Sqlite::open_with_limit(dir.store(), Some(256 * 1024)).unwrap();
-        let queue = Queue::new(store);
+    on_small_file(async |queue| {
         queue.schedule("waits", HOUR, "").await.unwrap();
         queue.schedule("runs", Duration::ZERO, "").await.unwrap();
         let store = queue.store();
@@ -279,10 +277,7 @@ fn a_request_for_which_there_is_no_room_refuses_no_other_one() {
 
 #[test]
 fn a_job_for_which_there_is_no_room_refuses_no_other_client() {
-    let dir = Dir::new();
-    run(async {
-        let store = Sqlite::open_with_limit(dir.store(), Some(256 * 1024)).unwrap();
-        let queue = Queue::new(store);
+    on_small_file(async |queue| {
         let jobs: Vec<_> = (0..50)
             .map(|number| {
                 let queue = queue.clone();
@@ -353,9 +348,7 @@ fn work_goes_on_when_a_full_disk_has_space_again() {
         assert!(out.contains("1 passed"), "{out}");
         return;
     }
-    let dir = Dir::new();
-    run(async {
-        let queue = Queue::new(Sqlite::open(dir.store()).unwrap());
+    on_file(async |queue| {
         let job = async |key: &str| {
             let payload = vec![1; 1000];
             queue.schedule(key, Duration::from_secs(1), payload).await

@@ -1,9 +1,8 @@
 //! Processes that fork.
 
 use std::{
-    env,
     panic::{AssertUnwindSafe, catch_unwind},
-    process::{Command, exit},
+    process::exit,
     thread,
     time::{Duration, Instant},
 };
@@ -15,10 +14,13 @@ use tourbillon_jobs::{
     sqlite::Sqlite,
     store::{Store, StoreError},
 };
+use tourbillon_support::process::alone;
+#[cfg(any(feature = "postgres", feature = "redis"))]
+use tourbillon_support::process::alone_as;
 
 use crate::{
     embedded::open_elsewhere,
-    support::{Dir, HOUR, PATIENCE, live, node, run},
+    support::{Dir, HOUR, PATIENCE, run, works},
 };
 #[cfg(any(feature = "postgres", feature = "redis"))]
 use crate::{
@@ -56,25 +58,6 @@ fn fork(child: impl FnOnce()) {
     }
 }
 
-/// The variable that says that this process has one test alone.
-const ALONE: &str = "DURABLE_ALONE";
-
-/// Returns whether this process runs this test alone. Otherwise, a process of its own runs it.
-fn is_alone(name: &str) -> bool {
-    if env::var_os(ALONE).is_some() {
-        return true;
-    }
-    let output = Command::new(env::current_exe().unwrap())
-        .args([name, "--exact", "--nocapture"])
-        .env(ALONE, "1")
-        .output()
-        .unwrap();
-    let [out, err] = [output.stdout, output.stderr].map(|it| String::from_utf8(it).unwrap());
-    assert!(output.status.success(), "{out}\n{err}");
-    assert!(out.contains("1 passed"), "{out}");
-    false
-}
-
 /// Checks that a queue of the parent is refused in the child.
 async fn is_refused<S: Store>(queue: &Queue<S>) {
     let is_forked = |error| matches!(error, QueueError::Store(StoreError::Forked));
@@ -84,64 +67,56 @@ async fn is_refused<S: Store>(queue: &Queue<S>) {
     assert!(is_forked(queue.cancel("child").await.unwrap_err()));
 }
 
-/// Runs a job.
-async fn works<S: Store>(queue: &Queue<S>) {
-    let (node, mut ran) = node(queue, |node| node, |_| Ok(()));
-    queue.schedule("job", Duration::ZERO, "").await.unwrap();
-    assert_eq!(ran.recv().await.unwrap().key, "job");
-    live(queue, 0).await;
-    assert!(node.stop(HOUR).await);
-}
-
 #[test]
 fn a_fork_leaves_the_embedded_store_to_its_parent() {
-    if !is_alone("fork::a_fork_leaves_the_embedded_store_to_its_parent") {
-        return;
-    }
-    let (dir, other) = (Dir::new(), Dir::new());
-    let runtime = Runtime::new().unwrap();
-    let mut queue = Some(runtime.block_on(async {
-        let queue = Queue::new(Sqlite::open(dir.store()).unwrap());
-        works(&queue).await;
-        queue
-    }));
-    fork(|| {
-        run(async {
-            let queue = queue.take().unwrap();
-            is_refused(&queue).await;
-            // This is the last reference to the store.
-            drop(queue);
-            works(&Queue::new(Sqlite::open(other.store()).unwrap())).await;
+    alone(|| {
+        let (dir, other) = (Dir::new(), Dir::new());
+        let runtime = Runtime::new().unwrap();
+        let mut queue = Some(runtime.block_on(async {
+            let queue = Queue::new(Sqlite::open(dir.store()).unwrap());
+            works(&queue).await;
+            queue
+        }));
+        fork(|| {
+            run(async {
+                let queue = queue.take().unwrap();
+                is_refused(&queue).await;
+                // This is the last reference to the store.
+                drop(queue);
+                works(&Queue::new(Sqlite::open(other.store()).unwrap())).await;
+            });
+            let there = open_elsewhere(&dir.store());
+            assert!(there.is_some_and(|error| error.contains("has this store open already")));
         });
+        // The end of the child has not unlocked the file.
         let there = open_elsewhere(&dir.store());
         assert!(there.is_some_and(|error| error.contains("has this store open already")));
+        runtime.block_on(works(&queue.unwrap()));
     });
-    // The end of the child has not unlocked the file.
-    let there = open_elsewhere(&dir.store());
-    assert!(there.is_some_and(|error| error.contains("has this store open already")));
-    runtime.block_on(works(&queue.unwrap()));
 }
 
 /// A test of the stores on servers.
 #[cfg(any(feature = "postgres", feature = "redis"))]
 pub fn a_fork_opens_a_store_of_its_own<S: Server>() {
-    if !is_alone(&format!("{}::a_fork_opens_a_store_of_its_own", S::NAME)) {
-        return;
-    }
-    let Some(server) = start::<S>() else {
-        return;
-    };
-    let runtime = Runtime::new().unwrap();
-    let queue = runtime.block_on(async {
-        let queue = connect::<S>(server.port()).await;
-        works(&queue).await;
-        queue
-    });
-    fork(|| {
-        run(async {
-            is_refused(&queue).await;
-            works(&connect::<S>(server.port()).await).await;
-        });
-    });
-    runtime.block_on(works(&queue));
+    alone_as(
+        &format!("{}::a_fork_opens_a_store_of_its_own", S::NAME),
+        || {
+            let Some(server) = start::<S>() else {
+                return;
+            };
+            let runtime = Runtime::new().unwrap();
+            let queue = runtime.block_on(async {
+                let queue = connect::<S>(server.port()).await;
+                works(&queue).await;
+                queue
+            });
+            fork(|| {
+                run(async {
+                    is_refused(&queue).await;
+                    works(&connect::<S>(server.port()).await).await;
+                });
+            });
+            runtime.block_on(works(&queue));
+        },
+    );
 }

@@ -156,7 +156,7 @@ mod postgres {
     use crate::{
         postgres::client,
         server::{Postgres, Server},
-        shared::{connect, start},
+        shared::{connect, with_server},
     };
 
     impl Ahead for Postgres {
@@ -178,24 +178,17 @@ mod postgres {
 
     #[test]
     fn nothing_waits_in_postgres_for_a_time_far_ahead() {
-        if let Some(server) = start::<Postgres>() {
-            run(nothing_waits_for_a_time_far_ahead(server));
-        }
+        with_server::<Postgres>(nothing_waits_for_a_time_far_ahead);
     }
 
     #[test]
     fn a_clock_that_was_hours_ahead_changes_nothing_in_postgres() {
-        if let Some(server) = start::<Postgres>() {
-            run(a_clock_that_was_hours_ahead_changes_nothing(server));
-        }
+        with_server::<Postgres>(a_clock_that_was_hours_ahead_changes_nothing);
     }
 
     #[test]
     fn a_clock_that_is_not_set_changes_nothing() {
-        let Some(mut server) = start::<Postgres>() else {
-            return;
-        };
-        run(async {
+        with_server(async |mut server: Postgres| {
             let at = Time::wall().after(HOUR * 24);
             leave_behind(&server.set(0).await, at).await;
             // A machine without a battery begins in the past.
@@ -208,10 +201,7 @@ mod postgres {
 
     #[test]
     fn a_cron_job_that_runs_while_the_clock_is_put_back_goes_on() {
-        let Some(mut server) = start::<Postgres>() else {
-            return;
-        };
-        run(async {
+        with_server(async |mut server: Postgres| {
             let queue = server.set(FAR).await;
             let cron = Repeat::parse("* * * * * *", "UTC").unwrap();
             queue.schedule("cron", cron, "").await.unwrap();
@@ -239,7 +229,6 @@ mod redis {
 
     use futures_lite::future::poll_once;
     use tourbillon_jobs::{
-        job::NewJob,
         redis::Redis as RedisStore,
         store::{End, Finish},
     };
@@ -248,7 +237,7 @@ mod redis {
     use crate::{
         redis::{command, eval},
         server::{Redis, Server},
-        shared::{connect, start},
+        shared::{connect, with_server},
     };
 
     /// libfaketime does not run with Debian's redis-server, so this is as in the embedded store.
@@ -287,39 +276,28 @@ mod redis {
         }
     }
 
-    fn shifted() -> Option<Shifted> {
-        let server = start::<Redis>()?;
-        Some(Shifted { server, ahead: 0 })
+    /// Runs a test on a server, or skips the test.
+    fn with_shifted(test: impl AsyncFnOnce(Shifted)) {
+        with_server(async |server| test(Shifted { server, ahead: 0 }).await);
     }
 
     #[test]
     fn nothing_waits_in_redis_for_a_time_far_ahead() {
-        if let Some(server) = shifted() {
-            run(nothing_waits_for_a_time_far_ahead(server));
-        }
+        with_shifted(nothing_waits_for_a_time_far_ahead);
     }
 
     #[test]
     fn a_clock_that_was_hours_ahead_changes_nothing_in_redis() {
-        if let Some(server) = shifted() {
-            run(a_clock_that_was_hours_ahead_changes_nothing(server));
-        }
+        with_shifted(a_clock_that_was_hours_ahead_changes_nothing);
     }
 
     #[test]
     fn a_time_that_redis_gets_amid_a_search_is_found_by_the_next_one() {
-        let Some(mut server) = shifted() else {
-            return;
-        };
-        run(async {
+        with_shifted(async |mut server| {
             let queue = server.set(FAR).await;
             // Jobs whose times nobody has counted, in two parts of the search.
             let at = Time::wall().after(HOUR);
-            let new = (0..600).map(|number| NewJob {
-                key: format!("later-{number:03}"),
-                payload: Vec::new(),
-                when: at.into(),
-            });
+            let new = (0..600).map(|number| support::new(format!("later-{number:03}"), at));
             queue.store().schedule(new.collect()).await.unwrap();
             // Jobs of the first part, which run.
             let cron = Repeat::parse("* * * * * *", "UTC").unwrap();
@@ -394,10 +372,7 @@ mod redis {
 
     #[test]
     fn a_lease_that_version_1_has_ended_leaves_nothing_behind() {
-        let Some(server) = shifted() else {
-            return;
-        };
-        run(async {
+        with_shifted(async |server| {
             let queue = connect::<Redis>(server.server.port()).await;
             let lease = queue.store().register(HOUR).await.unwrap();
             // Version 1 knows only this key, and the clock is put back.

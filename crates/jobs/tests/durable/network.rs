@@ -13,8 +13,8 @@ use tourbillon_jobs::{Attempt, Node, Time, node::Interrupt};
 
 use crate::{
     server::Server,
-    shared::{LEASE, SHORT, connect, skip, start, torture},
-    support::{HOUR, Waiting, live, node, run, waiting},
+    shared::{LEASE, SHORT, connect, skip, start, torture, with_server},
+    support::{HOUR, live, node, run, waiting},
 };
 
 #[path = "../../src/bin/torture/faketime.rs"]
@@ -26,9 +26,10 @@ use self::proxy::Proxy;
 
 /// Runs a test on a server and a network that leads to it, or skips the test.
 fn behind_a_proxy<S: Server>(test: impl AsyncFnOnce(S, Proxy)) {
-    let Some(server) = start::<S>() else { return };
-    let proxy = Proxy::start(server.port(), Duration::ZERO).unwrap();
-    run(test(server, proxy));
+    with_server(async |server: S| {
+        let proxy = Proxy::start(server.port(), Duration::ZERO).unwrap();
+        test(server, proxy).await;
+    });
 }
 
 pub fn a_node_that_is_cut_off_loses_its_jobs_to_another<S: Server>() {
@@ -93,12 +94,7 @@ pub fn a_handler_learns_that_its_lease_is_lost<S: Server>() {
 pub fn an_end_whose_answer_is_lost_is_in_doubt<S: Server>() {
     behind_a_proxy(async |server: S, proxy| {
         let far = connect::<S>(proxy.port()).await;
-        let Waiting {
-            node,
-            gate,
-            mut begins,
-            mut ends,
-        } = waiting(&far, |node| node, |_| Ok(()));
+        let (node, gate, mut begins, mut ends) = waiting(&far, |node| node, |_| Ok(()));
         let near = connect::<S>(server.port()).await;
         // The first end takes more than one answer, as its statement is prepared.
         near.schedule("first", Duration::ZERO, "").await.unwrap();
@@ -194,9 +190,8 @@ pub fn a_store_that_is_dropped_sends_nothing_more<S: Server>() {
 }
 
 pub fn a_slow_server_makes_nothing_early<S: Server>() {
-    let Some(server) = start::<S>() else { return };
-    let proxy = Proxy::start(server.port(), Duration::from_millis(60)).unwrap();
-    run(async {
+    with_server(async |server: S| {
+        let proxy = Proxy::start(server.port(), Duration::from_millis(60)).unwrap();
         let queue = connect::<S>(proxy.port()).await;
         let (node, mut ran) = node(
             &queue,

@@ -21,7 +21,7 @@ use tourbillon_jobs::{
     },
 };
 
-use crate::support::{Dir, HOUR, Waiting, begun, fails_by_key, live, node, run, waiting};
+use crate::support::{self, Dir, HOUR, begun, fails_by_key, live, node, on_file, run, waiting};
 
 /// The embedded store, but it may refuse the ends of some jobs, refuses some texts, and counts its
 /// holds, and the bytes of its calls.
@@ -49,25 +49,47 @@ impl Stubborn {
     }
 }
 
+/// Runs a test on a stubborn store, and on a queue of it.
+fn on_stubborn(test: impl AsyncFnOnce(Queue<Stubborn>)) {
+    let dir = Dir::new();
+    run(async { test(Queue::new(Stubborn::open(&dir))).await });
+}
+
 impl Stubborn {
     fn has_locked(&self, key: &str) -> bool {
         self.locks.load(Ordering::Relaxed) && key.ends_with("locked")
     }
 }
 
+/// Hands requests to the embedded store.
+macro_rules! forward {
+    ($($request:ident($($arg:ident: $type:ty),*) -> $answer:ty;)*) => {
+        $(async fn $request(&self, $($arg: $type),*) -> Result<$answer, StoreError> {
+            self.store.$request($($arg),*).await
+        })*
+    };
+}
+
 impl Store for Stubborn {
+    forward! {
+        reschedule(moves: Vec<(String, When)>) -> Vec<Moved>;
+        cancel(keys: Vec<String>) -> Vec<Cancelled>;
+        get(key: String) -> Option<Job>;
+        list(listing: Listing) -> Vec<Job>;
+        count() -> Counts;
+        register(length: Duration) -> Lease;
+        renew(node: i64, length: Duration) -> bool;
+        free_others() -> ();
+        release(node: i64) -> ();
+        give_back(jobs: Vec<(String, Token)>) -> Vec<(String, Token)>;
+        are_current(attempts: Vec<(String, Token)>) -> Vec<bool>;
+        recount() -> ();
+    }
+
     async fn schedule(&self, jobs: Vec<NewJob>) -> Result<Vec<Scheduled>, StoreError> {
         let bytes = jobs.iter().map(|job| job.payload.len());
         self.largest.fetch_max(bytes.sum(), Ordering::Relaxed);
         self.store.schedule(jobs).await
-    }
-
-    async fn reschedule(&self, moves: Vec<(String, When)>) -> Result<Vec<Moved>, StoreError> {
-        self.store.reschedule(moves).await
-    }
-
-    async fn cancel(&self, keys: Vec<String>) -> Result<Vec<Cancelled>, StoreError> {
-        self.store.cancel(keys).await
     }
 
     async fn locked(&self, keys: Vec<String>) -> Result<HashSet<String>, StoreError> {
@@ -75,44 +97,9 @@ impl Store for Stubborn {
         Ok(locked.collect())
     }
 
-    async fn get(&self, key: String) -> Result<Option<Job>, StoreError> {
-        self.store.get(key).await
-    }
-
-    async fn list(&self, listing: Listing) -> Result<Vec<Job>, StoreError> {
-        self.store.list(listing).await
-    }
-
-    async fn count(&self) -> Result<Counts, StoreError> {
-        self.store.count().await
-    }
-
-    async fn register(&self, length: Duration) -> Result<Lease, StoreError> {
-        self.store.register(length).await
-    }
-
-    async fn renew(&self, node: i64, length: Duration) -> Result<bool, StoreError> {
-        self.store.renew(node, length).await
-    }
-
-    async fn free_others(&self) -> Result<(), StoreError> {
-        self.store.free_others().await
-    }
-
-    async fn release(&self, node: i64) -> Result<(), StoreError> {
-        self.store.release(node).await
-    }
-
     async fn hold(&self, node: i64, span: Span, most: usize) -> Result<Vec<Held>, StoreError> {
         self.holds.fetch_add(1, Ordering::Relaxed);
         self.store.hold(node, span, most).await
-    }
-
-    async fn give_back(
-        &self,
-        jobs: Vec<(String, Token)>,
-    ) -> Result<Vec<(String, Token)>, StoreError> {
-        self.store.give_back(jobs).await
     }
 
     async fn begin(&self, attempts: Vec<Start>) -> Result<Vec<Begin>, StoreError> {
@@ -127,10 +114,6 @@ impl Store for Stubborn {
         });
         self.largest.fetch_max(bytes.sum(), Ordering::Relaxed);
         Ok(answers)
-    }
-
-    async fn are_current(&self, attempts: Vec<(String, Token)>) -> Result<Vec<bool>, StoreError> {
-        self.store.are_current(attempts).await
     }
 
     async fn finish(&self, attempts: Vec<Finish>) -> Result<Vec<bool>, StoreError> {
@@ -149,10 +132,6 @@ impl Store for Stubborn {
         self.store.finish(attempts).await
     }
 
-    async fn recount(&self) -> Result<(), StoreError> {
-        self.store.recount().await
-    }
-
     fn changes(&self) -> Changes {
         self.store.changes()
     }
@@ -168,15 +147,8 @@ impl Store for Stubborn {
 
 #[test]
 fn an_end_that_the_store_refuses_keeps_no_other_end_waiting() {
-    let dir = Dir::new();
-    run(async {
-        let queue = Queue::new(Stubborn::open(&dir));
-        let Waiting {
-            node,
-            gate,
-            mut ends,
-            ..
-        } = waiting(&queue, |node| node, fails_by_key);
+    on_stubborn(async |queue| {
+        let (node, gate, _, mut ends) = waiting(&queue, |node| node, fails_by_key);
         let keys = (0..100).map(|number| format!("job-{number}"));
         for key in keys.chain(["fails".into(), "refused".into()]) {
             queue.schedule(key, Duration::ZERO, "").await.unwrap();
@@ -204,15 +176,8 @@ fn an_end_that_the_store_refuses_keeps_no_other_end_waiting() {
 
 #[test]
 fn ends_of_one_kind_keep_no_end_of_another_kind_waiting() {
-    let dir = Dir::new();
-    run(async {
-        let queue = Queue::new(Stubborn::open(&dir));
-        let Waiting {
-            node,
-            gate,
-            mut ends,
-            ..
-        } = waiting(&queue, |node| node, fails_by_key);
+    on_stubborn(async |queue| {
+        let (node, gate, _, mut ends) = waiting(&queue, |node| node, fails_by_key);
         // More jobs are done than requests may fail in one round, each for itself.
         let keys = (0..60).map(|number| format!("refused-{number}"));
         for key in keys.chain(["fails".into()]) {
@@ -231,9 +196,7 @@ fn ends_of_one_kind_keep_no_end_of_another_kind_waiting() {
 
 #[test]
 fn an_end_whose_text_the_store_refuses_gets_another_text() {
-    let dir = Dir::new();
-    run(async {
-        let queue = Queue::new(Stubborn::open(&dir));
+    on_stubborn(async |queue| {
         queue.store().refuses.store(false, Ordering::Relaxed);
         let (node, mut ran) = node(
             &queue,
@@ -260,15 +223,14 @@ fn an_end_whose_text_the_store_refuses_gets_another_text() {
 
 #[test]
 fn locked_jobs_keep_no_other_attempt_from_its_begin() {
-    let dir = Dir::new();
-    run(async {
-        let queue = Queue::new(Stubborn::open(&dir));
+    on_stubborn(async |queue| {
         let store = queue.store();
         store.locks.store(true, Ordering::Relaxed);
-        let new = (0..40).map(|number| NewJob {
-            key: format!("{number} {}", ["free", "locked"][number % 2]),
-            payload: Vec::new(),
-            when: When::In(Duration::ZERO),
+        let new = (0..40).map(|number| {
+            support::new(
+                format!("{number} {}", ["free", "locked"][number % 2]),
+                Duration::ZERO,
+            )
         });
         store.schedule(new.collect()).await.unwrap();
         let start = Instant::now();
@@ -292,9 +254,7 @@ fn locked_jobs_keep_no_other_attempt_from_its_begin() {
 
 #[test]
 fn a_window_of_zero_asks_the_store_seldom() {
-    let dir = Dir::new();
-    run(async {
-        let queue = Queue::new(Stubborn::open(&dir));
+    on_stubborn(async |queue| {
         let (node, mut ran) = node(&queue, |node| node.window(Duration::ZERO), |_| Ok(()));
         let begin = Instant::now();
         sleep(Duration::from_millis(500)).await;
@@ -310,9 +270,7 @@ fn a_window_of_zero_asks_the_store_seldom() {
 
 #[test]
 fn no_call_has_more_than_some_megabytes() {
-    let dir = Dir::new();
-    run(async {
-        let queue = Queue::new(Stubborn::open(&dir));
+    on_stubborn(async |queue| {
         let clients: Vec<_> = (0..60)
             .map(|number| {
                 let queue = queue.clone();
@@ -352,9 +310,7 @@ impl Drop for Bomb {
 
 #[test]
 fn a_panic_of_a_destructor_or_of_on_end_does_not_leave_an_attempt_running() {
-    let dir = Dir::new();
-    run(async {
-        let queue = Queue::new(Sqlite::open(dir.store()).unwrap());
+    on_file(async |queue| {
         let node = Node::builder(queue.clone())
             .backoff(Backoff {
                 attempts: 1,

@@ -6,8 +6,8 @@ use tourbillon_jobs::{Failure, Queue, QueueError, Time, store::StoreError};
 
 use crate::{
     server::{Postgres, Server},
-    shared::{LEASE, connect, start, tests},
-    support::{HOUR, Waiting, live, node, run, waiting},
+    shared::{LEASE, connect, tests, with_server},
+    support::{HOUR, live, node, waiting},
 };
 
 tests!(Postgres);
@@ -26,10 +26,7 @@ pub async fn client(server: &Postgres) -> tokio_postgres::Client {
 
 /// Runs a test on a server, with a client of it, or skips the test.
 pub fn with_client(test: impl AsyncFnOnce(Postgres, tokio_postgres::Client)) {
-    let Some(server) = start::<Postgres>() else {
-        return;
-    };
-    run(async {
+    with_server(async |server: Postgres| {
         let other = client(&server).await;
         test(server, other).await;
     });
@@ -39,12 +36,7 @@ pub fn with_client(test: impl AsyncFnOnce(Postgres, tokio_postgres::Client)) {
 fn an_end_that_the_store_has_not_taken_keeps_no_other_job_waiting() {
     with_client(async |server, other| {
         let queue = connect::<Postgres>(server.port()).await;
-        let Waiting {
-            node,
-            gate,
-            mut begins,
-            ..
-        } = waiting(&queue, |node| node.concurrency(1), |_| Ok(()));
+        let (node, gate, mut begins, _) = waiting(&queue, |node| node.concurrency(1), |_| Ok(()));
         queue.schedule("one", Duration::ZERO, "").await.unwrap();
         assert_eq!(begins.recv().await.unwrap().key, "one");
         // The node cannot remove this job until the end of this transaction.
@@ -102,10 +94,7 @@ async fn latin(server: &Postgres) -> Queue<tourbillon_jobs::postgres::Postgres> 
 
 #[test]
 fn an_error_that_the_database_cannot_store_keeps_no_job_running() {
-    let Some(server) = start::<Postgres>() else {
-        return;
-    };
-    run(async {
+    with_server(async |server: Postgres| {
         let queue = latin(&server).await;
         let (node, _ran) = node(
             &queue,
@@ -122,10 +111,7 @@ fn an_error_that_the_database_cannot_store_keeps_no_job_running() {
 
 #[test]
 fn a_request_that_the_database_refuses_refuses_no_other_one() {
-    let Some(server) = start::<Postgres>() else {
-        return;
-    };
-    run(async {
+    with_server(async |server: Postgres| {
         let queue = latin(&server).await;
         let key = |number| match number {
             20 => "5 \u{20ac}".to_owned(),

@@ -5,8 +5,8 @@ use std::{collections::HashSet, time::Duration};
 use futures_lite::future::zip;
 use tourbillon::time::sleep;
 use tourbillon_jobs::{
-    QueueError, When,
-    job::{NewJob, Token},
+    QueueError,
+    job::Token,
     store::{Cancelled, Listing, Moved, Scheduled, Store, StoreError},
 };
 
@@ -14,7 +14,7 @@ use crate::{
     postgres::client,
     server::{Postgres, Server},
     shared::{LEASE, connect, on_server},
-    support::{self, HOUR, Waiting, begun, fails_by_key, live, node, waiting},
+    support::{self, HOUR, begun, fails_by_key, live, node, waiting},
 };
 
 #[test]
@@ -185,17 +185,15 @@ fn a_locked_job_keeps_no_other_one_from_being_given_back() {
 fn a_busy_node_gives_jobs_back_although_one_is_locked() {
     on_server(async |server: Postgres, queue| {
         let other = client(&server).await;
-        let mut busy = waiting(&queue, |node| node.concurrency(20), |_| Ok(()));
+        let (busy, gate, mut begins, _) = waiting(&queue, |node| node.concurrency(20), |_| Ok(()));
         // It takes all of them, and begins half of them.
         let mut rest: HashSet<_> = (0..40).map(|number| format!("job-{number}")).collect();
-        let new = rest.iter().map(|key| NewJob {
-            key: key.clone(),
-            payload: Vec::new(),
-            when: When::In(Duration::ZERO),
-        });
+        let new = rest
+            .iter()
+            .map(|key| support::new(key.clone(), Duration::ZERO));
         queue.store().schedule(new.collect()).await.unwrap();
         for _ in 0..20 {
-            assert!(rest.remove(&busy.begins.recv().await.unwrap().key));
+            assert!(rest.remove(&begins.recv().await.unwrap().key));
         }
         // If this is late, the node has given all of them back before.
         let locked = rest.iter().next().unwrap().clone();
@@ -213,9 +211,9 @@ fn a_busy_node_gives_jobs_back_although_one_is_locked() {
         other.batch_execute("ROLLBACK").await.unwrap();
         assert_eq!(ran.recv().await.unwrap().key, locked);
         queue.cancel("unrelated").await.unwrap();
-        busy.gate.add_permits(20);
+        gate.add_permits(20);
         live(&queue, 0).await;
-        assert!(busy.node.stop(HOUR).await && idle.stop(HOUR).await);
+        assert!(busy.stop(HOUR).await && idle.stop(HOUR).await);
     });
 }
 
@@ -223,12 +221,7 @@ fn a_busy_node_gives_jobs_back_although_one_is_locked() {
 fn ends_of_locked_jobs_keep_no_other_end_waiting() {
     on_server(async |server: Postgres, queue| {
         let other = client(&server).await;
-        let Waiting {
-            node,
-            gate,
-            mut ends,
-            ..
-        } = waiting(&queue, |node| node, fails_by_key);
+        let (node, gate, _, mut ends) = waiting(&queue, |node| node, fails_by_key);
         let keys = (0..40).map(|number| format!("locked-{number}"));
         for key in keys.chain(["done".into(), "fails".into()]) {
             queue.schedule(key, Duration::ZERO, "").await.unwrap();

@@ -1,14 +1,14 @@
 //! Servers of PostgreSQL with settings, roles and addresses of all kinds.
 
-use std::{collections::BTreeMap, net::TcpListener, process::Command, time::Duration};
+use std::{collections::BTreeMap, net::TcpListener, process::Command};
 
 use tourbillon_jobs::{Queue, postgres::Postgres as Store, store::Store as _};
 
 use crate::{
     postgres::{client, with_client},
     server::{Postgres, Server},
-    shared::{connect, on_server, start},
-    support::{HOUR, live, node, run},
+    shared::{connect, on_server, start, with_server},
+    support::{HOUR, run, works},
 };
 
 /// Connects, and returns the text of the error.
@@ -17,16 +17,6 @@ async fn error(config: &str) -> String {
         Ok(_) => panic!("{config} leads to a server"),
         Err(error) => error.to_string(),
     }
-}
-
-/// Schedules a job, and waits until it has run.
-async fn works(queue: &Queue<Store>) {
-    let (node, mut ran) = node(queue, |node| node, |_| Ok(()));
-    queue.schedule("job", HOUR, "").await.unwrap();
-    queue.reschedule("job", Duration::ZERO).await.unwrap();
-    assert_eq!(ran.recv().await.unwrap().key, "job");
-    live(queue, 0).await;
-    assert!(node.stop(HOUR).await);
 }
 
 #[test]
@@ -99,10 +89,7 @@ fn a_statement_that_the_server_has_undone_is_repeated() {
 
 #[test]
 fn errors_say_what_the_server_said() {
-    let Some(server) = start::<Postgres>() else {
-        return;
-    };
-    run(async {
+    with_server(async |server: Postgres| {
         let config = |part: &str| format!("host=127.0.0.1 port={} {part}", server.port());
         let missing = error(&config("user=postgres dbname=missing")).await;
         assert!(

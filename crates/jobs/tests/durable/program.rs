@@ -9,20 +9,18 @@ use std::{
 };
 
 use rustix::process::{Pid, Signal, kill_process};
-use tourbillon_jobs::{Queue, job::NewJob, sqlite::Sqlite, store::Store};
+use tourbillon_jobs::{Queue, sqlite::Sqlite, store::Store};
 
-use crate::support::{Dir, eventually, live, run};
+use crate::support::{Dir, eventually, live, new, run};
 
 /// The program, which is killed in the end, so that a test which fails leaves none behind.
-struct Program(Child);
+pub struct Program(Child);
 
 impl Program {
-    fn terminate(&self) {
-        kill_process(Pid::from_child(&self.0), Signal::TERM).unwrap();
-    }
-
+    /// Sends SIGTERM, after which the program has to end.
     #[track_caller]
     fn ends_well(&mut self) {
+        kill_process(Pid::from_child(&self.0), Signal::TERM).unwrap();
         eventually("the program ends", || self.0.try_wait().unwrap().is_some());
         assert!(self.0.wait().unwrap().success());
     }
@@ -36,12 +34,21 @@ impl Drop for Program {
     }
 }
 
-/// Starts the program, with a command for each job. Returns its address, too.
-fn start(dir: &Dir, command: &str, more: &[&str]) -> (Program, String, BufReader<ChildStdout>) {
+/// Starts the program with a command for each job.
+fn start_with(
+    dir: &Dir,
+    command: &str,
+    more: &[&str],
+) -> (Program, String, BufReader<ChildStdout>) {
+    start(dir, &[&["--exec", command], more].concat())
+}
+
+/// Starts the program. Returns its address, too.
+pub fn start(dir: &Dir, options: &[&str]) -> (Program, String, BufReader<ChildStdout>) {
     let mut child = Command::new(env!("CARGO_BIN_EXE_delayed_jobs"))
-        .args(["--listen", "127.0.0.1:0", "--exec", command, "--store"])
+        .args(["--listen", "127.0.0.1:0", "--store"])
         .arg(dir.store())
-        .args(more)
+        .args(options)
         .stdout(Stdio::piped())
         .spawn()
         .unwrap();
@@ -54,7 +61,7 @@ fn start(dir: &Dir, command: &str, more: &[&str]) -> (Program, String, BufReader
 }
 
 /// Adds a job to the program's.
-fn post(addr: &str, body: &str) {
+pub fn post(addr: &str, body: &str) {
     let mut stream = std::net::TcpStream::connect(addr).unwrap();
     let request = format!(
         "POST /jobs HTTP/1.1\r\nhost: {addr}\r\ncontent-type: application/json\r\n\
@@ -82,14 +89,13 @@ fn the_program_runs_a_command_for_each_job() {
     let dir = Dir::new();
     let result = dir.join("result");
     let command = into("cat", &result);
-    let (mut program, addr, _stdout) = start(&dir, &command, &[]);
+    let (mut program, addr, _stdout) = start_with(&dir, &command, &[]);
     post(
         &addr,
         r#"{"key":"k","payload":"what it is to do","in":"20ms"}"#,
     );
     eventually("the command has run", || result.exists());
     assert_eq!(fs::read_to_string(&result).unwrap(), "what it is to do");
-    program.terminate();
     program.ends_well();
 }
 
@@ -99,12 +105,11 @@ fn a_command_has_all_cores_of_the_process() {
     let result = dir.join("result");
     let cores = "grep Cpus_allowed_list /proc/self/status";
     let command = into(cores, &result);
-    let (mut program, addr, _stdout) = start(&dir, &command, &[]);
+    let (mut program, addr, _stdout) = start_with(&dir, &command, &[]);
     post(&addr, r#"{"key":"k","in":"0s"}"#);
     eventually("the command has run", || result.exists());
     let here = Command::new("sh").args(["-c", cores]).output().unwrap();
     assert_eq!(fs::read(&result).unwrap(), here.stdout);
-    program.terminate();
     program.ends_well();
 }
 
@@ -115,10 +120,9 @@ fn the_program_leaves_a_command_alone_that_does_not_end() {
     // The number of the command's process, and of its group.
     let numbers = into("cut -d' ' -f1,5 /proc/$$/stat", &result);
     let command = format!("{numbers} && exec sleep 100 > /dev/null");
-    let (mut program, addr, mut stdout) = start(&dir, &command, &["--drain", "200ms"]);
+    let (mut program, addr, mut stdout) = start_with(&dir, &command, &["--drain", "200ms"]);
     post(&addr, r#"{"key":"k","in":"0s"}"#);
     eventually("the command runs", || result.exists());
-    program.terminate();
     let begin = Instant::now();
     program.ends_well();
     let took = begin.elapsed();
@@ -152,7 +156,7 @@ fn the_program_ends_the_group_of_a_command_that_takes_too_long() {
         into("echo $$ $!", &result)
     );
     let options = ["--timeout", "10s", "--concurrency", "1", "--attempts", "1"];
-    let (mut program, addr, _stdout) = start(&dir, &command, &options);
+    let (mut program, addr, _stdout) = start_with(&dir, &command, &options);
     post(&addr, r#"{"key":"slow","in":"0s"}"#);
     eventually("the command runs", || result.exists());
     post(&addr, r#"{"key":"quick","in":"0s"}"#);
@@ -162,7 +166,6 @@ fn the_program_ends_the_group_of_a_command_that_takes_too_long() {
     eventually("the next command runs", || quick.exists());
     eventually("the shell has ended", || has_ended(shell));
     eventually("its child has ended", || has_ended(sleeps));
-    program.terminate();
     program.ends_well();
 }
 
@@ -178,12 +181,11 @@ fn the_program_ends_although_a_command_that_took_too_long_does_not() {
         into("echo $$", &result)
     );
     let options = ["--timeout", "10s", "--concurrency", "1", "--attempts", "1"];
-    let (mut program, addr, _stdout) = start(&dir, &command, &options);
+    let (mut program, addr, _stdout) = start_with(&dir, &command, &options);
     post(&addr, r#"{"key":"slow","in":"0s"}"#);
     eventually("the command runs", || result.exists());
     post(&addr, r#"{"key":"quick","in":"0s"}"#);
     eventually("the next command runs", || quick.exists());
-    program.terminate();
     program.ends_well();
     let shell = fs::read_to_string(&result).unwrap();
     eventually("the shell has ended", || has_ended(shell.trim()));
@@ -206,9 +208,8 @@ fn the_end_of_a_command_counts_although_its_input_is_not_read() {
         "setsid sleep 600 <&0 >/dev/null 2>&1 & {}",
         into("echo $!", &result)
     );
-    let (mut program, _addr, _stdout) = start(&dir, &command, &[]);
+    let (mut program, _addr, _stdout) = start_with(&dir, &command, &[]);
     eventually("the command has run", || result.exists());
-    program.terminate();
     program.ends_well();
     let sleeps = fs::read_to_string(&result).unwrap();
     assert!(!has_ended(sleeps.trim()));
@@ -229,11 +230,7 @@ fn more_commands_run_at_once_than_threads_are_usual() {
     assert!(made.success());
     run(async {
         let queue = Queue::new(Sqlite::open(dir.store()).unwrap());
-        let job = |number| NewJob {
-            key: format!("job-{number}"),
-            payload: Vec::new(),
-            when: Duration::ZERO.into(),
-        };
+        let job = |number| new(format!("job-{number}"), Duration::ZERO);
         let jobs = (0..JOBS).map(job).collect();
         queue.store().schedule(jobs).await.unwrap();
     });
@@ -247,7 +244,7 @@ fn more_commands_run_at_once_than_threads_are_usual() {
         gate.display()
     );
     let options = ["--concurrency", "600", "--timeout", "1h"];
-    let (mut program, _addr, _stdout) = start(&dir, &command, &options);
+    let (mut program, _addr, _stdout) = start_with(&dir, &command, &options);
     eventually("all commands run", || {
         fs::metadata(&begun).is_ok_and(|file| file.len() == JOBS as u64)
     });
@@ -259,6 +256,5 @@ fn more_commands_run_at_once_than_threads_are_usual() {
     let threads: usize = threads.unwrap().trim().parse().unwrap();
     assert!(threads < 200, "{threads}");
     opens.write_all(&[b'\n'; JOBS]).unwrap();
-    program.terminate();
     program.ends_well();
 }

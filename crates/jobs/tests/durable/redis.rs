@@ -4,7 +4,6 @@ use std::{collections::HashSet, time::Duration};
 
 use tourbillon_jobs::{
     Queue, QueueError, Time,
-    job::NewJob,
     redis::Redis as RedisStore,
     store::{Counts, End, Finish, Held, Listing, Scheduled, Store, StoreError},
 };
@@ -12,7 +11,7 @@ use tourbillon_jobs::{
 use crate::{
     cases,
     server::{Redis, Server},
-    shared::{LEASE, connect, on_server, start, tests},
+    shared::{LEASE, connect, on_server, start, tests, with_server},
     support::{self, HOUR, live, node, run},
 };
 
@@ -36,10 +35,7 @@ pub fn eval(server: &Redis, script: &str) {
 
 #[test]
 fn settings_that_could_lose_jobs_are_refused() {
-    let Some(server) = start::<Redis>() else {
-        return;
-    };
-    run(async {
+    with_server(async |server: Redis| {
         let url = format!("redis://127.0.0.1:{}", server.port());
         let queue = Queue::new(RedisStore::connect(&url).await.unwrap());
         for (setting, wrong, right) in [
@@ -138,10 +134,7 @@ fn a_script_that_the_server_forgot_is_sent_again() {
 
 #[test]
 fn each_database_has_its_jobs() {
-    let Some(server) = start::<Redis>() else {
-        return;
-    };
-    run(async {
+    with_server(async |server: Redis| {
         let socket = server.socket();
         let url = format!("redis+unix://{}", socket.display());
         let first = Queue::new(RedisStore::connect(&url).await.unwrap());
@@ -165,11 +158,9 @@ fn requests_of_several_scripts_are_complete() {
     on_server(async |_server: Redis, queue| {
         let store = queue.store();
         let keys: Vec<String> = (0..1100).map(|number| format!("job-{number:04}")).collect();
-        let jobs = keys.iter().map(|key| NewJob {
-            key: key.clone(),
-            payload: Vec::new(),
-            when: Duration::ZERO.into(),
-        });
+        let jobs = keys
+            .iter()
+            .map(|key| support::new(key.clone(), Duration::ZERO));
         store.schedule(jobs.collect()).await.unwrap();
         // A hold, and the end of its lease.
         let hold = async || {

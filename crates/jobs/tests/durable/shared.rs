@@ -3,7 +3,7 @@
 use std::time::Duration;
 
 use tourbillon::time::{sleep, timeout};
-use tourbillon_jobs::{Queue, job::NewJob, store::Store};
+use tourbillon_jobs::{Queue, store::Store};
 
 use crate::{
     cases, kill,
@@ -61,10 +61,16 @@ pub fn start<S: Server>() -> Option<S> {
     }
 }
 
+/// Runs a test on a server, or skips the test.
+pub fn with_server<S: Server>(test: impl AsyncFnOnce(S)) {
+    if let Some(server) = start::<S>() {
+        run(test(server));
+    }
+}
+
 /// Runs a test on a server and a queue of it, or skips the test.
 pub fn on_server<S: Server>(test: impl AsyncFnOnce(S, Queue<S::Store>)) {
-    let Some(server) = start::<S>() else { return };
-    run(async {
+    with_server(async |server: S| {
         let queue = connect::<S>(server.port()).await;
         test(server, queue).await;
     });
@@ -93,8 +99,7 @@ pub fn torture<S: Server>(args: &[&str]) {
 }
 
 pub fn the_store_passes_all_cases<S: Server>() {
-    let Some(server) = start::<S>() else { return };
-    run(async {
+    with_server(async |server: S| {
         cases::all(connect::<S>(server.port()).await).await;
     });
 }
@@ -137,17 +142,12 @@ pub fn a_begin_that_is_repeated_counts_once<S: Server>() {
 }
 
 pub fn a_large_node_that_ends_does_not_end_others<S: Server>() {
-    let Some(server) = start::<S>() else { return };
-    run(async {
+    with_server(async |server: S| {
         const JOBS: usize = 20_000;
         let queue = connect::<S>(server.port()).await;
         let store = queue.store();
         for first in (0..JOBS).step_by(2000) {
-            let job = |number| NewJob {
-                key: format!("job-{number}"),
-                payload: Vec::new(),
-                when: HOUR.into(),
-            };
+            let job = |number| support::new(format!("job-{number}"), HOUR);
             let jobs = (first..first + 2000).map(job).collect();
             store.schedule(jobs).await.unwrap();
         }

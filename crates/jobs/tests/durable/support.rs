@@ -8,9 +8,10 @@ use tokio::sync::{
 };
 use tourbillon::{Runtime, time::timeout};
 use tourbillon_jobs::{
-    Attempt, Failure, Node, Queue,
-    job::Token,
+    Attempt, Failure, Node, Queue, When,
+    job::{NewJob, Token},
     node::NodeBuilder,
+    sqlite::Sqlite,
     store::{Begin, Held, Span, Start, Store},
 };
 use tourbillon_support::dir;
@@ -43,6 +44,12 @@ pub fn run<F: Future<Output = ()>>(test: F) {
     });
 }
 
+/// Runs a test on an embedded store in a directory of its own.
+pub fn on_file(test: impl AsyncFnOnce(Queue<Sqlite>)) {
+    let dir = Dir::new();
+    run(async { test(Queue::new(Sqlite::open(dir.store()).unwrap())).await });
+}
+
 /// Starts a node that hands each attempt to the test. The handler ends as `end` says.
 pub fn node<S: Store>(
     queue: &Queue<S>,
@@ -58,16 +65,14 @@ pub fn node<S: Store>(
     (node, receiver)
 }
 
-/// A node whose attempts wait at a gate.
-pub struct Waiting<S: Store> {
-    pub node: Node<S>,
-    /// Lets one attempt through for each permit.
-    pub gate: Arc<Semaphore>,
-    /// Its attempts, as they begin.
-    pub begins: UnboundedReceiver<Attempt>,
-    /// The key of each attempt that has ended, and whether the store has taken the end.
-    pub ends: UnboundedReceiver<(String, Option<bool>)>,
-}
+/// A node whose attempts wait at a gate, which lets one through for each permit; its attempts, as
+/// they begin; the key of each attempt that has ended, and whether the store has taken the end.
+pub type Waiting<S> = (
+    Node<S>,
+    Arc<Semaphore>,
+    UnboundedReceiver<Attempt>,
+    UnboundedReceiver<(String, Option<bool>)>,
+);
 
 /// Starts a node whose attempts wait at a gate, and then end as `end` says.
 pub fn waiting<S: Store>(
@@ -92,12 +97,7 @@ pub fn waiting<S: Store>(
                 result
             }
         });
-    Waiting {
-        node,
-        gate,
-        begins,
-        ends,
-    }
+    (node, gate, begins, ends)
 }
 
 /// The end of an attempt: the job `fails` dies at once, and any other one is done.
@@ -112,6 +112,22 @@ pub fn fails_by_key(attempt: &Attempt) -> Result<(), Failure> {
 pub async fn begun<S: Store>(node: &Node<S>, count: u64) {
     while node.stats().begun < count {
         tourbillon::time::sleep(Duration::from_millis(2)).await;
+    }
+}
+
+/// Waits until a node holds a job.
+pub async fn holds<S: Store>(node: &Node<S>) {
+    while node.stats().held == 0 {
+        tourbillon::time::sleep(Duration::from_millis(2)).await;
+    }
+}
+
+/// Returns a job without a payload.
+pub fn new(key: impl Into<String>, when: impl Into<When>) -> NewJob {
+    NewJob {
+        key: key.into(),
+        payload: Vec::new(),
+        when: when.into(),
     }
 }
 
@@ -147,4 +163,14 @@ pub async fn live<S: Store>(queue: &Queue<S>, live: u64) {
     while queue.count().await.unwrap().live != live {
         tourbillon::time::sleep(Duration::from_millis(5)).await;
     }
+}
+
+/// Runs a job, which is moved before.
+pub async fn works<S: Store>(queue: &Queue<S>) {
+    let (node, mut ran) = node(queue, |node| node, |_| Ok(()));
+    queue.schedule("job", HOUR, "").await.unwrap();
+    queue.reschedule("job", Duration::ZERO).await.unwrap();
+    assert_eq!(ran.recv().await.unwrap().key, "job");
+    live(queue, 0).await;
+    assert!(node.stop(HOUR).await);
 }

@@ -114,14 +114,11 @@ fn tables_of_an_earlier_version_are_migrated() {
     use crate::{
         postgres::client,
         server::{Postgres, Server},
-        shared::{connect, start},
+        shared::{connect, with_server},
     };
 
-    let Some(server) = start::<Postgres>() else {
-        return;
-    };
-    let config = Postgres::config(server.port());
-    run(async {
+    with_server(async |server: Postgres| {
+        let config = Postgres::config(server.port());
         let other = client(&server).await;
         let make = include_str!("version_1/postgres.sql");
         other.batch_execute(make).await.unwrap();
@@ -169,14 +166,11 @@ fn a_redis_of_an_earlier_version_is_migrated() {
     use crate::{
         redis::eval,
         server::{Redis, Server},
-        shared::start,
+        shared::with_server,
     };
 
-    let Some(server) = start::<Redis>() else {
-        return;
-    };
-    let url = format!("redis://127.0.0.1:{}", server.port());
-    run(async {
+    with_server(async |server: Redis| {
+        let url = format!("redis://127.0.0.1:{}", server.port());
         eval(&server, include_str!("version_1/redis.lua"));
         let opened = Store::connect(&url).await;
         is_refused(opened, 1, "run `delayed_jobs --migrate` once");

@@ -3,17 +3,19 @@
 use std::{path::Path, sync::Arc, time::Duration};
 
 use clap::{Args, ValueEnum};
+use humantime::parse_duration as duration;
 use tourbillon::Runtime;
 use tourbillon_jobs::{Queue, Time, sqlite::Sqlite, store::Store};
+use tourbillon_support::dir::Dir;
 
 #[cfg(any(feature = "postgres", feature = "redis"))]
 use crate::server::{self, Server};
 use crate::{
     Outcome,
-    embedded::{Dir, history},
+    embedded::HISTORY,
     history::History,
     judge,
-    load::{Load, bury, drain, node},
+    load::{Hard, Load, bury, drain, node},
 };
 
 #[derive(Args)]
@@ -22,10 +24,7 @@ pub struct Options {
     #[arg(long, value_name = "COUNT", default_value = "20000")]
     jobs: u64,
     /// The jobs are due within this time.
-    #[arg(
-        long, value_name = "DURATION", default_value = "20s",
-        value_parser = humantime::parse_duration,
-    )]
+    #[arg(long, value_name = "DURATION", default_value = "20s", value_parser = duration)]
     within: Duration,
     /// The store.
     #[arg(long, value_enum, default_value = "sqlite")]
@@ -45,12 +44,12 @@ enum Kind {
 pub fn run(options: &Options) -> Outcome {
     // Panics of handlers are a part of the load.
     std::panic::set_hook(Box::new(|_| {}));
-    let dir = Dir::new()?;
-    let path = history(&dir.0);
+    let dir = Dir::new();
+    let path = dir.path(HISTORY);
     let runtime = Runtime::new()?;
     match options.store {
         Kind::Sqlite => runtime
-            .block_on(async { work(options, Sqlite::open(dir.0.join("jobs.db"))?, &path).await })?,
+            .block_on(async { work(options, Sqlite::open(dir.path("jobs.db"))?, &path).await })?,
         #[cfg(feature = "postgres")]
         Kind::Postgres => on_server::<server::Postgres>(options, &runtime, &path)?,
         #[cfg(feature = "redis")]
@@ -75,9 +74,7 @@ async fn work<S: Store>(options: &Options, store: S, path: &Path) -> Outcome {
         jobs: options.jobs,
         within: options.within,
         pause: Duration::ZERO,
-        abort: 0,
-        hang: 0,
-        large: 0,
+        hard: Hard::default(),
     };
     load.run(queue.clone(), history.clone()).await;
     drain(&queue, |_| {}).await;

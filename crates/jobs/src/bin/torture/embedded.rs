@@ -2,10 +2,10 @@
 
 use std::{
     env,
-    fs::{self, File},
+    fs::File,
     io::{BufRead, BufReader},
     os::unix::process::ExitStatusExt,
-    path::{Path, PathBuf},
+    path::PathBuf,
     process::{Child as Process, Command, ExitStatus, Stdio},
     sync::Arc,
     thread,
@@ -13,14 +13,16 @@ use std::{
 };
 
 use clap::Args;
+use humantime::parse_duration as duration;
 use tourbillon::{Runtime, time::sleep};
 use tourbillon_jobs::{Queue, Time, sqlite::Sqlite, store::StoreError};
+use tourbillon_support::dir::Dir;
 
 use crate::{
     Outcome, full,
     history::History,
     judge,
-    load::{Load, bury, drain, node, stamp},
+    load::{Hard, Load, bury, drain, node, stamp},
     say::say,
 };
 
@@ -37,10 +39,7 @@ pub struct Options {
     #[arg(long, value_name = "COUNT")]
     jobs: Option<u64>,
     /// The mean time between two kills.
-    #[arg(
-        long, value_name = "DURATION", default_value = "150ms",
-        value_parser = humantime::parse_duration,
-    )]
+    #[arg(long, value_name = "DURATION", default_value = "150ms", value_parser = duration)]
     kill: Duration,
     /// Let no file of a process grow beyond this many KiB, as if the disk were full, except in the
     /// last round. Every other process gets space after half of its time; the others are killed
@@ -58,10 +57,7 @@ pub struct Options {
 #[derive(Args)]
 pub struct Work {
     /// The jobs are due within this time of their arrival.
-    #[arg(
-        long, value_name = "DURATION", default_value = "400ms",
-        value_parser = humantime::parse_duration,
-    )]
+    #[arg(long, value_name = "DURATION", default_value = "400ms", value_parser = duration)]
     within: Duration,
     /// How many clients work at once.
     #[arg(long, value_name = "COUNT", default_value = "16")]
@@ -70,15 +66,8 @@ pub struct Work {
     /// alone.
     #[arg(long, value_name = "COUNT", default_value = "200")]
     held: usize,
-    /// Let the handler of one in so many jobs abort its process, at each attempt.
-    #[arg(long, value_name = "COUNT", default_value = "0")]
-    abort: u64,
-    /// Let the handler of one in so many jobs never end, at each attempt.
-    #[arg(long, value_name = "COUNT", default_value = "0")]
-    hang: u64,
-    /// Give one in so many jobs a payload of a megabyte.
-    #[arg(long, value_name = "COUNT", default_value = "0")]
-    large: u64,
+    #[command(flatten)]
+    hard: Hard,
 }
 
 #[derive(Args)]
@@ -102,34 +91,15 @@ impl Work {
             format!("--within={within}"),
             format!("--clients={}", self.clients),
             format!("--held={}", self.held),
-            format!("--abort={}", self.abort),
-            format!("--hang={}", self.hang),
-            format!("--large={}", self.large),
+            format!("--abort={}", self.hard.abort),
+            format!("--hang={}", self.hard.hang),
+            format!("--large={}", self.hard.large),
         ]
     }
 }
 
-/// A directory that is removed in the end.
-pub struct Dir(pub PathBuf);
-
-impl Dir {
-    pub fn new() -> std::io::Result<Self> {
-        let name = format!("durable-torture-{}-{}", std::process::id(), stamp());
-        let path = env::temp_dir().join(name);
-        fs::create_dir(&path)?;
-        Ok(Self(path))
-    }
-}
-
-impl Drop for Dir {
-    fn drop(&mut self) {
-        let _ = fs::remove_dir_all(&self.0);
-    }
-}
-
-pub fn history(dir: &Path) -> PathBuf {
-    dir.join("history")
-}
+/// The name of the history in the directory of a run.
+pub const HISTORY: &str = "history";
 
 /// The number of jobs that the store has acknowledged, read from a growing history.
 struct Acknowledged {
@@ -151,8 +121,8 @@ impl Acknowledged {
 
 /// Kills a process in each round, lets the last one end, and judges.
 pub fn run(options: &Options) -> Outcome {
-    let dir = Dir::new()?;
-    let path = history(&dir.0);
+    let dir = Dir::new();
+    let path = dir.path(HISTORY);
     fastrand::seed(options.seed);
     let rounds = match options.jobs {
         None => options.rounds.unwrap_or(300),
@@ -190,7 +160,7 @@ pub fn run(options: &Options) -> Outcome {
         };
         let mut child = command
             .arg("embedded-child")
-            .arg(&dir.0)
+            .arg(dir.path(""))
             .args(["--jobs", &jobs.to_string()])
             .args(full.map(|_| "--print"))
             .args(options.work.args())
@@ -216,7 +186,7 @@ pub fn run(options: &Options) -> Outcome {
         };
         match ended {
             Some(status) if status.success() => break,
-            Some(status) if options.work.abort > 0 && status.signal() == Some(SIGABRT) => {
+            Some(status) if options.work.hard.abort > 0 && status.signal() == Some(SIGABRT) => {
                 aborts += 1;
             }
             Some(status) => return Err(format!("the process ended with {status}").into()),
@@ -277,7 +247,7 @@ pub fn child(child: &Child) -> Outcome {
     std::panic::set_hook(Box::new(|_| {}));
     let history = match child.print {
         true => PathBuf::from("/dev/stdout"),
-        false => history(&child.dir),
+        false => child.dir.join(HISTORY),
     };
     let history = Arc::new(History::append(&history)?);
     let work = &child.work;
@@ -307,9 +277,7 @@ pub fn child(child: &Child) -> Outcome {
             jobs: child.jobs,
             within: work.within,
             pause: Duration::from_millis(2),
-            abort: work.abort,
-            hang: work.hang,
-            large: work.large,
+            hard: work.hard,
         };
         load.run(queue.clone(), history.clone()).await;
         drain(&queue, |_| {}).await;

@@ -8,6 +8,7 @@ use std::{
     time::Duration,
 };
 
+use clap::Args;
 use tourbillon::time::{Instant, sleep};
 use tourbillon_jobs::{
     Attempt, Backoff, Failure, Node, Queue, QueueError, Time,
@@ -50,11 +51,21 @@ pub struct Load {
     pub within: Duration,
     /// How long each client waits after a job.
     pub pause: Duration,
-    /// Of how many jobs the handler of one aborts its process, at each attempt. Zero: of none.
+    /// Which jobs are hard.
+    pub hard: Hard,
+}
+
+/// How many jobs are hard to run. Zero: none.
+#[derive(Args, Clone, Copy, Default)]
+pub struct Hard {
+    /// Let the handler of one in so many jobs abort its process, at each attempt.
+    #[arg(long, value_name = "COUNT", default_value = "0")]
     pub abort: u64,
-    /// Of how many jobs the handler of one never ends, at each attempt. Zero: of none.
+    /// Let the handler of one in so many jobs never end, at each attempt.
+    #[arg(long, value_name = "COUNT", default_value = "0")]
     pub hang: u64,
-    /// Of how many jobs one has a payload of a megabyte. Zero: none.
+    /// Give one in so many jobs a payload of a megabyte.
+    #[arg(long, value_name = "COUNT", default_value = "0")]
     pub large: u64,
 }
 
@@ -74,9 +85,9 @@ impl Load {
                         }
                         let is_one = |of: u64| of > 0 && number % of == of / 2;
                         let end = match () {
-                            () if is_one(load.abort) => ABORTS,
-                            () if is_one(load.hang) => HANGS,
-                            () if is_one(load.large) => LARGE,
+                            () if is_one(load.hard.abort) => ABORTS,
+                            () if is_one(load.hard.hang) => HANGS,
+                            () if is_one(load.hard.large) => LARGE,
                             () => "",
                         };
                         let key = format!("{}-{number}{end}", load.prefix);

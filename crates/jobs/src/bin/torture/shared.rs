@@ -16,16 +16,18 @@ use std::{
 };
 
 use clap::{Args, ValueEnum};
+use humantime::parse_duration as duration;
 use tourbillon::{Runtime, time::sleep};
 use tourbillon_jobs::{Queue, Time, store::StoreError};
+use tourbillon_support::dir::Dir;
 
 use crate::{
     Outcome,
-    embedded::{Dir, history},
+    embedded::HISTORY,
     faketime,
     history::History,
     judge,
-    load::{Load, bury, drain, node, stamp},
+    load::{Hard, Load, bury, drain, node, stamp},
     proxy::Proxy,
     say::say,
     server::{self, Kind, Server},
@@ -40,58 +42,33 @@ pub struct Options {
     #[arg(long, value_name = "COUNT", default_value = "50000")]
     jobs: u64,
     /// The jobs are due within this time of their arrival.
-    #[arg(
-        long, value_name = "DURATION", default_value = "20s",
-        value_parser = humantime::parse_duration,
-    )]
+    #[arg(long, value_name = "DURATION", default_value = "20s", value_parser = duration)]
     within: Duration,
     /// The time between two kills; zero kills nobody.
-    #[arg(
-        long, value_name = "DURATION", default_value = "2s",
-        value_parser = humantime::parse_duration,
-    )]
+    #[arg(long, value_name = "DURATION", default_value = "2s", value_parser = duration)]
     kill: Duration,
     /// How often the server is crashed and started again, in turn with the nodes.
     #[arg(long, value_name = "COUNT", default_value = "0")]
     crashes: u32,
     /// The time between two partitions; zero makes none. Each keeps a node from the server for two
     /// leases.
-    #[arg(
-        long, value_name = "DURATION", default_value = "0s",
-        value_parser = humantime::parse_duration,
-    )]
+    #[arg(long, value_name = "DURATION", default_value = "0s", value_parser = duration)]
     cut: Duration,
     /// Delay of all data between the nodes and the server.
-    #[arg(
-        long, value_name = "DURATION", default_value = "0s",
-        value_parser = humantime::parse_duration,
-    )]
+    #[arg(long, value_name = "DURATION", default_value = "0s", value_parser = duration)]
     delay: Duration,
     /// How wrong the nodes' wall clocks are: one is ahead, one is behind, one is right, and so on.
     /// Needs libfaketime.
-    #[arg(
-        long, value_name = "DURATION", default_value = "0s",
-        value_parser = humantime::parse_duration,
-    )]
+    #[arg(long, value_name = "DURATION", default_value = "0s", value_parser = duration)]
     skew: Duration,
     /// How many nodes work.
     #[arg(long, value_name = "COUNT", default_value = "3")]
     nodes: usize,
     /// The length of a lease.
-    #[arg(
-        long, value_name = "DURATION", default_value = "1500ms",
-        value_parser = humantime::parse_duration,
-    )]
+    #[arg(long, value_name = "DURATION", default_value = "1500ms", value_parser = duration)]
     lease: Duration,
-    /// Let the handler of one in so many jobs abort its node, at each attempt.
-    #[arg(long, value_name = "COUNT", default_value = "0")]
-    abort: u64,
-    /// Let the handler of one in so many jobs never end, at each attempt.
-    #[arg(long, value_name = "COUNT", default_value = "0")]
-    hang: u64,
-    /// Give one in so many jobs a payload of a megabyte.
-    #[arg(long, value_name = "COUNT", default_value = "0")]
-    large: u64,
+    #[command(flatten)]
+    hard: Hard,
 }
 
 #[derive(Args)]
@@ -100,7 +77,7 @@ pub struct Child {
     #[arg(value_enum)]
     store: Kind,
     port: u16,
-    #[arg(value_parser = humantime::parse_duration)]
+    #[arg(value_parser = duration)]
     lease: Duration,
     /// By how many microseconds the wall clock of this process is ahead.
     #[arg(allow_hyphen_values = true)]
@@ -148,7 +125,7 @@ impl Place {
         let asked = stamp();
         let mut child = command
             .arg("shared-child")
-            .arg(&dir.0)
+            .arg(dir.path(""))
             .args([self.store, &self.port.to_string()])
             .arg(humantime::format_duration(lease).to_string())
             .arg(self.skew.to_string())
@@ -196,10 +173,10 @@ pub fn run(options: &Options) -> Outcome {
 }
 
 fn run_on<S: Server>(options: &Options) -> Outcome {
-    let dir = Dir::new()?;
+    let dir = Dir::new();
     let server = Mutex::new(S::start()?);
     let port = lock(&server).port();
-    let path = history(&dir.0);
+    let path = dir.path(HISTORY);
     let file = Arc::new(History::append(&path)?);
     let is_over = AtomicBool::new(false);
     let runtime = Runtime::new()?;
@@ -221,9 +198,7 @@ fn run_on<S: Server>(options: &Options) -> Outcome {
                 jobs: options.jobs,
                 within: options.within,
                 pause: Duration::ZERO,
-                abort: options.abort,
-                hang: options.hang,
-                large: options.large,
+                hard: options.hard,
             };
             load.run(queue.clone(), file.clone()).await;
             say(format_args!(
@@ -291,7 +266,7 @@ fn faults<S: Server>(
         for (place, process) in &mut *nodes {
             let ended = process.0.try_wait().map_err(|error| error.to_string())?;
             if let Some(status) = ended {
-                if options.abort == 0 {
+                if options.hard.abort == 0 {
                     return Err(format!("a node ended with {status}"));
                 }
                 done.aborts += 1;
@@ -359,7 +334,7 @@ pub fn child(child: &Child) -> Outcome {
 fn work<S: Server>(child: &Child) -> Outcome {
     // Panics of handlers are a part of the test.
     std::panic::set_hook(Box::new(|_| {}));
-    let history = Arc::new(History::append(&history(&child.dir))?);
+    let history = Arc::new(History::append(&child.dir.join(HISTORY))?);
     Runtime::new()?.block_on(async {
         let queue = loop {
             match S::connect(child.port).await {

@@ -11,7 +11,7 @@ use tourbillon_jobs::{
 };
 
 use super::SOON;
-use crate::support::{HOUR, Waiting, live, node, waiting};
+use crate::support::{HOUR, holds, live, node, waiting};
 
 pub async fn a_job_runs_once_and_not_early<S: Store>(queue: &Queue<S>) {
     let (node, mut ran) = node(queue, |node| node, |_| Ok(()));
@@ -89,12 +89,7 @@ pub async fn a_cancelled_job_does_not_run<S: Store>(queue: &Queue<S>) {
 }
 
 pub async fn a_job_can_be_cancelled_while_it_runs<S: Store>(queue: &Queue<S>) {
-    let Waiting {
-        node,
-        gate,
-        begins: mut ran,
-        mut ends,
-    } = waiting(queue, |node| node, |_| Ok(()));
+    let (node, gate, mut ran, mut ends) = waiting(queue, |node| node, |_| Ok(()));
     queue.schedule("running", SOON, "").await.unwrap();
     ran.recv().await.unwrap();
     assert_eq!(
@@ -127,9 +122,7 @@ pub async fn a_moved_job_runs_at_its_new_time<S: Store>(queue: &Queue<S>) {
         .schedule("moved", Duration::from_secs(60), "")
         .await
         .unwrap();
-    while node.stats().held == 0 {
-        sleep(Duration::from_millis(2)).await;
-    }
+    holds(&node).await;
     queue.reschedule("moved", HOUR).await.unwrap();
     queue.reschedule("moved", SOON).await.unwrap();
     ran.recv().await.unwrap();
@@ -142,12 +135,7 @@ pub async fn a_moved_job_runs_at_its_new_time<S: Store>(queue: &Queue<S>) {
 }
 
 pub async fn a_job_that_is_moved_while_it_runs_runs_again<S: Store>(queue: &Queue<S>) {
-    let Waiting {
-        node,
-        gate,
-        begins: mut ran,
-        mut ends,
-    } = waiting(queue, |node| node, |_| Ok(()));
+    let (node, gate, mut ran, mut ends) = waiting(queue, |node| node, |_| Ok(()));
     queue.schedule("again", SOON, "").await.unwrap();
     let first = ran.recv().await.unwrap();
     let moved = queue.reschedule("again", SOON).await.unwrap();

@@ -11,7 +11,7 @@ use tourbillon_jobs::{
 };
 
 use super::SOON;
-use crate::support::{self, HOUR, begun, live, node, start, waiting};
+use crate::support::{self, HOUR, begun, holds, live, node, start, waiting};
 
 pub async fn options_without_bounds_are_bounded<S: Store>(queue: &Queue<S>) {
     let (node, mut ran) = node(
@@ -87,7 +87,7 @@ pub async fn two_nodes_share_the_jobs<S: Store>(queue: &Queue<S>) {
 }
 
 pub async fn a_busy_node_leaves_due_jobs_to_others<S: Store>(queue: &Queue<S>) {
-    let mut busy = waiting(queue, |node| node.concurrency(2), |_| Ok(()));
+    let (busy, gate, mut begins, _) = waiting(queue, |node| node.concurrency(2), |_| Ok(()));
     // Some jobs are due when the node finds them, and others come to be due in its timers.
     for number in 0..10 {
         let (key, later) = (format!("due-{number}"), format!("later-{number}"));
@@ -95,7 +95,7 @@ pub async fn a_busy_node_leaves_due_jobs_to_others<S: Store>(queue: &Queue<S>) {
         let soon = Duration::from_millis(500);
         queue.schedule(later, soon, "").await.unwrap();
     }
-    let begun = [busy.begins.recv().await, busy.begins.recv().await];
+    let begun = [begins.recv().await, begins.recv().await];
     let mut keys = HashSet::from(begun.map(|attempt| attempt.unwrap().key));
     let (idle, mut others) = node(queue, |node| node, |_| Ok(()));
     for _ in 0..18 {
@@ -103,10 +103,10 @@ pub async fn a_busy_node_leaves_due_jobs_to_others<S: Store>(queue: &Queue<S>) {
     }
     assert_eq!(keys.len(), 20);
     live(queue, 2).await;
-    assert_eq!(busy.node.stats().begun, 2);
-    busy.gate.add_permits(2);
+    assert_eq!(busy.stats().begun, 2);
+    gate.add_permits(2);
     live(queue, 0).await;
-    assert!(busy.node.stop(HOUR).await && idle.stop(HOUR).await);
+    assert!(busy.stop(HOUR).await && idle.stop(HOUR).await);
 }
 
 pub async fn a_node_that_comes_later_gets_its_share<S: Store>(queue: &Queue<S>) {
@@ -184,17 +184,12 @@ pub async fn a_stopped_node_gives_its_jobs_back<S: Store>(queue: &Queue<S>) {
     // Later than the end of the test, but soon enough that the store tells the node of the job.
     let later = Duration::from_secs(500);
     let start = || node(queue, |node| node.window(2 * later), |_| Ok(()));
-    let held = async |node: &Node<S>| {
-        while node.stats().held == 0 {
-            sleep(Duration::from_millis(2)).await;
-        }
-    };
     let (one, mut first) = start();
     queue.schedule("given back", later, "").await.unwrap();
-    held(&one).await;
+    holds(&one).await;
     assert!(one.stop(HOUR).await);
     let (two, mut second) = start();
-    held(&two).await;
+    holds(&two).await;
     queue.reschedule("given back", SOON).await.unwrap();
     assert_eq!(second.recv().await.unwrap().key, "given back");
     assert!(first.try_recv().is_err());

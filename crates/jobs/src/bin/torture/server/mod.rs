@@ -8,19 +8,16 @@ mod redis;
 use std::{
     io,
     net::{Ipv4Addr, TcpListener},
-    time::Duration,
 };
 
 use clap::ValueEnum;
 use tourbillon_jobs::store::{Store, StoreError};
+use tourbillon_support::{PATIENCE, dir::Dir};
 
 #[cfg(feature = "postgres")]
 pub use self::postgres::Postgres;
 #[cfg(feature = "redis")]
 pub use self::redis::Redis;
-
-/// A time that only a hanging server exceeds.
-const AGES: Duration = Duration::from_secs(120);
 
 /// The servers that there are.
 #[derive(Clone, Copy, ValueEnum)]

@@ -11,12 +11,12 @@ use std::{
 
 use tourbillon_jobs::{postgres, store::StoreError};
 
-use super::{AGES, Server, free_port};
+use super::{Dir, PATIENCE, Server, free_port};
 
 pub struct Postgres {
     child: Option<Child>,
     programs: PathBuf,
-    dir: PathBuf,
+    dir: Dir,
     port: u16,
 }
 
@@ -33,8 +33,7 @@ impl Server for Postgres {
             )
         })?;
         let port = free_port()?;
-        let dir = env::temp_dir().join(format!("durable-postgres-{}-{port}", std::process::id()));
-        fs::create_dir(&dir)?;
+        let dir = Dir::new();
         let mut server = Self {
             child: None,
             programs,
@@ -44,7 +43,7 @@ impl Server for Postgres {
         let made = server
             .command("initdb")?
             .args(["--auth=trust", "--username=postgres", "--no-sync", "-D"])
-            .arg(server.dir.join("data"))
+            .arg(server.dir.path("data"))
             .stdout(Stdio::null())
             .status()?;
         if !made.success() {
@@ -76,22 +75,22 @@ impl Postgres {
 
     fn command(&self, program: &str) -> io::Result<Command> {
         let mut command = Command::new(self.programs.join(program));
-        command.stdin(Stdio::null()).current_dir(&self.dir);
+        command.stdin(Stdio::null()).current_dir(self.dir.path(""));
         // The server refuses to run as root.
         if let Some((user, group)) = other_user()? {
-            chown(&self.dir, Some(user), Some(group))?;
+            chown(self.dir.path(""), Some(user), Some(group))?;
             command.uid(user).gid(group);
         }
         Ok(command)
     }
 
     fn launch(&mut self) -> io::Result<()> {
-        let log = self.dir.join("log");
+        let log = self.dir.path("log");
         // A group of its own, so that Ctrl-C ends this program first.
         let child = self
             .command("postgres")?
             .arg("-D")
-            .arg(self.dir.join("data"))
+            .arg(self.dir.path("data"))
             .args(["-h", "127.0.0.1", "-p", &self.port.to_string()])
             .args(["-c", "unix_socket_directories=", "-c", "max_connections=60"])
             .stdout(Stdio::null())
@@ -102,7 +101,7 @@ impl Postgres {
         let start = Instant::now();
         while !fs::read_to_string(&log)?.contains("ready to accept ") {
             let child = self.child.as_mut().expect("it was just started");
-            if child.try_wait()?.is_some() || start.elapsed() > AGES {
+            if child.try_wait()?.is_some() || start.elapsed() > PATIENCE {
                 let log = fs::read_to_string(&log)?;
                 return Err(io::Error::other(format!("postgres does not start: {log}")));
             }
@@ -118,7 +117,7 @@ impl Postgres {
         let stopped = self.command("pg_ctl").and_then(|mut command| {
             command
                 .args(["stop", "--silent", "-m", mode, "-D"])
-                .arg(self.dir.join("data"))
+                .arg(self.dir.path("data"))
                 .stdout(Stdio::null())
                 .stderr(Stdio::null())
                 .status()
@@ -133,7 +132,6 @@ impl Postgres {
 impl Drop for Postgres {
     fn drop(&mut self) {
         self.stop("immediate");
-        let _ = fs::remove_dir_all(&self.dir);
     }
 }
 

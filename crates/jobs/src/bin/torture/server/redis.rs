@@ -14,12 +14,12 @@ use std::{
 
 use tourbillon_jobs::{redis, store::StoreError};
 
-use super::{AGES, Server, free_port};
+use super::{Dir, PATIENCE, Server, free_port};
 
 pub struct Redis {
     child: Child,
     program: PathBuf,
-    dir: PathBuf,
+    dir: Dir,
     port: u16,
 }
 
@@ -58,8 +58,7 @@ impl Redis {
             )
         })?;
         let port = free_port()?;
-        let dir = env::temp_dir().join(format!("durable-redis-{}-{port}", std::process::id()));
-        fs::create_dir(&dir)?;
+        let dir = Dir::new();
         let mut server = Self {
             child: launch(command, &program, &dir, port)?,
             program,
@@ -72,13 +71,13 @@ impl Redis {
 
     /// Returns the path of the server's Unix socket.
     pub fn socket(&self) -> PathBuf {
-        self.dir.join("socket")
+        self.dir.path("socket")
     }
 
     /// Sends a command in one line, and returns the first part of the answer.
     pub fn command(&self, line: &str) -> io::Result<String> {
         let mut stream = UnixStream::connect(self.socket())?;
-        stream.set_read_timeout(Some(AGES))?;
+        stream.set_read_timeout(Some(PATIENCE))?;
         stream.write_all(format!("{line}\r\n").as_bytes())?;
         let mut answer = [0; 1024];
         let length = stream.read(&mut answer)?;
@@ -92,8 +91,8 @@ impl Redis {
             .command("PING")
             .is_ok_and(|answer| answer == "+PONG\r\n")
         {
-            if self.child.try_wait()?.is_some() || start.elapsed() > AGES {
-                let log = fs::read_to_string(self.dir.join("log"))?;
+            if self.child.try_wait()?.is_some() || start.elapsed() > PATIENCE {
+                let log = fs::read_to_string(self.dir.path("log"))?;
                 return Err(io::Error::other(format!("redis does not start: {log}")));
             }
             thread::sleep(Duration::from_millis(10));
@@ -110,7 +109,6 @@ impl Redis {
 impl Drop for Redis {
     fn drop(&mut self) {
         self.kill();
-        let _ = fs::remove_dir_all(&self.dir);
     }
 }
 
@@ -125,17 +123,17 @@ fn find() -> Option<PathBuf> {
     paths.find(|path| path.is_file())
 }
 
-fn launch(command: &[&str], program: &Path, dir: &Path, port: u16) -> io::Result<Child> {
+fn launch(command: &[&str], program: &Path, dir: &Dir, port: u16) -> io::Result<Child> {
     let mut words = command.iter().map(OsStr::new).chain([program.as_os_str()]);
     // A group of its own, so that Ctrl-C ends this program first.
     Command::new(words.next().unwrap_or_default())
         .args(words)
         .args(["--port", &port.to_string(), "--bind", "127.0.0.1"])
         .args(["--unixsocket", "socket", "--save", "", "--dir"])
-        .arg(dir)
+        .arg(dir.path(""))
         .args(["--appendonly", "yes", "--appendfsync", "always"])
         .stdin(Stdio::null())
-        .stdout(fs::File::create(dir.join("log"))?)
+        .stdout(fs::File::create(dir.path("log"))?)
         .stderr(Stdio::null())
         .process_group(0)
         .spawn()

@@ -1,0 +1,210 @@
+//! What the requests change within a transaction.
+
+use rusqlite::{Transaction, params};
+
+use super::{
+    holders::{Holder, Holders, Place},
+    rows,
+};
+use crate::{
+    job::{NewJob, Repeat, Time, Token, When},
+    row,
+    store::{Begin, Cancelled, End, Finish, Moved, Scheduled, Start},
+};
+
+/// How many times one request counts again.
+const PART: i64 = 2000;
+
+/// The effects of a transaction that are applied or undone after its end.
+#[derive(Default)]
+pub(super) struct Done {
+    /// Jobs that have no holder from now on.
+    pub(super) offered: Vec<(Time, String)>,
+    /// The holders of attempts that ended, or whose jobs were moved or cancelled while they ran.
+    /// They are put back if the commit fails.
+    pub(super) ended: Vec<(String, Holder)>,
+    /// The attempts that began, and the times of their jobs. They are undone if the commit fails.
+    pub(super) begun: Vec<(String, Token, Time)>,
+}
+
+/// A transaction that is not committed yet.
+pub(super) struct Change<'a> {
+    pub(super) base: &'a Transaction<'a>,
+    pub(super) holders: &'a Holders,
+    pub(super) done: &'a mut Done,
+}
+
+/// Takes a job from its holder. From here on no attempt begins, even before the commit. Returns
+/// whether an attempt runs.
+fn take_from_holder(change: &mut Change<'_>, key: &str) -> bool {
+    let holder = change.holders.lock().by_key.remove(key);
+    let Some(holder) = holder.filter(|holder| holder.running) else {
+        return false;
+    };
+    change.done.ended.push((key.to_owned(), holder));
+    true
+}
+
+pub(super) fn cancel(change: &mut Change<'_>, key: &String) -> rusqlite::Result<Cancelled> {
+    let mut remove = change
+        .base
+        .prepare_cached("DELETE FROM jobs WHERE key = ?")?;
+    let found = remove.execute([key])? == 1;
+    let was_running = take_from_holder(change, key);
+    Ok(match (found, was_running) {
+        (false, _) => Cancelled::NotFound,
+        (true, true) => Cancelled::WhileRunning,
+        (true, false) => Cancelled::Cancelled,
+    })
+}
+
+pub(super) fn schedule(change: &mut Change<'_>, new: &NewJob) -> rusqlite::Result<Scheduled> {
+    let now = Time::wall();
+    let Some(at) = new.when.resolve(now) else {
+        return Ok(Scheduled::Never);
+    };
+    if rows::insert(change.base, new, at, new.when.counted(now))? {
+        change.done.offered.push((at, new.key.clone()));
+        return Ok(Scheduled::Created { at });
+    }
+    let found = rows::find(change.base, &new.key)?;
+    let at = found.ok_or(rusqlite::Error::QueryReturnedNoRows)?.at;
+    Ok(Scheduled::Exists { at })
+}
+
+pub(super) fn reschedule(
+    change: &mut Change<'_>,
+    (key, when): &(String, When),
+) -> rusqlite::Result<Moved> {
+    let now = Time::wall();
+    let Some(at) = when.resolve(now) else {
+        return Ok(Moved::Never);
+    };
+    let repeat = when.repeat();
+    let mut update = change.base.prepare_cached(
+        "UPDATE jobs SET due = ?2, at = ?2, attempts = 0, error = NULL, dead = 0,
+             pattern = coalesce(?3, pattern), zone = coalesce(?4, zone), counted = ?5
+         WHERE key = ?1",
+    )?;
+    let found = update.execute(params![
+        key,
+        at.as_micros(),
+        repeat.map(Repeat::pattern),
+        repeat.map(Repeat::zone),
+        when.counted(now).map(Time::as_micros),
+    ])?;
+    if found == 0 {
+        return Ok(Moved::NotFound);
+    }
+    let was_running = take_from_holder(change, key);
+    change.done.offered.push((at, key.to_owned()));
+    Ok(match was_running {
+        true => Moved::WhileRunning { at },
+        false => Moved::Moved { at },
+    })
+}
+
+/// Counts times again that were counted from later times than the clock shows. Returns the place
+/// after which there may be more.
+pub(super) fn recount(change: &mut Change<'_>, after: &Place) -> rusqlite::Result<Option<Place>> {
+    let now = Time::wall();
+    let mut read = change.base.prepare_cached(rows::COUNTED)?;
+    let range = params![after.0.as_micros(), after.1, PART];
+    let found = read.query_map(range, |found| row::counted(found))?;
+    let found = found.collect::<rusqlite::Result<Vec<_>>>()?;
+    let mut update = change.base.prepare_cached(
+        "UPDATE jobs SET at = ?2, due = CASE WHEN attempts = 0 THEN ?2 ELSE due END, counted = ?3
+         WHERE key = ?1",
+    )?;
+    for job in &found {
+        // The end of an attempt that runs counts its time anew.
+        if change.holders.is_running(&job.key) {
+            continue;
+        }
+        let (at, counted) = job.again(now);
+        update.execute(params![
+            job.key,
+            at.as_micros(),
+            counted.map(Time::as_micros)
+        ])?;
+        take_from_holder(change, &job.key);
+        change.done.offered.push((at, job.key.clone()));
+    }
+    let is_full = i64::try_from(found.len()) == Ok(PART);
+    let last = found.last().filter(|_| is_full);
+    Ok(last.map(|last| (last.counted, last.key.clone())))
+}
+
+/// Begins an attempt if its token is the job's and the job is due. Writes its number, and when the
+/// next attempt may begin.
+pub(super) fn begin(change: &mut Change<'_>, start: &Start) -> rusqlite::Result<Begin> {
+    let Start { key, token, wait } = start;
+    let now = Time::wall();
+    let again = now.after(*wait);
+    let (number, at) = match change.holders.begin(key, *token, now, again) {
+        Ok(begun) => begun,
+        Err(answer) => return Ok(answer),
+    };
+    change.done.begun.push((key.clone(), *token, at));
+    let mut update = change.base.prepare_cached(
+        "UPDATE jobs SET at = ?2, attempts = ?3, counted = ?4 WHERE key = ?1 RETURNING payload",
+    )?;
+    let values = params![key, again.as_micros(), number, now.as_micros()];
+    let payload = update.query_row(values, |row| row.get(0))?;
+    Ok(Begin::Yes { number, payload })
+}
+
+/// Ends an attempt. Returns whether its token was the job's.
+pub(super) fn finish(change: &mut Change<'_>, finish: &Finish) -> rusqlite::Result<bool> {
+    let Finish { key, token, end } = finish;
+    let holder = {
+        let mut holders = change.holders.lock();
+        match holders.by_key.get(key) {
+            Some(holder) if holder.token == *token => holders.by_key.remove(key),
+            _ => None,
+        }
+    };
+    let Some(holder) = holder else {
+        return Ok(false);
+    };
+    let attempts = holder.attempts;
+    change.done.ended.push((key.clone(), holder));
+    match end {
+        End::Done => {
+            let mut remove = change
+                .base
+                .prepare_cached("DELETE FROM jobs WHERE key = ?")?;
+            remove.execute([key])?;
+        }
+        End::Next { at, counted, error } => {
+            let mut update = change.base.prepare_cached(
+                "UPDATE jobs SET due = ?2, at = ?2, attempts = 0, error = ?3, counted = ?4
+                 WHERE key = ?1",
+            )?;
+            update.execute(params![key, at.as_micros(), error, counted.as_micros()])?;
+            change.done.offered.push((*at, key.clone()));
+        }
+        End::Retry { delay, error } => {
+            let now = Time::wall();
+            let at = now.after(*delay);
+            let mut update = change.base.prepare_cached(
+                "UPDATE jobs SET at = ?2, attempts = ?3, error = ?4, counted = ?5 WHERE key = ?1",
+            )?;
+            update.execute(params![
+                key,
+                at.as_micros(),
+                attempts,
+                error,
+                now.as_micros()
+            ])?;
+            change.done.offered.push((at, key.clone()));
+        }
+        End::Dead { error } => {
+            let mut update = change.base.prepare_cached(
+                "UPDATE jobs SET dead = 1, attempts = ?2, error = ?3 WHERE key = ?1",
+            )?;
+            update.execute(params![key, attempts, error])?;
+        }
+    }
+    Ok(true)
+}
