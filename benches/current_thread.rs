@@ -52,7 +52,7 @@ mod ours {
     use tourbillon::{Runtime, runtime::Builder, spawn, task::yield_now, time::sleep};
 
     fn make(paused: bool) -> Runtime {
-        let builder = Builder::new_current_thread();
+        let mut builder = Builder::new_current_thread();
         builder.start_paused(paused).build().expect("a runtime")
     }
 

@@ -97,16 +97,17 @@ enum Count {
 
 fn program(what: &'static str, n: u64, watch: &str) {
     let workers = if what.starts_with("fire") { 1 } else { 2 };
-    let builder = Builder::new().worker_threads(workers);
-    let builder = builder.flight_recorder(match watch {
-        "light" => Recording::Light,
-        "full" => Recording::Full,
-        _ => Recording::Off,
-    });
-    let builder = match watch {
-        "on" => builder,
-        _ => builder.rescue_latency(Duration::MAX),
-    };
+    let mut builder = Builder::new();
+    builder
+        .worker_threads(workers)
+        .flight_recorder(match watch {
+            "light" => Recording::Light,
+            "full" => Recording::Full,
+            _ => Recording::Off,
+        });
+    if watch != "on" {
+        builder.rescue_latency(Duration::MAX);
+    }
     #[cfg(feature = "tracing")]
     if watch == "span" {
         let log = tracing_subscriber::fmt().with_writer(std::io::sink);

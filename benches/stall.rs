@@ -103,7 +103,7 @@ const SYSTEMS: &[(&str, Setup)] = &[
 ];
 
 enum Setup {
-    Ours(fn(tourbillon::runtime::Builder) -> tourbillon::runtime::Builder),
+    Ours(fn(&mut tourbillon::runtime::Builder) -> &mut tourbillon::runtime::Builder),
     Tokio(fn(&mut tokio::runtime::Builder) -> &mut tokio::runtime::Builder),
 }
 
@@ -112,8 +112,9 @@ impl Setup {
     fn run(&self, scenario: Scenario) -> Vec<Duration> {
         let lateness = (0..ATTEMPTS).find_map(|_| match self {
             Setup::Ours(options) => {
-                let builder = tourbillon::runtime::Builder::new().worker_threads(WORKERS);
-                scenario.run(&Ours(options(builder).build().expect("a runtime")))
+                let mut builder = tourbillon::runtime::Builder::new();
+                builder.worker_threads(WORKERS);
+                scenario.run(&Ours(options(&mut builder).build().expect("a runtime")))
             }
             Setup::Tokio(options) => {
                 let mut builder = tokio::runtime::Builder::new_multi_thread();

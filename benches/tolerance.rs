@@ -45,13 +45,15 @@ impl fmt::Display for System {
 impl System {
     /// Builds the runtime of Tourbillon for a row that is not tokio's.
     fn build(self) -> tourbillon::Runtime {
-        let builder = tourbillon::Runtime::builder().worker_threads(2);
-        let builder = match self {
+        let mut builder = tourbillon::runtime::Builder::new();
+        builder.worker_threads(2);
+        match self {
             System::Tourbillon(tolerance) => builder.timer_tolerance(tolerance),
             System::Sleeps => builder.spin(false),
             System::Tokio => unreachable!("tokio has a builder of its own"),
-        };
-        builder.build().expect("a runtime of two workers")
+        }
+        .build()
+        .expect("a runtime of two workers")
     }
 
     /// Builds tokio's runtime.

@@ -19,6 +19,7 @@ use futures_lite::{AsyncReadExt, AsyncWriteExt};
 use tourbillon::{
     Runtime,
     net::{TcpListener, TcpStream},
+    runtime::Builder,
     task::{LocalSet, spawn_local, spawn_pinned_by_idx},
     time::{MissedTickBehavior, interval, sleep, timeout},
     timer::Cancel,
@@ -150,7 +151,7 @@ fn main() -> ExitCode {
 }
 
 fn run() -> io::Result<()> {
-    let runtime = Runtime::builder().worker_threads(2).build()?;
+    let runtime = Builder::new().worker_threads(2).build()?;
     callbacks(&runtime);
     runtime.block_on(tasks());
     runtime.block_on(sockets())?;

@@ -74,11 +74,11 @@ pub fn child(args: &[String]) -> Result<(), String> {
     }
     announce();
     let runtime = operation.runtime(workers, |builder| {
-        let builder = builder
+        builder
             .pin(false)
             .rescue_latency(Duration::MAX)
-            .stall_threshold(Duration::MAX);
-        builder.on_thread_start(announce)
+            .stall_threshold(Duration::MAX)
+            .on_thread_start(announce)
     });
     operation.run(&runtime, operation.actors(workers), n, |at, begins| {
         // The outside threads announce themselves here.

@@ -115,13 +115,18 @@ impl Operation {
     }
 
     /// Builds the runtime of this operation.
-    pub fn runtime(self, workers: usize, options: impl FnOnce(Builder) -> Builder) -> Runtime {
+    pub fn runtime(
+        self,
+        workers: usize,
+        options: impl FnOnce(&mut Builder) -> &mut Builder,
+    ) -> Runtime {
         let workers = match self {
             Self::ArmOneShard => 1,
             _ => workers,
         };
-        let builder = Builder::new().worker_threads(workers);
-        options(builder).build().expect("a runtime")
+        let mut builder = Builder::new();
+        builder.worker_threads(workers);
+        options(&mut builder).build().expect("a runtime")
     }
 
     /// Does `n` operations on each of `actors` threads at once. Returns the time from the first

@@ -42,7 +42,7 @@ fn streams() -> usize {
 /// Runs the client: opens the connections, prints `connected`, and reads until they end.
 pub(crate) fn client(address: &str, count: usize) {
     streams();
-    let runtime = tourbillon::Runtime::builder()
+    let runtime = tourbillon::runtime::Builder::new()
         .worker_threads(1)
         .build()
         .expect("a runtime of one worker");

@@ -6,7 +6,7 @@ mod world;
 use std::{process::ExitCode, time::Duration};
 
 use clap::Parser;
-use tourbillon::Runtime;
+use tourbillon::runtime::Builder;
 use tourbillon_examples::{
     arguments::arguments,
     say::{self, complain},
@@ -47,7 +47,7 @@ fn main() -> ExitCode {
 
 fn play(args: &Args) -> Result<(), Box<dyn std::error::Error>> {
     let begin = std::time::Instant::now();
-    let runtime = Runtime::builder().start_paused(true).build()?;
+    let runtime = Builder::new().start_paused(true).build()?;
     let game = Game::new(args.players, args.abilities, args.length, args.seed)?;
     let report = runtime.block_on(game.play(args.spoil));
     say::say(&report);

@@ -286,31 +286,31 @@ mod tests {
 
     #[test]
     fn more_workers_than_cores_are_not_pinned() {
-        let found = layout(&Builder::new().worker_threads(3), &cores(&[0, 1], 2)).unwrap();
+        let found = layout(Builder::new().worker_threads(3), &cores(&[0, 1], 2)).unwrap();
         assert_eq!(found, (3, None));
     }
 
     #[test]
     fn fewer_workers_than_cores_are_pinned() {
-        let found = layout(&Builder::new().worker_threads(1), &cores(&[4, 5], 2)).unwrap();
+        let found = layout(Builder::new().worker_threads(1), &cores(&[4, 5], 2)).unwrap();
         assert_eq!(found, (1, Some(vec![4])));
-        let found = layout(&Builder::new().pin(false), &cores(&[4, 5], 2)).unwrap();
+        let found = layout(Builder::new().pin(false), &cores(&[4, 5], 2)).unwrap();
         assert_eq!(found, (2, None));
     }
 
     #[test]
     fn named_cores_are_used_in_turn() {
         let usable = cores(&[0, 1, 2, 3], 4);
-        let found = layout(&Builder::new().cores([3, 1]), &usable).unwrap();
+        let found = layout(Builder::new().cores([3, 1]), &usable).unwrap();
         assert_eq!(found, (2, Some(vec![3, 1])));
-        let found = layout(&Builder::new().cores([3, 1]).worker_threads(3), &usable).unwrap();
+        let found = layout(Builder::new().cores([3, 1]).worker_threads(3), &usable).unwrap();
         assert_eq!(found, (3, Some(vec![3, 1, 3])));
         assert!(matches!(
-            layout(&Builder::new().cores([7]), &usable),
+            layout(Builder::new().cores([7]), &usable),
             Err(BuildError::CoreNotAllowed { core: 7, allowed }) if allowed == [0, 1, 2, 3]
         ));
         assert!(matches!(
-            layout(&Builder::new().cores([]), &usable),
+            layout(Builder::new().cores([]), &usable),
             Err(BuildError::ZeroWorkers)
         ));
     }

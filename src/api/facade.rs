@@ -14,10 +14,9 @@ impl Drivers {
         entered::with_current(|shared| shared.config.drivers)
     }
 
-    /// Sets those of the runtime that `builder` builds.
-    pub fn set(self, mut builder: Builder) -> Builder {
+    /// Sets those of the runtimes that `builder` builds.
+    pub fn set(self, builder: &mut Builder) {
         builder.config.drivers = self;
-        builder
     }
 }
 

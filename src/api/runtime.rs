@@ -94,11 +94,6 @@ impl Runtime {
         Builder::new().build()
     }
 
-    /// Returns a builder, by which options of the runtime can be set.
-    pub fn builder() -> Builder {
-        Builder::new()
-    }
-
     pub(super) fn from_handle(handle: Handle) -> Self {
         // From here on its workers can be woken to return unused memory.
         let listed = tidy::Listed::new(handle.shared().workers());

@@ -10,7 +10,7 @@ use std::{
 
 use super::*;
 use crate::{
-    api::runtime::Runtime,
+    api::{builder::Builder, runtime::Runtime},
     engine::task_core::end::end_pinned,
     metrics::spawned::Spawned,
     task::{join::JoinHandle, local::pinned::spawn_pinned_at},
@@ -20,7 +20,7 @@ use crate::{
 const PATIENCE: Duration = Duration::from_secs(300);
 
 fn runtime() -> (Runtime, Arc<WorkerShard>) {
-    let runtime = Runtime::builder().worker_threads(1).build().unwrap();
+    let runtime = Builder::new().worker_threads(1).build().unwrap();
     let worker = runtime.handle().shared().workers()[0].clone();
     (runtime, worker)
 }
@@ -127,7 +127,7 @@ fn a_task_in_the_slot_at_shutdown_is_dropped() {
 #[test]
 fn a_task_that_a_hook_puts_into_the_slot_is_dropped() {
     let waker: Arc<Mutex<Option<Waker>>> = Arc::default();
-    let runtime = Runtime::builder()
+    let runtime = Builder::new()
         .worker_threads(1)
         .on_thread_stop({
             let waker = waker.clone();

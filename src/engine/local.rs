@@ -82,7 +82,7 @@ pub(crate) fn worker_number(shared: &Shared) -> Option<usize> {
 /// ```
 /// use tourbillon::runtime::worker_index;
 ///
-/// let runtime = tourbillon::Runtime::builder().worker_threads(2).build().unwrap();
+/// let runtime = tourbillon::runtime::Builder::new().worker_threads(2).build().unwrap();
 /// let index = runtime.block_on(async { tourbillon::spawn(async { worker_index() }).await });
 /// assert!(index.unwrap().is_some_and(|index| index < 2));
 /// assert_eq!(worker_index(), None);

@@ -115,7 +115,7 @@ where
 /// use tourbillon::task::block_in_place;
 ///
 /// # fn main() -> Result<(), tourbillon::BuildError> {
-/// let runtime = tourbillon::Runtime::builder().worker_threads(1).build()?;
+/// let runtime = tourbillon::runtime::Builder::new().worker_threads(1).build()?;
 /// runtime.block_on(async {
 ///     let blocks = tourbillon::spawn(async {
 ///         let other = tourbillon::spawn(async { 42 });

@@ -101,10 +101,10 @@ pub fn resume() {
 ///
 /// ```
 /// use std::sync::atomic::{AtomicUsize, Ordering::Relaxed};
-/// use tourbillon::{Runtime, time::{self, Duration}};
+/// use tourbillon::{runtime::Builder, time::{self, Duration}};
 ///
 /// static RUNS: AtomicUsize = AtomicUsize::new(0);
-/// let runtime = Runtime::builder().start_paused(true).build().unwrap();
+/// let runtime = Builder::new().start_paused(true).build().unwrap();
 /// runtime.handle().after(Duration::from_secs(60), || _ = RUNS.fetch_add(1, Relaxed));
 /// runtime.block_on(time::advance(Duration::from_secs(59)));
 /// assert_eq!(RUNS.load(Relaxed), 0);
@@ -140,10 +140,10 @@ pub fn wall_clock() -> SystemTime {
 ///
 /// ```
 /// use std::sync::atomic::{AtomicBool, Ordering::Relaxed};
-/// use tourbillon::{Runtime, Timer, time::{self, Duration}};
+/// use tourbillon::{Timer, runtime::Builder, time::{self, Duration}};
 ///
 /// static RAN: AtomicBool = AtomicBool::new(false);
-/// let runtime = Runtime::builder().start_paused(true).build().unwrap();
+/// let runtime = Builder::new().start_paused(true).build().unwrap();
 /// runtime.block_on(async {
 ///     let noon = time::wall_clock() + Duration::from_secs(3600);
 ///     Timer::at_wall(noon).start(|| RAN.store(true, Relaxed));

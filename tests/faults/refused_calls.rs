@@ -153,7 +153,7 @@ fn without_what_is_dispensable(answer: libc::c_int) {
     }
     for builder in [
         // As many workers as there are cores, each pinned to its own.
-        Builder::new(),
+        &mut Builder::new(),
         Builder::new().worker_threads(2).pin(false),
         Builder::new().worker_threads(1).helpers(1..=2),
     ] {

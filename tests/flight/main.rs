@@ -26,7 +26,8 @@ fn has_late(snapshot: &Snapshot, at_least: Duration) -> bool {
 
 #[test]
 fn full_records_each_timer_and_off_records_nothing() {
-    let builder = Builder::new().worker_threads(1);
+    let mut builder = Builder::new();
+    builder.worker_threads(1);
     let runtime = builder.flight_recorder(Recording::Off).build().unwrap();
     let recorder = runtime.flight_recorder();
     let late_timer = || {
@@ -59,7 +60,8 @@ fn full_records_each_timer_and_off_records_nothing() {
 
 #[test]
 fn a_ring_keeps_the_last_events() {
-    let builder = Builder::new().worker_threads(1);
+    let mut builder = Builder::new();
+    builder.worker_threads(1);
     let runtime = builder
         .flight_recorder(Recording::Full)
         .flight_recorder_events(100)
@@ -109,9 +111,8 @@ fn the_last_events_are_those_of_a_whole_snapshot() {
 
 #[test]
 fn a_copy_is_kept_when_a_timer_is_very_late() {
-    let builder = Builder::new()
-        .worker_threads(1)
-        .stall_threshold(Duration::MAX);
+    let mut builder = Builder::new();
+    builder.worker_threads(1).stall_threshold(Duration::MAX);
     let runtime = builder.late_threshold(10 * MS).build().unwrap();
     let recorder = runtime.flight_recorder();
     assert!(recorder.kept().is_empty());

@@ -23,7 +23,8 @@ const MS: Duration = Duration::from_millis(1);
 
 /// Builds a runtime of `workers` workers, without helpers.
 fn without_helpers(workers: usize) -> Runtime {
-    let builder = Builder::new().worker_threads(workers).helpers(0..=0);
+    let mut builder = Builder::new();
+    builder.worker_threads(workers).helpers(0..=0);
     builder.build().unwrap()
 }
 
@@ -382,7 +383,8 @@ fn the_queue_time_of_a_rescued_timer_starts_when_it_is_taken() {
     const TIMERS: u32 = 400;
     const LATENCY: Duration = Duration::from_millis(100);
     let _alarm = alarm();
-    let builder = Builder::new().worker_threads(2).helpers(0..=0);
+    let mut builder = Builder::new();
+    builder.worker_threads(2).helpers(0..=0);
     let runtime = builder.rescue_latency(LATENCY).build().unwrap();
     let queued = |worker: usize| runtime.metrics().workers()[worker].queue_lateness().clone();
     // In each round the rescuer takes timers at some 20 moments, and samples one in 16.

@@ -17,7 +17,8 @@ const MS: Duration = Duration::from_millis(1);
 
 /// Builds a runtime of one worker, without rescue.
 fn alone() -> Runtime {
-    let builder = Builder::new().worker_threads(1).helpers(0..=0);
+    let mut builder = Builder::new();
+    builder.worker_threads(1).helpers(0..=0);
     builder.build().unwrap()
 }
 

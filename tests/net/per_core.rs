@@ -17,6 +17,7 @@ use core_affinity::CoreId;
 use tourbillon::{
     Runtime, Timer,
     net::{PerCoreListeners, TcpListener, TcpStream, tcp::PerCoreError},
+    runtime::Builder,
     time::timeout,
 };
 
@@ -111,7 +112,7 @@ fn connections_are_spread_over_all_listeners_and_none_is_lost() {
 fn each_worker_watches_its_own_listener() {
     let _alarm = alarm();
     for worker in 0..2 {
-        let runtime = Runtime::builder()
+        let runtime = Builder::new()
             .worker_threads(2)
             .rescue_latency(Duration::MAX)
             .build()
@@ -182,7 +183,7 @@ fn connections_are_steered_to_the_worker_on_their_core() {
         vec![last, first],
         vec![last, last, first],
     ] {
-        let runtime = Runtime::builder().cores(cores.clone()).build().unwrap();
+        let runtime = Builder::new().cores(cores.clone()).build().unwrap();
         let (listeners, addr) = bind(&runtime);
         listeners.steer_by_cpu().unwrap();
         let accepted = serve(&runtime, listeners);
@@ -201,7 +202,7 @@ fn connections_from_a_core_without_a_worker_are_accepted() {
     let _alarm = alarm();
     let [first, last] = two_cores();
     for core in [first, last] {
-        let runtime = Runtime::builder().cores([core]).build().unwrap();
+        let runtime = Builder::new().cores([core]).build().unwrap();
         let (listeners, addr) = bind(&runtime);
         listeners.steer_by_cpu().unwrap();
         let accepted = serve(&runtime, listeners);
@@ -217,11 +218,7 @@ fn inner(error: &std::io::Error) -> Option<&PerCoreError> {
 #[test]
 fn unpinned_workers_are_reported_and_the_listeners_work() {
     let _alarm = alarm();
-    let runtime = Runtime::builder()
-        .worker_threads(2)
-        .pin(false)
-        .build()
-        .unwrap();
+    let runtime = Builder::new().worker_threads(2).pin(false).build().unwrap();
     let (listeners, addr) = bind(&runtime);
     let error = listeners.steer_by_cpu().unwrap_err();
     assert!(matches!(inner(&error), Some(PerCoreError::NotPinned)));

@@ -21,7 +21,7 @@ use crate::common::{
     HOUR, PATIENCE, alarm, eventually, rounds,
     timers::{Report, reporter},
 };
-use tourbillon::{Runtime, time::sleep};
+use tourbillon::{Runtime, runtime::Builder, time::sleep};
 
 /// A runtime of two workers. One worker runs in circles until this is dropped. The other has only
 /// a timer that is an hour away.
@@ -41,7 +41,7 @@ impl HalfBusy {
     fn new() -> Self {
         let threads: Arc<Mutex<Vec<libc::pid_t>>> = Arc::default();
         let started = threads.clone();
-        let runtime = Runtime::builder()
+        let runtime = Builder::new()
             .worker_threads(2)
             .on_thread_start(move || started.lock().unwrap().push(thread_id()))
             .build()

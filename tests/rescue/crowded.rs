@@ -20,7 +20,7 @@ use crate::common::{
     process::alone,
 };
 use core_affinity::CoreId;
-use tourbillon::{Runtime, Timer, time::sleep};
+use tourbillon::{Timer, runtime::Builder, time::sleep};
 
 /// The maximum number of looks per core and second, as in `src/engine/watchdog/rescuers.rs`.
 const PER_SECOND: u64 = 4_000;
@@ -70,10 +70,10 @@ struct Done {
 fn work(latency: Option<Duration>) -> Done {
     const WORKERS: usize = 150;
     let begin = Instant::now();
-    let mut builder = Runtime::builder();
-    builder = builder.worker_threads(WORKERS);
+    let mut builder = Builder::new();
+    builder.worker_threads(WORKERS);
     if let Some(latency) = latency {
-        builder = builder.rescue_latency(latency);
+        builder.rescue_latency(latency);
     }
     let runtime = builder.build().unwrap();
     let fired = Arc::new(AtomicUsize::new(0));

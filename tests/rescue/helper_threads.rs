@@ -33,7 +33,9 @@ use tourbillon::{
 const MS: Duration = Duration::from_millis(1);
 
 pub fn builder(workers: usize) -> Builder {
-    Builder::new().worker_threads(workers)
+    let mut builder = Builder::new();
+    builder.worker_threads(workers);
+    builder
 }
 
 fn helpers(runtime: &Runtime) -> usize {

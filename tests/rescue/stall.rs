@@ -25,10 +25,10 @@ fn block() {
 
 /// Returns a runtime of one worker, and the receiver of its reports.
 fn watched(threshold: Duration) -> (Runtime, Receiver<Stall>) {
-    watched_with(Builder::new(), threshold)
+    watched_with(&mut Builder::new(), threshold)
 }
 
-fn watched_with(builder: Builder, threshold: Duration) -> (Runtime, Receiver<Stall>) {
+fn watched_with(builder: &mut Builder, threshold: Duration) -> (Runtime, Receiver<Stall>) {
     let (sender, stalls) = channel();
     let runtime = builder
         .worker_threads(1)
@@ -160,8 +160,9 @@ fn a_job_is_reported_by_the_name_that_it_takes() {
 fn the_last_of_several_jobs_is_a_suspect() {
     let _alarm = alarm();
     // With a latency, the worker would look up after each long job.
-    let builder = Builder::new().rescue_latency(Duration::MAX);
-    let (runtime, stalls) = watched_with(builder, THRESHOLD);
+    let mut builder = Builder::new();
+    builder.rescue_latency(Duration::MAX);
+    let (runtime, stalls) = watched_with(&mut builder, THRESHOLD);
     runtime.spawn(async {
         // These tasks are queued behind this one, and run before the worker looks up.
         for _ in 0..3 {
@@ -249,7 +250,8 @@ fn without_a_threshold_nothing_is_reported() {
 #[test]
 fn a_panicking_hook_is_contained_and_counted() {
     let _alarm = alarm();
-    let builder = Builder::new().worker_threads(1);
+    let mut builder = Builder::new();
+    builder.worker_threads(1);
     let runtime = builder
         .stall_threshold(THRESHOLD)
         .on_stall(|stall| panic!("on purpose: {stall}"))

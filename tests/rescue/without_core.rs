@@ -11,7 +11,7 @@ use std::{
     time::{Duration, Instant},
 };
 
-use tourbillon::{Runtime, Timer};
+use tourbillon::{Timer, runtime::Builder};
 
 use crate::common::{PATIENCE, eventually, process::alone};
 
@@ -64,7 +64,7 @@ fn give_it_back() {
 #[test]
 fn all_timers_of_a_worker_that_has_no_core_fire_elsewhere() {
     alone(|| {
-        let runtime = Runtime::builder().worker_threads(2).build().unwrap();
+        let runtime = Builder::new().worker_threads(2).build().unwrap();
         let (fires, fired) = mpsc::channel();
         // SAFETY: `gettid` has no preconditions.
         let me = || unsafe { libc::gettid() };

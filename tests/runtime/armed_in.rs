@@ -87,7 +87,8 @@ impl Log {
 
 /// Builds a runtime with one worker that no thread rescues. A delay of 20 ms counts as very late.
 fn runtime() -> Runtime {
-    let builder = Builder::new().worker_threads(1).helpers(0..=0);
+    let mut builder = Builder::new();
+    builder.worker_threads(1).helpers(0..=0);
     builder.late_threshold(20 * MS).build().unwrap()
 }
 
@@ -240,14 +241,16 @@ fn a_stalled_callback_is_reported_in_the_span_that_armed_it() {
         let request = info_span!("request", id = 7);
         let starts = " WARN request{id=7}: tourbillon::stall: ";
         // The worker reports it itself.
-        let alone = Builder::new().worker_threads(1).helpers(0..=0);
+        let mut alone = Builder::new();
+        alone.worker_threads(1).helpers(0..=0);
         let runtime = alone.stall_threshold(50 * MS).build().unwrap();
         request.in_scope(|| drop(runtime.handle().after(MS, || thread::sleep(LONG))));
         let line = log.line("is_running=false");
         assert!(line.starts_with(starts), "{line}");
         drop(runtime);
         // A peer reports it, while the callback runs.
-        let two = Builder::new().worker_threads(2);
+        let mut two = Builder::new();
+        two.worker_threads(2);
         let runtime = two.stall_threshold(50 * MS).build().unwrap();
         let (release, released) = mpsc::channel::<()>();
         request.in_scope(|| {

@@ -13,7 +13,7 @@ use crate::common::{
 };
 use tourbillon::{ArmError, BuildError, NoRuntime, Runtime, runtime::Builder};
 
-fn build(builder: Builder) -> BuildError {
+fn build(builder: &mut Builder) -> BuildError {
     builder.build().expect_err("it cannot be built")
 }
 
@@ -80,14 +80,12 @@ fn a_rescue_latency_below_the_minimum_is_an_error() {
 
 #[test]
 fn intervals_of_zero_are_an_error_that_names_the_option() {
-    for (builder, name) in [
-        (Builder::new().event_interval(0), "event_interval"),
-        (
-            Builder::new().global_queue_interval(0),
-            "global_queue_interval",
-        ),
-    ] {
-        let error = build(builder);
+    let zeros = [Builder::event_interval, Builder::global_queue_interval];
+    for (set, name) in zeros
+        .into_iter()
+        .zip(["event_interval", "global_queue_interval"])
+    {
+        let error = build(set(&mut Builder::new(), 0));
         assert!(matches!(error, BuildError::ZeroInterval { option } if option == name));
         assert_eq!(
             error.to_string(),
@@ -354,7 +352,7 @@ fn the_default_runtime_has_workers() {
     let name = runtime.spawn(async { std::thread::current().name().map(str::to_owned) });
     let name = runtime.block_on(name).unwrap().unwrap();
     assert!(name.starts_with("tourbillon-"), "{name}");
-    assert!(format!("{:?}", Runtime::builder()).contains("worker_threads"));
+    assert!(format!("{:?}", Builder::new()).contains("worker_threads"));
     assert!(format!("{:?}", runtime.handle()).contains("Handle"));
 }
 

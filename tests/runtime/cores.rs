@@ -112,11 +112,11 @@ fn with_cores(test: impl FnOnce(Cores)) {
 
 /// Builds a runtime with a worker for each core.
 fn runtime() -> Runtime {
-    build(Builder::new(), 0)
+    build(&mut Builder::new(), 0)
 }
 
 /// Builds a runtime, and waits until its workers and as many helpers have begun.
-fn build(builder: Builder, helpers: usize) -> Runtime {
+fn build(builder: &mut Builder, helpers: usize) -> Runtime {
     let begun = Arc::new(AtomicUsize::new(0));
     let count = begun.clone();
     let begins = move || _ = count.fetch_add(1, SeqCst);
@@ -186,7 +186,8 @@ fn only_a_pinned_worker_changes_its_mask() {
             assert_eq!(with_all_cores(mask), cores[..1]);
             // So has a worker.
             let to = vec![cores[1]];
-            let builder = Builder::new().worker_threads(1).on_thread_start({
+            let mut builder = Builder::new();
+            builder.worker_threads(1).on_thread_start({
                 let to = to.clone();
                 move || set_mask(0, &to).unwrap()
             });
@@ -267,8 +268,9 @@ fn start_helpers(runtime: &Runtime) -> Gate {
 fn no_thread_and_no_runtime_leaves_a_mask_that_was_narrowed() {
     alone(|| {
         with_cores(|cores| {
-            let builder = Builder::new().helpers(1..=HELPERS);
-            let first = build(builder, 1);
+            let mut builder = Builder::new();
+            builder.helpers(1..=HELPERS);
+            let first = build(&mut builder, 1);
             let single = Builder::new_current_thread().build().unwrap();
             let narrow = cores[..1].to_vec();
             set_mask_of_all(&narrow);

@@ -1,8 +1,14 @@
 //! Names and numbers of runtimes, and tokio's names of builders.
 
-use std::thread;
+use std::{
+    sync::{
+        Arc,
+        atomic::{AtomicUsize, Ordering::SeqCst},
+    },
+    thread,
+};
 
-use crate::common::{alarm, on_worker, runtime};
+use crate::common::{alarm, eventually, on_worker, runtime};
 use tourbillon::{BuildError, Handle, runtime::Builder};
 
 #[test]
@@ -58,4 +64,28 @@ fn lines_of_tokios_builder_compile() {
         .build()
         .unwrap();
     assert_eq!(runtime.metrics().num_workers(), 2);
+}
+
+#[test]
+fn one_builder_builds_several_runtimes() {
+    let _alarm = alarm();
+    let started = Arc::new(AtomicUsize::new(0));
+    let count = started.clone();
+    let mut builder = Builder::new();
+    builder.name("first").thread_name("of both");
+    builder.on_thread_start(move || _ = count.fetch_add(1, SeqCst));
+    // A builder whose build fails keeps its options, too.
+    builder.worker_threads(0).build().unwrap_err();
+    builder.worker_threads(1);
+    let first = builder.build().unwrap();
+    let second = builder.name("second").worker_threads(2).build().unwrap();
+    for (runtime, name, workers) in [(&first, "first", 1), (&second, "second", 2)] {
+        assert_eq!(runtime.name(), Some(name));
+        assert_eq!(runtime.metrics().num_workers(), workers);
+    }
+    eventually("both call the hook", || started.load(SeqCst) == 3);
+    // They share nothing else.
+    drop(first);
+    let name = on_worker(&second, || thread::current().name().map(str::to_owned));
+    assert_eq!(name.as_deref(), Some("of both"));
 }

@@ -30,7 +30,8 @@ use crate::common::{
 const MS: Duration = Duration::from_millis(1);
 
 fn runtime(is_paused: bool) -> Runtime {
-    let builder = Builder::new_current_thread().start_paused(is_paused);
+    let mut builder = Builder::new_current_thread();
+    builder.start_paused(is_paused);
     builder.build().unwrap()
 }
 

@@ -54,7 +54,7 @@ fn one_blocks(runtime: &Runtime) {
     assert_eq!(waited, Ok(()), "the others did not run elsewhere");
 }
 
-fn run(builder: Builder) {
+fn run(builder: &mut Builder) {
     let _alarm = alarm();
     let runtime = builder.worker_threads(2).build().unwrap();
     for _ in 0..20 {
@@ -65,11 +65,11 @@ fn run(builder: Builder) {
 
 #[test]
 fn a_blocking_job_does_not_delay_the_short_ones() {
-    run(Runtime::builder());
+    run(&mut Builder::new());
 }
 
 /// With rescue turned off.
 #[test]
 fn a_blocking_job_does_not_delay_the_short_ones_without_rescue() {
-    run(Runtime::builder().rescue_latency(Duration::MAX));
+    run(Builder::new().rescue_latency(Duration::MAX));
 }

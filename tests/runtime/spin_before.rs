@@ -11,11 +11,11 @@ use std::{
 
 use crate::common::{HOUR, PATIENCE, alarm, eventually, on_worker};
 use futures_lite::{AsyncReadExt, AsyncWriteExt};
-use tourbillon::{Runtime, net::TcpListener, time::sleep};
+use tourbillon::{Runtime, net::TcpListener, runtime::Builder, time::sleep};
 
 /// Builds a runtime whose workers spin from now on, because the next deadline is always near.
 fn spinning(workers: usize) -> Runtime {
-    let runtime = Runtime::builder()
+    let runtime = Builder::new()
         .worker_threads(workers)
         .spin_before(Duration::MAX)
         .build()
@@ -82,7 +82,7 @@ fn a_spinning_worker_rescues_a_blocked_worker() {
 #[test]
 fn timers_are_never_early() {
     let _alarm = alarm();
-    let runtime = Runtime::builder()
+    let runtime = Builder::new()
         .worker_threads(2)
         .spin_before(Duration::from_micros(200))
         .build()
@@ -134,7 +134,7 @@ fn a_spinning_worker_does_not_park() {
 #[test]
 fn a_worker_without_a_near_deadline_sleeps() {
     let _alarm = alarm();
-    let runtime = Runtime::builder()
+    let runtime = Builder::new()
         .worker_threads(2)
         .thread_name("far-off")
         .spin_before(Duration::from_millis(1))
@@ -151,7 +151,7 @@ fn a_worker_without_a_near_deadline_sleeps() {
 #[test]
 fn a_paused_clock_is_exact_without_spinning() {
     let _alarm = alarm();
-    let runtime = Runtime::builder()
+    let runtime = Builder::new()
         .worker_threads(2)
         .spin_before(Duration::MAX)
         .start_paused(true)

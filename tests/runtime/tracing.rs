@@ -16,7 +16,8 @@ use tracing::{Level, Metadata, Span};
 const MS: Duration = Duration::from_millis(1);
 
 fn runtime(workers: usize) -> Runtime {
-    let builder = Builder::new().worker_threads(workers).helpers(0..=0);
+    let mut builder = Builder::new();
+    builder.worker_threads(workers).helpers(0..=0);
     builder.build().unwrap()
 }
 
@@ -132,7 +133,8 @@ fn a_stall_is_a_warning() {
     alone(|| {
         let _alarm = alarm();
         let warnings = traced::listen(|metadata| metadata.target() == "tourbillon::stall");
-        let builder = Builder::new().worker_threads(1);
+        let mut builder = Builder::new();
+        builder.worker_threads(1);
         let runtime = builder
             .stall_threshold(Duration::from_millis(50))
             .build()

@@ -24,7 +24,8 @@ use crate::common::{Gate, PATIENCE, alarm, net::pair_with_std, spin};
 #[test]
 fn own_jobs_come_first_then_due_timers_then_jobs_from_outside() {
     let _alarm = alarm();
-    let builder = Builder::new().worker_threads(1).helpers(0..=0);
+    let mut builder = Builder::new();
+    builder.worker_threads(1).helpers(0..=0);
     // The worker never prefers the injector, nor polls before its queues are empty.
     let runtime = builder
         .global_queue_interval(u32::MAX)
@@ -57,7 +58,7 @@ fn own_jobs_come_first_then_due_timers_then_jobs_from_outside() {
 /// How many jobs may run between two polls.
 const INTERVAL: usize = 8;
 
-fn build(builder: Builder) -> Runtime {
+fn build(builder: &mut Builder) -> Runtime {
     builder.event_interval(INTERVAL as u32).build().unwrap()
 }
 
@@ -127,7 +128,7 @@ fn long_jobs_let_the_worker_poll_more_often_if_a_peer_would_come_otherwise() {
 #[test]
 fn long_jobs_change_no_turn_of_a_current_thread_runtime() {
     let _alarm = alarm();
-    let runtime = build(Builder::new_current_thread());
+    let runtime = build(&mut Builder::new_current_thread());
     assert_apart(&polls_between_slow_jobs(&runtime), TASKS);
 }
 
@@ -167,7 +168,8 @@ impl Wake for Blocking {
 fn a_waker_that_blocks_keeps_no_worker_from_being_woken() {
     let _alarm = alarm();
     // Otherwise a peer would find the task when the worker is away for too long.
-    let builder = Builder::new().worker_threads(2).helpers(0..=0);
+    let mut builder = Builder::new();
+    builder.worker_threads(2).helpers(0..=0);
     let runtime = builder.rescue_latency(Duration::MAX).build().unwrap();
     let mut pairs = [0, 1].map(|worker| {
         let pair = runtime

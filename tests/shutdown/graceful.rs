@@ -97,7 +97,8 @@ fn shutdown_graceful_on_a_worker_does_not_wait() {
 fn shutdown_graceful_of_a_paused_current_thread_runtime_keeps_its_timeout() {
     let _alarm = alarm();
     let build = || {
-        let builder = Builder::new_current_thread().start_paused(true);
+        let mut builder = Builder::new_current_thread();
+        builder.start_paused(true);
         builder.build().unwrap()
     };
     let runtime = build();

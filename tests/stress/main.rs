@@ -15,7 +15,7 @@ use std::{
 use common::{HOUR, Random, alarm, eventually, runtime};
 use tourbillon::{
     Handle, Runtime, Timer,
-    runtime::StoreKind,
+    runtime::{Builder, StoreKind},
     timer::{Cancel, Outcome, Reset, Status},
 };
 
@@ -351,7 +351,8 @@ fn a_storm_adds_up_whatever_the_store() {
     let _alarm = alarm();
     for store in StoreKind::ALL {
         for cut_short in [false, true] {
-            let builder = Runtime::builder().worker_threads(2).timer_store(store);
+            let mut builder = Builder::new();
+            builder.worker_threads(2).timer_store(store);
             storm(builder.build().unwrap(), cut_short);
         }
     }

@@ -338,11 +338,10 @@ fn callbacks_can_block_and_be_cancelled_meanwhile() {
 #[test]
 fn queued_tasks_run_without_rescue() {
     let _alarm = alarm();
-    let builders = [
+    for builder in [
         Builder::new().rescue_latency(Duration::MAX),
         Builder::new().start_paused(true),
-    ];
-    for builder in builders {
+    ] {
         let runtime = builder.worker_threads(1).build().unwrap();
         for round in 0..3 {
             let sum = in_a_task(&runtime, move || {

@@ -23,7 +23,7 @@ fn names(handle: &Handle) -> Vec<&'static str> {
 
 #[test]
 fn each_way_to_spawn_takes_a_name() {
-    let runtime = Runtime::builder().worker_threads(2).build().unwrap();
+    let runtime = runtime::Builder::new().worker_threads(2).build().unwrap();
     let handle = runtime.handle().clone();
     let outside = Builder::new().name("a").spawn_on(pending::<()>(), &handle);
     let of_worker: Vec<JoinHandle<()>> = runtime.block_on(async {

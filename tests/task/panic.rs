@@ -160,12 +160,11 @@ fn a_panicking_thread_name_function_does_not_hang_the_build() {
     alone(|| {
         let before = (crate::common::threads(), crate::common::fds());
         for fails in 0..3 {
-            let build = Builder::new()
-                .worker_threads(3)
-                .thread_name_fn(move |index| {
-                    assert_ne!(index, fails, "no name for this one");
-                    format!("named-{index}")
-                });
+            let mut build = Builder::new();
+            build.worker_threads(3).thread_name_fn(move |index| {
+                assert_ne!(index, fails, "no name for this one");
+                format!("named-{index}")
+            });
             assert!(catch_unwind(AssertUnwindSafe(|| build.build())).is_err());
         }
         eventually("nothing is left", || {

@@ -6,8 +6,8 @@ use crate::common::{HOUR, alarm, event::Event, runtime};
 use futures::{FutureExt, join, select, select_biased};
 use futures_lite::{AsyncReadExt, AsyncWriteExt};
 use tourbillon::{
-    Runtime,
     net::{TcpListener, TcpStream},
+    runtime::Builder,
     spawn,
     task::JoinSet,
     time::{Instant, interval, sleep},
@@ -104,7 +104,7 @@ fn join_runs_all_futures() {
 /// A loop with tokio's macros works unchanged, because the macros need no runtime of tokio's.
 #[test]
 fn macros_of_tokio_accept_our_futures() {
-    let runtime = Runtime::builder().start_paused(true).build().unwrap();
+    let runtime = Builder::new().start_paused(true).build().unwrap();
     runtime.block_on(async {
         let (sender, mut receiver) = tokio::sync::mpsc::channel(4);
         spawn(async move {

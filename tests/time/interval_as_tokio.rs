@@ -191,7 +191,8 @@ fn a_reset_to_now_wakes_the_task_that_waits_for_the_tick() {
         .build()
         .unwrap();
     tokio.block_on(async { wakes!(tokio::time) });
-    let ours = tourbillon::Runtime::builder().worker_threads(1);
+    let mut ours = tourbillon::runtime::Builder::new();
+    ours.worker_threads(1);
     ours.build()
         .unwrap()
         .block_on(async { wakes!(tourbillon::time) });

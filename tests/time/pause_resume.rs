@@ -23,7 +23,8 @@ const MS: Duration = Duration::from_millis(1);
 fn a_resumed_clock_keeps_real_time() {
     let _alarm = alarm();
     for workers in [1, 3] {
-        let builder = Builder::new().worker_threads(workers);
+        let mut builder = Builder::new();
+        builder.worker_threads(workers);
         let runtime = builder.build().unwrap();
         for delay in [3 * MS, 25 * MS] {
             let deadline = runtime.block_on(async { Instant::now() }) + 2 * HOUR;

@@ -468,7 +468,8 @@ impl Wake for Count {
 fn a_sleep_that_is_moved_to_the_past_ends_in_that_call() {
     let _alarm = alarm();
     for paused in [false, true] {
-        let runtime = Builder::new().worker_threads(1).start_paused(paused);
+        let mut runtime = Builder::new();
+        runtime.worker_threads(1).start_paused(paused);
         runtime.build().unwrap().block_on(async {
             let start = Instant::now();
             sleep(MS).await;
@@ -497,7 +498,8 @@ fn a_sleep_that_is_moved_to_the_past_ends_in_that_call() {
 fn a_sleep_that_does_not_wait_ends_when_it_is_moved_to_the_past() {
     let _alarm = alarm();
     for paused in [false, true] {
-        let runtime = Builder::new().worker_threads(1).start_paused(paused);
+        let mut runtime = Builder::new();
+        runtime.worker_threads(1).start_paused(paused);
         runtime.build().unwrap().block_on(async {
             let mut cx = Context::from_waker(Waker::noop());
             let mut ends = |mut sleep: Pin<&mut Sleep>| {

@@ -151,7 +151,8 @@ fn start_accepts_a_period_and_a_count_of_zero() {
 }
 
 fn bounded(max_timers: usize) -> Runtime {
-    let builder = Builder::new().worker_threads(2).max_timers(max_timers);
+    let mut builder = Builder::new();
+    builder.worker_threads(2).max_timers(max_timers);
     builder.build().unwrap()
 }
 

@@ -483,7 +483,7 @@ fn timers_cancelled_by_a_remote_thread_do_not_pile_up() {
 #[test]
 fn a_due_timer_is_stolen_while_its_worker_runs_its_next_task() {
     let _alarm = alarm();
-    let runtime = tourbillon::Runtime::builder()
+    let runtime = tourbillon::runtime::Builder::new()
         .worker_threads(2)
         .event_interval(1)
         .build()

@@ -4,7 +4,7 @@
 use std::{sync::mpsc, time::Duration};
 
 use crate::common::{Drops, Gate, HOUR, PATIENCE, alarm, eventually, runtime};
-use tourbillon::{Runtime, Timer, timer::Cancel};
+use tourbillon::{Runtime, Timer, runtime::Builder, timer::Cancel};
 
 /// The number of timers that one cancel past the bound sweeps.
 const BATCH: usize = 256;
@@ -101,7 +101,8 @@ fn a_million_cancelled_timers_of_a_blocked_worker_leave_bounded_garbage() {
 fn a_cancelled_timer_counts_for_the_next_deadline_until_it_is_removed() {
     let _alarm = alarm();
     // No other thread may read the cancellation.
-    let runtime = Runtime::builder().worker_threads(1).helpers(0..=0);
+    let mut runtime = Builder::new();
+    runtime.worker_threads(1).helpers(0..=0);
     let runtime = runtime.build().unwrap();
     let (timers, blocked) = block_with(&runtime, || vec![tourbillon::after(HOUR, || ())]);
     assert_eq!(timers[0].cancel(), Cancel::Cancelled);

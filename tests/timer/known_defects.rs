@@ -206,7 +206,8 @@ fn a_sleep_is_never_early_on_a_cold_or_busy_worker() {
 fn overdue_timers_do_not_starve_later_timers() {
     let _alarm = alarm();
     let long_past = Instant::now();
-    let runtime = Builder::new().worker_threads(1);
+    let mut runtime = Builder::new();
+    runtime.worker_threads(1);
     let runtime = runtime.build().unwrap();
     let (sender, receiver) = mpsc::channel();
     let arm = move |sender: &mpsc::Sender<Report>| {

@@ -8,7 +8,7 @@ use std::{
 
 use crate::common::alarm;
 use tourbillon::{
-    Runtime,
+    runtime::Builder,
     task::yield_now,
     time::{Instant, sleep_until},
 };
@@ -55,7 +55,7 @@ async fn attempt() -> Option<Vec<u32>> {
 #[test]
 fn callbacks_and_tasks_due_together_run_in_deadline_order() {
     let _alarm = alarm();
-    let runtime = Runtime::builder()
+    let runtime = Builder::new()
         .worker_threads(1)
         .rescue_latency(Duration::MAX)
         .build()

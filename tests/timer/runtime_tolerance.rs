@@ -14,7 +14,7 @@ use std::{
 
 use crate::common::{HOUR, PATIENCE, Random, alarm, eventually};
 use tourbillon::{
-    Handle, Runtime, Timer,
+    Handle, Timer,
     metrics::Activity,
     runtime::Builder,
     time::{
@@ -27,7 +27,9 @@ use tourbillon::{
 const MS: Duration = Duration::from_millis(1);
 
 fn builder() -> Builder {
-    Runtime::builder().worker_threads(1)
+    let mut builder = Builder::new();
+    builder.worker_threads(1);
+    builder
 }
 
 /// Runs `test` as a task of a runtime with this tolerance.
@@ -250,7 +252,8 @@ fn timers_of_a_runtime_with_a_tolerance_share_wake_ups() {
 #[test]
 fn on_a_paused_clock_timers_are_exact() {
     let _alarm = alarm();
-    let paused = builder().timer_tolerance(HOUR).start_paused(true);
+    let mut paused = builder();
+    paused.timer_tolerance(HOUR).start_paused(true);
     paused.build().unwrap().block_on(async {
         let start = Instant::now();
         sleep(MS).await;

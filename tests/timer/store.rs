@@ -9,8 +9,8 @@ use std::{
 
 use crate::common::{Random, alarm, paused::with_store};
 use tourbillon::{
-    Runtime, Timer,
-    runtime::StoreKind,
+    Timer,
+    runtime::{Builder, StoreKind},
     time::{Instant, advance, wall_clock},
     timer::Cancel,
 };
@@ -20,9 +20,10 @@ const YEAR: Duration = Duration::from_secs(365 * 24 * 3_600);
 #[test]
 fn the_wheel_is_the_default() {
     assert_eq!(StoreKind::default(), StoreKind::Wheel);
-    let builder = format!("{:?}", Runtime::builder());
+    let builder = format!("{:?}", Builder::new());
     assert!(builder.contains("timer_store: Wheel"), "{builder}");
-    let builder = Runtime::builder().timer_store(StoreKind::Heap);
+    let mut builder = Builder::new();
+    builder.timer_store(StoreKind::Heap);
     let builder = format!("{builder:?}");
     assert!(builder.contains("timer_store: Heap"), "{builder}");
 }

@@ -7,13 +7,13 @@ use std::{
 };
 
 use crate::common::{HOUR, PATIENCE, alarm};
-use tourbillon::{Runtime, Timer, metrics::Activity, time::sleep_until};
+use tourbillon::{Runtime, Timer, metrics::Activity, runtime::Builder, time::sleep_until};
 
 /// The number of sleeps or timers in a series, one after another.
 const SLEEPS: u64 = 200;
 
 fn runtime(advance: Duration) -> Runtime {
-    Runtime::builder()
+    Builder::new()
         .worker_threads(1)
         .timer_advance(advance)
         .build()
@@ -118,7 +118,7 @@ fn workers_do_not_spin_for_timers_with_a_tolerance() {
 #[test]
 fn a_paused_clock_is_exact_and_changes_no_advance() {
     let _alarm = alarm();
-    let runtime = Runtime::builder()
+    let runtime = Builder::new()
         .worker_threads(2)
         .timer_advance(Duration::MAX)
         .start_paused(true)

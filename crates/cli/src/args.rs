@@ -85,12 +85,13 @@ impl fmt::Display for Page {
 impl RuntimeArgs {
     /// Returns a builder with these options.
     pub fn builder(&self) -> Builder {
-        let builder = Builder::new().timer_store(self.store.into());
-        let builder = self.record.configure(builder);
-        match self.workers {
-            Some(workers) => builder.worker_threads(workers),
-            None => builder,
+        let mut builder = Builder::new();
+        builder.timer_store(self.store.into());
+        self.record.configure(&mut builder);
+        if let Some(workers) = self.workers {
+            builder.worker_threads(workers);
         }
+        builder
     }
 
     /// Returns the store's name, as given on the command line.

@@ -137,7 +137,9 @@ mod tests {
     fn another_thread_and_descriptor_are_counted() {
         assert_eq!(threads_named("counted"), Ok(0));
         let fds = event_descriptors().unwrap();
-        let runtime = tourbillon::Runtime::builder().worker_threads(1).build();
+        let runtime = tourbillon::runtime::Builder::new()
+            .worker_threads(1)
+            .build();
         assert!(event_descriptors().unwrap() > fds);
         assert!(descriptors().unwrap() > event_descriptors().unwrap());
         drop(runtime);

@@ -44,8 +44,8 @@ enum Record {
 }
 
 impl RecordArgs {
-    /// Applies these options.
-    pub fn configure(&self, builder: Builder) -> Builder {
+    /// Sets these options.
+    pub fn configure(&self, builder: &mut Builder) {
         let recording = match self.record {
             Record::Off => Recording::Off,
             Record::Light => Recording::Light,
@@ -53,7 +53,7 @@ impl RecordArgs {
         };
         builder
             .flight_recorder(recording)
-            .flight_recorder_events(self.record_events as usize)
+            .flight_recorder_events(self.record_events as usize);
     }
 }
 

@@ -136,11 +136,11 @@ impl RuntimeMetricsReporter {
     ///
     /// ```
     /// use metrics_exporter_prometheus::PrometheusBuilder;
-    /// use tourbillon::Runtime;
+    /// use tourbillon::runtime::Builder;
     /// use tourbillon_exporters::RuntimeMetricsReporterBuilder;
     ///
     /// let recorder = PrometheusBuilder::new().build_recorder();
-    /// let runtime = Runtime::builder().worker_threads(2).build().unwrap();
+    /// let runtime = Builder::new().worker_threads(2).build().unwrap();
     /// let builder = RuntimeMetricsReporterBuilder::default();
     /// let mut reporter = builder.build_with_handle(runtime.handle());
     /// metrics::with_local_recorder(&recorder, || reporter.run_once());

@@ -21,7 +21,7 @@ use tourbillon_support::{alarm, eventually, process::alone};
 const MS: Duration = Duration::from_millis(1);
 
 /// Builds a runtime that has done something of each kind.
-fn busy(builder: Builder) -> Runtime {
+fn busy(builder: &mut Builder) -> Runtime {
     let runtime = builder.worker_threads(2).build().unwrap();
     let done = runtime.spawn(async {
         for _ in 0..20 {
@@ -76,7 +76,7 @@ fn reported(reporter: &mut RuntimeMetricsReporter) -> String {
 #[test]
 fn a_recorder_gets_the_samples_of_prometheus() {
     let _alarm = alarm();
-    let runtime = busy(Builder::new());
+    let runtime = busy(&mut Builder::new());
     let mut reporter = RuntimeMetricsReporterBuilder::default().build_with_handle(runtime.handle());
     // Some counters grow all the time. All others are compared.
     let before = samples(&prometheus(&runtime.metrics()));
@@ -145,7 +145,7 @@ fn a_task_reports_at_each_interval() {
     alone(|| {
         let _alarm = alarm();
         let recorder = PrometheusBuilder::new().install_recorder().unwrap();
-        let runtime = busy(Builder::new());
+        let runtime = busy(&mut Builder::new());
         let builder = RuntimeMetricsReporterBuilder::default().with_interval(5 * MS);
         let task = runtime.spawn(builder.describe_and_run());
         let fired = || {
@@ -242,7 +242,7 @@ fn translated(name: &str, (unit, is_counter, _): &Collected) -> String {
 #[test]
 fn opentelemetry_has_the_samples_of_prometheus() {
     let _alarm = alarm();
-    let runtime = busy(Builder::new());
+    let runtime = busy(&mut Builder::new());
     let collector = Collector::new();
     collector.observe(&runtime);
     let before = samples(&prometheus(&runtime.metrics()));
@@ -324,7 +324,7 @@ fn each_collection_of_opentelemetry_is_current() {
 fn instruments_of_opentelemetry_keep_no_runtime() {
     let _alarm = alarm();
     let collector = Collector::new();
-    let runtime = busy(Builder::new());
+    let runtime = busy(&mut Builder::new());
     let handle = runtime.handle().clone();
     collector.observe(&runtime);
     drop(runtime);

@@ -150,7 +150,8 @@ mod tests {
 
     #[test]
     fn a_file_is_bounded_although_a_name_is_long() {
-        let builder = Builder::new().worker_threads(1);
+        let mut builder = Builder::new();
+        builder.worker_threads(1);
         let runtime = builder.flight_recorder(Recording::Full).build().unwrap();
         let name: &'static str = "long".repeat(5_000).leak();
         for _ in 0..200 {

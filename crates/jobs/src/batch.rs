@@ -278,7 +278,7 @@ mod tests {
         atomic::{AtomicUsize, Ordering},
     };
 
-    use tourbillon::{Runtime, task::JoinHandle};
+    use tourbillon::{runtime::Builder, task::JoinHandle};
 
     use super::*;
     use crate::store::Cancelled;
@@ -352,7 +352,7 @@ mod tests {
 
     /// Runs a test on a paused clock, which skips the waits.
     fn run(test: impl Future<Output = ()>) {
-        let runtime = Runtime::builder().start_paused(true).build().unwrap();
+        let runtime = Builder::new().start_paused(true).build().unwrap();
         runtime.block_on(test);
     }
 

@@ -5,7 +5,7 @@
 
 use std::{cell::Cell, process, sync::OnceLock};
 
-use tourbillon::{Handle, Runtime};
+use tourbillon::{Handle, Runtime, runtime::Builder};
 
 use crate::store::StoreError;
 
@@ -56,7 +56,8 @@ pub(crate) fn handle() -> &'static Handle {
     static FIRST: OnceLock<Kept> = OnceLock::new();
     let process = Process::this();
     let build = || {
-        let builder = Runtime::builder()
+        let mut builder = Builder::new();
+        builder
             .name("durable")
             .thread_name("durable")
             .worker_threads(1)

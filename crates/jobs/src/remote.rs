@@ -303,7 +303,7 @@ mod tests {
     };
 
     use futures_lite::future::zip;
-    use tourbillon::Runtime;
+    use tourbillon::runtime::Builder;
 
     use super::*;
 
@@ -324,7 +324,7 @@ mod tests {
 
     /// Runs a test on a paused clock, which skips the waits.
     fn run(test: impl Future<Output = ()>) {
-        let runtime = Runtime::builder().start_paused(true).build().unwrap();
+        let runtime = Builder::new().start_paused(true).build().unwrap();
         runtime.block_on(test);
     }
 

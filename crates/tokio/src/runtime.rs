@@ -1,7 +1,7 @@
 //! The runtime, by Tourbillon.
 
 use std::{
-    io, mem,
+    io,
     ops::Deref,
     panic::{RefUnwindSafe, UnwindSafe},
     time::Duration,
@@ -147,7 +147,7 @@ impl Builder {
         self
     }
 
-    /// Builds the runtime and starts its workers. The builder has its default options afterwards.
+    /// Builds the runtime and starts its workers.
     ///
     /// # Errors
     ///
@@ -155,14 +155,13 @@ impl Builder {
     pub fn build(&mut self) -> io::Result<Runtime> {
         // Before the workers start: each thread takes a budget at its start.
         budget::enable();
-        let builder = self.drivers.set(mem::take(&mut self.builder));
-        let runtime = builder.build().map_err(io::Error::other)?;
+        self.drivers.set(&mut self.builder);
+        let runtime = self.builder.build().map_err(io::Error::other)?;
         let handle = Handle::new(runtime.handle().clone());
         Ok(Runtime { runtime, handle })
     }
 
-    /// Builds a runtime whose tasks need not be `Send`. The builder has its default options
-    /// afterwards.
+    /// Builds a runtime whose tasks need not be `Send`.
     ///
     /// # Errors
     ///
@@ -212,14 +211,7 @@ impl Builder {
         &mut self,
         name: impl Fn() -> String + Send + Sync + 'static,
     ) -> &mut Self {
-        self.set(|builder| builder.thread_name_fn(move |_| name()))
-    }
-
-    fn set(
-        &mut self,
-        set: impl FnOnce(tourbillon::runtime::Builder) -> tourbillon::runtime::Builder,
-    ) -> &mut Self {
-        self.builder = set(mem::take(&mut self.builder));
+        self.builder.thread_name_fn(move |_| name());
         self
     }
 }
@@ -234,7 +226,8 @@ macro_rules! setters {
                     stringify!($name), ")."
                 )]
                 pub fn $name(&mut self, value: $Value) -> &mut Self {
-                    self.set(|builder| builder.$name(value))
+                    self.builder.$name(value);
+                    self
                 }
             )*
         }

@@ -24,7 +24,8 @@ use crate::{
 
 /// Configures and builds a [`Runtime`].
 ///
-/// Methods have tokio's names where tokio has the option.
+/// Methods have tokio's names where tokio has the option. They return the builder that they set, so
+/// calls can follow each other, or be statements of their own.
 ///
 /// ```
 /// # fn main() -> Result<(), tourbillon::BuildError> {
@@ -155,17 +156,17 @@ impl Builder {
 
     /// Does nothing: sockets and timers are always enabled. It is there so that code written for
     /// tokio compiles.
-    pub fn enable_all(self) -> Self {
+    pub fn enable_all(&mut self) -> &mut Self {
         self
     }
 
     /// Does nothing: sockets are always enabled. See [`enable_all`](Builder::enable_all).
-    pub fn enable_io(self) -> Self {
+    pub fn enable_io(&mut self) -> &mut Self {
         self
     }
 
     /// Does nothing: timers are always enabled. See [`enable_all`](Builder::enable_all).
-    pub fn enable_time(self) -> Self {
+    pub fn enable_time(&mut self) -> &mut Self {
         self
     }
 
@@ -186,12 +187,27 @@ impl Builder {
     ///
     /// [`build`](Builder::build) refuses a name that is empty or has only spaces, with
     /// [`BuildError::EmptyName`](crate::BuildError::EmptyName).
-    pub fn name(mut self, name: impl Into<String>) -> Self {
+    pub fn name(&mut self, name: impl Into<String>) -> &mut Self {
         self.config.name = Some(name.into());
         self
     }
 
     /// Builds the runtime and starts its workers.
+    ///
+    /// The builder keeps its options: another call builds another runtime like it. Both call the
+    /// same functions, those of [`on_stall`](Builder::on_stall) and of
+    /// [`on_thread_start`](Builder::on_thread_start), for example.
+    ///
+    /// ```
+    /// # fn main() -> Result<(), tourbillon::BuildError> {
+    /// let mut builder = tourbillon::runtime::Builder::new();
+    /// builder.worker_threads(1);
+    /// let inner = builder.name("inner").build()?;
+    /// let outer = builder.name("outer").build()?;
+    /// assert_eq!(inner.handle().name(), Some("inner"));
+    /// # Ok(())
+    /// # }
+    /// ```
     ///
     /// # Errors
     ///
@@ -203,8 +219,8 @@ impl Builder {
     /// # Panics
     ///
     /// Panics if the function given to [`thread_name_fn`](Builder::thread_name_fn) panics.
-    pub fn build(self) -> Result<Runtime, BuildError> {
-        build::build(&self)
+    pub fn build(&mut self) -> Result<Runtime, BuildError> {
+        build::build(self)
     }
 }
 

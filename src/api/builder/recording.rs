@@ -18,7 +18,7 @@ impl Builder {
     /// # Ok(())
     /// # }
     /// ```
-    pub fn flight_recorder(mut self, recording: Recording) -> Self {
+    pub fn flight_recorder(&mut self, recording: Recording) -> &mut Self {
         self.config.recording = recording;
         self
     }
@@ -28,7 +28,7 @@ impl Builder {
     ///
     /// An event takes 16 bytes, and a timer that runs takes up to four events. The memory becomes
     /// resident as the ring fills: in light mode, only as timers are late.
-    pub fn flight_recorder_events(mut self, events: usize) -> Self {
+    pub fn flight_recorder_events(&mut self, events: usize) -> &mut Self {
         self.config.recorded_events = events.min((1 << 24) - 1);
         self
     }
@@ -42,7 +42,7 @@ impl Builder {
     /// A [stall](Builder::stall_threshold) also makes a copy. The recorder makes one copy a second
     /// at most, and keeps the last four: see
     /// [`FlightRecorder::kept`](crate::flight::FlightRecorder::kept).
-    pub fn late_threshold(mut self, late: Duration) -> Self {
+    pub fn late_threshold(&mut self, late: Duration) -> &mut Self {
         self.config.late_threshold = nanos(late);
         self
     }

@@ -47,7 +47,7 @@ impl Builder {
     ///
     /// [`build`](Builder::build) refuses less than 200 µs, with
     /// [`BuildError::RescueLatency`](crate::BuildError::RescueLatency).
-    pub fn rescue_latency(mut self, latency: Duration) -> Self {
+    pub fn rescue_latency(&mut self, latency: Duration) -> &mut Self {
         self.config.rescue_latency = latency;
         self
     }
@@ -88,7 +88,7 @@ impl Builder {
     ///
     /// [`build`](Builder::build) refuses an empty range, and more than 4096 helpers, with
     /// [`BuildError::Helpers`](crate::BuildError::Helpers).
-    pub fn helpers(mut self, helpers: RangeInclusive<usize>) -> Self {
+    pub fn helpers(&mut self, helpers: RangeInclusive<usize>) -> &mut Self {
         self.config.helpers = (*helpers.start(), *helpers.end());
         self
     }
@@ -127,7 +127,7 @@ impl Builder {
     ///
     /// [`build`](Builder::build) refuses zero, with
     /// [`BuildError::ZeroStallThreshold`](crate::BuildError::ZeroStallThreshold).
-    pub fn stall_threshold(mut self, threshold: Duration) -> Self {
+    pub fn stall_threshold(&mut self, threshold: Duration) -> &mut Self {
         self.config.stall_threshold = nanos(threshold);
         self
     }
@@ -160,7 +160,7 @@ impl Builder {
     /// # Ok(())
     /// # }
     /// ```
-    pub fn on_stall<F>(mut self, f: F) -> Self
+    pub fn on_stall<F>(&mut self, f: F) -> &mut Self
     where
         F: Fn(&Stall) + Send + Sync + 'static,
     {

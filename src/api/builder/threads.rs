@@ -14,7 +14,7 @@ impl Builder {
     /// [`build`](Builder::build) refuses zero with
     /// [`BuildError::ZeroWorkers`](crate::BuildError::ZeroWorkers), and more than 4096 with
     /// [`BuildError::TooManyWorkers`](crate::BuildError::TooManyWorkers).
-    pub fn worker_threads(mut self, workers: usize) -> Self {
+    pub fn worker_threads(&mut self, workers: usize) -> &mut Self {
         self.worker_threads = Some(workers);
         self
     }
@@ -26,7 +26,7 @@ impl Builder {
     /// [`cores`](Builder::cores) pins them in these cases, too. A thread or a process that a worker
     /// starts inherits the worker's core, unless it is started in
     /// [`with_all_cores`](crate::runtime::with_all_cores).
-    pub fn pin(mut self, pin: bool) -> Self {
+    pub fn pin(&mut self, pin: bool) -> &mut Self {
         self.pin = pin;
         self
     }
@@ -43,7 +43,7 @@ impl Builder {
     /// with [`BuildError::CoreNotAllowed`](crate::BuildError::CoreNotAllowed). It refuses an empty
     /// list with [`BuildError::ZeroWorkers`](crate::BuildError::ZeroWorkers), unless
     /// `worker_threads` sets the number.
-    pub fn cores(mut self, cores: impl IntoIterator<Item = usize>) -> Self {
+    pub fn cores(&mut self, cores: impl IntoIterator<Item = usize>) -> &mut Self {
         self.cores = Some(cores.into_iter().collect());
         self
     }
@@ -55,7 +55,7 @@ impl Builder {
     ///
     /// [`build`](Builder::build) refuses a name with a NUL byte, with
     /// [`BuildError::ThreadName`](crate::BuildError::ThreadName).
-    pub fn thread_name(mut self, name: impl Into<String>) -> Self {
+    pub fn thread_name(&mut self, name: impl Into<String>) -> &mut Self {
         let name = name.into();
         self.thread_name = Arc::new(move |_| name.clone());
         self
@@ -67,7 +67,7 @@ impl Builder {
     ///
     /// [`build`](Builder::build) refuses a name with a NUL byte, with
     /// [`BuildError::ThreadName`](crate::BuildError::ThreadName).
-    pub fn thread_name_fn<F>(mut self, name: F) -> Self
+    pub fn thread_name_fn<F>(&mut self, name: F) -> &mut Self
     where
         F: Fn(usize) -> String + Send + Sync + 'static,
     {
@@ -81,7 +81,7 @@ impl Builder {
     ///
     /// Callbacks and tasks run on this stack. A stack that overflows ends the process. Below 64 KiB
     /// the stack may be too small for the worker itself.
-    pub fn thread_stack_size(mut self, bytes: usize) -> Self {
+    pub fn thread_stack_size(&mut self, bytes: usize) -> &mut Self {
         self.config.thread_stack_size = Some(bytes);
         self
     }
@@ -109,7 +109,7 @@ impl Builder {
     /// # Ok(())
     /// # }
     /// ```
-    pub fn max_blocking_threads(mut self, threads: usize) -> Self {
+    pub fn max_blocking_threads(&mut self, threads: usize) -> &mut Self {
         self.config.max_blocking_threads = threads;
         self
     }
@@ -117,14 +117,14 @@ impl Builder {
     /// Sets after how long without work a thread of
     /// [`spawn_blocking`](crate::task::blocking::spawn_blocking), or a helper, ends. The default is
     /// 10 s. With `Duration::MAX` such a thread stays until the runtime is shut down.
-    pub fn thread_keep_alive(mut self, keep_alive: Duration) -> Self {
+    pub fn thread_keep_alive(&mut self, keep_alive: Duration) -> &mut Self {
         self.config.thread_keep_alive = keep_alive;
         self
     }
 
     /// Sets a function that each worker thread, each helper, and each thread of
     /// [`spawn_blocking`](crate::task::blocking::spawn_blocking) calls when it starts.
-    pub fn on_thread_start<F>(mut self, f: F) -> Self
+    pub fn on_thread_start<F>(&mut self, f: F) -> &mut Self
     where
         F: Fn() + Send + Sync + 'static,
     {
@@ -134,7 +134,7 @@ impl Builder {
 
     /// Sets a function that each worker thread, each helper, and each thread of
     /// [`spawn_blocking`](crate::task::blocking::spawn_blocking) calls before it ends.
-    pub fn on_thread_stop<F>(mut self, f: F) -> Self
+    pub fn on_thread_stop<F>(&mut self, f: F) -> &mut Self
     where
         F: Fn() + Send + Sync + 'static,
     {
@@ -161,7 +161,7 @@ impl Builder {
     /// # Ok(())
     /// # }
     /// ```
-    pub fn on_thread_park<F>(mut self, f: F) -> Self
+    pub fn on_thread_park<F>(&mut self, f: F) -> &mut Self
     where
         F: Fn() + Send + Sync + 'static,
     {
@@ -173,7 +173,7 @@ impl Builder {
     ///
     /// Each call follows one of [`on_thread_park`](Builder::on_thread_park), also if the worker did
     /// not sleep because work had arrived.
-    pub fn on_thread_unpark<F>(mut self, f: F) -> Self
+    pub fn on_thread_unpark<F>(&mut self, f: F) -> &mut Self
     where
         F: Fn() + Send + Sync + 'static,
     {

@@ -16,7 +16,7 @@ impl Builder {
     ///
     /// [`build`](Builder::build) refuses zero, with
     /// [`BuildError::ZeroInterval`](crate::BuildError::ZeroInterval).
-    pub fn event_interval(mut self, jobs: u32) -> Self {
+    pub fn event_interval(&mut self, jobs: u32) -> &mut Self {
         self.config.event_interval = jobs;
         self
     }
@@ -28,7 +28,7 @@ impl Builder {
     ///
     /// [`build`](Builder::build) refuses zero, with
     /// [`BuildError::ZeroInterval`](crate::BuildError::ZeroInterval).
-    pub fn global_queue_interval(mut self, jobs: u32) -> Self {
+    pub fn global_queue_interval(&mut self, jobs: u32) -> &mut Self {
         self.config.global_queue_interval = jobs;
         self
     }
@@ -59,7 +59,7 @@ impl Builder {
     /// # Ok(())
     /// # }
     /// ```
-    pub fn spin_before(mut self, before: Duration) -> Self {
+    pub fn spin_before(&mut self, before: Duration) -> &mut Self {
         self.config.spin_before = nanos(before);
         self
     }
@@ -89,7 +89,7 @@ impl Builder {
     /// # Ok(())
     /// # }
     /// ```
-    pub fn timer_advance(mut self, most: Duration) -> Self {
+    pub fn timer_advance(&mut self, most: Duration) -> &mut Self {
         self.config.timer_advance = nanos(most);
         self
     }
@@ -120,7 +120,7 @@ impl Builder {
     /// # Ok(())
     /// # }
     /// ```
-    pub fn spin(mut self, spin: bool) -> Self {
+    pub fn spin(&mut self, spin: bool) -> &mut Self {
         self.config.spin = spin;
         self
     }
@@ -160,7 +160,7 @@ impl Builder {
     /// # Ok(())
     /// # }
     /// ```
-    pub fn timer_tolerance(mut self, tolerance: Duration) -> Self {
+    pub fn timer_tolerance(&mut self, tolerance: Duration) -> &mut Self {
         self.config.timer_tolerance = Tolerance::new(nanos(tolerance));
         self
     }
@@ -171,7 +171,7 @@ impl Builder {
     /// methods return an error. A timer counts until it ends: until it is cancelled, or until its
     /// callback returns. Sleeps do not count. `after`, `at` and `every` cannot return an error:
     /// their timers count, and may exceed the bound.
-    pub fn max_timers(mut self, timers: usize) -> Self {
+    pub fn max_timers(&mut self, timers: usize) -> &mut Self {
         self.config.max_timers = Some(timers);
         self
     }
@@ -203,7 +203,7 @@ impl Builder {
     /// # Ok(())
     /// # }
     /// ```
-    pub fn timer_store(mut self, store: StoreKind) -> Self {
+    pub fn timer_store(&mut self, store: StoreKind) -> &mut Self {
         self.config.timer_store = store.of_shard();
         self
     }
@@ -212,10 +212,10 @@ impl Builder {
     /// [`time::pause`](crate::time::paused::pause).
     ///
     /// ```
-    /// use tourbillon::{Runtime, time::{Duration, Instant, sleep}};
+    /// use tourbillon::{runtime::Builder, time::{Duration, Instant, sleep}};
     ///
     /// # fn main() -> Result<(), tourbillon::BuildError> {
-    /// let runtime = Runtime::builder().start_paused(true).build()?;
+    /// let runtime = Builder::new().start_paused(true).build()?;
     /// runtime.block_on(async {
     ///     let start = Instant::now();
     ///     sleep(Duration::from_secs(3600)).await;
@@ -224,7 +224,7 @@ impl Builder {
     /// # Ok(())
     /// # }
     /// ```
-    pub fn start_paused(mut self, start_paused: bool) -> Self {
+    pub fn start_paused(&mut self, start_paused: bool) -> &mut Self {
         self.start_paused = start_paused;
         self
     }

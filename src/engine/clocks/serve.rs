@@ -239,7 +239,8 @@ mod tests {
 
     /// Returns a runtime that has no timerfd, as its clock is paused.
     fn paused() -> Runtime {
-        let builder = Builder::new_current_thread().start_paused(true);
+        let mut builder = Builder::new_current_thread();
+        builder.start_paused(true);
         builder.build().unwrap()
     }
 

@@ -287,7 +287,7 @@ mod tests {
     };
 
     use super::*;
-    use crate::api::runtime::Runtime;
+    use crate::api::builder::Builder;
 
     struct Woken(AtomicBool);
 
@@ -301,7 +301,7 @@ mod tests {
     /// before it wakes them.
     #[test]
     fn a_helper_that_ends_wakes_the_tasks_that_it_took() {
-        let runtime = Runtime::builder().worker_threads(1).build().unwrap();
+        let runtime = Builder::new().worker_threads(1).build().unwrap();
         let shared = runtime.handle().shared().clone();
         let deque = deque::Worker::new_fifo();
         let core = Core::new(1, shared, deque.stealer(), Role::Helper).unwrap();

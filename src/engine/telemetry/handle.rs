@@ -23,7 +23,7 @@ impl Handle {
     /// ```
     /// use std::time::Duration;
     ///
-    /// let runtime = tourbillon::Runtime::builder().worker_threads(2).build().unwrap();
+    /// let runtime = tourbillon::runtime::Builder::new().worker_threads(2).build().unwrap();
     /// let timer = runtime.handle().after(Duration::from_secs(60), || ());
     /// let metrics = runtime.metrics();
     /// assert_eq!(metrics.num_workers(), 2);
@@ -41,7 +41,7 @@ impl Handle {
     /// The list is empty once the runtime has ended.
     ///
     /// ```
-    /// let runtime = tourbillon::Runtime::builder().worker_threads(2).build().unwrap();
+    /// let runtime = tourbillon::runtime::Builder::new().worker_threads(2).build().unwrap();
     /// assert_eq!(runtime.handle().activities().len(), 2);
     /// ```
     pub fn activities(&self) -> Vec<(Activity, Option<JobName>)> {

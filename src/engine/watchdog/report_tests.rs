@@ -14,7 +14,7 @@ use tourbillon_shards::TypeName;
 
 use super::*;
 use crate::{
-    api::runtime::Runtime,
+    api::{builder::Builder, runtime::Runtime},
     engine::watchdog::watch::Watch,
     metrics::{
         activity::{Activity, JobName, JobRef},
@@ -159,8 +159,9 @@ fn a_new_name_applies_to_the_present_job_only() {
 /// times only.
 fn stuck(threshold: Duration) -> (Runtime, mpsc::Sender<()>, mpsc::Receiver<(Stall, ThreadId)>) {
     let (sender, stalls) = mpsc::channel();
-    let builder = Runtime::builder().worker_threads(1);
-    let builder = builder.stall_threshold(threshold).on_stall(move |stall| {
+    let mut builder = Builder::new();
+    builder.worker_threads(1).stall_threshold(threshold);
+    builder.on_stall(move |stall| {
         let _ = sender.send((stall.clone(), thread::current().id()));
     });
     let runtime = builder.build().unwrap();

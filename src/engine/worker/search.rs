@@ -176,7 +176,7 @@ mod tests {
     use std::time::{Duration, Instant};
 
     use super::*;
-    use crate::api::runtime::Runtime;
+    use crate::api::builder::Builder;
 
     #[test]
     fn a_peer_that_makes_progress_keeps_its_only_job_for_a_while() {
@@ -207,7 +207,7 @@ mod tests {
     /// The counted searcher here is a worker that was woken and gets no core.
     #[test]
     fn work_does_not_wait_for_a_searcher_that_gets_no_core() {
-        let runtime = Runtime::builder()
+        let runtime = Builder::new()
             .worker_threads(1)
             .global_queue_interval(u32::MAX)
             .build()

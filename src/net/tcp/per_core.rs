@@ -31,7 +31,7 @@ use crate::{
 /// use futures_lite::{AsyncReadExt, AsyncWriteExt};
 /// use tourbillon::net::{TcpListener, TcpStream};
 ///
-/// # tourbillon::Runtime::builder().worker_threads(2).build().unwrap().block_on(async {
+/// # tourbillon::runtime::Builder::new().worker_threads(2).build().unwrap().block_on(async {
 /// let listeners = TcpListener::bind_per_core("127.0.0.1:0").await?;
 /// let addr = listeners.local_addr()?;
 /// for listener in listeners {
@@ -100,7 +100,7 @@ impl PerCoreListeners {
     /// ```
     /// use tourbillon::net::PerCoreListeners;
     ///
-    /// # tourbillon::Runtime::builder().worker_threads(2).build().unwrap().block_on(async {
+    /// # tourbillon::runtime::Builder::new().worker_threads(2).build().unwrap().block_on(async {
     /// let listeners = PerCoreListeners::bind_with("127.0.0.1:0", 1024, |socket| {
     ///     socket.set_recv_buffer_size(256 * 1024)?;
     ///     socket.set_nodelay(true)
@@ -187,10 +187,10 @@ impl PerCoreListeners {
     /// to core `n` for each `n`.
     ///
     /// ```
-    /// use tourbillon::{Runtime, net::{TcpListener, tcp::PerCoreError}};
+    /// use tourbillon::{net::{TcpListener, tcp::PerCoreError}, runtime::Builder};
     ///
     /// # fn main() -> std::io::Result<()> {
-    /// let runtime = Runtime::builder().worker_threads(2).pin(false).build()?;
+    /// let runtime = Builder::new().worker_threads(2).pin(false).build()?;
     /// runtime.block_on(async {
     ///     let listeners = TcpListener::bind_per_core("127.0.0.1:0").await?;
     ///     let error = listeners.steer_by_cpu().unwrap_err(); // may be ignored: the listeners work

@@ -66,7 +66,7 @@ where
 /// ```
 /// use tourbillon::{SpawnError, task::spawn_pinned_by_idx};
 ///
-/// # tourbillon::Runtime::builder().worker_threads(2).build().unwrap().block_on(async {
+/// # tourbillon::runtime::Builder::new().worker_threads(2).build().unwrap().block_on(async {
 /// let name = || async { std::thread::current().name().map(str::to_owned) };
 /// let task = spawn_pinned_by_idx(name, 1)?;
 /// assert_eq!(task.await.unwrap().unwrap(), "tourbillon-1");

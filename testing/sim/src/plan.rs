@@ -3,7 +3,6 @@
 use std::time::Duration;
 
 use tourbillon::{
-    Runtime,
     runtime::{Builder, StoreKind},
     sim,
 };
@@ -210,11 +209,11 @@ impl Plan {
     }
 
     pub fn builder(&self) -> Builder {
-        let builder = match self.is_current_thread {
+        let mut builder = match self.is_current_thread {
             true => Builder::new_current_thread(),
-            false => Runtime::builder(),
+            false => Builder::new(),
         };
-        let mut builder = builder
+        builder
             .worker_threads(self.workers)
             .pin(false)
             .helpers(self.helpers.0..=self.helpers.1)
@@ -227,7 +226,7 @@ impl Plan {
             .max_blocking_threads(2)
             .stall_threshold(Duration::from_millis(20));
         if let Some(most) = self.max_timers {
-            builder = builder.max_timers(most);
+            builder.max_timers(most);
         }
         builder
     }

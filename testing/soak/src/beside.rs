@@ -9,7 +9,9 @@ use std::{
     time::{Duration, Instant},
 };
 
-use tourbillon::{JoinHandle, Runtime, Timer, task::spawn_blocking, time::sleep, timer::Outcome};
+use tourbillon::{
+    JoinHandle, Timer, runtime::Builder, task::spawn_blocking, time::sleep, timer::Outcome,
+};
 use tourbillon_cli::proc;
 
 use super::{
@@ -71,8 +73,10 @@ fn settles(
 
 /// Builds a runtime with timers and tasks, and ends it while some of them are pending.
 pub(super) fn once(shared: Shared) -> Result<(), String> {
-    let builder = Runtime::builder().worker_threads(2);
-    let builder = builder.thread_name_fn(|i| format!("{NAME}-{i}"));
+    let mut builder = Builder::new();
+    builder
+        .worker_threads(2)
+        .thread_name_fn(|i| format!("{NAME}-{i}"));
     let runtime = builder.build().map_err(|error| error.to_string())?;
     let handle = runtime.handle().clone();
     let ends: Arc<[AtomicU64; 3]> = Arc::default();

@@ -10,7 +10,7 @@ use std::{
     time::{Duration, Instant},
 };
 
-use tourbillon::{JoinHandle, Runtime, task::JoinError};
+use tourbillon::{JoinHandle, Runtime, runtime::Builder, task::JoinError};
 use tourbillon_cli::{say::complain, stop::Stop};
 
 use super::shared::{PATIENCE, Shared};
@@ -26,8 +26,11 @@ const STEPS: u32 = 6;
 /// Listens to Ctrl-C and SIGTERM on a separate runtime. The first signal stops the soak, the second
 /// one ends the process. No other code may listen to these signals before this one does.
 pub(super) fn listen(shared: Shared) -> Result<Runtime, String> {
-    let builder = Runtime::builder().worker_threads(1).helpers(1..=1);
-    let builder = builder.thread_name_fn(|_| "signals".to_owned());
+    let mut builder = Builder::new();
+    builder
+        .worker_threads(1)
+        .helpers(1..=1)
+        .thread_name("signals");
     let runtime = builder.build().map_err(|error| error.to_string())?;
     let stop = runtime.block_on(async { Stop::new() });
     let mut stop = stop.map_err(|error| error.to_string())?;
@@ -132,7 +135,7 @@ mod tests {
 
     #[test]
     fn a_task_that_does_not_end_is_awaited_until_the_deadline() {
-        let runtime = Runtime::builder().worker_threads(1).build().unwrap();
+        let runtime = Builder::new().worker_threads(1).build().unwrap();
         let never = runtime.spawn(std::future::pending::<()>());
         assert!(ended(never, Instant::now() + POLL).is_none());
         let deadline = Instant::now() + PATIENCE;

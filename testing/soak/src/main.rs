@@ -202,10 +202,11 @@ fn soak(args: &Args) -> Result<Report, String> {
     beside::once(shared)?;
     let (fds, threads) = (proc::descriptors()?, proc::threads()?);
 
-    let builder = args.runtime.builder().on_thread_start(|| shared.enlist());
+    let mut builder = args.runtime.builder();
+    builder.on_thread_start(|| shared.enlist());
     // One helper thread, for when all workers are blocked. It always exists, so the number of
     // threads stays the same.
-    let builder = builder.helpers(1..=1).max_blocking_threads(4);
+    builder.helpers(1..=1).max_blocking_threads(4);
     let runtime = builder.build().map_err(|error| error.to_string())?;
     let handle = runtime.handle().clone();
     let workers = runtime.metrics().num_workers();

@@ -13,9 +13,14 @@ impl Tourbillon {
     /// Builds a runtime, after `options` has changed its builder.
     ///
     /// Calls [`refuse`] if the runtime cannot be built.
-    pub fn new(options: impl FnOnce(Builder) -> Builder) -> Self {
-        let builder = options(Builder::new().worker_threads(WORKERS));
-        Self(builder.build().unwrap_or_else(|error| refuse(error)))
+    pub fn new(options: impl FnOnce(&mut Builder) -> &mut Builder) -> Self {
+        let mut builder = Builder::new();
+        builder.worker_threads(WORKERS);
+        Self(
+            options(&mut builder)
+                .build()
+                .unwrap_or_else(|error| refuse(error)),
+        )
     }
 }
 

@@ -54,7 +54,8 @@ fn joined<T>(task: Result<T, impl fmt::Display>) -> T {
 
 /// Builds a Tourbillon runtime with `workers` workers and otherwise default settings.
 pub fn tourbillon(workers: usize) -> tourbillon::Runtime {
-    let builder = tourbillon::runtime::Builder::new().worker_threads(workers);
+    let mut builder = tourbillon::runtime::Builder::new();
+    builder.worker_threads(workers);
     built(builder.build())
 }
 

@@ -162,7 +162,8 @@ fn storm(args: &Args) -> Result<Report, String> {
     // Callbacks may outlive this function, so what they refer to is leaked. The process ends soon
     // after.
     let ledger: &'static Ledger = Box::leak(Box::new(Ledger::new(args.timers)));
-    let builder = args.runtime.builder().on_thread_start(lanes::enlist);
+    let mut builder = args.runtime.builder();
+    builder.on_thread_start(lanes::enlist);
     let runtime = builder.build().map_err(|error| error.to_string())?;
     let workers = runtime.metrics().num_workers();
     // Each worker registers its lane when it starts. Wait, so that the CPU time of all is measured.

@@ -26,7 +26,8 @@ fn parse() {
 }
 
 fn full(workers: usize) -> Runtime {
-    let builder = Builder::new().worker_threads(workers);
+    let mut builder = Builder::new();
+    builder.worker_threads(workers);
     builder.flight_recorder(Recording::Full).build().unwrap()
 }
 
@@ -100,7 +101,8 @@ fn woken_late() -> Runtime {
         // SAFETY: the call takes no pointers.
         unsafe { libc::prctl(libc::PR_SET_TIMERSLACK, 200_000_000_u64) };
     };
-    let builder = Builder::new().worker_threads(1).on_thread_start(slack);
+    let mut builder = Builder::new();
+    builder.worker_threads(1).on_thread_start(slack);
     builder.build().unwrap()
 }
 
@@ -131,7 +133,8 @@ fn a_worker_without_a_core_is_named() {
             }
         }
     };
-    let builder = Builder::new().worker_threads(1).on_thread_start(crowd);
+    let mut builder = Builder::new();
+    builder.worker_threads(1).on_thread_start(crowd);
     let runtime = builder.build().unwrap();
     eventually("the worker is preempted", || {
         let sleeper = runtime.spawn(time::sleep(5 * MS));

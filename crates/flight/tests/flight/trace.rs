@@ -89,7 +89,8 @@ fn check(trace: &Value) {
 
 #[test]
 fn timers_of_one_deadline_have_no_arrows() {
-    let builder = Builder::new().worker_threads(1);
+    let mut builder = Builder::new();
+    builder.worker_threads(1);
     let runtime = builder.flight_recorder(Recording::Full).build().unwrap();
     let now = time::Instant::now();
     let ran = Arc::new(AtomicUsize::new(0));
@@ -113,7 +114,8 @@ fn timers_of_one_deadline_have_no_arrows() {
 #[test]
 fn a_trace_has_tracks_arrows_and_late_timers() {
     for recording in [Recording::Light, Recording::Full] {
-        let builder = Builder::new().worker_threads(2).name("shop \"1\"");
+        let mut builder = Builder::new();
+        builder.worker_threads(2).name("shop \"1\"");
         let runtime = builder.flight_recorder(recording).build().unwrap();
         let mut last = Value::Null;
         eventually("a late timer is traced", || {

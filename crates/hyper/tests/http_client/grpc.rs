@@ -23,7 +23,7 @@ use tonic_health::{
 use tourbillon::{
     Runtime,
     net::{TcpListener, UnixListener},
-    time::{sleep, timeout},
+    time::timeout,
 };
 use tourbillon_axum::{ListenerExt, serve};
 use tourbillon_hyper::{FuturesIo, HttpConnector, TourbillonExecutor, UnixConnector};

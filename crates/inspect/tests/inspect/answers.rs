@@ -116,7 +116,8 @@ fn the_timers_of_a_cell_come_with_their_causes() {
 fn a_timer_that_was_queued_for_long_is_in_a_cell_of_that_stage() {
     let _alarm = alarm();
     // A helper would run it in place of the worker.
-    let builder = Builder::new().worker_threads(1).helpers(0..=0);
+    let mut builder = Builder::new();
+    builder.worker_threads(1).helpers(0..=0);
     let runtime = builder.flight_recorder(Recording::Full).build().unwrap();
     let inspector = inspect(runtime.handle());
     let addr = inspector.local_addr();
@@ -217,7 +218,8 @@ fn the_trace_is_a_file_for_viewers() {
 #[test]
 fn the_traces_that_the_recorder_kept_can_be_had_later() {
     let _alarm = alarm();
-    let builder = Builder::new().worker_threads(1);
+    let mut builder = Builder::new();
+    builder.worker_threads(1);
     let runtime = builder.late_threshold(5 * MS).build().unwrap();
     let inspector = inspect(runtime.handle());
     let addr = inspector.local_addr();

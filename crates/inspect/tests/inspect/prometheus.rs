@@ -7,7 +7,11 @@ use std::{
     time::{Duration, SystemTime},
 };
 
-use tourbillon::{Runtime, Timer, runtime::StoreKind, time::sleep};
+use tourbillon::{
+    Runtime, Timer,
+    runtime::{Builder, StoreKind},
+    time::sleep,
+};
 
 use crate::{
     client::{get, inspect},
@@ -147,7 +151,7 @@ fn storm(runtime: &Runtime, seed: u64) {
     }
 }
 
-fn no_counter_goes_back_and_the_books_are_even(builder: tourbillon::runtime::Builder) {
+fn no_counter_goes_back_and_the_books_are_even(builder: &mut Builder) {
     let runtime = builder.build().unwrap();
     let inspector = inspect(runtime.handle());
     let addr = inspector.local_addr();
@@ -207,19 +211,20 @@ fn no_counter_goes_back_and_the_books_are_even(builder: tourbillon::runtime::Bui
 #[test]
 fn counters_never_decrease_and_armed_equals_over_with_two_workers() {
     let _alarm = alarm();
-    no_counter_goes_back_and_the_books_are_even(Runtime::builder().worker_threads(2));
+    no_counter_goes_back_and_the_books_are_even(Builder::new().worker_threads(2));
 }
 
 #[test]
 fn counters_never_decrease_and_armed_equals_over_with_helpers_and_a_wheel() {
     let _alarm = alarm();
-    let builder = Runtime::builder()
+    let mut builder = Builder::new();
+    builder
         .worker_threads(1)
         .helpers(1..=2)
         // Helpers come and go during the test.
         .thread_keep_alive(Duration::from_millis(5))
         .timer_store(StoreKind::Wheel);
-    no_counter_goes_back_and_the_books_are_even(builder);
+    no_counter_goes_back_and_the_books_are_even(&mut builder);
 }
 
 #[test]

@@ -4,7 +4,7 @@ use std::{future::pending, hint::black_box, sync::mpsc::channel, thread, time::D
 
 use tokio::sync::mpsc::{UnboundedSender, unbounded_channel};
 use tourbillon::{
-    Runtime,
+    runtime::Builder,
     time::{advance, sleep},
 };
 use tourbillon_jobs::{
@@ -91,7 +91,7 @@ pub fn handlers_that_block_their_threads_stop_nothing_else<S: Leases>() {
 }
 
 async fn all_threads_are_blocked<S: Store>(queue: &Queue<S>, renewal: impl Future<Output = ()>) {
-    let handlers = Runtime::builder().worker_threads(2).build().unwrap();
+    let handlers = Builder::new().worker_threads(2).build().unwrap();
     let gate = Gate::default();
     let _opens = Opens(gate.clone());
     let (sender, mut said) = unbounded_channel();
@@ -214,7 +214,7 @@ pub fn a_shutdown_takes_jobs_from_a_handler<S: Server>() {
 }
 
 async fn a_handler_is_left_behind<S: Store>(queue: &Queue<S>) {
-    let handlers = Runtime::builder().worker_threads(1).build().unwrap();
+    let handlers = Builder::new().worker_threads(1).build().unwrap();
     let gate = Gate::default();
     let _opens = Opens(gate.clone());
     let shut = gate.clone();
@@ -253,7 +253,7 @@ async fn a_handler_is_left_behind<S: Store>(queue: &Queue<S>) {
 fn a_paused_clock_changes_no_time_limit() {
     let dir = Dir::new();
     let (ended, ends) = channel();
-    let runtime = Runtime::builder().start_paused(true).build().unwrap();
+    let runtime = Builder::new().start_paused(true).build().unwrap();
     let scheduled = runtime.block_on(async {
         // The clocks of handlers and of the library differ.
         advance(HOUR).await;
@@ -285,7 +285,7 @@ impl Drop for Waits {
 fn the_destructor_of_a_handler_blocks_no_other_node() {
     let (dir, others) = (Dir::new(), Dir::new());
     run(async {
-        let handlers = Runtime::builder().worker_threads(1).build().unwrap();
+        let handlers = Builder::new().worker_threads(1).build().unwrap();
         let gate = Gate::default();
         let _opens = Opens(gate.clone());
         // The queue has tasks of its own on this runtime, too.

@@ -14,7 +14,7 @@ use std::{
 
 use futures_lite::future::zip;
 use rustix::process::{Resource, Rlimit, getrlimit, setrlimit};
-use tourbillon::{Runtime, time::sleep};
+use tourbillon::{Runtime, runtime::Builder, time::sleep};
 use tourbillon_jobs::{
     Queue, QueueError,
     job::NewJob,
@@ -78,7 +78,7 @@ fn block_a_thread_of(runtime: &Runtime) -> Sender<()> {
 fn the_store_ends_with_the_last_queue_and_node() {
     let dir = Dir::new();
     // The runtime of the queue goes on, and has no thread for its tasks.
-    let queues = Runtime::builder().worker_threads(1).build().unwrap();
+    let queues = Builder::new().worker_threads(1).build().unwrap();
     let queue = {
         let _entered = queues.enter();
         Queue::new(Sqlite::open(dir.store()).unwrap())
