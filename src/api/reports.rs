@@ -80,7 +80,7 @@ forward! {
     ///
     set_wall_clock(time: SystemTime) -> Result<(), NotPaused>;
     /// Pauses the runtime's clock, for tests.
-    pause();
+    pause_clock();
     /// Resumes the runtime's clock from the time that it shows.
-    resume();
+    resume_clock();
 }

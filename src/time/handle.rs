@@ -20,7 +20,7 @@ impl Handle {
     /// let before = SystemTime::now();
     /// assert!(runtime.handle().wall_clock() >= before);
     ///
-    /// runtime.handle().pause();
+    /// runtime.handle().pause_clock();
     /// let tomorrow = before + Duration::from_secs(24 * 3600);
     /// runtime.handle().set_wall_clock(tomorrow).unwrap();
     /// assert_eq!(runtime.handle().wall_clock(), tomorrow);
@@ -34,7 +34,7 @@ impl Handle {
     ///
     /// A caller outside of the runtime does not wait for the workers: a callback that began before
     /// this call may see the time advance once more.
-    pub fn pause(&self) {
+    pub fn pause_clock(&self) {
         self.shared().quiescence.pause(self.shared());
     }
 
@@ -54,7 +54,7 @@ impl Handle {
 
     /// Resumes the runtime's clock from the time that it shows: see
     /// [`time::resume`](crate::time::paused::resume). Does nothing if the clock is running already.
-    pub fn resume(&self) {
+    pub fn resume_clock(&self) {
         self.shared().quiescence.resume(self.shared());
     }
 }

@@ -48,7 +48,7 @@ use crate::{
 /// Panics if the calling thread is in no runtime.
 #[track_caller]
 pub fn pause() {
-    Handle::current().pause();
+    Handle::current().pause_clock();
 }
 
 /// Resumes the clock of the runtime that the calling thread is in, from the time that it shows.
@@ -71,10 +71,10 @@ pub fn pause() {
 ///
 /// # Panics
 ///
-/// Panics if the calling thread is in no runtime; see [`Handle::resume`].
+/// Panics if the calling thread is in no runtime; see [`Handle::resume_clock`].
 #[track_caller]
 pub fn resume() {
-    Handle::current().resume();
+    Handle::current().resume_clock();
 }
 
 /// Moves the paused clock of the calling thread's runtime forward by `duration`, and waits until

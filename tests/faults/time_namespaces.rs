@@ -249,7 +249,7 @@ fn all_is_well() {
         thread::sleep(Duration::from_millis(60));
     });
     is_stuck.recv_timeout(PATIENCE).unwrap();
-    runtime.pause();
+    runtime.pause_clock();
     let start = Instant::now();
     runtime.block_on(async {
         let start = time::Instant::now();
@@ -257,7 +257,7 @@ fn all_is_well() {
         assert_eq!(start.elapsed(), HOUR / 2);
     });
     assert!(start.elapsed() < HOUR / 2);
-    runtime.resume();
+    runtime.resume_clock();
     runtime.block_on(sleep(Duration::from_millis(2)));
     assert_eq!(far.cancel(), Cancel::Cancelled);
     assert_eq!(runtime.metrics().total().panics(), 0);

@@ -275,7 +275,7 @@ fn at_the_end_of_the_clock_due_timers_fire_and_later_ones_wait() {
             }
         });
         // The clock runs on, and stays where it is: nothing spins, and all ends.
-        runtime.resume();
+        runtime.resume_clock();
         runtime.handle().after(Duration::ZERO, || ());
         assert_eq!(runtime.metrics().total().panics(), 0);
     });

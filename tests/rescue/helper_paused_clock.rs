@@ -78,7 +78,7 @@ fn a_paused_clock_waits_for_running_helpers() {
                 sender.send(start.elapsed()).unwrap();
             });
             begun.wait();
-            runtime.pause();
+            runtime.pause_clock();
             drop(blocked);
             let handle = runtime.handle().clone();
             let sleeper = thread::spawn(move || {
@@ -93,7 +93,7 @@ fn a_paused_clock_waits_for_running_helpers() {
             release.open();
             assert_eq!(sleeper.join().unwrap(), 2 * HOUR);
             assert_eq!(receiver.recv_timeout(PATIENCE), Ok(HOUR));
-            runtime.resume();
+            runtime.resume_clock();
         }
         // On the clock that runs again, helpers are called as before.
         assert_eq!(on_helper(&runtime, || 1), 1);

@@ -100,7 +100,7 @@ fn a_runtime_that_never_sleeps_has_no_thread_and_no_descriptor() {
             task.await.unwrap();
         });
         assert_eq!(now(), before, "tasks have run");
-        ready.pause();
+        ready.pause_clock();
         ready.block_on(sleep(HOUR));
         assert_eq!(now(), before, "a clock was paused");
         let paused = runtime(true);

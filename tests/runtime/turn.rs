@@ -136,7 +136,7 @@ fn long_jobs_change_no_turn_of_a_current_thread_runtime() {
 fn long_jobs_change_no_turn_if_the_clock_was_ever_paused() {
     let _alarm = alarm();
     let runtime = build(Builder::new().worker_threads(1).start_paused(true));
-    runtime.resume();
+    runtime.resume_clock();
     assert_apart(&polls_between_slow_jobs(&runtime), INTERVAL);
 }
 

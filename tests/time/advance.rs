@@ -229,9 +229,9 @@ fn advancing_a_running_clock_panics() {
     let runtime = crate::common::runtime(1);
     let panic = catch_unwind(AssertUnwindSafe(|| runtime.block_on(advance(MS)))).unwrap_err();
     assert!(message(&*panic).contains("not paused"));
-    runtime.pause();
+    runtime.pause_clock();
     runtime.block_on(advance(MS));
-    runtime.resume();
+    runtime.resume_clock();
     let task = runtime.spawn(advance(MS));
     assert!(runtime.block_on(task).unwrap_err().is_panic());
     // Outside of any runtime, the calls panic, too.

@@ -33,16 +33,16 @@ fn a_resumed_clock_keeps_real_time() {
             // they wait anew.
             let timer = runtime.handle().at(deadline, || ());
             thread::sleep(MS);
-            runtime.pause();
+            runtime.pause_clock();
             runtime.block_on(advance(HOUR));
-            runtime.resume();
+            runtime.resume_clock();
             thread::sleep(MS);
-            runtime.pause();
+            runtime.pause_clock();
             runtime.block_on(advance(left() - delay));
             assert_eq!(left(), delay);
             assert!(timer.is_pending());
             let real = StdInstant::now();
-            runtime.resume();
+            runtime.resume_clock();
             eventually("it fires by the real clock", || !timer.is_pending());
             assert!(real.elapsed() >= delay, "not before");
         }
@@ -73,7 +73,7 @@ fn time_during_a_pause_does_not_count() {
 fn resume_ends_a_waiting_advance() {
     let _alarm = alarm();
     let runtime = crate::common::runtime(2);
-    runtime.pause();
+    runtime.pause_clock();
     let (began, gate) = (crate::common::Gate::new(), crate::common::Gate::new());
     let blocks = {
         let (began, gate) = (began.clone(), gate.clone());
@@ -100,7 +100,7 @@ fn resume_ends_a_waiting_advance() {
     };
     asked.wait();
     assert!(!waits.is_finished());
-    runtime.resume();
+    runtime.resume_clock();
     runtime.block_on(waits).unwrap();
     gate.open();
     assert!(runtime.block_on(async { start.elapsed() }) >= HOUR);
@@ -120,7 +120,7 @@ fn pause_and_resume_lose_no_timer_and_fire_none_early() {
             thread::spawn(move || {
                 let mut random = Random::new(workers as u64);
                 while !stop.load(Ordering::SeqCst) {
-                    runtime.pause();
+                    runtime.pause_clock();
                     if random.below(2) == 0 {
                         let jump = Duration::from_micros(random.below(300));
                         runtime.block_on(advance(jump));
@@ -128,7 +128,7 @@ fn pause_and_resume_lose_no_timer_and_fire_none_early() {
                     if random.below(2) == 0 {
                         thread::sleep(Duration::from_micros(random.below(300)));
                     }
-                    runtime.resume();
+                    runtime.resume_clock();
                     thread::sleep(Duration::from_micros(random.below(300)));
                 }
             })
@@ -187,12 +187,12 @@ fn the_clock_never_goes_backwards() {
         .collect();
     let mut random = Random::new(5);
     for _ in 0..500 {
-        runtime.pause();
+        runtime.pause_clock();
         if random.below(3) == 0 {
             runtime.block_on(advance(MS));
         }
         thread::sleep(Duration::from_micros(random.below(50)));
-        runtime.resume();
+        runtime.resume_clock();
         thread::sleep(Duration::from_micros(random.below(50)));
     }
     stop.store(true, Ordering::SeqCst);
