@@ -16,7 +16,7 @@ use axum::{
 };
 use hyper::rt::{Read, Write};
 use tourbillon::net::{TcpListener, TcpStream, UnixListener, UnixStream};
-use tourbillon_hyper::HyperIo;
+use tourbillon_hyper::TourbillonIo;
 use tower_service::Service;
 
 use crate::acked::Acked;
@@ -78,9 +78,9 @@ pub trait Listener: Send + 'static {
 
 /// Accepted connections send small writes at once (`TCP_NODELAY`).
 impl Listener for TcpListener {
-    type Io = HyperIo<TcpStream>;
+    type Io = TourbillonIo<TcpStream>;
     type Addr = SocketAddr;
-    type Handshake = Ready<io::Result<HyperIo<TcpStream>>>;
+    type Handshake = Ready<io::Result<TourbillonIo<TcpStream>>>;
 
     async fn accept(&mut self) -> io::Result<(Self::Handshake, SocketAddr)> {
         let (handshake, peer, _) = Listener::accept_watched(self).await?;
@@ -93,7 +93,7 @@ impl Listener for TcpListener {
         // costs speed.
         let _ = stream.set_nodelay(true);
         let acked = Acked::of(&stream);
-        Ok((ready(Ok(HyperIo::new(stream))), peer, acked))
+        Ok((ready(Ok(TourbillonIo::new(stream))), peer, acked))
     }
 
     fn local_addr(&self) -> io::Result<SocketAddr> {
@@ -102,13 +102,13 @@ impl Listener for TcpListener {
 }
 
 impl Listener for UnixListener {
-    type Io = HyperIo<UnixStream>;
+    type Io = TourbillonIo<UnixStream>;
     type Addr = UnixAddr;
-    type Handshake = Ready<io::Result<HyperIo<UnixStream>>>;
+    type Handshake = Ready<io::Result<TourbillonIo<UnixStream>>>;
 
     async fn accept(&mut self) -> io::Result<(Self::Handshake, UnixAddr)> {
         let (stream, peer) = Self::accept(self).await?;
-        Ok((ready(Ok(HyperIo::new(stream))), peer))
+        Ok((ready(Ok(TourbillonIo::new(stream))), peer))
     }
 
     fn local_addr(&self) -> io::Result<UnixAddr> {

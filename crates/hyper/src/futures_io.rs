@@ -16,7 +16,7 @@ const READ_MAX: usize = 16 * 1024;
 ///
 /// It gives hyper's traits to a stream with those of futures-io, such as one of TLS. It gives those
 /// of futures-io to a stream with hyper's, such as an upgraded connection.
-/// [`HyperIo`](crate::HyperIo) has both already, and reads without zeroing a buffer.
+/// [`TourbillonIo`](crate::TourbillonIo) has both already, and reads without zeroing a buffer.
 ///
 /// ```
 /// use futures_rustls::server::TlsStream;

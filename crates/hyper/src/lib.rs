@@ -5,17 +5,17 @@
 #[cfg(feature = "client")]
 mod client;
 mod futures_io;
-mod hyper_io;
 mod rt;
 pub mod server;
 mod tolerant_sleep;
+mod tourbillon_io;
 
 #[cfg(feature = "client")]
 #[cfg_attr(docsrs, doc(cfg(feature = "client")))]
 pub use self::client::{ConnectError, HttpConnector, HttpInfo, UnixConnector};
 pub use self::{
     futures_io::FuturesIo,
-    hyper_io::{HyperIo, Stream},
     rt::{TourbillonExecutor, TourbillonTimer},
     tolerant_sleep::TolerantSleep,
+    tourbillon_io::{Stream, TourbillonIo},
 };

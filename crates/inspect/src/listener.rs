@@ -16,7 +16,7 @@ use axum::extract::connect_info::Connected;
 use hyper::rt::{Read, ReadBufCursor, Write};
 use tourbillon::net::{TcpListener, TcpSocket, TcpStream};
 use tourbillon_axum::{Acked, IncomingStream, Listener};
-use tourbillon_hyper::HyperIo;
+use tourbillon_hyper::TourbillonIo;
 
 /// The size of the system's send buffer for a client, in bytes (the system doubles it). By default
 /// it could grow to megabytes per client.
@@ -69,7 +69,7 @@ impl Listener for Clients {
         let _ = stream.set_nodelay(true);
         let client = Acked::of(&stream);
         let connection = Connection {
-            stream: HyperIo::new(stream),
+            stream: TourbillonIo::new(stream),
             flow: Flow::default(),
         };
         Ok((ready(Ok(connection)), peer, client))
@@ -110,7 +110,7 @@ impl Connected<IncomingStream<'_, Clients>> for Flow {
 /// The connection of a client.
 #[derive(Debug)]
 pub(crate) struct Connection {
-    stream: HyperIo<TcpStream>,
+    stream: TourbillonIo<TcpStream>,
     flow: Flow,
 }
 

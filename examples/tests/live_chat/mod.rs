@@ -20,7 +20,7 @@ use async_tungstenite::tungstenite::{
 use http_body_util::Empty;
 use hyper::{Method, Request, ext::Protocol, upgrade::on};
 use serde_json::Value;
-use tourbillon_hyper::{HyperIo, TourbillonExecutor};
+use tourbillon_hyper::{TourbillonExecutor, TourbillonIo};
 
 use crate::{
     clients::{Server, connect, example},
@@ -327,7 +327,7 @@ fn a_client_that_reads_too_slowly_is_removed() {
         let (mut sender, connection) =
             hyper::client::conn::http2::Builder::new(TourbillonExecutor::new())
                 .initial_stream_window_size(4 * 1024)
-                .handshake(HyperIo::new(stream))
+                .handshake(TourbillonIo::new(stream))
                 .await
                 .unwrap();
         tourbillon::spawn(connection);

@@ -23,7 +23,7 @@ use futures::channel::oneshot;
 use http_body_util::Empty;
 use tourbillon::{JoinHandle, Runtime, net::TcpListener, task::yield_now};
 use tourbillon_axum::serve;
-use tourbillon_hyper::{HyperIo, TourbillonExecutor};
+use tourbillon_hyper::{TourbillonExecutor, TourbillonIo};
 use tourbillon_support::{event::Event, net::ANY_PORT};
 
 pub use self::client::{Client, Reply, curl};
@@ -159,7 +159,7 @@ where
     B::Error: Into<Box<dyn std::error::Error + Send + Sync>>,
 {
     let stream = tourbillon::net::TcpStream::connect(addr).await.unwrap();
-    let stream = HyperIo::new(stream);
+    let stream = TourbillonIo::new(stream);
     let (sender, connection) =
         hyper::client::conn::http2::handshake(TourbillonExecutor::new(), stream)
             .await

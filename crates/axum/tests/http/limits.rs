@@ -21,7 +21,7 @@ use tourbillon::{
     time::{sleep, timeout},
 };
 use tourbillon_axum::serve;
-use tourbillon_hyper::{HyperIo, TourbillonExecutor};
+use tourbillon_hyper::{TourbillonExecutor, TourbillonIo};
 
 use crate::{
     common::{
@@ -139,7 +139,7 @@ fn the_keep_alive_timeout_closes_idle_connections_only() {
     let addr = site.addr;
     runtime.block_on(async {
         let (_sender, connection, start) = loop {
-            let stream = HyperIo::new(TcpStream::connect(addr).await.unwrap());
+            let stream = TourbillonIo::new(TcpStream::connect(addr).await.unwrap());
             let (mut sender, connection) =
                 hyper::client::conn::http2::handshake(TourbillonExecutor::new(), stream)
                     .await

@@ -12,7 +12,7 @@ use std::{
 use axum::{Router, routing::get};
 use tourbillon::net::{TcpListener, TcpStream};
 use tourbillon_axum::{Listener, ListenerExt, serve};
-use tourbillon_hyper::HyperIo;
+use tourbillon_hyper::TourbillonIo;
 
 use crate::{
     common::{HOUR, alarm, event::Event, runtime},
@@ -36,9 +36,9 @@ struct Troubled {
 }
 
 impl Listener for Troubled {
-    type Io = HyperIo<TcpStream>;
+    type Io = TourbillonIo<TcpStream>;
     type Addr = SocketAddr;
-    type Handshake = Pin<Box<dyn Future<Output = io::Result<HyperIo<TcpStream>>> + Send>>;
+    type Handshake = Pin<Box<dyn Future<Output = io::Result<TourbillonIo<TcpStream>>> + Send>>;
 
     async fn accept(&mut self) -> io::Result<(Self::Handshake, SocketAddr)> {
         if self.errors > 0 {
@@ -46,7 +46,7 @@ impl Listener for Troubled {
             return Err(io::Error::from_raw_os_error(libc::EMFILE));
         }
         let (stream, addr) = self.listener.accept().await?;
-        let stream = HyperIo::new(stream);
+        let stream = TourbillonIo::new(stream);
         self.accepted.set();
         if std::mem::take(&mut self.stuck) {
             return Ok((
@@ -138,7 +138,7 @@ fn a_handshake_that_fails_or_panics_ends_only_its_connection() {
     let runtime = runtime(2);
     let count = Arc::new(Mutex::new(0));
     let site = Site::with(&runtime, |listener, stop| {
-        let listener = listener.handshake(move |stream: HyperIo<TcpStream>| {
+        let listener = listener.handshake(move |stream: TourbillonIo<TcpStream>| {
             let count = count.clone();
             async move {
                 let turn = {
@@ -165,9 +165,9 @@ fn a_handshake_that_fails_or_panics_ends_only_its_connection() {
 fn a_listener_that_panics_ends_the_server_with_an_error() {
     struct Broken;
     impl Listener for Broken {
-        type Io = HyperIo<TcpStream>;
+        type Io = TourbillonIo<TcpStream>;
         type Addr = SocketAddr;
-        type Handshake = std::future::Ready<io::Result<HyperIo<TcpStream>>>;
+        type Handshake = std::future::Ready<io::Result<TourbillonIo<TcpStream>>>;
 
         async fn accept(&mut self) -> io::Result<(Self::Handshake, SocketAddr)> {
             panic!("as it should")

@@ -28,7 +28,7 @@ use tourbillon::{
     time::{Sleep, sleep},
 };
 use tourbillon_axum::{ListenerExt, serve, without_body_timeout};
-use tourbillon_hyper::{HyperIo, TourbillonExecutor};
+use tourbillon_hyper::{TourbillonExecutor, TourbillonIo};
 
 use crate::{
     common::{Drops, HOUR, alarm, paused::paused, unix::listen},
@@ -52,7 +52,7 @@ fn start(router: Router) -> SocketAddr {
 /// Connects by HTTP/2. The server may send `window` bytes on each stream before the client allows
 /// more.
 async fn http2(addr: &SocketAddr, window: u32) -> hyper::client::conn::http2::SendRequest<Body> {
-    let stream = HyperIo::new(UnixStream::connect_addr(addr).await.unwrap());
+    let stream = TourbillonIo::new(UnixStream::connect_addr(addr).await.unwrap());
     let mut builder = hyper::client::conn::http2::Builder::new(TourbillonExecutor::new());
     builder.initial_stream_window_size(window);
     let (sender, connection) = builder.handshake(stream).await.unwrap();
@@ -224,7 +224,7 @@ fn a_route_may_disable_the_body_timeout() {
 
 /// A connection whose client takes at most `part` bytes each second.
 struct Trickle {
-    io: HyperIo<UnixStream>,
+    io: TourbillonIo<UnixStream>,
     part: usize,
     pause: Pin<Box<Sleep>>,
 }

@@ -29,7 +29,7 @@ use tourbillon::{
     time::{sleep, timeout},
 };
 use tourbillon_axum::{IncomingStream, Listener, ListenerExt, serve};
-use tourbillon_hyper::{FuturesIo, HyperIo, TourbillonExecutor};
+use tourbillon_hyper::{FuturesIo, TourbillonExecutor, TourbillonIo};
 
 use crate::{
     common::{PATIENCE, alarm, installed::have, net::pattern, runtime},
@@ -50,7 +50,7 @@ struct Peer {
 /// Any listener whose handshake makes a connection of TLS.
 impl<L> Connected<IncomingStream<'_, L>> for Peer
 where
-    L: Listener<Io = FuturesIo<server::TlsStream<HyperIo<TcpStream>>>, Addr = SocketAddr>,
+    L: Listener<Io = FuturesIo<server::TlsStream<TourbillonIo<TcpStream>>>, Addr = SocketAddr>,
 {
     fn connect_info(stream: IncomingStream<'_, L>) -> Self {
         let (_, session) = stream.io().get_ref().get_ref();

@@ -32,7 +32,7 @@ use tourbillon::{
     time::{Instant, timeout},
 };
 use tourbillon_axum::serve;
-use tourbillon_hyper::{FuturesIo, HyperIo, TourbillonExecutor};
+use tourbillon_hyper::{FuturesIo, TourbillonExecutor, TourbillonIo};
 
 #[path = "../../../../examples/common/handshake.rs"]
 mod handshake;
@@ -151,7 +151,10 @@ fn all_ways(runtime: &Runtime, router: &Router) {
     let (secure, _, cert) = tls::site(runtime, router.clone(), false);
     let exchanges = async {
         over_http1(TcpStream::connect(plain.addr).await.unwrap()).await;
-        over_http2(HyperIo::new(TcpStream::connect(plain.addr).await.unwrap())).await;
+        over_http2(TourbillonIo::new(
+            TcpStream::connect(plain.addr).await.unwrap(),
+        ))
+        .await;
         let secured = |protocol| tls::connect(secure.addr, Some(cert.clone()), protocol);
         over_http1(secured(&[b"http/1.1"]).await.unwrap()).await;
         over_http2(FuturesIo::new(secured(&[b"h2"]).await.unwrap())).await;

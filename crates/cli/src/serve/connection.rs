@@ -30,7 +30,7 @@ use tourbillon::{
     net::TcpStream,
     time::{Instant, sleep},
 };
-use tourbillon_hyper::{HyperIo, TourbillonTimer, server::Pass};
+use tourbillon_hyper::{TourbillonIo, TourbillonTimer, server::Pass};
 
 use super::Server;
 
@@ -87,7 +87,7 @@ pub(super) async fn serve(stream: TcpStream, pass: Pass, server: Arc<Server>) {
         .header_read_timeout(None)
         .max_buf_size(HEAD)
         .half_close(server.half_close)
-        .serve_connection(HyperIo::new(stream), service);
+        .serve_connection(TourbillonIo::new(stream), service);
     let end = drive(connection, &pass, &requests, &server).await;
     match end {
         End::ClosedByClient => server.stats.closed_by_client.add(1),
@@ -100,7 +100,7 @@ pub(super) async fn serve(stream: TcpStream, pass: Pass, server: Arc<Server>) {
 /// Polls the connection until it ends, its idle timer fires, or the server closes and no answer is
 /// pending.
 async fn drive<S>(
-    connection: http1::Connection<HyperIo<TcpStream>, S>,
+    connection: http1::Connection<TourbillonIo<TcpStream>, S>,
     pass: &Pass,
     requests: &Requests,
     server: &Server,

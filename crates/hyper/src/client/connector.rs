@@ -21,7 +21,7 @@ use super::{
     error::ConnectError,
     race::{race, take_turns},
 };
-use crate::HyperIo;
+use crate::TourbillonIo;
 
 /// A connector over TCP, for hyper-util's and tonic's clients.
 ///
@@ -196,9 +196,9 @@ impl HttpConnector {
 }
 
 impl Service<Uri> for HttpConnector {
-    type Response = HyperIo<TcpStream>;
+    type Response = TourbillonIo<TcpStream>;
     type Error = ConnectError;
-    type Future = Connecting<HyperIo<TcpStream>>;
+    type Future = Connecting<TourbillonIo<TcpStream>>;
 
     fn poll_ready(&mut self, _: &mut Context<'_>) -> Poll<Result<(), ConnectError>> {
         Poll::Ready(Ok(()))
@@ -219,7 +219,7 @@ impl Service<Uri> for HttpConnector {
                     timeout(limit, connecting).await.map_err(timed_out)?
                 }
             };
-            connected.map(HyperIo::new)
+            connected.map(TourbillonIo::new)
         })
     }
 }

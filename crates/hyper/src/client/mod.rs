@@ -19,7 +19,7 @@ use tourbillon::net::{TcpStream, UnixStream};
 use tower_service::Service;
 
 pub use self::{connector::HttpConnector, error::ConnectError};
-use crate::HyperIo;
+use crate::TourbillonIo;
 
 /// The future of a connector.
 type Connecting<T> = Pin<Box<dyn Future<Output = Result<T, ConnectError>> + Send>>;
@@ -27,7 +27,7 @@ type Connecting<T> = Pin<Box<dyn Future<Output = Result<T, ConnectError>> + Send
 /// The addresses of a TCP connection, in the extensions of each response that hyper-util's client
 /// receives over it.
 ///
-/// It is there if the response of the connector is a [`HyperIo<TcpStream>`](HyperIo) or
+/// It is there if the response of the connector is a [`TourbillonIo<TcpStream>`](TourbillonIo) or
 /// wraps one, as that of hyper-rustls does.
 ///
 /// ```
@@ -58,7 +58,7 @@ impl HttpInfo {
     }
 }
 
-impl Connection for HyperIo<TcpStream> {
+impl Connection for TourbillonIo<TcpStream> {
     /// Returns a description with an [`HttpInfo`].
     fn connected(&self) -> Connected {
         match (self.peer_addr(), self.local_addr()) {
@@ -72,7 +72,7 @@ impl Connection for HyperIo<TcpStream> {
     }
 }
 
-impl Connection for HyperIo<UnixStream> {
+impl Connection for TourbillonIo<UnixStream> {
     fn connected(&self) -> Connected {
         Connected::new()
     }
@@ -112,9 +112,9 @@ impl UnixConnector {
 }
 
 impl Service<Uri> for UnixConnector {
-    type Response = HyperIo<UnixStream>;
+    type Response = TourbillonIo<UnixStream>;
     type Error = ConnectError;
-    type Future = Connecting<HyperIo<UnixStream>>;
+    type Future = Connecting<TourbillonIo<UnixStream>>;
 
     fn poll_ready(&mut self, _: &mut Context<'_>) -> Poll<Result<(), ConnectError>> {
         Poll::Ready(Ok(()))
@@ -128,7 +128,7 @@ impl Service<Uri> for UnixConnector {
                 path: path.to_path_buf(),
                 source,
             };
-            connected.map(HyperIo::new).map_err(failed)
+            connected.map(TourbillonIo::new).map_err(failed)
         })
     }
 }

@@ -11,7 +11,7 @@ use futures_lite::future::block_on;
 use hyper::Uri;
 use socket2::{Domain, SockRef, Socket, Type};
 use tourbillon::{net::TcpStream, time::timeout};
-use tourbillon_hyper::{ConnectError, HttpConnector, HyperIo};
+use tourbillon_hyper::{ConnectError, HttpConnector, TourbillonIo};
 use tower_service::Service;
 
 use crate::{
@@ -20,7 +20,10 @@ use crate::{
 };
 
 /// Connects in a runtime.
-fn connect(mut connector: HttpConnector, uri: &str) -> Result<HyperIo<TcpStream>, ConnectError> {
+fn connect(
+    mut connector: HttpConnector,
+    uri: &str,
+) -> Result<TourbillonIo<TcpStream>, ConnectError> {
     let uri: Uri = uri.parse().unwrap();
     runtime(1).block_on(async {
         let connecting = connector.call(uri);

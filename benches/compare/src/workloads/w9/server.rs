@@ -12,7 +12,7 @@ use http_body_util::Full;
 use hyper::{Response, body::Bytes, rt, server::conn::http1, service::service_fn};
 use hyper_util::rt::{TokioIo, TokioTimer};
 use smol_hyper::rt::{FuturesIo, SmolTimer};
-use tourbillon_hyper::{HyperIo, TourbillonTimer};
+use tourbillon_hyper::{TourbillonIo, TourbillonTimer};
 use tourbillon_support::say::say;
 
 use super::Load;
@@ -104,7 +104,7 @@ async fn connection<N: Net>(stream: N::Stream, load: &Load) {
 
 impl Net for Tourbillon {
     type Listener = tourbillon::net::TcpListener;
-    type Stream = HyperIo<tourbillon::net::TcpStream>;
+    type Stream = TourbillonIo<tourbillon::net::TcpStream>;
 
     async fn bind() -> io::Result<(Self::Listener, SocketAddr)> {
         let listener = tourbillon::net::TcpListener::bind(ADDR).await?;
@@ -115,7 +115,7 @@ impl Net for Tourbillon {
     async fn accept(listener: &Self::Listener) -> io::Result<Self::Stream> {
         let (stream, _) = listener.accept().await?;
         stream.set_nodelay(true)?;
-        Ok(HyperIo::new(stream))
+        Ok(TourbillonIo::new(stream))
     }
 
     fn timer() -> impl rt::Timer + Send + Sync + 'static {

@@ -15,7 +15,7 @@ use tourbillon::{
     runtime::Builder,
     time::Instant,
 };
-use tourbillon_hyper::{HyperIo, Stream, TolerantSleep, TourbillonTimer};
+use tourbillon_hyper::{Stream, TolerantSleep, TourbillonIo, TourbillonTimer};
 
 const LIMIT: Duration = Duration::from_secs(5);
 
@@ -34,7 +34,7 @@ async fn tcp() -> (TcpStream, TcpStream) {
 }
 
 /// Reads once into a buffer of eight bytes of which two are filled.
-async fn read<S: Stream>(stream: &mut HyperIo<S>) -> std::io::Result<Vec<u8>> {
+async fn read<S: Stream>(stream: &mut TourbillonIo<S>) -> std::io::Result<Vec<u8>> {
     let mut room = [0; 8];
     let mut buf = ReadBuf::new(&mut room);
     buf.unfilled().put_slice(b"ab");
@@ -42,8 +42,8 @@ async fn read<S: Stream>(stream: &mut HyperIo<S>) -> std::io::Result<Vec<u8>> {
     Ok(buf.filled().to_vec())
 }
 
-async fn exchange<S: Stream>(near: S, mut far: HyperIo<S>, limit: impl FnOnce(&S)) {
-    let mut near = HyperIo::new(near);
+async fn exchange<S: Stream>(near: S, mut far: TourbillonIo<S>, limit: impl FnOnce(&S)) {
+    let mut near = TourbillonIo::new(near);
     // What comes is put behind what is there, as much as there is room for.
     assert!(far.is_write_vectored());
     let bufs = [IoSlice::new(b"1234"), IoSlice::new(b"5678")];
@@ -81,7 +81,7 @@ fn hyper_reads_and_writes_tcp_and_unix_streams() {
 fn a_wrapped_stream_has_the_methods_and_traits_of_the_stream() {
     paused(async {
         let (near, far) = tcp().await;
-        let (mut near, far) = (HyperIo::new(near), HyperIo::new(far));
+        let (mut near, far) = (TourbillonIo::new(near), TourbillonIo::new(far));
         assert_eq!(near.peer_addr().unwrap(), far.local_addr().unwrap());
         assert_eq!(far.try_write(b"here").unwrap(), 4);
         drop(far.into_inner());

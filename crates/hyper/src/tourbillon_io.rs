@@ -22,10 +22,10 @@ use tourbillon::net::{TcpStream, UnixStream};
 /// ```
 /// use hyper::client::conn::http1;
 /// use tourbillon::net::TcpStream;
-/// use tourbillon_hyper::HyperIo;
+/// use tourbillon_hyper::TourbillonIo;
 ///
 /// # async fn example() -> Result<(), Box<dyn std::error::Error>> {
-/// let stream = HyperIo::new(TcpStream::connect("127.0.0.1:8080").await?);
+/// let stream = TourbillonIo::new(TcpStream::connect("127.0.0.1:8080").await?);
 /// stream.set_nodelay(true)?;
 /// let (mut sender, connection) = http1::handshake(stream).await?;
 /// tourbillon::spawn(connection);
@@ -34,9 +34,9 @@ use tourbillon::net::{TcpStream, UnixStream};
 /// # }
 /// ```
 #[derive(Debug)]
-pub struct HyperIo<S>(S);
+pub struct TourbillonIo<S>(S);
 
-impl<S> HyperIo<S> {
+impl<S> TourbillonIo<S> {
     /// Wraps a stream.
     pub fn new(stream: S) -> Self {
         Self(stream)
@@ -48,13 +48,13 @@ impl<S> HyperIo<S> {
     }
 }
 
-impl<S> From<S> for HyperIo<S> {
+impl<S> From<S> for TourbillonIo<S> {
     fn from(stream: S) -> Self {
         Self(stream)
     }
 }
 
-impl<S> Deref for HyperIo<S> {
+impl<S> Deref for TourbillonIo<S> {
     type Target = S;
 
     fn deref(&self) -> &S {
@@ -62,19 +62,19 @@ impl<S> Deref for HyperIo<S> {
     }
 }
 
-impl<S> DerefMut for HyperIo<S> {
+impl<S> DerefMut for TourbillonIo<S> {
     fn deref_mut(&mut self) -> &mut S {
         &mut self.0
     }
 }
 
-impl<S: AsFd> AsFd for HyperIo<S> {
+impl<S: AsFd> AsFd for TourbillonIo<S> {
     fn as_fd(&self) -> BorrowedFd<'_> {
         self.0.as_fd()
     }
 }
 
-/// The streams that [`HyperIo`] wraps: [`TcpStream`] and [`UnixStream`].
+/// The streams that [`TourbillonIo`] wraps: [`TcpStream`] and [`UnixStream`].
 pub trait Stream: AsyncWrite + Unpin + sealed::ReadUninit {}
 
 impl Stream for TcpStream {}
@@ -111,7 +111,7 @@ mod sealed {
     read_uninit!(TcpStream, UnixStream);
 }
 
-impl<S: Stream> rt::Read for HyperIo<S> {
+impl<S: Stream> rt::Read for TourbillonIo<S> {
     fn poll_read(
         self: Pin<&mut Self>,
         cx: &mut Context<'_>,
@@ -127,7 +127,7 @@ impl<S: Stream> rt::Read for HyperIo<S> {
     }
 }
 
-impl<S: Stream> rt::Write for HyperIo<S> {
+impl<S: Stream> rt::Write for TourbillonIo<S> {
     fn poll_write(
         mut self: Pin<&mut Self>,
         cx: &mut Context<'_>,
@@ -157,7 +157,7 @@ impl<S: Stream> rt::Write for HyperIo<S> {
     }
 }
 
-impl<S: AsyncRead + Unpin> AsyncRead for HyperIo<S> {
+impl<S: AsyncRead + Unpin> AsyncRead for TourbillonIo<S> {
     fn poll_read(
         mut self: Pin<&mut Self>,
         cx: &mut Context<'_>,
@@ -175,7 +175,7 @@ impl<S: AsyncRead + Unpin> AsyncRead for HyperIo<S> {
     }
 }
 
-impl<S: AsyncWrite + Unpin> AsyncWrite for HyperIo<S> {
+impl<S: AsyncWrite + Unpin> AsyncWrite for TourbillonIo<S> {
     fn poll_write(
         mut self: Pin<&mut Self>,
         cx: &mut Context<'_>,
