@@ -37,19 +37,19 @@ where
     let mut accepted = 0_u32;
     loop {
         // Without room, connections wait in the listener's queue.
-        server.gate.at_most(server.max_connections - 1).await;
+        server.connections.at_most(server.max_connections - 1).await;
         match listener.accept_watched().await {
-            Ok((handshake, peer, acked)) => {
+            Ok((handshake, peer, acks)) => {
                 // Count the connection here, before its task runs: the next look at the limit must
                 // see it.
-                let (pass, make_service) = (server.gate.enter(), make_service.clone());
+                let (guard, make_service) = (server.connections.add(), make_service.clone());
                 let server = server.clone();
                 drop(tourbillon::spawn(connection::serve::<L, M, S>(
                     handshake,
                     peer,
-                    acked,
+                    acks,
                     make_service,
-                    pass,
+                    guard,
                     server,
                 )));
                 accepted = accepted.wrapping_add(1);
@@ -67,7 +67,7 @@ where
                     reported_at = Some(Instant::now());
                     server.report_accept_error(&AcceptError {
                         error,
-                        open: server.gate.open_connections(),
+                        open: server.connections.count(),
                     });
                 }
                 sleep(ACCEPT_PAUSE).await;

@@ -21,11 +21,11 @@ use std::{
 
 use axum::{extract::Request, response::Response};
 use tourbillon::time::Instant;
-use tourbillon_hyper::{TolerantSleep, server::Pass};
+use tourbillon_hyper::{TolerantSleep, server::ConnectionGuard};
 use tower_service::Service;
 
 use crate::{
-    acked::Acked,
+    ack_counter::AckCounter,
     io::Watched,
     listener::{IncomingStream, Listener},
     requests::{Counted, Requests},
@@ -44,9 +44,9 @@ const GOODBYE_IGNORED_MAX: Duration = Duration::from_secs(5);
 pub(crate) async fn serve<L, M, S>(
     handshake: L::Handshake,
     remote_addr: L::Addr,
-    acked: Acked,
+    acks: AckCounter,
     mut make_service: M,
-    pass: Pass,
+    guard: ConnectionGuard,
     server: Arc<Server>,
 ) where
     L: Listener,
@@ -61,7 +61,7 @@ pub(crate) async fn serve<L, M, S>(
     S::Future: Send,
 {
     let requests = Arc::new(Requests::new(&server.options));
-    let mut end = End::new(&pass, &server, acked, requests.clone());
+    let mut end = End::new(&guard, &server, acks, requests.clone());
     // First the handshake and the service, within the time limit of `end`.
     let prepared = async {
         let io = handshake.await?;
@@ -140,9 +140,9 @@ enum Last {
 
 /// Decides when a connection has to end.
 struct End<'a> {
-    pass: &'a Pass,
+    guard: &'a ConnectionGuard,
     server: &'a Server,
-    acked: Acked,
+    acks: AckCounter,
     requests: Arc<Requests>,
     /// `None` without a limit.
     timer: Option<TolerantSleep>,
@@ -166,11 +166,16 @@ struct End<'a> {
 }
 
 impl<'a> End<'a> {
-    fn new(pass: &'a Pass, server: &'a Server, acked: Acked, requests: Arc<Requests>) -> Self {
+    fn new(
+        guard: &'a ConnectionGuard,
+        server: &'a Server,
+        acks: AckCounter,
+        requests: Arc<Requests>,
+    ) -> Self {
         Self {
-            pass,
+            guard,
             server,
-            acked,
+            acks,
             requests,
             timer: (server.options.header_read_timeout).map(|limit| server.options.limit(limit)),
             kept: false,
@@ -197,7 +202,7 @@ impl<'a> End<'a> {
     /// learn this before it continues, so that its response announces that it is the last one.
     fn is_last(&mut self, cx: &Context<'_>) -> bool {
         let is_last =
-            !self.closing_announced && self.requests.answers() && self.pass.is_closing(cx);
+            !self.closing_announced && self.requests.answers() && self.guard.is_closing(cx);
         if is_last {
             self.announce_closing();
         }
@@ -257,7 +262,7 @@ impl<'a> End<'a> {
         let stuck = self.requests.stuck_since();
         // A new wait for the client has begun. What it had taken before does not count.
         if stuck.is_some() && stuck != self.stuck {
-            self.taken = self.acked.bytes().unwrap_or(0);
+            self.taken = self.acks.bytes().unwrap_or(0);
         }
         self.stuck = stuck;
     }
@@ -271,7 +276,7 @@ impl<'a> End<'a> {
         if self.stuck_deadline().is_none_or(|deadline| now < deadline) {
             return false;
         }
-        let Some(taken) = self.acked.bytes() else {
+        let Some(taken) = self.acks.bytes() else {
             return false;
         };
         let is_enough = taken.saturating_sub(self.taken) >= self.requests.write.least;
@@ -311,7 +316,7 @@ impl<'a> End<'a> {
     /// Returns ready when the connection has to end. After `Answers` it may be polled again.
     fn poll(&mut self, cx: &mut Context<'_>) -> Poll<Last> {
         // This must come first: it registers the waker, so that a close after it wakes this task.
-        let closing = self.pass.is_closing(cx);
+        let closing = self.guard.is_closing(cx);
         if self.server.is_cut() {
             return Poll::Ready(Last::Nothing);
         }

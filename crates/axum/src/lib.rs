@@ -64,7 +64,7 @@
 
 mod accept;
 mod accept_error;
-mod acked;
+mod ack_counter;
 mod connection;
 #[doc(hidden)]
 pub mod guard;
@@ -82,7 +82,7 @@ mod streams;
 
 pub use self::{
     accept_error::AcceptError,
-    acked::Acked,
+    ack_counter::AckCounter,
     guard::hosts::InvalidHost,
     listener::{Handshake, IncomingStream, Listener, ListenerExt},
     request_body::without_body_timeout,

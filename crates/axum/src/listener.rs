@@ -19,7 +19,7 @@ use tourbillon::net::{TcpListener, TcpStream, UnixListener, UnixStream};
 use tourbillon_hyper::TourbillonIo;
 use tower_service::Service;
 
-use crate::acked::Acked;
+use crate::ack_counter::AckCounter;
 
 /// A source of connections for [`serve`](super::serve).
 ///
@@ -68,10 +68,10 @@ pub trait Listener: Send + 'static {
     /// See [`accept`](Self::accept).
     fn accept_watched(
         &mut self,
-    ) -> impl Future<Output = io::Result<(Self::Handshake, Self::Addr, Acked)>> + Send {
+    ) -> impl Future<Output = io::Result<(Self::Handshake, Self::Addr, AckCounter)>> + Send {
         async {
             let (handshake, peer) = self.accept().await?;
-            Ok((handshake, peer, Acked::unknown()))
+            Ok((handshake, peer, AckCounter::unknown()))
         }
     }
 }
@@ -87,13 +87,13 @@ impl Listener for TcpListener {
         Ok((handshake, peer))
     }
 
-    async fn accept_watched(&mut self) -> io::Result<(Self::Handshake, SocketAddr, Acked)> {
+    async fn accept_watched(&mut self) -> io::Result<(Self::Handshake, SocketAddr, AckCounter)> {
         let (stream, peer) = Self::accept(self).await?;
         // Replies are written in one piece, so waiting for more data gains nothing. A failure only
         // costs speed.
         let _ = stream.set_nodelay(true);
-        let acked = Acked::of(&stream);
-        Ok((ready(Ok(TourbillonIo::new(stream))), peer, acked))
+        let acks = AckCounter::of(&stream);
+        Ok((ready(Ok(TourbillonIo::new(stream))), peer, acks))
     }
 
     fn local_addr(&self) -> io::Result<SocketAddr> {
@@ -178,8 +178,8 @@ where
         Ok((handshake, peer))
     }
 
-    async fn accept_watched(&mut self) -> io::Result<(Self::Handshake, L::Addr, Acked)> {
-        let (before, peer, acked) = self.listener.accept_watched().await?;
+    async fn accept_watched(&mut self) -> io::Result<(Self::Handshake, L::Addr, AckCounter)> {
+        let (before, peer, acks) = self.listener.accept_watched().await?;
         let handshake = self.handshake.clone();
         // The connection's own task runs the handshake, so that a slow client does not hold up the
         // listener.
@@ -187,7 +187,7 @@ where
             let io = before.await?;
             handshake(io).await
         };
-        Ok((Box::pin(both), peer, acked))
+        Ok((Box::pin(both), peer, acks))
     }
 
     fn local_addr(&self) -> io::Result<L::Addr> {

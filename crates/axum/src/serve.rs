@@ -342,9 +342,9 @@ where
         .await?;
         // When this returns, the listeners are closed.
         acceptors.shutdown().await;
-        // Close the gate after the listeners, so that no connection enters behind it.
-        server.gate.close();
-        let closed = server.gate.at_most(0);
+        // Close the connections after the listeners, so that none is added after it.
+        server.connections.close();
+        let closed = server.connections.at_most(0);
         match server.options.shutdown_timeout {
             None => closed.await,
             Some(limit) => {

@@ -1,4 +1,4 @@
-//! What the connections of a server share: its options, its protocols, and its gate.
+//! What the connections of a server share: its options, its protocols, and the list of them.
 
 use std::sync::atomic::{AtomicBool, Ordering};
 
@@ -6,7 +6,7 @@ use hyper::server::conn::http1;
 use hyper_util::server::conn::auto;
 use tourbillon_hyper::{
     TourbillonTimer,
-    server::{Gate, default_max_connections},
+    server::{Connections, default_max_connections},
 };
 
 use crate::{accept_error::AcceptError, options::Options, streams::Streams};
@@ -50,7 +50,7 @@ impl Http {
 
 /// The state that the connections of a server share.
 pub(crate) struct Server {
-    pub(crate) gate: Gate,
+    pub(crate) connections: Connections,
     pub(crate) http: Http,
     pub(crate) options: Options,
     pub(crate) max_connections: usize,
@@ -62,7 +62,7 @@ impl Server {
         let http = Http::new(&options);
         let max_connections = options.max_connections;
         Self {
-            gate: Gate::default(),
+            connections: Connections::default(),
             http,
             options,
             // The limit of descriptors is that of the moment at which the server starts.
@@ -75,7 +75,7 @@ impl Server {
     pub(crate) fn cut(&self) {
         self.cut.store(true, Ordering::Release);
         // Wake the connections again: they check the flag set above.
-        self.gate.close();
+        self.connections.close();
     }
 
     pub(crate) fn is_cut(&self) -> bool {

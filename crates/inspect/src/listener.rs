@@ -15,7 +15,7 @@ use std::{
 use axum::extract::connect_info::Connected;
 use hyper::rt::{Read, ReadBufCursor, Write};
 use tourbillon::net::{TcpListener, TcpSocket, TcpStream};
-use tourbillon_axum::{Acked, IncomingStream, Listener};
+use tourbillon_axum::{AckCounter, IncomingStream, Listener};
 use tourbillon_hyper::TourbillonIo;
 
 /// The size of the system's send buffer for a client, in bytes (the system doubles it). By default
@@ -64,15 +64,15 @@ impl Listener for Clients {
         Ok((handshake, peer))
     }
 
-    async fn accept_watched(&mut self) -> io::Result<(Self::Handshake, SocketAddr, Acked)> {
+    async fn accept_watched(&mut self) -> io::Result<(Self::Handshake, SocketAddr, AckCounter)> {
         let (stream, peer) = self.0.accept().await?;
         let _ = stream.set_nodelay(true);
-        let client = Acked::of(&stream);
+        let acks = AckCounter::of(&stream);
         let connection = Connection {
             stream: TourbillonIo::new(stream),
             flow: Flow::default(),
         };
-        Ok((ready(Ok(connection)), peer, client))
+        Ok((ready(Ok(connection)), peer, acks))
     }
 
     fn local_addr(&self) -> io::Result<SocketAddr> {

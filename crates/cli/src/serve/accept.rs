@@ -21,12 +21,12 @@ pub(super) async fn accept(listener: TcpListener, server: Arc<Server>) {
     let mut accepted = 0_u32;
     loop {
         // At the limit, further connections wait in the listener's queue.
-        server.gate.at_most(server.max_connections - 1).await;
+        server.connections.at_most(server.max_connections - 1).await;
         match listener.accept().await {
             Ok((stream, _peer)) => {
                 server.stats.connections.add(1);
-                let pass = server.gate.enter();
-                tourbillon::spawn(connection::serve(stream, pass, server.clone()));
+                let guard = server.connections.add();
+                tourbillon::spawn(connection::serve(stream, guard, server.clone()));
                 accepted = accepted.wrapping_add(1);
                 // A burst of clients must not keep this worker from its other tasks.
                 if accepted.is_multiple_of(BATCH) {
@@ -38,7 +38,7 @@ pub(super) async fn accept(listener: TcpListener, server: Arc<Server>) {
                 // Running out of descriptors can last: do not print the error each time.
                 if complained.is_none_or(|when| when.elapsed() >= ACCEPT_REPORT_INTERVAL) {
                     complained = Some(Instant::now());
-                    cannot_accept(&error, server.gate.open_connections());
+                    cannot_accept(&error, server.connections.count());
                 }
                 // Meanwhile the connection waits in the listener's queue.
                 sleep(ACCEPT_PAUSE).await;

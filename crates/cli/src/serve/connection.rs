@@ -30,7 +30,7 @@ use tourbillon::{
     net::TcpStream,
     time::{Instant, sleep},
 };
-use tourbillon_hyper::{TourbillonIo, TourbillonTimer, server::Pass};
+use tourbillon_hyper::{TourbillonIo, TourbillonTimer, server::ConnectionGuard};
 
 use super::Server;
 
@@ -76,7 +76,7 @@ enum End {
 }
 
 /// Serves a connection until it ends.
-pub(super) async fn serve(stream: TcpStream, pass: Pass, server: Arc<Server>) {
+pub(super) async fn serve(stream: TcpStream, guard: ConnectionGuard, server: Arc<Server>) {
     // Each reply is one write, so waiting for more data gains nothing.
     let _ = stream.set_nodelay(true);
     let requests = Arc::new(Requests::default());
@@ -88,7 +88,7 @@ pub(super) async fn serve(stream: TcpStream, pass: Pass, server: Arc<Server>) {
         .max_buf_size(HEAD)
         .half_close(server.half_close)
         .serve_connection(TourbillonIo::new(stream), service);
-    let end = drive(connection, &pass, &requests, &server).await;
+    let end = drive(connection, &guard, &requests, &server).await;
     match end {
         End::ClosedByClient => server.stats.closed_by_client.add(1),
         End::ClosedByServer => server.stats.closed_by_server.add(1),
@@ -101,7 +101,7 @@ pub(super) async fn serve(stream: TcpStream, pass: Pass, server: Arc<Server>) {
 /// pending.
 async fn drive<S>(
     connection: http1::Connection<TourbillonIo<TcpStream>, S>,
-    pass: &Pass,
+    guard: &ConnectionGuard,
     requests: &Requests,
     server: &Server,
 ) -> End
@@ -126,7 +126,7 @@ where
             }
             let (begun, over) = (requests.begun.load(Relaxed), requests.over.load(Relaxed));
             // The server closes. Without a request there is nothing to wait for.
-            if !closing && pass.is_closing(cx) {
+            if !closing && guard.is_closing(cx) {
                 closing = true;
                 if begun == 0 {
                     return Poll::Ready(End::ClosedByServer);

@@ -17,7 +17,7 @@ use tourbillon::{
     net::TcpListener,
     time::{Instant, timeout},
 };
-use tourbillon_hyper::server::{Gate, default_max_connections};
+use tourbillon_hyper::server::{Connections, default_max_connections};
 
 use self::stats::Stats;
 use crate::{
@@ -67,7 +67,7 @@ struct Server {
     half_close: bool,
     body: Bytes,
     stats: Stats,
-    gate: Gate,
+    connections: Connections,
 }
 
 /// Serves until Ctrl-C or SIGTERM, then prints a summary.
@@ -86,7 +86,7 @@ pub(crate) fn run(args: Args) -> Result<ExitCode, String> {
         half_close: args.half_close,
         body: format!("hello after {}\n", humantime::format_duration(args.delay)).into(),
         stats: Stats::default(),
-        gate: Gate::default(),
+        connections: Connections::default(),
     });
     // Listen to signals before the address is printed: a caller may send one right after it.
     let (listener, mut stop) = runtime.block_on(async {
@@ -110,14 +110,14 @@ pub(crate) fn run(args: Args) -> Result<ExitCode, String> {
         drop(acceptor.await);
         // Idle connections close at once. Wait for pending replies, up to the limit or another
         // signal.
-        let open = server.gate.close();
+        let open = server.connections.close();
         if open > 0 {
             let drain = humantime::format_duration(args.drain);
             complain(format_args!(
                 "waiting up to {drain} for {open} open connections; press Ctrl-C again to stop at \
                  once"
             ));
-            let drained = first(server.gate.at_most(0), stop.recv());
+            let drained = first(server.connections.at_most(0), stop.recv());
             drop(timeout(args.drain, drained).await);
         }
         Ok::<_, String>(())

@@ -1,18 +1,18 @@
 //! For servers that drive hyper by hand: how many connections they accept, and how they end.
 //!
-//! A server [enters](Gate::enter) each connection into a [`Gate`], and polls the returned [`Pass`]
-//! in the connection's task. To stop it closes the gate: each connection then learns that it has to
-//! end. `tourbillon-axum` does all of this for routers.
+//! A server [adds](Connections::add) each connection to its [`Connections`], and polls the returned
+//! [`ConnectionGuard`] in the connection's task. To stop it [closes](Connections::close) them: each
+//! connection then learns that it has to end. `tourbillon-axum` does all of this for routers.
 //!
 //! ```
 //! use std::{future::{Future, poll_fn}, pin::pin, task::Poll};
-//! use tourbillon_hyper::server::{Gate, Pass};
+//! use tourbillon_hyper::server::{Connections, ConnectionGuard};
 //!
 //! /// Runs a connection until it ends, or until the server closes.
-//! async fn run(connection: impl Future<Output = ()>, pass: Pass) {
+//! async fn run(connection: impl Future<Output = ()>, guard: ConnectionGuard) {
 //!     let mut connection = pin!(connection);
 //!     poll_fn(|cx| {
-//!         if pass.is_closing(cx) {
+//!         if guard.is_closing(cx) {
 //!             return Poll::Ready(());
 //!         }
 //!         connection.as_mut().poll(cx)
@@ -21,18 +21,18 @@
 //! }
 //!
 //! # tourbillon::Runtime::new().unwrap().block_on(async {
-//! let gate = Gate::default();
-//! tourbillon::spawn(run(std::future::pending(), gate.enter()));
-//! assert_eq!(gate.close(), 1);
-//! gate.at_most(0).await;
+//! let connections = Connections::default();
+//! tourbillon::spawn(run(std::future::pending(), connections.add()));
+//! assert_eq!(connections.close(), 1);
+//! connections.at_most(0).await;
 //! # });
 //! ```
 
-mod gate;
+mod connections;
 
 use std::{io, time::Duration};
 
-pub use self::gate::{Gate, Pass};
+pub use self::connections::{ConnectionGuard, Connections};
 
 /// The pause before the next attempt to accept, if the process has no descriptors left.
 ///

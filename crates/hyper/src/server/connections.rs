@@ -14,9 +14,9 @@ use std::{
 use slab::Slab;
 use tourbillon_sync::foreign::each;
 
-/// Counts the open connections of a server. Clones refer to one gate.
+/// The open connections of a server. Clones refer to the same ones.
 #[derive(Clone, Default)]
-pub struct Gate(Arc<Inner>);
+pub struct Connections(Arc<Inner>);
 
 #[derive(Default)]
 struct Inner {
@@ -26,7 +26,7 @@ struct Inner {
 
 #[derive(Default)]
 struct Open {
-    /// The connections, each with its waker once its task has checked the gate.
+    /// The connections, each with its waker once its task has looked at its guard.
     tasks: Slab<Option<Waker>>,
     /// The tasks that wait until at most this many connections are open.
     waiting: Vec<(usize, Waker)>,
@@ -38,26 +38,26 @@ impl Inner {
     }
 }
 
-/// The place of a connection in a [`Gate`]. Dropping it removes the connection.
-pub struct Pass {
-    gate: Gate,
+/// The place of a connection among a server's [`Connections`]. Dropping it removes the connection.
+pub struct ConnectionGuard {
+    connections: Connections,
     key: usize,
-    /// Whether the gate has the connection's waker. A task keeps one waker for life.
+    /// Whether its waker is among `connections`. A task keeps one waker for life.
     known: AtomicBool,
 }
 
-impl Gate {
+impl Connections {
     /// Adds a connection.
-    pub fn enter(&self) -> Pass {
-        Pass {
-            gate: self.clone(),
+    pub fn add(&self) -> ConnectionGuard {
+        ConnectionGuard {
+            connections: self.clone(),
             key: self.0.lock().tasks.insert(None),
             known: AtomicBool::new(false),
         }
     }
 
     /// Returns the number of open connections.
-    pub fn open_connections(&self) -> usize {
+    pub fn count(&self) -> usize {
         self.0.lock().tasks.len()
     }
 
@@ -97,28 +97,28 @@ impl Gate {
     }
 }
 
-impl Pass {
+impl ConnectionGuard {
     /// Returns whether the server closes. If not, its close wakes the task of `cx`. A connection
     /// must always pass the context of one task.
     pub fn is_closing(&self, cx: &Context<'_>) -> bool {
-        let closing = &self.gate.0.closing;
-        // A close takes the waker, so the gate needs it again for the next close.
+        let closing = &self.connections.0.closing;
+        // A close takes the waker, so the next close needs it again.
         if !self.known.load(Ordering::Relaxed) || closing.load(Ordering::Relaxed) {
             self.known.store(true, Ordering::Relaxed);
             // Wakers are user code: clone before locking, drop after unlocking.
             let waker = cx.waker().clone();
             // `close` sets the flag under this lock. So either it finds the waker, or the load
             // below sees the flag.
-            let before = self.gate.0.lock().tasks[self.key].replace(waker);
+            let before = self.connections.0.lock().tasks[self.key].replace(waker);
             drop(before);
         }
         closing.load(Ordering::Acquire)
     }
 }
 
-impl Drop for Pass {
+impl Drop for ConnectionGuard {
     fn drop(&mut self) {
-        let mut open = self.gate.0.lock();
+        let mut open = self.connections.0.lock();
         let own = open.tasks.remove(self.key);
         let left = open.tasks.len();
         // Those whose limit is reached poll again. The others wait on.
@@ -131,17 +131,17 @@ impl Drop for Pass {
     }
 }
 
-impl fmt::Debug for Gate {
+impl fmt::Debug for Connections {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.debug_struct("Gate")
-            .field("open", &self.open_connections())
+        f.debug_struct("Connections")
+            .field("open", &self.count())
             .finish()
     }
 }
 
-impl fmt::Debug for Pass {
+impl fmt::Debug for ConnectionGuard {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.debug_struct("Pass").finish_non_exhaustive()
+        f.debug_struct("ConnectionGuard").finish_non_exhaustive()
     }
 }
 
@@ -172,25 +172,25 @@ mod tests {
 
     #[test]
     fn each_close_wakes_each_connection() {
-        let gate = Gate::default();
+        let connections = Connections::default();
         let told = Arc::new(Told::default());
         let waker = Waker::from(told.clone());
-        let pass = gate.enter();
-        let is_closing = || pass.is_closing(&Context::from_waker(&waker));
+        let guard = connections.add();
+        let is_closing = || guard.is_closing(&Context::from_waker(&waker));
         assert!(!is_closing());
         for times in 1..=2 {
-            assert_eq!(gate.close(), 1);
+            assert_eq!(connections.close(), 1);
             assert_eq!(told.times.load(Relaxed), times);
             assert!(is_closing());
         }
-        drop(pass);
-        assert_eq!(gate.close(), 0);
+        drop(guard);
+        assert_eq!(connections.close(), 0);
         assert_eq!(told.times.load(Relaxed), 2);
     }
 
     #[test]
     fn a_waker_that_panics_keeps_no_connection_from_being_woken() {
-        let gate = Gate::default();
+        let connections = Connections::default();
         let told = [true, false, true, false].map(|panics| {
             let told = Told {
                 panics,
@@ -198,32 +198,32 @@ mod tests {
             };
             Arc::new(told)
         });
-        let passes = told.each_ref().map(|told| {
-            let pass = gate.enter();
+        let guards = told.each_ref().map(|told| {
+            let guard = connections.add();
             let waker = Waker::from(told.clone());
-            assert!(!pass.is_closing(&Context::from_waker(&waker)));
-            pass
+            assert!(!guard.is_closing(&Context::from_waker(&waker)));
+            guard
         });
-        catch_unwind(AssertUnwindSafe(|| gate.close())).unwrap_err();
+        catch_unwind(AssertUnwindSafe(|| connections.close())).unwrap_err();
         assert!(told.iter().all(|told| told.times.load(Relaxed) == 1));
-        assert_eq!(gate.open_connections(), passes.len());
+        assert_eq!(connections.count(), guards.len());
     }
 
     #[test]
     fn a_connection_that_leaves_while_its_thread_unwinds_adds_no_panic() {
-        let gate = Gate::default();
+        let connections = Connections::default();
         let told = Told {
             panics: true,
             ..Told::default()
         };
         let told = Arc::new(told);
-        let pass = gate.enter();
-        let mut at_most = pin!(gate.at_most(0));
+        let guard = connections.add();
+        let mut at_most = pin!(connections.at_most(0));
         let waker = Waker::from(told.clone());
         let polled = at_most.as_mut().poll(&mut Context::from_waker(&waker));
         assert!(polled.is_pending());
         let unwound = catch_unwind(AssertUnwindSafe(|| {
-            let _pass = pass;
+            let _guard = guard;
             panic_any(7);
         }));
         assert_eq!(unwound.unwrap_err().downcast_ref(), Some(&7));

@@ -10,7 +10,7 @@ use std::os::fd::{AsFd, AsRawFd, RawFd};
 /// It identifies the socket by its descriptor and its cookie. If the owner closes the descriptor,
 /// another file may get its number, but no other socket has the cookie.
 #[derive(Clone, Copy, Debug)]
-pub struct Acked(Option<Counter>);
+pub struct AckCounter(Option<Counter>);
 
 #[derive(Clone, Copy, Debug)]
 struct Counter {
@@ -18,9 +18,9 @@ struct Counter {
     cookie: u64,
 }
 
-impl Acked {
-    /// Returns the counter of a TCP socket. It is [unknown](Acked::unknown) if the system has no
-    /// socket cookies (before Linux 4.12).
+impl AckCounter {
+    /// Returns the counter of a TCP socket. It is [unknown](AckCounter::unknown) if the system has
+    /// no socket cookies (before Linux 4.12).
     pub fn of(socket: &impl AsFd) -> Self {
         let fd = socket.as_fd().as_raw_fd();
         Self(cookie(fd).map(|cookie| Counter { fd, cookie }))
@@ -84,7 +84,7 @@ mod tests {
         let listener = TcpListener::bind("127.0.0.1:0").unwrap();
         let mut sender = TcpStream::connect(listener.local_addr().unwrap()).unwrap();
         let (mut receiver, _) = listener.accept().unwrap();
-        let taken = Acked::of(&sender);
+        let taken = AckCounter::of(&sender);
         let before = taken.bytes().unwrap();
         sender.write_all(&[7; 1000]).unwrap();
         receiver.read_exact(&mut [0; 1000]).unwrap();
@@ -104,7 +104,7 @@ mod tests {
     #[test]
     fn other_sockets_have_no_count() {
         let (socket, _peer) = UnixStream::pair().unwrap();
-        assert_eq!(Acked::of(&socket).bytes(), None);
-        assert_eq!(Acked::unknown().bytes(), None);
+        assert_eq!(AckCounter::of(&socket).bytes(), None);
+        assert_eq!(AckCounter::unknown().bytes(), None);
     }
 }
