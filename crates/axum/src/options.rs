@@ -28,7 +28,7 @@ pub(crate) struct Options {
 impl Options {
     /// Returns a sleep for a time limit.
     pub(crate) fn limit(&self, limit: Duration) -> TolerantSleep {
-        TolerantSleep::new(limit, self.timeout_tolerance)
+        TolerantSleep::new(limit).tolerance(self.timeout_tolerance)
     }
 }
 

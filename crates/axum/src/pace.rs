@@ -34,7 +34,7 @@ impl Pace {
 
     /// Returns a sleep of `left`, a part of the limit or all of it.
     pub(crate) fn wait(&self, left: Duration) -> TolerantSleep {
-        TolerantSleep::new(left, self.tolerance)
+        TolerantSleep::new(left).tolerance(self.tolerance)
     }
 }
 

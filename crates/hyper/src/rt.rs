@@ -75,11 +75,11 @@ impl rt::Timer for TourbillonTimer {
     }
 
     fn sleep(&self, duration: Duration) -> Pin<Box<dyn rt::Sleep>> {
-        Box::pin(TolerantSleep::new(duration, self.tolerance))
+        Box::pin(TolerantSleep::new(duration).tolerance(self.tolerance))
     }
 
     fn sleep_until(&self, deadline: StdInstant) -> Pin<Box<dyn rt::Sleep>> {
-        Box::pin(TolerantSleep::until(deadline.into(), self.tolerance))
+        Box::pin(TolerantSleep::until(deadline.into()).tolerance(self.tolerance))
     }
 
     fn reset(&self, sleep: &mut Pin<Box<dyn rt::Sleep>>, deadline: StdInstant) {

@@ -7,7 +7,7 @@ use std::{
     time::Duration,
 };
 
-use tourbillon::time::{Instant, Sleep, WithTolerance, sleep, sleep_until, with_tolerance};
+use tourbillon::time::{Instant, Sleep, sleep, sleep_until, tolerant};
 
 /// The part of a limit by which it may be late, as a divisor.
 const PART: u32 = 32;
@@ -23,32 +23,47 @@ const MOST: Duration = Duration::from_millis(250);
 ///
 /// # async fn example() {
 /// // Late by at most 937 ms / 32, some 29 ms.
-/// TolerantSleep::new(Duration::from_millis(937), None).await;
+/// TolerantSleep::new(Duration::from_millis(937)).await;
 /// // Late by at most 5 ms.
-/// TolerantSleep::new(Duration::from_millis(937), Some(Duration::from_millis(5))).await;
+/// TolerantSleep::new(Duration::from_millis(937)).tolerance(Duration::from_millis(5)).await;
 /// # }
 /// ```
 #[derive(Debug)]
-pub struct TolerantSleep(WithTolerance<Sleep>);
+#[must_use = "futures do nothing unless polled"]
+pub struct TolerantSleep {
+    sleep: Sleep,
+    tolerance: Duration,
+}
 
 impl TolerantSleep {
-    /// Returns a sleep of `limit` that may be late by `tolerance`. `None` is the
-    /// [default](TolerantSleep::default_tolerance) of this limit. With zero the sleep is exact.
+    /// Returns a sleep of `limit` with the [default tolerance](TolerantSleep::default_tolerance) of
+    /// this limit.
     ///
     /// # Panics
     ///
     /// Its first poll panics outside of a runtime.
-    pub fn new(limit: Duration, tolerance: Option<Duration>) -> Self {
-        let tolerance = tolerance.unwrap_or_else(|| Self::default_tolerance(limit));
-        Self(with_tolerance(tolerance, sleep(limit)))
+    pub fn new(limit: Duration) -> Self {
+        Self {
+            sleep: sleep(limit),
+            tolerance: Self::default_tolerance(limit),
+        }
     }
 
     /// Returns a sleep until `deadline`. Otherwise like [`new`](TolerantSleep::new): the default
     /// tolerance is that of the time that is left.
-    pub fn until(deadline: Instant, tolerance: Option<Duration>) -> Self {
+    pub fn until(deadline: Instant) -> Self {
         let limit = deadline.saturating_duration_since(Instant::now());
-        let tolerance = tolerance.unwrap_or_else(|| Self::default_tolerance(limit));
-        Self(with_tolerance(tolerance, sleep_until(deadline)))
+        Self {
+            sleep: sleep_until(deadline),
+            tolerance: Self::default_tolerance(limit),
+        }
+    }
+
+    /// Sets how late the sleep may be. With zero it is exact. `None` changes nothing, so an option
+    /// of a program can be passed on.
+    pub fn tolerance(mut self, tolerance: impl Into<Option<Duration>>) -> Self {
+        self.tolerance = tolerance.into().unwrap_or(self.tolerance);
+        self
     }
 
     /// Returns how late a limit may be by default: a 32nd of it, at most 250 ms.
@@ -58,18 +73,18 @@ impl TolerantSleep {
 
     /// Returns the deadline.
     pub fn deadline(&self) -> Instant {
-        self.0.get_ref().deadline()
+        self.sleep.deadline()
     }
 
     /// Returns whether the deadline was reached. A sleep that is complete but not elapsed was ended
     /// by the shutdown of its runtime.
     pub fn is_elapsed(&self) -> bool {
-        self.0.get_ref().is_elapsed()
+        self.sleep.is_elapsed()
     }
 
     /// Sets the deadline. The sleep keeps its tolerance, and can be awaited again.
     pub fn set_deadline(&mut self, deadline: Instant) {
-        Pin::new(self.0.get_mut()).reset(deadline);
+        Pin::new(&mut self.sleep).reset(deadline);
     }
 }
 
@@ -78,7 +93,7 @@ impl Future for TolerantSleep {
 
     fn poll(mut self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<()> {
         // The poll arms the timer.
-        Pin::new(&mut self.0).poll(cx)
+        tolerant(self.tolerance, || Pin::new(&mut self.sleep).poll(cx))
     }
 }
 

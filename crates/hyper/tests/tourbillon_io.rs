@@ -105,17 +105,17 @@ fn the_tolerance_of_the_user_counts() {
         let deadline = Instant::now() + hour;
         // A tolerance rounds the moment up, and no deadline here is round.
         let late = |moment: Instant| moment.duration_since(deadline);
-        let exact = TolerantSleep::until(deadline, Some(Duration::ZERO));
+        let exact = TolerantSleep::until(deadline).tolerance(Duration::ZERO);
         assert_eq!(waits_for(exact).await, deadline);
-        let by_default = late(waits_for(TolerantSleep::until(deadline, None)).await);
+        let by_default = late(waits_for(TolerantSleep::until(deadline)).await);
         assert!(by_default <= Duration::from_millis(250), "{by_default:?}");
-        let much = late(waits_for(TolerantSleep::until(deadline, Some(hour))).await);
+        let much = late(waits_for(TolerantSleep::until(deadline).tolerance(hour)).await);
         assert!(
             much > Duration::from_millis(250) && much <= hour,
             "{much:?}"
         );
         // A deadline that is moved keeps the tolerance.
-        let mut moved = TolerantSleep::new(2 * hour, Some(Duration::ZERO));
+        let mut moved = TolerantSleep::new(2 * hour).tolerance(Duration::ZERO);
         assert!(poll_once(&mut moved).await.is_none());
         moved.set_deadline(deadline);
         assert_eq!((moved.deadline(), moved.is_elapsed()), (deadline, false));
