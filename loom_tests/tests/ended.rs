@@ -26,7 +26,7 @@ fn timer(options: Options<Worker>) -> (Home, Arc<Timer<Worker>>, Probe) {
     EventLoop::new(&home);
     let probe = Probe::new();
     let callback = probe.told(Flow::Continue(()));
-    let timer = Timer::build(&home, 5, None, options, callback);
+    let timer = Timer::build(&home, 5, options, callback);
     assert_eq!(timer.start(0), Started::Pending);
     (home, Arc::new(timer), probe)
 }

@@ -216,10 +216,11 @@ impl FreedBy {
     fn arm(&self, home: &Home, deadline: u64) -> Timer<Worker> {
         let freed = self.clone();
         let options = Options {
+            deadline: Some(deadline),
             condition: Some(Box::new(move || freed.0.lock().is_ok())),
             ..Options::default()
         };
-        let timer = Timer::build(home, 5, Some(deadline), options, |_| Flow::Continue(()));
+        let timer = Timer::build(home, 5, options, |_| Flow::Continue(()));
         timer.start(0);
         timer
     }
@@ -291,10 +292,11 @@ fn a_canceller_is_denied_again_while_the_owner_parks() {
             }
         };
         let options = Options {
+            deadline: Some(5),
             condition: Some(Box::new(condition)),
             ..Options::default()
         };
-        let moved = Timer::build(&home, 5, Some(5), options, |_| Flow::Continue(()));
+        let moved = Timer::build(&home, 5, options, |_| Flow::Continue(()));
         moved.start(0);
         // All timers are in the store. The condition is asked where the old deadline comes up.
         home.settle();

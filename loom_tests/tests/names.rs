@@ -41,7 +41,7 @@ impl Setting {
         let probe = Probe::new();
         let callback = probe.told(Flow::Continue(()));
         self.probes.borrow_mut().push(probe);
-        let timer = Timer::build(&self.home, 5, None, options, callback);
+        let timer = Timer::build(&self.home, 5, options, callback);
         assert_eq!(timer.start(0), Started::Pending);
         timer
     }

@@ -25,7 +25,7 @@ fn told(recurring: bool, answer: Flow) -> (Home, Arc<Timer<Worker>>, Probe) {
         recurring,
         ..Options::default()
     };
-    let timer = Timer::build(&home, 5, None, options, probe.told(answer));
+    let timer = Timer::build(&home, 5, options, probe.told(answer));
     assert_eq!(timer.start(0), Started::Pending);
     (home, Arc::new(timer), probe)
 }

@@ -20,7 +20,7 @@ fn built(options: Options<Worker>) -> (Home, Timer<Worker>, Probe) {
     EventLoop::new(&home);
     let probe = Probe::new();
     let callback = probe.told(Flow::Continue(()));
-    let timer = Timer::build(&home, 5, None, options, callback);
+    let timer = Timer::build(&home, 5, options, callback);
     (home, timer, probe)
 }
 
@@ -30,7 +30,11 @@ fn built_for_20(options: Options<Worker>) -> (Home, Timer<Worker>, Probe) {
     EventLoop::new(&home);
     let probe = Probe::new();
     let callback = probe.told(Flow::Continue(()));
-    let timer = Timer::build(&home, 0, Some(20), options, callback);
+    let options = Options {
+        deadline: Some(20),
+        ..options
+    };
+    let timer = Timer::build(&home, 0, options, callback);
     (home, timer, probe)
 }
 

@@ -25,7 +25,11 @@ fn tolerant() -> Options<Worker> {
 /// Returns a timer that runs at `deadline`, or later.
 fn timer(home: &Home, deadline: u64, options: Options<Worker>, probe: &Probe) -> Timer<Worker> {
     let callback = probe.told(Flow::Continue(()));
-    let timer = Timer::build(home, 5, Some(deadline), options, callback);
+    let options = Options {
+        deadline: Some(deadline),
+        ..options
+    };
+    let timer = Timer::build(home, 5, options, callback);
     assert_eq!(timer.start(0), Started::Pending);
     timer
 }

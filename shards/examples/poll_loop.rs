@@ -153,7 +153,7 @@ fn main() -> io::Result<()> {
         tolerance: 2 * MS,
         ..Options::default()
     };
-    let tick = Timer::build(&shard, 5 * MS, None, tolerant, move |_| {
+    let tick = Timer::build(&shard, 5 * MS, tolerant, move |_| {
         count.fetch_add(1, Ordering::Relaxed);
         Flow::Continue(())
     });
@@ -167,7 +167,7 @@ fn main() -> io::Result<()> {
             name: Some(Name::new(&names, "session")),
             ..Options::default()
         };
-        Timer::build(&shard, 3_600_000 * MS, None, session, |_| {
+        Timer::build(&shard, 3_600_000 * MS, session, |_| {
             unreachable!("it is cancelled")
         })
         .start(shard.owner().now());
@@ -181,7 +181,7 @@ fn main() -> io::Result<()> {
         outcome: true,
         ..Options::default()
     };
-    let request = Timer::build(&shard, 60_000 * MS, None, told, move |how| {
+    let request = Timer::build(&shard, 60_000 * MS, told, move |how| {
         *answer.lock().expect("nothing panics under it") = Some(how);
         Flow::Break(how)
     });

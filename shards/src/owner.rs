@@ -151,7 +151,7 @@ pub trait Owner: Send + Sync + Sized + 'static {
 /// let (notices, delivered) = mpsc::channel();
 /// let shard = Arc::new(Shard::new(Loop { notices }));
 /// let options = Options { outcome: true, ..Options::default() };
-/// let timer = Timer::build(&shard, 1_000, None, options, Flow::Break);
+/// let timer = Timer::build(&shard, 1_000, options, Flow::Break);
 /// timer.start(0);
 /// timer.cancel();
 ///

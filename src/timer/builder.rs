@@ -324,6 +324,7 @@ where
         // 3. Build the timer on that shard. The runtime may be full; then `f` is still here.
         let plan = self.schedule.plan(|at| S::Clock::nanos(shared, *at));
         let options = Options {
+            deadline: plan.deadline,
             recurring: plan.recurring,
             outcome: mode.outcome,
             tolerance: (self.tolerance).map_or_else(|| home.owner().tolerance().ns(), nanos),
@@ -339,7 +340,7 @@ where
         let mut f = Some(f);
         let made = arm(&home, mode.bounded, |home| {
             let f = f.take().expect("it is armed once");
-            ShardTimer::build_as::<N, F>(home, wait, plan.deadline, options, f)
+            ShardTimer::build_as::<N, F>(home, wait, options, f)
         });
         match (made, f) {
             (Ok(timer), _) => {

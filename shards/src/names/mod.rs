@@ -52,7 +52,7 @@ impl<O: Owner> Part<O> {
 /// for wait in [10, 20, 30] {
 ///     let name = Some(Name::new(&names, "user 17"));
 ///     let options = Options { name, ..Options::default() };
-///     Timer::build(&shard, wait, None, options, Flow::Break).start(0);
+///     Timer::build(&shard, wait, options, Flow::Break).start(0);
 /// }
 /// assert_eq!(names.count("user 17"), 3);
 /// assert_eq!(names.refresh("user 17", || 100), 3);

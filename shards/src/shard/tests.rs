@@ -192,9 +192,7 @@ fn a_condition_that_panics_in_a_drain_for_a_denied_thread_leaves_the_shard_unloc
         })),
         ..crate::Options::default()
     };
-    let timer = Timer::build(&shard, 10, None, options, |_| {
-        std::ops::ControlFlow::Continue(())
-    });
+    let timer = Timer::build(&shard, 10, options, |_| std::ops::ControlFlow::Continue(()));
     timer.start(0);
     timer.cancel();
     // The inbox has the last reference.

@@ -129,7 +129,7 @@ impl<O: Owner> Timer<O> {
     }
 
     /// Builds a timer with options. It waits from when it is [started](Timer::start): for `wait`
-    /// ns, or until `deadline` if that is given.
+    /// ns, or until the [deadline](Options::deadline) of the options.
     ///
     /// `f` is called with [`Outcome::Fired`] when the timer runs. If the options ask for outcomes,
     /// `f` is also called with the others: then it is called exactly once with the outcome that
@@ -145,7 +145,7 @@ impl<O: Owner> Timer<O> {
     ///
     /// let shard = Arc::new(Shard::new(Loop));
     /// let options = Options { outcome: true, tolerance: 50, ..Options::default() };
-    /// let timer = Timer::build(&shard, 1_000, None, options, |how| {
+    /// let timer = Timer::build(&shard, 1_000, options, |how| {
     ///     assert_eq!(how, Outcome::Cancelled);
     ///     Flow::Break(how)
     /// });
@@ -154,29 +154,17 @@ impl<O: Owner> Timer<O> {
     /// assert_eq!(timer.cancel(), Cancel::Cancelled);
     /// shard.close();
     /// ```
-    pub fn build<F>(
-        home: &Arc<Shard<O>>,
-        wait: u64,
-        deadline: Option<u64>,
-        options: Options<O>,
-        f: F,
-    ) -> Self
+    pub fn build<F>(home: &Arc<Shard<O>>, wait: u64, options: Options<O>, f: F) -> Self
     where
         F: FnMut(Outcome) -> Flow + Send + 'static,
     {
-        Self::build_as::<F, F>(home, wait, deadline, options, f)
+        Self::build_as::<F, F>(home, wait, options, f)
     }
 
     /// Builds a timer like [`build`](Timer::build), for an `f` that wraps another callback. The
     /// timer goes by the type name of `N`, which is the callback that the user wrote (see
     /// [`Due::type_name`](crate::Due::type_name)).
-    pub fn build_as<N, F>(
-        home: &Arc<Shard<O>>,
-        wait: u64,
-        deadline: Option<u64>,
-        options: Options<O>,
-        f: F,
-    ) -> Self
+    pub fn build_as<N, F>(home: &Arc<Shard<O>>, wait: u64, options: Options<O>, f: F) -> Self
     where
         N: 'static,
         F: FnMut(Outcome) -> Flow + Send + 'static,
@@ -184,7 +172,7 @@ impl<O: Owner> Timer<O> {
         let home = Home::new(home);
         // Zero means that the deadline follows from the wait. A deadline of zero becomes 1, which
         // has passed as well.
-        let claim = Claim::Idle(deadline.map_or(0, |at| at.clamp(1, NEVER)));
+        let claim = Claim::Idle(options.deadline.map_or(0, |at| at.clamp(1, NEVER)));
         let (recurring, takes_outcome) = (options.recurring, options.outcome);
         let header = |table| Header::new(table, home, claim);
         let tolerance = Tolerance::new(options.tolerance);
@@ -308,7 +296,7 @@ impl<O: Owner> Timer<O> {
     ///
     /// let shard = Arc::new(Shard::new(Loop::default()));
     /// let options = Options { outcome: true, ..Options::default() };
-    /// let timer = Timer::build(&shard, 1_000, None, options, Flow::Break);
+    /// let timer = Timer::build(&shard, 1_000, options, Flow::Break);
     /// timer.start(0);
     /// assert_eq!(timer.cancel(), Cancel::Cancelled);
     ///

@@ -24,7 +24,7 @@ use crate::{answer::Outcome, names::Name, node::extras::Extras, owner::Owner};
 ///     condition: Some(Box::new(move || weak.strong_count() > 0)),
 ///     ..Options::default()
 /// };
-/// let timer = Timer::build(&shard, 1_000 * MS, None, options, |_| Flow::Continue(()));
+/// let timer = Timer::build(&shard, 1_000 * MS, options, |_| Flow::Continue(()));
 /// timer.start(0);
 ///
 /// let wakes = shard.next_deadline();
@@ -32,6 +32,8 @@ use crate::{answer::Outcome, names::Name, node::extras::Extras, owner::Owner};
 /// shard.close();
 /// ```
 pub struct Options<O: Owner> {
+    /// Until when the timer waits first, in place of its wait.
+    pub deadline: Option<u64>,
     /// Whether the timer runs repeatedly. Its wait is the period.
     pub recurring: bool,
     /// Whether the callback takes outcomes: it is also called with the outcome when the timer ends
@@ -72,6 +74,7 @@ pub struct Options<O: Owner> {
 impl<O: Owner> Default for Options<O> {
     fn default() -> Self {
         Self {
+            deadline: None,
             recurring: false,
             outcome: false,
             tolerance: 0,
@@ -88,6 +91,7 @@ impl<O: Owner> Default for Options<O> {
 impl<O: Owner> std::fmt::Debug for Options<O> {
     fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
         f.debug_struct("Options")
+            .field("deadline", &self.deadline)
             .field("recurring", &self.recurring)
             .field("outcome", &self.outcome)
             .field("tolerance", &self.tolerance)

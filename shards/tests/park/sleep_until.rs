@@ -71,10 +71,11 @@ fn a_tolerant_timer_that_can_wait_does_not_wake_the_owner() {
     let shard = Scripted::shard(false);
     let tolerant = |deadline, tolerance| {
         let options = Options {
+            deadline: Some(deadline),
             tolerance,
             ..Options::default()
         };
-        Timer::build(&shard, 0, Some(deadline), options, Flow::Break).start(0);
+        Timer::build(&shard, 0, options, Flow::Break).start(0);
     };
     let _exact = Timer::once(&shard, 512, 512, || ());
     turn(&shard, 0);
@@ -124,11 +125,11 @@ fn no_wake_up_is_lost() {
                             Flow::Break(how)
                         };
                         let options = Options {
+                            deadline: Some(if round % 2 == 0 { 0 } else { NEVER }),
                             tolerance: (round % 3) as u64,
                             ..Options::default()
                         };
-                        let at = if round % 2 == 0 { 0 } else { NEVER };
-                        let timer = Timer::build(&shard, 0, Some(at), options, f);
+                        let timer = Timer::build(&shard, 0, options, f);
                         timer.start(0);
                         if round % 2 == 1 {
                             assert_eq!(timer.reset_at(5), Reset::Pending);

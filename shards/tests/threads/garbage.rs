@@ -207,10 +207,11 @@ fn with_condition<O: Owner>(
     condition: impl Fn() -> bool + Send + Sync + 'static,
 ) -> Timer<O> {
     let options = Options {
+        deadline: Some(deadline),
         condition: Some(Box::new(condition)),
         ..Options::default()
     };
-    let timer = Timer::build(shard, 5, Some(deadline), options, |_| Flow::Continue(()));
+    let timer = Timer::build(shard, 5, options, |_| Flow::Continue(()));
     timer.start(0);
     timer
 }

@@ -129,7 +129,7 @@ fn a_real_time_thread_lets_the_holder_of_its_core_run() {
         condition: Some(Box::new(condition)),
         ..Options::default()
     };
-    let timer = Timer::build(&shard, 10, None, options, |_| Flow::Continue(()));
+    let timer = Timer::build(&shard, 10, options, |_| Flow::Continue(()));
     timer.start(0);
     assert_eq!(timer.reset_at(NEVER - 1), Reset::Pending);
     let waited = thread::scope(|scope| {

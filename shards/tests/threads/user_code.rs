@@ -59,7 +59,7 @@ fn a_waker_that_panics_does_not_lose_other_wake_ups() {
     };
     let waits = Arc::new(Mutex::new(Vec::new()));
     let (waiting, all) = (waits.clone(), wakers.each_ref().map(|it| it.1.clone()));
-    let timer = Timer::build(&home, 5, None, options, move |_| {
+    let timer = Timer::build(&home, 5, options, move |_| {
         let timer = cancelled.lock().unwrap().take().expect("it runs once");
         assert_eq!(timer.cancel(), Cancel::AfterRun);
         let (timer, waiting, all) = (timer.clone(), waiting.clone(), all.clone());
@@ -99,7 +99,7 @@ fn a_callback_that_panics_when_dropped_does_not_stop_other_cancels() {
                 ..Options::default()
             };
             let bomb = OnDrop(move || assert_ne!(i, 2, "this one panics"));
-            let timer = Timer::build(&home, 5, None, options, move |_| {
+            let timer = Timer::build(&home, 5, options, move |_| {
                 let _ = &bomb;
                 Flow::Continue(())
             });
@@ -126,7 +126,7 @@ fn a_destructor_that_waits_for_its_own_callback_gets_an_error() {
         recurring: true,
         ..Options::default()
     };
-    let timer = Timer::build(&home, 5, None, options, {
+    let timer = Timer::build(&home, 5, options, {
         let (own, found) = (own.clone(), found.clone());
         let waits = OnDrop(move || {
             let timer = own.lock().unwrap().take().expect("it is dropped once");

@@ -43,7 +43,7 @@ fn built(
         outcome,
         ..Options::default()
     };
-    Timer::build(shard, 10, None, options, f)
+    Timer::build(shard, 10, options, f)
 }
 
 fn started(

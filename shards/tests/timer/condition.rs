@@ -31,9 +31,9 @@ fn a_condition_that_panics_counts_as_gone() {
                 condition: Some(Box::new(|| panic!("by the condition"))),
                 ..Options::default()
             };
-            let timer = Timer::build(shard, 10, None, options, calls.callback());
+            let timer = Timer::build(shard, 10, options, calls.callback());
             timer.start(0);
-            let behind = Timer::build(shard, 20, None, Options::default(), other.callback());
+            let behind = Timer::build(shard, 20, Options::default(), other.callback());
             behind.start(0);
             if moved {
                 assert_eq!(timer.reset_at(100), Reset::Pending);
@@ -67,7 +67,7 @@ fn a_condition_that_was_gone_once_is_gone_for_good() {
                 })),
                 ..Options::default()
             };
-            let timer = Timer::build(shard, 10, None, options, calls.callback());
+            let timer = Timer::build(shard, 10, options, calls.callback());
             timer.start(0);
             // The store has read the timer before it is moved.
             assert_eq!(turn(shard, 5), 0);
@@ -99,7 +99,7 @@ fn started(
         condition: Some(Box::new(move || mine.load(Ordering::Relaxed))),
         ..Options::default()
     };
-    let timer = Timer::build(shard, 10, None, options, calls.callback());
+    let timer = Timer::build(shard, 10, options, calls.callback());
     timer.start(0);
     (timer, Alive(alive))
 }
@@ -231,7 +231,7 @@ fn a_run_that_panics_ends_the_timer_as_fired_only_if_it_was_the_last() {
                 }
                 flow
             };
-            let timer = Timer::build(shard, 10, None, options, run);
+            let timer = Timer::build(shard, 10, options, run);
             timer.start(0);
             let due = expire(shard, 10, 1).pop().expect("it is due");
             assert!(matches!(due.run(|| 10), Ran::Panicked(_)));

@@ -374,7 +374,7 @@ fn a_start_on_a_closed_shard_answers_that_it_is_shut_down() {
                     outcome,
                     ..Options::default()
                 };
-                Timer::build(&shard, 10, None, options, Flow::Break)
+                Timer::build(&shard, 10, options, Flow::Break)
             };
             let [waits, idle, cancelled] = [0; 3].map(|_| built());
             assert_eq!(waits.start(0), Started::Pending);

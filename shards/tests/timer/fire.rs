@@ -93,7 +93,7 @@ fn a_callback_runs_with_its_captures() {
             assert_eq!((odd[0], four[0]), (1, u64::MAX))
         }),
     ];
-    let options = Timer::build(&shard, 7, None, Options::default(), Flow::Break);
+    let options = Timer::build(&shard, 7, Options::default(), Flow::Break);
     options.start(0);
     let _sleep = Sleep::new(&shard, 8);
     let shared = ran.clone();
@@ -118,7 +118,7 @@ fn a_due_timer_tells_its_origin() {
     let timers = [
         Timer::once(&shard, 10, 10, || ()),
         Timer::once_from(&shard, 11, 11, seven, || ()),
-        Timer::build(&shard, 12, None, options, Flow::Break),
+        Timer::build(&shard, 12, options, Flow::Break),
         Timer::recurring_from(&shard, 13, 13, nine, || ()),
         Timer::recurring(&shard, 14, 14, || ()),
     ];
@@ -169,7 +169,7 @@ fn an_owner_without_methods_of_its_own_delivers_at_once_and_adds_no_jitter() {
         jitter: 1_000,
         ..Options::default()
     };
-    let timer = Timer::build(&shard, 100, None, options, {
+    let timer = Timer::build(&shard, 100, options, {
         let told = told.clone();
         move |how| {
             assert_eq!(how, Outcome::Cancelled);

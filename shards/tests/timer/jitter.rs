@@ -19,7 +19,7 @@ fn started(
         jitter,
         ..Options::default()
     };
-    let timer = Timer::build(shard, PERIOD, None, options, f);
+    let timer = Timer::build(shard, PERIOD, options, f);
     timer.start(0);
     timer
 }
@@ -54,7 +54,7 @@ fn a_deadline_of_never_gets_no_jitter() {
             jitter: 10,
             ..Options::default()
         };
-        let timer = Timer::build(shard, NEVER, None, options, Flow::Break);
+        let timer = Timer::build(shard, NEVER, options, Flow::Break);
         timer.start(0);
         assert_eq!(timer.deadline(), Some(NEVER));
     });

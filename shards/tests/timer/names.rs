@@ -30,7 +30,7 @@ fn built(
     options: Options<Scripted>,
     calls: &Calls,
 ) -> Timer<Scripted> {
-    Timer::build(shard, 10, None, options, calls.callback())
+    Timer::build(shard, 10, options, calls.callback())
 }
 
 fn started(shard: &Arc<Shard<Scripted>>, names: &Table, name: &str) -> Timer<Scripted> {
@@ -162,7 +162,7 @@ fn a_cancel_by_name_ends_although_each_names_another() {
             let _ = &another;
             Flow::Break(how)
         };
-        Timer::build(shard, 10, None, named(names, "n"), callback).start(0);
+        Timer::build(shard, 10, named(names, "n"), callback).start(0);
     }
     both_ways(|shard| {
         let names = Table::new(Names::new(1));
@@ -283,7 +283,7 @@ fn no_name_is_left_behind_by_any_end() {
                     2 => Flow::Break(Outcome::Fired),
                     _ => Flow::Continue(()),
                 });
-                let timer = Timer::build(shard, 10, None, options, f);
+                let timer = Timer::build(shard, 10, options, f);
                 assert_eq!(timer.start(0), Started::Pending);
                 assert_eq!(names.count("n"), 1);
                 end(shard, &names, &timer);
@@ -342,7 +342,7 @@ fn no_name_is_left_behind_by_a_panic() {
                 outcome,
                 ..named(&names, "n")
             };
-            let timer = Timer::build(shard, 10, None, options, |_| resume_unwind(Box::new(())));
+            let timer = Timer::build(shard, 10, options, |_| resume_unwind(Box::new(())));
             timer.start(0);
             turn(shard, 10);
             assert_eq!(names.list(), []);
@@ -396,7 +396,7 @@ fn a_callback_may_cancel_its_own_name() {
             }
             Flow::Continue(())
         });
-        let timer = Timer::build(shard, 10, None, options, f);
+        let timer = Timer::build(shard, 10, options, f);
         timer.start(0);
         turn(shard, 10);
         assert_eq!(calls.get(), [Outcome::Fired, Outcome::Cancelled]);
@@ -420,7 +420,7 @@ fn a_million_timers_of_one_name_end_in_constant_time_each() {
         .map(|at| {
             let probe = drops.probe();
             let options = named(&names, "all of them");
-            let timer = Timer::build(&shard, 10 + at as u64, None, options, move |_| {
+            let timer = Timer::build(&shard, 10 + at as u64, options, move |_| {
                 let _ = &probe;
                 Flow::Continue(())
             });
@@ -554,7 +554,7 @@ fn a_timer_is_counted_before_it_can_be_found() {
             name,
             ..Options::default()
         };
-        Timer::build(&shard, wait, None, options, Flow::Break)
+        Timer::build(&shard, wait, options, Flow::Break)
     });
     assert_eq!(names.cancel("found", usize::MAX), 3);
     drop(timers);

@@ -23,7 +23,7 @@ fn started(
         outcome: true,
         ..Options::default()
     };
-    let timer = Timer::build(shard, 10, None, options, f);
+    let timer = Timer::build(shard, 10, options, f);
     let answer = timer.start(0);
     // A closed shard has no timer that waits.
     let expected = match timer.status() {
@@ -209,7 +209,7 @@ fn a_cancel_before_the_start_is_delivered_at_the_start() {
             outcome: true,
             ..Options::default()
         };
-        let timer = Timer::build(shard, 10, None, options, calls.callback());
+        let timer = Timer::build(shard, 10, options, calls.callback());
         assert_eq!(timer.cancel(), Cancel::Cancelled);
         assert!(shard.owner().notices().is_empty());
         assert_eq!(timer.start(0), Started::Cancelled);

@@ -23,7 +23,7 @@ fn started(
         outcome,
         ..Options::default()
     };
-    let timer = Timer::build(shard, 10, None, options, f);
+    let timer = Timer::build(shard, 10, options, f);
     assert_eq!(timer.start(0), Started::Pending);
     timer
 }
@@ -112,7 +112,7 @@ fn a_timer_that_runs_once_has_one_run() {
                 outcome: true,
                 ..Options::default()
             };
-            let timer = Timer::build(shard, 10, None, options, calls.answering(move |_| answer));
+            let timer = Timer::build(shard, 10, options, calls.answering(move |_| answer));
             timer.start(0);
             assert_eq!(turn(shard, 10), 1);
             assert_eq!(timer.status(), Status::Over(how));

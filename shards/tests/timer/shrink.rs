@@ -76,7 +76,7 @@ fn shrinking_keeps_the_keys_of_timers_that_may_be_late() {
             tolerance,
             ..Options::default()
         };
-        let timer = Timer::build(&shard, 1_000, None, options, |_| Flow::Continue(()));
+        let timer = Timer::build(&shard, 1_000, options, |_| Flow::Continue(()));
         timer.start(0);
         timer
     };

@@ -24,7 +24,7 @@ fn built(
     calls: &Calls,
 ) -> Timer<Scripted> {
     let options = options(recurring, outcome);
-    Timer::build(shard, 10, None, options, calls.callback())
+    Timer::build(shard, 10, options, calls.callback())
 }
 
 #[test]
@@ -73,13 +73,11 @@ fn a_given_deadline_is_kept_whenever_it_is_started() {
     ] {
         both_ways(|shard| {
             let calls = Calls::default();
-            let timer = Timer::build(
-                shard,
-                33,
-                Some(deadline),
-                options(false, false),
-                calls.callback(),
-            );
+            let options = Options {
+                deadline: Some(deadline),
+                ..options(false, false)
+            };
+            let timer = Timer::build(shard, 33, options, calls.callback());
             assert_eq!(timer.start(500), Started::Pending);
             assert_eq!(timer.deadline(), Some(kept));
             // A refresh uses the wait that the timer had.
@@ -93,7 +91,11 @@ fn a_given_deadline_is_kept_whenever_it_is_started() {
 fn a_recurring_timer_with_a_deadline_keeps_its_period() {
     both_ways(|shard| {
         let calls = Calls::default();
-        let timer = Timer::build(shard, 10, Some(503), options(true, false), calls.callback());
+        let options = Options {
+            deadline: Some(503),
+            ..options(true, false)
+        };
+        let timer = Timer::build(shard, 10, options, calls.callback());
         assert_eq!(timer.start(500), Started::Pending);
         assert_eq!(timer.wait(), 10);
         assert_eq!(turn(shard, 503), 1);
@@ -106,7 +108,7 @@ fn a_wait_beyond_the_end_of_time_is_never() {
     for (now, wait) in [(0, u64::MAX), (u64::MAX, 1), (NEVER - 1, 1), (1, NEVER)] {
         all_kinds(|shard, recurring, outcome| {
             let options = options(recurring, outcome);
-            let timer = Timer::build(shard, wait, None, options, Flow::Break);
+            let timer = Timer::build(shard, wait, options, Flow::Break);
             assert_eq!(timer.start(now), Started::Pending);
             assert_eq!(timer.deadline(), Some(NEVER));
             assert_eq!(turn(shard, u64::MAX), 0);
@@ -135,7 +137,7 @@ fn a_start_after_a_cancel_returns_cancelled() {
         both_ways(|shard| {
             shard.owner().keep_notices();
             let options = options(recurring, true);
-            let timer = Timer::build(shard, 10, None, options, Flow::Break);
+            let timer = Timer::build(shard, 10, options, Flow::Break);
             assert_eq!(timer.start(0), Started::Pending);
             assert_eq!(timer.cancel(), Cancel::Cancelled);
             assert_eq!(timer.start(0), Started::Cancelled);
@@ -154,7 +156,7 @@ fn a_period_beyond_the_end_of_time_begins_at_the_start() {
     both_ways(|shard| {
         let calls = Calls::default();
         let options = options(true, false);
-        let timer = Timer::build(shard, u64::MAX, None, options, calls.callback());
+        let timer = Timer::build(shard, u64::MAX, options, calls.callback());
         assert_eq!(timer.start(1_000), Started::Pending);
         assert_eq!(timer.deadline(), Some(NEVER));
         assert_eq!(timer.reset_from_start(10), Reset::Pending);
@@ -168,7 +170,7 @@ fn one_of_several_concurrent_starts_succeeds() {
     for round in 0..times(200) as u64 {
         let shard = Scripted::shard(false);
         let calls = Calls::default();
-        let timer = Timer::build(&shard, 10, None, options(false, true), calls.callback());
+        let timer = Timer::build(&shard, 10, options(false, true), calls.callback());
         let started: usize = std::thread::scope(|scope| {
             let starts: Vec<_> = (0..3)
                 .map(|_| scope.spawn(|| timer.start(round) == Started::Pending))
@@ -188,7 +190,7 @@ fn one_of_several_concurrent_starts_succeeds() {
 fn a_timer_that_was_not_started_cannot_be_moved() {
     all_kinds(|shard, recurring, outcome| {
         let options = options(recurring, outcome);
-        let timer = Timer::build(shard, 10, None, options, Flow::Break);
+        let timer = Timer::build(shard, 10, options, Flow::Break);
         assert_eq!(timer.refresh(5), Reset::NotStarted);
         assert_eq!(timer.reset_after(5, 20), Reset::NotStarted);
         assert_eq!(timer.reset_at(5), Reset::NotStarted);
@@ -205,7 +207,7 @@ fn a_cancel_before_the_start_without_outcome_ends_at_once() {
         both_ways(|shard| {
             let calls = Calls::default();
             let options = options(recurring, false);
-            let timer = Timer::build(shard, 10, None, options, calls.callback());
+            let timer = Timer::build(shard, 10, options, calls.callback());
             assert_eq!(timer.cancel(), Cancel::Cancelled);
             assert!(calls.is_dropped(), "the callback is dropped by the cancel");
             assert_eq!(timer.status(), Status::Over(Outcome::Cancelled));
@@ -227,7 +229,7 @@ fn a_cancel_before_the_start_is_delivered_at_the_start() {
         both_ways(|shard| {
             let calls = Calls::default();
             let options = options(recurring, true);
-            let timer = Timer::build(shard, 10, None, options, calls.callback());
+            let timer = Timer::build(shard, 10, options, calls.callback());
             assert_eq!(timer.cancel(), Cancel::Cancelled);
             assert_eq!(timer.status(), Status::Over(Outcome::Cancelled));
             assert_eq!(timer.cancel(), Cancel::Over);
@@ -253,7 +255,7 @@ fn a_timer_dropped_before_its_start_ends_without_a_call() {
         for cancelled in [false, true] {
             let calls = Calls::default();
             let options = options(recurring, outcome);
-            let timer = Timer::build(shard, 10, None, options, calls.callback());
+            let timer = Timer::build(shard, 10, options, calls.callback());
             if cancelled {
                 assert_eq!(timer.cancel(), Cancel::Cancelled);
             }
@@ -278,7 +280,7 @@ fn a_timer_dropped_after_its_start_still_runs() {
     all_kinds(|shard, recurring, outcome| {
         let calls = Calls::default();
         let options = options(recurring, outcome);
-        let timer = Timer::build(shard, 10, None, options, calls.callback());
+        let timer = Timer::build(shard, 10, options, calls.callback());
         assert_eq!(timer.start(0), Started::Pending);
         drop(timer);
         assert_eq!(turn(shard, 10), 1);

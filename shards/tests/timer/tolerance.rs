@@ -30,10 +30,11 @@ fn armed(
     let ran = Arc::new(AtomicU64::new(0));
     let (mine, clock) = (ran.clone(), clock.clone());
     let options = Options {
+        deadline: Some(deadline),
         tolerance,
         ..Options::default()
     };
-    let timer = Timer::build(shard, 0, Some(deadline), options, move |how| {
+    let timer = Timer::build(shard, 0, options, move |how| {
         let before = mine.swap(clock.load(Ordering::Relaxed), Ordering::Relaxed);
         assert_eq!(before, 0, "ran twice");
         Flow::Break(how)

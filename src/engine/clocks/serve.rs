@@ -347,11 +347,11 @@ mod tests {
             if let Some(left) = self.1.checked_sub(1) {
                 let again = Self(self.0.clone(), left);
                 let options = Options {
+                    deadline: Some(NEVER - 1),
                     condition: Some(Box::new(move || again.1 == left && again.0.stored() == 0)),
                     ..Options::default()
                 };
-                let at = Some(NEVER - 1);
-                let timer = Timer::build(&self.0, 1, at, options, |_| ControlFlow::Continue(()));
+                let timer = Timer::build(&self.0, 1, options, |_| ControlFlow::Continue(()));
                 timer.start(0);
                 timer.cancel();
             }

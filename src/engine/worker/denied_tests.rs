@@ -109,11 +109,12 @@ fn a_real_time_worker_lets_the_holder_of_its_shard_run() {
             true
         };
         let options = Options {
+            deadline: Some(now + nanos(HOUR)),
             condition: Some(Box::new(condition)),
             ..Options::default()
         };
         let call = |_| ControlFlow::Continue(());
-        let timer = Timer::build(&shard, 1, Some(now + nanos(HOUR)), options, call);
+        let timer = Timer::build(&shard, 1, options, call);
         timer.start(now);
         // Into the store.
         shard.settle();

@@ -128,6 +128,7 @@ impl World {
         let cell = Arc::new(Mutex::new(Weak::new()));
         let mine = alive.clone();
         let options = Options {
+            deadline,
             recurring: plan.recurring,
             outcome: plan.outcome,
             tolerance: plan.tolerance,
@@ -140,7 +141,7 @@ impl World {
             ..Options::default()
         };
         let f = callback(&plan, &calls, &self.clock, &cell);
-        let timer = Arc::new(Timer::build(&self.shard, plan.wait, deadline, options, f));
+        let timer = Arc::new(Timer::build(&self.shard, plan.wait, options, f));
         *cell.lock().unwrap() = Arc::downgrade(&timer);
         self.lists.iter_mut().enumerate().for_each(|(name, list)| {
             if plan.name == Some(name) {

@@ -133,6 +133,7 @@ impl World {
         model.tolerance = tolerance;
         model.has_tag = true;
         let options = Options {
+            deadline,
             recurring,
             outcome,
             tolerance,
@@ -140,7 +141,7 @@ impl World {
             ..Options::default()
         };
         let has = (model.log.clone(), model.payload.clone());
-        let timer = Timer::build(&self.shard, wait, deadline, options, move |how| {
+        let timer = Timer::build(&self.shard, wait, options, move |how| {
             let (log, _payload) = &has;
             log.call(how)
         });
