@@ -1,7 +1,6 @@
 //! Shared set-up of the shard's tests: owners that record what happens.
 #![allow(dead_code, reason = "each test program uses a part of it")]
 
-pub mod checked;
 pub mod units;
 
 use std::{

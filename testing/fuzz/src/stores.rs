@@ -4,15 +4,10 @@
 //! kinds of stores run the same program.
 
 use arbitrary::{Result, Unstructured};
+use tourbillon_model::checked::{Checked, Op};
 use tourbillon_shards::store::{AnyStore, Store, StoreKind};
 
 use crate::times::moment;
-
-#[path = "../../../shards/tests/common/checked.rs"]
-#[allow(dead_code, reason = "the tests use the rest")]
-mod checked;
-
-use checked::{Checked, Op};
 
 /// Maximum number of entries. It limits the time of operations that visit all of them.
 const MOST: usize = 4_096;

@@ -8,6 +8,8 @@
 //!
 //! All times are numbers of one clock. [`NEVER`] is no moment of it.
 
+pub mod checked;
+
 use tourbillon_shards::{Cancel, NEVER, Outcome, Reset, Started, Status};
 
 /// Where a timer stands.

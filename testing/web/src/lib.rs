@@ -27,6 +27,7 @@ use tourbillon_hyper::{TourbillonExecutor, TourbillonIo};
 use tourbillon_support::{event::Event, net::ANY_PORT};
 
 pub use self::client::{Client, Reply, curl};
+pub use tourbillon_examples::handshake;
 
 /// A short limit, for tests that wait until it is over.
 pub const SHORT: Duration = Duration::from_millis(150);

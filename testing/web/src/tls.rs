@@ -4,13 +4,11 @@ use futures_rustls::{
     TlsAcceptor,
     rustls::{ClientConfig, RootCertStore, pki_types::CertificateDer},
 };
-
-#[path = "../../../examples/common/tls.rs"]
-mod identity;
+use tourbillon_examples::tls::self_signed;
 
 /// Returns the acceptor of a server for `localhost`, and its certificate, as text and as bytes.
 pub fn identity() -> (TlsAcceptor, String, CertificateDer<'static>) {
-    let (acceptor, cert) = identity::self_signed(&["localhost"]).unwrap();
+    let (acceptor, cert) = self_signed(&["localhost"]).unwrap();
     (acceptor, cert.pem(), cert.der().clone())
 }
 

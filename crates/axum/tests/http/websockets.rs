@@ -34,16 +34,13 @@ use tourbillon::{
 use tourbillon_axum::serve;
 use tourbillon_hyper::{FuturesIo, TourbillonExecutor, TourbillonIo};
 
-#[path = "../../../../examples/common/handshake.rs"]
-mod handshake;
-
-use self::handshake::accept;
 use crate::{
     common::{HOUR, PATIENCE, alarm, net::pattern, paused::paused, runtime, unix::listen},
     tls,
     web::{
         Site,
         frames::{INITIAL_WINDOW_SIZE, WINDOW_UPDATE, beginning, frame, http2_connect},
+        handshake::accept,
         without_tokio,
     },
 };

@@ -19,8 +19,9 @@ use tokio::{
     task::yield_now,
     time::{sleep, timeout},
 };
+use tourbillon_support::dropped::in_each_way;
 
-use crate::{INPUT, PATIENCE, leaves_nothing, nothing, way::in_each_way};
+use crate::{INPUT, PATIENCE, leaves_nothing, nothing};
 
 /// A directory that is removed when this is dropped.
 struct Dir(PathBuf);

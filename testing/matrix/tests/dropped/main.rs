@@ -5,8 +5,6 @@ mod files;
 mod processes;
 mod sockets;
 mod tasks;
-#[path = "../../../support/src/dropped.rs"]
-mod way;
 
 use std::{
     env, fs,

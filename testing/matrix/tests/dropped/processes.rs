@@ -9,8 +9,9 @@ use tokio::{
     io::{AsyncBufReadExt, AsyncWriteExt, BufReader},
     process::Command,
 };
+use tourbillon_support::dropped::in_each_way;
 
-use crate::{leaves_nothing, nothing, way::in_each_way};
+use crate::{leaves_nothing, nothing};
 
 fn shell(script: &str) -> Command {
     let mut command = Command::new("sh");

@@ -7,8 +7,9 @@ use tokio::{
     net::{TcpListener, TcpStream, UdpSocket, unix::pipe},
     time::timeout,
 };
+use tourbillon_support::dropped::in_each_way;
 
-use crate::{leaves_nothing, nothing, way::in_each_way};
+use crate::{leaves_nothing, nothing};
 
 #[test]
 fn pipes() {

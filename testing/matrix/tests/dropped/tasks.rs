@@ -7,8 +7,9 @@ use tokio::{
     sync::mpsc,
     task::{coop, spawn_local, yield_now},
 };
+use tourbillon_support::dropped::in_each_way;
 
-use crate::{PATIENCE, leaves_nothing, nothing, way::in_each_way};
+use crate::{PATIENCE, leaves_nothing, nothing};
 
 #[test]
 fn channels() {

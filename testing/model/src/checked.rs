@@ -1,25 +1,35 @@
-//! A store beside a plain map that it must agree with. The fuzz target `stores` uses this file,
-//! too.
+//! A store of timers beside a plain map that it must agree with. The tests of the stores
+//! (`shards/tests/store`) and their fuzz target (`testing/fuzz/src/stores.rs`) share it.
+//!
+//! Each method does the same to both, and panics if they differ.
 
 use std::collections::{BTreeMap, BTreeSet};
 
 use tourbillon_shards::store::Store;
 
+/// An operation on both. The first number of those on a slot chooses among the slots in use.
 #[derive(Clone, Copy, Debug)]
 pub enum Op {
+    /// Inserts a key.
     Insert(u64),
-    /// The numbers choose among the slots that are in use.
+    /// Removes an entry.
     Remove(usize),
+    /// Gives an entry another key.
     Rekey(usize, u64),
+    /// Gives an entry another key, if it is less than its own.
     Lower(usize, u64),
+    /// Removes the first entry.
     RemoveFirst,
     /// Removes all entries up to the key, as an owner does when a deadline passes.
     RemoveUpTo(u64),
 }
 
 /// A store, and a plain map from slot to key.
+#[derive(Debug)]
 pub struct Checked<S> {
+    /// The store.
     pub store: S,
+    /// The plain map.
     pub model: BTreeMap<u32, u64>,
     /// The plain map, ordered by key.
     pub sorted: BTreeSet<(u64, u32)>,
@@ -28,6 +38,7 @@ pub struct Checked<S> {
 }
 
 impl<S: Store> Checked<S> {
+    /// Starts with an empty store.
     pub fn new(store: S) -> Self {
         Self {
             store,
@@ -37,6 +48,7 @@ impl<S: Store> Checked<S> {
         }
     }
 
+    /// Inserts a key. Its slot must be the least that is free.
     pub fn insert(&mut self, key: u64) {
         let slot = self.store.insert(key);
         assert_eq!(self.model.insert(slot, key), None, "slot {slot} was held");
@@ -49,12 +61,14 @@ impl<S: Store> Checked<S> {
         );
     }
 
+    /// Removes the entry of a slot in use.
     pub fn remove(&mut self, slot: u32) {
         let key = self.store.remove(slot);
         assert_eq!(Some(key), self.model.remove(&slot));
         self.sorted.remove(&(key, slot));
     }
 
+    /// Gives the entry of a slot in use another key.
     pub fn rekey(&mut self, slot: u32, key: u64) {
         self.store.rekey(slot, key);
         let old = self.model.insert(slot, key).expect("it is held");
@@ -62,6 +76,7 @@ impl<S: Store> Checked<S> {
         self.sorted.insert((key, slot));
     }
 
+    /// Gives the entry of a slot in use another key, if it is less than its own.
     pub fn lower(&mut self, slot: u32, key: u64) {
         self.store.lower(slot, key);
         let held = self.model.get_mut(&slot).expect("it is held");
@@ -72,7 +87,8 @@ impl<S: Store> Checked<S> {
         }
     }
 
-    /// Checks that exactly the entries due at `now` come out, in order.
+    /// Removes the entries that are due at `now`, and returns how many. Exactly those must come out,
+    /// in order.
     pub fn pop_due(&mut self, now: u64) -> usize {
         let mut popped = 0;
         loop {
@@ -91,18 +107,20 @@ impl<S: Store> Checked<S> {
         }
     }
 
+    /// Returns a slot in use, or `None` if there is none.
     pub fn choose(&self, which: usize) -> Option<u32> {
         let nth = which.checked_rem(self.model.len())?;
         self.model.keys().nth(nth).copied()
     }
 
-    /// Returns a slot that is in use, without a linear walk.
+    /// Returns a slot in use, without a linear walk.
     pub fn any(&self, random: u64) -> Option<u32> {
         let from = (random % self.most.max(1) as u64) as u32;
         let mut held = self.model.range(from..).chain(self.model.range(..from));
         held.next().map(|(&slot, _)| slot)
     }
 
+    /// Returns the first entry.
     pub fn first(&self) -> Option<(u64, u32)> {
         let first = self.store.first();
         let least = self.sorted.first().map(|&(key, _)| key);
@@ -113,6 +131,7 @@ impl<S: Store> Checked<S> {
         first
     }
 
+    /// Does an operation.
     pub fn apply(&mut self, op: Op) {
         match op {
             Op::Insert(key) => self.insert(key),
@@ -142,6 +161,7 @@ impl<S: Store> Checked<S> {
         }
     }
 
+    /// Checks that both have the same entries.
     pub fn check(&self) {
         self.first();
         assert_eq!(self.store.len(), self.model.len());
