@@ -10,6 +10,8 @@ mod disturbance;
 #[doc(hidden)]
 pub mod figures;
 #[doc(hidden)]
+pub mod ledger;
+#[doc(hidden)]
 pub mod proc;
 #[doc(hidden)]
 pub mod record;

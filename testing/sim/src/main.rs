@@ -7,6 +7,11 @@
 mod acts;
 #[cfg(tourbillon_sim)]
 mod cast;
+// The rules of how a timer may end, which the program and the soak share. That package is not built
+// for the world.
+#[cfg(tourbillon_sim)]
+#[path = "../../../crates/cli/src/ledger/ends.rs"]
+mod ends;
 #[cfg(tourbillon_sim)]
 mod ledger;
 #[cfg(tourbillon_sim)]

@@ -13,10 +13,10 @@ use tourbillon::{
     time::sleep,
     timer::{Cancel, Monotonic, Once, Outcome, Reset, Started, TimerBuilder},
 };
+use tourbillon_cli::ledger::{End, Granted, Move, Noted};
 
 use super::{
-    ledger::{End, Held, Noted},
-    shared::{Deliberate, Shared},
+    shared::{Deliberate, Held, Shared},
     tally::Count,
 };
 
@@ -63,7 +63,8 @@ struct Ticket {
 
 impl Drop for Ticket {
     fn drop(&mut self) {
-        self.shared.slots[self.slot as usize].dropped(self.generation);
+        let slot = &self.shared.slots[self.slot as usize];
+        slot.entry.dropped(self.generation);
         self.shared.tally.count(Count::Dropped);
     }
 }
@@ -73,15 +74,16 @@ impl Ticket {
     fn fire(self) {
         // Record the end first, then take the lock: a concurrent move has its answer by then.
         let Self { shared, slot, .. } = self;
-        let now = shared.now();
+        let now = shared.clock.now();
         shared.tally.count(Count::Runs);
-        let noted = shared.slots[slot as usize].note(self.generation, End::Run);
+        let of = &shared.slots[slot as usize];
+        let noted = of.entry.note(self.generation, End::Run);
         let (due, late_from) = {
-            let held = shared.slots[slot as usize].held();
-            (held.due, held.late_from)
+            let held = of.held();
+            (held.granted.due, held.late_from)
         };
         if noted == Noted::Over {
-            shared.faults.unless(
+            shared.check(
                 now >= due,
                 "a timer ran early",
                 format_args!("slot {slot}, by {} ns", due.saturating_sub(now)),
@@ -108,7 +110,7 @@ impl Ticket {
         };
         let Self { shared, slot, .. } = self;
         shared.tally.count(Count::Runs);
-        let noted = shared.slots[slot as usize].note(self.generation, end);
+        let noted = shared.slots[slot as usize].entry.note(self.generation, end);
         over(shared, slot, noted, end, Place::Callback);
     }
 }
@@ -152,7 +154,7 @@ pub(super) fn arm(shared: Shared, index: u32, place: Place<'_>) {
     // before the deadline is stored.
     let mut held = slot.held();
     let takes_outcome = fastrand::u8(..4) == 0;
-    let generation = slot.open(takes_outcome);
+    let generation = slot.entry.open(takes_outcome);
     let ticket = Ticket {
         shared,
         slot: index,
@@ -162,16 +164,15 @@ pub(super) fn arm(shared: Shared, index: u32, place: Place<'_>) {
     shared.tally.count(Count::Made);
     shared.tally.count(Count::Armed);
     shared.tally.count(place.count());
-    // Read the clock before arming: the runtime reads it later, so the true deadline is never
-    // earlier than the recorded one.
-    let due = shared.now() + wait;
-    let delay = Duration::from_nanos(wait);
+    let granted = Granted::after(shared.clock, wait);
     let by_delay = fastrand::bool();
-    let options = place.on(if by_delay {
-        Timer::after(delay)
+    let (options, granted) = if by_delay {
+        (Timer::after(Duration::from_nanos(wait)), granted)
     } else {
-        Timer::at(shared.instant(due))
-    });
+        let at = shared.clock.instant(granted.due);
+        (Timer::at(at), Granted::at(granted.due))
+    };
+    let options = place.on(options);
     // Some timers are built first and started later.
     let timer = match (takes_outcome, fastrand::u8(..8)) {
         (true, 0) => {
@@ -190,18 +191,15 @@ pub(super) fn arm(shared: Shared, index: u32, place: Place<'_>) {
     *held = Held {
         timer: Some(Arc::new(timer)),
         generation,
-        due,
-        late_from: due,
-        wait: by_delay.then_some(wait),
+        granted,
+        late_from: granted.due,
     };
 }
 
 fn started(shared: Shared, timer: &Timer) {
     let answer = timer.start();
     let what = "a built timer did not start";
-    shared
-        .faults
-        .unless(answer == Started::Pending, what, format_args!("{answer:?}"));
+    shared.check(answer == Started::Pending, what, format_args!("{answer:?}"));
 }
 
 /// Refreshes, resets, inspects or cancels a random timer.
@@ -228,48 +226,35 @@ fn meddle(shared: Shared, place: Place<'_>) {
 }
 
 fn refresh(shared: Shared, held: &mut Held, timer: &Timer) {
-    let Some(wait) = held.wait else {
-        return check_deadline(shared, held, timer);
-    };
-    let due = shared.now() + wait;
-    granted(shared, held, due, Some(wait), timer.refresh());
+    match held.granted.wait {
+        Some(_) => make(shared, held, timer, Move::Refresh),
+        None => check_deadline(shared, held, timer),
+    }
 }
 
 /// Moves a timer to an earlier or later deadline: by a delay from now, by a delay from the start of
 /// its wait, or to an instant.
 fn reset(shared: Shared, held: &mut Held, timer: &Timer) {
-    let (now, delay) = (shared.now(), shared.wait());
-    match (fastrand::u8(..3), held.wait) {
-        (0, Some(wait)) => {
-            // By this clock the wait began a little earlier than by the runtime's. So the true
-            // deadline is never earlier than the recorded one.
-            let (began, wait) = (held.due - wait, wait / 2 + delay);
-            let answer = timer.reset_from_start(Duration::from_nanos(wait));
-            granted(shared, held, began + wait, Some(wait), answer);
-        }
-        (1, _) => {
-            let answer = timer.reset_at(shared.instant(now + delay));
-            // Afterwards the start of the wait is unknown.
-            granted(shared, held, now + delay, None, answer);
-        }
-        _ => {
-            let answer = timer.reset_after(Duration::from_nanos(delay));
-            granted(shared, held, now + delay, Some(delay), answer);
-        }
-    }
+    let delay = shared.wait();
+    let by = match (fastrand::u8(..3), held.granted.wait) {
+        (0, Some(wait)) => Move::FromStart(wait / 2 + delay),
+        (1, _) => Move::At(shared.clock.now() + delay),
+        _ => Move::After(delay),
+    };
+    make(shared, held, timer, by);
 }
 
-/// Records the new deadline if the timer was moved.
-fn granted(shared: Shared, held: &mut Held, due: u64, wait: Option<u64>, answer: Reset) {
-    match answer {
-        Reset::Pending => {
-            (held.due, held.wait) = (due, wait);
+/// Moves a timer, and records the new deadline if the runtime has granted it.
+fn make(shared: Shared, held: &mut Held, timer: &Timer, by: Move) {
+    match held.granted.moved(timer, by, shared.clock) {
+        (Reset::Pending, granted) => {
+            held.granted = granted;
             // A timer that was moved to a past deadline is late from now on.
-            held.late_from = due.max(shared.now());
+            held.late_from = granted.due.max(shared.clock.now());
             shared.tally.count(Count::Moved);
         }
-        Reset::TooLate => shared.tally.count(Count::TooLate),
-        answer => shared.faults.add(
+        (Reset::TooLate, _) => shared.tally.count(Count::TooLate),
+        (answer, _) => shared.faults.add(
             "an impossible answer to a reset or refresh",
             format_args!("{answer:?}"),
         ),
@@ -279,27 +264,23 @@ fn granted(shared: Shared, held: &mut Held, due: u64, wait: Option<u64>, answer:
 /// Checks that the timer's deadline is not before the granted one.
 fn check_deadline(shared: Shared, held: &Held, timer: &Timer) {
     if let Some(deadline) = timer.deadline() {
-        let due = shared.instant(held.due);
+        let due = shared.clock.instant(held.granted.due);
         let what = "a deadline is before the granted one";
         let by = due.saturating_duration_since(deadline);
-        shared
-            .faults
-            .unless(deadline >= due, what, format_args!("by {by:?}"));
+        shared.check(deadline >= due, what, format_args!("by {by:?}"));
     }
 }
 
 fn cancel(shared: Shared, index: u32, generation: u32, timer: &Timer, place: Place<'_>) {
     let slot = &shared.slots[index as usize];
-    let takes_outcome = slot.takes_outcome();
+    let takes_outcome = slot.entry.ends().takes_outcome();
     match timer.cancel() {
         Cancel::Cancelled => {
             // Only this thread can have ended the timer, so the slot still belongs to it.
             let what = "the callback of a cancelled timer was not dropped";
-            let dropped = takes_outcome || slot.is_dropped(generation);
-            shared
-                .faults
-                .unless(dropped, what, format_args!("slot {index}"));
-            let noted = slot.note(generation, End::Cancelled);
+            let dropped = takes_outcome || slot.entry.is_dropped(generation);
+            shared.check(dropped, what, format_args!("slot {index}"));
+            let noted = slot.entry.note(generation, End::Cancelled);
             over(shared, index, noted, End::Cancelled, place);
         }
         Cancel::Running | Cancel::Over => shared.tally.count(Count::TooLate),
@@ -321,9 +302,7 @@ pub(super) fn fill_slots(shared: Shared, handle: &Handle, lasting: u64) {
         shared.tally.count(Count::Armed);
         Timer::after(LONG).on(handle).start_with(move |how| {
             let what = "a long timer was not ended by the shutdown";
-            shared
-                .faults
-                .unless(how == Outcome::Shutdown, what, format_args!("{how:?}"));
+            shared.check(how == Outcome::Shutdown, what, format_args!("{how:?}"));
             shared.tally.count(Count::ShutDown);
         });
     }
@@ -379,12 +358,12 @@ pub(super) fn thread(shared: Shared, handle: &Handle, rate: u64) {
 /// Cancels half of the pending timers, and all with a distant deadline. Leaves timers that are
 /// already due: they must fire, or they count as lost.
 pub(super) fn cancel_some(shared: Shared, handle: &Handle) {
-    let now = shared.now();
+    let now = shared.clock.now();
     let soon = now + 1_000_000_000;
     for (index, slot) in (0..).zip(&*shared.slots) {
         let (timer, generation, due) = {
             let held = slot.held();
-            (held.timer.clone(), held.generation, held.due)
+            (held.timer.clone(), held.generation, held.granted.due)
         };
         let is_to_cancel = due > soon || (due > now && index % 2 == 0);
         if let Some(timer) = timer.filter(|_| is_to_cancel) {

@@ -118,21 +118,19 @@ pub(super) fn once(shared: Shared) -> Result<(), String> {
     let is_well = |task: JoinHandle<()>| matches!(end::ended(task, deadline), Some(Ok(())));
     let ok = [task, job].map(is_well) == [true; 2];
     let what = "a task or a job of a runtime beside failed";
-    shared.faults.unless(ok, what, "");
+    shared.check(ok, what, "");
     // End the runtime in one of three ways.
     match fastrand::u8(..3) {
         0 => drop(runtime),
         1 => {
             let ended = runtime.shutdown_timeout(PATIENCE);
-            shared.faults.unless(ended, "a shutdown took too long", "");
+            shared.check(ended, "a shutdown took too long", "");
         }
         _ => {
             // A graceful shutdown would wait for it.
             sleeper.abort();
             let ended = runtime.shutdown_graceful(PATIENCE);
-            shared
-                .faults
-                .unless(ended, "a graceful shutdown took too long", "");
+            shared.check(ended, "a graceful shutdown took too long", "");
         }
     }
     // Each callback must have taken exactly one outcome.
@@ -140,13 +138,11 @@ pub(super) fn once(shared: Shared) -> Result<(), String> {
     let outcomes: Vec<_> = ends.iter().map(|end| end.load(Relaxed)).collect();
     let what = "a dropped runtime did not end each timer once";
     let once = outcomes.iter().sum::<u64>() == TIMERS && outcomes[2] > 0;
-    shared
-        .faults
-        .unless(once, what, format_args!("{outcomes:?} of {TIMERS}"));
+    shared.check(once, what, format_args!("{outcomes:?} of {TIMERS}"));
     let total = handle.metrics().total();
     let what = "the counters of a dropped runtime do not balance";
     let even = total.armed() == total.over();
-    shared.faults.unless(even, what, format_args!("{total:?}"));
+    shared.check(even, what, format_args!("{total:?}"));
     shared.tally.count(Count::Beside);
     Ok(())
 }

@@ -136,7 +136,7 @@ async fn message(shared: Shared, stream: &mut TcpStream) -> io::Result<()> {
     let mut back = vec![0; text.len() - 3];
     read_all(stream, &mut back).await?;
     let what = "a message came back changed";
-    shared.faults.unless(back == text[3..], what, text.len());
+    shared.check(back == text[3..], what, text.len());
     shared.tally.count(Count::Echoes);
     Ok(())
 }
@@ -152,14 +152,10 @@ async fn silence(shared: Shared, stream: &mut TcpStream) -> io::Result<()> {
     let answer = read(stream, &mut [0; 8]).await;
     let timed_out = matches!(&answer, Err(error) if error.kind() == ErrorKind::TimedOut);
     let what = "a read did not time out";
-    shared
-        .faults
-        .unless(timed_out, what, format_args!("{answer:?}"));
+    shared.check(timed_out, what, format_args!("{answer:?}"));
     let took = start.elapsed();
     let what = "a read timed out early";
-    shared
-        .faults
-        .unless(took >= limit, what, format_args!("{took:?} of {limit:?}"));
+    shared.check(took >= limit, what, format_args!("{took:?} of {limit:?}"));
     shared.tally.count(Count::ReadTimeouts);
     Ok(())
 }

@@ -17,8 +17,7 @@
 //!
 //! | file | content |
 //! |---|---|
-//! | `shared` | the state that all threads share |
-//! | `ledger` | slots, and the ends of their timers |
+//! | `shared` | the state that all threads share, with the ledger |
 //! | `tally` | counters, lateness, faults |
 //! | `arm` | timers of the ledger: arming, moving, cancelling |
 //! | `scenarios` | what tasks do with timers |
@@ -34,7 +33,6 @@ mod beside;
 mod echo;
 mod end;
 mod judge;
-mod ledger;
 mod report;
 mod scenarios;
 mod shared;
@@ -238,11 +236,11 @@ fn soak(args: &Args) -> Result<Report, String> {
         bar.finish_and_clear();
         for thread in outside {
             let ok = thread.join().is_ok();
-            shared.faults.unless(ok, "an outside thread panicked", "");
+            shared.check(ok, "an outside thread panicked", "");
         }
         let ok = beside.join().is_ok();
         let what = "the thread that builds runtimes beside panicked";
-        shared.faults.unless(ok, what, "");
+        shared.check(ok, what, "");
         windows
     });
     let seconds = start.elapsed().as_secs_f64();
@@ -333,14 +331,14 @@ fn come_to_rest(
     for task in tasks {
         let ok = matches!(end::ended(task, deadline), Some(Ok(())));
         let what = "a task of the soak did not end";
-        shared.faults.unless(ok, what, "");
+        shared.check(ok, what, "");
     }
     // The accept loop has no end of its own: abort it.
     if let Some(server) = server {
         server.abort();
         let is_gone = end::ended(server, Instant::now() + PATIENCE).is_some();
         let what = "an aborted task did not end";
-        shared.faults.unless(is_gone, what, "");
+        shared.check(is_gone, what, "");
     }
     // Cancel some of the timers, and wait until the others have fired.
     arm::cancel_some(shared, runtime.handle());
@@ -348,7 +346,7 @@ fn come_to_rest(
     let is_at_rest = || {
         let metrics = runtime.metrics();
         let total = metrics.total();
-        shared.slots.iter().all(|slot| !slot.is_open())
+        shared.slots.iter().all(|slot| !slot.entry.is_open())
             && metrics.num_alive_tasks() == 0
             && total.armed() <= total.over() + LASTING
             && runtime.timers().pending() as u64 <= LASTING
@@ -365,7 +363,11 @@ fn come_to_rest(
 fn read_at_rest(shared: Shared, runtime: &Runtime) -> Rest {
     let metrics = runtime.metrics();
     Rest {
-        lost: shared.slots.iter().filter(|slot| slot.is_open()).count() as u64,
+        lost: shared
+            .slots
+            .iter()
+            .filter(|slot| slot.entry.is_open())
+            .count() as u64,
         lasting: LASTING,
         pending: runtime.timers().pending(),
         garbage_share: watch::garbage_share(&metrics),

@@ -58,7 +58,7 @@ fn millis(most: u64) -> Duration {
 fn check_passed(shared: Shared, what: &'static str, start: Instant, wait: Duration) {
     let took = start.elapsed();
     let detail = format_args!("after {took:?} instead of {wait:?}");
-    shared.faults.unless(took >= wait, what, detail);
+    shared.check(took >= wait, what, detail);
 }
 
 async fn sleeps(shared: Shared) {
@@ -73,14 +73,10 @@ async fn sleeps(shared: Shared) {
     }
     let mut joined = 0;
     while let Some(task) = tasks.join_next().await {
-        shared
-            .faults
-            .unless(task.is_ok(), "a sleeping task failed", "");
+        shared.check(task.is_ok(), "a sleeping task failed", "");
         joined += 1;
     }
-    shared
-        .faults
-        .unless(joined == 8, "a task was not joined", joined);
+    shared.check(joined == 8, "a task was not joined", joined);
     shared.tally.add(Count::Sleeps, joined);
 }
 
@@ -95,9 +91,7 @@ async fn aborts(shared: Shared) {
     let answer = sleeper.await;
     let was_aborted = matches!(&answer, Err(error) if error.is_cancelled());
     let what = "an aborted task did not return a cancelled error";
-    shared
-        .faults
-        .unless(was_aborted, what, format_args!("{answer:?}"));
+    shared.check(was_aborted, what, format_args!("{answer:?}"));
     // The abort may be too late; both answers are right.
     drop(racer.await);
     shared.tally.add(Count::Aborted, 2);
@@ -107,7 +101,7 @@ async fn aborts(shared: Shared) {
         panic_any(Deliberate);
     });
     let is_panic = panicker.await.is_err_and(|error| error.is_panic());
-    shared.faults.unless(
+    shared.check(
         is_panic,
         "joining a panicked task did not return its panic",
         "",
@@ -119,10 +113,10 @@ async fn timeouts(shared: Shared) {
     let elapsed = timeout(wait, std::future::pending::<()>()).await;
     check_passed(shared, "a timeout elapsed early", start, wait);
     let what = "a timeout on a pending future returned a value";
-    shared.faults.unless(elapsed.is_err(), what, "");
+    shared.check(elapsed.is_err(), what, "");
     let done = timeout(HOUR, sleep(millis(5))).await;
     let what = "a timeout of an hour elapsed";
-    shared.faults.unless(done.is_ok(), what, "");
+    shared.check(done.is_ok(), what, "");
     shared.tally.add(Count::Timeouts, 2);
 }
 
@@ -149,7 +143,7 @@ async fn names(shared: Shared, number: u64) {
             shared.tally.count(Count::Runs);
             let was = matches!(how, Outcome::Cancelled);
             let what = "a named timer was not cancelled by its name";
-            shared.faults.unless(was, what, format_args!("{how:?}"));
+            shared.check(was, what, format_args!("{how:?}"));
             outcomes.fetch_add(1, Relaxed);
         })
     });
@@ -163,18 +157,16 @@ async fn names(shared: Shared, number: u64) {
         handle.count_named(&name),
     ];
     let what = "a name found the wrong timers";
-    shared
-        .faults
-        .unless(found == [3, 3, 1, 2, 2, 0], what, format_args!("{found:?}"));
+    shared.check(found == [3, 3, 1, 2, 2, 0], what, format_args!("{found:?}"));
     for timer in &timers {
         // The timer is already over. This waits until its callback has taken the outcome.
         let answer = timer.cancel_and_wait().await;
         let late = matches!(answer, Ok(Cancel::Over | Cancel::Running));
         let what = "a timer was cancelled twice, by its name and its handle";
-        shared.faults.unless(late, what, format_args!("{answer:?}"));
+        shared.check(late, what, format_args!("{answer:?}"));
     }
     let outcomes = outcomes.load(Relaxed);
-    shared.faults.unless(
+    shared.check(
         outcomes == 3,
         "a named timer did not take its outcome once",
         outcomes,
@@ -220,18 +212,16 @@ async fn recurs(shared: Shared) {
     let answer = timer.cancel_and_wait().await;
     let ended = matches!(answer, Ok(Cancel::Cancelled | Cancel::AfterRun));
     let what = "a recurring timer was not cancelled";
-    shared
-        .faults
-        .unless(ended, what, format_args!("{answer:?}"));
+    shared.check(ended, what, format_args!("{answer:?}"));
     // Only this task's reference may be left.
     let gone = Arc::strong_count(&runs) == 1;
     let what = "the callback of a recurring timer outlived it";
-    shared.faults.unless(gone, what, "");
+    shared.check(gone, what, "");
     let ran = runs.load(Relaxed);
     sleep(millis(8)).await;
     let more = runs.load(Relaxed) - ran;
     let what = "a recurring timer ran after `cancel_and_wait`";
-    shared.faults.unless(more == 0, what, more);
+    shared.check(more == 0, what, more);
 }
 
 /// A recurring timer with five runs. The third may panic.
@@ -252,7 +242,7 @@ async fn runs_out(shared: Shared) {
     }
     let what = "a recurring timer of 5 runs ran another number of times";
     let ran = runs.load(Relaxed);
-    shared.faults.unless(ran == 5, what, ran);
+    shared.check(ran == 5, what, ran);
 }
 
 /// Timers of the wall clock and the boot clock: two fire, two are cancelled. The wall clock may be
@@ -275,7 +265,7 @@ async fn clocks(shared: Shared) {
     let answers = (wall.cancel_and_wait().await, boot.cancel_and_wait().await);
     let what = "a timer of another clock was not cancelled";
     let ok = answers == (Ok(Cancel::Cancelled), Ok(Cancel::Cancelled));
-    shared.faults.unless(ok, what, format_args!("{answers:?}"));
+    shared.check(ok, what, format_args!("{answers:?}"));
     // Each of the four callbacks takes exactly one outcome.
     let start = Instant::now();
     while outcomes.load(Relaxed) < 4 && start.elapsed() < PATIENCE {
@@ -283,7 +273,7 @@ async fn clocks(shared: Shared) {
     }
     let outcomes = outcomes.load(Relaxed);
     let what = "timers of other clocks did not take one outcome each";
-    shared.faults.unless(outcomes == 4, what, outcomes);
+    shared.check(outcomes == 4, what, outcomes);
     shared.tally.add(Count::Clocks, 4);
 }
 
@@ -297,11 +287,11 @@ async fn blocks(shared: Shared) {
     let answer = job.await;
     let ok = matches!(answer, Ok(answer) if answer == number.rotate_left(7));
     let what = "a blocking job returned a wrong value";
-    shared.faults.unless(ok, what, format_args!("{answer:?}"));
+    shared.check(ok, what, format_args!("{answer:?}"));
     let job = spawn_blocking(|| panic_any(Deliberate));
     let is_panic = job.await.is_err_and(|error| error.is_panic());
     let what = "joining a panicked blocking job did not return its panic";
-    shared.faults.unless(is_panic, what, "");
+    shared.check(is_panic, what, "");
     shared.tally.count(Count::Panics);
     shared.tally.add(Count::Blocking, 2);
 }

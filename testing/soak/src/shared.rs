@@ -1,17 +1,53 @@
 //! State that all threads of the soak share. It lives as long as the process.
+//!
+//! The ledger consists of slots. Each slot has one timer after another, and its entry records how
+//! each ended. The first complete end frees the slot. The thread that records it arms the next
+//! timer or queues the slot.
+//!
+//! The granted deadline is in the slot, under its lock. A thread that moves the timer holds the
+//! lock until the runtime has answered. A callback takes the lock before it checks whether it is
+//! early, so it knows the result of a concurrent move. Cancelling needs no lock, and races with
+//! everything else.
 
 use std::{
-    sync::atomic::{AtomicBool, AtomicU64, Ordering::Relaxed},
+    fmt::Display,
+    sync::{
+        Arc, Mutex, MutexGuard,
+        atomic::{AtomicBool, AtomicU64, Ordering::Relaxed},
+    },
     time::Duration,
 };
 
 use crossbeam::queue::SegQueue;
-use tourbillon::time::Instant;
+use tourbillon::Timer;
+use tourbillon_cli::ledger::{Clock, Entry, Granted};
 
-use super::{
-    ledger::Slot,
-    tally::{Faults, Tally},
-};
+use super::tally::{Faults, Tally, lock};
+
+/// The state of a slot's timer, as granted by the runtime.
+#[derive(Debug, Default)]
+pub(super) struct Held {
+    pub(super) timer: Option<Arc<Timer>>,
+    /// The generation of the timer.
+    pub(super) generation: u32,
+    pub(super) granted: Granted,
+    /// Lateness counts from this time, in ns.
+    pub(super) late_from: u64,
+}
+
+/// A slot, which holds one timer at a time.
+#[derive(Default)]
+pub(super) struct Slot {
+    pub(super) entry: Entry,
+    held: Mutex<Held>,
+}
+
+impl Slot {
+    /// Locks the slot and returns its timer's state.
+    pub(super) fn held(&self) -> MutexGuard<'_, Held> {
+        lock(&self.held)
+    }
+}
 
 /// The payload of deliberate panics, which the panic hook does not print.
 pub(super) struct Deliberate;
@@ -39,7 +75,7 @@ pub(super) struct State {
     unit: u64,
     stop: AtomicBool,
     threads: AtomicU64,
-    origin: Instant,
+    pub(super) clock: Clock,
 }
 
 pub(super) type Shared = &'static State;
@@ -61,18 +97,15 @@ impl State {
             unit: unit(timers),
             stop: AtomicBool::new(false),
             threads: AtomicU64::new(0),
-            origin: Instant::now(),
+            clock: Clock::start(),
         }
     }
 
-    /// Returns the time since the start, in ns.
-    pub(super) fn now(&self) -> u64 {
-        self.origin.elapsed().as_nanos() as u64
-    }
-
-    /// Converts a time of this clock to an instant.
-    pub(super) fn instant(&self, nanos: u64) -> Instant {
-        self.origin + Duration::from_nanos(nanos)
+    /// Records a fault unless `is_right` is true.
+    pub(super) fn check(&self, is_right: bool, what: &'static str, detail: impl Display) {
+        if !is_right {
+            self.faults.add(what, detail);
+        }
     }
 
     /// Queues a free slot for the outside threads. Returns `false` if there are none, or if their
@@ -150,6 +183,15 @@ mod tests {
             assert_eq!(left.count(), most, "{timers} {outside}");
             assert_eq!(shared.for_threads.len(), most);
         }
+    }
+
+    #[test]
+    fn only_what_is_wrong_is_a_fault() {
+        let shared = State::new(1, 0, 1);
+        shared.check(true, "early", "never");
+        assert_eq!(shared.faults.all(), []);
+        shared.check(false, "early", "by 3 ns");
+        assert_eq!(shared.faults.all().len(), 1);
     }
 
     #[test]

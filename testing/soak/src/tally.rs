@@ -12,9 +12,8 @@ use std::{
 
 use hdrhistogram::Histogram;
 use serde::Serialize;
+use tourbillon_cli::ledger::histogram;
 
-/// Upper end of the lateness histogram, in ns: one day. Later timers count as one day.
-const SCALE: u64 = 86_400_000_000_000;
 /// Number of stripes. Threads on different stripes do not contend.
 const STRIPES: usize = 32;
 
@@ -90,20 +89,15 @@ struct Stripe {
 /// All counters.
 pub(super) struct Tally(Box<[Stripe]>);
 
-fn lock<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
+pub(super) fn lock<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
     mutex.lock().unwrap_or_else(PoisonError::into_inner)
-}
-
-/// Returns an empty histogram of lateness, in ns.
-pub(super) fn histogram() -> Histogram<u64> {
-    Histogram::new_with_max(SCALE, 2).expect("the scale is a valid one")
 }
 
 impl Tally {
     pub(super) fn new() -> Self {
         let stripes = (0..STRIPES).map(|_| Stripe {
             counts: [const { AtomicU64::new(0) }; NAMES.len()],
-            late: Mutex::new(histogram()),
+            late: Mutex::new(histogram(2)),
         });
         Self(stripes.collect())
     }
@@ -156,7 +150,7 @@ impl Tally {
 
     /// Returns the lateness recorded since the last call.
     pub(super) fn take_lateness(&self) -> Histogram<u64> {
-        let mut sum = histogram();
+        let mut sum = histogram(2);
         for stripe in &self.0 {
             let mut late = lock(&stripe.late);
             sum.add(&*late).expect("all are of one scale");
@@ -204,13 +198,6 @@ impl Faults {
         }
     }
 
-    /// Records a fault unless `so` is true.
-    pub(super) fn unless(&self, so: bool, what: &'static str, detail: impl fmt::Display) {
-        if !so {
-            self.add(what, detail);
-        }
-    }
-
     /// Returns a copy of all faults.
     pub(super) fn all(&self) -> Vec<Fault> {
         lock(&self.0).clone()
@@ -251,9 +238,8 @@ mod tests {
     #[test]
     fn faults_are_counted_by_kind() {
         let faults = Faults::default();
-        faults.unless(true, "early", "never");
         assert_eq!(faults.all(), []);
-        faults.unless(false, "early", "by 3 ns");
+        faults.add("early", "by 3 ns");
         faults.add("early", "by 4 ns");
         faults.add("lost", 7);
         let fault = |what, times, first: &str| Fault {

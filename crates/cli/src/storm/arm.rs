@@ -17,6 +17,7 @@ use tourbillon::{
 };
 
 use super::{ledger::Ledger, plan::Plan};
+use crate::ledger::Granted;
 
 /// Number of timers to arm before yielding.
 const CHUNK: u32 = 256;
@@ -68,15 +69,15 @@ impl Context {
 
     /// Arms a late timer.
     fn arm_late(self, index: u32, place: Place<'_>) {
-        let deadline = self.ledger.now() + self.plan.late_delay(index);
+        let deadline = self.ledger.clock.now() + self.plan.late_delay(index);
         self.arm(index, deadline, place);
     }
 
     fn arm(self, index: u32, deadline: u64, place: Place<'_>) {
         let Context { ledger, plan } = self;
         if plan.is_task(index) {
-            ledger.granted(index, deadline);
-            let until = ledger.instant(deadline);
+            ledger.grant(index, Granted::at(deadline));
+            let until = ledger.clock.instant(deadline);
             drop(place.spawn(async move {
                 sleep_until(until).await;
                 ledger.ran(index);
@@ -85,16 +86,12 @@ impl Context {
         }
         let callback = move || ledger.ran(index);
         let timer = if plan.is_armed_by_delay(index) {
-            // Read the clock before the call: the runtime reads it later, so the true deadline is
-            // never earlier than the recorded one.
-            let now = ledger.now();
-            let delay = deadline.saturating_sub(now);
-            ledger.granted(index, now + delay);
-            ledger.granted_wait(index, delay);
+            let delay = deadline.saturating_sub(ledger.clock.now());
+            ledger.grant(index, Granted::after(ledger.clock, delay));
             place.after(Duration::from_nanos(delay), callback)
         } else {
-            ledger.granted(index, deadline);
-            place.at(ledger.instant(deadline), callback)
+            ledger.grant(index, Granted::at(deadline));
+            place.at(ledger.clock.instant(deadline), callback)
         };
         ledger.enter(index, Some(timer));
     }
@@ -181,7 +178,7 @@ struct Late {
 impl Late {
     /// Arms the timers whose moment has come. Returns `false` at the end.
     fn arm_some(&mut self, place: Place<'_>) -> bool {
-        let now = self.context.ledger.now();
+        let now = self.context.ledger.clock.now();
         let plan = self.context.plan;
         while plan.late().contains(&self.next) {
             if plan.late_arming(self.next) > now {

@@ -10,38 +10,33 @@ use std::{
     hint::black_box,
     sync::{
         OnceLock,
-        atomic::{AtomicU32, AtomicU64, Ordering::Relaxed},
+        atomic::{AtomicU64, Ordering::Relaxed},
     },
-    time::Duration,
 };
 
 use hdrhistogram::Histogram;
-use tourbillon::{Timer, time::Instant};
+use tourbillon::Timer;
 
 use super::lanes;
+use crate::ledger::{Clock, End, Entry, Granted, Noted, histogram};
 
 /// One timer's record. Two of them share a cache line.
 #[repr(align(32))]
 struct Record {
     /// The last granted deadline, in ns. The timer must not fire before it.
     due: AtomicU64,
-    /// The delay from the start of the wait, in ns, if known exactly.
+    /// The delay from the start of the wait, in ns, or [`UNKNOWN`].
     wait: AtomicU64,
-    /// When it first ran, in ns.
+    /// When it ran, in ns.
     ran_at: AtomicU64,
-    /// Number of runs in the low half, number of successful cancels in the high half.
-    ends: AtomicU32,
+    entry: Entry,
 }
 
-const RUN: u32 = 1;
-const CANCEL: u32 = 1 << 16;
-
-/// Upper end of the lateness histogram, in ns: one day. Later timers count as one day.
-const SCALE: u64 = 86_400_000_000_000;
+const UNKNOWN: u64 = u64::MAX;
 
 /// The records and handles of all timers.
 pub(super) struct Ledger {
-    origin: Instant,
+    pub(super) clock: Clock,
     records: Box<[Record]>,
     /// Set when the timer is armed. `None` for a task that sleeps.
     timers: Box<[OnceLock<Option<Timer>>]>,
@@ -69,36 +64,25 @@ impl Ledger {
     pub(super) fn new(timers: u32) -> Self {
         let records = (0..timers).map(|_| Record {
             due: AtomicU64::new(u64::MAX),
-            wait: AtomicU64::new(0),
+            wait: AtomicU64::new(UNKNOWN),
             ran_at: AtomicU64::new(0),
-            ends: AtomicU32::new(0),
+            entry: Entry::default(),
         });
         // `black_box` keeps the compiler from asking for zeroed pages, which would become resident
         // later.
         let handles = (0..timers).map(|_| black_box(OnceLock::new()));
         Self {
-            origin: Instant::now(),
+            clock: Clock::start(),
             records: records.collect(),
             timers: handles.collect(),
         }
     }
 
-    /// Returns the time since the ledger was made, in ns.
-    #[inline]
-    pub(super) fn now(&self) -> u64 {
-        self.origin.elapsed().as_nanos() as u64
-    }
-
-    /// Converts a time of this ledger to an instant.
-    pub(super) fn instant(&self, nanos: u64) -> Instant {
-        self.origin + Duration::from_nanos(nanos)
-    }
-
     /// Records a run; each timer's callback calls it.
     #[inline]
     pub(super) fn ran(&self, index: u32) {
-        let now = self.now();
-        if self.end(index, RUN).is_multiple_of(CANCEL) {
+        let now = self.clock.now();
+        if self.end(index, End::Run) {
             self.records[index as usize].ran_at.store(now, Relaxed);
         }
         lanes::count(|lane| &lane.fired);
@@ -116,34 +100,36 @@ impl Ledger {
         self.timers[index as usize].get()?.as_ref()
     }
 
-    /// Records the deadline that the runtime granted.
-    pub(super) fn granted(&self, index: u32, due: u64) {
-        self.records[index as usize].due.store(due, Relaxed);
-    }
-
-    /// Records the delay that the runtime granted.
-    pub(super) fn granted_wait(&self, index: u32, wait: u64) {
-        self.records[index as usize].wait.store(wait, Relaxed);
-    }
-
-    /// Returns a timer's deadline and delay. Only the thread that arms or moves the timer calls it.
-    pub(super) fn asked(&self, index: u32) -> (u64, u64) {
+    /// Records what the runtime granted.
+    pub(super) fn grant(&self, index: u32, granted: Granted) {
         let record = &self.records[index as usize];
-        (record.due.load(Relaxed), record.wait.load(Relaxed))
+        record.due.store(granted.due, Relaxed);
+        record.wait.store(granted.wait.unwrap_or(UNKNOWN), Relaxed);
+    }
+
+    /// Returns what the runtime granted. Only the thread that arms or moves the timer calls it.
+    pub(super) fn granted(&self, index: u32) -> Granted {
+        let record = &self.records[index as usize];
+        let wait = record.wait.load(Relaxed);
+        Granted {
+            due: record.due.load(Relaxed),
+            wait: (wait != UNKNOWN).then_some(wait),
+        }
     }
 
     /// Records that the runtime answered "cancelled".
     pub(super) fn cancelled(&self, index: u32) {
-        self.end(index, CANCEL);
+        self.end(index, End::Cancelled);
     }
 
-    /// Adds an end to a timer's record. Returns the ends recorded before.
-    fn end(&self, index: u32, how: u32) -> u32 {
-        let before = self.records[index as usize].ends.fetch_add(how, Relaxed);
-        if before == 0 {
+    /// Records an end of a timer. Returns whether it is the only one so far.
+    fn end(&self, index: u32, end: End) -> bool {
+        // Each record has one timer, the first one of its entry.
+        let is_over = self.records[index as usize].entry.note(0, end) == Noted::Over;
+        if is_over {
             lanes::count(|lane| &lane.ended);
         }
-        before
+        is_over
     }
 
     /// Evaluates the ledger, after the last write.
@@ -155,18 +141,16 @@ impl Ledger {
             lost: 0,
             duplicated: 0,
             early: 0,
-            lateness: Histogram::new_with_max(SCALE, 3).expect("the scale is a valid one"),
+            lateness: histogram(3),
         };
         for (record, timer) in self.records.iter().zip(&self.timers) {
-            let ends = record.ends.load(Relaxed);
-            let (runs, cancels) = (ends % CANCEL, ends / CANCEL);
-            verdict.armed += u64::from(timer.get().is_some());
-            verdict.fired += u64::from(runs > 0);
-            verdict.cancelled += u64::from(cancels > 0);
-            verdict.lost += u64::from(timer.get().is_some() && ends == 0);
-            // More than one end is a fault, in any combination.
-            verdict.duplicated += u64::from(runs + cancels > 1);
-            if runs > 0 {
+            let (ends, is_armed) = (record.entry.ends(), timer.get().is_some());
+            verdict.armed += u64::from(is_armed);
+            verdict.fired += u64::from(ends.has(End::Run));
+            verdict.cancelled += u64::from(ends.has(End::Cancelled));
+            verdict.lost += u64::from(is_armed && !ends.is_over());
+            verdict.duplicated += u64::from(!ends.are_right());
+            if ends.has(End::Run) && ends.are_right() {
                 let (ran_at, due) = (record.ran_at.load(Relaxed), record.due.load(Relaxed));
                 // Compare with the last granted deadline, which may be later than the first one.
                 verdict.early += u64::from(ran_at < due);

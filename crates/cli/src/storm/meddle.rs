@@ -16,6 +16,7 @@ use tourbillon::{
 };
 
 use super::{arm::Context, plan::Action};
+use crate::ledger::{Granted, Move};
 
 /// How long before a timer's deadline a meddler acts, in ns, so that the two race.
 const AHEAD: u64 = 100_000;
@@ -141,7 +142,7 @@ impl Meddler<'_> {
 
     /// Acts on the timers whose moments have come. Returns `true` at the end of the walk.
     fn walk(&self, walker: &mut Walker) -> bool {
-        let now = self.context.ledger.now();
+        let now = self.context.ledger.clock.now();
         while let Some((moment, index)) = walker.peek(self.context) {
             if moment > now {
                 return false;
@@ -184,59 +185,39 @@ impl Meddler<'_> {
                     meddled.too_late.fetch_add(1, Relaxed);
                 }
             },
-            Action::Refresh => {
-                // Compute the deadline from a clock reading before the call: the runtime reads its
-                // clock later, so the true deadline is never earlier.
-                let (_, wait) = self.context.ledger.asked(index);
-                let due = self.context.ledger.now() + wait;
-                let answer = self.granted(index, due, timer.refresh());
-                meddled.count_reset(answer, &meddled.refreshed);
-            }
-            Action::Reset => {
-                let answer = self.reset(index, timer);
-                meddled.count_reset(answer, &meddled.reset);
-            }
+            Action::Refresh => self.make(Move::Refresh, index, timer, &meddled.refreshed),
+            Action::Reset => self.make(self.reset(index), index, timer, &meddled.reset),
         }
     }
 
-    /// Moves a timer to an earlier or later deadline: by a delay from now, by a delay from the
-    /// start of its wait, or to an instant.
-    fn reset(&self, index: u32, timer: &Timer) -> Reset {
+    /// Returns how to reset a timer, to an earlier or a later deadline: by a delay from now, by a
+    /// delay from the start of its wait, or to an instant.
+    fn reset(&self, index: u32) -> Move {
         let Context { ledger, plan } = self.context;
-        // Read the clock before the call: the runtime reads it later, so the true deadline is never
-        // earlier than the recorded one.
         let bits = plan.bits(index, 6);
-        let (due, wait) = ledger.asked(index);
-        let now = ledger.now();
+        let now = ledger.clock.now();
         // At once, within 0.2 ms, or within the window.
         let delay = match bits % 8 {
             0 => 0,
             1 | 2 => (bits >> 16) % 200_000,
             _ => (bits >> 16) % (plan.end().saturating_sub(now) + 1_000_000),
         };
-        match (bits >> 8) % 3 {
-            0 => {
-                let answer = timer.reset_after(Duration::from_nanos(delay));
-                self.granted(index, now + delay, answer)
-            }
-            1 if plan.is_armed_by_delay(index) => {
-                let began = due - wait;
-                let wait = (now + delay).saturating_sub(began);
-                let answer = timer.reset_from_start(Duration::from_nanos(wait));
-                self.granted(index, began + wait, answer)
-            }
-            _ => {
-                let answer = timer.reset_at(ledger.instant(now + delay));
-                self.granted(index, now + delay, answer)
-            }
+        let Granted { due, wait } = ledger.granted(index);
+        match ((bits >> 8) % 3, wait) {
+            (0, _) => Move::After(delay),
+            (1, Some(wait)) => Move::FromStart((now + delay).saturating_sub(due - wait)),
+            _ => Move::At(now + delay),
         }
     }
 
-    /// Records the new deadline if the timer was moved.
-    fn granted(&self, index: u32, due: u64, answer: Reset) -> Reset {
+    /// Moves a timer, and records the new deadline if the runtime has granted it. Counts the answer
+    /// as one of the moved timers, or as too late.
+    fn make(&self, by: Move, index: u32, timer: &Timer, moved: &AtomicU64) {
+        let ledger = self.context.ledger;
+        let (answer, granted) = ledger.granted(index).moved(timer, by, ledger.clock);
         if answer == Reset::Pending {
-            self.context.ledger.granted(index, due);
+            ledger.grant(index, granted);
         }
-        answer
+        self.meddled.count_reset(answer, moved);
     }
 }

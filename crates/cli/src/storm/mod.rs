@@ -177,7 +177,7 @@ fn storm(args: &Args) -> Result<Report, String> {
     let memory = proc::resident_bytes()?;
     let meter = Meter::start();
     let worker_cpu = proc::thread_cpu_seconds(&lanes::threads())?;
-    let begun = ledger.now();
+    let begun = ledger.clock.now();
     plan.begin(begun, begun + lead);
     let plan: &'static Plan = Box::leak(Box::new(plan));
     let context = Context { ledger, plan };
@@ -189,7 +189,7 @@ fn storm(args: &Args) -> Result<Report, String> {
         armer.join().map_err(|_| "an outside thread panicked")?;
     }
     // Measure memory while most timers are pending.
-    let armed_at = ledger.now();
+    let armed_at = ledger.clock.now();
     let grown = proc::resident_bytes()?.saturating_sub(memory);
     let pending = u64::from(plan.early()).saturating_sub(fired());
     if armed_at > plan.base() {
@@ -217,14 +217,14 @@ fn storm(args: &Args) -> Result<Report, String> {
                 && meddlers.iter().all(|meddler| meddler.is_finished())
                 && ended() >= timers
         };
-        while !all_over() && ledger.now() < plan.latest() + grace {
+        while !all_over() && ledger.clock.now() < plan.latest() + grace {
             bar.set_position(ended());
             thread::sleep(POLL);
         }
     });
     let disturbance = meter.read();
     let worker_cpu_seconds = proc::thread_cpu_seconds(&lanes::threads())? - worker_cpu;
-    let over_at = ledger.now();
+    let over_at = ledger.clock.now();
     bar.finish_and_clear();
     let counts = runtime.metrics().total();
     let recorded = runtime.flight_recorder().snapshot();
