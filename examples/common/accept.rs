@@ -9,7 +9,7 @@ use tourbillon::{
     time::timeout,
 };
 
-use crate::{stop::Stop, trouble::Trouble};
+use crate::server::{Stop, Trouble};
 
 enum Event {
     Came(TcpStream),

@@ -2,7 +2,7 @@
 
 use std::thread;
 
-use crate::descriptors::raise_limit;
+use crate::server::raise_descriptor_limit;
 
 /// Descriptors per worker: an epoll instance, an eventfd, a timerfd, and one of the watchdog.
 const PER_WORKER: u64 = 4;
@@ -16,7 +16,7 @@ const RESERVE: u64 = 64;
 ///
 /// Fails if the limit is too low for `wanted`, or for any connection. The message says what to do.
 pub fn room_for(wanted: Option<usize>, each: u64) -> Result<usize, String> {
-    let limit = raise_limit();
+    let limit = raise_descriptor_limit();
     let workers = thread::available_parallelism().map_or(1, |cores| cores.get() as u64);
     let reserve = RESERVE + workers * PER_WORKER;
     let room = limit.saturating_sub(reserve) / each;

@@ -15,7 +15,7 @@ use tourbillon_cron::{self as cron, CronJob, jiff::Zoned};
 use tourbillon_examples::{
     arguments::{arguments, tame},
     say::{self, complain, say},
-    stop::Stop,
+    server::Stop,
 };
 
 use self::{job::Job, run::Runner};

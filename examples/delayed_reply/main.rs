@@ -12,9 +12,8 @@ use clap::Parser;
 use tourbillon::{Runtime, net::TcpListener, time::sleep};
 use tourbillon_examples::{
     arguments::arguments,
-    descriptors,
     say::{self, complain, say},
-    stop::Stop,
+    server::{Stop, raise_descriptor_limit},
 };
 
 /// The longest delay that a client may ask for.
@@ -56,7 +55,7 @@ fn main() -> ExitCode {
 
 fn start(args: Args) -> Result<(), Box<dyn std::error::Error>> {
     // If this fails, the limit stays as it is. The server reports running out of descriptors.
-    descriptors::raise_limit();
+    raise_descriptor_limit();
     let runtime = Runtime::new()?;
     runtime.block_on(run(args))?;
     Ok(())

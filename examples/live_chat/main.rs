@@ -24,7 +24,7 @@ use tourbillon_examples::{
     handshake::accept,
     room,
     say::{self, say},
-    stop::Stop,
+    server::Stop,
     tls,
 };
 use tourbillon_hyper::FuturesIo;

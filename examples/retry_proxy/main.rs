@@ -28,7 +28,7 @@ use tourbillon_examples::{
     arguments::arguments,
     room,
     say::{self, complain, say},
-    stop::Stop,
+    server::Stop,
 };
 
 use self::{args::Args, relay::End, retry::Policy, stats::Stats};

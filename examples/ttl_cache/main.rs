@@ -12,7 +12,7 @@ use tourbillon_examples::{
     arguments::arguments,
     room,
     say::{self, say},
-    stop::Stop,
+    server::Stop,
     values::{count, positive},
 };
 

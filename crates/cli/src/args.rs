@@ -7,14 +7,13 @@ use std::{
 };
 
 use clap::{Args, ValueEnum, error::ErrorKind};
-use rustix::process::{Resource, getrlimit, setrlimit};
 use tourbillon::{
     Runtime,
     runtime::{Builder, StoreKind},
 };
 use tourbillon_inspect::Inspector;
 
-use crate::{complain, record::RecordArgs};
+use crate::{complain, record::RecordArgs, server::raise_descriptor_limit};
 
 /// Runtime options, common to all commands.
 #[derive(Clone, Debug, Args)]
@@ -167,15 +166,6 @@ impl Addrs {
         };
         format!("cannot listen on {}: {error}{hint}", self.name)
     }
-}
-
-/// Raises the soft limit of open descriptors to the hard limit. Each connection needs one, and many
-/// systems set the soft limit to 1024.
-pub fn raise_descriptor_limit() {
-    let mut limit = getrlimit(Resource::Nofile);
-    limit.current = limit.maximum;
-    // If this fails, the limit stays as it is. The acceptor reports running out of descriptors.
-    let _ = setrlimit(Resource::Nofile, limit);
 }
 
 /// Exits with a usage error, in the style of clap's own errors.

@@ -19,7 +19,7 @@ pub mod record;
 pub mod say;
 mod serve;
 #[doc(hidden)]
-pub mod stop;
+pub mod server;
 mod storm;
 mod top;
 mod trace;

@@ -11,7 +11,7 @@ use std::{
 };
 
 use tourbillon::{JoinHandle, Runtime, runtime::Builder, task::JoinError};
-use tourbillon_cli::{say::complain, stop::Stop};
+use tourbillon_cli::{say::complain, server::Stop};
 
 use super::shared::{PATIENCE, Shared};
 

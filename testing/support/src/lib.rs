@@ -43,6 +43,10 @@ pub mod resident;
 // As for `disturbance`.
 #[path = "../../../crates/cli/src/say.rs"]
 pub mod say;
+#[cfg(feature = "server")]
+// As for `disturbance`.
+#[path = "../../../crates/cli/src/server.rs"]
+pub mod server;
 pub mod skip;
 #[cfg(feature = "runtime")]
 mod start;

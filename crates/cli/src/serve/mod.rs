@@ -21,11 +21,11 @@ use tourbillon_hyper::server::{Connections, default_max_connections};
 
 use self::stats::Stats;
 use crate::{
-    args::{Addrs, RuntimeArgs, count, duration, positive_duration, raise_descriptor_limit},
+    args::{Addrs, RuntimeArgs, count, duration, positive_duration},
     complain,
     record::Traces,
     say::say,
-    stop::{Stop, first},
+    server::{Stop, first, raise_descriptor_limit},
 };
 
 /// Arguments of `tourbillon serve`.
