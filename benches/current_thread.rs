@@ -12,16 +12,15 @@
 //! `enable_time` alone, which takes no descriptor.
 //!
 //! Run `cargo bench --bench current_thread`. The runtimes take turns, a few ms each, and the result
-//! is the median of the turns: what disturbs the machine hits all of them. Where valgrind is
-//! installed, the instructions outside of the kernel are counted, too. Each program then does `n`
-//! operations, and `3 n` in another process. The result is the difference divided by `2 n`. `-- WHAT`
-//! selects programs by a part of their names.
+//! is the median of the turns. Where valgrind is installed, the instructions outside of the kernel
+//! are counted, too. `-- WHAT` selects programs by a part of their names.
 
 use std::{
     env,
-    process::Command,
     time::{Duration, Instant},
 };
+
+use tourbillon_support::bench::{instructions, median, turns};
 
 const MS: Duration = Duration::from_millis(1);
 /// Time of one turn.
@@ -29,7 +28,7 @@ const TURN: Duration = Duration::from_millis(5);
 /// Number of turns of each runtime.
 const TURNS: usize = 200;
 /// Number of operations under valgrind.
-const COUNTED: u32 = 300;
+const COUNTED: u64 = 300;
 
 const PROGRAMS: [&str; 5] = [
     "make and drop",
@@ -123,7 +122,7 @@ tokio!(tokio_all, enable_all);
 tokio!(tokio_time, enable_time);
 
 /// Returns the time of an operation of each runtime, in ns: the medians of turns.
-fn times(what: &str) -> [f64; RUNTIMES.len()] {
+fn times(what: &str) -> Vec<f64> {
     // As many operations as one turn has room for.
     let n = RUNTIMES.map(|(_, run)| {
         let mut n = 1;
@@ -136,36 +135,12 @@ fn times(what: &str) -> [f64; RUNTIMES.len()] {
             n *= 2;
         }
     });
-    let mut times = [const { Vec::new() }; RUNTIMES.len()];
-    for _ in 0..TURNS {
-        for (which, (_, run)) in RUNTIMES.iter().enumerate() {
-            let start = Instant::now();
-            run(what, n[which]);
-            times[which].push(start.elapsed().as_nanos() as f64 / f64::from(n[which]));
-        }
-    }
-    times.map(|mut times| {
-        times.sort_by(f64::total_cmp);
-        times[times.len() / 2]
-    })
-}
-
-/// Returns the instructions of an operation, or `None` without valgrind.
-fn instructions(name: &str, what: &str) -> Option<f64> {
-    let count = |n: u32| {
-        let this = env::current_exe().expect("it has a path");
-        let output = Command::new("valgrind")
-            .args(["--tool=callgrind", "--callgrind-out-file=/dev/null"])
-            .arg(this)
-            .args(["run", name, what, &n.to_string()])
-            .output()
-            .ok()?;
-        assert!(output.status.success(), "{output:?}");
-        let said = String::from_utf8_lossy(&output.stderr).into_owned();
-        let (_, count) = said.split_once("Collected : ")?;
-        count.split_whitespace().next()?.parse::<f64>().ok()
-    };
-    Some((count(3 * COUNTED)? - count(COUNTED)?) / f64::from(2 * COUNTED))
+    let times = turns(TURNS, RUNTIMES.len(), |which| {
+        let (start, n) = (Instant::now(), n[which]);
+        RUNTIMES[which].1(what, n);
+        start.elapsed().as_nanos() as f64 / f64::from(n)
+    });
+    times.into_iter().map(median).collect()
 }
 
 fn main() {
@@ -184,8 +159,12 @@ fn main() {
         if only.is_some_and(|only| !what.contains(only.as_str())) {
             continue;
         }
-        let times = times(what).map(|ns| format!("{:.2} µs", ns / 1e3));
-        let counts = RUNTIMES.map(|(name, _)| match instructions(name, what) {
+        let times: Vec<_> = times(what)
+            .iter()
+            .map(|ns| format!("{:.2} µs", ns / 1e3))
+            .collect();
+        let args = |name: &str, n: u64| ["run", name, what, &n.to_string()].map(str::to_owned);
+        let counts = RUNTIMES.map(|(name, _)| match instructions(COUNTED, |n| args(name, n)) {
             Some(count) => format!("{count:.0}"),
             None => "needs valgrind".into(),
         });

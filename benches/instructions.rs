@@ -31,7 +31,6 @@ use std::{
     collections::{BTreeMap, VecDeque},
     env,
     future::poll_fn,
-    process::Command,
     sync::{
         Arc,
         atomic::{AtomicU64, Ordering::SeqCst},
@@ -48,6 +47,7 @@ use tourbillon::{
     task::yield_now,
     time::{Instant, sleep},
 };
+use tourbillon_support::bench::{instructions, under};
 
 const HOUR: Duration = Duration::from_secs(3600);
 const MS: Duration = Duration::from_millis(1);
@@ -272,43 +272,19 @@ fn on_worker(runtime: &Runtime, task: impl Future<Output = ()> + Send + 'static)
     receiver.recv().expect("it does not panic");
 }
 
-/// Runs a program in its own process, under the command `before`. Returns its stderr.
-fn run(before: &[&str], what: &str, n: u64, watch: &str) -> Option<String> {
-    let this = env::current_exe().expect("it has a path");
-    let output = Command::new(before[0])
-        .args(&before[1..])
-        .arg(this)
-        .args(["run", what, &n.to_string(), watch])
-        .output()
-        .ok()?;
-    assert!(output.status.success(), "{output:?}");
-    Some(String::from_utf8_lossy(&output.stderr).into_owned())
-}
-
-fn instructions(what: &str, n: u64, watch: &str) -> Option<f64> {
-    const CALLGRIND: [&str; 4] = [
-        "valgrind",
-        "--tool=callgrind",
-        "--callgrind-out-file=/dev/null",
-        "--fair-sched=yes",
-    ];
-    let count = |n| {
-        let said = run(&CALLGRIND, what, n, watch)?;
-        let (_, count) = said.split_once("Collected : ")?;
-        count.split_whitespace().next()?.parse::<f64>().ok()
-    };
-    Some((count(3 * n)? - count(n)?) / (2 * n) as f64)
+/// Returns the arguments with which this program runs another one.
+fn program_args(what: &str, n: u64, watch: &str) -> [String; 4] {
+    ["run", what, &n.to_string(), watch].map(str::to_owned)
 }
 
 /// Returns the system calls per operation, by name.
 fn calls(what: &str, n: u64, watch: &str) -> Option<BTreeMap<String, f64>> {
     let count = |n| {
         let events = CALLS.map(|call| format!("syscalls:sys_enter_{call}"));
-        let said = run(
-            &["perf", "stat", "-x,", "-e", &events.join(",")],
-            what,
-            n,
-            watch,
+        let perf = ["perf", "stat", "-x,", "-e", &events.join(",")];
+        let said = under(
+            &perf,
+            &program_args(what, n, watch).each_ref().map(String::as_str),
         )?;
         // count,,event,...
         let rows = said.lines().filter_map(|line| {
@@ -342,7 +318,7 @@ fn main() {
     for (what, n, by) in PROGRAMS.into_iter().filter(|it| asked(it.0)) {
         for watch in WATCHES {
             match by {
-                Count::Instructions => match instructions(what, n, watch) {
+                Count::Instructions => match instructions(n, |n| program_args(what, n, watch)) {
                     Some(count) => println!("{what:<20} {watch:<5} {count:>8.0} instructions"),
                     None => println!("{what:<20} {watch:<5} needs valgrind"),
                 },

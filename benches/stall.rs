@@ -46,7 +46,6 @@ mod systems;
 use std::{
     future::Future,
     io::Write,
-    net::{Ipv4Addr, TcpListener, TcpStream},
     process::Command,
     sync::{Arc, OnceLock, mpsc},
     thread,
@@ -54,7 +53,12 @@ use std::{
 };
 
 use systems::{Count, Ours, System, Tokio, counted, sleep_here};
-use tourbillon_support::disturbance::Meter;
+use tourbillon_support::{
+    bench::{median, turns},
+    disturbance::Meter,
+    net::connections,
+    spin,
+};
 
 const ROUNDS: usize = 50;
 const WORKERS: usize = 2;
@@ -179,7 +183,7 @@ enum Stuck {
 impl Stuck {
     fn stay(self) {
         match self {
-            Stuck::Spinning => spin(),
+            Stuck::Spinning => spin(STUCK),
             Stuck::Blocked => thread::sleep(STUCK),
         }
     }
@@ -191,11 +195,6 @@ impl Stuck {
             Stuck::Blocked => drop(over.recv()),
         }
     }
-}
-
-fn spin() {
-    let begun = Instant::now();
-    while begun.elapsed() < STUCK {}
 }
 
 /// The action of the spinning task between the last registration and spinning.
@@ -296,7 +295,7 @@ fn armed<S: System>(system: &S, arm: Arm, before: Before) -> Option<Vec<Duration
     let is_set = run(system, async move {
         let is_set = arm_all::<S>(arming, arm, before).await;
         if is_set {
-            spin();
+            spin(STUCK);
         }
         is_set
     });
@@ -322,7 +321,7 @@ fn spread<S: System>(system: &S) -> Option<Vec<Duration>> {
         }
         let is_set = thread::current().id() == here && Instant::now() < first;
         if is_set {
-            spin();
+            spin(STUCK);
         }
         is_set
     });
@@ -337,7 +336,7 @@ fn spawned<S: System>(system: &S) -> Vec<Duration> {
             let came = spawning.comes(index, Instant::now());
             S::spawn(async move { came() });
         }
-        spin();
+        spin(STUCK);
     });
     moments.lateness()
 }
@@ -362,26 +361,15 @@ fn woken<S: System>(system: &S, before: Before) -> Vec<Duration> {
             before.pass::<S>().await;
             sending.due(index, Instant::now());
             sender.send(()).expect("it waits");
-            spin();
+            spin(STUCK);
         });
     }
     moments.lateness()
 }
 
-/// Returns both ends of some connections.
-fn connections() -> Vec<(TcpStream, TcpStream)> {
-    let listener = TcpListener::bind((Ipv4Addr::LOCALHOST, 0)).expect("a port");
-    let addr = listener.local_addr().expect("it is bound");
-    let connect = |_| {
-        let client = TcpStream::connect(addr).expect("the listener is open");
-        (client, listener.accept().expect("a client connects").0)
-    };
-    (0..COUNT).map(connect).collect()
-}
-
 fn sockets<S: System>(system: &S, before: Before) -> Vec<Duration> {
     let moments = Moments::new(COUNT);
-    let (theirs, ours): (Vec<_>, Vec<_>) = connections().into_iter().unzip();
+    let (ours, theirs) = connections(COUNT);
     let (sender, spinning) = mpsc::channel();
     let reading = moments.clone();
     system.start(async move {
@@ -405,7 +393,7 @@ fn sockets<S: System>(system: &S, before: Before) -> Vec<Duration> {
             assert!(begun.elapsed() < PATIENCE, "no peer steals the tasks");
         }
         sender.send(()).expect("the receiver exists");
-        spin();
+        spin(STUCK);
     });
     spinning.recv().expect("tasks do not panic");
     for (index, mut stream) in theirs.iter().enumerate() {
@@ -423,7 +411,7 @@ fn outside<S: System>(system: &S) -> Vec<Duration> {
     let (sender, spinning) = mpsc::channel();
     system.start(async move {
         sender.send(()).expect("the receiver exists");
-        spin();
+        spin(STUCK);
     });
     spinning.recv().expect("tasks do not panic");
     thread::sleep(AHEAD);
@@ -457,10 +445,7 @@ fn all<S: System>(system: &S, stuck: Stuck) -> Option<Vec<Duration>> {
 }
 
 fn print(what: &str, system: &str, rounds: Vec<Vec<Duration>>) {
-    let median = |mut all: Vec<Duration>| {
-        all.sort_unstable();
-        all[all.len() / 2].as_nanos() as f64 / 1e3
-    };
+    let micros = |time: Duration| time.as_nanos() as f64 / 1e3;
     let maxima = rounds
         .iter()
         .map(|round| *round.iter().max().expect("some"));
@@ -468,9 +453,9 @@ fn print(what: &str, system: &str, rounds: Vec<Vec<Duration>>) {
     let max = *maxima.iter().max().expect("some");
     println!(
         "{what:<18}{system:<18}{:>12.1}{:>16.1}{:>12.1}",
-        median(rounds.concat()),
-        median(maxima),
-        max.as_nanos() as f64 / 1e3,
+        micros(median(rounds.concat())),
+        micros(median(maxima)),
+        micros(max),
     );
 }
 
@@ -497,14 +482,8 @@ fn main() {
     let chosen = std::env::args().skip(1).find(|arg| !arg.starts_with('-'));
     let is_chosen = |what: &str| chosen.as_ref().is_none_or(|word| what.contains(word));
     for (what, scenario) in SCENARIOS.into_iter().filter(|(what, _)| is_chosen(what)) {
-        // The systems take turns, so that disturbances hit all of them.
-        let mut rounds: Vec<Vec<_>> = SYSTEMS.iter().map(|_| Vec::new()).collect();
         let meter = Meter::start();
-        for _ in 0..ROUNDS {
-            for ((_, setup), rounds) in SYSTEMS.iter().zip(&mut rounds) {
-                rounds.push(setup.run(scenario));
-            }
-        }
+        let rounds = turns(ROUNDS, SYSTEMS.len(), |at| SYSTEMS[at].1.run(scenario));
         let disturbance = meter.read();
         for ((system, _), rounds) in SYSTEMS.iter().zip(rounds) {
             print(what, system, rounds);

@@ -21,6 +21,8 @@ mod curve;
 
 use std::{env, fmt, time::Duration};
 
+use tourbillon_support::bench::{median, turns};
+
 /// The runtime of a row.
 #[derive(Clone, Copy, PartialEq)]
 enum System {
@@ -120,31 +122,17 @@ impl Figures {
     }
 }
 
-/// Returns the median of one figure.
-fn median(rounds: &[Figures], figure: impl FnMut(&Figures) -> f64) -> f64 {
-    let mut figures: Vec<_> = rounds.iter().map(figure).collect();
-    figures.sort_by(f64::total_cmp);
-    figures[figures.len() / 2]
-}
-
 /// Runs each system once in each round, and prints the medians. The first system is tokio: the
 /// ratio to it is the median of the rounds' ratios.
 fn table(title: &str, systems: &[System], rounds: usize, run: impl Fn(System) -> Figures) {
-    let mut all: Vec<Vec<Figures>> = systems.iter().map(|_| Vec::new()).collect();
-    for round in 0..rounds {
-        for turn in 0..systems.len() {
-            let at = (round + turn) % systems.len();
-            all[at].push(run(systems[at]));
-        }
-    }
+    let all = turns(rounds, systems.len(), |at| run(systems[at]));
     println!("{title:<22}  fires/s  CPU µs/fire  of tokio  CPU %  switches/s  late p50  p99 (ms)");
     for (system, of) in systems.iter().zip(&all) {
-        let column = |figure: fn(&Figures) -> f64| median(of, figure);
-        let mut ratios = of.iter().zip(&all[0]);
-        let ratio = median(of, |_| {
-            let (ours, theirs) = ratios.next().expect("as many rounds");
+        let column = |figure: fn(&Figures) -> f64| median(of.iter().map(figure));
+        let ratio = |(ours, theirs): (&Figures, &Figures)| {
             ours.cpu_micros_a_fire / theirs.cpu_micros_a_fire
-        });
+        };
+        let ratio = median(of.iter().zip(&all[0]).map(ratio));
         println!(
             "{system:<22}  {:>7.0}  {:>11.2}  {ratio:>8.2}  {:>5.0}  {:>10.0}  {:>8.3}  {:>8.3}",
             column(|it| it.fires_a_second),

@@ -29,6 +29,8 @@ use std::{
     time::Duration,
 };
 
+use tourbillon_support::bench::median;
+
 use crate::operations::Operation;
 
 /// The numbers of workers to count with.
@@ -362,11 +364,10 @@ impl Trace {
             .iter()
             .flat_map(|it| &it.done[it.done.len() / 4..]);
         let warm: Vec<_> = warm.collect();
-        let median = |figure: fn(&Counts) -> u64| {
-            let mut all: Vec<_> = warm.iter().map(|counts| figure(counts)).collect();
-            all.sort_unstable();
-            all.get(all.len() / 2).copied()
-        };
+        if warm.is_empty() {
+            return None;
+        }
+        let median = |figure: fn(&Counts) -> u64| median(warm.iter().map(|counts| figure(counts)));
         let is_passed_on = |(at, fetched): &(&u64, &bool)| {
             let line = self.lines.get(*at);
             **fetched || line.is_some_and(|line| line.is_shared && line.is_written)
@@ -375,8 +376,8 @@ impl Trace {
         let all_shared: usize = warm.iter().map(shared).sum();
         Some(format!(
             "{} · {} · {:.1}",
-            median(|it| it.instructions)?,
-            median(|it| it.locked)?,
+            median(|it| it.instructions),
+            median(|it| it.locked),
             all_shared as f64 / warm.len() as f64,
         ))
     }

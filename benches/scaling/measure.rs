@@ -15,6 +15,7 @@ use std::{
 };
 
 use tourbillon::{Runtime, runtime::Builder};
+use tourbillon_support::bench::median;
 
 use crate::{operations::Operation, table::rate};
 
@@ -56,8 +57,8 @@ impl Costs {
             transfer: least(pass),
             local: 1e3 / rate(Operation::Arm, 1),
             private: (outside - (SHARED_LINES + 2) as f64 * own).max(0.0),
-            drain: median(drain),
-            wake: median(wake),
+            drain: median(rounds(drain)),
+            wake: wake(),
         }
     }
 }
@@ -79,17 +80,16 @@ impl fmt::Display for Costs {
     }
 }
 
-/// Returns the median of the rounds.
-fn median(mut measure: impl FnMut() -> f64) -> f64 {
-    let mut all: Vec<f64> = (0..ROUNDS).map(|_| measure()).collect();
-    all.sort_by(f64::total_cmp);
-    all[all.len() / 2]
+/// Measures again and again.
+fn rounds(measure: impl FnMut() -> f64) -> impl Iterator<Item = f64> {
+    std::iter::repeat_with(measure).take(ROUNDS)
 }
 
 /// Returns the minimum, for measurements that can only be disturbed upwards.
 fn least(measure: impl FnMut() -> f64) -> f64 {
-    let all = std::iter::repeat_with(measure).take(ROUNDS);
-    all.min_by(f64::total_cmp).expect("there are rounds")
+    rounds(measure)
+        .min_by(f64::total_cmp)
+        .expect("there are rounds")
 }
 
 /// Runs `f` on this many threads at the same time. Returns the longest duration, in ns.
@@ -190,7 +190,7 @@ fn wake() -> f64 {
     let runtime = runtime();
     let ran = Arc::new(AtomicU64::new(0));
     let epoch = Instant::now();
-    median(|| {
+    let rounds = rounds(|| {
         thread::sleep(Duration::from_millis(2));
         let (sender, receiver) = mpsc::channel();
         let at = epoch.elapsed();
@@ -200,5 +200,6 @@ fn wake() -> f64 {
         }));
         let ran_at: Duration = receiver.recv().expect("it runs");
         (ran_at - at).as_nanos() as f64
-    })
+    });
+    median(rounds)
 }

@@ -14,6 +14,7 @@ use std::{
 };
 
 use tourbillon::time::with_tolerance;
+use tourbillon_support::limit_descriptors;
 
 use crate::{Figures, System, Used, table};
 
@@ -26,17 +27,7 @@ const MEASURED: Duration = Duration::from_secs(10);
 
 /// The number of connections for which this process and its client have descriptors.
 fn streams() -> usize {
-    let mut limit = libc::rlimit {
-        rlim_cur: 0,
-        rlim_max: 0,
-    };
-    // SAFETY: `limit` has room for the result, and is valid for the second call.
-    unsafe {
-        libc::getrlimit(libc::RLIMIT_NOFILE, &raw mut limit);
-        limit.rlim_cur = limit.rlim_max;
-        libc::setrlimit(libc::RLIMIT_NOFILE, &raw const limit);
-    }
-    STREAMS.min((limit.rlim_cur as usize).saturating_sub(100))
+    STREAMS.min((limit_descriptors(u64::MAX) as usize).saturating_sub(100))
 }
 
 /// Runs the client: opens the connections, prints `connected`, and reads until they end.

@@ -32,6 +32,34 @@ impl System {
         System::Glommio,
     ];
 
+    /// The runtimes.
+    pub const RUNTIMES: [System; 7] = [
+        System::Tourbillon,
+        System::Tokio,
+        System::TokioAlt,
+        System::Smol,
+        System::Compio,
+        System::Monoio,
+        System::Glommio,
+    ];
+
+    /// The runtimes that run on several threads.
+    pub const THREADED: [System; 4] = [
+        System::Tourbillon,
+        System::Tokio,
+        System::TokioAlt,
+        System::Smol,
+    ];
+
+    /// The systems whose timers are armed and moved from several threads.
+    pub const TIMERS: [System; 5] = [
+        System::Tourbillon,
+        System::Tokio,
+        System::TokioAlt,
+        System::DelayQueue,
+        System::Smol,
+    ];
+
     /// Returns the system's name on the command line, in the table and in the JSON.
     pub fn name(self) -> &'static str {
         match self {

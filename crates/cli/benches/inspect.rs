@@ -22,7 +22,11 @@ use std::{
 use futures_lite::{AsyncReadExt, AsyncWriteExt};
 use serde_json::Value;
 use tourbillon::{Runtime, net::TcpStream, runtime::Builder, time::sleep};
-use tourbillon_support::disturbance::Meter;
+use tourbillon_support::{
+    bench::{median, turns},
+    clients::storm::page_address,
+    disturbance::Meter,
+};
 
 /// 50,000 timers per second for 4 s. The page is open the whole time.
 const STORM: [&str; 9] = [
@@ -165,16 +169,7 @@ fn address(child: &mut Child) -> SocketAddr {
     BufReader::new(stderr)
         .read_line(&mut line)
         .expect("it is text");
-    let addr = line.trim_end().strip_prefix("inspect: http://");
-    let addr = addr.and_then(|addr| addr.strip_suffix('/'));
-    addr.expect("it says where")
-        .parse()
-        .expect("it is an address")
-}
-
-fn median(mut figures: Vec<f64>) -> f64 {
-    figures.sort_by(f64::total_cmp);
-    figures[figures.len() / 2]
+    page_address(&line)
 }
 
 fn main() {
@@ -182,17 +177,11 @@ fn main() {
         .find_map(|arg| arg.parse().ok())
         .unwrap_or(5_usize);
     let clients = Clients::new();
-    let mut reports: [Vec<Value>; 4] = Default::default();
     let events: [Arc<AtomicUsize>; 4] = Default::default();
     let meter = Meter::start();
-    for round in 0..rounds.max(1) {
-        for turn in 0..reports.len() {
-            // Rotate the order, so that no variant always runs after the same one.
-            let which = (round + turn) % reports.len();
-            let report = storm(Viewers::ALL[which], &clients, &events[which]);
-            reports[which].push(report);
-        }
-    }
+    let reports = turns(rounds.max(1), events.len(), |which| {
+        storm(Viewers::ALL[which], &clients, &events[which])
+    });
     let disturbance = meter.read();
     print!("{:<18}", "medians, and ratio");
     FIGURES.iter().for_each(|(name, _)| print!("{name:>24}"));
@@ -200,7 +189,7 @@ fn main() {
     for (which, reports_of) in reports.iter().enumerate() {
         print!("{:<18}", Viewers::ALL[which].name());
         for (_, figure) in FIGURES {
-            let of = |reports: &[Value]| median(reports.iter().map(figure).collect());
+            let of = |reports: &[Value]| median(reports.iter().map(figure));
             let (here, without) = (of(reports_of), of(&reports[0]));
             print!("{here:>16.2} ({:.2})", here / without);
         }

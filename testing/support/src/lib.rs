@@ -16,6 +16,7 @@
 // As for `disturbance`.
 #[path = "../../../crates/cli/src/arguments.rs"]
 pub mod arguments;
+pub mod bench;
 #[cfg(feature = "runtime")]
 pub mod blocked;
 #[cfg(feature = "runtime")]
@@ -197,14 +198,14 @@ pub fn use_up_descriptors() -> Vec<std::fs::File> {
     }
 }
 
-/// Sets the soft limit of descriptors of this process.
-pub fn limit_descriptors(most: u64) {
-    limit(libc::RLIMIT_NOFILE, most);
+/// Sets the soft limit of descriptors of this process, as [`limit`] does.
+pub fn limit_descriptors(most: u64) -> u64 {
+    limit(libc::RLIMIT_NOFILE, most)
 }
 
-/// Sets a soft limit of this process, up to the hard limit. The hard limit stays, since only root
-/// may raise it.
-pub fn limit(resource: libc::__rlimit_resource_t, most: u64) {
+/// Sets a soft limit of this process, up to the hard limit, and returns it. The hard limit stays,
+/// since only root may raise it.
+pub fn limit(resource: libc::__rlimit_resource_t, most: u64) -> u64 {
     let mut limits = libc::rlimit {
         rlim_cur: 0,
         rlim_max: 0,
@@ -215,7 +216,8 @@ pub fn limit(resource: libc::__rlimit_resource_t, most: u64) {
         limits.rlim_cur = most.min(limits.rlim_max);
         libc::setrlimit(resource, &limits)
     };
-    assert_eq!(set, 0, "a soft limit may always be lowered");
+    assert_eq!(set, 0, "a soft limit may always be set, up to the hard one");
+    limits.rlim_cur
 }
 
 /// A gate that threads wait at until it is opened.

@@ -2,16 +2,12 @@
 
 use std::{fs, io, time::Duration};
 
+use rustix::time::{ClockId, clock_gettime};
+
 /// Returns the processor time that all threads of this process have used so far, including those
 /// that have ended.
 pub fn of_this_process() -> Duration {
-    let mut time = libc::timespec {
-        tv_sec: 0,
-        tv_nsec: 0,
-    };
-    // SAFETY: `time` is a valid place for the result.
-    let done = unsafe { libc::clock_gettime(libc::CLOCK_PROCESS_CPUTIME_ID, &raw mut time) };
-    assert_eq!(done, 0, "every Linux has this clock");
+    let time = clock_gettime(ClockId::ProcessCPUTime);
     Duration::new(time.tv_sec as u64, time.tv_nsec as u32)
 }
 

@@ -134,14 +134,3 @@ impl Lateness {
         self.sorted[at] as f64 / 1e3
     }
 }
-
-/// Returns the median. For an even number of figures, this is the upper of the two in the middle.
-///
-/// # Panics
-///
-/// Panics if there are no figures.
-pub fn median(figures: impl IntoIterator<Item = f64>) -> f64 {
-    let mut figures: Vec<_> = figures.into_iter().collect();
-    figures.sort_by(f64::total_cmp);
-    figures[figures.len() / 2]
-}

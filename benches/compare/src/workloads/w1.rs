@@ -25,13 +25,7 @@ use crate::{
 
 pub const WORKLOAD: Workload = Workload {
     name: "w1",
-    systems: &[
-        System::Tourbillon,
-        System::Tokio,
-        System::TokioAlt,
-        System::DelayQueue,
-        System::Smol,
-    ],
+    systems: &System::TIMERS,
     run,
 };
 

@@ -30,13 +30,7 @@ use crate::{
 
 pub const WORKLOAD: Workload = Workload {
     name: "w10",
-    systems: &[
-        System::Tourbillon,
-        System::Tokio,
-        System::TokioAlt,
-        System::DelayQueue,
-        System::Smol,
-    ],
+    systems: &System::TIMERS,
     run,
 };
 

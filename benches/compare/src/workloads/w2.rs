@@ -34,13 +34,7 @@ use crate::{
 
 pub const WORKLOAD: Workload = Workload {
     name: "w2",
-    systems: &[
-        System::Tourbillon,
-        System::Tokio,
-        System::TokioAlt,
-        System::DelayQueue,
-        System::Smol,
-    ],
+    systems: &System::TIMERS,
     run,
 };
 

@@ -49,16 +49,7 @@ use crate::{
 
 pub const WORKLOAD: Workload = Workload {
     name: "w3",
-    systems: &[
-        System::Tourbillon,
-        System::Tokio,
-        System::TokioAlt,
-        System::DelayQueue,
-        System::Smol,
-        System::Compio,
-        System::Monoio,
-        System::Glommio,
-    ],
+    systems: &System::ALL,
     run,
 };
 

@@ -49,13 +49,7 @@ use crate::{
 
 pub const WORKLOAD: Workload = Workload {
     name: "w4",
-    systems: &[
-        System::Tourbillon,
-        System::Tokio,
-        System::TokioAlt,
-        System::DelayQueue,
-        System::Smol,
-    ],
+    systems: &System::TIMERS,
     run,
 };
 

@@ -30,15 +30,7 @@ use crate::{
 
 pub const WORKLOAD: Workload = Workload {
     name: "w5",
-    systems: &[
-        System::Tourbillon,
-        System::Tokio,
-        System::TokioAlt,
-        System::Smol,
-        System::Compio,
-        System::Monoio,
-        System::Glommio,
-    ],
+    systems: &System::RUNTIMES,
     run,
 };
 

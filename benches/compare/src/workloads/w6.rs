@@ -35,13 +35,7 @@ use crate::{
 
 pub const WORKLOAD: Workload = Workload {
     name: "w6",
-    systems: &[
-        System::Tourbillon,
-        System::Tokio,
-        System::TokioAlt,
-        System::DelayQueue,
-        System::Smol,
-    ],
+    systems: &System::TIMERS,
     run,
 };
 

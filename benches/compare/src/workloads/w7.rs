@@ -23,8 +23,10 @@ use std::{
     time::{Duration, Instant},
 };
 
+use tourbillon_support::bench::median;
+
 use crate::{
-    measure::lateness::{Lateness, Left, Slot, median, slots},
+    measure::lateness::{Lateness, Left, Slot, slots},
     runtimes::{self, Program, Runtime},
     system::System,
     workload::{Figure, Workload, refuse},
@@ -32,12 +34,7 @@ use crate::{
 
 pub const WORKLOAD: Workload = Workload {
     name: "w7",
-    systems: &[
-        System::Tourbillon,
-        System::Tokio,
-        System::TokioAlt,
-        System::Smol,
-    ],
+    systems: &System::THREADED,
     run,
 };
 

@@ -26,9 +26,10 @@ use std::{
 };
 
 use futures_channel::oneshot;
+use tourbillon_support::bench::median;
 
 use crate::{
-    measure::{lateness::median, parts},
+    measure::parts,
     runtimes::{self, Program, Runtime},
     system::System,
     workload::{Figure, Workload},
@@ -36,15 +37,7 @@ use crate::{
 
 pub const WORKLOAD: Workload = Workload {
     name: "w8",
-    systems: &[
-        System::Tourbillon,
-        System::Tokio,
-        System::TokioAlt,
-        System::Smol,
-        System::Compio,
-        System::Monoio,
-        System::Glommio,
-    ],
+    systems: &System::RUNTIMES,
     run,
 };
 

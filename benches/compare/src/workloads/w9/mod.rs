@@ -26,12 +26,7 @@ use crate::workload::{Figure, Workload};
 
 pub const WORKLOAD: Workload = Workload {
     name: "w9",
-    systems: &[
-        System::Tourbillon,
-        System::Tokio,
-        System::TokioAlt,
-        System::Smol,
-    ],
+    systems: &System::THREADED,
     run,
 };
 

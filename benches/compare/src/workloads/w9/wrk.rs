@@ -6,6 +6,8 @@ use std::{
     process::{Child, Command, Stdio},
 };
 
+use tourbillon_support::limit_descriptors;
+
 use super::Load;
 use crate::{
     measure::{cpu, parts},
@@ -77,25 +79,11 @@ impl Drop for Server {
 ///
 /// Returns an error if the hard limit is lower.
 fn allow_descriptors(count: u64) -> Result<(), Box<dyn Error>> {
-    let mut limit = libc::rlimit {
-        rlim_cur: 0,
-        rlim_max: 0,
-    };
-    // SAFETY: `limit` has room for the limit that the call writes.
-    let got = unsafe { libc::getrlimit(libc::RLIMIT_NOFILE, &raw mut limit) };
-    assert_eq!(got, 0, "every process has this limit");
-    if limit.rlim_cur >= count {
-        return Ok(());
-    }
-    limit.rlim_cur = count;
-    // SAFETY: `limit` is initialized and lives through the call.
-    match unsafe { libc::setrlimit(libc::RLIMIT_NOFILE, &raw const limit) } {
-        0 => Ok(()),
-        _ => Err(format!(
-            "{count} descriptors are needed; the limit is {}",
-            limit.rlim_max
-        )
-        .into()),
+    match limit_descriptors(u64::MAX) {
+        limit if limit < count => {
+            Err(format!("{count} descriptors are needed; the limit is {limit}").into())
+        }
+        _ => Ok(()),
     }
 }
 
