@@ -1,14 +1,12 @@
 //! After `cancel_and_wait` has returned, the callback does not run and never runs again.
 
 use std::{
-    future::Future,
     pin::pin,
     sync::{
         Arc, OnceLock,
         atomic::{AtomicBool, AtomicUsize, Ordering},
         mpsc,
     },
-    task::{Context, Waker},
     thread,
     time::Duration,
 };
@@ -294,33 +292,6 @@ fn the_blocking_call_fails_on_a_worker_but_tasks_can_wait() {
         ended.await
     });
     assert_eq!(other.block_on(waits).unwrap(), Ok(Cancel::Running));
-}
-
-#[test]
-fn a_wait_can_be_dropped() {
-    let _alarm = alarm();
-    let runtime = runtime(1);
-    let (started, go_on) = (Gate::new(), Gate::new());
-    let (gate, wait) = (started.clone(), go_on.clone());
-    let timer = runtime.handle().after(Duration::ZERO, move || {
-        gate.open();
-        wait.wait();
-    });
-    started.wait();
-    {
-        let mut given_up = pin!(timer.cancel_and_wait());
-        assert_eq!(block_on(poll_once(given_up.as_mut())), None);
-        // A poll with another waker leaves the future pending.
-        let mut cx = Context::from_waker(Waker::noop());
-        assert!(given_up.as_mut().poll(&mut cx).is_pending());
-    }
-    let mut kept = pin!(timer.cancel_and_wait());
-    assert_eq!(block_on(poll_once(kept.as_mut())), None);
-    let unpolled = timer.cancel_and_wait();
-    go_on.open();
-    assert_eq!(block_on(kept), Ok(Cancel::Running));
-    drop(unpolled);
-    assert_eq!(timer.status(), Status::Over(Outcome::Fired));
 }
 
 #[test]

@@ -8,9 +8,7 @@ use std::{
 };
 
 use crate::common::{
-    Drops, HOUR, PATIENCE, alarm, eventually, on_worker,
-    process::alone,
-    runtime, threads,
+    Drops, HOUR, PATIENCE, alarm, eventually, on_worker, runtime,
     told::{Told, read_inboxes, worker_number},
 };
 use tourbillon::{
@@ -126,64 +124,6 @@ fn a_timer_cancelled_before_its_start_gets_one_outcome_on_a_worker() {
     for timer in kept {
         assert_eq!(timer.status(), Status::Over(Outcome::Cancelled));
     }
-}
-
-#[test]
-fn a_timer_dropped_before_its_start_leaves_nothing() {
-    alone(|| {
-        let before = threads();
-        let runtime = runtime(2);
-        let (drops, told) = (Drops::new(), Told::new());
-        let mut made = 0;
-        for i in 0..1_000 {
-            let mut token = || {
-                made += 1;
-                drops.token()
-            };
-            let (one, two, three) = (token(), token(), token());
-            let note = told.clone();
-            let name = format!("name {}", i % 10);
-            let plain = Timer::after(SOON).on(runtime.handle()).name(&name);
-            let plain = plain.build(move || drop(one));
-            let tells = Timer::every(SOON).on(runtime.handle()).name(&name);
-            let tells = tells.build_with(move |how| {
-                let _ = &two;
-                note.note(how);
-            });
-            let wall = Timer::after_boot(SOON).on(runtime.handle()).name(&name);
-            let note = told.once();
-            let wall = wall.build_with(move |how| {
-                drop(three);
-                note(how);
-            });
-            // A timer that is cancelled and then dropped leaves nothing, either.
-            if i % 2 == 0 {
-                assert_eq!(tells.cancel(), Cancel::Cancelled);
-                assert_eq!(wall.cancel(), Cancel::Cancelled);
-            }
-            if i % 3 == 0 {
-                assert_eq!(plain.cancel(), Cancel::Cancelled);
-            }
-            if i % 5 == 0 {
-                on_worker(&runtime, move || drop((plain, tells, wall)));
-            }
-        }
-        assert_eq!(drops.count(), made);
-        assert_eq!(runtime.timers().named, []);
-        let total = runtime.metrics().total();
-        assert_eq!(total.cancelled(), made as u64, "they count as cancelled");
-        let kept = Timer::after(SOON)
-            .on(runtime.handle())
-            .build_with(told.once());
-        drop(runtime);
-        assert_eq!(threads(), before);
-        drop(kept);
-        assert_eq!(
-            told.total(),
-            0,
-            "a timer that never started gets no outcome"
-        );
-    });
 }
 
 #[test]
