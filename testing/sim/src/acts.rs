@@ -51,6 +51,18 @@ macro_rules! each {
     };
 }
 
+/// Starts the timer of a builder. Its callback takes outcomes or not.
+macro_rules! start {
+    ($builder:expr, $tells:expr, $callback:expr) => {{
+        let (builder, mut f) = ($builder, $callback);
+        if $tells {
+            builder.start_with(f)
+        } else {
+            builder.start(move || f(Outcome::Fired))
+        }
+    }};
+}
+
 fn ns(nanos: u64) -> Duration {
     Duration::from_nanos(nanos)
 }
@@ -75,10 +87,10 @@ fn callback(cast: &Arc<Cast>, id: usize) -> impl FnMut(Outcome) + Send + 'static
     move |how| called(&cast, &alive, how)
 }
 
-fn record(kind: Kind, wait: u64) -> Record {
+fn record(kind: Kind, wait: u64, tells: bool) -> Record {
     Record {
         kind,
-        tells: false,
+        tells,
         named: false,
         tolerance: 0,
         wait,
@@ -244,7 +256,7 @@ pub fn act(cast: &Arc<Cast>, inside: bool) {
 /// Arms a timer whose callback takes no outcome.
 fn once(cast: &Arc<Cast>) {
     let delay = cast.delay();
-    let id = add(record(Kind::Once, delay));
+    let id = add(record(Kind::Once, delay, false));
     let mut f = callback(cast, id);
     let f = move || f(Outcome::Fired);
     let begun = Begun::now(Kind::Once);
@@ -256,10 +268,15 @@ fn once(cast: &Arc<Cast>) {
             Ok(cast.handle.at(Instant::now() + ns(delay), f))
         }
     };
+    armed(begun, id, delay);
+    finish(cast, id, timer.map(Any::Mono));
+}
+
+/// Records that a timer was armed by a delay.
+fn armed(begun: Begun, id: usize, delay: u64) {
     begun.end(id, |from, to| {
         What::Armed(from.saturating_add(delay), late(to, delay))
     });
-    finish(cast, id, timer.map(Any::Mono));
 }
 
 fn finish(cast: &Cast, id: usize, timer: Result<Any, tourbillon::ArmError>) {
@@ -274,9 +291,8 @@ fn told(cast: &Arc<Cast>) {
     let delay = cast.delay();
     let tolerance = [0, 0, below(3 * MS)][below(3) as usize];
     let id = add(Record {
-        tells: true,
         tolerance,
-        ..record(Kind::Once, delay)
+        ..record(Kind::Once, delay, true)
     });
     let f = callback(cast, id);
     let mut builder = Timer::after(ns(delay))
@@ -290,9 +306,7 @@ fn told(cast: &Arc<Cast>) {
         0 => builder.try_start_with(f),
         _ => Ok(builder.start_with(f)),
     };
-    begun.end(id, |from, to| {
-        What::Armed(from.saturating_add(delay), late(to, delay))
-    });
+    armed(begun, id, delay);
     finish(cast, id, timer.map(Any::Mono));
 }
 
@@ -301,18 +315,10 @@ fn every(cast: &Arc<Cast>) {
     let times = 1 + below(30);
     let tells = below(2) == 0;
     let kind = Kind::Every(period, times);
-    let id = add(Record {
-        tells,
-        ..record(kind, period)
-    });
-    let mut f = callback(cast, id);
+    let id = add(record(kind, period, tells));
     let begun = Begun::now(kind);
     let builder = Timer::every(ns(period)).on(&cast.handle).times(times);
-    let timer = if tells {
-        builder.start_with(f)
-    } else {
-        builder.start(move || f(Outcome::Fired))
-    };
+    let timer = start!(builder, tells, callback(cast, id));
     begun.end(id, |from, to| What::Armed(from + period, to + period));
     finish(cast, id, Ok(Any::Mono(timer)));
 }
@@ -321,10 +327,7 @@ fn every(cast: &Arc<Cast>) {
 fn unstarted(cast: &Arc<Cast>) {
     let delay = cast.delay();
     let tells = below(2) == 0;
-    let id = add(Record {
-        tells,
-        ..record(Kind::Once, delay)
-    });
+    let id = add(record(Kind::Once, delay, tells));
     let mut f = callback(cast, id);
     let builder = Timer::after(ns(delay)).on(&cast.handle);
     let timer = if tells {
@@ -365,21 +368,13 @@ fn named(cast: &Arc<Cast>) {
             let delay = cast.delay();
             let tells = below(2) == 0;
             let id = add(Record {
-                tells,
                 named: true,
-                ..record(Kind::Once, delay)
+                ..record(Kind::Once, delay, tells)
             });
-            let mut f = callback(cast, id);
             let begun = Begun::now(Kind::Once);
             let builder = Timer::after(ns(delay)).on(&cast.handle).name(name);
-            let timer = if tells {
-                builder.start_with(f)
-            } else {
-                builder.start(move || f(Outcome::Fired))
-            };
-            begun.end(id, |from, to| {
-                What::Armed(from.saturating_add(delay), late(to, delay))
-            });
+            let timer = start!(builder, tells, callback(cast, id));
+            armed(begun, id, delay);
             finish(cast, id, Ok(Any::Mono(timer)));
         }
     }
@@ -390,11 +385,7 @@ fn clocks(cast: &Arc<Cast>) {
     let delay = cast.delay();
     let tells = below(2) == 0;
     if below(2) == 0 {
-        let id = add(Record {
-            tells,
-            ..record(Kind::Boot, delay)
-        });
-        let mut f = callback(cast, id);
+        let id = add(record(Kind::Boot, delay, tells));
         let begun = Begun::now(Kind::Boot);
         let builder = match below(2) {
             0 => Timer::after_boot(ns(delay)),
@@ -404,32 +395,18 @@ fn clocks(cast: &Arc<Cast>) {
             }
         };
         let builder = builder.on(&cast.handle);
-        let timer = if tells {
-            builder.start_with(f)
-        } else {
-            builder.start(move || f(Outcome::Fired))
-        };
-        begun.end(id, |from, to| {
-            What::Armed(from.saturating_add(delay), late(to, delay))
-        });
+        let timer = start!(builder, tells, callback(cast, id));
+        armed(begun, id, delay);
         return finish(cast, id, Ok(Any::Boot(timer)));
     }
     let skips = below(2) == 0;
     let kind = Kind::Wall(skips);
     let at = wall(sim::wall().saturating_add(delay));
-    let id = add(Record {
-        tells,
-        ..record(kind, nanos(at))
-    });
-    let mut f = callback(cast, id);
+    let id = add(record(kind, nanos(at), tells));
     let begun = Begun::now(kind);
     let policy = if skips { OnStep::Skip } else { OnStep::Fire };
     let builder = Timer::at_wall(at).on(&cast.handle).on_step(policy);
-    let timer = if tells {
-        builder.start_with(f)
-    } else {
-        builder.start(move || f(Outcome::Fired))
-    };
+    let timer = start!(builder, tells, callback(cast, id));
     let at = nanos(at);
     begun.end(id, |_, _| What::Armed(at, at));
     finish(cast, id, Ok(Any::Wall(timer)));
