@@ -15,7 +15,7 @@ use crate::{
         home::home,
         schedule::{Every, Moment, OnStep, Once, Schedule},
     },
-    util::nanos::nanos,
+    util::{contained::contained, nanos::nanos},
 };
 
 /// A builder of one timer, with its options.
@@ -47,9 +47,8 @@ use crate::{
 ///   then once with `Cancelled` or `Shutdown`, unless it has [run out](TimerBuilder::times).
 /// - [`try_start`](TimerBuilder::try_start) and [`try_start_with`](TimerBuilder::try_start_with)
 ///   start the timer, or return an error.
-/// - [`build`](TimerBuilder::build) and [`build_with`](TimerBuilder::build_with) return the timer
-///   without starting it. [`Timer::start`] starts it. Before that it can be cancelled (a start then
-///   ends it as cancelled) or dropped (nothing runs).
+///
+/// After [`manual`](TimerBuilder::manual), the timer waits for [`Timer::start`] instead.
 ///
 /// Callbacks always run on a worker, also after a cancellation or at a shutdown, and no lock of the
 /// runtime is held then. There is one exception: a runtime that has ended has no workers, so the
@@ -65,6 +64,7 @@ pub struct TimerBuilder<S: Schedule, W = ()> {
     /// `None`: that of the scope or of the runtime.
     tolerance: Option<Duration>,
     jitter: Duration,
+    manual: bool,
     pub(crate) condition: W,
 }
 
@@ -141,6 +141,7 @@ impl<S: Schedule> TimerBuilder<S> {
             name: None,
             tolerance: None,
             jitter: Duration::ZERO,
+            manual: false,
             condition: (),
         }
     }
@@ -176,6 +177,7 @@ impl<S: Schedule> TimerBuilder<S> {
             name: self.name,
             tolerance: self.tolerance,
             jitter: self.jitter,
+            manual: self.manual,
             condition: weak,
         }
     }
@@ -219,6 +221,31 @@ impl<S: Schedule, W> TimerBuilder<S, W> {
     /// Deadlines that `refresh` and `reset_after` set are exact.
     pub fn jitter(mut self, jitter: Duration) -> Self {
         self.jitter = jitter;
+        self
+    }
+
+    /// Has the timer wait until [`Timer::start`], from which its delay counts.
+    ///
+    /// Before that it can be cancelled, and the start then ends it as cancelled. If it is dropped,
+    /// nothing runs. It belongs to its runtime, and counts towards the bound there, from the last
+    /// step of this builder on.
+    ///
+    /// ```
+    /// use std::{sync::mpsc, time::Duration};
+    /// use tourbillon::{Runtime, Timer};
+    ///
+    /// let runtime = Runtime::new().unwrap();
+    /// let (sender, fired) = mpsc::channel();
+    /// let timer = Timer::after(Duration::from_millis(1))
+    ///     .on(runtime.handle())
+    ///     .manual()
+    ///     .start(move || sender.send("fired").unwrap());
+    /// assert!(fired.try_recv().is_err());
+    /// timer.start();
+    /// assert_eq!(fired.recv(), Ok("fired"));
+    /// ```
+    pub fn manual(mut self) -> Self {
+        self.manual = true;
         self
     }
 }
@@ -274,59 +301,77 @@ impl Asks {
     }
 }
 
-/// How a timer's callback is called, and how the timer is started.
+/// How a timer's callback is called, and who hears of a refusal.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) struct Mode {
-    /// The callback takes outcomes.
-    pub(crate) outcome: bool,
+    /// The callback is told the outcome.
+    pub(crate) told: bool,
     /// The caller takes an error: the timer may be refused.
     pub(crate) bounded: bool,
-    /// The timer is started at once.
-    pub(crate) start: bool,
+}
+
+impl Mode {
+    pub(crate) const START: Self = Self::new(false, false);
+    pub(crate) const START_WITH: Self = Self::new(true, false);
+    pub(crate) const TRY_START: Self = Self::new(false, true);
+    pub(crate) const TRY_START_WITH: Self = Self::new(true, true);
+
+    const fn new(told: bool, bounded: bool) -> Self {
+        Self { told, bounded }
+    }
 }
 
 impl<S: Schedule, W> TimerBuilder<S, W>
 where
     Moment<S>: Copy,
 {
-    /// Builds the timer, and starts it if `mode` says so.
-    ///
-    /// `f` wraps the user's callback, whose type is `N`. On an error, `f` is given back if no
-    /// runtime can call it.
-    pub(crate) fn arm<N, F>(
+    /// Arms the timer. `f` wraps the user's callback, whose type is `N`.
+    pub(crate) fn arm<N, F>(self, mode: Mode, asks: Asks, f: F) -> Result<Timer<S::Clock>, ArmError>
+    where
+        N: 'static,
+        F: FnMut(Outcome) -> Flow + Send + 'static,
+    {
+        let mut f = Some(f);
+        let armed = self.try_arm::<N, F>(mode, asks, &mut f);
+        // No worker is left to call `f` if the runtime has been shut down, so this thread does. The
+        // caller of a `try_` method gets the error instead.
+        let tells = mode.told && !mode.bounded && matches!(armed, Err(ArmError::Shutdown));
+        if let Some(mut f) = f.filter(|_| tells) {
+            // As on a worker, a panic of `f` does not reach the caller.
+            contained(|| shards::tell_of_shutdown(|how| _ = f(how)));
+        }
+        armed
+    }
+
+    /// Arms the timer, which takes `f`, or returns an error. `f` stays if no runtime can call it.
+    fn try_arm<N, F>(
         self,
         mode: Mode,
         asks: Asks,
-        f: F,
-    ) -> Result<Timer<S::Clock>, (ArmError, Option<F>)>
+        f: &mut Option<F>,
+    ) -> Result<Timer<S::Clock>, ArmError>
     where
         N: 'static,
         F: FnMut(Outcome) -> Flow + Send + 'static,
     {
         // 1. Refuse a wrong schedule, if the caller takes an error.
-        let flaw = self.schedule.flaw().filter(|_| mode.bounded);
-        if let Some(flaw) = flaw {
-            return Err((flaw, Some(f)));
+        if let Some(flaw) = self.schedule.flaw().filter(|_| mode.bounded) {
+            return Err(flaw);
         }
         // 2. Choose the shard.
-        let home = match home::<S::Clock>(self.handle.as_ref(), self.worker) {
-            // On an error the callback goes back: if it takes outcomes, the caller may have to call
-            // it with `Shutdown`.
-            Ok(home) => home,
-            Err(error) => return Err((error, Some(f))),
-        };
+        let home = home::<S::Clock>(self.handle.as_ref(), self.worker)?;
         let shared = &home.owner().shared;
-        if mode.outcome && shared.is_stopping() && shards::is_told_of_shutdown() {
+        if mode.told && shared.is_stopping() && shards::is_told_of_shutdown() {
             // Its callback would be called with `Shutdown` right now. This thread is inside of such
             // a call already, so a callback that starts its like again would never end.
-            return Err((ArmError::Shutdown, Some(f)));
+            return Err(ArmError::Shutdown);
         }
-        // 3. Build the timer on that shard. The runtime may be full; then `f` is still here.
+        // 3. Build the timer on that shard, unless the runtime is full.
         let plan = self.schedule.plan(|at| S::Clock::nanos(shared, *at));
         let options = Options {
             deadline: plan.deadline,
             recurring: plan.recurring,
-            outcome: mode.outcome,
+            outcome: mode.told,
             tolerance: (self.tolerance).map_or_else(|| home.owner().tolerance().ns(), nanos),
             jitter: nanos(self.jitter),
             tag: plan.tag,
@@ -335,31 +380,23 @@ where
             spent: asks.spent,
             origin: current_span(),
         };
-        let wait = nanos(plan.wait);
-        // A runtime that is full does not take `f`, which then goes back to the caller.
-        let mut f = Some(f);
-        let made = arm(&home, mode.bounded, |home| {
+        let timer = arm(&home, mode.bounded, |home| {
             let f = f.take().expect("it is armed once");
-            ShardTimer::build_as::<N, F>(home, wait, options, f)
-        });
-        match (made, f) {
-            (Ok(timer), _) => {
-                // 4. Start it. The runtime may have been shut down meanwhile.
-                if mode.start {
-                    timer.start();
-                }
-                if let Some(deadline) = timer.0.as_ref().and_then(shards::Timer::deadline) {
-                    home.owner().note_armed(deadline);
-                }
-                // A callback that takes outcomes gets `Shutdown`, so that is no error for it.
-                let refused = mode.bounded && !mode.outcome;
-                if refused && timer.status() == Status::Over(timer::Outcome::Shutdown) {
-                    return Err((ArmError::Shutdown, None));
-                }
-                Ok(timer)
-            }
-            (Err(error), f) => Err((error, f)),
+            ShardTimer::build_as::<N, F>(home, nanos(plan.wait), options, f)
+        })?;
+        // 4. Start it. The runtime may have been shut down meanwhile.
+        if !self.manual {
+            timer.start();
         }
+        if let Some(deadline) = timer.0.as_ref().and_then(shards::Timer::deadline) {
+            home.owner().note_armed(deadline);
+        }
+        // A callback that takes outcomes gets `Shutdown`, so that is no error for it.
+        let refused = mode.bounded && !mode.told;
+        if refused && timer.status() == Status::Over(timer::Outcome::Shutdown) {
+            return Err(ArmError::Shutdown);
+        }
+        Ok(timer)
     }
 }
 

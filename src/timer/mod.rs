@@ -3,7 +3,7 @@
 //! | file | contents |
 //! |---|---|
 //! | `builder` | [`TimerBuilder`]: the options of a timer |
-//! | `start` | the ways to start a built timer |
+//! | `start` | the last steps of the builder |
 //! | `arm` | the free functions `after`, `at` and `every`, and arming without options |
 //! | `home` | which shard a timer goes to |
 //! | `clock`, `schedule` | by which clock, and when, a timer is due |
@@ -89,8 +89,7 @@ impl<C: TimerClock> Timer<C> {
         Self(None, PhantomData)
     }
 
-    /// Starts a timer that was [built](TimerBuilder) and not started. Its delay counts from this
-    /// call.
+    /// Starts a timer that is [manual](TimerBuilder::manual). Its delay counts from this call.
     ///
     /// If the timer was cancelled before, it is over. A callback that takes an outcome then gets
     /// `Cancelled`, on a worker.

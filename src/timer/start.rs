@@ -1,4 +1,4 @@
-//! The ways to start a built timer, for each kind of callback.
+//! The ways to start a timer, for each kind of callback.
 //!
 //! A callback may run once or repeatedly, take an outcome or not, and take an `Arc` or not. Each
 //! combination is wrapped into the one kind of callback that a shard calls: it takes an [`Outcome`]
@@ -15,16 +15,19 @@ use super::{
 };
 use crate::{
     error::ArmError,
-    sys::sync::atomic::{AtomicBool, AtomicU64, Ordering},
-    util::contained::contained,
+    sys::sync::atomic::{AtomicU64, Ordering},
 };
 
 /// Defines the public methods that start a timer, for one kind of callback and condition.
 ///
-/// `plain` wraps a callback without an outcome and arms the timer. `told` does that for a callback
-/// that takes outcomes.
+/// `$f` is the user's callback. `$plain` and `$told` wrap one without and one with an outcome, for
+/// the method `$arm`.
 macro_rules! starters {
-    ($clock:ty, [$($plain:tt)*], [$($told:tt)*]) => {
+    (
+        $clock:ty, $arm:ident, $f:ident,
+        [$($plain:tt)*] $plainly:expr,
+        [$($told:tt)*] $telling:expr $(,)?
+    ) => {
         /// Starts the timer: `f` runs when it is due. If the runtime has been shut down, `f` is
         /// dropped and the returned timer is over.
         ///
@@ -33,10 +36,8 @@ macro_rules! starters {
         /// Panics if the thread is in no runtime and none was given, or if there is no such worker.
         /// See [`try_start`](Self::try_start).
         #[track_caller]
-        pub fn start<F: $($plain)* + Send + 'static>(self, f: F) -> Timer<$clock> {
-            // These methods cannot fail, so the bound on the number of timers does not hold for
-            // them.
-            or_refused(self.plain(false, true, f))
+        pub fn start<F: $($plain)* + Send + 'static>(self, $f: F) -> Timer<$clock> {
+            or_refused(self.$arm::<F>(Mode::START, $plainly))
         }
 
         /// Starts the timer: `f` is called with its outcome. If the runtime has been shut down, the
@@ -50,8 +51,8 @@ macro_rules! starters {
         ///
         /// Panics in the cases in which [`start`](Self::start) panics.
         #[track_caller]
-        pub fn start_with<F: $($told)* + Send + 'static>(self, f: F) -> Timer<$clock> {
-            or_refused(self.told(false, true, f))
+        pub fn start_with<F: $($told)* + Send + 'static>(self, $f: F) -> Timer<$clock> {
+            or_refused(self.$arm::<F>(Mode::START_WITH, $telling))
         }
 
         /// Starts the timer like [`start`](Self::start). Fails if there is no runtime, or it is
@@ -62,9 +63,9 @@ macro_rules! starters {
         /// See [`ArmError`]. `f` is dropped.
         pub fn try_start<F: $($plain)* + Send + 'static>(
             self,
-            f: F,
+            $f: F,
         ) -> Result<Timer<$clock>, ArmError> {
-            self.plain(true, true, f)
+            self.$arm::<F>(Mode::TRY_START, $plainly)
         }
 
         /// Starts the timer like [`start_with`](Self::start_with). Fails if there is no runtime, or
@@ -75,326 +76,214 @@ macro_rules! starters {
         /// See [`ArmError`]. `f` is dropped without a call.
         pub fn try_start_with<F: $($told)* + Send + 'static>(
             self,
-            f: F,
+            $f: F,
         ) -> Result<Timer<$clock>, ArmError> {
-            self.told(true, true, f)
-        }
-
-        /// Returns the timer without starting it. It belongs to the given runtime or to the one
-        /// that the calling thread is in, and counts towards its limit.
-        ///
-        /// # Panics
-        ///
-        /// Panics in the cases in which [`start`](Self::start) panics.
-        #[track_caller]
-        pub fn build<F: $($plain)* + Send + 'static>(self, f: F) -> Timer<$clock> {
-            or_refused(self.plain(false, false, f))
-        }
-
-        /// Returns the timer without starting it. `f` is called with the outcome once the timer has
-        /// been started.
-        ///
-        /// # Panics
-        ///
-        /// Panics in the cases in which [`start`](Self::start) panics.
-        #[track_caller]
-        pub fn build_with<F: $($told)* + Send + 'static>(self, f: F) -> Timer<$clock> {
-            or_refused(self.told(false, false, f))
+            self.$arm::<F>(Mode::TRY_START_WITH, $telling)
         }
     };
-}
-
-fn mode(outcome: bool, bounded: bool, start: bool) -> Mode {
-    Mode {
-        outcome,
-        bounded,
-        start,
-    }
-}
-
-/// Calls a callback that takes outcomes with `Shutdown`, if it was not armed because its runtime
-/// has been shut down.
-fn told<C: TimerClock, F: FnMut(shards::Outcome) -> Flow>(
-    armed: Result<Timer<C>, (ArmError, Option<F>)>,
-    bounded: bool,
-) -> Result<Timer<C>, ArmError> {
-    armed.map_err(|(error, f)| {
-        // No worker is left to call `f`, so this thread does. The caller of a `try_` method gets
-        // the error instead.
-        if let Some(mut f) = f.filter(|_| error == ArmError::Shutdown && !bounded) {
-            // As on a worker, a panic of `f` does not reach the caller.
-            contained(|| shards::tell_of_shutdown(|how| _ = f(how)));
-        }
-        error
-    })
 }
 
 impl<C: TimerClock> TimerBuilder<Once<C>>
 where
     C::Instant: Copy,
 {
-    starters!(C, [FnOnce()], [FnOnce(Outcome)]);
-
-    fn plain<F: FnOnce() + Send + 'static>(
-        self,
-        bounded: bool,
-        start: bool,
-        f: F,
-    ) -> Result<Timer<C>, ArmError> {
-        // The shard calls an `FnMut`. The callback itself can be called once.
-        let mut f = Some(f);
-        let run = move |_| {
-            if let Some(f) = f.take() {
-                f();
-            }
-            Flow::Continue(())
-        };
-        self.arm::<F, _>(mode(false, bounded, start), Asks::default(), run)
-            .map_err(|(error, _)| error)
-    }
-
-    fn told<F: FnOnce(Outcome) + Send + 'static>(
-        self,
-        bounded: bool,
-        start: bool,
-        f: F,
-    ) -> Result<Timer<C>, ArmError> {
-        let mut f = Some(f);
-        // The first outcome is the only one: a timer that has ended gets no other.
-        let run = move |how| {
-            if let Some(f) = f.take() {
-                f(Outcome::of(how));
-            }
-            Flow::Continue(())
-        };
-        told(
-            self.arm::<F, _>(mode(true, bounded, start), Asks::default(), run),
-            bounded,
-        )
-    }
+    starters!(
+        C, once, f,
+        [FnOnce()] move |_, _| f(),
+        [FnOnce(Outcome)] move |how, _| f(how),
+    );
 }
 
 impl<C: TimerClock, T: ?Sized + Send + Sync + 'static> TimerBuilder<Once<C>, Weak<T>>
 where
     C::Instant: Copy,
 {
-    starters!(C, [FnOnce(Arc<T>)], [FnOnce(Outcome, Option<Arc<T>>)]);
+    starters!(
+        C, once, f,
+        [FnOnce(Arc<T>)] move |_, alive| if let Some(alive) = alive { f(alive) },
+        [FnOnce(Outcome, Option<Arc<T>>)] f,
+    );
+}
 
-    fn plain<F: FnOnce(Arc<T>) + Send + 'static>(
-        self,
-        bounded: bool,
-        start: bool,
-        f: F,
-    ) -> Result<Timer<C>, ArmError> {
-        let weak = self.condition.clone();
-        let asks = Asks::condition(alive(&weak));
-        let mut f = Some(f);
-        // The `Arc` may have been dropped after the shard asked for the condition.
-        let run = move |_| {
-            let Some(alive) = weak.upgrade() else {
-                return Flow::Break(shards::Outcome::Cancelled);
-            };
-            if let Some(f) = f.take() {
-                f(alive);
-            }
-            Flow::Continue(())
-        };
-        self.arm::<F, _>(mode(false, bounded, start), asks, run)
-            .map_err(|(error, _)| error)
-    }
+impl TimerBuilder<Every> {
+    starters!(
+        Monotonic, every, f,
+        [FnMut()] { let mut f = f; move |_, _| f() },
+        [FnMut(Outcome)] { let mut f = f; move |how, _| f(how) },
+    );
+}
 
-    fn told<F: FnOnce(Outcome, Option<Arc<T>>) + Send + 'static>(
+impl<T: ?Sized + Send + Sync + 'static> TimerBuilder<Every, Weak<T>> {
+    starters!(
+        Monotonic, every, f,
+        [FnMut(Arc<T>)] { let mut f = f; move |_, alive| if let Some(alive) = alive { f(alive) } },
+        [FnMut(Outcome, Option<Arc<T>>)] f,
+    );
+}
+
+impl<C: TimerClock, W: Condition> TimerBuilder<Once<C>, W>
+where
+    C::Instant: Copy,
+{
+    /// Arms a timer that runs once. `f` wraps the user's callback, whose type is `N`. It gets the
+    /// outcome, and what the condition keeps alive.
+    fn once<N: 'static>(
         self,
-        bounded: bool,
-        start: bool,
-        f: F,
+        mode: Mode,
+        f: impl FnOnce(Outcome, Option<W::Alive>) + Send + 'static,
     ) -> Result<Timer<C>, ArmError> {
-        let weak = self.condition.clone();
-        let asks = Asks::condition(alive(&weak));
+        let condition = self.condition.clone();
+        let asks = Asks::condition(ask(condition.clone()));
+        // The shard calls an `FnMut`. The callback itself can be called once: the first outcome is
+        // the only one.
         let mut f = Some(f);
-        // Likewise: without an `Arc` the timer did not fire, but was cancelled.
         let run = move |how| {
-            let alive = weak.upgrade();
-            let how = match how {
-                shards::Outcome::Fired if alive.is_none() => shards::Outcome::Cancelled,
-                how => how,
-            };
+            let (how, alive) = condition.check(how);
             if let Some(f) = f.take() {
                 f(Outcome::of(how), alive);
             }
             // This outcome may differ from the one that the shard passed. It becomes the timer's.
             Flow::Break(how)
         };
-        told(
-            self.arm::<F, _>(mode(true, bounded, start), asks, run),
-            bounded,
-        )
+        self.arm::<N, _>(mode, asks, run)
     }
 }
 
-/// How many runs a recurring timer has left. `None` if there is no limit.
+impl<W: Condition> TimerBuilder<Every, W> {
+    /// Arms a timer that runs repeatedly; see `once`.
+    fn every<N: 'static>(
+        self,
+        mode: Mode,
+        mut f: impl FnMut(Outcome, Option<W::Alive>) + Send + 'static,
+    ) -> Result<Timer, ArmError> {
+        let condition = self.condition.clone();
+        let runs = Runs::new(self.schedule.times, mode.told && W::CAN_END);
+        let asks = runs.asks(condition.clone());
+        let run = move |how| {
+            let (how, alive) = condition.check(how);
+            // Before the call: a callback that panics has used up its run, or got its outcome.
+            let flow = runs.begin(how);
+            f(Outcome::of(how), alive);
+            flow
+        };
+        self.arm::<N, _>(mode, asks, run)
+    }
+}
+
+/// The condition on which a timer runs: none, or that a `Weak` can be upgraded.
+pub trait Condition: Clone + Send + Sync + 'static {
+    /// What the callback gets.
+    type Alive;
+
+    /// Whether the condition can end the timer.
+    const CAN_END: bool;
+
+    /// Returns whether the timer may run.
+    fn is_alive(&self) -> bool;
+
+    /// Returns what the callback gets. `None` if the timer may not run.
+    fn alive(&self) -> Option<Self::Alive>;
+
+    /// Returns the outcome of a timer that ends by `how` or is due, and what its callback gets.
+    fn check(&self, how: shards::Outcome) -> (shards::Outcome, Option<Self::Alive>) {
+        match (how, self.alive()) {
+            // Due, but the last `Arc` was dropped after the shard asked: this is the end, and not a
+            // run.
+            (shards::Outcome::Fired, None) => (shards::Outcome::Cancelled, None),
+            (how, alive) => (how, alive),
+        }
+    }
+}
+
+impl Condition for () {
+    type Alive = ();
+    const CAN_END: bool = false;
+
+    fn is_alive(&self) -> bool {
+        true
+    }
+
+    fn alive(&self) -> Option<()> {
+        Some(())
+    }
+}
+
+impl<T: ?Sized + Send + Sync + 'static> Condition for Weak<T> {
+    type Alive = Arc<T>;
+    const CAN_END: bool = true;
+
+    fn is_alive(&self) -> bool {
+        self.strong_count() > 0
+    }
+
+    fn alive(&self) -> Option<Arc<T>> {
+        self.upgrade()
+    }
+}
+
+/// Returns the question whether a timer may run, if it may be that it does not.
+fn ask<W: Condition>(condition: W) -> Option<Ask> {
+    W::CAN_END.then(|| -> Ask { Box::new(move || condition.is_alive()) })
+}
+
+/// How many runs a recurring timer has left, or [`ENDED`]. `None` if nothing needs to know.
 #[derive(Clone)]
 struct Runs(Option<Arc<AtomicU64>>);
 
+/// Stands for the runs that are left, when the callback has got its last outcome.
+const ENDED: u64 = u64::MAX;
+
 impl Runs {
-    fn new(times: Option<u64>) -> Self {
-        Self(times.map(|times| Arc::new(AtomicU64::new(times))))
+    /// Without a limit, the word only says whether the timer has ended, if `can_end`.
+    fn new(times: Option<u64>, can_end: bool) -> Self {
+        let left = match times {
+            Some(times) => Some(times.min(ENDED - 1)),
+            None => can_end.then_some(ENDED - 1),
+        };
+        Self(left.map(|left| Arc::new(AtomicU64::new(left))))
     }
 
-    /// Counts a run that begins, and returns whether the timer goes on after it. Only the run
-    /// itself calls this.
-    fn count(&self) -> Flow {
-        match &self.0 {
-            Some(left) if left.fetch_sub(1, Ordering::Relaxed) <= 1 => {
-                Flow::Break(shards::Outcome::Fired)
+    /// Notes a call that begins, and returns whether the timer goes on after it. Only the call
+    /// itself does this.
+    fn begin(&self, how: shards::Outcome) -> Flow {
+        let Some(left) = &self.0 else {
+            return match how {
+                shards::Outcome::Fired => Flow::Continue(()),
+                // Any other outcome is the end, and not a run.
+                how => Flow::Break(how),
+            };
+        };
+        match how {
+            shards::Outcome::Fired if left.fetch_sub(1, Ordering::Relaxed) > 1 => {
+                Flow::Continue(())
             }
-            _ => Flow::Continue(()),
+            shards::Outcome::Fired => Flow::Break(how),
+            how => {
+                left.store(ENDED, Ordering::Relaxed);
+                Flow::Break(how)
+            }
         }
     }
 
-    /// Returns the questions for a timer with this many runs, and with the condition `alive`.
-    fn asks(&self, alive: Option<Ask>) -> Asks {
-        // Without a limit of runs, only the condition can end the timer.
+    /// Returns the questions for a timer with this many runs, and with this condition.
+    fn asks<W: Condition>(&self, condition: W) -> Asks {
+        // Without a word, only the condition can end the timer.
         let Some(left) = self.0.clone() else {
-            return Asks::condition(alive);
+            return Asks::condition(ask(condition));
         };
         let spent = left.clone();
         Asks {
             condition: Some(Box::new(move || {
                 // A limit of zero: the timer ends at its first deadline, as cancelled.
-                left.load(Ordering::Relaxed) > 0 && alive.as_ref().is_none_or(|alive| alive())
+                left.load(Ordering::Relaxed) > 0 && condition.is_alive()
             })),
-            spent: Some(Box::new(move || {
-                // A run that panics does not tell the shard that it was the last one. So the shard
-                // asks.
-                (spent.load(Ordering::Relaxed) == 0).then_some(shards::Outcome::Fired)
+            // A call that panics does not tell the shard that it was the last one. So the shard
+            // asks.
+            spent: Some(Box::new(move || match spent.load(Ordering::Relaxed) {
+                0 => Some(shards::Outcome::Fired),
+                ENDED => Some(shards::Outcome::Cancelled),
+                _ => None,
             })),
         }
-    }
-}
-
-/// Returns a question whose answer is whether `weak` can still be upgraded.
-fn alive<T: ?Sized + Send + Sync + 'static>(weak: &Weak<T>) -> Option<Ask> {
-    let weak = weak.clone();
-    Some(Box::new(move || weak.strong_count() > 0))
-}
-
-impl TimerBuilder<Every> {
-    starters!(Monotonic, [FnMut()], [FnMut(Outcome)]);
-
-    fn plain<F: FnMut() + Send + 'static>(
-        self,
-        bounded: bool,
-        start: bool,
-        mut f: F,
-    ) -> Result<Timer, ArmError> {
-        let runs = Runs::new(self.times_left());
-        let asks = runs.asks(None);
-        let run = move |_| {
-            // Count before the call: a callback that panics has used up its run.
-            let flow = runs.count();
-            f();
-            flow
-        };
-        self.arm::<F, _>(mode(false, bounded, start), asks, run)
-            .map_err(|(error, _)| error)
-    }
-
-    fn told<F: FnMut(Outcome) + Send + 'static>(
-        self,
-        bounded: bool,
-        start: bool,
-        mut f: F,
-    ) -> Result<Timer, ArmError> {
-        let runs = Runs::new(self.times_left());
-        let asks = runs.asks(None);
-        let run = move |how| {
-            // Any outcome but `Fired` is the end, and not a run.
-            let flow = match how {
-                shards::Outcome::Fired => runs.count(),
-                _ => Flow::Break(how),
-            };
-            f(Outcome::of(how));
-            flow
-        };
-        told(
-            self.arm::<F, _>(mode(true, bounded, start), asks, run),
-            bounded,
-        )
-    }
-}
-
-impl<T: ?Sized + Send + Sync + 'static> TimerBuilder<Every, Weak<T>> {
-    starters!(Monotonic, [FnMut(Arc<T>)], [FnMut(Outcome, Option<Arc<T>>)]);
-
-    fn plain<F: FnMut(Arc<T>) + Send + 'static>(
-        self,
-        bounded: bool,
-        start: bool,
-        mut f: F,
-    ) -> Result<Timer, ArmError> {
-        let weak = self.condition.clone();
-        let runs = Runs::new(self.times_left());
-        let asks = runs.asks(alive(&weak));
-        let run = move |_| {
-            // The `Arc` may have been dropped after the shard asked for the condition.
-            let Some(alive) = weak.upgrade() else {
-                return Flow::Break(shards::Outcome::Cancelled);
-            };
-            // Counted before the call, as above.
-            let flow = runs.count();
-            f(alive);
-            flow
-        };
-        self.arm::<F, _>(mode(false, bounded, start), asks, run)
-            .map_err(|(error, _)| error)
-    }
-
-    fn told<F: FnMut(Outcome, Option<Arc<T>>) + Send + 'static>(
-        self,
-        bounded: bool,
-        start: bool,
-        mut f: F,
-    ) -> Result<Timer, ArmError> {
-        let weak = self.condition.clone();
-        let runs = Runs::new(self.times_left());
-        let mut asks = runs.asks(alive(&weak));
-        // Set when the callback gets its last outcome. If it panics then, it must not get another.
-        let ended = Arc::new(AtomicBool::new(false));
-        // Ask this first, and then whether the runs are used up.
-        let (spent, told) = (asks.spent.take(), ended.clone());
-        asks.spent = Some(Box::new(move || {
-            let ended = told
-                .load(Ordering::Relaxed)
-                .then_some(shards::Outcome::Cancelled);
-            ended.or_else(|| spent.as_ref().and_then(|spent| spent()))
-        }));
-        let run = move |how| {
-            let alive = weak.upgrade();
-            let (how, flow) = match how {
-                // Due, but the last `Arc` was dropped: this call is the end, and not a run.
-                shards::Outcome::Fired if alive.is_none() => (
-                    shards::Outcome::Cancelled,
-                    Flow::Break(shards::Outcome::Cancelled),
-                ),
-                shards::Outcome::Fired => (how, runs.count()),
-                how => (how, Flow::Break(how)),
-            };
-            // Before the call, which may panic.
-            ended.store(how != shards::Outcome::Fired, Ordering::Relaxed);
-            f(Outcome::of(how), alive);
-            flow
-        };
-        self::told(
-            self.arm::<F, _>(mode(true, bounded, start), asks, run),
-            bounded,
-        )
-    }
-}
-
-impl<W> TimerBuilder<Every, W> {
-    /// Returns the limit of runs, if there is one.
-    fn times_left(&self) -> Option<u64> {
-        self.schedule.times
     }
 }

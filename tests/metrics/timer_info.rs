@@ -45,7 +45,11 @@ fn pending_timers_are_counted_on_their_shard() {
     let wall = SystemTime::now() + HOUR;
     let at_wall = Timer::at_wall(wall).on(handle).start(|| ());
     let boot = Timer::after_boot(HOUR).on(handle).start(|| ());
-    let _built = Timer::after(HOUR).on(handle).name("built").build(|| ());
+    let _built = Timer::after(HOUR)
+        .on(handle)
+        .name("built")
+        .manual()
+        .start(|| ());
     // Sleeps count as well.
     let sleeping = runtime.spawn(sleep(2 * HOUR));
     eventually("all are counted", || {

@@ -61,13 +61,13 @@ fn built(handle: &Handle, random: &mut Random, kept: &mut Vec<Kept>) {
     drop(Timer::every(MS).on(handle).times(20).start(|| ()));
     let named = Timer::after(HOUR).on(handle).name("sums");
     drop(named.start_with(|_| ()));
-    drop(Timer::after(HOUR).on(handle).build(|| ()));
-    let unstarted = Timer::after(HOUR).on(handle).build(|| ());
+    drop(Timer::after(HOUR).on(handle).manual().start(|| ()));
+    let unstarted = Timer::after(HOUR).on(handle).manual().start(|| ());
     kept.push(Box::new(move || drop(unstarted)));
-    let barred = Timer::after(HOUR).on(handle).build_with(|_| ());
+    let barred = Timer::after(HOUR).on(handle).manual().start_with(|_| ());
     barred.cancel();
     kept.push(Box::new(move || _ = barred.start()));
-    let late = Timer::after(MS).on(handle).build_with(|_| ());
+    let late = Timer::after(MS).on(handle).manual().start_with(|_| ());
     kept.push(Box::new(move || _ = late.start()));
     let alive = Arc::new(());
     let dead = Timer::after(MS)

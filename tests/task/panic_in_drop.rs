@@ -108,8 +108,16 @@ fn a_destructor_panic_does_not_reach_the_caller_that_ends_a_timer() {
         move || drop(bomb)
     };
     drop(runtime.handle().after(HOUR, held()).cancel_on_drop());
-    drop(Timer::after(HOUR).on(runtime.handle()).build(held()));
-    let built = Timer::after(HOUR).on(runtime.handle()).build(held());
+    drop(
+        Timer::after(HOUR)
+            .on(runtime.handle())
+            .manual()
+            .start(held()),
+    );
+    let built = Timer::after(HOUR)
+        .on(runtime.handle())
+        .manual()
+        .start(held());
     assert_eq!(built.cancel(), Cancel::Cancelled);
     let wall = Timer::at_wall(SystemTime::now() + HOUR)
         .on(runtime.handle())

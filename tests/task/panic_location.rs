@@ -73,8 +73,8 @@ fn outside_of_a_runtime() {
         tourbillon::every(soon, || ());
         Timer::after(soon).start(|| ());
         Timer::after(soon).start_with(|_| ());
-        Timer::every(soon).build(|| ());
-        Timer::at_wall(SystemTime::now()).build_with(|_| ());
+        Timer::every(soon).manual().start(|| ());
+        Timer::at_wall(SystemTime::now()).manual().start_with(|_| ());
         Timer::at_boot(BootInstant::now()).start(|| ());
         task::spawn_blocking(|| ());
         task::spawn_pinned(|| async {});

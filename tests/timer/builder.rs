@@ -184,10 +184,10 @@ fn without_a_runtime_start_panics_and_try_start_fails() {
     refused(&mut || _ = Timer::at_wall(SystemTime::now()).start(token()));
     refused(&mut || _ = Timer::after_boot(SOON).start(token()));
     refused(&mut || _ = Timer::at_boot(BootInstant::now()).start(token()));
-    refused(&mut || _ = Timer::after(SOON).build(token()));
+    refused(&mut || _ = Timer::after(SOON).manual().start(token()));
     refused(&mut || _ = Timer::every(SOON).start(|| ()));
     refused(&mut || _ = Timer::after(SOON).start_with(told.once()));
-    refused(&mut || _ = Timer::after_boot(SOON).build_with(told.once()));
+    refused(&mut || _ = Timer::after_boot(SOON).manual().start_with(told.once()));
 
     let none = Some(ArmError::NoRuntime);
     assert_eq!(Timer::after(SOON).try_start(token()).err(), none);
@@ -287,7 +287,9 @@ fn an_unknown_worker_is_refused() {
     let panic = catch_unwind(AssertUnwindSafe(|| builder().start(|| ())));
     let panic = panic.expect_err("start cannot refuse");
     assert!(message(&*panic).contains("no worker 2"));
-    let panic = catch_unwind(AssertUnwindSafe(|| builder().build_with(told.once())));
+    let panic = catch_unwind(AssertUnwindSafe(|| {
+        builder().manual().start_with(told.once())
+    }));
     assert!(panic.is_err());
     assert_eq!((told.total(), runtime.timers().pending()), (0, 0));
     assert_eq!(runtime.metrics().total().armed(), 0);

@@ -234,26 +234,30 @@ fn built_timers_count_until_they_are_cancelled_dropped_or_over() {
     let told = Told::new();
     // Built timers count until they are dropped.
     let (one, two) = (
-        Timer::after(HOUR).on(handle).build(|| ()),
+        Timer::after(HOUR).on(handle).manual().start(|| ()),
         Timer::at_wall(SystemTime::now() + HOUR)
             .on(handle)
-            .build_with(told.once()),
+            .manual()
+            .start_with(told.once()),
     );
     assert!(is_full());
     drop(one);
     assert!(!is_full());
-    let one = Timer::every(HOUR).on(handle).build(|| ());
+    let one = Timer::every(HOUR).on(handle).manual().start(|| ());
     assert!(is_full());
     drop(two);
     assert!(!is_full());
     // A cancelled timer that takes no outcome is over.
-    let two = Timer::after(HOUR).on(handle).build(|| ());
+    let two = Timer::after(HOUR).on(handle).manual().start(|| ());
     assert!(is_full());
     assert_eq!(two.cancel(), Cancel::Cancelled);
     assert!(!is_full());
     // A cancelled timer that takes outcomes is over after the delivery, or when it is dropped.
     for _ in 0..2 {
-        let two = Timer::after(HOUR).on(handle).build_with(told.once());
+        let two = Timer::after(HOUR)
+            .on(handle)
+            .manual()
+            .start_with(told.once());
         assert_eq!(two.cancel(), Cancel::Cancelled);
         if told.total() == 0 {
             assert_eq!(two.start(), Started::Cancelled);
@@ -263,7 +267,10 @@ fn built_timers_count_until_they_are_cancelled_dropped_or_over() {
         eventually("it is over", || !is_full());
     }
     // A timer that was started counts until it has fired.
-    let two = Timer::after(Duration::ZERO).on(handle).build(|| ());
+    let two = Timer::after(Duration::ZERO)
+        .on(handle)
+        .manual()
+        .start(|| ());
     assert!(is_full());
     assert_eq!(two.start(), Started::Pending);
     eventually("it is over", || !is_full());

@@ -50,12 +50,13 @@ fn returns_at_once_if_the_callback_does_not_run() {
         let token = drops.token();
         let built = Timer::after(HOUR)
             .on(runtime.handle())
-            .build(move || drop(token));
+            .manual()
+            .start(move || drop(token));
         assert_eq!(wait(&built), Ok(Cancel::Cancelled));
         assert_eq!(drops.count(), 2);
         let told = Told::new();
         let built = Timer::after(HOUR).on(runtime.handle());
-        let built = built.build_with(told.once());
+        let built = built.manual().start_with(told.once());
         assert_eq!(wait(&built), Ok(Cancel::Cancelled));
         assert_eq!(told.total(), 0, "it is told when it is started");
     }

@@ -62,7 +62,8 @@ fn a_callback_gets_the_value_of_while_alive() {
     let built = Timer::after(SOON)
         .on(handle)
         .while_alive(weak())
-        .build(give());
+        .manual()
+        .start(give());
     _ = built.start();
     drop(built);
     for _ in 0..9 {
@@ -117,16 +118,19 @@ fn a_timer_whose_value_is_dropped_ends_as_cancelled() {
         Timer::every(SOON)
             .on(handle)
             .while_alive(weak())
-            .build_with(tell()),
+            .manual()
+            .start_with(tell()),
         Timer::every(SOON)
             .on(handle)
             .times(3)
             .while_alive(weak())
-            .build_with(tell()),
+            .manual()
+            .start_with(tell()),
         Timer::after(SOON)
             .on(handle)
             .while_alive(weak())
-            .build(plain()),
+            .manual()
+            .start(plain()),
         Timer::after(Duration::ZERO)
             .on(handle)
             .while_alive(Weak::new())
@@ -138,7 +142,8 @@ fn a_timer_whose_value_is_dropped_ends_as_cancelled() {
     let boot = Timer::after_boot(SOON)
         .on(handle)
         .while_alive(weak())
-        .build_with(tell());
+        .manual()
+        .start_with(tell());
     drop(alive);
     for timer in &timers {
         _ = timer.start();

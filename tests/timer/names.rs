@@ -85,7 +85,7 @@ fn refresh_named_refreshes_all_timers_with_a_delay() {
         .name("alive")
         .start(|| ());
     let boot_time = boot.deadline();
-    let built = builder().build(|| ());
+    let built = builder().manual().start(|| ());
     assert_eq!(timers[0].cancel(), Cancel::Cancelled);
     assert_eq!(runtime.handle().count_named("alive"), 103);
 
@@ -137,7 +137,9 @@ fn timers_started_during_refresh_named_are_never_early() {
     let built: Vec<_> = (0..100)
         .map(|_| {
             let (sender, fired) = mpsc::channel();
-            let timer = named(delay).build(move || sender.send(Instant::now()).unwrap());
+            let timer = named(delay)
+                .manual()
+                .start(move || sender.send(Instant::now()).unwrap());
             (timer, fired)
         })
         .collect();
@@ -206,13 +208,14 @@ fn a_name_disappears_when_its_timers_end() {
     drop(after(HOUR).start(|| ()).cancel_on_drop());
     gone("all are gone that were cancelled");
     // Timers that were never started.
-    drop(after(HOUR).build(|| ()));
-    drop(after(HOUR).build_with(told.once()));
+    drop(after(HOUR).manual().start(|| ()));
+    drop(after(HOUR).manual().start_with(told.once()));
     drop(
         Timer::after_boot(HOUR)
             .on(&handle)
             .name("gone")
-            .build(|| ()),
+            .manual()
+            .start(|| ()),
     );
     gone("all are gone that were dropped");
     // A timer whose `while_alive` value is dropped.
@@ -232,7 +235,7 @@ fn a_name_disappears_when_its_timers_end() {
         .name("gone");
     let _detached = wall.start(|| ());
     assert_eq!(handle.count_named("gone"), 3);
-    let unstarted = after(HOUR).build(|| ());
+    let unstarted = after(HOUR).manual().start(|| ());
     drop(runtime);
     assert_eq!(
         handle.timers().named,

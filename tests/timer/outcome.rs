@@ -239,7 +239,7 @@ fn the_caller_of_cancel_may_hold_a_lock_that_the_callback_takes() {
         assert_eq!(runtime.handle().cancel_all_named("wants"), 1);
         let guarded = timer().start_with(wants()).cancel_on_drop();
         drop(guarded);
-        let built = timer().build_with(wants());
+        let built = timer().manual().start_with(wants());
         assert_eq!(built.cancel(), Cancel::Cancelled);
         _ = built.start();
         let wall = Timer::after_boot(HOUR)

@@ -26,12 +26,15 @@ fn the_delay_begins_with_the_start() {
     let (sender, receiver) = mpsc::channel();
     let timer = {
         let sender = sender.clone();
-        Timer::after(5 * SOON).on(runtime.handle()).build(move || {
-            sender.send(Instant::now()).unwrap();
-        })
+        Timer::after(5 * SOON)
+            .on(runtime.handle())
+            .manual()
+            .start(move || {
+                sender.send(Instant::now()).unwrap();
+            })
     };
     let every = Timer::every(5 * SOON).on(runtime.handle()).times(1);
-    let every = every.build_with(move |how| {
+    let every = every.manual().start_with(move |how| {
         assert_eq!(how, Outcome::Fired);
         sender.send(Instant::now()).unwrap();
     });
@@ -57,14 +60,20 @@ fn the_delay_begins_with_the_start() {
         });
     }
     // The deadline of a timer of one hour is an hour from its start.
-    let timer = Timer::after(HOUR).on(runtime.handle()).build(|| ());
+    let timer = Timer::after(HOUR)
+        .on(runtime.handle())
+        .manual()
+        .start(|| ());
     thread::sleep(SOON);
     let before = Instant::now();
     assert_eq!(timer.start(), Started::Pending);
     assert!(timer.deadline().unwrap().into_std() >= before + HOUR);
     assert_eq!(timer.cancel(), Cancel::Cancelled);
     // The same holds on the boot clock.
-    let timer = Timer::after_boot(HOUR).on(runtime.handle()).build(|| ());
+    let timer = Timer::after_boot(HOUR)
+        .on(runtime.handle())
+        .manual()
+        .start(|| ());
     thread::sleep(SOON);
     let before = BootInstant::now();
     assert_eq!(timer.start(), Started::Pending);
@@ -88,7 +97,8 @@ fn a_timer_cancelled_before_its_start_gets_one_outcome_on_a_worker() {
             let f = tells();
             Timer::every(SOON)
                 .on(runtime.handle())
-                .build_with(move |how| {
+                .manual()
+                .start_with(move |how| {
                     let _ = &token;
                     f(how);
                 })
@@ -96,7 +106,8 @@ fn a_timer_cancelled_before_its_start_gets_one_outcome_on_a_worker() {
             let f = tells();
             Timer::after(SOON)
                 .on(runtime.handle())
-                .build_with(move |how| {
+                .manual()
+                .start_with(move |how| {
                     drop(token);
                     f(how);
                 })
@@ -133,7 +144,7 @@ fn start_and_cancel_race_for_one_outcome() {
     for round in 0..500 {
         let told = Told::new();
         let timer = Timer::after(Duration::ZERO).on(runtime.handle());
-        let timer = Arc::new(timer.build_with(told.once()));
+        let timer = Arc::new(timer.manual().start_with(told.once()));
         let (mut started, mut cancelled) = (None, None);
         thread::scope(|scope| {
             scope.spawn(|| started = Some(timer.start()));
@@ -157,14 +168,24 @@ fn a_timer_started_after_shutdown_gets_its_outcome_on_the_caller() {
     let (told, drops) = (Told::new(), Drops::new());
     let runtime = runtime(2);
     let handle = runtime.handle().clone();
-    let tells = Timer::after(SOON).on(&handle).build_with(told.once());
-    let wall = Timer::after_boot(SOON).on(&handle).build_with(told.once());
-    let cancelled = Timer::after(SOON).on(&handle).build_with(told.once());
+    let tells = Timer::after(SOON)
+        .on(&handle)
+        .manual()
+        .start_with(told.once());
+    let wall = Timer::after_boot(SOON)
+        .on(&handle)
+        .manual()
+        .start_with(told.once());
+    let cancelled = Timer::after(SOON)
+        .on(&handle)
+        .manual()
+        .start_with(told.once());
     let token = drops.token();
     let plain = Timer::after(SOON)
         .on(&handle)
         .name("kept")
-        .build(move || drop(token));
+        .manual()
+        .start(move || drop(token));
     assert_eq!(cancelled.cancel(), Cancel::Cancelled);
     drop(runtime);
     assert_eq!((told.total(), tells.status()), (0, Status::NotStarted));
@@ -185,9 +206,12 @@ fn a_timer_started_after_shutdown_gets_its_outcome_on_the_caller() {
     // A timer that is built after the shutdown is over.
     let thread = Arc::new(Mutex::new(None));
     let place = thread.clone();
-    let late = Timer::after(SOON).on(&handle).build_with(move |how| {
-        *place.lock().unwrap() = Some((how, thread::current().id()));
-    });
+    let late = Timer::after(SOON)
+        .on(&handle)
+        .manual()
+        .start_with(move |how| {
+            *place.lock().unwrap() = Some((how, thread::current().id()));
+        });
     let expected = Some((Outcome::Shutdown, thread::current().id()));
     assert_eq!(
         *thread.lock().unwrap(),

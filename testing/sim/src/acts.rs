@@ -329,11 +329,11 @@ fn unstarted(cast: &Arc<Cast>) {
     let tells = below(2) == 0;
     let id = add(record(Kind::Once, delay, tells));
     let mut f = callback(cast, id);
-    let builder = Timer::after(ns(delay)).on(&cast.handle);
+    let builder = Timer::after(ns(delay)).on(&cast.handle).manual();
     let timer = if tells {
-        builder.build_with(f)
+        builder.start_with(f)
     } else {
-        builder.build(move || f(Outcome::Fired))
+        builder.start(move || f(Outcome::Fired))
     };
     Armed::keep(cast, id, Any::Mono(timer), false);
 }

@@ -172,22 +172,20 @@ pub(super) fn arm(shared: Shared, index: u32, place: Place<'_>) {
         let at = shared.clock.instant(granted.due);
         (Timer::at(at), Granted::at(granted.due))
     };
-    let options = place.on(options);
+    let mut options = place.on(options);
     // Some timers are built first and started later.
-    let timer = match (takes_outcome, fastrand::u8(..8)) {
-        (true, 0) => {
-            let timer = options.build_with(move |how| ticket.take_outcome(how));
-            started(shared, &timer);
-            timer
-        }
-        (true, _) => options.start_with(move |how| ticket.take_outcome(how)),
-        (false, 0) => {
-            let timer = options.build(move || ticket.fire());
-            started(shared, &timer);
-            timer
-        }
-        (false, _) => options.start(move || ticket.fire()),
+    let is_manual = fastrand::u8(..8) == 0;
+    if is_manual {
+        options = options.manual();
+    }
+    let timer = if takes_outcome {
+        options.start_with(move |how| ticket.take_outcome(how))
+    } else {
+        options.start(move || ticket.fire())
     };
+    if is_manual {
+        started(shared, &timer);
+    }
     *held = Held {
         timer: Some(Arc::new(timer)),
         generation,

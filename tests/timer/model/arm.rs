@@ -31,29 +31,22 @@ struct Figures {
 macro_rules! build {
     ($builder:expr, $any:ident, $callback:ident, $told:expr, $alive:expr, $start:expr) => {{
         let mut f = $callback;
-        let timer = match ($alive, $told, $start) {
-            (None, false, false) => $builder.build(move || f.call(Outcome::Fired)),
-            (None, false, true) => $builder.start(move || f.call(Outcome::Fired)),
-            (None, true, false) => $builder.build_with(move |how| f.call(how)),
-            (None, true, true) => $builder.start_with(move |how| f.call(how)),
-            (Some(alive), false, start) => {
-                let builder = $builder.while_alive(Arc::downgrade(alive));
-                match start {
-                    false => builder.build(move |_alive| f.call(Outcome::Fired)),
-                    true => builder.start(move |_alive| f.call(Outcome::Fired)),
-                }
-            }
-            (Some(alive), true, start) => {
-                let builder = $builder.while_alive(Arc::downgrade(alive));
-                let f = move |how, alive: Option<Arc<()>>| {
+        let builder = match $start {
+            true => $builder,
+            false => $builder.manual(),
+        };
+        let timer = match ($alive, $told) {
+            (None, false) => builder.start(move || f.call(Outcome::Fired)),
+            (None, true) => builder.start_with(move |how| f.call(how)),
+            (Some(alive), false) => builder
+                .while_alive(Arc::downgrade(alive))
+                .start(move |_alive| f.call(Outcome::Fired)),
+            (Some(alive), true) => builder.while_alive(Arc::downgrade(alive)).start_with(
+                move |how, alive: Option<Arc<()>>| {
                     assert!(how != Outcome::Fired || alive.is_some());
                     f.call(how);
-                };
-                match start {
-                    false => builder.build_with(f),
-                    true => builder.start_with(f),
-                }
-            }
+                },
+            ),
         };
         AnyTimer::$any(timer)
     }};
