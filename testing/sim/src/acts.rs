@@ -328,13 +328,8 @@ fn unstarted(cast: &Arc<Cast>) {
     let delay = cast.delay();
     let tells = below(2) == 0;
     let id = add(record(Kind::Once, delay, tells));
-    let mut f = callback(cast, id);
     let builder = Timer::after(ns(delay)).on(&cast.handle).manual();
-    let timer = if tells {
-        builder.start_with(f)
-    } else {
-        builder.start(move || f(Outcome::Fired))
-    };
+    let timer = start!(builder, tells, callback(cast, id));
     Armed::keep(cast, id, Any::Mono(timer), false);
 }
 
