@@ -25,6 +25,8 @@ pub enum Outcome {
     Cancelled,
     /// The shard was closed before the timer ran.
     Shutdown,
+    /// The owner refused the timer: see [`Timer::refused`](crate::Timer::refused).
+    Refused,
 }
 
 /// Result of a run: `Continue` if a recurring timer runs again, or `Break` with the outcome if it
@@ -76,6 +78,8 @@ pub enum Started {
     Shutdown,
     /// The timer was started before. Nothing has changed.
     AlreadyStarted,
+    /// The owner refused the timer when it was made.
+    Refused,
 }
 
 /// The state of a timer.

@@ -42,9 +42,9 @@ pub trait Owner: Send + Sync + Sized + 'static {
     /// Reports that a timer of this shard is made, whether it is started or not, or that a sleep
     /// that was over is armed again.
     ///
-    /// The arming thread calls this once for each later call of [`over`](Owner::over), before that
-    /// call, and never under a lock of the shard. `here` tells whether that thread [is the
-    /// owner](Owner::is_current).
+    /// The arming thread calls this once for each later call of [`over`](Owner::over) but those with
+    /// [`Outcome::Refused`], before that call, and never under a lock of the shard. `here` tells
+    /// whether that thread [is the owner](Owner::is_current).
     fn armed(&self, _kind: Kind, _here: bool) {}
 
     /// Reports that the calling thread, which arms a timer, contends with another thread for the
@@ -58,11 +58,12 @@ pub trait Owner: Send + Sync + Sized + 'static {
     /// lock of the shard.
     fn moved(&self, _here: bool) {}
 
-    /// Reports that a timer of this shard is over. Any thread may end a timer and then calls this,
-    /// once for each timer, never under a lock of the shard.
+    /// Reports that a timer of this shard is over, or was [refused](crate::Timer::refused). Any
+    /// thread may end a timer and then calls this, once for each timer, never under a lock of the
+    /// shard.
     fn over(&self, _kind: Kind, _how: Outcome) {}
 
-    /// Reports that a timer whose callback takes outcomes was started.
+    /// Reports that a timer whose callback takes outcomes was started, or refused.
     /// [`outcome_delivered`](Owner::outcome_delivered) follows when the outcome has been delivered.
     /// The difference between the two counts is the number of outcomes still to come.
     fn outcome_pending(&self) {}

@@ -346,7 +346,7 @@ impl Owner for Core {
 
     #[inline]
     fn over(&self, kind: Kind, how: Outcome) {
-        self.shared.release_timer(kind);
+        self.shared.release_timer(kind, how);
         self.count(|counters| counters.over(how));
     }
 

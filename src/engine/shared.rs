@@ -6,7 +6,7 @@ use arc_swap::ArcSwap;
 use crossbeam::utils::CachePadded;
 use tourbillon_pool::Period;
 use tourbillon_sched::SearchClaim;
-use tourbillon_shards::{DrainedTimers, Kind, Names};
+use tourbillon_shards::{DrainedTimers, Kind, Names, Outcome};
 
 use crate::{
     clock::runtime_clock::Clock,
@@ -309,14 +309,14 @@ impl Shared {
         own.map(|own| own.polls.get() + own.callbacks.get()).sum()
     }
 
-    /// Counts a new pending callback timer. Fails if `bounded`, and the limit is reached.
+    /// Counts a new pending callback timer. Fails if the limit is reached.
     #[inline]
-    pub(crate) fn admit_timer(&self, bounded: bool) -> Result<(), ArmError> {
+    pub(crate) fn admit_timer(&self) -> Result<(), ArmError> {
         let Some(max_timers) = self.config.max_timers else {
             return Ok(());
         };
-        // Only a `try_` method is refused. The others have no way to return an error.
-        let admit = |pending| (!bounded || pending < max_timers).then_some(pending + 1);
+        // A runtime that is shut down says so, and not that it is full: its shards end each timer.
+        let admit = |pending| (pending < max_timers || self.is_stopping()).then_some(pending + 1);
         match self
             .pending
             .fetch_update(Ordering::Relaxed, Ordering::Relaxed, admit)
@@ -326,10 +326,12 @@ impl Shared {
         }
     }
 
-    /// Counts a timer that has ended. Sleeps do not count for `max_timers`.
+    /// Counts a timer that has ended with `how`. Sleeps do not count for `max_timers`, and neither
+    /// do timers that were refused.
     #[inline]
-    pub(crate) fn release_timer(&self, kind: Kind) {
-        if kind != Kind::Sleep && self.config.max_timers.is_some() {
+    pub(crate) fn release_timer(&self, kind: Kind, how: Outcome) {
+        let counts = kind != Kind::Sleep && how != Outcome::Refused;
+        if counts && self.config.max_timers.is_some() {
             self.pending.fetch_sub(1, Ordering::Relaxed);
         }
     }

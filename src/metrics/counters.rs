@@ -167,6 +167,9 @@ counters! {
     /// [`Builder::timer_advance`](crate::runtime::Builder::timer_advance) and
     /// [`spin_before`](crate::runtime::Builder::spin_before).
     early_wakes,
+    /// Timers that the runtime refused because it was full. They do not count as armed. See
+    /// [`Builder::max_timers`](crate::runtime::Builder::max_timers).
+    refused,
 }
 
 impl Counters {
@@ -176,7 +179,8 @@ impl Counters {
         match how {
             Outcome::Fired => &self.fired,
             Outcome::Cancelled => &self.cancelled,
-            _ => &self.shut_down,
+            Outcome::Shutdown => &self.shut_down,
+            Outcome::Refused => &self.refused,
         }
     }
 }
@@ -187,7 +191,7 @@ impl Counts {
         self.armed_local + self.armed_remote
     }
 
-    /// Returns the number of timers that ended, with any outcome.
+    /// Returns the number of armed timers that ended, with any outcome.
     pub fn over(&self) -> u64 {
         self.fired + self.cancelled + self.shut_down
     }

@@ -16,6 +16,9 @@ pub enum Outcome {
     Cancelled,
     /// The runtime was shut down before the timer ran, or had been when the timer was armed.
     Shutdown,
+    /// The runtime was full when the timer was armed: see
+    /// [`Builder::max_timers`](crate::runtime::Builder::max_timers).
+    Refused,
 }
 
 /// The answer of [`Timer::cancel`](crate::Timer::cancel). It is exact: if several threads try to
@@ -63,6 +66,8 @@ pub enum Started {
     Shutdown,
     /// The timer was started before. Nothing has changed.
     AlreadyStarted,
+    /// The runtime was full when the timer was built.
+    Refused,
 }
 
 /// The state of a timer: see [`Timer::status`](crate::Timer::status).
@@ -92,6 +97,7 @@ impl Outcome {
             shards::Outcome::Fired => Self::Fired,
             shards::Outcome::Cancelled => Self::Cancelled,
             shards::Outcome::Shutdown => Self::Shutdown,
+            shards::Outcome::Refused => Self::Refused,
         }
     }
 }
@@ -128,6 +134,7 @@ impl Started {
             shards::Started::Cancelled => Self::Cancelled,
             shards::Started::Shutdown => Self::Shutdown,
             shards::Started::AlreadyStarted => Self::AlreadyStarted,
+            shards::Started::Refused => Self::Refused,
         }
     }
 }

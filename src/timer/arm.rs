@@ -2,7 +2,7 @@
 
 use std::{marker::PhantomData, sync::Arc, time::Duration};
 
-use tourbillon_shards::{self as shards, Outcome, Shard, Status};
+use tourbillon_shards as shards;
 
 #[cfg(feature = "tracing")]
 use crate::engine::telemetry::trace;
@@ -27,26 +27,19 @@ impl From<HomeError> for ArmError {
     }
 }
 
-/// Arms the timer that `make` creates on `home`.
-///
-/// If `bounded`, it fails if the runtime is full or shut down.
+/// Arms the timer that `make` creates on `home`. If the runtime is full, the timer is over instead.
 #[inline]
-pub(crate) fn arm<C: TimerClock>(
-    home: &Arc<Shard<Core>>,
-    bounded: bool,
-    make: impl FnOnce(&Arc<Shard<Core>>) -> shards::Timer<Core>,
-) -> Result<Timer<C>, ArmError> {
-    debug_assert_eq!(home.owner().clock, C::OTHER);
+fn arm(
+    home: &Arc<WorkerShard>,
+    make: impl FnOnce(&Arc<WorkerShard>) -> shards::Timer<Core>,
+) -> Timer {
     // Count the timer before it exists: as soon as it is in the shard, another thread may end it
     // and count it out.
-    home.owner().shared.admit_timer(bounded)?;
-    let timer = make(home);
-    // The shard was closed before the timer came.
-    if bounded && timer.status() == Status::Over(Outcome::Shutdown) {
-        return Err(ArmError::Shutdown);
-    }
-    // If it is not bounded, a timer that came too late is over, which is no error.
-    Ok(Timer(Some(timer), PhantomData))
+    let timer = match home.owner().shared.admit_timer() {
+        Ok(()) => make(home),
+        Err(_) => shards::Timer::refused(home),
+    };
+    Timer(Some(timer), PhantomData)
 }
 
 /// Converts errors for functions that cannot return them: a shutdown gives a timer that is over,
@@ -99,7 +92,7 @@ pub(crate) fn arm_after<F: FnOnce() + Send + 'static>(
     home: &Arc<WorkerShard>,
     delay: Duration,
     f: F,
-) -> Result<Timer, ArmError> {
+) -> Timer {
     let (deadline, wait) = from_now(home, delay);
     arm_once(home, deadline, wait, f)
 }
@@ -110,7 +103,7 @@ pub(crate) fn arm_at<F: FnOnce() + Send + 'static>(
     home: &Arc<WorkerShard>,
     deadline: Instant,
     f: F,
-) -> Result<Timer, ArmError> {
+) -> Timer {
     let clock = &home.owner().shared.clock;
     let deadline = clock.nanos(deadline);
     // A later `refresh` waits for this long again. Counted from a moment that is not after the
@@ -126,13 +119,13 @@ fn arm_once<F: FnOnce() + Send + 'static>(
     deadline: u64,
     wait: u64,
     f: F,
-) -> Result<Timer, ArmError> {
+) -> Timer {
     // A call in tail position, so that the usual path saves no registers.
     #[cfg(feature = "tracing")]
     if trace::is_on() {
         return arm_in_span(home, deadline, wait, f);
     }
-    arm(home, false, |home| {
+    arm(home, |home| {
         home.owner().note_armed(deadline);
         shards::Timer::once(home, deadline, wait, f)
     })
@@ -146,10 +139,10 @@ fn arm_in_span<F: FnOnce() + Send + 'static>(
     deadline: u64,
     wait: u64,
     f: F,
-) -> Result<Timer, ArmError> {
+) -> Timer {
     // The subscriber is user code, so ask it before the timer is counted.
     let span = current_span();
-    arm(home, false, |home| {
+    arm(home, |home| {
         home.owner().note_armed(deadline);
         match span {
             Some(span) => shards::Timer::once_from(home, deadline, wait, span, f),
@@ -163,10 +156,10 @@ pub(crate) fn arm_every<F: FnMut() + Send + 'static>(
     home: &Arc<WorkerShard>,
     period: Duration,
     f: F,
-) -> Result<Timer, ArmError> {
+) -> Timer {
     let (deadline, period) = from_now(home, period);
     let span = current_span();
-    arm(home, false, |home| {
+    arm(home, |home| {
         home.owner().note_armed(deadline);
         match span {
             Some(span) => shards::Timer::recurring_from(home, deadline, period, span, f),
@@ -184,8 +177,7 @@ pub mod here {
     ///
     /// # Panics
     ///
-    /// Panics if the thread is in no runtime. See
-    /// [`try_start`](crate::timer::TimerBuilder::try_start).
+    /// Panics if the thread is in no runtime: see [the rule](crate::timer).
     #[track_caller]
     pub fn after<F>(delay: Duration, f: F) -> Timer
     where
@@ -199,8 +191,7 @@ pub mod here {
     ///
     /// # Panics
     ///
-    /// Panics if the thread is in no runtime. See
-    /// [`try_start`](crate::timer::TimerBuilder::try_start).
+    /// Panics if the thread is in no runtime: see [the rule](crate::timer).
     #[track_caller]
     pub fn at<F>(deadline: impl Into<Instant>, f: F) -> Timer
     where
@@ -215,8 +206,7 @@ pub mod here {
     ///
     /// # Panics
     ///
-    /// Panics if the thread is in no runtime. See
-    /// [`try_start`](crate::timer::TimerBuilder::try_start).
+    /// Panics if the thread is in no runtime: see [the rule](crate::timer).
     #[track_caller]
     pub fn every<F>(period: Duration, f: F) -> Timer
     where
@@ -229,10 +219,8 @@ pub mod here {
 
     /// Calls `arm` with the shard for timers of this thread.
     #[inline]
-    fn at_home(
-        arm: impl FnOnce(&Arc<WorkerShard>) -> Result<Timer, ArmError>,
-    ) -> Result<Timer, ArmError> {
+    fn at_home(arm: impl FnOnce(&Arc<WorkerShard>) -> Timer) -> Result<Timer, ArmError> {
         // Threads without a worker arm many timers in a row: a run of them goes to one worker.
-        with_home(Choice::Stay, arm)?
+        Ok(with_home(Choice::Stay, arm)?)
     }
 }

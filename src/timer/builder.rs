@@ -1,8 +1,10 @@
 //! The builder of timers: the options of one timer.
 
-use std::{fmt, time::Duration};
+use std::{fmt, marker::PhantomData, time::Duration};
 
-use tourbillon_shards::{self as shards, Flow, Name, Options, Outcome, Owner, Timer as ShardTimer};
+use tourbillon_shards::{
+    self as shards, Flow, Kind, Name, Options, Outcome, Owner, Timer as ShardTimer,
+};
 
 use crate::{
     clock::{instant::Instant, wall::BootInstant},
@@ -10,7 +12,6 @@ use crate::{
     error::ArmError,
     timer::{
         self, Status, Timer,
-        arm::arm,
         clock::{Boot, Monotonic, TimerClock, Wall, sealed::Sealed},
         home::home,
         schedule::{Every, Moment, OnStep, Once, Schedule},
@@ -43,16 +44,15 @@ use crate::{
 ///
 /// - [`start(f)`](TimerBuilder::start) runs `f` when the timer is due, and never otherwise.
 /// - [`start_with(f)`](TimerBuilder::start_with) calls `f` once with the outcome of the timer:
-///   `Fired`, `Cancelled` or `Shutdown`. A recurring timer calls `f` with `Fired` for each run, and
-///   then once with `Cancelled` or `Shutdown`, unless it has [run out](TimerBuilder::times).
+///   [`Fired`](timer::Outcome::Fired) or another. A recurring timer calls `f` with `Fired` for each
+///   run, and then once with another outcome, unless it has [run out](TimerBuilder::times).
 /// - [`try_start`](TimerBuilder::try_start) and [`try_start_with`](TimerBuilder::try_start_with)
 ///   start the timer, or return an error.
 ///
 /// After [`manual`](TimerBuilder::manual), the timer waits for [`Timer::start`] instead.
 ///
 /// Callbacks always run on a worker, also after a cancellation or at a shutdown, and no lock of the
-/// runtime is held then. There is one exception: a runtime that has ended has no workers, so the
-/// thread that starts the timer calls `f` with `Shutdown`.
+/// runtime is held then. [The rule](timer) has the one exception: a runtime that has ended.
 ///
 /// With [`while_alive`](TimerBuilder::while_alive), the callback gets an `Arc` as an argument.
 #[must_use = "a timer does nothing until it is started"]
@@ -360,6 +360,7 @@ where
         }
         // 2. Choose the shard.
         let home = home::<S::Clock>(self.handle.as_ref(), self.worker)?;
+        debug_assert_eq!(home.owner().clock, S::Clock::OTHER);
         let shared = &home.owner().shared;
         if mode.told && shared.is_stopping() && shards::is_told_of_shutdown() {
             // Its callback would be called with `Shutdown` right now. This thread is inside of such
@@ -380,10 +381,21 @@ where
             spent: asks.spent,
             origin: current_span(),
         };
-        let timer = arm(&home, mode.bounded, |home| {
-            let f = f.take().expect("it is armed once");
-            ShardTimer::build_as::<N, F>(home, nanos(plan.wait), options, f)
-        })?;
+        let taken = |f: &mut Option<F>| f.take().expect("it is armed once");
+        let timer = match shared.admit_timer() {
+            Ok(()) => {
+                let (wait, f) = (nanos(plan.wait), taken(f));
+                ShardTimer::build_as::<N, F>(&home, wait, options, f)
+            }
+            Err(full) if mode.bounded => {
+                home.owner().over(Kind::Once, Outcome::Refused);
+                return Err(full);
+            }
+            // A worker calls it: this thread may hold a lock that it takes.
+            Err(_) if mode.told => ShardTimer::refused_with::<N, F>(&home, taken(f)),
+            Err(_) => ShardTimer::refused(&home),
+        };
+        let timer = Timer(Some(timer), PhantomData);
         // 4. Start it. The runtime may have been shut down meanwhile.
         if !self.manual {
             timer.start();

@@ -5,7 +5,6 @@ use std::{sync::Arc, time::Duration};
 use crate::{
     clock::instant::Instant,
     engine::{context::placement::Choice, core::WorkerShard, handle::Handle},
-    error::ArmError,
     timer::{
         Timer,
         arm::{arm_after, arm_at, arm_every},
@@ -14,19 +13,18 @@ use crate::{
 
 impl Handle {
     /// Arms a timer by `f`, on the shard that [`with_home`](Handle::with_home) selects for timers.
-    fn arm(&self, f: impl FnOnce(&Arc<WorkerShard>) -> Result<Timer, ArmError>) -> Timer {
-        match self.with_home(Choice::Stay, f) {
-            Ok(armed) => armed.unwrap_or_else(Timer::refused),
-            Err(error) => Timer::refused(error.into()),
-        }
+    fn arm(&self, f: impl FnOnce(&Arc<WorkerShard>) -> Timer) -> Timer {
+        self.with_home(Choice::Stay, f)
+            .unwrap_or_else(|error| Timer::refused(error.into()))
     }
 
     /// Runs `f` once on a worker, `delay` from now: see [`Timer`].
     ///
     /// A delay of zero, or one shorter than the clock's resolution, means as soon as possible, but
     /// never on the caller's stack. A delay of more than 73 years means never. On a runtime that
-    /// has been shut down, `f` is dropped and the timer has ended. For options, for other clocks
-    /// and for a form that returns an error, see [`TimerBuilder`](crate::timer::TimerBuilder).
+    /// has been shut down, or is full, `f` is dropped and the timer is over: see [the
+    /// rule](crate::timer). For options, for other clocks and for a form that returns an error, see
+    /// [`TimerBuilder`](crate::timer::TimerBuilder).
     ///
     /// *Now* may be up to 3 µs later than the true time, but never earlier: a thread that arms or
     /// resets several timers within 2 µs asks the kernel for the time only once, if the processor

@@ -1,5 +1,23 @@
 //! Timers that run callbacks: the [`Timer`] handle and its methods.
 //!
+//! # The rule
+//!
+//! Each way to arm a timer answers alike if its runtime cannot take the timer:
+//!
+//! | the runtime | `after`, `at`, `every`, `start`, `start_with` | `try_start`, `try_start_with` |
+//! |---|---|---|
+//! | none is given, and the thread is in none | panic | [`ArmError::NoRuntime`] |
+//! | has been shut down | timer that is over: [`Outcome::Shutdown`] | [`ArmError::Shutdown`] |
+//! | is full: [`max_timers`] | timer that is over: [`Outcome::Refused`] | [`ArmError::Full`] |
+//!
+//! The callback of a timer that is over at once is dropped. If it takes an outcome, a worker calls
+//! it with that first. A runtime that has ended has no workers: there the calling thread does that.
+//! With an error, the callback is dropped without a call.
+//!
+//! [`max_timers`]: crate::runtime::Builder::max_timers
+//!
+//! # Where things are
+//!
 //! | file | contents |
 //! |---|---|
 //! | `builder` | [`TimerBuilder`]: the options of a timer |

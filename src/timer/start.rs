@@ -28,8 +28,8 @@ macro_rules! starters {
         [$($plain:tt)*] $plainly:expr,
         [$($told:tt)*] $telling:expr $(,)?
     ) => {
-        /// Starts the timer: `f` runs when it is due. If the runtime has been shut down, `f` is
-        /// dropped and the returned timer is over.
+        /// Starts the timer: `f` runs when it is due. [The rule](crate::timer) says what happens on
+        /// a runtime that has been shut down, or is full.
         ///
         /// # Panics
         ///
@@ -40,12 +40,12 @@ macro_rules! starters {
             or_refused(self.$arm::<F>(Mode::START, $plainly))
         }
 
-        /// Starts the timer: `f` is called with its outcome. If the runtime has been shut down, the
-        /// calling thread calls `f` with [`Shutdown`](Outcome::Shutdown) at once.
+        /// Starts the timer: `f` is called with its outcome, also that of [the
+        /// rule](crate::timer).
         ///
-        /// There is one exception. If a callback that is called like that starts another timer on a
-        /// runtime that has been shut down, that timer's callback is dropped. Otherwise such
-        /// callbacks could go on for ever.
+        /// There is one exception. If a callback that is told [`Shutdown`](Outcome::Shutdown)
+        /// starts another timer on a runtime that has been shut down, that timer's callback is
+        /// dropped. Otherwise such callbacks could go on for ever.
         ///
         /// # Panics
         ///
@@ -55,8 +55,7 @@ macro_rules! starters {
             or_refused(self.$arm::<F>(Mode::START_WITH, $telling))
         }
 
-        /// Starts the timer like [`start`](Self::start). Fails if there is no runtime, or it is
-        /// full.
+        /// Starts the timer like [`start`](Self::start), or returns an error.
         ///
         /// # Errors
         ///
@@ -68,8 +67,7 @@ macro_rules! starters {
             self.$arm::<F>(Mode::TRY_START, $plainly)
         }
 
-        /// Starts the timer like [`start_with`](Self::start_with). Fails if there is no runtime, or
-        /// it is full.
+        /// Starts the timer like [`start_with`](Self::start_with), or returns an error.
         ///
         /// # Errors
         ///

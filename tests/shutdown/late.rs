@@ -9,17 +9,11 @@ use std::{
     },
     task::{Context, Poll, Waker},
     thread,
-    time::{Duration, Instant},
+    time::Duration,
 };
 
 use crate::common::{Drops, HOUR, alarm, eventually, fds, process::alone, runtime, threads};
-use tourbillon::{
-    ArmError, Handle, Timer,
-    net::TcpListener,
-    runtime::{Builder, is_rt_shutdown_err},
-    time::sleep,
-    timer::{Cancel, Outcome, Reset, Status},
-};
+use tourbillon::{ArmError, Handle, net::TcpListener, runtime::is_rt_shutdown_err, time::sleep};
 
 /// A runtime that has been shut down, and a handle to it.
 fn stale() -> Handle {
@@ -33,50 +27,18 @@ fn stale() -> Handle {
 fn every_call_on_a_stale_handle_is_refused() {
     let _alarm = alarm();
     let handle = stale();
-    let drops = Drops::new();
-    let token = drops.token();
-    let timer = handle.after(Duration::ZERO, move || drop(token));
-    assert_eq!(drops.count(), 1, "the callback is dropped");
-    for timer in [
-        timer,
-        handle.at(Instant::now(), || unreachable!()),
-        handle.every(HOUR, || unreachable!()),
-    ] {
-        assert_eq!(timer.status(), Status::Over(Outcome::Shutdown));
-        assert!(!timer.is_pending());
-        assert_eq!(timer.deadline(), None);
-        assert_eq!(timer.cancel(), Cancel::Over);
-        assert_eq!(timer.reset_after(HOUR), Reset::TooLate);
-        assert_eq!(timer.refresh(), Reset::TooLate);
-        drop(timer.cancel_on_drop());
-    }
-    let shutdown = Some(ArmError::Shutdown);
-    assert_eq!(
-        Timer::after(HOUR).on(&handle).try_start(|| ()).err(),
-        shutdown
-    );
-    assert_eq!(
-        Timer::at(Instant::now()).on(&handle).try_start(|| ()).err(),
-        shutdown
-    );
-    assert_eq!(
-        Timer::every(HOUR).on(&handle).try_start(|| ()).err(),
-        shutdown
-    );
+    assert!(Handle::try_current().is_err());
     {
         let _entered = handle.enter();
         assert!(Handle::try_current().is_ok());
-        assert_eq!(
-            tourbillon::after(HOUR, || ()).status(),
-            Status::Over(Outcome::Shutdown)
-        );
-        assert_eq!(Timer::after(HOUR).try_start(|| ()).err(), shutdown);
     }
-
+    // `tests/timer/arming.rs` has the timers.
+    drop(handle.after(HOUR, || ()).cancel_on_drop());
+    let drops = Drops::new();
     let token = drops.token();
     let task = handle.spawn(async move { drop(token) });
     assert!(task.is_finished());
-    assert_eq!(drops.count(), 2, "the future is dropped");
+    assert_eq!(drops.count(), 1, "the future is dropped");
     assert!(handle.block_on(task).unwrap_err().is_cancelled());
 
     assert_eq!(handle.metrics().num_workers(), 0);
@@ -114,22 +76,6 @@ fn errors_of_a_shutdown_are_told_from_others() {
     assert!(!is_rt_shutdown_err(&taken));
     let nowhere = futures_lite::future::block_on(TcpListener::bind("127.0.0.1:0"));
     assert!(!is_rt_shutdown_err(&nowhere.unwrap_err()));
-}
-
-#[test]
-fn a_full_runtime_reports_its_shutdown() {
-    let runtime = Builder::new()
-        .worker_threads(1)
-        .max_timers(1)
-        .build()
-        .unwrap();
-    let handle = runtime.handle().clone();
-    runtime.handle().after(HOUR, || ());
-    drop(runtime);
-    assert_eq!(
-        Timer::after(HOUR).on(&handle).try_start(|| ()).err(),
-        Some(ArmError::Shutdown)
-    );
 }
 
 /// A future that leaves its waker with the test, and never completes.

@@ -469,10 +469,9 @@ fn a_blocking_pinned_task_is_reported_by_name() {
         .on_stall(move |stall| _ = sender.send(stall.clone()))
         .build()
         .unwrap();
+    let handle = runtime.handle();
     let line = line!() + 1;
-    let task = runtime
-        .handle()
-        .spawn_pinned(|| async { thread::sleep(Duration::from_millis(60)) });
+    let task = handle.spawn_pinned(|| async { thread::sleep(Duration::from_millis(60)) });
     runtime.block_on(task).unwrap();
     let stall = loop {
         let stall = receiver.recv_timeout(PATIENCE).expect("it is reported");

@@ -165,54 +165,6 @@ fn a_given_handle_takes_precedence_over_the_current_runtime() {
     assert_eq!(inside.metrics().total().armed(), 0);
 }
 
-#[test]
-fn without_a_runtime_start_panics_and_try_start_fails() {
-    let _alarm = alarm();
-    let (drops, told) = (Drops::new(), Told::new());
-    let mut count = 0;
-    let refused = |start: &mut dyn FnMut()| {
-        let panic = catch_unwind(AssertUnwindSafe(start)).expect_err("it panics");
-        assert!(message(&*panic).contains("runtime"), "{}", message(&*panic));
-    };
-    let mut token = || {
-        count += 1;
-        let token = drops.token();
-        move || drop(token)
-    };
-    refused(&mut || _ = Timer::after(SOON).start(token()));
-    refused(&mut || _ = Timer::at(Instant::now()).start(token()));
-    refused(&mut || _ = Timer::at_wall(SystemTime::now()).start(token()));
-    refused(&mut || _ = Timer::after_boot(SOON).start(token()));
-    refused(&mut || _ = Timer::at_boot(BootInstant::now()).start(token()));
-    refused(&mut || _ = Timer::after(SOON).manual().start(token()));
-    refused(&mut || _ = Timer::every(SOON).start(|| ()));
-    refused(&mut || _ = Timer::after(SOON).start_with(told.once()));
-    refused(&mut || _ = Timer::after_boot(SOON).manual().start_with(told.once()));
-
-    let none = Some(ArmError::NoRuntime);
-    assert_eq!(Timer::after(SOON).try_start(token()).err(), none);
-    assert_eq!(Timer::at(Instant::now()).try_start(token()).err(), none);
-    assert_eq!(
-        Timer::at_wall(SystemTime::now()).try_start(token()).err(),
-        none
-    );
-    assert_eq!(Timer::after_boot(SOON).try_start(token()).err(), none);
-    assert_eq!(Timer::every(SOON).try_start(|| ()).err(), none);
-    assert_eq!(
-        Timer::after(SOON).on_worker(3).try_start(token()).err(),
-        none
-    );
-    assert_eq!(Timer::after(SOON).try_start_with(told.once()).err(), none);
-    assert_eq!(
-        Timer::at_wall(SystemTime::now())
-            .try_start_with(told.once())
-            .err(),
-        none
-    );
-    assert_eq!(drops.count(), count, "callbacks are dropped");
-    assert_eq!(told.total(), 0, "and not told");
-}
-
 /// Waits until each worker's shard has as many pending timers as `pending` says.
 #[track_caller]
 fn pending_is(runtime: &Runtime, pending: &[usize]) {

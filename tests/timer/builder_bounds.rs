@@ -5,7 +5,7 @@ use std::{
         Arc,
         atomic::{AtomicUsize, Ordering},
     },
-    time::{Duration, Instant, SystemTime},
+    time::{Duration, SystemTime},
 };
 
 use crate::common::{Drops, HOUR, alarm, eventually, panics::assert_alive, runtime, told::Told};
@@ -154,66 +154,6 @@ fn bounded(max_timers: usize) -> Runtime {
     let mut builder = Builder::new();
     builder.worker_threads(2).max_timers(max_timers);
     builder.build().unwrap()
-}
-
-#[test]
-fn a_full_runtime_refuses_timers_of_all_clocks_and_with_all_options() {
-    let _alarm = alarm();
-    let runtime = bounded(3);
-    let handle = runtime.handle();
-    let full = Some(ArmError::Full { max_timers: 3 });
-    let (drops, told) = (Drops::new(), Told::new());
-    let wall = SystemTime::now() + HOUR;
-    let mono = Timer::after(HOUR).on(handle).name("full").try_start(|| ());
-    let wall = Timer::at_wall(wall)
-        .on(handle)
-        .name("full")
-        .try_start(|| ());
-    let boot = Timer::after_boot(HOUR)
-        .on(handle)
-        .name("full")
-        .try_start_with(told.once());
-    let boot = boot.unwrap();
-
-    let token = drops.token();
-    let refused = Timer::after(HOUR).on(handle).name("full");
-    assert_eq!(refused.try_start(move || drop(token)).err(), full);
-    assert_eq!(drops.count(), 1);
-    let at = SystemTime::now();
-    assert_eq!(Timer::at_wall(at).on(handle).try_start(|| ()).err(), full);
-    assert_eq!(
-        Timer::after_boot(HOUR).on(handle).try_start(|| ()).err(),
-        full
-    );
-    let refused = Timer::at(Instant::now()).on(handle);
-    assert_eq!(refused.try_start_with(told.once()).err(), full);
-    let refused = Timer::every(HOUR).on(handle).on_worker(1).times(2);
-    assert_eq!(refused.try_start_with(|_| ()).err(), full);
-    assert_eq!(told.total(), 0, "a refused timer gets no outcome");
-    assert_eq!(
-        runtime.handle().count_named("full"),
-        3,
-        "and leaves no name"
-    );
-
-    // `start` cannot return an error, so it exceeds the bound.
-    let over = Timer::after(HOUR).on(handle).start(|| ());
-    assert_eq!(Timer::after(HOUR).on(handle).try_start(|| ()).err(), full);
-    assert_eq!(over.cancel(), Cancel::Cancelled);
-    assert_eq!(Timer::after(HOUR).on(handle).try_start(|| ()).err(), full);
-    // The end of a timer on any clock makes room.
-    assert_eq!(boot.cancel(), Cancel::Cancelled);
-    eventually("it is told", || told.all() == [0, 1, 0]);
-    assert_eq!(boot.cancel(), Cancel::Over);
-    eventually("its room is free", || {
-        let room = Timer::after(HOUR).on(handle).try_start(|| ());
-        room.is_ok_and(|timer| timer.cancel() == Cancel::Cancelled)
-    });
-    assert_eq!(wall.unwrap().cancel(), Cancel::Cancelled);
-    let one = Timer::after(HOUR).on(handle).try_start(|| ()).unwrap();
-    let two = Timer::after_boot(HOUR).on(handle).try_start(|| ()).unwrap();
-    assert_eq!(Timer::after(HOUR).on(handle).try_start(|| ()).err(), full);
-    drop((one, two, mono));
 }
 
 #[test]

@@ -8,7 +8,7 @@ use std::thread;
 use std::time::{Duration, Instant};
 use tourbillon::timer::Outcome;
 use tourbillon::{
-    ArmError, Handle, Timer,
+    Handle, Timer,
     timer::{Cancel, Reset, Status},
 };
 
@@ -101,27 +101,6 @@ fn free_functions_arm_on_the_current_runtime() {
     }
     none_early(&receiver, count);
     assert!(receiver.try_recv().is_err(), "none runs twice");
-}
-
-#[test]
-fn free_functions_fail_outside_of_a_runtime() {
-    let zero = Duration::ZERO;
-    let refused = Some(ArmError::NoRuntime);
-    assert_eq!(Timer::after(zero).try_start(|| ()).err(), refused);
-    assert_eq!(Timer::at(Instant::now()).try_start(|| ()).err(), refused);
-    assert_eq!(Timer::every(HOUR).try_start(|| ()).err(), refused);
-}
-
-#[test]
-#[should_panic(expected = "in no Tourbillon runtime")]
-fn after_panics_outside_of_a_runtime() {
-    tourbillon::after(Duration::ZERO, || ());
-}
-
-#[test]
-#[should_panic(expected = "in no Tourbillon runtime")]
-fn every_panics_outside_of_a_runtime() {
-    tourbillon::every(HOUR, || ());
 }
 
 #[test]

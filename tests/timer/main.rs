@@ -2,6 +2,7 @@
 
 use tourbillon_support as common;
 
+mod arming;
 mod builder;
 mod builder_bounds;
 mod cancel;

@@ -100,33 +100,6 @@ fn a_recurring_timer_cancelled_during_a_run_makes_room() {
 }
 
 #[test]
-fn calls_without_an_error_exceed_the_bound_and_count() {
-    let _alarm = alarm();
-    let runtime = bounded(1);
-    let full = Some(ArmError::Full { max_timers: 1 });
-    let timers = [
-        runtime.handle().after(HOUR, || ()),
-        runtime.handle().every(HOUR, || ()),
-        runtime.handle().at(Instant::now() + HOUR, || ()),
-    ];
-    assert!(timers.iter().all(Timer::is_pending));
-    for timer in &timers {
-        assert_eq!(try_arm(&runtime).err(), full);
-        timer.cancel();
-    }
-    try_arm(&runtime).unwrap();
-    // Sleeps do not count.
-    runtime.block_on(tourbillon::time::sleep(Duration::from_millis(1)));
-}
-
-#[test]
-fn a_bound_of_zero_refuses_every_timer() {
-    let runtime = bounded(0);
-    let full = Some(ArmError::Full { max_timers: 0 });
-    assert_eq!(try_arm(&runtime).err(), full);
-}
-
-#[test]
 fn the_bound_is_exact_across_threads() {
     let _alarm = alarm();
     let runtime = bounded(100);

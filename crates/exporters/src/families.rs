@@ -159,6 +159,16 @@ pub static FAMILIES: &[Family] = &[
         },
     ),
     counter(
+        "tourbillon_timers_refused_total",
+        "{timer}",
+        "Timers refused because the runtime was full.",
+        |it, visit| {
+            writers(it, Counts::refused, visit);
+            let clocks = it.clock_counts().refused();
+            visit(&[CLOCKS], Value::Number(clocks));
+        },
+    ),
+    counter(
         "tourbillon_timers_refreshed_total",
         "{refresh}",
         "Resets and refreshes of pending or recurring timers.",

@@ -18,6 +18,9 @@
 //! `Idle` by `Barred ─start─▶ Stopping(o)`. `Barred` means: cancelled before start, outcome
 //! pending.
 //!
+//! A timer that its owner refuses begins as `Over(Refused)`, or as `Stopping(Refused)` if its
+//! callback takes outcomes.
+//!
 //! `Stopping` also has a mark that says that a thread waits for `Over`. A thread that waits for the
 //! last run of a timer turns `Running` into `Stopping(Fired)` with this mark.
 //!

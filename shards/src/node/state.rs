@@ -81,7 +81,8 @@ impl Claim {
         let outcome = || match value & !AWAITED {
             0 => Outcome::Fired,
             1 => Outcome::Cancelled,
-            _ => Outcome::Shutdown,
+            2 => Outcome::Shutdown,
+            _ => Outcome::Refused,
         };
         match word >> SHIFT {
             Self::IDLE => Claim::Idle(value),
@@ -124,7 +125,7 @@ mod tests {
     use super::*;
     use crate::node::claim::ClaimWord;
 
-    const CLAIMS: [Claim; 9] = [
+    const CLAIMS: [Claim; 11] = [
         Claim::Idle(7),
         Claim::Barred,
         Claim::Pending(7),
@@ -133,7 +134,12 @@ mod tests {
         Claim::Rearmed(7),
         Claim::stopping(Outcome::Shutdown, true),
         Claim::stopping(Outcome::Fired, false),
+        Claim::Stopping {
+            how: Outcome::Refused,
+            awaited: true,
+        },
         Claim::Over(Outcome::Cancelled),
+        Claim::Over(Outcome::Refused),
     ];
 
     #[test]

@@ -6,7 +6,7 @@ use std::num::NonZeroU64;
 use tourbillon_sync::Arc;
 
 use crate::{
-    answer::{Cancel, Flow, Outcome, Reset, Started, Status},
+    answer::{Cancel, Flow, Kind, Outcome, Reset, Started, Status},
     node::{
         NodeRef,
         callback::{self, Origin},
@@ -190,6 +190,53 @@ impl<O: Owner> Timer<O> {
         timer
     }
 
+    /// Makes a timer that its owner refuses, for example because it has too many. The timer is over
+    /// with [`Outcome::Refused`], and has no callback.
+    ///
+    /// [`Owner::over`] counts it, and [`Owner::armed`] does not.
+    ///
+    /// ```
+    /// # use std::sync::Arc;
+    /// use tourbillon_shards::{Cancel, Outcome, Owner, Shard, Status, Timer};
+    /// # struct Loop;
+    /// # impl Owner for Loop { fn wake(&self) {} fn is_current(&self) -> bool { true } }
+    ///
+    /// let shard = Arc::new(Shard::new(Loop));
+    /// let timer = Timer::refused(&shard);
+    /// assert_eq!(timer.status(), Status::Over(Outcome::Refused));
+    /// assert_eq!(timer.cancel(), Cancel::Over);
+    /// ```
+    pub fn refused(home: &Arc<Shard<O>>) -> Self {
+        let at = Home::new(home);
+        let header = move |table| Header::new(table, at, Claim::Over(Outcome::Refused));
+        let (node, _) = callback::once(header, 0, (), || ());
+        home.owner().over(Kind::Once, Outcome::Refused);
+        Self(node)
+    }
+
+    /// Makes a timer that its owner refuses, like [`refused`](Timer::refused), and passes its
+    /// callback with that outcome to [`Owner::deliver`]. For `N` see [`build_as`](Timer::build_as).
+    pub fn refused_with<N, F>(home: &Arc<Shard<O>>, f: F) -> Self
+    where
+        N: 'static,
+        F: FnMut(Outcome) -> Flow + Send + 'static,
+    {
+        let how = Outcome::Refused;
+        let at = Home::new(home);
+        // No other thread knows the timer yet, so it needs no exchange to become the one that this
+        // thread ends.
+        let claim = Claim::Stopping {
+            how,
+            awaited: false,
+        };
+        let header = |table| Header::new(table, at, claim);
+        let options = Options::default().into_parts();
+        let node = callback::optioned::<N, O, F>(header, 0, false, true, options, f);
+        home.owner().outcome_pending();
+        home.owner().deliver(Notice::new(node.clone(), how));
+        Self(node)
+    }
+
     /// Starts a timer that was [built](Timer::build), at the moment `now`, in ns.
     pub fn start(&self, now: u64) -> Started {
         let node = &self.0;
@@ -251,6 +298,7 @@ impl<O: Owner> Timer<O> {
                 match node.claim.load().how() {
                     Some(Outcome::Cancelled) => Started::Cancelled,
                     Some(Outcome::Shutdown) => Started::Shutdown,
+                    Some(Outcome::Refused) => Started::Refused,
                     _ => Started::AlreadyStarted,
                 }
             }

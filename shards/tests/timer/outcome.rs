@@ -63,6 +63,27 @@ fn fired_is_delivered() {
 }
 
 #[test]
+fn a_refusal_is_delivered() {
+    both_ways(|shard| {
+        let calls = Calls::default();
+        let timer = Timer::refused_with::<(), _>(shard, calls.callback());
+        assert_eq!(timer.deadline(), None);
+        assert_eq!(timer.start(0), Started::Refused);
+        settled(shard, &timer, &calls, &[Outcome::Refused]);
+    });
+}
+
+#[test]
+fn a_refused_timer_without_a_callback_is_over() {
+    both_ways(|shard| {
+        let timer = Timer::refused(shard);
+        assert_eq!(timer.status(), Status::Over(Outcome::Refused));
+        assert_eq!(timer.start(0), Started::Refused);
+        settled(shard, &timer, &Calls::default(), &[]);
+    });
+}
+
+#[test]
 fn a_cancel_is_delivered() {
     for recurring in [false, true] {
         both_ways(|shard| {

@@ -167,10 +167,9 @@ impl Builder {
 
     /// Sets how many callback timers may be pending at once. By default there is no bound.
     ///
-    /// Beyond the bound, [`try_start`](crate::timer::TimerBuilder::try_start) and the other `try_`
-    /// methods return an error. A timer counts until it ends: until it is cancelled, or until its
-    /// callback returns. Sleeps do not count. `after`, `at` and `every` cannot return an error:
-    /// their timers count, and may exceed the bound.
+    /// [The rule](crate::timer) says how a runtime that is full refuses a timer, and
+    /// [`Counts::refused`](crate::metrics::counters::Counts::refused) counts those. A timer counts
+    /// until it is cancelled, or until its callback returns. Sleeps never count.
     pub fn max_timers(&mut self, timers: usize) -> &mut Self {
         self.config.max_timers = Some(timers);
         self

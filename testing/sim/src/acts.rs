@@ -12,7 +12,7 @@ use tourbillon::{
     Timer,
     sim::{self, below},
     time::{BootInstant, Instant},
-    timer::{BootTimer, Cancel, OnStep, Outcome, Reset, Started, WallTimer},
+    timer::{BootTimer, Cancel, OnStep, Outcome, Reset, Started, Status, WallTimer},
 };
 
 use crate::{
@@ -105,6 +105,15 @@ impl Armed {
         let (kind, wait) = {
             let records = records();
             (records[id].kind, records[id].wait)
+        };
+        records()[id].refused = match started {
+            // It answers so, and changes nothing.
+            true => each!(&timer, timer => timer.start()) == Started::Refused,
+            // A worker may be about to tell the callback.
+            false => matches!(
+                each!(&timer, timer => timer.status()),
+                Status::Over(Outcome::Refused) | Status::Running { .. }
+            ),
         };
         if below(5) == 0 && started {
             // Detached.

@@ -71,7 +71,7 @@ pub struct Record {
     pub tolerance: u64,
     /// Its wait, unless it is reset.
     pub wait: u64,
-    /// Whether the runtime refused it. If so, the oracle ignores the record.
+    /// Whether the runtime refused it.
     pub refused: bool,
     /// How often its callback was dropped.
     pub dropped: u32,

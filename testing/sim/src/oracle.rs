@@ -77,10 +77,11 @@ pub fn may_be_named() -> usize {
 pub fn check(plan: &Plan) {
     let records = records();
     for (id, record) in records.iter().enumerate() {
-        if record.refused {
-            continue;
-        }
-        if let Err(why) = check_one(plan, record) {
+        let checked = match record.refused {
+            true => check_refused(record),
+            false => check_one(plan, record),
+        };
+        if let Err(why) = checked {
             let events = &record.events;
             sim::fail(&format!(
                 "timer {id}: {why}\n{record:#?}\n{} events\n{plan:?}",
@@ -156,7 +157,24 @@ fn accepted(record: &Record) -> Vec<(&Event, u64, u64)> {
     bounds.collect()
 }
 
+/// Checks a timer that the runtime refused. If its callback takes outcomes, and the caller got no
+/// error, it was told so once.
+fn check_refused(record: &Record) -> Result<(), String> {
+    let told = calls(record, Outcome::Refused).count();
+    let called = |it: &&Event| matches!(it.what, What::Called(_));
+    if record.events.iter().filter(called).count() > told || told > usize::from(record.tells) {
+        return Err("it was refused, and ran".into());
+    }
+    match record.dropped {
+        1 => Ok(()),
+        count => Err(format!("its callback was dropped {count} times")),
+    }
+}
+
 fn check_one(plan: &Plan, record: &Record) -> Result<(), String> {
+    if calls(record, Outcome::Refused).count() > 0 {
+        return Err("it was told that it was refused, and was not".into());
+    }
     let ending = tally(|tally| tally.ending);
     if record.dropped != 1 {
         return Err(format!("its callback was dropped {} times", record.dropped));

@@ -16,7 +16,7 @@ use super::{Gate, PATIENCE};
 
 /// Counts the outcomes that callbacks get.
 #[derive(Clone, Debug, Default)]
-pub struct Told(Arc<[AtomicUsize; 3]>);
+pub struct Told(Arc<[AtomicUsize; 4]>);
 
 impl Told {
     pub fn new() -> Self {

@@ -52,6 +52,7 @@ fn outcome(how: Outcome) -> shards::Outcome {
         Outcome::Fired => shards::Outcome::Fired,
         Outcome::Cancelled => shards::Outcome::Cancelled,
         Outcome::Shutdown => shards::Outcome::Shutdown,
+        Outcome::Refused => shards::Outcome::Refused,
         how => unreachable!("the model knows no {how:?}"),
     }
 }
@@ -59,7 +60,7 @@ fn outcome(how: Outcome) -> shards::Outcome {
 impl AnyTimer {
     pub fn start(&self) -> shards::Started {
         let answer = each!(self, timer => timer.start());
-        as_model!(answer, Started: Pending, Cancelled, Shutdown, AlreadyStarted)
+        as_model!(answer, Started: Pending, Cancelled, Shutdown, AlreadyStarted, Refused)
     }
 
     pub fn cancel(&self) -> shards::Cancel {

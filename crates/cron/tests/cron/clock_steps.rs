@@ -8,6 +8,7 @@ use std::{
 
 use tourbillon::{
     Runtime,
+    runtime::Builder,
     time::{advance, set_wall_clock, sleep, wall_clock},
     timer::Outcome,
 };
@@ -240,6 +241,34 @@ fn steps_that_pass_no_occurrence_only_change_the_wait() {
         assert_eq!(runs.get().len(), 1);
         assert_eq!(job.outcome(), Some(Outcome::Cancelled));
     });
+}
+
+#[test]
+fn a_full_runtime_delays_no_job_and_ends_none() {
+    let _alarm = alarm();
+    let runtime = Builder::new()
+        .worker_threads(2)
+        .max_timers(0)
+        .start_paused(true)
+        .build()
+        .unwrap();
+    runtime.set_wall_clock(utc("2026-05-04T00:58:30Z")).unwrap();
+    let runs = Runs::default();
+    let job = runtime.block_on(async {
+        let job = runs.job(&Cron::parse("* * * * *").unwrap());
+        sleep(2 * MINUTE).await;
+        runs.were_at(&["2026-05-04T00:59:00Z", "2026-05-04T01:00:00Z"]);
+        // The job sees a step within a second.
+        set_wall_clock(utc("2026-05-04T09:00:00Z")).unwrap();
+        sleep(Duration::from_secs(1)).await;
+        let (scheduled, at, _) = *runs.get().last().unwrap();
+        assert_eq!(scheduled, utc("2026-05-04T09:00:00Z"));
+        assert!(at <= utc("2026-05-04T09:00:01Z"));
+        job
+    });
+    assert_eq!(job.outcome(), None);
+    drop(runtime);
+    assert_eq!(job.outcome(), Some(Outcome::Shutdown));
 }
 
 #[test]
