@@ -50,6 +50,7 @@ impl Claim {
     const OVER: u64 = 6;
     const BARRED: u64 = 7;
 
+    #[inline]
     pub(super) const fn stopping(how: Outcome, awaited: bool) -> Self {
         Claim::Stopping { how, awaited }
     }
