@@ -1,6 +1,5 @@
 //! Observation of a runtime: lateness of timers, polls of tasks, snapshots, spans and events.
 
-mod handle;
 pub(crate) mod lateness;
 pub(crate) mod polls;
 pub(crate) mod snapshot;

@@ -7,6 +7,7 @@ use tourbillon_tasks::TaskRef;
 use crate::{
     engine::{
         core::Core,
+        handle::Handle,
         local,
         recorder::copy::Thread,
         shared::Shared,
@@ -83,12 +84,40 @@ pub struct PollTimes {
     shared: Arc<Shared>,
 }
 
-impl PollTimes {
-    pub(crate) fn new(shared: Arc<Shared>) -> Self {
+impl Handle {
+    /// Has the workers time each poll of a task, until the result is dropped. Otherwise no poll is
+    /// timed: it takes two more readings of the clock for each.
+    ///
+    /// ```
+    /// use std::{thread, time::Duration};
+    /// use tourbillon::Runtime;
+    ///
+    /// # fn main() -> Result<(), tourbillon::BuildError> {
+    /// let runtime = Runtime::new()?;
+    /// let times = runtime.handle().time_polls();
+    /// let task = runtime.spawn(async {
+    ///     thread::sleep(Duration::from_millis(10));
+    ///     tourbillon::task::yield_now().await;
+    /// });
+    /// let id = task.id();
+    /// runtime.block_on(task).unwrap();
+    /// for thread in times.take() {
+    ///     // Nothing is known of a task that has ended meanwhile.
+    ///     if let Some(polls) = thread.over.get(&id) {
+    ///         println!("{:?}: {} polls in {:?}", thread.thread, polls.count, polls.took);
+    ///     }
+    /// }
+    /// # Ok(())
+    /// # }
+    /// ```
+    pub fn time_polls(&self) -> PollTimes {
+        let shared = self.shared().clone();
         shared.time_polls();
-        Self { shared }
+        PollTimes { shared }
     }
+}
 
+impl PollTimes {
     /// Takes what each thread has polled since the last call, or since it began to time polls. All
     /// `PollTimes` of a runtime share these times: what one takes, no other one gets.
     ///

@@ -9,6 +9,7 @@ use crate::{
     engine::{
         clocks::shard::ClockShard,
         core::{Core, WorkerShard},
+        handle::Handle,
         shared::Shared,
         watchdog::stall::RecentStall,
     },
@@ -110,42 +111,81 @@ impl Core {
     }
 }
 
-/// Returns what the runtime has done, and what it has to do.
-pub(crate) fn metrics(shared: &Shared) -> RuntimeMetrics {
-    // Read the records before the list of workers: those that are listed then have all of their
-    // numbers in these records.
-    let records: Vec<_> = shared.recorders.iter().map(|it| it.read()).collect();
-    let mut done = Record::default();
-    records.iter().for_each(|record| done += record);
-    let workers = shared.workers.load();
-    let workers = workers.iter().zip(&records);
-    let (alive_tasks, spawned_tasks) = shared.tasks.counts();
-    RuntimeMetrics {
-        workers: workers
-            .map(|(shard, record)| worker(shard, record))
-            .collect(),
-        done,
-        helpers: shared.helpers.metrics(shared),
-        wall_clock: clock(shared, OtherClock::Wall),
-        boot_clock: clock(shared, OtherClock::Boot),
-        injector_depth: shared.queues.len(),
-        alive_tasks,
-        spawned_tasks,
-        blocking: shared.blocking.metrics(),
-        throttled: quota::throttled().unwrap_or_default(),
+impl Handle {
+    /// Returns a snapshot of what the runtime has done and has to do. See
+    /// [`metrics`](crate::metrics).
+    ///
+    /// It takes some µs for each worker, so call it at most a few times a second. Counters are read
+    /// without a lock. Two numbers are read under a lock, which is held only for that read: those
+    /// of the blocking threads (the lock that
+    /// [`spawn_blocking`](crate::task::blocking::spawn_blocking) takes), and for each worker the
+    /// number of tasks [pinned](crate::metrics::WorkerMetrics::pinned_tasks) to it (the lock that
+    /// such a task takes when it begins and ends).
+    ///
+    /// ```
+    /// use std::time::Duration;
+    ///
+    /// let runtime = tourbillon::runtime::Builder::new().worker_threads(2).build().unwrap();
+    /// let timer = runtime.handle().after(Duration::from_secs(60), || ());
+    /// let metrics = runtime.metrics();
+    /// assert_eq!(metrics.num_workers(), 2);
+    /// assert_eq!(metrics.total().armed(), 1);
+    /// # timer.cancel();
+    /// ```
+    pub fn metrics(&self) -> RuntimeMetrics {
+        let shared = self.shared();
+        // Read the records before the list of workers: those that are listed then have all of their
+        // numbers in these records.
+        let records: Vec<_> = shared.recorders.iter().map(|it| it.read()).collect();
+        let mut done = Record::default();
+        records.iter().for_each(|record| done += record);
+        let workers = shared.workers.load();
+        let workers = workers.iter().zip(&records);
+        let (alive_tasks, spawned_tasks) = shared.tasks.counts();
+        RuntimeMetrics {
+            workers: workers
+                .map(|(shard, record)| worker(shard, record))
+                .collect(),
+            done,
+            helpers: shared.helpers.metrics(shared),
+            wall_clock: clock(shared, OtherClock::Wall),
+            boot_clock: clock(shared, OtherClock::Boot),
+            injector_depth: shared.queues.len(),
+            alive_tasks,
+            spawned_tasks,
+            blocking: shared.blocking.metrics(),
+            throttled: quota::throttled().unwrap_or_default(),
+        }
     }
-}
 
-/// Returns the current activity of each worker, by worker number.
-pub(crate) fn activities(shared: &Shared) -> Vec<(Activity, Option<JobName>)> {
-    let workers = shared.workers.load();
-    let workers = workers.iter();
-    workers.map(|shard| shard.owner().activity(shard)).collect()
-}
+    /// Returns the current activity of each worker, by worker number, with the job that it runs:
+    /// see [`WorkerMetrics::activity`](crate::metrics::WorkerMetrics::activity).
+    ///
+    /// It takes only a few loads for each worker, so it may be called hundreds of times a second.
+    /// The list is empty once the runtime has ended.
+    ///
+    /// ```
+    /// let runtime = tourbillon::runtime::Builder::new().worker_threads(2).build().unwrap();
+    /// assert_eq!(runtime.handle().activities().len(), 2);
+    /// ```
+    pub fn activities(&self) -> Vec<(Activity, Option<JobName>)> {
+        let workers = self.shared().workers.load();
+        let workers = workers.iter();
+        workers.map(|shard| shard.owner().activity(shard)).collect()
+    }
 
-/// Returns the stalls that were reported last, oldest first.
-pub(crate) fn recent_stalls(shared: &Shared) -> Vec<RecentStall> {
-    let stalls = shared.stalls.load_full();
-    let recent = stalls.recent.iter();
-    recent.map(|stall| RecentStall::clone(stall)).collect()
+    /// Returns the last 64 reported [stalls](crate::runtime::Builder::stall_threshold), oldest
+    /// first. Each has its number: 1, 2, 3 and so on.
+    ///
+    /// ```
+    /// let runtime = tourbillon::Runtime::new().unwrap();
+    /// for recent in runtime.handle().recent_stalls() {
+    ///     println!("{} at {:?}: {}", recent.number, recent.at, recent.stall);
+    /// }
+    /// ```
+    pub fn recent_stalls(&self) -> Vec<RecentStall> {
+        let stalls = self.shared().stalls.load_full();
+        let recent = stalls.recent.iter();
+        recent.map(|stall| RecentStall::clone(stall)).collect()
+    }
 }
