@@ -1,8 +1,8 @@
 //! The trait by which a shard calls its owner.
 
-use std::{any::Any, marker::PhantomData, ops::RangeInclusive, panic::resume_unwind, ptr::NonNull};
+use std::{any::Any, marker::PhantomData, ops::RangeInclusive, ptr::NonNull};
 
-use tourbillon_sync::foreign::forget;
+use tourbillon_sync::foreign::resume;
 
 use crate::{
     answer::{Kind, Outcome},
@@ -86,12 +86,7 @@ pub trait Owner: Send + Sync + Sized + 'static {
     /// By default the panic continues in the calling thread, unless that thread unwinds already. A
     /// caller of `cancel`, for example, then does not get the answer.
     fn panicked(&self, panic: Box<dyn Any + Send>) {
-        // A second panic would abort the process.
-        if std::thread::panicking() {
-            forget(panic);
-        } else {
-            resume_unwind(panic);
-        }
+        resume(panic);
     }
 
     /// Reads the shard's clock again. Returns a range from the present to the latest moment that

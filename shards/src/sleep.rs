@@ -9,7 +9,6 @@ use crate::{
     node::{
         NodeRef,
         claim::{End, NEVER},
-        header::Header,
         sleeper,
         state::Claim,
         taken::Taken,
@@ -44,9 +43,8 @@ impl<O: Owner> Sleep<O> {
     #[inline(always)]
     fn arm(home: &Arc<Shard<O>>, deadline: u64, waker: Option<Waker>) -> Self {
         let deadline = deadline.min(NEVER);
-        let at = Home::new(home);
-        let header = move |table| Header::new(table, at, Claim::Pending(deadline));
-        let (node, stored) = sleeper::sleep::<Self, O>(header, waker);
+        let claim = Claim::Pending(deadline);
+        let (node, stored) = sleeper::sleep::<Self, O>(Home::new(home), claim, waker);
         home.insert_new(stored, deadline);
         Self(node)
     }

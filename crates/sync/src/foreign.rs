@@ -22,6 +22,16 @@ pub fn forget(panic: Panic) {
     }
 }
 
+/// Goes on with a panic. If the calling thread unwinds already, forgets it instead: a second panic
+/// would abort the process.
+pub fn resume(panic: Panic) {
+    if panicking() {
+        forget(panic);
+    } else {
+        resume_unwind(panic);
+    }
+}
+
 /// Calls `f` and catches its panic. Returns `false` if it panicked.
 pub fn contained(f: impl FnOnce()) -> bool {
     match catch_unwind(AssertUnwindSafe(f)) {
@@ -43,10 +53,8 @@ pub fn each<T>(items: impl IntoIterator<Item = T>, f: impl FnMut(T)) {
         None => first = Some(panic),
         Some(_) => forget(panic),
     });
-    match first {
-        Some(panic) if panicking() => forget(panic),
-        Some(panic) => resume_unwind(panic),
-        None => {}
+    if let Some(panic) = first {
+        resume(panic);
     }
 }
 

@@ -16,9 +16,11 @@ use crate::{
         Node, NodeRef,
         extras::Extras,
         header::{Header, VTable},
+        state::Claim,
         wait::Wait,
     },
     owner::Owner,
+    shard::home::Home,
 };
 
 /// Callback of a node. It is initialized until the thread that won the claim to it has run or
@@ -157,13 +159,14 @@ impl<O: Owner, F: FnMut() + Send + 'static, G: Origin> Plain<O, F, G> {
 /// the shard.
 #[inline]
 pub(crate) fn once<O: Owner, F: FnOnce() + Send + 'static, G: Origin>(
-    header: impl FnOnce(&'static VTable<O>) -> Header<O>,
+    home: Home<O>,
+    claim: Claim,
     wait: u64,
     origin: G,
     f: F,
 ) -> (NodeRef<O>, NodeRef<O>) {
     NodeRef::pair(move || Node {
-        header: header(&Plain::<O, F, G>::ONCE),
+        header: Header::new(&Plain::<O, F, G>::ONCE, home, claim),
         wait: Wait::new(wait),
         payload: Bare {
             callback: Callback::new(f),
@@ -174,13 +177,14 @@ pub(crate) fn once<O: Owner, F: FnOnce() + Send + 'static, G: Origin>(
 
 /// Allocates a node for a callback that runs repeatedly. The second reference is for the holder.
 pub(crate) fn recurring<O: Owner, F: FnMut() + Send + 'static, G: Origin>(
-    header: impl FnOnce(&'static VTable<O>) -> Header<O>,
+    home: Home<O>,
+    claim: Claim,
     wait: u64,
     origin: G,
     f: F,
 ) -> (NodeRef<O>, NodeRef<O>) {
     NodeRef::pair(move || Node {
-        header: header(&Plain::<O, F, G>::RECURRING),
+        header: Header::new(&Plain::<O, F, G>::RECURRING, home, claim),
         wait: Wait::new(wait),
         payload: Bare {
             callback: Callback::new(f),
@@ -291,10 +295,10 @@ impl<O: Owner, F: FnMut(Outcome) -> Flow + Send + 'static, N: 'static> Table<O, 
 
 /// Allocates a node for a callback with options. The reported type name is that of `N`.
 pub(crate) fn optioned<N, O, F>(
-    header: impl FnOnce(&'static VTable<O>) -> Header<O>,
+    home: Home<O>,
+    claim: Claim,
     wait: u64,
-    recurring: bool,
-    takes_outcome: bool,
+    (recurring, takes_outcome): (bool, bool),
     (extras, name): (Extras, Option<Name<O>>),
     f: F,
 ) -> NodeRef<O>
@@ -304,7 +308,8 @@ where
     F: FnMut(Outcome) -> Flow + Send + 'static,
 {
     let tables: &'static [[VTable<O>; 2]; 2] = &Table::<O, F, N>::TABLES;
-    let header = header(&tables[usize::from(recurring)][usize::from(takes_outcome)]);
+    let table = &tables[usize::from(recurring)][usize::from(takes_outcome)];
+    let header = Header::new(table, home, claim);
     let callback = Callback::new(f);
     NodeRef::new(move || Node {
         header,

@@ -1,8 +1,8 @@
 //! Delivery of an outcome to the callback of a timer that ended: the methods of [`Notice`].
 
-use std::{any::Any, marker::PhantomData, panic::resume_unwind, thread::panicking};
+use std::{any::Any, marker::PhantomData};
 
-use tourbillon_sync::{TypeName, foreign::forget};
+use tourbillon_sync::{TypeName, foreign::resume};
 
 use crate::{
     answer::{Kind, Outcome},
@@ -69,12 +69,7 @@ impl<O: Owner> Drop for Notice<O> {
     fn drop(&mut self) {
         if let Some((node, how)) = self.take() {
             if let Err(panic) = deliver(&node, how) {
-                // A second panic would abort the process, and so would one of the payload's drop.
-                if panicking() {
-                    forget(panic);
-                } else {
-                    resume_unwind(panic);
-                }
+                resume(panic);
             }
         }
     }

@@ -9,9 +9,11 @@ use crate::{
     node::{
         Node, NodeRef,
         header::{Header, VTable},
+        state::Claim,
         waker::WakerSlot,
     },
     owner::Owner,
+    shard::home::Home,
 };
 
 /// Vtable of a sleep's node. The reported type name is that of `N`.
@@ -50,11 +52,12 @@ impl<O: Owner, N: 'static> Table<O, N> {
 /// for the holder.
 #[inline(always)]
 pub(crate) fn sleep<N: 'static, O: Owner>(
-    header: impl FnOnce(&'static VTable<O>) -> Header<O>,
+    home: Home<O>,
+    claim: Claim,
     waker: Option<Waker>,
 ) -> (NodeRef<O>, NodeRef<O>) {
     NodeRef::pair(move || Node {
-        header: header(&Table::<O, N>::SLEEP),
+        header: Header::new(&Table::<O, N>::SLEEP, home, claim),
         wait: (),
         payload: WakerSlot::new(waker),
     })

@@ -51,7 +51,7 @@ impl Claim {
     const BARRED: u64 = 7;
 
     #[inline]
-    pub(super) const fn stopping(how: Outcome, awaited: bool) -> Self {
+    pub(crate) const fn stopping(how: Outcome, awaited: bool) -> Self {
         Claim::Stopping { how, awaited }
     }
 
@@ -135,10 +135,7 @@ mod tests {
         Claim::Rearmed(7),
         Claim::stopping(Outcome::Shutdown, true),
         Claim::stopping(Outcome::Fired, false),
-        Claim::Stopping {
-            how: Outcome::Refused,
-            awaited: true,
-        },
+        Claim::stopping(Outcome::Refused, true),
         Claim::Over(Outcome::Cancelled),
         Claim::Over(Outcome::Refused),
     ];

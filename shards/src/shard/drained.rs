@@ -1,6 +1,6 @@
 //! Timers that were drained from a shard when it was closed.
 
-use std::{fmt, panic::resume_unwind};
+use std::fmt;
 
 use tourbillon_sync::foreign::each;
 
@@ -52,26 +52,6 @@ impl<O: Owner> DrainedTimers<O> {
         self.0.is_empty()
     }
 
-    /// Ends one timer: drops its callback, delivers the outcome to it, or wakes its task. Returns
-    /// false if there was none.
-    ///
-    /// # Panics
-    ///
-    /// Panics if a callback that takes outcomes does, or if [`Owner::panicked`] does for the panic
-    /// of a destructor or waker. The timer is over all the same.
-    fn end_one(&mut self) -> bool {
-        match self.end_next() {
-            None => false,
-            Some(DrainedTimer::Ended) => true,
-            Some(DrainedTimer::Notice(notice)) => {
-                if let Some(panic) = notice.run() {
-                    resume_unwind(panic);
-                }
-                true
-            }
-        }
-    }
-
     /// Ends one timer, but leaves the delivery of an outcome to the caller. Returns `None` if there
     /// was no timer.
     ///
@@ -101,7 +81,8 @@ impl<O: Owner> DrainedTimers<O> {
 
 impl<O: Owner> Drop for DrainedTimers<O> {
     fn drop(&mut self) {
-        each(0..self.0.len(), |_| _ = self.end_one());
+        // A notice that is dropped delivers its outcome.
+        each(0..self.0.len(), |_| drop(self.end_next()));
     }
 }
 

@@ -8,12 +8,9 @@ use tourbillon_sync::Arc;
 use crate::{
     answer::{Cancel, Flow, Kind, Outcome, Reset, Started, Status},
     node::{
-        NodeRef,
-        callback::{self, Origin},
+        NodeRef, callback,
         claim::{Armed, NEVER},
-        ending,
-        header::Header,
-        running,
+        ending, running,
         state::Claim,
     },
     owner::{Notice, Owner},
@@ -53,7 +50,9 @@ impl<O: Owner> Timer<O> {
     where
         F: FnOnce() + Send + 'static,
     {
-        Self::arm_once(home, deadline, wait, (), f)
+        Self::arm(home, deadline, |at, claim| {
+            callback::once(at, claim, wait, (), f)
+        })
     }
 
     /// Arms a timer like [`once`](Timer::once), with a number that says where it comes from.
@@ -69,7 +68,9 @@ impl<O: Owner> Timer<O> {
     where
         F: FnOnce() + Send + 'static,
     {
-        Self::arm_once(home, deadline, wait, origin, f)
+        Self::arm(home, deadline, |at, claim| {
+            callback::once(at, claim, wait, origin, f)
+        })
     }
 
     /// Arms a timer that runs `f` at `deadline` and then every `period` ns (at least 1).
@@ -77,7 +78,9 @@ impl<O: Owner> Timer<O> {
     where
         F: FnMut() + Send + 'static,
     {
-        Self::arm_recurring(home, deadline, period, (), f)
+        Self::arm(home, deadline, |at, claim| {
+            callback::recurring(at, claim, period, (), f)
+        })
     }
 
     /// Arms a timer like [`recurring`](Timer::recurring), with a number that says where it comes
@@ -92,38 +95,20 @@ impl<O: Owner> Timer<O> {
     where
         F: FnMut() + Send + 'static,
     {
-        Self::arm_recurring(home, deadline, period, origin, f)
+        Self::arm(home, deadline, |at, claim| {
+            callback::recurring(at, claim, period, origin, f)
+        })
     }
 
+    /// Arms a timer, whose node `make` makes in this home and in this state.
     #[inline]
-    fn arm_once<F, G>(home: &Arc<Shard<O>>, deadline: u64, wait: u64, origin: G, f: F) -> Self
-    where
-        F: FnOnce() + Send + 'static,
-        G: Origin,
-    {
-        let at = Home::new(home);
-        let deadline = deadline.min(NEVER);
-        let header = move |table| Header::new(table, at, Claim::Pending(deadline));
-        let (node, stored) = callback::once(header, wait, origin, f);
-        home.insert_new(stored, deadline);
-        Self(node)
-    }
-
-    fn arm_recurring<F, G>(
+    fn arm(
         home: &Arc<Shard<O>>,
         deadline: u64,
-        period: u64,
-        origin: G,
-        f: F,
-    ) -> Self
-    where
-        F: FnMut() + Send + 'static,
-        G: Origin,
-    {
-        let at = Home::new(home);
+        make: impl FnOnce(Home<O>, Claim) -> (NodeRef<O>, NodeRef<O>),
+    ) -> Self {
         let deadline = deadline.min(NEVER);
-        let header = move |table| Header::new(table, at, Claim::Pending(deadline));
-        let (node, stored) = callback::recurring(header, period, origin, f);
+        let (node, stored) = make(Home::new(home), Claim::Pending(deadline));
         home.insert_new(stored, deadline);
         Self(node)
     }
@@ -173,12 +158,10 @@ impl<O: Owner> Timer<O> {
         // Zero means that the deadline follows from the wait. A deadline of zero becomes 1, which
         // has passed as well.
         let claim = Claim::Idle(options.deadline.map_or(0, |at| at.clamp(1, NEVER)));
-        let (recurring, takes_outcome) = (options.recurring, options.outcome);
-        let header = |table| Header::new(table, home, claim);
+        let kind = (options.recurring, options.outcome);
         let tolerance = Tolerance::new(options.tolerance);
         let options = options.into_parts();
-        let node =
-            callback::optioned::<N, O, F>(header, wait, recurring, takes_outcome, options, f);
+        let node = callback::optioned::<N, O, F>(home, claim, wait, kind, options, f);
         node.set_tolerance(tolerance);
         // Before another thread can find the timer by its name and end it: the owner must count it
         // as armed before it counts it as over.
@@ -207,9 +190,8 @@ impl<O: Owner> Timer<O> {
     /// assert_eq!(timer.cancel(), Cancel::Over);
     /// ```
     pub fn refused(home: &Arc<Shard<O>>) -> Self {
-        let at = Home::new(home);
-        let header = move |table| Header::new(table, at, Claim::Over(Outcome::Refused));
-        let (node, _) = callback::once(header, 0, (), || ());
+        let claim = Claim::Over(Outcome::Refused);
+        let (node, _) = callback::once(Home::new(home), claim, 0, (), || ());
         home.owner().over(Kind::Once, Outcome::Refused);
         Self(node)
     }
@@ -222,16 +204,11 @@ impl<O: Owner> Timer<O> {
         F: FnMut(Outcome) -> Flow + Send + 'static,
     {
         let how = Outcome::Refused;
-        let at = Home::new(home);
         // No other thread knows the timer yet, so it needs no exchange to become the one that this
         // thread ends.
-        let claim = Claim::Stopping {
-            how,
-            awaited: false,
-        };
-        let header = |table| Header::new(table, at, claim);
+        let (at, claim) = (Home::new(home), Claim::stopping(how, false));
         let options = Options::default().into_parts();
-        let node = callback::optioned::<N, O, F>(header, 0, false, true, options, f);
+        let node = callback::optioned::<N, O, F>(at, claim, 0, (false, true), options, f);
         home.owner().outcome_pending();
         home.owner().deliver(Notice::new(node.clone(), how));
         Self(node)
