@@ -309,14 +309,15 @@ impl Shared {
         own.map(|own| own.polls.get() + own.callbacks.get()).sum()
     }
 
-    /// Counts a new pending callback timer. Fails if the limit is reached.
+    /// Counts a new pending callback timer. Fails if the limit is reached and `bounded` is true.
     #[inline]
-    pub(crate) fn admit_timer(&self) -> Result<(), ArmError> {
+    pub(crate) fn admit_timer(&self, bounded: bool) -> Result<(), ArmError> {
         let Some(max_timers) = self.config.max_timers else {
             return Ok(());
         };
         // A runtime that is shut down says so, and not that it is full: its shards end each timer.
-        let admit = |pending| (pending < max_timers || self.is_stopping()).then_some(pending + 1);
+        let admits = |pending| !bounded || pending < max_timers || self.is_stopping();
+        let admit = |pending| admits(pending).then_some(pending + 1);
         match self
             .pending
             .fetch_update(Ordering::Relaxed, Ordering::Relaxed, admit)

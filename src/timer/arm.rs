@@ -35,7 +35,7 @@ fn arm(
 ) -> Timer {
     // Count the timer before it exists: as soon as it is in the shard, another thread may end it
     // and count it out.
-    let timer = match home.owner().shared.admit_timer() {
+    let timer = match home.owner().shared.admit_timer(true) {
         Ok(()) => make(home),
         Err(_) => shards::Timer::refused(home),
     };

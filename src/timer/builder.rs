@@ -65,6 +65,8 @@ pub struct TimerBuilder<S: Schedule, W = ()> {
     tolerance: Option<Duration>,
     jitter: Duration,
     manual: bool,
+    /// Whether the timer is not refused on a full runtime.
+    unbounded: bool,
     pub(crate) condition: W,
 }
 
@@ -142,6 +144,7 @@ impl<S: Schedule> TimerBuilder<S> {
             tolerance: None,
             jitter: Duration::ZERO,
             manual: false,
+            unbounded: false,
             condition: (),
         }
     }
@@ -178,6 +181,7 @@ impl<S: Schedule> TimerBuilder<S> {
             tolerance: self.tolerance,
             jitter: self.jitter,
             manual: self.manual,
+            unbounded: self.unbounded,
             condition: weak,
         }
     }
@@ -246,6 +250,14 @@ impl<S: Schedule, W> TimerBuilder<S, W> {
     /// ```
     pub fn manual(mut self) -> Self {
         self.manual = true;
+        self
+    }
+
+    /// Does not let a full runtime refuse the timer, which counts all the same. For the packages on
+    /// top of this one, whose users have armed no timer that could be refused.
+    #[doc(hidden)]
+    pub fn unbounded(mut self) -> Self {
+        self.unbounded = true;
         self
     }
 }
@@ -382,7 +394,7 @@ where
             origin: current_span(),
         };
         let taken = |f: &mut Option<F>| f.take().expect("it is armed once");
-        let timer = match shared.admit_timer() {
+        let timer = match shared.admit_timer(!self.unbounded) {
             Ok(()) => {
                 let (wait, f) = (nanos(plan.wait), taken(f));
                 ShardTimer::build_as::<N, F>(&home, wait, options, f)

@@ -26,8 +26,9 @@ pub(crate) trait Host: Send + Sync + 'static {
     /// Arms an alarm that calls [`Ring::ring`] on a worker once the wall clock shows `at`, also if
     /// the clock is set there. Ringing early or late does no harm.
     ///
-    /// A limit on timers does not end the job. If the runtime has been shut down, or is shut down
-    /// before the alarm rings, it drops `ring`, which ends the job.
+    /// No limit on timers applies, so that a running job does not end because of one. If the
+    /// runtime has been shut down, or is shut down before the alarm rings, it drops `ring`, which
+    /// ends the job.
     fn set_alarm(&self, at: SystemTime, ring: Ring) -> Alarm;
 
     /// Calls [`Run::run`] on a worker, which catches its panics, and never on the caller's stack.

@@ -5,7 +5,7 @@ use std::{
     time::{Duration, SystemTime},
 };
 
-use tourbillon::{ArmError, Handle, Timer, runtime::name_job, time, timer::Outcome};
+use tourbillon::{ArmError, Handle, Timer, runtime::name_job};
 
 use crate::{
     builder::Cron,
@@ -15,35 +15,19 @@ use crate::{
     job::Occurrence,
 };
 
-/// On a full runtime, how long an alarm waits at most until the job looks at the wall clock again,
-/// which may have been set.
-const AGAIN: Duration = Duration::from_secs(1);
-
 impl Host for Handle {
     fn now(&self) -> SystemTime {
         self.wall_clock()
     }
 
     fn set_alarm(&self, at: SystemTime, ring: Ring) -> Alarm {
-        let alarm = Timer::at_wall(at)
-            .on(self)
-            .start_with(move |how| match how {
-                Outcome::Fired => ring.ring(),
-                // The runtime is full. A sleep needs no room. If it rings early, the job sets its next
-                // alarm for the same time.
-                Outcome::Refused => drop(tourbillon::spawn(async move {
-                    let left = at.duration_since(time::wall_clock()).unwrap_or_default();
-                    time::sleep(left.min(AGAIN)).await;
-                    ring.ring();
-                })),
-                _ => drop(ring),
-            });
-        Box::new(alarm.cancel_on_drop())
+        let alarm = Timer::at_wall(at).on(self).unbounded();
+        Box::new(alarm.start(move || ring.ring()).cancel_on_drop())
     }
 
     fn run(&self, run: Run) {
-        // A task, since a full runtime refuses timers. It runs to its end in one poll.
-        self.spawn(async move { run.run() });
+        let run = move || run.run();
+        Timer::after(Duration::ZERO).on(self).unbounded().start(run);
     }
 }
 

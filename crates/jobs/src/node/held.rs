@@ -11,8 +11,8 @@ use std::{
 use tourbillon::{
     Handle,
     sync::Notify,
-    time::{Duration, Instant, sleep, sleep_until, wall_clock},
-    timer::{Outcome, Timer, WallTimer},
+    time::Instant,
+    timer::{Timer, WallTimer},
 };
 
 use crate::{
@@ -31,20 +31,6 @@ impl Armed {
             Self::Monotonic(timer) => drop(timer.cancel()),
             Self::Wall(timer) => drop(timer.cancel()),
         }
-    }
-}
-
-/// Waits for a deadline without a timer.
-async fn wait_for(deadline: Deadline) {
-    /// How long to wait at most before another look at the wall clock, which may have been set.
-    const LOOK: Duration = Duration::from_secs(1);
-
-    let time = match deadline {
-        Deadline::Wall(time) => time,
-        Deadline::Monotonic(at) => return sleep_until(at).await,
-    };
-    while let Ok(left) = time.duration_since(wall_clock()) {
-        sleep(left.min(LOOK)).await;
     }
 }
 
@@ -121,22 +107,10 @@ impl Table {
             };
             let token = held.token;
             let table = self.clone();
-            let fire = move |how| match how {
-                Outcome::Fired => table.fire(session, held),
-                // The runtime is full. A sleep needs no room.
-                Outcome::Refused => drop(tourbillon::spawn(async move {
-                    wait_for(deadline).await;
-                    table.fire(session, held);
-                })),
-                _ => {}
-            };
+            let fire = move || table.fire(session, held);
             let armed = match deadline {
-                Deadline::Wall(time) => {
-                    Armed::Wall(Timer::at_wall(time).on(&handle).start_with(fire))
-                }
-                Deadline::Monotonic(at) => {
-                    Armed::Monotonic(Timer::at(at).on(&handle).start_with(fire))
-                }
+                Deadline::Wall(time) => Armed::Wall(Timer::at_wall(time).on(&handle).start(fire)),
+                Deadline::Monotonic(at) => Armed::Monotonic(handle.at(at, fire)),
             };
             jobs.timers.insert(token, armed);
         }
