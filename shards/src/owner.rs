@@ -42,8 +42,8 @@ pub trait Owner: Send + Sync + Sized + 'static {
     /// Reports that a timer of this shard is made, whether it is started or not, or that a sleep
     /// that was over is armed again.
     ///
-    /// The arming thread calls this once for each later call of [`over`](Owner::over) but those with
-    /// [`Outcome::Refused`], before that call, and never under a lock of the shard. `here` tells
+    /// The arming thread calls this once for each later call of [`over`](Owner::over), except those
+    /// with [`Outcome::Refused`], before that call, and never under a lock of the shard. `here` tells
     /// whether that thread [is the owner](Owner::is_current).
     fn armed(&self, _kind: Kind, _here: bool) {}
 

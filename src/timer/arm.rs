@@ -48,19 +48,19 @@ fn arm(
 /// It is not an argument of `unwrap_or_else`, so that a panic names the caller's line.
 #[inline]
 #[track_caller]
-pub(crate) fn or_refused<C: TimerClock>(armed: Result<Timer<C>, ArmError>) -> Timer<C> {
+pub(crate) fn or_over<C: TimerClock>(armed: Result<Timer<C>, ArmError>) -> Timer<C> {
     match armed {
         Ok(timer) => timer,
-        Err(error) => refused(error),
+        Err(error) => over(error),
     }
 }
 
 #[cold]
 #[inline(never)]
 #[track_caller]
-fn refused<C: TimerClock>(error: ArmError) -> Timer<C> {
+fn over<C: TimerClock>(error: ArmError) -> Timer<C> {
     match error {
-        ArmError::Shutdown => Timer::refused(error),
+        ArmError::Shutdown => Timer::over(error),
         error => panic!("{error}"),
     }
 }
@@ -183,7 +183,7 @@ pub mod here {
     where
         F: FnOnce() + Send + 'static,
     {
-        or_refused(at_home(|home| arm_after(home, delay, f)))
+        or_over(at_home(|home| arm_after(home, delay, f)))
     }
 
     /// Runs `f` once, not before `deadline`, on the runtime that the calling thread is in. On a
@@ -198,7 +198,7 @@ pub mod here {
         F: FnOnce() + Send + 'static,
     {
         let deadline = deadline.into();
-        or_refused(at_home(|home| arm_at(home, deadline, f)))
+        or_over(at_home(|home| arm_at(home, deadline, f)))
     }
 
     /// Runs `f` every `period`, on the runtime that the calling thread is in. On a worker the timer
@@ -212,9 +212,9 @@ pub mod here {
     where
         F: FnMut() + Send + 'static,
     {
-        // This function cannot refuse a period of zero, as `try_start` does.
+        // This function cannot return an error for a period of zero, as `try_start` does.
         let period = period.max(Duration::from_nanos(1));
-        or_refused(at_home(|home| arm_every(home, period, f)))
+        or_over(at_home(|home| arm_every(home, period, f)))
     }
 
     /// Calls `arm` with the shard for timers of this thread.

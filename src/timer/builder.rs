@@ -47,12 +47,13 @@ use crate::{
 ///   [`Fired`](timer::Outcome::Fired) or another. A recurring timer calls `f` with `Fired` for each
 ///   run, and then once with another outcome, unless it has [run out](TimerBuilder::times).
 /// - [`try_start`](TimerBuilder::try_start) and [`try_start_with`](TimerBuilder::try_start_with)
-///   start the timer, or return an error.
+///   do the same, or return an error.
 ///
 /// After [`manual`](TimerBuilder::manual), the timer waits for [`Timer::start`] instead.
 ///
-/// Callbacks always run on a worker, also after a cancellation or at a shutdown, and no lock of the
-/// runtime is held then. [The rule](timer) has the one exception: a runtime that has ended.
+/// Callbacks are called by a worker, or by the thread that ends the runtime, also after a
+/// cancellation. No lock of the runtime is held then. [The rule](timer) has the one exception: a
+/// runtime that has ended.
 ///
 /// With [`while_alive`](TimerBuilder::while_alive), the callback gets an `Arc` as an argument.
 #[must_use = "a timer does nothing until it is started"]
@@ -230,9 +231,10 @@ impl<S: Schedule, W> TimerBuilder<S, W> {
 
     /// Has the timer wait until [`Timer::start`], from which its delay counts.
     ///
-    /// Before that it can be cancelled, and the start then ends it as cancelled. If it is dropped,
-    /// nothing runs. It belongs to its runtime, and counts towards the bound there, from the last
-    /// step of this builder on.
+    /// Before that it can be cancelled, which ends it. Only a callback that takes an outcome waits
+    /// for the start: it is then called with `Cancelled`. If the timer is dropped, nothing runs. It
+    /// belongs to its runtime, and counts towards the bound there, from the last step of this
+    /// builder on.
     ///
     /// ```
     /// use std::{sync::mpsc, time::Duration};
@@ -298,7 +300,6 @@ impl<W> TimerBuilder<Once<Wall>, W> {
 pub(crate) type Ask = Box<dyn Fn() -> bool + Send + Sync>;
 
 /// The questions that a shard asks about a timer.
-#[derive(Default)]
 pub(crate) struct Asks {
     /// Whether the timer may run. Asked when it is due.
     pub(crate) condition: Option<Ask>,
@@ -313,13 +314,13 @@ impl Asks {
     }
 }
 
-/// How a timer's callback is called, and who hears of a refusal.
+/// How a timer's callback is called, and who is told that the runtime cannot take the timer.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) struct Mode {
     /// The callback is told the outcome.
     pub(crate) told: bool,
-    /// The caller takes an error: the timer may be refused.
-    pub(crate) bounded: bool,
+    /// The caller takes an error, in place of a timer that is over.
+    pub(crate) fails: bool,
 }
 
 impl Mode {
@@ -328,8 +329,8 @@ impl Mode {
     pub(crate) const TRY_START: Self = Self::new(false, true);
     pub(crate) const TRY_START_WITH: Self = Self::new(true, true);
 
-    const fn new(told: bool, bounded: bool) -> Self {
-        Self { told, bounded }
+    const fn new(told: bool, fails: bool) -> Self {
+        Self { told, fails }
     }
 }
 
@@ -347,7 +348,7 @@ where
         let armed = self.try_arm::<N, F>(mode, asks, &mut f);
         // No worker is left to call `f` if the runtime has been shut down, so this thread does. The
         // caller of a `try_` method gets the error instead.
-        let tells = mode.told && !mode.bounded && matches!(armed, Err(ArmError::Shutdown));
+        let tells = mode.told && !mode.fails && matches!(armed, Err(ArmError::Shutdown));
         if let Some(mut f) = f.filter(|_| tells) {
             // As on a worker, a panic of `f` does not reach the caller.
             contained(|| shards::tell_of_shutdown(|how| _ = f(how)));
@@ -367,7 +368,7 @@ where
         F: FnMut(Outcome) -> Flow + Send + 'static,
     {
         // 1. Refuse a wrong schedule, if the caller takes an error.
-        if let Some(flaw) = self.schedule.flaw().filter(|_| mode.bounded) {
+        if let Some(flaw) = self.schedule.flaw().filter(|_| mode.fails) {
             return Err(flaw);
         }
         // 2. Choose the shard.
@@ -399,7 +400,7 @@ where
                 let (wait, f) = (nanos(plan.wait), taken(f));
                 ShardTimer::build_as::<N, F>(&home, wait, options, f)
             }
-            Err(full) if mode.bounded => {
+            Err(full) if mode.fails => {
                 home.owner().over(Kind::Once, Outcome::Refused);
                 return Err(full);
             }
@@ -416,8 +417,8 @@ where
             home.owner().note_armed(deadline);
         }
         // A callback that takes outcomes gets `Shutdown`, so that is no error for it.
-        let refused = mode.bounded && !mode.told;
-        if refused && timer.status() == Status::Over(timer::Outcome::Shutdown) {
+        let fails = mode.fails && !mode.told;
+        if fails && timer.status() == Status::Over(timer::Outcome::Shutdown) {
             return Err(ArmError::Shutdown);
         }
         Ok(timer)

@@ -10,24 +10,23 @@
 //! | has been shut down | timer that is over: [`Outcome::Shutdown`] | [`ArmError::Shutdown`] |
 //! | is full: [`max_timers`] | timer that is over: [`Outcome::Refused`] | [`ArmError::Full`] |
 //!
-//! The callback of a timer that is over at once is dropped. If it takes an outcome, a worker calls
-//! it with that first. A runtime that has ended has no workers: there the calling thread does that.
-//! With an error, the callback is dropped without a call.
+//! The callback of a timer that is over at once is dropped. If the callback takes an outcome, a
+//! worker calls it with this outcome and then drops it. A runtime that has ended has no workers:
+//! there the calling thread does that. With an error, the callback is dropped without a call.
 //!
 //! [`max_timers`]: crate::runtime::Builder::max_timers
-//!
-//! # Where things are
-//!
-//! | file | contents |
-//! |---|---|
-//! | `builder` | [`TimerBuilder`]: the options of a timer |
-//! | `start` | the last steps of the builder |
-//! | `arm` | the free functions `after`, `at` and `every`, and arming without options |
-//! | `home` | which shard a timer goes to |
-//! | `clock`, `schedule` | by which clock, and when, a timer is due |
-//! | `wait` | cancelling and waiting for the callback's end |
-//! | `answer` | what the methods of a timer answer |
-//! | `look` | a snapshot of a runtime's timers |
+
+// Where things are:
+//
+// - `builder`: `TimerBuilder`, the options of a timer
+// - `start`: the last steps of the builder
+// - `arm`: the free functions `after`, `at` and `every`, and arming without options
+// - `handle`: the same as methods of `Handle`, and timers by their names
+// - `home`: which shard a timer goes to
+// - `clock`, `schedule`: by which clock, and when, a timer is due
+// - `wait`: cancelling and waiting for the callback's end
+// - `answer`: what the methods of a timer answer
+// - `look`: a snapshot of a runtime's timers
 
 pub(crate) mod answer;
 pub(crate) mod arm;
@@ -101,7 +100,7 @@ impl<C: TimerClock> RefUnwindSafe for Timer<C> {}
 impl<C: TimerClock> Timer<C> {
     /// Returns a timer that is over, for a call that cannot return an error: the runtime has been
     /// shut down.
-    pub(crate) fn refused(error: ArmError) -> Self {
+    pub(crate) fn over(error: ArmError) -> Self {
         // All other errors are mistakes of the caller, and panic.
         debug_assert_eq!(error, ArmError::Shutdown);
         Self(None, PhantomData)

@@ -10,7 +10,7 @@ use tourbillon_shards::{self as shards, Flow};
 
 use super::{
     Every, Monotonic, Once, Outcome, Timer, TimerBuilder, TimerClock,
-    arm::or_refused,
+    arm::or_over,
     builder::{Ask, Asks, Mode},
 };
 use crate::{
@@ -28,8 +28,9 @@ macro_rules! starters {
         [$($plain:tt)*] $plainly:expr,
         [$($told:tt)*] $telling:expr $(,)?
     ) => {
-        /// Starts the timer: `f` runs when it is due. [The rule](crate::timer) says what happens on
-        /// a runtime that has been shut down, or is full.
+        /// Arms the timer, and starts it unless it is [`manual`](Self::manual): `f` runs when it is
+        /// due. [The rule](crate::timer) says what happens on a runtime that has been shut down, or
+        /// is full.
         ///
         /// # Panics
         ///
@@ -37,11 +38,14 @@ macro_rules! starters {
         /// See [`try_start`](Self::try_start).
         #[track_caller]
         pub fn start<F: $($plain)* + Send + 'static>(self, $f: F) -> Timer<$clock> {
-            or_refused(self.$arm::<F>(Mode::START, $plainly))
+            or_over(self.$arm::<F>(Mode::START, $plainly))
         }
 
-        /// Starts the timer: `f` is called with its outcome, also that of [the
-        /// rule](crate::timer).
+        /// Arms the timer, and starts it unless it is [`manual`](Self::manual): `f` is called with
+        /// its outcome, also that of [the rule](crate::timer).
+        ///
+        /// If a callback that is told [`Refused`](Outcome::Refused) starts another such timer,
+        /// workers call one after the other without a pause, for as long as the runtime is full.
         ///
         /// There is one exception. If a callback that is told [`Shutdown`](Outcome::Shutdown)
         /// starts another timer on a runtime that has been shut down, that timer's callback is
@@ -52,10 +56,10 @@ macro_rules! starters {
         /// Panics in the cases in which [`start`](Self::start) panics.
         #[track_caller]
         pub fn start_with<F: $($told)* + Send + 'static>(self, $f: F) -> Timer<$clock> {
-            or_refused(self.$arm::<F>(Mode::START_WITH, $telling))
+            or_over(self.$arm::<F>(Mode::START_WITH, $telling))
         }
 
-        /// Starts the timer like [`start`](Self::start), or returns an error.
+        /// Arms the timer like [`start`](Self::start), or returns an error.
         ///
         /// # Errors
         ///
@@ -67,7 +71,7 @@ macro_rules! starters {
             self.$arm::<F>(Mode::TRY_START, $plainly)
         }
 
-        /// Starts the timer like [`start_with`](Self::start_with), or returns an error.
+        /// Arms the timer like [`start_with`](Self::start_with), or returns an error.
         ///
         /// # Errors
         ///

@@ -71,7 +71,8 @@ impl<C: TimerClock> Timer<C> {
     pub async fn cancel_and_wait(&self) -> Result<Cancel, WaitError> {
         // Cancel first. From here on no new run begins, so the wait below has an end.
         let answer = self.cancel();
-        // The timer was refused at a shutdown, so it has no callback.
+        // The runtime had been shut down when the timer was armed, so it has no callback. (One that
+        // a full runtime refused may have a callback, which has yet to take the outcome.)
         let Some(timer) = &self.0 else {
             return Ok(answer);
         };
@@ -103,7 +104,7 @@ impl<C: TimerClock> Timer<C> {
     /// Returns an error if the calling thread is inside of the callback itself, or is a worker.
     pub fn blocking_cancel_and_wait(&self) -> Result<Cancel, WaitError> {
         let answer = self.cancel();
-        // As above: a refused timer has no callback.
+        // As above: such a timer has no callback.
         let Some(timer) = &self.0 else {
             return Ok(answer);
         };

@@ -169,7 +169,13 @@ impl Builder {
     ///
     /// [The rule](crate::timer) says how a runtime that is full refuses a timer, and
     /// [`Counts::refused`](crate::metrics::counters::Counts::refused) counts those. A timer counts
-    /// until it is cancelled, or until its callback returns. Sleeps never count.
+    /// until it is over. One that takes its outcome is over when it has taken it. Sleeps never
+    /// count.
+    ///
+    /// The bound does not limit the memory of a caller that arms faster than the workers run: a
+    /// refused [`start_with`](crate::timer::TimerBuilder::start_with) still allocates a timer, and
+    /// queues a job that tells the callback. If the callback then starts another such timer, this
+    /// goes on without a pause.
     pub fn max_timers(&mut self, timers: usize) -> &mut Self {
         self.config.max_timers = Some(timers);
         self

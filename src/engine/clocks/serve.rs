@@ -68,7 +68,7 @@ pub(crate) fn serve(clock: &ClockShard, late: &Recorded) -> Vec<Job> {
                 served.is_idle = true;
                 return jobs;
             }
-            Some(until) if until >= next && !again && clock.now() < until => return jobs,
+            Some(until) if until >= next && !again && shard.owner().now() < until => return jobs,
             Some(_) => shard.resume(),
             None => {}
         }
@@ -131,7 +131,7 @@ fn take(
     let boot = || shared.clock.other(OtherClock::Boot);
     // Before the readings: they may then be what later steps are found from.
     let is_watched = clock.is_watched();
-    let (before, now, after) = (boot(), clock.now(), boot());
+    let (before, now, after) = (boot(), clock.shard.owner().now(), boot());
     let own = shared.clock.now();
     // Ask after reading the clock: a reading from after a step then always comes with the notice.
     let stepped = stepped();

@@ -232,11 +232,6 @@ impl ClockShard {
         &self.shard.owner().shared
     }
 
-    /// Returns what the clock shows.
-    pub(super) fn now(&self) -> u64 {
-        self.shared().clock.other(self.kind)
-    }
-
     /// Returns the timerfd, and makes it if there is none. Called before the runtime runs, or by
     /// the worker that serves the clock.
     pub(super) fn timerfd(&self) -> io::Result<&TimerFd> {
@@ -316,7 +311,7 @@ impl ClockShard {
         let set = match (self.kind, until) {
             // This clock differs from the kernel's, so set a relative time.
             _ if clock.was_paused() => {
-                let left = until.saturating_sub(self.now());
+                let left = until.saturating_sub(self.shard.owner().now());
                 timerfd.set(Duration::from_nanos(left))
             }
             (OtherClock::Wall, until) => timerfd.set_at(wall::since_unix(until)),
