@@ -15,7 +15,7 @@ use crate::{
     },
     error::ArmError,
     timer::{Timer, clock::TimerClock},
-    util::nanos::nanos,
+    util::{contained::contained, nanos::nanos},
 };
 
 impl From<HomeError> for ArmError {
@@ -37,9 +37,41 @@ fn arm(
     // and count it out.
     let timer = match home.owner().shared.admit_timer(true) {
         Ok(()) => make(home),
-        Err(_) => shards::Timer::refused(home),
+        Err(_) => refused(home, make),
     };
     Timer(Some(timer), PhantomData)
+}
+
+/// Drops the callback, which `make` holds, and returns a timer that is over.
+#[cold]
+fn refused<F>(home: &Arc<WorkerShard>, make: F) -> shards::Timer<Core> {
+    home.owner().contain(|| drop(make));
+    shards::Timer::refused(home)
+}
+
+/// A callback that is in no timer yet. If it gets into none, because the runtime has ended, a panic
+/// of its destructor does not reach the caller.
+pub(crate) struct Unarmed<F>(Option<F>);
+
+impl<F> Unarmed<F> {
+    #[inline]
+    pub(crate) fn new(f: F) -> Self {
+        Self(Some(f))
+    }
+
+    #[inline]
+    pub(crate) fn take(mut self) -> F {
+        self.0.take().expect("only this method takes it")
+    }
+}
+
+impl<F> Drop for Unarmed<F> {
+    #[inline]
+    fn drop(&mut self) {
+        if let Some(f) = self.0.take() {
+            contained(|| drop(f));
+        }
+    }
 }
 
 /// Converts errors for functions that cannot return them: a shutdown gives a timer that is over,
@@ -183,7 +215,7 @@ pub mod here {
     where
         F: FnOnce() + Send + 'static,
     {
-        or_over(at_home(|home| arm_after(home, delay, f)))
+        or_over(at_home(f, |home, f| arm_after(home, delay, f)))
     }
 
     /// Runs `f` once, not before `deadline`, on the runtime that the calling thread is in. On a
@@ -198,7 +230,7 @@ pub mod here {
         F: FnOnce() + Send + 'static,
     {
         let deadline = deadline.into();
-        or_over(at_home(|home| arm_at(home, deadline, f)))
+        or_over(at_home(f, |home, f| arm_at(home, deadline, f)))
     }
 
     /// Runs `f` every `period`, on the runtime that the calling thread is in. On a worker the timer
@@ -214,13 +246,17 @@ pub mod here {
     {
         // This function cannot return an error for a period of zero, as `try_start` does.
         let period = period.max(Duration::from_nanos(1));
-        or_over(at_home(|home| arm_every(home, period, f)))
+        or_over(at_home(f, |home, f| arm_every(home, period, f)))
     }
 
-    /// Calls `arm` with the shard for timers of this thread.
+    /// Calls `arm` with the shard for timers of this thread, and with `f`.
     #[inline]
-    fn at_home(arm: impl FnOnce(&Arc<WorkerShard>) -> Timer) -> Result<Timer, ArmError> {
+    fn at_home<F>(
+        f: F,
+        arm: impl FnOnce(&Arc<WorkerShard>, F) -> Timer,
+    ) -> Result<Timer, ArmError> {
+        let f = Unarmed::new(f);
         // Threads without a worker arm many timers in a row: a run of them goes to one worker.
-        Ok(with_home(Choice::Stay, arm)?)
+        Ok(with_home(Choice::Stay, |home| arm(home, f.take()))?)
     }
 }

@@ -349,9 +349,12 @@ where
         // No worker is left to call `f` if the runtime has been shut down, so this thread does. The
         // caller of a `try_` method gets the error instead.
         let tells = mode.told && !mode.fails && matches!(armed, Err(ArmError::Shutdown));
-        if let Some(mut f) = f.filter(|_| tells) {
-            // As on a worker, a panic of `f` does not reach the caller.
-            contained(|| shards::tell_of_shutdown(|how| _ = f(how)));
+        if let Some(mut f) = f {
+            // As on a worker, no panic of `f` or of its destructor reaches the caller.
+            if tells {
+                contained(|| shards::tell_of_shutdown(|how| _ = f(how)));
+            }
+            contained(|| drop(f));
         }
         armed
     }
@@ -375,9 +378,13 @@ where
         let home = home::<S::Clock>(self.handle.as_ref(), self.worker)?;
         debug_assert_eq!(home.owner().clock, S::Clock::OTHER);
         let shared = &home.owner().shared;
-        if mode.told && shared.is_stopping() && shards::is_told_of_shutdown() {
-            // Its callback would be called with `Shutdown` right now. This thread is inside of such
-            // a call already, so a callback that starts its like again would never end.
+        // Drops `f`, as a shard does: a panic of its destructor is caught and counted.
+        let drop_contained = |f: &mut Option<F>| home.owner().contain(|| drop(f.take()));
+        // If the callback is told, it would be called with `Shutdown` right now. If this thread is
+        // inside of such a call already, a callback that starts its like again would never end.
+        let again = || mode.told && shards::is_told_of_shutdown();
+        if shared.is_stopping() && (mode.fails || again()) {
+            drop_contained(f);
             return Err(ArmError::Shutdown);
         }
         // 3. Build the timer on that shard, unless the runtime is full.
@@ -402,11 +409,15 @@ where
             }
             Err(full) if mode.fails => {
                 home.owner().over(Kind::Once, Outcome::Refused);
+                drop_contained(f);
                 return Err(full);
             }
             // A worker calls it: this thread may hold a lock that it takes.
             Err(_) if mode.told => ShardTimer::refused_with::<N, F>(&home, taken(f)),
-            Err(_) => ShardTimer::refused(&home),
+            Err(_) => {
+                drop_contained(f);
+                ShardTimer::refused(&home)
+            }
         };
         let timer = Timer(Some(timer), PhantomData);
         // 4. Start it. The runtime may have been shut down meanwhile.

@@ -14,6 +14,9 @@
 //! worker calls it with this outcome and then drops it. A runtime that has ended has no workers:
 //! there the calling thread does that. With an error, the callback is dropped without a call.
 //!
+//! A runtime counts as shut down as soon as its workers are told to end. While a shutdown is under
+//! way, a [manual](TimerBuilder::manual) timer without an error is over only from its start.
+//!
 //! [`max_timers`]: crate::runtime::Builder::max_timers
 
 // Where things are:

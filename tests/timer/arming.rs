@@ -7,10 +7,11 @@ use std::{
         Arc, LazyLock, Mutex,
         atomic::{AtomicUsize, Ordering},
     },
+    thread,
     time::{Instant, SystemTime},
 };
 
-use crate::common::{Drops, HOUR, Token, alarm, eventually, message, told::worker_number};
+use crate::common::{Drops, Gate, HOUR, Token, alarm, eventually, message, told::worker_number};
 use tourbillon::{
     ArmError, Handle, Runtime, Timer, after, at, every,
     runtime::Builder,
@@ -25,12 +26,21 @@ type Call = (Outcome, bool);
 struct Callback {
     calls: Arc<Mutex<Vec<Call>>>,
     _token: Token,
+    /// Whether its destructor panics.
+    panics: bool,
 }
 
 impl Callback {
     fn call(&self, how: Outcome) {
         let call = (how, worker_number().is_some());
         self.calls.lock().unwrap().push(call);
+    }
+}
+
+impl Drop for Callback {
+    fn drop(&mut self) {
+        // Two panics at once would abort, which is not what is being tested.
+        assert!(!self.panics || thread::panicking(), "a destructor panics");
     }
 }
 
@@ -76,6 +86,7 @@ struct Way {
     told: bool,
     /// Whether the caller gets an error.
     fails: bool,
+    is_manual: bool,
     arm: Arm,
 }
 
@@ -93,6 +104,7 @@ macro_rules! of_builder {
             name: format!("{} {last}", $name),
             told,
             fails,
+            is_manual: last.starts_with("manual"),
             arm,
         };
         [
@@ -118,6 +130,14 @@ macro_rules! of_builder {
             })),
             way("try_start_with", true, true, Box::new(|handle, f| {
                 let builder = on($builder, handle);
+                Ok(any!(builder.try_start_with(move |$how $(, $alive)?| f.call($how))?))
+            })),
+            way("manual try_start", false, true, Box::new(|handle, f| {
+                let builder = on($builder, handle).manual();
+                Ok(any!(builder.try_start(move |$($plain)?| f.call(Outcome::Fired))?))
+            })),
+            way("manual try_start_with", true, true, Box::new(|handle, f| {
+                let builder = on($builder, handle).manual();
                 Ok(any!(builder.try_start_with(move |$how $(, $alive)?| f.call($how))?))
             })),
         ]
@@ -183,6 +203,7 @@ fn functions() -> [Way; 3] {
         name: name.to_owned(),
         told: false,
         fails: false,
+        is_manual: false,
         arm,
     };
     [
@@ -237,10 +258,21 @@ fn bounded(max_timers: usize) -> Runtime {
 /// Arms a timer in this way, which is refused, and returns what came of it. Checks that its
 /// callback gets these calls and is dropped.
 fn arm(way: &Way, handle: Option<&Handle>, calls: &[Call]) -> Result<Any, ArmError> {
+    arm_that(false, way, handle, calls)
+}
+
+/// As [`arm`]. `panics` says whether the callback's destructor panics.
+fn arm_that(
+    panics: bool,
+    way: &Way,
+    handle: Option<&Handle>,
+    calls: &[Call],
+) -> Result<Any, ArmError> {
     let (drops, called) = (Drops::new(), Arc::<Mutex<Vec<Call>>>::default());
     let f = Callback {
         calls: called.clone(),
         _token: drops.token(),
+        panics,
     };
     let armed = (way.arm)(handle, f);
     // A worker may have yet to call it.
@@ -252,6 +284,11 @@ fn arm(way: &Way, handle: Option<&Handle>, calls: &[Call]) -> Result<Any, ArmErr
 /// Checks that the runtime of `handle`, which takes no timer, refuses each way: by `how`, or by
 /// `error`. `is_told_by_worker` says where a callback is told.
 fn refuses_all(handle: &Handle, how: Outcome, error: ArmError, is_told_by_worker: bool) {
+    refuses(&ways(), handle, how, error, is_told_by_worker);
+}
+
+/// As [`refuses_all`], for these ways.
+fn refuses(ways: &[Way], handle: &Handle, how: Outcome, error: ArmError, is_told_by_worker: bool) {
     let started = match how {
         Outcome::Refused => Started::Refused,
         _ => Started::Shutdown,
@@ -263,12 +300,12 @@ fn refuses_all(handle: &Handle, how: Outcome, error: ArmError, is_told_by_worker
         has_deadline: false,
         is_pending: false,
     };
-    for way in ways() {
+    for way in ways {
         for entered in [false, true] {
             let _entered = entered.then(|| handle.enter());
             let told = [(how, is_told_by_worker)];
             let told = &told[..usize::from(way.told && !way.fails)];
-            match arm(&way, (!entered).then_some(handle), told) {
+            match arm(way, (!entered).then_some(handle), told) {
                 Err(found) => assert!(way.fails && found == error, "{}: {found}", way.name),
                 Ok(timer) => {
                     assert!(!way.fails, "{} has no error", way.name);
@@ -312,6 +349,70 @@ fn on_a_runtime_that_is_shut_down_each_way_is_over_or_fails() {
 }
 
 #[test]
+fn while_a_shutdown_is_under_way_each_way_is_over_or_fails() {
+    let _alarm = alarm();
+    let runtime = bounded(1);
+    let handle = runtime.handle().clone();
+    // This callback holds up the shutdown. The other worker calls those of the timers below.
+    let (begun, release) = (Gate::new(), Gate::new());
+    let _holds = Timer::after(HOUR).on(&handle).start_with({
+        let (begun, release) = (begun.clone(), release.clone());
+        move |_| {
+            begun.open();
+            release.wait();
+        }
+    });
+    let ends = thread::spawn(move || drop(runtime));
+    begun.wait();
+    let (unstarted, ways): (Vec<_>, Vec<_>) = ways()
+        .into_iter()
+        .partition(|way| way.is_manual && !way.fails);
+    refuses(&ways, &handle, Outcome::Shutdown, ArmError::Shutdown, true);
+    for way in unstarted {
+        let f = Callback {
+            calls: Arc::default(),
+            _token: Drops::new().token(),
+            panics: false,
+        };
+        let timer = (way.arm)(Some(&handle), f).unwrap();
+        let before = (timer.answers)();
+        assert_eq!(before.status, Status::NotStarted, "{}", way.name);
+        assert_eq!(before.started, Started::Shutdown, "{}", way.name);
+        eventually(&way.name, || {
+            (timer.answers)().status == Status::Over(Outcome::Shutdown)
+        });
+    }
+    release.open();
+    ends.join().unwrap();
+}
+
+#[test]
+fn a_panic_of_a_destructor_does_not_reach_the_thread_that_is_refused() {
+    let _alarm = alarm();
+    let runtime = bounded(0);
+    let handle = runtime.handle().clone();
+    let calls_and_drops = |how, on_worker| {
+        for way in ways() {
+            let told = [(how, on_worker)];
+            let told = &told[..usize::from(way.told && !way.fails)];
+            let armed = arm_that(true, &way, Some(&handle), told);
+            assert_eq!(armed.is_err(), way.fails, "{}", way.name);
+            // The functions for the current runtime.
+            let _entered = handle.enter();
+            let armed = arm_that(true, &way, None, told);
+            assert_eq!(armed.is_err(), way.fails, "{}", way.name);
+        }
+    };
+    calls_and_drops(Outcome::Refused, true);
+    let panics = 2 * ways().len() as u64;
+    eventually("each is counted", || {
+        runtime.metrics().total().panics() == panics
+    });
+    drop(runtime);
+    calls_and_drops(Outcome::Shutdown, false);
+}
+
+#[test]
 fn on_a_full_runtime_each_way_is_over_or_fails() {
     let _alarm = alarm();
     let runtime = bounded(0);
@@ -332,6 +433,7 @@ fn each_way_takes_room_until_its_timer_ends() {
         let f = Callback {
             calls: Arc::default(),
             _token: Drops::new().token(),
+            panics: false,
         };
         let timer = (way.arm)(Some(handle), f).unwrap();
         assert_eq!(
