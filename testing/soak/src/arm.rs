@@ -106,7 +106,12 @@ impl Ticket {
         let end = match how {
             Outcome::Fired => return self.fire(),
             Outcome::Cancelled => End::Told,
-            _ => End::Shutdown,
+            Outcome::Shutdown => End::Shutdown,
+            _ => {
+                let detail = format_args!("slot {}, {how:?}", self.slot);
+                let what = "a timer got an outcome that it may not get";
+                return self.shared.faults.add(what, detail);
+            }
         };
         let Self { shared, slot, .. } = self;
         shared.tally.count(Count::Runs);
