@@ -95,6 +95,7 @@ fn record(kind: Kind, wait: u64, tells: bool) -> Record {
         tolerance: 0,
         wait,
         refused: false,
+        failed: false,
         dropped: 0,
         events: Vec::new(),
     }
@@ -291,7 +292,10 @@ fn armed(begun: Begun, id: usize, delay: u64) {
 fn finish(cast: &Cast, id: usize, timer: Result<Any, tourbillon::ArmError>) {
     match timer {
         Ok(timer) => Armed::keep(cast, id, timer, true),
-        Err(_) => records()[id].refused = true,
+        Err(_) => {
+            let record = &mut records()[id];
+            (record.refused, record.failed) = (true, true);
+        }
     }
 }
 

@@ -73,6 +73,8 @@ pub struct Record {
     pub wait: u64,
     /// Whether the runtime refused it.
     pub refused: bool,
+    /// Whether the caller got an error.
+    pub failed: bool,
     /// How often its callback was dropped.
     pub dropped: u32,
     pub events: Vec<Event>,

@@ -158,12 +158,18 @@ fn accepted(record: &Record) -> Vec<(&Event, u64, u64)> {
 }
 
 /// Checks a timer that the runtime refused. If its callback takes outcomes, and the caller got no
-/// error, it was told so once.
+/// error, it was told so once. Else it was never called.
 fn check_refused(record: &Record) -> Result<(), String> {
     let told = calls(record, Outcome::Refused).count();
     let called = |it: &&Event| matches!(it.what, What::Called(_));
-    if record.events.iter().filter(called).count() > told || told > usize::from(record.tells) {
+    if record.events.iter().filter(called).count() > told {
         return Err("it was refused, and ran".into());
+    }
+    let expected = usize::from(record.tells && !record.failed);
+    if told != expected {
+        return Err(format!(
+            "it was told {told} times that it was refused, not {expected}"
+        ));
     }
     match record.dropped {
         1 => Ok(()),
