@@ -15,7 +15,7 @@ use crate::{
     },
     error::ArmError,
     timer::{Timer, clock::TimerClock},
-    util::{contained::contained, nanos::nanos},
+    util::nanos::nanos,
 };
 
 impl From<HomeError> for ArmError {
@@ -33,45 +33,31 @@ fn arm(
     home: &Arc<WorkerShard>,
     make: impl FnOnce(&Arc<WorkerShard>) -> shards::Timer<Core>,
 ) -> Timer {
+    // A call in tail position, so that the usual path saves no registers.
+    if home.owner().shared.config.max_timers.is_some() {
+        return arm_bounded(home, make);
+    }
+    Timer(Some(make(home)), PhantomData)
+}
+
+/// Arms a timer as [`arm`] does, on a runtime that has a bound.
+#[cold]
+#[inline(never)]
+fn arm_bounded(
+    home: &Arc<WorkerShard>,
+    make: impl FnOnce(&Arc<WorkerShard>) -> shards::Timer<Core>,
+) -> Timer {
     // Count the timer before it exists: as soon as it is in the shard, another thread may end it
     // and count it out.
     let timer = match home.owner().shared.admit_timer(true) {
         Ok(()) => make(home),
-        Err(_) => refused(home, make),
+        Err(_) => {
+            // The callback, which `make` holds.
+            home.owner().contain(|| drop(make));
+            shards::Timer::refused(home)
+        }
     };
     Timer(Some(timer), PhantomData)
-}
-
-/// Drops the callback, which `make` holds, and returns a timer that is over.
-#[cold]
-fn refused<F>(home: &Arc<WorkerShard>, make: F) -> shards::Timer<Core> {
-    home.owner().contain(|| drop(make));
-    shards::Timer::refused(home)
-}
-
-/// A callback that is in no timer yet. If it gets into none, because the runtime has ended, a panic
-/// of its destructor does not reach the caller.
-pub(crate) struct Unarmed<F>(Option<F>);
-
-impl<F> Unarmed<F> {
-    #[inline]
-    pub(crate) fn new(f: F) -> Self {
-        Self(Some(f))
-    }
-
-    #[inline]
-    pub(crate) fn take(mut self) -> F {
-        self.0.take().expect("only this method takes it")
-    }
-}
-
-impl<F> Drop for Unarmed<F> {
-    #[inline]
-    fn drop(&mut self) {
-        if let Some(f) = self.0.take() {
-            contained(|| drop(f));
-        }
-    }
 }
 
 /// Converts errors for functions that cannot return them: a shutdown gives a timer that is over,
@@ -215,7 +201,7 @@ pub mod here {
     where
         F: FnOnce() + Send + 'static,
     {
-        or_over(at_home(f, |home, f| arm_after(home, delay, f)))
+        or_over(at_home(|home| arm_after(home, delay, f)))
     }
 
     /// Runs `f` once, not before `deadline`, on the runtime that the calling thread is in. On a
@@ -230,7 +216,7 @@ pub mod here {
         F: FnOnce() + Send + 'static,
     {
         let deadline = deadline.into();
-        or_over(at_home(f, |home, f| arm_at(home, deadline, f)))
+        or_over(at_home(|home| arm_at(home, deadline, f)))
     }
 
     /// Runs `f` every `period`, on the runtime that the calling thread is in. On a worker the timer
@@ -246,17 +232,13 @@ pub mod here {
     {
         // This function cannot return an error for a period of zero, as `try_start` does.
         let period = period.max(Duration::from_nanos(1));
-        or_over(at_home(f, |home, f| arm_every(home, period, f)))
+        or_over(at_home(|home| arm_every(home, period, f)))
     }
 
-    /// Calls `arm` with the shard for timers of this thread, and with `f`.
+    /// Calls `arm` with the shard for timers of this thread.
     #[inline]
-    fn at_home<F>(
-        f: F,
-        arm: impl FnOnce(&Arc<WorkerShard>, F) -> Timer,
-    ) -> Result<Timer, ArmError> {
-        let f = Unarmed::new(f);
+    fn at_home(arm: impl FnOnce(&Arc<WorkerShard>) -> Timer) -> Result<Timer, ArmError> {
         // Threads without a worker arm many timers in a row: a run of them goes to one worker.
-        Ok(with_home(Choice::Stay, |home| arm(home, f.take()))?)
+        Ok(with_home(Choice::Stay, arm)?)
     }
 }

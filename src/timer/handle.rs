@@ -7,16 +7,14 @@ use crate::{
     engine::{context::placement::Choice, core::WorkerShard, handle::Handle},
     timer::{
         Timer,
-        arm::{Unarmed, arm_after, arm_at, arm_every},
+        arm::{arm_after, arm_at, arm_every},
     },
 };
 
 impl Handle {
-    /// Arms a timer that runs `f`, by calling `arm` with the shard that
-    /// [`with_home`](Handle::with_home) selects for timers.
-    fn arm<F>(&self, f: F, arm: impl FnOnce(&Arc<WorkerShard>, F) -> Timer) -> Timer {
-        let f = Unarmed::new(f);
-        self.with_home(Choice::Stay, |home| arm(home, f.take()))
+    /// Arms a timer by `f`, on the shard that [`with_home`](Handle::with_home) selects for timers.
+    fn arm(&self, f: impl FnOnce(&Arc<WorkerShard>) -> Timer) -> Timer {
+        self.with_home(Choice::Stay, f)
             .unwrap_or_else(|error| Timer::over(error.into()))
     }
 
@@ -35,7 +33,7 @@ impl Handle {
     where
         F: FnOnce() + Send + 'static,
     {
-        self.arm(f, |home, f| arm_after(home, delay, f))
+        self.arm(|home| arm_after(home, delay, f))
     }
 
     /// Runs `f` once on a worker, not before `deadline`, or as soon as possible if `deadline` has
@@ -44,7 +42,7 @@ impl Handle {
     where
         F: FnOnce() + Send + 'static,
     {
-        self.arm(f, |home, f| arm_at(home, deadline.into(), f))
+        self.arm(|home| arm_at(home, deadline.into(), f))
     }
 
     /// Runs `f` on a worker every `period`. The first run is one period from now.
@@ -61,7 +59,7 @@ impl Handle {
         F: FnMut() + Send + 'static,
     {
         let period = period.max(Duration::from_nanos(1));
-        self.arm(f, |home, f| arm_every(home, period, f))
+        self.arm(|home| arm_every(home, period, f))
     }
 
     /// Cancels the `max` oldest timers of this name, and returns how many this call cancelled. See

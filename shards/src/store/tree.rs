@@ -161,6 +161,8 @@ impl Tree {
     }
 
     /// Moves `entry` from the hole at `at` down to its place.
+    // Always inlined. Otherwise the compiler's decision depends on the rest of the calling crate.
+    #[inline(always)]
     fn sift_down(
         &mut self,
         mut at: usize,

@@ -5,14 +5,17 @@
 
 use std::sync::Arc;
 
-use crate::engine::{
-    context::{
-        entered::{any_entered, with_entered},
-        spread,
+use crate::{
+    engine::{
+        context::{
+            entered::{any_entered, with_entered},
+            spread,
+        },
+        core::WorkerShard,
+        local::{Local, with_local, with_local_of},
+        shared::{Shared, Workers},
     },
-    core::WorkerShard,
-    local::{Local, with_local, with_local_of},
-    shared::{Shared, Workers},
+    util::contained::contained,
 };
 
 /// How a remote thread chooses a worker.
@@ -80,7 +83,9 @@ pub(crate) fn with_home<R>(
 ) -> Result<R, HomeError> {
     if !any_entered() {
         return with_local(|local| {
-            let local = local.ok_or(HomeError::NoRuntime)?;
+            let Some(local) = local else {
+                return fail(f, HomeError::NoRuntime);
+            };
             // A helper is in the runtime, but owns no timers and sockets.
             match local.home() {
                 Some(home) => Ok(f(home)),
@@ -107,8 +112,8 @@ fn with_entered_home<R>(
     });
     match found {
         Some(Ok(home)) => Ok(f(&home)),
-        Some(Err(workers)) => choice.among(&workers).map(f).ok_or(HomeError::Shutdown),
-        None => Err(HomeError::NoRuntime),
+        Some(Err(workers)) => with_one_of(&workers, choice, f),
+        None => fail(f, HomeError::NoRuntime),
     }
 }
 
@@ -118,8 +123,27 @@ pub(crate) fn with_any_home<R>(
     choice: Choice,
     f: impl FnOnce(&Arc<WorkerShard>) -> R,
 ) -> Result<R, HomeError> {
-    let workers = shared.workers.load();
-    choice.among(&workers).map(f).ok_or(HomeError::Shutdown)
+    with_one_of(&shared.workers.load(), choice, f)
+}
+
+/// Runs `f` with the shard of one of these workers, as `choice` says.
+fn with_one_of<R>(
+    workers: &Workers,
+    choice: Choice,
+    f: impl FnOnce(&Arc<WorkerShard>) -> R,
+) -> Result<R, HomeError> {
+    match choice.among(workers) {
+        Some(home) => Ok(f(home)),
+        None => fail(f, HomeError::Shutdown),
+    }
+}
+
+/// Drops `f`, which may hold a user's callback, and returns the error. A panic of the callback's
+/// destructor does not reach the caller.
+#[cold]
+fn fail<F, R>(f: F, error: HomeError) -> Result<R, HomeError> {
+    contained(|| drop(f));
+    Err(error)
 }
 
 /// Runs `f` with a shard of `shared`: the calling thread's own if it is a worker of that runtime,
