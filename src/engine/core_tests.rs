@@ -44,6 +44,13 @@ fn waiting(runtime: &Runtime) -> (JoinHandle<thread::ThreadId>, Waker) {
     (task, waker)
 }
 
+/// Checks that the task was dropped without an end.
+#[track_caller]
+fn assert_cancelled(task: JoinHandle<thread::ThreadId>) {
+    let error = futures_lite::future::block_on(task).unwrap_err();
+    assert!(error.is_cancelled());
+}
+
 /// Starts a job on the worker that wakes `wakers` and then blocks until the sender is dropped.
 fn stuck(runtime: &Runtime, wakers: Vec<Waker>) -> mpsc::Sender<()> {
     let (go_on, wait) = mpsc::channel::<()>();
@@ -116,11 +123,7 @@ fn a_task_in_the_slot_at_shutdown_is_dropped() {
     drop(go_on);
     drop(runtime);
     assert!(worker.owner().steal_next().is_none());
-    assert!(
-        futures_lite::future::block_on(task)
-            .unwrap_err()
-            .is_cancelled()
-    );
+    assert_cancelled(task);
 }
 
 /// A hook wakes a task after the worker has given up its slot.
@@ -143,9 +146,5 @@ fn a_task_that_a_hook_puts_into_the_slot_is_dropped() {
     };
     drop(runtime);
     assert!(worker.owner().steal_next().is_none());
-    assert!(
-        futures_lite::future::block_on(task)
-            .unwrap_err()
-            .is_cancelled()
-    );
+    assert_cancelled(task);
 }

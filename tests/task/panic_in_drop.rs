@@ -16,7 +16,7 @@ use crate::common::{
     runtime,
 };
 use tourbillon::{
-    Timer,
+    Runtime, Timer,
     runtime::Builder,
     task::yield_now,
     timer::{Cancel, Outcome, Status},
@@ -32,6 +32,13 @@ impl Drop for Bomb {
             panic!("a destructor panics");
         }
     }
+}
+
+/// Checks that a runtime whose bound is one timer has room for it.
+#[track_caller]
+fn assert_room(runtime: &Runtime) {
+    let armed = Timer::after(HOUR).on(runtime.handle()).try_start(|| ());
+    assert!(armed.is_ok(), "it made room");
 }
 
 #[test]
@@ -70,13 +77,7 @@ fn captured_values_that_panic_on_cancel_are_contained() {
         assert_eq!(timer.status(), Status::Over(Outcome::Cancelled));
         assert_eq!(timer.cancel(), Cancel::Over);
     }
-    assert!(
-        Timer::after(HOUR)
-            .on(runtime.handle())
-            .try_start(|| ())
-            .is_ok(),
-        "it made room"
-    );
+    assert_room(&runtime);
     let total = runtime.metrics().total();
     assert_eq!((total.cancelled(), total.panics()), (2, 2));
 }
@@ -158,13 +159,7 @@ fn captured_values_of_a_recurring_callback_that_panic_are_contained() {
     eventually("the cancellation is counted", || {
         runtime.metrics().total().cancelled() == 1
     });
-    assert!(
-        Timer::after(HOUR)
-            .on(runtime.handle())
-            .try_start(|| ())
-            .is_ok(),
-        "it made room"
-    );
+    assert_room(&runtime);
 }
 
 #[test]

@@ -11,10 +11,12 @@ use std::{
     time::{Instant, SystemTime},
 };
 
-use crate::common::{Drops, Gate, HOUR, Token, alarm, eventually, message, told::worker_number};
+use crate::{
+    common::{Drops, Gate, HOUR, Token, alarm, eventually, message, told::worker_number},
+    max_timers::bounded,
+};
 use tourbillon::{
-    ArmError, Handle, Runtime, Timer, after, at, every,
-    runtime::Builder,
+    ArmError, Handle, Timer, after, at, every,
     time::BootInstant,
     timer::{Cancel, Outcome, Reset, Schedule, Started, Status, TimerBuilder},
 };
@@ -245,14 +247,6 @@ fn ways() -> Vec<Way> {
     let mut ways = builders();
     ways.extend(functions());
     ways
-}
-
-fn bounded(max_timers: usize) -> Runtime {
-    Builder::new()
-        .worker_threads(2)
-        .max_timers(max_timers)
-        .build()
-        .unwrap()
 }
 
 /// Arms a timer in this way, which is refused, and returns what came of it. Checks that its

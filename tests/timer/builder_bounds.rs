@@ -8,10 +8,12 @@ use std::{
     time::{Duration, SystemTime},
 };
 
-use crate::common::{Drops, HOUR, alarm, eventually, panics::assert_alive, runtime, told::Told};
+use crate::{
+    common::{Drops, HOUR, alarm, eventually, panics::assert_alive, runtime, told::Told},
+    max_timers::bounded,
+};
 use tourbillon::{
-    ArmError, Runtime, Timer,
-    runtime::Builder,
+    ArmError, Timer,
     timer::{Cancel, Outcome, Reset, Started, Status},
 };
 
@@ -148,12 +150,6 @@ fn start_accepts_a_period_and_a_count_of_zero() {
         never.status() == Status::Over(Outcome::Cancelled)
     });
     assert_eq!(runtime.metrics().total().panics(), 0);
-}
-
-fn bounded(max_timers: usize) -> Runtime {
-    let mut builder = Builder::new();
-    builder.worker_threads(2).max_timers(max_timers);
-    builder.build().unwrap()
 }
 
 #[test]

@@ -1,18 +1,21 @@
 //! `Builder::max_timers`: refusals with a typed error, and room again when a timer ends.
 
-use crate::common::timers::stepped;
-use crate::common::{Drops, HOUR, PATIENCE, alarm, eventually};
-use std::sync::atomic::{AtomicUsize, Ordering};
-use std::thread;
-use std::time::{Duration, Instant};
-use tourbillon::runtime::Builder;
-use tourbillon::timer::Outcome;
-use tourbillon::{
-    ArmError, Runtime, Timer,
-    timer::{Cancel, Reset, Status},
+use std::{
+    sync::atomic::{AtomicUsize, Ordering},
+    thread,
+    time::{Duration, Instant},
 };
 
-fn bounded(max_timers: usize) -> Runtime {
+use tourbillon::{
+    ArmError, Runtime, Timer,
+    runtime::Builder,
+    timer::{Cancel, Outcome, Reset, Status},
+};
+
+use crate::common::{Drops, HOUR, PATIENCE, alarm, eventually, timers::stepped};
+
+/// Builds a runtime of two workers that has this bound.
+pub fn bounded(max_timers: usize) -> Runtime {
     Builder::new()
         .worker_threads(2)
         .max_timers(max_timers)
