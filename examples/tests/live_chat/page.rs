@@ -8,6 +8,8 @@ use crate::clients::browser::Browser;
 /// Opens the page, and joins the chat.
 fn join(browser: &mut Browser, url: &str, name: &str) {
     browser.open(url);
+    // The script enables the form. The page has the focus before that.
+    browser.eventually("!document.querySelector('#join button').disabled");
     browser.eventually("document.activeElement.id === 'name'");
     browser.call("Input.insertText", json!({ "text": name }));
     browser.press("Enter", "Enter", "\r");
