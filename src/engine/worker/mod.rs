@@ -220,7 +220,7 @@ impl<'a> Worker<'a> {
             rescues: Vec::new(),
             found_stuck: false,
             peer_events: events(),
-            rest: Rest::new(shared.config.rescue_latency),
+            rest: Rest::default(),
             wait_policy: WaitPolicy::new(&shared.config),
             tidy: Tidy::default(),
             patience: Patience::default(),

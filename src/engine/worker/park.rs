@@ -74,7 +74,7 @@ impl Worker<'_> {
         //    `Searchers::sleep` does both, in the order that `crates/sched/PROTOCOLS.md` proves. It
         //    calls the second closure if there is nothing to do.
         let (core, shared, events) = (self.core, self.shared, &self.events);
-        let (wakers, rest, shard) = (&mut self.wakers, &self.rest, &self.local.shard);
+        let (wakers, rest, shard) = (&mut self.wakers, &mut self.rest, &self.local.shard);
         let (policy, awake_since) = (&mut self.wait_policy, self.in_loop.at);
         let (tidy, root, mut timed) = (&mut self.tidy, &self.root, None);
         let notes = &mut self.notes;
@@ -155,7 +155,7 @@ impl Worker<'_> {
                     };
                 // 3. Set the timerfd, then the alarm, then wait. Peers must notice by the alarm if
                 //    this worker does not return from its sleep in time.
-                let sleep = || {
+                let mut sleep = || {
                     let prepared = core.prepare(timeout);
                     rest.begin(shard, until);
                     core.wait(&mut events.borrow_mut(), prepared);
