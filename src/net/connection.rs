@@ -1,11 +1,38 @@
 //! Methods and traits that every stream socket has: reading, writing, splitting, timeouts.
 
+use std::{
+    io::{self, IoSlice, Write},
+    mem::MaybeUninit,
+    slice,
+};
+
 /// Returns whether an operation that moved `n` of `room` bytes exhausted the socket.
 ///
 /// According to epoll(7), a partial read or write of a stream means that the next one would block.
 /// The next operation then waits without a system call. Zero bytes are the end of the stream.
 pub(super) fn took_all(n: usize, room: usize) -> bool {
     n > 0 && n < room
+}
+
+/// The most bytes of several buffers that are gathered into one.
+const GATHERED: usize = 2_048;
+
+/// Writes from several buffers. Short ones, such as the head and the body of a short response, are
+/// first copied into one. To hand several buffers to the system costs more than the copy.
+pub(super) fn write_gathered(mut stream: impl Write, bufs: &[IoSlice<'_>]) -> io::Result<usize> {
+    let mut gathered = [const { MaybeUninit::<u8>::uninit() }; GATHERED];
+    let mut len = 0;
+    for buf in bufs {
+        let Some(room) = gathered[len..].get_mut(..buf.len()) else {
+            return stream.write_vectored(bufs);
+        };
+        let room = room.as_mut_ptr().cast::<u8>();
+        // SAFETY: both are as long as `buf`, and `room` is a local variable of this function.
+        unsafe { room.copy_from_nonoverlapping(buf.as_ptr(), buf.len()) };
+        len += buf.len();
+    }
+    // SAFETY: the loop has initialized the first `len` bytes.
+    stream.write(unsafe { slice::from_raw_parts(gathered.as_ptr().cast(), len) })
 }
 
 /// Implements the methods of a stream that is a
@@ -194,7 +221,7 @@ macro_rules! connection {
             /// See [`try_write`](Self::try_write).
             pub fn try_write_vectored(&self, bufs: &[IoSlice<'_>]) -> io::Result<usize> {
                 self.0
-                    .try_once(Direction::Write, |mut stream| stream.write_vectored(bufs))
+                    .try_once(Direction::Write, |stream| write_gathered(stream, bufs))
             }
 
             /// Reads available data into memory that may be uninitialized. Returns the number of
@@ -278,7 +305,7 @@ macro_rules! connection {
                 cx: &mut Context<'_>,
                 bufs: &[IoSlice<'_>],
             ) -> Poll<io::Result<usize>> {
-                let write = |mut stream: &$Std| stream.write_vectored(bufs);
+                let write = |stream: &$Std| write_gathered(stream, bufs);
                 self.0.poll_io(cx, Direction::Write, write, |_| false)
             }
 
@@ -343,3 +370,42 @@ macro_rules! connection {
     };
 }
 pub(super) use connection;
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    /// Takes all bytes, and notes how many buffers each call had.
+    #[derive(Default)]
+    struct Calls(Vec<usize>, Vec<u8>);
+
+    impl Write for &mut Calls {
+        fn write(&mut self, buf: &[u8]) -> io::Result<usize> {
+            self.write_vectored(&[IoSlice::new(buf)])
+        }
+
+        fn write_vectored(&mut self, bufs: &[IoSlice<'_>]) -> io::Result<usize> {
+            self.0.push(bufs.len());
+            bufs.iter().for_each(|buf| self.1.extend_from_slice(buf));
+            Ok(bufs.iter().map(|buf| buf.len()).sum())
+        }
+
+        fn flush(&mut self) -> io::Result<()> {
+            Ok(())
+        }
+    }
+
+    #[test]
+    fn short_buffers_are_written_as_one() {
+        let bytes: Vec<u8> = (0..=GATHERED).map(|i| i as u8).collect();
+        for (len, buffers) in [(0, 1), (1, 1), (GATHERED, 1), (GATHERED + 1, 3)] {
+            let (a, rest) = bytes[..len].split_at(len / 3);
+            let (b, c) = rest.split_at(len / 2);
+            let mut calls = Calls::default();
+            let bufs = [a, b, c].map(IoSlice::new);
+            assert_eq!(write_gathered(&mut calls, &bufs).unwrap(), len);
+            assert_eq!(calls.0, [buffers]);
+            assert!(calls.1 == bytes[..len], "bytes differ");
+        }
+    }
+}

@@ -92,6 +92,9 @@ impl Readiness {
                 wakers.extend(waiting.polled[direction as usize].take());
             }
         }
+        if waiting.waiters.is_empty() {
+            return;
+        }
         let waiters = std::mem::take(&mut waiting.waiters);
         for (number, directions, waker) in waiters {
             if woken(directions) {
@@ -141,7 +144,20 @@ impl Readiness {
 
     /// Returns the readiness if an operation may try. Otherwise stores the waker of `cx`, replacing
     /// that of another task that polls for this direction.
+    #[inline]
     pub(crate) fn poll(&self, cx: &Context<'_>, direction: Direction) -> Poll<io::Result<Ready>> {
+        // Most polls find the descriptor ready: they make no call.
+        let ready = Ready(self.word.load(Ordering::Acquire));
+        let mask = Directions::from(direction).mask();
+        if ready.0 & SHUTDOWN == 0 && ready.0 & mask != 0 {
+            return Poll::Ready(Ok(ready));
+        }
+        self.wait(cx, direction)
+    }
+
+    /// Stores the waker of `cx` for [`poll`](Readiness::poll), unless the descriptor is ready.
+    #[inline(never)]
+    fn wait(&self, cx: &Context<'_>, direction: Direction) -> Poll<io::Result<Ready>> {
         self.poll_with(cx, direction.into(), None, |waiting, waker| {
             waiting.polled[direction as usize].replace(waker)
         })

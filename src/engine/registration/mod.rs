@@ -128,6 +128,7 @@ impl<T: AsFd> Registration<T> {
     ///
     /// `used_up` tells of a success whether it exhausted the descriptor. If so, the next operation
     /// waits without a system call.
+    #[inline]
     pub(crate) fn poll_io<R>(
         &self,
         cx: &Context<'_>,
@@ -238,6 +239,7 @@ impl<T: AsFd> Registration<T> {
     }
 
     /// Charges the operation to the task's budget. See [`Registration::try_until`].
+    #[inline]
     fn try_io<R>(
         &self,
         cx: &Context<'_>,
@@ -256,6 +258,7 @@ impl<T: AsFd> Registration<T> {
 
     /// Alternates between `wait` and `operation` until the operation returns anything but
     /// `WouldBlock`. `wait` gets the readiness with which the operation would block.
+    #[inline]
     fn try_until<R>(
         &self,
         directions: Directions,

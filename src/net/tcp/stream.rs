@@ -17,7 +17,7 @@ use super::{
     super::{
         addr::{ToSocketAddrs, try_each},
         buf::PollBuf,
-        connection::{connection, took_all},
+        connection::{connection, took_all, write_gathered},
         options::options,
         readiness::{readiness, socket},
     },

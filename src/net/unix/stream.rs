@@ -18,7 +18,7 @@ use futures_io::{AsyncRead, AsyncWrite};
 
 use super::{
     super::{
-        connection::{connection, took_all},
+        connection::{connection, took_all, write_gathered},
         readiness::{readiness, socket},
     },
     UCred,
