@@ -169,8 +169,28 @@ fn reset_or_refresh() {
     });
 }
 
-/// One thread resets the timer to a time, another to a wait from its start: the reset to a time
-/// does not change the start.
+/// Two threads give the timer another wait from its start: both count from that start, and it
+/// stays.
+#[test]
+fn two_resets_from_the_start() {
+    model!(None, || {
+        let (home, timer, probe) = once();
+        assert_eq!(timer.refresh(50), Reset::Pending);
+        let other = thread::spawn({
+            let timer = timer.clone();
+            move || assert_eq!(timer.reset_from_start(20), Reset::Pending)
+        });
+        assert_eq!(timer.reset_from_start(30), Reset::Pending);
+        other.join().unwrap();
+        assert!(matches!(timer.deadline(), Some(70 | 80)));
+        assert_eq!(timer.reset_from_start(40), Reset::Pending);
+        assert_eq!(timer.deadline(), Some(90));
+        ended(&home, &probe);
+    });
+}
+
+/// One thread resets the timer to a time, another to a wait from its start, which is the old start
+/// or the one that the time implies: with the old wait, or with the new one.
 #[test]
 fn reset_to_a_moment_or_from_the_start() {
     model!(None, || {
@@ -178,17 +198,11 @@ fn reset_to_a_moment_or_from_the_start() {
         assert_eq!(timer.refresh(50), Reset::Pending);
         let other = thread::spawn({
             let timer = timer.clone();
-            move || {
-                assert_eq!(timer.reset_at(20), Reset::Pending);
-                timer.home().owner().now();
-            }
+            move || assert_eq!(timer.reset_at(60), Reset::Pending)
         });
-        home.owner().past();
         assert_eq!(timer.reset_from_start(30), Reset::Pending);
         other.join().unwrap();
-        assert!(matches!(timer.deadline(), Some(20 | 80)));
-        assert_eq!(timer.reset_from_start(40), Reset::Pending);
-        assert_eq!(timer.deadline(), Some(90));
+        assert!(matches!(timer.deadline(), Some(60 | 80 | 85)));
         ended(&home, &probe);
     });
 }

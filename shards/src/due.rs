@@ -14,6 +14,7 @@ use crate::{
         running, sleeper,
         state::Claim,
         taken::Taken,
+        wait::start_of,
     },
     owner::Owner,
     shard::Shard,
@@ -287,7 +288,7 @@ fn next<O: Owner>(node: &NodeRef<O>, deadline: u64, now: u64) -> u64 {
     }
     if wait.is_kept() {
         // The wait starts at its last deadline, whether the timer ran then or skips it.
-        wait.keep(next.saturating_sub(period));
+        wait.keep(start_of(next, period));
     }
     extras.map_or(next, |extras| extras.jittered(next, node.home.owner()))
 }

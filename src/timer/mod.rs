@@ -165,8 +165,11 @@ impl<C: TimerClock> Timer<C> {
     /// period. If that moment has passed, the timer is due at once.
     ///
     /// A wait starts when the timer is [started](Timer::start), [refreshed](Timer::refresh) or
-    /// [reset](Timer::reset_after). For a recurring timer it also starts at each deadline.
-    /// [`reset_at`](Timer::reset_at) and this method do not change the start.
+    /// [reset](Timer::reset_after). For a recurring timer it also starts at each deadline. After
+    /// [`reset_at`](Timer::reset_at) it counts as started one delay before the new deadline. This
+    /// method does not change the start.
+    ///
+    /// The first such move of a timer allocates 16 bytes, which are freed with the timer.
     ///
     /// ```
     /// use std::time::{Duration, Instant};
@@ -175,7 +178,6 @@ impl<C: TimerClock> Timer<C> {
     /// let runtime = Runtime::new().unwrap();
     /// let before = Instant::now();
     /// let timer = runtime.handle().after(Duration::from_secs(10), || ());
-    /// timer.reset_at(before + Duration::from_secs(1));
     /// timer.reset_from_start(Duration::from_secs(5));
     /// assert!(timer.deadline().unwrap().into_std() >= before + Duration::from_secs(5));
     /// # timer.cancel();
@@ -184,9 +186,8 @@ impl<C: TimerClock> Timer<C> {
         self.reset_with(|timer| timer.reset_from_start(nanos(delay)))
     }
 
-    /// Moves the timer to `deadline`. Its delay or period stays, and so does the start of its wait.
-    ///
-    /// The first such move of a timer allocates 16 bytes, which are freed with the timer.
+    /// Moves the timer to `deadline`. Its delay or period stays, and its wait counts as started one
+    /// delay before `deadline`: see [`reset_from_start`](Timer::reset_from_start).
     #[inline]
     pub fn reset_at(&self, deadline: impl Into<C::Instant>) -> Reset {
         self.reset_with(|timer| {

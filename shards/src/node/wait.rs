@@ -1,8 +1,9 @@
 //! The wait of a timer: its start and its length, which is the timer's delay or period.
 //!
 //! The deadline follows from both. So the start is usually *implied*: it is the deadline less the
-//! length, and a node has room for the length only. A move to a moment changes the deadline alone,
-//! and then the start has to be *kept*. Few timers are ever moved in this way. Their start and
+//! length, and a node has room for the length only. A move from the start changes the length and
+//! the deadline, which is not one step. So it *keeps* the start first, or another thread could take
+//! the new length with the old deadline. Few timers are ever moved in this way. Their start and
 //! length are in an allocation of their own, which lives as long as the node. Each later move
 //! writes the start there before it changes the deadline. See "Idle timers" in `PROTOCOLS.md`.
 
@@ -17,6 +18,7 @@ const KEPT: usize = 1 << 63;
 
 /// The start and the length of a wait whose start is kept, in ns.
 struct KeptWait {
+    /// An `i64`: a wait may begin before the zero of the clock.
     start: AtomicU64,
     length: AtomicU64,
 }
@@ -27,6 +29,12 @@ struct KeptWait {
 /// start, and the other its length. The thread that runs a recurring timer also changes it: when a
 /// run ends, it writes where the next wait starts.
 pub(crate) struct Wait(AtomicPtr<KeptWait>);
+
+/// Returns the start of a wait of `length` that ends at `deadline`. Neither is beyond [`NEVER`].
+#[inline]
+pub(crate) fn start_of(deadline: u64, length: u64) -> i64 {
+    deadline.wrapping_sub(length) as i64
+}
 
 /// Returns the word for a length.
 fn plain(length: u64) -> *mut KeptWait {
@@ -50,13 +58,10 @@ impl Wait {
     /// Returns the length, in ns.
     #[inline]
     pub(crate) fn length(&self) -> u64 {
-        match self.inline_length() {
-            Some(length) => length,
-            None => match self.kept() {
-                Ok(kept) => kept.length.load(Ordering::Relaxed),
-                Err(length) => length,
-            },
-        }
+        self.inline_length().unwrap_or_else(|| match self.kept() {
+            Ok(kept) => kept.length.load(Ordering::Relaxed),
+            Err(length) => length,
+        })
     }
 
     /// Returns the kept start and length, or the length if the start is implied.
@@ -74,24 +79,15 @@ impl Wait {
 
     /// Changes the length, and returns the old one.
     pub(crate) fn set(&self, length: u64) -> u64 {
-        let mut word = self.0.load(Ordering::Relaxed);
         // As long as the start is implied, the length is in the word. Another thread may keep the
         // start meanwhile, so the word is exchanged.
-        while word.addr() & KEPT == 0 {
-            let changed = self.0.compare_exchange_weak(
-                word,
-                plain(length),
-                Ordering::Relaxed,
-                Ordering::Relaxed,
-            );
-            match changed {
-                Ok(_) => return word.addr() as u64,
-                Err(now) => word = now,
-            }
-        }
-        match self.kept() {
-            Ok(kept) => kept.length.swap(length.min(NEVER), Ordering::Relaxed),
-            Err(length) => length,
+        let change = |word: *mut KeptWait| (word.addr() & KEPT == 0).then(|| plain(length));
+        match (self.0).fetch_update(Ordering::Relaxed, Ordering::Relaxed, change) {
+            Ok(word) => word.addr() as u64,
+            Err(_) => match self.kept() {
+                Ok(kept) => kept.length.swap(length.min(NEVER), Ordering::Relaxed),
+                Err(length) => length,
+            },
         }
     }
 
@@ -103,32 +99,33 @@ impl Wait {
 
     /// Returns the start, if it is kept.
     #[cfg(test)]
-    fn start(&self) -> Option<u64> {
+    fn start(&self) -> Option<i64> {
         let kept = self.kept().ok()?;
-        Some(kept.start.load(Ordering::Relaxed))
+        Some(kept.start.load(Ordering::Relaxed) as i64)
     }
 
-    /// Makes `start` the kept start. The deadline may then change by itself.
+    /// Makes `start` the kept start. The length and the deadline may then change one after the
+    /// other.
     #[cold]
-    pub(crate) fn keep(&self, start: u64) {
+    pub(crate) fn keep(&self, start: i64) {
         if self.keep_if_implied(start) != start {
             if let Ok(kept) = self.kept() {
-                kept.start.store(start, Ordering::Relaxed);
+                kept.start.store(start as u64, Ordering::Relaxed);
             }
         }
     }
 
     /// Makes `start` the kept start, unless one is kept already. Returns the kept start.
     #[cold]
-    pub(crate) fn keep_if_implied(&self, start: u64) -> u64 {
+    pub(crate) fn keep_if_implied(&self, start: i64) -> i64 {
         let mut made: Option<Box<KeptWait>> = None;
         loop {
             let length = match self.kept() {
-                Ok(kept) => return kept.start.load(Ordering::Relaxed),
+                Ok(kept) => return kept.start.load(Ordering::Relaxed) as i64,
                 Err(length) => length,
             };
             let kept = Box::into_raw(made.take().unwrap_or_else(|| {
-                let (start, length) = (AtomicU64::new(start), AtomicU64::new(0));
+                let (start, length) = (AtomicU64::new(start as u64), AtomicU64::new(0));
                 Box::new(KeptWait { start, length })
             }));
             // SAFETY: the allocation is live, and no other thread knows it before the exchange.
@@ -178,8 +175,8 @@ mod tests {
             (None, 8, Some(3))
         );
         assert_eq!((wait.set(9), wait.length()), (8, 9));
-        wait.keep(NEVER);
-        assert_eq!((wait.length(), wait.start()), (9, Some(NEVER)));
+        wait.keep(-7);
+        assert_eq!((wait.length(), wait.start()), (9, Some(-7)));
     }
 
     #[test]

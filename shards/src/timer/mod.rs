@@ -12,6 +12,7 @@ use crate::{
         claim::{Armed, NEVER},
         ending, running,
         state::Claim,
+        wait::start_of,
     },
     owner::{Notice, Owner},
     shard::{Shard, home::Home},
@@ -240,7 +241,7 @@ impl<O: Owner> Timer<O> {
             };
             if node.recurs() && set != 0 {
                 // The first deadline does not imply the start: it is not one period from now.
-                node.wait().keep(now);
+                node.wait().keep(start_of(now.min(NEVER), 0));
             }
             // Another try of the exchange may have drawn another jitter.
             if node.wait().length() != waits {
@@ -343,9 +344,9 @@ impl<O: Owner> Timer<O> {
         running::is_inside(self.0.address())
     }
 
-    /// Moves the timer to `deadline`. The length and the start of its wait stay as they are:
-    /// [`refresh`](Timer::refresh) waits for that length again, and
-    /// [`reset_from_start`](Timer::reset_from_start) counts from that start.
+    /// Moves the timer to `deadline`. The length of its wait stays: [`refresh`](Timer::refresh)
+    /// waits for it again. The wait counts as begun that length before `deadline`, which matters to
+    /// [`reset_from_start`](Timer::reset_from_start).
     #[inline]
     pub fn reset_at(&self, deadline: u64) -> Reset {
         reset_at(&self.0, deadline)
@@ -363,7 +364,8 @@ impl<O: Owner> Timer<O> {
     ///
     /// A wait starts when the timer is [started](Timer::start), [refreshed](Timer::refresh) or
     /// [reset](Timer::reset_after). The wait of a recurring timer also starts with each deadline on
-    /// its grid, whether the timer runs then or skips it.
+    /// its grid, whether the timer runs then or skips it. A move [to a moment](Timer::reset_at)
+    /// moves the start as well.
     ///
     /// ```
     /// # use std::sync::Arc;
@@ -373,7 +375,6 @@ impl<O: Owner> Timer<O> {
     ///
     /// let shard = Arc::new(Shard::new(Loop));
     /// let timer = Timer::once(&shard, 1_010, 10, || ());
-    /// assert_eq!(timer.reset_at(1_001), Reset::Pending);
     /// assert_eq!(timer.reset_from_start(5), Reset::Pending);
     /// assert_eq!(timer.deadline(), Some(1_005), "its wait began at 1000");
     /// shard.close();

@@ -12,7 +12,7 @@ use crate::{
     node::{
         NodeRef,
         claim::{Moved, NEVER},
-        wait::Wait,
+        wait::{Wait, start_of},
     },
     owner::Owner,
 };
@@ -23,8 +23,7 @@ pub(crate) fn reset_at<O: Owner>(node: &NodeRef<O>, deadline: u64) -> Reset {
     let deadline = deadline.min(NEVER);
     // SAFETY: only `Timer` calls this, and the nodes of timers have callbacks.
     let wait = unsafe { node.wait_of_callback() };
-    // The first move to a moment has to store the start of the wait: `reset_any` does.
-    if node.vtable.extras.is_some() || !wait.is_kept() {
+    if node.vtable.extras.is_some() || wait.is_kept() {
         return reset_any(node, deadline);
     }
     match node.claim.move_pending(|_| Some(deadline)) {
@@ -38,9 +37,10 @@ pub(crate) fn reset_at<O: Owner>(node: &NodeRef<O>, deadline: u64) -> Reset {
 #[inline(never)]
 fn reset_any<O: Owner>(node: &NodeRef<O>, deadline: u64) -> Reset {
     let begun = Begun::of(node);
-    move_by(node, |at, runs| {
-        // Before the exchange: the new deadline does not imply the start.
-        begun.keep(at, runs);
+    move_by(node, |_, _| {
+        if begun.wait.is_kept() {
+            begun.wait.keep(start_of(deadline, begun.wait.length()));
+        }
         deadline
     })
 }
@@ -53,7 +53,7 @@ pub(crate) fn reset_from_start<O: Owner>(node: &NodeRef<O>, length: u64) -> Rese
         // After `keep`, which reads the old length, and before the deadline changes: a recurring
         // timer that runs in between takes the new period.
         begun.set_length(length);
-        end_of_wait(start, length)
+        start.saturating_add_unsigned(length).clamp(0, NEVER as i64) as u64
     });
     begun.undo_unless_moved(reset)
 }
@@ -81,24 +81,25 @@ impl<'a> Begun<'a> {
 
     /// Stores the start of the wait whose deadline is `at`, and returns it. If the timer `runs` for
     /// that deadline, the next wait has started there.
-    fn keep(&self, at: u64, runs: bool) -> u64 {
+    fn keep(&self, at: u64, runs: bool) -> i64 {
         let grid = at.saturating_sub(self.jitter);
         if runs {
-            self.wait.keep(grid);
-            return grid;
+            let start = start_of(grid, 0);
+            self.wait.keep(start);
+            return start;
         }
         // If two threads find the start implied, one stores it, and the other takes over what the
         // first has stored. The length that the other has read may be one that the first has
         // changed.
-        let implied = grid.saturating_sub(self.wait.length());
+        let implied = start_of(grid, self.wait.length());
         self.wait.keep_if_implied(implied)
     }
 
-    /// Starts the wait anew at `start`, with this length.
-    fn begin(&self, start: u64, length: u64) {
+    /// Starts the wait anew at `now`, with this length.
+    fn begin(&self, now: u64, length: u64) {
         // If the wait would end beyond `NEVER`, the deadline is cut, and does not imply the start.
-        if self.wait.is_kept() || start.saturating_add(length) > NEVER {
-            self.wait.keep(start);
+        if self.wait.is_kept() || now.saturating_add(length) > NEVER {
+            self.wait.keep(start_of(now.min(NEVER), 0));
         }
     }
 

@@ -288,15 +288,23 @@ fn a_timer_dropped_after_its_start_still_runs() {
     });
 }
 
-/// A move to a moment changes the deadline, and not the start of the wait.
+/// A move to a moment moves the start of the wait as well: the length stays.
 #[test]
-fn a_timer_that_was_moved_to_a_moment_keeps_its_start() {
+fn a_timer_that_was_moved_to_a_moment_starts_its_wait_before_that() {
     both_ways(|shard| {
         let timer = Timer::once(shard, 100, 100, || ());
         assert_eq!(timer.reset_at(500), Reset::Pending);
         assert_eq!(timer.reset_at(600), Reset::Pending);
         assert_eq!(timer.reset_from_start(200), Reset::Pending);
-        assert_eq!(timer.deadline(), Some(200));
+        assert_eq!(timer.deadline(), Some(700));
+        // A move from the start has kept it. The next one is before the zero of the clock.
+        assert_eq!(timer.reset_at(100), Reset::Pending);
+        assert_eq!(timer.reset_from_start(250), Reset::Pending);
+        assert_eq!(timer.deadline(), Some(150));
+        assert_eq!(timer.reset_from_start(50), Reset::Pending);
+        assert_eq!(timer.deadline(), Some(0), "that would be at -50");
+        assert_eq!(timer.reset_from_start(200), Reset::Pending);
+        assert_eq!(timer.deadline(), Some(100));
         // A refresh begins the wait anew.
         assert_eq!(timer.refresh(50), Reset::Pending);
         assert_eq!(timer.deadline(), Some(250));

@@ -46,8 +46,8 @@ pub struct Timer {
     pub state: State,
     /// Its delay or period.
     pub wait: u64,
-    /// When its present wait began.
-    pub begun: u64,
+    /// When its present wait began; this may be before the zero of the clock.
+    pub begun: i64,
     /// The part of the deadline that is jitter.
     pub offset: u64,
     /// Whether it was moved since it was armed or taken from its store: the store may then hold it
@@ -57,6 +57,11 @@ pub struct Timer {
 
 /// What a moment becomes when the jitter is added that is drawn for it.
 pub type Jitter<'a> = &'a mut dyn FnMut(u64) -> u64;
+
+/// Returns when a wait of this length begins that ends at `end`.
+fn before(end: u64, length: u64) -> i64 {
+    end.min(NEVER) as i64 - length as i64
+}
 
 /// No jitter.
 pub fn exact(at: u64) -> u64 {
@@ -84,7 +89,7 @@ impl Timer {
         let (at, wait) = (at.min(NEVER), wait.min(NEVER));
         Self {
             state: State::Pending(at),
-            begun: at.saturating_sub(wait),
+            begun: before(at, wait),
             ..Self::idle(recurs, false, wait, None)
         }
     }
@@ -100,8 +105,8 @@ impl Timer {
                 // A timer that runs once waits until its deadline, and not at all if that has
                 // passed: then its wait began at the deadline.
                 (self.begun, self.wait) = match self.recurs {
-                    true => (now, wait),
-                    false => (at.min(now), at.saturating_sub(now)),
+                    true => (before(now, 0), wait),
+                    false => (before(at.min(now), 0), at.saturating_sub(now)),
                 };
                 Started::Pending
             }
@@ -166,8 +171,14 @@ impl Timer {
         }
     }
 
-    /// Moves it to a deadline.
+    /// Moves it to a deadline, as if it had begun to wait for that one delay or period before.
     pub fn reset_at(&mut self, to: u64) -> Reset {
+        let reset = self.shift(to);
+        self.take_over(reset, self.wait, before(to.min(NEVER), self.wait));
+        reset
+    }
+
+    fn shift(&mut self, to: u64) -> Reset {
         let to = to.min(NEVER);
         match self.state {
             State::Pending(_) | State::Due(_) => {
@@ -192,26 +203,27 @@ impl Timer {
     /// Moves it to `wait` from now, which becomes its delay or period.
     pub fn reset_after(&mut self, now: u64, wait: u64) -> Reset {
         let wait = wait.min(NEVER.saturating_sub(now));
-        let reset = self.reset_at(now.saturating_add(wait));
-        self.take_over(reset, wait, now);
+        let reset = self.shift(now.saturating_add(wait));
+        self.take_over(reset, wait, before(now, 0));
         reset
     }
 
     /// Moves it to `wait` after the start of its wait, which becomes its delay or period.
     pub fn reset_from_start(&mut self, wait: u64) -> Reset {
-        let reset = self.reset_at(self.begun.saturating_add(wait));
+        let to = self.begun.saturating_add_unsigned(wait).max(0);
+        let reset = self.shift(to as u64);
         self.take_over(reset, wait.min(NEVER), self.begun);
         reset
     }
 
     /// Starts its wait again.
     pub fn refresh(&mut self, now: u64) -> Reset {
-        let reset = self.reset_at(now.saturating_add(self.wait));
-        self.take_over(reset, self.wait, now);
+        let reset = self.shift(now.saturating_add(self.wait));
+        self.take_over(reset, self.wait, before(now, 0));
         reset
     }
 
-    fn take_over(&mut self, reset: Reset, wait: u64, begun: u64) {
+    fn take_over(&mut self, reset: Reset, wait: u64, begun: i64) {
         if let Reset::Pending | Reset::AfterRun = reset {
             (self.wait, self.begun) = (wait, begun);
         }
@@ -233,7 +245,7 @@ impl Timer {
         };
         self.state = State::Running(at, None);
         // The next wait begins at the deadline of this run.
-        self.begun = at.saturating_sub(self.offset);
+        self.begun = before(at, self.offset);
     }
 
     /// Ends its run at `now`: it is over, or waits again.
@@ -246,7 +258,7 @@ impl Timer {
             }
             State::Running(at, None) => {
                 let next = self.next(at, now);
-                self.begun = next.saturating_sub(self.wait);
+                self.begun = before(next, self.wait);
                 self.arm(next, jitter);
                 return;
             }

@@ -19,6 +19,11 @@ fn a_delay_counts_from_the_start() {
         (timer.deadline(), timer.begun, timer.wait),
         (Some(12), 9, 3)
     );
+    // A move to a moment moves the start as well.
+    assert_eq!(timer.reset_at(1), Reset::Pending);
+    assert_eq!(timer.begun, -2);
+    assert_eq!(timer.reset_from_start(10), Reset::Pending);
+    assert_eq!(timer.deadline(), Some(8));
 }
 
 #[test]

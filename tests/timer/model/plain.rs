@@ -90,7 +90,7 @@ impl Model {
         self.unsure = false;
         if !self.model.recurs {
             self.model.wait = found.saturating_sub(shown);
-            self.model.begun = found.min(shown);
+            self.model.begun = found.min(shown) as i64;
         }
     }
 

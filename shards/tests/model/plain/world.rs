@@ -155,7 +155,9 @@ impl World {
             }
             Move::FromStart(units) => {
                 let wait = wait(units);
-                if self.timers[id].model.begun & (UNIT - 1) != id as u64 {
+                let begun = self.timers[id].model.begun;
+                let is_past = begun.saturating_add_unsigned(wait) < 0;
+                if is_past || begun & (UNIT as i64 - 1) != id as i64 {
                     return None;
                 }
                 let reset = self.shift(id, |timer| timer.reset_from_start(wait));
