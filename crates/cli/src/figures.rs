@@ -2,7 +2,7 @@
 
 use clap::ValueEnum;
 use hdrhistogram::Histogram;
-use serde::Serialize;
+use serde::{Deserialize, Serialize};
 
 /// Report format.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, ValueEnum)]
@@ -19,7 +19,7 @@ pub fn rounded(figure: f64) -> f64 {
 }
 
 /// Quantiles of lateness, in µs.
-#[derive(Clone, Copy, Debug, Default, Serialize)]
+#[derive(Clone, Copy, Debug, Default, Deserialize, Serialize)]
 pub struct Lateness {
     /// Half of the timers were no later.
     pub p50: f64,

@@ -174,3 +174,15 @@ fn the_program_runs() {
     );
     assert!(text.contains("lost"), "{text}");
 }
+
+#[test]
+fn the_program_does_not_compare_the_runtime_with_itself() {
+    let output = Command::new(env!("CARGO_BIN_EXE_program"))
+        .args(["storm", "--beside", "tokio", "--timers", "10"])
+        .output()
+        .unwrap();
+    let error = String::from_utf8_lossy(&output.stderr);
+    assert_eq!(output.status.code(), Some(2), "{error}");
+    assert!(error.contains("tokio is Tourbillon's facade"), "{error}");
+    assert!(output.stdout.is_empty());
+}

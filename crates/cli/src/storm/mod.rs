@@ -18,8 +18,10 @@
 //! | `lanes` | counters per worker |
 //! | `meddle` | cancelling, refreshing, resetting |
 //! | `report` | the report, as a table or as JSON |
+//! | `beside` | the comparison with another runtime, which is a program of its own |
 
 mod arm;
+mod beside;
 mod lanes;
 mod ledger;
 mod meddle;
@@ -38,6 +40,7 @@ use tourbillon_flight::{causes, late_timers};
 
 use self::{
     arm::Context,
+    beside::BesideArgs,
     ledger::Ledger,
     meddle::Meddled,
     plan::Plan,
@@ -55,11 +58,13 @@ use crate::{
 
 /// Arguments of `tourbillon storm`.
 #[derive(Debug, clap::Args)]
-#[command(after_long_help = report::HELP)]
+#[command(after_long_help = format!("{}\n\n{}", report::HELP, beside::HELP))]
 pub(crate) struct Args {
-    /// Number of timers, such as 20k or 10M.
-    #[arg(long, value_name = "COUNT", default_value = "1M", value_parser = count)]
-    timers: u32,
+    #[command(flatten)]
+    beside: BesideArgs,
+    /// Number of timers, such as 20k or 10M [default: 1M].
+    #[arg(long, value_name = "COUNT", value_parser = count)]
+    timers: Option<u32>,
     /// Spread the deadlines over this time [default: 5s, or longer to stay below 500k timers per
     /// second].
     #[arg(long, value_name = "DURATION", value_parser = positive_duration)]
@@ -120,6 +125,8 @@ pub(crate) struct Args {
     runtime: RuntimeArgs,
 }
 
+/// Number of timers, if the user names none.
+const TIMERS: u32 = 1_000_000;
 /// Interval at which the main thread checks for the end.
 const POLL: Duration = Duration::from_millis(10);
 /// Upper bound of the memory per timer, with its record in the ledger.
@@ -131,6 +138,18 @@ const STALLED: Duration = Duration::from_secs(30);
 
 /// Runs the storm and prints the report.
 pub(crate) fn run(args: &Args) -> Result<ExitCode, String> {
+    if let Some(peer) = args.beside.beside {
+        let options = beside::Options {
+            timers: args.timers,
+            spread: args.spread,
+            lead: args.lead,
+            grace: args.grace,
+            seed: args.seed,
+            format: args.format,
+            runtime: &args.runtime,
+        };
+        return args.beside.run(peer, options);
+    }
     let shares = args.cancel + args.refresh + args.reset;
     if shares > 100 {
         usage_error(&format!(
@@ -139,8 +158,9 @@ pub(crate) fn run(args: &Args) -> Result<ExitCode, String> {
         ));
     }
     let each = BYTES_PER_TIMER + BYTES_PER_TASK * u64::from(args.tasks).div_ceil(100);
-    proc::require_memory(args.timers, each)?;
-    let report = storm(args)?;
+    let timers = args.timers.unwrap_or(TIMERS);
+    proc::require_memory(timers, each)?;
+    let report = storm(timers, args)?;
     match args.format {
         Format::Table => print(&report),
         Format::Json => say(report.to_json()),
@@ -148,8 +168,8 @@ pub(crate) fn run(args: &Args) -> Result<ExitCode, String> {
     Ok(report.exit_code())
 }
 
-fn storm(args: &Args) -> Result<Report, String> {
-    let timers = u64::from(args.timers);
+fn storm(count: u32, args: &Args) -> Result<Report, String> {
+    let timers = u64::from(count);
     let spread = args
         .spread
         .unwrap_or_else(|| Duration::from_secs(5).max(Duration::from_micros(2 * timers)));
@@ -158,10 +178,10 @@ fn storm(args: &Args) -> Result<Report, String> {
         .unwrap_or_else(|| Duration::from_millis(500) + Duration::from_micros(timers / 2));
     let (spread, lead, grace) = (nanos(spread)?, nanos(lead)?, nanos(args.grace)?);
     let shares = [args.cancel, args.refresh, args.reset];
-    let mut plan = Plan::new(args.timers, spread, shares, args.seed).with_tasks(args.tasks);
+    let mut plan = Plan::new(count, spread, shares, args.seed).with_tasks(args.tasks);
     // Callbacks may outlive this function, so what they refer to is leaked. The process ends soon
     // after.
-    let ledger: &'static Ledger = Box::leak(Box::new(Ledger::new(args.timers)));
+    let ledger: &'static Ledger = Box::leak(Box::new(Ledger::new(count)));
     let mut builder = args.runtime.builder();
     builder.on_thread_start(lanes::enlist);
     let runtime = builder.build().map_err(|error| error.to_string())?;

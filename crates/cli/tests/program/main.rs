@@ -3,6 +3,7 @@
 use tourbillon_support as common;
 use tourbillon_support::clients;
 
+mod beside;
 mod escapes;
 mod hostile_pages;
 mod inspect;
