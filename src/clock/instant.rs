@@ -63,6 +63,17 @@ impl Instant {
         now
     }
 
+    /// Returns whether this moment is no later than [`now`](Instant::now). That is cheaper to tell
+    /// than the time, if this moment is well ahead.
+    #[inline]
+    pub(crate) fn has_passed(self) -> bool {
+        let passed = sys::ticks::has_passed(self.0);
+        if clock::any_warped() {
+            return self <= Self::now();
+        }
+        passed
+    }
+
     /// Converts a reading of the kernel's monotonic clock, in ns.
     #[inline]
     pub(crate) fn from_kernel(nanos: u64) -> Self {
@@ -161,17 +172,7 @@ impl Instant {
 impl From<StdInstant> for Instant {
     #[inline]
     fn from(instant: StdInstant) -> Self {
-        let zero = sys::clock::zero();
-        let nanos = |since: Duration| {
-            let secs = since.as_secs().saturating_mul(1_000_000_000);
-            let nanos = secs.saturating_add(since.subsec_nanos().into());
-            nanos.min(i64::MAX as u64) as i64
-        };
-        // Instants before the zero of the kernel's clock become negative.
-        Self(match instant.checked_duration_since(zero) {
-            Some(since) => nanos(since),
-            None => -nanos(zero.duration_since(instant)),
-        })
+        Self(sys::clock::since_zero(instant))
     }
 }
 

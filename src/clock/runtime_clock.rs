@@ -138,6 +138,17 @@ impl Clock {
         self.present(self.epoch.kernel(ticks::now_for_deadline()))
     }
 
+    /// Returns whether `instant` is no later than [`now`](Clock::now).
+    #[inline]
+    pub(crate) fn has_passed(&self, instant: Instant) -> bool {
+        // As in `now`, the flag is read after the time.
+        let passed = ticks::has_passed(instant.kernel());
+        if self.was_paused() {
+            return self.nanos(instant) <= self.now();
+        }
+        passed
+    }
+
     /// Returns the current time in ns, and the latest time that
     /// [`now_for_deadline`](Clock::now_for_deadline) may have returned on any thread.
     pub(crate) fn told(&self) -> RangeInclusive<u64> {

@@ -10,6 +10,10 @@
 //! the deadline may be late by [`AHEAD`] and a little more, and is never early. A thread that asks
 //! once in a while gets the kernel's time.
 //!
+//! Such a moment also shows that a deadline has not passed, if the deadline is later still: see
+//! [`has_passed`]. Most deadlines are far ahead, so the moment need not be near the present, and
+//! the counter is used for longer than [`SPAN`].
+//!
 //! Why the result has not passed:
 //!
 //! - The counter is used only if the kernel's own clock source is `tsc`. Then the counter has one
@@ -54,6 +58,10 @@ const AHEAD: u64 = 1_000;
 
 /// The most by which a result is ahead of the present, in ns.
 pub(crate) const AT_MOST_AHEAD: u64 = AHEAD + SPAN;
+
+/// For how many spans after a reading of the kernel's clock [`has_passed`] uses the counter: for a
+/// millisecond in all.
+const SPANS: u64 = 500;
 
 /// The shortest time over which the rate is measured, in ns.
 const BASELINE: u64 = 1_000_000;
@@ -169,17 +177,15 @@ thread_local! {
 }
 
 impl Last {
-    /// Returns the ticks since the kernel's clock was read, or `None` if there are too many.
+    /// Returns the counter, and the ticks since the kernel's clock was read if these are less than
+    /// `spans` spans.
     #[inline]
-    fn ticks(&self) -> Option<u64> {
-        let span = self.span.get();
-        if span == 0 {
-            return None;
-        }
+    fn ticks(&self, spans: u64) -> (u64, Option<u64>) {
+        let counter = counter();
         // If the counter was set back, as after a suspension of the machine, the difference wraps
-        // and is too large.
-        let ticks = counter().wrapping_sub(self.ticks.get());
-        (ticks < span).then_some(ticks)
+        // and is too large. While the counter is not used, any difference is.
+        let ticks = counter.wrapping_sub(self.ticks.get());
+        (counter, (ticks < self.span.get() * spans).then_some(ticks))
     }
 
     /// Returns `moment`, or a later one: later than all results of this thread that were ahead.
@@ -190,16 +196,16 @@ impl Last {
         given
     }
 
-    /// Returns the result that is due `ticks` after the kernel's clock was read.
+    /// Returns a moment that has not passed `ticks` after the kernel's clock was read.
     #[inline]
-    fn ahead(&self, ticks: u64) -> u64 {
-        self.give(self.nanos.get() + AHEAD + ((ticks * self.rate.get()) >> 32))
+    fn at_most(&self, ticks: u64) -> u64 {
+        self.nanos.get() + AHEAD + ((ticks * self.rate.get()) >> 32)
     }
 
     /// Reads the kernel's clock and returns the result.
     #[inline]
-    fn asked(&self) -> u64 {
-        let nanos = self.ask(&COUNTER);
+    fn asked(&self, ticks: u64) -> u64 {
+        let nanos = self.ask(ticks, &COUNTER);
         // An earlier result of the counter may be ahead of the kernel's time.
         if nanos > self.given.get() {
             nanos
@@ -209,12 +215,11 @@ impl Last {
     }
 
     /// Reads the kernel's clock, and decides whether the counter can be used until the next
-    /// reading.
+    /// reading. The caller has just read the counter, which was at `ticks`.
     #[cold]
     #[inline(never)]
-    fn ask(&self, known: &Counter) -> u64 {
-        // The counter first: the kernel's fence waits for it, so it is never too late.
-        let ticks = counter();
+    fn ask(&self, ticks: u64, known: &Counter) -> u64 {
+        // The counter came first: the kernel's fence waits for it, so it is never too late.
         let nanos = monotonic();
         // 1. The counter is not in use on this thread. Begin if its rate is known.
         if self.span.get() == 0 {
@@ -256,9 +261,21 @@ impl Last {
 /// long from now" are computed from this, except short ones.
 #[inline]
 pub(crate) fn now_for_deadline() -> u64 {
-    LAST.with(|last| match last.ticks() {
-        Some(ticks) => last.ahead(ticks),
-        None => last.asked(),
+    LAST.with(|last| match last.ticks(1) {
+        (_, Some(ticks)) => last.give(last.at_most(ticks)),
+        (counter, None) => last.asked(counter),
+    })
+}
+
+/// Returns whether `moment`, in ns of the kernel's monotonic clock, has passed.
+///
+/// For a moment that is far enough ahead, the counter is enough. For any other, the answer comes
+/// from the kernel's clock.
+#[inline]
+pub(crate) fn has_passed(moment: i64) -> bool {
+    LAST.with(|last| match last.ticks(SPANS) {
+        (_, Some(ticks)) if moment > last.at_most(ticks) as i64 => false,
+        (counter, _) => moment <= last.ask(counter, &COUNTER) as i64,
     })
 }
 
@@ -266,9 +283,9 @@ pub(crate) fn now_for_deadline() -> u64 {
 /// further back than [`SPAN`].
 #[inline]
 pub(crate) fn not_after_now() -> u64 {
-    LAST.with(|last| match last.ticks() {
-        Some(_) => last.nanos.get(),
-        None => last.ask(&COUNTER),
+    LAST.with(|last| match last.ticks(1) {
+        (_, Some(_)) => last.nanos.get(),
+        (counter, None) => last.ask(counter, &COUNTER),
     })
 }
 
@@ -410,6 +427,22 @@ mod tests {
     }
 
     #[test]
+    fn a_moment_has_passed_exactly_when_the_kernels_clock_says_so() {
+        prepared();
+        for round in 0..1_000_000_i64 {
+            let before = monotonic() as i64;
+            // Moments of up to 50 µs in the past and in the future, and some far ahead.
+            let moment = before + round * 7_919 % 100_000 - 50_000 + round % 50 / 49 * (1 << 50);
+            let answer = has_passed(moment);
+            let after = monotonic() as i64;
+            match answer {
+                true => assert!(moment <= after, "{moment} has not passed at {after}"),
+                false => assert!(moment > before, "{moment} had passed at {before}"),
+            }
+        }
+    }
+
+    #[test]
     fn a_moment_not_after_now_is_recent() {
         prepared();
         for _ in 0..100_000 {
@@ -472,7 +505,7 @@ mod tests {
         };
         let (one, other) = (fresh(), fresh());
         let uses = |last: &Last| {
-            last.ask(&known);
+            last.ask(counter(), &known);
             last.span.get() > 0
         };
         let a_second_passes = || known.look_at.store(0, Ordering::Relaxed);

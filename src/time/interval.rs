@@ -171,12 +171,13 @@ impl Interval {
 
     /// Makes the next tick come at once: the next poll is ready.
     pub fn reset_immediately(&mut self) {
-        self.reset_at(Instant::now());
+        self.reset_after(Duration::ZERO);
     }
 
     /// Sets the next tick to `after` from now.
     pub fn reset_after(&mut self, after: Duration) {
-        self.reset_at(Instant::now().saturating_add(after));
+        let now = Instant::now();
+        self.wait_for(now.saturating_add(after), now);
     }
 
     /// Sets the next tick to `deadline`, or to now if `deadline` has passed.
@@ -190,18 +191,15 @@ impl Interval {
     fn wait_for(&mut self, deadline: Instant, now: Instant) {
         // A tick that is due is ready at the next poll. It needs no timer, and so no turn of the
         // worker.
-        let is_due = deadline <= now;
-        let keeps = !is_due || self.sleep.is_waiting();
-        self.at_once = if is_due && keeps {
-            AtOnce::InBudget
-        } else {
-            AtOnce::No
-        };
-        if keeps {
+        self.at_once = AtOnce::No;
+        if deadline > now {
             // Keep a timer that is armed: it wakes the task that waits for the tick.
+            self.sleep.set_ahead(deadline);
+        } else if self.sleep.is_waiting() {
+            self.at_once = AtOnce::InBudget;
             self.sleep.set_deadline(deadline);
         } else {
-            self.sleep = sleep_until(deadline);
+            self.sleep = Sleep::passed(deadline);
         }
     }
 

@@ -119,6 +119,18 @@ enum Idle {
 }
 
 impl Sleep {
+    /// Returns a sleep until a deadline that has passed, by a reading of the clock by the caller.
+    pub(crate) fn passed(deadline: Instant) -> Self {
+        Self {
+            moment: deadline,
+            // The sleep may be polled in a runtime with another clock, if there is one.
+            timer: Err(match clock::any_warped() {
+                true => Idle::Unpolled,
+                false => Idle::Passed,
+            }),
+        }
+    }
+
     /// Returns the deadline. If the time counts from the first poll, and there was none yet, this
     /// is the deadline that a poll at this moment would set.
     pub fn deadline(&self) -> Instant {
@@ -171,48 +183,64 @@ impl Sleep {
     /// Implements [`reset`](Sleep::reset).
     #[inline]
     pub(crate) fn set_deadline(&mut self, deadline: Instant) {
-        // A later deadline has rarely passed, and the clock need not be read for it. A clock that
-        // is advanced by hand may have passed any.
-        let may_be_past = deadline < self.moment || clock::any_warped();
+        // A later deadline has rarely passed, and no clock need be read for it.
+        let has_passed = deadline < self.moment && deadline.has_passed();
+        if !self.move_waiting(deadline, has_passed) {
+            self.reset_slow(deadline, false);
+        }
+    }
+
+    /// Moves the deadline as [`reset`](Sleep::reset) does, to a moment that is later than a reading
+    /// of the clock by the caller.
+    #[inline]
+    pub(crate) fn set_ahead(&mut self, deadline: Instant) {
+        if !self.move_waiting(deadline, false) {
+            self.reset_slow(deadline, true);
+        }
+    }
+
+    /// Notes the deadline, and moves a timer that waits in place, unless the deadline may have
+    /// passed. Returns whether the timer was moved. [`reset_slow`](Sleep::reset_slow) sees to all
+    /// other cases.
+    #[inline]
+    fn move_waiting(&mut self, deadline: Instant, has_passed: bool) -> bool {
         self.moment = deadline;
-        // A timer that waits is moved in place. `reset_slow` sees to all other states.
-        let moved = !may_be_past
+        // A clock that is advanced by hand may have passed any moment.
+        !has_passed
+            && !clock::any_warped()
             && self.timer.as_mut().is_ok_and(|timer| {
                 let nanos = timer.home().owner().shared.clock.nanos(deadline);
                 timer.try_reset(nanos)
-            });
-        if !moved {
-            self.reset_slow(deadline);
-        }
+            })
     }
 
     /// Slow path of [`set_deadline`](Sleep::set_deadline): the sleep does not wait, or it may end
-    /// at once.
+    /// at once. `is_ahead`: the caller has read the clock, and the deadline is later.
     #[cold]
     #[inline(never)]
-    fn reset_slow(&mut self, deadline: Instant) {
+    fn reset_slow(&mut self, deadline: Instant, is_ahead: bool) {
+        // The caller may have read the clock of another runtime. If no clock was ever paused, all
+        // of them are one.
+        let is_ahead = is_ahead && !clock::any_warped();
         let Ok(timer) = &mut self.timer else {
-            return self.move_idle(deadline);
+            return self.move_idle(deadline, is_ahead);
         };
-        let clock = &timer.home().owner().shared.clock;
-        let nanos = clock.nanos(deadline);
-        let is_past = match timer.outcome() {
-            // The runtime is gone. The next poll may find another one.
-            Some(shards::Outcome::Shutdown) => return self.move_idle(deadline),
-            // Most sleeps that are over are moved ahead. The cheap reading is enough for that.
-            Some(_) => nanos <= clock.now_for_deadline() && nanos <= clock.now(),
-            None => nanos <= clock.now(),
-        };
-        match is_past {
-            true => self.elapse(),
-            false => timer.reset(nanos),
+        // The runtime is gone. The next poll may find another one.
+        if timer.outcome() == Some(shards::Outcome::Shutdown) {
+            return self.move_idle(deadline, is_ahead);
         }
+        let clock = &timer.home().owner().shared.clock;
+        if !is_ahead && clock.has_passed(deadline) {
+            return self.elapse();
+        }
+        let nanos = clock.nanos(deadline);
+        timer.reset(nanos);
     }
 
     /// Moves the deadline of a sleep without a timer.
-    fn move_idle(&mut self, deadline: Instant) {
+    fn move_idle(&mut self, deadline: Instant, is_ahead: bool) {
         // Outside of any runtime, only the next poll may show which clock applies.
-        let is_past = !Instant::is_adrift() && deadline <= Instant::now();
+        let is_past = !is_ahead && !Instant::is_adrift() && deadline.has_passed();
         self.timer = Err(match is_past {
             true => Idle::Passed,
             false => Idle::Unpolled,
@@ -251,12 +279,12 @@ impl Sleep {
         if let Idle::Adrift = idle {
             self.set_deadline(self.if_polled_now());
         }
-        // 2. Without a timer the sleep is over if its deadline has passed. The clock need not be
-        //    read for a fresh sleep, except on a clock that is advanced by hand, which may end it
-        //    long before it is polled.
+        // 2. Without a timer the sleep is over if its deadline has passed. No clock need be read
+        //    for a fresh sleep, except one that is advanced by hand: it may end the sleep long
+        //    before the poll.
         let may_be_over = !matches!(idle, Idle::Fresh) || clock::any_warped();
         let is_over = matches!(idle, Idle::Passed);
-        if is_over || (may_be_over && Instant::now() >= self.moment) {
+        if is_over || (may_be_over && self.moment.has_passed()) {
             // Store the state before the budget is checked. The next poll is then ready even if the
             // budget is spent. So a neighbour in a `select` that spends it all each time cannot
             // delay this sleep for ever.
