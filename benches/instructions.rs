@@ -14,9 +14,12 @@
 //! |---|---|
 //! | *arm, local* | a task arms callbacks for the next hours |
 //! | *cancel + arm* | a task cancels the oldest of 1,000 callbacks, then arms one |
+//! | *cancel + at* | the same, by an instant of the standard library |
 //! | *sleep, drop + arm* | a task drops the oldest of 1,000 boxed sleeps, then polls a new one once |
+//! | *sleep_until, drop + arm* | the same, by an instant: the clock is read, and the delay added |
 //! | *refresh*, *reset_at* | a task moves one of 1,000 timers later; the clock is read, or the instant is given |
 //! | *move, callback*, *move, sleep* | a task moves a random callback or boxed sleep of 1,000 to a random time |
+//! | *interval, reset* | a task resets an interval whose next tick it waits for |
 //! | *arm, from outside* | the main thread arms; includes the worker's handling of its inbox |
 //! | *job* | a task yields |
 //! | *fire* | a task arms callbacks that are due at once, 100 at a time, and yields until they ran |
@@ -45,7 +48,7 @@ use tourbillon::{
     flight::Recording,
     runtime::Builder,
     task::yield_now,
-    time::{Instant, sleep},
+    time::{Instant, interval_at, sleep, sleep_until},
 };
 use tourbillon_support::bench::{instructions, under};
 
@@ -57,14 +60,17 @@ const SOON: Duration = Duration::from_micros(100);
 const STANDING: u64 = 1_000;
 
 /// Name, number of operations, and what to count.
-const PROGRAMS: [(&str, u64, Count); 15] = [
+const PROGRAMS: [(&str, u64, Count); 18] = [
     ("arm, local", 20_000, Count::Instructions),
     ("cancel + arm", 20_000, Count::Instructions),
+    ("cancel + at", 20_000, Count::Instructions),
     ("sleep, drop + arm", 20_000, Count::Instructions),
+    ("sleep_until, drop + arm", 20_000, Count::Instructions),
     ("refresh", 20_000, Count::Instructions),
     ("reset_at", 20_000, Count::Instructions),
     ("move, callback", 20_000, Count::Instructions),
     ("move, sleep", 20_000, Count::Instructions),
+    ("interval, reset", 20_000, Count::Instructions),
     ("arm, from outside", 20_000, Count::Instructions),
     ("job", 20_000, Count::Instructions),
     ("fire", 20_000, Count::Instructions),
@@ -122,8 +128,12 @@ fn program(what: &'static str, n: u64, watch: &str) {
                 drop(tourbillon::after(HOUR + MS * i as u32, || ()));
             }
         }),
-        "cancel + arm" => on_worker(&runtime, async move {
-            let arm = |i| tourbillon::after(HOUR + MS * i as u32, || ());
+        "cancel + arm" | "cancel + at" => on_worker(&runtime, async move {
+            let start = std::time::Instant::now();
+            let arm = |i| match HOUR + MS * i as u32 {
+                delay if what == "cancel + arm" => tourbillon::after(delay, || ()),
+                delay => tourbillon::at(start + delay, || ()),
+            };
             let mut timers: VecDeque<_> = (0..STANDING).map(arm).collect();
             for i in 0..n {
                 timers.pop_front().expect("one stands").cancel();
@@ -131,13 +141,17 @@ fn program(what: &'static str, n: u64, watch: &str) {
             }
             std::mem::forget(timers);
         }),
-        "sleep, drop + arm" => on_worker(&runtime, async move {
+        "sleep, drop + arm" | "sleep_until, drop + arm" => on_worker(&runtime, async move {
             let mut sleeps = VecDeque::new();
             for i in 0..STANDING + n {
                 if i >= STANDING {
                     drop(sleeps.pop_front());
                 }
-                let mut next = Box::pin(sleep(HOUR + MS * i as u32));
+                let delay = HOUR + MS * i as u32;
+                let mut next = Box::pin(match what {
+                    "sleep, drop + arm" => sleep(delay),
+                    _ => sleep_until(Instant::now() + delay),
+                });
                 poll_fn(|cx| {
                     assert!(next.as_mut().poll(cx).is_pending());
                     Poll::Ready(())
@@ -183,6 +197,15 @@ fn program(what: &'static str, n: u64, watch: &str) {
                 sleeps[which].as_mut().reset(at);
             }
             std::mem::forget(sleeps);
+        }),
+        "interval, reset" => on_worker(&runtime, async move {
+            let mut interval = interval_at(Instant::now() + HOUR, HOUR);
+            poll_fn(|cx| {
+                assert!(interval.poll_tick(cx).is_pending());
+                (0..n).for_each(|_| interval.reset());
+                Poll::Ready(())
+            })
+            .await;
         }),
         "arm, from outside" => {
             for i in 0..n {
@@ -319,16 +342,16 @@ fn main() {
         for watch in WATCHES {
             match by {
                 Count::Instructions => match instructions(n, |n| program_args(what, n, watch)) {
-                    Some(count) => println!("{what:<20} {watch:<5} {count:>8.0} instructions"),
-                    None => println!("{what:<20} {watch:<5} needs valgrind"),
+                    Some(count) => println!("{what:<23} {watch:<5} {count:>8.0} instructions"),
+                    None => println!("{what:<23} {watch:<5} needs valgrind"),
                 },
                 Count::Calls => match calls(what, n, watch) {
                     Some(calls) => {
                         let each = calls.iter().map(|(name, n)| format!("{name} {n:.2}"));
                         let each: Vec<_> = each.collect();
-                        println!("{what:<20} {watch:<5} {}", each.join(", "));
+                        println!("{what:<23} {watch:<5} {}", each.join(", "));
                     }
-                    None => println!("{what:<20} {watch:<5} needs perf"),
+                    None => println!("{what:<23} {watch:<5} needs perf"),
                 },
             }
         }

@@ -188,6 +188,9 @@ pub static ROWS: &[Row] = &[
         .against(&["callback, recycled: ns per pair", "sleep, recycled: ns per pair"]),
     less("w1", "sleep, recycled: ns per pair", Ahead, &[])
         .against(&["sleep, recycled: ns per pair", "callback, recycled: ns per pair"]),
+    less("w1", "callback, at: ns per pair", There(60.0), &[(Tokio, 142.0)])
+        .against(&["sleep, until: ns per pair"]),
+    less("w1", "sleep, until: ns per pair", There(0.55 * 142.0), &[(Tokio, 142.0)]),
 
     less("w2", "random 10k: ns", There(25.0), &[(Tokio, 60.0)]),
     less("w2", "random 1M: ns", There(200.0), &[(Tokio, 480.0)]),
@@ -204,6 +207,8 @@ pub static ROWS: &[Row] = &[
     less("w2", "sleep, random 1M: ns", There(0.8 * 480.0), &[(Tokio, 480.0)]).against(&["random 1M: ns"]),
     less("w2", "sleep, later 10k: ns", Ahead, &[]).against(&["later 10k: ns"]),
     less("w2", "sleep, later 1M: ns", There(300.0), &[(Tokio, 491.0)]).against(&["later 1M: ns"]),
+    less("w2", "sleep, later 10k, clock read: ns", Ahead, &[]).against(&["later 10k, clock read: ns"]),
+    less("w2", "sleep, later 1M, clock read: ns", Ahead, &[]).against(&["later 1M, clock read: ns"]),
 
     less("w3", "tasks 1M: p50 µs", There(3.0), &[(Tokio, 691_258.0), (Compio, 8.2)]),
     less("w3", "tasks 1M: p99 µs", There(200.0), &[(Tokio, 710_908.0), (Compio, 4_754.0)]),

@@ -86,6 +86,9 @@ pub trait Sleeping: Future + Send + Sized + 'static {
     /// Creates a sleep that completes `delay` from now.
     fn after(delay: Duration) -> Self;
 
+    /// Creates a sleep that completes at `deadline`.
+    fn until(deadline: Self::Instant) -> Self;
+
     /// Resets the sleep to `deadline`.
     fn reset(self: Pin<&mut Self>, deadline: Self::Instant);
 }
@@ -95,6 +98,10 @@ impl Sleeping for tourbillon::time::Sleep {
 
     fn after(delay: Duration) -> Self {
         tourbillon::time::sleep(delay)
+    }
+
+    fn until(deadline: Self::Instant) -> Self {
+        tourbillon::time::sleep_until(deadline)
     }
 
     fn reset(self: Pin<&mut Self>, deadline: Self::Instant) {
@@ -109,6 +116,10 @@ impl Sleeping for tokio::time::Sleep {
         tokio::time::sleep(delay)
     }
 
+    fn until(deadline: Self::Instant) -> Self {
+        tokio::time::sleep_until(deadline)
+    }
+
     fn reset(self: Pin<&mut Self>, deadline: Self::Instant) {
         self.reset(deadline);
     }
@@ -119,6 +130,10 @@ impl Sleeping for smol::Timer {
 
     fn after(delay: Duration) -> Self {
         smol::Timer::after(delay)
+    }
+
+    fn until(deadline: Self::Instant) -> Self {
+        smol::Timer::at(deadline)
     }
 
     fn reset(self: Pin<&mut Self>, deadline: Self::Instant) {
@@ -137,7 +152,7 @@ impl<S> Default for Sleeps<S> {
 
 impl<S: Sleeping> Timers for Sleeps<S> {
     fn arm(&mut self, cx: &mut Context<'_>, delay: Duration) {
-        self.0.push_back(armed(cx, delay));
+        self.0.push_back(armed(cx, S::after(delay)));
     }
 
     fn cancel_oldest(&mut self) {
@@ -161,6 +176,30 @@ impl<S: Sleeping> Movable for Sleeps<S> {
     }
 }
 
+/// Pending sleeps, as libraries make them: until an instant that they calculate.
+pub struct SleepsUntil<S>(Sleeps<S>);
+
+impl<S> Default for SleepsUntil<S> {
+    fn default() -> Self {
+        Self(Sleeps::default())
+    }
+}
+
+impl<S: Sleeping> Timers for SleepsUntil<S> {
+    fn arm(&mut self, cx: &mut Context<'_>, delay: Duration) {
+        let sleep = S::until(S::Instant::now() + delay);
+        self.0.0.push_back(armed(cx, sleep));
+    }
+
+    fn cancel_oldest(&mut self) {
+        self.0.cancel_oldest();
+    }
+
+    fn shuffle(&mut self, draw: &mut Draw) {
+        self.0.shuffle(draw);
+    }
+}
+
 /// Returns a sleep that has been polled once, which registers it.
 ///
 /// A task of tokio must call this without a budget: once a budget is used up, a poll returns
@@ -169,8 +208,8 @@ impl<S: Sleeping> Movable for Sleeps<S> {
 /// # Panics
 ///
 /// Panics if the sleep is ready at once.
-pub fn armed<S: Sleeping>(cx: &mut Context<'_>, delay: Duration) -> Pin<Box<S>> {
-    let mut sleep = Box::pin(S::after(delay));
+pub fn armed<S: Sleeping>(cx: &mut Context<'_>, sleep: S) -> Pin<Box<S>> {
+    let mut sleep = Box::pin(sleep);
     assert!(matches!(sleep.as_mut().poll(cx), Poll::Pending), "it waits");
     sleep
 }
@@ -207,6 +246,26 @@ impl Movable for Callbacks {
 
     fn prolong(&mut self, index: usize, delay: Duration) {
         self.0[index].reset_after(delay);
+    }
+}
+
+/// Tourbillon's callbacks, as libraries arm them: at an instant of the standard library that they
+/// calculate.
+#[derive(Default)]
+pub struct CallbacksAt(Callbacks);
+
+impl Timers for CallbacksAt {
+    fn arm(&mut self, _: &mut Context<'_>, delay: Duration) {
+        let deadline = std::time::Instant::now() + delay;
+        self.0.0.push_back(tourbillon::at(deadline, || {}));
+    }
+
+    fn cancel_oldest(&mut self) {
+        self.0.cancel_oldest();
+    }
+
+    fn shuffle(&mut self, draw: &mut Draw) {
+        self.0.shuffle(draw);
     }
 }
 

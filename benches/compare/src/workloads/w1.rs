@@ -8,6 +8,9 @@
 //!   `remove`. `DelayQueue` is the nearest equivalent in tokio, because its timers have no waker.
 //! - *sleep*: a boxed future of each system. The task polls the future once to arm it, and drops
 //!   the future to cancel it.
+//! - *callback, at* and *sleep, until*: the same as libraries do it. They read the clock, add the
+//!   delay, and give the instant to `at` or `sleep_until`. For a callback it is an instant of the
+//!   standard library.
 //! - *recycled*: before the measurement, the task arms 100,000 other timers and cancels them in
 //!   random order. This scatters the memory that the allocator keeps. Each pair then gets memory
 //!   in random order, and the core's private caches no longer hold that memory.
@@ -19,7 +22,9 @@ use std::time::{Duration, Instant};
 use crate::{
     measure::parts,
     system::System,
-    timers::{Callbacks, Draw, Queue, Sleeps, Timers, in_steps, on},
+    timers::{
+        Callbacks, CallbacksAt, Draw, Queue, Sleeping, Sleeps, SleepsUntil, Timers, in_steps, on,
+    },
     workload::{Figure, Workload, refuse},
 };
 
@@ -33,12 +38,21 @@ const CALLBACK: &str = "callback: ns per pair";
 const CALLBACK_RECYCLED: &str = "callback, recycled: ns per pair";
 const SLEEP: &str = "sleep: ns per pair";
 const SLEEP_RECYCLED: &str = "sleep, recycled: ns per pair";
+const CALLBACK_AT: &str = "callback, at: ns per pair";
+const SLEEP_UNTIL: &str = "sleep, until: ns per pair";
 
 fn run(system: System, quick: bool) -> Vec<Figure> {
     let names: &[_] = match system {
-        System::Tourbillon => &[CALLBACK, CALLBACK_RECYCLED, SLEEP, SLEEP_RECYCLED],
+        System::Tourbillon => &[
+            CALLBACK,
+            CALLBACK_RECYCLED,
+            SLEEP,
+            SLEEP_RECYCLED,
+            CALLBACK_AT,
+            SLEEP_UNTIL,
+        ],
         System::DelayQueue => &[CALLBACK, CALLBACK_RECYCLED],
-        System::Tokio | System::TokioAlt | System::Smol => &[SLEEP, SLEEP_RECYCLED],
+        System::Tokio | System::TokioAlt | System::Smol => &[SLEEP, SLEEP_RECYCLED, SLEEP_UNTIL],
         System::Compio | System::Monoio | System::Glommio => refuse("not in this workload"),
     };
     parts::each_figure(names, |name| {
@@ -47,13 +61,22 @@ fn run(system: System, quick: bool) -> Vec<Figure> {
             System::Tourbillon if [CALLBACK, CALLBACK_RECYCLED].contains(&name) => {
                 pairs::<Callbacks>
             }
-            System::Tourbillon => pairs::<Sleeps<tourbillon::time::Sleep>>,
+            System::Tourbillon if name == CALLBACK_AT => pairs::<CallbacksAt>,
+            System::Tourbillon => sleeps::<tourbillon::time::Sleep>(name),
             System::DelayQueue => pairs::<Queue>,
-            System::Smol => pairs::<Sleeps<smol::Timer>>,
-            _ => pairs::<Sleeps<tokio::time::Sleep>>,
+            System::Smol => sleeps::<smol::Timer>(name),
+            _ => sleeps::<tokio::time::Sleep>(name),
         };
         of(system, recycled, quick)
     })
+}
+
+/// Returns the measurement of a figure of sleeps.
+fn sleeps<S: Sleeping>(name: &str) -> fn(System, bool, bool) -> f64 {
+    match name {
+        SLEEP_UNTIL => pairs::<SleepsUntil<S>>,
+        _ => pairs::<Sleeps<S>>,
+    }
 }
 
 /// Extra delay of the timers that prepare a *recycled* figure. No such timer is due before its

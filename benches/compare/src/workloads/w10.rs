@@ -77,7 +77,7 @@ fn run(system: System, quick: bool) -> Vec<Figure> {
 fn hold<S: Sleeping>(runtime: &Runtime, count: usize, tell: mpsc::Sender<()>) {
     runtime.spawn(async move {
         let mut sleeps = Vec::with_capacity(count);
-        in_steps(count, |cx, _| sleeps.push(armed::<S>(cx, AHEAD))).await;
+        in_steps(count, |cx, _| sleeps.push(armed(cx, S::after(AHEAD)))).await;
         tell.send(()).expect("it is waited for");
         pending::<()>().await;
     });

@@ -62,7 +62,7 @@ const LARGE: Names = Names([
 const SLEEP_SMALL: Names = Names([
     Some("sleep, random 10k: ns"),
     Some("sleep, later 10k: ns"),
-    None,
+    Some("sleep, later 10k, clock read: ns"),
     None,
     None,
 ]);
@@ -70,7 +70,7 @@ const SLEEP_SMALL: Names = Names([
 const SLEEP_LARGE: Names = Names([
     Some("sleep, random 1M: ns"),
     Some("sleep, later 1M: ns"),
-    None,
+    Some("sleep, later 1M, clock read: ns"),
     None,
     None,
 ]);

@@ -227,7 +227,7 @@ fn callbacks(system: System, threads: usize, count: usize) -> Times {
 fn sleeps<S: Sleeping>(system: System, threads: usize, count: usize) -> Times {
     let runtime = Runtime::new(system, WORKERS);
     let arm = |delay| {
-        let sleep: Pin<Box<S>> = armed(&mut Context::from_waker(Waker::noop()), delay);
+        let sleep: Pin<Box<S>> = armed(&mut Context::from_waker(Waker::noop()), S::after(delay));
         sleep
     };
     arm_all(&runtime, (threads, count), arm, || store(&runtime, count))

@@ -131,7 +131,7 @@ fn queue(count: usize) -> f64 {
 fn sleeps<S: Sleeping>(system: System, count: usize) -> f64 {
     grown(system, async move {
         let mut sleeps = Vec::with_capacity(count);
-        in_steps(count, |cx, _| sleeps.push(armed::<S>(cx, HOUR))).await;
+        in_steps(count, |cx, _| sleeps.push(armed(cx, S::after(HOUR)))).await;
         std::mem::forget(sleeps);
     })
 }
