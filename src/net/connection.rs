@@ -15,7 +15,7 @@ pub(super) fn took_all(n: usize, room: usize) -> bool {
 }
 
 /// The most bytes of several buffers that are gathered into one.
-const GATHERED: usize = 2_048;
+const GATHERED: usize = 4_096;
 
 /// Writes from several buffers. Short ones, such as the head and the body of a short response, are
 /// first copied into one. To hand several buffers to the system costs more than the copy.
