@@ -20,6 +20,11 @@ impl EventFd {
         self.signal.notify_one();
     }
 
+    /// Takes a write that is remembered, and returns whether there was one.
+    pub fn take(&self) -> bool {
+        std::mem::take(&mut *self.written.lock().unwrap())
+    }
+
     /// Sleeps until a thread writes to it. If none ever does, loom reports a deadlock.
     pub fn sleep(&self) {
         let mut written = self.written.lock().unwrap();

@@ -2,10 +2,16 @@
 //! a timer that has not run, and for one that is armed or recurs meanwhile, the alarm is set.
 #![cfg(loom)]
 
-use loom::{sync::Arc, thread};
+use loom::{
+    sync::{
+        Arc,
+        atomic::{AtomicBool, Ordering},
+    },
+    thread,
+};
 use loom_tests::{
-    AHEAD, EventLoop, HORIZON, Home, Probe, answer, assert_called, close, expire, model, resets,
-    run, watched,
+    AHEAD, EventLoop, HORIZON, Home, Probe, answer, assert_called, close, expire, model, park,
+    resets, run, watched,
 };
 use tourbillon_sched::Searchers;
 use tourbillon_shards::{Cancel, Outcome, Reset, Timer};
@@ -250,6 +256,74 @@ fn an_owner_that_oversleeps_is_rescued() {
         }
         home.beat(HORIZON);
         assert_called(&home, HORIZON);
+        close(&home);
+    });
+}
+
+/// Takes the event of the owner's eventfd, which stands for its timerfd, too, and calls `taken` if
+/// there is one. Then wakes the owner if it may sleep.
+fn take_wake(home: &Home, taken: impl FnOnce()) {
+    let eventfd = &home.owner().eventfd;
+    if eventfd.take() {
+        taken();
+        if home.parker().misses_wake() {
+            eventfd.write();
+        }
+    }
+}
+
+/// The owner's timerfd has fired, and a rescuer takes the event while the owner goes to sleep. The
+/// owner is woken, or finds that its timerfd is not set.
+#[test]
+fn a_rescuer_takes_the_event_of_the_timerfd() {
+    model!(None, || {
+        let (home, _owner) = begin();
+        drop(Timer::once(&home, 10 * HORIZON, 5, || {}));
+        let is_set = Arc::new(AtomicBool::new(true));
+        home.owner().eventfd.write();
+        let rescuer = thread::spawn({
+            let (home, is_set) = (home.clone(), is_set.clone());
+            move || take_wake(&home, || is_set.store(false, Ordering::Relaxed))
+        });
+        expire(&home, 0);
+        let sleep = |_| {
+            if is_set.load(Ordering::Relaxed) {
+                home.owner().eventfd.sleep();
+            }
+        };
+        Searchers::new(1).sleep(&*home, false, || false, sleep);
+        rescuer.join().unwrap();
+        close(&home);
+    });
+}
+
+/// A rescuer takes the wake-up of an owner. That sleep ends by itself, and the owner sleeps again,
+/// for ever: it is woken, or finds before that sleep what the wake-up was for.
+#[test]
+fn a_rescuer_takes_the_wake_up_of_the_owner() {
+    model!(Some(3), || {
+        let (home, _owner) = begin();
+        let (searchers, work) = (Searchers::new(1), Arc::new(AtomicBool::new(false)));
+        drop(Timer::once(&home, 20, 5, || {}));
+        drop(Timer::once(&home, 10 * HORIZON, 5, || {}));
+        let remote_thread = thread::spawn({
+            let (home, work) = (home.clone(), work.clone());
+            move || {
+                work.store(true, Ordering::Relaxed);
+                home.wake();
+            }
+        });
+        let rescuer = thread::spawn({
+            let home = home.clone();
+            move || take_wake(&home, || ())
+        });
+        let (work, mut now) = (|| work.load(Ordering::Relaxed), 0);
+        while !work() {
+            expire(&home, now);
+            park(&home, &searchers, false, work, &mut now);
+        }
+        remote_thread.join().unwrap();
+        rescuer.join().unwrap();
         close(&home);
     });
 }

@@ -40,19 +40,22 @@ pub(crate) const CLOCK_TOKENS: [u64; 2] = [u64::MAX - 2, u64::MAX - 3];
 /// Marks the token of a watchdog timer, in place of a generation.
 const ALARM: u32 = u32::MAX - 1;
 
+/// Marks the token of a worker's epoll instance, in place of a generation.
+const FOLLOWED: u32 = u32::MAX - 2;
+
 /// Returns the epoll token of the watchdog timer of `worker`.
 pub(crate) fn alarm_token(worker: usize) -> u64 {
-    Token {
-        index: worker as u32,
-        generation: ALARM,
-    }
-    .pack()
+    Token::of_worker(worker, ALARM).pack()
 }
 
 /// Returns the worker whose watchdog timer has this token, if it is such a token.
 pub(crate) fn alarm_of(token: u64) -> Option<usize> {
-    let token = Token::unpack(token);
-    (token.generation == ALARM).then_some(token.index as usize)
+    Token::unpack(token).worker(ALARM)
+}
+
+/// Returns the worker whose epoll instance has this token, if it is such a token.
+pub(crate) fn followed_of(token: u64) -> Option<usize> {
+    Token::unpack(token).worker(FOLLOWED)
 }
 
 /// How many sources are looked at while they are locked: some µs.
@@ -101,6 +104,19 @@ pub(crate) struct Token {
 }
 
 impl Token {
+    /// Returns the token of something that is no source, and belongs to `worker`.
+    fn of_worker(worker: usize, generation: u32) -> Self {
+        Self {
+            index: worker as u32,
+            generation,
+        }
+    }
+
+    /// Returns the worker if this is such a token with this generation.
+    fn worker(self, generation: u32) -> Option<usize> {
+        (self.generation == generation).then_some(self.index as usize)
+    }
+
     fn pack(self) -> u64 {
         u64::from(self.generation) << 32 | u64::from(self.index)
     }
@@ -201,9 +217,9 @@ impl Reactor {
             if sources.closed {
                 return Err(shut_down());
             }
-            // The two highest generations are reserved: the highest for the eventfd and the
-            // timerfds, the next for the watchdog timers.
-            sources.generation = (sources.generation + 1) % ALARM;
+            // The three highest generations are reserved: the highest for the eventfd and the
+            // timerfds, the others for the watchdog timers and for instances of workers.
+            sources.generation = (sources.generation + 1) % FOLLOWED;
             let generation = sources.generation;
             let index = sources.slab.insert(Source {
                 generation,
@@ -281,6 +297,26 @@ impl Reactor {
         }
     }
 
+    /// Makes each event in the instance of `worker`, whose reactor is `other`, an event in this
+    /// instance, too.
+    pub(crate) fn follow(&self, other: &Reactor, worker: usize) {
+        let Some((epoll, followed)) = self.epoll().zip(other.epoll()) else {
+            return;
+        };
+        let token = Token::of_worker(worker, FOLLOWED).pack();
+        // The kernel refuses this if the other instance follows this one. It may also have been
+        // followed before. Either is right: only the alarm of that worker has to call.
+        let _ = epoll.add(followed.as_raw_fd(), token, epoll::READABLE);
+    }
+
+    /// Ends [`follow`](Self::follow).
+    pub(crate) fn unfollow(&self, other: &Reactor) {
+        if let Some((epoll, followed)) = self.epoll().zip(other.epoll()) {
+            // Fails only if it is not followed.
+            let _ = epoll.remove(followed.as_raw_fd());
+        }
+    }
+
     /// Records events, and collects the wakers of the tasks that wait for them. The caller wakes
     /// them after unlocking.
     pub(crate) fn dispatch(&self, events: &Events, wakers: &mut Vec<Waker>) {
@@ -298,8 +334,8 @@ impl Reactor {
         for event in harvest {
             let token = Token::unpack(event.token());
             match sources.slab.get(token.index as usize) {
-                // Ignore events of sources that were deregistered meanwhile, and those of alarms
-                // and clocks: no source has their generations.
+                // Ignore events of sources that were deregistered meanwhile, and those of alarms,
+                // clocks and instances: no source has their generations.
                 Some(source) if source.generation == token.generation => {
                     source.readiness.set(event, wakers);
                 }

@@ -132,6 +132,12 @@ fn millis(duration: Duration) -> libc::c_int {
     millis.try_into().unwrap_or(libc::c_int::MAX)
 }
 
+impl AsRawFd for Epoll {
+    fn as_raw_fd(&self) -> RawFd {
+        self.fd.as_raw_fd()
+    }
+}
+
 impl Epoll {
     /// Creates an instance.
     pub(crate) fn new() -> io::Result<Self> {

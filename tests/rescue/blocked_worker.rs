@@ -31,6 +31,8 @@ use futures_lite::AsyncReadExt;
 use tourbillon::{
     Timer,
     net::TcpStream,
+    runtime::Builder,
+    task::block_in_place,
     time::sleep_until,
     timer::{Cancel, Outcome, Reset},
 };
@@ -118,6 +120,47 @@ fn timers_and_sockets_of_a_blocked_worker_are_served() {
     all_come_elsewhere(&blocked, &read, SOCKETS);
     drop(blocked);
     nothing_comes(&runtime, &fired);
+}
+
+/// The worker's alarm goes off once, when the worker blocks. From then on, each event of a socket
+/// calls the peer.
+#[test]
+fn sockets_of_a_blocked_worker_do_not_wait_for_its_alarm() {
+    const SOCKETS: usize = 20;
+    let _alarm = alarm();
+    let mut builder = Builder::new();
+    let runtime = builder.worker_threads(2).rescue_latency(HOUR).build();
+    let runtime = runtime.unwrap();
+    let (ours, mut theirs) = connections(SOCKETS);
+    let (reads, read) = mpsc::channel();
+    let (blocks, blocked) = mpsc::channel();
+    let (free, until) = mpsc::channel::<()>();
+    let main = runtime.spawn(async move {
+        for (index, stream) in ours.into_iter().enumerate() {
+            let (mut stream, reads) = (TcpStream::from_std(stream).unwrap(), reads.clone());
+            tourbillon::spawn(async move {
+                while stream.read(&mut [0]).await.unwrap() == 1 {
+                    reads.send(index).unwrap();
+                }
+            });
+        }
+        block_in_place(|| {
+            blocks.send(()).unwrap();
+            until.recv().unwrap();
+        });
+    });
+    blocked.recv().unwrap();
+    let mut each_is_read = || {
+        for (index, stream) in theirs.iter_mut().enumerate() {
+            stream.write_all(&[1]).unwrap();
+            assert_eq!(read.recv_timeout(PATIENCE), Ok(index));
+        }
+    };
+    each_is_read();
+    each_is_read();
+    free.send(()).unwrap();
+    runtime.block_on(main).unwrap();
+    each_is_read();
 }
 
 /// The timers are in the worker's inbox, which the worker itself would read only when it returns.

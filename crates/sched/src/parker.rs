@@ -85,6 +85,17 @@ impl Parker {
         self.0.load(Ordering::Relaxed) == AWAKE
     }
 
+    /// Returns whether the calling thread has to wake the worker again, because it has taken an event
+    /// from the operating system that would have ended the worker's sleep.
+    ///
+    /// A worker that is awake need not be woken: before its next sleep it will look at all that the
+    /// event was for.
+    #[must_use]
+    pub fn misses_wake(&self) -> bool {
+        fence(Ordering::SeqCst);
+        !self.is_awake()
+    }
+
     /// Returns until when the worker sleeps, in ns, or `None` while it is awake. A hint.
     #[inline]
     pub fn parked_until(&self) -> Option<u64> {

@@ -26,7 +26,7 @@ use crate::{
         watchdog::{alarm, report},
         worker::{Worker, fire::DUE_MOST},
     },
-    reactor::alarm_of,
+    reactor::{alarm_of, followed_of},
     sys::sync::atomic::Ordering,
     util::nanos::nanos,
 };
@@ -154,6 +154,11 @@ impl Worker<'_> {
         let mut alarms = std::mem::take(&mut self.alarms);
         let events = self.events.get_mut().iter();
         alarms.extend(events.filter_map(|event| alarm_of(event.token())));
+        let events = self.events.get_mut().iter();
+        let followed = events.filter_map(|event| followed_of(event.token()));
+        for index in followed.collect::<Vec<_>>() {
+            self.look_at_followed(index, &mut alarms);
+        }
         if !alarms.is_empty() {
             self.answer_some(&mut alarms);
             self.put_off(&mut alarms);
@@ -279,9 +284,62 @@ impl Worker<'_> {
             peer.watch_on_rarely(shared.clock.now(), looks);
             return false;
         }
-        // 3. Rescue it.
+        // 3. Rescue it. From then on, its sockets do not wait for its alarm.
         self.rescue(peer);
+        if stuck {
+            self.follow(peer);
+        }
         true
+    }
+
+    /// Makes this thread the one that is called when a stuck worker has events, unless another
+    /// thread is, and sleeps.
+    fn follow(&self, peer: &WorkerShard) {
+        let (shared, core) = (self.shared, peer.owner());
+        // On a clock that was ever paused, all must depend on the program alone.
+        if shared.clock.was_paused() {
+            return;
+        }
+        let workers = shared.workers.load();
+        let sleeps = |index: usize| {
+            let other = workers.get(index);
+            other.is_some_and(|other| !other.parker().is_awake())
+        };
+        let looks = &core.watchdog.looks;
+        if looks
+            .follower()
+            .is_some_and(|other| other == self.core.index || sleeps(other))
+        {
+            return;
+        }
+        looks.follow(self.core.index);
+        self.core.reactor.follow(&core.reactor, core.index);
+    }
+
+    /// Takes the events of worker `index`, which this thread follows, and adds the alarms among
+    /// them to `alarms`. If the worker is not stuck any more, this thread ceases to follow it.
+    #[cold]
+    fn look_at_followed(&mut self, index: usize, alarms: &mut Vec<usize>) {
+        let shared = self.shared;
+        let workers = shared.workers.load();
+        let Some(peer) = workers.get(index) else {
+            return;
+        };
+        let core = peer.owner();
+        let looks = &core.watchdog.looks;
+        let follows = looks.follower() == Some(self.core.index)
+            && core.is_still_at_job()
+            && !shared.clock.was_paused();
+        if !follows {
+            self.core.reactor.unfollow(&core.reactor);
+            looks.unfollow(self.core.index);
+            return;
+        }
+        let before = self.wakers.len();
+        self.take_events(peer);
+        self.note_rescue(core, 0, self.wakers.len() - before);
+        let events = self.peer_events.iter();
+        alarms.extend(events.filter_map(|event| alarm_of(event.token())));
     }
 
     /// Takes the work that a stuck worker cannot get to: timers, sockets, clocks, and the next
@@ -305,14 +363,8 @@ impl Worker<'_> {
             // bound. Those that are due may be behind them.
             rounds += usize::from(!expired.moved || expired.count > 0);
         }
-        // 2. Sockets and clocks. The taken events may include the worker's own wake-up: send it
-        //    again.
-        self.core.recorder.own.epoll_waits.add_alone(1);
-        if core.reactor.take(&mut self.peer_events) {
-            core.wake_again();
-        }
-        core.reactor.dispatch(&self.peer_events, &mut self.wakers);
-        self.serve_clocks(&self.peer_events);
+        // 2. Sockets and clocks.
+        self.take_events(peer);
         // 3. The task in the LIFO slot. Only a rescue may take it.
         let next = core.steal_next();
         let timers = self.due.len() - held.0;
@@ -325,6 +377,28 @@ impl Worker<'_> {
             //    need not come to steal.
             self.shared.wake_one();
         }
+        self.note_rescue(core, timers, tasks);
+        // 5. Set the alarm again, before any of the work runs: this worker may be the next to get
+        //    stuck.
+        self.watch_on(peer);
+    }
+
+    /// Takes the events of another worker: of its sockets, and of clocks. They may include the
+    /// worker's own wake-up: if it sleeps, send that again.
+    fn take_events(&mut self, peer: &WorkerShard) {
+        let core = peer.owner();
+        self.core.recorder.own.epoll_waits.add_alone(1);
+        // A worker that is awake is not woken: that would be an event, which would call this thread
+        // again if it follows the worker.
+        if core.reactor.take(&mut self.peer_events) && peer.parker().misses_wake() {
+            core.wake_again();
+        }
+        core.reactor.dispatch(&self.peer_events, &mut self.wakers);
+        self.serve_clocks(&self.peer_events);
+    }
+
+    /// Counts and traces what was taken from a worker.
+    fn note_rescue(&mut self, core: &Core, timers: usize, tasks: usize) {
         let recorder = &self.core.recorder;
         recorder.rescued(timers as u64, tasks as u64, core.index);
         #[cfg(feature = "tracing")]
@@ -336,9 +410,6 @@ impl Worker<'_> {
                 tasks,
             });
         }
-        // 5. Set the alarm again, before any of the work runs: this worker may be the next to get
-        //    stuck.
-        self.watch_on(peer);
     }
 
     /// Sets the alarm of `peer` again, which this worker has taken.
@@ -353,6 +424,13 @@ impl Worker<'_> {
 }
 
 impl Core {
+    /// Returns whether the worker is at the job that it was at when it was last checked, or is in
+    /// `block_in_place`.
+    fn is_still_at_job(&self) -> bool {
+        let last = self.watchdog.looks.last_seen.load(Ordering::Relaxed);
+        self.watchdog.watch.number() == Some(last) || self.watchdog.is_in_place()
+    }
+
     /// Returns whether the worker is at the same job as at the last call, or is in
     /// `block_in_place`, which announces that it will block.
     fn is_at_same_job(&self) -> bool {

@@ -169,10 +169,18 @@ pub(crate) unsafe fn epoll_ctl(
         // Real descriptors are not part of the simulation.
         return fail(libc::EPERM);
     }
+    if state.kernel.watches(instance, fd) {
+        return fail(libc::EEXIST);
+    }
+    // Instances must not watch each other in a circle.
+    if state.kernel.reaches(fd, instance) {
+        return fail(libc::ELOOP);
+    }
     // SAFETY: the caller passes a valid pointer, as for the real call.
     let (conditions, token) = unsafe { ((*event).events, (*event).u64) };
     if state.kernel.watch(instance, fd, token, conditions) {
         state.wake(|wait| wait == Wait::Epoll(instance));
+        state.signal(instance);
     }
     0
 }

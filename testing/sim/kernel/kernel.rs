@@ -134,6 +134,18 @@ impl Kernel {
         self.watches.len() < before
     }
 
+    /// Returns whether an instance watches a descriptor.
+    pub(super) fn watches(&self, instance: i32, fd: i32) -> bool {
+        let mut watches = self.watches.iter();
+        watches.any(|it| it.instance == instance && it.fd == fd)
+    }
+
+    /// Returns whether an instance watches another one, itself or by those that it watches.
+    pub(super) fn reaches(&self, instance: i32, other: i32) -> bool {
+        let mut watched = self.watches.iter().filter(|it| it.instance == instance);
+        instance == other || watched.any(|it| self.reaches(it.fd, other))
+    }
+
     /// Returns the instances that watch a descriptor, and whether each watch is shared.
     pub(super) fn watchers(&self, fd: i32) -> Vec<(i32, bool)> {
         let watches = self.watches.iter().filter(|it| it.fd == fd);
@@ -175,6 +187,7 @@ impl Kernel {
         let is_readable = match self.objects.get(&fd) {
             Some(Object::Event(count)) => *count > 0,
             Some(Object::Timer(timer)) => timer.ticks > 0,
+            Some(Object::Epoll(_)) => self.has_events(fd),
             Some(Object::Stream(stream)) => {
                 let peer = stream.peer.and_then(|peer| self.stream(peer));
                 return stream.conditions(peer.is_none_or(Stream::has_room));

@@ -394,6 +394,8 @@ impl State {
     pub(super) fn signal(&mut self, fd: i32) {
         for (instance, exclusive) in self.kernel.watchers(fd) {
             self.kernel.push_ready(instance, fd);
+            // Another instance may watch this one.
+            self.signal(instance);
             let waiter = self.waiting(Wait::Epoll(instance)).first().copied();
             if let Some(waiter) = waiter {
                 self.wake_one(waiter);
