@@ -24,6 +24,7 @@ use crate::{
 ///
 /// One task polls and moves the sleep; its waker may change from poll to poll. Dropping the sleep
 /// cancels it.
+#[repr(transparent)]
 pub struct Sleep<O: Owner>(NodeRef<O>);
 
 impl<O: Owner> Sleep<O> {

@@ -11,6 +11,7 @@
 //! Tests do not have to wait in real time: on a runtime with a [paused](pause) clock, time advances
 //! at once when there is nothing else to do.
 
+mod armed;
 pub mod delay_queue;
 mod handle;
 pub(crate) mod interval;

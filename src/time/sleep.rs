@@ -19,6 +19,7 @@ use crate::{
         telemetry::{lateness::note_woken, polls},
     },
     error::NO_RUNTIME,
+    time::armed::{Armed, Idle},
     util::budget,
 };
 
@@ -52,7 +53,7 @@ pub fn sleep(duration: Duration) -> Sleep {
     }
     let mut sleep = sleep_until(now.saturating_add(duration));
     if duration >= FRESH {
-        sleep.timer = Err(Idle::Fresh);
+        sleep.timer = Armed::not(Idle::Fresh);
     }
     sleep
 }
@@ -62,7 +63,7 @@ pub fn sleep(duration: Duration) -> Sleep {
 fn adrift(duration: Duration) -> Sleep {
     Sleep {
         moment: Instant::ZERO.saturating_add(duration),
-        timer: Err(Idle::Adrift),
+        timer: Armed::not(Idle::Adrift),
     }
 }
 
@@ -75,7 +76,7 @@ const FRESH: Duration = Duration::from_micros(100);
 pub fn sleep_until(deadline: Instant) -> Sleep {
     Sleep {
         moment: deadline,
-        timer: Err(Idle::Unpolled),
+        timer: Armed::not(Idle::Unpolled),
     }
 }
 
@@ -97,25 +98,7 @@ pub struct Sleep {
     /// polled at the zero of the clock.
     moment: Instant,
     /// The timer, which waits or is over. Without a timer, the state of the sleep.
-    timer: Result<shards::Sleep<Core>, Idle>,
-}
-
-/// The state of a sleep that has no timer.
-#[derive(Clone, Copy)]
-enum Idle {
-    /// Not polled.
-    Unpolled,
-    /// Not polled, and not over when it was made. If its deadline has passed since, its timer is
-    /// due as soon as it is armed.
-    Fresh,
-    /// Not polled. The time counts from the first poll.
-    Adrift,
-    /// The deadline was moved to a moment that had passed, and the sleep was not polled since.
-    Passed,
-    /// The deadline had passed when it was polled.
-    Elapsed,
-    /// The runtime had been shut down when it was polled.
-    Shutdown,
+    timer: Armed,
 }
 
 impl Sleep {
@@ -124,7 +107,7 @@ impl Sleep {
         Self {
             moment: deadline,
             // The sleep may be polled in a runtime with another clock, if there is one.
-            timer: Err(match clock::any_warped() {
+            timer: Armed::not(match clock::any_warped() {
                 true => Idle::Unpolled,
                 false => Idle::Passed,
             }),
@@ -134,7 +117,7 @@ impl Sleep {
     /// Returns the deadline. If the time counts from the first poll, and there was none yet, this
     /// is the deadline that a poll at this moment would set.
     pub fn deadline(&self) -> Instant {
-        match self.timer {
+        match self.timer.get() {
             Err(Idle::Adrift) => self.if_polled_now(),
             _ => self.moment,
         }
@@ -148,14 +131,13 @@ impl Sleep {
 
     /// Returns whether a timer is armed for this sleep, which may wake a task.
     pub(crate) fn is_waiting(&self) -> bool {
-        self.timer
-            .as_ref()
-            .is_ok_and(|timer| timer.outcome().is_none())
+        let timer = self.timer.get();
+        timer.is_ok_and(|timer| timer.outcome().is_none())
     }
 
     /// Returns how late the sleep may be woken, if its timer is armed.
     pub(crate) fn tolerance(&self) -> Duration {
-        let timer = self.timer.as_ref();
+        let timer = self.timer.get();
         timer.map_or(Duration::ZERO, |timer| {
             Duration::from_nanos(timer.tolerance().ns())
         })
@@ -163,7 +145,7 @@ impl Sleep {
 
     /// Returns whether this has ended because its deadline passed.
     pub fn is_elapsed(&self) -> bool {
-        match &self.timer {
+        match self.timer.get() {
             Ok(timer) => timer.outcome() == Some(shards::Outcome::Fired),
             Err(idle) => matches!(idle, Idle::Passed | Idle::Elapsed),
         }
@@ -208,7 +190,7 @@ impl Sleep {
         // A clock that is advanced by hand may have passed any moment.
         !has_passed
             && !clock::any_warped()
-            && self.timer.as_mut().is_ok_and(|timer| {
+            && self.timer.get_mut().is_ok_and(|timer| {
                 let nanos = timer.home().owner().shared.clock.nanos(deadline);
                 timer.try_reset(nanos)
             })
@@ -222,7 +204,7 @@ impl Sleep {
         // The caller may have read the clock of another runtime. If no clock was ever paused, all
         // of them are one.
         let is_ahead = is_ahead && !clock::any_warped();
-        let Ok(timer) = &mut self.timer else {
+        let Ok(timer) = self.timer.get_mut() else {
             return self.move_idle(deadline, is_ahead);
         };
         // The runtime is gone. The next poll may find another one.
@@ -241,7 +223,7 @@ impl Sleep {
     fn move_idle(&mut self, deadline: Instant, is_ahead: bool) {
         // Outside of any runtime, only the next poll may show which clock applies.
         let is_past = !is_ahead && !Instant::is_adrift() && deadline.has_passed();
-        self.timer = Err(match is_past {
+        self.timer = Armed::not(match is_past {
             true => Idle::Passed,
             false => Idle::Unpolled,
         });
@@ -249,8 +231,8 @@ impl Sleep {
 
     /// Ends a sleep that has a timer, and wakes its task if it waits.
     fn elapse(&mut self) {
-        let waker = self.timer.as_ref().ok().and_then(shards::Sleep::take_waker);
-        self.timer = Err(Idle::Passed);
+        let waker = self.timer.get().ok().and_then(shards::Sleep::take_waker);
+        self.timer = Armed::not(Idle::Passed);
         if let Some(waker) = waker {
             // Last, as it is user code.
             waker.wake();
@@ -261,14 +243,11 @@ impl Sleep {
     /// because its runtime was shut down. Then the next poll arms it in this one.
     pub(crate) fn goes_elsewhere(&mut self) -> bool {
         let id = |home: &Arc<WorkerShard>| home.owner().shared.id;
-        let there = self
-            .timer
-            .as_ref()
-            .ok()
-            .map(|timer| timer.home().owner().shared.id);
+        let timer = self.timer.get().ok();
+        let there = timer.map(|timer| timer.home().owner().shared.id);
         let goes = with_home(Choice::Stay, id).is_ok_and(|here| Some(here) != there);
         if goes {
-            self.timer = Err(Idle::Unpolled);
+            self.timer = Armed::not(Idle::Unpolled);
         }
         goes
     }
@@ -288,7 +267,7 @@ impl Sleep {
             // Store the state before the budget is checked. The next poll is then ready even if the
             // budget is spent. So a neighbour in a `select` that spends it all each time cannot
             // delay this sleep for ever.
-            self.timer = Err(Idle::Elapsed);
+            self.timer = Armed::not(Idle::Elapsed);
             ready!(budget::check(cx));
             budget::spend();
             return Poll::Ready(());
@@ -316,11 +295,11 @@ impl Sleep {
                         Poll::Pending => Poll::Pending,
                     },
                 };
-                self.timer = Ok(timer);
+                self.timer = Armed::with(timer);
                 poll
             }
             Err(HomeError::Shutdown) => {
-                self.timer = Err(Idle::Shutdown);
+                self.timer = Armed::not(Idle::Shutdown);
                 // As above.
                 ready!(budget::check(cx));
                 budget::spend();
@@ -359,10 +338,10 @@ impl Future for Sleep {
     type Output = ();
 
     fn poll(mut self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<()> {
-        match &self.timer {
+        match self.timer.get() {
             Ok(timer) => self.poll_armed(timer, cx),
             Err(Idle::Elapsed | Idle::Shutdown) => Poll::Ready(()),
-            &Err(idle) => self.arm(idle, cx),
+            Err(idle) => self.arm(idle, cx),
         }
     }
 }
@@ -382,6 +361,6 @@ mod tests {
 
     #[test]
     fn a_sleep_is_small() {
-        assert_eq!(size_of::<Sleep>(), 24);
+        assert_eq!(size_of::<Sleep>(), 16);
     }
 }

@@ -64,7 +64,8 @@ struct Waiting<O: Owner> {
     wait: Wait,
 }
 
-/// Counted reference to a node of any payload.
+/// Counted reference to a node of any payload: its address.
+#[repr(transparent)]
 pub(crate) struct NodeRef<O: Owner> {
     ptr: NonNull<Header<O>>,
     _owns: PhantomData<Header<O>>,

@@ -105,14 +105,14 @@ impl Wait {
     }
 
     /// Makes `start` the kept start. The length and the deadline may then change one after the
-    /// other.
+    /// other. Returns `start`.
     #[cold]
-    pub(crate) fn keep(&self, start: i64) {
-        if self.keep_if_implied(start) != start {
-            if let Ok(kept) = self.kept() {
-                kept.start.store(start as u64, Ordering::Relaxed);
-            }
+    pub(crate) fn keep(&self, start: i64) -> i64 {
+        self.keep_if_implied(start);
+        if let Ok(kept) = self.kept() {
+            kept.start.store(start as u64, Ordering::Relaxed);
         }
+        start
     }
 
     /// Makes `start` the kept start, unless one is kept already. Returns the kept start.

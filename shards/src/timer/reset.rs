@@ -84,9 +84,7 @@ impl<'a> Begun<'a> {
     fn keep(&self, at: u64, runs: bool) -> i64 {
         let grid = at.saturating_sub(self.jitter);
         if runs {
-            let start = start_of(grid, 0);
-            self.wait.keep(start);
-            return start;
+            return self.wait.keep(start_of(grid, 0));
         }
         // If two threads find the start implied, one stores it, and the other takes over what the
         // first has stored. The length that the other has read may be one that the first has
