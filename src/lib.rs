@@ -135,5 +135,6 @@ pub use crate::{
     timer::{
         CancelOnDrop, Timer,
         arm::here::{after, at, every},
+        many::here::{after_many, at_many},
     },
 };

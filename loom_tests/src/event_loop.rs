@@ -4,9 +4,9 @@ use std::{panic::resume_unwind, sync::atomic::Ordering};
 
 use loom::{sync::Arc, thread};
 use tourbillon_sched::{Parked, Searchers};
-use tourbillon_shards::{Cancel, Due, Ran, Reset, Timer};
+use tourbillon_shards::{Cancel, Due, NewTimers, Ran, Reset, Timer};
 
-use crate::{Home, Worker};
+use crate::{Home, Probe, Worker};
 
 /// The event loop of a shard's owner.
 pub struct EventLoop {
@@ -128,6 +128,15 @@ pub fn due(home: &Home, now: u64) -> Due<Worker> {
     let mut due = Vec::new();
     assert_eq!(home.expire(now, usize::MAX, &mut due).count, 1);
     due.pop().unwrap()
+}
+
+/// Arms a timer for each of these deadlines, all together, and returns them.
+pub fn arm_many(home: &Home, deadlines: &[u64], probes: &[Probe]) -> Vec<Timer<Worker>> {
+    let mut timers = NewTimers::new(home, deadlines.len());
+    for (deadline, probe) in deadlines.iter().zip(probes) {
+        timers.once(*deadline, 5, None, probe.once());
+    }
+    timers.arm()
 }
 
 /// Starts a thread that cancels `timer`.

@@ -27,7 +27,7 @@ use std::{
 use loom::model::Builder;
 
 pub use self::{
-    event_loop::{EventLoop, cancels, due, expire, park, resets, run},
+    event_loop::{EventLoop, arm_many, cancels, due, expire, park, resets, run},
     executor::{AtDrop, Executor, Meta, Queued, Tally, counted, run_queued, spawned},
     kernel::{EventFd, TimerFd},
     probe::Probe,

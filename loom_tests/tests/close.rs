@@ -5,7 +5,9 @@
 #![cfg(loom)]
 
 use loom::{sync::Arc, thread};
-use loom_tests::{EventLoop, Probe, cancels, close, due, expire, model, resets, run, shard};
+use loom_tests::{
+    EventLoop, Probe, arm_many, cancels, close, due, expire, model, resets, run, shard,
+};
 use tourbillon_shards::{Outcome, Sleep, Status, Timer};
 
 /// One producer arms a timer while the owner closes the shard.
@@ -24,6 +26,29 @@ fn a_producer_arms_while_the_shard_is_closed() {
         assert_eq!(timer.status(), Status::Over(Outcome::Shutdown));
         assert_eq!((probe.runs(), probe.drops()), (0, 1));
         assert_eq!(home.owner().overs(), 1);
+    });
+}
+
+/// One producer arms two timers together while the owner reads its inbox and closes the shard.
+#[test]
+fn a_producer_arms_a_chain_while_the_shard_is_closed() {
+    model!(Some(3), || {
+        let home = shard();
+        EventLoop::new(&home);
+        let probes = [Probe::new(), Probe::new()];
+        let producer = thread::spawn({
+            let (home, probes) = (home.clone(), probes.clone());
+            move || arm_many(&home, &[5, 6], &probes)
+        });
+        expire(&home, 0);
+        close(&home);
+        for timer in producer.join().unwrap() {
+            assert_eq!(timer.status(), Status::Over(Outcome::Shutdown));
+        }
+        for probe in &probes {
+            assert_eq!((probe.runs(), probe.drops()), (0, 1));
+        }
+        assert_eq!(home.owner().overs(), 2);
     });
 }
 
@@ -123,22 +148,25 @@ fn a_sleep_is_armed_again_while_the_shard_is_closed() {
     });
 }
 
-/// Another thread closes the shard while its owner arms a timer.
+/// Another thread closes the shard while its owner arms a timer, and then two together.
 #[test]
 fn the_owner_arms_while_the_shard_is_closed() {
     model!(Some(3), || {
         let home = shard();
         EventLoop::new(&home);
-        let probe = Probe::new();
+        let probes = [Probe::new(), Probe::new(), Probe::new()];
         let closer = thread::spawn({
             let home = home.clone();
             move || close(&home)
         });
-        let timer = Timer::once(&home, 5, 5, probe.once());
+        let mut timers = vec![Timer::once(&home, 5, 5, probes[0].once())];
+        timers.extend(arm_many(&home, &[5, 6], &probes[1..]));
         closer.join().unwrap();
-        assert_eq!(timer.status(), Status::Over(Outcome::Shutdown));
-        assert_eq!((probe.runs(), probe.drops()), (0, 1));
-        assert_eq!(home.owner().overs(), 1);
+        for (timer, probe) in timers.iter().zip(&probes) {
+            assert_eq!(timer.status(), Status::Over(Outcome::Shutdown));
+            assert_eq!((probe.runs(), probe.drops()), (0, 1));
+        }
+        assert_eq!(home.owner().overs(), 3);
     });
 }
 

@@ -12,8 +12,8 @@ use loom::{
     },
     thread,
 };
-use loom_tests::{EventLoop, HORIZON, Probe, close, expire, model, shard};
-use tourbillon_shards::{Outcome, Reset, Timer, model::LOOKS_AT_THE_DEADLINE};
+use loom_tests::{EventLoop, HORIZON, Probe, arm_many, close, expire, model, shard};
+use tourbillon_shards::{Cancel, Outcome, Reset, Timer, model::LOOKS_AT_THE_DEADLINE};
 
 /// A timer that another thread armed fires, at whichever step the owner is.
 #[test]
@@ -202,6 +202,88 @@ fn an_earlier_deadline_is_not_relied_on_by_a_thread_that_does_not_push() {
         expire(&home, 5);
         movers.into_iter().for_each(|it| it.join().unwrap());
         assert!(home.next_deadline() <= timer.deadline().unwrap());
+        close(&home);
+    });
+}
+
+/// A thread arms three timers together. The owner is woken for the one that is due first, which is
+/// neither the first nor the last of them.
+#[test]
+fn a_chain_is_armed_while_the_owner_parks() {
+    model!(Some(3), || {
+        let home = shard();
+        let mut owner = EventLoop::new(&home);
+        let probes = [Probe::new(), Probe::new(), Probe::new()];
+        let producer = thread::spawn({
+            let (home, probes) = (home.clone(), probes.clone());
+            move || drop(arm_many(&home, &[HORIZON + 50, 5, HORIZON + 60], &probes))
+        });
+        owner.run_until(|| probes[1].runs() == 1);
+        producer.join().unwrap();
+        assert_eq!(owner.now, 5);
+        close(&home);
+        assert_eq!(
+            probes.map(|probe| (probe.runs(), probe.drops())),
+            [(0, 1), (1, 1), (0, 1)]
+        );
+    });
+}
+
+/// Two threads push at once, and one of them two timers together: none is lost between the others.
+#[test]
+fn a_chain_and_a_timer_are_armed_at_once() {
+    model!(None, || {
+        let home = shard();
+        let probes = [Probe::new(), Probe::new(), Probe::new()];
+        let producer = thread::spawn({
+            let (home, probe) = (home.clone(), probes[2].clone());
+            move || drop(Timer::once(&home, 7, 5, probe.once()))
+        });
+        drop(arm_many(&home, &[5, 6], &probes));
+        producer.join().unwrap();
+        expire(&home, 7);
+        assert_eq!(probes.map(|probe| probe.runs()), [1, 1, 1]);
+        close(&home);
+    });
+}
+
+/// A thread arms two timers together, and cancels the first, while the owner reads its inbox.
+#[test]
+fn a_timer_of_a_chain_is_cancelled_while_the_owner_reads() {
+    model!(Some(2), || {
+        let home = shard();
+        let mut owner = EventLoop::new(&home);
+        let probes = [Probe::new(), Probe::new()];
+        let producer = thread::spawn({
+            let (home, probes) = (home.clone(), probes.clone());
+            move || {
+                let timers = arm_many(&home, &[HORIZON + 50, 5], &probes);
+                assert_eq!(timers[0].cancel(), Cancel::Cancelled);
+            }
+        });
+        owner.run_until(|| probes[1].runs() == 1);
+        producer.join().unwrap();
+        assert_eq!((probes[0].runs(), probes[0].drops()), (0, 1));
+        close(&home);
+        assert_eq!(home.owner().overs(), 2);
+    });
+}
+
+/// The owner arms two timers together, while another thread has the shard's lock.
+#[test]
+fn the_owner_arms_a_chain_while_another_thread_reads() {
+    model!(Some(2), || {
+        let home = shard();
+        let mut owner = EventLoop::new(&home);
+        let probes = [Probe::new(), Probe::new()];
+        drop(Timer::once(&home, 5, 5, || {}));
+        let reader = thread::spawn({
+            let home = home.clone();
+            move || expire(&home, 0)
+        });
+        drop(arm_many(&home, &[7, 6], &probes));
+        owner.run_until(|| probes.iter().all(|probe| probe.runs() == 1));
+        reader.join().unwrap();
         close(&home);
     });
 }

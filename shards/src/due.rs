@@ -303,12 +303,7 @@ fn following(deadline: u64, period: u64, now: u64) -> u64 {
         .min(NEVER)
 }
 
-impl<O: Owner> std::fmt::Debug for Due<O> {
-    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
-        let claim: Option<Claim> = self.0.as_ref().map(|node| node.claim.load());
-        f.debug_tuple("Due").field(&claim).finish()
-    }
-}
+debug!(Due, |due| due.0.as_ref().map(|node| node.claim.load()));
 
 #[cfg(all(test, not(loom)))]
 mod tests {

@@ -92,6 +92,18 @@
 //! nothing. Those of sleeping and waking are in `tourbillon-sched`. loom checks each of them on
 //! this source.
 
+/// Implements `Debug` for a type that has an owner, by one value of it.
+macro_rules! debug {
+    ($name:ident, |$it:ident| $value:expr) => {
+        impl<O: crate::Owner> std::fmt::Debug for $name<O> {
+            fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+                let $it = self;
+                f.debug_tuple(stringify!($name)).field(&$value).finish()
+            }
+        }
+    };
+}
+
 mod answer;
 mod due;
 mod names;
@@ -118,7 +130,7 @@ pub use self::{
     owner::{Notice, Owner},
     shard::{
         Shard,
-        drained::{DrainedTimer, DrainedTimers},
+        drained::DrainedTimers,
         expire::Expired,
         home::{Home, Spares},
     },
@@ -126,6 +138,7 @@ pub use self::{
     timer::{
         Timer,
         ended::{Ended, InsideCallback},
+        many::NewTimers,
         options::Options,
     },
     tolerance::Tolerance,

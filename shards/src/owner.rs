@@ -39,13 +39,13 @@ pub trait Owner: Send + Sync + Sized + 'static {
     /// alarm. Any thread may call this, never under a lock of the shard.
     fn alarm(&self, _at: u64) {}
 
-    /// Reports that a timer of this shard is made, whether it is started or not, or that a sleep
-    /// that was over is armed again.
+    /// Reports that `count` timers of this shard are made, whether they are started or not, or that
+    /// a sleep that was over is armed again.
     ///
-    /// The arming thread calls this once for each later call of [`over`](Owner::over), except those
+    /// The arming thread counts one here for each later call of [`over`](Owner::over), except those
     /// with [`Outcome::Refused`], before that call, and never under a lock of the shard. `here` tells
     /// whether that thread [is the owner](Owner::is_current).
-    fn armed(&self, _kind: Kind, _here: bool) {}
+    fn armed(&self, _kind: Kind, _here: bool, _count: u64) {}
 
     /// Reports that the calling thread, which arms a timer, contends with another thread for the
     /// inbox of this shard. The caller should arm its next timers on another shard.

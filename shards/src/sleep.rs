@@ -177,8 +177,4 @@ impl<O: Owner> Drop for Sleep<O> {
     }
 }
 
-impl<O: Owner> std::fmt::Debug for Sleep<O> {
-    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
-        f.debug_tuple("Sleep").field(&self.0.claim.load()).finish()
-    }
-}
+debug!(Sleep, |sleep| sleep.0.claim.load());

@@ -320,11 +320,11 @@ impl Owner for Core {
     }
 
     #[inline]
-    fn armed(&self, _: Kind, here: bool) {
+    fn armed(&self, _: Kind, here: bool, count: u64) {
         if here {
-            self.recorder.own.armed_local.add_alone(1);
+            self.recorder.own.armed_local.add_alone(count);
         } else {
-            self.recorder.foreign().armed_remote.add(1);
+            self.recorder.foreign().armed_remote.add(count);
         }
     }
 

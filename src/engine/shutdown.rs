@@ -8,7 +8,7 @@
 
 use std::{iter, sync::Arc, task::Waker, time::Duration};
 
-use tourbillon_shards::{DrainedTimer, DrainedTimers};
+use tourbillon_shards::DrainedTimers;
 use tourbillon_sync::Patience;
 
 use crate::{
@@ -79,7 +79,7 @@ fn end_part(core: &Core, part: &mut DrainedTimers<Core>, deliver: &dyn Fn(Job)) 
         // If a destructor panics, go on with the remaining timers.
         core.contain(|| {
             while let Some(ended) = part.end_next() {
-                if let DrainedTimer::Notice(notice) = ended {
+                if let Some(notice) = ended {
                     deliver(Job::Notice(notice));
                 }
             }

@@ -1,6 +1,6 @@
 //! Arming of timers without options, and the free functions `after`, `at` and `every`.
 
-use std::{marker::PhantomData, sync::Arc, time::Duration};
+use std::{sync::Arc, time::Duration};
 
 use tourbillon_shards as shards;
 
@@ -37,7 +37,7 @@ fn arm(
     if home.owner().shared.config.max_timers.is_some() {
         return arm_bounded(home, make);
     }
-    Timer(Some(make(home)), PhantomData)
+    Timer::of(make(home))
 }
 
 /// Arms a timer as [`arm`] does, on a runtime that has a bound.
@@ -57,7 +57,7 @@ fn arm_bounded(
             shards::Timer::refused(home)
         }
     };
-    Timer(Some(timer), PhantomData)
+    Timer::of(timer)
 }
 
 /// Converts errors for functions that cannot return them: a shutdown gives a timer that is over,

@@ -4,7 +4,7 @@
 //!
 //! Each way to arm a timer answers alike if its runtime cannot take the timer:
 //!
-//! | the runtime | `after`, `at`, `every`, `start`, `start_with` | `try_start`, `try_start_with` |
+//! | the runtime | `after`, `at`, `every`, `…_many`, `start`, `start_with` | `try_start`, `try_start_with` |
 //! |---|---|---|
 //! | none is given, and the thread is in none | panic | [`ArmError::NoRuntime`] |
 //! | has been shut down | timer that is over: [`Outcome::Shutdown`] | [`ArmError::Shutdown`] |
@@ -24,6 +24,7 @@
 // - `builder`: `TimerBuilder`, the options of a timer
 // - `start`: the last steps of the builder
 // - `arm`: the free functions `after`, `at` and `every`, and arming without options
+// - `many`: arming of many timers at once
 // - `handle`: the same as methods of `Handle`, and timers by their names
 // - `home`: which shard a timer goes to
 // - `clock`, `schedule`: by which clock, and when, a timer is due
@@ -38,6 +39,7 @@ pub(crate) mod clock;
 mod handle;
 pub(crate) mod home;
 pub(crate) mod look;
+pub(crate) mod many;
 pub(crate) mod schedule;
 pub(crate) mod start;
 pub(crate) mod wait;
@@ -107,6 +109,11 @@ impl<C: TimerClock> Timer<C> {
         // All other errors are mistakes of the caller, and panic.
         debug_assert_eq!(error, ArmError::Shutdown);
         Self(None, PhantomData)
+    }
+
+    #[inline]
+    pub(crate) fn of(timer: shards::Timer<Core>) -> Self {
+        Self(Some(timer), PhantomData)
     }
 
     /// Starts a timer that is [manual](TimerBuilder::manual). Its delay counts from this call.

@@ -16,7 +16,7 @@ use crate::{
     max_timers::bounded,
 };
 use tourbillon::{
-    ArmError, Handle, Timer, after, at, every,
+    ArmError, Handle, Timer, after, after_many, at, at_many, every,
     time::BootInstant,
     timer::{Cancel, Outcome, Reset, Schedule, Started, Status, TimerBuilder},
 };
@@ -199,8 +199,8 @@ fn builders() -> Vec<Way> {
     ways
 }
 
-/// The functions and methods that take no options.
-fn functions() -> [Way; 3] {
+/// The functions and methods that take no options. Those for many timers arm one.
+fn functions() -> [Way; 5] {
     let way = |name: &str, arm: Arm| Way {
         name: name.to_owned(),
         told: false,
@@ -240,7 +240,34 @@ fn functions() -> [Way; 3] {
                 }))
             }),
         ),
+        way(
+            "after_many",
+            Box::new(|handle, f| {
+                let pairs = [(HOUR, move || f.call(Outcome::Fired))];
+                let timers = match handle {
+                    Some(handle) => handle.after_many(pairs),
+                    None => after_many(pairs),
+                };
+                Ok(any!(one(timers)))
+            }),
+        ),
+        way(
+            "at_many",
+            Box::new(|handle, f| {
+                let pairs = [(Instant::now() + HOUR, move || f.call(Outcome::Fired))];
+                let timers = match handle {
+                    Some(handle) => handle.at_many(pairs),
+                    None => at_many(pairs),
+                };
+                Ok(any!(one(timers)))
+            }),
+        ),
     ]
+}
+
+fn one(timers: Vec<Timer>) -> Timer {
+    let [timer] = timers.try_into().expect("one pair gives one timer");
+    timer
 }
 
 fn ways() -> Vec<Way> {

@@ -12,6 +12,7 @@ mod condition;
 mod fire;
 mod garbage;
 mod known_defects;
+mod many;
 mod max_timers;
 mod model;
 mod names;

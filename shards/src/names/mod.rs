@@ -211,8 +211,4 @@ impl<O: Owner> fmt::Debug for Names<O> {
     }
 }
 
-impl<O: Owner> fmt::Debug for Name<O> {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.debug_tuple("Name").field(&self.name).finish()
-    }
-}
+debug!(Name, |it| it.name);

@@ -1,7 +1,5 @@
 //! Timers that were drained from a shard when it was closed.
 
-use std::fmt;
-
 use tourbillon_sync::foreign::each;
 
 use crate::{
@@ -12,23 +10,6 @@ use crate::{
 
 /// Prefetch distance, in timers.
 const AHEAD: usize = 8;
-
-/// Result of [`DrainedTimers::end_next`].
-pub enum DrainedTimer<O: Owner> {
-    /// The timer is over.
-    Ended,
-    /// The callback takes outcomes: the caller must run or queue this notice.
-    Notice(Notice<O>),
-}
-
-impl<O: Owner> fmt::Debug for DrainedTimer<O> {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        match self {
-            Self::Ended => f.write_str("Ended"),
-            Self::Notice(notice) => f.debug_tuple("Notice").field(notice).finish(),
-        }
-    }
-}
 
 /// Timers that [`Shard::close`](crate::Shard::close) drained from a shard.
 ///
@@ -52,24 +33,22 @@ impl<O: Owner> DrainedTimers<O> {
         self.0.is_empty()
     }
 
-    /// Ends one timer, but leaves the delivery of an outcome to the caller. Returns `None` if there
-    /// was no timer.
+    /// Ends one timer, but leaves the delivery of an outcome to the caller: if the callback takes
+    /// outcomes, returns the notice, which the caller must run or queue. Returns the outer `None`
+    /// if there was no timer.
     ///
     /// # Panics
     ///
     /// Panics if [`Owner::panicked`] does for the panic of a callback's destructor or a task's
     /// waker. The timer is over all the same.
-    pub fn end_next(&mut self) -> Option<DrainedTimer<O>> {
+    pub fn end_next(&mut self) -> Option<Option<Notice<O>>> {
         let node = self.0.pop()?;
         // Nodes are not in the cache after a long wait, so fetch a later one ahead of its turn.
         let ahead = self.0.len().checked_sub(AHEAD);
         if let Some(node) = ahead.and_then(|at| self.0.get(at)) {
             node.prefetch();
         }
-        Some(match end(&node, Outcome::Shutdown) {
-            None => DrainedTimer::Ended,
-            Some(notice) => DrainedTimer::Notice(notice),
-        })
+        Some(end(&node, Outcome::Shutdown))
     }
 
     /// Splits off `count` timers, or all if there are fewer, for another thread to end.
@@ -86,10 +65,4 @@ impl<O: Owner> Drop for DrainedTimers<O> {
     }
 }
 
-impl<O: Owner> std::fmt::Debug for DrainedTimers<O> {
-    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
-        f.debug_struct("DrainedTimers")
-            .field("len", &self.len())
-            .finish()
-    }
-}
+debug!(DrainedTimers, |timers| timers.len());

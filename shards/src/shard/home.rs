@@ -10,7 +10,8 @@
 //! that is shared by all threads which arm timers on the shard. A thread with a [`Spares`] guard
 //! avoids this. It has a stock of references, and adds or gives up 64 of them at a time. The stock
 //! lasts only as long as the guard. A reference to a shard keeps the shard's owner alive, with all
-//! that it has (file descriptors, for example), so other threads keep no stock.
+//! that it has (file descriptors, for example), so other threads keep a stock only while they arm
+//! [many](crate::NewTimers) timers.
 //!
 //! The proofs are in "Lifetimes" of `PROTOCOLS.md`.
 
@@ -76,7 +77,7 @@ impl<O: Owner> Home<O> {
     #[inline]
     pub fn new(shard: &Arc<Shard<O>>) -> Self {
         // A reference from the stock of this thread is counted already.
-        if !take_spare(shard) {
+        if !take_spare(shard, || refer(shard, BATCH)) {
             refer(shard, 1);
         }
         // SAFETY: `Arc::as_ptr` never returns null.
@@ -109,8 +110,10 @@ impl<O: Owner> Home<O> {
 impl<O: Owner> Clone for Home<O> {
     #[inline]
     fn clone(&self) -> Self {
-        if !take_spare_again(self) {
-            refer_again(self, 1);
+        // Relaxed, as in `refer`. The count is not zero, so the shared reference of `Arc`'s exists.
+        let refer_again = |count| _ = self.homes.0.fetch_add(count, Ordering::Relaxed);
+        if !take_spare(self, || refer_again(BATCH)) {
+            refer_again(1);
         }
         Self(self.0)
     }
@@ -149,13 +152,6 @@ fn refer<O: Owner>(shard: &Arc<Shard<O>>, count: usize) {
     }
 }
 
-/// Adds `count` references. The caller already has one, so the count is not zero.
-#[inline]
-fn refer_again<O: Owner>(home: &Home<O>, count: usize) {
-    // Relaxed, as in `refer`. The count is not zero, so the shared reference of `Arc`'s exists.
-    home.homes.0.fetch_add(count, Ordering::Relaxed);
-}
-
 /// Gives up `count` references, which must not be zero.
 ///
 /// # Safety
@@ -178,13 +174,7 @@ unsafe fn give_up<O: Owner>(shard: *const Shard<O>, count: usize) {
     }
 }
 
-impl<O: Owner> std::fmt::Debug for Home<O> {
-    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
-        f.debug_tuple("Home")
-            .field(&std::ptr::from_ref(&**self))
-            .finish()
-    }
-}
+debug!(Home, |home| home.0);
 
 /// Number of references that are added, or given up, at once.
 const BATCH: usize = if cfg!(loom) { 2 } else { 64 };
@@ -218,22 +208,10 @@ impl Stock {
     }
 }
 
-/// Takes a reference out of the stock. Returns false if this thread has no stock for this shard.
+/// Takes a reference out of the stock. If the stock is empty, `add` counts a batch first. Returns
+/// false if this thread has no stock for this shard.
 #[inline]
-fn take_spare<O: Owner>(shard: &Arc<Shard<O>>) -> bool {
-    take_spare_or(shard, || refer(shard, BATCH))
-}
-
-/// Takes a reference out of the stock, as [`take_spare`] does. The caller holds another reference,
-/// so the count is not zero, and a new batch adds nothing to `Arc`'s count.
-#[inline]
-fn take_spare_again<O: Owner>(home: &Home<O>) -> bool {
-    take_spare_or(home, || refer_again(home, BATCH))
-}
-
-/// Takes a reference out of the stock. If the stock is empty, `add` counts a batch first.
-#[inline]
-fn take_spare_or<O: Owner>(shard: &Shard<O>, add: impl FnOnce()) -> bool {
+fn take_spare<O: Owner>(shard: &Shard<O>, add: impl FnOnce()) -> bool {
     STOCK.with(|stock| {
         if !stock.is_of(shard) {
             return false;
@@ -272,7 +250,7 @@ fn keep_spare<O: Owner>(home: &Home<O>) -> bool {
 /// Guard that lets the calling thread keep a stock of references to a shard.
 #[must_use = "the stock of references lasts only as long as this guard"]
 pub struct Spares<O: Owner> {
-    shard: Arc<Shard<O>>,
+    pub(crate) shard: Arc<Shard<O>>,
     /// Whether this guard has set up the stock.
     keeps: bool,
     /// Not `Send`: the stock belongs to the thread.
@@ -336,10 +314,4 @@ impl<O: Owner> Drop for Spares<O> {
     }
 }
 
-impl<O: Owner> std::fmt::Debug for Spares<O> {
-    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
-        f.debug_struct("Spares")
-            .field("keeps", &self.keeps)
-            .finish()
-    }
-}
+debug!(Spares, |spares| spares.keeps);

@@ -1,8 +1,8 @@
 //! The inbox of a shard: an intrusive stack. Any thread pushes nodes, and the drainer takes the
 //! whole stack at once.
 //!
-//! A node has its own link, so a push allocates nothing. A push is one compare-exchange, so a node
-//! is at any moment either in the stack or not. (Vyukov's queue has a moment in between, and a
+//! A node has its own link, so a push allocates nothing. A push, of one node or of a chain, is one
+//! compare-exchange, so a node is at any moment either in the stack or not. (Vyukov's queue has a moment in between, and a
 //! consumer that is about to sleep could find it empty.)
 //!
 //! **No update is lost.** A thread with an update changes the claim word of the node first. Then it
@@ -14,7 +14,10 @@
 //!
 //! The inbox owns a reference to each node in it.
 
-use std::ptr::{NonNull, null_mut, without_provenance_mut};
+use std::{
+    mem,
+    ptr::{NonNull, null_mut, without_provenance_mut},
+};
 
 use tourbillon_sync::{AtomicPtr, Changed, Ordering, foreign::each, prefetch};
 
@@ -30,6 +33,14 @@ const AHEAD: usize = 8;
 fn closed<O: Owner>() -> *mut Header<O> {
     without_provenance_mut(1)
 }
+
+/// References to one node or more, for the inbox.
+pub(crate) trait New<O: Owner>:
+    AsRef<[NodeRef<O>]> + IntoIterator<Item = NodeRef<O>>
+{
+}
+
+impl<O: Owner, N: AsRef<[NodeRef<O>]> + IntoIterator<Item = NodeRef<O>>> New<O> for N {}
 
 /// The stack of nodes that remote threads have pushed.
 pub(crate) struct Inbox<O: Owner> {
@@ -53,24 +64,31 @@ impl<O: Owner> Inbox<O> {
     /// node is not queued.
     pub(crate) fn push(&self, node: &NodeRef<O>) -> bool {
         let head = self.head.load(Ordering::Relaxed);
-        !node.link.queue(head) || self.push_queued(node.clone(), head, || ()).is_ok()
+        !node.link.queue(head) || self.push_queued([node.clone()], head, || ()).is_ok()
     }
 
-    /// Pushes a node that only the caller knows. Gives it back if the inbox is closed. Calls `met`
-    /// each time that another thread was at the inbox.
-    pub(crate) fn push_new(&self, node: NodeRef<O>, met: impl Fn()) -> Result<Changed, NodeRef<O>> {
+    /// Pushes nodes that only the caller knows, by one exchange. Gives them back if the inbox is
+    /// closed. Calls `met` each time that another thread was at the inbox.
+    pub(crate) fn push_new<N: New<O>>(&self, nodes: N, met: impl Fn()) -> Result<Changed, N> {
         let head = self.head.load(Ordering::Relaxed);
-        node.link.queue_new(head);
-        self.push_queued(node, head, met)
+        let mut next = head;
+        for node in nodes.as_ref() {
+            node.link.queue_new(next);
+            next = node.as_ptr().as_ptr();
+        }
+        self.push_queued(nodes, head, met)
     }
 
-    /// Pushes a node that the caller has queued before `head`.
-    fn push_queued(
+    /// Pushes nodes that the caller has queued, the first one before `head` and each other one
+    /// before its predecessor.
+    fn push_queued<N: New<O>>(
         &self,
-        node: NodeRef<O>,
+        nodes: N,
         mut head: *mut Header<O>,
         met: impl Fn(),
-    ) -> Result<Changed, NodeRef<O>> {
+    ) -> Result<Changed, N> {
+        let ends = nodes.as_ref().first().zip(nodes.as_ref().last());
+        let (first, last) = ends.expect("the caller has a node");
         loop {
             if head == closed() {
                 // The read that found this was relaxed. The head of a closed inbox stays, so this
@@ -79,20 +97,20 @@ impl<O: Owner> Inbox<O> {
                 debug_assert!(again == closed());
                 // As a drainer does: a thread that found the node queued relies on what the caller
                 // does with it.
-                node.link.take();
-                return Err(node);
+                nodes.as_ref().iter().for_each(|node| _ = node.link.take());
+                return Err(nodes);
             }
-            // It releases: the drainer sees the node and its link.
-            match Changed::exchange(&self.head, head, node.as_ptr().as_ptr()) {
+            // It releases: the drainer sees the nodes and their links.
+            match Changed::exchange(&self.head, head, last.as_ptr().as_ptr()) {
                 Ok(changed) => {
-                    // The inbox owns the reference now.
-                    node.into_raw();
+                    // The inbox owns the references now.
+                    nodes.into_iter().for_each(mem::forget);
                     return Ok(changed);
                 }
                 Err(now) => {
                     head = now;
                     // The link is this thread's until the push succeeds.
-                    node.link.relink(head);
+                    first.link.relink(head);
                     met();
                 }
             }

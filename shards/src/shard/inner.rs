@@ -278,9 +278,9 @@ impl<O: Owner> Inner<O> {
         (false, Some(outgrown))
     }
 
-    /// Inserts a node from the inbox, or gives it back if it is over.
+    /// Inserts a node from the inbox, or a new one. Gives it back if it is over.
     #[inline]
-    fn insert(&mut self, node: NodeRef<O>) -> Option<NodeRef<O>> {
+    pub(crate) fn insert(&mut self, node: NodeRef<O>) -> Option<NodeRef<O>> {
         // The word is read under the lock. An update that was drained earlier may have found the
         // node in a deque, and done nothing.
         let Claim::Pending(deadline) = node.claim.load() else {
@@ -303,17 +303,9 @@ impl<O: Owner> Inner<O> {
         self.put(slot, node);
     }
 
-    /// Inserts a node that is new, waits for `deadline` and has neither options nor a tolerance. No
-    /// other thread knows it.
-    #[inline]
-    pub(crate) fn insert_new(&mut self, node: NodeRef<O>, deadline: u64) {
-        let slot = self.store.insert(deadline);
-        self.put(slot, node);
-    }
-
-    /// Fast path of [`insert_new`](Inner::insert_new), if the store has room and no stored timer
-    /// has a tolerance: some loads and stores, no call and no panic. Returns the state to publish,
-    /// or gives the node back.
+    /// Fast path of [`insert_slow`](Inner::insert_slow) for an exact timer, if the store has room
+    /// and no stored timer has a tolerance: some loads and stores, no call and no panic. Returns
+    /// the state to publish, or gives the node back.
     // Always inlined: it has two callers, and the owner's path needs no stack.
     #[inline(always)]
     pub(crate) fn try_insert_new(

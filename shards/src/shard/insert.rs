@@ -4,8 +4,10 @@
 //! wakes the owner if the owner would sleep past the deadline. See "Published words" and "Parking
 //! and wake-ups" in `PROTOCOLS.md` of `tourbillon-sched`.
 
-use super::Shard;
-use tourbillon_sync::{BeforeFence, Ordering, fence};
+use super::{Shard, inbox::New};
+use tourbillon_sync::{BeforeFence, Ordering, fence, foreign::each};
+
+use std::vec::Drain;
 
 use crate::{
     answer::Outcome,
@@ -30,7 +32,8 @@ impl<O: Owner> Shard<O> {
     /// Reports to the owner that a node is armed. [`insert_new`](Shard::insert_new) reports its
     /// nodes itself.
     pub(crate) fn armed(&self, node: &NodeRef<O>) {
-        self.owner.armed(node.vtable.kind, self.owner.is_current());
+        self.owner
+            .armed(node.vtable.kind, self.owner.is_current(), 1);
     }
 
     /// Inserts a node that no thread holds (its location is `None`).
@@ -40,7 +43,7 @@ impl<O: Owner> Shard<O> {
             true => self.locked(|inner| {
                 // A node that is over is given back, to be dropped outside of the lock.
                 if inner.closed {
-                    (Some(node.clone()), None)
+                    (Some([node.clone()]), None)
                 } else {
                     (None, inner.read(node.clone()))
                 }
@@ -74,7 +77,7 @@ impl<O: Owner> Shard<O> {
         if !self.owner.is_current() {
             return self.send_new(node, deadline);
         }
-        self.owner.armed(node.vtable.kind, true);
+        self.owner.armed(node.vtable.kind, true, 1);
         if !self.lock.acquire_free() {
             return self.insert_new_slow(node, deadline, false);
         }
@@ -99,18 +102,26 @@ impl<O: Owner> Shard<O> {
     #[inline(never)]
     fn insert_tolerant(&self, node: NodeRef<O>, deadline: u64, tolerance: Tolerance) {
         node.set_tolerance(tolerance);
-        let key = node.key(deadline);
         if !self.owner.is_current() {
+            let key = node.key(deadline);
             return self.send_new(node, key);
         }
-        self.owner.armed(node.vtable.kind, true);
-        if !self.lock.try_acquire() {
+        self.owner.armed(node.vtable.kind, true, 1);
+        self.insert_new_slow(node, deadline, false);
+    }
+
+    /// Slow path of [`insert_new`](Shard::insert_new), for the owner. `held`: the caller has the
+    /// lock, and this function releases it.
+    #[inline(never)]
+    fn insert_new_slow(&self, node: NodeRef<O>, deadline: u64, held: bool) {
+        if !held && !self.lock.try_acquire() {
             // The holder finds the mark, and reads the inbox.
-            return self.push_new(node, key);
+            let key = node.key(deadline);
+            return self.push_new([node], key);
         }
         let refused = self.hold(|inner| {
             if inner.closed {
-                return Some(node);
+                return Some([node]);
             }
             inner.insert_slow(node, deadline);
             None
@@ -118,32 +129,40 @@ impl<O: Owner> Shard<O> {
         self.finish_insert(refused);
     }
 
-    /// Slow path of [`insert_new`](Shard::insert_new), for the owner and an exact timer. `held`:
-    /// the caller has the lock, and this function releases it.
-    #[cold]
-    #[inline(never)]
-    fn insert_new_slow(&self, node: NodeRef<O>, deadline: u64, held: bool) {
-        if !held && !self.lock.try_acquire() {
-            // The holder finds the mark, and reads the inbox.
-            return self.push_new(node, deadline);
+    /// Arms new nodes of one kind, each with its tolerance, as [`insert_new`](Shard::insert_new)
+    /// arms one: the owner takes the lock once, and another thread pushes all by one exchange.
+    pub(crate) fn insert_many(&self, nodes: Drain<'_, NodeRef<O>>) {
+        let Some(first) = nodes.as_slice().first() else {
+            return;
+        };
+        let here = self.owner.is_current();
+        let count = nodes.as_slice().len() as u64;
+        self.owner.armed(first.vtable.kind, here, count);
+        if !here || !self.lock.try_acquire() {
+            let key = |node: &NodeRef<O>| Some(node.key(node.claim.load().deadline()?));
+            let earliest = nodes.as_slice().iter().filter_map(key).min();
+            return self.push_new(nodes, earliest.expect("new timers wait"));
         }
         let refused = self.hold(|inner| {
             if inner.closed {
-                return Some(node);
+                return Some(nodes);
             }
-            inner.insert_new(node, deadline);
+            for node in nodes {
+                let over = inner.insert(node);
+                debug_assert!(over.is_none(), "new timers wait");
+            }
             None
         });
         self.finish_insert(refused);
     }
 
-    /// Finishes an insertion by the owner: lowers the alarm, or ends the node that the closed shard
-    /// `refused`.
+    /// Finishes an insertion by the owner: lowers the alarm, or ends the nodes that the closed
+    /// shard `refused`.
     #[inline]
-    fn finish_insert(&self, refused: Option<NodeRef<O>>) {
+    fn finish_insert(&self, refused: Option<impl IntoIterator<Item = NodeRef<O>>>) {
         match refused {
             None => self.lower_alarm(self.store_next.load(Ordering::Relaxed)),
-            Some(node) => self.refuse(&node),
+            Some(nodes) => each(nodes, |node| self.refuse(&node)),
         }
     }
 
@@ -158,16 +177,17 @@ impl<O: Owner> Shard<O> {
     /// Arms a new node, which has this key, from a remote thread.
     #[inline(never)]
     fn send_new(&self, node: NodeRef<O>, key: u64) {
-        self.owner.armed(node.vtable.kind, false);
-        self.push_new(node, key);
+        self.owner.armed(node.vtable.kind, false, 1);
+        self.push_new([node], key);
     }
 
-    /// Puts a new node into the inbox, and wakes the owner if it sleeps past the node's key.
+    /// Puts new nodes into the inbox, and wakes the owner if it sleeps past `key`, which is the
+    /// smallest of theirs.
     #[inline]
-    fn push_new(&self, node: NodeRef<O>, key: u64) {
-        match self.inbox.push_new(node, || self.owner.met()) {
+    fn push_new(&self, nodes: impl New<O>, key: u64) {
+        match self.inbox.push_new(nodes, || self.owner.met()) {
             Ok(pushed) => Self::announce_pushed(pushed.before_fence(&self.inbox_next, self), key),
-            Err(node) => self.refuse(&node),
+            Err(nodes) => each(nodes, |node| self.refuse(&node)),
         }
     }
 
@@ -196,8 +216,8 @@ impl<O: Owner> Shard<O> {
         }
     }
 
-    /// Publishes the key of a new node that the caller has pushed, and wakes the owner if it would
-    /// sleep past it.
+    /// Publishes the smallest key of the new nodes that the caller has pushed, and wakes the owner
+    /// if it would sleep past it.
     ///
     /// Most callers find a deadline that is early enough, and write nothing. Only a thread that has
     /// pushed may rely on what it finds. For any other thread, a drainer may have taken that

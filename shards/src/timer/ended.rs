@@ -85,10 +85,4 @@ impl<O: Owner> Drop for Ended<O> {
     }
 }
 
-impl<O: Owner> std::fmt::Debug for Ended<O> {
-    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
-        f.debug_tuple("Ended")
-            .field(&self.node.claim.load())
-            .finish()
-    }
-}
+debug!(Ended, |ended| ended.node.claim.load());

@@ -27,6 +27,7 @@ use crate::{
 
 pub(crate) mod cancel;
 pub(crate) mod ended;
+pub(crate) mod many;
 pub(crate) mod options;
 pub(crate) mod reset;
 
@@ -463,8 +464,4 @@ impl<O: Owner> Drop for Timer<O> {
     }
 }
 
-impl<O: Owner> std::fmt::Debug for Timer<O> {
-    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
-        f.debug_tuple("Timer").field(&self.0.claim.load()).finish()
-    }
-}
+debug!(Timer, |timer| timer.0.claim.load());

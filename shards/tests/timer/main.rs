@@ -11,6 +11,7 @@ mod edge_cases;
 mod fire;
 mod jitter;
 mod known_defects;
+mod many;
 mod names;
 mod outcome;
 mod recurring;

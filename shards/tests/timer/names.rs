@@ -530,7 +530,7 @@ impl Owner for Looks {
         true
     }
 
-    fn armed(&self, _: Kind, _: bool) {
+    fn armed(&self, _: Kind, _: bool, _: u64) {
         let found = self.names.get().unwrap().count("found");
         assert_eq!(found, self.armed.fetch_add(1, Ordering::Relaxed));
     }

@@ -61,6 +61,13 @@ pub(crate) fn stay(of: usize, leave: impl FnOnce(usize)) -> usize {
     .unwrap_or(0)
 }
 
+/// Counts the `count` timers that the calling thread arms together, after one call of [`stay`].
+pub(crate) fn stay_for(count: usize) {
+    let more = u32::try_from(count).unwrap_or(RUN).saturating_sub(1);
+    // At the end of a thread there is no run.
+    _ = STAY.try_with(|stay| stay.left.set(stay.left.get().saturating_sub(more)));
+}
+
 /// Ends the run of this thread, which has met another thread at the worker's inbox. Otherwise two
 /// equally fast threads would stay together, and take cache lines from each other for each timer.
 #[cold]

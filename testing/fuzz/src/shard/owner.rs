@@ -30,8 +30,8 @@ impl Owner for TestOwner {
         self.is_local.load(Relaxed)
     }
 
-    fn armed(&self, _: Kind, _: bool) {
-        self.armed.fetch_add(1, Relaxed);
+    fn armed(&self, _: Kind, _: bool, count: u64) {
+        self.armed.fetch_add(count, Relaxed);
     }
 
     fn over(&self, _: Kind, _: Outcome) {
