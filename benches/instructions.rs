@@ -13,6 +13,7 @@
 //! | | program |
 //! |---|---|
 //! | *arm, local* | a task arms callbacks for the next hours |
+//! | *arm many, local* | a task does so by `after_many`, for 1,000 at a time |
 //! | *cancel + arm* | a task cancels the oldest of 1,000 callbacks, then arms one |
 //! | *cancel + at* | the same, by an instant of the standard library |
 //! | *sleep, drop + arm* | a task drops the oldest of 1,000 boxed sleeps, then polls a new one once |
@@ -21,6 +22,7 @@
 //! | *move, callback*, *move, sleep* | a task moves a random callback or boxed sleep of 1,000 to a random time |
 //! | *interval, reset* | a task resets an interval whose next tick it waits for |
 //! | *arm, from outside* | the main thread arms; includes the worker's handling of its inbox |
+//! | *arm many, outside* | the main thread arms by `after_many`, 1,000 at a time |
 //! | *job* | a task yields |
 //! | *fire* | a task arms callbacks that are due at once, 100 at a time, and yields until they ran |
 //! | *fire sleeps* | a task polls 100 due sleeps at a time until they are over |
@@ -60,8 +62,9 @@ const SOON: Duration = Duration::from_micros(100);
 const STANDING: u64 = 1_000;
 
 /// Name, number of operations, and what to count.
-const PROGRAMS: [(&str, u64, Count); 18] = [
+const PROGRAMS: [(&str, u64, Count); 20] = [
     ("arm, local", 20_000, Count::Instructions),
+    ("arm many, local", 20_000, Count::Instructions),
     ("cancel + arm", 20_000, Count::Instructions),
     ("cancel + at", 20_000, Count::Instructions),
     ("sleep, drop + arm", 20_000, Count::Instructions),
@@ -72,6 +75,7 @@ const PROGRAMS: [(&str, u64, Count); 18] = [
     ("move, sleep", 20_000, Count::Instructions),
     ("interval, reset", 20_000, Count::Instructions),
     ("arm, from outside", 20_000, Count::Instructions),
+    ("arm many, outside", 20_000, Count::Instructions),
     ("job", 20_000, Count::Instructions),
     ("fire", 20_000, Count::Instructions),
     ("fire sleeps", 20_000, Count::Instructions),
@@ -127,6 +131,9 @@ fn program(what: &'static str, n: u64, watch: &str) {
             for i in 0..n {
                 drop(tourbillon::after(HOUR + MS * i as u32, || ()));
             }
+        }),
+        "arm many, local" => on_worker(&runtime, async move {
+            arm_many(n, |pairs| drop(tourbillon::after_many(pairs)));
         }),
         "cancel + arm" | "cancel + at" => on_worker(&runtime, async move {
             let start = std::time::Instant::now();
@@ -212,6 +219,7 @@ fn program(what: &'static str, n: u64, watch: &str) {
                 drop(runtime.handle().after(HOUR + MS * i as u32, || ()));
             }
         }
+        "arm many, outside" => arm_many(n, |pairs| drop(runtime.handle().after_many(pairs))),
         "job" => on_worker(&runtime, async move {
             for _ in 0..n {
                 yield_now().await;
@@ -263,6 +271,14 @@ fn program(what: &'static str, n: u64, watch: &str) {
     }
     // Leak the runtime, so that dropping its timers is not counted.
     std::mem::forget(runtime);
+}
+
+/// Calls `arm` with a delay and a callback for each of `n` timers, a thousand at a time.
+fn arm_many(n: u64, arm: impl Fn(Vec<(Duration, fn())>)) {
+    for first in (0..n).step_by(STANDING as usize) {
+        let pairs = (first..first + STANDING).map(|i| (HOUR + MS * i as u32, (|| ()) as fn()));
+        arm(pairs.collect());
+    }
 }
 
 /// Returns which timer to move, and to when: a random one, to a time one to two hours ahead, from

@@ -219,6 +219,8 @@ pub static ROWS: &[Row] = &[
     less("w3", "callbacks 1M: CPU s", There(0.7), &[(DelayQueue, 0.72)]),
     less("w3", "callbacks 1M: arm ns", There(80.0), &[(Tokio, 632.0), (Alt, 647.0), (Compio, 561.0)])
         .against(&["callbacks 1M: arm ns", "tasks 1M: arm ns"]),
+    less("w3", "callbacks 1M, in batches: arm ns", Equal, &[])
+        .against(&["callbacks 1M: arm ns", "tasks 1M: arm ns"]),
     less("w3", "tasks 200k: p50 µs", There(5.0), &[(Tokio, 1_257.0), (Compio, 13.0)]),
     less("w3", "tasks 200k: p99 µs", There(60.0), &[(Tokio, 4_849.0), (Compio, 130.0)]),
     less("w3", "tasks 200k: p99.9 µs", There(1_000.0), &[(Tokio, 6_710.0), (Compio, 2_071.0)]),
@@ -243,6 +245,8 @@ pub static ROWS: &[Row] = &[
     less("w4", "2 threads: ns per arm", There(70.0), &[(Tokio, 898.0), (DelayQueue, 127.0)]),
     less("w4", "1 thread, returned: ns per arm", Ahead, &[]).against(&["1 thread: ns per arm"]),
     less("w4", "2 threads, returned: ns per arm", Ahead, &[]).against(&["2 threads: ns per arm"]),
+    less("w4", "1 thread, in batches: ns per arm", Ahead, &[]).against(&["1 thread: ns per arm"]),
+    less("w4", "2 threads, in batches: ns per arm", Ahead, &[]).against(&["2 threads: ns per arm"]),
     less("w4", "1 thread, sleep: ns per arm", Ahead, &[]).against(&["1 thread: ns per arm"]),
     less("w4", "2 threads, sleep: ns per arm", Ahead, &[]).against(&["2 threads: ns per arm"]),
 

@@ -26,8 +26,8 @@
 //!
 //! Callbacks are measured on Tourbillon and on `DelayQueue` of tokio-util. One task polls the
 //! queue, without tokio's budget, on a tokio runtime with one thread. The other systems have no
-//! callbacks, so the table compares callbacks with their tasks. Each part has a process of its
-//! own.
+//! callbacks, so the table compares callbacks with their tasks. *In batches*, Tourbillon arms a
+//! thousand callbacks at a time, by `at_many`. Each part has a process of its own.
 
 use std::{
     future::poll_fn,
@@ -64,12 +64,24 @@ const LOOK: Duration = Duration::from_millis(2);
 /// Factor by which a quick run has fewer timers.
 const QUICK: usize = 100;
 
+/// Number of callbacks that are armed by one call, in batches.
+const BATCH: usize = 1_000;
+
+/// The timers of a part.
+#[derive(Clone, Copy, PartialEq, Eq)]
+enum Of {
+    /// Tasks that sleep.
+    Tasks,
+    Callbacks,
+    /// Callbacks that are armed in batches.
+    Batches,
+}
+
 /// A part of the workload, with the names of its figures.
 struct Part {
     name: &'static str,
     count: usize,
-    /// Whether the timers are callbacks. Otherwise they are tasks that sleep.
-    callbacks: bool,
+    of: Of,
     /// Tourbillon's `timer_tolerance`. The peers have none, and skip a part where it is not zero.
     tolerance: Duration,
     p50: &'static str,
@@ -87,11 +99,11 @@ const LEAD: &str = "s ahead";
 
 /// Builds a [`Part`]. The names of its figures begin with its own name.
 macro_rules! part {
-    ($name:literal, $count:expr, callbacks: $callbacks:expr, tolerance: $ms:expr, $cpu:literal) => {
+    ($name:literal, $count:expr, of: $of:ident, tolerance: $ms:expr, $cpu:literal) => {
         Part {
             name: $name,
             count: $count,
-            callbacks: $callbacks,
+            of: Of::$of,
             tolerance: Duration::from_millis($ms),
             p50: concat!($name, ": p50 µs"),
             p99: concat!($name, ": p99 µs"),
@@ -102,15 +114,16 @@ macro_rules! part {
     };
 }
 
-const PARTS: [Part; 8] = [
-    part!("tasks 1M", 1_000_000, callbacks: false, tolerance: 0, "CPU ns per fire"),
-    part!("callbacks 1M", 1_000_000, callbacks: true, tolerance: 0, "CPU s"),
-    part!("tasks 200k", 200_000, callbacks: false, tolerance: 0, "CPU ns per fire"),
-    part!("callbacks 200k", 200_000, callbacks: true, tolerance: 0, "CPU ns per fire"),
-    part!("tasks 1M, 1 ms", 1_000_000, callbacks: false, tolerance: 1, "CPU ns per fire"),
-    part!("callbacks 1M, 1 ms", 1_000_000, callbacks: true, tolerance: 1, "CPU s"),
-    part!("tasks 200k, 1 ms", 200_000, callbacks: false, tolerance: 1, "CPU ns per fire"),
-    part!("callbacks 200k, 1 ms", 200_000, callbacks: true, tolerance: 1, "CPU ns per fire"),
+const PARTS: [Part; 9] = [
+    part!("tasks 1M", 1_000_000, of: Tasks, tolerance: 0, "CPU ns per fire"),
+    part!("callbacks 1M", 1_000_000, of: Callbacks, tolerance: 0, "CPU s"),
+    part!("tasks 200k", 200_000, of: Tasks, tolerance: 0, "CPU ns per fire"),
+    part!("callbacks 200k", 200_000, of: Callbacks, tolerance: 0, "CPU ns per fire"),
+    part!("tasks 1M, 1 ms", 1_000_000, of: Tasks, tolerance: 1, "CPU ns per fire"),
+    part!("callbacks 1M, 1 ms", 1_000_000, of: Callbacks, tolerance: 1, "CPU s"),
+    part!("tasks 200k, 1 ms", 200_000, of: Tasks, tolerance: 1, "CPU ns per fire"),
+    part!("callbacks 200k, 1 ms", 200_000, of: Callbacks, tolerance: 1, "CPU ns per fire"),
+    part!("callbacks 1M, in batches", 1_000_000, of: Batches, tolerance: 0, "CPU s"),
 ];
 
 impl Part {
@@ -119,8 +132,8 @@ impl Part {
         match system {
             System::Tourbillon => true,
             _ if !self.tolerance.is_zero() => false,
-            System::DelayQueue => self.callbacks,
-            _ => !self.callbacks,
+            System::DelayQueue => self.of == Of::Callbacks,
+            _ => self.of == Of::Tasks,
         }
     }
 
@@ -154,12 +167,12 @@ impl Part {
     /// Runs all timers once, on a new runtime.
     fn attempt(&self, system: System, count: usize, ahead: Duration) -> Came {
         let ours = || Tourbillon::new(|builder| builder.timer_tolerance(self.tolerance));
-        match (self.callbacks, system) {
-            (false, System::Tourbillon) => Tasks { count, ahead }.on(&ours()),
-            (false, _) => runtimes::on(system, Tasks { count, ahead }),
-            (true, System::Tourbillon) => ours().run(callbacks(count, ahead)),
-            (true, System::DelayQueue) => delay_queue(count, ahead),
-            (true, _) => refuse("it has no callbacks"),
+        match (self.of, system) {
+            (Of::Tasks, System::Tourbillon) => Tasks { count, ahead }.on(&ours()),
+            (Of::Tasks, _) => runtimes::on(system, Tasks { count, ahead }),
+            (of, System::Tourbillon) => ours().run(callbacks(count, ahead, of)),
+            (Of::Callbacks, System::DelayQueue) => delay_queue(count, ahead),
+            (_, _) => refuse("it has no callbacks"),
         }
     }
 
@@ -330,12 +343,18 @@ impl Program for Tasks {
 }
 
 /// Arms `count` callbacks of Tourbillon and waits until all have run.
-async fn callbacks(count: usize, ahead: Duration) -> Came {
+async fn callbacks(count: usize, ahead: Duration, of: Of) -> Came {
     let slots = slots(count);
     let mut phases = Phases::begin(slots, ahead);
-    for (slot, deadline) in slots.iter().zip(deadlines(phases.first)) {
-        // The callback runs although its handle is dropped.
-        drop(tourbillon::at(deadline, move || slot.came(deadline)));
+    let pairs = slots.iter().zip(deadlines(phases.first));
+    let mut pairs = pairs.map(|(slot, deadline)| (deadline, move || slot.came(deadline)));
+    // The callbacks run although their handles are dropped.
+    if of == Of::Batches {
+        for _ in 0..count.div_ceil(BATCH) {
+            drop(tourbillon::at_many(pairs.by_ref().take(BATCH)));
+        }
+    } else {
+        pairs.for_each(|(deadline, f)| drop(tourbillon::at(deadline, f)));
     }
     phases.are_armed();
     Tourbillon::sleep_until(phases.first + SPAN).await;

@@ -12,6 +12,8 @@
 //!   metrics show that the workers' stores have all timers.
 //! - *returned*: Tourbillon without that last step. The time ends when all calls have returned.
 //!   From then on, every timer is certain to run.
+//! - *in batches*: Tourbillon's `Handle::after_many`, a thousand timers at a time. The time ends as
+//!   for `Handle::after`.
 //! - *sleep*: Tourbillon's `Sleep`, boxed and polled once, as for tokio. The time ends as for
 //!   `Handle::after`.
 //! - *tokio*: a boxed `Sleep`. The thread enters the runtime (`Handle::enter`) and polls the sleep
@@ -55,6 +57,9 @@ pub const WORKLOAD: Workload = Workload {
 
 const WORKERS: usize = 2;
 
+/// Number of timers that are armed by one call, in batches.
+const BATCH: usize = 1_000;
+
 /// Least delay of a timer. No timer is due during the measurement.
 const MINUTE: Duration = Duration::from_secs(60);
 
@@ -96,21 +101,41 @@ const SLEEPS: [Part; 2] = [
     },
 ];
 
+/// Parts with Tourbillon's callbacks that are armed in batches.
+const BATCHES: [Part; 2] = [
+    Part {
+        threads: 1,
+        registered: "1 thread, in batches: ns per arm",
+        returned: None,
+    },
+    Part {
+        threads: 2,
+        registered: "2 threads, in batches: ns per arm",
+        returned: None,
+    },
+];
+
 fn run(system: System, quick: bool) -> Vec<Figure> {
     let count = if quick { 10_000 } else { 1_000_000 };
     let ours = system == System::Tourbillon;
-    let parts = ARMS.iter().chain(SLEEPS.iter().filter(|_| ours));
+    let only_ours = SLEEPS.iter().chain(&BATCHES).filter(|_| ours);
+    let parts = ARMS.iter().chain(only_ours);
     let parts: Vec<_> = parts.map(|part| part.registered).collect();
     let returned = ARMS.iter().filter_map(|part| part.returned);
     let names: Vec<_> = parts.iter().copied().chain(returned).collect();
     parts::each(&parts, &names, |name| {
         let is_asked = |part: &&Part| part.registered == name;
-        let sleeping = SLEEPS.iter().find(is_asked);
-        let part = sleeping.or_else(|| ARMS.iter().find(is_asked));
+        let part = [&ARMS, &SLEEPS, &BATCHES]
+            .into_iter()
+            .flatten()
+            .find(is_asked);
         let part = part.expect("a part of w4");
         let of = match system {
-            System::Tourbillon if sleeping.is_none() => callbacks,
-            System::Tourbillon => sleeps::<tourbillon::time::Sleep>,
+            System::Tourbillon if SLEEPS.iter().any(|it| is_asked(&it)) => {
+                sleeps::<tourbillon::time::Sleep>
+            }
+            System::Tourbillon if BATCHES.iter().any(|it| is_asked(&it)) => batches,
+            System::Tourbillon => callbacks,
             System::Tokio | System::TokioAlt => sleeps::<tokio::time::Sleep>,
             System::DelayQueue => queue,
             System::Smol => sleeps::<smol::Timer>,
@@ -140,15 +165,40 @@ struct Times {
     registered: Duration,
 }
 
-/// Calls `arm` on several threads until they have armed `count` timers in total, and then calls
-/// `register`.
-///
-/// Each thread enters `runtime` and calls `arm` with the delay of each timer. The values that
-/// `arm` returns are dropped after `register` has returned.
+/// The delays of the timers of one thread.
+struct Delays {
+    draw: Draw,
+    left: usize,
+}
+
+impl Iterator for Delays {
+    type Item = Duration;
+
+    fn next(&mut self) -> Option<Duration> {
+        self.left = self.left.checked_sub(1)?;
+        Some(MINUTE + self.draw.delay())
+    }
+}
+
+/// Calls `arm` with the delay of each timer: see [`arm_by`].
 fn arm_all<T: Send>(
     runtime: &Runtime,
-    (threads, count): (usize, usize),
+    threads_and_count: (usize, usize),
     arm: impl Fn(Duration) -> T + Sync,
+    register: impl Fn(),
+) -> Times {
+    let arm = |kept: &mut Vec<T>, delays: Delays| kept.extend(delays.map(&arm));
+    arm_by(runtime, threads_and_count, arm, register)
+}
+
+/// Arms `count` timers in total on several threads, and then calls `register`.
+///
+/// Each thread enters `runtime` and calls `arm` with its delays. The values that `arm` adds to the
+/// list are dropped after `register` has returned.
+fn arm_by<T: Send>(
+    runtime: &Runtime,
+    (threads, count): (usize, usize),
+    arm: impl Fn(&mut Vec<T>, Delays) + Sync,
     register: impl Fn(),
 ) -> Times {
     let (begin, done) = (Barrier::new(threads), Barrier::new(threads + 1));
@@ -159,11 +209,11 @@ fn arm_all<T: Send>(
             scope.spawn(|| {
                 runtime.entered(|| {
                     let share = count / threads;
-                    let mut draw = Draw::new();
+                    let draw = Draw::new();
                     let mut kept = Vec::with_capacity(share);
                     begin.wait();
                     let start = Instant::now();
-                    kept.extend((0..share).map(|_| arm(MINUTE + draw.delay())));
+                    arm(&mut kept, Delays { draw, left: share });
                     let span = (start, Instant::now());
                     spans.lock().expect("no panics").push(span);
                     done.wait();
@@ -221,6 +271,21 @@ fn callbacks(system: System, threads: usize, count: usize) -> Times {
     };
     let arm = |delay| ours.handle().after(delay, || {});
     arm_all(&runtime, (threads, count), arm, || store(&runtime, count))
+}
+
+/// Measures Tourbillon's callbacks, in batches.
+fn batches(system: System, threads: usize, count: usize) -> Times {
+    let runtime = Runtime::new(system, WORKERS);
+    let Runtime::Tourbillon(ours) = &runtime else {
+        unreachable!("callbacks are ours");
+    };
+    let arm = |kept: &mut Vec<_>, mut delays: Delays| {
+        while delays.left > 0 {
+            let batch = delays.by_ref().take(BATCH);
+            kept.extend(ours.handle().after_many(batch.map(|delay| (delay, || {}))));
+        }
+    };
+    arm_by(&runtime, (threads, count), arm, || store(&runtime, count))
 }
 
 /// Measures sleeps that are polled once.
