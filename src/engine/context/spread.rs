@@ -138,6 +138,21 @@ mod tests {
     }
 
     #[test]
+    fn timers_that_are_armed_together_count_each() {
+        let turns = || {
+            let first = stay(usize::MAX, |_| unreachable!());
+            stay_for(RUN as usize - 1);
+            assert_eq!(stay(usize::MAX, |_| unreachable!()), first, "one is left");
+            stay_for(1);
+            assert_ne!(stay(usize::MAX, |_| ()), first);
+            // More than are left.
+            stay_for(usize::MAX);
+            assert_eq!(stay(usize::MAX, |_| ()), first + 2);
+        };
+        thread::spawn(turns).join().unwrap();
+    }
+
+    #[test]
     fn another_runtime_begins_another_run() {
         let turns = || {
             (0..RUN / 2).for_each(|_| _ = stay(usize::MAX, |_| unreachable!()));
