@@ -2,8 +2,8 @@
 //!
 //! 1. *The curve.* Tasks sleep for 50 to 150 ms at random, again and again, so that a given number
 //!    of them is due in each second; then callbacks that arm the next one do the same. The rows are
-//!    tokio, which has sleeps alone; Tourbillon with a `timer_tolerance` from 0 to 5 ms; and with 0
-//!    and `spin(false)`.
+//!    tokio, which has sleeps alone; Tourbillon by default, exact, and with a `timer_tolerance` up to
+//!    5 ms; and exact with `spin(false)`.
 //! 2. *Beats.* 5,000 connections get a few bytes every five seconds, as server-sent events do from
 //!    `axum::keep_alive`. The client is another process.
 //!
@@ -27,7 +27,9 @@ use tourbillon_support::bench::{median, turns};
 #[derive(Clone, Copy, PartialEq)]
 enum System {
     Tokio,
-    /// With this `timer_tolerance`.
+    /// With the default budget for wake-ups.
+    Default,
+    /// With this `timer_tolerance`, or exact if it is zero.
     Tourbillon(Duration),
     /// With `spin(false)`, and exact timers.
     Sleeps,
@@ -37,6 +39,7 @@ impl fmt::Display for System {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self {
             System::Tokio => f.pad("tokio"),
+            System::Default => f.pad("default"),
             System::Tourbillon(Duration::ZERO) => f.pad("exact"),
             System::Tourbillon(tolerance) => f.pad(&format!("{tolerance:?}")),
             System::Sleeps => f.pad("exact, spin(false)"),
@@ -50,8 +53,10 @@ impl System {
         let mut builder = tourbillon::runtime::Builder::new();
         builder.worker_threads(2);
         match self {
+            System::Default => &mut builder,
+            System::Tourbillon(Duration::ZERO) => builder.exact(),
             System::Tourbillon(tolerance) => builder.timer_tolerance(tolerance),
-            System::Sleeps => builder.spin(false),
+            System::Sleeps => builder.spin(false).exact(),
             System::Tokio => unreachable!("tokio has a builder of its own"),
         }
         .build()

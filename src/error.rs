@@ -41,6 +41,11 @@ pub enum BuildError {
         /// The minimum.
         least: Duration,
     },
+    /// `timer_budget` with a share that is not between zero and one.
+    TimerBudget {
+        /// The share asked for.
+        asked: f64,
+    },
     /// A runtime name that is empty or has only spaces.
     EmptyName,
     /// A thread name that contains a NUL byte.
@@ -102,6 +107,13 @@ impl fmt::Display for BuildError {
                     f,
                     "`rescue_latency({asked:?})`: it is at least {least:?} (`Duration::MAX` turns \
                      rescue off)"
+                )
+            }
+            Self::TimerBudget { asked } => {
+                write!(
+                    f,
+                    "`timer_budget({asked})`: a share of a core is above 0 and at most 1 (`exact` \
+                     sets no limit)"
                 )
             }
             Self::EmptyName => write!(f, "the name of the runtime is empty"),

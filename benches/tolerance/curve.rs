@@ -142,7 +142,11 @@ fn callbacks(system: System, count: usize) -> Figures {
 }
 
 pub(crate) fn main(rounds: usize) {
-    let mut systems = vec![System::Tokio, System::Tourbillon(Duration::ZERO)];
+    let mut systems = vec![
+        System::Tokio,
+        System::Default,
+        System::Tourbillon(Duration::ZERO),
+    ];
     systems.extend(TOLERANCES.map(System::Tourbillon));
     systems.push(System::Sleeps);
     for rate in [200_000, 20_000, 2_000] {

@@ -11,13 +11,13 @@ use loom::{sync::Arc, thread};
 use loom_tests::{
     EventLoop, HORIZON, Home, Probe, Worker, close, expire, model, resets, shard, tell,
 };
-use tourbillon_shards::{Cancel, Flow, Options, Outcome, Reset, Started, Status, Timer};
+use tourbillon_shards::{Cancel, Flow, Options, Outcome, Reset, Started, Status, Timer, Tolerance};
 
 /// Returns options with a tolerance of 3. With them, a timer that is due at 5 waits until 8, and
 /// a timer that is due at 17 until 20.
 fn tolerant() -> Options<Worker> {
     Options {
-        tolerance: 3,
+        tolerance: Tolerance::new(3),
         ..Options::default()
     }
 }

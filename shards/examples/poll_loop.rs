@@ -22,6 +22,7 @@ use std::{
 
 use tourbillon_shards::{
     Cancel, Due, Flow, NEVER, Name, Names, Notice, Options, Outcome, Owner, Ran, Shard, Timer,
+    Tolerance,
 };
 
 const MS: u64 = 1_000_000;
@@ -150,7 +151,7 @@ fn main() -> io::Result<()> {
     let count = ticks.clone();
     let tolerant = Options {
         recurring: true,
-        tolerance: 2 * MS,
+        tolerance: Tolerance::new(2 * MS),
         ..Options::default()
     };
     let tick = Timer::build(&shard, 5 * MS, tolerant, move |_| {

@@ -17,6 +17,7 @@ use crate::node::claim::NEVER;
 /// assert_eq!(Tolerance::new(1_000_000).ns(), 1_000_000);
 /// assert_eq!(Tolerance::new(9_000_000).ns(), 8_000_000);
 /// assert!(Tolerance::new(0).is_exact());
+/// assert_eq!((Tolerance::STRICT.ns(), Tolerance::stated(0)), (0, Tolerance::STRICT));
 /// ```
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub struct Tolerance(u8);
@@ -29,8 +30,13 @@ const STEPS: u64 = 4;
 const CODE_OF_UNIT: u8 = 52;
 
 impl Tolerance {
-    /// The timer is due at its deadline.
+    /// The timer is due at its deadline. An owner that [defers](crate::Shard::defer) its wake-ups
+    /// may sleep on for a while all the same.
     pub const EXACT: Self = Self(0);
+
+    /// The timer is due at its deadline, and the owner wakes up for it, even if it defers other
+    /// wake-ups.
+    pub const STRICT: Self = Self(254);
 
     /// Returns the greatest tolerance that is at most `ns`, and at most [`NEVER`].
     pub const fn new(ns: u64) -> Self {
@@ -52,6 +58,15 @@ impl Tolerance {
         Self(first as u8 + (quarters - STEPS) as u8)
     }
 
+    /// Returns the tolerance that somebody has asked for, in ns: [`STRICT`](Self::STRICT) for zero,
+    /// [`new`](Self::new) for others. The owner wakes up for such a timer as it says.
+    pub const fn stated(ns: u64) -> Self {
+        match ns {
+            0 => Self::STRICT,
+            _ => Self::new(ns),
+        }
+    }
+
     /// Returns the tolerance of a [code](Tolerance::code).
     #[inline]
     pub const fn from_code(code: u8) -> Self {
@@ -59,7 +74,8 @@ impl Tolerance {
     }
 
     /// Returns the byte that stands for this tolerance. Zero stands for [`EXACT`](Self::EXACT). A
-    /// larger tolerance has a larger code, which is below 250.
+    /// larger tolerance has a larger code, which is below 250. [`STRICT`](Self::STRICT) has a code of
+    /// its own, below 255.
     #[inline]
     pub const fn code(self) -> u8 {
         self.0
@@ -73,6 +89,9 @@ impl Tolerance {
 
     /// Returns the tolerance in ns.
     pub const fn ns(self) -> u64 {
+        if self.0 == Self::STRICT.0 {
+            return 0;
+        }
         let steps = STEPS as u8;
         let quarters = STEPS + (self.0 % steps) as u64;
         if self.0 < steps {
@@ -92,7 +111,7 @@ impl Tolerance {
     /// Timers of about the same tolerance get the same moment without any coordination, as with
     /// Linux's timer slack (`apply_slack`) and systemd's accuracy.
     pub(crate) fn coalesced(self, deadline: u64) -> u64 {
-        if self.is_exact() || deadline == 0 || deadline == NEVER {
+        if self.ns() == 0 || deadline == 0 || deadline == NEVER {
             return deadline;
         }
         let last = deadline.saturating_add(self.ns()).min(NEVER - 1);

@@ -69,11 +69,16 @@ pub(crate) fn build(builder: &Builder) -> Result<Runtime, BuildError> {
     if is_current_thread {
         config.helpers = (0, 0);
     }
+    // A worker that waits awake uses up the quota, and then the kernel stops all threads.
+    config.spin &= !cores.as_ref().is_some_and(Cores::has_quota);
     if !config.spin {
         // Both would have a worker wake early and spin.
         (config.spin_before, config.timer_advance) = (0, 0);
     }
     config.cores = cores.map_or(1, |cores| usable(pins.as_deref(), &cores));
+    // Workers that share a core share its budget.
+    let core_share = (config.cores as f64 / count as f64).min(1.0);
+    config.timer_budget = config.timer_budget.map(|share| share * core_share);
     // All state that the threads share exists before the first thread runs.
     let shared = Arc::new(Shared::new(config, mask, count));
     if builder.start_paused {
@@ -184,6 +189,12 @@ fn check(config: &Config) -> Result<(), BuildError> {
             asked: config.rescue_latency,
             least: LEAST_LATENCY,
         });
+    }
+    if let Some(asked) = config
+        .timer_budget
+        .filter(|share| !(*share > 0.0 && *share <= 1.0))
+    {
+        return Err(BuildError::TimerBudget { asked });
     }
     if config.stall_threshold == 0 {
         return Err(BuildError::ZeroStallThreshold);

@@ -268,7 +268,21 @@ impl Core {
         if self.shared.clock.was_paused() || self.clock.is_some() {
             return Tolerance::EXACT;
         }
-        tolerance::scoped().unwrap_or(self.tolerance)
+        tolerance::scoped().map_or(self.tolerance, |stated| self.shorten(stated))
+    }
+
+    /// Returns the tolerance of a timer for which the user has stated one, in ns.
+    pub(crate) fn stated(&self, ns: u64) -> Tolerance {
+        self.shorten(Tolerance::stated(ns))
+    }
+
+    /// Returns a tolerance that means the same on this runtime. If no wake-up is deferred, any exact
+    /// timer is strict, and takes the short way.
+    fn shorten(&self, stated: Tolerance) -> Tolerance {
+        match stated.ns() {
+            0 if self.clock.is_some() || self.shared.config.budget().is_none() => Tolerance::EXACT,
+            _ => stated,
+        }
     }
 
     // Callers end with this call, so that their fast path needs no stack frame.

@@ -167,6 +167,9 @@ counters! {
     /// [`Builder::timer_advance`](crate::runtime::Builder::timer_advance) and
     /// [`spin_before`](crate::runtime::Builder::spin_before).
     early_wakes,
+    /// Times that this worker slept past a deadline, because its budget did not pay for an earlier
+    /// wake-up. See [`Builder::timer_budget`](crate::runtime::Builder::timer_budget).
+    deferred_wakes,
     /// Timers that the runtime refused because it was full. They do not count as armed. See
     /// [`Builder::max_timers`](crate::runtime::Builder::max_timers).
     refused,

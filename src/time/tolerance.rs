@@ -43,7 +43,7 @@ pub fn with_tolerance<F: IntoFuture>(
 ) -> WithTolerance<F::IntoFuture> {
     WithTolerance {
         future: future.into_future(),
-        tolerance: Tolerance::new(nanos(tolerance)),
+        tolerance: Tolerance::stated(nanos(tolerance)),
     }
 }
 
@@ -61,7 +61,7 @@ pub fn with_tolerance<F: IntoFuture>(
 /// # });
 /// ```
 pub fn tolerant<R>(tolerance: Duration, f: impl FnOnce() -> R) -> R {
-    within(Tolerance::new(nanos(tolerance)), f)
+    within(Tolerance::stated(nanos(tolerance)), f)
 }
 
 /// The future of [`with_tolerance`].

@@ -393,7 +393,10 @@ where
             deadline: plan.deadline,
             recurring: plan.recurring,
             outcome: mode.told,
-            tolerance: (self.tolerance).map_or_else(|| home.owner().tolerance().ns(), nanos),
+            tolerance: match self.tolerance {
+                Some(tolerance) => home.owner().stated(nanos(tolerance)),
+                None => home.owner().tolerance(),
+            },
             jitter: nanos(self.jitter),
             tag: plan.tag,
             name: self.name.map(|name| Name::new(home.owner().names(), &name)),

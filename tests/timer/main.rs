@@ -3,6 +3,7 @@
 use tourbillon_support as common;
 
 mod arming;
+mod budget;
 mod builder;
 mod builder_bounds;
 mod cancel;

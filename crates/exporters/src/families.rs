@@ -273,6 +273,12 @@ pub static FAMILIES: &[Family] = &[
         |it, visit| writers(it, Counts::early_wakes, visit),
     ),
     counter(
+        "tourbillon_deferred_wakes_total",
+        "{wake}",
+        "Times that the worker slept past a deadline, because its budget for wake-ups was spent.",
+        |it, visit| writers(it, Counts::deferred_wakes, visit),
+    ),
+    counter(
         "tourbillon_search_wakes_total",
         "{wake}",
         "Times that the worker was woken to search for work.",

@@ -343,19 +343,26 @@ impl<'a> Analysis<'a> {
             spans.push(Span::new(part.gap, from - at, worker));
             at = to;
             // The tolerance excuses a sleep, and no job.
-            let is_sleep = matches!(stretch.what, What::Sleep);
+            let (is_sleep, until) = match stretch.what {
+                What::Sleep { until } => (true, until),
+                _ => (false, None),
+            };
             let tolerated = if is_sleep {
                 part.tolerated.clamp(from, to) - from
             } else {
                 0
             };
             spans.push(Span::new(Cause::Tolerance, tolerated, None));
+            // A sleep that another thread ended was not meant to last until its end.
+            let meant = until.filter(|&until| until <= stretch.to).unwrap_or(0);
+            let deferred = meant.clamp(from + tolerated, to) - from - tolerated;
+            spans.push(Span::new(Cause::Budget, deferred, worker));
             let lost = match is_sleep {
                 // It was lost at the end of the sleep.
                 true => stretch.lost,
                 false => stretch.share_of_lost(to - from),
             };
-            let rest = to - from - tolerated;
+            let rest = to - from - tolerated - deferred;
             let throttled = lost.throttled.min(rest);
             let stolen = lost.stolen.min(rest - throttled);
             let preempted = lost.preempted.min(rest - throttled - stolen);
@@ -363,7 +370,7 @@ impl<'a> Analysis<'a> {
             spans.push(Span::new(Cause::Stolen, stolen, worker));
             spans.push(Span::new(Cause::Preempted, preempted, worker));
             let cause = match stretch.what {
-                What::Sleep => Cause::KernelWokeLate,
+                What::Sleep { .. } => Cause::KernelWokeLate,
                 What::Loop => part.gap,
                 What::Job(job) if stretch.is_long_job() && (job.is_none() || job != part.own) => {
                     Cause::StuckInJob(job)

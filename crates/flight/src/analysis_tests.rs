@@ -231,6 +231,27 @@ fn a_sleep_within_the_tolerance_is_meant() {
     assert_eq!(causes(&snapshot(&[&events])), expected);
 }
 
+#[test]
+fn a_sleep_that_the_budget_made_longer_is_meant() {
+    let woken = |until| Event::Resumed {
+        until: Some(until),
+        lost: Lost::default(),
+    };
+    let ran = Event::TimerRan {
+        late: 8 * MS,
+        taken: 108 * MS,
+        home: Some(0),
+        tolerance: 0,
+        timer: None,
+    };
+    let expected = [(Cause::Budget, 1), (Cause::KernelWokeLate, 7)];
+    let events = [(108 * MS, woken(101 * MS)), (108 * MS, ran)];
+    assert_eq!(causes(&snapshot(&[&events])), expected);
+    // Another thread ended the sleep: it armed the timer.
+    let events = [(108 * MS, woken(500 * MS)), (108 * MS, ran)];
+    assert_eq!(causes(&snapshot(&[&events])), [(Cause::KernelWokeLate, 8)]);
+}
+
 /// The first timer of a batch need not run: it may be cancelled before.
 #[test]
 fn a_batch_is_late_beyond_the_tolerance_of_its_first_timer() {

@@ -33,6 +33,9 @@ pub enum Cause {
     ClockStep,
     /// The timer may be late by its tolerance, and its worker slept.
     Tolerance,
+    /// The worker meant to sleep past the deadline: its
+    /// [budget](tourbillon::runtime::Builder::timer_budget) did not pay for an earlier wake-up.
+    Budget,
     /// The timer was due and stayed in its store: the worker takes a limited number at a time.
     Batch,
     /// A peer had come to a stuck worker, and had not yet taken this timer over.
@@ -68,6 +71,7 @@ impl Cause {
             Cause::QueuedBehindOthers { .. } => "queued-behind-others",
             Cause::ClockStep => "clock-step",
             Cause::Tolerance => "tolerance",
+            Cause::Budget => "budget",
             Cause::Batch => "batch",
             Cause::Rescue => "rescue",
             Cause::Suspended => "suspended",

@@ -26,15 +26,16 @@ pub(crate) struct Stretch {
 /// What a worker did.
 #[derive(Clone, Copy, Debug)]
 pub(crate) enum What {
-    Sleep,
+    Sleep {
+        /// Until when it meant to sleep.
+        until: Option<u64>,
+    },
     /// It was in its loop, without a job.
     Loop,
     /// One job.
     Job(Option<JobName>),
     /// Several jobs, of unknown lengths.
-    Jobs {
-        last: Option<JobName>,
-    },
+    Jobs { last: Option<JobName> },
 }
 
 impl Timeline {
@@ -49,9 +50,9 @@ impl Timeline {
             match event {
                 Event::JobBegan { job, .. } => begun.push((at, job)),
                 Event::Parked { .. } => parked = Some(at),
-                Event::Resumed { lost, .. } => {
+                Event::Resumed { lost, until, .. } => {
                     let from = parked.take().unwrap_or(0);
-                    timeline.push(from, at, What::Sleep, lost);
+                    timeline.push(from, at, What::Sleep { until }, lost);
                 }
                 Event::Looped { took, lost } => {
                     timeline.push(at.saturating_sub(took), at, What::Loop, lost);
@@ -152,7 +153,7 @@ impl Timeline {
     pub(crate) fn busy(&self, from: u64, to: u64) -> u64 {
         let jobs = self
             .within(from, to)
-            .filter(|it| !matches!(it.what, What::Sleep | What::Loop));
+            .filter(|it| !matches!(it.what, What::Sleep { .. } | What::Loop));
         jobs.map(|it| it.to.min(to) - it.from.max(from)).sum()
     }
 }

@@ -66,6 +66,21 @@ impl Parker {
             .is_some()
     }
 
+    /// Does as [`claim_if_later`](Parker::claim_if_later), but not for a sleep that ends by
+    /// `deferred`. The worker writes that moment while it is awake, and before it announces a sleep.
+    ///
+    /// The moment may belong to another sleep than the word that this call has seen. Of the worker's
+    /// fence after the announcement and the caller's fence, one comes first. If it is the worker's,
+    /// the caller sees what the worker wrote for this sleep, or later. Otherwise, or if the moment is
+    /// a later one, the worker looks for updates after the push.
+    #[must_use]
+    #[inline]
+    pub fn claim_if_not_deferred(&self, deadline: u64, deferred: impl Fn() -> u64) -> bool {
+        let later = deadline.max(SEARCH);
+        self.claim(|word| (word > later && word > deferred()).then_some(NOTIFIED))
+            .is_some()
+    }
+
     /// Makes the worker search when it runs next, if it sleeps, or was notified and has not run
     /// since. The caller has counted it as a searcher before.
     #[must_use]

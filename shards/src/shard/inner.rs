@@ -15,7 +15,7 @@ use crate::{
         taken::Taken,
     },
     owner::Owner,
-    shard::inbox::Batch,
+    shard::{inbox::Batch, prompt::Prompt},
     store::{
         Store,
         any::{AnyStore, Seen, StoreKind},
@@ -58,9 +58,11 @@ pub(crate) struct Inner<O: Owner> {
     pub(crate) backlog: Batch<O>,
     /// A lower bound of the deadlines in `backlog`.
     pub(crate) backlog_next: u64,
-    /// The number of stored timers that have a tolerance. Their keys may be later than their
-    /// deadlines.
+    /// The number of stored timers that have a tolerance, or are strict. Their keys may be later
+    /// than their deadlines.
     pub(super) tolerant: usize,
+    /// The keys of those timers, if the owner defers wake-ups. It wakes up for these.
+    prompt: Option<Prompt>,
     /// Whether the store was oversized when `shrink` was last called.
     was_oversized: bool,
     /// Whether the shard is closed: no node is inserted any more.
@@ -86,6 +88,7 @@ impl<O: Owner> Inner<O> {
             backlog: Batch::empty(),
             backlog_next: NEVER,
             tolerant: 0,
+            prompt: None,
             was_oversized: false,
             closed: false,
         }
@@ -129,6 +132,38 @@ impl<O: Owner> Inner<O> {
         node.claim
             .deadline()
             .map_or(next, |deadline| deadline.min(next))
+    }
+
+    /// Makes the shard keep the keys of prompt timers. It has no timers yet.
+    pub(super) fn defer(&mut self) {
+        self.prompt = Some(Prompt::default());
+    }
+
+    /// Returns the smallest key of a timer in the store for which an owner wakes up that defers
+    /// wake-ups.
+    #[inline]
+    pub(super) fn next_prompt(&mut self) -> u64 {
+        match &mut self.prompt {
+            Some(prompt) if self.tolerant > 0 => prompt.next(is_prompt(&self.nodes, &self.store)),
+            _ => NEVER,
+        }
+    }
+
+    /// Notes that the timer in `slot` has a new key.
+    #[inline]
+    fn note_prompt(&mut self, slot: u32) {
+        if self.tolerant > 0 && self.prompt.is_some() {
+            self.note_prompt_slow(slot);
+        }
+    }
+
+    #[inline(never)]
+    fn note_prompt_slow(&mut self, slot: u32) {
+        let key = self.store.key(slot);
+        let is_prompt = is_prompt(&self.nodes, &self.store);
+        if let Some(prompt) = self.prompt.as_mut().filter(|_| is_prompt(key, slot)) {
+            prompt.note(key, slot, self.tolerant, is_prompt);
+        }
     }
 
     /// Takes the timers that are due at `now` out of the store, until `due` has `limit` timers, or
@@ -175,6 +210,7 @@ impl<O: Owner> Inner<O> {
                     // It was moved to a later deadline. The key follows only when the old one comes
                     // up.
                     self.store.rekey(slot, node.key(at));
+                    self.note_prompt(slot);
                 }
                 Expiry::Due => {
                     node.set_taken(taken);
@@ -204,7 +240,10 @@ impl<O: Owner> Inner<O> {
                 .expect("a held slot has a node");
             match node.claim.load().deadline().map(|at| node.key(at)) {
                 Some(next) if next <= key => return next,
-                Some(next) => self.store.rekey(slot, next),
+                Some(next) => {
+                    self.store.rekey(slot, next);
+                    self.note_prompt(slot);
+                }
                 None => {
                     node.set_location(Location::None);
                     drop(self.take(slot));
@@ -266,6 +305,7 @@ impl<O: Owner> Inner<O> {
                 // meanwhile.
                 let slot = self.store.insert(before.key(slot));
                 self.put(slot, node);
+                self.note_prompt(slot);
             }
             if self.nodes.len() == len {
                 break;
@@ -301,6 +341,7 @@ impl<O: Owner> Inner<O> {
         let slot = self.store.insert(node.key(deadline));
         self.tolerant += usize::from(is_tolerant(&node));
         self.put(slot, node);
+        self.note_prompt(slot);
     }
 
     /// Fast path of [`insert_slow`](Inner::insert_slow) for an exact timer, if the store has room
@@ -419,6 +460,7 @@ impl<O: Owner> Inner<O> {
                 // A later deadline waits until the old key comes up ("Pending updates" in
                 // `PROTOCOLS.md`).
                 self.store.lower(slot, node.key(deadline));
+                self.note_prompt(slot);
                 None
             }
             _ => Some(self.take_over(node, slot)),
@@ -448,7 +490,8 @@ impl<O: Owner> Inner<O> {
     /// took no note.
     #[inline]
     pub(crate) fn try_note(&mut self, slot: u32, key: u64, earlier: bool) -> bool {
-        self.store.try_note(slot, key, earlier)
+        // A note does not publish the next prompt timer.
+        (self.tolerant == 0 || self.prompt.is_none()) && self.store.try_note(slot, key, earlier)
     }
 
     /// Reads one node from the inbox, which is new or has an update. Returns the node if the store
@@ -466,7 +509,18 @@ impl<O: Owner> Inner<O> {
     }
 }
 
-/// Returns whether a timer's key may be later than its deadline.
+/// Returns a function that tells whether the timer in a slot has this key, and is prompt.
+fn is_prompt<'a, O: Owner>(
+    nodes: &'a [Option<NodeRef<O>>],
+    store: &'a AnyStore,
+) -> impl Fn(u64, u32) -> bool + 'a {
+    |key, slot| {
+        let node = nodes.get(slot as usize).and_then(Option::as_ref);
+        node.is_some_and(is_tolerant) && store.key(slot) == key
+    }
+}
+
+/// Returns whether a timer's key may be later than its deadline, or the timer is strict.
 #[inline]
 fn is_tolerant<O: Owner>(node: &NodeRef<O>) -> bool {
     !node.tolerance().is_exact()

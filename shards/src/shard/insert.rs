@@ -17,12 +17,17 @@ use crate::{
 };
 
 impl<O: Owner> Shard<O> {
-    /// Wakes the owner if it sleeps past `deadline`, and returns whether it did. `fence` orders the
-    /// caller's change before the read of the parked word.
+    /// Wakes the owner if it sleeps past `deadline`, and returns whether it did. `waits`: the owner
+    /// may defer that. `fence` orders the caller's change before the read of the parked word.
     #[inline]
-    pub(super) fn wake_before(&self, deadline: u64, fence: impl FnOnce()) -> bool {
+    pub(super) fn wake_before(&self, deadline: u64, waits: bool, fence: impl FnOnce()) -> bool {
         fence();
-        let wake = self.parker.claim_if_later(deadline);
+        let wake = match waits {
+            true => self
+                .parker
+                .claim_if_not_deferred(deadline, || self.deferred()),
+            false => self.parker.claim_if_later(deadline),
+        };
         if wake {
             self.owner.wake();
         }
@@ -185,8 +190,11 @@ impl<O: Owner> Shard<O> {
     /// smallest of theirs.
     #[inline]
     fn push_new(&self, nodes: impl New<O>, key: u64) {
+        let waits = nodes.as_ref().iter().all(waits);
         match self.inbox.push_new(nodes, || self.owner.met()) {
-            Ok(pushed) => Self::announce_pushed(pushed.before_fence(&self.inbox_next, self), key),
+            Ok(pushed) => {
+                Self::announce_pushed(pushed.before_fence(&self.inbox_next, self), key, waits);
+            }
             Err(nodes) => each(nodes, |node| self.refuse(&node)),
         }
     }
@@ -211,7 +219,7 @@ impl<O: Owner> Shard<O> {
         let next = || node.claim.load().deadline().map(|at| node.key(at));
         while let Some(deadline) = next().filter(|&at| at < announced) {
             self.inbox_next.fetch_min(deadline, Ordering::AcqRel);
-            self.wake_or_lower_alarm(deadline, full_fence);
+            self.wake_or_lower_alarm(deadline, waits(node), full_fence);
             announced = deadline;
         }
     }
@@ -223,24 +231,30 @@ impl<O: Owner> Shard<O> {
     /// pushed may rely on what it finds. For any other thread, a drainer may have taken that
     /// deadline away, and take the node later. See "Published words" in `PROTOCOLS.md`.
     #[inline]
-    fn announce_pushed(pushed: BeforeFence<'_, Self>, deadline: u64) {
+    fn announce_pushed(pushed: BeforeFence<'_, Self>, deadline: u64, waits: bool) {
         if !looks_at_the_deadline() || deadline < pushed.read() {
             pushed.lower(deadline);
         }
-        pushed.fence().wake_or_lower_alarm(deadline, || ());
+        pushed.fence().wake_or_lower_alarm(deadline, waits, || ());
     }
 
     /// Wakes the owner if it would sleep past a deadline that was published. If the owner is not to
     /// be woken, lowers an alarm that follows the deadlines.
     #[inline]
-    fn wake_or_lower_alarm(&self, deadline: u64, fence: impl FnOnce()) {
-        if !self.wake_before(deadline, fence) {
+    fn wake_or_lower_alarm(&self, deadline: u64, waits: bool, fence: impl FnOnce()) {
+        if !self.wake_before(deadline, waits, fence) {
             self.owner.wake_skipped();
             // The alarm of an owner that sleeps in good order stands, and stays. It follows the
             // deadlines if a peer watches: the owner is stuck, or was woken and gets no core.
             self.lower_alarm(deadline);
         }
     }
+}
+
+/// Returns whether an owner that defers its wake-ups may let this timer wait.
+#[inline]
+fn waits<O: Owner>(node: &NodeRef<O>) -> bool {
+    node.tolerance().is_exact()
 }
 
 /// Orders any change of the caller before its next reads.

@@ -35,6 +35,7 @@ mod insert;
 pub(crate) mod lock;
 mod moved;
 mod park;
+mod prompt;
 mod update;
 pub(crate) mod waiters;
 
@@ -93,6 +94,8 @@ pub struct Shard<O: Owner> {
     store_next: AtomicU64,
     /// The deadline of the first timer, which is earlier than its key if the timer may be late.
     store_soonest: AtomicU64,
+    /// The smallest key of a timer in the store for which the owner defers no wake-up.
+    store_prompt: AtomicU64,
     /// The number of timers in the store.
     stored: AtomicUsize,
     /// How many times a thread has taken a list that was not empty from the inbox.
@@ -107,6 +110,9 @@ pub struct Shard<O: Owner> {
     /// owner reads and writes this word, so it belongs to no protocol, and loom need not check it.
     /// See [`expects_earlier`](Shard::expects_earlier).
     earlier: std::sync::atomic::AtomicU32,
+    /// The moment until which the owner defers wake-ups, in ns. Written by the owner while it is
+    /// awake.
+    deferred: AtomicU64,
     waiters: Waiters,
     owner: O,
 }
@@ -139,6 +145,7 @@ impl<O: Owner> Shard<O> {
             lock: TryLock::new(),
             store_next: AtomicU64::new(NEVER),
             store_soonest: AtomicU64::new(NEVER),
+            store_prompt: AtomicU64::new(NEVER),
             stored: AtomicUsize::new(0),
             sweeps: AtomicU64::new(0),
             sweeping: AtomicUsize::new(0),
@@ -146,6 +153,7 @@ impl<O: Owner> Shard<O> {
             inner: UnsafeCell::new(Inner::new()),
             _line_of_the_rest: [],
             earlier: std::sync::atomic::AtomicU32::new(0),
+            deferred: AtomicU64::new(0),
             waiters: Waiters::new(),
             owner,
         }
@@ -263,7 +271,7 @@ impl<O: Owner> Shard<O> {
         // SAFETY: we hold the lock.
         let result = self.inner.with_mut(|inner| unsafe {
             let result = f(&mut *inner);
-            self.publish(&*inner);
+            self.publish(&mut *inner);
             result
         });
         // The guard ends before the release: after the release another thread may hold the lock,
@@ -279,10 +287,12 @@ impl<O: Owner> Shard<O> {
     /// Publishes the state of the store and of the backlog in the words that are read without the
     /// lock.
     #[inline]
-    fn publish(&self, inner: &Inner<O>) {
+    fn publish(&self, inner: &mut Inner<O>) {
         let seen = inner.seen();
         let (next, soonest) = inner.next(seen);
         self.publish_store(next, soonest, seen);
+        self.store_prompt
+            .store(inner.next_prompt(), Ordering::Release);
         self.has_backlog
             .store(!inner.backlog.is_empty(), Ordering::Release);
     }
@@ -295,8 +305,8 @@ impl<O: Owner> Shard<O> {
         self.stored.store(seen.len, Ordering::Relaxed);
     }
 
-    /// Publishes the state of the store if no timer has a tolerance and the backlog has not
-    /// changed.
+    /// Publishes the state of the store if no timer has a tolerance or is strict, and the backlog has
+    /// not changed. So no timer is prompt, before and after.
     #[inline]
     fn publish_exact(&self, inner: &Inner<O>, seen: Seen) {
         let next = inner.next_exact(seen);

@@ -2,8 +2,12 @@
 //!
 //! The owner announces until when it sleeps, and then looks once more for updates and work. See
 //! "Parking and wake-ups" in `PROTOCOLS.md` of `tourbillon-sched`.
+//!
+//! An owner may [defer](Shard::defer) its wake-ups, so that one serves the timers of a longer time.
 
 use tourbillon_sched::Sleeper;
+
+use tourbillon_sync::Ordering;
 
 use super::{Shard, insert::full_fence};
 use crate::owner::Owner;
@@ -11,7 +15,46 @@ use crate::owner::Owner;
 impl<O: Owner> Shard<O> {
     /// Wakes the owner if it sleeps, and returns whether it did. For work that is no timer.
     pub fn wake(&self) -> bool {
-        self.wake_before(0, full_fence)
+        self.wake_before(0, false, full_fence)
+    }
+
+    /// Lets the owner defer its wake-ups. The shard has no timers yet, because a timer needs a
+    /// reference to it.
+    #[must_use]
+    pub fn deferring(self) -> Self {
+        // SAFETY: no other thread has a reference to `self`.
+        self.inner.with_mut(|inner| unsafe { (*inner).defer() });
+        self
+    }
+
+    /// Makes the next sleep of the owner last until `moment` at least, in ns, whatever timers come
+    /// due meanwhile. Zero defers nothing.
+    ///
+    /// The owner calls this before it announces a sleep. It still wakes up for timers with a
+    /// [stated](crate::Tolerance::stated) tolerance, also [strict](crate::Tolerance::STRICT) ones,
+    /// and by [`wake`](Shard::wake). The shard is a [deferring](Shard::deferring) one.
+    #[inline]
+    pub fn defer(&self, moment: u64) {
+        // Before the announcement: see `Parker::claim_if_not_deferred`.
+        if self.deferred() != moment {
+            self.deferred.store(moment, Ordering::Relaxed);
+        }
+    }
+
+    /// Returns the moment to which the owner [deferred](Shard::defer) its wake-ups last, in ns.
+    #[inline]
+    pub fn deferred(&self) -> u64 {
+        self.deferred.load(Ordering::Relaxed)
+    }
+
+    /// Returns when the owner is to wake up: at [`next_deadline`](Shard::next_deadline), or later if
+    /// it defers that.
+    pub fn next_wake(&self) -> u64 {
+        let (next, deferred) = (self.next_deadline(), self.deferred());
+        match next < deferred {
+            true => deferred.min(self.store_prompt.load(Ordering::Acquire)),
+            false => next,
+        }
     }
 
     /// Announces that the owner is about to sleep, and returns until when, in ns. The owner then
@@ -40,16 +83,16 @@ impl<O: Owner> Shard<O> {
     }
 }
 
-/// A worker of [`Searchers`](tourbillon_sched::Searchers) sleeps until the next deadline.
+/// A worker of [`Searchers`](tourbillon_sched::Searchers) sleeps until its next wake-up.
 impl<O: Owner> Sleeper for Shard<O> {
     fn announce_sleep(&self) -> u64 {
-        let until = self.next_deadline();
+        let until = self.next_wake();
         self.parker.announce(until);
         until
     }
 
     fn may_sleep(&self, until: u64) -> bool {
-        !self.has_updates() && self.next_deadline() >= until
+        !self.has_updates() && self.next_wake() >= until
     }
 
     fn end_sleep(&self) -> bool {

@@ -227,7 +227,7 @@ impl<O: Owner> Shard<O> {
         // SAFETY: `try_acquire` above took the lock.
         self.inner.with_mut(|inner| unsafe {
             self.drain(&mut *inner, batch());
-            self.publish(&*inner);
+            self.publish(&mut *inner);
         });
         mem::forget(unlock);
         if self.lock.release() {

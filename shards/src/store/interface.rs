@@ -3,9 +3,9 @@
 /// An entry of a store. It has 12 bytes, so that four entries span less than a cache line.
 #[derive(Clone, Copy, Debug)]
 #[repr(C, packed(4))]
-pub(super) struct Entry {
-    pub(super) key: u64,
-    pub(super) slot: u32,
+pub(crate) struct Entry {
+    pub(crate) key: u64,
+    pub(crate) slot: u32,
 }
 
 /// A priority queue of keys. Each entry has a slot, by which the caller removes or moves it.

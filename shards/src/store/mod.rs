@@ -18,3 +18,7 @@ pub use self::{
     interface::Store,
     wheel::Wheel,
 };
+pub(crate) use self::{
+    interface::Entry,
+    tree::{Nowhere, Tree},
+};

@@ -13,7 +13,7 @@ const ARITY: usize = 4;
 const PREFETCHED: std::ops::Range<usize> = 21..85;
 
 /// Receives the new position of each entry that moves.
-pub(super) trait Positions {
+pub(crate) trait Positions {
     /// Records that the entry of `slot` is at `position`.
     fn set(&mut self, slot: u32, position: u32);
 }
@@ -26,7 +26,7 @@ impl Positions for Slots {
 }
 
 /// Ignores the positions.
-pub(super) struct Nowhere;
+pub(crate) struct Nowhere;
 
 impl Positions for Nowhere {
     #[inline]
@@ -36,18 +36,18 @@ impl Positions for Nowhere {
 /// The entries of a heap. Each method that moves entries reports their positions to the
 /// [`Positions`] that it is given.
 #[derive(Debug, Default)]
-pub(super) struct Tree {
+pub(crate) struct Tree {
     entries: Vec<Entry>,
 }
 
 impl Tree {
     #[inline]
-    pub(super) fn len(&self) -> usize {
+    pub(crate) fn len(&self) -> usize {
         self.entries.len()
     }
 
     #[inline]
-    pub(super) fn first(&self) -> Option<Entry> {
+    pub(crate) fn first(&self) -> Option<Entry> {
         self.entries.first().copied()
     }
 
@@ -62,7 +62,7 @@ impl Tree {
     }
 
     /// Removes the entries for which `keep` is false, like `Vec::retain`. Positions become invalid.
-    pub(super) fn retain(&mut self, keep: impl FnMut(&Entry) -> bool) {
+    pub(crate) fn retain(&mut self, keep: impl FnMut(&Entry) -> bool) {
         self.entries.retain(keep);
         let parents = self.entries.len().div_ceil(ARITY);
         for at in (0..parents).rev() {
@@ -77,7 +77,7 @@ impl Tree {
 
     /// Adds an entry.
     #[inline]
-    pub(super) fn push(&mut self, entry: Entry, slots: &mut impl Positions) {
+    pub(crate) fn push(&mut self, entry: Entry, slots: &mut impl Positions) {
         self.entries.push(entry);
         self.sift_up(self.entries.len() - 1, entry, slots);
     }
@@ -97,7 +97,7 @@ impl Tree {
 
     /// Removes the first entry. Calls `soon` with an entry that comes near the root.
     #[inline]
-    pub(super) fn pop(
+    pub(crate) fn pop(
         &mut self,
         slots: &mut impl Positions,
         soon: impl FnMut(u32),

@@ -22,7 +22,6 @@ use crate::{
         options::Options,
         reset::{later, moved, refresh, reset_after, reset_at, reset_from_start},
     },
-    tolerance::Tolerance,
 };
 
 pub(crate) mod cancel;
@@ -131,7 +130,7 @@ impl<O: Owner> Timer<O> {
     /// # impl Owner for Loop { fn wake(&self) {} fn is_current(&self) -> bool { true } }
     ///
     /// let shard = Arc::new(Shard::new(Loop));
-    /// let options = Options { outcome: true, tolerance: 50, ..Options::default() };
+    /// let options = Options { outcome: true, ..Options::default() };
     /// let timer = Timer::build(&shard, 1_000, options, |how| {
     ///     assert_eq!(how, Outcome::Cancelled);
     ///     Flow::Break(how)
@@ -161,7 +160,7 @@ impl<O: Owner> Timer<O> {
         // has passed as well.
         let claim = Claim::Idle(options.deadline.map_or(0, |at| at.clamp(1, NEVER)));
         let kind = (options.recurring, options.outcome);
-        let tolerance = Tolerance::new(options.tolerance);
+        let tolerance = options.tolerance;
         let options = options.into_parts();
         let node = callback::optioned::<N, O, F>(home, claim, wait, kind, options, f);
         node.set_tolerance(tolerance);

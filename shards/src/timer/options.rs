@@ -2,13 +2,15 @@
 
 use std::num::NonZeroU64;
 
-use crate::{answer::Outcome, names::Name, node::extras::Extras, owner::Owner};
+use crate::{
+    answer::Outcome, names::Name, node::extras::Extras, owner::Owner, tolerance::Tolerance,
+};
 
 /// Options of a timer, for [`Timer::build`](crate::Timer::build).
 ///
 /// ```
 /// # use std::sync::Arc;
-/// # use tourbillon_shards::{Flow, Options, Owner, Shard, Timer};
+/// # use tourbillon_shards::{Flow, Options, Owner, Shard, Timer, Tolerance};
 /// # struct Loop;
 /// # impl Owner for Loop { fn wake(&self) {} fn is_current(&self) -> bool { true } }
 /// const MS: u64 = 1_000_000;
@@ -20,7 +22,7 @@ use crate::{answer::Outcome, names::Name, node::extras::Extras, owner::Owner};
 /// let weak = Arc::downgrade(&connection);
 /// let options = Options {
 ///     recurring: true,
-///     tolerance: 100 * MS,
+///     tolerance: Tolerance::new(100 * MS),
 ///     condition: Some(Box::new(move || weak.strong_count() > 0)),
 ///     ..Options::default()
 /// };
@@ -40,12 +42,12 @@ pub struct Options<O: Owner> {
     /// without a run or, if it recurs, after its runs. The thread that runs the
     /// [`Notice`](crate::Notice) makes that call.
     pub outcome: bool,
-    /// How late the timer may run, in ns, to share a wake-up with others.
+    /// How late the timer may run, to share a wake-up with others.
     ///
     /// The timer waits for the roundest moment from its deadline to `tolerance` later: the one
     /// whose binary number ends in the most zeros. If it is the next timer of the shard and the
     /// owner checks the shard after the deadline, it runs then.
-    pub tolerance: u64,
+    pub tolerance: Tolerance,
     /// Upper bound of a random delay, in ns, that is added to the first deadline and to those on
     /// the grid of a recurring timer. [`Owner::random`] draws it anew for each deadline.
     pub jitter: u64,
@@ -77,7 +79,7 @@ impl<O: Owner> Default for Options<O> {
             deadline: None,
             recurring: false,
             outcome: false,
-            tolerance: 0,
+            tolerance: Tolerance::EXACT,
             jitter: 0,
             tag: 0,
             origin: None,

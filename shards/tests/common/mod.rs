@@ -41,7 +41,16 @@ impl Scripted {
     }
 
     pub fn shard_with(local: bool, store: StoreKind) -> Arc<Shard<Scripted>> {
-        let shard = Shard::new(Scripted {
+        Arc::new(Self::new(local).with_store(store))
+    }
+
+    /// Returns a shard whose owner may defer its wake-ups.
+    pub fn deferring(local: bool, store: StoreKind) -> Arc<Shard<Scripted>> {
+        Arc::new(Self::new(local).with_store(store).deferring())
+    }
+
+    fn new(local: bool) -> Shard<Scripted> {
+        Shard::new(Scripted {
             local: AtomicBool::new(local),
             keeps: AtomicBool::new(false),
             wakes: AtomicUsize::new(0),
@@ -53,8 +62,7 @@ impl Scripted {
             step: AtomicU64::new(0),
             tolerance: AtomicU64::new(0),
             reread: Mutex::default(),
-        });
-        Arc::new(shard.with_store(store))
+        })
     }
 
     /// Sets whether the shard takes its callers for the owner, and uses the store, or for a remote

@@ -4,6 +4,7 @@
 #[path = "../common/mod.rs"]
 mod common;
 
+mod defer;
 mod park;
 mod sleep_until;
 mod watchdog;

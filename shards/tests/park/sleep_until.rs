@@ -10,7 +10,7 @@ use std::{
 };
 
 use crate::common::{Scripted, times, turn};
-use tourbillon_shards::{Cancel, Flow, NEVER, Options, Owner, Reset, Shard, Timer};
+use tourbillon_shards::{Cancel, Flow, NEVER, Options, Owner, Reset, Shard, Timer, Tolerance};
 
 #[test]
 fn sleep_until_returns_the_next_deadline() {
@@ -72,7 +72,7 @@ fn a_tolerant_timer_that_can_wait_does_not_wake_the_owner() {
     let tolerant = |deadline, tolerance| {
         let options = Options {
             deadline: Some(deadline),
-            tolerance,
+            tolerance: Tolerance::new(tolerance),
             ..Options::default()
         };
         Timer::build(&shard, 0, options, Flow::Break).start(0);
@@ -126,7 +126,7 @@ fn no_wake_up_is_lost() {
                         };
                         let options = Options {
                             deadline: Some(if round % 2 == 0 { 0 } else { NEVER }),
-                            tolerance: (round % 3) as u64,
+                            tolerance: Tolerance::new((round % 3) as u64),
                             ..Options::default()
                         };
                         let timer = Timer::build(&shard, 0, options, f);

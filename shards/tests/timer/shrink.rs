@@ -3,7 +3,7 @@
 use std::sync::{Arc, Mutex};
 
 use crate::common::Scripted;
-use tourbillon_shards::{Cancel, Flow, NEVER, Options, Reset, Timer, store::StoreKind};
+use tourbillon_shards::{Cancel, Flow, NEVER, Options, Reset, Timer, Tolerance, store::StoreKind};
 
 /// The timers that stay are found by their handles, and come due in their order, whatever their
 /// slots are then.
@@ -73,7 +73,7 @@ fn shrinking_keeps_the_keys_of_timers_that_may_be_late() {
     let shard = Scripted::shard(true);
     let tolerant = |tolerance| {
         let options = Options {
-            tolerance,
+            tolerance: Tolerance::new(tolerance),
             ..Options::default()
         };
         let timer = Timer::build(&shard, 1_000, options, |_| Flow::Continue(()));

@@ -31,7 +31,7 @@ fn armed(
     let (mine, clock) = (ran.clone(), clock.clone());
     let options = Options {
         deadline: Some(deadline),
-        tolerance,
+        tolerance: Tolerance::new(tolerance),
         ..Options::default()
     };
     let timer = Timer::build(shard, 0, options, move |how| {

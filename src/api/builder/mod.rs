@@ -12,6 +12,7 @@ use std::{fmt, sync::Arc, time::Duration};
 use tourbillon_shards::{Tolerance, store::StoreKind};
 
 use crate::{
+    api::builder::waiting::DEFAULT_BUDGET,
     api::{build, runtime::Runtime},
     engine::{
         config::{Config, RuntimeFlavor},
@@ -72,6 +73,7 @@ impl Builder {
                 timer_store: StoreKind::default(),
                 rescue_latency: DEFAULT_LATENCY,
                 timer_tolerance: Tolerance::EXACT,
+                timer_budget: Some(DEFAULT_BUDGET),
                 spin: true,
                 spin_before: 0,
                 timer_advance: 100_000,

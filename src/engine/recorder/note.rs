@@ -9,7 +9,7 @@ use tourbillon_shards::{Due, NEVER, Tolerance, TypeName};
 use crate::engine::telemetry::trace;
 use crate::{
     engine::{
-        core::Core,
+        core::{Core, WorkerShard},
         recorder::{
             NOTED, Track,
             event::{Lost, Rescue, WakeReason},
@@ -50,11 +50,24 @@ pub(crate) struct Notes {
     read: u64,
 }
 
+/// Returns from when on a timer counts as late at `now`: from its deadline, or from the end of a
+/// sleep by which the owner of its shard deferred it.
+#[inline]
+pub(crate) fn due_from(shard: &WorkerShard, deadline: u64, tolerance: Tolerance, now: u64) -> u64 {
+    let deferred = shard.deferred();
+    match tolerance.is_exact() && deferred <= now {
+        true => deadline.max(deferred),
+        false => deadline,
+    }
+}
+
 /// A timer that runs.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Running {
     pub(crate) deadline: u64,
     pub(crate) tolerance: Tolerance,
+    /// From when on it counts as late, but for its tolerance: see [`due_from`].
+    pub(crate) due_from: u64,
     /// The worker that owns it.
     pub(crate) home: usize,
     pub(crate) job: Option<JobRef>,
@@ -115,10 +128,12 @@ impl Notes {
 
 impl Running {
     /// Returns what is known of a due callback, unless it was cancelled.
-    pub(crate) fn of(due: &Due<Core>) -> Option<Self> {
+    pub(crate) fn of(due: &Due<Core>, now: u64) -> Option<Self> {
+        let (deadline, tolerance) = (due.deadline()?, due.tolerance());
         Some(Self {
-            deadline: due.deadline()?,
-            tolerance: due.tolerance(),
+            deadline,
+            tolerance,
+            due_from: due_from(due.home(), deadline, tolerance, now),
             home: due.home().owner().index,
             job: Some(JobRef {
                 name: due.type_name(),
@@ -129,9 +144,9 @@ impl Running {
     }
 
     /// Returns how late the timer is at `now`, beyond its tolerance.
-    fn late_beyond(&self, now: u64) -> u64 {
-        let late = now.saturating_sub(self.deadline);
-        late.saturating_sub(self.tolerance.ns())
+    pub(crate) fn late_beyond(&self, now: u64) -> u64 {
+        now.saturating_sub(self.due_from)
+            .saturating_sub(self.tolerance.ns())
     }
 
     /// Emits a warning if the timer was very late, and there was no other one for a second. A panic
@@ -197,7 +212,8 @@ impl Worker<'_> {
     /// is looked at when it runs.
     #[inline]
     pub(crate) fn moment_of_taking(&self, now: u64, next: u64) -> (u64, bool) {
-        if self.core.track.notes(now.saturating_sub(next)) {
+        let due_from = due_from(&self.local.shard, next, Tolerance::EXACT, now);
+        if self.core.track.notes(now.saturating_sub(due_from)) {
             return (now & !SAMPLED, true);
         }
         (now, false)
@@ -223,9 +239,15 @@ impl Worker<'_> {
         let Some(deadline) = self.due.get(first).and_then(Due::deadline) else {
             return;
         };
-        let (track, late) = (&self.core.track, now.saturating_sub(deadline));
-        if track.notes(late) {
-            self.record_taken(first, now, late, None);
+        let track = &self.core.track;
+        let due_from = due_from(
+            &self.local.shard,
+            deadline,
+            self.due[first].tolerance(),
+            now,
+        );
+        if track.notes(now.saturating_sub(due_from)) {
+            self.record_taken(first, now, now.saturating_sub(deadline), None);
         } else if !track.notes_all() && self.local.deque.is_empty() {
             // Timers are in time again. Those that are still queued are looked at.
             track.set_looks(false);
@@ -248,9 +270,12 @@ impl Worker<'_> {
     #[cold]
     fn record_taken(&mut self, first: usize, now: u64, late: u64, rescue: Option<(&Core, u64)>) {
         let track = &self.core.track;
-        // A timer is not late within its tolerance.
-        let tolerance = self.due[first].tolerance().ns();
-        let late_beyond = late.saturating_sub(tolerance);
+        // A timer is not late within its tolerance, nor while its owner sleeps on because of the
+        // budget.
+        let timer = &self.due[first];
+        let due_from = due_from(timer.home(), now - late, timer.tolerance(), now);
+        let tolerance = timer.tolerance().ns();
+        let late_beyond = now.saturating_sub(due_from).saturating_sub(tolerance);
         if self.shared.clock.was_paused() || !track.notes(late_beyond) {
             return;
         }

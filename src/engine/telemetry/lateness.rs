@@ -13,7 +13,13 @@ use tourbillon_shards::{Due, Sleep, Taken};
 
 use crate::{
     clock::instant::Instant,
-    engine::{core::Core, local, recorder::note::Running, shared::Shared, worker::Worker},
+    engine::{
+        core::Core,
+        local,
+        recorder::note::{Running, due_from},
+        shared::Shared,
+        worker::Worker,
+    },
     metrics::histogram::Recorded,
 };
 
@@ -53,7 +59,7 @@ impl Worker<'_> {
         // queue.
         let track = &self.core.track;
         let is_late = track.looks() || queued.is_some_and(|queued| track.notes(queued));
-        let running = is_late.then(|| Running::of(&due)).flatten();
+        let running = is_late.then(|| Running::of(&due, now)).flatten();
         self.note_run(due.type_name(), None);
         let ran = self.fire(due, || self.shared.clock.now());
         let Some(queued) = queued.filter(|_| ran) else {
@@ -139,16 +145,16 @@ fn note_task(sleep: &Sleep<Core>, deadline: Instant, sampled: Option<Taken>) {
         return;
     };
     let tolerance = sleep.tolerance();
-    let late = now.saturating_sub(deadline);
-    let late_beyond = late.saturating_sub(tolerance.ns());
-    let is_noted = home.track.notes(late_beyond);
     let mut running = Running {
         deadline,
         tolerance,
+        due_from: due_from(sleep.home(), deadline, tolerance, now),
         home: home.index,
         job: None,
         origin: None,
     };
+    let late_beyond = running.late_beyond(now);
+    let is_noted = home.track.notes(late_beyond);
     local::with_local_of(shared, |local| {
         // Another thread polls the task, for example in `block_on`. No worker has a histogram for
         // that.

@@ -62,7 +62,7 @@ pub(crate) fn watched(core: Core, workers: usize) -> Shard<Core> {
     let store = config.timer_store;
     // There is nobody to call.
     if config.is_current_thread() {
-        return Shard::new(core).with_store(store);
+        return deferring(Shard::new(core).with_store(store));
     }
     // Without rescues, or without a rescuer, the alarm is set only while the worker is in
     // `block_in_place`.
@@ -71,7 +71,15 @@ pub(crate) fn watched(core: Core, workers: usize) -> Shard<Core> {
     } else {
         Shard::watched_when_called(core, latency)
     };
-    shard.with_store(store)
+    deferring(shard.with_store(store))
+}
+
+/// Lets the worker of `shard` defer its wake-ups if the runtime has a budget for them.
+fn deferring(shard: WorkerShard) -> WorkerShard {
+    match shard.owner().shared.config.budget() {
+        Some(_) => shard.deferring(),
+        None => shard,
+    }
 }
 
 /// Adds the alarm of each worker to the epoll instances of its peers.

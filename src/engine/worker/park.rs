@@ -19,12 +19,18 @@ use crate::{
 const RETRY: u64 = 1_000_000;
 
 impl Worker<'_> {
-    /// Returns whether the worker spins, by its wait policy, because its next deadline is near.
+    /// Decides until when the worker defers its wake-ups. Returns whether it spins, by its wait
+    /// policy, because its next wake-up is near.
     pub(crate) fn is_near(&self) -> bool {
         // On a clock that was ever paused no worker spins: a paused one moves only when all of them
         // sleep.
-        let next = self.local.shard.next_deadline();
-        if next == NEVER || self.shared.clock.was_paused() {
+        let (shard, was_paused) = (&self.local.shard, self.shared.clock.was_paused());
+        shard.defer(match was_paused {
+            true => 0,
+            false => self.wait_policy.defers_until(),
+        });
+        let next = shard.next_wake();
+        if next == NEVER || was_paused {
             return false;
         }
         self.wait_policy.spins(next, || self.shared.clock.now())
@@ -38,8 +44,10 @@ impl Worker<'_> {
         if self.search.is_on {
             self.found();
         }
-        self.wait_policy.spun();
+        let last = self.in_loop.at;
         self.back_in_loop();
+        let now = self.in_loop.at;
+        self.wait_policy.spun(now, now.saturating_sub(last));
         self.look_at_sockets();
         std::hint::spin_loop();
     }
@@ -130,6 +138,12 @@ impl Worker<'_> {
                         Timeout::Until { deadline, left }
                     } else if until == NEVER {
                         Timeout::None
+                    } else if shard.next_deadline() < until && !shared.clock.was_paused() {
+                        // The budget does not pay for an earlier wake-up.
+                        core.recorder.own.deferred_wakes.add_alone(1);
+                        timed = Some(Sleep::new(real, until, until));
+                        let (deadline, left) = shared.clock.until(until, real);
+                        Timeout::Until { deadline, left }
                     } else if shared.clock.was_paused() || shard.soonest() != until {
                         // Neither compensate nor learn. On a clock that was ever paused, all must
                         // depend on the program alone. A timer with a tolerance need not be exact.

@@ -11,7 +11,7 @@ use std::{
 use tourbillon_model::{self as model, State};
 use tourbillon_shards::{
     Cancel, Due, Kind, NEVER, Name, Names, Notice, Options, Outcome, Ran, Reset, Shard, Started,
-    Timer,
+    Timer, Tolerance,
 };
 
 use super::{
@@ -131,7 +131,7 @@ impl World {
             deadline,
             recurring: plan.recurring,
             outcome: plan.outcome,
-            tolerance: plan.tolerance,
+            tolerance: Tolerance::new(plan.tolerance),
             jitter: plan.jitter,
             tag: id as u32,
             name: plan

@@ -1,6 +1,6 @@
 //! How a worker waits for a deadline: it spins, or it sleeps and has the kernel wake it early.
 //!
-//! The policy has two measured parts and one option:
+//! The policy has three parts that measure and one option:
 //!
 //! - The *spin threshold* ([`sleep_cost`]): what a sleep costs in processor time. A worker whose
 //!   next deadline is nearer than that spins, because a sleep would cost more. The deadline is
@@ -8,16 +8,23 @@
 //! - *Wake-up latency compensation* ([`wake_latency`]): how late the kernel ends a sleep. The
 //!   worker asks for an end that is earlier by the least latency it has seen lately. It spins for
 //!   the rest.
+//! - The [`budget`]: for deadlines that come so fast that to wake for each would cost too much of
+//!   the core, the worker sleeps longer, and serves several at once.
 //! - [`Builder::spin_before`](crate::runtime::Builder::spin_before): the worker spins for at least
 //!   this time before each deadline.
 
+mod budget;
 mod sleep_cost;
 mod wake_latency;
 
 use std::time::Duration;
 
-use self::{sleep_cost::SleepCost, wake_latency::WakeLatencies};
+use self::{budget::Budget, sleep_cost::SleepCost, wake_latency::WakeLatencies};
 use crate::engine::config::Config;
+
+/// The most that one turn of a worker that waits awake costs its budget, in ns. A turn that takes
+/// longer has done work.
+const TURN: u64 = 5_000;
 
 /// How a worker waits for a deadline.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -42,12 +49,13 @@ pub(crate) struct Sleep {
 /// Decides how a worker waits, and learns from each sleep.
 #[derive(Debug)]
 pub(crate) struct WaitPolicy {
-    /// Whether the worker may spin. If not, it measures no sleeps.
+    /// Whether the worker may spin. If not, and without a budget, it measures no sleeps.
     spin: bool,
     /// How long before a deadline the worker spins in any case, in ns.
     spin_before: u64,
     cost: SleepCost,
     latencies: WakeLatencies,
+    budget: Option<Budget>,
     /// The deadline of the last sleep that its timeout ended: the worker does not sleep again
     /// before it.
     woken_for: u64,
@@ -60,8 +68,16 @@ impl WaitPolicy {
             spin_before: config.spin_before,
             cost: SleepCost::default(),
             latencies: WakeLatencies::new(config.timer_advance),
+            budget: config.budget().map(Budget::new),
             woken_for: 0,
         }
+    }
+
+    /// Returns the moment, in ns, until which the worker defers wake-ups for timers, or one that has
+    /// passed.
+    #[inline]
+    pub(crate) fn defers_until(&self) -> u64 {
+        self.budget.as_ref().map_or(0, Budget::pays_from)
     }
 
     /// Returns whether the worker spins until `deadline`, in ns. `now` reads the clock, and is
@@ -98,14 +114,18 @@ impl WaitPolicy {
         self.latencies.compensation(deadline.saturating_sub(now))
     }
 
-    /// Records that the worker spins once, in place of a sleep.
-    pub(crate) fn spun(&mut self) {
+    /// Records at `now` that the worker spins once, in place of a sleep, and has been awake for
+    /// `awake` since its last turn, both in ns.
+    pub(crate) fn spun(&mut self, now: u64, awake: u64) {
         self.cost.spun();
+        if let Some(budget) = &mut self.budget {
+            budget.spend(now, awake.min(TURN));
+        }
     }
 
     /// Runs `sleep`, which lasts `left` at most, and now and then measures what it costs.
     pub(crate) fn measure(&mut self, left: Duration, sleep: impl FnOnce()) {
-        match self.spin {
+        match self.spin || self.budget.is_some() {
             true => self.cost.measure(left, sleep),
             false => sleep(),
         }
@@ -116,6 +136,9 @@ impl WaitPolicy {
     pub(crate) fn timed_out(&mut self, sleep: Sleep, now: u64) -> bool {
         self.latencies
             .note(sleep.length, now.saturating_sub(sleep.until));
+        if let Some(budget) = &mut self.budget {
+            budget.spend(now, self.cost.last());
+        }
         // If this is early, the worker spins for the rest.
         self.woken_for = sleep.deadline;
         now < sleep.deadline
@@ -154,6 +177,7 @@ mod tests {
             spin_before,
             cost: SleepCost::default(),
             latencies: WakeLatencies::new(most),
+            budget: None,
             woken_for: 0,
         }
     }

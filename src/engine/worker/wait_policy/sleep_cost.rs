@@ -38,6 +38,12 @@ impl SleepCost {
         if self.spins < SPINS { self.ns } else { 0 }
     }
 
+    /// Returns what a sleep cost when it was measured last, in ns: zero while that is not known.
+    #[inline]
+    pub(super) fn last(&self) -> u64 {
+        self.ns
+    }
+
     /// Records that the worker spins once in place of a sleep.
     ///
     /// A worker that never slept would not learn that sleeps cost less than it thinks.

@@ -136,7 +136,7 @@ impl World {
             deadline,
             recurring,
             outcome,
-            tolerance,
+            tolerance: Tolerance::new(tolerance),
             tag: self.timers.len() as u32 + 1,
             ..Options::default()
         };

@@ -1,0 +1,43 @@
+//! The timers for which an owner wakes up at once although it defers other wake-ups: those with a
+//! tolerance that somebody has stated.
+
+use crate::{
+    node::claim::NEVER,
+    store::{Entry, Nowhere, Tree},
+};
+
+/// So many stale entries are kept in any case.
+const STALE: usize = 64;
+
+/// The keys of prompt timers, with their slots, by key. An entry is stale if its timer has another
+/// key by now, or is gone. A stale entry that looks live costs one wake-up.
+#[derive(Debug, Default)]
+pub(super) struct Prompt(Tree);
+
+impl Prompt {
+    /// Notes that the prompt timer in `slot` has this key, and there are `timers` of them. Forgets
+    /// the stale entries once there are more of these than of others.
+    pub(super) fn note(
+        &mut self,
+        key: u64,
+        slot: u32,
+        timers: usize,
+        is_live: impl Fn(u64, u32) -> bool,
+    ) {
+        if self.0.len() > 2 * timers + STALE {
+            self.0.retain(|entry| is_live(entry.key, entry.slot));
+        }
+        self.0.push(Entry { key, slot }, &mut Nowhere);
+    }
+
+    /// Returns the smallest key of a prompt timer, or [`NEVER`].
+    pub(super) fn next(&mut self, is_live: impl Fn(u64, u32) -> bool) -> u64 {
+        while let Some(Entry { key, slot }) = self.0.first() {
+            if is_live(key, slot) {
+                return key;
+            }
+            self.0.pop(&mut Nowhere, |_| ());
+        }
+        NEVER
+    }
+}
