@@ -24,6 +24,15 @@ pub struct RuntimeArgs {
     /// Data structure that holds each worker's timers.
     #[arg(long, value_enum, default_value_t = Store::Wheel)]
     store: Store,
+    /// Wake for each timer, whatever that costs.
+    #[arg(long, conflicts_with = "budget")]
+    exact: bool,
+    /// Share of its core that each worker spends on waking for timers [default: 0.025].
+    ///
+    /// The share is above 0 and at most 1. As long as it suffices, timers are exact to a few us.
+    /// When they come faster, one wake-up serves several of them, at most 1 ms later.
+    #[arg(long, value_name = "SHARE", value_parser = share)]
+    budget: Option<f64>,
     /// Serve a live dashboard of the runtime at this address.
     ///
     /// Port 0 picks a free port. The address is printed to stderr.
@@ -90,7 +99,20 @@ impl RuntimeArgs {
         if let Some(workers) = self.workers {
             builder.worker_threads(workers);
         }
+        if self.exact {
+            builder.exact();
+        }
+        if let Some(share) = self.budget {
+            builder.timer_budget(share);
+        }
         builder
+    }
+
+    /// Returns what these options say about waking for timers: `exact` or `budget SHARE`. Returns
+    /// `None` for the runtime's default.
+    pub fn waking(&self) -> Option<String> {
+        let budget = || self.budget.map(|share| format!("budget {share:?}"));
+        self.exact.then(|| "exact".to_owned()).or_else(budget)
     }
 
     /// Returns the store's name, as given on the command line.
@@ -222,6 +244,14 @@ fn workers(text: &str) -> Result<usize, String> {
     }
 }
 
+/// Parses a share of a core.
+fn share(text: &str) -> Result<f64, String> {
+    match text.parse() {
+        Ok(share) if share > 0.0 && share <= 1.0 => Ok(share),
+        _ => Err("expected a number above 0 and at most 1, such as 0.025".to_owned()),
+    }
+}
+
 /// Converts a duration to ns.
 pub fn nanos(duration: Duration) -> Result<u64, String> {
     // Below 2^60 ns (36 years), sums of a few durations do not overflow.
@@ -281,6 +311,10 @@ mod tests {
         for wrong in ["-1", "many", ""] {
             assert!(workers(wrong).unwrap_err().contains("at least 1"));
             assert!(number(wrong).unwrap_err().contains("from 0"));
+        }
+        assert_eq!((share("0.025"), share("1")), (Ok(0.025), Ok(1.0)));
+        for wrong in ["0", "-0.1", "1.01", "NaN", "inf", "5%", ""] {
+            assert!(share(wrong).unwrap_err().contains("above 0 and at most 1"));
         }
         assert_eq!(number("0"), Ok(0));
         assert_eq!(number("1_000"), Ok(1_000));

@@ -41,6 +41,7 @@ Rows of the report:
   run by each         share of the callbacks that each worker ran
   steals              times a worker took jobs from another worker's queue
   parks               times a worker went to sleep
+  deferred wake-ups   sleeps past a deadline, because the worker had spent its budget (--budget)
   tickles written     times a thread woke a sleeping worker by a write to its eventfd
   tickles skipped     updates from other threads that did not need to wake the worker
 The second table says why timers were late that the flight recorder saw at the end: how many
@@ -97,6 +98,7 @@ pub(super) struct Report {
     fired_share: Vec<f64>,
     steals: u64,
     parks: u64,
+    deferred_wakes: u64,
     tickles_written: u64,
     tickles_skipped: u64,
     /// Share of the CPUs' time that was stolen; `null` if it is not known.
@@ -151,6 +153,7 @@ impl Report {
             fired_share: shares(lanes::by_worker(|lane| &lane.fired), fired),
             steals: counts.steal_operations(),
             parks: counts.parks(),
+            deferred_wakes: counts.deferred_wakes(),
             tickles_written: counts.tickles_written(),
             tickles_skipped: counts.tickles_skipped(),
             stolen: rounded(measured.disturbance.stolen()),
@@ -273,6 +276,7 @@ impl fmt::Display for Report {
         for (name, count) in [
             ("steals", self.steals),
             ("parks", self.parks),
+            ("deferred wake-ups", self.deferred_wakes),
             ("tickles written", self.tickles_written),
             ("tickles skipped", self.tickles_skipped),
         ] {

@@ -88,7 +88,8 @@ mod built {
     fn all_sleeps_end_on_both_and_none_early() {
         let sleeps = ["--timers", "300", "--spread", "100ms"];
         let options = ["--workers", "2", "--turns", "2", "--store", "heap"];
-        let all = json(&[&sleeps[..], &options].concat());
+        let all = json(&[&sleeps[..], &options, &["--budget", "0.1"]].concat());
+        assert_eq!(all["waking"], "budget 0.1", "{all}");
         assert_eq!(all["beside"], "tokio", "{all}");
         assert_eq!((&all["workers"], &all["turns"]), (&2.into(), &2.into()));
         assert_eq!(all["rates"].as_array().map(Vec::len), Some(1), "{all}");
@@ -123,10 +124,15 @@ mod built {
 
     #[test]
     fn the_table_has_both_columns_and_fits() {
-        let out = compared(&["--rate", "2k", "--spread", "100ms", "--turns", "1"]);
+        let args = ["--rate", "2k", "--spread", "100ms", "--turns", "1"];
+        let out = compared(&[&args[..], &["--exact"]].concat());
         let titles = out.lines().find(|line| line.starts_with("2,000 a second"));
         let titles: Vec<_> = titles.unwrap().split_whitespace().skip(3).collect();
-        assert_eq!(titles, ["tourbillon", "tokio", "better"], "{out}");
+        assert_eq!(
+            titles,
+            ["tourbillon", "(exact)", "tokio", "better"],
+            "{out}"
+        );
         for row in [
             "lateness p50 ",
             "lateness p99 ",

@@ -387,6 +387,7 @@ fn invalid_arguments_are_refused() {
         (2, ["--delay", "soon"], "250ms"),
         (2, ["--idle", "0s"], "more than zero"),
         (2, ["--workers", "0"], "at least 1 worker"),
+        (2, ["--budget", "0"], "above 0 and at most 1"),
         (2, ["--max-connections", "0"], "at least 1"),
     ] {
         let output = tourbillon().arg("serve").args(args).output().unwrap();

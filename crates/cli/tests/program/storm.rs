@@ -4,6 +4,8 @@ use std::process::{Command, Output};
 
 use serde_json::Value;
 
+use crate::common::eventually;
+
 fn storm(args: &[&str]) -> Output {
     Command::new(env!("CARGO_BIN_EXE_tourbillon"))
         .arg("storm")
@@ -83,6 +85,18 @@ fn a_storm_runs_on_one_worker_without_remote_threads() {
 }
 
 #[test]
+fn the_options_set_the_budget_for_wake_ups() {
+    let deferred = |option: &[&str]| {
+        let storm = ["--timers", "10k", "--spread", "500ms", "--workers", "1"];
+        count(&report(&[&storm[..], option].concat()), "deferred_wakes")
+    };
+    assert_eq!(deferred(&["--exact"]), 0);
+    eventually("a wake-up is deferred", || {
+        deferred(&["--budget", "1e-9"]) > 0
+    });
+}
+
+#[test]
 fn a_storm_runs_with_more_threads_than_cores() {
     let args = ["--timers", "20k", "--spread", "500ms", "--workers", "8"];
     let all = [
@@ -135,6 +149,7 @@ fn the_table_has_all_rows() {
         "memory per timer ",
         "run by each ",
         "steals ",
+        "deferred wake-ups ",
         "tickles written ",
         "tickles skipped ",
     ];
@@ -205,6 +220,8 @@ fn invalid_arguments_are_refused() {
         (&["--format", "xml"], "json"),
         (&["--meddlers", "0"], "1..=1024"),
         (&["--workers", "0"], "at least 1 worker"),
+        (&["--budget", "1.5"], "above 0 and at most 1"),
+        (&["--exact", "--budget", "0.1"], "cannot be used with"),
         (&["--seed", "x"], "whole number"),
         (&["--colour"], "--colour"),
     ] {

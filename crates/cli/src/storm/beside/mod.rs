@@ -246,7 +246,8 @@ impl BesideArgs {
             }
         }
         bar.finish_and_clear();
-        let comparison = Comparison::new(systems, turns, workers, rates, meter.read());
+        let waking = options.runtime.waking();
+        let comparison = Comparison::new(systems, waking, turns, workers, rates, meter.read());
         match options.format {
             Format::Table => print(&comparison),
             Format::Json => say(comparison.to_json()),

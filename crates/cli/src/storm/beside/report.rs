@@ -27,8 +27,8 @@ names the runtime whose median is better, and by which factor; with a `?` behind
 overlap, and more turns may say something else. Such factors are rounded in the peer's favour.
 Options of a comparison: --rate or --timers (sleeps of each turn), --spread [default: 1s],
 --lead [default: 500ms, plus 1.5us per sleep; doubled if that is too short], --turns,
---workers, --seed, --grace, --format, and --store, --record and --record-events
-for Tourbillon. A comparison writes no trace.";
+--workers, --seed, --grace, --format, and --store, --exact, --budget, --record and
+--record-events for Tourbillon. A comparison writes no trace.";
 
 /// One figure of the comparison.
 struct Row {
@@ -268,6 +268,8 @@ fn factor(factor: f64, up: bool) -> String {
 #[derive(Debug)]
 pub(super) struct Comparison {
     systems: [System; 2],
+    /// What Tourbillon's options say about waking for timers, if they say something.
+    waking: Option<String>,
     turns: u32,
     workers: usize,
     rates: Vec<Rate>,
@@ -277,6 +279,7 @@ pub(super) struct Comparison {
 impl Comparison {
     pub(super) fn new(
         systems: [System; 2],
+        waking: Option<String>,
         turns: u32,
         workers: usize,
         rates: Vec<Rate>,
@@ -284,6 +287,7 @@ impl Comparison {
     ) -> Self {
         Self {
             systems,
+            waking,
             turns,
             workers,
             rates,
@@ -291,10 +295,19 @@ impl Comparison {
         }
     }
 
+    /// Returns the headings of the columns: each system, with the option that Tourbillon has.
+    fn titles(&self) -> [String; 2] {
+        self.systems.map(|system| match &self.waking {
+            Some(waking) if system == System::Tourbillon => format!("{system} ({waking})"),
+            _ => system.to_string(),
+        })
+    }
+
     /// Returns the comparison as one line of JSON.
     pub(super) fn to_json(&self) -> String {
         json!({
             "beside": self.systems[1].to_string(),
+            "waking": self.waking,
             "workers": self.workers,
             "turns": self.turns,
             "rates": self.rates.iter().map(Rate::to_json).collect::<Vec<_>>(),
@@ -341,7 +354,7 @@ impl Comparison {
 
 impl fmt::Display for Comparison {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        let [ours, theirs] = self.systems;
+        let [ours, theirs] = self.titles();
         let (workers, turns) = (self.workers, self.turns);
         let spread = self.rates.first().map_or(0, |rate| rate.sleeps.spread);
         let spread = scaled(spread as f64);
@@ -353,7 +366,6 @@ impl fmt::Display for Comparison {
         let mut is_any_open = false;
         for rate in &self.rates {
             let title = format!("{} a second", grouped(rate.per_second()));
-            let [ours, theirs] = [ours, theirs].map(|system| system.to_string());
             writeln!(f, "{title:<21}{ours:<28}{theirs:<28}better")?;
             for row in &ROWS {
                 let spans = rate.spans(row);
@@ -415,7 +427,7 @@ mod tests {
         let systems = [System::Tourbillon, System::Tokio];
         let mut rate = Rate::new(systems, sleeps);
         rate.turns = turns;
-        Comparison::new(systems, 3, 2, vec![rate], Disturbance::default())
+        Comparison::new(systems, None, 3, 2, vec![rate], Disturbance::default())
     }
 
     #[test]
@@ -445,6 +457,27 @@ mod tests {
         assert_eq!(rate["lateness_p50_us"]["better"], "tourbillon");
         assert_eq!(rate["arming_cpu_ns"]["overlap"], true);
         assert_eq!(rate["bytes_per_timer"]["better"], Value::Null);
+    }
+
+    #[test]
+    fn the_headings_name_the_option_of_our_runtime() {
+        let mut comparison = comparison([vec![turn(1.0, 1.0)], vec![turn(1.0, 1.0)]]);
+        for (waking, title) in [
+            (None, "tourbillon"),
+            (Some("exact"), "tourbillon (exact)"),
+            (Some("budget 0.1"), "tourbillon (budget 0.1)"),
+        ] {
+            comparison.waking = waking.map(str::to_owned);
+            let text = comparison.to_string();
+            assert!(
+                text.starts_with(&format!("{title} beside tokio, ")),
+                "{text}"
+            );
+            let columns = format!("{:<21}{title:<28}{:<28}better", "2,000 a second", "tokio");
+            assert!(text.lines().any(|line| line == columns), "{text}");
+            let json: Value = serde_json::from_str(&comparison.to_json()).unwrap();
+            assert_eq!(json["waking"].as_str(), waking);
+        }
     }
 
     #[test]
