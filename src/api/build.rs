@@ -77,6 +77,7 @@ pub(crate) fn build(builder: &Builder) -> Result<Runtime, BuildError> {
     }
     config.cores = cores.map_or(1, |cores| usable(pins.as_deref(), &cores));
     // Workers that share a core share its budget.
+    config.shares_cores = config.cores < count;
     let core_share = (config.cores as f64 / count as f64).min(1.0);
     config.timer_budget = config.timer_budget.map(|share| share * core_share);
     // All state that the threads share exists before the first thread runs.

@@ -35,6 +35,8 @@ pub(crate) struct Config {
     pub(crate) pins: Option<Vec<usize>>,
     /// How many cores the workers may use together.
     pub(crate) cores: usize,
+    /// Whether there are more workers than cores.
+    pub(crate) shares_cores: bool,
     pub(crate) max_blocking_threads: usize,
     pub(crate) thread_keep_alive: Duration,
     pub(crate) thread_stack_size: Option<usize>,

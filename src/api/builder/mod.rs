@@ -80,6 +80,7 @@ impl Builder {
                 helpers: (0, 0),
                 pins: None,
                 cores: 1,
+                shares_cores: false,
                 max_blocking_threads: 512,
                 thread_keep_alive: Duration::from_secs(10),
                 thread_stack_size: None,

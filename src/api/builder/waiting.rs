@@ -7,7 +7,7 @@ use tourbillon_shards::Tolerance;
 use crate::{api::builder::Builder, engine::config::StoreKind, util::nanos::nanos};
 
 /// The default of [`Builder::timer_budget`].
-pub(super) const DEFAULT_BUDGET: f64 = 0.025;
+pub(super) const DEFAULT_BUDGET: f64 = 0.02;
 
 /// Timers and the order of work.
 impl Builder {
@@ -128,21 +128,21 @@ impl Builder {
         self
     }
 
-    /// Sets what share of its core a worker spends on waking for timers. The default is 0.025,
-    /// which is 2.5 %.
+    /// Sets what share of its core a worker spends on waking for timers. The default is 0.02,
+    /// which is 2 %.
     ///
     /// To wake a sleeping worker costs some 3 µs of processor time on bare metal, and 20 µs and more
     /// on virtual machines; each worker measures that. As long as the budget suffices, timers are
     /// exact: late by a few µs. When deadlines come faster, the worker sleeps until the budget pays
     /// for another wake-up, which serves all timers that came due meanwhile. So timers are late by
     /// what the machine makes necessary, and never by more than 1 ms for this reason: by 0.9 ms at
-    /// most if a wake-up costs 22 µs, by 0.12 ms if it costs 3. No timer is early. After a quiet
+    /// most if a wake-up costs 18 µs, by 0.15 ms if it costs 3. No timer is early. After a quiet
     /// time of 50 ms, a worker has a reserve for a burst of exact timers. Workers that share a core
-    /// share its budget.
+    /// share its budget, and defer their wake-ups to the same moments.
     ///
     /// A worker that is awake for other reasons fires what is due at once, at no cost. The budget
-    /// does not apply to timers with a tolerance that somebody has stated, be it zero: by
-    /// [`time::with_tolerance`](crate::time::with_tolerance),
+    /// does not apply to timers with a tolerance that somebody has stated, be it zero, by
+    /// [`time::with_tolerance`](crate::time::with_tolerance) or
     /// [`TimerBuilder::tolerance`](crate::timer::builder::TimerBuilder::tolerance). Nor does it
     /// apply to a runtime with a [`timer_tolerance`](Builder::timer_tolerance) or with
     /// [`spin_before`](Builder::spin_before), to timers of the wall clock and the boot-time clock,
@@ -152,7 +152,7 @@ impl Builder {
     ///
     /// ```
     /// # fn main() -> Result<(), tourbillon::BuildError> {
-    /// // Exact for four times as many timers a second.
+    /// // Exact for five times as many timers a second.
     /// let runtime = tourbillon::runtime::Builder::new().timer_budget(0.1).build()?;
     /// # Ok(())
     /// # }
