@@ -32,8 +32,12 @@ const CHARTS = [
   },
   {
     title: 'Waits per second',
-    hint: 'An epoll wait asks for ready sockets, often without sleeping. A park is a sleep.',
-    series: [{ name: 'epoll waits', counter: 'epoll_waits' }, { name: 'parks', counter: 'parks' }],
+    hint: 'An epoll wait asks for ready sockets, often without sleeping. A park is a sleep. A deferred wake-up is a sleep past a deadline.',
+    series: [
+      { name: 'epoll waits', counter: 'epoll_waits' },
+      { name: 'parks', counter: 'parks' },
+      { name: 'deferred wake-ups', counter: 'deferred_wakes' },
+    ],
   },
 ];
 

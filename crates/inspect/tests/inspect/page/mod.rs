@@ -72,7 +72,8 @@ fn the_page_updates_and_agrees_with_prometheus() {
         browser.eventually("/awake/.test(document.querySelector('#lanes .head').textContent)");
         browser.eventually("document.getElementById('tile-p99').textContent.endsWith('s')");
         browser.eventually("parseFloat(document.getElementById('tile-fired').textContent) > 0");
-        for label in ["fired [0-9.,]+( [kMG])? now", "pending [0-9.,]+( [kMG])? now", "skipped [0-9.,]+( [kMG])? now", "parks [0-9.,]+( [kMG])? now"] {
+        for line in ["fired", "pending", "skipped", "parks", "deferred wake-ups"] {
+            let label = format!("{line} [0-9.,]+( [kMG])? now");
             browser.eventually(&format!(
                 "[...document.querySelectorAll('#charts canvas')].some((canvas) => /{label}/.test(canvas.ariaLabel))"
             ));
