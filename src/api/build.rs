@@ -69,8 +69,9 @@ pub(crate) fn build(builder: &Builder) -> Result<Runtime, BuildError> {
     if is_current_thread {
         config.helpers = (0, 0);
     }
-    // A worker that waits awake uses up the quota, and then the kernel stops all threads.
-    config.spin &= !cores.as_ref().is_some_and(Cores::has_quota);
+    // A worker that waits awake uses up the quota, and then the kernel stops all threads. `Cores`
+    // has the present quota, but rounded: half a core is one.
+    config.spin &= !(cores.as_ref().is_some_and(Cores::has_quota) || mask.exceeds_quota());
     if !config.spin {
         // Both would have a worker wake early and spin.
         (config.spin_before, config.timer_advance) = (0, 0);

@@ -27,6 +27,8 @@ use std::{
 
 use core_affinity::CoreId;
 
+use super::quota;
+
 /// The kernel's number of a thread.
 type ThreadId = libc::pid_t;
 
@@ -62,7 +64,7 @@ impl Cores {
         }
     }
 
-    /// Returns whether the CPU quota allows fewer cores than the mask.
+    /// Returns whether the CPU quota, in whole cores, allows fewer cores than the mask.
     pub(crate) fn has_quota(&self) -> bool {
         self.parallelism < self.allowed.len()
     }
@@ -108,6 +110,11 @@ impl Mask {
     fn is_within(&self, other: &Self) -> bool {
         let mut words = self.0.iter().zip(&other.0);
         words.all(|(word, other)| word & !other == 0)
+    }
+
+    /// Returns the number of cores.
+    fn count(&self) -> u32 {
+        self.0.iter().map(|word| word.count_ones()).sum()
     }
 
     /// Returns the cores, in ascending order.
@@ -157,6 +164,14 @@ impl RuntimeMask {
                 running: Vec::new(),
             }),
         }
+    }
+
+    /// Returns whether the mask has more cores than the CPU quota allows. The quota is as it was at
+    /// most 10 s ago: it is looked for once for many runtimes, which may have to be cheap.
+    pub(crate) fn exceeds_quota(&self) -> bool {
+        let (own, quota) = (self.own.as_ref(), quota::Groups::known().cores());
+        own.zip(quota)
+            .is_some_and(|(mask, quota)| quota < f64::from(mask.count()))
     }
 
     /// Sets how many threads the runtime starts for its workers. Call it before they start.

@@ -24,9 +24,17 @@ pub(crate) struct Throttled {
     pub(crate) ns: u64,
 }
 
-/// The groups with a quota that this process is in, by their folders.
-#[derive(Clone, Debug, PartialEq, Eq)]
-pub(crate) struct Groups(Arc<[PathBuf]>);
+/// A group with a quota that this process is in.
+#[derive(Clone, Debug)]
+struct Group {
+    folder: PathBuf,
+    /// How many cores the group may use.
+    cores: f64,
+}
+
+/// The groups with a quota that this process is in.
+#[derive(Clone, Debug)]
+pub(crate) struct Groups(Arc<[Group]>);
 
 impl Groups {
     /// Returns the groups, as they were at most 10 s ago. At times this reads many files. So
@@ -39,11 +47,16 @@ impl Groups {
         KNOWN.get(clock::monotonic(), with_quota)
     }
 
+    /// Returns how many cores the process may use by its quotas. `None` without a quota.
+    pub(crate) fn cores(&self) -> Option<f64> {
+        self.0.iter().map(|group| group.cores).reduce(f64::min)
+    }
+
     /// Reads how much the groups were throttled. Returns `None` if there are none, or if the
     /// system does not tell.
     pub(crate) fn throttled(&self) -> Option<Throttled> {
         let read = self.0.iter().filter_map(|group| {
-            let stat = fs::read_to_string(group.join("cpu.stat")).ok()?;
+            let stat = fs::read_to_string(group.folder.join("cpu.stat")).ok()?;
             parse(&stat)
         });
         read.reduce(|a, b| Throttled {
@@ -58,7 +71,7 @@ struct Known(Mutex<Option<(u64, Groups)>>);
 
 impl Known {
     /// Returns the groups, which `find` finds if they were not looked for since `LOOKED_FOR`.
-    fn get(&self, now: u64, find: impl FnOnce() -> Vec<PathBuf>) -> Groups {
+    fn get(&self, now: u64, find: impl FnOnce() -> Vec<Group>) -> Groups {
         let lock = || self.0.lock().unwrap_or_else(PoisonError::into_inner);
         let is_recent = |at: u64| now.saturating_sub(at) < nanos(LOOKED_FOR);
         if let Some((_, groups)) = lock().as_ref().filter(|(at, _)| is_recent(*at)) {
@@ -77,15 +90,18 @@ pub(crate) fn throttled() -> Option<Throttled> {
     Groups::known().throttled()
 }
 
-/// Returns the folders of the groups that limit this process by a quota.
-fn with_quota() -> Vec<PathBuf> {
+/// Returns the groups that limit this process by a quota.
+fn with_quota() -> Vec<Group> {
     let mounts = fs::read_to_string("/proc/self/mountinfo").unwrap_or_default();
     let member = fs::read_to_string("/proc/self/cgroup").unwrap_or_default();
     let mut limited = Vec::new();
     for (mount, group) in groups(&mounts, &member) {
         // Each group above limits this one, too.
         let above = group.ancestors().take_while(|it| it.starts_with(&mount));
-        limited.extend(above.filter(|it| has_quota(it)).map(Path::to_owned));
+        limited.extend(above.filter_map(|folder| {
+            let (folder, cores) = (folder.to_owned(), quota_of(folder)?);
+            Some(Group { folder, cores })
+        }));
     }
     limited
 }
@@ -126,15 +142,23 @@ fn groups(mounts: &str, member: &str) -> Vec<(PathBuf, PathBuf)> {
     groups
 }
 
-/// Returns whether a group has a quota, by its file of version 1 or 2.
-fn has_quota(group: &Path) -> bool {
-    let read = |name| fs::read_to_string(group.join(name)).unwrap_or_default();
-    // The first word is a number of µs, `max`, or -1.
-    ["cpu.max", "cpu.cfs_quota_us"].into_iter().any(|name| {
-        let quota = read(name);
-        let first = quota.split_whitespace().next();
-        first.is_some_and(|it| it.parse::<u64>().is_ok())
-    })
+/// Reads how many cores a group may use, from its files of version 1 or 2. Returns `None` if it has
+/// no quota.
+fn quota_of(folder: &Path) -> Option<f64> {
+    let read = |name| fs::read_to_string(folder.join(name)).ok();
+    let text = read("cpu.max").or_else(|| {
+        let (quota, period) = (read("cpu.cfs_quota_us")?, read("cpu.cfs_period_us")?);
+        Some(format!("{quota} {period}"))
+    })?;
+    parse_quota(&text)
+}
+
+/// Parses a quota and its period, both in µs. Returns `None` if the quota is `max` or -1.
+fn parse_quota(text: &str) -> Option<f64> {
+    let mut words = text.split_whitespace();
+    let quota: u64 = words.next()?.parse().ok()?;
+    let period: u64 = words.next()?.parse().ok()?;
+    (period > 0).then(|| quota as f64 / period as f64)
 }
 
 /// Parses a `cpu.stat`.
@@ -155,6 +179,11 @@ fn parse(stat: &str) -> Option<Throttled> {
 mod tests {
     use super::*;
 
+    fn group(folder: impl Into<PathBuf>, cores: f64) -> Group {
+        let folder = folder.into();
+        Group { folder, cores }
+    }
+
     #[test]
     fn the_groups_are_looked_for_now_and_then() {
         let known = Known(Mutex::new(None));
@@ -163,7 +192,7 @@ mod tests {
             let mut looked = false;
             known.get(at * second, || {
                 looked = true;
-                vec![PathBuf::from("/")]
+                vec![group("/", 1.0)]
             });
             looked
         };
@@ -178,7 +207,8 @@ mod tests {
         for group in [&one, &other] {
             fs::create_dir_all(group).unwrap();
         }
-        let groups = Groups([one.clone(), other.clone()].into());
+        let groups = Groups([group(&one, 2.0), group(&other, 1.5)].into());
+        assert_eq!(groups.cores(), Some(1.5), "the least one binds");
         assert_eq!(groups.throttled(), None);
         // Whether a group has a quota is not asked again: its folder has no `cpu.max`.
         let stat = |group: &Path, text| fs::write(group.join("cpu.stat"), text).unwrap();
@@ -190,7 +220,32 @@ mod tests {
         };
         assert_eq!(groups.throttled(), Some(sum));
         fs::remove_dir_all(folder).unwrap();
-        assert_eq!(Groups([].into()).throttled(), None, "without a quota");
+        let none = Groups([].into());
+        assert_eq!((none.throttled(), none.cores()), (None, None));
+    }
+
+    #[test]
+    fn quotas_of_both_versions_are_parsed() {
+        let quotas = [
+            ("150000 100000\n", Some(1.5)),
+            ("50000\n 100000\n", Some(0.5)),
+            ("max 100000\n", None),
+            ("-1\n 100000\n", None),
+            ("", None),
+        ];
+        for (text, cores) in quotas {
+            assert_eq!(parse_quota(text), cores, "{text:?}");
+        }
+        let folder = std::env::temp_dir().join(format!("tourbillon-cores-{}", std::process::id()));
+        fs::create_dir_all(&folder).unwrap();
+        assert_eq!(quota_of(&folder), None, "no controller of this kind");
+        let write = |name, text| fs::write(folder.join(name), text).unwrap();
+        write("cpu.cfs_quota_us", "50000\n");
+        write("cpu.cfs_period_us", "100000\n");
+        assert_eq!(quota_of(&folder), Some(0.5), "version 1");
+        write("cpu.max", "150000 100000\n");
+        assert_eq!(quota_of(&folder), Some(1.5), "version 2");
+        fs::remove_dir_all(folder).unwrap();
     }
 
     #[test]

@@ -22,7 +22,7 @@ use tourbillon::{
 };
 
 /// The cores of a mask, in ascending order.
-type Cores = Vec<usize>;
+pub(super) type Cores = Vec<usize>;
 
 /// Returns the mask of a thread; 0 is the calling one.
 fn mask_of(thread: i32) -> io::Result<Cores> {
@@ -43,7 +43,7 @@ fn mask_of(thread: i32) -> io::Result<Cores> {
 }
 
 /// Returns the mask of the calling thread.
-fn mask() -> Cores {
+pub(super) fn mask() -> Cores {
     mask_of(0).unwrap()
 }
 
@@ -71,7 +71,7 @@ fn threads() -> Vec<i32> {
 }
 
 /// Sets the mask of all threads of this process, as `taskset -ap` does.
-fn set_mask_of_all(cores: &[usize]) {
+pub(super) fn set_mask_of_all(cores: &[usize]) {
     for thread in threads() {
         match set_mask(thread, cores) {
             // It has ended since it was listed.

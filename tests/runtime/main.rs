@@ -20,6 +20,7 @@ mod names;
 mod observed;
 mod on_demand;
 mod park_hooks;
+mod quota;
 mod short_jobs;
 mod signals;
 mod spin_before;

@@ -111,6 +111,10 @@ impl Builder {
     /// machines that are shared or that should save energy, and for users that watch how busy their
     /// cores look.
     ///
+    /// It is `false` in any case under a CPU quota that allows less than the affinity mask: the
+    /// kernel stops all threads when the quota is used up. A quota counts from 10 s after it was set,
+    /// at the latest, for the runtimes that are built then.
+    ///
     /// ```
     /// # fn main() -> Result<(), tourbillon::BuildError> {
     /// use std::time::Duration;

@@ -40,6 +40,7 @@ pub mod panics;
 #[cfg(feature = "runtime")]
 pub mod paused;
 pub mod process;
+pub mod quota;
 pub mod resident;
 // As for `disturbance`.
 #[path = "../../../crates/cli/src/say.rs"]
