@@ -8,6 +8,8 @@ use serde::{Serialize, Serializer};
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub enum System {
     Tourbillon,
+    /// Tourbillon with `Builder::exact`.
+    Exact,
     Tokio,
     /// tokio with `enable_alt_timer`.
     TokioAlt,
@@ -21,11 +23,24 @@ pub enum System {
 
 impl System {
     /// All systems, in the order of the table's columns.
-    pub const ALL: [System; 8] = [
+    pub const ALL: [System; 9] = [
         System::Tourbillon,
+        System::Exact,
         System::Tokio,
         System::TokioAlt,
         System::DelayQueue,
+        System::Smol,
+        System::Compio,
+        System::Monoio,
+        System::Glommio,
+    ];
+
+    /// The runtimes, and Tourbillon with `Builder::exact`.
+    pub const RUNTIMES_AND_EXACT: [System; 8] = [
+        System::Tourbillon,
+        System::Exact,
+        System::Tokio,
+        System::TokioAlt,
         System::Smol,
         System::Compio,
         System::Monoio,
@@ -60,10 +75,16 @@ impl System {
         System::Smol,
     ];
 
+    /// Returns whether this is Tourbillon, and not a peer.
+    pub fn is_ours(self) -> bool {
+        matches!(self, System::Tourbillon | System::Exact)
+    }
+
     /// Returns the system's name on the command line, in the table and in the JSON.
     pub fn name(self) -> &'static str {
         match self {
             System::Tourbillon => "tourbillon",
+            System::Exact => "exact",
             System::Tokio => "tokio",
             System::TokioAlt => "tokio-alt",
             System::DelayQueue => "delay-queue",

@@ -7,13 +7,13 @@ use std::fmt::Write;
 use super::{
     repeat,
     results::Results,
-    table::{number, of_peer},
+    table::{number, of_system},
     targets,
 };
 use crate::system::System;
 
 /// Lines of the summary: workload, name of Tourbillon's figure, and label.
-const LINES: [(&str, &str, &str); 16] = [
+const LINES: [(&str, &str, &str); 18] = [
     (
         "w1",
         "callback: ns per pair",
@@ -43,6 +43,16 @@ const LINES: [(&str, &str, &str); 16] = [
         "tasks 200k: CPU ns per fire",
         "the same, processor time each, ns",
     ),
+    (
+        "w3",
+        "tasks 20k: p50 µs",
+        "20,000 tasks sleep, late by (p50), µs",
+    ),
+    (
+        "w3",
+        "tasks 20k: CPU ns per fire",
+        "the same, processor time each, ns",
+    ),
     ("w6", "sleep, unboxed: bytes", "memory of a sleep, bytes"),
     ("w6", "task: bytes", "memory of a task that sleeps, bytes"),
     (
@@ -60,9 +70,10 @@ const LINES: [(&str, &str, &str); 16] = [
     ),
 ];
 
-/// Columns of the summary. Tourbillon comes first, and the others are its peers.
-const SHOWN: [System; 4] = [
+/// Columns of the summary. Tourbillon comes first.
+const SHOWN: [System; 5] = [
     System::Tourbillon,
+    System::Exact,
     System::Tokio,
     System::DelayQueue,
     System::Smol,
@@ -101,11 +112,12 @@ fn write(results: &Results, text: &mut String) -> std::fmt::Result {
             "{label:<48}{:>12}",
             shown(System::Tourbillon, ours.median)
         )?;
-        let row = targets::row(workload, figure).expect("each line is a row of the table");
-        for peer in &SHOWN[1..] {
-            let theirs = of_peer(results, row, *peer);
-            let theirs = theirs.map_or("–".to_owned(), |(_, spread)| shown(*peer, spread.median));
-            write!(text, "{theirs:>12}")?;
+        let row = targets::row(System::Tourbillon, workload, figure);
+        let row = row.expect("each line is a row of the table");
+        for other in &SHOWN[1..] {
+            let spread = of_system(results, row, *other);
+            let cell = spread.map_or("–".to_owned(), |spread| shown(*other, spread.median));
+            write!(text, "{cell:>12}")?;
         }
         writeln!(text)?;
     }
@@ -124,7 +136,7 @@ mod tests {
     fn each_line_is_a_row_of_the_table() {
         for (workload, figure, _) in LINES {
             assert!(
-                targets::row(workload, figure).is_some(),
+                targets::row(System::Tourbillon, workload, figure).is_some(),
                 "{workload} {figure}"
             );
         }
@@ -134,14 +146,16 @@ mod tests {
     fn each_system_has_a_column_and_missing_figures_are_omitted() {
         let text = text(&results(vec![
             run(0, System::Tourbillon, "callback: ns per pair", Some(50.0)),
+            run(0, System::Exact, "callback: ns per pair", Some(60.0)),
             run(0, System::Tokio, "sleep: ns per pair", Some(1_234.0)),
         ]));
         let lines: Vec<Vec<_>> = text
             .lines()
             .map(|line| line.split_whitespace().collect())
             .collect();
-        assert_eq!(lines[0], ["tourbillon", "tokio", "delay-queue", "smol"]);
-        assert_eq!(lines[1][5..], ["ns", "50.0", "1,234", "–", "–"]);
+        let columns = ["tourbillon", "exact", "tokio", "delay-queue", "smol"];
+        assert_eq!(lines[0], columns);
+        assert_eq!(lines[1][5..], ["ns", "50.0", "60.0", "1,234", "–", "–"]);
         assert_eq!(lines.len(), 2, "{text}");
     }
 }

@@ -15,8 +15,8 @@ use plotters::{
 
 use super::{
     results::{Results, Spread},
-    table::{number, of_peer},
-    targets::{ROWS, Row},
+    table::{number, of_system},
+    targets::ROWS,
 };
 use crate::system::System;
 
@@ -34,7 +34,7 @@ const GROUND: RGBColor = RGBColor(250, 250, 247);
 const INK: RGBColor = RGBColor(34, 34, 34);
 /// Color of axes and grid lines.
 const FAINT: RGBColor = RGBColor(205, 205, 200);
-/// Color of Tourbillon's name and line.
+/// Color of Tourbillon's names and lines.
 const OURS: RGBColor = RGBColor(192, 57, 43);
 /// Color of the peers' names and lines.
 const PEERS: RGBColor = RGBColor(44, 92, 140);
@@ -50,15 +50,12 @@ struct Panel {
 
 /// Returns a panel for each row of [`ROWS`] that at least two systems have a figure for.
 fn panels(results: &Results, workload: &str) -> Vec<Panel> {
-    let of = |row: &Row, system: System| match system {
-        System::Tourbillon => results.spread(row.workload, system, row.figure),
-        _ => of_peer(results, row, system).map(|(_, spread)| spread),
-    };
     ROWS.iter()
-        .filter(|row| row.workload == workload)
+        .filter(|row| row.workload == workload && row.ours == System::Tourbillon)
         .filter_map(|row| {
             let systems = System::ALL.into_iter();
-            let lines = systems.filter_map(|system| Some((system, of(row, system)?)));
+            let lines =
+                systems.filter_map(|system| Some((system, of_system(results, row, system)?)));
             let lines: Vec<_> = lines.collect();
             (lines.len() > 1).then_some(Panel {
                 title: row.figure,
@@ -181,11 +178,7 @@ where
     let (plot_left, _) = chart.plotting_area().get_pixel_range();
     for (at, (system, spread)) in panel.lines.iter().enumerate() {
         let y = f64::from(u32::try_from(at)?) + 0.5;
-        let color = if *system == System::Tourbillon {
-            OURS
-        } else {
-            PEERS
-        };
+        let color = if system.is_ours() { OURS } else { PEERS };
         let line = [(spread.min, y), (spread.max, y)];
         chart.draw_series([PathElement::new(line, color.stroke_width(3))])?;
         let median = (spread.median, y);

@@ -148,13 +148,18 @@ impl Results {
         repeated
     }
 
-    /// Returns the ratio of Tourbillon's figure `ours` to the peer's figure `theirs`.
+    /// Returns the ratio of a figure of ours to a peer's figure.
     ///
     /// This is the median of the ratios within each round, because the state of the machine varies
     /// less within a round than between rounds. Returns `None` if no round has both figures.
-    pub fn ratio(&self, workload: &str, ours: &str, peer: System, theirs: &str) -> Option<f64> {
-        let theirs = self.values(workload, peer, theirs);
-        let ours = self.values(workload, System::Tourbillon, ours);
+    pub fn ratio(
+        &self,
+        workload: &str,
+        ours: (System, &str),
+        theirs: (System, &str),
+    ) -> Option<f64> {
+        let theirs = self.values(workload, theirs.0, theirs.1);
+        let ours = self.values(workload, ours.0, ours.1);
         let ratios = ours.iter().filter_map(|&(round, value)| {
             let (_, of_peer) = theirs.iter().find(|(at, _)| *at == round)?;
             // Equal values have the ratio 1, even if both are 0.
@@ -266,8 +271,8 @@ pub mod tests {
             run(2, ours, "ns", Some(100.0)),
             run(2, System::Tokio, "ns", None),
         ]);
-        assert_eq!(results.ratio("w1", "ns", System::Tokio, "ns"), Some(0.5));
-        assert_eq!(results.ratio("w1", "ns", System::Smol, "ns"), None);
+        let to = |peer| results.ratio("w1", (ours, "ns"), (peer, "ns"));
+        assert_eq!((to(System::Tokio), to(System::Smol)), (Some(0.5), None));
         assert_eq!(
             results.troubles("w1", System::Tokio),
             [("failed: it broke".to_owned(), 1)]

@@ -1,6 +1,6 @@
 //! The report in Markdown: a table for each workload, a summary, and the disturbances.
 
-use std::fmt::Write;
+use std::{fmt::Write, iter};
 
 use super::{
     repeat,
@@ -9,11 +9,10 @@ use super::{
 };
 use crate::system::System;
 
-/// Comparison of Tourbillon's figure with a peer's figure or with an absolute target.
+/// Comparison of a figure of Tourbillon with a peer's figure or with an absolute target.
 #[derive(Debug)]
 struct Comparison {
-    workload: &'static str,
-    figure: &'static str,
+    row: &'static Row,
     /// The peer, or `None` for an absolute target.
     peer: Option<System>,
     /// Ratio to the peer's figure, or the figure itself for an absolute target.
@@ -34,6 +33,14 @@ pub fn workloads(results: &Results) -> Vec<&'static str> {
     names
 }
 
+/// Returns the name of a row of ours, or of a figure without a target.
+fn title(ours: System, figure: &str) -> String {
+    match ours {
+        System::Exact => format!("{figure}, exact"),
+        _ => figure.to_owned(),
+    }
+}
+
 /// Returns the names of a workload's figures, in the order of the table.
 ///
 /// Figures with a target come first, in the order of [`ROWS`]. The others follow, in the order in
@@ -51,27 +58,36 @@ fn figures<'a>(results: &'a Results, workload: &str) -> Vec<&'a str> {
 /// Returns name and spread of the peer's figure for a row.
 ///
 /// This is the first of [`Row::of_peers`] that the peer has. Returns `None` if it has none of them.
-pub fn of_peer(results: &Results, row: &Row, peer: System) -> Option<(&'static str, Spread)> {
+fn of_peer(results: &Results, row: &Row, peer: System) -> Option<(&'static str, Spread)> {
     row.of_peers().iter().find_map(|&name| {
         let spread = results.spread(row.workload, peer, name)?;
         Some((name, spread))
     })
 }
 
+/// Returns the spread of a system's figure for a row, or `None` if the system has none.
+pub fn of_system(results: &Results, row: &Row, system: System) -> Option<Spread> {
+    match system.is_ours() {
+        true => results.spread(row.workload, system, row.figure),
+        false => of_peer(results, row, system).map(|(_, spread)| spread),
+    }
+}
+
 /// Comparison of a row with a peer.
 struct Beside {
-    /// Tourbillon's figure divided by the peer's.
+    /// Our figure divided by the peer's.
     ratio: f64,
     wanted: Wanted,
     is_met: bool,
 }
 
-/// Compares a row with a peer. Returns `None` unless some round has figures of both systems.
+/// Compares a row with a peer. Returns `None` if the target says nothing of this peer, or unless
+/// some round has figures of both systems.
 fn compare(results: &Results, row: &Row, peer: System) -> Option<Beside> {
+    let wanted = row.wanted(peer)?;
     let (theirs, _) = of_peer(results, row, peer)?;
-    let ratio = results.ratio(row.workload, row.figure, peer, theirs)?;
-    let ours = results.spread(row.workload, System::Tourbillon, row.figure)?;
-    let wanted = row.wanted(peer);
+    let ratio = results.ratio(row.workload, (row.ours, row.figure), (peer, theirs))?;
+    let ours = results.spread(row.workload, row.ours, row.figure)?;
     Some(Beside {
         ratio,
         wanted,
@@ -83,25 +99,21 @@ fn compare(results: &Results, row: &Row, peer: System) -> Option<Beside> {
 fn comparisons(results: &Results) -> Vec<Comparison> {
     let mut all = Vec::new();
     for row in ROWS {
-        let (workload, figure) = (row.workload, row.figure);
-        let ours = results.spread(workload, System::Tourbillon, figure);
+        let ours = results.spread(row.workload, row.ours, row.figure);
         if let (Some(ours), Some((sign, target))) = (ours, row.bound_here()) {
             all.push(Comparison {
-                workload,
-                figure,
+                row,
                 peer: None,
                 value: ours.median,
                 bound: format!("{sign} {}", number(target)),
                 is_met: row.is_met_here(ours.median) == Some(true),
             });
         }
-        // The first system is Tourbillon itself.
-        for peer in System::ALL.into_iter().skip(1) {
+        for peer in System::ALL {
             if let Some(beside) = compare(results, row, peer) {
                 let (sign, bound) = (beside.wanted.sign(), ratio(beside.wanted.ratio()));
                 all.push(Comparison {
-                    workload,
-                    figure,
+                    row,
                     peer: Some(peer),
                     value: beside.ratio,
                     bound: format!("{sign} {bound}"),
@@ -169,11 +181,17 @@ fn section(results: &Results, workload: &str, text: &mut String) -> std::fmt::Re
         }
         writeln!(text, "\n|---|{}", "---|".repeat(shown.len()))?;
         for figure in figures {
-            write!(text, "| {figure} |")?;
-            for system in &shown {
-                write!(text, " {} |", cell(results, workload, figure, **system))?;
+            // A figure for which exact timers have a target of their own has a second line.
+            let exact = targets::row(System::Exact, workload, figure).map(|row| row.ours);
+            let exact = exact.filter(|ours| shown.contains(&ours));
+            for ours in iter::once(System::Tourbillon).chain(exact) {
+                write!(text, "| {} |", title(ours, figure))?;
+                for system in &shown {
+                    let cell = cell(results, workload, (ours, figure), **system);
+                    write!(text, " {cell} |")?;
+                }
+                writeln!(text)?;
             }
-            writeln!(text)?;
         }
         machine(results, workload, &shown, text)?;
         writeln!(text)?;
@@ -227,17 +245,24 @@ fn with_bounds(results: &Results, spread: Spread) -> String {
     format!("{median} ({min}–{max})")
 }
 
-/// Formats a system's cell in the table of a workload.
+/// Formats a system's cell in the line of a figure of `ours`.
 ///
-/// For Tourbillon, the cell also shows the absolute target if there is one. For a peer, the cell
-/// also shows the ratio and the wanted ratio. The cell is empty if the system has no figure.
-fn cell(results: &Results, workload: &str, figure: &str, system: System) -> String {
-    let row = targets::row(workload, figure);
+/// For `ours`, the cell also shows the absolute target if there is one. For a peer, the cell also
+/// shows the ratio and the wanted ratio. The cell is empty if the system has no figure, and for
+/// Tourbillon in the line of exact timers.
+fn cell(
+    results: &Results,
+    workload: &str,
+    (ours, figure): (System, &str),
+    system: System,
+) -> String {
+    if (ours, system) == (System::Exact, System::Tourbillon) {
+        return String::new();
+    }
+    let row = targets::row(ours, workload, figure);
     let spread = match row {
-        Some(row) if system != System::Tourbillon => {
-            of_peer(results, row, system).map(|(_, spread)| spread)
-        }
-        _ => results.spread(workload, system, figure),
+        Some(row) => of_system(results, row, system),
+        None => results.spread(workload, system, figure),
     };
     let Some(spread) = spread else {
         return String::new();
@@ -249,7 +274,7 @@ fn cell(results: &Results, workload: &str, figure: &str, system: System) -> Stri
     let Some(row) = row else {
         return cell;
     };
-    if system == System::Tourbillon {
+    if system == ours {
         cell = format!("**{cell}**");
         if let (Some((sign, target)), Some(is_met)) =
             (row.bound_here(), row.is_met_here(spread.median))
@@ -272,10 +297,7 @@ fn summary(results: &Results, text: &mut String) -> std::fmt::Result {
     let all = comparisons(results);
     let missed: Vec<_> = all.iter().filter(|one| !one.is_met).collect();
     let met = all.len() - missed.len();
-    let behind = |one: &&Comparison| {
-        let row = targets::row(one.workload, one.figure);
-        row.is_some_and(|row| one.peer.is_some() && is_behind(row, one.value))
-    };
+    let behind = |one: &&Comparison| one.peer.is_some() && is_behind(one.row, one.value);
     writeln!(text, "### In sum\n")?;
     writeln!(
         text,
@@ -296,11 +318,11 @@ fn summary(results: &Results, text: &mut String) -> std::fmt::Result {
         };
         let bound = one.bound.replace('<', "&lt;").replace('>', "&gt;");
         let is_behind = if behind(&one) { "yes" } else { "" };
-        let workload = one.workload.to_uppercase();
+        let workload = one.row.workload.to_uppercase();
         writeln!(
             text,
             "| {workload} {} | {peer} | {value} | {bound} | {is_behind} |",
-            one.figure
+            title(one.row.ours, one.row.figure)
         )?;
     }
     Ok(())
@@ -334,7 +356,7 @@ fn disturbances(results: &Results, text: &mut String) -> std::fmt::Result {
     )
 }
 
-/// Returns whether Tourbillon's figure is worse than the peer's, by their ratio.
+/// Returns whether our figure is worse than the peer's, by their ratio.
 fn is_behind(row: &Row, ratio: f64) -> bool {
     match row.better {
         targets::Better::Lower => ratio > 1.0,
@@ -384,7 +406,10 @@ fn ratio(value: f64) -> String {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::frame::results::tests::{results, run};
+    use crate::frame::results::{
+        Run,
+        tests::{results, run},
+    };
 
     #[test]
     fn numbers_are_rounded_and_grouped() {
@@ -402,6 +427,7 @@ mod tests {
         let figure = "callback: ns per pair";
         let results = results(vec![
             run(0, System::Tourbillon, figure, Some(50.0)),
+            run(0, System::Exact, figure, Some(70.0)),
             run(0, System::Tokio, "sleep: ns per pair", Some(100.0)),
             run(0, System::DelayQueue, figure, Some(200.0)),
             run(0, System::Smol, figure, None),
@@ -410,6 +436,9 @@ mod tests {
         // The wanted ratio is 60 / 157 to tokio, and 60 / 137 to `DelayQueue`.
         assert!(table.contains("×0.50, ≤ 0.38 ✗"), "{table}");
         assert!(table.contains("×0.25, ≤ 0.44 ✓"), "{table}");
+        // Without a target of their own, exact timers have a cell and no ratio.
+        let both = "**50.0 (50.0–50.0)** | 70.0 (70.0–70.0) | 100";
+        assert!(table.contains(both), "{table}");
         assert!(
             table.contains("- smol, 1 of 3 times, failed: it broke"),
             "{table}"
@@ -419,6 +448,35 @@ mod tests {
             table.contains("| W1 callback: ns per pair | tokio | 0.50 | ≤ 0.38 |  |"),
             "{table}"
         );
+    }
+
+    #[test]
+    fn exact_timers_have_a_column_and_targets_of_their_own() {
+        let figure = "tasks 200k: p50 µs";
+        let of_w3 = |system, value| Run {
+            workload: "w3",
+            ..run(0, system, figure, Some(value))
+        };
+        let runs = vec![
+            of_w3(System::Tourbillon, 400.0),
+            of_w3(System::Exact, 6.0),
+            of_w3(System::Tokio, 1_000.0),
+            of_w3(System::Compio, 10.0),
+        ];
+        let table = markdown(&results(runs));
+        // Of tokio's lateness, the default may have half, and exact timers 5 / 1,257. The default
+        // has no target beside compio.
+        for line in [
+            "| tasks 200k: p50 µs | **400 (400–400)** | 6.00 (6.00–6.00) \
+             | 1,000 (1,000–1,000) ×0.40, ≤ 0.50 ✓ | 10.0 (10.0–10.0) |",
+            "| tasks 200k: p50 µs, exact |  | **6.00 (6.00–6.00)** \
+             | 1,000 (1,000–1,000) ×0.0060, ≤ 0.0040 ✗ | 10.0 (10.0–10.0) ×0.60, ≤ 0.38 ✗ |",
+            "| W3 tasks 200k: p50 µs, exact | compio | 0.60 | ≤ 0.38 |  |",
+        ] {
+            let is_it = |there: &str| there == line;
+            assert!(table.lines().any(is_it), "{line}: {table}");
+        }
+        assert!(table.contains("1 of 3 comparisons"), "{table}");
     }
 
     #[test]

@@ -49,6 +49,7 @@ pub trait Program {
 pub fn on<P: Program>(system: System, program: P) -> P::Output {
     match system {
         System::Tourbillon => program.on(&Tourbillon::new(|builder| builder)),
+        System::Exact => program.on(&Tourbillon::new(|builder| builder.exact())),
         System::Tokio => program.on(&Tokio::new(|builder| builder)),
         System::TokioAlt => program.on(&Tokio::new(|builder| builder.enable_alt_timer())),
         System::Smol => program.on(&Smol::new()),

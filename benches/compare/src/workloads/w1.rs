@@ -53,7 +53,7 @@ fn run(system: System, quick: bool) -> Vec<Figure> {
         ],
         System::DelayQueue => &[CALLBACK, CALLBACK_RECYCLED],
         System::Tokio | System::TokioAlt | System::Smol => &[SLEEP, SLEEP_RECYCLED, SLEEP_UNTIL],
-        System::Compio | System::Monoio | System::Glommio => refuse("not in this workload"),
+        _ => refuse("not in this workload"),
     };
     parts::each_figure(names, |name| {
         let recycled = [CALLBACK_RECYCLED, SLEEP_RECYCLED].contains(&name);

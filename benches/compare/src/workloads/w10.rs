@@ -54,7 +54,7 @@ fn run(system: System, quick: bool) -> Vec<Figure> {
         System::Tokio | System::TokioAlt => hold::<tokio::time::Sleep>(&runtime, count, tell),
         System::Smol => hold::<smol::Timer>(&runtime, count, tell),
         System::DelayQueue => queue(&runtime, count, tell),
-        System::Compio | System::Monoio | System::Glommio => refuse("not in this workload"),
+        _ => refuse("not in this workload"),
     }
     armed.recv().expect("the task arms them");
     thread::sleep(SETTLE);

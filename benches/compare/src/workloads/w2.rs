@@ -131,9 +131,7 @@ fn run(system: System, quick: bool) -> Vec<Figure> {
             System::Tokio | System::TokioAlt => moves::<Sleeps<tokio::time::Sleep>>,
             System::DelayQueue => moves::<Queue>,
             System::Smol => moves::<Sleeps<smol::Timer>>,
-            System::Compio | System::Monoio | System::Glommio => {
-                refuse("its sleeps cannot be moved")
-            }
+            _ => refuse("its sleeps cannot be moved"),
         };
         let names = match (sleeps, large) {
             (false, false) => SMALL,

@@ -139,9 +139,7 @@ fn run(system: System, quick: bool) -> Vec<Figure> {
             System::Tokio | System::TokioAlt => sleeps::<tokio::time::Sleep>,
             System::DelayQueue => queue,
             System::Smol => sleeps::<smol::Timer>,
-            System::Compio | System::Monoio | System::Glommio => {
-                refuse("its timers are of one thread")
-            }
+            _ => refuse("its timers are of one thread"),
         };
         let times = of(system, part.threads, count);
         let figure = |name, time: Duration| Figure {

@@ -11,6 +11,7 @@
 //!   number of sleeps.
 //! - *spin*: the same sleeps with `Builder::spin_before` of 200 µs. Only Tourbillon has these
 //!   figures.
+//! - The system *exact* is Tourbillon with `Builder::exact`.
 //! - *early*: number of sleeps on a runtime that ended before their deadline. It must be zero.
 
 use std::{
@@ -30,7 +31,7 @@ use crate::{
 
 pub const WORKLOAD: Workload = Workload {
     name: "w5",
-    systems: &System::RUNTIMES,
+    systems: &System::RUNTIMES_AND_EXACT,
     run,
 };
 

@@ -63,7 +63,7 @@ fn kinds(system: System) -> &'static [&'static str] {
         System::DelayQueue => &[CALLBACK],
         System::Smol => &[SLEEP, UNBOXED, TASK],
         System::Tokio | System::TokioAlt => &[SLEEP, TASK],
-        System::Compio | System::Monoio | System::Glommio => refuse("not in this workload"),
+        _ => refuse("not in this workload"),
     }
 }
 
