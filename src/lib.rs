@@ -48,7 +48,8 @@
 //! | `tokio::io`'s traits for sockets (feature `tokio-io`) | [`net`] |
 //!
 //! Deadlines have nanosecond resolution; timers never fire early. A worker has no periodic tick: it
-//! sleeps until its next deadline. A timer that another thread arms wakes the worker only if its
+//! sleeps until its next deadline, or [a little longer](runtime::Builder::timer_budget) if wake-ups
+//! would cost too much. A timer that another thread arms wakes the worker only if its
 //! deadline is earlier than the end of that sleep.
 //!
 //! [`TimerBuilder`]: timer::TimerBuilder

@@ -204,12 +204,14 @@ impl<S: Schedule, W> TimerBuilder<S, W> {
     }
 
     /// Sets how much later than its deadline the timer may run, so that it shares a wake-up with
-    /// others. With zero it is exact.
+    /// others. With zero it is exact, whatever the runtime's
+    /// [`timer_budget`](crate::runtime::Builder::timer_budget).
     ///
     /// The default is that of [`time::with_tolerance`](crate::time::with_tolerance) around the
     /// caller, or else the runtime's
-    /// [`timer_tolerance`](crate::runtime::Builder::timer_tolerance), which is zero at first.
-    /// Timers of the wall clock and of the boot-time clock are exact by default.
+    /// [`timer_tolerance`](crate::runtime::Builder::timer_tolerance). If that is zero, as it is by
+    /// default, the timer is exact as long as the budget suffices. Timers of the wall clock and of
+    /// the boot-time clock are exact by default.
     ///
     /// The timer waits for the roundest moment between its deadline and the end of the tolerance,
     /// where it meets other timers with a tolerance. If its worker wakes in that window for another

@@ -44,7 +44,8 @@ impl Builder {
     /// takes tens of µs. Each wake-up by a deadline costs up to `before` of processor time. If
     /// deadlines are nearer to each other than `before`, the core is never idle. So use this for
     /// few workers, on cores that nothing else needs. Values of 100 to 200 µs cover the wake-up
-    /// latency of most machines. A runtime with a paused clock never spins.
+    /// latency of most machines. A runtime with a paused clock never spins. Under a CPU quota below
+    /// the affinity mask no worker waits awake, so this option has no effect there.
     ///
     /// ```
     /// # fn main() -> Result<(), tourbillon::BuildError> {
@@ -79,7 +80,8 @@ impl Builder {
     ///
     /// With `Duration::ZERO` a worker sleeps until the deadline itself. Workers compensate nothing
     /// on a clock that is or was [paused](crate::time::paused::pause), nor before a timer that has
-    /// a [tolerance](crate::timer::builder::TimerBuilder::tolerance).
+    /// a [tolerance](crate::timer::builder::TimerBuilder::tolerance). Under a CPU quota below the
+    /// affinity mask no worker waits awake, so they compensate nothing there, either.
     ///
     /// ```
     /// # fn main() -> Result<(), tourbillon::BuildError> {
@@ -135,22 +137,27 @@ impl Builder {
     /// Sets what share of its core a worker spends on waking for timers. The default is 0.02,
     /// which is 2 %.
     ///
-    /// To wake a sleeping worker costs some 3 µs of processor time on bare metal, and 20 µs and more
-    /// on virtual machines; each worker measures that. As long as the budget suffices, timers are
-    /// exact: late by a few µs. When deadlines come faster, the worker sleeps until the budget pays
-    /// for another wake-up, which serves all timers that came due meanwhile. So timers are late by
-    /// what the machine makes necessary, and never by more than 1 ms for this reason: by 0.9 ms at
-    /// most if a wake-up costs 18 µs, by 0.15 ms if it costs 3. No timer is early. After a quiet
-    /// time of 50 ms, a worker has a reserve for a burst of exact timers. Workers that share a core
-    /// share its budget, and defer their wake-ups to the same moments.
+    /// To wake a sleeping worker costs some 3 µs of processor time on bare metal, and 20 µs and
+    /// more on virtual machines; each worker measures that. As long as the budget suffices, timers
+    /// are exact: late by a few µs. (Under a CPU quota below the affinity mask no worker waits
+    /// awake, and they are late by the kernel's wake-up, which takes tens of µs.) When deadlines
+    /// come faster, the worker sleeps until the budget pays for another wake-up, which serves all
+    /// timers that came due meanwhile. So timers are late by what the machine makes necessary: by
+    /// about 0.9 ms at most if a wake-up costs 18 µs, by about 0.15 ms if it costs 3. No timer is
+    /// early. After a quiet time of 50 ms, a worker has a reserve for a burst of exact timers.
+    ///
+    /// The budget makes no timer late by more than 1 ms. So a worker spends the share, or what one
+    /// wake-up a millisecond costs, if that is more. With the default, it is more if a wake-up
+    /// costs over 20 µs. Workers that share a core share its budget, and defer their wake-ups to
+    /// the same moments; in place of one a millisecond, each of them may wake up once each 0.8 ms.
     ///
     /// A worker that is awake for other reasons fires what is due at once, at no cost. The budget
     /// does not apply to timers with a tolerance that somebody has stated, be it zero, by
     /// [`time::with_tolerance`](crate::time::with_tolerance) or
     /// [`TimerBuilder::tolerance`](crate::timer::builder::TimerBuilder::tolerance). Nor does it
     /// apply to a runtime with a [`timer_tolerance`](Builder::timer_tolerance) or with
-    /// [`spin_before`](Builder::spin_before), to timers of the wall clock and the boot-time clock,
-    /// or to a clock that is or was [paused](crate::time::paused::pause).
+    /// [`spin_before`](Builder::spin_before) where that has an effect, to timers of the wall clock
+    /// and the boot-time clock, or to a clock that is or was [paused](crate::time::paused::pause).
     /// [`Counts::deferred_wakes`](crate::metrics::counters::Counts::deferred_wakes) counts the
     /// sleeps that became longer.
     ///
@@ -173,6 +180,8 @@ impl Builder {
 
     /// Makes all timers of the runtime exact, whatever that costs: a worker wakes for each deadline,
     /// or waits awake if the next one is near. There is no [`timer_budget`](Builder::timer_budget).
+    /// Under a CPU quota below the affinity mask no worker waits awake, and timers are late by the
+    /// kernel's wake-up, which takes tens of µs.
     ///
     /// [`time::with_tolerance`](crate::time::with_tolerance) with [`Duration::ZERO`] does so for the
     /// timers of one future.

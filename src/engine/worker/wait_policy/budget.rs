@@ -3,7 +3,11 @@
 //! As long as the budget suffices, the worker wakes up for each deadline. When timers come faster,
 //! it sleeps until the budget pays for another wake-up, which then serves all timers that came due
 //! meanwhile. So their lateness follows from what a wake-up costs on this machine. With a share of
-//! 2 % and a cost of 18 µs (a virtual machine) it is 0.9 ms at most, with 3 µs (bare metal) 0.15.
+//! 2 % and a cost of 18 µs (a virtual machine) it is about 0.9 ms at most, with 3 µs (bare metal)
+//! about 0.15. A turn of a worker that waits awake may count a little more.
+//!
+//! No wake-up is deferred by more than 1 ms. So the worker exceeds its share if the share does not
+//! pay for one wake-up a millisecond.
 //!
 //! The rule is the generic cell rate algorithm (ITU-T I.371). Each wake-up moves the moment up to
 //! which the budget is spent by its cost divided by the share.
