@@ -298,23 +298,26 @@ impl Reactor {
     }
 
     /// Makes each event in the instance of `worker`, whose reactor is `other`, an event in this
-    /// instance, too.
-    pub(crate) fn follow(&self, other: &Reactor, worker: usize) {
+    /// instance, too. If this instance did so before, it looks anew at what is pending there.
+    ///
+    /// The other instance ceases to follow this one. Returns whether this instance follows now: the
+    /// kernel may refuse it.
+    pub(crate) fn follow(&self, other: &Reactor, worker: usize) -> bool {
         let Some((epoll, followed)) = self.epoll().zip(other.epoll()) else {
-            return;
+            return false;
         };
         let token = Token::of_worker(worker, FOLLOWED).pack();
-        // The kernel refuses this if the other instance follows this one. It may also have been
-        // followed before. Either is right: only the alarm of that worker has to call.
-        let _ = epoll.add(followed.as_raw_fd(), token, epoll::READABLE);
+        let add = || epoll.add(followed.as_raw_fd(), token, epoll::READABLE);
+        self.unfollow(other);
+        // The kernel refuses a circle of instances. One of more than two is not broken here: it is
+        // rare, and ends once one of its workers goes on.
+        add().is_ok() || (other.unfollow(self) && add().is_ok())
     }
 
-    /// Ends [`follow`](Self::follow).
-    pub(crate) fn unfollow(&self, other: &Reactor) {
-        if let Some((epoll, followed)) = self.epoll().zip(other.epoll()) {
-            // Fails only if it is not followed.
-            let _ = epoll.remove(followed.as_raw_fd());
-        }
+    /// Ends [`follow`](Self::follow). Returns whether the other instance was followed.
+    pub(crate) fn unfollow(&self, other: &Reactor) -> bool {
+        let both = self.epoll().zip(other.epoll());
+        both.is_some_and(|(epoll, followed)| epoll.remove(followed.as_raw_fd()).is_ok())
     }
 
     /// Records events, and collects the wakers of the tasks that wait for them. The caller wakes
@@ -381,4 +384,61 @@ impl Reactor {
 /// Returns the error of operations after their runtime has shut down.
 pub(crate) fn shut_down() -> io::Error {
     io::Error::other(WatchEnded)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::sys::epoll::Event;
+
+    fn opened() -> Reactor {
+        let reactor = Reactor::new();
+        reactor.open().unwrap();
+        reactor
+    }
+
+    /// Returns the tokens of the events that are pending at a reactor.
+    fn take(reactor: &Reactor) -> Vec<u64> {
+        let mut events = Events::new(8);
+        reactor.take(&mut events);
+        events.iter().map(Event::token).collect()
+    }
+
+    #[test]
+    fn a_reactor_that_is_followed_follows_in_turn() {
+        let (first, second) = (opened(), opened());
+        assert!(first.follow(&second, 2));
+        second.wake();
+        assert_eq!(take(&first).into_iter().find_map(followed_of), Some(2));
+        assert_eq!(take(&second), [WAKE_TOKEN]);
+        assert!(second.follow(&first, 1), "it breaks the circle");
+        first.wake();
+        assert_eq!(take(&second).into_iter().find_map(followed_of), Some(1));
+        assert_eq!(take(&first), [WAKE_TOKEN]);
+        second.wake();
+        assert!(take(&first).is_empty(), "it follows no more");
+        assert!(!first.unfollow(&second));
+        assert!(second.unfollow(&first));
+    }
+
+    #[test]
+    fn a_reactor_that_follows_again_is_called_for_what_is_pending() {
+        let (first, second) = (opened(), opened());
+        second.wake();
+        for _ in 0..2 {
+            assert!(first.follow(&second, 2));
+            assert_eq!(take(&first).into_iter().find_map(followed_of), Some(2));
+            assert!(take(&first).is_empty(), "the kernel calls once");
+        }
+    }
+
+    #[test]
+    fn a_reactor_that_cannot_follow_says_so() {
+        let three = [opened(), opened(), opened()];
+        assert!(three[0].follow(&three[1], 1));
+        assert!(three[1].follow(&three[2], 2));
+        assert!(!three[2].follow(&three[0], 0), "a circle of three");
+        assert!(!three[0].follow(&Reactor::new(), 3), "it is closed");
+        assert!(!three[0].follow(&three[0], 0));
+    }
 }

@@ -121,6 +121,11 @@ impl Events {
         self.events.clear();
     }
 
+    /// Returns whether the buffer had room for no more events, so that more may be pending.
+    pub(crate) fn is_full(&self) -> bool {
+        self.events.len() >= self.most
+    }
+
     fn has_timer(&self) -> bool {
         self.events.iter().any(|event| event.token() == TIMER)
     }

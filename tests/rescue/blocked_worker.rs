@@ -30,7 +30,7 @@ use crate::common::{
 use futures_lite::AsyncReadExt;
 use tourbillon::{
     Timer,
-    net::TcpStream,
+    net::{TcpStream, UdpSocket},
     runtime::Builder,
     task::block_in_place,
     time::sleep_until,
@@ -161,6 +161,62 @@ fn sockets_of_a_blocked_worker_do_not_wait_for_its_alarm() {
     free.send(()).unwrap();
     runtime.block_on(main).unwrap();
     each_is_read();
+}
+
+/// The peer is busy until all sockets are readable. It takes only so many events at a time, and the
+/// next alarm is an hour away.
+#[test]
+fn a_peer_that_is_called_takes_all_events_of_a_blocked_worker() {
+    const SOCKETS: usize = 600;
+    let _alarm = alarm();
+    let mut builder = Builder::new();
+    let runtime = builder.worker_threads(2).rescue_latency(HOUR).build();
+    let runtime = runtime.unwrap();
+    let bind = |_| std::net::UdpSocket::bind("127.0.0.1:0").unwrap();
+    let ours: Vec<_> = (0..SOCKETS).map(bind).collect();
+    let addresses: Vec<_> = ours.iter().map(|it| it.local_addr().unwrap()).collect();
+    let theirs = bind(0);
+    let (reads, read) = mpsc::channel();
+    let (blocks, blocked) = mpsc::channel();
+    let (free, until) = mpsc::channel::<()>();
+    let main = runtime.spawn(async move {
+        for socket in ours {
+            socket.set_nonblocking(true).unwrap();
+            let (socket, reads) = (UdpSocket::from_std(socket).unwrap(), reads.clone());
+            tourbillon::spawn(async move {
+                while socket.recv(&mut [0]).await.is_ok() {
+                    reads.send(()).unwrap();
+                }
+            });
+        }
+        block_in_place(|| {
+            blocks.send(()).unwrap();
+            until.recv().unwrap();
+        });
+    });
+    blocked.recv().unwrap();
+    // The peer has come, and is called by each event from now on.
+    theirs.send_to(&[1], addresses[0]).unwrap();
+    assert_eq!(read.recv_timeout(PATIENCE), Ok(()));
+    for _ in 0..2 {
+        let (busy, is_busy) = mpsc::channel();
+        let gate = Gate::new();
+        let opens = gate.clone();
+        drop(runtime.spawn(async move {
+            busy.send(()).unwrap();
+            gate.wait();
+        }));
+        is_busy.recv_timeout(PATIENCE).unwrap();
+        for address in &addresses {
+            theirs.send_to(&[1], address).unwrap();
+        }
+        opens.open();
+        for _ in 0..SOCKETS {
+            assert_eq!(read.recv_timeout(PATIENCE), Ok(()));
+        }
+    }
+    free.send(()).unwrap();
+    runtime.block_on(main).unwrap();
 }
 
 /// The timers are in the worker's inbox, which the worker itself would read only when it returns.

@@ -158,20 +158,20 @@ impl Worker<'_> {
     /// Rescues the workers whose alarms are among the events. It takes over their work, and runs
     /// none of it.
     pub(crate) fn answer_alarms(&mut self) {
-        // Taken out for the calls below, and put back at the end to keep its memory.
+        // Taken out for the calls below, and put back at the end to keep their memory.
         let mut alarms = std::mem::take(&mut self.alarms);
-        let events = self.events.get_mut().iter();
-        alarms.extend(events.filter_map(|event| alarm_of(event.token())));
-        let events = self.events.get_mut().iter();
-        let followed = events.filter_map(|event| followed_of(event.token()));
-        for index in followed.collect::<Vec<_>>() {
+        let mut followed = std::mem::take(&mut self.followed);
+        let events = self.events.get_mut();
+        alarms.extend(events.iter().filter_map(|event| alarm_of(event.token())));
+        followed.extend(events.iter().filter_map(|event| followed_of(event.token())));
+        for index in followed.drain(..) {
             self.look_at_followed(index, &mut alarms);
         }
         if !alarms.is_empty() {
             self.answer_some(&mut alarms);
             self.put_off(&mut alarms);
         }
-        self.alarms = alarms;
+        (self.alarms, self.followed) = (alarms, followed);
     }
 
     /// Answers `alarms`, and those in stuck peers' instances, up to [`ANSWERS`].
@@ -292,9 +292,11 @@ impl Worker<'_> {
             peer.watch_on_rarely(shared.clock.now(), looks);
             return false;
         }
-        // 3. Rescue it. From then on, its sockets do not wait for its alarm.
+        // 3. Rescue it. From then on, its sockets do not wait for its alarm. A worker that is in no
+        //    job waits for a core, and is in its loop when it has one: to follow it would be in
+        //    vain.
         self.rescue(peer);
-        if stuck {
+        if stuck && core.is_still_at_job() {
             self.follow(peer);
         }
         true
@@ -320,8 +322,19 @@ impl Worker<'_> {
         {
             return;
         }
-        looks.follow(self.core.index);
-        self.core.reactor.follow(&core.reactor, core.index);
+        // This thread is in its loop, so that worker need not follow it.
+        self.core.watchdog.looks.unfollow(core.index);
+        self.ask_to_be_called(core);
+    }
+
+    /// Lets the events of a worker call this thread, those that are pending included. If the kernel
+    /// refuses, this thread does not follow the worker, and the next visit tries again.
+    fn ask_to_be_called(&self, core: &Core) {
+        let (own, looks) = (self.core, &core.watchdog.looks);
+        match own.reactor.follow(&core.reactor, core.index) {
+            true => looks.follow(own.index),
+            false => looks.unfollow(own.index),
+        }
     }
 
     /// Takes the events of worker `index`, which this thread follows, and adds the alarms among
@@ -345,6 +358,10 @@ impl Worker<'_> {
         }
         let before = self.wakers.len();
         self.take_events(peer);
+        if self.peer_events.is_full() {
+            // The kernel does not call again for events that are left. To ask anew makes it look.
+            self.ask_to_be_called(core);
+        }
         self.note_rescue(core, 0, self.wakers.len() - before);
         let events = self.peer_events.iter();
         alarms.extend(events.filter_map(|event| alarm_of(event.token())));
@@ -450,7 +467,46 @@ impl Core {
 
 #[cfg(test)]
 mod tests {
+    use crossbeam::deque;
+    use tourbillon_shards::TypeName;
+
     use super::*;
+    use crate::{
+        engine::{core::Role, local::Local},
+        runtime::Builder,
+    };
+
+    /// Looks twice at a worker, and returns which thread follows it then. The worker has no thread,
+    /// so it stays at `job`, or in its loop.
+    fn follower_of_a_worker_at(job: Option<u64>) -> Option<usize> {
+        let runtime = Builder::new().worker_threads(2).build().unwrap();
+        let shared = runtime.handle().shared();
+        let worker = |index| {
+            let deque = deque::Worker::new_fifo();
+            let core = Core::new(index, shared.clone(), deque.stealer(), Role::Worker);
+            Local::new(Arc::new(watched(core.unwrap(), 2)), deque)
+        };
+        let (own, other) = (worker(0), worker(1));
+        let mut own = Worker::new(&own, shared);
+        let peer = &other.shard;
+        if let Some(job) = job {
+            let name = const { TypeName::of::<()>() };
+            peer.owner().watchdog.watch.begin(job, name, None);
+        }
+        let looks = (0..2).map(|_| own.rescue_if_stuck(peer, 1));
+        assert_eq!(looks.collect::<Vec<_>>(), [true, true]);
+        peer.owner().watchdog.looks.follower()
+    }
+
+    #[test]
+    fn a_worker_that_stays_at_a_job_is_followed() {
+        assert_eq!(follower_of_a_worker_at(Some(7)), Some(0));
+    }
+
+    #[test]
+    fn a_worker_that_waits_for_a_core_in_its_loop_is_not_followed() {
+        assert_eq!(follower_of_a_worker_at(None), None);
+    }
 
     /// Records a sleep that is over before the alarm goes off, or after that. Returns whether the
     /// worker set its alarm before it.

@@ -107,6 +107,8 @@ pub(crate) struct Worker<'a> {
     pub(crate) wakers: Vec<Waker>,
     /// Numbers of the workers whose alarms went off.
     pub(crate) alarms: Vec<usize>,
+    /// Numbers of the workers that this one follows and that have events.
+    pub(crate) followed: Vec<usize>,
     /// Stalls to report, with the number of each stalled worker. The hook runs later, in
     /// [`take_up`](Self::take_up).
     pub(crate) stalls: Vec<(usize, Stall)>,
@@ -183,7 +185,7 @@ pub(crate) fn run_as<R>(local: &Local, main: impl FnOnce(&mut Worker<'_>) -> R) 
 }
 
 impl<'a> Worker<'a> {
-    fn new(local: &'a Local, shared: &'a Shared) -> Self {
+    pub(crate) fn new(local: &'a Local, shared: &'a Shared) -> Self {
         let core = local.shard.owner();
         // Room for one whole rescue, which must not wait for memory. The only worker of a
         // current-thread runtime rescues none, and a thread becomes that worker for each
@@ -215,6 +217,7 @@ impl<'a> Worker<'a> {
             events: RefCell::new(events()),
             wakers: Vec::with_capacity(wakers),
             alarms: Vec::new(),
+            followed: Vec::new(),
             stalls: Vec::new(),
             #[cfg(feature = "tracing")]
             rescues: Vec::new(),
