@@ -86,3 +86,26 @@ fn a_timer_does_not_wait_for_a_sleep_that_is_over() {
         close(&home);
     });
 }
+
+/// A remote thread arms a strict timer, and then reads the inbox, while the owner defers the wake-up
+/// for another timer for ever: the owner finds the strict timer in one of the words.
+#[test]
+fn a_strict_timer_is_found_while_another_thread_reads_the_inbox() {
+    model!(Some(3), || {
+        let home = deferring();
+        let mut owner = EventLoop::new(&home);
+        let probe = Probe::new();
+        drop(Timer::once(&home, 5, 5, || {}));
+        home.defer(HORIZON + 50);
+        let remote = thread::spawn({
+            let (home, probe) = (home.clone(), probe.clone());
+            move || {
+                arm_strict(&home, 9, &probe);
+                home.settle();
+            }
+        });
+        owner.run_until(|| probe.runs() == 1);
+        remote.join().unwrap();
+        close(&home);
+    });
+}

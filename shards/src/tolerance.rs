@@ -19,7 +19,7 @@ use crate::node::claim::NEVER;
 /// assert!(Tolerance::new(0).is_exact());
 /// assert_eq!((Tolerance::STRICT.ns(), Tolerance::stated(0)), (0, Tolerance::STRICT));
 /// ```
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, PartialOrd, Ord, Hash)]
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash)]
 pub struct Tolerance(u8);
 
 /// The unit of tolerances that are no shorter, in ns. A shorter one counts in ns.
@@ -59,7 +59,7 @@ impl Tolerance {
     }
 
     /// Returns the tolerance that somebody has asked for, in ns: [`STRICT`](Self::STRICT) for zero,
-    /// [`new`](Self::new) for others. The owner wakes up for such a timer as it says.
+    /// [`new`](Self::new) for others. For a timer with such a tolerance the owner defers no wake-up.
     pub const fn stated(ns: u64) -> Self {
         match ns {
             0 => Self::STRICT,

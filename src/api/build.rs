@@ -69,6 +69,8 @@ pub(crate) fn build(builder: &Builder) -> Result<Runtime, BuildError> {
     if is_current_thread {
         config.helpers = (0, 0);
     }
+    // Before `spin_before` is ignored: it says that there is no budget.
+    config.timer_budget = config.budget();
     // A worker that waits awake uses up the quota, and then the kernel stops all threads. `Cores`
     // has the present quota, but rounded: half a core is one.
     config.spin &= !(cores.as_ref().is_some_and(Cores::has_quota) || mask.exceeds_quota());

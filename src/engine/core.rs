@@ -27,7 +27,7 @@ use crate::{
     sys,
     sys::{
         epoll::{Events, Prepared, Timeout},
-        sync::atomic::{AtomicUsize, Ordering},
+        sync::atomic::{AtomicU64, AtomicUsize, Ordering},
         timerfd::{self, TimerFd},
     },
     util::contained::{contained, each_or, forget},
@@ -66,6 +66,9 @@ pub(crate) struct Core {
     pub(crate) clock: Option<OtherClock>,
     /// The tolerance of the runtime's timers. Each thread that arms a timer reads it.
     tolerance: Tolerance,
+    /// The end of the last sleep that lasted past a deadline because the budget for wake-ups was
+    /// spent, in ns. Written by the worker.
+    pub(crate) deferred_to: AtomicU64,
     /// How many callbacks of this shard's timers still have to take their outcomes. Any thread that
     /// starts such a timer writes it, so it is apart from the words that all threads read.
     owed: CachePadded<AtomicUsize>,
@@ -132,6 +135,7 @@ impl Core {
         Self {
             index,
             track,
+            deferred_to: AtomicU64::new(0),
             tolerance: shared.config.timer_tolerance,
             shared,
             stealer,

@@ -15,7 +15,7 @@ use crate::engine::{
     job::{Job, NextTask, Order, TaskJob},
     shared::Shared,
     task_core::local_queue::LocalQueue,
-    worker::pace::Pace,
+    worker::{pace::Pace, wait_policy::WaitPolicy},
 };
 
 thread_local! {
@@ -108,6 +108,9 @@ pub(crate) struct Local {
     batching: Cell<bool>,
     /// The job-cost estimate.
     pub(crate) pace: Pace,
+    /// What the worker has learned of its sleeps, between two calls of `block_on` on a current-thread
+    /// runtime.
+    pub(crate) wait_policy: Cell<Option<WaitPolicy>>,
     /// Set while the worker is in `block_in_place`.
     pub(crate) in_place: Cell<bool>,
     /// Set if the LIFO slot is not used, because no rescue would empty it: on a helper, and while a
@@ -131,6 +134,7 @@ impl Local {
             pinned_turn: Cell::new(false),
             batching: Cell::new(false),
             pace: Pace::default(),
+            wait_policy: Cell::new(None),
             in_place: Cell::new(false),
             shares,
         }

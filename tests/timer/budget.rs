@@ -49,6 +49,17 @@ fn wake_ups_are_deferred_when_timers_come_faster_than_the_budget_allows() {
     });
 }
 
+/// What a worker has spent and learned outlives the `block_on` that ran it.
+#[test]
+fn the_budget_of_a_current_thread_runtime_lasts() {
+    let mut builder = Builder::new_current_thread();
+    let runtime = builder.timer_budget(1e-9).build().unwrap();
+    eventually("a wake-up is deferred", || {
+        runtime.block_on(sleep(Duration::from_micros(200)));
+        runtime.metrics().total().deferred_wakes() > 0
+    });
+}
+
 #[test]
 fn an_exact_runtime_defers_nothing() {
     let runtime = runtime(|builder| _ = builder.exact());

@@ -56,9 +56,10 @@ impl<O: Owner> Shard<O> {
         self.alarm.take(now, self.set_alarm())
     }
 
-    /// Returns whether a timer is due at `now`, whether the owner is awake or asleep.
+    /// Returns whether a timer is due at `now` for which the owner defers no wake-up, whether the
+    /// owner is awake or asleep.
     pub fn is_late(&self, now: u64) -> bool {
-        self.next_deadline() <= now
+        self.next_wake() <= now
     }
 
     /// Sets the alarm again that the calling thread has taken, to the next deadline within limits.

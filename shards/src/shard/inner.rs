@@ -73,6 +73,7 @@ pub(crate) struct Inner<O: Owner> {
 /// freeing them takes the system some time.
 pub(crate) struct Outgrown<O: Owner> {
     _store: AnyStore,
+    _prompt: Option<Prompt>,
     _nodes: Vec<Option<NodeRef<O>>>,
 }
 
@@ -149,7 +150,7 @@ impl<O: Owner> Inner<O> {
         }
     }
 
-    /// Notes that the timer in `slot` has a new key.
+    /// Notes the key of the timer in `slot`, if the timer is prompt.
     #[inline]
     fn note_prompt(&mut self, slot: u32) {
         if self.tolerant > 0 && self.prompt.is_some() {
@@ -298,6 +299,8 @@ impl<O: Owner> Inner<O> {
         self.was_oversized = false;
         let kind = self.store.kind();
         let before = mem::replace(&mut self.store, AnyStore::new(kind));
+        let empty = self.prompt.as_ref().map(|_| Prompt::default());
+        let prompt = mem::replace(&mut self.prompt, empty);
         let mut nodes = mem::replace(&mut self.nodes, Vec::with_capacity(2 * len));
         for (slot, place) in (0..).zip(&mut nodes) {
             if let Some(node) = place.take() {
@@ -313,6 +316,7 @@ impl<O: Owner> Inner<O> {
         }
         let outgrown = Outgrown {
             _store: before,
+            _prompt: prompt,
             _nodes: nodes,
         };
         (false, Some(outgrown))
@@ -459,8 +463,11 @@ impl<O: Owner> Inner<O> {
             Claim::Pending(deadline) => {
                 // A later deadline waits until the old key comes up ("Pending updates" in
                 // `PROTOCOLS.md`).
-                self.store.lower(slot, node.key(deadline));
-                self.note_prompt(slot);
+                let (key, before) = (node.key(deadline), self.store.key(slot));
+                self.store.lower(slot, key);
+                if key < before {
+                    self.note_prompt(slot);
+                }
                 None
             }
             _ => Some(self.take_over(node, slot)),
@@ -490,8 +497,7 @@ impl<O: Owner> Inner<O> {
     /// took no note.
     #[inline]
     pub(crate) fn try_note(&mut self, slot: u32, key: u64, earlier: bool) -> bool {
-        // A note does not publish the next prompt timer.
-        (self.tolerant == 0 || self.prompt.is_none()) && self.store.try_note(slot, key, earlier)
+        self.store.try_note(slot, key, earlier)
     }
 
     /// Reads one node from the inbox, which is new or has an update. Returns the node if the store

@@ -110,6 +110,8 @@ pub struct Shard<O: Owner> {
     /// owner reads and writes this word, so it belongs to no protocol, and loom need not check it.
     /// See [`expects_earlier`](Shard::expects_earlier).
     earlier: std::sync::atomic::AtomicU32,
+    /// Whether the owner may defer wake-ups.
+    is_deferring: bool,
     /// The moment until which the owner defers wake-ups, in ns. Written by the owner while it is
     /// awake.
     deferred: AtomicU64,
@@ -153,6 +155,7 @@ impl<O: Owner> Shard<O> {
             inner: UnsafeCell::new(Inner::new()),
             _line_of_the_rest: [],
             earlier: std::sync::atomic::AtomicU32::new(0),
+            is_deferring: false,
             deferred: AtomicU64::new(0),
             waiters: Waiters::new(),
             owner,
@@ -181,9 +184,14 @@ impl<O: Owner> Shard<O> {
         if is_there {
             return self;
         }
-        Self {
+        let is_deferring = self.is_deferring;
+        let shard = Self {
             inner: UnsafeCell::new(Inner::with_store(kind)),
             ..self
+        };
+        match is_deferring {
+            true => shard.deferring(),
+            false => shard,
         }
     }
 

@@ -40,7 +40,9 @@ impl<O: Owner> Shard<O> {
     /// so that this function needs no stack.
     #[inline(never)]
     pub(crate) fn note_move(&self, node: &NodeRef<O>, next: u64, earlier: bool) {
-        if !self.lock.acquire_free() {
+        // A note does not publish the next prompt timer.
+        let is_prompt = self.is_deferring && !node.tolerance().is_exact();
+        if is_prompt || !self.lock.acquire_free() {
             return self.note_move_slow(node, earlier, true, false);
         }
         // Only a node in the store has an entry to move.

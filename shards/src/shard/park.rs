@@ -21,7 +21,8 @@ impl<O: Owner> Shard<O> {
     /// Lets the owner defer its wake-ups. The shard has no timers yet, because a timer needs a
     /// reference to it.
     #[must_use]
-    pub fn deferring(self) -> Self {
+    pub fn deferring(mut self) -> Self {
+        self.is_deferring = true;
         // SAFETY: no other thread has a reference to `self`.
         self.inner.with_mut(|inner| unsafe { (*inner).defer() });
         self

@@ -16,7 +16,7 @@ pub(super) struct Prompt(Tree);
 
 impl Prompt {
     /// Notes that the prompt timer in `slot` has this key, and there are `timers` of them. Forgets
-    /// the stale entries once there are more of these than of others.
+    /// stale and equal entries once there are more of these than of others.
     pub(super) fn note(
         &mut self,
         key: u64,
@@ -25,7 +25,7 @@ impl Prompt {
         is_live: impl Fn(u64, u32) -> bool,
     ) {
         if self.0.len() > 2 * timers + STALE {
-            self.0.retain(|entry| is_live(entry.key, entry.slot));
+            self.0.compact(|entry| is_live(entry.key, entry.slot));
         }
         self.0.push(Entry { key, slot }, &mut Nowhere);
     }
@@ -39,5 +39,24 @@ impl Prompt {
             self.0.pop(&mut Nowhere, |_| ());
         }
         NEVER
+    }
+}
+
+#[cfg(all(test, not(loom)))]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn few_entries_are_kept_however_often_timers_move() {
+        let mut prompt = Prompt::default();
+        for round in 0..10_000 {
+            // Two timers: one returns to the same key again and again, one has a new key each time.
+            let is_live = |key, slot| (key, slot) == (7, 0) || (key, slot) == (round, 1);
+            prompt.note(7, 0, 2, is_live);
+            prompt.note(round, 1, 2, is_live);
+            assert!(prompt.0.len() <= 2 * 2 + STALE + 1);
+            assert_eq!(prompt.next(is_live), round.min(7));
+        }
+        assert_eq!(prompt.next(|_, _| false), NEVER);
     }
 }

@@ -139,14 +139,19 @@ impl<O: Owner> Shard<O> {
         }
     }
 
-    /// Clears the deadline that is published for the inbox, and returns it. The store's word is
-    /// lowered to it before, so that one of the two words always has it. The caller has the lock.
+    /// Clears the deadline that is published for the inbox, and returns it. The store's words are
+    /// lowered to it before, so that one of them always has it. The caller has the lock.
+    ///
+    /// The timer of that deadline may be prompt. If it is not, an owner that goes to sleep meanwhile
+    /// wakes up once in vain.
     fn take_inbox_next(&self) -> u64 {
         let mut next = self.inbox_next.load(Ordering::Acquire);
         loop {
             // Before the exchange: a reader of both words finds the deadline in one of them.
-            if next < self.store_next.load(Ordering::Relaxed) {
-                self.store_next.store(next, Ordering::Release);
+            for word in [&self.store_prompt, &self.store_next] {
+                if next < word.load(Ordering::Relaxed) {
+                    word.store(next, Ordering::Release);
+                }
             }
             match self.inbox_next.compare_exchange_weak(
                 next,

@@ -62,12 +62,21 @@ impl Tree {
     }
 
     /// Removes the entries for which `keep` is false, like `Vec::retain`. Positions become invalid.
-    pub(crate) fn retain(&mut self, keep: impl FnMut(&Entry) -> bool) {
+    pub(super) fn retain(&mut self, keep: impl FnMut(&Entry) -> bool) {
         self.entries.retain(keep);
         let parents = self.entries.len().div_ceil(ARITY);
         for at in (0..parents).rev() {
             self.sift_down(at, self.entries[at], &mut Nowhere, |_| ());
         }
+    }
+
+    /// Removes the entries for which `keep` is false, and all but one of equal entries.
+    pub(crate) fn compact(&mut self, keep: impl FnMut(&Entry) -> bool) {
+        self.entries.retain(keep);
+        // A sorted list is a heap.
+        self.entries
+            .sort_unstable_by_key(|entry| (entry.key, entry.slot));
+        self.entries.dedup_by_key(|entry| (entry.key, entry.slot));
     }
 
     /// Returns all entries, in no particular order.

@@ -49,7 +49,8 @@ impl Scripted {
         Arc::new(Self::new(local).with_store(store).deferring())
     }
 
-    fn new(local: bool) -> Shard<Scripted> {
+    /// Returns a shard with the default store.
+    pub fn new(local: bool) -> Shard<Scripted> {
         Shard::new(Scripted {
             local: AtomicBool::new(local),
             keeps: AtomicBool::new(false),

@@ -88,6 +88,30 @@ fn a_remote_thread_wakes_the_owner_for_a_stated_timer_alone() {
     drop(shard.close());
 }
 
+/// The store is chosen before or after.
+#[test]
+fn a_shard_with_another_store_keeps_prompt_timers() {
+    for shard in [
+        Scripted::deferring(true, StoreKind::Heap),
+        Arc::new(Scripted::new(true).deferring().with_store(StoreKind::Heap)),
+    ] {
+        let _timer = stated(&shard, 100, 0);
+        shard.defer(500);
+        assert_eq!(shard.next_wake(), 100);
+        assert!(!shard.is_late(99) && shard.is_late(100));
+    }
+}
+
+#[test]
+fn a_timer_that_is_deferred_is_not_late() {
+    let shard = Scripted::deferring(true, StoreKind::default());
+    let _timer = Timer::once(&shard, 100, 100, || ());
+    shard.defer(500);
+    assert!(!shard.is_late(499) && shard.is_late(500));
+    shard.defer(0);
+    assert!(shard.is_late(100));
+}
+
 /// Compares with a list, for timers that are armed, moved, cancelled and run at random.
 #[test]
 fn the_next_wake_is_that_of_the_first_stated_timer() {

@@ -156,8 +156,8 @@ impl Builder {
     /// [`time::with_tolerance`](crate::time::with_tolerance) or
     /// [`TimerBuilder::tolerance`](crate::timer::builder::TimerBuilder::tolerance). Nor does it
     /// apply to a runtime with a [`timer_tolerance`](Builder::timer_tolerance) or with
-    /// [`spin_before`](Builder::spin_before) where that has an effect, to timers of the wall clock
-    /// and the boot-time clock, or to a clock that is or was [paused](crate::time::paused::pause).
+    /// [`spin_before`](Builder::spin_before), to timers of the wall clock and the boot-time clock, or
+    /// to a clock that is or was [paused](crate::time::paused::pause).
     /// [`Counts::deferred_wakes`](crate::metrics::counters::Counts::deferred_wakes) counts the
     /// sleeps that became longer.
     ///
@@ -182,6 +182,7 @@ impl Builder {
     /// or waits awake if the next one is near. There is no [`timer_budget`](Builder::timer_budget).
     /// Under a CPU quota below the affinity mask no worker waits awake, and timers are late by the
     /// kernel's wake-up, which takes tens of µs.
+    /// A timer with a tolerance keeps it.
     ///
     /// [`time::with_tolerance`](crate::time::with_tolerance) with [`Duration::ZERO`] does so for the
     /// timers of one future.

@@ -19,7 +19,7 @@ use crate::{
         worker::Worker,
     },
     metrics::{activity::JobRef, spawned::Spawned},
-    sys::waits::Waits,
+    sys::{sync::atomic::Ordering, waits::Waits},
 };
 
 /// The least time between readings of the kernel's accounts before sleeps: in ns, and as a multiple
@@ -54,7 +54,7 @@ pub(crate) struct Notes {
 /// sleep by which the owner of its shard deferred it.
 #[inline]
 pub(crate) fn due_from(shard: &WorkerShard, deadline: u64, tolerance: Tolerance, now: u64) -> u64 {
-    let deferred = shard.deferred();
+    let deferred = shard.owner().deferred_to.load(Ordering::Relaxed);
     match tolerance.is_exact() && deferred <= now {
         true => deadline.max(deferred),
         false => deadline,

@@ -167,6 +167,11 @@ pub(crate) fn run_as<R>(local: &Local, main: impl FnOnce(&mut Worker<'_>) -> R) 
         hook(&shared.config.on_thread_start);
         let mut worker = Worker::new(local, &shared);
         let output = main(&mut worker);
+        if worker.is_single {
+            let policy =
+                std::mem::replace(&mut worker.wait_policy, WaitPolicy::new(&shared.config));
+            local.wait_policy.set(Some(policy));
+        }
         // A stop of the runtime or a panic may have ended the loop between taking timers and wakers
         // and queueing them. Tasks of the runtime end in the shutdown, but a task of another
         // thread, as of a `LocalSet`, would wait for ever: no one else has its waker.
@@ -224,7 +229,8 @@ impl<'a> Worker<'a> {
             found_stuck: false,
             peer_events: events(),
             rest: Rest::default(),
-            wait_policy: WaitPolicy::new(&shared.config),
+            wait_policy: (local.wait_policy.take())
+                .unwrap_or_else(|| WaitPolicy::new(&shared.config)),
             tidy: Tidy::default(),
             patience: Patience::default(),
             notes: Notes::default(),

@@ -12,7 +12,7 @@ use crate::{
             wait_policy::{Sleep, Wait},
         },
     },
-    sys::epoll::Timeout,
+    sys::{epoll::Timeout, sync::atomic::Ordering},
 };
 
 /// How long a worker sleeps at most while the system refuses a timerfd to a clock, in ns.
@@ -21,19 +21,23 @@ const RETRY: u64 = 1_000_000;
 impl Worker<'_> {
     /// Decides until when the worker defers its wake-ups. Returns whether it spins, by its wait
     /// policy, because its next wake-up is near.
-    pub(crate) fn is_near(&self) -> bool {
+    pub(crate) fn is_near(&mut self) -> bool {
         // On a clock that was ever paused no worker spins: a paused one moves only when all of them
         // sleep.
         let (shard, was_paused) = (&self.local.shard, self.shared.clock.was_paused());
         shard.defer(match was_paused {
             true => 0,
-            false => self.wait_policy.defers_until(),
+            false => self.wait_policy.defers_until(shard.next_deadline()),
         });
         let next = shard.next_wake();
         if next == NEVER || was_paused {
             return false;
         }
-        self.wait_policy.spins(next, || self.shared.clock.now())
+        let spins = self.wait_policy.spins(next, || self.shared.clock.now());
+        if spins {
+            self.wait_policy.spins_for(next);
+        }
+        spins
     }
 
     /// Polls once all that would wake the worker if it slept. The worker searches after each such
@@ -123,6 +127,10 @@ impl Worker<'_> {
                     core.reactor.open_or_nap();
                     return;
                 }
+                // Whether the budget does not pay for the wake-up at the next deadline.
+                let defers = shard.next_deadline() < until
+                    && until <= shard.deferred()
+                    && !shared.clock.was_paused();
                 let timeout =
                     // On a paused clock, the worker has slept already, and now polls.
                     if passed == Passed::Slept {
@@ -138,13 +146,14 @@ impl Worker<'_> {
                         Timeout::Until { deadline, left }
                     } else if until == NEVER {
                         Timeout::None
-                    } else if shard.next_deadline() < until && !shared.clock.was_paused() {
-                        // The budget does not pay for an earlier wake-up.
+                    } else if defers && until == shard.deferred() {
                         core.recorder.own.deferred_wakes.add_alone(1);
+                        core.deferred_to.store(until, Ordering::Relaxed);
                         timed = Some(Sleep::new(real, until, until));
                         let (deadline, left) = shared.clock.until(until, real);
                         Timeout::Until { deadline, left }
-                    } else if shared.clock.was_paused() || shard.soonest() != until {
+                    // If the worker defers a wake-up, it wakes up for a timer that may be strict.
+                    } else if shared.clock.was_paused() || !defers && shard.soonest() != until {
                         // Neither compensate nor learn. On a clock that was ever paused, all must
                         // depend on the program alone. A timer with a tolerance need not be exact.
                         let early = match shared.clock.was_paused() {

@@ -73,11 +73,20 @@ impl WaitPolicy {
         }
     }
 
-    /// Returns the moment, in ns, until which the worker defers wake-ups for timers, or one that has
-    /// passed.
+    /// Returns the moment, in ns, until which the worker defers the wake-up for its `next` deadline,
+    /// or one that has passed.
     #[inline]
-    pub(crate) fn defers_until(&self) -> u64 {
-        self.budget.as_ref().map_or(0, Budget::pays_from)
+    pub(crate) fn defers_until(&self, next: u64) -> u64 {
+        match &self.budget {
+            // A wake-up for this deadline is paid for: the kernel was early, or the worker spins.
+            Some(budget) if next > self.woken_for => budget.pays_from(),
+            _ => 0,
+        }
+    }
+
+    /// Records that the worker spins until `deadline`, in ns. It does not sleep before that.
+    pub(crate) fn spins_for(&mut self, deadline: u64) {
+        self.woken_for = self.woken_for.max(deadline);
     }
 
     /// Returns whether the worker spins until `deadline`, in ns. `now` reads the clock, and is
