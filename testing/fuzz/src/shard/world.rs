@@ -4,7 +4,8 @@ use std::sync::{Arc, atomic::Ordering::Relaxed};
 
 use tourbillon_model::{self as model, State};
 use tourbillon_shards::{
-    Due, Kind, NEVER, Options, Outcome, Ran, Reset, Shard, Started, Timer, store::StoreKind,
+    Due, Kind, NEVER, Options, Outcome, Ran, Reset, Shard, Started, Timer, Tolerance,
+    store::StoreKind,
 };
 
 use super::{
