@@ -4,7 +4,7 @@
 
 use loom::{sync::Arc, thread};
 use loom_tests::{EventLoop, HORIZON, Home, Probe, Worker, close, model};
-use tourbillon_shards::{Flow, Options, Shard, Timer, Tolerance};
+use tourbillon_shards::{Flow, Options, Shard, Started, Timer, Tolerance};
 
 /// Returns a shard whose owner may defer its wake-ups.
 fn deferring() -> Home {
@@ -18,7 +18,8 @@ fn arm_strict(home: &Home, deadline: u64, probe: &Probe) {
         ..Options::default()
     };
     let callback = probe.told(Flow::Continue(()));
-    drop(Timer::build(home, 5, options, callback).start(0));
+    let timer = Timer::build(home, 5, options, callback);
+    assert_eq!(timer.start(0), Started::Pending);
 }
 
 /// A remote thread arms a strict timer, while the owner defers the wake-up for another one for ever.
