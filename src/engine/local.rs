@@ -110,7 +110,7 @@ pub(crate) struct Local {
     pub(crate) pace: Pace,
     /// What the worker has learned of its sleeps, between two calls of `block_on` on a current-thread
     /// runtime.
-    pub(crate) wait_policy: Cell<Option<WaitPolicy>>,
+    pub(crate) wait_policy: Cell<Option<Box<WaitPolicy>>>,
     /// Set while the worker is in `block_in_place`.
     pub(crate) in_place: Cell<bool>,
     /// Set if the LIFO slot is not used, because no rescue would empty it: on a helper, and while a

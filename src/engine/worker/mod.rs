@@ -120,7 +120,7 @@ pub(crate) struct Worker<'a> {
     /// Events from the epoll instance of a stuck peer.
     pub(crate) peer_events: Events,
     rest: Rest,
-    wait_policy: WaitPolicy,
+    wait_policy: Box<WaitPolicy>,
     pub(crate) tidy: Tidy,
     /// How often in a row another thread had the lock of the worker's shard.
     patience: Patience,
@@ -167,11 +167,6 @@ pub(crate) fn run_as<R>(local: &Local, main: impl FnOnce(&mut Worker<'_>) -> R) 
         hook(&shared.config.on_thread_start);
         let mut worker = Worker::new(local, &shared);
         let output = main(&mut worker);
-        if worker.is_single {
-            let policy =
-                std::mem::replace(&mut worker.wait_policy, WaitPolicy::new(&shared.config));
-            local.wait_policy.set(Some(policy));
-        }
         // A stop of the runtime or a panic may have ended the loop between taking timers and wakers
         // and queueing them. Tasks of the runtime end in the shutdown, but a task of another
         // thread, as of a `LocalSet`, would wait for ever: no one else has its waker.
@@ -184,6 +179,9 @@ pub(crate) fn run_as<R>(local: &Local, main: impl FnOnce(&mut Worker<'_>) -> R) 
             shutdown::end(local);
         }
         hook(&shared.config.on_thread_stop);
+        if worker.is_single {
+            local.wait_policy.set(Some(worker.wait_policy));
+        }
         output
     };
     local::with_worker(local, || budget::around_polls(run))
@@ -230,7 +228,7 @@ impl<'a> Worker<'a> {
             peer_events: events(),
             rest: Rest::default(),
             wait_policy: (local.wait_policy.take())
-                .unwrap_or_else(|| WaitPolicy::new(&shared.config)),
+                .unwrap_or_else(|| Box::new(WaitPolicy::new(&shared.config))),
             tidy: Tidy::default(),
             patience: Patience::default(),
             notes: Notes::default(),

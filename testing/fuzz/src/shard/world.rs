@@ -182,11 +182,12 @@ impl World {
         let timer = &mut self.timers[id].model;
         let before = timer.state;
         let expected = apply(timer);
-        if let (State::Pending(from), State::Pending(to)) = (before, timer.state) {
-            if to < from && !self.is_local {
-                // A closed shard ends a held timer when it is inserted again.
-                self.arrive(id);
-            }
+        if let (State::Pending(from), State::Pending(to)) = (before, timer.state)
+            && to < from
+            && !self.is_local
+        {
+            // A closed shard ends a held timer when it is inserted again.
+            self.arrive(id);
         }
         expected
     }
