@@ -57,6 +57,7 @@ fn the_owner_wakes_up_for_timers_whose_tolerance_was_stated() {
     strict.cancel();
     assert_eq!(turn(&shard, 128), 2);
     assert_eq!(shard.next_wake(), NEVER);
+    drop(shard.close());
 }
 
 #[test]
@@ -99,6 +100,7 @@ fn a_shard_with_another_store_keeps_prompt_timers() {
         shard.defer(500);
         assert_eq!(shard.next_wake(), 100);
         assert!(!shard.is_late(99) && shard.is_late(100));
+        drop(shard.close());
     }
 }
 
@@ -110,6 +112,7 @@ fn a_timer_that_is_deferred_is_not_late() {
     assert!(!shard.is_late(499) && shard.is_late(500));
     shard.defer(0);
     assert!(shard.is_late(100));
+    drop(shard.close());
 }
 
 /// Compares with a list, for timers that are armed, moved, cancelled and run at random.
@@ -127,7 +130,8 @@ fn the_next_wake_is_that_of_the_first_stated_timer() {
         };
         let (mut now, mut live) = (0, Vec::<(Timer<Scripted>, u64, bool)>::new());
         let mut deferred = 0;
-        for _ in 0..20_000 {
+        let rounds = if cfg!(miri) { 200 } else { 20_000 };
+        for _ in 0..rounds {
             let at = now + 1 + random(5_000);
             match random(8) {
                 0..3 => {
@@ -168,7 +172,7 @@ fn the_next_wake_is_that_of_the_first_stated_timer() {
             );
             deferred += u32::from(first(false) < wake);
         }
-        assert!(deferred > 1_000, "{deferred} wake-ups were deferred");
+        assert!(deferred > rounds / 20, "{deferred} wake-ups were deferred");
         drop(shard.close());
     }
 }
