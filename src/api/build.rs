@@ -69,8 +69,9 @@ pub(crate) fn build(builder: &Builder) -> Result<Runtime, BuildError> {
     if is_current_thread {
         config.helpers = (0, 0);
     }
-    // Before `spin_before` is ignored: it says that there is no budget.
-    config.timer_budget = config.budget();
+    // A program that says by how much time its timers may be late, or for how long a worker spins
+    // for each, does not ask for a budget. Look before `spin_before` is ignored.
+    let is_stated = !config.timer_tolerance.is_exact() || config.spin_before > 0;
     // A worker that waits awake uses up the quota, and then the kernel stops all threads. `Cores`
     // has the present quota, but rounded: half a core is one.
     config.spin &= !(cores.as_ref().is_some_and(Cores::has_quota) || mask.exceeds_quota());
@@ -82,7 +83,8 @@ pub(crate) fn build(builder: &Builder) -> Result<Runtime, BuildError> {
     // Workers that share a core share its budget.
     config.shares_cores = config.cores < count;
     let core_share = (config.cores as f64 / count as f64).min(1.0);
-    config.timer_budget = config.timer_budget.map(|share| share * core_share);
+    let asked = config.timer_budget.filter(|_| !is_stated);
+    config.timer_budget = asked.map(|share| share * core_share);
     // All state that the threads share exists before the first thread runs.
     let shared = Arc::new(Shared::new(config, mask, count));
     if builder.start_paused {

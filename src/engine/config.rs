@@ -21,7 +21,7 @@ pub(crate) struct Config {
     pub(crate) timer_store: store::StoreKind,
     pub(crate) rescue_latency: Duration,
     pub(crate) timer_tolerance: Tolerance,
-    /// The share of its core that a worker spends on waking for timers. `None`: no limit.
+    /// The share of its core that each worker spends on waking for timers. `None`: no limit.
     pub(crate) timer_budget: Option<f64>,
     /// Whether workers may wait awake.
     pub(crate) spin: bool,
@@ -120,14 +120,6 @@ impl Config {
     /// Returns whether the threads in `block_on` run the runtime, and not workers' own threads.
     pub(crate) fn is_current_thread(&self) -> bool {
         self.flavor == RuntimeFlavor::CurrentThread
-    }
-
-    /// Returns the share of its core that each worker spends on waking for timers, or `None` if it
-    /// wakes for each timer. A program that says by how much time its timers may be late, or for how
-    /// long a worker spins for each, does not ask for a budget.
-    pub(crate) fn budget(&self) -> Option<f64> {
-        let is_stated = !self.timer_tolerance.is_exact() || self.spin_before > 0;
-        self.timer_budget.filter(|_| !is_stated)
     }
 
     /// Returns whether the peers of each of `workers` workers watch over it. If not, they do so

@@ -284,7 +284,9 @@ impl Core {
     /// timer is strict, and takes the short way.
     fn shorten(&self, stated: Tolerance) -> Tolerance {
         match stated.ns() {
-            0 if self.clock.is_some() || self.shared.config.budget().is_none() => Tolerance::EXACT,
+            0 if self.clock.is_some() || self.shared.config.timer_budget.is_none() => {
+                Tolerance::EXACT
+            }
             _ => stated,
         }
     }

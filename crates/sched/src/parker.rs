@@ -61,9 +61,7 @@ impl Parker {
     #[must_use]
     #[inline]
     pub fn claim_if_later(&self, deadline: u64) -> bool {
-        let later = deadline.max(SEARCH);
-        self.claim(|word| (word > later).then_some(NOTIFIED))
-            .is_some()
+        self.claim_if_not_deferred(deadline, || 0)
     }
 
     /// Does as [`claim_if_later`](Parker::claim_if_later), but not for a sleep that ends by

@@ -2,8 +2,8 @@
 //! whole stack at once.
 //!
 //! A node has its own link, so a push allocates nothing. A push, of one node or of a chain, is one
-//! compare-exchange, so a node is at any moment either in the stack or not. (Vyukov's queue has a moment in between, and a
-//! consumer that is about to sleep could find it empty.)
+//! compare-exchange, so a node is at any moment either in the stack or not. (Vyukov's queue has a
+//! moment in between, and a consumer that is about to sleep could find it empty.)
 //!
 //! **No update is lost.** A thread with an update changes the claim word of the node first. Then it
 //! marks the node as queued in its link, and pushes the node if it was not queued. The drainer

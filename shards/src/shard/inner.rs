@@ -53,7 +53,7 @@ pub(crate) enum Left {
 pub(crate) struct Inner<O: Owner> {
     pub(super) store: AnyStore,
     /// The node of each slot. A held slot has one, a free slot has none.
-    nodes: Vec<Option<NodeRef<O>>>,
+    pub(super) nodes: Vec<Option<NodeRef<O>>>,
     /// Updates that were taken from the inbox and are not read yet.
     pub(crate) backlog: Batch<O>,
     /// A lower bound of the deadlines in `backlog`.
@@ -62,7 +62,7 @@ pub(crate) struct Inner<O: Owner> {
     /// than their deadlines.
     pub(super) tolerant: usize,
     /// The keys of those timers, if the owner defers wake-ups. It wakes up for these.
-    prompt: Option<Prompt>,
+    pub(super) prompt: Option<Prompt>,
     /// Whether the store was oversized when `shrink` was last called.
     was_oversized: bool,
     /// Whether the shard is closed: no node is inserted any more.
@@ -135,38 +135,6 @@ impl<O: Owner> Inner<O> {
             .map_or(next, |deadline| deadline.min(next))
     }
 
-    /// Makes the shard keep the keys of prompt timers. It has no timers yet.
-    pub(super) fn defer(&mut self) {
-        self.prompt = Some(Prompt::default());
-    }
-
-    /// Returns the smallest key of a timer in the store for which an owner wakes up that defers
-    /// wake-ups.
-    #[inline]
-    pub(super) fn next_prompt(&mut self) -> u64 {
-        match &mut self.prompt {
-            Some(prompt) if self.tolerant > 0 => prompt.next(is_prompt(&self.nodes, &self.store)),
-            _ => NEVER,
-        }
-    }
-
-    /// Notes the key of the timer in `slot`, if the timer is prompt.
-    #[inline]
-    fn note_prompt(&mut self, slot: u32) {
-        if self.tolerant > 0 && self.prompt.is_some() {
-            self.note_prompt_slow(slot);
-        }
-    }
-
-    #[inline(never)]
-    fn note_prompt_slow(&mut self, slot: u32) {
-        let key = self.store.key(slot);
-        let is_prompt = is_prompt(&self.nodes, &self.store);
-        if let Some(prompt) = self.prompt.as_mut().filter(|_| is_prompt(key, slot)) {
-            prompt.note(key, slot, self.tolerant, is_prompt);
-        }
-    }
-
     /// Takes the timers that are due at `now` out of the store, until `due` has `limit` timers, or
     /// `others` entries came up whose timers were moved to later deadlines or are over. `taken` is
     /// the time that each timer records.
@@ -210,8 +178,8 @@ impl<O: Owner> Inner<O> {
                 Expiry::Later(at) => {
                     // It was moved to a later deadline. The key follows only when the old one comes
                     // up.
-                    self.store.rekey(slot, node.key(at));
-                    self.note_prompt(slot);
+                    let key = node.key(at);
+                    self.rekey(slot, key);
                 }
                 Expiry::Due => {
                     node.set_taken(taken);
@@ -241,10 +209,7 @@ impl<O: Owner> Inner<O> {
                 .expect("a held slot has a node");
             match node.claim.load().deadline().map(|at| node.key(at)) {
                 Some(next) if next <= key => return next,
-                Some(next) => {
-                    self.store.rekey(slot, next);
-                    self.note_prompt(slot);
-                }
+                Some(next) => self.rekey(slot, next),
                 None => {
                     node.set_location(Location::None);
                     drop(self.take(slot));
@@ -308,7 +273,6 @@ impl<O: Owner> Inner<O> {
                 // meanwhile.
                 let slot = self.store.insert(before.key(slot));
                 self.put(slot, node);
-                self.note_prompt(slot);
             }
             if self.nodes.len() == len {
                 break;
@@ -345,7 +309,6 @@ impl<O: Owner> Inner<O> {
         let slot = self.store.insert(node.key(deadline));
         self.tolerant += usize::from(is_tolerant(&node));
         self.put(slot, node);
-        self.note_prompt(slot);
     }
 
     /// Fast path of [`insert_slow`](Inner::insert_slow) for an exact timer, if the store has room
@@ -393,6 +356,13 @@ impl<O: Owner> Inner<O> {
             // Spares the call of a destructor.
             mem::forget(none);
         }
+        self.note_prompt(slot);
+    }
+
+    /// Gives the timer in `slot` another key.
+    fn rekey(&mut self, slot: u32, key: u64) {
+        self.store.rekey(slot, key);
+        self.note_prompt(slot);
     }
 
     /// Takes a node out of the store. The caller sets its location.
@@ -515,19 +485,8 @@ impl<O: Owner> Inner<O> {
     }
 }
 
-/// Returns a function that tells whether the timer in a slot has this key, and is prompt.
-fn is_prompt<'a, O: Owner>(
-    nodes: &'a [Option<NodeRef<O>>],
-    store: &'a AnyStore,
-) -> impl Fn(u64, u32) -> bool + 'a {
-    |key, slot| {
-        let node = nodes.get(slot as usize).and_then(Option::as_ref);
-        node.is_some_and(is_tolerant) && store.key(slot) == key
-    }
-}
-
 /// Returns whether a timer's key may be later than its deadline, or the timer is strict.
 #[inline]
-fn is_tolerant<O: Owner>(node: &NodeRef<O>) -> bool {
+pub(super) fn is_tolerant<O: Owner>(node: &NodeRef<O>) -> bool {
     !node.tolerance().is_exact()
 }

@@ -1,9 +1,11 @@
 //! The timers for which an owner wakes up at once although it defers other wake-ups: those with a
 //! tolerance that somebody has stated.
 
+use super::inner::{Inner, is_tolerant};
 use crate::{
-    node::claim::NEVER,
-    store::{Entry, Nowhere, Tree},
+    node::{NodeRef, claim::NEVER},
+    owner::Owner,
+    store::{AnyStore, Entry, Nowhere, Store, Tree},
 };
 
 /// So many stale entries are kept in any case.
@@ -39,6 +41,51 @@ impl Prompt {
             self.0.pop(&mut Nowhere, |_| ());
         }
         NEVER
+    }
+}
+
+impl<O: Owner> Inner<O> {
+    /// Makes the shard keep the keys of prompt timers. It has no timers yet.
+    pub(super) fn defer(&mut self) {
+        self.prompt = Some(Prompt::default());
+    }
+
+    /// Returns the smallest key of a timer in the store for which an owner wakes up that defers
+    /// wake-ups.
+    #[inline]
+    pub(super) fn next_prompt(&mut self) -> u64 {
+        match &mut self.prompt {
+            Some(prompt) if self.tolerant > 0 => prompt.next(is_prompt(&self.nodes, &self.store)),
+            _ => NEVER,
+        }
+    }
+
+    /// Notes the key of the timer in `slot`, if the timer is prompt.
+    #[inline]
+    pub(super) fn note_prompt(&mut self, slot: u32) {
+        if self.tolerant > 0 && self.prompt.is_some() {
+            self.note_prompt_slow(slot);
+        }
+    }
+
+    #[inline(never)]
+    fn note_prompt_slow(&mut self, slot: u32) {
+        let key = self.store.key(slot);
+        let is_prompt = is_prompt(&self.nodes, &self.store);
+        if let Some(prompt) = self.prompt.as_mut().filter(|_| is_prompt(key, slot)) {
+            prompt.note(key, slot, self.tolerant, is_prompt);
+        }
+    }
+}
+
+/// Returns a function that tells whether the timer in a slot has this key, and is prompt.
+fn is_prompt<'a, O: Owner>(
+    nodes: &'a [Option<NodeRef<O>>],
+    store: &'a AnyStore,
+) -> impl Fn(u64, u32) -> bool + 'a {
+    |key, slot| {
+        let node = nodes.get(slot as usize).and_then(Option::as_ref);
+        node.is_some_and(is_tolerant) && store.key(slot) == key
     }
 }
 

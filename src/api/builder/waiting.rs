@@ -181,8 +181,7 @@ impl Builder {
     /// Makes all timers of the runtime exact, whatever that costs: a worker wakes for each deadline,
     /// or waits awake if the next one is near. There is no [`timer_budget`](Builder::timer_budget).
     /// Under a CPU quota below the affinity mask no worker waits awake, and timers are late by the
-    /// kernel's wake-up, which takes tens of µs.
-    /// A timer with a tolerance keeps it.
+    /// kernel's wake-up, which takes tens of µs. A timer with a tolerance keeps it.
     ///
     /// [`time::with_tolerance`](crate::time::with_tolerance) with [`Duration::ZERO`] does so for the
     /// timers of one future.

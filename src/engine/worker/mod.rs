@@ -47,12 +47,7 @@ use crate::{
         recorder::note::Notes,
         shared::Shared,
         shutdown,
-        watchdog::{
-            report,
-            rescue::{RESCUED, Rest},
-            stall::Stall,
-            watch::InLoop,
-        },
+        watchdog::{report, rescue::RESCUED, rest::Rest, stall::Stall, watch::InLoop},
         worker::{search::Search, tidy::Tidy, wait_policy::WaitPolicy},
     },
     reactor::CLOCK_TOKENS,

@@ -68,7 +68,7 @@ impl WaitPolicy {
             spin_before: config.spin_before,
             cost: SleepCost::default(),
             latencies: WakeLatencies::new(config.timer_advance),
-            budget: (config.budget()).map(|share| Budget::new(share, config.shares_cores)),
+            budget: (config.timer_budget).map(|share| Budget::new(share, config.shares_cores)),
             woken_for: 0,
         }
     }

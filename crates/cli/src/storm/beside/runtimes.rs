@@ -28,57 +28,41 @@ pub(super) trait Runtime: 'static {
     fn yield_now() -> impl Future<Output = ()> + Send;
 }
 
-impl Runtime for tourbillon::Runtime {
-    type Instant = tourbillon::time::Instant;
+/// Implements [`Runtime`] for the runtime of a crate. Both crates have the same names.
+macro_rules! runtime {
+    ($krate:ident) => {
+        impl Runtime for $krate::runtime::Runtime {
+            type Instant = $krate::time::Instant;
 
-    fn instant(moment: Instant) -> Self::Instant {
-        moment.into()
-    }
+            fn instant(moment: Instant) -> Self::Instant {
+                moment.into()
+            }
 
-    fn start(&self, task: impl Future<Output = ()> + Send + 'static) {
-        drop(self.spawn(task));
-    }
+            fn start(&self, task: impl Future<Output = ()> + Send + 'static) {
+                drop(self.spawn(task));
+            }
 
-    fn spawn(task: impl Future<Output = ()> + Send + 'static) {
-        drop(tourbillon::spawn(task));
-    }
+            fn spawn(task: impl Future<Output = ()> + Send + 'static) {
+                drop($krate::spawn(task));
+            }
 
-    fn sleep_until(deadline: Self::Instant) -> impl Future<Output = ()> + Send {
-        tourbillon::time::sleep_until(deadline)
-    }
+            fn sleep_until(deadline: Self::Instant) -> impl Future<Output = ()> + Send {
+                $krate::time::sleep_until(deadline)
+            }
 
-    fn yield_now() -> impl Future<Output = ()> + Send {
-        tourbillon::task::yield_now()
-    }
+            fn yield_now() -> impl Future<Output = ()> + Send {
+                $krate::task::yield_now()
+            }
+        }
+    };
 }
+
+runtime!(tourbillon);
+#[cfg(feature = "tokio")]
+runtime!(tokio);
 
 /// Whether this program has tokio.
 pub(super) const HAS_TOKIO: bool = cfg!(feature = "tokio");
-
-#[cfg(feature = "tokio")]
-impl Runtime for tokio::runtime::Runtime {
-    type Instant = tokio::time::Instant;
-
-    fn instant(moment: Instant) -> Self::Instant {
-        moment.into()
-    }
-
-    fn start(&self, task: impl Future<Output = ()> + Send + 'static) {
-        drop(self.spawn(task));
-    }
-
-    fn spawn(task: impl Future<Output = ()> + Send + 'static) {
-        drop(tokio::spawn(task));
-    }
-
-    fn sleep_until(deadline: Self::Instant) -> impl Future<Output = ()> + Send {
-        tokio::time::sleep_until(deadline)
-    }
-
-    fn yield_now() -> impl Future<Output = ()> + Send {
-        tokio::task::yield_now()
-    }
-}
 
 /// Builds tokio's runtime as `#[tokio::main]` does, with all drivers.
 #[cfg(feature = "tokio")]
