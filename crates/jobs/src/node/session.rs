@@ -61,7 +61,6 @@ async fn stop_with_runtime<S: Store>(shared: &Shared<S>) {
 /// Runs one session after another, each with a new lease, until the node stops.
 async fn sessions<S: Store>(shared: &Arc<Shared<S>>) {
     let mut stopping = shared.stopping.subscribe();
-    let mut over = shared.tasks.over();
     loop {
         // Count the lease from before the request, so that it ends here before it ends in the
         // store.
@@ -83,7 +82,7 @@ async fn sessions<S: Store>(shared: &Arc<Shared<S>>) {
                 // stack.
                 let session = Box::pin(session(shared, lease, asked));
                 let is_over = async {
-                    let _ = over.wait_for(|&is_over| is_over).await;
+                    shared.tasks.over().await;
                     None
                 };
                 let stopped = or(async { Some(session.await) }, is_over).await;

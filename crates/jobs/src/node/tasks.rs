@@ -1,8 +1,12 @@
 //! The tasks of a node on the library's thread, which end with the runtime of the node's user.
 
-use std::{future::Future, sync::Arc};
+use std::{
+    future::{Future, poll_fn},
+    sync::Arc,
+    task::Poll,
+};
 
-use futures_lite::future::{block_on, or};
+use futures_lite::future::{block_on, or, yield_now};
 use tokio::sync::watch;
 use tourbillon::task::JoinHandle;
 
@@ -18,7 +22,8 @@ impl Tasks {
         Self(Arc::new(watch::Sender::new(false)))
     }
 
-    /// Spawns a task. Its result is `None` if the user's runtime ends before.
+    /// Spawns a task. Its result is `None` if the user's runtime ends before. The future is polled
+    /// once more after that end: see [`over`](Self::over).
     pub(super) fn spawn<F>(&self, future: F) -> JoinHandle<Option<F::Output>>
     where
         F: Future + Send + 'static,
@@ -28,6 +33,8 @@ impl Tasks {
         keeper::handle().spawn(async move {
             let ended = async {
                 let _ = over.wait_for(|&is_over| is_over).await;
+                // The future may have been polled before the end, in this same poll of the task.
+                yield_now().await;
                 None
             };
             // The future has been dropped when the receiver is.
@@ -40,9 +47,16 @@ impl Tasks {
         self.0.send_replace(true);
     }
 
-    /// Returns a receiver that learns of the end of the tasks.
-    pub(super) fn over(&self) -> watch::Receiver<bool> {
-        self.0.subscribe()
+    /// Waits, in one of the tasks, for the end of the user's runtime.
+    ///
+    /// This has no receiver of its own: the end wakes one receiver after another, and the one of
+    /// the task could then end the task first. So it is ready in the last poll of the future.
+    pub(super) async fn over(&self) {
+        poll_fn(|_| match *self.0.borrow() {
+            true => Poll::Ready(()),
+            false => Poll::Pending,
+        })
+        .await;
     }
 
     /// Keeps a reference to each thing that the user has given to the node.
@@ -98,5 +112,31 @@ impl Drop for End {
         if !keeper::is_here() {
             block_on(self.0.closed());
         }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use std::{pin::pin, sync::mpsc};
+
+    use super::*;
+
+    #[test]
+    fn a_task_learns_of_an_end_that_comes_while_it_is_polled() {
+        let tasks = Tasks::new();
+        let (tells, told) = mpsc::channel();
+        let ends = tasks.clone();
+        drop(tasks.spawn(async move {
+            let mut over = pin!(ends.over());
+            poll_fn(|context| {
+                let is_over = over.as_mut().poll(context).is_ready();
+                let _ = tells.send(is_over);
+                // Another thread may do so at this moment, too.
+                ends.end();
+                Poll::<()>::Pending
+            })
+            .await;
+        }));
+        assert_eq!(told.iter().collect::<Vec<_>>(), [false, true]);
     }
 }
