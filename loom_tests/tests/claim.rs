@@ -189,6 +189,28 @@ fn two_resets_from_the_start() {
     });
 }
 
+/// One thread gives the timer a new wait of another length, and another one a wait from its start:
+/// from the old start, or from the new one.
+#[test]
+fn reset_after_or_from_the_start() {
+    model!(None, || {
+        let (home, timer, probe) = once();
+        assert_eq!(timer.refresh(50), Reset::Pending);
+        let other = thread::spawn({
+            let timer = timer.clone();
+            move || assert_eq!(timer.reset_after(60, 100), Reset::Pending)
+        });
+        assert_eq!(timer.reset_from_start(30), Reset::Pending);
+        let between = timer.deadline();
+        assert!(matches!(between, Some(80 | 90 | 160)), "{between:?}");
+        other.join().unwrap();
+        assert!(matches!(timer.deadline(), Some(90 | 160)));
+        assert_eq!(timer.reset_from_start(40), Reset::Pending);
+        assert_eq!(timer.deadline(), Some(100));
+        ended(&home, &probe);
+    });
+}
+
 /// One thread resets the timer to a time, another to a wait from its start, which is the old start
 /// or the one that the time implies: with the old wait, or with the new one.
 #[test]

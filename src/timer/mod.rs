@@ -162,6 +162,9 @@ impl<C: TimerClock> Timer<C> {
     /// Moves the timer to `delay` from now. `delay` becomes its delay or period, and its wait
     /// restarts.
     ///
+    /// The first such move of a timer to another delay allocates 16 bytes, which are freed with the
+    /// timer.
+    ///
     /// If a recurring timer ends during this call, its last runs may have used the new period
     /// although the answer is [`TooLate`](Reset::TooLate).
     pub fn reset_after(&self, delay: Duration) -> Reset {

@@ -1,10 +1,10 @@
 //! The wait of a timer: its start and its length, which is the timer's delay or period.
 //!
 //! The deadline follows from both. So the start is usually *implied*: it is the deadline less the
-//! length, and a node has room for the length only. A move from the start changes the length and
-//! the deadline, which is not one step. So it *keeps* the start first, or another thread could take
-//! the new length with the old deadline. Few timers are ever moved in this way. Their start and
-//! length are in an allocation of their own, which lives as long as the node. Each later move
+//! length, and a node has room for the length only. A move that changes the length changes the
+//! deadline, too, which is not one step. So it *keeps* the start first, or another thread could
+//! take the new length with the old deadline. Few timers are ever moved in this way. Their start
+//! and length are in an allocation of their own, which lives as long as the node. Each later move
 //! writes the start there before it changes the deadline. See "Idle timers" in `PROTOCOLS.md`.
 
 use std::ptr::without_provenance_mut;

@@ -95,8 +95,11 @@ impl<'a> Begun<'a> {
 
     /// Starts the wait anew at `now`, with this length.
     fn begin(&self, now: u64, length: u64) {
-        // If the wait would end beyond `NEVER`, the deadline is cut, and does not imply the start.
-        if self.wait.is_kept() || now.saturating_add(length) > NEVER {
+        // If the length changes, another thread could take the new one with the old deadline. If
+        // the wait would end beyond `NEVER`, the deadline is cut. In both cases the deadline does
+        // not imply the start.
+        if self.wait.is_kept() || self.wait.length() != length || now.saturating_add(length) > NEVER
+        {
             self.wait.keep(start_of(now.min(NEVER), 0));
         }
     }

@@ -1,7 +1,7 @@
 //! A client of HTTP/1 that writes its requests by hand.
 
 use std::{
-    io::{ErrorKind, Read, Write},
+    io::{self, ErrorKind, Read, Write},
     net::{SocketAddr, TcpStream},
     process::Command,
 };
@@ -80,16 +80,26 @@ impl Client {
 
     fn read_more(&mut self) {
         let mut buf = [0; 4096];
-        let n = self.stream.read(&mut buf).unwrap();
+        let n = self.read_some(&mut buf).unwrap();
         assert!(n > 0, "{:?}, and then the end", self.read);
         self.read.extend_from_slice(&buf[..n]);
+    }
+
+    fn read_some(&mut self, buf: &mut [u8]) -> io::Result<usize> {
+        loop {
+            match self.stream.read(buf) {
+                // The process was stopped, and goes on: a read with a timeout then fails.
+                Err(error) if error.kind() == ErrorKind::Interrupted => {}
+                read => return read,
+            }
+        }
     }
 
     /// Waits until the server closes the connection. Returns what it sent before.
     pub fn end(mut self) -> String {
         let mut buf = [0; 4096];
         loop {
-            match self.stream.read(&mut buf) {
+            match self.read_some(&mut buf) {
                 Ok(0) => break,
                 Ok(n) => self.read.extend_from_slice(&buf[..n]),
                 // If the server closes with unread data, the connection is reset.
