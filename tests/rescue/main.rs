@@ -11,5 +11,6 @@ mod helper_threads;
 mod helpers;
 mod in_time;
 mod outcome;
+mod settings;
 mod stall;
 mod without_core;
