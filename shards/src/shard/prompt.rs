@@ -11,6 +11,9 @@ use crate::{
 /// So many stale entries are kept in any case.
 const STALE: usize = 64;
 
+/// At most so many stale entries are forgotten at once. The shard's lock is held meanwhile.
+const AT_ONCE: usize = 256;
+
 /// The keys of prompt timers, with their slots, by key. An entry is stale if its timer has another
 /// key by now, or is gone. A stale entry that looks live costs one wake-up.
 #[derive(Debug, Default)]
@@ -32,15 +35,19 @@ impl Prompt {
         self.0.push(Entry { key, slot }, &mut Nowhere);
     }
 
-    /// Returns the smallest key of a prompt timer, or [`NEVER`].
+    /// Returns the smallest key of a prompt timer, or [`NEVER`]. Returns a smaller key if very many
+    /// entries are stale.
     pub(super) fn next(&mut self, is_live: impl Fn(u64, u32) -> bool) -> u64 {
-        while let Some(Entry { key, slot }) = self.0.first() {
+        for _ in 0..AT_ONCE {
+            let Some(Entry { key, slot }) = self.0.first() else {
+                return NEVER;
+            };
             if is_live(key, slot) {
                 return key;
             }
             self.0.pop(&mut Nowhere, |_| ());
         }
-        NEVER
+        self.0.first().map_or(NEVER, |entry| entry.key)
     }
 }
 
@@ -105,6 +112,20 @@ mod tests {
             assert!(prompt.0.len() <= 2 * 2 + STALE + 1);
             assert_eq!(prompt.next(is_live), round.min(7));
         }
-        assert_eq!(prompt.next(|_, _| false), NEVER);
+        while prompt.next(|_, _| false) != NEVER {}
+        assert_eq!(prompt.0.len(), 0);
+    }
+
+    #[test]
+    fn very_many_stale_entries_are_forgotten_in_several_steps() {
+        let (mut prompt, timers) = (Prompt::default(), 4 * AT_ONCE);
+        let live = timers as u64;
+        for key in 0..=live {
+            prompt.note(key, 0, timers, |_, _| true);
+        }
+        for step in 1..=4 {
+            assert_eq!(prompt.next(|key, _| key == live), (step * AT_ONCE) as u64);
+        }
+        assert_eq!(prompt.next(|key, _| key == live), live);
     }
 }
