@@ -89,6 +89,9 @@ pub struct Shared {
     /// When a worker last began to look for unused memory of the shards, in ns by the kernel's
     /// clock.
     pub(crate) tidied: Period,
+    /// Whether a subscriber was told that the runtime runs.
+    #[cfg(feature = "tracing")]
+    pub(crate) is_announced: std::sync::atomic::AtomicBool,
 }
 
 /// All shards of a runtime that have timers: those of the workers and of the clocks.
@@ -148,6 +151,8 @@ impl Shared {
             rescuers: Rescuers::new(config.cores, config.rescue_latency),
             pending: CachePadded::new(AtomicUsize::new(0)),
             tidied: Period::new(),
+            #[cfg(feature = "tracing")]
+            is_announced: false.into(),
             config,
         }
     }

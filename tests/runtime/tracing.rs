@@ -1,4 +1,5 @@
-//! Feature `tracing`: a callback runs in a span, a rescue is an event, and a stall is a warning.
+//! Feature `tracing`: a callback runs in a span, the start and a rescue are events, and a stall
+//! is a warning.
 //!
 //! Each test has a process of its own, because a process has one global subscriber.
 
@@ -63,6 +64,36 @@ fn a_callback_runs_in_its_span() {
         let left = std::iter::from_fn(|| told.recv_timeout(20 * MS).ok());
         let exits = left.filter(|it| matches!(it, Told::Exit(_)));
         assert_eq!(exits.count(), 2);
+    });
+}
+
+#[test]
+fn the_start_is_an_event_also_for_a_subscriber_that_comes_later() {
+    alone(|| {
+        let _alarm = alarm();
+        let mut builder = Builder::new();
+        let first = builder.worker_threads(2).name("first").build().unwrap();
+        first.block_on(first.spawn(async {})).unwrap();
+        let told = traced::listen(|metadata| metadata.target() == "tourbillon::runtime");
+        let second = Builder::new_current_thread().build().unwrap();
+        let mut names = Vec::new();
+        for (runtime, workers) in [(&first, "2"), (&second, "1")] {
+            // A worker says it when it looks for events.
+            let said = std::iter::repeat_with(|| {
+                runtime.block_on(tourbillon::time::sleep(MS));
+                told.try_recv()
+            });
+            let Told::Event(metadata, said) = said.flatten().next().unwrap() else {
+                panic!("no event");
+            };
+            assert_eq!(*metadata.level(), Level::INFO);
+            assert_eq!(said.field("workers"), Some(workers));
+            assert_eq!(said.field("version"), Some(env!("CARGO_PKG_VERSION")));
+            names.push(said.field("name").map(str::to_owned));
+            runtime.block_on(tourbillon::time::sleep(MS));
+        }
+        assert_eq!(names, [Some("first".to_owned()), None]);
+        assert!(told.try_recv().is_err(), "it is said once");
     });
 }
 

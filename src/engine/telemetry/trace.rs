@@ -1,4 +1,5 @@
-//! Feature `tracing`: a span around each callback, and events of rescues and of very late timers.
+//! Feature `tracing`: a span around each callback, and events of the start, of rescues and of very
+//! late timers.
 //!
 //! A timer with a callback keeps the number of the span that armed it, its *origin*. It keeps no
 //! [`Span`](tracing::Span), which would keep the span open: a request would then last until the
@@ -9,7 +10,7 @@
 //! the maximum level. Subscribers are user code and may panic. A panic on a worker is caught and
 //! counted as a panic of the worker. A panic while a timer is armed goes to the caller.
 
-use std::num::NonZeroU64;
+use std::{num::NonZeroU64, sync::atomic::Ordering::Relaxed};
 
 use tourbillon_shards::Due;
 use tracing::{
@@ -19,7 +20,7 @@ use tracing::{
 };
 
 use crate::{
-    engine::{core::Core, recorder::note::Running},
+    engine::{core::Core, recorder::note::Running, shared::Shared},
     metrics::activity::JobRef,
 };
 
@@ -103,6 +104,32 @@ impl Drop for Callback<'_> {
             self.core.contain(|| drop(span));
         }
     }
+}
+
+/// Emits the event that the runtime runs, once. It waits for a subscriber that wants it, since a
+/// program mostly sets one after it has built the runtime: that is what `main` does in
+/// `#[tourbillon::main]`.
+#[inline]
+pub(crate) fn running(core: &Core, shared: &Shared) {
+    if !shared.is_announced.load(Relaxed) && tracing::level_enabled!(Level::INFO) {
+        announce(core, shared);
+    }
+}
+
+#[cold]
+fn announce(core: &Core, shared: &Shared) {
+    core.contain(|| {
+        let is_wanted = tracing::enabled!(target: "tourbillon::runtime", Level::INFO);
+        if is_wanted && !shared.is_announced.swap(true, Relaxed) {
+            tracing::info!(
+                target: "tourbillon::runtime",
+                name = shared.config.name,
+                workers = shared.recorders.len(),
+                version = env!("CARGO_PKG_VERSION"),
+                "Tourbillon runs"
+            );
+        }
+    });
 }
 
 /// What a rescue took over from a stuck worker.

@@ -417,8 +417,11 @@ impl<'a> Worker<'a> {
         // before.
         self.report_stalls();
         #[cfg(feature = "tracing")]
-        while let Some(rescue) = self.rescues.pop() {
-            trace::rescue(self.core, rescue);
+        {
+            trace::running(self.core, self.shared);
+            while let Some(rescue) = self.rescues.pop() {
+                trace::rescue(self.core, rescue);
+            }
         }
     }
 
