@@ -96,7 +96,7 @@ def build(folder, target, options):
         "CARGO_PROFILE_DEV_DEBUG": "none",
         "CARGO_INCREMENTAL": "0",
     }
-    command = ["cargo", "test", "--no-run", "--message-format=json", *options]
+    command = [*run.CARGO, "test", "--no-run", "--message-format=json", *options]
     built = subprocess.run(command, cwd=folder, env=environment, stdout=subprocess.PIPE)
     if built.returncode != 0:
         for line in built.stdout.splitlines():

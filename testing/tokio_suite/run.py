@@ -98,11 +98,13 @@ tourbillon = { path = "ROOT", features = ["macros", "tokio-io"] }
 """,
     "tokio": 'tokio = { version = "=VERSION", features = ["full", "test-util"] }\n',
     "facade": """\
-tokio = { version = "=VERSION", features = ["full", "test-util"] }
+tokio = { version = "1", features = ["full", "test-util"] }
 [patch.crates-io]
 tokio = { path = "ROOT/crates/tokio" }
 """,
 }
+# Cargo, for which the source that this script places is the repository of tokio.
+CARGO = [str(ROOT / "crates" / "tokio" / "real.sh"), "cargo"]
 
 
 class Differences:
@@ -239,7 +241,7 @@ def write(scratch, crate, on, rules, expected, results):
 def build(scratch, target, results):
     """Builds all files, and returns the programs by their names."""
     by_name = {result.name: result for result in results}
-    command = ["cargo", "build", "--tests", "--keep-going", "--message-format=json"]
+    command = [*CARGO, "build", "--tests", "--keep-going", "--message-format=json"]
     environment = {
         **os.environ,
         "CARGO_TARGET_DIR": str(target),

@@ -303,7 +303,8 @@ class Check:
         names = list(lines)
         text = "#![allow(deprecated, unused, trivial_bounds)]\n" + "\n".join(lines.values())
         write(self.scratch, ROOT / "crates" / "tokio", text)
-        command = ["cargo", "check", "--quiet", "--message-format=json"]
+        command = [ROOT / "crates" / "tokio" / "real.sh"]
+        command += ["cargo", "check", "--quiet", "--message-format=json"]
         environment = {**os.environ, "CARGO_TARGET_DIR": str(self.target)}
         done = subprocess.run(
             command, cwd=self.scratch, env=environment, stdout=subprocess.PIPE, text=True

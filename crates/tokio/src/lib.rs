@@ -4,27 +4,15 @@
 //! `sync`, the traits and tools of `io`, and most macros are those of the real tokio. `spawn`,
 //! `task`, `time`, `net`, `signal` and `runtime` are Tourbillon's. `fs`, `process` and the standard
 //! streams are written here, over Tourbillon. See README.md.
+//!
+//! On other systems than 64-bit Linux, all names are the real tokio's.
 
-// `budget.rs` includes a file that names tokio.
-extern crate real as tokio;
+#[cfg(not(all(target_os = "linux", target_pointer_width = "64")))]
+pub use elsewhere::*;
 
-mod blocking;
-mod budget;
-mod context;
-mod forward;
-pub mod fs;
-pub mod io;
-pub mod net;
-pub mod process;
-pub mod runtime;
-pub mod signal;
-pub mod sync;
-pub mod task;
-pub mod time;
-
-pub use real::pin;
-#[cfg(feature = "macros")]
-pub use real::{join, select, try_join};
-#[cfg(feature = "macros")]
-pub use tokio_macros::{main, test};
-pub use tourbillon::{spawn, task_local};
+// The path makes the modules in it files of this folder.
+#[cfg(all(target_os = "linux", target_pointer_width = "64"))]
+#[path = "linux.rs"]
+mod linux;
+#[cfg(all(target_os = "linux", target_pointer_width = "64"))]
+pub use linux::*;

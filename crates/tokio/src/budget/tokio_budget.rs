@@ -8,18 +8,20 @@
 //!   that call when it is dropped.
 //! - [`unconstrained`] sets the budget back to the value before its poll.
 //!
-//! A thread gets a first [`RestoreOnPending`] from a task that a `LocalSet` polls with a whole
-//! budget. Before each poll it drops the last one, which fills the budget, and takes the next.
+//! A thread gets one [`RestoreOnPending`], from a task that a `LocalSet` polls with a whole budget.
+//! Dropping a copy of it before each poll fills the budget.
 
 use std::{
     cell::Cell,
     future::{Future, poll_fn},
+    mem::ManuallyDrop,
     pin::pin,
+    ptr,
     rc::Rc,
     task::{Context, Poll, Waker},
 };
 
-use tokio::task::{
+use real::task::{
     LocalSet,
     coop::{RestoreOnPending, poll_proceed, unconstrained},
 };
@@ -27,24 +29,26 @@ use tokio::task::{
 thread_local! {
     /// Whether polls on this thread have tokio's budget.
     static IS_ON: Cell<bool> = const { Cell::new(false) };
-    /// Sets the budget of this thread to a whole one when it is dropped.
-    static WHOLE: Cell<Option<RestoreOnPending>> = const { Cell::new(None) };
+    /// Sets the budget of this thread to a whole one when a copy of it is dropped. `None` if tokio
+    /// gives no budget.
+    static WHOLE: ManuallyDrop<Option<RestoreOnPending>> = ManuallyDrop::new(first());
 }
+
+// A value of two bytes has no place for a pointer: it owns nothing that a copy would free again.
+const _: () = assert!(size_of::<RestoreOnPending>() == 2);
 
 /// Runs `f`, in which [`refill`] gives a whole budget.
 pub(crate) fn with_budget<R>(f: impl FnOnce() -> R) -> R {
-    /// Sets the variables back to what they were. (A `block_on` may run within another.)
-    struct Reset(bool, Option<RestoreOnPending>);
+    /// Sets the variable back to what it was. (A `block_on` may run within another.)
+    struct Reset(bool);
     impl Drop for Reset {
         fn drop(&mut self) {
             IS_ON.set(self.0);
-            WHOLE.set(self.1.take());
         }
     }
-    // At its end this sets the thread's budget back, after `Reset`, which may change it.
+    // At its end this sets the thread's budget back.
     without_limit(|| {
-        let whole = WHOLE.replace(first());
-        let _reset = Reset(IS_ON.replace(true), whole);
+        let _reset = Reset(IS_ON.replace(true));
         f()
     })
 }
@@ -60,9 +64,13 @@ pub(crate) fn refill() {
 #[cold]
 #[inline(never)]
 fn fill() {
-    // Dropping the last one fills the budget, of which the next one takes a unit.
-    drop(WHOLE.take());
-    WHOLE.set(proceed(&mut Context::from_waker(Waker::noop())));
+    WHOLE.with(|whole| {
+        if let Some(whole) = &**whole {
+            // SAFETY: it is two bytes in the thread that they belong to, and owns nothing, so the
+            // copy may be dropped.
+            drop(unsafe { ptr::read(whole) });
+        }
+    });
 }
 
 /// Runs `f`, which is no poll, without a budget. An executor in a callback would never get a new
@@ -87,14 +95,6 @@ fn without_limit<R>(f: impl FnOnce() -> R) -> R {
     }
 }
 
-/// Takes a unit of the budget. Returns what sets the budget back.
-fn proceed(cx: &mut Context<'_>) -> Option<RestoreOnPending> {
-    match poll_proceed(cx) {
-        Poll::Ready(restore) => Some(restore),
-        Poll::Pending => None,
-    }
-}
-
 /// Returns what sets the budget of this thread to a whole one, or `None` if tokio gives none.
 fn first() -> Option<RestoreOnPending> {
     let found = Rc::new(Cell::new(None));
@@ -102,7 +102,9 @@ fn first() -> Option<RestoreOnPending> {
     local.spawn_local({
         let found = found.clone();
         poll_fn(move |cx| {
-            found.set(proceed(cx));
+            if let Poll::Ready(restore) = poll_proceed(cx) {
+                found.set(Some(restore));
+            }
             Poll::Ready(())
         })
     });

@@ -39,6 +39,26 @@ impl Handle {
         handle.map(Self).map_err(|_| crate::context::missing())
     }
 
+    /// Returns `true`. A program asks by this name which runtime it was built with. A trait of its
+    /// own answers on tokio, which has no such method: of two methods with one name Rust calls that
+    /// of the type.
+    ///
+    /// ```
+    /// #[allow(dead_code)] // It is not called here.
+    /// trait WhichRuntime {
+    ///     fn is_tourbillon(&self) -> bool {
+    ///         false
+    ///     }
+    /// }
+    /// impl WhichRuntime for tokio::runtime::Handle {}
+    ///
+    /// let runtime = tokio::runtime::Runtime::new().unwrap();
+    /// assert!(runtime.handle().is_tourbillon());
+    /// ```
+    pub fn is_tourbillon(&self) -> bool {
+        true
+    }
+
     /// Returns the number of the runtime.
     pub fn id(&self) -> Id {
         self.0.id()
