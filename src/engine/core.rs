@@ -30,7 +30,10 @@ use crate::{
         sync::atomic::{AtomicU64, AtomicUsize, Ordering},
         timerfd::{self, TimerFd},
     },
-    util::contained::{contained, each_or, forget},
+    util::{
+        contained::{contained, each_or, forget},
+        probe::probe,
+    },
 };
 
 /// A worker as other threads see it: its timers, and through their owner everything else.
@@ -341,6 +344,7 @@ impl Owner for Core {
 
     #[inline]
     fn armed(&self, _: Kind, here: bool, count: u64) {
+        probe!(arm, self.index, count, here);
         if here {
             self.recorder.own.armed_local.add_alone(count);
         } else {

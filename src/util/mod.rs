@@ -6,3 +6,4 @@ pub(crate) mod budget_hooks;
 pub(crate) mod contained;
 pub(crate) mod lock;
 pub(crate) mod nanos;
+pub(crate) mod probe;

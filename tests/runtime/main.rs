@@ -20,6 +20,8 @@ mod names;
 mod observed;
 mod on_demand;
 mod park_hooks;
+#[cfg(feature = "probes")]
+mod probes;
 mod quota;
 mod short_jobs;
 mod signals;

@@ -11,6 +11,8 @@
 
 use tourbillon_shards::{Due, Sleep, Taken};
 
+#[cfg(feature = "probes")]
+use crate::util::probe::probe;
 use crate::{
     clock::instant::Instant,
     engine::{
@@ -30,6 +32,10 @@ const SAMPLE_SHIFT: u32 = 4;
 /// time is ambiguous: it may be any multiple of [`Taken::WRAP`] longer.
 const MAX_QUEUED: u64 = Taken::WRAP / 2;
 
+/// From which lateness on, in ns, the probe `late` shows a timer.
+#[cfg(feature = "probes")]
+const LATE: u64 = 1_000_000;
+
 impl Worker<'_> {
     /// Records the lateness of timers that were taken at `now`: those in `due` from index `first`
     /// on.
@@ -37,6 +43,25 @@ impl Worker<'_> {
     pub(crate) fn note_late(&self, first: usize, now: u64) {
         let late = &self.core.recorder.late;
         note(self.shared, &self.due[first..], now, &late.wake);
+        #[cfg(feature = "probes")]
+        self.probe_taken(first, now);
+    }
+
+    /// Shows tracers the timers that were taken at `now`: those in `due` from index `first` on.
+    #[cfg(feature = "probes")]
+    fn probe_taken(&self, first: usize, now: u64) {
+        for due in &self.due[first..] {
+            // A timer without a deadline was cancelled meanwhile.
+            let Some(deadline) = due.deadline() else {
+                continue;
+            };
+            let (late, name) = (now.saturating_sub(deadline), due.type_name().get());
+            let worker = self.core.index;
+            probe!(fire, worker, late, name.as_ptr(), name.len());
+            if late >= LATE {
+                probe!(late, worker, late, name.as_ptr(), name.len());
+            }
+        }
     }
 
     /// Records the lateness of timers that were taken at `now` from a stuck worker: those in
@@ -45,6 +70,8 @@ impl Worker<'_> {
         let late = &self.core.recorder.late;
         note(self.shared, &self.due[first..], now, &late.wake);
         note(self.shared, &self.due[first..], now, &late.rescued);
+        #[cfg(feature = "probes")]
+        self.probe_taken(first, now);
     }
 
     /// Runs a timer that is [sampled](is_looked_at) or of interest to the flight recorder, and

@@ -27,7 +27,7 @@ use crate::{
             watch::{InLoop, OFF},
         },
     },
-    util::nanos::nanos,
+    util::{nanos::nanos, probe::probe},
 };
 use tourbillon_shards::TypeName;
 
@@ -100,6 +100,15 @@ pub fn name_job<F: ?Sized>() {
 pub(crate) fn report(core: &Core, stall: &Stall) {
     // Counted for the worker that stalled, whichever thread reports it.
     core.recorder.foreign().stalls.add(1);
+    let (name, length) = (stall.job.as_ptr(), stall.job.len());
+    probe!(
+        stall,
+        stall.worker,
+        nanos(stall.elapsed),
+        stall.is_running,
+        name,
+        length
+    );
     let clock = &core.shared.clock;
     let at = clock.instant(clock.now());
     // Readers keep the old list while they use it. Two reports at once both get in.

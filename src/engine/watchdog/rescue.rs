@@ -28,7 +28,7 @@ use crate::{
     },
     reactor::{alarm_of, followed_of},
     sys::sync::atomic::Ordering,
-    util::nanos::nanos,
+    util::{nanos::nanos, probe::probe},
 };
 
 /// The default of [`Builder::rescue_latency`](crate::runtime::Builder::rescue_latency).
@@ -381,6 +381,7 @@ impl Worker<'_> {
     fn note_rescue(&mut self, core: &Core, timers: usize, tasks: usize) {
         let recorder = &self.core.recorder;
         recorder.rescued(timers as u64, tasks as u64, core.index);
+        probe!(rescue, self.core.index, core.index, timers, tasks);
         #[cfg(feature = "tracing")]
         if timers + tasks > 0 {
             let from = core.index;

@@ -13,6 +13,7 @@ use crate::{
         },
     },
     sys::{epoll::Timeout, sync::atomic::Ordering},
+    util::probe::probe,
 };
 
 /// How long a worker sleeps at most while the system refuses a timerfd to a clock, in ns.
@@ -108,6 +109,7 @@ impl Worker<'_> {
             },
             |until| {
                 core.recorder.own.parks.add_alone(1);
+                probe!(park, core.index, until);
                 let real = shared.clock.real();
                 core.was_busy(awake_since, real);
                 notes.parks(core, real, until);

@@ -14,7 +14,10 @@
 //!
 //! The rules of the shared count are in "Searchers" in `crates/sched/PROTOCOLS.md`.
 
-use crate::engine::{job::Job, queues::steal_batch_of, worker::Worker};
+use crate::{
+    engine::{job::Job, queues::steal_batch_of, worker::Worker},
+    util::probe::probe,
+};
 
 /// A worker's search for work.
 #[derive(Debug)]
@@ -163,6 +166,7 @@ impl Worker<'_> {
             // The deque was empty, so all that it holds now was stolen as well.
             let jobs = 1 + deque.len() as u64;
             self.core.recorder.stole(jobs, victim);
+            probe!(steal, self.core.index, victim, jobs);
             if self.core.track.notes_all() {
                 self.record_stole(victim, jobs);
             }
