@@ -1,5 +1,5 @@
 //! The job that a worker publishes for its peers: a peer never takes the name that it reads for
-//! the name of another job.
+//! the name of another job. And the report of a stall: its end comes last, and once.
 //!
 //! The source is the runtime's file `src/engine/watchdog/watch.rs`, with loom's atomics in place of
 //! `sys::sync`. The runtime itself is not built with loom.
@@ -38,18 +38,22 @@ mod metrics {
 mod engine {
     pub mod watchdog {
         pub mod stall {
-            use std::{num::NonZeroU64, panic::Location, time::Duration};
+            use std::{num::NonZeroU64, time::Duration};
+
+            use crate::metrics::activity::{JobName, JobRef};
 
             /// The fields of the runtime's report.
-            #[allow(dead_code, reason = "no model reports a stall")]
+            #[derive(Clone, Debug)]
+            #[allow(dead_code, reason = "the models read some of them")]
             pub struct Stall {
+                pub number: u64,
                 pub worker: usize,
                 pub is_helper: bool,
-                pub job: &'static str,
-                pub spawned: Option<&'static Location<'static>>,
+                pub job: Option<JobName>,
                 pub elapsed: Duration,
                 pub is_running: bool,
                 pub jobs: u64,
+                pub what: Option<JobRef>,
                 pub origin: Option<NonZeroU64>,
             }
         }
@@ -58,11 +62,18 @@ mod engine {
 
 use std::num::NonZeroU64;
 
-use loom::{sync::Arc, thread};
+use loom::{
+    sync::{Arc, Mutex},
+    thread,
+};
 use loom_tests::model;
 use tourbillon_shards::TypeName;
 
-use crate::{metrics::activity::Activity, spawned::Spawned, watch::Watch};
+use crate::{
+    metrics::activity::Activity,
+    spawned::Spawned,
+    watch::{InLoop, Watch},
+};
 
 struct First;
 struct Second;
@@ -168,4 +179,51 @@ fn an_activity_has_the_name_of_one_job() {
         }
         running.join().unwrap();
     });
+}
+
+/// A peer finds that a job takes too long, and reports it, while the worker goes on to another job,
+/// or comes back and reports the end. That the job runs is reported first or not at all, and its
+/// end is reported once.
+#[test]
+fn the_end_of_a_stall_is_reported_last_and_once() {
+    const THRESHOLD: u64 = 5;
+    for jobs in [1, 2] {
+        model!(None, move || {
+            let watch = Arc::new(Watch::new());
+            let reports = Arc::new(Mutex::new(Vec::new()));
+            watch.begin(1, names()[0], None);
+            assert!(!watch.look(0, THRESHOLD, 0));
+            let worker = thread::spawn({
+                let (watch, reports) = (watch.clone(), reports.clone());
+                move || {
+                    if jobs == 2 {
+                        watch.begin(2, names()[1], None);
+                    }
+                    watch.end();
+                    let (from, to) = (InLoop::at(0, 0), InLoop::at(15, jobs));
+                    if let Some(stall) = watch.away(0, THRESHOLD, from, to) {
+                        reports.lock().unwrap().push(stall.is_running);
+                    }
+                }
+            });
+            for now in [10, 11] {
+                if watch.look(0, THRESHOLD, now)
+                    && let Some(stall) = watch.begin_report()
+                {
+                    reports.lock().unwrap().push(stall.is_running);
+                    if stall.is_running
+                        && let Some(over) = watch.end_report(&stall)
+                    {
+                        reports.lock().unwrap().push(over.is_running);
+                    }
+                }
+            }
+            worker.join().unwrap();
+            let reports = reports.lock().unwrap();
+            assert!(
+                matches!(reports[..], [false] | [true, false]),
+                "{reports:?}"
+            );
+        });
+    }
 }

@@ -278,7 +278,7 @@ impl Sleep {
             let core = home.owner();
             let nanos = core.shared.clock.nanos(deadline);
             // Both are calls in tail position, so the usual one saves no registers.
-            if core.track.looks_at_polls() {
+            if core.track.looks_at_jobs() {
                 return arm_looking(home, nanos, cx.waker());
             }
             shards::Sleep::with_waker(home, nanos, cx.waker())

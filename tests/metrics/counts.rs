@@ -441,7 +441,7 @@ fn recent_stalls_are_kept_with_their_numbers() {
     let first = reported.len() - 64;
     let mut last = start;
     for (i, recent) in recent.iter().enumerate() {
-        assert_eq!(recent.number, (first + i + 1) as u64);
+        assert_eq!(recent.stall.number, (first + i + 1) as u64);
         assert_eq!(recent.stall.to_string(), reported[first + i]);
         assert!(last <= recent.at && recent.at <= Instant::now());
         last = recent.at;

@@ -45,7 +45,7 @@ fn watched_with(builder: &mut Builder, threshold: Duration) -> (Runtime, Receive
 /// stops the worker for long, other jobs may be reported, too.
 #[track_caller]
 fn one(runtime: &Runtime, stalls: &Receiver<Stall>, job: &str) -> Stall {
-    let is_it = |stall: &Stall| stall.job.contains(job);
+    let is_it = |stall: &Stall| name(stall).contains(job);
     let stall = loop {
         let stall = stalls.recv_timeout(PATIENCE).expect("it is reported");
         if is_it(&stall) {
@@ -57,6 +57,11 @@ fn one(runtime: &Runtime, stalls: &Receiver<Stall>, job: &str) -> Stall {
     on_worker(runtime, || ());
     assert!(!stalls.try_iter().any(|stall| is_it(&stall)), "once");
     stall
+}
+
+/// Returns the name of the job of a stall, or an empty text if it has none.
+fn name(stall: &Stall) -> &'static str {
+    stall.job.map_or("", |job| job.name)
 }
 
 mod named {
@@ -77,7 +82,7 @@ fn a_blocking_callback_is_reported_by_name() {
     let (runtime, stalls) = watched(THRESHOLD);
     runtime.handle().after(Duration::ZERO, named::callback);
     let stall = one(&runtime, &stalls, "named::callback");
-    assert_eq!((stall.worker, stall.spawned), (0, None));
+    assert_eq!((stall.worker, stall.job.unwrap().spawned), (0, None));
     assert!(stall.elapsed >= BLOCKED, "{stall}");
     assert!(!stall.is_running);
     assert!(runtime.metrics().total().stalls() >= 1);
@@ -105,7 +110,7 @@ fn a_blocking_task_is_reported_with_its_spawn_location() {
     });
     let third = one(&runtime, &stalls, "named::task");
     for (stall, line) in [first, second, third].into_iter().zip(lines) {
-        let at = stall.spawned.expect("it is a task");
+        let at = stall.job.unwrap().spawned.expect("it is a task");
         assert_eq!((at.file(), at.line()), (file!(), line));
         assert!(stall.to_string().contains(&at.to_string()), "{stall}");
         assert!(stall.elapsed >= BLOCKED, "{stall}");
@@ -133,7 +138,7 @@ fn timers_are_reported_by_the_names_of_their_callbacks() {
     let every = Timer::every(Duration::from_millis(1)).on(runtime.handle());
     every.times(1).start(named::callback);
     let stall = one(&runtime, &stalls, "named::callback");
-    assert!(stall.job.ends_with("named::callback"), "{stall}");
+    assert!(name(&stall).ends_with("named::callback"), "{stall}");
 }
 
 #[test]
@@ -148,7 +153,7 @@ fn a_job_is_reported_by_the_name_that_it_takes() {
     let (runtime, stalls) = watched(THRESHOLD);
     run(&runtime, named::callback);
     let stall = one(&runtime, &stalls, "named::callback");
-    assert!(stall.job.ends_with("named::callback"), "{stall}");
+    assert!(name(&stall).ends_with("named::callback"), "{stall}");
     // The next job has its own name again.
     runtime.spawn(named::task());
     one(&runtime, &stalls, "named::task");
@@ -156,24 +161,107 @@ fn a_job_is_reported_by_the_name_that_it_takes() {
     tourbillon::runtime::name_job::<u8>();
 }
 
+/// Queues tasks behind the task that calls this, which then blocks.
+fn block_before_others() {
+    for _ in 0..3 {
+        tourbillon::spawn(async {});
+    }
+    block();
+}
+
+/// The worker finds a turn of several jobs that was long. It names none of them, and times each job
+/// from then on.
 #[test]
-fn the_last_of_several_jobs_is_a_suspect() {
+fn of_several_jobs_none_is_named_before_jobs_are_timed() {
     let _alarm = alarm();
     // With a latency, the worker would look up after each long job.
     let mut builder = Builder::new();
     builder.rescue_latency(Duration::MAX);
     let (runtime, stalls) = watched_with(&mut builder, THRESHOLD);
-    runtime.spawn(async {
-        // These tasks are queued behind this one, and run before the worker looks up.
-        for _ in 0..3 {
-            tourbillon::spawn(async {});
-        }
-        block();
-    });
+    runtime.spawn(async { block_before_others() });
     let stall = stalls.recv_timeout(PATIENCE).unwrap();
-    assert!(stall.jobs > 1, "{stall}");
+    assert!(stall.jobs > 1 && stall.job.is_none(), "{stall}");
     assert!(stall.elapsed >= BLOCKED);
     assert!(stall.to_string().contains("jobs"), "{stall}");
+    // The next time it is known which one it was: a task, or a callback.
+    let first = stall.number;
+    let line = line!() + 1;
+    runtime.spawn(async { block_before_others() });
+    let stall = one(&runtime, &stalls, "of_several_jobs");
+    assert_eq!((stall.jobs, stall.number), (1, first + 1), "{stall}");
+    assert_eq!(stall.job.unwrap().spawned.unwrap().line(), line);
+    fn callback() {
+        block_before_others();
+    }
+    runtime.handle().after(Duration::ZERO, callback);
+    let stall = one(&runtime, &stalls, "callback");
+    assert_eq!((stall.jobs, stall.job.unwrap().spawned), (1, None));
+}
+
+/// Both workers are stuck, so no peer sees for how long. Innocent tasks run before the workers look
+/// up.
+#[test]
+fn innocent_tasks_are_not_named() {
+    let _alarm = alarm();
+    let (sender, stalls) = channel();
+    let runtime = Builder::new()
+        .worker_threads(2)
+        .stall_threshold(THRESHOLD)
+        .on_stall(move |stall| _ = sender.send(stall.clone()))
+        .build()
+        .unwrap();
+    async fn innocent() {}
+    let stuck = AllBlocked::all(&runtime);
+    for _ in 0..50 {
+        runtime.spawn(innocent());
+    }
+    thread::sleep(BLOCKED);
+    drop(stuck);
+    for _ in 0..2 {
+        let stall = stalls.recv_timeout(PATIENCE).expect("both are reported");
+        assert!(!name(&stall).contains("innocent"), "{stall}");
+    }
+}
+
+/// A peer reports the job while it runs, and the worker its end.
+#[test]
+fn a_stall_is_reported_when_it_is_seen_and_when_it_ends() {
+    let _alarm = alarm();
+    let (sender, stalls) = channel();
+    let runtime = Builder::new()
+        .worker_threads(2)
+        .stall_threshold(THRESHOLD)
+        .on_stall(move |stall| _ = sender.send(stall.clone()))
+        .build()
+        .unwrap();
+    let (release, released) = channel::<()>();
+    runtime.spawn(async move { _ = released.recv() });
+    // On a busy machine, other stalls may be reported, too.
+    let next = |number: Option<u64>| loop {
+        let stall = stalls.recv_timeout(PATIENCE).expect("it is reported");
+        let is_it = name(&stall).contains("a_stall_is_reported_when");
+        if is_it && number.is_none_or(|number| number == stall.number) {
+            break stall;
+        }
+    };
+    let recent = |number| {
+        let mut all = runtime.recent_stalls();
+        all.retain(|recent| recent.stall.number == number);
+        assert_eq!(all.len(), 1);
+        all.remove(0)
+    };
+    let seen = next(None);
+    assert!(seen.is_running, "{seen}");
+    let former = recent(seen.number);
+    assert!(former.stall.is_running);
+    thread::sleep(BLOCKED);
+    drop(release);
+    let over = next(Some(seen.number));
+    assert!(!over.is_running && over.jobs == 1, "{over}");
+    assert!(over.elapsed >= seen.elapsed + BLOCKED, "{seen}; {over}");
+    assert_eq!((over.worker, over.job), (seen.worker, seen.job));
+    let now = recent(seen.number);
+    assert_eq!((now.at, now.stall.elapsed), (former.at, over.elapsed));
 }
 
 /// A helper takes a job that is queued while the only worker is stuck.
@@ -186,7 +274,7 @@ fn a_blocking_helper_is_reported_as_a_helper() {
     let stall = loop {
         let stall = stalls.recv_timeout(PATIENCE).expect("it is reported");
         // The worker's stall may be reported, too.
-        if stall.job.contains("named::task") {
+        if name(&stall).contains("named::task") {
             break stall;
         }
     };

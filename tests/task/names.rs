@@ -76,7 +76,7 @@ fn a_stall_has_the_name_of_its_task() {
     let runtime = runtime::Builder::new()
         .worker_threads(2)
         .stall_threshold(Duration::from_millis(5))
-        .on_stall(move |stall| report.send(stall.job).unwrap())
+        .on_stall(move |stall| report.send(stall.job.unwrap().name).unwrap())
         .build()
         .unwrap();
     let named = Builder::new().name("reads a large file");

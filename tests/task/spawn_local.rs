@@ -476,11 +476,13 @@ fn a_blocking_pinned_task_is_reported_by_name() {
     let stall = loop {
         let stall = receiver.recv_timeout(PATIENCE).expect("it is reported");
         // On a busy machine, another stall may be reported first.
-        if stall.spawned.is_some_and(|at| at.line() == line) {
+        let spawned = stall.job.and_then(|job| job.spawned);
+        if spawned.is_some_and(|at| at.line() == line) {
             break stall;
         }
     };
-    assert!(stall.job.contains("a_blocking_pinned_task"), "{stall}");
+    let name = stall.job.unwrap().name;
+    assert!(name.contains("a_blocking_pinned_task"), "{stall}");
 }
 
 /// The local tasks of the worker wait until the call ends, because no other thread may run them.

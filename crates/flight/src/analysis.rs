@@ -128,12 +128,16 @@ impl<'a> Analysis<'a> {
                         });
                     }
                     Event::Stole { from, .. } => stolen.push((at, from, track.thread)),
+                    // Without a name it adds nothing to the events of the worker.
                     Event::Stalled {
                         worker,
                         elapsed,
-                        job,
-                        is_running: true,
-                    } => stuck.entry(worker).or_default().push((at, elapsed, job)),
+                        job: Some(job),
+                        ..
+                    } => stuck
+                        .entry(worker)
+                        .or_default()
+                        .push((at, elapsed, Some(job))),
                     _ => {}
                 }
             }

@@ -5,6 +5,7 @@ mod cause;
 mod found;
 mod json;
 mod late;
+mod stalls;
 mod timeline;
 mod trace;
 

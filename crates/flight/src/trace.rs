@@ -20,6 +20,7 @@ use crate::{
     LateTimer, causes,
     json::{Micros, Quoted},
     late_timers, nanos,
+    stalls::stalls,
 };
 
 const RUNTIME: u64 = 1;
@@ -162,6 +163,16 @@ pub fn write_trace(snapshot: &Snapshot, out: impl Write) -> io::Result<()> {
         };
         write_track(&mut events, track, core, &armed, snapshot.at)?;
     }
+    for stall in stalls(snapshot) {
+        let args = format!(
+            "\"culprit\":{},\"elapsed_us\":{},\"is_running\":{}",
+            Quoted(Name(stall.job)),
+            Micros(stall.elapsed),
+            stall.is_running
+        );
+        let place = (RUNTIME, thread_of_worker(stall.worker));
+        events.instant(place, stall.at, "STALL", args)?;
+    }
     // 3. The late timers, and why.
     let late = late_timers(snapshot, LIGHT_THRESHOLD);
     for (number, timer) in late.iter().take(MOST_LATE).enumerate() {
@@ -267,7 +278,7 @@ fn write_track<W: Write>(
         // A job ends where the next event of the loop begins.
         if let Event::JobBegan { .. } | Event::Turn { .. } | Event::Parked { .. } = event {
             if let Some((from, job)) = run.take() {
-                write_job(events, place, core, (from, at), job, "")?;
+                write_job(events, place, core, (from, at), Name(job), "")?;
                 last = at;
             }
         }
@@ -302,7 +313,14 @@ fn write_track<W: Write>(
                 let from = at.saturating_sub(took).max(last);
                 if from < at {
                     let more = format_args!("\"jobs\":{jobs},{}", WithoutCore(lost)).to_string();
-                    write_job(events, place, core, (from, at), job, &more)?;
+                    // Of several jobs, the last one need not have taken the time.
+                    if jobs == 1 {
+                        write_job(events, place, core, (from, at), Name(job), &more)?;
+                    } else {
+                        let more = format!("\"last\":{},{more}", Quoted(Name(job)));
+                        let name = format_args!("{jobs} jobs").to_string();
+                        write_job(events, place, core, (from, at), name, &more)?;
+                    }
                 }
                 last = at;
             }
@@ -349,19 +367,6 @@ fn write_track<W: Write>(
                 let name = format!("stole from worker {from}");
                 events.instant(place, at, name, format_args!("\"jobs\":{jobs}"))?;
             }
-            Event::Stalled {
-                worker,
-                elapsed,
-                job,
-                is_running,
-            } => {
-                let args = format!(
-                    "\"culprit\":{},\"elapsed_us\":{},\"is_running\":{is_running}",
-                    Quoted(Name(job)),
-                    Micros(elapsed)
-                );
-                events.instant((RUNTIME, thread_of_worker(worker)), at, "STALL", args)?;
-            }
             Event::Stepped { by } => {
                 let args = format!("\"by_us\":{}", by / 1_000);
                 events.instant(place, at, "the wall clock was set", args)?;
@@ -375,23 +380,23 @@ fn write_track<W: Write>(
     }
     // The job that runs at the end of the trace has no event behind it.
     if let Some((from, job)) = run {
-        write_job(events, place, core, (from, end.max(from)), job, "")?;
+        write_job(events, place, core, (from, end.max(from)), Name(job), "")?;
     }
     Ok(())
 }
 
-/// Writes a slice for a job: on the thread, and on the core.
+/// Writes a slice for a job, or for several: on the thread, and on the core.
 fn write_job<W: Write>(
     events: &mut Events<W>,
     place: (u64, u64),
     core: Option<usize>,
     time: (u64, u64),
-    job: Option<JobName>,
+    name: impl Display,
     args: &str,
 ) -> io::Result<()> {
-    events.slice(place, time, Name(job), args)?;
+    events.slice(place, time, &name, args)?;
     if let Some(core) = core {
-        events.slice((CORES, thread_of_core(core)), time, Name(job), "")?;
+        events.slice((CORES, thread_of_core(core)), time, &name, "")?;
     }
     Ok(())
 }

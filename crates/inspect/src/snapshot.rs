@@ -153,7 +153,8 @@ struct Stall {
     at_ms: f64,
     /// The worker number. `None` for a helper, which has no number among the workers.
     worker: Option<usize>,
-    job: &'static str,
+    /// `None` if it is not known which of the `jobs` it was.
+    job: Option<&'static str>,
     spawned: Option<Place>,
     elapsed_ms: f64,
     is_running: bool,
@@ -298,11 +299,11 @@ impl Stall {
     fn new(recent: &RecentStall, at_ms: f64) -> Self {
         let stall = &recent.stall;
         Self {
-            number: recent.number,
+            number: stall.number,
             at_ms: rounded(at_ms),
             worker: (!stall.is_helper).then_some(stall.worker),
-            job: stall.job,
-            spawned: stall.spawned.map(Place),
+            job: stall.job.map(|job| job.name),
+            spawned: stall.job.and_then(|job| job.spawned).map(Place),
             elapsed_ms: millis(stall.elapsed),
             is_running: stall.is_running,
             jobs: stall.jobs,

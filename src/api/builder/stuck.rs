@@ -96,9 +96,10 @@ impl Builder {
     /// Sets for how long a callback, or one poll of a task, may hold its worker before it is
     /// reported as a stall. The default is 100 ms. `Duration::MAX` turns the reports off.
     ///
-    /// Each stall is reported once: to [`on_stall`](Builder::on_stall), in
-    /// [`Counts::stalls`](crate::metrics::counters::Counts::stalls), and with feature `tracing` as
-    /// a warning of target `tourbillon::stall`.
+    /// Each stall is counted once, in
+    /// [`Counts::stalls`](crate::metrics::counters::Counts::stalls). It is reported to
+    /// [`on_stall`](Builder::on_stall), and with feature `tracing` as a warning of target
+    /// `tourbillon::stall`: when it is found, and again when it is over.
     ///
     /// The default is a delay that a person notices. It is also the usual period of a CPU quota, so
     /// a worker that waits for its quota is not reported. The threshold is compared with elapsed
@@ -108,8 +109,9 @@ impl Builder {
     ///
     /// Detection reads no clock for each job. If another worker is idle and watches, it finds a
     /// blocked job while the job runs. Otherwise the worker finds it when it is back in its loop,
-    /// at most [`event_interval`](Builder::event_interval) jobs later, and reports the total time
-    /// of these jobs: see [`Stall::jobs`].
+    /// at most [`event_interval`](Builder::event_interval) jobs later. If it is then not known
+    /// which of these jobs took the time, the report [names none](Stall::jobs), and the workers
+    /// time each job for a minute.
     ///
     /// ```
     /// # fn main() -> Result<(), tourbillon::BuildError> {
@@ -136,7 +138,8 @@ impl Builder {
     /// than [`stall_threshold`](Builder::stall_threshold).
     ///
     /// The thread that detects the stall calls it: another worker, or the worker itself after the
-    /// job has ended. Keep the function short, because that worker does nothing else meanwhile. If
+    /// job has ended. A job that still [runs](Stall::is_running) is reported again when it is over,
+    /// with the same [number](Stall::number) and its whole length. Keep the function short, because that worker does nothing else meanwhile. If
     /// it panics, the panic is caught and counted in
     /// [`Counts::panics`](crate::metrics::counters::Counts::panics).
     ///
@@ -156,7 +159,7 @@ impl Builder {
     /// runtime.spawn(async { thread::sleep(Duration::from_millis(30)) });
     /// let stall = stalls.recv().unwrap();
     /// assert!(stall.elapsed >= Duration::from_millis(10));
-    /// assert!(stall.spawned.is_some());
+    /// assert!(stall.job.unwrap().spawned.is_some());
     /// # Ok(())
     /// # }
     /// ```

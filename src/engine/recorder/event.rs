@@ -146,7 +146,7 @@ pub enum Event {
         /// How many jobs.
         jobs: u64,
     },
-    /// A job that holds a worker is reported.
+    /// A job that holds a worker is reported: while it runs, when it is over, or both.
     Stalled {
         /// The number of that worker.
         worker: usize,
@@ -154,7 +154,7 @@ pub enum Event {
         is_running: bool,
         /// For how long it has held the worker.
         elapsed: u64,
-        /// The job, if it is known.
+        /// The job. `None` if it is not known which of several jobs it was.
         job: Option<JobName>,
     },
     /// The wall clock was set.

@@ -103,8 +103,12 @@ pub(crate) struct Track {
     looks: AtomicBool,
     /// Whether the worker is to copy the rings when it is back in its loop.
     copies: AtomicBool,
-    /// Whether each poll of a task is looked at: everything is recorded, or polls are timed.
-    looks_at_polls: AtomicBool,
+    /// Whether each job is looked at before it runs: everything is recorded, or polls or jobs are
+    /// timed.
+    looks_at_jobs: AtomicBool,
+    /// Until when the worker reads the clock before each job, in ns, and once at least. Zero if it
+    /// does not. Threads that meet may lose a setting: jobs are then timed by turns.
+    times_until: AtomicU64,
     pub(crate) polls: Polls,
 }
 
@@ -127,14 +131,37 @@ impl Track {
         self.looks.load(Relaxed)
     }
 
-    /// Returns whether each poll of a task is looked at.
+    /// Returns whether each job is looked at before it runs. (Of callbacks, those that
+    /// [`looks`](Track::looks) selects.)
     #[inline]
-    pub(crate) fn looks_at_polls(&self) -> bool {
-        self.looks_at_polls.load(Relaxed)
+    pub(crate) fn looks_at_jobs(&self) -> bool {
+        self.looks_at_jobs.load(Relaxed)
     }
 
     pub(super) fn set_looks(&self, looks: bool) {
-        self.looks.store(looks, Relaxed);
+        self.looks.store(looks || self.times_jobs(), Relaxed);
+    }
+
+    /// Returns whether the worker reads the clock before each job.
+    pub(crate) fn times_jobs(&self) -> bool {
+        self.times_until.load(Relaxed) > 0
+    }
+
+    /// Has the worker read the clock before its next job, and before each further one until
+    /// `until`, in ns.
+    pub(crate) fn time_jobs(&self, until: u64) {
+        self.times_until.fetch_max(until.max(1), Relaxed);
+        self.set_looks(true);
+        self.look_at_jobs();
+    }
+
+    /// Ends the timing of jobs, if it was to last until `now`, in ns, at most.
+    pub(crate) fn end_timing(&self, now: u64) {
+        if self.times_until.load(Relaxed) <= now {
+            self.times_until.store(0, Relaxed);
+            self.set_looks(self.notes_all());
+            self.look_at_jobs();
+        }
     }
 
     /// Has the worker copy the rings when it is back in its loop.
@@ -155,7 +182,8 @@ impl Track {
             noted: AtomicU64::new(NEVER_NOTED),
             looks: AtomicBool::default(),
             copies: AtomicBool::default(),
-            looks_at_polls: AtomicBool::default(),
+            looks_at_jobs: AtomicBool::default(),
+            times_until: AtomicU64::default(),
             polls: Polls::default(),
         }
     }
@@ -168,18 +196,19 @@ impl Track {
     fn set(&self, recording: Recording) {
         self.noted.store(recording.noted(), Relaxed);
         self.set_looks(recording == Recording::Full);
-        self.look_at_polls();
+        self.look_at_jobs();
     }
 
     /// Sets whether polls are timed.
     pub(crate) fn time_polls(&self, are_timed: bool) {
         self.polls.set_timed(are_timed);
-        self.look_at_polls();
+        self.look_at_jobs();
     }
 
-    fn look_at_polls(&self) {
-        let looks = self.notes_all() || self.polls.are_timed();
-        self.looks_at_polls.store(looks, Relaxed);
+    /// Sets whether each job is looked at.
+    pub(super) fn look_at_jobs(&self) {
+        let looks = self.notes_all() || self.polls.are_timed() || self.times_jobs();
+        self.looks_at_jobs.store(looks, Relaxed);
     }
 
     /// Writes an event and its details.

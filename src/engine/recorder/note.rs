@@ -391,19 +391,30 @@ impl Worker<'_> {
         self.write(woken.chain(lost.into_iter().flatten()));
     }
 
-    /// Notes that a job begins.
+    /// Notes that a job begins, before it is published.
     #[inline]
-    pub(crate) fn note_run(&self, name: &'static TypeName, spawned: Option<Spawned>) {
-        if self.core.track.notes_all() {
-            self.record_run(JobRef { name, spawned });
+    pub(crate) fn note_run(&mut self, name: &'static TypeName, spawned: Option<Spawned>) {
+        if self.core.track.looks_at_jobs() {
+            self.look_at_job(name, spawned);
         }
     }
 
+    /// Times the jobs before the one that begins, and records that one, as far as that is wanted.
     #[cold]
-    fn record_run(&self, job: JobRef) {
-        if !self.shared.clock.was_paused() {
+    pub(crate) fn look_at_job(&mut self, name: &'static TypeName, spawned: Option<Spawned>) {
+        let track = &self.core.track;
+        if track.times_jobs() {
+            // A report runs the user's hook, and the former job is over by then.
+            self.core.watchdog.watch.end();
+            self.note_jobs(self.tick - 1);
+            track.end_timing(self.in_loop.at);
+        } else {
+            // Threads that met may have left the mark although nothing is timed any more.
+            track.look_at_jobs();
+        }
+        if track.notes_all() && !self.shared.clock.was_paused() {
             let run = words::run(self.shared.clock.real(), self.tick);
-            self.write([run, words::job(job)]);
+            self.write([run, words::job(JobRef { name, spawned })]);
         }
     }
 

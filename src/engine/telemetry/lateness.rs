@@ -77,7 +77,7 @@ impl Worker<'_> {
     /// Runs a timer that is [sampled](is_looked_at) or of interest to the flight recorder, and
     /// records how long it was queued.
     #[cold]
-    pub(crate) fn fire_looking(&self, due: Due<Core>) {
+    pub(crate) fn fire_looking(&mut self, due: Due<Core>) {
         // Read the clock before the callback runs: its own time does not count.
         let now = self.shared.clock.now();
         let queued = known(due.taken(), now).filter(|_| !self.shared.clock.was_paused());

@@ -180,7 +180,7 @@ impl Handle {
     /// ```
     /// let runtime = tourbillon::Runtime::new().unwrap();
     /// for recent in runtime.handle().recent_stalls() {
-    ///     println!("{} at {:?}: {}", recent.number, recent.at, recent.stall);
+    ///     println!("{} at {:?}: {}", recent.stall.number, recent.at, recent.stall);
     /// }
     /// ```
     pub fn recent_stalls(&self) -> Vec<RecentStall> {

@@ -31,35 +31,58 @@ use crate::{
 };
 use tourbillon_shards::TypeName;
 
-/// Checks a worker that is awake. Returns the stall to [report] if its job has run for too
-/// long.
+/// For how long the workers time each job after a stall of which nobody knows the job, in ns. To
+/// read the clock for each job takes some 20 ns.
+const TIMED: u64 = 60_000_000_000;
+
+/// Looks at a worker that is awake. Returns whether the caller is to
+/// [report what was found](report_found): a job that runs for too long, or the end of one.
 ///
 /// Any thread except the worker's own may call this, now and then. `now` is the time of
 /// [`Clock::real`](crate::clock::runtime_clock::Clock::real), in ns. A job is timed from the first
 /// look that sees it.
-pub(crate) fn look(core: &Core, now: u64) -> Option<Stall> {
+pub(crate) fn look(core: &Core, now: u64) -> bool {
     let threshold = core.shared.config.stall_threshold;
-    if threshold == OFF {
-        return None;
+    let found = threshold != OFF && core.watchdog.watch.look(core.index, threshold, now);
+    if found {
+        // The end of the job is known exactly if the worker reads the clock before its next one.
+        core.track.time_jobs(now);
     }
-    let stall = core.watchdog.watch.look(core.index, threshold, now);
-    // The watch does not know what kind of thread it belongs to.
-    stall.map(|stall| Stall {
-        is_helper: core.is_helper,
-        ..stall
-    })
+    found
 }
 
-/// Notes that the worker is back in its loop. If it was away for too long, and no peer has reported
-/// that, this reports it.
+/// Reports what a [look](look) at the worker has found.
+pub(crate) fn report_found(core: &Core) {
+    let watch = &core.watchdog.watch;
+    let Some(mut stall) = watch.begin_report() else {
+        return;
+    };
+    report(core, &mut stall);
+    if stall.is_running {
+        if let Some(mut over) = watch.end_report(&stall) {
+            report(core, &mut over);
+        }
+    }
+}
+
+/// Notes that the worker has run `jobs` jobs and is in none. If they took too long, or one of them
+/// was reported while it ran, this reports it.
+#[inline]
 pub(crate) fn was_away(core: &Core, last: &mut InLoop, jobs: u64) {
+    was_away_at(core, last, InLoop::at(core.shared.clock.real(), jobs));
+}
+
+#[inline]
+fn was_away_at(core: &Core, last: &mut InLoop, now: InLoop) {
     let threshold = core.shared.config.stall_threshold;
-    let now = InLoop::at(core.shared.clock.real(), jobs);
     // Each stretch of time counts once: the next report begins here.
     let from = std::mem::replace(last, now);
     if let Some(mut stall) = core.watchdog.watch.away(core.index, threshold, from, now) {
-        stall.is_helper = core.is_helper;
-        report(core, &stall);
+        if stall.what.is_none() {
+            let until = now.at.saturating_add(TIMED);
+            core.shared.each_core(|core| core.track.time_jobs(until));
+        }
+        report(core, &mut stall);
     }
 }
 
@@ -95,24 +118,35 @@ pub fn name_job<F: ?Sized>() {
     });
 }
 
-/// Counts, records and traces the stall, and calls the user's hook.
+/// Counts, records and traces the stall, and calls the user's hook. A stall that is new gets a
+/// number.
 #[cold]
-pub(crate) fn report(core: &Core, stall: &Stall) {
-    // Counted for the worker that stalled, whichever thread reports it.
-    core.recorder.foreign().stalls.add(1);
-    let (name, length) = (stall.job.as_ptr(), stall.job.len());
+fn report(core: &Core, stall: &mut Stall) {
+    // The watch does not know what kind of thread it belongs to.
+    stall.is_helper = core.is_helper;
+    let clock = &core.shared.clock;
+    let at = clock.instant(clock.now());
+    let is_new = stall.number == 0;
+    if is_new {
+        // Counted for the worker that stalled, whichever thread reports it.
+        core.recorder.foreign().stalls.add(1);
+    }
+    // Readers keep the old list while they use it. Two reports at once both get in.
+    core.shared.stalls.rcu(|stalls| {
+        if is_new {
+            stall.number = stalls.next();
+        }
+        stalls.with(stall, at)
+    });
+    let name = stall.job.map_or("", |job| job.name);
     probe!(
         stall,
         stall.worker,
         nanos(stall.elapsed),
         stall.is_running,
-        name,
-        length
+        name.as_ptr(),
+        name.len()
     );
-    let clock = &core.shared.clock;
-    let at = clock.instant(clock.now());
-    // Readers keep the old list while they use it. Two reports at once both get in.
-    core.shared.stalls.rcu(|stalls| stalls.with(stall, at));
     record(core, stall);
     #[cfg(feature = "tracing")]
     core.contain(|| trace(stall));
@@ -125,12 +159,11 @@ pub(crate) fn report(core: &Core, stall: &Stall) {
 
 /// Records the stall, and keeps what happened before it.
 fn record(core: &Core, stall: &Stall) {
-    if core.track.notes(nanos(stall.elapsed)) && !core.shared.clock.was_paused() {
-        let elapsed = nanos(stall.elapsed);
+    let elapsed = nanos(stall.elapsed);
+    if core.track.notes(elapsed) && !core.shared.clock.was_paused() {
         let now = core.shared.clock.real();
         let stalled = words::stalled(now, stall.worker, stall.is_running, elapsed);
-        // Right if the job still runs. Otherwise the turn that it was in has its name.
-        let job = core.watchdog.watch.job_ref().map(words::job);
+        let job = stall.what.map(words::job);
         core.shared.record([stalled].into_iter().chain(job));
         core.shared.keep_copy();
     }
@@ -143,8 +176,9 @@ fn trace(stall: &Stall) {
         parent: span_of(stall.origin),
         worker = stall.worker,
         is_helper = stall.is_helper,
-        job = stall.job,
-        spawned = stall.spawned.map(tracing::field::display),
+        number = stall.number,
+        job = stall.job.map(|job| job.name),
+        spawned = stall.job.and_then(|job| job.spawned).map(tracing::field::display),
         elapsed_ms = u64::try_from(stall.elapsed.as_millis()).unwrap_or(u64::MAX),
         is_running = stall.is_running,
         jobs = stall.jobs,

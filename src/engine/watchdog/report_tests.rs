@@ -3,6 +3,7 @@
 use std::{
     panic::Location,
     sync::{
+        Mutex,
         atomic::{AtomicBool, Ordering::SeqCst},
         mpsc,
     },
@@ -21,6 +22,7 @@ use crate::{
         spawned::Spawned,
     },
     sys::sync::atomic::Ordering::Relaxed,
+    util::lock::lock,
 };
 
 const THRESHOLD: u64 = 100;
@@ -33,8 +35,10 @@ fn other() -> &'static TypeName {
     TypeName::of::<u16>()
 }
 
+/// Looks at the worker. Returns what is to be reported, and begins that report.
 fn look(watch: &Watch, now: u64) -> Option<Stall> {
-    watch.look(3, THRESHOLD, now)
+    let found = watch.look(3, THRESHOLD, now);
+    found.then(|| watch.begin_report()).flatten()
 }
 
 fn away(watch: &Watch, from: (u64, u64), to: (u64, u64)) -> Option<Stall> {
@@ -56,18 +60,123 @@ fn a_long_job_is_reported_once() {
     assert_eq!((stall.worker, stall.jobs, stall.is_running), (3, 1, true));
     assert_eq!(stall.elapsed, Duration::from_nanos(100));
     assert_eq!(
-        (stall.job, stall.spawned),
-        ("core::option::Option<u8>", Some(here))
+        stall.job,
+        Some(JobName::new("core::option::Option<u8>", Some(here)))
     );
     assert!(look(&watch, 1_101).is_none());
+    assert!(watch.end_report(&numbered(stall)).is_none());
     assert!(look(&watch, 9_000).is_none());
-    // The worker does not report it either, when it comes back.
+    // The worker reports its end, when it comes back. It was the first job of the turn.
     watch.end();
-    assert!(away(&watch, (900, 6), (9_000, 7)).is_none());
+    let over = away(&watch, (900, 6), (9_000, 7)).unwrap();
+    assert_eq!((over.number, over.is_running), (NUMBER, false));
+    assert_eq!(over.elapsed, Duration::from_nanos(8_100));
     watch.begin(8, other(), None);
     assert!(look(&watch, 9_001).is_none());
     let stall = look(&watch, 9_101).unwrap();
-    assert_eq!((stall.job, stall.spawned), ("u16", None));
+    assert_eq!(stall.job, Some(JobName::new("u16", None)));
+}
+
+/// The number that a report gives to a stall.
+const NUMBER: u64 = 40;
+
+fn numbered(stall: Stall) -> Stall {
+    let number = NUMBER;
+    Stall { number, ..stall }
+}
+
+/// Returns a watch whose job 7 was found at 1,100, and is being reported.
+fn reporting() -> (Watch, Stall) {
+    let watch = Watch::new();
+    watch.begin(7, name(), None);
+    assert!(look(&watch, 1_000).is_none());
+    let stall = look(&watch, 1_100).unwrap();
+    (watch, numbered(stall))
+}
+
+#[test]
+fn a_job_that_ends_before_its_report_is_reported_once() {
+    let watch = Watch::new();
+    watch.begin(7, name(), None);
+    assert!(!watch.look(3, THRESHOLD, 1_000));
+    assert!(watch.look(3, THRESHOLD, 1_100));
+    watch.end();
+    let over = away(&watch, (900, 6), (1_200, 7)).unwrap();
+    assert_eq!((over.number, over.is_running), (0, false));
+    assert!(watch.begin_report().is_none());
+}
+
+#[test]
+fn a_job_that_ends_during_its_report_is_over_after_it() {
+    let (watch, stall) = reporting();
+    watch.end();
+    assert!(away(&watch, (900, 6), (1_200, 7)).is_none());
+    // A later stall does not wait for the hook of the first one.
+    watch.begin(8, other(), None);
+    watch.end();
+    let later = away(&watch, (1_200, 7), (1_300, 8)).unwrap();
+    assert_eq!((later.number, later.job.unwrap().name), (0, "u16"));
+    let over = watch.end_report(&stall).unwrap();
+    assert_eq!((over.number, over.is_running), (NUMBER, false));
+    assert_eq!(over.elapsed, Duration::from_nanos(300));
+    assert!(watch.end_report(&stall).is_none());
+}
+
+#[test]
+fn a_peer_that_sees_a_later_job_ends_the_stall() {
+    let (watch, stall) = reporting();
+    assert!(watch.end_report(&stall).is_none());
+    watch.begin(8, other(), None);
+    let over = look(&watch, 2_000).unwrap();
+    assert_eq!((over.number, over.is_running), (NUMBER, false));
+    assert_eq!(over.elapsed, Duration::from_nanos(1_000));
+    assert_eq!(over.job.unwrap().name, name().get());
+    // The next job of the turn is a stall of its own.
+    let next = look(&watch, 2_100).unwrap();
+    assert_eq!((next.number, next.job.unwrap().name), (0, "u16"));
+    watch.end_report(&Stall { number: 41, ..next });
+    watch.end();
+    let over = away(&watch, (900, 5), (2_300, 8)).unwrap();
+    assert_eq!((over.number, over.job.unwrap().name), (41, "u16"));
+    assert_eq!(over.elapsed, Duration::from_nanos(300));
+}
+
+#[test]
+fn what_a_peer_has_seen_to_be_over_is_not_reported_again() {
+    let (watch, stall) = reporting();
+    assert!(watch.end_report(&stall).is_none());
+    watch.begin(8, other(), None);
+    assert!(look(&watch, 2_000).is_some());
+    watch.end();
+    assert!(away(&watch, (900, 6), (2_099, 8)).is_none());
+    let rest = away(&watch, (900, 6), (2_100, 8)).unwrap();
+    assert_eq!((rest.jobs, rest.job.unwrap().name), (1, "u16"));
+    assert_eq!(rest.elapsed, Duration::from_nanos(100));
+}
+
+#[test]
+fn of_several_jobs_the_one_that_peers_saw_for_most_of_the_time_is_named() {
+    for (last, is_known) in [(1_150, false), (1_151, true)] {
+        let watch = Watch::new();
+        watch.begin(1, other(), None);
+        watch.begin(2, name(), None);
+        assert!(look(&watch, 1_100).is_none());
+        assert!(look(&watch, last).is_none());
+        watch.begin(3, other(), None);
+        watch.end();
+        let stall = away(&watch, (1_080, 0), (1_180, 3)).unwrap();
+        let of_two = stall.job.map(|job| job.name);
+        assert_eq!(of_two, is_known.then(|| name().get()), "{last}");
+        assert_eq!(stall.jobs, if is_known { 1 } else { 3 });
+    }
+    // The first job of a turn began when the turn did.
+    let watch = Watch::new();
+    watch.begin(1, name(), None);
+    assert!(look(&watch, 1_160).is_none());
+    watch.begin(2, other(), None);
+    watch.end();
+    let stall = away(&watch, (1_080, 0), (1_200, 2)).unwrap();
+    assert_eq!(stall.job.unwrap().name, name().get());
 }
 
 #[test]
@@ -115,31 +224,16 @@ fn the_worker_reports_a_long_job_when_it_comes_back() {
         "below the threshold"
     );
     let stall = away(&watch, (1_000, 0), (1_100, 1)).unwrap();
-    assert_eq!((stall.job, stall.jobs), ("core::option::Option<u8>", 1));
+    assert_eq!((stall.job.unwrap().name, stall.jobs), (name().get(), 1));
     assert!(!stall.is_running);
     assert!(away(&watch, (1_100, 1), (9_000, 1)).is_none(), "no job ran");
-    // Of several jobs, the last one is named.
+    // Of several jobs, none is named.
     for number in 2..=5 {
         watch.begin(number, other(), None);
     }
     watch.end();
     let stall = away(&watch, (9_000, 1), (9_200, 5)).unwrap();
-    assert_eq!((stall.job, stall.jobs), ("u16", 4));
-}
-
-#[test]
-fn the_worker_does_not_report_again_what_a_peer_has_reported() {
-    let watch = Watch::new();
-    watch.begin(4, name(), None);
-    assert!(look(&watch, 1_000).is_none());
-    assert!(look(&watch, 1_200).is_some());
-    watch.begin(5, other(), None);
-    watch.end();
-    assert!(away(&watch, (900, 3), (1_300, 5)).is_none());
-    // The earlier report does not suppress a later stall.
-    watch.begin(6, other(), None);
-    watch.end();
-    assert!(away(&watch, (1_300, 5), (1_500, 6)).is_some());
+    assert_eq!((stall.job, stall.jobs), (None, 4));
 }
 
 #[test]
@@ -148,10 +242,12 @@ fn a_new_name_applies_to_the_present_job_only() {
     watch.begin(1, other(), None);
     watch.rename(name());
     assert!(look(&watch, 0).is_none());
-    assert_eq!(look(&watch, 100).unwrap().job, "core::option::Option<u8>");
+    let stall = look(&watch, 100).unwrap();
+    assert_eq!(stall.job.unwrap().name, name().get());
+    assert!(watch.end_report(&stall).is_none());
     watch.begin(2, other(), None);
-    assert!(look(&watch, 200).is_none());
-    assert_eq!(look(&watch, 300).unwrap().job, "u16");
+    assert!(look(&watch, 200).is_some_and(|stall| !stall.is_running));
+    assert_eq!(look(&watch, 300).unwrap().job.unwrap().name, "u16");
 }
 
 /// Returns a runtime whose one worker is in a job until the sender is dropped, and a receiver of
@@ -159,11 +255,19 @@ fn a_new_name_applies_to_the_present_job_only() {
 /// times only.
 fn stuck(threshold: Duration) -> (Runtime, mpsc::Sender<()>, mpsc::Receiver<(Stall, ThreadId)>) {
     let (sender, stalls) = mpsc::channel();
-    let mut builder = Builder::new();
-    builder.worker_threads(1).stall_threshold(threshold);
-    builder.on_stall(move |stall| {
+    let (runtime, free) = stuck_with(threshold, move |stall| {
         let _ = sender.send((stall.clone(), thread::current().id()));
     });
+    (runtime, free, stalls)
+}
+
+fn stuck_with(
+    threshold: Duration,
+    hook: impl Fn(&Stall) + Send + Sync + 'static,
+) -> (Runtime, mpsc::Sender<()>) {
+    let mut builder = Builder::new();
+    builder.worker_threads(1).stall_threshold(threshold);
+    builder.on_stall(hook);
     let runtime = builder.build().unwrap();
     let (begun, has_begun) = mpsc::channel();
     let (free, until) = mpsc::channel();
@@ -172,28 +276,70 @@ fn stuck(threshold: Duration) -> (Runtime, mpsc::Sender<()>, mpsc::Receiver<(Sta
         let _ = until.recv();
     });
     has_begun.recv().unwrap();
-    (runtime, free, stalls)
+    (runtime, free)
 }
 
 const HOUR: u64 = 3_600_000_000_000;
+const AN_HOUR: Duration = Duration::from_nanos(HOUR);
 
 #[test]
 fn a_report_calls_the_hook_and_counts() {
-    let (runtime, free, stalls) = stuck(Duration::from_nanos(HOUR));
+    let (runtime, free, stalls) = stuck(AN_HOUR);
     let workers = runtime.handle().shared().workers();
     let core = workers[0].owner();
-    assert!(super::look(core, 5).is_none());
-    assert!(super::look(core, HOUR + 4).is_none());
+    assert!(!super::look(core, 5));
+    assert!(!super::look(core, HOUR + 4));
+    report_found(core);
     assert_eq!(runtime.metrics().total().stalls(), 0);
-    report(core, &super::look(core, HOUR + 5).unwrap());
-    assert!(super::look(core, 3 * HOUR).is_none());
+    assert!(super::look(core, HOUR + 5));
+    report_found(core);
+    assert!(!super::look(core, 3 * HOUR));
+    report_found(core);
     let (stall, thread) = stalls.try_recv().unwrap();
     assert_eq!(thread, thread::current().id());
     assert_eq!((stall.worker, stall.jobs, stall.is_running), (0, 1, true));
-    assert_eq!(stall.elapsed, Duration::from_nanos(HOUR));
-    assert_eq!(stall.spawned.unwrap().file(), file!());
+    assert_eq!(
+        (stall.number, stall.elapsed),
+        (1, Duration::from_nanos(HOUR))
+    );
+    assert_eq!(stall.job.unwrap().spawned.unwrap().file(), file!());
     assert!(stalls.try_recv().is_err());
     assert_eq!(runtime.metrics().workers()[0].counts.stalls, 1);
+    drop(free);
+}
+
+/// The hook of the first report is still running when the job ends.
+#[test]
+fn the_end_is_told_after_the_beginning() {
+    let (told, tells) = mpsc::channel();
+    let (go, until) = mpsc::channel::<()>();
+    let until = Mutex::new(until);
+    let (runtime, free) = stuck_with(AN_HOUR, move |stall| {
+        told.send(stall.clone()).unwrap();
+        if stall.is_running {
+            let _ = lock(&until).recv();
+        }
+    });
+    let workers = runtime.handle().shared().workers();
+    let core = workers[0].owner();
+    assert!(!super::look(core, 0));
+    assert!(super::look(core, HOUR));
+    thread::scope(|scope| {
+        scope.spawn(|| report_found(core));
+        assert!(tells.recv().unwrap().is_running);
+        // As the worker does when it comes back.
+        let number = core.watchdog.watch.number().unwrap();
+        let mut last = InLoop::at(0, number - 1);
+        was_away_at(core, &mut last, InLoop::at(2 * HOUR, number));
+        assert!(tells.try_recv().is_err(), "the hook runs");
+        drop(go);
+    });
+    let over = tells.recv().unwrap();
+    assert_eq!((over.number, over.is_running), (1, false));
+    assert_eq!(over.elapsed, Duration::from_nanos(2 * HOUR));
+    let recent = runtime.recent_stalls();
+    assert_eq!((recent.len(), recent[0].stall.is_running), (1, false));
+    assert_eq!(runtime.metrics().total().stalls(), 1);
     drop(free);
 }
 
@@ -202,7 +348,7 @@ fn without_a_threshold_nothing_is_reported() {
     let (runtime, free, stalls) = stuck(Duration::MAX);
     let workers = runtime.handle().shared().workers();
     for now in [0, HOUR, u64::MAX - 1, u64::MAX] {
-        assert!(super::look(workers[0].owner(), now).is_none());
+        assert!(!super::look(workers[0].owner(), now));
     }
     assert!(stalls.try_recv().is_err());
     drop(free);
@@ -267,31 +413,33 @@ fn a_name_is_read_with_its_own_number_only() {
 #[test]
 fn a_stall_is_displayed_as_one_line() {
     let here = Location::caller();
+    let job = |spawned| Some(JobName::new("shop::expire", spawned));
     let mut stall = Stall {
+        number: 5,
         worker: 2,
         is_helper: false,
-        job: "shop::expire",
-        spawned: None,
+        job: job(None),
         elapsed: Duration::from_micros(312_040),
         is_running: false,
         jobs: 1,
+        what: None,
         origin: None,
     };
     assert_eq!(
         stall.to_string(),
         "worker 2 was stuck in callback shop::expire, for 312.0ms"
     );
-    stall.jobs = 9;
+    (stall.jobs, stall.job) = (9, None);
     assert_eq!(
         stall.to_string(),
-        "worker 2 was away for 312.0ms and ran 9 jobs, the last of them callback shop::expire"
+        "worker 2 was away for 312.0ms and ran 9 jobs, which were not timed"
     );
-    (stall.jobs, stall.is_running, stall.spawned) = (1, true, Some(here));
+    (stall.jobs, stall.is_running, stall.job) = (1, true, job(Some(here)));
     assert_eq!(
         stall.to_string(),
         format!("worker 2 is stuck in task shop::expire (spawned at {here}), for 312.0ms so far")
     );
-    (stall.is_helper, stall.spawned, stall.is_running) = (true, None, false);
+    (stall.is_helper, stall.job, stall.is_running) = (true, job(None), false);
     assert_eq!(
         stall.to_string(),
         "helper 2 was stuck in callback shop::expire, for 312.0ms"

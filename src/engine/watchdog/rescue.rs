@@ -103,9 +103,9 @@ impl Worker<'_> {
 
     /// Reports the stalls that were found. This may run the user's hook.
     pub(crate) fn report_stalls(&mut self) {
-        while let Some((index, stall)) = self.stalls.pop() {
+        while let Some(index) = self.stalls.pop() {
             if let Some(peer) = self.shared.workers.load().get(index) {
-                report::report(peer.owner(), &stall);
+                report::report_found(peer.owner());
             }
         }
     }
@@ -233,8 +233,8 @@ impl Worker<'_> {
     fn rescue_if_stuck(&mut self, peer: &WorkerShard, index: usize) -> bool {
         let (shared, core) = (self.shared, peer.owner());
         // 1. Has its job run for too long? The report runs the user's hook, so it comes later.
-        if let Some(stall) = report::look(core, shared.clock.real()) {
-            self.stalls.push((index, stall));
+        if report::look(core, shared.clock.real()) {
+            self.stalls.push(index);
         }
         // 2. Is it stuck?
         let stuck = core.is_at_same_job();

@@ -1,10 +1,11 @@
 //! The report of a stall: a job that keeps its worker for too long.
 
-use std::{
-    collections::VecDeque, fmt, num::NonZeroU64, panic::Location, sync::Arc, time::Duration,
-};
+use std::{collections::VecDeque, fmt, num::NonZeroU64, sync::Arc, time::Duration};
 
-use crate::{clock::instant::Instant, metrics::activity::JobName};
+use crate::{
+    clock::instant::Instant,
+    metrics::activity::{JobName, JobRef},
+};
 
 /// The user's function that is called with each stall.
 pub(crate) type StallHook = Arc<dyn Fn(&Stall) + Send + Sync>;
@@ -20,36 +21,37 @@ const STALLS: usize = 64;
 /// ```text
 /// worker 2 is stuck in task shop::main (spawned at src/main.rs:31:9), for 100.4ms so far
 /// worker 0 was stuck in callback shop::expire, for 312.0ms
-/// worker 0 was away for 260.1ms and ran 9 jobs, the last of them callback shop::expire
+/// worker 0 was away for 260.1ms and ran 9 jobs, which were not timed
 /// ```
 #[derive(Clone, Debug)]
 #[non_exhaustive]
 pub struct Stall {
+    /// The number of this stall, counted from 1 over all stalls of the runtime. If a job is
+    /// reported while it runs, the report of its end has the same number.
+    pub number: u64,
     /// The worker's number. The number of a [helper](crate::runtime::Builder::helpers) is above
     /// those of all workers.
     pub worker: usize,
     /// Whether it is a helper.
     pub is_helper: bool,
-    /// The [name of the task](crate::task::Builder::name), if it has one. Otherwise the type of the
-    /// task's future or of the timer's callback, as given by [`std::any::type_name`]. A closure
-    /// goes by the function that contains it.
-    pub job: &'static str,
-    /// Where the task was spawned. `None` for timers.
-    pub spawned: Option<&'static Location<'static>>,
+    /// The job. `None` if it is not known which of several [jobs](Stall::jobs) took the time.
+    pub job: Option<JobName>,
     /// How long the job has run, in real time. This includes the time in which the kernel runs
     /// other threads, and the time in which the runtime's clock is paused.
     ///
     /// For a job that still [runs](Stall::is_running), it is the time since a peer first saw the
-    /// job, so it is too short by the time before that. For a job that is over, it is the time in
-    /// which the worker was away from its loop.
+    /// job, so it is too short by the time before that. For a job that is over, it is its whole
+    /// length, with the short jobs that ran before the worker read the clock again.
     pub elapsed: Duration,
-    /// Whether the job was still running when the stall was found.
+    /// Whether the job still runs. If so, a second report with the same [number](Stall::number)
+    /// follows when it is over.
     pub is_running: bool,
-    /// How many jobs ran in that time. It is 1 if it is certain which job it was. It is more if no
-    /// peer watched, and the worker found the stall when it came back to its loop. Then these jobs
-    /// together took so long, and [`job`](Stall::job) is the last of them, which need not be the
-    /// slow one.
+    /// How many jobs ran in that time: 1 if the job is known. It is more if no peer watched, and
+    /// the worker found the stall when it came back to its loop. From then on, the workers time
+    /// each job for a minute, so that the next stall has a name.
     pub jobs: u64,
+    /// The job, as the flight recorder writes it.
+    pub(crate) what: Option<JobRef>,
     /// The span that armed the timer. `None` for tasks, and without feature `tracing`.
     #[cfg_attr(not(feature = "tracing"), allow(dead_code, reason = "no event has it"))]
     pub(crate) origin: Option<NonZeroU64>,
@@ -59,34 +61,24 @@ impl fmt::Display for Stall {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         let (worker, elapsed, jobs) = (self.worker, self.elapsed, self.jobs);
         f.write_str(if self.is_helper { "helper" } else { "worker" })?;
-        // It is certain which job it was only if that job still runs, or was the only one.
-        match (self.is_running, jobs) {
-            (true, _) => write!(f, " {worker} is stuck in ")?,
-            (false, ..=1) => write!(f, " {worker} was stuck in ")?,
-            (false, _) => write!(
+        match (self.job, self.is_running) {
+            (Some(job), true) => write!(f, " {worker} is stuck in {job}, for {elapsed:.1?} so far"),
+            (Some(job), false) => write!(f, " {worker} was stuck in {job}, for {elapsed:.1?}"),
+            (None, _) => write!(
                 f,
-                " {worker} was away for {elapsed:.1?} and ran {jobs} jobs, the last of them "
-            )?,
-        }
-        let (name, spawned) = (self.job, self.spawned);
-        JobName { name, spawned }.fmt(f)?;
-        match (self.is_running, jobs) {
-            (true, _) => write!(f, ", for {elapsed:.1?} so far"),
-            (false, ..=1) => write!(f, ", for {elapsed:.1?}"),
-            (false, _) => Ok(()),
+                " {worker} was away for {elapsed:.1?} and ran {jobs} jobs, which were not timed"
+            ),
         }
     }
 }
 
-/// A stall that was reported, with its number and time.
+/// A stall that was reported, with its time.
 #[derive(Clone, Debug)]
 #[non_exhaustive]
 pub struct RecentStall {
-    /// The number of this stall, counted from 1 over all stalls of the runtime.
-    pub number: u64,
-    /// When it was reported, by the clock of the runtime.
+    /// When it was reported first, by the clock of the runtime.
     pub at: Instant,
-    /// What was reported.
+    /// What was reported last.
     pub stall: Stall,
 }
 
@@ -102,21 +94,31 @@ pub(crate) struct Stalls {
 }
 
 impl Stalls {
-    /// Returns a list with `stall` appended, and without the oldest if it is full.
+    /// Returns the number of the next stall.
+    pub(crate) fn next(&self) -> u64 {
+        self.count + 1
+    }
+
+    /// Returns a list with `stall`. If its number is new, the stall is appended, and the oldest is
+    /// left out if the list is full. Otherwise it takes the place of its former report.
     #[must_use]
     pub(crate) fn with(&self, stall: &Stall, at: Instant) -> Self {
-        let number = self.count + 1;
+        let is_new = stall.number == self.next();
         let mut recent = VecDeque::with_capacity(STALLS);
         // Leave out the oldest, so that the list never outgrows its first allocation.
-        let dropped = (self.recent.len() + 1).saturating_sub(STALLS);
+        let dropped = (self.recent.len() + usize::from(is_new)).saturating_sub(STALLS);
         recent.extend(self.recent.iter().skip(dropped).cloned());
-        recent.push_back(Arc::new(RecentStall {
-            number,
-            at,
-            stall: stall.clone(),
-        }));
+        let entry = |at| {
+            let stall = stall.clone();
+            Arc::new(RecentStall { at, stall })
+        };
+        if is_new {
+            recent.push_back(entry(at));
+        } else if let Some(former) = recent.iter_mut().find(|it| it.stall.number == stall.number) {
+            *former = entry(former.at);
+        }
         Self {
-            count: number,
+            count: self.count.max(stall.number),
             recent,
         }
     }

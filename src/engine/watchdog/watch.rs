@@ -54,14 +54,56 @@ pub(super) struct Published {
     origin_of: AtomicU64,
 }
 
-/// What peers have seen of a worker's jobs.
+/// What peers have seen of a worker's jobs, and the stall that they found.
 #[derive(Debug, Default)]
 pub(super) struct Seen {
-    /// The number of the job at the last look, and when that job was first seen, in ns.
+    sight: Option<Sight>,
+    stall: Option<Open>,
+    /// Up to where a peer has seen the end of a stall: what came before needs no second report.
+    over: InLoop,
+}
+
+/// The job that peers saw last.
+#[derive(Clone, Copy, Debug)]
+struct Sight {
+    number: u64,
+    /// When it was first seen, and when last, in ns.
+    since: u64,
+    until: u64,
+    what: Option<JobRef>,
+    origin: Option<NonZeroU64>,
+}
+
+/// A stall that is not yet reported to its end.
+#[derive(Debug)]
+struct Open {
+    stall: Stall,
+    /// The number of its job, and when peers first saw it, in ns.
     job: u64,
     since: u64,
-    /// The number of the last job that a peer reported.
-    reported: u64,
+    course: Course,
+}
+
+/// How far the report of a stall is. A hook is user code, so no lock is held while it runs; yet it
+/// must not hear of the end first.
+///
+/// ```text
+/// Found ──> Reporting ──> Reported ──> (none)    the reporter, twice; then the end
+///   │           └───────> Ended ─────> (none)    the end; then the reporter
+///   └──────────────────────────────> (none)      the end, if it comes first: one report for all
+/// ```
+///
+/// The end is noted by the worker, or by a peer that sees the worker at a later job.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum Course {
+    /// A peer has found it, and will report it.
+    Found,
+    /// A thread reports that the job runs.
+    Reporting,
+    /// That is reported.
+    Reported,
+    /// The job ended while a thread reported that it runs. This thread reports the end, too.
+    Ended,
 }
 
 /// When a worker was last in its loop, and after how many jobs. Only the worker reads it.
@@ -69,7 +111,7 @@ pub(super) struct Seen {
 pub(crate) struct InLoop {
     pub(crate) at: u64,
     /// How many jobs had run by then.
-    pub(super) jobs: u64,
+    pub(crate) jobs: u64,
 }
 
 impl Watch {
@@ -201,41 +243,81 @@ impl Watch {
     }
 
     /// Implements [`look`](super::report::look).
-    pub(super) fn look(&self, worker: usize, threshold: u64, now: u64) -> Option<Stall> {
+    pub(super) fn look(&self, worker: usize, threshold: u64, now: u64) -> bool {
         let mut seen = match self.seen.try_lock() {
             Ok(seen) => seen,
             Err(TryLockError::Poisoned(seen)) => seen.into_inner(),
             // Another peer looks.
-            Err(TryLockError::WouldBlock) => return None,
+            Err(TryLockError::WouldBlock) => return false,
         };
-        // Read the number under the lock. If the worker has reported this job itself (`away`), the
-        // lock shows that the job is over.
-        let number = self.number()?;
-        if seen.job != number {
+        // Read the number under the lock. If the worker has ended a stall itself (`away`), the lock
+        // shows that the job is over.
+        let Some(number) = self.number() else {
+            return false;
+        };
+        // The name belongs to this job, or the worker has begun another one in this moment.
+        let (what, origin) = (self.job_of(number), self.origin_of(number));
+        let former = seen.sight.filter(|sight| sight.number == number);
+        let Some(former) = former else {
             // No peer has seen this job before. The worker reads no clock when it begins a job, so
             // the time counts from here.
-            seen.job = number;
-            seen.since = now;
-            return None;
+            seen.sight = Some(Sight {
+                number,
+                since: now,
+                until: now,
+                what,
+                origin,
+            });
+            return seen.left(number, now);
+        };
+        let sight = Sight {
+            until: now.max(former.until),
+            what: what.or(former.what),
+            origin: origin.or(former.origin),
+            ..former
+        };
+        seen.sight = Some(sight);
+        let elapsed = now.saturating_sub(sight.since);
+        // A stall whose end is not reported yet comes first.
+        if seen.stall.is_some() || elapsed < threshold || sight.what.is_none() {
+            return false;
         }
-        let elapsed = now.saturating_sub(seen.since);
-        if seen.reported == number || elapsed < threshold {
-            return None;
+        seen.stall = Some(Open {
+            stall: Stall {
+                is_running: true,
+                ..stall(worker, elapsed, 1, sight.what, sight.origin)
+            },
+            job: number,
+            since: sight.since,
+            course: Course::Found,
+        });
+        true
+    }
+
+    /// Returns the stall that a [look](Watch::look) found, for the calling thread to report it. If
+    /// its job still runs, the thread then calls [`end_report`](Watch::end_report).
+    pub(super) fn begin_report(&self) -> Option<Stall> {
+        let mut seen = lock(&self.seen);
+        let open = seen.stall.as_mut();
+        let open = open.filter(|open| open.course == Course::Found)?;
+        if open.stall.is_running {
+            open.course = Course::Reporting;
+            return Some(open.stall.clone());
         }
-        // If another job has begun in this moment, the worker itself reports the former one.
-        let origin = self.origin_of(number);
-        let JobName { name, spawned } = self.job_of(number)?.name();
-        seen.reported = number;
-        Some(Stall {
-            worker,
-            is_helper: false,
-            job: name,
-            spawned,
-            elapsed: Duration::from_nanos(elapsed),
-            is_running: true,
-            jobs: 1,
-            origin,
-        })
+        seen.stall.take().map(|open| open.stall)
+    }
+
+    /// Notes that `stall`, whose job still ran, is reported. If the job has ended meanwhile, this
+    /// returns what the caller is to report of that.
+    pub(super) fn end_report(&self, stall: &Stall) -> Option<Stall> {
+        let mut seen = lock(&self.seen);
+        let open = seen.stall.as_mut()?;
+        open.stall.number = stall.number;
+        if open.course == Course::Ended {
+            return seen.stall.take().map(|open| open.stall);
+        }
+        open.course = Course::Reported;
+        None
     }
 
     /// Implements [`was_away`](super::report::was_away). Called by the worker, which is in no job.
@@ -246,30 +328,112 @@ impl Watch {
         from: InLoop,
         to: InLoop,
     ) -> Option<Stall> {
-        // Nothing to report if the time is short, if no job ran in it, or if a peer has reported
-        // one of these jobs.
-        let elapsed = to.at.saturating_sub(from.at);
-        if threshold == OFF
-            || elapsed < threshold
-            || to.jobs == from.jobs
-            || lock(&self.seen).reported > from.jobs
-        {
+        let is_long = |(jobs, took): (u64, u64)| jobs > 0 && took >= threshold;
+        if threshold == OFF || !is_long(to.since(from)) {
             return None;
         }
-        let JobName { name, spawned } = self.job_ref()?.name();
-        let jobs = to.jobs - from.jobs;
-        // Of several jobs, another one may be the slow one.
-        let origin = self.origin_of(to.jobs).filter(|_| jobs == 1);
-        Some(Stall {
-            worker,
-            is_helper: false,
-            job: name,
-            spawned,
-            elapsed: Duration::from_nanos(elapsed),
-            is_running: false,
-            jobs,
-            origin,
+        let mut seen = lock(&self.seen);
+        // 1. A peer has found one of these jobs. It is over.
+        let open = seen.stall.as_ref();
+        if let Some(open) = open.filter(|it| it.stall.is_running && it.job > from.jobs) {
+            // The first job of the turn began when the turn did.
+            let is_first = open.job == from.jobs + 1;
+            let since = if is_first { from.at } else { open.since };
+            return seen.end(since, to.at);
+        }
+        // 2. Leave out what a peer has seen to be over.
+        let from = match seen.over.jobs > from.jobs {
+            true => seen.over,
+            false => from,
+        };
+        let (jobs, elapsed) = to.since(from);
+        if !is_long((jobs, elapsed)) {
+            return None;
+        }
+        // 3. A single job took the time. Of several, one is known only if peers saw it for most of
+        //    the time.
+        if jobs == 1 {
+            let origin = self.origin_of(to.jobs);
+            return Some(stall(worker, elapsed, jobs, self.job_ref(), origin));
+        }
+        let most = seen.sight.filter(|sight| {
+            let seen = sight.until.saturating_sub(sight.begun(from));
+            sight.number > from.jobs && sight.what.is_some() && seen > elapsed / 2
+        });
+        Some(match most {
+            Some(it) => {
+                let elapsed = to.at.saturating_sub(it.begun(from));
+                stall(worker, elapsed, 1, it.what, it.origin)
+            }
+            None => stall(worker, elapsed, jobs, None, None),
         })
+    }
+}
+
+impl Seen {
+    /// Notes that the worker has left all jobs before `number`, as it was seen at `now`. Returns
+    /// whether this is the end of a stall that the caller is to report.
+    fn left(&mut self, number: u64, now: u64) -> bool {
+        let open = self.stall.as_ref();
+        let open = open.filter(|it| it.stall.is_running && it.job < number);
+        let Some((job, since)) = open.map(|it| (it.job, it.since)) else {
+            return false;
+        };
+        self.over = InLoop::at(now, number - 1);
+        let Some(stall) = self.end(since, now) else {
+            return false;
+        };
+        self.stall = Some(Open {
+            stall,
+            job,
+            since,
+            course: Course::Found,
+        });
+        true
+    }
+
+    /// Notes that the job of the stall has run from `since` to `until`, in ns, and is over. Returns
+    /// the stall if the caller is to report that.
+    fn end(&mut self, since: u64, until: u64) -> Option<Stall> {
+        let open = self.stall.as_mut()?;
+        open.stall.is_running = false;
+        open.stall.elapsed = Duration::from_nanos(until.saturating_sub(since));
+        if open.course == Course::Reporting {
+            open.course = Course::Ended;
+            return None;
+        }
+        self.stall.take().map(|open| open.stall)
+    }
+}
+
+impl Sight {
+    /// Returns since when the job is known to have run, in ns, in a turn that began at `from`.
+    fn begun(&self, from: InLoop) -> u64 {
+        match self.number == from.jobs + 1 {
+            true => from.at,
+            false => self.since,
+        }
+    }
+}
+
+/// Returns a stall that is over, and that has no number yet.
+fn stall(
+    worker: usize,
+    elapsed: u64,
+    jobs: u64,
+    what: Option<JobRef>,
+    origin: Option<NonZeroU64>,
+) -> Stall {
+    Stall {
+        number: 0,
+        worker,
+        is_helper: false,
+        job: what.map(JobRef::name),
+        elapsed: Duration::from_nanos(elapsed),
+        is_running: false,
+        jobs,
+        what,
+        origin,
     }
 }
 

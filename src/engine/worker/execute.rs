@@ -31,17 +31,12 @@ impl Worker<'_> {
                 // The watchdog reads number, name and place from here if the task takes too long.
                 let name = TypeName::from_fn(task.name());
                 let spawned = task.metadata().spawned();
-                self.core
-                    .watchdog
-                    .watch
-                    .begin(self.tick, name, Some(spawned));
-                self.core.recorder.own.polls.add_alone(1);
-                budget::begin();
-                if self.core.track.looks_at_polls() {
-                    self.poll_looking(task, name);
-                } else {
-                    task.run();
+                // Before the job is published: its time begins here, and that of others ends.
+                if self.core.track.looks_at_jobs() {
+                    return self.poll_looking(task, name, spawned);
                 }
+                self.begin_poll(name, spawned);
+                task.run();
                 budget::end();
             }
             // A sample takes one more reading of the clock.
@@ -66,19 +61,32 @@ impl Worker<'_> {
         }
     }
 
-    /// Runs a task whose poll is recorded or timed.
+    /// Publishes to the watchdog that the worker begins to poll a task of this type, and counts the
+    /// poll.
+    #[inline]
+    fn begin_poll(&self, name: &'static TypeName, spawned: Spawned) {
+        let watch = &self.core.watchdog.watch;
+        watch.begin(self.tick, name, Some(spawned));
+        self.core.recorder.own.polls.add_alone(1);
+        budget::begin();
+    }
+
+    /// Runs a task while jobs or polls are recorded or timed.
     #[cold]
-    fn poll_looking(&self, task: TaskJob, name: &'static TypeName) {
-        self.note_run(name, Some(task.metadata().spawned()));
+    fn poll_looking(&mut self, task: TaskJob, name: &'static TypeName, spawned: Spawned) {
+        self.note_run(name, Some(spawned));
+        self.begin_poll(name, spawned);
         let polls = &self.core.track.polls;
-        if !polls.are_timed() {
-            return task.run();
+        if polls.are_timed() {
+            // Keeps the task until it is known whether it has ended.
+            let reference = task.reference();
+            polls.begin(&reference, self.shared.clock.real());
+            task.run();
+            polls.end(self.shared.clock.real(), reference.has_ended());
+        } else {
+            task.run();
         }
-        // Keeps the task until it is known whether it has ended.
-        let reference = task.reference();
-        polls.begin(&reference, self.shared.clock.real());
-        task.run();
-        polls.end(self.shared.clock.real(), reference.has_ended());
+        budget::end();
     }
 
     /// Counts a job that is about to run.
@@ -132,10 +140,10 @@ impl Worker<'_> {
         self.core.watchdog.watch.begin(self.tick, name, None);
     }
 
-    /// Publishes that the worker begins the delivery of an outcome, and notes it.
-    fn begin_delivery(&self, name: &'static TypeName) {
-        self.begin_callback(name);
+    /// Notes that the worker begins the delivery of an outcome, and publishes it.
+    fn begin_delivery(&mut self, name: &'static TypeName) {
         self.note_run(name, None);
+        self.begin_callback(name);
     }
 
     /// Counts a callback that has run, and its panic if there was one.

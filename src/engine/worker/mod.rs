@@ -47,7 +47,7 @@ use crate::{
         recorder::note::Notes,
         shared::Shared,
         shutdown,
-        watchdog::{report, rescue::RESCUED, rest::Rest, stall::Stall, watch::InLoop},
+        watchdog::{report, rescue::RESCUED, rest::Rest, watch::InLoop},
         worker::{search::Search, tidy::Tidy, wait_policy::WaitPolicy},
     },
     reactor::CLOCK_TOKENS,
@@ -104,9 +104,9 @@ pub(crate) struct Worker<'a> {
     pub(crate) alarms: Vec<usize>,
     /// Numbers of the workers that this one follows and that have events.
     pub(crate) followed: Vec<usize>,
-    /// Stalls to report, with the number of each stalled worker. The hook runs later, in
+    /// Numbers of the workers whose stalls are to be reported. The hook runs later, in
     /// [`take_up`](Self::take_up).
-    pub(crate) stalls: Vec<(usize, Stall)>,
+    pub(crate) stalls: Vec<usize>,
     /// Rescues to trace, also in `take_up`.
     #[cfg(feature = "tracing")]
     pub(crate) rescues: Vec<trace::Rescue>,
@@ -261,7 +261,10 @@ impl<'a> Worker<'a> {
             }
             // 2. This worker has nothing to do. A job of a peer or of the injector comes first.
             match self.search() {
-                Some(job) => self.execute(job),
+                Some(job) => {
+                    self.note_unwatched_jobs();
+                    self.execute(job);
+                }
                 // The timers that fired, or the updates that were read, made no jobs. Jobs are what
                 // brings the next poll, so poll here: a flood of updates must not starve the
                 // sockets.
@@ -354,12 +357,31 @@ impl<'a> Worker<'a> {
     /// Notes that the worker is back in its loop: reports a stall, and updates the job-cost
     /// estimate and the busy time.
     pub(crate) fn back_in_loop(&mut self) {
+        self.note_jobs(self.tick);
+        self.interval = self.jobs_to_next_poll();
+    }
+
+    /// Notes the jobs that have run, if no worker sleeps that would have come if one of them had
+    /// blocked. A job that comes from elsewhere now is then not mixed up with them.
+    #[inline]
+    fn note_unwatched_jobs(&mut self) {
+        if self.in_loop.jobs != self.tick && self.shared.queues.searchers.parked() == 0 {
+            if self.search.is_on {
+                // Leave the search first: a report runs the user's hook.
+                self.found();
+            }
+            self.note_jobs(self.tick);
+        }
+    }
+
+    /// Notes that the worker is in no job, and has run the first `ran` jobs.
+    #[inline]
+    pub(crate) fn note_jobs(&mut self, ran: u64) {
         let last = self.in_loop;
-        report::was_away(self.core, &mut self.in_loop, self.tick);
+        report::was_away(self.core, &mut self.in_loop, ran);
         let (jobs, took) = self.in_loop.since(last);
         self.local.pace.note(jobs, took);
         self.note_turn(last.at, jobs);
-        self.interval = self.jobs_to_next_poll();
         self.core.was_busy(last.at, self.in_loop.at);
     }
 

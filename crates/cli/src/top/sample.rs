@@ -67,7 +67,8 @@ struct Histogram {
 
 #[derive(Clone, Debug, Deserialize)]
 pub(super) struct Stall {
-    job: Text,
+    /// `None` if it is not known which of several jobs it was.
+    job: Option<Text>,
     spawned: Option<Text>,
     elapsed_ms: f64,
 }
@@ -284,7 +285,11 @@ impl Snapshot {
         let mut jobs: Vec<Stalls<'_>> = Vec::new();
         let mut places = HashMap::new();
         for stall in self.stalls.iter().rev() {
-            let (job, spawned) = (&*stall.job, stall.spawned.as_deref().unwrap_or(""));
+            let job = stall
+                .job
+                .as_deref()
+                .unwrap_or("one of several jobs, which were not timed");
+            let spawned = stall.spawned.as_deref().unwrap_or("");
             let place = *places.entry((job, spawned)).or_insert(jobs.len());
             if place == jobs.len() {
                 jobs.push(Stalls {

@@ -6,7 +6,7 @@ use std::{
     time::Duration,
 };
 
-use tourbillon::{ArmError, runtime::Builder, timer::Outcome};
+use tourbillon::{ArmError, metrics::JobName, runtime::Builder, timer::Outcome};
 use tourbillon_cron::{Cron, CronError, Overlap};
 use tourbillon_support::{PATIENCE, alarm, runtime};
 
@@ -37,7 +37,8 @@ fn jobs_are_reported_by_the_names_of_their_callbacks() {
     let job = each_second().on(runtime.handle()).start(named::callback);
     let stall = loop {
         let stall = stalls.recv_timeout(PATIENCE).expect("it is reported");
-        if stall.job.ends_with("named::callback") {
+        let ends = |job: JobName| job.name.ends_with("named::callback");
+        if stall.job.is_some_and(ends) {
             break stall;
         }
     };

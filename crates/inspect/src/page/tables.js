@@ -127,8 +127,8 @@ export class Tables {
       return [
         exact(stall.number), exact(stalls.length), clock(stall.at_ms + unixOffset, true),
         stall.worker === null ? 'helper' : String(stall.worker), duration(stall.elapsed_ms * 1e6), duration(longest * 1e6),
-        stall.job ?? '', stall.spawned ?? '',
-        stall.is_running ? 'still ran' : stall.jobs > 1 ? `over; the last of ${exact(stall.jobs)} jobs` : 'over',
+        stall.job ?? `one of ${exact(stall.jobs)} jobs, which were not timed`, stall.spawned ?? '',
+        stall.is_running ? 'still runs' : 'over',
       ];
     }));
   }

@@ -300,13 +300,46 @@ fn a_stall_of_a_helper_names_no_worker() {
         let mut stalls = now["stalls"].as_array().unwrap().iter();
         // A report of the worker, if there is one, is about another job.
         let is_it = |job: &str| job.contains("a_stall_of_a_helper");
-        let it = stalls.find(|stall| is_it(stall["job"].as_str().unwrap()));
+        let it = stalls.find(|stall| stall["job"].as_str().is_some_and(is_it));
         it.is_some_and(|stall| {
             assert!(stall["worker"].is_null(), "{stall}");
             true
         })
     });
     drop(stuck);
+}
+
+/// A peer reports a job while it runs, and the worker its end: one entry.
+#[test]
+fn a_stall_that_ends_is_completed() {
+    let _alarm = alarm();
+    let runtime = Builder::new()
+        .worker_threads(2)
+        .stall_threshold(Duration::from_millis(50))
+        .build()
+        .unwrap();
+    let inspector = inspect(runtime.handle());
+    let (release, released) = std::sync::mpsc::channel::<()>();
+    runtime.spawn(async move { _ = released.recv() });
+    let stall = || {
+        let now = snapshot(inspector.local_addr());
+        let is_it = |job: &str| job.contains("a_stall_that_ends_is_completed");
+        let mut stalls = now["stalls"].as_array().unwrap().clone();
+        stalls.retain(|stall| stall["job"].as_str().is_some_and(is_it));
+        assert!(stalls.len() <= 1, "{stalls:?}");
+        stalls.pop()
+    };
+    eventually("it is told", || {
+        stall().is_some_and(|stall| stall["is_running"] == true)
+    });
+    let before = stall().unwrap()["elapsed_ms"].as_f64().unwrap();
+    std::thread::sleep(Duration::from_millis(100));
+    drop(release);
+    eventually("it is over", || {
+        let stall = stall().unwrap();
+        let took = stall["elapsed_ms"].as_f64().unwrap();
+        stall["is_running"] == false && took >= before + 100.0
+    });
 }
 
 #[test]
