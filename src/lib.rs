@@ -122,7 +122,9 @@ pub use crate::sys::sim;
 #[doc(hidden)]
 pub mod facade {
     pub use crate::{
-        api::facade::LiveMetrics, engine::config::Drivers, util::budget_hooks::BudgetHooks,
+        api::facade::LiveMetrics,
+        engine::config::{Drivers, TaskHook, TaskHooks},
+        util::budget_hooks::BudgetHooks,
     };
 }
 pub use crate::{

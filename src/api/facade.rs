@@ -4,7 +4,11 @@ use std::time::Duration;
 
 use crate::{
     api::builder::Builder,
-    engine::{config::Drivers, context::entered, handle::Handle},
+    engine::{
+        config::{Drivers, TaskHooks},
+        context::entered,
+        handle::Handle,
+    },
     metrics::recorder::Recorder,
 };
 
@@ -17,6 +21,13 @@ impl Drivers {
     /// Sets those of the runtimes that `builder` builds.
     pub fn set(self, builder: &mut Builder) {
         builder.config.drivers = self;
+    }
+}
+
+impl TaskHooks {
+    /// Sets those of the runtimes that `builder` builds.
+    pub fn set(self, builder: &mut Builder) {
+        builder.config.task_hooks = self;
     }
 }
 

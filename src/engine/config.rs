@@ -1,9 +1,13 @@
 //! The options of a runtime, as its threads read them while it runs.
 
+#[cfg(feature = "facade")]
+use std::{fmt, panic::Location};
 use std::{sync::Arc, time::Duration};
 
 use tourbillon_shards::{Tolerance, store};
 
+#[cfg(feature = "facade")]
+use crate::engine::task_core::id::Id;
 use crate::engine::{recorder::Recording, watchdog::stall::StallHook};
 
 /// A user's function that worker threads call.
@@ -45,6 +49,9 @@ pub(crate) struct Config {
     /// What the builder of tokio's signatures has enabled.
     #[cfg(feature = "facade")]
     pub(crate) drivers: Drivers,
+    /// What the builder of tokio's signatures calls with each task.
+    #[cfg(feature = "facade")]
+    pub(crate) task_hooks: TaskHooks,
     pub(crate) on_thread_park: Option<Hook>,
     pub(crate) on_thread_unpark: Option<Hook>,
     /// In ns.
@@ -75,6 +82,32 @@ impl Drivers {
         io: true,
         time: true,
     };
+}
+
+/// A user's function that is called with the number of a task, and where it was spawned.
+#[cfg(feature = "facade")]
+pub type TaskHook = Arc<dyn Fn(Id, &'static Location<'static>) + Send + Sync>;
+
+/// The functions that are called with each task of a runtime, but for those that stay on one
+/// thread.
+#[cfg(feature = "facade")]
+#[derive(Clone, Default)]
+pub struct TaskHooks {
+    /// When it is spawned, before it can run. A panic goes to the caller.
+    pub spawn: Option<TaskHook>,
+    /// By its worker, before each poll.
+    pub before_poll: Option<TaskHook>,
+    /// By its worker, after each poll.
+    pub after_poll: Option<TaskHook>,
+    /// When its future is gone. Also of a job of `spawn_blocking`, as in tokio.
+    pub terminate: Option<TaskHook>,
+}
+
+#[cfg(feature = "facade")]
+impl fmt::Debug for TaskHooks {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("TaskHooks").finish_non_exhaustive()
+    }
 }
 
 /// Which threads run the tasks and timers of a runtime. [`Handle::runtime_flavor`] returns it.

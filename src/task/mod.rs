@@ -116,6 +116,10 @@ where
         // `register` has dropped the future on this thread, as the worker would have.
         return JoinHandle::cancelled();
     };
+    #[cfg(feature = "facade")]
+    if let Some(hook) = &home.owner().shared.config.task_hooks.spawn {
+        hook(new.handle.id(), spawned.place());
+    }
     home.owner().shared.schedule(new.runnable, Order::Last);
     new.handle
 }

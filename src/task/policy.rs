@@ -97,6 +97,12 @@ impl<S: Schedule> Policy for Registered<S> {
     #[inline]
     fn ended(meta: &TaskMeta) -> Option<TaskRef<TaskMeta>> {
         let listed = meta.leave();
+        #[cfg(feature = "facade")]
+        if let Some(core) = meta.home().core() {
+            if let Some(hook) = &core.shared.config.task_hooks.terminate {
+                core.contain(|| hook(meta.id(), meta.spawned().place()));
+            }
+        }
         meta.home().count_ended();
         listed
     }

@@ -5,8 +5,9 @@
   testing/tokio_suite/run.py CHECKOUT TEXT …      the files whose name contains one of the texts
   testing/tokio_suite/run.py CHECKOUT --on tokio  as they are, on the real tokio, for comparison
   testing/tokio_suite/run.py CHECKOUT --on facade as they are, on the package in `crates/tokio`
+  … --unstable             the files for `--cfg tokio_unstable` alone, on one of the last two
 
-The last two also run the files in the folder `beside`, which tokio's own tests lack: with the text
+The two also run the files in the folder `beside`, which tokio's own tests lack: with the text
 `beside_` they run alone.
 
 CHECKOUT is a clone of tokio's repository, or the source of its package. The script fetches only
@@ -70,7 +71,7 @@ sync = []
 taskdump = []
 test-util = []
 time = []
-tracing = []
+tracing = ["tokio/tracing"]
 
 [dependencies]
 async-stream = "0.3"
@@ -110,7 +111,7 @@ CARGO = [str(ROOT / "crates" / "tokio" / "real.sh"), "cargo"]
 class Differences:
     """The list `differences.txt`: see the comment at its top."""
 
-    KINDS = ("file", "lacks", "stays", "no-api", "differs", "skip")
+    KINDS = ("file", "unstable", "lacks", "stays", "no-api", "differs", "skip")
 
     def __init__(self, path):
         self.path, self.entries = path, []
@@ -176,15 +177,19 @@ def main():
     for path in sources(crate, on):
         wanted = not arguments.texts or any(text in path.stem for text in arguments.texts)
         reason = list_of_all.find("file", path.stem)
+        unstable = list_of_all.find("unstable", path.stem)
+        if arguments.unstable and not unstable:
+            continue
+        reason = reason or unstable and not arguments.unstable and unstable
         lacks = list_of_all.find("lacks", path.stem)
         if reason or lacks and ours:
             left_out.append((path.stem, reason or lacks))
         elif wanted:
             results.append(Result(path.stem, bool(lacks)))
     write(scratch, crate, on, rules, expected, results)
-    programs = build(scratch, target / "tokio_suite" / "target", results)
+    programs = build(scratch, target / "tokio_suite" / "target", results, arguments.unstable)
     run(crate, programs, expected, results, arguments.patience, ours)
-    if expected is list_of_all and not arguments.texts:
+    if expected is list_of_all and not arguments.texts and not arguments.unstable:
         unused(list_of_all, results, ours)
     report(list_of_all, results, left_out)
     return 1 if any(result.wrong for result in results) else 0
@@ -203,6 +208,11 @@ def parse():
     parser.add_argument("checkout", type=pathlib.Path)
     parser.add_argument("texts", nargs="*", metavar="TEXT")
     parser.add_argument("--on", choices=RUNTIMES, default="tourbillon")
+    parser.add_argument(
+        "--unstable",
+        action="store_true",
+        help="only the files that need `--cfg tokio_unstable`, with it",
+    )
     parser.add_argument(
         "--patience", type=int, default=120, help="seconds that only a test that hangs takes"
     )
@@ -238,7 +248,7 @@ def write(scratch, crate, on, rules, expected, results):
         shutil.copy(ROOT / "Cargo.lock", scratch / "Cargo.lock")
 
 
-def build(scratch, target, results):
+def build(scratch, target, results, is_unstable):
     """Builds all files, and returns the programs by their names."""
     by_name = {result.name: result for result in results}
     command = [*CARGO, "build", "--tests", "--keep-going", "--message-format=json"]
@@ -250,6 +260,10 @@ def build(scratch, target, results):
         "CARGO_PROFILE_DEV_DEBUG": "none",
         "CARGO_INCREMENTAL": "0",
     }
+    if is_unstable:
+        environment["RUSTFLAGS"] += " --cfg tokio_unstable"
+        environment["CARGO_TARGET_DIR"] += "/unstable"
+        command.append("--features=tracing")
     child = subprocess.Popen(command, cwd=scratch, env=environment, stdout=subprocess.PIPE)
     programs, errors, lost = {}, {}, False
     for line in child.stdout:
@@ -365,7 +379,7 @@ def unused(expected, results, ours):
         if entry[0] in ("differs", "skip"):
             is_due = of_facade != ours
         else:
-            is_due = entry[0] in ("file", "lacks")
+            is_due = entry[0] in ("file", "unstable", "lacks")
         if is_due and entry not in expected.used:
             results[0].wrong.append(f"the list has an entry that matches nothing: {entry[1]}")
 

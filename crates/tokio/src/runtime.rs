@@ -9,10 +9,12 @@ use std::{
 
 pub use tourbillon::runtime::{EnterGuard, Id, RuntimeFlavor, is_rt_shutdown_err, worker_index};
 use tourbillon::{
-    facade::Drivers,
+    facade::{Drivers, TaskHooks},
     task::{JoinHandle, LocalEnterGuard, LocalSet},
 };
 
+#[cfg(tokio_unstable)]
+pub use self::hooks::TaskMeta;
 pub use self::{
     handle::{Handle, TryCurrentError},
     metrics::RuntimeMetrics,
@@ -20,6 +22,8 @@ pub use self::{
 use crate::budget;
 
 mod handle;
+#[cfg(tokio_unstable)]
+mod hooks;
 mod metrics;
 
 /// Tourbillon's runtime, whose polls have the budget of tokio's channels, too.
@@ -109,6 +113,7 @@ impl Deref for Runtime {
 pub struct Builder {
     builder: tourbillon::runtime::Builder,
     drivers: Drivers,
+    hooks: TaskHooks,
 }
 
 impl Builder {
@@ -117,7 +122,11 @@ impl Builder {
             io: false,
             time: false,
         };
-        Self { builder, drivers }
+        Self {
+            builder,
+            drivers,
+            hooks: TaskHooks::default(),
+        }
     }
 
     /// Creates a builder of a runtime with a worker for each core.
@@ -156,6 +165,7 @@ impl Builder {
         // Before the workers start: each thread takes a budget at its start.
         budget::enable();
         self.drivers.set(&mut self.builder);
+        self.hooks.clone().set(&mut self.builder);
         let runtime = self.builder.build().map_err(io::Error::other)?;
         let handle = Handle::new(runtime.handle().clone());
         Ok(Runtime { runtime, handle })

@@ -88,6 +88,8 @@ impl Builder {
                 on_thread_stop: None,
                 #[cfg(feature = "facade")]
                 drivers: crate::engine::config::Drivers::ALL,
+                #[cfg(feature = "facade")]
+                task_hooks: crate::engine::config::TaskHooks::default(),
                 on_thread_park: None,
                 on_thread_unpark: None,
                 stall_threshold: 100_000_000,

@@ -6,6 +6,8 @@ use tourbillon_shards::{Due, NEVER, Ran, TypeName};
 
 #[cfg(feature = "tracing")]
 use crate::engine::telemetry::trace;
+#[cfg(feature = "facade")]
+use crate::engine::{config::TaskHook, task_core::id::Id};
 use crate::{
     engine::{
         core::Core,
@@ -31,6 +33,8 @@ impl Worker<'_> {
                 // The watchdog reads number, name and place from here if the task takes too long.
                 let name = TypeName::from_fn(task.name());
                 let spawned = task.metadata().spawned();
+                #[cfg(feature = "facade")]
+                let _hooked = HookedPoll::begin(self.core, task.metadata().id(), spawned);
                 // Before the job is published: its time begins here, and that of others ends.
                 if self.core.track.looks_at_jobs() {
                     return self.poll_looking(task, name, spawned);
@@ -156,5 +160,39 @@ impl Worker<'_> {
             // The panic hook has reported it. The payload's destructor is user code.
             self.core.contain(|| drop(panic));
         }
+    }
+}
+
+/// A poll of a task, with the hooks around it.
+#[cfg(feature = "facade")]
+struct HookedPoll<'a> {
+    core: &'a Core,
+    id: Id,
+    spawned: Spawned,
+}
+
+#[cfg(feature = "facade")]
+impl<'a> HookedPoll<'a> {
+    #[inline]
+    fn begin(core: &'a Core, id: Id, spawned: Spawned) -> Self {
+        let poll = Self { core, id, spawned };
+        poll.tell(core.shared.config.task_hooks.before_poll.as_ref());
+        poll
+    }
+
+    #[inline]
+    fn tell(&self, hook: Option<&TaskHook>) {
+        if let Some(hook) = hook {
+            self.core.contain(|| hook(self.id, self.spawned.place()));
+        }
+    }
+}
+
+#[cfg(feature = "facade")]
+impl Drop for HookedPoll<'_> {
+    #[inline]
+    fn drop(&mut self) {
+        let hooks = &self.core.shared.config.task_hooks;
+        self.tell(hooks.after_poll.as_ref());
     }
 }

@@ -1,5 +1,7 @@
 //! Tasks, by Tourbillon.
 
+#[cfg(all(tokio_unstable, feature = "tracing"))]
+mod builder;
 pub mod coop;
 
 pub use tourbillon::{
@@ -10,6 +12,8 @@ pub use tourbillon::{
     },
 };
 
+#[cfg(all(tokio_unstable, feature = "tracing"))]
+pub use self::builder::Builder;
 pub use self::coop::{Unconstrained, consume_budget, unconstrained};
 
 /// The futures of this module.

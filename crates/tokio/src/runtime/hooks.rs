@@ -1,0 +1,64 @@
+//! Hooks of tasks.
+
+use std::{marker::PhantomData, panic::Location, sync::Arc};
+
+use tourbillon::{facade::TaskHook, task::Id};
+
+use super::Builder;
+
+/// What a hook learns of a task.
+#[derive(Debug)]
+pub struct TaskMeta<'a> {
+    id: Id,
+    spawned_at: &'static Location<'static>,
+    _hook: PhantomData<&'a ()>,
+}
+
+impl TaskMeta<'_> {
+    /// Returns the number of the task.
+    pub fn id(&self) -> Id {
+        self.id
+    }
+
+    /// Returns where the task was spawned.
+    pub fn spawned_at(&self) -> &'static Location<'static> {
+        self.spawned_at
+    }
+}
+
+/// Defines setters of hooks.
+macro_rules! hooks {
+    ($($(#[$doc:meta])* $name:ident: $hook:ident,)*) => {
+        impl Builder {
+            $(
+                $(#[$doc])*
+                pub fn $name(&mut self, f: impl Fn(&TaskMeta<'_>) + Send + Sync + 'static)
+                -> &mut Self {
+                    self.hooks.$hook = Some(task_hook(f));
+                    self
+                }
+            )*
+        }
+    };
+}
+
+hooks! {
+    /// Calls `f` with each task that is spawned, before it can run.
+    on_task_spawn: spawn,
+    /// Calls `f` before each poll of a task.
+    on_before_task_poll: before_poll,
+    /// Calls `f` after each poll of a task.
+    on_after_task_poll: after_poll,
+    /// Calls `f` with each task that has ended, and with each job of `spawn_blocking`.
+    on_task_terminate: terminate,
+}
+
+fn task_hook(f: impl Fn(&TaskMeta<'_>) + Send + Sync + 'static) -> TaskHook {
+    Arc::new(move |id, spawned_at| {
+        f(&TaskMeta {
+            id,
+            spawned_at,
+            _hook: PhantomData,
+        });
+    })
+}
