@@ -1,7 +1,5 @@
 //! What the package in the folder `crates/tokio` needs besides the public API.
 
-use std::time::Duration;
-
 use crate::{
     api::builder::Builder,
     engine::{
@@ -9,7 +7,7 @@ use crate::{
         context::entered,
         handle::Handle,
     },
-    metrics::recorder::Recorder,
+    metrics::{counters::Counts, recorder::Recorder},
 };
 
 impl Drivers {
@@ -62,14 +60,40 @@ impl LiveMetrics {
         self.0.shared().queues.len()
     }
 
-    /// Returns how long a worker was awake.
+    /// Returns the number of tasks that were spawned.
+    pub fn spawned_tasks(&self) -> u64 {
+        self.0.shared().tasks.counts().1
+    }
+
+    /// Returns how many blocking threads there are, how many of them are idle, and how many jobs
+    /// wait for one.
+    pub fn blocking(&self) -> [usize; 3] {
+        let blocking = self.0.shared().blocking.metrics();
+        [blocking.threads, blocking.idle, blocking.queued]
+    }
+
+    /// Returns the number of jobs in the queue of a worker.
     ///
     /// # Panics
     ///
     /// Panics if there is no such worker.
     #[track_caller]
-    pub fn busy(&self, worker: usize) -> Duration {
-        self.recorder(worker).counts().busy()
+    pub fn queue_depth(&self, worker: usize) -> usize {
+        assert!(worker < self.workers(), "there is no worker {worker}");
+        // There are none when the runtime has ended.
+        let workers = self.0.shared().workers.load();
+        let worker = workers.get(worker);
+        worker.map_or(0, |worker| worker.owner().stealer.len())
+    }
+
+    /// Returns what a worker has counted.
+    ///
+    /// # Panics
+    ///
+    /// Panics if there is no such worker.
+    #[track_caller]
+    pub fn counts(&self, worker: usize) -> Counts {
+        self.recorder(worker).counts()
     }
 
     /// Returns how often a worker began to sleep.
