@@ -363,3 +363,25 @@ fn a_sleep_is_dropped_while_the_shard_is_closed() {
         assert_eq!(home.owner().overs(), 1);
     });
 }
+
+/// The shard's own thread drops the sleep while another thread expires it, fires it, and closes the
+/// shard: it ends once.
+#[test]
+fn the_owner_drops_a_sleep_while_it_expires() {
+    model!(Some(3), || {
+        let (home, sleep, task) = polled();
+        let rescuer = thread::spawn({
+            let home = home.clone();
+            move || {
+                expire(&home, 5);
+                close(&home);
+            }
+        });
+        drop(sleep);
+        rescuer.join().unwrap();
+        assert!(task.wakes() <= 1);
+        assert_eq!(Arc::strong_count(&task), 1);
+        assert_eq!(home.owner().overs(), 1);
+        assert_eq!(home.stored(), 0);
+    });
+}

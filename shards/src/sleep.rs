@@ -156,12 +156,10 @@ impl<O: Owner> Sleep<O> {
 impl<O: Owner> Drop for Sleep<O> {
     #[inline]
     fn drop(&mut self) {
-        let mut stored = None;
-        let claim = &self.0.claim;
-        if claim.end_pending(Outcome::Cancelled)
-            || claim.end(Outcome::Cancelled, false, false) == End::Won
-        {
-            stored = self.0.home.remove_ended(&self.0);
+        let mut stored = self.0.home.end_stored(&self.0, Outcome::Cancelled);
+        let ends = || self.0.claim.end(Outcome::Cancelled, false, false) == End::Won;
+        if stored.is_some() || ends() {
+            stored = stored.or_else(|| self.0.home.remove_ended(&self.0));
             self.0.home.owner().over(Kind::Sleep, Outcome::Cancelled);
         }
         // The waker is dropped here, and not with the node's last reference: that may be dropped

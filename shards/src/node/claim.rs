@@ -170,6 +170,24 @@ impl ClaimWord {
         word >> SHIFT == Claim::PENDING && self.exchange(word, Claim::Over(how).pack()).is_ok()
     }
 
+    /// Ends a waiting sleep as [`end_pending`](ClaimWord::end_pending) does, by a plain store. Only
+    /// for the thread that has the sleep's handle, and the lock of the shard whose store has the
+    /// sleep: no other thread changes the word of such a sleep.
+    #[inline]
+    pub(crate) fn end_alone(&self, how: Outcome) -> bool {
+        let waits = self.waits();
+        if waits {
+            self.0.store(Claim::Over(how).pack(), Ordering::Release);
+        }
+        waits
+    }
+
+    /// Returns whether the timer waits.
+    #[inline]
+    pub(crate) fn waits(&self) -> bool {
+        self.0.load(Ordering::Acquire) >> SHIFT == Claim::PENDING
+    }
+
     /// Fast path of [`reset`](ClaimWord::reset), for a waiting timer. Returns the previous and the
     /// new deadline.
     ///

@@ -83,11 +83,11 @@ impl<O: Owner> Shard<O> {
             return self.send_new(node, deadline);
         }
         self.owner.armed(node.vtable.kind, true, 1);
-        if !self.lock.acquire_free() {
+        if !self.lock.acquire_free_as_owner() {
             return self.insert_new_slow(node, deadline, false);
         }
-        // SAFETY: `acquire_free` above took the lock, and only `release` below, or the slow path,
-        // gives it up.
+        // SAFETY: `acquire_free_as_owner` above took the lock, and only `release_as_owner` below, or the
+        // slow path, gives it up.
         let inserted = self.inner.with_mut(|inner| unsafe {
             let inner = &mut *inner;
             let seen = inner.try_insert_new(node, deadline)?;
@@ -97,9 +97,11 @@ impl<O: Owner> Shard<O> {
         match inserted {
             // The store has to grow, or the shard is closed.
             Err(node) => self.insert_new_slow(node, deadline, true),
-            Ok(()) if self.lock.release() => self.drain_and_lower_alarm(),
-            // After the release: the alarm is a system call, perhaps.
-            Ok(()) => self.lower_alarm(self.store_next.load(Ordering::Relaxed)),
+            Ok(()) => {
+                self.lock.release_as_owner();
+                // After the release: the alarm is a system call, perhaps.
+                self.lower_alarm(self.store_next.load(Ordering::Relaxed));
+            }
         }
     }
 
@@ -119,12 +121,12 @@ impl<O: Owner> Shard<O> {
     /// lock, and this function releases it.
     #[inline(never)]
     fn insert_new_slow(&self, node: NodeRef<O>, deadline: u64, held: bool) {
-        if !held && !self.lock.try_acquire() {
+        if !held && !self.lock.try_acquire_as_owner() {
             // The holder finds the mark, and reads the inbox.
             let key = node.key(deadline);
             return self.push_new([node], key);
         }
-        let refused = self.hold(|inner| {
+        let refused = self.hold_as_owner(|inner| {
             if inner.closed {
                 return Some([node]);
             }
@@ -169,14 +171,6 @@ impl<O: Owner> Shard<O> {
             None => self.lower_alarm(self.store_next.load(Ordering::Relaxed)),
             Some(nodes) => each(nodes, |node| self.refuse(&node)),
         }
-    }
-
-    /// Ends [`insert_new`](Shard::insert_new) if a remote thread was denied the lock meanwhile.
-    #[cold]
-    #[inline(never)]
-    fn drain_and_lower_alarm(&self) {
-        self.drain_for_denied();
-        self.lower_alarm(self.store_next.load(Ordering::Relaxed));
     }
 
     /// Arms a new node, which has this key, from a remote thread.

@@ -248,7 +248,7 @@ impl<O: Owner> Shard<O> {
     /// Returns an upper bound of the timers that remote threads have cancelled and that still
     /// occupy the inbox or the store. Their payloads are gone. It is at most 64 or a quarter of the
     /// live timers, whichever is more, plus the timers that are cancelled while a thread holds the
-    /// lock, at most twice in a row.
+    /// lock: at most twice in a row, or while the owner arms, moves or ends a timer.
     pub fn garbage(&self) -> usize {
         self.unread.load(Ordering::Relaxed) + self.sweeping.load(Ordering::Relaxed)
     }
@@ -275,6 +275,26 @@ impl<O: Owner> Shard<O> {
     /// Runs `f` under the lock, which the caller has taken, and releases it.
     #[inline]
     fn hold<R>(&self, f: impl FnOnce(&mut Inner<O>) -> R) -> R {
+        let result = self.change(f);
+        // A denied thread relies on the holder to read its update ("The try-lock").
+        if self.lock.release() {
+            self.drain_for_denied();
+        }
+        result
+    }
+
+    /// Runs `f` under the lock, which the caller has taken as the owner, and releases it. It reads
+    /// the updates of denied threads before it sleeps.
+    #[inline]
+    fn hold_as_owner<R>(&self, f: impl FnOnce(&mut Inner<O>) -> R) -> R {
+        let result = self.change(f);
+        self.lock.release_as_owner();
+        result
+    }
+
+    /// Runs `f` under the lock, which the caller has taken and releases after this.
+    #[inline]
+    fn change<R>(&self, f: impl FnOnce(&mut Inner<O>) -> R) -> R {
         let unlock = UnlockOnPanic(self);
         // SAFETY: we hold the lock.
         let result = self.inner.with_mut(|inner| unsafe {
@@ -285,10 +305,6 @@ impl<O: Owner> Shard<O> {
         // The guard ends before the release: after the release another thread may hold the lock,
         // and the guard would release that thread's lock.
         mem::forget(unlock);
-        // A denied thread relies on the holder to read its update ("The try-lock").
-        if self.lock.release() {
-            self.drain_for_denied();
-        }
         result
     }
 

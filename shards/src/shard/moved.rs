@@ -42,15 +42,15 @@ impl<O: Owner> Shard<O> {
     pub(crate) fn note_move(&self, node: &NodeRef<O>, next: u64, earlier: bool) {
         // A note does not publish the next prompt timer.
         let is_prompt = self.is_deferring && !node.tolerance().is_exact();
-        if is_prompt || !self.lock.acquire_free() {
+        if is_prompt || !self.lock.acquire_free_as_owner() {
             return self.note_move_slow(node, earlier, true, false);
         }
         // Only a node in the store has an entry to move.
         let Location::Slot(slot) = node.location() else {
             return self.note_move_slow(node, earlier, true, true);
         };
-        // SAFETY: `acquire_free` above took the lock, and only `release` below, or the slow path,
-        // gives it up.
+        // SAFETY: `acquire_free_as_owner` above took the lock, and only `release_as_owner` below, or the
+        // slow path, gives it up.
         let noted = (self.inner)
             .with_mut(|inner| unsafe { (*inner).try_note(slot, node.key(next), earlier) });
         if !noted {
@@ -60,18 +60,8 @@ impl<O: Owner> Shard<O> {
         let moves =
             self.earlier.load(Ordering::Relaxed) >> 1 | u32::from(earlier) << (REMEMBERED - 1);
         self.earlier.store(moves, Ordering::Relaxed);
-        if self.lock.release() {
-            return self.drain_and_count_move();
-        }
+        self.lock.release_as_owner();
         // After the release, because `Owner::moved` is user code and may panic.
-        self.owner.moved(true);
-    }
-
-    /// Ends [`note_move`](Shard::note_move) if a remote thread was denied the lock meanwhile.
-    #[cold]
-    #[inline(never)]
-    fn drain_and_count_move(&self) {
-        self.drain_for_denied();
         self.owner.moved(true);
     }
 

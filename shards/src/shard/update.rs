@@ -10,6 +10,7 @@ use super::{FLOOD, Shard, UnlockOnPanic, batch, garbage_floor};
 use tourbillon_sync::Ordering;
 
 use crate::{
+    answer::Outcome,
     node::{NodeRef, claim::NEVER, location::Location},
     owner::Owner,
     shard::inner::Inner,
@@ -21,13 +22,13 @@ impl<O: Owner> Shard<O> {
     /// and this function releases it.
     #[inline]
     pub(crate) fn note_earlier_deadline(&self, node: &NodeRef<O>, here: bool, held: bool) {
-        let has_lock = held || (here && self.lock.try_acquire());
+        let has_lock = held || (here && self.lock.try_acquire_as_owner());
         if !has_lock {
             // Another thread holds the lock, or the store belongs to another thread.
             return self.push_earlier_deadline(node);
         }
         let (applied, takes_notes) =
-            self.hold(|inner| (inner.apply_move(node), inner.takes_notes()));
+            self.hold_as_owner(|inner| (inner.apply_move(node), inner.takes_notes()));
         self.expect_earlier(takes_notes);
         match applied {
             // `_over` is dropped here, after the release.
@@ -49,13 +50,38 @@ impl<O: Owner> Shard<O> {
     /// slower case is a call in tail position, so that this function needs no stack.
     #[inline]
     pub(crate) fn remove_ended(&self, node: &NodeRef<O>) -> Option<NodeRef<O>> {
-        if !self.owner.is_current() || !self.lock.acquire_free() {
+        if !self.owner.is_current() || !self.lock.acquire_free_as_owner() {
             return self.remove_ended_slow(node, false);
         }
         let Location::Slot(slot) = node.location() else {
             return self.remove_ended_slow(node, true);
         };
-        // SAFETY: `acquire_free` above took the lock, and only `release` below, or the slow path,
+        self.remove_at(node, slot)
+    }
+
+    /// Ends a sleep that waits in the store, takes it out, and returns the store's reference. The
+    /// caller has the sleep's only handle. Returns `None`, and does nothing, if the caller is not
+    /// the owner, another thread has the lock, or the sleep does not wait in the store.
+    #[inline]
+    pub(crate) fn end_stored(&self, sleep: &NodeRef<O>, how: Outcome) -> Option<NodeRef<O>> {
+        // Most sleeps that are dropped are over, and need no lock.
+        if !sleep.claim.waits() || !self.owner.is_current() || !self.lock.acquire_free_as_owner() {
+            return None;
+        }
+        match sleep.location() {
+            Location::Slot(slot) if sleep.claim.end_alone(how) => self.remove_at(sleep, slot),
+            _ => {
+                self.lock.release_as_owner();
+                None
+            }
+        }
+    }
+
+    /// Takes a node that is over out of this slot of the store. The caller is the owner and has the
+    /// lock, which this function releases.
+    #[inline(always)]
+    fn remove_at(&self, node: &NodeRef<O>, slot: u32) -> Option<NodeRef<O>> {
+        // SAFETY: the caller has the lock, and only `release_as_owner` below, or the slow path,
         // gives it up.
         let taken = self.inner.with_mut(|inner| unsafe {
             let inner = &mut *inner;
@@ -63,19 +89,11 @@ impl<O: Owner> Shard<O> {
             self.publish_exact(inner, seen);
             Some(stored)
         });
-        match taken {
-            None => self.remove_ended_slow(node, true),
-            Some(stored) if self.lock.release() => self.drain_and_return(stored),
-            stored => stored,
+        if taken.is_none() {
+            return self.remove_ended_slow(node, true);
         }
-    }
-
-    /// Ends [`remove_ended`](Shard::remove_ended) if a remote thread was denied the lock meanwhile.
-    #[cold]
-    #[inline(never)]
-    fn drain_and_return(&self, stored: NodeRef<O>) -> Option<NodeRef<O>> {
-        self.drain_for_denied();
-        Some(stored)
+        self.lock.release_as_owner();
+        taken
     }
 
     /// Slow path of [`remove_ended`](Shard::remove_ended), for all threads. `held`: the caller is
@@ -83,12 +101,12 @@ impl<O: Owner> Shard<O> {
     #[cold]
     #[inline(never)]
     fn remove_ended_slow(&self, node: &NodeRef<O>, held: bool) -> Option<NodeRef<O>> {
-        let has_lock = held || (self.owner.is_current() && self.lock.try_acquire());
+        let has_lock = held || (self.owner.is_current() && self.lock.try_acquire_as_owner());
         if !has_lock {
             self.push_ended(node);
             return None;
         }
-        let (stored, done) = self.hold(|inner| match node.location() {
+        let (stored, done) = self.hold_as_owner(|inner| match node.location() {
             Location::Slot(slot) => (Some(inner.take_over(node, slot)), true),
             // The thread that holds it reads the claim word before it runs the node.
             Location::Deque => (None, true),
