@@ -11,7 +11,7 @@ use crate::{
     clock::instant::Instant,
     time::{
         sleep,
-        sleep::{Sleep, sleep_until},
+        sleep::{Sleep, now_for, sleep_until},
     },
     util::budget,
 };
@@ -158,7 +158,7 @@ impl Interval {
         let (due, now) = (self.sleep.deadline(), Instant::now());
         let grace = GRACE.saturating_add(self.sleep.tolerance());
         let next = self.missed.next(due, now, self.period, grace);
-        self.wait_for(next, now);
+        self.wait_for(next, next > now);
         Poll::Ready(due)
     }
 
@@ -176,8 +176,9 @@ impl Interval {
 
     /// Sets the next tick to `after` from now.
     pub fn reset_after(&mut self, after: Duration) {
-        let now = Instant::now();
-        self.wait_for(now.saturating_add(after), now);
+        let now = now_for(after);
+        let deadline = now.saturating_add(after);
+        self.wait_for(deadline, deadline > now);
     }
 
     /// Sets the next tick to `deadline`, or to now if `deadline` has passed.
@@ -185,14 +186,16 @@ impl Interval {
     /// Ticks that were missed before are forgotten. If `deadline` is more than 5 ms in the past,
     /// the tick counts as missed, and the [`MissedTickBehavior`] decides which tick follows it.
     pub fn reset_at(&mut self, deadline: Instant) {
-        self.wait_for(deadline, Instant::now());
+        self.wait_for(deadline, !deadline.has_passed());
     }
 
-    fn wait_for(&mut self, deadline: Instant, now: Instant) {
+    /// Waits for a tick at `deadline`. `is_ahead`: the caller has read the clock, and the deadline
+    /// is later.
+    fn wait_for(&mut self, deadline: Instant, is_ahead: bool) {
         // A tick that is due is ready at the next poll. It needs no timer, and so no turn of the
         // worker.
         self.at_once = AtOnce::No;
-        if deadline > now {
+        if is_ahead {
             // Keep a timer that is armed: it wakes the task that waits for the tick.
             self.sleep.set_ahead(deadline);
         } else if self.sleep.is_waiting() {

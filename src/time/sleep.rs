@@ -40,12 +40,7 @@ use crate::{
 /// # });
 /// ```
 pub fn sleep(duration: Duration) -> Sleep {
-    // The cheap reading may be some µs ahead, which matters only to a short sleep.
-    let now = if duration >= FRESH {
-        Instant::now_for_deadline()
-    } else {
-        Instant::now()
-    };
+    let now = now_for(duration);
     // This thread cannot know the clock that the sleep will use. The sleep counts from its first
     // poll instead.
     if Instant::is_adrift() {
@@ -71,6 +66,17 @@ fn adrift(duration: Duration) -> Sleep {
 /// reading would be a third of the cost of arming. Most sleeps are polled as soon as they are made,
 /// and are not over then.
 const FRESH: Duration = Duration::from_micros(100);
+
+/// Returns the moment from which a wait of this duration counts. The cheap reading of the clock may
+/// be some µs ahead, which matters only to a short wait.
+#[inline]
+pub(super) fn now_for(duration: Duration) -> Instant {
+    if duration >= FRESH {
+        Instant::now_for_deadline()
+    } else {
+        Instant::now()
+    }
+}
 
 /// Waits until `deadline`. Deadlines have nanosecond resolution; a sleep never ends early.
 pub fn sleep_until(deadline: Instant) -> Sleep {
