@@ -8,6 +8,9 @@
 #[path = "../../src/metrics/activity.rs"]
 #[allow(dead_code, reason = "the model uses a part")]
 mod activity;
+#[path = "../../src/metrics/label.rs"]
+#[allow(dead_code, reason = "the models use a part")]
+mod label;
 #[path = "../../src/util/lock.rs"]
 mod lock;
 #[path = "../../src/metrics/spawned.rs"]
@@ -32,7 +35,7 @@ mod util {
 }
 
 mod metrics {
-    pub(crate) use crate::{activity, spawned};
+    pub(crate) use crate::{activity, label, spawned};
 }
 
 mod engine {
@@ -70,6 +73,7 @@ use loom_tests::model;
 use tourbillon_shards::TypeName;
 
 use crate::{
+    label::Label,
     metrics::activity::Activity,
     spawned::Spawned,
     watch::{InLoop, Watch},
@@ -148,6 +152,33 @@ fn a_span_belongs_to_the_number_that_was_read() {
         }
         running.join().unwrap();
         assert_eq!(watch.origin_of(3), span(3));
+    });
+}
+
+/// A peer that reads the number of a job and then its label gets that of this job, or none. The
+/// second job has two labels, and so none from then on.
+#[test]
+fn a_label_belongs_to_the_number_that_was_read() {
+    model!(None, || {
+        let labels = ["first", "second", "other"].map(Label::new);
+        let watch = Arc::new(Watch::new());
+        let running = thread::spawn({
+            let watch = watch.clone();
+            move || {
+                watch.begin(1, names()[0], None);
+                watch.set_label(labels[0]);
+                watch.begin(2, names()[1], None);
+                watch.set_label(labels[1]);
+                watch.set_label(labels[2]);
+            }
+        });
+        if let Some(number) = watch.number()
+            && let Some(label) = watch.job_of(number).and_then(|job| job.label)
+        {
+            assert_eq!(label.text(), labels[number as usize - 1].text());
+        }
+        running.join().unwrap();
+        assert!(watch.job_of(2).is_some_and(|job| job.label.is_none()));
     });
 }
 

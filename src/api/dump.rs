@@ -305,10 +305,7 @@ impl Waits {
         let waits = self.0.get(&task.waker_data());
         let waits = waits.filter(|_| state == TaskState::Waiting);
         let meta = task.metadata();
-        let job = JobRef {
-            name: TypeName::from_fn(task.name()),
-            spawned: Some(meta.spawned()),
-        };
+        let job = JobRef::new(TypeName::from_fn(task.name()), Some(meta.spawned()));
         Some(Task {
             id: meta.id(),
             name: job.name().name,

@@ -4,7 +4,7 @@ use std::{fmt, panic::Location};
 
 use tourbillon_shards::TypeName;
 
-use crate::metrics::spawned::Spawned;
+use crate::metrics::{label::Label, spawned::Spawned};
 
 /// The activity of a worker when the snapshot was taken.
 ///
@@ -29,7 +29,7 @@ pub enum Activity {
 /// The name of the job that a worker runs.
 ///
 /// `Display` writes it as a [`Stall`](crate::runtime::Stall) does: `callback shop::expire`, or
-/// `task shop::main (spawned at src/main.rs:31:9)`.
+/// `task shop::main (spawned at src/main.rs:31:9)`. A label comes first: `GET /report in task …`.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 #[non_exhaustive]
 pub struct JobName {
@@ -39,17 +39,26 @@ pub struct JobName {
     pub name: &'static str,
     /// The place where the task was spawned. `None` for timers.
     pub spawned: Option<&'static Location<'static>>,
+    /// The text of the [label](crate::task::label) that the job has given itself.
+    pub label: Option<&'static str>,
 }
 
 impl JobName {
     /// Creates a name, for tests of programs that read snapshots.
     pub fn new(name: &'static str, spawned: Option<&'static Location<'static>>) -> Self {
-        Self { name, spawned }
+        Self {
+            name,
+            spawned,
+            label: None,
+        }
     }
 }
 
 impl fmt::Display for JobName {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        if let Some(label) = self.label {
+            write!(f, "{label} in ")?;
+        }
         match self.spawned {
             Some(at) => write!(f, "task {} (spawned at {at})", self.name),
             None => write!(f, "callback {}", self.name),
@@ -62,15 +71,26 @@ impl fmt::Display for JobName {
 pub(crate) struct JobRef {
     pub(crate) name: &'static TypeName,
     pub(crate) spawned: Option<Spawned>,
+    pub(crate) label: Option<Label>,
 }
 
 impl JobRef {
+    /// Returns a job without a label.
+    pub(crate) fn new(name: &'static TypeName, spawned: Option<Spawned>) -> Self {
+        Self {
+            name,
+            spawned,
+            label: None,
+        }
+    }
+
     /// Returns the name that people read.
     pub(crate) fn name(self) -> JobName {
         let given = self.spawned.and_then(Spawned::name);
         JobName {
             name: given.unwrap_or_else(|| self.name.get()),
             spawned: self.spawned.map(Spawned::place),
+            label: self.label.map(Label::text),
         }
     }
 }

@@ -5,6 +5,7 @@
 //! | `counters` | counters, and their snapshots |
 //! | `histogram` | histograms of timer lateness |
 //! | `activity` | the current activity of a worker |
+//! | `label` | what a job does, in the words of the user |
 //! | `parts` | snapshots of a worker and of a clock |
 //! | `recorder` | the counters and histograms of each thread |
 //!
@@ -14,6 +15,7 @@
 pub(crate) mod activity;
 pub(crate) mod counters;
 pub(crate) mod histogram;
+pub(crate) mod label;
 pub(crate) mod parts;
 pub(crate) mod recorder;
 pub(crate) mod spawned;

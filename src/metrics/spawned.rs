@@ -21,10 +21,10 @@ unsafe impl Send for Spawned {}
 // SAFETY: see above.
 unsafe impl Sync for Spawned {}
 
-/// A place where tasks of one name are spawned.
-struct Named {
-    place: &'static Location<'static>,
-    name: &'static str,
+/// A place where tasks of one name are spawned, or a [label](crate::metrics::label::Label).
+pub(crate) struct Named {
+    pub(crate) place: &'static Location<'static>,
+    pub(crate) name: &'static str,
 }
 
 /// The bit that says that the pointer is one to a `Named`. The addresses of both types leave it
@@ -120,7 +120,7 @@ impl fmt::Debug for Spawned {
 
 impl Named {
     /// Returns the one `Named` of a place and a name. `None` if there are too many names.
-    fn find(place: &'static Location<'static>, name: &str) -> Option<&'static Self> {
+    pub(crate) fn find(place: &'static Location<'static>, name: &str) -> Option<&'static Self> {
         // Most names are known, and threads that only read do not wait for each other.
         let known = NAMES.read().unwrap_or_else(PoisonError::into_inner);
         if let Some(names) = &*known {

@@ -6,6 +6,7 @@ pub(crate) mod builder;
 mod handle;
 pub(crate) mod join;
 pub(crate) mod join_set;
+pub(crate) mod label;
 pub(crate) mod local;
 pub(crate) mod policy;
 pub(crate) mod task_local;
@@ -31,12 +32,14 @@ pub use crate::{
         task_core::id::{Id, id, try_id},
         telemetry::polls::{PollTimes, PresentPoll, TaskPolls, ThreadPolls},
     },
+    metrics::label::Label,
     task::{
         abort::AbortHandle,
         blocking::{block_in_place, spawn_blocking},
         builder::Builder,
         join::{JoinError, JoinHandle},
         join_set::JoinSet,
+        label::label,
         local::{
             context::LocalEnterGuard,
             pinned::{spawn_pinned, spawn_pinned_by_idx},

@@ -74,6 +74,7 @@ mod options;
 mod pace;
 mod request_body;
 mod requests;
+mod route_labels;
 mod same_origin;
 mod serve;
 mod server;
@@ -86,6 +87,7 @@ pub use self::{
     guard::hosts::InvalidHost,
     listener::{Handshake, IncomingStream, Listener, ListenerExt},
     request_body::without_body_timeout,
+    route_labels::{Labelled, RouteLabels, RouteLabelsService},
     same_origin::{SameOrigin, SameOriginService},
     serve::{Serve, ServeFuture, serve, serve_all},
     sse::{KeepAlive, keep_alive},

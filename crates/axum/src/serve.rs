@@ -22,6 +22,7 @@ use crate::{
     accept_error::AcceptError,
     listener::{IncomingStream, Listener},
     options::Options,
+    route_labels::label_routes,
     server::Server,
 };
 
@@ -40,6 +41,9 @@ const MIN_BUF: usize = 8 * 1024;
 /// `make_service` is a router, or something that creates a service for each connection, such as
 /// `router.into_make_service_with_connect_info::<SocketAddr>()`. Nothing happens until the result
 /// is awaited.
+///
+/// Reports of stalls name a handler of a router by its method and route: see
+/// [`RouteLabels`](crate::RouteLabels).
 ///
 /// HTTP/2 works by prior knowledge, or over TLS by ALPN. Connections can be upgraded. hyper's
 /// `Upgraded::downcast` does not return the listener's stream, because a type of this library wraps
@@ -317,10 +321,11 @@ where
     S::Error: Into<Box<dyn Error + Send + Sync>>,
     S::Future: Send,
 {
-    async fn run(self) -> io::Result<()> {
+    async fn run(mut self) -> io::Result<()> {
         if self.listeners.is_empty() {
             return Err(no_listener());
         }
+        label_routes(&mut self.make_service);
         let server = Arc::new(Server::new(self.options));
         let mut acceptors = JoinSet::new();
         // One task for each listener, so that a busy one does not hold up the others.

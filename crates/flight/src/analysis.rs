@@ -376,7 +376,7 @@ impl<'a> Analysis<'a> {
             let cause = match stretch.what {
                 What::Sleep { .. } => Cause::KernelWokeLate,
                 What::Loop => part.gap,
-                What::Job(job) if stretch.is_long_job() && (job.is_none() || job != part.own) => {
+                What::Job(job) if stretch.is_long_job() && !is_same(job, part.own) => {
                     Cause::StuckInJob(job)
                 }
                 What::Jobs { last } if matches!(part.short, Cause::QueuedBehindOthers { .. }) => {
@@ -419,6 +419,13 @@ impl<'a> Analysis<'a> {
             .filter(|batch| batch.home == home)
             .min_by_key(|batch| batch.at.abs_diff(taken))
     }
+}
+
+/// Returns whether both are one job, which may have labelled itself only after one of them was
+/// recorded.
+fn is_same(job: Option<JobName>, other: Option<JobName>) -> bool {
+    let place = |job: JobName| (job.name, job.spawned);
+    job.is_some() && job.map(place) == other.map(place)
 }
 
 fn late_timer(

@@ -97,6 +97,8 @@ struct Worker {
 
 #[derive(Debug, Serialize)]
 pub(crate) struct Job {
+    /// What the job says about itself.
+    label: Option<&'static str>,
     name: &'static str,
     spawned: Option<Place>,
 }
@@ -153,6 +155,8 @@ struct Stall {
     at_ms: f64,
     /// The worker number. `None` for a helper, which has no number among the workers.
     worker: Option<usize>,
+    /// What the job says about itself.
+    label: Option<&'static str>,
     /// `None` if it is not known which of the `jobs` it was.
     job: Option<&'static str>,
     spawned: Option<Place>,
@@ -302,6 +306,7 @@ impl Stall {
             number: stall.number,
             at_ms: rounded(at_ms),
             worker: (!stall.is_helper).then_some(stall.worker),
+            label: stall.job.and_then(|job| job.label),
             job: stall.job.map(|job| job.name),
             spawned: stall.job.and_then(|job| job.spawned).map(Place),
             elapsed_ms: millis(stall.elapsed),
@@ -314,6 +319,7 @@ impl Stall {
 impl From<JobName> for Job {
     fn from(job: JobName) -> Self {
         Self {
+            label: job.label,
             name: job.name,
             spawned: job.spawned.map(Place),
         }

@@ -203,10 +203,7 @@ impl Jumps {
             events.extend([
                 words::ran(own, late),
                 words::from_clock(own, timer.tolerance().ns()),
-                words::job(JobRef {
-                    name,
-                    spawned: None,
-                }),
+                words::job(JobRef::new(name, None)),
             ]);
         }
         if !events.is_empty() {

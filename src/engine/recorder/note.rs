@@ -135,10 +135,7 @@ impl Running {
             tolerance,
             due_from: due_from(due.home(), deadline, tolerance, now),
             home: due.home().owner().index,
-            job: Some(JobRef {
-                name: due.type_name(),
-                spawned: None,
-            }),
+            job: Some(JobRef::new(due.type_name(), None)),
             origin: due.origin(),
         })
     }
@@ -176,7 +173,7 @@ impl Running {
             words::ran(now, late),
             words::from(taken, self.home, self.tolerance.ns()),
         ];
-        Some(details.into_iter().chain(self.job.map(words::job)))
+        Some(details.into_iter().chain(words::named(self.job)))
     }
 }
 
@@ -300,7 +297,7 @@ impl Worker<'_> {
             words::before(now, left, came),
         ];
         let tolerance = (tolerance > 0).then(|| words::tolerance(tolerance));
-        let details = tolerance.into_iter().chain(stuck_in.map(words::job));
+        let details = tolerance.into_iter().chain(words::named(stuck_in));
         self.write(taken.into_iter().chain(details));
         self.shared.flight.keep_if_late(self.core, late_beyond);
     }
@@ -354,7 +351,7 @@ impl Worker<'_> {
             return;
         }
         (self.notes.recorded, self.notes.jobs) = (now, self.tick);
-        let last = self.core.watchdog.watch.job_ref().map(words::job);
+        let last = words::named(self.core.watchdog.watch.job_ref());
         let is_long = took >= NOTED;
         let lost = is_long.then(|| words::lost(self.notes.lost(now, took)));
         let turn = [words::turn(now, took, jobs)];
@@ -414,7 +411,7 @@ impl Worker<'_> {
         }
         if track.notes_all() && !self.shared.clock.was_paused() {
             let run = words::run(self.shared.clock.real(), self.tick);
-            self.write([run, words::job(JobRef { name, spawned })]);
+            self.write([run, words::job(JobRef::new(name, spawned))]);
         }
     }
 

@@ -12,6 +12,7 @@ use crate::{
     engine::recorder::event::{Event, Lost, Rescue, WakeReason},
     metrics::{
         activity::{JobName, JobRef},
+        label::Label,
         spawned::Spawned,
     },
 };
@@ -67,9 +68,11 @@ enum Kind {
     Looped,
     /// Detail where `Lost` is one: unused; throttled, in ns.
     Throttled,
+    /// Detail behind `Job`: unused; the label.
+    Label,
 }
 
-const KINDS: [Kind; 19] = [
+const KINDS: [Kind; 20] = [
     Kind::Parked,
     Kind::Resumed,
     Kind::Turn,
@@ -89,6 +92,7 @@ const KINDS: [Kind; 19] = [
     Kind::Moved,
     Kind::Looped,
     Kind::Throttled,
+    Kind::Label,
 ];
 
 /// Returns when a sleep is to end, from the word that says it.
@@ -177,6 +181,13 @@ pub(crate) fn job(job: JobRef) -> Words {
     // No address of a program needs more than 56 bits; a place that did would be left out.
     let spawned = if spawned <= LOW { spawned } else { 0 };
     words(Kind::Job, spawned, name)
+}
+
+/// The details of a job, with its label if it has one.
+pub(crate) fn named(job: Option<JobRef>) -> impl Iterator<Item = Words> {
+    let label = job.and_then(|job| job.label);
+    let label = label.map(|it| words(Kind::Label, 0, it.as_ptr().expose_provenance() as u64));
+    job.map(self::job).into_iter().chain(label)
 }
 
 pub(crate) fn run(at: u64, number: u64) -> Words {
@@ -299,6 +310,16 @@ pub(crate) unsafe fn decode(copied: &[Words]) -> Vec<(u64, Event)> {
             Kind::Suspended => Event::Suspended { length: word },
             Kind::Armed => Event::Armed { deadline: word },
             Kind::Moved => Event::Moved,
+            Kind::Label => {
+                let label = ptr::with_exposed_provenance_mut(word as usize);
+                // SAFETY: guaranteed by the caller: `named` made it of a `Label`.
+                let label = unsafe { Label::from_ptr(label) };
+                let event = events.last_mut();
+                if let Some(Some(job)) = event.and_then(|(_, event)| event.job_mut()) {
+                    job.label = label.map(Label::text);
+                }
+                continue;
+            }
             Kind::Lost | Kind::Throttled | Kind::Before | Kind::From | Kind::Job => {
                 // SAFETY: guaranteed by the caller.
                 let job = (kind == Kind::Job).then(|| unsafe { job_of(low, word) });
@@ -324,10 +345,22 @@ unsafe fn job_of(spawned: u64, name: u64) -> JobName {
     // SAFETY: `job` got them from a `Spawned` and from a reference to static data, or `spawned` is
     // null.
     let (name, spawned) = unsafe { (&*name, Spawned::from_ptr(spawned)) };
-    JobRef { name, spawned }.name()
+    JobRef::new(name, spawned).name()
 }
 
 impl Event {
+    /// Returns the job that the event has, or may have.
+    fn job_mut(&mut self) -> Option<&mut Option<JobName>> {
+        match self {
+            Event::Turn { last: job, .. }
+            | Event::Taken { stuck_in: job, .. }
+            | Event::TimerRan { timer: job, .. }
+            | Event::JobBegan { job, .. }
+            | Event::Stalled { job, .. } => Some(job),
+            _ => None,
+        }
+    }
+
     /// Adds a detail to the event before it, which was at the moment `at`.
     fn add(&mut self, at: u64, kind: Kind, low: u64, word: u64, detail: Option<JobName>) {
         match self {
@@ -362,14 +395,10 @@ impl Event {
                 let home_of = Some(worker as usize).filter(|&it| it != NO_HOME);
                 (*taken, *home, *tolerance) = (low, home_of, late);
             }
-            Event::Turn { last: job, .. }
-            | Event::Taken { stuck_in: job, .. }
-            | Event::TimerRan { timer: job, .. }
-            | Event::JobBegan { job, .. }
-            | Event::Stalled { job, .. }
-                if kind == Kind::Job =>
-            {
-                *job = detail;
+            _ if kind == Kind::Job => {
+                if let Some(job) = self.job_mut() {
+                    *job = detail;
+                }
             }
             _ => {}
         }

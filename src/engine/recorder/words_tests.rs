@@ -7,9 +7,22 @@ fn decoded(words: &[Words]) -> Vec<(u64, Event)> {
     unsafe { decode(words) }
 }
 
+#[test]
+fn a_job_is_decoded_with_its_label() {
+    let (mut reference, mut name) = sample();
+    reference.label = Some(Label::new("GET /report"));
+    name.label = Some("GET /report");
+    let stalled = [stalled(1, 0, true, 100)].into_iter();
+    let written: Vec<_> = stalled.chain(named(Some(reference))).collect();
+    let Event::Stalled { job, .. } = decoded(&written)[0].1 else {
+        panic!("it is a stall");
+    };
+    assert_eq!(job, Some(name));
+}
+
 fn sample() -> (JobRef, JobName) {
     let (name, spawned) = (TypeName::of::<Words>(), Some(Spawned::here()));
-    let job = JobRef { name, spawned };
+    let job = JobRef::new(name, spawned);
     (job, job.name())
 }
 

@@ -163,7 +163,7 @@ fn record(core: &Core, stall: &Stall) {
     if core.track.notes(elapsed) && !core.shared.clock.was_paused() {
         let now = core.shared.clock.real();
         let stalled = words::stalled(now, stall.worker, stall.is_running, elapsed);
-        let job = stall.what.map(words::job);
+        let job = words::named(stall.what);
         core.shared.record([stalled].into_iter().chain(job));
         core.shared.keep_copy();
     }

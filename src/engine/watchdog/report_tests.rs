@@ -19,6 +19,7 @@ use crate::{
     engine::watchdog::watch::Watch,
     metrics::{
         activity::{Activity, JobName, JobRef},
+        label::Label,
         spawned::Spawned,
     },
     sys::sync::atomic::Ordering::Relaxed,
@@ -250,6 +251,31 @@ fn a_new_name_applies_to_the_present_job_only() {
     assert_eq!(look(&watch, 300).unwrap().job.unwrap().name, "u16");
 }
 
+#[test]
+fn a_label_is_that_of_one_job_and_of_its_whole_length() {
+    let watch = Watch::new();
+    let labels = || watch.activity().1.map(|job| job.label);
+    watch.set_label(Label::new("before any job"));
+    watch.begin(1, other(), None);
+    assert_eq!(labels(), Some(None));
+    watch.set_label(Label::new("first"));
+    watch.set_label(Label::new("first"));
+    assert_eq!(labels(), Some(Some("first")));
+    assert!(look(&watch, 0).is_none());
+    let stall = look(&watch, 100).unwrap();
+    let text = "worker 3 is stuck in first in callback u16, for 100.0ns so far";
+    assert_eq!(stall.to_string(), text);
+    // With a second one, it is not known which of them takes the time.
+    for label in ["second", "first", "first"] {
+        watch.set_label(Label::new(label));
+        assert_eq!(labels(), Some(None));
+    }
+    watch.begin(2, other(), None);
+    assert_eq!(labels(), Some(None));
+    watch.set_label(Label::new("third"));
+    assert_eq!(labels(), Some(Some("third")));
+}
+
 /// Returns a runtime whose one worker is in a job until the sender is dropped, and a receiver of
 /// its stalls with the threads that report them. Tests reach the threshold of an hour with fake
 /// times only.
@@ -400,8 +426,8 @@ fn a_name_is_read_with_its_own_number_only() {
                 continue;
             };
             match watch.job_of(number).map(JobRef::name) {
-                Some(JobName { name: job, spawned }) if number % 2 == 0 => {
-                    assert_eq!((job, spawned), (name().get(), None));
+                Some(job) if number % 2 == 0 => {
+                    assert_eq!((job.name, job.spawned), (name().get(), None));
                 }
                 Some(job) => assert_eq!((job.name, job.spawned), ("u16", Some(here))),
                 None => {}

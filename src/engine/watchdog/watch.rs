@@ -9,6 +9,7 @@ use crate::{
     engine::watchdog::stall::Stall,
     metrics::{
         activity::{Activity, JobName, JobRef},
+        label::Label,
         spawned::Spawned,
     },
     sys::sync::{
@@ -52,6 +53,10 @@ pub(super) struct Published {
     /// are.
     origin: AtomicU64,
     origin_of: AtomicU64,
+    /// The label of job `label_of`, or null if that job was given several. Jobs without a label
+    /// leave both as they are.
+    label: AtomicPtr<()>,
+    label_of: AtomicU64,
 }
 
 /// What peers have seen of a worker's jobs, and the stall that they found.
@@ -125,6 +130,8 @@ impl Watch {
                 searches: AtomicBool::new(false),
                 origin: AtomicU64::new(0),
                 origin_of: AtomicU64::new(0),
+                label: AtomicPtr::new(ptr::null_mut()),
+                label_of: AtomicU64::new(0),
             }),
             seen: Mutex::default(),
         }
@@ -178,6 +185,34 @@ impl Watch {
         NonZeroU64::new(origin).filter(|_| is_same)
     }
 
+    /// Publishes the label of the present job. Only the thread that runs the job calls this. A
+    /// second label that differs takes the first one away: which of them took the time is not
+    /// known.
+    pub(crate) fn set_label(&self, label: Label) {
+        let job = &*self.job;
+        let number = job.named.load(Relaxed);
+        let has_one = job.label_of.load(Relaxed) == number;
+        let label = match has_one && job.label.load(Relaxed) != label.as_ptr() {
+            true => ptr::null_mut(),
+            false => label.as_ptr(),
+        };
+        // As an origin, ordered by the fence of `begin`.
+        job.label.store(label, Relaxed);
+        job.label_of.store(number, Release);
+    }
+
+    /// Returns the label of job `number`. `None` if there is none, or if the worker has begun
+    /// another job since.
+    fn label_of(&self, number: u64) -> Option<Label> {
+        let of = self.job.label_of.load(Acquire);
+        let label = self.job.label.load(Relaxed);
+        fence(Acquire);
+        let is_same = of == number && self.job.begun.load(Relaxed) == number;
+        // SAFETY: `set_label` made it of a `Label`, or it is null.
+        let label = unsafe { Label::from_ptr(label) };
+        label.filter(|_| is_same)
+    }
+
     /// Returns the present activity of a worker that does not sleep.
     pub(crate) fn activity(&self) -> (Activity, Option<JobName>) {
         let of = |job: Option<JobRef>| match job {
@@ -219,7 +254,11 @@ impl Watch {
         // SAFETY: `begin` made `name` of a static reference, and `spawned` of a `Spawned`; or they
         // are null.
         let (name, spawned) = unsafe { (name.as_ref(), Spawned::from_ptr(spawned)) };
-        name.map(|name| JobRef { name, spawned })
+        name.map(|name| JobRef {
+            name,
+            spawned,
+            label: self.label_of(self.begun()),
+        })
     }
 
     /// Returns the number of the job that the worker began last.

@@ -8,6 +8,7 @@ mod http2;
 mod limits;
 mod listeners;
 mod quiet_clients;
+mod route_labels;
 mod routers;
 mod same_origin;
 mod slow_clients;

@@ -43,6 +43,8 @@ pub(super) struct Worker {
 
 #[derive(Clone, Debug, Deserialize)]
 pub(super) struct Job {
+    /// What the job says about itself.
+    pub(super) label: Option<Text>,
     pub(super) name: Text,
 }
 
@@ -67,6 +69,8 @@ struct Histogram {
 
 #[derive(Clone, Debug, Deserialize)]
 pub(super) struct Stall {
+    /// What the job says about itself.
+    label: Option<Text>,
     /// `None` if it is not known which of several jobs it was.
     job: Option<Text>,
     spawned: Option<Text>,
@@ -146,6 +150,7 @@ impl Buckets {
 /// The stalls of one job.
 #[derive(Debug)]
 pub(super) struct Stalls<'a> {
+    pub(super) label: Option<&'a str>,
     pub(super) job: &'a str,
     pub(super) spawned: &'a str,
     pub(super) times: usize,
@@ -290,9 +295,11 @@ impl Snapshot {
                 .as_deref()
                 .unwrap_or("one of several jobs, which were not timed");
             let spawned = stall.spawned.as_deref().unwrap_or("");
-            let place = *places.entry((job, spawned)).or_insert(jobs.len());
+            let label = stall.label.as_deref();
+            let place = *places.entry((label, job, spawned)).or_insert(jobs.len());
             if place == jobs.len() {
                 jobs.push(Stalls {
+                    label,
                     job,
                     spawned,
                     times: 0,

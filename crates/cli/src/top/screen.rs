@@ -15,7 +15,7 @@ use ratatui::{
 use super::{
     bounds::sum,
     fetch::Site,
-    sample::{History, Snapshot, Stage, Stalls, Worker},
+    sample::{History, Job, Snapshot, Stage, Stalls, Worker},
     tasks::Tasks,
 };
 use crate::figures::{grouped, scaled};
@@ -215,7 +215,8 @@ impl View<'_> {
         let late = self.history.lateness(Some(index), self.stage);
         let high = last.bound(&late, 0.99);
         let busy = self.history.rate(Some(index), &["busy_ns"]) / 1e7;
-        let job = worker.job.as_ref().map_or("", |job| short_name(&job.name));
+        let name = |job: &'w Job| job.label.as_deref().unwrap_or(short_name(&job.name));
+        let job = worker.job.as_ref().map_or("", name);
         let plain = |text: String| Line::from(text);
         Row::new([
             plain(worker.id.to_string()),
@@ -250,7 +251,11 @@ fn draw_stalls(frame: &mut Frame<'_>, area: Rect, stalls: &[Stalls<'_>]) {
         Row::new([
             stalls.times.to_string(),
             scaled(stalls.longest_ms * 1e6),
-            format!("{} {}", stalls.job, stalls.spawned),
+            match stalls.label {
+                // The job is the server's, and the same for all handlers.
+                Some(label) => format!("{label} in {}", short_name(stalls.job)),
+                None => format!("{} {}", stalls.job, stalls.spawned),
+            },
         ])
     });
     let widths = [

@@ -13,6 +13,7 @@ fn snapshot(at: f64, instance: &str, fired: u64, buckets: &[(usize, u64)]) -> Sn
     let lateness = serde_json::json!({ "wake": late, "queue": none, "rescued": none });
     let no_lateness = serde_json::json!({ "wake": none, "queue": none, "rescued": none });
     let stall = |job: &str, ms: f64| serde_json::json!({ "job": job, "spawned": "src/a.rs:1:2", "elapsed_ms": ms });
+    let labelled = serde_json::json!({ "label": "GET /report", "job": "web::connection::serve<u8>", "elapsed_ms": 9.0 });
     let unknown = serde_json::json!({ "job": null, "spawned": null, "elapsed_ms": 700.0 });
     let value = serde_json::json!({
         "tourbillon": "0.1.0", "pid": 7, "instance": instance, "at_ms": at, "uptime_ms": at,
@@ -23,7 +24,7 @@ fn snapshot(at: f64, instance: &str, fired: u64, buckets: &[(usize, u64)]) -> Sn
         }],
         "helpers": { "counts": {}, "lateness": no_lateness },
         "global_queue_depth": 0, "alive_tasks": 2,
-        "stalls": [stall("parse", 120.0), unknown, stall("render", 500.0), stall("parse", 110.0)],
+        "stalls": [stall("parse", 120.0), labelled, unknown, stall("render", 500.0), stall("parse", 110.0)],
         "bounds_ns": [1_000, 2_000, 4_000, 20_000_000, null],
     });
     serde_json::from_value(value).unwrap()
@@ -125,6 +126,7 @@ fn a_small_screen_has_all_parts() {
     let parse = row("parse src/a.rs:1:2");
     assert!(lines[parse].starts_with("2      120 ms"), "{text}");
     assert!(parse < row("render"));
+    row("GET /report in connection::serve");
     let unknown = row("one of several jobs, which were not timed");
     assert!(lines[unknown].starts_with("1      700 ms"), "{text}");
 }

@@ -12,7 +12,8 @@ const STALL_ROWS = 10;
 /** Returns the name of a job: its type, and its spawn location if known. */
 function jobName(job) {
   if (!job) return '';
-  return job.spawned ? `${job.name} (${job.spawned})` : job.name;
+  const name = job.label ? `${job.label} in ${job.name}` : job.name;
+  return job.spawned ? `${name} (${job.spawned})` : name;
 }
 
 /** All counters, in several tables side by side. */
@@ -115,7 +116,7 @@ export class Tables {
     // One row for each job, with its newest stall and its longest.
     const jobs = Map.groupBy(
       [...snapshot.stalls].sort((a, b) => b.number - a.number),
-      ({ job, spawned }) => `${job} ${spawned}`,
+      ({ label, job, spawned }) => `${label} ${job} ${spawned}`,
     );
     const groups = [...jobs.values()];
     this.noStalls.hidden = groups.length > 0;
@@ -127,7 +128,7 @@ export class Tables {
       return [
         exact(stall.number), exact(stalls.length), clock(stall.at_ms + unixOffset, true),
         stall.worker === null ? 'helper' : String(stall.worker), duration(stall.elapsed_ms * 1e6), duration(longest * 1e6),
-        stall.job ?? `one of ${exact(stall.jobs)} jobs, which were not timed`, stall.spawned ?? '',
+        stall.label ? `${stall.label} in ${stall.job}` : stall.job ?? `one of ${exact(stall.jobs)} jobs, which were not timed`, stall.spawned ?? '',
         stall.is_running ? 'still runs' : 'over',
       ];
     }));
