@@ -27,7 +27,7 @@ use crate::{
     sys,
     sys::{
         epoll::{Events, Prepared, Timeout},
-        sync::atomic::{AtomicU64, AtomicUsize, Ordering},
+        sync::atomic::{AtomicU32, AtomicU64, AtomicUsize, Ordering},
         timerfd::{self, TimerFd},
     },
     util::{
@@ -69,6 +69,8 @@ pub(crate) struct Core {
     pub(crate) clock: Option<OtherClock>,
     /// The tolerance of the runtime's timers. Each thread that arms a timer reads it.
     tolerance: Tolerance,
+    /// The system's number of the worker's thread, as in `/proc/self/task`. Written by the worker.
+    pub(crate) thread: AtomicU32,
     /// The end of the last sleep that lasted past a deadline because the budget for wake-ups was
     /// spent, in ns. Written by the worker.
     pub(crate) deferred_to: AtomicU64,
@@ -138,6 +140,7 @@ impl Core {
         Self {
             index,
             track,
+            thread: AtomicU32::new(0),
             deferred_to: AtomicU64::new(0),
             tolerance: shared.config.timer_tolerance,
             shared,

@@ -29,6 +29,12 @@ pub(crate) fn random() -> u64 {
     fastrand::u64(..)
 }
 
+/// Returns the system's number of the calling thread, as in `/proc/self/task`.
+pub(crate) fn thread_id() -> u32 {
+    // SAFETY: the call has no preconditions.
+    unsafe { libc::gettid() as u32 }
+}
+
 /// Converts the result of a libc call that returns −1 on failure.
 fn check(result: libc::c_int) -> io::Result<libc::c_int> {
     if result < 0 {

@@ -27,6 +27,7 @@ use crate::{
             watch::{InLoop, OFF},
         },
     },
+    sys::sync::atomic::Ordering,
     util::{nanos::nanos, probe::probe},
 };
 use tourbillon_shards::TypeName;
@@ -124,6 +125,7 @@ pub fn name_job<F: ?Sized>() {
 fn report(core: &Core, stall: &mut Stall) {
     // The watch does not know what kind of thread it belongs to.
     stall.is_helper = core.is_helper;
+    stall.thread = core.thread.load(Ordering::Relaxed);
     let clock = &core.shared.clock;
     let at = clock.instant(clock.now());
     let is_new = stall.number == 0;

@@ -34,6 +34,8 @@ pub struct Stall {
     pub worker: usize,
     /// Whether it is a helper.
     pub is_helper: bool,
+    /// The number that the system gives to the worker's thread, as in `/proc/self/task`.
+    pub thread: u32,
     /// The job. `None` if it is not known which of several [jobs](Stall::jobs) took the time.
     pub job: Option<JobName>,
     /// How long the job has run, in real time. This includes the time in which the kernel runs

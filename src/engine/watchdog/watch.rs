@@ -467,6 +467,7 @@ fn stall(
         number: 0,
         worker,
         is_helper: false,
+        thread: 0,
         job: what.map(JobRef::name),
         elapsed: Duration::from_nanos(elapsed),
         is_running: false,

@@ -51,7 +51,11 @@ use crate::{
         worker::{search::Search, tidy::Tidy, wait_policy::WaitPolicy},
     },
     reactor::CLOCK_TOKENS,
-    sys::epoll::{Event, Events, Timeout},
+    sys::{
+        self,
+        epoll::{Event, Events, Timeout},
+        sync::atomic::Ordering,
+    },
     util::{budget, nanos::nanos},
 };
 
@@ -157,6 +161,10 @@ pub(crate) fn run_as<R>(local: &Local, main: impl FnOnce(&mut Worker<'_>) -> R) 
     // A helper's shard has no timers, so a helper needs no cache of reference counts.
     let _spares = (!shard.owner().is_helper).then(|| Spares::new(shard));
     let run = || {
+        shard
+            .owner()
+            .thread
+            .store(sys::thread_id(), Ordering::Relaxed);
         // Set the alarm before the hook, which is user code and may block.
         shard.beat(shared.clock.now());
         hook(&shared.config.on_thread_start);

@@ -1,0 +1,70 @@
+//! Takes the stack of a thread that runs.
+
+use std::{
+    error::Error,
+    fmt, io,
+    sync::{Mutex, PoisonError},
+};
+
+use crate::{Stack, sys, unwind};
+
+/// The most words of a stack that are copied: a MiB.
+const ROOM: usize = 1 << 17;
+
+/// Why there is no stack.
+#[derive(Debug)]
+#[non_exhaustive]
+pub enum CaptureError {
+    /// The thread has not answered within 200 ms: it has no core, or it blocks the signal `SIGURG`.
+    NoAnswer,
+    /// The system refused: for example there is no such thread, or `/proc` is not mounted. The kind
+    /// is `AlreadyExists` if the program has its own handler for `SIGURG`.
+    Os(io::Error),
+}
+
+impl fmt::Display for CaptureError {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            Self::NoAnswer => f.write_str(
+                "the thread has not answered to SIGURG: it has no core, or it blocks the signal",
+            ),
+            Self::Os(error) => write!(f, "the stack of the thread cannot be read: {error}"),
+        }
+    }
+}
+
+impl Error for CaptureError {
+    fn source(&self) -> Option<&(dyn Error + 'static)> {
+        match self {
+            Self::NoAnswer => None,
+            Self::Os(error) => Some(error),
+        }
+    }
+}
+
+/// Takes the stack of a thread of this process, given by its number in `/proc/self/task`, such as
+/// [`Stall::thread`](tourbillon::runtime::Stall::thread).
+///
+/// A signal (`SIGURG`) holds the thread for some 50 µs, while the calling thread copies its stack.
+/// A call of the system in which the thread waits is restarted, or fails with `EINTR` if the kernel
+/// cannot restart it, as for `poll` and `nanosleep`. The functions of std then call again.
+///
+/// A thread cannot take its own stack in this way.
+///
+/// # Errors
+///
+/// Returns an error if the thread does not answer, or if there is no such thread.
+pub fn capture(thread: u32) -> Result<Stack, CaptureError> {
+    // One thread is held at a time.
+    static LOCK: Mutex<()> = Mutex::new(());
+    // What the kernel waits for, before the signal ends the wait.
+    let waits_in = sys::waits_in(thread);
+    let copied = {
+        let _lock = LOCK.lock().unwrap_or_else(PoisonError::into_inner);
+        sys::copy_stack(thread, ROOM)
+    };
+    let copied = copied
+        .map_err(CaptureError::Os)?
+        .ok_or(CaptureError::NoAnswer)?;
+    Ok(Stack::new(unwind::walk(&copied), waits_in))
+}

@@ -1,0 +1,144 @@
+//! Follows stalls: takes the stack of each while it lasts.
+
+use std::{
+    collections::HashMap,
+    io,
+    sync::mpsc::{Receiver, RecvTimeoutError, channel},
+    thread,
+    time::{Duration, Instant},
+};
+
+use tourbillon::{
+    Handle,
+    runtime::{Builder, Stall},
+};
+
+use crate::{Stack, capture};
+
+/// What the hook tells the thread that follows: a stall, and the runtime that it is of.
+type Told = (Stall, Option<Handle>);
+
+/// A stall whose job still runs.
+struct Open {
+    stall: Stall,
+    handle: Option<Handle>,
+    /// When the hook told of it.
+    told: Instant,
+    /// When to take the next stack.
+    next: Instant,
+}
+
+/// Makes the runtimes of a builder call `f` with each stall, and with the stack of the thread while
+/// the job runs.
+///
+/// `f` is called when a job has run for [`stall_threshold`](Builder::stall_threshold), and again
+/// after twice that time, four times and so on: with the time so far, and the stack of that moment.
+/// It is called once more when the job is over, with the whole time and without a stack. All calls
+/// for one stall have the same [number](Stall::number). There is no stack either if the job was over
+/// before it could be taken, or if the thread [does not answer](crate::CaptureError).
+///
+/// `f` is called on a thread of this crate, so it may resolve names and write logs. The thread ends
+/// with the builder and its runtimes. This takes the place of [`Builder::on_stall`].
+///
+/// # Errors
+///
+/// Returns an error if the thread cannot be started.
+///
+/// ```
+/// use std::{sync::mpsc, thread, time::Duration};
+/// use tourbillon::runtime::Builder;
+///
+/// fn sum_all_prices() {
+///     thread::sleep(Duration::from_millis(300));
+/// }
+///
+/// let (sender, stacks) = mpsc::channel();
+/// let mut builder = Builder::new();
+/// builder.worker_threads(2).stall_threshold(Duration::from_millis(20));
+/// tourbillon_stacks::on_stall(&mut builder, move |stall, stack| {
+///     if let Some(stack) = stack {
+///         eprintln!("{stall}, in\n{stack}");
+///         let _ = sender.send(stack.folded());
+///     }
+/// })?;
+/// let runtime = builder.build().unwrap();
+/// runtime.spawn(async { sum_all_prices() });
+/// assert!(stacks.recv().unwrap().contains("sum_all_prices"));
+/// # Ok::<_, std::io::Error>(())
+/// ```
+pub fn on_stall<F>(builder: &mut Builder, f: F) -> io::Result<&mut Builder>
+where
+    F: FnMut(&Stall, Option<&Stack>) + Send + 'static,
+{
+    let (sender, told) = channel::<Told>();
+    thread::Builder::new()
+        .name("stacks".to_owned())
+        .spawn(move || follow(&told, f))?;
+    Ok(builder.on_stall(move |stall| {
+        // An error means that `f` has panicked.
+        let _ = sender.send((stall.clone(), Handle::try_current().ok()));
+    }))
+}
+
+/// Takes stacks until the hook is gone.
+fn follow(told: &Receiver<Told>, mut f: impl FnMut(&Stall, Option<&Stack>)) {
+    // By number. The runtimes of a builder count separately, so also by thread.
+    let mut open: HashMap<(u32, u64), Open> = HashMap::new();
+    loop {
+        let next = open.values().map(|open| open.next).min();
+        let received = match next {
+            None => told.recv().map_err(|_| RecvTimeoutError::Disconnected),
+            Some(at) => told.recv_timeout(at.saturating_duration_since(Instant::now())),
+        };
+        match received {
+            Ok((stall, handle)) => {
+                let key = (stall.thread, stall.number);
+                if stall.is_running {
+                    let told = Instant::now();
+                    let next = told;
+                    let stalled = Open {
+                        stall,
+                        handle,
+                        told,
+                        next,
+                    };
+                    open.insert(key, stalled);
+                } else {
+                    open.remove(&key);
+                    f(&stall, None);
+                }
+            }
+            Err(RecvTimeoutError::Timeout) => {
+                let now = Instant::now();
+                for open in open.values_mut().filter(|open| open.next <= now) {
+                    open.look(&mut f);
+                }
+            }
+            Err(RecvTimeoutError::Disconnected) => return,
+        }
+    }
+}
+
+impl Open {
+    /// Takes the stack, unless the job is over, and tells of it.
+    fn look(&mut self, f: &mut impl FnMut(&Stall, Option<&Stack>)) {
+        let stack = capture(self.stall.thread).ok();
+        let mut stall = self.stall.clone();
+        stall.elapsed += self.told.elapsed();
+        self.next = Instant::now() + stall.elapsed.max(Duration::from_millis(1));
+        // Only now, since the stack of a job that is over meanwhile is that of another one.
+        f(&stall, stack.as_ref().filter(|_| self.is_running()));
+    }
+
+    /// Returns whether the job has not ended, as far as the runtime knows.
+    fn is_running(&self) -> bool {
+        let Some(handle) = &self.handle else {
+            return true;
+        };
+        let stalls = handle.recent_stalls();
+        let found = stalls
+            .iter()
+            .find(|recent| recent.stall.number == self.stall.number);
+        found.is_none_or(|recent| recent.stall.is_running)
+    }
+}

@@ -1,0 +1,130 @@
+//! A stack, and the names of its functions.
+
+use std::{ffi::c_void, fmt, path::PathBuf};
+
+/// What the names of the runtime's own functions begin with, but for signs such as `<`.
+const OF_RUNTIME: [&str; 3] = ["tourbillon::", "tourbillon_shards::", "tourbillon_tasks::"];
+
+/// The stack of a thread, as it was in one moment.
+///
+/// It has addresses. Names are found when they are asked for. `Display` prints a line for each
+/// function of the job, innermost first, without those of the runtime that called it:
+///
+/// ```text
+/// shop::price::sum at src/price.rs:31
+/// shop::main::{closure#0} at src/main.rs:12
+/// ```
+#[derive(Clone, Debug, PartialEq, Eq, Hash)]
+pub struct Stack {
+    addresses: Vec<u64>,
+    waits_in: Option<String>,
+}
+
+/// A function in a stack.
+#[derive(Clone, Debug, PartialEq, Eq)]
+#[non_exhaustive]
+pub struct Frame {
+    /// The name of the function, without a hash. If the program has no symbols: the address.
+    pub function: String,
+    /// The file, if the program has debug information.
+    pub file: Option<PathBuf>,
+    /// The line in it: of the call of the next inner function, or the one that runs.
+    pub line: Option<u32>,
+}
+
+impl Stack {
+    pub(crate) fn new(addresses: Vec<u64>, waits_in: Option<String>) -> Self {
+        Self {
+            addresses,
+            waits_in,
+        }
+    }
+
+    /// Returns the addresses, innermost first: the instruction that runs, and then the calls. Equal
+    /// stacks have equal addresses within a process.
+    pub fn addresses(&self) -> &[u64] {
+        &self.addresses
+    }
+
+    /// Returns the function of the kernel in which the thread slept, such as `futex_wait_queue` for
+    /// a lock or `hrtimer_nanosleep`. `None` if it ran, or if the system does not say.
+    pub fn waits_in(&self) -> Option<&str> {
+        self.waits_in.as_deref()
+    }
+
+    /// Returns all functions, innermost first. Functions that were inlined are among them if the
+    /// program has debug information: `debug = "line-tables-only"` is enough.
+    ///
+    /// The first call in a process reads the debug information, which takes some 100 ms and some
+    /// memory. Do not call this on a worker.
+    pub fn frames(&self) -> Vec<Frame> {
+        let mut frames = Vec::new();
+        for &address in &self.addresses {
+            let before = frames.len();
+            backtrace::resolve(address as *mut c_void, |symbol| {
+                let name = symbol.name().map(|name| format!("{name:#}"));
+                frames.push(Frame {
+                    function: name.unwrap_or_else(|| format!("{address:#x}")),
+                    file: symbol.filename().map(PathBuf::from),
+                    line: symbol.lineno(),
+                });
+            });
+            if frames.len() == before {
+                frames.push(Frame {
+                    function: format!("{address:#x}"),
+                    file: None,
+                    line: None,
+                });
+            }
+        }
+        frames
+    }
+
+    /// Like [`frames`](Stack::frames), without the functions of the runtime that called the job.
+    pub fn frames_of_job(&self) -> Vec<Frame> {
+        let mut frames = self.frames();
+        let is_own = |frame: &Frame| {
+            let name = frame.function.trim_start_matches(['<', '&', '(']);
+            OF_RUNTIME.iter().any(|own| name.starts_with(own))
+        };
+        // The job may wait in a function of the runtime. Those that called it are further out.
+        if let Some(job) = frames.iter().position(|frame| !is_own(frame)) {
+            let outer = frames[job..].iter().position(is_own);
+            frames.truncate(outer.map_or(frames.len(), |outer| job + outer));
+        }
+        frames
+    }
+
+    /// Returns the names of the functions of the job in one line, outermost first, with `;` between
+    /// them. This is the form that tools for flame graphs read, followed by a count.
+    pub fn folded(&self) -> String {
+        let frames = self.frames_of_job();
+        let names: Vec<_> = frames.iter().rev().map(|frame| &*frame.function).collect();
+        names.join(";")
+    }
+}
+
+impl fmt::Display for Stack {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        for (n, frame) in self.frames_of_job().iter().enumerate() {
+            if n > 0 {
+                f.write_str("\n")?;
+            }
+            frame.fmt(f)?;
+        }
+        Ok(())
+    }
+}
+
+impl fmt::Display for Frame {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str(&self.function)?;
+        if let Some(file) = &self.file {
+            write!(f, " at {}", file.display())?;
+            if let Some(line) = self.line {
+                write!(f, ":{line}")?;
+            }
+        }
+        Ok(())
+    }
+}

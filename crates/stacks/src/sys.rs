@@ -1,0 +1,333 @@
+//! Calls of the system: the signal that holds a thread, and the tables of the loaded files.
+//!
+//! One word says how far a capture is. Only one thread captures at a time, under a lock.
+//!
+//! | word | set by | what it means |
+//! |---|---|---|
+//! | `IDLE` | the capturing thread | no thread is asked for anything |
+//! | `ASKED` | the capturing thread | the thread [`THREAD`] is to answer |
+//! | `ANSWERS` | the handler on that thread, from `ASKED` | it writes its registers |
+//! | `HELD` | the handler | they are written, and the thread waits in the handler |
+//!
+//! The handler turns `ASKED` into `ANSWERS` by one exchange, and so does the capturing thread turn
+//! it into `IDLE` when it gives up. So a signal that comes too late finds nothing to do. From
+//! `HELD` to `IDLE` the stack does not change, and the capturing thread copies it. It neither
+//! allocates nor takes a lock meanwhile: the thread that is held may be inside the allocator.
+
+use std::{
+    cell::UnsafeCell,
+    ffi::{c_int, c_void},
+    fs::{self, File},
+    io, mem,
+    os::unix::fs::FileExt,
+    ptr,
+    sync::atomic::{
+        AtomicU32,
+        Ordering::{AcqRel, Acquire, Relaxed, Release},
+    },
+    time::{Duration, Instant},
+};
+
+const IDLE: u32 = 0;
+const ASKED: u32 = 1;
+const ANSWERS: u32 = 2;
+const HELD: u32 = 3;
+
+static STATE: AtomicU32 = AtomicU32::new(IDLE);
+/// The thread that is asked.
+static THREAD: AtomicU32 = AtomicU32::new(0);
+static REGISTERS: Place = Place(UnsafeCell::new(Registers::NONE));
+
+/// What a thread is asked by. By default the kernel ignores it, so a program is not killed if
+/// somebody has taken the handler away. Go's runtime uses it for the same reasons.
+const SIGNAL: c_int = libc::SIGURG;
+
+/// How long the capturing thread waits for an answer. A thread that has no core cannot answer.
+const PATIENCE: Duration = Duration::from_millis(200);
+/// How long a thread is held at most, and how long each wait for a word takes at most.
+const HOLDS: u32 = 100;
+const STEP: Duration = Duration::from_millis(10);
+
+/// The registers from which a stack is walked.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct Registers {
+    pub(crate) instruction: u64,
+    pub(crate) stack: u64,
+    pub(crate) frame: u64,
+    /// The return address, on a processor that has it in a register.
+    #[cfg_attr(not(target_arch = "aarch64"), allow(dead_code, reason = "it has none"))]
+    pub(crate) link: u64,
+}
+
+impl Registers {
+    const NONE: Self = Self {
+        instruction: 0,
+        stack: 0,
+        frame: 0,
+        link: 0,
+    };
+
+    /// Returns the registers at which a signal has interrupted a thread.
+    #[cfg(target_arch = "x86_64")]
+    fn of(context: &libc::ucontext_t) -> Self {
+        let at = |register: c_int| context.uc_mcontext.gregs[register as usize] as u64;
+        Self {
+            instruction: at(libc::REG_RIP),
+            stack: at(libc::REG_RSP),
+            frame: at(libc::REG_RBP),
+            link: 0,
+        }
+    }
+
+    #[cfg(target_arch = "aarch64")]
+    fn of(context: &libc::ucontext_t) -> Self {
+        let context = &context.uc_mcontext;
+        Self {
+            instruction: context.pc,
+            stack: context.sp,
+            frame: context.regs[29],
+            link: context.regs[30],
+        }
+    }
+
+    #[cfg(not(any(target_arch = "x86_64", target_arch = "aarch64")))]
+    fn of(_: &libc::ucontext_t) -> Self {
+        Self::NONE
+    }
+}
+
+struct Place(UnsafeCell<Registers>);
+
+// SAFETY: the handler writes it from `ANSWERS` on, and the capturing thread reads it from `HELD`
+// on, which the handler stores with release.
+unsafe impl Sync for Place {}
+
+/// A copy of the top of a thread's stack.
+pub(crate) struct Copied {
+    pub(crate) registers: Registers,
+    /// The words from the stack pointer on.
+    pub(crate) words: Vec<u64>,
+}
+
+/// Holds a thread of this process, and copies its stack, at most `room` words.
+///
+/// Returns `None` if the thread does not answer, as one that blocks the signal. The caller has a
+/// lock, so that one thread is held at a time.
+///
+/// # Errors
+///
+/// Returns an error of the system: there is no such thread, or memory cannot be read by its file.
+pub(crate) fn copy_stack(thread: u32, room: usize) -> io::Result<Option<Copied>> {
+    install()?;
+    // Everything that allocates comes before the thread is held.
+    let memory = File::open("/proc/self/mem")?;
+    let mut bytes = vec![0_u8; room * size_of::<u64>()];
+    THREAD.store(thread, Relaxed);
+    STATE.store(ASKED, Release);
+    // SAFETY: the call takes no pointers. The thread is one of this process, or the call fails.
+    if unsafe { libc::syscall(libc::SYS_tgkill, libc::getpid(), thread, SIGNAL) } != 0 {
+        let error = io::Error::last_os_error();
+        STATE.store(IDLE, Release);
+        return Err(error);
+    }
+    let until = Instant::now() + PATIENCE;
+    loop {
+        match STATE.load(Acquire) {
+            HELD => break,
+            state => {
+                let gives_up = Instant::now() >= until
+                    && STATE.compare_exchange(ASKED, IDLE, AcqRel, Relaxed).is_ok();
+                if gives_up {
+                    return Ok(None);
+                }
+                wait(&STATE, state);
+            }
+        }
+    }
+    // SAFETY: the state is `HELD`, so the handler has written them, and nobody writes them now.
+    let registers = unsafe { *REGISTERS.0.get() };
+    // A read of the file ends where no memory is. It sees the stack as it is, since its thread
+    // waits.
+    let read = memory.read_at(&mut bytes, registers.stack);
+    STATE.store(IDLE, Release);
+    wake(&STATE);
+    bytes.truncate(read?);
+    let words = bytes.chunks_exact(size_of::<u64>());
+    let word = |bytes: &[u8]| u64::from_ne_bytes(bytes.try_into().expect("eight bytes"));
+    Ok(Some(Copied {
+        registers,
+        words: words.map(word).collect(),
+    }))
+}
+
+/// Returns the function of the kernel in which a thread sleeps, if it does.
+pub(crate) fn waits_in(thread: u32) -> Option<String> {
+    let name = fs::read_to_string(format!("/proc/self/task/{thread}/wchan")).ok()?;
+    (!name.is_empty() && name != "0").then_some(name)
+}
+
+/// Installs the handler, unless it is there.
+fn install() -> io::Result<()> {
+    let handler = on_signal as extern "C" fn(_, _, _) as *const () as libc::sighandler_t;
+    // SAFETY: zeros are a valid `sigaction`, which the call then fills.
+    let present = unsafe {
+        let mut present: libc::sigaction = mem::zeroed();
+        libc::sigaction(SIGNAL, ptr::null(), &mut present);
+        present
+    };
+    if present.sa_sigaction == handler {
+        return Ok(());
+    }
+    if ![libc::SIG_DFL, libc::SIG_IGN].contains(&present.sa_sigaction) {
+        let why = "the program has its own handler for SIGURG";
+        return Err(io::Error::new(io::ErrorKind::AlreadyExists, why));
+    }
+    // SAFETY: zeros are a valid `sigaction`. The handler makes only calls that may be made in one:
+    // see `on_signal`. Interrupted calls of the system are restarted where the kernel can.
+    let installed = unsafe {
+        let mut action: libc::sigaction = mem::zeroed();
+        action.sa_sigaction = handler;
+        action.sa_flags = libc::SA_SIGINFO | libc::SA_RESTART | libc::SA_ONSTACK;
+        libc::sigfillset(&mut action.sa_mask);
+        libc::sigaction(SIGNAL, &action, ptr::null_mut())
+    };
+    match installed {
+        0 => Ok(()),
+        _ => Err(io::Error::last_os_error()),
+    }
+}
+
+/// Answers a capture, and waits until the stack is copied. It allocates nothing, takes no lock, and
+/// calls nothing but the system.
+extern "C" fn on_signal(_: c_int, _: *mut libc::siginfo_t, context: *mut c_void) {
+    // SAFETY: each thread has its own `errno`, and the interrupted code may be about to read it.
+    let errno = unsafe { *libc::__errno_location() };
+    // SAFETY: the call has no preconditions.
+    let this = unsafe { libc::syscall(libc::SYS_gettid) } as u32;
+    let is_asked = THREAD.load(Relaxed) == this
+        && STATE
+            .compare_exchange(ASKED, ANSWERS, AcqRel, Relaxed)
+            .is_ok();
+    if is_asked {
+        // SAFETY: the kernel passes a context to a handler with `SA_SIGINFO`. The state is
+        // `ANSWERS`, so no other thread looks at the registers.
+        unsafe { *REGISTERS.0.get() = Registers::of(&*context.cast::<libc::ucontext_t>()) };
+        STATE.store(HELD, Release);
+        wake(&STATE);
+        // The capturing thread may have been killed by a fork. Do not wait for ever.
+        for _ in 0..HOLDS {
+            if STATE.load(Acquire) != HELD {
+                break;
+            }
+            wait(&STATE, HELD);
+        }
+    }
+    // SAFETY: as above.
+    unsafe { *libc::__errno_location() = errno };
+}
+
+/// Waits until the word may have another value, for [`STEP`] at most.
+fn wait(word: &AtomicU32, value: u32) {
+    let step = libc::timespec {
+        tv_sec: 0,
+        tv_nsec: STEP.subsec_nanos().into(),
+    };
+    let how = libc::FUTEX_WAIT | libc::FUTEX_PRIVATE_FLAG;
+    // SAFETY: the pointers are to the word and to a time, which outlive the call.
+    unsafe { libc::syscall(libc::SYS_futex, word.as_ptr(), how, value, &raw const step) };
+}
+
+/// Wakes the threads that wait for the word.
+fn wake(word: &AtomicU32) {
+    let how = libc::FUTEX_WAKE | libc::FUTEX_PRIVATE_FLAG;
+    // SAFETY: the pointer is to the word, which outlives the call.
+    unsafe { libc::syscall(libc::SYS_futex, word.as_ptr(), how, c_int::MAX) };
+}
+
+/// A file that is loaded into this process, and its tables for unwinding.
+pub(crate) struct Loaded {
+    /// What is added to the addresses in the file.
+    pub(crate) base: u64,
+    /// The addresses in the file: all of it, its code, and its two tables.
+    pub(crate) all: (u64, u64),
+    pub(crate) code: (u64, u64),
+    pub(crate) index: (u64, u64),
+    pub(crate) frames: (u64, u64),
+}
+
+impl Loaded {
+    /// Returns the memory of a part.
+    pub(crate) fn memory(&self, (from, to): (u64, u64)) -> &'static [u8] {
+        // SAFETY: `loaded` has found the part within a segment that is loaded and readable. Files
+        // with code that a thread runs are not unloaded.
+        unsafe { std::slice::from_raw_parts((self.base + from) as *const u8, (to - from) as usize) }
+    }
+}
+
+/// Returns the files that are loaded and have an index of their tables for unwinding.
+pub(crate) fn loaded() -> Vec<Loaded> {
+    unsafe extern "C" fn each(
+        info: *mut libc::dl_phdr_info,
+        _: libc::size_t,
+        found: *mut c_void,
+    ) -> c_int {
+        // SAFETY: `dl_iterate_phdr` passes a valid description, and the pointer that it was given.
+        let (info, found) = unsafe { (&*info, &mut *found.cast::<Vec<Loaded>>()) };
+        // SAFETY: the description says where the headers are, and how many.
+        let headers =
+            unsafe { std::slice::from_raw_parts(info.dlpi_phdr, usize::from(info.dlpi_phnum)) };
+        #[allow(
+            clippy::useless_conversion,
+            reason = "its type depends on the C library"
+        )]
+        found.extend(of_headers(info.dlpi_addr.into(), headers));
+        0
+    }
+    let mut found = Vec::new();
+    // SAFETY: the function has the type that is asked for, and the pointer is to what it expects.
+    unsafe { libc::dl_iterate_phdr(Some(each), (&raw mut found).cast()) };
+    found
+}
+
+/// The kind of the header of the index, `PT_GNU_EH_FRAME`.
+const INDEX: u32 = 0x6474_e550;
+/// How the index says where the table is: by a signed number of 32 bits, from its own place on.
+const RELATIVE: u8 = 0x1b;
+
+fn of_headers(base: u64, headers: &[libc::Elf64_Phdr]) -> Option<Loaded> {
+    let part = |header: &libc::Elf64_Phdr| (header.p_vaddr, header.p_vaddr + header.p_memsz);
+    let segments = || {
+        headers
+            .iter()
+            .filter(|header| header.p_type == libc::PT_LOAD)
+    };
+    let code = segments().find(|header| header.p_flags & libc::PF_X != 0)?;
+    let index = part(headers.iter().find(|header| header.p_type == INDEX)?);
+    let all = (
+        segments().map(|header| part(header).0).min()?,
+        segments().map(|header| part(header).1).max()?,
+    );
+    let mut loaded = Loaded {
+        base,
+        all,
+        code: part(code),
+        index,
+        frames: (0, 0),
+    };
+    let within = |place: u64| {
+        segments()
+            .map(part)
+            .find(|&(from, to)| from <= place && place < to)
+    };
+    // The index begins with its version, three encodings, and where the table is.
+    within(index.0).filter(|&(_, to)| index.1 <= to && index.1 - index.0 >= 8)?;
+    let start = loaded.memory(index);
+    if start[..2] != [1, RELATIVE] {
+        return None;
+    }
+    let distance = i32::from_ne_bytes(start[4..8].try_into().ok()?);
+    let table = (index.0 + 4).checked_add_signed(distance.into())?;
+    // Its end is not said. The index leads to its parts, so more than it is no harm.
+    loaded.frames = (table, within(table)?.1);
+    Some(loaded)
+}
