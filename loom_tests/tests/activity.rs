@@ -52,6 +52,7 @@ mod engine {
                 pub number: u64,
                 pub worker: usize,
                 pub is_helper: bool,
+                pub thread: u32,
                 pub job: Option<JobName>,
                 pub elapsed: Duration,
                 pub is_running: bool,
