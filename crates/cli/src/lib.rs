@@ -11,6 +11,7 @@ mod disturbance;
 pub mod figures;
 #[doc(hidden)]
 pub mod ledger;
+mod names;
 #[doc(hidden)]
 pub mod proc;
 #[doc(hidden)]

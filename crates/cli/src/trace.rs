@@ -8,6 +8,7 @@ use tourbillon_flight::CauseTotal;
 use crate::{
     arguments::tame,
     figures::{grouped, scaled},
+    names::short_names,
     say::{print, shown},
 };
 
@@ -20,6 +21,10 @@ pub(crate) struct Args {
     /// Number of late timers to show.
     #[arg(long, value_name = "N", default_value_t = 10)]
     top: usize,
+    /// Show names of functions and types as a whole. Otherwise a name is its last two parts, without
+    /// parameters.
+    #[arg(long)]
+    full_names: bool,
 }
 
 /// The part of a trace that this command reads.
@@ -35,6 +40,9 @@ struct Summary {
     events: u64,
     late: Vec<Late>,
     causes: Vec<CauseRow>,
+    /// Older traces have none.
+    #[serde(default)]
+    jobs: Vec<JobRow>,
 }
 
 #[derive(Debug, Deserialize)]
@@ -46,6 +54,15 @@ struct Late {
 #[derive(Clone, Debug, Deserialize, Serialize)]
 pub(crate) struct CauseRow {
     cause: String,
+    timers: u64,
+    worst_us: f64,
+    sum_us: f64,
+}
+
+/// What one job did to the late timers.
+#[derive(Clone, Debug, Deserialize)]
+struct JobRow {
+    job: String,
     timers: u64,
     worst_us: f64,
     sum_us: f64,
@@ -70,7 +87,11 @@ pub(crate) fn run(args: &Args) -> Result<ExitCode, String> {
         format!("{path} is no trace that this program can explain: {error}; write one by SIGUSR2")
     })?;
     let text = trace.tourbillon.words(args.top);
-    print(text);
+    print(if args.full_names {
+        text
+    } else {
+        short_names(&text)
+    });
     Ok(ExitCode::SUCCESS)
 }
 
@@ -94,6 +115,19 @@ impl Summary {
         }
         if !self.causes.is_empty() {
             let _ = write!(text, "\n{}", table(&self.causes));
+        }
+        if !self.jobs.is_empty() {
+            // The names come last, since they are long.
+            let _ = writeln!(
+                text,
+                "\n{:>10}{:>12}{:>12}  timers late behind a job",
+                "timers", "worst", "sum"
+            );
+        }
+        for row in self.jobs.iter().take(top) {
+            let (worst, sum) = (scaled(row.worst_us * 1e3), scaled(row.sum_us * 1e3));
+            let (timers, job) = (grouped(row.timers), shown(&row.job));
+            let _ = writeln!(text, "{timers:>10}{worst:>12}{sum:>12}  {job}");
         }
         text
     }
@@ -126,6 +160,10 @@ mod tests {
                 "late": [{ "text": "first", "spans": [] }, { "text": "second", "spans": [] }],
                 "causes": [
                     { "cause": "stuck-in-job", "timers": 2, "worst_us": 4000, "sum_us": 5000.5 }
+                ],
+                "jobs": [
+                    { "job": "task a::parse (spawned at src/main.rs:3:5)", "timers": 2,
+                      "worst_us": 4000, "sum_us": 5000.5 }
                 ]
             }
         }"#;
@@ -136,7 +174,10 @@ mod tests {
             and 1 more (--top)\n\
             \n\
             cause                     timers       worst         sum\n\
-            stuck-in-job                   2     4.00 ms     5.00 ms\n";
+            stuck-in-job                   2     4.00 ms     5.00 ms\n\
+            \n\
+            \x20   timers       worst         sum  timers late behind a job\n\
+            \x20        2     4.00 ms     5.00 ms  task a::parse (spawned at src/main.rs:3:5)\n";
         assert_eq!(trace.tourbillon.words(1), expected);
     }
 }

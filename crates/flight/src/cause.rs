@@ -1,10 +1,10 @@
 //! The causes of lateness.
 
-use std::{collections::BTreeMap, fmt, time::Duration};
+use std::{cmp::Reverse, collections::BTreeMap, fmt, time::Duration};
 
 use tourbillon::metrics::JobName;
 
-use crate::LateTimer;
+use crate::{LateTimer, Span};
 
 /// Why a timer was late, or waited for a part of its lateness.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -104,28 +104,81 @@ pub struct CauseTotal {
     pub sum: Duration,
 }
 
+/// The share of one job in the lateness of several timers.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[non_exhaustive]
+pub struct JobTotal {
+    /// The job.
+    pub job: JobName,
+    /// How many timers it made late.
+    pub timers: usize,
+    /// The longest time for which it made one of them late.
+    pub worst: Duration,
+    /// The sum of all these times.
+    pub sum: Duration,
+}
+
 /// Returns the sums over these late timers by cause, the greatest sum first.
 pub fn causes(late: &[LateTimer]) -> Vec<CauseTotal> {
-    let mut totals = BTreeMap::new();
+    let sums = sums(late, |span| Some((span.cause.name(), ())));
+    let total = |(cause, (), sum): (_, _, Sum)| CauseTotal {
+        cause,
+        timers: sum.timers,
+        worst: sum.worst,
+        sum: sum.sum,
+    };
+    sums.into_iter().map(total).collect()
+}
+
+/// Returns the sums over these late timers by the job in which their worker was
+/// [stuck](Cause::StuckInJob), the greatest sum first.
+pub fn jobs(late: &[LateTimer]) -> Vec<JobTotal> {
+    let sums = sums(late, |span| match span.cause {
+        Cause::StuckInJob(Some(job)) => Some(((job.label, job.name, job.spawned), job)),
+        _ => None,
+    });
+    let total = |(_, job, sum): (_, _, Sum)| JobTotal {
+        job,
+        timers: sum.timers,
+        worst: sum.worst,
+        sum: sum.sum,
+    };
+    sums.into_iter().map(total).collect()
+}
+
+#[derive(Clone, Copy, Default)]
+struct Sum {
+    timers: usize,
+    worst: Duration,
+    sum: Duration,
+}
+
+/// Returns the sums over the spans of these timers for which `key` returns one, by that key, with a
+/// value of the last such span. The greatest sum comes first.
+fn sums<K: Ord + Copy, V: Copy>(
+    late: &[LateTimer],
+    key: impl Fn(&Span) -> Option<(K, V)>,
+) -> Vec<(K, V, Sum)> {
+    let mut sums: BTreeMap<K, (V, Sum)> = BTreeMap::new();
     for timer in late {
-        // Several spans of a timer may have one cause.
-        let mut own: BTreeMap<&'static str, Duration> = BTreeMap::new();
+        // Several spans of a timer may have one key.
+        let mut own: BTreeMap<K, (V, Duration)> = BTreeMap::new();
         for span in &timer.spans {
-            *own.entry(span.cause.name()).or_default() += span.length;
+            if let Some((key, value)) = key(span) {
+                own.entry(key).or_insert((value, Duration::ZERO)).1 += span.length;
+            }
         }
-        for (cause, length) in own {
-            let total = totals.entry(cause).or_insert(CauseTotal {
-                cause,
-                timers: 0,
-                worst: Duration::ZERO,
-                sum: Duration::ZERO,
-            });
-            total.timers += 1;
-            total.worst = total.worst.max(length);
-            total.sum += length;
+        for (key, (value, length)) in own {
+            let (_, sum) = sums.entry(key).or_insert((value, Sum::default()));
+            sum.timers += 1;
+            sum.worst = sum.worst.max(length);
+            sum.sum += length;
         }
     }
-    let mut totals: Vec<_> = totals.into_values().collect();
-    totals.sort_by_key(|total| std::cmp::Reverse(total.sum));
-    totals
+    let mut sums: Vec<_> = sums
+        .into_iter()
+        .map(|(key, (value, sum))| (key, value, sum))
+        .collect();
+    sums.sort_by_key(|(_, _, sum)| Reverse(sum.sum));
+    sums
 }

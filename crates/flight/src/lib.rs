@@ -15,7 +15,7 @@ use tourbillon::flight::Snapshot;
 
 pub use self::{
     analysis::Analysis,
-    cause::{Cause, CauseTotal, NotTaken, causes},
+    cause::{Cause, CauseTotal, JobTotal, NotTaken, causes, jobs},
     found::{Found, Key, Stage},
     late::{LateTimer, Span},
     trace::write_trace,

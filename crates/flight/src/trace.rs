@@ -17,7 +17,7 @@ use tourbillon::{
 };
 
 use crate::{
-    LateTimer, causes,
+    LateTimer, causes, jobs,
     json::{Micros, Quoted},
     late_timers, nanos,
     stalls::stalls,
@@ -221,6 +221,17 @@ pub fn write_trace(snapshot: &Snapshot, out: impl Write) -> io::Result<()> {
             events.out,
             "{comma}{{\"cause\":{},\"timers\":{},\"worst_us\":{worst},\"sum_us\":{sum}}}",
             Quoted(total.cause),
+            total.timers
+        )?;
+    }
+    write!(events.out, "],\n\"jobs\":[")?;
+    for (i, total) in jobs(&late).iter().enumerate() {
+        let comma = if i == 0 { "" } else { "," };
+        let (worst, sum) = (Micros(nanos(total.worst)), Micros(nanos(total.sum)));
+        write!(
+            events.out,
+            "{comma}{{\"job\":{},\"timers\":{},\"worst_us\":{worst},\"sum_us\":{sum}}}",
+            Quoted(total.job),
             total.timers
         )?;
     }

@@ -34,8 +34,8 @@ struct Open {
 /// `f` is called when a job has run for [`stall_threshold`](Builder::stall_threshold), and again
 /// after twice that time, four times and so on: with the time so far, and the stack of that moment.
 /// It is called once more when the job is over, with the whole time and without a stack. All calls
-/// for one stall have the same [number](Stall::number). There is no stack either if the job was over
-/// before it could be taken, or if the thread [does not answer](crate::CaptureError).
+/// for one stall have the same [number](Stall::number). There is no stack either if the job was
+/// over before it could be taken, or if the thread [does not answer](crate::CaptureError).
 ///
 /// `f` is called on a thread of this crate, so it may resolve names and write logs. The thread ends
 /// with the builder and its runtimes. This takes the place of [`Builder::on_stall`].

@@ -86,8 +86,8 @@ impl<O: Owner> Shard<O> {
         if !self.lock.acquire_free_as_owner() {
             return self.insert_new_slow(node, deadline, false);
         }
-        // SAFETY: `acquire_free_as_owner` above took the lock, and only `release_as_owner` below, or the
-        // slow path, gives it up.
+        // SAFETY: `acquire_free_as_owner` above took the lock, and only `release_as_owner` below, or
+        // the slow path, gives it up.
         let inserted = self.inner.with_mut(|inner| unsafe {
             let inner = &mut *inner;
             let seen = inner.try_insert_new(node, deadline)?;

@@ -329,8 +329,8 @@ impl<O: Owner> Shard<O> {
         self.stored.store(seen.len, Ordering::Relaxed);
     }
 
-    /// Publishes the state of the store if no timer has a tolerance or is strict, and the backlog has
-    /// not changed. So no timer is prompt, before and after.
+    /// Publishes the state of the store if no timer has a tolerance or is strict, and the backlog
+    /// has not changed. So no timer is prompt, before and after.
     #[inline]
     fn publish_exact(&self, inner: &Inner<O>, seen: Seen) {
         let next = inner.next_exact(seen);

@@ -49,8 +49,8 @@ impl<O: Owner> Shard<O> {
         let Location::Slot(slot) = node.location() else {
             return self.note_move_slow(node, earlier, true, true);
         };
-        // SAFETY: `acquire_free_as_owner` above took the lock, and only `release_as_owner` below, or the
-        // slow path, gives it up.
+        // SAFETY: `acquire_free_as_owner` above took the lock, and only `release_as_owner` below, or
+        // the slow path, gives it up.
         let noted = (self.inner)
             .with_mut(|inner| unsafe { (*inner).try_note(slot, node.key(next), earlier) });
         if !noted {

@@ -160,8 +160,8 @@ impl<O: Owner> Shard<O> {
     /// Clears the deadline that is published for the inbox, and returns it. The store's words are
     /// lowered to it before, so that one of them always has it. The caller has the lock.
     ///
-    /// The timer of that deadline may be prompt. If it is not, an owner that goes to sleep meanwhile
-    /// wakes up once in vain.
+    /// The timer of that deadline may be prompt. If it is not, an owner that goes to sleep
+    /// meanwhile wakes up once in vain.
     fn take_inbox_next(&self) -> u64 {
         let mut next = self.inbox_next.load(Ordering::Acquire);
         loop {

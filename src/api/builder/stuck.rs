@@ -139,9 +139,10 @@ impl Builder {
     ///
     /// The thread that detects the stall calls it: another worker, or the worker itself after the
     /// job has ended. A job that still [runs](Stall::is_running) is reported again when it is over,
-    /// with the same [number](Stall::number) and its whole length. Keep the function short, because that worker does nothing else meanwhile. If
-    /// it panics, the panic is caught and counted in
-    /// [`Counts::panics`](crate::metrics::counters::Counts::panics).
+    /// with the same [number](Stall::number) and its whole length. Keep the function short, because
+    /// that worker does nothing else meanwhile. If it panics, the panic is caught and counted in
+    /// [`Counts::panics`](crate::metrics::counters::Counts::panics). The crate `tourbillon-stacks`
+    /// adds the line that blocks.
     ///
     /// ```
     /// # fn main() -> Result<(), tourbillon::BuildError> {

@@ -18,7 +18,10 @@ use super::{
     sample::{History, Job, Snapshot, Stage, Stalls, Worker},
     tasks::Tasks,
 };
-use crate::figures::{grouped, scaled};
+use crate::{
+    figures::{grouped, scaled},
+    names::short_name,
+};
 
 /// Whether the last update has come.
 pub(super) enum Connection {
@@ -273,15 +276,6 @@ fn draw_stalls(frame: &mut Frame<'_>, area: Rect, stalls: &[Stalls<'_>]) {
 fn height(ns: u64) -> u64 {
     let doublings = (ns.max(1) as f64).log2() - f64::from(LEAST);
     (doublings * STEP as f64).max(1.0) as u64
-}
-
-/// Returns the last two parts of the name of a type, without its parameters. The future of an
-/// `async fn` has the name of that function.
-pub(super) fn short_name(name: &str) -> &str {
-    let plain = name.split('<').next().unwrap_or(name);
-    let plain = plain.trim_end_matches("::{{closure}}");
-    let cut = plain.rmatch_indices("::").nth(1);
-    cut.map_or(plain, |(at, _)| &plain[at + 2..])
 }
 
 fn label(text: &str) -> Span<'static> {

@@ -10,9 +10,9 @@ use serde::Deserialize;
 
 use super::{
     bounds::{AtMost, Text},
-    screen::{dim, short, short_name},
+    screen::{dim, short},
 };
-use crate::figures::scaled;
+use crate::{figures::scaled, names::short_name};
 
 /// Where an inspector has the tasks, those that were busy for longest first.
 pub(super) const PATH: &str = "/tasks.json?order=busy";
