@@ -53,6 +53,7 @@ mod engine {
                 pub worker: usize,
                 pub is_helper: bool,
                 pub thread: u32,
+                pub job_number: u64,
                 pub job: Option<JobName>,
                 pub elapsed: Duration,
                 pub is_running: bool,

@@ -5,7 +5,10 @@ use std::time::{Duration, SystemTime};
 use crate::{
     api::{dump::Dump, runtime::Runtime},
     engine::{
-        config::RuntimeFlavor, id::Id, telemetry::polls::PollTimes, watchdog::stall::RecentStall,
+        config::RuntimeFlavor,
+        id::Id,
+        telemetry::polls::PollTimes,
+        watchdog::stall::{RecentStall, Stall},
     },
     error::NotPaused,
     flight::FlightRecorder,
@@ -66,6 +69,8 @@ forward! {
     dump_at_most(most: usize) -> Dump;
     /// Returns the stalls that were reported last.
     recent_stalls() -> Vec<RecentStall>;
+    /// Returns whether the job of a stall still runs.
+    still_runs(stall: &Stall) -> bool;
     /// Has the workers time each poll of a task, until the result is dropped.
     time_polls() -> PollTimes;
     /// Returns the flight recorder of the runtime, which tells why a timer was late.

@@ -8,8 +8,8 @@ use std::{
 
 use crate::{Stack, sys, unwind};
 
-/// The most words of a stack that are copied: a MiB.
-const ROOM: usize = 1 << 17;
+/// The most words of a stack that are copied: the innermost 256 KiB.
+const ROOM: usize = 1 << 15;
 
 /// Why there is no stack.
 #[derive(Debug)]
@@ -45,15 +45,16 @@ impl Error for CaptureError {
 /// Takes the stack of a thread of this process, given by its number in `/proc/self/task`, such as
 /// [`Stall::thread`](tourbillon::runtime::Stall::thread).
 ///
-/// A signal (`SIGURG`) holds the thread for some 50 µs, while the calling thread copies its stack.
-/// A call of the system in which the thread waits is restarted, or fails with `EINTR` if the kernel
-/// cannot restart it, as for `poll` and `nanosleep`. The functions of std then call again.
-///
-/// A thread cannot take its own stack in this way.
+/// A signal (`SIGURG`) holds the thread for some 50 µs, while the calling thread copies the
+/// innermost 256 KiB of its stack. A call of the system in which the thread waits is restarted. It
+/// fails with `EINTR` if the kernel cannot restart it: `poll`, `epoll_wait`, `nanosleep`, and reads
+/// of a socket with a time limit. Locks and `sleep` of std call again then, and a
+/// `TcpStream` with a read timeout returns [`Interrupted`](io::ErrorKind::Interrupted).
 ///
 /// # Errors
 ///
-/// Returns an error if the thread does not answer, or if there is no such thread.
+/// Returns an error if the thread does not answer, if there is no such thread, or if it is the
+/// calling one. On processors other than x86-64 and AArch64, the kind is `Unsupported`.
 pub fn capture(thread: u32) -> Result<Stack, CaptureError> {
     // One thread is held at a time.
     static LOCK: Mutex<()> = Mutex::new(());

@@ -130,15 +130,9 @@ impl Open {
         f(&stall, stack.as_ref().filter(|_| self.is_running()));
     }
 
-    /// Returns whether the job has not ended, as far as the runtime knows.
+    /// Returns whether the job still runs.
     fn is_running(&self) -> bool {
-        let Some(handle) = &self.handle else {
-            return true;
-        };
-        let stalls = handle.recent_stalls();
-        let found = stalls
-            .iter()
-            .find(|recent| recent.stall.number == self.stall.number);
-        found.is_none_or(|recent| recent.stall.is_running)
+        let handle = self.handle.as_ref();
+        handle.is_some_and(|handle| handle.still_runs(&self.stall))
     }
 }

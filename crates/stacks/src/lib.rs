@@ -5,6 +5,10 @@ mod capture;
 mod follow;
 mod stack;
 mod sys;
+#[cfg_attr(
+    not(any(target_arch = "x86_64", target_arch = "aarch64")),
+    path = "no_unwind.rs"
+)]
 mod unwind;
 
 pub use capture::{CaptureError, capture};

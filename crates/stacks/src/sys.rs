@@ -1,18 +1,22 @@
 //! Calls of the system: the signal that holds a thread, and the tables of the loaded files.
 //!
-//! One word says how far a capture is. Only one thread captures at a time, under a lock.
+//! One word says how far a capture is, and of which thread. One thread captures at a time, under a
+//! lock.
 //!
 //! | word | set by | what it means |
 //! |---|---|---|
-//! | `IDLE` | the capturing thread | no thread is asked for anything |
-//! | `ASKED` | the capturing thread | the thread [`THREAD`] is to answer |
-//! | `ANSWERS` | the handler on that thread, from `ASKED` | it writes its registers |
-//! | `HELD` | the handler | they are written, and the thread waits in the handler |
+//! | `IDLE` | either | no thread is asked for anything |
+//! | `ASKED` and a thread | the capturing thread | that thread is to answer |
+//! | `ANSWERS` and the thread | the handler on that thread, from `ASKED` | it writes its registers |
+//! | `HELD` and the thread | the handler | they are written, and the thread waits in the handler |
 //!
-//! The handler turns `ASKED` into `ANSWERS` by one exchange, and so does the capturing thread turn
-//! it into `IDLE` when it gives up. So a signal that comes too late finds nothing to do. From
-//! `HELD` to `IDLE` the stack does not change, and the capturing thread copies it. It neither
-//! allocates nor takes a lock meanwhile: the thread that is held may be inside the allocator.
+//! The handler turns `ASKED` into `ANSWERS` by one exchange, and the capturing thread that gives up
+//! turns it into `IDLE` by another, so one of them wins. A signal that comes too late finds another
+//! word. While the word is `HELD`, the stack does not change, and the capturing thread copies it.
+//! Then either of both makes it `IDLE` by an exchange: the capturing thread, or the handler, which
+//! does not wait for ever. If it was the handler, the copy does not count. The capturing thread
+//! neither allocates nor takes a lock meanwhile, since the thread that is held may be inside of the
+//! allocator.
 
 use std::{
     cell::UnsafeCell,
@@ -34,9 +38,12 @@ const ANSWERS: u32 = 2;
 const HELD: u32 = 3;
 
 static STATE: AtomicU32 = AtomicU32::new(IDLE);
-/// The thread that is asked.
-static THREAD: AtomicU32 = AtomicU32::new(0);
 static REGISTERS: Place = Place(UnsafeCell::new(Registers::NONE));
+
+/// Returns the word of a thread. The kernel's numbers of threads have at most 22 bits.
+fn word(thread: u32, state: u32) -> u32 {
+    thread << 2 | state
+}
 
 /// What a thread is asked by. By default the kernel ignores it, so a program is not killed if
 /// somebody has taken the handler away. Go's runtime uses it for the same reasons.
@@ -109,7 +116,7 @@ pub(crate) struct Copied {
     pub(crate) words: Vec<u64>,
 }
 
-/// Holds a thread of this process, and copies its stack, at most `room` words.
+/// Holds a thread of this process, and copies the top of its stack, at most `room` words.
 ///
 /// Returns `None` if the thread does not answer, as one that blocks the signal. The caller has a
 /// lock, so that one thread is held at a time.
@@ -118,12 +125,21 @@ pub(crate) struct Copied {
 ///
 /// Returns an error of the system: there is no such thread, or memory cannot be read by its file.
 pub(crate) fn copy_stack(thread: u32, room: usize) -> io::Result<Option<Copied>> {
+    if cfg!(not(any(target_arch = "x86_64", target_arch = "aarch64"))) {
+        return Err(io::ErrorKind::Unsupported.into());
+    }
+    if thread == this_thread() {
+        let why = "a thread cannot take its own stack";
+        return Err(io::Error::new(io::ErrorKind::InvalidInput, why));
+    }
     install()?;
-    // Everything that allocates comes before the thread is held.
+    // 1. Everything that allocates comes before the thread is held. The buffer is written once, so
+    //    that the kernel need not find pages for it later.
     let memory = File::open("/proc/self/mem")?;
-    let mut bytes = vec![0_u8; room * size_of::<u64>()];
-    THREAD.store(thread, Relaxed);
-    STATE.store(ASKED, Release);
+    let ends = ends_of_mappings()?;
+    let mut bytes = vec![1_u8; room * size_of::<u64>()];
+    // 2. Ask, and wait for the answer.
+    STATE.store(word(thread, ASKED), Release);
     // SAFETY: the call takes no pointers. The thread is one of this process, or the call fails.
     if unsafe { libc::syscall(libc::SYS_tgkill, libc::getpid(), thread, SIGNAL) } != 0 {
         let error = io::Error::last_os_error();
@@ -132,32 +148,56 @@ pub(crate) fn copy_stack(thread: u32, room: usize) -> io::Result<Option<Copied>>
     }
     let until = Instant::now() + PATIENCE;
     loop {
-        match STATE.load(Acquire) {
-            HELD => break,
-            state => {
-                let gives_up = Instant::now() >= until
-                    && STATE.compare_exchange(ASKED, IDLE, AcqRel, Relaxed).is_ok();
-                if gives_up {
-                    return Ok(None);
-                }
-                wait(&STATE, state);
-            }
+        let state = STATE.load(Acquire);
+        if state == word(thread, HELD) {
+            break;
         }
+        let gives_up = Instant::now() >= until && becomes_idle(word(thread, ASKED));
+        // The thread may have left the handler before this one saw it there.
+        if gives_up || state == IDLE {
+            return Ok(None);
+        }
+        wait(&STATE, state);
     }
-    // SAFETY: the state is `HELD`, so the handler has written them, and nobody writes them now.
+    // SAFETY: the state is `HELD`, so the handler has written them, and nobody writes them before
+    // the next capture.
     let registers = unsafe { *REGISTERS.0.get() };
-    // A read of the file ends where no memory is. It sees the stack as it is, since its thread
-    // waits.
-    let read = memory.read_at(&mut bytes, registers.stack);
-    STATE.store(IDLE, Release);
+    // 3. Copy up to the end of the mapping that has the stack. The copy sees the stack as it is,
+    //    since its thread waits.
+    let end = ends.iter().find(|&&end| end > registers.stack);
+    let length = end.map_or(0, |end| usize::try_from(end - registers.stack).unwrap_or(0));
+    let length = length.min(bytes.len());
+    let read = memory.read_at(&mut bytes[..length], registers.stack);
+    // 4. Let the thread go. If it has gone by itself, the stack may have changed.
+    let was_held = becomes_idle(word(thread, HELD));
     wake(&STATE);
     bytes.truncate(read?);
     let words = bytes.chunks_exact(size_of::<u64>());
     let word = |bytes: &[u8]| u64::from_ne_bytes(bytes.try_into().expect("eight bytes"));
-    Ok(Some(Copied {
+    Ok(was_held.then(|| Copied {
         registers,
         words: words.map(word).collect(),
     }))
+}
+
+/// Turns this word into `IDLE`. Returns whether it was this one.
+fn becomes_idle(word: u32) -> bool {
+    STATE.compare_exchange(word, IDLE, AcqRel, Relaxed).is_ok()
+}
+
+fn this_thread() -> u32 {
+    // SAFETY: the call has no preconditions.
+    (unsafe { libc::syscall(libc::SYS_gettid) }) as u32
+}
+
+/// Returns where the mappings of this process end, in order.
+fn ends_of_mappings() -> io::Result<Vec<u64>> {
+    let maps = fs::read_to_string("/proc/self/maps")?;
+    let end = |line: &str| {
+        let (range, _) = line.split_once(' ')?;
+        u64::from_str_radix(range.split_once('-')?.1, 16).ok()
+    };
+    Ok(maps.lines().filter_map(end).collect())
 }
 
 /// Returns the function of the kernel in which a thread sleeps, if it does.
@@ -202,25 +242,24 @@ fn install() -> io::Result<()> {
 extern "C" fn on_signal(_: c_int, _: *mut libc::siginfo_t, context: *mut c_void) {
     // SAFETY: each thread has its own `errno`, and the interrupted code may be about to read it.
     let errno = unsafe { *libc::__errno_location() };
-    // SAFETY: the call has no preconditions.
-    let this = unsafe { libc::syscall(libc::SYS_gettid) } as u32;
-    let is_asked = THREAD.load(Relaxed) == this
-        && STATE
-            .compare_exchange(ASKED, ANSWERS, AcqRel, Relaxed)
-            .is_ok();
+    let this = this_thread();
+    let is_asked = (STATE)
+        .compare_exchange(word(this, ASKED), word(this, ANSWERS), AcqRel, Relaxed)
+        .is_ok();
     if is_asked {
         // SAFETY: the kernel passes a context to a handler with `SA_SIGINFO`. The state is
         // `ANSWERS`, so no other thread looks at the registers.
         unsafe { *REGISTERS.0.get() = Registers::of(&*context.cast::<libc::ucontext_t>()) };
-        STATE.store(HELD, Release);
+        STATE.store(word(this, HELD), Release);
         wake(&STATE);
-        // The capturing thread may have been killed by a fork. Do not wait for ever.
+        // The capturing thread may have no core for long. Do not wait for ever.
         for _ in 0..HOLDS {
-            if STATE.load(Acquire) != HELD {
+            if STATE.load(Acquire) != word(this, HELD) {
                 break;
             }
-            wait(&STATE, HELD);
+            wait(&STATE, word(this, HELD));
         }
+        becomes_idle(word(this, HELD));
     }
     // SAFETY: as above.
     unsafe { *libc::__errno_location() = errno };
@@ -258,8 +297,8 @@ pub(crate) struct Loaded {
 impl Loaded {
     /// Returns the memory of a part.
     pub(crate) fn memory(&self, (from, to): (u64, u64)) -> &'static [u8] {
-        // SAFETY: `loaded` has found the part within a segment that is loaded and readable. Files
-        // with code that a thread runs are not unloaded.
+        // SAFETY: `of_headers` has found the part within a segment that is loaded and constant.
+        // Files with code that a thread runs are not unloaded.
         unsafe { std::slice::from_raw_parts((self.base + from) as *const u8, (to - from) as usize) }
     }
 }
@@ -314,8 +353,12 @@ fn of_headers(base: u64, headers: &[libc::Elf64_Phdr]) -> Option<Loaded> {
         index,
         frames: (0, 0),
     };
+    // Other threads may write to the other segments.
+    let is_constant =
+        |header: &&libc::Elf64_Phdr| header.p_flags & (libc::PF_R | libc::PF_W) == libc::PF_R;
     let within = |place: u64| {
         segments()
+            .filter(is_constant)
             .map(part)
             .find(|&(from, to)| from <= place && place < to)
     };

@@ -5,7 +5,7 @@ use framehop::{ExplicitModuleSectionInfo, MayAllocateDuringUnwind, Module, Unwin
 use crate::sys::{Copied, Loaded, loaded};
 
 /// The most frames of a stack.
-pub(crate) const FRAMES: usize = 512;
+const FRAMES: usize = 512;
 
 #[cfg(target_arch = "x86_64")]
 mod processor {

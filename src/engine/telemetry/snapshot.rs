@@ -11,7 +11,7 @@ use crate::{
         core::{Core, WorkerShard},
         handle::Handle,
         shared::Shared,
-        watchdog::stall::RecentStall,
+        watchdog::stall::{RecentStall, Stall},
     },
     metrics::{
         ClockMetrics, RuntimeMetrics, WorkerMetrics,
@@ -172,6 +172,17 @@ impl Handle {
         let workers = self.shared().workers.load();
         let workers = workers.iter();
         workers.map(|shard| shard.owner().activity(shard)).collect()
+    }
+
+    /// Returns whether the job of a stall of this runtime still runs. The job may end at any moment
+    /// after that.
+    pub fn still_runs(&self, stall: &Stall) -> bool {
+        let mut runs = false;
+        self.shared().each_core(|core| {
+            let is_at = || core.watchdog.watch.number() == Some(stall.job_number);
+            runs |= core.index == stall.worker && stall.is_running && is_at();
+        });
+        runs
     }
 
     /// Returns the last 64 reported [stalls](crate::runtime::Builder::stall_threshold), oldest

@@ -445,6 +445,7 @@ fn a_stall_is_displayed_as_one_line() {
         worker: 2,
         is_helper: false,
         thread: 0,
+        job_number: 0,
         job: job(None),
         elapsed: Duration::from_micros(312_040),
         is_running: false,

@@ -52,6 +52,8 @@ pub struct Stall {
     /// the worker found the stall when it came back to its loop. From then on, the workers time
     /// each job for a minute, so that the next stall has a name.
     pub jobs: u64,
+    /// The number of the job, if it runs.
+    pub(crate) job_number: u64,
     /// The job, as the flight recorder writes it.
     pub(crate) what: Option<JobRef>,
     /// The span that armed the timer. `None` for tasks, and without feature `tracing`.

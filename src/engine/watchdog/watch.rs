@@ -267,7 +267,7 @@ impl Watch {
     }
 
     /// Returns the number of the worker's present job, or `None` if it is in no job.
-    pub(super) fn number(&self) -> Option<u64> {
+    pub(crate) fn number(&self) -> Option<u64> {
         match self.job.named.load(Acquire) {
             0 => None,
             number => Some(number),
@@ -324,6 +324,7 @@ impl Watch {
         seen.stall = Some(Open {
             stall: Stall {
                 is_running: true,
+                job_number: number,
                 ..stall(worker, elapsed, 1, sight.what, sight.origin)
             },
             job: number,
@@ -472,6 +473,7 @@ fn stall(
         elapsed: Duration::from_nanos(elapsed),
         is_running: false,
         jobs,
+        job_number: 0,
         what,
         origin,
     }
