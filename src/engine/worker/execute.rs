@@ -33,13 +33,14 @@ impl Worker<'_> {
                 // The watchdog reads number, name and place from here if the task takes too long.
                 let name = TypeName::from_fn(task.name());
                 let spawned = task.metadata().spawned();
-                #[cfg(feature = "facade")]
-                let _hooked = HookedPoll::begin(self.core, task.metadata().id(), spawned);
                 // Before the job is published: its time begins here, and that of others ends.
                 if self.core.track.looks_at_jobs() {
                     return self.poll_looking(task, name, spawned);
                 }
                 self.begin_poll(name, spawned);
+                #[cfg(feature = "facade")]
+                let _hooked = HookedPoll::begin(self.core, task.metadata().id(), spawned);
+                budget::begin();
                 task.run();
                 budget::end();
             }
@@ -72,7 +73,6 @@ impl Worker<'_> {
         let watch = &self.core.watchdog.watch;
         watch.begin(self.tick, name, Some(spawned));
         self.core.recorder.own.polls.add_alone(1);
-        budget::begin();
     }
 
     /// Runs a task while jobs or polls are recorded or timed.
@@ -80,6 +80,9 @@ impl Worker<'_> {
     fn poll_looking(&mut self, task: TaskJob, name: &'static TypeName, spawned: Spawned) {
         self.note_run(name, Some(spawned));
         self.begin_poll(name, spawned);
+        #[cfg(feature = "facade")]
+        let _hooked = HookedPoll::begin(self.core, task.metadata().id(), spawned);
+        budget::begin();
         let polls = &self.core.track.polls;
         if polls.are_timed() {
             // Keeps the task until it is known whether it has ended.
@@ -163,7 +166,8 @@ impl Worker<'_> {
     }
 }
 
-/// A poll of a task, with the hooks around it.
+/// A poll of a task, with the hooks around it. It begins when the poll is published: a hook that
+/// takes long is part of the job.
 #[cfg(feature = "facade")]
 struct HookedPoll<'a> {
     core: &'a Core,

@@ -77,10 +77,10 @@ pub(crate) struct Worker<'a> {
     pub(crate) local: &'a Local,
     pub(crate) core: &'a Core,
     pub(crate) shared: &'a Shared,
-    /// How many jobs have run.
+    /// The number of the job that runs, or ran last. The next one has the next number.
     pub(crate) tick: u64,
-    /// The value of `tick` at which the worker takes its next job from the injector. It is a
-    /// multiple of the interval, kept here because computing it takes a division for each job.
+    /// The value of `tick` at which the worker takes its next job from the injector. It is kept
+    /// here because computing it takes a division for each job.
     injector_at: u64,
     /// The value of `tick` at the last poll of timers and sockets.
     last_poll: u64,
@@ -204,19 +204,22 @@ impl<'a> Worker<'a> {
             true => Events::new(EVENTS),
             false => Events::new(EVENTS).reserve(),
         };
+        // The thread before this one, as in an earlier `block_on`, has left its last job there. Go
+        // on with the numbers: the label of one of its jobs must not be that of another one.
+        let tick = core.watchdog.watch.begun();
         Self {
             local,
             core,
             shared,
-            tick: 0,
+            tick,
             // The first look goes to the injector: a new worker has nothing of its own.
-            injector_at: 0,
-            last_poll: 0,
+            injector_at: tick,
+            last_poll: tick,
             interval: u64::from(shared.config.event_interval),
             poll_within: nanos(shared.config.rescue_latency) / 4,
             is_single: shared.is_current_thread(),
             timers_since_poll: 0,
-            in_loop: InLoop::at(shared.clock.real(), 0),
+            in_loop: InLoop::at(shared.clock.real(), tick),
             root: None,
             search: Search::beginning_at(core.index),
             due: Vec::with_capacity(due),
