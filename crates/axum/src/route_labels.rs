@@ -12,6 +12,7 @@ use std::{
 use axum::{
     Router,
     extract::{MatchedPath, Request},
+    http::Method,
 };
 use tourbillon::task::{self, Label};
 use tower_layer::Layer;
@@ -33,8 +34,9 @@ use tower_service::Service;
 /// # drop(make_service);
 /// ```
 ///
-/// A request without a route, such as one to a fallback, has no label. Nor has a job that runs
-/// handlers of two routes, or a handler that labels the job itself.
+/// A request whose method is not a standard one is labelled by its route alone. A request without a
+/// route, such as one to a fallback, has no label. Nor has a job that runs handlers of two routes,
+/// or a handler that labels the job itself.
 #[derive(Clone, Copy, Debug, Default)]
 pub struct RouteLabels;
 
@@ -53,23 +55,41 @@ impl<S> Layer<S> for RouteLabels {
 #[derive(Clone, Debug)]
 pub struct RouteLabelsService<S> {
     inner: S,
-    /// The label of the first request. The router has a service for each method of a route, so it
-    /// is nearly always that of all others.
+    /// The label of the first request of a standard method. The router has a service for each
+    /// method of a route, so it is nearly always that of all others.
     last: Arc<OnceLock<Label>>,
 }
 
 impl<S> RouteLabelsService<S> {
     fn label(&self, request: &Request) -> Option<Label> {
-        let (method, route) = (
-            request.method().as_str(),
-            request.extensions().get::<MatchedPath>()?,
-        );
-        let route = route.as_str();
+        let route = request.extensions().get::<MatchedPath>()?.as_str();
+        let method = request.method();
+        if !is_standard(method) {
+            // Labels are kept for good, and a client can make up any number of methods.
+            return Some(Label::new(route));
+        }
+        let method = method.as_str();
         let new = || Label::new(&format!("{method} {route}"));
         let label = *self.last.get_or_init(new);
         let is_it = label.text().split_once(' ') == Some((method, route));
         Some(if is_it { label } else { new() })
     }
+}
+
+/// Whether this is one of the methods that HTTP itself defines.
+fn is_standard(method: &Method) -> bool {
+    matches!(
+        *method,
+        Method::GET
+            | Method::HEAD
+            | Method::POST
+            | Method::PUT
+            | Method::DELETE
+            | Method::CONNECT
+            | Method::OPTIONS
+            | Method::TRACE
+            | Method::PATCH
+    )
 }
 
 impl<S: Service<Request>> Service<Request> for RouteLabelsService<S> {
