@@ -3,7 +3,8 @@
 #
 #   crates/tokio/real.sh            places the source of the real tokio in `real/tokio`, as a
 #                                   repository with the tag that the manifest names. Cargo downloads
-#                                   it from crates.io and verifies its checksum
+#                                   it from crates.io and verifies its checksum. Does nothing if
+#                                   they are there
 #   crates/tokio/real.sh COMMAND…   runs a command for which that is the repository
 #
 # The lock files of this package and of those that test it have no repository: their
@@ -14,17 +15,32 @@ here=$(cd "$(dirname "$0")" && pwd)
 if [ $# -gt 0 ]; then
     # Cargo keeps clones: these are not for other builds.
     home=$here/real/cargo
+    of_user=${CARGO_HOME:-$HOME/.cargo}
+    # In a command of this script, that is the folder itself, and all is set.
+    [ "$of_user" != "$home" ] || exec "$@"
     mkdir -p "$home"
     for name in registry config.toml config; do
-        of_user=${CARGO_HOME:-$HOME/.cargo}/$name
-        [ ! -e "$of_user" ] || ln -sfn "$of_user" "$home/$name"
+        [ ! -e "$of_user/$name" ] || ln -sfn "$of_user/$name" "$home/$name"
     done
     export CARGO_HOME="$home" CARGO_NET_GIT_FETCH_WITH_CLI=true
-    export GIT_CONFIG_COUNT=1 GIT_CONFIG_KEY_0="url.file://$here/real/tokio.insteadOf"
-    export GIT_CONFIG_VALUE_0=https://github.com/tokio-rs/tokio
+    # Behind the entries that the user has there.
+    entry=${GIT_CONFIG_COUNT:-0}
+    export "GIT_CONFIG_COUNT=$((entry + 1))"
+    export "GIT_CONFIG_KEY_$entry=url.file://$here/real/tokio.insteadOf"
+    export "GIT_CONFIG_VALUE_$entry=https://github.com/tokio-rs/tokio"
     exec "$@"
 fi
+# The user's settings, such as hooks and signatures, are not for this repository.
+own_git() {
+    env -u GIT_CONFIG_COUNT GIT_CONFIG_GLOBAL=/dev/null GIT_CONFIG_NOSYSTEM=1 git "$@"
+}
 tag=$(sed -n 's/^real = .* tag = "\([^"]*\)".*/\1/p' "$here/Cargo.toml" | head -n 1)
+there=$here/real/tokio
+# Without a repository of its own, the folder is a part of Tourbillon's.
+if [ -e "$there/.git" ]; then
+    is=$(own_git -C "$there" describe --tags --exact-match --dirty 2> /dev/null || true)
+    [ "$is" != "$tag" ] || exit 0
+fi
 helper=$(mktemp -d)
 trap 'rm -rf "$helper"' EXIT
 # A package outside of any patch, whose only dependency is that version.
@@ -42,10 +58,10 @@ MANIFEST
 # `cargo vendor` places the files and checks them. The other folders are tokio's dependencies.
 (cd "$helper" && cargo vendor --quiet vendor > /dev/null)
 cd "$helper/vendor/tokio"
-git init --quiet
-git add --all --force
-git -c user.name=real.sh -c user.email=real.sh@localhost commit --quiet --message "$tag"
-git tag "$tag"
+own_git init --quiet
+own_git add --all --force
+own_git -c user.name=real.sh -c user.email=real.sh@localhost commit --quiet --message "$tag"
+own_git tag "$tag"
 rm -rf "$here/real"
 mkdir "$here/real"
 cp -R "$helper/vendor/tokio" "$here/real/tokio"
