@@ -12,8 +12,15 @@ fn snapshot(at: f64, instance: &str, fired: u64, buckets: &[(usize, u64)]) -> Sn
     let none = serde_json::json!({ "buckets": [] });
     let lateness = serde_json::json!({ "wake": late, "queue": none, "rescued": none });
     let no_lateness = serde_json::json!({ "wake": none, "queue": none, "rescued": none });
-    let stall = |job: &str, ms: f64| serde_json::json!({ "job": job, "spawned": "src/a.rs:1:2", "elapsed_ms": ms });
-    let labelled = serde_json::json!({ "label": "GET /report", "job": "web::connection::serve<u8>", "elapsed_ms": 9.0 });
+    let stall = |job: &str, ms: f64| {
+        let at = "src/a.rs:1:2";
+        serde_json::json!({ "job": job, "spawned": at, "elapsed_ms": ms })
+    };
+    let labelled = serde_json::json!({
+        "label": "GET /report",
+        "job": "web::connection::serve<u8>",
+        "elapsed_ms": 9.0,
+    });
     let unknown = serde_json::json!({ "job": null, "spawned": null, "elapsed_ms": 700.0 });
     let value = serde_json::json!({
         "tourbillon": "0.1.0", "pid": 7, "instance": instance, "at_ms": at, "uptime_ms": at,
@@ -24,7 +31,13 @@ fn snapshot(at: f64, instance: &str, fired: u64, buckets: &[(usize, u64)]) -> Sn
         }],
         "helpers": { "counts": {}, "lateness": no_lateness },
         "global_queue_depth": 0, "alive_tasks": 2,
-        "stalls": [stall("parse", 120.0), labelled, unknown, stall("render", 500.0), stall("parse", 110.0)],
+        "stalls": [
+            stall("parse", 120.0),
+            labelled,
+            unknown,
+            stall("render", 500.0),
+            stall("parse", 110.0),
+        ],
         "bounds_ns": [1_000, 2_000, 4_000, 20_000_000, null],
     });
     serde_json::from_value(value).unwrap()
@@ -135,7 +148,10 @@ fn a_small_screen_has_all_parts() {
 #[test]
 fn stalls_are_grouped_in_a_time_that_grows_with_their_number() {
     let of = |count: usize| {
-        let stall = |job: usize| serde_json::json!({ "job": job.to_string(), "spawned": null, "elapsed_ms": 1.0 });
+        let stall = |job: usize| {
+            let job = job.to_string();
+            serde_json::json!({ "job": job, "spawned": null, "elapsed_ms": 1.0 })
+        };
         let stalls: Vec<_> = (0..count).map(stall).collect();
         let mut snapshot = snapshot(0.0, "a", 0, &[]);
         snapshot.stalls = serde_json::from_value(stalls.into()).unwrap();
