@@ -316,7 +316,7 @@ impl<O: Owner> Shard<O> {
         let (next, soonest) = inner.next(seen);
         self.publish_store(next, soonest, seen);
         self.store_prompt
-            .store(inner.next_prompt(), Ordering::Release);
+            .store(inner.next_prompt(seen), Ordering::Release);
         self.has_backlog
             .store(!inner.backlog.is_empty(), Ordering::Release);
     }

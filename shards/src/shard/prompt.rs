@@ -5,17 +5,19 @@ use super::inner::{Inner, is_tolerant};
 use crate::{
     node::{NodeRef, claim::NEVER},
     owner::Owner,
-    store::{AnyStore, Entry, Nowhere, Store, Tree},
+    store::{AnyStore, Entry, Nowhere, Store, Tree, any::Seen},
 };
 
 /// So many stale entries are kept in any case.
 const STALE: usize = 64;
 
-/// At most so many stale entries are forgotten at once. The shard's lock is held meanwhile.
+/// [`Prompt::next`] forgets at most so many stale entries. The shard's lock is held meanwhile.
+/// [`Prompt::note`] does not count: it looks at all entries, but only once many were noted.
 const AT_ONCE: usize = 256;
 
 /// The keys of prompt timers, with their slots, by key. An entry is stale if its timer has another
-/// key by now, or is gone. A stale entry that looks live costs one wake-up.
+/// key by now, or is gone. While very many entries are stale, the owner may wake up for a timer for
+/// which it defers that.
 #[derive(Debug, Default)]
 pub(super) struct Prompt(Tree);
 
@@ -58,11 +60,15 @@ impl<O: Owner> Inner<O> {
     }
 
     /// Returns the smallest key of a timer in the store for which an owner wakes up that defers
-    /// wake-ups.
+    /// wake-ups. `seen` is the state of the store.
     #[inline]
-    pub(super) fn next_prompt(&mut self) -> u64 {
+    pub(super) fn next_prompt(&mut self, seen: Seen) -> u64 {
         match &mut self.prompt {
-            Some(prompt) if self.tolerant > 0 => prompt.next(is_prompt(&self.nodes, &self.store)),
+            // A stale key may be smaller than all keys in the store. The owner would wake up, find
+            // nothing to expire, and so not read the next entries.
+            Some(prompt) if self.tolerant > 0 => prompt
+                .next(is_prompt(&self.nodes, &self.store))
+                .max(seen.first_key),
             _ => NEVER,
         }
     }

@@ -176,3 +176,20 @@ fn the_next_wake_is_that_of_the_first_stated_timer() {
         drop(shard.close());
     }
 }
+
+/// The owner would wake up in a loop for keys that the store no longer has.
+#[test]
+fn the_next_wake_is_no_earlier_than_the_first_key_when_very_many_timers_moved() {
+    let shard = Scripted::deferring(true, StoreKind::default());
+    let timers = (0..600).map(|at| stated(&shard, 1_000 + at, 0));
+    let timers: Vec<_> = timers.collect();
+    for (timer, at) in timers.iter().zip(10_000..) {
+        assert_eq!(timer.reset_at(at), Reset::Pending);
+    }
+    assert_eq!(turn(&shard, 2_000), 0);
+    shard.defer(100_000);
+    assert_eq!((shard.next_deadline(), shard.next_wake()), (10_000, 10_000));
+    assert_eq!(turn(&shard, 10_000), 1);
+    assert_eq!(shard.next_wake(), 10_001);
+    drop(shard.close());
+}
