@@ -35,6 +35,7 @@ pub struct Worker {
     pub(crate) thread: PlainMutex<Option<ThreadId>>,
     pub(crate) parks: PlainUsize,
     wakes: PlainUsize,
+    armed: PlainU64,
     overs: PlainMutex<Vec<(Kind, Outcome)>>,
     notices: Mutex<Vec<Notice<Worker>>>,
     /// A clock for threads that reset timers. Each reading advances it by [`TICK`].
@@ -89,6 +90,11 @@ impl Worker {
         overs.iter().filter(|over| over.1 == how).count()
     }
 
+    /// Returns how many timers were armed. A sleep that was over and is armed again counts again.
+    pub fn arms(&self) -> u64 {
+        self.armed.load(Ordering::Relaxed)
+    }
+
     /// Returns how many timers ended.
     pub fn overs(&self) -> usize {
         self.overs.lock().unwrap().len()
@@ -127,6 +133,10 @@ impl Owner for Worker {
             Some(set) => set(&self.alarm, at),
             None => self.alarm.set(at),
         }
+    }
+
+    fn armed(&self, _kind: Kind, _here: bool, count: u64) {
+        self.armed.fetch_add(count, Ordering::Relaxed);
     }
 
     fn over(&self, kind: Kind, how: Outcome) {

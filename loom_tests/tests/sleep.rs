@@ -306,6 +306,24 @@ fn a_sleep_is_moved_while_its_holder_shuts_it_down() {
     });
 }
 
+/// The shard's own thread moves the sleep twice, puts it into the store and drops it, while the
+/// holder shuts it down: it ends once for each time that it was armed.
+#[test]
+fn the_owner_drops_a_sleep_while_its_holder_shuts_it_down() {
+    model!(Some(3), || {
+        let (home, mut sleep) = sleep();
+        let due = due(&home, 5);
+        let holder = thread::spawn(move || due.shutdown());
+        sleep.reset(50);
+        sleep.reset(20);
+        expire(&home, 6);
+        drop(sleep);
+        holder.join().unwrap();
+        close(&home);
+        assert_eq!(home.owner().overs() as u64, home.owner().arms());
+    });
+}
+
 /// The task drops the sleep while it fires: it ends once, and is freed.
 #[test]
 fn a_sleep_is_dropped_while_it_fires() {

@@ -16,7 +16,7 @@ use crate::{
         taken::Taken,
         wait::start_of,
     },
-    owner::Owner,
+    owner::{Notice, Owner},
     shard::Shard,
     tolerance::Tolerance,
 };
@@ -168,19 +168,13 @@ impl<O: Owner> Due<O> {
         let Some(node) = self.0.take() else { return };
         // Before the claim, as in `fire`.
         node.set_location(Location::None);
-        match node.claim.end_due(Outcome::Cancelled, node.takes_outcome()) {
-            Start::Run(_) => {
-                if let Some(notice) = ended(&node, Outcome::Cancelled) {
-                    node.home.owner().deliver(notice);
-                }
-            }
-            Start::Moved => node.home.arrive(&node),
-            Start::Over => {}
+        if let Some(notice) = end_due(&node, Outcome::Cancelled) {
+            node.home.owner().deliver(notice);
         }
     }
 
     /// Ends the timer with [`Outcome::Shutdown`]: drops its callback, calls it with the outcome, or
-    /// wakes its task.
+    /// wakes its task. A sleep that was moved waits on, unless its shard is closed.
     pub fn shutdown(self) {
         drop(self);
     }
@@ -191,9 +185,29 @@ impl<O: Owner> Drop for Due<O> {
         if let Some(node) = self.0.take() {
             // Before the claim, as in `fire`.
             node.set_location(Location::None);
+            let notice = match node.vtable.kind {
+                // Only a sleep's handle ends the sleep while it waits in a store: see
+                // `Shard::end_stored`.
+                Kind::Sleep => end_due(&node, Outcome::Shutdown),
+                Kind::Once | Kind::Recurring => end(&node, Outcome::Shutdown),
+            };
             // The drop of the notice calls a callback that takes an outcome.
-            drop(end(&node, Outcome::Shutdown));
+            drop(notice);
         }
+    }
+}
+
+/// Ends a timer that is still due, or puts it back if it was moved. Its location is `None` by now.
+/// Returns the notice of a callback that takes outcomes, which the caller must deliver.
+#[must_use]
+fn end_due<O: Owner>(node: &NodeRef<O>, how: Outcome) -> Option<Notice<O>> {
+    match node.claim.end_due(how, node.takes_outcome()) {
+        Start::Run(_) => ended(node, how),
+        Start::Moved => {
+            node.home.arrive(node);
+            None
+        }
+        Start::Over => None,
     }
 }
 

@@ -194,7 +194,8 @@ pub enum Cancelled {
 pub struct Lease {
     /// The number of the lease, which no other lease has or had.
     pub node: i64,
-    /// Whether the lease runs out unless it is renewed.
+    /// Whether the lease runs out unless it is renewed. If not, [`Store::release`] must finish in
+    /// its first poll, because the node's task may end after it.
     pub runs_out: bool,
 }
 

@@ -172,7 +172,8 @@ impl ClaimWord {
 
     /// Ends a waiting sleep as [`end_pending`](ClaimWord::end_pending) does, by a plain store. Only
     /// for the thread that has the sleep's handle, and the lock of the shard whose store has the
-    /// sleep: no other thread changes the word of such a sleep.
+    /// sleep: no other thread changes the word of such a sleep. Others end one that is due, or that
+    /// a closed shard has no longer in its store.
     #[inline]
     pub(crate) fn end_alone(&self, how: Outcome) -> bool {
         let waits = self.waits();

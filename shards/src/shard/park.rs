@@ -64,7 +64,9 @@ impl<O: Owner> Shard<O> {
     /// something to [`expire`](Shard::expire) first; then the owner is still awake.
     ///
     /// The owner looks for other work between this call and the sleep. A thread that brings such
-    /// work calls [`wake`](Shard::wake) after that.
+    /// work calls [`wake`](Shard::wake) after that. If the owner drops or arms a timer of this shard
+    /// in between, a timer that another thread cancels at that moment may keep its memory until
+    /// later cancellations free it.
     ///
     /// This is for an event loop of one thread: the README of this crate has one. Workers that steal
     /// from each other sleep by [`Searchers::sleep`](tourbillon_sched::Searchers::sleep).

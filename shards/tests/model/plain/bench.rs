@@ -185,8 +185,11 @@ impl Bench {
         if let Some((id, due)) = self.take_held(which) {
             due.shutdown();
             let world = &mut *self.world.lock().unwrap();
-            if !world.timers[id].model.is_over() {
-                world.end(id, Outcome::Shutdown);
+            match world.timers[id].model.state {
+                State::Over(_) => {}
+                // A sleep that was moved waits on.
+                State::Pending(_) if world.timers[id].kind == Kind::Sleep => world.arrive(id),
+                _ => world.end(id, Outcome::Shutdown),
             }
         }
     }
