@@ -195,8 +195,7 @@ impl RuntimeMask {
                 }
             }
         }
-        // SAFETY: the call has no preconditions.
-        let thread = unsafe { libc::gettid() };
+        let thread = super::thread_id();
         let begun = Mask::of(THIS_THREAD);
         let mut workers = self.workers();
         workers.unstarted -= 1;
@@ -253,8 +252,7 @@ impl RuntimeMask {
         let Ok(threads) = fs::read_dir("/proc/self/task") else {
             return true;
         };
-        // SAFETY: the call has no preconditions.
-        let this = unsafe { libc::gettid() };
+        let this = super::thread_id();
         let is_narrower = self.own.is_some_and(|own| mask.is_within(&own));
         threads
             .filter_map(|thread| thread.ok()?.file_name().to_str()?.parse().ok())

@@ -30,9 +30,9 @@ pub(crate) fn random() -> u64 {
 }
 
 /// Returns the system's number of the calling thread, as in `/proc/self/task`.
-pub(crate) fn thread_id() -> u32 {
+pub(crate) fn thread_id() -> libc::pid_t {
     // SAFETY: the call has no preconditions.
-    unsafe { libc::gettid() as u32 }
+    unsafe { libc::gettid() }
 }
 
 /// Converts the result of a libc call that returns −1 on failure.

@@ -25,13 +25,12 @@ fn block() {
 
 /// Returns a runtime of one worker, and the receiver of its reports.
 fn watched(threshold: Duration) -> (Runtime, Receiver<Stall>) {
-    watched_with(&mut Builder::new(), threshold)
+    watched_with(Builder::new().worker_threads(1), threshold)
 }
 
 fn watched_with(builder: &mut Builder, threshold: Duration) -> (Runtime, Receiver<Stall>) {
     let (sender, stalls) = channel();
     let runtime = builder
-        .worker_threads(1)
         .stall_threshold(threshold)
         .on_stall(move |stall| {
             let _ = sender.send(stall.clone());
@@ -176,7 +175,7 @@ fn of_several_jobs_none_is_named_before_jobs_are_timed() {
     let _alarm = alarm();
     // With a latency, the worker would look up after each long job.
     let mut builder = Builder::new();
-    builder.rescue_latency(Duration::MAX);
+    builder.worker_threads(1).rescue_latency(Duration::MAX);
     let (runtime, stalls) = watched_with(&mut builder, THRESHOLD);
     runtime.spawn(async { block_before_others() });
     let stall = stalls.recv_timeout(PATIENCE).unwrap();
@@ -203,13 +202,7 @@ fn of_several_jobs_none_is_named_before_jobs_are_timed() {
 #[test]
 fn innocent_tasks_are_not_named() {
     let _alarm = alarm();
-    let (sender, stalls) = channel();
-    let runtime = Builder::new()
-        .worker_threads(2)
-        .stall_threshold(THRESHOLD)
-        .on_stall(move |stall| _ = sender.send(stall.clone()))
-        .build()
-        .unwrap();
+    let (runtime, stalls) = watched_with(Builder::new().worker_threads(2), THRESHOLD);
     async fn innocent() {}
     let stuck = AllBlocked::all(&runtime);
     for _ in 0..50 {
@@ -227,13 +220,7 @@ fn innocent_tasks_are_not_named() {
 #[test]
 fn a_stall_is_reported_when_it_is_seen_and_when_it_ends() {
     let _alarm = alarm();
-    let (sender, stalls) = channel();
-    let runtime = Builder::new()
-        .worker_threads(2)
-        .stall_threshold(THRESHOLD)
-        .on_stall(move |stall| _ = sender.send(stall.clone()))
-        .build()
-        .unwrap();
+    let (runtime, stalls) = watched_with(Builder::new().worker_threads(2), THRESHOLD);
     let (release, released) = channel::<()>();
     runtime.spawn(async move { _ = released.recv() });
     // On a busy machine, other stalls may be reported, too.
@@ -268,7 +255,8 @@ fn a_stall_is_reported_when_it_is_seen_and_when_it_ends() {
 #[test]
 fn a_blocking_helper_is_reported_as_a_helper() {
     let _alarm = alarm();
-    let (runtime, stalls) = watched_with(Builder::new().helpers(0..=1), THRESHOLD);
+    let (runtime, stalls) =
+        watched_with(Builder::new().worker_threads(1).helpers(0..=1), THRESHOLD);
     let stuck = AllBlocked::all(&runtime);
     runtime.spawn(named::task());
     let stall = loop {

@@ -8,7 +8,7 @@ use std::{
     collections::HashMap,
     fmt::{self, Display},
     io::{self, BufWriter, Write},
-    time::UNIX_EPOCH,
+    time::{Duration, UNIX_EPOCH},
 };
 
 use tourbillon::{
@@ -100,6 +100,22 @@ impl<W: Write> Events<W> {
     ) -> io::Result<()> {
         let rest = format_args!(",\"s\":\"t\",\"args\":{{{args}}}").to_string();
         self.event('i', place, at, name, rest)
+    }
+
+    /// Writes the sums of a cause or a job, the `i`-th of its list.
+    fn total(
+        &mut self,
+        i: usize,
+        of: &str,
+        name: impl Display,
+        (timers, worst, sum): (usize, Duration, Duration),
+    ) -> io::Result<()> {
+        let comma = if i == 0 { "" } else { "," };
+        let (name, worst, sum) = (Quoted(name), Micros(nanos(worst)), Micros(nanos(sum)));
+        write!(
+            self.out,
+            "{comma}{{\"{of}\":{name},\"timers\":{timers},\"worst_us\":{worst},\"sum_us\":{sum}}}"
+        )
     }
 
     /// Names a process, or with `thread` a thread of it.
@@ -214,26 +230,12 @@ pub fn write_trace(snapshot: &Snapshot, out: impl Write) -> io::Result<()> {
         write!(events.out, "]}}")?;
     }
     write!(events.out, "],\n\"causes\":[")?;
-    for (i, total) in causes(&late).iter().enumerate() {
-        let comma = if i == 0 { "" } else { "," };
-        let (worst, sum) = (Micros(nanos(total.worst)), Micros(nanos(total.sum)));
-        write!(
-            events.out,
-            "{comma}{{\"cause\":{},\"timers\":{},\"worst_us\":{worst},\"sum_us\":{sum}}}",
-            Quoted(total.cause),
-            total.timers
-        )?;
+    for (i, it) in causes(&late).iter().enumerate() {
+        events.total(i, "cause", it.cause, (it.timers, it.worst, it.sum))?;
     }
     write!(events.out, "],\n\"jobs\":[")?;
-    for (i, total) in jobs(&late).iter().enumerate() {
-        let comma = if i == 0 { "" } else { "," };
-        let (worst, sum) = (Micros(nanos(total.worst)), Micros(nanos(total.sum)));
-        write!(
-            events.out,
-            "{comma}{{\"job\":{},\"timers\":{},\"worst_us\":{worst},\"sum_us\":{sum}}}",
-            Quoted(total.job),
-            total.timers
-        )?;
+    for (i, it) in jobs(&late).iter().enumerate() {
+        events.total(i, "job", it.job, (it.timers, it.worst, it.sum))?;
     }
     writeln!(events.out, "]}}}}")?;
     events.out.flush()

@@ -94,13 +94,12 @@ fn follow(told: &Receiver<Told>, mut f: impl FnMut(&Stall, Option<&Stack>)) {
             Ok((stall, handle)) => {
                 let key = (stall.thread, stall.number);
                 if stall.is_running {
-                    let told = Instant::now();
-                    let next = told;
+                    let now = Instant::now();
                     let stalled = Open {
                         stall,
                         handle,
-                        told,
-                        next,
+                        told: now,
+                        next: now,
                     };
                     open.insert(key, stalled);
                 } else {

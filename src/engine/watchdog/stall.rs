@@ -52,7 +52,7 @@ pub struct Stall {
     /// the worker found the stall when it came back to its loop. From then on, the workers time
     /// each job for a minute, so that the next stall has a name.
     pub jobs: u64,
-    /// The number of the job, if it runs.
+    /// The number of the job, if a peer has found it while it ran.
     pub(crate) job_number: u64,
     /// The job, as the flight recorder writes it.
     pub(crate) what: Option<JobRef>,

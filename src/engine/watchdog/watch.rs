@@ -83,8 +83,7 @@ struct Sight {
 #[derive(Debug)]
 struct Open {
     stall: Stall,
-    /// The number of its job, and when peers first saw it, in ns.
-    job: u64,
+    /// When peers first saw its job, in ns.
     since: u64,
     course: Course,
 }
@@ -327,7 +326,6 @@ impl Watch {
                 job_number: number,
                 ..stall(worker, elapsed, 1, sight.what, sight.origin)
             },
-            job: number,
             since: sight.since,
             course: Course::Found,
         });
@@ -375,9 +373,10 @@ impl Watch {
         let mut seen = lock(&self.seen);
         // 1. A peer has found one of these jobs. It is over.
         let open = seen.stall.as_ref();
-        if let Some(open) = open.filter(|it| it.stall.is_running && it.job > from.jobs) {
+        if let Some(open) = open.filter(|it| it.stall.is_running && it.stall.job_number > from.jobs)
+        {
             // The first job of the turn began when the turn did.
-            let is_first = open.job == from.jobs + 1;
+            let is_first = open.stall.job_number == from.jobs + 1;
             let since = if is_first { from.at } else { open.since };
             return seen.end(since, to.at);
         }
@@ -415,8 +414,8 @@ impl Seen {
     /// whether this is the end of a stall that the caller is to report.
     fn left(&mut self, number: u64, now: u64) -> bool {
         let open = self.stall.as_ref();
-        let open = open.filter(|it| it.stall.is_running && it.job < number);
-        let Some((job, since)) = open.map(|it| (it.job, it.since)) else {
+        let open = open.filter(|it| it.stall.is_running && it.stall.job_number < number);
+        let Some(since) = open.map(|it| it.since) else {
             return false;
         };
         self.over = InLoop::at(now, number - 1);
@@ -425,7 +424,6 @@ impl Seen {
         };
         self.stall = Some(Open {
             stall,
-            job,
             since,
             course: Course::Found,
         });

@@ -164,7 +164,7 @@ pub(crate) fn run_as<R>(local: &Local, main: impl FnOnce(&mut Worker<'_>) -> R) 
         shard
             .owner()
             .thread
-            .store(sys::thread_id(), Ordering::Relaxed);
+            .store(sys::thread_id() as u32, Ordering::Relaxed);
         // Set the alarm before the hook, which is user code and may block.
         shard.beat(shared.clock.now());
         hook(&shared.config.on_thread_start);
