@@ -76,7 +76,7 @@ impl FlightRecorder {
 
     /// Copies the last `most` events of each thread at most, as [`snapshot`](Self::snapshot) does.
     pub fn snapshot_last(&self, most: usize) -> Snapshot {
-        Snapshot::new(&self.shared.copy_rings(most))
+        Snapshot::new(&self.shared.copy_rings(most), &self.shared)
     }
 
     /// Returns how many events each thread has recorded, including those that were overwritten.
@@ -98,7 +98,10 @@ impl FlightRecorder {
     /// [`late_threshold`]: crate::runtime::Builder::late_threshold
     pub fn kept(&self) -> Vec<Snapshot> {
         let copies = self.shared.kept_copies();
-        copies.iter().map(|copy| Snapshot::new(copy)).collect()
+        copies
+            .iter()
+            .map(|copy| Snapshot::new(copy, &self.shared))
+            .collect()
     }
 
     /// Returns when the [kept](Self::kept) copies were made, oldest first. This reads no events.
@@ -135,6 +138,9 @@ pub struct Snapshot {
     pub rescues: bool,
     /// The [name of the runtime](crate::runtime::Builder::name).
     pub name: Option<String>,
+    /// The stacks that were [added](crate::Handle::add_stack) to recent stalls, oldest first, each
+    /// with the number of its [stall](Event::Stalled).
+    pub stacks: Vec<(u64, Arc<str>)>,
 }
 
 /// What one thread did last.
@@ -166,12 +172,13 @@ impl Default for Snapshot {
             cores: None,
             rescues: true,
             name: None,
+            stacks: Vec::new(),
         }
     }
 }
 
 impl Snapshot {
-    pub(crate) fn new(copy: &RawCopy) -> Self {
+    pub(crate) fn new(copy: &RawCopy, shared: &Shared) -> Self {
         let tracks = copy.tracks.iter().map(|(thread, copied)| {
             // SAFETY: the words come from a ring, into which only `Track::write` and `Outside`
             // write, and they write what the functions of `event` return. The copy is a run of
@@ -192,6 +199,8 @@ impl Snapshot {
             cores: copy.cores.clone(),
             rescues: copy.rescues,
             name: copy.name.clone(),
+            // Stacks come after the stalls, so the copy has none.
+            stacks: shared.stalls.load().all_stacks(),
         }
     }
 

@@ -58,6 +58,7 @@ mod engine {
                 pub elapsed: Duration,
                 pub is_running: bool,
                 pub jobs: u64,
+                pub stacks: Vec<std::sync::Arc<str>>,
                 pub what: Option<JobRef>,
                 pub origin: Option<NonZeroU64>,
             }

@@ -189,5 +189,18 @@ fn a_stall_is_a_warning() {
         });
         let (_, said) = warning(&warnings);
         assert_eq!(said.field("spawned"), None, "{said:?}");
+        assert_eq!((said.field("label"), said.field("stack")), (None, None));
+
+        runtime.spawn(async {
+            tourbillon::task::label("GET /report");
+            thread::sleep(Duration::from_millis(300));
+        });
+        let (_, said) = warning(&warnings);
+        assert_eq!(said.field("label"), Some("GET /report"), "{said:?}");
+        let stall = runtime.recent_stalls().pop().unwrap().stall;
+        runtime.handle().add_stack(&stall, "sum at a.rs:7".into());
+        let (_, said) = warning(&warnings);
+        assert_eq!(said.field("stack"), Some("sum at a.rs:7"), "{said:?}");
+        assert_eq!(said.field("number"), Some("3"));
     });
 }

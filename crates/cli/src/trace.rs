@@ -43,11 +43,15 @@ struct Summary {
     /// Older traces have none.
     #[serde(default)]
     jobs: Vec<JobRow>,
+    #[serde(default)]
+    stacks: Vec<StackRow>,
 }
 
 #[derive(Debug, Deserialize)]
 struct Late {
     text: String,
+    /// The number of a row of `stacks`, counted from 1.
+    stack: Option<u64>,
 }
 
 /// What one cause did to the late timers.
@@ -67,6 +71,19 @@ struct JobRow {
     worst_us: f64,
     sum_us: f64,
 }
+
+/// Equal stacks of one job that stalled.
+#[derive(Clone, Debug, Deserialize)]
+struct StackRow {
+    job: String,
+    times: u64,
+    worst_us: f64,
+    /// A line for each function, innermost first.
+    stack: String,
+}
+
+/// The most functions of a stack that are shown.
+const FUNCTIONS: usize = 12;
 
 impl From<&CauseTotal> for CauseRow {
     fn from(total: &CauseTotal) -> Self {
@@ -107,7 +124,11 @@ impl Summary {
             grouped(late)
         );
         for late in self.late.iter().take(top) {
-            let _ = writeln!(text, "- {}", shown(&late.text));
+            let _ = write!(text, "- {}", shown(&late.text));
+            if let Some(stack) = late.stack {
+                let _ = write!(text, " (stack {stack})");
+            }
+            text.push('\n');
         }
         if self.late.len() > top {
             let rest = self.late.len() - top;
@@ -128,6 +149,25 @@ impl Summary {
             let (worst, sum) = (scaled(row.worst_us * 1e3), scaled(row.sum_us * 1e3));
             let (timers, job) = (grouped(row.timers), shown(&row.job));
             let _ = writeln!(text, "{timers:>10}{worst:>12}{sum:>12}  {job}");
+        }
+        for (i, row) in self.stacks.iter().take(top).enumerate() {
+            let (job, worst) = (shown(&row.job), scaled(row.worst_us * 1e3));
+            let (number, times) = (i + 1, grouped(row.times));
+            let _ = writeln!(
+                text,
+                "\nstack {number} of {job}, seen {times} times, in stalls of up to {worst}"
+            );
+            for line in row.stack.lines().take(FUNCTIONS) {
+                let _ = writeln!(text, "    {}", shown(line));
+            }
+            let rest = row.stack.lines().count().saturating_sub(FUNCTIONS);
+            if rest > 0 {
+                let _ = writeln!(text, "    and {rest} that called them");
+            }
+        }
+        if self.stacks.len() > top {
+            let rest = (self.stacks.len() - top) as u64;
+            let _ = writeln!(text, "\nand {} more stacks (--top)", grouped(rest));
         }
         text
     }
@@ -157,27 +197,35 @@ mod tests {
             "traceEvents": [],
             "tourbillon": {
                 "recording": "light", "workers": 2, "events": 1234,
-                "late": [{ "text": "first", "spans": [] }, { "text": "second", "spans": [] }],
+                "late": [{ "text": "first", "stack": 1, "spans": [] }, { "text": "second", "spans": [] }],
                 "causes": [
                     { "cause": "stuck-in-job", "timers": 2, "worst_us": 4000, "sum_us": 5000.5 }
                 ],
                 "jobs": [
                     { "job": "task a::parse (spawned at src/main.rs:3:5)", "timers": 2,
                       "worst_us": 4000, "sum_us": 5000.5 }
+                ],
+                "stacks": [
+                    { "job": "task a::parse", "times": 3, "worst_us": 312000,
+                      "stack": "a::sum at src/a.rs:7\na::parse" }
                 ]
             }
         }"#;
         let trace: Trace = serde_json::from_str(text).unwrap();
         let expected = "\
             workers: 2, events: 1,234 (light recording), late timers: 2\n\
-            - first\n\
+            - first (stack 1)\n\
             and 1 more (--top)\n\
             \n\
             cause                     timers       worst         sum\n\
             stuck-in-job                   2     4.00 ms     5.00 ms\n\
             \n\
             \x20   timers       worst         sum  timers late behind a job\n\
-            \x20        2     4.00 ms     5.00 ms  task a::parse (spawned at src/main.rs:3:5)\n";
+            \x20        2     4.00 ms     5.00 ms  task a::parse (spawned at src/main.rs:3:5)\n\
+            \n\
+            stack 1 of task a::parse, seen 3 times, in stalls of up to 312 ms\n\
+            \x20   a::sum at src/a.rs:7\n\
+            \x20   a::parse\n";
         assert_eq!(trace.tourbillon.words(1), expected);
     }
 }

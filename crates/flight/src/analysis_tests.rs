@@ -115,6 +115,7 @@ fn several_jobs_of_unknown_length_are_a_queue() {
 #[test]
 fn a_peer_that_saw_the_job_names_it_among_several() {
     let stalled = Event::Stalled {
+        number: 1,
         worker: 0,
         is_running: true,
         elapsed: 10 * MS,

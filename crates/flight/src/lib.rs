@@ -18,6 +18,7 @@ pub use self::{
     cause::{Cause, CauseTotal, JobTotal, NotTaken, causes, jobs},
     found::{Found, Key, Stage},
     late::{LateTimer, Span},
+    stalls::{StackTotal, stacks},
     trace::write_trace,
 };
 

@@ -1,4 +1,6 @@
-//! The stalls of a snapshot, each once.
+//! The stalls of a snapshot, each once, and their stacks.
+
+use std::{cmp::Reverse, collections::HashMap, sync::Arc, time::Duration};
 
 use tourbillon::{
     flight::{Event, Snapshot},
@@ -8,6 +10,7 @@ use tourbillon::{
 /// A job that held its worker too long.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) struct Stalled {
+    pub(crate) number: u64,
     pub(crate) worker: usize,
     /// When it was reported last, in ns: the job was over then, or still ran.
     pub(crate) at: u64,
@@ -24,11 +27,13 @@ pub(crate) fn stalls(snapshot: &Snapshot) -> Vec<Stalled> {
     let events = snapshot.tracks.iter().flat_map(|track| &track.events);
     let reports = events.filter_map(|&(at, event)| match event {
         Event::Stalled {
+            number,
             worker,
             is_running,
             elapsed,
             job,
         } => Some(Stalled {
+            number,
             worker,
             at,
             is_running,
@@ -37,21 +42,91 @@ pub(crate) fn stalls(snapshot: &Snapshot) -> Vec<Stalled> {
         }),
         _ => None,
     });
-    let mut reports: Vec<_> = reports.collect();
-    reports.sort_by_key(|it| (it.worker, it.at));
-    // The next report of a worker ends the one of a job that still ran, if it goes back so far.
-    let is_end = |next: &Stalled, seen: &Stalled| {
-        let began = next.at.saturating_sub(next.elapsed);
-        seen.is_running && !next.is_running && seen.worker == next.worker && began <= seen.at
-    };
-    let mut stalls: Vec<Stalled> = Vec::with_capacity(reports.len());
-    for report in reports {
-        if stalls.last().is_some_and(|seen| is_end(&report, seen)) {
-            stalls.pop();
-        }
-        stalls.push(report);
-    }
+    let mut stalls: Vec<Stalled> = reports.collect();
+    // The end is behind the moment at which it was seen.
+    stalls.sort_by_key(|it| (it.worker, it.number, Reverse(it.at)));
+    stalls.dedup_by_key(|it| (it.worker, it.number));
+    stalls.sort_by_key(|it| (it.worker, it.at));
     stalls
+}
+
+/// Equal stacks of one job that stalled, with how often there was one.
+#[derive(Clone, Debug, PartialEq, Eq)]
+#[non_exhaustive]
+pub struct StackTotal {
+    /// A line for each function, innermost first.
+    pub stack: Arc<str>,
+    /// The job. `None` if it is not known which of several jobs it was.
+    pub job: Option<JobName>,
+    /// How many times a job had this stack.
+    pub times: usize,
+    /// The longest of the stalls that had it.
+    pub worst: Duration,
+}
+
+/// Returns the stacks of the stalls in a snapshot. Equal ones of one job are one row. The one with
+/// the longest stall comes first.
+pub fn stacks(snapshot: &Snapshot) -> Vec<StackTotal> {
+    Stacks::new(snapshot).rows
+}
+
+/// The stacks of a snapshot, and which stall had which.
+#[derive(Debug)]
+pub(crate) struct Stacks {
+    pub(crate) rows: Vec<StackTotal>,
+    /// The stalls that have stacks, each with the places in `rows`, oldest first.
+    stalls: Vec<(Stalled, Vec<usize>)>,
+}
+
+impl Stacks {
+    pub(crate) fn new(snapshot: &Snapshot) -> Self {
+        let mut of: HashMap<u64, Vec<&Arc<str>>> = HashMap::new();
+        for (number, stack) in &snapshot.stacks {
+            of.entry(*number).or_default().push(stack);
+        }
+        let mut stalls = stalls(snapshot);
+        stalls.retain(|stall| of.contains_key(&stall.number));
+        stalls.sort_by_key(|stall| Reverse(stall.elapsed));
+        let (mut rows, mut places) = (Vec::new(), HashMap::new());
+        let with_rows = stalls.into_iter().map(|stall| {
+            let name = stall.job.map(|job| (job.label, job.name, job.spawned));
+            let place = |stack: &&Arc<str>| {
+                let place = *places
+                    .entry((name, Arc::clone(stack)))
+                    .or_insert(rows.len());
+                if place == rows.len() {
+                    rows.push(StackTotal {
+                        stack: Arc::clone(stack),
+                        job: stall.job,
+                        times: 0,
+                        // The longest stall comes first.
+                        worst: Duration::from_nanos(stall.elapsed),
+                    });
+                }
+                rows[place].times += 1;
+                place
+            };
+            (stall, of[&stall.number].iter().map(place).collect())
+        });
+        let stalls = with_rows.collect();
+        Self { rows, stalls }
+    }
+
+    /// Returns the places of the stacks of a stall, oldest first.
+    pub(crate) fn of(&self, number: u64) -> &[usize] {
+        let found = self.stalls.iter().find(|(stall, _)| stall.number == number);
+        found.map_or(&[], |(_, places)| places)
+    }
+
+    /// Returns the place of the stack that a worker had last in a stall between two moments, in ns.
+    pub(crate) fn between(&self, worker: Option<usize>, from: u64, to: u64) -> Option<usize> {
+        let is_it = |stall: &Stalled| {
+            let began = stall.at.saturating_sub(stall.elapsed);
+            Some(stall.worker) == worker && began < to && from < stall.at
+        };
+        let found = self.stalls.iter().find(|(stall, _)| is_it(stall));
+        found.and_then(|(_, places)| places.last().copied())
+    }
 }
 
 #[cfg(test)]
@@ -60,34 +135,69 @@ mod tests {
 
     use super::*;
 
-    #[test]
-    fn a_stall_that_was_reported_twice_is_there_once() {
-        let stalled = |at, worker, is_running, elapsed| {
-            let job = Some(JobName::new("slow", None));
-            let event = Event::Stalled {
-                worker,
-                is_running,
-                elapsed,
-                job,
-            };
-            (at, event)
+    fn stalled(
+        at: u64,
+        number: u64,
+        worker: usize,
+        is_running: bool,
+        elapsed: u64,
+    ) -> (u64, Event) {
+        let event = Event::Stalled {
+            number,
+            worker,
+            is_running,
+            elapsed,
+            job: Some(JobName::new("slow", None)),
         };
+        (at, event)
+    }
+
+    fn snapshot() -> Snapshot {
         let track = |thread, events: &[_]| Track::new(thread, events.to_vec());
         let mut snapshot = Snapshot::default();
         snapshot.tracks = vec![
             // Another stall, of which no peer saw the job.
             track(
                 Thread::Worker(0),
-                &[stalled(80, 0, false, 70), stalled(200, 0, false, 50)],
+                &[stalled(80, 1, 0, false, 70), stalled(200, 3, 0, false, 50)],
             ),
             track(
                 Thread::Worker(1),
-                &[stalled(20, 0, true, 10), stalled(190, 2, true, 10)],
+                &[stalled(20, 1, 0, true, 10), stalled(190, 2, 2, true, 10)],
             ),
         ];
-        let found = stalls(&snapshot);
+        snapshot
+    }
+
+    #[test]
+    fn a_stall_that_was_reported_twice_is_there_once() {
+        let found = stalls(&snapshot());
         let found = found.iter().map(|it| (it.worker, it.at, it.is_running));
         let expected = [(0, 80, false), (0, 200, false), (2, 190, true)];
         assert_eq!(found.collect::<Vec<_>>(), expected);
+    }
+
+    #[test]
+    fn equal_stacks_are_one_row_and_a_stall_finds_its_own() {
+        let mut snapshot = snapshot();
+        let texts = [
+            (1, "a"),
+            (1, "b"),
+            (1, "b"),
+            (3, "b"),
+            (7, "of an old stall"),
+        ];
+        snapshot.stacks = texts.map(|(number, text)| (number, text.into())).to_vec();
+        let stacks = Stacks::new(&snapshot);
+        let rows = stacks.rows.iter();
+        let rows: Vec<_> = rows
+            .map(|it| (&*it.stack, it.times, it.worst.as_nanos()))
+            .collect();
+        assert_eq!(rows, [("a", 1, 70), ("b", 3, 70)]);
+        assert_eq!((stacks.of(1), stacks.of(3)), (&[0, 1, 1][..], &[1][..]));
+        assert!(stacks.of(2).is_empty());
+        assert_eq!(stacks.between(Some(0), 60, 90), Some(1));
+        assert_eq!(stacks.between(Some(0), 80, 150), None, "it is over");
+        assert_eq!(stacks.between(Some(2), 60, 90), None, "another worker");
     }
 }

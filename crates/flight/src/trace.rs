@@ -17,10 +17,10 @@ use tourbillon::{
 };
 
 use crate::{
-    LateTimer, causes, jobs,
+    Cause, LateTimer, causes, jobs,
     json::{Micros, Quoted},
     late_timers, nanos,
-    stalls::stalls,
+    stalls::{Stacks, stalls},
 };
 
 const RUNTIME: u64 = 1;
@@ -179,20 +179,27 @@ pub fn write_trace(snapshot: &Snapshot, out: impl Write) -> io::Result<()> {
         };
         write_track(&mut events, track, core, &armed, snapshot.at)?;
     }
+    let stacks = Stacks::new(snapshot);
     for stall in stalls(snapshot) {
-        let args = format!(
+        let mut args = format!(
             "\"culprit\":{},\"elapsed_us\":{},\"is_running\":{}",
             Quoted(Name(stall.job)),
             Micros(stall.elapsed),
             stall.is_running
         );
+        // A viewer shows each as an argument of its own. Equal ones behind each other are one.
+        let mut places = stacks.of(stall.number).to_vec();
+        places.dedup();
+        for (i, place) in places.into_iter().enumerate() {
+            args += &format!(",\"stack {}\":{}", i + 1, Quoted(&stacks.rows[place].stack));
+        }
         let place = (RUNTIME, thread_of_worker(stall.worker));
         events.instant(place, stall.at, "STALL", args)?;
     }
     // 3. The late timers, and why.
     let late = late_timers(snapshot, LIGHT_THRESHOLD);
     for (number, timer) in late.iter().take(MOST_LATE).enumerate() {
-        write_late(&mut events, number, timer)?;
+        write_late(&mut events, number, timer, &stacks)?;
     }
     // 4. What `tourbillon trace` reads.
     let wall = snapshot
@@ -214,10 +221,13 @@ pub fn write_trace(snapshot: &Snapshot, out: impl Write) -> io::Result<()> {
         let comma = if i == 0 { "\n" } else { ",\n" };
         let late = Micros(nanos(timer.late));
         let text = Quoted(timer);
-        write!(
-            events.out,
-            "{comma}{{\"late_us\":{late},\"text\":{text},\"spans\":["
-        )?;
+        write!(events.out, "{comma}{{\"late_us\":{late},\"text\":{text}")?;
+        // The number of a row of `stacks`, counted from 1.
+        let found = places(timer, &stacks).into_iter().flatten().next();
+        if let Some(place) = found {
+            write!(events.out, ",\"stack\":{}", place + 1)?;
+        }
+        write!(events.out, ",\"spans\":[")?;
         for (i, span) in timer.spans.iter().enumerate() {
             let comma = if i == 0 { "" } else { "," };
             let (cause, length) = (Quoted(span.cause.name()), Micros(nanos(span.length)));
@@ -237,8 +247,33 @@ pub fn write_trace(snapshot: &Snapshot, out: impl Write) -> io::Result<()> {
     for (i, it) in jobs(&late).iter().enumerate() {
         events.total(i, "job", it.job, (it.timers, it.worst, it.sum))?;
     }
+    write!(events.out, "],\n\"stacks\":[")?;
+    for (i, it) in stacks.rows.iter().enumerate() {
+        let comma = if i == 0 { "\n" } else { ",\n" };
+        let (job, stack) = (Quoted(Name(it.job)), Quoted(&it.stack));
+        let (times, worst) = (it.times, Micros(nanos(it.worst)));
+        write!(
+            events.out,
+            "{comma}{{\"job\":{job},\"times\":{times},\"worst_us\":{worst},\"stack\":{stack}}}"
+        )?;
+    }
     writeln!(events.out, "]}}}}")?;
     events.out.flush()
+}
+
+/// Returns for each span of a late timer the place of the stack of the job that it waited for, if
+/// there is one.
+fn places(timer: &LateTimer, stacks: &Stacks) -> Vec<Option<usize>> {
+    let mut from = nanos(timer.deadline);
+    let spans = timer.spans.iter().map(|span| {
+        let to = from + nanos(span.length);
+        let began = std::mem::replace(&mut from, to);
+        let is_stuck = matches!(span.cause, Cause::StuckInJob(_));
+        is_stuck
+            .then(|| stacks.between(span.worker, began, to))
+            .flatten()
+    });
+    spans.collect()
 }
 
 /// The time without a core, as arguments of a slice.
@@ -433,6 +468,7 @@ fn write_late<W: Write>(
     events: &mut Events<W>,
     number: usize,
     timer: &LateTimer,
+    stacks: &Stacks,
 ) -> io::Result<()> {
     let place = (LATE, ALL_LATE);
     let deadline = nanos(timer.deadline);
@@ -443,9 +479,12 @@ fn write_late<W: Write>(
     let text = format!("\"why\":{}", Quoted(timer));
     events.event('b', place, deadline, &name, rest(text))?;
     let mut at = deadline;
-    for span in &timer.spans {
+    for (span, row) in timer.spans.iter().zip(places(timer, stacks)) {
         let to = at + nanos(span.length);
-        let text = format!("\"why\":{}", Quoted(span));
+        let mut text = format!("\"why\":{}", Quoted(span));
+        if let Some(row) = row {
+            text += &format!(",\"stack\":{}", Quoted(&stacks.rows[row].stack));
+        }
         events.event('b', place, at, span.cause.name(), rest(text))?;
         events.event('e', place, to, span.cause.name(), rest(String::new()))?;
         at = to;

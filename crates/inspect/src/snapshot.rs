@@ -1,8 +1,10 @@
 //! Snapshots of a runtime as JSON for the page.
 
 use std::{
+    collections::HashMap,
     panic::Location,
     process,
+    sync::Arc,
     time::{Duration, Instant, SystemTime},
 };
 
@@ -19,6 +21,9 @@ use crate::{download::unix_ms, sampler::Samples};
 /// The version of the format. It increases when something is renamed or removed, but not when
 /// something is added.
 const VERSION: u32 = 1;
+
+/// The most functions of a stack.
+const FUNCTIONS: usize = 40;
 
 /// The values that are equal in all snapshots of an inspector.
 #[derive(Debug)]
@@ -68,6 +73,8 @@ pub(crate) struct Snapshot {
     alive_tasks: usize,
     blocking: Blocking,
     stalls: Vec<Stall>,
+    /// The stacks of stalls, each once: the functions, innermost first.
+    stacks: Vec<Vec<String>>,
     /// How much the flight recorder records, and when it kept traces by itself.
     recording: String,
     kept_unix_ms: Vec<u64>,
@@ -163,6 +170,8 @@ struct Stall {
     elapsed_ms: f64,
     is_running: bool,
     jobs: u64,
+    /// The places of its stacks in [`Snapshot::stacks`], oldest first.
+    stacks: Vec<usize>,
 }
 
 /// [`Counts`] as a map with their names.
@@ -202,6 +211,7 @@ impl Snapshot {
             RuntimeInstant::now()
         };
         let stalls = handle.recent_stalls();
+        let mut stacks = Stacks::default();
         let recorder = handle.flight_recorder();
         let workers = metrics.workers().iter().enumerate();
         Self {
@@ -248,9 +258,10 @@ impl Snapshot {
                 .iter()
                 .map(|recent| {
                     let age = now.saturating_duration_since(recent.at);
-                    Stall::new(recent, at_ms - millis(age))
+                    Stall::new(recent, at_ms - millis(age), &mut stacks)
                 })
                 .collect(),
+            stacks: stacks.texts.iter().map(|text| lines(text)).collect(),
             recording: recorder.recording().to_string(),
             kept_unix_ms: recorder.kept_at().into_iter().map(unix_ms).collect(),
             bounds_ns: LatenessHistogram::default()
@@ -300,7 +311,7 @@ impl Worker {
 }
 
 impl Stall {
-    fn new(recent: &RecentStall, at_ms: f64) -> Self {
+    fn new(recent: &RecentStall, at_ms: f64, stacks: &mut Stacks) -> Self {
         let stall = &recent.stall;
         Self {
             number: stall.number,
@@ -312,8 +323,38 @@ impl Stall {
             elapsed_ms: millis(stall.elapsed),
             is_running: stall.is_running,
             jobs: stall.jobs,
+            stacks: stall.stacks.iter().map(|text| stacks.place(text)).collect(),
         }
     }
+}
+
+/// The texts of stacks, each once.
+#[derive(Debug, Default)]
+struct Stacks {
+    texts: Vec<Arc<str>>,
+    places: HashMap<Arc<str>, usize>,
+}
+
+impl Stacks {
+    /// Returns the place of a text.
+    fn place(&mut self, text: &Arc<str>) -> usize {
+        let place = *self.places.entry(text.clone()).or_insert(self.texts.len());
+        if place == self.texts.len() {
+            self.texts.push(text.clone());
+        }
+        place
+    }
+}
+
+/// Returns the lines of a stack. Of a deep one, the outermost are only counted.
+fn lines(text: &str) -> Vec<String> {
+    let mut lines = text.lines().map(str::to_owned);
+    let mut shown: Vec<_> = lines.by_ref().take(FUNCTIONS).collect();
+    let rest = lines.count();
+    if rest > 0 {
+        shown.push(format!("and {rest} that called them"));
+    }
+    shown
 }
 
 impl From<JobName> for Job {

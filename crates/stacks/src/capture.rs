@@ -15,7 +15,8 @@ const ROOM: usize = 1 << 15;
 #[derive(Debug)]
 #[non_exhaustive]
 pub enum CaptureError {
-    /// The thread has not answered within 200 ms: it has no core, or it blocks the signal `SIGURG`.
+    /// The thread has not answered within 200 ms, and does not sleep in the kernel: it has no core,
+    /// or it blocks the signal `SIGURG`.
     NoAnswer,
     /// The system refused: for example there is no such thread, or `/proc` is not mounted. The kind
     /// is `AlreadyExists` if the program has its own handler for `SIGURG`.
@@ -51,6 +52,9 @@ impl Error for CaptureError {
 /// of a socket with a time limit. Locks and `sleep` of std call again then, and a
 /// `TcpStream` with a read timeout returns [`Interrupted`](io::ErrorKind::Interrupted).
 ///
+/// A thread that does not answer but sleeps in the kernel, as one that waits for a disk that hangs,
+/// has a stack without addresses, with what the kernel [says](Stack::waits_in) of it.
+///
 /// # Errors
 ///
 /// Returns an error if the thread does not answer, if there is no such thread, or if it is the
@@ -59,13 +63,14 @@ pub fn capture(thread: u32) -> Result<Stack, CaptureError> {
     // One thread is held at a time.
     static LOCK: Mutex<()> = Mutex::new(());
     // What the kernel waits for, before the signal ends the wait.
-    let waits_in = sys::waits_in(thread);
+    let sleep = sys::Sleep::of(thread);
     let copied = {
         let _lock = LOCK.lock().unwrap_or_else(PoisonError::into_inner);
         sys::copy_stack(thread, ROOM)
     };
-    let copied = copied
-        .map_err(CaptureError::Os)?
-        .ok_or(CaptureError::NoAnswer)?;
-    Ok(Stack::new(unwind::walk(&copied), waits_in))
+    match copied.map_err(CaptureError::Os)? {
+        Some(copied) => Ok(Stack::new(unwind::walk(&copied), sleep)),
+        None if sleep.function.is_some() => Ok(Stack::new(Vec::new(), sleep)),
+        None => Err(CaptureError::NoAnswer),
+    }
 }

@@ -3,7 +3,10 @@
 use std::{
     collections::HashMap,
     io,
-    sync::mpsc::{Receiver, RecvTimeoutError, channel},
+    sync::{
+        Arc,
+        mpsc::{Receiver, RecvTimeoutError, channel},
+    },
     thread,
     time::{Duration, Instant},
 };
@@ -36,6 +39,11 @@ struct Open {
 /// It is called once more when the job is over, with the whole time and without a stack. All calls
 /// for one stall have the same [number](Stall::number). There is no stack either if the job was
 /// over before it could be taken, or if the thread [does not answer](crate::CaptureError).
+///
+/// Each stack is [added](Handle::add_stack) to its stall before `f` is called. So it is also in
+/// [`recent_stalls`](Handle::recent_stalls), and in all that shows stalls: the live page,
+/// `tourbillon top`, traces of the flight recorder, and with the runtime's feature `tracing` an
+/// event. `f` may do nothing.
 ///
 /// `f` is called on a thread of this crate, so it may resolve names and write logs. The thread ends
 /// with the builder and its runtimes. This takes the place of [`Builder::on_stall`].
@@ -84,6 +92,7 @@ where
 fn follow(told: &Receiver<Told>, mut f: impl FnMut(&Stall, Option<&Stack>)) {
     // By number. The runtimes of a builder count separately, so also by thread.
     let mut open: HashMap<(u32, u64), Open> = HashMap::new();
+    let mut texts = Texts::default();
     loop {
         let next = open.values().map(|open| open.next).min();
         let received = match next {
@@ -110,7 +119,7 @@ fn follow(told: &Receiver<Told>, mut f: impl FnMut(&Stall, Option<&Stack>)) {
             Err(RecvTimeoutError::Timeout) => {
                 let now = Instant::now();
                 for open in open.values_mut().filter(|open| open.next <= now) {
-                    open.look(&mut f);
+                    open.look(&mut texts, &mut f);
                 }
             }
             Err(RecvTimeoutError::Disconnected) => return,
@@ -118,15 +127,36 @@ fn follow(told: &Receiver<Told>, mut f: impl FnMut(&Stall, Option<&Stack>)) {
     }
 }
 
+/// The texts of stacks, so that names are found once, and equal stacks share one text.
+#[derive(Default)]
+struct Texts(HashMap<Stack, Arc<str>>);
+
+impl Texts {
+    /// The most texts: many times what a program has that is not in trouble.
+    const MOST: usize = 256;
+
+    fn of(&mut self, stack: &Stack) -> Arc<str> {
+        if self.0.len() >= Self::MOST {
+            self.0.clear();
+        }
+        let text = || stack.to_string().into();
+        self.0.entry(stack.clone()).or_insert_with(text).clone()
+    }
+}
+
 impl Open {
     /// Takes the stack, unless the job is over, and tells of it.
-    fn look(&mut self, f: &mut impl FnMut(&Stall, Option<&Stack>)) {
+    fn look(&mut self, texts: &mut Texts, f: &mut impl FnMut(&Stall, Option<&Stack>)) {
         let stack = capture(self.stall.thread).ok();
         let mut stall = self.stall.clone();
         stall.elapsed += self.told.elapsed();
         self.next = Instant::now() + stall.elapsed.max(Duration::from_millis(1));
         // Only now, since the stack of a job that is over meanwhile is that of another one.
-        f(&stall, stack.as_ref().filter(|_| self.is_running()));
+        let stack = stack.filter(|_| self.is_running());
+        if let (Some(stack), Some(handle)) = (&stack, &self.handle) {
+            handle.add_stack(&stall, texts.of(stack));
+        }
+        f(&stall, stack.as_ref());
     }
 
     /// Returns whether the job still runs.

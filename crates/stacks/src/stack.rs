@@ -2,22 +2,28 @@
 
 use std::{ffi::c_void, fmt, path::PathBuf};
 
+use crate::sys::Sleep;
+
 /// What the names of the runtime's own functions begin with, but for signs such as `<`.
 const OF_RUNTIME: [&str; 3] = ["tourbillon::", "tourbillon_shards::", "tourbillon_tasks::"];
 
 /// The stack of a thread, as it was in one moment.
 ///
 /// It has addresses. Names are found when they are asked for. `Display` prints a line for each
-/// function of the job, innermost first, without those of the runtime that called it:
+/// function of the job, innermost first, without those of the runtime that called it. If the thread
+/// slept in the kernel, that is the first line. Equal lines behind each other are one:
 ///
 /// ```text
-/// shop::price::sum at src/price.rs:31
+/// [read in pipe_read]
+/// read
+/// shop::price::load at src/price.rs:31
+/// shop::tree::walk at src/tree.rs:8 (40 times)
 /// shop::main::{closure#0} at src/main.rs:12
 /// ```
 #[derive(Clone, Debug, PartialEq, Eq, Hash)]
 pub struct Stack {
     addresses: Vec<u64>,
-    waits_in: Option<String>,
+    sleep: Sleep,
 }
 
 /// A function in a stack.
@@ -33,11 +39,8 @@ pub struct Frame {
 }
 
 impl Stack {
-    pub(crate) fn new(addresses: Vec<u64>, waits_in: Option<String>) -> Self {
-        Self {
-            addresses,
-            waits_in,
-        }
+    pub(crate) fn new(addresses: Vec<u64>, sleep: Sleep) -> Self {
+        Self { addresses, sleep }
     }
 
     /// Returns the addresses, innermost first: the instruction that runs, and then the calls. Equal
@@ -49,7 +52,23 @@ impl Stack {
     /// Returns the function of the kernel in which the thread slept, such as `futex_wait_queue` for
     /// a lock or `hrtimer_nanosleep`. `None` if it ran, or if the system does not say.
     pub fn waits_in(&self) -> Option<&str> {
-        self.waits_in.as_deref()
+        self.sleep.function.as_deref()
+    }
+
+    /// Returns the call of the system in which the thread slept, such as `futex` for a lock, or
+    /// `read`. `None` if it ran, or if the system does not say. A call whose name is not known is
+    /// `system call 500`.
+    pub fn system_call(&self) -> Option<&str> {
+        self.sleep.call.as_deref()
+    }
+
+    /// Returns what the kernel says about where the thread slept, in brackets.
+    fn kernel(&self) -> Option<String> {
+        match (self.system_call(), self.waits_in()) {
+            (Some(call), Some(function)) => Some(format!("[{call} in {function}]")),
+            (Some(name), None) | (None, Some(name)) => Some(format!("[{name}]")),
+            (None, None) => None,
+        }
     }
 
     /// Returns all functions, innermost first. Functions that were inlined are among them if the
@@ -96,21 +115,27 @@ impl Stack {
     }
 
     /// Returns the names of the functions of the job in one line, outermost first, with `;` between
-    /// them. This is the form that tools for flame graphs read, followed by a count.
+    /// them, and at the end where it slept in the kernel. This is the form that tools for flame
+    /// graphs read, followed by a count.
     pub fn folded(&self) -> String {
         let frames = self.frames_of_job();
-        let names: Vec<_> = frames.iter().rev().map(|frame| &*frame.function).collect();
+        let names = frames.into_iter().rev().map(|frame| frame.function);
+        let names: Vec<_> = names.chain(self.kernel()).collect();
         names.join(";")
     }
 }
 
 impl fmt::Display for Stack {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        for (n, frame) in self.frames_of_job().iter().enumerate() {
-            if n > 0 {
-                f.write_str("\n")?;
+        let frames = self.frames_of_job();
+        let frames = frames.iter().map(Frame::to_string);
+        let lines: Vec<_> = self.kernel().into_iter().chain(frames).collect();
+        for (n, equal) in lines.chunk_by(|one, next| one == next).enumerate() {
+            f.write_str(if n == 0 { "" } else { "\n" })?;
+            f.write_str(&equal[0])?;
+            if equal.len() > 1 {
+                write!(f, " ({} times)", equal.len())?;
             }
-            frame.fmt(f)?;
         }
         Ok(())
     }

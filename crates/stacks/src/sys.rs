@@ -200,10 +200,56 @@ fn ends_of_mappings() -> io::Result<Vec<u64>> {
     Ok(maps.lines().filter_map(end).collect())
 }
 
-/// Returns the function of the kernel in which a thread sleeps, if it does.
-pub(crate) fn waits_in(thread: u32) -> Option<String> {
-    let name = fs::read_to_string(format!("/proc/self/task/{thread}/wchan")).ok()?;
-    (!name.is_empty() && name != "0").then_some(name)
+/// Where a thread sleeps in the kernel, as far as the system says.
+#[derive(Clone, Debug, Default, PartialEq, Eq, Hash)]
+pub(crate) struct Sleep {
+    /// The function of the kernel.
+    pub(crate) function: Option<String>,
+    /// The call of the system.
+    pub(crate) call: Option<String>,
+}
+
+impl Sleep {
+    pub(crate) fn of(thread: u32) -> Self {
+        let read = |name| fs::read_to_string(format!("/proc/self/task/{thread}/{name}")).ok();
+        let function = read("wchan").filter(|name| !name.is_empty() && name != "0");
+        // The number of the call comes first. It is a word if the thread runs, and negative if it
+        // sleeps outside of a call, for example until a page is there.
+        let call = read("syscall");
+        let call = call.and_then(|line| line.split_whitespace().next()?.parse::<i64>().ok());
+        Self {
+            function,
+            call: call.filter(|number| *number >= 0).map(name_of_call),
+        }
+    }
+}
+
+/// Returns the name of a call of the system that may take long.
+fn name_of_call(number: i64) -> String {
+    macro_rules! name {
+        ($($name:ident)*) => {
+            [$((i64::from(libc::$name), stringify!($name))),*]
+        };
+    }
+    #[allow(
+        clippy::useless_conversion,
+        reason = "its type depends on the processor"
+    )]
+    let mut names = name!(
+        SYS_read SYS_write SYS_readv SYS_writev SYS_pread64 SYS_pwrite64 SYS_openat SYS_close
+        SYS_recvfrom SYS_recvmsg SYS_sendto SYS_sendmsg SYS_accept SYS_accept4 SYS_connect
+        SYS_futex SYS_nanosleep SYS_clock_nanosleep SYS_ppoll SYS_pselect6 SYS_epoll_pwait
+        SYS_fsync SYS_fdatasync SYS_flock SYS_fcntl SYS_wait4 SYS_waitid SYS_io_uring_enter
+        SYS_mmap SYS_munmap SYS_mprotect SYS_madvise SYS_getrandom
+    )
+    .to_vec();
+    #[cfg(target_arch = "x86_64")]
+    names.extend(name!(SYS_poll SYS_select SYS_epoll_wait SYS_open));
+    let name = names.iter().find(|(call, _)| *call == number);
+    match name {
+        Some((_, name)) => name["SYS_".len()..].to_owned(),
+        None => format!("system call {number}"),
+    }
 }
 
 /// Installs the handler, unless it is there.

@@ -148,6 +148,8 @@ pub enum Event {
     },
     /// A job that holds a worker is reported: while it runs, when it is over, or both.
     Stalled {
+        /// The [number](crate::runtime::Stall::number) of the stall.
+        number: u64,
         /// The number of that worker.
         worker: usize,
         /// Whether the job still runs.

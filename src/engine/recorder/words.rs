@@ -70,9 +70,11 @@ enum Kind {
     Throttled,
     /// Detail behind `Job`: unused; the label.
     Label,
+    /// Detail of `Stalled`: unused; the number of the stall.
+    Numbered,
 }
 
-const KINDS: [Kind; 20] = [
+const KINDS: [Kind; 21] = [
     Kind::Parked,
     Kind::Resumed,
     Kind::Turn,
@@ -93,6 +95,7 @@ const KINDS: [Kind; 20] = [
     Kind::Looped,
     Kind::Throttled,
     Kind::Label,
+    Kind::Numbered,
 ];
 
 /// Returns when a sleep is to end, from the word that says it.
@@ -207,6 +210,11 @@ pub(crate) fn stalled(at: u64, worker: usize, is_running: bool, elapsed: u64) ->
     words(Kind::Stalled, at, pair(worker, elapsed, 47))
 }
 
+/// A detail of `stalled`.
+pub(crate) fn numbered(number: u64) -> Words {
+    words(Kind::Numbered, 0, number)
+}
+
 pub(crate) fn stepped(at: u64, by: i64) -> Words {
     words(Kind::Stepped, at, by as u64)
 }
@@ -300,6 +308,7 @@ pub(crate) unsafe fn decode(copied: &[Words]) -> Vec<(u64, Event)> {
                 let (worker, elapsed) = split(word, 47);
                 let (worker, is_running) = split(worker, 1);
                 Event::Stalled {
+                    number: 0,
                     worker: worker as usize,
                     is_running: is_running == 1,
                     elapsed,
@@ -320,7 +329,12 @@ pub(crate) unsafe fn decode(copied: &[Words]) -> Vec<(u64, Event)> {
                 }
                 continue;
             }
-            Kind::Lost | Kind::Throttled | Kind::Before | Kind::From | Kind::Job => {
+            Kind::Lost
+            | Kind::Throttled
+            | Kind::Before
+            | Kind::From
+            | Kind::Job
+            | Kind::Numbered => {
                 // SAFETY: guaranteed by the caller.
                 let job = (kind == Kind::Job).then(|| unsafe { job_of(low, word) });
                 if let Some((at, event)) = events.last_mut() {
@@ -395,6 +409,7 @@ impl Event {
                 let home_of = Some(worker as usize).filter(|&it| it != NO_HOME);
                 (*taken, *home, *tolerance) = (low, home_of, late);
             }
+            Event::Stalled { number, .. } if kind == Kind::Numbered => *number = word,
             _ if kind == Kind::Job => {
                 if let Some(job) = self.job_mut() {
                     *job = detail;

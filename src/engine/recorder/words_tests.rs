@@ -60,6 +60,7 @@ fn an_event_is_decoded_as_it_was_written() {
         woke(7, 3, WakeReason::Update),
         stole(8, 2, 11),
         stalled(9, 4_095, true, 100_000_000),
+        numbered(7),
         job(reference),
         stepped(10, -5),
         suspended(11, 6),
@@ -126,6 +127,7 @@ fn an_event_is_decoded_as_it_was_written() {
         (
             9,
             Event::Stalled {
+                number: 7,
                 worker: 4_095,
                 is_running: true,
                 elapsed: 100_000_000,

@@ -1,6 +1,6 @@
 //! Snapshots of a runtime: its metrics, and the stalls that were reported.
 
-use std::time::Duration;
+use std::{sync::Arc, time::Duration};
 
 use tourbillon_shards::Shard;
 
@@ -183,6 +183,23 @@ impl Handle {
             runs |= core.index == stall.worker && stall.is_running && is_at();
         });
         runs
+    }
+
+    /// Adds the text of a stack to a recent stall of this runtime, so that all that shows stalls
+    /// shows it: [`recent_stalls`](Handle::recent_stalls), the
+    /// [flight recorder](crate::flight::Snapshot::stacks), and with feature `tracing` an event. The
+    /// crate `tourbillon-stacks` does it.
+    ///
+    /// The text has a line for each function, innermost first. The last 16 of a stall are kept.
+    pub fn add_stack(&self, stall: &Stall, stack: Arc<str>) {
+        self.shared()
+            .stalls
+            .rcu(|stalls| stalls.with_stack(stall.number, &stack));
+        #[cfg(feature = "tracing")]
+        crate::engine::watchdog::report::trace(&Stall {
+            stacks: vec![stack],
+            ..stall.clone()
+        });
     }
 
     /// Returns the last 64 reported [stalls](crate::runtime::Builder::stall_threshold), oldest

@@ -138,6 +138,7 @@ fn report(core: &Core, stall: &mut Stall) {
         if is_new {
             stall.number = stalls.next();
         }
+        stall.stacks = stalls.stacks(stall.number);
         stalls.with(stall, at)
     });
     let name = stall.job.map_or("", |job| job.name);
@@ -165,25 +166,29 @@ fn record(core: &Core, stall: &Stall) {
     if core.track.notes(elapsed) && !core.shared.clock.was_paused() {
         let now = core.shared.clock.real();
         let stalled = words::stalled(now, stall.worker, stall.is_running, elapsed);
+        let numbered = words::numbered(stall.number);
         let job = words::named(stall.what);
-        core.shared.record([stalled].into_iter().chain(job));
+        let details = [numbered].into_iter().chain(job);
+        core.shared.record([stalled].into_iter().chain(details));
         core.shared.keep_copy();
     }
 }
 
 #[cfg(feature = "tracing")]
-fn trace(stall: &Stall) {
+pub(crate) fn trace(stall: &Stall) {
     tracing::warn!(
         target: "tourbillon::stall",
         parent: span_of(stall.origin),
         worker = stall.worker,
         is_helper = stall.is_helper,
         number = stall.number,
+        label = stall.job.and_then(|job| job.label),
         job = stall.job.map(|job| job.name),
         spawned = stall.job.and_then(|job| job.spawned).map(tracing::field::display),
         elapsed_ms = u64::try_from(stall.elapsed.as_millis()).unwrap_or(u64::MAX),
         is_running = stall.is_running,
         jobs = stall.jobs,
+        stack = stall.stacks.last().map(|stack| &**stack),
         "a worker is kept from its timers and sockets"
     );
 }

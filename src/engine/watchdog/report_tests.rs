@@ -358,9 +358,19 @@ fn the_end_is_told_after_the_beginning() {
         let mut last = InLoop::at(0, number - 1);
         was_away_at(core, &mut last, InLoop::at(2 * HOUR, number));
         assert!(tells.try_recv().is_err(), "the hook runs");
+        let seen = &runtime.recent_stalls()[0].stall;
+        for text in 0..20 {
+            let text = text.to_string().into();
+            runtime.handle().add_stack(seen, text);
+        }
         drop(go);
     });
     let over = tells.recv().unwrap();
+    // The end has the stacks of the beginning, but for the oldest.
+    let stacks: Vec<_> = (4..20).map(|text| text.to_string()).collect();
+    assert!(over.stacks.iter().map(|it| &**it).eq(&stacks), "{over:?}");
+    let recorded = runtime.flight_recorder().snapshot().stacks;
+    assert_eq!((recorded.len(), &*recorded[15].1), (16, "19"));
     assert_eq!((over.number, over.is_running), (1, false));
     assert_eq!(over.elapsed, Duration::from_nanos(2 * HOUR));
     let recent = runtime.recent_stalls();
@@ -450,6 +460,7 @@ fn a_stall_is_displayed_as_one_line() {
         elapsed: Duration::from_micros(312_040),
         is_running: false,
         jobs: 1,
+        stacks: Vec::new(),
         what: None,
         origin: None,
     };

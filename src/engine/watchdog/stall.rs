@@ -12,6 +12,8 @@ pub(crate) type StallHook = Arc<dyn Fn(&Stall) + Send + Sync>;
 
 /// How many stalls are kept.
 const STALLS: usize = 64;
+/// How many stacks are kept of each.
+const STACKS: usize = 16;
 
 /// A job that kept its worker for too long: see
 /// [`Builder::stall_threshold`](crate::runtime::Builder::stall_threshold).
@@ -52,6 +54,8 @@ pub struct Stall {
     /// the worker found the stall when it came back to its loop. From then on, the workers time
     /// each job for a minute, so that the next stall has a name.
     pub jobs: u64,
+    /// The stacks that were [added](crate::Handle::add_stack) to the stall, oldest first.
+    pub stacks: Vec<Arc<str>>,
     /// The number of the job, if a peer has found it while it ran.
     pub(crate) job_number: u64,
     /// The job, as the flight recorder writes it.
@@ -125,5 +129,38 @@ impl Stalls {
             count: self.count.max(stall.number),
             recent,
         }
+    }
+
+    /// Returns the stacks that were added to a stall.
+    pub(crate) fn stacks(&self, number: u64) -> Vec<Arc<str>> {
+        let found = self.recent.iter().find(|it| it.stall.number == number);
+        found.map_or_else(Vec::new, |it| it.stall.stacks.clone())
+    }
+
+    /// Returns all stacks that were added, each with the number of its stall.
+    pub(crate) fn all_stacks(&self) -> Vec<(u64, Arc<str>)> {
+        let of = |stall: &Stall| {
+            let number = stall.number;
+            stall
+                .stacks
+                .clone()
+                .into_iter()
+                .map(move |stack| (number, stack))
+        };
+        self.recent.iter().flat_map(|it| of(&it.stall)).collect()
+    }
+
+    /// Returns a list in which a stall of this number has one more stack. The oldest is left out if
+    /// there are too many.
+    #[must_use]
+    pub(crate) fn with_stack(&self, number: u64, stack: &Arc<str>) -> Self {
+        let mut list = self.clone();
+        let found = list.recent.iter_mut();
+        for recent in found.filter(|it| it.stall.number == number) {
+            let stacks = &mut Arc::make_mut(recent).stall.stacks;
+            stacks.drain(..(stacks.len() + 1).saturating_sub(STACKS));
+            stacks.push(stack.clone());
+        }
+        list
     }
 }

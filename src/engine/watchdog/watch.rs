@@ -471,6 +471,7 @@ fn stall(
         elapsed: Duration::from_nanos(elapsed),
         is_running: false,
         jobs,
+        stacks: Vec::new(),
         job_number: 0,
         what,
         origin,

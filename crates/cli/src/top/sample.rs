@@ -9,8 +9,10 @@ use super::bounds::{AtMost, Counts, Text, sum};
 /// The most workers, and the most buckets of a histogram: many times what an inspector sends.
 const WORKERS: usize = 4_096;
 const BUCKETS: usize = 1_024;
-/// The most stalls.
+/// The most stalls, stacks, and functions of a stack.
 const STALLS: usize = 10_000;
+const STACKS: usize = 2_000;
+const FUNCTIONS: usize = 100;
 
 /// A snapshot, as the inspector sends it. Fields that `top` does not show are left out.
 #[derive(Clone, Debug, Deserialize)]
@@ -26,6 +28,9 @@ pub(super) struct Snapshot {
     pub(super) global_queue_depth: u64,
     pub(super) alive_tasks: u64,
     pub(super) stalls: AtMost<Stall, STALLS>,
+    /// Stacks of stalls, each once. Older programs send none.
+    #[serde(default)]
+    stacks: AtMost<AtMost<Text, FUNCTIONS>, STACKS>,
     /// The upper bounds of the histogram's buckets, in ns. The last one has none.
     bounds_ns: AtMost<Option<u64>, BUCKETS>,
 }
@@ -75,6 +80,9 @@ pub(super) struct Stall {
     job: Option<Text>,
     spawned: Option<Text>,
     elapsed_ms: f64,
+    /// The places of its stacks.
+    #[serde(default)]
+    stacks: AtMost<usize, FUNCTIONS>,
 }
 
 /// A stage of lateness.
@@ -155,6 +163,8 @@ pub(super) struct Stalls<'a> {
     pub(super) spawned: &'a str,
     pub(super) times: usize,
     pub(super) longest_ms: f64,
+    /// The places of their stacks, each with a count.
+    stacks: BTreeMap<usize, usize>,
 }
 
 /// Number of snapshots that are kept.
@@ -304,12 +314,36 @@ impl Snapshot {
                     spawned,
                     times: 0,
                     longest_ms: stall.elapsed_ms,
+                    stacks: BTreeMap::new(),
                 });
             }
             let of = &mut jobs[place];
             of.times += 1;
             of.longest_ms = of.longest_ms.max(stall.elapsed_ms);
+            for &place in &*stall.stacks {
+                *of.stacks.entry(place).or_default() += 1;
+            }
         }
         jobs
     }
+
+    /// Returns the line of the stack that these stalls had most often, and how often they had it,
+    /// of how many stacks. The line is that of the innermost function of the user.
+    pub(super) fn line_of(&self, stalls: &Stalls<'_>) -> Option<(&str, usize, usize)> {
+        let (place, times) = stalls.stacks.iter().max_by_key(|(_, times)| **times)?;
+        let lines = self.stacks.get(*place)?;
+        let own = lines.iter().find(|line| !is_of_library(line));
+        let line = own.or(lines.first())?;
+        Some((line, *times, stalls.stacks.values().sum()))
+    }
+}
+
+/// Returns whether a line of a stack is of the standard library, of a library in C, or of the
+/// kernel.
+fn is_of_library(line: &str) -> bool {
+    let name = line.trim_start_matches(['<', '&', '(']);
+    let is_of_std = ["std::", "core::", "alloc::", "["]
+        .iter()
+        .any(|library| name.starts_with(library));
+    is_of_std || !name.split(" at ").next().unwrap_or(name).contains("::")
 }

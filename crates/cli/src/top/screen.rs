@@ -20,7 +20,7 @@ use super::{
 };
 use crate::{
     figures::{grouped, scaled},
-    names::short_name,
+    names::{short_name, short_names},
 };
 
 /// Whether the last update has come.
@@ -57,11 +57,14 @@ impl View<'_> {
             return;
         };
         let stalls = last.stalls_by_job();
-        // The stalls get at most six rows, and the workers what is left. Or the tasks get it all.
-        let stall_rows = match self.tasks {
-            None => u16::try_from(stalls.len()).unwrap_or(6).min(6),
-            Some(_) => 0,
-        };
+        let mut stalls = stall_rows(last, &stalls);
+        // They get at most six lines, and the workers what is left. Or the tasks get it all.
+        let mut lines = 0;
+        stalls.retain(|(_, height)| {
+            lines += height;
+            self.tasks.is_none() && lines <= 6
+        });
+        let stall_lines: u16 = stalls.iter().map(|(_, height)| height).sum();
         let [head, totals, _, title, chart, _, workers, stalled, keys] = Layout::vertical([
             Constraint::Length(1),
             Constraint::Length(4),
@@ -70,7 +73,7 @@ impl View<'_> {
             Constraint::Length(4),
             Constraint::Length(1),
             Constraint::Min(3),
-            Constraint::Length(if stall_rows > 0 { stall_rows + 2 } else { 0 }),
+            Constraint::Length(if stall_lines > 0 { stall_lines + 2 } else { 0 }),
             Constraint::Length(1),
         ])
         .areas(frame.area());
@@ -81,7 +84,7 @@ impl View<'_> {
             None => self.draw_workers(frame, workers, last),
             Some(tasks) => tasks.draw(frame, workers),
         }
-        draw_stalls(frame, stalled, &stalls[..stall_rows.into()]);
+        draw_stalls(frame, stalled, stalls);
         self.draw_keys(frame, keys);
     }
 
@@ -248,19 +251,28 @@ impl View<'_> {
     }
 }
 
-fn draw_stalls(frame: &mut Frame<'_>, area: Rect, stalls: &[Stalls<'_>]) {
+/// Returns a row for each job that stalled, and its height: with a second line if there is a stack.
+fn stall_rows(last: &Snapshot, stalls: &[Stalls<'_>]) -> Vec<(Row<'static>, u16)> {
+    let row = |stalls: &Stalls<'_>| {
+        let mut job = match stalls.label {
+            // The job is the server's, and the same for all handlers.
+            Some(label) => format!("{label} in {}", short_name(stalls.job)),
+            None => format!("{} {}", stalls.job, stalls.spawned),
+        };
+        let mut height = 1;
+        if let Some((line, times, all)) = last.line_of(stalls) {
+            job += &format!("\n{times} of {all}: {}", short_names(line));
+            height = 2;
+        }
+        let (times, longest) = (stalls.times.to_string(), scaled(stalls.longest_ms * 1e6));
+        (Row::new([times, longest, job]).height(height), height)
+    };
+    stalls.iter().map(row).collect()
+}
+
+fn draw_stalls(frame: &mut Frame<'_>, area: Rect, stalls: Vec<(Row<'_>, u16)>) {
     let head = Row::new(["STALLS", "LONGEST", "JOB"]).style(dim());
-    let rows = stalls.iter().map(|stalls| {
-        Row::new([
-            stalls.times.to_string(),
-            scaled(stalls.longest_ms * 1e6),
-            match stalls.label {
-                // The job is the server's, and the same for all handlers.
-                Some(label) => format!("{label} in {}", short_name(stalls.job)),
-                None => format!("{} {}", stalls.job, stalls.spawned),
-            },
-        ])
-    });
+    let rows = stalls.into_iter().map(|(row, _)| row);
     let widths = [
         Constraint::Length(6),
         Constraint::Length(8),

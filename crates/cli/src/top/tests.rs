@@ -20,6 +20,7 @@ fn snapshot(at: f64, instance: &str, fired: u64, buckets: &[(usize, u64)]) -> Sn
         "label": "GET /report",
         "job": "web::connection::serve<u8>",
         "elapsed_ms": 9.0,
+        "stacks": [0, 1, 1],
     });
     let unknown = serde_json::json!({ "job": null, "spawned": null, "elapsed_ms": 700.0 });
     let value = serde_json::json!({
@@ -37,6 +38,10 @@ fn snapshot(at: f64, instance: &str, fired: u64, buckets: &[(usize, u64)]) -> Sn
             unknown,
             stall("render", 500.0),
             stall("parse", 110.0),
+        ],
+        "stacks": [
+            ["shop::other at b.rs:1"],
+            ["[futex]", "wait", "std::wait at m.rs:1", "shop::price::sum at a.rs:7", "shop::main"],
         ],
         "bounds_ns": [1_000, 2_000, 4_000, 20_000_000, null],
     });
@@ -139,7 +144,12 @@ fn a_small_screen_has_all_parts() {
     let parse = row("parse src/a.rs:1:2");
     assert!(lines[parse].starts_with("2      120 ms"), "{text}");
     assert!(parse < row("render"));
-    row("GET /report in connection::serve");
+    let labelled = row("GET /report in connection::serve");
+    // The line of the user in the stack that was there most often.
+    assert!(
+        lines[labelled + 1].contains("2 of 3: price::sum at a.rs:7"),
+        "{text}"
+    );
     let unknown = row("one of several jobs, which were not timed");
     assert!(lines[unknown].starts_with("1      700 ms"), "{text}");
 }

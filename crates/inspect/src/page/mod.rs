@@ -52,6 +52,7 @@ pub(crate) const ASSETS: &[Asset] = &[
     Asset::script("/matrix.js", include_str!("matrix.js")),
     Asset::script("/palette.js", include_str!("palette.js")),
     Asset::script("/rows.js", include_str!("rows.js")),
+    Asset::script("/stacks.js", include_str!("stacks.js")),
     Asset::script("/stream.js", include_str!("stream.js")),
     Asset::script("/tables.js", include_str!("tables.js")),
     Asset::script("/tasks.js", include_str!("tasks.js")),

@@ -3,6 +3,7 @@
 
 import { clock, duration, exact, percent, short } from './format.js';
 import { Rows } from './rows.js';
+import { Stacks } from './stacks.js';
 
 const COUNTER_TABLES = 3;
 
@@ -62,6 +63,7 @@ export class Tables {
     this.counters = new Counters(find('counters'));
     this.threads = rows('thread-rows', ['', 'num', 'num', 'num']);
     this.clocks = rows('clock-rows', ['', 'num', 'num']);
+    this.stacks = new Stacks(find('stall-stacks'));
     this.noStalls = find('no-stalls');
     this.moreStalls = find('more-stalls');
     this.kept = find('kept');
@@ -132,5 +134,6 @@ export class Tables {
         stall.is_running ? 'still runs' : 'over',
       ];
     }));
+    this.stacks.show(groups.slice(0, STALL_ROWS), snapshot.stacks);
   }
 }

@@ -278,7 +278,21 @@ fn a_reported_stall_is_in_the_snapshot() {
         assert!(stall["spawned"].as_str().unwrap().starts_with(file!()));
         assert!(stall["elapsed_ms"].as_f64().unwrap() >= 5.0);
         assert!(stall["at_ms"].as_f64() <= now["at_ms"].as_f64());
+        assert_eq!(stall["stacks"], Value::Array(Vec::new()));
         true
+    });
+    // Of equal stacks there is one text.
+    let stall = runtime.recent_stalls().remove(0).stall;
+    let deep = "walk\n".repeat(50);
+    for text in ["sum at a.rs:7\nmain", &deep, "sum at a.rs:7\nmain"] {
+        runtime.handle().add_stack(&stall, text.into());
+    }
+    eventually("they are told", || {
+        let now = snapshot(addr);
+        let [stacks, texts] = [&now["stalls"][0]["stacks"], &now["stacks"]];
+        stacks == &serde_json::json!([0, 1, 0])
+            && texts[0] == serde_json::json!(["sum at a.rs:7", "main"])
+            && texts[1][40] == "and 10 that called them"
     });
 }
 

@@ -266,6 +266,23 @@ fn a_stall_is_shown_with_its_cause() {
         1
     );
     assert_eq!(browser.text("#stall-rows td"), "2");
+    // Equal stacks are one row with a count, and the line of the user is its title.
+    for recent in watched.runtime.recent_stalls() {
+        let stack = "[futex]\nstd::wait at m.rs:1\nshop::<T>::sum at a.rs:7\nshop::main";
+        watched
+            .runtime
+            .handle()
+            .add_stack(&recent.stall, stack.into());
+    }
+    browser.eventually("document.querySelectorAll('#stall-stacks details').length === 1");
+    let title = browser.text("#stall-stacks summary");
+    assert!(
+        title.starts_with("2 × shop::<T>::sum at a.rs:7 – "),
+        "{title}"
+    );
+    browser.eval("document.querySelector('#stall-stacks summary').click()");
+    let whole = browser.text("#stall-stacks pre");
+    assert!(whole.starts_with("[futex]\nstd::wait"), "{whole}");
     check_clean(&mut browser, &watched);
 }
 
