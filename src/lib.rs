@@ -122,8 +122,9 @@ pub use crate::sys::sim;
 #[doc(hidden)]
 pub mod facade {
     pub use crate::{
-        api::facade::LiveMetrics,
-        engine::config::{Drivers, TaskHook, TaskHooks},
+        api::facade::{LiveMetrics, spawn_local_on},
+        engine::facade::{AroundPolls, Drivers, Options, TaskHook, TaskHooks, UnhandledPanic},
+        task::join_set::builder::Builder as JoinSetBuilder,
         util::budget_hooks::BudgetHooks,
     };
 }

@@ -3,29 +3,35 @@
 use crate::{
     api::builder::Builder,
     engine::{
-        config::{Drivers, TaskHooks},
-        context::entered,
+        facade::{Options, home_of_local},
         handle::Handle,
     },
-    metrics::{counters::Counts, recorder::Recorder},
+    metrics::{counters::Counts, recorder::Recorder, spawned::Spawned},
+    task::{join::JoinHandle, local::spawn_here},
 };
 
-impl Drivers {
-    /// Returns those of the runtime that the calling thread is in. `None` outside of any.
-    pub fn here() -> Option<Self> {
-        entered::with_current(|shared| shared.config.drivers)
-    }
-
+impl Options {
     /// Sets those of the runtimes that `builder` builds.
     pub fn set(self, builder: &mut Builder) {
-        builder.config.drivers = self;
+        builder.config.facade = self;
     }
 }
 
-impl TaskHooks {
-    /// Sets those of the runtimes that `builder` builds.
-    pub fn set(self, builder: &mut Builder) {
-        builder.config.task_hooks = self;
+/// Spawns a task that is not `Send` on a runtime that was built as
+/// [local](Options::is_local). A builder of tasks gives it its name.
+///
+/// # Panics
+///
+/// Panics if the runtime was not built so, or on another thread than the one that has built it.
+#[track_caller]
+pub fn spawn_local_on<F>(handle: &Handle, future: F) -> JoinHandle<F::Output>
+where
+    F: Future<Output: 'static> + 'static,
+{
+    match home_of_local(handle.shared()) {
+        Some(home) => spawn_here(home, future, Spawned::here()),
+        // The runtime has ended, or is no local one.
+        None => panic!("this is no thread of a local runtime"),
     }
 }
 

@@ -29,7 +29,7 @@ pub(crate) fn drive_unless<F: Future, R>(
     let waker = thread.waker();
     let _registered = register(&waker)?;
     let mut cx = Context::from_waker(&waker);
-    budget::around_polls(|| {
+    shared.around_polls(|| {
         loop {
             if let Poll::Ready(output) = budget::limited(|| future.as_mut().poll(&mut cx)) {
                 return Some(output);

@@ -1,13 +1,11 @@
 //! The options of a runtime, as its threads read them while it runs.
 
-#[cfg(feature = "facade")]
-use std::{fmt, panic::Location};
 use std::{sync::Arc, time::Duration};
 
 use tourbillon_shards::{Tolerance, store};
 
 #[cfg(feature = "facade")]
-use crate::engine::task_core::id::Id;
+use crate::engine::facade::Options;
 use crate::engine::{recorder::Recording, watchdog::stall::StallHook};
 
 /// A user's function that worker threads call.
@@ -46,12 +44,9 @@ pub(crate) struct Config {
     pub(crate) thread_stack_size: Option<usize>,
     pub(crate) on_thread_start: Option<Hook>,
     pub(crate) on_thread_stop: Option<Hook>,
-    /// What the builder of tokio's signatures has enabled.
+    /// What the builder of tokio's signatures sets.
     #[cfg(feature = "facade")]
-    pub(crate) drivers: Drivers,
-    /// What the builder of tokio's signatures calls with each task.
-    #[cfg(feature = "facade")]
-    pub(crate) task_hooks: TaskHooks,
+    pub(crate) facade: Options,
     pub(crate) on_thread_park: Option<Hook>,
     pub(crate) on_thread_unpark: Option<Hook>,
     /// In ns.
@@ -62,52 +57,6 @@ pub(crate) struct Config {
     pub(crate) recorded_events: usize,
     /// A timer that is later than this makes a copy of the rings, in ns.
     pub(crate) late_threshold: u64,
-}
-
-/// Which parts of a runtime were enabled. tokio's builder enables each by a method, and what needs
-/// a part panics without it. Here all parts always work, and the package in the folder
-/// `crates/tokio` does the check.
-#[cfg(feature = "facade")]
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub struct Drivers {
-    /// Sockets, signals and processes.
-    pub io: bool,
-    /// Timers.
-    pub time: bool,
-}
-
-#[cfg(feature = "facade")]
-impl Drivers {
-    pub(crate) const ALL: Self = Self {
-        io: true,
-        time: true,
-    };
-}
-
-/// A user's function that is called with the number of a task, and where it was spawned.
-#[cfg(feature = "facade")]
-pub type TaskHook = Arc<dyn Fn(Id, &'static Location<'static>) + Send + Sync>;
-
-/// The functions that are called with each task of a runtime, but for those that stay on one
-/// thread.
-#[cfg(feature = "facade")]
-#[derive(Clone, Default)]
-pub struct TaskHooks {
-    /// When it is spawned, before it can run. A panic goes to the caller.
-    pub spawn: Option<TaskHook>,
-    /// By its worker, before each poll.
-    pub before_poll: Option<TaskHook>,
-    /// By its worker, after each poll.
-    pub after_poll: Option<TaskHook>,
-    /// When its future is gone. Also of a job of `spawn_blocking`, as in tokio.
-    pub terminate: Option<TaskHook>,
-}
-
-#[cfg(feature = "facade")]
-impl fmt::Debug for TaskHooks {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.debug_struct("TaskHooks").finish_non_exhaustive()
-    }
 }
 
 /// Which threads run the tasks and timers of a runtime. [`Handle::runtime_flavor`] returns it.

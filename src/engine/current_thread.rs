@@ -243,15 +243,24 @@ impl Seated<'_> {
                     // Leave the loop of the worker in order before a panic goes on to the caller.
                     let poll = || catch_unwind(AssertUnwindSafe(poll));
                     match worker.poll_root(TypeName::of::<F>(), called, poll) {
-                        Ok(Poll::Ready(output)) => return Ok(output),
-                        Err(panic) => return Err(panic),
+                        Ok(Poll::Ready(output)) => return Some(Ok(output)),
+                        Err(panic) => return Some(Err(panic)),
                         Ok(Poll::Pending) => take_turns(worker, &thread),
+                    }
+                    if worker.shared.has_panicked() {
+                        return None;
                     }
                 }
             })
         };
         let output = budget::apart(|| tolerance::apart(drives));
-        output.unwrap_or_else(|panic| resume_unwind(panic))
+        match output {
+            Some(output) => output.unwrap_or_else(|panic| resume_unwind(panic)),
+            None => panic!(
+                "a spawned task panicked and the runtime is configured to shut down on unhandled \
+                 panic"
+            ),
+        }
     }
 }
 

@@ -293,6 +293,12 @@ impl Local {
         self.has_queued() || self.has_next() || self.pinned().has_work()
     }
 
+    /// Returns how many jobs are in the deque and among the pinned tasks. On a current-thread
+    /// runtime, a task that has yielded is the last of them.
+    pub(crate) fn queued(&self) -> usize {
+        self.deque.len() + self.pinned().own_len()
+    }
+
     /// Returns whether this worker has a job that a peer could steal.
     pub(crate) fn has_queued(&self) -> bool {
         !self.deque.is_empty()

@@ -8,6 +8,7 @@
 //! | `core` | the owner of a shard: the part of a worker that other threads use, or a clock |
 //! | `handle` | the reference by which any thread uses a runtime |
 //! | `shared`, `id` | the state of a runtime, and its number |
+//! | `facade` | what the builder of the package in tokio's place sets |
 //! | `config`, `lifecycle` | the options of a runtime, and how it comes to its end |
 //! | `queues` | the queues that workers share, and how many jobs a steal takes |
 //! | `job`, `local` | the jobs of a worker, and the queues that only its own thread uses |
@@ -32,6 +33,8 @@ pub(crate) mod config;
 pub(crate) mod context;
 pub(crate) mod core;
 pub(crate) mod current_thread;
+#[cfg(feature = "facade")]
+pub(crate) mod facade;
 pub(crate) mod handle;
 pub(crate) mod helpers;
 pub(crate) mod id;

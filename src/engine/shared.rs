@@ -39,7 +39,10 @@ use crate::{
             point,
         },
     },
-    util::contained::{each_or, forget},
+    util::{
+        budget,
+        contained::{each_or, forget},
+    },
 };
 
 /// The workers of a runtime, by index. Empty before it runs and after it has ended.
@@ -86,6 +89,9 @@ pub struct Shared {
     pub(crate) rescuers: Rescuers,
     /// How many callback timers are pending. Counted only if the runtime has a bound.
     pending: CachePadded<AtomicUsize>,
+    /// Whether the tasks were cancelled because one has panicked.
+    #[cfg(feature = "facade")]
+    pub(crate) has_panicked: std::sync::atomic::AtomicBool,
     /// When a worker last began to look for unused memory of the shards, in ns by the kernel's
     /// clock.
     pub(crate) tidied: Period,
@@ -151,6 +157,8 @@ impl Shared {
             rescuers: Rescuers::new(config.cores, config.rescue_latency),
             pending: CachePadded::new(AtomicUsize::new(0)),
             tidied: Period::new(),
+            #[cfg(feature = "facade")]
+            has_panicked: false.into(),
             #[cfg(feature = "tracing")]
             is_announced: false.into(),
             config,
@@ -340,6 +348,23 @@ impl Shared {
         if counts && self.config.max_timers.is_some() {
             self.pending.fetch_sub(1, Ordering::Relaxed);
         }
+    }
+
+    /// Runs `f`, the loop of a worker or of a `block_on`, in which each poll has a budget.
+    pub(crate) fn around_polls<R>(&self, f: impl FnOnce() -> R) -> R {
+        let f = || budget::around_polls(f);
+        #[cfg(feature = "facade")]
+        let f = || self.config.facade.around(f);
+        f()
+    }
+
+    /// Returns whether the tasks were cancelled because one has panicked.
+    #[inline]
+    pub(crate) fn has_panicked(&self) -> bool {
+        #[cfg(feature = "facade")]
+        return self.has_panicked.load(Ordering::Relaxed);
+        #[cfg(not(feature = "facade"))]
+        false
     }
 
     pub(crate) fn is_stopping(&self) -> bool {

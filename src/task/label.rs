@@ -66,7 +66,7 @@ mod tests {
     #[cfg(feature = "facade")]
     #[test]
     fn a_hook_before_a_poll_is_part_of_the_job() {
-        use crate::engine::config::TaskHooks;
+        use crate::engine::facade::{Options, TaskHooks};
         use std::sync::Arc;
 
         async fn labelled_by_a_hook() -> JobName {
@@ -79,7 +79,11 @@ mod tests {
             })),
             ..TaskHooks::default()
         };
-        hooks.set(&mut builder);
+        let options = Options {
+            hooks,
+            ..Options::DEFAULT
+        };
+        options.set(&mut builder);
         let runtime = builder.build().unwrap();
         for _ in 0..2 {
             let task = runtime.spawn(labelled_by_a_hook());

@@ -120,9 +120,7 @@ where
         return JoinHandle::cancelled();
     };
     #[cfg(feature = "facade")]
-    if let Some(hook) = &home.owner().shared.config.task_hooks.spawn {
-        hook(new.handle.id(), spawned.place());
-    }
+    crate::engine::facade::tell_spawned(new.runnable.metadata().home(), new.handle.id(), spawned);
     home.owner().shared.schedule(new.runnable, Order::Last);
     new.handle
 }

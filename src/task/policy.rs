@@ -98,17 +98,15 @@ impl<S: Schedule> Policy for Registered<S> {
     fn ended(meta: &TaskMeta) -> Option<TaskRef<TaskMeta>> {
         let listed = meta.leave();
         #[cfg(feature = "facade")]
-        if let Some(core) = meta.home().core() {
-            if let Some(hook) = &core.shared.config.task_hooks.terminate {
-                core.contain(|| hook(meta.id(), meta.spawned().place()));
-            }
-        }
+        crate::engine::facade::tell_ended(meta.home(), meta.id(), meta.spawned());
         meta.home().count_ended();
         listed
     }
 
     fn panicked(meta: &TaskMeta) {
         meta.home().count_panic();
+        #[cfg(feature = "facade")]
+        meta.home().task_panicked();
     }
 }
 

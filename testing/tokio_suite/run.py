@@ -111,7 +111,7 @@ CARGO = [str(ROOT / "crates" / "tokio" / "real.sh"), "cargo"]
 class Differences:
     """The list `differences.txt`: see the comment at its top."""
 
-    KINDS = ("file", "unstable", "lacks", "stays", "no-api", "differs", "skip")
+    KINDS = ("file", "unstable", "both", "lacks", "stays", "no-api", "differs", "skip")
 
     def __init__(self, path):
         self.path, self.entries = path, []
@@ -178,7 +178,7 @@ def main():
         wanted = not arguments.texts or any(text in path.stem for text in arguments.texts)
         reason = list_of_all.find("file", path.stem)
         unstable = list_of_all.find("unstable", path.stem)
-        if arguments.unstable and not unstable:
+        if arguments.unstable and not unstable and not list_of_all.find("both", path.stem):
             continue
         reason = reason or unstable and not arguments.unstable and unstable
         lacks = list_of_all.find("lacks", path.stem)

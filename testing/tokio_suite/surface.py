@@ -2,6 +2,7 @@
 """Checks that the package in `crates/tokio` has each public name of the real tokio.
 
   crates/tokio/real.sh && testing/tokio_suite/surface.py
+  testing/tokio_suite/surface.py --unstable    with `--cfg tokio_unstable` and feature `tracing`
 
 The list comes from the rustdoc of the real tokio, so this fails when tokio gains a name that the
 package lacks. Each item is imported by its path, each method is named by its type, and each
@@ -16,6 +17,7 @@ poll, if its code is not tokio's own. Functions of one name are not told apart.
 if an exception is there. See docs/internals/verification.md.
 """
 
+import argparse
 import fnmatch
 import json
 import os
@@ -39,7 +41,7 @@ edition = "2021"
 path = "lib.rs"
 [dependencies]
 bytes = "1"
-tokio = {{ path = "{path}", features = ["full", "test-util"] }}
+tokio = {{ path = "{path}", features = ["full", "test-util"{more}] }}
 """
 # What the compiler says of a path that does exist, since nothing tells it the parameters.
 UNKNOWN_PARAMETERS = {"E0282", "E0283", "E0284", "E0790"}
@@ -58,13 +60,18 @@ INTERNAL = {"Drop", "Freeze", "StructuralPartialEq", "TrivialClone", "UnsafeUnpi
 
 
 def main():
+    parser = argparse.ArgumentParser(
+        description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
+    )
+    parser.add_argument("--unstable", action="store_true")
+    unstable = parser.parse_args().unstable
     if not REAL.is_dir():
         raise SystemExit("run crates/tokio/real.sh first")
     target = pathlib.Path(os.environ.get("CARGO_TARGET_DIR") or ROOT / "target").absolute()
-    scratch = target / "tokio_suite" / "surface"
-    surface = Surface(rustdoc(scratch / "real", target))
-    exceptions = Exceptions(HERE / "surface.txt")
-    check = Check(scratch / "ours", target)
+    scratch = target / "tokio_suite" / ("surface_unstable" if unstable else "surface")
+    surface = Surface(rustdoc(scratch / "real", target, unstable))
+    exceptions = Exceptions(HERE / "surface.txt", unstable)
+    check = Check(scratch / "ours", target, unstable)
     paths = surface.paths
     missing = check.missing({name: f"pub use {name} as _{n};" for n, name in enumerate(paths)})
     # A type that is missing hides other errors, and so does a trait. What names such a type is
@@ -94,14 +101,16 @@ def undropped(futures):
 class Exceptions:
     """The list `surface.txt`: see the comment at its top."""
 
-    def __init__(self, path):
+    def __init__(self, path, unstable):
         self.patterns, self.used = [], set()
         for number, line in enumerate(path.read_text().splitlines(), 1):
             if line.strip() and not line.startswith("#"):
                 pattern, arrow, reason = line.partition(" -- ")
                 if not arrow or not reason.strip():
                     raise SystemExit(f"{path}:{number}: expected `NAME -- REASON`")
-                self.patterns.append(pattern.strip())
+                name = pattern.strip().removeprefix("unstable ")
+                if name == pattern.strip() or unstable:
+                    self.patterns.append(name)
 
     def has(self, name):
         found = [pattern for pattern in self.patterns if fnmatch.fnmatchcase(name, pattern)]
@@ -112,22 +121,30 @@ class Exceptions:
         return [f"not missing: {pattern}" for pattern in self.patterns if pattern not in self.used]
 
 
-def rustdoc(scratch, target):
+def flags(unstable):
+    """Returns the flags of the compiler, and of rustdoc."""
+    value = "--cfg tokio_unstable" if unstable else ""
+    return {"RUSTFLAGS": value, "RUSTDOCFLAGS": value}
+
+
+def rustdoc(scratch, target, unstable):
     """Returns the rustdoc of the real tokio as JSON."""
-    write(scratch, REAL, "")
+    write(scratch, REAL, "", unstable)
     nightly = run([ROOT / ".ci" / "toolchain", "nightly"]).stdout.strip()
     command = ["cargo", f"+{nightly}", "rustdoc", "--quiet", "--package", "tokio", "--lib", "--"]
     # Of a type that is exported from a hidden module, too.
     command += ["-Zunstable-options", "--output-format=json", "--document-hidden-items"]
     command += ["--cap-lints=allow"]
-    folder = target / "tokio_suite" / "rustdoc"
-    run(command, cwd=scratch, env={**os.environ, "CARGO_TARGET_DIR": str(folder)})
+    folder = target / "tokio_suite" / ("rustdoc_unstable" if unstable else "rustdoc")
+    environment = {**os.environ, **flags(unstable), "CARGO_TARGET_DIR": str(folder)}
+    run(command, cwd=scratch, env=environment)
     return json.loads((folder / "doc" / "tokio.json").read_text())
 
 
-def write(scratch, path, text):
+def write(scratch, path, text, unstable):
     scratch.mkdir(parents=True, exist_ok=True)
-    (scratch / "Cargo.toml").write_text(MANIFEST.format(path=path))
+    more = ', "tracing"' if unstable else ""
+    (scratch / "Cargo.toml").write_text(MANIFEST.format(path=path, more=more))
     (scratch / "lib.rs").write_text(text)
     # The versions of the dependencies are those of the package.
     if not (scratch / "Cargo.lock").exists():
@@ -295,17 +312,20 @@ class Unwritten(Exception):
 class Check:
     """Asks the compiler which names are there."""
 
-    def __init__(self, scratch, target):
-        self.scratch, self.target = scratch, target / "tokio_suite" / "target"
+    def __init__(self, scratch, target, unstable):
+        self.scratch, self.unstable = scratch, unstable
+        self.target = target / "tokio_suite" / "target"
+        if unstable:
+            self.target = self.target / "unstable"
 
     def missing(self, lines):
         """Returns the names whose line of code does not compile."""
         names = list(lines)
         text = "#![allow(deprecated, unused, trivial_bounds)]\n" + "\n".join(lines.values())
-        write(self.scratch, ROOT / "crates" / "tokio", text)
+        write(self.scratch, ROOT / "crates" / "tokio", text, self.unstable)
         command = [ROOT / "crates" / "tokio" / "real.sh"]
         command += ["cargo", "check", "--quiet", "--message-format=json"]
-        environment = {**os.environ, "CARGO_TARGET_DIR": str(self.target)}
+        environment = {**os.environ, **flags(self.unstable), "CARGO_TARGET_DIR": str(self.target)}
         done = subprocess.run(
             command, cwd=self.scratch, env=environment, stdout=subprocess.PIPE, text=True
         )

@@ -2,15 +2,18 @@
 
 use std::{
     io,
+    marker::PhantomData,
     ops::Deref,
     panic::{RefUnwindSafe, UnwindSafe},
     time::Duration,
 };
 
+#[cfg(tokio_unstable)]
+pub use tourbillon::facade::UnhandledPanic;
 pub use tourbillon::runtime::{EnterGuard, Id, RuntimeFlavor, is_rt_shutdown_err, worker_index};
 use tourbillon::{
-    facade::{Drivers, TaskHooks},
-    task::{JoinHandle, LocalEnterGuard, LocalSet},
+    facade::{Drivers, Options, spawn_local_on},
+    task::JoinHandle,
 };
 
 #[cfg(tokio_unstable)]
@@ -20,6 +23,8 @@ pub use self::{
     metrics::RuntimeMetrics,
 };
 use crate::budget;
+#[cfg(tokio_unstable)]
+pub use crate::rng::RngSeed;
 
 mod handle;
 #[cfg(tokio_unstable)]
@@ -112,31 +117,36 @@ impl Deref for Runtime {
 #[derive(Debug)]
 pub struct Builder {
     builder: tourbillon::runtime::Builder,
-    drivers: Drivers,
-    hooks: TaskHooks,
+    is_current_thread: bool,
+    options: Options,
 }
 
 impl Builder {
-    fn new(builder: tourbillon::runtime::Builder) -> Self {
+    fn new(builder: tourbillon::runtime::Builder, is_current_thread: bool) -> Self {
         let drivers = Drivers {
             io: false,
             time: false,
         };
+        let options = Options {
+            drivers,
+            ..Options::DEFAULT
+        };
         Self {
             builder,
-            drivers,
-            hooks: TaskHooks::default(),
+            is_current_thread,
+            options,
         }
     }
 
     /// Creates a builder of a runtime with a worker for each core.
     pub fn new_multi_thread() -> Self {
-        Self::new(tourbillon::runtime::Builder::new())
+        Self::new(tourbillon::runtime::Builder::new(), false)
     }
 
     /// Creates a builder of a runtime that runs on the thread of `block_on`.
     pub fn new_current_thread() -> Self {
-        Self::new(tourbillon::runtime::Builder::new_current_thread())
+        let builder = tourbillon::runtime::Builder::new_current_thread();
+        Self::new(builder, true)
     }
 
     /// Enables sockets and timers.
@@ -146,13 +156,13 @@ impl Builder {
 
     /// Enables sockets, pipes, signals and processes. Without this, creating one panics.
     pub fn enable_io(&mut self) -> &mut Self {
-        self.drivers.io = true;
+        self.options.drivers.io = true;
         self
     }
 
     /// Enables timers. Without this, creating a sleep, an interval or a timeout panics.
     pub fn enable_time(&mut self) -> &mut Self {
-        self.drivers.time = true;
+        self.options.drivers.time = true;
         self
     }
 
@@ -164,8 +174,7 @@ impl Builder {
     pub fn build(&mut self) -> io::Result<Runtime> {
         // Before the workers start: each thread takes a budget at its start.
         budget::enable();
-        self.drivers.set(&mut self.builder);
-        self.hooks.clone().set(&mut self.builder);
+        self.options.clone().set(&mut self.builder);
         let runtime = self.builder.build().map_err(io::Error::other)?;
         let handle = Handle::new(runtime.handle().clone());
         Ok(Runtime { runtime, handle })
@@ -182,16 +191,17 @@ impl Builder {
     /// Panics if this is not the builder of a current-thread runtime.
     #[track_caller]
     pub fn build_local(&mut self, _: LocalOptions) -> io::Result<LocalRuntime> {
-        let runtime = self.build()?;
         assert!(
-            runtime.handle().runtime_flavor() == RuntimeFlavor::CurrentThread,
-            "a local runtime must be built by `new_current_thread`"
+            self.is_current_thread,
+            "multi_thread is not supported for LocalRuntime"
         );
-        let tasks = Tasks {
-            set: Some(LocalSet::new()),
-            handle: runtime.handle().clone(),
-        };
-        Ok(LocalRuntime { tasks, runtime })
+        self.options.is_local = true;
+        let runtime = self.build();
+        self.options.is_local = false;
+        Ok(LocalRuntime {
+            runtime: runtime?,
+            _here: PhantomData,
+        })
     }
 
     /// Does nothing: a worker takes as many events of sockets at once as it finds.
@@ -222,6 +232,48 @@ impl Builder {
         name: impl Fn() -> String + Send + Sync + 'static,
     ) -> &mut Self {
         self.builder.thread_name_fn(move |_| name());
+        self
+    }
+}
+
+/// What tokio has with `tokio_unstable`.
+#[cfg(tokio_unstable)]
+impl Builder {
+    /// Sets what a panic of a task does.
+    ///
+    /// # Panics
+    ///
+    /// Panics if all tasks are to be cancelled, and this is not the builder of a current-thread
+    /// runtime.
+    #[track_caller]
+    pub fn unhandled_panic(&mut self, behavior: UnhandledPanic) -> &mut Self {
+        assert!(
+            self.is_current_thread || matches!(behavior, UnhandledPanic::Ignore),
+            "UnhandledPanic::ShutdownRuntime is only supported in current thread runtime"
+        );
+        self.options.unhandled_panic = behavior;
+        self
+    }
+
+    /// Makes the order in which `select!` polls its branches the same in each run of the program,
+    /// as far as the order in which threads enter the runtime is the same.
+    pub fn rng_seed(&mut self, seed: RngSeed) -> &mut Self {
+        self.options.around_polls = Some(crate::rng::seeded(&seed));
+        self
+    }
+
+    /// Enables timers, as [`enable_time`](Builder::enable_time) does: each worker has its own.
+    pub fn enable_alt_timer(&mut self) -> &mut Self {
+        self.enable_time()
+    }
+
+    /// Does nothing: each worker has its own epoll instance.
+    pub fn enable_eager_driver_handoff(&mut self) -> &mut Self {
+        self
+    }
+
+    /// Does nothing: blocking threads share one queue.
+    pub fn enable_sharded_blocking_queue(&mut self) -> &mut Self {
         self
     }
 }
@@ -261,53 +313,23 @@ setters! {
 }
 
 /// The options of a [`LocalRuntime`]. There are none.
-#[derive(Clone, Copy, Debug, Default)]
+#[derive(Debug, Default)]
+#[non_exhaustive]
 pub struct LocalOptions {
-    _private: (),
+    _here: PhantomData<*mut u8>,
 }
 
-/// Keeps a [`LocalRuntime`] entered until it is dropped.
-#[derive(Debug)]
-pub struct LocalGuard<'a> {
-    // Dropped in the reverse order of the entries.
-    _tasks: LocalEnterGuard,
-    _runtime: EnterGuard<'a>,
-}
-
-/// A runtime whose tasks need not be `Send`: a [`LocalSet`] of the calling thread, and a
-/// current-thread runtime for its timers and sockets.
+/// A current-thread runtime whose tasks need not be `Send`, since it stays on the thread that has
+/// built it.
 #[derive(Debug)]
 pub struct LocalRuntime {
-    // Dropped first, since its tasks may use the runtime.
-    tasks: Tasks,
     runtime: Runtime,
+    _here: PhantomData<*mut u8>,
 }
 
-// Panic safety: the runtime catches the panics of tasks, and the state of the set changes under no
-// user code.
+// Panic safety: the runtime catches the panics of tasks.
 impl UnwindSafe for LocalRuntime {}
 impl RefUnwindSafe for LocalRuntime {}
-
-/// The tasks of a [`LocalRuntime`]. They are dropped in the context of the runtime, as all tasks.
-#[derive(Debug)]
-struct Tasks {
-    /// `None` only after the drop.
-    set: Option<LocalSet>,
-    handle: Handle,
-}
-
-impl Tasks {
-    fn set(&self) -> &LocalSet {
-        self.set.as_ref().expect("it is there until the drop")
-    }
-}
-
-impl Drop for Tasks {
-    fn drop(&mut self) {
-        let _entered = self.handle.enter();
-        drop(self.set.take());
-    }
-}
 
 impl LocalRuntime {
     /// Creates the runtime.
@@ -326,24 +348,22 @@ impl LocalRuntime {
         self.runtime.handle()
     }
 
-    /// Enters the runtime's context, and that of its tasks: `spawn_local` starts tasks here.
-    pub fn enter(&self) -> LocalGuard<'_> {
-        let runtime = self.runtime.enter();
-        LocalGuard {
-            _tasks: self.tasks.set().enter(),
-            _runtime: runtime,
-        }
+    /// Enters the runtime's context: `spawn_local` starts tasks here.
+    pub fn enter(&self) -> EnterGuard<'_> {
+        self.runtime.enter()
     }
 
     /// Starts a task on this thread. It runs during [`block_on`](LocalRuntime::block_on).
+    #[track_caller]
     pub fn spawn_local<F>(&self, future: F) -> JoinHandle<F::Output>
     where
         F: Future<Output: 'static> + 'static,
     {
-        self.tasks.set().spawn_local(future)
+        spawn_local_on(self.handle(), future)
     }
 
     /// Runs a function on a thread that may block.
+    #[track_caller]
     pub fn spawn_blocking<F, R>(&self, f: F) -> JoinHandle<R>
     where
         F: FnOnce() -> R + Send + 'static,
@@ -359,18 +379,17 @@ impl LocalRuntime {
 
     /// Ends the runtime, and waits at most that long for its blocking jobs.
     pub fn shutdown_timeout(self, timeout: Duration) {
-        drop(self.tasks);
         self.runtime.shutdown_timeout(timeout);
     }
 
     /// Ends the runtime without waiting.
     pub fn shutdown_background(self) {
-        drop(self.tasks);
         self.runtime.shutdown_background();
     }
 
     /// Runs a future, and meanwhile the tasks of this thread.
+    #[track_caller]
     pub fn block_on<F: Future>(&self, future: F) -> F::Output {
-        self.tasks.set().block_on(&self.runtime, future)
+        self.runtime.block_on(future)
     }
 }

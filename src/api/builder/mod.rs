@@ -87,9 +87,7 @@ impl Builder {
                 on_thread_start: None,
                 on_thread_stop: None,
                 #[cfg(feature = "facade")]
-                drivers: crate::engine::config::Drivers::ALL,
-                #[cfg(feature = "facade")]
-                task_hooks: crate::engine::config::TaskHooks::default(),
+                facade: crate::engine::facade::Options::DEFAULT,
                 on_thread_park: None,
                 on_thread_unpark: None,
                 stall_threshold: 100_000_000,

@@ -218,6 +218,15 @@ impl Home {
         }
     }
 
+    /// Cancels all tasks of the runtime or of the set, if it was built so, after one has panicked.
+    #[cfg(feature = "facade")]
+    pub(crate) fn task_panicked(&self) {
+        match self.get() {
+            Target::Worker(shard) => shard.owner().shared.task_panicked(),
+            Target::Set(set) => set.task_panicked(),
+        }
+    }
+
     /// Queues a local task that is ready, from any thread.
     pub(crate) fn schedule_local(&self, task: TaskJob) {
         match self.get() {

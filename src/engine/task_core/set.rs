@@ -29,6 +29,10 @@ pub(crate) struct Set {
     /// Whether the set is being polled. The polling code checks the queue before it returns, so a
     /// push by the set's thread need not wake it. Only the set's thread accesses this.
     pub(crate) polled: AtomicBool,
+    /// Whether the panic of a task cancels all, and whether one has. Only the set's thread accesses
+    /// both.
+    #[cfg(feature = "facade")]
+    pub(crate) unhandled_panic: [AtomicBool; 2],
 }
 
 /// The waiters of a set: the waker of each, by its number.
@@ -36,6 +40,29 @@ pub(crate) struct Set {
 pub(crate) struct Waiting {
     pub(crate) wakers: Vec<(u64, Waker)>,
     last_number: u64,
+}
+
+#[cfg(feature = "facade")]
+impl Set {
+    /// Cancels all tasks, if the set was told so, after one has panicked.
+    #[cold]
+    pub(crate) fn task_panicked(&self) {
+        let [shuts_down, has_panicked] = &self.unhandled_panic;
+        if shuts_down.load(Relaxed) {
+            has_panicked.store(true, Relaxed);
+            each_or(self.tasks.close_list(0), |task| task.wake(), forget);
+            // The task that panicked is not there: it runs.
+            each_or(std::iter::from_fn(|| self.queue.take()), drop, forget);
+        }
+    }
+
+    /// Panics if the tasks were cancelled because one has panicked.
+    pub(crate) fn assert_no_panic(&self) {
+        assert!(
+            !self.unhandled_panic[1].load(Relaxed),
+            "a spawned task panicked and the LocalSet is configured to shutdown on unhandled panic"
+        );
+    }
 }
 
 impl Set {

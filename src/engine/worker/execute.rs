@@ -4,10 +4,10 @@ use std::{any::Any, panic::Location};
 
 use tourbillon_shards::{Due, NEVER, Ran, TypeName};
 
+#[cfg(feature = "facade")]
+use crate::engine::facade::HookedPoll;
 #[cfg(feature = "tracing")]
 use crate::engine::telemetry::trace;
-#[cfg(feature = "facade")]
-use crate::engine::{config::TaskHook, task_core::id::Id};
 use crate::{
     engine::{
         core::Core,
@@ -163,40 +163,5 @@ impl Worker<'_> {
             // The panic hook has reported it. The payload's destructor is user code.
             self.core.contain(|| drop(panic));
         }
-    }
-}
-
-/// A poll of a task, with the hooks around it. It begins when the poll is published: a hook that
-/// takes long is part of the job.
-#[cfg(feature = "facade")]
-struct HookedPoll<'a> {
-    core: &'a Core,
-    id: Id,
-    spawned: Spawned,
-}
-
-#[cfg(feature = "facade")]
-impl<'a> HookedPoll<'a> {
-    #[inline]
-    fn begin(core: &'a Core, id: Id, spawned: Spawned) -> Self {
-        let poll = Self { core, id, spawned };
-        poll.tell(core.shared.config.task_hooks.before_poll.as_ref());
-        poll
-    }
-
-    #[inline]
-    fn tell(&self, hook: Option<&TaskHook>) {
-        if let Some(hook) = hook {
-            self.core.contain(|| hook(self.id, self.spawned.place()));
-        }
-    }
-}
-
-#[cfg(feature = "facade")]
-impl Drop for HookedPoll<'_> {
-    #[inline]
-    fn drop(&mut self) {
-        let hooks = &self.core.shared.config.task_hooks;
-        self.tell(hooks.after_poll.as_ref());
     }
 }

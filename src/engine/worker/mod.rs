@@ -187,7 +187,7 @@ pub(crate) fn run_as<R>(local: &Local, main: impl FnOnce(&mut Worker<'_>) -> R) 
         }
         output
     };
-    local::with_worker(local, || budget::around_polls(run))
+    local::with_worker(local, || shared.around_polls(run))
 }
 
 impl<'a> Worker<'a> {
@@ -304,10 +304,12 @@ impl<'a> Worker<'a> {
         self.back_in_loop();
     }
 
-    /// Returns whether the future of this thread's `block_on` was woken.
+    /// Returns whether the future of this thread's `block_on` was woken, or `block_on` must end
+    /// because a task has panicked.
     #[inline]
     pub(crate) fn root_is_woken(&self) -> bool {
-        self.root.as_ref().is_some_and(|root| root.is_woken())
+        let root = self.root.as_ref();
+        root.is_some_and(|root| root.is_woken() || self.shared.has_panicked())
     }
 
     /// Runs queued jobs until the queues are empty or it is time to poll timers and sockets.
@@ -322,7 +324,7 @@ impl<'a> Worker<'a> {
             }
             if self.is_single && budget::took_yield() {
                 // The task that has yielded is the last one in the queue.
-                self.look_after(self.local.deque.len().saturating_sub(1));
+                self.look_after(self.local.queued().saturating_sub(1));
             }
         }
         true

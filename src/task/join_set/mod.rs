@@ -4,6 +4,8 @@
 //! wakes the task that waits for the set. So the set polls only tasks that have ended, in the order
 //! in which they ended, however many there are.
 
+#[cfg(feature = "facade")]
+pub(crate) mod builder;
 pub(crate) mod ended;
 pub(crate) mod local;
 mod spawn;

@@ -97,7 +97,10 @@ where
     F: Future + 'static,
     F::Output: 'static,
 {
-    let Some(home) = context::current() else {
+    let home = context::current();
+    #[cfg(feature = "facade")]
+    let home = home.or_else(crate::engine::facade::local_home);
+    let Some(home) = home else {
         panic!(
             "`spawn_local` called from outside of a `task::LocalSet` or `runtime::LocalRuntime`: call \
              it in a task or in the `run_until` of a `LocalSet`, after `LocalSet::enter`, or in a \
@@ -108,7 +111,7 @@ where
 }
 
 /// Spawns a task of `home`, whose queue is bound to the calling thread.
-fn spawn_here<F>(home: Home, future: F, spawned: Spawned) -> JoinHandle<F::Output>
+pub(crate) fn spawn_here<F>(home: Home, future: F, spawned: Spawned) -> JoinHandle<F::Output>
 where
     F: Future + 'static,
     F::Output: 'static,
@@ -138,6 +141,11 @@ where
     let Some(new) = new else {
         return JoinHandle::cancelled();
     };
+    #[cfg(feature = "facade")]
+    {
+        let meta = new.runnable.metadata();
+        crate::engine::facade::tell_spawned(meta.home(), meta.id(), spawned);
+    }
     new.runnable.schedule();
     new.handle
 }

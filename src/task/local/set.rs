@@ -10,6 +10,8 @@ use std::{
     task::{Context, Poll},
 };
 
+#[cfg(feature = "facade")]
+use crate::sys::sync::atomic::Ordering::Relaxed;
 use crate::{
     engine::task_core::{
         end::end_tasks,
@@ -95,6 +97,8 @@ impl LocalSet {
             tasks: Registry::of_set(),
             waiting: Mutex::default(),
             polled: AtomicBool::new(false),
+            #[cfg(feature = "facade")]
+            unhandled_panic: Default::default(),
         });
         Self {
             home: Home::set(set.clone()),
@@ -138,6 +142,14 @@ impl LocalSet {
         F::Output: 'static,
     {
         spawn_here(self.home.clone(), future, spawned)
+    }
+
+    /// Sets what a panic of a task does.
+    #[cfg(feature = "facade")]
+    #[doc(hidden)]
+    pub fn unhandled_panic(&mut self, behavior: crate::facade::UnhandledPanic) -> &mut Self {
+        self.set.unhandled_panic[0].store(behavior.shuts_down(), Relaxed);
+        self
     }
 
     /// Enters the set: until the guard is dropped, [`spawn_local`](super::spawn_local) on this
@@ -205,6 +217,8 @@ impl LocalSet {
             // A bounded number of tasks, so that the rest of the awaiting task gets its turn.
             let mut left = TASKS_PER_POLL;
             while left > 0 {
+                #[cfg(feature = "facade")]
+                set.assert_no_panic();
                 let Some(task) = set.queue.take() else { break };
                 left -= 1;
                 if budget::yields(|| budget::limited(|| task.run())) {

@@ -1,12 +1,23 @@
-//! The metrics that need `tokio_unstable`. tokio's own tests of them import names that the package
-//! in tokio's place lacks.
+//! What needs `tokio_unstable`, where tokio's own tests do not look.
 
 use std::{
-    sync::mpsc,
+    cell::Cell,
+    future::{pending, poll_fn},
+    panic::{AssertUnwindSafe, catch_unwind},
+    rc::Rc,
+    sync::{
+        Arc,
+        atomic::{AtomicUsize, Ordering::Relaxed},
+        mpsc,
+    },
+    task::Poll,
     time::{Duration, Instant},
 };
 
-use tokio::runtime::{Builder, Runtime};
+use tokio::{
+    runtime::{Builder, LocalOptions, RngSeed, Runtime, UnhandledPanic},
+    task::{spawn_local, yield_now},
+};
 
 /// Only a hang takes so long.
 const PATIENCE: Duration = Duration::from_secs(60);
@@ -97,4 +108,174 @@ fn steals_are_counted() {
     let jobs = sum(tokio::runtime::RuntimeMetrics::worker_steal_count);
     let operations = sum(tokio::runtime::RuntimeMetrics::worker_steal_operations);
     assert!((1..=jobs).contains(&operations), "{operations} steals of {jobs} jobs");
+}
+
+/// Counts its drops.
+struct Dropped(Arc<AtomicUsize>);
+
+impl Drop for Dropped {
+    fn drop(&mut self) {
+        self.0.fetch_add(1, Relaxed);
+    }
+}
+
+#[test]
+fn a_panic_cancels_all_tasks_before_block_on_panics() {
+    let runtime = Builder::new_current_thread()
+        .unhandled_panic(UnhandledPanic::ShutdownRuntime)
+        .build()
+        .unwrap();
+    let dropped = Arc::new(AtomicUsize::new(0));
+    let waits = |name: &'static str| {
+        let mine = Dropped(dropped.clone());
+        async move {
+            let _mine = mine;
+            assert_eq!(name, "waits", "this task must not run");
+            pending::<()>().await;
+        }
+    };
+    let run = || {
+        runtime.block_on(async {
+            let waiting = tokio::spawn(waits("waits"));
+            yield_now().await;
+            let panics = tokio::spawn(async { panic!("on purpose") });
+            let queued = tokio::spawn(waits("is queued behind"));
+            let _ = (waiting, panics, queued);
+            pending::<()>().await;
+        })
+    };
+    let panic = catch_unwind(AssertUnwindSafe(run)).unwrap_err();
+    let text = panic.downcast_ref::<&str>().copied().map(String::from);
+    let text = text.or_else(|| panic.downcast_ref::<String>().cloned()).unwrap();
+    assert!(text.contains("shut down on unhandled panic"), "{text}");
+    assert_eq!(dropped.load(Relaxed), 2);
+    assert_eq!(runtime.metrics().num_alive_tasks(), 0);
+    // The next one panics as soon as its future waits, and no task is taken.
+    assert_eq!(runtime.block_on(async { 42 }), 42);
+    let late = runtime.spawn(async {});
+    let waits = || runtime.block_on(pending::<()>());
+    assert!(catch_unwind(AssertUnwindSafe(waits)).is_err());
+    assert!(runtime.block_on(late).unwrap_err().is_cancelled());
+}
+
+#[test]
+fn a_panic_is_ignored_unless_the_builder_says_otherwise() {
+    let runtime = Builder::new_current_thread().build().unwrap();
+    runtime.block_on(async {
+        let other = tokio::spawn(yield_now());
+        assert!(tokio::spawn(async { panic!("on purpose") }).await.unwrap_err().is_panic());
+        other.await.unwrap();
+    });
+    let multi = || {
+        drop(Builder::new_multi_thread().unhandled_panic(UnhandledPanic::ShutdownRuntime).build());
+    };
+    assert!(catch_unwind(multi).is_err());
+}
+
+#[test]
+fn a_panic_on_a_blocking_thread_cancels_nothing() {
+    let runtime = Builder::new_current_thread()
+        .unhandled_panic(UnhandledPanic::ShutdownRuntime)
+        .build()
+        .unwrap();
+    let job = runtime.spawn_blocking(|| panic!("on purpose"));
+    assert!(runtime.block_on(job).unwrap_err().is_panic());
+    let task = runtime.spawn(async { 42 });
+    assert_eq!(runtime.block_on(task).unwrap(), 42);
+}
+
+#[test]
+fn hooks_are_called_with_the_tasks_of_a_local_runtime() {
+    let counts: [Arc<AtomicUsize>; 4] = Default::default();
+    let [spawned, begun, over, ended] = counts.clone().map(|count| {
+        move |_: &tokio::runtime::TaskMeta<'_>| {
+            count.fetch_add(1, Relaxed);
+        }
+    });
+    let runtime = Builder::new_current_thread()
+        .on_task_spawn(spawned)
+        .on_before_task_poll(begun)
+        .on_after_task_poll(over)
+        .on_task_terminate(ended)
+        .build_local(LocalOptions::default())
+        .unwrap();
+    let here = Rc::new(Cell::new(0));
+    let first = runtime.spawn_local({
+        let here = here.clone();
+        async move {
+            yield_now().await;
+            here.set(here.get() + 1);
+        }
+    });
+    runtime.block_on(async {
+        first.await.unwrap();
+        let here = here.clone();
+        // A task that could run anywhere may spawn one that stays here.
+        let other = tokio::spawn(async { spawn_local(async {}).await.unwrap() });
+        spawn_local(async move { here.set(here.get() + 1) }).await.unwrap();
+        other.await.unwrap();
+    });
+    assert_eq!(here.get(), 2);
+    assert_eq!(runtime.metrics().spawned_tasks_count(), 4);
+    let counts = counts.map(|count| count.load(Relaxed));
+    // The first one yields, and the one that waits for another is polled twice.
+    assert_eq!(counts, [4, 6, 6, 4]);
+    drop(runtime.spawn_local(async move { here.set(1) }));
+    drop(runtime);
+}
+
+#[test]
+fn a_local_runtime_starts_local_tasks_where_it_is_entered() {
+    let runtime = Builder::new_current_thread().build_local(LocalOptions::default()).unwrap();
+    let task = {
+        let _entered: tokio::runtime::EnterGuard<'_> = runtime.enter();
+        spawn_local(async { Rc::new(42) })
+    };
+    assert_eq!(*runtime.block_on(task).unwrap(), 42);
+    // Its handle enters it, too.
+    let _entered = runtime.handle().enter();
+    let task = spawn_local(async { Rc::new(42) });
+    assert_eq!(*runtime.block_on(task).unwrap(), 42);
+    let handle = runtime.handle().clone();
+    let elsewhere = std::thread::spawn(move || {
+        let _entered = handle.enter();
+        spawn_local(async {});
+    });
+    assert!(elsewhere.join().is_err());
+}
+
+/// Returns in which order `select!` polls first.
+fn first_branches(seed: Option<&[u8]>) -> Vec<u32> {
+    let mut builder = Builder::new_current_thread();
+    if let Some(seed) = seed {
+        builder.rng_seed(RngSeed::from_bytes(seed));
+    }
+    let runtime = builder.build().unwrap();
+    let mut all = Vec::new();
+    for _ in 0..2 {
+        all.extend(runtime.block_on(async {
+            let mut firsts = Vec::new();
+            for _ in 0..32 {
+                firsts.push(tokio::select! {
+                    _ = poll_fn(|_| Poll::Ready(())) => 0,
+                    _ = async {} => 1,
+                    _ = async {} => 2,
+                    else => 3,
+                });
+            }
+            firsts
+        }));
+    }
+    all
+}
+
+#[test]
+fn a_seed_decides_the_order_of_branches() {
+    let first = first_branches(Some(b"seed"));
+    assert_eq!(first, first_branches(Some(b"seed")));
+    assert_ne!(first, first_branches(Some(b"other")));
+    assert_ne!(first_branches(None), first_branches(None));
+    // Each branch is first now and then, and both calls of `block_on` have seeds of their own.
+    assert!((0..3).all(|branch| first.contains(&branch)), "{first:?}");
+    assert_ne!(first[..32], first[32..]);
 }

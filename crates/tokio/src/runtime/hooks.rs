@@ -34,7 +34,7 @@ macro_rules! hooks {
                 $(#[$doc])*
                 pub fn $name(&mut self, f: impl Fn(&TaskMeta<'_>) + Send + Sync + 'static)
                 -> &mut Self {
-                    self.hooks.$hook = Some(task_hook(f));
+                    self.options.hooks.$hook = Some(task_hook(f));
                     self
                 }
             )*

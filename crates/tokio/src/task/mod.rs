@@ -16,6 +16,13 @@ pub use tourbillon::{
 pub use self::builder::Builder;
 pub use self::coop::{Unconstrained, consume_budget, unconstrained};
 
+/// Sets of tasks.
+pub mod join_set {
+    #[cfg(all(tokio_unstable, feature = "tracing"))]
+    pub use tourbillon::facade::JoinSetBuilder as Builder;
+    pub use tourbillon::task::JoinSet;
+}
+
 /// The futures of this module.
 pub mod futures {
     pub use tourbillon::task::TaskLocalFuture;

@@ -1,0 +1,232 @@
+//! What the builder of tokio's signatures can set, and tokio's `UnhandledPanic`: for the package in
+//! the folder `crates/tokio` alone.
+
+use std::{fmt, iter, panic::Location, sync::Arc};
+
+use crate::{
+    engine::{
+        context::entered,
+        core::Core,
+        job::Job,
+        local::{Local, with_local_of},
+        shared::Shared,
+        task_core::{home::Home, id::Id},
+    },
+    metrics::spawned::Spawned,
+    sys::sync::atomic::Ordering::Relaxed,
+    util::contained::{each_or, forget},
+};
+
+/// The options of a runtime that tokio's builder has, and Tourbillon's has not.
+#[derive(Clone)]
+pub struct Options {
+    /// Which parts were enabled.
+    pub drivers: Drivers,
+    /// What is called with each task.
+    pub hooks: TaskHooks,
+    /// Whether the thread that builds the runtime may spawn tasks that are not `Send`. Only for a
+    /// current-thread runtime that stays on that thread.
+    pub is_local: bool,
+    /// What a panic of a task does. Only a current-thread runtime can shut down.
+    pub unhandled_panic: UnhandledPanic,
+    /// Is called with the loop of each worker, and with that of each `block_on`, and calls it once.
+    pub around_polls: Option<AroundPolls>,
+}
+
+/// See [`Options::around_polls`].
+pub type AroundPolls = Arc<dyn Fn(&mut dyn FnMut()) + Send + Sync>;
+
+impl Options {
+    /// The options of a runtime that Tourbillon's own builder builds.
+    pub const DEFAULT: Self = Self {
+        drivers: Drivers {
+            io: true,
+            time: true,
+        },
+        hooks: TaskHooks {
+            spawn: None,
+            before_poll: None,
+            after_poll: None,
+            terminate: None,
+        },
+        is_local: false,
+        unhandled_panic: UnhandledPanic::Ignore,
+        around_polls: None,
+    };
+
+    /// Runs `f`, the loop of a worker or of a `block_on`.
+    pub(crate) fn around<R>(&self, f: impl FnOnce() -> R) -> R {
+        let Some(around) = &self.around_polls else {
+            return f();
+        };
+        let (mut f, mut output) = (Some(f), None);
+        around(&mut || output = f.take().map(|f| f()));
+        output.expect("the function calls what it is given")
+    }
+}
+
+impl fmt::Debug for Options {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("Options").finish_non_exhaustive()
+    }
+}
+
+/// Which parts of a runtime were enabled. tokio's builder enables each by a method, and what needs
+/// a part panics without it. Here all parts always work, and the package in the folder
+/// `crates/tokio` does the check.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Drivers {
+    /// Sockets, signals and processes.
+    pub io: bool,
+    /// Timers.
+    pub time: bool,
+}
+
+impl Drivers {
+    /// Returns those of the runtime that the calling thread is in. `None` outside of any.
+    pub fn here() -> Option<Self> {
+        entered::with_current(|shared| shared.config.facade.drivers)
+    }
+}
+
+/// A user's function that is called with the number of a task, and where it was spawned.
+pub type TaskHook = Arc<dyn Fn(Id, &'static Location<'static>) + Send + Sync>;
+
+/// The functions that are called with each task of a runtime. Tasks of a `LocalSet` are not of the
+/// runtime.
+#[derive(Clone, Default)]
+pub struct TaskHooks {
+    /// When it is spawned, before it can run. A panic goes to the caller.
+    pub spawn: Option<TaskHook>,
+    /// By its worker, before each poll.
+    pub before_poll: Option<TaskHook>,
+    /// By its worker, after each poll.
+    pub after_poll: Option<TaskHook>,
+    /// When its future is gone. Also of a job of `spawn_blocking`, as in tokio.
+    pub terminate: Option<TaskHook>,
+}
+
+impl fmt::Debug for TaskHooks {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("TaskHooks").finish_non_exhaustive()
+    }
+}
+
+/// What a panic of a task does to the other tasks of its runtime or `LocalSet`.
+#[derive(Clone, Debug, Default)]
+#[non_exhaustive]
+pub enum UnhandledPanic {
+    /// Nothing: the join handle of the task returns it.
+    #[default]
+    Ignore,
+    /// All tasks are cancelled, no more are taken, and what waits for the runtime or the set
+    /// panics.
+    ShutdownRuntime,
+}
+
+impl UnhandledPanic {
+    /// Returns whether all tasks are cancelled.
+    pub(crate) fn shuts_down(&self) -> bool {
+        matches!(self, Self::ShutdownRuntime)
+    }
+}
+
+/// Tells the hook that a task was spawned in a home.
+#[inline]
+pub(crate) fn tell_spawned(home: &Home, id: Id, spawned: Spawned) {
+    if let Some(hook) = (home.core()).and_then(|it| it.shared.config.facade.hooks.spawn.as_ref()) {
+        hook(id, spawned.place());
+    }
+}
+
+/// Tells the hook that a task of a home has ended.
+#[inline]
+pub(crate) fn tell_ended(home: &Home, id: Id, spawned: Spawned) {
+    let Some(core) = home.core() else { return };
+    if let Some(hook) = &core.shared.config.facade.hooks.terminate {
+        core.contain(|| hook(id, spawned.place()));
+    }
+}
+
+/// A poll of a task, with the hooks around it. It begins when the poll is published: a hook that
+/// takes long is part of the job.
+pub(crate) struct HookedPoll<'a> {
+    core: &'a Core,
+    id: Id,
+    spawned: Spawned,
+}
+
+impl<'a> HookedPoll<'a> {
+    #[inline]
+    pub(crate) fn begin(core: &'a Core, id: Id, spawned: Spawned) -> Self {
+        let poll = Self { core, id, spawned };
+        poll.tell(core.shared.config.facade.hooks.before_poll.as_ref());
+        poll
+    }
+
+    #[inline]
+    fn tell(&self, hook: Option<&TaskHook>) {
+        if let Some(hook) = hook {
+            self.core.contain(|| hook(self.id, self.spawned.place()));
+        }
+    }
+}
+
+impl Drop for HookedPoll<'_> {
+    #[inline]
+    fn drop(&mut self) {
+        let hooks = &self.core.shared.config.facade.hooks;
+        self.tell(hooks.after_poll.as_ref());
+    }
+}
+
+/// Returns the home of the tasks that are not `Send`, if the calling thread is in a local runtime
+/// that it has built.
+pub(crate) fn local_home() -> Option<Home> {
+    entered::with_current(home_of_local).flatten()
+}
+
+/// As [`local_home`], of this runtime.
+pub(crate) fn home_of_local(shared: &Shared) -> Option<Home> {
+    if !shared.config.facade.is_local {
+        return None;
+    }
+    let workers = shared.workers.load();
+    let worker = workers.first()?;
+    // The queue is bound to the thread that has built the runtime.
+    worker.owner().pinned.bind().then(|| Home::pinned(worker))
+}
+
+impl Shared {
+    /// Cancels all tasks, if the runtime was built so, after a task of it has panicked on the
+    /// calling thread. `block_on` panics as soon as it finds that this was done.
+    #[cold]
+    pub(crate) fn task_panicked(&self) {
+        if !self.config.facade.unhandled_panic.shuts_down() {
+            return;
+        }
+        // A blocking thread is no worker. tokio ignores the panics of blocking jobs, too.
+        with_local_of(self, |local| {
+            let Some(local) = local else { return };
+            self.has_panicked.store(true, Relaxed);
+            // No more are taken, and those that wait are queued.
+            each_or(self.tasks.close(), |task| task.wake(), forget);
+            drop_tasks(self, local);
+        });
+    }
+}
+
+/// Drops all tasks in the queues of a current-thread runtime.
+fn drop_tasks(shared: &Shared, local: &Local) {
+    let mut others = Vec::new();
+    let own = || local.next_for_any().or_else(|| shared.queues.steal());
+    let pinned = || local.shard.owner().pinned.take().map(Job::Task);
+    // A task that is dropped may wake others.
+    for job in iter::from_fn(|| own().or_else(pinned)) {
+        match job {
+            Job::Task(task) => each_or([task], drop, forget),
+            job => others.push(job),
+        }
+    }
+    others.into_iter().for_each(|job| local.deque.push(job));
+}
