@@ -1,7 +1,7 @@
-# To be sourced by the scripts beside it.
+# To be sourced by `plain_data.sh`.
 
 # The packages that have models, and one that their tests need.
-packages=(shards crates/{pool,sched,sync,tasks} testing/model)
+packages=(shards crates/{loom,pool,sched,sync,tasks} testing/model)
 # The files of the runtime that have a model (`tests/activity.rs`, `tests/paused.rs`).
 runtime=(src/engine/watchdog/alarm.rs
     src/engine/watchdog/watch.rs src/metrics/{activity,label,spawned}.rs src/util/lock.rs)

@@ -445,13 +445,22 @@ fn the_glossary_is_short_and_sorted() {
     assert!(words.is_sorted_by(|a, b| a < b), "{words:?}");
 }
 
-/// The code in the chapter on loom is that of models, which the loom build compiles and runs.
+/// The code in the chapters on loom is that of models, which the loom build compiles and runs.
 #[test]
-fn the_chapter_on_loom_shows_models_as_they_are() {
+fn the_chapters_on_loom_show_models_as_they_are() {
     let root = root();
-    let models =
-        ["learn.rs", "template.rs"].map(|file| read(root.join("loom_tests/tests").join(file)));
-    let chapter = read(root.join("loom_tests/README.md"));
+    let ours = ["learn.rs", "template.rs"].map(|file| root.join("loom_tests/tests").join(file));
+    shows(&root.join("loom_tests/README.md"), &ours);
+    let example = root.join("examples/loom");
+    let mut sources = files(&example.join("src"), "rs");
+    sources.extend(files(&example.join("tests"), "rs"));
+    shows(&example.join("README.md"), &sources);
+}
+
+/// Checks that the code of a page is in one of these files.
+fn shows(page: &Path, files: &[PathBuf]) {
+    let models: Vec<_> = files.iter().map(read).collect();
+    let chapter = read(page);
     let blocks = chapter.split("```rust\n").skip(1);
     let blocks: Vec<_> = blocks
         .filter_map(|block| block.split("```").next())

@@ -4,8 +4,8 @@ use std::{
     any::Any,
     io::{self, Write},
     sync::{
-        Arc as Plain,
-        atomic::{AtomicUsize as PlainUsize, Ordering},
+        Arc,
+        atomic::{AtomicUsize, Ordering},
     },
 };
 
@@ -13,7 +13,7 @@ use tracing_subscriber::{filter::LevelFilter, fmt, util::SubscriberInitExt};
 
 /// Prints the steps of execution number `shown` until the returned guard is dropped. `executions`
 /// holds the number of the current execution.
-pub(crate) fn begin(executions: Plain<PlainUsize>, shown: usize) -> impl Any {
+pub(crate) fn begin(executions: Arc<AtomicUsize>, shown: usize) -> impl Any {
     let out = move || -> Box<dyn Write> {
         if executions.load(Ordering::Relaxed) == shown {
             Box::new(io::stdout())
