@@ -1,6 +1,7 @@
 //! The runtime, by Tourbillon.
 
 use std::{
+    env::VarError,
     io,
     marker::PhantomData,
     ops::Deref,
@@ -138,9 +139,23 @@ impl Builder {
         }
     }
 
-    /// Creates a builder of a runtime with a worker for each core.
+    /// Creates a builder of a runtime with a worker for each core, or with as many workers as the
+    /// variable `TOKIO_WORKER_THREADS` of the environment says. Workers are not
+    /// [pinned](Builder::pin) to cores.
+    ///
+    /// # Panics
+    ///
+    /// Panics if that variable is not a number, or is zero.
     pub fn new_multi_thread() -> Self {
-        Self::new(tourbillon::runtime::Builder::new(), false)
+        let mut builder = tourbillon::runtime::Builder::new();
+        // As in tokio. A program for tokio does not expect that the threads and processes that a
+        // task starts have one core. And a pinned worker waits for its core while another process
+        // runs there.
+        builder.pin(false);
+        if let Some(workers) = workers_of_environment() {
+            builder.worker_threads(workers);
+        }
+        Self::new(builder, false)
     }
 
     /// Creates a builder of a runtime that runs on the thread of `block_on`.
@@ -305,11 +320,29 @@ setters! {
     on_thread_start: impl Fn() + Send + Sync + 'static,
     on_thread_stop: impl Fn() + Send + Sync + 'static,
     on_thread_unpark: impl Fn() + Send + Sync + 'static,
+    pin: bool,
     start_paused: bool,
     thread_keep_alive: Duration,
     thread_name: impl Into<String>,
     thread_stack_size: usize,
     worker_threads: usize,
+}
+
+/// Returns the number of workers that the environment asks for. The texts of panics are tokio's.
+fn workers_of_environment() -> Option<usize> {
+    const NAME: &str = "TOKIO_WORKER_THREADS";
+    let workers = match std::env::var(NAME) {
+        Ok(text) => match text.parse() {
+            Ok(workers) => workers,
+            Err(error) => panic!("\"{NAME}\" must be usize, error: {error}, value: {text}"),
+        },
+        Err(VarError::NotPresent) => return None,
+        Err(VarError::NotUnicode(text)) => {
+            panic!("\"{NAME}\" must be valid unicode, error: {text:?}")
+        }
+    };
+    assert!(workers > 0, "\"{NAME}\" cannot be set to 0");
+    Some(workers)
 }
 
 /// The options of a [`LocalRuntime`]. There are none.

@@ -4,17 +4,18 @@ use std::{
     any::Any,
     cell::Cell,
     future::{Future, poll_fn},
-    io::Write,
+    io::Write as _,
+    mem::MaybeUninit,
     os::unix::net,
     panic::{AssertUnwindSafe, catch_unwind},
-    pin::pin,
+    pin::{Pin, pin},
     rc::Rc,
     task::{Context, Poll},
     time::Duration,
 };
 
 use tokio::{
-    io::AsyncReadExt,
+    io::{AsyncRead, AsyncReadExt, AsyncWriteExt, ReadBuf},
     net::{TcpListener, UdpSocket, UnixStream},
     runtime::{Builder, Handle, Runtime, TryCurrentError},
     sync::{Notify, mpsc},
@@ -304,4 +305,60 @@ fn a_destructor_of_a_thread_learns_that_the_runtime_is_gone_with_its_variables()
     let runtime: &'static Runtime = Box::leak(Box::new(multi_thread()));
     assert_eq!(asked(false, || std::mem::forget(runtime.enter())), None);
     assert_eq!(asked(true, || std::mem::forget(runtime.enter())), Some(true));
+}
+
+/// Returns the cores that a new thread may run on, as a list of the system.
+fn cores_of_new_thread() -> String {
+    let read = || std::fs::read_to_string("/proc/thread-self/status").unwrap();
+    let status = std::thread::spawn(read).join().unwrap();
+    let line = status.lines().find(|line| line.starts_with("Cpus_allowed_list:"));
+    line.unwrap().to_string()
+}
+
+#[test]
+fn what_a_task_starts_may_run_on_all_cores() {
+    let all = cores_of_new_thread();
+    let runtime = Runtime::new().unwrap();
+    let task = runtime.spawn(async { cores_of_new_thread() });
+    assert_eq!(runtime.block_on(task).unwrap(), all);
+}
+
+#[test]
+fn the_environment_sets_the_number_of_workers() {
+    const NAME: &str = "TOKIO_WORKER_THREADS";
+    const THIS: &str = "the_environment_sets_the_number_of_workers";
+    // The variable is set for a process that runs this test alone.
+    let Ok(value) = std::env::var(NAME) else {
+        for value in ["3", "0", "many"] {
+            let mut command = std::process::Command::new(std::env::current_exe().unwrap());
+            let done = command.args(["--exact", THIS]).env(NAME, value).output();
+            assert!(done.unwrap().status.success(), "{value}");
+        }
+        return;
+    };
+    let built = || Builder::new_multi_thread().build().unwrap();
+    match value.as_str() {
+        "3" => assert_eq!(built().metrics().num_workers(), 3),
+        "0" => assert_eq!(panic_of(built), format!("\"{NAME}\" cannot be set to 0")),
+        _ => assert!(panic_of(built).starts_with(&format!("\"{NAME}\" must be usize"))),
+    }
+    // What the program asks for comes first.
+    if value == "3" {
+        assert_eq!(multi_thread().metrics().num_workers(), 1);
+    }
+}
+
+/// To fill a large buffer with zeros before each short read would take longer than the read.
+#[test]
+fn a_read_leaves_the_rest_of_its_buffer_uninitialized() {
+    current_thread().block_on(async {
+        let (mut end, mut other) = UnixStream::pair().unwrap();
+        other.write_all(b"short").await.unwrap();
+        let mut room = [MaybeUninit::uninit(); 8_192];
+        let mut buf = ReadBuf::uninit(&mut room);
+        let read = poll_fn(|cx| Pin::new(&mut end).poll_read(cx, &mut buf));
+        read.await.unwrap();
+        assert_eq!(buf.filled(), b"short");
+        assert_eq!(buf.initialized().len(), 5);
+    });
 }

@@ -13,18 +13,22 @@ macro_rules! derefs {
     )*};
 }
 
-/// Implements `AsyncRead` for wrappers of what implements futures-io's trait.
+/// Implements `AsyncRead` for a stream and its halves, of which each refers to the stream.
 macro_rules! reads {
-    ($($Outer:ty),*) => {$(
+    ($Stream:ident: $($Outer:ty),*) => {$(
         impl real::io::AsyncRead for $Outer {
             fn poll_read(
-                mut self: Pin<&mut Self>,
+                self: Pin<&mut Self>,
                 cx: &mut Context<'_>,
                 buf: &mut real::io::ReadBuf<'_>,
             ) -> Poll<io::Result<()>> {
-                let room = buf.initialize_unfilled();
-                let stream = Pin::new(&mut self.0);
-                let read = ready!(futures_io::AsyncRead::poll_read(stream, cx, room))?;
+                let stream: &Inner::$Stream = self.0.as_ref();
+                // SAFETY: `poll_read_uninit` only writes initialized bytes into `room`, so no byte
+                // of the buffer that was initialized becomes uninitialized.
+                let room = unsafe { buf.unfilled_mut() };
+                let read = ready!(stream.poll_read_uninit(cx, room))?;
+                // SAFETY: `poll_read_uninit` promises that the first `read` bytes are initialized.
+                unsafe { buf.assume_init(read) };
                 buf.advance(read);
                 Poll::Ready(Ok(()))
             }
@@ -371,7 +375,7 @@ macro_rules! stream {
             [<'a>] ReadHalf<'a> => halves::ReadHalf<'a>;
             [<'a>] WriteHalf<'a> => halves::WriteHalf<'a>;
         }
-        crate::net::stream::reads!($Stream, OwnedReadHalf, ReadHalf<'_>);
+        crate::net::stream::reads!($Stream: $Stream, OwnedReadHalf, ReadHalf<'_>);
         crate::net::stream::writes!($Stream, OwnedWriteHalf, WriteHalf<'_>);
     };
 }
