@@ -101,6 +101,7 @@ pub mod runtime {
             handle::{Handle, WeakHandle},
             id::Id,
             local::worker_index,
+            telemetry::snapshot::worker_activity,
             watchdog::{
                 report::name_job,
                 stall::{RecentStall, Stall},

@@ -61,6 +61,8 @@ forward! {
     metrics() -> RuntimeMetrics;
     /// Returns the current activity of each worker, with the job that it runs.
     activities() -> Vec<(Activity, Option<JobName>)>;
+    /// Returns the system's numbers of the threads of the workers and helpers.
+    threads() -> Vec<u32>;
     /// Returns a snapshot of the pending timers.
     timers() -> Timers;
     /// Lists the tasks of the runtime, with what each does and waits for.

@@ -3,7 +3,10 @@
 use std::{
     cell::Cell,
     ptr::{self},
-    sync::Arc,
+    sync::{
+        Arc,
+        atomic::{Ordering, compiler_fence},
+    },
 };
 
 use crossbeam::deque::{self};
@@ -30,6 +33,8 @@ pub(crate) fn with_worker<R>(local: &Local, f: impl FnOnce() -> R) -> R {
     impl Drop for Reset {
         fn drop(&mut self) {
             LOCAL.set(self.0);
+            // A signal handler on this thread may look at it, also while the rest is torn down.
+            compiler_fence(Ordering::SeqCst);
             current::replace(self.1);
         }
     }

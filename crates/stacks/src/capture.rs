@@ -6,7 +6,7 @@ use std::{
     sync::{Mutex, PoisonError},
 };
 
-use crate::{Stack, sys, unwind};
+use crate::{Stack, sys, unwind::Tables};
 
 /// The most words of a stack that are copied: the innermost 256 KiB.
 const ROOM: usize = 1 << 15;
@@ -69,7 +69,10 @@ pub fn capture(thread: u32) -> Result<Stack, CaptureError> {
         sys::copy_stack(thread, ROOM)
     };
     match copied.map_err(CaptureError::Os)? {
-        Some(copied) => Ok(Stack::new(unwind::walk(&copied), sleep)),
+        Some(copied) => {
+            let addresses = Tables::new().walk(copied.registers, &copied.words);
+            Ok(Stack::new(addresses, sleep))
+        }
         None if sleep.function.is_some() => Ok(Stack::new(Vec::new(), sleep)),
         None => Err(CaptureError::NoAnswer),
     }

@@ -10,7 +10,10 @@ mod sys;
     path = "no_unwind.rs"
 )]
 mod unwind;
+mod walker;
 
 pub use capture::{CaptureError, capture};
 pub use follow::on_stall;
-pub use stack::{Frame, Stack};
+pub use stack::{Frame, Stack, frames_at};
+pub use sys::Registers;
+pub use walker::Walker;

@@ -77,26 +77,10 @@ impl Stack {
     /// The first call in a process reads the debug information, which takes some 100 ms and some
     /// memory. Do not call this on a worker.
     pub fn frames(&self) -> Vec<Frame> {
-        let mut frames = Vec::new();
-        for &address in &self.addresses {
-            let before = frames.len();
-            backtrace::resolve(address as *mut c_void, |symbol| {
-                let name = symbol.name().map(|name| format!("{name:#}"));
-                frames.push(Frame {
-                    function: name.unwrap_or_else(|| format!("{address:#x}")),
-                    file: symbol.filename().map(PathBuf::from),
-                    line: symbol.lineno(),
-                });
-            });
-            if frames.len() == before {
-                frames.push(Frame {
-                    function: format!("{address:#x}"),
-                    file: None,
-                    line: None,
-                });
-            }
-        }
-        frames
+        self.addresses
+            .iter()
+            .flat_map(|&it| frames_at(it))
+            .collect()
     }
 
     /// Like [`frames`](Stack::frames), without the functions of the runtime that called the job.
@@ -123,6 +107,30 @@ impl Stack {
         let names: Vec<_> = names.chain(self.kernel()).collect();
         names.join(";")
     }
+}
+
+/// Returns the functions at an address of a stack: the one that was called there, and before it
+/// those that were inlined into it, innermost first. There is at least one.
+///
+/// [`Stack::frames`] does this with each address. Do not call it on a worker, either.
+pub fn frames_at(address: u64) -> Vec<Frame> {
+    let mut frames = Vec::new();
+    backtrace::resolve(address as *mut c_void, |symbol| {
+        let name = symbol.name().map(|name| format!("{name:#}"));
+        frames.push(Frame {
+            function: name.unwrap_or_else(|| format!("{address:#x}")),
+            file: symbol.filename().map(PathBuf::from),
+            line: symbol.lineno(),
+        });
+    });
+    if frames.is_empty() {
+        frames.push(Frame {
+            function: format!("{address:#x}"),
+            file: None,
+            line: None,
+        });
+    }
+    frames
 }
 
 impl fmt::Display for Stack {

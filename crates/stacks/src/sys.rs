@@ -55,9 +55,9 @@ const PATIENCE: Duration = Duration::from_millis(200);
 const HOLDS: u32 = 100;
 const STEP: Duration = Duration::from_millis(10);
 
-/// The registers from which a stack is walked.
+/// The registers of a thread from which its stack is walked: see [`Walker`](crate::Walker).
 #[derive(Clone, Copy, Debug)]
-pub(crate) struct Registers {
+pub struct Registers {
     pub(crate) instruction: u64,
     pub(crate) stack: u64,
     pub(crate) frame: u64,
@@ -67,7 +67,8 @@ pub(crate) struct Registers {
 }
 
 impl Registers {
-    const NONE: Self = Self {
+    /// Registers from which no stack is walked.
+    pub const NONE: Self = Self {
         instruction: 0,
         stack: 0,
         frame: 0,
@@ -100,6 +101,23 @@ impl Registers {
     #[cfg(not(any(target_arch = "x86_64", target_arch = "aarch64")))]
     fn of(_: &libc::ucontext_t) -> Self {
         Self::NONE
+    }
+
+    /// Returns the registers at which a signal has interrupted a thread, from the third argument of
+    /// the handler. The handler itself may call this.
+    ///
+    /// # Safety
+    ///
+    /// `context` is what the kernel passed to a handler that was installed with `SA_SIGINFO`, and
+    /// the handler has not returned.
+    pub unsafe fn of_handler(context: *const c_void) -> Self {
+        // SAFETY: as the caller guarantees, it points to the context of the interrupted thread.
+        Self::of(unsafe { &*context.cast::<libc::ucontext_t>() })
+    }
+
+    /// Returns the stack pointer: where the stack begins that is to be copied.
+    pub fn stack_pointer(&self) -> u64 {
+        self.stack
     }
 }
 
@@ -295,7 +313,7 @@ extern "C" fn on_signal(_: c_int, _: *mut libc::siginfo_t, context: *mut c_void)
     if is_asked {
         // SAFETY: the kernel passes a context to a handler with `SA_SIGINFO`. The state is
         // `ANSWERS`, so no other thread looks at the registers.
-        unsafe { *REGISTERS.0.get() = Registers::of(&*context.cast::<libc::ucontext_t>()) };
+        unsafe { *REGISTERS.0.get() = Registers::of_handler(context) };
         STATE.store(word(this, HELD), Release);
         wake(&STATE);
         // The capturing thread may have no core for long. Do not wait for ever.

@@ -2,7 +2,7 @@
 
 use framehop::{ExplicitModuleSectionInfo, MayAllocateDuringUnwind, Module, Unwinder};
 
-use crate::sys::{Copied, Loaded, loaded};
+use crate::sys::{Loaded, Registers, loaded};
 
 /// The most frames of a stack.
 const FRAMES: usize = 512;
@@ -29,35 +29,42 @@ mod processor {
     }
 }
 
-/// Returns the addresses of the instructions that a stack has calls of, innermost first. The first
-/// one runs.
-pub(crate) fn walk(copied: &Copied) -> Vec<u64> {
-    let mut walker = processor::Walker::new();
-    for file in loaded() {
-        walker.add_module(module(&file));
-    }
-    let from = copied.registers.stack;
-    let mut read = |at: u64| {
-        let word = at.checked_sub(from).ok_or(())? / 8;
-        let word = usize::try_from(word).map_err(drop)?;
-        copied.words.get(word).copied().ok_or(())
-    };
-    let mut cache = processor::Cache::<MayAllocateDuringUnwind>::new();
-    let mut frames = walker.iter_frames(
-        copied.registers.instruction,
-        processor::registers(copied.registers),
-        &mut cache,
-        &mut read,
-    );
-    let mut addresses = Vec::new();
-    // An error ends the stack: the copy does, or a function has no tables.
-    while let Ok(Some(frame)) = frames.next() {
-        addresses.push(frame.address_for_lookup());
-        if addresses.len() == FRAMES {
-            break;
+/// The tables by which stacks are walked.
+pub(crate) struct Tables {
+    walker: processor::Walker<&'static [u8]>,
+    cache: processor::Cache<MayAllocateDuringUnwind>,
+}
+
+impl Tables {
+    pub(crate) fn new() -> Self {
+        let mut walker = processor::Walker::new();
+        for file in loaded() {
+            walker.add_module(module(&file));
         }
+        let cache = processor::Cache::new();
+        Self { walker, cache }
     }
-    addresses
+
+    /// Returns the addresses of the instructions that a stack has calls of, innermost first. The
+    /// first one runs. `words` is what the stack has from the stack pointer on.
+    pub(crate) fn walk(&mut self, registers: Registers, words: &[u64]) -> Vec<u64> {
+        let mut read = |at: u64| {
+            let word = at.checked_sub(registers.stack).ok_or(())? / 8;
+            let word = usize::try_from(word).map_err(drop)?;
+            words.get(word).copied().ok_or(())
+        };
+        let (at, from) = (registers.instruction, processor::registers(registers));
+        let mut frames = (self.walker).iter_frames(at, from, &mut self.cache, &mut read);
+        let mut addresses = Vec::new();
+        // An error ends the stack: the copy does, or a function has no tables.
+        while let Ok(Some(frame)) = frames.next() {
+            addresses.push(frame.address_for_lookup());
+            if addresses.len() == FRAMES {
+                break;
+            }
+        }
+        addresses
+    }
 }
 
 fn module(file: &Loaded) -> Module<&'static [u8]> {

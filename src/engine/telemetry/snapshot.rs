@@ -10,6 +10,7 @@ use crate::{
         clocks::shard::ClockShard,
         core::{Core, WorkerShard},
         handle::Handle,
+        local,
         shared::Shared,
         watchdog::stall::{RecentStall, Stall},
     },
@@ -93,6 +94,32 @@ pub(crate) fn keep_sweeps(shared: &Shared) {
     }
 }
 
+/// Returns what the calling thread does as a worker or helper, with the job that it runs, or `None`
+/// on any other thread.
+///
+/// It is as in [`Handle::activities`]. It only reads, so a signal handler may call it: a profiler
+/// then knows which job it has interrupted.
+///
+/// ```
+/// use tourbillon::{metrics::Activity, runtime::worker_activity, task};
+///
+/// async fn served() -> &'static str {
+///     task::label("GET /report");
+///     let (activity, job) = worker_activity().unwrap();
+///     assert_eq!(activity, Activity::Running);
+///     job.unwrap().label.unwrap()
+/// }
+/// let runtime = tourbillon::Runtime::new().unwrap();
+/// assert_eq!(runtime.block_on(runtime.spawn(served())).unwrap(), "GET /report");
+/// assert!(worker_activity().is_none());
+/// ```
+pub fn worker_activity() -> Option<(Activity, Option<JobName>)> {
+    local::with_local(|local| {
+        let shard = &local?.shard;
+        Some(shard.owner().activity(shard))
+    })
+}
+
 impl Core {
     /// Returns the current activity of this core's worker, whose shard is `shard`.
     fn activity(&self, shard: &WorkerShard) -> (Activity, Option<JobName>) {
@@ -172,6 +199,25 @@ impl Handle {
         let workers = self.shared().workers.load();
         let workers = workers.iter();
         workers.map(|shard| shard.owner().activity(shard)).collect()
+    }
+
+    /// Returns the numbers that the system gives to the threads of the workers and helpers, as in
+    /// `/proc/self/task`.
+    ///
+    /// A thread that has not begun is not among them. The thread of a current-thread runtime is
+    /// that of the last `block_on`.
+    ///
+    /// ```
+    /// let runtime = tourbillon::runtime::Builder::new().worker_threads(2).build().unwrap();
+    /// assert!(runtime.handle().threads().len() <= 2);
+    /// ```
+    pub fn threads(&self) -> Vec<u32> {
+        let mut threads = Vec::new();
+        self.shared().each_core(|core| {
+            threads.push(core.thread.load(Ordering::Relaxed));
+        });
+        threads.retain(|&thread| thread != 0);
+        threads
     }
 
     /// Returns whether the job of a stall of this runtime still runs. The job may end at any moment
