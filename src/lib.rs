@@ -96,6 +96,7 @@ pub mod runtime {
     pub use crate::{
         api::{builder::Builder, cores::with_all_cores, dump, runtime::Runtime},
         engine::{
+            blocking::pool::BlockingJob,
             config::{RuntimeFlavor, StoreKind},
             context::entered::EnterGuard,
             handle::{Handle, WeakHandle},

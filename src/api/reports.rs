@@ -5,6 +5,7 @@ use std::time::{Duration, SystemTime};
 use crate::{
     api::{dump::Dump, runtime::Runtime},
     engine::{
+        blocking::pool::BlockingJob,
         config::RuntimeFlavor,
         id::Id,
         telemetry::polls::PollTimes,
@@ -71,6 +72,8 @@ forward! {
     dump_at_most(most: usize) -> Dump;
     /// Returns the stalls that were reported last.
     recent_stalls() -> Vec<RecentStall>;
+    /// Returns the jobs of `spawn_blocking` that run.
+    blocking_jobs() -> Vec<BlockingJob>;
     /// Returns whether the job of a stall still runs.
     still_runs(stall: &Stall) -> bool;
     /// Has the workers time each poll of a task, until the result is dropped.

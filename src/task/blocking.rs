@@ -1,6 +1,7 @@
 //! Blocking work: on threads for blocking jobs, or in place on a worker.
 
 use std::{
+    any::type_name,
     future::Future,
     pin::Pin,
     sync::Arc,
@@ -165,6 +166,13 @@ struct NeverWoken;
 impl Schedule for NeverWoken {
     fn schedule(task: TaskJob, _: Woken) {
         drop(task);
+    }
+
+    /// A blocking job has the name of the user's function.
+    fn name<F>() -> &'static str {
+        let name = type_name::<F>();
+        let inner = name.strip_prefix(concat!(module_path!(), "::Call<"));
+        inner.and_then(|it| it.strip_suffix('>')).unwrap_or(name)
     }
 }
 

@@ -39,6 +39,38 @@ fn a_join_handle_returns_the_result_of_its_job() {
 }
 
 #[test]
+fn jobs_that_run_are_listed_with_their_threads() {
+    let _alarm = alarm();
+    let runtime = runtime(1);
+    let (sender, threads) = mpsc::channel();
+    let release = Gate::new();
+    let job = {
+        let release = release.clone();
+        move || {
+            // SAFETY: the call has no preconditions.
+            sender.send(unsafe { libc::gettid() } as u32).unwrap();
+            release.wait();
+            panic_any("a job that panics has ended, too");
+        }
+    };
+    let ends = runtime.spawn_blocking(job);
+    let thread = threads.recv_timeout(PATIENCE).unwrap();
+    let [running] = runtime.blocking_jobs()[..] else {
+        panic!("{:?}", runtime.blocking_jobs());
+    };
+    assert_eq!(running.thread, thread);
+    let name = running.job.name;
+    let own = "task::spawn_blocking::jobs_that_run_are_listed_with_their_threads::";
+    assert!(name.starts_with(own), "{name}");
+    assert_eq!(running.job.spawned.unwrap().file(), file!());
+    let later = runtime.blocking_jobs().remove(0);
+    assert!(later.number == running.number && later.elapsed >= running.elapsed);
+    release.open();
+    assert!(runtime.block_on(ends).unwrap_err().is_panic());
+    eventually("it is over", || runtime.blocking_jobs().is_empty());
+}
+
+#[test]
 fn jobs_run_while_all_workers_are_blocked() {
     let _alarm = alarm();
     let runtime = runtime(2);

@@ -1,6 +1,7 @@
 #![doc = include_str!("../README.md")]
 #![cfg_attr(docsrs, feature(doc_cfg))]
 
+mod blocking;
 mod capture;
 mod follow;
 mod stack;
@@ -12,6 +13,7 @@ mod sys;
 mod unwind;
 mod walker;
 
+pub use blocking::{BlockingWatch, blocking_stacks, watch_blocking};
 pub use capture::{CaptureError, capture};
 pub use follow::on_stall;
 pub use stack::{Frame, Stack, frames_at};

@@ -109,11 +109,35 @@ impl Stack {
     }
 }
 
+/// How far before an instruction without a line one is looked for, in bytes.
+const BEFORE: u64 = 32;
+
 /// Returns the functions at an address of a stack: the one that was called there, and before it
 /// those that were inlined into it, innermost first. There is at least one.
 ///
 /// [`Stack::frames`] does this with each address. Do not call it on a worker, either.
 pub fn frames_at(address: u64) -> Vec<Frame> {
+    let mut frames = named(address);
+    let Some(inner) = frames.first_mut() else {
+        return vec![Frame {
+            function: format!("{address:#x}"),
+            file: None,
+            line: None,
+        }];
+    };
+    // The compiler gives some instructions no line, such as the jump back in a loop. Those before
+    // them have one.
+    if inner.file.is_some() && inner.line.is_none() {
+        let before =
+            (1..=BEFORE).filter_map(|back| named(address.saturating_sub(back)).into_iter().next());
+        let mut alike = before.filter(|it| it.function == inner.function && it.line.is_some());
+        inner.line = alike.next().and_then(|it| it.line);
+    }
+    frames
+}
+
+/// Returns the functions of an address, as the program describes them.
+fn named(address: u64) -> Vec<Frame> {
     let mut frames = Vec::new();
     backtrace::resolve(address as *mut c_void, |symbol| {
         let name = symbol.name().map(|name| format!("{name:#}"));
@@ -123,13 +147,6 @@ pub fn frames_at(address: u64) -> Vec<Frame> {
             line: symbol.lineno(),
         });
     });
-    if frames.is_empty() {
-        frames.push(Frame {
-            function: format!("{address:#x}"),
-            file: None,
-            line: None,
-        });
-    }
     frames
 }
 

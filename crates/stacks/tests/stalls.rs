@@ -2,16 +2,18 @@
 
 use std::{
     collections::VecDeque,
+    env,
     hint::black_box,
     io::Read,
     os::unix::net::UnixStream,
     pin::pin,
+    process::Command,
     sync::{
-        Arc, Mutex,
+        Arc, Condvar, Mutex,
         atomic::{AtomicBool, Ordering::SeqCst},
         mpsc::{Receiver, channel},
     },
-    task::{Context, Waker},
+    task::{Context, Poll, Waker},
     thread,
     time::Duration,
 };
@@ -20,7 +22,7 @@ use tourbillon::{
     Runtime,
     runtime::{Builder, Stall},
 };
-use tourbillon_stacks::{CaptureError, Stack, capture, on_stall};
+use tourbillon_stacks::{Frame, Stack, blocking_stacks, on_stall, watch_blocking};
 use tourbillon_support::{PATIENCE, eventually};
 
 /// What `on_stall` was called with.
@@ -50,7 +52,7 @@ fn plant(name: &str, job: impl FnOnce(&Runtime, Told)) -> Vec<Stack> {
     job(&runtime, told.clone());
     let tells = Tells(told);
     let mut stacks = Vec::new();
-    let names = |stack: &Stack| stack.folded().contains(name);
+    let names = |stack: &Stack| names(stack, name);
     let stall = loop {
         let (stall, stack) = called.recv_timeout(PATIENCE).expect(name);
         assert!(stall.is_running, "it has not been told: {stall}");
@@ -70,6 +72,66 @@ fn plant(name: &str, job: impl FnOnce(&Runtime, Told)) -> Vec<Stack> {
             return stacks;
         }
     }
+}
+
+/// Returns whether a stack has the function, and checks that it is there with its line, if the
+/// program has debug information.
+fn names(stack: &Stack, name: &str) -> bool {
+    let frames = stack.frames_of_job();
+    // Without parameters, which name other functions.
+    let is_it = |frame: &&Frame| {
+        let path = frame.function.split('<').next().unwrap_or_default();
+        path.split("::").any(|part| part == name)
+    };
+    let Some(frame) = frames.iter().find(is_it) else {
+        return false;
+    };
+    let (file, line) = (frame.file.as_ref(), frame.line);
+    // `.ci/run` says whether there are lines.
+    match env::var("TOURBILLON_REQUIRE_LINES").as_deref() {
+        Ok("1") => assert!(file.is_some(), "the build has no lines: {frame}"),
+        Ok(_) => assert!(file.is_none(), "the build has lines: {frame}"),
+        Err(_) => {}
+    }
+    let has_line = file.is_none_or(|file| file.ends_with("tests/stalls.rs") && line > Some(0));
+    assert!(has_line, "{frame} in {stack}");
+    true
+}
+
+/// Plants a job of `spawn_blocking` that blocks in a function of this name until it is told. Checks
+/// that a stack names the function, after the limit and at will.
+fn plant_blocking(name: &str, job: impl FnOnce(Told) + Send + 'static) {
+    let runtime = Builder::new().worker_threads(1).build().unwrap();
+    let (sender, called) = channel();
+    let limit = Duration::from_millis(5);
+    let _watch = watch_blocking(runtime.handle(), limit, move |job, stack| {
+        let _ = sender.send((*job, stack.cloned()));
+    });
+    let told = Told::default();
+    let tells = Tells(told.clone());
+    let ends = runtime.spawn_blocking(move || job(told));
+    let mut last = Duration::ZERO;
+    for calls in 0.. {
+        let (job, stack) = called.recv_timeout(PATIENCE).expect(name);
+        assert!(job.elapsed >= limit.max(2 * last), "{job:?} after {last:?}");
+        assert!(job.job.name.contains("stalls::"), "{job:?}");
+        last = job.elapsed;
+        if stack.as_ref().is_some_and(|stack| names(stack, name)) {
+            break;
+        }
+        assert!(calls < 12, "{stack:?} does not name {name}");
+    }
+    let is_named = || {
+        let stacks = blocking_stacks(runtime.handle());
+        let mut of_jobs = stacks.iter().filter_map(|(_, stack)| stack.as_ref());
+        of_jobs.any(|stack| names(stack, name))
+    };
+    eventually("it is named at will", is_named);
+    // It is no stall, since it may block.
+    assert!(runtime.recent_stalls().is_empty());
+    drop(tells);
+    runtime.block_on(ends).unwrap();
+    eventually("it is over", || runtime.blocking_jobs().is_empty());
 }
 
 /// Lets the planted function return, also if a check fails.
@@ -233,37 +295,196 @@ fn a_large_document() {
     });
 }
 
+/// A function of a type that only runs.
+trait Blocks: Send {
+    fn block(&self);
+}
+
+struct Planted<T>(T);
+
+impl<T: Fn() + Send> Blocks for Planted<T> {
+    #[inline(never)]
+    fn block(&self) {
+        (self.0)();
+        // Otherwise the call is a jump, and this function is not in the stack.
+        black_box(());
+    }
+}
+
+fn planted(told: Told) -> Box<dyn Blocks> {
+    Box::new(Planted(move || hot_loop(&told)))
+}
+
+/// A generic function, with one copy for each kind of function that it is called with.
+#[inline(never)]
+fn generic<F: Fn() -> bool>(is_over: F) {
+    while !is_over() {
+        black_box(&is_over);
+    }
+}
+
 #[test]
-fn a_generic_function_and_a_trait_object() {
-    trait Blocks: Send {
-        fn block(&self);
-    }
-    struct Planted<T>(T);
-    impl<T: Fn() + Send> Blocks for Planted<T> {
-        #[inline(never)]
-        fn block(&self) {
-            (self.0)();
-        }
-    }
-    plant("hot_loop", |runtime, told| {
-        let planted: Box<dyn Blocks> = Box::new(Planted(move || hot_loop(&told)));
+fn a_trait_object_in_a_task() {
+    let stacks = plant("hot_loop", |runtime, told| {
+        let planted = planted(told);
         runtime.spawn(async move { planted.block() });
+    });
+    let last = stacks.last().unwrap().folded();
+    assert!(last.contains("stalls::Blocks>::block"), "{last}");
+}
+
+#[test]
+fn a_trait_object_in_a_callback() {
+    plant("hot_loop", |runtime, told| {
+        let planted = planted(told);
+        drop(
+            runtime
+                .handle()
+                .after(Duration::ZERO, move || planted.block()),
+        );
     });
 }
 
 #[test]
-fn an_inlined_function_has_a_name_and_a_line() {
-    // Not the same code as `hot_loop`: the compiler makes one function of two that are equal.
-    #[inline(always)]
-    fn inlined(told: &Told) {
+fn a_trait_object_in_a_blocking_job() {
+    plant_blocking("hot_loop", |told| planted(told).block());
+}
+
+#[test]
+fn a_generic_function_in_a_task() {
+    plant("generic", |runtime, told| {
+        drop(runtime.spawn(async move { generic(|| is_told(&told)) }));
+    });
+}
+
+#[test]
+fn a_generic_function_in_a_callback() {
+    plant("generic", |runtime, told| {
+        let call = move || generic(|| is_told(&told));
+        drop(runtime.handle().after(Duration::ZERO, call));
+    });
+}
+
+#[test]
+fn a_generic_function_in_a_blocking_job() {
+    plant_blocking("generic", |told| generic(|| is_told(&told)));
+}
+
+#[test]
+fn a_regular_expression() {
+    #[inline(never)]
+    fn searches(told: &Told) {
+        let pattern = regex::Regex::new("(a|b|ab)*c").unwrap();
+        let text = "ab".repeat(50_000);
         while !is_told(told) {
-            black_box(told);
+            black_box(pattern.is_match(&text));
         }
     }
+    plant("searches", |runtime, told| {
+        drop(runtime.spawn(async move { searches(&told) }))
+    });
+}
+
+#[test]
+fn a_block_on_of_a_library() {
     #[inline(never)]
-    fn outer(told: &Told) {
-        inlined(told);
+    fn blocks_on(told: &Told) {
+        futures_lite::future::block_on(std::future::poll_fn(|context| {
+            // Another thread wakes it.
+            let (waker, told) = (context.waker().clone(), told.clone());
+            let is_over = is_told(&told);
+            thread::spawn(move || {
+                while !is_told(&told) {
+                    thread::sleep(Duration::from_millis(1));
+                }
+                waker.wake();
+            });
+            if is_over {
+                Poll::Ready(())
+            } else {
+                Poll::Pending
+            }
+        }));
     }
+    plant("blocks_on", |runtime, told| {
+        drop(runtime.spawn(async move { blocks_on(&told) }))
+    });
+}
+
+#[test]
+fn a_condition() {
+    #[inline(never)]
+    fn waits(told: &Told) {
+        let (lock, condition) = (Mutex::new(()), Condvar::new());
+        let mut guard = lock.lock().unwrap();
+        while !is_told(told) {
+            (guard, _) = condition
+                .wait_timeout(guard, Duration::from_millis(50))
+                .unwrap();
+        }
+    }
+    plant("waits", |runtime, told| {
+        drop(runtime.spawn(async move { waits(&told) }))
+    });
+}
+
+#[test]
+fn a_process_that_is_waited_for() {
+    #[inline(never)]
+    fn waits_for_a_child(told: &Told) {
+        while !is_told(told) {
+            let status = Command::new("sleep").arg("0.2").status();
+            assert!(status.unwrap().success());
+        }
+    }
+    plant("waits_for_a_child", |runtime, told| {
+        drop(runtime.spawn(async move { waits_for_a_child(&told) }))
+    });
+}
+
+#[test]
+fn a_read_in_a_blocking_job() {
+    #[inline(never)]
+    fn reads_slowly(told: Told) {
+        let (mut here, there) = UnixStream::pair().unwrap();
+        thread::spawn(move || {
+            while !is_told(&told) {
+                thread::sleep(Duration::from_millis(1));
+            }
+            drop(there);
+        });
+        assert_eq!(here.read(&mut [0]).unwrap(), 0);
+    }
+    plant_blocking("reads_slowly", reads_slowly);
+}
+
+// Not the same code as `hot_loop`: the compiler makes one function of two that are equal.
+#[inline(always)]
+fn inlined(told: &Told) {
+    while !is_told(told) {
+        black_box(told);
+    }
+}
+
+#[inline(never)]
+fn outer(told: &Told) {
+    inlined(told);
+}
+
+#[test]
+fn an_inlined_function_in_a_callback() {
+    plant("outer", |runtime, told| {
+        drop(runtime.handle().after(Duration::ZERO, move || outer(&told)));
+    });
+}
+
+#[test]
+fn an_inlined_function_in_a_blocking_job() {
+    plant_blocking("outer", |told| outer(&told));
+}
+
+#[test]
+fn an_inlined_function_has_a_name_and_a_line() {
     let stacks = plant("outer", |runtime, told| {
         drop(runtime.spawn(async move { outer(&told) }))
     });
@@ -286,18 +507,39 @@ fn an_inlined_function_has_a_name_and_a_line() {
     assert!(frame.to_string().ends_with(&line), "{frame}");
 }
 
+struct Slow(Told);
+
+impl Drop for Slow {
+    #[inline(never)]
+    fn drop(&mut self) {
+        hot_loop(&self.0);
+    }
+}
+
 #[test]
 fn a_destructor_of_a_task() {
-    struct Slow(Told);
-    impl Drop for Slow {
-        #[inline(never)]
-        fn drop(&mut self) {
-            hot_loop(&self.0);
-        }
-    }
     plant("hot_loop", |runtime, told| {
         let slow = Slow(told);
         runtime.spawn(async move { drop(slow) });
+    });
+}
+
+#[test]
+fn a_destructor_of_what_a_callback_has() {
+    plant("hot_loop", |runtime, told| {
+        let slow = Slow(told);
+        drop(runtime.handle().after(Duration::ZERO, move || {
+            // It ends with the callback.
+            let _slow = slow;
+        }));
+    });
+}
+
+#[test]
+fn a_destructor_of_a_trait_object_in_a_blocking_job() {
+    plant_blocking("hot_loop", |told| {
+        let slow: Box<dyn std::any::Any + Send> = Box::new(Slow(told));
+        drop(slow);
     });
 }
 
@@ -315,49 +557,4 @@ fn a_block_on_inside_of_a_task() {
     plant("polls_again_and_again", |runtime, told| {
         runtime.spawn(async move { polls_again_and_again(&told) });
     });
-}
-
-#[test]
-fn captures_disturb_no_thread() {
-    const WORK: u64 = 2_000_000;
-    let (sender, receiver) = channel();
-    let threads: Vec<_> = (0..2)
-        .map(|_| {
-            let sender = sender.clone();
-            thread::spawn(move || {
-                // SAFETY: the call has no preconditions.
-                sender.send(unsafe { libc::gettid() } as u32).unwrap();
-                let mut kept = Vec::new();
-                let mut sum = 0_u64;
-                for n in 0..WORK {
-                    kept.push(black_box(Box::new(n)));
-                    if kept.len() > 1_000 {
-                        sum += kept.drain(..).map(|n| *n).sum::<u64>();
-                    }
-                }
-                sum + kept.into_iter().map(|n| *n).sum::<u64>()
-            })
-        })
-        .collect();
-    let ids: Vec<_> = (0..2)
-        .map(|_| receiver.recv_timeout(PATIENCE).unwrap())
-        .collect();
-    let mut stacks = 0;
-    while threads.iter().any(|thread| !thread.is_finished()) {
-        for &id in &ids {
-            // A thread that has ended is an error, and so is one without a core.
-            stacks += u32::from(capture(id).is_ok_and(|stack| !stack.addresses().is_empty()));
-        }
-    }
-    assert!(stacks > 0);
-    for thread in threads {
-        assert_eq!(thread.join().unwrap(), WORK * (WORK - 1) / 2);
-    }
-    // The kernel may have the thread for a moment after it was joined.
-    eventually("the thread is gone", || {
-        matches!(capture(ids[0]), Err(CaptureError::Os(_)))
-    });
-    // SAFETY: the call has no preconditions.
-    let own = capture(unsafe { libc::gettid() } as u32);
-    assert!(matches!(own, Err(CaptureError::Os(_))), "{own:?}");
 }

@@ -22,7 +22,7 @@
 //! wait for the clock.
 
 use crate::engine::{
-    blocking::pool::{Blocking, State},
+    blocking::pool::{Blocking, Running, State},
     context::entered,
 };
 pub(crate) mod pool;
@@ -35,6 +35,8 @@ use std::{
     time::Instant,
 };
 
+use tourbillon_shards::TypeName;
+
 use crate::{
     engine::{
         config::Hook,
@@ -42,6 +44,7 @@ use crate::{
         shared::Shared,
         threads,
     },
+    metrics::activity::JobRef,
     sys,
     sys::sync::{
         MutexGuard,
@@ -212,14 +215,23 @@ impl Blocking<TaskJob> {
     /// Runs jobs until there is none for the keep-alive, or there is none and the runtime stops.
     /// When it returns, the thread is no longer counted. Returns a thread to join.
     fn run(&self, shared: &Shared, number: u64) -> Option<thread::JoinHandle<()>> {
+        let thread = sys::thread_id() as u32;
         let mut state = lock(&self.state);
         loop {
             // Run queued jobs even if the runtime stops: they were accepted.
-            while let Some((_, job)) = state.queue.pop_first() {
+            while let Some((job_number, job)) = state.queue.pop_first() {
+                let name = TypeName::from_fn(job.name());
+                let running = Running {
+                    thread,
+                    job: JobRef::new(name, Some(job.metadata().spawned())),
+                    since: sys::clock::instant(),
+                };
+                state.running.insert(job_number, running);
                 drop(state);
                 // The job contains its own panics, and those of wakers.
                 busy(shared, || _ = contained(|| job.run()));
                 state = lock(&self.state);
+                state.running.remove(&job_number);
             }
             let (woken, more) = self.wait(shared, state);
             state = woken;

@@ -1,16 +1,47 @@
 //! The queue and the counts of the threads for blocking jobs.
 
-use std::collections::BTreeMap;
+use std::{
+    collections::BTreeMap,
+    time::{Duration, Instant},
+};
 
 use crate::{
     engine::threads::Threads,
-    metrics::BlockingMetrics,
-    sys::sync::{
-        Condvar, Mutex,
-        atomic::{AtomicUsize, Ordering, fence},
+    metrics::{
+        BlockingMetrics,
+        activity::{JobName, JobRef},
+    },
+    sys::{
+        self,
+        sync::{
+            Condvar, Mutex,
+            atomic::{AtomicUsize, Ordering, fence},
+        },
     },
     util::lock::lock,
 };
+
+/// A job of [`spawn_blocking`](crate::task::spawn_blocking) that runs: see
+/// [`Handle::blocking_jobs`](crate::Handle::blocking_jobs).
+#[derive(Clone, Copy, Debug)]
+#[non_exhaustive]
+pub struct BlockingJob {
+    /// The number of the job, which no other blocking job of the runtime has.
+    pub number: u64,
+    /// The number that the system gives to its thread, as in `/proc/self/task`.
+    pub thread: u32,
+    /// The job, as a task.
+    pub job: JobName,
+    /// How long it has run, in real time.
+    pub elapsed: Duration,
+}
+
+/// A job that runs: its thread, and when it began.
+pub(super) struct Running {
+    pub(super) thread: u32,
+    pub(super) job: JobRef,
+    pub(super) since: Instant,
+}
 
 /// The blocking threads of a runtime, and their queue.
 pub(crate) struct Blocking<J> {
@@ -27,6 +58,8 @@ pub(crate) struct Blocking<J> {
 pub(super) struct State<J> {
     /// Queued jobs by their numbers, so that an aborted job can be removed from the middle.
     pub(super) queue: BTreeMap<u64, J>,
+    /// Jobs that run, by their numbers.
+    pub(super) running: BTreeMap<u64, Running>,
     /// The number of the next job.
     pub(super) next: u64,
     /// How many threads there are.
@@ -49,6 +82,7 @@ impl<J> Default for Blocking<J> {
         Self {
             state: Mutex::new(State {
                 queue: BTreeMap::new(),
+                running: BTreeMap::new(),
                 next: 0,
                 threads: 0,
                 leaving: 0,
@@ -79,6 +113,19 @@ impl<J> Blocking<J> {
     pub(crate) fn stop(&self) {
         lock(&self.state).stopping = true;
         self.work.notify_all();
+    }
+
+    /// Returns the jobs that run.
+    pub(crate) fn running(&self) -> Vec<BlockingJob> {
+        let state = lock(&self.state);
+        let now = sys::clock::instant();
+        let job = |(number, running): (&u64, &Running)| BlockingJob {
+            number: *number,
+            thread: running.thread,
+            job: running.job.name(),
+            elapsed: now.saturating_duration_since(running.since),
+        };
+        state.running.iter().map(job).collect()
     }
 
     pub(crate) fn metrics(&self) -> BlockingMetrics {

@@ -7,6 +7,7 @@ use tourbillon_shards::Shard;
 use crate::{
     clock::other::OtherClock,
     engine::{
+        blocking::pool::BlockingJob,
         clocks::shard::ClockShard,
         core::{Core, WorkerShard},
         handle::Handle,
@@ -246,6 +247,19 @@ impl Handle {
             stacks: vec![stack],
             ..stall.clone()
         });
+    }
+
+    /// Returns the jobs of [`spawn_blocking`](crate::task::spawn_blocking) that run, oldest first.
+    /// They may block, so they are no [stalls](crate::runtime::Builder::stall_threshold).
+    ///
+    /// ```
+    /// let runtime = tourbillon::Runtime::new().unwrap();
+    /// for running in runtime.handle().blocking_jobs() {
+    ///     println!("{} has run for {:?}", running.job, running.elapsed);
+    /// }
+    /// ```
+    pub fn blocking_jobs(&self) -> Vec<BlockingJob> {
+        self.shared().blocking.running()
     }
 
     /// Returns the last 64 reported [stalls](crate::runtime::Builder::stall_threshold), oldest
