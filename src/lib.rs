@@ -123,9 +123,15 @@ pub use crate::sys::sim;
 #[cfg(feature = "facade")]
 #[doc(hidden)]
 pub mod facade {
+    #[cfg(tokio_unstable)]
+    pub use crate::{
+        api::facade::bucket_range, engine::facade::Measures, metrics::unstable::Buckets,
+    };
     pub use crate::{
         api::facade::{LiveMetrics, spawn_local_on},
-        engine::facade::{AroundPolls, Drivers, Options, TaskHook, TaskHooks, UnhandledPanic},
+        engine::facade::{
+            AroundPolls, Drivers, Options, TaskHook, TaskHooks, UnhandledPanic, count_forced_yield,
+        },
         task::join_set::builder::Builder as JoinSetBuilder,
         util::budget_hooks::BudgetHooks,
     };

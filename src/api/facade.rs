@@ -1,5 +1,8 @@
 //! What the package in the folder `crates/tokio` needs besides the public API.
 
+#[cfg(tokio_unstable)]
+use std::{ops::Range, thread::ThreadId, time::Duration};
+
 use crate::{
     api::builder::Builder,
     engine::{
@@ -8,6 +11,14 @@ use crate::{
     },
     metrics::{counters::Counts, recorder::Recorder, spawned::Spawned},
     task::{join::JoinHandle, local::spawn_here},
+};
+#[cfg(tokio_unstable)]
+use crate::{
+    engine::facade::Measures,
+    metrics::{
+        counters::Counter,
+        unstable::{Buckets, range},
+    },
 };
 
 impl Options {
@@ -126,4 +137,103 @@ impl LiveMetrics {
     fn recorder(&self, worker: usize) -> &Recorder {
         &self.0.shared().recorders[worker]
     }
+}
+
+/// What tokio counts with `tokio_unstable`.
+#[cfg(tokio_unstable)]
+impl LiveMetrics {
+    /// Returns how many tasks were queued by threads that are no workers.
+    pub fn remote_schedules(&self) -> u64 {
+        self.0.shared().unstable.remote_schedules.get()
+    }
+
+    /// Returns how many polls used up their budgets.
+    pub fn forced_yields(&self) -> u64 {
+        self.0.shared().unstable.forced_yields.get()
+    }
+
+    /// Returns how many descriptors were registered and deregistered, and how many events they had.
+    pub fn descriptors(&self) -> [u64; 3] {
+        let counts = &self.0.shared().unstable;
+        [&counts.registered, &counts.deregistered, &counts.ready].map(Counter::get)
+    }
+
+    /// Returns the thread of a worker, once it has begun.
+    ///
+    /// # Panics
+    ///
+    /// Panics if there is no such worker.
+    #[track_caller]
+    pub fn thread(&self, worker: usize) -> Option<ThreadId> {
+        self.recorder(worker).unstable.thread()
+    }
+
+    /// Returns how many tasks a worker has queued.
+    ///
+    /// # Panics
+    ///
+    /// Panics if there is no such worker.
+    #[track_caller]
+    pub fn schedules(&self, worker: usize) -> u64 {
+        self.recorder(worker).unstable.schedules.get()
+    }
+
+    /// Returns how often a worker slept twice without a job in between.
+    ///
+    /// # Panics
+    ///
+    /// Panics if there is no such worker.
+    #[track_caller]
+    pub fn noops(&self, worker: usize) -> u64 {
+        self.recorder(worker).unstable.noops.get()
+    }
+
+    /// Returns the moving average of how long a job takes. It is zero on a current-thread runtime,
+    /// as in tokio.
+    ///
+    /// # Panics
+    ///
+    /// Panics if there is no such worker.
+    #[track_caller]
+    pub fn mean_poll(&self, worker: usize) -> Duration {
+        Duration::from_nanos(self.recorder(worker).unstable.mean_poll.get())
+    }
+
+    /// Returns the histograms that the workers have.
+    pub fn measures(&self) -> &Measures {
+        &self.0.shared().config.facade.measures
+    }
+
+    /// Returns a count of the durations of polls, or zero if these are not counted.
+    ///
+    /// # Panics
+    ///
+    /// Panics if there is no such worker or bucket.
+    #[track_caller]
+    pub fn poll_times(&self, worker: usize, bucket: usize) -> u64 {
+        let histogram = &self.recorder(worker).unstable.poll_times;
+        histogram.as_ref().map_or(0, |it| it.count(bucket))
+    }
+
+    /// Returns a count of the times for which tasks were queued, or zero if these are not counted.
+    ///
+    /// # Panics
+    ///
+    /// Panics if there is no such worker or bucket.
+    #[track_caller]
+    pub fn latencies(&self, worker: usize, bucket: usize) -> u64 {
+        let histogram = &self.recorder(worker).unstable.latencies;
+        histogram.as_ref().map_or(0, |it| it.count(bucket))
+    }
+}
+
+/// Returns the durations of a bucket. They are none if there is no histogram.
+///
+/// # Panics
+///
+/// Panics if there is no such bucket.
+#[cfg(tokio_unstable)]
+#[track_caller]
+pub fn bucket_range(buckets: &Buckets, bucket: usize) -> Range<Duration> {
+    range(buckets, bucket)
 }

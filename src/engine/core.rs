@@ -156,6 +156,15 @@ impl Core {
         }
     }
 
+    /// Returns whether the LIFO slot is not used. No rescue would empty that of a helper.
+    pub(crate) fn has_no_next_slot(&self) -> bool {
+        #[cfg(feature = "facade")]
+        if self.shared.config.facade.disables_next_slot {
+            return true;
+        }
+        self.is_helper
+    }
+
     /// Returns the table of the names of this shard's timers.
     pub(crate) fn names(&self) -> &Arc<Names<Self>> {
         match self.clock {

@@ -1,7 +1,7 @@
 //! What the builder of tokio's signatures can set, and tokio's `UnhandledPanic`: for the package in
 //! the folder `crates/tokio` alone.
 
-use std::{fmt, iter, panic::Location, sync::Arc};
+use std::{fmt, iter, panic::Location, sync::Arc, time::Duration};
 
 use crate::{
     engine::{
@@ -10,11 +10,19 @@ use crate::{
         job::Job,
         local::{Local, with_local_of},
         shared::Shared,
-        task_core::{home::Home, id::Id},
+        task_core::{home::Home, id::Id, meta::TaskMeta},
     },
     metrics::spawned::Spawned,
     sys::sync::atomic::Ordering::Relaxed,
     util::contained::{each_or, forget},
+};
+#[cfg(tokio_unstable)]
+use crate::{
+    engine::{job::TaskJob, task_core::local_queue::Pushed},
+    metrics::{
+        recorder::Recorder,
+        unstable::{Buckets, Histogram},
+    },
 };
 
 /// The options of a runtime that tokio's builder has, and Tourbillon's has not.
@@ -29,6 +37,11 @@ pub struct Options {
     pub is_local: bool,
     /// What a panic of a task does. Only a current-thread runtime can shut down.
     pub unhandled_panic: UnhandledPanic,
+    /// Whether a task that is woken is queued behind the others, and not in the next slot.
+    pub disables_next_slot: bool,
+    /// What is measured.
+    #[cfg(tokio_unstable)]
+    pub measures: Measures,
     /// Is called with the loop of each worker, and with that of each `block_on`, and calls it once.
     pub around_polls: Option<AroundPolls>,
 }
@@ -51,6 +64,13 @@ impl Options {
         },
         is_local: false,
         unhandled_panic: UnhandledPanic::Ignore,
+        disables_next_slot: false,
+        #[cfg(tokio_unstable)]
+        measures: Measures {
+            poll_times: None,
+            latencies: None,
+            tracks_latency: false,
+        },
         around_polls: None,
     };
 
@@ -89,8 +109,9 @@ impl Drivers {
     }
 }
 
-/// A user's function that is called with the number of a task, and where it was spawned.
-pub type TaskHook = Arc<dyn Fn(Id, &'static Location<'static>) + Send + Sync>;
+/// A user's function that is called with the number of a task, where it was spawned, and, at a
+/// poll, how long the task was queued before it, if that is measured.
+pub type TaskHook = Arc<dyn Fn(Id, &'static Location<'static>, Option<Duration>) + Send + Sync>;
 
 /// The functions that are called with each task of a runtime. Tasks of a `LocalSet` are not of the
 /// runtime.
@@ -135,7 +156,7 @@ impl UnhandledPanic {
 #[inline]
 pub(crate) fn tell_spawned(home: &Home, id: Id, spawned: Spawned) {
     if let Some(hook) = (home.core()).and_then(|it| it.shared.config.facade.hooks.spawn.as_ref()) {
-        hook(id, spawned.place());
+        hook(id, spawned.place(), None);
     }
 }
 
@@ -144,7 +165,7 @@ pub(crate) fn tell_spawned(home: &Home, id: Id, spawned: Spawned) {
 pub(crate) fn tell_ended(home: &Home, id: Id, spawned: Spawned) {
     let Some(core) = home.core() else { return };
     if let Some(hook) = &core.shared.config.facade.hooks.terminate {
-        core.contain(|| hook(id, spawned.place()));
+        core.contain(|| hook(id, spawned.place(), None));
     }
 }
 
@@ -154,12 +175,21 @@ pub(crate) struct HookedPoll<'a> {
     core: &'a Core,
     id: Id,
     spawned: Spawned,
+    /// For how long the task was queued, and when the poll began, in ns, as far as this is measured.
+    #[cfg(tokio_unstable)]
+    timed: (Option<Duration>, Option<u64>),
 }
 
 impl<'a> HookedPoll<'a> {
     #[inline]
-    pub(crate) fn begin(core: &'a Core, id: Id, spawned: Spawned) -> Self {
-        let poll = Self { core, id, spawned };
+    pub(crate) fn begin(core: &'a Core, task: &TaskMeta) -> Self {
+        let poll = Self {
+            core,
+            id: task.id(),
+            spawned: task.spawned(),
+            #[cfg(tokio_unstable)]
+            timed: core.shared.config.facade.measures.begin(core, task),
+        };
         poll.tell(core.shared.config.facade.hooks.before_poll.as_ref());
         poll
     }
@@ -167,7 +197,12 @@ impl<'a> HookedPoll<'a> {
     #[inline]
     fn tell(&self, hook: Option<&TaskHook>) {
         if let Some(hook) = hook {
-            self.core.contain(|| hook(self.id, self.spawned.place()));
+            let place = self.spawned.place();
+            #[cfg(tokio_unstable)]
+            let latency = self.timed.0;
+            #[cfg(not(tokio_unstable))]
+            let latency = None;
+            self.core.contain(|| hook(self.id, place, latency));
         }
     }
 }
@@ -175,9 +210,78 @@ impl<'a> HookedPoll<'a> {
 impl Drop for HookedPoll<'_> {
     #[inline]
     fn drop(&mut self) {
+        #[cfg(tokio_unstable)]
+        if let (Some(begun), Some(times)) = (self.timed.1, &self.core.recorder.unstable.poll_times)
+        {
+            times.record(self.core.shared.clock.real().saturating_sub(begun));
+        }
         let hooks = &self.core.shared.config.facade.hooks;
         self.tell(hooks.after_poll.as_ref());
     }
+}
+
+/// What is measured at each poll, which takes readings of the clock.
+#[cfg(tokio_unstable)]
+#[derive(Clone, Debug, Default)]
+pub struct Measures {
+    /// The buckets of the durations of polls, if they are counted.
+    pub poll_times: Buckets,
+    /// The buckets of the times for which tasks are queued, if they are counted.
+    pub latencies: Buckets,
+    /// Whether the hooks learn for how long a task was queued.
+    pub tracks_latency: bool,
+}
+
+#[cfg(tokio_unstable)]
+impl Measures {
+    /// Adds the histograms to those of a worker.
+    pub(crate) fn add_to(&self, recorder: &mut Recorder) {
+        recorder.unstable.poll_times = self.poll_times.as_ref().map(Histogram::new);
+        recorder.unstable.latencies = self.latencies.as_ref().map(Histogram::new);
+    }
+
+    /// Returns for how long the task was queued, and when its poll begins, as far as this is
+    /// measured.
+    #[inline]
+    fn begin(&self, core: &Core, task: &TaskMeta) -> (Option<Duration>, Option<u64>) {
+        if self.poll_times.is_none() && !self.tracks_latency {
+            return (None, None);
+        }
+        let now = core.shared.clock.real();
+        let queued_at = task.queued_at.load(Relaxed);
+        let latency = (queued_at != 0).then(|| now.saturating_sub(queued_at));
+        if let (Some(latency), Some(latencies)) = (latency, &core.recorder.unstable.latencies) {
+            latencies.record(latency);
+        }
+        (latency.map(Duration::from_nanos), Some(now))
+    }
+}
+
+/// Notes that a task is queued now, if its runtime measures that.
+#[cfg(tokio_unstable)]
+#[inline]
+pub(crate) fn note_queued(task: &TaskJob) {
+    let meta = task.metadata();
+    if let Some(shared) = meta.home().shared() {
+        if shared.config.facade.measures.tracks_latency {
+            meta.queued_at.store(shared.clock.real().max(1), Relaxed);
+        }
+    }
+}
+
+/// Counts that a pinned task of a worker was queued.
+#[cfg(tokio_unstable)]
+pub(crate) fn count_pinned(core: &Core, pushed: Pushed) {
+    match pushed {
+        Pushed::Local => core.recorder.unstable.schedules.add_alone(1),
+        Pushed::Remote => core.shared.unstable.remote_schedules.add(1),
+    }
+}
+
+/// Counts a poll whose budget is used up, in the runtime that the calling thread is in.
+pub fn count_forced_yield() {
+    #[cfg(tokio_unstable)]
+    entered::with_current(|shared| shared.unstable.forced_yields.add(1));
 }
 
 /// Returns the home of the tasks that are not `Send`, if the calling thread is in a local runtime

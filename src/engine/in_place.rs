@@ -66,7 +66,7 @@ impl Drop for InPlace<'_> {
         core.shared.in_place.fetch_sub(1, Ordering::AcqRel);
         core.watchdog.set_in_place(false);
         self.0.in_place.set(false);
-        self.0.shares.set(core.is_helper);
+        self.0.shares.set(core.has_no_next_slot());
         // Without a watchdog the worker was watched only for this call.
         if !core
             .shared

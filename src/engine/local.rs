@@ -127,7 +127,7 @@ impl Local {
     pub(crate) fn new(shard: Arc<WorkerShard>, deque: deque::Worker<Job>) -> Self {
         let core = shard.owner();
         // No rescue empties the slot of a helper, so what it wakes goes to its deque.
-        let shares = Cell::new(core.is_helper);
+        let shares = Cell::new(core.has_no_next_slot());
         if !core.is_helper {
             // From here on, only this thread takes pinned tasks.
             core.pinned.bind();
@@ -175,6 +175,8 @@ impl Local {
 
     /// Queues a task that is ready, in the LIFO slot or at the end of the deque.
     pub(crate) fn schedule(&self, task: TaskJob, order: Order) {
+        #[cfg(all(feature = "facade", tokio_unstable))]
+        self.shard.owner().recorder.unstable.schedules.add_alone(1);
         let to_deque = match order {
             Order::Last => Some(task),
             // In a batch all tasks keep their order, and peers can steal each of them.

@@ -92,6 +92,8 @@ pub struct Shared {
     /// Whether the tasks were cancelled because one has panicked.
     #[cfg(feature = "facade")]
     pub(crate) has_panicked: std::sync::atomic::AtomicBool,
+    #[cfg(all(feature = "facade", tokio_unstable))]
+    pub(crate) unstable: CachePadded<crate::metrics::unstable::OfRuntime>,
     /// When a worker last began to look for unused memory of the shards, in ns by the kernel's
     /// clock.
     pub(crate) tidied: Period,
@@ -146,7 +148,13 @@ impl Shared {
             quiescence: CachePadded::default(),
             workers: ArcSwap::from_pointee(Vec::new()),
             recorders: (0..workers)
-                .map(|_| Arc::new(Recorder::new(workers)))
+                .map(|_| {
+                    #[allow(unused_mut, reason = "without tokio_unstable there are no histograms")]
+                    let mut recorder = Recorder::new(workers);
+                    #[cfg(all(feature = "facade", tokio_unstable))]
+                    config.facade.measures.add_to(&mut recorder);
+                    Arc::new(recorder)
+                })
                 .collect(),
             stalls: ArcSwap::default(),
             flight: Flight::new(&config, workers),
@@ -159,6 +167,8 @@ impl Shared {
             tidied: Period::new(),
             #[cfg(feature = "facade")]
             has_panicked: false.into(),
+            #[cfg(all(feature = "facade", tokio_unstable))]
+            unstable: CachePadded::default(),
             #[cfg(feature = "tracing")]
             is_announced: false.into(),
             config,
@@ -167,6 +177,10 @@ impl Shared {
 
     /// Queues a job from a remote thread in the injector, and wakes a worker.
     pub(crate) fn inject(&self, job: Job) {
+        #[cfg(all(feature = "facade", tokio_unstable))]
+        if matches!(job, Job::Task(_)) {
+            self.unstable.remote_schedules.add(1);
+        }
         self.queues.push(job);
         self.wake_one();
         // After the fence in `wake_one`: either the thread that drains the injector for the last

@@ -7,6 +7,7 @@
 //! | `activity` | the current activity of a worker |
 //! | `label` | what a job does, in the words of the user |
 //! | `parts` | snapshots of a worker and of a clock |
+//! | `unstable` | what only tokio counts, for the package in its place |
 //! | `recorder` | the counters and histograms of each thread |
 //!
 //! Each worker has its own counters and histograms. It alone writes them, with plain loads and
@@ -19,6 +20,8 @@ pub(crate) mod label;
 pub(crate) mod parts;
 pub(crate) mod recorder;
 pub(crate) mod spawned;
+#[cfg(all(feature = "facade", tokio_unstable))]
+pub(crate) mod unstable;
 
 use std::time::Duration;
 

@@ -26,6 +26,8 @@ pub(crate) struct Recorder {
     pub(crate) advance: Counter,
     /// How often the worker woke up from a sleep: as often as it went to sleep, or once less.
     pub(crate) unparks: Counter,
+    #[cfg(all(feature = "facade", tokio_unstable))]
+    pub(crate) unstable: CachePadded<super::unstable::OfWorker>,
     /// Jobs stolen from each worker's queue.
     steals_from: PerWorker,
     /// Timers and tasks taken from each stuck worker.
@@ -52,6 +54,8 @@ impl Recorder {
             late: Late::default(),
             advance: Counter::default(),
             unparks: Counter::default(),
+            #[cfg(all(feature = "facade", tokio_unstable))]
+            unstable: CachePadded::default(),
             steals_from: PerWorker::new(workers),
             rescued_from: PerWorker::new(workers),
         }

@@ -322,7 +322,7 @@ impl Reactor {
 
     /// Records events, and collects the wakers of the tasks that wait for them. The caller wakes
     /// them after unlocking.
-    pub(crate) fn dispatch(&self, events: &Events, wakers: &mut Vec<Waker>) {
+    pub(crate) fn dispatch(&self, events: &Events, wakers: &mut Vec<Waker>) -> u64 {
         let mut harvest = events
             .iter()
             // A wake-up has done its work when the worker is awake. If it is the only event, the
@@ -330,8 +330,9 @@ impl Reactor {
             .filter(|event| event.token() != WAKE_TOKEN)
             .peekable();
         if harvest.peek().is_none() {
-            return;
+            return 0;
         }
+        let mut ready = 0;
         // Lock once for the whole batch.
         let sources = self.sources();
         for event in harvest {
@@ -341,10 +342,12 @@ impl Reactor {
                 // clocks and instances: no source has their generations.
                 Some(source) if source.generation == token.generation => {
                     source.readiness.set(event, wakers);
+                    ready += 1;
                 }
                 _ => {}
             }
         }
+        ready
     }
 
     /// Calls `see` for each task that waits for a descriptor: with the data of its waker, the

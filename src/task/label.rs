@@ -74,7 +74,7 @@ mod tests {
         }
         let mut builder = Builder::new_current_thread();
         let hooks = TaskHooks {
-            before_poll: Some(Arc::new(|_, _| {
+            before_poll: Some(Arc::new(|_, _, _| {
                 label(job().name.rsplit("::").nth(1).unwrap_or_default());
             })),
             ..TaskHooks::default()

@@ -121,6 +121,8 @@ where
     };
     #[cfg(feature = "facade")]
     crate::engine::facade::tell_spawned(new.runnable.metadata().home(), new.handle.id(), spawned);
+    #[cfg(all(feature = "facade", tokio_unstable))]
+    crate::engine::facade::note_queued(&new.runnable);
     home.owner().shared.schedule(new.runnable, Order::Last);
     new.handle
 }

@@ -48,6 +48,8 @@ impl<S: Schedule> Policy for Registered<S> {
 
     #[inline]
     fn schedule(task: TaskJob, woken: Woken) {
+        #[cfg(all(feature = "facade", tokio_unstable))]
+        crate::engine::facade::note_queued(&task);
         S::schedule(task, woken);
     }
 

@@ -118,6 +118,10 @@ fn refuse(cx: &Context<'_>) -> Poll<()> {
         return Poll::Ready(());
     }
     LEFT.set(left);
+    #[cfg(all(feature = "facade", tokio_unstable))]
+    if left == -1 {
+        super::budget_hooks::refused();
+    }
     yield_to_others(cx);
     Poll::Pending
 }

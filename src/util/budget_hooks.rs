@@ -16,6 +16,8 @@ pub struct BudgetHooks {
     pub refill: fn(),
     /// Calls its argument without a budget.
     pub unlimited: fn(&mut dyn FnMut()),
+    /// Is called at the first refusal in a poll, with `--cfg tokio_unstable`.
+    pub refused: fn(),
 }
 
 static HOOKS: OnceLock<BudgetHooks> = OnceLock::new();
@@ -46,6 +48,13 @@ pub(crate) fn unlimited<R>(f: impl FnOnce() -> R) -> R {
     match HOOKS.get() {
         Some(hooks) => run_in(hooks.unlimited, f),
         None => f(),
+    }
+}
+
+#[cfg(tokio_unstable)]
+pub(crate) fn refused() {
+    if let Some(hooks) = HOOKS.get() {
+        (hooks.refused)();
     }
 }
 

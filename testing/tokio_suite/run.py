@@ -65,7 +65,7 @@ net = []
 process = []
 rt = []
 rt-multi-thread = []
-schedule-latency = []
+schedule-latency = ["tokio/schedule-latency"]
 signal = []
 sync = []
 taskdump = []
@@ -89,6 +89,7 @@ proptest = "1"
 rand = "0.9"
 socket2 = "0.6"
 tempfile = "3.1"
+tokio-metrics = "0.5"
 tokio-stream = "0.1"
 tokio-test = "0.4"
 """
@@ -263,7 +264,7 @@ def build(scratch, target, results, is_unstable):
     if is_unstable:
         environment["RUSTFLAGS"] += " --cfg tokio_unstable"
         environment["CARGO_TARGET_DIR"] += "/unstable"
-        command.append("--features=tracing")
+        command.append("--features=schedule-latency,tracing")
     child = subprocess.Popen(command, cwd=scratch, env=environment, stdout=subprocess.PIPE)
     programs, errors, lost = {}, {}, False
     for line in child.stdout:

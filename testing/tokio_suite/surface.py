@@ -143,7 +143,7 @@ def rustdoc(scratch, target, unstable):
 
 def write(scratch, path, text, unstable):
     scratch.mkdir(parents=True, exist_ok=True)
-    more = ', "tracing"' if unstable else ""
+    more = ', "schedule-latency", "tracing"' if unstable else ""
     (scratch / "Cargo.toml").write_text(MANIFEST.format(path=path, more=more))
     (scratch / "lib.rs").write_text(text)
     # The versions of the dependencies are those of the package.

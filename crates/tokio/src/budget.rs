@@ -10,6 +10,7 @@ pub(crate) fn enable() {
         with_budget: |f| tokio_budget::with_budget(f),
         refill: tokio_budget::refill,
         unlimited: |f| tokio_budget::unlimited(f),
+        refused: tourbillon::facade::count_forced_yield,
     };
     hooks.set();
 }

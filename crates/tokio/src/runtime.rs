@@ -10,6 +10,11 @@ use std::{
 };
 
 #[cfg(tokio_unstable)]
+pub use real::runtime::{
+    HistogramConfiguration, HistogramScale, InvalidHistogramConfiguration, LogHistogram,
+    LogHistogramBuilder,
+};
+#[cfg(tokio_unstable)]
 pub use tourbillon::facade::UnhandledPanic;
 pub use tourbillon::runtime::{EnterGuard, Id, RuntimeFlavor, is_rt_shutdown_err, worker_index};
 use tourbillon::{
@@ -120,6 +125,9 @@ pub struct Builder {
     builder: tourbillon::runtime::Builder,
     is_current_thread: bool,
     options: Options,
+    /// Never builds the runtime: it has the options of histograms.
+    #[cfg(tokio_unstable)]
+    histograms: real::runtime::Builder,
 }
 
 impl Builder {
@@ -136,6 +144,8 @@ impl Builder {
             builder,
             is_current_thread,
             options,
+            #[cfg(tokio_unstable)]
+            histograms: real::runtime::Builder::new_current_thread(),
         }
     }
 
@@ -189,6 +199,8 @@ impl Builder {
     pub fn build(&mut self) -> io::Result<Runtime> {
         // Before the workers start: each thread takes a budget at its start.
         budget::enable();
+        #[cfg(tokio_unstable)]
+        self.measure()?;
         self.options.clone().set(&mut self.builder);
         let runtime = self.builder.build().map_err(io::Error::other)?;
         let handle = Handle::new(runtime.handle().clone());
@@ -277,6 +289,12 @@ impl Builder {
         self
     }
 
+    /// Has woken tasks wait behind the others.
+    pub fn disable_lifo_slot(&mut self) -> &mut Self {
+        self.options.disables_next_slot = true;
+        self
+    }
+
     /// Enables timers, as [`enable_time`](Builder::enable_time) does: each worker has its own.
     pub fn enable_alt_timer(&mut self) -> &mut Self {
         self.enable_time()
@@ -290,6 +308,85 @@ impl Builder {
     /// Does nothing: blocking threads share one queue.
     pub fn enable_sharded_blocking_queue(&mut self) -> &mut Self {
         self
+    }
+}
+
+/// Defines setters of histograms.
+#[cfg(tokio_unstable)]
+macro_rules! histogram_setters {
+    ($($(#[$attribute:meta])* $name:ident($($value:ident: $Value:ty)?),)*) => {
+        impl Builder {
+            $(
+                #[doc = "See tokio's method of this name."]
+                $(#[$attribute])*
+                pub fn $name(&mut self $(, $value: $Value)?) -> &mut Self {
+                    self.histograms.$name($($value)?);
+                    self
+                }
+            )*
+        }
+    };
+}
+
+#[cfg(tokio_unstable)]
+histogram_setters! {
+    enable_metrics_poll_time_histogram(),
+    #[deprecated(note = "use `enable_metrics_poll_time_histogram`")]
+    #[doc(hidden)]
+    #[expect(deprecated, reason = "tokio has this name, too")]
+    enable_metrics_poll_count_histogram(),
+    metrics_poll_time_histogram_configuration(configuration: HistogramConfiguration),
+    #[deprecated(note = "use `metrics_poll_time_histogram_configuration`")]
+    #[expect(deprecated, reason = "tokio has this name, too")]
+    metrics_poll_count_histogram_scale(scale: HistogramScale),
+    #[deprecated(note = "use `metrics_poll_time_histogram_configuration`")]
+    #[expect(deprecated, reason = "tokio has this name, too")]
+    metrics_poll_count_histogram_resolution(resolution: Duration),
+    #[deprecated(note = "use `metrics_poll_time_histogram_configuration`")]
+    #[expect(deprecated, reason = "tokio has this name, too")]
+    metrics_poll_count_histogram_buckets(buckets: usize),
+    #[cfg(feature = "schedule-latency")]
+    metrics_schedule_latency_histogram_configuration(configuration: HistogramConfiguration),
+}
+
+/// What tokio has with its feature `schedule-latency`.
+#[cfg(all(tokio_unstable, feature = "schedule-latency"))]
+impl Builder {
+    /// Measures for how long each task is queued, for the hook before its poll.
+    pub fn track_task_schedule_latency(&mut self) -> &mut Self {
+        self.options.measures.tracks_latency = true;
+        self
+    }
+
+    /// Counts for how long tasks are queued.
+    pub fn enable_metrics_schedule_latency_histogram(&mut self) -> &mut Self {
+        self.histograms.enable_metrics_schedule_latency_histogram();
+        self.track_task_schedule_latency()
+    }
+}
+
+#[cfg(tokio_unstable)]
+impl Builder {
+    /// Takes the buckets of the histograms from a runtime of the real tokio that has the same
+    /// options, and runs nothing.
+    fn measure(&mut self) -> io::Result<()> {
+        let real = self.histograms.build()?.metrics();
+        let starts = |buckets: usize, range: &dyn Fn(usize) -> std::ops::Range<Duration>| {
+            let starts = (0..buckets).map(|bucket| range(bucket).start.as_nanos() as u64);
+            Some(starts.collect())
+        };
+        if real.poll_time_histogram_enabled() {
+            let range = |bucket| real.poll_time_histogram_bucket_range(bucket);
+            self.options.measures.poll_times =
+                starts(real.poll_time_histogram_num_buckets(), &range);
+        }
+        #[cfg(feature = "schedule-latency")]
+        if real.schedule_latency_histogram_enabled() {
+            let range = |bucket| real.schedule_latency_histogram_bucket_range(bucket);
+            self.options.measures.latencies =
+                starts(real.schedule_latency_histogram_num_buckets(), &range);
+        }
+        Ok(())
     }
 }
 

@@ -71,13 +71,17 @@ impl<T: AsFd> Registration<T> {
     ) -> Result<Self, (T, io::Error)> {
         let fd = source.as_fd().as_raw_fd();
         match home.owner().reactor.register(fd, directions) {
-            Ok((token, readiness)) => Ok(Self {
-                source: Some(source),
-                token,
-                home,
-                readiness,
-                timeouts: Timeouts::default(),
-            }),
+            Ok((token, readiness)) => {
+                #[cfg(all(feature = "facade", tokio_unstable))]
+                home.owner().shared.unstable.registered.add(1);
+                Ok(Self {
+                    source: Some(source),
+                    token,
+                    home,
+                    readiness,
+                    timeouts: Timeouts::default(),
+                })
+            }
             // The caller gets the source back, and may use it elsewhere.
             Err(error) => Err((source, error)),
         }
@@ -114,6 +118,8 @@ impl<T: AsFd> Registration<T> {
         // `as_fd` is user code, and may panic if the descriptor is gone. This may be a destructor.
         contained(|| fd = Some(source.as_fd().as_raw_fd()));
         self.home.owner().reactor.deregister(self.token, fd);
+        #[cfg(all(feature = "facade", tokio_unstable))]
+        self.home.owner().shared.unstable.deregistered.add(1);
         Some(source)
     }
 

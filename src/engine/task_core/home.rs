@@ -238,7 +238,10 @@ impl Home {
 
 /// Queues a task that is pinned to this worker and is ready, from any thread.
 fn schedule_pinned(shard: &WorkerShard, task: TaskJob) {
-    if shard.owner().pinned.push(task) == Pushed::Remote {
+    let pushed = shard.owner().pinned.push(task);
+    #[cfg(all(feature = "facade", tokio_unstable))]
+    crate::engine::facade::count_pinned(shard.owner(), pushed);
+    if pushed == Pushed::Remote {
         // `wake` fences, and wakes the worker if it has announced that it sleeps. If it has not, it
         // checks the queue after its announcement.
         shard.wake();

@@ -32,8 +32,12 @@ pub(crate) struct TaskMeta {
     list: AtomicU16,
     /// The system's error code if it gave no thread for the task.
     refusal: AtomicU8,
+    /// When the task was queued, in ns, if its runtime measures that. Zero before it is.
+    #[cfg(all(feature = "facade", tokio_unstable))]
+    pub(crate) queued_at: crate::sys::sync::atomic::AtomicU64,
 }
 
+#[cfg(not(all(feature = "facade", tokio_unstable)))]
 const _: () = assert!(size_of::<TaskMeta>() == 32);
 
 impl TaskMeta {
@@ -46,6 +50,8 @@ impl TaskMeta {
             index: AtomicU32::new(place.index),
             list: AtomicU16::new(place.list),
             refusal: AtomicU8::new(NOT_REFUSED),
+            #[cfg(all(feature = "facade", tokio_unstable))]
+            queued_at: Default::default(),
         }
     }
 

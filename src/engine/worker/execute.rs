@@ -39,7 +39,7 @@ impl Worker<'_> {
                 }
                 self.begin_poll(name, spawned);
                 #[cfg(feature = "facade")]
-                let _hooked = HookedPoll::begin(self.core, task.metadata().id(), spawned);
+                let _hooked = HookedPoll::begin(self.core, task.metadata());
                 budget::begin();
                 task.run();
                 budget::end();
@@ -81,7 +81,7 @@ impl Worker<'_> {
         self.note_run(name, Some(spawned));
         self.begin_poll(name, spawned);
         #[cfg(feature = "facade")]
-        let _hooked = HookedPoll::begin(self.core, task.metadata().id(), spawned);
+        let _hooked = HookedPoll::begin(self.core, task.metadata());
         budget::begin();
         let polls = &self.core.track.polls;
         if polls.are_timed() {

@@ -165,6 +165,11 @@ pub(crate) fn run_as<R>(local: &Local, main: impl FnOnce(&mut Worker<'_>) -> R) 
             .owner()
             .thread
             .store(sys::thread_id() as u32, Ordering::Relaxed);
+        #[cfg(all(feature = "facade", tokio_unstable))]
+        {
+            let recorder = &shard.owner().recorder;
+            recorder.unstable.set_thread(std::thread::current().id());
+        }
         // Set the alarm before the hook, which is user code and may block.
         shard.beat(shared.clock.now());
         hook(&shared.config.on_thread_start);
@@ -394,6 +399,10 @@ impl<'a> Worker<'a> {
         report::was_away(self.core, &mut self.in_loop, ran);
         let (jobs, took) = self.in_loop.since(last);
         self.local.pace.note(jobs, took);
+        #[cfg(all(feature = "facade", tokio_unstable))]
+        if !self.is_single {
+            self.core.recorder.unstable.polled(jobs, took);
+        }
         self.note_turn(last.at, jobs);
         self.core.was_busy(last.at, self.in_loop.at);
     }
@@ -466,9 +475,9 @@ impl<'a> Worker<'a> {
         // Alarms first: the timers of a stuck worker have the tightest bound.
         self.answer_alarms();
         self.serve_clocks(&self.events.borrow());
-        self.core
-            .reactor
-            .dispatch(self.events.get_mut(), &mut self.wakers);
+        let _ready = (self.core.reactor).dispatch(self.events.get_mut(), &mut self.wakers);
+        #[cfg(all(feature = "facade", tokio_unstable))]
+        self.shared.unstable.ready.add(_ready);
     }
 
     /// Wakes the tasks whose sockets are ready.

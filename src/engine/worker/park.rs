@@ -109,6 +109,12 @@ impl Worker<'_> {
             },
             |until| {
                 core.recorder.own.parks.add_alone(1);
+                #[cfg(all(feature = "facade", tokio_unstable))]
+                {
+                    let own = &core.recorder.own;
+                    let jobs = own.polls.get() + own.callbacks.get();
+                    core.recorder.unstable.sleeps(jobs);
+                }
                 probe!(park, core.index, until);
                 let real = shared.clock.real();
                 core.was_busy(awake_since, real);

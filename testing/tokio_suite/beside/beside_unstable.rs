@@ -15,6 +15,8 @@ use std::{
 };
 
 use tokio::{
+    io::{AsyncReadExt, AsyncWriteExt},
+    net::{TcpListener, TcpStream},
     runtime::{Builder, LocalOptions, RngSeed, Runtime, UnhandledPanic},
     task::{spawn_local, yield_now},
 };
@@ -108,6 +110,29 @@ fn steals_are_counted() {
     let jobs = sum(tokio::runtime::RuntimeMetrics::worker_steal_count);
     let operations = sum(tokio::runtime::RuntimeMetrics::worker_steal_operations);
     assert!((1..=jobs).contains(&operations), "{operations} steals of {jobs} jobs");
+}
+
+#[test]
+fn descriptors_and_their_events_are_counted() {
+    for runtime in runtimes() {
+        let metrics = runtime.metrics();
+        assert_eq!(metrics.io_driver_fd_registered_count(), 0);
+        runtime.block_on(async {
+            let listener = TcpListener::bind("127.0.0.1:0").await.unwrap();
+            let connecting = TcpStream::connect(listener.local_addr().unwrap());
+            let (accepted, connected) = tokio::join!(listener.accept(), connecting);
+            assert_eq!(metrics.io_driver_fd_registered_count(), 3);
+            assert_eq!(metrics.io_driver_fd_deregistered_count(), 0);
+            let before = metrics.io_driver_ready_count();
+            let mut accepted = accepted.unwrap().0;
+            let reading = tokio::spawn(async move { accepted.read_u8().await.unwrap() });
+            yield_now().await;
+            connected.unwrap().write_u8(42).await.unwrap();
+            assert_eq!(reading.await.unwrap(), 42);
+            assert!(metrics.io_driver_ready_count() > before);
+        });
+        assert_eq!(metrics.io_driver_fd_deregistered_count(), 3);
+    }
 }
 
 /// Counts its drops.

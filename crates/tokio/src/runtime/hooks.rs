@@ -11,6 +11,8 @@ use super::Builder;
 pub struct TaskMeta<'a> {
     id: Id,
     spawned_at: &'static Location<'static>,
+    #[cfg(feature = "schedule-latency")]
+    schedule_latency: Option<std::time::Duration>,
     _hook: PhantomData<&'a ()>,
 }
 
@@ -23,6 +25,13 @@ impl TaskMeta<'_> {
     /// Returns where the task was spawned.
     pub fn spawned_at(&self) -> &'static Location<'static> {
         self.spawned_at
+    }
+
+    /// Returns how long the task was queued before this poll, if the builder has enabled this.
+    /// `None` if it is spawned or has ended.
+    #[cfg(feature = "schedule-latency")]
+    pub fn schedule_latency(&self) -> Option<std::time::Duration> {
+        self.schedule_latency
     }
 }
 
@@ -54,10 +63,12 @@ hooks! {
 }
 
 fn task_hook(f: impl Fn(&TaskMeta<'_>) + Send + Sync + 'static) -> TaskHook {
-    Arc::new(move |id, spawned_at| {
+    Arc::new(move |id, spawned_at, _latency| {
         f(&TaskMeta {
             id,
             spawned_at,
+            #[cfg(feature = "schedule-latency")]
+            schedule_latency: _latency,
             _hook: PhantomData,
         });
     })
