@@ -14,6 +14,7 @@ pub mod ledger;
 mod names;
 #[doc(hidden)]
 pub mod proc;
+mod profile;
 #[doc(hidden)]
 pub mod record;
 #[doc(hidden)]
@@ -52,6 +53,10 @@ enum Command {
     ///
     /// The program must serve the dashboard, as it does with the option --inspect.
     Top(top::Args),
+    /// Sample the workers of a running program: what its processors do, and for which task.
+    ///
+    /// The program must serve the dashboard, with the feature `profile` of tourbillon-inspect.
+    Profile(profile::Args),
     /// Tell why timers were late, by a trace of the flight recorder.
     ///
     /// The file also opens in the trace viewers of Perfetto and Chrome.
@@ -65,6 +70,7 @@ pub fn main() -> ExitCode {
         Command::Serve(args) => serve::run(args),
         Command::Storm(args) => storm::run(&args),
         Command::Top(args) => top::run(&args),
+        Command::Profile(args) => profile::run(&args),
         Command::Trace(args) => trace::run(&args),
     };
     say::end("tourbillon", done)

@@ -10,6 +10,9 @@
 //! - `/tasks.json`: tasks, with what they do and where they wait.
 //! - `/trace.json`: what the [flight recorder](tourbillon::flight) has, as a file for Perfetto or
 //!   for Chrome's trace viewer; one is written at a time, meanwhile other clients get 503.
+//! - `/profile`, with feature `profile`: samples the workers for some seconds, and answers with a
+//!   flame graph, a file for pprof, or folded stacks; one profile is taken at a time, meanwhile other
+//!   clients get 503. See the crate `tourbillon-profile`.
 //! - `/metrics`: the metrics for Prometheus, or in OpenMetrics if the client asks for it: see
 //!   [`prometheus`](tourbillon_exporters::prometheus).
 //!
@@ -18,7 +21,8 @@
 //! Every client that reaches the address has access: there is no password and no encryption. Listen
 //! on `127.0.0.1`, and use a tunnel (`ssh -L`) or a proxy with authentication. Access is read-only:
 //! the inspector only answers `GET` and `HEAD` (otherwise 405). No request changes the runtime,
-//! except that workers time their polls until some seconds after a request for the list of tasks.
+//! except that workers time their polls until some seconds after a request for the list of tasks, and
+//! are interrupted 99 times a second for a profile.
 //!
 //! Requests from other pages in the same browser are refused:
 //!
@@ -55,6 +59,8 @@ pub mod negotiate;
 mod nice;
 mod outstanding;
 mod page;
+#[cfg(feature = "profile")]
+mod profile;
 mod publish;
 mod query;
 mod recent;

@@ -17,9 +17,9 @@ const LIMIT: usize = 16 * 1024 * 1024;
 #[derive(Debug, Default)]
 pub(crate) struct Outstanding(Arc<AtomicUsize>);
 
-/// A text that counts while any part of it exists.
-struct Held {
-    text: String,
+/// A text or a file that counts while any part of it exists.
+struct Held<T: AsRef<[u8]>> {
+    body: T,
     count: Arc<AtomicUsize>,
 }
 
@@ -29,25 +29,25 @@ impl Outstanding {
         self.0.load(Relaxed) >= LIMIT
     }
 
-    /// Returns the text as bytes that count until they are dropped.
-    pub(crate) fn hold(&self, text: String) -> Bytes {
-        self.0.fetch_add(text.len(), Relaxed);
+    /// Returns the text or file as bytes that count until they are dropped.
+    pub(crate) fn hold<T: AsRef<[u8]> + Send + 'static>(&self, body: T) -> Bytes {
+        self.0.fetch_add(body.as_ref().len(), Relaxed);
         Bytes::from_owner(Held {
-            text,
+            body,
             count: self.0.clone(),
         })
     }
 }
 
-impl AsRef<[u8]> for Held {
+impl<T: AsRef<[u8]>> AsRef<[u8]> for Held<T> {
     fn as_ref(&self) -> &[u8] {
-        self.text.as_bytes()
+        self.body.as_ref()
     }
 }
 
-impl Drop for Held {
+impl<T: AsRef<[u8]>> Drop for Held<T> {
     fn drop(&mut self) {
-        self.count.fetch_sub(self.text.len(), Relaxed);
+        self.count.fetch_sub(self.body.as_ref().len(), Relaxed);
     }
 }
 

@@ -115,6 +115,10 @@ pub(crate) fn router(site: Arc<Site>) -> Router {
         .route("/tasks.json", get(tasks))
         .route("/trace.json", get(trace))
         .route("/metrics", get(metrics));
+    #[cfg(feature = "profile")]
+    {
+        router = router.route("/profile", get(crate::profile::profile));
+    }
     for asset in ASSETS {
         let file = || async { answer(StatusCode::OK, asset.content_type, asset.body()) };
         router = router.route(asset.path, get(file));
@@ -168,14 +172,18 @@ fn refuse(status: StatusCode, why: &'static str) -> Response<Body> {
     response
 }
 
-const NO_ROOM: &str = "other clients have not taken what they asked for\n";
+pub(crate) const NO_ROOM: &str = "other clients have not taken what they asked for\n";
 
 /// Answers 503 and closes the connection, because there is no room for the request.
-fn busy(why: &'static str) -> Response<Body> {
+pub(crate) fn busy(why: &'static str) -> Response<Body> {
     refuse(StatusCode::SERVICE_UNAVAILABLE, why)
 }
 
-fn answer(status: StatusCode, content_type: &'static str, body: impl Into<Body>) -> Response<Body> {
+pub(crate) fn answer(
+    status: StatusCode,
+    content_type: &'static str,
+    body: impl Into<Body>,
+) -> Response<Body> {
     let mut response = Response::new(body.into());
     *response.status_mut() = status;
     let headers = response.headers_mut();
@@ -183,7 +191,7 @@ fn answer(status: StatusCode, content_type: &'static str, body: impl Into<Body>)
     response
 }
 
-fn plain(status: StatusCode, text: impl Into<Bytes>) -> Response<Body> {
+pub(crate) fn plain(status: StatusCode, text: impl Into<Bytes>) -> Response<Body> {
     answer(status, "text/plain; charset=utf-8", text.into())
 }
 
@@ -237,8 +245,17 @@ async fn trace(State(site): State<Arc<Site>>, uri: Uri) -> Response<Body> {
         Err(NoFile::Gone) => return plain(StatusCode::NOT_FOUND, "this trace is not kept\n"),
     };
     let text = site.outstanding.hold(file.text);
-    let mut response = answer(StatusCode::OK, "application/json", text);
-    let named = format!("attachment; filename=\"{}\"", file.name);
+    attachment("application/json", text, &file.name)
+}
+
+/// Answers with a file that a browser stores under this name.
+pub(crate) fn attachment(
+    content_type: &'static str,
+    body: impl Into<Body>,
+    name: &str,
+) -> Response<Body> {
+    let mut response = answer(StatusCode::OK, content_type, body);
+    let named = format!("attachment; filename=\"{name}\"");
     if let Ok(named) = HeaderValue::try_from(named) {
         response.headers_mut().insert(CONTENT_DISPOSITION, named);
     }

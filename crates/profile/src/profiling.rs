@@ -130,10 +130,10 @@ pub fn profile(handle: &Handle, options: impl Into<Options>) -> Profiling {
     }
 }
 
-/// Returns how many samples of a thread there must be room for, if the thread that reads them is
-/// late by as much again.
+/// Returns how many samples of a thread there must be room for, if the thread that reads them may
+/// be late by three steps.
 fn room(options: &Options) -> usize {
-    let each = options.rate * 2 * STEP.as_millis() as u32 / 1_000;
+    let each = options.rate * 4 * STEP.as_millis() as u32 / 1_000;
     each as usize + 8
 }
 

@@ -84,14 +84,14 @@ impl Fetcher {
 
 /// The address of an inspector.
 #[derive(Clone, Debug)]
-pub(super) struct Site {
+pub(crate) struct Site {
     /// Host and port.
     at: String,
 }
 
 impl Site {
     /// Parses `HOST:PORT`, or the address of the page as a browser has it.
-    pub(super) fn parse(text: &str) -> Result<Self, String> {
+    pub(crate) fn parse(text: &str) -> Result<Self, String> {
         let at = text.strip_prefix("http://").unwrap_or(text);
         let at = at.strip_suffix('/').unwrap_or(at);
         let port = at.rsplit_once(':').map(|(_, port)| port.parse::<u16>());
@@ -118,23 +118,38 @@ impl Site {
 
     /// Reads the answer to a path. Returns its size as well.
     fn read<T: DeserializeOwned>(&self, path: &str, until: Instant) -> Result<(T, usize), String> {
+        let body = self.body(path, until)?;
+        let read = serde_json::from_slice(&body).map_err(|error| {
+            let error = error.to_string();
+            let error = shown(&error);
+            format!("http://{self}/ is not a page of tourbillon: {error}")
+        })?;
+        Ok((read, body.len()))
+    }
+
+    /// Reads the body of the answer to a path.
+    pub(crate) fn body(&self, path: &str, until: Instant) -> Result<Vec<u8>, String> {
         let answer = self
             .get(path, until)
             .map_err(|error| format!("cannot read http://{self}{path}: {error}"))?;
         let (head, body) = split(&answer)
             .ok_or_else(|| format!("http://{self}/ does not answer as HTTP servers do"))?;
         let status = head.split(|&byte| byte == b' ').nth(1);
-        if status != Some(b"200") {
-            let line = head.split(|&byte| byte == b'\r').next().unwrap_or_default();
-            let line = String::from_utf8_lossy(&line[..line.len().min(100)]);
-            return Err(format!("http://{self}{path} answers \"{}\"", shown(&line)));
+        if status == Some(b"200") {
+            return Ok(body.to_vec());
         }
-        let read = serde_json::from_slice(body).map_err(|error| {
-            let error = error.to_string();
-            let error = shown(&error);
-            format!("http://{self}/ is not a page of tourbillon: {error}")
-        })?;
-        Ok((read, body.len()))
+        let text = |part: &[u8]| {
+            let part = String::from_utf8_lossy(&part[..part.len().min(100)]);
+            shown(part.trim_end()).to_string()
+        };
+        let line = text(head.split(|&byte| byte == b'\r').next().unwrap_or_default());
+        let why = text(body.split(|&byte| byte == b'\n').next().unwrap_or_default());
+        let why = if why.is_empty() {
+            why
+        } else {
+            format!(": {why}")
+        };
+        Err(format!("http://{self}{path} answers \"{line}\"{why}"))
     }
 
     /// Asks for a path, and returns the whole answer.

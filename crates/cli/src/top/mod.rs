@@ -5,7 +5,7 @@
 //! [`History`](sample::History), which the [`screen`] draws.
 
 mod bounds;
-mod fetch;
+pub(crate) mod fetch;
 mod sample;
 mod screen;
 mod tasks;

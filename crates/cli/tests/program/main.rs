@@ -1,4 +1,5 @@
-//! The program `tourbillon`: its commands `serve`, `storm`, `top` and `trace`.
+//! The program `tourbillon`: its commands `serve`, `storm`, `top`, `profile` and
+//! `trace`.
 
 use tourbillon_support as common;
 use tourbillon_support::clients;
@@ -10,6 +11,8 @@ mod inspect;
 mod output;
 mod perfetto;
 mod picture;
+#[cfg(feature = "profile")]
+mod profile;
 mod serve;
 mod storm;
 mod top;

@@ -8,6 +8,7 @@ import { entities } from './frame.js';
 import { HeatMap } from './heatmap.js';
 import { Lanes } from './lanes.js';
 import { Matrix } from './matrix.js';
+import { ProfileButton } from './profile.js';
 import { Stream } from './stream.js';
 import { Tables } from './tables.js';
 import { TaskList } from './tasks.js';
@@ -41,6 +42,7 @@ const panel = new CellPanel(find, () => {
   heatMap.forget();
   redraw();
 });
+new ProfileButton(find('profile'));
 new TaskList(find, () => view.paused);
 const lanes = new Lanes({ rows: find('lanes'), axis: find('lanes-axis'), legend: find('lanes-legend'), hint: find('lanes-hint'), tip });
 const steals = new Matrix(find('steals'));

@@ -22,9 +22,16 @@ impl Asset {
     }
 
     pub(crate) fn body(&self) -> Bytes {
+        if cfg!(feature = "profile") && self.path == "/" {
+            return Bytes::from(self.body.replace(PLACE, PROFILE));
+        }
         Bytes::from_static(self.body.as_bytes())
     }
 }
+
+/// Where the page has a button for profiles, and the button.
+const PLACE: &str = "<!-- profile -->";
+const PROFILE: &str = include_str!("profile.html");
 
 /// All files.
 pub(crate) const ASSETS: &[Asset] = &[
@@ -51,6 +58,7 @@ pub(crate) const ASSETS: &[Asset] = &[
     Asset::script("/lanes.js", include_str!("lanes.js")),
     Asset::script("/matrix.js", include_str!("matrix.js")),
     Asset::script("/palette.js", include_str!("palette.js")),
+    Asset::script("/profile.js", include_str!("profile.js")),
     Asset::script("/rows.js", include_str!("rows.js")),
     Asset::script("/stacks.js", include_str!("stacks.js")),
     Asset::script("/stream.js", include_str!("stream.js")),

@@ -10,6 +10,8 @@ mod faults;
 mod hostile_clients;
 mod lifecycle;
 mod page;
+#[cfg(feature = "profile")]
+mod profile;
 mod prometheus;
 mod prometheus_files;
 mod server;

@@ -189,3 +189,29 @@ fn the_trace_button_downloads_a_trace() {
     assert_eq!(late, 2);
     check_clean(&mut browser, &watched);
 }
+
+#[cfg(feature = "profile")]
+#[test]
+fn the_profile_button_samples_and_says_so() {
+    let watched = Watched::start();
+    let Some(mut browser) = open(&watched) else {
+        return;
+    };
+    let says =
+        |text: &str| format!("/{text}/.test(document.getElementById('profile').textContent)");
+    // Another test may take a profile at the moment.
+    browser.eval("document.getElementById('profile').setAttribute('href', 'profile?seconds=1')");
+    browser.eval(
+        "globalThis.stored = null; URL.createObjectURL = (blob) => { stored = blob; return '#'; }; 0",
+    );
+    browser.eventually(&format!(
+        "document.getElementById('profile').click() || {} || stored",
+        says("^Sampling")
+    ));
+    browser.eventually(&format!(
+        "stored ? {} : (document.getElementById('profile').click(), false)",
+        says("^Profile")
+    ));
+    let picture = browser.eval("stored.text()");
+    assert!(picture.as_str().unwrap().contains("</svg>"), "{picture}");
+}
