@@ -123,6 +123,11 @@ pub use crate::sys::sim;
 #[cfg(feature = "facade")]
 #[doc(hidden)]
 pub mod facade {
+    #[cfg(all(feature = "tracing", tokio_unstable))]
+    pub use tracing;
+
+    #[cfg(all(feature = "tracing", tokio_unstable))]
+    pub use crate::task::traced::block_on as trace_block_on;
     #[cfg(tokio_unstable)]
     pub use crate::{
         api::facade::bucket_range, engine::facade::Measures, metrics::unstable::Buckets,

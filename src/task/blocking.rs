@@ -164,6 +164,9 @@ where
 struct NeverWoken;
 
 impl Schedule for NeverWoken {
+    #[cfg(all(feature = "facade", feature = "tracing", tokio_unstable))]
+    const KIND: &'static str = "blocking";
+
     fn schedule(task: TaskJob, _: Woken) {
         drop(task);
     }

@@ -10,6 +10,8 @@ pub(crate) mod label;
 pub(crate) mod local;
 pub(crate) mod policy;
 pub(crate) mod task_local;
+#[cfg(all(feature = "facade", feature = "tracing", tokio_unstable))]
+pub(crate) mod traced;
 pub(crate) mod yield_now;
 
 use std::{future::Future, sync::Arc};
@@ -187,7 +189,16 @@ where
     home.count_begun();
     let id = Id::fresh();
     // The metadata is allocated with the future, in one block.
-    let meta = TaskMeta::new(spawned, home, id, place);
+    #[allow(unused_mut, reason = "the span of the task")]
+    let mut meta = TaskMeta::new(spawned, home, id, place);
+    #[cfg(all(feature = "facade", feature = "tracing", tokio_unstable))]
+    let (runnable, join) = {
+        let future = traced::task::<S, F>(future, spawned, id);
+        meta.span = traced::number(&future);
+        // SAFETY: the caller guarantees on which thread the task is run and dropped.
+        unsafe { spawn_unchecked::<Registered<traced::Inside<S, F>>, _>(future, meta) }
+    };
+    #[cfg(not(all(feature = "facade", feature = "tracing", tokio_unstable)))]
     // SAFETY: the caller guarantees on which thread the task is run and dropped.
     let (runnable, join) = unsafe { spawn_unchecked::<Registered<S>, F>(future, meta) };
     if let Some(reserved) = reserved {

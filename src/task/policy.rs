@@ -15,6 +15,10 @@ use crate::{
 
 /// Decides where a task is queued that was woken.
 pub(crate) trait Schedule: 'static {
+    /// What tokio-console calls such tasks.
+    #[cfg(all(feature = "facade", feature = "tracing", tokio_unstable))]
+    const KIND: &'static str = "task";
+
     fn schedule(task: TaskJob, woken: Woken);
 
     /// Returns the name of a task whose future is an `F`.
@@ -103,6 +107,11 @@ impl<S: Schedule> Policy for Registered<S> {
         crate::engine::facade::tell_ended(meta.home(), meta.id(), meta.spawned());
         meta.home().count_ended();
         listed
+    }
+
+    #[cfg(all(feature = "facade", feature = "tracing", tokio_unstable))]
+    fn waker_called(meta: &TaskMeta, call: tourbillon_tasks::WakerCall) {
+        crate::task::traced::waker_called(meta, call);
     }
 
     fn panicked(meta: &TaskMeta) {

@@ -92,6 +92,8 @@ tempfile = "3.1"
 tokio-metrics = "0.5"
 tokio-stream = "0.1"
 tokio-test = "0.4"
+tracing = "0.1"
+tracing-mock = "=0.1.0-beta.1"
 """
 RUNTIMES = {
     "tourbillon": """\

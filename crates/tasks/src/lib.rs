@@ -78,7 +78,7 @@ use self::cell::Cell;
 pub use self::{
     header::Task,
     join::Join,
-    policy::{Policy, Woken},
+    policy::{Policy, WakerCall, Woken},
     reference::TaskRef,
     runnable::Runnable,
     state::Status,

@@ -15,6 +15,19 @@ pub enum Woken {
     WhileRunning,
 }
 
+/// What was done with a waker of a task.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum WakerCall {
+    /// It was cloned.
+    Clone,
+    /// It was woken, and is gone.
+    Wake,
+    /// It was woken, and stays.
+    WakeByRef,
+    /// It is dropped.
+    Drop,
+}
+
 /// The decisions of an executor about its tasks. Each task carries [`Metadata`](Policy::Metadata).
 ///
 /// A policy is a type without values: everything that [`schedule`](Policy::schedule) needs is in
@@ -110,6 +123,12 @@ pub trait Policy: 'static {
     fn ended(metadata: &Self::Metadata) -> Option<TaskRef<Self::Metadata>> {
         _ = metadata;
         None
+    }
+
+    /// Called when a waker of the task is called, before that has an effect. It must not panic.
+    #[inline(always)]
+    fn waker_called(metadata: &Self::Metadata, call: WakerCall) {
+        _ = (metadata, call);
     }
 
     /// Called when the future, its destructor, or the destructor of an output without a `Join`

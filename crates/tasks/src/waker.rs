@@ -6,7 +6,7 @@ use std::{
     task::{RawWaker, RawWakerVTable},
 };
 
-use crate::{Policy, Runnable, Task, TaskRef, Woken, state::Woken as Wake};
+use crate::{Policy, Runnable, Task, TaskRef, WakerCall, Woken, state::Woken as Wake};
 
 /// Returns the waker functions of a policy.
 pub(crate) const fn vtable<P: Policy>() -> RawWakerVTable {
@@ -22,6 +22,7 @@ pub(crate) const fn vtable<P: Policy>() -> RawWakerVTable {
 unsafe fn clone<P: Policy>(address: *const ()) -> RawWaker {
     // SAFETY: by the contract of this function.
     let task = unsafe { task_of::<P>(address) };
+    P::waker_called(task.metadata(), WakerCall::Clone);
     task.header().state.add_reference();
     task.raw_waker()
 }
@@ -36,6 +37,7 @@ unsafe fn wake<P: Policy>(address: *const ()) {
     // thread.
     unsafe {
         let task = task_of::<P>(address);
+        P::waker_called(task.metadata(), WakerCall::Wake);
         match task.header().state.wake() {
             Wake::Schedule => P::schedule(Runnable::of(task.address()), Woken::Waiting),
             Wake::Released(released) => Task::released(task.address(), released),
@@ -53,6 +55,7 @@ unsafe fn wake_by_ref<P: Policy>(address: *const ()) {
     // `Runnable`.
     unsafe {
         let task = task_of::<P>(address);
+        P::waker_called(task.metadata(), WakerCall::WakeByRef);
         if task.header().state.wake_by_ref() {
             P::schedule(Runnable::of(task.address()), Woken::Waiting);
         }
@@ -67,7 +70,9 @@ unsafe fn wake_by_ref<P: Policy>(address: *const ()) {
 unsafe fn release<P: Policy>(address: *const ()) {
     // SAFETY: by the contract of this function.
     unsafe {
-        let address = task_of::<P>(address).address();
+        let task = task_of::<P>(address);
+        P::waker_called(task.metadata(), WakerCall::Drop);
+        let address = task.address();
         drop(TaskRef::of(address));
     }
 }

@@ -85,6 +85,8 @@ impl Runtime {
     /// Panics in a task, or if the future panics.
     #[track_caller]
     pub fn block_on<F: Future>(&self, future: F) -> F::Output {
+        #[cfg(all(tokio_unstable, feature = "tracing"))]
+        let future = tourbillon::facade::trace_block_on(future, std::panic::Location::caller());
         self.runtime.block_on(future)
     }
 

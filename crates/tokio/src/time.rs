@@ -1,10 +1,17 @@
 //! Time, by Tourbillon: sleeps have a resolution of 1 ns.
 
+#[cfg(not(all(tokio_unstable, feature = "tracing")))]
+pub use tourbillon::time::Sleep;
 pub use tourbillon::time::{
-    Duration, Instant, Interval, MissedTickBehavior, Sleep, Timeout, advance, pause, resume,
+    Duration, Instant, Interval, MissedTickBehavior, Timeout, advance, pause, resume,
 };
 
+#[cfg(all(tokio_unstable, feature = "tracing"))]
+pub use self::sleep::Sleep;
 use crate::context::need_time;
+
+#[cfg(all(tokio_unstable, feature = "tracing"))]
+mod sleep;
 
 /// Errors of this module.
 pub mod error {
@@ -77,7 +84,7 @@ pub mod error {
 #[track_caller]
 pub fn sleep(duration: Duration) -> Sleep {
     need_time();
-    tourbillon::time::sleep(duration)
+    traced(tourbillon::time::sleep(duration))
 }
 
 /// Waits until `deadline`.
@@ -88,7 +95,16 @@ pub fn sleep(duration: Duration) -> Sleep {
 #[track_caller]
 pub fn sleep_until(deadline: Instant) -> Sleep {
     need_time();
-    tourbillon::time::sleep_until(deadline)
+    traced(tourbillon::time::sleep_until(deadline))
+}
+
+/// Puts a sleep into tokio's spans, if these are built.
+#[track_caller]
+fn traced(sleep: tourbillon::time::Sleep) -> Sleep {
+    #[cfg(all(tokio_unstable, feature = "tracing"))]
+    return Sleep::new(sleep, std::panic::Location::caller());
+    #[cfg(not(all(tokio_unstable, feature = "tracing")))]
+    sleep
 }
 
 /// Limits the time that a future may take.

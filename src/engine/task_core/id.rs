@@ -48,6 +48,13 @@ impl Id {
     }
 }
 
+#[cfg(all(feature = "facade", feature = "tracing", tokio_unstable))]
+impl Id {
+    pub(crate) fn number(self) -> u64 {
+        self.0.get()
+    }
+}
+
 impl fmt::Display for Id {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         self.0.fmt(f)

@@ -35,6 +35,9 @@ pub(crate) struct TaskMeta {
     /// When the task was queued, in ns, if its runtime measures that. Zero before it is.
     #[cfg(all(feature = "facade", tokio_unstable))]
     pub(crate) queued_at: crate::sys::sync::atomic::AtomicU64,
+    /// The number of the task's span.
+    #[cfg(all(feature = "facade", feature = "tracing", tokio_unstable))]
+    pub(crate) span: Option<std::num::NonZeroU64>,
 }
 
 #[cfg(not(all(feature = "facade", tokio_unstable)))]
@@ -52,6 +55,8 @@ impl TaskMeta {
             refusal: AtomicU8::new(NOT_REFUSED),
             #[cfg(all(feature = "facade", tokio_unstable))]
             queued_at: Default::default(),
+            #[cfg(all(feature = "facade", feature = "tracing", tokio_unstable))]
+            span: None,
         }
     }
 

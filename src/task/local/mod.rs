@@ -154,6 +154,9 @@ where
 struct OnItsThread;
 
 impl Schedule for OnItsThread {
+    #[cfg(all(feature = "facade", feature = "tracing", tokio_unstable))]
+    const KIND: &'static str = "local";
+
     fn schedule(task: TaskJob, _: Woken) {
         // Clone the home first: once the task is pushed, its thread may run and free it.
         let home = task.metadata().home().clone();

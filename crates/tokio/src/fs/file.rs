@@ -267,6 +267,7 @@ impl File {
     /// # Errors
     ///
     /// Returns the file itself if an operation runs.
+    #[allow(clippy::result_large_err, reason = "tokio returns the file, too")]
     pub fn try_into_std(self) -> Result<fs::File, Self> {
         match Arc::try_unwrap(self.file) {
             Ok(file) => Ok(file),
