@@ -6,6 +6,7 @@
 
 #![cfg(loom)]
 
+mod crew;
 mod event_loop;
 mod executor;
 mod kernel;
@@ -17,6 +18,7 @@ mod worker;
 pub use tourbillon_loom::model;
 
 pub use self::{
+    crew::Crew,
     event_loop::{EventLoop, arm_many, cancels, due, expire, park, resets, run},
     executor::{AtDrop, Executor, Meta, Queued, Tally, counted, run_queued, spawned},
     kernel::{EventFd, TimerFd},

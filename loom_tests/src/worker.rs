@@ -4,7 +4,7 @@ use std::{
     ops::RangeInclusive,
     panic::resume_unwind,
     sync::{
-        Mutex as PlainMutex, OnceLock,
+        Mutex as PlainMutex, OnceLock, Weak,
         atomic::{AtomicU64 as PlainU64, AtomicUsize as PlainUsize, Ordering},
     },
 };
@@ -15,7 +15,7 @@ use loom::{
 };
 use tourbillon_shards::{Kind, Notice, Outcome, Owner, Shard, Tolerance};
 
-use crate::{EventFd, HORIZON, TimerFd};
+use crate::{Crew, EventFd, HORIZON, TimerFd};
 
 /// A way to set an alarm.
 pub type SetsAlarm = Box<dyn Fn(&TimerFd, u64) + Send + Sync>;
@@ -44,6 +44,8 @@ pub struct Worker {
     told: PlainUsize,
     /// The tolerance of timers without options, in ns.
     pub tolerance: PlainU64,
+    /// The group that the worker belongs to, and its place there.
+    pub(crate) crew: OnceLock<(Weak<Crew>, usize)>,
 }
 
 impl Worker {
@@ -126,6 +128,11 @@ impl Owner for Worker {
 
     fn is_current(&self) -> bool {
         *self.thread.lock().unwrap() == Some(thread::current().id())
+    }
+
+    fn is_covered(&self, at: u64) -> bool {
+        let crew = self.crew.get();
+        crew.is_some_and(|(crew, place)| crew.upgrade().is_some_and(|it| it.is_covered(*place, at)))
     }
 
     fn alarm(&self, at: u64) {

@@ -133,6 +133,7 @@ pub use self::{
         drained::DrainedTimers,
         expire::Expired,
         home::{Home, Spares},
+        mates::{Leaning, Mate, Mates},
     },
     sleep::Sleep,
     timer::{

@@ -31,6 +31,12 @@ pub trait Owner: Send + Sync + Sized + 'static {
     /// is awake, or wakes early enough.
     fn wake_skipped(&self) {}
 
+    /// Returns whether the owner leans, and one of its [mates](crate::Mates) wakes up for a timer
+    /// of this shard that is due `at`, in ns: see [`Mates::is_covered`](crate::Mates::is_covered).
+    fn is_covered(&self, _at: u64) -> bool {
+        false
+    }
+
     /// Sets the alarm of a shard that is [watched](crate::Shard::watched) to `at`, in ns, in place
     /// of any earlier setting. [`NEVER`](crate::NEVER) turns it off.
     ///

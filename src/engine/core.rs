@@ -333,6 +333,11 @@ impl Owner for Core {
         current::is_current(self)
     }
 
+    #[inline]
+    fn is_covered(&self, at: u64) -> bool {
+        self.clock.is_none() && self.shared.is_covered(self.index, at)
+    }
+
     fn alarm(&self, at: u64) {
         let Some(timer) = &self.watchdog.alarm else {
             return;

@@ -16,6 +16,7 @@
 //! | `context` | the runtime and the worker that the calling thread belongs to |
 //! | `worker` | a worker's turn: fire, poll, search, park |
 //! | `block_on`, `current_thread` | `block_on`: beside the workers, or in place of the only one |
+//! | `mates` | workers that share a core, and so the wake-ups for timers |
 //! | `watchdog` | rescue of a worker that is blocked, and reports of stalls |
 //! | `helpers`, `blocking`, `in_place`, `threads` | threads that are started on demand |
 //! | `registration` | descriptors that the reactor of a worker watches, with their time limits |
@@ -42,6 +43,7 @@ pub(crate) mod in_place;
 pub(crate) mod job;
 pub(crate) mod lifecycle;
 pub(crate) mod local;
+pub(crate) mod mates;
 #[cfg(tourbillon_sim)]
 pub(crate) mod neglect;
 pub(crate) mod paused;

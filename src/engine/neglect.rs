@@ -5,6 +5,8 @@
 
 use std::sync::{Arc, Weak};
 
+use tourbillon_shards::NEVER;
+
 use crate::{
     engine::{
         core::{Core, WorkerShard},
@@ -118,16 +120,32 @@ fn of_worker(
         job,
     }));
     // 5. A worker that sleeps is woken for its pinned tasks. One that is awake has its alarm set.
+    //    A worker that leans sleeps past its deadlines only if one of its mates does not.
+    let next = worker.next_deadline();
+    let overslept = |next| {
+        worker
+            .parker()
+            .parked_until()
+            .is_some_and(|until| until > next)
+    };
+    let leans = shared
+        .group(index)
+        .is_some_and(|(group, place)| group.leaning.leans(place));
+    all.push(
+        (leans && overslept(next) && !shared.is_covered(index, next)).then(|| {
+            let blame =
+                "a mate had to wake up for it, or the thread that armed it to wake it".into();
+            at_once(format!("a timer of worker {index}, which leans,"), blame)
+        }),
+    );
     all.push((is_parked && core.pinned.has_remote()).then(|| {
         let blame = format!("the thread that pushed had to wake worker {index}");
         at_once("a pinned task".into(), blame)
     }));
-    all.push(
-        (is_excused && worker.alarm() == tourbillon_shards::NEVER).then(|| {
-            let blame = "its alarm is not set".into();
-            at_once(format!("the work of worker {index}, which {state},"), blame)
-        }),
-    );
+    all.push((is_excused && worker.alarm() == NEVER).then(|| {
+        let blame = "its alarm is not set".into();
+        at_once(format!("the work of worker {index}, which {state},"), blame)
+    }));
 }
 
 /// Returns within how many ns a peer comes to a worker that is blocked, while no thread can run.

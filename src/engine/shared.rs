@@ -21,6 +21,7 @@ use crate::{
         job::{Job, Order, TaskJob},
         lifecycle::Lifecycle,
         local,
+        mates::{Group, groups},
         paused::state::Quiescence,
         queues::Queues,
         recorder::Flight,
@@ -85,6 +86,8 @@ pub struct Shared {
     pub(crate) clocks: Clocks,
     /// Whether the runtime runs, stops, or has ended.
     pub(crate) lifecycle: Lifecycle,
+    /// The workers that share each core, if any do.
+    pub(crate) groups: Box<[CachePadded<Group>]>,
     /// Limits how many workers rescue others at once.
     pub(crate) rescuers: Rescuers,
     /// How many callback timers are pending. Counted only if the runtime has a bound.
@@ -162,6 +165,7 @@ impl Shared {
             queues: Queues::new(workers),
             clocks: Clocks::new(NAME_PARTS),
             lifecycle: Lifecycle::new(workers),
+            groups: groups(&config, workers),
             rescuers: Rescuers::new(config.cores, config.rescue_latency),
             pending: CachePadded::new(AtomicUsize::new(0)),
             tidied: Period::new(),

@@ -11,7 +11,7 @@ use std::vec::Drain;
 
 use crate::{
     answer::Outcome,
-    node::{NodeRef, ending::end},
+    node::{NodeRef, claim::NEVER, ending::end},
     owner::Owner,
     tolerance::Tolerance,
 };
@@ -25,13 +25,21 @@ impl<O: Owner> Shard<O> {
         let wake = match waits {
             true => self
                 .parker
-                .claim_if_not_deferred(deadline, || self.deferred()),
+                .claim_if_not_deferred(deadline, || self.deferred_before(deadline)),
             false => self.parker.claim_if_later(deadline),
         };
         if wake {
             self.owner.wake();
         }
         wake
+    }
+
+    /// Returns until when the owner may sleep although a timer is due at `deadline`, in ns.
+    fn deferred_before(&self, deadline: u64) -> u64 {
+        match self.owner.is_covered(deadline) {
+            true => NEVER,
+            false => self.deferred(),
+        }
     }
 
     /// Reports to the owner that a node is armed. [`insert_new`](Shard::insert_new) reports its

@@ -33,6 +33,7 @@ pub(crate) mod inbox;
 pub(crate) mod inner;
 mod insert;
 pub(crate) mod lock;
+pub(crate) mod mates;
 mod moved;
 mod park;
 mod prompt;

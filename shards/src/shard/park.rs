@@ -53,9 +53,15 @@ impl<O: Owner> Shard<O> {
     pub fn next_wake(&self) -> u64 {
         let (next, deferred) = (self.next_deadline(), self.deferred());
         match next < deferred {
-            true => deferred.min(self.store_prompt.load(Ordering::Acquire)),
+            true => deferred.min(self.next_prompt()),
             false => next,
         }
+    }
+
+    /// Returns the smallest key of a timer that is not to be deferred, in ns.
+    #[inline]
+    pub(super) fn next_prompt(&self) -> u64 {
+        self.store_prompt.load(Ordering::Acquire)
     }
 
     /// Announces that the owner is about to sleep, and returns until when, in ns. The owner then

@@ -220,7 +220,8 @@ impl Worker<'_> {
         counters.alarms.add_alone(1);
         // 2. A worker that sleeps, and has no late timer, needs no help now. At the end of its
         //    sleep it may.
-        if !peer.parker().is_awake() && !peer.is_late(now) {
+        let is_late = peer.is_late(now) || shared.keeps_mates_waiting(peer, now);
+        if !peer.parker().is_awake() && !is_late {
             counters.false_alarms.add_alone(1);
             self.watch_on(peer);
             return false;
@@ -343,6 +344,9 @@ impl Worker<'_> {
             // bound. Those that are due may be behind them.
             rounds += usize::from(!expired.moved || expired.count > 0);
         }
+        // Mates may rely on this worker for theirs.
+        let room = RESCUED.saturating_sub(self.due.len());
+        self.take_from_mates_of(core.index, room.min(DUE_MOST));
         // 2. Sockets and clocks.
         self.take_events(peer);
         // 3. The task in the LIFO slot. Only a rescue may take it.

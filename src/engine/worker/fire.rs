@@ -6,6 +6,7 @@ use tourbillon_sync::prefetch;
 
 use crate::{
     engine::{
+        core::WorkerShard,
         job::Job,
         worker::{Worker, wake_all},
     },
@@ -31,6 +32,52 @@ impl Worker<'_> {
     /// Takes due timers from the shard, queues their callbacks, and wakes their tasks. Returns
     /// `true` if a job may be ready, or if more timers are due.
     pub(super) fn fire_due(&mut self) -> bool {
+        let own = self.fire_own();
+        self.fire_for_mates() || own
+    }
+
+    /// Does so for the mates that lean.
+    fn fire_for_mates(&mut self) -> bool {
+        let limit = DUE_BATCH.saturating_sub(self.local.deque.len()).max(1);
+        let more = self.take_from_mates_of(self.core.index, limit);
+        let any = !self.due.is_empty();
+        if any && self.search.is_on {
+            self.found();
+        }
+        self.queue_due();
+        any || more
+    }
+
+    /// Takes the due timers of the workers that lean on worker `index`, up to `limit` of each.
+    /// Returns whether there are more. It runs no user code.
+    #[inline]
+    pub(crate) fn take_from_mates_of(&mut self, index: usize, limit: usize) -> bool {
+        let mut more = false;
+        let shared = self.shared;
+        shared.each_leaning(index, |mate| more |= self.take_from(mate, limit));
+        more
+    }
+
+    /// Takes due timers of a worker that leans. Returns whether there are more.
+    fn take_from(&mut self, mate: &WorkerShard, limit: usize) -> bool {
+        let (next, now) = (mate.next_deadline(), self.shared.clock.now());
+        if next == NEVER || next > now {
+            return false;
+        }
+        let first = self.due.len();
+        let (now, may_be_late) = self.moment_of_taking(now, next);
+        if may_be_late {
+            // Its sleeps ask the track of their owner.
+            mate.owner().track.set_looks(true);
+        }
+        let expired = mate.expire(now, limit, &mut self.due);
+        self.note_late(first, now);
+        self.note_taken(first, now, may_be_late, expired.more);
+        expired.more && !expired.denied
+    }
+
+    /// Does so for the own shard.
+    fn fire_own(&mut self) -> bool {
         let shard = &self.local.shard;
         // `soonest` lets a timer run before the end of its tolerance, if the worker is awake
         // anyway. On a clock that was ever paused, when a timer runs must not depend on when the

@@ -238,8 +238,12 @@ impl<'a> Worker<'a> {
             found_stuck: false,
             peer_events: events(),
             rest: Rest::default(),
-            wait_policy: (local.wait_policy.take())
-                .unwrap_or_else(|| Box::new(WaitPolicy::new(&shared.config))),
+            wait_policy: local.wait_policy.take().unwrap_or_else(|| {
+                let spent = shared
+                    .group(core.index)
+                    .map(|(group, _)| group.spent.clone());
+                Box::new(WaitPolicy::new(&shared.config, spent))
+            }),
             tidy: Tidy::default(),
             patience: Patience::default(),
             notes: Notes::default(),

@@ -12,7 +12,7 @@ use crate::{
             wait_policy::{Sleep, Wait},
         },
     },
-    sys::{epoll::Timeout, sync::atomic::Ordering},
+    sys::epoll::Timeout,
     util::probe::probe,
 };
 
@@ -26,11 +26,13 @@ impl Worker<'_> {
         // On a clock that was ever paused no worker spins: a paused one moves only when all of them
         // sleep.
         let (shard, was_paused) = (&self.local.shard, self.shared.clock.was_paused());
+        let workers = self.shared.mates_table();
+        let mate = self.shared.mate(shard, workers.as_deref());
         shard.defer(match was_paused {
             true => 0,
-            false => self.wait_policy.defers_until(shard.next_deadline()),
+            false => self.wait_policy.defers_until(mate.next_deadline()),
         });
-        let next = shard.next_wake();
+        let next = mate.next_wake();
         if next == NEVER || was_paused {
             return false;
         }
@@ -97,8 +99,10 @@ impl Worker<'_> {
         // If the worker does not sleep after all, it must not take up the events of an earlier
         // wait.
         events.borrow_mut().clear();
+        let workers = shared.mates_table();
+        let mate = shared.mate(shard, workers.as_deref());
         let parked = shared.queues.searchers.sleep(
-            &**shard,
+            &mate,
             self.search.is_on,
             || {
                 shared.is_stopping()
@@ -136,8 +140,8 @@ impl Worker<'_> {
                     return;
                 }
                 // Whether the budget does not pay for the wake-up at the next deadline.
-                let defers = shard.next_deadline() < until
-                    && until <= shard.deferred()
+                let defers = mate.next_deadline() < until
+                    && (until <= shard.deferred() || mate.leans())
                     && !shared.clock.was_paused();
                 let timeout =
                     // On a paused clock, the worker has slept already, and now polls.
@@ -156,7 +160,7 @@ impl Worker<'_> {
                         Timeout::None
                     } else if defers && until == shard.deferred() {
                         core.recorder.own.deferred_wakes.add_alone(1);
-                        core.deferred_to.store(until, Ordering::Relaxed);
+                        shared.note_deferred(core, until);
                         timed = Some(Sleep::new(real, until, until));
                         let (deadline, left) = shared.clock.until(until, real);
                         Timeout::Until { deadline, left }

@@ -17,10 +17,12 @@ mod budget;
 mod sleep_cost;
 mod wake_latency;
 
-use std::time::Duration;
+use std::{sync::Arc, time::Duration};
+
+use crossbeam::utils::CachePadded;
 
 use self::{budget::Budget, sleep_cost::SleepCost, wake_latency::WakeLatencies};
-use crate::engine::config::Config;
+use crate::{engine::config::Config, sys::sync::atomic::AtomicU64};
 
 /// The most that one turn of a worker that waits awake costs its budget, in ns. A turn that takes
 /// longer has done work.
@@ -62,13 +64,16 @@ pub(crate) struct WaitPolicy {
 }
 
 impl WaitPolicy {
-    pub(crate) fn new(config: &Config) -> Self {
+    /// Creates the policy of a worker. `spent`: up to which moment the workers of its core have
+    /// spent their budget, if they wake up for each other.
+    pub(crate) fn new(config: &Config, spent: Option<Arc<CachePadded<AtomicU64>>>) -> Self {
         Self {
             spin: config.spin,
             spin_before: config.spin_before,
             cost: SleepCost::default(),
             latencies: WakeLatencies::new(config.timer_advance),
-            budget: (config.timer_budget).map(|share| Budget::new(share, config.shares_cores)),
+            budget: (config.timer_budget)
+                .map(|share| Budget::new(share, config.shares_cores, spent)),
             woken_for: 0,
         }
     }

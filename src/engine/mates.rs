@@ -1,0 +1,132 @@
+//! Groups of workers that share a core, a budget for wake-ups, and the wake-ups: see "Mates" in
+//! `crates/sched/PROTOCOLS.md`.
+
+use std::sync::Arc;
+
+use arc_swap::Guard;
+use crossbeam::utils::CachePadded;
+use tourbillon_shards::{Leaning, Mate, Mates};
+
+use crate::{
+    engine::{
+        config::Config,
+        core::{Core, WorkerShard},
+        shared::{Shared, Workers},
+    },
+    sys::sync::atomic::{AtomicU64, Ordering},
+};
+
+/// How much longer than its deferral a worker that leans sleeps, in ns. After that it looks at its
+/// timers itself.
+const LEANS: u64 = 50_000_000;
+
+/// What the workers of one core share.
+#[derive(Debug)]
+pub(crate) struct Group {
+    pub(crate) leaning: Leaning,
+    /// The moment up to which their budget is spent, in ns.
+    pub(crate) spent: Arc<CachePadded<AtomicU64>>,
+}
+
+/// Returns the groups of a runtime with so many workers: one for each core. There are none if no
+/// two workers share a core, or if there is no budget. Nor if no peer rescues a worker that blocks,
+/// because the timers of its mates would wait, too.
+pub(crate) fn groups(config: &Config, workers: usize) -> Box<[CachePadded<Group>]> {
+    let share = config.shares_cores && config.timer_budget.is_some() && config.is_watched(workers);
+    let group = |_| {
+        CachePadded::new(Group {
+            leaning: Leaning::new(),
+            spent: Arc::default(),
+        })
+    };
+    (0..if share { config.cores } else { 0 })
+        .map(group)
+        .collect()
+}
+
+impl Shared {
+    /// Returns the group of worker `index`, and its place there.
+    #[inline]
+    pub(crate) fn group(&self, index: usize) -> Option<(&Group, usize)> {
+        let count = self.groups.len();
+        let place = index.checked_div(count)?;
+        // A helper is in no group.
+        (index < self.recorders.len()).then(|| (&*self.groups[index % count], place))
+    }
+
+    /// Returns the group of worker `index` if a worker there leans, as far as is known.
+    fn leaned_on(&self, index: usize) -> Option<&Group> {
+        let group = self.group(index)?.0;
+        group.leaning.any().then_some(group)
+    }
+
+    /// Returns the workers, for [`mate`](Shared::mate) and [`mates`](Shared::mates), if there are
+    /// groups.
+    pub(crate) fn mates_table(&self) -> Option<Guard<Arc<Workers>>> {
+        (!self.groups.is_empty()).then(|| self.workers.load())
+    }
+
+    /// Returns the group of worker `index`, and its place there, with the shards of its workers.
+    pub(crate) fn mates<'a>(
+        &'a self,
+        index: usize,
+        workers: Option<&'a Arc<Workers>>,
+    ) -> Option<(Mates<'a, Core>, usize)> {
+        let ((group, place), step) = (self.group(index)?, self.groups.len());
+        let mates = Mates::new(&group.leaning, workers?, index % step, step);
+        Some((mates, place))
+    }
+
+    /// Returns the worker of `shard` as one that is about to sleep.
+    pub(crate) fn mate<'a>(
+        &'a self,
+        shard: &'a WorkerShard,
+        workers: Option<&'a Arc<Workers>>,
+    ) -> Mate<'a, Core> {
+        let mates = self.mates(shard.owner().index, workers);
+        // On a clock that was ever paused no wake-up is deferred.
+        let until = match mates.is_none() || self.clock.was_paused() {
+            true => 0,
+            false => shard.deferred().saturating_add(LEANS),
+        };
+        Mate::new(shard, mates, until)
+    }
+
+    /// Calls `f` for each worker that leans in the group of worker `index`, except for that one.
+    #[inline]
+    pub(crate) fn each_leaning(&self, index: usize, mut f: impl FnMut(&WorkerShard)) {
+        if self.leaned_on(index).is_none() || self.clock.was_paused() {
+            return;
+        }
+        let workers = self.mates_table();
+        if let Some((mates, place)) = self.mates(index, workers.as_deref()) {
+            mates.leaning(place).for_each(|(_, mate)| f(mate));
+        }
+    }
+
+    /// Returns whether worker `index` leans, and a mate wakes up for a timer that is due `at`.
+    pub(crate) fn is_covered(&self, index: usize, at: u64) -> bool {
+        let leans = |(group, place): (&Group, usize)| group.leaning.leans(place);
+        if !self.group(index).is_some_and(leans) {
+            return false;
+        }
+        let workers = self.mates_table();
+        let mates = self.mates(index, workers.as_deref());
+        mates.is_some_and(|(mates, place)| mates.is_covered(at, place))
+    }
+
+    /// Returns whether the sleep of a worker was to be over by `now`, in ns, and workers lean that
+    /// may rely on that. The worker itself may have no timer that is due.
+    pub(crate) fn keeps_mates_waiting(&self, shard: &WorkerShard, now: u64) -> bool {
+        self.leaned_on(shard.owner().index).is_some()
+            && shard.parker().parked_until().is_some_and(|at| at <= now)
+    }
+
+    /// Notes that the worker of `core` sleeps until `until`, in ns, past a deadline of its own, or
+    /// of a worker that leans.
+    pub(crate) fn note_deferred(&self, core: &Core, until: u64) {
+        let note = |core: &Core| core.deferred_to.store(until, Ordering::Relaxed);
+        note(core);
+        self.each_leaning(core.index, |mate| note(mate.owner()));
+    }
+}
