@@ -73,7 +73,7 @@ pub fn capture(thread: u32) -> Result<Stack, CaptureError> {
             let addresses = Tables::new().walk(copied.registers, &copied.words);
             Ok(Stack::new(addresses, sleep))
         }
-        None if sleep.function.is_some() => Ok(Stack::new(Vec::new(), sleep)),
+        None if sleep != sys::Sleep::default() => Ok(Stack::new(Vec::new(), sleep)),
         None => Err(CaptureError::NoAnswer),
     }
 }

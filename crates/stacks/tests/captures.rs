@@ -254,6 +254,44 @@ fn capture_all(left: &AtomicU64) -> u64 {
     }
 }
 
+/// A thread that blocks the signal does not answer. What the kernel says of it is there.
+#[test]
+fn a_thread_without_a_stack_has_its_call_of_the_system() {
+    let (mut here, there) = UnixStream::pair().unwrap();
+    let (sender, numbers) = channel();
+    let reads = thread::spawn(move || {
+        // SAFETY: the set is filled before it is used, and the calls have no other preconditions.
+        let number = unsafe {
+            let mut all: libc::sigset_t = std::mem::zeroed();
+            libc::sigfillset(&mut all);
+            libc::pthread_sigmask(libc::SIG_BLOCK, &all, std::ptr::null_mut());
+            libc::gettid()
+        };
+        sender.send(number as u32).unwrap();
+        here.read_exact(&mut [0]).unwrap();
+    });
+    let number = numbers.recv_timeout(PATIENCE).unwrap();
+    let path = format!("/proc/self/task/{number}/syscall");
+    // Some systems do not say it.
+    let says = || fs::read_to_string(&path).unwrap_or_default();
+    match says().is_empty() {
+        true => assert!(matches!(capture(number), Err(CaptureError::NoAnswer))),
+        false => {
+            eventually("it sleeps", || !says().starts_with("running"));
+            let stack = capture(number).unwrap();
+            assert!(stack.addresses().is_empty());
+            let call = stack.system_call().unwrap();
+            assert!(["read", "recvfrom"].contains(&call), "{call}");
+            assert!(
+                stack.to_string().starts_with(&format!("[{call}")),
+                "{stack}"
+            );
+        }
+    }
+    (&there).write_all(b"x").unwrap();
+    reads.join().unwrap();
+}
+
 #[test]
 fn captures_disturb_no_thread() {
     const WORK: u64 = 2_000_000;

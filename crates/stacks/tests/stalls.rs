@@ -194,7 +194,7 @@ fn a_lock() {
     fn locks(lock: &Mutex<()>) {
         drop(lock.lock().unwrap());
     }
-    plant("locks", |runtime, told| {
+    let stacks = plant("locks", |runtime, told| {
         let lock = Arc::new(Mutex::new(()));
         let (holds, held) = channel();
         thread::spawn({
@@ -210,6 +210,9 @@ fn a_lock() {
         held.recv_timeout(PATIENCE).unwrap();
         runtime.spawn(async move { locks(&lock) });
     });
+    // It may spin at first, and the kernel may not say where it sleeps.
+    let mut calls = stacks.iter().filter_map(Stack::system_call);
+    assert!(calls.all(|call| call == "futex"), "{stacks:?}");
 }
 
 #[test]

@@ -221,17 +221,17 @@ impl Blocking<TaskJob> {
             // Run queued jobs even if the runtime stops: they were accepted.
             while let Some((job_number, job)) = state.queue.pop_first() {
                 let name = TypeName::from_fn(job.name());
-                let running = Running {
+                state.running.push(Running {
+                    number: job_number,
                     thread,
                     job: JobRef::new(name, Some(job.metadata().spawned())),
                     since: sys::clock::instant(),
-                };
-                state.running.insert(job_number, running);
+                });
                 drop(state);
                 // The job contains its own panics, and those of wakers.
                 busy(shared, || _ = contained(|| job.run()));
                 state = lock(&self.state);
-                state.running.remove(&job_number);
+                state.running.retain(|it| it.number != job_number);
             }
             let (woken, more) = self.wait(shared, state);
             state = woken;

@@ -36,8 +36,9 @@ pub struct BlockingJob {
     pub elapsed: Duration,
 }
 
-/// A job that runs: its thread, and when it began.
+/// A job that runs: its number, its thread, and when it began.
 pub(super) struct Running {
+    pub(super) number: u64,
     pub(super) thread: u32,
     pub(super) job: JobRef,
     pub(super) since: Instant,
@@ -58,8 +59,8 @@ pub(crate) struct Blocking<J> {
 pub(super) struct State<J> {
     /// Queued jobs by their numbers, so that an aborted job can be removed from the middle.
     pub(super) queue: BTreeMap<u64, J>,
-    /// Jobs that run, by their numbers.
-    pub(super) running: BTreeMap<u64, Running>,
+    /// Jobs that run, one for each busy thread, in the order in which they began.
+    pub(super) running: Vec<Running>,
     /// The number of the next job.
     pub(super) next: u64,
     /// How many threads there are.
@@ -82,7 +83,7 @@ impl<J> Default for Blocking<J> {
         Self {
             state: Mutex::new(State {
                 queue: BTreeMap::new(),
-                running: BTreeMap::new(),
+                running: Vec::new(),
                 next: 0,
                 threads: 0,
                 leaving: 0,
@@ -119,8 +120,8 @@ impl<J> Blocking<J> {
     pub(crate) fn running(&self) -> Vec<BlockingJob> {
         let state = lock(&self.state);
         let now = sys::clock::instant();
-        let job = |(number, running): (&u64, &Running)| BlockingJob {
-            number: *number,
+        let job = |running: &Running| BlockingJob {
+            number: running.number,
             thread: running.thread,
             job: running.job.name(),
             elapsed: now.saturating_duration_since(running.since),
