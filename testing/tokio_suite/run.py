@@ -114,9 +114,14 @@ CARGO = [str(ROOT / "crates" / "tokio" / "real.sh"), "cargo"]
 class Differences:
     """The list `differences.txt`: see the comment at its top."""
 
-    KINDS = ("file", "unstable", "both", "lacks", "stays", "no-api", "differs", "skip")
+    KINDS = (
+        *("file", "unstable", "both", "lacks", "stays", "no-api", "differs", "facade", "always"),
+        *("skip", "crate", "omit"),
+    )
 
-    def __init__(self, path):
+    def __init__(self, path, on="tourbillon"):
+        # The kinds of the tests that fail as meant.
+        self.failing = ("differs" if on == "tourbillon" else "facade", "always")
         self.path, self.entries = path, []
         for number, line in enumerate(path.read_text().splitlines(), 1):
             if not line.strip() or line.startswith("#"):
@@ -135,9 +140,16 @@ class Differences:
                 return entry[2]
         return None
 
+    def meant(self, test):
+        """Returns why a test fails as meant, or `None`."""
+        reasons = [self.find(kind, test) for kind in self.failing]
+        return next(filter(None, reasons), None)
+
     def functions(self, file):
-        """Returns the functions of that file that are not compiled."""
+        """Returns the functions of that file that are not compiled. The facade lacks no name."""
         of_file = f"{file}::"
+        if "facade" in self.failing:
+            return []
         return [e for e in self.entries if e[0] == "no-api" and e[1].startswith(of_file)]
 
 
@@ -145,15 +157,13 @@ class NoDifferences(Differences):
     """The real tokio has to pass each test."""
 
     def __init__(self):
-        self.entries, self.used = [], set()
+        self.failing, self.entries, self.used = (), [], set()
 
 
 class Result:
     """The results of a file."""
 
-    def __init__(self, name, is_of_facade):
-        # Whether only the facade has what the file tests. Its differences are those of the facade.
-        self.is_of_facade = is_of_facade
+    def __init__(self, name):
         self.name, self.tests, self.passed, self.ignored = name, 0, 0, 0
         self.differs, self.no_api, self.skipped, self.wrong = [], [], [], []
 
@@ -172,8 +182,7 @@ def main():
     scratch = target / "tokio_suite" / on
     ours = on == "tourbillon"
     rules = port.Rules(HERE / ("rules.txt" if ours else os.devnull))
-    list_of_all = Differences(HERE / "differences.txt")
-    # The facade has some of the differences, but not all of them.
+    list_of_all = Differences(HERE / "differences.txt", on)
     expected = NoDifferences() if on == "tokio" else list_of_all
 
     results, left_out = [], []
@@ -188,10 +197,10 @@ def main():
         if reason or lacks and ours:
             left_out.append((path.stem, reason or lacks))
         elif wanted:
-            results.append(Result(path.stem, bool(lacks)))
+            results.append(Result(path.stem))
     write(scratch, crate, on, rules, expected, results)
     programs = build(scratch, target / "tokio_suite" / "target", results, arguments.unstable)
-    run(crate, programs, expected, results, arguments.patience, ours)
+    run(crate, programs, expected, results, arguments.patience)
     if expected is list_of_all and not arguments.texts and not arguments.unstable:
         unused(list_of_all, results, ours)
     report(list_of_all, results, left_out)
@@ -304,7 +313,7 @@ def explained(path, errors):
     return list(dict.fromkeys(lines))
 
 
-def run(crate, programs, expected, results, patience, must_differ):
+def run(crate, programs, expected, results, patience):
     """Runs each test in a process of its own."""
     jobs = []
     with concurrent.futures.ThreadPoolExecutor(os.cpu_count()) as pool:
@@ -321,13 +330,13 @@ def run(crate, programs, expected, results, patience, must_differ):
                 elif expected.find("skip", name):
                     result.skipped.append(name)
                 else:
-                    meant = expected.find("differs", name)
+                    meant = expected.meant(name)
                     limit = PATIENCE_FOR_DIFFERENCES if meant else patience
                     job = pool.submit(one, program, test, limit, crate)
                     jobs.append((result, name, meant, job))
         for result, name, meant, job in jobs:
             failure = job.result()
-            if not failure and not (meant and (must_differ or result.is_of_facade)):
+            if not failure and not meant:
                 result.passed += 1
             elif failure and meant:
                 result.differs.append(name)
@@ -375,16 +384,19 @@ def one(program, test, limit, crate):
 
 def unused(expected, results, ours):
     """Each entry must match something, so that the list has no leftovers."""
-    lacking = [pattern for kind, pattern, _ in expected.entries if kind == "lacks"]
+    of_facade = [pattern for kind, pattern, _ in expected.entries if kind in ("lacks", "unstable")]
     for entry in expected.entries:
-        # The differences of a file that this runtime lacks are found on the facade.
-        of_facade = any(fnmatch.fnmatchcase(entry[1].split("::")[0], file) for file in lacking)
-        if entry[0] in ("differs", "skip"):
-            is_due = of_facade != ours
+        kind, pattern, _ = entry
+        file = pattern.split("::")[0]
+        # Tests of files that this runtime lacks, and unstable ones, run on the facade alone.
+        if kind == "skip":
+            is_due = ours and not any(fnmatch.fnmatchcase(file, other) for other in of_facade)
         else:
-            is_due = entry[0] in ("file", "unstable", "lacks")
+            is_due = kind in ("file", "unstable", "lacks", "always") or ours and kind == "differs"
+            if kind == "facade":
+                is_due = not ours and not expected.find("unstable", file)
         if is_due and entry not in expected.used:
-            results[0].wrong.append(f"the list has an entry that matches nothing: {entry[1]}")
+            results[0].wrong.append(f"the list has an entry that matches nothing: {pattern}")
 
 
 def report(expected, results, left_out):

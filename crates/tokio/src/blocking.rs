@@ -10,14 +10,23 @@ use std::{
 use real::io::ReadBuf;
 use tourbillon::task::{JoinHandle, spawn_blocking};
 
+use crate::context::need_runtime;
+
 /// How many bytes one operation reads or writes at most, unless a file is set otherwise.
 pub(crate) const MOST: usize = 2 * 1024 * 1024;
 
 /// Runs `f` on a blocking thread.
+///
+/// # Panics
+///
+/// Panics outside of a runtime, as the methods of [`Job`] that start an operation.
 pub(crate) async fn run<R: Send + 'static>(
     f: impl FnOnce() -> io::Result<R> + Send + 'static,
 ) -> io::Result<R> {
-    spawn_blocking(f).await?
+    need_runtime();
+    // The text of the error is tokio's. The runtime has ended, or `f` has panicked.
+    let ended = spawn_blocking(f).await;
+    ended.unwrap_or_else(|_| Err(io::Error::other("background task failed")))
 }
 
 /// Bytes that were read and not yet taken, or that are to be written.
@@ -102,6 +111,7 @@ impl<T> Default for Job<T> {
 impl<T: Send + 'static> Job<T> {
     /// Starts an operation. Its buffer must have been taken from the idle state.
     pub(crate) fn start(&mut self, mut buf: Buf, f: impl FnOnce(&mut Buf) -> T + Send + 'static) {
+        need_runtime();
         *self = Self::Running(spawn_blocking(move || (f(&mut buf), buf)));
     }
 

@@ -19,6 +19,12 @@ fn here() -> Drivers {
     }
 }
 
+/// Checks that there is a runtime, for what blocks one of its threads.
+#[track_caller]
+pub(crate) fn need_runtime() {
+    _ = here();
+}
+
 /// Checks that there are sockets.
 #[track_caller]
 pub(crate) fn need_io() {

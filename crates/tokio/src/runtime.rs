@@ -392,16 +392,23 @@ impl Builder {
     }
 }
 
-/// Defines setters that pass their value on.
+/// Defines setters that pass their value on. Some panic with a text of tokio's if a condition does
+/// not hold.
 macro_rules! setters {
-    ($($name:ident: $Value:ty,)*) => {
+    ($($name:ident: $Value:ty $(, if $condition:expr; $text:literal)?;)*) => {
         impl Builder {
             $(
                 #[doc = concat!(
                     "See [`", stringify!($name), "`](tourbillon::runtime::Builder::",
                     stringify!($name), ")."
+                    $(, "\n\n# Panics\n\nPanics with *", $text, "*.")?
                 )]
+                #[track_caller]
                 pub fn $name(&mut self, value: $Value) -> &mut Self {
+                    $(
+                        let is_valid: fn(&$Value) -> bool = $condition;
+                        assert!(is_valid(&value), $text);
+                    )?
                     self.builder.$name(value);
                     self
                 }
@@ -411,20 +418,36 @@ macro_rules! setters {
 }
 
 setters! {
-    event_interval: u32,
-    global_queue_interval: u32,
-    max_blocking_threads: usize,
-    name: impl Into<String>,
-    on_thread_park: impl Fn() + Send + Sync + 'static,
-    on_thread_start: impl Fn() + Send + Sync + 'static,
-    on_thread_stop: impl Fn() + Send + Sync + 'static,
-    on_thread_unpark: impl Fn() + Send + Sync + 'static,
-    pin: bool,
-    start_paused: bool,
-    thread_keep_alive: Duration,
-    thread_name: impl Into<String>,
-    thread_stack_size: usize,
-    worker_threads: usize,
+    event_interval: u32, if |jobs| *jobs > 0; "event_interval must be greater than 0";
+    global_queue_interval: u32, if |jobs| *jobs > 0;
+        "global_queue_interval must be greater than 0";
+    max_blocking_threads: usize, if |threads| *threads > 0;
+        "Max blocking threads cannot be set to 0";
+    on_thread_park: impl Fn() + Send + Sync + 'static;
+    on_thread_start: impl Fn() + Send + Sync + 'static;
+    on_thread_stop: impl Fn() + Send + Sync + 'static;
+    on_thread_unpark: impl Fn() + Send + Sync + 'static;
+    pin: bool;
+    start_paused: bool;
+    thread_keep_alive: Duration;
+    thread_name: impl Into<String>;
+    thread_stack_size: usize;
+    worker_threads: usize, if |workers| *workers > 0; "Worker threads cannot be set to 0";
+}
+
+impl Builder {
+    /// Names the runtime.
+    ///
+    /// # Panics
+    ///
+    /// Panics if the name is empty, as in tokio.
+    #[track_caller]
+    pub fn name(&mut self, name: impl Into<String>) -> &mut Self {
+        let name = name.into();
+        assert!(!name.trim().is_empty(), "runtime name shouldn't be empty");
+        self.builder.name(name);
+        self
+    }
 }
 
 /// Returns the number of workers that the environment asks for. The texts of panics are tokio's.
