@@ -24,6 +24,13 @@
 //! nothing is stopped, and no debug information is needed. So a dump does not say at which line a
 //! task waits, but it also comes from a runtime whose workers are all stuck, and is no future.
 //!
+//! Why there are no such backtraces here: in tokio, 10,000 tasks that sleep keep all workers for 130
+//! ms, and a worker that blocks delays the dump by as long. Optimized programs gain little: of an
+//! async function that the compiler has inlined into its task, nothing is in the trace, which then
+//! has the lines of tokio's `sleep` alone. (tokio 1.54.1 with `taskdump`, two workers, a task that
+//! awaits a function that awaits `sleep`; a release build with debug information; 2026-11-29, a busy
+//! virtual machine with 2 cores.)
+//!
 //! A dump costs some 100 ns for each task and socket.
 //!
 //! [`Handle::dump`]: crate::Handle::dump
