@@ -149,3 +149,44 @@ fn a_trace_has_tracks_arrows_and_late_timers() {
         assert!(late["text"].as_str().unwrap().contains("late: "));
     }
 }
+
+#[test]
+fn a_late_timer_leads_to_the_stack_of_the_job_that_it_waited_for() {
+    let mut builder = Builder::new();
+    builder.worker_threads(1).stall_threshold(10 * MS);
+    let runtime = builder.build().unwrap();
+    let waits = runtime.spawn(async { time::sleep(5 * MS).await });
+    // The worker is in its sleep when the job comes that blocks it.
+    thread::sleep(MS);
+    runtime.spawn(async { thread::sleep(30 * MS) });
+    runtime.block_on(waits).unwrap();
+    eventually("the stall is reported", || {
+        !runtime.recent_stalls().is_empty()
+    });
+    let without = trace(&runtime);
+    assert_eq!(without["tourbillon"]["stacks"], serde_json::json!([]));
+    assert!(without["tourbillon"]["late"][0]["stack"].is_null());
+    for recent in runtime.recent_stalls() {
+        for stack in ["sum at a.rs:7\nmain", "sum at a.rs:7\nmain"] {
+            runtime.handle().add_stack(&recent.stall, stack.into());
+        }
+    }
+    let trace = trace(&runtime);
+    check(&trace);
+    let summary = &trace["tourbillon"];
+    let rows = summary["stacks"].as_array().unwrap();
+    assert!(rows.iter().all(|row| row["stack"] == "sum at a.rs:7\nmain"));
+    assert!(rows[0]["times"].as_u64() >= Some(2), "{rows:?}");
+    let late = summary["late"].as_array().unwrap();
+    let numbers: Vec<_> = late.iter().filter_map(|it| it["stack"].as_u64()).collect();
+    assert!(numbers.contains(&1), "{late:?}");
+    let events = trace["traceEvents"].as_array().unwrap();
+    let spans = events
+        .iter()
+        .filter(|event| event["name"] == "stuck-in-job");
+    let stacks: Vec<_> = spans.map(|span| &span["args"]["stack"]).collect();
+    assert!(
+        stacks.iter().any(|it| *it == "sum at a.rs:7\nmain"),
+        "{stacks:?}"
+    );
+}
