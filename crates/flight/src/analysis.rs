@@ -8,6 +8,7 @@
 use std::{
     collections::{HashMap, HashSet},
     fmt,
+    sync::{Arc, OnceLock},
     time::Duration,
 };
 
@@ -20,6 +21,7 @@ use crate::{
     Cause, Found, LateTimer, NotTaken, Span,
     found::{Batch, Kind, Run},
     nanos,
+    stalls::Stacks,
     timeline::{Timeline, What},
 };
 
@@ -37,6 +39,8 @@ pub struct Analysis<'a> {
     batches: Vec<Batch>,
     /// When jobs were stolen, from which worker, and the thief.
     stolen: Vec<(u64, usize, Thread)>,
+    /// Made when it is asked for.
+    stacks: OnceLock<Stacks>,
 }
 
 /// The spans of one timer, as they are found.
@@ -154,6 +158,7 @@ impl<'a> Analysis<'a> {
             timelines: timelines.collect(),
             batches,
             stolen,
+            stacks: OnceLock::new(),
         }
     }
 
@@ -224,6 +229,17 @@ impl<'a> Analysis<'a> {
             Kind::OtherClock { run, jumps } => self.explain_other_clock(run, jumps),
             Kind::Taken(batch) => self.explain_batch(&batch),
         }
+    }
+
+    /// Returns the [stack](tourbillon::flight::Snapshot::stacks) of the job that a timer waited for,
+    /// if there is one.
+    pub fn stack(&self, late: &LateTimer) -> Option<Arc<str>> {
+        if self.snapshot.stacks.is_empty() {
+            return None;
+        }
+        let stacks = self.stacks.get_or_init(|| Stacks::new(self.snapshot));
+        let place = stacks.places(late).into_iter().flatten().next()?;
+        Some(stacks.rows[place].stack.clone())
     }
 
     /// Explains a timer of worker `home` that ran.

@@ -18,7 +18,7 @@ pub use self::{
     cause::{Cause, CauseTotal, JobTotal, NotTaken, causes, jobs},
     found::{Found, Key, Stage},
     late::{LateTimer, Span},
-    stalls::{StackTotal, stacks},
+    stalls::{StackTotal, own_line, stacks},
     trace::write_trace,
 };
 

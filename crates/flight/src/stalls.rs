@@ -7,6 +7,8 @@ use tourbillon::{
     metrics::JobName,
 };
 
+use crate::{Cause, LateTimer, nanos};
+
 /// A job that held its worker too long.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) struct Stalled {
@@ -70,6 +72,26 @@ pub fn stacks(snapshot: &Snapshot) -> Vec<StackTotal> {
     Stacks::new(snapshot).rows
 }
 
+/// Returns the line of a stack in which the user's own code is: of the innermost function that is
+/// not of the standard library, of a library in C, or of the kernel. If there is none, it is the
+/// first.
+///
+/// ```
+/// let stack = "[futex in futex_wait_queue]\nsyscall\nstd::wait at m.rs:1\nshop::sum at a.rs:7";
+/// assert_eq!(tourbillon_flight::own_line(stack.lines()), Some("shop::sum at a.rs:7"));
+/// ```
+pub fn own_line<'a>(stack: impl IntoIterator<Item = &'a str>) -> Option<&'a str> {
+    let mut lines = stack.into_iter().peekable();
+    let first = lines.peek().copied();
+    let is_own = |line: &&str| {
+        let name = line.trim_start_matches(['<', '&', '(']);
+        let libraries = ["std::", "core::", "alloc::", "["];
+        let is_of_std = libraries.iter().any(|library| name.starts_with(library));
+        !is_of_std && name.split(" at ").next().unwrap_or(name).contains("::")
+    };
+    lines.find(is_own).or(first)
+}
+
 /// The stacks of a snapshot, and which stall had which.
 #[derive(Debug)]
 pub(crate) struct Stacks {
@@ -118,8 +140,23 @@ impl Stacks {
         found.map_or(&[], |(_, places)| places)
     }
 
+    /// Returns for each span of a late timer the place of the stack of the job that it waited for,
+    /// if there is one.
+    pub(crate) fn places(&self, timer: &LateTimer) -> Vec<Option<usize>> {
+        let mut from = nanos(timer.deadline);
+        let spans = timer.spans.iter().map(|span| {
+            let to = from + nanos(span.length);
+            let began = std::mem::replace(&mut from, to);
+            let is_stuck = matches!(span.cause, Cause::StuckInJob(_));
+            is_stuck
+                .then(|| self.between(span.worker, began, to))
+                .flatten()
+        });
+        spans.collect()
+    }
+
     /// Returns the place of the stack that a worker had last in a stall between two moments, in ns.
-    pub(crate) fn between(&self, worker: Option<usize>, from: u64, to: u64) -> Option<usize> {
+    fn between(&self, worker: Option<usize>, from: u64, to: u64) -> Option<usize> {
         let is_it = |stall: &Stalled| {
             let began = stall.at.saturating_sub(stall.elapsed);
             Some(stall.worker) == worker && began < to && from < stall.at

@@ -17,7 +17,7 @@ use tourbillon::{
 };
 
 use crate::{
-    Cause, LateTimer, causes, jobs,
+    LateTimer, causes, jobs,
     json::{Micros, Quoted},
     late_timers, nanos,
     stalls::{Stacks, stalls},
@@ -223,7 +223,7 @@ pub fn write_trace(snapshot: &Snapshot, out: impl Write) -> io::Result<()> {
         let text = Quoted(timer);
         write!(events.out, "{comma}{{\"late_us\":{late},\"text\":{text}")?;
         // The number of a row of `stacks`, counted from 1.
-        let found = places(timer, &stacks).into_iter().flatten().next();
+        let found = stacks.places(timer).into_iter().flatten().next();
         if let Some(place) = found {
             write!(events.out, ",\"stack\":{}", place + 1)?;
         }
@@ -259,21 +259,6 @@ pub fn write_trace(snapshot: &Snapshot, out: impl Write) -> io::Result<()> {
     }
     writeln!(events.out, "]}}}}")?;
     events.out.flush()
-}
-
-/// Returns for each span of a late timer the place of the stack of the job that it waited for, if
-/// there is one.
-fn places(timer: &LateTimer, stacks: &Stacks) -> Vec<Option<usize>> {
-    let mut from = nanos(timer.deadline);
-    let spans = timer.spans.iter().map(|span| {
-        let to = from + nanos(span.length);
-        let began = std::mem::replace(&mut from, to);
-        let is_stuck = matches!(span.cause, Cause::StuckInJob(_));
-        is_stuck
-            .then(|| stacks.between(span.worker, began, to))
-            .flatten()
-    });
-    spans.collect()
 }
 
 /// The time without a core, as arguments of a slice.
@@ -479,7 +464,7 @@ fn write_late<W: Write>(
     let text = format!("\"why\":{}", Quoted(timer));
     events.event('b', place, deadline, &name, rest(text))?;
     let mut at = deadline;
-    for (span, row) in timer.spans.iter().zip(places(timer, stacks)) {
+    for (span, row) in timer.spans.iter().zip(stacks.places(timer)) {
         let to = at + nanos(span.length);
         let mut text = format!("\"why\":{}", Quoted(span));
         if let Some(row) = row {

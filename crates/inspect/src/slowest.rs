@@ -15,7 +15,7 @@ use tourbillon::{
     flight::{FlightRecorder, LIGHT_THRESHOLD, Recording, Thread},
     metrics::{JobName, LatenessHistogram},
 };
-use tourbillon_flight::{Analysis, Found, Key, Stage};
+use tourbillon_flight::{Analysis, Found, Key, Stage, own_line};
 use tourbillon_sync::lock;
 
 use crate::snapshot::nanos;
@@ -249,6 +249,11 @@ fn slowest(mut all: Vec<Entry>, analysis: Option<&Analysis<'_>>) -> Vec<Kept> {
 impl Kept {
     fn new(timer: &Found, analysis: &Analysis<'_>) -> Self {
         let explained = analysis.explain(timer);
+        let mut why = explained.why().to_string();
+        let stack = analysis.stack(&explained);
+        if let Some(line) = stack.as_deref().and_then(|text| own_line(text.lines())) {
+            why = format!("{why}; in {line}");
+        }
         Self {
             key: timer.key(),
             wake: timer.wake,
@@ -257,7 +262,7 @@ impl Kept {
             cell: cell_of(timer),
             late: timer.late(),
             timer: explained.timer,
-            why: explained.why().to_string().into(),
+            why: why.into(),
         }
     }
 

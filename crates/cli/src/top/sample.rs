@@ -3,6 +3,7 @@
 use std::collections::{BTreeMap, HashMap, VecDeque};
 
 use serde::Deserialize;
+use tourbillon_flight::own_line;
 
 use super::bounds::{AtMost, Counts, Text, sum};
 
@@ -332,18 +333,7 @@ impl Snapshot {
     pub(super) fn line_of(&self, stalls: &Stalls<'_>) -> Option<(&str, usize, usize)> {
         let (place, times) = stalls.stacks.iter().max_by_key(|(_, times)| **times)?;
         let lines = self.stacks.get(*place)?;
-        let own = lines.iter().find(|line| !is_of_library(line));
-        let line = own.or(lines.first())?;
+        let line = own_line(lines.iter().map(|line| &**line))?;
         Some((line, *times, stalls.stacks.values().sum()))
     }
-}
-
-/// Returns whether a line of a stack is of the standard library, of a library in C, or of the
-/// kernel.
-fn is_of_library(line: &str) -> bool {
-    let name = line.trim_start_matches(['<', '&', '(']);
-    let is_of_std = ["std::", "core::", "alloc::", "["]
-        .iter()
-        .any(|library| name.starts_with(library));
-    is_of_std || !name.split(" at ").next().unwrap_or(name).contains("::")
 }

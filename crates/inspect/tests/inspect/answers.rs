@@ -4,7 +4,7 @@ use std::{net::SocketAddr, thread, time::Duration};
 
 use serde_json::Value;
 use tourbillon::{
-    Runtime,
+    Handle, Runtime,
     flight::Recording,
     runtime::Builder,
     time::{Instant, sleep},
@@ -109,6 +109,33 @@ fn the_timers_of_a_cell_come_with_their_causes() {
         let none = json(addr, &format!("/late.json?{query}"));
         assert_eq!(none["timers"], Value::Array(Vec::new()), "{none}");
     }
+}
+
+#[test]
+fn a_late_timer_comes_with_the_line_that_its_job_was_in() {
+    let _alarm = alarm();
+    let mut builder = Builder::new();
+    builder.worker_threads(1).stall_threshold(10 * MS);
+    // As `tourbillon-stacks` does.
+    builder.on_stall(|stall| {
+        let stack = "[futex]\nstd::wait at m.rs:1\nshop::sum at a.rs:7\nshop::main";
+        Handle::current().add_stack(stall, stack.into());
+    });
+    let runtime = builder.build().unwrap();
+    let inspector = inspect(runtime.handle());
+    let addr = inspector.local_addr();
+    let mut events = Events::ask(addr);
+    events.next();
+    eventually("the line is told", || {
+        make_late(&runtime);
+        events.next();
+        events.next();
+        let buckets = late_buckets(addr, "wake").into_iter();
+        let answers = buckets.map(|(bucket, _)| cell(addr, "wake", bucket).to_string());
+        answers
+            .into_iter()
+            .any(|answer| answer.contains("; in shop::sum at a.rs:7\""))
+    });
 }
 
 /// A timer that is taken in time, and then waits in a queue, is late in the stage `queue`.
