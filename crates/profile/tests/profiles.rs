@@ -6,8 +6,8 @@ use std::{
     hint::black_box,
     io::Read,
     sync::{
-        Mutex, MutexGuard, PoisonError,
-        atomic::{AtomicU64, Ordering::Relaxed},
+        Arc, Mutex, MutexGuard, PoisonError,
+        atomic::{AtomicBool, AtomicU64, Ordering::Relaxed},
     },
     thread,
     time::Duration,
@@ -21,6 +21,7 @@ use tourbillon::{
     time::sleep,
 };
 use tourbillon_profile::{Clock, Options, Profile, ProfileError, SpanLayer, profile};
+use tourbillon_stacks::capture;
 use tourbillon_support::eventually;
 use tracing::info_span;
 use tracing_subscriber::prelude::*;
@@ -391,6 +392,18 @@ fn a_program_that_allocates_is_sampled_thousands_of_times() {
             }
         });
     }
+    // Stacks of stuck jobs are taken meanwhile, by a signal of their own.
+    let over = Arc::new(AtomicBool::new(false));
+    let captures = thread::spawn({
+        let (over, handle) = (over.clone(), runtime.handle().clone());
+        move || {
+            let mut taken = 0_u64;
+            while !over.load(Relaxed) || taken == 0 {
+                let threads = handle.threads().into_iter();
+                taken += threads.filter_map(|thread| capture(thread).ok()).count() as u64;
+            }
+        }
+    });
     let mut samples = 0;
     let mut rounds = 0;
     while samples < 3_000 {
@@ -406,6 +419,8 @@ fn a_program_that_allocates_is_sampled_thousands_of_times() {
         rounds += 1;
         assert!(rounds < 60, "{samples} samples in {rounds} s");
     }
+    over.store(true, Relaxed);
+    captures.join().unwrap();
 }
 
 #[test]
