@@ -141,6 +141,89 @@ async fn the_live_page_shows_the_runtime() {
     inspector.shutdown();
 }
 
+/// A task of `tokio::spawn` that waits on tokio's timer.
+async fn session() {
+    sleep(PATIENCE).await;
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn the_live_page_lists_the_tasks_of_tokio_spawn() {
+    let inspector = tourbillon_inspect::serve("127.0.0.1:0").unwrap();
+    let url = format!("http://{}/tasks.json?order=age", inspector.local_addr());
+    let task = tokio::spawn(session());
+    let id = format!("\"{}\"", task.id());
+    let mut list = String::new();
+    while !(list.contains(&id) && list.contains("family::session")) {
+        let answer = timeout(PATIENCE, reqwest::get(&url)).await;
+        list = answer.expect("an answer").unwrap().text().await.unwrap();
+    }
+    assert!(list.contains(file!()), "{list}");
+    task.abort();
+    inspector.shutdown();
+}
+
+/// Computes for a while, as a handler should not do on a worker.
+async fn blocks() {
+    std::thread::sleep(Duration::from_millis(20));
+}
+
+#[test]
+fn the_program_explains_a_late_sleep_of_tokio() {
+    let path = std::env::temp_dir().join(format!("family-{}.trace.json", std::process::id()));
+    let mut builder = tokio::runtime::Builder::new_multi_thread();
+    let runtime = builder.worker_threads(1).enable_all().build().unwrap();
+    let mut explained = String::new();
+    let begin = std::time::Instant::now();
+    // On a busy machine the sleep may begin too late for that.
+    while !(explained.contains("\nstuck-in-job ") && explained.contains("family::blocks")) {
+        assert!(begin.elapsed() < PATIENCE, "{explained}");
+        let waits = runtime.spawn(async { sleep(Duration::from_millis(5)).await });
+        std::thread::sleep(Duration::from_millis(1));
+        runtime.spawn(blocks());
+        runtime.block_on(waits).unwrap();
+        let snapshot = runtime.handle().flight_recorder().snapshot();
+        tourbillon_flight::write_trace(&snapshot, std::fs::File::create(&path).unwrap()).unwrap();
+        let program = Command::new(env!("CARGO_BIN_EXE_program"))
+            .arg("trace")
+            .arg(&path)
+            .output();
+        explained = String::from_utf8(program.unwrap().stdout).unwrap();
+    }
+    std::fs::remove_file(path).unwrap();
+    let late = explained
+        .lines()
+        .find(|line| line.contains("family::blocks"));
+    assert!(
+        late.is_some_and(|line| line.contains(file!())),
+        "{explained}"
+    );
+}
+
+#[test]
+fn top_shows_a_program_for_tokio() {
+    let runtime = tokio::runtime::Runtime::new().unwrap();
+    let _entered = runtime.enter();
+    let inspector = tourbillon_inspect::serve("127.0.0.1:0").unwrap();
+    let top = Command::new(env!("CARGO_BIN_EXE_program"))
+        .args([
+            "top",
+            &inspector.local_addr().to_string(),
+            "--once",
+            "--interval",
+            "100ms",
+        ])
+        .output()
+        .unwrap();
+    let text = String::from_utf8_lossy(&top.stdout);
+    assert!(
+        top.status.success(),
+        "{text}{}",
+        String::from_utf8_lossy(&top.stderr)
+    );
+    assert!(text.contains("worker"), "{text}");
+    inspector.shutdown();
+}
+
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn both_names_mean_one_runtime() {
     let id = Handle::current().id();
