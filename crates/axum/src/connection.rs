@@ -236,7 +236,7 @@ impl<'a> End<'a> {
         let kept = match self.is_announced() {
             // Requests that crossed the goodbye are answered like others.
             true => GOODBYE,
-            false => options.keep_alive_timeout?,
+            false => options.kept()?,
         };
         // hyper may have finished a response that the client is still taking.
         let limit = match is_stuck {

@@ -10,6 +10,7 @@ use crate::accept_error::AcceptError;
 pub(crate) struct Options {
     pub(crate) header_read_timeout: Option<Duration>,
     pub(crate) keep_alive_timeout: Option<Duration>,
+    pub(crate) pressure: Option<Pressure>,
     pub(crate) write_timeout: Option<Duration>,
     pub(crate) request_body_timeout: Option<Duration>,
     /// In bytes per second.
@@ -26,11 +27,28 @@ pub(crate) struct Options {
 }
 
 impl Options {
+    /// Returns how long a connection stays open between requests, at present.
+    pub(crate) fn kept(&self) -> Option<Duration> {
+        let kept = self.keep_alive_timeout?;
+        let Some(pressure) = &self.pressure else {
+            return Some(kept);
+        };
+        // A number that is none counts as no pressure.
+        let left = (1.0 - pressure()).clamp(LEAST_KEPT, 1.0);
+        Some(if left < 1.0 { kept.mul_f64(left) } else { kept })
+    }
+
     /// Returns a sleep for a time limit.
     pub(crate) fn limit(&self, limit: Duration) -> TolerantSleep {
         TolerantSleep::new(limit).tolerance(self.timeout_tolerance)
     }
 }
+
+/// The least part of the limit of idle connections that pressure leaves.
+const LEAST_KEPT: f64 = 0.1;
+
+/// The user's function for the part of the work that is refused.
+type Pressure = Box<dyn Fn() -> f64 + Send + Sync>;
 
 /// The user's function for failed accepts.
 type OnAcceptError = Box<dyn Fn(&AcceptError) + Send + Sync>;

@@ -85,6 +85,7 @@ where
         options: Options {
             header_read_timeout: Some(DEFAULT_TIMEOUT),
             keep_alive_timeout: Some(DEFAULT_TIMEOUT),
+            pressure: None,
             write_timeout: Some(DEFAULT_TIMEOUT),
             request_body_timeout: Some(DEFAULT_TIMEOUT),
             min_transfer_rate: DEFAULT_RATE,
@@ -172,6 +173,34 @@ impl<L: Listener, M, S> Serve<L, M, S> {
     /// upgraded stream stays open until the program drops this stream, or the client resets it.
     pub fn keep_alive_timeout(mut self, timeout: impl Into<Option<Duration>>) -> Self {
         self.options.keep_alive_timeout = timeout.into();
+        self
+    }
+
+    /// Shortens [`keep_alive_timeout`](Serve::keep_alive_timeout) while the server has too much to do.
+    ///
+    /// The function returns the part of the work that is refused, from 0 to 1. A connection asks
+    /// when it becomes idle, and its limit is shorter by that part: at most to a tenth. A connection
+    /// that is idle already asks again once in each `keep_alive_timeout`. `Admission::pressure` of
+    /// the crate `tourbillon-admission` is such a part.
+    ///
+    /// ```no_run
+    /// use axum::{Router, routing::get};
+    /// use tourbillon::net::TcpListener;
+    ///
+    /// # fn part_of_refused_requests() -> f64 { 0.0 }
+    /// # async fn run() -> std::io::Result<()> {
+    /// let listener = TcpListener::bind("127.0.0.1:0").await?;
+    /// let router = Router::new().route("/", get(|| async { "hello" }));
+    /// tourbillon_axum::serve(listener, router)
+    ///     .pressure(part_of_refused_requests)
+    ///     .await
+    /// # }
+    /// ```
+    pub fn pressure<F>(mut self, pressure: F) -> Self
+    where
+        F: Fn() -> f64 + Send + Sync + 'static,
+    {
+        self.options.pressure = Some(Box::new(pressure));
         self
     }
 

@@ -7,6 +7,7 @@ mod grpc;
 mod http2;
 mod limits;
 mod listeners;
+mod pressure;
 mod quiet_clients;
 mod route_labels;
 mod routers;
