@@ -154,10 +154,11 @@ class Differences:
 
 
 class NoDifferences(Differences):
-    """The real tokio has to pass each test."""
+    """The real tokio has to pass each test that is run on any runtime."""
 
-    def __init__(self):
-        self.failing, self.entries, self.used = (), [], set()
+    def __init__(self, all_of_them):
+        skipped = [entry for entry in all_of_them.entries if entry[0] == "skip"]
+        self.failing, self.entries, self.used = (), skipped, set()
 
 
 class Result:
@@ -183,7 +184,7 @@ def main():
     ours = on == "tourbillon"
     rules = port.Rules(HERE / ("rules.txt" if ours else os.devnull))
     list_of_all = Differences(HERE / "differences.txt", on)
-    expected = NoDifferences() if on == "tokio" else list_of_all
+    expected = NoDifferences(list_of_all) if on == "tokio" else list_of_all
 
     results, left_out = [], []
     for path in sources(crate, on):

@@ -78,7 +78,9 @@ fn long_polls_are_in_the_upper_buckets() {
         let metrics = intervals.next().unwrap();
         let long = metrics.poll_time_histogram.buckets().iter();
         let long = long.filter(|it| it.range_end() > Duration::from_millis(5));
-        assert_eq!(long.map(|it| it.count()).sum::<u64>(), 1, "{metrics:?}");
+        // On a busy machine the other poll may take as long.
+        let long = long.map(|it| it.count()).sum::<u64>();
+        assert!((1..=2).contains(&long), "{metrics:?}");
         assert_eq!(metrics.total_polls_count, 2);
     }
 }
@@ -99,7 +101,8 @@ fn a_task_monitor_sees_polls_and_waits() {
         assert_eq!(metrics.instrumented_count, 1);
         assert_eq!(metrics.dropped_count, 1);
         assert_eq!(metrics.total_poll_count, 2);
-        assert_eq!(metrics.total_slow_poll_count, 1);
+        // On a busy machine the first poll may be slow, too.
+        assert!((1..=2).contains(&metrics.total_slow_poll_count));
         assert!(metrics.total_idle_duration >= wait - Duration::from_millis(1));
         assert!(metrics.total_poll_duration >= wait);
     }
