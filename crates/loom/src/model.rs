@@ -3,7 +3,7 @@ use std::{
     panic::{AssertUnwindSafe, catch_unwind, resume_unwind},
     sync::{
         Arc,
-        atomic::{AtomicUsize, Ordering},
+        atomic::{AtomicBool, AtomicUsize, Ordering},
     },
     time::{Duration, Instant},
 };
@@ -16,8 +16,12 @@ use crate::trace;
 /// loom's own limit is 1,000, which a model of a real structure passes.
 const BRANCHES: usize = 20_000;
 
-/// Explores `body` under each schedule with at most `preemptions` switches away from a thread that
-/// could continue (`None`: under all), and prints a line that says what was tried.
+/// Explores the schedules of `body` with at most `preemptions` switches away from a thread that could
+/// continue (`None`: with any number), and prints a line that says what was tried.
+///
+/// loom leaves out the schedules that cannot make a difference, and a few that can: so write each
+/// model in both orders, with what the first thread does and what the started one does exchanged.
+/// The chapter *A model of your own structure*, to which the package's first page leads, says why.
 ///
 /// The line goes to the standard output, also if the test harness keeps what passing tests print. It
 /// has the name, the bound, the number of executions and the time. If an execution fails, the line
@@ -39,8 +43,9 @@ const BRANCHES: usize = 20_000;
 ///
 /// # Panics
 ///
-/// If an execution fails, or if there was one execution only: then the threads never met, or the
-/// bound lets them not meet, and the model shows nothing. Also if a variable is not a number.
+/// If an execution fails, or if there was one execution only: then the threads never met, the bound
+/// lets them not meet, or loom found nothing to try, and the model shows nothing. Also if a variable
+/// is not a number.
 pub fn model(name: &str, preemptions: Option<usize>, body: impl Fn() + Send + Sync + 'static) {
     let more = number("LOOM_MORE_PREEMPTIONS").unwrap_or(0);
     // It reads `LOOM_LOCATION` and `LOOM_LOG`, and limits that are set below.
@@ -57,34 +62,64 @@ pub fn model(name: &str, preemptions: Option<usize>, body: impl Fn() + Send + Sy
     let begin = Instant::now();
     let bound = builder.preemption_bound;
     let bound = bound.map_or("none".to_owned(), |bound| bound.to_string());
-    let checked = catch_unwind(AssertUnwindSafe(|| {
+    let line = Arc::new(Line {
+        label: format!("{name}: bound {bound}"),
+        executions: executions.clone(),
+        begin,
+        said: AtomicBool::new(false),
+    });
+    line.watch(|| {
         builder.check({
-            let executions = executions.clone();
+            let line = line.clone();
             move || {
-                executions.fetch_add(1, Ordering::Relaxed);
-                body();
+                line.executions.fetch_add(1, Ordering::Relaxed);
+                // Says it before loom drops the threads that have not begun: if they own an `Arc` of
+                // loom's, that panics once more, and ends the process.
+                line.watch(&body);
             }
         });
-    }));
+    });
     let executions = executions.load(Ordering::Relaxed);
     let elapsed = begin.elapsed();
     let seconds = elapsed.as_secs_f64();
-    if let Err(panic) = checked {
-        say(&format!(
-            "{name}: bound {bound}, execution {executions} failed, {seconds:.1} s"
-        ));
-        resume_unwind(panic);
-    }
     let ended = builder.max_duration.is_none_or(|limit| elapsed < limit);
     let remark = if ended { "" } else { ", not ended" };
     say(&format!(
-        "{name}: bound {bound}, {executions} executions, {seconds:.1} s{remark}"
+        "{}, {executions} executions, {seconds:.1} s{remark}",
+        line.label
     ));
     assert!(
         executions > 1,
-        "a model with one execution shows nothing: let two threads access the same word, or raise \
-         the bound of preemptions"
+        "a model with one execution shows nothing. Let two threads access the same word, or raise \
+         the bound of preemptions. If they do, exchange what the first thread and the started one \
+         do: where a thread loads a word and then writes it, loom forgets that another thread has \
+         loaded it before"
     );
+}
+
+/// What is said of a model that fails.
+struct Line {
+    label: String,
+    executions: Arc<AtomicUsize>,
+    begin: Instant,
+    said: AtomicBool,
+}
+
+impl Line {
+    /// Runs a part of a model. If that panics, says which execution has failed, once.
+    fn watch(&self, part: impl FnOnce()) {
+        let Err(panic) = catch_unwind(AssertUnwindSafe(part)) else {
+            return;
+        };
+        if !self.said.swap(true, Ordering::Relaxed) {
+            let (label, seconds) = (&self.label, self.begin.elapsed().as_secs_f64());
+            let execution = self.executions.load(Ordering::Relaxed);
+            say(&format!(
+                "{label}, execution {execution} failed, {seconds:.1} s"
+            ));
+        }
+        resume_unwind(panic);
+    }
 }
 
 /// Reads a number of the environment.

@@ -45,8 +45,15 @@ fn mutant(dir: &Path, name: &str, test: &str, from: &str, to: &str) {
     );
 }
 
-/// Runs the program. Returns whether it succeeded, its lines without the columns' blanks, and what
-/// it reported.
+/// Adds a line to what is above the patch of a mutant.
+fn say_of(dir: &Path, name: &str, line: &str) {
+    let path = dir.join(format!("mutants/{name}.patch"));
+    let patch = fs::read_to_string(&path).expect("a file");
+    fs::write(&path, patch.replace("\nTest:", &format!("\n{line}\nTest:"))).expect("a file");
+}
+
+/// Runs the program. Returns whether it succeeded, its lines without the columns' blanks and without
+/// the seconds, and what it reported.
 fn run(dir: &Path, arguments: &[&str]) -> (bool, Vec<String>, String) {
     let output = Command::new(env!("CARGO_BIN_EXE_loom-mutants"))
         .args(["--profile", "dev", "--jobs", "1"])
@@ -58,7 +65,9 @@ fn run(dir: &Path, arguments: &[&str]) -> (bool, Vec<String>, String) {
         .expect("the program runs");
     let printed = String::from_utf8(output.stdout).expect("text");
     let lines = printed.lines().skip(1).map(|line| {
-        let columns: Vec<_> = line.split('|').map(str::trim).take(2).collect();
+        let columns = line.splitn(4, '|').map(str::trim).enumerate();
+        let columns = columns.filter(|(number, text)| *number != 2 && !text.is_empty());
+        let columns: Vec<_> = columns.map(|(_, text)| text).collect();
         columns.join(" | ")
     });
     let reported = String::from_utf8(output.stderr).expect("text");
@@ -70,11 +79,16 @@ fn mutants_are_killed_by_tests_of_files_and_of_the_library() {
     let dir = package();
     mutant(dir.path(), "less", "sums::two", "a + b", "a - b");
     mutant(dir.path(), "or", "lib::tests::a_sum", "a + b", "a | b | 4");
+    let (says, ends) = ("panic!(\"sums {a} and {b}\")", "std::process::exit(3)");
+    mutant(dir.path(), "says", "sums::two", "a + b", says);
+    mutant(dir.path(), "ends", "sums::two", "a + b", ends);
     let (succeeded, lines, reported) = run(dir.path(), &[]);
     let expected = [
-        "less | sums::two",
-        "or | lib::tests::a_sum",
-        "2 killed, 0 survived, 0 broken",
+        "ends | sums::two | exit status: 3",
+        "less | sums::two | assertion `left == right` failed",
+        "or | lib::tests::a_sum | assertion `left == right` failed",
+        "says | sums::two | sums 2 and 2",
+        "4 killed, 0 survived, 0 broken",
     ];
     assert_eq!(lines, expected, "{reported}");
     assert!(succeeded);
@@ -98,6 +112,28 @@ fn a_mutant_that_survives_is_an_error() {
 }
 
 #[test]
+fn a_mutant_may_be_known_to_survive() {
+    let dir = package();
+    mutant(dir.path(), "product", "sums::two", "a + b", "a * b");
+    say_of(dir.path(), "product", "Survives: 2 times 2 is 4, too");
+    let (succeeded, lines, reported) = run(dir.path(), &[]);
+    let expected = [
+        "product | none, as it says: sums::two | 2 times 2 is 4, too",
+        "0 killed, 0 survived, 0 broken, 1 known to survive",
+    ];
+    assert_eq!(lines, expected, "{reported}");
+    assert!(succeeded);
+
+    // What it says is checked.
+    mutant(dir.path(), "less", "sums::two", "a + b", "a - b");
+    say_of(dir.path(), "less", "Survives: nobody knows why");
+    let (succeeded, lines, reported) = run(dir.path(), &["less"]);
+    assert_eq!(lines, ["0 killed, 0 survived, 1 broken"], "{reported}");
+    let text = "less: it says that it survives, and sums::two kills it: assertion `left";
+    assert!(!succeeded && reported.contains(text), "{reported}");
+}
+
+#[test]
 fn a_mutant_that_cannot_be_tried_is_an_error() {
     let dir = package();
     mutant(dir.path(), "applies-not", "sums::two", "a ++ b", "a - b");
@@ -108,7 +144,10 @@ fn a_mutant_that_cannot_be_tried_is_an_error() {
     let (succeeded, lines, reported) = run(dir.path(), &[]);
     assert_eq!(
         lines,
-        ["killed | sums::two", "1 killed, 0 survived, 4 broken"],
+        [
+            "killed | sums::two | assertion `left == right` failed",
+            "1 killed, 0 survived, 4 broken"
+        ],
         "{reported}"
     );
     assert!(!succeeded);
@@ -140,9 +179,7 @@ fn a_mutant_may_say_that_its_test_does_not_end() {
     assert_eq!(lines, expected, "{reported}");
     assert!(!succeeded);
 
-    let path = dir.path().join("mutants/endless.patch");
-    let patch = fs::read_to_string(&path).expect("a file");
-    fs::write(&path, patch.replace("\nTest:", "\nHangs: yes\nTest:")).expect("a file");
+    say_of(dir.path(), "endless", "Hangs: yes");
     let (succeeded, lines, reported) = run(dir.path(), &["--timeout", "20", "--trust"]);
     let expected = [
         "endless | sums::two (hangs)",

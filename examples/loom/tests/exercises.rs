@@ -169,7 +169,7 @@ fn exercise_3_the_answer() {
 }
 
 /// One thread says that there is work, and the other looks.
-fn a_thread_looks(the_first_one_looks: bool) {
+fn a_thread_looks(the_first_one_looks: bool, other_first: bool) {
     use loom::sync::atomic::AtomicBool;
     let look = |work: &AtomicBool| _ = work.load(Ordering::Acquire);
     let say = |work: &AtomicBool| {
@@ -188,6 +188,9 @@ fn a_thread_looks(the_first_one_looks: bool) {
             let work = work.clone();
             move || others(&work)
         });
+        if other_first {
+            thread::yield_now();
+        }
         mine(&work);
         other.join().unwrap();
     });
@@ -196,10 +199,15 @@ fn a_thread_looks(the_first_one_looks: bool) {
 #[test]
 #[should_panic(expected = "one execution shows nothing")]
 fn exercise_4_the_mistake() {
-    a_thread_looks(true);
+    a_thread_looks(true, false);
 }
 
 #[test]
 fn exercise_4_the_answer() {
-    a_thread_looks(false);
+    a_thread_looks(false, false);
+}
+
+#[test]
+fn exercise_4_the_answer_without_an_exchange() {
+    a_thread_looks(true, true);
 }

@@ -78,11 +78,16 @@ fn check(options: Options) -> Result<bool, String> {
     };
     let target = target.join("mutants");
 
-    say(&format!("{:<34} | {:<78} | seconds", "mutant", "killed by"));
+    let width = |length: fn(&Mutant) -> usize| mutants.iter().map(length).max().unwrap_or(0);
+    let columns = (
+        width(|mutant| mutant.name.len()),
+        width(|mutant| mutant.test.to_string().len()),
+    );
+    row(columns, "mutant", "killed by", "seconds", "with");
     let number = mutants.len();
     let queue = Mutex::new(mutants.into_iter());
     let (sender, outcomes) = mpsc::channel();
-    let (mut killed, mut survived, mut broken) = (0, 0, 0);
+    let (mut killed, mut survived, mut known, mut broken) = (0, 0, 0, 0);
     thread::scope(|scope| {
         for job in 0..jobs {
             let (sender, queue, tree) = (sender.clone(), &queue, &tree);
@@ -120,22 +125,28 @@ fn check(options: Options) -> Result<bool, String> {
         drop(sender);
         for outcome in outcomes {
             let (mutant, (outcome, took)) = outcome?;
-            let by = match outcome {
-                Outcome::Killed => {
+            let test = &mutant.test;
+            let (by, with) = match outcome {
+                Outcome::Killed(message) => {
                     killed += 1;
-                    mutant.test.to_string()
+                    (test.to_string(), message)
                 }
                 Outcome::Hangs => {
                     killed += 1;
-                    format!("{} (hangs)", mutant.test)
+                    (format!("{test} (hangs)"), String::new())
                 }
                 Outcome::Survived => {
                     survived += 1;
-                    format!("SURVIVED: {}", mutant.test)
+                    (format!("SURVIVED: {test}"), String::new())
+                }
+                Outcome::SurvivesAsSaid => {
+                    known += 1;
+                    let why = mutant.survives.clone().unwrap_or_default();
+                    (format!("none, as it says: {test}"), why)
                 }
                 Outcome::TimedOut => {
                     survived += 1;
-                    format!("TIMED OUT: {}", mutant.test)
+                    (format!("TIMED OUT: {test}"), String::new())
                 }
                 Outcome::Broken(why) => {
                     broken += 1;
@@ -143,15 +154,30 @@ fn check(options: Options) -> Result<bool, String> {
                     continue;
                 }
             };
-            let seconds = took.as_secs();
-            say(&format!("{:<34} | {by:<78} | {seconds}", mutant.name));
+            let seconds = format!("{:.1}", took.as_secs_f64());
+            row(columns, &mutant.name, &by, &seconds, &with);
         }
         Ok::<_, String>(())
     })?;
+    let as_said = match known {
+        0 => String::new(),
+        known => format!(", {known} known to survive"),
+    };
     say(&format!(
-        "{killed} killed, {survived} survived, {broken} broken"
+        "{killed} killed, {survived} survived, {broken} broken{as_said}"
     ));
-    Ok(killed == number)
+    Ok(killed + known == number)
+}
+
+/// The longest beginning of a message that a row shows.
+const MESSAGE: usize = 70;
+
+/// Prints a row of the table, with the first two columns as wide as said.
+fn row((name_width, by_width): (usize, usize), name: &str, by: &str, seconds: &str, with: &str) {
+    let shown: String = with.chars().take(MESSAGE).collect();
+    let cut = if shown.len() < with.len() { "…" } else { "" };
+    let line = format!("{name:<name_width$} | {by:<by_width$} | {seconds:>7} | {shown}{cut}");
+    say(line.trim_end());
 }
 
 /// Prints a line at once. A closed output is no reason to fail.

@@ -8,6 +8,8 @@ pub struct Mutant {
     pub bound: Option<usize>,
     /// Whether the failure is that the model does not end.
     pub hangs: bool,
+    /// Why the model passes, if the change is known to make no difference.
+    pub survives: Option<String>,
     pub patch: String,
 }
 
@@ -75,6 +77,16 @@ impl Mutant {
             let number = bound.parse();
             number.map_err(|_| at(&format!("`Bound: {bound}` should have a number")))
         });
+        let hangs = field("Hangs:") == Some("yes");
+        let survives = field("Survives:").map(str::to_owned);
+        if survives.as_deref() == Some("") {
+            return Err(at(
+                &"`Survives:` should say why the change makes no difference",
+            ));
+        }
+        if hangs && survives.is_some() {
+            return Err(at(&"`Hangs:` and `Survives:` exclude each other"));
+        }
         Ok(Mutant {
             name: name.to_owned(),
             test: Test {
@@ -82,7 +94,8 @@ impl Mutant {
                 path: test.to_owned(),
             },
             bound: bound.transpose()?,
-            hangs: field("Hangs:") == Some("yes"),
+            hangs,
+            survives,
             patch,
         })
     }

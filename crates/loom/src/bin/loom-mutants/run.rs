@@ -1,7 +1,7 @@
 use std::{
     collections::HashMap,
     fs,
-    io::Write,
+    io::{self, IsTerminal, Write},
     path::PathBuf,
     process::{Command, Stdio},
     time::{Duration, Instant},
@@ -17,12 +17,14 @@ use crate::{
 
 /// What became of a mutant.
 pub enum Outcome {
-    /// The model failed.
-    Killed,
+    /// The model failed, with this message.
+    Killed(String),
     /// The model did not end, as the mutant says.
     Hangs,
     /// The model passed.
     Survived,
+    /// The model passed, as the mutant says.
+    SurvivesAsSaid,
     /// The model did not end, and the mutant does not say so.
     TimedOut,
     /// The mutant could not be tried.
@@ -37,6 +39,8 @@ pub struct Run<'a> {
     timeout: Duration,
     /// Whether a model passes on the source as it is. `None` does not ask.
     unchanged: Option<HashMap<Test, Result<(), String>>>,
+    /// Whether each step is shown on the standard error.
+    progress: bool,
 }
 
 impl<'a> Run<'a> {
@@ -53,6 +57,7 @@ impl<'a> Run<'a> {
             cargo,
             timeout,
             unchanged: (!trust).then(HashMap::new),
+            progress: io::stderr().is_terminal(),
         };
         tree.copy_all(&run.copy())?;
         Ok(run)
@@ -83,13 +88,14 @@ impl<'a> Run<'a> {
         if let Some(known) = known.get(test) {
             return Ok(known.clone());
         }
+        self.show(&format!("{test} without a mutant"));
         let passes = match self.cargo.build(&self.tree.here_in(&self.copy()), test) {
             Err(said) => Err(format!(
                 "{said}the source does not compile without the mutant"
             )),
             Ok(program) => match program.run(test, None, self.timeout, &self.log())? {
                 Ended::Passed => Ok(()),
-                Ended::Failed => Err(self.with_log(&format!("{test} fails without the mutant"))),
+                Ended::Failed(_) => Err(self.with_log(&format!("{test} fails without the mutant"))),
                 Ended::TimedOut => Err(format!("{test} does not end without the mutant")),
                 Ended::Missing => Err(format!("there is no test {test}")),
             },
@@ -105,6 +111,7 @@ impl<'a> Run<'a> {
         if let Err(said) = self.apply(mutant) {
             return broken(format!("{said}the patch does not apply"));
         }
+        self.show(&mutant.name);
         let program = match self
             .cargo
             .build(&self.tree.here_in(&self.copy()), &mutant.test)
@@ -115,7 +122,12 @@ impl<'a> Run<'a> {
         let begin = Instant::now();
         let ended = program.run(&mutant.test, mutant.bound, self.timeout, &self.log())?;
         let outcome = match ended {
-            Ended::Failed => Outcome::Killed,
+            Ended::Failed(message) if mutant.survives.is_some() => Outcome::Broken(format!(
+                "it says that it survives, and {} kills it: {message}",
+                mutant.test
+            )),
+            Ended::Failed(message) => Outcome::Killed(message),
+            Ended::Passed if mutant.survives.is_some() => Outcome::SurvivesAsSaid,
             Ended::Passed => Outcome::Survived,
             Ended::TimedOut if mutant.hangs => Outcome::Hangs,
             Ended::TimedOut => Outcome::TimedOut,
@@ -127,7 +139,7 @@ impl<'a> Run<'a> {
     /// Applies a patch to the copy, with all of its context. The error is what git said.
     fn apply(&self, mutant: &Mutant) -> Result<(), String> {
         let folder = self.copy().join(self.tree.base(mutant.files()));
-        let failed = |error: std::io::Error| format!("git apply: {error}\n");
+        let failed = |error: io::Error| format!("git apply: {error}\n");
         let mut git = Command::new("git")
             .args(["apply", "--whitespace=nowarn", "-"])
             .current_dir(folder)
@@ -147,6 +159,13 @@ impl<'a> Run<'a> {
             return Ok(());
         }
         Err(String::from_utf8_lossy(&output.stderr).into_owned())
+    }
+
+    /// Says what is built and run now. Only a person who waits wants to know, so not in a log of CI.
+    fn show(&self, what: &str) {
+        if self.progress {
+            _ = writeln!(io::stderr(), "… {what}");
+        }
     }
 
     fn log(&self) -> PathBuf {

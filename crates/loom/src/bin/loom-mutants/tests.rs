@@ -1,7 +1,7 @@
 use std::{
     fs::File,
     path::{Path, PathBuf},
-    process::{Child, Command, Stdio},
+    process::{Child, Command, ExitStatus, Stdio},
     thread,
     time::{Duration, Instant},
 };
@@ -27,7 +27,8 @@ pub struct Program {
 /// How the run of a test ended.
 pub enum Ended {
     Passed,
-    Failed,
+    /// The first line of the panic's message, or how the process ended.
+    Failed(String),
     TimedOut,
     /// The program has no such test.
     Missing,
@@ -100,11 +101,13 @@ impl Program {
         let out = File::create(log).map_err(at)?;
         let mut command = Command::new(&self.path);
         command
-            .args(["--exact", &test.path, "--include-ignored"])
+            // Without capture a process that aborts has printed why.
+            .args(["--exact", &test.path, "--include-ignored", "--nocapture"])
             .current_dir(&self.folder)
             .stdin(Stdio::null())
             .stdout(out.try_clone().map_err(at)?)
-            .stderr(out);
+            .stderr(out)
+            .env("RUST_BACKTRACE", "0");
         // A model that stops passes, and another bound is not that of CI.
         for limit in [
             "MAX_PREEMPTIONS",
@@ -118,24 +121,35 @@ impl Program {
             command.env("LOOM_MAX_PREEMPTIONS", bound.to_string());
         }
         let mut child = command.spawn().map_err(at)?;
-        let Some(passed) = wait(&mut child, timeout).map_err(at)? else {
+        let Some(status) = wait(&mut child, timeout).map_err(at)? else {
             return Ok(Ended::TimedOut);
         };
-        if !passed {
-            return Ok(Ended::Failed);
+        let printed = std::fs::read(log).map_err(at)?;
+        let printed = String::from_utf8_lossy(&printed);
+        if !status.success() {
+            let why = first_message(&printed).map(str::to_owned);
+            return Ok(Ended::Failed(why.unwrap_or_else(|| status.to_string())));
         }
-        let printed = std::fs::read_to_string(log).map_err(at)?;
         let ran = printed.contains("test result: ok. 1 passed");
         Ok(if ran { Ended::Passed } else { Ended::Missing })
     }
 }
 
-/// Waits for a process, and kills it if it takes longer. Returns whether it succeeded.
-fn wait(child: &mut Child, timeout: Duration) -> std::io::Result<Option<bool>> {
+/// The first line of the first panic's message. Panics that follow come from what the first one left
+/// behind.
+fn first_message(printed: &str) -> Option<&str> {
+    // The place of the panic is in the line above the message.
+    let mut lines = printed.lines();
+    lines.find(|line| line.starts_with("thread '") && line.contains(" panicked at "))?;
+    lines.map(str::trim).find(|line| !line.is_empty())
+}
+
+/// Waits for a process, and kills it if it takes longer. Returns how it ended by itself.
+fn wait(child: &mut Child, timeout: Duration) -> std::io::Result<Option<ExitStatus>> {
     let begin = Instant::now();
     loop {
         if let Some(status) = child.try_wait()? {
-            return Ok(Some(status.success()));
+            return Ok(Some(status));
         }
         if begin.elapsed() > timeout {
             child.kill()?;
