@@ -225,7 +225,7 @@ impl Plan {
             .thread_keep_alive(self.keep_alive)
             .max_blocking_threads(2)
             .stall_threshold(Duration::from_millis(20));
-        if self.acts % 2 == 0 {
+        if self.acts.is_multiple_of(2) {
             // Each wake-up costs as much as the runtime may defer.
             builder.timer_budget(1e-9);
         }
