@@ -12,6 +12,9 @@ use loom::model::Builder;
 
 use crate::trace;
 
+/// The greatest bound that loom takes.
+const NO_BOUND: usize = u8::MAX as usize;
+
 /// The most accesses and other choices of one execution, unless `LOOM_MAX_BRANCHES` says otherwise.
 /// loom's own limit is 1,000, which a model of a real structure passes.
 const BRANCHES: usize = 20_000;
@@ -61,6 +64,9 @@ pub fn model(name: &str, preemptions: Option<usize>, body: impl Fn() + Send + Sy
     let _trace = number("LOOM_TRACE").map(|shown| trace::begin(executions.clone(), shown));
     let begin = Instant::now();
     let bound = builder.preemption_bound;
+    // With a bound, loom tries more switches than without one: those that the bound could have cut
+    // off. No execution reaches this one.
+    builder.preemption_bound = bound.or(Some(NO_BOUND));
     let bound = bound.map_or("none".to_owned(), |bound| bound.to_string());
     let line = Arc::new(Line {
         label: format!("{name}: bound {bound}"),

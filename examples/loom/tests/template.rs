@@ -12,7 +12,7 @@ fn a_message_is_put_while_another_thread_takes() {
     // Each model in both orders: what loom leaves out depends on the thread that goes first.
     for other_first in [false, true] {
         // `None` sets no bound. `Some(2)` tries at most two switches away from a thread that could
-        // go on. With three threads, begin with `Some(2)`, and never use `None`.
+        // go on. With three threads, begin with `Some(2)`.
         model!(None, move || {
             // 1. Make all data here: each execution begins anew.
             let mailbox = Arc::new(Mailbox::new());
