@@ -20,22 +20,23 @@
 //! # Differences from tokio
 //!
 //! tokio's `Handle::dump` polls each task again, and records a backtrace where the task would wait.
-//! For that it stops all workers, so it never ends if one of them is stuck. Here no task is polled,
-//! nothing is stopped, and no debug information is needed. So a dump does not say at which line a
-//! task waits, but it also comes from a runtime whose workers are all stuck, and is no future.
+//! For that it stops all workers, so it never ends if one of them is stuck. 10,000 tasks that sleep
+//! keep all workers for 130 ms. (tokio 1.54.1 with `taskdump`, two workers; 2026-11-29, a busy
+//! virtual machine with 2 cores.) Here a dump polls no task, and no debug information is needed. It
+//! also comes from a runtime whose workers are all stuck, and is no future. It costs some 100 ns
+//! for each task and socket.
 //!
-//! Why there are no such backtraces here: in tokio, 10,000 tasks that sleep keep all workers for 130
-//! ms, and a worker that blocks delays the dump by as long. Optimized programs gain little: of an
-//! async function that the compiler has inlined into its task, nothing is in the trace, which then
-//! has the lines of tokio's `sleep` alone. (tokio 1.54.1 with `taskdump`, two workers, a task that
-//! awaits a function that awaits `sleep`; a release build with debug information; 2026-11-29, a busy
-//! virtual machine with 2 cores.)
-//!
-//! A dump costs some 100 ns for each task and socket.
+//! At which line a task waits is told by [`Handle::trace_waits`], and with names of functions and
+//! lines by `dump` of the crate `tourbillon-stacks`. The workers poll each task once more for that,
+//! among their other work, so nothing is stopped.
 //!
 //! [`Handle::dump`]: crate::Handle::dump
+//! [`Handle::trace_waits`]: crate::Handle::trace_waits
 
-use std::{collections::HashMap, fmt, ops::ControlFlow, os::fd::RawFd, panic::Location};
+use std::{
+    collections::HashMap, fmt, ops::ControlFlow, os::fd::RawFd, panic::Location, sync::Arc,
+    time::Duration,
+};
 
 use tourbillon_shards::TypeName;
 use tourbillon_tasks::{Status, TaskRef};
@@ -76,6 +77,56 @@ impl Handle {
     pub fn dump_at_most(&self, most: usize) -> Dump {
         Dump::new(self.shared(), most)
     }
+
+    /// Has each task polled once more, and calls `waits` wherever it then waits. Returns the tasks
+    /// as [`dump`](Handle::dump) does, without those that ended meanwhile.
+    ///
+    /// A future that waits clones its waker. `waits` is called at each such clone during these
+    /// polls, on the polling thread. So a backtrace that is taken there names what the task waits
+    /// in, and all that awaits it: `dump` of the crate `tourbillon-stacks` takes them. A task that
+    /// awaits several futures at once, as in `join!`, has several calls. A panic of `waits` is
+    /// caught.
+    ///
+    /// The tasks are woken, some hundred at a time, and polled where they are polled otherwise. The
+    /// polls are like others: deadlines, messages and places in queues stay as they are. A task is
+    /// not [traced](Task::is_traced) if it runs when this is called, or if no worker polls it
+    /// within `limit`. Threads that call this at once take turns.
+    ///
+    /// This blocks the calling thread until all are polled. Do not call it on a worker.
+    ///
+    /// ```
+    /// use std::{sync::{Arc, Mutex}, time::Duration};
+    /// use tourbillon::{Runtime, time::sleep};
+    ///
+    /// # fn main() -> Result<(), tourbillon::BuildError> {
+    /// let runtime = Runtime::new()?;
+    /// let task = runtime.spawn(sleep(Duration::from_secs(60)));
+    /// while runtime.dump().tasks().iter().count() == 0 {}
+    /// let waits = Arc::new(Mutex::new(Vec::new()));
+    /// let seen = waits.clone();
+    /// let limit = Duration::from_secs(10);
+    /// let dump = runtime.handle().trace_waits(limit, move |task| seen.lock().unwrap().push(task));
+    /// assert!(dump.tasks().iter().all(|task| task.is_traced()));
+    /// assert_eq!(*waits.lock().unwrap(), [task.id()]);
+    /// # Ok(())
+    /// # }
+    /// ```
+    pub fn trace_waits(&self, limit: Duration, waits: impl Fn(Id) + Send + Sync + 'static) -> Dump {
+        let shared = self.shared();
+        let mut references = Vec::new();
+        let mut dump = Dump::with(shared, usize::MAX, |task| references.push(task.clone()));
+        let asked = references.iter().zip(&dump.tasks.tasks);
+        let asked = asked.filter(|(_, task)| task.state != TaskState::Running);
+        let asked = asked.map(|(reference, _)| reference.clone()).collect();
+        let traced = shared.trace(asked, limit, Arc::new(waits));
+        let mut references = references.iter();
+        dump.tasks.tasks.retain_mut(|task| {
+            task.is_traced = traced.contains(&task.id);
+            references.next().is_some_and(|it| !it.has_ended())
+        });
+        dump.listed = dump.tasks.tasks.len();
+        dump
+    }
 }
 
 /// A dump of a runtime: see [`Handle::dump`](crate::Handle::dump).
@@ -104,6 +155,7 @@ pub struct Task {
     state: TaskState,
     pinned_to: Option<usize>,
     waits_for: Vec<Wait>,
+    is_traced: bool,
 }
 
 /// What a task did when it was dumped.
@@ -135,13 +187,21 @@ pub(crate) struct Waits(HashMap<*const (), Vec<Wait>>);
 impl Dump {
     /// Lists the tasks of a runtime, `most` of them at most.
     pub(crate) fn new(shared: &Shared, most: usize) -> Self {
+        Self::with(shared, most, |_| ())
+    }
+
+    /// Lists the tasks of a runtime, and calls `listed` with each.
+    fn with(shared: &Shared, most: usize, mut listed: impl FnMut(&TaskRef<TaskMeta>)) -> Self {
         let waits = Waits::new(shared);
         let mut tasks = Vec::new();
         shared.tasks.see_tasks(|task| {
             if tasks.len() == most {
                 return ControlFlow::Break(());
             }
-            tasks.extend(waits.task(task));
+            if let Some(described) = waits.task(task) {
+                tasks.push(described);
+                listed(task);
+            }
             ControlFlow::Continue(())
         });
         let (alive, _) = shared.tasks.counts();
@@ -229,6 +289,12 @@ impl Task {
     /// [`spawn_pinned`](crate::task::spawn_pinned) or a similar function.
     pub fn pinned_to(&self) -> Option<usize> {
         self.pinned_to
+    }
+
+    /// Returns whether [`Handle::trace_waits`](crate::Handle::trace_waits) had the task polled, and
+    /// has told of all places where it waits. `false` in other dumps.
+    pub fn is_traced(&self) -> bool {
+        self.is_traced
     }
 
     /// Returns for which descriptors it waits, as far as that is known: it is empty if the task
@@ -320,6 +386,7 @@ impl Waits {
             state,
             pinned_to: meta.home().pinned_to(),
             waits_for: waits.cloned().unwrap_or_default(),
+            is_traced: false,
         })
     }
 }

@@ -114,6 +114,13 @@ impl<S: Schedule> Policy for Registered<S> {
         crate::task::traced::waker_called(meta, call);
     }
 
+    fn traced(meta: &TaskMeta) {
+        // The tasks of a `LocalSet` are not traced.
+        if let Some(shared) = meta.home().shared() {
+            shared.flight.traces.waits(meta.id());
+        }
+    }
+
     fn panicked(meta: &TaskMeta) {
         meta.home().count_panic();
         #[cfg(feature = "facade")]

@@ -3,6 +3,7 @@
 use std::{
     future::{pending, poll_fn},
     os::fd::AsRawFd,
+    sync::{Arc, Mutex, mpsc},
     task::Poll,
     thread,
 };
@@ -14,7 +15,9 @@ use tourbillon::{
     task::{LocalSet, yield_now},
 };
 
-use super::common::{Gate, alarm, blocked::AllBlocked, eventually, net::ANY_PORT, runtime};
+use super::common::{
+    Gate, PATIENCE, alarm, blocked::AllBlocked, eventually, net::ANY_PORT, runtime,
+};
 
 /// Waits until a dump has a task for which `is` returns `true`, and returns that task.
 #[track_caller]
@@ -223,4 +226,47 @@ fn many_tasks_are_all_listed_while_tasks_begin_and_end() {
         stop.open();
     });
     tasks.iter().for_each(|task| task.abort());
+}
+
+#[test]
+fn each_task_is_polled_once_for_a_trace_of_its_waits() {
+    let _alarm = alarm();
+    let runtime = runtime(2);
+    // Pinned or not; one waits for two things at once.
+    let (sender, polls) = mpsc::channel();
+    let waits = |wakers: usize| {
+        let sender = sender.clone();
+        poll_fn(move |cx| {
+            sender.send(wakers).unwrap();
+            (0..wakers).for_each(|_| drop(cx.waker().clone()));
+            Poll::<()>::Pending
+        })
+    };
+    let any = runtime.spawn(waits(1));
+    let waits_twice = waits(2);
+    let pinned = runtime.handle().spawn_pinned(move || waits_twice);
+    for task in [any.id(), pinned.id()] {
+        find(&runtime, |it| {
+            it.id() == task && it.state() == TaskState::Waiting
+        });
+    }
+    assert_eq!(polls.try_iter().sum::<usize>(), 3);
+    let told = Arc::new(Mutex::new(Vec::new()));
+    let tells = told.clone();
+    let dump = runtime.handle().trace_waits(PATIENCE, move |task| {
+        tells.lock().unwrap().push(task);
+        panic!("it is caught, and the task goes on");
+    });
+    // A worker that is slow to say that it has polled a task may poll it again.
+    assert!(polls.try_iter().sum::<usize>() >= 3);
+    assert_eq!(dump.tasks().iter().filter(|it| it.is_traced()).count(), 2);
+    let mut told = told.lock().unwrap().clone();
+    told.sort_unstable();
+    let mut expected = [any.id(), pinned.id(), pinned.id()];
+    expected.sort_unstable();
+    assert_eq!(told, expected);
+    // Later polls tell nobody.
+    assert!(runtime.dump().tasks().iter().all(|it| !it.is_traced()));
+    any.abort();
+    pinned.abort();
 }

@@ -3,6 +3,7 @@
 
 mod blocking;
 mod capture;
+mod dump;
 mod follow;
 mod stack;
 mod sys;
@@ -15,6 +16,7 @@ mod walker;
 
 pub use blocking::{BlockingWatch, blocking_stacks, watch_blocking};
 pub use capture::{CaptureError, capture};
+pub use dump::{TaskStack, WaitingTasks, dump};
 pub use follow::on_stall;
 pub use stack::{Frame, Stack, frames_at};
 pub use sys::Registers;

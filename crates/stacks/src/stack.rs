@@ -27,7 +27,7 @@ pub struct Stack {
 }
 
 /// A function in a stack.
-#[derive(Clone, Debug, PartialEq, Eq)]
+#[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
 #[non_exhaustive]
 pub struct Frame {
     /// The name of the function, without a hash. If the program has no symbols: the address.
@@ -86,10 +86,7 @@ impl Stack {
     /// Like [`frames`](Stack::frames), without the functions of the runtime that called the job.
     pub fn frames_of_job(&self) -> Vec<Frame> {
         let mut frames = self.frames();
-        let is_own = |frame: &Frame| {
-            let name = frame.function.trim_start_matches(['<', '&', '(']);
-            OF_RUNTIME.iter().any(|own| name.starts_with(own))
-        };
+        let is_own = |frame: &Frame| OF_RUNTIME.iter().any(|own| frame.is_in(own));
         // The job may wait in a function of the runtime. Those that called it are further out.
         if let Some(job) = frames.iter().position(|frame| !is_own(frame)) {
             let outer = frames[job..].iter().position(is_own);
@@ -155,14 +152,27 @@ impl fmt::Display for Stack {
         let frames = self.frames_of_job();
         let frames = frames.iter().map(Frame::to_string);
         let lines: Vec<_> = self.kernel().into_iter().chain(frames).collect();
-        for (n, equal) in lines.chunk_by(|one, next| one == next).enumerate() {
-            f.write_str(if n == 0 { "" } else { "\n" })?;
-            f.write_str(&equal[0])?;
-            if equal.len() > 1 {
-                write!(f, " ({} times)", equal.len())?;
-            }
+        write_lines(f, &lines)
+    }
+}
+
+/// Writes lines. Equal ones behind each other are one.
+pub(crate) fn write_lines(f: &mut fmt::Formatter<'_>, lines: &[String]) -> fmt::Result {
+    for (n, equal) in lines.chunk_by(|one, next| one == next).enumerate() {
+        f.write_str(if n == 0 { "" } else { "\n" })?;
+        f.write_str(&equal[0])?;
+        if equal.len() > 1 {
+            write!(f, " ({} times)", equal.len())?;
         }
-        Ok(())
+    }
+    Ok(())
+}
+
+impl Frame {
+    /// Returns whether the name of the function begins so, but for signs such as `<`.
+    pub(crate) fn is_in(&self, module: &str) -> bool {
+        let name = self.function.trim_start_matches(['<', '&', '(']);
+        name.starts_with(module)
     }
 }
 

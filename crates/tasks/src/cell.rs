@@ -6,7 +6,7 @@ use std::{
     panic::{AssertUnwindSafe, catch_unwind},
     pin::Pin,
     ptr::NonNull,
-    task::{Context, Poll, Waker},
+    task::{Context, Poll, RawWakerVTable, Waker},
 };
 
 use tourbillon_sync::{UnsafeCell, foreign::contained};
@@ -60,6 +60,7 @@ impl<F: Future, P: Policy> Cell<F, P> {
         free: Self::free,
         name: P::name::<F>,
         waker: waker::vtable::<P>(),
+        traced: const { &waker::traced::<P>() },
     };
 
     /// Allocates a task with a `Runnable` and a `Join`, and returns its address.
@@ -106,7 +107,8 @@ impl<F: Future, P: Policy> Cell<F, P> {
     /// # Safety
     ///
     /// `header` is a task of this type. The caller passes on the reference of its `Runnable`.
-    unsafe fn run(header: NonNull<Header<P::Metadata>>) {
+    /// `waker` is `waker` or `traced` of the task's vtable.
+    unsafe fn run(header: NonNull<Header<P::Metadata>>, waker: &'static RawWakerVTable) {
         // SAFETY: the reference of the `Runnable` keeps the task allocated. Only the last step on
         // each path here releases it.
         unsafe {
@@ -114,7 +116,7 @@ impl<F: Future, P: Policy> Cell<F, P> {
             if !task.header().state.begin() {
                 return task.drop_and_end();
             }
-            if let Some(has_output) = task.poll() {
+            if let Some(has_output) = task.poll(waker) {
                 return task.end(has_output);
             }
             // Tell the policy while this thread still runs the task: after `end_poll` another
@@ -133,7 +135,7 @@ impl<F: Future, P: Policy> Cell<F, P> {
     ///
     /// # Safety
     ///
-    /// See [`run`](Cell::run).
+    /// `header` is a task of this type. The caller passes on the reference of its `Runnable`.
     unsafe fn cancel(header: NonNull<Header<P::Metadata>>) {
         // SAFETY: as in `run`.
         unsafe {
@@ -218,12 +220,13 @@ impl<F: Future, P: Policy> Full<F, P> {
     ///
     /// # Safety
     ///
-    /// The caller runs the task, and the future is in the stage.
+    /// The caller runs the task, and the future is in the stage. `waker` is as for
+    /// [`run`](Cell::run).
     #[inline]
-    unsafe fn poll(&self) -> Option<bool> {
-        // SAFETY: the caller's reference keeps the task allocated during this function.
-        let view = unsafe { Task::<P::Metadata>::at(self.0.cast()) };
-        let waker = view.lent_waker();
+    unsafe fn poll(&self, waker: &'static RawWakerVTable) -> Option<bool> {
+        // SAFETY: the caller's reference keeps the task allocated during this function, and the
+        // caller vouches for `waker`.
+        let waker = unsafe { Task::<P::Metadata>::at(self.0.cast()).lent_waker(waker) };
         let mut content = Content::Future;
         let poll = || {
             let guard = DropFuture {

@@ -29,8 +29,9 @@ pub(crate) struct Header<M: 'static> {
 
 /// The operations that depend on the type of the future. They take the address of the task.
 pub(crate) struct VTable<M: 'static> {
-    /// Runs the task. Called by the owner of the `Runnable`, whose reference it consumes.
-    pub(crate) run: unsafe fn(NonNull<Header<M>>),
+    /// Runs the task, and lends the poll a waker with these functions, which are `waker` or
+    /// `traced`. Called by the owner of the `Runnable`, whose reference it consumes.
+    pub(crate) run: unsafe fn(NonNull<Header<M>>, &'static RawWakerVTable),
     /// Drops the future. Called by the owner of the `Runnable`, whose reference it consumes.
     pub(crate) cancel: unsafe fn(NonNull<Header<M>>),
     /// Queues the task.
@@ -45,6 +46,8 @@ pub(crate) struct VTable<M: 'static> {
     pub(crate) name: fn() -> &'static str,
     /// The functions of the task's wakers. Wakers compare equal if these are at one address.
     pub(crate) waker: RawWakerVTable,
+    /// The functions of the waker that a [traced](Runnable::run_traced) poll is lent.
+    pub(crate) traced: &'static RawWakerVTable,
 }
 
 /// The methods that all references to a task have in common.
@@ -159,12 +162,19 @@ impl<M: 'static> Task<M> {
         self.reference().into_waker()
     }
 
-    /// Returns a waker that borrows the caller's reference.
+    /// Returns a waker with these functions that borrows the caller's reference.
+    ///
+    /// # Safety
+    ///
+    /// `functions` are those of `waker` or of `traced` in the task's vtable.
     #[inline]
-    pub(crate) fn lent_waker(&self) -> ManuallyDrop<Waker> {
-        // SAFETY: `ManuallyDrop` never drops the waker, so it releases no reference. Its clones
-        // count their own.
-        ManuallyDrop::new(unsafe { Waker::from_raw(self.raw_waker()) })
+    pub(crate) unsafe fn lent_waker(
+        &self,
+        functions: &'static RawWakerVTable,
+    ) -> ManuallyDrop<Waker> {
+        // SAFETY: the functions take the address of this task. `ManuallyDrop` never drops the
+        // waker, so it releases no reference. Its clones count their own.
+        ManuallyDrop::new(unsafe { Waker::new(self.waker_data(), functions) })
     }
 
     #[inline]

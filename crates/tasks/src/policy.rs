@@ -131,6 +131,12 @@ pub trait Policy: 'static {
         _ = (metadata, call);
     }
 
+    /// Called when a [traced](Runnable::run_traced) poll clones the task's waker, on the thread that
+    /// clones it, before that. A backtrace has here what the task waits in. It must not panic.
+    fn traced(metadata: &Self::Metadata) {
+        _ = metadata;
+    }
+
     /// Called when the future, its destructor, or the destructor of an output without a `Join`
     /// panicked.
     #[inline]

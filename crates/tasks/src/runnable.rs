@@ -34,10 +34,27 @@ impl<M: 'static> Runnable<M> {
     #[inline]
     pub fn run(self) {
         let address = self.0.address();
-        let run = self.0.header().vtable.run;
+        let vtable = self.0.header().vtable;
         mem::forget(self);
-        // SAFETY: this is the only `Runnable`. `forget` passes its reference on.
-        unsafe { run(address) };
+        // SAFETY: this is the only `Runnable`. `forget` passes its reference on. The functions are
+        // those of the task's wakers.
+        unsafe { (vtable.run)(address, &vtable.waker) };
+    }
+
+    /// Like [`run`](Runnable::run), and calls [`Policy::traced`](crate::Policy::traced) wherever the
+    /// poll clones the task's waker, as each future does that waits.
+    ///
+    /// The clones are ordinary wakers of the task. The waker that the poll is lent has the same
+    /// [data](std::task::Waker::data) as they, but
+    /// [`will_wake`](std::task::Waker::will_wake) tells it from them. So a future that keeps a
+    /// waker from an earlier poll takes a new one.
+    #[cold]
+    pub fn run_traced(self) {
+        let address = self.0.address();
+        let vtable = self.0.header().vtable;
+        mem::forget(self);
+        // SAFETY: as in `run`.
+        unsafe { (vtable.run)(address, vtable.traced) };
     }
 
     /// Queues the task by its [policy](crate::Policy::schedule), as if it had been woken.

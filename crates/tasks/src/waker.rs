@@ -13,6 +13,26 @@ pub(crate) const fn vtable<P: Policy>() -> RawWakerVTable {
     RawWakerVTable::new(clone::<P>, wake::<P>, wake_by_ref::<P>, release::<P>)
 }
 
+/// Returns the functions of the waker that a traced poll is lent. Nobody owns such a waker: its
+/// clones have the functions of [`vtable`].
+pub(crate) const fn traced<P: Policy>() -> RawWakerVTable {
+    RawWakerVTable::new(clone_traced::<P>, wake::<P>, wake_by_ref::<P>, release::<P>)
+}
+
+/// Reports that a traced poll clones its waker, and returns an ordinary waker of the task.
+///
+/// # Safety
+///
+/// See [`clone`].
+#[inline(never)]
+unsafe fn clone_traced<P: Policy>(address: *const ()) -> RawWaker {
+    // SAFETY: by the contract of this function.
+    unsafe {
+        P::traced(task_of::<P>(address).metadata());
+        clone::<P>(address)
+    }
+}
+
 /// Clones a waker: counts another reference.
 ///
 /// # Safety

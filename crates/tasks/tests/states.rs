@@ -6,7 +6,7 @@ mod common;
 use std::{
     future,
     mem::size_of,
-    sync::{Arc, Mutex},
+    sync::{Arc, Mutex, atomic::Ordering::SeqCst},
     task::{Context, Poll, Waker},
     thread,
 };
@@ -68,6 +68,58 @@ fn a_task_tells_its_status_and_the_data_of_its_wakers() {
     executor.run();
     assert_eq!(task.status(), Status::Ended);
     *seen.lock().unwrap() = None;
+}
+
+#[test]
+fn a_traced_poll_tells_of_the_waker_that_it_keeps() {
+    let executor = Executor::new();
+    let kept: Arc<Mutex<Option<Waker>>> = Arc::default();
+    let (keeps, mut polls) = (kept.clone(), 0);
+    let join = executor.spawn(future::poll_fn(move |cx| {
+        polls += 1;
+        let mut kept = keeps.lock().unwrap();
+        match &mut *kept {
+            // As leaves do: a waker that is the same is not cloned.
+            Some(there) => there.clone_from(cx.waker()),
+            none => *none = Some(cx.waker().clone()),
+        }
+        // The waker that is lent may also be used.
+        if polls == 4 {
+            cx.waker().wake_by_ref();
+        }
+        match polls {
+            5 => Poll::Ready(()),
+            _ => Poll::Pending,
+        }
+    }));
+    let traced = || executor.traced.load(SeqCst);
+    executor.run();
+    assert_eq!(traced(), 0);
+    let before = take_waker(&kept);
+    *kept.lock().unwrap() = Some(before.clone());
+    for times in 1..=2 {
+        join.wake();
+        executor.take().unwrap().run_traced();
+        assert_eq!(traced(), times);
+        // What is kept is an ordinary waker.
+        let now = kept.lock().unwrap().clone().unwrap();
+        assert!(now.will_wake(&before) && now.will_wake(&join.waker()));
+        assert_eq!(join.status(), Status::Waiting);
+    }
+    before.wake();
+    executor.take().unwrap().run_traced();
+    assert_eq!((traced(), executor.queued()), (3, 1));
+    // The last poll is an ordinary one, which keeps the waker that is there.
+    executor.run();
+    assert!(join.has_ended());
+    assert_eq!(traced(), 3);
+    *kept.lock().unwrap() = None;
+    drop(join);
+    assert_eq!(
+        Arc::strong_count(&executor),
+        1,
+        "each reference was given up"
+    );
 }
 
 #[test]

@@ -23,7 +23,7 @@ use crate::{
         local,
         recorder::words::{Words, armed, moved},
         shared::Shared,
-        telemetry::polls::Polls,
+        telemetry::{polls::Polls, traces::Traces},
     },
     sys::sync::{
         Mutex,
@@ -103,13 +103,15 @@ pub(crate) struct Track {
     looks: AtomicBool,
     /// Whether the worker is to copy the rings when it is back in its loop.
     copies: AtomicBool,
-    /// Whether each job is looked at before it runs: everything is recorded, or polls or jobs are
-    /// timed.
+    /// Whether each job is looked at before it runs: everything is recorded, polls or jobs are
+    /// timed, or polls are traced.
     looks_at_jobs: AtomicBool,
     /// Until when the worker reads the clock before each job, in ns, and once at least. Zero if it
     /// does not. Threads that meet may lose a setting: jobs are then timed by turns.
     times_until: AtomicU64,
     pub(crate) polls: Polls,
+    /// Whether some task is to be polled while its wakers are traced.
+    traces: AtomicBool,
 }
 
 impl Track {
@@ -185,6 +187,7 @@ impl Track {
             looks_at_jobs: AtomicBool::default(),
             times_until: AtomicU64::default(),
             polls: Polls::default(),
+            traces: AtomicBool::default(),
         }
     }
 
@@ -205,9 +208,21 @@ impl Track {
         self.look_at_jobs();
     }
 
+    /// Returns whether some task is to be polled while its wakers are traced.
+    pub(crate) fn traces(&self) -> bool {
+        self.traces.load(Relaxed)
+    }
+
+    /// Sets whether some task is to be polled while its wakers are traced.
+    pub(crate) fn trace(&self, traces: bool) {
+        self.traces.store(traces, Relaxed);
+        self.look_at_jobs();
+    }
+
     /// Sets whether each job is looked at.
     pub(super) fn look_at_jobs(&self) {
-        let looks = self.notes_all() || self.polls.are_timed() || self.times_jobs();
+        let is_timed = self.polls.are_timed() || self.times_jobs();
+        let looks = self.notes_all() || is_timed || self.traces();
         self.looks_at_jobs.store(looks, Relaxed);
     }
 
@@ -231,6 +246,7 @@ pub(crate) struct Flight {
     recording: AtomicU8,
     /// How many callers have polls timed.
     pub(crate) times_polls: AtomicUsize,
+    pub(crate) traces: Traces,
     /// How many events each ring keeps.
     capacity: usize,
     /// A timer that is later than this makes a copy, in ns.
@@ -268,6 +284,7 @@ impl Flight {
         Self {
             recording: AtomicU8::new(config.recording as u8),
             times_polls: AtomicUsize::new(0),
+            traces: Traces::default(),
             capacity,
             late_threshold: config.late_threshold,
             workers: (0..workers).map(|_| Arc::new(ring())).collect(),

@@ -75,7 +75,7 @@ impl Worker<'_> {
         self.core.recorder.own.polls.add_alone(1);
     }
 
-    /// Runs a task while jobs or polls are recorded or timed.
+    /// Runs a task while jobs or polls are recorded, timed or traced.
     #[cold]
     fn poll_looking(&mut self, task: TaskJob, name: &'static TypeName, spawned: Spawned) {
         self.note_run(name, Some(spawned));
@@ -83,15 +83,24 @@ impl Worker<'_> {
         #[cfg(feature = "facade")]
         let _hooked = HookedPoll::begin(self.core, task.metadata());
         budget::begin();
-        let polls = &self.core.track.polls;
+        let (polls, traces) = (&self.core.track.polls, &self.shared.flight.traces);
+        let id = task.metadata().id();
+        let is_traced = self.core.track.traces() && traces.begins(id);
+        let run = |task: TaskJob| match is_traced {
+            true => task.run_traced(),
+            false => task.run(),
+        };
         if polls.are_timed() {
             // Keeps the task until it is known whether it has ended.
             let reference = task.reference();
             polls.begin(&reference, self.shared.clock.real());
-            task.run();
+            run(task);
             polls.end(self.shared.clock.real(), reference.has_ended());
         } else {
-            task.run();
+            run(task);
+        }
+        if is_traced {
+            traces.polled(id);
         }
         budget::end();
     }

@@ -24,6 +24,8 @@ pub struct Executor {
     pub woken: Mutex<Vec<Woken>>,
     pub ended: AtomicUsize,
     pub panics: AtomicUsize,
+    /// How often a traced poll cloned its waker.
+    pub traced: AtomicUsize,
     /// Whether the executor keeps a reference to a task that waits.
     pub keeps: bool,
     /// The reference that it keeps.
@@ -55,6 +57,10 @@ impl Policy for Queued {
     fn ended(executor: &Meta) -> Option<TaskRef<Meta>> {
         executor.ended.fetch_add(1, SeqCst);
         executor.kept.lock().unwrap().take()
+    }
+
+    fn traced(executor: &Meta) {
+        executor.traced.fetch_add(1, SeqCst);
     }
 
     fn panicked(executor: &Meta) {
