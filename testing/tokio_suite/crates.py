@@ -209,6 +209,8 @@ def compared(results, differences):
         meant = differences.find("crate", name)
         first, second = on_tokio.get(name), on_facade.get(name)
         differs = (first is None) != (second is None) if len(results) == 2 else first or second
+        if first and second:
+            print(f"fails on both: {name}: {second}", file=sys.stderr)
         if differs and not meant:
             first, second = first or "passed", second or "passed"
             wrong.append(f"{name}: on tokio {first}, on the facade {second}")
