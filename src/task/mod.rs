@@ -174,6 +174,10 @@ where
     if tasks.is_closed() {
         return None;
     }
+    let id = Id::fresh();
+    // A span calls the user's subscriber: make it before a list is locked and a task is counted.
+    #[cfg(all(feature = "facade", feature = "tracing", tokio_unstable))]
+    let future = traced::task::<S, F>(future, spawned, id);
     let list = home.initial_list();
     // Local tasks are listed before they are queued: reserve their place in the list now. This
     // needs a second reference to the home, since the first moves into the task.
@@ -187,13 +191,11 @@ where
         .map_or(Place::NOWHERE, registry::Reserved::place);
     // Count the task before it can run, since its end is counted, too.
     home.count_begun();
-    let id = Id::fresh();
     // The metadata is allocated with the future, in one block.
     #[allow(unused_mut, reason = "the span of the task")]
     let mut meta = TaskMeta::new(spawned, home, id, place);
     #[cfg(all(feature = "facade", feature = "tracing", tokio_unstable))]
     let (runnable, join) = {
-        let future = traced::task::<S, F>(future, spawned, id);
         meta.span = traced::number(&future);
         // SAFETY: the caller guarantees on which thread the task is run and dropped.
         unsafe { spawn_unchecked::<Registered<traced::Inside<S, F>>, _>(future, meta) }

@@ -123,7 +123,11 @@ impl<S: Schedule> Policy for Registered<S> {
 
     fn panicked(meta: &TaskMeta) {
         meta.home().count_panic();
-        #[cfg(feature = "facade")]
+    }
+
+    #[cfg(feature = "facade")]
+    fn poll_panicked(meta: &TaskMeta) {
+        Self::panicked(meta);
         meta.home().task_panicked();
     }
 }

@@ -267,7 +267,7 @@ impl<F: Future, P: Policy> Full<F, P> {
     /// The caller runs the task, and `content` is the content of its stage.
     #[cold]
     unsafe fn panicked(&self, panic: Panic, content: Content) {
-        P::panicked(self.metadata());
+        P::poll_panicked(self.metadata());
         // SAFETY: by the contract of this function.
         unsafe {
             match content {

@@ -143,4 +143,11 @@ pub trait Policy: 'static {
     fn panicked(metadata: &Self::Metadata) {
         _ = metadata;
     }
+
+    /// Called in place of [`panicked`](Policy::panicked) when a poll panicked. A poll that is ready
+    /// includes the destructor of the future.
+    #[inline]
+    fn poll_panicked(metadata: &Self::Metadata) {
+        Self::panicked(metadata);
+    }
 }

@@ -127,9 +127,11 @@ pub struct Builder {
     builder: tourbillon::runtime::Builder,
     is_current_thread: bool,
     options: Options,
-    /// Never builds the runtime: it has the options of histograms.
+    /// Whether the number of workers was set.
+    has_workers: bool,
+    /// Has the options of histograms, if there are any.
     #[cfg(tokio_unstable)]
-    histograms: real::runtime::Builder,
+    histograms: Option<real::runtime::Builder>,
 }
 
 impl Builder {
@@ -146,27 +148,22 @@ impl Builder {
             builder,
             is_current_thread,
             options,
+            // A current-thread runtime has one.
+            has_workers: is_current_thread,
             #[cfg(tokio_unstable)]
-            histograms: real::runtime::Builder::new_current_thread(),
+            histograms: None,
         }
     }
 
     /// Creates a builder of a runtime with a worker for each core, or with as many workers as the
     /// variable `TOKIO_WORKER_THREADS` of the environment says. Workers are not
     /// [pinned](Builder::pin) to cores.
-    ///
-    /// # Panics
-    ///
-    /// Panics if that variable is not a number, or is zero.
     pub fn new_multi_thread() -> Self {
         let mut builder = tourbillon::runtime::Builder::new();
         // As in tokio. A program for tokio does not expect that the threads and processes that a
         // task starts have one core. And a pinned worker waits for its core while another process
         // runs there.
         builder.pin(false);
-        if let Some(workers) = workers_of_environment() {
-            builder.worker_threads(workers);
-        }
         Self::new(builder, false)
     }
 
@@ -198,7 +195,17 @@ impl Builder {
     /// # Errors
     ///
     /// Returns an error if an option has an invalid value, or if the system refuses a thread.
+    ///
+    /// # Panics
+    ///
+    /// Panics if the number of workers was not set, and `TOKIO_WORKER_THREADS` is not a number or is
+    /// zero.
     pub fn build(&mut self) -> io::Result<Runtime> {
+        if !self.has_workers {
+            if let Some(workers) = workers_of_environment() {
+                self.builder.worker_threads(workers);
+            }
+        }
         // Before the workers start: each thread takes a budget at its start.
         budget::enable();
         #[cfg(tokio_unstable)]
@@ -322,7 +329,7 @@ macro_rules! histogram_setters {
                 #[doc = "See tokio's method of this name."]
                 $(#[$attribute])*
                 pub fn $name(&mut self $(, $value: $Value)?) -> &mut Self {
-                    self.histograms.$name($($value)?);
+                    self.histograms().$name($($value)?);
                     self
                 }
             )*
@@ -362,17 +369,28 @@ impl Builder {
 
     /// Counts for how long tasks are queued.
     pub fn enable_metrics_schedule_latency_histogram(&mut self) -> &mut Self {
-        self.histograms.enable_metrics_schedule_latency_histogram();
+        self.histograms()
+            .enable_metrics_schedule_latency_histogram();
         self.track_task_schedule_latency()
     }
 }
 
 #[cfg(tokio_unstable)]
 impl Builder {
-    /// Takes the buckets of the histograms from a runtime of the real tokio that has the same
-    /// options, and runs nothing.
+    fn histograms(&mut self) -> &mut real::runtime::Builder {
+        (self.histograms).get_or_insert_with(real::runtime::Builder::new_current_thread)
+    }
+
+    /// Takes the buckets of the histograms, if there are any, from a runtime of the real tokio that
+    /// has the same options, and runs nothing.
     fn measure(&mut self) -> io::Result<()> {
-        let real = self.histograms.build()?.metrics();
+        let Some(histograms) = &mut self.histograms else {
+            return Ok(());
+        };
+        let runtime = histograms.build()?;
+        let real = runtime.metrics();
+        // Its destructor would panic in a task of the real tokio.
+        runtime.shutdown_background();
         let starts = |buckets: usize, range: &dyn Fn(usize) -> std::ops::Range<Duration>| {
             let starts = (0..buckets).map(|bucket| range(bucket).start.as_nanos() as u64);
             Some(starts.collect())
@@ -432,10 +450,22 @@ setters! {
     thread_keep_alive: Duration;
     thread_name: impl Into<String>;
     thread_stack_size: usize;
-    worker_threads: usize, if |workers| *workers > 0; "Worker threads cannot be set to 0";
 }
 
 impl Builder {
+    /// Sets the number of workers. `TOKIO_WORKER_THREADS` is not read then.
+    ///
+    /// # Panics
+    ///
+    /// Panics if it is zero, as in tokio.
+    #[track_caller]
+    pub fn worker_threads(&mut self, workers: usize) -> &mut Self {
+        assert!(workers > 0, "Worker threads cannot be set to 0");
+        self.has_workers = true;
+        self.builder.worker_threads(workers);
+        self
+    }
+
     /// Names the runtime.
     ///
     /// # Panics

@@ -217,8 +217,6 @@ impl LocalSet {
             // A bounded number of tasks, so that the rest of the awaiting task gets its turn.
             let mut left = TASKS_PER_POLL;
             while left > 0 {
-                #[cfg(feature = "facade")]
-                set.assert_no_panic();
                 let Some(task) = set.queue.take() else { break };
                 left -= 1;
                 if budget::yields(|| budget::limited(|| task.run())) {
@@ -227,6 +225,9 @@ impl LocalSet {
                     left = left.min(set.queue.own_len().saturating_sub(1));
                 }
             }
+            // A panic has emptied the queue, so that it ended the loop.
+            #[cfg(feature = "facade")]
+            set.assert_no_panic();
             if set.queue.has_work() {
                 // Wake all waiters, also this one: this one may not poll again, and the others
                 // would wait for it.

@@ -18,7 +18,7 @@ use tokio::{
     io::{AsyncReadExt, AsyncWriteExt},
     net::{TcpListener, TcpStream},
     runtime::{Builder, LocalOptions, RngSeed, Runtime, UnhandledPanic},
-    task::{spawn_local, yield_now},
+    task::{LocalSet, spawn_local, yield_now},
 };
 
 /// Only a hang takes so long.
@@ -207,6 +207,77 @@ fn a_panic_on_a_blocking_thread_cancels_nothing() {
     assert!(runtime.block_on(job).unwrap_err().is_panic());
     let task = runtime.spawn(async { 42 });
     assert_eq!(runtime.block_on(task).unwrap(), 42);
+}
+
+/// Panics in its destructor.
+struct Bomb;
+
+impl Drop for Bomb {
+    fn drop(&mut self) {
+        panic!("on purpose");
+    }
+}
+
+#[test]
+fn a_panic_of_a_destructor_after_an_abort_cancels_nothing() {
+    let runtime = Builder::new_current_thread()
+        .unhandled_panic(UnhandledPanic::ShutdownRuntime)
+        .build()
+        .unwrap();
+    runtime.block_on(async {
+        let bomb = Bomb;
+        let task = tokio::spawn(async move {
+            let _bomb = bomb;
+            pending::<()>().await;
+        });
+        yield_now().await;
+        task.abort();
+        assert!(task.await.unwrap_err().is_panic());
+        yield_now().await;
+        tokio::spawn(async {}).await.unwrap();
+    });
+}
+
+#[test]
+fn a_panic_cancels_tasks_whose_destructors_panic() {
+    let run = || {
+        let runtime = Builder::new_current_thread()
+            .unhandled_panic(UnhandledPanic::ShutdownRuntime)
+            .build()
+            .unwrap();
+        runtime.block_on(async {
+            // More than the stack has room for, if each destructor ran within another.
+            for _ in 0..20_000 {
+                let bomb = Bomb;
+                drop(tokio::spawn(async move {
+                    let _bomb = bomb;
+                    pending::<()>().await;
+                }));
+            }
+            yield_now().await;
+            drop(tokio::spawn(async { panic!("on purpose") }));
+            pending::<()>().await;
+        });
+    };
+    std::panic::set_hook(Box::new(|_| ()));
+    let panic = catch_unwind(AssertUnwindSafe(run));
+    drop(std::panic::take_hook());
+    assert!(panic.is_err());
+}
+
+/// A set polls 61 tasks at once.
+#[test]
+fn a_local_set_panics_wherever_the_task_that_panics_is_in_its_queue() {
+    let runtime = Builder::new_current_thread().build().unwrap();
+    for tasks in [1, 60, 61, 62, 122] {
+        let mut set = LocalSet::new();
+        set.unhandled_panic(UnhandledPanic::ShutdownRuntime);
+        for task in 1..=tasks {
+            drop(set.spawn_local(async move { assert_ne!(task, tasks, "on purpose") }));
+        }
+        let run = || runtime.block_on(set.run_until(pending::<()>()));
+        assert!(catch_unwind(AssertUnwindSafe(run)).is_err());
+    }
 }
 
 #[test]

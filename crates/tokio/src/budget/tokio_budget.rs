@@ -97,6 +97,12 @@ fn without_limit<R>(f: impl FnOnce() -> R) -> R {
 
 /// Returns what sets the budget of this thread to a whole one, or `None` if tokio gives none.
 fn first() -> Option<RestoreOnPending> {
+    // tokio-console does not list the task.
+    #[cfg(all(tokio_unstable, feature = "tracing"))]
+    let _unseen = {
+        use tourbillon::facade::tracing::subscriber::{NoSubscriber, set_default};
+        set_default(NoSubscriber::new())
+    };
     let found = Rc::new(Cell::new(None));
     let local = LocalSet::new();
     local.spawn_local({
