@@ -290,6 +290,12 @@ pub(crate) fn local_home() -> Option<Home> {
     entered::with_current(home_of_local).flatten()
 }
 
+/// Returns whether the calling thread is in a local runtime that has ended.
+pub(crate) fn has_local_ended() -> bool {
+    let ended = |shared: &Shared| shared.config.facade.is_local && shared.is_stopping();
+    entered::with_current(ended).unwrap_or(false)
+}
+
 /// As [`local_home`], of this runtime.
 pub(crate) fn home_of_local(shared: &Shared) -> Option<Home> {
     if !shared.config.facade.is_local {

@@ -377,7 +377,9 @@ impl Worker<'_> {
         if core.reactor.take(&mut self.peer_events) && peer.parker().misses_wake() {
             core.wake_again();
         }
-        core.reactor.dispatch(&self.peer_events, &mut self.wakers);
+        let _ready = core.reactor.dispatch(&self.peer_events, &mut self.wakers);
+        #[cfg(all(feature = "facade", tokio_unstable))]
+        self.shared.unstable.ready.add(_ready);
         self.serve_clocks(&self.peer_events);
     }
 

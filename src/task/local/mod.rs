@@ -101,6 +101,10 @@ where
     #[cfg(feature = "facade")]
     let home = home.or_else(crate::engine::facade::local_home);
     let Some(home) = home else {
+        #[cfg(feature = "facade")]
+        if crate::engine::facade::has_local_ended() {
+            return JoinHandle::cancelled();
+        }
         panic!(
             "`spawn_local` called from outside of a `task::LocalSet` or `runtime::LocalRuntime`: call \
              it in a task or in the `run_until` of a `LocalSet`, after `LocalSet::enter`, or in a \

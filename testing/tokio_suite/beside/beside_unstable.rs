@@ -340,6 +340,19 @@ fn a_local_runtime_starts_local_tasks_where_it_is_entered() {
     assert!(elsewhere.join().is_err());
 }
 
+#[test]
+fn a_local_task_of_a_local_runtime_that_has_ended_is_cancelled() {
+    let runtime = Builder::new_current_thread().build_local(LocalOptions::default()).unwrap();
+    let handle = runtime.handle().clone();
+    let task = {
+        let _entered = handle.enter();
+        drop(runtime);
+        spawn_local(async {})
+    };
+    let other = Builder::new_current_thread().build().unwrap();
+    assert!(other.block_on(task).unwrap_err().is_cancelled());
+}
+
 /// Returns in which order `select!` polls first.
 fn first_branches(seed: Option<&[u8]>) -> Vec<u32> {
     let mut builder = Builder::new_current_thread();
