@@ -50,13 +50,16 @@ pub(crate) struct Totals {
 impl Shared {
     /// Decides about a request.
     pub(crate) fn admit(&self, priority: Priority) -> bool {
+        if priority == Priority::Always {
+            return true;
+        }
         if !self.measures.load(Relaxed) && !self.measures.swap(true, AcqRel) {
             self.bell.notify_one();
         }
         self.shares.admit(priority)
     }
 
-    /// Counts the end of a request that was admitted and may be refused.
+    /// Counts an answer to a request that may be refused.
     pub(crate) fn end(&self) {
         self.ended.fetch_add(1, Relaxed);
     }
@@ -104,7 +107,8 @@ pub struct Counts {
 }
 
 impl Admission {
-    /// Starts with the defaults, on the current runtime: the target is 2 ms, and all requests have
+    /// Starts with the defaults, on the current runtime, which should be that of the server: it
+    /// measures how long the tasks of this runtime wait. The target is 2 ms, and all requests have
     /// the priority [`Normal`](Priority::Normal) but those of the paths `/health`, `/healthz`,
     /// `/livez` and `/readyz`, which are never refused.
     ///
@@ -184,7 +188,7 @@ impl Builder {
     /// How long tasks may wait for a worker before requests are refused, 2 ms by default.
     ///
     /// The response time of admitted requests is longer by about this than without load. A wait that
-    /// each task has for a tenth of a second counts, or one of five times the target at once.
+    /// each task has for a tenth of a second counts, or one of ten times the target in two windows.
     pub fn target(mut self, target: Duration) -> Self {
         self.target = target;
         self
@@ -217,7 +221,8 @@ impl Builder {
         self
     }
 
-    /// Starts to measure, in a task of the current runtime.
+    /// Starts to measure, in a task of the current runtime, which should be that of the server. If
+    /// the runtime ends, everything is admitted from then on.
     ///
     /// # Panics
     ///

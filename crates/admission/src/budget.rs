@@ -22,8 +22,14 @@ const LESS: f64 = 0.5;
 const MORE: f64 = 0.02;
 /// A queue has to stand for so long before anything is refused, since a burst is no overload.
 const BURST: Duration = Duration::from_millis(100);
-/// A wait of so many targets is overload at once.
+/// A wait of so many targets is overload if the next window has it, too.
 const URGENT: u32 = 10;
+/// If the wait is as long as ever after so much time, while requests are refused, it is not theirs.
+const FUTILE: Duration = Duration::from_secs(2);
+/// The wait has become shorter if it is at most this part of the longest.
+const SHORTER: f64 = 0.8;
+/// For so long nothing is refused then. The time doubles each time, up to the second.
+const LEAVE: (Duration, Duration) = (Duration::from_secs(5), Duration::from_secs(300));
 /// What the server can do is the mean of about this time, while there is a queue.
 const MEAN: Duration = Duration::from_millis(250);
 /// By which part a server without a queue may be able to do more after a second, at first. The part
@@ -39,21 +45,50 @@ const SPARE: f64 = 2.0;
 /// queue that *stands*: for a while, no task finds a wait as short as the target. The answer is not
 /// CoDel's, which slows senders down by the loss of packets. Here, what the server does while it has
 /// a queue is what it can do, and the budget is that, less a part that grows with the queue.
+///
+/// A wait that does not become shorter though requests are refused comes from other work. Then
+/// nothing is refused for some time, since that would help nobody.
 #[derive(Debug)]
 pub(crate) struct Budget {
     target: Duration,
-    /// For how long there was a queue, or none if the capacity is known.
-    since: Duration,
-    /// What the server can do in a second, as far as that is known. `None` admits everything.
-    capacity: Option<f64>,
+    state: State,
+    /// What the server did in a second, in the last window without overload.
+    quiet: f64,
+    /// For how long nothing is refused, the next time that refusing does not help.
+    leave: Duration,
+}
+
+#[derive(Clone, Copy, Debug)]
+enum State {
+    /// Everything is admitted. For how long there was a queue, and whether the last window was
+    /// urgent.
+    Open { queue: Duration, urgent: bool },
+    /// What the server can do in a second, for how long there was no queue, and the wait that does
+    /// not become shorter: the longest, and for how long.
+    Limited {
+        capacity: f64,
+        empty: Duration,
+        longest: Duration,
+        stands: Duration,
+    },
+    /// Refusing did not help. How long everything is admitted.
+    Left(Duration),
+}
+
+impl State {
+    const OPEN: State = State::Open {
+        queue: Duration::ZERO,
+        urgent: false,
+    };
 }
 
 impl Budget {
     pub(crate) fn new(target: Duration) -> Self {
         Self {
             target,
-            since: Duration::ZERO,
-            capacity: None,
+            state: State::OPEN,
+            quiet: 0.0,
+            leave: LEAVE.0,
         }
     }
 
@@ -62,30 +97,79 @@ impl Budget {
         let seconds = window.length.as_secs_f64();
         let arrived = window.arrived as f64 / seconds;
         let ended = window.ended as f64 / seconds;
-        self.since += window.length;
-        if let Some(capacity) = &mut self.capacity {
-            if window.delay > self.target / 2 {
-                self.since = Duration::ZERO;
-                let weight = (seconds / MEAN.as_secs_f64()).min(1.0);
-                *capacity += weight * (ended - *capacity);
-            } else {
-                let growth = GROWTH + FASTER * self.since.as_secs_f64();
-                // At least one a second, or nothing would ever be tried again.
-                *capacity = (*capacity * (1.0 + growth * seconds)).max(ended).max(1.0);
+        self.state = match self.state {
+            State::Open { .. } if window.delay <= self.target => {
+                self.quiet = ended;
+                State::OPEN
             }
-            if *capacity > arrived * SPARE {
-                self.capacity = None;
-                self.since = Duration::ZERO;
+            State::Open { queue, urgent } => {
+                let queue = queue + window.length;
+                let now = window.delay > self.target * URGENT;
+                if queue < BURST && !(urgent && now) {
+                    State::Open { queue, urgent: now }
+                } else {
+                    State::Limited {
+                        // In a pause of the process little ended, though it can do more.
+                        capacity: ended.max(self.quiet),
+                        empty: Duration::ZERO,
+                        longest: window.delay,
+                        stands: Duration::ZERO,
+                    }
+                }
             }
-        } else if window.delay <= self.target {
-            self.since = Duration::ZERO;
-        } else if self.since >= BURST || window.delay > self.target * URGENT {
-            self.capacity = Some(ended);
-            self.since = Duration::ZERO;
-        }
+            State::Limited {
+                mut capacity,
+                mut empty,
+                mut longest,
+                mut stands,
+            } => {
+                if window.delay > self.target / 2 {
+                    empty = Duration::ZERO;
+                    let weight = (seconds / MEAN.as_secs_f64()).min(1.0);
+                    capacity += weight * (ended - capacity);
+                } else {
+                    empty += window.length;
+                    let growth = GROWTH + FASTER * empty.as_secs_f64();
+                    // At least one a second, or nothing would ever be tried again.
+                    capacity = (capacity * (1.0 + growth * seconds)).max(ended).max(1.0);
+                }
+                longest = longest.max(window.delay);
+                let shorter = longest.mul_f64(SHORTER).max(self.target);
+                stands = if window.delay > shorter {
+                    stands + window.length
+                } else {
+                    Duration::ZERO
+                };
+                if window.delay <= self.target {
+                    longest = Duration::ZERO;
+                    self.leave = LEAVE.0;
+                }
+                if stands > FUTILE {
+                    let leave = self.leave;
+                    self.leave = (leave * 2).min(LEAVE.1);
+                    State::Left(leave)
+                } else if capacity > arrived * SPARE {
+                    State::OPEN
+                } else {
+                    State::Limited {
+                        capacity,
+                        empty,
+                        longest,
+                        stands,
+                    }
+                }
+            }
+            State::Left(time) => match time.checked_sub(window.length) {
+                Some(time) => State::Left(time),
+                None => State::OPEN,
+            },
+        };
+        let State::Limited { capacity, .. } = self.state else {
+            return None;
+        };
         let room = self.target.as_secs_f64() - window.delay.as_secs_f64();
         let change = (room / DRAIN.as_secs_f64()).clamp(-LESS, MORE);
-        self.capacity.map(|capacity| capacity * (1.0 + change))
+        Some(capacity * (1.0 + change))
     }
 }
 
@@ -212,11 +296,44 @@ mod tests {
             arrived: 100,
             ended: 0,
         };
+        assert_eq!(budget.learn(&stuck), None);
         assert_eq!(budget.learn(&stuck), Some(0.0));
         let idle = Window {
             delay: Duration::ZERO,
             ..stuck
         };
         assert!(budget.learn(&idle) >= Some(1.0));
+    }
+
+    /// Other work makes each task wait for 3 ms, whatever is refused.
+    #[test]
+    fn a_wait_that_requests_do_not_cause_refuses_few_of_them() {
+        let mut budget = Budget::new(TARGET);
+        let (mut came, mut refused) = (0.0, 0.0);
+        let mut admitted = 1.0;
+        for _ in 0..60_000 {
+            let arrived = 300.0 * STEP.as_secs_f64();
+            came += arrived;
+            refused += arrived * (1.0 - admitted);
+            let rate = budget.learn(&Window {
+                length: STEP,
+                delay: Duration::from_millis(3),
+                arrived: arrived as u64,
+                ended: (arrived * admitted) as u64,
+            });
+            admitted = rate.map_or(1.0, |rate| (rate / 300.0).min(1.0));
+        }
+        assert!(refused / came < 0.05, "{}", refused / came);
+    }
+
+    #[test]
+    fn a_burst_refuses_nothing() {
+        let mut server = Server::new(1_000.0);
+        for _ in 0..20 {
+            // 30 requests that wait for each other, and then a second without any more of them.
+            server.queue += 30.0;
+            let done = server.run(200.0, Duration::from_secs(1));
+            assert_eq!(done.refused, 0.0);
+        }
     }
 }

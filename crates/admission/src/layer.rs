@@ -67,35 +67,29 @@ where
                 self.shared.clone(),
             ));
         }
-        // It ends when it is answered, or when its client has gone and the future is dropped.
-        let ends = (priority != Priority::Always).then(|| Ends(self.shared.clone()));
+        let counts = (priority != Priority::Always).then(|| self.shared.clone());
         Admitted(State::Admitted {
             inner: self.inner.call(Request::from_parts(parts, body)),
-            ends,
+            counts,
         })
     }
 }
 
 /// The future of [`AdmissionService`].
+#[must_use = "futures do nothing unless polled"]
 pub struct Admitted<F>(State<F>);
 
 enum State<F> {
-    Admitted { inner: F, ends: Option<Ends> },
+    Admitted {
+        inner: F,
+        counts: Option<Arc<Shared>>,
+    },
     Refused(Option<Shed>, Arc<Shared>),
 }
 
 impl<F> fmt::Debug for Admitted<F> {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.debug_struct("Admitted").finish_non_exhaustive()
-    }
-}
-
-/// Counts the end of a request when it is dropped.
-struct Ends(Arc<Shared>);
-
-impl Drop for Ends {
-    fn drop(&mut self) {
-        self.0.end();
     }
 }
 
@@ -110,12 +104,14 @@ where
         // SAFETY: `inner` is pinned with `self`: it is not moved below, and there is no `Drop`. The
         // other fields are not pinned.
         match unsafe { &mut self.get_unchecked_mut().0 } {
-            State::Admitted { inner, ends } => {
+            State::Admitted { inner, counts } => {
                 // SAFETY: see above.
                 let polled = unsafe { Pin::new_unchecked(inner) }.poll(cx);
+                // A request whose client has gone was not done: the future is dropped.
                 if polled.is_ready() {
-                    // At once, although whoever polls this may keep it.
-                    *ends = None;
+                    if let Some(shared) = counts.take() {
+                        shared.end();
+                    }
                 }
                 polled
             }

@@ -5,10 +5,7 @@ use std::{
     time::Duration,
 };
 
-use tourbillon::{
-    task::yield_now,
-    time::{Instant, sleep},
-};
+use tourbillon::time::{Instant, sleep_until, with_tolerance};
 
 use crate::{
     admission::Shared,
@@ -22,9 +19,23 @@ const LEAST: Duration = Duration::from_millis(10);
 /// A window with few requests is longer: until so many have ended, or so long.
 const ENOUGH: u64 = 8;
 const MOST: Duration = Duration::from_millis(100);
+/// How much a window counts for how many requests of a priority come.
+const SMOOTH: f64 = 0.3;
+
+/// Admits everything when the task ends, whoever ended it: nobody measures any more.
+struct Opens(Weak<Shared>);
+
+impl Drop for Opens {
+    fn drop(&mut self) {
+        if let Some(shared) = self.0.upgrade() {
+            shared.apply(None, [0.0; 3], Duration::ZERO);
+        }
+    }
+}
 
 /// Measures while requests come, until nobody has a reference to what is shared.
-pub(crate) async fn run(weak: Weak<Shared>, target: Duration) {
+async fn run(weak: Weak<Shared>, target: Duration) {
+    let _opens = Opens(weak.clone());
     let mut budget = Budget::new(target);
     loop {
         let Some(shared) = weak.upgrade() else { return };
@@ -39,13 +50,15 @@ pub(crate) async fn run(weak: Weak<Shared>, target: Duration) {
             None => return,
         };
         let mut delay = Duration::MAX;
+        let mut arrivals = [0.0; 3];
         loop {
-            sleep(TRY).await;
-            let asked = Instant::now();
-            // The task is behind all others of its worker now. So this is how long a task waits.
-            yield_now().await;
+            let due = Instant::now() + TRY;
+            // The runtime's budget for wake-ups would make it late, too.
+            with_tolerance(Duration::ZERO, sleep_until(due)).await;
+            // When the sleep is over, this task goes behind all others of a worker. So it is as late
+            // as each task that becomes ready now.
             let now = Instant::now();
-            delay = delay.min(now - asked);
+            delay = delay.min(now - due);
             let Some(shared) = weak.upgrade() else { return };
             let totals = shared.totals();
             let length = now - begin;
@@ -60,8 +73,11 @@ pub(crate) async fn run(weak: Weak<Shared>, target: Duration) {
                 arrived: arrived.iter().sum(),
                 ended,
             });
-            let a_second = arrived.map(|arrived| arrived as f64 / length.as_secs_f64());
-            shared.apply(rate, a_second, delay);
+            // The mean of some windows: one has few requests of a rare priority.
+            for (mean, arrived) in arrivals.iter_mut().zip(arrived) {
+                *mean += SMOOTH * (arrived as f64 / length.as_secs_f64() - *mean);
+            }
+            shared.apply(rate, arrivals, delay);
             if rate.is_none() && arrived == [0; 3] {
                 shared.rest();
                 break;

@@ -206,9 +206,9 @@ fn lower_priorities_are_refused_first() {
     });
 }
 
-/// A request whose client goes away ends, too: the router drops its future.
+/// Requests that wait for something else than a worker are no reason to refuse others.
 #[test]
-fn a_request_that_is_dropped_has_ended() {
+fn requests_that_wait_without_a_worker_refuse_nobody() {
     runtime().block_on(async {
         let admission = Admission::start();
         let router = Router::new()
@@ -223,6 +223,31 @@ fn a_request_that_is_dropped_has_ended() {
         // Nothing waits for a worker, so nothing is refused.
         sleep(Duration::from_millis(300)).await;
         assert_eq!(admission.counts(Priority::Normal).refused, 0);
+    });
+}
+
+/// An `Admission` outlives the runtime on which it was started.
+#[test]
+fn everything_is_admitted_when_the_runtime_that_measured_is_gone() {
+    let first = runtime();
+    let admission = first.block_on(async {
+        let admission = Admission::start();
+        let router = router(&admission);
+        flood(&router, &["/work"], async {
+            until("no request was refused", || admission.pressure() > 0.0).await;
+        })
+        .await;
+        admission
+    });
+    drop(first);
+    assert_eq!(admission.pressure(), 0.0);
+    runtime().block_on(async {
+        let router = router(&admission);
+        let refused = admission.counts(Priority::Normal).refused;
+        for _ in 0..20 {
+            assert_eq!(status(&router, "/work").await, StatusCode::OK);
+        }
+        assert_eq!(admission.counts(Priority::Normal).refused, refused);
     });
 }
 

@@ -291,7 +291,7 @@ impl<'a> End<'a> {
         let options = &self.server.options;
         match self.is_announced() {
             true => Some(GOODBYE),
-            false => [options.keep_alive_timeout, options.write_timeout]
+            false => [options.checked(), options.write_timeout]
                 .into_iter()
                 .flatten()
                 .min(),

@@ -38,6 +38,18 @@ impl Options {
         Some(if left < 1.0 { kept.mul_f64(left) } else { kept })
     }
 
+    /// Returns how often a connection looks for how long it has been idle.
+    pub(crate) fn checked(&self) -> Option<Duration> {
+        let kept = self.keep_alive_timeout?;
+        // The limit may become as short as that meanwhile.
+        let part = if self.pressure.is_some() {
+            LEAST_KEPT
+        } else {
+            1.0
+        };
+        Some(kept.mul_f64(part))
+    }
+
     /// Returns a sleep for a time limit.
     pub(crate) fn limit(&self, limit: Duration) -> TolerantSleep {
         TolerantSleep::new(limit).tolerance(self.timeout_tolerance)

@@ -178,10 +178,10 @@ impl<L: Listener, M, S> Serve<L, M, S> {
 
     /// Shortens [`keep_alive_timeout`](Serve::keep_alive_timeout) while the server has too much to do.
     ///
-    /// The function returns the part of the work that is refused, from 0 to 1. A connection asks
-    /// when it becomes idle, and its limit is shorter by that part: at most to a tenth. A connection
-    /// that is idle already asks again once in each `keep_alive_timeout`. `Admission::pressure` of
-    /// the crate `tourbillon-admission` is such a part.
+    /// The function returns the part of the work that is refused, from 0 to 1. The limit is shorter
+    /// by that part, at most to a tenth. Each connection asks ten times in each
+    /// `keep_alive_timeout`. `Admission::pressure` of the crate `tourbillon-admission` is such a
+    /// part.
     ///
     /// ```no_run
     /// use axum::{Router, routing::get};

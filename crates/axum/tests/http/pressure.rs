@@ -19,6 +19,7 @@ fn is_kept(pressure: f64) -> bool {
         let server = serve(listener, without_tokio(router))
             .header_read_timeout(None)
             .keep_alive_timeout(HOUR)
+            .write_timeout(None)
             .pressure(move || pressure);
         let server = tourbillon::spawn(server.into_future());
 
