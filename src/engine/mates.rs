@@ -54,10 +54,11 @@ impl Shared {
         (index < self.recorders.len()).then(|| (&*self.groups[index % count], place))
     }
 
-    /// Returns the group of worker `index` if a worker there leans, as far as is known.
-    fn leaned_on(&self, index: usize) -> Option<&Group> {
-        let group = self.group(index)?.0;
-        group.leaning.any().then_some(group)
+    /// Returns whether a worker leans in the group of worker `index`. A hint.
+    #[inline]
+    pub(crate) fn is_leaned_on(&self, index: usize) -> bool {
+        let group = self.group(index);
+        group.is_some_and(|(group, _)| group.leaning.any())
     }
 
     /// Returns the workers, for [`mate`](Shared::mate) and [`mates`](Shared::mates), if there are
@@ -95,7 +96,7 @@ impl Shared {
     /// Calls `f` for each worker that leans in the group of worker `index`, except for that one.
     #[inline]
     pub(crate) fn each_leaning(&self, index: usize, mut f: impl FnMut(&WorkerShard)) {
-        if self.leaned_on(index).is_none() || self.clock.was_paused() {
+        if !self.is_leaned_on(index) || self.clock.was_paused() {
             return;
         }
         let workers = self.mates_table();
@@ -115,11 +116,12 @@ impl Shared {
         mates.is_some_and(|(mates, place)| mates.is_covered(at, place))
     }
 
-    /// Returns whether the sleep of a worker was to be over by `now`, in ns, and workers lean that
-    /// may rely on that. The worker itself may have no timer that is due.
+    /// Returns whether a worker that is not awake was to be awake by `now`, in ns, and workers lean
+    /// that may rely on that. The worker itself may have no timer that is due.
     pub(crate) fn keeps_mates_waiting(&self, shard: &WorkerShard, now: u64) -> bool {
-        self.leaned_on(shard.owner().index).is_some()
-            && shard.parker().parked_until().is_some_and(|at| at <= now)
+        // Without a time it is being woken, and gets no core.
+        let until = shard.parker().parked_until();
+        self.is_leaned_on(shard.owner().index) && until.is_none_or(|at| at <= now)
     }
 
     /// Notes that the worker of `core` sleeps until `until`, in ns, past a deadline of its own, or

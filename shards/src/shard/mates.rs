@@ -114,24 +114,34 @@ impl<'a, O: Owner> Mates<'a, O> {
     /// Returns whether a worker, except that at `place`, is awake, or wakes up for a timer that is due
     /// `at`. It may defer that, as it may for its own timers.
     pub fn is_covered(self, at: u64, place: usize) -> bool {
-        let covers = |worker: &Shard<O>| match worker.parker.parked_until() {
-            // It looks at the timers of those that lean before it sleeps.
-            None => true,
-            // The word first, as in `Parker::claim_if_not_deferred`.
-            Some(until) => until <= at.max(worker.deferred()),
-        };
-        let mut others = self.all().filter(|it| it.0 != place);
-        others.any(|(_, worker)| covers(worker))
+        self.covered_from(place) <= at
     }
 
-    /// Returns the next deadline, in ns, of the workers that lean, as far as no other worker than
-    /// that at `place` covers it.
+    /// Returns the first deadline, in ns, that the workers other than that at `place` cover. They
+    /// cover all later ones, too.
+    fn covered_from(self, place: usize) -> u64 {
+        let from = |worker: &Shard<O>| match worker.parker.parked_until() {
+            // The word first, as in `Parker::claim_if_not_deferred`.
+            Some(until) if until > worker.deferred() => until,
+            Some(_) => 0,
+            // It looks at the timers of those that lean before it sleeps.
+            None if worker.parker.is_awake() => 0,
+            // It is being woken. It may have to wait for a core, and no alarm would tell.
+            None => u64::MAX,
+        };
+        let others = self.all().filter(|it| it.0 != place);
+        others.map(|it| from(it.1)).min().unwrap_or(u64::MAX)
+    }
+
+    /// Returns the next deadline, in ns, of the workers that lean, unless another worker than that
+    /// at `place` covers it. Then it covers the later ones, too, and this is [`NEVER`].
     pub fn next_deadline(self, place: usize) -> u64 {
-        self.leaning(place)
-            .map(|(_, worker)| worker.next_deadline())
-            .filter(|&next| next != NEVER && !self.is_covered(next, place))
-            .min()
-            .unwrap_or(NEVER)
+        let nexts = self.leaning(place).map(|it| it.1.next_deadline());
+        let next = nexts.min().unwrap_or(NEVER);
+        match next == NEVER || self.is_covered(next, place) {
+            true => NEVER,
+            false => next,
+        }
     }
 }
 
@@ -213,11 +223,7 @@ impl<O: Owner> Sleeper for Mate<'_, O> {
             false => shard.may_sleep(until),
         };
         // This worker was awake, so others may rely on it.
-        let serves = |(_, worker): (usize, &Shard<O>)| {
-            let next = worker.next_deadline();
-            until <= next.max(shard.deferred()) || mates.is_covered(next, place)
-        };
-        own && mates.leaning(place).all(serves)
+        own && until <= mates.next_deadline(place).max(shard.deferred())
     }
 
     fn end_sleep(&self) -> bool {

@@ -221,14 +221,21 @@ impl Worker<'_> {
     /// due timers were left behind.
     #[inline]
     pub(crate) fn note_taken(&mut self, first: usize, now: u64, may_be_late: bool, more: bool) {
-        if may_be_late || self.core.track.looks() {
-            self.look_at_taken(first, now);
-        }
+        self.note_batch(first, now, may_be_late);
         self.notes.left = match (more, self.notes.left) {
             (false, _) => 0,
             (true, 0) => now,
             (true, since) => since,
         };
+    }
+
+    /// Like [`note_taken`](Worker::note_taken), for timers of another shard: those that are left
+    /// there do not wait for this worker alone.
+    #[inline]
+    pub(crate) fn note_batch(&mut self, first: usize, now: u64, may_be_late: bool) {
+        if may_be_late || self.core.track.looks() {
+            self.look_at_taken(first, now);
+        }
     }
 
     #[cold]

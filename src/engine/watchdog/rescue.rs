@@ -345,8 +345,7 @@ impl Worker<'_> {
             rounds += usize::from(!expired.moved || expired.count > 0);
         }
         // Mates may rely on this worker for theirs.
-        let room = RESCUED.saturating_sub(self.due.len());
-        self.take_from_mates_of(core.index, room.min(DUE_MOST));
+        self.take_from_mates_of(core.index, DUE_MOST);
         // 2. Sockets and clocks.
         self.take_events(peer);
         // 3. The task in the LIFO slot. Only a rescue may take it.

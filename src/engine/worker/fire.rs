@@ -1,13 +1,14 @@
 //! How a worker fires its timers: it takes what is due from its shard, queues the callbacks, and
 //! wakes the tasks of sleeps.
 
-use tourbillon_shards::{Kind, NEVER};
+use tourbillon_shards::{Expired, Kind, NEVER};
 use tourbillon_sync::prefetch;
 
 use crate::{
     engine::{
         core::WorkerShard,
         job::Job,
+        watchdog::rescue::RESCUED,
         worker::{Worker, wake_all},
     },
     sys::sync::thread,
@@ -32,37 +33,61 @@ impl Worker<'_> {
     /// Takes due timers from the shard, queues their callbacks, and wakes their tasks. Returns
     /// `true` if a job may be ready, or if more timers are due.
     pub(super) fn fire_due(&mut self) -> bool {
+        // Before the own timers fill the deque: those of a worker that leans have as much room, or
+        // they would pile up while this worker is busy.
+        let leaned_on = self.shared.is_leaned_on(self.core.index);
+        let for_mates = leaned_on.then(|| self.due_limit());
         let own = self.fire_own();
-        self.fire_for_mates() || own
+        for_mates.is_some_and(|limit| self.fire_for_mates(limit)) || own
     }
 
-    /// Does so for the mates that lean.
-    fn fire_for_mates(&mut self) -> bool {
-        let limit = DUE_BATCH.saturating_sub(self.local.deque.len()).max(1);
-        let more = self.take_from_mates_of(self.core.index, limit);
+    /// Returns how many due timers the worker takes from a shard now: as many as the deque has room
+    /// for, and at least as many as other jobs have run since the last poll, so that a flood of jobs
+    /// cannot starve the timers.
+    fn due_limit(&self) -> usize {
+        let room = DUE_BATCH.saturating_sub(self.local.deque.len()).max(1);
+        let jobs = (self.tick - self.last_poll).saturating_sub(self.timers_since_poll);
+        room.max(usize::try_from(jobs).map_or(DUE_MOST, |jobs| jobs.min(DUE_MOST)))
+    }
+
+    /// Takes due timers of the workers that lean on this one, up to `limit` of each, and queues and
+    /// wakes what they stand for. Returns `true` if a job may be ready, or if more timers are due.
+    fn fire_for_mates(&mut self, limit: usize) -> bool {
+        let (more, denied) = self.take_from_mates_of(self.core.index, limit);
+        self.timers_since_poll += self.due.len() as u64;
         let any = !self.due.is_empty();
         if any && self.search.is_on {
             self.found();
         }
         self.queue_due();
+        match denied {
+            // Another thread takes from the same worker.
+            true => self.mates_patience.wait(),
+            false => self.mates_patience.reset(),
+        }
         any || more
     }
 
-    /// Takes the due timers of the workers that lean on worker `index`, up to `limit` of each.
-    /// Returns whether there are more. It runs no user code.
-    #[inline]
-    pub(crate) fn take_from_mates_of(&mut self, index: usize, limit: usize) -> bool {
-        let mut more = false;
+    /// Takes the due timers of the workers that lean on worker `index`, up to `limit` of each, and
+    /// no more than `due` has memory for. Returns whether there are more, and whether another thread
+    /// had the lock of one of their shards. It runs no user code.
+    pub(crate) fn take_from_mates_of(&mut self, index: usize, limit: usize) -> (bool, bool) {
+        let (mut more, mut denied) = (false, false);
         let shared = self.shared;
-        shared.each_leaning(index, |mate| more |= self.take_from(mate, limit));
-        more
+        shared.each_leaning(index, |mate| {
+            let room = RESCUED.saturating_sub(self.due.len());
+            let expired = self.take_from(mate, limit.min(room));
+            more |= expired.is_some_and(|it| it.more && !it.denied);
+            denied |= expired.is_some_and(|it| it.denied);
+        });
+        (more, denied)
     }
 
-    /// Takes due timers of a worker that leans. Returns whether there are more.
-    fn take_from(&mut self, mate: &WorkerShard, limit: usize) -> bool {
+    /// Takes due timers of a worker that leans, if it has any.
+    fn take_from(&mut self, mate: &WorkerShard, limit: usize) -> Option<Expired> {
         let (next, now) = (mate.next_deadline(), self.shared.clock.now());
         if next == NEVER || next > now {
-            return false;
+            return None;
         }
         let first = self.due.len();
         let (now, may_be_late) = self.moment_of_taking(now, next);
@@ -72,11 +97,11 @@ impl Worker<'_> {
         }
         let expired = mate.expire(now, limit, &mut self.due);
         self.note_late(first, now);
-        self.note_taken(first, now, may_be_late, expired.more);
-        expired.more && !expired.denied
+        self.note_batch(first, now, may_be_late);
+        Some(expired)
     }
 
-    /// Does so for the own shard.
+    /// Does what [`fire_due`](Worker::fire_due) says for the timers of the own shard.
     fn fire_own(&mut self) -> bool {
         let shard = &self.local.shard;
         // `soonest` lets a timer run before the end of its tolerance, if the worker is awake
@@ -91,11 +116,7 @@ impl Worker<'_> {
         if !shard.has_updates() && (next == NEVER || next > self.shared.clock.now()) {
             return false;
         }
-        // Take as many timers as the deque has room for. Take at least as many as other jobs have
-        // run since the last poll, so that a flood of jobs cannot starve the timers.
-        let room = DUE_BATCH.saturating_sub(self.local.deque.len()).max(1);
-        let jobs = (self.tick - self.last_poll).saturating_sub(self.timers_since_poll);
-        let limit = room.max(usize::try_from(jobs).map_or(DUE_MOST, |jobs| jobs.min(DUE_MOST)));
+        let limit = self.due_limit();
         let first = self.due.len();
         let (now, may_be_late) = self.moment_of_taking(self.shared.clock.now(), next);
         let expired = shard.expire(now, limit, &mut self.due);
@@ -158,5 +179,62 @@ impl Worker<'_> {
             }
             wake_all(core, wakers);
         });
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use std::sync::Arc;
+
+    use crossbeam::deque;
+    use tourbillon_sched::Sleeper;
+    use tourbillon_shards::Timer;
+
+    use super::*;
+    use crate::{
+        engine::{
+            core::{Core, Role},
+            local::Local,
+            shared::Shared,
+            watchdog::rescue::watched,
+        },
+        runtime::Builder,
+        sys::cpu::RuntimeMask,
+    };
+
+    /// More than a worker takes from a shard if no job has run.
+    const MANY: usize = 2 * DUE_BATCH;
+    const HOUR: u64 = 3_600_000_000_000;
+
+    #[test]
+    fn a_busy_worker_takes_as_many_timers_of_a_mate_that_leans_as_of_its_own() {
+        let runtime = Builder::new().worker_threads(2).build().unwrap();
+        let mut config = runtime.handle().shared().config.clone();
+        (config.cores, config.shares_cores) = (1, true);
+        let shared = Arc::new(Shared::new(config, RuntimeMask::of_this_thread(), 2));
+        let worker = |index| {
+            let deque = deque::Worker::new_fifo();
+            let core = Core::new(index, shared.clone(), deque.stealer(), Role::Worker);
+            Local::new(Arc::new(watched(core.unwrap(), 2)), deque)
+        };
+        let (busy, leaner) = (worker(0), worker(1));
+        let shards = [&busy, &leaner].map(|worker| worker.shard.clone());
+        shared.workers.store(Arc::new(shards.to_vec()));
+        let now = shared.clock.now();
+        for shard in &shards {
+            for _ in 0..MANY {
+                drop(Timer::once(shard, now, 1, || ()));
+            }
+        }
+        leaner.shard.defer(now + HOUR);
+        let workers = shared.mates_table();
+        let mate = shared.mate(&leaner.shard, workers.as_deref());
+        mate.announce_sleep();
+        assert!(mate.leans());
+        let mut worker = Worker::new(&busy, &shared);
+        worker.tick += MANY as u64;
+        worker.fire_due();
+        assert_eq!(busy.deque.len(), 2 * MANY);
+        mate.end_sleep();
     }
 }

@@ -123,6 +123,8 @@ pub(crate) struct Worker<'a> {
     pub(crate) tidy: Tidy,
     /// How often in a row another thread had the lock of the worker's shard.
     patience: Patience,
+    /// The same, for the shards of workers that lean on this one.
+    mates_patience: Patience,
     /// What the worker remembers for the flight recorder.
     pub(crate) notes: Notes,
 }
@@ -246,6 +248,7 @@ impl<'a> Worker<'a> {
             }),
             tidy: Tidy::default(),
             patience: Patience::default(),
+            mates_patience: Patience::default(),
             notes: Notes::default(),
         }
     }
