@@ -6,7 +6,7 @@ use loom::{sync::Arc, thread};
 use tourbillon_sched::{Searchers, Sleeper};
 use tourbillon_shards::{Leaning, Mate, Mates, Shard};
 
-use crate::{HORIZON, Home, Worker, run};
+use crate::{AHEAD, HORIZON, Home, Worker, run};
 
 /// A group of workers, which defer their wake-ups.
 pub struct Crew {
@@ -18,7 +18,16 @@ pub struct Crew {
 impl Crew {
     /// Creates a group of so many workers. None of them sleeps.
     pub fn new(workers: usize) -> Plain<Self> {
-        let home = |_| Arc::new(Shard::new(Worker::default()).deferring());
+        Self::of(workers, Shard::new)
+    }
+
+    /// Like [`new`](Crew::new), with an alarm for each worker.
+    pub fn watched(workers: usize) -> Plain<Self> {
+        Self::of(workers, |worker| Shard::watched(worker, AHEAD))
+    }
+
+    fn of(workers: usize, shard: impl Fn(Worker) -> Shard<Worker>) -> Plain<Self> {
+        let home = |_| Arc::new(shard(Worker::default()).deferring());
         let crew = Plain::new(Self {
             homes: (0..workers).map(home).collect(),
             leaning: Leaning::new(),
@@ -38,6 +47,13 @@ impl Crew {
     /// `at`.
     pub fn is_covered(&self, place: usize, at: u64) -> bool {
         self.leaning.leans(place) && self.mates().is_covered(at, place)
+    }
+
+    /// Acts as a peer that finds the worker at `place` blocked at `now`, and begins to watch it.
+    pub fn watch(&self, place: usize, now: u64) {
+        let home = &self.homes[place];
+        assert!(home.take_alarm(now) && home.watch_on(now));
+        self.mates().wake_left(place);
     }
 
     /// Returns the worker at `place` as one that sleeps for ever if it leans.

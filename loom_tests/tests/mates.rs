@@ -89,3 +89,21 @@ fn a_remote_thread_arms_a_timer_of_a_worker_that_leans() {
         end(&crew);
     });
 }
+
+/// A worker leans on one that is blocked, while a peer begins to watch that one: the worker does
+/// not rely on it, or is woken.
+#[test]
+fn a_worker_does_not_lean_on_one_that_is_watched() {
+    model!(Some(3), || {
+        let crew = Crew::watched(2);
+        let probe = begin(&crew, 5, DEFERRED);
+        crew.homes[1].beat(0);
+        let peer = thread::spawn({
+            let crew = crew.clone();
+            move || crew.watch(1, HORIZON)
+        });
+        assert!(crew.run_until(0, || probe.runs() == 1) <= DEFERRED);
+        peer.join().unwrap();
+        end(&crew);
+    });
+}

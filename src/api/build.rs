@@ -18,6 +18,7 @@ use crate::{
         helpers,
         job::Job,
         local::Local,
+        mates,
         shared::{Shared, Workers},
         shutdown,
         watchdog::{rescue, rescue::LEAST_LATENCY},
@@ -84,11 +85,13 @@ pub(crate) fn build(builder: &Builder) -> Result<Runtime, BuildError> {
         true => 2,
         false => cores.map_or(1, |cores| usable(pins.as_deref(), &cores)),
     };
-    // Workers that share a core share its budget.
     config.shares_cores = config.cores < count;
-    let core_share = (config.cores as f64 / count as f64).min(1.0);
-    let asked = config.timer_budget.filter(|_| !is_stated);
-    config.timer_budget = asked.map(|share| share * core_share);
+    config.timer_budget = config.timer_budget.filter(|_| !is_stated);
+    // Workers that share a core share its budget: they spend one together, or each has its part.
+    if !mates::are_grouped(&config, count) {
+        let core_share = (config.cores as f64 / count as f64).min(1.0);
+        config.timer_budget = config.timer_budget.map(|share| share * core_share);
+    }
     // All state that the threads share exists before the first thread runs.
     let shared = Arc::new(Shared::new(config, mask, count));
     if builder.start_paused {

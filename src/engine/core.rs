@@ -72,7 +72,7 @@ pub(crate) struct Core {
     /// The system's number of the worker's thread, as in `/proc/self/task`. Written by the worker.
     pub(crate) thread: AtomicU32,
     /// The end of the last sleep that lasted past a deadline because the budget for wake-ups was
-    /// spent, in ns. Written by the worker.
+    /// spent, in ns. Written by the worker, and by one that wakes up in its place.
     pub(crate) deferred_to: AtomicU64,
     /// How many callbacks of this shard's timers still have to take their outcomes. Any thread that
     /// starts such a timer writes it, so it is apart from the words that all threads read.

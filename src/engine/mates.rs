@@ -1,5 +1,10 @@
-//! Groups of workers that share a core, a budget for wake-ups, and the wake-ups: see "Mates" in
+//! Groups of workers that share a budget for wake-ups, and the wake-ups: see "Mates" in
 //! `crates/sched/PROTOCOLS.md`.
+//!
+//! Groups exist if there are more workers than cores, as many as there are cores. Workers take turns
+//! in them by number, as they do on named cores. It does not matter whether the workers of a group
+//! have the same core, and without pins none has one: each group spends the budget of one core, and
+//! saves wake-ups, whichever core its workers sleep on.
 
 use std::sync::Arc;
 
@@ -20,7 +25,7 @@ use crate::{
 /// timers itself.
 const LEANS: u64 = 50_000_000;
 
-/// What the workers of one core share.
+/// What the workers of a group share.
 #[derive(Debug)]
 pub(crate) struct Group {
     pub(crate) leaning: Leaning,
@@ -28,20 +33,26 @@ pub(crate) struct Group {
     pub(crate) spent: Arc<CachePadded<AtomicU64>>,
 }
 
-/// Returns the groups of a runtime with so many workers: one for each core. There are none if no
-/// two workers share a core, or if there is no budget. Nor if no peer rescues a worker that blocks,
-/// because the timers of its mates would wait, too.
+/// Returns whether a runtime with so many workers has groups. It has none if no two workers share a
+/// core, or if there is no budget. Nor if no peer rescues a worker that blocks, because the timers
+/// of its mates would wait, too.
+pub(crate) fn are_grouped(config: &Config, workers: usize) -> bool {
+    config.shares_cores && config.timer_budget.is_some() && config.is_watched(workers)
+}
+
+/// Returns the groups of a runtime with so many workers: as many as cores, or none.
 pub(crate) fn groups(config: &Config, workers: usize) -> Box<[CachePadded<Group>]> {
-    let share = config.shares_cores && config.timer_budget.is_some() && config.is_watched(workers);
     let group = |_| {
         CachePadded::new(Group {
             leaning: Leaning::new(),
             spent: Arc::default(),
         })
     };
-    (0..if share { config.cores } else { 0 })
-        .map(group)
-        .collect()
+    let count = match are_grouped(config, workers) {
+        true => config.cores,
+        false => 0,
+    };
+    (0..count).map(group).collect()
 }
 
 impl Shared {
@@ -102,6 +113,14 @@ impl Shared {
         let workers = self.mates_table();
         if let Some((mates, place)) = self.mates(index, workers.as_deref()) {
             mates.leaning(place).for_each(|(_, mate)| f(mate));
+        }
+    }
+
+    /// Wakes the workers that relied on worker `index` alone, which a peer now watches.
+    pub(crate) fn wake_left(&self, index: usize) {
+        let workers = self.mates_table();
+        if let Some((mates, place)) = self.mates(index, workers.as_deref()) {
+            mates.wake_left(place);
         }
     }
 

@@ -268,7 +268,7 @@ impl<S: Schedule, W> TimerBuilder<S, W> {
 
 impl<S: Schedule<Clock = Monotonic>, W> TimerBuilder<S, W> {
     /// Sets the worker whose shard holds the timer, by index. That worker runs the callback, unless
-    /// an idle peer is faster. The default is the starting thread if that is a worker, otherwise
+    /// another one is faster. The default is the starting thread if that is a worker, otherwise
     /// any worker.
     pub fn on_worker(mut self, worker: usize) -> Self {
         self.worker = Some(worker);

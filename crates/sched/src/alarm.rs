@@ -261,6 +261,13 @@ impl Alarm {
         }
     }
 
+    /// Returns whether a peer watches the owner: the alarm follows the deadlines. A hint.
+    #[inline]
+    pub fn is_watched(&self) -> bool {
+        let word = self.word.load(Ordering::Relaxed);
+        word != OFF && word & STANDS == 0
+    }
+
     /// Takes an alarm that has gone off. The calling thread is not the owner, and has read `now`
     /// after the alarm woke it. If this returns `true`, the caller looks after the owner: it takes
     /// what is due, then calls [`watch_on`](Alarm::watch_on), and only then runs anything.

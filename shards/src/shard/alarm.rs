@@ -48,6 +48,12 @@ impl<O: Owner> Shard<O> {
         self.alarm.at()
     }
 
+    /// Returns whether a peer watches the owner, which is stuck or gets no core. A hint.
+    #[inline]
+    pub(crate) fn is_watched(&self) -> bool {
+        self.alarm.is_watched()
+    }
+
     /// Takes an alarm that has gone off: see [`Alarm::take`]. If this returns `true`, the caller
     /// [rescues](Shard::is_late) the timers of the shard: it calls [`expire`](Shard::expire), then
     /// [`watch_on`](Shard::watch_on), and only then runs anything.

@@ -1,4 +1,4 @@
-//! Mates: workers that share a core, and serve each other's timers to save wake-ups.
+//! Mates: workers of one group, which serve each other's timers to save wake-ups.
 //!
 //! A worker that defers its wake-up may *lean*: it sleeps past the deferral, if another worker of
 //! its group is awake or wakes up in time. Each worker of the group serves the timers of those that
@@ -10,7 +10,7 @@ use std::{cell::Cell, fmt};
 use tourbillon_sched::Sleeper;
 use tourbillon_sync::{Arc, AtomicU64, Ordering};
 
-use super::Shard;
+use super::{Shard, insert::full_fence};
 use crate::{node::claim::NEVER, owner::Owner};
 
 /// How many workers of a group can lean.
@@ -121,6 +121,8 @@ impl<'a, O: Owner> Mates<'a, O> {
     /// cover all later ones, too.
     fn covered_from(self, place: usize) -> u64 {
         let from = |worker: &Shard<O>| match worker.parker.parked_until() {
+            // It is stuck, or gets no core, and the peer that watches it looks after it alone.
+            _ if worker.is_watched() => u64::MAX,
             // The word first, as in `Parker::claim_if_not_deferred`.
             Some(until) if until > worker.deferred() => until,
             Some(_) => 0,
@@ -131,6 +133,17 @@ impl<'a, O: Owner> Mates<'a, O> {
         };
         let others = self.all().filter(|it| it.0 != place);
         others.map(|it| from(it.1)).min().unwrap_or(u64::MAX)
+    }
+
+    /// Wakes the workers that lean if no other worker covers their next deadlines any more. The
+    /// calling thread has just begun to watch the worker at `place`: see [`Shard::watch_on`].
+    pub fn wake_left(self, place: usize) {
+        // Either a worker that begins to lean finds, behind its own fence, that the other one is
+        // watched, or this thread finds that it leans.
+        full_fence();
+        for (_, worker) in self.leaning(place) {
+            worker.wake_before(worker.next_deadline(), true, || ());
+        }
     }
 
     /// Returns the next deadline, in ns, of the workers that lean, unless another worker than that

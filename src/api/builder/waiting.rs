@@ -148,8 +148,9 @@ impl Builder {
     ///
     /// The budget makes no timer late by more than 1 ms. So a worker spends the share, or what one
     /// wake-up a millisecond costs, if that is more. With the default, it is more if a wake-up
-    /// costs over 20 µs. Workers that share a core share its budget, and defer their wake-ups to
-    /// the same moments. One of them wakes up for the timers of all, at most once each 0.8 ms.
+    /// costs over 20 µs. If there are more workers than cores, some workers share the budget of
+    /// one core, and defer their wake-ups to the same moments. While the budget is spent, one of
+    /// them wakes up for the timers of all, at most once each 0.8 ms.
     ///
     /// A worker that is awake for other reasons fires what is due at once, at no cost. The budget
     /// does not apply to timers with a tolerance that somebody has stated, be it zero, by

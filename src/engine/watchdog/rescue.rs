@@ -344,8 +344,8 @@ impl Worker<'_> {
             // bound. Those that are due may be behind them.
             rounds += usize::from(!expired.moved || expired.count > 0);
         }
-        // Mates may rely on this worker for theirs.
-        self.take_from_mates_of(core.index, DUE_MOST);
+        // Mates may rely on this worker for theirs, and where looks are rare, they go on to do so.
+        self.take_from_mates_of(core, DUE_MOST, Some(came));
         // 2. Sockets and clocks.
         self.take_events(peer);
         // 3. The task in the LIFO slot. Only a rescue may take it.
@@ -402,10 +402,14 @@ impl Worker<'_> {
     fn watch_on(&self, peer: &WorkerShard) {
         let now = self.shared.clock.now();
         match self.crowded_around(peer) {
-            None => peer.watch_on(now),
+            None => {
+                if peer.watch_on(now) {
+                    self.shared.wake_left(peer.owner().index);
+                }
+            }
             // Most workers that do not return are waiting for a core, and each look takes one away.
-            Some(rarer) => peer.watch_on_rarely(now, rarer),
-        };
+            Some(rarer) => _ = peer.watch_on_rarely(now, rarer),
+        }
     }
 }
 

@@ -6,7 +6,7 @@ use tourbillon_sync::prefetch;
 
 use crate::{
     engine::{
-        core::WorkerShard,
+        core::{Core, WorkerShard},
         job::Job,
         watchdog::rescue::RESCUED,
         worker::{Worker, wake_all},
@@ -53,7 +53,7 @@ impl Worker<'_> {
     /// Takes due timers of the workers that lean on this one, up to `limit` of each, and queues and
     /// wakes what they stand for. Returns `true` if a job may be ready, or if more timers are due.
     fn fire_for_mates(&mut self, limit: usize) -> bool {
-        let (more, denied) = self.take_from_mates_of(self.core.index, limit);
+        let (more, denied) = self.take_from_mates_of(self.core, limit, None);
         self.timers_since_poll += self.due.len() as u64;
         let any = !self.due.is_empty();
         if any && self.search.is_on {
@@ -68,15 +68,22 @@ impl Worker<'_> {
         any || more
     }
 
-    /// Takes the due timers of the workers that lean on worker `index`, up to `limit` of each, and
-    /// no more than `due` has memory for. Returns whether there are more, and whether another thread
-    /// had the lock of one of their shards. It runs no user code.
-    pub(crate) fn take_from_mates_of(&mut self, index: usize, limit: usize) -> (bool, bool) {
+    /// Takes the due timers of the workers that lean on the worker of `core`, up to `limit` of each,
+    /// and no more than `due` has memory for. `came`: when this thread came to that worker, if it is
+    /// stuck. Returns whether there are more, and whether another thread had the lock of one of their
+    /// shards. It runs no user code.
+    pub(crate) fn take_from_mates_of(
+        &mut self,
+        core: &Core,
+        limit: usize,
+        came: Option<u64>,
+    ) -> (bool, bool) {
         let (mut more, mut denied) = (false, false);
         let shared = self.shared;
-        shared.each_leaning(index, |mate| {
+        let rescue = came.map(|came| (core, came));
+        shared.each_leaning(core.index, |mate| {
             let room = RESCUED.saturating_sub(self.due.len());
-            let expired = self.take_from(mate, limit.min(room));
+            let expired = self.take_from(mate, limit.min(room), rescue);
             more |= expired.is_some_and(|it| it.more && !it.denied);
             denied |= expired.is_some_and(|it| it.denied);
         });
@@ -84,7 +91,12 @@ impl Worker<'_> {
     }
 
     /// Takes due timers of a worker that leans, if it has any.
-    fn take_from(&mut self, mate: &WorkerShard, limit: usize) -> Option<Expired> {
+    fn take_from(
+        &mut self,
+        mate: &WorkerShard,
+        limit: usize,
+        rescue: Option<(&Core, u64)>,
+    ) -> Option<Expired> {
         let (next, now) = (mate.next_deadline(), self.shared.clock.now());
         if next == NEVER || next > now {
             return None;
@@ -96,8 +108,17 @@ impl Worker<'_> {
             mate.owner().track.set_looks(true);
         }
         let expired = mate.expire(now, limit, &mut self.due);
-        self.note_late(first, now);
-        self.note_batch(first, now, may_be_late);
+        match rescue {
+            // They waited for the worker that is stuck.
+            Some((stuck, came)) => {
+                self.note_rescued(first, now);
+                self.note_taken_from(stuck, first, now, came);
+            }
+            None => {
+                self.note_late(first, now);
+                self.note_batch(first, now, may_be_late);
+            }
+        }
         Some(expired)
     }
 

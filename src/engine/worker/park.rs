@@ -12,7 +12,7 @@ use crate::{
             wait_policy::{Sleep, Wait},
         },
     },
-    sys::epoll::Timeout,
+    sys::{epoll::Timeout, sync::atomic::Ordering},
     util::probe::probe,
 };
 
@@ -143,6 +143,11 @@ impl Worker<'_> {
                 let defers = mate.next_deadline() < until
                     && (until <= shard.deferred() || mate.leans())
                     && !shared.clock.was_paused();
+                if defers && mate.leans() {
+                    // A mate that wakes up for this worker may defer that further, and notes it.
+                    core.recorder.own.deferred_wakes.add_alone(1);
+                    core.deferred_to.store(shard.deferred(), Ordering::Relaxed);
+                }
                 let timeout =
                     // On a paused clock, the worker has slept already, and now polls.
                     if passed == Passed::Slept {
@@ -164,8 +169,11 @@ impl Worker<'_> {
                         timed = Some(Sleep::new(real, until, until));
                         let (deadline, left) = shared.clock.until(until, real);
                         Timeout::Until { deadline, left }
-                    // If the worker defers a wake-up, it wakes up for a timer that may be strict.
-                    } else if shared.clock.was_paused() || !defers && shard.soonest() != until {
+                    // If the worker defers a wake-up, it wakes up for a timer that may be strict. If
+                    // it wakes up for a mate, it defers that no longer.
+                    } else if shared.clock.was_paused()
+                        || !defers && shard.next_deadline() == until && shard.soonest() != until
+                    {
                         // Neither compensate nor learn. On a clock that was ever paused, all must
                         // depend on the program alone. A timer with a tolerance need not be exact.
                         let early = match shared.clock.was_paused() {

@@ -30,7 +30,7 @@ const MEETING: u64 = 800_000;
 /// The unit of [`Budget::times`].
 const ONE: u64 = 1_024;
 
-/// The budget of one worker.
+/// The budget of one worker, or its part in the budget of a group.
 #[derive(Debug)]
 pub(super) struct Budget {
     /// By what a cost is multiplied, in units of 1 / [`ONE`]: the inverse of the share.
