@@ -124,11 +124,14 @@ fn descriptors_and_their_events_are_counted() {
             assert_eq!(metrics.io_driver_fd_registered_count(), 3);
             assert_eq!(metrics.io_driver_fd_deregistered_count(), 0);
             let before = metrics.io_driver_ready_count();
-            let mut accepted = accepted.unwrap().0;
-            let reading = tokio::spawn(async move { accepted.read_u8().await.unwrap() });
-            yield_now().await;
-            connected.unwrap().write_u8(42).await.unwrap();
-            assert_eq!(reading.await.unwrap(), 42);
+            let (mut accepted, mut connected) = (accepted.unwrap().0, connected.unwrap());
+            // The reader waits before the byte is written, so it needs an event.
+            let writing = async {
+                yield_now().await;
+                connected.write_u8(42).await.unwrap();
+            };
+            let (byte, ()) = tokio::join!(accepted.read_u8(), writing);
+            assert_eq!(byte.unwrap(), 42);
             // tokio counts an event after it has woken the task.
             eventually(|| metrics.io_driver_ready_count() > before);
         });
