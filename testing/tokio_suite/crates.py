@@ -31,6 +31,12 @@ AXUM_MACROS = """
 version = "0.5"
 features = ["__private"]
 """
+# Its tests only import this crate of examples, so another one may have the name.
+RACTOR_EXAMPLE = """
+[dev-dependencies.ractor_example_entry_proc]
+version = "1"
+package = "cfg-if"
+"""
 ALL = ["--all-features", "--tests"]
 # Each crate with the version whose tests are known, what Cargo is to build, and what the manifest
 # lacks. With `--lib`, the package has no other tests, or they need what it lacks.
@@ -44,14 +50,14 @@ CRATES = {
     "h2": ("0.4.20", ["--lib"], ""),
     "axum": ("0.8.9", ["--all-features", "--lib"], AXUM_MACROS),
     "kameo": ("0.22.2", ["--lib"], ""),
-    "ractor": ("0.16.5", ["--tests"], ""),
+    "ractor": ("0.16.5", ["--tests"], RACTOR_EXAMPLE),
     "actix-rt": ("2.15.0", ["--tests"], ""),
     "tarpc": ("0.38.0", ["--features=full", "--tests"], ""),
     "bb8": ("0.9.1", ["--tests"], ""),
     "quinn": ("0.11.12", ["--tests"], ""),
     "reqwest": ("0.13.5", ["--no-default-features", "--features=json,stream", "--lib"], ""),
     "rathole": ("0.5.0", ["--no-default-features", "--features=server,client", "--bins"], ""),
-    "turmoil": ("0.7.2", ["--tests"], ""),
+    "turmoil": ("0.7.2", ALL, ""),
     "tokio-tungstenite": ("0.30.0", ["--tests"], ""),
     "tonic": ("0.14.9", ["--lib"], ""),
     "sqlx": ("0.9.0", ["--features=runtime-tokio,sqlite", "--lib"], ""),
