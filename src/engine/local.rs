@@ -42,6 +42,8 @@ pub(crate) fn with_worker<R>(local: &Local, f: impl FnOnce() -> R) -> R {
     // worker.
     let core = current::replace(local.shard.owner());
     let _reset = Reset(LOCAL.get(), core);
+    // A signal handler on this thread that finds the pointer finds what it points to, too.
+    compiler_fence(Ordering::SeqCst);
     // Set last, and reset by the guard even if `f` panics: the pointer never outlives the borrow.
     LOCAL.set(ptr::from_ref(local));
     f()

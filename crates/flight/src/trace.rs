@@ -20,7 +20,7 @@ use crate::{
     LateTimer, causes, jobs,
     json::{Micros, Quoted},
     late_timers, nanos,
-    stalls::{Stacks, stalls},
+    stalls::{Stacks, own_line, stalls},
 };
 
 const RUNTIME: u64 = 1;
@@ -467,8 +467,10 @@ fn write_late<W: Write>(
     for (span, row) in timer.spans.iter().zip(stacks.places(timer)) {
         let to = at + nanos(span.length);
         let mut text = format!("\"why\":{}", Quoted(span));
-        if let Some(row) = row {
-            text += &format!(",\"stack\":{}", Quoted(&stacks.rows[row].stack));
+        // The slice of the stall has the whole stack.
+        let line = row.and_then(|row| own_line(stacks.rows[row].stack.lines()));
+        if let Some(line) = line {
+            text += &format!(",\"in\":{}", Quoted(line));
         }
         events.event('b', place, at, span.cause.name(), rest(text))?;
         events.event('e', place, to, span.cause.name(), rest(String::new()))?;

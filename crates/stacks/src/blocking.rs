@@ -58,20 +58,26 @@ fn stacks(handle: &Handle, jobs: Vec<BlockingJob>) -> Vec<(BlockingJob, Option<S
 /// Returns an error if the thread cannot be started.
 ///
 /// ```
-/// use std::{sync::mpsc, thread, time::Duration};
+/// use std::{sync::mpsc, time::Duration};
 ///
-/// fn writes_a_report() {
-///     thread::sleep(Duration::from_millis(300));
+/// // Blocks its thread until the other end of the channel is gone.
+/// fn writes_a_report(until: mpsc::Receiver<()>) {
+///     let _ = until.recv();
 /// }
 ///
 /// let runtime = tourbillon::Runtime::new().unwrap();
 /// let (sender, stacks) = mpsc::channel();
 /// let limit = Duration::from_millis(20);
 /// let _watch = tourbillon_stacks::watch_blocking(runtime.handle(), limit, move |_, stack| {
-///     let _ = sender.send(stack.map_or_else(String::new, |stack| stack.to_string()));
+///     if let Some(stack) = stack {
+///         let _ = sender.send(stack.to_string());
+///     }
 /// })?;
-/// runtime.spawn_blocking(writes_a_report);
-/// assert!(stacks.recv().unwrap().contains("writes_a_report"));
+/// let (end, until) = mpsc::channel();
+/// runtime.spawn_blocking(move || writes_a_report(until));
+/// let stack = stacks.recv_timeout(Duration::from_secs(60)).unwrap();
+/// assert!(stack.contains("writes_a_report"));
+/// drop(end);
 /// # Ok::<_, std::io::Error>(())
 /// ```
 pub fn watch_blocking<F>(handle: &Handle, limit: Duration, f: F) -> io::Result<BlockingWatch>

@@ -53,11 +53,12 @@ struct Open {
 /// Returns an error if the thread cannot be started.
 ///
 /// ```
-/// use std::{sync::mpsc, thread, time::Duration};
+/// use std::{sync::mpsc, time::Duration};
 /// use tourbillon::runtime::Builder;
 ///
-/// fn sum_all_prices() {
-///     thread::sleep(Duration::from_millis(300));
+/// // Blocks its worker until the other end of the channel is gone.
+/// fn sum_all_prices(until: mpsc::Receiver<()>) {
+///     let _ = until.recv();
 /// }
 ///
 /// let (sender, stacks) = mpsc::channel();
@@ -70,8 +71,11 @@ struct Open {
 ///     }
 /// })?;
 /// let runtime = builder.build().unwrap();
-/// runtime.spawn(async { sum_all_prices() });
-/// assert!(stacks.recv().unwrap().contains("sum_all_prices"));
+/// let (end, until) = mpsc::channel();
+/// runtime.spawn(async move { sum_all_prices(until) });
+/// let stack = stacks.recv_timeout(Duration::from_secs(60)).unwrap();
+/// assert!(stack.contains("sum_all_prices"));
+/// drop(end);
 /// # Ok::<_, std::io::Error>(())
 /// ```
 pub fn on_stall<F>(builder: &mut Builder, f: F) -> io::Result<&mut Builder>

@@ -11,7 +11,8 @@ const OF_RUNTIME: [&str; 3] = ["tourbillon::", "tourbillon_shards::", "tourbillo
 ///
 /// It has addresses. Names are found when they are asked for. `Display` prints a line for each
 /// function of the job, innermost first, without those of the runtime that called it. If the thread
-/// slept in the kernel, that is the first line. Equal lines behind each other are one:
+/// slept in the kernel, that is the first line. Equal lines behind each other are one. After 100
+/// lines, the functions that are left are only counted:
 ///
 /// ```text
 /// [read in pipe_read]
@@ -136,7 +137,9 @@ pub fn frames_at(address: u64) -> Vec<Frame> {
 /// Returns the functions of an address, as the program describes them.
 fn named(address: u64) -> Vec<Frame> {
     let mut frames = Vec::new();
-    backtrace::resolve(address as *mut c_void, |symbol| {
+    // It looks one byte before an address, as for a return address. The walk has done so already,
+    // and the instruction that runs may be the first of its function.
+    backtrace::resolve((address.wrapping_add(1)) as *mut c_void, |symbol| {
         let name = symbol.name().map(|name| format!("{name:#}"));
         frames.push(Frame {
             function: name.unwrap_or_else(|| format!("{address:#x}")),
@@ -156,9 +159,17 @@ impl fmt::Display for Stack {
     }
 }
 
-/// Writes lines. Equal ones behind each other are one.
+/// The most lines of a stack that are written. Deep recursion by turns has hundreds.
+const LINES: usize = 100;
+
+/// Writes lines. Equal ones behind each other are one, and those after [`LINES`] are counted.
 pub(crate) fn write_lines(f: &mut fmt::Formatter<'_>, lines: &[String]) -> fmt::Result {
+    let mut left = lines.len();
     for (n, equal) in lines.chunk_by(|one, next| one == next).enumerate() {
+        if n == LINES {
+            return write!(f, "\nand {left} that called them");
+        }
+        left -= equal.len();
         f.write_str(if n == 0 { "" } else { "\n" })?;
         f.write_str(&equal[0])?;
         if equal.len() > 1 {
@@ -186,5 +197,45 @@ impl fmt::Display for Frame {
             }
         }
         Ok(())
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use std::fmt::Write;
+
+    use super::*;
+
+    struct Lines(Vec<String>);
+
+    impl fmt::Display for Lines {
+        fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+            write_lines(f, &self.0)
+        }
+    }
+
+    #[test]
+    fn the_outermost_functions_of_a_deep_stack_are_counted() {
+        let mut lines: Vec<_> = (0..LINES).map(|n| n.to_string()).collect();
+        lines.insert(0, "0".to_owned());
+        let mut whole = "0 (2 times)".to_owned();
+        (1..LINES).for_each(|n| write!(whole, "\n{n}").unwrap());
+        assert_eq!(Lines(lines.clone()).to_string(), whole);
+        lines.extend(["a", "a", "b"].map(str::to_owned));
+        let cut = format!("{whole}\nand 3 that called them");
+        assert_eq!(Lines(lines).to_string(), cut);
+    }
+
+    /// The byte before a function is of another one, or of none.
+    #[test]
+    fn the_first_instruction_of_a_function_is_its_own() {
+        #[inline(never)]
+        fn here() -> usize {
+            std::hint::black_box(7)
+        }
+        assert_eq!(here(), 7);
+        let frames = frames_at(here as fn() -> usize as usize as u64);
+        let function = &frames.last().unwrap().function;
+        assert!(function.ends_with("::here"), "{function}");
     }
 }

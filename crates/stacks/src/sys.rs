@@ -51,8 +51,9 @@ const SIGNAL: c_int = libc::SIGURG;
 
 /// How long the capturing thread waits for an answer. A thread that has no core cannot answer.
 const PATIENCE: Duration = Duration::from_millis(200);
-/// How long a thread is held at most, and how long each wait for a word takes at most.
-const HOLDS: u32 = 100;
+/// How many steps a thread is held at most, 50 ms in all, and how long each wait for a word takes
+/// at most. A copy takes far less, unless the capturing thread has no core.
+const HOLDS: u32 = 5;
 const STEP: Duration = Duration::from_millis(10);
 
 /// The registers of a thread from which its stack is walked: see [`Walker`](crate::Walker).
@@ -210,7 +211,9 @@ fn this_thread() -> u32 {
 
 /// Returns where the mappings of this process end, in order.
 fn ends_of_mappings() -> io::Result<Vec<u64>> {
-    let maps = fs::read_to_string("/proc/self/maps")?;
+    let maps = fs::read("/proc/self/maps")?;
+    // The names of files may be any bytes.
+    let maps = String::from_utf8_lossy(&maps);
     let end = |line: &str| {
         let (range, _) = line.split_once(' ')?;
         u64::from_str_radix(range.split_once('-')?.1, 16).ok()

@@ -6,7 +6,7 @@ import { exact } from './format.js';
 const STACKS = 5;
 
 /** Functions of libraries, and of the kernel, begin like this. The line of the user is further out. */
-const OF_LIBRARIES = /^[<&(]*(std|core|alloc|\[|[^: ]+( at |$))/;
+const OF_LIBRARIES = /^[<&(]*((std|core|alloc)::|\[|[^: ]+( at |$))/;
 
 /** One element for each stack of a job, which opens. One that is open stays open. */
 export class Stacks {
