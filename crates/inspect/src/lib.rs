@@ -30,6 +30,8 @@
 //!   [allowed](Builder::allow_host) gets 421, because any name can be made to resolve to this
 //!   address.
 //! - A foreign `Origin` or a cross-site `Sec-Fetch-Site` gets 403, except for a link to `/`.
+//! - A request for `/profile` without the header `X-Tourbillon: profile` gets 403: browsers send no
+//!   such header for other pages.
 //!
 //! No header lets other pages read an answer, and the page may only load its own files.
 //!

@@ -5,7 +5,7 @@ use std::{sync::Arc, time::Duration};
 use axum::{
     body::Body,
     extract::State,
-    http::{Method, Response, StatusCode, Uri},
+    http::{HeaderMap, Method, Response, StatusCode, Uri},
 };
 use tourbillon::task::spawn_blocking;
 use tourbillon_profile::{Clock, Options, Profile, ProfileError};
@@ -18,6 +18,10 @@ use crate::{
 /// How long a profile is, if the query does not say, and at most, in seconds.
 const SECONDS: u64 = 10;
 const MOST: u64 = 300;
+/// A header, and its value, that clients must send. A page of another site cannot make a browser
+/// send it without permission. Over plain HTTP nothing else tells its request for an image from
+/// one of the user.
+const HEADER: (&str, &str) = ("x-tourbillon", "profile");
 
 /// What a client asks for.
 #[derive(Debug)]
@@ -89,7 +93,13 @@ pub(crate) async fn profile(
     State(site): State<Arc<Site>>,
     method: Method,
     uri: Uri,
+    headers: HeaderMap,
 ) -> Response<Body> {
+    if headers.get(HEADER.0).is_none_or(|value| value != HEADER.1) {
+        let why = "a profile needs the header `X-Tourbillon: profile`, so that no page of another \
+                   site takes one\n";
+        return plain(StatusCode::FORBIDDEN, why);
+    }
     let Question { options, format } = match Question::parse(uri.query().unwrap_or("")) {
         Ok(question) => question,
         Err(why) => return plain(StatusCode::BAD_REQUEST, why),

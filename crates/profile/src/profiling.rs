@@ -221,15 +221,18 @@ impl Sampler {
     /// Samples until the time is over, or until nobody waits for the profile.
     fn run(mut self, stop: &Receiver<()>) -> Result<Profile, ProfileError> {
         let (began, at) = (Instant::now(), SystemTime::now());
-        loop {
-            self.follow().map_err(ProfileError::Os)?;
+        // Later, a thread that cannot be sampled is left out, and tried again in the next step.
+        self.follow().map_err(ProfileError::Os)?;
+        let is_wanted = loop {
             let left = self.options.duration.saturating_sub(began.elapsed());
             let ended = stop.recv_timeout(left.min(STEP));
             self.read();
-            if left.is_zero() || ended == Err(RecvTimeoutError::Disconnected) {
-                break;
+            let is_wanted = ended != Err(RecvTimeoutError::Disconnected);
+            if left.is_zero() || !is_wanted {
+                break is_wanted;
             }
-        }
+            let _ = self.follow();
+        };
         self.timers.clear();
         self.session.close();
         self.read();
@@ -243,27 +246,40 @@ impl Sampler {
         } = self;
         // Another profile may begin while the functions of this one are named.
         drop(session);
+        // For nobody, no functions are named.
+        let counts = match is_wanted {
+            true => counts,
+            false => HashMap::new(),
+        };
         Ok(Profile::new(options, at, began.elapsed(), counts, lost))
     }
 
-    /// Gives threads that are new a timer, and stops those of threads that are gone.
+    /// Gives threads that are new a timer, and stops those of threads that are gone. Returns the
+    /// last error. It leaves out the threads that cannot be sampled, and no others.
     fn follow(&mut self) -> io::Result<()> {
         let threads: HashSet<u32> = self.handle.threads().into_iter().collect();
         self.timers.retain(|thread, _| threads.contains(thread));
+        let mut result = Ok(());
         for thread in threads {
             if self.timers.contains_key(&thread) {
                 continue;
             }
-            self.next = self.next.or_else(|| self.session.add());
+            if self.next.is_none() {
+                self.next = self.session.add()?;
+            }
             // There is a limit, which only a program reaches whose threads come and go.
             let Some(value) = self.next else { break };
             let Options { clock, .. } = self.options;
-            if let Some(timer) = Timer::start(thread, clock, self.options.period(), value)? {
-                self.timers.insert(thread, timer);
-                self.next = None;
+            match Timer::start(thread, clock, self.options.period(), value) {
+                Ok(Some(timer)) => {
+                    self.timers.insert(thread, timer);
+                    self.next = None;
+                }
+                Ok(None) => {}
+                Err(error) => result = Err(error),
             }
         }
-        Ok(())
+        result
     }
 
     /// Counts the samples that were written.
@@ -277,7 +293,7 @@ impl Sampler {
             unsafe {
                 ring.read(|head, words| {
                     let from = head.registers.stack_pointer();
-                    if !ring.has(from) {
+                    if ring.end(from).is_none() {
                         unknown = Some(from);
                     }
                     // The thread may be no worker any more.

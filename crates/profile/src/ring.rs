@@ -4,7 +4,9 @@ use std::{
     cell::UnsafeCell,
     ffi::c_void,
     fs::File,
+    io, ops,
     os::fd::{AsRawFd, RawFd},
+    ptr::{self, NonNull},
     sync::atomic::{
         AtomicU64, AtomicUsize,
         Ordering::{Acquire, Relaxed, Release},
@@ -34,7 +36,7 @@ pub(crate) struct Ring {
     to: AtomicU64,
     heads: Box<[UnsafeCell<Head>]>,
     /// `ROOM` words for each sample. The kernel writes them.
-    words: Box<[UnsafeCell<u64>]>,
+    words: Words,
     /// The memory of this process, as a file.
     memory: RawFd,
 }
@@ -59,27 +61,23 @@ pub(crate) struct Head {
 
 impl Ring {
     /// Makes a ring for so many samples. `memory` stays open while the ring is used.
-    pub(crate) fn new(samples: usize, memory: &File) -> Self {
+    pub(crate) fn new(samples: usize, memory: &File) -> io::Result<Self> {
         let head = Head {
             registers: Registers::NONE,
             activity: None,
             spans: spans::NONE,
             words: 0,
         };
-        // Zeros, of which the kernel makes memory where something is written.
-        let words = vec![0_u64; samples * ROOM].into_boxed_slice();
-        // SAFETY: an `UnsafeCell` has the layout of what is in it.
-        let words = unsafe { Box::from_raw(Box::into_raw(words) as *mut [UnsafeCell<u64>]) };
-        Self {
+        Ok(Self {
             written: AtomicUsize::new(0),
             read: AtomicUsize::new(0),
             lost: AtomicU64::new(0),
             from: AtomicU64::new(0),
             to: AtomicU64::new(0),
             heads: (0..samples).map(|_| UnsafeCell::new(head)).collect(),
-            words,
+            words: Words::new(samples * ROOM)?,
             memory: memory.as_raw_fd(),
-        }
+        })
     }
 
     /// Writes a sample of the calling thread, which was interrupted at `registers`. Allocates
@@ -96,12 +94,11 @@ impl Ring {
         }
         let place = written % self.heads.len();
         let from = registers.stack_pointer();
-        let end = match self.has(from) {
-            true => self.to.load(Relaxed),
-            false => from.saturating_add(BEFORE),
-        };
+        let end = self.end(from).unwrap_or(from.saturating_add(BEFORE));
         let room = ROOM * size_of::<u64>();
-        let length = usize::try_from(end - from).unwrap_or(room).min(room);
+        let length = usize::try_from(end.saturating_sub(from))
+            .unwrap_or(room)
+            .min(room);
         let words = &self.words[place * ROOM..][..ROOM];
         let into = words.as_ptr().cast::<c_void>().cast_mut();
         // By the kernel, which stops at memory that is not there: this may not be the stack that
@@ -138,9 +135,11 @@ impl Ring {
         }
     }
 
-    /// Returns whether the known stack has this address.
-    pub(crate) fn has(&self, address: u64) -> bool {
-        (self.from.load(Relaxed)..self.to.load(Relaxed)).contains(&address)
+    /// Returns where the known stack ends, if it has this address.
+    pub(crate) fn end(&self, address: u64) -> Option<u64> {
+        // Each is read once: the other thread may change them meanwhile.
+        let (from, to) = (self.from.load(Relaxed), self.to.load(Relaxed));
+        (from..to).contains(&address).then_some(to)
     }
 
     /// Tells where the mapping of the stack begins and ends. A mix of two mappings does no harm.
@@ -152,5 +151,73 @@ impl Ring {
     /// Returns how many samples had no room.
     pub(crate) fn lost(&self) -> u64 {
         self.lost.load(Relaxed)
+    }
+}
+
+/// Zeros, of which the kernel makes memory where something is written. They are a mapping of their
+/// own: the allocator would keep the memory of large blocks after a profile.
+struct Words(NonNull<[UnsafeCell<u64>]>);
+
+impl Words {
+    fn new(length: usize) -> io::Result<Self> {
+        let flags = libc::MAP_PRIVATE | libc::MAP_ANONYMOUS | libc::MAP_NORESERVE;
+        let access = libc::PROT_READ | libc::PROT_WRITE;
+        let bytes = length * size_of::<u64>();
+        // SAFETY: the kernel chooses an address where nothing is.
+        let at = unsafe { libc::mmap(ptr::null_mut(), bytes, access, flags, -1, 0) };
+        match NonNull::new(at.cast::<UnsafeCell<u64>>()) {
+            Some(words) if at != libc::MAP_FAILED => {
+                Ok(Self(NonNull::slice_from_raw_parts(words, length)))
+            }
+            _ => Err(io::Error::last_os_error()),
+        }
+    }
+}
+
+impl ops::Deref for Words {
+    type Target = [UnsafeCell<u64>];
+
+    fn deref(&self) -> &Self::Target {
+        // SAFETY: the mapping has so many zeros, and it is there until the drop.
+        unsafe { self.0.as_ref() }
+    }
+}
+
+impl Drop for Words {
+    fn drop(&mut self) {
+        let bytes = self.0.len() * size_of::<u64>();
+        // SAFETY: `new` has mapped so many bytes, and no reference to them is left.
+        unsafe { libc::munmap(self.0.as_ptr().cast(), bytes) };
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_stack_has_an_end_for_its_own_addresses_only() {
+        let memory = File::open("/proc/self/mem").unwrap();
+        let ring = Ring::new(1, &memory).unwrap();
+        assert_eq!(ring.end(0), None);
+        ring.set_stack((10, 20));
+        assert_eq!(
+            [9, 10, 19, 20].map(|it| ring.end(it)),
+            [None, Some(20), Some(20), None]
+        );
+    }
+
+    #[test]
+    fn the_memory_of_a_ring_goes_with_it() {
+        // So much that no other test maps all of it again.
+        let bytes = 1 << 30;
+        let words = Words::new(bytes / size_of::<u64>()).unwrap();
+        let at = words.as_ptr().cast_mut().cast::<c_void>();
+        let mut pages = vec![0_u8; bytes >> 12];
+        // SAFETY: the kernel looks whether there are pages, and writes a byte for each.
+        let mut is_mapped = || unsafe { libc::mincore(at, bytes, pages.as_mut_ptr()) == 0 };
+        assert!(is_mapped());
+        drop(words);
+        assert!(!is_mapped());
     }
 }

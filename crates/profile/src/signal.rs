@@ -114,15 +114,15 @@ impl Session {
 
     /// Makes a ring for a further thread. Returns the value by which a signal leads to it, or `None`
     /// if there are too many threads.
-    pub(crate) fn add(&mut self) -> Option<usize> {
+    pub(crate) fn add(&mut self) -> io::Result<Option<usize>> {
         let place = self.rings;
-        let ring = self.shared().rings.get(place)?;
-        ring.store(
-            Box::into_raw(Box::new(Ring::new(self.samples, &self.memory))),
-            Release,
-        );
+        let Some(ring) = self.shared().rings.get(place) else {
+            return Ok(None);
+        };
+        let made = Ring::new(self.samples, &self.memory)?;
+        ring.store(Box::into_raw(Box::new(made)), Release);
         self.rings += 1;
-        Some(self.shared().number << PLACE | place)
+        Ok(Some(self.shared().number << PLACE | place))
     }
 
     /// Returns the rings. Only the owner of the session reads their samples.

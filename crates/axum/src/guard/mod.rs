@@ -8,7 +8,8 @@
 //! The checks of `Origin` and `Sec-Fetch-Site` refuse requests of other pages before they cause any
 //! work. Browsers send the latter only to addresses of this machine, and over TLS. So on other
 //! addresses over plain HTTP, a request of another page for an image or a script is answered. The
-//! page can then show it, but a script of the page cannot read it.
+//! page can then show it, but a script of the page cannot read it. What costs much, such as a
+//! profile, therefore needs a header that such a request cannot have.
 //!
 //! Hidden, because only the live page uses it. Users have the layer
 //! [`SameOrigin`](crate::SameOrigin).

@@ -169,7 +169,9 @@ impl Site {
         stream.set_write_timeout(Some(left(until)?))?;
         // By HTTP/1.0 the server sends the body as it is, and then closes the connection.
         // It goes out at once: a server may answer and close before the end of a request in parts.
-        let request = format!("GET {path} HTTP/1.0\r\nHost: {}\r\n\r\n", self.at);
+        // A server takes a profile only for a client that sends the last header.
+        let host = format!("Host: {}\r\nX-Tourbillon: profile", self.at);
+        let request = format!("GET {path} HTTP/1.0\r\n{host}\r\n\r\n");
         stream.write_all(request.as_bytes())?;
         let (mut answer, mut part) = (Vec::new(), vec![0; 64 << 10]);
         loop {

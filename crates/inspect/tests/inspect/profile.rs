@@ -5,9 +5,9 @@ use std::{hint::black_box, net::SocketAddr, thread};
 use tourbillon::{Runtime, task};
 
 use crate::{
-    client::{get, inspect, request},
+    client::{inspect, request},
     common::{alarm, eventually, runtime},
-    web::Client,
+    web::{Client, Reply},
 };
 
 /// A runtime whose worker is busy in a function of this module.
@@ -29,8 +29,13 @@ fn turns_round(rounds: u64) -> u64 {
 
 fn begin(addr: SocketAddr, path: &str) -> Client {
     let mut client = Client::connect(addr);
-    client.send(&request("GET", path, &["Connection: close"]));
+    let headers = ["X-Tourbillon: profile", "Connection: close"];
+    client.send(&request("GET", path, &headers));
     client
+}
+
+fn get(addr: SocketAddr, path: &str) -> Reply {
+    begin(addr, path).reply()
 }
 
 #[test]
@@ -100,9 +105,12 @@ fn other_sites_take_no_profile() {
     let _alarm = alarm();
     let runtime = runtime(1);
     let inspector = inspect(runtime.handle());
-    for (line, status) in [
-        ("Origin: http://example.com", 403),
-        ("Sec-Fetch-Site: cross-site", 403),
+    for (line, why) in [
+        ("Origin: http://example.com", "another page"),
+        ("Sec-Fetch-Site: cross-site", "another page"),
+        // As for an image, by plain HTTP from an address that is not of this machine.
+        ("Accept: image/*", "needs the header"),
+        ("X-Tourbillon: other", "needs the header"),
     ] {
         let mut client = Client::connect(inspector.local_addr());
         client.send(&request(
@@ -110,7 +118,9 @@ fn other_sites_take_no_profile() {
             "/profile?seconds=300",
             &[line, "Connection: close"],
         ));
-        assert_eq!(client.reply().status, status, "{line}");
+        let reply = client.reply();
+        assert_eq!(reply.status, 403, "{line}");
+        assert!(reply.body.contains(why), "{}", reply.body);
     }
     let mut client = Client::connect(inspector.local_addr());
     client.send("GET /profile?seconds=300 HTTP/1.1\r\nHost: example.com\r\n\r\n");
