@@ -309,5 +309,16 @@ fn has_path(frame: &Frame) -> bool {
 
 /// Returns a name for a line of names with `;` between them.
 fn one_name(name: &str) -> String {
-    name.replace("; ", ",").replace([';', '\n', '\r'], ",")
+    let is_sign = |sign: char| sign == ';' || sign.is_control();
+    name.replace("; ", ",").replace(is_sign, ",")
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_name_has_no_signs_that_end_it() {
+        assert_eq!(one_name("[u8; 4]\u{1b}[0m\n;end"), "[u8,4],[0m,,end");
+    }
 }

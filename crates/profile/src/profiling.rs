@@ -29,6 +29,9 @@ use crate::{
 /// How often the samples are read.
 const STEP: Duration = Duration::from_millis(50);
 
+/// How many different samples are counted. Of further ones only the job is.
+const MOST: usize = 100_000;
+
 /// Why there is no profile.
 #[derive(Debug)]
 #[non_exhaustive]
@@ -304,7 +307,7 @@ impl Sampler {
                         source: Source::new(activity, head.spans),
                         addresses: walker.walk(&head.registers, words),
                     };
-                    *counts.entry(counted).or_default() += 1;
+                    add(counts, counted, MOST);
                 });
             }
             if let Some(stack) = unknown.and_then(mapping_with) {
@@ -312,6 +315,14 @@ impl Sampler {
             }
         }
     }
+}
+
+/// Counts a sample: under its job alone, if it is new and there are already `most` others.
+fn add(counts: &mut HashMap<Counted, u64>, mut counted: Counted, most: usize) {
+    if counts.len() >= most && !counts.contains_key(&counted) {
+        counted.addresses.clear();
+    }
+    *counts.entry(counted).or_default() += 1;
 }
 
 /// Returns where the mapping of this process that has an address begins and ends.
@@ -323,4 +334,26 @@ fn mapping_with(address: u64) -> Option<(u64, u64)> {
         Some((number(from)?, number(to)?))
     });
     ranges.find(|(from, to)| (from..to).contains(&&address))
+}
+
+#[cfg(test)]
+mod tests {
+    use tourbillon::metrics::Activity;
+
+    use super::*;
+    use crate::spans;
+
+    #[test]
+    fn samples_are_counted_under_their_job_when_there_are_many() {
+        let mut counts = HashMap::new();
+        let counted = |address: Option<u64>| Counted {
+            source: Source::new((Activity::Running, None), spans::NONE),
+            addresses: address.into_iter().collect(),
+        };
+        for address in [1, 2, 3, 4, 1] {
+            add(&mut counts, counted(Some(address)), 2);
+        }
+        let found = [Some(1), Some(2), None].map(|it| counts[&counted(it)]);
+        assert_eq!((found, counts.len()), ([2, 1, 2], 3));
+    }
 }

@@ -50,6 +50,7 @@ mod layer {
             Entered {
                 spans: [const { Cell::new(None) }; MOST],
                 depth: Cell::new(0),
+                was_deep: Cell::new(false),
             }
         };
     }
@@ -58,6 +59,9 @@ mod layer {
         spans: [Cell<Option<&'static Metadata<'static>>>; MOST],
         /// How many spans the thread is in. It may be more than there is room for.
         depth: Cell<usize>,
+        /// Whether there were more than there is room for since it was in none. Then a span that
+        /// it leaves may be one of those that were not noted.
+        was_deep: Cell<bool>,
     }
 
     impl<S: Subscriber + for<'a> LookupSpan<'a>> Layer<S> for SpanLayer {
@@ -77,8 +81,9 @@ mod layer {
     impl Entered {
         fn push(&self, span: &'static Metadata<'static>) {
             let depth = self.depth.get();
-            if let Some(place) = self.spans.get(depth) {
-                place.set(Some(span));
+            match self.spans.get(depth) {
+                Some(place) => place.set(Some(span)),
+                None => self.was_deep.set(true),
             }
             // A handler that sees the depth sees the span.
             compiler_fence(SeqCst);
@@ -93,15 +98,21 @@ mod layer {
                 let is_it = |it: &Cell<Option<&'static Metadata<'static>>>| {
                     it.get().is_some_and(|it| ptr::eq(it, span))
                 };
-                let Some(at) = known.iter().rposition(is_it) else {
-                    return;
-                };
-                for pair in known[at..].windows(2) {
-                    pair[0].set(pair[1].get());
+                match known.iter().rposition(is_it) {
+                    Some(at) => {
+                        for pair in known[at..].windows(2) {
+                            pair[0].set(pair[1].get());
+                        }
+                    }
+                    None if !self.was_deep.get() => return,
+                    None => {}
                 }
             }
             compiler_fence(SeqCst);
             self.depth.set(depth.saturating_sub(1));
+            if depth <= 1 {
+                self.was_deep.set(false);
+            }
         }
     }
 
@@ -140,6 +151,12 @@ mod layer {
                     .map(|_| info_span!("many").entered())
                     .collect();
                 assert_eq!(names(), ["many"; MOST]);
+                drop(many);
+                assert!(names().is_empty());
+                // Too many, and the outermost one ends first.
+                let outer = info_span!("outer").entered();
+                let many: Vec<_> = (0..MOST).map(|_| info_span!("many").entered()).collect();
+                drop(outer);
                 drop(many);
                 assert!(names().is_empty());
             });
