@@ -41,6 +41,8 @@ mod proto {
         pub(super) period_type: Option<ValueType>,
         #[prost(int64, tag = "12")]
         pub(super) period: i64,
+        #[prost(int64, repeated, tag = "13")]
+        pub(super) comment: Vec<i64>,
     }
 
     #[derive(Clone, Copy, prost::Message)]
@@ -217,6 +219,7 @@ impl Writer {
             has_line_numbers: true,
             has_inline_frames: true,
         };
+        let lost = profile.said_lost().map(|lost| self.text(&lost));
         let since = profile.at.duration_since(UNIX_EPOCH).unwrap_or_default();
         proto::Profile {
             sample_type,
@@ -229,6 +232,7 @@ impl Writer {
             duration_nanos: profile.elapsed().as_nanos() as i64,
             period_type: Some(time),
             period,
+            comment: lost.into_iter().collect(),
         }
     }
 
@@ -289,6 +293,28 @@ impl Writer {
         proto::Line {
             function_id: self.functions.number(function) + 1,
             line: frame.line.unwrap_or_default().into(),
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use std::time::{Duration, SystemTime};
+
+    use super::*;
+    use crate::Options;
+
+    #[test]
+    fn a_comment_says_how_many_samples_are_missing() {
+        for (lost, comments) in [(0, vec![]), (3, vec!["3 samples are missing"])] {
+            let (options, at) = (Options::new(Duration::from_secs(1)), SystemTime::now());
+            let profile = Profile::new(options, at, Duration::ZERO, HashMap::new(), lost);
+            let message = Writer::default().profile(&profile);
+            let text = |&comment: &i64| &*message.string_table[comment as usize];
+            assert_eq!(
+                message.comment.iter().map(text).collect::<Vec<_>>(),
+                comments
+            );
         }
     }
 }

@@ -165,6 +165,11 @@ impl Profile {
         self.lost
     }
 
+    /// Says how many samples are missing, if there are any.
+    pub(crate) fn said_lost(&self) -> Option<String> {
+        (self.lost > 0).then(|| format!("{} samples are missing", self.lost))
+    }
+
     /// Returns how long the threads were sampled.
     pub fn elapsed(&self) -> Duration {
         self.elapsed

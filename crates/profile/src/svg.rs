@@ -23,6 +23,9 @@ impl Profile {
             self.elapsed(),
             self.period()
         );
+        if let Some(lost) = self.said_lost() {
+            options.title += &format!("; {lost}");
+        }
         options.pretty_xml = true;
         let lines = self.lines();
         let mut svg = Vec::new();
