@@ -1,7 +1,7 @@
 //! Snapshots of a runtime as JSON for the page.
 
 use std::{
-    collections::HashMap,
+    collections::{HashMap, HashSet},
     panic::Location,
     process,
     sync::Arc,
@@ -24,6 +24,10 @@ const VERSION: u32 = 1;
 
 /// The most functions of a stack.
 const FUNCTIONS: usize = 40;
+/// The most characters of a function. Names of generic types have thousands.
+const CHARACTERS: usize = 300;
+/// The most stacks of a job: those that it had most often.
+const STACKS: usize = 5;
 
 /// The values that are equal in all snapshots of an inspector.
 #[derive(Debug)]
@@ -211,7 +215,7 @@ impl Snapshot {
             RuntimeInstant::now()
         };
         let stalls = handle.recent_stalls();
-        let mut stacks = Stacks::default();
+        let mut stacks = Stacks::of(&stalls);
         let recorder = handle.flight_recorder();
         let workers = metrics.workers().iter().enumerate();
         Self {
@@ -323,32 +327,76 @@ impl Stall {
             elapsed_ms: millis(stall.elapsed),
             is_running: stall.is_running,
             jobs: stall.jobs,
-            stacks: stall.stacks.iter().map(|text| stacks.place(text)).collect(),
+            stacks: (stall.stacks.iter())
+                .filter_map(|text| stacks.place(stall.job, text))
+                .collect(),
         }
     }
 }
 
-/// The texts of stacks, each once.
+/// A job that can be a key.
+type JobKey = Option<(
+    Option<&'static str>,
+    &'static str,
+    Option<&'static Location<'static>>,
+)>;
+
+fn key(job: Option<JobName>) -> JobKey {
+    job.map(|job| (job.label, job.name, job.spawned))
+}
+
+/// The texts of stacks that are shown, each once.
 #[derive(Debug, Default)]
 struct Stacks {
+    shown: HashSet<(JobKey, Arc<str>)>,
     texts: Vec<Arc<str>>,
     places: HashMap<Arc<str>, usize>,
 }
 
 impl Stacks {
-    /// Returns the place of a text.
-    fn place(&mut self, text: &Arc<str>) -> usize {
+    /// Chooses the stacks that each job had most often.
+    fn of(stalls: &[RecentStall]) -> Self {
+        let mut times: HashMap<_, usize> = HashMap::new();
+        for RecentStall { stall, .. } in stalls {
+            for text in &stall.stacks {
+                *times.entry((key(stall.job), text.clone())).or_default() += 1;
+            }
+        }
+        let mut most: Vec<_> = times.into_iter().collect();
+        // By the text at last, so that equally frequent ones do not take turns.
+        most.sort_by(|((_, one), a), ((_, other), b)| b.cmp(a).then_with(|| one.cmp(other)));
+        let mut of_job: HashMap<JobKey, usize> = HashMap::new();
+        most.retain(|((job, _), _)| {
+            let count = of_job.entry(*job).or_default();
+            *count += 1;
+            *count <= STACKS
+        });
+        Self {
+            shown: most.into_iter().map(|(stack, _)| stack).collect(),
+            ..Self::default()
+        }
+    }
+
+    /// Returns the place of a text, if it is shown.
+    fn place(&mut self, job: Option<JobName>, text: &Arc<str>) -> Option<usize> {
+        if !self.shown.contains(&(key(job), text.clone())) {
+            return None;
+        }
         let place = *self.places.entry(text.clone()).or_insert(self.texts.len());
         if place == self.texts.len() {
             self.texts.push(text.clone());
         }
-        place
+        Some(place)
     }
 }
 
 /// Returns the lines of a stack. Of a deep one, the outermost are only counted.
 fn lines(text: &str) -> Vec<String> {
-    let mut lines = text.lines().map(str::to_owned);
+    let cut = |line: &str| match line.char_indices().nth(CHARACTERS) {
+        Some((end, _)) => format!("{}…", &line[..end]),
+        None => line.to_owned(),
+    };
+    let mut lines = text.lines().map(cut);
     let mut shown: Vec<_> = lines.by_ref().take(FUNCTIONS).collect();
     let rest = lines.count();
     if rest > 0 {

@@ -18,8 +18,8 @@ use tourbillon::{
 
 use crate::{Stack, capture};
 
-/// What the hook tells the thread that follows: a stall, and the runtime that it is of.
-type Told = (Stall, Option<Handle>);
+/// What the hook tells the thread that follows: a stall, the runtime that it is of, and when.
+type Told = (Stall, Option<Handle>, Instant);
 
 /// A stall whose job still runs.
 struct Open {
@@ -29,6 +29,13 @@ struct Open {
     told: Instant,
     /// When to take the next stack.
     next: Instant,
+}
+
+/// A stall with its time so far, and the stack of that moment.
+struct Taken {
+    stall: Stall,
+    handle: Option<Handle>,
+    stack: Option<Stack>,
 }
 
 /// Makes the runtimes of a builder call `f` with each stall, and with the stack of the thread while
@@ -88,7 +95,7 @@ where
         .spawn(move || follow(&told, f))?;
     Ok(builder.on_stall(move |stall| {
         // An error means that `f` has panicked.
-        let _ = sender.send((stall.clone(), Handle::try_current().ok()));
+        let _ = sender.send((stall.clone(), Handle::try_current().ok(), Instant::now()));
     }))
 }
 
@@ -104,15 +111,14 @@ fn follow(told: &Receiver<Told>, mut f: impl FnMut(&Stall, Option<&Stack>)) {
             Some(at) => told.recv_timeout(at.saturating_duration_since(Instant::now())),
         };
         match received {
-            Ok((stall, handle)) => {
+            Ok((stall, handle, told)) => {
                 let key = (stall.thread, stall.number);
                 if stall.is_running {
-                    let now = Instant::now();
                     let stalled = Open {
                         stall,
                         handle,
-                        told: now,
-                        next: now,
+                        told,
+                        next: told,
                     };
                     open.insert(key, stalled);
                 } else {
@@ -122,8 +128,19 @@ fn follow(told: &Receiver<Told>, mut f: impl FnMut(&Stall, Option<&Stack>)) {
             }
             Err(RecvTimeoutError::Timeout) => {
                 let now = Instant::now();
-                for open in open.values_mut().filter(|open| open.next <= now) {
-                    open.look(&mut texts, &mut f);
+                let due = open.values_mut().filter(|open| open.next <= now);
+                // Take all stacks first: names take long, and jobs end meanwhile.
+                let taken: Vec<_> = due.map(Open::look).collect();
+                for Taken {
+                    stall,
+                    handle,
+                    stack,
+                } in taken
+                {
+                    if let (Some(stack), Some(handle)) = (&stack, &handle) {
+                        handle.add_stack(&stall, texts.of(stack));
+                    }
+                    f(&stall, stack.as_ref());
                 }
             }
             Err(RecvTimeoutError::Disconnected) => return,
@@ -149,18 +166,19 @@ impl Texts {
 }
 
 impl Open {
-    /// Takes the stack, unless the job is over, and tells of it.
-    fn look(&mut self, texts: &mut Texts, f: &mut impl FnMut(&Stall, Option<&Stack>)) {
+    /// Takes the stack, unless the job is over.
+    fn look(&mut self) -> Taken {
         let stack = capture(self.stall.thread).ok();
         let mut stall = self.stall.clone();
         stall.elapsed += self.told.elapsed();
         self.next = Instant::now() + stall.elapsed.max(Duration::from_millis(1));
         // Only now, since the stack of a job that is over meanwhile is that of another one.
         let stack = stack.filter(|_| self.is_running());
-        if let (Some(stack), Some(handle)) = (&stack, &self.handle) {
-            handle.add_stack(&stall, texts.of(stack));
+        Taken {
+            stall,
+            handle: self.handle.clone(),
+            stack,
         }
-        f(&stall, stack.as_ref());
     }
 
     /// Returns whether the job still runs.

@@ -365,7 +365,8 @@ impl Loaded {
     /// Returns the memory of a part.
     pub(crate) fn memory(&self, (from, to): (u64, u64)) -> &'static [u8] {
         // SAFETY: `of_headers` has found the part within a segment that is loaded and constant.
-        // Files with code that a thread runs are not unloaded.
+        // The file stays loaded: the C library unloads one only by `dlclose`, and callers rely on
+        // the program to unload none that has code on a stack. See the docs of `Walker::new`.
         unsafe { std::slice::from_raw_parts((self.base + from) as *const u8, (to - from) as usize) }
     }
 }

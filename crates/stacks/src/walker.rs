@@ -13,6 +13,9 @@ pub struct Walker(Tables);
 impl Walker {
     /// Reads the tables of the program and of the libraries that are loaded now. It takes some
     /// µs. Stacks end at functions of libraries that are loaded later.
+    ///
+    /// The tables are read in place. So the program must unload no library (`dlclose`) that is
+    /// loaded now while there is this value: a walk would read memory that is gone.
     pub fn new() -> Self {
         Self(Tables::new())
     }

@@ -231,7 +231,10 @@ impl Blocking<TaskJob> {
                 // The job contains its own panics, and those of wakers.
                 busy(shared, || _ = contained(|| job.run()));
                 state = lock(&self.state);
-                state.running.retain(|it| it.number != job_number);
+                let mut running = state.running.iter();
+                if let Some(place) = running.position(|it| it.number == job_number) {
+                    state.running.swap_remove(place);
+                }
             }
             let (woken, more) = self.wait(shared, state);
             state = woken;

@@ -1,6 +1,7 @@
 //! The queue and the counts of the threads for blocking jobs.
 
 use std::{
+    cmp::Reverse,
     collections::BTreeMap,
     time::{Duration, Instant},
 };
@@ -59,7 +60,7 @@ pub(crate) struct Blocking<J> {
 pub(super) struct State<J> {
     /// Queued jobs by their numbers, so that an aborted job can be removed from the middle.
     pub(super) queue: BTreeMap<u64, J>,
-    /// Jobs that run, one for each busy thread, in the order in which they began.
+    /// Jobs that run, one for each busy thread, in any order.
     pub(super) running: Vec<Running>,
     /// The number of the next job.
     pub(super) next: u64,
@@ -116,7 +117,7 @@ impl<J> Blocking<J> {
         self.work.notify_all();
     }
 
-    /// Returns the jobs that run.
+    /// Returns the jobs that run, oldest first.
     pub(crate) fn running(&self) -> Vec<BlockingJob> {
         let state = lock(&self.state);
         let now = sys::clock::instant();
@@ -126,7 +127,10 @@ impl<J> Blocking<J> {
             job: running.job.name(),
             elapsed: now.saturating_duration_since(running.since),
         };
-        state.running.iter().map(job).collect()
+        let mut jobs: Vec<_> = state.running.iter().map(job).collect();
+        drop(state);
+        jobs.sort_by_key(|job| (Reverse(job.elapsed), job.number));
+        jobs
     }
 
     pub(crate) fn metrics(&self) -> BlockingMetrics {

@@ -294,6 +294,18 @@ fn a_reported_stall_is_in_the_snapshot() {
             && texts[0] == serde_json::json!(["sum at a.rs:7", "main"])
             && texts[1][40] == "and 10 that called them"
     });
+    // A long line is cut, and of the stacks that a job had, there are the five most frequent.
+    let long = "x".repeat(400);
+    for text in [&long, &long, "a", "b", "c", "d"] {
+        runtime.handle().add_stack(&stall, text.into());
+    }
+    eventually("some are left out", || {
+        let now = snapshot(addr);
+        let [stacks, texts] = [&now["stalls"][0]["stacks"], &now["stacks"]];
+        stacks == &serde_json::json!([0, 0, 1, 1, 2, 3, 4])
+            && texts[1] == serde_json::json!([format!("{}…", "x".repeat(300))])
+            && texts[4] == serde_json::json!(["c"])
+    });
 }
 
 /// A stall of a helper names no worker: a helper has no place among the workers.
