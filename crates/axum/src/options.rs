@@ -42,12 +42,10 @@ impl Options {
     pub(crate) fn checked(&self) -> Option<Duration> {
         let kept = self.keep_alive_timeout?;
         // The limit may become as short as that meanwhile.
-        let part = if self.pressure.is_some() {
-            LEAST_KEPT
-        } else {
-            1.0
-        };
-        Some(kept.mul_f64(part))
+        Some(match self.pressure {
+            Some(_) => kept.mul_f64(LEAST_KEPT),
+            None => kept,
+        })
     }
 
     /// Returns a sleep for a time limit.
