@@ -239,3 +239,31 @@ fn a_package_in_a_repository_is_copied_with_the_repository() {
         Some("2 killed, 0 survived, 0 broken")
     );
 }
+
+/// Git can be told to write other prefixes, and a patch may make a file or delete one.
+#[test]
+fn each_mutant_is_undone() {
+    let dir = package();
+    mutant(dir.path(), "a-deletes", "sums::two", "a + b", "a - b");
+    let path = dir.path().join("mutants/a-deletes.patch");
+    let patch = fs::read_to_string(&path).expect("a file");
+    let patch = patch
+        .replace("--- a/", "--- i/")
+        .replace("+++ b/", "+++ w/");
+    let more = "--- /dev/null\n+++ w/src/more.rs\n@@ -0,0 +1 @@\n+//! More.\n\
+                --- i/notes\n+++ /dev/null\n@@ -1 +0,0 @@\n-notes\n";
+    fs::write(&path, patch + more).expect("a file");
+    write(dir.path(), "notes", "notes\n");
+    // The same sum: it survives only if the mutant before it is gone.
+    mutant(dir.path(), "b-same", "sums::two", "a + b", "b + a");
+    let (_, lines, reported) = run(dir.path(), &[]);
+    assert_eq!(
+        lines,
+        [
+            "a-deletes | sums::two | assertion `left == right` failed",
+            "b-same | SURVIVED: sums::two",
+            "1 killed, 1 survived, 0 broken"
+        ],
+        "{reported}"
+    );
+}

@@ -100,15 +100,18 @@ impl Mutant {
         })
     }
 
-    /// The files that the patch changes.
+    /// The files that the patch changes or makes.
     pub fn files(&self) -> impl Iterator<Item = &str> {
         let named = self
             .patch
             .lines()
             .filter_map(|line| line.strip_prefix("+++ "));
-        named.map(|name| {
-            let name = name.split('\t').next().unwrap_or(name);
-            name.strip_prefix("b/").unwrap_or(name)
+        // The first part of the path is `b`, or another letter if git is told so.
+        named.filter_map(|name| {
+            name.split('\t')
+                .next()?
+                .split_once('/')
+                .map(|parts| parts.1)
         })
     }
 }

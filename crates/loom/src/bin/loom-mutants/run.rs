@@ -67,16 +67,20 @@ impl<'a> Run<'a> {
         self.scratch.path().join("copy")
     }
 
-    /// Tries a mutant, and puts the files back that it has changed. Returns how long its model ran.
+    /// Tries a mutant, and undoes it. Returns how long its model ran. With an error no other mutant
+    /// can be tried.
     pub fn try_mutant(&mut self, mutant: &Mutant) -> Result<(Outcome, Duration), String> {
         if let Err(why) = self.passes_unchanged(&mutant.test)? {
             return Ok((Outcome::Broken(why), Duration::ZERO));
         }
-        let outcome = self.try_changed(mutant);
-        let base = self.tree.base(mutant.files());
-        for file in mutant.files().map(|file| base.join(file)) {
-            self.tree.restore(&file, &self.copy())?;
+        if let Err(said) = self.apply(mutant, &[]) {
+            let why = format!("{said}the patch does not apply");
+            return Ok((Outcome::Broken(why), Duration::ZERO));
         }
+        let outcome = self.try_changed(mutant);
+        // Git knows which files it has changed, made or deleted. They are new for cargo.
+        self.apply(mutant, &["--reverse"])
+            .map_err(|said| format!("{}: {said}it cannot be undone", mutant.name))?;
         outcome
     }
 
@@ -108,9 +112,6 @@ impl<'a> Run<'a> {
 
     fn try_changed(&self, mutant: &Mutant) -> Result<(Outcome, Duration), String> {
         let broken = |why| Ok((Outcome::Broken(why), Duration::ZERO));
-        if let Err(said) = self.apply(mutant) {
-            return broken(format!("{said}the patch does not apply"));
-        }
         self.show(&mutant.name);
         let program = match self
             .cargo
@@ -137,11 +138,13 @@ impl<'a> Run<'a> {
     }
 
     /// Applies a patch to the copy, with all of its context. The error is what git said.
-    fn apply(&self, mutant: &Mutant) -> Result<(), String> {
+    fn apply(&self, mutant: &Mutant, options: &[&str]) -> Result<(), String> {
         let folder = self.copy().join(self.tree.base(mutant.files()));
         let failed = |error: io::Error| format!("git apply: {error}\n");
         let mut git = Command::new("git")
-            .args(["apply", "--whitespace=nowarn", "-"])
+            .args(["apply", "--whitespace=nowarn"])
+            .args(options)
+            .arg("-")
             .current_dir(folder)
             // The copy belongs to no repository, wherever the scratch folder is.
             .env("GIT_CEILING_DIRECTORIES", self.scratch.path())

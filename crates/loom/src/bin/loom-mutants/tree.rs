@@ -79,18 +79,8 @@ impl Tree {
         }
     }
 
-    /// Undoes what a mutant has done to a file.
-    pub fn restore(&self, file: &Path, copy: &Path) -> Result<(), String> {
-        if self.root.join(file).exists() {
-            return self.copy(file, copy);
-        }
-        // The mutant has made it, or the patch names a file that is nowhere.
-        _ = fs::remove_file(copy.join(file));
-        Ok(())
-    }
-
     /// Copies a file of the root. The copy is new, whenever the file was changed: cargo has to see
-    /// that a mutant is gone.
+    /// that the mutant of an earlier run is gone.
     fn copy(&self, file: &Path, copy: &Path) -> Result<(), String> {
         let at = |error| format!("{}: {error}", file.display());
         let from = self.root.join(file);
