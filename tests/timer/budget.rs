@@ -49,25 +49,6 @@ fn wake_ups_are_deferred_when_timers_come_faster_than_the_budget_allows() {
     });
 }
 
-/// Of workers that share a core, one wakes up for the timers of the others.
-#[test]
-fn workers_that_share_a_core_share_wake_ups() {
-    let workers = 4 * std::thread::available_parallelism().unwrap().get();
-    let runtime = runtime(|builder| _ = builder.worker_threads(workers).timer_budget(1e-9));
-    eventually("a worker serves timers of another one", || {
-        let tasks: Vec<_> = (0..4 * workers).map(|_| runtime.spawn(sleeps())).collect();
-        tasks
-            .into_iter()
-            .for_each(|it| runtime.block_on(it).unwrap());
-        let metrics = runtime.metrics();
-        let counts = metrics.workers().iter().map(|worker| worker.counts());
-        // The worker that takes a sleep out of a shard fires it.
-        counts
-            .into_iter()
-            .any(|it| it.fired() > it.armed_local() + it.rescued_timers())
-    });
-}
-
 /// What a worker has spent and learned outlives the `block_on` that ran it.
 #[test]
 fn the_budget_of_a_current_thread_runtime_lasts() {
