@@ -77,6 +77,21 @@ async fn flood<F: Future>(router: &Router, paths: &[&'static str], during: F) ->
     output
 }
 
+/// Returns the first answer to a request that is refused.
+async fn refusal(admission: &Admission, router: &Router) -> Response<Body> {
+    flood(router, &["/work"], async {
+        let begin = Instant::now();
+        loop {
+            let response = request(router, "/work").await;
+            if response.status() != StatusCode::OK {
+                return response;
+            }
+            assert!(begin.elapsed() < PATIENCE, "{admission:?}");
+        }
+    })
+    .await
+}
+
 async fn until(what: &str, condition: impl Fn() -> bool) {
     let begin = Instant::now();
     while !condition() {
@@ -127,17 +142,7 @@ fn a_refused_client_learns_when_to_come_back() {
             .retry_after(Duration::from_millis(1_500))
             .start();
         let router = router(&admission);
-        let refused = flood(&router, &["/work"], async {
-            let begin = Instant::now();
-            loop {
-                let response = request(&router, "/work").await;
-                if response.status() != StatusCode::OK {
-                    return response;
-                }
-                assert!(begin.elapsed() < PATIENCE, "{admission:?}");
-            }
-        })
-        .await;
+        let refused = refusal(&admission, &router).await;
         assert_eq!(refused.status(), StatusCode::SERVICE_UNAVAILABLE);
         assert_eq!(refused.headers()[RETRY_AFTER], "2");
         let body = refused.into_body().collect().await.expect("a body");
@@ -159,17 +164,7 @@ fn a_hook_writes_the_answer() {
             })
             .start();
         let router = router(&admission);
-        let refused = flood(&router, &["/work"], async {
-            let begin = Instant::now();
-            loop {
-                let response = request(&router, "/work").await;
-                if response.status() != StatusCode::OK {
-                    return response;
-                }
-                assert!(begin.elapsed() < PATIENCE, "{admission:?}");
-            }
-        })
-        .await;
+        let refused = refusal(&admission, &router).await;
         assert_eq!(refused.status(), StatusCode::TOO_MANY_REQUESTS);
         let body = refused.into_body().collect().await.expect("a body");
         assert_eq!(body.to_bytes(), "Normal, 1 s");
