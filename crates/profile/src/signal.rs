@@ -32,7 +32,7 @@
 use std::{
     ffi::{c_int, c_void},
     fs::File,
-    io, mem, ptr,
+    io, ptr,
     sync::atomic::{
         AtomicBool, AtomicPtr, AtomicUsize,
         Ordering::{Acquire, Relaxed, Release, SeqCst},
@@ -41,7 +41,7 @@ use std::{
     time::Duration,
 };
 
-use tourbillon_stacks::Registers;
+use tourbillon_stacks::{Registers, install_handler};
 
 use crate::{profiling::ProfileError, ring::Ring};
 
@@ -93,7 +93,13 @@ impl Session {
         let free = || IS_TAKEN.store(false, Release);
         let memory = File::open("/proc/self/mem");
         let memory = memory.map_err(ProfileError::Os).inspect_err(|_| free())?;
-        install().inspect_err(|_| free())?;
+        // SAFETY: see `on_signal`.
+        let installed = unsafe { install_handler(SIGNAL, on_signal) };
+        let installed = installed.map_err(|error| match error.kind() {
+            io::ErrorKind::AlreadyExists => ProfileError::SignalTaken,
+            _ => ProfileError::Os(error),
+        });
+        installed.inspect_err(|_| free())?;
         let shared = Box::into_raw(Box::new(Shared {
             number: LAST.fetch_add(1, Relaxed) + 1,
             rings: [const { AtomicPtr::new(ptr::null_mut()) }; THREADS],
@@ -154,36 +160,6 @@ impl Drop for Session {
             drop(Box::from_raw(self.shared));
         }
         IS_TAKEN.store(false, Release);
-    }
-}
-
-/// Installs the handler, unless it is there.
-fn install() -> Result<(), ProfileError> {
-    let handler = on_signal as extern "C" fn(_, _, _) as *const () as libc::sighandler_t;
-    // SAFETY: zeros are a valid `sigaction`, which the call then fills.
-    let present = unsafe {
-        let mut present: libc::sigaction = mem::zeroed();
-        libc::sigaction(SIGNAL, ptr::null(), &mut present);
-        present
-    };
-    if present.sa_sigaction == handler {
-        return Ok(());
-    }
-    if ![libc::SIG_DFL, libc::SIG_IGN].contains(&present.sa_sigaction) {
-        return Err(ProfileError::SignalTaken);
-    }
-    // SAFETY: zeros are a valid `sigaction`. The handler makes only calls that may be made in one:
-    // see `on_signal`. No other handler interrupts it.
-    let installed = unsafe {
-        let mut action: libc::sigaction = mem::zeroed();
-        action.sa_sigaction = handler;
-        action.sa_flags = libc::SA_SIGINFO | libc::SA_RESTART | libc::SA_ONSTACK;
-        libc::sigfillset(&mut action.sa_mask);
-        libc::sigaction(SIGNAL, &action, ptr::null_mut())
-    };
-    match installed {
-        0 => Ok(()),
-        _ => Err(ProfileError::Os(io::Error::last_os_error())),
     }
 }
 

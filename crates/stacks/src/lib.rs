@@ -20,4 +20,7 @@ pub use dump::{TaskStack, WaitingTasks, dump};
 pub use follow::on_stall;
 pub use stack::{Frame, Stack, frames_at};
 pub use sys::Registers;
+// For `tourbillon-profile`.
+#[doc(hidden)]
+pub use sys::{Handler, install_handler};
 pub use walker::Walker;

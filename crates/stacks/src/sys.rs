@@ -151,7 +151,8 @@ pub(crate) fn copy_stack(thread: u32, room: usize) -> io::Result<Option<Copied>>
         let why = "a thread cannot take its own stack";
         return Err(io::Error::new(io::ErrorKind::InvalidInput, why));
     }
-    install()?;
+    // SAFETY: see `on_signal`.
+    unsafe { install_handler(SIGNAL, on_signal)? };
     // 1. Everything that allocates comes before the thread is held. The buffer is written once, so
     //    that the kernel need not find pages for it later.
     let memory = File::open("/proc/self/mem")?;
@@ -273,30 +274,46 @@ fn name_of_call(number: i64) -> String {
     }
 }
 
-/// Installs the handler, unless it is there.
-fn install() -> io::Result<()> {
-    let handler = on_signal as extern "C" fn(_, _, _) as *const () as libc::sighandler_t;
+/// A handler of a signal that also gets what was interrupted.
+pub type Handler = extern "C" fn(c_int, *mut libc::siginfo_t, *mut c_void);
+
+/// Installs a handler of a signal, unless it is there. Calls of the system that it interrupts are
+/// restarted where the kernel can, and no other handler interrupts it.
+///
+/// # Errors
+///
+/// [`AlreadyExists`](io::ErrorKind::AlreadyExists) if the program has its own handler for the
+/// signal, or an error of the system.
+///
+/// # Safety
+///
+/// The handler makes only calls that may be made in one.
+#[doc(hidden)]
+pub unsafe fn install_handler(signal: c_int, handler: Handler) -> io::Result<()> {
+    let handler = handler as *const () as libc::sighandler_t;
     // SAFETY: zeros are a valid `sigaction`, which the call then fills.
     let present = unsafe {
         let mut present: libc::sigaction = mem::zeroed();
-        libc::sigaction(SIGNAL, ptr::null(), &mut present);
+        libc::sigaction(signal, ptr::null(), &mut present);
         present
     };
     if present.sa_sigaction == handler {
         return Ok(());
     }
     if ![libc::SIG_DFL, libc::SIG_IGN].contains(&present.sa_sigaction) {
-        let why = "the program has its own handler for SIGURG";
+        let why = match signal {
+            SIGNAL => "the program has its own handler for SIGURG",
+            _ => "the program has its own handler for the signal",
+        };
         return Err(io::Error::new(io::ErrorKind::AlreadyExists, why));
     }
-    // SAFETY: zeros are a valid `sigaction`. The handler makes only calls that may be made in one:
-    // see `on_signal`. Interrupted calls of the system are restarted where the kernel can.
+    // SAFETY: zeros are a valid `sigaction`, and the caller vouches for the handler.
     let installed = unsafe {
         let mut action: libc::sigaction = mem::zeroed();
         action.sa_sigaction = handler;
         action.sa_flags = libc::SA_SIGINFO | libc::SA_RESTART | libc::SA_ONSTACK;
         libc::sigfillset(&mut action.sa_mask);
-        libc::sigaction(SIGNAL, &action, ptr::null_mut())
+        libc::sigaction(signal, &action, ptr::null_mut())
     };
     match installed {
         0 => Ok(()),
