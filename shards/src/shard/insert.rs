@@ -1,8 +1,8 @@
 //! Inserts nodes into a shard: armed timers, and timers that are put back.
 //!
 //! The owner inserts a node into the store at once. A remote thread pushes it into the inbox, and
-//! wakes the owner if the owner would sleep past the deadline. See "Published words" and "Parking
-//! and wake-ups" in `PROTOCOLS.md` of `tourbillon-sched`.
+//! wakes the owner if the owner would sleep past the deadline. See "Published words" in `PROTOCOLS.md`
+//! and "Parking and wake-ups" in that of `tourbillon-sched`.
 
 use super::{Shard, inbox::New};
 use tourbillon_sync::{BeforeFence, Ordering, fence, foreign::each};
