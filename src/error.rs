@@ -53,6 +53,8 @@ pub enum BuildError {
         /// The name.
         name: String,
     },
+    /// `default_group` with an invalid value.
+    DefaultGroup(GroupError),
     /// A core that the process may not use.
     CoreNotAllowed {
         /// The core asked for.
@@ -120,6 +122,7 @@ impl fmt::Display for BuildError {
             Self::ThreadName { name } => {
                 write!(f, "the thread name {name:?} has a NUL byte in it")
             }
+            Self::DefaultGroup(error) => write!(f, "`default_group`: {error}"),
             Self::CoreNotAllowed { core, allowed } => {
                 write!(
                     f,
@@ -143,6 +146,7 @@ impl Error for BuildError {
     fn source(&self) -> Option<&(dyn Error + 'static)> {
         match self {
             Self::Os { source, .. } => Some(source),
+            Self::DefaultGroup(error) => Some(error),
             _ => None,
         }
     }
@@ -244,6 +248,58 @@ impl fmt::Display for SpawnError {
 }
 
 impl Error for SpawnError {}
+
+/// The reason why a [group](crate::task::Group) of tasks was not made, or not changed.
+#[derive(Clone, Debug, PartialEq, Eq)]
+#[non_exhaustive]
+pub enum GroupError {
+    /// A name that is empty or has only spaces.
+    EmptyName,
+    /// The runtime has a group of this name.
+    NameTaken {
+        /// The name.
+        name: String,
+    },
+    /// Zero shares, or more than the maximum.
+    Shares {
+        /// The shares asked for.
+        asked: u32,
+        /// The maximum.
+        most: u32,
+    },
+    /// `latency_goal(Duration::ZERO)`: a job always takes some time.
+    ZeroLatencyGoal,
+    /// The runtime has as many groups as it can have.
+    TooMany {
+        /// The maximum number of groups beside the default one.
+        most: usize,
+    },
+    /// The calling thread is not in the context of a runtime.
+    NoRuntime,
+}
+
+impl fmt::Display for GroupError {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            Self::EmptyName => f.write_str("the name of the group is empty"),
+            Self::NameTaken { name } => write!(f, "the runtime has a group {name:?} already"),
+            Self::Shares { asked, most } => {
+                write!(
+                    f,
+                    "a group of {asked} shares: there must be from 1 to {most}"
+                )
+            }
+            Self::ZeroLatencyGoal => f.write_str("`latency_goal(0)`: a goal is at least 1 ns"),
+            Self::TooMany { most } => write!(
+                f,
+                "the runtime has {most} groups beside the default one, and can have no more"
+            ),
+            Self::NoRuntime => f.write_str(NO_RUNTIME),
+        }
+    }
+}
+
+impl Error for GroupError {}
 
 /// The error of an operation that needs a runtime: the calling thread is not in the context of one.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]

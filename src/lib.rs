@@ -144,7 +144,7 @@ pub mod facade {
 pub use crate::{
     api::runtime::Runtime,
     engine::handle::Handle,
-    error::{ArmError, BuildError, NoRuntime, SpawnError},
+    error::{ArmError, BuildError, GroupError, NoRuntime, SpawnError},
     task::{
         join::{JoinError, JoinHandle},
         spawn,

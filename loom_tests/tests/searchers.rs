@@ -7,7 +7,7 @@
 use loom::{
     sync::{
         Arc,
-        atomic::{AtomicUsize, Ordering},
+        atomic::{AtomicBool, AtomicUsize, Ordering},
     },
     thread,
 };
@@ -20,6 +20,9 @@ struct Pool {
     homes: Vec<Home>,
     searchers: Searchers,
     queue: AtomicUsize,
+    /// The queue of a group of tasks. The workers look at it once the group is made.
+    in_group: AtomicUsize,
+    is_made: AtomicBool,
     done: AtomicUsize,
     /// The number of jobs. After that many are done the workers leave.
     total: usize,
@@ -33,14 +36,27 @@ impl Pool {
             homes: (0..workers).map(|_| shard()).collect(),
             searchers: Searchers::new(workers),
             queue: AtomicUsize::new(0),
+            in_group: AtomicUsize::new(0),
+            is_made: AtomicBool::new(false),
             done: AtomicUsize::new(0),
             total,
             second: EventFd::default(),
         })
     }
 
+    /// Returns the queues that a worker looks at.
+    fn queues(&self) -> impl Iterator<Item = &AtomicUsize> {
+        let is_made = || self.is_made.load(Ordering::Relaxed);
+        let group = std::iter::once_with(move || is_made().then_some(&self.in_group));
+        std::iter::once(&self.queue).chain(group.flatten())
+    }
+
+    fn has_jobs(&self) -> bool {
+        self.queues().any(|it| it.load(Ordering::Relaxed) > 0)
+    }
+
     fn work(&self) -> bool {
-        self.queue.load(Ordering::Relaxed) > 0 || self.over()
+        self.has_jobs() || self.over()
     }
 
     fn over(&self) -> bool {
@@ -49,6 +65,13 @@ impl Pool {
 
     fn push(&self) {
         self.queue.fetch_add(1, Ordering::Relaxed);
+        self.wake_one();
+    }
+
+    /// Makes the group, unless it is made, and pushes a job to its queue.
+    fn push_to_group(&self) {
+        self.is_made.store(true, Ordering::Relaxed);
+        self.in_group.fetch_add(1, Ordering::Relaxed);
         self.wake_one();
     }
 
@@ -62,17 +85,17 @@ impl Pool {
                 claim != SearchClaim::Refused
             })
         };
-        self.searchers
-            .wake_one(wake, || self.queue.load(Ordering::Relaxed) > 0)
+        self.searchers.wake_one(wake, || self.has_jobs())
     }
 
     fn pop(&self) -> bool {
-        let mut left = self.queue.load(Ordering::Relaxed);
+        self.queues().any(Self::pop_from)
+    }
+
+    fn pop_from(queue: &AtomicUsize) -> bool {
+        let mut left = queue.load(Ordering::Relaxed);
         while left > 0 {
-            match self
-                .queue
-                .compare_exchange(left, left - 1, Ordering::Relaxed, Ordering::Relaxed)
-            {
+            match queue.compare_exchange(left, left - 1, Ordering::Relaxed, Ordering::Relaxed) {
                 Ok(_) => return true,
                 Err(now) => left = now,
             }
@@ -213,5 +236,34 @@ fn a_pusher_finds_no_worker_to_wake() {
         pool.worker(0, Pool::finish);
         pusher.join().unwrap();
         ticker.join().unwrap();
+    });
+}
+
+/// A thread makes a group, and pushes a job to its queue, while the worker goes to sleep. The worker
+/// does not see the group, or wakes up for the job.
+#[test]
+fn a_group_is_made_while_a_worker_goes_to_sleep() {
+    model!(None, || {
+        let pool = Pool::new(1, 1);
+        let pusher = thread::spawn({
+            let pool = pool.clone();
+            move || pool.push_to_group()
+        });
+        pool.worker(0, Pool::finish);
+        pusher.join().unwrap();
+    });
+}
+
+/// One worker, a pusher to the queue of a group that is new, and one to the other queue.
+#[test]
+fn one_worker_and_pushers_to_two_queues() {
+    model!(Some(2), || {
+        let pool = Pool::new(1, 2);
+        let pushers = [Pool::push, Pool::push_to_group].map(|push| {
+            let pool = pool.clone();
+            thread::spawn(move || push(&pool))
+        });
+        pool.worker(0, Pool::finish);
+        pushers.into_iter().for_each(|it| it.join().unwrap());
     });
 }

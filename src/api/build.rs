@@ -194,6 +194,10 @@ fn check(config: &Config) -> Result<(), BuildError> {
             max: MAX_WORKERS,
         });
     }
+    config
+        .default_group
+        .check()
+        .map_err(BuildError::DefaultGroup)?;
     if config.max_blocking_threads == 0 {
         return Err(BuildError::ZeroBlockingThreads);
     }

@@ -6,7 +6,7 @@ use tourbillon_shards::{Tolerance, store};
 
 #[cfg(feature = "facade")]
 use crate::engine::facade::Options;
-use crate::engine::{recorder::Recording, watchdog::stall::StallHook};
+use crate::engine::{groups, recorder::Recording, watchdog::stall::StallHook};
 
 /// A user's function that worker threads call.
 pub(crate) type Hook = Arc<dyn Fn() + Send + Sync>;
@@ -39,6 +39,8 @@ pub(crate) struct Config {
     pub(crate) cores: usize,
     /// Whether there are more workers than cores.
     pub(crate) shares_cores: bool,
+    /// The group of what was given none.
+    pub(crate) default_group: groups::Options,
     pub(crate) max_blocking_threads: usize,
     pub(crate) thread_keep_alive: Duration,
     pub(crate) thread_stack_size: Option<usize>,

@@ -47,6 +47,9 @@ pub(crate) type WorkerShard = Shard<Core>;
 /// The owner of a clock's shard is no thread: it has no jobs, and its reactor stays closed. All
 /// threads are remote to it, so that no method that a worker's timers call often asks which of the
 /// two this is.
+///
+/// Its alignment leaves seven bits of an address for the home of a task.
+#[repr(align(128))]
 pub(crate) struct Core {
     pub(crate) index: usize,
     pub(crate) shared: Arc<Shared>,

@@ -329,7 +329,7 @@ impl Shared {
 /// Drops all tasks in the queues of a current-thread runtime.
 fn drop_tasks(shared: &Shared, local: &Local) {
     let mut others = Vec::new();
-    let own = || local.next_for_any().or_else(|| shared.queues.steal());
+    let own = || local.next_for_any().or_else(|| shared.take_injected());
     let pinned = || local.shard.owner().pinned.take().map(Job::Task);
     // A task that is dropped may wake others.
     for job in iter::from_fn(|| own().or_else(pinned)) {

@@ -32,12 +32,11 @@ impl<'a> InPlace<'a> {
     fn begin(local: &'a Local) -> Self {
         let core = local.shard.owner();
         let shared: &Arc<Shared> = &core.shared;
-        local.in_place.set(true);
-        local.shares.set(true);
+        local.set_in_place(true);
         core.watchdog.set_in_place(true);
         shared.in_place.fetch_add(1, Ordering::AcqRel);
-        // Move the LIFO slot's task to the deque, where thieves find it. (`shares` keeps the slot
-        // empty from here on.)
+        // Move the LIFO slot's task to the deque, where thieves find it. (`set_in_place` keeps the
+        // slot empty from here on.)
         local.release();
         let in_place = Self(local);
         // Make sure that a thread is in reserve before peers are woken: each peer that leaves the
@@ -65,8 +64,7 @@ impl Drop for InPlace<'_> {
         // The worker is back: one helper less is allowed, and a worker uses its LIFO slot again.
         core.shared.in_place.fetch_sub(1, Ordering::AcqRel);
         core.watchdog.set_in_place(false);
-        self.0.in_place.set(false);
-        self.0.shares.set(core.has_no_next_slot());
+        self.0.set_in_place(false);
         // Without a watchdog the worker was watched only for this call.
         if !core
             .shared

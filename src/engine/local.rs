@@ -120,9 +120,14 @@ pub(crate) struct Local {
     pub(crate) wait_policy: Cell<Option<Box<WaitPolicy>>>,
     /// Set while the worker is in `block_in_place`.
     pub(crate) in_place: Cell<bool>,
-    /// Set if the LIFO slot is not used, because no rescue would empty it: on a helper, and while a
-    /// worker is in `block_in_place`.
-    pub(crate) shares: Cell<bool>,
+    /// Set if the present job was in `block_in_place`. The worker takes it where the job has ended,
+    /// if the runtime has groups.
+    pub(crate) was_in_place: Cell<bool>,
+    /// Set if the LIFO slot is not used: on a helper and while a worker is in `block_in_place`,
+    /// because no rescue would empty it, and during the turn of another group than the default one.
+    shares: Cell<bool>,
+    /// Set during the turn of another group than the default one.
+    other_group: Cell<bool>,
 }
 
 impl Local {
@@ -143,7 +148,9 @@ impl Local {
             pace: Pace::default(),
             wait_policy: Cell::new(None),
             in_place: Cell::new(false),
+            was_in_place: Cell::new(false),
             shares,
+            other_group: Cell::new(false),
         }
     }
 
@@ -193,6 +200,33 @@ impl Local {
                 self.shared().wake_one();
             }
         }
+    }
+
+    /// Sets whether the worker is in `block_in_place`. From then on the LIFO slot is not used.
+    pub(crate) fn set_in_place(&self, in_place: bool) {
+        self.in_place.set(in_place);
+        self.was_in_place.set(true);
+        self.set_shares();
+    }
+
+    /// Sets whether it is the turn of another group than the default one. A job of that may be long,
+    /// so what the default group has here goes to the deque, from which peers take it.
+    pub(crate) fn set_other_group(&self, is_other: bool) {
+        self.other_group.set(is_other);
+        self.set_shares();
+        if is_other {
+            self.release();
+            if self.has_queued() {
+                // No peer was woken for these jobs, if this worker was about to run them.
+                self.shared().wake_one();
+            }
+        }
+    }
+
+    fn set_shares(&self) {
+        let without = self.shard.owner().has_no_next_slot();
+        self.shares
+            .set(self.in_place.get() || self.other_group.get() || without);
     }
 
     /// Empties the LIFO slot into the deque, for a worker that leaves.

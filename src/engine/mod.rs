@@ -12,6 +12,7 @@
 //! | `config`, `lifecycle` | the options of a runtime, and how it comes to its end |
 //! | `queues` | the queues that workers share, and how many jobs a steal takes |
 //! | `job`, `local` | the jobs of a worker, and the queues that only its own thread uses |
+//! | `groups` | groups of tasks, and the turns of the groups on a worker |
 //! | `task_core` | the metadata beside each task's future, and the registry of tasks |
 //! | `context` | the runtime and the worker that the calling thread belongs to |
 //! | `worker` | a worker's turn: fire, poll, search, park |
@@ -36,6 +37,7 @@ pub(crate) mod core;
 pub(crate) mod current_thread;
 #[cfg(feature = "facade")]
 pub(crate) mod facade;
+pub(crate) mod groups;
 pub(crate) mod handle;
 pub(crate) mod helpers;
 pub(crate) mod id;

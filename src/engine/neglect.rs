@@ -43,9 +43,9 @@ fn neglected(shared: &Shared) -> Vec<Option<Neglected>> {
         return Vec::new();
     };
     let mut all = Vec::new();
-    // 1. Each push into the injector wakes a worker, unless one searches. A searcher takes the
-    //    job, or looks once more after it has left the count.
-    let injected = shared.queues.len();
+    // 1. Each push into the injector or into the queue of a group wakes a worker, unless one
+    //    searches. A searcher takes the job, or looks once more after it has left the count.
+    let injected = shared.queues.len() + shared.task_groups.queued();
     all.push((injected > 0).then(|| {
         let blame = format!("the thread that pushed had to wake worker {sleeper}");
         at_once(format!("one of {injected} jobs in the injector"), blame)

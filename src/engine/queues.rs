@@ -30,7 +30,7 @@ pub(crate) struct Queues<J, B> {
     closed: SegQueue<B>,
     /// Which workers are parked, and how many search.
     pub(crate) searchers: CachePadded<Searchers>,
-    /// Set when no worker will read the injector again.
+    /// Set when no worker will read the injector, or the queue of a group, again.
     is_drained: AtomicBool,
 }
 

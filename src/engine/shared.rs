@@ -16,6 +16,7 @@ use crate::{
         config::Config,
         context::spread,
         core::{Core, WorkerShard},
+        groups::{GroupId, Groups, Options, Table},
         helpers::known::Helpers,
         id::Id,
         job::{Job, Order, TaskJob},
@@ -28,7 +29,7 @@ use crate::{
         task_core::{meta::TaskMeta, registry::Registry},
         watchdog::{rescuers::Rescuers, stall::Stalls},
     },
-    error::ArmError,
+    error::{ArmError, GroupError},
     metrics::{
         counters::{Counter, Counters},
         recorder::Recorder,
@@ -86,6 +87,8 @@ pub struct Shared {
     pub(crate) clocks: Clocks,
     /// Whether the runtime runs, stops, or has ended.
     pub(crate) lifecycle: Lifecycle,
+    /// The groups by which tasks share the workers' time.
+    pub(crate) task_groups: Groups,
     /// The workers that share each core, if any do.
     pub(crate) groups: Box<[CachePadded<Group>]>,
     /// Limits how many workers rescue others at once.
@@ -123,18 +126,23 @@ impl Shards {
 pub(crate) fn schedule(task: TaskJob, order: Order) {
     local::with_local(|local| match local {
         // The worker of this thread keeps its runtime alive, so the two can be compared by address.
-        Some(local) if task.metadata().home().is_of(local.shared()) => local.schedule(task, order),
+        Some(local) if task.metadata().home().is_plain_of(local.shared()) => {
+            local.schedule(task, order);
+        }
         _ => schedule_elsewhere(task),
     });
 }
 
-/// Queues a task in the injector of its runtime.
+/// Queues a task in the queue of its group, or in the injector of its runtime.
 fn schedule_elsewhere(task: TaskJob) {
     // As soon as the task is queued, another thread may run it to its end and drop it. So hold the
     // runtime here.
     let home = task.metadata().home().clone();
     if let Some(shared) = home.shared() {
-        shared.inject(Job::Task(task));
+        match home.group() {
+            GroupId::DEFAULT => shared.inject(Job::Task(task)),
+            group => shared.queue_in(group, task),
+        }
     }
 }
 
@@ -165,6 +173,7 @@ impl Shared {
             queues: Queues::new(workers),
             clocks: Clocks::new(NAME_PARTS),
             lifecycle: Lifecycle::new(workers),
+            task_groups: Groups::new(),
             groups: groups(&config, workers),
             rescuers: Rescuers::new(config.cores, config.rescue_latency),
             pending: CachePadded::new(AtomicUsize::new(0)),
@@ -186,12 +195,44 @@ impl Shared {
             self.unstable.remote_schedules.add(1);
         }
         self.queues.push(job);
-        self.wake_one();
-        // After the fence in `wake_one`: either the thread that drains the injector for the last
-        // time sees the job, or this thread sees that it is drained.
-        if self.queues.is_drained() {
-            self.drain_injector();
+        self.wake_for_injected();
+    }
+
+    /// Makes a group of tasks.
+    pub(crate) fn make_group(&self, options: &Options) -> Result<GroupId, GroupError> {
+        let (default, workers) = (&self.config.default_group, self.recorders.len());
+        self.task_groups.make(options, default, workers)
+    }
+
+    /// Returns the groups of tasks, and makes the default one if there is none.
+    pub(crate) fn make_groups(&self) -> &Table {
+        let (default, workers) = (&self.config.default_group, self.recorders.len());
+        self.task_groups.make_table(default, workers)
+    }
+
+    /// Queues a task in the queue of its group, which is not the default one, and wakes a worker.
+    #[cold]
+    pub(crate) fn queue_in(&self, group: GroupId, task: TaskJob) {
+        if let Some(table) = self.task_groups.table() {
+            table.get(group).push(Job::Task(task));
+            self.wake_for_injected();
         }
+    }
+
+    /// Wakes a worker for a job that the caller has put into the injector, or into the queue of a
+    /// group.
+    fn wake_for_injected(&self) {
+        self.wake_one();
+        // After the fence in `wake_one`: either the thread that drains these queues for the last
+        // time sees the job, or this thread sees that they are drained.
+        if self.queues.is_drained() {
+            self.drain_injected();
+        }
+    }
+
+    /// Takes a job out of the injector, or out of the queue of any group.
+    pub(crate) fn take_injected(&self) -> Option<Job> {
+        self.queues.steal().or_else(|| self.task_groups.take())
     }
 
     /// Queues an outcome delivery or a task: on the calling worker if there is one, otherwise in
@@ -287,7 +328,9 @@ impl Shared {
     /// Returns whether there is work in a queue that searchers look at.
     pub(crate) fn has_work(&self) -> bool {
         let is_full = |owner: &Core| (!owner.stealer.is_empty()).then_some(());
-        !self.queues.is_empty() || self.find_deque(0, is_full).is_some()
+        !self.queues.is_empty()
+            || self.task_groups.have_work()
+            || self.find_deque(0, is_full).is_some()
     }
 
     /// Calls `ask` for each thread that has a deque, until it returns a value: first for the
@@ -406,9 +449,9 @@ impl Shared {
         self.helpers.wake_all();
     }
 
-    /// Ends all jobs in the injector without running them.
-    pub(crate) fn drain_injector(&self) {
+    /// Ends all jobs in the injector and in the queues of the groups, without running them.
+    pub(crate) fn drain_injected(&self) {
         // Destructors and outcome callbacks are user code, and may panic.
-        each_or(iter::from_fn(|| self.queues.steal()), Job::end, forget);
+        each_or(iter::from_fn(|| self.take_injected()), Job::end, forget);
     }
 }

@@ -39,7 +39,7 @@ pub(crate) fn end(local: &Local) {
         // queued one by one in the deque, where peers can steal them while one of them takes long.
         // Not `next`, which also takes pinned tasks: these end below.
         let own = local.next_for_any();
-        let own = own.or_else(|| shared.queues.steal());
+        let own = own.or_else(|| shared.take_injected());
         let job = own.or_else(|| {
             let mut part = shared.queues.steal_closed()?;
             end_part(core, &mut part, &|job| local.deque.push(job));
@@ -209,5 +209,5 @@ fn end_rest(shared: &Shared) {
 /// Ends all jobs in all queues, without running them.
 fn drain(shared: &Shared) {
     each_or(iter::from_fn(|| steal_from(shared)), Job::end, forget);
-    shared.drain_injector();
+    shared.drain_injected();
 }

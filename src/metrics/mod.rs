@@ -29,7 +29,7 @@ pub use crate::metrics::{
     activity::{Activity, JobName},
     counters::Counts,
     histogram::{Bucket, LatenessHistogram},
-    parts::{ClockMetrics, WorkerMetrics},
+    parts::{ClockMetrics, GroupMetrics, WorkerMetrics},
 };
 use crate::{metrics::recorder::Record, sys::quota::Throttled};
 
@@ -47,6 +47,7 @@ pub struct RuntimeMetrics {
     pub(crate) helpers: HelperMetrics,
     pub(crate) wall_clock: ClockMetrics,
     pub(crate) boot_clock: ClockMetrics,
+    pub(crate) groups: Vec<GroupMetrics>,
     pub(crate) injector_depth: usize,
     pub(crate) alive_tasks: usize,
     pub(crate) spawned_tasks: u64,
@@ -192,6 +193,24 @@ impl RuntimeMetrics {
         let mut sum = self.wall_clock.counts.clone();
         sum += &self.boot_clock.counts;
         sum
+    }
+
+    /// Returns the scheduling [groups](crate::task::Group) of the runtime, the default one first.
+    /// Empty as long as none was made.
+    ///
+    /// ```
+    /// # tourbillon::Runtime::new().unwrap().block_on(async {
+    /// use tourbillon::{Handle, task::Group};
+    ///
+    /// let batch = Group::builder("batch").shares(50).build().unwrap();
+    /// batch.spawn(async { 6 * 7 }).await.unwrap();
+    /// for group in Handle::current().metrics().groups() {
+    ///     println!("{}: {} jobs in {:?}", group.name(), group.jobs(), group.busy());
+    /// }
+    /// # });
+    /// ```
+    pub fn groups(&self) -> &[GroupMetrics] {
+        &self.groups
     }
 
     /// Returns the number of jobs in the global queue, which holds jobs from outside of the

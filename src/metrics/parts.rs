@@ -1,8 +1,50 @@
-//! Snapshots of the parts of a runtime: its workers, and the clocks that belong to no worker.
+//! Snapshots of the parts of a runtime: its workers, its groups of tasks, and the clocks that belong
+//! to no worker.
 
-use std::time::Duration;
+use std::{sync::Arc, time::Duration};
 
 use crate::metrics::{Activity, Counts, JobName, LatenessHistogram};
+
+/// A snapshot of one [group](crate::task::Group) of tasks. It counts from the moment at which the
+/// first group of the runtime was made.
+#[derive(Clone, Debug)]
+pub struct GroupMetrics {
+    pub(crate) name: Arc<str>,
+    pub(crate) shares: u32,
+    pub(crate) jobs: u64,
+    pub(crate) busy_ns: u64,
+    pub(crate) queued: usize,
+}
+
+impl GroupMetrics {
+    /// Returns the name of the group.
+    pub fn name(&self) -> &str {
+        &self.name
+    }
+
+    /// Returns the shares of the group.
+    pub fn shares(&self) -> u32 {
+        self.shares
+    }
+
+    /// Returns how many jobs of the group have run: polls of its tasks. Those of the default group
+    /// include callbacks.
+    pub fn jobs(&self) -> u64 {
+        self.jobs
+    }
+
+    /// Returns how long these jobs have run, without those that were in
+    /// [`block_in_place`](crate::task::block_in_place).
+    pub fn busy(&self) -> Duration {
+        Duration::from_nanos(self.busy_ns)
+    }
+
+    /// Returns how many jobs of the group wait for a worker. That of the default group has neither
+    /// the tasks in the workers' LIFO slots nor pinned tasks.
+    pub fn queued(&self) -> usize {
+        self.queued
+    }
+}
 
 /// A snapshot of one worker.
 #[derive(Clone, Debug)]

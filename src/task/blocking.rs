@@ -12,7 +12,10 @@ use tourbillon_tasks::Woken;
 
 use crate::{
     engine::{
-        context::placement::{Choice, HomeError, with_home},
+        context::{
+            group,
+            placement::{Choice, HomeError, with_home},
+        },
         core::WorkerShard,
         job::TaskJob,
     },
@@ -150,10 +153,12 @@ where
     F: FnOnce() -> R + Send + 'static,
     R: Send + 'static,
 {
-    let Some(new) = register::<NeverWoken, _>(home, Call(Some(f)), spawned) else {
+    let shared = &home.owner().shared;
+    // What `f` spawns belongs to the group of the caller.
+    let group = group::current(shared);
+    let Some(new) = register::<NeverWoken, _>(home, group, Call(Some(f)), spawned) else {
         return JoinHandle::cancelled();
     };
-    let shared = &home.owner().shared;
     // By this number an abort finds the job in the queue, as long as it has not begun.
     let number = shared.blocking.push(shared, new.runnable);
     new.handle.queued(number)

@@ -3,6 +3,7 @@
 pub(crate) mod abort;
 pub(crate) mod blocking;
 pub(crate) mod builder;
+pub(crate) mod group;
 mod handle;
 pub(crate) mod join;
 pub(crate) mod join_set;
@@ -20,8 +21,12 @@ use tourbillon_tasks::spawn_unchecked;
 
 use crate::{
     engine::{
-        context::placement::{Choice, HomeError, with_home},
+        context::{
+            group::current as present_group,
+            placement::{Choice, HomeError, with_home},
+        },
         core::WorkerShard,
+        groups::GroupId,
         job::{Order, TaskJob},
         task_core::{home::Home, meta::TaskMeta, registry, registry::Place},
     },
@@ -39,6 +44,7 @@ pub use crate::{
         abort::AbortHandle,
         blocking::{block_in_place, spawn_blocking},
         builder::Builder,
+        group::{Group, GroupBuilder, Scope},
         join::{JoinError, JoinHandle},
         join_set::JoinSet,
         label::label,
@@ -107,7 +113,8 @@ where
     }
 }
 
-/// Spawns a task in the registry of worker `home`. The user's call is at `spawned`.
+/// Spawns a task in the registry of worker `home`, in the group of the calling thread. The user's
+/// call is at `spawned`.
 pub(crate) fn spawn_at<F>(
     home: &Arc<WorkerShard>,
     future: F,
@@ -117,7 +124,22 @@ where
     F: Future + Send + 'static,
     F::Output: Send + 'static,
 {
-    let Some(new) = register::<AnyWorker, _>(home, future, spawned) else {
+    let group = present_group(&home.owner().shared);
+    spawn_in(home, group, future, spawned)
+}
+
+/// As [`spawn_at`], in this group.
+pub(crate) fn spawn_in<F>(
+    home: &Arc<WorkerShard>,
+    group: GroupId,
+    future: F,
+    spawned: Spawned,
+) -> JoinHandle<F::Output>
+where
+    F: Future + Send + 'static,
+    F::Output: Send + 'static,
+{
+    let Some(new) = register::<AnyWorker, _>(home, group, future, spawned) else {
         // `register` has dropped the future on this thread, as the worker would have.
         return JoinHandle::cancelled();
     };
@@ -125,7 +147,11 @@ where
     crate::engine::facade::tell_spawned(new.runnable.metadata().home(), new.handle.id(), spawned);
     #[cfg(all(feature = "facade", tokio_unstable))]
     crate::engine::facade::note_queued(&new.runnable);
-    home.owner().shared.schedule(new.runnable, Order::Last);
+    let shared = &home.owner().shared;
+    match group {
+        GroupId::DEFAULT => shared.schedule(new.runnable, Order::Last),
+        group => shared.queue_in(group, new.runnable),
+    }
     new.handle
 }
 
@@ -135,9 +161,11 @@ struct NewTask<T> {
     handle: JoinHandle<T>,
 }
 
-/// Creates a task in the registry of worker `home`. Returns `None` if the runtime has ended.
+/// Creates a task of this group in the registry of worker `home`. Returns `None` if the runtime has
+/// ended.
 fn register<S, F>(
     home: &Arc<WorkerShard>,
+    group: GroupId,
     future: F,
     spawned: Spawned,
 ) -> Option<NewTask<F::Output>>
@@ -146,7 +174,7 @@ where
     F: Future + Send + 'static,
     F::Output: Send + 'static,
 {
-    let home = Home::worker(home);
+    let home = Home::worker(home, group);
     // SAFETY: the future is Send, and so is its output.
     unsafe { register_unchecked::<S, F>(home, future, spawned) }
 }

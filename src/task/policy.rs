@@ -6,7 +6,7 @@ use tourbillon_tasks::{Policy, Task, TaskRef, Woken};
 
 use crate::{
     engine::{
-        context::entered,
+        context::{entered, group::InGroup},
         job::{Order, TaskJob},
         task_core::{home::Home, id, meta::TaskMeta},
     },
@@ -132,13 +132,36 @@ impl<S: Schedule> Policy for Registered<S> {
     }
 }
 
-/// Runs `f`, which polls or drops the future of a task of `home`, in the local context of `home`.
+/// Runs `f`, which polls or drops the future of a task of `home`, in the local context and in the
+/// group of `home`.
 #[inline]
 fn within<R>(home: &Home, f: impl FnOnce() -> R) -> R {
-    // There is only one call of `f`, so that it is inlined here. A task that any worker may run
-    // pays only for one comparison.
-    let _within = home.is_local().then(|| Within::begin(home));
+    // There is only one call of `f`, so that it is inlined here. A task of the default group that
+    // any worker may run pays only for one comparison.
+    let _within = (!home.is_plain()).then(|| Inside::begin(home));
     f()
+}
+
+/// The context of a task, until it is dropped.
+enum Inside<'a> {
+    /// Of a task that only one thread runs.
+    Local { _within: Within<'a> },
+    /// Of a task in a group.
+    Grouped { _group: Option<InGroup> },
+}
+
+impl<'a> Inside<'a> {
+    fn begin(home: &'a Home) -> Self {
+        if home.is_local() {
+            return Self::Local {
+                _within: Within::begin(home),
+            };
+        }
+        let shared = home.shared();
+        Self::Grouped {
+            _group: shared.map(|shared| InGroup::enter(shared, home.group())),
+        }
+    }
 }
 
 /// Runs `f`, which drops the future of a task of `home`. If the calling thread is in no runtime, it

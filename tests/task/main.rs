@@ -9,6 +9,7 @@ mod budget;
 mod coop;
 mod dropped;
 mod fairness;
+mod groups;
 mod join;
 mod join_set;
 mod join_set_end;

@@ -16,6 +16,7 @@ use crate::{
     api::{build, runtime::Runtime},
     engine::{
         config::{Config, RuntimeFlavor},
+        groups,
         recorder::{self, Recording},
         watchdog::rescue::DEFAULT_LATENCY,
     },
@@ -81,6 +82,7 @@ impl Builder {
                 pins: None,
                 cores: 1,
                 shares_cores: false,
+                default_group: groups::Options::named("default"),
                 max_blocking_threads: 512,
                 thread_keep_alive: Duration::from_secs(10),
                 thread_stack_size: None,
@@ -254,6 +256,7 @@ impl fmt::Debug for Builder {
                 &Duration::from_nanos(self.config.timer_advance),
             )
             .field("helpers", &(self.config.helpers.0..=self.config.helpers.1))
+            .field("default_group", &self.config.default_group)
             .field("max_blocking_threads", &self.config.max_blocking_threads)
             .field("thread_keep_alive", &self.config.thread_keep_alive)
             .field(

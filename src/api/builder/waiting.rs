@@ -4,7 +4,9 @@ use std::time::Duration;
 
 use tourbillon_shards::Tolerance;
 
-use crate::{api::builder::Builder, engine::config::StoreKind, util::nanos::nanos};
+use crate::{
+    api::builder::Builder, engine::config::StoreKind, task::GroupBuilder, util::nanos::nanos,
+};
 
 /// The default of [`Builder::timer_budget`].
 pub(super) const DEFAULT_BUDGET: f64 = 0.02;
@@ -33,6 +35,34 @@ impl Builder {
     /// [`BuildError::ZeroInterval`](crate::BuildError::ZeroInterval).
     pub fn global_queue_interval(&mut self, jobs: u32) -> &mut Self {
         self.config.global_queue_interval = jobs;
+        self
+    }
+
+    /// Sets the name, the shares and the latency goal of the default group of tasks. The defaults
+    /// are `default`, 100 shares and no goal.
+    ///
+    /// They count once there is a second [group](crate::task::Group).
+    ///
+    /// ```
+    /// # fn main() -> Result<(), Box<dyn std::error::Error>> {
+    /// use tourbillon::{runtime::Builder, task::Group};
+    ///
+    /// let api = Group::builder("api").shares(300);
+    /// let runtime = Builder::new().default_group(api).build()?;
+    /// let batch = Group::builder("batch").build_on(runtime.handle())?;
+    /// let metrics = runtime.metrics();
+    /// let names: Vec<_> = metrics.groups().iter().map(|group| group.name()).collect();
+    /// assert_eq!(names, ["api", "batch"]);
+    /// # Ok(())
+    /// # }
+    /// ```
+    ///
+    /// # Errors
+    ///
+    /// [`build`](Builder::build) refuses invalid values, with
+    /// [`BuildError::DefaultGroup`](crate::BuildError::DefaultGroup).
+    pub fn default_group(&mut self, group: GroupBuilder) -> &mut Self {
+        self.config.default_group = group.options;
         self
     }
 

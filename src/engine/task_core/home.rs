@@ -9,6 +9,7 @@ use tourbillon_tasks::Task;
 use crate::engine::{
     context::current::is_current,
     core::{Core, WorkerShard},
+    groups::{GroupId, MOST},
     job::TaskJob,
     local::worker_number,
     shared::Shared,
@@ -23,7 +24,7 @@ use crate::engine::{
 /// The home of a task: a counted reference to a worker or to a set.
 ///
 /// Each task has one, so it is one word: an address whose low bits, which alignment leaves zero,
-/// hold a tag.
+/// hold a tag. That of a worker also has the number of the task's group.
 pub(crate) struct Home(NonNull<()>);
 
 /// Tag: a worker, in whose runtime any worker runs the task.
@@ -33,8 +34,12 @@ const PINNED: usize = 1;
 /// Tag: a set, which runs the task on one thread, where it is polled.
 const SET: usize = 2;
 const TAGS: usize = 3;
+/// Where the number of the group begins.
+const GROUP: u32 = TAGS.count_ones();
+/// The tag and the number of the group.
+const BITS: usize = MOST * (TAGS + 1) - 1;
 
-const _: () = assert!(align_of::<WorkerShard>() > TAGS && align_of::<Set>() > TAGS);
+const _: () = assert!(align_of::<WorkerShard>() > BITS && align_of::<Set>() > TAGS);
 
 // SAFETY: a home is a counted reference to one of two types, both of which are Send and Sync.
 unsafe impl Send for Home {}
@@ -53,10 +58,12 @@ enum Target<W, S> {
 }
 
 impl Home {
-    /// Returns a home for a task that any worker runs, and that is in the registry of this worker.
+    /// Returns a home for a task of this group that any worker runs, and that is in the registry of
+    /// this worker.
     #[inline]
-    pub(crate) fn worker(shard: &Arc<WorkerShard>) -> Self {
-        Self::tagged(shards::Home::new(shard).into_raw().cast(), WORKER)
+    pub(crate) fn worker(shard: &Arc<WorkerShard>, group: GroupId) -> Self {
+        let tag = WORKER | group.index() << GROUP;
+        Self::tagged(shards::Home::new(shard).into_raw().cast(), tag)
     }
 
     /// Returns a home for a task that only this worker runs.
@@ -80,16 +87,35 @@ impl Home {
         self.0.addr().get() & TAGS
     }
 
+    /// Returns the group of the task. The tasks of a set, and those that one worker alone runs, are
+    /// in the default group.
+    #[inline]
+    pub(crate) fn group(&self) -> GroupId {
+        match self.tag() {
+            WORKER => GroupId::new((self.0.addr().get() & BITS) >> GROUP),
+            _ => GroupId::DEFAULT,
+        }
+    }
+
+    /// Returns whether the task is in the default group, and any worker may run it.
+    #[inline]
+    pub(crate) fn is_plain(&self) -> bool {
+        const { assert!(WORKER == 0) };
+        self.0.addr().get() & BITS == 0
+    }
+
     /// Returns the address without its tag, as a pointer of the type that the tag names.
     #[inline]
     fn target(&self) -> Target<NonNull<WorkerShard>, NonNull<Set>> {
-        // SAFETY: without its tag the word is the address of an object, so it is not null.
-        let address =
-            unsafe { NonNull::new_unchecked(self.0.as_ptr().map_addr(|word| word & !TAGS)) };
+        let without = |bits: usize| {
+            let address = self.0.as_ptr().map_addr(|word| word & !bits);
+            // SAFETY: without its tag the word is the address of an object, so it is not null.
+            unsafe { NonNull::new_unchecked(address) }
+        };
         if self.tag() == SET {
-            Target::Set(address.cast())
+            Target::Set(without(TAGS).cast())
         } else {
-            Target::Worker(address.cast())
+            Target::Worker(without(BITS).cast())
         }
     }
 
@@ -136,11 +162,11 @@ impl Home {
         self.core().map(|core| &core.shared)
     }
 
-    /// Returns whether the home is a worker of this runtime.
+    /// Returns whether the task is in the default group of this runtime, and any worker may run it.
     #[inline]
-    pub(crate) fn is_of(&self, shared: &Shared) -> bool {
-        self.core()
-            .is_some_and(|core| ptr::eq(&*core.shared, shared))
+    pub(crate) fn is_plain_of(&self, shared: &Shared) -> bool {
+        let core = || self.core();
+        self.is_plain() && core().is_some_and(|core| ptr::eq(&*core.shared, shared))
     }
 
     /// Returns the registry that the task is in.

@@ -16,7 +16,7 @@ use crate::{
         watchdog::stall::{RecentStall, Stall},
     },
     metrics::{
-        ClockMetrics, RuntimeMetrics, WorkerMetrics,
+        ClockMetrics, GroupMetrics, RuntimeMetrics, WorkerMetrics,
         activity::{Activity, JobName},
         recorder::Record,
     },
@@ -77,6 +77,20 @@ fn clock(shared: &Shared, kind: OtherClock) -> ClockMetrics {
         garbage,
         sweeps: sweeps(shared, &clock),
     }
+}
+
+/// Returns the metrics of the groups of tasks, the default one first.
+fn groups(shared: &Shared) -> Vec<GroupMetrics> {
+    let Some(groups) = shared.task_groups.table() else {
+        return Vec::new();
+    };
+    // The jobs of the default group are in the injector and in the deques.
+    let mut others = shared.queues.len();
+    shared.each_core(|core| others += core.stealer.len());
+    let groups = groups.iter();
+    groups
+        .map(|group| group.metrics(std::mem::take(&mut others)))
+        .collect()
 }
 
 /// Returns how often the inbox of a clock was swept. The number is also kept in `shared`.
@@ -178,6 +192,7 @@ impl Handle {
             helpers: shared.helpers.metrics(shared),
             wall_clock: clock(shared, OtherClock::Wall),
             boot_clock: clock(shared, OtherClock::Boot),
+            groups: groups(shared),
             injector_depth: shared.queues.len(),
             alive_tasks,
             spawned_tasks,

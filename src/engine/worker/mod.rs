@@ -40,6 +40,7 @@ use crate::{
     engine::{
         clocks,
         core::{Core, WorkerShard},
+        groups::turns::Turns,
         job::Job,
         local,
         local::Local,
@@ -66,6 +67,7 @@ pub(crate) mod fire;
 pub(crate) mod pace;
 mod park;
 pub(crate) mod search;
+mod shares;
 pub(crate) mod tidy;
 pub(crate) mod wait_policy;
 
@@ -127,6 +129,8 @@ pub(crate) struct Worker<'a> {
     mates_patience: Patience,
     /// What the worker remembers for the flight recorder.
     pub(crate) notes: Notes,
+    /// The turns of the groups, once the runtime has some.
+    turns: Option<Box<Turns>>,
 }
 
 /// Runs the worker of `shard` on this thread, until the runtime stops.
@@ -250,6 +254,7 @@ impl<'a> Worker<'a> {
             patience: Patience::default(),
             mates_patience: Patience::default(),
             notes: Notes::default(),
+            turns: None,
         }
     }
 
@@ -279,13 +284,14 @@ impl<'a> Worker<'a> {
             if self.root_is_woken() {
                 break;
             }
-            if (fired && self.local.has_jobs()) || self.shared.is_stopping() {
+            if (fired && self.has_jobs()) || self.shared.is_stopping() {
                 continue;
             }
             // 2. This worker has nothing to do. A job of a peer or of the injector comes first.
             match self.search() {
                 Some(job) => {
                     self.note_unwatched_jobs();
+                    self.begin_found(&job);
                     self.execute(job);
                 }
                 // The timers that fired, or the updates that were read, made no jobs. Jobs are what
@@ -353,6 +359,9 @@ impl<'a> Worker<'a> {
 
     /// Returns the next job: now and then one from the injector, otherwise one of the worker's own.
     fn next(&mut self) -> Option<Job> {
+        if let Some(groups) = self.shared.task_groups.table() {
+            return self.next_by_shares(groups);
+        }
         if self.tick == self.injector_at {
             // The injected job runs before this worker's own ones, for which no peer may have been
             // woken. No wake-up is needed here: the thread that injected the job has woken a
@@ -404,6 +413,7 @@ impl<'a> Worker<'a> {
     pub(crate) fn note_jobs(&mut self, ran: u64) {
         let last = self.in_loop;
         report::was_away(self.core, &mut self.in_loop, ran);
+        self.end_job(self.in_loop.at);
         let (jobs, took) = self.in_loop.since(last);
         self.local.pace.note(jobs, took);
         #[cfg(all(feature = "facade", tokio_unstable))]
@@ -412,18 +422,6 @@ impl<'a> Worker<'a> {
         }
         self.note_turn(last.at, jobs);
         self.core.was_busy(last.at, self.in_loop.at);
-    }
-
-    /// Returns how many jobs may run until the next poll: fewer if they take long, so that the
-    /// worker is back in its loop before its alarm calls a peer.
-    fn jobs_to_next_poll(&self) -> u64 {
-        let most = u64::from(self.shared.config.event_interval);
-        // On a clock that was ever paused, all must depend on the program alone. A current-thread
-        // runtime has no peer that an alarm could call.
-        if self.shared.clock.was_paused() || self.shared.is_current_thread() {
-            return most;
-        }
-        self.local.pace.jobs_within(self.poll_within).clamp(1, most)
     }
 
     /// Polls the sockets, the alarms and the clocks, without waiting.

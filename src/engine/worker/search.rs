@@ -136,6 +136,17 @@ impl Worker<'_> {
         if let Some(job) = self.shared.queues.steal_batch(deque) {
             return Some(job);
         }
+        if let Some(groups) = self.shared.task_groups.table() {
+            if let Some(job) = self.next_by_shares(groups) {
+                return Some(job);
+            }
+        }
+        self.steal_from_peers()
+    }
+
+    /// Takes a job from a peer, and moves some more into the own deque, which is empty.
+    pub(super) fn steal_from_peers(&mut self) -> Option<Job> {
+        let deque = &self.local.deque;
         // Begin with another victim each time, so that not all searchers ask the same peer.
         let (search, spins) = (&mut self.search, self.shared.config.spin);
         search.victim = search.victim.wrapping_add(1);

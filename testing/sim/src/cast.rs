@@ -1,14 +1,18 @@
 //! The state that all operations share.
 
-use std::sync::{
-    Arc, Mutex, PoisonError,
-    atomic::{AtomicBool, AtomicU64, Ordering::Relaxed},
+use std::{
+    future::Future,
+    sync::{
+        Arc, Mutex, PoisonError,
+        atomic::{AtomicBool, AtomicU64, Ordering::Relaxed},
+    },
 };
 
 use tourbillon::{
     Handle, JoinHandle,
     sim::{self, below},
     sync::Notify,
+    task::Group,
 };
 
 use crate::{acts::Armed, ledger::tally, plan::Plan, work::Work};
@@ -28,6 +32,8 @@ pub struct Cast {
     /// How many tasks and timers that scene has.
     pub spawned: AtomicU64,
     pub notify: Notify,
+    /// Some of the tasks are in these groups.
+    groups: Vec<Group>,
     blocks: AtomicBool,
     may_block: AtomicU64,
     /// Set when no new operations may begin.
@@ -40,6 +46,14 @@ pub fn lock<T>(mutex: &Mutex<T>) -> std::sync::MutexGuard<'_, T> {
 
 impl Cast {
     pub fn new(plan: Plan, handle: Handle) -> Arc<Self> {
+        let group = |(name, shares)| {
+            let builder = Group::builder(name).shares(shares);
+            builder.build_on(&handle).expect("the options are right")
+        };
+        let groups = match plan.groups {
+            true => [("small", 10), ("large", 300)].map(group).into(),
+            false => Vec::new(),
+        };
         Arc::new(Self {
             plan,
             handle,
@@ -48,10 +62,26 @@ impl Cast {
             works: Mutex::default(),
             spawned: AtomicU64::new(0),
             notify: Notify::new(),
+            groups,
             blocks: AtomicBool::new(false),
             may_block: AtomicU64::new(0),
             over: AtomicBool::new(false),
         })
+    }
+
+    /// Spawns a task, in a group or not.
+    pub fn spawn<F>(&self, future: F) -> JoinHandle<F::Output>
+    where
+        F: Future + Send + 'static,
+        F::Output: Send + 'static,
+    {
+        if self.groups.is_empty() {
+            return self.handle.spawn(future);
+        }
+        match self.groups.get(below(3) as usize) {
+            Some(group) => group.spawn(future),
+            None => self.handle.spawn(future),
+        }
     }
 
     pub fn delay(&self) -> u64 {

@@ -159,7 +159,7 @@ type Spawned = (tourbillon::JoinHandle<u64>, Arc<Life>);
 fn spawn(stage: &Stage, future: Program) -> Option<Spawned> {
     (stage.cast.spawned.fetch_add(1, Relaxed) < MOST).then(|| {
         let life = Life::new(false);
-        (stage.cast.handle.spawn(life.of(future)), life)
+        (stage.cast.spawn(life.of(future)), life)
     })
 }
 

@@ -57,6 +57,8 @@ pub struct Plan {
     pub global_queue_interval: u32,
     pub keep_alive: Duration,
     pub max_timers: Option<usize>,
+    /// Whether some of the tasks are in groups.
+    pub groups: bool,
     /// How many outside threads there are, and how many operations each of them does.
     pub actors: u32,
     pub acts: u32,
@@ -83,6 +85,7 @@ impl Plan {
         let mut rng = fastrand::Rng::with_seed(seed.wrapping_mul(0x2545_f491_4f6c_dd1d) ^ 77);
         let mut plan = Self::of_timers(&mut rng, workers);
         plan.scene = Scene::of(seed);
+        plan.groups = seed / 4 % 4 == 0;
         if plan.scene != Scene::Timers {
             plan.share(&mut rng);
         }
@@ -197,6 +200,7 @@ impl Plan {
                 (MS, 50 * MS)
             },
             clocks,
+            groups: false,
             kinds: rng.u32(..) | rng.u32(..),
             end: match rng.u32(..10) {
                 0 | 1 => End::Drop(when),

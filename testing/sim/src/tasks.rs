@@ -58,7 +58,7 @@ fn woken(cast: &Cast, from: u64, to: u64, nanos: u64, what: &str) {
 pub fn spawn(cast: &Arc<Cast>) {
     tally(|tally| tally.tasks += 1);
     let (gone, cast_of) = (Gone(true), cast.clone());
-    let task = cast.handle.spawn(async move {
+    let task = cast.spawn(async move {
         let (gone, cast) = (gone, cast_of);
         let rounds = 1 + below(5);
         for _ in 0..rounds {

@@ -80,7 +80,7 @@ fn block(length: u64) {
 fn spawn(cast: &Arc<Cast>, depth: u32) {
     if has_room(cast) {
         let life = Life::new(false);
-        let task = cast.handle.spawn(life.of(program(cast.clone(), depth)));
+        let task = cast.spawn(life.of(program(cast.clone(), depth)));
         lock(&cast.works).push(Work { task, life });
     }
 }
@@ -90,7 +90,7 @@ fn burst(cast: &Arc<Cast>) {
     for _ in 0..2 + below(4) {
         if has_room(cast) {
             let (life, of) = (Life::new(false), cast.clone());
-            let task = cast.handle.spawn(life.of(async move {
+            let task = cast.spawn(life.of(async move {
                 compute(&of);
                 0
             }));

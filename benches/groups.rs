@@ -1,0 +1,294 @@
+//! How long the tasks of a server wait while batch work keeps all cores busy: with groups of tasks,
+//! and with what else there is.
+//!
+//! The batch work is eight tasks that compute for 200 µs and yield, again and again. The server's
+//! work is four tasks that sleep for 1 ms, again and again, and a connection over which a thread
+//! sends a request of HTTP each ms and waits for the answer. That thread has no core of its own.
+//!
+//! | system | the batch work is |
+//! |---|---|
+//! | *tourbillon* | in the same group |
+//! | *with a group* | in a group of 50 shares; the server's has 100 |
+//! | *tokio* | on the same runtime |
+//! | *tokio, two runtimes* | on a second one, with two more threads |
+//! | *tokio, nice* | on a second one, whose threads have niceness 19 |
+//!
+//! Each runtime has two workers. *alone* is the same without batch work, on the same runtimes. The
+//! rounds take turns; p50 and p99 are of all rounds together, in µs. *times* is the p99 beside that
+//! alone. *batch* is how many cores the batch work got.
+//!
+//! Run `cargo bench --bench groups`; a number after `--` sets the seconds of each round.
+
+use std::{
+    env,
+    future::Future,
+    io::{Read, Write},
+    net::TcpStream,
+    pin::Pin,
+    sync::{
+        Arc, Mutex,
+        atomic::{AtomicBool, AtomicU64, Ordering::Relaxed},
+    },
+    thread,
+    time::{Duration, Instant},
+};
+
+use tourbillon::task::Group;
+use tourbillon_support::{bench::turns, spin};
+
+const ROUNDS: usize = 3;
+const POLL: Duration = Duration::from_micros(200);
+const MS: Duration = Duration::from_millis(1);
+const BATCH_TASKS: usize = 8;
+const SLEEPERS: usize = 4;
+const REQUEST: &[u8] = b"GET / HTTP/1.1\r\nHost: here\r\n\r\n";
+const ANSWER: &[u8] = b"HTTP/1.1 200 OK\r\nContent-Length: 6\r\n\r\nhello\n";
+
+const SYSTEMS: [&str; 5] = [
+    "tourbillon",
+    "with a group",
+    "tokio",
+    "tokio, two runtimes",
+    "tokio, nice",
+];
+
+type Task = Pin<Box<dyn Future<Output = ()> + Send>>;
+
+/// What one round has measured, in µs.
+#[derive(Default)]
+struct Round {
+    sleeps: Vec<f64>,
+    requests: Vec<f64>,
+    /// How many cores the batch work got.
+    batch: f64,
+}
+
+/// What the tasks of a round share.
+#[derive(Default)]
+struct Shared {
+    over: AtomicBool,
+    /// How long the batch work has computed, in ns of processor time.
+    computed: AtomicU64,
+    sleeps: Mutex<Vec<f64>>,
+}
+
+fn micros(since: Instant) -> f64 {
+    since.elapsed().as_secs_f64() * 1e6
+}
+
+/// A runtime, or two, for the work of the server and for the batch work.
+enum System {
+    Ours(tourbillon::Runtime, Option<Group>),
+    Tokio(tokio::runtime::Runtime, Option<tokio::runtime::Runtime>),
+}
+
+fn tokio_runtime(niceness: i32) -> tokio::runtime::Runtime {
+    tokio::runtime::Builder::new_multi_thread()
+        .worker_threads(2)
+        .enable_all()
+        .on_thread_start(move || {
+            if niceness > 0 {
+                // SAFETY: it takes integers alone. Zero is the calling thread.
+                let set = unsafe { libc::setpriority(libc::PRIO_PROCESS, 0, niceness) };
+                assert_eq!(set, 0, "a thread may always be nicer");
+            }
+        })
+        .build()
+        .expect("a runtime of two workers")
+}
+
+impl System {
+    fn new(name: &str) -> Self {
+        match name {
+            "tourbillon" | "with a group" => {
+                let mut builder = tourbillon::runtime::Builder::new();
+                let runtime = builder.worker_threads(2).build().expect("two workers");
+                let group = (name == "with a group").then(|| {
+                    let batch = Group::builder("batch").shares(50);
+                    batch.build_on(runtime.handle()).expect("the first group")
+                });
+                Self::Ours(runtime, group)
+            }
+            "tokio" => Self::Tokio(tokio_runtime(0), None),
+            "tokio, nice" => Self::Tokio(tokio_runtime(0), Some(tokio_runtime(19))),
+            _ => Self::Tokio(tokio_runtime(0), Some(tokio_runtime(0))),
+        }
+    }
+
+    fn spawn(&self, task: Task) {
+        match self {
+            Self::Ours(runtime, _) => drop(runtime.spawn(task)),
+            Self::Tokio(runtime, _) => drop(runtime.spawn(task)),
+        }
+    }
+
+    fn spawn_batch(&self, task: Task) {
+        match self {
+            Self::Ours(_, Some(group)) => drop(group.spawn(task)),
+            Self::Tokio(_, Some(runtime)) => drop(runtime.spawn(task)),
+            _ => self.spawn(task),
+        }
+    }
+
+    /// Spawns a task that sleeps for 1 ms, again and again.
+    fn spawn_sleeper(&self, shared: &Arc<Shared>) {
+        let (is_ours, shared) = (matches!(self, Self::Ours(..)), shared.clone());
+        self.spawn(Box::pin(async move {
+            let mut sleeps = Vec::new();
+            while !shared.over.load(Relaxed) {
+                let since = Instant::now();
+                match is_ours {
+                    true => tourbillon::time::sleep(MS).await,
+                    false => tokio::time::sleep(MS).await,
+                }
+                sleeps.push(micros(since));
+            }
+            shared.sleeps.lock().expect("no panic").extend(sleeps);
+        }));
+    }
+
+    /// Spawns a task that computes in polls of 200 µs.
+    fn spawn_computation(&self, shared: &Arc<Shared>) {
+        let (is_ours, shared) = (matches!(self, Self::Ours(..)), shared.clone());
+        self.spawn_batch(Box::pin(async move {
+            while !shared.over.load(Relaxed) {
+                let before = processor_time();
+                spin(POLL);
+                shared
+                    .computed
+                    .fetch_add(processor_time() - before, Relaxed);
+                match is_ours {
+                    true => tourbillon::task::yield_now().await,
+                    false => tokio::task::yield_now().await,
+                }
+            }
+        }));
+    }
+
+    /// Spawns a server of one connection. Returns the other end.
+    fn connect(&self) -> TcpStream {
+        let listener = std::net::TcpListener::bind("127.0.0.1:0").expect("a port");
+        let ours = TcpStream::connect(listener.local_addr().expect("bound")).expect("a connection");
+        let (theirs, _) = listener.accept().expect("it waits");
+        theirs.set_nonblocking(true).expect("a socket");
+        for socket in [&ours, &theirs] {
+            socket.set_nodelay(true).expect("a socket of TCP");
+        }
+        let mut request = [0; REQUEST.len()];
+        match self {
+            Self::Ours(..) => self.spawn(Box::pin(async move {
+                let mut stream = tourbillon::net::TcpStream::from_std(theirs).expect("watched");
+                while futures_lite::AsyncReadExt::read_exact(&mut stream, &mut request)
+                    .await
+                    .is_ok()
+                {
+                    futures_lite::AsyncWriteExt::write_all(&mut stream, ANSWER)
+                        .await
+                        .expect("the client reads");
+                }
+            })),
+            Self::Tokio(..) => self.spawn(Box::pin(async move {
+                let mut stream = tokio::net::TcpStream::from_std(theirs).expect("watched");
+                while tokio::io::AsyncReadExt::read_exact(&mut stream, &mut request)
+                    .await
+                    .is_ok()
+                {
+                    tokio::io::AsyncWriteExt::write_all(&mut stream, ANSWER)
+                        .await
+                        .expect("the client reads");
+                }
+            })),
+        }
+        ours
+    }
+}
+
+/// Returns the processor time of the calling thread, in ns.
+fn processor_time() -> u64 {
+    let mut time = libc::timespec {
+        tv_sec: 0,
+        tv_nsec: 0,
+    };
+    // SAFETY: `time` is a `timespec` that the call writes.
+    let got = unsafe { libc::clock_gettime(libc::CLOCK_THREAD_CPUTIME_ID, &raw mut time) };
+    assert_eq!(got, 0, "each thread has this clock");
+    time.tv_sec as u64 * 1_000_000_000 + time.tv_nsec as u64
+}
+
+fn round(name: &str, is_alone: bool, length: Duration) -> Round {
+    let system = System::new(name);
+    let shared = Arc::new(Shared::default());
+    if !is_alone {
+        (0..BATCH_TASKS).for_each(|_| system.spawn_computation(&shared));
+    }
+    (0..SLEEPERS).for_each(|_| system.spawn_sleeper(&shared));
+    let mut client = system.connect();
+    let (begin, mut requests) = (Instant::now(), Vec::new());
+    let mut answer = [0; ANSWER.len()];
+    while begin.elapsed() < length {
+        thread::sleep(MS);
+        let since = Instant::now();
+        client.write_all(REQUEST).expect("the server reads");
+        client.read_exact(&mut answer).expect("it answers");
+        requests.push(micros(since));
+        assert_eq!(answer, ANSWER);
+    }
+    let elapsed = begin.elapsed().as_nanos() as f64;
+    let batch = shared.computed.load(Relaxed) as f64 / elapsed;
+    shared.over.store(true, Relaxed);
+    drop(client);
+    // The sleepers hand over what they have measured.
+    while Arc::strong_count(&shared) > 1 {
+        thread::sleep(MS);
+    }
+    let sleeps = std::mem::take(&mut *shared.sleeps.lock().expect("no panic"));
+    Round {
+        sleeps,
+        requests,
+        batch,
+    }
+}
+
+/// Returns the p50 and the p99.
+fn percentiles(mut values: Vec<f64>) -> (f64, f64) {
+    values.sort_by(f64::total_cmp);
+    let at = |part: f64| values[((values.len() - 1) as f64 * part) as usize];
+    (at(0.5), at(0.99))
+}
+
+fn main() {
+    let seconds = env::args().skip(1).find_map(|arg| arg.parse().ok());
+    let length = Duration::from_secs_f64(seconds.unwrap_or(2.0));
+    let all = turns(ROUNDS, 2 * SYSTEMS.len(), |at| {
+        round(SYSTEMS[at / 2], at % 2 == 0, length)
+    });
+    let results: Vec<_> = all
+        .into_iter()
+        .map(|rounds| {
+            let (mut sleeps, mut requests, mut batch) = (Vec::new(), Vec::new(), 0.0);
+            for round in rounds {
+                sleeps.extend(round.sleeps);
+                requests.extend(round.requests);
+                batch += round.batch / ROUNDS as f64;
+            }
+            (percentiles(sleeps), percentiles(requests), batch)
+        })
+        .collect();
+    println!("| | sleep of 1 ms: p50 · p99 | times | hello: p50 · p99 | times | batch |");
+    println!("|---|---|---|---|---|---|");
+    for (name, pair) in SYSTEMS.iter().zip(results.chunks(2)) {
+        let (alone, busy) = (&pair[0], &pair[1]);
+        for (label, of) in [(format!("{name}, alone"), alone), (name.to_string(), busy)] {
+            println!(
+                "| {label} | {:.0} · {:.0} | {:.2} | {:.0} · {:.0} | {:.2} | {:.2} |",
+                of.0.0,
+                of.0.1,
+                of.0.1 / alone.0.1,
+                of.1.0,
+                of.1.1,
+                of.1.1 / alone.1.1,
+                of.2,
+            );
+        }
+    }
+}

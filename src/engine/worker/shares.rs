@@ -1,0 +1,164 @@
+//! How a worker divides its time among the groups of tasks, once there are some.
+//!
+//! Where the worker takes its next job, it charges the last one to its group, and goes on with that
+//! group until the turn is over or the group has no job left. Then the next turn begins
+//! (`engine/groups/turns.rs`).
+//!
+//! The jobs of another group may keep a worker busy that would otherwise have searched. So in the
+//! turn of the default group it also takes jobs from the injector and from the deques of its peers.
+
+use crate::{
+    engine::{
+        groups::{
+            GroupId, Table,
+            turns::{PAUSED_JOB, Turns},
+        },
+        job::Job,
+        worker::Worker,
+    },
+    util::nanos::nanos,
+};
+
+impl<'a> Worker<'a> {
+    /// Returns the next job, by the shares of the groups. The default group has a job if this
+    /// worker or the injector has one; if any other group has one, also if a peer has one.
+    #[cold]
+    #[inline(never)]
+    pub(super) fn next_by_shares(&mut self, groups: &'a Table) -> Option<Job> {
+        let now = self.shared.clock.real();
+        self.end_job(now);
+        let mut turns = self.turns.take().unwrap_or_else(Turns::new);
+        let job = self.next_in_turn(groups, &mut turns);
+        if job.is_some() {
+            turns.begin_job(now);
+        }
+        self.turns = Some(turns);
+        job
+    }
+
+    /// Takes a job of the group whose turn it is, and begins the next turn if there is none.
+    fn next_in_turn(&mut self, groups: &Table, turns: &mut Turns) -> Option<Job> {
+        let present = turns.present();
+        let job = present.and_then(|group| self.take_of(groups, group, turns));
+        if job.is_some() {
+            return job;
+        }
+        // It has none left, whatever is left of its turn.
+        let mut tried = present.map_or(0, |group| 1 << group.index());
+        while let Some(group) = turns.next_of(groups, tried) {
+            if let Some(job) = self.take_of(groups, group, turns) {
+                self.begin_turn(groups, group, turns);
+                return Some(job);
+            }
+            tried |= 1 << group.index();
+        }
+        None
+    }
+
+    fn begin_turn(&mut self, groups: &Table, group: GroupId, turns: &mut Turns) {
+        turns.begin(groups, group);
+        self.local.set_other_group(group != GroupId::DEFAULT);
+        // What a group with a goal waits for may be a timer or a socket.
+        let poll_within = nanos(self.shared.config.rescue_latency) / 4;
+        self.poll_within = poll_within.min(groups.latency_goal());
+    }
+
+    /// Takes a job of this group.
+    fn take_of(&mut self, groups: &Table, group: GroupId, turns: &mut Turns) -> Option<Job> {
+        if group != GroupId::DEFAULT {
+            return groups.get(group).take();
+        }
+        // 1. Now and then one from the injector, as without groups.
+        if turns.injector_in == 0 {
+            turns.injector_in = self.shared.config.global_queue_interval;
+            if let Some(job) = self.shared.queues.steal() {
+                return Some(job);
+            }
+        }
+        turns.injector_in -= 1;
+        // 2. The worker's own jobs, and then those from outside.
+        let job = self.local.next().or_else(|| self.shared.queues.steal());
+        if job.is_some() || !groups.has_work() {
+            return job;
+        }
+        // 3. Those of peers. Without work of other groups the worker searches.
+        let job = self.steal_from_peers();
+        if job.is_some() && !self.search.is_on && self.local.has_queued() {
+            // As after a search that is not counted: see `search`.
+            self.shared.wake_one();
+        }
+        job
+    }
+
+    /// Notes that a job begins which the worker has found by a search.
+    #[inline]
+    pub(super) fn begin_found(&mut self, job: &Job) {
+        if self.turns.is_some() {
+            self.begin_found_in_turn(job);
+        }
+    }
+
+    #[cold]
+    fn begin_found_in_turn(&mut self, job: &Job) {
+        let (Some(groups), Some(mut turns)) = (self.shared.task_groups.table(), self.turns.take())
+        else {
+            return;
+        };
+        let group = match job {
+            Job::Task(task) => task.metadata().home().group(),
+            _ => GroupId::DEFAULT,
+        };
+        if turns.present() != Some(group) {
+            self.begin_turn(groups, group, &mut turns);
+        }
+        turns.begin_job(self.shared.clock.real());
+        self.turns = Some(turns);
+    }
+
+    /// Charges the job that has ended by `now`, in real time in ns, to its group, if there are
+    /// groups.
+    #[inline]
+    pub(super) fn end_job(&mut self, now: u64) {
+        if self.turns.is_some() {
+            self.charge(now);
+        }
+    }
+
+    #[cold]
+    fn charge(&mut self, now: u64) {
+        let Some(groups) = self.shared.task_groups.table() else {
+            return;
+        };
+        let took = if self.shared.clock.was_paused() {
+            Some(PAUSED_JOB)
+        } else if self.local.was_in_place.take() {
+            // It has blocked, and others have run in its place.
+            Some(0)
+        } else {
+            None
+        };
+        let Some(turns) = &mut self.turns else { return };
+        if let Some(took) = turns.end_job(groups, now, took) {
+            groups.get(turns.group()).count(self.core.index, took);
+        }
+    }
+
+    /// Returns how many jobs may run until the next poll: fewer if they take long, so that the
+    /// worker is back in its loop before its alarm calls a peer.
+    pub(super) fn jobs_to_next_poll(&self) -> u64 {
+        let most = u64::from(self.shared.config.event_interval);
+        // On a clock that was ever paused, all must depend on the program alone. A current-thread
+        // runtime has no peer that an alarm could call. But if it has groups, timers and sockets of
+        // one group must not wait behind long jobs of another.
+        let is_alone = self.is_single && self.turns.is_none();
+        if self.shared.clock.was_paused() || is_alone {
+            return most;
+        }
+        self.local.pace.jobs_within(self.poll_within).clamp(1, most)
+    }
+
+    /// Returns whether there is a job in this worker's own queues, or in that of a group.
+    pub(super) fn has_jobs(&self) -> bool {
+        self.local.has_jobs() || self.shared.task_groups.have_work()
+    }
+}
