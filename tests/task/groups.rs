@@ -13,6 +13,7 @@ use tourbillon::{
     GroupError, Handle, Runtime,
     metrics::GroupMetrics,
     runtime::Builder,
+    sync::Notify,
     task::{Group, JoinSet, LocalSet, block_in_place, spawn_blocking, spawn_pinned, yield_now},
     time::sleep,
 };
@@ -274,26 +275,38 @@ fn shares_are_met_within_five_percent_over_a_second() {
 fn a_group_that_wakes_up_waits_for_one_job_of_another() {
     let runtime = Builder::new().worker_threads(1).build().unwrap();
     let batch = group(&runtime, "batch");
+    let wakes = Arc::new((Notify::new(), AtomicBool::new(false)));
     let stop = Arc::new(AtomicBool::new(false));
-    // Longer than a turn.
-    let polls = keep_busy(
-        |task| drop(batch.spawn(task)),
-        Duration::from_micros(200),
-        &stop,
-    );
-    let most = runtime.block_on(async {
+    let polls = Arc::new(AtomicUsize::new(0));
+    let begun = Arc::new(AtomicUsize::new(0));
+    for _ in 0..8 {
+        let (wakes, stop, polls, begun) =
+            (wakes.clone(), stop.clone(), polls.clone(), begun.clone());
+        batch.spawn(async move {
+            while !stop.load(SeqCst) {
+                if wakes.1.swap(false, SeqCst) {
+                    begun.store(polls.load(SeqCst), SeqCst);
+                    wakes.0.notify_one();
+                }
+                // Longer than a turn.
+                spin_for(Duration::from_micros(200));
+                polls.fetch_add(1, SeqCst);
+                yield_now().await;
+            }
+        });
+    }
+    let woken = runtime.spawn(async move {
         let mut most = 0;
         for _ in 0..50 {
-            let seen = polls.clone();
-            let before = polls.load(SeqCst);
-            let task = tourbillon::spawn(async move { seen.load(SeqCst) });
-            most = most.max(task.await.unwrap() - before);
+            wakes.1.store(true, SeqCst);
+            wakes.0.notified().await;
+            most = most.max(polls.load(SeqCst) - begun.load(SeqCst));
         }
         most
     });
+    let most = runtime.block_on(woken).unwrap();
     stop.store(true, SeqCst);
-    // The job that runs, and one that was taken before the spawn was seen.
-    assert!(most <= 2, "{most} jobs");
+    assert_eq!(most, 1, "the job that has woken it, and no other");
 }
 
 #[test]

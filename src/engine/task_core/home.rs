@@ -1,7 +1,7 @@
 //! The home of a task: the worker or `LocalSet` in whose registry it is. It decides which threads
 //! may run the task.
 
-use std::{mem::ManuallyDrop, ptr, ptr::NonNull, sync::Arc};
+use std::{hint::assert_unchecked, mem::ManuallyDrop, ptr, ptr::NonNull, sync::Arc};
 
 use tourbillon_shards as shards;
 use tourbillon_tasks::Task;
@@ -39,7 +39,7 @@ const GROUP: u32 = TAGS.count_ones();
 /// The tag and the number of the group.
 const BITS: usize = MOST * (TAGS + 1) - 1;
 
-const _: () = assert!(align_of::<WorkerShard>() > BITS && align_of::<Set>() > TAGS);
+const _: () = assert!(align_of::<WorkerShard>() > BITS && align_of::<Set>() > BITS);
 
 // SAFETY: a home is a counted reference to one of two types, both of which are Send and Sync.
 unsafe impl Send for Home {}
@@ -63,7 +63,11 @@ impl Home {
     #[inline]
     pub(crate) fn worker(shard: &Arc<WorkerShard>, group: GroupId) -> Self {
         let tag = WORKER | group.index() << GROUP;
-        Self::tagged(shards::Home::new(shard).into_raw().cast(), tag)
+        let address = shards::Home::new(shard).into_raw();
+        // SAFETY: it is the address of a `WorkerShard`, whose alignment is asserted above. By this
+        // the compiler knows the tag, which the caller would otherwise look at.
+        unsafe { assert_unchecked(address.addr().get() & BITS == 0) };
+        Self::tagged(address.cast(), tag)
     }
 
     /// Returns a home for a task that only this worker runs.
@@ -107,15 +111,13 @@ impl Home {
     /// Returns the address without its tag, as a pointer of the type that the tag names.
     #[inline]
     fn target(&self) -> Target<NonNull<WorkerShard>, NonNull<Set>> {
-        let without = |bits: usize| {
-            let address = self.0.as_ptr().map_addr(|word| word & !bits);
-            // SAFETY: without its tag the word is the address of an object, so it is not null.
-            unsafe { NonNull::new_unchecked(address) }
-        };
+        // SAFETY: without its tag the word is the address of an object, so it is not null.
+        let address =
+            unsafe { NonNull::new_unchecked(self.0.as_ptr().map_addr(|word| word & !BITS)) };
         if self.tag() == SET {
-            Target::Set(without(TAGS).cast())
+            Target::Set(address.cast())
         } else {
-            Target::Worker(without(BITS).cast())
+            Target::Worker(address.cast())
         }
     }
 

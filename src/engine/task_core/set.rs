@@ -22,6 +22,7 @@ use crate::{
 };
 
 /// The shared part of a `LocalSet`.
+#[repr(align(128))]
 pub(crate) struct Set {
     pub(crate) queue: LocalQueue<TaskJob>,
     pub(crate) tasks: Registry<TaskMeta>,
