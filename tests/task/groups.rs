@@ -327,7 +327,7 @@ fn a_worker_that_is_busy_with_a_group_takes_the_jobs_of_a_stuck_peer() {
         }
         // Blocks this worker until the other one has run all.
         (0..10)
-            .map(|_| receiver.recv_timeout(LONG).unwrap())
+            .filter(|_| receiver.recv_timeout(LONG).is_ok())
             .count()
     }));
     assert_eq!(done.unwrap(), 10);
@@ -348,7 +348,7 @@ fn the_tasks_of_a_group_do_not_wait_for_a_stuck_worker() {
             });
         }
         (0..10)
-            .map(|_| receiver.recv_timeout(LONG).unwrap())
+            .filter(|_| receiver.recv_timeout(LONG).is_ok())
             .count()
     });
     assert_eq!(runtime.block_on(done).unwrap(), 10);

@@ -94,6 +94,12 @@ impl Turns {
         self.left = SLICE.min(table.latency_goal());
     }
 
+    /// Notes that the turn is over and no other group waits. What the last job took beyond the turn
+    /// is no credit of groups that did not wait for it.
+    pub(crate) fn catch_up(&mut self) {
+        self.reached = self.reached.max(self.times[self.group.index()]);
+    }
+
     /// Returns the virtual time of a group that has work now. A group that had none gets no credit
     /// for that but for one turn.
     fn time_of(&self, table: &Table, group: GroupId) -> u64 {
@@ -155,6 +161,10 @@ mod tests {
                     now += took;
                     spent[group.index()] += took;
                     assert_eq!(turns.end_job(table, now, None), Some(took));
+                    let mut others = (0..table.len()).filter(|&other| other != group.index());
+                    if turns.present().is_none() && others.all(|other| job(other, now).is_none()) {
+                        turns.catch_up();
+                    }
                 }
                 None => now += 1_000,
             }
@@ -224,9 +234,10 @@ mod tests {
         // A group of one share runs alone for a month, in jobs of an hour. Then it has to share.
         const MONTH: u64 = 30 * 24 * 3_600 * SECOND;
         let (alone, job) = (MONTH, 3_600 * SECOND);
-        let shared = |group, now| match now < alone {
-            true => (group == 1).then_some(job),
-            false => Some(100_000),
+        let shared = |group, now| match now {
+            _ if now < alone => (group == 1).then_some(job),
+            _ if now < alone + SLICE => (group == 1).then_some(SLICE),
+            _ => Some(SLICE),
         };
         let before = run(&groups(&[1, 1]), alone, shared);
         let after = run(&groups(&[1, 1]), alone + 10 * SECOND, shared);

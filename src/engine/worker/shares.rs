@@ -39,6 +39,9 @@ impl<'a> Worker<'a> {
     /// Takes a job of the group whose turn it is, and begins the next turn if there is none.
     fn next_in_turn(&mut self, groups: &Table, turns: &mut Turns) -> Option<Job> {
         let present = turns.present();
+        if present.is_none() && !self.others_wait(groups, turns.group()) {
+            turns.catch_up();
+        }
         let job = present.and_then(|group| self.take_of(groups, group, turns));
         if job.is_some() {
             return job;
@@ -53,6 +56,14 @@ impl<'a> Worker<'a> {
             tried |= 1 << group.index();
         }
         None
+    }
+
+    /// Returns whether a group but this one has work, without a look at peers.
+    fn others_wait(&self, groups: &Table, group: GroupId) -> bool {
+        let is_other = |(index, _): &(usize, _)| *index != group.index();
+        let mut others = groups.iter().enumerate().filter(is_other);
+        let default_waits = || self.local.has_jobs() || !self.shared.queues.is_empty();
+        others.any(|(_, other)| other.has_work()) || group != GroupId::DEFAULT && default_waits()
     }
 
     fn begin_turn(&mut self, groups: &Table, group: GroupId, turns: &mut Turns) {
