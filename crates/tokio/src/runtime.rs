@@ -37,6 +37,11 @@ mod handle;
 mod hooks;
 mod metrics;
 
+/// How late the work of a blocked worker may be. tokio has no bound. With Tourbillon's own default,
+/// 1 ms, a worker that sleeps often sets a kernel timer twice for most sleeps. The README of this
+/// package says what that costs a server.
+const RESCUE_LATENCY: Duration = Duration::from_millis(10);
+
 /// Tourbillon's runtime, whose polls have the budget of tokio's channels, too.
 #[derive(Debug)]
 pub struct Runtime {
@@ -157,13 +162,15 @@ impl Builder {
 
     /// Creates a builder of a runtime with a worker for each core, or with as many workers as the
     /// variable `TOKIO_WORKER_THREADS` of the environment says. Workers are not
-    /// [pinned](Builder::pin) to cores.
+    /// [pinned](Builder::pin) to cores. What a blocked worker owes is at most 10 ms late
+    /// ([`rescue_latency`](Builder::rescue_latency)).
     pub fn new_multi_thread() -> Self {
         let mut builder = tourbillon::runtime::Builder::new();
         // As in tokio. A program for tokio does not expect that the threads and processes that a
         // task starts have one core. And a pinned worker waits for its core while another process
         // runs there.
         builder.pin(false);
+        builder.rescue_latency(RESCUE_LATENCY);
         Self::new(builder, false)
     }
 
@@ -446,6 +453,7 @@ setters! {
     on_thread_stop: impl Fn() + Send + Sync + 'static;
     on_thread_unpark: impl Fn() + Send + Sync + 'static;
     pin: bool;
+    rescue_latency: Duration;
     start_paused: bool;
     thread_keep_alive: Duration;
     thread_name: impl Into<String>;
