@@ -293,6 +293,7 @@ impl<'a> Worker<'a> {
                     self.note_unwatched_jobs();
                     self.begin_found(&job);
                     self.execute(job);
+                    continue;
                 }
                 // The timers that fired, or the updates that were read, made no jobs. Jobs are what
                 // brings the next poll, so poll here: a flood of updates must not starve the
@@ -315,6 +316,10 @@ impl<'a> Worker<'a> {
                 None if self.tidies() => self.spin(),
                 // 4. Sleep until the next deadline, an event, or a wake-up.
                 None => self.park(),
+            }
+            // The future of `block_on` comes before the tasks that the same poll has woken.
+            if self.root_is_woken() {
+                break;
             }
         }
         // The runtime stopped during a job: that job is over for the watchdog, too.

@@ -13,7 +13,9 @@ use std::{
 };
 
 use tokio::{
+    runtime::{Builder, Runtime},
     sync::mpsc::{self, error::SendTimeoutError},
+    task::yield_now,
     time::{Instant, Sleep, advance, interval, interval_at, sleep, sleep_until, timeout_at},
 };
 
@@ -147,4 +149,49 @@ async fn a_sender_is_kept_as_a_permit() {
     drop((sender, other));
     assert_eq!(receiver.recv().await, None);
     assert!(weak.upgrade().is_none());
+}
+
+/// Returns a runtime whose clock is paused.
+fn paused() -> Runtime {
+    let mut builder = Builder::new_current_thread();
+    builder.enable_all().start_paused(true).build().unwrap()
+}
+
+#[test]
+fn the_future_of_block_on_runs_before_a_task_whose_sleep_ends_at_the_same_time() {
+    for is_armed_first in [false, true] {
+        let (runtime, count) = (paused(), Arc::new(Count::default()));
+        runtime.block_on(async {
+            let (end, ran) = (Instant::now() + 5 * MS, count.clone());
+            let task = async move {
+                sleep_until(end).await;
+                ran.wake();
+            };
+            let mut own = pin!(sleep_until(end));
+            if is_armed_first {
+                assert!(!is_ready(own.as_mut()).await);
+            }
+            let task = tokio::spawn(task);
+            // The task arms its sleep.
+            yield_now().await;
+            own.await;
+            assert_eq!(count.get(), 0);
+            task.await.unwrap();
+            assert_eq!(count.get(), 1);
+        });
+    }
+}
+
+#[test]
+fn a_task_that_the_end_of_block_on_leaves_runs_in_the_next_one() {
+    let (runtime, count) = (paused(), Arc::new(Count::default()));
+    let (ran, five) = (count.clone(), 5 * MS);
+    let task = runtime.spawn(async move {
+        sleep(five).await;
+        ran.wake();
+    });
+    runtime.block_on(async { sleep(five).await });
+    assert_eq!(count.get(), 0);
+    runtime.block_on(task).unwrap();
+    assert_eq!(count.get(), 1);
 }
