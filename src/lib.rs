@@ -116,9 +116,6 @@ pub mod runtime {
 #[cfg_attr(docsrs, doc(cfg(feature = "macros")))]
 pub use tourbillon_macros::{main, test};
 
-#[cfg(tourbillon_sim)]
-#[doc(hidden)]
-pub use crate::sys::sim;
 /// For the package in the folder `crates/tokio` alone.
 #[cfg(feature = "facade")]
 #[doc(hidden)]

@@ -6,20 +6,20 @@
 use std::sync::{Arc, Weak};
 
 use tourbillon_shards::NEVER;
+use tourbillon_sync::sim::{self, Neglected};
 
 use crate::{
     engine::{
         core::{Core, WorkerShard},
         shared::Shared,
     },
-    sys::sim::neglect::{self, Neglected},
     util::nanos::nanos,
 };
 
 /// Has the simulation watch over a runtime.
 pub(crate) fn watch(shared: &Arc<Shared>) {
     let shared = Arc::downgrade(shared);
-    neglect::watch(Arc::new(move || {
+    sim::watch(Arc::new(move || {
         let shared = Weak::upgrade(&shared);
         shared.map_or_else(Vec::new, |shared| neglected(&shared))
     }));

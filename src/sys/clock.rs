@@ -7,7 +7,6 @@ use std::{
     time::{Duration, Instant, SystemTime},
 };
 
-use super::kernel;
 use crate::util::nanos::nanos;
 
 /// Returns `CLOCK_BOOTTIME` in ns.
@@ -29,17 +28,11 @@ pub(crate) fn thread_cpu() -> u64 {
 
 /// Returns the current time as an `Instant`.
 pub(crate) fn instant() -> Instant {
-    #[cfg(tourbillon_sim)]
-    return zero() + Duration::from_nanos(monotonic());
-    #[cfg(not(tourbillon_sim))]
     Instant::now()
 }
 
 /// Returns the time of day.
 pub(crate) fn wall() -> SystemTime {
-    #[cfg(tourbillon_sim)]
-    return SystemTime::UNIX_EPOCH + Duration::from_nanos(read(libc::CLOCK_REALTIME));
-    #[cfg(not(tourbillon_sim))]
     SystemTime::now()
 }
 
@@ -49,7 +42,7 @@ fn read(clock: libc::clockid_t) -> u64 {
     // SAFETY: `time` is a valid place for the result. The call only fails for unknown clocks, and
     // Linux has had these since 2.6.39.
     let time = unsafe {
-        kernel::clock_gettime(clock, time.as_mut_ptr());
+        libc::clock_gettime(clock, time.as_mut_ptr());
         time.assume_init()
     };
     // Neither part is negative: all these clocks start at or after zero.

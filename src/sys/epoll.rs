@@ -17,7 +17,7 @@ use std::{
     time::Duration,
 };
 
-use super::{check, deadline::Deadline, kernel};
+use super::{check, deadline::Deadline};
 
 /// The condition that a descriptor is readable.
 pub(crate) const READABLE: u32 = libc::EPOLLIN as u32;
@@ -147,7 +147,7 @@ impl Epoll {
     /// Creates an instance.
     pub(crate) fn new() -> io::Result<Self> {
         // SAFETY: the call takes no pointers. The result is checked before it becomes an `OwnedFd`.
-        let fd = check(unsafe { kernel::epoll_create1(libc::EPOLL_CLOEXEC) })?;
+        let fd = check(unsafe { libc::epoll_create1(libc::EPOLL_CLOEXEC) })?;
         Ok(Self {
             // SAFETY: nothing else owns this new descriptor.
             fd: unsafe { OwnedFd::from_raw_fd(fd) },
@@ -187,7 +187,7 @@ impl Epoll {
         let mut event = libc::epoll_event { events, u64: token };
         // SAFETY: `event` is valid during the call.
         check(unsafe {
-            kernel::epoll_ctl(self.fd.as_raw_fd(), libc::EPOLL_CTL_ADD, fd, &mut event)
+            libc::epoll_ctl(self.fd.as_raw_fd(), libc::EPOLL_CTL_ADD, fd, &mut event)
         })?;
         Ok(())
     }
@@ -196,7 +196,7 @@ impl Epoll {
     pub(crate) fn remove(&self, fd: RawFd) -> io::Result<()> {
         // SAFETY: a removal takes no event (since Linux 2.6.9).
         check(unsafe {
-            kernel::epoll_ctl(
+            libc::epoll_ctl(
                 self.fd.as_raw_fd(),
                 libc::EPOLL_CTL_DEL,
                 fd,
@@ -232,8 +232,7 @@ impl Epoll {
     pub(crate) fn wait(&self, events: &mut Events, prepared: Prepared) -> io::Result<()> {
         let (buffer, room) = events.room();
         // SAFETY: `buffer` has room for `room` events.
-        let count =
-            unsafe { kernel::epoll_wait(self.fd.as_raw_fd(), buffer, room, prepared.millis) };
+        let count = unsafe { libc::epoll_wait(self.fd.as_raw_fd(), buffer, room, prepared.millis) };
         // SAFETY: `count` is the kernel's result for the buffer of `events`.
         unsafe { self.set_events(events, count) }?;
         if let Some(timer) = self.timer.get().filter(|_| events.has_timer()) {
@@ -247,7 +246,7 @@ impl Epoll {
     pub(crate) fn take(&self, events: &mut Events) -> io::Result<bool> {
         let (buffer, room) = events.room();
         // SAFETY: `buffer` has room for `room` events.
-        let count = unsafe { kernel::epoll_wait(self.fd.as_raw_fd(), buffer, room, 0) };
+        let count = unsafe { libc::epoll_wait(self.fd.as_raw_fd(), buffer, room, 0) };
         // SAFETY: `count` is the kernel's result for the buffer of `events`.
         unsafe { self.set_events(events, count) }?;
         let timer = self.timer.get().filter(|_| events.has_timer());
@@ -293,7 +292,7 @@ impl Epoll {
             revents: 0,
         };
         // SAFETY: `fd` is one valid pollfd.
-        match check(unsafe { kernel::poll(&mut fd, 1, millis) }) {
+        match check(unsafe { libc::poll(&mut fd, 1, millis) }) {
             Ok(ready) => Ok(ready > 0),
             // A signal interrupts only a call that found no events.
             Err(error) if error.kind() == io::ErrorKind::Interrupted => Ok(false),

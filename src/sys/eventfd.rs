@@ -5,7 +5,7 @@ use std::{
     os::fd::{AsFd, AsRawFd, BorrowedFd, FromRawFd, OwnedFd, RawFd},
 };
 
-use super::{check, kernel};
+use super::check;
 
 /// A non-blocking eventfd. It is watched edge-triggered and never read: each write is an event.
 #[derive(Debug)]
@@ -14,7 +14,7 @@ pub(crate) struct EventFd(OwnedFd);
 impl EventFd {
     pub(crate) fn new() -> io::Result<Self> {
         // SAFETY: the call takes no pointers. The result is checked before it becomes an `OwnedFd`.
-        let fd = check(unsafe { kernel::eventfd(0, libc::EFD_CLOEXEC | libc::EFD_NONBLOCK) })?;
+        let fd = check(unsafe { libc::eventfd(0, libc::EFD_CLOEXEC | libc::EFD_NONBLOCK) })?;
         // SAFETY: nothing else owns this new descriptor.
         Ok(Self(unsafe { OwnedFd::from_raw_fd(fd) }))
     }
@@ -25,7 +25,7 @@ impl EventFd {
         loop {
             // SAFETY: the buffer has the eight bytes that an eventfd reads.
             let written = unsafe {
-                kernel::write(
+                libc::write(
                     self.0.as_raw_fd(),
                     (&raw const one).cast(),
                     size_of::<u64>(),
@@ -48,7 +48,7 @@ impl EventFd {
         let mut count = 0_u64;
         // SAFETY: the buffer has room for the eight bytes that an eventfd writes.
         unsafe {
-            kernel::read(
+            libc::read(
                 self.0.as_raw_fd(),
                 (&raw mut count).cast(),
                 size_of::<u64>(),

@@ -5,14 +5,10 @@ pub(crate) mod cpu;
 mod deadline;
 pub(crate) mod epoll;
 pub(crate) mod eventfd;
-mod kernel;
 pub(crate) mod memory;
 pub(crate) mod poll;
 pub(crate) mod quota;
 pub(crate) mod signal;
-#[cfg(tourbillon_sim)]
-#[path = "../../testing/sim/kernel/mod.rs"]
-pub mod sim;
 pub(crate) mod socket;
 pub(crate) mod sync;
 pub(crate) mod ticks;
@@ -24,7 +20,7 @@ use std::io;
 /// Returns a random number. Not suitable for secrets.
 pub(crate) fn random() -> u64 {
     #[cfg(tourbillon_sim)]
-    return sim::random();
+    return tourbillon_sync::sim::random();
     #[cfg(not(tourbillon_sim))]
     fastrand::u64(..)
 }

@@ -9,11 +9,11 @@ pub(crate) use std::{
 };
 
 #[cfg(tourbillon_sim)]
-pub(crate) use super::sim::sync::{Condvar, Mutex, MutexGuard, atomic, thread};
+pub(crate) use tourbillon_sync::sim::{Condvar, Mutex, MutexGuard, atomic, thread};
 
 /// Lets the simulation run another thread here. The queues of crossbeam have no points.
 #[cfg(tourbillon_sim)]
-pub(crate) use super::sim::step as point;
+pub(crate) use tourbillon_sync::sim::point;
 
 /// Does nothing outside of the simulation.
 #[cfg(not(tourbillon_sim))]

@@ -6,7 +6,7 @@ use std::{
     time::Duration,
 };
 
-use super::{check, kernel};
+use super::check;
 
 /// A clock of the kernel.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -42,7 +42,7 @@ impl TimerFd {
         };
         let flags = libc::TFD_CLOEXEC | libc::TFD_NONBLOCK;
         // SAFETY: the call takes no pointers. The result is checked before it becomes an `OwnedFd`.
-        let fd = check(unsafe { kernel::timerfd_create(id, flags) })?;
+        let fd = check(unsafe { libc::timerfd_create(id, flags) })?;
         // SAFETY: nothing else owns this new descriptor.
         let fd = unsafe { OwnedFd::from_raw_fd(fd) };
         Ok(Self { fd, clock })
@@ -79,7 +79,7 @@ impl TimerFd {
         let mut count = 0_u64;
         // SAFETY: the buffer has room for the eight bytes that a timerfd writes.
         let read = unsafe {
-            kernel::read(
+            libc::read(
                 self.fd.as_raw_fd(),
                 (&raw mut count).cast(),
                 size_of::<u64>(),
@@ -95,7 +95,7 @@ impl TimerFd {
         };
         // SAFETY: `spec` is a valid itimerspec, and the old value is not requested.
         check(unsafe {
-            kernel::timerfd_settime(self.fd.as_raw_fd(), flags, &spec, std::ptr::null_mut())
+            libc::timerfd_settime(self.fd.as_raw_fd(), flags, &spec, std::ptr::null_mut())
         })?;
         Ok(())
     }

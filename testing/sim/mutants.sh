@@ -53,7 +53,7 @@ for name in "${names[@]}"; do
         exit 2
     fi
     begin=$SECONDS
-    if ! cargo build --quiet --locked -p tourbillon_sim --profile sim >log 2>&1; then
+    if ! cargo build --quiet --locked -p tourbillon-sim-tests --profile sim >log 2>&1; then
         cat log
         echo "$name: the mutant does not compile" >&2
         exit 2
@@ -61,7 +61,7 @@ for name in "${names[@]}"; do
     built=$((SECONDS - begin))
     status=0
     own=$(sed -n 's/^Seeds: //p' "$patch" | head -n 1)
-    "$CARGO_TARGET_DIR/sim/tourbillon_sim" --seeds "${own:-$seeds}" >log 2>&1 || status=$?
+    "$CARGO_TARGET_DIR/sim/tourbillon-sim-tests" --seeds "${own:-$seeds}" >log 2>&1 || status=$?
     # Print the first seed that failed in the simulated world, and why. Seeds that hung outside of
     # it do not count.
     by=$(awk '/^seed [0-9]+ FAILED$/ { seed = $0; getline

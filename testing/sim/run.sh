@@ -11,5 +11,5 @@ set -euo pipefail
 root=$(cd "$(dirname "$0")/../.." && pwd)
 export CARGO_TARGET_DIR=${CARGO_TARGET_DIR:-$root/target/sim}
 export RUSTFLAGS="--cfg tourbillon_sim"
-cargo build --quiet --locked --manifest-path "$root/Cargo.toml" -p tourbillon_sim --profile sim
-exec "$CARGO_TARGET_DIR/sim/tourbillon_sim" "$@"
+cargo build --quiet --locked --manifest-path "$root/Cargo.toml" -p tourbillon-sim-tests --profile sim
+exec "$CARGO_TARGET_DIR/sim/tourbillon-sim-tests" "$@"

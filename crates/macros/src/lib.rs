@@ -5,6 +5,7 @@
 
 mod expand;
 mod options;
+mod sim;
 
 use proc_macro::TokenStream;
 
@@ -119,4 +120,44 @@ pub fn main(options: TokenStream, function: TokenStream) -> TokenStream {
 #[proc_macro_attribute]
 pub fn test(options: TokenStream, function: TokenStream) -> TokenStream {
     expand::expand(expand::Attribute::Test, options.into(), function.into()).into()
+}
+
+/// Turns a function into a test that runs under many seeds. Use it as `tourbillon_sim::test`.
+///
+/// An `async fn` without arguments is the program of the only host. A function with the argument
+/// `&mut Simulation` describes the hosts itself.
+///
+/// ```ignore
+/// #[tourbillon_sim::test(seeds = 1_000, workers = 2)]
+/// async fn two_tasks_count() {
+///     // ...
+/// }
+///
+/// #[tourbillon_sim::test]
+/// fn a_client_reads_what_it_wrote(sim: &mut tourbillon_sim::Simulation) {
+///     sim.host("server", || async { /* ... */ });
+///     sim.client("client", || async { /* ... */ });
+/// }
+/// ```
+///
+/// # Options
+///
+/// | option | value | meaning |
+/// |---|---|---|
+/// | `seeds` | a number from 1, at first 200 | how many seeds run |
+/// | `seconds` | a number from 1, at first 60 | no seed begins later than that |
+/// | `workers` | a number from 1, at first 2 | number of workers of each host |
+/// | `crate` | a path in quotes | path to `tourbillon_sim`, if it has another name |
+///
+/// # Errors
+///
+/// A compile error is reported if the function has other arguments or is generic, or if an option is
+/// unknown, has the wrong type or is given twice.
+///
+/// # Panics
+///
+/// The test fails if a seed fails, or if a seed that runs twice goes two ways.
+#[proc_macro_attribute]
+pub fn sim_test(options: TokenStream, function: TokenStream) -> TokenStream {
+    sim::expand(options.into(), function.into()).into()
 }

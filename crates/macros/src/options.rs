@@ -17,10 +17,16 @@ pub(crate) struct Options {
     pub(crate) start_paused: Option<bool>,
     pub(crate) crate_path: Option<Path>,
     pub(crate) name: Option<LitStr>,
+    /// Of a simulation: how many seeds run, and for how long at most.
+    pub(crate) seeds: Option<usize>,
+    pub(crate) seconds: Option<usize>,
 }
 
 /// The names of the options, for error messages.
 const KNOWN: &str = "`worker_threads`, `start_paused`, `name`, `flavor` and `crate`";
+
+/// The names of the options of a simulation.
+const KNOWN_OF_SIM: &str = "`seeds`, `seconds`, `workers` and `crate`";
 
 /// An option: `name = value`.
 struct Pair {
@@ -33,7 +39,7 @@ impl Parse for Pair {
         // `parse_any` also accepts keywords, such as `crate`.
         let name = input.call(Ident::parse_any)?;
         if !input.peek(Token![=]) {
-            let message = format!("expected `name = value`, with one of {KNOWN}");
+            let message = "expected `name = value`, as in `worker_threads = 2` or `seeds = 200`";
             return Err(Error::new(name.span(), message));
         }
         input.parse::<Token![=]>()?;
@@ -45,6 +51,18 @@ impl Parse for Pair {
 impl Options {
     /// Parses the options. Returns all errors at once.
     pub(crate) fn parse(tokens: TokenStream) -> Result<Self> {
+        Self::parse_by(Self::set, tokens)
+    }
+
+    /// Parses the options of a simulation.
+    pub(crate) fn parse_sim(tokens: TokenStream) -> Result<Self> {
+        Self::parse_by(Self::set_of_sim, tokens)
+    }
+
+    fn parse_by(
+        set: fn(&mut Self, &Ident, &Expr) -> Result<()>,
+        tokens: TokenStream,
+    ) -> Result<Self> {
         let pairs = Punctuated::<Pair, Token![,]>::parse_terminated.parse2(tokens)?;
         let mut options = Self::default();
         let mut seen = Vec::<Ident>::new();
@@ -55,7 +73,7 @@ impl Options {
                 errors.add(Error::new(name.span(), message));
                 continue;
             }
-            errors.note(options.set(&name, &value));
+            errors.note(set(&mut options, &name, &value));
             seen.push(name);
         }
         if options.current_thread && options.worker_threads.is_some() {
@@ -70,7 +88,7 @@ impl Options {
 
     fn set(&mut self, name: &Ident, value: &Expr) -> Result<()> {
         match name.to_string().as_str() {
-            "worker_threads" => self.worker_threads = Some(number(value)?),
+            "worker_threads" => self.worker_threads = Some(number(name, value)?),
             "start_paused" => self.start_paused = Some(switch(name, value)?),
             "name" => {
                 self.name = match literal(value) {
@@ -82,21 +100,36 @@ impl Options {
                 };
             }
             "flavor" => self.current_thread = flavor(value)?,
-            "crate" => {
-                let wrong = "`crate` must be a path in quotes, such as \"crate::tourbillon\"";
-                let Some(Lit::Str(path)) = literal(value) else {
-                    return Err(Error::new_spanned(value, wrong));
-                };
-                let path = path.parse_with(Path::parse_mod_style);
-                self.crate_path = Some(path.map_err(|_| Error::new_spanned(value, wrong))?);
-            }
-            unknown => {
-                let message = format!("unknown option `{unknown}`: the options are {KNOWN}");
-                return Err(Error::new(name.span(), message));
-            }
+            "crate" => self.crate_path = Some(path(value)?),
+            _ => return Err(unknown(name, KNOWN)),
         }
         Ok(())
     }
+
+    fn set_of_sim(&mut self, name: &Ident, value: &Expr) -> Result<()> {
+        match name.to_string().as_str() {
+            "seeds" => self.seeds = Some(number(name, value)?),
+            "seconds" => self.seconds = Some(number(name, value)?),
+            "workers" => self.worker_threads = Some(number(name, value)?),
+            "crate" => self.crate_path = Some(path(value)?),
+            _ => return Err(unknown(name, KNOWN_OF_SIM)),
+        }
+        Ok(())
+    }
+}
+
+fn unknown(name: &Ident, known: &str) -> Error {
+    let message = format!("unknown option `{name}`: the options are {known}");
+    Error::new(name.span(), message)
+}
+
+fn path(value: &Expr) -> Result<Path> {
+    let wrong = "`crate` must be a path in quotes, such as \"crate::tourbillon\"";
+    let Some(Lit::Str(path)) = literal(value) else {
+        return Err(Error::new_spanned(value, wrong));
+    };
+    let path = path.parse_with(Path::parse_mod_style);
+    path.map_err(|_| Error::new_spanned(value, wrong))
 }
 
 fn literal(value: &Expr) -> Option<&Lit> {
@@ -116,14 +149,14 @@ fn switch(name: &Ident, value: &Expr) -> Result<bool> {
     }
 }
 
-fn number(value: &Expr) -> Result<usize> {
+fn number(name: &Ident, value: &Expr) -> Result<usize> {
     let number = match literal(value) {
         Some(Lit::Int(number)) => number.base10_parse::<usize>().ok(),
         _ => None,
     };
-    number
-        .filter(|&number| number > 0)
-        .ok_or_else(|| Error::new_spanned(value, "`worker_threads` must be a number of at least 1"))
+    number.filter(|&number| number > 0).ok_or_else(|| {
+        Error::new_spanned(value, format!("`{name}` must be a number of at least 1"))
+    })
 }
 
 /// Returns whether the flavor is `current_thread`.

@@ -10,10 +10,10 @@ use std::{
 
 use tourbillon::{
     Timer,
-    sim::{self, below},
     time::{BootInstant, Instant},
     timer::{BootTimer, Cancel, OnStep, Outcome, Reset, Started, Status, WallTimer},
 };
+use tourbillon_sim::raw::{self as sim, below};
 
 use crate::{
     cast::{Cast, lock},

@@ -8,12 +8,8 @@ use std::{
     },
 };
 
-use tourbillon::{
-    Handle, JoinHandle,
-    sim::{self, below},
-    sync::Notify,
-    task::Group,
-};
+use tourbillon::{Handle, JoinHandle, sync::Notify, task::Group};
+use tourbillon_sim::raw::{self as sim, below};
 
 use crate::{acts::Armed, ledger::tally, plan::Plan, work::Work};
 

@@ -8,10 +8,10 @@ use std::{
 };
 
 use tourbillon::{
-    sim,
     task::Id,
     timer::{Cancel, Outcome, Reset, Started},
 };
+use tourbillon_sim::raw as sim;
 
 /// A value that stands for no moment and for no deadline.
 pub const NEVER: u64 = u64::MAX;

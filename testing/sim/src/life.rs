@@ -8,7 +8,8 @@ use std::{
     thread::{self, ThreadId},
 };
 
-use tourbillon::{JoinError, JoinHandle, sim};
+use tourbillon::{JoinError, JoinHandle};
+use tourbillon_sim::raw as sim;
 
 use crate::ledger::tally;
 

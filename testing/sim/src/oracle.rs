@@ -1,9 +1,7 @@
 //! The properties that must hold of all that was recorded.
 
-use tourbillon::{
-    sim,
-    timer::{Cancel, Outcome, Reset, Started},
-};
+use tourbillon::timer::{Cancel, Outcome, Reset, Started};
+use tourbillon_sim::raw as sim;
 
 use crate::{
     ends::{End as Ended, Ends},

@@ -12,10 +12,10 @@ use std::{
 
 use tourbillon::{
     Runtime,
-    sim::{self, below, thread},
     task::{block_in_place, yield_now},
     time::{Instant, advance, pause, sleep, timeout},
 };
+use tourbillon_sim::raw::{self as sim, below, thread};
 
 use crate::{
     cast::Cast,

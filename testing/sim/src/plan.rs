@@ -2,10 +2,8 @@
 
 use std::time::Duration;
 
-use tourbillon::{
-    runtime::{Builder, StoreKind},
-    sim,
-};
+use tourbillon::runtime::{Builder, StoreKind};
+use tourbillon_sim::raw as sim;
 
 /// How the runtime ends.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]

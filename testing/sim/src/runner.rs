@@ -9,7 +9,7 @@ use std::{
     time::{Duration, Instant},
 };
 
-use tourbillon::sim;
+use tourbillon_sim::raw as sim;
 
 use crate::{Meant, ledger, life, plan::Plan, scenario};
 

@@ -5,10 +5,8 @@ use std::{
     time::Duration,
 };
 
-use tourbillon::{
-    Runtime,
-    sim::{self, below, thread},
-};
+use tourbillon::Runtime;
+use tourbillon_sim::raw::{self as sim, below, thread};
 
 use crate::{
     acts,

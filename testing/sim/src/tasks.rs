@@ -3,10 +3,10 @@
 use std::{sync::Arc, time::Duration};
 
 use tourbillon::{
-    sim::{self, below},
     task::yield_now,
     time::{sleep, timeout},
 };
+use tourbillon_sim::raw::{self as sim, below};
 
 use crate::{
     acts::act,

@@ -12,10 +12,10 @@ use std::{
 use tourbillon::{
     Handle, JoinHandle, Timer,
     io::{AsyncFd, Interest},
-    sim::{self, Socket, below},
     task::{LocalSet, block_in_place, spawn_local, yield_now},
     time::{sleep, timeout},
 };
+use tourbillon_sim::raw::{self as sim, Socket, below};
 
 use crate::{
     cast::{Cast, lock},

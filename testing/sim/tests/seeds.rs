@@ -4,7 +4,7 @@
 use std::{env, process};
 
 fn main() {
-    let status = process::Command::new(env!("CARGO_BIN_EXE_tourbillon_sim"))
+    let status = process::Command::new(env!("CARGO_BIN_EXE_tourbillon-sim-tests"))
         .args(env::args_os().skip(1))
         .status();
     let status = status.expect("the program was built beside this one");

@@ -1,9 +1,6 @@
 //! The scheduler of a simulation, and the progress of time.
 
-use super::{
-    faults::Style,
-    world::{BEGIN, NEVER, Run, State, die_with},
-};
+use super::{BEGIN, NEVER, Run, State, Wait, die_with, faults::Style};
 
 /// A thread that passes this many points without waiting gets the lowest priority. It prevents a
 /// spinning thread from starving the one that it waits for.
@@ -11,7 +8,7 @@ const PATIENCE: u32 = 4_000;
 
 impl State {
     /// Passes a point of thread `me`. Returns whether another thread must run.
-    pub(super) fn pass(&mut self, me: usize) -> bool {
+    pub(crate) fn pass(&mut self, me: usize) -> bool {
         let number = self.tick();
         if number > self.plan.points_most {
             let dump = self.dump();
@@ -53,7 +50,7 @@ impl State {
     }
 
     /// Gives the thread the lowest priority.
-    pub(super) fn demote(&mut self, me: usize) {
+    pub(crate) fn demote(&mut self, me: usize) {
         self.lowest -= 1;
         self.threads[me].priority = self.lowest;
         self.threads[me].since = 0;
@@ -68,7 +65,7 @@ impl State {
     }
 
     /// Chooses the next thread. If none can run, advances the time to the next event.
-    pub(super) fn choose(&mut self, me: usize) -> usize {
+    pub(crate) fn choose(&mut self, me: usize) -> usize {
         let mut woke_all = false;
         while self.ready().next().is_none() {
             self.update_next_due();
@@ -85,7 +82,7 @@ impl State {
                     continue;
                 }
                 let dump = self.dump();
-                die_with("nobody can run any more", &dump);
+                die_with("nobody can run any more, and no timer is set", &dump);
             }
             // All threads wait, so the time jumps to the next event.
             self.now = self.now.max(self.next_due);
@@ -105,14 +102,14 @@ impl State {
         };
         self.mix(next as u64);
         if next != me && self.traces {
-            let (now, name) = (self.now - BEGIN, &self.threads[next].name);
+            let (now, name) = (self.now - BEGIN, self.place_of(next));
             eprintln!("{now:>14} {name}");
         }
         next
     }
 
     /// Performs everything that is due: ends waits, fires timerfds, delivers delayed writes.
-    pub(super) fn fire_due(&mut self) {
+    pub(crate) fn fire_due(&mut self) {
         for number in 0..self.threads.len() {
             match self.threads[number].run {
                 Run::Waits(_, until) | Run::Frozen(until) if until <= self.now => {
@@ -124,8 +121,7 @@ impl State {
                 _ => {}
             }
         }
-        let offsets = [0, self.suspended, self.wall];
-        for fd in self.kernel.take_due(self.now, offsets) {
+        for fd in self.kernel.take_due(self.now, &self.hosts) {
             self.note(|| format!("timerfd {fd} goes off"));
             self.signal(fd);
         }
@@ -138,12 +134,13 @@ impl State {
 
     /// Computes the time before which nothing is due.
     fn update_next_due(&mut self) {
+        // The time limit of a simulation is no event.
         let threads = self.threads.iter().filter_map(|it| match it.run {
+            Run::Waits(Wait::Host, _) => None,
             Run::Waits(_, until) | Run::Frozen(until) => Some(until),
             _ => None,
         });
         let next = threads.min().unwrap_or(NEVER);
-        let offsets = [0, self.suspended, self.wall];
-        self.next_due = next.min(self.kernel.next_due(offsets));
+        self.next_due = next.min(self.kernel.next_due(&self.hosts));
     }
 }

@@ -1,15 +1,15 @@
 //! Injection of faults.
 
-use super::world::{Run, State};
+use super::{Run, State};
 
 impl State {
     /// Returns whether a fault with this chance, in millionths, happens at this point.
-    pub(super) fn happens(&mut self, chance: u32) -> bool {
+    pub(crate) fn happens(&mut self, chance: u32) -> bool {
         chance > 0 && !self.settled && self.rng.u32(0..1_000_000) < chance
     }
 
     /// Freezes a thread from this point on. Returns the length in ns.
-    pub(super) fn draw_freeze(&mut self) -> u64 {
+    pub(crate) fn draw_freeze(&mut self) -> u64 {
         let length = self.rng.u64(1_000..=self.plan.freeze_ns.max(2_000));
         self.note(|| format!("is frozen for {length} ns"));
         self.faults.freezes += 1;
@@ -18,7 +18,7 @@ impl State {
     }
 
     /// Injects at most one random fault. Returns whether the thread must not continue.
-    pub(super) fn disturb(&mut self, me: usize) -> bool {
+    pub(crate) fn disturb(&mut self, me: usize) -> bool {
         // Draw one number for all faults: each owns a part of the range proportional to its chance.
         let chances = [
             self.plan.freeze,
@@ -59,8 +59,9 @@ impl State {
                 let length = self.rng.u64(1_000_000..60_000_000_000);
                 self.note(|| format!("the machine is suspended for {length} ns"));
                 self.faults.suspensions += 1;
-                self.suspended += length;
-                self.wall = self.wall.wrapping_add(length);
+                let clocks = &mut self.hosts[0].clocks;
+                clocks.suspended += length;
+                clocks.wall = clocks.wall.wrapping_add(length);
                 // The kernel reports a resume like a step of the clock.
                 self.clock_was_set();
             }
@@ -69,10 +70,11 @@ impl State {
                 let forward = self.rng.bool();
                 self.note(|| format!("the wall clock is set by {length} ns, forward: {forward}"));
                 self.faults.wall_steps += 1;
-                self.wall = if forward {
-                    self.wall.wrapping_add(length)
+                let wall = &mut self.hosts[0].clocks.wall;
+                *wall = if forward {
+                    wall.wrapping_add(length)
                 } else {
-                    self.wall.wrapping_sub(length)
+                    wall.wrapping_sub(length)
                 };
                 self.clock_was_set();
             }
@@ -97,11 +99,11 @@ impl State {
     }
 
     /// Returns whether writes may be dropped.
-    pub(super) fn drops(&self) -> bool {
+    pub(crate) fn drops(&self) -> bool {
         self.dropping && !self.settled
     }
 
-    pub(super) fn drop_no_more(&mut self) {
+    pub(crate) fn drop_no_more(&mut self) {
         self.dropping = false;
         self.faults.drop_over.get_or_insert(self.now);
         // A thread may still wait for a write that was dropped.
@@ -110,7 +112,7 @@ impl State {
         }
     }
 
-    pub(super) fn settle(&mut self) {
+    pub(crate) fn settle(&mut self) {
         self.note(|| "from here on nothing goes wrong".into());
         // From here on, a thread that makes no progress shows an error of the runtime.
         self.settled = true;
@@ -118,7 +120,7 @@ impl State {
         self.wake_all();
     }
 
-    pub(super) fn disturbed(&self, from: u64, to: u64) -> u64 {
+    pub(crate) fn disturbed(&self, from: u64, to: u64) -> u64 {
         let overlap = |&(begin, end): &(u64, u64)| end.min(to).saturating_sub(begin.max(from));
         self.disturbances.iter().map(overlap).sum()
     }

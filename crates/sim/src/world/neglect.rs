@@ -4,31 +4,13 @@
 //! At such a moment each protocol is at rest: no thread is between a push and the wake-up that
 //! belongs to it. So what waits now waits until the time jumps, and that time is lost.
 
-use std::sync::Arc;
+use tourbillon_sync::sim::{Neglected, Probe};
 
-use super::world::{ME, State, die_with, with};
-
-/// Work that waits, although a worker sleeps that could do it.
-#[derive(Clone, Debug, PartialEq, Eq)]
-pub struct Neglected {
-    /// What waits, and where.
-    pub what: String,
-    /// The thread that had to wake another, and which.
-    pub blame: String,
-    /// For how many ns the design lets it wait while no thread can run.
-    pub allowed: u64,
-    /// Changes when this is other work in the same place: the job that keeps the thread of the
-    /// place from it.
-    pub job: u64,
-}
-
-/// Lists the neglected work of a runtime. It runs while no thread can run, so it takes no lock and
-/// waits for nothing. An entry keeps its place in the list from one call to the next.
-pub(crate) type Probe = Arc<dyn Fn() -> Vec<Option<Neglected>> + Send + Sync>;
+use super::{State, die_with};
 
 /// What the oracle knows.
 #[derive(Default)]
-pub(super) struct Oracle {
+pub(crate) struct Oracle {
     probes: Vec<Probe>,
     /// For each entry of the probes: the job, and for how long the work has waited.
     waited: Vec<Option<(u64, u64)>>,
@@ -36,15 +18,32 @@ pub(super) struct Oracle {
     pub(super) looks: u64,
 }
 
-/// Has the oracle watch what `probe` lists.
-pub(crate) fn watch(probe: Probe) {
-    with(|world| world.lock().oracle.probes.push(probe));
+impl Oracle {
+    /// Has the oracle watch what `probe` lists.
+    pub(super) fn watch(&mut self, probe: Probe) {
+        self.probes.push(probe);
+    }
+
+    /// Calls the probes. The calling thread is inside of the simulation, so what they read is no
+    /// point.
+    fn probe(&self) -> Vec<Option<Neglected>> {
+        self.probes.iter().flat_map(|probe| probe()).collect()
+    }
 }
 
 impl State {
     /// Checks that no work is neglected until the next event. No thread can run.
     pub(super) fn check_neglect(&mut self) {
-        if self.oracle.probes.is_empty() {
+        // Leave the oracle out of the state while it looks.
+        let Some(mut oracle) = self.oracle.take() else {
+            return;
+        };
+        self.check(&mut oracle);
+        self.oracle = Some(oracle);
+    }
+
+    fn check(&self, oracle: &mut Oracle) {
+        if oracle.probes.is_empty() {
             return;
         }
         let now = self.now;
@@ -54,12 +53,12 @@ impl State {
             || self.kernel.has_delayed()
             || self.drops() && self.faults.dropped > 0;
         if is_disturbed {
-            self.oracle.waited.clear();
+            oracle.waited.clear();
             return;
         }
-        self.oracle.looks += 1;
-        let found = self.probe();
-        let mut all = std::mem::take(&mut self.oracle.waited);
+        oracle.looks += 1;
+        let found = oracle.probe();
+        let all = &mut oracle.waited;
         all.resize(found.len(), None);
         let lost = self.next_due.saturating_sub(now);
         for (waited, found) in all.iter_mut().zip(found) {
@@ -78,16 +77,5 @@ impl State {
                 die_with(&why, &self.dump());
             }
         }
-        self.oracle.waited = all;
-    }
-
-    /// Calls the probes, as if the calling thread were not part of the simulation: what they read
-    /// is no point.
-    fn probe(&self) -> Vec<Option<Neglected>> {
-        let me = ME.replace(None);
-        let found = self.oracle.probes.iter().flat_map(|probe| probe());
-        let found = found.collect();
-        ME.set(me);
-        found
     }
 }

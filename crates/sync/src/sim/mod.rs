@@ -5,10 +5,19 @@
 //! access. So memory is sequentially consistent here, whatever order the code asks for; loom checks
 //! the orders. A thread that is not registered, or is about to start or end, is not scheduled.
 
+mod neglect;
+pub mod thread;
+mod wait;
+
 use std::{
     fmt,
     ops::{Deref, DerefMut},
     sync::{LockResult, OnceLock, PoisonError, TryLockError, TryLockResult},
+};
+
+pub use self::{
+    neglect::{Neglected, Probe, watch},
+    wait::{Condvar, WaitTimeoutResult},
 };
 
 /// Interface of the simulator.
@@ -24,6 +33,28 @@ pub trait Hook: Sync {
     fn wake(&self, address: usize);
     /// Returns whether a weak compare-exchange fails spuriously this time.
     fn fails(&self) -> bool;
+    /// Returns whether the calling thread is simulated.
+    fn has_me(&self) -> bool;
+    /// Calls `unlock`, which unlocks the mutex at the address `mutex`, and waits at a condition
+    /// variable for at most `nanos`. There is no step in between. Returns whether the wait ended
+    /// early, by a notification or for no reason.
+    fn sleep(
+        &self,
+        condition: usize,
+        mutex: usize,
+        unlock: &mut dyn FnMut(),
+        nanos: Option<u64>,
+    ) -> bool;
+    /// Ends the wait of one thread at a condition variable, or of all.
+    fn notify(&self, address: usize, all: bool);
+    /// Called before a thread of this name starts. Returns whether it may.
+    fn starts(&self, name: &str) -> bool;
+    /// Returns whether a call of `park` returns for no reason this time.
+    fn unparks(&self) -> bool;
+    /// Returns a random number of the seed, or `None` to a thread that is not simulated.
+    fn random(&self) -> Option<u64>;
+    /// Has the simulator list neglected work.
+    fn watch(&self, probe: Probe);
 }
 
 static HOOK: OnceLock<&'static dyn Hook> = OnceLock::new();
@@ -43,6 +74,25 @@ fn step() {
     if let Some(hook) = hook() {
         hook.step();
     }
+}
+
+/// Passes a step.
+pub fn point() {
+    step();
+}
+
+/// Returns a random number: of the seed, on a simulated thread.
+pub fn random() -> u64 {
+    let drawn = hook().and_then(Hook::random);
+    drawn.unwrap_or_else(|| {
+        use std::hash::{BuildHasher, RandomState};
+        RandomState::new().hash_one(())
+    })
+}
+
+/// Returns the simulator, if the calling thread is simulated.
+fn here() -> Option<&'static dyn Hook> {
+    hook().filter(|hook| hook.has_me())
 }
 
 /// Yields, as [`std::thread::yield_now`] does.
@@ -230,6 +280,8 @@ impl<T> Mutex<T> {
     /// Locks the mutex, as [`std::sync::Mutex::lock`] does.
     pub fn lock(&self) -> LockResult<MutexGuard<'_, T>> {
         step();
+        // Any atomic may be a step. None may come between a failed attempt and the wait.
+        let here = here();
         loop {
             match self.0.try_lock() {
                 Ok(guard) => return Ok(self.guard(guard)),
@@ -238,7 +290,7 @@ impl<T> Mutex<T> {
                 }
                 // The thread that unlocks wakes this one. Then the lock may be taken again, so try
                 // again.
-                Err(TryLockError::WouldBlock) => match hook() {
+                Err(TryLockError::WouldBlock) => match here {
                     Some(hook) => hook.wait(self.address()),
                     None => std::thread::yield_now(),
                 },
@@ -277,14 +329,10 @@ impl<T: fmt::Debug> fmt::Debug for Mutex<T> {
 }
 
 impl<'a, T> MutexGuard<'a, T> {
-    /// Unlocks and returns the mutex, without a step of the simulation. For a thread that from then
-    /// on waits for a condition variable.
-    pub fn unlock(mut self) -> &'a Mutex<T> {
-        self.guard = None;
-        if let Some(hook) = hook() {
-            hook.wake(self.mutex.address());
-        }
-        self.mutex
+    /// Gives the parts to a thread that waits for a condition variable.
+    fn into_parts(mut self) -> (&'a Mutex<T>, std::sync::MutexGuard<'a, T>) {
+        let guard = self.guard.take().expect("the lock is held");
+        (self.mutex, guard)
     }
 }
 

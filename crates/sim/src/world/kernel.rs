@@ -3,16 +3,17 @@
 
 use std::collections::{BTreeMap, VecDeque};
 
-use super::{socket::Stream, world::NEVER};
+use super::{NEVER, clocks::Clock, hosts::Host, pair::Stream};
 
 /// The condition of eventfds, timerfds and sockets that a read returns at once.
-pub(super) const READABLE: u32 = libc::EPOLLIN as u32;
+pub(crate) const READABLE: u32 = libc::EPOLLIN as u32;
 
-/// The state of the simulated kernel. It does not learn when an eventfd, timerfd or epoll instance
-/// is closed: the system reuses the number, and then [`open`](Kernel::open) replaces the object.
+/// The state of the simulated kernel.
 #[derive(Default)]
-pub(super) struct Kernel {
+pub(crate) struct Kernel {
     objects: BTreeMap<i32, Object>,
+    /// The machine of each descriptor.
+    hosts: BTreeMap<i32, usize>,
     /// In the order in which the kernel notifies them: shared watches come last.
     watches: Vec<Watch>,
     /// Delayed writes: time and descriptor.
@@ -20,7 +21,7 @@ pub(super) struct Kernel {
 }
 
 /// The object of a descriptor.
-pub(super) enum Object {
+pub(crate) enum Object {
     Event(u64),
     Timer(Timer),
     /// One end of a connection.
@@ -30,21 +31,22 @@ pub(super) enum Object {
 }
 
 /// A timerfd.
-pub(super) struct Timer {
-    /// The clock: 0 is monotonic, 1 is boot time, 2 is the wall clock.
-    pub(super) clock: usize,
+pub(crate) struct Timer {
+    /// The machine whose clock it follows.
+    pub(crate) host: usize,
+    pub(crate) clock: Clock,
     /// The deadline on its clock; [`NEVER`] if it is disarmed.
-    pub(super) at: u64,
-    pub(super) ticks: u64,
+    pub(crate) at: u64,
+    pub(crate) ticks: u64,
     /// It reports steps of its clock (`TFD_TIMER_CANCEL_ON_SET`).
-    pub(super) cancel_on_set: bool,
+    pub(crate) cancel_on_set: bool,
     /// A step has happened and has not been reported.
-    pub(super) stepped: bool,
+    pub(crate) stepped: bool,
 }
 
 impl Timer {
     /// Returns and clears whether its clock was set.
-    pub(super) fn take_step(&mut self) -> bool {
+    pub(crate) fn take_step(&mut self) -> bool {
         self.cancel_on_set && std::mem::take(&mut self.stepped)
     }
 }
@@ -59,10 +61,16 @@ struct Watch {
 }
 
 impl Kernel {
-    /// Adds a descriptor, and forgets an earlier one with its number.
-    pub(super) fn open(&mut self, fd: i32, object: Object) {
-        // The system gives the number of a closed descriptor to a new one. Forget all that belonged
-        // to the old one.
+    /// Adds a descriptor of a machine.
+    pub(crate) fn open(&mut self, fd: i32, host: usize, object: Object) {
+        // A thread that has left the simulation may have closed an earlier one of this number.
+        self.forget(fd);
+        self.objects.insert(fd, object);
+        self.hosts.insert(fd, host);
+    }
+
+    /// Forgets a descriptor that is closed, its watches, and all that is on its way to it.
+    pub(crate) fn forget(&mut self, fd: i32) -> Option<Object> {
         self.watches.retain(|it| it.fd != fd && it.instance != fd);
         self.delayed.retain(|it| it.1 != fd);
         for object in self.objects.values_mut() {
@@ -70,41 +78,47 @@ impl Kernel {
                 ready.retain(|it| *it != fd);
             }
         }
-        self.objects.insert(fd, object);
+        self.hosts.remove(&fd);
+        self.objects.remove(&fd)
     }
 
-    pub(super) fn get(&mut self, fd: i32) -> Option<&mut Object> {
+    /// Returns whether a descriptor is one of the simulation.
+    pub(crate) fn has(&self, fd: i32) -> bool {
+        self.objects.contains_key(&fd)
+    }
+
+    pub(crate) fn get(&mut self, fd: i32) -> Option<&mut Object> {
         self.objects.get_mut(&fd)
     }
 
     /// Returns whether delayed writes are on their way.
-    pub(super) fn has_delayed(&self) -> bool {
+    pub(crate) fn has_delayed(&self) -> bool {
         !self.delayed.is_empty()
     }
 
-    pub(super) fn eventfds(&self) -> Vec<i32> {
+    pub(crate) fn eventfds(&self) -> Vec<i32> {
         let events = self.objects.iter();
         let events = events.filter(|(_, object)| matches!(object, Object::Event(_)));
         events.map(|(fd, _)| *fd).collect()
     }
 
-    pub(super) fn add(&mut self, fd: i32) {
+    pub(crate) fn add(&mut self, fd: i32) {
         if let Some(Object::Event(count)) = self.objects.get_mut(&fd) {
             *count = count.saturating_add(1);
         }
     }
 
-    pub(super) fn write_later(&mut self, fd: i32, at: u64) {
+    pub(crate) fn write_later(&mut self, fd: i32, at: u64) {
         self.delayed.push((at, fd));
     }
 
-    pub(super) fn take_late(&mut self, now: u64) -> Option<i32> {
+    pub(crate) fn take_late(&mut self, now: u64) -> Option<i32> {
         let place = self.delayed.iter().position(|(at, _)| *at <= now)?;
         Some(self.delayed.remove(place).1)
     }
 
     /// Adds a watch. Returns whether the descriptor has events already.
-    pub(super) fn watch(&mut self, instance: i32, fd: i32, token: u64, conditions: u32) -> bool {
+    pub(crate) fn watch(&mut self, instance: i32, fd: i32, token: u64, conditions: u32) -> bool {
         let shared = conditions & libc::EPOLLEXCLUSIVE as u32 != 0;
         let watch = Watch {
             instance,
@@ -127,7 +141,7 @@ impl Kernel {
         ready
     }
 
-    pub(super) fn unwatch(&mut self, instance: i32, fd: i32) -> bool {
+    pub(crate) fn unwatch(&mut self, instance: i32, fd: i32) -> bool {
         let before = self.watches.len();
         self.watches
             .retain(|it| it.instance != instance || it.fd != fd);
@@ -135,24 +149,24 @@ impl Kernel {
     }
 
     /// Returns whether an instance watches a descriptor.
-    pub(super) fn watches(&self, instance: i32, fd: i32) -> bool {
+    pub(crate) fn watches(&self, instance: i32, fd: i32) -> bool {
         let mut watches = self.watches.iter();
         watches.any(|it| it.instance == instance && it.fd == fd)
     }
 
     /// Returns whether an instance watches another one, itself or by those that it watches.
-    pub(super) fn reaches(&self, instance: i32, other: i32) -> bool {
+    pub(crate) fn reaches(&self, instance: i32, other: i32) -> bool {
         let mut watched = self.watches.iter().filter(|it| it.instance == instance);
         instance == other || watched.any(|it| self.reaches(it.fd, other))
     }
 
     /// Returns the instances that watch a descriptor, and whether each watch is shared.
-    pub(super) fn watchers(&self, fd: i32) -> Vec<(i32, bool)> {
+    pub(crate) fn watchers(&self, fd: i32) -> Vec<(i32, bool)> {
         let watches = self.watches.iter().filter(|it| it.fd == fd);
         watches.map(|it| (it.instance, it.shared)).collect()
     }
 
-    pub(super) fn push_ready(&mut self, instance: i32, fd: i32) {
+    pub(crate) fn push_ready(&mut self, instance: i32, fd: i32) {
         if let Some(Object::Epoll(ready)) = self.objects.get_mut(&instance) {
             // A descriptor stands in the list once, however many events it has.
             if !ready.contains(&fd) {
@@ -169,21 +183,15 @@ impl Kernel {
     }
 
     /// Returns one end of a connection. It must be open.
-    pub(super) fn stream_mut(&mut self, fd: i32) -> &mut Stream {
+    pub(crate) fn stream_mut(&mut self, fd: i32) -> &mut Stream {
         match self.objects.get_mut(&fd) {
             Some(Object::Stream(stream)) => stream,
             _ => unreachable!("the descriptor is an open socket"),
         }
     }
 
-    /// Forgets a descriptor that is closed, and its watches.
-    pub(super) fn close(&mut self, fd: i32) {
-        self.objects.remove(&fd);
-        self.watches.retain(|it| it.fd != fd);
-    }
-
     /// Returns the present conditions of a descriptor, as in `epoll_event`.
-    fn conditions(&self, fd: i32) -> u32 {
+    pub(crate) fn conditions(&self, fd: i32) -> u32 {
         let is_readable = match self.objects.get(&fd) {
             Some(Object::Event(count)) => *count > 0,
             Some(Object::Timer(timer)) => timer.ticks > 0,
@@ -207,7 +215,7 @@ impl Kernel {
     }
 
     /// Returns whether an instance has events.
-    pub(super) fn has_events(&self, instance: i32) -> bool {
+    pub(crate) fn has_events(&self, instance: i32) -> bool {
         match self.objects.get(&instance) {
             Some(Object::Epoll(ready)) => {
                 ready.iter().any(|&fd| self.report(instance, fd).is_some())
@@ -217,7 +225,7 @@ impl Kernel {
     }
 
     /// Takes at most `room` events from an instance: tokens and conditions.
-    pub(super) fn take(&mut self, instance: i32, room: usize) -> Vec<(u64, u32)> {
+    pub(crate) fn take(&mut self, instance: i32, room: usize) -> Vec<(u64, u32)> {
         let mut events = Vec::new();
         while events.len() < room {
             let Some(Object::Epoll(ready)) = self.objects.get_mut(&instance) else {
@@ -230,15 +238,15 @@ impl Kernel {
         events
     }
 
-    /// Fires the timerfds that are due, and returns them. `offsets` is the difference of each clock
-    /// to `now`.
-    pub(super) fn take_due(&mut self, now: u64, offsets: [u64; 3]) -> Vec<i32> {
+    /// Fires the timerfds that are due, and returns them.
+    pub(crate) fn take_due(&mut self, now: u64, hosts: &[Host]) -> Vec<i32> {
         let mut due = Vec::new();
         for (fd, object) in &mut self.objects {
             let Object::Timer(timer) = object else {
                 continue;
             };
-            if timer.at != NEVER && timer.at <= now.wrapping_add(offsets[timer.clock]) {
+            let clocks = &hosts[timer.host].clocks;
+            if timer.at != NEVER && timer.at <= clocks.read(timer.clock, now) {
                 // The runtime sets no intervals, so a timer fires once.
                 timer.at = NEVER;
                 timer.ticks += 1;
@@ -249,10 +257,10 @@ impl Kernel {
     }
 
     /// Returns the time of the next timer or delayed write, on the monotonic clock.
-    pub(super) fn next_due(&self, offsets: [u64; 3]) -> u64 {
+    pub(crate) fn next_due(&self, hosts: &[Host]) -> u64 {
         let timers = self.objects.values().filter_map(|object| match object {
             Object::Timer(timer) if timer.at != NEVER => {
-                Some(timer.at.saturating_sub(offsets[timer.clock]))
+                Some(hosts[timer.host].clocks.when(timer.clock, timer.at))
             }
             _ => None,
         });
@@ -261,7 +269,7 @@ impl Kernel {
     }
 
     /// Reports a step of the wall clock to the timerfds that asked for it, and returns them.
-    pub(super) fn clock_was_set(&mut self) -> Vec<i32> {
+    pub(crate) fn clock_was_set(&mut self) -> Vec<i32> {
         let mut reported = Vec::new();
         for (fd, object) in &mut self.objects {
             if let Object::Timer(timer) = object {

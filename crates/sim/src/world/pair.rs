@@ -6,16 +6,16 @@ use std::{
 };
 
 use super::{
-    calls,
     kernel::{Object, READABLE},
-    world::with,
+    with,
 };
+use crate::calls;
 
 /// One end of a connection, as the simulated kernel has it. Data are counted, and not stored.
 #[derive(Default)]
-pub(super) struct Stream {
+pub(crate) struct Stream {
     /// The descriptor of the other end. `None` after that end was closed.
-    pub(super) peer: Option<i32>,
+    pub(crate) peer: Option<i32>,
     /// How many bytes a read finds.
     queued: usize,
     /// How many bytes may be queued.
@@ -25,13 +25,13 @@ pub(super) struct Stream {
 }
 
 impl Stream {
-    pub(super) fn has_room(&self) -> bool {
+    pub(crate) fn has_room(&self) -> bool {
         self.queued < self.capacity
     }
 
     /// Returns the present conditions, as in `epoll_event`. `has_room` tells whether the other end
     /// has room for data.
-    pub(super) fn conditions(&self, has_room: bool) -> u32 {
+    pub(crate) fn conditions(&self, has_room: bool) -> u32 {
         let is_closed = self.peer.is_none();
         let mut conditions = 0;
         if self.queued > 0 || is_closed {
@@ -59,7 +59,8 @@ impl Socket {
     /// The system has no descriptor.
     pub fn pair(capacity: usize) -> io::Result<(Self, Self)> {
         let open = || {
-            let fd = calls::open(Object::Stream(Stream::default()));
+            let object = Object::Stream(Stream::default());
+            let fd = with(|world| calls::open(world, object)).unwrap_or(-1);
             // SAFETY: nothing else owns this new descriptor.
             (fd >= 0).then(|| Self(unsafe { OwnedFd::from_raw_fd(fd) }))
         };
@@ -140,21 +141,5 @@ impl Socket {
 impl AsFd for Socket {
     fn as_fd(&self) -> BorrowedFd<'_> {
         self.0.as_fd()
-    }
-}
-
-impl Drop for Socket {
-    fn drop(&mut self) {
-        // A thread outside of the world may drop a socket at the very end, when nothing watches it.
-        with(|world| {
-            world.point();
-            let mut state = world.lock();
-            let peer = state.kernel.stream_mut(self.fd()).peer;
-            state.kernel.close(self.fd());
-            if let Some(peer) = peer {
-                state.kernel.stream_mut(peer).peer = None;
-                state.signal(peer);
-            }
-        });
     }
 }

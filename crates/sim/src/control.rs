@@ -1,45 +1,6 @@
-//! A deterministic simulation of the system (`--cfg tourbillon_sim`): clock, poller and scheduler,
-//! controlled by a seed.
-//!
-//! | file | contents |
-//! |---|---|
-//! | `world` | the simulated threads, of which one runs at a time, and their shared state |
-//! | `schedule` | the choice of the next thread, and the progress of time |
-//! | `faults` | the plan of faults, and their counts |
-//! | `disturb` | the injection of faults |
-//! | `kernel` | eventfds, timerfds, sockets and epoll instances |
-//! | `socket` | connections between tasks |
-//! | `neglect` | the oracle: no work waits for a thread that sleeps |
-//! | `calls` | system calls on these, and the clocks |
-//! | `sync` | condition variables and threads with the interface of the standard library |
-//!
-//! The threads are real, but each runs only while it holds the baton. It can lose the baton at
-//! *points*: each access to an atomic, each lock, each system call. So a seed determines the run
-//! and reproduces it. Code between two points is not interrupted: crossbeam, arc-swap, and the
-//! standard library internally.
-//!
-//! `docs/internals/verification.md` describes the simulation. The program in `testing/sim/` runs
-//! seeds.
+//! What the code of a simulation may ask, and do.
 
-pub(super) mod calls;
-mod disturb;
-mod faults;
-mod kernel;
-pub(crate) mod neglect;
-mod schedule;
-mod socket;
-pub(crate) mod sync;
-mod world;
-
-pub use tourbillon_sync::sim::Mutex;
-
-use self::world::{World, with};
-pub use self::{
-    faults::{Faults, Plan, Style},
-    socket::Socket,
-    sync::thread,
-    world::{Report, run},
-};
+use crate::world::{self, World, clocks::Clock, faults::Faults, with};
 
 /// Returns a random number from the seed.
 pub fn random() -> u64 {
@@ -53,17 +14,25 @@ pub fn below(end: u64) -> u64 {
 
 /// Returns the monotonic clock in ns. Not a point: no other thread runs.
 pub fn now() -> u64 {
-    with(|world| world.lock().now).unwrap_or(0)
+    read(Clock::Monotonic)
 }
 
 /// Returns the boot-time clock in ns. Not a point.
 pub fn boot() -> u64 {
-    with(|world| world.lock().boot()).unwrap_or(0)
+    read(Clock::Boot)
 }
 
 /// Returns the time of day in ns since 1970. Not a point.
 pub fn wall() -> u64 {
-    with(|world| world.lock().wall()).unwrap_or(0)
+    read(Clock::Wall)
+}
+
+fn read(clock: Clock) -> u64 {
+    let shown = with(|world| {
+        let state = world.lock();
+        state.clocks().read(clock, state.now)
+    });
+    shown.unwrap_or(0)
 }
 
 /// Returns the number of the current point. Lower numbers come first.
@@ -89,7 +58,7 @@ pub fn fail(why: &str) -> ! {
 /// Blocks the calling thread for `nanos`, like a callback that blocks. The caller must excuse the
 /// resulting lateness itself.
 pub fn block(nanos: u64) {
-    thread::sleep(std::time::Duration::from_nanos(nanos));
+    std::thread::sleep(std::time::Duration::from_nanos(nanos));
 }
 
 /// Stops dropping writes, and wakes all threads whose wake-up was dropped. Call it before waiting

@@ -1,0 +1,198 @@
+//! Clocks, sleeps and random numbers.
+
+use libc::{c_int, c_uint, c_void, clockid_t, size_t, ssize_t, time_t, timespec, timeval};
+
+use super::{TICK, fail, raw::real};
+use crate::world::{NEVER, State, Wait, clocks::Clock, enter, me};
+
+pub(super) fn symbols() -> [usize; 7] {
+    [
+        clock_gettime as *const () as usize,
+        gettimeofday as *const () as usize,
+        time as *const () as usize,
+        nanosleep as *const () as usize,
+        clock_nanosleep as *const () as usize,
+        getrandom as *const () as usize,
+        sched_getaffinity as *const () as usize,
+    ]
+}
+
+pub(super) fn nanos(time: timespec) -> u64 {
+    (time.tv_sec as u64)
+        .saturating_mul(TICK)
+        .saturating_add(time.tv_nsec as u64)
+}
+
+fn read(state: &State, clock: clockid_t) -> u64 {
+    let clock = match clock {
+        libc::CLOCK_MONOTONIC | libc::CLOCK_MONOTONIC_RAW | libc::CLOCK_MONOTONIC_COARSE => {
+            Clock::Monotonic
+        }
+        libc::CLOCK_BOOTTIME => Clock::Boot,
+        libc::CLOCK_REALTIME | libc::CLOCK_REALTIME_COARSE => Clock::Wall,
+        _ => return me().map_or(0, |me| state.threads[me].cpu),
+    };
+    state.clocks().read(clock, state.now)
+}
+
+/// # Safety
+///
+/// As in the C library.
+#[unsafe(no_mangle)]
+unsafe extern "C" fn clock_gettime(clock: clockid_t, time: *mut timespec) -> c_int {
+    let Some(world) = enter() else {
+        return real!(SYS_clock_gettime, clock, time) as c_int;
+    };
+    world.point();
+    let shown = read(&world.lock(), clock);
+    // SAFETY: the caller passes a valid place for the result.
+    unsafe {
+        (*time).tv_sec = (shown / TICK) as time_t;
+        (*time).tv_nsec = (shown % TICK) as libc::c_long;
+    }
+    0
+}
+
+/// # Safety
+///
+/// As in the C library.
+#[unsafe(no_mangle)]
+unsafe extern "C" fn gettimeofday(time: *mut timeval, zone: *mut c_void) -> c_int {
+    let Some(world) = enter() else {
+        return real!(SYS_gettimeofday, time, zone) as c_int;
+    };
+    world.point();
+    let shown = read(&world.lock(), libc::CLOCK_REALTIME);
+    if !time.is_null() {
+        // SAFETY: the caller passes a valid place for the result.
+        unsafe {
+            (*time).tv_sec = (shown / TICK) as time_t;
+            (*time).tv_usec = (shown % TICK / 1_000) as libc::suseconds_t;
+        }
+    }
+    0
+}
+
+/// # Safety
+///
+/// As in the C library.
+#[unsafe(no_mangle)]
+unsafe extern "C" fn time(place: *mut time_t) -> time_t {
+    let mut shown = timespec {
+        tv_sec: 0,
+        tv_nsec: 0,
+    };
+    // SAFETY: the place is valid.
+    unsafe { clock_gettime(libc::CLOCK_REALTIME, &mut shown) };
+    if !place.is_null() {
+        // SAFETY: the caller passes a valid place or none.
+        unsafe { *place = shown.tv_sec };
+    }
+    shown.tv_sec
+}
+
+/// # Safety
+///
+/// As in the C library.
+#[unsafe(no_mangle)]
+unsafe extern "C" fn nanosleep(length: *const timespec, left: *mut timespec) -> c_int {
+    let Some(world) = enter() else {
+        return real!(SYS_nanosleep, length, left) as c_int;
+    };
+    world.point();
+    let state = world.lock();
+    // SAFETY: the caller passes a valid time.
+    let until = state.ahead(nanos(unsafe { *length }));
+    world.wait(state, Wait::Time, until);
+    0
+}
+
+/// # Safety
+///
+/// As in the C library.
+#[unsafe(no_mangle)]
+unsafe extern "C" fn clock_nanosleep(
+    clock: clockid_t,
+    flags: c_int,
+    length: *const timespec,
+    left: *mut timespec,
+) -> c_int {
+    let Some(world) = enter() else {
+        // Unlike other functions, this one returns the error number.
+        // SAFETY: the caller vouches for the arguments.
+        let answer = unsafe {
+            super::raw::answer(
+                libc::SYS_clock_nanosleep,
+                [
+                    clock as usize,
+                    flags as usize,
+                    length as usize,
+                    left as usize,
+                    0,
+                    0,
+                ],
+            )
+        };
+        return -answer as c_int;
+    };
+    world.point();
+    let state = world.lock();
+    // SAFETY: the caller passes a valid time.
+    let length = nanos(unsafe { *length });
+    let length = match flags & libc::TIMER_ABSTIME {
+        0 => length,
+        _ => length.saturating_sub(read(&state, clock)),
+    };
+    let until = state.ahead(length);
+    world.wait(state, Wait::Time, until.min(NEVER - 1));
+    0
+}
+
+/// # Safety
+///
+/// As in the C library.
+#[unsafe(no_mangle)]
+unsafe extern "C" fn getrandom(buffer: *mut c_void, len: size_t, flags: c_uint) -> ssize_t {
+    let Some(world) = enter() else {
+        return real!(SYS_getrandom, buffer, len, flags);
+    };
+    // SAFETY: the caller passes a buffer of this length, whose bytes may be written.
+    let buffer = unsafe { std::slice::from_raw_parts_mut(buffer.cast::<u8>(), len) };
+    world.lock().rng.fill(buffer);
+    len as ssize_t
+}
+
+/// Each machine has two cores, whatever the real one has.
+///
+/// # Safety
+///
+/// As in the C library.
+#[unsafe(no_mangle)]
+unsafe extern "C" fn sched_getaffinity(
+    thread: libc::pid_t,
+    size: size_t,
+    mask: *mut libc::cpu_set_t,
+) -> c_int {
+    if enter().is_none() {
+        let written = real!(SYS_sched_getaffinity, thread, size, mask);
+        if written < 0 {
+            return -1;
+        }
+        // The C library clears what the kernel leaves.
+        // SAFETY: the caller passes a mask of `size` bytes, of which the kernel wrote the first.
+        unsafe {
+            let rest = mask.cast::<u8>().add(written as usize);
+            rest.write_bytes(0, size - written as usize);
+        }
+        return 0;
+    }
+    if size == 0 {
+        return fail(libc::EINVAL);
+    }
+    // SAFETY: the caller passes a mask of `size` bytes.
+    unsafe {
+        mask.cast::<u8>().write_bytes(0, size);
+        mask.cast::<u8>().write(0b11);
+    }
+    0
+}

@@ -1,0 +1,422 @@
+//! Eventfds, timerfds and epoll instances.
+
+use libc::{
+    c_int, c_uint, c_void, clockid_t, epoll_event, itimerspec, nfds_t, pollfd, sigset_t, size_t,
+    ssize_t, timespec,
+};
+
+use super::{clock::nanos, fail, raw::real};
+use crate::world::{
+    NEVER, Wait, World,
+    clocks::Clock,
+    enter,
+    kernel::{Object, Timer},
+};
+
+pub(super) fn symbols() -> [usize; 13] {
+    [
+        eventfd as *const () as usize,
+        epoll_create as *const () as usize,
+        epoll_create1 as *const () as usize,
+        epoll_ctl as *const () as usize,
+        epoll_wait as *const () as usize,
+        epoll_pwait as *const () as usize,
+        timerfd_create as *const () as usize,
+        timerfd_settime as *const () as usize,
+        read as *const () as usize,
+        write as *const () as usize,
+        close as *const () as usize,
+        poll as *const () as usize,
+        ppoll as *const () as usize,
+    ]
+}
+
+/// Passes a point, and makes a descriptor. Its number is that of a real one, which nothing uses.
+pub(crate) fn open(world: &World, object: Object) -> c_int {
+    world.point();
+    let fd = number();
+    if fd >= 0 {
+        let mut state = world.lock();
+        let host = state.host();
+        state.kernel.open(fd, host, object);
+    }
+    fd
+}
+
+/// Returns the number of a new descriptor.
+pub(super) fn number() -> c_int {
+    real!(SYS_eventfd2, 0, libc::EFD_CLOEXEC | libc::EFD_NONBLOCK) as c_int
+}
+
+#[unsafe(no_mangle)]
+extern "C" fn eventfd(count: c_uint, flags: c_int) -> c_int {
+    match enter() {
+        Some(world) => open(&world, Object::Event(count.into())),
+        None => real!(SYS_eventfd2, count, flags) as c_int,
+    }
+}
+
+#[unsafe(no_mangle)]
+extern "C" fn epoll_create(_: c_int) -> c_int {
+    epoll_create1(0)
+}
+
+#[unsafe(no_mangle)]
+extern "C" fn epoll_create1(flags: c_int) -> c_int {
+    match enter() {
+        Some(world) => open(&world, Object::Epoll(Default::default())),
+        None => real!(SYS_epoll_create1, flags) as c_int,
+    }
+}
+
+#[unsafe(no_mangle)]
+extern "C" fn timerfd_create(clock: clockid_t, flags: c_int) -> c_int {
+    let Some(world) = enter() else {
+        return real!(SYS_timerfd_create, clock, flags) as c_int;
+    };
+    let clock = match clock {
+        libc::CLOCK_MONOTONIC => Clock::Monotonic,
+        libc::CLOCK_BOOTTIME => Clock::Boot,
+        _ => Clock::Wall,
+    };
+    let host = world.lock().host();
+    open(
+        &world,
+        Object::Timer(Timer {
+            host,
+            clock,
+            at: NEVER,
+            ticks: 0,
+            cancel_on_set: false,
+            stepped: false,
+        }),
+    )
+}
+
+/// # Safety
+///
+/// As in the C library.
+#[unsafe(no_mangle)]
+unsafe extern "C" fn timerfd_settime(
+    fd: c_int,
+    flags: c_int,
+    new: *const itimerspec,
+    old: *mut itimerspec,
+) -> c_int {
+    let Some(world) = enter() else {
+        return real!(SYS_timerfd_settime, fd, flags, new, old) as c_int;
+    };
+    world.point();
+    // SAFETY: the caller passes a valid pointer, as for the real call.
+    let value = nanos(unsafe { (*new).it_value });
+    let mut state = world.lock();
+    let (now, clocks) = (state.now, state.clocks().clone());
+    let Some(Object::Timer(timer)) = state.kernel.get(fd) else {
+        return fail(libc::EBADF);
+    };
+    let absolute = flags & libc::TFD_TIMER_ABSTIME != 0;
+    timer.cancel_on_set =
+        absolute && timer.clock == Clock::Wall && flags & libc::TFD_TIMER_CANCEL_ON_SET != 0;
+    timer.ticks = 0;
+    timer.at = match value {
+        0 => NEVER,
+        value if absolute => value,
+        value => clocks.read(timer.clock, now).saturating_add(value),
+    };
+    let stepped = value != 0 && timer.take_step();
+    state.note(|| format!("sets timerfd {fd} to {value}, absolute: {absolute}"));
+    // A time in the past fires at once.
+    state.fire_due();
+    if stepped {
+        return fail(libc::ECANCELED);
+    }
+    0
+}
+
+/// # Safety
+///
+/// As in the C library.
+#[unsafe(no_mangle)]
+unsafe extern "C" fn read(fd: c_int, buffer: *mut c_void, len: size_t) -> ssize_t {
+    let Some(world) = enter().filter(|world| world.lock().kernel.has(fd)) else {
+        return real!(SYS_read, fd, buffer, len);
+    };
+    world.point();
+    let mut state = world.lock();
+    let count = match state.kernel.get(fd) {
+        Some(Object::Event(count)) => std::mem::take(count),
+        Some(Object::Timer(timer)) => {
+            if timer.ticks > 0 && timer.take_step() {
+                timer.ticks = 0;
+                return fail(libc::ECANCELED) as ssize_t;
+            }
+            std::mem::take(&mut timer.ticks)
+        }
+        _ => return fail(libc::EBADF) as ssize_t,
+    };
+    if count == 0 {
+        return fail(libc::EAGAIN) as ssize_t;
+    }
+    // SAFETY: the caller passes a buffer of eight bytes.
+    unsafe { buffer.cast::<u64>().write_unaligned(count) };
+    8
+}
+
+/// # Safety
+///
+/// As in the C library.
+#[unsafe(no_mangle)]
+unsafe extern "C" fn write(fd: c_int, buffer: *const c_void, len: size_t) -> ssize_t {
+    let Some(world) = enter().filter(|world| world.lock().kernel.has(fd)) else {
+        return real!(SYS_write, fd, buffer, len);
+    };
+    world.point();
+    write_event(&world, fd)
+}
+
+/// Writes to an eventfd. Faults: the write may be lost, delayed or doubled.
+fn write_event(world: &World, fd: c_int) -> ssize_t {
+    let mut state = world.lock();
+    let plan = state.plan.clone();
+    if state.drops() && state.happens(plan.drop) {
+        state.faults.dropped += 1;
+        let now = state.now;
+        state.faults.drop_first.get_or_insert(now);
+        state.note(|| format!("writes to {fd}, in vain"));
+        return 8;
+    }
+    if state.happens(plan.delay) {
+        state.faults.delayed += 1;
+        let now = state.now;
+        state.faults.delays.push(now);
+        let at = state.now + state.rng.u64(1_000..3_000_000);
+        state.note(|| format!("writes to {fd}, which comes later"));
+        state.write_later(fd, at);
+        return 8;
+    }
+    if state.happens(plan.double) {
+        state.faults.doubled += 1;
+        let at = state.now + state.rng.u64(100..1_000_000);
+        state.write_later(fd, at);
+    }
+    state.note(|| format!("writes to {fd}"));
+    state.written(fd);
+    8
+}
+
+#[unsafe(no_mangle)]
+extern "C" fn close(fd: c_int) -> c_int {
+    if let Some(world) = enter().filter(|world| world.lock().kernel.has(fd)) {
+        world.point();
+        world.lock().close(fd);
+    }
+    real!(SYS_close, fd) as c_int
+}
+
+/// # Safety
+///
+/// As in the C library.
+#[unsafe(no_mangle)]
+unsafe extern "C" fn epoll_ctl(
+    instance: c_int,
+    operation: c_int,
+    fd: c_int,
+    event: *mut epoll_event,
+) -> c_int {
+    let Some(world) = enter().filter(|world| world.lock().kernel.has(instance)) else {
+        return real!(SYS_epoll_ctl, instance, operation, fd, event) as c_int;
+    };
+    world.point();
+    let mut state = world.lock();
+    if operation == libc::EPOLL_CTL_DEL {
+        return match state.kernel.unwatch(instance, fd) {
+            true => 0,
+            false => fail(libc::ENOENT),
+        };
+    }
+    if state.kernel.get(fd).is_none() {
+        // Real descriptors are not part of the simulation.
+        return fail(libc::EPERM);
+    }
+    if state.kernel.watches(instance, fd) {
+        return fail(libc::EEXIST);
+    }
+    // Instances must not watch each other in a circle.
+    if state.kernel.reaches(fd, instance) {
+        return fail(libc::ELOOP);
+    }
+    // SAFETY: the caller passes a valid pointer, as for the real call.
+    let (conditions, token) = unsafe { ((*event).events, (*event).u64) };
+    if state.kernel.watch(instance, fd, token, conditions) {
+        state.wake(|wait| wait == Wait::Epoll(instance));
+        state.signal(instance);
+    }
+    0
+}
+
+/// Waits at an instance until it has events, for at most `left` ns. An error is an errno: a signal
+/// interrupted the wait.
+fn wait(world: &World, instance: c_int, left: Option<u64>) -> Result<(), c_int> {
+    world.point();
+    let mut state = world.lock();
+    let until = match left {
+        None => NEVER,
+        Some(0) => return Ok(()),
+        Some(left) => {
+            let late = match state.plan.late_ns {
+                0 => 0,
+                most => state.rng.u64(..=most),
+            };
+            state.ahead(left).saturating_add(late)
+        }
+    };
+    let chance = state.plan.interrupt;
+    if state.happens(chance) {
+        state.faults.interrupts += 1;
+        state.note(|| format!("is interrupted at {instance}"));
+        return Err(libc::EINTR);
+    }
+    // Another thread may take the events before the woken one runs. Then sleep again.
+    while !state.kernel.has_events(instance) {
+        if !world.wait(state, Wait::Epoll(instance), until) {
+            break;
+        }
+        world.point();
+        state = world.lock();
+        // Fault: the thread was woken but gets no core for a while.
+        let chance = state.plan.freeze.saturating_mul(30);
+        if state.happens(chance) {
+            let length = state.draw_freeze();
+            let until = state.now + length;
+            world.wait(state, Wait::Time, until);
+            state = world.lock();
+        }
+    }
+    Ok(())
+}
+
+/// Moves pending events to `events`, and returns their number.
+///
+/// # Safety
+///
+/// `events` has room for `room` events.
+unsafe fn take(world: &World, instance: c_int, events: *mut epoll_event, room: c_int) -> c_int {
+    let mut state = world.lock();
+    let taken = state.kernel.take(instance, room as usize);
+    state.note(|| format!("has {} events at {instance}", taken.len()));
+    for (place, (token, conditions)) in taken.iter().enumerate() {
+        let event = epoll_event {
+            events: *conditions,
+            u64: *token,
+        };
+        // SAFETY: `Kernel::take` returns at most `room` events.
+        unsafe { events.add(place).write_unaligned(event) };
+    }
+    taken.len() as c_int
+}
+
+fn limit(millis: c_int) -> Option<u64> {
+    (millis >= 0).then(|| millis as u64 * 1_000_000)
+}
+
+/// # Safety
+///
+/// As in the C library.
+#[unsafe(no_mangle)]
+unsafe extern "C" fn epoll_wait(
+    instance: c_int,
+    events: *mut epoll_event,
+    room: c_int,
+    millis: c_int,
+) -> c_int {
+    // SAFETY: the caller vouches for the arguments.
+    unsafe { epoll_pwait(instance, events, room, millis, std::ptr::null()) }
+}
+
+/// # Safety
+///
+/// As in the C library.
+#[unsafe(no_mangle)]
+unsafe extern "C" fn epoll_pwait(
+    instance: c_int,
+    events: *mut epoll_event,
+    room: c_int,
+    millis: c_int,
+    mask: *const sigset_t,
+) -> c_int {
+    let Some(world) = enter().filter(|world| world.lock().kernel.has(instance)) else {
+        return real!(SYS_epoll_pwait, instance, events, room, millis, mask, 8) as c_int;
+    };
+    match wait(&world, instance, limit(millis)) {
+        // SAFETY: the caller passes room for `room` events.
+        Ok(()) => unsafe { take(&world, instance, events, room) },
+        Err(errno) => fail(errno),
+    }
+}
+
+/// # Safety
+///
+/// As in the C library.
+#[unsafe(no_mangle)]
+unsafe extern "C" fn poll(fds: *mut pollfd, count: nfds_t, millis: c_int) -> c_int {
+    // SAFETY: the caller passes `count` valid entries.
+    let entries = unsafe { std::slice::from_raw_parts_mut(fds, count as usize) };
+    let entered = enter().filter(|world| {
+        let state = world.lock();
+        entries.iter().any(|it| state.kernel.has(it.fd))
+    });
+    let Some(world) = entered else {
+        let limit = timespec {
+            tv_sec: libc::time_t::from(millis / 1_000),
+            tv_nsec: libc::c_long::from(millis % 1_000) * 1_000_000,
+        };
+        let limit: *const timespec = match millis {
+            0.. => &limit,
+            _ => std::ptr::null(),
+        };
+        return real!(SYS_ppoll, fds, count, limit, 0, 8) as c_int;
+    };
+    match entries {
+        [one] => {
+            if let Err(errno) = wait(&world, one.fd, limit(millis)) {
+                return fail(errno);
+            }
+        }
+        // The runtime looks at several sockets without waiting.
+        _ if millis == 0 => world.point(),
+        _ => return fail(libc::EINVAL),
+    }
+    let state = world.lock();
+    let mut ready = 0;
+    for entry in entries {
+        let conditions = state.kernel.conditions(entry.fd) as libc::c_short;
+        entry.revents = conditions & (entry.events | libc::POLLERR | libc::POLLHUP);
+        ready += c_int::from(entry.revents != 0);
+    }
+    ready
+}
+
+/// # Safety
+///
+/// As in the C library.
+#[unsafe(no_mangle)]
+unsafe extern "C" fn ppoll(
+    fds: *mut pollfd,
+    count: nfds_t,
+    limit: *const timespec,
+    mask: *const sigset_t,
+) -> c_int {
+    if enter().is_none() {
+        return real!(SYS_ppoll, fds, count, limit, mask, 8) as c_int;
+    }
+    let millis = match limit.is_null() {
+        true => -1,
+        false => {
+            // SAFETY: the caller passes a valid time.
+            let millis = nanos(unsafe { *limit }).div_ceil(1_000_000);
+            c_int::try_from(millis).unwrap_or(c_int::MAX)
+        }
+    };
+    // SAFETY: the caller vouches for the arguments.
+    unsafe { poll(fds, count, millis) }
+}

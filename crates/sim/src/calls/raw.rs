@@ -1,0 +1,89 @@
+//! Calls of the system, without the C library.
+
+use std::arch::asm;
+
+/// Calls the system. Returns its answer, which is the negative error number if the call failed.
+///
+/// # Safety
+///
+/// As the system says for call `number`.
+#[cfg(target_arch = "x86_64")]
+pub(super) unsafe fn answer(number: libc::c_long, args: [usize; 6]) -> isize {
+    let answer;
+    // SAFETY: this is the kernel's convention. The caller vouches for the rest.
+    unsafe {
+        asm!(
+            "syscall",
+            inlateout("rax") number as isize => answer,
+            in("rdi") args[0],
+            in("rsi") args[1],
+            in("rdx") args[2],
+            in("r10") args[3],
+            in("r8") args[4],
+            in("r9") args[5],
+            lateout("rcx") _,
+            lateout("r11") _,
+            options(nostack),
+        );
+    }
+    answer
+}
+
+/// As on x86_64.
+///
+/// # Safety
+///
+/// As the system says for call `number`.
+#[cfg(target_arch = "aarch64")]
+pub(super) unsafe fn answer(number: libc::c_long, args: [usize; 6]) -> isize {
+    let answer;
+    // SAFETY: this is the kernel's convention. The caller vouches for the rest.
+    unsafe {
+        asm!(
+            "svc 0",
+            in("x8") number,
+            inlateout("x0") args[0] as isize => answer,
+            in("x1") args[1],
+            in("x2") args[2],
+            in("x3") args[3],
+            in("x4") args[4],
+            in("x5") args[5],
+            options(nostack),
+        );
+    }
+    answer
+}
+
+/// Calls the system as the C library does: a failure is −1, with the error number in `errno`.
+///
+/// # Safety
+///
+/// As the system says for call `number`.
+pub(super) unsafe fn call(number: libc::c_long, args: [usize; 6]) -> isize {
+    // SAFETY: the caller vouches for it.
+    let answer = unsafe { answer(number, args) };
+    if (-4095..0).contains(&answer) {
+        return super::fail(-answer as libc::c_int) as isize;
+    }
+    answer
+}
+
+/// Calls the system with up to six arguments of any integer or pointer type.
+macro_rules! real {
+    ($number:ident $(, $arg:expr)* $(,)?) => {{
+        #[allow(unused_mut, unused_assignments, reason = "a call may have no arguments")]
+        {
+            let (mut args, mut place) = ([0_usize; 6], 0);
+            $(
+                args[place] = $arg as usize;
+                place += 1;
+            )*
+            let _ = place;
+            // SAFETY: the caller of the function vouches for its arguments.
+            #[allow(unused_unsafe, reason = "the function is unsafe itself")]
+            unsafe { $crate::calls::raw::call(libc::$number, args) }
+        }
+    }};
+}
+
+pub(super) use real;

@@ -1,0 +1,326 @@
+//! Threads, and what they wait for: futexes, and the ends of others.
+
+use std::{
+    cell::UnsafeCell,
+    mem::ManuallyDrop,
+    sync::atomic::{AtomicUsize, Ordering},
+};
+
+use libc::{c_char, c_int, c_long, c_void, pthread_attr_t, pthread_t, timespec};
+
+use super::{
+    clock::nanos,
+    fail,
+    raw::{self, real},
+};
+use crate::world::{NEVER, Run, Wait, World, clocks::Clock, enter};
+
+pub(super) fn symbols() -> [usize; 6] {
+    [
+        pthread_create as *const () as usize,
+        pthread_join as *const () as usize,
+        pthread_setname_np as *const () as usize,
+        sched_yield as *const () as usize,
+        syscall as *const () as usize,
+        __cxa_thread_atexit_impl as *const () as usize,
+    ]
+}
+
+/// The main function of a thread.
+type Main = extern "C" fn(*mut c_void) -> *mut c_void;
+/// A destructor of a thread-local value.
+type Destructor = unsafe extern "C" fn(*mut c_void);
+
+/// Returns the C library's own function of a name.
+fn original(known: &AtomicUsize, name: &std::ffi::CStr) -> usize {
+    match known.load(Ordering::Relaxed) {
+        0 => {
+            // SAFETY: the name is a valid text.
+            let found = unsafe { libc::dlsym(libc::RTLD_NEXT, name.as_ptr()) } as usize;
+            assert_ne!(found, 0, "the C library has {name:?}");
+            known.store(found, Ordering::Relaxed);
+            found
+        }
+        found => found,
+    }
+}
+
+static CREATE: AtomicUsize = AtomicUsize::new(0);
+static JOIN: AtomicUsize = AtomicUsize::new(0);
+static REGISTER: AtomicUsize = AtomicUsize::new(0);
+
+/// Looks up the C library's own functions.
+pub(super) fn find() {
+    original(&CREATE, c"pthread_create");
+    original(&JOIN, c"pthread_join");
+    original(&REGISTER, c"__cxa_thread_atexit_impl");
+}
+
+unsafe fn really_create(
+    thread: *mut pthread_t,
+    attributes: *const pthread_attr_t,
+    main: Main,
+    argument: *mut c_void,
+) -> c_int {
+    type Create =
+        unsafe extern "C" fn(*mut pthread_t, *const pthread_attr_t, Main, *mut c_void) -> c_int;
+    let found = original(&CREATE, c"pthread_create");
+    // SAFETY: this is the function's type, and the caller vouches for its arguments.
+    unsafe { std::mem::transmute::<usize, Create>(found)(thread, attributes, main, argument) }
+}
+
+unsafe fn really_join(thread: pthread_t, result: *mut *mut c_void) -> c_int {
+    type Join = unsafe extern "C" fn(pthread_t, *mut *mut c_void) -> c_int;
+    let found = original(&JOIN, c"pthread_join");
+    // SAFETY: as above.
+    unsafe { std::mem::transmute::<usize, Join>(found)(thread, result) }
+}
+
+/// What a simulated thread begins with.
+struct Start {
+    number: usize,
+    main: Main,
+    argument: *mut c_void,
+}
+
+extern "C" fn simulated(start: *mut c_void) -> *mut c_void {
+    // SAFETY: the pointer is that of a box which the creator of the thread gave away.
+    let start = unsafe { Box::from_raw(start.cast::<Start>()) };
+    World::begin(start.number);
+    let result = (start.main)(start.argument);
+    // The C library would do this after the thread has left the simulation.
+    run_destructors();
+    World::end();
+    result
+}
+
+/// # Safety
+///
+/// As in the C library.
+#[unsafe(no_mangle)]
+unsafe extern "C" fn pthread_create(
+    thread: *mut pthread_t,
+    attributes: *const pthread_attr_t,
+    main: Main,
+    argument: *mut c_void,
+) -> c_int {
+    let Some(world) = enter() else {
+        // SAFETY: the caller vouches for the arguments.
+        return unsafe { really_create(thread, attributes, main, argument) };
+    };
+    world.point();
+    let number = world.start_thread();
+    let start = Box::into_raw(Box::new(Start {
+        number,
+        main,
+        argument,
+    }));
+    // SAFETY: the caller vouches for the other arguments, and `simulated` owns the box.
+    let result = unsafe { really_create(thread, attributes, simulated, start.cast()) };
+    let mut state = world.lock();
+    if result == 0 {
+        // SAFETY: the C library has written the handle. The thread waits for the baton.
+        state.threads[number].pthread = unsafe { *thread };
+    } else {
+        state.threads[number].run = Run::Over;
+        // SAFETY: no thread has begun, so the box is still there.
+        drop(unsafe { Box::from_raw(start) });
+    }
+    result
+}
+
+/// # Safety
+///
+/// As in the C library.
+#[unsafe(no_mangle)]
+unsafe extern "C" fn pthread_join(thread: pthread_t, result: *mut *mut c_void) -> c_int {
+    if let Some(world) = enter() {
+        world.point();
+        let state = world.lock();
+        // The C library may use a handle again, so the last one counts.
+        let number = state.threads.iter().rposition(|it| it.pthread == thread);
+        match number {
+            Some(number) if state.threads[number].run != Run::Over => {
+                world.wait(state, Wait::End(number), NEVER);
+            }
+            _ => drop(state),
+        }
+    }
+    // The thread has passed its last point, so this is short.
+    // SAFETY: the caller vouches for the arguments.
+    unsafe { really_join(thread, result) }
+}
+
+/// # Safety
+///
+/// As in the C library.
+#[unsafe(no_mangle)]
+unsafe extern "C" fn pthread_setname_np(_: pthread_t, name: *const c_char) -> c_int {
+    // The standard library names each thread from within it.
+    if let Some(world) = enter() {
+        // SAFETY: the caller passes a text that ends with a zero byte.
+        let name = unsafe { std::ffi::CStr::from_ptr(name) };
+        world.lock().set_name(&name.to_string_lossy());
+    }
+    // SAFETY: the name is valid, as above. It names the calling thread.
+    unsafe {
+        raw::answer(
+            libc::SYS_prctl,
+            [libc::PR_SET_NAME as usize, name as usize, 0, 0, 0, 0],
+        );
+    }
+    0
+}
+
+#[unsafe(no_mangle)]
+extern "C" fn sched_yield() -> c_int {
+    match enter() {
+        Some(world) => world.give_way(),
+        None => _ = real!(SYS_sched_yield),
+    }
+    0
+}
+
+thread_local! {
+    /// The destructors of the thread-local values of a simulated thread. It needs none itself.
+    static DESTRUCTORS: ManuallyDrop<UnsafeCell<Vec<(Destructor, *mut c_void)>>> =
+        const { ManuallyDrop::new(UnsafeCell::new(Vec::new())) };
+}
+
+/// Registers a destructor of a thread-local value.
+///
+/// # Safety
+///
+/// As in the C library.
+#[unsafe(no_mangle)]
+unsafe extern "C" fn __cxa_thread_atexit_impl(
+    destructor: Destructor,
+    value: *mut c_void,
+    object: *mut c_void,
+) -> c_int {
+    type Register = unsafe extern "C" fn(Destructor, *mut c_void, *mut c_void) -> c_int;
+    if crate::world::me().is_none() {
+        let found = original(&REGISTER, c"__cxa_thread_atexit_impl");
+        // SAFETY: this is the function's type, and the caller vouches for its arguments.
+        let register = unsafe { std::mem::transmute::<usize, Register>(found) };
+        // SAFETY: as above.
+        return unsafe { register(destructor, value, object) };
+    }
+    // SAFETY: the list is this thread's, and no other reference to it lives now.
+    DESTRUCTORS.with(|all| unsafe { (*all.get()).push((destructor, value)) });
+    0
+}
+
+/// Calls the destructors of the calling thread, the last one first. They may register more.
+fn run_destructors() {
+    loop {
+        // SAFETY: the list is this thread's, and the reference ends before the call.
+        let last = DESTRUCTORS.with(|all| unsafe { (*all.get()).pop() });
+        let Some((destructor, value)) = last else {
+            return;
+        };
+        // SAFETY: it was registered for this value, and is called once.
+        unsafe { destructor(value) };
+    }
+}
+
+/// The calls that the standard library makes by number.
+///
+/// # Safety
+///
+/// As the system says for call `number`.
+#[unsafe(no_mangle)]
+unsafe extern "C" fn syscall(
+    number: c_long,
+    a: usize,
+    b: usize,
+    c: usize,
+    d: usize,
+    e: usize,
+    f: usize,
+) -> c_long {
+    match number {
+        // SAFETY: the caller vouches for the arguments.
+        libc::SYS_futex => unsafe { futex(a, b as c_int, c as u32, d, f as u32) },
+        libc::SYS_getrandom => {
+            // SAFETY: as above.
+            unsafe { libc::getrandom(a as *mut c_void, b, c as libc::c_uint) as c_long }
+        }
+        libc::SYS_clock_gettime => {
+            // SAFETY: as above.
+            unsafe { libc::clock_gettime(a as libc::clockid_t, b as *mut timespec).into() }
+        }
+        libc::SYS_sched_yield => sched_yield().into(),
+        // SAFETY: as above.
+        _ => unsafe { raw::call(number, [a, b, c, d, e, f]) as c_long },
+    }
+}
+
+/// # Safety
+///
+/// `address` is that of a futex, and `d` of a time if the operation has one.
+unsafe fn futex(address: usize, operation: c_int, value: u32, d: usize, bits: u32) -> c_long {
+    let entered = enter();
+    let kind = operation & !(libc::FUTEX_PRIVATE_FLAG | libc::FUTEX_CLOCK_REALTIME);
+    let world = match (entered, kind) {
+        (
+            Some(world),
+            libc::FUTEX_WAIT | libc::FUTEX_WAIT_BITSET | libc::FUTEX_WAKE | libc::FUTEX_WAKE_BITSET,
+        ) => world,
+        _ => {
+            let args = [
+                address,
+                operation as usize,
+                value as usize,
+                d,
+                0,
+                bits as usize,
+            ];
+            // SAFETY: the caller vouches for the arguments.
+            return unsafe { raw::call(libc::SYS_futex, args) as c_long };
+        }
+    };
+    world.point();
+    let mut state = world.lock();
+    if matches!(kind, libc::FUTEX_WAKE | libc::FUTEX_WAKE_BITSET) {
+        let mut woken = 0;
+        while woken < value {
+            let waiting = state.waiting(Wait::Futex(address));
+            if waiting.is_empty() {
+                break;
+            }
+            let which = state.rng.usize(..waiting.len());
+            state.wake_one(waiting[which]);
+            woken += 1;
+        }
+        return woken.into();
+    }
+    // The thread with the baton is the only one that could change the word now.
+    // SAFETY: the caller passes the address of a word that lives as long as somebody waits.
+    let now = unsafe { std::ptr::read_volatile(address as *const u32) };
+    if now != value {
+        return fail(libc::EAGAIN).into();
+    }
+    let chance = state.plan.spurious;
+    if state.happens(chance) {
+        return fail(libc::EINTR).into();
+    }
+    let until = match d {
+        0 => NEVER,
+        _ => {
+            // SAFETY: the caller passes a valid time.
+            let time = nanos(unsafe { *(d as *const timespec) });
+            let is_wall = operation & libc::FUTEX_CLOCK_REALTIME != 0;
+            match (kind, is_wall) {
+                (libc::FUTEX_WAIT, _) => state.ahead(time),
+                (_, true) => state.clocks().when(Clock::Wall, time),
+                _ => state.clocks().when(Clock::Monotonic, time),
+            }
+        }
+    };
+    if world.wait(state, Wait::Futex(address), until) {
+        0
+    } else {
+        fail(libc::ETIMEDOUT).into()
+    }
+}

@@ -1,0 +1,276 @@
+//! Runs many seeds of a test: what the attribute [`test`](crate::test) expands to.
+
+use std::{
+    collections::BTreeMap,
+    env,
+    io::Write,
+    os::unix::process::CommandExt,
+    process::{self, Command, Stdio},
+    time::{Duration, Instant},
+};
+
+use crate::{
+    outcome::{Failure, Report},
+    process::{Child, Show},
+    run,
+    simulation::Simulation,
+};
+
+/// One of this many seeds runs twice, and both runs have to be the same.
+const TWICE: u64 = 16;
+/// How often a long test tells how far it is.
+const PROGRESS: Duration = Duration::from_secs(5);
+/// Begins what the process of the runner tells. What stands before it is of the test harness.
+const MARK: &str = "--- tourbillon-sim ---\n";
+
+const RUNNER: &str = "TOURBILLON_SIM_RUNNER";
+const SEED: &str = "TOURBILLON_SIM_SEED";
+const TRACE: &str = "TOURBILLON_SIM_TRACE";
+
+/// A test, and how many seeds of it run.
+#[doc(hidden)]
+#[derive(Clone, Copy, Debug)]
+pub struct Test {
+    /// The path of the test, with that of its crate.
+    pub name: &'static str,
+    pub seeds: u64,
+    /// The time limit. Seeds that have not begun by then are left out.
+    pub seconds: u64,
+}
+
+/// Returns a number of the environment.
+fn number(name: &str) -> Option<u64> {
+    let value = env::var(name).ok()?;
+    match value.parse() {
+        Ok(number) => Some(number),
+        Err(_) => panic!("{name} must be a number, and is {value:?}"),
+    }
+}
+
+/// Runs the seeds of a test, and panics if one fails.
+#[doc(hidden)]
+pub fn check(test: Test, describe: fn(&mut Simulation)) {
+    // The harness knows the test without the name of its crate.
+    let name = test
+        .name
+        .split_once("::")
+        .map_or(test.name, |(_, name)| name);
+    if env::var_os(RUNNER).is_some() {
+        let code = runner(test, name, describe);
+        process::exit(code);
+    }
+    // A process of its own has this test alone, so its one thread can make processes. Its addresses
+    // are the same each time.
+    let program = env::current_exe().expect("the path of this program");
+    let mut command = Command::new(program);
+    command
+        .args([
+            name,
+            "--exact",
+            "--nocapture",
+            "--include-ignored",
+            "--test-threads=1",
+        ])
+        .env(RUNNER, "1")
+        .stdin(Stdio::null())
+        .stdout(Stdio::piped());
+    // SAFETY: the call is one of the system, and needs no memory.
+    unsafe {
+        command.pre_exec(|| {
+            libc::personality(libc::ADDR_NO_RANDOMIZE as libc::c_ulong);
+            Ok(())
+        });
+    }
+    let ran = command.stderr(Stdio::inherit()).output();
+    let ran = ran.unwrap_or_else(|error| panic!("the process of the seeds: {error}"));
+    let text = String::from_utf8_lossy(&ran.stdout);
+    let (before, told) = text.split_once(MARK).unwrap_or((&*text, ""));
+    match (ran.status.code(), told) {
+        (Some(0), told) if !told.is_empty() => say(told),
+        (Some(1), told) if !told.is_empty() => panic!("{told}"),
+        (_, told) => panic!(
+            "the process of the seeds ended: {}\n{before}{told}",
+            ran.status
+        ),
+    }
+}
+
+/// Writes to the standard error, whatever the harness captures.
+fn say(text: &str) {
+    let _ = std::io::stderr().lock().write_all(text.as_bytes());
+}
+
+/// Runs one seed, in a process.
+fn start(test: Test, seed: u64, show: Show, describe: fn(&mut Simulation)) -> Child {
+    Child::start(seed, show, move || {
+        let mut simulation = Simulation::new(seed);
+        describe(&mut simulation);
+        assert!(!simulation.hosts.is_empty(), "{} adds no host", test.name);
+        run::run(simulation)
+    })
+}
+
+/// The seeds that run and have run.
+struct Seeds {
+    test: Test,
+    describe: fn(&mut Simulation),
+    begun: Instant,
+    /// By the number of the process: whether it is the second run of its seed.
+    running: BTreeMap<libc::pid_t, (u64, bool, Child)>,
+    /// The first runs of seeds that run twice.
+    first: BTreeMap<u64, Report>,
+    again: Vec<u64>,
+    done: u64,
+    twice: u64,
+    simulated: Duration,
+    failure: Option<Failure>,
+}
+
+fn runner(test: Test, name: &str, describe: fn(&mut Simulation)) -> i32 {
+    let mut out = std::io::stdout();
+    if let Some(seed) = number(SEED) {
+        let show = match env::var_os(TRACE) {
+            Some(_) => Show::Trace,
+            None => Show::Output,
+        };
+        let ended = start(test, seed, show, describe).wait();
+        let (told, code) = match ended {
+            Ok(report) => (format!("{name}: seed {seed} passes, {report:?}\n"), 0),
+            Err(failure) => (format!("{failure}\n"), 1),
+        };
+        let _ = write!(out, "{MARK}{told}");
+        return code;
+    }
+    let mut seeds = Seeds {
+        test,
+        describe,
+        begun: Instant::now(),
+        running: BTreeMap::new(),
+        first: BTreeMap::new(),
+        again: Vec::new(),
+        done: 0,
+        twice: 0,
+        simulated: Duration::ZERO,
+        failure: None,
+    };
+    seeds.run(name);
+    let took = seeds.begun.elapsed().as_secs_f64();
+    let (told, code) = match &seeds.failure {
+        Some(failure) => (failed(name, failure, &seeds), 1),
+        None => (
+            format!(
+                "{name}: {} of {} seeds pass, {} of them twice, in {took:.1} s; {:.1?} were \
+                 simulated\n",
+                seeds.done,
+                seeds.seeds(),
+                seeds.twice,
+                seeds.simulated
+            ),
+            0,
+        ),
+    };
+    let _ = write!(out, "{MARK}{told}");
+    code
+}
+
+/// Returns what a person needs to know of a failure.
+fn failed(name: &str, failure: &Failure, seeds: &Seeds) -> String {
+    let program = env::current_exe().unwrap_or_default();
+    let (seed, program) = (failure.seed, program.display());
+    format!(
+        "{name}: {failure}\n\n\
+         {} seeds passed before it. To repeat it; with {TRACE}=1 as well, each step is shown:\n  \
+         {SEED}={seed} {program} {name} --exact --nocapture\n",
+        seeds.done
+    )
+}
+
+impl Seeds {
+    fn seeds(&self) -> u64 {
+        number("TOURBILLON_SIM_SEEDS").unwrap_or(self.test.seeds)
+    }
+
+    fn run(&mut self, name: &str) {
+        let jobs = std::thread::available_parallelism().map_or(2, usize::from);
+        let seeds = self.seeds();
+        let seconds = number("TOURBILLON_SIM_SECONDS").unwrap_or(self.test.seconds);
+        let limit = Duration::from_secs(seconds);
+        let (mut next, mut told) = (0, PROGRESS);
+        loop {
+            let elapsed = self.begun.elapsed();
+            let is_over = self.failure.is_some() || elapsed >= limit;
+            if self.running.len() < jobs && !is_over {
+                let seed = match self.again.pop() {
+                    Some(seed) => Some((seed, true)),
+                    None if next < seeds => {
+                        next += 1;
+                        Some((next - 1, false))
+                    }
+                    None => None,
+                };
+                if let Some((seed, is_second)) = seed {
+                    let child = start(self.test, seed, Show::Nothing, self.describe);
+                    self.running.insert(child.pid, (seed, is_second, child));
+                    continue;
+                }
+            }
+            if self.running.is_empty() {
+                return;
+            }
+            self.reap();
+            if elapsed >= told {
+                told = elapsed + PROGRESS;
+                say(&format!(
+                    "{name}: {} of {seeds} seeds, {elapsed:.0?}\n",
+                    self.done
+                ));
+            }
+        }
+    }
+
+    /// Waits for the end of one process.
+    fn reap(&mut self) {
+        let mut status = 0;
+        // SAFETY: `status` is writable.
+        let pid = unsafe { libc::waitpid(-1, &mut status, 0) };
+        let Some((seed, is_second, child)) = self.running.remove(&pid) else {
+            return;
+        };
+        let report = match child.ended(status) {
+            Ok(report) => report,
+            Err(failure) => return self.note(failure),
+        };
+        if is_second {
+            self.twice += 1;
+            if self
+                .first
+                .remove(&seed)
+                .is_some_and(|first| first != report)
+            {
+                let why = "it went two ways: something outside of the simulation decided, such as \
+                           the address of a value"
+                    .into();
+                self.note(Failure {
+                    seed,
+                    why,
+                    output: String::new(),
+                });
+            }
+            return;
+        }
+        self.done += 1;
+        self.simulated += report.simulated();
+        if seed % TWICE == 0 {
+            self.first.insert(seed, report);
+            self.again.push(seed);
+        }
+    }
+
+    /// Keeps the failure of the lowest seed, so that a test tells the same one each time.
+    fn note(&mut self, failure: Failure) {
+        let known = self.failure.as_ref();
+        if known.is_none_or(|known| failure.seed < known.seed) {
+            self.failure = Some(failure);
+        }
+    }
+}

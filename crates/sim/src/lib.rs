@@ -1,0 +1,50 @@
+#![doc = include_str!("../README.md")]
+#![cfg_attr(docsrs, feature(doc_cfg))]
+
+#[cfg(tourbillon_sim)]
+mod calls;
+#[cfg(tourbillon_sim)]
+mod check;
+#[cfg(tourbillon_sim)]
+mod control;
+#[cfg(tourbillon_sim)]
+mod outcome;
+#[cfg(tourbillon_sim)]
+mod process;
+#[cfg(tourbillon_sim)]
+mod run;
+#[cfg(tourbillon_sim)]
+mod simulation;
+#[cfg(tourbillon_sim)]
+mod world;
+
+#[cfg(tourbillon_sim)]
+pub use tourbillon_macros::sim_test as test;
+
+#[cfg(tourbillon_sim)]
+#[doc(hidden)]
+pub use self::check::{Test, check};
+#[cfg(tourbillon_sim)]
+pub use self::{
+    control::random,
+    outcome::{Failure, Outcome, Report},
+    run::elapsed,
+    simulation::Simulation,
+};
+
+/// For the simulation of the runtime itself.
+#[cfg(tourbillon_sim)]
+#[doc(hidden)]
+pub mod raw {
+    pub use tourbillon_sync::sim::{Mutex, thread};
+
+    pub use crate::{
+        control::*,
+        world::{
+            Report,
+            faults::{Faults, Plan, Style},
+            pair::Socket,
+            run,
+        },
+    };
+}

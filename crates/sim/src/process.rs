@@ -1,0 +1,148 @@
+//! Runs each seed in a process of its own, so that all begin in the same state.
+
+use std::{
+    collections::BTreeMap,
+    fs::File,
+    io::{Read, Seek, SeekFrom, Write},
+    os::fd::{AsRawFd, FromRawFd, OwnedFd},
+    panic,
+};
+
+use crate::{
+    outcome::{Failure, Report},
+    world::{self, me},
+};
+
+/// For how many seconds of real time a seed may take. A seed that takes longer waits for something
+/// outside of the simulation.
+const PATIENCE: u32 = 60;
+/// How many bytes of a program's output are shown.
+const SHOWN: u64 = 4_000;
+
+/// What is shown of a seed while it runs.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Show {
+    Nothing,
+    /// What the program prints.
+    Output,
+    /// Each step as well.
+    Trace,
+}
+
+/// A process that runs a seed.
+pub(crate) struct Child {
+    pub(crate) pid: libc::pid_t,
+    seed: u64,
+    /// What it tells about the seed.
+    told: File,
+    /// What the program prints.
+    printed: File,
+}
+
+/// A file in memory, without a limit: a pipe that nobody reads would stop the child.
+fn memory() -> File {
+    // SAFETY: the name is a text. The result is checked before it becomes an `OwnedFd`.
+    let fd = unsafe { libc::memfd_create(c"seed".as_ptr(), libc::MFD_CLOEXEC) };
+    assert!(
+        fd >= 0,
+        "a file in memory: {}",
+        std::io::Error::last_os_error()
+    );
+    // SAFETY: nothing else owns this new descriptor.
+    File::from(unsafe { OwnedFd::from_raw_fd(fd) })
+}
+
+impl Child {
+    /// Starts a process that calls `run`, which returns the numbers of the seed.
+    pub(crate) fn start(seed: u64, show: Show, run: impl FnOnce() -> String) -> Self {
+        let (mut told, printed) = (memory(), memory());
+        // Find the functions of the C library now: in the child, a lock of the linker may be held.
+        crate::calls::link();
+        // SAFETY: the child goes on with this thread alone. The C library has its own locks free
+        // there. The lock of the standard output may be another thread's: the child then waits
+        // until its time is over, which is reported.
+        match unsafe { libc::fork() } {
+            -1 => panic!("a process: {}", std::io::Error::last_os_error()),
+            0 => {
+                world::set_told(told.as_raw_fd());
+                world::set_traces(show == Show::Trace);
+                // SAFETY: these are descriptors of this process.
+                unsafe {
+                    if show == Show::Nothing {
+                        libc::dup2(printed.as_raw_fd(), 1);
+                        libc::dup2(printed.as_raw_fd(), 2);
+                    }
+                    libc::alarm(PATIENCE);
+                }
+                fail_at_panics();
+                let numbers = run();
+                let _ = told.write_all(numbers.as_bytes());
+                // SAFETY: the child must not run the destructors and exit handlers of its parent.
+                unsafe { libc::_exit(0) }
+            }
+            pid => Self {
+                pid,
+                seed,
+                told,
+                printed,
+            },
+        }
+    }
+
+    /// Waits for the end of the process.
+    pub(crate) fn wait(self) -> Result<Report, Failure> {
+        let mut status = 0;
+        // SAFETY: `status` is writable.
+        while unsafe { libc::waitpid(self.pid, &mut status, 0) } < 0 {}
+        self.ended(status)
+    }
+
+    /// Returns what a process that has ended with this status told.
+    pub(crate) fn ended(mut self, status: i32) -> Result<Report, Failure> {
+        let told = read_end(&mut self.told, u64::MAX);
+        if libc::WIFEXITED(status) && libc::WEXITSTATUS(status) == 0 {
+            let numbers = told.lines().filter_map(|line| {
+                let (name, number) = line.split_once(' ')?;
+                Some((name.to_owned(), number.parse().ok()?))
+            });
+            let numbers: BTreeMap<_, _> = numbers.collect();
+            if numbers.contains_key("hash") {
+                return Ok(Report { numbers });
+            }
+        }
+        let told = told.strip_prefix("FAILED: ").unwrap_or(&told).to_owned();
+        let why = match libc::WIFSIGNALED(status).then(|| libc::WTERMSIG(status)) {
+            Some(libc::SIGALRM) => format!(
+                "after {PATIENCE} s it has not ended: it waits for something outside of the \
+                 simulation\n{told}"
+            ),
+            Some(signal) => format!("signal {signal} ended it\n{told}"),
+            None if told.is_empty() => "the program ended the process".into(),
+            None => told,
+        };
+        Err(Failure {
+            seed: self.seed,
+            why,
+            output: read_end(&mut self.printed, SHOWN),
+        })
+    }
+}
+
+fn read_end(file: &mut File, most: u64) -> String {
+    let mut bytes = Vec::new();
+    let len = file.seek(SeekFrom::End(0)).unwrap_or(0);
+    let _ = file.seek(SeekFrom::Start(len.saturating_sub(most)));
+    let _ = file.read_to_end(&mut bytes);
+    String::from_utf8_lossy(&bytes).into_owned()
+}
+
+/// Has each panic of a simulated thread fail the seed.
+fn fail_at_panics() {
+    panic::set_hook(Box::new(|info| {
+        let text = info.to_string();
+        match me() {
+            Some(_) => world::die(&text),
+            None => world::die_with(&text, ""),
+        }
+    }));
+}

@@ -1,0 +1,179 @@
+//! The description of a simulation.
+
+use std::{fmt, future::Future, pin::Pin, sync::Arc, time::Duration};
+
+use crate::{
+    outcome::{Failure, Outcome, Report},
+    process, run,
+};
+
+/// The future of a host's program. It says whether the program failed, and why.
+pub(crate) type Program = Pin<Box<dyn Future<Output = Result<(), String>>>>;
+
+/// A host, as it is described.
+#[derive(Clone)]
+pub(crate) struct Spec {
+    pub(crate) name: String,
+    pub(crate) workers: usize,
+    /// Whether the simulation ends when all such programs have ended.
+    pub(crate) is_client: bool,
+    pub(crate) start: Arc<dyn Fn() -> Program + Send + Sync>,
+}
+
+/// One or more hosts, and the network between them, under a seed.
+///
+/// Each host has a runtime of its own, with as many workers as asked for, and clocks and an address
+/// of its own. The seed decides which thread of all runs next, and what the network does.
+///
+/// ```
+/// # #[cfg(tourbillon_sim)] {
+/// use std::time::Duration;
+/// use tourbillon::time::sleep;
+/// use tourbillon_sim::Simulation;
+///
+/// let report = Simulation::new(7)
+///     .host("a", || async { sleep(Duration::from_secs(60)).await })
+///     .run()?;
+/// assert!(report.simulated() >= Duration::from_secs(60));
+/// # }
+/// # Ok::<(), Box<dyn std::error::Error>>(())
+/// ```
+///
+/// [`run`](Simulation::run) runs one seed. The attribute [`test`](crate::test) runs many.
+#[derive(Clone)]
+pub struct Simulation {
+    pub(crate) seed: u64,
+    workers: usize,
+    pub(crate) hosts: Vec<Spec>,
+    pub(crate) limit: Duration,
+    pub(crate) points: u64,
+}
+
+impl fmt::Debug for Simulation {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let hosts: Vec<_> = self.hosts.iter().map(|host| &host.name).collect();
+        f.debug_struct("Simulation")
+            .field("seed", &self.seed)
+            .field("hosts", &hosts)
+            .finish_non_exhaustive()
+    }
+}
+
+impl Simulation {
+    /// Describes a simulation without hosts.
+    pub fn new(seed: u64) -> Self {
+        Self {
+            seed,
+            workers: 2,
+            hosts: Vec::new(),
+            limit: Duration::from_secs(3_600),
+            points: 20_000_000,
+        }
+    }
+
+    /// Returns the seed, from which a program can derive its own choices. Inside of the simulation,
+    /// [`random`](crate::random) does so.
+    pub fn seed(&self) -> u64 {
+        self.seed
+    }
+
+    /// Sets how many workers the hosts have that are added from now on; at first 2.
+    ///
+    /// # Panics
+    ///
+    /// Panics if `workers` is 0.
+    pub fn workers(&mut self, workers: usize) -> &mut Self {
+        assert!(workers > 0, "a host needs a worker: write 1 or more");
+        self.workers = workers;
+        self
+    }
+
+    /// Adds a host. Its program is the future that `start` returns, in the manner of `block_on`.
+    ///
+    /// The future may return `()` or a `Result`. An error fails the seed, and so does a panic of any
+    /// thread of the simulation, even if somebody catches it.
+    ///
+    /// The simulation ends when all [clients](Simulation::client) have ended. If there are none, it
+    /// ends when all hosts have ended.
+    ///
+    /// # Panics
+    ///
+    /// Panics if there is a host of this name, or if there are 250 hosts.
+    pub fn host<F, Fut>(&mut self, name: &str, start: F) -> &mut Self
+    where
+        F: Fn() -> Fut + Send + Sync + 'static,
+        Fut: Future + 'static,
+        Fut::Output: Outcome,
+    {
+        self.add(name, false, start)
+    }
+
+    /// Adds a host for whose end the simulation waits. See [`host`](Simulation::host).
+    ///
+    /// # Panics
+    ///
+    /// As `host` does.
+    pub fn client<F, Fut>(&mut self, name: &str, start: F) -> &mut Self
+    where
+        F: Fn() -> Fut + Send + Sync + 'static,
+        Fut: Future + 'static,
+        Fut::Output: Outcome,
+    {
+        self.add(name, true, start)
+    }
+
+    fn add<F, Fut>(&mut self, name: &str, is_client: bool, start: F) -> &mut Self
+    where
+        F: Fn() -> Fut + Send + Sync + 'static,
+        Fut: Future + 'static,
+        Fut::Output: Outcome,
+    {
+        let is_known = self.hosts.iter().any(|host| host.name == name);
+        assert!(!is_known, "there are two hosts of the name {name:?}");
+        assert!(self.hosts.len() < 250, "there are more than 250 hosts");
+        let start = move || -> Program {
+            let program = start();
+            Box::pin(async move { program.await.why() })
+        };
+        self.hosts.push(Spec {
+            name: name.into(),
+            workers: self.workers,
+            is_client,
+            start: Arc::new(start),
+        });
+        self
+    }
+
+    /// Sets for how long a simulation may last, in simulated time; at first one hour. A seed fails
+    /// whose clients have not ended by then.
+    pub fn limit(&mut self, limit: Duration) -> &mut Self {
+        self.limit = limit;
+        self
+    }
+
+    /// Sets through how many points the threads may pass, all together; at first 20 million. A seed
+    /// fails that passes through more, since it seems to be in a loop. They take some seconds.
+    pub fn points(&mut self, points: u64) -> &mut Self {
+        self.points = points;
+        self
+    }
+
+    /// Runs the simulation in a child process, so that the values of statics are those of now, and
+    /// waits for its end.
+    ///
+    /// # Errors
+    ///
+    /// Returns why the seed has failed.
+    ///
+    /// # Panics
+    ///
+    /// Panics if there is no host, or if the system has no process.
+    pub fn run(&mut self) -> Result<Report, Failure> {
+        assert!(!self.hosts.is_empty(), "a simulation needs a host");
+        let simulation = self.clone();
+        let seed = self.seed;
+        let child =
+            process::Child::start(seed, process::Show::Nothing, move || run::run(simulation));
+        child.wait()
+    }
+}

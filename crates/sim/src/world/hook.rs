@@ -1,0 +1,140 @@
+//! What the primitives of the library ask the simulation.
+
+use tourbillon_sync::sim::{Hook, Probe};
+
+use super::{IS_INSIDE, ME, NEVER, Wait, World, enter, me};
+
+impl Hook for World {
+    fn step(&self) {
+        if let Some(world) = enter() {
+            world.point();
+        }
+    }
+
+    fn yield_now(&self) {
+        match enter() {
+            Some(world) => world.give_way(),
+            None => std::thread::yield_now(),
+        }
+    }
+
+    fn wait(&self, address: usize) {
+        match enter() {
+            Some(world) => _ = world.wait(world.lock(), Wait::Lock(address), NEVER),
+            None => std::thread::yield_now(),
+        }
+    }
+
+    fn wake(&self, address: usize) {
+        // A thread that has left the simulation may call this, too, for a waiter that is part of
+        // it.
+        let was_inside = IS_INSIDE.replace(true);
+        if !was_inside {
+            self.lock().wake(|wait| wait == Wait::Lock(address));
+        }
+        IS_INSIDE.set(was_inside);
+    }
+
+    fn fails(&self) -> bool {
+        enter().is_some_and(|world| {
+            let mut state = world.lock();
+            let chance = state.plan.weak;
+            state.happens(chance)
+        })
+    }
+
+    fn has_me(&self) -> bool {
+        ME.get().is_some() && !IS_INSIDE.get()
+    }
+
+    fn sleep(
+        &self,
+        condition: usize,
+        mutex: usize,
+        unlock: &mut dyn FnMut(),
+        nanos: Option<u64>,
+    ) -> bool {
+        let Some(world) = enter() else {
+            unlock();
+            return true;
+        };
+        unlock();
+        let mut state = world.lock();
+        state.wake(|wait| wait == Wait::Lock(mutex));
+        let chance = state.plan.spurious.saturating_mul(50);
+        if state.happens(chance) {
+            state.faults.spurious += 1;
+            return true;
+        }
+        let until = nanos.map_or(NEVER, |nanos| state.ahead(nanos));
+        world.wait(state, Wait::Condition(condition), until)
+    }
+
+    fn notify(&self, address: usize, all: bool) {
+        let Some(world) = enter() else { return };
+        world.point();
+        let mut state = world.lock();
+        let wait = Wait::Condition(address);
+        if all {
+            return state.wake(|it| it == wait);
+        }
+        let waiting = state.waiting(wait);
+        if !waiting.is_empty() {
+            // A condition variable promises nothing about which thread it wakes.
+            let which = state.rng.usize(..waiting.len());
+            state.wake_one(waiting[which]);
+        }
+    }
+
+    fn starts(&self, name: &str) -> bool {
+        let Some(world) = enter() else { return true };
+        world.point();
+        let mut state = world.lock();
+        // The runtime must cope without these threads, while it cannot run without workers.
+        let is_optional = name.contains("-helper-") || name.contains("-blocking-");
+        let chance = state.plan.refuse;
+        if is_optional && state.happens(chance) {
+            state.faults.refused += 1;
+            let now = state.now;
+            state.faults.refuse_first.get_or_insert(now);
+            state.note(|| format!("{name} is refused"));
+            return false;
+        }
+        if let Some(me) = me() {
+            state.threads[me].next_name = Some(name.into());
+        }
+        true
+    }
+
+    fn unparks(&self) -> bool {
+        enter().is_some_and(|world| {
+            let mut state = world.lock();
+            let chance = state.plan.spurious;
+            state.happens(chance)
+        })
+    }
+
+    fn random(&self) -> Option<u64> {
+        enter().map(|world| world.lock().rng.u64(..))
+    }
+
+    fn watch(&self, probe: Probe) {
+        if let Some(world) = enter() {
+            if let Some(oracle) = &mut world.lock().oracle {
+                oracle.watch(probe);
+            }
+        }
+    }
+}
+
+impl World {
+    /// Passes a point at which another thread runs, if there is one.
+    pub(crate) fn give_way(&self) {
+        let me = me().expect("it is a thread of the world");
+        let mut state = self.lock();
+        state.pass(me);
+        // Under priorities, the thread that yields would otherwise be chosen again at once.
+        state.demote(me);
+        self.next(state, me);
+    }
+}

@@ -1,0 +1,43 @@
+//! The machines of a simulation.
+
+use super::{State, Wait, clocks::Clocks};
+
+/// A machine.
+#[derive(Debug)]
+pub(crate) struct Host {
+    pub(crate) name: String,
+    pub(crate) clocks: Clocks,
+    /// Its program has ended.
+    pub(crate) has_ended: bool,
+}
+
+impl Host {
+    pub(crate) fn new(name: String) -> Self {
+        Self {
+            name,
+            clocks: Clocks::default(),
+            has_ended: false,
+        }
+    }
+}
+
+impl State {
+    pub(crate) fn add_host(&mut self, name: String) {
+        self.hosts.push(Host::new(name));
+    }
+
+    /// Has the thread that the caller starts next run on a machine.
+    pub(crate) fn start_on(&mut self, host: usize) {
+        if let Some(me) = super::me() {
+            self.threads[me].next_host = Some(host);
+        }
+    }
+
+    /// The program of the calling thread's machine has ended.
+    pub(crate) fn host_has_ended(&mut self) {
+        let host = self.host();
+        self.hosts[host].has_ended = true;
+        self.note(|| "its program has ended".into());
+        self.wake(|wait| wait == Wait::Host);
+    }
+}

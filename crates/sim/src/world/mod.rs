@@ -1,0 +1,576 @@
+//! The threads of a simulation, of which one runs at a time, and their shared state.
+
+pub(crate) mod clocks;
+mod disturb;
+pub(crate) mod faults;
+mod hook;
+pub(crate) mod hosts;
+pub(crate) mod kernel;
+mod neglect;
+pub(crate) mod pair;
+mod schedule;
+
+use std::{
+    cell::Cell,
+    fmt,
+    fs::File,
+    io::Write,
+    mem::ManuallyDrop,
+    ops::Deref,
+    os::fd::FromRawFd,
+    sync::{
+        Arc, Condvar, Mutex, MutexGuard, OnceLock, PoisonError,
+        atomic::{AtomicBool, AtomicI32, Ordering},
+    },
+};
+
+use tourbillon_sync::sim::install;
+
+use self::{
+    clocks::Clocks,
+    faults::{Faults, Plan},
+    hosts::Host,
+    kernel::{Kernel, Object},
+    neglect::Oracle,
+};
+
+/// The monotonic clock at the start, in ns.
+pub(crate) const BEGIN: u64 = 1_000_000_000_000;
+/// A time that never comes.
+pub(crate) const NEVER: u64 = u64::MAX;
+
+static WORLD: OnceLock<World> = OnceLock::new();
+/// The descriptor that gets the reason if the seed fails.
+static TOLD: AtomicI32 = AtomicI32::new(2);
+/// Whether a simulation that begins writes a trace.
+static TRACES: AtomicBool = AtomicBool::new(false);
+
+/// Sets the descriptor that gets the reason if the seed fails.
+pub(crate) fn set_told(fd: i32) {
+    TOLD.store(fd, Ordering::Relaxed);
+}
+
+/// Sets whether a simulation that begins writes a trace.
+pub(crate) fn set_traces(traces: bool) {
+    TRACES.store(traces, Ordering::Relaxed);
+}
+
+thread_local! {
+    /// The number of this thread in the simulation, if it is part of it.
+    static ME: Cell<Option<usize>> = const { Cell::new(None) };
+    /// Whether this thread is in the code of the simulation, whose own calls are the system's.
+    static IS_INSIDE: Cell<bool> = const { Cell::new(false) };
+}
+
+/// The simulation, entered by a thread of it. Until this is dropped, the thread passes no point,
+/// and its system calls are real.
+pub(crate) struct Inside(&'static World);
+
+impl Deref for Inside {
+    type Target = World;
+
+    fn deref(&self) -> &World {
+        self.0
+    }
+}
+
+impl Drop for Inside {
+    fn drop(&mut self) {
+        IS_INSIDE.set(false);
+    }
+}
+
+/// Enters the simulation. `None` if the calling thread is not part of it, or is inside already.
+pub(crate) fn enter() -> Option<Inside> {
+    ME.get()?;
+    // Set it first: what follows may be a point itself.
+    if IS_INSIDE.replace(true) {
+        return None;
+    }
+    Some(Inside(WORLD.get().expect("there is a world")))
+}
+
+/// The simulation. One mutex guards its state; the thread with the baton always finds it free.
+pub(crate) struct World(Mutex<State>);
+
+pub(crate) struct State {
+    pub(crate) plan: Plan,
+    pub(crate) rng: fastrand::Rng,
+    pub(crate) now: u64,
+    /// The machines. The first one is that of the thread that began the simulation.
+    pub(crate) hosts: Vec<Host>,
+    pub(crate) kernel: Kernel,
+    pub(crate) faults: Faults,
+    pub(crate) threads: Vec<Thread>,
+    pub(crate) points: u64,
+    pub(crate) hash: u64,
+    /// The time before which nothing is due.
+    pub(crate) next_due: u64,
+    /// A thread has become ready since the last choice.
+    pub(crate) changed: bool,
+    /// A priority lower than that of all threads.
+    pub(crate) lowest: i64,
+    pub(crate) settled: bool,
+    pub(crate) dropping: bool,
+    pub(crate) traces: bool,
+    /// The times in which a fault kept something from running.
+    pub(crate) disturbances: Vec<(u64, u64)>,
+    pub(crate) oracle: Option<Oracle>,
+}
+
+/// A simulated thread.
+pub(crate) struct Thread {
+    pub(crate) name: String,
+    /// The machine that it runs on.
+    pub(crate) host: usize,
+    /// Its handle in the C library.
+    pub(crate) pthread: libc::pthread_t,
+    baton: Arc<Baton>,
+    pub(crate) run: Run,
+    /// The wait ended by its event, and not by its timeout.
+    pub(crate) woken: bool,
+    pub(crate) cpu: u64,
+    pub(crate) priority: i64,
+    /// The number of points since the thread last waited.
+    pub(crate) since: u32,
+    /// The name of the thread that it is about to start.
+    pub(crate) next_name: Option<String>,
+    /// The machine of the thread that it is about to start, if that is another one.
+    pub(crate) next_host: Option<usize>,
+}
+
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Run {
+    Ready,
+    /// The event, and the timeout.
+    Waits(Wait, u64),
+    /// The end of the freeze.
+    Frozen(u64),
+    Over,
+}
+
+/// What a thread waits for: an address, a descriptor or a thread.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Wait {
+    Lock(usize),
+    Condition(usize),
+    Futex(usize),
+    Time,
+    /// The end of a host's program.
+    Host,
+    Epoll(i32),
+    End(usize),
+}
+
+impl fmt::Display for Wait {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            Wait::Lock(at) => write!(f, "a lock of the runtime at {at:#x}"),
+            Wait::Condition(at) => write!(f, "a condition of the runtime at {at:#x}"),
+            Wait::Futex(at) => write!(f, "a lock, a condition or an unpark (futex {at:#x})"),
+            Wait::Time => write!(f, "a time"),
+            Wait::Host => write!(f, "the end of a host's program"),
+            Wait::Epoll(fd) => write!(f, "events, tasks and timers (epoll {fd})"),
+            Wait::End(thread) => write!(f, "the end of thread {thread}"),
+        }
+    }
+}
+
+#[derive(Default)]
+struct Baton {
+    has: Mutex<bool>,
+    handed: Condvar,
+}
+
+impl Baton {
+    fn hand(&self) {
+        *lock(&self.has) = true;
+        self.handed.notify_one();
+    }
+
+    fn take(&self) {
+        let mut has = lock(&self.has);
+        while !*has {
+            has = self
+                .handed
+                .wait(has)
+                .unwrap_or_else(PoisonError::into_inner);
+        }
+        *has = false;
+    }
+}
+
+fn lock<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
+    mutex.lock().unwrap_or_else(PoisonError::into_inner)
+}
+
+/// The result of a seed.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Report {
+    /// A hash of the run: equal for equal seeds, and most likely different for others.
+    pub hash: u64,
+    /// The number of points.
+    pub points: u64,
+    /// The number of threads.
+    pub threads: usize,
+    /// The duration in simulated ns.
+    pub took: u64,
+    /// How many times the oracle of lost parallelism looked.
+    pub looks: u64,
+    /// The faults that happened.
+    pub faults: Faults,
+}
+
+/// Runs `f` as the first thread of a simulation with this seed and plan. Only once per process.
+pub fn run(seed: u64, plan: Plan, traces: bool, f: impl FnOnce()) -> Report {
+    set_traces(traces);
+    let world = open(seed, plan, true);
+    f();
+    ME.set(None);
+    let state = world.lock();
+    // A thread that is left waits for something that no other thread will do.
+    let left = state.threads.iter().skip(1).any(|it| it.run != Run::Over);
+    if left {
+        drop(state);
+        ME.set(Some(0));
+        die("threads are left when all should have ended");
+    }
+    state.report()
+}
+
+/// Runs `f` as the first thread of a simulation. When it returns, the other threads stand still.
+/// Only once per process.
+pub(crate) fn run_open(seed: u64, plan: Plan, f: impl FnOnce()) -> Report {
+    let world = open(seed, plan, false);
+    f();
+    // The other threads never get the baton.
+    ME.set(None);
+    world.lock().report()
+}
+
+/// Begins a simulation with the calling thread. `is_watched`: the oracle looks for neglected work.
+fn open(seed: u64, plan: Plan, is_watched: bool) -> &'static World {
+    crate::calls::link();
+    let state = State {
+        plan,
+        rng: fastrand::Rng::with_seed(seed ^ 0x9e37_79b9_7f4a_7c15),
+        now: BEGIN,
+        hosts: vec![Host::new("the machine".into())],
+        kernel: Kernel::default(),
+        faults: Faults::default(),
+        threads: Vec::new(),
+        points: 0,
+        hash: 0,
+        next_due: NEVER,
+        changed: false,
+        lowest: 0,
+        settled: false,
+        dropping: true,
+        traces: TRACES.load(Ordering::Relaxed),
+        disturbances: Vec::new(),
+        oracle: is_watched.then(Oracle::default),
+    };
+    let world = WORLD.get_or_init(|| World(Mutex::new(state)));
+    install(world);
+    let me = world.lock().add_thread("main".into(), 0);
+    ME.set(Some(me));
+    world
+}
+
+/// Calls `f` with the simulation if the calling thread is part of it.
+pub(crate) fn with<R>(f: impl FnOnce(&World) -> R) -> Option<R> {
+    enter().map(|world| f(&world))
+}
+
+/// Returns the number of the calling thread.
+pub(crate) fn me() -> Option<usize> {
+    ME.get()
+}
+
+/// Prints the state and ends the process.
+pub(crate) fn die(why: &str) -> ! {
+    // What follows is no longer part of the simulation.
+    IS_INSIDE.set(true);
+    // The calling thread may hold the lock, for example in a panic hook. Then print no state.
+    let state = WORLD.get().map(|world| match world.0.try_lock() {
+        Ok(state) => state.dump(),
+        Err(_) => String::new(),
+    });
+    die_with(why, &state.unwrap_or_default())
+}
+
+pub(crate) fn die_with(why: &str, state: &str) -> ! {
+    IS_INSIDE.set(true);
+    // SAFETY: the descriptor is that of the process's standard error, or of a file that stays open.
+    let told = unsafe { File::from_raw_fd(TOLD.load(Ordering::Relaxed)) };
+    let _ = ManuallyDrop::new(told).write_all(format!("FAILED: {why}\n{state}").as_bytes());
+    // SAFETY: the call takes no pointers. The other threads wait for their batons and never run
+    // again.
+    unsafe { libc::_exit(101) }
+}
+
+impl World {
+    pub(crate) fn lock(&self) -> MutexGuard<'_, State> {
+        lock(&self.0)
+    }
+
+    /// Passes a point of the calling thread: time advances, and another thread may run.
+    pub(crate) fn point(&self) {
+        let Some(me) = me() else { return };
+        let mut state = self.lock();
+        if state.pass(me) {
+            self.next(state, me);
+        }
+    }
+
+    /// Lets the calling thread wait until `until` at most. Returns whether its event came.
+    pub(crate) fn wait(&self, mut state: MutexGuard<'_, State>, wait: Wait, until: u64) -> bool {
+        let me = me().expect("it is a thread of the world");
+        state.note(|| format!("waits for {wait:?}"));
+        state.threads[me].run = Run::Waits(wait, until);
+        state.threads[me].woken = false;
+        // The scheduler looks for waits that are over only from this time on.
+        state.next_due = state.next_due.min(until);
+        self.next(state, me);
+        self.lock().threads[me].woken
+    }
+
+    /// Hands the baton to the next thread, and waits for its return.
+    fn next(&self, mut state: MutexGuard<'_, State>, me: usize) {
+        let next = state.choose(me);
+        if next == me {
+            return;
+        }
+        let (baton, own) = (
+            state.threads[next].baton.clone(),
+            state.threads[me].baton.clone(),
+        );
+        // Unlock before handing over, since the next thread takes this lock at once.
+        drop(state);
+        // SAFETY: the pointer is valid for the calling thread.
+        let errno = unsafe { *libc::__errno_location() };
+        baton.hand();
+        own.take();
+        // SAFETY: as above.
+        unsafe { *libc::__errno_location() = errno };
+    }
+
+    /// Adds a thread to the machine of the caller, which waits for the baton. Returns its number.
+    pub(crate) fn start_thread(&self) -> usize {
+        let mut state = self.lock();
+        state.changed = true;
+        let me = &mut state.threads[me().expect("it is a thread of the world")];
+        let host = me.next_host.take().unwrap_or(me.host);
+        let name = me.next_name.take().unwrap_or_else(|| "a thread".into());
+        state.add_thread(name, host)
+    }
+
+    /// Makes the calling system thread a simulated one, and waits for the baton.
+    pub(crate) fn begin(number: usize) {
+        ME.set(Some(number));
+        IS_INSIDE.set(true);
+        let world = WORLD.get().expect("there is a world");
+        let baton = world.lock().threads[number].baton.clone();
+        baton.take();
+        IS_INSIDE.set(false);
+    }
+
+    /// Ends the calling thread. It passes no further point.
+    pub(crate) fn end() {
+        // From here on the thread is not part of the simulation.
+        IS_INSIDE.set(true);
+        let world = WORLD.get().expect("there is a world");
+        let me = me().expect("it is a thread of the world");
+        let mut state = world.lock();
+        state.note(|| "ends".into());
+        state.threads[me].run = Run::Over;
+        state.wake(|wait| wait == Wait::End(me));
+        // The choice comes before the thread leaves: it may advance the time, or find a deadlock.
+        let next = state.choose(me);
+        let baton = state.threads[next].baton.clone();
+        ME.set(None);
+        IS_INSIDE.set(false);
+        drop(state);
+        baton.hand();
+    }
+}
+
+impl State {
+    pub(crate) fn add_thread(&mut self, name: String, host: usize) -> usize {
+        let priority = self.rng.i64(1..1_000_000);
+        self.threads.push(Thread {
+            name,
+            host,
+            pthread: 0,
+            baton: Arc::default(),
+            run: Run::Ready,
+            woken: false,
+            cpu: 0,
+            priority,
+            since: 0,
+            next_name: None,
+            next_host: None,
+        });
+        self.threads.len() - 1
+    }
+
+    /// Counts a point and returns its number.
+    pub(crate) fn tick(&mut self) -> u64 {
+        self.points += 1;
+        self.points
+    }
+
+    fn report(&self) -> Report {
+        Report {
+            hash: self.hash,
+            points: self.points,
+            threads: self.threads.len(),
+            took: self.now - BEGIN,
+            looks: self.oracle.as_ref().map_or(0, |it| it.looks),
+            faults: self.faults.clone(),
+        }
+    }
+
+    /// Names the calling thread, unless it has the longer name that it was started with.
+    pub(crate) fn set_name(&mut self, name: &str) {
+        if let Some(me) = me() {
+            let old = &mut self.threads[me].name;
+            if !old.starts_with(name) {
+                *old = name.into();
+            }
+        }
+    }
+
+    /// Closes a descriptor.
+    pub(crate) fn close(&mut self, fd: i32) {
+        if let Some(Object::Stream(stream)) = self.kernel.forget(fd) {
+            if let Some(peer) = stream.peer {
+                self.kernel.stream_mut(peer).peer = None;
+                self.signal(peer);
+            }
+        }
+    }
+
+    /// Returns the machine of the calling thread.
+    pub(crate) fn host(&self) -> usize {
+        me().map_or(0, |me| self.threads[me].host)
+    }
+
+    /// Returns the clocks of the calling thread's machine.
+    pub(crate) fn clocks(&self) -> &Clocks {
+        &self.hosts[self.host()].clocks
+    }
+
+    /// Returns the moment that is so many ns ahead by the clock of the calling thread's machine.
+    pub(crate) fn ahead(&self, nanos: u64) -> u64 {
+        self.clocks().ahead(self.now, nanos)
+    }
+
+    /// Returns the threads that wait for an event.
+    pub(crate) fn waiting(&self, which: Wait) -> Vec<usize> {
+        // In the order of their numbers, so that a seed always gives the same run.
+        let waits = |it: &Thread| matches!(it.run, Run::Waits(wait, _) if wait == which);
+        (0..self.threads.len())
+            .filter(|&number| waits(&self.threads[number]))
+            .collect()
+    }
+
+    pub(crate) fn write_later(&mut self, fd: i32, at: u64) {
+        self.kernel.write_later(fd, at);
+        self.next_due = self.next_due.min(at);
+    }
+
+    /// Wakes the threads that wait for an event.
+    pub(crate) fn wake(&mut self, which: impl Fn(Wait) -> bool) {
+        for number in 0..self.threads.len() {
+            if matches!(self.threads[number].run, Run::Waits(wait, _) if which(wait)) {
+                self.wake_one(number);
+            }
+        }
+    }
+
+    pub(crate) fn wake_one(&mut self, number: usize) {
+        let thread = &mut self.threads[number];
+        thread.woken = true;
+        thread.run = Run::Ready;
+        thread.since = 0;
+        self.changed = true;
+    }
+
+    /// Performs a write to an eventfd, which is an event for all instances that watch it.
+    pub(crate) fn written(&mut self, fd: i32) {
+        self.kernel.add(fd);
+        self.signal(fd);
+    }
+
+    /// Notifies the instances that watch a descriptor. Of instances with a shared watch, only one
+    /// with a waiting thread is notified.
+    pub(crate) fn signal(&mut self, fd: i32) {
+        for (instance, exclusive) in self.kernel.watchers(fd) {
+            self.kernel.push_ready(instance, fd);
+            // Another instance may watch this one.
+            self.signal(instance);
+            let waiter = self.waiting(Wait::Epoll(instance)).first().copied();
+            if let Some(waiter) = waiter {
+                self.wake_one(waiter);
+                // As with `EPOLLEXCLUSIVE`: of the threads that wait, one is woken.
+                if exclusive {
+                    break;
+                }
+            }
+        }
+    }
+
+    /// Wakes all workers without a reason.
+    pub(crate) fn wake_all(&mut self) {
+        for fd in self.kernel.eventfds() {
+            self.written(fd);
+        }
+    }
+
+    pub(crate) fn alive(&self) -> usize {
+        self.threads.iter().filter(|it| it.run != Run::Over).count()
+    }
+
+    pub(crate) fn mix(&mut self, word: u64) {
+        let mixed = (self.hash ^ word).wrapping_mul(0xff51_afd7_ed55_8ccd);
+        self.hash = mixed ^ (mixed >> 29);
+    }
+
+    pub(crate) fn note(&self, line: impl FnOnce() -> String) {
+        if self.traces {
+            let now = self.now.wrapping_sub(BEGIN);
+            let name = me().map_or(String::new(), |me| self.place_of(me));
+            eprintln!("{now:>14} {name}: {}", line());
+        }
+    }
+
+    /// Returns the name of a thread, with that of its host.
+    pub(crate) fn place_of(&self, thread: usize) -> String {
+        let thread = &self.threads[thread];
+        match thread.host {
+            0 => thread.name.clone(),
+            host => format!("{}: {}", self.hosts[host].name, thread.name),
+        }
+    }
+
+    pub(crate) fn dump(&self) -> String {
+        let mut lines = format!("at {} ns, after {} points", self.now - BEGIN, self.points);
+        for (number, thread) in self.threads.iter().enumerate() {
+            let run = match thread.run {
+                // Threads come and go, and nobody asks what those did that are gone.
+                Run::Over => continue,
+                Run::Waits(wait, NEVER) => format!("waits for {wait}"),
+                Run::Waits(wait, until) => {
+                    format!("waits for {wait} until {}", until.wrapping_sub(BEGIN))
+                }
+                Run::Ready => "could run".into(),
+                Run::Frozen(until) => {
+                    format!("has no core until {}", until.wrapping_sub(BEGIN))
+                }
+            };
+            lines += &format!("\n  {:>3} {:<26} {run}", number, self.place_of(number));
+        }
+        lines + &format!("\n  {:?}", self.faults)
+    }
+}

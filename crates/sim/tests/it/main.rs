@@ -1,0 +1,5 @@
+//! Tests of the simulation with programs of users.
+
+#![cfg(tourbillon_sim)]
+
+mod races;

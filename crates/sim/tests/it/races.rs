@@ -1,0 +1,216 @@
+//! Programs of one host, with races that a seed must find.
+
+use std::{
+    collections::HashMap,
+    future::poll_fn,
+    sync::{
+        Arc, Mutex,
+        atomic::{AtomicBool, AtomicU64, Ordering::SeqCst},
+    },
+    task::{Poll, Waker},
+    time::{Duration, Instant, SystemTime},
+};
+
+use tourbillon::{
+    task::{spawn_blocking, yield_now},
+    time::{sleep, timeout},
+};
+use tourbillon_sim::{Failure, Simulation};
+
+/// Returns the first of some seeds that fails.
+fn first_failure(seeds: u64, describe: impl Fn(&mut Simulation)) -> Option<Failure> {
+    (0..seeds).find_map(|seed| {
+        let mut simulation = Simulation::new(seed);
+        describe(&mut simulation);
+        simulation.run().err()
+    })
+}
+
+/// Two tasks add to a number by a load and a store, without a point of the runtime in between.
+async fn lose_an_update() {
+    let number = Arc::new(AtomicU64::new(0));
+    let add = |number: Arc<AtomicU64>| async move {
+        let seen = number.load(SeqCst);
+        number.store(seen + 1, SeqCst);
+    };
+    let tasks = [(); 2].map(|()| tourbillon::spawn(add(number.clone())));
+    for task in tasks {
+        task.await.unwrap();
+    }
+    assert_eq!(number.load(SeqCst), 2, "an update is lost");
+}
+
+#[test]
+fn two_workers_lose_an_update() {
+    let failure = first_failure(1_000, |sim| {
+        sim.workers(2).host("a", lose_an_update);
+    });
+    let failure = failure.expect("a seed finds it");
+    assert!(failure.why().contains("an update is lost"), "{failure}");
+    // The number brings it back.
+    let again = Simulation::new(failure.seed())
+        .host("a", lose_an_update)
+        .run();
+    assert_eq!(again.unwrap_err(), failure);
+}
+
+#[test]
+fn one_worker_loses_none() {
+    let failure = first_failure(300, |sim| {
+        sim.workers(1).host("a", lose_an_update);
+    });
+    assert_eq!(failure, None);
+}
+
+/// An event whose future looks and then leaves its waker: a set in between wakes nobody.
+#[derive(Default)]
+struct Event {
+    is_set: AtomicBool,
+    waker: Mutex<Option<Waker>>,
+}
+
+impl Event {
+    fn set(&self) {
+        self.is_set.store(true, SeqCst);
+        if let Some(waker) = self.waker.lock().unwrap().take() {
+            waker.wake();
+        }
+    }
+
+    async fn wait(&self) {
+        poll_fn(|cx| {
+            if self.is_set.load(SeqCst) {
+                return Poll::Ready(());
+            }
+            *self.waker.lock().unwrap() = Some(cx.waker().clone());
+            Poll::Pending
+        })
+        .await;
+    }
+}
+
+#[tourbillon_sim::test(seeds = 10_000)]
+#[should_panic(expected = "nobody can run any more")]
+async fn a_lost_wake_up_is_a_standstill() {
+    let event = Arc::new(Event::default());
+    let of_task = event.clone();
+    tourbillon::spawn(async move { of_task.set() });
+    let waits = tourbillon::spawn(async move { event.wait().await });
+    waits.await.unwrap();
+}
+
+/// The parts of the standard library that the simulation takes over.
+#[tourbillon_sim::test(seeds = 150, workers = 3)]
+async fn std_and_the_runtime_are_simulated() {
+    let (begin, wall) = (Instant::now(), SystemTime::now());
+    sleep(Duration::from_secs(3_600 - 60)).await;
+    std::thread::sleep(Duration::from_secs(1));
+    assert!(begin.elapsed() >= Duration::from_secs(3_541));
+    assert!(wall.elapsed().unwrap() >= Duration::from_secs(3_541));
+
+    // Threads, a mutex that they contend for, a channel.
+    let sum = Arc::new(Mutex::new(0));
+    let (send, receive) = std::sync::mpsc::channel();
+    let threads: Vec<_> = (0..3)
+        .map(|number| {
+            let (sum, send) = (sum.clone(), send.clone());
+            std::thread::spawn(move || {
+                for _ in 0..5 {
+                    *sum.lock().unwrap() += number;
+                    std::thread::yield_now();
+                }
+                send.send(number).unwrap();
+            })
+        })
+        .collect();
+    drop(send);
+    let mut came: Vec<_> = receive.iter().collect();
+    threads.into_iter().for_each(|it| it.join().unwrap());
+    came.sort_unstable();
+    assert_eq!((came, *sum.lock().unwrap()), (vec![0, 1, 2], 15));
+
+    // Blocking jobs, a timeout, tasks.
+    let slow = spawn_blocking(|| std::thread::sleep(Duration::from_millis(20)));
+    assert!(
+        timeout(Duration::from_millis(1), async { slow.await.unwrap() })
+            .await
+            .is_err()
+    );
+    let tasks: Vec<_> = (0..10)
+        .map(|number| {
+            tourbillon::spawn(async move {
+                yield_now().await;
+                number
+            })
+        })
+        .collect();
+    let mut all = 0;
+    for task in tasks {
+        all += task.await.unwrap();
+    }
+    assert_eq!(all, 45);
+
+    // The order of a hash map is that of the seed.
+    let map: HashMap<_, _> = (0..20).map(|number| (number, ())).collect();
+    let order: Vec<_> = map.into_keys().collect();
+    sleep(Duration::from_nanos(order[0] + 1)).await;
+}
+
+#[tourbillon_sim::test(seeds = 5)]
+#[should_panic(expected = "one is not two")]
+async fn an_assertion_fails_the_test() {
+    assert_eq!(1, 2, "one is not two");
+}
+
+#[tourbillon_sim::test(seeds = 5)]
+#[should_panic(expected = "the program of main failed: \"no\"")]
+async fn an_error_fails_the_test() -> Result<(), &'static str> {
+    Err("no")
+}
+
+#[tourbillon_sim::test(seeds = 5)]
+#[should_panic(expected = "has not ended after 60s of simulated time")]
+fn a_program_that_never_ends_fails_the_test(sim: &mut Simulation) {
+    sim.limit(Duration::from_secs(60));
+    sim.client("sleeper", || sleep(Duration::from_secs(61)));
+}
+
+#[tourbillon_sim::test(seeds = 5)]
+fn a_host_may_go_on_for_ever(sim: &mut Simulation) {
+    sim.host("clock", || async {
+        loop {
+            sleep(Duration::from_secs(1)).await;
+        }
+    });
+    sim.client("sleeper", || sleep(Duration::from_secs(61)));
+}
+
+/// The same seed gives the same run, also in another process.
+#[test]
+fn a_seed_is_the_same_run_each_time() {
+    let run = |seed| {
+        let mut sim = Simulation::new(seed);
+        sim.workers(3).host("a", || async {
+            let tasks = [(); 5].map(|()| {
+                tourbillon::spawn(async {
+                    for _ in 0..5 {
+                        sleep(Duration::from_micros(tourbillon_sim::random() % 100)).await;
+                        spawn_blocking(|| ()).await.unwrap();
+                    }
+                })
+            });
+            for task in tasks {
+                task.await.unwrap();
+            }
+        });
+        sim.run().unwrap()
+    };
+    let all: Vec<_> = (0..100).map(|seed| run(seed).hash()).collect();
+    for (seed, hash) in all.iter().enumerate() {
+        for _ in 0..3 {
+            assert_eq!(run(seed as u64).hash(), *hash, "seed {seed}");
+        }
+    }
+    let different: std::collections::BTreeSet<_> = all.iter().collect();
+    assert_eq!(different.len(), 100);
+}
