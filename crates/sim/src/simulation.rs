@@ -20,10 +20,11 @@ pub(crate) struct Spec {
     pub(crate) start: Arc<dyn Fn() -> Program + Send + Sync>,
 }
 
-/// One or more hosts, and the network between them, under a seed.
+/// One or more hosts under a seed.
 ///
-/// Each host has a runtime of its own, with as many workers as asked for, and clocks and an address
-/// of its own. The seed decides which thread of all runs next, and what the network does.
+/// Each host has a runtime of its own, with as many workers as asked for. The seed decides which
+/// thread of all runs next. The hosts are in one process and share its statics. There is no network
+/// between them.
 ///
 /// ```
 /// # #[cfg(tourbillon_sim)] {
@@ -90,8 +91,8 @@ impl Simulation {
 
     /// Adds a host. Its program is the future that `start` returns, in the manner of `block_on`.
     ///
-    /// The future may return `()` or a `Result`. An error fails the seed, and so does a panic of any
-    /// thread of the simulation, even if somebody catches it.
+    /// The future may return `()` or a `Result`. An error fails the seed. So does a panic of any thread
+    /// of the simulation, even if somebody catches it.
     ///
     /// The simulation ends when all [clients](Simulation::client) have ended. If there are none, it
     /// ends when all hosts have ended.

@@ -153,12 +153,14 @@ mod x86_64 {
             }
 
             pub(super) fn symbols() -> [usize; 12] {
-                [
-                    $load as *const () as usize, $store as *const () as usize, $exchange as *const () as usize, $add as *const () as usize,
-                    $sub as *const () as usize, $and as *const () as usize, $or as *const () as usize, $xor as *const () as usize, $nand as *const () as usize,
-                    $val as *const () as usize, $strong as *const () as usize, $weak as *const () as usize,
-                ]
+                size!(
+                    @addresses $load $store $exchange $add $sub $and $or $xor $nand $val $strong
+                    $weak
+                )
             }
+        };
+        (@addresses $($name:ident)*) => {
+            [$($name as *const () as usize),*]
         };
         (@fetch $value:ty; $name:ident |$a:ident, $b:ident| $change:expr) => {
             #[unsafe(no_mangle)]

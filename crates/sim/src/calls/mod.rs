@@ -1,9 +1,9 @@
 //! The functions of the C library that the simulation replaces.
 //!
 //! A program calls the first definition that the linker finds, and these come before those of the
-//! C library. So the standard library, the runtime and all other crates call them, unchanged. A
-//! thread that is not part of a simulation gets the system's answer, and so does a thread of one for
-//! a descriptor that the simulation did not make.
+//! C library. So the standard library, the runtime and all other crates call them, unchanged. The
+//! system answers a thread that is not part of a simulation. It also answers calls for a descriptor
+//! that the simulation did not make.
 
 mod atomics;
 mod clock;

@@ -9,29 +9,31 @@ pub(crate) mod kernel;
 mod neglect;
 pub(crate) mod pair;
 mod schedule;
+mod threads;
 
 use std::{
     cell::Cell,
-    fmt,
     fs::File,
     io::Write,
     mem::ManuallyDrop,
     ops::Deref,
     os::fd::FromRawFd,
     sync::{
-        Arc, Condvar, Mutex, MutexGuard, OnceLock, PoisonError,
+        Mutex, MutexGuard, OnceLock, PoisonError,
         atomic::{AtomicBool, AtomicI32, Ordering},
     },
 };
 
 use tourbillon_sync::sim::install;
 
+pub(crate) use self::threads::{Run, Wait};
 use self::{
     clocks::Clocks,
     faults::{Faults, Plan},
     hosts::Host,
     kernel::{Kernel, Object},
     neglect::Oracle,
+    threads::Thread,
 };
 
 /// The monotonic clock at the start, in ns.
@@ -116,88 +118,6 @@ pub(crate) struct State {
     /// The times in which a fault kept something from running.
     pub(crate) disturbances: Vec<(u64, u64)>,
     pub(crate) oracle: Option<Oracle>,
-}
-
-/// A simulated thread.
-pub(crate) struct Thread {
-    pub(crate) name: String,
-    /// The machine that it runs on.
-    pub(crate) host: usize,
-    /// Its handle in the C library.
-    pub(crate) pthread: libc::pthread_t,
-    baton: Arc<Baton>,
-    pub(crate) run: Run,
-    /// The wait ended by its event, and not by its timeout.
-    pub(crate) woken: bool,
-    pub(crate) cpu: u64,
-    pub(crate) priority: i64,
-    /// The number of points since the thread last waited.
-    pub(crate) since: u32,
-    /// The name of the thread that it is about to start.
-    pub(crate) next_name: Option<String>,
-    /// The machine of the thread that it is about to start, if that is another one.
-    pub(crate) next_host: Option<usize>,
-}
-
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) enum Run {
-    Ready,
-    /// The event, and the timeout.
-    Waits(Wait, u64),
-    /// The end of the freeze.
-    Frozen(u64),
-    Over,
-}
-
-/// What a thread waits for: an address, a descriptor or a thread.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) enum Wait {
-    Lock(usize),
-    Condition(usize),
-    Futex(usize),
-    Time,
-    /// The end of a host's program.
-    Host,
-    Epoll(i32),
-    End(usize),
-}
-
-impl fmt::Display for Wait {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        match self {
-            Wait::Lock(at) => write!(f, "a lock of the runtime at {at:#x}"),
-            Wait::Condition(at) => write!(f, "a condition of the runtime at {at:#x}"),
-            Wait::Futex(at) => write!(f, "a lock, a condition or an unpark (futex {at:#x})"),
-            Wait::Time => write!(f, "a time"),
-            Wait::Host => write!(f, "the end of a host's program"),
-            Wait::Epoll(fd) => write!(f, "events, tasks and timers (epoll {fd})"),
-            Wait::End(thread) => write!(f, "the end of thread {thread}"),
-        }
-    }
-}
-
-#[derive(Default)]
-struct Baton {
-    has: Mutex<bool>,
-    handed: Condvar,
-}
-
-impl Baton {
-    fn hand(&self) {
-        *lock(&self.has) = true;
-        self.handed.notify_one();
-    }
-
-    fn take(&self) {
-        let mut has = lock(&self.has);
-        while !*has {
-            has = self
-                .handed
-                .wait(has)
-                .unwrap_or_else(PoisonError::into_inner);
-        }
-        *has = false;
-    }
 }
 
 fn lock<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
@@ -354,66 +274,9 @@ impl World {
         // SAFETY: as above.
         unsafe { *libc::__errno_location() = errno };
     }
-
-    /// Adds a thread to the machine of the caller, which waits for the baton. Returns its number.
-    pub(crate) fn start_thread(&self) -> usize {
-        let mut state = self.lock();
-        state.changed = true;
-        let me = &mut state.threads[me().expect("it is a thread of the world")];
-        let host = me.next_host.take().unwrap_or(me.host);
-        let name = me.next_name.take().unwrap_or_else(|| "a thread".into());
-        state.add_thread(name, host)
-    }
-
-    /// Makes the calling system thread a simulated one, and waits for the baton.
-    pub(crate) fn begin(number: usize) {
-        ME.set(Some(number));
-        IS_INSIDE.set(true);
-        let world = WORLD.get().expect("there is a world");
-        let baton = world.lock().threads[number].baton.clone();
-        baton.take();
-        IS_INSIDE.set(false);
-    }
-
-    /// Ends the calling thread. It passes no further point.
-    pub(crate) fn end() {
-        // From here on the thread is not part of the simulation.
-        IS_INSIDE.set(true);
-        let world = WORLD.get().expect("there is a world");
-        let me = me().expect("it is a thread of the world");
-        let mut state = world.lock();
-        state.note(|| "ends".into());
-        state.threads[me].run = Run::Over;
-        state.wake(|wait| wait == Wait::End(me));
-        // The choice comes before the thread leaves: it may advance the time, or find a deadlock.
-        let next = state.choose(me);
-        let baton = state.threads[next].baton.clone();
-        ME.set(None);
-        IS_INSIDE.set(false);
-        drop(state);
-        baton.hand();
-    }
 }
 
 impl State {
-    pub(crate) fn add_thread(&mut self, name: String, host: usize) -> usize {
-        let priority = self.rng.i64(1..1_000_000);
-        self.threads.push(Thread {
-            name,
-            host,
-            pthread: 0,
-            baton: Arc::default(),
-            run: Run::Ready,
-            woken: false,
-            cpu: 0,
-            priority,
-            since: 0,
-            next_name: None,
-            next_host: None,
-        });
-        self.threads.len() - 1
-    }
-
     /// Counts a point and returns its number.
     pub(crate) fn tick(&mut self) -> u64 {
         self.points += 1;
@@ -428,16 +291,6 @@ impl State {
             took: self.now - BEGIN,
             looks: self.oracle.as_ref().map_or(0, |it| it.looks),
             faults: self.faults.clone(),
-        }
-    }
-
-    /// Names the calling thread, unless it has the longer name that it was started with.
-    pub(crate) fn set_name(&mut self, name: &str) {
-        if let Some(me) = me() {
-            let old = &mut self.threads[me].name;
-            if !old.starts_with(name) {
-                *old = name.into();
-            }
         }
     }
 
@@ -466,35 +319,9 @@ impl State {
         self.clocks().ahead(self.now, nanos)
     }
 
-    /// Returns the threads that wait for an event.
-    pub(crate) fn waiting(&self, which: Wait) -> Vec<usize> {
-        // In the order of their numbers, so that a seed always gives the same run.
-        let waits = |it: &Thread| matches!(it.run, Run::Waits(wait, _) if wait == which);
-        (0..self.threads.len())
-            .filter(|&number| waits(&self.threads[number]))
-            .collect()
-    }
-
     pub(crate) fn write_later(&mut self, fd: i32, at: u64) {
         self.kernel.write_later(fd, at);
         self.next_due = self.next_due.min(at);
-    }
-
-    /// Wakes the threads that wait for an event.
-    pub(crate) fn wake(&mut self, which: impl Fn(Wait) -> bool) {
-        for number in 0..self.threads.len() {
-            if matches!(self.threads[number].run, Run::Waits(wait, _) if which(wait)) {
-                self.wake_one(number);
-            }
-        }
-    }
-
-    pub(crate) fn wake_one(&mut self, number: usize) {
-        let thread = &mut self.threads[number];
-        thread.woken = true;
-        thread.run = Run::Ready;
-        thread.since = 0;
-        self.changed = true;
     }
 
     /// Performs a write to an eventfd, which is an event for all instances that watch it.
@@ -526,10 +353,6 @@ impl State {
         for fd in self.kernel.eventfds() {
             self.written(fd);
         }
-    }
-
-    pub(crate) fn alive(&self) -> usize {
-        self.threads.iter().filter(|it| it.run != Run::Over).count()
     }
 
     pub(crate) fn mix(&mut self, word: u64) {

@@ -89,7 +89,7 @@ impl Event {
     }
 }
 
-#[tourbillon_sim::test(seeds = 10_000)]
+#[tourbillon_sim::test(seeds = 10_000, seconds = 600)]
 #[should_panic(expected = "nobody can run any more")]
 async fn a_lost_wake_up_is_a_standstill() {
     let event = Arc::new(Event::default());
@@ -100,7 +100,7 @@ async fn a_lost_wake_up_is_a_standstill() {
 }
 
 /// The parts of the standard library that the simulation takes over.
-#[tourbillon_sim::test(seeds = 150, workers = 3)]
+#[tourbillon_sim::test(seeds = 50, workers = 3)]
 async fn std_and_the_runtime_are_simulated() {
     let (begin, wall) = (Instant::now(), SystemTime::now());
     sleep(Duration::from_secs(3_600 - 60)).await;
@@ -205,12 +205,12 @@ fn a_seed_is_the_same_run_each_time() {
         });
         sim.run().unwrap()
     };
-    let all: Vec<_> = (0..100).map(|seed| run(seed).hash()).collect();
+    let all: Vec<_> = (0..32).map(|seed| run(seed).hash()).collect();
     for (seed, hash) in all.iter().enumerate() {
-        for _ in 0..3 {
+        for _ in 0..2 {
             assert_eq!(run(seed as u64).hash(), *hash, "seed {seed}");
         }
     }
     let different: std::collections::BTreeSet<_> = all.iter().collect();
-    assert_eq!(different.len(), 100);
+    assert_eq!(different.len(), 32);
 }
