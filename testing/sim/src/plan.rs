@@ -83,7 +83,7 @@ impl Plan {
         let mut rng = fastrand::Rng::with_seed(seed.wrapping_mul(0x2545_f491_4f6c_dd1d) ^ 77);
         let mut plan = Self::of_timers(&mut rng, workers);
         plan.scene = Scene::of(seed);
-        plan.groups = seed / 4 % 4 == 0;
+        plan.groups = (seed / 4).is_multiple_of(4);
         if plan.scene != Scene::Timers {
             plan.share(&mut rng);
         }
