@@ -27,8 +27,9 @@ pub enum StoreError {
     /// The file of the embedded store has this many names (hard links). SQLite's log is beside one
     /// of them, so a process that used another one would miss what is only in the log.
     Linked(u64),
-    /// The store has this version of the tables, and the program needs another one. `migrate` of
-    /// the store brings those of an earlier version to the program's.
+    /// The store has this version of the tables (0: none), and the program needs another one.
+    /// `migrate` of the store makes the tables, or brings those of an earlier version to the
+    /// program's.
     Version(i64),
     /// With this setting, the server could lose what it has acknowledged.
     Setting {
@@ -61,6 +62,10 @@ impl fmt::Display for StoreError {
                 f,
                 "the store's file has {names} names (hard links), and SQLite's log is beside one \
                  of them; keep that name, and remove the others"
+            ),
+            Self::Version(0) => f.write_str(
+                "the database has no tables of this library yet; run `delayed_jobs --migrate` \
+                 once, or call `migrate` of the store",
             ),
             Self::Version(version) => {
                 let needed = Self::TABLES;

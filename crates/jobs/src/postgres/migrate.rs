@@ -24,6 +24,7 @@ use super::{
     connection::{Link, Session, failed},
     open::{check_version, make, version},
     rows::{END_FUNCTION, INDEX},
+    schedule,
     values::get,
 };
 use crate::{remote::lost, store::StoreError};
@@ -67,25 +68,31 @@ impl Postgres {
     /// Makes the tables, or brings those of an earlier version to this one. Their names begin with
     /// `durable_`.
     ///
-    /// Does nothing if the tables are of this version. Otherwise programs that know only the
+    /// Also makes the function `jobs_schedule`, by which clients add jobs in transactions of their
+    /// own: see `SQL.md` in this package.
+    ///
+    /// Does nothing if all this is of this version. Otherwise programs that know only the
     /// earlier version, and have connected before, go on meanwhile and afterwards. They cannot
     /// connect any more once they have ended. Do not start any meanwhile: they would keep others
     /// waiting. To change the tables takes some seconds for millions of jobs, and waits for all
     /// transactions of the database that began before, such as that of a backup. If another program
     /// migrates, this waits for its end.
     ///
-    /// Only the user of this call needs the right to make tables. For the programs, another user is
-    /// enough who has these rights:
+    /// Only the user of this call needs the right to make tables. For programs with a
+    /// [`Queue`](crate::Queue) or nodes, another user is enough who has the rights of `worker`. For
+    /// clients that only add jobs by the function, those of `client` are enough:
     ///
     /// ```sql
     /// GRANT SELECT, INSERT, UPDATE, DELETE ON durable_jobs, durable_nodes TO worker;
     /// GRANT SELECT ON durable_version TO worker;
     /// GRANT USAGE ON SEQUENCE durable_numbers TO worker;
+    /// GRANT EXECUTE ON FUNCTION jobs_schedule TO client;
     /// ```
     ///
     /// # Errors
     ///
-    /// Fails as [`connect`](Self::connect) does, if this user may not make or change tables, if a
+    /// Fails if the configuration is wrong, if no server can be reached, if this user may not make or
+    /// change tables, with [`StoreError::Version`] if the tables are of a later version, if a
     /// transaction has locked a table for 5 s, or if the connection is lost. The steps are
     /// independent, and the version of the tables changes in the last one: call this again, and it
     /// goes on.
@@ -103,7 +110,8 @@ impl Postgres {
             upgrade(&link, config).await?;
         }
         // Later versions have other functions, which must stay.
-        check_version(&link).await
+        check_version(&link).await?;
+        schedule::install(&link).await
     }
 }
 

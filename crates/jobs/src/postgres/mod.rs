@@ -7,6 +7,7 @@ mod connection;
 mod migrate;
 mod open;
 mod rows;
+mod schedule;
 mod values;
 
 use std::{

@@ -1,4 +1,4 @@
-//! Connects to a server, and makes the tables.
+//! Connects to a server. Makes the tables.
 
 use std::{str::FromStr, sync::Arc};
 
@@ -48,8 +48,9 @@ pub(super) async fn make(link: &Link) -> Result<(), StoreError> {
 }
 
 impl Postgres {
-    /// Connects to a server. Makes the tables if there are none: see [`migrate`](Self::migrate) for
-    /// a user who may not, and for tables of an earlier version.
+    /// Connects to a server, whose tables [`migrate`](Self::migrate) has made.
+    ///
+    /// This changes no table and makes none, so a user with few rights is enough.
     ///
     /// `config` has the form `host=HOST port=PORT user=USER dbname=NAME`, or is a URL. If it names
     /// several hosts, each is tried in this order, and the first that takes writes is used.
@@ -59,8 +60,8 @@ impl Postgres {
     ///
     /// # Errors
     ///
-    /// Fails if the configuration is wrong, if no server can be reached, if there are no tables and
-    /// this user may not make them, or with [`StoreError::Version`] if they are of another version.
+    /// Fails if the configuration is wrong, if no server can be reached, or with
+    /// [`StoreError::Version`] if there are no tables or those of another version.
     ///
     /// # Panics
     ///
@@ -69,10 +70,6 @@ impl Postgres {
         let config = Config::from_str(config).map_err(failed)?;
         let changed = Arc::new(Changed::new());
         let clients = Link::new(config.clone(), LOCKS, None);
-        if version(&clients).await?.is_none() {
-            // This may wait for others that make them.
-            make(&Link::new(config.clone(), "", None)).await?;
-        }
         check_version(&clients).await?;
         let now = clients.query_one(rows::NOW, &[]).await?;
         let clock = Clock::new(get(&now, 0)?);

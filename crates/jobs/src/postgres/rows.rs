@@ -18,10 +18,11 @@
 //! The limits are those of [`LOCKS`](super::LOCKS) and of the session. `migrate.rs` has what a
 //! migration locks.
 
+use super::schedule;
 use crate::store::StoreError;
 
-/// The number of the lock that one process has while it makes the tables.
-const MAKING: i64 = 0x6475_7261_626c_6531;
+/// The number of the lock that one process has while it makes the tables or a function.
+pub(super) const MAKING: i64 = 0x6475_7261_626c_6531;
 
 /// Finds out whether there are tables. Those of another version count.
 pub(super) const HAS_TABLES: &str = "SELECT to_regclass('durable_version') IS NOT NULL";
@@ -69,8 +70,10 @@ pub(super) fn tables() -> String {
          CREATE OR REPLACE FUNCTION durable_now() RETURNS bigint LANGUAGE sql VOLATILE AS
              'SELECT floor(extract(epoch FROM clock_timestamp()) * 1000000)::bigint';
          {END_FUNCTION}
+         {schedule}
          COMMIT;",
-        version = StoreError::TABLES
+        version = StoreError::TABLES,
+        schedule = schedule::function(),
     )
 }
 

@@ -25,7 +25,11 @@ mod program;
 mod redis;
 #[cfg(any(feature = "postgres", feature = "redis"))]
 mod shared;
+#[cfg(feature = "postgres")]
+mod sql;
 mod support;
+#[cfg(feature = "postgres")]
+mod transactions;
 mod version;
 
 #[cfg(any(feature = "postgres", feature = "redis"))]

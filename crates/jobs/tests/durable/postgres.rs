@@ -1,8 +1,11 @@
 //! The store on PostgreSQL.
 
-use std::{future::poll_fn, time::Duration};
+use std::{error::Error, future::poll_fn, time::Duration};
 
-use tourbillon_jobs::{Failure, Queue, QueueError, Time, store::StoreError};
+use tokio_postgres::Client;
+use tourbillon_jobs::{
+    Failure, Queue, QueueError, Time, postgres::Postgres as Store, store::StoreError,
+};
 
 use crate::{
     server::{Postgres, Server},
@@ -13,19 +16,24 @@ use crate::{
 tests!(Postgres);
 
 /// Connects without the store.
-pub async fn client(server: &Postgres) -> tokio_postgres::Client {
-    let stream = tourbillon::net::TcpStream::connect(("127.0.0.1", server.port()));
-    let config: tokio_postgres::Config = Postgres::config(server.port()).parse().unwrap();
-    let made = config.connect_raw(stream.await.unwrap(), tokio_postgres::NoTls);
-    let (client, mut connection) = made.await.unwrap();
+pub async fn client(server: &Postgres) -> Client {
+    let port = server.port();
+    client_of(&Postgres::config(port), port).await.unwrap()
+}
+
+/// Connects to a port, with a configuration.
+pub async fn client_of(config: &str, port: u16) -> Result<Client, Box<dyn Error + Send + Sync>> {
+    let stream = tourbillon::net::TcpStream::connect(("127.0.0.1", port)).await?;
+    let config: tokio_postgres::Config = config.parse()?;
+    let (client, mut connection) = config.connect_raw(stream, tokio_postgres::NoTls).await?;
     tourbillon::spawn(async move {
         while let Some(Ok(_)) = poll_fn(|cx| connection.poll_message(cx)).await {}
     });
-    client
+    Ok(client)
 }
 
 /// Runs a test on a server, with a client of it, or skips the test.
-pub fn with_client(test: impl AsyncFnOnce(Postgres, tokio_postgres::Client)) {
+pub fn with_client(test: impl AsyncFnOnce(Postgres, Client)) {
     with_server(async |server: Postgres| {
         let other = client(&server).await;
         test(server, other).await;
@@ -84,12 +92,12 @@ fn steps_of_the_servers_clock_make_nothing_early() {
 }
 
 /// Connects to a database whose encoding is LATIN1.
-async fn latin(server: &Postgres) -> Queue<tourbillon_jobs::postgres::Postgres> {
+pub async fn latin(server: &Postgres) -> Queue<Store> {
     let make = "CREATE DATABASE latin ENCODING 'LATIN1' LOCALE 'C' TEMPLATE template0";
     client(server).await.batch_execute(make).await.unwrap();
     let config = Postgres::config(server.port()).replace("dbname=postgres", "dbname=latin");
-    let store = tourbillon_jobs::postgres::Postgres::connect(&config).await;
-    Queue::new(store.unwrap())
+    Store::migrate(&config).await.unwrap();
+    Queue::new(Store::connect(&config).await.unwrap())
 }
 
 #[test]

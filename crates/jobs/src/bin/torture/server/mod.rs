@@ -47,7 +47,7 @@ pub trait Server: Sized + Send + Sync + 'static {
     /// Kills the server with all its processes, as a crash does, and starts it again.
     fn crash(&mut self) -> io::Result<()>;
 
-    /// Connects to a port that leads to the server.
+    /// Connects to a port that leads to the server, and makes the store if there is none.
     fn connect(port: u16) -> impl Future<Output = Result<Self::Store, StoreError>> + Send;
 }
 

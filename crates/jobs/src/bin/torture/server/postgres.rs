@@ -63,7 +63,9 @@ impl Server for Postgres {
     }
 
     async fn connect(port: u16) -> Result<postgres::Postgres, StoreError> {
-        postgres::Postgres::connect(&Self::config(port)).await
+        let config = Self::config(port);
+        postgres::Postgres::migrate(&config).await?;
+        postgres::Postgres::connect(&config).await
     }
 }
 
