@@ -5,7 +5,10 @@ use std::{collections::HashSet, future::Future, sync::Arc, time::Duration};
 use tokio::sync::{mpsc, oneshot};
 use tourbillon::time::{Instant, sleep};
 
-use crate::{keeper::Process, store::StoreError};
+use crate::{
+    keeper::{self, Process},
+    store::StoreError,
+};
 
 /// Maximum number of waiting requests. Further callers wait until there is room.
 pub(crate) const WAITING: usize = 8192;
@@ -118,13 +121,15 @@ impl<Q: Request> Clone for Batcher<Q> {
 }
 
 impl<Q: Request> Batcher<Q> {
-    /// Starts the tasks, which end with the last clone of the batcher.
+    /// Starts the tasks on the current runtime, if it is one of Tourbillon's, and otherwise on the
+    /// library's thread. They end with the last clone of the batcher.
     pub(crate) fn start(store: impl Serve<Q>) -> Self {
         let store = Arc::new(store);
         let (sender, mut receiver) = mpsc::channel(WAITING);
         let (repeats, locked) = mpsc::unbounded_channel();
-        tourbillon::spawn(repeat(store.clone(), locked));
-        tourbillon::spawn(async move {
+        let runtime = keeper::here();
+        drop(runtime.spawn(repeat(store.clone(), locked)));
+        drop(runtime.spawn(async move {
             let mut waiting = Vec::new();
             while receiver.recv_many(&mut waiting, MOST).await > 0 {
                 for one in round(&*store, std::mem::take(&mut waiting)).await {
@@ -132,7 +137,7 @@ impl<Q: Request> Batcher<Q> {
                     let _ = repeats.send(one);
                 }
             }
-        });
+        }));
         Self {
             sender,
             process: Process::this(),

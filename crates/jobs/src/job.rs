@@ -263,8 +263,10 @@ pub struct Job {
 }
 
 impl Job {
-    /// Leaves out all but the first `most` bytes of the payload and of the error.
-    pub(crate) fn cut(mut self, most: usize) -> Self {
+    /// Leaves out all but the first `most` bytes of the payload and of the error, and no part of a
+    /// character of the error.
+    #[must_use]
+    pub fn cut(mut self, most: usize) -> Self {
         self.payload.truncate(most);
         if let Some(error) = &mut self.error {
             let mut ends = (0..=most.min(error.len())).rev();

@@ -1,10 +1,11 @@
-#![doc = include_str!("../README.md")]
+#![cfg_attr(not(doctest), doc = include_str!("../README.md"))]
 
-#[cfg(doctest)]
+// The examples of the texts need all these.
+#[cfg(all(doctest, feature = "sqlite", feature = "postgres", feature = "tokio"))]
+#[doc = include_str!("../README.md")]
 #[doc = include_str!("../GUIDE.md")]
-struct Guide;
+struct Texts;
 
-pub mod api;
 mod batch;
 pub mod job;
 mod keeper;
@@ -12,12 +13,18 @@ pub mod node;
 #[cfg(feature = "postgres")]
 pub mod postgres;
 pub mod queue;
+#[cfg_attr(
+    not(any(feature = "sqlite", feature = "postgres", feature = "redis")),
+    allow(dead_code, reason = "the stores count again")
+)]
 mod recount;
 #[cfg(feature = "redis")]
 pub mod redis;
 #[cfg(any(feature = "postgres", feature = "redis"))]
 mod remote;
+#[cfg(any(feature = "sqlite", feature = "postgres", feature = "redis"))]
 mod row;
+#[cfg(feature = "sqlite")]
 pub mod sqlite;
 pub mod store;
 

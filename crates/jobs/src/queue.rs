@@ -23,7 +23,8 @@ pub const MAX_PAYLOAD: usize = 1 << 20;
 ///
 /// Clones refer to the same queue. A queue alone runs no jobs: see [`Node`](crate::Node).
 ///
-/// ```
+#[cfg_attr(feature = "sqlite", doc = "```")]
+#[cfg_attr(not(feature = "sqlite"), doc = "```ignore")]
 /// use std::time::Duration;
 /// use tourbillon_jobs::{Queue, sqlite::Sqlite, store::{Cancelled, Scheduled}};
 ///
@@ -180,13 +181,10 @@ fn key(key: impl Into<String>) -> Result<String, QueueError> {
 impl<S: Store> Queue<S> {
     /// Makes a queue of the jobs in a store.
     ///
-    /// Requests are sent by tasks of the current runtime, and fail with [`StoreError::Closed`] after
-    /// its end. The store ends when the last clone of the queue and the last node are gone, unless
-    /// a request is at the store just then.
-    ///
-    /// # Panics
-    ///
-    /// Panics outside of a Tourbillon runtime.
+    /// Any executor may poll the futures of its methods. In a Tourbillon runtime, requests are sent
+    /// by tasks of that runtime, and fail with [`StoreError::Closed`] after its end. Elsewhere the
+    /// thread of this library sends them. The store ends when the last clone of the queue and the
+    /// last node are gone, unless a request is at the store just then.
     pub fn new(store: S) -> Self {
         let store = Arc::new(store);
         let by_store = || ByStore(Arc::downgrade(&store));

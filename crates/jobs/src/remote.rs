@@ -272,7 +272,7 @@ impl<C: Connection + Send + Sync + 'static> Slot<C> {
         live: &Arc<C>,
         answer: impl Future<Output = A>,
     ) -> Result<A, StoreError> {
-        match timeout(LIMIT, answer).await {
+        match keeper::inside(timeout(LIMIT, answer)).await {
             Ok(answer) => Ok(answer),
             Err(_) => {
                 // It is unknown what the server did, so nothing may come over this connection

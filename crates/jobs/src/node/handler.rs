@@ -162,8 +162,8 @@ pub(super) async fn call<S>(shared: &Shared<S>, attempt: Attempt) -> Result<(), 
         }
     };
     match ended {
-        Ok(result) => result.unwrap_or_else(late),
-        Err(_) => Err(Failure::retry("the runtime of the handler has ended")),
+        Some(result) => result.unwrap_or_else(late),
+        None => Err(Failure::retry("the runtime of the handler has ended")),
     }
 }
 

@@ -1,6 +1,7 @@
 //! A node: holds the jobs of the next minutes in timers, and runs their handlers.
 
 mod ends;
+mod executor;
 mod handler;
 mod held;
 mod interrupt;
@@ -20,10 +21,13 @@ use std::{
 };
 
 use tokio::sync::{Semaphore, watch};
-use tourbillon::{Handle, task::JoinHandle, time::timeout};
+use tourbillon::{task::JoinHandle, time::timeout};
 
 pub use self::interrupt::Interrupt;
-use self::tasks::{Kept, Tasks};
+use self::{
+    executor::Executor,
+    tasks::{Kept, Tasks},
+};
 use crate::{
     job::{Time, Token},
     queue::Queue,
@@ -252,7 +256,7 @@ struct Shared<S> {
     store: Arc<S>,
     options: NodeBuilder<S>,
     /// The user's runtime, on which handlers run.
-    runtime: Handle,
+    runtime: Executor,
     /// Whether a thread of this runtime is free, as far as the node knows.
     has_thread: watch::Sender<bool>,
     /// What runs on the library's thread.
@@ -398,24 +402,27 @@ impl<S: Store> NodeBuilder<S> {
         self
     }
 
-    /// Starts the node. `handler` runs each attempt in a task of its own on the current runtime. A
-    /// panic counts as a failure.
+    /// Starts the node. `handler` runs each attempt in a task of its own on the current runtime,
+    /// which is one of Tourbillon, or of tokio with the feature `tokio`. A panic counts as a
+    /// failure.
     ///
     /// A thread of the library keeps the lease, the timers, the time limits and the ends of
     /// attempts, also while handlers block all threads of the current runtime.
     ///
     /// When that runtime shuts down, the node stops. A handler that blocks its thread has the time of
     /// a [lease](Self::lease) to end. After that its job is another node's, although the handler may
-    /// still run.
+    /// still run. A runtime of tokio does not tell that it shuts down while handlers block all its
+    /// threads: then the node stops when one of them returns.
     ///
     /// # Panics
     ///
-    /// Panics outside of a Tourbillon runtime.
+    /// Panics outside of a runtime.
     pub fn start<F, R>(self, handler: F) -> Node<S>
     where
         F: Fn(Attempt) -> R + Send + Sync + 'static,
         R: Future<Output = Result<(), Failure>> + Send + 'static,
     {
+        let runtime = Executor::current();
         let store = self.queue.store().clone();
         let tasks = Tasks::new();
         let handler: Arc<Handler> = Arc::new(move |attempt| Box::pin(handler(attempt)));
@@ -428,7 +435,7 @@ impl<S: Store> NodeBuilder<S> {
         let shared = Arc::new(Shared {
             ends: ends::Ends::start(store.clone(), &tasks, kept.clone()),
             store,
-            runtime: Handle::current(),
+            runtime,
             has_thread: watch::Sender::new(true),
             tasks,
             handler,
@@ -442,7 +449,7 @@ impl<S: Store> NodeBuilder<S> {
             _kept: kept,
         });
         let running = shared.tasks.spawn(session::run(shared.clone()));
-        shared.tasks.end_with_runtime();
+        shared.tasks.end_with(&shared.runtime);
         Node { shared, running }
     }
 }

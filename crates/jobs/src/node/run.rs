@@ -94,7 +94,7 @@ pub(super) async fn wait_for_thread<S>(shared: &Shared<S>) {
             (answer.await, Some(blocked))
         }
     };
-    if answer.is_err() {
+    if answer.is_none() {
         pending().await
     }
 }
@@ -191,7 +191,7 @@ async fn report<S: Store>(shared: &Shared<S>, held: Held, end: End) {
             // The attempt has ended even if `on_end` panics. The panic hook reports the panic.
             let _ = catch_unwind(AssertUnwindSafe(|| on_end(&ended)));
         });
-        // An error means that the runtime has ended.
+        // Without a result, the runtime has ended.
         let _ = told.await;
     }
 }

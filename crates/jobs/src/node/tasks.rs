@@ -10,6 +10,7 @@ use futures_lite::future::{block_on, or, yield_now};
 use tokio::sync::watch;
 use tourbillon::task::JoinHandle;
 
+use super::executor::Executor;
 use crate::keeper;
 
 /// The tasks of a node. Each has a receiver, which tells it that the user's runtime has ended.
@@ -67,10 +68,10 @@ impl Tasks {
         }))
     }
 
-    /// Ends the tasks with the current runtime. To be called after the first task was spawned.
-    pub(super) fn end_with_runtime(&self) {
+    /// Ends the tasks with a runtime. To be called after the first task was spawned.
+    pub(super) fn end_with(&self, runtime: &Executor) {
         let end = End(self.0.clone());
-        tourbillon::spawn(async move { end.0.closed().await });
+        drop(runtime.spawn(async move { end.0.closed().await }));
     }
 }
 

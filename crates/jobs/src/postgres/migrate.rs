@@ -27,7 +27,7 @@ use super::{
     schedule,
     values::get,
 };
-use crate::{remote::lost, store::StoreError};
+use crate::{keeper, remote::lost, store::StoreError};
 
 /// How often a migration looks whether another one has ended, and whether its own session lives.
 const LOOK: Duration = Duration::from_millis(500);
@@ -96,12 +96,12 @@ impl Postgres {
     /// transaction has locked a table for 5 s, or if the connection is lost. The steps are
     /// independent, and the version of the tables changes in the last one: call this again, and it
     /// goes on.
-    ///
-    /// # Panics
-    ///
-    /// Panics outside of a Tourbillon runtime.
     pub async fn migrate(config: &str) -> Result<(), StoreError> {
         let config = Config::from_str(config).map_err(failed)?;
+        keeper::inside(Self::migrate_by(config)).await
+    }
+
+    async fn migrate_by(config: Config) -> Result<(), StoreError> {
         let link = Link::new(config.clone(), SESSION, None);
         if version(&link).await?.is_none() {
             make(&link).await?;

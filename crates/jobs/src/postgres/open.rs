@@ -62,10 +62,6 @@ impl Postgres {
     ///
     /// Fails if the configuration is wrong, if no server can be reached, or with
     /// [`StoreError::Version`] if there are no tables or those of another version.
-    ///
-    /// # Panics
-    ///
-    /// Panics outside of a Tourbillon runtime.
     pub async fn connect(config: &str) -> Result<Self, StoreError> {
         let config = Config::from_str(config).map_err(failed)?;
         let changed = Arc::new(Changed::new());

@@ -80,10 +80,6 @@ impl Redis {
     /// the store is of another version: see [`migrate`](Self::migrate), or with [`StoreError::Setting`]
     /// if its settings let it lose what it has acknowledged. They are checked again when a lost
     /// connection is made again.
-    ///
-    /// # Panics
-    ///
-    /// Panics outside of a Tourbillon runtime.
     pub async fn connect(url: &str) -> Result<Self, StoreError> {
         Self::open(url, true).await
     }
@@ -94,10 +90,6 @@ impl Redis {
     /// # Errors
     ///
     /// Fails as [`connect`](Self::connect) does, but with any settings.
-    ///
-    /// # Panics
-    ///
-    /// Panics outside of a Tourbillon runtime.
     pub async fn connect_unchecked(url: &str) -> Result<Self, StoreError> {
         Self::open(url, false).await
     }
@@ -111,10 +103,6 @@ impl Redis {
     ///
     /// Fails if the URL is wrong, if the server cannot be reached, or with [`StoreError::Version`]
     /// if the store is of a later version.
-    ///
-    /// # Panics
-    ///
-    /// Panics outside of a Tourbillon runtime.
     pub async fn migrate(url: &str) -> Result<(), StoreError> {
         let info: ConnectionInfo = url.into_connection_info().map_err(failed)?;
         let scripts = Scripts::new(CHANNEL);

@@ -23,7 +23,7 @@ use std::{
 
 use rusqlite::{Connection, OpenFlags, params};
 use tokio::sync::oneshot;
-use tourbillon::{runtime::with_all_cores, task::spawn_blocking};
+use tourbillon::runtime::with_all_cores;
 
 use self::{
     changes::Change,
@@ -34,7 +34,7 @@ use self::{
 };
 use crate::{
     job::{Job, NewJob, State, Time, Token, When},
-    keeper::Process,
+    keeper::{self, Process},
     recount, row,
     store::{
         Begin, Cancelled, Changed, Changes, Counts, Deadline, Finish, Held, Lease, Listing, Moved,
@@ -162,7 +162,7 @@ impl Sqlite {
     ) -> Result<A, StoreError> {
         self.process.check()?;
         let reader = self.reader.clone();
-        let reading = spawn_blocking(move || {
+        let reading = keeper::here().spawn_blocking(move || {
             let reader = reader.base.lock().unwrap_or_else(PoisonError::into_inner);
             read(&reader).map_err(failed)
         });

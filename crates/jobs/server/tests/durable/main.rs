@@ -12,6 +12,8 @@ mod migration;
 #[cfg(any(feature = "postgres", feature = "redis"))]
 mod network;
 mod node;
+#[cfg(any(feature = "postgres", feature = "redis"))]
+mod on_tokio;
 mod output;
 mod page;
 #[cfg(feature = "postgres")]

@@ -10,7 +10,8 @@ use axum::{
 use http_body_util::BodyExt;
 use serde_json::{Value, json};
 use tourbillon_axum::SameOrigin;
-use tourbillon_jobs::{Failure, Node, api};
+use tourbillon_jobs::{Failure, Node};
+use tourbillon_jobs_server as api;
 use tower_service::Service;
 
 use crate::support::{HOUR, live, on_file};

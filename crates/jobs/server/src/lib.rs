@@ -1,4 +1,4 @@
-//! The HTTP API, and a page that lists, searches, moves and cancels jobs.
+//! The HTTP API of a queue of `tourbillon-jobs`, and a page that lists, searches, moves and cancels jobs.
 //!
 //! | request | effect |
 //! |---|---|
@@ -33,9 +33,9 @@ use serde::{Deserialize, Serialize};
 use tourbillon_axum::SameOrigin;
 use tourbillon_cron::jiff::Timestamp;
 
-use crate::{
-    job::{self, Job, Repeat, Time, When},
-    queue::{Queue, QueueError},
+use tourbillon_jobs::{
+    Queue, QueueError, Repeat, Time, When,
+    job::{self, Job},
     store::{Cancelled, Listing, Moved, Scheduled, Store, StoreError},
 };
 
@@ -89,7 +89,7 @@ impl From<QueueError> for Refusal {
             | QueueError::Payload(_)
             | QueueError::Store(StoreError::Refused(_)) => StatusCode::BAD_REQUEST,
             QueueError::Store(StoreError::Full) => StatusCode::INSUFFICIENT_STORAGE,
-            QueueError::Store(_) => StatusCode::SERVICE_UNAVAILABLE,
+            _ => StatusCode::SERVICE_UNAVAILABLE,
         };
         Self(status, error.to_string())
     }

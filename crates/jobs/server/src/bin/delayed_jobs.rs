@@ -15,7 +15,7 @@ use tourbillon::{
     signal::{SignalKind, signal},
 };
 use tourbillon_axum::SameOrigin;
-use tourbillon_jobs::{Attempt, Backoff, Failure, Node, Queue, api, sqlite::Sqlite, store::Store};
+use tourbillon_jobs::{Attempt, Backoff, Failure, Node, Queue, sqlite::Sqlite, store::Store};
 
 use tourbillon_support::{
     arguments::{arguments, tame},
@@ -143,7 +143,7 @@ async fn serve<S: Store>(args: &Args, store: S) -> Result<bool, Box<dyn Error>> 
         .start(move |attempt| run(exec.clone(), attempt));
     say(format_args!("open http://{}/", listener.local_addr()?));
     let (drain, (sender, stopped)) = (args.drain, oneshot::channel());
-    tourbillon_axum::serve(listener, api::router_for(queue, guard))
+    tourbillon_axum::serve(listener, tourbillon_jobs_server::router_for(queue, guard))
         .with_graceful_shutdown(async move {
             // An error means that the runtime shuts down, so the server must end, too.
             let _ = or(interrupt.recv(), terminate.recv()).await;

@@ -4,7 +4,8 @@ use std::{net::SocketAddr, time::Duration};
 
 use serde_json::{Value, json};
 use tourbillon::{Runtime, net::TcpListener};
-use tourbillon_jobs::{Failure, Node, Queue, api, sqlite::Sqlite};
+use tourbillon_jobs::{Failure, Node, Queue, sqlite::Sqlite};
+use tourbillon_jobs_server as api;
 use tourbillon_support::clients::browser::Browser;
 
 use crate::support::{Dir, live};

@@ -13,7 +13,7 @@ use crate::{
     transactions::{psql, python},
 };
 
-const PAGE: &str = include_str!("../../SQL.md");
+const PAGE: &str = include_str!("../../../SQL.md");
 
 /// Calls the function with these arguments.
 async fn call(client: &Client, arguments: &str) -> Result<bool, tokio_postgres::Error> {
