@@ -1,4 +1,5 @@
-//! The HTTP API of a queue of `tourbillon-jobs`, and a page that lists, searches, moves and cancels jobs.
+//! The HTTP API of a queue of `tourbillon-jobs`, and a page that lists, searches, moves and cancels
+//! jobs.
 //!
 //! | request | effect |
 //! |---|---|
