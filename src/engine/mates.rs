@@ -65,11 +65,11 @@ impl Shared {
         (index < self.recorders.len()).then(|| (&*self.groups[index % count], place))
     }
 
-    /// Returns whether a worker leans in the group of worker `index`. A hint.
+    /// Returns how many workers lean in the group of worker `index`. A hint.
     #[inline]
-    pub(crate) fn is_leaned_on(&self, index: usize) -> bool {
+    pub(crate) fn leaning(&self, index: usize) -> usize {
         let group = self.group(index);
-        group.is_some_and(|(group, _)| group.leaning.any())
+        group.map_or(0, |(group, _)| group.leaning.count())
     }
 
     /// Returns the workers, for [`mate`](Shared::mate) and [`mates`](Shared::mates), if there are
@@ -107,7 +107,7 @@ impl Shared {
     /// Calls `f` for each worker that leans in the group of worker `index`, except for that one.
     #[inline]
     pub(crate) fn each_leaning(&self, index: usize, mut f: impl FnMut(&WorkerShard)) {
-        if !self.is_leaned_on(index) || self.clock.was_paused() {
+        if self.leaning(index) == 0 || self.clock.was_paused() {
             return;
         }
         let workers = self.mates_table();
@@ -140,7 +140,7 @@ impl Shared {
     pub(crate) fn keeps_mates_waiting(&self, shard: &WorkerShard, now: u64) -> bool {
         // Without a time it is being woken, and gets no core.
         let until = shard.parker().parked_until();
-        self.is_leaned_on(shard.owner().index) && until.is_none_or(|at| at <= now)
+        self.leaning(shard.owner().index) > 0 && until.is_none_or(|at| at <= now)
     }
 
     /// Notes that the worker of `core` sleeps until `until`, in ns, past a deadline of its own, or

@@ -47,10 +47,10 @@ impl Leaning {
         Self(AtomicU64::new(0))
     }
 
-    /// Returns whether a worker leans. A hint.
+    /// Returns how many workers lean. A hint.
     #[inline]
-    pub fn any(&self) -> bool {
-        self.0.load(Ordering::Relaxed) != 0
+    pub fn count(&self) -> usize {
+        self.0.load(Ordering::Relaxed).count_ones() as usize
     }
 
     /// Returns whether the worker at `place` leans.

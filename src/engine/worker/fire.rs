@@ -33,19 +33,21 @@ impl Worker<'_> {
     /// Takes due timers from the shard, queues their callbacks, and wakes their tasks. Returns
     /// `true` if a job may be ready, or if more timers are due.
     pub(super) fn fire_due(&mut self) -> bool {
-        // Before the own timers fill the deque: those of a worker that leans have as much room, or
-        // they would pile up while this worker is busy.
-        let leaned_on = self.shared.is_leaned_on(self.core.index);
-        let for_mates = leaned_on.then(|| self.due_limit());
+        // Before the own timers fill the deque: those of workers that lean have as much room, or
+        // they would pile up while this worker is busy. They share it: more jobs at a time would
+        // seem worth a wake-up of a peer.
+        let leaning = self.shared.leaning(self.core.index);
+        let for_mates = (leaning > 0).then(|| self.due_limit(leaning));
         let own = self.fire_own();
         for_mates.is_some_and(|limit| self.fire_for_mates(limit)) || own
     }
 
-    /// Returns how many due timers the worker takes from a shard now: as many as the deque has room
-    /// for, and at least as many as other jobs have run since the last poll, so that a flood of jobs
-    /// cannot starve the timers.
-    fn due_limit(&self) -> usize {
-        let room = DUE_BATCH.saturating_sub(self.local.deque.len()).max(1);
+    /// Returns how many due timers the worker takes now from each of so many shards: as many as the
+    /// deque has room for, and at least as many as other jobs have run since the last poll, so that
+    /// a flood of jobs cannot starve the timers.
+    fn due_limit(&self, shards: usize) -> usize {
+        let room = DUE_BATCH.saturating_sub(self.local.deque.len());
+        let room = (room / shards).max(1);
         let jobs = (self.tick - self.last_poll).saturating_sub(self.timers_since_poll);
         room.max(usize::try_from(jobs).map_or(DUE_MOST, |jobs| jobs.min(DUE_MOST)))
     }
@@ -137,7 +139,7 @@ impl Worker<'_> {
         if !shard.has_updates() && (next == NEVER || next > self.shared.clock.now()) {
             return false;
         }
-        let limit = self.due_limit();
+        let limit = self.due_limit(1);
         let first = self.due.len();
         let (now, may_be_late) = self.moment_of_taking(self.shared.clock.now(), next);
         let expired = shard.expire(now, limit, &mut self.due);
@@ -227,35 +229,57 @@ mod tests {
     const MANY: usize = 2 * DUE_BATCH;
     const HOUR: u64 = 3_600_000_000_000;
 
-    #[test]
-    fn a_busy_worker_takes_as_many_timers_of_a_mate_that_leans_as_of_its_own() {
-        let runtime = Builder::new().worker_threads(2).build().unwrap();
+    /// Returns how many timers a worker takes at a time that has run so many jobs since the last
+    /// time, if it and each of so many workers that lean on it have [`MANY`] due ones.
+    fn taken(jobs: usize, leaners: usize) -> usize {
+        let count = leaners + 1;
+        let runtime = Builder::new().worker_threads(count).build().unwrap();
         let mut config = runtime.handle().shared().config.clone();
         (config.cores, config.shares_cores) = (1, true);
-        let shared = Arc::new(Shared::new(config, RuntimeMask::of_this_thread(), 2));
+        let shared = Arc::new(Shared::new(config, RuntimeMask::of_this_thread(), count));
         let worker = |index| {
             let deque = deque::Worker::new_fifo();
             let core = Core::new(index, shared.clone(), deque.stealer(), Role::Worker);
-            Local::new(Arc::new(watched(core.unwrap(), 2)), deque)
+            Local::new(Arc::new(watched(core.unwrap(), count)), deque)
         };
-        let (busy, leaner) = (worker(0), worker(1));
-        let shards = [&busy, &leaner].map(|worker| worker.shard.clone());
-        shared.workers.store(Arc::new(shards.to_vec()));
+        let locals: Vec<_> = (0..count).map(worker).collect();
+        let shards: Vec<_> = locals.iter().map(|local| local.shard.clone()).collect();
+        shared.workers.store(Arc::new(shards.clone()));
         let now = shared.clock.now();
         for shard in &shards {
             for _ in 0..MANY {
                 drop(Timer::once(shard, now, 1, || ()));
             }
         }
-        leaner.shard.defer(now + HOUR);
         let workers = shared.mates_table();
-        let mate = shared.mate(&leaner.shard, workers.as_deref());
-        mate.announce_sleep();
-        assert!(mate.leans());
-        let mut worker = Worker::new(&busy, &shared);
-        worker.tick += MANY as u64;
+        let (busy, leaning) = locals.split_first().unwrap();
+        for leaner in leaning {
+            leaner.shard.defer(now + HOUR);
+        }
+        let mates = leaning.iter();
+        let mates = mates.map(|it| shared.mate(&it.shard, workers.as_deref()));
+        let mates: Vec<_> = mates.collect();
+        for mate in &mates {
+            mate.announce_sleep();
+            assert!(mate.leans());
+        }
+        let mut worker = Worker::new(busy, &shared);
+        worker.tick += jobs as u64;
         worker.fire_due();
-        assert_eq!(busy.deque.len(), 2 * MANY);
-        mate.end_sleep();
+        for mate in &mates {
+            mate.end_sleep();
+        }
+        busy.deque.len()
+    }
+
+    #[test]
+    fn a_busy_worker_takes_as_many_timers_of_a_mate_that_leans_as_of_its_own() {
+        assert_eq!(taken(MANY, 1), 2 * MANY);
+    }
+
+    #[test]
+    fn mates_that_lean_share_the_room_of_the_deque() {
+        assert_eq!(taken(0, 1), 2 * DUE_BATCH);
+        assert_eq!(taken(0, 2), 2 * DUE_BATCH);
     }
 }
