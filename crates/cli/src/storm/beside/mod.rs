@@ -226,7 +226,11 @@ impl BesideArgs {
             complain("built without optimization: such a comparison says little");
         }
         let systems = [System::Tourbillon, peer.into()];
-        let workers = workers(options.runtime)?;
+        // It has the number of workers that the user gets, and knows how often the kernel throttles
+        // the group of this process.
+        let idle = options.runtime.builder().build();
+        let idle = idle.map_err(|error| Error::Runtime(error.to_string()))?;
+        let workers = idle.metrics().num_workers();
         let mut rates = Vec::new();
         for sleeps in self.sleeps(workers, options)? {
             rates.push(Rate::new(systems, sleeps));
@@ -239,7 +243,9 @@ impl BesideArgs {
                 for place in 0..2 {
                     let place = (place + turn as usize) % 2;
                     bar.set_message(systems[place].to_string());
-                    let measured = rate.turn(systems[place])?;
+                    let before = idle.metrics().throttled_periods();
+                    let mut measured = rate.turn(systems[place])?;
+                    measured.throttled = idle.metrics().throttled_periods() - before;
                     rate.add(place, measured);
                     bar.inc(1);
                 }
@@ -361,11 +367,4 @@ impl Rate {
         let lead = Duration::from_nanos(self.sleeps.lead);
         Err(Error::NotArmed { system, lead })
     }
-}
-
-/// Returns the number of workers: Tourbillon's default, if the user names none.
-fn workers(runtime: &RuntimeArgs) -> Result<usize, Error> {
-    let built = runtime.builder().build();
-    let built = built.map_err(|error| Error::Runtime(error.to_string()))?;
-    Ok(built.metrics().num_workers())
 }

@@ -22,6 +22,8 @@ Rows of a comparison (--beside), of which less is better:
   CPU to fire one     the same, from then until all have ended
   CPU in all          both times, of all sleeps of a turn
   memory of one       growth of the process by the tasks that sleep, divided by their number
+  throttled periods   periods of a CPU quota in which the kernel stopped the process, in all of a
+                      turn; without any on either side there is no such row
 Each column has the median of the turns, and behind it the least and the most. The last column
 names the runtime whose median is better, and by which factor; with a `?` behind it, the ranges
 overlap, and more turns may say something else. Such factors are rounded in the peer's favour.
@@ -45,9 +47,10 @@ enum Unit {
     /// A time, of which a unit has this many ns.
     Time(f64),
     Bytes,
+    Count,
 }
 
-const ROWS: [Row; 8] = [
+const ROWS: [Row; 9] = [
     Row {
         name: "lateness p50",
         key: "lateness_p50_us",
@@ -96,6 +99,12 @@ const ROWS: [Row; 8] = [
         unit: Unit::Bytes,
         of: |turn, count| turn.grown / count,
     },
+    Row {
+        name: "throttled periods",
+        key: "throttled_periods",
+        unit: Unit::Count,
+        of: |turn, _| turn.throttled as f64,
+    },
 ];
 
 impl Unit {
@@ -103,6 +112,7 @@ impl Unit {
         match self {
             Unit::Time(nanos) => scaled(value * nanos),
             Unit::Bytes => format!("{value:.0} B"),
+            Unit::Count => format!("{value:.0}"),
         }
     }
 
@@ -369,6 +379,10 @@ impl fmt::Display for Comparison {
             writeln!(f, "{title:<21}{ours:<28}{theirs:<28}better")?;
             for row in &ROWS {
                 let spans = rate.spans(row);
+                let is_idle = spans.iter().all(|span| span.most == 0.0);
+                if matches!(row.unit, Unit::Count) && is_idle {
+                    continue;
+                }
                 is_any_open |= spans[0].overlaps(spans[1]);
                 write!(f, "{:<20}", row.name)?;
                 for span in spans {
@@ -412,6 +426,7 @@ mod tests {
             arming_cpu: cpu,
             firing_cpu: cpu,
             grown: 200_000.0,
+            throttled: 0,
         }
     }
 
@@ -457,6 +472,24 @@ mod tests {
         assert_eq!(rate["lateness_p50_us"]["better"], "tourbillon");
         assert_eq!(rate["arming_cpu_ns"]["overlap"], true);
         assert_eq!(rate["bytes_per_timer"]["better"], Value::Null);
+    }
+
+    #[test]
+    fn throttled_periods_have_a_row_if_there_are_any() {
+        let mut turns = [vec![turn(1.0, 1.0)], vec![turn(1.0, 1.0)]];
+        let row = |turns: &[Vec<Turn>; 2]| {
+            let text = comparison(turns.clone()).to_string();
+            let mut lines = text.lines().map(str::to_owned);
+            lines.find(|line| line.starts_with("throttled"))
+        };
+        assert_eq!(row(&turns), None);
+        turns[1][0].throttled = 30;
+        let row = row(&turns).unwrap();
+        assert!(
+            row.contains("0 (0–0)") && row.contains("30 (30–30)"),
+            "{row}"
+        );
+        assert!(row.ends_with(" tourbillon"), "{row}");
     }
 
     #[test]

@@ -58,6 +58,10 @@ pub(super) struct Turn {
     pub(super) firing_cpu: f64,
     /// By how much the armed sleeps made the process grow, in bytes.
     pub(super) grown: f64,
+    /// In how many periods of its CPU quota the kernel throttled the process. The process that
+    /// starts the turn counts them.
+    #[serde(default)]
+    pub(super) throttled: u64,
 }
 
 /// Tasks to spawn before the spawning task lets others run.
@@ -124,6 +128,7 @@ impl<R: Runtime> Shared<R> {
             arming_cpu: 0.0,
             firing_cpu: 0.0,
             grown: 0.0,
+            throttled: 0,
         };
         for (index, slot) in self.slots.iter().enumerate() {
             let ended = slot.load(Relaxed);
