@@ -93,6 +93,7 @@ impl Repeat {
     }
 
     /// Makes the pattern of a stored job. This version of the program may find it invalid.
+    #[cfg(any(feature = "sqlite", feature = "postgres", feature = "redis"))]
     pub(crate) fn stored(pattern: String, zone: String) -> Self {
         let cron = Cron::parse(&pattern).and_then(|cron| cron.time_zone(&zone));
         Self {
@@ -166,6 +167,7 @@ impl When {
 
     /// Returns from when the moment is counted, if the store's clock shows `now`. Returns `None` if
     /// the client gave the moment.
+    #[cfg(any(feature = "sqlite", feature = "postgres", feature = "redis"))]
     pub(crate) fn counted(&self, now: Time) -> Option<Time> {
         match self {
             Self::At(_) => None,

@@ -3,13 +3,7 @@
 //! Leases, connections, the timers of jobs, ends and time limits run here. So a handler that blocks
 //! its thread keeps none of them waiting: handlers run on the runtime of their node's user.
 
-use std::{
-    cell::Cell,
-    future::{Future, poll_fn},
-    pin::pin,
-    process,
-    sync::OnceLock,
-};
+use std::{cell::Cell, process, sync::OnceLock};
 
 use tourbillon::{Handle, Runtime, runtime::Builder};
 
@@ -89,16 +83,4 @@ pub(crate) fn handle() -> &'static Handle {
 /// Returns the runtime of Tourbillon's that the calling thread is in, or else this library's.
 pub(crate) fn here() -> Handle {
     Handle::try_current().unwrap_or_else(|_| handle().clone())
-}
-
-/// Polls a future within the runtime that [`here`] returns. So it may arm timers and connect,
-/// whatever executor polls the result.
-pub(crate) async fn inside<F: Future>(future: F) -> F::Output {
-    let mut future = pin!(future);
-    poll_fn(|cx| {
-        let is_outside = Handle::try_current().is_err();
-        let _entered = is_outside.then(|| handle().enter());
-        future.as_mut().poll(cx)
-    })
-    .await
 }

@@ -1,9 +1,10 @@
 //! What the stores on servers share: the server's clock, and connections that are made again.
 
 use std::{
-    future::Future,
+    future::{Future, poll_fn},
     io,
     path::Path,
+    pin::pin,
     sync::{Arc, Mutex, MutexGuard, PoisonError},
     time::{Duration, Instant},
 };
@@ -272,7 +273,7 @@ impl<C: Connection + Send + Sync + 'static> Slot<C> {
         live: &Arc<C>,
         answer: impl Future<Output = A>,
     ) -> Result<A, StoreError> {
-        match keeper::inside(timeout(LIMIT, answer)).await {
+        match inside(timeout(LIMIT, answer)).await {
             Ok(answer) => Ok(answer),
             Err(_) => {
                 // It is unknown what the server did, so nothing may come over this connection
@@ -293,6 +294,18 @@ impl<C: Connection + Send + Sync + 'static> Slot<C> {
         drop(slot);
         live.close();
     }
+}
+
+/// Polls a future within the runtime that [`keeper::here`] returns. So it may arm timers and
+/// connect, whatever executor polls the result.
+pub(crate) async fn inside<F: Future>(future: F) -> F::Output {
+    let mut future = pin!(future);
+    poll_fn(|cx| {
+        let is_outside = Handle::try_current().is_err();
+        let _entered = is_outside.then(|| keeper::handle().enter());
+        future.as_mut().poll(cx)
+    })
+    .await
 }
 
 #[cfg(test)]

@@ -132,6 +132,7 @@ impl StoreError {
         }
     }
 
+    #[cfg(any(feature = "sqlite", feature = "postgres", feature = "redis"))]
     pub(crate) fn failed(error: impl std::error::Error + Send + Sync + 'static) -> Self {
         Self::Failed(Arc::new(error))
     }

@@ -27,7 +27,10 @@ use super::{
     schedule,
     values::get,
 };
-use crate::{keeper, remote::lost, store::StoreError};
+use crate::{
+    remote::{self, lost},
+    store::StoreError,
+};
 
 /// How often a migration looks whether another one has ended, and whether its own session lives.
 const LOOK: Duration = Duration::from_millis(500);
@@ -98,7 +101,7 @@ impl Postgres {
     /// goes on.
     pub async fn migrate(config: &str) -> Result<(), StoreError> {
         let config = Config::from_str(config).map_err(failed)?;
-        keeper::inside(Self::migrate_by(config)).await
+        remote::inside(Self::migrate_by(config)).await
     }
 
     async fn migrate_by(config: Config) -> Result<(), StoreError> {
