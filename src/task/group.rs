@@ -66,7 +66,8 @@ use crate::{
 /// group with work for which this gave the least has the next turn: 100 µs, or less if it runs out
 /// of work, or if a group has a [`latency_goal`](GroupBuilder::latency_goal). A group that had no
 /// work for a while has the next turn, and no credit beyond that. A worker never interrupts a job,
-/// so a turn is as long as its last job.
+/// so a turn is as long as its last job. Between two jobs it also looks at timers and sockets, if a
+/// turn has passed since it last did.
 ///
 /// A worker looks after each job which group is next, and reads the clock for that. This begins
 /// with the first group, and costs the jobs of all groups some 30 ns. The tasks of a group wait in
@@ -243,9 +244,8 @@ impl GroupBuilder {
     /// Sets for how long the jobs of other groups may keep a worker between two looks whether this
     /// group has work, beyond the job that runs. The default is 100 µs.
     ///
-    /// It bounds the turns of all groups, and the time between two looks at timers and sockets,
-    /// which is otherwise a quarter of the [rescue
-    /// latency](crate::runtime::Builder::rescue_latency). It does not raise the group's share: a
+    /// It bounds the turns of all groups, and the time between two looks at timers and sockets. It does
+    /// not raise the group's share: a
     /// group that takes more than its share waits.
     pub fn latency_goal(mut self, goal: Duration) -> Self {
         self.options.latency_goal = nanos(goal);

@@ -9,6 +9,7 @@ mod budget;
 mod coop;
 mod dropped;
 mod fairness;
+mod group_turns;
 mod groups;
 mod join;
 mod join_set;

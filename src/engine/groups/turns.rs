@@ -16,6 +16,11 @@ const ANEW: u64 = 1 << 60;
 /// program alone.
 pub(crate) const PAUSED_JOB: u64 = SLICE / 8;
 
+/// Returns how long a turn is, in ns, if another group waits.
+pub(crate) fn length(table: &Table) -> u64 {
+    SLICE.min(table.latency_goal())
+}
+
 /// The turns of the groups on one worker.
 pub(crate) struct Turns {
     /// The virtual time of each group.
@@ -91,7 +96,7 @@ impl Turns {
             self.times.iter_mut().for_each(back);
         }
         self.group = group;
-        self.left = SLICE.min(table.latency_goal());
+        self.left = length(table);
     }
 
     /// Notes that the turn is over and no other group waits. What the last job took beyond the turn

@@ -86,7 +86,7 @@ pub(crate) struct Worker<'a> {
     injector_at: u64,
     /// The value of `tick` at the last poll of timers and sockets.
     last_poll: u64,
-    /// How many jobs may run between two polls.
+    /// How many jobs may run between two polls. Zero if the next poll is due, whatever has run.
     interval: u64,
     /// How much time may pass between two polls, in ns.
     poll_within: u64,
@@ -340,7 +340,9 @@ impl<'a> Worker<'a> {
     fn run_queued(&mut self) -> bool {
         // Sockets and timers must not wait behind an endless row of jobs.
         while self.tick - self.last_poll < self.interval {
-            let Some(job) = self.next() else { return false };
+            let Some(job) = self.next() else {
+                return self.interval == 0;
+            };
             self.execute(job);
             if self.shared.is_stopping() {
                 return false;
@@ -365,7 +367,7 @@ impl<'a> Worker<'a> {
     /// Returns the next job: now and then one from the injector, otherwise one of the worker's own.
     fn next(&mut self) -> Option<Job> {
         if let Some(groups) = self.shared.task_groups.table() {
-            return self.next_by_shares(groups);
+            return self.next_in_groups(groups);
         }
         if self.tick == self.injector_at {
             // The injected job runs before this worker's own ones, for which no peer may have been

@@ -137,7 +137,9 @@ impl Worker<'_> {
             return Some(job);
         }
         if let Some(groups) = self.shared.task_groups.table() {
-            if let Some(job) = self.next_by_shares(groups) {
+            let now = self.shared.clock.real();
+            self.end_job(now);
+            if let Some(job) = self.next_by_shares(groups, now) {
                 return Some(job);
             }
         }

@@ -4,29 +4,48 @@
 //! group until the turn is over or the group has no job left. Then the next turn begins
 //! (`engine/groups/turns.rs`).
 //!
+//! What another group waits for may be a socket or a timer. So between two jobs the worker also
+//! looks at these, once a turn has passed since it last did. It has read the clock for the charge,
+//! and the look takes about one percent of a turn.
+//!
 //! The jobs of another group may keep a worker busy that would otherwise have searched. So in the
 //! turn of the default group it also takes jobs from the injector and from the deques of its peers.
 
-use crate::{
-    engine::{
-        groups::{
-            GroupId, Table,
-            turns::{PAUSED_JOB, Turns},
-        },
-        job::Job,
-        worker::Worker,
+use crate::engine::{
+    groups::{
+        GroupId, Table, turns,
+        turns::{PAUSED_JOB, Turns},
     },
-    util::nanos::nanos,
+    job::Job,
+    worker::Worker,
 };
 
 impl<'a> Worker<'a> {
-    /// Returns the next job, by the shares of the groups. The default group has a job if this
-    /// worker or the injector has one; if any other group has one, also if a peer has one.
+    /// Returns the next job for a worker that has just run one, by the shares of the groups. If it
+    /// is time to look at timers and sockets, this returns `None` and sets `interval` to zero.
     #[cold]
     #[inline(never)]
-    pub(super) fn next_by_shares(&mut self, groups: &'a Table) -> Option<Job> {
+    pub(super) fn next_in_groups(&mut self, groups: &'a Table) -> Option<Job> {
         let now = self.shared.clock.real();
         self.end_job(now);
+        if self.tick != self.last_poll && self.is_time_to_look(groups, now) {
+            self.interval = 0;
+            return None;
+        }
+        self.next_by_shares(groups, now)
+    }
+
+    /// Returns whether a turn has passed since the worker was in its loop.
+    fn is_time_to_look(&self, groups: &Table, now: u64) -> bool {
+        // On a clock that was ever paused, all must depend on the program alone.
+        let away = now.saturating_sub(self.in_loop.at);
+        away >= turns::length(groups) && !self.shared.clock.was_paused()
+    }
+
+    /// Returns the next job, by the shares of the groups. The default group has a job if this
+    /// worker or the injector has one; if any other group has one, also if a peer has one. The last
+    /// job was over by `now`, in real time in ns, and is charged.
+    pub(super) fn next_by_shares(&mut self, groups: &'a Table, now: u64) -> Option<Job> {
         let mut turns = self.turns.take().unwrap_or_else(Turns::new);
         let job = self.next_in_turn(groups, &mut turns);
         if job.is_some() {
@@ -69,9 +88,6 @@ impl<'a> Worker<'a> {
     fn begin_turn(&mut self, groups: &Table, group: GroupId, turns: &mut Turns) {
         turns.begin(groups, group);
         self.local.set_other_group(group != GroupId::DEFAULT);
-        // What a group with a goal waits for may be a timer or a socket.
-        let poll_within = nanos(self.shared.config.rescue_latency) / 4;
-        self.poll_within = poll_within.min(groups.latency_goal());
     }
 
     /// Takes a job of this group.
@@ -159,10 +175,8 @@ impl<'a> Worker<'a> {
     pub(super) fn jobs_to_next_poll(&self) -> u64 {
         let most = u64::from(self.shared.config.event_interval);
         // On a clock that was ever paused, all must depend on the program alone. A current-thread
-        // runtime has no peer that an alarm could call. But if it has groups, timers and sockets of
-        // one group must not wait behind long jobs of another.
-        let is_alone = self.is_single && self.turns.is_none();
-        if self.shared.clock.was_paused() || is_alone {
+        // runtime has no peer that an alarm could call.
+        if self.shared.clock.was_paused() || self.is_single {
             return most;
         }
         self.local.pace.jobs_within(self.poll_within).clamp(1, most)
