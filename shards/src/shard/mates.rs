@@ -10,7 +10,7 @@ use std::{cell::Cell, fmt};
 use tourbillon_sched::Sleeper;
 use tourbillon_sync::{Arc, AtomicU64, Ordering};
 
-use super::{Shard, insert::full_fence};
+use super::Shard;
 use crate::{node::claim::NEVER, owner::Owner};
 
 /// How many workers of a group can lean.
@@ -139,8 +139,7 @@ impl<'a, O: Owner> Mates<'a, O> {
     /// calling thread has just begun to watch the worker at `place`: see [`Shard::watch_on`].
     pub fn wake_left(self, place: usize) {
         // Either a worker that begins to lean finds, behind its own fence, that the other one is
-        // watched, or this thread finds that it leans.
-        full_fence();
+        // watched, or this thread finds that it leans: `watch_on` has fenced after it set the alarm.
         for (_, worker) in self.leaning(place) {
             worker.wake_before(worker.next_deadline(), true, || ());
         }
