@@ -6,7 +6,7 @@ use std::{
 };
 
 use crate::{
-    clock::{current::with_clock, runtime_clock as clock, runtime_clock::Clock},
+    clock::{current::with_clock, looked, runtime_clock as clock, runtime_clock::Clock},
     sys,
     util::nanos::nanos,
 };
@@ -64,10 +64,11 @@ impl Instant {
     }
 
     /// Returns whether this moment is no later than [`now`](Instant::now). That is cheaper to tell
-    /// than the time, if this moment is well ahead.
+    /// than the time, if this moment is well ahead. On a worker the answer may also be `false` if
+    /// the moment has passed [since its last look](looked) at its timers.
     #[inline]
     pub(crate) fn has_passed(self) -> bool {
-        let passed = sys::ticks::has_passed(self.0);
+        let passed = !looked::is_well_after(self.0) && sys::ticks::has_passed(self.0);
         if clock::any_warped() {
             return self <= Self::now();
         }

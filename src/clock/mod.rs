@@ -2,6 +2,7 @@
 
 pub(crate) mod current;
 pub(crate) mod instant;
+pub(crate) mod looked;
 pub(crate) mod other;
 pub(crate) mod runtime_clock;
 pub(crate) mod wall;

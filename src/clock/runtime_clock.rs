@@ -16,6 +16,7 @@ use tourbillon_shards::NEVER;
 use crate::{
     clock::{
         instant::Instant,
+        looked,
         other::{Offsets, OtherClock},
     },
     sys,
@@ -126,6 +127,12 @@ impl Clock {
         self.epoch.now()
     }
 
+    /// Notes that the worker of this thread looks at its timers, at `real`.
+    #[inline]
+    pub(crate) fn note_look(&self, real: u64) {
+        looked::note(self.epoch.0.kernel().saturating_add_unsigned(real));
+    }
+
     /// Returns the current time, in ns. An [`Instant`] that is read afterwards is not earlier.
     #[inline]
     pub(crate) fn now(&self) -> u64 {
@@ -138,11 +145,13 @@ impl Clock {
         self.present(self.epoch.kernel(ticks::now_for_deadline()))
     }
 
-    /// Returns whether `instant` is no later than [`now`](Clock::now).
+    /// Returns whether `instant` is no later than [`now`](Clock::now): see
+    /// [`Instant::has_passed`].
     #[inline]
     pub(crate) fn has_passed(&self, instant: Instant) -> bool {
         // As in `now`, the flag is read after the time.
-        let passed = ticks::has_passed(instant.kernel());
+        let at = instant.kernel();
+        let passed = !looked::is_well_after(at) && ticks::has_passed(at);
         if self.was_paused() {
             return self.nanos(instant) <= self.now();
         }

@@ -3,6 +3,7 @@
 use std::sync::Arc;
 
 use crate::{
+    clock::looked,
     engine::{local, local::Local, shared::Shared, shutdown},
     sys::sync::atomic::{Ordering, fence},
     util::budget,
@@ -32,6 +33,8 @@ impl<'a> InPlace<'a> {
     fn begin(local: &'a Local) -> Self {
         let core = local.shard.owner();
         let shared: &Arc<Shared> = &core.shared;
+        // It may be here for long.
+        looked::forget();
         local.set_in_place(true);
         core.watchdog.set_in_place(true);
         shared.in_place.fetch_add(1, Ordering::AcqRel);

@@ -12,13 +12,16 @@ use std::{
 use crossbeam::deque::{self};
 use tourbillon_sched::NextSlot;
 
-use crate::engine::{
-    context::current,
-    core::WorkerShard,
-    job::{Job, NextTask, Order, TaskJob},
-    shared::Shared,
-    task_core::local_queue::LocalQueue,
-    worker::{pace::Pace, wait_policy::WaitPolicy},
+use crate::{
+    clock::looked,
+    engine::{
+        context::current,
+        core::WorkerShard,
+        job::{Job, NextTask, Order, TaskJob},
+        shared::Shared,
+        task_core::local_queue::LocalQueue,
+        worker::{pace::Pace, wait_policy::WaitPolicy},
+    },
 };
 
 thread_local! {
@@ -33,6 +36,7 @@ pub(crate) fn with_worker<R>(local: &Local, f: impl FnOnce() -> R) -> R {
     impl Drop for Reset {
         fn drop(&mut self) {
             LOCAL.set(self.0);
+            looked::forget();
             // A signal handler on this thread may look at it, also while the rest is torn down.
             compiler_fence(Ordering::SeqCst);
             current::replace(self.1);
@@ -42,6 +46,7 @@ pub(crate) fn with_worker<R>(local: &Local, f: impl FnOnce() -> R) -> R {
     // worker.
     let core = current::replace(local.shard.owner());
     let _reset = Reset(LOCAL.get(), core);
+    looked::forget();
     // A signal handler on this thread that finds the pointer finds what it points to, too.
     compiler_fence(Ordering::SeqCst);
     // Set last, and reset by the guard even if `f` panics: the pointer never outlives the borrow.

@@ -90,7 +90,9 @@ pub fn sleep_until(deadline: Instant) -> Sleep {
 ///
 /// Its first poll arms its timer, on the shard of the worker that polls it. A sleep that is never
 /// polled costs nothing. The first poll of a [`sleep`] for 100 µs or more is pending, even if the
-/// deadline has passed meanwhile; the sleep then ends as soon as the worker gets to it.
+/// deadline has passed meanwhile; the sleep then ends as soon as the worker gets to it. So is the
+/// first poll of a [`sleep_until`] whose deadline has passed during a job that has held the worker
+/// for over a millisecond before.
 ///
 /// If its runtime is shut down, a sleep ends at once. [`is_elapsed`](Sleep::is_elapsed) then
 /// returns `false`.
@@ -159,8 +161,10 @@ impl Sleep {
 
     /// Moves the deadline, even if the sleep has ended or was never polled. This takes effect at
     /// once, without a poll: if the deadline is moved to a moment that has passed, the sleep ends
-    /// in this call. There is one exception: a sleep that waits and is moved *later*, to a moment
-    /// that has passed nevertheless, ends as soon as its worker gets to it.
+    /// in this call. There are two exceptions, in which the sleep ends as soon as its worker gets to
+    /// it: a sleep that waits is moved *later*, to a moment that has passed nevertheless; or the
+    /// moment has passed during a job that has held the calling worker for over a millisecond
+    /// before.
     ///
     /// Moving a pending sleep later is one atomic operation.
     #[inline]

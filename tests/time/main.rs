@@ -6,6 +6,7 @@ mod advance;
 mod delay_queue;
 mod dropped;
 mod interval_as_tokio;
+mod long_jobs;
 mod pause_resume;
 mod paused_clock;
 mod paused_programs;

@@ -420,6 +420,7 @@ impl<'a> Worker<'a> {
     pub(crate) fn note_jobs(&mut self, ran: u64) {
         let last = self.in_loop;
         report::was_away(self.core, &mut self.in_loop, ran);
+        self.shared.clock.note_look(self.in_loop.at);
         self.end_job(self.in_loop.at);
         let (jobs, took) = self.in_loop.since(last);
         self.local.pace.note(jobs, took);

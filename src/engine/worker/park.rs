@@ -230,6 +230,7 @@ impl Worker<'_> {
             }
         }
         self.in_loop = InLoop::at(now, self.tick);
+        self.shared.clock.note_look(now);
         // 5. After a sleep the worker begins a new search, and the alarm learns how often it
         //    returns.
         if parked.slept {
