@@ -102,19 +102,28 @@ fn a_worker_does_not_sleep_over_work_from_its_hook() {
 #[test]
 fn a_hook_that_panics_is_counted_and_the_worker_goes_on() {
     let _alarm = alarm();
+    let calls = Arc::new(AtomicUsize::new(0));
+    let (park, unpark) = (calls.clone(), calls.clone());
     let runtime = Builder::new()
         .worker_threads(1)
-        .on_thread_park(|| panic!("the park hook panics"))
-        .on_thread_unpark(|| panic!("the unpark hook panics"))
+        .on_thread_park(move || panic!("the park hook panics, call {}", park.fetch_add(1, SeqCst)))
+        .on_thread_unpark(move || {
+            panic!(
+                "the unpark hook panics, call {}",
+                unpark.fetch_add(1, SeqCst)
+            )
+        })
         .build()
         .unwrap();
-    for _ in 0..5 {
+    // On a busy machine a sleep may be over before the worker parks: sleep until it has parked.
+    eventually("the worker parks", || {
         runtime
             .block_on(runtime.spawn(sleep(Duration::from_millis(1))))
             .unwrap();
-    }
+        calls.load(SeqCst) >= 10
+    });
     eventually("each is counted", || {
-        runtime.metrics().total().panics() >= 10
+        runtime.metrics().total().panics() == calls.load(SeqCst) as u64
     });
     assert_eq!(on_worker(&runtime, || 42), 42);
 }
