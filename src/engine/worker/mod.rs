@@ -20,8 +20,8 @@
 //! - *Fire* takes due timers out of the worker's shard. A callback becomes a job in the deque. A
 //!   sleep wakes its task, which becomes a job too (`fire.rs`).
 //! - *Poll* asks epoll for ready sockets, for the alarms of stuck peers, and for clocks that have
-//!   run out, without waiting. On a current-thread runtime it also comes before a task that has
-//!   yielded runs again.
+//!   run out, without waiting (`events.rs`). On a current-thread runtime it also comes before a
+//!   task that has yielded runs again.
 //! - *Search* takes jobs from the injector and from the deques of peers (`search.rs`).
 //! - *Park* waits in epoll until the next deadline, an event, or a wake-up by another thread
 //!   (`park.rs`).
@@ -38,7 +38,6 @@ use tourbillon_sync::Patience;
 use crate::engine::telemetry::trace;
 use crate::{
     engine::{
-        clocks,
         core::{Core, WorkerShard},
         groups::turns::Turns,
         job::Job,
@@ -51,17 +50,13 @@ use crate::{
         watchdog::{report, rescue::RESCUED, rest::Rest, watch::InLoop},
         worker::{search::Search, tidy::Tidy, wait_policy::WaitPolicy},
     },
-    reactor::CLOCK_TOKENS,
-    sys::{
-        self,
-        epoll::{Event, Events, Timeout},
-        sync::atomic::Ordering,
-    },
+    sys::{self, epoll::Events, sync::atomic::Ordering},
     util::{budget, nanos::nanos},
 };
 
 #[cfg(test)]
 mod denied_tests;
+mod events;
 mod execute;
 pub(crate) mod fire;
 pub(crate) mod pace;
@@ -430,76 +425,6 @@ impl<'a> Worker<'a> {
         }
         self.note_turn(last.at, jobs);
         self.core.was_busy(last.at, self.in_loop.at);
-    }
-
-    /// Polls the sockets, the alarms and the clocks, without waiting.
-    fn look_at_sockets(&mut self) {
-        // The heartbeat puts off this worker's alarm: no peer need come.
-        self.beat(self.in_loop.at);
-        let prepared = self.core.prepare(Timeout::Zero);
-        self.core.wait(self.events.get_mut(), prepared);
-        self.harvest();
-        self.take_up();
-        self.keep_what_happened();
-    }
-
-    /// Queues what is due on each other clock whose timerfd is readable, or that was called.
-    pub(crate) fn serve_clocks(&self, events: &Events) {
-        let called = self.shared.clocks.take_call();
-        let mut tokens = events.iter().map(Event::token);
-        if !called && !tokens.any(|token| CLOCK_TOKENS.contains(&token)) {
-            return;
-        }
-        // Each timerfd wakes one worker, which serves the whole clock. A call does not say which
-        // clock is meant.
-        for (clock, token) in self.shared.clocks.all().iter().zip(CLOCK_TOKENS) {
-            if !called && !events.iter().any(|event| event.token() == token) {
-                continue;
-            }
-            let due = clocks::serve(clock, &self.core.recorder.late.wake);
-            self.local.batch(|| {
-                for job in due {
-                    self.local.deque.push(job);
-                }
-            });
-        }
-    }
-
-    /// Queues timers and wakes tasks that were taken, and reports stalls. Wakers and hooks are user
-    /// code.
-    pub(crate) fn take_up(&mut self) {
-        self.queue_due();
-        self.wake_tasks();
-        // Last, because the hook is user code: if it blocks, peers can steal what was queued
-        // before.
-        self.report_stalls();
-        #[cfg(feature = "tracing")]
-        {
-            trace::running(self.core, self.shared);
-            while let Some(rescue) = self.rescues.pop() {
-                trace::rescue(self.core, rescue);
-            }
-        }
-    }
-
-    /// Takes over the work that the events announce: alarms, clocks, sockets. It runs no user code:
-    /// while this worker holds an alarm or a clock, no other thread serves that alarm or clock.
-    pub(crate) fn harvest(&mut self) {
-        // Alarms first: the timers of a stuck worker have the tightest bound.
-        self.answer_alarms();
-        self.serve_clocks(&self.events.borrow());
-        let _ready = (self.core.reactor).dispatch(self.events.get_mut(), &mut self.wakers);
-        #[cfg(all(feature = "facade", tokio_unstable))]
-        self.shared.unstable.ready.add(_ready);
-    }
-
-    /// Wakes the tasks whose sockets are ready.
-    fn wake_tasks(&mut self) {
-        // One batch for all, so that at most one peer is woken.
-        if !self.wakers.is_empty() {
-            let (core, wakers) = (self.core, &mut self.wakers);
-            self.local.batch(|| wake_all(core, wakers));
-        }
     }
 }
 
