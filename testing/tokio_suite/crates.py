@@ -37,6 +37,9 @@ RACTOR_EXAMPLE = """
 version = "1"
 package = "cfg-if"
 """
+# Its other tests need a helper that is on no registry.
+SQLX = ["--features=runtime-tokio,sqlite", "--lib", "--test=migrate-macro"]
+SQLX += [f"--test=sqlite-{name}" for name in ["migrate", "rustsec", "test-attr"]]
 ALL = ["--all-features", "--tests"]
 # Each crate with the version whose tests are known, what Cargo is to build, and what the manifest
 # lacks. With `--lib`, the package has no other tests, or they need what it lacks.
@@ -56,11 +59,11 @@ CRATES = {
     "bb8": ("0.9.1", ["--tests"], ""),
     "quinn": ("0.11.12", ["--tests"], ""),
     "reqwest": ("0.13.5", ["--no-default-features", "--features=json,stream", "--lib"], ""),
-    "rathole": ("0.5.0", ["--no-default-features", "--features=server,client", "--bins"], ""),
+    "rathole": ("0.5.0", ["--no-default-features", "--features=server,client", "--lib"], ""),
     "turmoil": ("0.7.2", ALL, ""),
     "tokio-tungstenite": ("0.30.0", ["--tests"], ""),
     "tonic": ("0.14.9", ["--lib"], ""),
-    "sqlx": ("0.9.0", ["--features=runtime-tokio,sqlite", "--lib"], ""),
+    "sqlx": ("0.9.0", SQLX, ""),
     "bore-cli": ("0.6.0", ["--tests"], ""),
 }
 RUNTIMES = ["tokio", "facade"]
@@ -128,6 +131,8 @@ def place(scratch, name, version, lacking, on):
     shutil.rmtree(folder, ignore_errors=True)
     shutil.copytree(pathlib.Path(source["manifest_path"]).parent, folder)
     shutil.rmtree(helper)
+    # All crates are built by one compiler, and so are both runtimes.
+    (folder / "rust-toolchain.toml").unlink(missing_ok=True)
     # Both runtimes have the newest versions of the dependencies.
     (folder / "Cargo.lock").unlink(missing_ok=True)
     manifest = f"\n{lacking}\n[workspace]\n"
