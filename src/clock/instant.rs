@@ -68,7 +68,7 @@ impl Instant {
     /// the moment has passed [since its last look](looked) at its timers.
     #[inline]
     pub(crate) fn has_passed(self) -> bool {
-        let passed = !looked::is_well_after(self.0) && sys::ticks::has_passed(self.0);
+        let passed = looked::has_passed(self.0);
         if clock::any_warped() {
             return self <= Self::now();
         }

@@ -7,6 +7,8 @@
 
 use std::cell::Cell;
 
+use crate::sys::ticks;
+
 /// How far a moment must be after the worker was in its loop, in ns. It usually comes back several
 /// times within this.
 const WELL_AFTER: i64 = 1_000_000;
@@ -28,10 +30,16 @@ pub(crate) fn forget() {
     AHEAD.set(i64::MAX);
 }
 
-/// Returns whether a moment of the kernel's monotonic clock, in ns, is well after the last look. It
-/// is not if the thread is no worker.
+/// Returns whether a moment of the kernel's monotonic clock, in ns, has passed. It does not read the
+/// clock if the moment is well after the last look, and then returns `false`.
 #[inline]
-pub(crate) fn is_well_after(moment: i64) -> bool {
+pub(crate) fn has_passed(moment: i64) -> bool {
+    !is_well_after(moment) && ticks::has_passed(moment)
+}
+
+/// Returns whether a moment is well after the last look. It is not if the thread is no worker.
+#[inline]
+fn is_well_after(moment: i64) -> bool {
     moment > AHEAD.get()
 }
 

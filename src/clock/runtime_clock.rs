@@ -150,8 +150,7 @@ impl Clock {
     #[inline]
     pub(crate) fn has_passed(&self, instant: Instant) -> bool {
         // As in `now`, the flag is read after the time.
-        let at = instant.kernel();
-        let passed = !looked::is_well_after(at) && ticks::has_passed(at);
+        let passed = looked::has_passed(instant.kernel());
         if self.was_paused() {
             return self.nanos(instant) <= self.now();
         }

@@ -244,9 +244,8 @@ impl GroupBuilder {
     /// Sets for how long the jobs of other groups may keep a worker between two looks whether this
     /// group has work, beyond the job that runs. The default is 100 µs.
     ///
-    /// It bounds the turns of all groups, and the time between two looks at timers and sockets. It does
-    /// not raise the group's share: a
-    /// group that takes more than its share waits.
+    /// It bounds the turns of all groups, and the time between two looks at timers and sockets. It
+    /// does not raise the group's share: a group that takes more than its share waits.
     pub fn latency_goal(mut self, goal: Duration) -> Self {
         self.options.latency_goal = nanos(goal);
         self

@@ -161,8 +161,8 @@ impl Sleep {
 
     /// Moves the deadline, even if the sleep has ended or was never polled. This takes effect at
     /// once, without a poll: if the deadline is moved to a moment that has passed, the sleep ends
-    /// in this call. There are two exceptions, in which the sleep ends as soon as its worker gets to
-    /// it: a sleep that waits is moved *later*, to a moment that has passed nevertheless; or the
+    /// in this call. There are two exceptions, in which the sleep ends as soon as its worker gets
+    /// to it: a sleep that waits is moved *later*, to a moment that has passed nevertheless; or the
     /// moment has passed during a job that has held the calling worker for over a millisecond
     /// before.
     ///

@@ -7,9 +7,10 @@ use std::{
         Arc,
         atomic::{AtomicUsize, Ordering::SeqCst},
     },
-    time::{Duration, Instant},
+    time::Duration,
 };
 
+use crate::common::spin;
 use futures_lite::AsyncReadExt;
 use tourbillon::{
     Runtime,
@@ -20,13 +21,6 @@ use tourbillon::{
 
 /// Longer than the turn of a group.
 const POLL: Duration = Duration::from_micros(200);
-
-fn spin_for(time: Duration) {
-    let begin = Instant::now();
-    while begin.elapsed() < time {
-        std::hint::spin_loop();
-    }
-}
 
 /// Makes a byte ready for a task of the default group while a task of another one has the worker.
 /// Returns the most polls of that other task until the byte is read.
@@ -57,7 +51,7 @@ fn polls_until_read(runtime: &Runtime) -> usize {
             ours.write_all(&[0]).unwrap();
             let mut polls = 0;
             while read.load(SeqCst) < byte {
-                spin_for(POLL);
+                spin(POLL);
                 yield_now().await;
                 polls += 1;
             }

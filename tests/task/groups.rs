@@ -9,6 +9,7 @@ use std::{
     time::{Duration, Instant},
 };
 
+use crate::common::spin;
 use tourbillon::{
     GroupError, Handle, Runtime,
     metrics::GroupMetrics,
@@ -37,14 +38,6 @@ fn metrics_of(handle: &Handle, name: &str) -> GroupMetrics {
     let metrics = handle.metrics();
     let mut groups = metrics.groups().iter();
     groups.find(|group| group.name() == name).unwrap().clone()
-}
-
-/// Keeps the processor busy.
-fn spin_for(time: Duration) {
-    let begin = Instant::now();
-    while begin.elapsed() < time {
-        std::hint::spin_loop();
-    }
 }
 
 /// Waits until `done` holds.
@@ -191,7 +184,7 @@ fn the_jobs_of_each_group_are_counted() {
         .unwrap();
     let task = batch.spawn(async {
         for _ in 0..9 {
-            spin_for(Duration::from_millis(1));
+            spin(Duration::from_millis(1));
             yield_now().await;
         }
     });
@@ -216,7 +209,7 @@ fn keep_busy(
         let (polls, stop) = (polls.clone(), stop.clone());
         spawn(Box::pin(async move {
             while !stop.load(SeqCst) {
-                spin_for(poll);
+                spin(poll);
                 polls.fetch_add(1, SeqCst);
                 yield_now().await;
             }
@@ -291,7 +284,7 @@ fn a_group_that_wakes_up_waits_for_one_job_of_another() {
                     wakes.0.notify_one();
                 }
                 // Longer than a turn.
-                spin_for(Duration::from_micros(200));
+                spin(Duration::from_micros(200));
                 polls.fetch_add(1, SeqCst);
                 yield_now().await;
             }

@@ -139,7 +139,8 @@ impl<'a, O: Owner> Mates<'a, O> {
     /// calling thread has just begun to watch the worker at `place`: see [`Shard::watch_on`].
     pub fn wake_left(self, place: usize) {
         // Either a worker that begins to lean finds, behind its own fence, that the other one is
-        // watched, or this thread finds that it leans: `watch_on` has fenced after it set the alarm.
+        // watched, or this thread finds that it leans: `watch_on` has fenced after it set the
+        // alarm.
         for (_, worker) in self.leaning(place) {
             worker.wake_before(worker.next_deadline(), true, || ());
         }
