@@ -234,6 +234,18 @@ fn cancellers_yield_to_a_stopped_holder_above_the_flood_limit() {
     shard.close();
 }
 
+#[test]
+fn a_node_that_was_counted_after_a_drain_is_no_garbage_for_the_next_drainer() {
+    let shard = Arc::new(Shard::new(Loop::default()));
+    let _timers = arm(&shard, 3);
+    // A drainer took the node of a canceller, which counts it only now.
+    shard.unread.fetch_add(1, Ordering::Relaxed);
+    assert_eq!(shard.garbage(), 1);
+    assert_eq!(shard.settle(), 1_000);
+    assert_eq!((shard.stored(), shard.garbage()), (3, 0));
+    shard.close();
+}
+
 /// As long as there is one, the owner takes slower paths.
 #[test]
 fn a_shard_counts_its_tolerant_timers() {

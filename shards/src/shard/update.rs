@@ -139,7 +139,7 @@ impl<O: Owner> Shard<O> {
             return;
         }
         // After the push: a drainer that takes the node before this leaves the count too high, not
-        // too low.
+        // too low, and the next drainer corrects it.
         self.unread.fetch_add(1, Ordering::Relaxed);
         let garbage = self.garbage();
         let live = self.stored().saturating_sub(garbage);
@@ -204,7 +204,9 @@ impl<O: Owner> Shard<O> {
         // A drainer may take a node before its pusher publishes the deadline. The pusher's write
         // then stays behind. It has to be cleared, or the owner would wake for it again and again.
         let stale = self.inbox_next.load(Ordering::Acquire) != NEVER;
-        if self.inbox.is_empty() && !stale {
+        // Likewise the count of a node that a drainer took before its pusher counted it.
+        let counted = self.unread.load(Ordering::Relaxed) != 0;
+        if self.inbox.is_empty() && !stale && !counted {
             return;
         }
         // Before the inbox is taken: a pusher that comes later lowers the deadline again.
