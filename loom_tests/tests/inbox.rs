@@ -207,12 +207,13 @@ fn an_earlier_deadline_is_not_relied_on_by_a_thread_that_does_not_push() {
 }
 
 /// A thread arms three timers together. The owner is woken for the one that is due first, which is
-/// neither the first nor the last of them.
+/// neither the first nor the last of them. A timer of its own would wake it before the others.
 #[test]
 fn a_chain_is_armed_while_the_owner_parks() {
     model!(Some(3), || {
         let home = shard();
         let mut owner = EventLoop::new(&home);
+        let between = Timer::once(&home, HORIZON + 40, 5, || {});
         let probes = [Probe::new(), Probe::new(), Probe::new()];
         let producer = thread::spawn({
             let (home, probes) = (home.clone(), probes.clone());
@@ -221,6 +222,7 @@ fn a_chain_is_armed_while_the_owner_parks() {
         owner.run_until(|| probes[1].runs() == 1);
         producer.join().unwrap();
         assert_eq!(owner.now, 5);
+        drop(between);
         close(&home);
         assert_eq!(
             probes.map(|probe| (probe.runs(), probe.drops())),
