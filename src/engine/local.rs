@@ -20,7 +20,7 @@ use crate::{
         job::{Job, NextTask, Order, TaskJob},
         shared::Shared,
         task_core::local_queue::LocalQueue,
-        worker::{pace::Pace, wait_policy::WaitPolicy},
+        worker::{Kept, pace::Pace},
     },
 };
 
@@ -120,9 +120,8 @@ pub(crate) struct Local {
     batching: Cell<bool>,
     /// The job-cost estimate.
     pub(crate) pace: Pace,
-    /// What the worker has learned of its sleeps, between two calls of `block_on` on a current-thread
-    /// runtime.
-    pub(crate) wait_policy: Cell<Option<Box<WaitPolicy>>>,
+    /// What the worker of a current-thread runtime keeps between two calls of `block_on`.
+    pub(crate) kept: Cell<Option<Kept>>,
     /// Set while the worker is in `block_in_place`.
     pub(crate) in_place: Cell<bool>,
     /// Set if the present job was in `block_in_place`. The worker takes it where the job has ended,
@@ -151,7 +150,7 @@ impl Local {
             pinned_turn: Cell::new(false),
             batching: Cell::new(false),
             pace: Pace::default(),
-            wait_policy: Cell::new(None),
+            kept: Cell::new(None),
             in_place: Cell::new(false),
             was_in_place: Cell::new(false),
             shares,

@@ -345,8 +345,11 @@ impl Shared {
             ask(owner)
         };
         let workers = self.workers.load();
-        let found = (0..workers.len())
-            .find_map(|i| ask(workers[first.wrapping_add(i) % workers.len()].owner()));
+        let (last, next) = workers.split_at(first % workers.len().max(1));
+        let found = next
+            .iter()
+            .chain(last)
+            .find_map(|worker| ask(worker.owner()));
         // The common case has no helpers, and then their list is not loaded.
         if found.is_some() || self.queues.searchers.helpers() == 0 {
             return found;

@@ -48,7 +48,7 @@ SERVERS = {
     "rathole": ("rathole", [["--server", "rathole.toml"], ["--client", "rathole.toml"]]),
 }
 # How many connections ask at once.
-CONNECTIONS = [1, 16, 64]
+CONNECTIONS = [1, 16, 64, 256]
 
 
 def main():

@@ -95,6 +95,10 @@ impl State {
     /// must wake after unlocking.
     #[must_use]
     fn judge(&mut self, shared: &Shared) -> Vec<Waker> {
+        // At the end of a `block_on` all workers are awake: then the rest need not be looked at.
+        if self.idle == 0 {
+            return Vec::new();
+        }
         let clock = &shared.clock;
         let shards = shared.shards();
         if !self.is_still(shared, &shards) {
@@ -103,11 +107,13 @@ impl State {
         loop {
             // All shards must be settled, and their owners awake if something is due, before the
             // clock may move.
-            let nexts: Vec<_> = shards.iter().map(|shard| settle(shard, clock)).collect();
-            if wake_due(&shards, &nexts, clock) {
+            self.nexts.clear();
+            let nexts = shards.iter().map(|shard| settle(shard, clock));
+            self.nexts.extend(nexts);
+            if wake_due(&shards, &self.nexts, clock) {
                 return Vec::new();
             }
-            let next = nexts.into_iter().min().unwrap_or(NEVER);
+            let next = self.nexts.iter().copied().min().unwrap_or(NEVER);
             // In this order: a jump that was made is over before another one begins.
             if !self.jumped.is_empty() {
                 return self.jumped.drain(..).map(|jump| jump.waker).collect();

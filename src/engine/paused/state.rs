@@ -37,6 +37,8 @@ pub(super) struct State {
     pub(super) jumped: Vec<Jump>,
     /// How many jumps were ever requested. The number of the last one.
     pub(super) jumps: u64,
+    /// Memory for the deadlines of the shards, which each judge writes anew.
+    pub(super) nexts: Vec<u64>,
     /// Whether the runtime has ended, so that nothing runs any more.
     pub(super) closed: bool,
 }

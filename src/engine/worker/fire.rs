@@ -135,13 +135,20 @@ impl Worker<'_> {
         } else {
             shard.soonest()
         };
-        // Skip the lock of the shard if nothing is due and no updates are pending.
-        if !shard.has_updates() && (next == NEVER || next > self.shared.clock.now()) {
+        // Skip the lock of the shard if nothing is due and no updates are pending, and the clock if
+        // there is nothing at all.
+        let has_updates = shard.has_updates();
+        if !has_updates && next == NEVER {
+            return false;
+        }
+        let now = self.shared.clock.now();
+        self.fired_at = now;
+        if !has_updates && next > now {
             return false;
         }
         let limit = self.due_limit(1);
         let first = self.due.len();
-        let (now, may_be_late) = self.moment_of_taking(self.shared.clock.now(), next);
+        let (now, may_be_late) = self.moment_of_taking(now, next);
         let expired = shard.expire(now, limit, &mut self.due);
         let more = expired.more;
         if !expired.denied {

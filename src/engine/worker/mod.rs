@@ -89,6 +89,8 @@ pub(crate) struct Worker<'a> {
     is_single: bool,
     /// How many timers were taken since that poll.
     timers_since_poll: u64,
+    /// What the clock showed when the worker last looked whether timers are due, in ns.
+    fired_at: u64,
     /// When this worker was last in its loop.
     pub(crate) in_loop: InLoop,
     /// In a `block_on` of a current-thread runtime: the state of that call. The loop returns when
@@ -126,6 +128,18 @@ pub(crate) struct Worker<'a> {
     pub(crate) notes: Notes,
     /// The turns of the groups, once the runtime has some.
     turns: Option<Box<Turns>>,
+}
+
+/// What the only worker of a current-thread runtime keeps from one `block_on` to the next: what it
+/// has learned of its sleeps, and memory.
+pub(crate) struct Kept {
+    wait_policy: Box<WaitPolicy>,
+    /// Empty.
+    due: Vec<Due<Core>>,
+    /// Empty.
+    wakers: Vec<Waker>,
+    /// Those of the last wait. Each wait begins without any.
+    events: Events,
 }
 
 /// Runs the worker of `shard` on this thread, until the runtime stops.
@@ -189,7 +203,12 @@ pub(crate) fn run_as<R>(local: &Local, main: impl FnOnce(&mut Worker<'_>) -> R) 
         }
         hook(&shared.config.on_thread_stop);
         if worker.is_single {
-            local.wait_policy.set(Some(worker.wait_policy));
+            local.kept.set(Some(Kept {
+                wait_policy: worker.wait_policy,
+                due: worker.due,
+                wakers: worker.wakers,
+                events: worker.events.into_inner(),
+            }));
         }
         output
     };
@@ -200,8 +219,7 @@ impl<'a> Worker<'a> {
     pub(crate) fn new(local: &'a Local, shared: &'a Shared) -> Self {
         let core = local.shard.owner();
         // Room for one whole rescue, which must not wait for memory. The only worker of a
-        // current-thread runtime rescues none, and a thread becomes that worker for each
-        // `block_on`.
+        // current-thread runtime rescues none.
         let (due, wakers) = match shared.is_current_thread() {
             true => (0, 0),
             false => (RESCUED, EVENTS),
@@ -210,6 +228,17 @@ impl<'a> Worker<'a> {
             true => Events::new(EVENTS),
             false => Events::new(EVENTS).reserve(),
         };
+        let kept = local.kept.take().unwrap_or_else(|| {
+            let spent = shared
+                .group(core.index)
+                .map(|(group, _)| group.spent.clone());
+            Kept {
+                wait_policy: Box::new(WaitPolicy::new(&shared.config, spent)),
+                due: Vec::with_capacity(due),
+                wakers: Vec::with_capacity(wakers),
+                events: events(),
+            }
+        });
         // The thread before this one, as in an earlier `block_on`, has left its last job there. Go
         // on with the numbers: the label of one of its jobs must not be that of another one.
         let tick = core.watchdog.watch.begun();
@@ -225,12 +254,13 @@ impl<'a> Worker<'a> {
             poll_within: nanos(shared.config.rescue_latency) / 4,
             is_single: shared.is_current_thread(),
             timers_since_poll: 0,
+            fired_at: 0,
             in_loop: InLoop::at(shared.clock.real(), tick),
             root: None,
             search: Search::beginning_at(core.index),
-            due: Vec::with_capacity(due),
-            events: RefCell::new(events()),
-            wakers: Vec::with_capacity(wakers),
+            due: kept.due,
+            events: RefCell::new(kept.events),
+            wakers: kept.wakers,
             alarms: Vec::new(),
             followed: Vec::new(),
             stalls: Vec::new(),
@@ -239,12 +269,7 @@ impl<'a> Worker<'a> {
             found_stuck: false,
             peer_events: events(),
             rest: Rest::default(),
-            wait_policy: local.wait_policy.take().unwrap_or_else(|| {
-                let spent = shared
-                    .group(core.index)
-                    .map(|(group, _)| group.spent.clone());
-                Box::new(WaitPolicy::new(&shared.config, spent))
-            }),
+            wait_policy: kept.wait_policy,
             tidy: Tidy::default(),
             patience: Patience::default(),
             mates_patience: Patience::default(),

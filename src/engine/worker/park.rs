@@ -36,7 +36,9 @@ impl Worker<'_> {
         if next == NEVER || was_paused {
             return false;
         }
-        let spins = self.wait_policy.spins(next, || self.shared.clock.now());
+        // The worker has just read the clock, to fire what is due. If the deadline came near since
+        // then, the worker notices when it is about to sleep.
+        let spins = self.wait_policy.spins(next, || self.fired_at);
         if spins {
             self.wait_policy.spins_for(next);
         }

@@ -148,6 +148,10 @@ impl Worker<'_> {
 
     /// Takes a job from a peer, and moves some more into the own deque, which is empty.
     pub(super) fn steal_from_peers(&mut self) -> Option<Job> {
+        // The only worker has no peers, unless helpers run.
+        if self.is_single && self.shared.queues.searchers.helpers() == 0 {
+            return None;
+        }
         let deque = &self.local.deque;
         // Begin with another victim each time, so that not all searchers ask the same peer.
         let (search, spins) = (&mut self.search, self.shared.config.spin);
