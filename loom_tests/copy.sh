@@ -4,7 +4,7 @@
 packages=(shards crates/{loom,pool,sched,sync,tasks} testing/model)
 # The files of the runtime that have a model (`tests/activity.rs`, `tests/paused.rs`).
 runtime=(src/engine/watchdog/alarm.rs
-    src/engine/watchdog/watch.rs src/metrics/{activity,label,spawned}.rs src/util/lock.rs)
+    src/engine/watchdog/{seen,watch}.rs src/metrics/{activity,label,spawned}.rs src/util/lock.rs)
 
 # copy_models ROOT DIR: copies what the models need from the tree at ROOT to DIR, as a workspace of
 # its own. The root package and its dependencies stay out.

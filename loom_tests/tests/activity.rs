@@ -1,8 +1,8 @@
 //! The job that a worker publishes for its peers: a peer never takes the name that it reads for
 //! the name of another job. And the report of a stall: its end comes last, and once.
 //!
-//! The source is the runtime's file `src/engine/watchdog/watch.rs`, with loom's atomics in place of
-//! `sys::sync`. The runtime itself is not built with loom.
+//! The source is the runtime's files `watch.rs` and `seen.rs` in `src/engine/watchdog/`, with loom's
+//! atomics in place of `sys::sync`. The runtime itself is not built with loom.
 #![cfg(loom)]
 
 #[path = "../../src/metrics/activity.rs"]
@@ -13,6 +13,8 @@ mod activity;
 mod label;
 #[path = "../../src/util/lock.rs"]
 mod lock;
+#[path = "../../src/engine/watchdog/seen.rs"]
+mod seen;
 #[path = "../../src/metrics/spawned.rs"]
 #[allow(dead_code, reason = "the model gives no names")]
 mod spawned;
@@ -40,6 +42,8 @@ mod metrics {
 
 mod engine {
     pub mod watchdog {
+        pub(crate) use crate::seen;
+
         pub mod stall {
             use std::{num::NonZeroU64, time::Duration};
 
@@ -76,10 +80,7 @@ use loom_tests::model;
 use tourbillon_shards::TypeName;
 
 use crate::{
-    label::Label,
-    metrics::activity::Activity,
-    spawned::Spawned,
-    watch::{InLoop, Watch},
+    label::Label, metrics::activity::Activity, seen::InLoop, spawned::Spawned, watch::Watch,
 };
 
 struct First;
@@ -182,6 +183,82 @@ fn a_label_belongs_to_the_number_that_was_read() {
         }
         running.join().unwrap();
         assert!(watch.job_of(2).is_some_and(|job| job.label.is_none()));
+    });
+}
+
+/// A peer that reads the number of a job and then the job gets the group of this job, or no job. The
+/// second job is in the default group, which has no name.
+#[test]
+fn a_group_belongs_to_the_number_that_was_read() {
+    model!(None, || {
+        let groups = [Some(Label::new("first")), None];
+        let watch = Arc::new(Watch::new());
+        let running = thread::spawn({
+            let watch = watch.clone();
+            move || {
+                for ((number, name), group) in (1..).zip(names()).zip(groups) {
+                    watch.begin_in(number, group);
+                    watch.begin(number, name, None);
+                }
+            }
+        });
+        if let Some(number) = watch.number()
+            && let Some(job) = watch.job_of(number)
+        {
+            let group = groups[number as usize - 1];
+            assert_eq!(job.group.map(Label::text), group.map(Label::text));
+        }
+        running.join().unwrap();
+        assert!(watch.job_of(2).is_some_and(|job| job.group.is_none()));
+    });
+}
+
+/// So it is if the peer reads which job has begun, as for the report of a rescue. This job may not
+/// be published yet.
+#[test]
+fn a_group_belongs_to_the_job_that_has_begun() {
+    model!(None, || {
+        let labels = ["first", "second"].map(Label::new);
+        let watch = Arc::new(Watch::new());
+        let running = thread::spawn({
+            let watch = watch.clone();
+            move || {
+                for ((number, name), label) in (1..).zip(names()).zip(labels) {
+                    watch.begin_in(number, Some(label));
+                    watch.begin(number, name, None);
+                }
+            }
+        });
+        let number = watch.begun();
+        if let Some(group) = watch.group_of(number) {
+            assert_eq!(group.text(), labels[number as usize - 1].text());
+        }
+        running.join().unwrap();
+        assert_eq!(watch.group_of(2).map(Label::text), Some("second"));
+    });
+}
+
+/// A job that says nothing of a group is in the default one, whatever the job before it said.
+#[test]
+fn a_job_that_names_no_group_has_none() {
+    model!(None, || {
+        let watch = Arc::new(Watch::new());
+        let running = thread::spawn({
+            let watch = watch.clone();
+            move || {
+                watch.begin_in(1, Some(Label::new("first")));
+                watch.begin(1, names()[0], None);
+                watch.begin(2, names()[1], None);
+            }
+        });
+        if let Some(number) = watch.number()
+            && let Some(job) = watch.job_of(number)
+        {
+            let group = job.group.map(Label::text);
+            assert_eq!(group, (number == 1).then_some("first"));
+        }
+        running.join().unwrap();
+        assert!(watch.job_of(2).is_some_and(|job| job.group.is_none()));
     });
 }
 

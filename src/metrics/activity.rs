@@ -29,7 +29,8 @@ pub enum Activity {
 /// The name of the job that a worker runs.
 ///
 /// `Display` writes it as a [`Stall`](crate::runtime::Stall) does: `callback shop::expire`, or
-/// `task shop::main (spawned at src/main.rs:31:9)`. A label comes first: `GET /report in task …`.
+/// `task shop::main (spawned at src/main.rs:31:9)`. A label comes first: `GET /report in task …`. A
+/// group comes after the name: `task shop::pack of group batch (…)`.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 #[non_exhaustive]
 pub struct JobName {
@@ -41,6 +42,9 @@ pub struct JobName {
     pub spawned: Option<&'static Location<'static>>,
     /// The text of the [label](crate::task::label) that the job has given itself.
     pub label: Option<&'static str>,
+    /// The name of the [group](crate::task::Group) that the job belongs to. `None` for the default
+    /// group.
+    pub group: Option<&'static str>,
 }
 
 impl JobName {
@@ -50,6 +54,7 @@ impl JobName {
             name,
             spawned,
             label: None,
+            group: None,
         }
     }
 }
@@ -60,8 +65,15 @@ impl fmt::Display for JobName {
             write!(f, "{label} in ")?;
         }
         match self.spawned {
-            Some(at) => write!(f, "task {} (spawned at {at})", self.name),
-            None => write!(f, "callback {}", self.name),
+            Some(_) => write!(f, "task {}", self.name)?,
+            None => write!(f, "callback {}", self.name)?,
+        }
+        if let Some(group) = self.group {
+            write!(f, " of group {group}")?;
+        }
+        match self.spawned {
+            Some(at) => write!(f, " (spawned at {at})"),
+            None => Ok(()),
         }
     }
 }
@@ -72,15 +84,18 @@ pub(crate) struct JobRef {
     pub(crate) name: &'static TypeName,
     pub(crate) spawned: Option<Spawned>,
     pub(crate) label: Option<Label>,
+    /// The name of its group, if that is not the default one.
+    pub(crate) group: Option<Label>,
 }
 
 impl JobRef {
-    /// Returns a job without a label.
+    /// Returns a job without a label, in the default group.
     pub(crate) fn new(name: &'static TypeName, spawned: Option<Spawned>) -> Self {
         Self {
             name,
             spawned,
             label: None,
+            group: None,
         }
     }
 
@@ -91,6 +106,7 @@ impl JobRef {
             name: given.unwrap_or_else(|| self.name.get()),
             spawned: self.spawned.map(Spawned::place),
             label: self.label.map(Label::text),
+            group: self.group.map(Label::text),
         }
     }
 }

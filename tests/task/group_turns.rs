@@ -1,4 +1,4 @@
-//! When the workers of a runtime with groups look at sockets.
+//! When the workers of a runtime with groups look at sockets, and how reports name the groups.
 
 use std::{
     io::Write,
@@ -6,6 +6,7 @@ use std::{
     sync::{
         Arc,
         atomic::{AtomicUsize, Ordering::SeqCst},
+        mpsc,
     },
     time::Duration,
 };
@@ -14,10 +15,14 @@ use crate::common::spin;
 use futures_lite::AsyncReadExt;
 use tourbillon::{
     Runtime,
+    flight::Event,
     net::UnixStream,
     runtime::Builder,
     task::{Group, yield_now},
 };
+
+/// Longer than anything here takes, but for a hang.
+const LONG: Duration = Duration::from_secs(300);
 
 /// Longer than the turn of a group.
 const POLL: Duration = Duration::from_micros(200);
@@ -75,4 +80,89 @@ fn a_worker_looks_at_sockets_after_a_long_job_of_a_group() {
         let polls = polls_until_read(&runtime);
         assert!(polls <= 2, "{polls} polls before a look");
     }
+}
+
+/// After a stall whose job is not known, the worker reads the clock before it runs each job. By then
+/// it has taken the job.
+#[test]
+fn jobs_that_are_timed_after_a_stall_count_for_their_group() {
+    let runtime = Builder::new()
+        .worker_threads(1)
+        .rescue_latency(Duration::MAX)
+        .stall_threshold(Duration::from_millis(5))
+        .build()
+        .unwrap();
+    let batch = Group::builder("batch").build_on(runtime.handle()).unwrap();
+    let handle = runtime.handle().clone();
+    let polls = runtime.block_on(batch.spawn(async move {
+        let mut polls = 1;
+        // A long job right after a short one: nobody sees which of both takes the time.
+        let is_unknown = || {
+            let stalls = handle.recent_stalls();
+            stalls.iter().any(|recent| recent.stall.job.is_none())
+        };
+        while !is_unknown() {
+            yield_now().await;
+            yield_now().await;
+            spin(Duration::from_millis(10));
+            yield_now().await;
+            polls += 3;
+        }
+        for _ in 0..20 {
+            spin(Duration::from_millis(2));
+            yield_now().await;
+            polls += 1;
+        }
+        polls
+    }));
+    // The last job is counted when the worker takes the next one.
+    runtime.block_on(runtime.spawn(async {})).unwrap();
+    let metrics = runtime.metrics();
+    let group = &metrics.groups()[1];
+    assert_eq!((group.name(), group.jobs()), ("batch", polls.unwrap()));
+    assert!(group.busy() >= Duration::from_millis(50), "{group:?}");
+}
+
+#[test]
+fn reports_name_the_group_of_a_job() {
+    let (reports, reported) = mpsc::channel();
+    let runtime = Builder::new()
+        .worker_threads(2)
+        .stall_threshold(Duration::from_millis(20))
+        .on_stall(move |stall| reports.send(stall.job.and_then(|job| job.group)).unwrap())
+        .build()
+        .unwrap();
+    let batch = Group::builder("batch").build_on(runtime.handle()).unwrap();
+    let long = || async { spin(Duration::from_millis(50)) };
+    let next = || reported.recv_timeout(LONG).unwrap();
+    runtime.block_on(batch.spawn(long())).unwrap();
+    assert_eq!(next(), Some("batch"));
+    runtime.block_on(runtime.spawn(long())).unwrap();
+    // The stall of the first job may be reported a second time, for its end.
+    let groups = std::iter::repeat_with(next).find(|group| group.is_none());
+    assert_eq!(groups, Some(None));
+    // The flight recorder names it, too.
+    let snapshot = runtime.handle().flight_recorder().snapshot();
+    let events = snapshot.tracks.iter().flat_map(|track| &track.events);
+    let last = events.filter_map(|(_, event)| match event {
+        Event::Turn { last, .. } => *last,
+        _ => None,
+    });
+    let groups: Vec<_> = last.map(|job| job.group).collect();
+    assert!(groups.contains(&Some("batch")), "{groups:?}");
+    // So does a worker while it runs the job.
+    let (begun, began) = mpsc::channel();
+    let (go_on, waits) = mpsc::channel::<()>();
+    let runs = batch.spawn(async move {
+        begun.send(()).unwrap();
+        waits.recv_timeout(LONG).unwrap();
+    });
+    began.recv_timeout(LONG).unwrap();
+    let metrics = runtime.metrics();
+    let mut jobs = metrics.workers().iter().filter_map(|worker| worker.job());
+    assert!(
+        jobs.any(|job| job.group == Some("batch") && job.to_string().contains("of group batch"))
+    );
+    go_on.send(()).unwrap();
+    runtime.block_on(runs).unwrap();
 }

@@ -21,7 +21,8 @@
 //! Names are those of Prometheus: they end in base units, so times are in seconds, and a counter
 //! ends in `_total`. Values per worker have the label `worker`: a worker number, `helpers` for all
 //! helpers, or `clocks` for timers of the wall clock and the boot-time clock, which belong to no
-//! worker.
+//! worker. Values per [group](tourbillon::task::Group) of tasks have the label `group`: its name. A
+//! runtime without groups has none of these.
 
 use tourbillon::{
     VERSION,
@@ -29,8 +30,8 @@ use tourbillon::{
 };
 
 use crate::samples::{
-    CLOCKS, all_writers, each_worker, lateness_by_stage, one, rescues_by_pair, stores, timers,
-    writers, writers_by,
+    CLOCKS, all_writers, each_worker, groups, lateness_by_stage, one, rescues_by_pair, stores,
+    timers, writers, writers_by,
 };
 
 /// A metric. Its samples differ in their labels.
@@ -378,6 +379,31 @@ pub static FAMILIES: &[Family] = &[
         "{job}",
         "Jobs of spawn_blocking that wait for a thread.",
         |it, visit| one(it.blocking_queue_depth(), visit),
+    ),
+    // Groups of tasks.
+    gauge(
+        "tourbillon_group_shares",
+        "{share}",
+        "Shares of the group of tasks, by which groups divide the workers' time.",
+        |it, visit| groups(it, |group| Value::Number(group.shares().into()), visit),
+    ),
+    counter(
+        "tourbillon_group_jobs_total",
+        "{job}",
+        "Jobs of the group that have run.",
+        |it, visit| groups(it, |group| Value::Number(group.jobs()), visit),
+    ),
+    counter(
+        "tourbillon_group_busy_seconds_total",
+        SECONDS,
+        "Time for which jobs of the group have run.",
+        |it, visit| groups(it, |it| Value::Seconds(it.busy().as_secs_f64()), visit),
+    ),
+    gauge(
+        "tourbillon_group_queue_depth",
+        "{job}",
+        "Jobs of the group that wait for a worker.",
+        |it, visit| groups(it, |group| Value::Number(group.queued() as u64), visit),
     ),
     // The CPU quota.
     counter(

@@ -3,6 +3,7 @@ use std::{collections::HashMap, time::Duration};
 use tourbillon::{
     metrics::{LatenessHistogram, RuntimeMetrics},
     runtime::Builder,
+    task::Group,
 };
 
 use crate::{
@@ -145,4 +146,22 @@ fn armed_timers_are_counted_per_worker() {
     assert_eq!(sum, 1);
     let pending = lines(&text, "tourbillon_timers_pending");
     assert_eq!(pending.len(), 3, "{pending:?}");
+}
+
+#[test]
+fn groups_have_their_names_as_labels() {
+    let name = "tourbillon_group_shares";
+    assert!(lines(&prometheus(&metrics()), name).is_empty());
+    let runtime = Builder::new().worker_threads(2).build().unwrap();
+    let batch = Group::builder("batch").shares(50);
+    let batch = batch.build_on(runtime.handle()).unwrap();
+    runtime.block_on(batch.spawn(async {})).unwrap();
+    let text = prometheus(&runtime.metrics());
+    let shares = [("default", 100), ("batch", 50)];
+    let shares = shares.map(|(group, shares)| format!("{name}{{group=\"{group}\"}} {shares}"));
+    assert_eq!(lines(&text, name), shares);
+    for name in ["jobs_total", "busy_seconds_total", "queue_depth"] {
+        let name = format!("tourbillon_group_{name}");
+        assert_eq!(lines(&text, &name).len(), 2, "{text}");
+    }
 }

@@ -24,7 +24,8 @@ const METADATA: Metadata<'static> =
 /// differ in kind, because the crate's counters are whole numbers, and its histograms take each
 /// value by itself:
 ///
-/// - A counter of seconds, `tourbillon_worker_busy_seconds_total`, is a gauge.
+/// - A counter of seconds is a gauge: `tourbillon_worker_busy_seconds_total`,
+///   `tourbillon_group_busy_seconds_total` and `tourbillon_throttled_seconds_total`.
 /// - The histogram of lateness is a counter `…_bucket` for each bucket, with the label `le`, a
 ///   counter `…_count`, and a gauge `…_sum`. They are exact, and cost the same however many timers
 ///   there are. Queries for Prometheus such as `histogram_quantile` work as they do on a histogram.

@@ -1,6 +1,6 @@
 //! The samples of the families: what each worker, the helpers and the other clocks have.
 
-use tourbillon::metrics::{ClockMetrics, Counts, RuntimeMetrics, WorkerMetrics};
+use tourbillon::metrics::{ClockMetrics, Counts, GroupMetrics, RuntimeMetrics, WorkerMetrics};
 
 use crate::families::{Label, Value, Visit};
 
@@ -86,6 +86,17 @@ pub(crate) fn each_worker(
 ) {
     for (i, worker) in metrics.workers().iter().enumerate() {
         visit(&[("worker", &i.to_string())], Value::Number(value(worker)));
+    }
+}
+
+/// Visits a value that each group of tasks has.
+pub(crate) fn groups(
+    metrics: &RuntimeMetrics,
+    value: impl Fn(&GroupMetrics) -> Value<'static>,
+    visit: &mut Visit<'_>,
+) {
+    for group in metrics.groups() {
+        visit(&[("group", group.name())], value(group));
     }
 }
 

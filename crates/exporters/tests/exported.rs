@@ -12,7 +12,7 @@ use opentelemetry_sdk::metrics::{
     InMemoryMetricExporter, PeriodicReader, SdkMeterProvider,
     data::{AggregatedMetrics, Metric, MetricData},
 };
-use tourbillon::{Runtime, runtime::Builder, time::sleep};
+use tourbillon::{Runtime, runtime::Builder, task::Group, time::sleep};
 use tourbillon_exporters::{
     RuntimeMetricsReporter, RuntimeMetricsReporterBuilder, observe_runtime, prometheus,
 };
@@ -23,6 +23,7 @@ const MS: Duration = Duration::from_millis(1);
 /// Builds a runtime that has done something of each kind.
 fn busy(builder: &mut Builder) -> Runtime {
     let runtime = builder.worker_threads(2).build().unwrap();
+    Group::builder("batch").build_on(runtime.handle()).unwrap();
     let done = runtime.spawn(async {
         for _ in 0..20 {
             sleep(MS).await;
@@ -104,6 +105,7 @@ fn a_recorder_gets_the_samples_of_prometheus() {
     let text_of_prometheus = prometheus(&runtime.metrics());
     let times = [
         "tourbillon_worker_busy_seconds_total ",
+        "tourbillon_group_busy_seconds_total ",
         "tourbillon_throttled_seconds_total ",
     ];
     for (what, others) in [("# HELP ", &[][..]), ("# TYPE ", &times[..])] {

@@ -134,7 +134,7 @@ pub fn causes(late: &[LateTimer]) -> Vec<CauseTotal> {
 /// [stuck](Cause::StuckInJob), the greatest sum first.
 pub fn jobs(late: &[LateTimer]) -> Vec<JobTotal> {
     let sums = sums(late, |span| match span.cause {
-        Cause::StuckInJob(Some(job)) => Some(((job.label, job.name, job.spawned), job)),
+        Cause::StuckInJob(Some(job)) => Some(((job.label, job.name, job.group, job.spawned), job)),
         _ => None,
     });
     let total = |(_, job, sum): (_, _, Sum)| JobTotal {

@@ -111,7 +111,9 @@ impl Stacks {
         stalls.sort_by_key(|stall| Reverse(stall.elapsed));
         let (mut rows, mut places) = (Vec::new(), HashMap::new());
         let with_rows = stalls.into_iter().map(|stall| {
-            let name = stall.job.map(|job| (job.label, job.name, job.spawned));
+            let name = stall
+                .job
+                .map(|job| (job.label, job.name, job.group, job.spawned));
             let place = |stack: &&Arc<str>| {
                 let place = *places
                     .entry((name, Arc::clone(stack)))

@@ -16,7 +16,7 @@ use crossbeam::{deque::Injector, utils::CachePadded};
 use crate::{
     engine::{job::Job, queues::steal},
     error::GroupError,
-    metrics::{counters::Counter, parts::GroupMetrics},
+    metrics::{counters::Counter, label::Label, parts::GroupMetrics},
     sys::sync::{
         Mutex,
         atomic::{AtomicU32, AtomicUsize, Ordering},
@@ -113,6 +113,8 @@ pub(crate) struct Table {
 /// One group.
 pub(crate) struct Group {
     name: Box<str>,
+    /// The name, for the reports of jobs.
+    label: Label,
     shares: AtomicU32,
     /// See [`Options::latency_goal`].
     latency_goal: u64,
@@ -239,6 +241,7 @@ impl Group {
     fn new(options: &Options, workers: usize) -> Self {
         Self {
             name: options.name.as_str().into(),
+            label: Label::new(&options.name),
             shares: AtomicU32::new(options.shares),
             latency_goal: options.latency_goal,
             queue: CachePadded::new(Injector::new()),
@@ -248,6 +251,10 @@ impl Group {
 
     pub(crate) fn name(&self) -> &str {
         &self.name
+    }
+
+    pub(crate) fn label(&self) -> Label {
+        self.label
     }
 
     pub(crate) fn shares(&self) -> u32 {

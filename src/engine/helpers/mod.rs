@@ -28,7 +28,7 @@ use crate::{
         local::Local,
         shared::Shared,
         shutdown, threads,
-        watchdog::watch::InLoop,
+        watchdog::seen::InLoop,
         worker,
         worker::Worker,
     },

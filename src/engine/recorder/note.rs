@@ -15,7 +15,7 @@ use crate::{
             event::{Lost, Rescue, WakeReason},
             words::{self, Words},
         },
-        watchdog::watch::InLoop,
+        watchdog::seen::InLoop,
         worker::Worker,
     },
     metrics::{activity::JobRef, spawned::Spawned},
@@ -418,7 +418,9 @@ impl Worker<'_> {
         }
         if track.notes_all() && !self.shared.clock.was_paused() {
             let run = words::run(self.shared.clock.real(), self.tick);
-            self.write([run, words::job(JobRef::new(name, spawned))]);
+            let mut job = JobRef::new(name, spawned);
+            job.group = self.group_name();
+            self.write([run].into_iter().chain(words::named(Some(job))));
         }
     }
 

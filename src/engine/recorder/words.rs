@@ -72,9 +72,11 @@ enum Kind {
     Label,
     /// Detail of `Stalled`: unused; the number of the stall.
     Numbered,
+    /// Detail behind `Job`: unused; the name of the group.
+    Group,
 }
 
-const KINDS: [Kind; 21] = [
+const KINDS: [Kind; 22] = [
     Kind::Parked,
     Kind::Resumed,
     Kind::Turn,
@@ -96,6 +98,7 @@ const KINDS: [Kind; 21] = [
     Kind::Throttled,
     Kind::Label,
     Kind::Numbered,
+    Kind::Group,
 ];
 
 /// Returns when a sleep is to end, from the word that says it.
@@ -186,11 +189,16 @@ pub(crate) fn job(job: JobRef) -> Words {
     words(Kind::Job, spawned, name)
 }
 
-/// The details of a job, with its label if it has one.
+/// The details of a job, with its label and its group if it has them.
 pub(crate) fn named(job: Option<JobRef>) -> impl Iterator<Item = Words> {
-    let label = job.and_then(|job| job.label);
-    let label = label.map(|it| words(Kind::Label, 0, it.as_ptr().expose_provenance() as u64));
-    job.map(self::job).into_iter().chain(label)
+    let text = |kind, text: Label| words(kind, 0, text.as_ptr().expose_provenance() as u64);
+    let label = job
+        .and_then(|job| job.label)
+        .map(|it| text(Kind::Label, it));
+    let group = job
+        .and_then(|job| job.group)
+        .map(|it| text(Kind::Group, it));
+    job.map(self::job).into_iter().chain(label).chain(group)
 }
 
 pub(crate) fn run(at: u64, number: u64) -> Words {
@@ -319,13 +327,16 @@ pub(crate) unsafe fn decode(copied: &[Words]) -> Vec<(u64, Event)> {
             Kind::Suspended => Event::Suspended { length: word },
             Kind::Armed => Event::Armed { deadline: word },
             Kind::Moved => Event::Moved,
-            Kind::Label => {
-                let label = ptr::with_exposed_provenance_mut(word as usize);
+            Kind::Label | Kind::Group => {
+                let text = ptr::with_exposed_provenance_mut(word as usize);
                 // SAFETY: guaranteed by the caller: `named` made it of a `Label`.
-                let label = unsafe { Label::from_ptr(label) };
+                let text = unsafe { Label::from_ptr(text) }.map(Label::text);
                 let event = events.last_mut();
                 if let Some(Some(job)) = event.and_then(|(_, event)| event.job_mut()) {
-                    job.label = label.map(Label::text);
+                    match kind {
+                        Kind::Label => job.label = text,
+                        _ => job.group = text,
+                    }
                 }
                 continue;
             }

@@ -8,10 +8,11 @@ fn decoded(words: &[Words]) -> Vec<(u64, Event)> {
 }
 
 #[test]
-fn a_job_is_decoded_with_its_label() {
+fn a_job_is_decoded_with_its_label_and_group() {
     let (mut reference, mut name) = sample();
     reference.label = Some(Label::new("GET /report"));
-    name.label = Some("GET /report");
+    reference.group = Some(Label::new("batch"));
+    (name.label, name.group) = (Some("GET /report"), Some("batch"));
     let stalled = [stalled(1, 0, true, 100)].into_iter();
     let written: Vec<_> = stalled.chain(named(Some(reference))).collect();
     let Event::Stalled { job, .. } = decoded(&written)[0].1 else {

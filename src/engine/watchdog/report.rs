@@ -7,7 +7,7 @@
 //!
 //! | word | written by |
 //! |---|---|
-//! | `begun`, `name`, `spawned`, `named` | the worker |
+//! | `begun`, `name`, `spawned`, `named`, and those of label, span and group | the worker |
 //! | `seen` | the peer that looks, under the lock |
 //!
 //! The two numbers are a sequence lock. A name belongs to a job if `named` has the job's number
@@ -22,10 +22,7 @@ use crate::{
     engine::{
         core::Core,
         recorder::words,
-        watchdog::{
-            stall::Stall,
-            watch::{InLoop, OFF},
-        },
+        watchdog::{seen::InLoop, stall::Stall, watch::OFF},
     },
     sys::sync::atomic::Ordering,
     util::{nanos::nanos, probe::probe},
@@ -183,6 +180,7 @@ pub(crate) fn trace(stall: &Stall) {
         is_helper = stall.is_helper,
         number = stall.number,
         label = stall.job.and_then(|job| job.label),
+        group = stall.job.and_then(|job| job.group),
         job = stall.job.map(|job| job.name),
         spawned = stall.job.and_then(|job| job.spawned).map(tracing::field::display),
         elapsed_ms = u64::try_from(stall.elapsed.as_millis()).unwrap_or(u64::MAX),

@@ -1,12 +1,15 @@
 //! The job that a worker runs, as its peers can read it.
 
-use std::{num::NonZeroU64, ptr, sync::TryLockError, time::Duration};
+use std::{num::NonZeroU64, ptr, sync::TryLockError};
 
 use crossbeam::utils::CachePadded;
 use tourbillon_shards::TypeName;
 
 use crate::{
-    engine::watchdog::stall::Stall,
+    engine::watchdog::{
+        seen::{Course, InLoop, Open, Seen, Sight, stall},
+        stall::Stall,
+    },
     metrics::{
         activity::{Activity, JobName, JobRef},
         label::Label,
@@ -57,65 +60,10 @@ pub(super) struct Published {
     /// leave both as they are.
     label: AtomicPtr<()>,
     label_of: AtomicU64,
-}
-
-/// What peers have seen of a worker's jobs, and the stall that they found.
-#[derive(Debug, Default)]
-pub(super) struct Seen {
-    sight: Option<Sight>,
-    stall: Option<Open>,
-    /// Up to where a peer has seen the end of a stall: what came before needs no second report.
-    over: InLoop,
-}
-
-/// The job that peers saw last.
-#[derive(Clone, Copy, Debug)]
-struct Sight {
-    number: u64,
-    /// When it was first seen, and when last, in ns.
-    since: u64,
-    until: u64,
-    what: Option<JobRef>,
-    origin: Option<NonZeroU64>,
-}
-
-/// A stall that is not yet reported to its end.
-#[derive(Debug)]
-struct Open {
-    stall: Stall,
-    /// When peers first saw its job, in ns.
-    since: u64,
-    course: Course,
-}
-
-/// How far the report of a stall is. A hook is user code, so no lock is held while it runs; yet it
-/// must not hear of the end first.
-///
-/// ```text
-/// Found ──> Reporting ──> Reported ──> (none)    the reporter, twice; then the end
-///   │           └───────> Ended ─────> (none)    the end; then the reporter
-///   └──────────────────────────────> (none)      the end, if it comes first: one report for all
-/// ```
-///
-/// The end is noted by the worker, or by a peer that sees the worker at a later job.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-enum Course {
-    /// A peer has found it, and will report it.
-    Found,
-    /// A thread reports that the job runs.
-    Reporting,
-    /// That is reported.
-    Reported,
-    /// The job ended while a thread reported that it runs. This thread reports the end, too.
-    Ended,
-}
-
-/// When a worker was last in its loop, and after how many jobs. Only the worker reads it.
-#[derive(Clone, Copy, Debug, Default)]
-pub(crate) struct InLoop {
-    pub(crate) at: u64,
-    /// How many jobs had run by then.
-    pub(crate) jobs: u64,
+    /// The name of the group of job `group_of`, or null if that is the default one. Jobs of a
+    /// runtime without groups leave both as they are.
+    group: AtomicPtr<()>,
+    group_of: AtomicU64,
 }
 
 impl Watch {
@@ -131,6 +79,8 @@ impl Watch {
                 origin_of: AtomicU64::new(0),
                 label: AtomicPtr::new(ptr::null_mut()),
                 label_of: AtomicU64::new(0),
+                group: AtomicPtr::new(ptr::null_mut()),
+                group_of: AtomicU64::new(0),
             }),
             seen: Mutex::default(),
         }
@@ -212,6 +162,35 @@ impl Watch {
         label.filter(|_| is_same)
     }
 
+    /// Publishes the group of job `number`, which the worker is about to [begin](Watch::begin).
+    /// `None` is the default group.
+    pub(crate) fn begin_in(&self, number: u64, group: Option<Label>) {
+        let job = &*self.job;
+        job.begun.store(number, Relaxed);
+        // Before the group, as in `begin` before the name: a thread that reads this group and then
+        // `begun` sees the new number.
+        fence(Release);
+        let group = group.map_or(ptr::null_mut(), Label::as_ptr);
+        job.group.store(group, Relaxed);
+        // With release, as the number of a label. The release of `named`, in `begin`, comes later:
+        // a reader of that number sees both words, or those of a later job.
+        job.group_of.store(number, Release);
+    }
+
+    /// Returns the group of job `number`. `None` if that is the default one, or if the worker has
+    /// begun another job since: the caller then finds another number in `begun`.
+    pub(super) fn group_of(&self, number: u64) -> Option<Label> {
+        if self.job.group_of.load(Acquire) != number {
+            return None;
+        }
+        let group = self.job.group.load(Relaxed);
+        fence(Acquire);
+        let is_same = self.job.begun.load(Relaxed) == number;
+        // SAFETY: `begin_in` made it of a `Label`, or it is null.
+        let group = unsafe { Label::from_ptr(group) };
+        group.filter(|_| is_same)
+    }
+
     /// Returns the present activity of a worker that does not sleep.
     pub(crate) fn activity(&self) -> (Activity, Option<JobName>) {
         let of = |job: Option<JobRef>| match job {
@@ -253,10 +232,12 @@ impl Watch {
         // SAFETY: `begin` made `name` of a static reference, and `spawned` of a `Spawned`; or they
         // are null.
         let (name, spawned) = unsafe { (name.as_ref(), Spawned::from_ptr(spawned)) };
+        let number = self.begun();
         name.map(|name| JobRef {
             name,
             spawned,
-            label: self.label_of(self.begun()),
+            label: self.label_of(number),
+            group: self.group_of(number),
         })
     }
 
@@ -406,87 +387,5 @@ impl Watch {
             }
             None => stall(worker, elapsed, jobs, None, None),
         })
-    }
-}
-
-impl Seen {
-    /// Notes that the worker has left all jobs before `number`, as it was seen at `now`. Returns
-    /// whether this is the end of a stall that the caller is to report.
-    fn left(&mut self, number: u64, now: u64) -> bool {
-        let open = self.stall.as_ref();
-        let open = open.filter(|it| it.stall.is_running && it.stall.job_number < number);
-        let Some(since) = open.map(|it| it.since) else {
-            return false;
-        };
-        self.over = InLoop::at(now, number - 1);
-        let Some(stall) = self.end(since, now) else {
-            return false;
-        };
-        self.stall = Some(Open {
-            stall,
-            since,
-            course: Course::Found,
-        });
-        true
-    }
-
-    /// Notes that the job of the stall has run from `since` to `until`, in ns, and is over. Returns
-    /// the stall if the caller is to report that.
-    fn end(&mut self, since: u64, until: u64) -> Option<Stall> {
-        let open = self.stall.as_mut()?;
-        open.stall.is_running = false;
-        open.stall.elapsed = Duration::from_nanos(until.saturating_sub(since));
-        if open.course == Course::Reporting {
-            open.course = Course::Ended;
-            return None;
-        }
-        self.stall.take().map(|open| open.stall)
-    }
-}
-
-impl Sight {
-    /// Returns since when the job is known to have run, in ns, in a turn that began at `from`.
-    fn begun(&self, from: InLoop) -> u64 {
-        match self.number == from.jobs + 1 {
-            true => from.at,
-            false => self.since,
-        }
-    }
-}
-
-/// Returns a stall that is over, and that has no number yet.
-fn stall(
-    worker: usize,
-    elapsed: u64,
-    jobs: u64,
-    what: Option<JobRef>,
-    origin: Option<NonZeroU64>,
-) -> Stall {
-    Stall {
-        number: 0,
-        worker,
-        is_helper: false,
-        thread: 0,
-        job: what.map(JobRef::name),
-        elapsed: Duration::from_nanos(elapsed),
-        is_running: false,
-        jobs,
-        stacks: Vec::new(),
-        job_number: 0,
-        what,
-        origin,
-    }
-}
-
-impl InLoop {
-    /// Returns the state of a worker that is in its loop at `now`, in real time in ns, after `jobs`
-    /// jobs.
-    pub(crate) fn at(now: u64, jobs: u64) -> Self {
-        Self { at: now, jobs }
-    }
-
-    /// Returns how many jobs have run since `last`, and how long that took, in ns.
-    pub(crate) fn since(self, last: Self) -> (u64, u64) {
-        (self.jobs - last.jobs, self.at.saturating_sub(last.at))
     }
 }

@@ -70,6 +70,7 @@ impl Worker<'_> {
     /// poll.
     #[inline]
     fn begin_poll(&self, name: &'static TypeName, spawned: Spawned) {
+        self.begin_in_group();
         let watch = &self.core.watchdog.watch;
         watch.begin(self.tick, name, Some(spawned));
         self.core.recorder.own.polls.add_alone(1);

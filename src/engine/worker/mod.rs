@@ -47,7 +47,7 @@ use crate::{
         recorder::note::Notes,
         shared::Shared,
         shutdown,
-        watchdog::{report, rescue::RESCUED, rest::Rest, watch::InLoop},
+        watchdog::{report, rescue::RESCUED, rest::Rest, seen::InLoop},
         worker::{search::Search, tidy::Tidy, wait_policy::WaitPolicy},
     },
     sys::{self, epoll::Events, sync::atomic::Ordering},
@@ -441,7 +441,10 @@ impl<'a> Worker<'a> {
         let last = self.in_loop;
         report::was_away(self.core, &mut self.in_loop, ran);
         self.shared.clock.note_look(self.in_loop.at);
-        self.end_job(self.in_loop.at);
+        // A job that has begun already is charged at its end.
+        if ran == self.tick {
+            self.end_job(self.in_loop.at);
+        }
         let (jobs, took) = self.in_loop.since(last);
         self.local.pace.note(jobs, took);
         #[cfg(all(feature = "facade", tokio_unstable))]

@@ -6,7 +6,7 @@ use crate::{
     engine::{
         config::Hook,
         paused::quiescence::Passed,
-        watchdog::watch::InLoop,
+        watchdog::seen::InLoop,
         worker::{
             Worker,
             wait_policy::{Sleep, Wait},

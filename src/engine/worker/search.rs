@@ -137,9 +137,8 @@ impl Worker<'_> {
             return Some(job);
         }
         if let Some(groups) = self.shared.task_groups.table() {
-            let now = self.shared.clock.real();
-            self.end_job(now);
-            if let Some(job) = self.next_by_shares(groups, now) {
+            self.end_job(self.shared.clock.real());
+            if let Some(job) = self.next_by_shares(groups) {
                 return Some(job);
             }
         }

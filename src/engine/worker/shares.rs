@@ -11,13 +11,16 @@
 //! The jobs of another group may keep a worker busy that would otherwise have searched. So in the
 //! turn of the default group it also takes jobs from the injector and from the deques of its peers.
 
-use crate::engine::{
-    groups::{
-        GroupId, Table, turns,
-        turns::{PAUSED_JOB, Turns},
+use crate::{
+    engine::{
+        groups::{
+            GroupId, Table, turns,
+            turns::{PAUSED_JOB, Turns},
+        },
+        job::Job,
+        worker::Worker,
     },
-    job::Job,
-    worker::Worker,
+    metrics::label::Label,
 };
 
 impl<'a> Worker<'a> {
@@ -32,7 +35,11 @@ impl<'a> Worker<'a> {
             self.interval = 0;
             return None;
         }
-        self.next_by_shares(groups, now)
+        let job = self.next_by_shares(groups);
+        if let (Some(_), Some(turns)) = (&job, &mut self.turns) {
+            turns.begin_job(now);
+        }
+        job
     }
 
     /// Returns whether a turn has passed since the worker was in its loop.
@@ -44,15 +51,34 @@ impl<'a> Worker<'a> {
 
     /// Returns the next job, by the shares of the groups. The default group has a job if this
     /// worker or the injector has one; if any other group has one, also if a peer has one. The last
-    /// job was over by `now`, in real time in ns, and is charged.
-    pub(super) fn next_by_shares(&mut self, groups: &'a Table, now: u64) -> Option<Job> {
+    /// job is charged.
+    pub(super) fn next_by_shares(&mut self, groups: &'a Table) -> Option<Job> {
         let mut turns = self.turns.take().unwrap_or_else(Turns::new);
         let job = self.next_in_turn(groups, &mut turns);
-        if job.is_some() {
-            turns.begin_job(now);
-        }
         self.turns = Some(turns);
         job
+    }
+
+    /// Returns the name of the group of the job that the worker has taken, if the runtime has
+    /// groups and it is not the default one.
+    pub(crate) fn group_name(&self) -> Option<Label> {
+        let groups = self.shared.task_groups.table()?;
+        let group = self.turns.as_ref()?.group();
+        (group != GroupId::DEFAULT).then(|| groups.get(group).label())
+    }
+
+    /// Publishes the group of the present job, whose name is not published yet.
+    #[inline]
+    pub(super) fn begin_in_group(&self) {
+        if self.turns.is_some() {
+            self.publish_group();
+        }
+    }
+
+    #[cold]
+    fn publish_group(&self) {
+        let watch = &self.core.watchdog.watch;
+        watch.begin_in(self.tick, self.group_name());
     }
 
     /// Takes a job of the group whose turn it is, and begins the next turn if there is none.

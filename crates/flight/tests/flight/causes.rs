@@ -10,8 +10,14 @@ use std::{
     time::{Duration, Instant},
 };
 
-use tourbillon::{Runtime, Timer, flight::Recording, runtime::Builder, task, time};
-use tourbillon_flight::{Cause, LateTimer, NotTaken, late_timers};
+use tourbillon::{
+    Runtime, Timer,
+    flight::Recording,
+    runtime::Builder,
+    task::{self, Group},
+    time,
+};
+use tourbillon_flight::{Cause, LateTimer, NotTaken, jobs, late_timers};
 
 use super::{
     common::{PATIENCE, eventually, runtime, spin},
@@ -71,6 +77,38 @@ fn a_task_that_sleeps_is_named_with_its_place() {
         let at = |timer: &LateTimer| timer.timer.and_then(|job| job.spawned);
         late.iter()
             .any(|timer| at(timer).is_some_and(|at| at.file().ends_with("causes.rs")))
+    });
+}
+
+#[test]
+fn a_job_that_holds_the_worker_is_named_with_its_group() {
+    let runtime = runtime(1);
+    let groups = ["batch", "backup"].map(|name| {
+        let group = Group::builder(name).build_on(runtime.handle());
+        group.unwrap()
+    });
+    for group in &groups {
+        let (sender, ran) = mpsc::channel();
+        let holder = group.spawn(async move {
+            tourbillon::after(MS, move || sender.send(()).unwrap());
+            parse();
+        });
+        runtime.block_on(holder).unwrap();
+        ran.recv_timeout(PATIENCE).unwrap();
+    }
+    // Both tasks have one type and one place. Their groups tell them apart.
+    eventually("both groups are named", || {
+        let late = late_by(&runtime, |cause| matches!(cause, Cause::StuckInJob(_)));
+        let lines: Vec<_> = late.iter().map(|timer| timer.to_string()).collect();
+        let has = |text: &str| lines.iter().any(|line| line.contains(text));
+        let jobs = jobs(&late);
+        let is_summed = |group: &Group| {
+            let name = Some(group.name());
+            jobs.iter().any(|it| it.job.group == name && it.timers == 1)
+        };
+        has(" of group batch (spawned at ")
+            && has(" of group backup (spawned at ")
+            && groups.iter().all(is_summed)
     });
 }
 
