@@ -11,7 +11,9 @@ use std::{
 use serde::{Serialize, Serializer};
 use tourbillon::{
     Handle,
-    metrics::{Activity, ClockMetrics, Counts, JobName, LatenessHistogram, WorkerMetrics},
+    metrics::{
+        Activity, ClockMetrics, Counts, GroupMetrics, JobName, LatenessHistogram, WorkerMetrics,
+    },
     runtime::RecentStall,
     time::Instant as RuntimeInstant,
 };
@@ -73,6 +75,8 @@ pub(crate) struct Snapshot {
     workers: Vec<Worker>,
     helpers: Helpers,
     clocks: Clocks,
+    /// Empty in a runtime without groups.
+    groups: Vec<Group>,
     global_queue_depth: usize,
     alive_tasks: usize,
     blocking: Blocking,
@@ -112,6 +116,18 @@ pub(crate) struct Job {
     label: Option<&'static str>,
     name: &'static str,
     spawned: Option<Place>,
+    /// `None` for the default group.
+    group: Option<&'static str>,
+}
+
+/// A group of tasks.
+#[derive(Debug, Serialize)]
+struct Group {
+    name: String,
+    shares: u32,
+    jobs: u64,
+    busy_ms: f64,
+    queued: usize,
 }
 
 #[derive(Debug, Serialize)]
@@ -171,6 +187,8 @@ struct Stall {
     /// `None` if it is not known which of the `jobs` it was.
     job: Option<&'static str>,
     spawned: Option<Place>,
+    /// As [`Job::group`].
+    group: Option<&'static str>,
     elapsed_ms: f64,
     is_running: bool,
     jobs: u64,
@@ -251,6 +269,7 @@ impl Snapshot {
                 wall: metrics.wall_clock().into(),
                 boot: metrics.boot_clock().into(),
             },
+            groups: metrics.groups().iter().map(Group::from).collect(),
             global_queue_depth: metrics.global_queue_depth(),
             alive_tasks: metrics.num_alive_tasks(),
             blocking: Blocking {
@@ -324,6 +343,7 @@ impl Stall {
             label: stall.job.and_then(|job| job.label),
             job: stall.job.map(|job| job.name),
             spawned: stall.job.and_then(|job| job.spawned).map(Place),
+            group: stall.job.and_then(|job| job.group),
             elapsed_ms: millis(stall.elapsed),
             is_running: stall.is_running,
             jobs: stall.jobs,
@@ -338,11 +358,12 @@ impl Stall {
 type JobKey = Option<(
     Option<&'static str>,
     &'static str,
+    Option<&'static str>,
     Option<&'static Location<'static>>,
 )>;
 
 fn key(job: Option<JobName>) -> JobKey {
-    job.map(|job| (job.label, job.name, job.spawned))
+    job.map(|job| (job.label, job.name, job.group, job.spawned))
 }
 
 /// The texts of stacks that are shown, each once.
@@ -411,6 +432,19 @@ impl From<JobName> for Job {
             label: job.label,
             name: job.name,
             spawned: job.spawned.map(Place),
+            group: job.group,
+        }
+    }
+}
+
+impl From<&GroupMetrics> for Group {
+    fn from(group: &GroupMetrics) -> Self {
+        Self {
+            name: group.name().to_owned(),
+            shares: group.shares(),
+            jobs: group.jobs(),
+            busy_ms: millis(group.busy()),
+            queued: group.queued(),
         }
     }
 }

@@ -10,6 +10,8 @@ use super::bounds::{AtMost, Counts, Text, sum};
 /// The most workers, and the most buckets of a histogram: many times what an inspector sends.
 const WORKERS: usize = 4_096;
 const BUCKETS: usize = 1_024;
+/// The most groups of tasks.
+const GROUPS: usize = 256;
 /// The most stalls, stacks, and functions of a stack.
 const STALLS: usize = 10_000;
 const STACKS: usize = 2_000;
@@ -26,6 +28,9 @@ pub(super) struct Snapshot {
     pub(super) uptime_ms: f64,
     pub(super) workers: AtMost<Worker, WORKERS>,
     helpers: Helpers,
+    /// Older programs send none.
+    #[serde(default)]
+    pub(super) groups: AtMost<Group, GROUPS>,
     pub(super) global_queue_depth: u64,
     pub(super) alive_tasks: u64,
     pub(super) stalls: AtMost<Stall, STALLS>,
@@ -52,6 +57,17 @@ pub(super) struct Job {
     /// What the job says about itself.
     pub(super) label: Option<Text>,
     pub(super) name: Text,
+    /// Older programs send none.
+    #[serde(default)]
+    pub(super) group: Option<Text>,
+}
+
+/// A group of tasks.
+#[derive(Clone, Debug, Deserialize)]
+pub(super) struct Group {
+    pub(super) name: Text,
+    busy_ms: f64,
+    pub(super) queued: u64,
 }
 
 #[derive(Clone, Debug, Deserialize)]
@@ -80,6 +96,9 @@ pub(super) struct Stall {
     /// `None` if it is not known which of several jobs it was.
     job: Option<Text>,
     spawned: Option<Text>,
+    /// Older programs send none.
+    #[serde(default)]
+    group: Option<Text>,
     elapsed_ms: f64,
     /// The places of its stacks.
     #[serde(default)]
@@ -162,6 +181,7 @@ pub(super) struct Stalls<'a> {
     pub(super) label: Option<&'a str>,
     pub(super) job: &'a str,
     pub(super) spawned: &'a str,
+    pub(super) group: Option<&'a str>,
     pub(super) times: usize,
     pub(super) longest_ms: f64,
     /// The places of their stacks, each with a count.
@@ -233,6 +253,19 @@ impl History {
             of(last).saturating_sub(of(before))
         });
         sum(grown) as f64 / seconds
+    }
+
+    /// Returns how many cores a group of tasks has taken since the last snapshot.
+    pub(super) fn cores_of(&self, group: usize) -> f64 {
+        let Some([before, last]) = self.last_two() else {
+            return 0.0;
+        };
+        let of = |snapshot: &Snapshot| snapshot.groups.get(group).map_or(0.0, |it| it.busy_ms);
+        let elapsed = last.at_ms - before.at_ms;
+        match elapsed > 0.0 {
+            true => (of(last) - of(before)).max(0.0) / elapsed,
+            false => 0.0,
+        }
     }
 
     /// Returns how late timers were since the oldest snapshot: those of one worker, or all.
@@ -307,12 +340,15 @@ impl Snapshot {
                 .unwrap_or("one of several jobs, which were not timed");
             let spawned = stall.spawned.as_deref().unwrap_or("");
             let label = stall.label.as_deref();
-            let place = *places.entry((label, job, spawned)).or_insert(jobs.len());
+            let group = stall.group.as_deref();
+            let key = (label, job, spawned, group);
+            let place = *places.entry(key).or_insert(jobs.len());
             if place == jobs.len() {
                 jobs.push(Stalls {
                     label,
                     job,
                     spawned,
+                    group,
                     times: 0,
                     longest_ms: stall.elapsed_ms,
                     stacks: BTreeMap::new(),

@@ -2,7 +2,7 @@
 //!
 //! It fits a terminal of 80 by 24 characters. A higher one shows more workers and stalls.
 
-use std::time::Duration;
+use std::{borrow::Cow, time::Duration};
 
 use ratatui::{
     Frame,
@@ -67,7 +67,7 @@ impl View<'_> {
         let stall_lines: u16 = stalls.iter().map(|(_, height)| height).sum();
         let [head, totals, _, title, chart, _, workers, stalled, keys] = Layout::vertical([
             Constraint::Length(1),
-            Constraint::Length(4),
+            Constraint::Length(if last.groups.is_empty() { 4 } else { 5 }),
             Constraint::Length(1),
             Constraint::Length(1),
             Constraint::Length(4),
@@ -137,7 +137,7 @@ impl View<'_> {
             lateness.push(Span::styled(format!("{:<9} ", time(bound)), level(bound)));
         }
         lateness.push(Span::raw(format!("of {}", short(late.timers()))));
-        let lines = vec![
+        let mut lines = vec![
             Line::from(vec![
                 label("timers"),
                 figure("pending", &short(pending)),
@@ -164,7 +164,19 @@ impl View<'_> {
             ]),
             Line::from(lateness),
         ];
+        if !last.groups.is_empty() {
+            lines.push(self.groups(last));
+        }
         frame.render_widget(Paragraph::new(lines), area);
+    }
+
+    /// Returns what each group of tasks takes, as a part of a core, and how many jobs of it wait.
+    fn groups(&self, last: &Snapshot) -> Line<'static> {
+        let groups = last.groups.iter().enumerate().map(|(index, group)| {
+            let (part, queued) = (100.0 * self.history.cores_of(index), short(group.queued));
+            Span::raw(format!("{} {part:.0} %, {queued} wait   ", &*group.name))
+        });
+        Line::from_iter([label("groups")].into_iter().chain(groups))
     }
 
     /// Draws the p99 between each two updates, on a log scale.
@@ -221,8 +233,14 @@ impl View<'_> {
         let late = self.history.lateness(Some(index), self.stage);
         let high = last.bound(&late, 0.99);
         let busy = self.history.rate(Some(index), &["busy_ns"]) / 1e7;
-        let name = |job: &'w Job| job.label.as_deref().unwrap_or(short_name(&job.name));
-        let job = worker.job.as_ref().map_or("", name);
+        let name = |job: &'w Job| {
+            let name = job.label.as_deref().unwrap_or(short_name(&job.name));
+            match &job.group {
+                Some(group) => format!("{}: {name}", &**group).into(),
+                None => Cow::from(name),
+            }
+        };
+        let job = worker.job.as_ref().map_or(Cow::from(""), name);
         let plain = |text: String| Line::from(text);
         Row::new([
             plain(worker.id.to_string()),
@@ -259,6 +277,9 @@ fn stall_rows(last: &Snapshot, stalls: &[Stalls<'_>]) -> Vec<(Row<'static>, u16)
             Some(label) => format!("{label} in {}", short_name(stalls.job)),
             None => format!("{} {}", stalls.job, stalls.spawned),
         };
+        if let Some(group) = stalls.group {
+            job = format!("{group}: {job}");
+        }
         let mut height = 1;
         if let Some((line, times, all)) = last.line_of(stalls) {
             job += &format!("\n{times} of {all}: {}", short_names(line));

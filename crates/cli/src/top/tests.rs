@@ -224,6 +224,45 @@ fn tasks_take_the_place_of_the_workers() {
 }
 
 #[test]
+fn groups_have_a_line_with_their_parts_of_the_time() {
+    let with_groups = |at: f64, busy: f64| {
+        let mut one = snapshot(at, "a", 0, &[]);
+        let groups = serde_json::json!([
+            { "name": "default", "busy_ms": 0.0, "queued": 0 },
+            { "name": "batch", "busy_ms": busy, "queued": 3 },
+        ]);
+        one.groups = serde_json::from_value(groups).unwrap();
+        let stalls = [None, Some("batch")].map(|group| {
+            serde_json::json!({ "job": "parse", "spawned": null, "group": group, "elapsed_ms": 1.0 })
+        });
+        one.stalls = serde_json::from_value(stalls.into()).unwrap();
+        one
+    };
+    let top = top(history([
+        with_groups(0.0, 100.0),
+        with_groups(1_000.0, 1_600.0),
+    ]));
+    let lines = screen(&top, 80, 24);
+    let line = lines
+        .iter()
+        .find(|line| line.starts_with("groups"))
+        .unwrap();
+    assert!(
+        line.contains("default 0 %, 0 wait   batch 150 %, 3 wait"),
+        "{line}"
+    );
+    // Stalls of one job in two groups are two rows.
+    let has = |row: &str| lines.iter().any(|line| line.contains(row));
+    assert!(
+        has("1.00 ms  parse") && has("1.00 ms  batch: parse"),
+        "{lines:?}"
+    );
+    // Programs without groups have no such line.
+    let without = screen(&self::top(history([snapshot(0.0, "a", 0, &[])])), 80, 24);
+    assert!(!without.iter().any(|line| line.starts_with("groups")));
+}
+
+#[test]
 fn a_narrow_screen_cuts_the_left_part_of_its_head_off() {
     let top = top(history([snapshot(0.0, "a", 0, &[])]));
     let head = &screen(&top, 40, 24)[0];

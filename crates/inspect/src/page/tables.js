@@ -10,11 +10,23 @@ const COUNTER_TABLES = 3;
 /** The most rows of the table of stalls. */
 const STALL_ROWS = 10;
 
-/** Returns the name of a job: its type, and its spawn location if known. */
+/** Returns a name behind a job's label and with its group, if it has them. */
+function described(name, { label, group }) {
+  const labelled = label ? `${label} in ${name}` : name;
+  return group ? `${labelled} of group ${group}` : labelled;
+}
+
+/** Returns the name of a job: its type, its group, and its spawn location if known. */
 function jobName(job) {
   if (!job) return '';
-  const name = job.label ? `${job.label} in ${job.name}` : job.name;
+  const name = described(job.name, job);
   return job.spawned ? `${name} (${job.spawned})` : name;
+}
+
+/** Returns what a group of tasks takes: its part of the workers' time since the snapshot before. */
+function groupText(group, earlier, seconds) {
+  const busy = earlier && seconds > 0 ? percent(Math.max(group.busy_ms - earlier.busy_ms, 0) / seconds / 1000) : '–';
+  return `${group.name} ${busy} of a core, ${exact(group.shares)} shares, ${exact(group.queued)} queued`;
 }
 
 /** All counters, in several tables side by side. */
@@ -68,6 +80,7 @@ export class Tables {
     this.moreStalls = find('more-stalls');
     this.kept = find('kept');
     this.hint = find('workers-hint');
+    this.groups = find('groups');
   }
 
   /** `before` is a snapshot from about two seconds ago, for the rates of each worker, or null. */
@@ -86,6 +99,9 @@ export class Tables {
 
   drawWorkers(snapshot, before) {
     this.hint.textContent = `global queue ${exact(snapshot.global_queue_depth)}, tasks alive ${exact(snapshot.alive_tasks)}`;
+    const since = before ? (snapshot.at_ms - before.at_ms) / 1000 : 0;
+    const groups = snapshot.groups.map((group, i) => groupText(group, before?.groups[i], since));
+    this.groups.textContent = groups.length > 0 ? `Groups: ${groups.join('; ')}` : '';
     this.workers.show(snapshot.workers.map((worker, i) => {
       const earlier = before?.workers[i];
       const seconds = earlier ? (snapshot.at_ms - before.at_ms) / 1000 : 0;
@@ -118,7 +134,7 @@ export class Tables {
     // One row for each job, with its newest stall and its longest.
     const jobs = Map.groupBy(
       [...snapshot.stalls].sort((a, b) => b.number - a.number),
-      ({ label, job, spawned }) => `${label} ${job} ${spawned}`,
+      ({ label, job, group, spawned }) => `${label} ${job} ${group} ${spawned}`,
     );
     const groups = [...jobs.values()];
     this.noStalls.hidden = groups.length > 0;
@@ -130,7 +146,7 @@ export class Tables {
       return [
         exact(stall.number), exact(stalls.length), clock(stall.at_ms + unixOffset, true),
         stall.worker === null ? 'helper' : String(stall.worker), duration(stall.elapsed_ms * 1e6), duration(longest * 1e6),
-        stall.label ? `${stall.label} in ${stall.job}` : stall.job ?? `one of ${exact(stall.jobs)} jobs, which were not timed`, stall.spawned ?? '',
+        stall.job === null ? `one of ${exact(stall.jobs)} jobs, which were not timed` : described(stall.job, stall), stall.spawned ?? '',
         stall.is_running ? 'still runs' : 'over',
       ];
     }));

@@ -11,7 +11,7 @@ use std::{
     time::Duration,
 };
 
-use tourbillon::{Handle, Runtime, runtime::Builder, time::sleep};
+use tourbillon::{Handle, Runtime, runtime::Builder, task::Group, time::sleep};
 use tourbillon_inspect::Inspector;
 
 use crate::{
@@ -117,8 +117,18 @@ async fn arm_inside(stop: &AtomicBool) {
 
 /// Blocks a worker for longer than the stall threshold, and waits until the stall is reported.
 pub fn cause_a_stall(runtime: &Runtime) {
+    cause_a_stall_by(runtime, || drop(runtime.spawn(the_culprit(String::new()))));
+}
+
+/// Does so by a task of a group.
+pub fn cause_a_stall_of(runtime: &Runtime, group: &Group) {
+    cause_a_stall_by(runtime, || drop(group.spawn(the_culprit(String::new()))));
+}
+
+/// Waits until the stall is reported that a task causes which `spawn` spawns.
+fn cause_a_stall_by(runtime: &Runtime, spawn: impl FnOnce()) {
     let before = runtime.metrics().total().stalls();
-    drop(runtime.spawn(the_culprit(String::new())));
+    spawn();
     eventually("the stall is reported", || {
         runtime.metrics().total().stalls() > before
     });

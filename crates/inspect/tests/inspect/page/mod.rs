@@ -4,9 +4,10 @@ mod details;
 mod load;
 mod other_site;
 
-use load::{Watched, cause_a_stall};
+use load::{Watched, cause_a_stall, cause_a_stall_of};
 use other_site::{OtherSite, ways_to_read};
 use serde_json::Value;
+use tourbillon::task::Group;
 use tourbillon_inspect::Inspector;
 
 use crate::{clients::browser::Browser, common::freed::until_ok};
@@ -283,6 +284,32 @@ fn a_stall_is_shown_with_its_cause() {
     browser.eval("document.querySelector('#stall-stacks summary').click()");
     let whole = browser.text("#stall-stacks pre");
     assert!(whole.starts_with("[futex]\nstd::wait"), "{whole}");
+    check_clean(&mut browser, &watched);
+}
+
+#[test]
+fn groups_are_shown_with_their_jobs_and_stalls() {
+    let watched = Watched::start();
+    let Some(mut browser) = open(&watched) else {
+        return;
+    };
+    // A runtime without groups has no line of them.
+    assert_eq!(browser.text("#groups"), "");
+    let batch = Group::builder("<b>batch").shares(50);
+    let batch = batch.build_on(watched.runtime.handle()).unwrap();
+    browser.eventually("/default .* 100 shares.*<b>batch .* of a core, 50 shares, [0-9]+ queued/.test(document.getElementById('groups').textContent)");
+    // Two groups run the same function, and each stalls.
+    cause_a_stall(&watched.runtime);
+    cause_a_stall_of(&watched.runtime, &batch);
+    // Where others have the cores, other jobs may be stalls as well.
+    for rows in [
+        "the_culprit.* of group <b>batch",
+        "the_culprit(?!.* of group )",
+    ] {
+        browser.eventually(&format!(
+            "[...document.getElementById('stall-rows').rows].filter((row) => /{rows}/.test(row.textContent)).length === 1"
+        ));
+    }
     check_clean(&mut browser, &watched);
 }
 
