@@ -2,9 +2,9 @@
 //!
 //! # Design
 //!
-//! It is Bonwick's magazines. Each thread allocates from a free list of its own and frees
-//! into it, without a lock or an atomic operation. When that list is empty or full, the thread
-//! exchanges a whole list with the depot, which all threads share. So blocks that one thread
+//! It is Bonwick's magazines. Each thread has an array of free blocks, from which it takes and to
+//! which it gives, without a lock or an atomic operation. When that array is empty or full, the
+//! thread exchanges 128 blocks with the depot, which all threads share. So blocks that one thread
 //! allocates and another frees flow back, for one lock of a mutex per 128 blocks. Blocks are carved
 //! from chunks, which are never freed. Pages whose blocks have all been free for long are given
 //! back to the system, if the program asks for it ([`return_spare`]).

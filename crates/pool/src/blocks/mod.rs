@@ -1,4 +1,4 @@
-//! Blocks of the pool: the free lists of each thread, the depot, and the chunks.
+//! Blocks of the pool: the caches of each thread, the depot, and the chunks.
 
 use std::{
     alloc::{Layout, handle_alloc_error},
@@ -9,7 +9,7 @@ use std::{
 
 use self::ordered::Ordered;
 use super::{LINE, SIZES, STEP, bytes_of};
-use tourbillon_sync::{lock, prefetch};
+use tourbillon_sync::lock;
 
 mod ordered;
 mod spare;
@@ -36,56 +36,26 @@ const READY: usize = 64 * 1024;
 /// of them. If the system's pages are larger, each is several of these.
 const PAGE: usize = 4096;
 
-/// Header of a free block.
-#[repr(C, align(16))]
-struct Block {
-    /// Next block of the same list.
-    next: *mut Block,
-    /// In the first block of a list in the depot: the first block of the next list, and the number
-    /// of blocks in this one.
-    list: *mut Block,
-    len: usize,
-}
-
-const _: () = assert!(size_of::<Block>() <= LINE && align_of::<Block>() == STEP);
-
-/// Linked list of free blocks, which its owner owns.
-#[derive(Clone, Copy)]
+/// Up to 128 free blocks, which its owner owns. The last one is taken first.
 struct List {
-    first: *mut Block,
+    blocks: [*mut u8; MAGAZINE],
     len: usize,
 }
 
 impl List {
     const EMPTY: Self = Self {
-        first: null_mut(),
+        blocks: [null_mut(); MAGAZINE],
         len: 0,
     };
 
-    /// Adds a block at the front.
-    ///
-    /// # Safety
-    ///
-    /// The block is free, and belongs to the caller.
-    #[inline]
-    unsafe fn push(&mut self, block: NonNull<Block>) {
-        // SAFETY: by contract the caller may write it.
-        unsafe { (&raw mut (*block.as_ptr()).next).write(self.first) };
-        self.first = block.as_ptr();
+    /// Adds a block. The list has room.
+    fn push(&mut self, block: *mut u8) {
+        self.blocks[self.len] = block;
         self.len += 1;
     }
 
-    /// Removes the first block.
-    #[inline]
-    fn pop(&mut self) -> Option<NonNull<Block>> {
-        let block = NonNull::new(self.first)?;
-        // SAFETY: the list owns its blocks, and `push` wrote this.
-        self.first = unsafe { (*block.as_ptr()).next };
-        self.len -= 1;
-        // The next call reads the next block, and its caller writes it. It may have been freed long
-        // ago and not be in the cache.
-        prefetch(self.first, size_of::<Block>());
-        Some(block)
+    fn as_slice(&self) -> &[*mut u8] {
+        &self.blocks[..self.len]
     }
 }
 
@@ -93,15 +63,14 @@ impl List {
 struct Depot {
     /// Bytes of a block.
     bytes: usize,
-    /// First block of the first list.
-    lists: *mut Block,
-    /// Number of lists, and the smallest number there was since [`note_spare`] last read it.
-    count: usize,
+    /// Lists as the depot received them, and the smallest number of them since [`note_spare`] last
+    /// read it.
+    lists: Vec<List>,
     least: usize,
     /// All other free blocks, by address.
     ordered: Ordered,
     /// Unused rest of the last chunk, and its length in pages.
-    rest: *mut Block,
+    rest: *mut u8,
     left: usize,
     /// Blocks at the beginning of `rest` that must not be handed out: the first block of a chunk.
     kept: usize,
@@ -116,7 +85,7 @@ struct Depot {
     total: usize,
     /// First block of the last chunk. It holds the address of the previous chunk, so that leak
     /// checkers reach all chunks.
-    chunks: *mut Block,
+    chunks: *mut u8,
 }
 
 // SAFETY: it owns all that it points to.
@@ -147,8 +116,7 @@ impl Depot {
         };
         Self {
             bytes,
-            lists: null_mut(),
-            count: 0,
+            lists: Vec::new(),
             least: 0,
             ordered: Ordered::new(aligned, PAGE / bytes),
             rest: null_mut(),
@@ -163,31 +131,24 @@ impl Depot {
         }
     }
 
-    /// Keeps a list, which must not be empty. Returns it if the depot has enough lists already.
-    fn put(&mut self, list: List) -> Result<(), List> {
-        if self.count == LISTS {
-            return Err(list);
+    /// Keeps these blocks as a list, of at least one and at most 128. Returns false if the depot has
+    /// enough lists already.
+    fn keep(&mut self, blocks: &[*mut u8]) -> bool {
+        if self.lists.len() == LISTS {
+            return false;
         }
-        // SAFETY: the depot owns the list from here on, and so its first block. `List` does not use
-        // these two fields.
-        unsafe {
-            (&raw mut (*list.first).list).write(self.lists);
-            (&raw mut (*list.first).len).write(list.len);
-        }
-        self.lists = list.first;
-        self.count += 1;
-        Ok(())
+        let mut list = List::EMPTY;
+        list.blocks[..blocks.len()].copy_from_slice(blocks);
+        list.len = blocks.len();
+        self.lists.push(list);
+        true
     }
 
     /// Takes the list that was added last, if there is one.
     fn get(&mut self) -> Option<List> {
-        let first = NonNull::new(self.lists)?.as_ptr();
-        // SAFETY: `put` wrote these.
-        let (next, len) = unsafe { ((*first).list, (*first).len) };
-        self.lists = next;
-        self.count -= 1;
-        self.least = self.least.min(self.count);
-        Some(List { first, len })
+        let list = self.lists.pop()?;
+        self.least = self.least.min(self.lists.len());
+        Some(list)
     }
 
     /// Takes whole pages of new blocks from a chunk, with at least one block. Adds a chunk if the
@@ -199,7 +160,7 @@ impl Depot {
         let per_page = PAGE / self.bytes;
         let (first, pages) = (self.rest, self.left.min(MAGAZINE / per_page));
         // SAFETY: the chunk has `left` more pages, so this is at most the address behind its end.
-        self.rest = unsafe { first.byte_add(pages * PAGE) };
+        self.rest = unsafe { first.add(pages * PAGE) };
         self.left -= pages;
         // Large chunks are prepared piece by piece: if these pages reach beyond the prepared part,
         // the caller prepares the next piece.
@@ -226,12 +187,12 @@ impl Depot {
         let layout =
             Layout::from_size_align(bytes, PAGE).expect("a power of two, and not too much");
         // SAFETY: the size is not zero.
-        let chunk = unsafe { std::alloc::alloc(layout) }.cast::<Block>();
+        let chunk = unsafe { std::alloc::alloc(layout) };
         if chunk.is_null() {
             handle_alloc_error(layout);
         }
-        // SAFETY: a chunk has room for more than one block.
-        unsafe { (&raw mut (*chunk).next).write(self.chunks) };
+        // SAFETY: a chunk has room for a pointer, and a page is aligned for one.
+        unsafe { chunk.cast::<*mut u8>().write(self.chunks) };
         self.chunks = chunk;
         self.rest = chunk;
         self.left = bytes / PAGE;
@@ -250,7 +211,7 @@ impl Depot {
 /// them.
 struct Fresh {
     /// First page.
-    first: *mut Block,
+    first: *mut u8,
     pages: usize,
     /// Blocks at the beginning of the first page that must not be handed out.
     kept: usize,
@@ -263,25 +224,21 @@ struct Fresh {
 }
 
 impl Fresh {
-    /// Prepares the memory, and links the blocks into a list in the order of their addresses.
-    /// Called without the lock, because the first write to each page is a page fault.
-    fn link(self) -> List {
+    /// Prepares the memory, and returns the blocks as a list, from which they are taken in the order
+    /// of their addresses. Called without the lock, because a system call may prepare the memory.
+    fn list(self) -> List {
         if self.unready < self.ready {
             if let Some(prepare) = PREPARE.get() {
-                let at = self.first.with_addr(self.unready).cast();
+                let at = self.first.with_addr(self.unready);
                 prepare(at, self.ready - self.unready);
             }
         }
-        // From the last block to the first, because `push` adds at the front.
         let mut list = List::EMPTY;
         let per_page = PAGE / self.bytes;
         for page in (0..self.pages).rev() {
             let kept = if page == 0 { self.kept } else { 0 };
             for at in (kept..per_page).rev() {
-                let offset = page * PAGE + at * self.bytes;
-                // SAFETY: each of these pages has room for `per_page` blocks, and they belong to
-                // `self`.
-                unsafe { list.push(NonNull::new_unchecked(self.first.byte_add(offset))) };
+                list.push(self.first.wrapping_add(page * PAGE + at * self.bytes));
             }
         }
         list
@@ -297,31 +254,21 @@ pub(super) fn prepare_by(prepare: fn(*mut u8, usize)) {
     let _ = PREPARE.set(prepare);
 }
 
-/// Gives a list to the depot.
-fn put(depot: &Mutex<Depot>, list: List) {
-    if list.len == 0 {
-        return;
+/// Gives blocks to the depot, at most 128.
+fn put(depot: &Mutex<Depot>, blocks: &[*mut u8]) {
+    if !blocks.is_empty() && !lock(depot).keep(blocks) {
+        put_in_order(depot, blocks);
     }
-    let Err(given_back) = lock(depot).put(list) else {
-        return;
-    };
-    put_in_order(depot, given_back);
 }
 
-/// Gives the blocks of a list to the depot, which sorts them by address.
-fn put_in_order(depot: &Mutex<Depot>, mut list: List) {
-    // Reading the list takes time, because its blocks may be in another core's cache. So this is
-    // done before the depot is locked.
+/// Gives blocks to the depot, at most 128, which sorts them by address.
+fn put_in_order(depot: &Mutex<Depot>, blocks: &[*mut u8]) {
     let mut addresses = [0; MAGAZINE];
-    let count = list.len;
-    for address in &mut addresses[..count] {
-        let block = list.pop().expect("the list has so many");
-        *address = block.as_ptr().expose_provenance();
+    for (address, block) in addresses.iter_mut().zip(blocks) {
+        *address = block.expose_provenance();
     }
     let mut depot = lock(depot);
-    for &address in &addresses[..count] {
-        depot.ordered.put(address);
-    }
+    depot.ordered.put(&addresses[..blocks.len()]);
     // Free memory beyond a threshold is worth giving back. `wake` is called without the lock.
     let resident = depot.ordered.resident() * depot.bytes;
     drop(depot);
@@ -343,50 +290,78 @@ fn get(depot: &Mutex<Depot>) -> List {
             0 => {
                 let fresh = depot.carve();
                 drop(depot);
-                return fresh.link();
+                return fresh.list();
             }
             count => count,
         }
     };
     let mut list = List::EMPTY;
-    // From the last address to the first, so that blocks are taken in ascending order. They are not
-    // in the cache, but the writes do not stall this thread.
+    // From the last address to the first, so that blocks are taken in ascending order. They belong
+    // to this thread since they were taken out, and `put_in_order` exposed their addresses.
     for &address in addresses[..count].iter().rev() {
-        let block = NonNull::new(std::ptr::with_exposed_provenance_mut(address));
-        // SAFETY: `put_in_order` had these blocks and exposed their addresses. They belong to this
-        // thread since they were taken out.
-        unsafe { list.push(block.expect("a block's address is not zero")) };
+        list.push(std::ptr::with_exposed_provenance_mut(address));
     }
     list
 }
 
-/// Free blocks of one size that a thread keeps. It has no destructor, so it exists until the very
-/// end of the thread.
+/// Free blocks of one size that a thread keeps. The last one is taken first.
 struct Cache {
-    /// List from which the thread takes, and to which it gives.
-    loaded: Cell<List>,
-    /// Full or empty. A thread that alternates between an empty and a full list swaps the two, and
-    /// does not need the depot.
-    spare: Cell<List>,
-    /// Largest number of blocks in `loaded`. Zero before the thread has registered its [`Flush`],
-    /// and after that has run.
-    room: Cell<usize>,
+    len: Cell<usize>,
+    /// Room for two lists. A thread that alternates between taking and freeing exchanges one with
+    /// the depot when all of this is full or empty, so at most once in 128 blocks.
+    blocks: [Cell<*mut u8>; 2 * MAGAZINE],
 }
 
 impl Cache {
-    #[expect(
-        clippy::declare_interior_mutable_const,
-        reason = "used only as the initial value"
-    )]
-    const EMPTY: Self = Self {
-        loaded: Cell::new(List::EMPTY),
-        spare: Cell::new(List::EMPTY),
-        room: Cell::new(0),
-    };
+    /// Takes a block.
+    #[inline]
+    fn pop(&self) -> Option<NonNull<u8>> {
+        // If there is none, this is an index that no array has.
+        let len = self.len.get().wrapping_sub(1);
+        let block = self.blocks.get(len)?;
+        self.len.set(len);
+        NonNull::new(block.get())
+    }
+
+    /// Adds a block. Returns false if there is no room.
+    #[inline]
+    fn push(&self, block: NonNull<u8>) -> bool {
+        let len = self.len.get();
+        let Some(place) = self.blocks.get(len) else {
+            return false;
+        };
+        place.set(block.as_ptr());
+        self.len.set(len + 1);
+        true
+    }
+
+    /// Gives the first `count` blocks, which were added first, to the depot. At most 128.
+    fn give(&self, count: usize, depot: &Mutex<Depot>) {
+        let mut list = List::EMPTY;
+        for block in &self.blocks[..count] {
+            list.push(block.get());
+        }
+        let len = self.len.get();
+        for at in count..len {
+            self.blocks[at - count].set(self.blocks[at].get());
+        }
+        self.len.set(len - count);
+        put(depot, list.as_slice());
+    }
+
+    /// Gives all blocks to the depot.
+    fn flush(&self, depot: &Mutex<Depot>) {
+        while self.len.get() > 0 {
+            self.give(self.len.get().min(MAGAZINE), depot);
+        }
+    }
 }
 
 thread_local! {
-    static CACHES: [Cache; SIZES] = const { [Cache::EMPTY; SIZES] };
+    /// The caches of the thread, by size. One is allocated at the first use of its size.
+    /// [`Flush`] frees them, and there are none from then on to the very end of the thread.
+    static CACHES: [Cell<Option<&'static Cache>>; SIZES] =
+        const { [const { Cell::new(None) }; SIZES] };
     static FLUSH: Flush = const { Flush };
 }
 
@@ -397,56 +372,58 @@ impl Drop for Flush {
     fn drop(&mut self) {
         CACHES.with(|caches| {
             for (cache, depot) in caches.iter().zip(&DEPOTS) {
-                cache.room.set(0);
-                put(depot, cache.loaded.replace(List::EMPTY));
-                put(depot, cache.spare.replace(List::EMPTY));
+                if let Some(cache) = cache.take() {
+                    cache.flush(depot);
+                    // SAFETY: `cache_of` leaked this box. Only this thread has had the reference,
+                    // and no function returns it or keeps it.
+                    drop(unsafe { Box::from_raw(std::ptr::from_ref(cache).cast_mut()) });
+                }
             }
         });
     }
 }
 
-/// Returns whether the thread may keep blocks, that is, has not begun to end.
-fn keeps(cache: &Cache) -> bool {
-    if cache.room.get() == 0 && FLUSH.try_with(|_| ()).is_ok() {
-        cache.room.set(MAGAZINE);
-    }
-    cache.room.get() > 0
+/// Returns the thread's cache for this size, or `None` if the thread ends: no destructor would give
+/// its blocks back.
+#[cold]
+fn cache_of(size: usize) -> Option<&'static Cache> {
+    CACHES.with(|caches| {
+        if caches[size].get().is_none() && FLUSH.try_with(|_| ()).is_ok() {
+            caches[size].set(Some(Box::leak(Box::new(Cache {
+                len: Cell::new(0),
+                blocks: [const { Cell::new(null_mut()) }; 2 * MAGAZINE],
+            }))));
+        }
+        caches[size].get()
+    })
 }
 
 /// Takes a block of this size. It belongs to the caller.
 #[inline]
 pub(super) fn take(size: usize) -> NonNull<u8> {
-    CACHES.with(|caches| {
-        let cache = &caches[size];
-        let mut loaded = cache.loaded.get();
-        match loaded.pop() {
-            Some(block) => {
-                cache.loaded.set(loaded);
-                block.cast()
-            }
-            None => refill(cache, &DEPOTS[size]).cast(),
-        }
-    })
+    let cache = CACHES.with(|caches| caches[size].get());
+    match cache.and_then(Cache::pop) {
+        Some(block) => block,
+        None => refill(size),
+    }
 }
 
-/// Slow path of [`take`]: the list of the thread is empty.
+/// Slow path of [`take`]: the thread has no block of this size.
 #[cold]
 #[inline(never)]
-fn refill(cache: &Cache, depot: &Mutex<Depot>) -> NonNull<Block> {
-    let keeps = keeps(cache);
-    // The second list of the thread first, which needs no lock.
-    let mut list = cache.spare.replace(List::EMPTY);
-    if list.len == 0 {
-        list = get(depot);
+fn refill(size: usize) -> NonNull<u8> {
+    let depot = &DEPOTS[size];
+    let list = get(depot);
+    let (&block, rest) = (list.as_slice().split_last()).expect("the depot gives no empty list");
+    // A thread that ends must not keep blocks.
+    match cache_of(size) {
+        Some(cache) => {
+            (cache.blocks.iter().zip(rest)).for_each(|(place, &block)| place.set(block));
+            cache.len.set(rest.len());
+        }
+        None => put(depot, rest),
     }
-    let block = list.pop().expect("the depot gives no empty list");
-    // A thread that ends must not keep blocks, since no destructor would give them back.
-    if keeps {
-        cache.loaded.set(list);
-    } else {
-        put(depot, list);
-    }
-    block
+    NonNull::new(block).expect("a block's address is not zero")
 }
 
 /// Gives back a block.
@@ -456,50 +433,25 @@ fn refill(cache: &Cache, depot: &Mutex<Depot>) -> NonNull<Block> {
 /// `block` is from [`take`] of this size, and is not used any more.
 #[inline]
 pub(super) unsafe fn give(block: NonNull<u8>, size: usize) {
-    let block = block.cast();
-    CACHES.with(|caches| {
-        let cache = &caches[size];
-        let mut loaded = cache.loaded.get();
-        if loaded.len < cache.room.get() {
-            // SAFETY: by contract the block is free, and belongs to this thread.
-            unsafe { loaded.push(block) };
-            cache.loaded.set(loaded);
-        } else {
-            // SAFETY: as above.
-            unsafe { give_to_full(cache, &DEPOTS[size], block) };
-        }
-    });
+    let cache = CACHES.with(|caches| caches[size].get());
+    if !cache.is_some_and(|cache| cache.push(block)) {
+        give_to_full(block, size);
+    }
 }
 
-/// Slow path of [`give`]: the list of the thread has no room.
-///
-/// # Safety
-///
-/// The block is free, and belongs to the caller.
+/// Slow path of [`give`]: the thread has no room.
 #[cold]
 #[inline(never)]
-unsafe fn give_to_full(cache: &Cache, depot: &Mutex<Depot>, block: NonNull<Block>) {
-    let mut loaded = make_room(cache, depot);
-    // SAFETY: by contract the block is free, and belongs to this thread.
-    unsafe { loaded.push(block) };
-    cache.loaded.set(loaded);
-    // The thread ends: it keeps nothing.
-    if cache.room.get() == 0 {
-        put(depot, cache.loaded.replace(List::EMPTY));
+fn give_to_full(block: NonNull<u8>, size: usize) {
+    let depot = &DEPOTS[size];
+    let Some(cache) = cache_of(size) else {
+        // The thread ends.
+        return put(depot, &[block.as_ptr()]);
+    };
+    if !cache.push(block) {
+        cache.give(MAGAZINE, depot);
+        cache.push(block);
     }
-}
-
-/// Returns a list that has room, to replace `loaded`.
-fn make_room(cache: &Cache, depot: &Mutex<Depot>) -> List {
-    let full = cache.loaded.get();
-    // At the beginning and at the end of a thread the room is zero, but the list is empty, so it
-    // can be used.
-    if keeps(cache) && full.len == MAGAZINE {
-        let spare = cache.spare.replace(full);
-        put(depot, spare);
-        return List::EMPTY;
-    }
-    full
 }
 
 #[cfg(test)]

@@ -23,7 +23,7 @@ use std::sync::{
 
 use tourbillon_sync::lock;
 
-use super::{CACHES, DEPOTS, Depot, List, PAGE, ordered::Page, put, put_in_order};
+use super::{CACHES, DEPOTS, Depot, PAGE, ordered::Page, put_in_order};
 use crate::Returned;
 
 /// Free memory of one block size, in bytes, below which none is returned.
@@ -76,7 +76,7 @@ pub(crate) fn note_spare() {
         let lists = lock(depot).least;
         let moved = put_lists_in_order(depot, lists);
         let mut depot = lock(depot);
-        depot.least = depot.count;
+        depot.least = depot.lists.len();
         depot.unused = depot.ordered.unused() + moved;
         depot.hand = depot.ordered.windows();
     }
@@ -121,7 +121,7 @@ fn put_lists_in_order(depot: &Mutex<Depot>, count: usize) -> usize {
             break;
         };
         blocks += list.len;
-        put_in_order(depot, list);
+        put_in_order(depot, list.as_slice());
     }
     blocks
 }
@@ -130,8 +130,9 @@ fn put_lists_in_order(depot: &Mutex<Depot>, count: usize) -> usize {
 fn flush() {
     CACHES.with(|caches| {
         for (cache, depot) in caches.iter().zip(&DEPOTS) {
-            put(depot, cache.loaded.replace(List::EMPTY));
-            put(depot, cache.spare.replace(List::EMPTY));
+            if let Some(cache) = cache.get() {
+                cache.flush(depot);
+            }
         }
     });
 }

@@ -1,5 +1,6 @@
 use std::{
     collections::HashSet,
+    ptr::with_exposed_provenance_mut,
     sync::{
         Arc,
         atomic::{AtomicUsize, Ordering::Relaxed},
@@ -15,7 +16,7 @@ use super::{
 
 fn give_all(blocks: impl IntoIterator<Item = usize>, size: usize) {
     for block in blocks {
-        let block = std::ptr::with_exposed_provenance_mut(block);
+        let block = with_exposed_provenance_mut(block);
         // SAFETY: the block is from `take`, and is given back once.
         unsafe { give(NonNull::new(block).unwrap(), size) };
     }
@@ -25,6 +26,12 @@ fn take_some(count: usize, size: usize) -> HashSet<usize> {
     (0..count)
         .map(|_| take(size).as_ptr().expose_provenance())
         .collect()
+}
+
+/// Returns the addresses of a list's blocks in the order in which they are taken.
+fn in_turn(list: &List) -> Vec<usize> {
+    let blocks = list.as_slice().iter().rev();
+    blocks.map(|block| block.expose_provenance()).collect()
 }
 
 #[test]
@@ -54,22 +61,15 @@ fn check_sorted(size: usize) {
     let depot = Mutex::new(Depot::of(size));
     let take_all = |lists: usize| -> Vec<usize> {
         let lists = std::iter::repeat_with(|| get(&depot)).take(lists);
-        lists
-            .flat_map(|mut list| std::iter::from_fn(move || list.pop()))
-            .map(|block| block.as_ptr().expose_provenance())
-            .collect()
+        lists.flat_map(|list| in_turn(&list)).collect()
     };
     // Some chunks. The first block of each is never handed out, and the last list is short.
     let mut all = take_all(6 * LISTS);
     for phase in 0..7 {
         for some in all.chunks(7 * MAGAZINE) {
-            let mut list = List::EMPTY;
-            for &block in some.iter().skip(phase).step_by(7) {
-                let block = std::ptr::with_exposed_provenance_mut(block);
-                // SAFETY: the block is from the depot, and is given back once.
-                unsafe { list.push(NonNull::new(block).unwrap()) };
-            }
-            put(&depot, list);
+            let some = some.iter().skip(phase).step_by(7);
+            let some: Vec<_> = some.map(|&at| with_exposed_provenance_mut(at)).collect();
+            put(&depot, &some);
         }
     }
     let _recent = take_all(LISTS);
@@ -112,7 +112,7 @@ fn large_chunks_are_prepared_before_their_blocks_are_handed_out() {
             pieces += 1;
         }
         assert!(start + bytes <= up_to);
-        count += fresh.link().len;
+        count += fresh.list().len;
         if depot.left == 0 {
             break;
         }
@@ -175,9 +175,9 @@ struct Late(usize, Arc<AtomicUsize>);
 impl Late {
     fn look(&self) {
         CACHES.with(|[cache, ..]| {
-            let keeps = cache.room.get() > 0;
-            let has = [&cache.loaded, &cache.spare].map(|list| list.get().len > 0);
-            assert_eq!(keeps, has != [false; 2], "{has:?}");
+            // As long as there is a cache, it has some of the thread's many blocks.
+            let keeps = cache.get().is_some();
+            assert!(cache.get().is_none_or(|cache| cache.len.get() > 0));
             self.1.fetch_add(usize::from(!keeps), Relaxed);
         });
     }
@@ -225,48 +225,52 @@ fn a_thread_may_still_free_blocks_while_it_ends() {
     );
 }
 
+/// A thread exchanges half of what it keeps with the depot: the blocks that it freed first.
 #[test]
-fn a_thread_keeps_the_lists_that_it_gets() {
+fn a_thread_keeps_up_to_two_lists() {
     let thread = thread::spawn(|| {
-        let kept =
-            || CACHES.with(|[cache, ..]| [&cache.loaded, &cache.spare].map(|it| it.get().len));
-        give_all(take_some(3 * MAGAZINE, 0), 0);
-        let [loaded, spare] = kept();
-        assert!(loaded > 0);
-        assert_eq!(spare, MAGAZINE);
-        let some = take_some(loaded + 1, 0);
-        assert_eq!(kept(), [MAGAZINE - 1, 0]);
-        give_all(some, 0);
+        let kept = || CACHES.with(|[cache, ..]| cache.get().unwrap().len.get());
+        let some: Vec<_> = take_some(4 * MAGAZINE, 0).into_iter().collect();
+        let free = 2 * MAGAZINE - kept();
+        give_all(some[..free].iter().copied(), 0);
+        assert_eq!(kept(), 2 * MAGAZINE, "there is room for two lists");
+        let (last, rest) = some[free..].split_first().unwrap();
+        give_all([*last], 0);
+        assert_eq!(kept(), MAGAZINE + 1);
+        // What was freed last is taken first.
+        let recent = some[free - MAGAZINE..=free].iter().rev();
+        assert!(recent.eq(&in_turn_of(MAGAZINE + 1)));
+        assert_eq!(kept(), 0);
+        give_all(rest.iter().copied(), 0);
     });
     thread.join().unwrap();
+}
+
+/// Takes blocks of the first size one by one.
+fn in_turn_of(count: usize) -> Vec<usize> {
+    let blocks = (0..count).map(|_| take(0).as_ptr().expose_provenance());
+    blocks.collect()
 }
 
 /// The depot keeps some lists as they are, and gives the last one first.
 #[test]
 fn lists_come_back_as_they_were() {
     let mut depot = Depot::of(0);
-    let mut list = depot.carve().link();
     for round in 0..3 {
+        let mut lists = Vec::new();
         for len in 1..=LISTS {
-            let mut part = List::EMPTY;
-            for _ in 0..len {
-                // Too few are left only if a list was lost.
-                let block = list.pop().unwrap_or_else(|| {
-                    list = depot.carve().link();
-                    list.pop().unwrap()
-                });
-                // SAFETY: the block is from the list, which is this test's.
-                unsafe { part.push(block) };
-            }
-            assert!(depot.put(part).is_ok(), "in round {round}");
+            let list = depot.carve().list();
+            let part = list.as_slice()[..len].to_vec();
+            assert!(depot.keep(&part), "in round {round}");
+            lists.push(part);
         }
-        let given_back = depot.put(list).expect_err("the depot has enough lists");
-        assert_eq!(given_back.first, list.first);
-        assert_eq!((depot.count, depot.least), (LISTS, 0));
+        assert!(!depot.keep(&lists[0]), "the depot has enough lists");
+        assert_eq!((depot.lists.len(), depot.least), (LISTS, 0));
         depot.least = LISTS;
-        for len in (1..=LISTS).rev() {
-            assert_eq!(depot.get().map(|list| list.len), Some(len));
-            assert_eq!((depot.count, depot.least), (len - 1, len - 1));
+        for part in lists.iter().rev() {
+            assert_eq!(depot.get().unwrap().as_slice(), part);
+            let left = depot.lists.len();
+            assert_eq!((left, depot.least), (part.len() - 1, left));
         }
         assert!(depot.get().is_none());
     }
@@ -280,9 +284,7 @@ fn pages_of_each_size_are_returned() {
         let per_page = PAGE / bytes_of(size);
         let lists: Vec<_> = (0..2).map(|_| get(&depot)).collect();
         let blocks: usize = lists.iter().map(|list| list.len).sum();
-        lists
-            .into_iter()
-            .for_each(|list| put_in_order(&depot, list));
+        (lists.iter()).for_each(|list| put_in_order(&depot, list.as_slice()));
         {
             let mut depot = lock(&depot);
             (depot.unused, depot.hand) = (usize::MAX, depot.ordered.windows());
@@ -345,7 +347,7 @@ fn new_blocks_come_by_the_list() {
         let blocks = pages * (PAGE / bytes_of(size));
         let lists = [depot.carve(), depot.carve()];
         assert_eq!(lists.each_ref().map(|fresh| fresh.pages), [pages; 2]);
-        let lens = lists.map(|fresh| fresh.link().len);
+        let lens = lists.map(|fresh| fresh.list().len);
         // The first block of a chunk is kept. A list of the largest blocks takes a whole chunk.
         let second = if pages == 15 { blocks - 1 } else { blocks };
         assert_eq!(lens, [blocks - 1, second]);
@@ -379,9 +381,7 @@ fn spare_pages_are_returned_slice_by_slice() {
     lock(&depot).total = CHUNK_SHARE * CHUNK_MOST;
     let lists: Vec<_> = (0..120).map(|_| get(&depot)).collect();
     let all: usize = lists.iter().map(|list| list.len).sum();
-    lists
-        .into_iter()
-        .for_each(|list| put_in_order(&depot, list));
+    (lists.iter()).for_each(|list| put_in_order(&depot, list.as_slice()));
     let windows = lock(&depot).ordered.windows();
     assert!((15..=16).contains(&windows));
     let per_window = ordered::SPAN;
@@ -419,17 +419,12 @@ fn a_search_for_spare_pages_ends_after_some_windows() {
     let windows = 3 * WINDOWS;
     let mut blocks = Vec::new();
     while blocks.len() < (windows + 1) * ordered::SPAN {
-        let mut list = get(&depot);
-        blocks.extend(std::iter::from_fn(|| list.pop()));
+        blocks.extend_from_slice(get(&depot).as_slice());
     }
     // Every second block is in use.
     for some in blocks.chunks(2 * MAGAZINE) {
-        let mut list = List::EMPTY;
-        // SAFETY: the block is from the depot, and is given back once.
-        some.iter()
-            .step_by(2)
-            .for_each(|block| unsafe { list.push(*block) });
-        put_in_order(&depot, list);
+        let some: Vec<_> = some.iter().step_by(2).copied().collect();
+        put_in_order(&depot, &some);
     }
     lock(&depot).hand = windows;
     for round in 1..=3 {
