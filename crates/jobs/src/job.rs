@@ -210,13 +210,49 @@ impl From<Repeat> for When {
 
 /// A job that a client hands to a store.
 #[derive(Clone, Debug)]
+#[non_exhaustive]
 pub struct NewJob {
     /// The name of the job. A store has at most one job of a key.
     pub key: String,
+    /// Which handler runs the job. It is empty for a job without a kind.
+    pub kind: String,
     /// What the handler gets.
     pub payload: Vec<u8>,
     /// When the job is due.
     pub when: When,
+}
+
+impl NewJob {
+    /// Makes a job without a kind.
+    pub fn new(key: impl Into<String>, when: impl Into<When>, payload: impl Into<Vec<u8>>) -> Self {
+        Self {
+            key: key.into(),
+            kind: String::new(),
+            payload: payload.into(),
+            when: when.into(),
+        }
+    }
+
+    /// Sets the kind: only nodes that have a handler of this kind run the job.
+    #[must_use]
+    pub fn kind(mut self, kind: impl Into<String>) -> Self {
+        self.kind = kind.into();
+        self
+    }
+}
+
+/// The arguments of the jobs of a kind: the payload of such a job has them as JSON.
+///
+/// [`Queue::schedule_args`](crate::Queue::schedule_args) adds a job, and
+/// [`NodeBuilder::on`](crate::node::NodeBuilder::on) runs it.
+///
+/// Jobs wait while programs change. So a new field needs `#[serde(default)]`, and other changes
+/// need another kind.
+#[cfg(feature = "json")]
+pub trait JobArgs: serde::Serialize + serde::de::DeserializeOwned + Send + 'static {
+    /// The name of the kind: 1 to [`MAX_KIND`](crate::queue::MAX_KIND) bytes, and no control
+    /// characters. No other kind of the store may have it.
+    const KIND: &'static str;
 }
 
 /// A number that rises with each holder of a job: the fencing token.
@@ -248,6 +284,8 @@ pub enum State {
 pub struct Job {
     /// The name of the job.
     pub key: String,
+    /// Which handler runs the job. It is empty for a job without a kind.
+    pub kind: String,
     /// What the handler gets.
     pub payload: Vec<u8>,
     /// The moment for which the job was scheduled. Retries do not change it.

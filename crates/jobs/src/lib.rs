@@ -1,12 +1,19 @@
 #![cfg_attr(not(doctest), doc = include_str!("../README.md"))]
 
 // The examples of the texts need all these.
-#[cfg(all(doctest, feature = "sqlite", feature = "postgres", feature = "tokio"))]
+#[cfg(all(
+    doctest,
+    feature = "sqlite",
+    feature = "postgres",
+    feature = "tokio",
+    feature = "json"
+))]
 #[doc = include_str!("../README.md")]
 #[doc = include_str!("../GUIDE.md")]
 struct Texts;
 
 mod batch;
+mod error;
 pub mod job;
 mod keeper;
 pub mod node;
@@ -28,8 +35,10 @@ mod row;
 pub mod sqlite;
 pub mod store;
 
+#[cfg(feature = "json")]
+pub use self::job::JobArgs;
 pub use self::{
-    job::{Repeat, Time, When},
+    job::{NewJob, Repeat, Time, When},
     node::{Attempt, Backoff, Failure, Node},
     queue::{Queue, QueueError},
 };

@@ -16,6 +16,9 @@ use crate::{
 /// The length of a key, in bytes.
 pub const MAX_KEY: usize = 512;
 
+/// The length of the name of a kind, in bytes.
+pub const MAX_KIND: usize = 128;
+
 /// The length of a payload, in bytes.
 pub const MAX_PAYLOAD: usize = 1 << 20;
 
@@ -74,6 +77,10 @@ pub enum QueueError {
     Key,
     /// A payload has at most [`MAX_PAYLOAD`] bytes. This one has more.
     Payload(usize),
+    /// The name of a kind has at most [`MAX_KIND`] bytes, and no control characters.
+    Kind,
+    /// The arguments of the job cannot be written as JSON.
+    Args(Arc<dyn Error + Send + Sync>),
     /// The store's error.
     Store(StoreError),
 }
@@ -89,6 +96,16 @@ impl fmt::Display for QueueError {
                 f,
                 "a payload has at most {MAX_PAYLOAD} bytes, and this one has {length}"
             ),
+            Self::Kind => write!(
+                f,
+                "the name of a kind has at most {MAX_KIND} bytes, and no control characters"
+            ),
+            Self::Args(error) => {
+                write!(
+                    f,
+                    "the arguments of the job cannot be written as JSON: {error}"
+                )
+            }
             Self::Store(error) => error.fmt(f),
         }
     }
@@ -98,6 +115,7 @@ impl Error for QueueError {
     fn source(&self) -> Option<&(dyn Error + 'static)> {
         match self {
             Self::Store(error) => Some(error),
+            Self::Args(error) => Some(error.as_ref()),
             _ => None,
         }
     }
@@ -178,6 +196,11 @@ fn key(key: impl Into<String>) -> Result<String, QueueError> {
     is_good.then_some(key).ok_or(QueueError::Key)
 }
 
+/// Returns whether a text may name a kind. The empty one is that of jobs without a kind.
+pub(crate) fn is_kind(kind: &str) -> bool {
+    kind.len() <= MAX_KIND && !kind.contains(char::is_control)
+}
+
 impl<S: Store> Queue<S> {
     /// Makes a queue of the jobs in a store.
     ///
@@ -201,7 +224,7 @@ impl<S: Store> Queue<S> {
         &self.store
     }
 
-    /// Adds a job. Once this returns, the job survives the process and the machine.
+    /// Adds a job without a kind. Once this returns, the job survives the process and the machine.
     ///
     /// A queue has at most one job of a key, so a client that got no answer can ask again. A job
     /// that is done has left the queue, and its key is free.
@@ -215,16 +238,48 @@ impl<S: Store> Queue<S> {
         when: impl Into<When>,
         payload: impl Into<Vec<u8>>,
     ) -> Result<Scheduled, QueueError> {
-        let payload = payload.into();
-        if payload.len() > MAX_PAYLOAD {
-            return Err(QueueError::Payload(payload.len()));
+        self.schedule_job(NewJob::new(name, when, payload)).await
+    }
+
+    /// Adds a job, as [`schedule`](Self::schedule) does, which may have a kind.
+    ///
+    /// A kind chooses the handler: only nodes that have one of this kind run the job. See
+    /// [`NodeBuilder::on_kind`](crate::node::NodeBuilder::on_kind).
+    ///
+    /// # Errors
+    ///
+    /// Fails if the key, the kind or the payload is out of bounds, or if the store does. While nodes
+    /// of an earlier version have leases, stores on servers fail with
+    /// [`StoreError::EarlierNodes`] for jobs that have a kind.
+    pub async fn schedule_job(&self, mut job: NewJob) -> Result<Scheduled, QueueError> {
+        if job.payload.len() > MAX_PAYLOAD {
+            return Err(QueueError::Payload(job.payload.len()));
         }
-        let job = NewJob {
-            key: key(name)?,
-            payload,
-            when: when.into(),
-        };
+        if !is_kind(&job.kind) {
+            return Err(QueueError::Kind);
+        }
+        job.key = key(job.key)?;
         Ok(self.adding.call(job).await?)
+    }
+
+    /// Adds a job of the kind of its arguments, which are its payload, as JSON. See
+    /// [`NodeBuilder::on`](crate::node::NodeBuilder::on).
+    ///
+    /// # Errors
+    ///
+    /// Fails as [`schedule_job`](Self::schedule_job) does, or if the arguments cannot be written as
+    /// JSON.
+    #[cfg(feature = "json")]
+    pub async fn schedule_args<A: crate::JobArgs>(
+        &self,
+        name: impl Into<String>,
+        when: impl Into<When>,
+        args: &A,
+    ) -> Result<Scheduled, QueueError> {
+        let payload =
+            serde_json::to_vec(args).map_err(|error| QueueError::Args(Arc::new(error)))?;
+        let job = NewJob::new(name, when, payload).kind(A::KIND);
+        self.schedule_job(job).await
     }
 
     /// Makes a job due at another time, and counts its attempts anew. A dead job lives again.

@@ -43,10 +43,12 @@ impl<R> Values for R where
 {
 }
 
-/// Reads a job from `key, payload, due, at, attempts, pattern, zone, error, dead, running`.
+/// Reads a job from `key, payload, due, at, attempts, pattern, zone, error, dead, running,
+/// kind`.
 pub(crate) fn job<R: Values + ?Sized>(row: &R) -> Result<Job, R::Error> {
     Ok(Job {
         key: row.at(0)?,
+        kind: row.at(10)?,
         payload: row.at(1)?,
         due: row.time(2)?,
         at: row.time(3)?,
@@ -61,11 +63,12 @@ pub(crate) fn job<R: Values + ?Sized>(row: &R) -> Result<Job, R::Error> {
     })
 }
 
-/// Reads a job from `key, due, at, attempts, pattern, zone, length of the payload, token`.
+/// Reads a job from `key, due, at, attempts, pattern, zone, length of the payload, token, kind`.
 pub(crate) fn held<R: Values + ?Sized>(row: &R) -> Result<Held, R::Error> {
     let size: i64 = row.at(6)?;
     Ok(Held {
         key: row.at(0)?,
+        kind: row.at(8)?,
         due: row.time(1)?,
         at: row.time(2)?,
         attempts: row.attempts(3)?,

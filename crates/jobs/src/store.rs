@@ -2,7 +2,6 @@
 
 use std::{
     collections::HashSet,
-    fmt,
     future::Future,
     sync::Arc,
     time::{Duration, SystemTime},
@@ -11,141 +10,8 @@ use std::{
 use tokio::sync::watch;
 use tourbillon::time::Instant;
 
+pub use crate::error::StoreError;
 use crate::job::{Job, NewJob, Repeat, Time, Token, When};
-
-/// The store did not do what it was asked for.
-///
-/// The request may have had its effect all the same if the connection was lost: repeat it. All
-/// requests can be repeated.
-#[derive(Clone, Debug)]
-#[non_exhaustive]
-pub enum StoreError {
-    /// The disk or a limit of the store is full. Nothing was changed.
-    Full,
-    /// This or another process has the embedded store open.
-    InUse,
-    /// The file of the embedded store has this many names (hard links). SQLite's log is beside one
-    /// of them, so a process that used another one would miss what is only in the log.
-    Linked(u64),
-    /// The store has this version of the tables (0: none), and the program needs another one.
-    /// `migrate` of the store makes the tables, or brings those of an earlier version to the
-    /// program's.
-    Version(i64),
-    /// With this setting, the server could lose what it has acknowledged.
-    Setting {
-        /// The name of the setting.
-        name: &'static str,
-        /// The server's value.
-        value: String,
-        /// The value that is needed.
-        needed: &'static str,
-    },
-    /// The store refused this request, and would refuse it again: for example, its database has no
-    /// bytes for a character of a text. Nothing was changed.
-    Refused(Arc<dyn std::error::Error + Send + Sync>),
-    /// Another session of the server has locked a job for long. Nothing was changed.
-    Locked,
-    /// The store has ended.
-    Closed,
-    /// The store was opened before a fork, by the parent of this process, which alone can use it.
-    Forked,
-    /// The store reported an error, or could not be reached.
-    Failed(Arc<dyn std::error::Error + Send + Sync>),
-}
-
-impl fmt::Display for StoreError {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        match self {
-            Self::Full => f.write_str("the store is full; free some space and try again"),
-            Self::InUse => f.write_str("a process has this store open already; end it first"),
-            Self::Linked(names) => write!(
-                f,
-                "the store's file has {names} names (hard links), and SQLite's log is beside one \
-                 of them; keep that name, and remove the others"
-            ),
-            Self::Version(0) => f.write_str(
-                "the database has no tables of this library yet; run `delayed_jobs --migrate` \
-                 once, or call `migrate` of the store",
-            ),
-            Self::Version(version) => {
-                let needed = Self::TABLES;
-                let advice = match *version < needed {
-                    true => "run `delayed_jobs --migrate` once, or call `migrate` of the store",
-                    false => "use a program that knows it",
-                };
-                write!(
-                    f,
-                    "the store has version {version} of the tables, and this program needs \
-                     version {needed}; {advice}"
-                )
-            }
-            Self::Setting {
-                name,
-                value,
-                needed,
-            } => write!(
-                f,
-                "the server could lose what it acknowledges, as its setting `{name}` is \
-                 `{value}`; set it to `{needed}`"
-            ),
-            Self::Refused(error) => write!(f, "the store refused this request: {error}"),
-            Self::Locked => f.write_str(
-                "another session of the server has locked the job; end its transaction, or try \
-                 again",
-            ),
-            Self::Closed => f.write_str("the store has ended; open it again"),
-            Self::Forked => f.write_str(
-                "the store was opened before a fork, in the parent process; open it in this one",
-            ),
-            Self::Failed(error) => {
-                error.fmt(f)?;
-                // The driver of PostgreSQL says only "db error", and has the rest as the source.
-                let mut cause = error.source();
-                while let Some(error) = cause {
-                    write!(f, ": {error}")?;
-                    cause = error.source();
-                }
-                Ok(())
-            }
-        }
-    }
-}
-
-impl StoreError {
-    /// The version of the stores' tables.
-    pub(crate) const TABLES: i64 = 2;
-
-    /// Returns whether the request certainly had no effect, because of what it asked for. If it was
-    /// one of several requests, they may succeed without it.
-    pub(crate) fn changed_nothing(&self) -> bool {
-        matches!(self, Self::Full | Self::Locked | Self::Refused(_))
-    }
-
-    /// Makes the error of a request of which a part may have had an effect.
-    #[cfg(feature = "postgres")]
-    pub(crate) fn in_part(self) -> Self {
-        match self {
-            Self::Refused(error) => Self::Failed(error),
-            Self::Full => Self::failed(std::io::Error::from(std::io::ErrorKind::StorageFull)),
-            Self::Locked => Self::failed(std::io::Error::from(std::io::ErrorKind::ResourceBusy)),
-            other => other,
-        }
-    }
-
-    #[cfg(any(feature = "sqlite", feature = "postgres", feature = "redis"))]
-    pub(crate) fn failed(error: impl std::error::Error + Send + Sync + 'static) -> Self {
-        Self::Failed(Arc::new(error))
-    }
-}
-
-impl std::error::Error for StoreError {
-    fn source(&self) -> Option<&(dyn std::error::Error + 'static)> {
-        match self {
-            Self::Refused(error) | Self::Failed(error) => Some(error.as_ref()),
-            _ => None,
-        }
-    }
-}
 
 /// The answer to [`Store::schedule`].
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -210,6 +76,8 @@ pub struct Lease {
 pub struct Held {
     /// The name of the job.
     pub key: String,
+    /// Which handler runs the job. It is empty for a job without a kind.
+    pub kind: String,
     /// The moment for which the job was scheduled.
     pub due: Time,
     /// When the next attempt may begin.
@@ -231,6 +99,23 @@ pub enum Span {
     Due,
     /// Those that are not due yet, and are due within this time.
     Within(Duration),
+}
+
+/// Of which kinds a node runs jobs. Jobs without a kind have the empty one.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub enum Kinds {
+    /// Of all.
+    #[default]
+    All,
+    /// Of these.
+    Only(Arc<[String]>),
+}
+
+impl Kinds {
+    /// Names some kinds.
+    pub fn only<K: Into<String>>(kinds: impl IntoIterator<Item = K>) -> Self {
+        Self::Only(kinds.into_iter().map(Into::into).collect())
+    }
 }
 
 /// An attempt that a node is about to begin.
@@ -314,6 +199,8 @@ pub enum Deadline {
 pub struct Listing {
     /// Only jobs whose key contains this text.
     pub search: String,
+    /// Only jobs of this kind.
+    pub kind: Option<String>,
     /// Only dead jobs, or only the others.
     pub dead: Option<bool>,
     /// Only keys greater than this one: the last key of the page before.
@@ -395,19 +282,25 @@ pub trait Store: Send + Sync + 'static {
     /// Ends a lease. Its jobs may have other holders from here on.
     fn release(&self, node: i64) -> impl Future<Output = Result<(), StoreError>> + Send;
 
-    /// Makes a node the holder of at most `most` jobs of this span that have no holder, the
-    /// earliest first. Returns fewer than `most` only if there are no more, or if others are
-    /// locked: see [`skipped`](Self::skipped). Returns none if the lease is over.
+    /// Makes a node the holder of at most `most` jobs of this span and of these kinds that have no
+    /// holder, of each kind the earliest first. The kind with the earliest job comes first. Returns
+    /// fewer than `most` only if there are no more, or if others are locked: see
+    /// [`skipped`](Self::skipped). Returns none if the lease is over.
     fn hold(
         &self,
         node: i64,
         span: Span,
+        kinds: &Kinds,
         most: usize,
     ) -> impl Future<Output = Result<Vec<Held>, StoreError>> + Send;
 
-    /// Returns whether a job of this span has no holder, although [`hold`](Self::hold) has just
-    /// returned all that it could take: somebody has locked it.
-    fn skipped(&self, _span: Span) -> impl Future<Output = Result<bool, StoreError>> + Send {
+    /// Returns whether a job of this span and of these kinds has no holder, although
+    /// [`hold`](Self::hold) has just returned all that it could take: somebody has locked it.
+    fn skipped(
+        &self,
+        _span: Span,
+        _kinds: &Kinds,
+    ) -> impl Future<Output = Result<bool, StoreError>> + Send {
         async { Ok(false) }
     }
 

@@ -5,7 +5,7 @@
 //! |---|---|
 //! | `GET /` | the page |
 //! | `POST /jobs` | schedules a job |
-//! | `GET /jobs?search=&state=&after=&limit=` | lists jobs; `state` is `live` or `dead` |
+//! | `GET /jobs?search=&kind=&state=&after=&limit=` | lists jobs; `state` is `live` or `dead` |
 //! | `GET /jobs/KEY` | returns a job |
 //! | `PATCH /jobs/KEY` | moves a job; a dead one lives again |
 //! | `DELETE /jobs/KEY` | cancels a job |
@@ -13,7 +13,8 @@
 //!
 //! The body of `POST` is `{"key": "k", "payload": "text", "in": "90s"}`. In place of `in`, a
 //! duration, there may be `"at": "2027-01-31T12:00:00Z"`, or `"cron": "0 9 * * *"`, with
-//! `"zone": "Europe/Paris"` unless it is UTC. `PATCH` takes the same times. An error is
+//! `"zone": "Europe/Paris"` unless it is UTC. `PATCH` takes the same times. With `"kind": "mail"`, only
+//! handlers of this kind run the job. An error is
 //! `{"error": "text"}`. A field or a parameter of another name is an error. A list has the first bytes
 //! of each payload and error, and says with `"cut": true` that there are more.
 //!
@@ -87,6 +88,8 @@ impl From<QueueError> for Refusal {
     fn from(error: QueueError) -> Self {
         let status = match &error {
             QueueError::Key
+            | QueueError::Kind
+            | QueueError::Args(_)
             | QueueError::Payload(_)
             | QueueError::Store(StoreError::Refused(_)) => StatusCode::BAD_REQUEST,
             QueueError::Store(StoreError::Full) => StatusCode::INSUFFICIENT_STORAGE,
@@ -178,6 +181,8 @@ impl Times {
 struct NewJob {
     key: String,
     #[serde(default)]
+    kind: String,
+    #[serde(default)]
     payload: String,
     at: Option<String>,
     #[serde(rename = "in")]
@@ -189,6 +194,8 @@ struct NewJob {
 #[derive(Serialize)]
 struct Shown {
     key: String,
+    #[serde(skip_serializing_if = "String::is_empty")]
+    kind: String,
     payload: String,
     state: &'static str,
     at: String,
@@ -221,6 +228,7 @@ impl From<Job> for Shown {
     fn from(job: Job) -> Self {
         Self {
             key: job.key,
+            kind: job.kind,
             payload: String::from_utf8_lossy(&job.payload).into_owned(),
             state: match job.state {
                 job::State::Waiting => "waiting",
@@ -266,7 +274,8 @@ async fn schedule<S: Store>(
         zone: job.zone,
     };
     let when = times.read()?;
-    let (status, at) = match queue.schedule(job.key, when, job.payload).await? {
+    let job = job::NewJob::new(job.key, when, job.payload).kind(job.kind);
+    let (status, at) = match queue.schedule_job(job).await? {
         Scheduled::Created { at } => (StatusCode::CREATED, at),
         Scheduled::Exists { at } => (StatusCode::OK, at),
         Scheduled::Never => return Err(bad("the cron pattern has no further occurrence")),
@@ -281,6 +290,7 @@ async fn schedule<S: Store>(
 struct Wanted {
     #[serde(default)]
     search: String,
+    kind: Option<String>,
     state: Option<String>,
     after: Option<String>,
     limit: Option<usize>,
@@ -299,6 +309,7 @@ async fn list<S: Store>(
     };
     let listing = Listing {
         search: wanted.search,
+        kind: wanted.kind,
         dead,
         after: wanted.after,
         limit: wanted.limit.unwrap_or(100).min(MOST_LISTED),

@@ -133,7 +133,14 @@ pub(super) async fn call<S>(shared: &Shared<S>, attempt: Attempt) -> Result<(), 
         token: attempt.token,
     };
     let progress = Arc::new(Progress::default());
-    let handled = handle(shared.handler.clone(), attempt, progress.clone());
+    let Some(handler) = shared.handlers.get(&attempt.kind) else {
+        // The store gives the node jobs of its kinds only.
+        let kind = &attempt.kind;
+        return Err(Failure::retry(format!(
+            "the node has no handler of the kind `{kind}`"
+        )));
+    };
+    let handled = handle(handler, attempt, progress.clone());
     let mut task = shared.runtime.spawn(handled);
     let spawned = Instant::now();
     let mut wait = limit;

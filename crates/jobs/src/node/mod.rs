@@ -4,16 +4,17 @@ mod backoff;
 mod ends;
 mod executor;
 mod handler;
+mod handlers;
 mod held;
 mod interrupt;
 mod run;
 pub(crate) mod session;
+mod stats;
 mod tasks;
 
 use std::{
     fmt,
     future::Future,
-    pin::Pin,
     sync::{
         Arc,
         atomic::{AtomicU64, Ordering},
@@ -24,15 +25,17 @@ use std::{
 use tokio::sync::{Semaphore, watch};
 use tourbillon::{task::JoinHandle, time::timeout};
 
-pub use self::{backoff::Backoff, interrupt::Interrupt};
+pub use self::{backoff::Backoff, interrupt::Interrupt, stats::NodeStats};
 use self::{
     executor::Executor,
+    handlers::{Handler, Handlers},
+    stats::{Counters, count},
     tasks::{Kept, Tasks},
 };
 use crate::{
     job::{Time, Token},
     queue::Queue,
-    store::{End, Store},
+    store::{End, Kinds, Store},
 };
 
 /// Number of attempts that may wait for the store to take their end, in addition to those whose
@@ -57,6 +60,8 @@ const MOST_HANDLERS: usize = 1 << 28;
 pub struct Attempt {
     /// The name of the job.
     pub key: String,
+    /// The job's kind. It is empty for a job without one.
+    pub kind: String,
     /// The job's payload.
     pub payload: Vec<u8>,
     /// The number of the attempt, from 1.
@@ -147,6 +152,8 @@ impl<E: std::error::Error> From<E> for Failure {
 pub struct Ended {
     /// The name of the job.
     pub key: String,
+    /// The job's kind. It is empty for a job without one.
+    pub kind: String,
     /// The token of the attempt.
     pub token: Token,
     /// How the attempt ended.
@@ -169,49 +176,6 @@ pub struct Blocked {
     pub token: Token,
 }
 
-/// What a node did since it started.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-#[non_exhaustive]
-pub struct NodeStats {
-    /// Jobs in the node's timers, or due and not begun.
-    pub held: u64,
-    /// Attempts that run.
-    pub running: u64,
-    /// Of these, attempts that are past their time limit and block their threads.
-    pub blocked: u64,
-    /// Attempts that began.
-    pub begun: u64,
-    /// Attempts that succeeded.
-    pub done: u64,
-    /// Attempts that failed.
-    pub failed: u64,
-    /// Jobs that died here.
-    pub dead: u64,
-    /// Attempts whose end the store refused, as the token was stale.
-    pub stale: u64,
-    /// Leases that this node had.
-    pub leases: u64,
-}
-
-#[derive(Default)]
-struct Counters {
-    running: AtomicU64,
-    blocked: AtomicU64,
-    begun: AtomicU64,
-    done: AtomicU64,
-    failed: AtomicU64,
-    dead: AtomicU64,
-    stale: AtomicU64,
-    leases: AtomicU64,
-}
-
-fn count(counter: &AtomicU64) {
-    counter.fetch_add(1, Ordering::Relaxed);
-}
-
-type Handler =
-    dyn Fn(Attempt) -> Pin<Box<dyn Future<Output = Result<(), Failure>> + Send>> + Send + Sync;
-
 type OnEnd = dyn Fn(&Ended) + Send + Sync;
 
 type OnBlocked = dyn Fn(&Blocked) + Send + Sync;
@@ -226,10 +190,12 @@ struct Shared<S> {
     has_thread: watch::Sender<bool>,
     /// What runs on the library's thread.
     tasks: Tasks,
-    handler: Arc<Handler>,
+    handlers: Arc<Handlers>,
+    /// Of which kinds there are handlers.
+    kinds: Kinds,
     ends: ends::Ends,
     /// Permits of the handlers that run at once.
-    handlers: Arc<Semaphore>,
+    calls: Arc<Semaphore>,
     /// Permits of the attempts that have begun, each until the store has taken its end. There are
     /// more of them than of handlers, so that a slow commit does not make other jobs late.
     attempts: Arc<Semaphore>,
@@ -270,6 +236,7 @@ pub struct NodeBuilder<S> {
     backoff: Backoff,
     on_end: Option<Arc<OnEnd>>,
     on_blocked: Option<Arc<OnBlocked>>,
+    handlers: Handlers,
 }
 
 impl<S> NodeBuilder<S> {
@@ -367,9 +334,25 @@ impl<S: Store> NodeBuilder<S> {
         self
     }
 
-    /// Starts the node. `handler` runs each attempt in a task of its own on the current runtime,
-    /// which is one of Tourbillon, or of tokio with the feature `tokio`. A panic counts as a
-    /// failure.
+    /// Starts the node, with a handler of the jobs without a kind, beside those that
+    /// [`on_kind`](Self::on_kind) and the like have added.
+    ///
+    /// # Panics
+    ///
+    /// Panics as [`start_kinds`](Self::start_kinds) does.
+    pub fn start<F, R>(self, handler: F) -> Node<S>
+    where
+        F: Fn(Attempt) -> R + Send + Sync + 'static,
+        R: Future<Output = Result<(), Failure>> + Send + 'static,
+    {
+        self.on_kind("", handler).start_kinds()
+    }
+
+    /// Starts the node. It runs jobs of the kinds of which it has a handler, and leaves the others
+    /// in the store.
+    ///
+    /// A handler runs each attempt in a task of its own on the current runtime, which is one of
+    /// Tourbillon, or of tokio with the feature `tokio`. A panic counts as a failure.
     ///
     /// A thread of the library keeps the lease, the timers, the time limits and the ends of
     /// attempts, also while handlers block all threads of the current runtime.
@@ -381,19 +364,18 @@ impl<S: Store> NodeBuilder<S> {
     ///
     /// # Panics
     ///
-    /// Panics outside of a runtime.
-    pub fn start<F, R>(self, handler: F) -> Node<S>
-    where
-        F: Fn(Attempt) -> R + Send + Sync + 'static,
-        R: Future<Output = Result<(), Failure>> + Send + 'static,
-    {
+    /// Panics outside of a runtime, or if there is no handler.
+    pub fn start_kinds(mut self) -> Node<S> {
+        let kinds = self.handlers.kinds();
+        let has_handler = kinds != Kinds::only::<String>([]);
+        assert!(has_handler, "a node has at least one handler");
         let runtime = Executor::current();
         let store = self.queue.store().clone();
         let tasks = Tasks::new();
-        let handler: Arc<Handler> = Arc::new(move |attempt| Box::pin(handler(attempt)));
+        let handlers = Arc::new(std::mem::take(&mut self.handlers));
         let kept = tasks.keep((
             self.queue.clone(),
-            handler.clone(),
+            handlers.clone(),
             self.on_end.clone(),
             self.on_blocked.clone(),
         ));
@@ -403,8 +385,9 @@ impl<S: Store> NodeBuilder<S> {
             runtime,
             has_thread: watch::Sender::new(true),
             tasks,
-            handler,
-            handlers: Arc::new(Semaphore::new(self.concurrency)),
+            handlers,
+            kinds,
+            calls: Arc::new(Semaphore::new(self.concurrency)),
             attempts: Arc::new(Semaphore::new(self.most_attempts())),
             held: held::Table::default(),
             running: interrupt::Running::default(),
@@ -446,6 +429,7 @@ impl<S: Store> Node<S> {
             backoff: Backoff::default(),
             on_end: None,
             on_blocked: None,
+            handlers: Handlers::default(),
         }
     }
 

@@ -41,7 +41,7 @@ impl Permits {
         };
         Self {
             attempt: acquire(&shared.attempts).await,
-            handler: acquire(&shared.handlers).await,
+            handler: acquire(&shared.calls).await,
         }
     }
 
@@ -61,14 +61,14 @@ impl Permits {
             return 0;
         }
         let attempts = shared.attempts.available_permits();
-        attempts.min(shared.handlers.available_permits())
+        attempts.min(shared.calls.available_permits())
     }
 
     /// Returns the permits if an attempt may begin at once.
     pub(super) fn try_acquire<S>(shared: &Shared<S>) -> Option<Self> {
         Some(Self {
             attempt: shared.attempts.clone().try_acquire_owned().ok()?,
-            handler: shared.handlers.clone().try_acquire_owned().ok()?,
+            handler: shared.calls.clone().try_acquire_owned().ok()?,
         })
     }
 }
@@ -129,6 +129,7 @@ pub(super) async fn run<S: Store>(
     let running = Counted::new(&counters.running);
     let attempt = Attempt {
         key: held.key.clone(),
+        kind: held.kind.clone(),
         payload,
         number,
         token: held.token,
@@ -169,7 +170,9 @@ async fn report<S: Store>(shared: &Shared<S>, held: Held, end: End) {
     if let End::Dead { .. } = end {
         count(&counters.dead);
     }
-    let (key, token) = (held.key, held.token);
+    let Held {
+        key, kind, token, ..
+    } = held;
     let finish = Finish {
         key: key.clone(),
         token,
@@ -182,6 +185,7 @@ async fn report<S: Store>(shared: &Shared<S>, held: Held, end: End) {
     if let Some(on_end) = &shared.options.on_end {
         let ended = Ended {
             key,
+            kind,
             token,
             end,
             accepted,

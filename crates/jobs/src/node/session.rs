@@ -191,7 +191,10 @@ async fn take<S: Store>(shared: &Shared<S>, lease: Lease) {
     let hold = async |span, most: usize| match most.min(BATCH) {
         0 => Ok((Vec::new(), false)),
         most => {
-            let held = shared.store.hold(lease.node, span, most).await?;
+            let held = shared
+                .store
+                .hold(lease.node, span, &shared.kinds, most)
+                .await?;
             let is_all = held.len() < most;
             Ok::<_, StoreError>((held, is_all))
         }
@@ -231,7 +234,7 @@ async fn take<S: Store>(shared: &Shared<S>, lease: Lease) {
         let looks = [(Span::Within(window), room > 0), (Span::Due, is_all_due)];
         for (span, has_all) in looks {
             // A job that is locked now may be free in a moment, of which nobody tells.
-            if has_all && !matches!(shared.store.skipped(span).await, Ok(false)) {
+            if has_all && !matches!(shared.store.skipped(span, &shared.kinds).await, Ok(false)) {
                 pause = pause.min(SKIPPED);
             }
         }

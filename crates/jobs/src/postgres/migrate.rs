@@ -7,11 +7,14 @@
 //! |---|---|---|
 //! | the columns, each | its table alone, for a moment | what uses this table, 5 s at most |
 //! | the function | nothing that programs use | |
-//! | an incomplete index is removed, the index is made | nothing that programs use | transactions that began before |
-//! | the version, as the last step | nothing that programs use | |
+//! | the functions and the trigger of the leases | their table alone, for a moment | what uses this table, 5 s at most |
+//! | an incomplete index is removed, the index is made, each | nothing that programs use | transactions that began before |
+//! | the version | nothing that programs use | |
+//! | `jobs_schedule` | nothing that programs use | |
+//! | kinds are admitted, if no node of an earlier version has a lease; then the index of earlier versions is removed | the table of the leases, for a moment | transactions that began before |
 //!
-//! Programs of version 1 leave alone what is new, and those of version 2 do not connect before the
-//! last step.
+//! Programs of earlier versions leave alone what is new, and those of this one do not connect before
+//! the version is written. `kinds.rs` says what keeps jobs that have kinds from earlier nodes.
 
 use std::{str::FromStr, time::Duration};
 
@@ -22,8 +25,9 @@ use tourbillon::time::sleep;
 use super::{
     Postgres,
     connection::{Link, Session, failed},
+    kinds::{self, FUNCTIONS},
     open::{check_version, make, version},
-    rows::{END_FUNCTION, INDEX},
+    rows::{END_FUNCTION, INDEXES},
     schedule,
     values::get,
 };
@@ -56,16 +60,15 @@ const SESSION: &str = "
 const IS_ALIVE: &str = "
     SELECT EXISTS (SELECT FROM pg_locks WHERE locktype = 'advisory' AND pid = $1 AND granted)";
 
-/// The columns of version 2. Each statement locks one table only, so it cannot wait in a circle
+/// The columns of version 2, and those of version 3. Each statement locks one table only, so it cannot wait in a circle
 /// with statements that use both.
-const COLUMNS: [&str; 2] = [
+const COLUMNS: [&str; 5] = [
     "ALTER TABLE durable_nodes ADD COLUMN IF NOT EXISTS counted bigint",
     "ALTER TABLE durable_jobs ADD COLUMN IF NOT EXISTS counted bigint",
+    "ALTER TABLE durable_nodes ADD COLUMN IF NOT EXISTS version bigint NOT NULL DEFAULT 2",
+    "ALTER TABLE durable_jobs ADD COLUMN IF NOT EXISTS kind text COLLATE \"C\" NOT NULL DEFAULT ''",
+    "ALTER TABLE durable_version ADD COLUMN IF NOT EXISTS has_kinds boolean NOT NULL DEFAULT false",
 ];
-
-/// Finds out whether the index is complete, if there is one.
-const HAS_INDEX: &str =
-    "SELECT indisvalid FROM pg_index WHERE indexrelid = to_regclass('durable_jobs_counted')";
 
 impl Postgres {
     /// Makes the tables, or brings those of an earlier version to this one. Their names begin with
@@ -114,7 +117,8 @@ impl Postgres {
         }
         // Later versions have other functions, which must stay.
         check_version(&link).await?;
-        schedule::install(&link).await
+        schedule::install(&link).await?;
+        kinds::complete(&link).await
     }
 }
 
@@ -160,25 +164,38 @@ async fn steps(session: &Session) -> Result<(), StoreError> {
         session.execute(column).await?;
     }
     session.execute(END_FUNCTION).await?;
+    // A session that has failed ends with its transaction.
+    session
+        .execute(&format!("BEGIN; {FUNCTIONS} COMMIT"))
+        .await?;
     // What follows keeps nobody waiting while it waits.
     session.execute("SET lock_timeout = 0").await?;
+    for (name, index) in INDEXES {
+        make_index(session, name, index).await?;
+    }
+    session
+        .execute("UPDATE durable_version SET version = 3")
+        .await
+}
+
+/// Makes an index, unless it is there and complete.
+async fn make_index(session: &Session, name: &str, index: &str) -> Result<(), StoreError> {
+    let has_index =
+        format!("SELECT indisvalid FROM pg_index WHERE indexrelid = to_regclass('{name}')");
     loop {
-        let found = session.query(HAS_INDEX).await?;
+        let found = session.query(&has_index).await?;
         match found.first().map(|row| get(row, 0)).transpose()? {
-            Some(true) => break,
+            Some(true) => return Ok(()),
             Some(false) => {
                 session
-                    .execute("DROP INDEX CONCURRENTLY durable_jobs_counted")
+                    .execute(&format!("DROP INDEX CONCURRENTLY {name}"))
                     .await?
             }
             None => {
                 // If the server undoes it, it leaves an incomplete index.
-                let create = format!("CREATE INDEX CONCURRENTLY IF NOT EXISTS {INDEX}");
+                let create = format!("CREATE INDEX CONCURRENTLY IF NOT EXISTS {index}");
                 session.execute(&create).await?;
             }
         }
     }
-    session
-        .execute("UPDATE durable_version SET version = 2")
-        .await
 }

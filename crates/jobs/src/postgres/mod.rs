@@ -4,6 +4,7 @@
 //! the server's time with each answer, and lets its own monotonic clock run on from there.
 
 mod connection;
+mod kinds;
 mod migrate;
 mod open;
 mod rows;
@@ -13,13 +14,13 @@ mod values;
 use std::{
     collections::{HashMap, HashSet},
     fmt,
-    sync::Arc,
+    sync::{Arc, OnceLock},
     time::Duration,
 };
 
 use self::{
     connection::{Link, Parameters},
-    values::{Attempt, Times, bounds, divide, get, soon},
+    values::{Attempt, Times, bounds, divide, get, names, soon},
 };
 use crate::{
     job::{Job, NewJob, Time, Token, When},
@@ -27,8 +28,8 @@ use crate::{
     remote::{Aborts, Clock, micros, time},
     row::{self, Values},
     store::{
-        Begin, Cancelled, Changed, Changes, Counts, Deadline, End, Finish, Held, Lease, Listing,
-        Moved, Scheduled, Span, Start, Store, StoreError,
+        Begin, Cancelled, Changed, Changes, Counts, Deadline, End, Finish, Held, Kinds, Lease,
+        Listing, Moved, Scheduled, Span, Start, Store, StoreError,
     },
 };
 
@@ -64,6 +65,8 @@ pub struct Postgres {
     leases: Link,
     changed: Arc<Changed>,
     clock: Clock,
+    /// Whether the store takes jobs that have kinds, once this is known.
+    has_kinds: OnceLock<()>,
     _listening: Aborts<()>,
 }
 
@@ -87,10 +90,14 @@ impl Postgres {
 
 impl Store for Postgres {
     async fn schedule(&self, jobs: Vec<NewJob>) -> Result<Vec<Scheduled>, StoreError> {
+        let has_kind = |job: &NewJob| !job.kind.is_empty();
+        if jobs.iter().any(has_kind) && !self.has_kinds().await? {
+            return Err(StoreError::EarlierNodes);
+        }
         let now = self.now();
         // If a key occurs twice, only its first job is added.
         let mut keys = HashSet::new();
-        let (mut names, mut payloads) = (Vec::new(), Vec::new());
+        let (mut names, mut payloads, mut kinds) = (Vec::new(), Vec::new(), Vec::new());
         let mut times = Times::default();
         let mut are_asked = Vec::new();
         for job in &jobs {
@@ -101,6 +108,7 @@ impl Store for Postgres {
             {
                 names.push(job.key.as_str());
                 payloads.push(job.payload.as_slice());
+                kinds.push(job.kind.as_str());
                 times.push(&job.when, time);
             }
         }
@@ -117,6 +125,7 @@ impl Store for Postgres {
                     &times.zones,
                     &soon(),
                     &times.counted,
+                    &kinds,
                 ],
             )
             .await?;
@@ -227,7 +236,14 @@ impl Store for Postgres {
             .lists
             .query(
                 rows::LIST,
-                &[&listing.search, &after, &listing.dead, &limit, &most],
+                &[
+                    &listing.search,
+                    &after,
+                    &listing.dead,
+                    &limit,
+                    &most,
+                    &listing.kind,
+                ],
             )
             .await?;
         let read = |found| Ok(row::job(found)?.cut(listing.beginning));
@@ -267,6 +283,8 @@ impl Store for Postgres {
     }
 
     async fn free_others(&self) -> Result<(), StoreError> {
+        // So that clients need not wait for this. After an error, the next call does it.
+        let _ = self.has_kinds().await;
         self.end(&self.holds, 0).await
     }
 
@@ -274,19 +292,26 @@ impl Store for Postgres {
         self.end(&self.leases, node).await
     }
 
-    async fn hold(&self, node: i64, span: Span, most: usize) -> Result<Vec<Held>, StoreError> {
+    async fn hold(
+        &self,
+        node: i64,
+        span: Span,
+        kinds: &Kinds,
+        most: usize,
+    ) -> Result<Vec<Held>, StoreError> {
         let most = i64::try_from(most).unwrap_or(i64::MAX);
         let (after, within) = bounds(span);
         let found = self
             .holds
-            .query(rows::HOLD, &[&node, &after, &within, &most])
+            .query(rows::HOLD, &[&node, &after, &within, &most, &names(kinds)])
             .await?;
         found.iter().map(row::held).collect()
     }
 
-    async fn skipped(&self, span: Span) -> Result<bool, StoreError> {
+    async fn skipped(&self, span: Span, kinds: &Kinds) -> Result<bool, StoreError> {
         let (after, within) = bounds(span);
-        let bounds: Parameters<'_> = &[&after, &within];
+        let names = names(kinds);
+        let bounds: Parameters<'_> = &[&after, &within, &names];
         get(&self.holds.query_one(rows::SKIPPED, bounds).await?, 0)
     }
 

@@ -1,6 +1,9 @@
 //! Connects to a server. Makes the tables.
 
-use std::{str::FromStr, sync::Arc};
+use std::{
+    str::FromStr,
+    sync::{Arc, OnceLock},
+};
 
 use tokio_postgres::Config;
 
@@ -82,6 +85,7 @@ impl Postgres {
             leases: link(""),
             changed,
             clock,
+            has_kinds: OnceLock::new(),
             _listening: listen(listener),
         })
     }

@@ -18,7 +18,7 @@
 //! The limits are those of [`LOCKS`](super::LOCKS) and of the session. `migrate.rs` has what a
 //! migration locks.
 
-use super::schedule;
+use super::{kinds::FUNCTIONS, schedule};
 use crate::store::StoreError;
 
 /// The number of the lock that one process has while it makes the tables or a function.
@@ -50,36 +50,52 @@ pub(super) fn tables() -> String {
              node bigint,
              token bigint,
              running boolean NOT NULL DEFAULT false,
-             counted bigint
+             counted bigint,
+             kind text COLLATE \"C\" NOT NULL DEFAULT ''
          );
-         CREATE INDEX IF NOT EXISTS durable_jobs_free ON durable_jobs (at)
-             WHERE node IS NULL AND NOT dead;
          CREATE INDEX IF NOT EXISTS durable_jobs_held ON durable_jobs (node)
              WHERE node IS NOT NULL;
          CREATE INDEX IF NOT EXISTS durable_jobs_dead ON durable_jobs (key) WHERE dead;
-         CREATE INDEX IF NOT EXISTS {INDEX};
+         CREATE INDEX IF NOT EXISTS {counted};
+         CREATE INDEX IF NOT EXISTS {kind};
          CREATE TABLE IF NOT EXISTS durable_nodes (
              node bigint PRIMARY KEY,
              until bigint NOT NULL,
-             counted bigint
+             counted bigint,
+             version bigint NOT NULL DEFAULT 2
          );
          CREATE SEQUENCE IF NOT EXISTS durable_numbers;
-         CREATE TABLE IF NOT EXISTS durable_version (version bigint NOT NULL);
+         CREATE TABLE IF NOT EXISTS durable_version (
+             version bigint NOT NULL,
+             has_kinds boolean NOT NULL DEFAULT false
+         );
          INSERT INTO durable_version
-             SELECT {version} WHERE NOT EXISTS (SELECT FROM durable_version);
+             SELECT {version}, true WHERE NOT EXISTS (SELECT FROM durable_version);
          CREATE OR REPLACE FUNCTION durable_now() RETURNS bigint LANGUAGE sql VOLATILE AS
              'SELECT floor(extract(epoch FROM clock_timestamp()) * 1000000)::bigint';
          {END_FUNCTION}
+         {FUNCTIONS}
          {schedule}
          COMMIT;",
         version = StoreError::TABLES,
+        counted = INDEXES[0].1,
+        kind = INDEXES[1].1,
         schedule = schedule::function(),
     )
 }
 
-/// The index of version 2.
-pub(super) const INDEX: &str = "durable_jobs_counted ON durable_jobs (counted, key)
-    WHERE counted IS NOT NULL AND NOT dead AND NOT running";
+/// The indexes of version 2 and of version 3, each with its name.
+pub(super) const INDEXES: [(&str, &str); 2] = [
+    (
+        "durable_jobs_counted",
+        "durable_jobs_counted ON durable_jobs (counted, key)
+            WHERE counted IS NOT NULL AND NOT dead AND NOT running",
+    ),
+    (
+        "durable_jobs_kind",
+        "durable_jobs_kind ON durable_jobs (kind, at) WHERE node IS NULL AND NOT dead",
+    ),
+];
 
 /// The function of version 2.
 ///
@@ -130,19 +146,20 @@ pub(super) const END_FUNCTION: &str = "
     END $$;
 ";
 
-/// Adds jobs. `$1` to `$8`: keys, payloads, times, whether these are delays, patterns, zones,
-/// within which time of now the nodes are woken, from when other times were counted.
+/// Adds jobs. `$1` to `$9`: keys, payloads, times, whether these are delays, patterns, zones,
+/// within which time of now the nodes are woken, from when other times were counted, kinds.
 ///
 /// Rows are added in the order of their keys, so that two clients with the same keys do not wait
 /// for each other in a circle.
 pub(super) const SCHEDULE: &str = "
     WITH added AS (
-        INSERT INTO durable_jobs (key, payload, due, at, pattern, zone, counted)
+        INSERT INTO durable_jobs (key, payload, due, at, pattern, zone, counted, kind)
         SELECT n.key, n.payload, t.at, t.at, n.pattern, n.zone,
-            CASE WHEN n.is_delay THEN c.now ELSE n.counted END
+            CASE WHEN n.is_delay THEN c.now ELSE n.counted END, n.kind
         FROM (SELECT durable_now() AS now) AS c,
             unnest($1::text[], $2::bytea[], $3::bigint[], $4::boolean[], $5::text[], $6::text[],
-                $8::bigint[]) AS n (key, payload, time, is_delay, pattern, zone, counted),
+                $8::bigint[], $9::text[])
+                AS n (key, payload, time, is_delay, pattern, zone, counted, kind),
             LATERAL (SELECT CASE WHEN n.is_delay THEN c.now + n.time ELSE n.time END) AS t (at)
         ORDER BY n.key
         ON CONFLICT DO NOTHING
@@ -191,8 +208,8 @@ pub(super) const LOCKED: &str = "
 
 /// Grants a lease. `$1`: the length of the lease.
 pub(super) const REGISTER: &str = "
-    INSERT INTO durable_nodes (node, until, counted)
-    SELECT nextval('durable_numbers'), c.now + $1, c.now FROM (SELECT durable_now() AS now) AS c
+    INSERT INTO durable_nodes (node, until, counted, version)
+    SELECT nextval('durable_numbers'), c.now + $1, c.now, 3 FROM (SELECT durable_now() AS now) AS c
     RETURNING node, durable_now()";
 
 /// Renews a lease. `$1`, `$2`: node, the length of the lease. A lease that ran out is over, even if
@@ -207,22 +224,68 @@ pub(super) const RENEW: &str = "
 /// still have jobs, or 0 if these are all locked.
 pub(super) const END: &str = "SELECT durable_end_2($1, $2)";
 
-/// Makes a node the holder of jobs. `$1` to `$4`: node, after and within which times of now the
-/// jobs are due, most. The lock on the lease keeps
-/// it from ending during this statement.
-pub(super) const HOLD: &str = "
-    WITH clock AS MATERIALIZED (SELECT durable_now() AS now),
+/// The start of a statement that looks for free jobs of some kinds, or of all if the array is NULL.
+/// These are found by steps in the index, one for each. `kinds` has those of which there is one
+/// within the time, the one with the earliest job first.
+macro_rules! kinds {
+    ($kinds:literal, $after:literal, $within:literal) => {
+        concat!(
+            "
+    WITH RECURSIVE clock AS MATERIALIZED (SELECT durable_now() AS now),
+         every (kind) AS (
+             (SELECT j.kind FROM durable_jobs j
+              WHERE j.node IS NULL AND NOT j.dead AND ",
+            $kinds,
+            "::text[] IS NULL
+              ORDER BY j.kind LIMIT 1)
+             UNION ALL
+             SELECT (SELECT j.kind FROM durable_jobs j
+                     WHERE j.node IS NULL AND NOT j.dead AND j.kind > e.kind
+                     ORDER BY j.kind LIMIT 1)
+             FROM every e WHERE e.kind IS NOT NULL),
+         kinds AS MATERIALIZED (
+             SELECT k.kind FROM
+                 (SELECT kind FROM every WHERE kind IS NOT NULL
+                  UNION ALL SELECT unnest(",
+            $kinds,
+            "::text[])) AS k,
+                 LATERAL (
+                     SELECT j.at FROM durable_jobs j
+                     WHERE j.kind = k.kind AND j.node IS NULL AND NOT j.dead
+                         AND j.at > (SELECT now FROM clock) + ",
+            $after,
+            "
+                         AND j.at <= (SELECT now FROM clock) + ",
+            $within,
+            "
+                     ORDER BY j.at LIMIT 1) AS first
+             ORDER BY first.at)"
+        )
+    };
+}
+
+/// Makes a node the holder of jobs. `$1` to `$5`: node, after and within which times of now the
+/// jobs are due, most, kinds. The lock on the lease keeps it from ending during this statement.
+///
+/// The join takes one kind after the other, so no more rows are locked than are taken.
+pub(super) const HOLD: &str = concat!(
+    kinds!("$5", "$2", "$3"),
+    ",
          lease AS MATERIALIZED (
              SELECT node FROM durable_nodes WHERE node = $1 AND until > durable_now() FOR SHARE),
          free AS MATERIALIZED (
-             SELECT j.key FROM durable_jobs j
-             WHERE j.node IS NULL AND NOT j.dead
-                 AND j.at > (SELECT now FROM clock) + $2 AND j.at <= (SELECT now FROM clock) + $3
-             ORDER BY j.at LIMIT $4 FOR UPDATE SKIP LOCKED)
+             SELECT f.key FROM kinds k, LATERAL (
+                 SELECT j.key FROM durable_jobs j
+                 WHERE j.kind = k.kind AND j.node IS NULL AND NOT j.dead
+                     AND j.at > (SELECT now FROM clock) + $2
+                     AND j.at <= (SELECT now FROM clock) + $3
+                 ORDER BY j.at LIMIT $4 FOR UPDATE SKIP LOCKED) AS f
+             LIMIT $4)
     UPDATE durable_jobs j SET node = lease.node, token = nextval('durable_numbers')
     FROM free, lease WHERE j.key = free.key
     RETURNING j.key, j.due, j.at, j.attempts::bigint, j.pattern, j.zone,
-        octet_length(j.payload)::bigint, j.token";
+        octet_length(j.payload)::bigint, j.token, j.kind"
+);
 
 /// Takes jobs from their holders. `$1`, `$2`: keys, tokens. Leaves jobs alone that somebody has
 /// locked, and returns their keys and tokens, beside a row without them.
@@ -243,13 +306,12 @@ pub(super) const GIVE_BACK: &str = "
         WHERE j.key = n.key AND j.token = n.token
             AND NOT EXISTS (SELECT FROM old WHERE old.key = j.key)";
 
-/// Finds out whether a job has no holder. `$1`, `$2`: after and within which times of now it is due.
-/// A job that is locked counts.
-pub(super) const SKIPPED: &str = "
-    WITH clock AS MATERIALIZED (SELECT durable_now() AS now)
-    SELECT EXISTS (SELECT FROM durable_jobs j
-        WHERE j.node IS NULL AND NOT j.dead
-            AND j.at > (SELECT now FROM clock) + $1 AND j.at <= (SELECT now FROM clock) + $2)";
+/// Finds out whether a job has no holder. `$1` to `$3`: after and within which times of now it is
+/// due, kinds. A job that is locked counts.
+pub(super) const SKIPPED: &str = concat!(
+    kinds!("$3", "$1", "$2"),
+    " SELECT EXISTS (SELECT FROM kinds)"
+);
 
 /// Finds the attempts whose tokens are still those of their jobs. `$1`, `$2`: keys, tokens.
 pub(super) const STILL: &str = "
@@ -260,19 +322,20 @@ pub(super) const STILL: &str = "
 /// The time of the store's clock.
 pub(super) const NOW: &str = "SELECT durable_now()";
 
-/// Lists jobs. `$1` to `$5`: text in the key, key before, whether only the dead or the others,
-/// limit, how many bytes of a payload, and characters of an error, at most.
+/// Lists jobs. `$1` to `$6`: text in the key, key before, whether only the dead or the others,
+/// limit, how many bytes of a payload, and characters of an error, at most, only which kind.
 pub(super) const LIST: &str = "
     SELECT j.key, substr(j.payload, 1, $5::integer), j.due, j.at, j.attempts::bigint, j.pattern,
-        j.zone, left(j.error, $5::integer), j.dead, j.running
+        j.zone, left(j.error, $5::integer), j.dead, j.running, j.kind
     FROM durable_jobs j
     WHERE strpos(j.key, $1) > 0 AND j.key > $2 AND ($3::boolean IS NULL OR j.dead = $3)
+        AND ($6::text IS NULL OR j.kind = $6)
     ORDER BY j.key LIMIT $4";
 
 /// Finds a job. `$1`: key.
 pub(super) const FIND: &str = "
     SELECT j.key, j.payload, j.due, j.at, j.attempts::bigint, j.pattern, j.zone, j.error, j.dead,
-        j.running
+        j.running, j.kind
     FROM durable_jobs j WHERE j.key = $1";
 
 /// Counts the live and the dead.

@@ -10,7 +10,7 @@ use super::{
     values::{get, soon},
 };
 use crate::{
-    queue::{MAX_KEY, MAX_PAYLOAD},
+    queue::{MAX_KEY, MAX_KIND, MAX_PAYLOAD},
     store::StoreError,
 };
 
@@ -38,6 +38,16 @@ BEGIN
         RAISE EXCEPTION 'a key has 1 to {MAX_KEY} bytes, and no control characters'
             USING ERRCODE = '22023';
     END IF;
+    IF kind IS NULL OR octet_length(convert_to(kind, 'UTF8')) > {MAX_KIND}
+        OR kind COLLATE "C" ~ E'[\\u0001-\\u001f\\u007f]'
+        OR getdatabaseencoding() <> 'SQL_ASCII' AND kind COLLATE "C" ~ E'[\\u0080-\\u009f]' THEN
+        RAISE EXCEPTION 'the name of a kind has at most {MAX_KIND} bytes, and no control characters'
+            USING ERRCODE = '22023';
+    END IF;
+    IF kind <> '' AND NOT (SELECT has_kinds FROM durable_version) THEN
+        RAISE EXCEPTION 'nodes of an earlier version know no kinds of jobs; upgrade or stop them'
+            USING ERRCODE = '55000';
+    END IF;
     IF payload IS NOT NULL AND bytes IS NOT NULL THEN
         RAISE EXCEPTION 'give one of payload and bytes' USING ERRCODE = '22023';
     END IF;
@@ -56,8 +66,9 @@ BEGIN
         RAISE EXCEPTION 'a job needs a time that comes' USING ERRCODE = '22023';
     END IF;
     micros := coalesce((extract(epoch FROM moment) * 1000000)::bigint, clock);
-    INSERT INTO durable_jobs (key, payload, due, at, counted)
-        VALUES (jobs_schedule.key, data, micros, micros, CASE WHEN at IS NULL THEN clock END)
+    INSERT INTO durable_jobs (key, payload, due, at, counted, kind)
+        VALUES (jobs_schedule.key, data, micros, micros, CASE WHEN at IS NULL THEN clock END,
+            jobs_schedule.kind)
         ON CONFLICT DO NOTHING;
     IF NOT FOUND THEN
         RETURN false;
@@ -72,18 +83,47 @@ END"#,
     )
 }
 
+/// Removes the function of version 2, and remembers who may execute it: a function cannot get
+/// another parameter.
+const REMOVE: &str = "
+    DO $$
+    DECLARE
+        old regprocedure := to_regprocedure(
+            'jobs_schedule(text, text, timestamptz, interval, bytea)');
+    BEGIN
+        PERFORM set_config('durable.grants', coalesce((
+            SELECT string_agg(format('GRANT EXECUTE ON FUNCTION jobs_schedule TO %s;',
+                CASE a.grantee WHEN 0 THEN 'public' ELSE a.grantee::regrole::text END), ' ')
+            FROM pg_proc p, aclexplode(p.proacl) a
+            WHERE p.oid = old AND a.grantee <> p.proowner), ''), true);
+        IF old IS NOT NULL THEN
+            EXECUTE 'DROP FUNCTION ' || old;
+        END IF;
+    END $$;";
+
+/// Lets those execute the function who could execute that of version 2.
+const GRANT: &str = "
+    DO $$ BEGIN
+        IF current_setting('durable.grants') <> '' THEN
+            EXECUTE current_setting('durable.grants');
+        END IF;
+    END $$;";
+
 /// Returns the statements that make the function beside the tables, in a transaction.
 pub(super) fn function() -> String {
     format!(
         "SELECT set_config('search_path', quote_ident(nspname) || ', pg_temp', true)
          FROM pg_class c JOIN pg_namespace n ON n.oid = c.relnamespace
          WHERE c.oid = to_regclass('durable_jobs');
+         {REMOVE}
          CREATE OR REPLACE FUNCTION jobs_schedule(
              key text, payload text DEFAULT NULL, at timestamptz DEFAULT NULL,
-             delay interval DEFAULT NULL, bytes bytea DEFAULT NULL)
+             delay interval DEFAULT NULL, bytes bytea DEFAULT NULL,
+             kind text DEFAULT '')
              RETURNS boolean LANGUAGE plpgsql SECURITY DEFINER SET search_path FROM CURRENT
              AS $jobs${}$jobs$;
-         REVOKE EXECUTE ON FUNCTION jobs_schedule FROM public;",
+         REVOKE EXECUTE ON FUNCTION jobs_schedule FROM public;
+         {GRANT}",
         body()
     )
 }

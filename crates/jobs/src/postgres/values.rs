@@ -13,7 +13,7 @@ use crate::{
     node::session::LONGEST,
     remote::{Moment, micros},
     row::{self, Get},
-    store::{Span, StoreError},
+    store::{Kinds, Span, StoreError},
 };
 
 pub(super) fn get<'a, T: FromSql<'a>>(row: &'a Row, column: usize) -> Result<T, StoreError> {
@@ -61,6 +61,14 @@ pub(super) fn bounds(span: Span) -> (i64, i64) {
     match span {
         Span::Due => (-micros(Duration::MAX), 0),
         Span::Within(window) => (0, micros(window)),
+    }
+}
+
+/// Returns the names of kinds, or `None` for all.
+pub(super) fn names(kinds: &Kinds) -> Option<Vec<&str>> {
+    match kinds {
+        Kinds::All => None,
+        Kinds::Only(kinds) => Some(kinds.iter().map(String::as_str).collect()),
     }
 }
 

@@ -17,6 +17,7 @@
 //! it was acknowledged: jobs, and the numbers of tokens.
 
 mod answers;
+mod arguments;
 mod connection;
 mod prelude;
 mod scripts;
@@ -27,6 +28,7 @@ use redis::{ConnectionInfo, IntoConnectionInfo, Script, ScriptInvocation, Value}
 
 use self::{
     answers::{array, bytes, flags, jobs, number, numbers, text, unknown},
+    arguments::{add_when, exact, optional},
     connection::{Link, Listens, failed},
     prelude::{CHANNEL, KEYS},
     scripts::Scripts,
@@ -34,11 +36,11 @@ use self::{
 use crate::{
     job::{Job, NewJob, Time, Token, When},
     recount::{self, ALLOWANCE},
-    remote::{Aborts, Clock, Moment, listen, micros, time},
+    remote::{Aborts, Clock, listen, micros, time},
     row,
     store::{
-        Begin, Cancelled, Changed, Changes, Counts, Deadline, End, Finish, Held, Lease, Listing,
-        Moved, Scheduled, Span, Start, Store, StoreError,
+        Begin, Cancelled, Changed, Changes, Counts, Deadline, End, Finish, Held, Kinds, Lease,
+        Listing, Moved, Scheduled, Span, Start, Store, StoreError,
     },
 };
 
@@ -165,6 +167,9 @@ impl Redis {
             }
         }
         let answer = self.clients.run(&call).await?;
+        if let Value::Nil = answer {
+            return Err(StoreError::EarlierNodes);
+        }
         let mut answers = array(&answer)?.iter();
         let mut read = |is_asked: &bool| {
             if !is_asked {
@@ -184,38 +189,12 @@ fn prepare(script: &Script) -> ScriptInvocation<'_> {
     call
 }
 
-/// Rounds a time up to one that the server's numbers can represent. They have 53 bits, so this
-/// changes only times after the year 2255.
-fn exact(micros: i64) -> i64 {
-    let micros = micros.min(1 << 61);
-    let near = micros as f64;
-    let up = match (near as i64) < micros {
-        true => near.next_up(),
-        false => near,
-    };
-    up as i64
-}
-
-/// Returns the argument of a time from which another one was counted, or of none.
-fn optional(time: Option<i64>) -> String {
-    time.map_or_else(String::new, |micros| exact(micros).to_string())
-}
-
-/// Adds the arguments of a time and of a pattern.
-fn add_when(call: &mut ScriptInvocation<'_>, when: &When, time: Moment) {
-    let repeat = when.repeat();
-    call.arg(exact(time.micros))
-        .arg(i32::from(time.is_delay))
-        .arg(optional(time.counted))
-        .arg(repeat.map_or("", |repeat| repeat.pattern()))
-        .arg(repeat.map_or("", |repeat| repeat.zone()));
-}
-
 impl Store for Redis {
     async fn schedule(&self, jobs: Vec<NewJob>) -> Result<Vec<Scheduled>, StoreError> {
-        let requests = jobs
-            .iter()
-            .map(|job| (vec![job.key.as_bytes(), &job.payload], &job.when));
+        let requests = jobs.iter().map(|job| {
+            let first = vec![job.key.as_bytes(), &job.payload, job.kind.as_bytes()];
+            (first, &job.when)
+        });
         let answers = self.change(&self.scripts.schedule, requests).await?;
         let read = |answer| match answer {
             None => Scheduled::Never,
@@ -274,6 +253,8 @@ impl Store for Redis {
             let mut call = prepare(&self.scripts.list);
             call.arg(&listing.search).arg(&after).arg(dead).arg(room);
             call.arg(listing.beginning.min(1 << 30));
+            call.arg(i32::from(listing.kind.is_some()));
+            call.arg(listing.kind.as_deref().unwrap_or_default());
             let answer = self.clients.run(&call).await?;
             let [reached, part] = array(&answer)? else {
                 return Err(unknown());
@@ -329,7 +310,13 @@ impl Store for Redis {
         Ok(())
     }
 
-    async fn hold(&self, node: i64, span: Span, most: usize) -> Result<Vec<Held>, StoreError> {
+    async fn hold(
+        &self,
+        node: i64,
+        span: Span,
+        kinds: &Kinds,
+        most: usize,
+    ) -> Result<Vec<Held>, StoreError> {
         let (after, within) = match span {
             Span::Due => ("", 0),
             Span::Within(window) => ("0", micros(window)),
@@ -339,6 +326,10 @@ impl Store for Redis {
             let room = (most - all.len()).min(PART);
             let mut call = prepare(&self.scripts.hold);
             call.arg(node).arg(after).arg(within).arg(room);
+            match kinds {
+                Kinds::All => call.arg(1),
+                Kinds::Only(kinds) => call.arg(0).arg(&kinds[..]),
+            };
             let answer = self.holds.run(&call).await?;
             let part = jobs(&answer, row::held)?;
             let is_all = part.len() < room;

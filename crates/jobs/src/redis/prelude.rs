@@ -1,6 +1,7 @@
 //! The keys, and the start of each script.
 
-/// The keys of the store. Their hash tag puts them all in one slot.
+/// The keys of the store. Their hash tag puts them all in one slot. The free jobs of a kind are in a
+/// set of their own, whose name is that of `free`, a colon and the kind.
 ///
 /// | key | type | has |
 /// |---|---|---|
@@ -8,15 +9,25 @@
 /// | `payloads` | hash | for each job the payload |
 /// | `keys` | sorted set | the keys of all jobs, in the order of their bytes |
 /// | `dead` | sorted set | the keys of dead jobs, in the order of their bytes |
-/// | `free` | sorted set | the jobs that have no holder and are not dead, by the time |
+/// | `free` | sorted set | the jobs without a kind that have no holder and are not dead, by the time |
+/// | `free:KIND` | sorted set | likewise those of a kind |
+/// | `kinds` | set | the kinds of which there may be a free job |
 /// | `held` | sorted set | the jobs that have a holder, by the number of its lease |
 /// | `nodes` | sorted set | the leases, by their end |
-/// | `last` | number | the last number of a lease, a token or a search |
+/// | `numbers` | number | the last number of a lease, a token or a search |
+/// | `last` | number | likewise, until kinds are admitted; then a text, by which earlier nodes fail |
+/// | `modern` | set | the leases of nodes that know kinds, until kinds are admitted |
 /// | `version` | number | the version of all this |
 /// | `granted` | sorted set | the leases, by the time of their grant or last renewal |
 /// | `latest` | number | the latest time from which a time was counted, less at most a minute |
 /// | `search` | hash | the number of the search that sets `latest` anew, and what `latest` was since |
-pub(super) const KEYS: [&str; 12] = [
+///
+/// Nodes of versions 1 and 2 know no kinds, and would run all jobs. So the store takes no job that
+/// has a kind while one of their leases is in `nodes`. When there is none, a node or a client admits
+/// kinds, for ever: `last` becomes `numbers`, and a text takes its place. So the scripts of earlier
+/// nodes that count a lease, a token or a search fail. Those of earlier clients count nothing, and
+/// go on.
+pub(super) const KEYS: [&str; 15] = [
     "{durable}:jobs",
     "{durable}:payloads",
     "{durable}:keys",
@@ -29,6 +40,9 @@ pub(super) const KEYS: [&str; 12] = [
     "{durable}:granted",
     "{durable}:latest",
     "{durable}:search",
+    "{durable}:kinds",
+    "{durable}:numbers",
+    "{durable}:modern",
 ];
 
 /// The start of the name of the channel on which nodes learn of changes. The number of the database
@@ -38,8 +52,8 @@ pub(super) const CHANNEL: &str = "{durable}:soon:";
 /// The start of each script. Times and numbers are below 2^53, or the client rounds them up, so the
 /// numbers of Lua represent them exactly.
 pub(super) const PRELUDE: &str = "
-local jobs, payloads, keys, dead, free, held, nodes, last, version, granted, latest, search =
-    unpack(KEYS)
+local jobs, payloads, keys, dead, free, held, nodes, last, version, granted, latest, search, kinds,
+    numbers, modern = unpack(KEYS)
 
 local clock = redis.call('TIME')
 local now = clock[1] * 1000000 + clock[2]
@@ -48,6 +62,33 @@ local now = clock[1] * 1000000 + clock[2]
 -- that starts with this goes on, as without it no job would run and make room.
 local function allow_full_memory()
     redis.call('HDEL', jobs, '')
+end
+
+-- Admits kinds if no node of an earlier version has a lease. Returns whether they are admitted.
+local function has_kinds()
+    if redis.call('EXISTS', numbers) == 1 then
+        return true
+    end
+    for _, node in ipairs(redis.call('ZRANGE', nodes, 0, -1)) do
+        if redis.call('SISMEMBER', modern, node) == 0 then
+            return false
+        end
+    end
+    redis.call('SET', numbers, redis.call('GET', last) or 0)
+    redis.call('SET', last, 'kinds')
+    redis.call('DEL', modern)
+    return true
+end
+
+-- Takes the next numbers, and returns the last of them.
+local function take_numbers(count)
+    local is_admitted = redis.call('EXISTS', numbers) == 1
+    return redis.call('INCRBY', is_admitted and numbers or last, count)
+end
+
+-- Returns the set of the free jobs of a kind.
+local function free_of(kind)
+    return kind == '' and free or free .. ':' .. kind
 end
 
 -- Returns a text, or false if it is empty.
@@ -87,15 +128,16 @@ local function read(key)
     end
     local job = {key = key}
     job.due, job.at, job.attempts, job.pattern, job.zone, job.error, job.dead, job.node, job.token,
-        job.running, job.counted = cmsgpack.unpack(packed)
-    -- Version 1 had no such time.
-    job.counted = job.counted or false
+        job.running, job.counted, job.kind = cmsgpack.unpack(packed)
+    -- Version 1 had no such time, and version 2 no kinds.
+    job.counted, job.kind = job.counted or false, job.kind or ''
     return job
 end
 
 local function write(job)
     redis.call('HSET', jobs, job.key, cmsgpack.pack(job.due, job.at, job.attempts, job.pattern,
-        job.zone, job.error, job.dead, job.node, job.token, job.running, count(job.counted)))
+        job.zone, job.error, job.dead, job.node, job.token, job.running, count(job.counted),
+        job.kind))
 end
 
 -- Writes a job without a holder. The nodes learn of it at the end if it is due soon.
@@ -105,7 +147,10 @@ local function offer(job)
     job.node, job.token, job.running = false, false, false
     write(job)
     redis.call('ZREM', held, job.key)
-    redis.call('ZADD', free, job.at, job.key)
+    redis.call('ZADD', free_of(job.kind), job.at, job.key)
+    if job.kind ~= '' then
+        redis.call('SADD', kinds, job.kind)
+    end
     is_soon = is_soon or job.at <= now + SOON
 end
 
@@ -115,11 +160,11 @@ local function tell()
     end
 end
 
-local function remove(key)
-    redis.call('HDEL', jobs, key)
-    redis.call('HDEL', payloads, key)
-    for _, set in ipairs({keys, dead, free, held}) do
-        redis.call('ZREM', set, key)
+local function remove(job)
+    redis.call('HDEL', jobs, job.key)
+    redis.call('HDEL', payloads, job.key)
+    for _, set in ipairs({keys, dead, free_of(job.kind), held}) do
+        redis.call('ZREM', set, job.key)
     end
 end
 
@@ -146,6 +191,6 @@ local function shown(job, most)
         reason = reason and beginning(reason, most)
     end
     return {job.key, payload, job.due, job.at, job.attempts, job.pattern, job.zone, reason,
-        job.dead, job.running}
+        job.dead, job.running, job.kind}
 end
 ";

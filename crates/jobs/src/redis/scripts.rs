@@ -37,34 +37,46 @@ scripts! {
 open: "
 if redis.call('EXISTS', version) == 0 then
     redis.call('SET', version, ARGV[1])
+    has_kinds()
 end
 return {tonumber(redis.call('GET', version)), now}
 ",
 
-/// Makes the store, or brings one of an earlier version to this one. Version 1 has the same keys but
-/// the last three. It packs jobs without the time from which they were counted, which it ignores.
+/// Makes the store, or brings one of an earlier version to this one. Version 2 has the same keys but
+/// those of kinds, and version 1 three less. They pack jobs without kinds, and version 1 without the
+/// time from which they were counted; they ignore what they do not know.
 migrate: "
 if tonumber(redis.call('GET', version) or 0) < tonumber(ARGV[1]) then
     redis.call('SET', version, ARGV[1])
+    has_kinds()
 end
 return {tonumber(redis.call('GET', version)), now}
 ",
 
-/// Adds jobs. For each job: key, payload, time, whether this is a delay, from when the time was
-/// counted, pattern, zone. Answers for each whether it was added, and its time.
+/// Adds jobs. For each job: key, payload, kind, time, whether this is a delay, from when the time was
+/// counted, pattern, zone. Answers for each whether it was added, and its time. Adds none and answers
+/// with nothing if there is a kind, and kinds are not admitted yet.
 schedule: "
+local has_kind = false
+for i = 1, #ARGV, 8 do
+    has_kind = has_kind or ARGV[i + 2] ~= ''
+end
+if has_kind and not has_kinds() then
+    return false
+end
 local answers = {}
-for i = 1, #ARGV, 7 do
+for i = 1, #ARGV, 8 do
     local key = ARGV[i]
     local job = read(key)
     if job then
         table.insert(answers, {0, job.at})
     else
-        local at, counted = moment(ARGV[i + 2], ARGV[i + 3], ARGV[i + 4])
+        local at, counted = moment(ARGV[i + 3], ARGV[i + 4], ARGV[i + 5])
         redis.call('HSET', payloads, key, ARGV[i + 1])
         redis.call('ZADD', keys, 0, key)
         offer({key = key, due = at, at = at, counted = counted, attempts = 0,
-            pattern = text(ARGV[i + 5]), zone = text(ARGV[i + 6]), error = false})
+            pattern = text(ARGV[i + 6]), zone = text(ARGV[i + 7]), error = false,
+            kind = ARGV[i + 2]})
         table.insert(answers, {1, at})
     end
 end
@@ -104,7 +116,9 @@ local answers = {}
 for i, key in ipairs(ARGV) do
     local job = read(key)
     answers[i] = job and (job.running and 2 or 1) or 0
-    remove(key)
+    if job then
+        remove(job)
+    end
 end
 return answers
 ",
@@ -116,7 +130,8 @@ return job and {shown(job)} or {}
 ",
 
 /// Lists jobs. Arguments: text in the key, key before, whether only the dead (1), the others (0) or
-/// all (empty), limit, how many bytes of a payload and of an error at most. Looks at a part of the
+/// all (empty), limit, how many bytes of a payload and of an error at most, whether only one kind,
+/// which. Looks at a part of the
 /// keys, so that the server is free for others soon. Answers with the last key of this part, or
 /// nothing if it is the last part, and with the jobs.
 list: "
@@ -128,7 +143,7 @@ local reached = #part == 500 and part[500] or ''
 for _, key in ipairs(part) do
     if string.find(key, ARGV[1], 1, true) then
         local job = read(key)
-        if ARGV[3] ~= '0' or not job.dead then
+        if (ARGV[3] ~= '0' or not job.dead) and (ARGV[6] == '0' or ARGV[7] == job.kind) then
             table.insert(found, shown(job, tonumber(ARGV[5])))
             if #found == tonumber(ARGV[4]) then
                 reached = key
@@ -148,7 +163,10 @@ return {redis.call('ZCARD', keys), redis.call('ZCARD', dead)}
 /// Grants a lease of this length. Answers with its number, and the time.
 register: "
 allow_full_memory()
-local node = redis.call('INCR', last)
+local node = take_numbers(1)
+if not has_kinds() then
+    redis.call('SADD', modern, node)
+end
 redis.call('ZADD', nodes, now + ARGV[1], node)
 redis.call('ZADD', granted, now, node)
 return {node, now}
@@ -205,33 +223,56 @@ for _, node in ipairs(ended) do
     room = room - #freed
     redis.call('ZREM', nodes, node)
     redis.call('ZREM', granted, node)
+    redis.call('SREM', modern, node)
 end
 tell()
+has_kinds()
 return 0
 ",
 
 /// Makes a node the holder of jobs. Arguments: node, after (or all before, if empty) and within
-/// which times of now the jobs are due, most. Answers with the jobs.
+/// which times of now the jobs are due, most, whether of all kinds, or of which. Takes all of the
+/// kind with the earliest job first. Answers with the jobs.
 hold: "
 if not has_lease(ARGV[1]) then
     return {}
 end
 local after = ARGV[2] == '' and '-inf' or string.format('(%.0f', now + ARGV[2])
 local within = string.format('%.0f', now + ARGV[3])
-local found = redis.call('ZRANGEBYSCORE', free, after, within, 'LIMIT', 0, ARGV[4])
-if #found == 0 then
-    return {}
-end
 allow_full_memory()
-local token = redis.call('INCRBY', last, #found) - #found
-for i, key in ipairs(found) do
-    local job = read(key)
-    job.node, job.token, job.running = tonumber(ARGV[1]), token + i, false
-    write(job)
-    redis.call('ZREM', free, key)
-    redis.call('ZADD', held, ARGV[1], key)
-    found[i] = {key, job.due, job.at, job.attempts, job.pattern, job.zone,
-        redis.call('HSTRLEN', payloads, key), job.token}
+local wanted = {unpack(ARGV, 6)}
+if ARGV[5] == '1' then
+    wanted = redis.call('SMEMBERS', kinds)
+    table.insert(wanted, '')
+end
+local sets = {}
+for _, kind in ipairs(wanted) do
+    local set = free_of(kind)
+    local first = redis.call('ZRANGEBYSCORE', set, after, within, 'WITHSCORES', 'LIMIT', 0, 1)
+    if first[1] then
+        table.insert(sets, {at = tonumber(first[2]), kind = kind})
+    elseif ARGV[5] == '1' and kind ~= '' and redis.call('EXISTS', set) == 0 then
+        redis.call('SREM', kinds, kind)
+    end
+end
+table.sort(sets, function(one, other) return one.at < other.at end)
+local found = {}
+for _, first in ipairs(sets) do
+    local set = free_of(first.kind)
+    local part = redis.call('ZRANGEBYSCORE', set, after, within, 'LIMIT', 0, ARGV[4] - #found)
+    local token = #part > 0 and take_numbers(#part) - #part
+    for i, key in ipairs(part) do
+        local job = read(key)
+        redis.call('ZREM', set, key)
+        -- A client of an earlier version, which knows no kinds, may have moved or cancelled it.
+        if job and job.kind == first.kind then
+            job.node, job.token, job.running = tonumber(ARGV[1]), token + i, false
+            write(job)
+            redis.call('ZADD', held, ARGV[1], key)
+            table.insert(found, {key, job.due, job.at, job.attempts, job.pattern, job.zone,
+                redis.call('HSTRLEN', payloads, key), job.token, job.kind})
+        end
+    end
 end
 return found
 ",
@@ -297,7 +338,7 @@ for i = 1, #ARGV, 7 do
     local is_current = job and job.token == tonumber(token)
     table.insert(answers, is_current and 1 or 0)
     if is_current and kind == 'done' then
-        remove(key)
+        remove(job)
     elseif is_current then
         job.error = ARGV[i + 5] == '1' and reason
         if kind == 'next' then
@@ -338,7 +379,7 @@ if not number then
     number = tonumber(redis.call('HGET', search, 'number'))
     if not number then
         allow_full_memory()
-        number = redis.call('INCR', last)
+        number = take_numbers(1)
         redis.call('HSET', search, 'number', number, 'latest', 0)
     end
 end

@@ -1,6 +1,6 @@
 //! What the requests change within a transaction.
 
-use rusqlite::{Transaction, params};
+use rusqlite::{OptionalExtension, Transaction, params};
 
 use super::{
     holders::{Holder, Holders, Place},
@@ -18,8 +18,8 @@ const PART: i64 = 2000;
 /// The effects of a transaction that are applied or undone after its end.
 #[derive(Default)]
 pub(super) struct Done {
-    /// Jobs that have no holder from now on.
-    pub(super) offered: Vec<(Time, String)>,
+    /// Jobs that have no holder from now on: kind, time, key.
+    pub(super) offered: Vec<(String, Time, String)>,
     /// The holders of attempts that ended, or whose jobs were moved or cancelled while they ran.
     /// They are put back if the commit fails.
     pub(super) ended: Vec<(String, Holder)>,
@@ -64,7 +64,8 @@ pub(super) fn schedule(change: &mut Change<'_>, new: &NewJob) -> rusqlite::Resul
         return Ok(Scheduled::Never);
     };
     if rows::insert(change.base, new, at, new.when.counted(now))? {
-        change.done.offered.push((at, new.key.clone()));
+        let offered = (new.kind.clone(), at, new.key.clone());
+        change.done.offered.push(offered);
         return Ok(Scheduled::Created { at });
     }
     let found = rows::find(change.base, &new.key)?;
@@ -84,20 +85,20 @@ pub(super) fn reschedule(
     let mut update = change.base.prepare_cached(
         "UPDATE jobs SET due = ?2, at = ?2, attempts = 0, error = NULL, dead = 0,
              pattern = coalesce(?3, pattern), zone = coalesce(?4, zone), counted = ?5
-         WHERE key = ?1",
+         WHERE key = ?1 RETURNING kind",
     )?;
-    let found = update.execute(params![
+    let values = params![
         key,
         at.as_micros(),
         repeat.map(Repeat::pattern),
         repeat.map(Repeat::zone),
         when.counted(now).map(Time::as_micros),
-    ])?;
-    if found == 0 {
+    ];
+    let Some(kind) = update.query_row(values, |row| row.get(0)).optional()? else {
         return Ok(Moved::NotFound);
-    }
+    };
     let was_running = take_from_holder(change, key);
-    change.done.offered.push((at, key.to_owned()));
+    change.done.offered.push((kind, at, key.to_owned()));
     Ok(match was_running {
         true => Moved::WhileRunning { at },
         false => Moved::Moved { at },
@@ -114,7 +115,7 @@ pub(super) fn recount(change: &mut Change<'_>, after: &Place) -> rusqlite::Resul
     let found = found.collect::<rusqlite::Result<Vec<_>>>()?;
     let mut update = change.base.prepare_cached(
         "UPDATE jobs SET at = ?2, due = CASE WHEN attempts = 0 THEN ?2 ELSE due END, counted = ?3
-         WHERE key = ?1",
+         WHERE key = ?1 RETURNING kind",
     )?;
     for job in &found {
         // The end of an attempt that runs counts its time anew.
@@ -122,13 +123,10 @@ pub(super) fn recount(change: &mut Change<'_>, after: &Place) -> rusqlite::Resul
             continue;
         }
         let (at, counted) = job.again(now);
-        update.execute(params![
-            job.key,
-            at.as_micros(),
-            counted.map(Time::as_micros)
-        ])?;
+        let values = params![job.key, at.as_micros(), counted.map(Time::as_micros)];
+        let kind = update.query_row(values, |row| row.get(0))?;
         take_from_holder(change, &job.key);
-        change.done.offered.push((at, job.key.clone()));
+        change.done.offered.push((kind, at, job.key.clone()));
     }
     let is_full = i64::try_from(found.len()) == Ok(PART);
     let last = found.last().filter(|_| is_full);
@@ -167,7 +165,7 @@ pub(super) fn finish(change: &mut Change<'_>, finish: &Finish) -> rusqlite::Resu
     let Some(holder) = holder else {
         return Ok(false);
     };
-    let attempts = holder.attempts;
+    let (kind, attempts) = (holder.kind.clone(), holder.attempts);
     change.done.ended.push((key.clone(), holder));
     match end {
         End::Done => {
@@ -182,7 +180,7 @@ pub(super) fn finish(change: &mut Change<'_>, finish: &Finish) -> rusqlite::Resu
                  WHERE key = ?1",
             )?;
             update.execute(params![key, at.as_micros(), error, counted.as_micros()])?;
-            change.done.offered.push((*at, key.clone()));
+            change.done.offered.push((kind, *at, key.clone()));
         }
         End::Retry { delay, error } => {
             let now = Time::wall();
@@ -197,7 +195,7 @@ pub(super) fn finish(change: &mut Change<'_>, finish: &Finish) -> rusqlite::Resu
                 error,
                 now.as_micros()
             ])?;
-            change.done.offered.push((at, key.clone()));
+            change.done.offered.push((kind, at, key.clone()));
         }
         End::Dead { error } => {
             let mut update = change.base.prepare_cached(

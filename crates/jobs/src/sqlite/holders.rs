@@ -8,7 +8,7 @@ use std::{
 
 use crate::{
     job::{Time, Token},
-    store::Begin,
+    store::{Begin, Held},
 };
 
 /// How many early jobs are remembered by their keys. If there are more, the table is read again.
@@ -19,6 +19,7 @@ const MOST_EARLIER: usize = 100_000;
 pub(super) struct Holder {
     pub(super) node: i64,
     pub(super) token: Token,
+    pub(super) kind: String,
     pub(super) at: Time,
     pub(super) attempts: u32,
     pub(super) running: bool,
@@ -27,17 +28,25 @@ pub(super) struct Holder {
 /// A place in the order in which jobs are due.
 pub(super) type Place = (Time, String);
 
-pub(super) struct State {
-    pub(super) by_key: HashMap<String, Holder>,
+/// What was read of the jobs of a kind.
+struct Read {
     /// Up to this place, all jobs have a holder or are in `earlier`.
-    pub(super) horizon: Place,
+    horizon: Place,
     /// Likewise between these two places, which are behind the horizon: while more jobs are due
     /// than the nodes take.
     later: Option<(Place, Place)>,
-    /// How often the horizon was put back.
-    resets: u64,
     /// Jobs of these places that have no holder.
-    pub(super) earlier: BTreeSet<Place>,
+    earlier: BTreeSet<Place>,
+}
+
+pub(super) struct State {
+    pub(super) by_key: HashMap<String, Holder>,
+    /// By the kind.
+    read: HashMap<String, Read>,
+    /// How many jobs of all kinds are in `earlier`.
+    count: usize,
+    /// How often all horizons were put back.
+    resets: u64,
     /// The nodes that may hold jobs.
     nodes: HashSet<i64>,
     last_node: i64,
@@ -64,10 +73,9 @@ impl Holders {
     pub(super) fn new(epoch: i64) -> Self {
         Self(Mutex::new(State {
             by_key: HashMap::new(),
-            horizon: start(),
-            later: None,
+            read: HashMap::new(),
+            count: 0,
             resets: 0,
-            earlier: BTreeSet::new(),
             nodes: HashSet::new(),
             last_node: 0,
             // A process gives less than 2^40 tokens, and a file has less than 2^23 epochs.
@@ -111,6 +119,39 @@ impl Holders {
     }
 }
 
+impl Read {
+    /// Returns whether a place was read.
+    fn has(&self, place: &Place) -> bool {
+        let is_later = |(from, to): &(Place, Place)| from < place && place <= to;
+        *place <= self.horizon || self.later.as_ref().is_some_and(is_later)
+    }
+
+    /// Returns behind which place nothing was read, from `first` on.
+    fn unread<'a>(&'a self, first: &'a Place) -> &'a Place {
+        match &self.later {
+            _ if self.horizon >= *first => &self.horizon,
+            Some((from, to)) if from <= first && to >= first => to,
+            _ => first,
+        }
+    }
+
+    /// Remembers that all jobs between these places have holders now.
+    fn has_read(&mut self, from: Place, to: Place) {
+        if from <= self.horizon {
+            self.horizon = to.max(self.horizon.clone());
+        } else {
+            let start = match self.later.take() {
+                Some((start, end)) if start <= from && end >= from => start,
+                _ => from,
+            };
+            self.later = Some((start, to));
+        }
+        if let Some((_, to)) = self.later.take_if(|(from, _)| *from <= self.horizon) {
+            self.horizon = to.max(self.horizon.clone());
+        }
+    }
+}
+
 impl State {
     /// Admits a node, and returns its number.
     pub(super) fn register(&mut self) -> i64 {
@@ -125,74 +166,92 @@ impl State {
     }
 
     /// Makes a node the holder of a job that has none.
-    pub(super) fn hold(&mut self, node: i64, key: &str, at: Time, attempts: u32) -> Token {
+    pub(super) fn hold(&mut self, node: i64, job: &Held) -> Token {
         self.last_token += 1;
         let token = Token(self.last_token);
         let holder = Holder {
             node,
             token,
-            at,
-            attempts,
+            kind: job.kind.clone(),
+            at: job.at,
+            attempts: job.attempts,
             running: false,
         };
-        self.by_key.insert(key.to_owned(), holder);
+        self.by_key.insert(job.key.clone(), holder);
         token
     }
 
-    /// Remembers a job without a holder. Returns `false` if it is beyond the horizon, where the
-    /// nodes find it by themselves.
-    pub(super) fn offer(&mut self, at: Time, key: String) -> bool {
+    /// Remembers a job without a holder. Returns `false` if it is beyond the horizon of its kind,
+    /// where the nodes find it by themselves. Nobody may have looked for the first job of a kind.
+    pub(super) fn offer(&mut self, kind: &str, at: Time, key: String) -> bool {
+        let Some(read) = self.read.get_mut(kind) else {
+            return true;
+        };
         let place = (at, key);
-        let is_later = |(from, to): &(Place, Place)| *from < place && place <= *to;
-        if place > self.horizon && !self.later.as_ref().is_some_and(is_later) {
+        if !read.has(&place) {
             return false;
         }
-        self.earlier.insert(place);
-        if self.earlier.len() > MOST_EARLIER {
+        self.count += usize::from(read.earlier.insert(place));
+        if self.count > MOST_EARLIER {
             self.read_again();
         }
         true
     }
 
-    /// Forgets the horizon, so that the next read of the table starts over.
-    pub(super) fn read_again(&mut self) {
-        self.horizon = start();
-        self.later = None;
-        self.resets += 1;
-        self.earlier.clear();
+    /// Returns the first places, at most `most`, from `first` on and up to `until`, whose jobs have
+    /// no holder, as far as is known.
+    pub(super) fn earlier(
+        &self,
+        kind: &str,
+        first: &Place,
+        until: Time,
+        most: usize,
+    ) -> Vec<Place> {
+        let Some(read) = self.read.get(kind) else {
+            return Vec::new();
+        };
+        let places = read.earlier.range(first.clone()..behind(until));
+        places.take(most).cloned().collect()
     }
 
-    /// Returns behind which place to read the table for jobs from `first` on, and how often the
-    /// horizon was put back.
-    pub(super) fn unread(&self, first: &Place) -> (Place, u64) {
-        let from = match &self.later {
-            _ if self.horizon >= *first => &self.horizon,
-            Some((from, to)) if from <= first && to >= first => to,
-            _ => first,
+    /// Forgets places of jobs that have holders now.
+    pub(super) fn forget(&mut self, kind: &str, places: &[Place]) {
+        if let Some(read) = self.read.get_mut(kind) {
+            for place in places {
+                self.count -= usize::from(read.earlier.remove(place));
+            }
+        }
+    }
+
+    /// Forgets all horizons, so that the next reads of the table start over.
+    pub(super) fn read_again(&mut self) {
+        self.read.clear();
+        self.count = 0;
+        self.resets += 1;
+    }
+
+    /// Returns behind which place to read the table for jobs of a kind from `first` on, and how
+    /// often the horizons were put back.
+    pub(super) fn unread(&self, kind: &str, first: &Place) -> (Place, u64) {
+        let from = match self.read.get(kind) {
+            Some(read) => read.unread(first),
+            None => first,
         };
         (from.clone(), self.resets)
     }
 
-    /// Remembers that all jobs between `from` and `to` have holders now, where `from` and `resets`
-    /// are of [`unread`](Self::unread).
-    pub(super) fn has_read(&mut self, (from, resets): (Place, u64), to: Place) {
-        if resets != self.resets || to < from {
-            return;
-        }
-        if from <= self.horizon {
-            self.horizon = to.max(self.horizon.clone());
-        } else {
-            let start = match self.later.take() {
-                Some((start, end)) if start <= from && end >= from => start,
-                _ => from,
-            };
-            self.later = Some((start, to));
-        }
-        if let Some((_, to)) = self.later.take_if(|(from, _)| *from <= self.horizon) {
-            self.horizon = to.max(self.horizon.clone());
+    /// Remembers that all jobs of a kind between `from` and `to` have holders now, where `from` and
+    /// `resets` are of [`unread`](Self::unread).
+    pub(super) fn has_read(&mut self, kind: &str, (from, resets): (Place, u64), to: Place) {
+        if resets == self.resets && to >= from {
+            let read = self.read.entry(kind.to_owned()).or_insert_with(|| Read {
+                horizon: start(),
+                later: None,
+                earlier: BTreeSet::new(),
+            });
+            read.has_read(from, to);
         }
     }
-
     /// Makes holders again of those whose jobs were taken from them, unless their nodes were
     /// released meanwhile.
     pub(super) fn put_back(&mut self, taken: Vec<(String, Holder)>) {
@@ -208,9 +267,9 @@ impl State {
         let Some(holder) = self.by_key.get(&key).filter(|held| held.token == token) else {
             return false;
         };
-        let at = holder.at;
+        let (kind, at) = (holder.kind.clone(), holder.at);
         self.by_key.remove(&key);
-        self.offer(at, key);
+        self.offer(&kind, at, key);
         true
     }
 
@@ -234,7 +293,7 @@ impl State {
             .collect();
         let any = !held.is_empty();
         for (key, holder) in held {
-            self.offer(holder.at, key);
+            self.offer(&holder.kind, holder.at, key);
         }
         any
     }
@@ -249,28 +308,39 @@ mod tests {
         let holders = Holders::new(1);
         let mut state = holders.lock();
         let place = |micros| (Time::from_micros(micros), "job".to_owned());
-        let offer = |state: &mut State, micros| state.offer(place(micros).0, "job".into());
+        let offer = |state: &mut State, micros| state.offer("a", place(micros).0, "job".into());
+        // Nobody has looked for jobs of this kind.
+        assert!(offer(&mut state, 5) && state.earlier("a", &start(), place(9).0, 9).is_empty());
         // Two parts of the window.
-        let read = state.unread(&behind(Time::from_micros(10)));
-        state.has_read(read, place(20));
-        let read = state.unread(&behind(Time::from_micros(12)));
+        let read = state.unread("a", &behind(Time::from_micros(10)));
+        state.has_read("a", read, place(20));
+        let read = state.unread("a", &behind(Time::from_micros(12)));
         assert_eq!(read.0, place(20));
-        state.has_read(read, place(30));
+        state.has_read("a", read, place(30));
         assert!(!offer(&mut state, 5) && offer(&mut state, 11) && offer(&mut state, 30));
         assert!(!offer(&mut state, 31));
         // A part of the jobs that are due, and then all of them.
-        let read = state.unread(&start());
-        state.has_read(read, place(5));
+        let read = state.unread("a", &start());
+        state.has_read("a", read, place(5));
         assert!(offer(&mut state, 5) && !offer(&mut state, 6));
-        let read = state.unread(&start());
+        let read = state.unread("a", &start());
         assert_eq!(read.0, place(5));
-        state.has_read(read, behind(Time::from_micros(15)));
-        assert_eq!(state.unread(&start()).0, place(30));
+        state.has_read("a", read, behind(Time::from_micros(15)));
+        assert_eq!(state.unread("a", &start()).0, place(30));
         // What was read before a reset counts no more.
-        let read = state.unread(&start());
+        let read = state.unread("a", &start());
         state.read_again();
-        state.has_read(read, place(40));
-        assert_eq!(state.unread(&start()).0, start());
+        state.has_read("a", read, place(40));
+        assert_eq!(state.unread("a", &start()).0, start());
+        // What is known of one kind says nothing of another one.
+        let read = state.unread("b", &start());
+        state.has_read("b", read, place(40));
+        assert!(!state.offer("b", place(50).0, "job".into()));
+        assert!(state.offer("b", place(30).0, "job".into()));
+        assert_eq!(state.earlier("b", &start(), place(40).0, 9), [place(30)]);
+        assert_eq!(state.unread("a", &start()).0, start());
+        state.forget("b", &[place(30), place(31)]);
+        assert_eq!(state.count, 0);
     }
 
     #[test]
@@ -278,7 +348,17 @@ mod tests {
         let (old, new) = (Holders::new(1), Holders::new(2));
         let mut old = old.lock();
         old.last_token += 1 << 36;
-        let hold = |state: &mut State| state.hold(1, "job", Time::from_micros(0), 0);
+        let job = Held {
+            key: "job".into(),
+            kind: String::new(),
+            due: Time::from_micros(0),
+            at: Time::from_micros(0),
+            attempts: 0,
+            repeat: None,
+            size: 0,
+            token: Token(0),
+        };
+        let hold = |state: &mut State| state.hold(1, &job);
         assert!(hold(&mut old) < hold(&mut new.lock()));
     }
 }

@@ -37,8 +37,8 @@ use crate::{
     keeper::{self, Process},
     recount, row,
     store::{
-        Begin, Cancelled, Changed, Changes, Counts, Deadline, Finish, Held, Lease, Listing, Moved,
-        Scheduled, Span, Start, Store, StoreError,
+        Begin, Cancelled, Changed, Changes, Counts, Deadline, Finish, Held, Kinds, Lease, Listing,
+        Moved, Scheduled, Span, Start, Store, StoreError,
     },
 };
 
@@ -260,14 +260,15 @@ impl Store for Sqlite {
                 };
                 let mut read = base.prepare_cached(&format!(
                     "SELECT key, coalesce(substr(payload, 1, ?4), x''), due, at, attempts, pattern,
-                         zone, substr(error, 1, ?4), dead, 0
+                         zone, substr(error, 1, ?4), dead, 0, kind
                      FROM jobs
-                     WHERE {dead} AND key > ?1 AND instr(key, ?2) > 0 ORDER BY key LIMIT ?3"
+                     WHERE {dead} AND key > ?1 AND instr(key, ?2) > 0 AND kind = coalesce(?5, kind)
+                     ORDER BY key LIMIT ?3"
                 ))?;
                 let limit = i64::try_from(listing.limit).unwrap_or(i64::MAX);
                 let after = listing.after.unwrap_or_default();
                 let most = i64::try_from(most).unwrap_or(i64::MAX);
-                let range = params![after, listing.search, limit, most];
+                let range = params![after, listing.search, limit, most, listing.kind];
                 let jobs = read.query_map(range, |found| row::job(found))?;
                 jobs.collect::<rusqlite::Result<Vec<_>>>()
             })
@@ -313,10 +314,17 @@ impl Store for Sqlite {
         Ok(())
     }
 
-    async fn hold(&self, node: i64, span: Span, most: usize) -> Result<Vec<Held>, StoreError> {
+    async fn hold(
+        &self,
+        node: i64,
+        span: Span,
+        kinds: &Kinds,
+        most: usize,
+    ) -> Result<Vec<Held>, StoreError> {
         let request = |reply| Request::Hold {
             node,
             span,
+            kinds: kinds.clone(),
             most,
             reply,
         };

@@ -21,9 +21,10 @@ CREATE TABLE jobs (
     zone TEXT,
     error TEXT,
     dead INTEGER NOT NULL,
-    counted INTEGER
+    counted INTEGER,
+    kind TEXT NOT NULL DEFAULT ''
 ) WITHOUT ROWID, STRICT;
-CREATE INDEX jobs_by_time ON jobs (at) WHERE dead = 0;
+CREATE INDEX jobs_by_kind ON jobs (kind, at) WHERE dead = 0;
 CREATE INDEX jobs_dead ON jobs (key) WHERE dead = 1;
 CREATE TABLE epoch (epoch INTEGER NOT NULL) STRICT;
 INSERT INTO epoch VALUES (0);
@@ -37,11 +38,18 @@ ALTER TABLE jobs ADD COLUMN counted INTEGER;
 CREATE INDEX jobs_counted ON jobs (counted, key) WHERE counted IS NOT NULL AND dead = 0;
 ";
 
+/// Brings tables of version 2 to version 3, which has kinds of jobs.
+const FROM_2: &str = "
+ALTER TABLE jobs ADD COLUMN kind TEXT NOT NULL DEFAULT '';
+DROP INDEX jobs_by_time;
+CREATE INDEX jobs_by_kind ON jobs (kind, at) WHERE dead = 0;
+";
+
 /// The columns of [`row::job`]. Whether an attempt runs is not in the file.
-const COLUMNS: &str = "key, payload, due, at, attempts, pattern, zone, error, dead, 0";
+const COLUMNS: &str = "key, payload, due, at, attempts, pattern, zone, error, dead, 0, kind";
 
 /// The columns of [`row::held`]. The token is not in the file.
-pub(super) const HELD: &str = "key, due, at, attempts, pattern, zone, length(payload), 0";
+pub(super) const HELD: &str = "key, due, at, attempts, pattern, zone, length(payload), 0, kind";
 
 /// Finds jobs, in order, which were counted from times after `?1`, or from `?1` and have keys after
 /// `?2`. `?3`: how many at most.
@@ -50,6 +58,28 @@ pub(super) const COUNTED: &str = "
     WHERE dead = 0 AND counted >= ?1 AND (counted, key) > (?1, ?2)
     ORDER BY counted, key LIMIT ?3";
 
+/// Finds the kind after `?1` of a job that is not dead.
+pub(super) const NEXT_KIND: &str =
+    "SELECT kind FROM jobs WHERE dead = 0 AND kind > ?1 ORDER BY kind LIMIT 1";
+
+/// Finds out whether there is a job that is not dead and has no kind.
+pub(super) const HAS_NO_KIND: &str = "SELECT 1 FROM jobs WHERE dead = 0 AND kind = '' LIMIT 1";
+
+/// Returns the kinds of all jobs that are not dead, each found by a step in the index.
+pub(super) fn kinds(base: &Connection) -> rusqlite::Result<Vec<String>> {
+    let mut kinds = Vec::new();
+    if base.prepare_cached(HAS_NO_KIND)?.exists([])? {
+        kinds.push(String::new());
+    }
+    let mut next = base.prepare_cached(NEXT_KIND)?;
+    let mut last = String::new();
+    while let Some(kind) = next.query_row([&last], |row| row.get(0)).optional()? {
+        kinds.push(kind);
+        last.clone_from(&kinds[kinds.len() - 1]);
+    }
+    Ok(kinds)
+}
+
 /// Makes the tables unless they exist, and brings those of an earlier version to this one.
 pub(super) fn make_tables(base: &mut Connection) -> Result<(), StoreError> {
     let version: i64 = base
@@ -57,12 +87,15 @@ pub(super) fn make_tables(base: &mut Connection) -> Result<(), StoreError> {
         .map_err(failed)?;
     let make = match version {
         StoreError::TABLES => return Ok(()),
-        0 => TABLES,
-        1 => FROM_1,
+        0 => [TABLES, ""],
+        1 => [FROM_1, FROM_2],
+        2 => [FROM_2, ""],
         other => return Err(StoreError::Version(other)),
     };
     let change = base.transaction().map_err(failed)?;
-    change.execute_batch(make).map_err(failed)?;
+    for step in make {
+        change.execute_batch(step).map_err(failed)?;
+    }
     change
         .pragma_update(None, "user_version", StoreError::TABLES)
         .map_err(failed)?;
@@ -100,7 +133,7 @@ pub(super) fn insert(
 ) -> rusqlite::Result<bool> {
     let mut statement = base.prepare_cached(
         "INSERT INTO jobs VALUES
-             (:key, :payload, :at, :at, 0, :pattern, :zone, NULL, 0, :counted)
+             (:key, :payload, :at, :at, 0, :pattern, :zone, NULL, 0, :counted, :kind)
          ON CONFLICT DO NOTHING",
     )?;
     let added = statement.execute(named_params! {
@@ -110,6 +143,7 @@ pub(super) fn insert(
         ":pattern": job.when.repeat().map(Repeat::pattern),
         ":zone": job.when.repeat().map(Repeat::zone),
         ":counted": counted.map(Time::as_micros),
+        ":kind": job.kind,
     })?;
     Ok(added == 1)
 }

@@ -10,7 +10,7 @@ use super::{
     holders::{Holders, Place},
     rows::{self, failed},
 };
-use crate::store::{Changed, Held, Span, StoreError};
+use crate::store::{Changed, Held, Kinds, Span, StoreError};
 
 /// How many requests one commit has at most.
 const MOST: usize = 4096;
@@ -25,6 +25,7 @@ pub(super) enum Request {
     Hold {
         node: i64,
         span: Span,
+        kinds: Kinds,
         most: usize,
         reply: Reply<Vec<Held>>,
     },
@@ -111,9 +112,10 @@ impl Writer {
                     Request::Hold {
                         node,
                         span,
+                        kinds,
                         most,
                         reply,
-                    } => holds.push((node, span, most, reply)),
+                    } => holds.push((node, span, kinds, most, reply)),
                     Request::Recount(after, write) if self.has_none(&after) => write.answer(Ok(())),
                     Request::Write(write) | Request::Recount(_, write) => writes.push(write),
                 }
@@ -128,8 +130,8 @@ impl Writer {
             if !writes.is_empty() {
                 is_short = !self.write(writes);
             }
-            for (node, span, most, reply) in holds {
-                let _ = reply.send(self.hold(node, span, most).map_err(failed));
+            for (node, span, kinds, most, reply) in holds {
+                let _ = reply.send(self.hold(node, span, &kinds, most).map_err(failed));
             }
         }
     }
@@ -168,8 +170,8 @@ impl Writer {
         let mut is_news = false;
         match &committed {
             Ok(()) => {
-                for (at, key) in done.offered {
-                    is_news |= holders.offer(at, key);
+                for (kind, at, key) in done.offered {
+                    is_news |= holders.offer(&kind, at, key);
                 }
             }
             Err(_) => {

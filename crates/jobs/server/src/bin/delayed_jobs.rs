@@ -3,7 +3,10 @@
 #[path = "delayed_jobs/command.rs"]
 mod command;
 
-use std::{error::Error, net::SocketAddr, path::PathBuf, process::ExitCode, time::Duration};
+use std::{
+    collections::BTreeSet, error::Error, net::SocketAddr, path::PathBuf, process::ExitCode,
+    time::Duration,
+};
 
 use clap::Parser;
 use futures_lite::future::or;
@@ -15,7 +18,9 @@ use tourbillon::{
     signal::{SignalKind, signal},
 };
 use tourbillon_axum::SameOrigin;
-use tourbillon_jobs::{Attempt, Backoff, Failure, Node, Queue, sqlite::Sqlite, store::Store};
+use tourbillon_jobs::{
+    Attempt, Backoff, Failure, Node, Queue, queue::MAX_KIND, sqlite::Sqlite, store::Store,
+};
 
 use tourbillon_support::{
     arguments::{arguments, tame},
@@ -52,10 +57,14 @@ struct Args {
     #[arg(long, conflicts_with = "store")]
     migrate: bool,
     /// Shell command for each job. It gets the payload on its standard input, and the variables
-    /// JOB_KEY, JOB_ATTEMPT and JOB_TOKEN. If it fails, the job is tried again. Without a command,
+    /// JOB_KEY, JOB_KIND, JOB_ATTEMPT and JOB_TOKEN. If it fails, the job is tried again. Without a command,
     /// each job prints a line.
     #[arg(long, value_name = "COMMAND")]
     exec: Option<String>,
+    /// Run only jobs of this kind, and leave the others to other programs. May be repeated. The empty
+    /// name is for jobs without a kind. Without this option, jobs of all kinds are run.
+    #[arg(long, value_name = "NAME", value_parser = kind)]
+    kind: Vec<String>,
     /// How long an attempt may take. Then it has failed, and the process group of its command gets
     /// SIGTERM, and after 5 s SIGKILL.
     #[arg(long, value_name = "DURATION", default_value = "15m", value_parser = duration)]
@@ -80,6 +89,15 @@ fn one_or_more(text: &str) -> Result<u32, String> {
         Ok(0) => Err("must be 1 or more".into()),
         Ok(count) => Ok(count),
         Err(error) => Err(error.to_string()),
+    }
+}
+
+fn kind(text: &str) -> Result<String, String> {
+    match text.len() <= MAX_KIND && !text.contains(char::is_control) {
+        true => Ok(text.to_owned()),
+        false => Err(format!(
+            "must have at most {MAX_KIND} bytes, and no control characters"
+        )),
     }
 }
 
@@ -132,6 +150,7 @@ async fn serve<S: Store>(args: &Args, store: S) -> Result<bool, Box<dyn Error>> 
         .map_err(|error| format!("cannot listen on {}: {error}", args.listen))?;
     let queue = Queue::new(store);
     let exec = args.exec.clone();
+    let handler = move |attempt| run(exec.clone(), attempt);
     let node = Node::builder(queue.clone())
         .backoff(Backoff {
             attempts: args.attempts,
@@ -139,8 +158,15 @@ async fn serve<S: Store>(args: &Args, store: S) -> Result<bool, Box<dyn Error>> 
             ..Backoff::default()
         })
         .attempt_timeout(args.timeout)
-        .concurrency(args.concurrency as usize)
-        .start(move |attempt| run(exec.clone(), attempt));
+        .concurrency(args.concurrency as usize);
+    let kinds: BTreeSet<_> = args.kind.iter().collect();
+    let node = match kinds.is_empty() {
+        true => node.on_other(handler),
+        false => kinds
+            .into_iter()
+            .fold(node, |node, kind| node.on_kind(kind, handler.clone())),
+    };
+    let node = node.start_kinds();
     say(format_args!("open http://{}/", listener.local_addr()?));
     let (drain, (sender, stopped)) = (args.drain, oneshot::channel());
     tourbillon_axum::serve(listener, tourbillon_jobs_server::router_for(queue, guard))

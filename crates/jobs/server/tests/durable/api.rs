@@ -74,6 +74,19 @@ fn jobs_are_scheduled_listed_moved_and_cancelled() {
         let (_, body) = call(&mut router, Method::GET, "/counts", None).await;
         assert_eq!(body, json!({ "live": 2, "dead": 0 }));
 
+        let kind = json!({ "key": "kind", "kind": "mail", "in": "1h" });
+        call(&mut router, Method::POST, "/jobs", Some(kind)).await;
+        for (kind, key) in [("mail", "kind"), ("", "mail/1")] {
+            let path = format!("/jobs?kind={kind}");
+            let (_, body) = call(&mut router, Method::GET, &path, None).await;
+            assert_eq!(body[0]["key"], key);
+            let shown = body[0].get("kind").and_then(Value::as_str);
+            assert_eq!(shown.unwrap_or_default(), kind);
+        }
+        let long = json!({ "key": "k", "kind": "k".repeat(129), "in": "1h" });
+        let (status, body) = call(&mut router, Method::POST, "/jobs", Some(long)).await;
+        assert_eq!(status, StatusCode::BAD_REQUEST, "{body}");
+
         let later = json!({ "in": "1h" });
         let (status, body) = call(&mut router, Method::PATCH, "/jobs/mail/1", Some(later)).await;
         assert_eq!((status, &body["running"]), (StatusCode::OK, &json!(false)));

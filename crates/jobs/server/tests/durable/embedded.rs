@@ -259,11 +259,8 @@ fn a_request_for_which_there_is_no_room_refuses_no_other_one() {
             .unwrap();
         // While the writer has much to do, the other requests come to wait for one commit.
         let busy = store.cancel((0..20_000).map(|n| format!("none-{n}")).collect());
-        let full = store.schedule(vec![NewJob {
-            key: "large".into(),
-            payload: vec![1; 300 * 1024],
-            when: HOUR.into(),
-        }]);
+        let large = NewJob::new("large", HOUR, vec![1; 300 * 1024]);
+        let full = store.schedule(vec![large]);
         let one = store.cancel(vec!["waits".into()]);
         let other = store.cancel(vec!["runs".into()]);
         let ((busy, full), (one, other)) = zip(zip(busy, full), zip(one, other)).await;
@@ -323,7 +320,7 @@ fn a_full_disk_keeps_no_store_of_an_earlier_version_from_being_opened() {
     assert_eq!(open_by(full, &crashed.store()), None);
     let base = rusqlite::Connection::open(crashed.store()).unwrap();
     let version = base.pragma_query_value(None, "user_version", |row| row.get(0));
-    assert_eq!(version, Ok(2_i64));
+    assert_eq!(version, Ok(3_i64));
 }
 
 /// The variable that says that the files of this process may not grow beyond a limit.

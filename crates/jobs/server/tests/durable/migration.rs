@@ -10,12 +10,14 @@ use std::{
 
 use tokio_postgres::Client;
 use tourbillon::{task::JoinHandle, time::sleep};
-use tourbillon_jobs::{postgres::Postgres as Store, store::StoreError};
+use tourbillon_jobs::{NewJob, QueueError, postgres::Postgres as Store, store::StoreError};
 
 use crate::{
     network::proxy::Proxy,
     postgres::{client, with_client},
     server::{Postgres, Server},
+    shared::connect,
+    support::{HOUR, node},
 };
 
 const VERSION_1: &str = include_str!("version_1/postgres.sql");
@@ -55,15 +57,18 @@ async fn kill_migration(other: &Client) {
 /// Checks that the tables are complete.
 async fn is_migrated(other: &Client) {
     let count = "SELECT
-        (SELECT count(*) FROM pg_attribute WHERE attname = 'counted' AND attrelid IN
-            ('durable_jobs'::regclass, 'durable_nodes'::regclass)),
-        (SELECT count(*) FROM pg_proc WHERE proname = 'durable_end_2'),
-        (SELECT count(*) FROM pg_index
-            WHERE indexrelid = 'durable_jobs_counted'::regclass AND indisvalid),
+        (SELECT count(*) FROM pg_attribute
+            WHERE attname IN ('counted', 'kind', 'version', 'has_kinds') AND attrelid IN
+            ('durable_jobs'::regclass, 'durable_nodes'::regclass, 'durable_version'::regclass)),
+        (SELECT count(*) FROM pg_proc WHERE proname IN
+            ('durable_end_2', 'durable_admit_kinds', 'durable_refuse_lease', 'jobs_schedule')),
+        (SELECT count(*) FROM pg_trigger WHERE tgname = 'durable_refuse_lease'),
+        (SELECT count(*) FROM pg_index WHERE indisvalid AND indexrelid IN
+            ('durable_jobs_counted'::regclass, 'durable_jobs_kind'::regclass)),
         (SELECT version FROM durable_version)";
     let found = other.query_one(count, &[]).await.unwrap();
-    let found: Vec<i64> = (0..4).map(|column| found.get(column)).collect();
-    assert_eq!(found, [2, 1, 1, 2]);
+    let found: Vec<i64> = (0..5).map(|column| found.get(column)).collect();
+    assert_eq!(found, [6, 4, 1, 2, 3]);
 }
 
 /// What a node of version 1 asks for to run a job, one statement after the other.
@@ -157,9 +162,13 @@ fn a_migration_waits_for_no_transaction_in_a_circle() {
             migration.await.unwrap().unwrap();
             is_migrated(&other).await;
             // Once more.
-            let back = "ALTER TABLE durable_jobs DROP COLUMN counted;
-                ALTER TABLE durable_nodes DROP COLUMN counted;
-                DROP FUNCTION durable_end_2; UPDATE durable_version SET version = 1";
+            let back = "ALTER TABLE durable_jobs DROP COLUMN counted, DROP COLUMN kind;
+                DROP TRIGGER durable_refuse_lease ON durable_nodes;
+                ALTER TABLE durable_nodes DROP COLUMN counted, DROP COLUMN version;
+                ALTER TABLE durable_version DROP COLUMN has_kinds;
+                DROP FUNCTION durable_end_2, durable_admit_kinds, durable_refuse_lease,
+                    jobs_schedule;
+                UPDATE durable_version SET version = 1";
             other.batch_execute(back).await.unwrap();
         }
     });
@@ -207,9 +216,9 @@ fn a_migration_that_was_killed_anywhere_is_completed_by_the_next() {
     with_client(async |server, other| {
         other.batch_execute(VERSION_1).await.unwrap();
         other.batch_execute(KILLS).await.unwrap();
-        // The columns, the function, the index. It is incomplete then, and removed, and made anew
-        // before the version changes.
-        for statement in [1, 2, 3, 4, 6] {
+        // The columns, the functions, the first index. It is incomplete then, and removed, and made
+        // anew. Then the second one, likewise, and the version.
+        for statement in [1, 2, 3, 4, 5, 6, 7, 8, 9, 11, 11] {
             let again = format!(
                 "SELECT setval('statements', 1, false); UPDATE victim SET kill_at = {statement}"
             );
@@ -218,7 +227,7 @@ fn a_migration_that_was_killed_anywhere_is_completed_by_the_next() {
             assert!(!matches!(error, StoreError::Version(_)), "{error}");
             let version = other.query_one("SELECT version FROM durable_version", &[]);
             assert_eq!(version.await.unwrap().get::<_, i64>(0), 1);
-            if statement == 4 {
+            if statement == 9 {
                 until(&other, BEGUN).await;
             }
         }
@@ -267,5 +276,89 @@ fn a_migration_notices_that_its_connection_died_silently() {
         reads.batch_execute("COMMIT").await.unwrap();
         migrate(server.port()).await.unwrap().unwrap();
         is_migrated(&other).await;
+    });
+}
+
+/// Grants a lease, as a node of version 2 does.
+const LEASE_OF_VERSION_2: &str = "
+    INSERT INTO durable_nodes (node, until, counted)
+    SELECT nextval('durable_numbers'), c.now + 60000000, c.now
+    FROM (SELECT durable_now() AS now) AS c";
+
+#[test]
+fn kinds_wait_until_nodes_of_earlier_versions_are_gone() {
+    with_client(async |server, other| {
+        let config = Postgres::config(server.port());
+        other.batch_execute(VERSION_1).await.unwrap();
+        let ran = node_of_version_1(&server).await;
+        // What version 2 has in addition, for this test, and who uses it.
+        let old = "
+            ALTER TABLE durable_nodes ADD COLUMN counted bigint;
+            CREATE FUNCTION jobs_schedule(
+                key text, payload text DEFAULT NULL, at timestamptz DEFAULT NULL,
+                delay interval DEFAULT NULL, bytes bytea DEFAULT NULL)
+                RETURNS boolean LANGUAGE sql AS 'SELECT false';
+            CREATE ROLE shop LOGIN; CREATE ROLE \"a shop\" LOGIN;
+            REVOKE EXECUTE ON FUNCTION jobs_schedule FROM public;
+            GRANT EXECUTE ON FUNCTION jobs_schedule TO shop, \"a shop\";";
+        other.batch_execute(old).await.unwrap();
+        other.batch_execute(LEASE_OF_VERSION_2).await.unwrap();
+        Store::migrate(&config).await.unwrap();
+        is_migrated(&other).await;
+        goes_on(&ran).await;
+
+        let queue = connect::<Postgres>(server.port()).await;
+        let (modern, _ran) = node(&queue, |node| node, |_| Ok(()));
+        let mail = || NewJob::new("mail", HOUR, "").kind("mail");
+        let add = |job: NewJob| {
+            let queue = queue.clone();
+            tourbillon::spawn(async move { queue.schedule_job(job).await })
+        };
+        // Other jobs, of the same request, are taken.
+        let added = [
+            add(NewJob::new("one", HOUR, "")),
+            add(mail()),
+            add(NewJob::new("two", HOUR, "")),
+        ];
+        let [one, refused, two] = added;
+        one.await.unwrap().unwrap();
+        two.await.unwrap().unwrap();
+        let refused = refused.await.unwrap().unwrap_err();
+        let is_told = matches!(refused, QueueError::Store(StoreError::EarlierNodes));
+        assert!(
+            is_told && refused.to_string().contains("upgrade"),
+            "{refused}"
+        );
+        let by_sql = "SET ROLE \"a shop\"; SELECT jobs_schedule('mail', kind => 'mail')";
+        let error = other.batch_execute(by_sql).await.unwrap_err();
+        let error = error.as_db_error().unwrap();
+        assert!(error.message().contains("upgrade"), "{error}");
+        other.batch_execute("RESET ROLE").await.unwrap();
+        goes_on(&ran).await;
+        let has_index = "SELECT to_regclass('durable_jobs_free') IS NOT NULL";
+        let has_index = async || {
+            other
+                .query_one(has_index, &[])
+                .await
+                .unwrap()
+                .get::<_, bool>(0)
+        };
+        assert!(has_index().await);
+
+        // The earlier nodes end. From the first job with a kind on, none gets a lease.
+        let ended =
+            "UPDATE durable_nodes SET until = 0 WHERE version < 3; SELECT durable_end_2(0, 10)";
+        other.batch_execute(ended).await.unwrap();
+        queue.schedule_job(mail()).await.unwrap();
+        let error = other.batch_execute(LEASE_OF_VERSION_2).await.unwrap_err();
+        let error = error.as_db_error().unwrap();
+        assert!(error.message().contains("upgrade"), "{error}");
+        let by_sql = "SET ROLE shop; SELECT jobs_schedule('by sql', kind => 'mail'); RESET ROLE";
+        other.batch_execute(by_sql).await.unwrap();
+        assert_eq!(queue.get("by sql").await.unwrap().unwrap().kind, "mail");
+        assert!(modern.stop(HOUR).await);
+        // Nobody needs the index of earlier versions any more.
+        Store::migrate(&config).await.unwrap();
+        assert!(!has_index().await);
     });
 }

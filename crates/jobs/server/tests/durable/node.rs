@@ -16,8 +16,8 @@ use tourbillon_jobs::{
     queue::MAX_PAYLOAD,
     sqlite::Sqlite,
     store::{
-        Begin, Cancelled, Changes, Counts, Deadline, End, Finish, Held, Lease, Listing, Moved,
-        Scheduled, Span, Start, Store, StoreError,
+        Begin, Cancelled, Changes, Counts, Deadline, End, Finish, Held, Kinds, Lease, Listing,
+        Moved, Scheduled, Span, Start, Store, StoreError,
     },
 };
 
@@ -97,9 +97,15 @@ impl Store for Stubborn {
         Ok(locked.collect())
     }
 
-    async fn hold(&self, node: i64, span: Span, most: usize) -> Result<Vec<Held>, StoreError> {
+    async fn hold(
+        &self,
+        node: i64,
+        span: Span,
+        kinds: &Kinds,
+        most: usize,
+    ) -> Result<Vec<Held>, StoreError> {
         self.holds.fetch_add(1, Ordering::Relaxed);
-        self.store.hold(node, span, most).await
+        self.store.hold(node, span, kinds, most).await
     }
 
     async fn begin(&self, attempts: Vec<Start>) -> Result<Vec<Begin>, StoreError> {

@@ -4,7 +4,7 @@ use std::{net::SocketAddr, time::Duration};
 
 use serde_json::{Value, json};
 use tourbillon::{Runtime, net::TcpListener};
-use tourbillon_jobs::{Failure, Node, Queue, sqlite::Sqlite};
+use tourbillon_jobs::{Failure, NewJob, Node, Queue, sqlite::Sqlite};
 use tourbillon_jobs_server as api;
 use tourbillon_support::clients::browser::Browser;
 
@@ -62,7 +62,7 @@ fn jobs_are_listed_searched_and_cancelled() {
         live(&queue, 0).await;
         let hour = Duration::from_secs(3600);
         queue
-            .schedule("mail/reminder/18", hour, "bob@example.org")
+            .schedule_job(NewJob::new("mail/reminder/18", hour, "bob@example.org").kind("mail"))
             .await
             .unwrap();
         queue
@@ -81,6 +81,8 @@ fn jobs_are_listed_searched_and_cancelled() {
         &[&long, "mail/reminder/18", "mail/welcome/17"],
     );
     assert_eq!(browser.text("#counts"), "2 live, 1 dead");
+    let kinds = "[...document.querySelectorAll('.when')].map((when) => /kind .*/.exec(when.textContent)?.[0] ?? '').join()";
+    assert_eq!(browser.eval(kinds), json!(",kind mail,"));
     // An error is text, not HTML.
     let error = browser.eval("document.querySelector('.error').textContent");
     assert_eq!(error, json!("<img src=x onerror=alert(1)>"));

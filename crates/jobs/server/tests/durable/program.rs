@@ -100,6 +100,25 @@ fn the_program_runs_a_command_for_each_job() {
 }
 
 #[test]
+fn a_program_runs_jobs_of_its_kinds() {
+    let dir = Dir::new();
+    let result = dir.join("result");
+    let command = into(r#"echo "$JOB_KEY of $JOB_KIND""#, &result);
+    let (mut program, addr, _stdout) = start_with(&dir, &command, &["--kind", "mail"]);
+    post(&addr, r#"{"key":"other","kind":"image","in":"0s"}"#);
+    post(&addr, r#"{"key":"k","kind":"mail","in":"0s"}"#);
+    eventually("the command has run", || result.exists());
+    assert_eq!(fs::read_to_string(&result).unwrap(), "k of mail\n");
+    program.ends_well();
+    // Without the option, it runs all.
+    fs::remove_file(&result).unwrap();
+    let (mut program, _addr, _stdout) = start_with(&dir, &command, &[]);
+    eventually("the command has run", || result.exists());
+    assert_eq!(fs::read_to_string(&result).unwrap(), "other of image\n");
+    program.ends_well();
+}
+
+#[test]
 fn a_command_has_all_cores_of_the_process() {
     let dir = Dir::new();
     let result = dir.join("result");

@@ -3,9 +3,9 @@
 use std::{collections::HashSet, time::Duration};
 
 use tourbillon_jobs::{
-    Queue, QueueError, Time,
+    NewJob, Queue, QueueError, Time,
     redis::Redis as RedisStore,
-    store::{Counts, End, Finish, Held, Listing, Scheduled, Store, StoreError},
+    store::{Counts, End, Finish, Held, Kinds, Listing, Scheduled, Span, Store, StoreError},
 };
 
 use crate::{
@@ -31,6 +31,82 @@ pub fn eval(server: &Redis, script: &str) {
     let script: Vec<_> = lines.filter(|line| !line.starts_with("--")).collect();
     let answer = server.command(&format!("EVAL \"{}\" 0", script.join(" ")));
     assert_eq!(answer.unwrap(), "$-1\r\n");
+}
+
+/// Grants a lease, as a node of version 2 does.
+const LEASE_OF_VERSION_2: &str = "
+    local clock = redis.call('TIME')
+    local node = redis.call('INCR', '{durable}:last')
+    redis.call('ZADD', '{durable}:nodes', clock[1] * 1000000 + clock[2] + 60000000, node)";
+
+#[test]
+fn kinds_wait_until_nodes_of_earlier_versions_are_gone() {
+    with_server(async |server: Redis| {
+        let url = format!("redis://127.0.0.1:{}", server.port());
+        eval(&server, "redis.call('SET', '{durable}:version', 2)");
+        eval(&server, LEASE_OF_VERSION_2);
+        RedisStore::migrate(&url).await.unwrap();
+        let queue = Queue::new(RedisStore::connect(&url).await.unwrap());
+        let (modern, mut ran) = node(&queue, |node| node.lease(LEASE), |_| Ok(()));
+        queue.schedule("first", Duration::ZERO, "").await.unwrap();
+        let first = ran.recv().await.unwrap();
+        let mail = || NewJob::new("mail", HOUR, "").kind("mail");
+        let refused = queue.schedule_job(mail()).await.unwrap_err();
+        let is_told = matches!(refused, QueueError::Store(StoreError::EarlierNodes));
+        assert!(is_told, "{refused}");
+        // One of them gets another lease meanwhile.
+        eval(&server, LEASE_OF_VERSION_2);
+
+        // They end. From the first job with a kind on, none gets a lease.
+        let ended = "for _, node in ipairs(redis.call('ZRANGE', '{durable}:nodes', 0, -1)) do
+            if redis.call('SISMEMBER', '{durable}:modern', node) == 0 then
+                redis.call('ZREM', '{durable}:nodes', node)
+            end
+        end";
+        eval(&server, ended);
+        queue.schedule_job(mail()).await.unwrap();
+        let line = LEASE_OF_VERSION_2.replace('\n', " ");
+        let answer = server.command(&format!("EVAL \"{line}\" 0")).unwrap();
+        assert!(answer.contains("not an integer"), "{answer}");
+        // The numbers go on.
+        queue.schedule("later", Duration::ZERO, "").await.unwrap();
+        assert!(ran.recv().await.unwrap().token > first.token);
+        assert!(modern.stop(HOUR).await);
+    });
+}
+
+#[test]
+fn a_client_of_an_earlier_version_stops_no_node() {
+    on_server(async |server: Redis, queue| {
+        for key in ["cancelled", "moved", "stays"] {
+            let job = NewJob::new(key, HOUR, "").kind("mail");
+            queue.schedule_job(job).await.unwrap();
+        }
+        // Version 2 knows no set of a kind. It packs no kind, so a job that it moves has none.
+        let old = "redis.call('HDEL', '{durable}:jobs', 'cancelled')
+            redis.call('HDEL', '{durable}:payloads', 'cancelled')
+            redis.call('ZREM', '{durable}:keys', 'cancelled')
+            redis.call('HSET', '{durable}:jobs', 'moved',
+                cmsgpack.pack(7, 7, 0, false, false, false, false, false, false, false, false))
+            redis.call('ZADD', '{durable}:free', 7, 'moved')";
+        eval(&server, old);
+        queue.reschedule("stays", Duration::ZERO).await.unwrap();
+        let (node, mut ran) = node(&queue, |node| node, |_| Ok(()));
+        let attempt = ran.recv().await.unwrap();
+        assert_eq!((&*attempt.key, &*attempt.kind), ("moved", ""));
+        let store = queue.store();
+        let lease = store.register(HOUR).await.unwrap().node;
+        let within = Span::Within(2 * HOUR);
+        let mail = Kinds::only(["mail"]);
+        for span in [Span::Due, within] {
+            let held = store.hold(lease, span, &mail, 10).await.unwrap();
+            let keys: Vec<_> = held.iter().map(|job| job.key.as_str()).collect();
+            let expected: &[&str] = if span == within { &[] } else { &["stays"] };
+            assert_eq!(keys, expected);
+        }
+        live(&queue, 1).await;
+        assert!(node.stop(HOUR).await);
+    });
 }
 
 #[test]

@@ -49,6 +49,7 @@ fn a_job_has_the_time_and_the_payload_that_were_given() {
             ("'moment', at => '2199-01-31 12:00:00.000001+01'", 0),
             ("'past', at => '1969-12-31 23:59:59.999999+00'", 0),
             ("'negative', delay => '-1 hour'", 0),
+            ("'kind', kind => 'f\u{fc}r'", 0),
         ] {
             assert!(call(&other, arguments).await.unwrap(), "{arguments}");
             let key = arguments.split('\'').nth(1).unwrap();
@@ -76,7 +77,11 @@ fn a_job_has_the_time_and_the_payload_that_were_given() {
         let counted = "SELECT key FROM durable_jobs WHERE counted IS NOT NULL ORDER BY key";
         let found = other.query(counted, &[]).await.unwrap();
         let found: Vec<&str> = found.iter().map(|row| row.get(0)).collect();
-        assert_eq!(found, ["bytes", "default", "json", "negative", "text"]);
+        let counted = ["bytes", "default", "json", "kind", "negative", "text"];
+        assert_eq!(found, counted);
+        let kind = async |key: &str| queue.get(key).await.unwrap().unwrap().kind;
+        assert_eq!(kind("kind").await, "f\u{fc}r");
+        assert_eq!(kind("default").await, "");
     });
 }
 
@@ -107,6 +112,11 @@ fn what_is_out_of_bounds_is_refused() {
                 .await
                 .unwrap()
         );
+        for bad in ["NULL", r"E'a\tb'", &long(65)] {
+            let text = refused(&other, &format!("'k', kind => {bad}")).await;
+            let expected = "the name of a kind has at most 128 bytes, and no control characters";
+            assert_eq!(text, expected);
+        }
         let both = refused(&other, "'k', 'text', bytes => ''").await;
         assert_eq!(both, "give one of payload and bytes");
         let both = refused(&other, "'k', at => now(), delay => '1 s'").await;
@@ -233,7 +243,8 @@ fn a_migration_adds_the_function_to_tables_that_have_none() {
         for (spoil, has) in [
             ("DROP FUNCTION jobs_schedule", false),
             (
-                "CREATE OR REPLACE FUNCTION jobs_schedule(
+                // That of version 2.
+                "DROP FUNCTION jobs_schedule; CREATE FUNCTION jobs_schedule(
                      key text, payload text DEFAULT NULL, at timestamptz DEFAULT NULL,
                      delay interval DEFAULT NULL, bytes bytea DEFAULT NULL)
                  RETURNS boolean LANGUAGE sql AS 'SELECT false'",

@@ -12,7 +12,7 @@ use tourbillon_jobs::{
     job::{NewJob, Token},
     node::NodeBuilder,
     sqlite::Sqlite,
-    store::{Begin, Held, Span, Start, Store},
+    store::{Begin, Held, Kinds, Span, Start, Store},
 };
 use tourbillon_support::dir;
 pub use tourbillon_support::{HOUR, PATIENCE, eventually};
@@ -124,11 +124,7 @@ pub async fn holds<S: Store>(node: &Node<S>) {
 
 /// Returns a job without a payload.
 pub fn new(key: impl Into<String>, when: impl Into<When>) -> NewJob {
-    NewJob {
-        key: key.into(),
-        payload: Vec::new(),
-        when: when.into(),
-    }
+    NewJob::new(key, when, "")
 }
 
 /// Returns what begins an attempt, after which the job does not wait.
@@ -150,10 +146,11 @@ pub fn yes(number: u32) -> Begin {
 
 /// Makes a node the holder of at most `most` jobs that are due within a time.
 pub async fn hold<S: Store>(store: &S, node: i64, within: Duration, most: usize) -> Vec<Held> {
-    let mut held = store.hold(node, Span::Due, most).await.unwrap();
+    let all = &Kinds::All;
+    let mut held = store.hold(node, Span::Due, all, most).await.unwrap();
     if held.len() < most {
-        let rest = most - held.len();
-        held.extend(store.hold(node, Span::Within(within), rest).await.unwrap());
+        let (span, rest) = (Span::Within(within), most - held.len());
+        held.extend(store.hold(node, span, all, rest).await.unwrap());
     }
     held
 }

@@ -24,7 +24,7 @@ fn is_refused<S>(opened: Result<S, StoreError>, version: i64, advice: &str) {
     );
     let text = error.to_string();
     let names_both = text.contains(&format!("version {version} "));
-    assert!(names_both && text.contains("version 2"), "{text}");
+    assert!(names_both && text.contains("version 3"), "{text}");
     assert!(text.contains(advice), "{text}");
 }
 
@@ -100,10 +100,10 @@ fn the_embedded_store_takes_over_an_earlier_version() {
     });
     let base = rusqlite::Connection::open(dir.store()).unwrap();
     let version = base.pragma_query_value(None, "user_version", |row| row.get(0));
-    assert_eq!(version, Ok(2_i64));
-    base.pragma_update(None, "user_version", 3).unwrap();
+    assert_eq!(version, Ok(3_i64));
+    base.pragma_update(None, "user_version", 4).unwrap();
     drop(base);
-    is_refused(Sqlite::open(dir.store()), 3, "use a program that knows it");
+    is_refused(Sqlite::open(dir.store()), 4, "use a program that knows it");
 }
 
 #[cfg(feature = "postgres")]
@@ -143,7 +143,7 @@ fn tables_of_an_earlier_version_are_migrated() {
         goes_on(&queue).await;
 
         let later = "
-            UPDATE durable_version SET version = 3;
+            UPDATE durable_version SET version = 4;
             CREATE OR REPLACE FUNCTION durable_end_2(ended bigint, most bigint) RETURNS bigint
                 LANGUAGE sql AS 'SELECT 33::bigint';";
         other.batch_execute(later).await.unwrap();
@@ -151,7 +151,7 @@ fn tables_of_an_earlier_version_are_migrated() {
             Store::connect(&config).await.map(drop),
             Store::migrate(&config).await,
         ] {
-            is_refused(opened, 3, "use a program that knows it");
+            is_refused(opened, 4, "use a program that knows it");
         }
         let end = other.query_one("SELECT durable_end_2(0, 0)", &[]).await;
         assert_eq!(end.unwrap().get::<_, i64>(0), 33);
@@ -178,12 +178,12 @@ fn a_redis_of_an_earlier_version_is_migrated() {
         Store::migrate(&url).await.unwrap();
         goes_on(&Queue::new(Store::connect(&url).await.unwrap())).await;
 
-        eval(&server, "redis.call('SET', '{durable}:version', 3)");
+        eval(&server, "redis.call('SET', '{durable}:version', 4)");
         for opened in [
             Store::connect(&url).await.map(drop),
             Store::migrate(&url).await,
         ] {
-            is_refused(opened, 3, "use a program that knows it");
+            is_refused(opened, 4, "use a program that knows it");
         }
     });
 }

@@ -157,6 +157,7 @@ pub async fn run(command: String, mut attempt: Attempt) -> Result<(), Failure> {
     shell
         .args(["-c", &command])
         .env("JOB_KEY", &attempt.key)
+        .env("JOB_KIND", &attempt.kind)
         .env("JOB_ATTEMPT", attempt.number.to_string())
         .env("JOB_TOKEN", attempt.token.to_string())
         .stdin(Stdio::piped())

@@ -2,6 +2,7 @@
 
 mod attempts;
 mod jobs;
+mod kinds;
 mod nodes;
 
 use std::time::Duration;
@@ -59,6 +60,10 @@ pub async fn all<S: Store>(queue: Queue<S>) {
         nodes::a_job_that_is_given_back_has_no_holder,
         nodes::a_stopped_node_gives_its_jobs_back,
         nodes::a_node_that_was_released_gets_no_jobs,
+        kinds::a_node_runs_jobs_of_its_kinds,
+        kinds::a_job_keeps_its_kind,
+        kinds::jobs_of_a_kind_wait_for_no_other_kind,
+        kinds::a_handler_gets_its_arguments,
         jobs::jobs_are_listed_by_their_keys,
         jobs::a_list_has_the_beginnings_of_large_jobs,
     }

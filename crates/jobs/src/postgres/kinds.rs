@@ -1,0 +1,88 @@
+//! Kinds of jobs beside nodes of an earlier version, which know none and would run all jobs.
+//!
+//! A node writes its version with its lease, so the leases of earlier versions are known. While
+//! there is one, the store takes no job that has a kind. When there is none, `durable_admit_kinds`
+//! admits kinds, for ever. From then on, a trigger refuses leases to nodes of earlier versions. Both
+//! lock the table of the leases, so none is granted in between.
+
+use super::{Postgres, connection::Link, values::get};
+use crate::store::StoreError;
+
+/// Admits kinds if no node of an earlier version has a lease. Returns whether they are admitted.
+const ADMIT: &str = "SELECT durable_admit_kinds()";
+
+/// Finds out whether the index of earlier versions is there, and whether nobody needs it any more.
+const HAS_OLD_INDEX: &str = "
+    SELECT to_regclass('durable_jobs_free') IS NOT NULL, (SELECT has_kinds FROM durable_version)";
+
+/// Makes the functions of the current schema, in a transaction, and the trigger. The tables must be
+/// there.
+///
+/// `durable_admit_kinds` has the rights of its owner, as nodes may not change the version. Whoever
+/// calls it does no harm.
+pub(super) const FUNCTIONS: &str = "
+    SELECT set_config('search_path', quote_ident(nspname) || ', pg_temp', true)
+        FROM pg_class c JOIN pg_namespace n ON n.oid = c.relnamespace
+        WHERE c.oid = to_regclass('durable_jobs');
+    CREATE OR REPLACE FUNCTION durable_admit_kinds() RETURNS boolean
+        LANGUAGE plpgsql SECURITY DEFINER SET search_path FROM CURRENT AS $$
+    BEGIN
+        IF (SELECT has_kinds FROM durable_version) THEN
+            RETURN true;
+        END IF;
+        IF EXISTS (SELECT FROM durable_nodes WHERE version < 3) THEN
+            RETURN false;
+        END IF;
+        -- A lease may be granted now. Look once more when none can be.
+        LOCK TABLE durable_nodes IN SHARE ROW EXCLUSIVE MODE;
+        IF EXISTS (SELECT FROM durable_nodes WHERE version < 3) THEN
+            RETURN false;
+        END IF;
+        UPDATE durable_version SET has_kinds = true;
+        RETURN true;
+    END $$;
+    CREATE OR REPLACE FUNCTION durable_refuse_lease() RETURNS trigger
+        LANGUAGE plpgsql SECURITY DEFINER SET search_path FROM CURRENT AS $$
+    BEGIN
+        IF (SELECT has_kinds FROM durable_version) THEN
+            RAISE EXCEPTION 'a node of this version knows no kinds of jobs; upgrade it'
+                USING ERRCODE = '55000';
+        END IF;
+        RETURN NEW;
+    END $$;
+    DROP TRIGGER IF EXISTS durable_refuse_lease ON durable_nodes;
+    CREATE TRIGGER durable_refuse_lease BEFORE INSERT ON durable_nodes
+        FOR EACH ROW WHEN (NEW.version < 3) EXECUTE FUNCTION durable_refuse_lease();";
+
+impl Postgres {
+    /// Returns whether the store takes jobs that have kinds.
+    pub(super) async fn has_kinds(&self) -> Result<bool, StoreError> {
+        if self.has_kinds.get().is_some() {
+            return Ok(true);
+        }
+        // This may wait for a table, so not for the lock of a row.
+        let has = get(&self.holds.query_one(ADMIT, &[]).await?, 0)?;
+        if has {
+            // Another caller may have learned it at the same time.
+            let _ = self.has_kinds.set(());
+        }
+        Ok(has)
+    }
+}
+
+/// Ends a migration: admits kinds if no node of an earlier version has a lease, and then removes the
+/// index that only these need.
+pub(super) async fn complete(link: &Link) -> Result<(), StoreError> {
+    let found = link.query_one(HAS_OLD_INDEX, &[]).await?;
+    let (has_index, mut has_kinds): (bool, bool) = (get(&found, 0)?, get(&found, 1)?);
+    if !has_kinds {
+        has_kinds = get(&link.query_one(ADMIT, &[]).await?, 0)?;
+    }
+    if has_index && has_kinds {
+        // Like the index of a migration, this waits for transactions, and keeps nobody waiting.
+        link.execute("SET lock_timeout = 0").await?;
+        link.execute("DROP INDEX CONCURRENTLY IF EXISTS durable_jobs_free")
+            .await?;
+    }
+    Ok(())
+}
