@@ -13,9 +13,8 @@
 //!
 //! The body of `POST` is `{"key": "k", "payload": "text", "in": "90s"}`. In place of `in`, a
 //! duration, there may be `"at": "2027-01-31T12:00:00Z"`, or `"cron": "0 9 * * *"`, with
-//! `"zone": "Europe/Paris"` unless it is UTC. `PATCH` takes the same times. With `"kind": "mail"`, only
-//! handlers of this kind run the job. An error is
-//! `{"error": "text"}`. A field or a parameter of another name is an error. A list has the first bytes
+//! `"zone": "Europe/Paris"` unless it is UTC. `PATCH` takes the same times. With `"kind": "mail"`,
+//! only handlers of this kind run the job. An error is `{"error": "text"}`. A field or a parameter of another name is an error. A list has the first bytes
 //! of each payload and error, and says with `"cut": true` that there are more.
 //!
 //! There are no users or passwords: listen on the loopback interface, or put a proxy in front. The

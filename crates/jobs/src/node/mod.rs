@@ -339,7 +339,8 @@ impl<S: Store> NodeBuilder<S> {
     ///
     /// # Panics
     ///
-    /// Panics as [`start_kinds`](Self::start_kinds) does.
+    /// Panics as [`start_kinds`](Self::start_kinds) does, or if there is a handler of the jobs
+    /// without a kind already.
     pub fn start<F, R>(self, handler: F) -> Node<S>
     where
         F: Fn(Attempt) -> R + Send + Sync + 'static,

@@ -60,8 +60,8 @@ const SESSION: &str = "
 const IS_ALIVE: &str = "
     SELECT EXISTS (SELECT FROM pg_locks WHERE locktype = 'advisory' AND pid = $1 AND granted)";
 
-/// The columns of version 2, and those of version 3. Each statement locks one table only, so it cannot wait in a circle
-/// with statements that use both.
+/// The columns of version 2, and those of version 3. Each statement locks one table only, so it
+/// cannot wait in a circle with statements that use both.
 const COLUMNS: [&str; 5] = [
     "ALTER TABLE durable_nodes ADD COLUMN IF NOT EXISTS counted bigint",
     "ALTER TABLE durable_jobs ADD COLUMN IF NOT EXISTS counted bigint",

@@ -301,10 +301,14 @@ impl Store for Postgres {
     ) -> Result<Vec<Held>, StoreError> {
         let most = i64::try_from(most).unwrap_or(i64::MAX);
         let (after, within) = bounds(span);
-        let found = self
-            .holds
-            .query(rows::HOLD, &[&node, &after, &within, &most, &names(kinds)])
-            .await?;
+        let all = names(kinds);
+        let (hold, kinds): (_, &(dyn tokio_postgres::types::ToSql + Sync)) = match kinds {
+            // What most nodes have, so it has a cheaper statement.
+            Kinds::Only(kinds) if kinds.len() == 1 => (rows::HOLD_KIND, &kinds[0]),
+            _ => (rows::HOLD, &all),
+        };
+        let values: Parameters<'_> = &[&node, &after, &within, &most, kinds];
+        let found = self.holds.query(hold, values).await?;
         found.iter().map(row::held).collect()
     }
 

@@ -8,7 +8,7 @@
 //! |---|---|---|
 //! | [`SCHEDULE`] | a session that has added or removed the key and not committed | 50 ms a row |
 //! | [`RESCHEDULE`], [`CANCEL`], [`BEGIN`], [`DONE`], [`AGAIN`] | locked jobs | 50 ms a row |
-//! | [`HOLD`] | the node's own lease, while another connection changes it | 8 s |
+//! | [`HOLD`], [`HOLD_KIND`] | the node's own lease, while another connection changes it | 8 s |
 //! | [`RENEW`], [`END`] of a node | the node's own lease, while a hold of this node runs | 8 s |
 //! | [`END`] of leases that ran out, [`GIVE_BACK`], [`LOCKED`] | nothing: they skip locked rows | |
 //! | [`RECOUNT`] | nothing: likewise | |
@@ -225,66 +225,85 @@ pub(super) const RENEW: &str = "
 pub(super) const END: &str = "SELECT durable_end_2($1, $2)";
 
 /// The start of a statement that looks for free jobs of some kinds, or of all if the array is NULL.
-/// These are found by steps in the index, one for each. `kinds` has those of which there is one
-/// within the time, the one with the earliest job first.
+/// `every` begins with the empty kind, and finds the others by steps in the index, one for each. So
+/// a store without kinds costs one step behind all its jobs.
 macro_rules! kinds {
-    ($kinds:literal, $after:literal, $within:literal) => {
+    ($kinds:literal) => {
         concat!(
             "
     WITH RECURSIVE clock AS MATERIALIZED (SELECT durable_now() AS now),
          every (kind) AS (
-             (SELECT j.kind FROM durable_jobs j
-              WHERE j.node IS NULL AND NOT j.dead AND ",
+             SELECT '' COLLATE \"C\" WHERE ",
             $kinds,
             "::text[] IS NULL
-              ORDER BY j.kind LIMIT 1)
              UNION ALL
              SELECT (SELECT j.kind FROM durable_jobs j
                      WHERE j.node IS NULL AND NOT j.dead AND j.kind > e.kind
                      ORDER BY j.kind LIMIT 1)
              FROM every e WHERE e.kind IS NOT NULL),
          kinds AS MATERIALIZED (
-             SELECT k.kind FROM
-                 (SELECT kind FROM every WHERE kind IS NOT NULL
-                  UNION ALL SELECT unnest(",
+             SELECT kind FROM every WHERE kind IS NOT NULL
+             UNION ALL SELECT unnest(",
             $kinds,
-            "::text[])) AS k,
-                 LATERAL (
-                     SELECT j.at FROM durable_jobs j
-                     WHERE j.kind = k.kind AND j.node IS NULL AND NOT j.dead
-                         AND j.at > (SELECT now FROM clock) + ",
-            $after,
-            "
-                         AND j.at <= (SELECT now FROM clock) + ",
-            $within,
-            "
-                     ORDER BY j.at LIMIT 1) AS first
-             ORDER BY first.at)"
+            "::text[]))"
         )
     };
 }
 
-/// Makes a node the holder of jobs. `$1` to `$5`: node, after and within which times of now the
-/// jobs are due, most, kinds. The lock on the lease keeps it from ending during this statement.
-///
-/// The join takes one kind after the other, so no more rows are locked than are taken.
-pub(super) const HOLD: &str = concat!(
-    kinds!("$5", "$2", "$3"),
-    ",
+/// The end of a statement that makes a node the holder of the jobs in `free`, which it has locked.
+/// The lock on the lease keeps it from ending during the statement. The server knows nothing of the
+/// length of an array, so it finds the jobs by their keys. With a join it may read the whole table.
+macro_rules! hold {
+    () => {
+        "
          lease AS MATERIALIZED (
-             SELECT node FROM durable_nodes WHERE node = $1 AND until > durable_now() FOR SHARE),
+             SELECT node FROM durable_nodes WHERE node = $1 AND until > durable_now() FOR SHARE)
+    UPDATE durable_jobs j SET node = lease.node, token = nextval('durable_numbers')
+    FROM lease WHERE j.key = ANY (ARRAY(SELECT key FROM free))
+    RETURNING j.key, j.due, j.at, j.attempts::bigint, j.pattern, j.zone,
+        octet_length(j.payload)::bigint, j.token, j.kind"
+    };
+}
+
+/// Makes a node the holder of jobs of a kind. `$1` to `$5`: node, after and within which times of now
+/// the jobs are due, most, kind.
+pub(super) const HOLD_KIND: &str = concat!(
+    "
+    WITH clock AS MATERIALIZED (SELECT durable_now() AS now),
          free AS MATERIALIZED (
-             SELECT f.key FROM kinds k, LATERAL (
+             SELECT j.key FROM durable_jobs j
+             WHERE j.kind = $5 AND j.node IS NULL AND NOT j.dead
+                 AND j.at > (SELECT now FROM clock) + $2 AND j.at <= (SELECT now FROM clock) + $3
+             ORDER BY j.at LIMIT $4 FOR UPDATE SKIP LOCKED),",
+    hold!()
+);
+
+/// Makes a node the holder of jobs of several kinds, as [`HOLD_KIND`]. `$5`: kinds.
+///
+/// The kind with the earliest job comes first. If all jobs are of one kind, nothing is read to learn
+/// that. The join takes one kind after the other, so no more rows are locked than are taken.
+pub(super) const HOLD: &str = concat!(
+    kinds!("$5"),
+    ",
+         ordered AS MATERIALIZED (
+             SELECT k.kind FROM kinds k, LATERAL (
+                 (SELECT j.at FROM durable_jobs j
+                  WHERE (SELECT count(*) FROM kinds) > 1
+                      AND j.kind = k.kind AND j.node IS NULL AND NOT j.dead
+                      AND j.at > (SELECT now FROM clock) + $2
+                      AND j.at <= (SELECT now FROM clock) + $3
+                  ORDER BY j.at LIMIT 1)
+                 UNION ALL SELECT 0 WHERE (SELECT count(*) FROM kinds) = 1) AS first
+             ORDER BY first.at),
+         free AS MATERIALIZED (
+             SELECT f.key FROM ordered k, LATERAL (
                  SELECT j.key FROM durable_jobs j
                  WHERE j.kind = k.kind AND j.node IS NULL AND NOT j.dead
                      AND j.at > (SELECT now FROM clock) + $2
                      AND j.at <= (SELECT now FROM clock) + $3
                  ORDER BY j.at LIMIT $4 FOR UPDATE SKIP LOCKED) AS f
-             LIMIT $4)
-    UPDATE durable_jobs j SET node = lease.node, token = nextval('durable_numbers')
-    FROM free, lease WHERE j.key = free.key
-    RETURNING j.key, j.due, j.at, j.attempts::bigint, j.pattern, j.zone,
-        octet_length(j.payload)::bigint, j.token, j.kind"
+             LIMIT $4),",
+    hold!()
 );
 
 /// Takes jobs from their holders. `$1`, `$2`: keys, tokens. Leaves jobs alone that somebody has
@@ -309,8 +328,13 @@ pub(super) const GIVE_BACK: &str = "
 /// Finds out whether a job has no holder. `$1` to `$3`: after and within which times of now it is
 /// due, kinds. A job that is locked counts.
 pub(super) const SKIPPED: &str = concat!(
-    kinds!("$3", "$1", "$2"),
-    " SELECT EXISTS (SELECT FROM kinds)"
+    kinds!("$3"),
+    "
+    SELECT EXISTS (SELECT FROM kinds k, LATERAL (
+        SELECT FROM durable_jobs j
+        WHERE j.kind = k.kind AND j.node IS NULL AND NOT j.dead
+            AND j.at > (SELECT now FROM clock) + $1 AND j.at <= (SELECT now FROM clock) + $2
+        ORDER BY j.at LIMIT 1) AS free)"
 );
 
 /// Finds the attempts whose tokens are still those of their jobs. `$1`, `$2`: keys, tokens.

@@ -245,27 +245,34 @@ if ARGV[5] == '1' then
     wanted = redis.call('SMEMBERS', kinds)
     table.insert(wanted, '')
 end
-local sets = {}
-for _, kind in ipairs(wanted) do
-    local set = free_of(kind)
-    local first = redis.call('ZRANGEBYSCORE', set, after, within, 'WITHSCORES', 'LIMIT', 0, 1)
-    if first[1] then
-        table.insert(sets, {at = tonumber(first[2]), kind = kind})
-    elseif ARGV[5] == '1' and kind ~= '' and redis.call('EXISTS', set) == 0 then
-        redis.call('SREM', kinds, kind)
+-- One kind has nothing to be compared with.
+if #wanted > 1 then
+    local firsts = {}
+    for _, kind in ipairs(wanted) do
+        local set = free_of(kind)
+        local first = redis.call('ZRANGEBYSCORE', set, after, within, 'WITHSCORES', 'LIMIT', 0, 1)
+        if first[1] then
+            table.insert(firsts, {at = tonumber(first[2]), kind = kind})
+        elseif ARGV[5] == '1' and kind ~= '' and redis.call('EXISTS', set) == 0 then
+            redis.call('SREM', kinds, kind)
+        end
+    end
+    table.sort(firsts, function(one, other) return one.at < other.at end)
+    wanted = {}
+    for _, first in ipairs(firsts) do
+        table.insert(wanted, first.kind)
     end
 end
-table.sort(sets, function(one, other) return one.at < other.at end)
 local found = {}
-for _, first in ipairs(sets) do
-    local set = free_of(first.kind)
+for _, kind in ipairs(wanted) do
+    local set = free_of(kind)
     local part = redis.call('ZRANGEBYSCORE', set, after, within, 'LIMIT', 0, ARGV[4] - #found)
     local token = #part > 0 and take_numbers(#part) - #part
     for i, key in ipairs(part) do
         local job = read(key)
         redis.call('ZREM', set, key)
         -- A client of an earlier version, which knows no kinds, may have moved or cancelled it.
-        if job and job.kind == first.kind then
+        if job and job.kind == kind then
             job.node, job.token, job.running = tonumber(ARGV[1]), token + i, false
             write(job)
             redis.call('ZADD', held, ARGV[1], key)

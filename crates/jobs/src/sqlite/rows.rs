@@ -62,20 +62,16 @@ pub(super) const COUNTED: &str = "
 pub(super) const NEXT_KIND: &str =
     "SELECT kind FROM jobs WHERE dead = 0 AND kind > ?1 ORDER BY kind LIMIT 1";
 
-/// Finds out whether there is a job that is not dead and has no kind.
-pub(super) const HAS_NO_KIND: &str = "SELECT 1 FROM jobs WHERE dead = 0 AND kind = '' LIMIT 1";
-
-/// Returns the kinds of all jobs that are not dead, each found by a step in the index.
+/// Returns the empty kind, and the others of all jobs that are not dead. A step in the index finds
+/// each.
 pub(super) fn kinds(base: &Connection) -> rusqlite::Result<Vec<String>> {
-    let mut kinds = Vec::new();
-    if base.prepare_cached(HAS_NO_KIND)?.exists([])? {
-        kinds.push(String::new());
-    }
+    let mut kinds = vec![String::new()];
     let mut next = base.prepare_cached(NEXT_KIND)?;
-    let mut last = String::new();
-    while let Some(kind) = next.query_row([&last], |row| row.get(0)).optional()? {
+    while let Some(kind) = next
+        .query_row([kinds.last()], |row| row.get(0))
+        .optional()?
+    {
         kinds.push(kind);
-        last.clone_from(&kinds[kinds.len() - 1]);
     }
     Ok(kinds)
 }

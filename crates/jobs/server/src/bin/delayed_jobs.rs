@@ -57,8 +57,8 @@ struct Args {
     #[arg(long, conflicts_with = "store")]
     migrate: bool,
     /// Shell command for each job. It gets the payload on its standard input, and the variables
-    /// JOB_KEY, JOB_KIND, JOB_ATTEMPT and JOB_TOKEN. If it fails, the job is tried again. Without a command,
-    /// each job prints a line.
+    /// JOB_KEY, JOB_KIND, JOB_ATTEMPT and JOB_TOKEN. If it fails, the job is tried again. Without a
+    /// command, each job prints a line.
     #[arg(long, value_name = "COMMAND")]
     exec: Option<String>,
     /// Run only jobs of this kind, and leave the others to other programs. May be repeated. The empty

@@ -161,6 +161,16 @@ pub async fn jobs_of_a_kind_wait_for_no_other_kind<S: Store>(queue: &Queue<S>) {
     );
     assert!(!store.skipped(Span::Due, &images).await.unwrap());
     store.release(lease).await.unwrap();
+    // They are free again, each as one of its kind: after a release, and when they are given back.
+    let lease = store.register(HOUR).await.unwrap().node;
+    let mail = Kinds::only(["mail"]);
+    for _ in 0..2 {
+        let held = store.hold(lease, Span::Due, &mail, 10).await.unwrap();
+        assert_eq!(held.len(), 2);
+        let held = held.into_iter().map(|job| (job.key, job.token));
+        store.give_back(held.collect()).await.unwrap();
+    }
+    store.release(lease).await.unwrap();
     for (_, key) in keys {
         queue.cancel(key).await.unwrap();
     }
