@@ -109,7 +109,7 @@ pub fn a_lease_that_runs_out_gives_the_jobs_to_others<S: Server>() {
     on_server(async |_server: S, queue| {
         let store = queue.store();
         // A node that falls silent after it has begun a job.
-        let silent = store.register(LEASE).await.unwrap().node;
+        let silent = store.register(HOUR).await.unwrap().node;
         queue.schedule("job", Duration::ZERO, "").await.unwrap();
         let held = support::hold(&**store, silent, HOUR, 10).await;
         let old = held[0].token;
@@ -117,6 +117,7 @@ pub fn a_lease_that_runs_out_gives_the_jobs_to_others<S: Server>() {
             store.begin(vec![support::start("job", old)]).await.unwrap(),
             [yes(1)]
         );
+        assert!(store.renew(silent, LEASE).await.unwrap());
         let (node, mut ran) = node(&queue, |node| node.lease(LEASE), |_| Ok(()));
         let attempt = ran.recv().await.unwrap();
         assert!(attempt.token > old);
