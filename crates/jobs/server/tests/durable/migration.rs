@@ -10,14 +10,14 @@ use std::{
 
 use tokio_postgres::Client;
 use tourbillon::{task::JoinHandle, time::sleep};
-use tourbillon_jobs::{NewJob, QueueError, postgres::Postgres as Store, store::StoreError};
+use tourbillon_jobs::{NewJob, Node, QueueError, postgres::Postgres as Store, store::StoreError};
 
 use crate::{
     network::proxy::Proxy,
     postgres::{client, with_client},
     server::{Postgres, Server},
     shared::connect,
-    support::{HOUR, node},
+    support::HOUR,
 };
 
 const VERSION_1: &str = include_str!("version_1/postgres.sql");
@@ -308,7 +308,10 @@ fn kinds_wait_until_nodes_of_earlier_versions_are_gone() {
         goes_on(&ran).await;
 
         let queue = connect::<Postgres>(server.port()).await;
-        let (modern, _ran) = node(&queue, |node| node, |_| Ok(()));
+        // It leaves the job of the earlier node alone.
+        let modern = Node::builder(queue.clone())
+            .on_kind("image", |_| async { Ok(()) })
+            .start_kinds();
         let mail = || NewJob::new("mail", HOUR, "").kind("mail");
         let add = |job: NewJob| {
             let queue = queue.clone();
