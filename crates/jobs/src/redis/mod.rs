@@ -331,9 +331,13 @@ impl Store for Redis {
                 Kinds::Only(kinds) => call.arg(0).arg(&kinds[..]),
             };
             let answer = self.holds.run(&call).await?;
-            let part = jobs(&answer, row::held)?;
-            let is_all = part.len() < room;
-            all.extend(part);
+            let (dropped, part) = array(&answer)?.split_first().ok_or_else(unknown)?;
+            // The script has taken these entries out, so there may be jobs behind them.
+            let read = part.len() + usize::try_from(number(dropped)?).unwrap_or(0);
+            let is_all = read < room;
+            for job in part {
+                all.push(row::held(array(job)?)?);
+            }
             if is_all {
                 break;
             }

@@ -232,10 +232,11 @@ return 0
 
 /// Makes a node the holder of jobs. Arguments: node, after (or all before, if empty) and within
 /// which times of now the jobs are due, most, whether of all kinds, or of which. Takes all of the
-/// kind with the earliest job first. Answers with the jobs.
+/// kind with the earliest job first. Answers with the number of entries that were no such jobs, and
+/// the jobs.
 hold: "
 if not has_lease(ARGV[1]) then
-    return {}
+    return {0}
 end
 local after = ARGV[2] == '' and '-inf' or string.format('(%.0f', now + ARGV[2])
 local within = string.format('%.0f', now + ARGV[3])
@@ -263,10 +264,11 @@ if #wanted > 1 then
         table.insert(wanted, first.kind)
     end
 end
-local found = {}
+local found, dropped = {}, 0
 for _, kind in ipairs(wanted) do
     local set = free_of(kind)
-    local part = redis.call('ZRANGEBYSCORE', set, after, within, 'LIMIT', 0, ARGV[4] - #found)
+    local room = ARGV[4] - #found - dropped
+    local part = redis.call('ZRANGEBYSCORE', set, after, within, 'LIMIT', 0, room)
     local token = #part > 0 and take_numbers(#part) - #part
     for i, key in ipairs(part) do
         local job = read(key)
@@ -278,10 +280,12 @@ for _, kind in ipairs(wanted) do
             redis.call('ZADD', held, ARGV[1], key)
             table.insert(found, {key, job.due, job.at, job.attempts, job.pattern, job.zone,
                 redis.call('HSTRLEN', payloads, key), job.token, job.kind})
+        else
+            dropped = dropped + 1
         end
     end
 end
-return found
+return {dropped, unpack(found)}
 ",
 
 /// Takes jobs from their holders. For each job: key, token.

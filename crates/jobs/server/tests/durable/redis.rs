@@ -109,6 +109,26 @@ fn a_client_of_an_earlier_version_stops_no_node() {
     });
 }
 
+/// A look finds all jobs, also if a client of version 2 has cancelled one of them.
+#[test]
+fn a_job_that_an_earlier_client_cancelled_ends_no_look() {
+    on_server(async |server: Redis, queue| {
+        for number in 0..40 {
+            let job = NewJob::new(format!("job/{number}"), Duration::ZERO, "").kind("mail");
+            queue.schedule_job(job).await.unwrap();
+        }
+        let old = "redis.call('HDEL', '{durable}:jobs', 'job/0')
+            redis.call('HDEL', '{durable}:payloads', 'job/0')
+            redis.call('ZREM', '{durable}:keys', 'job/0')";
+        eval(&server, old);
+        let store = queue.store();
+        let lease = store.register(HOUR).await.unwrap().node;
+        let mail = Kinds::only(["mail"]);
+        let held = store.hold(lease, Span::Due, &mail, 64).await.unwrap();
+        assert_eq!(held.len(), 39);
+    });
+}
+
 #[test]
 fn settings_that_could_lose_jobs_are_refused() {
     with_server(async |server: Redis| {
