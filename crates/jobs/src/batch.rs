@@ -48,6 +48,11 @@ pub(crate) trait Request: Clone + Send + 'static {
     /// Returns the key of the job that the request is for.
     fn key(&self) -> &str;
 
+    /// Returns the kind of the job that the request adds. It is empty if it has none.
+    fn kind(&self) -> &str {
+        ""
+    }
+
     /// Returns about how many bytes the request has, beside some hundred.
     fn bytes(&self) -> usize {
         0
@@ -207,7 +212,15 @@ async fn round<Q: Request>(store: &impl Serve<Q>, waiting: Vec<Waiting<Q>>) -> V
             }
             continue;
         }
-        if full >= MOST_FULL {
+        let has_kind = |one: &Waiting<Q>| !one.request.kind().is_empty();
+        if matches!(error, StoreError::EarlierNodes) && call.iter().any(has_kind) {
+            // The store refuses all jobs with kinds, and no others. So these go without them.
+            let (refused, others) = call.into_iter().partition(has_kind);
+            call = refused;
+            if !others.is_empty() {
+                calls.push(others);
+            }
+        } else if full >= MOST_FULL {
             call.extend(calls.drain(..).flatten());
         } else if call.len() > 1 && error.changed_nothing() {
             calls.push(call.split_off(call.len() / 2));
@@ -288,11 +301,18 @@ mod tests {
     use super::*;
     use crate::store::Cancelled;
 
+    /// The requests from this number on are for jobs with a kind, which [`Fake`] refuses.
+    const WITH_KIND: u32 = 10_000;
+
     impl Request for u32 {
         type Answer = Cancelled;
 
         fn key(&self) -> &str {
             ["free", "locked"][(self % 2) as usize]
+        }
+
+        fn kind(&self) -> &str {
+            if *self < WITH_KIND { "" } else { "mail" }
         }
     }
 
@@ -308,6 +328,10 @@ mod tests {
     impl Serve<u32> for Arc<Fake> {
         async fn serve(&self, requests: Vec<u32>) -> Result<Vec<Cancelled>, StoreError> {
             self.calls.fetch_add(1, Ordering::Relaxed);
+            if requests.iter().any(|request| !request.kind().is_empty()) {
+                sleep(Duration::from_millis(50)).await;
+                return Err(StoreError::EarlierNodes);
+            }
             let is_locked = |request: &u32| request.key() == "locked";
             if !*self.is_free.lock().unwrap() && requests.iter().any(is_locked) {
                 sleep(Duration::from_millis(50)).await;
@@ -388,6 +412,27 @@ mod tests {
             succeed(locked).await;
             let calls = fake.calls();
             assert!(calls <= 3 * batches, "{calls}");
+        });
+    }
+
+    #[test]
+    fn jobs_with_kinds_are_refused_together() {
+        run(async {
+            let fake = Arc::new(Fake::default());
+            let batcher = Batcher::start(fake.clone());
+            let ask = |number| {
+                let batcher = batcher.clone();
+                tourbillon::spawn(async move { batcher.call(number).await })
+            };
+            let both = (0..1000).map(|n| (ask(2 * n), ask(2 * n + WITH_KIND)));
+            let (others, refused): (Vec<_>, Vec<_>) = both.unzip();
+            succeed(others).await;
+            for one in refused {
+                assert!(matches!(one.await.unwrap(), Err(StoreError::EarlierNodes)));
+            }
+            // Two calls for each batch.
+            let calls = fake.calls();
+            assert!(calls <= 100, "{calls}");
         });
     }
 

@@ -134,6 +134,10 @@ impl Request for NewJob {
         &self.key
     }
 
+    fn kind(&self) -> &str {
+        &self.kind
+    }
+
     fn bytes(&self) -> usize {
         self.payload.len()
     }
@@ -248,9 +252,10 @@ impl<S: Store> Queue<S> {
     ///
     /// # Errors
     ///
-    /// Fails if the key, the kind or the payload is out of bounds, or if the store does. While nodes
-    /// of an earlier version have leases, stores on servers fail with
-    /// [`StoreError::EarlierNodes`] for jobs that have a kind.
+    /// Fails if the key, the kind or the payload is out of bounds, or if the store does. While
+    /// nodes of an earlier version have leases, stores on servers fail with
+    /// [`StoreError::EarlierNodes`] for jobs that have a kind. A lease that has run out counts
+    /// until a node has taken its jobs over.
     pub async fn schedule_job(&self, mut job: NewJob) -> Result<Scheduled, QueueError> {
         if job.payload.len() > MAX_PAYLOAD {
             return Err(QueueError::Payload(job.payload.len()));
@@ -276,6 +281,7 @@ impl<S: Store> Queue<S> {
         when: impl Into<When>,
         args: &A,
     ) -> Result<Scheduled, QueueError> {
+        const { assert!(!A::KIND.is_empty(), "the arguments of a job have a kind") };
         let payload =
             serde_json::to_vec(args).map_err(|error| QueueError::Args(Arc::new(error)))?;
         let job = NewJob::new(name, when, payload).kind(A::KIND);
