@@ -2,10 +2,18 @@
 //!
 //! A node writes its version with its lease, so the leases of earlier versions are known. While
 //! there is one, the store takes no job that has a kind. When there is none, `durable_admit_kinds`
-//! admits kinds, for ever. From then on, a trigger refuses leases to nodes of earlier versions. Both
-//! lock the table of the leases, so none is granted in between.
+//! admits kinds, for ever. From then on, a trigger refuses leases to nodes of earlier versions.
+//! Both lock the table of the leases, so none is granted in between.
 
-use super::{Postgres, connection::Link, values::get};
+use futures_lite::future::or;
+use tokio_postgres::Config;
+
+use super::{
+    Postgres,
+    connection::Link,
+    migrate::{lock, watch},
+    values::get,
+};
 use crate::store::StoreError;
 
 /// Admits kinds if no node of an earlier version has a lease. Returns whether they are admitted.
@@ -18,8 +26,9 @@ const HAS_OLD_INDEX: &str = "
 /// Makes the functions of the current schema, in a transaction, and the trigger. The tables must be
 /// there.
 ///
-/// `durable_admit_kinds` has the rights of its owner, as nodes may not change the version. Whoever
-/// calls it does no harm.
+/// `durable_admit_kinds` has the rights of its owner, as nodes may not change the version. It
+/// admits kinds only if that is right, whoever calls it. A caller that keeps its transaction open
+/// keeps nodes from renewing their leases.
 pub(super) const FUNCTIONS: &str = "
     SELECT set_config('search_path', quote_ident(nspname) || ', pg_temp', true)
         FROM pg_class c JOIN pg_namespace n ON n.oid = c.relnamespace
@@ -70,19 +79,24 @@ impl Postgres {
     }
 }
 
-/// Ends a migration: admits kinds if no node of an earlier version has a lease, and then removes the
-/// index that only these need.
-pub(super) async fn complete(link: &Link) -> Result<(), StoreError> {
+/// Ends a migration: admits kinds if no node of an earlier version has a lease, and then removes
+/// the index that only these need.
+pub(super) async fn complete(link: &Link, config: Config) -> Result<(), StoreError> {
     let found = link.query_one(HAS_OLD_INDEX, &[]).await?;
     let (has_index, mut has_kinds): (bool, bool) = (get(&found, 0)?, get(&found, 1)?);
     if !has_kinds {
         has_kinds = get(&link.query_one(ADMIT, &[]).await?, 0)?;
     }
     if has_index && has_kinds {
-        // Like the index of a migration, this waits for transactions, and keeps nobody waiting.
-        link.execute("SET lock_timeout = 0").await?;
-        link.execute("DROP INDEX CONCURRENTLY IF EXISTS durable_jobs_free")
-            .await?;
+        let (session, process) = lock(link).await?;
+        let drop = async {
+            // Like the index of a migration, this waits for transactions, and keeps nobody waiting.
+            session.execute("SET lock_timeout = 0").await?;
+            session
+                .execute("DROP INDEX CONCURRENTLY IF EXISTS durable_jobs_free")
+                .await
+        };
+        or(drop, watch(config, process)).await?;
     }
     Ok(())
 }

@@ -113,12 +113,12 @@ impl Postgres {
             make(&link).await?;
         }
         if is_earlier(&link).await? {
-            upgrade(&link, config).await?;
+            upgrade(&link, config.clone()).await?;
         }
         // Later versions have other functions, which must stay.
         check_version(&link).await?;
         schedule::install(&link).await?;
-        kinds::complete(&link).await
+        kinds::complete(&link, config).await
     }
 }
 
@@ -130,33 +130,41 @@ async fn is_earlier(link: &Link) -> Result<bool, StoreError> {
 
 /// Brings tables of an earlier version to this one, unless another program does it.
 async fn upgrade(link: &Link, config: Config) -> Result<(), StoreError> {
-    let look = format!("SELECT pg_try_advisory_lock({MIGRATING}), pg_backend_pid()");
-    // The session has the lock until it ends.
-    let session = link.session().await?;
-    let process = loop {
-        let found = session.query(&look).await?;
-        let found = found.first().ok_or(StoreError::Closed)?;
-        if get(found, 0)? {
-            break get::<i32>(found, 1)?;
-        }
-        sleep(LOOK).await;
-    };
+    let (session, process) = lock(link).await?;
     // Another program may have done it.
     if !is_earlier(link).await? {
         return Ok(());
     }
-    // A step may take long, so a connection that has died silently has no time limit. Another one
-    // looks for it.
-    let other = Link::new(config, "", None);
-    let watched = async {
-        loop {
-            if !get::<bool>(&other.query_one(IS_ALIVE, &[&process]).await?, 0)? {
-                return Err(lost("the server has ended the session of the migration"));
-            }
-            sleep(LOOK).await;
+    or(steps(&session), watch(config, process)).await
+}
+
+/// Waits until no other program migrates. Returns a session that keeps others from it until it
+/// ends, and the number of its process.
+pub(super) async fn lock(link: &Link) -> Result<(Session, i32), StoreError> {
+    let look = format!("SELECT pg_try_advisory_lock({MIGRATING}), pg_backend_pid()");
+    let session = link.session().await?;
+    loop {
+        let found = session.query(&look).await?;
+        let found = found.first().ok_or(StoreError::Closed)?;
+        if get(found, 0)? {
+            let process = get(found, 1)?;
+            return Ok((session, process));
         }
-    };
-    or(steps(&session), watched).await
+        sleep(LOOK).await;
+    }
+}
+
+/// Looks for the process of a session by a connection of its own, and fails when it has ended. A
+/// step of a migration may take long, so a session whose connection died silently has no time
+/// limit.
+pub(super) async fn watch(config: Config, process: i32) -> Result<(), StoreError> {
+    let other = Link::new(config, "", None);
+    loop {
+        if !get::<bool>(&other.query_one(IS_ALIVE, &[&process]).await?, 0)? {
+            return Err(lost("the server has ended the session of the migration"));
+        }
+        sleep(LOOK).await;
+    }
 }
 
 async fn steps(session: &Session) -> Result<(), StoreError> {
