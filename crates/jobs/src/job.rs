@@ -247,11 +247,14 @@ impl NewJob {
 /// [`NodeBuilder::on`](crate::node::NodeBuilder::on) runs it.
 ///
 /// Jobs wait while programs change. So a new field needs `#[serde(default)]`, and other changes
-/// need another kind.
+/// need another kind. Programs of the older form refuse what they do not know, such as a new
+/// variant of an enum, and the job dies. So let all nodes know the new form before a client writes
+/// it.
 #[cfg(feature = "json")]
 pub trait JobArgs: serde::Serialize + serde::de::DeserializeOwned + Send + 'static {
     /// The name of the kind: 1 to [`MAX_KIND`](crate::queue::MAX_KIND) bytes, and no control
-    /// characters. No other kind of the store may have it.
+    /// characters. No other kind of the store may have it. If it is empty, the program does not
+    /// compile.
     const KIND: &'static str;
 }
 

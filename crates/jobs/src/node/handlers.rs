@@ -69,7 +69,8 @@ impl<S: Store> NodeBuilder<S> {
     }
 
     /// Adds the handler of the jobs of all kinds that have none, and of jobs without a kind: the
-    /// node runs all jobs of the store. [`Attempt::kind`] tells which one it is.
+    /// node runs all jobs of the store. [`Attempt::kind`] tells which one it is. A second call
+    /// replaces the handler of the first.
     pub fn on_other<F, R>(mut self, handler: F) -> Self
     where
         F: Fn(Attempt) -> R + Send + Sync + 'static,
@@ -129,6 +130,8 @@ impl<S: Store> NodeBuilder<S> {
         F: Fn(A, Attempt) -> R + Send + Sync + 'static,
         R: Future<Output = Result<(), Failure>> + Send + 'static,
     {
+        // With the empty kind, all jobs without a kind would die.
+        const { assert!(!A::KIND.is_empty(), "the arguments of a job have a kind") };
         let handler = Arc::new(handler);
         self.on_kind(A::KIND, move |attempt| {
             let handler = handler.clone();
