@@ -358,13 +358,15 @@ mod tests {
 
     type Asked = JoinHandle<Result<Cancelled, StoreError>>;
 
+    fn ask(batcher: &Batcher<u32>, number: u32) -> Asked {
+        let batcher = batcher.clone();
+        tourbillon::spawn(async move { batcher.call(number).await })
+    }
+
     /// Asks for 1,000 locked jobs and as many others, in turns.
     fn ask_for_2000(batcher: &Batcher<u32>) -> (Vec<Asked>, Vec<Asked>) {
-        let ask = |number| {
-            let batcher = batcher.clone();
-            tourbillon::spawn(async move { batcher.call(number).await })
-        };
-        (0..1000).map(|n| (ask(2 * n), ask(2 * n + 1))).unzip()
+        let pair = |n: u32| (ask(batcher, 2 * n), ask(batcher, 2 * n + 1));
+        (0..1000).map(pair).unzip()
     }
 
     async fn succeed(asked: Vec<Asked>) {
@@ -420,11 +422,8 @@ mod tests {
         run(async {
             let fake = Arc::new(Fake::default());
             let batcher = Batcher::start(fake.clone());
-            let ask = |number| {
-                let batcher = batcher.clone();
-                tourbillon::spawn(async move { batcher.call(number).await })
-            };
-            let both = (0..1000).map(|n| (ask(2 * n), ask(2 * n + WITH_KIND)));
+            let pair = |n: u32| (ask(&batcher, 2 * n), ask(&batcher, 2 * n + WITH_KIND));
+            let both = (0..1000).map(pair);
             let (others, refused): (Vec<_>, Vec<_>) = both.unzip();
             succeed(others).await;
             for one in refused {
@@ -442,16 +441,13 @@ mod tests {
             // It cannot tell which requests have to wait, so calls are divided.
             let fake = Arc::new(Fake::default());
             let batcher = Batcher::start(fake.clone());
-            let ask = |number| {
-                let batcher = batcher.clone();
-                tourbillon::spawn(async move { batcher.call(number).await })
-            };
-            let locked = (0..1000).map(|n| ask(2 * n + 1)).collect();
+            let locked = (0..1000).map(|n| ask(&batcher, 2 * n + 1)).collect();
             while fake.calls.load(Ordering::Relaxed) < 100 {
                 sleep(Duration::from_millis(10)).await;
             }
             // The rest is left for later, so another request is answered.
-            assert_eq!(ask(0).await.unwrap().unwrap(), Cancelled::Cancelled);
+            let asked = ask(&batcher, 0).await.unwrap();
+            assert_eq!(asked.unwrap(), Cancelled::Cancelled);
             are_locked(locked).await;
             // A round has two calls for each of those that may fail.
             let calls = fake.calls();
