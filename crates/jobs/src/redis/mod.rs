@@ -331,13 +331,14 @@ impl Store for Redis {
                 Kinds::Only(kinds) => call.arg(0).arg(&kinds[..]),
             };
             let answer = self.holds.run(&call).await?;
-            let (dropped, part) = array(&answer)?.split_first().ok_or_else(unknown)?;
+            let [dropped, part] = array(&answer)? else {
+                return Err(unknown());
+            };
+            let part = jobs(part, row::held)?;
             // The script has taken these entries out, so there may be jobs behind them.
             let read = part.len() + usize::try_from(number(dropped)?).unwrap_or(0);
             let is_all = read < room;
-            for job in part {
-                all.push(row::held(array(job)?)?);
-            }
+            all.extend(part);
             if is_all {
                 break;
             }

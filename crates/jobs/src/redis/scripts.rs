@@ -236,7 +236,7 @@ return 0
 /// the jobs.
 hold: "
 if not has_lease(ARGV[1]) then
-    return {0}
+    return {0, {}}
 end
 local after = ARGV[2] == '' and '-inf' or string.format('(%.0f', now + ARGV[2])
 local within = string.format('%.0f', now + ARGV[3])
@@ -285,7 +285,7 @@ for _, kind in ipairs(wanted) do
         end
     end
 end
-return {dropped, unpack(found)}
+return {dropped, found}
 ",
 
 /// Takes jobs from their holders. For each job: key, token.
