@@ -167,6 +167,11 @@ pub enum End {
         /// Why it failed.
         error: String,
     },
+    /// The attempt does not count, and another one follows. The job keeps its error.
+    Snooze {
+        /// The time until the next attempt.
+        delay: Duration,
+    },
     /// The attempt failed, and no other one follows.
     Dead {
         /// Why it failed.

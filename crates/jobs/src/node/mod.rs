@@ -3,6 +3,7 @@
 mod backoff;
 mod ends;
 mod executor;
+mod failure;
 mod handler;
 mod handlers;
 mod held;
@@ -25,7 +26,7 @@ use std::{
 use tokio::sync::{Semaphore, watch};
 use tourbillon::{task::JoinHandle, time::timeout};
 
-pub use self::{backoff::Backoff, interrupt::Interrupt, stats::NodeStats};
+pub use self::{backoff::Backoff, failure::Failure, interrupt::Interrupt, stats::NodeStats};
 use self::{
     executor::Executor,
     handlers::{Handler, Handlers},
@@ -108,38 +109,6 @@ impl Attempt {
     /// when [`Node::stop`] returns is not told that others may run its job.
     pub async fn stale(&self) -> Interrupt {
         self.interrupts.wait(true).await
-    }
-}
-
-/// Why an attempt failed.
-#[derive(Clone, Debug, PartialEq, Eq)]
-pub struct Failure {
-    error: String,
-    gives_up: bool,
-}
-
-impl Failure {
-    /// Another attempt follows, if the job has one left.
-    pub fn retry(error: impl fmt::Display) -> Self {
-        Self {
-            error: error.to_string(),
-            gives_up: false,
-        }
-    }
-
-    /// No other attempt follows: the job is dead. A cron job waits for its next occurrence.
-    pub fn give_up(error: impl fmt::Display) -> Self {
-        Self {
-            error: error.to_string(),
-            gives_up: true,
-        }
-    }
-}
-
-/// Each error means another attempt.
-impl<E: std::error::Error> From<E> for Failure {
-    fn from(error: E) -> Self {
-        Self::retry(error)
     }
 }
 
@@ -445,6 +414,7 @@ impl<S: Store> Node<S> {
             begun: read(&counters.begun),
             done: read(&counters.done),
             failed: read(&counters.failed),
+            snoozed: read(&counters.snoozed),
             dead: read(&counters.dead),
             stale: read(&counters.stale),
             leases: read(&counters.leases),

@@ -13,7 +13,7 @@ use std::{
 use tokio::sync::{OwnedSemaphorePermit, Semaphore, watch};
 use tourbillon::time::timeout;
 
-use super::{Attempt, Ended, Failure, Shared, count, handler, interrupt::Place};
+use super::{Attempt, Ended, Failure, Shared, count, failure::Then, handler, interrupt::Place};
 use crate::{
     recount::after_run,
     store::{End, Finish, Held, Store},
@@ -142,7 +142,10 @@ pub(super) async fn run<S: Store>(
     drop(permits.handler);
     count(match &result {
         Ok(()) => &counters.done,
-        Err(_) => &counters.failed,
+        Err(failure) => match failure.then {
+            Then::Snooze(_) => &counters.snoozed,
+            Then::Retry | Then::GiveUp => &counters.failed,
+        },
     });
     let end = end(&shared, &held, number, result);
     report(&shared, held, end).await;
@@ -215,13 +218,16 @@ fn end<S: Store>(shared: &Shared<S>, job: &Held, number: u32, result: Result<(),
     let backoff = &shared.options.backoff;
     let error = match result {
         Ok(()) => None,
-        Err(failure) if !failure.gives_up && number < backoff.attempts => {
-            return End::Retry {
-                delay: backoff.wait(number),
-                error: cut(failure.error),
-            };
-        }
-        Err(failure) => Some(cut(failure.error)),
+        Err(Failure { then, error }) => match then {
+            Then::Snooze(delay) => return End::Snooze { delay },
+            Then::Retry if number < backoff.attempts => {
+                return End::Retry {
+                    delay: backoff.wait(number),
+                    error: cut(error),
+                };
+            }
+            Then::Retry | Then::GiveUp => Some(cut(error)),
+        },
     };
     if let Some(wrong) = job.repeat.as_ref().and_then(|repeat| repeat.error()) {
         return End::Dead {

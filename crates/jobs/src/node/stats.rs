@@ -18,6 +18,8 @@ pub struct NodeStats {
     pub done: u64,
     /// Attempts that failed.
     pub failed: u64,
+    /// Attempts that snoozed.
+    pub snoozed: u64,
     /// Jobs that died here.
     pub dead: u64,
     /// Attempts whose end the store refused, as the token was stale.
@@ -33,6 +35,7 @@ pub(super) struct Counters {
     pub(super) begun: AtomicU64,
     pub(super) done: AtomicU64,
     pub(super) failed: AtomicU64,
+    pub(super) snoozed: AtomicU64,
     pub(super) dead: AtomicU64,
     pub(super) stale: AtomicU64,
     pub(super) leases: AtomicU64,

@@ -402,6 +402,7 @@ impl Store for Postgres {
                 }
                 End::Retry { delay, error } => (micros(*delay), true, Some(error), 1),
                 End::Dead { error } => (0, false, Some(error), 2),
+                End::Snooze { delay } => (micros(*delay), true, None, 3),
             };
             // The server refuses a text with this character.
             let error = error.map(|error| error.replace('\0', "\u{fffd}"));

@@ -386,15 +386,17 @@ pub(super) const DONE: &str = "
     RETURNING j.key, n.token";
 
 /// Ends attempts of jobs that stay. `$1` to `$8`: keys, tokens, times, whether these are delays,
-/// errors, kinds (0: the next occurrence, 1: another attempt, 2: dead), within which time of now
-/// the nodes are woken, from when other times were counted.
+/// errors, kinds (0: the next occurrence, 1: another attempt, 2: dead, 3: snoozed), within which
+/// time of now the nodes are woken, from when other times were counted.
 pub(super) const AGAIN: &str = "
     WITH ended AS (
         UPDATE durable_jobs j
         SET at = CASE WHEN n.kind = 2 THEN j.at ELSE t.at END,
             due = CASE WHEN n.kind = 0 THEN t.at ELSE j.due END,
-            attempts = CASE WHEN n.kind = 0 THEN 0 ELSE j.attempts END,
-            error = n.error, dead = n.kind = 2, node = NULL, token = NULL, running = false,
+            attempts = CASE n.kind WHEN 0 THEN 0 WHEN 3 THEN greatest(j.attempts - 1, 0)
+                ELSE j.attempts END,
+            error = CASE n.kind WHEN 3 THEN j.error ELSE n.error END,
+            dead = n.kind = 2, node = NULL, token = NULL, running = false,
             counted = CASE WHEN n.is_delay THEN c.now ELSE n.counted END
         FROM (SELECT durable_now() AS now) AS c,
             unnest($1::text[], $2::bigint[], $3::bigint[], $4::boolean[], $5::text[],

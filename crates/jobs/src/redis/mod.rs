@@ -412,6 +412,7 @@ impl Store for Redis {
                     ("next", exact(at.as_micros()), error.as_deref())
                 }
                 End::Retry { delay, error } => ("retry", micros(*delay), Some(error.as_str())),
+                End::Snooze { delay } => ("snooze", micros(*delay), None),
                 End::Dead { error } => ("dead", 0, Some(error.as_str())),
             };
             call.arg(key)

@@ -337,9 +337,9 @@ end
 return answers
 ",
 
-/// Ends attempts. For each attempt: key, token, end (`done`, `next`, `retry` or `dead`), the next
-/// time or the delay, error, whether there is an error, from when the next time was counted. Answers
-/// for each whether the token was the job's.
+/// Ends attempts. For each attempt: key, token, end (`done`, `next`, `retry`, `snooze` or `dead`),
+/// the next time or the delay, error, whether there is an error, from when the next time was
+/// counted. Answers for each whether the token was the job's.
 finish: "
 allow_full_memory()
 local answers = {}
@@ -351,13 +351,19 @@ for i = 1, #ARGV, 7 do
     if is_current and kind == 'done' then
         remove(job)
     elseif is_current then
-        job.error = ARGV[i + 5] == '1' and reason
+        if kind ~= 'snooze' then
+            job.error = ARGV[i + 5] == '1' and reason
+        end
         if kind == 'next' then
             job.at, job.counted = tonumber(time), tonumber(ARGV[i + 6])
             job.due, job.attempts = job.at, 0
             offer(job)
         elseif kind == 'retry' then
             job.at, job.counted = now + time, now
+            offer(job)
+        elseif kind == 'snooze' then
+            job.at, job.counted = now + time, now
+            job.attempts = math.max(job.attempts - 1, 0)
             offer(job)
         else
             job.dead = true

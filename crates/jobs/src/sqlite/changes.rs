@@ -182,11 +182,16 @@ pub(super) fn finish(change: &mut Change<'_>, finish: &Finish) -> rusqlite::Resu
             update.execute(params![key, at.as_micros(), error, counted.as_micros()])?;
             change.done.offered.push((kind, *at, key.clone()));
         }
-        End::Retry { delay, error } => {
+        End::Retry { delay, .. } | End::Snooze { delay } => {
+            let (attempts, error) = match end {
+                End::Retry { error, .. } => (attempts, Some(error)),
+                _ => (attempts.saturating_sub(1), None),
+            };
             let now = Time::wall();
             let at = now.after(*delay);
             let mut update = change.base.prepare_cached(
-                "UPDATE jobs SET at = ?2, attempts = ?3, error = ?4, counted = ?5 WHERE key = ?1",
+                "UPDATE jobs SET at = ?2, attempts = ?3, error = coalesce(?4, error), counted = ?5
+                 WHERE key = ?1",
             )?;
             update.execute(params![
                 key,

@@ -171,7 +171,7 @@ pub fn node<S: Store>(
         .on_end(move |ended| {
             let kind = match ended.end {
                 End::Done | End::Next { .. } => Kind::Done,
-                End::Retry { .. } => Kind::Retry,
+                End::Retry { .. } | End::Snooze { .. } => Kind::Retry,
                 End::Dead { .. } => Kind::Dead,
             };
             let event = Event::Ended {

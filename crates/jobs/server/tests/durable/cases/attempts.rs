@@ -3,7 +3,7 @@
 use std::{
     sync::{
         Arc,
-        atomic::{AtomicBool, Ordering},
+        atomic::{AtomicBool, AtomicU32, Ordering},
     },
     time::Duration,
 };
@@ -72,6 +72,61 @@ async fn begin_and_end<S: Store>(queue: &Queue<S>, key: &str, wait: Duration) ->
     let begun = store.begin(vec![start]).await.unwrap();
     store.release(node).await.unwrap();
     begun.into_iter().next().unwrap()
+}
+
+pub async fn an_attempt_that_snoozes_does_not_count<S: Store>(queue: &Queue<S>) {
+    let calls = Arc::new(AtomicU32::new(0));
+    let (sender, mut ends) = unbounded_channel();
+    let (node, mut ran) = node(
+        queue,
+        |node| {
+            node.backoff(quick(2)).on_end(move |ended| {
+                let _ = sender.send(ended.clone());
+            })
+        },
+        move |attempt| match calls.fetch_add(1, Ordering::Relaxed) {
+            0 | 2 => Err(Failure::snooze(Duration::from_millis(2))),
+            1 => Err(Failure::retry("on purpose")),
+            // After as many attempts as there may be, and more.
+            3 | 4 => Err(Failure::snooze(Duration::ZERO)),
+            5 => Err(Failure::snooze(2 * HOUR)),
+            _ if attempt.key == "cron" => Err(Failure::snooze(HOUR)),
+            _ => Ok(()),
+        },
+    );
+    queue.schedule("job", Duration::ZERO, "").await.unwrap();
+    let mut attempts = Vec::new();
+    for number in [1, 1, 2, 2, 2, 2] {
+        let attempt = ran.recv().await.unwrap();
+        assert_eq!(attempt.number, number);
+        attempts.push(attempt);
+        let ended = ends.recv().await.unwrap();
+        assert_eq!(ended.accepted, Some(true));
+        let snoozes = matches!(ended.end, End::Snooze { .. });
+        assert_eq!(snoozes, attempts.len() != 2);
+    }
+    assert!(attempts.is_sorted_by(|a, b| a.token < b.token && a.at < b.at && a.due == b.due));
+    let (stats, job) = (node.stats(), queue.get("job").await.unwrap().unwrap());
+    assert_eq!((stats.begun, stats.failed, stats.snoozed), (6, 1, 5));
+    assert_eq!((job.state, job.attempts), (State::Waiting, 1));
+    assert_eq!(job.error.as_deref(), Some("on purpose"));
+    assert!(job.at.since(attempts[5].at) >= 2 * HOUR);
+    assert_eq!(job.due, attempts[0].due);
+    // A move wakes it, and counts anew.
+    queue.reschedule("job", Duration::ZERO).await.unwrap();
+    assert_eq!(ran.recv().await.unwrap().number, 1);
+    live(queue, 0).await;
+    // A cron job snoozes within an occurrence.
+    let each = Repeat::parse("* * * * * *", "UTC").unwrap();
+    queue.schedule("cron", each, "").await.unwrap();
+    let occurrence = ran.recv().await.unwrap().due;
+    // The end of the job before came first.
+    while !matches!(ends.recv().await.unwrap().end, End::Snooze { .. }) {}
+    let job = queue.get("cron").await.unwrap().unwrap();
+    assert_eq!((job.due, job.attempts), (occurrence, 0));
+    assert!(job.at.since(job.due) >= HOUR);
+    queue.cancel("cron").await.unwrap();
+    assert!(node.stop(HOUR).await);
 }
 
 pub async fn an_attempt_that_does_not_end_counts_and_waits<S: Store>(queue: &Queue<S>) {

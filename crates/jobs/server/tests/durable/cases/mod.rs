@@ -45,6 +45,7 @@ pub async fn all<S: Store>(queue: Queue<S>) {
         jobs::a_moved_job_runs_at_its_new_time,
         jobs::a_job_that_is_moved_while_it_runs_runs_again,
         attempts::a_job_that_fails_is_tried_again_and_dies,
+        attempts::an_attempt_that_snoozes_does_not_count,
         attempts::an_attempt_that_does_not_end_counts_and_waits,
         attempts::a_job_whose_last_attempt_does_not_end_dies,
         attempts::a_panic_and_a_timeout_are_failures,
