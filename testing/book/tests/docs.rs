@@ -33,6 +33,8 @@ fn read_page(path: &Path) -> String {
         assert!(!included.contains("{{#include "), "{file}: includes again");
         page = format!("{before}{included}{after}");
     }
+    let is_merged = !page.contains("\n<<<<<<< ");
+    assert!(is_merged, "{}: a conflict of a merge", path.display());
     page
 }
 
@@ -410,11 +412,7 @@ fn links_lead_to_existing_targets() {
             }
         }
     }
-    assert!(
-        broken.is_empty(),
-        "links to nowhere:\n{}",
-        broken.join("\n")
-    );
+    assert!(broken.is_empty(), "no target:\n{}", broken.join("\n"));
 }
 
 /// Returns whether a page has a heading with this anchor.
