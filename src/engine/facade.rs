@@ -338,5 +338,52 @@ fn drop_tasks(shared: &Shared, local: &Local) {
             job => others.push(job),
         }
     }
-    others.into_iter().for_each(|job| local.deque.push(job));
+    // Callbacks of other groups go back to the queues of these.
+    others.into_iter().for_each(|job| local.queue(job));
+}
+
+#[cfg(test)]
+mod tests {
+    use std::{
+        panic::{AssertUnwindSafe, catch_unwind},
+        sync::mpsc,
+    };
+
+    use super::*;
+    use crate::{runtime::Builder, task::Group, time::sleep};
+
+    /// On a paused clock the order of jobs depends on the program alone. A hundred callbacks are
+    /// due together with the panic, and a turn has no more than eight jobs of its group.
+    #[test]
+    fn callbacks_stay_in_their_group_when_a_panic_ends_all_tasks() {
+        const SECOND: Duration = Duration::from_secs(1);
+        let mut builder = Builder::new_current_thread();
+        builder.start_paused(true);
+        let mut options = Options::DEFAULT;
+        options.unhandled_panic = UnhandledPanic::ShutdownRuntime;
+        options.set(&mut builder);
+        let runtime = builder.build().unwrap();
+        let batch = Group::builder("batch").build_on(runtime.handle()).unwrap();
+        let (sender, jobs) = mpsc::channel();
+        let callback = || {
+            let sender = sender.clone();
+            let name = || Group::current().unwrap().name().to_owned();
+            (SECOND, move || sender.send(name()).unwrap())
+        };
+        let timers = batch.sync_scope(|| runtime.handle().after_many((0..100).map(|_| callback())));
+        let panicked = sender.clone();
+        runtime.spawn(async move {
+            sleep(SECOND).await;
+            panicked.send("panic".to_owned()).unwrap();
+            panic!("ends all tasks");
+        });
+        let end = || runtime.block_on(std::future::pending::<()>());
+        catch_unwind(AssertUnwindSafe(end)).unwrap_err();
+        let jobs: Vec<_> = jobs.try_iter().collect();
+        let after = jobs.iter().skip_while(|job| *job != "panic").skip(1);
+        let after: Vec<_> = after.collect();
+        assert!(!after.is_empty(), "no callback ran after it: {jobs:?}");
+        assert!(after.iter().all(|group| *group == "batch"), "{after:?}");
+        drop(timers);
+    }
 }

@@ -6,7 +6,7 @@ use tourbillon_sched::RawPointer;
 use tourbillon_shards::{Due, Notice};
 use tourbillon_tasks::Runnable;
 
-use crate::engine::{core::Core, task_core::meta::TaskMeta};
+use crate::engine::{core::Core, groups::GroupId, task_core::meta::TaskMeta};
 
 /// A task that is ready to be polled.
 pub(crate) type TaskJob = Runnable<TaskMeta>;
@@ -49,6 +49,17 @@ pub(crate) enum Job {
 }
 
 impl Job {
+    /// Returns the group that the job belongs to.
+    pub(crate) fn group(&self) -> GroupId {
+        match self {
+            Job::Task(task) => task.metadata().home().group(),
+            Job::Timer(due) | Job::ClockTimer(due) | Job::Skipped(due) => {
+                GroupId::of_tag(due.tag())
+            }
+            Job::Notice(notice) => GroupId::of_tag(notice.tag()),
+        }
+    }
+
     /// Ends a job without running it: drops a task, and drops a callback or gives it its outcome.
     pub(crate) fn end(self) {
         match self {

@@ -206,6 +206,13 @@ impl Local {
         }
     }
 
+    /// Queues a job in the deque, or in the queue of its group.
+    pub(crate) fn queue(&self, job: Job) {
+        if let Some(job) = self.shared().unless_grouped(job) {
+            self.deque.push(job);
+        }
+    }
+
     /// Sets whether the worker is in `block_in_place`. From then on the LIFO slot is not used.
     pub(crate) fn set_in_place(&self, in_place: bool) {
         self.in_place.set(in_place);

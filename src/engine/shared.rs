@@ -37,7 +37,7 @@ use crate::{
     sys::{
         cpu::RuntimeMask,
         sync::{
-            atomic::{AtomicUsize, Ordering},
+            atomic::{AtomicBool, AtomicUsize, Ordering},
             point,
         },
     },
@@ -93,6 +93,8 @@ pub struct Shared {
     pub(crate) groups: Box<[CachePadded<Group>]>,
     /// Limits how many workers rescue others at once.
     pub(crate) rescuers: Rescuers,
+    /// Whether a thread that arms a callback looks at the bound of pending ones, or at its group.
+    pub(crate) arms_by_rules: AtomicBool,
     /// How many callback timers are pending. Counted only if the runtime has a bound.
     pending: CachePadded<AtomicUsize>,
     /// Whether the tasks were cancelled because one has panicked.
@@ -141,7 +143,7 @@ fn schedule_elsewhere(task: TaskJob) {
     if let Some(shared) = home.shared() {
         match home.group() {
             GroupId::DEFAULT => shared.inject(Job::Task(task)),
-            group => shared.queue_in(group, task),
+            group => shared.queue_in(group, Job::Task(task)),
         }
     }
 }
@@ -176,6 +178,7 @@ impl Shared {
             task_groups: Groups::new(),
             groups: groups(&config, workers),
             rescuers: Rescuers::new(config.cores, config.rescue_latency),
+            arms_by_rules: AtomicBool::new(config.max_timers.is_some()),
             pending: CachePadded::new(AtomicUsize::new(0)),
             tidied: Period::new(),
             #[cfg(feature = "facade")]
@@ -201,6 +204,8 @@ impl Shared {
     /// Makes a group of tasks.
     pub(crate) fn make_group(&self, options: &Options) -> Result<GroupId, GroupError> {
         let (default, workers) = (&self.config.default_group, self.recorders.len());
+        // Before a thread can be in the group.
+        self.arms_by_rules.store(true, Ordering::Relaxed);
         self.task_groups.make(options, default, workers)
     }
 
@@ -210,12 +215,26 @@ impl Shared {
         self.task_groups.make_table(default, workers)
     }
 
-    /// Queues a task in the queue of its group, which is not the default one, and wakes a worker.
+    /// Queues a job in the queue of its group, which is not the default one, and wakes a worker.
     #[cold]
-    pub(crate) fn queue_in(&self, group: GroupId, task: TaskJob) {
+    pub(crate) fn queue_in(&self, group: GroupId, job: Job) {
         if let Some(table) = self.task_groups.table() {
-            table.get(group).push(Job::Task(task));
+            table.get(group).push(job);
             self.wake_for_injected();
+        }
+    }
+
+    /// Returns the job if it is in the default group. Another one goes to the queue of its group.
+    pub(crate) fn unless_grouped(&self, job: Job) -> Option<Job> {
+        match self.task_groups.table() {
+            None => Some(job),
+            Some(_) => match job.group() {
+                GroupId::DEFAULT => Some(job),
+                group => {
+                    self.queue_in(group, job);
+                    None
+                }
+            },
         }
     }
 
@@ -235,9 +254,12 @@ impl Shared {
         self.queues.steal().or_else(|| self.task_groups.take())
     }
 
-    /// Queues an outcome delivery or a task: on the calling worker if there is one, otherwise in
+    /// Queues an outcome delivery or a task: in the queue of its group, on the calling worker, or in
     /// the injector.
     pub(crate) fn deliver(&self, job: Job) {
+        let Some(job) = self.unless_grouped(job) else {
+            return;
+        };
         local::with_local_of(self, |local| match local {
             Some(local) => {
                 // Not right here: the present job may hold a lock that the callback takes.

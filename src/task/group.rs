@@ -46,16 +46,19 @@ use crate::{
 ///
 /// # What is in a group
 ///
-/// A task that no group spawned is in the group of the task that spawned it, or in the *default
-/// group*, which has 100 shares; see [`Builder::default_group`]. It stays in its group for life:
-/// whatever wakes it, a timer or a socket, it waits in the queue of its group. The default group
-/// also has
+/// A task that no group spawned is in the group of the task or callback that spawned it, or in the
+/// *default group*, which has 100 shares; see [`Builder::default_group`]. It stays in its group for
+/// life: whatever wakes it, a timer or a socket, it waits in the queue of its group. So does the
+/// callback of a timer, which is in the group of the task or callback that armed it. To arm a timer
+/// in another group, do it in a [`sync_scope`](Group::sync_scope).
 ///
-/// - callbacks of timers,
-/// - tasks that are [pinned](crate::task::spawn_pinned) to a worker, and
-/// - the future of `block_on`, on whose turn the worker looks after 61 jobs at most.
+/// The default group also has
 ///
-/// What these spawn is in the default group, too. Tasks of a [`LocalSet`](crate::task::LocalSet)
+/// - tasks that are [pinned](crate::task::spawn_pinned) to a worker,
+/// - the future of `block_on`, on whose turn the worker looks after 61 jobs at most, and
+/// - callbacks that are told at the end of the runtime, or because it was full.
+///
+/// What these make is in the default group, too. Tasks of a [`LocalSet`](crate::task::LocalSet)
 /// run while the set is polled, so their time is that of the task that polls it. Jobs of
 /// [`spawn_blocking`](crate::task::spawn_blocking) have threads of their own, and no shares; what
 /// they spawn is in the group of the task that spawned them.
@@ -161,7 +164,7 @@ impl Group {
             .unwrap_or_else(|_| JoinHandle::cancelled())
     }
 
-    /// Runs a future that puts what it spawns into the group.
+    /// Runs a future that puts what it spawns and arms into the group.
     ///
     /// The task that polls the future stays in its own group, to which its time counts. To run the
     /// future itself in the group, [spawn](Group::spawn) it.
@@ -183,8 +186,8 @@ impl Group {
         }
     }
 
-    /// Runs a function that puts what it spawns into the group: [`scope`](Group::scope) without a
-    /// future.
+    /// Runs a function that puts what it spawns and arms into the group: [`scope`](Group::scope)
+    /// without a future.
     ///
     /// ```
     /// # tourbillon::Runtime::new().unwrap().block_on(async {

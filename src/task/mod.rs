@@ -27,7 +27,7 @@ use crate::{
         },
         core::WorkerShard,
         groups::GroupId,
-        job::{Order, TaskJob},
+        job::{Job, Order, TaskJob},
         task_core::{home::Home, meta::TaskMeta, registry, registry::Place},
     },
     error::NO_RUNTIME,
@@ -150,7 +150,7 @@ where
     let shared = &home.owner().shared;
     match group {
         GroupId::DEFAULT => shared.schedule(new.runnable, Order::Last),
-        group => shared.queue_in(group, new.runnable),
+        group => shared.queue_in(group, Job::Task(new.runnable)),
     }
     new.handle
 }

@@ -1,19 +1,24 @@
 //! Arming of timers without options, and the free functions `after`, `at` and `every`.
 
-use std::{sync::Arc, time::Duration};
+use std::{num::NonZeroU64, sync::Arc, time::Duration};
 
-use tourbillon_shards as shards;
+use tourbillon_shards::{self as shards, Flow, Options, Owner};
 
 #[cfg(feature = "tracing")]
 use crate::engine::telemetry::trace;
 use crate::{
     clock::instant::Instant,
     engine::{
-        context::placement::{Choice, HomeError, with_home},
+        context::{
+            group,
+            placement::{Choice, HomeError, with_home},
+        },
         core::{Core, WorkerShard},
+        groups::GroupId,
         telemetry::current_span,
     },
     error::ArmError,
+    sys::sync::atomic::Ordering,
     timer::{Timer, clock::TimerClock},
     util::nanos::nanos,
 };
@@ -27,37 +32,71 @@ impl From<HomeError> for ArmError {
     }
 }
 
-/// Arms the timer that `make` creates on `home`. If the runtime is full, the timer is over instead.
+/// Arms a timer of the callback `f`, which `plain` creates on `home`; or `in_group`, with a tag, if
+/// the calling thread is in a group. If the runtime is full, the timer is over instead.
 #[inline]
-fn arm(
+fn arm<F>(
     home: &Arc<WorkerShard>,
-    make: impl FnOnce(&Arc<WorkerShard>) -> shards::Timer<Core>,
+    f: F,
+    plain: impl FnOnce(&Arc<WorkerShard>, F) -> shards::Timer<Core>,
+    in_group: impl FnOnce(&Arc<WorkerShard>, u32, F) -> shards::Timer<Core>,
 ) -> Timer {
     // A call in tail position, so that the usual path saves no registers.
-    if home.owner().shared.config.max_timers.is_some() {
-        return arm_bounded(home, make);
+    if home.owner().shared.arms_by_rules.load(Ordering::Relaxed) {
+        return arm_by_rules(home, f, plain, in_group);
     }
-    Timer::of(make(home))
+    Timer::of(plain(home, f))
 }
 
-/// Arms a timer as [`arm`] does, on a runtime that has a bound.
+/// Arms a timer as [`arm`] does, on a runtime that has a bound or groups.
 #[cold]
 #[inline(never)]
-fn arm_bounded(
+fn arm_by_rules<F>(
     home: &Arc<WorkerShard>,
-    make: impl FnOnce(&Arc<WorkerShard>) -> shards::Timer<Core>,
+    f: F,
+    plain: impl FnOnce(&Arc<WorkerShard>, F) -> shards::Timer<Core>,
+    in_group: impl FnOnce(&Arc<WorkerShard>, u32, F) -> shards::Timer<Core>,
 ) -> Timer {
+    let shared = &home.owner().shared;
     // Count the timer before it exists: as soon as it is in the shard, another thread may end it
     // and count it out.
-    let timer = match home.owner().shared.admit_timer(true) {
-        Ok(()) => make(home),
-        Err(_) => {
-            // The callback, which `make` holds.
-            home.owner().contain(|| drop(make));
+    let timer = match (shared.admit_timer(true), group::current(shared)) {
+        (Ok(()), GroupId::DEFAULT) => plain(home, f),
+        (Ok(()), group) => in_group(home, group.tag(), f),
+        (Err(_), _) => {
+            home.owner().contain(|| drop(f));
             shards::Timer::refused(home)
         }
     };
     Timer::of(timer)
+}
+
+/// Arms a timer whose callback, of type `N`, is in the group of this tag. `f` wraps the callback.
+fn arm_tagged<N, F>(
+    home: &Arc<WorkerShard>,
+    (deadline, wait): (u64, u64),
+    recurring: bool,
+    tag: u32,
+    origin: Option<NonZeroU64>,
+    f: F,
+) -> shards::Timer<Core>
+where
+    N: 'static,
+    F: FnMut(shards::Outcome) -> Flow + Send + 'static,
+{
+    let owner = home.owner();
+    owner.note_armed(deadline);
+    let options = Options {
+        deadline: Some(deadline),
+        recurring,
+        tolerance: owner.tolerance(),
+        tag,
+        origin,
+        ..Options::default()
+    };
+    let timer = shards::Timer::build_as::<N, F>(home, wait, options, f);
+    timer.start(owner.shared.clock.now());
+    timer
 }
 
 /// Converts errors for functions that cannot return them: a shutdown gives a timer that is over,
@@ -132,7 +171,7 @@ pub(crate) fn arm_at<F: FnOnce() + Send + 'static>(
 
 /// Arms a timer that runs once. If a subscriber is interested, its origin is the present span.
 #[inline]
-fn arm_once<F: FnOnce() + Send + 'static>(
+pub(crate) fn arm_once<F: FnOnce() + Send + 'static>(
     home: &Arc<WorkerShard>,
     deadline: u64,
     wait: u64,
@@ -143,10 +182,13 @@ fn arm_once<F: FnOnce() + Send + 'static>(
     if trace::is_on() {
         return arm_in_span(home, deadline, wait, f);
     }
-    arm(home, |home| {
+    let plain = |home: &Arc<WorkerShard>, f| {
         home.owner().note_armed(deadline);
         shards::Timer::once(home, deadline, wait, f)
-    })
+    };
+    let in_group =
+        |home: &Arc<WorkerShard>, tag, f| arm_tagged_once(home, (deadline, wait), tag, None, f);
+    arm(home, f, plain, in_group)
 }
 
 #[cfg(feature = "tracing")]
@@ -160,13 +202,35 @@ fn arm_in_span<F: FnOnce() + Send + 'static>(
 ) -> Timer {
     // The subscriber is user code, so ask it before the timer is counted.
     let span = current_span();
-    arm(home, |home| {
+    let plain = |home: &Arc<WorkerShard>, f| {
         home.owner().note_armed(deadline);
         match span {
             Some(span) => shards::Timer::once_from(home, deadline, wait, span, f),
             None => shards::Timer::once(home, deadline, wait, f),
         }
-    })
+    };
+    let in_group =
+        |home: &Arc<WorkerShard>, tag, f| arm_tagged_once(home, (deadline, wait), tag, span, f);
+    arm(home, f, plain, in_group)
+}
+
+/// Arms a timer that runs once, in the group of this tag.
+fn arm_tagged_once<F: FnOnce() + Send + 'static>(
+    home: &Arc<WorkerShard>,
+    when: (u64, u64),
+    tag: u32,
+    origin: Option<NonZeroU64>,
+    f: F,
+) -> shards::Timer<Core> {
+    // The shard calls an `FnMut`, and this one once.
+    let mut f = Some(f);
+    let run = move |how| {
+        if let Some(f) = f.take() {
+            f();
+        }
+        Flow::Break(how)
+    };
+    arm_tagged::<F, _>(home, when, false, tag, origin, run)
 }
 
 /// Arms a recurring timer that is first due `period` from now.
@@ -177,13 +241,24 @@ pub(crate) fn arm_every<F: FnMut() + Send + 'static>(
 ) -> Timer {
     let (deadline, period) = from_now(home, period);
     let span = current_span();
-    arm(home, |home| {
+    let plain = |home: &Arc<WorkerShard>, f| {
         home.owner().note_armed(deadline);
         match span {
             Some(span) => shards::Timer::recurring_from(home, deadline, period, span, f),
             None => shards::Timer::recurring(home, deadline, period, f),
         }
-    })
+    };
+    let in_group = |home: &Arc<WorkerShard>, tag, mut f: F| {
+        let run = move |how| match how {
+            shards::Outcome::Fired => {
+                f();
+                Flow::Continue(())
+            }
+            how => Flow::Break(how),
+        };
+        arm_tagged::<F, _>(home, (deadline, period), true, tag, span, run)
+    };
+    arm(home, f, plain, in_group)
 }
 
 /// The free functions: they arm on the runtime that the calling thread is in.

@@ -8,7 +8,7 @@ use tourbillon_shards::{
 
 use crate::{
     clock::{instant::Instant, wall::BootInstant},
-    engine::{handle::Handle, telemetry::current_span},
+    engine::{context::group, handle::Handle, telemetry::current_span},
     error::ArmError,
     timer::{
         self, Status, Timer,
@@ -400,7 +400,7 @@ where
                 None => home.owner().tolerance(),
             },
             jitter: nanos(self.jitter),
-            tag: plan.tag,
+            tag: plan.tag | group::current(shared).tag(),
             name: self.name.map(|name| Name::new(home.owner().names(), &name)),
             condition: asks.condition,
             spent: asks.spent,

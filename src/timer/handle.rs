@@ -13,7 +13,7 @@ use crate::{
 
 impl Handle {
     /// Arms a timer by `f`, on the shard that [`with_home`](Handle::with_home) selects for timers.
-    fn arm(&self, f: impl FnOnce(&Arc<WorkerShard>) -> Timer) -> Timer {
+    pub(super) fn arm(&self, f: impl FnOnce(&Arc<WorkerShard>) -> Timer) -> Timer {
         self.with_home(Choice::Stay, f)
             .unwrap_or_else(|error| Timer::over(error.into()))
     }

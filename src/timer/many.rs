@@ -7,13 +7,14 @@ use tourbillon_shards::{NEVER, NewTimers};
 use crate::{
     clock::{instant::Instant, runtime_clock::Clock},
     engine::{
-        context::{placement::Choice, spread},
+        context::{group, placement::Choice, spread},
         core::WorkerShard,
+        groups::GroupId,
         handle::Handle,
         telemetry::current_span,
     },
     error::{ArmError, NoRuntime},
-    timer::Timer,
+    timer::{Timer, arm::arm_once},
     util::{contained::contained, nanos::nanos},
 };
 
@@ -97,6 +98,14 @@ impl Handle {
         F: FnOnce() + Send + 'static,
     {
         let mut pairs = timers.into_iter();
+        if group::current(self.shared()) != GroupId::DEFAULT {
+            // One at a time: their nodes have options.
+            let arm = |(due, f)| {
+                let (deadline, wait) = when(&self.shared().clock, due);
+                self.arm(|home| arm_once(home, deadline, wait, f))
+            };
+            return pairs.map(arm).collect();
+        }
         let mut armed = Vec::with_capacity(pairs.size_hint().0);
         // The subscriber is user code, so ask it before a timer is counted.
         let span = current_span();

@@ -51,6 +51,7 @@ pub struct Plan {
     /// The deadline, if it does not count from the start.
     pub(crate) deadline: Option<u64>,
     pub(crate) recurring: bool,
+    /// Bits beside those of the group.
     pub(crate) tag: u32,
 }
 

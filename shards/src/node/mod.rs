@@ -214,7 +214,8 @@ impl<O: Owner> NodeRef<O> {
     ///
     /// # Safety
     ///
-    /// `ptr` comes from [`NodeRef::into_raw`], and the caller does not use it again.
+    /// `ptr` comes from [`NodeRef::into_raw`]. The caller does not use it again, or does not drop the
+    /// reference that this returns.
     pub(crate) unsafe fn from_raw(ptr: NonNull<Header<O>>) -> Self {
         Self {
             ptr,

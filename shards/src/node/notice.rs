@@ -1,16 +1,12 @@
 //! Delivery of an outcome to the callback of a timer that ended: the methods of [`Notice`].
 
-use std::{any::Any, marker::PhantomData};
+use std::{any::Any, marker::PhantomData, mem::ManuallyDrop};
 
 use tourbillon_sync::{TypeName, foreign::resume};
 
 use crate::{
     answer::{Kind, Outcome},
-    node::{
-        NodeRef,
-        ending::deliver,
-        header::{Header, VTable},
-    },
+    node::{NodeRef, ending::deliver, header::VTable},
     owner::{Notice, Owner},
 };
 
@@ -41,11 +37,22 @@ impl<O: Owner> Notice<O> {
             .expect("only a consuming method takes the node")
     }
 
+    /// Returns the node.
+    fn node(&self) -> ManuallyDrop<NodeRef<O>> {
+        let (node, _) = self.held.expect("only a consuming method takes the node");
+        // SAFETY: `new` has turned the node into this pointer. The notice keeps the reference: this
+        // one is not dropped.
+        ManuallyDrop::new(unsafe { NodeRef::from_raw(node.cast()) })
+    }
+
     /// Returns the table of the node.
     fn vtable(&self) -> &'static VTable<O> {
-        let (node, _) = self.held.expect("only a consuming method takes the node");
-        // SAFETY: `new` has made the pointer from a node, to which the notice owns a reference.
-        unsafe { node.cast::<Header<O>>().as_ref() }.vtable
+        self.node().vtable
+    }
+
+    /// Returns the timer's [tag](crate::Options::tag), or zero if it has none.
+    pub fn tag(&self) -> u32 {
+        self.node().extras().map_or(0, |extras| extras.tag)
     }
 
     /// Returns the kind of the timer.

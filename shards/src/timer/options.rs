@@ -51,7 +51,7 @@ pub struct Options<O: Owner> {
     /// Upper bound of a random delay, in ns, that is added to the first deadline and to those on
     /// the grid of a recurring timer. [`Owner::random`] draws it anew for each deadline.
     pub jitter: u64,
-    /// Any number. [`Due::tag`](crate::Due::tag) returns it.
+    /// Any number. [`Due::tag`](crate::Due::tag) and [`Notice::tag`](crate::Notice::tag) return it.
     pub tag: u32,
     /// Number that says where the timer comes from. [`Due::origin`](crate::Due::origin) returns it.
     pub origin: Option<NonZeroU64>,

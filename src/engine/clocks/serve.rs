@@ -154,7 +154,7 @@ fn take(
         lateness::note(shared, &due, now, late);
     }
     jobs.extend(due.drain(..).map(|due| {
-        if due.tag() == SKIP_ON_STEP && due.deadline().is_some_and(jumped) {
+        if due.tag() & SKIP_ON_STEP != 0 && due.deadline().is_some_and(jumped) {
             Job::Skipped(due)
         } else {
             Job::ClockTimer(due)

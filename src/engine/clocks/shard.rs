@@ -12,7 +12,7 @@ use tourbillon_shards::{NEVER, Names, Shard};
 
 use crate::{
     clock::{other::OtherClock, wall},
-    engine::{core::Core, shared::Shared},
+    engine::{core::Core, groups::GroupId, shared::Shared},
     metrics::{counters::Counts, recorder::Recorder},
     reactor::CLOCK_TOKENS,
     sys::{
@@ -26,8 +26,9 @@ use crate::{
     util::lock::lock,
 };
 
-/// The tag of a timer that must not run if a step of the clock jumps over its deadline.
-pub(crate) const SKIP_ON_STEP: u32 = 1;
+/// In the tag of a timer, beside its group: it must not run if a step of the clock jumps over its
+/// deadline.
+pub(crate) const SKIP_ON_STEP: u32 = GroupId::TAG + 1;
 
 /// All such clocks, in the order of their epoll tokens.
 const CLOCKS: [OtherClock; 2] = [OtherClock::Wall, OtherClock::Boot];

@@ -4,8 +4,9 @@
 //! table of groups is made with the first one: until then it costs each worker one look at a word
 //! for each job.
 //!
-//! Each group but the default one has one queue, from which all workers take. The tasks of the
-//! default group are in the slots, the deques and the injector, as if there were no groups.
+//! Each group but the default one has one queue, from which all workers take: tasks that are ready,
+//! and callbacks of timers that are due. Those of the default group are in the slots, the deques and
+//! the injector, as if there were no groups.
 
 pub(crate) mod turns;
 
@@ -39,6 +40,8 @@ pub(crate) struct GroupId(u8);
 impl GroupId {
     /// The group of all that was given none.
     pub(crate) const DEFAULT: Self = Self(0);
+    /// The bits of a timer's tag that have the number of its group.
+    pub(crate) const TAG: u32 = MOST as u32 - 1;
 
     /// Returns the group with this number. `index` is below [`MOST`].
     #[inline]
@@ -50,6 +53,16 @@ impl GroupId {
     #[inline]
     pub(crate) fn index(self) -> usize {
         usize::from(self.0)
+    }
+
+    /// Returns the tag of a timer whose callback is in this group.
+    pub(crate) fn tag(self) -> u32 {
+        self.0.into()
+    }
+
+    /// Returns the group that the tag of a timer says.
+    pub(crate) fn of_tag(tag: u32) -> Self {
+        Self((tag & Self::TAG) as u8)
     }
 }
 
@@ -118,7 +131,7 @@ pub(crate) struct Group {
     shares: AtomicU32,
     /// See [`Options::latency_goal`].
     latency_goal: u64,
-    /// The tasks that are ready. Unused in the default group.
+    /// The jobs that are ready. Unused in the default group.
     queue: CachePadded<Injector<Job>>,
     /// What each worker has run. The last one is that of all helpers.
     counts: Box<[CachePadded<Counts>]>,

@@ -39,7 +39,7 @@ impl Worker<'_> {
             let due = clocks::serve(clock, &self.core.recorder.late.wake);
             self.local.batch(|| {
                 for job in due {
-                    self.local.deque.push(job);
+                    self.local.queue(job);
                 }
             });
         }

@@ -56,10 +56,12 @@ impl Worker<'_> {
             }
             // Cancelled before its start. An outcome callback, if there is one, runs right here.
             Job::Skipped(due) => {
+                let _group = self.enter_group();
                 self.begin_delivery(due.type_name());
                 self.core.contain(|| budget::outside_polls(|| due.cancel()));
             }
             Job::Notice(notice) => {
+                let _group = self.enter_group();
                 self.begin_delivery(notice.type_name());
                 self.ran(budget::outside_polls(|| notice.run()));
             }
@@ -138,7 +140,28 @@ impl Worker<'_> {
     /// back or has ended otherwise.
     #[inline]
     pub(crate) fn fire(&self, due: Due<Core>, now: impl FnOnce() -> u64) -> bool {
-        self.begin_callback(due.type_name());
+        // A call in tail position: without groups, nothing is to be undone after the callback.
+        if self.turns.is_some() {
+            return self.fire_in_group(due, now);
+        }
+        self.fire_here(due, now)
+    }
+
+    /// Runs the callback of a timer as [`fire`](Self::fire) does, in the group of the present job.
+    #[cold]
+    #[inline(never)]
+    fn fire_in_group(&self, due: Due<Core>, now: impl FnOnce() -> u64) -> bool {
+        let _group = self.enter_group();
+        self.begin_in_group();
+        self.fire_here(due, now)
+    }
+
+    #[inline]
+    fn fire_here(&self, due: Due<Core>, now: impl FnOnce() -> u64) -> bool {
+        self.core
+            .watchdog
+            .watch
+            .begin(self.tick, due.type_name(), None);
         #[cfg(feature = "tracing")]
         let _span = trace::callback(self.core, &due);
         match budget::outside_polls(|| due.run(now)) {
@@ -154,6 +177,7 @@ impl Worker<'_> {
     /// Publishes to the watchdog that the worker begins a callback of this type.
     #[inline]
     fn begin_callback(&self, name: &'static TypeName) {
+        self.begin_in_group();
         self.core.watchdog.watch.begin(self.tick, name, None);
     }
 

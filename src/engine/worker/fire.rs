@@ -181,6 +181,8 @@ impl Worker<'_> {
         }
         let (core, local) = (self.core, self.local);
         let (due, wakers) = (&mut self.due, &mut self.wakers);
+        // A timer of a group that is made later is no part of this batch.
+        let has_groups = self.shared.task_groups.table().is_some();
         local.batch(|| {
             for timer in due.drain(..) {
                 match timer.kind() {
@@ -203,7 +205,11 @@ impl Worker<'_> {
                         if !wakers.is_empty() {
                             wake_all(core, wakers);
                         }
-                        local.deque.push(Job::Timer(timer));
+                        let job = Job::Timer(timer);
+                        match has_groups {
+                            true => local.queue(job),
+                            false => local.deque.push(job),
+                        }
                     }
                 }
             }

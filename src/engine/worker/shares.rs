@@ -13,6 +13,7 @@
 
 use crate::{
     engine::{
+        context::group::InGroup,
         groups::{
             GroupId, Table, turns,
             turns::{PAUSED_JOB, Turns},
@@ -65,6 +66,13 @@ impl<'a> Worker<'a> {
         let groups = self.shared.task_groups.table()?;
         let group = self.turns.as_ref()?.group();
         (group != GroupId::DEFAULT).then(|| groups.get(group).label())
+    }
+
+    /// Puts what a callback spawns and arms into its group, which is that of the present job.
+    #[inline]
+    pub(super) fn enter_group(&self) -> Option<InGroup> {
+        let turns = self.turns.as_ref()?;
+        Some(InGroup::enter(self.shared, turns.group()))
     }
 
     /// Publishes the group of the present job, whose name is not published yet.
@@ -157,10 +165,7 @@ impl<'a> Worker<'a> {
         else {
             return;
         };
-        let group = match job {
-            Job::Task(task) => task.metadata().home().group(),
-            _ => GroupId::DEFAULT,
-        };
+        let group = job.group();
         if turns.present() != Some(group) {
             self.begin_turn(groups, group, &mut turns);
         }

@@ -11,14 +11,14 @@ use crate::common::Scripted;
 impl World {
     /// Runs an outcome delivery, and finds out which timer it belongs to.
     pub fn hear(&mut self, notice: Notice<Scripted>) {
-        let (how, kind) = (notice.outcome(), notice.kind());
+        let (how, kind, tag) = (notice.outcome(), notice.kind(), notice.tag());
         assert!(notice.run().is_none());
         let told = |id: &usize| self.timers[*id].calls.get().len() > self.timers[*id].told.len();
         let id = (0..self.timers.len())
             .find(told)
             .expect("a callback got its outcome");
         assert_eq!(self.timers[id].model.state, State::Telling(how));
-        assert_eq!(self.timers[id].kind(), kind);
+        assert_eq!((self.timers[id].kind(), id as u32), (kind, tag));
         self.tell(id, how);
     }
 
