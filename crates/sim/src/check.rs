@@ -123,6 +123,8 @@ struct Seeds {
     done: u64,
     twice: u64,
     simulated: Duration,
+    /// What should happen in some seed, and how often it did in all.
+    sometimes: BTreeMap<String, u64>,
     failure: Option<Failure>,
 }
 
@@ -151,13 +153,22 @@ fn runner(test: Test, name: &str, describe: fn(&mut Simulation)) -> i32 {
         done: 0,
         twice: 0,
         simulated: Duration::ZERO,
+        sometimes: BTreeMap::new(),
         failure: None,
     };
     seeds.run(name);
     let took = seeds.begun.elapsed().as_secs_f64();
-    let (told, code) = match &seeds.failure {
-        Some(failure) => (failed(name, failure, &seeds), 1),
-        None => (
+    let mut never = seeds.sometimes.iter().filter(|(_, times)| **times == 0);
+    let (told, code) = match (&seeds.failure, never.next()) {
+        (Some(failure), _) => (failed(name, failure, &seeds), 1),
+        (None, Some((what, _))) => (
+            format!(
+                "{name}: in none of {} seeds this happened: {what}\n",
+                seeds.done
+            ),
+            1,
+        ),
+        (None, None) => (
             format!(
                 "{name}: {} of {} seeds pass, {} of them twice, in {took:.1} s; {:.1?} were \
                  simulated\n",
@@ -260,6 +271,11 @@ impl Seeds {
         }
         self.done += 1;
         self.simulated += report.simulated();
+        for (name, times) in &report.numbers {
+            if let Some(what) = name.strip_prefix(run::SOMETIMES) {
+                *self.sometimes.entry(what.into()).or_default() += times;
+            }
+        }
         if seed % TWICE == 0 {
             self.first.insert(seed, report);
             self.again.push(seed);

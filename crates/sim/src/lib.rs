@@ -2,11 +2,17 @@
 #![cfg_attr(docsrs, feature(doc_cfg))]
 
 #[cfg(tourbillon_sim)]
+mod asserts;
+#[cfg(tourbillon_sim)]
 mod calls;
 #[cfg(tourbillon_sim)]
 mod check;
 #[cfg(tourbillon_sim)]
 mod control;
+#[cfg(tourbillon_sim)]
+mod faults;
+#[cfg(tourbillon_sim)]
+mod network;
 #[cfg(tourbillon_sim)]
 mod outcome;
 #[cfg(tourbillon_sim)]
@@ -22,14 +28,23 @@ mod world;
 pub use tourbillon_macros::sim_test as test;
 
 #[cfg(tourbillon_sim)]
-#[doc(hidden)]
-pub use self::check::{Test, check};
-#[cfg(tourbillon_sim)]
 pub use self::{
+    asserts::fail,
     control::random,
+    faults::{
+        crash, host_address, partition, partition_one_way, repair, repair_all, reset, restart,
+        set_clock,
+    },
+    network::Network,
     outcome::{Failure, Outcome, Report},
     run::elapsed,
     simulation::Simulation,
+};
+#[cfg(tourbillon_sim)]
+#[doc(hidden)]
+pub use self::{
+    asserts::sometimes,
+    check::{Test, check},
 };
 
 /// For the simulation of the runtime itself.

@@ -102,7 +102,7 @@ impl Child {
         let told = read_end(&mut self.told, u64::MAX);
         if libc::WIFEXITED(status) && libc::WEXITSTATUS(status) == 0 {
             let numbers = told.lines().filter_map(|line| {
-                let (name, number) = line.split_once(' ')?;
+                let (name, number) = line.rsplit_once(' ')?;
                 Some((name.to_owned(), number.parse().ok()?))
             });
             let numbers: BTreeMap<_, _> = numbers.collect();

@@ -13,6 +13,9 @@ use crate::{
     },
 };
 
+/// Stands before the names of what should happen in some seed.
+pub(crate) const SOMETIMES: &str = "sometimes ";
+
 /// Returns the plan of a seed: how threads take turns, and what goes wrong on the machines.
 fn plan(simulation: &Simulation) -> Plan {
     let mut rng = fastrand::Rng::with_seed(simulation.seed ^ 0x5851_f42d_4c95_7f2d);
@@ -51,8 +54,12 @@ pub(crate) fn run(simulation: Simulation) -> String {
         .spawn(move || world::run_open(seed, plan, || hosts(&Arc::new(simulation))));
     let report = ran.expect("the system has a thread").join();
     let report = report.unwrap_or_else(|_| world::die("the simulation's own thread has panicked"));
+    let sometimes = report.sometimes.iter();
+    let sometimes: String = sometimes
+        .map(|(what, times)| format!("{SOMETIMES}{what} {times}\n"))
+        .collect();
     format!(
-        "hash {}\npoints {}\nthreads {}\nsimulated_ns {}\n",
+        "{sometimes}hash {}\npoints {}\nthreads {}\nsimulated_ns {}\n",
         report.hash, report.points, report.threads, report.took
     )
 }
@@ -61,10 +68,15 @@ pub(crate) fn run(simulation: Simulation) -> String {
 fn hosts(simulation: &Arc<Simulation>) {
     with(|world| {
         let mut state = world.lock();
+        state.net.set(&simulation.network);
         for spec in &simulation.hosts {
             state.add_host(spec.name.clone());
         }
     });
+    let of_starter = simulation.clone();
+    crate::faults::set_starter(Box::new(move |index| {
+        start(index, &of_starter.hosts[index])
+    }));
     for (index, spec) in simulation.hosts.iter().enumerate() {
         start(index, spec);
     }

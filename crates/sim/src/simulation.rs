@@ -3,6 +3,7 @@
 use std::{fmt, future::Future, pin::Pin, sync::Arc, time::Duration};
 
 use crate::{
+    network::Network,
     outcome::{Failure, Outcome, Report},
     process, run,
 };
@@ -46,6 +47,7 @@ pub struct Simulation {
     pub(crate) seed: u64,
     workers: usize,
     pub(crate) hosts: Vec<Spec>,
+    pub(crate) network: Network,
     pub(crate) limit: Duration,
     pub(crate) points: u64,
 }
@@ -67,6 +69,7 @@ impl Simulation {
             seed,
             workers: 2,
             hosts: Vec::new(),
+            network: Network::default(),
             limit: Duration::from_secs(3_600),
             points: 20_000_000,
         }
@@ -90,6 +93,7 @@ impl Simulation {
     }
 
     /// Adds a host. Its program is the future that `start` returns, in the manner of `block_on`.
+    /// After a [crash](crate::crash), `start` is called again.
     ///
     /// The future may return `()` or a `Result`. An error fails the seed. So does a panic of any thread
     /// of the simulation, even if somebody catches it.
@@ -142,6 +146,12 @@ impl Simulation {
             is_client,
             start: Arc::new(start),
         });
+        self
+    }
+
+    /// Sets what the network between the hosts does.
+    pub fn network(&mut self, network: Network) -> &mut Self {
+        self.network = network;
         self
     }
 

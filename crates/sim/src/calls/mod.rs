@@ -7,11 +7,12 @@
 
 mod atomics;
 mod clock;
+mod net;
 mod poll;
 mod raw;
 mod thread;
 
-pub(crate) use self::poll::open;
+pub(crate) use self::poll::{open, really_close};
 
 use libc::c_int;
 
@@ -28,9 +29,10 @@ fn fail(errno: c_int) -> c_int {
 /// those of the C library.
 pub(crate) fn link() {
     thread::find();
-    let all: [&[usize]; 4] = [
+    let all: [&[usize]; 5] = [
         &atomics::symbols(),
         &clock::symbols(),
+        &net::symbols(),
         &poll::symbols(),
         &thread::symbols(),
     ];

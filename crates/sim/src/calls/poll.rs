@@ -141,6 +141,10 @@ unsafe extern "C" fn read(fd: c_int, buffer: *mut c_void, len: size_t) -> ssize_
     let Some(world) = enter().filter(|world| world.lock().kernel.has(fd)) else {
         return real!(SYS_read, fd, buffer, len);
     };
+    if world.lock().socket(fd).is_ok() {
+        // SAFETY: the caller passes room for `len` bytes.
+        return unsafe { super::net::read(&world, fd, buffer, len) };
+    }
     world.point();
     let mut state = world.lock();
     let count = match state.kernel.get(fd) {
@@ -170,6 +174,10 @@ unsafe extern "C" fn write(fd: c_int, buffer: *const c_void, len: size_t) -> ssi
     let Some(world) = enter().filter(|world| world.lock().kernel.has(fd)) else {
         return real!(SYS_write, fd, buffer, len);
     };
+    if world.lock().socket(fd).is_ok() {
+        // SAFETY: the caller passes `len` bytes.
+        return unsafe { super::net::write(&world, fd, buffer, len) };
+    }
     world.point();
     write_event(&world, fd)
 }
@@ -202,6 +210,11 @@ fn write_event(world: &World, fd: c_int) -> ssize_t {
     state.note(|| format!("writes to {fd}"));
     state.written(fd);
     8
+}
+
+/// Closes a descriptor of the system.
+pub(crate) fn really_close(fd: c_int) {
+    real!(SYS_close, fd);
 }
 
 #[unsafe(no_mangle)]
@@ -247,7 +260,7 @@ unsafe extern "C" fn epoll_ctl(
     }
     // SAFETY: the caller passes a valid pointer, as for the real call.
     let (conditions, token) = unsafe { ((*event).events, (*event).u64) };
-    if state.kernel.watch(instance, fd, token, conditions) {
+    if state.watch(instance, fd, token, conditions) {
         state.wake(|wait| wait == Wait::Epoll(instance));
         state.signal(instance);
     }
@@ -276,9 +289,13 @@ fn wait(world: &World, instance: c_int, left: Option<u64>) -> Result<(), c_int> 
         state.note(|| format!("is interrupted at {instance}"));
         return Err(libc::EINTR);
     }
+    let event = match state.kernel.is_instance(instance) {
+        true => Wait::Epoll(instance),
+        false => Wait::Socket(instance),
+    };
     // Another thread may take the events before the woken one runs. Then sleep again.
-    while !state.kernel.has_events(instance) {
-        if !world.wait(state, Wait::Epoll(instance), until) {
+    while !state.is_ready(instance) {
+        if !world.wait(state, event, until) {
             break;
         }
         world.point();
@@ -302,7 +319,7 @@ fn wait(world: &World, instance: c_int, left: Option<u64>) -> Result<(), c_int> 
 /// `events` has room for `room` events.
 unsafe fn take(world: &World, instance: c_int, events: *mut epoll_event, room: c_int) -> c_int {
     let mut state = world.lock();
-    let taken = state.kernel.take(instance, room as usize);
+    let taken = state.take(instance, room as usize);
     state.note(|| format!("has {} events at {instance}", taken.len()));
     for (place, (token, conditions)) in taken.iter().enumerate() {
         let event = epoll_event {
@@ -389,7 +406,7 @@ unsafe extern "C" fn poll(fds: *mut pollfd, count: nfds_t, millis: c_int) -> c_i
     let state = world.lock();
     let mut ready = 0;
     for entry in entries {
-        let conditions = state.kernel.conditions(entry.fd) as libc::c_short;
+        let conditions = state.conditions(entry.fd) as libc::c_short;
         entry.revents = conditions & (entry.events | libc::POLLERR | libc::POLLHUP);
         ready += c_int::from(entry.revents != 0);
     }

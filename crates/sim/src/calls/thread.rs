@@ -48,12 +48,16 @@ fn original(known: &AtomicUsize, name: &std::ffi::CStr) -> usize {
 static CREATE: AtomicUsize = AtomicUsize::new(0);
 static JOIN: AtomicUsize = AtomicUsize::new(0);
 static REGISTER: AtomicUsize = AtomicUsize::new(0);
+static LOOK_UP: AtomicUsize = AtomicUsize::new(0);
+static FREE: AtomicUsize = AtomicUsize::new(0);
 
 /// Looks up the C library's own functions.
 pub(super) fn find() {
     original(&CREATE, c"pthread_create");
     original(&JOIN, c"pthread_join");
     original(&REGISTER, c"__cxa_thread_atexit_impl");
+    original(&LOOK_UP, c"getaddrinfo");
+    original(&FREE, c"freeaddrinfo");
 }
 
 unsafe fn really_create(
@@ -74,6 +78,32 @@ unsafe fn really_join(thread: pthread_t, result: *mut *mut c_void) -> c_int {
     let found = original(&JOIN, c"pthread_join");
     // SAFETY: as above.
     unsafe { std::mem::transmute::<usize, Join>(found)(thread, result) }
+}
+
+/// The C library's own `getaddrinfo`.
+pub(super) unsafe fn really_look_up(
+    name: *const c_char,
+    service: *const c_char,
+    hints: *const libc::addrinfo,
+    found: *mut *mut libc::addrinfo,
+) -> c_int {
+    type LookUp = unsafe extern "C" fn(
+        *const c_char,
+        *const c_char,
+        *const libc::addrinfo,
+        *mut *mut libc::addrinfo,
+    ) -> c_int;
+    let known = original(&LOOK_UP, c"getaddrinfo");
+    // SAFETY: as above.
+    unsafe { std::mem::transmute::<usize, LookUp>(known)(name, service, hints, found) }
+}
+
+/// The C library's own `freeaddrinfo`.
+pub(super) unsafe fn really_free(found: *mut libc::addrinfo) {
+    type Free = unsafe extern "C" fn(*mut libc::addrinfo);
+    let known = original(&FREE, c"freeaddrinfo");
+    // SAFETY: as above.
+    unsafe { std::mem::transmute::<usize, Free>(known)(found) }
 }
 
 /// What a simulated thread begins with.

@@ -63,7 +63,7 @@ impl State {
                 clocks.suspended += length;
                 clocks.wall = clocks.wall.wrapping_add(length);
                 // The kernel reports a resume like a step of the clock.
-                self.clock_was_set();
+                self.clock_was_set(0);
             }
             3 => {
                 let length = self.rng.u64(1_000_000..3_600_000_000_000);
@@ -76,7 +76,7 @@ impl State {
                 } else {
                     wall.wrapping_sub(length)
                 };
-                self.clock_was_set();
+                self.clock_was_set(0);
             }
             _ => {
                 let all = self.kernel.eventfds();
@@ -91,8 +91,8 @@ impl State {
         false
     }
 
-    fn clock_was_set(&mut self) {
-        for fd in self.kernel.clock_was_set() {
+    pub(crate) fn clock_was_set(&mut self, host: usize) {
+        for fd in self.kernel.clock_was_set(host) {
             self.signal(fd);
         }
         self.fire_due();

@@ -7,6 +7,8 @@ use super::{State, Wait, clocks::Clocks};
 pub(crate) struct Host {
     pub(crate) name: String,
     pub(crate) clocks: Clocks,
+    /// It has crashed.
+    pub(crate) is_down: bool,
     /// Its program has ended.
     pub(crate) has_ended: bool,
 }
@@ -16,6 +18,7 @@ impl Host {
         Self {
             name,
             clocks: Clocks::default(),
+            is_down: false,
             has_ended: false,
         }
     }

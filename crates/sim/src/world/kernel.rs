@@ -3,7 +3,13 @@
 
 use std::collections::{BTreeMap, VecDeque};
 
-use super::{NEVER, clocks::Clock, hosts::Host, pair::Stream};
+use super::{
+    NEVER,
+    clocks::Clock,
+    hosts::Host,
+    net::{Net, Socket},
+    pair::Stream,
+};
 
 /// The condition of eventfds, timerfds and sockets that a read returns at once.
 pub(crate) const READABLE: u32 = libc::EPOLLIN as u32;
@@ -24,8 +30,9 @@ pub(crate) struct Kernel {
 pub(crate) enum Object {
     Event(u64),
     Timer(Timer),
-    /// One end of a connection.
+    /// One end of a pair.
     Stream(Stream),
+    Socket(Socket),
     /// The descriptors with an event since they were last taken.
     Epoll(VecDeque<i32>),
 }
@@ -82,6 +89,20 @@ impl Kernel {
         self.objects.remove(&fd)
     }
 
+    /// Returns all sockets: descriptor, machine, socket.
+    pub(crate) fn sockets(&self) -> impl Iterator<Item = (i32, usize, &Socket)> {
+        self.objects.iter().filter_map(|(fd, object)| match object {
+            Object::Socket(socket) => Some((*fd, self.hosts[fd], socket)),
+            _ => None,
+        })
+    }
+
+    /// Returns the descriptors of a machine.
+    pub(crate) fn of_host(&self, host: usize) -> Vec<i32> {
+        let all = self.hosts.iter().filter(|(_, of)| **of == host);
+        all.map(|(fd, _)| *fd).collect()
+    }
+
     /// Returns whether a descriptor is one of the simulation.
     pub(crate) fn has(&self, fd: i32) -> bool {
         self.objects.contains_key(&fd)
@@ -118,7 +139,14 @@ impl Kernel {
     }
 
     /// Adds a watch. Returns whether the descriptor has events already.
-    pub(crate) fn watch(&mut self, instance: i32, fd: i32, token: u64, conditions: u32) -> bool {
+    pub(crate) fn watch(
+        &mut self,
+        net: &Net,
+        instance: i32,
+        fd: i32,
+        token: u64,
+        conditions: u32,
+    ) -> bool {
         let shared = conditions & libc::EPOLLEXCLUSIVE as u32 != 0;
         let watch = Watch {
             instance,
@@ -134,7 +162,7 @@ impl Kernel {
             self.watches.insert(0, watch);
         }
         // Watches are edge-triggered, but what is ready already counts as an edge.
-        let ready = self.conditions(fd) & conditions != 0;
+        let ready = self.conditions(net, fd) & conditions != 0;
         if ready {
             self.push_ready(instance, fd);
         }
@@ -191,11 +219,12 @@ impl Kernel {
     }
 
     /// Returns the present conditions of a descriptor, as in `epoll_event`.
-    pub(crate) fn conditions(&self, fd: i32) -> u32 {
+    pub(crate) fn conditions(&self, net: &Net, fd: i32) -> u32 {
         let is_readable = match self.objects.get(&fd) {
             Some(Object::Event(count)) => *count > 0,
             Some(Object::Timer(timer)) => timer.ticks > 0,
-            Some(Object::Epoll(_)) => self.has_events(fd),
+            Some(Object::Epoll(_)) => self.has_events(net, fd),
+            Some(Object::Socket(socket)) => return net.conditions(socket),
             Some(Object::Stream(stream)) => {
                 let peer = stream.peer.and_then(|peer| self.stream(peer));
                 return stream.conditions(peer.is_none_or(Stream::has_room));
@@ -207,25 +236,32 @@ impl Kernel {
 
     /// Returns the token of a watch and the conditions that it reports now. `None` if there is no
     /// such watch, or nothing to report.
-    fn report(&self, instance: i32, fd: i32) -> Option<(u64, u32)> {
+    fn report(&self, net: &Net, instance: i32, fd: i32) -> Option<(u64, u32)> {
         let mut watches = self.watches.iter();
         let watch = watches.find(|it| it.instance == instance && it.fd == fd)?;
-        let conditions = self.conditions(fd) & watch.conditions;
+        // Errors are reported whether they are watched or not.
+        let always = (libc::EPOLLERR | libc::EPOLLHUP) as u32;
+        let conditions = self.conditions(net, fd) & (watch.conditions | always);
         (conditions != 0).then_some((watch.token, conditions))
     }
 
+    /// Returns whether a descriptor is an epoll instance.
+    pub(crate) fn is_instance(&self, fd: i32) -> bool {
+        matches!(self.objects.get(&fd), Some(Object::Epoll(_)))
+    }
+
     /// Returns whether an instance has events.
-    pub(crate) fn has_events(&self, instance: i32) -> bool {
+    pub(crate) fn has_events(&self, net: &Net, instance: i32) -> bool {
         match self.objects.get(&instance) {
-            Some(Object::Epoll(ready)) => {
-                ready.iter().any(|&fd| self.report(instance, fd).is_some())
-            }
+            Some(Object::Epoll(ready)) => ready
+                .iter()
+                .any(|&fd| self.report(net, instance, fd).is_some()),
             _ => false,
         }
     }
 
     /// Takes at most `room` events from an instance: tokens and conditions.
-    pub(crate) fn take(&mut self, instance: i32, room: usize) -> Vec<(u64, u32)> {
+    pub(crate) fn take(&mut self, net: &Net, instance: i32, room: usize) -> Vec<(u64, u32)> {
         let mut events = Vec::new();
         while events.len() < room {
             let Some(Object::Epoll(ready)) = self.objects.get_mut(&instance) else {
@@ -233,7 +269,7 @@ impl Kernel {
             };
             let Some(fd) = ready.pop_front() else { break };
             // Skip descriptors that were read or set anew meanwhile, and watches that have ended.
-            events.extend(self.report(instance, fd));
+            events.extend(self.report(net, instance, fd));
         }
         events
     }
@@ -268,12 +304,12 @@ impl Kernel {
         timers.chain(delayed).min().unwrap_or(NEVER)
     }
 
-    /// Reports a step of the wall clock to the timerfds that asked for it, and returns them.
-    pub(crate) fn clock_was_set(&mut self) -> Vec<i32> {
+    /// Reports a step of a machine's wall clock to the timerfds that asked for it, and returns them.
+    pub(crate) fn clock_was_set(&mut self, host: usize) -> Vec<i32> {
         let mut reported = Vec::new();
         for (fd, object) in &mut self.objects {
             if let Object::Timer(timer) = object {
-                if timer.cancel_on_set {
+                if timer.cancel_on_set && timer.host == host {
                     // Readable until the step is taken, as the real timerfd is.
                     timer.stepped = true;
                     timer.ticks += 1;

@@ -1,18 +1,22 @@
 //! The threads of a simulation, of which one runs at a time, and their shared state.
 
 pub(crate) mod clocks;
+mod crash;
 mod disturb;
+mod events;
 pub(crate) mod faults;
 mod hook;
 pub(crate) mod hosts;
 pub(crate) mod kernel;
 mod neglect;
+pub(crate) mod net;
 pub(crate) mod pair;
 mod schedule;
 mod threads;
 
 use std::{
     cell::Cell,
+    collections::BTreeMap,
     fs::File,
     io::Write,
     mem::ManuallyDrop,
@@ -33,6 +37,7 @@ use self::{
     hosts::Host,
     kernel::{Kernel, Object},
     neglect::Oracle,
+    net::Net,
     threads::Thread,
 };
 
@@ -102,6 +107,7 @@ pub(crate) struct State {
     /// The machines. The first one is that of the thread that began the simulation.
     pub(crate) hosts: Vec<Host>,
     pub(crate) kernel: Kernel,
+    pub(crate) net: Net,
     pub(crate) faults: Faults,
     pub(crate) threads: Vec<Thread>,
     pub(crate) points: u64,
@@ -118,6 +124,8 @@ pub(crate) struct State {
     /// The times in which a fault kept something from running.
     pub(crate) disturbances: Vec<(u64, u64)>,
     pub(crate) oracle: Option<Oracle>,
+    /// What should happen in some seed, and how often it did in this one.
+    pub(crate) sometimes: BTreeMap<&'static str, u64>,
 }
 
 fn lock<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
@@ -139,6 +147,8 @@ pub struct Report {
     pub looks: u64,
     /// The faults that happened.
     pub faults: Faults,
+    /// What should happen in some seed, and how often it did.
+    pub sometimes: BTreeMap<&'static str, u64>,
 }
 
 /// Runs `f` as the first thread of a simulation with this seed and plan. Only once per process.
@@ -177,6 +187,7 @@ fn open(seed: u64, plan: Plan, is_watched: bool) -> &'static World {
         now: BEGIN,
         hosts: vec![Host::new("the machine".into())],
         kernel: Kernel::default(),
+        net: Net::default(),
         faults: Faults::default(),
         threads: Vec::new(),
         points: 0,
@@ -189,6 +200,7 @@ fn open(seed: u64, plan: Plan, is_watched: bool) -> &'static World {
         traces: TRACES.load(Ordering::Relaxed),
         disturbances: Vec::new(),
         oracle: is_watched.then(Oracle::default),
+        sometimes: BTreeMap::new(),
     };
     let world = WORLD.get_or_init(|| World(Mutex::new(state)));
     install(world);
@@ -291,16 +303,21 @@ impl State {
             took: self.now - BEGIN,
             looks: self.oracle.as_ref().map_or(0, |it| it.looks),
             faults: self.faults.clone(),
+            sometimes: self.sometimes.clone(),
         }
     }
 
     /// Closes a descriptor.
     pub(crate) fn close(&mut self, fd: i32) {
-        if let Some(Object::Stream(stream)) = self.kernel.forget(fd) {
-            if let Some(peer) = stream.peer {
-                self.kernel.stream_mut(peer).peer = None;
-                self.signal(peer);
+        match self.kernel.forget(fd) {
+            Some(Object::Stream(stream)) => {
+                if let Some(peer) = stream.peer {
+                    self.kernel.stream_mut(peer).peer = None;
+                    self.signal(peer);
+                }
             }
+            Some(Object::Socket(socket)) => self.close_socket(socket),
+            _ => {}
         }
     }
 
@@ -328,24 +345,6 @@ impl State {
     pub(crate) fn written(&mut self, fd: i32) {
         self.kernel.add(fd);
         self.signal(fd);
-    }
-
-    /// Notifies the instances that watch a descriptor. Of instances with a shared watch, only one
-    /// with a waiting thread is notified.
-    pub(crate) fn signal(&mut self, fd: i32) {
-        for (instance, exclusive) in self.kernel.watchers(fd) {
-            self.kernel.push_ready(instance, fd);
-            // Another instance may watch this one.
-            self.signal(instance);
-            let waiter = self.waiting(Wait::Epoll(instance)).first().copied();
-            if let Some(waiter) = waiter {
-                self.wake_one(waiter);
-                // As with `EPOLLEXCLUSIVE`: of the threads that wait, one is woken.
-                if exclusive {
-                    break;
-                }
-            }
-        }
     }
 
     /// Wakes all workers without a reason.
@@ -382,7 +381,7 @@ impl State {
         for (number, thread) in self.threads.iter().enumerate() {
             let run = match thread.run {
                 // Threads come and go, and nobody asks what those did that are gone.
-                Run::Over => continue,
+                Run::Over | Run::Crashed => continue,
                 Run::Waits(wait, NEVER) => format!("waits for {wait}"),
                 Run::Waits(wait, until) => {
                     format!("waits for {wait} until {}", until.wrapping_sub(BEGIN))

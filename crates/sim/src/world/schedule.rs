@@ -125,6 +125,7 @@ impl State {
             self.note(|| format!("timerfd {fd} goes off"));
             self.signal(fd);
         }
+        self.deliver();
         // Delayed writes take effect here, in the order in which they were made.
         while let Some(fd) = self.kernel.take_late(self.now) {
             self.written(fd);
@@ -141,6 +142,7 @@ impl State {
             _ => None,
         });
         let next = threads.min().unwrap_or(NEVER);
-        self.next_due = next.min(self.kernel.next_due(&self.hosts));
+        let packet = self.net.next_due().unwrap_or(NEVER);
+        self.next_due = next.min(packet).min(self.kernel.next_due(&self.hosts));
     }
 }

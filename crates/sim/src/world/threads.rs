@@ -36,6 +36,8 @@ pub(crate) enum Run {
     /// The end of the freeze.
     Frozen(u64),
     Over,
+    /// Its host has crashed.
+    Crashed,
 }
 
 /// What a thread waits for: an address, a descriptor or a thread.
@@ -48,6 +50,8 @@ pub(crate) enum Wait {
     /// The end of a host's program.
     Host,
     Epoll(i32),
+    /// A change of a socket.
+    Socket(i32),
     End(usize),
 }
 
@@ -60,6 +64,7 @@ impl fmt::Display for Wait {
             Wait::Time => write!(f, "a time"),
             Wait::Host => write!(f, "the end of a host's program"),
             Wait::Epoll(fd) => write!(f, "events, tasks and timers (epoll {fd})"),
+            Wait::Socket(fd) => write!(f, "a socket (descriptor {fd})"),
             Wait::End(thread) => write!(f, "the end of thread {thread}"),
         }
     }
@@ -187,6 +192,9 @@ impl State {
     }
 
     pub(crate) fn alive(&self) -> usize {
-        self.threads.iter().filter(|it| it.run != Run::Over).count()
+        self.threads
+            .iter()
+            .filter(|it| !matches!(it.run, Run::Over | Run::Crashed))
+            .count()
     }
 }

@@ -2,4 +2,5 @@
 
 #![cfg(tourbillon_sim)]
 
+mod network;
 mod races;

@@ -214,3 +214,28 @@ fn a_seed_is_the_same_run_each_time() {
     let different: std::collections::BTreeSet<_> = all.iter().collect();
     assert_eq!(different.len(), 32);
 }
+
+#[tourbillon_sim::test(seeds = 300)]
+async fn what_happens_in_some_seed_is_found() {
+    let number = Arc::new(AtomicU64::new(0));
+    let of_task = number.clone();
+    let task = tourbillon::spawn(async move { of_task.store(1, SeqCst) });
+    let seen = number.load(SeqCst);
+    tourbillon_sim::assert_sometimes!(seen == 0, "the task comes later");
+    tourbillon_sim::assert_sometimes!(seen == 1, "the task comes first");
+    tourbillon_sim::assert_always!(seen < 2, "{seen}");
+    task.await.unwrap();
+}
+
+#[tourbillon_sim::test(seeds = 20)]
+#[should_panic(expected = "in none of 20 seeds this happened: the number is two")]
+async fn what_never_happens_fails_the_test() {
+    tourbillon_sim::assert_sometimes!(tourbillon_sim::random() == 2, "the number is two");
+}
+
+#[tourbillon_sim::test(seeds = 20)]
+#[should_panic(expected = "failed: it is 1")]
+async fn what_must_always_hold_fails_the_seed() {
+    let number = 1;
+    tourbillon_sim::assert_always!(number == 2, "it is {number}");
+}

@@ -1,0 +1,57 @@
+//! Assertions over one seed, and over all of them.
+
+use crate::world::{self, with};
+
+/// Fails the seed if the condition does not hold.
+///
+/// It is `assert!`, but the program cannot catch the failure, and it does not unwind.
+///
+/// ```
+/// # #[cfg(tourbillon_sim)]
+/// # async fn example(leaders: u32) {
+/// tourbillon_sim::assert_always!(leaders <= 1, "{leaders} hosts lead");
+/// # }
+/// ```
+#[macro_export]
+macro_rules! assert_always {
+    ($condition:expr $(,)?) => {
+        $crate::assert_always!($condition, "{}", ::core::stringify!($condition))
+    };
+    ($condition:expr, $($why:tt)+) => {
+        if !$condition {
+            $crate::fail(&::std::format!($($why)+));
+        }
+    };
+}
+
+/// Says that the condition should hold in some seed, each time that it is reached.
+///
+/// After all seeds, a test fails that reached such a place and in which the condition never held.
+/// Then the test does not try what its author thinks: the fault never comes, or comes too late.
+///
+/// ```
+/// # #[cfg(tourbillon_sim)]
+/// # async fn example(retries: u32) {
+/// tourbillon_sim::assert_sometimes!(retries > 0, "a request is sent again");
+/// # }
+/// ```
+#[macro_export]
+macro_rules! assert_sometimes {
+    ($condition:expr, $what:literal $(,)?) => {
+        $crate::sometimes($what, $condition)
+    };
+}
+
+/// Fails the seed, and ends its process.
+pub fn fail(why: &str) -> ! {
+    world::die(why)
+}
+
+/// Notes for [`assert_sometimes!`] whether a condition holds.
+#[doc(hidden)]
+pub fn sometimes(what: &'static str, holds: bool) {
+    with(|world| {
+        let mut state = world.lock();
+        *state.sometimes.entry(what).or_default() += u64::from(holds);
+    });
+}

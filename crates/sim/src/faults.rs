@@ -1,0 +1,140 @@
+//! What a program of a simulation may do to hosts and links.
+
+use std::{
+    net::IpAddr,
+    sync::OnceLock,
+    time::{Duration, SystemTime},
+};
+
+use crate::world::{State, World, enter, net};
+
+/// Starts the program of a host, by its place.
+type Starter = Box<dyn Fn(usize) + Send + Sync>;
+
+static STARTER: OnceLock<Starter> = OnceLock::new();
+
+pub(crate) fn set_starter(starter: Starter) {
+    let _ = STARTER.set(starter);
+}
+
+/// Calls `f` with the state. It is a point before that.
+fn with<R>(f: impl FnOnce(&mut State) -> R) -> R {
+    let Some(world) = enter() else {
+        panic!("this function is for threads of a simulation");
+    };
+    world.point();
+    let mut state = world.lock();
+    f(&mut state)
+}
+
+fn number(state: &State, name: &str) -> usize {
+    let found = state.hosts.iter().skip(1).position(|it| it.name == name);
+    match found {
+        Some(place) => place + 1,
+        None => {
+            let why = format!("there is no host {name:?}");
+            crate::world::die_with(&why, "");
+        }
+    }
+}
+
+/// Returns the address of a host. Its name resolves to it, as in `("server", 80)`.
+///
+/// # Panics
+///
+/// Panics on a thread that is not part of a simulation. A wrong name fails the seed. Both hold for
+/// the other functions here.
+pub fn host_address(name: &str) -> IpAddr {
+    with(|state| net::address(number(state, name)).into())
+}
+
+/// Cuts the link between two hosts. Segments of connections and requests wait for the
+/// [repair](repair), as those that are sent again and again; datagrams are lost.
+pub fn partition(one: &str, other: &str) {
+    with(|state| {
+        let (one, other) = (number(state, one), number(state, other));
+        state.set_cut(one, other, true);
+        state.set_cut(other, one, true);
+    });
+}
+
+/// Cuts one direction of the link between two hosts: what `from` sends does not come to `to`.
+pub fn partition_one_way(from: &str, to: &str) {
+    with(|state| {
+        let (from, to) = (number(state, from), number(state, to));
+        state.set_cut(from, to, true);
+    });
+}
+
+/// Joins the link between two hosts again.
+pub fn repair(one: &str, other: &str) {
+    with(|state| {
+        let (one, other) = (number(state, one), number(state, other));
+        state.set_cut(one, other, false);
+        state.set_cut(other, one, false);
+    });
+}
+
+/// Joins all links again.
+pub fn repair_all() {
+    with(State::repair);
+}
+
+/// Resets all connections between two hosts.
+pub fn reset(one: &str, other: &str) {
+    with(|state| {
+        let (one, other) = (number(state, one), number(state, other));
+        state.reset_between(one, other);
+    });
+}
+
+/// Takes the power from a host: its threads stand still for ever, and nothing of its memory is
+/// dropped. Its peers learn nothing of it. After a [restart], it answers what they send by resets.
+/// A host may crash itself; then the call does not return.
+///
+/// The hosts share the memory of one process. A thread that crashes while it holds a lock of a
+/// `static` keeps it.
+pub fn crash(name: &str) {
+    let Some(world) = enter() else {
+        panic!("this function is for threads of a simulation");
+    };
+    world.point();
+    let mut state = world.lock();
+    let host = number(&state, name);
+    state.crash(host);
+    drop(state);
+    world.stand_still_if_crashed();
+}
+
+/// Starts a host again after a [crash]: its program runs from the beginning.
+///
+/// A host that has not crashed goes on as it is.
+pub fn restart(name: &str) {
+    let host = with(|state| {
+        let host = number(state, name);
+        state.restart(host).then_some(host)
+    });
+    if let (Some(host), Some(start)) = (host, STARTER.get()) {
+        start(host - 1);
+    }
+}
+
+/// Sets the wall clock of a host. Timers of the wall clock follow; `Instant` does not change.
+pub fn set_clock(name: &str, to: SystemTime) {
+    let to = to.duration_since(SystemTime::UNIX_EPOCH);
+    let to = to.unwrap_or(Duration::ZERO).as_nanos();
+    with(|state| {
+        let host = number(state, name);
+        state.set_wall(host, u64::try_from(to).unwrap_or(u64::MAX));
+    });
+}
+
+impl World {
+    /// Gives the baton away for ever if the host of the calling thread has crashed.
+    fn stand_still_if_crashed(&self) {
+        let state = self.lock();
+        if state.has_crashed() {
+            self.leave(state);
+        }
+    }
+}

@@ -1,0 +1,304 @@
+//! Several hosts, and the network between them.
+
+use std::{
+    io::{self, ErrorKind, Read, Write},
+    net::{SocketAddr, ToSocketAddrs},
+    sync::{
+        Arc,
+        atomic::{AtomicU64, Ordering::SeqCst},
+    },
+    time::{Duration, Instant, SystemTime},
+};
+
+use futures_lite::{AsyncReadExt, AsyncWriteExt};
+use tourbillon::{
+    net::{TcpListener, TcpStream, UdpSocket},
+    task::spawn_blocking,
+    time::{sleep, timeout},
+};
+use tourbillon_sim::{
+    Network, Simulation, assert_sometimes, crash, host_address, partition, partition_one_way,
+    random, repair, repair_all, reset, restart, set_clock,
+};
+
+/// A server that sends back what it gets.
+async fn echo() -> io::Result<()> {
+    let listener = TcpListener::bind("0.0.0.0:7").await?;
+    loop {
+        let (mut stream, _) = listener.accept().await?;
+        tourbillon::spawn(async move {
+            let mut buffer = [0; 1_000];
+            while let Ok(count @ 1..) = stream.read(&mut buffer).await {
+                if stream.write_all(&buffer[..count]).await.is_err() {
+                    break;
+                }
+            }
+        });
+    }
+}
+
+/// Connects, and tries again while the server does not listen yet.
+pub(crate) async fn connect(name: &str, port: u16) -> TcpStream {
+    loop {
+        match TcpStream::connect((name, port)).await {
+            Ok(stream) => return stream,
+            Err(error) if error.kind() == ErrorKind::ConnectionRefused => {
+                sleep(Duration::from_millis(1)).await;
+            }
+            Err(error) => panic!("{error}"),
+        }
+    }
+}
+
+async fn exchange(stream: &mut TcpStream, bytes: &[u8]) -> io::Result<()> {
+    let mut back = vec![0; bytes.len()];
+    stream.write_all(bytes).await?;
+    stream.read_exact(&mut back).await?;
+    assert_eq!(back, bytes);
+    Ok(())
+}
+
+#[tourbillon_sim::test(seeds = 50)]
+fn a_server_answers_two_clients(sim: &mut Simulation) {
+    let mut network = Network::new();
+    network.loss(0.05).window(3_000);
+    sim.network(network).host("server", echo);
+    for name in ["a", "b"] {
+        sim.client(name, || async {
+            let mut stream = connect("server", 7).await;
+            assert_eq!(stream.peer_addr()?.ip(), host_address("server"));
+            for _ in 0..5 {
+                let bytes = vec![random() as u8; random() as usize % 10_000];
+                let (mut read, mut write) = stream.split();
+                let mut back = vec![0; bytes.len()];
+                let (sent, came) =
+                    futures_lite::future::zip(write.write_all(&bytes), read.read_exact(&mut back))
+                        .await;
+                sent?;
+                came?;
+                assert_eq!(back, bytes);
+            }
+            stream.close().await?;
+            assert_eq!(
+                stream.read(&mut [0; 9]).await?,
+                0,
+                "the server has ended it"
+            );
+            io::Result::Ok(())
+        });
+    }
+}
+
+#[tourbillon_sim::test(seeds = 30)]
+fn a_writer_waits_for_its_reader(sim: &mut Simulation) {
+    let mut network = Network::new();
+    network.window(1_000);
+    sim.network(network);
+    sim.host("server", || async {
+        let listener = TcpListener::bind("0.0.0.0:9").await?;
+        let (mut stream, _) = listener.accept().await?;
+        sleep(Duration::from_secs(10)).await;
+        let mut all = Vec::new();
+        stream.read_to_end(&mut all).await?;
+        assert_eq!(all.len(), 5_000);
+        stream.write_all(b"done").await
+    });
+    sim.client("client", || async {
+        let mut stream = connect("server", 9).await;
+        let begin = Instant::now();
+        stream.write_all(&[1; 5_000]).await?;
+        assert!(begin.elapsed() > Duration::from_secs(9), "it had no room");
+        stream.close().await?;
+        let mut answer = String::new();
+        stream.read_to_string(&mut answer).await?;
+        assert_eq!(answer, "done");
+        io::Result::Ok(())
+    });
+}
+
+#[tourbillon_sim::test(seeds = 30)]
+fn a_partition_delays_and_a_reset_ends(sim: &mut Simulation) {
+    sim.host("server", echo);
+    sim.client("client", || async {
+        let mut stream = connect("server", 7).await;
+        exchange(&mut stream, b"one").await?;
+
+        partition("client", "server");
+        let begin = Instant::now();
+        tourbillon::spawn(async {
+            sleep(Duration::from_secs(30)).await;
+            repair("client", "server");
+        });
+        exchange(&mut stream, b"two").await?;
+        assert!(begin.elapsed() >= Duration::from_secs(30));
+
+        // The request arrives, and the answer does not.
+        partition_one_way("server", "client");
+        let limit = Duration::from_secs(5);
+        let lost = timeout(limit, exchange(&mut stream, b"three")).await;
+        assert!(lost.is_err(), "{lost:?}");
+        // A connect that nobody answers ends by itself.
+        let begin = Instant::now();
+        let error = TcpStream::connect(("server", 7)).await.unwrap_err();
+        assert_eq!(error.kind(), ErrorKind::TimedOut);
+        assert!(begin.elapsed() > Duration::from_secs(100));
+        repair_all();
+
+        let mut stream = connect("server", 7).await;
+        exchange(&mut stream, b"four").await?;
+        reset("client", "server");
+        let error = exchange(&mut stream, b"five").await.unwrap_err();
+        let kinds = [ErrorKind::ConnectionReset, ErrorKind::BrokenPipe];
+        assert!(kinds.contains(&error.kind()), "{error}");
+        let refused = TcpStream::connect(("server", 8)).await.unwrap_err();
+        assert_eq!(refused.kind(), ErrorKind::ConnectionRefused);
+        io::Result::Ok(())
+    });
+}
+
+#[tourbillon_sim::test(seeds = 30)]
+fn the_network_resets_connections(sim: &mut Simulation) {
+    let mut network = Network::new();
+    network.resets(0.1);
+    sim.network(network).host("server", echo);
+    sim.client("client", || async {
+        let mut resets = 0;
+        for _ in 0..5 {
+            let mut stream = connect("server", 7).await;
+            if let Err(error) = exchange(&mut stream, b"number").await {
+                assert_eq!(error.kind(), ErrorKind::ConnectionReset);
+                resets += 1;
+            }
+        }
+        assert_sometimes!(resets == 0, "no connection is reset");
+        assert_sometimes!(resets > 1, "some connections are reset");
+    });
+}
+
+#[tourbillon_sim::test(seeds = 50)]
+fn a_host_that_crashes_leaves_half_open_peers(sim: &mut Simulation) {
+    let starts = Arc::new(AtomicU64::new(0));
+    sim.host("server", {
+        let starts = starts.clone();
+        move || {
+            starts.fetch_add(1, SeqCst);
+            echo()
+        }
+    });
+    sim.client("client", move || {
+        let starts = starts.clone();
+        async move {
+            let mut stream = connect("server", 7).await;
+            exchange(&mut stream, b"one").await?;
+            crash("server");
+            // Nothing says that the peer is gone.
+            let waits = timeout(Duration::from_secs(5), stream.read(&mut [0; 9])).await;
+            assert!(waits.is_err());
+            restart("server");
+            // The new server knows nothing of the connection.
+            let error = exchange(&mut stream, b"two").await.unwrap_err();
+            assert_eq!(error.kind(), ErrorKind::ConnectionReset);
+            let mut stream = connect("server", 7).await;
+            exchange(&mut stream, b"three").await?;
+            assert_eq!(starts.load(SeqCst), 2);
+            io::Result::Ok(())
+        }
+    });
+}
+
+#[tourbillon_sim::test(seeds = 100)]
+fn a_host_may_crash_at_any_moment(sim: &mut Simulation) {
+    sim.host("server", echo);
+    sim.client("client", || async {
+        for _ in 0..3 {
+            let mut stream = connect("server", 7).await;
+            let fault = tourbillon::spawn(async {
+                sleep(Duration::from_nanos(random() % 3_000_000)).await;
+                crash("server");
+                sleep(Duration::from_nanos(random() % 3_000_000)).await;
+                restart("server");
+            });
+            let limit = Duration::from_millis(100);
+            let mut answered = 0;
+            while let Ok(Ok(())) = timeout(limit, exchange(&mut stream, b"number")).await {
+                answered += 1;
+            }
+            assert_sometimes!(answered == 0, "the crash comes before the first answer");
+            assert_sometimes!(answered > 1, "the crash comes later");
+            fault.await.unwrap();
+        }
+    });
+}
+
+#[tourbillon_sim::test(seeds = 40)]
+fn datagrams_are_lost_and_overtake(sim: &mut Simulation) {
+    let mut network = Network::new();
+    network
+        .loss(0.2)
+        .delay(Duration::from_millis(1)..Duration::from_millis(50));
+    sim.network(network);
+    sim.host("server", || async {
+        let socket = UdpSocket::bind("0.0.0.0:53").await?;
+        let mut buffer = [0; 100];
+        loop {
+            let (count, from) = socket.recv_from(&mut buffer).await?;
+            socket.send_to(&buffer[..count], from).await?;
+        }
+        #[allow(unreachable_code, reason = "the type of the loop's errors")]
+        io::Result::Ok(())
+    });
+    sim.client("client", || async {
+        let socket = UdpSocket::bind("0.0.0.0:0").await?;
+        socket.connect(("server", 53)).await?;
+        // The server may not listen yet.
+        sleep(Duration::from_secs(1)).await;
+        for number in 0..50_u8 {
+            socket.send(&[number]).await?;
+        }
+        let (mut came, mut buffer) = (Vec::new(), [0; 100]);
+        while let Ok(count) = timeout(Duration::from_secs(1), socket.recv(&mut buffer)).await {
+            assert_eq!(count?, 1);
+            came.push(buffer[0]);
+        }
+        assert!((5..50).contains(&came.len()), "{came:?}");
+        assert!(!came.is_sorted(), "{came:?}");
+        io::Result::Ok(())
+    });
+}
+
+#[tourbillon_sim::test(seeds = 30)]
+fn sockets_of_the_standard_library_are_simulated(sim: &mut Simulation) {
+    sim.host("server", echo);
+    sim.client("client", || async {
+        drop(connect("server", 7).await);
+        let talk = spawn_blocking(|| {
+            let addrs: Vec<SocketAddr> = ("server", 7).to_socket_addrs()?.collect();
+            let mut stream = std::net::TcpStream::connect(&addrs[..])?;
+            stream.write_all(b"hello")?;
+            let mut back = [0; 5];
+            stream.read_exact(&mut back)?;
+            assert_eq!(&back, b"hello");
+            io::Result::Ok(())
+        });
+        talk.await.unwrap()
+    });
+}
+
+#[tourbillon_sim::test(seeds = 20)]
+fn each_host_has_a_wall_clock(sim: &mut Simulation) {
+    sim.client("a", || async {
+        // The other host has read its clock by then.
+        sleep(Duration::from_secs(1)).await;
+        let (wall, begin) = (SystemTime::now(), Instant::now());
+        set_clock("a", wall - Duration::from_secs(3_600));
+        set_clock("b", wall + Duration::from_secs(3_600));
+        assert!(SystemTime::now() < wall - Duration::from_secs(3_599));
+        assert!(begin.elapsed() < Duration::from_secs(1));
+    });
+    sim.client("b", || async {
+        let wall = SystemTime::now();
+        while wall.elapsed().unwrap() < Duration::from_secs(3_600) {
+            sleep(Duration::from_millis(100)).await;
+        }
+    });
+}
