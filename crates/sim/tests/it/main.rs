@@ -3,4 +3,5 @@
 #![cfg(tourbillon_sim)]
 
 mod network;
+mod planted;
 mod races;
