@@ -37,8 +37,8 @@ RACTOR_EXAMPLE = """
 version = "1"
 package = "cfg-if"
 """
-# Its other tests need a helper that is on no registry.
-SQLX = ["--features=runtime-tokio,sqlite", "--lib", "--test=migrate-macro"]
+# Its other tests need a helper that is on no registry, or links that its package lacks.
+SQLX = ["--features=runtime-tokio,sqlite", "--lib"]
 SQLX += [f"--test=sqlite-{name}" for name in ["migrate", "rustsec", "test-attr"]]
 ALL = ["--all-features", "--tests"]
 # Each crate with the version whose tests are known, what Cargo is to build, and what the manifest

@@ -1,7 +1,7 @@
 //! Panics where tokio panics: outside of a runtime, and if the builder has not enabled what is
 //! needed.
 
-use std::thread;
+use std::{io, thread};
 
 use real::runtime::{Handle, TryCurrentError};
 use tourbillon::facade::Drivers;
@@ -33,6 +33,15 @@ pub(crate) fn need_io() {
         "A Tokio 1.x context was found, but IO is disabled. Call `enable_io` on the runtime \
          builder to enable IO."
     );
+}
+
+/// Returns a socket that was bound, after [`need_io`]. As in tokio, the system's error comes first,
+/// and a name that was bound stays bound.
+#[track_caller]
+pub(crate) fn bound<T>(socket: io::Result<T>) -> io::Result<T> {
+    let socket = socket?;
+    need_io();
+    Ok(socket)
 }
 
 /// Checks that there are timers.

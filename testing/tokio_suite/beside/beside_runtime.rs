@@ -16,7 +16,7 @@ use std::{
 
 use tokio::{
     io::{AsyncRead, AsyncReadExt, AsyncWriteExt, ReadBuf},
-    net::{TcpListener, UdpSocket, UnixStream},
+    net::{TcpListener, UdpSocket, UnixListener, UnixStream},
     runtime::{Builder, Handle, Runtime, TryCurrentError},
     sync::{Notify, mpsc},
     task::{LocalSet, coop, spawn_local, yield_now},
@@ -220,6 +220,16 @@ fn what_the_builder_has_not_enabled_panics() {
         assert!(panic_of(|| tokio::net::unix::pipe::pipe()).contains(io));
         let bind = || runtime.block_on(TcpListener::bind("127.0.0.1:0"));
         assert!(panic_of(bind).contains(io));
+        // The system's error comes first, and a file that was bound stays.
+        let taken = std::net::TcpListener::bind("127.0.0.1:0").unwrap();
+        let address = taken.local_addr().unwrap();
+        let error = runtime.block_on(TcpListener::bind(address)).unwrap_err();
+        assert_eq!(error.kind(), std::io::ErrorKind::AddrInUse);
+        let folder = tempfile::tempdir().unwrap();
+        let path = folder.path().join("socket");
+        assert!(panic_of(|| UnixListener::bind(&path)).contains(io));
+        let error = UnixListener::bind(&path).unwrap_err();
+        assert_eq!(error.kind(), std::io::ErrorKind::AddrInUse);
         assert!(panic_of(|| drop(sleep(limit))).contains(time));
         assert!(panic_of(|| drop(interval(limit))).contains(time));
         assert!(panic_of(|| drop(timeout(limit, async {}))).contains(time));

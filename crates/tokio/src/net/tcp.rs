@@ -3,7 +3,7 @@
 use std::{net::SocketAddr, time::Duration};
 
 use crate::{
-    context::need_io,
+    context::{bound, need_io},
     forward::{forward, forward_addrs},
     net::ToSocketAddrs,
 };
@@ -94,8 +94,7 @@ impl TcpListener {
     ///
     /// Returns the error of the last address.
     pub async fn bind(addr: impl ToSocketAddrs) -> io::Result<Self> {
-        need_io();
-        Inner::TcpListener::bind(addr).await.map(Self)
+        bound(Inner::TcpListener::bind(addr).await).map(Self)
     }
 
     /// Accepts the next connection.
@@ -200,7 +199,6 @@ impl TcpSocket {
     /// Returns the operating system's error.
     #[track_caller]
     pub fn listen(self, backlog: u32) -> io::Result<TcpListener> {
-        need_io();
-        self.0.listen(backlog).map(TcpListener)
+        bound(self.0.listen(backlog)).map(TcpListener)
     }
 }

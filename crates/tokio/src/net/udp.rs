@@ -27,8 +27,7 @@ impl UdpSocket {
     ///
     /// Returns the error of the last address.
     pub async fn bind(addr: impl ToSocketAddrs) -> io::Result<Self> {
-        crate::context::need_io();
-        Inner::UdpSocket::bind(addr).await.map(Self)
+        crate::context::bound(Inner::UdpSocket::bind(addr).await).map(Self)
     }
 }
 

@@ -9,7 +9,7 @@ pub use tourbillon::net::unix::{UCred, gid_t, pid_t, uid_t};
 
 pub use self::addr::SocketAddr;
 use crate::{
-    context::need_io,
+    context::{bound, need_io},
     forward::{forward, forward_addrs},
 };
 
@@ -74,8 +74,7 @@ impl UnixListener {
     /// Returns the operating system's error.
     #[track_caller]
     pub fn bind(path: impl AsRef<Path>) -> io::Result<Self> {
-        need_io();
-        Inner::UnixListener::bind(path).map(Self)
+        bound(Inner::UnixListener::bind(path)).map(Self)
     }
 
     /// Binds to an address, which may have no path.
@@ -85,8 +84,7 @@ impl UnixListener {
     /// Returns the operating system's error.
     #[track_caller]
     pub fn bind_addr(addr: &SocketAddr) -> io::Result<Self> {
-        need_io();
-        Inner::UnixListener::bind_addr(addr.as_std()).map(Self)
+        bound(Inner::UnixListener::bind_addr(addr.as_std())).map(Self)
     }
 
     /// Accepts the next connection.
@@ -141,8 +139,7 @@ impl UnixDatagram {
     /// Returns the operating system's error.
     #[track_caller]
     pub fn bind(path: impl AsRef<Path>) -> io::Result<Self> {
-        need_io();
-        Inner::UnixDatagram::bind(path).map(Self)
+        bound(Inner::UnixDatagram::bind(path)).map(Self)
     }
 
     /// Binds to an address, which may have no path.
@@ -152,8 +149,7 @@ impl UnixDatagram {
     /// Returns the operating system's error.
     #[track_caller]
     pub fn bind_addr(addr: &SocketAddr) -> io::Result<Self> {
-        need_io();
-        Inner::UnixDatagram::bind_addr(addr.as_std()).map(Self)
+        bound(Inner::UnixDatagram::bind_addr(addr.as_std())).map(Self)
     }
 
     /// Creates a socket that is not bound.
@@ -215,8 +211,7 @@ impl UnixSocket {
     /// Fails for a socket for datagrams, or with the operating system's error.
     #[track_caller]
     pub fn listen(self, backlog: u32) -> io::Result<UnixListener> {
-        need_io();
-        self.0.listen(backlog).map(UnixListener)
+        bound(self.0.listen(backlog)).map(UnixListener)
     }
 
     /// Connects to the socket at `path`.
