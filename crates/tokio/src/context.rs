@@ -4,7 +4,7 @@
 use std::{io, thread};
 
 use real::runtime::{Handle, TryCurrentError};
-use tourbillon::facade::Drivers;
+use tourbillon::{ArmError, facade::Drivers};
 
 /// The text with which tokio panics outside of a runtime.
 pub(crate) const NO_RUNTIME: &str =
@@ -39,9 +39,12 @@ pub(crate) fn need_io() {
 /// and a name that was bound stays bound.
 #[track_caller]
 pub(crate) fn bound<T>(socket: io::Result<T>) -> io::Result<T> {
-    let socket = socket?;
-    need_io();
-    Ok(socket)
+    // Outside of a runtime it was bound, and then nobody took it.
+    let is_of_system = |error: &io::Error| error.get_ref().is_none_or(|it| !it.is::<ArmError>());
+    if !socket.as_ref().is_err_and(is_of_system) {
+        need_io();
+    }
+    socket
 }
 
 /// Checks that there are timers.

@@ -204,6 +204,17 @@ fn a_poll_has_a_budget_of_128() {
 }
 
 #[test]
+fn a_bind_outside_of_a_runtime_panics_after_the_systems_error() {
+    let folder = tempfile::tempdir().unwrap();
+    let path = folder.path().join("socket");
+    assert!(panic_of(|| UnixListener::bind(&path)).contains("there is no reactor running"));
+    let error = UnixListener::bind(&path).unwrap_err();
+    assert_eq!(error.kind(), std::io::ErrorKind::AddrInUse);
+    let bind = || futures::executor::block_on(UdpSocket::bind("127.0.0.1:0"));
+    assert!(panic_of(bind).contains("there is no reactor running"));
+}
+
+#[test]
 fn what_the_builder_has_not_enabled_panics() {
     for flavor in 0..2 {
         let builder = || match flavor {
