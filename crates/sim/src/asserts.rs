@@ -1,6 +1,6 @@
 //! Assertions over one seed, and over all of them.
 
-use crate::world::{self, with};
+use crate::world::with;
 
 /// Fails the seed if the condition does not hold.
 ///
@@ -19,7 +19,12 @@ macro_rules! assert_always {
     };
     ($condition:expr, $($why:tt)+) => {
         if !$condition {
-            $crate::fail(&::std::format!($($why)+));
+            $crate::fail(&::std::format!(
+                "{}:{}: {}",
+                ::core::file!(),
+                ::core::line!(),
+                ::core::format_args!($($why)+),
+            ));
         }
     };
 }
@@ -40,11 +45,6 @@ macro_rules! assert_sometimes {
     ($condition:expr, $what:literal $(,)?) => {
         $crate::sometimes($what, $condition)
     };
-}
-
-/// Fails the seed, and ends its process.
-pub fn fail(why: &str) -> ! {
-    world::die(why)
 }
 
 /// Notes for [`assert_sometimes!`] whether a condition holds.

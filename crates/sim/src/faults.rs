@@ -28,14 +28,10 @@ fn with<R>(f: impl FnOnce(&mut State) -> R) -> R {
 }
 
 fn number(state: &State, name: &str) -> usize {
-    let found = state.hosts.iter().skip(1).position(|it| it.name == name);
-    match found {
-        Some(place) => place + 1,
-        None => {
-            let why = format!("there is no host {name:?}");
-            crate::world::die_with(&why, "");
-        }
-    }
+    state.host_named(name).unwrap_or_else(|| {
+        let why = format!("there is no host {name:?}");
+        crate::world::die_with(&why, "")
+    })
 }
 
 /// Returns the address of a host. Its name resolves to it, as in `("server", 80)`.

@@ -28,9 +28,14 @@ mod world;
 pub use tourbillon_macros::sim_test as test;
 
 #[cfg(tourbillon_sim)]
+#[doc(hidden)]
 pub use self::{
-    asserts::fail,
-    control::random,
+    asserts::sometimes,
+    check::{Test, check},
+};
+#[cfg(tourbillon_sim)]
+pub use self::{
+    control::{fail, random},
     faults::{
         crash, host_address, partition, partition_one_way, repair, repair_all, reset, restart,
         set_clock,
@@ -39,12 +44,6 @@ pub use self::{
     outcome::{Failure, Outcome, Report},
     run::elapsed,
     simulation::Simulation,
-};
-#[cfg(tourbillon_sim)]
-#[doc(hidden)]
-pub use self::{
-    asserts::sometimes,
-    check::{Test, check},
 };
 
 /// For the simulation of the runtime itself.

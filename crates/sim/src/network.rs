@@ -68,7 +68,7 @@ impl Network {
         self
     }
 
-    /// Sets which part of the segments of connections resets the connection, from 0 to 1.
+    /// Sets which part of the writes to connections resets the connection, from 0 to 1.
     ///
     /// # Panics
     ///

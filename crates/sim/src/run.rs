@@ -56,7 +56,7 @@ pub(crate) fn run(simulation: Simulation) -> String {
     let report = report.unwrap_or_else(|_| world::die("the simulation's own thread has panicked"));
     let sometimes = report.sometimes.iter();
     let sometimes: String = sometimes
-        .map(|(what, times)| format!("{SOMETIMES}{what} {times}\n"))
+        .map(|(what, times)| format!("{SOMETIMES}{} {times}\n", what.replace('\n', " ")))
         .collect();
     format!(
         "{sometimes}hash {}\npoints {}\nthreads {}\nsimulated_ns {}\n",

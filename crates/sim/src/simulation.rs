@@ -24,8 +24,8 @@ pub(crate) struct Spec {
 /// One or more hosts under a seed.
 ///
 /// Each host has a runtime of its own, with as many workers as asked for. The seed decides which
-/// thread of all runs next. The hosts are in one process and share its statics. There is no network
-/// between them.
+/// thread of all runs next. The hosts are in one process and share its statics. Between them is a
+/// [`Network`](crate::Network).
 ///
 /// ```
 /// # #[cfg(tourbillon_sim)] {

@@ -251,8 +251,12 @@ unsafe extern "C" fn epoll_ctl(
         // Real descriptors are not part of the simulation.
         return fail(libc::EPERM);
     }
-    if state.kernel.watches(instance, fd) {
-        return fail(libc::EEXIST);
+    let is_watched = state.kernel.watches(instance, fd);
+    match operation == libc::EPOLL_CTL_MOD {
+        true if is_watched => _ = state.kernel.unwatch(instance, fd),
+        true => return fail(libc::ENOENT),
+        false if is_watched => return fail(libc::EEXIST),
+        false => {}
     }
     // Instances must not watch each other in a circle.
     if state.kernel.reaches(fd, instance) {
@@ -267,9 +271,9 @@ unsafe extern "C" fn epoll_ctl(
     0
 }
 
-/// Waits at an instance until it has events, for at most `left` ns. An error is an errno: a signal
-/// interrupted the wait.
-fn wait(world: &World, instance: c_int, left: Option<u64>) -> Result<(), c_int> {
+/// Waits at an instance until it has events, or at another descriptor until it has one of these
+/// conditions, for at most `left` ns. An error is an errno: a signal interrupted the wait.
+fn wait(world: &World, instance: c_int, conditions: u32, left: Option<u64>) -> Result<(), c_int> {
     world.point();
     let mut state = world.lock();
     let until = match left {
@@ -294,7 +298,7 @@ fn wait(world: &World, instance: c_int, left: Option<u64>) -> Result<(), c_int> 
         false => Wait::Socket(instance),
     };
     // Another thread may take the events before the woken one runs. Then sleep again.
-    while !state.is_ready(instance) {
+    while !state.is_ready(instance, conditions) {
         if !world.wait(state, event, until) {
             break;
         }
@@ -364,7 +368,7 @@ unsafe extern "C" fn epoll_pwait(
     let Some(world) = enter().filter(|world| world.lock().kernel.has(instance)) else {
         return real!(SYS_epoll_pwait, instance, events, room, millis, mask, 8) as c_int;
     };
-    match wait(&world, instance, limit(millis)) {
+    match wait(&world, instance, 0, limit(millis)) {
         // SAFETY: the caller passes room for `room` events.
         Ok(()) => unsafe { take(&world, instance, events, room) },
         Err(errno) => fail(errno),
@@ -395,7 +399,8 @@ unsafe extern "C" fn poll(fds: *mut pollfd, count: nfds_t, millis: c_int) -> c_i
     };
     match entries {
         [one] => {
-            if let Err(errno) = wait(&world, one.fd, limit(millis)) {
+            let conditions = one.events | libc::POLLERR | libc::POLLHUP;
+            if let Err(errno) = wait(&world, one.fd, conditions as u32, limit(millis)) {
                 return fail(errno);
             }
         }

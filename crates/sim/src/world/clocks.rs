@@ -58,7 +58,9 @@ impl Clocks {
 
     /// Returns the first moment at which a clock shows `at` or more, if nobody sets it.
     pub(crate) fn when(&self, clock: Clock, at: u64) -> u64 {
-        let at = at.saturating_sub(self.shift(clock));
+        // The shift is a difference by wrapping: a clock that was set back has a negative one.
+        let at = i128::from(at) - i128::from(self.shift(clock) as i64);
+        let at = u64::try_from(at.max(0)).unwrap_or(u64::MAX);
         if self.drift == 0 || at <= BEGIN {
             return at;
         }

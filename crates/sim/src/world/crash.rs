@@ -2,7 +2,7 @@
 
 use std::sync::MutexGuard;
 
-use super::{NEVER, Run, State, World, clocks::Clock, me};
+use super::{Run, State, World, clocks::Clock, me};
 
 impl State {
     /// Takes the power from a host.
@@ -29,6 +29,7 @@ impl State {
             return false;
         }
         self.note(|| format!("{} starts again", self.hosts[host].name));
+        self.answer_writers(host);
         self.release();
         true
     }
@@ -54,6 +55,6 @@ impl World {
     pub(crate) fn leave(&self, state: MutexGuard<'_, State>) {
         let me = me().expect("it is a thread of the world");
         self.next(state, me);
-        unreachable!("a thread that has crashed got the baton before {NEVER}");
+        unreachable!("a thread of a host that has crashed never runs again");
     }
 }

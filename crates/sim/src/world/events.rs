@@ -10,11 +10,11 @@ impl State {
     }
 
     /// Returns whether a wait at a descriptor ends now: an instance has events, or another
-    /// descriptor has any condition.
-    pub(crate) fn is_ready(&self, fd: i32) -> bool {
+    /// descriptor has one of these conditions.
+    pub(crate) fn is_ready(&self, fd: i32, conditions: u32) -> bool {
         match self.kernel.is_instance(fd) {
             true => self.kernel.has_events(&self.net, fd),
-            false => self.conditions(fd) != 0,
+            false => self.conditions(fd) & conditions != 0,
         }
     }
 

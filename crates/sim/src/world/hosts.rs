@@ -25,6 +25,11 @@ impl Host {
 }
 
 impl State {
+    /// Returns the number of the host that has a name.
+    pub(crate) fn host_named(&self, name: &str) -> Option<usize> {
+        (1..self.hosts.len()).find(|&host| self.hosts[host].name == name)
+    }
+
     pub(crate) fn add_host(&mut self, name: String) {
         self.hosts.push(Host::new(name));
     }

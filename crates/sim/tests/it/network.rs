@@ -15,6 +15,7 @@ use tourbillon::{
     net::{TcpListener, TcpStream, UdpSocket},
     task::spawn_blocking,
     time::{sleep, timeout},
+    timer::Timer,
 };
 use tourbillon_sim::{
     Network, Simulation, assert_sometimes, crash, host_address, partition, partition_one_way,
@@ -300,5 +301,180 @@ fn each_host_has_a_wall_clock(sim: &mut Simulation) {
         while wall.elapsed().unwrap() < Duration::from_secs(3_600) {
             sleep(Duration::from_millis(100)).await;
         }
+    });
+}
+
+#[tourbillon_sim::test(seeds = 50)]
+fn a_repair_keeps_the_order_of_a_stream(sim: &mut Simulation) {
+    sim.host("server", || async {
+        let listener = TcpListener::bind("0.0.0.0:7").await?;
+        let (mut stream, _) = listener.accept().await?;
+        let mut all = Vec::new();
+        stream.read_to_end(&mut all).await?;
+        assert_eq!(all, (0..100).collect::<Vec<u8>>());
+        stream.write_all(b"all").await
+    });
+    sim.client("client", || async {
+        let mut stream = connect("server", 7).await;
+        for number in 0..100 {
+            match random() % 8 {
+                0 => partition_one_way("client", "server"),
+                1 | 2 => repair("client", "server"),
+                _ => sleep(Duration::from_nanos(random() % 500_000)).await,
+            }
+            stream.write_all(&[number]).await?;
+        }
+        repair_all();
+        stream.close().await?;
+        let mut answer = String::new();
+        stream.read_to_string(&mut answer).await?;
+        assert_eq!(answer, "all");
+        io::Result::Ok(())
+    });
+}
+
+#[tourbillon_sim::test(seeds = 100)]
+fn a_connect_that_is_dropped_leaves_nobody_waiting(sim: &mut Simulation) {
+    sim.host("server", || async {
+        let listener = TcpListener::bind("0.0.0.0:7").await?;
+        loop {
+            // One after the other: a connection whose client is gone must end.
+            let (mut stream, _) = listener.accept().await?;
+            let mut buffer = [0; 9];
+            while let Ok(count @ 1..) = stream.read(&mut buffer).await {
+                if stream.write_all(&buffer[..count]).await.is_err() {
+                    break;
+                }
+            }
+        }
+        #[allow(unreachable_code, reason = "the type of the loop's errors")]
+        io::Result::Ok(())
+    });
+    sim.client("client", || async {
+        drop(connect("server", 7).await);
+        for _ in 0..5 {
+            let limit = Duration::from_nanos(random() % 2_000_000);
+            let connected = timeout(limit, TcpStream::connect(("server", 7))).await;
+            assert_sometimes!(connected.is_err(), "the connect is dropped");
+        }
+        let mut stream = connect("server", 7).await;
+        exchange(&mut stream, b"number").await
+    });
+}
+
+#[tourbillon_sim::test(seeds = 50)]
+fn a_writer_to_a_host_that_has_crashed_waits(sim: &mut Simulation) {
+    let mut network = Network::new();
+    network.window(1_000);
+    sim.network(network);
+    sim.host("server", || async {
+        let listener = TcpListener::bind("0.0.0.0:7").await?;
+        loop {
+            let (stream, _) = listener.accept().await?;
+            // It reads nothing.
+            tourbillon::spawn(async move {
+                sleep(Duration::from_secs(3_000)).await;
+                drop(stream);
+            });
+        }
+        #[allow(unreachable_code, reason = "the type of the loop's errors")]
+        io::Result::Ok(())
+    });
+    sim.client("client", || async {
+        let mut stream = connect("server", 7).await;
+        if random() % 2 == 0 {
+            // The window is full before the crash, so nothing is under way.
+            let full = timeout(Duration::from_secs(1), stream.write_all(&[1; 2_000])).await;
+            assert!(full.is_err());
+        }
+        crash("server");
+        let full = timeout(Duration::from_secs(1), stream.write_all(&[2; 2_000])).await;
+        assert!(full.is_err(), "the window is full: {full:?}");
+        restart("server");
+        let error = stream.write_all(&[3; 2_000]).await.unwrap_err();
+        assert_eq!(error.kind(), ErrorKind::ConnectionReset);
+    });
+}
+
+#[tourbillon_sim::test(seeds = 50)]
+fn an_answer_is_read_before_the_reset_behind_it(sim: &mut Simulation) {
+    sim.host("server", || async {
+        let listener = TcpListener::bind("0.0.0.0:7").await?;
+        loop {
+            let (mut stream, _) = listener.accept().await?;
+            stream.read_exact(&mut [0; 1]).await?;
+            sleep(Duration::from_millis(5)).await;
+            stream.write_all(b"too long").await?;
+            // It has not read the rest of the request, so this resets the connection.
+            drop(stream);
+        }
+        #[allow(unreachable_code, reason = "the type of the loop's errors")]
+        io::Result::Ok(())
+    });
+    sim.client("client", || async {
+        let mut stream = connect("server", 7).await;
+        stream.write_all(&[1; 100]).await?;
+        sleep(Duration::from_millis(50)).await;
+        let mut answer = [0; 8];
+        stream.read_exact(&mut answer).await?;
+        assert_eq!(&answer, b"too long");
+        let error = stream.read(&mut answer).await.unwrap_err();
+        assert_eq!(error.kind(), ErrorKind::ConnectionReset);
+        io::Result::Ok(())
+    });
+}
+
+#[tourbillon_sim::test(seeds = 30)]
+fn a_listener_on_the_loopback_is_for_its_own_host(sim: &mut Simulation) {
+    sim.client("server", || async {
+        let listener = TcpListener::bind("127.0.0.1:7").await?;
+        let mut own = TcpStream::connect("127.0.0.1:7").await?;
+        let (mut stream, _) = listener.accept().await?;
+        own.write_all(b"own").await?;
+        stream.read_exact(&mut [0; 3]).await?;
+        sleep(Duration::from_secs(1)).await;
+        io::Result::Ok(())
+    });
+    sim.client("other", || async {
+        sleep(Duration::from_millis(100)).await;
+        let error = TcpStream::connect(("server", 7)).await.unwrap_err();
+        assert_eq!(error.kind(), ErrorKind::ConnectionRefused);
+    });
+}
+
+#[tourbillon_sim::test(seeds = 30)]
+fn a_read_of_the_standard_library_has_a_time_limit(sim: &mut Simulation) {
+    sim.host("server", echo);
+    sim.client("client", || async {
+        drop(connect("server", 7).await);
+        let wait = spawn_blocking(|| {
+            let addrs: Vec<SocketAddr> = ("server", 7).to_socket_addrs()?.collect();
+            let mut stream = std::net::TcpStream::connect(&addrs[..])?;
+            stream.set_read_timeout(Some(Duration::from_secs(2)))?;
+            let begin = Instant::now();
+            let error = stream.read(&mut [0; 9]).unwrap_err();
+            assert_eq!(error.kind(), ErrorKind::WouldBlock);
+            assert!(begin.elapsed() >= Duration::from_secs(2));
+            io::Result::Ok(())
+        });
+        wait.await.unwrap()
+    });
+}
+
+#[tourbillon_sim::test(seeds = 20)]
+fn timers_follow_a_wall_clock_that_is_set_far_back(sim: &mut Simulation) {
+    sim.client("a", || async {
+        let at = SystemTime::now() + Duration::from_secs(10);
+        let fired = Arc::new(AtomicU64::new(0));
+        let count = fired.clone();
+        let _timer = Timer::at_wall(at).start(move || {
+            count.fetch_add(1, SeqCst);
+        });
+        set_clock("a", SystemTime::UNIX_EPOCH);
+        sleep(Duration::from_secs(60)).await;
+        assert_eq!(fired.load(SeqCst), 0);
+        set_clock("a", at);
+        sleep(Duration::from_secs(1)).await;
+        assert_eq!(fired.load(SeqCst), 1);
     });
 }

@@ -51,15 +51,10 @@ unsafe extern "C" fn getaddrinfo(
         false => unsafe { CStr::from_ptr(at) }.to_string_lossy().into_owned(),
     };
     let (name, service) = (text(name), text(service));
-    let state = world.lock();
-    let host = state
-        .hosts
-        .iter()
-        .skip(1)
-        .position(|host| host.name == name);
+    let host = world.lock().host_named(&name);
     let ip = match (name.parse::<Ipv4Addr>(), host) {
         (Ok(ip), _) => ip,
-        (_, Some(place)) => address(place + 1),
+        (_, Some(host)) => address(host),
         _ if name == "localhost" => Ipv4Addr::LOCALHOST,
         _ => return libc::EAI_NONAME,
     };

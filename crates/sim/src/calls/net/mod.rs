@@ -13,7 +13,7 @@ use libc::{c_int, c_ulong, c_void, sockaddr, sockaddr_in, socklen_t};
 
 pub(super) use self::transfer::{read, write};
 
-use super::{fail, poll::number, raw::real};
+use super::{fail, poll::number, raw::real, really_close};
 use crate::world::{
     Inside, NEVER, Wait, World, enter,
     kernel::Object,
@@ -54,17 +54,37 @@ fn answer<T: TryInto<isize>>(result: Result<T, Errno>) -> isize {
     }
 }
 
+/// Returns the bytes that a caller passes, of which there may be none.
+///
+/// # Safety
+///
+/// At `at` are `len` bytes for as long as `'a`.
+unsafe fn bytes<'a>(at: *const c_void, len: usize) -> &'a [u8] {
+    match len {
+        0 => &[],
+        // SAFETY: as the caller says.
+        _ => unsafe { slice::from_raw_parts(at.cast(), len) },
+    }
+}
+
 fn done(result: Result<(), Errno>) -> c_int {
     answer(result.map(|()| 0)) as c_int
 }
 
-/// Tries until the call need not wait. A socket that does not block tries once.
+/// Tries until the call need not wait. A socket that does not block tries once. `limit` is the
+/// option that has the time limit of such calls.
 fn until_done<T>(
     world: &World,
     fd: c_int,
     flags: c_int,
+    limit: c_int,
     mut attempt: impl FnMut(&World) -> Result<T, Errno>,
 ) -> Result<T, Errno> {
+    let until = {
+        let mut state = world.lock();
+        let limit = state.socket(fd)?.limit(limit);
+        limit.map_or(NEVER, |limit| state.ahead(limit))
+    };
     loop {
         world.point();
         let result = attempt(world);
@@ -75,7 +95,9 @@ fn until_done<T>(
         if !waits {
             return result;
         }
-        world.wait(state, Wait::Socket(fd), NEVER);
+        if !world.wait(state, Wait::Socket(fd), until) {
+            return Err(libc::EAGAIN);
+        }
     }
 }
 
@@ -186,10 +208,7 @@ unsafe extern "C" fn connect(fd: c_int, at: *const sockaddr, len: socklen_t) -> 
     };
     let mut state = world.lock();
     let result = match state.socket(fd).map(|socket| &mut socket.kind) {
-        Ok(Kind::Udp(datagrams)) => {
-            datagrams.peer = Some(to);
-            Ok(())
-        }
+        Ok(Kind::Udp(_)) => state.connect_datagrams(fd, to),
         Ok(_) => state.connect(fd, to),
         Err(errno) => Err(errno),
     };
@@ -198,7 +217,7 @@ unsafe extern "C" fn connect(fd: c_int, at: *const sockaddr, len: socklen_t) -> 
     if !waits {
         return done(result);
     }
-    let result = until_done(&world, fd, 0, |world| {
+    let result = until_done(&world, fd, 0, libc::SO_SNDTIMEO, |world| {
         let mut state = world.lock();
         let Kind::Connection(id) = state.socket(fd)?.kind else {
             return Err(libc::EINVAL);
@@ -230,19 +249,25 @@ unsafe extern "C" fn accept4(
     let Some(world) = on_socket(fd) else {
         return real!(SYS_accept4, fd, at, len, flags) as c_int;
     };
-    let id = match until_done(&world, fd, 0, |world| world.lock().accept(fd)) {
-        Ok(id) => id,
-        Err(errno) => return fail(errno),
-    };
+    // A connection stays in the queue if there is no descriptor for it.
     let new = number();
     if new < 0 {
         return new;
     }
+    let accept = |world: &World| world.lock().accept(fd);
+    let accepted = until_done(&world, fd, 0, libc::SO_RCVTIMEO, accept);
     let mut state = world.lock();
-    let Some(end) = state.net.end(id) else {
-        return fail(libc::ECONNABORTED);
+    let found = accepted.and_then(|id| {
+        let end = state.net.end(id).ok_or(libc::ECONNABORTED)?;
+        Ok((id, end.local, end.peer))
+    });
+    let (id, local, peer) = match found {
+        Ok(found) => found,
+        Err(errno) => {
+            really_close(new);
+            return fail(errno);
+        }
     };
-    let (local, peer) = (end.local, end.peer);
     let mut socket = Socket::new(Kind::Connection(id), flags & libc::SOCK_NONBLOCK == 0);
     socket.local = Some(local);
     let host = state.host();
@@ -322,8 +347,12 @@ unsafe extern "C" fn setsockopt(
     let Some(world) = on_socket(fd) else {
         return real!(SYS_setsockopt, fd, level, name, value, len) as c_int;
     };
+    // Messages that the kernel divides or joins are not simulated.
+    if level == libc::SOL_UDP {
+        return fail(libc::ENOPROTOOPT);
+    }
     // SAFETY: the caller passes a value of this length.
-    let value = unsafe { slice::from_raw_parts(value.cast::<u8>(), len as usize) };
+    let value = unsafe { bytes(value, len as usize) };
     let mut state = world.lock();
     done(state.socket(fd).map(|socket| {
         socket.options.insert((level, name), value.to_vec());

@@ -4,7 +4,7 @@ use std::{net::SocketAddrV4, ptr, slice};
 
 use libc::{c_int, c_void, iovec, msghdr, size_t, sockaddr, socklen_t, ssize_t};
 
-use super::{super::raw::real, answer, on_socket, read_address, until_done, write_address};
+use super::{super::raw::real, answer, bytes, on_socket, read_address, until_done, write_address};
 use crate::world::{
     World,
     net::{Errno, Kind},
@@ -30,7 +30,7 @@ fn write_to(
     bytes: &[u8],
     flags: c_int,
 ) -> Result<usize, Errno> {
-    until_done(world, fd, flags, |world| {
+    until_done(world, fd, flags, libc::SO_SNDTIMEO, |world| {
         let mut state = world.lock();
         match state.socket(fd)?.kind {
             Kind::Connection(id) => state.write_stream(id, bytes),
@@ -47,7 +47,7 @@ fn read_from(
     flags: c_int,
 ) -> Result<(Option<SocketAddrV4>, usize), Errno> {
     let peeks = flags & libc::MSG_PEEK != 0;
-    until_done(world, fd, flags, |world| {
+    until_done(world, fd, flags, libc::SO_RCVTIMEO, |world| {
         let mut state = world.lock();
         match state.socket(fd)?.kind {
             Kind::Connection(id) => Ok((None, state.read_stream(id, buffer, peeks)?)),
@@ -71,9 +71,13 @@ pub(in crate::calls) unsafe fn read(
     buffer: *mut c_void,
     len: size_t,
 ) -> ssize_t {
-    // SAFETY: as the caller says. The bytes are written before they are read.
-    let buffer = unsafe { slice::from_raw_parts_mut(buffer.cast::<u8>(), len) };
-    answer(read_from(world, fd, buffer, 0).map(|(_, count)| count))
+    let buffer = iovec {
+        iov_base: buffer,
+        iov_len: len,
+    };
+    // SAFETY: as the caller says.
+    let result = unsafe { scattered(&buffer, 1, |bytes| read_from(world, fd, bytes, 0)) };
+    answer(result.map(|(_, count)| count))
 }
 
 /// Writes to a socket, for `write`.
@@ -88,7 +92,7 @@ pub(in crate::calls) unsafe fn write(
     len: size_t,
 ) -> ssize_t {
     // SAFETY: as the caller says.
-    let bytes = unsafe { slice::from_raw_parts(buffer.cast::<u8>(), len) };
+    let bytes = unsafe { bytes(buffer, len) };
     answer(write_to(world, fd, None, bytes, 0))
 }
 
@@ -122,7 +126,7 @@ unsafe extern "C" fn sendto(
         false => unsafe { read_address(at, at_len) }.map(Some),
     };
     // SAFETY: the caller passes this many bytes.
-    let bytes = unsafe { slice::from_raw_parts(buffer.cast::<u8>(), len) };
+    let bytes = unsafe { bytes(buffer, len) };
     answer(to.and_then(|to| write_to(&world, fd, to, bytes, flags)))
 }
 
@@ -137,7 +141,7 @@ unsafe fn gathered(buffers: *const iovec, count: usize) -> Vec<u8> {
     let mut bytes = Vec::new();
     for buffer in buffers.iter().filter(|buffer| buffer.iov_len > 0) {
         // SAFETY: as the caller says.
-        let part = unsafe { slice::from_raw_parts(buffer.iov_base.cast(), buffer.iov_len) };
+        let part = unsafe { super::bytes(buffer.iov_base, buffer.iov_len) };
         bytes.extend_from_slice(part);
     }
     bytes
@@ -216,9 +220,12 @@ unsafe extern "C" fn recvfrom(
     let Some(world) = on_socket(fd) else {
         return real!(SYS_recvfrom, fd, buffer, len, flags, at, at_len);
     };
-    // SAFETY: the caller passes a buffer of this length. Its bytes are written, not read.
-    let buffer = unsafe { slice::from_raw_parts_mut(buffer.cast::<u8>(), len) };
-    let result = read_from(&world, fd, buffer, flags);
+    let buffer = iovec {
+        iov_base: buffer,
+        iov_len: len,
+    };
+    // SAFETY: the caller passes a buffer of this length.
+    let result = unsafe { scattered(&buffer, 1, |bytes| read_from(&world, fd, bytes, flags)) };
     if let Ok((Some(from), _)) = result {
         // SAFETY: the caller passes room for an address, or none.
         unsafe { write_address(from, at, at_len) };

@@ -1,6 +1,8 @@
 //! What the arrival of a packet does.
 
-use super::{super::State, Body, Kind, Packet};
+use std::net::SocketAddrV4;
+
+use super::{super::State, Body, EndId, Errno, Gone, Kind, Packet};
 
 impl State {
     /// Delivers the packets that have arrived.
@@ -15,64 +17,43 @@ impl State {
     }
 
     fn arrive(&mut self, packet: Packet) {
-        let Packet { from, to, body } = packet;
-        let is_lost = to == 0 || self.net.cut.contains(&(from, to)) || self.hosts[to].is_down;
-        if is_lost && !matches!(body, Body::GiveUp { .. }) {
-            self.note(|| format!("{} does not get through", body.name()));
+        let (from, to) = (packet.from, packet.to);
+        let is_stopped = to == 0 || self.net.cut.contains(&(from, to)) || self.hosts[to].is_down;
+        if is_stopped && !matches!(packet.body, Body::GiveUp { .. }) {
+            self.note(|| format!("{} does not get through", packet.body.name()));
             // The sender of a segment sends it again and again. Nobody does that for a datagram.
-            if to != 0 && !matches!(body, Body::Datagram { .. }) {
-                self.net.held.push(Packet { from, to, body });
+            if to != 0 && !matches!(packet.body, Body::Datagram { .. }) {
+                self.net.held.push(packet);
             }
             return;
         }
         self.note(|| {
             let (from, to) = (&self.hosts[from].name, &self.hosts[to].name);
-            format!("{} of {from} arrives at {to}", body.name())
+            format!("{} of {from} arrives at {to}", packet.body.name())
         });
+        let (Some(number), Some(id)) = (packet.number, packet.body.end()) else {
+            return self.take_in(from, to, packet.body);
+        };
+        // What comes before its turn waits for those between.
+        if let Some(end) = self.net.ends.get_mut(&id) {
+            end.early.insert(number, packet.body);
+        }
+        while let Some(body) = self.net.end_mut(id).and_then(|end| end.next_body()) {
+            self.take_in(from, to, body);
+        }
+    }
+
+    /// Does what a packet from one host to another asks for.
+    fn take_in(&mut self, from: usize, to: usize, body: Body) {
         match body {
             Body::Syn {
                 from: client,
                 to: at,
             } => self.arrived_syn(from, to, client, at),
-            Body::Accepted { to } => {
-                if let Some(end) = self.net.ends.get_mut(&to).filter(|end| !end.has_failed) {
-                    end.is_open = true;
-                    let fd = end.fd;
-                    fd.into_iter().for_each(|fd| self.signal(fd));
-                }
-            }
             Body::Refused { to } => self.fail_end(to, libc::ECONNREFUSED),
-            Body::Data {
-                to: end,
-                from: sender,
-                bytes,
-            } => {
-                let Some(receiver) = self.net.ends.get_mut(&end) else {
-                    // The receiver is gone, and its host says so.
-                    self.send(to, from, Body::Reset { to: sender }, 0);
-                    return;
-                };
-                receiver.under_way = receiver.under_way.saturating_sub(bytes.len());
-                if !receiver.has_failed && !receiver.reads_no_more {
-                    receiver.incoming.extend(bytes);
-                    let fd = receiver.fd;
-                    fd.into_iter().for_each(|fd| self.signal(fd));
-                }
-            }
-            Body::Fin { to: end } => {
-                if let Some(receiver) = self.net.ends.get_mut(&end) {
-                    receiver.has_ended = true;
-                    let fd = receiver.fd;
-                    fd.into_iter().for_each(|fd| self.signal(fd));
-                }
-            }
             Body::Reset { to } => self.fail_end(to, libc::ECONNRESET),
-            Body::Room { to } => {
-                let fd = self.net.ends.get(&to).and_then(|end| end.fd);
-                fd.into_iter().for_each(|fd| self.signal(fd));
-            }
             Body::GiveUp { end } => {
-                if self.net.ends.get(&end).is_some_and(|end| !end.is_open) {
+                if self.net.end(end).is_some_and(|end| !end.is_open) {
                     self.fail_end(end, libc::ETIMEDOUT);
                 }
             }
@@ -80,55 +61,130 @@ impl State {
                 from,
                 to: at,
                 bytes,
-            } => {
-                let found = self.kernel.sockets().find(|(_, host, socket)| {
-                    matches!(socket.kind, Kind::Udp(_))
-                        && *host == to
-                        && socket.local.is_some_and(|local| local.port() == at.port())
-                });
-                let Some((fd, ..)) = found else { return };
-                if let Ok(socket) = self.socket(fd) {
-                    if let Kind::Udp(datagrams) = &mut socket.kind {
-                        if datagrams.push(from, bytes) {
-                            self.signal(fd);
-                        }
+            } => self.arrived_datagram(to, from, at, bytes),
+            Body::Agreed { to: id }
+            | Body::Opened { to: id }
+            | Body::Data { to: id, .. }
+            | Body::Fin { to: id }
+            | Body::Room { to: id } => {
+                let Some(end) = self.net.ends.get_mut(&id) else {
+                    return;
+                };
+                if let Body::Data { bytes, .. } = &body {
+                    end.under_way -= bytes.len();
+                }
+                let (gone, other, has_failed) = (end.gone, end.other, end.has_failed);
+                // A host resets what it knows nothing of. It remembers a connection that its
+                // program has closed, and says then that data has no reader.
+                let resets = match (gone, &body) {
+                    (None, Body::Agreed { .. }) => has_failed,
+                    (None, _) => false,
+                    (Some(Gone::Lost), _) => true,
+                    (Some(Gone::Closed), body) => {
+                        matches!(body, Body::Agreed { .. } | Body::Data { .. })
                     }
+                };
+                if resets {
+                    self.send(to, from, Body::Reset { to: other });
+                } else if gone.is_none() && !has_failed {
+                    self.change_end(to, id, body);
                 }
             }
         }
     }
 
+    /// Does what a packet to a connection asks for that its program still has.
+    fn change_end(&mut self, host: usize, id: EndId, body: Body) {
+        let Some(end) = self.net.ends.get_mut(&id) else {
+            return;
+        };
+        let (other, fd) = (end.other, end.fd);
+        match body {
+            Body::Agreed { .. } => {
+                end.is_open = true;
+                self.send_in_order(host, id, other, Body::Opened { to: other });
+            }
+            Body::Opened { .. } => {
+                end.is_open = true;
+                let listener = end.listener;
+                if self.queue_at(host, listener, id).is_err() {
+                    // The listener was closed meanwhile.
+                    self.close_end(id, true);
+                }
+            }
+            Body::Data { bytes, .. } => end.incoming.extend(bytes),
+            Body::Fin { .. } => end.has_ended = true,
+            _ => {}
+        }
+        fd.into_iter().for_each(|fd| self.signal(fd));
+    }
+
+    /// Queues an open connection at its listener.
+    fn queue_at(&mut self, host: usize, listener: Option<i32>, id: EndId) -> Result<(), Errno> {
+        let fd = listener.ok_or(libc::EBADF)?;
+        let at = self.net.end(id).map(|end| end.local).ok_or(libc::EBADF)?;
+        let found = self.kernel.sockets().find(|it| it.0 == fd && it.1 == host);
+        if !found.is_some_and(|(_, _, socket)| socket.is_at(at)) {
+            return Err(libc::EBADF);
+        }
+        let Kind::Listener(queue) = &mut self.socket(fd)?.kind else {
+            return Err(libc::EINVAL);
+        };
+        queue.push_back(id);
+        self.signal(fd);
+        Ok(())
+    }
+
     /// A request for a connection has come to a host.
-    fn arrived_syn(
-        &mut self,
-        from: usize,
-        to: usize,
-        client: super::EndId,
-        at: std::net::SocketAddrV4,
-    ) {
+    fn arrived_syn(&mut self, from: usize, to: usize, client: EndId, at: SocketAddrV4) {
         let listeners = self.kernel.sockets().filter(|(_, host, socket)| {
-            matches!(socket.kind, Kind::Listener(_))
-                && *host == to
-                && socket.local.is_some_and(|local| local.port() == at.port())
+            matches!(socket.kind, Kind::Listener(_)) && *host == to && socket.is_at(at)
         });
         let listeners: Vec<i32> = listeners.map(|(fd, ..)| fd).collect();
         if listeners.is_empty() {
-            self.send(to, from, Body::Refused { to: client }, 0);
-            return;
+            return self.send(to, from, Body::Refused { to: client });
         }
         let fd = listeners[self.rng.usize(..listeners.len())];
-        let Some(end) = self.answer(to, client, at) else {
-            return;
-        };
-        let arrives = self.send(to, from, Body::Accepted { to: client }, 0);
-        // What the server sends comes after the answer.
-        if let Some(client) = self.net.ends.get_mut(&client) {
-            client.last_arrival = arrives;
+        if let Some(end) = self.answer(to, client, at, fd) {
+            self.send_in_order(to, end, client, Body::Agreed { to: client });
         }
+    }
+
+    /// A datagram has come to a host.
+    fn arrived_datagram(
+        &mut self,
+        to: usize,
+        from: SocketAddrV4,
+        at: SocketAddrV4,
+        bytes: Vec<u8>,
+    ) {
+        let mut chosen: Vec<i32> = Vec::new();
+        let mut is_for_peer = false;
+        for (fd, host, socket) in self.kernel.sockets() {
+            let Kind::Udp(datagrams) = &socket.kind else {
+                continue;
+            };
+            if host != to || !socket.is_at(at) || datagrams.peer.is_some_and(|it| it != from) {
+                continue;
+            }
+            // One that is connected to the sender comes before those that are not connected.
+            if datagrams.peer.is_some() && !is_for_peer {
+                is_for_peer = true;
+                chosen.clear();
+            }
+            if datagrams.peer.is_some() == is_for_peer {
+                chosen.push(fd);
+            }
+        }
+        if chosen.is_empty() {
+            return;
+        }
+        let fd = chosen[self.rng.usize(..chosen.len())];
         if let Ok(socket) = self.socket(fd) {
-            if let Kind::Listener(queue) = &mut socket.kind {
-                queue.push_back(end);
-                self.signal(fd);
+            if let Kind::Udp(datagrams) = &mut socket.kind {
+                if datagrams.push(from, bytes) {
+                    self.signal(fd);
+                }
             }
         }
     }

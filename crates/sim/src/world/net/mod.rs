@@ -18,6 +18,7 @@ use super::{
 };
 use crate::network::Network;
 
+use self::stream::Gone;
 pub(crate) use self::{stream::End, udp::Datagrams};
 
 const WRITABLE: u32 = libc::EPOLLOUT as u32;
@@ -59,8 +60,12 @@ pub(super) enum Body {
         from: EndId,
         to: SocketAddrV4,
     },
-    /// The connection is there.
-    Accepted {
+    /// The listener's host agrees.
+    Agreed {
+        to: EndId,
+    },
+    /// The client has read that. From here on the connection can be accepted.
+    Opened {
         to: EndId,
     },
     /// Nobody listens.
@@ -69,7 +74,6 @@ pub(super) enum Body {
     },
     Data {
         to: EndId,
-        from: EndId,
         bytes: Vec<u8>,
     },
     /// No more data comes.
@@ -98,6 +102,8 @@ pub(super) enum Body {
 pub(super) struct Packet {
     from: usize,
     to: usize,
+    /// Its place among the packets to an end, which come in order.
+    number: Option<u64>,
     body: Body,
 }
 
@@ -144,7 +150,7 @@ impl Net {
     fn room(&self, end: &End) -> usize {
         match self.ends.get(&end.other) {
             Some(other) => self.plan.window.saturating_sub(other.unread()),
-            // It is gone, so what is sent is answered by a reset.
+            // The connection is not open yet.
             None => self.plan.window,
         }
     }
@@ -246,9 +252,22 @@ impl State {
         Ok(SocketAddrV4::new(ip, known.port()))
     }
 
-    /// Sends a packet from one host to another. `not_before` keeps the order of a connection.
-    /// Returns when it arrives.
-    fn send(&mut self, from: usize, to: usize, body: Body, not_before: u64) -> u64 {
+    /// Sends a packet from one host to another, by itself.
+    fn send(&mut self, from: usize, to: usize, body: Body) {
+        let packet = Packet {
+            from,
+            to,
+            number: None,
+            body,
+        };
+        self.send_packet(packet, 0);
+    }
+
+    /// Sends a packet, which arrives at `not_before` at the earliest. Returns when it does.
+    fn send_packet(&mut self, packet: Packet, not_before: u64) -> u64 {
+        let Packet {
+            from, to, ref body, ..
+        } = packet;
         let plan = &self.net.plan;
         let delay = match from == to {
             true => self.rng.u64(5_000..30_000),
@@ -265,7 +284,7 @@ impl State {
             at = at.saturating_add(200_000_000);
         }
         let at = at.max(not_before);
-        self.put(at, Packet { from, to, body });
+        self.put(at, packet);
         at
     }
 
@@ -295,7 +314,7 @@ impl State {
     pub(crate) fn release(&mut self) {
         let mut last = self.now;
         for packet in std::mem::take(&mut self.net.held) {
-            // In the order in which they came, so that no connection is mixed up.
+            // Not all at once. Those to an end have numbers, by which they come in order.
             last += self.rng.u64(1_000..200_000);
             self.put(last, packet);
         }
@@ -303,14 +322,9 @@ impl State {
 
     /// Resets the connections between two hosts.
     pub(crate) fn reset_between(&mut self, one: usize, other: usize) {
-        let hosts = |end: &End, ends: &BTreeMap<EndId, End>| {
-            let other = ends.get(&end.other).map(|it| it.host);
-            (end.host, other)
-        };
-        let ends = &self.net.ends;
-        let chosen = ends.iter().filter(|(_, end)| {
-            let pair = hosts(end, ends);
-            pair == (one, Some(other)) || pair == (other, Some(one))
+        let chosen = self.net.ends.iter().filter(|(_, end)| {
+            let peer = self.host_of(end.host, *end.peer.ip());
+            [(one, Some(other)), (other, Some(one))].contains(&(end.host, peer))
         });
         let chosen: Vec<EndId> = chosen.map(|(id, _)| *id).collect();
         for id in chosen {
@@ -318,12 +332,33 @@ impl State {
         }
     }
 
-    /// Drops all sockets of a host that has crashed, without a word to anybody.
+    /// Forgets all connections of a host that has crashed, without a word to anybody.
     pub(crate) fn lose_sockets(&mut self, host: usize) {
-        self.net.ends.retain(|_, end| end.host != host);
-        self.net
-            .packets
-            .retain(|_, packet| packet.from != host || packet.to != host);
+        for end in self.net.ends.values_mut().filter(|end| end.host == host) {
+            end.fd = None;
+            end.gone.get_or_insert(Gone::Lost);
+        }
+        let packets = &mut self.net.packets;
+        packets.retain(|_, packet| packet.from != host || packet.to != host);
+        // It sends nothing again.
+        self.net.held.retain(|packet| packet.from != host);
+    }
+
+    /// Has a host that has started again answer writers that wait for room there: they ask again
+    /// and again.
+    pub(crate) fn answer_writers(&mut self, host: usize) {
+        let ends = &self.net.ends;
+        let waiting = ends.values().filter_map(|end| {
+            let is_lost = end.host == host && end.gone == Some(Gone::Lost);
+            let other = ends
+                .get(&end.other)
+                .filter(|other| is_lost && other.waits_for_room)?;
+            Some((other.host, end.other))
+        });
+        let waiting: Vec<(usize, EndId)> = waiting.collect();
+        for (at, end) in waiting {
+            self.send(host, at, Body::Reset { to: end });
+        }
     }
 }
 
@@ -335,6 +370,21 @@ impl Socket {
             local: None,
             options: BTreeMap::new(),
         }
+    }
+
+    /// Returns whether what is sent to an address comes to this socket.
+    fn is_at(&self, at: SocketAddrV4) -> bool {
+        self.local.is_some_and(|local| {
+            local.port() == at.port() && (local.ip().is_unspecified() || local.ip() == at.ip())
+        })
+    }
+
+    /// Returns the time limit of calls that read, or of those that write, in ns.
+    pub(crate) fn limit(&self, name: i32) -> Option<u64> {
+        let value = self.options.get(&(libc::SOL_SOCKET, name))?;
+        let part = |at: usize| Some(i64::from_ne_bytes(value.get(at..at + 8)?.try_into().ok()?));
+        let nanos = part(0)?.saturating_mul(1_000_000_000) + part(8)?.saturating_mul(1_000);
+        u64::try_from(nanos).ok().filter(|&nanos| nanos > 0)
     }
 
     fn option(&self, level: i32, name: i32) -> Option<i32> {
@@ -354,10 +404,24 @@ impl Socket {
 }
 
 impl Body {
+    /// Returns the end to which it is sent, if it belongs to a connection that has both.
+    fn end(&self) -> Option<EndId> {
+        match *self {
+            Body::Agreed { to }
+            | Body::Opened { to }
+            | Body::Data { to, .. }
+            | Body::Fin { to }
+            | Body::Reset { to }
+            | Body::Room { to } => Some(to),
+            _ => None,
+        }
+    }
+
     fn name(&self) -> &'static str {
         match self {
             Body::Syn { .. } => "a request for a connection",
-            Body::Accepted { .. } => "the answer to a connect",
+            Body::Agreed { .. } => "the answer to a connect",
+            Body::Opened { .. } => "the last step of a connect",
             Body::Refused { .. } => "the refusal of a connect",
             Body::Data { .. } => "data",
             Body::Fin { .. } => "the end of a stream",

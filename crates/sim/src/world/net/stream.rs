@@ -1,15 +1,27 @@
 //! Connections.
 
-use std::{collections::VecDeque, net::SocketAddrV4};
+use std::{
+    collections::{BTreeMap, VecDeque},
+    net::{Ipv4Addr, SocketAddrV4},
+};
 
 use super::{
-    super::State, Body, EndId, Errno, FAILED, Kind, READ_CLOSED, READABLE, WRITABLE, address,
+    super::State, Body, EndId, Errno, FAILED, Kind, Packet, READ_CLOSED, READABLE, WRITABLE,
 };
 
 /// How many bytes one packet takes at most.
 const SEGMENT: usize = 16_384;
 /// After which time a connect fails that nobody answers, in ns: as Linux does after six attempts.
 const CONNECT: u64 = 127_000_000_000;
+
+/// Why an end has no program any more.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum Gone {
+    /// The program has closed it.
+    Closed,
+    /// Its host has crashed.
+    Lost,
+}
 
 /// One side of a connection.
 #[derive(Debug)]
@@ -26,6 +38,13 @@ pub(crate) struct End {
     pub(super) under_way: usize,
     /// When the last packet to it arrives.
     pub(super) last_arrival: u64,
+    /// How many packets were sent to it that come in order, and how many of them have come.
+    sent: u64,
+    came: u64,
+    /// Those that have come before their turn.
+    pub(super) early: BTreeMap<u64, Body>,
+    /// The listener that is to have it.
+    pub(super) listener: Option<i32>,
     /// No more data comes.
     pub(super) has_ended: bool,
     /// It sends no more data.
@@ -36,6 +55,7 @@ pub(crate) struct End {
     pub(super) waits_for_room: bool,
     /// The connection has failed.
     pub(super) has_failed: bool,
+    pub(super) gone: Option<Gone>,
     /// The error of the failure that nobody has been told yet.
     pub(crate) error: Option<Errno>,
 }
@@ -52,13 +72,25 @@ impl End {
             incoming: VecDeque::new(),
             under_way: 0,
             last_arrival: 0,
+            sent: 0,
+            came: 0,
+            early: BTreeMap::new(),
+            listener: None,
             has_ended: false,
             has_finished: false,
             reads_no_more: false,
             waits_for_room: false,
             has_failed: false,
+            gone: None,
             error: None,
         }
+    }
+
+    /// Takes the packet whose turn it is, if it has come.
+    pub(super) fn next_body(&mut self) -> Option<Body> {
+        let body = self.early.remove(&self.came)?;
+        self.came += 1;
+        Some(body)
     }
 
     pub(super) fn is_connected(&self) -> bool {
@@ -94,10 +126,19 @@ impl End {
     }
 }
 
+/// Returns an address to send to: no address stands for the host's own.
+pub(super) fn own_if_none(to: SocketAddrV4) -> SocketAddrV4 {
+    match to.ip().is_unspecified() {
+        true => SocketAddrV4::new(Ipv4Addr::LOCALHOST, to.port()),
+        false => to,
+    }
+}
+
 impl State {
     /// Begins to connect a socket. The result comes later.
     pub(crate) fn connect(&mut self, fd: i32, to: SocketAddrV4) -> Result<(), Errno> {
         let host = self.host();
+        let to = own_if_none(to);
         match self.socket(fd)?.kind {
             Kind::Idle => {}
             Kind::Connection(id) => {
@@ -118,14 +159,15 @@ impl State {
         self.net.ends.get_mut(&id).expect("it is new").fd = Some(fd);
         self.socket(fd)?.kind = Kind::Connection(id);
         self.note(|| format!("connects to {to}"));
-        self.send(host, target, Body::Syn { from: id, to }, 0);
+        self.send(host, target, Body::Syn { from: id, to });
         let body = Body::GiveUp { end: id };
         let at = self.now + CONNECT;
         self.put(
             at,
-            super::Packet {
+            Packet {
                 from: host,
                 to: host,
+                number: None,
                 body,
             },
         );
@@ -157,7 +199,7 @@ impl State {
     pub(crate) fn write_stream(&mut self, id: EndId, bytes: &[u8]) -> Result<usize, Errno> {
         let end = self.net.ends.get_mut(&id).ok_or(libc::EPIPE)?;
         if let Some(error) = end.error.take() {
-            return Err(if end.is_open { error } else { libc::EPIPE });
+            return Err(error);
         }
         if end.has_failed || end.has_finished {
             return Err(libc::EPIPE);
@@ -193,16 +235,7 @@ impl State {
             let (part, later) = rest.split_at(most.min(SEGMENT));
             rest = later;
             let bytes = part.to_vec();
-            self.send_in_order(
-                host,
-                id,
-                other,
-                Body::Data {
-                    to: other,
-                    from: id,
-                    bytes,
-                },
-            );
+            self.send_in_order(host, id, other, Body::Data { to: other, bytes });
         }
         self.note(|| format!("sends {count} bytes"));
         Ok(count)
@@ -218,11 +251,21 @@ impl State {
             _ => 0,
         };
         let target = self.host_of(host, *peer.ip()).unwrap_or(0);
-        let last = self.net.ends.get(&to).map_or(0, |end| end.last_arrival);
-        let at = self.send(host, target, body, last);
-        if let Some(end) = self.net.ends.get_mut(&to) {
-            end.last_arrival = at;
-            end.under_way += count;
+        let Some(receiver) = self.net.ends.get_mut(&to) else {
+            return;
+        };
+        let (number, last) = (receiver.sent, receiver.last_arrival);
+        receiver.sent += 1;
+        receiver.under_way += count;
+        let packet = Packet {
+            from: host,
+            to: target,
+            number: Some(number),
+            body,
+        };
+        let at = self.send_packet(packet, last);
+        if let Some(receiver) = self.net.ends.get_mut(&to) {
+            receiver.last_arrival = at;
         }
     }
 
@@ -234,27 +277,26 @@ impl State {
         peeks: bool,
     ) -> Result<usize, Errno> {
         let end = self.net.ends.get_mut(&id).ok_or(libc::ECONNRESET)?;
-        if let Some(error) = end.error.take() {
-            return Err(error);
-        }
-        if end.reads_no_more || end.has_failed {
-            return Ok(0);
-        }
+        // As in Linux: data that has come is read also after a failure, and the end of the stream
+        // comes before an error.
         if end.incoming.is_empty() && !buffer.is_empty() {
-            return match end.has_ended {
-                true => Ok(0),
-                false => Err(if end.is_open {
-                    libc::EAGAIN
-                } else {
-                    libc::ENOTCONN
-                }),
+            if end.has_ended {
+                return Ok(0);
+            }
+            if let Some(error) = end.error.take() {
+                return Err(error);
+            }
+            return match (end.reads_no_more || end.has_failed, end.is_open) {
+                (true, _) => Ok(0),
+                (false, true) => Err(libc::EAGAIN),
+                (false, false) => Err(libc::ENOTCONN),
             };
         }
         let count = end.incoming.len().min(buffer.len());
         for (place, byte) in buffer[..count].iter_mut().zip(&end.incoming) {
             *place = *byte;
         }
-        if !peeks {
+        if !peeks && count > 0 {
             end.incoming.drain(..count);
             let (host, other) = (end.host, end.other);
             // As in the kernel: room is an event only for a writer that found none.
@@ -287,18 +329,28 @@ impl State {
 
     /// Closes the socket of an end. `resets`: the peer is not to get what is under way.
     pub(crate) fn close_end(&mut self, id: EndId, resets: bool) {
-        let Some(end) = self.net.ends.get(&id) else {
+        let Some(end) = self.net.ends.get_mut(&id) else {
             return;
         };
+        let has_unread = !std::mem::take(&mut end.incoming).is_empty();
+        (end.gone, end.fd) = (Some(Gone::Closed), None);
         let (host, other, is_open) = (end.host, end.other, end.is_open && !end.has_failed);
-        let body = match resets || !end.incoming.is_empty() {
+        let body = match resets || has_unread {
             true => Some(Body::Reset { to: other }),
             false => (!end.has_finished).then_some(Body::Fin { to: other }),
         };
         if let Some(body) = body.filter(|_| is_open) {
             self.send_in_order(host, id, other, body);
         }
-        self.net.ends.remove(&id);
+        // Its peer may still send, and is answered then.
+        if self
+            .net
+            .end(other)
+            .is_some_and(|other| other.gone.is_some())
+        {
+            self.net.ends.remove(&id);
+            self.net.ends.remove(&other);
+        }
     }
 
     /// Has the connection of an end fail.
@@ -306,29 +358,30 @@ impl State {
         let Some(end) = self.net.ends.get_mut(&id) else {
             return;
         };
-        if std::mem::replace(&mut end.has_failed, true) {
+        if end.gone.is_some() || std::mem::replace(&mut end.has_failed, true) {
             return;
         }
-        end.error = Some(error);
-        end.incoming.clear();
+        // As in Linux: after the end of the stream, the failure is one of writes.
+        let is_late = end.has_ended && error == libc::ECONNRESET;
+        end.error = Some(if is_late { libc::EPIPE } else { error });
         if let Some(fd) = end.fd {
             self.signal(fd);
         }
     }
 
     /// Makes the end of a listener's host for a request. Returns it.
-    pub(super) fn answer(&mut self, host: usize, from: EndId, to: SocketAddrV4) -> Option<EndId> {
+    pub(super) fn answer(
+        &mut self,
+        host: usize,
+        from: EndId,
+        to: SocketAddrV4,
+        listener: i32,
+    ) -> Option<EndId> {
         let peer = self.net.ends.get(&from)?.local;
-        let ip = if to.ip().is_loopback() {
-            *to.ip()
-        } else {
-            address(host)
-        };
-        let mut end = End::new(host, SocketAddrV4::new(ip, to.port()), peer, from);
-        end.is_open = true;
+        let mut end = End::new(host, to, peer, from);
+        end.listener = Some(listener);
         let id = self.add_end(end);
-        let client = self.net.ends.get_mut(&from)?;
-        client.other = id;
+        self.net.ends.get_mut(&from)?.other = id;
         Some(id)
     }
 }

@@ -2,7 +2,7 @@
 
 use std::{collections::VecDeque, net::SocketAddrV4};
 
-use super::{super::State, Body, Errno, Kind, READABLE, WRITABLE};
+use super::{super::State, Body, Errno, Kind, READABLE, WRITABLE, stream::own_if_none};
 
 /// How many bytes wait for a reader at most. What comes then is lost.
 const ROOM: usize = 212_992;
@@ -27,8 +27,7 @@ impl Datagrams {
 
     pub(super) fn push(&mut self, from: SocketAddrV4, bytes: Vec<u8>) -> bool {
         let waiting: usize = self.queue.iter().map(|(_, bytes)| bytes.len()).sum();
-        let has_room = waiting + bytes.len() <= ROOM;
-        if has_room && self.peer.is_none_or(|peer| peer == from) {
+        if waiting + bytes.len() <= ROOM {
             self.queue.push_back((from, bytes));
             return true;
         }
@@ -37,6 +36,18 @@ impl Datagrams {
 }
 
 impl State {
+    /// Sets the only address that a socket talks to, and the address by which it does.
+    pub(crate) fn connect_datagrams(&mut self, fd: i32, to: SocketAddrV4) -> Result<(), Errno> {
+        let to = own_if_none(to);
+        let local = self.bind_to(fd, *to.ip())?;
+        let socket = self.socket(fd)?;
+        socket.local = Some(local);
+        if let Kind::Udp(datagrams) = &mut socket.kind {
+            datagrams.peer = Some(to);
+        }
+        Ok(())
+    }
+
     /// Sends a datagram, to the peer of the socket if no address is given.
     pub(crate) fn send_datagram(
         &mut self,
@@ -47,7 +58,7 @@ impl State {
         let Kind::Udp(datagrams) = &self.socket(fd)?.kind else {
             return Err(libc::EINVAL);
         };
-        let to = to.or(datagrams.peer).ok_or(libc::EDESTADDRREQ)?;
+        let to = own_if_none(to.or(datagrams.peer).ok_or(libc::EDESTADDRREQ)?);
         if bytes.len() > LONGEST {
             return Err(libc::EMSGSIZE);
         }
@@ -57,7 +68,7 @@ impl State {
         let count = bytes.len();
         let bytes = bytes.to_vec();
         self.note(|| format!("sends a datagram of {count} bytes to {to}"));
-        self.send(host, target, Body::Datagram { from, to, bytes }, 0);
+        self.send(host, target, Body::Datagram { from, to, bytes });
         Ok(count)
     }
 
