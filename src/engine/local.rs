@@ -116,7 +116,8 @@ pub(crate) struct Local {
     /// Whether the next job is a pinned task, before the deque.
     pinned_turn: Cell<bool>,
     /// Set while the worker wakes the tasks of a batch of timers or sockets. All of these go to the
-    /// deque, in order. At the end at most one peer is woken.
+    /// deque, in order, or to the queue of their group. At the end at most one peer is woken; each
+    /// push to the queue of a group may wake one, too.
     batching: Cell<bool>,
     /// The job-cost estimate.
     pub(crate) pace: Pace,

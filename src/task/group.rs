@@ -97,7 +97,8 @@ impl Group {
         }
     }
 
-    /// Returns the group of the calling task, or `None` if the calling thread is in no runtime.
+    /// Returns the group of the calling task or callback, or `None` if the calling thread is in no
+    /// runtime.
     ///
     /// If no group was made, this makes the default one.
     ///

@@ -1,11 +1,11 @@
-//! The group to which the calling thread's new tasks belong.
+//! The group to which the calling thread's new tasks and timers belong.
 
 use std::{cell::Cell, ptr};
 
 use crate::engine::{groups::GroupId, shared::Shared};
 
 thread_local! {
-    /// The group of the task that this thread polls, or of the innermost scope in it.
+    /// The group of the task or callback that this thread runs, or of the innermost scope in it.
     static CURRENT: Cell<Current> = const { Cell::new(Current::NONE) };
 }
 
@@ -24,7 +24,7 @@ impl Current {
     };
 }
 
-/// Puts what the calling thread spawns into a group, until it is dropped.
+/// Puts what the calling thread spawns and arms into a group, until it is dropped.
 #[must_use]
 pub(crate) struct InGroup(Current);
 

@@ -197,7 +197,7 @@ impl Groups {
         Ok(GroupId::new(index))
     }
 
-    /// Returns whether a task waits in the queue of a group.
+    /// Returns whether a job waits in the queue of a group.
     #[inline]
     pub(crate) fn have_work(&self) -> bool {
         self.table().is_some_and(Table::has_work)
@@ -238,7 +238,7 @@ impl Table {
         group.expect("its number is known once it is made")
     }
 
-    /// Returns whether a task waits in the queue of a group.
+    /// Returns whether a job waits in the queue of a group.
     pub(crate) fn has_work(&self) -> bool {
         self.iter().any(|group| group.has_work())
     }
