@@ -22,19 +22,22 @@ use tourbillon_sim::{
     random, repair, repair_all, reset, restart, set_clock,
 };
 
+/// Sends back what comes, until the connection ends.
+async fn send_back(mut stream: TcpStream) {
+    let mut buffer = [0; 1_000];
+    while let Ok(count @ 1..) = stream.read(&mut buffer).await {
+        if stream.write_all(&buffer[..count]).await.is_err() {
+            break;
+        }
+    }
+}
+
 /// A server that sends back what it gets.
 async fn echo() -> io::Result<()> {
     let listener = TcpListener::bind("0.0.0.0:7").await?;
     loop {
-        let (mut stream, _) = listener.accept().await?;
-        tourbillon::spawn(async move {
-            let mut buffer = [0; 1_000];
-            while let Ok(count @ 1..) = stream.read(&mut buffer).await {
-                if stream.write_all(&buffer[..count]).await.is_err() {
-                    break;
-                }
-            }
-        });
+        let (stream, _) = listener.accept().await?;
+        tourbillon::spawn(send_back(stream));
     }
 }
 
@@ -339,13 +342,8 @@ fn a_connect_that_is_dropped_leaves_nobody_waiting(sim: &mut Simulation) {
         let listener = TcpListener::bind("0.0.0.0:7").await?;
         loop {
             // One after the other: a connection whose client is gone must end.
-            let (mut stream, _) = listener.accept().await?;
-            let mut buffer = [0; 9];
-            while let Ok(count @ 1..) = stream.read(&mut buffer).await {
-                if stream.write_all(&buffer[..count]).await.is_err() {
-                    break;
-                }
-            }
+            let (stream, _) = listener.accept().await?;
+            send_back(stream).await;
         }
         #[allow(unreachable_code, reason = "the type of the loop's errors")]
         io::Result::Ok(())

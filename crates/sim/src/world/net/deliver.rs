@@ -158,28 +158,23 @@ impl State {
         at: SocketAddrV4,
         bytes: Vec<u8>,
     ) {
-        let mut chosen: Vec<i32> = Vec::new();
-        let mut is_for_peer = false;
-        for (fd, host, socket) in self.kernel.sockets() {
+        let sockets = self.kernel.sockets().filter_map(|(fd, host, socket)| {
             let Kind::Udp(datagrams) = &socket.kind else {
-                continue;
+                return None;
             };
-            if host != to || !socket.is_at(at) || datagrams.peer.is_some_and(|it| it != from) {
-                continue;
-            }
-            // One that is connected to the sender comes before those that are not connected.
-            if datagrams.peer.is_some() && !is_for_peer {
-                is_for_peer = true;
-                chosen.clear();
-            }
-            if datagrams.peer.is_some() == is_for_peer {
-                chosen.push(fd);
-            }
+            let takes =
+                host == to && socket.is_at(at) && datagrams.peer.is_none_or(|peer| peer == from);
+            takes.then_some((fd, datagrams.peer.is_some()))
+        });
+        let mut sockets: Vec<(i32, bool)> = sockets.collect();
+        // One that is connected to the sender comes before those that are not connected.
+        if sockets.iter().any(|it| it.1) {
+            sockets.retain(|it| it.1);
         }
-        if chosen.is_empty() {
+        if sockets.is_empty() {
             return;
         }
-        let fd = chosen[self.rng.usize(..chosen.len())];
+        let (fd, _) = sockets[self.rng.usize(..sockets.len())];
         if let Ok(socket) = self.socket(fd) {
             if let Kind::Udp(datagrams) = &mut socket.kind {
                 if datagrams.push(from, bytes) {

@@ -458,13 +458,11 @@ impl State {
             (libc::SOL_SOCKET, libc::SO_TYPE, Kind::Udp(_)) => number(libc::SOCK_DGRAM),
             (libc::SOL_SOCKET, libc::SO_TYPE, _) => number(libc::SOCK_STREAM),
             (libc::SOL_SOCKET, libc::SO_DOMAIN, _) => number(libc::AF_INET),
-            (libc::SOL_SOCKET, libc::SO_LINGER, _) => {
-                let known = socket.options.get(&(level, name));
-                Ok(known.cloned().unwrap_or_else(|| vec![0; 8]))
-            }
             _ => {
+                let is_linger = (level, name) == (libc::SOL_SOCKET, libc::SO_LINGER);
+                let unset = || vec![0; if is_linger { 8 } else { 4 }];
                 let known = socket.options.get(&(level, name));
-                Ok(known.cloned().unwrap_or_else(|| vec![0; 4]))
+                Ok(known.cloned().unwrap_or_else(unset))
             }
         }
     }
