@@ -6,10 +6,21 @@ use tourbillon_sched::RawPointer;
 use tourbillon_shards::{Due, Notice};
 use tourbillon_tasks::Runnable;
 
-use crate::engine::{core::Core, groups::GroupId, task_core::meta::TaskMeta};
+use crate::engine::{
+    core::Core,
+    groups::GroupId,
+    task_core::{local_queue::Grouped, meta::TaskMeta},
+};
 
 /// A task that is ready to be polled.
 pub(crate) type TaskJob = Runnable<TaskMeta>;
+
+impl Grouped for TaskJob {
+    #[inline]
+    fn group(&self) -> GroupId {
+        self.metadata().home().group()
+    }
+}
 
 /// A task in a LIFO slot.
 pub(crate) struct NextTask(pub(super) TaskJob);
@@ -52,7 +63,7 @@ impl Job {
     /// Returns the group that the job belongs to.
     pub(crate) fn group(&self) -> GroupId {
         match self {
-            Job::Task(task) => task.metadata().home().group(),
+            Job::Task(task) => task.group(),
             Job::Timer(due) | Job::ClockTimer(due) | Job::Skipped(due) => {
                 GroupId::of_tag(due.tag())
             }

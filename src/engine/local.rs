@@ -17,6 +17,7 @@ use crate::{
     engine::{
         context::current,
         core::WorkerShard,
+        groups::GroupId,
         job::{Job, NextTask, Order, TaskJob},
         shared::Shared,
         task_core::local_queue::LocalQueue,
@@ -268,14 +269,14 @@ impl Local {
         }
     }
 
-    /// Returns a pinned task or another job, in turns. It is apart from [`next`](Local::next), so
+    /// Returns a pinned task of the default group or another job, in turns. It is apart from [`next`](Local::next), so
     /// that `next` can be inlined where there are no pinned tasks.
     #[inline(never)]
     fn next_by_turns(&self) -> Option<Job> {
         let pinned = self.pinned();
         // Take turns, so that neither queue starves the other.
         if self.pinned_turn.replace(!self.pinned_turn.get()) {
-            if let Some(task) = pinned.take() {
+            if let Some(task) = pinned.take_of(GroupId::DEFAULT) {
                 // No peer was woken for the jobs in the deque, because this worker was about to run
                 // them.
                 self.share(1);
@@ -284,7 +285,7 @@ impl Local {
         }
         // The other queue's turn. If that is empty, a pinned task runs all the same.
         let own = self.next_for_any();
-        own.or_else(|| pinned.take().map(Job::Task))
+        own.or_else(|| pinned.take_of(GroupId::DEFAULT).map(Job::Task))
     }
 
     /// Returns the next job of the deque or the LIFO slot: jobs that any worker may run.
@@ -295,7 +296,7 @@ impl Local {
     }
 
     /// Returns the queue of the tasks that only this worker may run.
-    fn pinned(&self) -> &LocalQueue<TaskJob> {
+    pub(crate) fn pinned(&self) -> &LocalQueue<TaskJob> {
         &self.shard.owner().pinned
     }
 
@@ -345,7 +346,12 @@ impl Local {
 
     /// Returns whether this worker has a job in its own queues.
     pub(crate) fn has_jobs(&self) -> bool {
-        self.has_queued() || self.has_next() || self.pinned().has_work()
+        self.has_shared() || self.pinned().has_work()
+    }
+
+    /// Returns whether this worker has a job in its own queues that any worker may run.
+    pub(crate) fn has_shared(&self) -> bool {
+        self.has_queued() || self.has_next()
     }
 
     /// Returns how many jobs are in the deque and among the pinned tasks. On a current-thread

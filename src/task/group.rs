@@ -49,12 +49,13 @@ use crate::{
 /// A task that no group spawned is in the group of the task or callback that spawned it, or in the
 /// *default group*, which has 100 shares; see [`Builder::default_group`]. It stays in its group for
 /// life: whatever wakes it, a timer or a socket, it waits in the queue of its group. So does the
-/// callback of a timer, which is in the group of the task or callback that armed it. To arm a timer
-/// in another group, do it in a [`sync_scope`](Group::sync_scope).
+/// callback of a timer, which is in the group of the task or callback that armed it. A task that is
+/// [pinned](crate::task::spawn_pinned) to a worker waits there, and takes turns with the jobs of its
+/// group that any worker may run. To arm a timer or pin a task in another group, do it in a
+/// [`sync_scope`](Group::sync_scope).
 ///
 /// The default group also has
 ///
-/// - tasks that are [pinned](crate::task::spawn_pinned) to a worker,
 /// - the future of `block_on`, on whose turn the worker looks after 61 jobs at most, and
 /// - callbacks that are told at the end of the runtime, or because it was full.
 ///

@@ -7,6 +7,7 @@ use tourbillon_tasks::{Policy, Task, TaskRef, Woken};
 use crate::{
     engine::{
         context::{entered, group::InGroup},
+        groups::GroupId,
         job::{Order, TaskJob},
         task_core::{home::Home, id, meta::TaskMeta},
     },
@@ -142,23 +143,17 @@ fn within<R>(home: &Home, f: impl FnOnce() -> R) -> R {
     f()
 }
 
-/// The context of a task, until it is dropped.
-enum Inside<'a> {
-    /// Of a task that only one thread runs.
-    Local { _within: Within<'a> },
-    /// Of a task in a group.
-    Grouped { _group: Option<InGroup> },
+/// The context of a task that only one thread runs, or that is in a group, until it is dropped.
+struct Inside<'a> {
+    _within: Option<Within<'a>>,
+    _group: Option<InGroup>,
 }
 
 impl<'a> Inside<'a> {
     fn begin(home: &'a Home) -> Self {
-        if home.is_local() {
-            return Self::Local {
-                _within: Within::begin(home),
-            };
-        }
-        let shared = home.shared();
-        Self::Grouped {
+        let shared = home.shared().filter(|_| home.group() != GroupId::DEFAULT);
+        Self {
+            _within: home.is_local().then(|| Within::begin(home)),
             _group: shared.map(|shared| InGroup::enter(shared, home.group())),
         }
     }

@@ -15,7 +15,7 @@ use tourbillon::{
     metrics::GroupMetrics,
     runtime::Builder,
     sync::Notify,
-    task::{Group, JoinSet, LocalSet, block_in_place, spawn_blocking, spawn_pinned, yield_now},
+    task::{Group, JoinSet, LocalSet, block_in_place, spawn_blocking, yield_now},
     time::sleep,
 };
 
@@ -95,9 +95,6 @@ fn tasks_of_one_thread_spawn_into_the_group_of_their_context() {
     let runtime = two_workers();
     let batch = group(&runtime, "batch");
     let spawned = || async { tourbillon::spawn(async { name_here() }).await.unwrap() };
-    // A pinned task is in the default group.
-    let pinned = batch.spawn(async move { spawn_pinned(spawned).await.unwrap() });
-    assert_eq!(runtime.block_on(pinned).unwrap(), "default");
     // A task of a set is a part of the task that polls the set.
     let set = LocalSet::new();
     let local = set.spawn_local(spawned());

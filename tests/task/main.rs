@@ -10,6 +10,7 @@ mod coop;
 mod dropped;
 mod fairness;
 mod group_callbacks;
+mod group_pinned;
 mod group_turns;
 mod groups;
 mod join;

@@ -33,6 +33,9 @@ pub(crate) struct Turns {
     left: u64,
     /// When the present job began, in ns. `None` between two jobs.
     since: Option<u64>,
+    /// The groups, a set of numbers, of which the next job is one that is pinned to the worker. That
+    /// of the default group is in `Local`.
+    pinned_next: u32,
     /// How many jobs of the default group run before the worker looks at the injector first.
     pub(crate) injector_in: u32,
 }
@@ -46,6 +49,7 @@ impl Turns {
             group: GroupId::DEFAULT,
             left: 0,
             since: None,
+            pinned_next: 0,
             injector_in: 0,
         })
     }
@@ -58,6 +62,13 @@ impl Turns {
     /// Returns the group whose turn it is, or was.
     pub(crate) fn group(&self) -> GroupId {
         self.group
+    }
+
+    /// Returns whether a pinned task of this group is next, which changes with each call.
+    pub(crate) fn is_pinned_next(&mut self, group: GroupId) -> bool {
+        let bit = 1 << group.index();
+        self.pinned_next ^= bit;
+        self.pinned_next & bit != 0
     }
 
     /// Notes that a job of the present turn begins.

@@ -1,13 +1,13 @@
 //! The home of a task: the worker or `LocalSet` in whose registry it is. It decides which threads
 //! may run the task.
 
-use std::{hint::assert_unchecked, mem::ManuallyDrop, ptr, ptr::NonNull, sync::Arc};
+use std::{hint::assert_unchecked, mem, mem::ManuallyDrop, ptr, ptr::NonNull, sync::Arc};
 
 use tourbillon_shards as shards;
 use tourbillon_tasks::Task;
 
 use crate::engine::{
-    context::current::is_current,
+    context::{current::is_current, group},
     core::{Core, WorkerShard},
     groups::{GroupId, MOST},
     job::TaskJob,
@@ -24,7 +24,7 @@ use crate::engine::{
 /// The home of a task: a counted reference to a worker or to a set.
 ///
 /// Each task has one, so it is one word: an address whose low bits, which alignment leaves zero,
-/// hold a tag. That of a worker also has the number of the task's group.
+/// hold a tag, and for a worker the number of the task's group.
 pub(crate) struct Home(NonNull<()>);
 
 /// Tag: a worker, in whose runtime any worker runs the task.
@@ -91,13 +91,26 @@ impl Home {
         self.0.addr().get() & TAGS
     }
 
-    /// Returns the group of the task. The tasks of a set, and those that one worker alone runs, are
-    /// in the default group.
+    /// Returns the group of the task. The tasks of a set are in the default group.
     #[inline]
     pub(crate) fn group(&self) -> GroupId {
-        match self.tag() {
-            WORKER => GroupId::new((self.0.addr().get() & BITS) >> GROUP),
-            _ => GroupId::DEFAULT,
+        GroupId::new((self.0.addr().get() & BITS) >> GROUP)
+    }
+
+    /// Returns the home of a task that the calling thread spawns on this home: if it is pinned to a
+    /// worker, it is in the group of the thread. A set has no group of its own.
+    pub(crate) fn in_present_group(self) -> Self {
+        let (PINNED, Some(shared)) = (self.tag(), self.shared()) else {
+            return self;
+        };
+        let tag = PINNED | group::current(shared).index() << GROUP;
+        match self.target() {
+            Target::Set(_) => self,
+            Target::Worker(shard) => {
+                // The new home is the reference that this one was.
+                mem::forget(self);
+                Self::tagged(shard.cast(), tag)
+            }
         }
     }
 

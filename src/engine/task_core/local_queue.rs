@@ -1,7 +1,7 @@
 //! The queue of ready tasks that only one thread may poll.
 //!
-//! It has two parts: one that only the owner's thread touches, and a remote queue for wakers on
-//! other threads. After a remote push the pushing thread must wake the owner, by whatever the owner
+//! It has two parts: one that only the owner's thread touches, with a list for each group, and a
+//! remote queue for wakers on other threads. The owner sorts what it takes out of that. After a remote push the pushing thread must wake the owner, by whatever the owner
 //! sleeps on. A worker checks this queue between its announcement and its sleep, as it checks the
 //! other queues (`Searchers::sleep`). A [`LocalSet`](crate::task::local::set::LocalSet) stores its
 //! waker before it checks this queue.
@@ -13,7 +13,10 @@ use std::{
 
 use crossbeam::{queue::SegQueue, utils::CachePadded};
 
-use crate::sys::sync::atomic::{AtomicBool, AtomicU64, Ordering::Relaxed};
+use crate::{
+    engine::groups::GroupId,
+    sys::sync::atomic::{AtomicBool, AtomicU64, Ordering::Relaxed},
+};
 
 /// How many tasks are taken between two checks of the remote queue.
 const REMOTE_INTERVAL: u32 = 31;
@@ -51,7 +54,13 @@ pub(crate) struct LocalQueue<J> {
 }
 
 struct Own<J> {
+    /// The tasks of the default group.
     tasks: VecDeque<J>,
+    /// Those of the other groups, in the order of their numbers. There are as many lists as it takes
+    /// for the groups that ever had a task here.
+    others: Vec<VecDeque<J>>,
+    /// How many tasks are in `others`.
+    in_others: usize,
     /// How many tasks are taken before the next check of the remote queue.
     remote_check_in: u32,
 }
@@ -61,6 +70,52 @@ struct Own<J> {
 unsafe impl<J: Send> Sync for LocalQueue<J> {}
 // SAFETY: the queue owns values of type `J`, which is Send.
 unsafe impl<J: Send> Send for LocalQueue<J> {}
+
+/// A task that may be in a group.
+pub(crate) trait Grouped {
+    /// Returns the group of the task.
+    fn group(&self) -> GroupId;
+}
+
+impl<J: Grouped> Own<J> {
+    fn push(&mut self, task: J) {
+        match task.group() {
+            GroupId::DEFAULT => self.tasks.push_back(task),
+            group => self.push_in(group, task),
+        }
+    }
+
+    #[cold]
+    fn push_in(&mut self, group: GroupId, task: J) {
+        let lists = self.others.len().max(group.index());
+        self.others.resize_with(lists, VecDeque::new);
+        self.others[group.index() - 1].push_back(task);
+        self.in_others += 1;
+    }
+}
+
+impl<J> Own<J> {
+    /// Returns how many tasks of this group there are.
+    fn len_of(&self, group: GroupId) -> usize {
+        match group.index().checked_sub(1) {
+            None => self.tasks.len(),
+            Some(other) => self.others.get(other).map_or(0, VecDeque::len),
+        }
+    }
+
+    fn take_of(&mut self, group: GroupId) -> Option<J> {
+        let Some(other) = group.index().checked_sub(1) else {
+            return self.tasks.pop_front();
+        };
+        let task = self.others.get_mut(other)?.pop_front()?;
+        self.in_others -= 1;
+        Some(task)
+    }
+
+    fn len(&self) -> usize {
+        self.tasks.len() + self.in_others
+    }
+}
 
 /// Where a task was pushed.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -81,6 +136,8 @@ impl<J> LocalQueue<J> {
             used: AtomicBool::new(false),
             own: UnsafeCell::new(Own {
                 tasks: VecDeque::new(),
+                others: Vec::new(),
+                in_others: 0,
                 remote_check_in: 0,
             }),
             remote: CachePadded::new(SegQueue::new()),
@@ -117,14 +174,17 @@ impl<J> LocalQueue<J> {
     }
 
     /// Queues a task at the end.
-    pub(crate) fn push(&self, task: J) -> Pushed {
+    pub(crate) fn push(&self, task: J) -> Pushed
+    where
+        J: Grouped,
+    {
         if !self.used.load(Relaxed) {
             // A thread that is woken for the task sees this store: see `has_work`.
             self.used.store(true, Relaxed);
         }
         // Push to the owner's part if this is the owner, and otherwise to the remote queue.
         let mut task = Some(task);
-        let pushed = self.with_own(|own| own.tasks.extend(task.take()));
+        let pushed = self.with_own(|own| task.take().into_iter().for_each(|task| own.push(task)));
         match (pushed, task) {
             (None, Some(task)) => {
                 self.remote.push(task);
@@ -134,23 +194,39 @@ impl<J> LocalQueue<J> {
         }
     }
 
-    /// Takes the task that has waited longest, approximately. Only the owner finds tasks.
-    pub(crate) fn take(&self) -> Option<J> {
+    /// Takes the task of this group that has waited longest, approximately. Only the owner finds
+    /// tasks.
+    pub(crate) fn take_of(&self, group: GroupId) -> Option<J>
+    where
+        J: Grouped,
+    {
         if !self.used.load(Relaxed) {
             return None;
         }
         self.with_own(|own| {
             // Check the remote queue regularly, so that its tasks do not wait behind tasks that the
             // owner pushes again and again.
-            if own.remote_check_in == 0 || own.tasks.is_empty() {
+            if own.remote_check_in == 0 || own.len_of(group) == 0 {
                 own.remote_check_in = REMOTE_INTERVAL;
                 let came = std::iter::from_fn(|| self.remote.pop());
-                own.tasks.extend(came.take(REMOTE_BATCH));
+                came.take(REMOTE_BATCH).for_each(|task| own.push(task));
             }
             own.remote_check_in -= 1;
-            own.tasks.pop_front()
+            own.take_of(group)
         })
         .flatten()
+    }
+
+    /// Takes a task of any group. Only the owner finds tasks.
+    pub(crate) fn take(&self) -> Option<J>
+    where
+        J: Grouped,
+    {
+        self.take_of(GroupId::DEFAULT).or_else(|| {
+            // What was remote is now in these lists, but for what came meanwhile.
+            let others = self.with_own(|own| own.others.len()).unwrap_or(0);
+            (1..=others).find_map(|other| self.take_of(GroupId::new(other)))
+        })
     }
 
     /// Returns whether there ever was a task.
@@ -165,14 +241,19 @@ impl<J> LocalQueue<J> {
     /// fences between its push and its check of the announcement. So one of the two sees the other.
     #[inline]
     pub(crate) fn has_work(&self) -> bool {
-        self.is_used()
-            && (self.has_remote() || self.with_own(|own| !own.tasks.is_empty()) == Some(true))
+        self.is_used() && (self.has_remote() || self.with_own(|own| own.len() > 0) == Some(true))
+    }
+
+    /// Returns whether there may be a task of another group than this one. Only for the owner.
+    pub(crate) fn has_other_than(&self, group: GroupId) -> bool {
+        let is_other = |own: &mut Own<J>| own.len() > own.len_of(group);
+        self.is_used() && (self.has_remote() || self.with_own(is_other) == Some(true))
     }
 
     /// Returns how many tasks the owner has pushed or taken over from the remote queue, and has not
     /// run yet. Only for the owner.
     pub(crate) fn own_len(&self) -> usize {
-        self.with_own(|own| own.tasks.len()).unwrap_or(0)
+        self.with_own(|own| own.len()).unwrap_or(0)
     }
 
     /// Returns whether the remote queue has tasks. Any thread may call it.

@@ -15,7 +15,7 @@ use crate::{
     engine::{
         context::group::InGroup,
         groups::{
-            GroupId, Table, turns,
+            Group, GroupId, Table, turns,
             turns::{PAUSED_JOB, Turns},
         },
         job::Job,
@@ -115,8 +115,10 @@ impl<'a> Worker<'a> {
     fn others_wait(&self, groups: &Table, group: GroupId) -> bool {
         let is_other = |(index, _): &(usize, _)| *index != group.index();
         let mut others = groups.iter().enumerate().filter(is_other);
-        let default_waits = || self.local.has_jobs() || !self.shared.queues.is_empty();
-        others.any(|(_, other)| other.has_work()) || group != GroupId::DEFAULT && default_waits()
+        let default_waits = || self.local.has_shared() || !self.shared.queues.is_empty();
+        others.any(|(_, other)| other.has_work())
+            || self.local.pinned().has_other_than(group)
+            || group != GroupId::DEFAULT && default_waits()
     }
 
     fn begin_turn(&mut self, groups: &Table, group: GroupId, turns: &mut Turns) {
@@ -127,7 +129,7 @@ impl<'a> Worker<'a> {
     /// Takes a job of this group.
     fn take_of(&mut self, groups: &Table, group: GroupId, turns: &mut Turns) -> Option<Job> {
         if group != GroupId::DEFAULT {
-            return groups.get(group).take();
+            return self.take_of_other(groups.get(group), group, turns);
         }
         // 1. Now and then one from the injector, as without groups.
         if turns.injector_in == 0 {
@@ -139,7 +141,8 @@ impl<'a> Worker<'a> {
         turns.injector_in -= 1;
         // 2. The worker's own jobs, and then those from outside.
         let job = self.local.next().or_else(|| self.shared.queues.steal());
-        if job.is_some() || !groups.has_work() {
+        let pinned = self.local.pinned();
+        if job.is_some() || !groups.has_work() && !pinned.has_other_than(group) {
             return job;
         }
         // 3. Those of peers. Without work of other groups the worker searches.
@@ -149,6 +152,20 @@ impl<'a> Worker<'a> {
             self.shared.wake_one();
         }
         job
+    }
+
+    /// Takes a job of a group that is not the default one: in turns a task that is pinned to this
+    /// worker, and a job that any worker may run.
+    fn take_of_other(&self, of: &Group, group: GroupId, turns: &mut Turns) -> Option<Job> {
+        let pinned = self.local.pinned();
+        if !pinned.is_used() {
+            return of.take();
+        }
+        let own = || pinned.take_of(group).map(Job::Task);
+        match turns.is_pinned_next(group) {
+            true => own().or_else(|| of.take()),
+            false => of.take().or_else(own),
+        }
     }
 
     /// Notes that a job begins which the worker has found by a search.

@@ -121,7 +121,7 @@ where
     F::Output: 'static,
 {
     // SAFETY: the calling thread is the one that the queue is bound to.
-    unsafe { spawn_at::<OnItsThread, F>(home, future, spawned) }
+    unsafe { spawn_at::<OnItsThread, F>(home.in_present_group(), future, spawned) }
 }
 
 /// Spawns a local task. `S` says under which name metrics and stall reports show it.

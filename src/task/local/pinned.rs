@@ -109,8 +109,9 @@ where
     // `create` runs in the first poll, on the worker's thread. From then on the future may hold
     // values that are not `Send`.
     let future = async move { create().await };
+    let home = Home::pinned(&home).in_present_group();
     // SAFETY: before it is first polled the future holds only `create`, which is Send.
-    unsafe { spawn_at::<NamedBy<Fut>, _>(Home::pinned(&home), future, spawned) }
+    unsafe { spawn_at::<NamedBy<Fut>, _>(home, future, spawned) }
 }
 
 /// Schedules a task on its thread. The task has the name of `Fut`, which its future will create.

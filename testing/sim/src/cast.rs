@@ -71,12 +71,17 @@ impl Cast {
         F: Future + Send + 'static,
         F::Output: Send + 'static,
     {
+        self.in_group(|| self.handle.spawn(future))
+    }
+
+    /// Calls `f`, and puts what it spawns into a group or not.
+    pub fn in_group<R>(&self, f: impl FnOnce() -> R) -> R {
         if self.groups.is_empty() {
-            return self.handle.spawn(future);
+            return f();
         }
         match self.groups.get(below(3) as usize) {
-            Some(group) => group.spawn(future),
-            None => self.handle.spawn(future),
+            Some(group) => group.sync_scope(f),
+            None => f(),
         }
     }
 

@@ -107,16 +107,17 @@ fn spawn_pinned(cast: &Arc<Cast>) {
     let life = Life::new(true);
     let (unmade, cast_of) = (life.unmade(), cast.clone());
     let create = move || unmade.make(local_program(cast_of));
-    let task = match below(2) {
-        0 => cast.handle.spawn_pinned(create),
+    let task = cast.in_group(|| match below(2) {
+        0 => Ok(cast.handle.spawn_pinned(create)),
         _ => {
             let worker = below(cast.plan.workers as u64) as usize;
-            match cast.handle.spawn_pinned_by_idx(create, worker) {
-                Ok(task) => task,
-                Err(_) if is_ending() => return,
-                Err(error) => sim::fail(&format!("a pinned task: {error}")),
-            }
+            cast.handle.spawn_pinned_by_idx(create, worker)
         }
+    });
+    let task = match task {
+        Ok(task) => task,
+        Err(_) if is_ending() => return,
+        Err(error) => sim::fail(&format!("a pinned task: {error}")),
     };
     lock(&cast.works).push(Work { task, life });
 }
