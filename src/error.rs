@@ -269,6 +269,8 @@ pub enum GroupError {
     },
     /// `latency_goal(Duration::ZERO)`: a job always takes some time.
     ZeroLatencyGoal,
+    /// `max_blocking_threads(0)`: functions given to `spawn_blocking` would never run.
+    ZeroBlockingThreads,
     /// The runtime has as many groups as it can have.
     TooMany {
         /// The maximum number of groups beside the default one.
@@ -290,6 +292,9 @@ impl fmt::Display for GroupError {
                 )
             }
             Self::ZeroLatencyGoal => f.write_str("`latency_goal(0)`: a goal is at least 1 ns"),
+            Self::ZeroBlockingThreads => {
+                f.write_str("`max_blocking_threads(0)`: there must be room for at least 1")
+            }
             Self::TooMany { most } => write!(
                 f,
                 "the runtime has {most} groups beside the default one, and can have no more"

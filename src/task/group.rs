@@ -61,8 +61,9 @@ use crate::{
 ///
 /// What these make is in the default group, too. Tasks of a [`LocalSet`](crate::task::LocalSet)
 /// run while the set is polled, so their time is that of the task that polls it. Jobs of
-/// [`spawn_blocking`](crate::task::spawn_blocking) have threads of their own, and no shares; what
-/// they spawn is in the group of the task that spawned them.
+/// [`spawn_blocking`](crate::task::spawn_blocking) have threads of their own, and no shares, but may
+/// have a [bound](GroupBuilder::max_blocking_threads); what they spawn is in the group of the task
+/// that spawned them.
 ///
 /// # How the time is divided
 ///
@@ -253,6 +254,31 @@ impl GroupBuilder {
     /// does not raise the group's share: a group that takes more than its share waits.
     pub fn latency_goal(mut self, goal: Duration) -> Self {
         self.options.latency_goal = nanos(goal);
+        self
+    }
+
+    /// Sets how many [blocking threads](crate::task::spawn_blocking) the jobs of the group may hold
+    /// at once. Without this there is only the runtime's
+    /// [bound](crate::runtime::Builder::max_blocking_threads).
+    ///
+    /// More jobs wait until one of the group has ended, first come, first served, and leave the
+    /// other threads to other groups. A job that waits for another job of its group may wait
+    /// forever.
+    ///
+    /// ```
+    /// # tourbillon::Runtime::new().unwrap().block_on(async {
+    /// use tourbillon::task::{Group, spawn_blocking};
+    ///
+    /// let batch = Group::builder("batch").max_blocking_threads(2).build().unwrap();
+    /// let square = |n| batch.sync_scope(|| spawn_blocking(move || n * n));
+    /// let squares: Vec<_> = (0..8).map(square).collect();
+    /// for (n, square) in squares.into_iter().enumerate() {
+    ///     assert_eq!(square.await.unwrap(), n * n);
+    /// }
+    /// # });
+    /// ```
+    pub fn max_blocking_threads(mut self, threads: usize) -> Self {
+        self.options.max_blocking_threads = Some(threads);
         self
     }
 

@@ -9,6 +9,7 @@ mod budget;
 mod coop;
 mod dropped;
 mod fairness;
+mod group_blocking;
 mod group_callbacks;
 mod group_pinned;
 mod group_turns;

@@ -3,7 +3,8 @@
 //! A job is a task that is polled once, on one of these threads. Jobs wait in one queue, first in,
 //! first out. The thread that queues a job claims an idle thread, or starts one if there are fewer
 //! than the bound. Otherwise the job waits until a busy thread takes it. A thread that was idle for
-//! the keep-alive ends.
+//! the keep-alive ends. A job of a group with a bound of its own may wait before it is queued: see
+//! `bounds.rs`.
 //!
 //! A job that is dropped before it starts is dropped by a worker, as tasks are: it is marked as
 //! aborted, and queued there. When the workers have ended, the thread that marks it drops it.
@@ -11,7 +12,8 @@
 //! **Shutdown.** [`Blocking::stop`] closes the queue under its mutex. A job that was queued before
 //! is accepted, and runs; a later job is refused. No thread ends while a job is queued: each queued
 //! job has a thread that is starting, claimed or busy, and a busy thread takes the next job before
-//! it checks whether to end. So the threads empty the queue and then end, whether or not another
+//! it checks whether to end. A job that waits for others of its group takes the place of one of
+//! these, and has its thread. So the threads empty the queue and then end, whether or not another
 //! thread waits for them. A shutdown with a deadline drops the jobs that have not begun by then,
 //! and counts them.
 //!
@@ -25,11 +27,11 @@ use crate::engine::{
     blocking::pool::{Blocking, Running, State},
     context::entered,
 };
+mod bounds;
 pub(crate) mod pool;
 
 use std::{
     cell::Cell,
-    collections::BTreeMap,
     io, ptr,
     sync::{Arc, PoisonError},
     time::Instant,
@@ -40,8 +42,10 @@ use tourbillon_shards::TypeName;
 use crate::{
     engine::{
         config::Hook,
+        groups::GroupId,
         job::{Job, TaskJob},
         shared::Shared,
+        task_core::local_queue::Grouped,
         threads,
     },
     metrics::activity::JobRef,
@@ -76,6 +80,13 @@ impl Blocking<TaskJob> {
         // The number is the order in the queue, and finds the job if it is aborted.
         let number = state.next;
         state.next += 1;
+        let job = match bound_of(shared, &job) {
+            None => job,
+            Some((group, most)) => match state.bounded.admit(group, most, number, job) {
+                Some(job) => job,
+                None => return Some(number),
+            },
+        };
         state.queue.insert(number, job);
         // Claim an idle thread, or start one. Count it as busy before the lock is released, so that
         // a paused clock does not advance before the job runs.
@@ -89,14 +100,14 @@ impl Blocking<TaskJob> {
             self.busy.fetch_add(1, Ordering::Relaxed);
             if let Err(error) = self.start(shared, &mut state) {
                 let refused = if state.threads == 0 {
-                    // No thread exists, so no queued job could ever run: refuse them all.
-                    std::mem::take(&mut state.queue)
+                    // No thread exists, so no job could ever run: refuse them all.
+                    state.take_all()
                 } else {
-                    BTreeMap::new()
+                    Vec::new()
                 };
                 drop(state);
                 let is_refused = !refused.is_empty();
-                end_unrun(shared, refused.into_values(), |job| {
+                end_unrun(shared, refused, |job| {
                     job.metadata().refuse(&error);
                     job.cancel();
                 });
@@ -126,7 +137,14 @@ impl Blocking<TaskJob> {
 
     /// Takes a job out of the queue and ends it, if it has not begun.
     pub(crate) fn abort(&self, shared: &Shared, number: u64) {
-        let job = lock(&self.state).queue.remove(&number);
+        let mut state = lock(&self.state);
+        let queued = state.queue.remove(&number);
+        if let Some((group, _)) = queued.as_ref().and_then(|job| bound_of(shared, job)) {
+            // The job that takes its place has the thread that would have taken this one.
+            state.over(group);
+        }
+        let job = queued.or_else(|| state.bounded.remove(number));
+        drop(state);
         end_unrun(shared, job, abort);
     }
 
@@ -157,10 +175,10 @@ impl Blocking<TaskJob> {
             let left = deadline.saturating_duration_since(sys::clock::instant());
             if left.is_zero() {
                 // Jobs that have begun run on. The others are dropped, and counted.
-                let late = std::mem::take(&mut state.queue);
+                let late = state.take_all();
                 state.dropped += late.len() as u64;
                 drop(state);
-                end_unrun(shared, late.into_values(), abort);
+                end_unrun(shared, late, abort);
                 return false;
             }
             let waited = self.ended.wait_timeout(state, left);
@@ -221,6 +239,7 @@ impl Blocking<TaskJob> {
             // Run queued jobs even if the runtime stops: they were accepted.
             while let Some((job_number, job)) = state.queue.pop_first() {
                 let name = TypeName::from_fn(job.name());
+                let bound = bound_of(shared, &job);
                 state.running.push(Running {
                     number: job_number,
                     thread,
@@ -234,6 +253,9 @@ impl Blocking<TaskJob> {
                 let mut running = state.running.iter();
                 if let Some(place) = running.position(|it| it.number == job_number) {
                     state.running.swap_remove(place);
+                }
+                if let Some((group, _)) = bound {
+                    state.over(group);
                 }
             }
             let (woken, more) = self.wait(shared, state);
@@ -256,6 +278,15 @@ impl Blocking<TaskJob> {
         }
         state.handles.leave(number)
     }
+}
+
+/// Returns the group of a job, and how many threads its jobs may hold. `None` without a bound.
+fn bound_of(shared: &Shared, job: &TaskJob) -> Option<(GroupId, usize)> {
+    let most = match job.group() {
+        GroupId::DEFAULT => shared.config.default_group.max_blocking_threads,
+        group => shared.task_groups.table()?.get(group).max_blocking_threads,
+    };
+    most.map(|most| (job.group(), most))
 }
 
 /// Ends jobs without running them: marks them, and queues them for the workers, which drop them.

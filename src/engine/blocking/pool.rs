@@ -3,11 +3,12 @@
 use std::{
     cmp::Reverse,
     collections::BTreeMap,
+    mem,
     time::{Duration, Instant},
 };
 
 use crate::{
-    engine::threads::Threads,
+    engine::{blocking::bounds::Bounded, groups::GroupId, threads::Threads},
     metrics::{
         BlockingMetrics,
         activity::{JobName, JobRef},
@@ -60,6 +61,8 @@ pub(crate) struct Blocking<J> {
 pub(super) struct State<J> {
     /// Queued jobs by their numbers, so that an aborted job can be removed from the middle.
     pub(super) queue: BTreeMap<u64, J>,
+    /// The jobs that wait for others of their group before they are queued.
+    pub(super) bounded: Bounded<J>,
     /// Jobs that run, one for each busy thread, in any order.
     pub(super) running: Vec<Running>,
     /// The number of the next job.
@@ -84,6 +87,7 @@ impl<J> Default for Blocking<J> {
         Self {
             state: Mutex::new(State {
                 queue: BTreeMap::new(),
+                bounded: Bounded::default(),
                 running: Vec::new(),
                 next: 0,
                 threads: 0,
@@ -98,6 +102,20 @@ impl<J> Default for Blocking<J> {
             ended: Condvar::new(),
             busy: AtomicUsize::new(0),
         }
+    }
+}
+
+impl<J> State<J> {
+    /// Notes that a queued or running job of this group, which has a bound, is over. Another one is
+    /// queued in its place.
+    pub(super) fn over(&mut self, group: GroupId) {
+        self.queue.extend(self.bounded.over(group));
+    }
+
+    /// Takes all jobs out that do not run.
+    pub(super) fn take_all(&mut self) -> Vec<J> {
+        let queued = mem::take(&mut self.queue).into_values();
+        queued.chain(self.bounded.clear()).collect()
     }
 }
 
@@ -138,7 +156,7 @@ impl<J> Blocking<J> {
         BlockingMetrics {
             threads: state.threads,
             idle: state.idle,
-            queued: state.queue.len(),
+            queued: state.queue.len() + state.bounded.waiting(),
             dropped: state.dropped,
         }
     }

@@ -73,6 +73,8 @@ pub(crate) struct Options {
     pub(crate) shares: u32,
     /// How long the jobs of other groups may keep a worker while this group waits, in ns.
     pub(crate) latency_goal: u64,
+    /// How many threads the group's blocking jobs may hold. `None`: no fewer than there may be.
+    pub(crate) max_blocking_threads: Option<usize>,
 }
 
 impl Options {
@@ -82,6 +84,7 @@ impl Options {
             name: name.to_owned(),
             shares: DEFAULT_SHARES,
             latency_goal: u64::MAX,
+            max_blocking_threads: None,
         }
     }
 
@@ -93,6 +96,9 @@ impl Options {
         check_shares(self.shares)?;
         if self.latency_goal == 0 {
             return Err(GroupError::ZeroLatencyGoal);
+        }
+        if self.max_blocking_threads == Some(0) {
+            return Err(GroupError::ZeroBlockingThreads);
         }
         Ok(())
     }
@@ -131,6 +137,9 @@ pub(crate) struct Group {
     shares: AtomicU32,
     /// See [`Options::latency_goal`].
     latency_goal: u64,
+    /// See [`Options::max_blocking_threads`]. The pool reads that of the default group in the
+    /// runtime's options: it counts without a table, too.
+    pub(crate) max_blocking_threads: Option<usize>,
     /// The jobs that are ready. Unused in the default group.
     queue: CachePadded<Injector<Job>>,
     /// What each worker has run. The last one is that of all helpers.
@@ -257,6 +266,7 @@ impl Group {
             label: Label::new(&options.name),
             shares: AtomicU32::new(options.shares),
             latency_goal: options.latency_goal,
+            max_blocking_threads: options.max_blocking_threads,
             queue: CachePadded::new(Injector::new()),
             counts: (0..=workers).map(|_| CachePadded::default()).collect(),
         }

@@ -42,12 +42,13 @@ pub fn lock<T>(mutex: &Mutex<T>) -> std::sync::MutexGuard<'_, T> {
 
 impl Cast {
     pub fn new(plan: Plan, handle: Handle) -> Arc<Self> {
-        let group = |(name, shares)| {
+        let group = |(name, shares, threads)| {
             let builder = Group::builder(name).shares(shares);
+            let builder = builder.max_blocking_threads(threads);
             builder.build_on(&handle).expect("the options are right")
         };
         let groups = match plan.groups {
-            true => [("small", 10), ("large", 300)].map(group).into(),
+            true => [("small", 10, 1), ("large", 300, 2)].map(group).into(),
             false => Vec::new(),
         };
         Arc::new(Self {
