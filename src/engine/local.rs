@@ -222,8 +222,8 @@ impl Local {
         self.set_shares();
     }
 
-    /// Sets whether it is the turn of another group than the default one. A job of that may be long,
-    /// so what the default group has here goes to the deque, from which peers take it.
+    /// Sets whether it is the turn of another group than the default one. A job of that may be
+    /// long, so what the default group has here goes to the deque, from which peers take it.
     pub(crate) fn set_other_group(&self, is_other: bool) {
         self.other_group.set(is_other);
         self.set_shares();
@@ -269,8 +269,8 @@ impl Local {
         }
     }
 
-    /// Returns a pinned task of the default group or another job, in turns. It is apart from [`next`](Local::next), so
-    /// that `next` can be inlined where there are no pinned tasks.
+    /// Returns a pinned task of the default group or another job, in turns. It is apart from
+    /// [`next`](Local::next), so that `next` can be inlined where there are no pinned tasks.
     #[inline(never)]
     fn next_by_turns(&self) -> Option<Job> {
         let pinned = self.pinned();

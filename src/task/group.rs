@@ -50,8 +50,8 @@ use crate::{
 /// *default group*, which has 100 shares; see [`Builder::default_group`]. It stays in its group for
 /// life: whatever wakes it, a timer or a socket, it waits in the queue of its group. So does the
 /// callback of a timer, which is in the group of the task or callback that armed it. A task that is
-/// [pinned](crate::task::spawn_pinned) to a worker waits there, and takes turns with the jobs of its
-/// group that any worker may run. To arm a timer or pin a task in another group, do it in a
+/// [pinned](crate::task::spawn_pinned) to a worker waits there, and takes turns with the jobs of
+/// its group that any worker may run. To arm a timer or pin a task in another group, do it in a
 /// [`sync_scope`](Group::sync_scope).
 ///
 /// The default group also has
@@ -61,9 +61,9 @@ use crate::{
 ///
 /// What these make is in the default group, too. Tasks of a [`LocalSet`](crate::task::LocalSet)
 /// run while the set is polled, so their time is that of the task that polls it. Jobs of
-/// [`spawn_blocking`](crate::task::spawn_blocking) have threads of their own, and no shares, but may
-/// have a [bound](GroupBuilder::max_blocking_threads); what they spawn is in the group of the task
-/// that spawned them.
+/// [`spawn_blocking`](crate::task::spawn_blocking) have threads of their own, and no shares, but
+/// may have a [bound](GroupBuilder::max_blocking_threads); what they spawn is in the group of the
+/// task that spawned them.
 ///
 /// # How the time is divided
 ///

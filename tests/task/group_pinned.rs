@@ -69,8 +69,8 @@ fn a_pinned_task_is_in_the_group_that_spawned_it() {
     }
 }
 
-/// A group of few shares has pinned tasks that are always ready. A task of the default group yields:
-/// without shares, each time behind one of them.
+/// A group of few shares has pinned tasks that are always ready. A task of the default group
+/// yields: without shares, each time behind one of them.
 #[test]
 fn pinned_tasks_take_no_more_than_the_shares_of_their_group() {
     const POLLS: usize = 50;

@@ -106,8 +106,8 @@ impl<J> Default for Blocking<J> {
 }
 
 impl<J> State<J> {
-    /// Notes that a queued or running job of this group, which has a bound, is over. Another one is
-    /// queued in its place.
+    /// Notes that a queued or running job of this group, which has a bound, is over. Another one
+    /// is queued in its place.
     pub(super) fn over(&mut self, group: GroupId) {
         self.queue.extend(self.bounded.over(group));
     }

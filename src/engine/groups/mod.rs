@@ -4,9 +4,10 @@
 //! table of groups is made with the first one: until then it costs each worker one look at a word
 //! for each job.
 //!
-//! Each group but the default one has one queue, from which all workers take: tasks that are ready,
-//! and callbacks of timers that are due. Those of the default group are in the slots, the deques and
-//! the injector, as if there were no groups.
+//! Each group but the default one has one queue, from which all workers take: tasks that are
+//! ready, and callbacks of timers that are due. Those of the default group are in the slots, the
+//! deques and the injector, as if there were no groups. Pinned tasks wait at their worker
+//! (`engine/task_core/local_queue.rs`).
 
 pub(crate) mod turns;
 

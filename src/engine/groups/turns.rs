@@ -33,8 +33,8 @@ pub(crate) struct Turns {
     left: u64,
     /// When the present job began, in ns. `None` between two jobs.
     since: Option<u64>,
-    /// The groups, a set of numbers, of which the next job is one that is pinned to the worker. That
-    /// of the default group is in `Local`.
+    /// The groups, a set of numbers, of which the next job is one that is pinned to the worker.
+    /// That of the default group is in `Local`.
     pinned_next: u32,
     /// How many jobs of the default group run before the worker looks at the injector first.
     pub(crate) injector_in: u32,

@@ -1,10 +1,11 @@
 //! The queue of ready tasks that only one thread may poll.
 //!
 //! It has two parts: one that only the owner's thread touches, with a list for each group, and a
-//! remote queue for wakers on other threads. The owner sorts what it takes out of that. After a remote push the pushing thread must wake the owner, by whatever the owner
-//! sleeps on. A worker checks this queue between its announcement and its sleep, as it checks the
-//! other queues (`Searchers::sleep`). A [`LocalSet`](crate::task::local::set::LocalSet) stores its
-//! waker before it checks this queue.
+//! remote queue for wakers on other threads. The owner sorts what it takes out of that. After a
+//! remote push the pushing thread must wake the owner, by whatever the owner sleeps on. A worker
+//! checks this queue between its announcement and its sleep, as it checks the other queues
+//! (`Searchers::sleep`). A [`LocalSet`](crate::task::local::set::LocalSet) stores its waker before
+//! it checks this queue.
 
 use std::{
     cell::{Cell, UnsafeCell},
@@ -56,8 +57,8 @@ pub(crate) struct LocalQueue<J> {
 struct Own<J> {
     /// The tasks of the default group.
     tasks: VecDeque<J>,
-    /// Those of the other groups, in the order of their numbers. There are as many lists as it takes
-    /// for the groups that ever had a task here.
+    /// Those of the other groups, in the order of their numbers. There are as many lists as it
+    /// takes for the groups that ever had a task here.
     others: Vec<VecDeque<J>>,
     /// How many tasks are in `others`.
     in_others: usize,
