@@ -6,6 +6,7 @@ use std::{
     time::{Duration, SystemTime},
 };
 
+use crate::disk::Disk;
 use crate::world::{State, World, enter, net};
 
 /// Starts the program of a host, by its place.
@@ -122,6 +123,19 @@ pub fn set_clock(name: &str, to: SystemTime) {
     with(|state| {
         let host = number(state, name);
         state.set_wall(host, u64::try_from(to).unwrap_or(u64::MAX));
+    });
+}
+
+/// Changes what the disk of a host does: how long syncs take, for how much it has room, and which
+/// part of the syncs fails. What is on it stays. A host without a [disk](crate::Simulation::disk)
+/// fails the seed.
+pub fn set_disk(name: &str, disk: Disk) {
+    with(|state| {
+        let host = number(state, name);
+        match &mut state.hosts[host].disk {
+            Some(volume) => volume.plan = disk,
+            None => crate::world::die_with(&format!("{name:?} has no disk"), ""),
+        }
     });
 }
 

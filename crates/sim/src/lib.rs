@@ -10,6 +10,8 @@ mod check;
 #[cfg(tourbillon_sim)]
 mod control;
 #[cfg(tourbillon_sim)]
+mod disk;
+#[cfg(tourbillon_sim)]
 mod faults;
 #[cfg(tourbillon_sim)]
 mod network;
@@ -36,9 +38,10 @@ pub use self::{
 #[cfg(tourbillon_sim)]
 pub use self::{
     control::{fail, random},
+    disk::Disk,
     faults::{
         crash, host_address, partition, partition_one_way, repair, repair_all, reset, restart,
-        set_clock,
+        set_clock, set_disk,
     },
     network::Network,
     outcome::{Failure, Outcome, Report},

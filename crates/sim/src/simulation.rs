@@ -1,8 +1,16 @@
 //! The description of a simulation.
 
-use std::{fmt, future::Future, pin::Pin, sync::Arc, time::Duration};
+use std::{
+    fmt,
+    future::Future,
+    path::{Component, PathBuf},
+    pin::Pin,
+    sync::Arc,
+    time::Duration,
+};
 
 use crate::{
+    disk::Disk,
     network::Network,
     outcome::{Failure, Outcome, Report},
     process, run,
@@ -48,6 +56,8 @@ pub struct Simulation {
     workers: usize,
     pub(crate) hosts: Vec<Spec>,
     pub(crate) network: Network,
+    /// The path and the plan of the disks.
+    pub(crate) disk: Option<(PathBuf, Disk)>,
     pub(crate) limit: Duration,
     pub(crate) points: u64,
 }
@@ -70,6 +80,7 @@ impl Simulation {
             workers: 2,
             hosts: Vec::new(),
             network: Network::default(),
+            disk: None,
             limit: Duration::from_secs(3_600),
             points: 20_000_000,
         }
@@ -152,6 +163,46 @@ impl Simulation {
     /// Sets what the network between the hosts does.
     pub fn network(&mut self, network: Network) -> &mut Self {
         self.network = network;
+        self
+    }
+
+    /// Gives each host a disk of its own, which is empty at first and mounted at `path`. What the
+    /// programs do with files whose paths begin with `path` happens there. All other files are the
+    /// real ones of the machine, which the hosts share.
+    ///
+    /// A host that [crashes](crate::crash) finds on its disk what it has synced, and at random some
+    /// of the rest: parts of 512 bytes of what it wrote to a file, and the first changes of names.
+    /// A sync of a file writes its bytes; its name is written by a sync of the directory.
+    ///
+    /// ```
+    /// # #[cfg(tourbillon_sim)] {
+    /// use std::{fs::File, io::Write};
+    /// use tourbillon_sim::{Disk, Simulation};
+    ///
+    /// let mut sim = Simulation::new(1);
+    /// sim.disk("/data", Disk::new()).host("store", || async {
+    ///     let mut file = File::create("/data/log")?;
+    ///     file.write_all(b"an entry")?;
+    ///     file.sync_all()?;
+    ///     File::open("/data")?.sync_all()
+    /// });
+    /// sim.run()?;
+    /// # }
+    /// # Ok::<(), Box<dyn std::error::Error>>(())
+    /// ```
+    ///
+    /// # Panics
+    ///
+    /// Panics if `path` is not absolute, or if it has `..`.
+    pub fn disk(&mut self, path: impl Into<PathBuf>, disk: Disk) -> &mut Self {
+        let path: PathBuf = path.into();
+        let is_plain = path.is_absolute() && path.components().all(|it| it != Component::ParentDir);
+        assert!(
+            is_plain,
+            "write an absolute path without `..` in place of {path:?}"
+        );
+        // Without what makes no difference, such as a slash at the end.
+        self.disk = Some((path.components().collect(), disk));
         self
     }
 

@@ -7,14 +7,20 @@
 
 mod atomics;
 mod clock;
+mod files;
 mod net;
 mod poll;
 mod raw;
 mod thread;
 
-pub(crate) use self::poll::{open, really_close};
+pub(crate) use self::{
+    files::Listings,
+    poll::{open, really_close},
+};
 
-use libc::c_int;
+use libc::{c_int, c_void};
+
+use crate::world::net::Errno;
 
 const TICK: u64 = 1_000_000_000;
 
@@ -25,13 +31,40 @@ fn fail(errno: c_int) -> c_int {
     -1
 }
 
+/// Returns what a call of the C library returns, and sets the error number.
+fn answer<T: TryInto<isize>>(result: Result<T, Errno>) -> isize {
+    match result {
+        Ok(value) => value.try_into().unwrap_or(isize::MAX),
+        Err(errno) => fail(errno) as isize,
+    }
+}
+
+fn done(result: Result<(), Errno>) -> c_int {
+    answer(result.map(|()| 0)) as c_int
+}
+
+/// Returns the bytes that a caller passes, of which there may be none.
+///
+/// # Safety
+///
+/// At `at` are `len` bytes for as long as `'a`.
+unsafe fn bytes<'a>(at: *const c_void, len: usize) -> &'a [u8] {
+    match len {
+        0 => &[],
+        // SAFETY: as the caller says.
+        _ => unsafe { std::slice::from_raw_parts(at.cast(), len) },
+    }
+}
+
 /// Has the linker take all functions of this module, and with them these definitions. Also looks up
 /// those of the C library.
 pub(crate) fn link() {
     thread::find();
-    let all: [&[usize]; 5] = [
+    files::find();
+    let all: [&[usize]; 6] = [
         &atomics::symbols(),
         &clock::symbols(),
+        &files::symbols(),
         &net::symbols(),
         &poll::symbols(),
         &thread::symbols(),

@@ -9,6 +9,7 @@ use super::{clock::nanos, fail, raw::real};
 use crate::world::{
     NEVER, Wait, World,
     clocks::Clock,
+    disk::Range,
     enter,
     kernel::{Object, Timer},
 };
@@ -145,6 +146,10 @@ unsafe extern "C" fn read(fd: c_int, buffer: *mut c_void, len: size_t) -> ssize_
         // SAFETY: the caller passes room for `len` bytes.
         return unsafe { super::net::read(&world, fd, buffer, len) };
     }
+    if world.lock().kernel.file(fd).is_some() {
+        // SAFETY: as above.
+        return unsafe { super::files::read(&world, fd, Range::Next, buffer, len) };
+    }
     world.point();
     let mut state = world.lock();
     let count = match state.kernel.get(fd) {
@@ -177,6 +182,10 @@ unsafe extern "C" fn write(fd: c_int, buffer: *const c_void, len: size_t) -> ssi
     if world.lock().socket(fd).is_ok() {
         // SAFETY: the caller passes `len` bytes.
         return unsafe { super::net::write(&world, fd, buffer, len) };
+    }
+    if world.lock().kernel.file(fd).is_some() {
+        // SAFETY: as above.
+        return unsafe { super::files::write(&world, fd, Range::Next, buffer, len) };
     }
     world.point();
     write_event(&world, fd)
@@ -247,8 +256,8 @@ unsafe extern "C" fn epoll_ctl(
             false => fail(libc::ENOENT),
         };
     }
-    if state.kernel.get(fd).is_none() {
-        // Real descriptors are not part of the simulation.
+    if state.kernel.get(fd).is_none() || state.kernel.file(fd).is_some() {
+        // Real descriptors are not part of the simulation, and files are always ready.
         return fail(libc::EPERM);
     }
     let is_watched = state.kernel.watches(instance, fd);

@@ -32,7 +32,7 @@ type Main = extern "C" fn(*mut c_void) -> *mut c_void;
 type Destructor = unsafe extern "C" fn(*mut c_void);
 
 /// Returns the C library's own function of a name.
-fn original(known: &AtomicUsize, name: &std::ffi::CStr) -> usize {
+pub(super) fn original(known: &AtomicUsize, name: &std::ffi::CStr) -> usize {
     match known.load(Ordering::Relaxed) {
         0 => {
             // SAFETY: the name is a valid text.

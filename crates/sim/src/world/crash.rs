@@ -21,6 +21,7 @@ impl State {
             crate::calls::really_close(fd);
         }
         self.lose_sockets(host);
+        self.crash_disk(host);
     }
 
     /// Gives a host its power back. Returns `false` if it had not crashed.

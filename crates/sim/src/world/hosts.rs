@@ -1,9 +1,15 @@
 //! The machines of a simulation.
 
-use super::{State, Wait, clocks::Clocks};
+use std::path::PathBuf;
+
+use super::{
+    State, Wait,
+    clocks::{Clock, Clocks},
+    disk::Volume,
+};
+use crate::disk::Disk;
 
 /// A machine.
-#[derive(Debug)]
 pub(crate) struct Host {
     pub(crate) name: String,
     pub(crate) clocks: Clocks,
@@ -11,6 +17,7 @@ pub(crate) struct Host {
     pub(crate) is_down: bool,
     /// Its program has ended.
     pub(crate) has_ended: bool,
+    pub(crate) disk: Option<Volume>,
 }
 
 impl Host {
@@ -20,6 +27,7 @@ impl Host {
             clocks: Clocks::default(),
             is_down: false,
             has_ended: false,
+            disk: None,
         }
     }
 }
@@ -30,8 +38,11 @@ impl State {
         (1..self.hosts.len()).find(|&host| self.hosts[host].name == name)
     }
 
-    pub(crate) fn add_host(&mut self, name: String) {
-        self.hosts.push(Host::new(name));
+    pub(crate) fn add_host(&mut self, name: String, disk: Option<&(PathBuf, Disk)>) {
+        let mut host = Host::new(name);
+        let now = host.clocks.read(Clock::Wall, self.now);
+        host.disk = disk.map(|(path, disk)| Volume::new(path.clone(), disk.clone(), now));
+        self.hosts.push(host);
     }
 
     /// Has the thread that the caller starts next run on a machine.

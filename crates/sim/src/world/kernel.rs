@@ -33,6 +33,8 @@ pub(crate) enum Object {
     /// One end of a pair.
     Stream(Stream),
     Socket(Socket),
+    /// An open file, by its number.
+    File(u64),
     /// The descriptors with an event since they were last taken.
     Epoll(VecDeque<i32>),
 }
@@ -95,6 +97,14 @@ impl Kernel {
             Object::Socket(socket) => Some((*fd, self.hosts[fd], socket)),
             _ => None,
         })
+    }
+
+    /// Returns the number of the open file of a descriptor.
+    pub(crate) fn file(&self, fd: i32) -> Option<u64> {
+        match self.objects.get(&fd) {
+            Some(Object::File(number)) => Some(*number),
+            _ => None,
+        }
     }
 
     /// Returns the descriptors of a machine.
@@ -225,6 +235,7 @@ impl Kernel {
             Some(Object::Timer(timer)) => timer.ticks > 0,
             Some(Object::Epoll(_)) => self.has_events(net, fd),
             Some(Object::Socket(socket)) => return net.conditions(socket),
+            Some(Object::File(_)) => return READABLE | libc::EPOLLOUT as u32,
             Some(Object::Stream(stream)) => {
                 let peer = stream.peer.and_then(|peer| self.stream(peer));
                 return stream.conditions(peer.is_none_or(Stream::has_room));

@@ -2,6 +2,7 @@
 
 pub(crate) mod clocks;
 mod crash;
+pub(crate) mod disk;
 mod disturb;
 mod events;
 pub(crate) mod faults;
@@ -30,9 +31,12 @@ use std::{
 
 use tourbillon_sync::sim::install;
 
+use crate::calls::Listings;
+
 pub(crate) use self::threads::{Run, Wait};
 use self::{
     clocks::Clocks,
+    disk::Files,
     faults::{Faults, Plan},
     hosts::Host,
     kernel::{Kernel, Object},
@@ -108,6 +112,9 @@ pub(crate) struct State {
     pub(crate) hosts: Vec<Host>,
     pub(crate) kernel: Kernel,
     pub(crate) net: Net,
+    pub(crate) files: Files,
+    /// The directories that threads list.
+    pub(crate) listings: Listings,
     pub(crate) faults: Faults,
     pub(crate) threads: Vec<Thread>,
     pub(crate) points: u64,
@@ -188,6 +195,8 @@ fn open(seed: u64, plan: Plan, is_watched: bool) -> &'static World {
         hosts: vec![Host::new("the machine".into())],
         kernel: Kernel::default(),
         net: Net::default(),
+        files: Files::default(),
+        listings: Listings::new(),
         faults: Faults::default(),
         threads: Vec::new(),
         points: 0,
@@ -317,6 +326,7 @@ impl State {
                 }
             }
             Some(Object::Socket(socket)) => self.close_socket(socket),
+            Some(Object::File(number)) => self.close_file(number),
             _ => {}
         }
     }

@@ -52,6 +52,8 @@ pub(crate) enum Wait {
     Epoll(i32),
     /// A change of a socket.
     Socket(i32),
+    /// The end of a lock of a file.
+    FileLock,
     End(usize),
 }
 
@@ -65,6 +67,7 @@ impl fmt::Display for Wait {
             Wait::Host => write!(f, "the end of a host's program"),
             Wait::Epoll(fd) => write!(f, "events, tasks and timers (epoll {fd})"),
             Wait::Socket(fd) => write!(f, "a socket (descriptor {fd})"),
+            Wait::FileLock => write!(f, "a lock of a file"),
             Wait::End(thread) => write!(f, "the end of thread {thread}"),
         }
     }

@@ -2,6 +2,7 @@
 
 #![cfg(tourbillon_sim)]
 
+mod disk;
 mod network;
 mod planted;
 mod races;

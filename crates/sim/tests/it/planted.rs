@@ -2,7 +2,8 @@
 
 use std::{
     collections::HashMap,
-    io,
+    fs::{self, File},
+    io::{self, Write},
     sync::{
         Arc, Mutex,
         atomic::{AtomicBool, AtomicU64, Ordering::SeqCst},
@@ -16,7 +17,7 @@ use tourbillon::{
     sync::Notify,
     time::{sleep, timeout},
 };
-use tourbillon_sim::{Network, Simulation, crash, random, set_clock};
+use tourbillon_sim::{Disk, Network, Simulation, crash, random, restart, set_clock};
 
 use crate::network::connect;
 
@@ -300,4 +301,36 @@ fn a_step_of_the_clock_ends_a_lease(sim: &mut Simulation) {
             }
         });
     }
+}
+
+/// The server answers before what it wrote is on its disk.
+#[tourbillon_sim::test(seeds = 10_000)]
+#[should_panic(expected = "an acknowledged value is lost")]
+fn a_sync_is_missing(sim: &mut Simulation) {
+    const READ: u64 = u64::MAX;
+    sim.disk("/data", Disk::new());
+    sim.host("store", || {
+        let log = "/data/log";
+        serve(move |request| {
+            let kept = fs::read(log).unwrap_or_default();
+            if request != READ {
+                let mut file = File::options().create(true).append(true).open(log).unwrap();
+                file.write_all(&request.to_le_bytes()).unwrap();
+                // The name is on the disk, and nobody syncs the file.
+                File::open("/data").unwrap().sync_all().unwrap();
+            }
+            kept.len() as u64 / 8
+        })
+    });
+    sim.client("client", || async {
+        let mut store = connect("store", PORT).await;
+        for number in 0..3 {
+            call(&mut store, number).await?;
+        }
+        crash("store");
+        restart("store");
+        let kept = call(&mut connect("store", PORT).await, READ).await?;
+        assert_eq!(kept, 3, "an acknowledged value is lost");
+        io::Result::Ok(())
+    });
 }

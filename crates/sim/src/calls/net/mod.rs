@@ -6,14 +6,13 @@ mod transfer;
 use std::{
     mem,
     net::{Ipv4Addr, SocketAddrV4},
-    slice,
 };
 
 use libc::{c_int, c_ulong, c_void, sockaddr, sockaddr_in, socklen_t};
 
 pub(super) use self::transfer::{read, write};
 
-use super::{fail, poll::number, raw::real, really_close};
+use super::{answer, bytes, done, fail, files, poll::number, raw::real, really_close};
 use crate::world::{
     Inside, NEVER, Wait, World, enter,
     kernel::Object,
@@ -44,31 +43,6 @@ pub(super) fn symbols() -> Vec<usize> {
 /// Enters the simulation for a call on one of its sockets.
 pub(super) fn on_socket(fd: c_int) -> Option<Inside> {
     enter().filter(|world| world.lock().socket(fd).is_ok())
-}
-
-/// Returns what a call of the C library returns, and sets the error number.
-fn answer<T: TryInto<isize>>(result: Result<T, Errno>) -> isize {
-    match result {
-        Ok(value) => value.try_into().unwrap_or(isize::MAX),
-        Err(errno) => fail(errno) as isize,
-    }
-}
-
-/// Returns the bytes that a caller passes, of which there may be none.
-///
-/// # Safety
-///
-/// At `at` are `len` bytes for as long as `'a`.
-unsafe fn bytes<'a>(at: *const c_void, len: usize) -> &'a [u8] {
-    match len {
-        0 => &[],
-        // SAFETY: as the caller says.
-        _ => unsafe { slice::from_raw_parts(at.cast(), len) },
-    }
-}
-
-fn done(result: Result<(), Errno>) -> c_int {
-    answer(result.map(|()| 0)) as c_int
 }
 
 /// Tries until the call need not wait. A socket that does not block tries once. `limit` is the
@@ -384,6 +358,11 @@ extern "C" fn fcntl(fd: c_int, command: c_int, argument: usize) -> c_int {
     };
     let mut state = world.lock();
     match command {
+        libc::F_GETFL if state.kernel.file(fd).is_some() => answer(state.flags(fd)) as c_int,
+        libc::F_DUPFD | libc::F_DUPFD_CLOEXEC if state.kernel.file(fd).is_some() => {
+            drop(state);
+            files::share(&world, fd)
+        }
         libc::F_GETFL => {
             let is_blocking = state.socket(fd).is_ok_and(|socket| socket.is_blocking);
             libc::O_RDWR | if is_blocking { 0 } else { libc::O_NONBLOCK }

@@ -4,7 +4,14 @@ use std::{net::SocketAddrV4, ptr, slice};
 
 use libc::{c_int, c_void, iovec, msghdr, size_t, sockaddr, socklen_t, ssize_t};
 
-use super::{super::raw::real, answer, bytes, on_socket, read_address, until_done, write_address};
+use super::{
+    super::{
+        answer, bytes,
+        files::{self, on_file},
+        raw::real,
+    },
+    on_socket, read_address, until_done, write_address,
+};
 use crate::world::{
     World,
     net::{Errno, Kind},
@@ -141,7 +148,7 @@ unsafe fn gathered(buffers: *const iovec, count: usize) -> Vec<u8> {
     let mut bytes = Vec::new();
     for buffer in buffers.iter().filter(|buffer| buffer.iov_len > 0) {
         // SAFETY: as the caller says.
-        let part = unsafe { super::bytes(buffer.iov_base, buffer.iov_len) };
+        let part = unsafe { super::super::bytes(buffer.iov_base, buffer.iov_len) };
         bytes.extend_from_slice(part);
     }
     bytes
@@ -262,6 +269,15 @@ unsafe extern "C" fn recvmsg(fd: c_int, message: *mut msghdr, flags: c_int) -> s
 /// As in the C library.
 #[unsafe(no_mangle)]
 unsafe extern "C" fn readv(fd: c_int, buffers: *const iovec, count: c_int) -> ssize_t {
+    if let Some(world) = on_file(fd) {
+        // SAFETY: the caller passes this many buffers.
+        let result = unsafe {
+            scattered(buffers, count as usize, |bytes| {
+                Ok(((), files::read_next(&world, fd, bytes)?))
+            })
+        };
+        return answer(result.map(|((), count)| count));
+    }
     let Some(world) = on_socket(fd) else {
         return real!(SYS_readv, fd, buffers, count);
     };
@@ -279,6 +295,11 @@ unsafe extern "C" fn readv(fd: c_int, buffers: *const iovec, count: c_int) -> ss
 /// As in the C library.
 #[unsafe(no_mangle)]
 unsafe extern "C" fn writev(fd: c_int, buffers: *const iovec, count: c_int) -> ssize_t {
+    if let Some(world) = on_file(fd) {
+        // SAFETY: the caller passes this many buffers.
+        let bytes = unsafe { gathered(buffers, count as usize) };
+        return answer(files::write_next(&world, fd, &bytes));
+    }
     let Some(world) = on_socket(fd) else {
         return real!(SYS_writev, fd, buffers, count);
     };

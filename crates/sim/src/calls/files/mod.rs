@@ -1,0 +1,387 @@
+//! Files on the disks of the hosts, by their descriptors.
+
+mod listing;
+mod names;
+
+use std::{ffi::CStr, os::unix::ffi::OsStrExt, path::Component};
+
+use libc::{c_char, c_int, c_void, mode_t, off_t, off64_t, size_t, ssize_t};
+
+use super::{answer, bytes, done, fail, open as open_object, poll::number, raw::real};
+use crate::world::{
+    Inside, NEVER, Wait, World,
+    disk::{LockKind, Place, Range},
+    enter,
+    net::Errno,
+};
+
+pub(super) fn symbols() -> Vec<usize> {
+    let mut symbols = vec![
+        open as *const () as usize,
+        open64 as *const () as usize,
+        openat as *const () as usize,
+        openat64 as *const () as usize,
+        pread as *const () as usize,
+        pread64 as *const () as usize,
+        pwrite as *const () as usize,
+        pwrite64 as *const () as usize,
+        lseek as *const () as usize,
+        lseek64 as *const () as usize,
+        ftruncate as *const () as usize,
+        ftruncate64 as *const () as usize,
+        fsync as *const () as usize,
+        fdatasync as *const () as usize,
+        sync as *const () as usize,
+        syncfs as *const () as usize,
+        flock as *const () as usize,
+        dup as *const () as usize,
+    ];
+    symbols.extend(names::symbols());
+    symbols.extend(listing::symbols());
+    symbols
+}
+
+pub(crate) use self::listing::Listings;
+pub(super) use self::listing::find;
+
+/// Enters the simulation for a call on a file of a disk.
+pub(super) fn on_file(fd: c_int) -> Option<Inside> {
+    enter().filter(|world| world.lock().kernel.file(fd).is_some())
+}
+
+/// Enters the simulation for a call on a path, if that is on the disk of the calling thread's host.
+///
+/// # Safety
+///
+/// `path` is a text that ends with a zero byte.
+unsafe fn on_path(from: c_int, path: *const c_char) -> Option<(Inside, Place)> {
+    let world = enter()?;
+    if path.is_null() {
+        return None;
+    }
+    // SAFETY: as the caller says.
+    let path = unsafe { CStr::from_ptr(path) }.to_bytes();
+    let mut state = world.lock();
+    let relative = state.inode(from).ok();
+    let disk = state.volume()?;
+    let place = match (path.first(), relative) {
+        (None, _) => return None,
+        (Some(b'/'), _) => on_mount(disk.mount.as_os_str().as_bytes(), path),
+        (_, Some(dir)) => Some(Place::new(dir, path)),
+        _ => {
+            let mut whole = std::env::current_dir().ok()?.into_os_string();
+            whole.push("/");
+            let whole = [whole.as_bytes(), path].concat();
+            on_mount(disk.mount.as_os_str().as_bytes(), &whole)
+        }
+    }?;
+    drop(state);
+    Some((world, place))
+}
+
+/// Returns where an absolute path leads on a disk, if it begins with the path of the disk.
+fn on_mount(mount: &[u8], path: &[u8]) -> Option<Place> {
+    let mount = std::path::Path::new(std::ffi::OsStr::from_bytes(mount));
+    let mut at = std::path::PathBuf::from("/");
+    let mut rest = path;
+    loop {
+        while let [b'/', behind @ ..] = rest {
+            rest = behind;
+        }
+        if at == mount {
+            // The slashes behind the mount count.
+            let place = Place::new(Place::root().from, rest);
+            return Some(place);
+        }
+        if rest.is_empty() {
+            return None;
+        }
+        let end = rest
+            .iter()
+            .position(|byte| *byte == b'/')
+            .unwrap_or(rest.len());
+        let name = std::path::Path::new(std::ffi::OsStr::from_bytes(&rest[..end]));
+        match name.components().next() {
+            Some(Component::ParentDir) => _ = at.pop(),
+            Some(Component::Normal(name)) => at.push(name),
+            _ => {}
+        }
+        rest = &rest[end..];
+    }
+}
+
+/// # Safety
+///
+/// As in the C library.
+#[unsafe(no_mangle)]
+unsafe extern "C" fn open(path: *const c_char, flags: c_int, mode: mode_t) -> c_int {
+    // SAFETY: the caller vouches for the arguments.
+    unsafe { openat(libc::AT_FDCWD, path, flags, mode) }
+}
+
+/// # Safety
+///
+/// As in the C library.
+#[unsafe(no_mangle)]
+unsafe extern "C" fn open64(path: *const c_char, flags: c_int, mode: mode_t) -> c_int {
+    // SAFETY: the caller vouches for the arguments.
+    unsafe { openat(libc::AT_FDCWD, path, flags, mode) }
+}
+
+/// # Safety
+///
+/// As in the C library.
+#[unsafe(no_mangle)]
+unsafe extern "C" fn openat64(
+    from: c_int,
+    path: *const c_char,
+    flags: c_int,
+    mode: mode_t,
+) -> c_int {
+    // SAFETY: the caller vouches for the arguments.
+    unsafe { openat(from, path, flags, mode) }
+}
+
+/// # Safety
+///
+/// As in the C library.
+#[unsafe(no_mangle)]
+unsafe extern "C" fn openat(from: c_int, path: *const c_char, flags: c_int, mode: mode_t) -> c_int {
+    // SAFETY: the caller passes a text.
+    let Some((world, place)) = (unsafe { on_path(from, path) }) else {
+        return real!(SYS_openat, from, path, flags, mode) as c_int;
+    };
+    world.point();
+    // A file without a name is asked for by two bits, of which one is that of a directory.
+    if flags & libc::O_TMPFILE == libc::O_TMPFILE {
+        return fail(libc::EOPNOTSUPP);
+    }
+    let opened = world.lock().open(&place, flags, mode);
+    match opened {
+        Ok(object) => open_object(&world, object),
+        Err(errno) => fail(errno),
+    }
+}
+
+/// Reads what comes next in a file.
+pub(super) fn read_next(world: &World, fd: c_int, buffer: &mut [u8]) -> Result<usize, Errno> {
+    world.point();
+    world.lock().read_file(fd, Range::Next, buffer)
+}
+
+/// Writes at the place of a file that comes next.
+pub(super) fn write_next(world: &World, fd: c_int, bytes: &[u8]) -> Result<usize, Errno> {
+    world.point();
+    world.lock().write_file(fd, Range::Next, bytes)
+}
+
+/// Reads from a file.
+///
+/// # Safety
+///
+/// `buffer` has room for `len` bytes.
+pub(super) unsafe fn read(
+    world: &World,
+    fd: c_int,
+    range: Range,
+    buffer: *mut c_void,
+    len: size_t,
+) -> ssize_t {
+    world.point();
+    // The caller's buffer may not be initialized, so the bytes go through another one.
+    let mut own = vec![0; len.min(1 << 24)];
+    let result = world.lock().read_file(fd, range, &mut own);
+    if let Ok(count) = result {
+        // SAFETY: the caller passes room for `len` bytes, and `count` is not greater.
+        unsafe { own.as_ptr().copy_to_nonoverlapping(buffer.cast(), count) };
+    }
+    answer(result)
+}
+
+/// Writes to a file.
+///
+/// # Safety
+///
+/// `buffer` has `len` bytes.
+pub(super) unsafe fn write(
+    world: &World,
+    fd: c_int,
+    range: Range,
+    buffer: *const c_void,
+    len: size_t,
+) -> ssize_t {
+    world.point();
+    // SAFETY: as the caller says.
+    let bytes = unsafe { bytes(buffer, len) };
+    let result = world.lock().write_file(fd, range, bytes);
+    answer(result)
+}
+
+fn range(at: off64_t) -> Result<Range, c_int> {
+    u64::try_from(at).map(Range::From).map_err(|_| libc::EINVAL)
+}
+
+/// # Safety
+///
+/// As in the C library.
+#[unsafe(no_mangle)]
+unsafe extern "C" fn pread64(fd: c_int, buffer: *mut c_void, len: size_t, at: off64_t) -> ssize_t {
+    let Some(world) = on_file(fd) else {
+        return real!(SYS_pread64, fd, buffer, len, at);
+    };
+    match range(at) {
+        // SAFETY: the caller passes room for `len` bytes.
+        Ok(range) => unsafe { read(&world, fd, range, buffer, len) },
+        Err(errno) => fail(errno) as ssize_t,
+    }
+}
+
+/// # Safety
+///
+/// As in the C library.
+#[unsafe(no_mangle)]
+unsafe extern "C" fn pread(fd: c_int, buffer: *mut c_void, len: size_t, at: off_t) -> ssize_t {
+    // SAFETY: the caller vouches for the arguments.
+    unsafe { pread64(fd, buffer, len, at) }
+}
+
+/// # Safety
+///
+/// As in the C library.
+#[unsafe(no_mangle)]
+unsafe extern "C" fn pwrite64(
+    fd: c_int,
+    buffer: *const c_void,
+    len: size_t,
+    at: off64_t,
+) -> ssize_t {
+    let Some(world) = on_file(fd) else {
+        return real!(SYS_pwrite64, fd, buffer, len, at);
+    };
+    match range(at) {
+        // SAFETY: the caller passes `len` bytes.
+        Ok(range) => unsafe { write(&world, fd, range, buffer, len) },
+        Err(errno) => fail(errno) as ssize_t,
+    }
+}
+
+/// # Safety
+///
+/// As in the C library.
+#[unsafe(no_mangle)]
+unsafe extern "C" fn pwrite(fd: c_int, buffer: *const c_void, len: size_t, at: off_t) -> ssize_t {
+    // SAFETY: the caller vouches for the arguments.
+    unsafe { pwrite64(fd, buffer, len, at) }
+}
+
+#[unsafe(no_mangle)]
+extern "C" fn lseek64(fd: c_int, by: off64_t, from: c_int) -> off64_t {
+    let Some(world) = on_file(fd) else {
+        return real!(SYS_lseek, fd, by, from) as off64_t;
+    };
+    world.point();
+    let result = world.lock().seek(fd, by, from);
+    answer(result) as off64_t
+}
+
+#[unsafe(no_mangle)]
+extern "C" fn lseek(fd: c_int, by: off_t, from: c_int) -> off_t {
+    lseek64(fd, by, from)
+}
+
+#[unsafe(no_mangle)]
+extern "C" fn ftruncate64(fd: c_int, len: off64_t) -> c_int {
+    let Some(world) = on_file(fd) else {
+        return real!(SYS_ftruncate, fd, len) as c_int;
+    };
+    world.point();
+    let result = world.lock().resize(fd, len);
+    done(result)
+}
+
+#[unsafe(no_mangle)]
+extern "C" fn ftruncate(fd: c_int, len: off_t) -> c_int {
+    ftruncate64(fd, len)
+}
+
+#[unsafe(no_mangle)]
+extern "C" fn fsync(fd: c_int) -> c_int {
+    match on_file(fd) {
+        Some(world) => done(world.sync_file(fd)),
+        None => real!(SYS_fsync, fd) as c_int,
+    }
+}
+
+#[unsafe(no_mangle)]
+extern "C" fn fdatasync(fd: c_int) -> c_int {
+    match on_file(fd) {
+        Some(world) => done(world.sync_file(fd)),
+        None => real!(SYS_fdatasync, fd) as c_int,
+    }
+}
+
+#[unsafe(no_mangle)]
+extern "C" fn syncfs(fd: c_int) -> c_int {
+    match on_file(fd) {
+        Some(world) => done(world.sync(|disk| disk.begin_sync_of_all())),
+        None => real!(SYS_syncfs, fd) as c_int,
+    }
+}
+
+#[unsafe(no_mangle)]
+extern "C" fn sync() {
+    match enter() {
+        // It reports no errors.
+        Some(world) => _ = world.sync(|disk| disk.begin_sync_of_all()),
+        None => _ = real!(SYS_sync),
+    }
+}
+
+#[unsafe(no_mangle)]
+extern "C" fn flock(fd: c_int, operation: c_int) -> c_int {
+    let Some(world) = on_file(fd) else {
+        return real!(SYS_flock, fd, operation) as c_int;
+    };
+    let kind = match operation & !libc::LOCK_NB {
+        libc::LOCK_SH => Some(LockKind::Shared),
+        libc::LOCK_EX => Some(LockKind::Exclusive),
+        libc::LOCK_UN => None,
+        _ => return fail(libc::EINVAL),
+    };
+    loop {
+        world.point();
+        let mut state = world.lock();
+        match state.lock_file(fd, kind) {
+            Err(libc::EAGAIN) if operation & libc::LOCK_NB == 0 => {
+                world.wait(state, Wait::FileLock, NEVER);
+            }
+            result => return done(result),
+        }
+    }
+}
+
+#[unsafe(no_mangle)]
+extern "C" fn dup(fd: c_int) -> c_int {
+    match on_file(fd) {
+        Some(world) => share(&world, fd),
+        None => real!(SYS_dup, fd) as c_int,
+    }
+}
+
+/// Makes another descriptor of an open file.
+pub(super) fn share(world: &World, fd: c_int) -> c_int {
+    let new = number();
+    if new < 0 {
+        return new;
+    }
+    let mut state = world.lock();
+    let shared = state.share(fd);
+    match shared {
+        Ok(object) => {
+            let host = state.host();
+            state.kernel.open(new, host, object);
+            new
+        }
+        Err(errno) => fail(errno),
+    }
+}

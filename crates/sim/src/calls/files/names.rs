@@ -1,0 +1,511 @@
+//! Files on the disks of the hosts, by their paths.
+
+use std::mem;
+
+use libc::{c_char, c_int, c_uint, mode_t, ssize_t, stat64};
+
+use super::{
+    super::{done, fail, raw::real},
+    on_file, on_path,
+};
+use crate::world::{
+    Inside, World,
+    disk::{Attributes, Place, Volume},
+    net::Errno,
+};
+
+pub(super) fn symbols() -> Vec<usize> {
+    vec![
+        rename as *const () as usize,
+        renameat as *const () as usize,
+        renameat2 as *const () as usize,
+        unlink as *const () as usize,
+        unlinkat as *const () as usize,
+        rmdir as *const () as usize,
+        mkdir as *const () as usize,
+        mkdirat as *const () as usize,
+        link as *const () as usize,
+        linkat as *const () as usize,
+        symlink as *const () as usize,
+        symlinkat as *const () as usize,
+        readlink as *const () as usize,
+        realpath as *const () as usize,
+        access as *const () as usize,
+        faccessat as *const () as usize,
+        chmod as *const () as usize,
+        fchmod as *const () as usize,
+        stat as *const () as usize,
+        lstat as *const () as usize,
+        fstat as *const () as usize,
+        fstatat as *const () as usize,
+        stat_64 as *const () as usize,
+        lstat_64 as *const () as usize,
+        fstat_64 as *const () as usize,
+        fstatat_64 as *const () as usize,
+        statx as *const () as usize,
+    ]
+}
+
+/// # Safety
+///
+/// As in the C library.
+#[unsafe(no_mangle)]
+unsafe extern "C" fn rename(from: *const c_char, to: *const c_char) -> c_int {
+    // SAFETY: the caller vouches for the arguments.
+    unsafe { renameat2(libc::AT_FDCWD, from, libc::AT_FDCWD, to, 0) }
+}
+
+/// # Safety
+///
+/// As in the C library.
+#[unsafe(no_mangle)]
+unsafe extern "C" fn renameat(
+    at: c_int,
+    from: *const c_char,
+    to_at: c_int,
+    to: *const c_char,
+) -> c_int {
+    // SAFETY: the caller vouches for the arguments.
+    unsafe { renameat2(at, from, to_at, to, 0) }
+}
+
+/// # Safety
+///
+/// As in the C library.
+#[unsafe(no_mangle)]
+unsafe extern "C" fn renameat2(
+    at: c_int,
+    from: *const c_char,
+    to_at: c_int,
+    to: *const c_char,
+    flags: c_uint,
+) -> c_int {
+    // SAFETY: the caller passes two texts.
+    let entered = unsafe { on_two(at, from, to_at, to) };
+    let (world, old, new) = match entered {
+        Ok(Some(found)) => found,
+        Ok(None) => return real!(SYS_renameat2, at, from, to_at, to, flags) as c_int,
+        Err(errno) => return fail(errno),
+    };
+    let replaces = match flags {
+        0 => true,
+        libc::RENAME_NOREPLACE => false,
+        _ => return fail(libc::EINVAL),
+    };
+    on_disk(&world, |disk, now| disk.rename(&old, &new, replaces, now))
+}
+
+/// # Safety
+///
+/// As in the C library.
+#[unsafe(no_mangle)]
+unsafe extern "C" fn unlink(path: *const c_char) -> c_int {
+    // SAFETY: the caller vouches for the arguments.
+    unsafe { unlinkat(libc::AT_FDCWD, path, 0) }
+}
+
+/// # Safety
+///
+/// As in the C library.
+#[unsafe(no_mangle)]
+unsafe extern "C" fn rmdir(path: *const c_char) -> c_int {
+    // SAFETY: the caller vouches for the arguments.
+    unsafe { unlinkat(libc::AT_FDCWD, path, libc::AT_REMOVEDIR) }
+}
+
+/// # Safety
+///
+/// As in the C library.
+#[unsafe(no_mangle)]
+unsafe extern "C" fn unlinkat(at: c_int, path: *const c_char, flags: c_int) -> c_int {
+    // SAFETY: the caller passes a text.
+    let Some((world, place)) = (unsafe { on_path(at, path) }) else {
+        return real!(SYS_unlinkat, at, path, flags) as c_int;
+    };
+    on_disk(&world, |disk, now| match flags & libc::AT_REMOVEDIR {
+        0 => disk.remove_file(&place, now),
+        _ => disk.remove_dir(&place, now),
+    })
+}
+
+/// # Safety
+///
+/// As in the C library.
+#[unsafe(no_mangle)]
+unsafe extern "C" fn mkdir(path: *const c_char, mode: mode_t) -> c_int {
+    // SAFETY: the caller vouches for the arguments.
+    unsafe { mkdirat(libc::AT_FDCWD, path, mode) }
+}
+
+/// # Safety
+///
+/// As in the C library.
+#[unsafe(no_mangle)]
+unsafe extern "C" fn mkdirat(at: c_int, path: *const c_char, mode: mode_t) -> c_int {
+    // SAFETY: the caller passes a text.
+    let Some((world, place)) = (unsafe { on_path(at, path) }) else {
+        return real!(SYS_mkdirat, at, path, mode) as c_int;
+    };
+    on_disk(&world, |disk, now| disk.make_dir(&place, mode, now))
+}
+
+/// # Safety
+///
+/// As in the C library.
+#[unsafe(no_mangle)]
+unsafe extern "C" fn link(from: *const c_char, to: *const c_char) -> c_int {
+    // SAFETY: the caller vouches for the arguments.
+    unsafe { linkat(libc::AT_FDCWD, from, libc::AT_FDCWD, to, 0) }
+}
+
+/// # Safety
+///
+/// As in the C library.
+#[unsafe(no_mangle)]
+unsafe extern "C" fn linkat(
+    at: c_int,
+    from: *const c_char,
+    to_at: c_int,
+    to: *const c_char,
+    flags: c_int,
+) -> c_int {
+    // SAFETY: the caller passes two texts.
+    match unsafe { on_two(at, from, to_at, to) } {
+        Ok(Some((world, old, new))) => on_disk(&world, |disk, now| disk.link(&old, &new, now)),
+        Ok(None) => real!(SYS_linkat, at, from, to_at, to, flags) as c_int,
+        Err(errno) => fail(errno),
+    }
+}
+
+/// # Safety
+///
+/// As in the C library.
+#[unsafe(no_mangle)]
+unsafe extern "C" fn symlink(to: *const c_char, path: *const c_char) -> c_int {
+    // SAFETY: the caller vouches for the arguments.
+    unsafe { symlinkat(to, libc::AT_FDCWD, path) }
+}
+
+/// # Safety
+///
+/// As in the C library.
+#[unsafe(no_mangle)]
+unsafe extern "C" fn symlinkat(to: *const c_char, at: c_int, path: *const c_char) -> c_int {
+    // SAFETY: the caller passes a text.
+    match unsafe { on_path(at, path) } {
+        // So does Linux if a file system has none.
+        Some(_) => fail(libc::EPERM),
+        None => real!(SYS_symlinkat, to, at, path) as c_int,
+    }
+}
+
+/// # Safety
+///
+/// As in the C library.
+#[unsafe(no_mangle)]
+unsafe extern "C" fn readlink(path: *const c_char, to: *mut c_char, room: usize) -> ssize_t {
+    // SAFETY: the caller passes a text.
+    let Some((world, place)) = (unsafe { on_path(libc::AT_FDCWD, path) }) else {
+        return real!(SYS_readlinkat, libc::AT_FDCWD, path, to, room);
+    };
+    // It is a file or a directory, if it is there.
+    let found = world.lock().on_disk(|disk, _| disk.find(&place));
+    fail(found.err().unwrap_or(libc::EINVAL)) as ssize_t
+}
+
+/// # Safety
+///
+/// As in the C library.
+#[unsafe(no_mangle)]
+unsafe extern "C" fn realpath(path: *const c_char, to: *mut c_char) -> *mut c_char {
+    // SAFETY: the caller passes a text.
+    let Some((world, place)) = (unsafe { on_path(libc::AT_FDCWD, path) }) else {
+        // SAFETY: the caller vouches for the arguments.
+        return unsafe { super::listing::really_resolve(path, to) };
+    };
+    let found = world.lock().on_disk(|disk, _| disk.path(&place));
+    let found = found.and_then(|path| match to.is_null() || path.len() < 4_096 {
+        true => Ok(path),
+        false => Err(libc::ENAMETOOLONG),
+    });
+    let path = match found {
+        Ok(path) => path,
+        Err(errno) => {
+            fail(errno);
+            return std::ptr::null_mut();
+        }
+    };
+    // SAFETY: the place is new, or the caller's, who has room for the longest path there is.
+    unsafe {
+        let to = match to.is_null() {
+            true => libc::malloc(path.len() + 1).cast::<c_char>(),
+            false => to,
+        };
+        if !to.is_null() {
+            path.as_ptr().copy_to_nonoverlapping(to.cast(), path.len());
+            *to.add(path.len()) = 0;
+        }
+        to
+    }
+}
+
+/// # Safety
+///
+/// As in the C library.
+#[unsafe(no_mangle)]
+unsafe extern "C" fn access(path: *const c_char, mode: c_int) -> c_int {
+    // SAFETY: the caller vouches for the arguments.
+    unsafe { faccessat(libc::AT_FDCWD, path, mode, 0) }
+}
+
+/// # Safety
+///
+/// As in the C library.
+#[unsafe(no_mangle)]
+unsafe extern "C" fn faccessat(at: c_int, path: *const c_char, mode: c_int, flags: c_int) -> c_int {
+    // SAFETY: the caller passes a text.
+    match unsafe { on_path(at, path) } {
+        Some((world, place)) => on_disk(&world, |disk, _| disk.find(&place).map(drop)),
+        None => real!(SYS_faccessat, at, path, mode, flags) as c_int,
+    }
+}
+
+/// # Safety
+///
+/// As in the C library.
+#[unsafe(no_mangle)]
+unsafe extern "C" fn chmod(path: *const c_char, mode: mode_t) -> c_int {
+    // SAFETY: the caller passes a text.
+    let Some((world, place)) = (unsafe { on_path(libc::AT_FDCWD, path) }) else {
+        return real!(SYS_fchmodat, libc::AT_FDCWD, path, mode) as c_int;
+    };
+    on_disk(&world, |disk, _| {
+        let inode = disk.find(&place)?;
+        disk.set_mode(inode, mode);
+        Ok(())
+    })
+}
+
+#[unsafe(no_mangle)]
+extern "C" fn fchmod(fd: c_int, mode: mode_t) -> c_int {
+    let Some(world) = on_file(fd) else {
+        return real!(SYS_fchmod, fd, mode) as c_int;
+    };
+    let mut state = world.lock();
+    let inode = state.inode(fd);
+    done(inode.and_then(|inode| {
+        state.on_disk(|disk, _| {
+            disk.set_mode(inode, mode);
+            Ok(())
+        })
+    }))
+}
+
+fn mode(of: &Attributes) -> mode_t {
+    of.mode
+        | if of.is_dir {
+            libc::S_IFDIR
+        } else {
+            libc::S_IFREG
+        }
+}
+
+/// Says of a file what `stat` says.
+fn to_stat(of: &Attributes) -> stat64 {
+    // SAFETY: all bytes may be zero.
+    let mut stat: stat64 = unsafe { mem::zeroed() };
+    stat.st_dev = DEVICE;
+    stat.st_ino = of.inode;
+    stat.st_mode = mode(of);
+    stat.st_nlink = of.links as _;
+    stat.st_size = of.len as _;
+    stat.st_blksize = 4_096;
+    stat.st_blocks = (of.takes / 512) as _;
+    let (seconds, nanos) = (of.modified / 1_000_000_000, of.modified % 1_000_000_000);
+    (stat.st_mtime, stat.st_mtime_nsec) = (seconds as _, nanos as _);
+    (stat.st_atime, stat.st_atime_nsec) = (seconds as _, nanos as _);
+    (stat.st_ctime, stat.st_ctime_nsec) = (seconds as _, nanos as _);
+    stat
+}
+
+/// The number of the device that a disk is.
+const DEVICE: u64 = 0x5eed;
+
+/// Returns what a path relative to a directory, or a descriptor if the path is empty, says of itself.
+/// `None`: it is not on the disk of the caller's host.
+///
+/// # Safety
+///
+/// `path` is a text.
+unsafe fn attributes(at: c_int, path: *const c_char) -> Option<Result<Attributes, Errno>> {
+    // SAFETY: as the caller says.
+    if path.is_null() || unsafe { *path } == 0 {
+        let world = on_file(at)?;
+        world.point();
+        let found = world.lock().attributes(at);
+        return Some(found);
+    }
+    // SAFETY: as the caller says.
+    let (world, place) = unsafe { on_path(at, path) }?;
+    world.point();
+    let found = world.lock().on_disk(|disk, _| {
+        let inode = disk.find(&place)?;
+        Ok(disk.attributes(inode))
+    });
+    Some(found)
+}
+
+/// # Safety
+///
+/// As in the C library.
+#[unsafe(no_mangle)]
+unsafe extern "C" fn fstatat(
+    at: c_int,
+    path: *const c_char,
+    to: *mut stat64,
+    flags: c_int,
+) -> c_int {
+    // SAFETY: the caller passes a text.
+    match unsafe { attributes(at, path) } {
+        None => real!(SYS_newfstatat, at, path, to, flags) as c_int,
+        Some(Err(errno)) => fail(errno),
+        Some(Ok(found)) => {
+            // SAFETY: the caller passes room for it.
+            unsafe { to.write(to_stat(&found)) };
+            0
+        }
+    }
+}
+
+/// # Safety
+///
+/// As in the C library.
+#[unsafe(no_mangle)]
+unsafe extern "C" fn stat(path: *const c_char, to: *mut stat64) -> c_int {
+    // SAFETY: the caller vouches for the arguments.
+    unsafe { fstatat(libc::AT_FDCWD, path, to, 0) }
+}
+
+/// # Safety
+///
+/// As in the C library.
+#[unsafe(no_mangle)]
+unsafe extern "C" fn lstat(path: *const c_char, to: *mut stat64) -> c_int {
+    // SAFETY: the caller vouches for the arguments.
+    unsafe { fstatat(libc::AT_FDCWD, path, to, libc::AT_SYMLINK_NOFOLLOW) }
+}
+
+/// # Safety
+///
+/// As in the C library.
+#[unsafe(no_mangle)]
+unsafe extern "C" fn fstat(fd: c_int, to: *mut stat64) -> c_int {
+    // SAFETY: the caller vouches for the arguments.
+    unsafe { fstatat(fd, c"".as_ptr(), to, libc::AT_EMPTY_PATH) }
+}
+
+/// # Safety
+///
+/// As in the C library.
+#[unsafe(export_name = "stat64")]
+unsafe extern "C" fn stat_64(path: *const c_char, to: *mut stat64) -> c_int {
+    // SAFETY: the caller vouches for the arguments.
+    unsafe { stat(path, to) }
+}
+
+/// # Safety
+///
+/// As in the C library.
+#[unsafe(export_name = "lstat64")]
+unsafe extern "C" fn lstat_64(path: *const c_char, to: *mut stat64) -> c_int {
+    // SAFETY: the caller vouches for the arguments.
+    unsafe { lstat(path, to) }
+}
+
+/// # Safety
+///
+/// As in the C library.
+#[unsafe(export_name = "fstat64")]
+unsafe extern "C" fn fstat_64(fd: c_int, to: *mut stat64) -> c_int {
+    // SAFETY: the caller vouches for the arguments.
+    unsafe { fstat(fd, to) }
+}
+
+/// # Safety
+///
+/// As in the C library.
+#[unsafe(export_name = "fstatat64")]
+unsafe extern "C" fn fstatat_64(
+    at: c_int,
+    path: *const c_char,
+    to: *mut stat64,
+    flags: c_int,
+) -> c_int {
+    // SAFETY: the caller vouches for the arguments.
+    unsafe { fstatat(at, path, to, flags) }
+}
+
+/// # Safety
+///
+/// As in the C library.
+#[unsafe(no_mangle)]
+unsafe extern "C" fn statx(
+    at: c_int,
+    path: *const c_char,
+    flags: c_int,
+    mask: c_uint,
+    to: *mut libc::statx,
+) -> c_int {
+    // SAFETY: the caller passes a text.
+    let found = match unsafe { attributes(at, path) } {
+        None => return real!(SYS_statx, at, path, flags, mask, to) as c_int,
+        Some(Err(errno)) => return fail(errno),
+        Some(Ok(found)) => found,
+    };
+    // SAFETY: all bytes may be zero.
+    let mut statx: libc::statx = unsafe { mem::zeroed() };
+    statx.stx_mask = libc::STATX_BASIC_STATS;
+    statx.stx_ino = found.inode;
+    statx.stx_mode = mode(&found) as u16;
+    statx.stx_nlink = found.links as u32;
+    statx.stx_size = found.len;
+    statx.stx_blksize = 4_096;
+    statx.stx_blocks = found.takes / 512;
+    statx.stx_dev_minor = DEVICE as u32;
+    statx.stx_mtime.tv_sec = (found.modified / 1_000_000_000) as i64;
+    statx.stx_mtime.tv_nsec = (found.modified % 1_000_000_000) as u32;
+    (statx.stx_atime, statx.stx_ctime) = (statx.stx_mtime, statx.stx_mtime);
+    // SAFETY: the caller passes room for it.
+    unsafe { to.write(statx) };
+    0
+}
+
+/// Enters the simulation for a call on two paths. `None` if none is on the disk of the caller's
+/// host. If one is, they are on two file systems.
+///
+/// # Safety
+///
+/// Both paths are texts.
+unsafe fn on_two(
+    at: c_int,
+    from: *const c_char,
+    to_at: c_int,
+    to: *const c_char,
+) -> Result<Option<(Inside, Place, Place)>, Errno> {
+    // SAFETY: as the caller says. The first guard is dropped before the second one is made.
+    let old = unsafe { on_path(at, from) }.map(|(_, place)| place);
+    // SAFETY: as above.
+    let new = unsafe { on_path(to_at, to) };
+    match (old, new) {
+        (Some(old), Some((world, new))) => Ok(Some((world, old, new))),
+        (None, None) => Ok(None),
+        _ => Err(libc::EXDEV),
+    }
+}
+
+/// Passes a point, and changes the disk of the calling thread's host.
+fn on_disk(world: &World, f: impl FnOnce(&mut Volume, u64) -> Result<(), Errno>) -> c_int {
+    world.point();
+    let result = world.lock().on_disk(f);
+    done(result)
+}

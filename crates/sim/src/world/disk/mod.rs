@@ -1,0 +1,322 @@
+//! The disks of the hosts: what programs read, and what a crash leaves of it.
+//!
+//! Each file has the contents that are read, and those that are on the disk. A sync makes the first
+//! ones the second ones. Names work the same way: a directory has names that are looked up, and
+//! those that are on the disk. Changes of names come to the disk in their order, each one whole.
+
+mod file;
+mod names;
+mod open;
+
+use std::{
+    collections::{BTreeMap, BTreeSet, VecDeque},
+    ffi::OsString,
+    path::PathBuf,
+};
+
+use super::net::Errno;
+use crate::disk::Disk;
+
+use self::file::File;
+pub(crate) use self::{
+    names::Place,
+    open::{Files, LockKind, Range},
+};
+
+/// The number of a file or a directory of a disk.
+pub(crate) type Inode = u64;
+
+/// The directory at which the disk is mounted.
+const ROOT: Inode = 1;
+
+/// The disk of a host.
+pub(crate) struct Volume {
+    /// The path at which it is mounted.
+    pub(crate) mount: PathBuf,
+    pub(crate) plan: Disk,
+    nodes: BTreeMap<Inode, Node>,
+    next: Inode,
+    /// The changes of names that a crash may take back, with their numbers, the oldest one first.
+    changes: VecDeque<(u64, Vec<Change>)>,
+    changed: u64,
+}
+
+struct Node {
+    kind: Kind,
+    /// The permissions. They are kept, and have no effect.
+    mode: u32,
+    /// By the wall clock of the host.
+    modified: u64,
+    /// How many descriptions of open files it has.
+    opened: usize,
+}
+
+enum Kind {
+    File(File),
+    Dir(Dir),
+}
+
+#[derive(Default)]
+struct Dir {
+    names: BTreeMap<OsString, Inode>,
+    /// Those on the disk.
+    safe: BTreeMap<OsString, Inode>,
+    parent: Inode,
+}
+
+/// A name of a directory is given, or taken away.
+#[derive(Clone)]
+struct Change {
+    dir: Inode,
+    name: OsString,
+    to: Option<Inode>,
+}
+
+/// What `stat` says of a file or directory.
+pub(crate) struct Attributes {
+    pub(crate) inode: Inode,
+    pub(crate) is_dir: bool,
+    pub(crate) mode: u32,
+    pub(crate) len: u64,
+    pub(crate) takes: u64,
+    pub(crate) links: u64,
+    pub(crate) modified: u64,
+}
+
+/// A sync that has begun.
+pub(crate) enum Sync {
+    File(Inode, file::Sync),
+    /// All changes of names up to this number.
+    Names(u64),
+}
+
+impl Volume {
+    pub(crate) fn new(mount: PathBuf, plan: Disk, now: u64) -> Self {
+        let root = Node {
+            kind: Kind::Dir(Dir {
+                parent: ROOT,
+                ..Dir::default()
+            }),
+            mode: 0o755,
+            modified: now,
+            opened: 0,
+        };
+        Self {
+            mount,
+            plan,
+            nodes: BTreeMap::from([(ROOT, root)]),
+            next: ROOT + 1,
+            changes: VecDeque::new(),
+            changed: 0,
+        }
+    }
+
+    fn node(&self, inode: Inode) -> &Node {
+        &self.nodes[&inode]
+    }
+
+    fn node_mut(&mut self, inode: Inode) -> &mut Node {
+        self.nodes.get_mut(&inode).expect("the disk has it")
+    }
+
+    fn dir(&self, inode: Inode) -> Result<&Dir, Errno> {
+        match &self.node(inode).kind {
+            Kind::Dir(dir) => Ok(dir),
+            Kind::File(_) => Err(libc::ENOTDIR),
+        }
+    }
+
+    fn dir_mut(&mut self, inode: Inode) -> &mut Dir {
+        match &mut self.node_mut(inode).kind {
+            Kind::Dir(dir) => dir,
+            Kind::File(_) => unreachable!("the caller knows that it is a directory"),
+        }
+    }
+
+    fn file(&self, inode: Inode) -> Result<&File, Errno> {
+        match &self.node(inode).kind {
+            Kind::File(file) => Ok(file),
+            Kind::Dir(_) => Err(libc::EISDIR),
+        }
+    }
+
+    fn file_mut(&mut self, inode: Inode) -> Result<&mut File, Errno> {
+        match &mut self.node_mut(inode).kind {
+            Kind::File(file) => Ok(file),
+            Kind::Dir(_) => Err(libc::EISDIR),
+        }
+    }
+
+    fn is_dir(&self, inode: Inode) -> bool {
+        self.dir(inode).is_ok()
+    }
+
+    /// Returns whether a directory has a name, or is the root.
+    fn is_named(&self, inode: Inode, dir: &Dir) -> bool {
+        let parent = self.dir(dir.parent);
+        inode == ROOT || parent.is_ok_and(|it| it.names.values().any(|child| *child == inode))
+    }
+
+    /// Returns how many names a file has, or what Linux says of a directory.
+    fn links(&self, inode: Inode) -> u64 {
+        let count = |all: &Dir, which: &dyn Fn(Inode) -> bool| {
+            all.names.values().filter(|it| which(**it)).count() as u64
+        };
+        match &self.node(inode).kind {
+            Kind::Dir(dir) if !self.is_named(inode, dir) => 0,
+            Kind::Dir(dir) => 2 + count(dir, &|child| self.is_dir(child)),
+            Kind::File(_) => {
+                let dirs = self.nodes.keys().filter_map(|it| self.dir(*it).ok());
+                dirs.map(|dir| count(dir, &|child| child == inode)).sum()
+            }
+        }
+    }
+
+    pub(crate) fn attributes(&self, inode: Inode) -> Attributes {
+        let node = self.node(inode);
+        let (is_dir, len, takes) = match &node.kind {
+            Kind::Dir(_) => (true, 4_096, 4_096),
+            Kind::File(file) => (false, file.len(), file.takes()),
+        };
+        Attributes {
+            inode,
+            is_dir,
+            mode: node.mode,
+            len,
+            takes,
+            links: self.links(inode),
+            modified: node.modified,
+        }
+    }
+
+    pub(crate) fn set_mode(&mut self, inode: Inode, mode: u32) {
+        self.node_mut(inode).mode = mode & 0o7777;
+    }
+
+    /// Returns the files and directories that have a name, or are open.
+    fn reachable(&self) -> BTreeSet<Inode> {
+        let (mut found, mut next) = (BTreeSet::new(), vec![ROOT]);
+        next.extend(
+            self.nodes
+                .iter()
+                .filter(|it| it.1.opened > 0)
+                .map(|it| it.0),
+        );
+        while let Some(inode) = next.pop() {
+            if found.insert(inode) {
+                if let Kind::Dir(dir) = &self.node(inode).kind {
+                    next.extend(dir.names.values());
+                }
+            }
+        }
+        found
+    }
+
+    /// Returns how many bytes are free.
+    fn room(&self) -> u64 {
+        if self.plan.capacity == u64::MAX {
+            return u64::MAX;
+        }
+        let files = self
+            .reachable()
+            .into_iter()
+            .filter_map(|it| self.file(it).ok());
+        let taken: u64 = files.map(File::takes).sum();
+        self.plan.capacity.saturating_sub(taken)
+    }
+
+    /// Begins to write to the disk the contents of a file, or the names of a directory.
+    pub(crate) fn begin_sync(&mut self, inode: Inode) -> Sync {
+        if let Ok(file) = self.file_mut(inode) {
+            return Sync::File(inode, file.begin_sync());
+        }
+        let mut changes = self.changes.iter().rev();
+        let last = changes.find(|(_, parts)| parts.iter().any(|part| part.dir == inode));
+        Sync::Names(last.map_or(0, |(number, _)| *number))
+    }
+
+    /// Begins to write all to the disk.
+    pub(crate) fn begin_sync_of_all(&mut self) -> Vec<Sync> {
+        let mut all = vec![Sync::Names(self.changed)];
+        for (inode, node) in &mut self.nodes {
+            if let Kind::File(file) = &mut node.kind {
+                all.push(Sync::File(*inode, file.begin_sync()));
+            }
+        }
+        all
+    }
+
+    pub(crate) fn end_sync(&mut self, sync: Sync, fails: bool) {
+        match sync {
+            Sync::File(inode, sync) => {
+                if let Ok(file) = self.file_mut(inode) {
+                    file.end_sync(sync, fails);
+                }
+            }
+            Sync::Names(_) if fails => {}
+            Sync::Names(last) => {
+                while self.changes.front().is_some_and(|it| it.0 <= last) {
+                    self.keep_change();
+                }
+            }
+        }
+    }
+
+    /// The oldest change of names is on the disk.
+    fn keep_change(&mut self) {
+        let Some((_, parts)) = self.changes.pop_front() else {
+            return;
+        };
+        for part in parts {
+            let dir = self.dir_mut(part.dir);
+            match part.to {
+                Some(inode) => _ = dir.safe.insert(part.name, inode),
+                None => _ = dir.safe.remove(&part.name),
+            }
+        }
+    }
+
+    /// Leaves what a crash leaves. Returns how many changes of names and how many files lost
+    /// something.
+    pub(crate) fn crash(&mut self, rng: &mut fastrand::Rng) -> (usize, usize) {
+        let kept = match rng.u8(..4) {
+            0 => self.changes.len(),
+            1 => 0,
+            _ => rng.usize(..=self.changes.len()),
+        };
+        for _ in 0..kept {
+            self.keep_change();
+        }
+        let lost_names = self.changes.len();
+        self.changes.clear();
+        let mut lost_files = 0;
+        for node in self.nodes.values_mut() {
+            node.opened = 0;
+            match &mut node.kind {
+                Kind::File(file) => lost_files += usize::from(file.crash(rng)),
+                Kind::Dir(dir) => dir.names = dir.safe.clone(),
+            }
+        }
+        let left = self.reachable();
+        self.nodes.retain(|inode, _| left.contains(inode));
+        self.find_parents();
+        (lost_names, lost_files)
+    }
+
+    /// Tells each directory which one it is in.
+    fn find_parents(&mut self) {
+        let dirs = self
+            .nodes
+            .iter()
+            .filter_map(|(inode, node)| match &node.kind {
+                Kind::Dir(dir) => Some((*inode, dir)),
+                Kind::File(_) => None,
+            });
+        let pairs = dirs.flat_map(|(parent, dir)| dir.names.values().map(move |it| (*it, parent)));
+        for (child, parent) in pairs.collect::<Vec<_>>() {
+            if self.is_dir(child) {
+                self.dir_mut(child).parent = parent;
+            }
+        }
+    }
+}
