@@ -79,8 +79,8 @@ impl Network {
         self
     }
 
-    /// Sets how many bytes of a direction of a connection may be under way or unread. A writer waits
-    /// if there are more.
+    /// Sets how many bytes of a direction of a connection may be under way or unread. A writer
+    /// waits if there are more.
     ///
     /// # Panics
     ///

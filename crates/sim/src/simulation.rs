@@ -106,8 +106,8 @@ impl Simulation {
     /// Adds a host. Its program is the future that `start` returns, in the manner of `block_on`.
     /// After a [crash](crate::crash), `start` is called again.
     ///
-    /// The future may return `()` or a `Result`. An error fails the seed. So does a panic of any thread
-    /// of the simulation, even if somebody catches it.
+    /// The future may return `()` or a `Result`. An error fails the seed. So does a panic of any
+    /// thread of the simulation, even if somebody catches it.
     ///
     /// The simulation ends when all [clients](Simulation::client) have ended. If there are none, it
     /// ends when all hosts have ended.

@@ -2,6 +2,7 @@
 
 mod listing;
 mod names;
+mod stat;
 
 use std::{ffi::CStr, os::unix::ffi::OsStrExt, path::Component};
 
@@ -38,6 +39,7 @@ pub(super) fn symbols() -> Vec<usize> {
     ];
     symbols.extend(names::symbols());
     symbols.extend(listing::symbols());
+    symbols.extend(stat::symbols());
     symbols
 }
 

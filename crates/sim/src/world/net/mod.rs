@@ -1,7 +1,7 @@
 //! The sockets of the hosts, and the network between them.
 //!
-//! An *end* is one side of a connection. It is known by its number, since packets on their way to it
-//! may outlive its descriptor.
+//! An *end* is one side of a connection. It is known by its number, since packets on their way to
+//! it may outlive its descriptor.
 
 mod deliver;
 mod stream;
