@@ -48,9 +48,9 @@ pub(crate) trait Request: Clone + Send + 'static {
     /// Returns the key of the job that the request is for.
     fn key(&self) -> &str;
 
-    /// Returns the kind of the job that the request adds. It is empty if it has none.
-    fn kind(&self) -> &str {
-        ""
+    /// Returns whether nodes of earlier versions can run the job that the request adds.
+    fn is_plain(&self) -> bool {
+        true
     }
 
     /// Returns about how many bytes the request has, beside some hundred.
@@ -212,10 +212,10 @@ async fn round<Q: Request>(store: &impl Serve<Q>, waiting: Vec<Waiting<Q>>) -> V
             }
             continue;
         }
-        let has_kind = |one: &Waiting<Q>| !one.request.kind().is_empty();
-        if matches!(error, StoreError::EarlierNodes) && call.iter().any(has_kind) {
-            // The store refuses all jobs with kinds, and no others. So these go without them.
-            let (refused, others) = call.into_iter().partition(has_kind);
+        let is_plain = |one: &Waiting<Q>| one.request.is_plain();
+        if matches!(error, StoreError::EarlierNodes) && !call.iter().all(is_plain) {
+            // The store refuses all jobs that are not plain, and no others. So these go alone.
+            let (others, refused): (Vec<_>, _) = call.into_iter().partition(is_plain);
             call = refused;
             if !others.is_empty() {
                 calls.push(others);
@@ -311,8 +311,8 @@ mod tests {
             ["free", "locked"][(self % 2) as usize]
         }
 
-        fn kind(&self) -> &str {
-            if *self < WITH_KIND { "" } else { "mail" }
+        fn is_plain(&self) -> bool {
+            *self < WITH_KIND
         }
     }
 
@@ -328,7 +328,7 @@ mod tests {
     impl Serve<u32> for Arc<Fake> {
         async fn serve(&self, requests: Vec<u32>) -> Result<Vec<Cancelled>, StoreError> {
             self.calls.fetch_add(1, Ordering::Relaxed);
-            if requests.iter().any(|request| !request.kind().is_empty()) {
+            if !requests.iter().all(Request::is_plain) {
                 sleep(Duration::from_millis(50)).await;
                 return Err(StoreError::EarlierNodes);
             }

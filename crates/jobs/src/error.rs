@@ -34,8 +34,9 @@ pub enum StoreError {
     Refused(Arc<dyn std::error::Error + Send + Sync>),
     /// Another session of the server has locked a job for long. Nothing was changed.
     Locked,
-    /// Nodes of an earlier version, which know no kinds of jobs, have leases. So the store takes no
-    /// job that has a kind yet. Nothing was changed.
+    /// Nodes of an earlier version, which know no kinds, queues and priorities of jobs, have
+    /// leases. So the store takes no job yet that has a kind, or another queue or priority than the
+    /// default. Nothing was changed.
     EarlierNodes,
     /// The store has ended.
     Closed,
@@ -86,8 +87,8 @@ impl fmt::Display for StoreError {
                  again",
             ),
             Self::EarlierNodes => f.write_str(
-                "nodes of an earlier version run jobs of this store, and know no kinds of jobs; \
-                 upgrade or stop them first",
+                "nodes of an earlier version run jobs of this store, and know no kinds, \
+                 queues and priorities of jobs; upgrade or stop them first",
             ),
             Self::Closed => f.write_str("the store has ended; open it again"),
             Self::Forked => f.write_str(

@@ -216,18 +216,34 @@ pub struct NewJob {
     pub key: String,
     /// Which handler runs the job. It is empty for a job without a kind.
     pub kind: String,
+    /// Which nodes run the job: those that have this queue.
+    pub queue: String,
+    /// Of the jobs that are due, those with the lowest number begin first.
+    pub priority: u8,
     /// What the handler gets.
     pub payload: Vec<u8>,
     /// When the job is due.
     pub when: When,
 }
 
+/// The name of the queue of a job that gets no other one.
+pub const DEFAULT_QUEUE: &str = "default";
+
+/// The number of the lowest priority. That of the highest one is 0.
+pub const LOWEST_PRIORITY: u8 = 9;
+
+/// The priority of a job that gets no other one.
+pub const DEFAULT_PRIORITY: u8 = 4;
+
 impl NewJob {
-    /// Makes a job without a kind.
+    /// Makes a job without a kind, in the [default queue](DEFAULT_QUEUE), of the
+    /// [default priority](DEFAULT_PRIORITY).
     pub fn new(key: impl Into<String>, when: impl Into<When>, payload: impl Into<Vec<u8>>) -> Self {
         Self {
             key: key.into(),
             kind: String::new(),
+            queue: DEFAULT_QUEUE.into(),
+            priority: DEFAULT_PRIORITY,
             payload: payload.into(),
             when: when.into(),
         }
@@ -238,6 +254,30 @@ impl NewJob {
     pub fn kind(mut self, kind: impl Into<String>) -> Self {
         self.kind = kind.into();
         self
+    }
+
+    /// Sets the queue: only nodes that have it run the job. A node limits how many jobs of a queue
+    /// run at once: see [`NodeBuilder::queue`](crate::node::NodeBuilder::queue).
+    #[must_use]
+    pub fn queue(mut self, queue: impl Into<String>) -> Self {
+        self.queue = queue.into();
+        self
+    }
+
+    /// Sets the priority, from 0, the highest, to [`LOWEST_PRIORITY`]. The default is 4.
+    ///
+    /// Of the jobs that are due, a node begins those of the highest priority first. So jobs of a
+    /// lower one wait while there are always enough of a higher one.
+    #[must_use]
+    pub fn priority(mut self, priority: u8) -> Self {
+        self.priority = priority;
+        self
+    }
+
+    /// Returns whether nodes of earlier versions can run the job: they know no kinds, queues and
+    /// priorities.
+    pub(crate) fn is_plain(&self) -> bool {
+        self.kind.is_empty() && self.queue == DEFAULT_QUEUE && self.priority == DEFAULT_PRIORITY
     }
 }
 
@@ -289,6 +329,10 @@ pub struct Job {
     pub key: String,
     /// Which handler runs the job. It is empty for a job without a kind.
     pub kind: String,
+    /// The name of its queue.
+    pub queue: String,
+    /// The priority: 0 is the highest.
+    pub priority: u8,
     /// What the handler gets.
     pub payload: Vec<u8>,
     /// The moment for which the job was scheduled. Retries do not change it.

@@ -9,7 +9,7 @@ use std::{
 
 use crate::{
     batch::{Batcher, Request, Serve},
-    job::{Job, NewJob, When},
+    job::{Job, LOWEST_PRIORITY, NewJob, When},
     store::{Cancelled, Counts, Listing, Moved, Scheduled, Store, StoreError},
 };
 
@@ -18,6 +18,9 @@ pub const MAX_KEY: usize = 512;
 
 /// The length of the name of a kind, in bytes.
 pub const MAX_KIND: usize = 128;
+
+/// The length of the name of a queue, in bytes.
+pub const MAX_QUEUE: usize = 128;
 
 /// The length of a payload, in bytes.
 pub const MAX_PAYLOAD: usize = 1 << 20;
@@ -79,6 +82,10 @@ pub enum QueueError {
     Payload(usize),
     /// The name of a kind has at most [`MAX_KIND`] bytes, and no control characters.
     Kind,
+    /// The name of a queue has 1 to [`MAX_QUEUE`] bytes, and no control characters.
+    Queue,
+    /// A priority is 0, the highest, to [`LOWEST_PRIORITY`]. This one is another number.
+    Priority(u8),
     /// The arguments of the job cannot be written as JSON.
     Args(Arc<dyn Error + Send + Sync>),
     /// The store's error.
@@ -99,6 +106,14 @@ impl fmt::Display for QueueError {
             Self::Kind => write!(
                 f,
                 "the name of a kind has at most {MAX_KIND} bytes, and no control characters"
+            ),
+            Self::Queue => write!(
+                f,
+                "the name of a queue has 1 to {MAX_QUEUE} bytes, and no control characters"
+            ),
+            Self::Priority(priority) => write!(
+                f,
+                "a priority is 0, the highest, to {LOWEST_PRIORITY}, and this one is {priority}"
             ),
             Self::Args(error) => {
                 write!(
@@ -134,8 +149,8 @@ impl Request for NewJob {
         &self.key
     }
 
-    fn kind(&self) -> &str {
-        &self.kind
+    fn is_plain(&self) -> bool {
+        self.is_plain()
     }
 
     fn bytes(&self) -> usize {
@@ -205,6 +220,11 @@ pub(crate) fn is_kind(kind: &str) -> bool {
     kind.len() <= MAX_KIND && !kind.contains(char::is_control)
 }
 
+/// Returns whether a text may name a queue.
+pub(crate) fn is_queue(name: &str) -> bool {
+    (1..=MAX_QUEUE).contains(&name.len()) && !name.contains(char::is_control)
+}
+
 impl<S: Store> Queue<S> {
     /// Makes a queue of the jobs in a store.
     ///
@@ -245,23 +265,30 @@ impl<S: Store> Queue<S> {
         self.schedule_job(NewJob::new(name, when, payload)).await
     }
 
-    /// Adds a job, as [`schedule`](Self::schedule) does, which may have a kind.
+    /// Adds a job, as [`schedule`](Self::schedule) does, which may have a kind, a queue and a
+    /// priority.
     ///
     /// A kind chooses the handler: only nodes that have one of this kind run the job. See
     /// [`NodeBuilder::on_kind`](crate::node::NodeBuilder::on_kind).
     ///
     /// # Errors
     ///
-    /// Fails if the key, the kind or the payload is out of bounds, or if the store does. While
-    /// nodes of an earlier version have leases, stores on servers fail with
-    /// [`StoreError::EarlierNodes`] for jobs that have a kind. A lease that has run out counts
-    /// until a node has taken its jobs over.
+    /// Fails if the key, the kind, the queue, the priority or the payload is out of bounds, or if
+    /// the store does. While nodes of an earlier version have leases, stores on servers fail with
+    /// [`StoreError::EarlierNodes`] for jobs that have a kind, or another queue or priority than
+    /// the default. A lease that has run out counts until a node has taken its jobs over.
     pub async fn schedule_job(&self, mut job: NewJob) -> Result<Scheduled, QueueError> {
         if job.payload.len() > MAX_PAYLOAD {
             return Err(QueueError::Payload(job.payload.len()));
         }
         if !is_kind(&job.kind) {
             return Err(QueueError::Kind);
+        }
+        if !is_queue(&job.queue) {
+            return Err(QueueError::Queue);
+        }
+        if job.priority > LOWEST_PRIORITY {
+            return Err(QueueError::Priority(job.priority));
         }
         job.key = key(job.key)?;
         Ok(self.adding.call(job).await?)

@@ -1,7 +1,7 @@
 //! Reads jobs from the rows of the stores' answers, which have the same columns in each store.
 
 use crate::{
-    job::{Job, Repeat, State, Time, Token},
+    job::{DEFAULT_PRIORITY, Job, Repeat, State, Time, Token},
     recount::Counted,
     store::Held,
 };
@@ -29,6 +29,11 @@ pub(crate) trait Values:
         Ok(u32::try_from(attempts).unwrap_or(0))
     }
 
+    fn priority(&self, column: usize) -> Result<u8, Self::Error> {
+        let priority: i64 = self.at(column)?;
+        Ok(u8::try_from(priority).unwrap_or(DEFAULT_PRIORITY))
+    }
+
     /// Reads a pattern, and its time zone from the next column.
     fn repeat(&self, column: usize) -> Result<Option<Repeat>, Self::Error> {
         let pattern: Option<String> = self.at(column)?;
@@ -44,11 +49,13 @@ impl<R> Values for R where
 }
 
 /// Reads a job from `key, payload, due, at, attempts, pattern, zone, error, dead, running,
-/// kind`.
+/// kind, priority, queue`.
 pub(crate) fn job<R: Values + ?Sized>(row: &R) -> Result<Job, R::Error> {
     Ok(Job {
         key: row.at(0)?,
         kind: row.at(10)?,
+        queue: row.at(12)?,
+        priority: row.priority(11)?,
         payload: row.at(1)?,
         due: row.time(2)?,
         at: row.time(3)?,
@@ -63,12 +70,15 @@ pub(crate) fn job<R: Values + ?Sized>(row: &R) -> Result<Job, R::Error> {
     })
 }
 
-/// Reads a job from `key, due, at, attempts, pattern, zone, length of the payload, token, kind`.
+/// Reads a job from `key, due, at, attempts, pattern, zone, length of the payload, token, kind,
+/// priority, queue`.
 pub(crate) fn held<R: Values + ?Sized>(row: &R) -> Result<Held, R::Error> {
     let size: i64 = row.at(6)?;
     Ok(Held {
         key: row.at(0)?,
         kind: row.at(8)?,
+        queue: row.at(10)?,
+        priority: row.priority(9)?,
         due: row.time(1)?,
         at: row.time(2)?,
         attempts: row.attempts(3)?,

@@ -78,6 +78,10 @@ pub struct Held {
     pub key: String,
     /// Which handler runs the job. It is empty for a job without a kind.
     pub kind: String,
+    /// The name of its queue.
+    pub queue: String,
+    /// The priority: 0 is the highest.
+    pub priority: u8,
     /// The moment for which the job was scheduled.
     pub due: Time,
     /// When the next attempt may begin.
@@ -97,6 +101,8 @@ pub struct Held {
 pub enum Span {
     /// Those that are due.
     Due,
+    /// Those that are due, and have a higher priority than this one, so a lower number.
+    Above(u8),
     /// Those that are not due yet, and are due within this time.
     Within(Duration),
 }
@@ -206,6 +212,8 @@ pub struct Listing {
     pub search: String,
     /// Only jobs of this kind.
     pub kind: Option<String>,
+    /// Only jobs of this queue.
+    pub queue: Option<String>,
     /// Only dead jobs, or only the others.
     pub dead: Option<bool>,
     /// Only keys greater than this one: the last key of the page before.
@@ -287,23 +295,26 @@ pub trait Store: Send + Sync + 'static {
     /// Ends a lease. Its jobs may have other holders from here on.
     fn release(&self, node: i64) -> impl Future<Output = Result<(), StoreError>> + Send;
 
-    /// Makes a node the holder of at most `most` jobs of this span and of these kinds that have no
-    /// holder, of each kind the earliest first. The kind with the earliest job comes first. Returns
-    /// fewer than `most` only if there are no more, or if others are locked: see
-    /// [`skipped`](Self::skipped). Returns none if the lease is over.
+    /// Makes a node the holder of at most `most` jobs of this span, this queue and these kinds that
+    /// have no holder. Those of the highest priority come first, of one priority those of the kind
+    /// with the earliest job, and of one kind the earliest. Returns fewer than `most` only if there
+    /// are no more, or if others are locked: see [`skipped`](Self::skipped). Returns none if the
+    /// lease is over.
     fn hold(
         &self,
         node: i64,
         span: Span,
+        queue: &str,
         kinds: &Kinds,
         most: usize,
     ) -> impl Future<Output = Result<Vec<Held>, StoreError>> + Send;
 
-    /// Returns whether a job of this span and of these kinds has no holder, although
+    /// Returns whether a job of this span, this queue and these kinds has no holder, although
     /// [`hold`](Self::hold) has just returned all that it could take: somebody has locked it.
     fn skipped(
         &self,
         _span: Span,
+        _queue: &str,
         _kinds: &Kinds,
     ) -> impl Future<Output = Result<bool, StoreError>> + Send {
         async { Ok(false) }

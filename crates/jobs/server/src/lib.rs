@@ -5,17 +5,19 @@
 //! |---|---|
 //! | `GET /` | the page |
 //! | `POST /jobs` | schedules a job |
-//! | `GET /jobs?search=&kind=&state=&after=&limit=` | lists jobs; `state` is `live` or `dead` |
+//! | `GET /jobs?search=&kind=&queue=&state=&after=&limit=` | lists jobs, `live` or `dead` ones |
 //! | `GET /jobs/KEY` | returns a job |
 //! | `PATCH /jobs/KEY` | moves a job; a dead one lives again |
 //! | `DELETE /jobs/KEY` | cancels a job |
 //! | `GET /counts` | counts the jobs |
 //!
 //! The body of `POST` is `{"key": "k", "payload": "text", "in": "90s"}`. In place of `in`, a
-//! duration, there may be `"at": "2027-01-31T12:00:00Z"`, or `"cron": "0 9 * * *"`, with
-//! `"zone": "Europe/Paris"` unless it is UTC. `PATCH` takes the same times. With `"kind": "mail"`,
-//! only handlers of this kind run the job. An error is `{"error": "text"}`. A field or a parameter of another name is an error. A list has the first bytes
-//! of each payload and error, and says with `"cut": true` that there are more.
+//! duration, there may be `"at": "2027-01-31T12:00:00Z"`, or `"cron": "0 9 * * *"`, with `"zone":
+//! "Europe/Paris"` unless it is UTC. `PATCH` takes the same times. With `"kind": "mail"`, only
+//! handlers of this kind run the job, and with `"queue": "mails"` only nodes of this queue. Without
+//! it, the queue is `default`. `"priority"` is from 0, the highest, to 9; the default is 4. An
+//! error is `{"error": "text"}`. A field or a parameter of another name is an error. A list has the
+//! first bytes of each payload and error, and says with `"cut": true` that there are more.
 //!
 //! There are no users or passwords: listen on the loopback interface, or put a proxy in front. The
 //! layer [`SameOrigin`] refuses requests of pages of other sites, with plain text.
@@ -36,7 +38,7 @@ use tourbillon_cron::jiff::Timestamp;
 
 use tourbillon_jobs::{
     Queue, QueueError, Repeat, Time, When,
-    job::{self, Job},
+    job::{self, DEFAULT_PRIORITY, DEFAULT_QUEUE, Job},
     store::{Cancelled, Listing, Moved, Scheduled, Store, StoreError},
 };
 
@@ -88,6 +90,8 @@ impl From<QueueError> for Refusal {
         let status = match &error {
             QueueError::Key
             | QueueError::Kind
+            | QueueError::Queue
+            | QueueError::Priority(_)
             | QueueError::Args(_)
             | QueueError::Payload(_)
             | QueueError::Store(StoreError::Refused(_)) => StatusCode::BAD_REQUEST,
@@ -181,6 +185,8 @@ struct NewJob {
     key: String,
     #[serde(default)]
     kind: String,
+    queue: Option<String>,
+    priority: Option<u8>,
     #[serde(default)]
     payload: String,
     at: Option<String>,
@@ -195,6 +201,8 @@ struct Shown {
     key: String,
     #[serde(skip_serializing_if = "String::is_empty")]
     kind: String,
+    queue: String,
+    priority: u8,
     payload: String,
     state: &'static str,
     at: String,
@@ -228,6 +236,8 @@ impl From<Job> for Shown {
         Self {
             key: job.key,
             kind: job.kind,
+            queue: job.queue,
+            priority: job.priority,
             payload: String::from_utf8_lossy(&job.payload).into_owned(),
             state: match job.state {
                 job::State::Waiting => "waiting",
@@ -273,7 +283,11 @@ async fn schedule<S: Store>(
         zone: job.zone,
     };
     let when = times.read()?;
-    let job = job::NewJob::new(job.key, when, job.payload).kind(job.kind);
+    let priority = job.priority.unwrap_or(DEFAULT_PRIORITY);
+    let job = job::NewJob::new(job.key, when, job.payload)
+        .kind(job.kind)
+        .queue(job.queue.unwrap_or_else(|| DEFAULT_QUEUE.into()))
+        .priority(priority);
     let (status, at) = match queue.schedule_job(job).await? {
         Scheduled::Created { at } => (StatusCode::CREATED, at),
         Scheduled::Exists { at } => (StatusCode::OK, at),
@@ -290,6 +304,7 @@ struct Wanted {
     #[serde(default)]
     search: String,
     kind: Option<String>,
+    queue: Option<String>,
     state: Option<String>,
     after: Option<String>,
     limit: Option<usize>,
@@ -309,6 +324,7 @@ async fn list<S: Store>(
     let listing = Listing {
         search: wanted.search,
         kind: wanted.kind,
+        queue: wanted.queue,
         dead,
         after: wanted.after,
         limit: wanted.limit.unwrap_or(100).min(MOST_LISTED),

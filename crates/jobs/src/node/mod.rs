@@ -11,6 +11,7 @@ mod interrupt;
 mod run;
 pub(crate) mod session;
 mod stats;
+mod take;
 mod tasks;
 
 use std::{
@@ -34,8 +35,8 @@ use self::{
     tasks::{Kept, Tasks},
 };
 use crate::{
-    job::{Time, Token},
-    queue::Queue,
+    job::{DEFAULT_QUEUE, Time, Token},
+    queue::{MAX_QUEUE, Queue, is_queue},
     store::{End, Kinds, Store},
 };
 
@@ -63,6 +64,8 @@ pub struct Attempt {
     pub key: String,
     /// The job's kind. It is empty for a job without one.
     pub kind: String,
+    /// The name of the job's queue.
+    pub queue: String,
     /// The job's payload.
     pub payload: Vec<u8>,
     /// The number of the attempt, from 1.
@@ -201,6 +204,8 @@ pub struct NodeBuilder<S> {
     lease: Duration,
     most_held: usize,
     concurrency: usize,
+    /// The names of the queues, and how many of their attempts run at once.
+    queues: Vec<(String, usize)>,
     attempt_timeout: Duration,
     backoff: Backoff,
     on_end: Option<Arc<OnEnd>>,
@@ -265,6 +270,29 @@ impl<S: Store> NodeBuilder<S> {
         self
     }
 
+    /// Adds a queue: the node runs its jobs, at most `most` of them at once. Without any, the node
+    /// has the [default queue](crate::job::DEFAULT_QUEUE) alone, without a limit of its own. The
+    /// limit of all queues together is that of [`concurrency`](Self::concurrency).
+    ///
+    /// Other nodes have limits of their own. Have few queues: the node looks for jobs of each.
+    ///
+    /// # Panics
+    ///
+    /// Panics if the node has this queue already, if `most` is 0, or if the name is out of bounds:
+    /// see [`MAX_QUEUE`].
+    pub fn queue(mut self, name: impl Into<String>, most: usize) -> Self {
+        let name = name.into();
+        assert!(
+            is_queue(&name),
+            "the name of a queue has 1 to {MAX_QUEUE} bytes, and no control characters"
+        );
+        assert!(most > 0, "a node runs at least one job of a queue");
+        let is_new = self.queues.iter().all(|(other, _)| *other != name);
+        assert!(is_new, "the node has the queue `{name}` already");
+        self.queues.push((name, most));
+        self
+    }
+
     /// Sets how long an attempt may take. Then its future is dropped, and the attempt has failed.
     /// The default is 15 minutes; with `Duration::MAX` there is no limit.
     ///
@@ -318,8 +346,8 @@ impl<S: Store> NodeBuilder<S> {
         self.on_kind("", handler).start_kinds()
     }
 
-    /// Starts the node. It runs jobs of the kinds of which it has a handler, and leaves the others
-    /// in the store.
+    /// Starts the node. It runs jobs of its queues and of the kinds of which it has a handler, and
+    /// leaves the others in the store.
     ///
     /// A handler runs each attempt in a task of its own on the current runtime, which is one of
     /// Tourbillon, or of tokio with the feature `tokio`. A panic counts as a failure.
@@ -339,6 +367,9 @@ impl<S: Store> NodeBuilder<S> {
         let kinds = self.handlers.kinds();
         let has_handler = kinds != Kinds::only::<String>([]);
         assert!(has_handler, "a node has at least one handler");
+        if self.queues.is_empty() {
+            self.queues.push((DEFAULT_QUEUE.into(), usize::MAX));
+        }
         let runtime = Executor::current();
         let store = self.queue.store().clone();
         let tasks = Tasks::new();
@@ -359,7 +390,7 @@ impl<S: Store> NodeBuilder<S> {
             kinds,
             calls: Arc::new(Semaphore::new(self.concurrency)),
             attempts: Arc::new(Semaphore::new(self.most_attempts())),
-            held: held::Table::default(),
+            held: held::Table::new(&self.queues),
             running: interrupt::Running::default(),
             counters: Counters::default(),
             stopping: watch::Sender::new(false),
@@ -395,6 +426,7 @@ impl<S: Store> Node<S> {
             lease: Duration::from_secs(10),
             most_held: 100_000,
             concurrency: 256,
+            queues: Vec::new(),
             attempt_timeout: Duration::from_secs(15 * 60),
             backoff: Backoff::default(),
             on_end: None,

@@ -13,7 +13,9 @@ use std::{
 use tokio::sync::{OwnedSemaphorePermit, Semaphore, watch};
 use tourbillon::time::timeout;
 
-use super::{Attempt, Ended, Failure, Shared, count, failure::Then, handler, interrupt::Place};
+use super::{
+    Attempt, Ended, Failure, Shared, count, failure::Then, handler, held::Seat, interrupt::Place,
+};
 use crate::{
     recount::after_run,
     store::{End, Finish, Held, Store},
@@ -29,6 +31,8 @@ const PATIENCE: Duration = Duration::from_millis(500);
 pub(super) struct Permits {
     attempt: OwnedSemaphorePermit,
     handler: OwnedSemaphorePermit,
+    /// That of its queue.
+    seat: Option<Seat>,
 }
 
 impl Permits {
@@ -42,6 +46,15 @@ impl Permits {
         Self {
             attempt: acquire(&shared.attempts).await,
             handler: acquire(&shared.calls).await,
+            seat: None,
+        }
+    }
+
+    /// Adds the place of the attempt among those of its queue.
+    pub(super) fn with(self, seat: Seat) -> Self {
+        Self {
+            seat: Some(seat),
+            ..self
         }
     }
 
@@ -69,6 +82,7 @@ impl Permits {
         Some(Self {
             attempt: shared.attempts.clone().try_acquire_owned().ok()?,
             handler: shared.calls.clone().try_acquire_owned().ok()?,
+            seat: None,
         })
     }
 }
@@ -130,6 +144,7 @@ pub(super) async fn run<S: Store>(
     let attempt = Attempt {
         key: held.key.clone(),
         kind: held.kind.clone(),
+        queue: held.queue.clone(),
         payload,
         number,
         token: held.token,
@@ -139,7 +154,7 @@ pub(super) async fn run<S: Store>(
     };
     let result = handler::call(&shared, attempt).await;
     drop(place);
-    drop(permits.handler);
+    drop((permits.handler, permits.seat));
     count(match &result {
         Ok(()) => &counters.done,
         Err(failure) => match failure.then {
@@ -156,7 +171,7 @@ pub(super) async fn run<S: Store>(
 
 /// Ends a job whose last attempt began and did not end: nothing is left to begin.
 pub(super) async fn give_up<S: Store>(shared: Arc<Shared<S>>, held: Held, permits: Permits) {
-    drop(permits.handler);
+    drop((permits.handler, permits.seat));
     let number = held.attempts;
     let failure = Failure::give_up(format!(
         "attempt {number} is the last one, and it did not end: its process ended, or its node \

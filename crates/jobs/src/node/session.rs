@@ -8,23 +8,21 @@ use tourbillon::time::{Instant, sleep, sleep_until, timeout, timeout_at};
 use super::{
     Shared, count,
     run::{self, Permits},
+    take::take,
 };
 use crate::{
     batch::MOST_BYTES,
-    store::{Begin, Deadline, Held, Lease, Span, Start, Store, StoreError},
+    store::{Begin, Deadline, Held, Lease, Start, Store, StoreError},
 };
 
 /// How many jobs one request takes from the store, and how many attempts begin at once.
-const BATCH: usize = 1024;
+pub(super) const BATCH: usize = 1024;
 
 /// The longest wait until a node looks for jobs. Stores tell of jobs that are due sooner.
 pub(crate) const LONGEST: Duration = Duration::from_secs(300);
 
-/// The longest wait until a full node looks for jobs.
-const FULL: Duration = Duration::from_millis(500);
-
 /// The wait until a node looks again for jobs that somebody had locked.
-const SKIPPED: Duration = Duration::from_millis(200);
+pub(super) const SKIPPED: Duration = Duration::from_millis(200);
 
 /// How long a job is due at a node that cannot run it, until the node gives it back.
 const OVERDUE: Duration = Duration::from_secs(1);
@@ -183,101 +181,13 @@ async fn keep<S: Store>(shared: &Shared<S>, until: &Until) {
     }
 }
 
-/// Takes jobs of the window into the timers, and due jobs as far as handlers can run them. Returns
-/// if the store fails.
-async fn take<S: Store>(shared: &Shared<S>, lease: Lease) {
-    let options = &shared.options;
-    let mut changes = shared.store.changes();
-    let hold = async |span, most: usize| match most.min(BATCH) {
-        0 => Ok((Vec::new(), false)),
-        most => {
-            let held = shared
-                .store
-                .hold(lease.node, span, &shared.kinds, most)
-                .await?;
-            let is_all = held.len() < most;
-            Ok::<_, StoreError>((held, is_all))
-        }
-    };
-    loop {
-        let room = options.most_held.saturating_sub(shared.held.len());
-        // A full node takes only jobs that are due within a second, and looks twice as often. With
-        // these jobs, it may exceed its limit by a quarter.
-        let (window, most) = if room > 0 {
-            (options.window, room)
-        } else {
-            let extra = options.most_held.saturating_add(options.most_held / 4);
-            (
-                options.window.min(Duration::from_secs(1)),
-                extra.saturating_sub(shared.held.len()),
-            )
-        };
-        // Look for due jobs after those of the window. Otherwise a job that comes to be due in
-        // between is in neither.
-        let looks = async {
-            let (held, is_all) = hold(Span::Within(window), most).await?;
-            add(shared, held);
-            let (held, is_all_due) = hold(Span::Due, room_for_due(shared)).await?;
-            add(shared, held);
-            Ok::<_, StoreError>((is_all, is_all_due))
-        };
-        // After an error, the answer may have been lost, and the node may hold jobs that it does
-        // not know. The end of the lease frees them.
-        let Ok((is_all, is_all_due)) = looks.await else {
-            return;
-        };
-        if room > 0 && !is_all {
-            continue;
-        }
-        // Look again when the second half of the window begins, if nothing happens before.
-        let mut pause = (options.window / 2).min(LONGEST);
-        let looks = [(Span::Within(window), room > 0), (Span::Due, is_all_due)];
-        for (span, has_all) in looks {
-            // A job that is locked now may be free in a moment, of which nobody tells.
-            if has_all && !matches!(shared.store.skipped(span, &shared.kinds).await, Ok(false)) {
-                pause = pause.min(SKIPPED);
-            }
-        }
-        if room == 0 {
-            // No timer of this node stands for the jobs that it did not take.
-            pause = pause.min(FULL);
-        }
-        let next = or(changes.wait(), sleep(pause));
-        let has_room = async {
-            if room > 0 {
-                std::future::pending::<()>().await;
-            }
-            shared.held.wait_for_room().await;
-        };
-        let has_room_for_due = async {
-            if is_all_due {
-                std::future::pending::<()>().await;
-            }
-            while room_for_due(shared) == 0 {
-                match Permits::free(shared) {
-                    0 => Permits::wait_for_free(shared).await,
-                    _ => shared.held.wait_for_room().await,
-                }
-            }
-        };
-        or(next, or(has_room, has_room_for_due)).await;
-    }
-}
-
-/// Returns how many due jobs the node may take: those that handlers can run at once, and as many
-/// again, which are ready when these end.
-fn room_for_due<S: Store>(shared: &Shared<S>) -> usize {
-    let most = Permits::free(shared).saturating_mul(2);
-    most.saturating_sub(shared.held.due())
-}
-
 /// Gives jobs back that are due and that no handler can run, so that other nodes run them.
 async fn give_back<S: Store>(shared: &Shared<S>) {
     loop {
         sleep(OVERDUE / 2).await;
-        while Permits::free(shared) == 0 {
-            let since = Instant::now() - OVERDUE;
-            let overdue = shared.held.take_overdue(since, BATCH);
+        loop {
+            let (since, of_all) = (Instant::now() - OVERDUE, Permits::free(shared) == 0);
+            let overdue = shared.held.take_overdue(since, BATCH, of_all);
             if overdue.is_empty() {
                 break;
             }
@@ -332,7 +242,7 @@ async fn recount<S: Store>(shared: &Shared<S>) {
 }
 
 /// Arms timers for jobs.
-fn add<S: Store>(shared: &Shared<S>, held: Vec<Held>) {
+pub(super) fn add<S: Store>(shared: &Shared<S>, held: Vec<Held>) {
     let now = shared.store.now();
     shared.held.add(held, |held| {
         let is_due = held.at <= now;
@@ -358,23 +268,22 @@ async fn begin<S: Store>(shared: &Arc<Shared<S>>, until: &Arc<Until>) {
         if until.has_run_out() {
             return;
         }
-        let mut due: Vec<_> = shared.held.take_due(permits.len(), MOST_BYTES);
+        let taken = shared.held.take_due(permits.len(), MOST_BYTES);
+        let both = taken.into_iter().zip(permits);
+        let mut due: Vec<_> = both
+            .map(|((held, seat), permits)| (held, permits.with(seat)))
+            .collect();
         // After the last attempt there is nothing to begin, even if it has not ended.
         let attempts = shared.options.backoff.attempts;
-        let mut permits = permits.into_iter();
-        for held in due.extract_if(.., |held| held.attempts >= attempts) {
-            if let Some(permits) = permits.next() {
-                shared
-                    .tasks
-                    .spawn(run::give_up(shared.clone(), held, permits));
-            }
+        for (held, permits) in due.extract_if(.., |(held, _)| held.attempts >= attempts) {
+            let given_up = run::give_up(shared.clone(), held, permits);
+            shared.tasks.spawn(given_up);
         }
         if due.is_empty() {
             continue;
         }
         // A task of its own goes on if the node stops. So no attempt counts that does not run.
-        let permits = permits.collect();
-        let started = start(shared.clone(), until.clone(), due, permits);
+        let started = start(shared.clone(), until.clone(), due);
         match shared.tasks.spawn(started).await {
             Ok(Some(Ok(early))) => {
                 most = (2 * most).min(BATCH);
@@ -410,11 +319,10 @@ async fn begin<S: Store>(shared: &Arc<Shared<S>>, until: &Arc<Until>) {
 async fn start<S: Store>(
     shared: Arc<Shared<S>>,
     until: Arc<Until>,
-    due: Vec<Held>,
-    permits: Vec<Permits>,
+    due: Vec<(Held, Permits)>,
 ) -> Result<Vec<Held>, (Vec<Held>, HashSet<String>)> {
     let backoff = &shared.options.backoff;
-    let starts = due.iter().map(|held| {
+    let starts = due.iter().map(|(held, _)| {
         let number = held.attempts + 1;
         Start {
             key: held.key.clone(),
@@ -429,22 +337,22 @@ async fn start<S: Store>(
     });
     let answers = match shared.store.begin(starts.collect()).await {
         Ok(answers) => answers,
-        Err(StoreError::Locked) => {
-            let keys: Vec<_> = due.iter().map(|held| held.key.clone()).collect();
-            let locked = match due.len() {
-                1 => keys.into_iter().collect(),
-                _ => shared.store.locked(keys).await.unwrap_or_default(),
+        Err(error) => {
+            let keys: Vec<_> = due.iter().map(|(held, _)| held.key.clone()).collect();
+            let locked = match error {
+                StoreError::Locked if due.len() == 1 => keys.into_iter().collect(),
+                StoreError::Locked => shared.store.locked(keys).await.unwrap_or_default(),
+                _ => HashSet::new(),
             };
-            return Err((due, locked));
+            return Err((due.into_iter().map(|(held, _)| held).collect(), locked));
         }
-        Err(_) => return Err((due, HashSet::new())),
     };
     // If the lease ended before the answer came, the jobs may have other holders now.
     if until.has_run_out() {
         return Ok(Vec::new());
     }
     let mut early = Vec::new();
-    for ((held, permits), answer) in due.into_iter().zip(permits).zip(answers) {
+    for ((held, permits), answer) in due.into_iter().zip(answers) {
         match answer {
             Begin::Yes { number, payload } => {
                 let (key, token) = (held.key.clone(), held.token);

@@ -1,9 +1,11 @@
-//! Kinds of jobs beside nodes of an earlier version, which know none and would run all jobs.
+//! Kinds, queues and priorities of jobs beside nodes of an earlier version, which know none, and
+//! would run all jobs by their times.
 //!
 //! A node writes its version with its lease, so the leases of earlier versions are known. While
-//! there is one, the store takes no job that has a kind. When there is none, `durable_admit_kinds`
-//! admits kinds, for ever. From then on, a trigger refuses leases to nodes of earlier versions.
-//! Both lock the table of the leases, so none is granted in between.
+//! there is one, the store takes no job that has a kind, or another queue or priority than the
+//! default. When there is none, `durable_admit_kinds` admits all these, for ever. From then on, a
+//! trigger refuses leases to nodes of earlier versions. Both lock the table of the leases, so none
+//! is granted in between.
 
 use futures_lite::future::or;
 use tokio_postgres::Config;
@@ -64,7 +66,7 @@ pub(super) const FUNCTIONS: &str = "
         FOR EACH ROW WHEN (NEW.version < 3) EXECUTE FUNCTION durable_refuse_lease();";
 
 impl Postgres {
-    /// Returns whether the store takes jobs that have kinds.
+    /// Returns whether the store takes jobs that have kinds, or queues or priorities of their own.
     pub(super) async fn has_kinds(&self) -> Result<bool, StoreError> {
         if self.has_kinds.get().is_some() {
             return Ok(true);

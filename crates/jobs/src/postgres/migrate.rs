@@ -62,11 +62,14 @@ const IS_ALIVE: &str = "
 
 /// The columns of version 2, and those of version 3. Each statement locks one table only, so it
 /// cannot wait in a circle with statements that use both.
-const COLUMNS: [&str; 5] = [
+const COLUMNS: [&str; 7] = [
     "ALTER TABLE durable_nodes ADD COLUMN IF NOT EXISTS counted bigint",
     "ALTER TABLE durable_jobs ADD COLUMN IF NOT EXISTS counted bigint",
     "ALTER TABLE durable_nodes ADD COLUMN IF NOT EXISTS version bigint NOT NULL DEFAULT 2",
     "ALTER TABLE durable_jobs ADD COLUMN IF NOT EXISTS kind text COLLATE \"C\" NOT NULL DEFAULT ''",
+    "ALTER TABLE durable_jobs ADD COLUMN IF NOT EXISTS priority smallint NOT NULL DEFAULT 4",
+    "ALTER TABLE durable_jobs
+        ADD COLUMN IF NOT EXISTS queue text COLLATE \"C\" NOT NULL DEFAULT 'default'",
     "ALTER TABLE durable_version ADD COLUMN IF NOT EXISTS has_kinds boolean NOT NULL DEFAULT false",
 ];
 

@@ -20,7 +20,7 @@ use std::{
 
 use self::{
     connection::{Link, Parameters},
-    values::{Attempt, Times, bounds, divide, get, names, soon},
+    values::{Attempt, Bounds, Ends, Jobs, Times, bounds, divide, get, names, soon},
 };
 use crate::{
     job::{Job, NewJob, Time, Token, When},
@@ -65,7 +65,7 @@ pub struct Postgres {
     leases: Link,
     changed: Arc<Changed>,
     clock: Clock,
-    /// Whether the store takes jobs that have kinds, once this is known.
+    /// Whether the store takes jobs of all lanes, once this is known: see [`Postgres::has_kinds`].
     has_kinds: OnceLock<()>,
     _listening: Aborts<()>,
 }
@@ -90,15 +90,13 @@ impl Postgres {
 
 impl Store for Postgres {
     async fn schedule(&self, jobs: Vec<NewJob>) -> Result<Vec<Scheduled>, StoreError> {
-        let has_kind = |job: &NewJob| !job.kind.is_empty();
-        if jobs.iter().any(has_kind) && !self.has_kinds().await? {
+        if !jobs.iter().all(NewJob::is_plain) && !self.has_kinds().await? {
             return Err(StoreError::EarlierNodes);
         }
         let now = self.now();
         // If a key occurs twice, only its first job is added.
         let mut keys = HashSet::new();
-        let (mut names, mut payloads, mut kinds) = (Vec::new(), Vec::new(), Vec::new());
-        let mut times = Times::default();
+        let mut new = Jobs::default();
         let mut are_asked = Vec::new();
         for job in &jobs {
             let time = time(&job.when, now);
@@ -106,10 +104,7 @@ impl Store for Postgres {
             if let Some(time) = time
                 && keys.insert(job.key.as_str())
             {
-                names.push(job.key.as_str());
-                payloads.push(job.payload.as_slice());
-                kinds.push(job.kind.as_str());
-                times.push(&job.when, time);
+                new.push(job, time);
             }
         }
         let added = self
@@ -117,15 +112,17 @@ impl Store for Postgres {
             .query(
                 rows::SCHEDULE,
                 &[
-                    &names,
-                    &payloads,
-                    &times.micros,
-                    &times.are_delays,
-                    &times.patterns,
-                    &times.zones,
+                    &new.keys,
+                    &new.payloads,
+                    &new.times.micros,
+                    &new.times.are_delays,
+                    &new.times.patterns,
+                    &new.times.zones,
                     &soon(),
-                    &times.counted,
-                    &kinds,
+                    &new.times.counted,
+                    &new.kinds,
+                    &new.priorities,
+                    &new.queues,
                 ],
             )
             .await?;
@@ -243,6 +240,7 @@ impl Store for Postgres {
                     &limit,
                     &most,
                     &listing.kind,
+                    &listing.queue,
                 ],
             )
             .await?;
@@ -296,27 +294,40 @@ impl Store for Postgres {
         &self,
         node: i64,
         span: Span,
+        queue: &str,
         kinds: &Kinds,
         most: usize,
     ) -> Result<Vec<Held>, StoreError> {
         let most = i64::try_from(most).unwrap_or(i64::MAX);
-        let (after, within) = bounds(span);
+        let bounds = bounds(span);
         let all = names(kinds);
         let (hold, kinds): (_, &(dyn tokio_postgres::types::ToSql + Sync)) = match kinds {
             // What most nodes have, so it has a cheaper statement.
             Kinds::Only(kinds) if kinds.len() == 1 => (rows::HOLD_KIND, &kinds[0]),
             _ => (rows::HOLD, &all),
         };
-        let values: Parameters<'_> = &[&node, &after, &within, &most, kinds];
+        let values: Parameters<'_> = &[
+            &node,
+            &bounds.after,
+            &bounds.within,
+            &most,
+            kinds,
+            &bounds.lowest,
+            &queue,
+        ];
         let found = self.holds.query(hold, values).await?;
         found.iter().map(row::held).collect()
     }
 
-    async fn skipped(&self, span: Span, kinds: &Kinds) -> Result<bool, StoreError> {
-        let (after, within) = bounds(span);
+    async fn skipped(&self, span: Span, queue: &str, kinds: &Kinds) -> Result<bool, StoreError> {
         let names = names(kinds);
-        let bounds: Parameters<'_> = &[&after, &within, &names];
-        get(&self.holds.query_one(rows::SKIPPED, bounds).await?, 0)
+        let Bounds {
+            after,
+            within,
+            lowest,
+        } = bounds(span);
+        let values: Parameters<'_> = &[&after, &within, &names, &lowest, &queue];
+        get(&self.holds.query_one(rows::SKIPPED, values).await?, 0)
     }
 
     async fn give_back(
@@ -379,60 +390,35 @@ impl Store for Postgres {
 
     async fn finish(&self, attempts: Vec<Finish>) -> Result<Vec<bool>, StoreError> {
         let mut done = (Vec::new(), Vec::new());
-        let mut again = (
-            Vec::new(),
-            Vec::new(),
-            Vec::new(),
-            Vec::new(),
-            Vec::new(),
-            Vec::new(),
-            Vec::new(),
-        );
-        for Finish { key, token, end } in &attempts {
-            let mut from = None;
-            let (time, is_delay, error, kind) = match end {
+        let mut again = Ends::default();
+        for finish in &attempts {
+            match finish.end {
                 End::Done => {
-                    done.0.push(key.as_str());
-                    done.1.push(token.0);
-                    continue;
+                    done.0.push(finish.key.as_str());
+                    done.1.push(finish.token.0);
                 }
-                End::Next { at, counted, error } => {
-                    from = Some(counted.as_micros());
-                    (at.as_micros(), false, error.as_ref(), 0)
-                }
-                End::Retry { delay, error } => (micros(*delay), true, Some(error), 1),
-                End::Dead { error } => (0, false, Some(error), 2),
-                End::Snooze { delay } => (micros(*delay), true, None, 3),
-            };
-            // The server refuses a text with this character.
-            let error = error.map(|error| error.replace('\0', "\u{fffd}"));
-            again.0.push(key.as_str());
-            again.1.push(token.0);
-            again.2.push(time);
-            again.3.push(is_delay);
-            again.4.push(error);
-            again.5.push(kind);
-            again.6.push(from);
+                _ => again.push(finish),
+            }
         }
         let mut accepted = HashSet::new();
         if !done.0.is_empty() {
             let found = self.ends.query(rows::DONE, &[&done.0, &done.1]).await?;
             accepted.extend(values::attempts(&found)?);
         }
-        if !again.0.is_empty() {
+        if !again.keys.is_empty() {
             let found = self
                 .ends
                 .query(
                     rows::AGAIN,
                     &[
-                        &again.0,
-                        &again.1,
-                        &again.2,
-                        &again.3,
-                        &again.4,
-                        &again.5,
+                        &again.keys,
+                        &again.tokens,
+                        &again.times,
+                        &again.are_delays,
+                        &again.errors,
+                        &again.ends,
                         &soon(),
-                        &again.6,
+                        &again.counted,
                     ],
                 )
                 .await;

@@ -19,7 +19,10 @@
 //! migration locks.
 
 use super::{kinds::FUNCTIONS, schedule};
-use crate::store::StoreError;
+use crate::{
+    job::{DEFAULT_PRIORITY, DEFAULT_QUEUE},
+    store::StoreError,
+};
 
 /// The number of the lock that one process has while it makes the tables or a function.
 pub(super) const MAKING: i64 = 0x6475_7261_626c_6531;
@@ -51,13 +54,15 @@ pub(super) fn tables() -> String {
              token bigint,
              running boolean NOT NULL DEFAULT false,
              counted bigint,
-             kind text COLLATE \"C\" NOT NULL DEFAULT ''
+             kind text COLLATE \"C\" NOT NULL DEFAULT '',
+             priority smallint NOT NULL DEFAULT {DEFAULT_PRIORITY},
+             queue text COLLATE \"C\" NOT NULL DEFAULT '{DEFAULT_QUEUE}'
          );
          CREATE INDEX IF NOT EXISTS durable_jobs_held ON durable_jobs (node)
              WHERE node IS NOT NULL;
          CREATE INDEX IF NOT EXISTS durable_jobs_dead ON durable_jobs (key) WHERE dead;
          CREATE INDEX IF NOT EXISTS {counted};
-         CREATE INDEX IF NOT EXISTS {kind};
+         CREATE INDEX IF NOT EXISTS {lane};
          CREATE TABLE IF NOT EXISTS durable_nodes (
              node bigint PRIMARY KEY,
              until bigint NOT NULL,
@@ -79,7 +84,7 @@ pub(super) fn tables() -> String {
          COMMIT;",
         version = StoreError::TABLES,
         counted = INDEXES[0].1,
-        kind = INDEXES[1].1,
+        lane = INDEXES[1].1,
         schedule = schedule::function(),
     )
 }
@@ -92,8 +97,9 @@ pub(super) const INDEXES: [(&str, &str); 2] = [
             WHERE counted IS NOT NULL AND NOT dead AND NOT running",
     ),
     (
-        "durable_jobs_kind",
-        "durable_jobs_kind ON durable_jobs (kind, at) WHERE node IS NULL AND NOT dead",
+        "durable_jobs_lane",
+        "durable_jobs_lane ON durable_jobs (queue, kind, priority, at)
+            WHERE node IS NULL AND NOT dead",
     ),
 ];
 
@@ -146,20 +152,23 @@ pub(super) const END_FUNCTION: &str = "
     END $$;
 ";
 
-/// Adds jobs. `$1` to `$9`: keys, payloads, times, whether these are delays, patterns, zones,
-/// within which time of now the nodes are woken, from when other times were counted, kinds.
+/// Adds jobs. `$1` to `$11`: keys, payloads, times, whether these are delays, patterns, zones,
+/// within which time of now the nodes are woken, from when other times were counted, kinds,
+/// priorities, queues.
 ///
 /// Rows are added in the order of their keys, so that two clients with the same keys do not wait
 /// for each other in a circle.
 pub(super) const SCHEDULE: &str = "
     WITH added AS (
-        INSERT INTO durable_jobs (key, payload, due, at, pattern, zone, counted, kind)
+        INSERT INTO durable_jobs (key, payload, due, at, pattern, zone, counted, kind,
+            priority, queue)
         SELECT n.key, n.payload, t.at, t.at, n.pattern, n.zone,
-            CASE WHEN n.is_delay THEN c.now ELSE n.counted END, n.kind
+            CASE WHEN n.is_delay THEN c.now ELSE n.counted END, n.kind, n.priority,
+            n.queue
         FROM (SELECT durable_now() AS now) AS c,
             unnest($1::text[], $2::bytea[], $3::bigint[], $4::boolean[], $5::text[], $6::text[],
-                $8::bigint[], $9::text[])
-                AS n (key, payload, time, is_delay, pattern, zone, counted, kind),
+                $8::bigint[], $9::text[], $10::smallint[], $11::text[])
+                AS n (key, payload, time, is_delay, pattern, zone, counted, kind, priority, queue),
             LATERAL (SELECT CASE WHEN n.is_delay THEN c.now + n.time ELSE n.time END) AS t (at)
         ORDER BY n.key
         ON CONFLICT DO NOTHING
@@ -224,11 +233,13 @@ pub(super) const RENEW: &str = "
 /// still have jobs, or 0 if these are all locked.
 pub(super) const END: &str = "SELECT durable_end_2($1, $2)";
 
-/// The start of a statement that looks for free jobs of some kinds, or of all if the array is NULL.
-/// `every` begins with the empty kind, and finds the others by steps in the index, one for each. So
-/// a store without kinds costs one step behind all its jobs.
-macro_rules! kinds {
-    ($kinds:literal) => {
+/// The start of a statement that looks for free jobs of a queue, of some kinds or of all if the
+/// array is NULL, and of priorities up to a number. `every` begins with the empty kind, and finds
+/// the others by steps in the index, one for each. So a store without kinds costs one step behind
+/// all its jobs. Each kind has all priorities: one of which there is no job costs a look in the
+/// index.
+macro_rules! lanes {
+    ($queue:literal, $kinds:literal, $lowest:literal) => {
         concat!(
             "
     WITH RECURSIVE clock AS MATERIALIZED (SELECT durable_now() AS now),
@@ -238,14 +249,20 @@ macro_rules! kinds {
             "::text[] IS NULL
              UNION ALL
              SELECT (SELECT j.kind FROM durable_jobs j
-                     WHERE j.node IS NULL AND NOT j.dead AND j.kind > e.kind
+                     WHERE j.node IS NULL AND NOT j.dead AND j.kind > e.kind AND j.queue = ",
+            $queue,
+            "
                      ORDER BY j.kind LIMIT 1)
              FROM every e WHERE e.kind IS NOT NULL),
          kinds AS MATERIALIZED (
              SELECT kind FROM every WHERE kind IS NOT NULL
              UNION ALL SELECT unnest(",
             $kinds,
-            "::text[]))"
+            "::text[])),
+         lanes AS MATERIALIZED (
+             SELECT k.kind, p.priority FROM kinds k, generate_series(0, ",
+            $lowest,
+            "::integer) AS p (priority))"
         )
     };
 }
@@ -261,44 +278,55 @@ macro_rules! hold {
     UPDATE durable_jobs j SET node = lease.node, token = nextval('durable_numbers')
     FROM lease WHERE j.key = ANY (ARRAY(SELECT key FROM free))
     RETURNING j.key, j.due, j.at, j.attempts::bigint, j.pattern, j.zone,
-        octet_length(j.payload)::bigint, j.token, j.kind"
+        octet_length(j.payload)::bigint, j.token, j.kind, j.priority::bigint,
+        j.queue"
     };
 }
 
-/// Makes a node the holder of jobs of a kind. `$1` to `$5`: node, after and within which times of now
-/// the jobs are due, most, kind.
+/// Makes a node the holder of jobs of a kind. `$1` to `$7`: node, after and within which times of
+/// now the jobs are due, most, kind, the lowest priority, queue. The join takes one priority after
+/// the other, so no more rows are locked than are taken.
 pub(super) const HOLD_KIND: &str = concat!(
     "
     WITH clock AS MATERIALIZED (SELECT durable_now() AS now),
          free AS MATERIALIZED (
-             SELECT j.key FROM durable_jobs j
-             WHERE j.kind = $5 AND j.node IS NULL AND NOT j.dead
-                 AND j.at > (SELECT now FROM clock) + $2 AND j.at <= (SELECT now FROM clock) + $3
-             ORDER BY j.at LIMIT $4 FOR UPDATE SKIP LOCKED),",
+             SELECT f.key FROM generate_series(0, $6::integer) AS p (priority), LATERAL (
+                 SELECT j.key FROM durable_jobs j
+                 WHERE j.queue = $7 AND j.kind = $5 AND j.priority = p.priority
+                     AND j.node IS NULL AND NOT j.dead
+                     AND j.at > (SELECT now FROM clock) + $2
+                     AND j.at <= (SELECT now FROM clock) + $3
+                 ORDER BY j.at LIMIT $4 FOR UPDATE SKIP LOCKED) AS f
+             LIMIT $4),",
     hold!()
 );
 
 /// Makes a node the holder of jobs of several kinds, as [`HOLD_KIND`]. `$5`: kinds.
 ///
-/// The kind with the earliest job comes first. If all jobs are of one kind, nothing is read to learn
-/// that. The join takes one kind after the other, so no more rows are locked than are taken.
+/// Of one priority, the kind with the earliest job comes first. A session may have locked this job
+/// for long, and it stays the first. So that no other kind waits for that, one look in eight has
+/// the kinds in any order. If all jobs are of one kind, nothing is read to learn that.
 pub(super) const HOLD: &str = concat!(
-    kinds!("$5"),
+    lanes!("$7", "$5", "$6"),
     ",
+         luck AS MATERIALIZED (SELECT random() < 0.125 AS decides),
          ordered AS MATERIALIZED (
-             SELECT k.kind FROM kinds k, LATERAL (
+             SELECT l.kind, l.priority FROM lanes l, LATERAL (
                  (SELECT j.at FROM durable_jobs j
                   WHERE (SELECT count(*) FROM kinds) > 1
-                      AND j.kind = k.kind AND j.node IS NULL AND NOT j.dead
+                      AND j.queue = $7 AND j.kind = l.kind AND j.priority = l.priority
+                      AND j.node IS NULL AND NOT j.dead
                       AND j.at > (SELECT now FROM clock) + $2
                       AND j.at <= (SELECT now FROM clock) + $3
                   ORDER BY j.at LIMIT 1)
                  UNION ALL SELECT 0 WHERE (SELECT count(*) FROM kinds) = 1) AS first
-             ORDER BY first.at),
+             ORDER BY l.priority,
+                 CASE WHEN (SELECT decides FROM luck) THEN random() ELSE first.at END),
          free AS MATERIALIZED (
-             SELECT f.key FROM ordered k, LATERAL (
+             SELECT f.key FROM ordered o, LATERAL (
                  SELECT j.key FROM durable_jobs j
-                 WHERE j.kind = k.kind AND j.node IS NULL AND NOT j.dead
+                 WHERE j.queue = $7 AND j.kind = o.kind AND j.priority = o.priority
+                     AND j.node IS NULL AND NOT j.dead
                      AND j.at > (SELECT now FROM clock) + $2
                      AND j.at <= (SELECT now FROM clock) + $3
                  ORDER BY j.at LIMIT $4 FOR UPDATE SKIP LOCKED) AS f
@@ -325,14 +353,15 @@ pub(super) const GIVE_BACK: &str = "
         WHERE j.key = n.key AND j.token = n.token
             AND NOT EXISTS (SELECT FROM old WHERE old.key = j.key)";
 
-/// Finds out whether a job has no holder. `$1` to `$3`: after and within which times of now it is
-/// due, kinds. A job that is locked counts.
+/// Finds out whether a job has no holder. `$1` to `$5`: after and within which times of now it is
+/// due, kinds, the lowest priority, queue. A job that is locked counts.
 pub(super) const SKIPPED: &str = concat!(
-    kinds!("$3"),
+    lanes!("$5", "$3", "$4"),
     "
-    SELECT EXISTS (SELECT FROM kinds k, LATERAL (
+    SELECT EXISTS (SELECT FROM lanes l, LATERAL (
         SELECT FROM durable_jobs j
-        WHERE j.kind = k.kind AND j.node IS NULL AND NOT j.dead
+        WHERE j.queue = $5 AND j.kind = l.kind AND j.priority = l.priority
+            AND j.node IS NULL AND NOT j.dead
             AND j.at > (SELECT now FROM clock) + $1 AND j.at <= (SELECT now FROM clock) + $2
         ORDER BY j.at LIMIT 1) AS free)"
 );
@@ -346,20 +375,22 @@ pub(super) const STILL: &str = "
 /// The time of the store's clock.
 pub(super) const NOW: &str = "SELECT durable_now()";
 
-/// Lists jobs. `$1` to `$6`: text in the key, key before, whether only the dead or the others,
-/// limit, how many bytes of a payload, and characters of an error, at most, only which kind.
+/// Lists jobs. `$1` to `$7`: text in the key, key before, whether only the dead or the others,
+/// limit, how many bytes of a payload, and characters of an error, at most, only which kind and
+/// queue.
 pub(super) const LIST: &str = "
     SELECT j.key, substr(j.payload, 1, $5::integer), j.due, j.at, j.attempts::bigint, j.pattern,
-        j.zone, left(j.error, $5::integer), j.dead, j.running, j.kind
+        j.zone, left(j.error, $5::integer), j.dead, j.running, j.kind,
+        j.priority::bigint, j.queue
     FROM durable_jobs j
     WHERE strpos(j.key, $1) > 0 AND j.key > $2 AND ($3::boolean IS NULL OR j.dead = $3)
-        AND ($6::text IS NULL OR j.kind = $6)
+        AND ($6::text IS NULL OR j.kind = $6) AND ($7::text IS NULL OR j.queue = $7)
     ORDER BY j.key LIMIT $4";
 
 /// Finds a job. `$1`: key.
 pub(super) const FIND: &str = "
     SELECT j.key, j.payload, j.due, j.at, j.attempts::bigint, j.pattern, j.zone, j.error, j.dead,
-        j.running, j.kind
+        j.running, j.kind, j.priority::bigint, j.queue
     FROM durable_jobs j WHERE j.key = $1";
 
 /// Counts the live and the dead.

@@ -10,7 +10,8 @@ use super::{
     values::{get, soon},
 };
 use crate::{
-    queue::{MAX_KEY, MAX_KIND, MAX_PAYLOAD},
+    job::{DEFAULT_PRIORITY, DEFAULT_QUEUE, LOWEST_PRIORITY},
+    queue::{MAX_KEY, MAX_KIND, MAX_PAYLOAD, MAX_QUEUE},
     store::StoreError,
 };
 
@@ -44,8 +45,20 @@ BEGIN
         RAISE EXCEPTION 'the name of a kind has at most {MAX_KIND} bytes, and no control characters'
             USING ERRCODE = '22023';
     END IF;
-    IF kind <> '' AND NOT (SELECT has_kinds FROM durable_version) THEN
-        RAISE EXCEPTION 'nodes of an earlier version know no kinds of jobs; upgrade or stop them'
+    IF queue IS NULL OR octet_length(convert_to(queue, 'UTF8')) NOT BETWEEN 1 AND {MAX_QUEUE}
+        OR queue COLLATE "C" ~ E'[\\u0001-\\u001f\\u007f]'
+        OR getdatabaseencoding() <> 'SQL_ASCII' AND queue COLLATE "C" ~ E'[\\u0080-\\u009f]' THEN
+        RAISE EXCEPTION 'the name of a queue has 1 to {MAX_QUEUE} bytes, and no control characters'
+            USING ERRCODE = '22023';
+    END IF;
+    IF priority IS NULL OR priority NOT BETWEEN 0 AND {LOWEST_PRIORITY} THEN
+        RAISE EXCEPTION 'a priority is 0, the highest, to {LOWEST_PRIORITY}, and this one is %',
+            coalesce(priority::text, 'NULL') USING ERRCODE = '22023';
+    END IF;
+    IF (kind <> '' OR queue <> '{DEFAULT_QUEUE}' OR priority <> {DEFAULT_PRIORITY})
+        AND NOT (SELECT has_kinds FROM durable_version) THEN
+        RAISE EXCEPTION
+            'nodes of an earlier version know no kinds, queues and priorities; upgrade or stop them'
             USING ERRCODE = '55000';
     END IF;
     IF payload IS NOT NULL AND bytes IS NOT NULL THEN
@@ -66,9 +79,9 @@ BEGIN
         RAISE EXCEPTION 'a job needs a time that comes' USING ERRCODE = '22023';
     END IF;
     micros := coalesce((extract(epoch FROM moment) * 1000000)::bigint, clock);
-    INSERT INTO durable_jobs (key, payload, due, at, counted, kind)
+    INSERT INTO durable_jobs (key, payload, due, at, counted, kind, priority, queue)
         VALUES (jobs_schedule.key, data, micros, micros, CASE WHEN at IS NULL THEN clock END,
-            jobs_schedule.kind)
+            jobs_schedule.kind, jobs_schedule.priority, jobs_schedule.queue)
         ON CONFLICT DO NOTHING;
     IF NOT FOUND THEN
         RETURN false;
@@ -119,7 +132,8 @@ pub(super) fn function() -> String {
          CREATE OR REPLACE FUNCTION jobs_schedule(
              key text, payload text DEFAULT NULL, at timestamptz DEFAULT NULL,
              delay interval DEFAULT NULL, bytes bytea DEFAULT NULL,
-             kind text DEFAULT '')
+             kind text DEFAULT '', priority integer DEFAULT {DEFAULT_PRIORITY},
+             queue text DEFAULT '{DEFAULT_QUEUE}')
              RETURNS boolean LANGUAGE plpgsql SECURITY DEFINER SET search_path FROM CURRENT
              AS $jobs${}$jobs$;
          REVOKE EXECUTE ON FUNCTION jobs_schedule FROM public;

@@ -9,11 +9,11 @@ use tokio_postgres::{
 
 use super::connection::failed;
 use crate::{
-    job::{Repeat, Token, When},
+    job::{LOWEST_PRIORITY, NewJob, Repeat, Token, When},
     node::session::LONGEST,
     remote::{Moment, micros},
     row::{self, Get},
-    store::{Kinds, Span, StoreError},
+    store::{End, Finish, Kinds, Span, StoreError},
 };
 
 pub(super) fn get<'a, T: FromSql<'a>>(row: &'a Row, column: usize) -> Result<T, StoreError> {
@@ -56,11 +56,92 @@ impl<'a> Times<'a> {
     }
 }
 
-/// Returns after and within which times of now the jobs of a span are due.
-pub(super) fn bounds(span: Span) -> (i64, i64) {
+/// New jobs as a statement gets them.
+#[derive(Default)]
+pub(super) struct Jobs<'a> {
+    pub(super) keys: Vec<&'a str>,
+    pub(super) payloads: Vec<&'a [u8]>,
+    pub(super) kinds: Vec<&'a str>,
+    pub(super) priorities: Vec<i16>,
+    pub(super) queues: Vec<&'a str>,
+    pub(super) times: Times<'a>,
+}
+
+impl<'a> Jobs<'a> {
+    pub(super) fn push(&mut self, job: &'a NewJob, moment: Moment) {
+        self.keys.push(&job.key);
+        self.payloads.push(&job.payload);
+        self.kinds.push(&job.kind);
+        self.priorities.push(job.priority.into());
+        self.queues.push(&job.queue);
+        self.times.push(&job.when, moment);
+    }
+}
+
+/// The ends of attempts whose jobs stay, as a statement gets them.
+#[derive(Default)]
+pub(super) struct Ends<'a> {
+    pub(super) keys: Vec<&'a str>,
+    pub(super) tokens: Vec<i64>,
+    pub(super) times: Vec<i64>,
+    pub(super) are_delays: Vec<bool>,
+    pub(super) errors: Vec<Option<String>>,
+    /// Which end each is: 0 for the next occurrence, 1 for another attempt, 2 for a job that is
+    /// dead, 3 for a snooze.
+    pub(super) ends: Vec<i32>,
+    pub(super) counted: Vec<Option<i64>>,
+}
+
+impl<'a> Ends<'a> {
+    /// Adds an end, which is not [`End::Done`].
+    pub(super) fn push(&mut self, Finish { key, token, end }: &'a Finish) {
+        let mut from = None;
+        let (time, is_delay, error, number) = match end {
+            End::Done => return,
+            End::Next { at, counted, error } => {
+                from = Some(counted.as_micros());
+                (at.as_micros(), false, error.as_ref(), 0)
+            }
+            End::Retry { delay, error } => (micros(*delay), true, Some(error), 1),
+            End::Dead { error } => (0, false, Some(error), 2),
+            End::Snooze { delay } => (micros(*delay), true, None, 3),
+        };
+        self.keys.push(key);
+        self.tokens.push(token.0);
+        self.times.push(time);
+        self.are_delays.push(is_delay);
+        // The server refuses a text with this character.
+        self.errors
+            .push(error.map(|error| error.replace('\0', "\u{fffd}")));
+        self.ends.push(number);
+        self.counted.push(from);
+    }
+}
+
+/// Which jobs a statement looks for.
+pub(super) struct Bounds {
+    /// After and within which times of now they are due.
+    pub(super) after: i64,
+    pub(super) within: i64,
+    /// The number of the lowest priority. If it is negative, there are none.
+    pub(super) lowest: i32,
+}
+
+/// Returns which jobs are of a span.
+pub(super) fn bounds(span: Span) -> Bounds {
+    let due = |lowest| Bounds {
+        after: -micros(Duration::MAX),
+        within: 0,
+        lowest,
+    };
     match span {
-        Span::Due => (-micros(Duration::MAX), 0),
-        Span::Within(window) => (0, micros(window)),
+        Span::Due => due(LOWEST_PRIORITY.into()),
+        Span::Above(priority) => due(i32::from(priority) - 1),
+        Span::Within(window) => Bounds {
+            after: 0,
+            within: micros(window),
+            lowest: LOWEST_PRIORITY.into(),
+        },
     }
 }
 

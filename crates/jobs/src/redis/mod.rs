@@ -34,7 +34,7 @@ use self::{
     scripts::Scripts,
 };
 use crate::{
-    job::{Job, NewJob, Time, Token, When},
+    job::{Job, LOWEST_PRIORITY, NewJob, Time, Token, When},
     recount::{self, ALLOWANCE},
     remote::{Aborts, Clock, listen, micros, time},
     row,
@@ -191,8 +191,11 @@ fn prepare(script: &Script) -> ScriptInvocation<'_> {
 
 impl Store for Redis {
     async fn schedule(&self, jobs: Vec<NewJob>) -> Result<Vec<Scheduled>, StoreError> {
-        let requests = jobs.iter().map(|job| {
-            let first = vec![job.key.as_bytes(), &job.payload, job.kind.as_bytes()];
+        let priorities: Vec<_> = jobs.iter().map(|job| job.priority.to_string()).collect();
+        let requests = jobs.iter().zip(&priorities).map(|(job, priority)| {
+            let (key, kind) = (job.key.as_bytes(), job.kind.as_bytes());
+            let queue = job.queue.as_bytes();
+            let first = vec![key, &job.payload, kind, priority.as_bytes(), queue];
             (first, &job.when)
         });
         let answers = self.change(&self.scripts.schedule, requests).await?;
@@ -255,6 +258,8 @@ impl Store for Redis {
             call.arg(listing.beginning.min(1 << 30));
             call.arg(i32::from(listing.kind.is_some()));
             call.arg(listing.kind.as_deref().unwrap_or_default());
+            call.arg(i32::from(listing.queue.is_some()));
+            call.arg(listing.queue.as_deref().unwrap_or_default());
             let answer = self.clients.run(&call).await?;
             let [reached, part] = array(&answer)? else {
                 return Err(unknown());
@@ -314,18 +319,21 @@ impl Store for Redis {
         &self,
         node: i64,
         span: Span,
+        queue: &str,
         kinds: &Kinds,
         most: usize,
     ) -> Result<Vec<Held>, StoreError> {
-        let (after, within) = match span {
-            Span::Due => ("", 0),
-            Span::Within(window) => ("0", micros(window)),
+        let (after, within, lowest) = match span {
+            Span::Due => ("", 0, LOWEST_PRIORITY.into()),
+            Span::Above(priority) => ("", 0, i32::from(priority) - 1),
+            Span::Within(window) => ("0", micros(window), LOWEST_PRIORITY.into()),
         };
         let mut all = Vec::new();
         while all.len() < most {
             let room = (most - all.len()).min(PART);
             let mut call = prepare(&self.scripts.hold);
-            call.arg(node).arg(after).arg(within).arg(room);
+            call.arg(node).arg(after).arg(within).arg(room).arg(lowest);
+            call.arg(queue);
             match kinds {
                 Kinds::All => call.arg(1),
                 Kinds::Only(kinds) => call.arg(0).arg(&kinds[..]),

@@ -1,7 +1,9 @@
 //! The keys, and the start of each script.
 
-/// The keys of the store. Their hash tag puts them all in one slot. The free jobs of a kind are in a
-/// set of their own, whose name is that of `free`, a colon and the kind.
+/// The keys of the store. Their hash tag puts them all in one slot. The free jobs of a *lane*,
+/// which is a queue, a kind and a priority, are in a set of their own. That of the default ones
+/// without a kind is `free`. Another one has the priority, the length of the queue's name, this
+/// name and the kind in its name: `free:0:5:mails:welcome`.
 ///
 /// | key | type | has |
 /// |---|---|---|
@@ -9,9 +11,9 @@
 /// | `payloads` | hash | for each job the payload |
 /// | `keys` | sorted set | the keys of all jobs, in the order of their bytes |
 /// | `dead` | sorted set | the keys of dead jobs, in the order of their bytes |
-/// | `free` | sorted set | the jobs without a kind that have no holder and are not dead, by the time |
-/// | `free:KIND` | sorted set | likewise those of a kind |
-/// | `kinds` | set | the kinds of which there may be a free job |
+/// | `free` | sorted set | the jobs of the default lane without a holder, unless dead, by time |
+/// | `free:LANE` | sorted set | likewise those of another lane |
+/// | `lanes` | set | the other lanes that may have a free job |
 /// | `held` | sorted set | the jobs that have a holder, by the number of its lease |
 /// | `nodes` | sorted set | the leases, by their end |
 /// | `numbers` | number | the last number of a lease, a token or a search |
@@ -22,11 +24,11 @@
 /// | `latest` | number | the latest time from which a time was counted, less at most a minute |
 /// | `search` | hash | the number of the search that sets `latest` anew, and what `latest` was since |
 ///
-/// Nodes of versions 1 and 2 know no kinds, and would run all jobs. So the store takes no job that
-/// has a kind while one of their leases is in `nodes`. When there is none, a node or a client admits
-/// kinds, for ever: `last` becomes `numbers`, and a text takes its place. So the scripts of earlier
-/// nodes that count a lease, a token or a search fail. Those of earlier clients count nothing, and
-/// go on.
+/// Nodes of versions 1 and 2 know no lanes, and would run all jobs by their times. So the store
+/// takes no job of another lane than `free` while one of their leases is in `nodes`. When there is
+/// none, a node or a client admits kinds, for ever: `last` becomes `numbers`, and a text takes its
+/// place. So the scripts of earlier nodes that count a lease, a token or a search fail. Those of
+/// earlier clients count nothing, and go on.
 pub(super) const KEYS: [&str; 15] = [
     "{durable}:jobs",
     "{durable}:payloads",
@@ -40,7 +42,7 @@ pub(super) const KEYS: [&str; 15] = [
     "{durable}:granted",
     "{durable}:latest",
     "{durable}:search",
-    "{durable}:kinds",
+    "{durable}:lanes",
     "{durable}:numbers",
     "{durable}:modern",
 ];
@@ -52,7 +54,7 @@ pub(super) const CHANNEL: &str = "{durable}:soon:";
 /// The start of each script. Times and numbers are below 2^53, or the client rounds them up, so the
 /// numbers of Lua represent them exactly.
 pub(super) const PRELUDE: &str = "
-local jobs, payloads, keys, dead, free, held, nodes, last, version, granted, latest, search, kinds,
+local jobs, payloads, keys, dead, free, held, nodes, last, version, granted, latest, search, lanes,
     numbers, modern = unpack(KEYS)
 
 local clock = redis.call('TIME')
@@ -86,9 +88,15 @@ local function take_numbers(count)
     return redis.call('INCRBY', is_admitted and numbers or last, count)
 end
 
--- Returns the set of the free jobs of a kind.
-local function free_of(kind)
-    return kind == '' and free or free .. ':' .. kind
+-- Returns the name of a job's lane, or nothing if it is that of `free`.
+local function lane_of(job)
+    return (job.kind ~= '' or job.priority ~= DEFAULT or job.queue ~= 'QUEUE')
+        and job.priority .. ':' .. #job.queue .. ':' .. job.queue .. ':' .. job.kind
+end
+
+-- Returns the set of the free jobs of a lane.
+local function free_of(lane)
+    return lane and free .. ':' .. lane or free
 end
 
 -- Returns a text, or false if it is empty.
@@ -128,16 +136,17 @@ local function read(key)
     end
     local job = {key = key}
     job.due, job.at, job.attempts, job.pattern, job.zone, job.error, job.dead, job.node, job.token,
-        job.running, job.counted, job.kind = cmsgpack.unpack(packed)
-    -- Version 1 had no such time, and version 2 no kinds.
+        job.running, job.counted, job.kind, job.priority, job.queue = cmsgpack.unpack(packed)
+    -- Version 1 had no such time, and version 2 no lanes.
     job.counted, job.kind = job.counted or false, job.kind or ''
+    job.priority, job.queue = job.priority or DEFAULT, job.queue or 'QUEUE'
     return job
 end
 
 local function write(job)
     redis.call('HSET', jobs, job.key, cmsgpack.pack(job.due, job.at, job.attempts, job.pattern,
         job.zone, job.error, job.dead, job.node, job.token, job.running, count(job.counted),
-        job.kind))
+        job.kind, job.priority, job.queue))
 end
 
 -- Writes a job without a holder. The nodes learn of it at the end if it is due soon.
@@ -147,9 +156,10 @@ local function offer(job)
     job.node, job.token, job.running = false, false, false
     write(job)
     redis.call('ZREM', held, job.key)
-    redis.call('ZADD', free_of(job.kind), job.at, job.key)
-    if job.kind ~= '' then
-        redis.call('SADD', kinds, job.kind)
+    local lane = lane_of(job)
+    redis.call('ZADD', free_of(lane), job.at, job.key)
+    if lane then
+        redis.call('SADD', lanes, lane)
     end
     is_soon = is_soon or job.at <= now + SOON
 end
@@ -163,7 +173,7 @@ end
 local function remove(job)
     redis.call('HDEL', jobs, job.key)
     redis.call('HDEL', payloads, job.key)
-    for _, set in ipairs({keys, dead, free_of(job.kind), held}) do
+    for _, set in ipairs({keys, dead, free_of(lane_of(job)), held}) do
         redis.call('ZREM', set, job.key)
     end
 end
@@ -191,6 +201,6 @@ local function shown(job, most)
         reason = reason and beginning(reason, most)
     end
     return {job.key, payload, job.due, job.at, job.attempts, job.pattern, job.zone, reason,
-        job.dead, job.running, job.kind}
+        job.dead, job.running, job.kind, job.priority, job.queue}
 end
 ";

@@ -5,7 +5,11 @@ use std::time::Duration;
 use redis::Script;
 
 use super::prelude::PRELUDE;
-use crate::{node::session::LONGEST, remote::micros};
+use crate::{
+    job::{DEFAULT_PRIORITY, DEFAULT_QUEUE, LOWEST_PRIORITY},
+    node::session::LONGEST,
+    remote::micros,
+};
 
 /// Declares the scripts of a store, each with the text that follows the prelude.
 macro_rules! scripts {
@@ -21,8 +25,13 @@ macro_rules! scripts {
                 let soon = micros(2 * LONGEST).to_string();
                 let minute = micros(Duration::from_secs(60)).to_string();
                 let script = |text: &str| {
-                    let text = format!("{PRELUDE}{text}").replace("MINUTE", &minute);
-                    Script::new(&text.replace("SOON", &soon).replace("CHANNEL", channel))
+                    let text = format!("{PRELUDE}{text}")
+                        .replace("MINUTE", &minute)
+                        .replace("SOON", &soon)
+                        .replace("DEFAULT", &DEFAULT_PRIORITY.to_string())
+                        .replace("QUEUE", DEFAULT_QUEUE)
+                        .replace("LOWEST", &LOWEST_PRIORITY.to_string());
+                    Script::new(&text.replace("CHANNEL", channel))
                 };
                 Self {
                     $($name: script($text),)*
@@ -43,8 +52,8 @@ return {tonumber(redis.call('GET', version)), now}
 ",
 
 /// Makes the store, or brings one of an earlier version to this one. Version 2 has the same keys but
-/// those of kinds, and version 1 three less. They pack jobs without kinds, and version 1 without the
-/// time from which they were counted; they ignore what they do not know.
+/// those of lanes, and version 1 three less. They pack jobs without kind, priority and queue, and
+/// version 1 without the time from which they were counted; they ignore what they do not know.
 migrate: "
 if tonumber(redis.call('GET', version) or 0) < tonumber(ARGV[1]) then
     redis.call('SET', version, ARGV[1])
@@ -53,30 +62,32 @@ end
 return {tonumber(redis.call('GET', version)), now}
 ",
 
-/// Adds jobs. For each job: key, payload, kind, time, whether this is a delay, from when the time was
-/// counted, pattern, zone. Answers for each whether it was added, and its time. Adds none and answers
-/// with nothing if there is a kind, and kinds are not admitted yet.
+/// Adds jobs. For each job: key, payload, kind, priority, queue, time, whether this is a delay,
+/// from when the time was counted, pattern, zone. Answers for each whether it was added, and its
+/// time. Adds none and answers with nothing if one is of another lane than the default, and kinds
+/// are not admitted yet.
 schedule: "
-local has_kind = false
-for i = 1, #ARGV, 8 do
-    has_kind = has_kind or ARGV[i + 2] ~= ''
+local has_lane = false
+for i = 1, #ARGV, 10 do
+    has_lane = has_lane or lane_of({kind = ARGV[i + 2], priority = tonumber(ARGV[i + 3]),
+        queue = ARGV[i + 4]})
 end
-if has_kind and not has_kinds() then
+if has_lane and not has_kinds() then
     return false
 end
 local answers = {}
-for i = 1, #ARGV, 8 do
+for i = 1, #ARGV, 10 do
     local key = ARGV[i]
     local job = read(key)
     if job then
         table.insert(answers, {0, job.at})
     else
-        local at, counted = moment(ARGV[i + 3], ARGV[i + 4], ARGV[i + 5])
+        local at, counted = moment(ARGV[i + 5], ARGV[i + 6], ARGV[i + 7])
         redis.call('HSET', payloads, key, ARGV[i + 1])
         redis.call('ZADD', keys, 0, key)
         offer({key = key, due = at, at = at, counted = counted, attempts = 0,
-            pattern = text(ARGV[i + 6]), zone = text(ARGV[i + 7]), error = false,
-            kind = ARGV[i + 2]})
+            pattern = text(ARGV[i + 8]), zone = text(ARGV[i + 9]), error = false,
+            kind = ARGV[i + 2], priority = tonumber(ARGV[i + 3]), queue = ARGV[i + 4]})
         table.insert(answers, {1, at})
     end
 end
@@ -131,9 +142,9 @@ return job and {shown(job)} or {}
 
 /// Lists jobs. Arguments: text in the key, key before, whether only the dead (1), the others (0) or
 /// all (empty), limit, how many bytes of a payload and of an error at most, whether only one kind,
-/// which. Looks at a part of the
-/// keys, so that the server is free for others soon. Answers with the last key of this part, or
-/// nothing if it is the last part, and with the jobs.
+/// which, whether only one queue, which. Looks at a part of the keys, so that the server is free
+/// for others soon. Answers with the last key of this part, or nothing if it is the last part, and
+/// with the jobs.
 list: "
 local found = {}
 local start = ARGV[2] == '' and '-' or '(' .. ARGV[2]
@@ -143,7 +154,8 @@ local reached = #part == 500 and part[500] or ''
 for _, key in ipairs(part) do
     if string.find(key, ARGV[1], 1, true) then
         local job = read(key)
-        if (ARGV[3] ~= '0' or not job.dead) and (ARGV[6] == '0' or ARGV[7] == job.kind) then
+        if (ARGV[3] ~= '0' or not job.dead) and (ARGV[6] == '0' or ARGV[7] == job.kind)
+            and (ARGV[8] == '0' or ARGV[9] == job.queue) then
             table.insert(found, shown(job, tonumber(ARGV[5])))
             if #found == tonumber(ARGV[4]) then
                 reached = key
@@ -231,55 +243,72 @@ return 0
 ",
 
 /// Makes a node the holder of jobs. Arguments: node, after (or all before, if empty) and within
-/// which times of now the jobs are due, most, whether of all kinds, or of which. Takes all of the
-/// kind with the earliest job first. Answers with the number of entries that were no such jobs, and
-/// the jobs.
+/// which times of now the jobs are due, most, the lowest priority, queue, whether of all kinds, or
+/// of which. Takes all of a lane before the next one: the highest priority comes first, and of one
+/// priority the lane with the earliest job. For all kinds, it reads the names of all lanes. Answers
+/// with the number of entries that were no such jobs, and the jobs.
 hold: "
 if not has_lease(ARGV[1]) then
     return {0, {}}
 end
 local after = ARGV[2] == '' and '-inf' or string.format('(%.0f', now + ARGV[2])
 local within = string.format('%.0f', now + ARGV[3])
+local lowest = tonumber(ARGV[5])
 allow_full_memory()
-local wanted = {unpack(ARGV, 6)}
-if ARGV[5] == '1' then
-    wanted = redis.call('SMEMBERS', kinds)
-    table.insert(wanted, '')
-end
--- One kind has nothing to be compared with.
-if #wanted > 1 then
-    local firsts = {}
-    for _, kind in ipairs(wanted) do
-        local set = free_of(kind)
+local wanted, queue = {}, ARGV[6]
+local function want(kind, priority)
+    if priority <= lowest then
+        local lane = lane_of({kind = kind, priority = priority, queue = queue})
+        local set = free_of(lane)
         local first = redis.call('ZRANGEBYSCORE', set, after, within, 'WITHSCORES', 'LIMIT', 0, 1)
         if first[1] then
-            table.insert(firsts, {at = tonumber(first[2]), kind = kind})
-        elseif ARGV[5] == '1' and kind ~= '' and redis.call('EXISTS', set) == 0 then
-            redis.call('SREM', kinds, kind)
+            table.insert(wanted,
+                {at = tonumber(first[2]), set = set, kind = kind, priority = priority})
+        elseif lane and ARGV[7] == '1' and redis.call('EXISTS', set) == 0 then
+            redis.call('SREM', lanes, lane)
         end
     end
-    table.sort(firsts, function(one, other) return one.at < other.at end)
-    wanted = {}
-    for _, first in ipairs(firsts) do
-        table.insert(wanted, first.kind)
+end
+if ARGV[7] == '1' then
+    if queue == 'QUEUE' then
+        want('', DEFAULT)
+    end
+    for _, lane in ipairs(redis.call('SMEMBERS', lanes)) do
+        local priority, length, rest = string.match(lane, '^(%d+):(%d+):(.*)$')
+        if string.sub(rest, 1, length) == queue then
+            want(string.sub(rest, length + 2), tonumber(priority))
+        end
+    end
+else
+    for i = 8, #ARGV do
+        for priority = 0, LOWEST do
+            want(ARGV[i], priority)
+        end
     end
 end
+table.sort(wanted, function(one, other)
+    if one.priority == other.priority then
+        return one.at < other.at
+    end
+    return one.priority < other.priority
+end)
 local found, dropped = {}, 0
-for _, kind in ipairs(wanted) do
-    local set = free_of(kind)
+for _, lane in ipairs(wanted) do
     local room = ARGV[4] - #found - dropped
-    local part = redis.call('ZRANGEBYSCORE', set, after, within, 'LIMIT', 0, room)
+    local part = redis.call('ZRANGEBYSCORE', lane.set, after, within, 'LIMIT', 0, room)
     local token = #part > 0 and take_numbers(#part) - #part
     for i, key in ipairs(part) do
         local job = read(key)
-        redis.call('ZREM', set, key)
-        -- A client of an earlier version, which knows no kinds, may have moved or cancelled it.
-        if job and job.kind == kind then
+        redis.call('ZREM', lane.set, key)
+        -- A client of an earlier version, which knows no lanes, may have moved or cancelled it.
+        if job and job.kind == lane.kind and job.priority == lane.priority
+            and job.queue == queue then
             job.node, job.token, job.running = tonumber(ARGV[1]), token + i, false
             write(job)
             redis.call('ZADD', held, ARGV[1], key)
             table.insert(found, {key, job.due, job.at, job.attempts, job.pattern, job.zone,
-                redis.call('HSTRLEN', payloads, key), job.token, job.kind})
+                redis.call('HSTRLEN', payloads, key), job.token, job.kind, job.priority,
+                job.queue})
         else
             dropped = dropped + 1
         end

@@ -3,7 +3,7 @@
 use rusqlite::{OptionalExtension, Transaction, params};
 
 use super::{
-    holders::{Holder, Holders, Place},
+    holders::{Holder, Holders, Lane, Place},
     rows,
 };
 use crate::{
@@ -18,8 +18,8 @@ const PART: i64 = 2000;
 /// The effects of a transaction that are applied or undone after its end.
 #[derive(Default)]
 pub(super) struct Done {
-    /// Jobs that have no holder from now on: kind, time, key.
-    pub(super) offered: Vec<(String, Time, String)>,
+    /// Jobs that have no holder from now on: lane, time, key.
+    pub(super) offered: Vec<(Lane, Time, String)>,
     /// The holders of attempts that ended, or whose jobs were moved or cancelled while they ran.
     /// They are put back if the commit fails.
     pub(super) ended: Vec<(String, Holder)>,
@@ -64,8 +64,12 @@ pub(super) fn schedule(change: &mut Change<'_>, new: &NewJob) -> rusqlite::Resul
         return Ok(Scheduled::Never);
     };
     if rows::insert(change.base, new, at, new.when.counted(now))? {
-        let offered = (new.kind.clone(), at, new.key.clone());
-        change.done.offered.push(offered);
+        let lane = Lane {
+            queue: new.queue.clone(),
+            kind: new.kind.clone(),
+            priority: new.priority,
+        };
+        change.done.offered.push((lane, at, new.key.clone()));
         return Ok(Scheduled::Created { at });
     }
     let found = rows::find(change.base, &new.key)?;
@@ -85,7 +89,7 @@ pub(super) fn reschedule(
     let mut update = change.base.prepare_cached(
         "UPDATE jobs SET due = ?2, at = ?2, attempts = 0, error = NULL, dead = 0,
              pattern = coalesce(?3, pattern), zone = coalesce(?4, zone), counted = ?5
-         WHERE key = ?1 RETURNING kind",
+         WHERE key = ?1 RETURNING queue, kind, priority",
     )?;
     let values = params![
         key,
@@ -94,11 +98,11 @@ pub(super) fn reschedule(
         repeat.map(Repeat::zone),
         when.counted(now).map(Time::as_micros),
     ];
-    let Some(kind) = update.query_row(values, |row| row.get(0)).optional()? else {
+    let Some(lane) = update.query_row(values, rows::lane).optional()? else {
         return Ok(Moved::NotFound);
     };
     let was_running = take_from_holder(change, key);
-    change.done.offered.push((kind, at, key.to_owned()));
+    change.done.offered.push((lane, at, key.to_owned()));
     Ok(match was_running {
         true => Moved::WhileRunning { at },
         false => Moved::Moved { at },
@@ -115,7 +119,7 @@ pub(super) fn recount(change: &mut Change<'_>, after: &Place) -> rusqlite::Resul
     let found = found.collect::<rusqlite::Result<Vec<_>>>()?;
     let mut update = change.base.prepare_cached(
         "UPDATE jobs SET at = ?2, due = CASE WHEN attempts = 0 THEN ?2 ELSE due END, counted = ?3
-         WHERE key = ?1 RETURNING kind",
+         WHERE key = ?1 RETURNING queue, kind, priority",
     )?;
     for job in &found {
         // The end of an attempt that runs counts its time anew.
@@ -124,9 +128,9 @@ pub(super) fn recount(change: &mut Change<'_>, after: &Place) -> rusqlite::Resul
         }
         let (at, counted) = job.again(now);
         let values = params![job.key, at.as_micros(), counted.map(Time::as_micros)];
-        let kind = update.query_row(values, |row| row.get(0))?;
+        let lane = update.query_row(values, rows::lane)?;
         take_from_holder(change, &job.key);
-        change.done.offered.push((kind, at, job.key.clone()));
+        change.done.offered.push((lane, at, job.key.clone()));
     }
     let is_full = i64::try_from(found.len()) == Ok(PART);
     let last = found.last().filter(|_| is_full);
@@ -165,7 +169,7 @@ pub(super) fn finish(change: &mut Change<'_>, finish: &Finish) -> rusqlite::Resu
     let Some(holder) = holder else {
         return Ok(false);
     };
-    let (kind, attempts) = (holder.kind.clone(), holder.attempts);
+    let (lane, attempts) = (holder.lane.clone(), holder.attempts);
     change.done.ended.push((key.clone(), holder));
     match end {
         End::Done => {
@@ -180,7 +184,7 @@ pub(super) fn finish(change: &mut Change<'_>, finish: &Finish) -> rusqlite::Resu
                  WHERE key = ?1",
             )?;
             update.execute(params![key, at.as_micros(), error, counted.as_micros()])?;
-            change.done.offered.push((kind, *at, key.clone()));
+            change.done.offered.push((lane, *at, key.clone()));
         }
         End::Retry { delay, .. } | End::Snooze { delay } => {
             let (attempts, error) = match end {
@@ -200,7 +204,7 @@ pub(super) fn finish(change: &mut Change<'_>, finish: &Finish) -> rusqlite::Resu
                 error,
                 now.as_micros()
             ])?;
-            change.done.offered.push((kind, at, key.clone()));
+            change.done.offered.push((lane, at, key.clone()));
         }
         End::Dead { error } => {
             let mut update = change.base.prepare_cached(

@@ -14,12 +14,20 @@ use crate::{
 /// How many early jobs are remembered by their keys. If there are more, the table is read again.
 const MOST_EARLIER: usize = 100_000;
 
+/// The queue, the kind and the priority of jobs.
+#[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
+pub(super) struct Lane {
+    pub(super) queue: String,
+    pub(super) kind: String,
+    pub(super) priority: u8,
+}
+
 /// The holder of a job.
 #[derive(Clone, Debug)]
 pub(super) struct Holder {
     pub(super) node: i64,
     pub(super) token: Token,
-    pub(super) kind: String,
+    pub(super) lane: Lane,
     pub(super) at: Time,
     pub(super) attempts: u32,
     pub(super) running: bool,
@@ -28,7 +36,7 @@ pub(super) struct Holder {
 /// A place in the order in which jobs are due.
 pub(super) type Place = (Time, String);
 
-/// What was read of the jobs of a kind.
+/// What was read of the jobs of a lane.
 struct Read {
     /// Up to this place, all jobs have a holder or are in `earlier`.
     horizon: Place,
@@ -41,9 +49,8 @@ struct Read {
 
 pub(super) struct State {
     pub(super) by_key: HashMap<String, Holder>,
-    /// By the kind.
-    read: HashMap<String, Read>,
-    /// How many jobs of all kinds are in `earlier`.
+    read: HashMap<Lane, Read>,
+    /// How many jobs of all lanes are in `earlier`.
     count: usize,
     /// How often all horizons were put back.
     resets: u64,
@@ -172,7 +179,11 @@ impl State {
         let holder = Holder {
             node,
             token,
-            kind: job.kind.clone(),
+            lane: Lane {
+                queue: job.queue.clone(),
+                kind: job.kind.clone(),
+                priority: job.priority,
+            },
             at: job.at,
             attempts: job.attempts,
             running: false,
@@ -181,15 +192,29 @@ impl State {
         token
     }
 
-    /// Remembers a job without a holder. Returns `false` if it is beyond the horizon of its kind,
-    /// where the nodes find it by themselves. Nobody may have looked for the first job of a kind.
-    pub(super) fn offer(&mut self, kind: &str, at: Time, key: String) -> bool {
-        let Some(read) = self.read.get_mut(kind) else {
+    /// Forgets what was read of the lanes of a queue that have no jobs. No look reads these, so
+    /// their horizons would fall behind the present. `lanes` are the others, in their order.
+    pub(super) fn keep_lanes(&mut self, queue: &str, lanes: &[Lane]) {
+        let count = &mut self.count;
+        self.read.retain(|lane, read| {
+            let is_kept = lane.queue != queue || lanes.binary_search(lane).is_ok();
+            if !is_kept {
+                *count -= read.earlier.len();
+            }
+            is_kept
+        });
+    }
+
+    /// Remembers a job without a holder. Returns whether to tell the nodes. They are told of a job
+    /// in what was read, of one before `later`, and of the first one of a lane. They find others
+    /// when they look.
+    pub(super) fn offer(&mut self, lane: &Lane, at: Time, key: String) -> bool {
+        let Some(read) = self.read.get_mut(lane) else {
             return true;
         };
         let place = (at, key);
         if !read.has(&place) {
-            return false;
+            return read.later.as_ref().is_some_and(|(from, _)| place <= *from);
         }
         self.count += usize::from(read.earlier.insert(place));
         if self.count > MOST_EARLIER {
@@ -202,12 +227,12 @@ impl State {
     /// no holder, as far as is known.
     pub(super) fn earlier(
         &self,
-        kind: &str,
+        lane: &Lane,
         first: &Place,
         until: Time,
         most: usize,
     ) -> Vec<Place> {
-        let Some(read) = self.read.get(kind) else {
+        let Some(read) = self.read.get(lane) else {
             return Vec::new();
         };
         let places = read.earlier.range(first.clone()..behind(until));
@@ -215,8 +240,8 @@ impl State {
     }
 
     /// Forgets places of jobs that have holders now.
-    pub(super) fn forget(&mut self, kind: &str, places: &[Place]) {
-        if let Some(read) = self.read.get_mut(kind) {
+    pub(super) fn forget(&mut self, lane: &Lane, places: &[Place]) {
+        if let Some(read) = self.read.get_mut(lane) {
             for place in places {
                 self.count -= usize::from(read.earlier.remove(place));
             }
@@ -230,21 +255,21 @@ impl State {
         self.resets += 1;
     }
 
-    /// Returns behind which place to read the table for jobs of a kind from `first` on, and how
+    /// Returns behind which place to read the table for jobs of a lane from `first` on, and how
     /// often the horizons were put back.
-    pub(super) fn unread(&self, kind: &str, first: &Place) -> (Place, u64) {
-        let from = match self.read.get(kind) {
+    pub(super) fn unread(&self, lane: &Lane, first: &Place) -> (Place, u64) {
+        let from = match self.read.get(lane) {
             Some(read) => read.unread(first),
             None => first,
         };
         (from.clone(), self.resets)
     }
 
-    /// Remembers that all jobs of a kind between `from` and `to` have holders now, where `from` and
+    /// Remembers that all jobs of a lane between `from` and `to` have holders now, where `from` and
     /// `resets` are of [`unread`](Self::unread).
-    pub(super) fn has_read(&mut self, kind: &str, (from, resets): (Place, u64), to: Place) {
+    pub(super) fn has_read(&mut self, lane: &Lane, (from, resets): (Place, u64), to: Place) {
         if resets == self.resets && to >= from {
-            let read = self.read.entry(kind.to_owned()).or_insert_with(|| Read {
+            let read = self.read.entry(lane.clone()).or_insert_with(|| Read {
                 horizon: start(),
                 later: None,
                 earlier: BTreeSet::new(),
@@ -252,6 +277,7 @@ impl State {
             read.has_read(from, to);
         }
     }
+
     /// Makes holders again of those whose jobs were taken from them, unless their nodes were
     /// released meanwhile.
     pub(super) fn put_back(&mut self, taken: Vec<(String, Holder)>) {
@@ -267,9 +293,9 @@ impl State {
         let Some(holder) = self.by_key.get(&key).filter(|held| held.token == token) else {
             return false;
         };
-        let (kind, at) = (holder.kind.clone(), holder.at);
+        let (lane, at) = (holder.lane.clone(), holder.at);
         self.by_key.remove(&key);
-        self.offer(&kind, at, key);
+        self.offer(&lane, at, key);
         true
     }
 
@@ -293,7 +319,7 @@ impl State {
             .collect();
         let any = !held.is_empty();
         for (key, holder) in held {
-            self.offer(&holder.kind, holder.at, key);
+            self.offer(&holder.lane, holder.at, key);
         }
         any
     }
@@ -307,40 +333,68 @@ mod tests {
     fn what_was_read_out_of_order_is_joined() {
         let holders = Holders::new(1);
         let mut state = holders.lock();
+        let lane = |kind: &str, priority| Lane {
+            queue: "default".into(),
+            kind: kind.to_owned(),
+            priority,
+        };
+        let (a, b, c) = (&lane("a", 4), &lane("b", 4), &lane("a", 5));
         let place = |micros| (Time::from_micros(micros), "job".to_owned());
-        let offer = |state: &mut State, micros| state.offer("a", place(micros).0, "job".into());
-        // Nobody has looked for jobs of this kind.
-        assert!(offer(&mut state, 5) && state.earlier("a", &start(), place(9).0, 9).is_empty());
+        let offer = |state: &mut State, micros| state.offer(a, place(micros).0, "job".into());
+        // Nobody has looked for jobs of this lane.
+        assert!(offer(&mut state, 5) && state.earlier(a, &start(), place(9).0, 9).is_empty());
         // Two parts of the window.
-        let read = state.unread("a", &behind(Time::from_micros(10)));
-        state.has_read("a", read, place(20));
-        let read = state.unread("a", &behind(Time::from_micros(12)));
+        let read = state.unread(a, &behind(Time::from_micros(10)));
+        state.has_read(a, read, place(20));
+        let read = state.unread(a, &behind(Time::from_micros(12)));
         assert_eq!(read.0, place(20));
-        state.has_read("a", read, place(30));
-        assert!(!offer(&mut state, 5) && offer(&mut state, 11) && offer(&mut state, 30));
-        assert!(!offer(&mut state, 31));
+        state.has_read(a, read, place(30));
+        assert!(offer(&mut state, 11) && offer(&mut state, 30) && !offer(&mut state, 31));
+        // One that is due is told of, and is read later.
+        assert!(offer(&mut state, 5));
+        let known = [place(11), place(30)];
+        assert_eq!(state.earlier(a, &start(), place(40).0, 9), known);
         // A part of the jobs that are due, and then all of them.
-        let read = state.unread("a", &start());
-        state.has_read("a", read, place(5));
-        assert!(offer(&mut state, 5) && !offer(&mut state, 6));
-        let read = state.unread("a", &start());
+        let read = state.unread(a, &start());
+        state.has_read(a, read, place(5));
+        assert!(offer(&mut state, 5) && offer(&mut state, 6));
+        let known = [place(5), place(11), place(30)];
+        assert_eq!(state.earlier(a, &start(), place(40).0, 9), known);
+        let read = state.unread(a, &start());
         assert_eq!(read.0, place(5));
-        state.has_read("a", read, behind(Time::from_micros(15)));
-        assert_eq!(state.unread("a", &start()).0, place(30));
+        state.has_read(a, read, behind(Time::from_micros(15)));
+        assert_eq!(state.unread(a, &start()).0, place(30));
         // What was read before a reset counts no more.
-        let read = state.unread("a", &start());
+        let read = state.unread(a, &start());
         state.read_again();
-        state.has_read("a", read, place(40));
-        assert_eq!(state.unread("a", &start()).0, start());
-        // What is known of one kind says nothing of another one.
-        let read = state.unread("b", &start());
-        state.has_read("b", read, place(40));
-        assert!(!state.offer("b", place(50).0, "job".into()));
-        assert!(state.offer("b", place(30).0, "job".into()));
-        assert_eq!(state.earlier("b", &start(), place(40).0, 9), [place(30)]);
-        assert_eq!(state.unread("a", &start()).0, start());
-        state.forget("b", &[place(30), place(31)]);
+        state.has_read(a, read, place(40));
+        assert_eq!(state.unread(a, &start()).0, start());
+        // What is known of one kind or priority says nothing of another one.
+        assert_eq!(state.unread(c, &start()).0, start());
+        let read = state.unread(b, &start());
+        state.has_read(b, read, place(40));
+        assert!(!state.offer(b, place(50).0, "job".into()));
+        assert!(state.offer(b, place(30).0, "job".into()));
+        assert_eq!(state.earlier(b, &start(), place(40).0, 9), [place(30)]);
+        assert_eq!(state.unread(a, &start()).0, start());
+        state.forget(b, &[place(30), place(31)]);
         assert_eq!(state.count, 0);
+        // A lane without jobs is as one that nobody has read. Those of other queues are kept.
+        let other = &Lane {
+            queue: "mails".into(),
+            ..b.clone()
+        };
+        for lane in [a, b, other] {
+            let read = state.unread(lane, &start());
+            state.has_read(lane, read, place(40));
+            state.offer(lane, place(30).0, "job".into());
+            assert!(!state.offer(lane, place(50).0, "job".into()));
+        }
+        state.keep_lanes("default", &[a.clone(), c.clone()]);
+        assert_eq!((state.read.len(), state.count), (2, 2));
+        assert!(state.offer(b, place(50).0, "job".into()));
+        assert!(!state.offer(a, place(50).0, "job".into()));
+        assert!(!state.offer(other, place(50).0, "job".into()));
     }
 
     #[test]
@@ -351,6 +405,8 @@ mod tests {
         let job = Held {
             key: "job".into(),
             kind: String::new(),
+            queue: "default".into(),
+            priority: 4,
             due: Time::from_micros(0),
             at: Time::from_micros(0),
             attempts: 0,

@@ -260,15 +260,18 @@ impl Store for Sqlite {
                 };
                 let mut read = base.prepare_cached(&format!(
                     "SELECT key, coalesce(substr(payload, 1, ?4), x''), due, at, attempts, pattern,
-                         zone, substr(error, 1, ?4), dead, 0, kind
+                         zone, substr(error, 1, ?4), dead, 0, kind, priority,
+                         queue
                      FROM jobs
-                     WHERE {dead} AND key > ?1 AND instr(key, ?2) > 0 AND kind = coalesce(?5, kind)
+                     WHERE {dead} AND key > ?1 AND instr(key, ?2) > 0
+                         AND kind = coalesce(?5, kind) AND queue = coalesce(?6, queue)
                      ORDER BY key LIMIT ?3"
                 ))?;
                 let limit = i64::try_from(listing.limit).unwrap_or(i64::MAX);
                 let after = listing.after.unwrap_or_default();
                 let most = i64::try_from(most).unwrap_or(i64::MAX);
-                let range = params![after, listing.search, limit, most, listing.kind];
+                let (kind, queue) = (listing.kind, listing.queue);
+                let range = params![after, listing.search, limit, most, kind, queue];
                 let jobs = read.query_map(range, |found| row::job(found))?;
                 jobs.collect::<rusqlite::Result<Vec<_>>>()
             })
@@ -318,12 +321,14 @@ impl Store for Sqlite {
         &self,
         node: i64,
         span: Span,
+        queue: &str,
         kinds: &Kinds,
         most: usize,
     ) -> Result<Vec<Held>, StoreError> {
         let request = |reply| Request::Hold {
             node,
             span,
+            queue: queue.to_owned(),
             kinds: kinds.clone(),
             most,
             reply,

@@ -2,11 +2,14 @@
 
 use std::sync::Arc;
 
-use rusqlite::{Connection, ErrorCode, OptionalExtension, Row, named_params, types::FromSql};
+use rusqlite::{
+    Connection, ErrorCode, OptionalExtension, Row, named_params, params, types::FromSql,
+};
 
+use super::holders::Lane;
 use crate::{
     job::{Job, NewJob, Repeat, Time},
-    row::{self, Get},
+    row::{self, Get, Values as _},
     store::StoreError,
 };
 
@@ -22,9 +25,11 @@ CREATE TABLE jobs (
     error TEXT,
     dead INTEGER NOT NULL,
     counted INTEGER,
-    kind TEXT NOT NULL DEFAULT ''
+    kind TEXT NOT NULL DEFAULT '',
+    priority INTEGER NOT NULL DEFAULT 4,
+    queue TEXT NOT NULL DEFAULT 'default'
 ) WITHOUT ROWID, STRICT;
-CREATE INDEX jobs_by_kind ON jobs (kind, at) WHERE dead = 0;
+CREATE INDEX jobs_by_lane ON jobs (queue, kind, priority, at) WHERE dead = 0;
 CREATE INDEX jobs_dead ON jobs (key) WHERE dead = 1;
 CREATE TABLE epoch (epoch INTEGER NOT NULL) STRICT;
 INSERT INTO epoch VALUES (0);
@@ -38,18 +43,22 @@ ALTER TABLE jobs ADD COLUMN counted INTEGER;
 CREATE INDEX jobs_counted ON jobs (counted, key) WHERE counted IS NOT NULL AND dead = 0;
 ";
 
-/// Brings tables of version 2 to version 3, which has kinds of jobs.
+/// Brings tables of version 2 to version 3, which has kinds, priorities and queues of jobs.
 const FROM_2: &str = "
 ALTER TABLE jobs ADD COLUMN kind TEXT NOT NULL DEFAULT '';
+ALTER TABLE jobs ADD COLUMN priority INTEGER NOT NULL DEFAULT 4;
+ALTER TABLE jobs ADD COLUMN queue TEXT NOT NULL DEFAULT 'default';
 DROP INDEX jobs_by_time;
-CREATE INDEX jobs_by_kind ON jobs (kind, at) WHERE dead = 0;
+CREATE INDEX jobs_by_lane ON jobs (queue, kind, priority, at) WHERE dead = 0;
 ";
 
 /// The columns of [`row::job`]. Whether an attempt runs is not in the file.
-const COLUMNS: &str = "key, payload, due, at, attempts, pattern, zone, error, dead, 0, kind";
+const COLUMNS: &str = "key, payload, due, at, attempts, pattern, zone, error, dead, 0, kind, \
+                       priority, queue";
 
 /// The columns of [`row::held`]. The token is not in the file.
-pub(super) const HELD: &str = "key, due, at, attempts, pattern, zone, length(payload), 0, kind";
+pub(super) const HELD: &str =
+    "key, due, at, attempts, pattern, zone, length(payload), 0, kind, priority, queue";
 
 /// Finds jobs, in order, which were counted from times after `?1`, or from `?1` and have keys after
 /// `?2`. `?3`: how many at most.
@@ -58,22 +67,46 @@ pub(super) const COUNTED: &str = "
     WHERE dead = 0 AND counted >= ?1 AND (counted, key) > (?1, ?2)
     ORDER BY counted, key LIMIT ?3";
 
-/// Finds the kind after `?1` of a job that is not dead.
-pub(super) const NEXT_KIND: &str =
-    "SELECT kind FROM jobs WHERE dead = 0 AND kind > ?1 ORDER BY kind LIMIT 1";
+/// Reads a lane from `queue, kind, priority`.
+pub(super) fn lane(row: &Row<'_>) -> rusqlite::Result<Lane> {
+    Ok(Lane {
+        queue: row.get(0)?,
+        kind: row.get(1)?,
+        priority: row.priority(2)?,
+    })
+}
 
-/// Returns the empty kind, and the others of all jobs that are not dead. A step in the index finds
-/// each.
-pub(super) fn kinds(base: &Connection) -> rusqlite::Result<Vec<String>> {
-    let mut kinds = vec![String::new()];
-    let mut next = base.prepare_cached(NEXT_KIND)?;
-    while let Some(kind) = next
-        .query_row([kinds.last()], |row| row.get(0))
-        .optional()?
-    {
-        kinds.push(kind);
+/// Finds the lane of the queue `?1` after the kind `?2` and the priority `?3`, of a job that is not
+/// dead: first in this kind. A comparison of both columns at once would read all jobs of the lane
+/// before, as SQLite begins with these.
+pub(super) const NEXT_LANE: &str = "
+    SELECT * FROM (
+        SELECT queue, kind, priority FROM jobs
+        WHERE dead = 0 AND queue = ?1 AND kind = ?2 AND priority > ?3
+        ORDER BY priority LIMIT 1)
+    UNION ALL SELECT * FROM (
+        SELECT queue, kind, priority FROM jobs
+        WHERE dead = 0 AND queue = ?1 AND kind > ?2
+        ORDER BY kind, priority LIMIT 1)
+    LIMIT 1";
+
+/// Returns the lanes of all jobs of a queue that are not dead. Few steps in the index find each.
+pub(super) fn lanes(base: &Connection, queue: &str) -> rusqlite::Result<Vec<Lane>> {
+    let mut lanes: Vec<Lane> = Vec::new();
+    let mut next = base.prepare_cached(NEXT_LANE)?;
+    loop {
+        let (kind, priority) = match lanes.last() {
+            Some(lane) => (lane.kind.as_str(), i64::from(lane.priority)),
+            None => ("", -1),
+        };
+        let found = next
+            .query_row(params![queue, kind, priority], lane)
+            .optional()?;
+        match found {
+            Some(lane) => lanes.push(lane),
+            None => return Ok(lanes),
+        }
     }
-    Ok(kinds)
 }
 
 /// Makes the tables unless they exist, and brings those of an earlier version to this one.
@@ -129,7 +162,8 @@ pub(super) fn insert(
 ) -> rusqlite::Result<bool> {
     let mut statement = base.prepare_cached(
         "INSERT INTO jobs VALUES
-             (:key, :payload, :at, :at, 0, :pattern, :zone, NULL, 0, :counted, :kind)
+             (:key, :payload, :at, :at, 0, :pattern, :zone, NULL, 0, :counted, :kind,
+              :priority, :queue)
          ON CONFLICT DO NOTHING",
     )?;
     let added = statement.execute(named_params! {
@@ -140,6 +174,8 @@ pub(super) fn insert(
         ":zone": job.when.repeat().map(Repeat::zone),
         ":counted": counted.map(Time::as_micros),
         ":kind": job.kind,
+        ":priority": job.priority,
+        ":queue": job.queue,
     })?;
     Ok(added == 1)
 }
@@ -167,5 +203,41 @@ pub(super) fn failed(error: rusqlite::Error) -> StoreError {
             | ErrorCode::TypeMismatch,
         ) => StoreError::Refused(Arc::new(error)),
         _ => StoreError::failed(error),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use rusqlite::StatementStatus;
+
+    use super::*;
+
+    #[test]
+    fn a_step_to_the_next_lane_reads_no_other_job() {
+        let base = Connection::open_in_memory().unwrap();
+        base.execute_batch(TABLES).unwrap();
+        let lanes = [("", 0), ("", 4), ("", 9), ("b", 4), ("c", 0), ("c", 9)];
+        let jobs = "
+            WITH RECURSIVE n (n) AS (SELECT 1 UNION ALL SELECT n + 1 FROM n LIMIT 3000)
+            INSERT INTO jobs (key, payload, due, at, attempts, dead, kind, priority, queue)
+            SELECT ?1 || ?2 || ?3 || n, x'', 1, 1, 0, 0, ?1, ?2, ?3 FROM n";
+        for queue in ["a", "default", "e"] {
+            for (kind, priority) in lanes {
+                base.execute(jobs, params![kind, priority, queue]).unwrap();
+            }
+        }
+        let found = super::lanes(&base, "default").unwrap();
+        assert!(found.is_sorted());
+        let found = found.iter().map(|lane| (&*lane.kind, lane.priority));
+        assert!(found.eq(lanes));
+        assert!(super::lanes(&base, "d").unwrap().is_empty());
+        let before = lanes.map(|(kind, priority)| (kind, i64::from(priority)));
+        for (kind, priority) in [("", -1)].into_iter().chain(before) {
+            let mut next = base.prepare(NEXT_LANE).unwrap();
+            let values = params!["default", kind, priority];
+            next.query_row(values, lane).optional().unwrap();
+            let steps = next.get_status(StatementStatus::VmStep);
+            assert!(steps < 200, "{kind} {priority}: {steps}");
+        }
     }
 }

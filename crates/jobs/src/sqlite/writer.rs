@@ -25,6 +25,7 @@ pub(super) enum Request {
     Hold {
         node: i64,
         span: Span,
+        queue: String,
         kinds: Kinds,
         most: usize,
         reply: Reply<Vec<Held>>,
@@ -112,10 +113,11 @@ impl Writer {
                     Request::Hold {
                         node,
                         span,
+                        queue,
                         kinds,
                         most,
                         reply,
-                    } => holds.push((node, span, kinds, most, reply)),
+                    } => holds.push((node, span, queue, kinds, most, reply)),
                     Request::Recount(after, write) if self.has_none(&after) => write.answer(Ok(())),
                     Request::Write(write) | Request::Recount(_, write) => writes.push(write),
                 }
@@ -130,8 +132,9 @@ impl Writer {
             if !writes.is_empty() {
                 is_short = !self.write(writes);
             }
-            for (node, span, kinds, most, reply) in holds {
-                let _ = reply.send(self.hold(node, span, &kinds, most).map_err(failed));
+            for (node, span, queue, kinds, most, reply) in holds {
+                let held = self.hold(node, span, &queue, &kinds, most);
+                let _ = reply.send(held.map_err(failed));
             }
         }
     }
@@ -170,8 +173,8 @@ impl Writer {
         let mut is_news = false;
         match &committed {
             Ok(()) => {
-                for (kind, at, key) in done.offered {
-                    is_news |= holders.offer(&kind, at, key);
+                for (lane, at, key) in done.offered {
+                    is_news |= holders.offer(&lane, at, key);
                 }
             }
             Err(_) => {

@@ -4,7 +4,11 @@
 mod command;
 
 use std::{
-    collections::BTreeSet, error::Error, net::SocketAddr, path::PathBuf, process::ExitCode,
+    collections::{BTreeMap, BTreeSet},
+    error::Error,
+    net::SocketAddr,
+    path::PathBuf,
+    process::ExitCode,
     time::Duration,
 };
 
@@ -19,7 +23,10 @@ use tourbillon::{
 };
 use tourbillon_axum::SameOrigin;
 use tourbillon_jobs::{
-    Attempt, Backoff, Failure, Node, Queue, queue::MAX_KIND, sqlite::Sqlite, store::Store,
+    Attempt, Backoff, Failure, Node, Queue,
+    queue::{MAX_KIND, MAX_QUEUE},
+    sqlite::Sqlite,
+    store::Store,
 };
 
 use tourbillon_support::{
@@ -57,14 +64,18 @@ struct Args {
     #[arg(long, conflicts_with = "store")]
     migrate: bool,
     /// Shell command for each job. It gets the payload on its standard input, and the variables
-    /// JOB_KEY, JOB_KIND, JOB_ATTEMPT and JOB_TOKEN. If it fails, the job is tried again. Without a
-    /// command, each job prints a line.
+    /// JOB_KEY, JOB_KIND, JOB_QUEUE, JOB_ATTEMPT and JOB_TOKEN. If it fails, the job is tried
+    /// again. Without a command, each job prints a line.
     #[arg(long, value_name = "COMMAND")]
     exec: Option<String>,
     /// Run only jobs of this kind, and leave the others to other programs. May be repeated. The empty
     /// name is for jobs without a kind. Without this option, jobs of all kinds are run.
     #[arg(long, value_name = "NAME", value_parser = kind)]
     kind: Vec<String>,
+    /// Run jobs of this queue, at most COUNT of them at once, and leave other queues to other
+    /// programs. May be repeated. Without this option, jobs of the queue `default` are run.
+    #[arg(long, value_name = "NAME[=COUNT]", value_parser = queue)]
+    queue: Vec<(String, usize)>,
     /// How long an attempt may take. Then it has failed, and the process group of its command gets
     /// SIGTERM, and after 5 s SIGKILL.
     #[arg(long, value_name = "DURATION", default_value = "15m", value_parser = duration)]
@@ -97,6 +108,20 @@ fn kind(text: &str) -> Result<String, String> {
         true => Ok(text.to_owned()),
         false => Err(format!(
             "must have at most {MAX_KIND} bytes, and no control characters"
+        )),
+    }
+}
+
+/// Parses the name of a queue, and how many of its attempts run at once.
+fn queue(text: &str) -> Result<(String, usize), String> {
+    let (name, most) = match text.rsplit_once('=') {
+        Some((name, most)) => (name, one_or_more(most)? as usize),
+        None => (text, usize::MAX),
+    };
+    match (1..=MAX_QUEUE).contains(&name.len()) && !name.contains(char::is_control) {
+        true => Ok((name.to_owned(), most)),
+        false => Err(format!(
+            "the name must have 1 to {MAX_QUEUE} bytes, and no control characters"
         )),
     }
 }
@@ -159,6 +184,11 @@ async fn serve<S: Store>(args: &Args, store: S) -> Result<bool, Box<dyn Error>> 
         })
         .attempt_timeout(args.timeout)
         .concurrency(args.concurrency as usize);
+    // The last one of a name counts.
+    let queues: BTreeMap<_, _> = args.queue.iter().cloned().collect();
+    let node = queues
+        .into_iter()
+        .fold(node, |node, (name, most)| node.queue(name, most));
     let kinds: BTreeSet<_> = args.kind.iter().collect();
     let node = match kinds.is_empty() {
         true => node.on_other(handler),

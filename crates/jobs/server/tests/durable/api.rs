@@ -57,7 +57,7 @@ fn jobs_are_scheduled_listed_moved_and_cancelled() {
             body,
             json!({
                 "key": "mail/1", "payload": "hello", "state": "waiting", "attempts": 0,
-                "at": at, "due": at,
+                "at": at, "due": at, "priority": 4, "queue": "default",
             })
         );
         let cron = json!({ "key": "report", "cron": "0 9 * * *", "zone": "Europe/Paris" });
@@ -83,9 +83,26 @@ fn jobs_are_scheduled_listed_moved_and_cancelled() {
             let shown = body[0].get("kind").and_then(Value::as_str);
             assert_eq!(shown.unwrap_or_default(), kind);
         }
-        let long = json!({ "key": "k", "kind": "k".repeat(129), "in": "1h" });
-        let (status, body) = call(&mut router, Method::POST, "/jobs", Some(long)).await;
-        assert_eq!(status, StatusCode::BAD_REQUEST, "{body}");
+        let urgent = json!({ "key": "urgent", "priority": 0, "in": "1h" });
+        call(&mut router, Method::POST, "/jobs", Some(urgent)).await;
+        let (_, body) = call(&mut router, Method::GET, "/jobs/urgent", None).await;
+        assert_eq!(body["priority"], 0);
+        let mail = json!({ "key": "in mails", "queue": "mails", "in": "1h" });
+        call(&mut router, Method::POST, "/jobs", Some(mail)).await;
+        let (_, body) = call(&mut router, Method::GET, "/jobs?queue=mails", None).await;
+        assert_eq!(
+            (&body[0]["key"], &body[0]["queue"]),
+            (&json!("in mails"), &json!("mails"))
+        );
+        assert_eq!(body.as_array().unwrap().len(), 1);
+        for bad in [
+            json!({ "key": "k", "queue": "", "in": "1h" }),
+            json!({ "key": "k", "kind": "k".repeat(129), "in": "1h" }),
+            json!({ "key": "k", "priority": 10, "in": "1h" }),
+        ] {
+            let (status, body) = call(&mut router, Method::POST, "/jobs", Some(bad)).await;
+            assert_eq!(status, StatusCode::BAD_REQUEST, "{body}");
+        }
 
         let later = json!({ "in": "1h" });
         let (status, body) = call(&mut router, Method::PATCH, "/jobs/mail/1", Some(later)).await;

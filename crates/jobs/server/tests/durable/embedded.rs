@@ -111,6 +111,23 @@ fn the_jobs_of_a_node_whose_runtime_has_ended_are_another_nodes() {
 }
 
 #[test]
+fn a_lane_that_was_empty_for_long_wakes_the_nodes() {
+    on_file(async |queue| {
+        let (store, window) = (&**queue.store(), Duration::from_millis(50));
+        let node = store.register(HOUR).await.unwrap().node;
+        queue.schedule("first", Duration::ZERO, "").await.unwrap();
+        assert_eq!(support::hold(store, node, window, 9).await.len(), 1);
+        queue.cancel("first").await.unwrap();
+        // No look from here on finds the lane.
+        assert!(support::hold(store, node, window, 9).await.is_empty());
+        sleep(2 * window).await;
+        let mut changes = store.changes();
+        queue.schedule("second", Duration::ZERO, "").await.unwrap();
+        changes.wait().await;
+    });
+}
+
+#[test]
 fn one_process_has_the_store() {
     let dir = Dir::new();
     let first = Sqlite::open(dir.store()).unwrap();

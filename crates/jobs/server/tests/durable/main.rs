@@ -21,6 +21,8 @@ mod postgres;
 #[cfg(feature = "postgres")]
 mod postgres_locks;
 #[cfg(feature = "postgres")]
+mod postgres_plans;
+#[cfg(feature = "postgres")]
 mod postgres_server;
 mod program;
 #[cfg(feature = "redis")]

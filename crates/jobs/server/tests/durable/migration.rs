@@ -21,6 +21,7 @@ use crate::{
 };
 
 const VERSION_1: &str = include_str!("version_1/postgres.sql");
+const VERSION_2: &str = include_str!("version_2/postgres.sql");
 
 /// The index that a migration has begun, and that is not complete.
 const BEGUN: &str = "SELECT FROM pg_index
@@ -58,20 +59,23 @@ async fn kill_migration(other: &Client) {
 async fn is_migrated(other: &Client) {
     let count = "SELECT
         (SELECT count(*) FROM pg_attribute
-            WHERE attname IN ('counted', 'kind', 'version', 'has_kinds') AND attrelid IN
+            WHERE attname IN ('counted', 'kind', 'priority', 'queue', 'version', 'has_kinds')
+            AND attrelid IN
             ('durable_jobs'::regclass, 'durable_nodes'::regclass, 'durable_version'::regclass)),
         (SELECT count(*) FROM pg_proc WHERE proname IN
             ('durable_end_2', 'durable_admit_kinds', 'durable_refuse_lease', 'jobs_schedule')),
         (SELECT count(*) FROM pg_trigger WHERE tgname = 'durable_refuse_lease'),
         (SELECT count(*) FROM pg_index WHERE indisvalid AND indexrelid IN
-            ('durable_jobs_counted'::regclass, 'durable_jobs_kind'::regclass)),
+            ('durable_jobs_counted'::regclass, 'durable_jobs_lane'::regclass)),
         (SELECT version FROM durable_version)";
     let found = other.query_one(count, &[]).await.unwrap();
     let found: Vec<i64> = (0..5).map(|column| found.get(column)).collect();
-    assert_eq!(found, [6, 4, 1, 2, 3]);
+    assert_eq!(found, [8, 4, 1, 2, 3]);
 }
 
-/// What a node of version 1 asks for to run a job, one statement after the other.
+/// What a node of version 1 asks for to run a job, one statement after the other. One of version 2
+/// has another name for the last function, and also writes `counted` as it gets its lease, renews
+/// it and begins an attempt. Its statements use the same tables and rows.
 const NODE_OF_VERSION_1: [&str; 6] = [
     "INSERT INTO durable_jobs (key, payload, due, at) VALUES ('job', '', 0, 0)",
     "UPDATE durable_nodes SET until = durable_now() + 60000000 WHERE node = 77",
@@ -87,17 +91,19 @@ const NODE_OF_VERSION_1: [&str; 6] = [
     "SELECT durable_end(0, 10)",
 ];
 
-/// Runs a node of version 1. Returns how many jobs it has run.
-async fn node_of_version_1(server: &Postgres) -> Arc<AtomicU32> {
+/// Runs a node of version 1, or of version 2 but for `counted`. Returns how many jobs it has run.
+async fn earlier_node(server: &Postgres, version: i64) -> Arc<AtomicU32> {
     let node = client(server).await;
     let lease = "INSERT INTO durable_nodes VALUES (77, durable_now() + 60000000)";
+    let end = ["durable_end", "durable_end_2"][version as usize - 1];
     node.batch_execute(lease).await.unwrap();
     let ran = Arc::new(AtomicU32::new(0));
     let counts = ran.clone();
     tourbillon::spawn(async move {
         let mut statements = Vec::new();
         for statement in NODE_OF_VERSION_1 {
-            statements.push(node.prepare(statement).await.unwrap());
+            let statement = statement.replace("durable_end", end);
+            statements.push(node.prepare(&statement).await.unwrap());
         }
         // The tests fail if it ends.
         loop {
@@ -120,22 +126,27 @@ async fn goes_on(ran: &AtomicU32) {
 
 #[test]
 fn nodes_run_jobs_while_the_index_is_made() {
-    with_client(async |server, other| {
-        other.batch_execute(VERSION_1).await.unwrap();
-        let ran = node_of_version_1(&server).await;
-        let reads = snapshot(&server).await;
-        let migration = migrate(server.port());
-        until(&other, BEGUN).await;
-        goes_on(&ran).await;
-        // It waits for longer than it would for the lock of a table.
-        sleep(Duration::from_secs(6)).await;
-        goes_on(&ran).await;
-        assert!(!migration.is_finished());
-        reads.batch_execute("COMMIT").await.unwrap();
-        migration.await.unwrap().unwrap();
-        is_migrated(&other).await;
-        goes_on(&ran).await;
-    });
+    for (version, tables, index) in [
+        (1, VERSION_1, "durable_jobs_counted"),
+        (2, VERSION_2, "durable_jobs_lane"),
+    ] {
+        with_client(async |server, other| {
+            other.batch_execute(tables).await.unwrap();
+            let ran = earlier_node(&server, version).await;
+            let reads = snapshot(&server).await;
+            let migration = migrate(server.port());
+            until(&other, &BEGUN.replace("durable_jobs_counted", index)).await;
+            goes_on(&ran).await;
+            // It waits for longer than it would for the lock of a table.
+            sleep(Duration::from_secs(6)).await;
+            goes_on(&ran).await;
+            assert!(!migration.is_finished());
+            reads.batch_execute("COMMIT").await.unwrap();
+            migration.await.unwrap().unwrap();
+            is_migrated(&other).await;
+            goes_on(&ran).await;
+        });
+    }
 }
 
 #[test]
@@ -162,7 +173,8 @@ fn a_migration_waits_for_no_transaction_in_a_circle() {
             migration.await.unwrap().unwrap();
             is_migrated(&other).await;
             // Once more.
-            let back = "ALTER TABLE durable_jobs DROP COLUMN counted, DROP COLUMN kind;
+            let back = "ALTER TABLE durable_jobs DROP COLUMN counted, DROP COLUMN kind,
+                    DROP COLUMN priority, DROP COLUMN queue;
                 DROP TRIGGER durable_refuse_lease ON durable_nodes;
                 ALTER TABLE durable_nodes DROP COLUMN counted, DROP COLUMN version;
                 ALTER TABLE durable_version DROP COLUMN has_kinds;
@@ -218,7 +230,7 @@ fn a_migration_that_was_killed_anywhere_is_completed_by_the_next() {
         other.batch_execute(KILLS).await.unwrap();
         // The columns, the functions, the first index. It is incomplete then, and removed, and made
         // anew. Then the second one, likewise, and the version.
-        for statement in [1, 2, 3, 4, 5, 6, 7, 8, 9, 11, 11] {
+        for statement in [1, 2, 3, 4, 5, 6, 7, 8, 9, 10, 11, 13, 13] {
             let again = format!(
                 "SELECT setval('statements', 1, false); UPDATE victim SET kill_at = {statement}"
             );
@@ -227,7 +239,7 @@ fn a_migration_that_was_killed_anywhere_is_completed_by_the_next() {
             assert!(!matches!(error, StoreError::Version(_)), "{error}");
             let version = other.query_one("SELECT version FROM durable_version", &[]);
             assert_eq!(version.await.unwrap().get::<_, i64>(0), 1);
-            if statement == 9 {
+            if statement == 11 {
                 until(&other, BEGUN).await;
             }
         }
@@ -289,17 +301,10 @@ const LEASE_OF_VERSION_2: &str = "
 fn kinds_wait_until_nodes_of_earlier_versions_are_gone() {
     with_client(async |server, other| {
         let config = Postgres::config(server.port());
-        other.batch_execute(VERSION_1).await.unwrap();
-        let ran = node_of_version_1(&server).await;
-        // What version 2 has in addition, for this test, and who uses it.
+        other.batch_execute(VERSION_2).await.unwrap();
+        let ran = earlier_node(&server, 2).await;
         let old = "
-            ALTER TABLE durable_nodes ADD COLUMN counted bigint;
-            CREATE FUNCTION jobs_schedule(
-                key text, payload text DEFAULT NULL, at timestamptz DEFAULT NULL,
-                delay interval DEFAULT NULL, bytes bytea DEFAULT NULL)
-                RETURNS boolean LANGUAGE sql AS 'SELECT false';
             CREATE ROLE shop LOGIN; CREATE ROLE \"a shop\" LOGIN;
-            REVOKE EXECUTE ON FUNCTION jobs_schedule FROM public;
             GRANT EXECUTE ON FUNCTION jobs_schedule TO shop, \"a shop\";";
         other.batch_execute(old).await.unwrap();
         other.batch_execute(LEASE_OF_VERSION_2).await.unwrap();
@@ -332,11 +337,19 @@ fn kinds_wait_until_nodes_of_earlier_versions_are_gone() {
             is_told && refused.to_string().contains("upgrade"),
             "{refused}"
         );
-        let by_sql = "SET ROLE \"a shop\"; SELECT jobs_schedule('mail', kind => 'mail')";
-        let error = other.batch_execute(by_sql).await.unwrap_err();
-        let error = error.as_db_error().unwrap();
-        assert!(error.message().contains("upgrade"), "{error}");
-        other.batch_execute("RESET ROLE").await.unwrap();
+        let job = || NewJob::new("job", HOUR, "");
+        for job in [job().priority(0), job().queue("mails")] {
+            let refused = add(job).await.unwrap().unwrap_err();
+            let is_told = matches!(refused, QueueError::Store(StoreError::EarlierNodes));
+            assert!(is_told, "{refused}");
+        }
+        for lane in ["kind => 'mail'", "priority => 3", "queue => 'mails'"] {
+            let by_sql = format!("SET ROLE \"a shop\"; SELECT jobs_schedule('mail', {lane})");
+            let error = other.batch_execute(&by_sql).await.unwrap_err();
+            let error = error.as_db_error().unwrap();
+            assert!(error.message().contains("upgrade"), "{error}");
+            other.batch_execute("RESET ROLE").await.unwrap();
+        }
         goes_on(&ran).await;
         let has_index = "SELECT to_regclass('durable_jobs_free') IS NOT NULL";
         let has_index = async || {
@@ -349,9 +362,16 @@ fn kinds_wait_until_nodes_of_earlier_versions_are_gone() {
         assert!(has_index().await);
 
         // The earlier nodes end. From the first job with a kind on, none gets a lease.
-        let ended =
-            "UPDATE durable_nodes SET until = 0 WHERE version < 3; SELECT durable_end_2(0, 10)";
-        other.batch_execute(ended).await.unwrap();
+        let ended = "
+            UPDATE durable_nodes SET until = 0 WHERE version < 3;
+            SELECT durable_end_2(0, 10);";
+        let is_left = "SELECT EXISTS (SELECT FROM durable_nodes WHERE version < 3)";
+        // The earlier node may renew its lease, or have it locked, just then.
+        while {
+            other.batch_execute(ended).await.unwrap();
+            let found = other.query_one(is_left, &[]).await.unwrap();
+            found.get::<_, bool>(0)
+        } {}
         queue.schedule_job(mail()).await.unwrap();
         let error = other.batch_execute(LEASE_OF_VERSION_2).await.unwrap_err();
         let error = error.as_db_error().unwrap();

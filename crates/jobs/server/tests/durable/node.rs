@@ -3,7 +3,7 @@
 use std::{
     collections::HashSet,
     sync::{
-        Arc,
+        Arc, Mutex,
         atomic::{AtomicBool, AtomicUsize, Ordering},
     },
     time::Duration,
@@ -31,6 +31,8 @@ struct Stubborn {
     /// Whether it says that jobs are locked whose keys end like this.
     locks: AtomicBool,
     holds: AtomicUsize,
+    /// The keys of the jobs that nodes got, in this order.
+    held: Mutex<Vec<String>>,
     begins: AtomicUsize,
     /// The most bytes of payloads in one call.
     largest: AtomicUsize,
@@ -43,6 +45,7 @@ impl Stubborn {
             refuses: AtomicBool::new(true),
             locks: AtomicBool::new(false),
             holds: AtomicUsize::new(0),
+            held: Mutex::new(Vec::new()),
             begins: AtomicUsize::new(0),
             largest: AtomicUsize::new(0),
         }
@@ -101,11 +104,15 @@ impl Store for Stubborn {
         &self,
         node: i64,
         span: Span,
+        queue: &str,
         kinds: &Kinds,
         most: usize,
     ) -> Result<Vec<Held>, StoreError> {
         self.holds.fetch_add(1, Ordering::Relaxed);
-        self.store.hold(node, span, kinds, most).await
+        let held = self.store.hold(node, span, queue, kinds, most).await?;
+        let keys = held.iter().map(|job| job.key.clone());
+        self.held.lock().unwrap().extend(keys);
+        Ok(held)
     }
 
     async fn begin(&self, attempts: Vec<Start>) -> Result<Vec<Begin>, StoreError> {
@@ -301,6 +308,61 @@ fn no_call_has_more_than_some_megabytes() {
             (MAX_PAYLOAD..=8 * MAX_PAYLOAD).contains(&largest),
             "{largest}"
         );
+        assert!(node.stop(HOUR).await);
+    });
+}
+
+#[test]
+fn a_busy_node_takes_jobs_above_those_that_it_holds() {
+    on_stubborn(async |queue| {
+        let store = queue.store();
+        let (node, gate, mut begins, _) = waiting(
+            &queue,
+            |node| node.concurrency(1).window(4 * HOUR),
+            |_| Ok(()),
+        );
+        let add = async |key: &str, at: Duration, priority| {
+            let job = support::new(key, at).priority(priority);
+            queue.schedule_job(job).await.unwrap();
+        };
+        // Adds a due job of which the node is told, and waits until it looks.
+        let look = async |key: &str| {
+            let before = store.holds.load(Ordering::Relaxed);
+            add(key, Duration::ZERO, 0).await;
+            while store.holds.load(Ordering::Relaxed) == before {
+                sleep(Duration::from_millis(2)).await;
+            }
+        };
+        let taken = || {
+            let held = store.held.lock().unwrap();
+            held.iter().filter(|key| key.starts_with("high")).count()
+        };
+        add("runs", Duration::ZERO, 4).await;
+        assert_eq!(begins.recv().await.unwrap().key, "runs");
+        // While it holds nothing else, it leaves what is due to others.
+        look("high-1").await;
+        look("high-2").await;
+        assert_eq!(taken(), 0);
+        // With a job of a lower priority in its timers, it has one ready.
+        add("later", HOUR, 9).await;
+        add("low", Duration::ZERO, 9).await;
+        while taken() == 0 {
+            sleep(Duration::from_millis(2)).await;
+        }
+        // As no handler ends, it gives this one back, and takes none again.
+        while node.stats().held > 1 {
+            sleep(Duration::from_millis(2)).await;
+        }
+        look("high-3").await;
+        look("high-4").await;
+        assert_eq!(taken(), 1);
+        for key in ["high-1", "high-2", "high-3", "high-4", "low"] {
+            gate.add_permits(1);
+            let begun = begins.recv().await.unwrap().key;
+            assert_eq!(begun, key, "{:?}", store.held.lock().unwrap());
+        }
+        gate.add_permits(1);
+        live(&queue, 1).await;
         assert!(node.stop(HOUR).await);
     });
 }

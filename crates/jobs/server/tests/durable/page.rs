@@ -62,7 +62,11 @@ fn jobs_are_listed_searched_and_cancelled() {
         live(&queue, 0).await;
         let hour = Duration::from_secs(3600);
         queue
-            .schedule_job(NewJob::new("mail/reminder/18", hour, "bob@example.org").kind("mail"))
+            .schedule_job(
+                NewJob::new("mail/reminder/18", hour, "bob@example.org")
+                    .kind("mail")
+                    .priority(1),
+            )
             .await
             .unwrap();
         queue
@@ -82,7 +86,7 @@ fn jobs_are_listed_searched_and_cancelled() {
     );
     assert_eq!(browser.text("#counts"), "2 live, 1 dead");
     let kinds = "[...document.querySelectorAll('.when')].map((when) => /kind .*/.exec(when.textContent)?.[0] ?? '').join()";
-    assert_eq!(browser.eval(kinds), json!(",kind mail,"));
+    assert_eq!(browser.eval(kinds), json!(",kind mail; priority 1,"));
     // An error is text, not HTML.
     let error = browser.eval("document.querySelector('.error').textContent");
     assert_eq!(error, json!("<img src=x onerror=alert(1)>"));
@@ -108,6 +112,8 @@ fn jobs_are_listed_searched_and_cancelled() {
             "mail/welcome/17",
         ],
     );
+    let made = runtime.block_on(queue.get("from the page")).unwrap();
+    assert_eq!(made.unwrap().priority, 4);
     // A key that is taken is an error.
     fill(&mut browser, "#key", "from the page");
     browser.press("Enter", "Enter", "\r");

@@ -7,7 +7,7 @@ use tourbillon::time::sleep;
 use tourbillon_jobs::{
     QueueError,
     job::Token,
-    store::{Cancelled, Listing, Moved, Scheduled, Store, StoreError},
+    store::{Cancelled, Kinds, Listing, Moved, Scheduled, Span, Store, StoreError},
 };
 
 use crate::{
@@ -37,6 +37,34 @@ fn a_job_that_was_locked_when_the_node_looked_is_not_forgotten() {
         assert_eq!(ran.recv().await.unwrap().key, "locked");
         live(&queue, 0).await;
         assert!(node.stop(HOUR).await);
+    });
+}
+
+#[test]
+fn a_locked_job_keeps_no_other_kind_waiting() {
+    on_server(async |server: Postgres, queue| {
+        let (store, other) = (queue.store(), client(&server).await);
+        // Those of the kind `a` are due before and after that of `b`.
+        let jobs = "
+            INSERT INTO durable_jobs (key, payload, due, at, kind)
+            SELECT n, '', n, n, CASE n WHEN 2 THEN 'b' ELSE 'a' END
+            FROM generate_series(1, 1000) AS n";
+        other.batch_execute(jobs).await.unwrap();
+        let lock = "BEGIN; SELECT FROM durable_jobs WHERE key = '1' FOR UPDATE";
+        other.batch_execute(lock).await.unwrap();
+        let node = store.register(HOUR).await.unwrap().node;
+        let mut looks = 0;
+        loop {
+            let held = store
+                .hold(node, Span::Due, "default", &Kinds::All, 1)
+                .await
+                .unwrap();
+            looks += 1;
+            assert!(looks < 500, "jobs of one kind only");
+            if held[0].kind == "b" {
+                break;
+            }
+        }
     });
 }
 

@@ -119,6 +119,26 @@ fn a_program_runs_jobs_of_its_kinds() {
 }
 
 #[test]
+fn a_program_runs_jobs_of_its_queues() {
+    let dir = Dir::new();
+    let result = dir.join("result");
+    let command = into(r#"echo "$JOB_KEY of $JOB_QUEUE""#, &result);
+    let queues = ["--queue", "mails=1", "--queue", "images"];
+    let (mut program, addr, _stdout) = start_with(&dir, &command, &queues);
+    post(&addr, r#"{"key":"other","in":"0s"}"#);
+    post(&addr, r#"{"key":"k","queue":"mails","in":"0s"}"#);
+    eventually("the command has run", || result.exists());
+    assert_eq!(fs::read_to_string(&result).unwrap(), "k of mails\n");
+    program.ends_well();
+    // Without the option, it runs those of the default queue.
+    fs::remove_file(&result).unwrap();
+    let (mut program, _addr, _stdout) = start_with(&dir, &command, &[]);
+    eventually("the command has run", || result.exists());
+    assert_eq!(fs::read_to_string(&result).unwrap(), "other of default\n");
+    program.ends_well();
+}
+
+#[test]
 fn a_command_has_all_cores_of_the_process() {
     let dir = Dir::new();
     let result = dir.join("result");

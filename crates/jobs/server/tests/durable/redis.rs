@@ -54,6 +54,12 @@ fn kinds_wait_until_nodes_of_earlier_versions_are_gone() {
         let refused = queue.schedule_job(mail()).await.unwrap_err();
         let is_told = matches!(refused, QueueError::Store(StoreError::EarlierNodes));
         assert!(is_told, "{refused}");
+        let job = |key: &str| NewJob::new(key, HOUR, "");
+        for job in [job("job").priority(0), job("job").queue("mails")] {
+            let refused = queue.schedule_job(job).await.unwrap_err();
+            let is_told = matches!(refused, QueueError::Store(StoreError::EarlierNodes));
+            assert!(is_told, "{refused}");
+        }
         // One of them gets another lease meanwhile.
         eval(&server, LEASE_OF_VERSION_2);
 
@@ -65,6 +71,11 @@ fn kinds_wait_until_nodes_of_earlier_versions_are_gone() {
         end";
         eval(&server, ended);
         queue.schedule_job(mail()).await.unwrap();
+        queue.schedule_job(job("urgent").priority(0)).await.unwrap();
+        queue
+            .schedule_job(job("a mail").queue("mails"))
+            .await
+            .unwrap();
         let line = LEASE_OF_VERSION_2.replace('\n', " ");
         let answer = server.command(&format!("EVAL \"{line}\" 0")).unwrap();
         assert!(answer.contains("not an integer"), "{answer}");
@@ -79,10 +90,11 @@ fn kinds_wait_until_nodes_of_earlier_versions_are_gone() {
 fn a_client_of_an_earlier_version_stops_no_node() {
     on_server(async |server: Redis, queue| {
         for key in ["cancelled", "moved", "stays"] {
-            let job = NewJob::new(key, HOUR, "").kind("mail");
+            let job = NewJob::new(key, HOUR, "").kind("mail").priority(1);
             queue.schedule_job(job).await.unwrap();
         }
-        // Version 2 knows no set of a kind. It packs no kind, so a job that it moves has none.
+        // Version 2 knows no lanes. It packs none of their parts, so a job that it moves has the
+        // default ones.
         let old = "redis.call('HDEL', '{durable}:jobs', 'cancelled')
             redis.call('HDEL', '{durable}:payloads', 'cancelled')
             redis.call('ZREM', '{durable}:keys', 'cancelled')
@@ -99,7 +111,7 @@ fn a_client_of_an_earlier_version_stops_no_node() {
         let within = Span::Within(2 * HOUR);
         let mail = Kinds::only(["mail"]);
         for span in [Span::Due, within] {
-            let held = store.hold(lease, span, &mail, 10).await.unwrap();
+            let held = store.hold(lease, span, "default", &mail, 10).await.unwrap();
             let keys: Vec<_> = held.iter().map(|job| job.key.as_str()).collect();
             let expected: &[&str] = if span == within { &[] } else { &["stays"] };
             assert_eq!(keys, expected);
@@ -124,7 +136,10 @@ fn a_job_that_an_earlier_client_cancelled_ends_no_look() {
         let store = queue.store();
         let lease = store.register(HOUR).await.unwrap().node;
         let mail = Kinds::only(["mail"]);
-        let held = store.hold(lease, Span::Due, &mail, 64).await.unwrap();
+        let held = store
+            .hold(lease, Span::Due, "default", &mail, 64)
+            .await
+            .unwrap();
         assert_eq!(held.len(), 39);
     });
 }

@@ -50,6 +50,8 @@ fn a_job_has_the_time_and_the_payload_that_were_given() {
             ("'past', at => '1969-12-31 23:59:59.999999+00'", 0),
             ("'negative', delay => '-1 hour'", 0),
             ("'kind', kind => 'f\u{fc}r'", 0),
+            ("'priority', priority => 0", 0),
+            ("'queue', queue => 'f\u{fc}r'", 0),
         ] {
             assert!(call(&other, arguments).await.unwrap(), "{arguments}");
             let key = arguments.split('\'').nth(1).unwrap();
@@ -77,11 +79,19 @@ fn a_job_has_the_time_and_the_payload_that_were_given() {
         let counted = "SELECT key FROM durable_jobs WHERE counted IS NOT NULL ORDER BY key";
         let found = other.query(counted, &[]).await.unwrap();
         let found: Vec<&str> = found.iter().map(|row| row.get(0)).collect();
-        let counted = ["bytes", "default", "json", "kind", "negative", "text"];
+        let counted = [
+            "bytes", "default", "json", "kind", "negative", "priority", "queue", "text",
+        ];
         assert_eq!(found, counted);
         let kind = async |key: &str| queue.get(key).await.unwrap().unwrap().kind;
         assert_eq!(kind("kind").await, "f\u{fc}r");
         assert_eq!(kind("default").await, "");
+        let priority = async |key: &str| queue.get(key).await.unwrap().unwrap().priority;
+        assert_eq!(priority("priority").await, 0);
+        assert_eq!(priority("default").await, 4);
+        let name = async |key: &str| queue.get(key).await.unwrap().unwrap().queue;
+        assert_eq!(name("queue").await, "f\u{fc}r");
+        assert_eq!(name("default").await, "default");
     });
 }
 
@@ -115,6 +125,16 @@ fn what_is_out_of_bounds_is_refused() {
         for bad in ["NULL", r"E'a\tb'", &long(65)] {
             let text = refused(&other, &format!("'k', kind => {bad}")).await;
             let expected = "the name of a kind has at most 128 bytes, and no control characters";
+            assert_eq!(text, expected);
+        }
+        for bad in ["NULL", "''", r"E'a\tb'", &long(65)] {
+            let text = refused(&other, &format!("'k', queue => {bad}")).await;
+            let expected = "the name of a queue has 1 to 128 bytes, and no control characters";
+            assert_eq!(text, expected);
+        }
+        for bad in ["NULL", "-1", "10"] {
+            let text = refused(&other, &format!("'k', priority => {bad}")).await;
+            let expected = format!("a priority is 0, the highest, to 9, and this one is {bad}");
             assert_eq!(text, expected);
         }
         let both = refused(&other, "'k', 'text', bytes => ''").await;

@@ -35,11 +35,20 @@ impl Dir {
     }
 }
 
+/// Returns whether a million jobs are to be measured, in place of all cases. This takes minutes.
+pub fn measures_a_million() -> bool {
+    std::env::var_os("DURABLE_MILLION").is_some_and(|value| value == "1")
+}
+
 /// Runs a test in a runtime of its own.
 pub fn run<F: Future<Output = ()>>(test: F) {
     let runtime = Runtime::new().unwrap();
+    let patience = match measures_a_million() {
+        true => 10 * PATIENCE,
+        false => PATIENCE,
+    };
     runtime.block_on(async {
-        let ended = timeout(PATIENCE, test).await;
+        let ended = timeout(patience, test).await;
         assert!(ended.is_ok(), "the test hangs");
     });
 }
@@ -147,10 +156,13 @@ pub fn yes(number: u32) -> Begin {
 /// Makes a node the holder of at most `most` jobs that are due within a time.
 pub async fn hold<S: Store>(store: &S, node: i64, within: Duration, most: usize) -> Vec<Held> {
     let all = &Kinds::All;
-    let mut held = store.hold(node, Span::Due, all, most).await.unwrap();
+    let mut held = store
+        .hold(node, Span::Due, "default", all, most)
+        .await
+        .unwrap();
     if held.len() < most {
         let (span, rest) = (Span::Within(within), most - held.len());
-        held.extend(store.hold(node, span, all, rest).await.unwrap());
+        held.extend(store.hold(node, span, "default", all, rest).await.unwrap());
     }
     held
 }

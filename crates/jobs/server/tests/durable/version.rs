@@ -3,14 +3,28 @@
 use std::{collections::BTreeMap, time::Duration};
 
 use tourbillon_jobs::{
-    Queue,
+    NewJob, Queue,
     sqlite::Sqlite,
     store::{Listing, Store, StoreError},
 };
 
 use crate::support::{Dir, HOUR, live, node, run};
 
-const SQLITE: &str = include_str!("version_1/sqlite.sql");
+/// What programs of versions 1 and 2 have made, each with jobs in all states.
+const SQLITE: [&str; 2] = [
+    include_str!("version_1/sqlite.sql"),
+    include_str!("version_2/sqlite.sql"),
+];
+#[cfg(feature = "postgres")]
+const POSTGRES: [&str; 2] = [
+    include_str!("version_1/postgres.sql"),
+    include_str!("version_2/postgres.sql"),
+];
+#[cfg(feature = "redis")]
+const REDIS: [&str; 2] = [
+    include_str!("version_1/redis.lua"),
+    include_str!("version_2/redis.lua"),
+];
 
 /// Checks the error of a store that has another version than the program needs.
 #[track_caller]
@@ -28,7 +42,7 @@ fn is_refused<S>(opened: Result<S, StoreError>, version: i64, advice: &str) {
     assert!(text.contains(advice), "{text}");
 }
 
-/// Checks that a store has the jobs of version 1, and that they go on.
+/// Checks that a store has the jobs of an earlier version, and that they go on.
 async fn goes_on<S: Store>(queue: &Queue<S>) {
     let listing = Listing {
         limit: 100,
@@ -41,6 +55,8 @@ async fn goes_on<S: Store>(queue: &Queue<S>) {
         .map(|job| {
             assert_eq!(job.payload, format!("of {}", job.key).into_bytes());
             assert_eq!(job.repeat.is_some(), job.key == "cron");
+            let lane = (job.queue.as_str(), job.kind.as_str(), job.priority);
+            assert_eq!(lane, ("default", "", 4));
             (job.key.as_str(), job.attempts, job.error.as_deref())
         })
         .collect();
@@ -85,25 +101,34 @@ async fn goes_on<S: Store>(queue: &Queue<S>) {
     while ran.recv().await.unwrap().key != "dead" {}
     live(queue, 2).await;
     assert!(node.stop(HOUR).await);
+    // It takes what only this version knows.
+    let job = NewJob::new("new", HOUR, "").queue("mails");
+    let job = job.kind("mail").priority(1);
+    queue.schedule_job(job).await.unwrap();
+    let new = queue.get("new").await.unwrap().unwrap();
+    let lane = (new.queue.as_str(), new.kind.as_str(), new.priority);
+    assert_eq!(lane, ("mails", "mail", 1));
 }
 
 #[test]
 fn the_embedded_store_takes_over_an_earlier_version() {
-    let dir = Dir::new();
-    let base = rusqlite::Connection::open(dir.store()).unwrap();
-    base.execute_batch(SQLITE).unwrap();
-    drop(base);
-    run(async {
-        let queue = Queue::new(Sqlite::open(dir.store()).unwrap());
-        goes_on(&queue).await;
-        drop(queue);
-    });
-    let base = rusqlite::Connection::open(dir.store()).unwrap();
-    let version = base.pragma_query_value(None, "user_version", |row| row.get(0));
-    assert_eq!(version, Ok(3_i64));
-    base.pragma_update(None, "user_version", 4).unwrap();
-    drop(base);
-    is_refused(Sqlite::open(dir.store()), 4, "use a program that knows it");
+    for make in SQLITE {
+        let dir = Dir::new();
+        let base = rusqlite::Connection::open(dir.store()).unwrap();
+        base.execute_batch(make).unwrap();
+        drop(base);
+        run(async {
+            let queue = Queue::new(Sqlite::open(dir.store()).unwrap());
+            goes_on(&queue).await;
+            drop(queue);
+        });
+        let base = rusqlite::Connection::open(dir.store()).unwrap();
+        let version = base.pragma_query_value(None, "user_version", |row| row.get(0));
+        assert_eq!(version, Ok(3_i64));
+        base.pragma_update(None, "user_version", 4).unwrap();
+        drop(base);
+        is_refused(Sqlite::open(dir.store()), 4, "use a program that knows it");
+    }
 }
 
 #[cfg(feature = "postgres")]
@@ -117,45 +142,58 @@ fn tables_of_an_earlier_version_are_migrated() {
         shared::{connect, with_server},
     };
 
-    with_server(async |server: Postgres| {
-        let config = Postgres::config(server.port());
-        let other = client(&server).await;
-        let make = include_str!("version_1/postgres.sql");
-        other.batch_execute(make).await.unwrap();
-        let opened = Store::connect(&config).await;
-        is_refused(opened, 1, "run `delayed_jobs --migrate` once");
-        // Nothing happens the second time.
-        Store::migrate(&config).await.unwrap();
-        Store::migrate(&config).await.unwrap();
-        // A program of version 1 that starts makes its function anew before it looks at the version.
-        let (tables, _) = make.split_once("-- Jobs in all states").unwrap();
-        other.batch_execute(tables).await.unwrap();
-        // One that has connected before goes on.
-        let old = "
-            INSERT INTO durable_nodes VALUES (2, durable_now() - 1);
-            INSERT INTO durable_jobs (key, payload, due, at) VALUES ('old', '', 0, 0);
-            UPDATE durable_jobs SET node = 2, token = 7 WHERE key = 'old';
-            UPDATE durable_nodes SET until = durable_now() + 1 WHERE node = 2;
-            SELECT durable_end(2, 10);
-            DELETE FROM durable_jobs WHERE key = 'old' AND node IS NULL;";
-        other.batch_execute(old).await.unwrap();
-        let queue = connect::<Postgres>(server.port()).await;
-        goes_on(&queue).await;
+    for (version, make) in (1..).zip(POSTGRES) {
+        with_server(async |server: Postgres| {
+            let config = Postgres::config(server.port());
+            let other = client(&server).await;
+            other.batch_execute(make).await.unwrap();
+            let opened = Store::connect(&config).await;
+            is_refused(opened, version, "run `delayed_jobs --migrate` once");
+            // Nothing happens the second time.
+            Store::migrate(&config).await.unwrap();
+            Store::migrate(&config).await.unwrap();
+            if version == 1 {
+                // A program of version 1 that starts makes its function anew before it looks at the
+                // version.
+                let (tables, _) = make.split_once("-- Jobs in all states").unwrap();
+                other.batch_execute(tables).await.unwrap();
+            }
+            // One that has connected before goes on. The lease of its node ends before this one has
+            // taken jobs with kinds.
+            let end = ["durable_end", "durable_end_2"][version as usize - 1];
+            let has_kinds = "SELECT has_kinds FROM durable_version";
+            let found = other.query_one(has_kinds, &[]).await.unwrap();
+            assert!(
+                !found.get::<_, bool>(0),
+                "a lease of an earlier version is there"
+            );
+            let old = format!(
+                "INSERT INTO durable_nodes VALUES (2, durable_now() - 1);
+                INSERT INTO durable_jobs (key, payload, due, at) VALUES ('old', '', 0, 0);
+                UPDATE durable_jobs SET node = 2, token = 7 WHERE key = 'old';
+                UPDATE durable_nodes SET until = durable_now() + 1 WHERE node = 2;
+                SELECT {end}(2, 10);
+                DELETE FROM durable_jobs WHERE key = 'old' AND node IS NULL;"
+            );
+            other.batch_execute(&old).await.unwrap();
+            let queue = connect::<Postgres>(server.port()).await;
+            goes_on(&queue).await;
 
-        let later = "
-            UPDATE durable_version SET version = 4;
-            CREATE OR REPLACE FUNCTION durable_end_2(ended bigint, most bigint) RETURNS bigint
-                LANGUAGE sql AS 'SELECT 33::bigint';";
-        other.batch_execute(later).await.unwrap();
-        for opened in [
-            Store::connect(&config).await.map(drop),
-            Store::migrate(&config).await,
-        ] {
-            is_refused(opened, 4, "use a program that knows it");
-        }
-        let end = other.query_one("SELECT durable_end_2(0, 0)", &[]).await;
-        assert_eq!(end.unwrap().get::<_, i64>(0), 33);
-    });
+            let later = "
+                UPDATE durable_version SET version = 4;
+                CREATE OR REPLACE FUNCTION durable_end_2(ended bigint, most bigint) RETURNS bigint
+                    LANGUAGE sql AS 'SELECT 33::bigint';";
+            other.batch_execute(later).await.unwrap();
+            for opened in [
+                Store::connect(&config).await.map(drop),
+                Store::migrate(&config).await,
+            ] {
+                is_refused(opened, 4, "use a program that knows it");
+            }
+            let end = other.query_one("SELECT durable_end_2(0, 0)", &[]).await;
+            assert_eq!(end.unwrap().get::<_, i64>(0), 33);
+        });
+    }
 }
 
 #[cfg(feature = "redis")]
@@ -169,21 +207,23 @@ fn a_redis_of_an_earlier_version_is_migrated() {
         shared::with_server,
     };
 
-    with_server(async |server: Redis| {
-        let url = format!("redis://127.0.0.1:{}", server.port());
-        eval(&server, include_str!("version_1/redis.lua"));
-        let opened = Store::connect(&url).await;
-        is_refused(opened, 1, "run `delayed_jobs --migrate` once");
-        Store::migrate(&url).await.unwrap();
-        Store::migrate(&url).await.unwrap();
-        goes_on(&Queue::new(Store::connect(&url).await.unwrap())).await;
+    for (version, make) in (1..).zip(REDIS) {
+        with_server(async |server: Redis| {
+            let url = format!("redis://127.0.0.1:{}", server.port());
+            eval(&server, make);
+            let opened = Store::connect(&url).await;
+            is_refused(opened, version, "run `delayed_jobs --migrate` once");
+            Store::migrate(&url).await.unwrap();
+            Store::migrate(&url).await.unwrap();
+            goes_on(&Queue::new(Store::connect(&url).await.unwrap())).await;
 
-        eval(&server, "redis.call('SET', '{durable}:version', 4)");
-        for opened in [
-            Store::connect(&url).await.map(drop),
-            Store::migrate(&url).await,
-        ] {
-            is_refused(opened, 4, "use a program that knows it");
-        }
-    });
+            eval(&server, "redis.call('SET', '{durable}:version', 4)");
+            for opened in [
+                Store::connect(&url).await.map(drop),
+                Store::migrate(&url).await,
+            ] {
+                is_refused(opened, 4, "use a program that knows it");
+            }
+        });
+    }
 }

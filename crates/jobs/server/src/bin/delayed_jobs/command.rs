@@ -158,6 +158,7 @@ pub async fn run(command: String, mut attempt: Attempt) -> Result<(), Failure> {
         .args(["-c", &command])
         .env("JOB_KEY", &attempt.key)
         .env("JOB_KIND", &attempt.kind)
+        .env("JOB_QUEUE", &attempt.queue)
         .env("JOB_ATTEMPT", attempt.number.to_string())
         .env("JOB_TOKEN", attempt.token.to_string())
         .stdin(Stdio::piped())

@@ -11,7 +11,8 @@ use std::{
 use clap::Args;
 use tourbillon::time::{Instant, sleep};
 use tourbillon_jobs::{
-    Attempt, Backoff, Failure, Node, Queue, QueueError, Time,
+    Attempt, Backoff, Failure, NewJob, Node, Queue, QueueError, Time,
+    job::LOWEST_PRIORITY,
     node::NodeBuilder,
     queue::MAX_PAYLOAD,
     store::{Cancelled, End, Listing, Moved, Scheduled, Store},
@@ -122,7 +123,8 @@ async fn one<S: Store>(queue: &Queue<S>, history: &History, key: String, within:
     let at = some_time();
     history.write(&key, Event::Asks { at });
     // The answer is `Exists` if an earlier request added the job and its answer was lost.
-    let ask = || queue.schedule(&key, at, payload(&key));
+    let priority = fastrand::u8(..=LOWEST_PRIORITY);
+    let ask = || queue.schedule_job(NewJob::new(&key, at, payload(&key)).priority(priority));
     match persist(ask, || history.write(&key, Event::Failed)).await {
         Scheduled::Created { .. } | Scheduled::Exists { .. } => {
             history.write(&key, Event::Scheduled);

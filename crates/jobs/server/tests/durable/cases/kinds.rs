@@ -137,16 +137,28 @@ pub async fn jobs_of_a_kind_wait_for_no_other_kind<S: Store>(queue: &Queue<S>) {
         let job = NewJob::new(key, at, "").kind("mail");
         queue.schedule_job(job).await.unwrap();
     }
-    let mut keys = Vec::new();
     let both = Kinds::only(["mail", "image", "none"]);
+    // A look in PostgreSQL may have the kinds in another order now and then.
+    let mut first = 0;
+    for _ in 0..20 {
+        let held = store
+            .hold(lease, Span::Due, "default", &both, 1)
+            .await
+            .unwrap();
+        first += usize::from(held[0].key == "mail-1");
+        let held = held.into_iter().map(|job| (job.key, job.token));
+        store.give_back(held.collect()).await.unwrap();
+    }
+    assert!(first > 9, "{first}");
+    let mut keys = Vec::new();
     for (kinds, count) in [(&both, 101), (&Kinds::All, 101), (&both, 0)] {
-        let held = store.hold(lease, Span::Due, kinds, 101).await.unwrap();
+        let held = store
+            .hold(lease, Span::Due, "default", kinds, 101)
+            .await
+            .unwrap();
         assert_eq!(held.len(), count);
         keys.extend(held.into_iter().map(|job| (job.kind, job.key)));
     }
-    // The answers of a store are in no order.
-    let position = |key: &str| keys.iter().position(|(_, other)| other == key).unwrap();
-    assert!(position("mail-1") < 101);
     assert!(
         keys.iter()
             .all(|(kind, key)| (kind == "mail") == key.starts_with("mail"))
@@ -154,18 +166,21 @@ pub async fn jobs_of_a_kind_wait_for_no_other_kind<S: Store>(queue: &Queue<S>) {
     let images = Kinds::only(["image"]);
     assert!(
         store
-            .hold(lease, Span::Due, &images, 1)
+            .hold(lease, Span::Due, "default", &images, 1)
             .await
             .unwrap()
             .is_empty()
     );
-    assert!(!store.skipped(Span::Due, &images).await.unwrap());
+    assert!(!store.skipped(Span::Due, "default", &images).await.unwrap());
     store.release(lease).await.unwrap();
     // They are free again, each as one of its kind: after a release, and when they are given back.
     let lease = store.register(HOUR).await.unwrap().node;
     let mail = Kinds::only(["mail"]);
     for _ in 0..2 {
-        let held = store.hold(lease, Span::Due, &mail, 10).await.unwrap();
+        let held = store
+            .hold(lease, Span::Due, "default", &mail, 10)
+            .await
+            .unwrap();
         assert_eq!(held.len(), 2);
         let held = held.into_iter().map(|job| (job.key, job.token));
         store.give_back(held.collect()).await.unwrap();

@@ -4,6 +4,8 @@ mod attempts;
 mod jobs;
 mod kinds;
 mod nodes;
+mod priorities;
+mod queues;
 
 use std::time::Duration;
 
@@ -13,7 +15,7 @@ use tourbillon_jobs::{
     store::{Store, StoreError},
 };
 
-use crate::support::{live, node};
+use crate::support::{live, measures_a_million, node};
 
 const SOON: Duration = Duration::from_millis(30);
 
@@ -35,6 +37,10 @@ macro_rules! run_each {
 }
 
 pub async fn all<S: Store>(queue: Queue<S>) {
+    // `--nocapture` shows the figures.
+    if measures_a_million() {
+        return priorities::a_job_overtakes_a_million(&queue).await;
+    }
     run_each! {
         queue:
         jobs::a_job_runs_once_and_not_early,
@@ -65,6 +71,12 @@ pub async fn all<S: Store>(queue: Queue<S>) {
         kinds::a_job_keeps_its_kind,
         kinds::jobs_of_a_kind_wait_for_no_other_kind,
         kinds::a_handler_gets_its_arguments,
+        priorities::jobs_of_a_higher_priority_come_first,
+        priorities::a_job_keeps_its_queue_and_priority,
+        priorities::a_job_overtakes_a_backlog_of_a_lower_priority,
+        queues::a_node_runs_jobs_of_its_queues,
+        queues::a_queue_lets_as_many_run_as_it_may,
+        queues::a_full_queue_leaves_its_jobs_to_other_nodes,
         jobs::jobs_are_listed_by_their_keys,
         jobs::a_list_has_the_beginnings_of_large_jobs,
     }

@@ -150,27 +150,36 @@ pub async fn a_job_that_is_given_back_has_no_holder<S: Store>(queue: &Queue<S>) 
         .unwrap();
     queue.schedule("later", HOUR, "").await.unwrap();
     let one = store.register(HOUR).await.unwrap().node;
-    let due = store.hold(one, Span::Due, &Kinds::All, 10).await.unwrap();
+    let due = store
+        .hold(one, Span::Due, "default", &Kinds::All, 10)
+        .await
+        .unwrap();
     assert_eq!(
         (due.len(), due[0].key.as_str(), due[0].size),
         (1, "mine", 4)
     );
     let within = Span::Within(2 * HOUR);
-    let later = store.hold(one, within, &Kinds::All, 10).await.unwrap();
+    let later = store
+        .hold(one, within, "default", &Kinds::All, 10)
+        .await
+        .unwrap();
     assert_eq!((later.len(), later[0].key.as_str()), (1, "later"));
     let other = store.register(HOUR).await.unwrap().node;
     let stale = Token(due[0].token.0 - 1);
     store.give_back(vec![("mine".into(), stale)]).await.unwrap();
     assert!(
         store
-            .hold(other, Span::Due, &Kinds::All, 10)
+            .hold(other, Span::Due, "default", &Kinds::All, 10)
             .await
             .unwrap()
             .is_empty()
     );
     let mine = ("mine".to_owned(), due[0].token);
     store.give_back(vec![mine]).await.unwrap();
-    let again = store.hold(other, Span::Due, &Kinds::All, 10).await.unwrap();
+    let again = store
+        .hold(other, Span::Due, "default", &Kinds::All, 10)
+        .await
+        .unwrap();
     assert!(
         again.len() == 1 && again[0].token > due[0].token,
         "{again:?}"

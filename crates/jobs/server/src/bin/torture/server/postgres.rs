@@ -95,6 +95,8 @@ impl Postgres {
             .arg(self.dir.path("data"))
             .args(["-h", "127.0.0.1", "-p", &self.port.to_string()])
             .args(["-c", "unix_socket_directories=", "-c", "max_connections=60"])
+            // So that a test can read the statements of a store.
+            .args(["-c", "track_activity_query_size=16384"])
             .stdout(Stdio::null())
             .stderr(fs::File::create(&log)?)
             .process_group(0)
