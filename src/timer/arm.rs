@@ -19,7 +19,11 @@ use crate::{
     },
     error::ArmError,
     sys::sync::atomic::Ordering,
-    timer::{Timer, clock::TimerClock},
+    timer::{
+        Timer,
+        callback::{Runs, called_once, called_repeatedly},
+        clock::TimerClock,
+    },
     util::nanos::nanos,
 };
 
@@ -222,14 +226,7 @@ fn arm_tagged_once<F: FnOnce() + Send + 'static>(
     origin: Option<NonZeroU64>,
     f: F,
 ) -> shards::Timer<Core> {
-    // The shard calls an `FnMut`, and this one once.
-    let mut f = Some(f);
-    let run = move |how| {
-        if let Some(f) = f.take() {
-            f();
-        }
-        Flow::Break(how)
-    };
+    let run = called_once((), |_, _| f());
     arm_tagged::<F, _>(home, when, false, tag, origin, run)
 }
 
@@ -249,13 +246,7 @@ pub(crate) fn arm_every<F: FnMut() + Send + 'static>(
         }
     };
     let in_group = |home: &Arc<WorkerShard>, tag, mut f: F| {
-        let run = move |how| match how {
-            shards::Outcome::Fired => {
-                f();
-                Flow::Continue(())
-            }
-            how => Flow::Break(how),
-        };
+        let run = called_repeatedly((), Runs::new(None, false), move |_, _| f());
         arm_tagged::<F, _>(home, (deadline, period), true, tag, span, run)
     };
     arm(home, f, plain, in_group)

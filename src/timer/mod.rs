@@ -23,6 +23,7 @@
 //
 // - `builder`: `TimerBuilder`, the options of a timer
 // - `start`: the last steps of the builder
+// - `callback`: what the shard calls
 // - `arm`: the free functions `after`, `at` and `every`, and arming without options
 // - `many`: arming of many timers at once
 // - `handle`: the same as methods of `Handle`, and timers by their names
@@ -35,6 +36,7 @@
 pub(crate) mod answer;
 pub(crate) mod arm;
 pub(crate) mod builder;
+mod callback;
 pub(crate) mod clock;
 mod handle;
 pub(crate) mod home;
