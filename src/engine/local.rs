@@ -117,9 +117,11 @@ pub(crate) struct Local {
     /// Whether the next job is a pinned task, before the deque.
     pinned_turn: Cell<bool>,
     /// Set while the worker wakes the tasks of a batch of timers or sockets. All of these go to the
-    /// deque, in order, or to the queue of their group. At the end at most one peer is woken; each
-    /// push to the queue of a group may wake one, too.
+    /// deque, in order, or to the queue of their group. At the end at most one peer is woken for the
+    /// deque, and one for the groups.
     batching: Cell<bool>,
+    /// Set if the present batch has pushed to the queue of a group.
+    batched_for_groups: Cell<bool>,
     /// The job-cost estimate.
     pub(crate) pace: Pace,
     /// What the worker of a current-thread runtime keeps between two calls of `block_on`.
@@ -151,6 +153,7 @@ impl Local {
             lifo_left: Cell::new(LIFO_BUDGET),
             pinned_turn: Cell::new(false),
             batching: Cell::new(false),
+            batched_for_groups: Cell::new(false),
             pace: Pace::default(),
             kept: Cell::new(None),
             in_place: Cell::new(false),
@@ -302,20 +305,32 @@ impl Local {
 
     /// Runs `f`, which wakes many tasks. Afterwards it wakes one peer if that is worth it.
     pub(crate) fn batch(&self, f: impl FnOnce()) {
-        struct Done<'a>(&'a Cell<bool>);
+        struct Done<'a>(&'a Local);
         impl Drop for Done<'_> {
             fn drop(&mut self) {
-                self.0.set(false);
+                self.0.batching.set(false);
+                if self.0.batched_for_groups.take() {
+                    self.0.shared().wake_for_injected();
+                }
             }
         }
         // The guard ends the batch if a waker panics.
         self.batching.set(true);
-        let done = Done(&self.batching);
+        let done = Done(self);
         f();
         drop(done);
         // The slot and the pinned tasks keep this worker busy as well, so they count when it
         // decides whether a peer is worth waking.
         self.share(usize::from(self.has_next()) + usize::from(self.pinned().has_work()));
+    }
+
+    /// Returns whether this worker is in a batch, which it notes to have pushed to the queue of a
+    /// group.
+    pub(crate) fn batches_for_groups(&self) -> bool {
+        if self.batching.get() {
+            self.batched_for_groups.set(true);
+        }
+        self.batching.get()
     }
 
     /// Wakes a peer for the jobs in the deque, if there are enough of them. `others` is the number

@@ -215,12 +215,17 @@ impl Shared {
         self.task_groups.make_table(default, workers)
     }
 
-    /// Queues a job in the queue of its group, which is not the default one, and wakes a worker.
+    /// Queues a job in the queue of its group, which is not the default one, and wakes a worker. In
+    /// a batch of a worker, that is done once at the end.
     #[cold]
     pub(crate) fn queue_in(&self, group: GroupId, job: Job) {
         if let Some(table) = self.task_groups.table() {
             table.get(group).push(job);
-            self.wake_for_injected();
+            let batches =
+                |local: Option<&local::Local>| local.is_some_and(local::Local::batches_for_groups);
+            if !local::with_local_of(self, batches) {
+                self.wake_for_injected();
+            }
         }
     }
 
@@ -240,7 +245,7 @@ impl Shared {
 
     /// Wakes a worker for a job that the caller has put into the injector, or into the queue of a
     /// group.
-    fn wake_for_injected(&self) {
+    pub(crate) fn wake_for_injected(&self) {
         self.wake_one();
         // After the fence in `wake_one`: either the thread that drains these queues for the last
         // time sees the job, or this thread sees that they are drained.
