@@ -25,11 +25,14 @@ use tourbillon::{
 const LONG: Duration = Duration::from_secs(300);
 
 /// Longer than the turn of a group.
-const POLL: Duration = Duration::from_micros(200);
+const LONG_POLL: Duration = Duration::from_micros(200);
+/// Less than a third of the turn of a group.
+const SHORT_POLL: Duration = Duration::from_micros(30);
 
-/// Makes a byte ready for a task of the default group while a task of another one has the worker.
-/// Returns the most polls of that other task until the byte is read.
-fn polls_until_read(runtime: &Runtime) -> usize {
+/// Makes a byte ready for a task of the default group while a task of another one has the worker,
+/// after some polls of that task. Returns the most polls of it until the byte is read, which take
+/// `poll` or longer.
+fn polls_until_read(runtime: &Runtime, poll: Duration) -> usize {
     let batch = Group::builder("batch").shares(1);
     let batch = batch.build_on(runtime.handle()).unwrap();
     let (mut ours, theirs) = Peer::pair().unwrap();
@@ -45,7 +48,7 @@ fn polls_until_read(runtime: &Runtime) -> usize {
     let default = runtime.handle().clone();
     let long = batch.spawn(async move {
         let mut most = 0;
-        for byte in 1..=20 {
+        for byte in 1..=100 {
             // Many short jobs: by their length alone, the worker would look after many jobs.
             let short = async {
                 for _ in 0..100 {
@@ -53,10 +56,14 @@ fn polls_until_read(runtime: &Runtime) -> usize {
                 }
             };
             default.spawn(short).await.unwrap();
+            for _ in 0..byte % 5 {
+                spin(poll);
+                yield_now().await;
+            }
             ours.write_all(&[0]).unwrap();
             let mut polls = 0;
             while read.load(SeqCst) < byte {
-                spin(POLL);
+                spin(poll);
                 yield_now().await;
                 polls += 1;
             }
@@ -77,9 +84,20 @@ fn a_worker_looks_at_sockets_after_a_long_job_of_a_group() {
         // With such shares the default group is always next.
         let default = Group::builder("default").shares(10_000);
         let runtime = builder.default_group(default).build().unwrap();
-        let polls = polls_until_read(&runtime);
+        let polls = polls_until_read(&runtime, LONG_POLL);
         assert!(polls <= 2, "{polls} polls before a look");
     }
+}
+
+/// The look ends the turn, whose length is counted from another moment.
+#[test]
+fn what_a_look_brings_does_not_wait_for_the_rest_of_a_turn() {
+    let default = Group::builder("default").shares(10_000);
+    let mut builder = Builder::new();
+    let builder = builder.worker_threads(1).default_group(default);
+    let runtime = builder.build().unwrap();
+    let polls = polls_until_read(&runtime, SHORT_POLL);
+    assert!(polls <= 4, "{polls} polls, and a turn has four at most");
 }
 
 /// After a stall whose job is not known, the worker reads the clock before it runs each job. By then

@@ -110,6 +110,11 @@ impl Turns {
         self.left = length(table);
     }
 
+    /// Ends the turn, whatever is left of it.
+    pub(crate) fn end(&mut self) {
+        self.left = 0;
+    }
+
     /// Notes that the turn is over and no other group waits. What the last job took beyond the turn
     /// is no credit of groups that did not wait for it.
     pub(crate) fn catch_up(&mut self) {

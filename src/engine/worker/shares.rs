@@ -5,8 +5,9 @@
 //! (`engine/groups/turns.rs`).
 //!
 //! What another group waits for may be a socket or a timer. So between two jobs the worker also
-//! looks at these, once a turn has passed since it last did. It has read the clock for the charge,
-//! and the look takes about one percent of a turn.
+//! looks at these, once about a turn has passed since it last did. It has read the clock for the
+//! charge, and the look takes about one percent of a turn. The turn ends with the look: what came
+//! meanwhile does not wait for the rest of it.
 //!
 //! The jobs of another group may keep a worker busy that would otherwise have searched. So in the
 //! turn of the default group it also takes jobs from the injector and from the deques of its peers.
@@ -34,6 +35,9 @@ impl<'a> Worker<'a> {
         self.end_job(now);
         if self.tick != self.last_poll && self.is_time_to_look(groups, now) {
             self.interval = 0;
+            if let Some(turns) = &mut self.turns {
+                turns.end();
+            }
             return None;
         }
         let job = self.next_by_shares(groups);
@@ -43,11 +47,14 @@ impl<'a> Worker<'a> {
         job
     }
 
-    /// Returns whether a turn has passed since the worker was in its loop.
+    /// Returns whether a turn has passed since the worker was in its loop, or less of it is left
+    /// than half of a job takes.
     fn is_time_to_look(&self, groups: &Table, now: u64) -> bool {
-        // On a clock that was ever paused, all must depend on the program alone.
         let away = now.saturating_sub(self.in_loop.at);
-        away >= turns::length(groups) && !self.shared.clock.was_paused()
+        let jobs = self.tick.saturating_sub(self.in_loop.jobs).max(1);
+        let half_a_job = away / jobs / 2;
+        // On a clock that was ever paused, all must depend on the program alone.
+        away + half_a_job >= turns::length(groups) && !self.shared.clock.was_paused()
     }
 
     /// Returns the next job, by the shares of the groups. The default group has a job if this
