@@ -25,8 +25,9 @@
 //!
 //! Beside batch work no core is free. So whatever else runs on the machine takes one from a worker,
 //! which *alone* it does not. A program that runs for some ms three times a second doubles the p99.
-//! A round is repeated, at most twice, if others took more than a hundredth of the cores. *others*
-//! is what they took of the rounds that count.
+//! Such a round is repeated, at most twice, if others took more than a hundredth of the cores.
+//! *others* is what they took of the rounds that count; *alone* it is also what it takes the kernel
+//! to wake a core.
 //!
 //! Run `cargo bench --bench groups`. After `--` a number sets the seconds of each round, and
 //! `ordinary` leaves the client at ordinary priority.
@@ -295,11 +296,12 @@ fn round(name: &str, is_alone: bool, length: Duration) -> Round {
     }
 }
 
-/// Makes rounds until others disturb one little. Returns the one that they disturbed least.
+/// Makes rounds beside batch work until others disturb one little. Returns the one that they
+/// disturbed least.
 fn calm_round(name: &str, is_alone: bool, length: Duration) -> Round {
     let mut best = round(name, is_alone, length);
     for _ in 1..TRIES {
-        if best.others <= DISTURBED {
+        if is_alone || best.others <= DISTURBED {
             break;
         }
         let again = round(name, is_alone, length);
