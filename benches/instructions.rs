@@ -5,7 +5,8 @@
 //! the default without the flight recorder; *off* is also without a rescue
 //! (`rescue_latency(Duration::MAX)`). *light* and *full* are *off* with the flight recorder; under
 //! valgrind, timers that fire are so late that *light* records them. *timed* is *off* while polls
-//! are timed, as for a client of the live page that asks for tasks. *span* is *off* in a span of a
+//! are timed, as for a client of the live page that asks for tasks. *single* is a current-thread
+//! runtime, whose counts vary least; it has no program that needs another thread. *span* is *off* in a span of a
 //! subscriber that takes no span of a callback; it is measured with feature `tracing`. Each program
 //! does `n` operations, and `3 n` in another process. The result is the difference divided by
 //! `2 n`, so start and end do not count. All threads are counted.
@@ -24,6 +25,7 @@
 //! | *arm, from outside* | the main thread arms; includes the worker's handling of its inbox |
 //! | *arm many, outside* | the main thread arms by `after_many`, 1,000 at a time |
 //! | *job* | a task yields |
+//! | *spawn* | a task spawns one, and waits for its end |
 //! | *fire* | a task arms callbacks that are due at once, 100 at a time, and yields until they ran |
 //! | *fire sleeps* | a task polls 100 due sleeps at a time until they are over |
 //! | *sleep* | a task sleeps again and again: arm, park, wake, run |
@@ -48,7 +50,7 @@ use std::{
 use tourbillon::{
     Runtime,
     flight::Recording,
-    runtime::Builder,
+    runtime::{Builder, RuntimeFlavor},
     task::yield_now,
     time::{Instant, interval_at, sleep, sleep_until},
 };
@@ -62,7 +64,7 @@ const SOON: Duration = Duration::from_micros(100);
 const STANDING: u64 = 1_000;
 
 /// Name, number of operations, and what to count.
-const PROGRAMS: [(&str, u64, Count); 20] = [
+const PROGRAMS: [(&str, u64, Count); 21] = [
     ("arm, local", 20_000, Count::Instructions),
     ("arm many, local", 20_000, Count::Instructions),
     ("cancel + arm", 20_000, Count::Instructions),
@@ -77,6 +79,7 @@ const PROGRAMS: [(&str, u64, Count); 20] = [
     ("arm, from outside", 20_000, Count::Instructions),
     ("arm many, outside", 20_000, Count::Instructions),
     ("job", 20_000, Count::Instructions),
+    ("spawn", 20_000, Count::Instructions),
     ("fire", 20_000, Count::Instructions),
     ("fire sleeps", 20_000, Count::Instructions),
     ("sleep, 200 µs", 1_000, Count::Calls),
@@ -92,6 +95,7 @@ const WATCHES: &[&str] = &[
     "light",
     "full",
     "timed",
+    "single",
     #[cfg(feature = "tracing")]
     "span",
 ];
@@ -106,8 +110,14 @@ enum Count {
 }
 
 fn program(what: &'static str, n: u64, watch: &str) {
-    let workers = if what.starts_with("fire") { 1 } else { 2 };
-    let mut builder = Builder::new();
+    let workers = match what.starts_with("fire") || watch == "single" {
+        true => 1,
+        false => 2,
+    };
+    let mut builder = match watch {
+        "single" => Builder::new_current_thread(),
+        _ => Builder::new(),
+    };
     builder
         .worker_threads(workers)
         .flight_recorder(match watch {
@@ -220,6 +230,11 @@ fn program(what: &'static str, n: u64, watch: &str) {
             }
         }
         "arm many, outside" => arm_many(n, |pairs| drop(runtime.handle().after_many(pairs))),
+        "spawn" => on_worker(&runtime, async move {
+            for _ in 0..n {
+                tourbillon::spawn(async {}).await.expect("no panic");
+            }
+        }),
         "job" => on_worker(&runtime, async move {
             for _ in 0..n {
                 yield_now().await;
@@ -299,15 +314,19 @@ async fn sleeps(n: u64, delay: Duration) {
     }
 }
 
-/// Waits for a task through a channel, without the runtime's help.
+/// Waits for a task through a channel, without the runtime's help. The one of a current-thread
+/// runtime runs on this thread.
 fn on_worker(runtime: &Runtime, task: impl Future<Output = ()> + Send + 'static) {
     let (sender, receiver) = mpsc::channel();
     #[cfg(feature = "tracing")]
     let task = tracing::Instrument::instrument(task, tracing::info_span!("program"));
-    runtime.spawn(async move {
+    let task = runtime.spawn(async move {
         task.await;
         sender.send(()).expect("the receiver exists");
     });
+    if runtime.handle().runtime_flavor() == RuntimeFlavor::CurrentThread {
+        runtime.block_on(task).expect("it does not panic");
+    }
     receiver.recv().expect("it does not panic");
 }
 
@@ -355,19 +374,23 @@ fn main() {
     let only = args.iter().skip(1).find(|arg| !arg.starts_with('-'));
     let asked = |what: &str| only.is_none_or(|only| what.contains(only.as_str()));
     for (what, n, by) in PROGRAMS.into_iter().filter(|it| asked(it.0)) {
+        let has_outside = what.contains("outside") || matches!(by, Count::Calls);
         for watch in WATCHES {
+            if *watch == "single" && has_outside {
+                continue;
+            }
             match by {
                 Count::Instructions => match instructions(n, |n| program_args(what, n, watch)) {
-                    Some(count) => println!("{what:<23} {watch:<5} {count:>8.0} instructions"),
-                    None => println!("{what:<23} {watch:<5} needs valgrind"),
+                    Some(count) => println!("{what:<23} {watch:<6} {count:>8.0} instructions"),
+                    None => println!("{what:<23} {watch:<6} needs valgrind"),
                 },
                 Count::Calls => match calls(what, n, watch) {
                     Some(calls) => {
                         let each = calls.iter().map(|(name, n)| format!("{name} {n:.2}"));
                         let each: Vec<_> = each.collect();
-                        println!("{what:<23} {watch:<5} {}", each.join(", "));
+                        println!("{what:<23} {watch:<6} {}", each.join(", "));
                     }
-                    None => println!("{what:<23} {watch:<5} needs perf"),
+                    None => println!("{what:<23} {watch:<6} needs perf"),
                 },
             }
         }
