@@ -83,10 +83,10 @@ const MOST_FULL: usize = 24;
 const MOST_LOCKED: usize = 24;
 
 /// How long a request is repeated whose job somebody has locked.
-const LOCKED: Duration = Duration::from_secs(8);
+pub(crate) const LOCKED: Duration = Duration::from_secs(8);
 
 /// The waits between these repeats. They double.
-const FIRST: Duration = Duration::from_millis(50);
+pub(crate) const FIRST: Duration = Duration::from_millis(50);
 const LONGEST: Duration = Duration::from_secs(1);
 
 type Caller<Q> = oneshot::Sender<Result<<Q as Request>::Answer, StoreError>>;

@@ -220,6 +220,12 @@ pub(crate) fn is_kind(kind: &str) -> bool {
     kind.len() <= MAX_KIND && !kind.contains(char::is_control)
 }
 
+/// Checks the name of a queue.
+fn queue(name: impl Into<String>) -> Result<String, QueueError> {
+    let name = name.into();
+    is_queue(&name).then_some(name).ok_or(QueueError::Queue)
+}
+
 /// Returns whether a text may name a queue.
 pub(crate) fn is_queue(name: &str) -> bool {
     (1..=MAX_QUEUE).contains(&name.len()) && !name.contains(char::is_control)
@@ -338,6 +344,43 @@ impl<S: Store> Queue<S> {
     /// Fails if the key is out of bounds, or if the store does.
     pub async fn cancel(&self, name: impl Into<String>) -> Result<Cancelled, QueueError> {
         Ok(self.cancelling.call(key(name)?).await?)
+    }
+
+    /// Pauses the queue of this name: no attempt of its jobs begins any more, on any node, until
+    /// [`resume`](Self::resume). Attempts that run go on, and can fail and snooze. Clients add,
+    /// move and cancel jobs as before.
+    ///
+    /// When this returns, the store has begun the last attempt. So when no job of the queue is
+    /// [`Running`](crate::job::State::Running) after that, none runs. A pause outlives all
+    /// processes.
+    ///
+    /// # Errors
+    ///
+    /// Fails if the name is out of bounds, or if the store does. Then the queue may be paused
+    /// already: call this again. While nodes of an earlier version have leases, stores on servers
+    /// fail with [`StoreError::EarlierNodes`].
+    pub async fn pause(&self, name: impl Into<String>) -> Result<(), QueueError> {
+        Ok(self.store.set_paused(queue(name)?, true).await?)
+    }
+
+    /// Lets the queue of this name go on after a [`pause`](Self::pause). Jobs that came to be due
+    /// meanwhile begin, those of higher priorities and the earliest ones first. Of a cron job, this
+    /// is one occurrence.
+    ///
+    /// # Errors
+    ///
+    /// Fails as [`pause`](Self::pause) does.
+    pub async fn resume(&self, name: impl Into<String>) -> Result<(), QueueError> {
+        Ok(self.store.set_paused(queue(name)?, false).await?)
+    }
+
+    /// Returns the names of the queues that are paused, in their order.
+    ///
+    /// # Errors
+    ///
+    /// Fails if the store does.
+    pub async fn paused(&self) -> Result<Vec<String>, QueueError> {
+        Ok(self.store.paused().await?)
     }
 
     /// Returns a job, or `None` if there is none.

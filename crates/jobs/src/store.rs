@@ -148,6 +148,8 @@ pub enum Begin {
     },
     /// By the store's clock, the job is not due yet.
     Early,
+    /// The queue of the job is paused. The node still holds the job.
+    Paused,
     /// The node holds the job no longer.
     No,
 }
@@ -257,6 +259,19 @@ pub trait Store: Send + Sync + 'static {
         keys: Vec<String>,
     ) -> impl Future<Output = Result<Vec<Cancelled>, StoreError>> + Send;
 
+    /// Pauses a queue, or lets it go on. Once it is paused, no attempt of its jobs begins, and no
+    /// node becomes the holder of one. What it was before does not matter.
+    ///
+    /// Fails with [`StoreError::EarlierNodes`] while nodes have leases that know no pauses.
+    fn set_paused(
+        &self,
+        queue: String,
+        is_paused: bool,
+    ) -> impl Future<Output = Result<(), StoreError>> + Send;
+
+    /// Returns the names of the queues that are paused, in their order.
+    fn paused(&self) -> impl Future<Output = Result<Vec<String>, StoreError>> + Send;
+
     /// Returns those of these keys whose jobs somebody has locked at this moment. Does not wait for
     /// them. It is asked for after [`StoreError::Locked`], so that the others are done without
     /// them.
@@ -299,7 +314,7 @@ pub trait Store: Send + Sync + 'static {
     /// have no holder. Those of the highest priority come first, of one priority those of the kind
     /// with the earliest job, and of one kind the earliest. Returns fewer than `most` only if there
     /// are no more, or if others are locked: see [`skipped`](Self::skipped). Returns none if the
-    /// lease is over.
+    /// lease is over, or if the queue is paused.
     fn hold(
         &self,
         node: i64,
@@ -310,7 +325,8 @@ pub trait Store: Send + Sync + 'static {
     ) -> impl Future<Output = Result<Vec<Held>, StoreError>> + Send;
 
     /// Returns whether a job of this span, this queue and these kinds has no holder, although
-    /// [`hold`](Self::hold) has just returned all that it could take: somebody has locked it.
+    /// [`hold`](Self::hold) has just returned all that it could take: somebody has locked it. Of a
+    /// queue that is paused, none has.
     fn skipped(
         &self,
         _span: Span,
@@ -328,7 +344,8 @@ pub trait Store: Send + Sync + 'static {
         jobs: Vec<(String, Token)>,
     ) -> impl Future<Output = Result<Vec<(String, Token)>, StoreError>> + Send;
 
-    /// Begins attempts, if the jobs are due and these are still their tokens.
+    /// Begins attempts, if the jobs are due, these are still their tokens, and their queues are not
+    /// paused.
     ///
     /// The number of each attempt and the earliest time of the next one are on the disk before this
     /// returns. So an attempt counts although its process never reports its end.
@@ -354,7 +371,8 @@ pub trait Store: Send + Sync + 'static {
     /// alone, and other ones lose their holders.
     fn recount(&self) -> impl Future<Output = Result<(), StoreError>> + Send;
 
-    /// Returns a receiver that learns when a job without a holder came to be due soon.
+    /// Returns a receiver that learns when a job without a holder came to be due soon, or a queue
+    /// goes on.
     fn changes(&self) -> Changes;
 
     /// Returns a time that the store's clock has reached.

@@ -10,6 +10,9 @@
 //! | `PATCH /jobs/KEY` | moves a job; a dead one lives again |
 //! | `DELETE /jobs/KEY` | cancels a job |
 //! | `GET /counts` | counts the jobs |
+//! | `GET /paused` | lists the queues that are paused |
+//! | `PUT /paused/NAME` | pauses a queue, once the store has begun its last attempt |
+//! | `DELETE /paused/NAME` | lets a queue go on |
 //!
 //! The body of `POST` is `{"key": "k", "payload": "text", "in": "90s"}`. In place of `in`, a
 //! duration, there may be `"at": "2027-01-31T12:00:00Z"`, or `"cron": "0 9 * * *"`, with `"zone":
@@ -30,7 +33,7 @@ use axum::{
     },
     http::{StatusCode, header},
     response::{Html, IntoResponse, Response},
-    routing::get,
+    routing::{get, put},
 };
 use serde::{Deserialize, Serialize};
 use tourbillon_axum::SameOrigin;
@@ -71,6 +74,8 @@ pub fn router_for<S: Store>(queue: Queue<S>, guard: SameOrigin) -> Router {
             get(find::<S>).patch(reschedule::<S>).delete(cancel::<S>),
         )
         .route("/counts", get(count::<S>))
+        .route("/paused", get(paused::<S>))
+        .route("/paused/{*name}", put(pause::<S>).delete(resume::<S>))
         .layer(guard)
         .with_state(queue)
 }
@@ -375,4 +380,24 @@ async fn count<S: Store>(State(queue): State<Queue<S>>) -> Result<Response, Refu
     let counts = queue.count().await?;
     let body = serde_json::json!({ "live": counts.live, "dead": counts.dead });
     Ok(Json(body).into_response())
+}
+
+async fn paused<S: Store>(State(queue): State<Queue<S>>) -> Result<Json<Vec<String>>, Refusal> {
+    Ok(Json(queue.paused().await?))
+}
+
+async fn pause<S: Store>(
+    State(queue): State<Queue<S>>,
+    Path(name): Path<String>,
+) -> Result<Response, Refusal> {
+    queue.pause(name).await?;
+    Ok(Json(serde_json::json!({ "paused": true })).into_response())
+}
+
+async fn resume<S: Store>(
+    State(queue): State<Queue<S>>,
+    Path(name): Path<String>,
+) -> Result<Response, Refusal> {
+    queue.resume(name).await?;
+    Ok(Json(serde_json::json!({ "paused": false })).into_response())
 }

@@ -3,6 +3,7 @@
 use std::{collections::HashSet, future::pending, sync::Arc, time::Duration};
 
 use futures_lite::future::or;
+use tokio::sync::mpsc::{UnboundedReceiver, UnboundedSender, unbounded_channel};
 use tourbillon::time::{Instant, sleep, sleep_until, timeout, timeout_at};
 
 use super::{
@@ -105,14 +106,15 @@ async fn session<S: Store>(shared: &Arc<Shared<S>>, lease: Lease, granted: Insta
         end: std::sync::Mutex::new(granted + shared.options.lease),
     });
     shared.running.begin_lease(lease.node);
+    let (refused, mut refusals) = unbounded_channel();
     let lost = or(
         keep(shared, &until),
         or(
             take(shared, lease),
             or(
-                begin(shared, &until),
+                begin(shared, &until, refused),
                 or(
-                    give_back(shared),
+                    give_back(shared, &mut refusals),
                     or(find_cancelled(shared), recount(shared)),
                 ),
             ),
@@ -181,35 +183,47 @@ async fn keep<S: Store>(shared: &Shared<S>, until: &Until) {
     }
 }
 
-/// Gives jobs back that are due and that no handler can run, so that other nodes run them.
-async fn give_back<S: Store>(shared: &Shared<S>) {
+/// Gives jobs back that are due and that no handler can run, so that other nodes run them, and
+/// those of queues that are paused. Does not return.
+async fn give_back<S: Store>(shared: &Shared<S>, refusals: &mut UnboundedReceiver<Held>) {
     loop {
-        sleep(OVERDUE / 2).await;
+        let mut refused = Vec::new();
+        let some = async {
+            refusals.recv_many(&mut refused, BATCH).await;
+        };
+        or(some, sleep(OVERDUE / 2)).await;
+        if !refused.is_empty() {
+            give_back_these(shared, refused).await;
+            continue;
+        }
         loop {
             let (since, of_all) = (Instant::now() - OVERDUE, Permits::free(shared) == 0);
             let overdue = shared.held.take_overdue(since, BATCH, of_all);
             if overdue.is_empty() {
                 break;
             }
-            let jobs: Vec<_> = overdue
-                .iter()
-                .map(|held| (held.key.clone(), held.token))
-                .collect();
-            // Until this succeeds, or the lease ends, nobody runs them.
-            let locked = loop {
-                match shared.store.give_back(jobs.clone()).await {
-                    Ok(locked) => break locked,
-                    Err(_) => sleep(PAUSE).await,
-                }
-            };
-            // These are still this node's. It begins them when it can, or gives them back later.
-            let locked: HashSet<_> = locked.into_iter().map(|(_, token)| token).collect();
-            let kept = overdue
-                .into_iter()
-                .filter(|held| locked.contains(&held.token));
-            shared.held.put_back(kept.collect(), true);
+            give_back_these(shared, overdue).await;
         }
     }
+}
+
+/// Gives jobs back, but those that somebody has locked.
+async fn give_back_these<S: Store>(shared: &Shared<S>, these: Vec<Held>) {
+    let jobs = these.iter().map(|held| (held.key.clone(), held.token));
+    let jobs: Vec<_> = jobs.collect();
+    // Until this succeeds, or the lease ends, nobody runs them.
+    let locked = loop {
+        match shared.store.give_back(jobs.clone()).await {
+            Ok(locked) => break locked,
+            Err(_) => sleep(PAUSE).await,
+        }
+    };
+    // These are still this node's. It begins them when it can, or gives them back later.
+    let locked: HashSet<_> = locked.into_iter().map(|(_, token)| token).collect();
+    let kept = these
+        .into_iter()
+        .filter(|held| locked.contains(&held.token));
+    shared.held.put_back(kept.collect(), true);
 }
 
 /// Tells attempts that run, and whose jobs were cancelled or moved. Does not return.
@@ -250,8 +264,13 @@ pub(super) fn add<S: Store>(shared: &Shared<S>, held: Vec<Held>) {
     });
 }
 
-/// Begins the attempts of due jobs. Returns when the lease is over.
-async fn begin<S: Store>(shared: &Arc<Shared<S>>, until: &Arc<Until>) {
+/// Begins the attempts of due jobs. Returns when the lease is over. Jobs whose queues are paused go
+/// to `refused`.
+async fn begin<S: Store>(
+    shared: &Arc<Shared<S>>,
+    until: &Arc<Until>,
+    refused: UnboundedSender<Held>,
+) {
     // How many attempts one request begins. A request that fails is divided, so that an attempt
     // which the store cannot begin keeps no other one waiting.
     let mut most = BATCH;
@@ -283,7 +302,7 @@ async fn begin<S: Store>(shared: &Arc<Shared<S>>, until: &Arc<Until>) {
             continue;
         }
         // A task of its own goes on if the node stops. So no attempt counts that does not run.
-        let started = start(shared.clone(), until.clone(), due);
+        let started = start(shared.clone(), until.clone(), due, refused.clone());
         match shared.tasks.spawn(started).await {
             Ok(Some(Ok(early))) => {
                 most = (2 * most).min(BATCH);
@@ -314,12 +333,14 @@ async fn begin<S: Store>(shared: &Arc<Shared<S>>, until: &Arc<Until>) {
     }
 }
 
-/// Begins attempts, and runs those that began. Returns those that are early. If the store has
-/// failed, returns all, and the keys of those that somebody has locked.
+/// Begins attempts, and runs those that began. Returns those that are early, and sends those to
+/// `refused` whose queues are paused. If the store has failed, returns all, and the keys of those
+/// that somebody has locked.
 async fn start<S: Store>(
     shared: Arc<Shared<S>>,
     until: Arc<Until>,
     due: Vec<(Held, Permits)>,
+    refused: UnboundedSender<Held>,
 ) -> Result<Vec<Held>, (Vec<Held>, HashSet<String>)> {
     let backoff = &shared.options.backoff;
     let starts = due.iter().map(|(held, _)| {
@@ -363,6 +384,8 @@ async fn start<S: Store>(
                 shared.tasks.spawn(running);
             }
             Begin::Early => early.push(held),
+            // If the session has ended, the end of the lease frees the job.
+            Begin::Paused => drop(refused.send(held)),
             Begin::No => {}
         }
     }

@@ -27,6 +27,7 @@ use super::{
     connection::{Link, Session, failed},
     kinds::{self, FUNCTIONS},
     open::{check_version, make, version},
+    pause,
     rows::{END_FUNCTION, INDEXES},
     schedule,
     values::get,
@@ -62,7 +63,7 @@ const IS_ALIVE: &str = "
 
 /// The columns of version 2, and those of version 3. Each statement locks one table only, so it
 /// cannot wait in a circle with statements that use both.
-const COLUMNS: [&str; 7] = [
+const COLUMNS: [&str; 8] = [
     "ALTER TABLE durable_nodes ADD COLUMN IF NOT EXISTS counted bigint",
     "ALTER TABLE durable_jobs ADD COLUMN IF NOT EXISTS counted bigint",
     "ALTER TABLE durable_nodes ADD COLUMN IF NOT EXISTS version bigint NOT NULL DEFAULT 2",
@@ -71,6 +72,7 @@ const COLUMNS: [&str; 7] = [
     "ALTER TABLE durable_jobs
         ADD COLUMN IF NOT EXISTS queue text COLLATE \"C\" NOT NULL DEFAULT 'default'",
     "ALTER TABLE durable_version ADD COLUMN IF NOT EXISTS has_kinds boolean NOT NULL DEFAULT false",
+    "ALTER TABLE durable_version ADD COLUMN IF NOT EXISTS paused text[] NOT NULL DEFAULT '{}'",
 ];
 
 impl Postgres {
@@ -89,13 +91,15 @@ impl Postgres {
     ///
     /// Only the user of this call needs the right to make tables. For programs with a
     /// [`Queue`](crate::Queue) or nodes, another user is enough who has the rights of `worker`. For
-    /// clients that only add jobs by the function, those of `client` are enough:
+    /// clients that only add jobs by the function, those of `client` are enough, and `operator` may
+    /// pause queues and let them go on:
     ///
     /// ```sql
     /// GRANT SELECT, INSERT, UPDATE, DELETE ON durable_jobs, durable_nodes TO worker;
     /// GRANT SELECT ON durable_version TO worker;
     /// GRANT USAGE ON SEQUENCE durable_numbers TO worker;
     /// GRANT EXECUTE ON FUNCTION jobs_schedule TO client;
+    /// GRANT EXECUTE ON FUNCTION jobs_pause, jobs_resume TO operator;
     /// ```
     ///
     /// # Errors
@@ -177,7 +181,7 @@ async fn steps(session: &Session) -> Result<(), StoreError> {
     session.execute(END_FUNCTION).await?;
     // A session that has failed ends with its transaction.
     session
-        .execute(&format!("BEGIN; {FUNCTIONS} COMMIT"))
+        .execute(&format!("BEGIN; {FUNCTIONS} {} COMMIT", pause::functions()))
         .await?;
     // What follows keeps nobody waiting while it waits.
     session.execute("SET lock_timeout = 0").await?;

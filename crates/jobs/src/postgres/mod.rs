@@ -7,6 +7,7 @@ mod connection;
 mod kinds;
 mod migrate;
 mod open;
+mod pause;
 mod rows;
 mod schedule;
 mod values;
@@ -220,6 +221,14 @@ impl Store for Postgres {
         found.iter().map(|row| get(row, 0)).collect()
     }
 
+    async fn set_paused(&self, queue: String, is_paused: bool) -> Result<(), StoreError> {
+        self.change_pause(&queue, is_paused).await
+    }
+
+    async fn paused(&self) -> Result<Vec<String>, StoreError> {
+        self.all_paused().await
+    }
+
     async fn get(&self, key: String) -> Result<Option<Job>, StoreError> {
         let found = self.clients.query(rows::FIND, &[&key]).await?;
         found.first().map(row::job).transpose()
@@ -359,17 +368,22 @@ impl Store for Postgres {
             begun.insert(attempt, (row.attempts(2)?, payload));
             self.clock.learn(get(row, 3)?);
         }
-        let mut still = HashSet::new();
+        let mut still = HashMap::new();
         if begun.len() < attempts.len() {
-            let found = self.begins.query(rows::STILL, &[&keys, &tokens]).await?;
-            still = values::attempts(&found)?;
+            for row in &self.begins.query(rows::STILL, &[&keys, &tokens]).await? {
+                let attempt: Attempt = (get(row, 0)?, Token(get(row, 1)?));
+                still.insert(attempt, get(row, 2)?);
+            }
         }
         let mut answer = |start: &Start| {
             let attempt: Attempt = (start.key.clone(), start.token);
             match begun.remove(&attempt) {
                 Some((number, payload)) => Begin::Yes { number, payload },
-                None if still.contains(&attempt) => Begin::Early,
-                None => Begin::No,
+                None => match still.get(&attempt) {
+                    Some(true) => Begin::Paused,
+                    Some(false) => Begin::Early,
+                    None => Begin::No,
+                },
             }
         };
         let answers: Vec<_> = attempts.iter().map(&mut answer).collect();

@@ -8,6 +8,7 @@
 //! |---|---|---|
 //! | [`SCHEDULE`] | a session that has added or removed the key and not committed | 50 ms a row |
 //! | [`RESCHEDULE`], [`CANCEL`], [`BEGIN`], [`DONE`], [`AGAIN`] | locked jobs | 50 ms a row |
+//! | [`BEGIN`] | a client that pauses a queue, and waits for other begins | 50 ms |
 //! | [`HOLD`], [`HOLD_KIND`] | the node's own lease, while another connection changes it | 8 s |
 //! | [`RENEW`], [`END`] of a node | the node's own lease, while a hold of this node runs | 8 s |
 //! | [`END`] of leases that ran out, [`GIVE_BACK`], [`LOCKED`] | nothing: they skip locked rows | |
@@ -18,7 +19,7 @@
 //! The limits are those of [`LOCKS`](super::LOCKS) and of the session. `migrate.rs` has what a
 //! migration locks.
 
-use super::{kinds::FUNCTIONS, schedule};
+use super::{kinds::FUNCTIONS, pause, schedule};
 use crate::{
     job::{DEFAULT_PRIORITY, DEFAULT_QUEUE},
     store::StoreError,
@@ -72,7 +73,8 @@ pub(super) fn tables() -> String {
          CREATE SEQUENCE IF NOT EXISTS durable_numbers;
          CREATE TABLE IF NOT EXISTS durable_version (
              version bigint NOT NULL,
-             has_kinds boolean NOT NULL DEFAULT false
+             has_kinds boolean NOT NULL DEFAULT false,
+             paused text[] NOT NULL DEFAULT '{{}}'
          );
          INSERT INTO durable_version
              SELECT {version}, true WHERE NOT EXISTS (SELECT FROM durable_version);
@@ -80,11 +82,13 @@ pub(super) fn tables() -> String {
              'SELECT floor(extract(epoch FROM clock_timestamp()) * 1000000)::bigint';
          {END_FUNCTION}
          {FUNCTIONS}
+         {pause}
          {schedule}
          COMMIT;",
         version = StoreError::TABLES,
         counted = INDEXES[0].1,
         lane = INDEXES[1].1,
+        pause = pause::functions(),
         schedule = schedule::function(),
     )
 }
@@ -234,10 +238,10 @@ pub(super) const RENEW: &str = "
 pub(super) const END: &str = "SELECT durable_end_2($1, $2)";
 
 /// The start of a statement that looks for free jobs of a queue, of some kinds or of all if the
-/// array is NULL, and of priorities up to a number. `every` begins with the empty kind, and finds
-/// the others by steps in the index, one for each. So a store without kinds costs one step behind
-/// all its jobs. Each kind has all priorities: one of which there is no job costs a look in the
-/// index.
+/// array is NULL, and of priorities up to a number. A queue that is paused has none. `every` begins
+/// with the empty kind, and finds the others by steps in the index, one for each. So a store
+/// without kinds costs one step behind all its jobs. Each kind has all priorities: one of which
+/// there is no job costs a look in the index.
 macro_rules! lanes {
     ($queue:literal, $kinds:literal, $lowest:literal) => {
         concat!(
@@ -262,7 +266,10 @@ macro_rules! lanes {
          lanes AS MATERIALIZED (
              SELECT k.kind, p.priority FROM kinds k, generate_series(0, ",
             $lowest,
-            "::integer) AS p (priority))"
+            "::integer) AS p (priority)
+             WHERE (SELECT ",
+            $queue,
+            " <> ALL (paused) FROM durable_version))"
         )
     };
 }
@@ -285,7 +292,7 @@ macro_rules! hold {
 
 /// Makes a node the holder of jobs of a kind. `$1` to `$7`: node, after and within which times of
 /// now the jobs are due, most, kind, the lowest priority, queue. The join takes one priority after
-/// the other, so no more rows are locked than are taken.
+/// the other, so no more rows are locked than are taken. A queue that is paused has none.
 pub(super) const HOLD_KIND: &str = concat!(
     "
     WITH clock AS MATERIALIZED (SELECT durable_now() AS now),
@@ -297,6 +304,7 @@ pub(super) const HOLD_KIND: &str = concat!(
                      AND j.at > (SELECT now FROM clock) + $2
                      AND j.at <= (SELECT now FROM clock) + $3
                  ORDER BY j.at LIMIT $4 FOR UPDATE SKIP LOCKED) AS f
+             WHERE (SELECT $7 <> ALL (paused) FROM durable_version)
              LIMIT $4),",
     hold!()
 );
@@ -366,9 +374,10 @@ pub(super) const SKIPPED: &str = concat!(
         ORDER BY j.at LIMIT 1) AS free)"
 );
 
-/// Finds the attempts whose tokens are still those of their jobs. `$1`, `$2`: keys, tokens.
+/// Finds the attempts whose tokens are still those of their jobs. `$1`, `$2`: keys, tokens. Says of
+/// each whether its queue is paused.
 pub(super) const STILL: &str = "
-    SELECT j.key, n.token
+    SELECT j.key, n.token, (SELECT j.queue = ANY (paused) FROM durable_version)
     FROM durable_jobs j, unnest($1::text[], $2::bigint[]) AS n (key, token)
     WHERE j.key = n.key AND j.token = n.token";
 
@@ -398,16 +407,17 @@ pub(super) const COUNT: &str = "
     SELECT count(*) FILTER (WHERE NOT dead), count(*) FILTER (WHERE dead) FROM durable_jobs";
 
 /// Begins attempts. `$1` to `$3`: keys, tokens, times from the begin until the next attempt. The
-/// client may repeat this, as the answer may be lost.
+/// client may repeat this, as the answer may be lost. Begins none of a queue that is paused:
+/// `pause.rs` says what `durable_paused` locks.
 pub(super) const BEGIN: &str = "
+    WITH c AS MATERIALIZED (SELECT durable_now() AS now, durable_paused() AS paused)
     UPDATE durable_jobs j SET running = true,
         attempts = CASE WHEN j.running THEN j.attempts ELSE j.attempts + 1 END,
         at = CASE WHEN j.running THEN j.at ELSE c.now + n.wait END,
         counted = CASE WHEN j.running THEN j.counted ELSE c.now END
-    FROM (SELECT durable_now() AS now) AS c,
-        unnest($1::text[], $2::bigint[], $3::bigint[]) AS n (key, token, wait)
+    FROM c, unnest($1::text[], $2::bigint[], $3::bigint[]) AS n (key, token, wait)
     WHERE j.key = n.key AND j.token = n.token
-        AND (j.running OR j.at <= (SELECT durable_now()))
+        AND (j.running OR j.at <= (SELECT durable_now()) AND j.queue <> ALL (c.paused))
     RETURNING j.key, n.token, j.attempts::bigint, durable_now(), j.payload";
 
 /// Removes jobs that are done. `$1`, `$2`: keys, tokens.

@@ -19,6 +19,7 @@
 mod answers;
 mod arguments;
 mod connection;
+mod pause;
 mod prelude;
 mod scripts;
 
@@ -234,6 +235,14 @@ impl Store for Redis {
         array(&answer)?.iter().map(read).collect()
     }
 
+    async fn set_paused(&self, queue: String, is_paused: bool) -> Result<(), StoreError> {
+        self.change_pause(&queue, is_paused).await
+    }
+
+    async fn paused(&self) -> Result<Vec<String>, StoreError> {
+        self.all_paused().await
+    }
+
     async fn get(&self, key: String) -> Result<Option<Job>, StoreError> {
         let answer = self
             .clients
@@ -378,6 +387,7 @@ impl Store for Redis {
         let read = |value: &Value| {
             Ok(match value {
                 Value::Int(-1) => Begin::Early,
+                Value::Int(-2) => Begin::Paused,
                 Value::Int(_) => Begin::No,
                 _ => match array(value)? {
                     [attempts, payload] => Begin::Yes {

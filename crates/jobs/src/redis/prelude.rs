@@ -19,6 +19,7 @@
 /// | `numbers` | number | the last number of a lease, a token or a search |
 /// | `last` | number | likewise, until kinds are admitted; then a text, by which earlier nodes fail |
 /// | `modern` | set | the leases of nodes that know kinds, until kinds are admitted |
+/// | `paused` | set | the queues that are paused |
 /// | `version` | number | the version of all this |
 /// | `granted` | sorted set | the leases, by the time of their grant or last renewal |
 /// | `latest` | number | the latest time from which a time was counted, less at most a minute |
@@ -29,7 +30,7 @@
 /// none, a node or a client admits kinds, for ever: `last` becomes `numbers`, and a text takes its
 /// place. So the scripts of earlier nodes that count a lease, a token or a search fail. Those of
 /// earlier clients count nothing, and go on.
-pub(super) const KEYS: [&str; 15] = [
+pub(super) const KEYS: [&str; 16] = [
     "{durable}:jobs",
     "{durable}:payloads",
     "{durable}:keys",
@@ -45,6 +46,7 @@ pub(super) const KEYS: [&str; 15] = [
     "{durable}:lanes",
     "{durable}:numbers",
     "{durable}:modern",
+    "{durable}:paused",
 ];
 
 /// The start of the name of the channel on which nodes learn of changes. The number of the database
@@ -55,7 +57,7 @@ pub(super) const CHANNEL: &str = "{durable}:soon:";
 /// numbers of Lua represent them exactly.
 pub(super) const PRELUDE: &str = "
 local jobs, payloads, keys, dead, free, held, nodes, last, version, granted, latest, search, lanes,
-    numbers, modern = unpack(KEYS)
+    numbers, modern, paused = unpack(KEYS)
 
 local clock = redis.call('TIME')
 local now = clock[1] * 1000000 + clock[2]
@@ -181,6 +183,10 @@ end
 local function has_lease(node)
     local over = redis.call('ZSCORE', nodes, node)
     return over and tonumber(over) > now
+end
+
+local function is_paused(queue)
+    return redis.call('SISMEMBER', paused, queue) == 1
 end
 
 -- Returns the first bytes of a text, without a part of a character of UTF-8.

@@ -134,6 +134,22 @@ end
 return answers
 ",
 
+/// Pauses a queue, or lets it go on. Arguments: its name, whether it is paused. Answers with
+/// nothing if nodes have leases that know no pauses.
+set_paused: "
+allow_full_memory()
+if not has_kinds() then
+    return false
+end
+redis.call(ARGV[2] == '1' and 'SADD' or 'SREM', paused, ARGV[1])
+return redis.call('PUBLISH', 'CHANNEL', '')
+",
+
+/// Answers with the queues that are paused.
+paused: "
+return redis.call('SMEMBERS', paused)
+",
+
 /// Finds the job of a key.
 find: "
 local job = read(ARGV[1])
@@ -248,7 +264,7 @@ return 0
 /// priority the lane with the earliest job. For all kinds, it reads the names of all lanes. Answers
 /// with the number of entries that were no such jobs, and the jobs.
 hold: "
-if not has_lease(ARGV[1]) then
+if not has_lease(ARGV[1]) or is_paused(ARGV[6]) then
     return {0, {}}
 end
 local after = ARGV[2] == '' and '-inf' or string.format('(%.0f', now + ARGV[2])
@@ -331,8 +347,8 @@ return 0
 ",
 
 /// Begins attempts. For each attempt: key, token, time from the begin until the next attempt.
-/// Answers with the time, and for each with its number and the payload, 0 if the token is stale, or
-/// -1 if it is early. The client may repeat this, as the answer may be lost.
+/// Answers with the time, and for each with its number and payload, 0 if the token is stale, -1 if
+/// early, or -2 if its queue is paused. The client may repeat this, as the answer may be lost.
 begin: "
 allow_full_memory()
 local answers = {now}
@@ -340,8 +356,8 @@ for i = 1, #ARGV, 3 do
     local job = read(ARGV[i])
     local answer = 0
     if job and job.token == tonumber(ARGV[i + 1]) then
-        answer = -1
-        if job.running or job.at <= now then
+        answer = is_paused(job.queue) and -2 or -1
+        if job.running or answer == -1 and job.at <= now then
             if not job.running then
                 job.running = true
                 job.attempts = job.attempts + 1

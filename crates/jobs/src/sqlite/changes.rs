@@ -25,6 +25,8 @@ pub(super) struct Done {
     pub(super) ended: Vec<(String, Holder)>,
     /// The attempts that began, and the times of their jobs. They are undone if the commit fails.
     pub(super) begun: Vec<(String, Token, Time)>,
+    /// The queues that were paused, or go on. They are as before if the commit fails.
+    pub(super) paused: Vec<(String, bool)>,
 }
 
 /// A transaction that is not committed yet.
@@ -43,6 +45,23 @@ fn take_from_holder(change: &mut Change<'_>, key: &str) -> bool {
     };
     change.done.ended.push((key.to_owned(), holder));
     true
+}
+
+/// Pauses a queue, or lets it go on. From here on no attempt of it begins, even before the commit.
+pub(super) fn set_paused(
+    change: &mut Change<'_>,
+    (queue, is_paused): &(String, bool),
+) -> rusqlite::Result<()> {
+    let write = match is_paused {
+        true => "INSERT INTO paused VALUES (?) ON CONFLICT DO NOTHING",
+        false => "DELETE FROM paused WHERE queue = ?",
+    };
+    if change.base.prepare_cached(write)?.execute([queue])? == 1 {
+        change.done.paused.push((queue.clone(), *is_paused));
+        let mut holders = change.holders.lock();
+        holders.set_paused(queue.clone(), *is_paused);
+    }
+    Ok(())
 }
 
 pub(super) fn cancel(change: &mut Change<'_>, key: &String) -> rusqlite::Result<Cancelled> {

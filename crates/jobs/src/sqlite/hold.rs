@@ -22,7 +22,7 @@ struct Range<'a> {
 
 impl Writer {
     /// Gives the earliest jobs of a span, a queue and these kinds without a holder to a node, until
-    /// it has `most` or there are no more.
+    /// it has `most` or there are no more. Gives none of a queue that is paused.
     pub(super) fn hold(
         &self,
         node: i64,
@@ -32,6 +32,10 @@ impl Writer {
         most: usize,
     ) -> rusqlite::Result<Vec<Held>> {
         let mut held = Vec::new();
+        // The nodes are told when it goes on.
+        if self.holders.lock().paused.contains(queue) {
+            return Ok(held);
+        }
         let now = Time::wall();
         let (first, until) = match span {
             Span::Due | Span::Above(_) => (holders::start(), now),

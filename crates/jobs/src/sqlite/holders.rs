@@ -54,6 +54,8 @@ pub(super) struct State {
     count: usize,
     /// How often all horizons were put back.
     resets: u64,
+    /// The queues that are paused, as far as the writer has come.
+    pub(super) paused: HashSet<String>,
     /// The nodes that may hold jobs.
     nodes: HashSet<i64>,
     last_node: i64,
@@ -76,13 +78,15 @@ pub(super) fn behind(time: Time) -> Place {
 }
 
 impl Holders {
-    /// Makes an empty table. `epoch` is greater than that of any earlier process.
-    pub(super) fn new(epoch: i64) -> Self {
+    /// Makes an empty table. `epoch` is greater than that of any earlier process, and these queues
+    /// are paused.
+    pub(super) fn new(epoch: i64, paused: Vec<String>) -> Self {
         Self(Mutex::new(State {
             by_key: HashMap::new(),
             read: HashMap::new(),
             count: 0,
             resets: 0,
+            paused: paused.into_iter().collect(),
             nodes: HashSet::new(),
             last_node: 0,
             // A process gives less than 2^40 tokens, and a file has less than 2^23 epochs.
@@ -95,7 +99,8 @@ impl Holders {
         self.0.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    /// Begins an attempt if the token is that of the holder, no attempt runs, and the job is due.
+    /// Begins an attempt if the token is that of the holder, no attempt runs, the job is due, and
+    /// its queue is not paused.
     /// The next attempt may begin at `again`. Returns the number and the time of this attempt.
     pub(super) fn begin(
         &self,
@@ -105,11 +110,15 @@ impl Holders {
         again: Time,
     ) -> Result<(u32, Time), Begin> {
         let mut state = self.lock();
-        match state.by_key.get_mut(key) {
+        let State { by_key, paused, .. } = &mut *state;
+        match by_key.get_mut(key) {
             Some(holder) if holder.token == token && !holder.running => {
                 let at = holder.at;
                 if at > now {
                     return Err(Begin::Early);
+                }
+                if paused.contains(&holder.lane.queue) {
+                    return Err(Begin::Paused);
                 }
                 holder.running = true;
                 holder.attempts += 1;
@@ -299,6 +308,14 @@ impl State {
         true
     }
 
+    /// Pauses a queue, or lets it go on.
+    pub(super) fn set_paused(&mut self, queue: String, is_paused: bool) {
+        match is_paused {
+            true => self.paused.insert(queue),
+            false => self.paused.remove(&queue),
+        };
+    }
+
     /// Undoes the begin of an attempt of a job that was due at `at`.
     pub(super) fn undo_begin(&mut self, key: &str, token: Token, at: Time) {
         if let Some(holder) = self.by_key.get_mut(key)
@@ -331,7 +348,7 @@ mod tests {
 
     #[test]
     fn what_was_read_out_of_order_is_joined() {
-        let holders = Holders::new(1);
+        let holders = Holders::new(1, Vec::new());
         let mut state = holders.lock();
         let lane = |kind: &str, priority| Lane {
             queue: "default".into(),
@@ -399,7 +416,7 @@ mod tests {
 
     #[test]
     fn the_tokens_of_a_long_process_are_below_those_of_the_next() {
-        let (old, new) = (Holders::new(1), Holders::new(2));
+        let (old, new) = (Holders::new(1, Vec::new()), Holders::new(2, Vec::new()));
         let mut old = old.lock();
         old.last_token += 1 << 36;
         let job = Held {

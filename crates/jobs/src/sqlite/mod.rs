@@ -110,7 +110,8 @@ impl Sqlite {
             base: Mutex::new(connect(lock.path())?),
             _lock: lock,
         };
-        let holders = Arc::new(Holders::new(epoch));
+        let paused = rows::paused(&base).map_err(failed)?;
+        let holders = Arc::new(Holders::new(epoch, paused));
         let changed = Arc::new(Changed::new());
         let writer = Writer {
             base,
@@ -241,6 +242,15 @@ impl Store for Sqlite {
 
     async fn cancel(&self, keys: Vec<String>) -> Result<Vec<Cancelled>, StoreError> {
         self.write(keys, changes::cancel).await
+    }
+
+    async fn set_paused(&self, queue: String, is_paused: bool) -> Result<(), StoreError> {
+        let change = vec![(queue, is_paused)];
+        self.write(change, changes::set_paused).await.map(drop)
+    }
+
+    async fn paused(&self) -> Result<Vec<String>, StoreError> {
+        self.read(rows::paused).await
     }
 
     async fn get(&self, key: String) -> Result<Option<Job>, StoreError> {

@@ -34,6 +34,7 @@ CREATE INDEX jobs_dead ON jobs (key) WHERE dead = 1;
 CREATE TABLE epoch (epoch INTEGER NOT NULL) STRICT;
 INSERT INTO epoch VALUES (0);
 CREATE INDEX jobs_counted ON jobs (counted, key) WHERE counted IS NOT NULL AND dead = 0;
+CREATE TABLE paused (queue TEXT PRIMARY KEY NOT NULL) WITHOUT ROWID, STRICT;
 ";
 
 /// Brings tables of version 1 to version 2, which has what the clock showed when a time was
@@ -43,13 +44,15 @@ ALTER TABLE jobs ADD COLUMN counted INTEGER;
 CREATE INDEX jobs_counted ON jobs (counted, key) WHERE counted IS NOT NULL AND dead = 0;
 ";
 
-/// Brings tables of version 2 to version 3, which has kinds, priorities and queues of jobs.
+/// Brings tables of version 2 to version 3, which has kinds, priorities and queues of jobs, and
+/// the queues that are paused.
 const FROM_2: &str = "
 ALTER TABLE jobs ADD COLUMN kind TEXT NOT NULL DEFAULT '';
 ALTER TABLE jobs ADD COLUMN priority INTEGER NOT NULL DEFAULT 4;
 ALTER TABLE jobs ADD COLUMN queue TEXT NOT NULL DEFAULT 'default';
 DROP INDEX jobs_by_time;
 CREATE INDEX jobs_by_lane ON jobs (queue, kind, priority, at) WHERE dead = 0;
+CREATE TABLE paused (queue TEXT PRIMARY KEY NOT NULL) WITHOUT ROWID, STRICT;
 ";
 
 /// The columns of [`row::job`]. Whether an attempt runs is not in the file.
@@ -107,6 +110,13 @@ pub(super) fn lanes(base: &Connection, queue: &str) -> rusqlite::Result<Vec<Lane
             None => return Ok(lanes),
         }
     }
+}
+
+/// Returns the queues that are paused, in their order.
+pub(super) fn paused(base: &Connection) -> rusqlite::Result<Vec<String>> {
+    let mut read = base.prepare_cached("SELECT queue FROM paused ORDER BY queue")?;
+    let found = read.query_map([], |row| row.get(0))?;
+    found.collect()
 }
 
 /// Makes the tables unless they exist, and brings those of an earlier version to this one.

@@ -176,6 +176,7 @@ impl Writer {
                 for (lane, at, key) in done.offered {
                     is_news |= holders.offer(&lane, at, key);
                 }
+                is_news |= done.paused.iter().any(|(_, is_paused)| !is_paused);
             }
             Err(_) => {
                 // Nodes may have dropped the tokens of the other jobs already, so the jobs are read
@@ -183,6 +184,9 @@ impl Writer {
                 holders.put_back(done.ended);
                 for (key, token, at) in done.begun {
                     holders.undo_begin(&key, token, at);
+                }
+                for (queue, is_paused) in done.paused.into_iter().rev() {
+                    holders.set_paused(queue, !is_paused);
                 }
                 holders.read_again();
                 is_news = true;

@@ -38,6 +38,28 @@ async fn call(
 }
 
 #[test]
+fn queues_are_paused_and_go_on() {
+    on_file(async |queue| {
+        let mut router = api::router(queue.clone());
+        let (status, body) = call(&mut router, Method::GET, "/paused", None).await;
+        assert_eq!((status, body), (StatusCode::OK, json!([])));
+        for (path, name) in [("/paused/mails", "mails"), ("/paused/a/b%20c", "a/b c")] {
+            let (status, body) = call(&mut router, Method::PUT, path, None).await;
+            assert_eq!((status, body), (StatusCode::OK, json!({ "paused": true })));
+            let (_, body) = call(&mut router, Method::GET, "/paused", None).await;
+            assert_eq!(body, json!([name]));
+            assert_eq!(queue.paused().await.unwrap(), [name]);
+            let (status, body) = call(&mut router, Method::DELETE, path, None).await;
+            assert_eq!((status, body), (StatusCode::OK, json!({ "paused": false })));
+            assert!(queue.paused().await.unwrap().is_empty());
+        }
+        let (status, body) = call(&mut router, Method::PUT, "/paused/a%0Ab", None).await;
+        assert_eq!(status, StatusCode::BAD_REQUEST);
+        assert!(body["error"].as_str().unwrap().contains("queue"), "{body}");
+    });
+}
+
+#[test]
 fn jobs_are_scheduled_listed_moved_and_cancelled() {
     on_file(async |queue| {
         let mut router = api::router(queue);

@@ -19,7 +19,7 @@ use tourbillon_jobs::{
     Queue, QueueError,
     job::NewJob,
     sqlite::Sqlite,
-    store::{Cancelled, Store, StoreError},
+    store::{Cancelled, Kinds, Span, Store, StoreError},
 };
 
 use crate::{
@@ -30,6 +30,43 @@ use crate::{
 #[test]
 fn the_embedded_store_passes_all_cases() {
     on_file(async |queue| cases::all(queue).await);
+}
+
+#[test]
+fn a_pause_outlives_the_process_and_needs_room() {
+    let dir = Dir::new();
+    let name = |number: usize| format!("queue-{number}-{}", "x".repeat(100));
+    run(async {
+        let queue = Queue::new(Sqlite::open(dir.store()).unwrap());
+        for number in 0..200 {
+            let job = NewJob::new(format!("job-{number}"), Duration::ZERO, "");
+            queue.schedule_job(job.queue(name(number))).await.unwrap();
+        }
+        queue.pause(name(0)).await.unwrap();
+    });
+    let size = fs::metadata(dir.store()).unwrap().len();
+    run(async {
+        let store = Sqlite::open_with_limit(dir.store(), Some(size)).unwrap();
+        let queue = Queue::new(store);
+        assert_eq!(queue.paused().await.unwrap(), [name(0)]);
+        let mut refused = 1;
+        loop {
+            match queue.pause(name(refused)).await {
+                Ok(()) => refused += 1,
+                Err(QueueError::Store(StoreError::Full)) => break,
+                Err(error) => panic!("{error}"),
+            }
+        }
+        // One for which there was no room is none.
+        assert_eq!(queue.paused().await.unwrap().len(), refused);
+        let store = queue.store();
+        let lease = store.register(HOUR).await.unwrap().node;
+        for (number, count) in [(0, 0), (refused - 1, 0), (refused, 1)] {
+            let name = name(number);
+            let held = store.hold(lease, Span::Due, &name, &Kinds::All, 10).await;
+            assert_eq!(held.unwrap().len(), count, "{number}");
+        }
+    });
 }
 
 /// Runs a test on a store whose file has at most 256 KiB.

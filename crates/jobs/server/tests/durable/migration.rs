@@ -59,18 +59,20 @@ async fn kill_migration(other: &Client) {
 async fn is_migrated(other: &Client) {
     let count = "SELECT
         (SELECT count(*) FROM pg_attribute
-            WHERE attname IN ('counted', 'kind', 'priority', 'queue', 'version', 'has_kinds')
+            WHERE attname IN
+            ('counted', 'kind', 'priority', 'queue', 'version', 'has_kinds', 'paused')
             AND attrelid IN
             ('durable_jobs'::regclass, 'durable_nodes'::regclass, 'durable_version'::regclass)),
         (SELECT count(*) FROM pg_proc WHERE proname IN
-            ('durable_end_2', 'durable_admit_kinds', 'durable_refuse_lease', 'jobs_schedule')),
+            ('durable_end_2', 'durable_admit_kinds', 'durable_refuse_lease', 'durable_paused',
+            'jobs_pause', 'jobs_resume', 'jobs_schedule')),
         (SELECT count(*) FROM pg_trigger WHERE tgname = 'durable_refuse_lease'),
         (SELECT count(*) FROM pg_index WHERE indisvalid AND indexrelid IN
             ('durable_jobs_counted'::regclass, 'durable_jobs_lane'::regclass)),
         (SELECT version FROM durable_version)";
     let found = other.query_one(count, &[]).await.unwrap();
     let found: Vec<i64> = (0..5).map(|column| found.get(column)).collect();
-    assert_eq!(found, [8, 4, 1, 2, 3]);
+    assert_eq!(found, [9, 7, 1, 2, 3]);
 }
 
 /// What a node of version 1 asks for to run a job, one statement after the other. One of version 2
@@ -177,9 +179,9 @@ fn a_migration_waits_for_no_transaction_in_a_circle() {
                     DROP COLUMN priority, DROP COLUMN queue;
                 DROP TRIGGER durable_refuse_lease ON durable_nodes;
                 ALTER TABLE durable_nodes DROP COLUMN counted, DROP COLUMN version;
-                ALTER TABLE durable_version DROP COLUMN has_kinds;
+                ALTER TABLE durable_version DROP COLUMN has_kinds, DROP COLUMN paused;
                 DROP FUNCTION durable_end_2, durable_admit_kinds, durable_refuse_lease,
-                    jobs_schedule;
+                    durable_paused, jobs_pause, jobs_resume, jobs_schedule;
                 UPDATE durable_version SET version = 1";
             other.batch_execute(back).await.unwrap();
         }
@@ -230,7 +232,7 @@ fn a_migration_that_was_killed_anywhere_is_completed_by_the_next() {
         other.batch_execute(KILLS).await.unwrap();
         // The columns, the functions, the first index. It is incomplete then, and removed, and made
         // anew. Then the second one, likewise, and the version.
-        for statement in [1, 2, 3, 4, 5, 6, 7, 8, 9, 10, 11, 13, 13] {
+        for statement in (1..=15).chain([17, 17]) {
             let again = format!(
                 "SELECT setval('statements', 1, false); UPDATE victim SET kill_at = {statement}"
             );
@@ -239,7 +241,7 @@ fn a_migration_that_was_killed_anywhere_is_completed_by_the_next() {
             assert!(!matches!(error, StoreError::Version(_)), "{error}");
             let version = other.query_one("SELECT version FROM durable_version", &[]);
             assert_eq!(version.await.unwrap().get::<_, i64>(0), 1);
-            if statement == 11 {
+            if statement == 15 {
                 until(&other, BEGUN).await;
             }
         }
@@ -343,6 +345,13 @@ fn kinds_wait_until_nodes_of_earlier_versions_are_gone() {
             let is_told = matches!(refused, QueueError::Store(StoreError::EarlierNodes));
             assert!(is_told, "{refused}");
         }
+        let refused = queue.pause("default").await.unwrap_err();
+        let is_told = matches!(refused, QueueError::Store(StoreError::EarlierNodes));
+        assert!(is_told, "{refused}");
+        let by_sql = other.batch_execute("SELECT jobs_pause('default')").await;
+        let error = by_sql.unwrap_err();
+        let error = error.as_db_error().unwrap();
+        assert!(error.message().contains("upgrade"), "{error}");
         for lane in ["kind => 'mail'", "priority => 3", "queue => 'mails'"] {
             let by_sql = format!("SET ROLE \"a shop\"; SELECT jobs_schedule('mail', {lane})");
             let error = other.batch_execute(&by_sql).await.unwrap_err();

@@ -87,6 +87,8 @@ impl Store for Stubborn {
         give_back(jobs: Vec<(String, Token)>) -> Vec<(String, Token)>;
         are_current(attempts: Vec<(String, Token)>) -> Vec<bool>;
         recount() -> ();
+        set_paused(queue: String, is_paused: bool) -> ();
+        paused() -> Vec<String>;
     }
 
     async fn schedule(&self, jobs: Vec<NewJob>) -> Result<Vec<Scheduled>, StoreError> {

@@ -128,6 +128,18 @@ fn jobs_are_listed_searched_and_cancelled() {
     );
     keys(&mut browser, &["mail/welcome/17"]);
 
+    // Pause a queue, and let it go on.
+    fill(&mut browser, "#queue", "a/b c");
+    browser.press("Enter", "Enter", "\r");
+    let shown = "document.querySelector('#paused').textContent";
+    browser.eventually(&format!("{shown} === 'a/b c is paused: resume'"));
+    let paused = || runtime.block_on(queue.paused()).unwrap();
+    assert_eq!(paused(), ["a/b c"]);
+    fits(&mut browser, 400);
+    browser.click("#paused button");
+    browser.eventually(&format!("{shown} === ''"));
+    assert!(paused().is_empty());
+
     // Cancel.
     browser.click(r#"#jobs [aria-label="Cancel mail/welcome/17"]"#);
     keys(&mut browser, &[]);

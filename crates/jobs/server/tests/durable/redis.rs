@@ -60,6 +60,9 @@ fn kinds_wait_until_nodes_of_earlier_versions_are_gone() {
             let is_told = matches!(refused, QueueError::Store(StoreError::EarlierNodes));
             assert!(is_told, "{refused}");
         }
+        let refused = queue.pause("default").await.unwrap_err();
+        let is_told = matches!(refused, QueueError::Store(StoreError::EarlierNodes));
+        assert!(is_told, "{refused}");
         // One of them gets another lease meanwhile.
         eval(&server, LEASE_OF_VERSION_2);
 

@@ -3,13 +3,18 @@
 use std::time::Duration;
 
 use tokio_postgres::{Client, error::SqlState};
-use tourbillon_jobs::{Queue, Time, postgres::Postgres as Store};
+use tourbillon::{task::JoinHandle, time::sleep};
+use tourbillon_jobs::{
+    Queue, QueueError, Time,
+    postgres::Postgres as Store,
+    store::{Begin, Store as _, StoreError},
+};
 
 use crate::{
     postgres::{client, client_of, latin, with_client},
     server::{Postgres, Server},
     shared::{connect, skip},
-    support::{HOUR, live, node},
+    support::{self, HOUR, live, node, start, yes},
     transactions::{psql, python},
 };
 
@@ -172,6 +177,108 @@ fn a_node_learns_of_a_job_at_the_commit() {
     });
 }
 
+/// Calls a function with the name of a queue.
+async fn change(
+    client: &Client,
+    function: &str,
+    name: &str,
+) -> Result<bool, tokio_postgres::Error> {
+    let call = format!("SELECT {function}($1)");
+    Ok(client.query_one(&call, &[&name]).await?.get(0))
+}
+
+/// Asks for a change of a pause until no other transaction keeps it from its end.
+fn ask<F>(
+    queue: &Queue<Store>,
+    change: impl Fn(Queue<Store>) -> F + Send + 'static,
+) -> JoinHandle<()>
+where
+    F: Future<Output = Result<(), QueueError>> + Send,
+{
+    let queue = queue.clone();
+    tourbillon::spawn(async move {
+        loop {
+            match change(queue.clone()).await {
+                Err(QueueError::Store(StoreError::Locked)) => {}
+                answer => return answer.unwrap(),
+            }
+        }
+    })
+}
+
+#[test]
+fn a_queue_is_paused_and_goes_on_at_the_commit() {
+    with_client(async |server, other| {
+        let queue = connect::<Postgres>(server.port()).await;
+        let (node, mut ran) = node(&queue, |node| node.window(24 * HOUR), |_| Ok(()));
+        let schedule = async |key: &str| {
+            queue.schedule(key, Duration::ZERO, "").await.unwrap();
+        };
+        for (end, key) in [("ROLLBACK", "undone"), ("COMMIT", "open")] {
+            other.batch_execute("BEGIN").await.unwrap();
+            assert!(change(&other, "jobs_pause", "default").await.unwrap());
+            schedule(key).await;
+            assert_eq!(ran.recv().await.unwrap().key, key);
+            other.batch_execute(end).await.unwrap();
+        }
+        assert_eq!(queue.paused().await.unwrap(), ["default"]);
+        assert!(!change(&other, "jobs_pause", "default").await.unwrap());
+        schedule("paused").await;
+        other.batch_execute("BEGIN").await.unwrap();
+        assert!(change(&other, "jobs_resume", "default").await.unwrap());
+        // Another one cannot resume it before that, and does not wait for ever.
+        let resumed = ask(&queue, |queue| async move { queue.resume("default").await });
+        sleep(Duration::from_millis(200)).await;
+        assert!(!resumed.is_finished() && ran.try_recv().is_err());
+        other.batch_execute("COMMIT").await.unwrap();
+        resumed.await.unwrap();
+        assert_eq!(ran.recv().await.unwrap().key, "paused");
+        assert!(!change(&other, "jobs_resume", "default").await.unwrap());
+        for bad in ["", &"q".repeat(129)] {
+            let error = change(&other, "jobs_pause", bad).await.unwrap_err();
+            let error = error.as_db_error().unwrap();
+            assert_eq!(error.code(), &SqlState::INVALID_PARAMETER_VALUE, "{error}");
+        }
+        assert!(queue.paused().await.unwrap().is_empty());
+        live(&queue, 0).await;
+        assert!(node.stop(HOUR).await);
+    });
+}
+
+#[test]
+fn a_pause_waits_for_begins_that_have_not_seen_it() {
+    with_client(async |server, other| {
+        let queue = connect::<Postgres>(server.port()).await;
+        queue.schedule("job", Duration::ZERO, "").await.unwrap();
+        let store = queue.store();
+        let lease = store.register(HOUR).await.unwrap().node;
+        let held = support::hold(&**store, lease, HOUR, 1).await;
+        // What each begin does until its commit.
+        let begins = "BEGIN; SELECT durable_paused()";
+        other.batch_execute(begins).await.unwrap();
+        let paused = ask(&queue, |queue| async move { queue.pause("default").await });
+        while queue.paused().await.unwrap().is_empty() {
+            sleep(Duration::from_millis(2)).await;
+        }
+        sleep(Duration::from_millis(200)).await;
+        assert!(!paused.is_finished());
+        // Later ones see it, and are not kept waiting for long.
+        let begin = || vec![start("job", held[0].token)];
+        let refused = loop {
+            match store.begin(begin()).await {
+                Err(StoreError::Locked) => {}
+                answer => break answer.unwrap(),
+            }
+        };
+        assert_eq!(refused, [Begin::Paused]);
+        other.batch_execute("COMMIT").await.unwrap();
+        paused.await.unwrap();
+        assert_eq!(store.begin(begin()).await.unwrap(), [Begin::Paused]);
+        queue.resume("default").await.unwrap();
+        assert_eq!(store.begin(begin()).await.unwrap(), [yes(1)]);
+    });
+}
+
 #[test]
 fn a_client_waits_for_the_transaction_that_adds_its_key() {
     with_client(async |server, other| {
@@ -224,6 +331,8 @@ fn a_role_that_may_only_add_jobs_does_nothing_else() {
             "SELECT FROM durable_jobs",
             "DELETE FROM durable_jobs",
             "SELECT nextval('durable_numbers')",
+            "SELECT jobs_pause('default')",
+            "SELECT jobs_resume('default')",
         ] {
             is_denied(shop.batch_execute(statement).await.unwrap_err());
         }
@@ -312,8 +421,10 @@ fn the_examples_of_the_page_do_what_it_says() {
             CREATE TABLE orders (id bigint PRIMARY KEY); GRANT INSERT ON orders TO shop;";
         other.batch_execute(shop).await.unwrap();
         let sql = examples("sql");
-        assert_eq!(sql.len(), 2);
+        assert_eq!(sql.len(), 3);
         other.batch_execute(sql[0]).await.unwrap();
+        other.batch_execute(sql[2]).await.unwrap();
+        assert!(queue.paused().await.unwrap().is_empty());
         let port = server.port();
         let mut jobs = 0;
         match psql(port) {

@@ -77,6 +77,8 @@ pub async fn all<S: Store>(queue: Queue<S>) {
         queues::a_node_runs_jobs_of_its_queues,
         queues::a_queue_lets_as_many_run_as_it_may,
         queues::a_full_queue_leaves_its_jobs_to_other_nodes,
+        queues::nothing_of_a_paused_queue_begins,
+        queues::a_node_leaves_a_queue_alone_while_it_is_paused,
         jobs::jobs_are_listed_by_their_keys,
         jobs::a_list_has_the_beginnings_of_large_jobs,
     }

@@ -14,11 +14,11 @@ use tourbillon::time::sleep;
 use tourbillon_jobs::{
     Attempt, NewJob, Node, Queue, QueueError, Time,
     queue::MAX_QUEUE,
-    store::{Kinds, Listing, Span, Store},
+    store::{Begin, Kinds, Listing, Span, Store},
 };
 
 use super::SOON;
-use crate::support::{HOUR, live, node, waiting};
+use crate::support::{HOUR, live, node, start, waiting, yes};
 
 /// Adds a job to a queue.
 async fn add<S: Store>(queue: &Queue<S>, key: &str, name: &str, at: Duration) {
@@ -188,4 +188,98 @@ pub async fn a_full_queue_leaves_its_jobs_to_other_nodes<S: Store>(queue: &Queue
     gate.add_permits(1);
     live(queue, 0).await;
     assert!(full.stop(HOUR).await && other.stop(HOUR).await);
+}
+
+pub async fn nothing_of_a_paused_queue_begins<S: Store>(queue: &Queue<S>) {
+    let store = queue.store();
+    let kinds = [Kinds::All, Kinds::only([""]), Kinds::only(["", "none"])];
+    for (key, name) in [("held", "mails"), ("free", "mails"), ("other", "default")] {
+        add(queue, key, name, Duration::ZERO).await;
+    }
+    let lease = store.register(HOUR).await.unwrap().node;
+    let mut held = store.hold(lease, Span::Due, "mails", &Kinds::All, 1).await;
+    let held = held.as_mut().unwrap().pop().unwrap();
+    for _ in 0..2 {
+        queue.pause("mails").await.unwrap();
+        assert_eq!(queue.paused().await.unwrap(), ["mails"]);
+    }
+    // What a node holds does not begin, and no node becomes the holder of another one.
+    let begin = start(&held.key, held.token);
+    let begun = async || store.begin(vec![begin.clone()]).await.unwrap();
+    assert_eq!(begun().await, [Begin::Paused]);
+    for kinds in &kinds {
+        for span in [Span::Due, Span::Above(9), Span::Within(HOUR)] {
+            let none = store.hold(lease, span, "mails", kinds, 10).await.unwrap();
+            assert!(none.is_empty(), "{none:?}");
+            assert!(!store.skipped(span, "mails", kinds).await.unwrap());
+        }
+    }
+    let other = store
+        .hold(lease, Span::Due, "default", &Kinds::All, 10)
+        .await;
+    assert_eq!(other.unwrap()[0].key, "other");
+    // It is a pause of this queue alone, and of all its kinds.
+    for _ in 0..2 {
+        queue.resume("mails").await.unwrap();
+        assert!(queue.paused().await.unwrap().is_empty());
+    }
+    assert_eq!(begun().await, [yes(1)]);
+    let free = store.hold(lease, Span::Due, "mails", &kinds[1], 10).await;
+    assert_eq!(free.unwrap().len(), 1);
+    store.release(lease).await.unwrap();
+    for key in ["held", "free", "other"] {
+        queue.cancel(key).await.unwrap();
+    }
+    for name in [String::new(), "q".repeat(MAX_QUEUE + 1), "a\nb".into()] {
+        let refused = queue.pause(name).await;
+        assert!(matches!(refused, Err(QueueError::Queue)), "{refused:?}");
+    }
+}
+
+pub async fn a_node_leaves_a_queue_alone_while_it_is_paused<S: Store>(queue: &Queue<S>) {
+    let (node, gate, mut begins, mut ends) = waiting(
+        queue,
+        |node| {
+            let node = node.window(24 * HOUR);
+            node.queue("mails", 10).queue("default", 10)
+        },
+        |_| Ok(()),
+    );
+    // One job runs, and another one waits in a timer of the node, unless the pause takes too long.
+    let mut delay = 10 * SOON;
+    loop {
+        add(queue, "runs", "mails", Duration::ZERO).await;
+        assert_eq!(begins.recv().await.unwrap().key, "runs");
+        add(queue, "timer", "mails", delay).await;
+        queue.pause("mails").await.unwrap();
+        if queue.get("timer").await.unwrap().unwrap().attempts == 0 {
+            break;
+        }
+        queue.resume("mails").await.unwrap();
+        assert_eq!(begins.recv().await.unwrap().key, "timer");
+        gate.add_permits(2);
+        for _ in 0..2 {
+            ends.recv().await.unwrap();
+        }
+        live(queue, 0).await;
+        delay *= 2;
+    }
+    add(queue, "due", "mails", Duration::ZERO).await;
+    // What runs goes on, and jobs of another queue are not kept waiting.
+    gate.add_permits(1);
+    assert_eq!(ends.recv().await.unwrap(), ("runs".into(), Some(true)));
+    add(queue, "other", "default", 2 * delay).await;
+    assert_eq!(begins.recv().await.unwrap().key, "other");
+    // The node gives back what it held. It learns of the end of the pause, as it would look by
+    // itself after five minutes.
+    queue.resume("mails").await.unwrap();
+    let mut keys = [(); 2].map(|()| String::new());
+    for key in &mut keys {
+        *key = begins.recv().await.unwrap().key;
+    }
+    keys.sort();
+    assert_eq!(keys, ["due", "timer"]);
+    gate.add_permits(3);
+    live(queue, 0).await;
+    assert!(node.stop(HOUR).await);
 }
