@@ -59,8 +59,9 @@ impl Disk {
     }
 
     /// Sets which part of the syncs fails with the system's error `EIO`, from 0 to 1. As on Linux,
-    /// what such a sync was to write is not written by the next one either, though it is read until
-    /// the host crashes. The program has to write it again.
+    /// nobody knows what such a sync has written of a file, and the next one does not write it
+    /// either, though it is read until the host crashes: the program has to write it again. Each
+    /// open file reports the failure once. Names of a directory are written by the next sync.
     ///
     /// # Panics
     ///

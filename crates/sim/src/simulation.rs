@@ -171,8 +171,9 @@ impl Simulation {
     /// real ones of the machine, which the hosts share.
     ///
     /// A host that [crashes](crate::crash) finds on its disk what it has synced, and at random some
-    /// of the rest: parts of 512 bytes of what it wrote to a file, and the first changes of names.
-    /// A sync of a file writes its bytes; its name is written by a sync of the directory.
+    /// of the rest: parts of 512 bytes of what it wrote to a file, and the first changes of the
+    /// names of a directory. A sync of a file writes its bytes, and a sync of the directory its
+    /// name.
     ///
     /// ```
     /// # #[cfg(tourbillon_sim)] {

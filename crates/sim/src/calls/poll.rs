@@ -32,7 +32,8 @@ pub(super) fn symbols() -> [usize; 13] {
     ]
 }
 
-/// Passes a point, and makes a descriptor. Its number is that of a real one, which nothing uses.
+/// Passes a point, and makes a descriptor. Its number is that of a real one, with which nothing can
+/// be done: a call that is not simulated fails with `EBADF`.
 pub(crate) fn open(world: &World, object: Object) -> c_int {
     world.point();
     let fd = number();
@@ -46,7 +47,13 @@ pub(crate) fn open(world: &World, object: Object) -> c_int {
 
 /// Returns the number of a new descriptor.
 pub(super) fn number() -> c_int {
-    real!(SYS_eventfd2, 0, libc::EFD_CLOEXEC | libc::EFD_NONBLOCK) as c_int
+    let path = c"/dev/null".as_ptr();
+    real!(
+        SYS_openat,
+        libc::AT_FDCWD,
+        path,
+        libc::O_PATH | libc::O_CLOEXEC
+    ) as c_int
 }
 
 #[unsafe(no_mangle)]

@@ -281,6 +281,39 @@ unsafe extern "C" fn syscall(
             unsafe { libc::clock_gettime(a as libc::clockid_t, b as *mut timespec).into() }
         }
         libc::SYS_sched_yield => sched_yield().into(),
+        // SAFETY: a call with numbers alone.
+        libc::SYS_flock => unsafe { libc::flock(a as c_int, b as c_int) }.into(),
+        // SAFETY: as above.
+        libc::SYS_fsync => unsafe { libc::fsync(a as c_int) }.into(),
+        // SAFETY: as above.
+        libc::SYS_fdatasync => unsafe { libc::fdatasync(a as c_int) }.into(),
+        // SAFETY: as above.
+        libc::SYS_openat => unsafe {
+            libc::openat(
+                a as c_int,
+                b as *const c_char,
+                c as c_int,
+                d as libc::mode_t,
+            )
+            .into()
+        },
+        // SAFETY: as above.
+        libc::SYS_renameat2 => unsafe {
+            let (from, to) = (b as *const c_char, d as *const c_char);
+            libc::renameat2(a as c_int, from, c as c_int, to, e as libc::c_uint).into()
+        },
+        // SAFETY: as above.
+        libc::SYS_statx => unsafe {
+            let path = b as *const c_char;
+            libc::statx(
+                a as c_int,
+                path,
+                c as c_int,
+                d as libc::c_uint,
+                e as *mut libc::statx,
+            )
+            .into()
+        },
         // SAFETY: as above.
         _ => unsafe { raw::call(number, [a, b, c, d, e, f]) as c_long },
     }

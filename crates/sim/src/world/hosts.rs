@@ -39,9 +39,11 @@ impl State {
     }
 
     pub(crate) fn add_host(&mut self, name: String, disk: Option<&(PathBuf, Disk)>) {
-        let mut host = Host::new(name);
+        let (mut host, number) = (Host::new(name), self.hosts.len() as u32);
         let now = host.clocks.read(Clock::Wall, self.now);
-        host.disk = disk.map(|(path, disk)| Volume::new(path.clone(), disk.clone(), now));
+        host.disk = disk.map(|(path, disk)| {
+            Volume::new(path.clone(), disk.clone(), now, self.rng.fork(), number)
+        });
         self.hosts.push(host);
     }
 

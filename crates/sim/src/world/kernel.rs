@@ -315,7 +315,7 @@ impl Kernel {
         timers.chain(delayed).min().unwrap_or(NEVER)
     }
 
-    /// Reports a step of a machine's wall clock to the timerfds that asked for it, which it returns.
+    /// Reports a step of a machine's wall clock to the timerfds that asked for it. Returns them.
     pub(crate) fn clock_was_set(&mut self, host: usize) -> Vec<i32> {
         let mut reported = Vec::new();
         for (fd, object) in &mut self.objects {

@@ -5,4 +5,5 @@
 mod disk;
 mod network;
 mod planted;
+mod power;
 mod races;

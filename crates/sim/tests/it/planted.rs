@@ -303,8 +303,9 @@ fn a_step_of_the_clock_ends_a_lease(sim: &mut Simulation) {
     }
 }
 
-/// A store with a log. It answers when an entry is on its disk, or, with a bug, before that.
-fn a_store_crashes(sim: &mut Simulation, syncs: bool) {
+/// A store with a log. It answers when an entry and the name of the log are on its disk, or, with a
+/// bug, before that.
+fn a_store_crashes(sim: &mut Simulation, syncs_log: bool, syncs_name: bool) {
     const READ: u64 = u64::MAX;
     sim.disk("/data", Disk::new());
     sim.host("store", move || {
@@ -314,8 +315,10 @@ fn a_store_crashes(sim: &mut Simulation, syncs: bool) {
             if request != READ {
                 let mut file = File::options().create(true).append(true).open(log).unwrap();
                 file.write_all(&request.to_le_bytes()).unwrap();
-                File::open("/data").unwrap().sync_all().unwrap();
-                if syncs {
+                if syncs_name {
+                    File::open("/data").unwrap().sync_all().unwrap();
+                }
+                if syncs_log {
                     file.sync_data().unwrap();
                 }
             }
@@ -335,14 +338,19 @@ fn a_store_crashes(sim: &mut Simulation, syncs: bool) {
     });
 }
 
-/// The store syncs the name of its log alone.
 #[tourbillon_sim::test(seeds = 10_000)]
 #[should_panic(expected = "an acknowledged value is lost")]
 fn a_sync_is_missing(sim: &mut Simulation) {
-    a_store_crashes(sim, false);
+    a_store_crashes(sim, false, true);
+}
+
+#[tourbillon_sim::test(seeds = 10_000)]
+#[should_panic(expected = "an acknowledged value is lost")]
+fn a_sync_of_the_directory_is_missing(sim: &mut Simulation) {
+    a_store_crashes(sim, true, false);
 }
 
 #[tourbillon_sim::test(seeds = 100)]
 fn a_store_that_syncs_loses_nothing(sim: &mut Simulation) {
-    a_store_crashes(sim, true);
+    a_store_crashes(sim, true, true);
 }

@@ -9,15 +9,15 @@ use std::{
     sync::atomic::AtomicUsize,
 };
 
-use libc::{DIR, c_int, dirent64};
+use libc::{DIR, c_int, c_long, dirent64, off64_t};
 
 use super::{
     super::{fail, thread::original},
     on_file, open,
 };
-use crate::world::{disk::Inode, enter};
+use crate::world::{Inside, World, disk::Inode, enter, net::Errno};
 
-pub(super) fn symbols() -> [usize; 6] {
+pub(super) fn symbols() -> [usize; 11] {
     [
         opendir as *const () as usize,
         fdopendir as *const () as usize,
@@ -25,13 +25,20 @@ pub(super) fn symbols() -> [usize; 6] {
         readdir64 as *const () as usize,
         closedir as *const () as usize,
         dirfd as *const () as usize,
+        rewinddir as *const () as usize,
+        telldir as *const () as usize,
+        seekdir as *const () as usize,
+        readdir_r as *const () as usize,
+        readdir64_r as *const () as usize,
     ]
 }
 
 /// A directory that a program lists, as its pointer to `DIR` refers to it.
 pub(crate) struct Listing {
     fd: c_int,
-    left: std::vec::IntoIter<(OsString, Inode, bool)>,
+    names: Vec<(OsString, Inode, bool)>,
+    /// How many were returned.
+    at: usize,
     /// What the last call returned.
     entry: dirent64,
 }
@@ -44,6 +51,10 @@ static OPEN_FD: AtomicUsize = AtomicUsize::new(0);
 static READ: AtomicUsize = AtomicUsize::new(0);
 static CLOSE: AtomicUsize = AtomicUsize::new(0);
 static FD: AtomicUsize = AtomicUsize::new(0);
+static REWIND: AtomicUsize = AtomicUsize::new(0);
+static TELL: AtomicUsize = AtomicUsize::new(0);
+static SEEK: AtomicUsize = AtomicUsize::new(0);
+static READ_TO: AtomicUsize = AtomicUsize::new(0);
 static RESOLVE: AtomicUsize = AtomicUsize::new(0);
 
 /// Looks up the C library's own functions.
@@ -53,6 +64,10 @@ pub(in crate::calls) fn find() {
     original(&READ, c"readdir64");
     original(&CLOSE, c"closedir");
     original(&FD, c"dirfd");
+    original(&REWIND, c"rewinddir");
+    original(&TELL, c"telldir");
+    original(&SEEK, c"seekdir");
+    original(&READ_TO, c"readdir64_r");
     original(&RESOLVE, c"realpath");
 }
 
@@ -98,19 +113,17 @@ unsafe extern "C" fn fdopendir(fd: c_int) -> *mut DIR {
         return unsafe { mem::transmute::<usize, Open>(found)(fd) };
     };
     world.point();
-    let mut state = world.lock();
-    let inode = state.inode(fd);
-    let names = inode.and_then(|inode| state.on_disk(|disk, _| disk.list(inode)));
-    match names {
+    match names(&world, fd) {
         Ok(names) => {
             let mut listing = Box::new(Listing {
                 fd,
-                left: names.into_iter(),
+                names,
+                at: 0,
                 // SAFETY: all bytes may be zero.
                 entry: unsafe { mem::zeroed() },
             });
             let at: *mut Listing = &mut *listing;
-            state.listings.insert(at as usize, listing);
+            world.lock().listings.insert(at as usize, listing);
             at.cast()
         }
         Err(errno) => {
@@ -120,31 +133,130 @@ unsafe extern "C" fn fdopendir(fd: c_int) -> *mut DIR {
     }
 }
 
+/// Returns the names of a directory. Behind its own, they are in any order.
+fn names(world: &World, fd: c_int) -> Result<Vec<(OsString, Inode, bool)>, Errno> {
+    let mut state = world.lock();
+    let mut names = state.on_open(fd, |disk, inode, _| disk.list(inode))?;
+    state.rng.shuffle(&mut names[2..]);
+    Ok(names)
+}
+
+/// Returns the simulation, if a directory is listed there.
+fn on_listing(dir: *mut DIR) -> Option<Inside> {
+    enter().filter(|world| world.lock().listings.contains_key(&(dir as usize)))
+}
+
+/// Calls the C library's own function of a directory that is no simulated one.
+macro_rules! really {
+    ($known:ident, $name:literal, $dir:expr $(, $arg:expr => $type:ty)* => $result:ty) => {{
+        type Call = unsafe extern "C" fn(*mut DIR $(, $type)*) -> $result;
+        let found = original(&$known, $name);
+        // SAFETY: this is the function's type, and the caller vouches for its arguments.
+        unsafe { mem::transmute::<usize, Call>(found)($dir $(, $arg)*) }
+    }};
+}
+
+/// # Safety
+///
+/// As in the C library.
+#[unsafe(no_mangle)]
+unsafe extern "C" fn rewinddir(dir: *mut DIR) {
+    let Some(world) = on_listing(dir) else {
+        return really!(REWIND, c"rewinddir", dir => ());
+    };
+    let fd = world.lock().listings[&(dir as usize)].fd;
+    let found = names(&world, fd);
+    if let Some(listing) = world.lock().listings.get_mut(&(dir as usize)) {
+        (listing.names, listing.at) = (found.unwrap_or_default(), 0);
+    }
+}
+
+/// # Safety
+///
+/// As in the C library.
+#[unsafe(no_mangle)]
+unsafe extern "C" fn telldir(dir: *mut DIR) -> c_long {
+    match on_listing(dir) {
+        Some(world) => world.lock().listings[&(dir as usize)].at as c_long,
+        None => really!(TELL, c"telldir", dir => c_long),
+    }
+}
+
+/// # Safety
+///
+/// As in the C library.
+#[unsafe(no_mangle)]
+unsafe extern "C" fn seekdir(dir: *mut DIR, to: c_long) {
+    let Some(world) = on_listing(dir) else {
+        return really!(SEEK, c"seekdir", dir, to => c_long => ());
+    };
+    if let Some(listing) = world.lock().listings.get_mut(&(dir as usize)) {
+        listing.at = usize::try_from(to).unwrap_or(0);
+    }
+}
+
+/// # Safety
+///
+/// As in the C library.
+#[unsafe(no_mangle)]
+unsafe extern "C" fn readdir64_r(
+    dir: *mut DIR,
+    entry: *mut dirent64,
+    result: *mut *mut dirent64,
+) -> c_int {
+    if on_listing(dir).is_none() {
+        return really!(READ_TO, c"readdir64_r", dir,
+            entry => *mut dirent64, result => *mut *mut dirent64 => c_int);
+    }
+    // SAFETY: the caller passes a directory, and room for an entry and for a pointer.
+    unsafe {
+        let next = readdir64(dir);
+        match next.is_null() {
+            true => *result = next,
+            false => {
+                next.copy_to_nonoverlapping(entry, 1);
+                *result = entry;
+            }
+        }
+    }
+    0
+}
+
+/// # Safety
+///
+/// As in the C library.
+#[unsafe(no_mangle)]
+unsafe extern "C" fn readdir_r(
+    dir: *mut DIR,
+    entry: *mut dirent64,
+    result: *mut *mut dirent64,
+) -> c_int {
+    // SAFETY: the caller vouches for the arguments.
+    unsafe { readdir64_r(dir, entry, result) }
+}
+
 /// # Safety
 ///
 /// As in the C library.
 #[unsafe(no_mangle)]
 unsafe extern "C" fn readdir64(dir: *mut DIR) -> *mut dirent64 {
-    let entered = enter().filter(|world| world.lock().listings.contains_key(&(dir as usize)));
-    let Some(world) = entered else {
-        type Read = unsafe extern "C" fn(*mut DIR) -> *mut dirent64;
-        let found = original(&READ, c"readdir64");
-        // SAFETY: this is the function's type, and the caller vouches for its arguments.
-        return unsafe { mem::transmute::<usize, Read>(found)(dir) };
+    let Some(world) = on_listing(dir) else {
+        return really!(READ, c"readdir64", dir => *mut dirent64);
     };
     world.point();
     let mut state = world.lock();
     let Some(listing) = state.listings.get_mut(&(dir as usize)) else {
         return ptr::null_mut();
     };
-    let Some((name, inode, is_dir)) = listing.left.next() else {
+    let Some((name, inode, is_dir)) = listing.names.get(listing.at) else {
         return ptr::null_mut();
     };
+    listing.at += 1;
     let entry = &mut listing.entry;
-    entry.d_ino = inode;
-    entry.d_off += 1;
+    entry.d_ino = *inode;
+    entry.d_off = listing.at as off64_t;
     entry.d_reclen = size_of::<dirent64>() as u16;
-    entry.d_type = if is_dir { libc::DT_DIR } else { libc::DT_REG };
+    entry.d_type = if *is_dir { libc::DT_DIR } else { libc::DT_REG };
     // A name has at most 255 bytes, and a zero byte ends it.
     for (to, byte) in entry
         .d_name
@@ -175,12 +287,7 @@ unsafe extern "C" fn closedir(dir: *mut DIR) -> c_int {
     match listing {
         // SAFETY: the descriptor was the directory's own.
         Some(listing) => unsafe { libc::close(listing.fd) },
-        None => {
-            type Close = unsafe extern "C" fn(*mut DIR) -> c_int;
-            let found = original(&CLOSE, c"closedir");
-            // SAFETY: this is the function's type, and the caller vouches for its arguments.
-            unsafe { mem::transmute::<usize, Close>(found)(dir) }
-        }
+        None => really!(CLOSE, c"closedir", dir => c_int),
     }
 }
 
@@ -189,14 +296,8 @@ unsafe extern "C" fn closedir(dir: *mut DIR) -> c_int {
 /// As in the C library.
 #[unsafe(no_mangle)]
 unsafe extern "C" fn dirfd(dir: *mut DIR) -> c_int {
-    let fd = enter().and_then(|world| {
-        let state = world.lock();
-        Some(state.listings.get(&(dir as usize))?.fd)
-    });
-    fd.unwrap_or_else(|| {
-        type Fd = unsafe extern "C" fn(*mut DIR) -> c_int;
-        let found = original(&FD, c"dirfd");
-        // SAFETY: this is the function's type, and the caller vouches for its arguments.
-        unsafe { mem::transmute::<usize, Fd>(found)(dir) }
-    })
+    match on_listing(dir) {
+        Some(world) => world.lock().listings[&(dir as usize)].fd,
+        None => really!(FD, c"dirfd", dir => c_int),
+    }
 }

@@ -1,14 +1,19 @@
 //! Files on the disks of the hosts, by their descriptors.
 
+mod descriptors;
 mod listing;
 mod names;
 mod stat;
 
-use std::{ffi::CStr, os::unix::ffi::OsStrExt, path::Component};
+use std::{
+    ffi::{CStr, OsStr},
+    os::unix::ffi::OsStrExt,
+    path::{Component, Path, PathBuf},
+};
 
 use libc::{c_char, c_int, c_void, mode_t, off_t, off64_t, size_t, ssize_t};
 
-use super::{answer, bytes, done, fail, open as open_object, poll::number, raw::real};
+use super::{answer, bytes, done, fail, open as open_object, raw::real};
 use crate::world::{
     Inside, NEVER, Wait, World,
     disk::{LockKind, Place, Range},
@@ -35,8 +40,8 @@ pub(super) fn symbols() -> Vec<usize> {
         sync as *const () as usize,
         syncfs as *const () as usize,
         flock as *const () as usize,
-        dup as *const () as usize,
     ];
+    symbols.extend(descriptors::symbols());
     symbols.extend(names::symbols());
     symbols.extend(listing::symbols());
     symbols.extend(stat::symbols());
@@ -44,7 +49,7 @@ pub(super) fn symbols() -> Vec<usize> {
 }
 
 pub(crate) use self::listing::Listings;
-pub(super) use self::listing::find;
+pub(super) use self::{descriptors::share, listing::find};
 
 /// Enters the simulation for a call on a file of a disk.
 pub(super) fn on_file(fd: c_int) -> Option<Inside> {
@@ -64,17 +69,17 @@ unsafe fn on_path(from: c_int, path: *const c_char) -> Option<(Inside, Place)> {
     // SAFETY: as the caller says.
     let path = unsafe { CStr::from_ptr(path) }.to_bytes();
     let mut state = world.lock();
-    let relative = state.inode(from).ok();
+    let relative = state.directory(from);
     let disk = state.volume()?;
     let place = match (path.first(), relative) {
-        (None, _) => return None,
-        (Some(b'/'), _) => on_mount(disk.mount.as_os_str().as_bytes(), path),
+        (None, _) => None,
+        (Some(b'/'), _) => on_mount(&disk.mount, path),
         (_, Some(dir)) => Some(Place::new(dir, path)),
+        // A real directory is on no disk.
+        _ if from != libc::AT_FDCWD => None,
         _ => {
-            let mut whole = std::env::current_dir().ok()?.into_os_string();
-            whole.push("/");
-            let whole = [whole.as_bytes(), path].concat();
-            on_mount(disk.mount.as_os_str().as_bytes(), &whole)
+            let here = std::env::current_dir().ok()?.into_os_string();
+            on_mount(&disk.mount, &[here.as_bytes(), b"/", path].concat())
         }
     }?;
     drop(state);
@@ -82,18 +87,15 @@ unsafe fn on_path(from: c_int, path: *const c_char) -> Option<(Inside, Place)> {
 }
 
 /// Returns where an absolute path leads on a disk, if it begins with the path of the disk.
-fn on_mount(mount: &[u8], path: &[u8]) -> Option<Place> {
-    let mount = std::path::Path::new(std::ffi::OsStr::from_bytes(mount));
-    let mut at = std::path::PathBuf::from("/");
+fn on_mount(mount: &Path, path: &[u8]) -> Option<Place> {
+    let mut at = PathBuf::from("/");
     let mut rest = path;
     loop {
         while let [b'/', behind @ ..] = rest {
             rest = behind;
         }
         if at == mount {
-            // The slashes behind the mount count.
-            let place = Place::new(Place::root().from, rest);
-            return Some(place);
+            return Some(Place::on_mount(rest));
         }
         if rest.is_empty() {
             return None;
@@ -102,7 +104,7 @@ fn on_mount(mount: &[u8], path: &[u8]) -> Option<Place> {
             .iter()
             .position(|byte| *byte == b'/')
             .unwrap_or(rest.len());
-        let name = std::path::Path::new(std::ffi::OsStr::from_bytes(&rest[..end]));
+        let name = Path::new(OsStr::from_bytes(&rest[..end]));
         match name.components().next() {
             Some(Component::ParentDir) => _ = at.pop(),
             Some(Component::Normal(name)) => at.push(name),
@@ -154,7 +156,7 @@ unsafe extern "C" fn openat(from: c_int, path: *const c_char, flags: c_int, mode
         return real!(SYS_openat, from, path, flags, mode) as c_int;
     };
     world.point();
-    // A file without a name is asked for by two bits, of which one is that of a directory.
+    // The flag contains the bit of O_DIRECTORY, so both are compared.
     if flags & libc::O_TMPFILE == libc::O_TMPFILE {
         return fail(libc::EOPNOTSUPP);
     }
@@ -165,19 +167,33 @@ unsafe extern "C" fn openat(from: c_int, path: *const c_char, flags: c_int, mode
     }
 }
 
-/// Reads what comes next in a file.
-pub(super) fn read_next(world: &World, fd: c_int, buffer: &mut [u8]) -> Result<usize, Errno> {
-    world.point();
-    world.lock().read_file(fd, Range::Next, buffer)
-}
-
-/// Writes at the place of a file that comes next.
-pub(super) fn write_next(world: &World, fd: c_int, bytes: &[u8]) -> Result<usize, Errno> {
-    world.point();
-    world.lock().write_file(fd, Range::Next, bytes)
-}
-
 /// Reads from a file.
+pub(super) fn read_at(
+    world: &World,
+    fd: c_int,
+    range: Range,
+    buffer: &mut [u8],
+) -> Result<usize, Errno> {
+    world.point();
+    world.lock().read_file(fd, range, buffer)
+}
+
+/// Writes to a file, and to the disk if it was opened so.
+pub(super) fn write_at(
+    world: &World,
+    fd: c_int,
+    range: Range,
+    bytes: &[u8],
+) -> Result<usize, Errno> {
+    world.point();
+    let count = world.lock().write_file(fd, range, bytes)?;
+    if count > 0 {
+        world.sync_if_asked(fd)?;
+    }
+    Ok(count)
+}
+
+/// Reads from a file, for `read` and `pread`.
 ///
 /// # Safety
 ///
@@ -189,10 +205,9 @@ pub(super) unsafe fn read(
     buffer: *mut c_void,
     len: size_t,
 ) -> ssize_t {
-    world.point();
     // The caller's buffer may not be initialized, so the bytes go through another one.
-    let mut own = vec![0; len.min(1 << 24)];
-    let result = world.lock().read_file(fd, range, &mut own);
+    let mut own = vec![0; world.lock().readable(fd, range, len)];
+    let result = read_at(world, fd, range, &mut own);
     if let Ok(count) = result {
         // SAFETY: the caller passes room for `len` bytes, and `count` is not greater.
         unsafe { own.as_ptr().copy_to_nonoverlapping(buffer.cast(), count) };
@@ -200,7 +215,7 @@ pub(super) unsafe fn read(
     answer(result)
 }
 
-/// Writes to a file.
+/// Writes to a file, for `write` and `pwrite`.
 ///
 /// # Safety
 ///
@@ -212,11 +227,9 @@ pub(super) unsafe fn write(
     buffer: *const c_void,
     len: size_t,
 ) -> ssize_t {
-    world.point();
     // SAFETY: as the caller says.
     let bytes = unsafe { bytes(buffer, len) };
-    let result = world.lock().write_file(fd, range, bytes);
-    answer(result)
+    answer(write_at(world, fd, range, bytes))
 }
 
 fn range(at: off64_t) -> Result<Range, c_int> {
@@ -325,7 +338,7 @@ extern "C" fn fdatasync(fd: c_int) -> c_int {
 #[unsafe(no_mangle)]
 extern "C" fn syncfs(fd: c_int) -> c_int {
     match on_file(fd) {
-        Some(world) => done(world.sync(|disk| disk.begin_sync_of_all())),
+        Some(world) => done(world.sync_all()),
         None => real!(SYS_syncfs, fd) as c_int,
     }
 }
@@ -334,7 +347,7 @@ extern "C" fn syncfs(fd: c_int) -> c_int {
 extern "C" fn sync() {
     match enter() {
         // It reports no errors.
-        Some(world) => _ = world.sync(|disk| disk.begin_sync_of_all()),
+        Some(world) => _ = world.sync_all(),
         None => _ = real!(SYS_sync),
     }
 }
@@ -359,31 +372,5 @@ extern "C" fn flock(fd: c_int, operation: c_int) -> c_int {
             }
             result => return done(result),
         }
-    }
-}
-
-#[unsafe(no_mangle)]
-extern "C" fn dup(fd: c_int) -> c_int {
-    match on_file(fd) {
-        Some(world) => share(&world, fd),
-        None => real!(SYS_dup, fd) as c_int,
-    }
-}
-
-/// Makes another descriptor of an open file.
-pub(super) fn share(world: &World, fd: c_int) -> c_int {
-    let new = number();
-    if new < 0 {
-        return new;
-    }
-    let mut state = world.lock();
-    let shared = state.share(fd);
-    match shared {
-        Ok(object) => {
-            let host = state.host();
-            state.kernel.open(new, host, object);
-            new
-        }
-        Err(errno) => fail(errno),
     }
 }

@@ -1,9 +1,9 @@
 //! Files on the disks of the hosts, by their paths.
 
-use libc::{c_char, c_int, c_uint, mode_t, ssize_t};
+use libc::{c_char, c_int, c_uint, mode_t, off64_t, ssize_t, timespec};
 
 use super::{
-    super::{done, fail, raw::real},
+    super::{clock::nanos, done, fail, raw::real},
     on_file, on_path,
 };
 use crate::world::{
@@ -32,6 +32,10 @@ pub(super) fn symbols() -> Vec<usize> {
         faccessat as *const () as usize,
         chmod as *const () as usize,
         fchmod as *const () as usize,
+        truncate as *const () as usize,
+        truncate64 as *const () as usize,
+        futimens as *const () as usize,
+        utimensat as *const () as usize,
     ]
 }
 
@@ -280,14 +284,96 @@ extern "C" fn fchmod(fd: c_int, mode: mode_t) -> c_int {
     let Some(world) = on_file(fd) else {
         return real!(SYS_fchmod, fd, mode) as c_int;
     };
-    let mut state = world.lock();
-    let inode = state.inode(fd);
-    done(inode.and_then(|inode| {
-        state.on_disk(|disk, _| {
-            disk.set_mode(inode, mode);
-            Ok(())
-        })
-    }))
+    let changed = world.lock().on_open(fd, |disk, inode, _| {
+        disk.set_mode(inode, mode);
+        Ok(())
+    });
+    done(changed)
+}
+
+/// # Safety
+///
+/// As in the C library.
+#[unsafe(no_mangle)]
+unsafe extern "C" fn truncate64(path: *const c_char, len: off64_t) -> c_int {
+    // SAFETY: the caller passes a text.
+    let Some((world, place)) = (unsafe { on_path(libc::AT_FDCWD, path) }) else {
+        return real!(SYS_truncate, path, len) as c_int;
+    };
+    on_disk(&world, |disk, now| {
+        let inode = disk.find(&place)?;
+        let len = u64::try_from(len).map_err(|_| libc::EINVAL)?;
+        disk.resize(inode, len, now)
+    })
+}
+
+/// # Safety
+///
+/// As in the C library.
+#[unsafe(no_mangle)]
+unsafe extern "C" fn truncate(path: *const c_char, len: off64_t) -> c_int {
+    // SAFETY: the caller vouches for the arguments.
+    unsafe { truncate64(path, len) }
+}
+
+/// Returns the second time of two, which is that of the last change. `None`: it stays as it is.
+///
+/// # Safety
+///
+/// `times` is null, or has two times.
+unsafe fn modified(times: *const timespec, now: u64) -> Option<u64> {
+    if times.is_null() {
+        return Some(now);
+    }
+    // SAFETY: as the caller says.
+    let time = unsafe { *times.add(1) };
+    match time.tv_nsec {
+        libc::UTIME_NOW => Some(now),
+        libc::UTIME_OMIT => None,
+        _ => Some(nanos(time)),
+    }
+}
+
+/// # Safety
+///
+/// As in the C library.
+#[unsafe(no_mangle)]
+unsafe extern "C" fn futimens(fd: c_int, times: *const timespec) -> c_int {
+    let Some(world) = on_file(fd) else {
+        return real!(SYS_utimensat, fd, 0, times, 0) as c_int;
+    };
+    let changed = world.lock().on_open(fd, |disk, inode, now| {
+        // SAFETY: the caller passes two times, or none.
+        if let Some(to) = unsafe { modified(times, now) } {
+            disk.set_modified(inode, to);
+        }
+        Ok(())
+    });
+    done(changed)
+}
+
+/// # Safety
+///
+/// As in the C library.
+#[unsafe(no_mangle)]
+unsafe extern "C" fn utimensat(
+    at: c_int,
+    path: *const c_char,
+    times: *const timespec,
+    flags: c_int,
+) -> c_int {
+    // SAFETY: the caller passes a text.
+    let Some((world, place)) = (unsafe { on_path(at, path) }) else {
+        return real!(SYS_utimensat, at, path, times, flags) as c_int;
+    };
+    on_disk(&world, |disk, now| {
+        let inode = disk.find(&place)?;
+        // SAFETY: the caller passes two times, or none.
+        if let Some(to) = unsafe { modified(times, now) } {
+            disk.set_modified(inode, to);
+        }
+        Ok(())
+    })
 }
 
 /// Enters the simulation for a call on two paths. `None` if none is on the disk of the caller's

@@ -37,7 +37,7 @@ fn mode(of: &Attributes) -> mode_t {
 fn to_stat(of: &Attributes) -> stat64 {
     // SAFETY: all bytes may be zero.
     let mut stat: stat64 = unsafe { mem::zeroed() };
-    stat.st_dev = DEVICE;
+    stat.st_dev = of.device.into();
     stat.st_ino = of.inode;
     stat.st_mode = mode(of);
     stat.st_nlink = of.links as _;
@@ -51,10 +51,7 @@ fn to_stat(of: &Attributes) -> stat64 {
     stat
 }
 
-/// The number of the device that a disk is.
-const DEVICE: u64 = 0x5eed;
-
-/// Returns what is known of a path relative to a directory, or of a descriptor if the path is empty.
+/// Returns what is known of a path relative to a directory, or of a descriptor if there is no path.
 /// `None`: it is not on the disk of the caller's host.
 ///
 /// # Safety
@@ -187,16 +184,21 @@ unsafe extern "C" fn statx(
     };
     // SAFETY: all bytes may be zero.
     let mut statx: libc::statx = unsafe { mem::zeroed() };
-    statx.stx_mask = libc::STATX_BASIC_STATS;
+    statx.stx_mask = libc::STATX_BASIC_STATS | libc::STATX_BTIME;
     statx.stx_ino = found.inode;
     statx.stx_mode = mode(&found) as u16;
     statx.stx_nlink = found.links as u32;
     statx.stx_size = found.len;
     statx.stx_blksize = 4_096;
     statx.stx_blocks = found.takes / 512;
-    statx.stx_dev_minor = DEVICE as u32;
-    statx.stx_mtime.tv_sec = (found.modified / 1_000_000_000) as i64;
-    statx.stx_mtime.tv_nsec = (found.modified % 1_000_000_000) as u32;
+    // At most 250 hosts: the number of a device of `stat` is this one.
+    statx.stx_dev_minor = found.device;
+    let set = |place: &mut libc::statx_timestamp, nanos: u64| {
+        place.tv_sec = (nanos / 1_000_000_000) as i64;
+        place.tv_nsec = (nanos % 1_000_000_000) as u32;
+    };
+    set(&mut statx.stx_btime, found.created);
+    set(&mut statx.stx_mtime, found.modified);
     (statx.stx_atime, statx.stx_ctime) = (statx.stx_mtime, statx.stx_mtime);
     // SAFETY: the caller passes room for it.
     unsafe { to.write(statx) };

@@ -33,6 +33,7 @@ pub(super) fn symbols() -> Vec<usize> {
         setsockopt as *const () as usize,
         shutdown as *const () as usize,
         fcntl as *const () as usize,
+        fcntl64 as *const () as usize,
         ioctl as *const () as usize,
     ];
     symbols.extend(transfer::symbols());
@@ -351,6 +352,12 @@ extern "C" fn shutdown(fd: c_int, how: c_int) -> c_int {
     done(result)
 }
 
+/// The name of `fcntl` in programs in C with offsets of 64 bits.
+#[unsafe(no_mangle)]
+extern "C" fn fcntl64(fd: c_int, command: c_int, argument: usize) -> c_int {
+    fcntl(fd, command, argument)
+}
+
 #[unsafe(no_mangle)]
 extern "C" fn fcntl(fd: c_int, command: c_int, argument: usize) -> c_int {
     let Some(world) = enter().filter(|world| world.lock().kernel.has(fd)) else {
@@ -361,11 +368,14 @@ extern "C" fn fcntl(fd: c_int, command: c_int, argument: usize) -> c_int {
         libc::F_GETFL if state.kernel.file(fd).is_some() => answer(state.flags(fd)) as c_int,
         libc::F_DUPFD | libc::F_DUPFD_CLOEXEC if state.kernel.file(fd).is_some() => {
             drop(state);
-            files::share(&world, fd)
+            files::share(&world, fd, number())
         }
         libc::F_GETFL => {
             let is_blocking = state.socket(fd).is_ok_and(|socket| socket.is_blocking);
             libc::O_RDWR | if is_blocking { 0 } else { libc::O_NONBLOCK }
+        }
+        libc::F_SETFL if state.kernel.file(fd).is_some() => {
+            done(state.set_flags(fd, argument as c_int))
         }
         libc::F_SETFL => {
             if let Ok(socket) = state.socket(fd) {
@@ -374,7 +384,7 @@ extern "C" fn fcntl(fd: c_int, command: c_int, argument: usize) -> c_int {
             0
         }
         libc::F_GETFD | libc::F_SETFD => real!(SYS_fcntl, fd, command, argument) as c_int,
-        // Two descriptors of one socket are not simulated.
+        // Two descriptors of one socket, and locks of parts of a file, are not simulated.
         _ => fail(libc::EINVAL),
     }
 }

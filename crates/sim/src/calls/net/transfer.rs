@@ -14,6 +14,7 @@ use super::{
 };
 use crate::world::{
     World,
+    disk::Range,
     net::{Errno, Kind},
 };
 
@@ -273,7 +274,7 @@ unsafe extern "C" fn readv(fd: c_int, buffers: *const iovec, count: c_int) -> ss
         // SAFETY: the caller passes this many buffers.
         let result = unsafe {
             scattered(buffers, count as usize, |bytes| {
-                Ok(((), files::read_next(&world, fd, bytes)?))
+                Ok(((), files::read_at(&world, fd, Range::Next, bytes)?))
             })
         };
         return answer(result.map(|((), count)| count));
@@ -298,7 +299,7 @@ unsafe extern "C" fn writev(fd: c_int, buffers: *const iovec, count: c_int) -> s
     if let Some(world) = on_file(fd) {
         // SAFETY: the caller passes this many buffers.
         let bytes = unsafe { gathered(buffers, count as usize) };
-        return answer(files::write_next(&world, fd, &bytes));
+        return answer(files::write_at(&world, fd, Range::Next, &bytes));
     }
     let Some(world) = on_socket(fd) else {
         return real!(SYS_writev, fd, buffers, count);

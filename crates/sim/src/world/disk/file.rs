@@ -21,6 +21,19 @@ impl Contents {
             None => _ = self.sectors.remove(&number),
         }
     }
+
+    /// Leaves nothing behind this length, so that zeros are read there. Returns the sectors that
+    /// change.
+    fn cut(&mut self, len: u64) -> BTreeSet<u64> {
+        let gone = self.sectors.split_off(&len.div_ceil(SECTOR as u64));
+        let mut changed: BTreeSet<u64> = gone.into_keys().collect();
+        let last = len / SECTOR as u64;
+        if let Some(sector) = self.sectors.get_mut(&last) {
+            sector[(len % SECTOR as u64) as usize..].fill(0);
+            changed.insert(last);
+        }
+        changed
+    }
 }
 
 #[derive(Default)]
@@ -31,9 +44,22 @@ pub(super) struct File {
     safe: Contents,
     /// The sectors that were written and not synced since. The system may write them at any time.
     dirty: BTreeSet<u64>,
-    /// The number of the last sync that has begun, and of the last one that has ended.
+    /// It was made shorter, and that was not synced since.
+    cut: Option<Cut>,
+    /// The number of the last sync that has begun, and of the last one that succeeded.
     begun: u64,
     ended: u64,
+    /// How many syncs have failed.
+    pub(super) errors: u64,
+}
+
+/// A file was made shorter.
+#[derive(Clone, Copy)]
+struct Cut {
+    /// The least length that it had.
+    len: u64,
+    /// The number of the last sync that had begun when it was made shorter.
+    after: u64,
 }
 
 /// What a sync writes: the contents of the moment at which it began.
@@ -53,10 +79,18 @@ impl File {
         (self.now.sectors.len() * SECTOR) as u64
     }
 
-    /// Returns how many more bytes of the disk it takes after a write.
-    pub(super) fn would_take(&self, at: u64, len: usize) -> u64 {
-        let new = sectors_of(at, len).filter(|number| !self.now.sectors.contains_key(number));
-        new.count() as u64 * SECTOR as u64
+    /// Returns how many of the bytes that a program writes there fit into this much room.
+    pub(super) fn fitting(&self, at: u64, len: usize, room: u64) -> usize {
+        let mut left = room / SECTOR as u64;
+        for (number, place, _) in pieces(at, len) {
+            if !self.now.sectors.contains_key(&number) {
+                if left == 0 {
+                    return place.start;
+                }
+                left -= 1;
+            }
+        }
+        len
     }
 
     /// Reads what there is from an offset on, and returns how many bytes.
@@ -75,7 +109,8 @@ impl File {
         len
     }
 
-    pub(super) fn write(&mut self, at: u64, bytes: &[u8]) {
+    pub(super) fn write(&mut self, at: u64, bytes: &[u8], rng: &mut fastrand::Rng) {
+        self.write_back(rng);
         for (number, place, from) in pieces(at, bytes.len()) {
             let sector = self.now.sectors.entry(number).or_insert([0; SECTOR]);
             sector[from..from + place.len()].copy_from_slice(&bytes[place]);
@@ -86,15 +121,26 @@ impl File {
         }
     }
 
-    pub(super) fn set_len(&mut self, len: u64) {
-        let kept = len.div_ceil(SECTOR as u64);
-        self.dirty.extend(self.now.sectors.split_off(&kept).keys());
-        // What lies behind the end is read as zeros if the file grows again.
-        let last = len / SECTOR as u64;
-        if let Some(sector) = self.now.sectors.get_mut(&last) {
-            sector[(len % SECTOR as u64) as usize..].fill(0);
-            self.dirty.insert(last);
+    /// At times, writes a sector to the disk as it is now, as the system does at any time.
+    fn write_back(&mut self, rng: &mut fastrand::Rng) {
+        if self.dirty.is_empty() || self.cut.is_some() || rng.u8(..8) > 0 {
+            return;
         }
+        let which = rng.usize(..self.dirty.len());
+        if let Some(number) = self.dirty.iter().nth(which) {
+            let sector = self.now.sectors.get(number).copied();
+            self.safe.set(*number, sector);
+        }
+    }
+
+    pub(super) fn set_len(&mut self, len: u64) {
+        if len < self.now.len {
+            self.cut = Some(Cut {
+                len: self.cut.map_or(len, |cut| cut.len.min(len)),
+                after: self.begun,
+            });
+        }
+        self.dirty.extend(self.now.cut(len));
         self.now.len = len;
     }
 
@@ -112,30 +158,54 @@ impl File {
     }
 
     /// Ends a sync. What has changed meanwhile stays dirty.
-    pub(super) fn end_sync(&mut self, sync: Sync, fails: bool) {
+    pub(super) fn end_sync(&mut self, sync: Sync, fails: bool, rng: &mut fastrand::Rng) {
+        // A later one that has succeeded had all that this one has.
+        if sync.number < self.ended && !fails {
+            return;
+        }
         for (number, sector) in &sync.sectors {
             if self.now.sectors.get(number).copied() == *sector {
                 self.dirty.remove(number);
             }
         }
-        // A later one that has ended already had all that this one has.
-        if fails || sync.number < self.ended {
+        if fails {
+            self.errors += 1;
+            // Nobody knows what the disk has written.
+            if sync.number > self.ended && self.cut.is_none() {
+                let written = sync.sectors.into_iter().filter(|_| rng.bool());
+                written.for_each(|(number, sector)| self.safe.set(number, sector));
+            }
             return;
         }
         self.ended = sync.number;
         for (number, sector) in sync.sectors {
             self.safe.set(number, sector);
         }
+        self.safe.cut(sync.len);
         self.safe.len = sync.len;
+        self.cut = self.cut.filter(|cut| cut.after >= sync.number);
     }
 
-    /// Leaves what a crash leaves: of what is dirty, nothing, all, or some sectors. Returns whether
-    /// something is lost.
+    /// Leaves what a crash leaves. Returns whether something is lost.
     pub(super) fn crash(&mut self, rng: &mut fastrand::Rng) -> bool {
-        let (mut is_lost, luck) = (false, rng.u8(..4));
-        for number in std::mem::take(&mut self.dirty) {
-            let was_written = luck == 0 || luck > 1 && rng.bool();
-            match was_written {
+        // Of some files all is written, of some nothing, of others some sectors.
+        let luck = rng.u8(..4);
+        let mut comes = || luck == 0 || luck > 1 && rng.bool();
+        let (dirty, before) = (std::mem::take(&mut self.dirty), self.safe.len);
+        let mut is_lost = false;
+        // What lies behind the cut is of another time, so it comes after the cut alone.
+        let mut first_kept = u64::MAX;
+        if let Some(cut) = self.cut.take() {
+            if comes() {
+                self.safe.cut(cut.len);
+                self.safe.len = before.min(cut.len);
+            } else {
+                is_lost = true;
+                first_kept = cut.len / SECTOR as u64;
+            }
+        }
+        for number in dirty.into_iter().filter(|number| *number < first_kept) {
+            match comes() {
                 true => {
                     let sector = self.now.sectors.get(&number).copied();
                     self.safe.set(number, sector);
@@ -143,31 +213,33 @@ impl File {
                 false => is_lost = true,
             }
         }
-        if self.safe.len != self.now.len {
-            match luck == 0 || luck > 1 && rng.bool() {
-                true => self.safe.len = self.now.len,
-                false => is_lost = true,
-            }
+        if first_kept == u64::MAX && self.safe.len < self.now.len {
+            let new = self.now.len;
+            let some = self.safe.len..new;
+            self.safe.len = match comes() {
+                true if luck == 0 || rng.bool() => new,
+                // The end is within what was written.
+                true => rng.u64(some).next_multiple_of(SECTOR as u64).min(new),
+                false => self.safe.len,
+            };
+            is_lost |= self.safe.len < new;
         }
-        let kept = self.safe.len;
+        let len = self.safe.len;
+        self.safe.cut(len);
         self.now = self.safe.clone();
-        // Sectors behind the end belong to no file.
-        self.set_len(kept);
-        self.dirty.clear();
-        self.safe = self.now.clone();
         is_lost
     }
-}
-
-fn sectors_of(at: u64, len: usize) -> std::ops::Range<u64> {
-    let end = at + len as u64;
-    at / SECTOR as u64..end.div_ceil(SECTOR as u64)
 }
 
 /// Divides a range of a file by its sectors. For each: its number, the part of the range, and where
 /// in the sector that begins.
 fn pieces(at: u64, len: usize) -> impl Iterator<Item = (u64, std::ops::Range<usize>, usize)> {
-    let range = if len == 0 { 0..0 } else { sectors_of(at, len) };
+    let end = (at + len as u64).div_ceil(SECTOR as u64);
+    let range = if len == 0 {
+        0..0
+    } else {
+        at / SECTOR as u64..end
+    };
     range.map(move |number| {
         let begin = number * SECTOR as u64;
         let first = begin.max(at);

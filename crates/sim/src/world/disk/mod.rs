@@ -1,8 +1,8 @@
-//! The disks of the hosts: what programs read, and what a crash leaves of it.
+//! The disks of the hosts: what programs read, and what a crash leaves of them.
 //!
-//! Each file has the contents that are read, and those that are on the disk. A sync makes the first
-//! ones the second ones. Names work the same way: a directory has names that are looked up, and
-//! those that are on the disk. Changes of names come to the disk in their order, each one whole.
+//! Each file has the contents that are read, and those that are on the disk. A sync writes what is
+//! read to the disk. Names work the same way: a directory has names that are looked up, and those
+//! that are on the disk. The changes of a directory come to the disk in their order.
 
 mod file;
 mod names;
@@ -39,6 +39,10 @@ pub(crate) struct Volume {
     /// The changes of names that a crash may take back, with their numbers, the oldest one first.
     changes: VecDeque<(u64, Vec<Change>)>,
     changed: u64,
+    /// Chooses what comes to the disk by itself.
+    rng: fastrand::Rng,
+    /// The number of the device, which no other host has.
+    device: u32,
 }
 
 struct Node {
@@ -46,6 +50,7 @@ struct Node {
     /// The permissions. They are kept, and have no effect.
     mode: u32,
     /// By the wall clock of the host.
+    created: u64,
     modified: u64,
     /// How many descriptions of open files it has.
     opened: usize,
@@ -74,30 +79,39 @@ struct Change {
 
 /// What `stat` says of a file or directory.
 pub(crate) struct Attributes {
+    pub(crate) device: u32,
     pub(crate) inode: Inode,
     pub(crate) is_dir: bool,
     pub(crate) mode: u32,
     pub(crate) len: u64,
     pub(crate) takes: u64,
     pub(crate) links: u64,
+    pub(crate) created: u64,
     pub(crate) modified: u64,
 }
 
 /// A sync that has begun.
 pub(crate) enum Sync {
     File(Inode, file::Sync),
-    /// All changes of names up to this number.
-    Names(u64),
+    /// The changes of names with these numbers.
+    Names(BTreeSet<u64>),
 }
 
 impl Volume {
-    pub(crate) fn new(mount: PathBuf, plan: Disk, now: u64) -> Self {
+    pub(crate) fn new(
+        mount: PathBuf,
+        plan: Disk,
+        now: u64,
+        rng: fastrand::Rng,
+        device: u32,
+    ) -> Self {
         let root = Node {
             kind: Kind::Dir(Dir {
                 parent: ROOT,
                 ..Dir::default()
             }),
             mode: 0o755,
+            created: now,
             modified: now,
             opened: 0,
         };
@@ -108,6 +122,8 @@ impl Volume {
             next: ROOT + 1,
             changes: VecDeque::new(),
             changed: 0,
+            rng,
+            device,
         }
     }
 
@@ -179,18 +195,24 @@ impl Volume {
             Kind::File(file) => (false, file.len(), file.takes()),
         };
         Attributes {
+            device: self.device,
             inode,
             is_dir,
             mode: node.mode,
             len,
             takes,
             links: self.links(inode),
+            created: node.created,
             modified: node.modified,
         }
     }
 
     pub(crate) fn set_mode(&mut self, inode: Inode, mode: u32) {
         self.node_mut(inode).mode = mode & 0o7777;
+    }
+
+    pub(crate) fn set_modified(&mut self, inode: Inode, to: u64) {
+        self.node_mut(inode).modified = to;
     }
 
     /// Returns the files and directories that have a name, or are open.
@@ -227,17 +249,40 @@ impl Volume {
 
     /// Begins to write to the disk the contents of a file, or the names of a directory.
     pub(crate) fn begin_sync(&mut self, inode: Inode) -> Sync {
-        if let Ok(file) = self.file_mut(inode) {
-            return Sync::File(inode, file.begin_sync());
+        match self.file_mut(inode) {
+            Ok(file) => Sync::File(inode, file.begin_sync()),
+            Err(_) => Sync::Names(self.changes_before(inode)),
         }
-        let mut changes = self.changes.iter().rev();
-        let last = changes.find(|(_, parts)| parts.iter().any(|part| part.dir == inode));
-        Sync::Names(last.map_or(0, |(number, _)| *number))
+    }
+
+    /// Returns the changes of a directory, and those that come to the disk before them: the
+    /// earlier ones of another directory from or to which something was moved.
+    fn changes_before(&self, dir: Inode) -> BTreeSet<u64> {
+        let (mut dirs, mut found) = (BTreeSet::from([dir]), BTreeSet::new());
+        let mut all = false;
+        for (number, parts) in self.changes.iter().rev() {
+            if all || parts.iter().any(|part| dirs.contains(&part.dir)) {
+                found.insert(*number);
+                dirs.extend(parts.iter().map(|part| part.dir));
+                all |= self.moves_dir(parts);
+            }
+        }
+        found
+    }
+
+    /// Returns whether a change moves a directory. All earlier changes come before it, so no
+    /// directory is ever within itself.
+    fn moves_dir(&self, parts: &[Change]) -> bool {
+        parts.len() > 1
+            && parts
+                .iter()
+                .any(|it| it.to.is_some_and(|to| self.is_dir(to)))
     }
 
     /// Begins to write all to the disk.
     pub(crate) fn begin_sync_of_all(&mut self) -> Vec<Sync> {
-        let mut all = vec![Sync::Names(self.changed)];
+        let changes = self.changes.iter().map(|(number, _)| *number);
+        let mut all = vec![Sync::Names(changes.collect())];
         for (inode, node) in &mut self.nodes {
             if let Kind::File(file) = &mut node.kind {
                 all.push(Sync::File(*inode, file.begin_sync()));
@@ -249,51 +294,62 @@ impl Volume {
     pub(crate) fn end_sync(&mut self, sync: Sync, fails: bool) {
         match sync {
             Sync::File(inode, sync) => {
-                if let Ok(file) = self.file_mut(inode) {
-                    file.end_sync(sync, fails);
+                if let Some(node) = self.nodes.get_mut(&inode) {
+                    if let Kind::File(file) = &mut node.kind {
+                        file.end_sync(sync, fails, &mut self.rng);
+                    }
                 }
             }
+            // Unlike the bytes of a file, names are written later.
             Sync::Names(_) if fails => {}
-            Sync::Names(last) => {
-                while self.changes.front().is_some_and(|it| it.0 <= last) {
-                    self.keep_change();
-                }
-            }
+            Sync::Names(numbers) => self.keep_changes(|number, _| numbers.contains(&number)),
         }
     }
 
-    /// The oldest change of names is on the disk.
-    fn keep_change(&mut self) {
-        let Some((_, parts)) = self.changes.pop_front() else {
-            return;
-        };
-        for part in parts {
-            let dir = self.dir_mut(part.dir);
-            match part.to {
-                Some(inode) => _ = dir.safe.insert(part.name, inode),
-                None => _ = dir.safe.remove(&part.name),
+    /// Writes some changes of names to the disk.
+    fn keep_changes(&mut self, mut keeps: impl FnMut(u64, &[Change]) -> bool) {
+        for (number, parts) in std::mem::take(&mut self.changes) {
+            if !keeps(number, &parts) {
+                self.changes.push_back((number, parts));
+                continue;
+            }
+            for part in parts {
+                let dir = self.dir_mut(part.dir);
+                match part.to {
+                    Some(inode) => _ = dir.safe.insert(part.name, inode),
+                    None => _ = dir.safe.remove(&part.name),
+                }
             }
         }
     }
 
     /// Leaves what a crash leaves. Returns how many changes of names and how many files lost
     /// something.
-    pub(crate) fn crash(&mut self, rng: &mut fastrand::Rng) -> (usize, usize) {
-        let kept = match rng.u8(..4) {
-            0 => self.changes.len(),
-            1 => 0,
-            _ => rng.usize(..=self.changes.len()),
-        };
-        for _ in 0..kept {
-            self.keep_change();
-        }
+    pub(crate) fn crash(&mut self) -> (usize, usize) {
+        let mut rng = self.rng.fork();
+        // How many of ten changes come to the disk, if those before them do.
+        let luck = [0, 5, 8, 10][rng.usize(..4)];
+        let moves = self.changes.iter().filter(|it| self.moves_dir(&it.1));
+        let moves: BTreeSet<u64> = moves.map(|it| it.0).collect();
+        let mut behind = BTreeSet::new();
+        self.keep_changes(|number, parts| {
+            let is_next = match moves.contains(&number) {
+                true => behind.is_empty(),
+                false => parts.iter().all(|part| !behind.contains(&part.dir)),
+            };
+            let comes = is_next && rng.u8(..10) < luck;
+            if !comes {
+                behind.extend(parts.iter().map(|part| part.dir));
+            }
+            comes
+        });
         let lost_names = self.changes.len();
         self.changes.clear();
         let mut lost_files = 0;
         for node in self.nodes.values_mut() {
             node.opened = 0;
             match &mut node.kind {
-                Kind::File(file) => lost_files += usize::from(file.crash(rng)),
+                Kind::File(file) => lost_files += usize::from(file.crash(&mut rng)),
                 Kind::Dir(dir) => dir.names = dir.safe.clone(),
             }
         }

@@ -28,8 +28,9 @@ struct Last<'a> {
 }
 
 impl Place {
-    pub(crate) fn root() -> Self {
-        Self::new(ROOT, b"/")
+    /// A path relative to the directory at which the disk is mounted.
+    pub(crate) fn on_mount(path: &[u8]) -> Self {
+        Self::new(ROOT, path)
     }
 
     /// A path relative to a directory.
@@ -84,7 +85,7 @@ impl Volume {
         }
     }
 
-    /// Gives names, and takes some away. The first ones are done if the last ones are.
+    /// Gives names, and takes some away. A crash leaves all of these changes, or none.
     fn change(&mut self, parts: Vec<Change>, now: u64) {
         for part in &parts {
             self.node_mut(part.dir).modified = now;
@@ -107,6 +108,7 @@ impl Volume {
         let node = Node {
             kind,
             mode: mode & 0o7777 & !0o022,
+            created: now,
             modified: now,
             opened: 0,
         };
@@ -201,7 +203,7 @@ impl Volume {
         Ok(())
     }
 
-    /// Gives a file or directory another name. `replaces`: it may be taken away from another one.
+    /// Gives a file or directory another name. `replaces`: the new name may be in use.
     pub(crate) fn rename(
         &mut self,
         from: &Place,

@@ -2,8 +2,11 @@
 
 use std::collections::BTreeMap;
 
-use super::{Attributes, Inode, Place, Sync, Volume};
+use super::{Attributes, Inode, Kind, Place, Sync, Volume};
 use crate::world::{State, Wait, World, clocks::Clock, kernel::Object, net::Errno};
+
+/// The length that a file may have.
+const LONGEST: u64 = i64::MAX as u64;
 
 /// All open files. Several descriptors may be of one.
 #[derive(Default)]
@@ -17,8 +20,10 @@ struct OpenFile {
     host: usize,
     inode: Inode,
     offset: u64,
-    /// Those of `open`.
+    /// Those of `open` that stay.
     flags: i32,
+    /// How many failed syncs of the file it has reported.
+    errors: u64,
     /// How many descriptors it has.
     holders: usize,
     lock: Option<LockKind>,
@@ -50,8 +55,28 @@ impl State {
         &mut self,
         f: impl FnOnce(&mut Volume, u64) -> Result<T, Errno>,
     ) -> Result<T, Errno> {
-        let now = self.clocks().read(Clock::Wall, self.now);
-        f(self.volume().ok_or(libc::ENOENT)?, now)
+        self.on_disk_of(self.host(), f)
+    }
+
+    fn on_disk_of<T>(
+        &mut self,
+        host: usize,
+        f: impl FnOnce(&mut Volume, u64) -> Result<T, Errno>,
+    ) -> Result<T, Errno> {
+        let host = &mut self.hosts[host];
+        let now = host.clocks.read(Clock::Wall, self.now);
+        f(host.disk.as_mut().ok_or(libc::ENOENT)?, now)
+    }
+
+    /// Calls `f` with the disk and the number of an open file, and the time there.
+    pub(crate) fn on_open<T>(
+        &mut self,
+        fd: i32,
+        f: impl FnOnce(&mut Volume, Inode, u64) -> Result<T, Errno>,
+    ) -> Result<T, Errno> {
+        let file = self.open_file(fd)?;
+        let (host, inode) = (file.host, file.inode);
+        self.on_disk_of(host, |disk, now| f(disk, inode, now))
     }
 
     fn open_file(&self, fd: i32) -> Result<&OpenFile, Errno> {
@@ -65,9 +90,10 @@ impl State {
         Ok(file.expect("an open descriptor has a file"))
     }
 
-    /// Returns the directory or file of a descriptor.
-    pub(crate) fn inode(&self, fd: i32) -> Result<Inode, Errno> {
-        self.open_file(fd).map(|file| file.inode)
+    /// Returns the directory of a descriptor, if it is one of the calling thread's host.
+    pub(crate) fn directory(&self, fd: i32) -> Option<Inode> {
+        let file = self.open_file(fd).ok()?;
+        (file.host == self.host()).then_some(file.inode)
     }
 
     /// Returns the flags with which a descriptor was opened.
@@ -75,9 +101,16 @@ impl State {
         self.open_file(fd).map(|file| file.flags)
     }
 
+    /// Sets the flags of a descriptor that `fcntl` may set.
+    pub(crate) fn set_flags(&mut self, fd: i32, flags: i32) -> Result<(), Errno> {
+        let file = self.open_file_mut(fd)?;
+        file.flags = file.flags & !libc::O_APPEND | flags & libc::O_APPEND;
+        Ok(())
+    }
+
     /// Opens a file of the calling thread's host.
     pub(crate) fn open(&mut self, place: &Place, flags: i32, mode: u32) -> Result<Object, Errno> {
-        let inode = self.on_disk(|disk, now| {
+        let (inode, errors) = self.on_disk(|disk, now| {
             let inode = disk.open(place, flags, mode, now)?;
             let writes = flags & libc::O_ACCMODE != libc::O_RDONLY;
             if flags & libc::O_TRUNC != 0 && writes {
@@ -85,7 +118,7 @@ impl State {
                 disk.node_mut(inode).modified = now;
             }
             disk.node_mut(inode).opened += 1;
-            Ok(inode)
+            Ok((inode, disk.file(inode).map_or(0, |file| file.errors)))
         })?;
         let host = self.host();
         self.files.next += 1;
@@ -94,7 +127,8 @@ impl State {
             host,
             inode,
             offset: 0,
-            flags,
+            flags: flags & !(libc::O_CREAT | libc::O_EXCL | libc::O_TRUNC),
+            errors,
             holders: 1,
             lock: None,
         };
@@ -104,9 +138,9 @@ impl State {
 
     /// Returns an object for another descriptor of an open file.
     pub(crate) fn share(&mut self, fd: i32) -> Result<Object, Errno> {
+        let number = self.kernel.file(fd).ok_or(libc::EBADF)?;
         self.open_file_mut(fd)?.holders += 1;
-        let number = self.kernel.file(fd);
-        Ok(Object::File(number.expect("it has one")))
+        Ok(Object::File(number))
     }
 
     /// A descriptor of an open file is gone.
@@ -134,19 +168,23 @@ impl State {
         buffer: &mut [u8],
     ) -> Result<usize, Errno> {
         let file = self.open_file(fd)?;
-        let inode = file.inode;
         if file.flags & libc::O_ACCMODE == libc::O_WRONLY {
             return Err(libc::EBADF);
         }
-        let at = match range {
-            Range::Next => file.offset,
-            Range::From(at) => at,
-        };
-        let count = self.on_disk(|disk, _| Ok(disk.file(inode)?.read(at, buffer)))?;
+        let at = file.at(range);
+        let count = self.on_open(fd, |disk, inode, _| Ok(disk.file(inode)?.read(at, buffer)))?;
         if let Range::Next = range {
             self.open_file_mut(fd)?.offset += count as u64;
         }
         Ok(count)
+    }
+
+    /// Returns how many bytes a read of at most `len` would give.
+    pub(crate) fn readable(&mut self, fd: i32, range: Range, len: usize) -> usize {
+        let at = self.open_file(fd).map_or(0, |file| file.at(range));
+        let end = self.on_open(fd, |disk, inode, _| Ok(disk.file(inode)?.len()));
+        let left = end.unwrap_or(0).saturating_sub(at);
+        len.min(usize::try_from(left).unwrap_or(usize::MAX))
     }
 
     pub(crate) fn write_file(
@@ -156,7 +194,7 @@ impl State {
         bytes: &[u8],
     ) -> Result<usize, Errno> {
         let file = self.open_file(fd)?;
-        let (inode, appends) = (file.inode, file.flags & libc::O_APPEND != 0);
+        let appends = file.flags & libc::O_APPEND != 0;
         if file.flags & libc::O_ACCMODE == libc::O_RDONLY {
             return Err(libc::EBADF);
         }
@@ -164,17 +202,20 @@ impl State {
         if bytes.is_empty() {
             return Ok(0);
         }
-        let at = match range {
-            Range::Next => file.offset,
-            Range::From(at) => at,
-        };
-        let (at, count) = self.on_disk(|disk, now| {
+        let at = file.at(range);
+        let (at, count) = self.on_open(fd, |disk, inode, now| {
             let at = match appends {
                 true => disk.file(inode)?.len(),
                 false => at,
             };
-            let count = disk.fits(inode, at, bytes.len())?;
-            disk.file_mut(inode)?.write(at, &bytes[..count]);
+            let longest = LONGEST.checked_sub(at).filter(|left| *left > 0);
+            let longest = usize::try_from(longest.ok_or(libc::EFBIG)?).unwrap_or(usize::MAX);
+            let (file, len) = (disk.file(inode)?, bytes.len().min(longest));
+            let count = file.fitting(at, len, disk.room());
+            if count == 0 {
+                return Err(libc::ENOSPC);
+            }
+            disk.write(inode, at, &bytes[..count]);
             disk.node_mut(inode).modified = now;
             Ok((at, count))
         })?;
@@ -185,13 +226,20 @@ impl State {
     }
 
     pub(crate) fn seek(&mut self, fd: i32, by: i64, from: i32) -> Result<u64, Errno> {
-        let file = self.open_file(fd)?;
-        let (inode, offset) = (file.inode, file.offset);
+        let offset = self.open_file(fd)?.offset;
+        let len = self.on_open(fd, |disk, inode, _| Ok(disk.attributes(inode).len))?;
+        let is_within = u64::try_from(by).is_ok_and(|by| by < len);
         let base = match from {
             libc::SEEK_SET => 0,
             libc::SEEK_CUR => offset,
-            libc::SEEK_END => self.on_disk(|disk, _| Ok(disk.attributes(inode).len))?,
-            // Holes are not shown.
+            libc::SEEK_END => len,
+            // The file has no holes but the one behind its end.
+            libc::SEEK_DATA | libc::SEEK_HOLE if !is_within => return Err(libc::ENXIO),
+            libc::SEEK_DATA => 0,
+            libc::SEEK_HOLE => {
+                self.open_file_mut(fd)?.offset = len;
+                return Ok(len);
+            }
             _ => return Err(libc::EINVAL),
         };
         let to = i64::try_from(base)
@@ -205,40 +253,34 @@ impl State {
     }
 
     pub(crate) fn resize(&mut self, fd: i32, len: i64) -> Result<(), Errno> {
-        let file = self.open_file(fd)?;
-        let (inode, writes) = (file.inode, file.flags & libc::O_ACCMODE != libc::O_RDONLY);
+        let writes = self.open_file(fd)?.flags & libc::O_ACCMODE != libc::O_RDONLY;
         let len = u64::try_from(len).map_err(|_| libc::EINVAL)?;
         if !writes {
             return Err(libc::EINVAL);
         }
-        self.on_disk(|disk, now| {
-            disk.file_mut(inode)?.set_len(len);
-            disk.node_mut(inode).modified = now;
-            Ok(())
-        })
+        self.on_open(fd, |disk, inode, now| disk.resize(inode, len, now))
     }
 
     /// Returns what `stat` says of a descriptor.
     pub(crate) fn attributes(&mut self, fd: i32) -> Result<Attributes, Errno> {
-        let inode = self.inode(fd)?;
-        self.on_disk(|disk, _| Ok(disk.attributes(inode)))
+        self.on_open(fd, |disk, inode, _| Ok(disk.attributes(inode)))
     }
 
     /// Locks a file as `flock` does, or gives the lock back. `EAGAIN`: another open file has it.
     pub(crate) fn lock_file(&mut self, fd: i32, kind: Option<LockKind>) -> Result<(), Errno> {
         let number = self.kernel.file(fd).ok_or(libc::EBADF)?;
-        let (host, inode) = (self.host(), self.inode(fd)?);
-        let others =
+        let file = self.open_file(fd)?;
+        let (host, inode) = (file.host, file.inode);
+        let mut others =
             self.files.open.iter().filter(|(other, file)| {
                 **other != number && file.host == host && file.inode == inode
             });
-        let is_refused = match kind {
-            None => false,
-            Some(LockKind::Shared) => others
-                .into_iter()
-                .any(|(_, file)| file.lock == Some(LockKind::Exclusive)),
-            Some(LockKind::Exclusive) => others.into_iter().any(|(_, file)| file.lock.is_some()),
-        };
+        let is_refused = kind.is_some_and(|kind| {
+            others.any(|(_, file)| {
+                let both = file.lock.map(|had| [had, kind]);
+                both.is_some_and(|both| both.contains(&LockKind::Exclusive))
+            })
+        });
         let file = self.open_file_mut(fd)?;
         let had = file.lock.take();
         if !is_refused {
@@ -260,41 +302,47 @@ impl State {
         let Some(disk) = &mut self.hosts[host].disk else {
             return;
         };
-        let (names, files) = disk.crash(&mut self.rng);
+        let (names, files) = disk.crash();
         self.note(|| {
             format!("its disk loses {names} changes of names, and what {files} files had")
         });
     }
 }
 
-impl Volume {
-    /// Returns how many of `len` bytes that a program writes have room.
-    fn fits(&self, inode: Inode, at: u64, len: usize) -> Result<usize, Errno> {
-        let (file, room) = (self.file(inode)?, self.room());
-        let mut fitting = len;
-        while fitting > 0 && file.would_take(at, fitting) > room {
-            // Leave the last sector out.
-            let end = (at + fitting as u64 - 1) / 512 * 512;
-            fitting = usize::try_from(end.saturating_sub(at)).unwrap_or(0);
-        }
-        match fitting == 0 && len > 0 {
-            true => Err(libc::ENOSPC),
-            false => Ok(fitting),
+impl OpenFile {
+    fn at(&self, range: Range) -> u64 {
+        match range {
+            Range::Next => self.offset,
+            Range::From(at) => at,
         }
     }
 }
 
+impl Volume {
+    fn write(&mut self, inode: Inode, at: u64, bytes: &[u8]) {
+        if let Some(Kind::File(file)) = self.nodes.get_mut(&inode).map(|node| &mut node.kind) {
+            file.write(at, bytes, &mut self.rng);
+        }
+    }
+
+    pub(crate) fn resize(&mut self, inode: Inode, len: u64, now: u64) -> Result<(), Errno> {
+        self.file_mut(inode)?.set_len(len);
+        self.node_mut(inode).modified = now;
+        Ok(())
+    }
+}
+
 impl World {
-    /// Writes to the disk what `begin` names, and waits until that is done.
-    pub(crate) fn sync(&self, begin: impl FnOnce(&mut Volume) -> Vec<Sync>) -> Result<(), Errno> {
+    /// Writes to the disk of a host what `begin` names, and waits until that is done.
+    fn sync(&self, host: usize, begin: impl FnOnce(&mut Volume) -> Vec<Sync>) -> Result<(), Errno> {
         self.point();
         let mut state = self.lock();
-        let Some(disk) = state.volume() else {
+        let Some(disk) = &mut state.hosts[host].disk else {
             return Ok(());
         };
         let (delay, errors) = (disk.plan.delay.clone(), disk.plan.sync_errors);
         let syncs = begin(disk);
-        let until = state.now + state.rng.u64(delay);
+        let until = state.now.saturating_add(state.rng.u64(delay));
         self.wait(state, Wait::Time, until);
         let mut state = self.lock();
         let fails = state.rng.f64() < errors;
@@ -302,7 +350,7 @@ impl World {
             true => "a sync fails".into(),
             false => "a sync is done".into(),
         });
-        if let Some(disk) = state.volume() {
+        if let Some(disk) = &mut state.hosts[host].disk {
             for sync in syncs {
                 disk.end_sync(sync, fails);
             }
@@ -313,9 +361,38 @@ impl World {
         }
     }
 
+    /// Writes all to the disk of the calling thread's host.
+    pub(crate) fn sync_all(&self) -> Result<(), Errno> {
+        let host = self.lock().host();
+        self.sync(host, Volume::begin_sync_of_all)
+    }
+
     /// Writes to the disk the file or directory of a descriptor.
     pub(crate) fn sync_file(&self, fd: i32) -> Result<(), Errno> {
-        let inode = self.lock().inode(fd)?;
-        self.sync(|disk| vec![disk.begin_sync(inode)])
+        let (host, inode) = {
+            let state = self.lock();
+            let file = state.open_file(fd)?;
+            (file.host, file.inode)
+        };
+        let result = self.sync(host, |disk| vec![disk.begin_sync(inode)]);
+        // As on Linux, each open file reports a failure once, whoever has asked for that sync.
+        let mut state = self.lock();
+        let errors = state.on_open(fd, |disk, inode, _| {
+            Ok(disk.file(inode).map_or(0, |file| file.errors))
+        })?;
+        let seen = std::mem::replace(&mut state.open_file_mut(fd)?.errors, errors);
+        match seen == errors {
+            true => result,
+            false => Err(libc::EIO),
+        }
+    }
+
+    /// Writes to the disk what a descriptor has written, if it was opened so (`O_DSYNC`).
+    pub(crate) fn sync_if_asked(&self, fd: i32) -> Result<(), Errno> {
+        let flags = self.lock().flags(fd)?;
+        match flags & libc::O_DSYNC {
+            0 => Ok(()),
+            _ => self.sync_file(fd),
+        }
     }
 }
