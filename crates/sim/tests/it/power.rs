@@ -54,7 +54,7 @@ fn sync_names(path: &str) -> io::Result<()> {
     File::open(path)?.sync_all()
 }
 
-#[tourbillon_sim::test(seeds = 50)]
+#[tourbillon_sim::test(seeds = 100)]
 fn what_was_synced_survives_a_crash(sim: &mut Simulation) {
     with_crashes(sim, Disk::new(), 1, |start| {
         if start == 0 {
