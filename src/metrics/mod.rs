@@ -287,7 +287,8 @@ impl RuntimeMetrics {
         self.blocking.idle
     }
 
-    /// Returns the number of jobs that wait for a blocking thread.
+    /// Returns the number of jobs that wait for a blocking thread, or for others of their group to
+    /// end.
     ///
     /// ```
     /// let runtime = tourbillon::Runtime::new().unwrap();

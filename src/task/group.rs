@@ -263,7 +263,7 @@ impl GroupBuilder {
     ///
     /// More jobs wait until one of the group has ended, first come, first served, and leave the
     /// other threads to other groups. A job that waits for another job of its group may wait
-    /// forever.
+    /// forever. Look-ups of names (`TcpStream::connect(("name", 80))`) are such jobs, too.
     ///
     /// ```
     /// # tourbillon::Runtime::new().unwrap().block_on(async {
@@ -271,7 +271,7 @@ impl GroupBuilder {
     ///
     /// let batch = Group::builder("batch").max_blocking_threads(2).build().unwrap();
     /// let square = |n| batch.sync_scope(|| spawn_blocking(move || n * n));
-    /// let squares: Vec<_> = (0..8).map(square).collect();
+    /// let squares: Vec<_> = (0..8_usize).map(square).collect();
     /// for (n, square) in squares.into_iter().enumerate() {
     ///     assert_eq!(square.await.unwrap(), n * n);
     /// }
