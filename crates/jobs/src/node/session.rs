@@ -218,12 +218,13 @@ async fn give_back_these<S: Store>(shared: &Shared<S>, these: Vec<Held>) {
             Err(_) => sleep(PAUSE).await,
         }
     };
-    // These are still this node's. It begins them when it can, or gives them back later.
+    // These are still this node's, which tries again in a moment.
     let locked: HashSet<_> = locked.into_iter().map(|(_, token)| token).collect();
     let kept = these
         .into_iter()
         .filter(|held| locked.contains(&held.token));
-    shared.held.put_back(kept.collect(), true);
+    let again = Deadline::Monotonic(Instant::now() + SKIPPED);
+    shared.held.add(kept.collect(), |_| Some(again));
 }
 
 /// Tells attempts that run, and whose jobs were cancelled or moved. Does not return.

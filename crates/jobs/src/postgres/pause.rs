@@ -3,16 +3,20 @@
 //!
 //! A begin that has not seen a pause must not be committed after the pause is acknowledged. So each
 //! begin takes a shared lock before it reads the array, and has it until its commit. Whoever pauses
-//! a queue calls `jobs_pause` again after the commit. The second call gets the lock alone for a
-//! moment, so it waits for all begins that may not have seen the pause, and for no later ones.
+//! a queue calls `jobs_pause` again after the commit. The second call waits until those have ended
+//! that have the lock at its begin: they are the begins that may not have seen the pause. It takes
+//! no lock itself, so it keeps no later begin waiting, and leaves nothing behind if it is aborted.
 
 use tourbillon::time::{Instant, sleep};
 
-use super::{Postgres, values::get};
-use crate::{batch, queue::MAX_QUEUE, remote, store::StoreError};
+use super::{Postgres, schedule::is_queue, values::get};
+use crate::{batch, remote, store::StoreError};
 
 /// The number of the lock that each begin shares.
 const BEGINNING: i64 = 0x6475_7261_626c_6533;
+
+/// For how many seconds `jobs_pause` waits for a begin before it fails, and is called again.
+const WAIT: u8 = 3;
 
 /// Pauses a queue. `$1`: its name. Answers with `true` if it was not paused.
 const PAUSE: &str = "SELECT jobs_pause($1)";
@@ -25,6 +29,14 @@ const PAUSED: &str = "SELECT paused FROM durable_version";
 
 /// Returns the statements that make the functions, in a transaction. The tables must be there.
 pub(super) fn functions() -> String {
+    // As the view shows the two halves of the number.
+    let is_begin = format!(
+        "locktype = 'advisory' AND classid = {} AND objid = {} AND objsubid = 1
+             AND database = (SELECT oid FROM pg_database WHERE datname = current_database())",
+        BEGINNING >> 32,
+        BEGINNING & 0xffff_ffff,
+    );
+    let is_queue = is_queue();
     format!(
         "CREATE OR REPLACE FUNCTION durable_paused() RETURNS text[]
              LANGUAGE plpgsql VOLATILE AS $$
@@ -39,12 +51,11 @@ pub(super) fn functions() -> String {
          END $$;
          CREATE OR REPLACE FUNCTION jobs_pause(queue text) RETURNS boolean
              LANGUAGE plpgsql SECURITY DEFINER SET search_path FROM CURRENT AS $$
+         DECLARE
+             begins text[];
+             until timestamptz;
          BEGIN
-             IF queue IS NULL OR octet_length(convert_to(queue, 'UTF8'))
-                 NOT BETWEEN 1 AND {MAX_QUEUE} THEN
-                 RAISE EXCEPTION 'the name of a queue has 1 to {MAX_QUEUE} bytes'
-                     USING ERRCODE = '22023';
-             END IF;
+             {is_queue}
              IF NOT (SELECT has_kinds FROM durable_version) THEN
                  RAISE EXCEPTION
                      'nodes of an earlier version know no pauses; upgrade or stop them'
@@ -56,8 +67,17 @@ pub(super) fn functions() -> String {
                  RETURN true;
              END IF;
              -- Wait for the begins that may not have seen it.
-             PERFORM pg_advisory_lock({BEGINNING});
-             PERFORM pg_advisory_unlock({BEGINNING});
+             SELECT coalesce(array_agg(virtualtransaction), '{{}}') INTO begins FROM pg_locks
+                 WHERE {is_begin} AND granted AND pid <> pg_backend_pid();
+             until := clock_timestamp() + interval '{WAIT} s';
+             WHILE EXISTS (SELECT FROM pg_locks
+                 WHERE {is_begin} AND virtualtransaction = ANY (begins)) LOOP
+                 IF clock_timestamp() > until THEN
+                     RAISE EXCEPTION 'a transaction that begins jobs has not ended for {WAIT} s'
+                         USING ERRCODE = '55P03';
+                 END IF;
+                 PERFORM pg_sleep(0.005);
+             END LOOP;
              RETURN false;
          END $$;
          CREATE OR REPLACE FUNCTION jobs_resume(queue text) RETURNS boolean

@@ -8,7 +8,6 @@
 //! |---|---|---|
 //! | [`SCHEDULE`] | a session that has added or removed the key and not committed | 50 ms a row |
 //! | [`RESCHEDULE`], [`CANCEL`], [`BEGIN`], [`DONE`], [`AGAIN`] | locked jobs | 50 ms a row |
-//! | [`BEGIN`] | a client that pauses a queue, and waits for other begins | 50 ms |
 //! | [`HOLD`], [`HOLD_KIND`] | the node's own lease, while another connection changes it | 8 s |
 //! | [`RENEW`], [`END`] of a node | the node's own lease, while a hold of this node runs | 8 s |
 //! | [`END`] of leases that ran out, [`GIVE_BACK`], [`LOCKED`] | nothing: they skip locked rows | |

@@ -21,6 +21,20 @@ const IS_INSTALLED: &str = "
         AND pronamespace = (SELECT relnamespace FROM pg_class
             WHERE oid = to_regclass('durable_jobs')))";
 
+/// Returns the statement by which a function refuses names that no queue has.
+pub(super) fn is_queue() -> String {
+    format!(
+        r#"
+    IF queue IS NULL OR octet_length(convert_to(queue, 'UTF8')) NOT BETWEEN 1 AND {MAX_QUEUE}
+        OR queue COLLATE "C" ~ E'[\\u0001-\\u001f\\u007f]'
+        OR getdatabaseencoding() <> 'SQL_ASCII' AND queue COLLATE "C" ~ E'[\\u0080-\\u009f]' THEN
+        RAISE EXCEPTION 'the name of a queue has 1 to {MAX_QUEUE} bytes, and no control characters'
+            USING ERRCODE = '22023';
+    END IF;
+"#
+    )
+}
+
 /// Returns the body of the function.
 fn body() -> String {
     // Without a conversion, a byte above 127 is a part of a character, and no control character.
@@ -45,12 +59,7 @@ BEGIN
         RAISE EXCEPTION 'the name of a kind has at most {MAX_KIND} bytes, and no control characters'
             USING ERRCODE = '22023';
     END IF;
-    IF queue IS NULL OR octet_length(convert_to(queue, 'UTF8')) NOT BETWEEN 1 AND {MAX_QUEUE}
-        OR queue COLLATE "C" ~ E'[\\u0001-\\u001f\\u007f]'
-        OR getdatabaseencoding() <> 'SQL_ASCII' AND queue COLLATE "C" ~ E'[\\u0080-\\u009f]' THEN
-        RAISE EXCEPTION 'the name of a queue has 1 to {MAX_QUEUE} bytes, and no control characters'
-            USING ERRCODE = '22023';
-    END IF;
+    {is_queue}
     IF priority IS NULL OR priority NOT BETWEEN 0 AND {LOWEST_PRIORITY} THEN
         RAISE EXCEPTION 'a priority is 0, the highest, to {LOWEST_PRIORITY}, and this one is %',
             coalesce(priority::text, 'NULL') USING ERRCODE = '22023';
@@ -93,6 +102,7 @@ BEGIN
     RETURN true;
 END"#,
         soon = soon(),
+        is_queue = is_queue(),
     )
 }
 

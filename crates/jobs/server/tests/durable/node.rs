@@ -30,6 +30,8 @@ struct Stubborn {
     refuses: AtomicBool,
     /// Whether it says that jobs are locked whose keys end like this.
     locks: AtomicBool,
+    /// Whether it says that the queue of each job is paused, and takes none back.
+    keeps: AtomicBool,
     holds: AtomicUsize,
     /// The keys of the jobs that nodes got, in this order.
     held: Mutex<Vec<String>>,
@@ -44,6 +46,7 @@ impl Stubborn {
             store: Sqlite::open(dir.store()).unwrap(),
             refuses: AtomicBool::new(true),
             locks: AtomicBool::new(false),
+            keeps: AtomicBool::new(false),
             holds: AtomicUsize::new(0),
             held: Mutex::new(Vec::new()),
             begins: AtomicUsize::new(0),
@@ -84,7 +87,6 @@ impl Store for Stubborn {
         renew(node: i64, length: Duration) -> bool;
         free_others() -> ();
         release(node: i64) -> ();
-        give_back(jobs: Vec<(String, Token)>) -> Vec<(String, Token)>;
         are_current(attempts: Vec<(String, Token)>) -> Vec<bool>;
         recount() -> ();
         set_paused(queue: String, is_paused: bool) -> ();
@@ -95,6 +97,16 @@ impl Store for Stubborn {
         let bytes = jobs.iter().map(|job| job.payload.len());
         self.largest.fetch_max(bytes.sum(), Ordering::Relaxed);
         self.store.schedule(jobs).await
+    }
+
+    async fn give_back(
+        &self,
+        jobs: Vec<(String, Token)>,
+    ) -> Result<Vec<(String, Token)>, StoreError> {
+        match self.keeps.load(Ordering::Relaxed) {
+            true => Ok(jobs),
+            false => self.store.give_back(jobs).await,
+        }
     }
 
     async fn locked(&self, keys: Vec<String>) -> Result<HashSet<String>, StoreError> {
@@ -121,6 +133,9 @@ impl Store for Stubborn {
         self.begins.fetch_add(1, Ordering::Relaxed);
         if attempts.iter().any(|start| self.has_locked(&start.key)) {
             return Err(StoreError::Locked);
+        }
+        if self.keeps.load(Ordering::Relaxed) {
+            return Ok(attempts.iter().map(|_| Begin::Paused).collect());
         }
         let answers = self.store.begin(attempts).await?;
         let bytes = answers.iter().map(|answer| match answer {
@@ -262,6 +277,25 @@ fn locked_jobs_keep_no_other_attempt_from_its_begin() {
         for _ in 0..20 {
             ran.recv().await.unwrap();
         }
+        live(&queue, 0).await;
+        assert!(node.stop(HOUR).await);
+    });
+}
+
+#[test]
+fn a_locked_job_of_a_paused_queue_is_asked_for_seldom() {
+    on_stubborn(async |queue| {
+        let store = queue.store();
+        store.keeps.store(true, Ordering::Relaxed);
+        queue.schedule("job", Duration::ZERO, "").await.unwrap();
+        let start = Instant::now();
+        let (node, mut ran) = node(&queue, |node| node, |_| Ok(()));
+        sleep(Duration::from_secs(1)).await;
+        let begins = store.begins.load(Ordering::Relaxed) as u128;
+        let repeats = start.elapsed().as_millis() / 200;
+        assert!(0 < begins && begins <= 5 + 2 * repeats, "{begins}");
+        store.keeps.store(false, Ordering::Relaxed);
+        assert_eq!(ran.recv().await.unwrap().key, "job");
         live(&queue, 0).await;
         assert!(node.stop(HOUR).await);
     });

@@ -234,7 +234,7 @@ fn a_queue_is_paused_and_goes_on_at_the_commit() {
         resumed.await.unwrap();
         assert_eq!(ran.recv().await.unwrap().key, "paused");
         assert!(!change(&other, "jobs_resume", "default").await.unwrap());
-        for bad in ["", &"q".repeat(129)] {
+        for bad in ["", "a\nb", &"q".repeat(129)] {
             let error = change(&other, "jobs_pause", bad).await.unwrap_err();
             let error = error.as_db_error().unwrap();
             assert_eq!(error.code(), &SqlState::INVALID_PARAMETER_VALUE, "{error}");
@@ -262,15 +262,9 @@ fn a_pause_waits_for_begins_that_have_not_seen_it() {
         }
         sleep(Duration::from_millis(200)).await;
         assert!(!paused.is_finished());
-        // Later ones see it, and are not kept waiting for long.
+        // Later ones see it, and are not kept waiting.
         let begin = || vec![start("job", held[0].token)];
-        let refused = loop {
-            match store.begin(begin()).await {
-                Err(StoreError::Locked) => {}
-                answer => break answer.unwrap(),
-            }
-        };
-        assert_eq!(refused, [Begin::Paused]);
+        assert_eq!(store.begin(begin()).await.unwrap(), [Begin::Paused]);
         other.batch_execute("COMMIT").await.unwrap();
         paused.await.unwrap();
         assert_eq!(store.begin(begin()).await.unwrap(), [Begin::Paused]);

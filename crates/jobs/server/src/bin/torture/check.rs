@@ -42,6 +42,8 @@ struct Attempt {
     number: u32,
     /// When it was to begin.
     at: Time,
+    /// Whether the store had not acknowledged the job yet.
+    is_before_answer: bool,
     /// How it ended, and whether the store took the end. `None` if the process was killed before.
     end: Option<(Kind, Option<bool>)>,
 }
@@ -52,6 +54,15 @@ impl Attempt {
         matches!(self.end, Some((Kind::Retry, Some(true)) | (_, Some(false))))
     }
 
+    /// Returns whether it may have done the job, so that the key was free again.
+    fn may_have_done_it(&self) -> bool {
+        matches!(self.end, None | Some((Kind::Done, None | Some(true))))
+    }
+
+    fn did_it(&self) -> bool {
+        matches!(self.end, Some((Kind::Done, Some(true))))
+    }
+
     fn is_cut(&self) -> bool {
         !matches!(self.end, Some((_, Some(_))))
     }
@@ -60,6 +71,9 @@ impl Attempt {
 #[derive(Default)]
 struct Job {
     is_acknowledged: bool,
+    /// How many requests for it failed. Each may have made it, and it was done before the next one
+    /// made it anew: it has one life more then.
+    failed: u32,
     /// Whether the job may have been cancelled.
     may_be_cancelled: bool,
     is_cancelled: bool,
@@ -80,7 +94,7 @@ impl Job {
     /// did it.
     fn loss(&self) -> Option<&'static str> {
         if self.is_buried {
-            let is_done = self.done.is_some();
+            let is_done = self.done.is_some() && self.failed == 0;
             return is_done.then_some("dead, although an attempt did it");
         }
         if !self.is_acknowledged || self.may_be_cancelled {
@@ -96,13 +110,31 @@ impl Job {
         is_left.then_some("lost after an attempt that did not do it")
     }
 
+    /// Divides the attempts, which are in the order of their tokens, into those of each life. A
+    /// life ends with an attempt that may have done the job before the store answered the request.
+    fn lives(&self) -> impl Iterator<Item = &[Attempt]> {
+        let mut more = self.failed;
+        self.attempts.chunk_by(move |one, two| {
+            let is_last = more > 0
+                && one.is_before_answer
+                && (one.did_it() || one.may_have_done_it() && two.number <= one.number);
+            more -= u32::from(is_last);
+            !is_last
+        })
+    }
+
     /// Returns what is wrong with the numbers of the attempts, and with the waits between them.
     fn excess(&mut self) -> Option<String> {
         self.attempts.retain(|attempt| attempt.number > 0);
         self.attempts.sort_by_key(|attempt| attempt.token);
         let most = BACKOFF.attempts * (1 + self.moves);
-        if self.attempts.len() > most as usize {
-            return Some(format!("{} attempts", self.attempts.len()));
+        let mut lives = self.lives();
+        if let Some(life) = lives.find(|life| life.len() > most as usize) {
+            return Some(format!("{} attempts", life.len()));
+        }
+        let has_one_more = |life: &[Attempt]| life.iter().rev().skip(1).any(Attempt::did_it);
+        if self.failed > 0 && self.lives().any(has_one_more) {
+            return Some("an attempt follows the one that did it".into());
         }
         let highest = self.attempts.iter().map(|attempt| attempt.number).max();
         if let Some(number) = highest.filter(|&number| number > BACKOFF.attempts) {
@@ -111,7 +143,8 @@ impl Job {
         if self.moves > 0 {
             return None;
         }
-        self.attempts.windows(2).find_map(|pair| {
+        let mut pairs = self.lives().flat_map(|life| life.windows(2));
+        pairs.find_map(|pair| {
             let [one, two] = pair else { return None };
             // The wait is at least half of this, less what was rounded.
             let doubled = 2_u32.saturating_pow(one.number - 1);
@@ -157,7 +190,10 @@ pub fn judge(
                 }
                 job.times.push(at);
             }
-            Event::Failed => summary.failed += 1,
+            Event::Failed => {
+                summary.failed += 1;
+                job.failed += 1;
+            }
             Event::Scheduled => job.is_acknowledged = true,
             // Until the store answers, the job may also be due at the old time.
             Event::Moves { at } => {
@@ -200,7 +236,7 @@ pub fn judge(
                 if job.attempts.iter().any(|other| other.token == token) {
                     blame(format!("two attempts have token {token}"));
                 }
-                if job.done.is_some_and(|done| token > done) {
+                if job.failed == 0 && job.done.is_some_and(|done| token > done) {
                     blame("an attempt has a newer token than the one that did it".into());
                 }
                 if job.is_dead && job.moves == 0 {
@@ -210,6 +246,7 @@ pub fn judge(
                     token,
                     number,
                     at,
+                    is_before_answer: !job.is_acknowledged,
                     end: None,
                 });
             }
@@ -229,6 +266,7 @@ pub fn judge(
                             token,
                             number: 0,
                             at: Time::from_micros(0),
+                            is_before_answer: false,
                             end: Some((kind, accepted)),
                         });
                     }
@@ -239,10 +277,11 @@ pub fn judge(
                     continue;
                 }
                 if kind == Kind::Done {
-                    if job.done.is_some() {
+                    if job.failed == 0 && job.done.is_some() {
                         blame("the store took two ends as the last".into());
                     }
-                    if job.attempts.iter().any(|other| other.token > token) {
+                    let mut others = job.attempts.iter();
+                    if job.failed == 0 && others.any(|other| other.token > token) {
                         blame(format!("the store took the stale token {token}"));
                     }
                     job.done = Some(token);
@@ -315,6 +354,13 @@ h scheduled
 h runs 13 1 500 500
 h ended 13 Retry accepted
 h buried
+i asks 300
+i runs 14 1 300 300
+i failed
+i ended 14 Done accepted
+i runs 15 1 300 300
+i ended 15 Done accepted
+i scheduled
 ";
 
     #[test]
@@ -323,16 +369,16 @@ h buried
         assert_eq!(
             summary,
             Summary {
-                acknowledged: 6,
+                acknowledged: 7,
                 in_doubt: 1,
                 cancelled: 1,
-                failed: 1,
-                runs: 9,
+                failed: 2,
+                runs: 11,
                 stale: 1,
                 cut: 3,
                 dead: 1,
                 given_up: 1,
-                lateness: vec![0, 0, 1, 5],
+                lateness: vec![0, 0, 0, 1, 5],
             }
         );
     }
@@ -362,13 +408,14 @@ h buried
             ("d runs 5 3 300 399\n", "d: early by 1µs, as it was moved"),
             ("d runs 3 1 400 401\n", "d: two attempts have token 3"),
             (
-                "c runs 9 1 300 300\nc runs 10 2 300 300\nc ended 9 Done accepted\n",
-                "c: the store took the stale token 9",
+                "f asks 300\nf scheduled\n\
+                 f runs 9 1 300 300\nf runs 10 2 300 300\nf ended 9 Done accepted\n",
+                "f: the store took the stale token 9",
             ),
             (
-                "c runs 9 1 300 300\nc ended 9 Done accepted\n\
-                 c runs 8 1 300 300\nc ended 8 Done accepted\n",
-                "c: the store took two ends as the last",
+                "f asks 300\nf scheduled\nf runs 9 1 300 300\nf ended 9 Done accepted\n\
+                 f runs 8 1 300 300\nf ended 8 Done accepted\n",
+                "f: the store took two ends as the last",
             ),
             (
                 "c ended 9 Done accepted\n",
@@ -380,8 +427,17 @@ h buried
             ),
             ("c runs 9 6 300 300\n", "c: an attempt has the number 6"),
             (
-                "c runs 9 1 300 300\nc runs 10 1 20300 20300\n",
-                "c: the attempt 9 was not counted",
+                "f asks 300\nf scheduled\nf runs 9 1 300 300\nf runs 10 1 20300 20300\n",
+                "f: the attempt 9 was not counted",
+            ),
+            (
+                "i runs 16 1 300 300\n",
+                "i: an attempt follows the one that did it",
+            ),
+            (
+                "f asks 300\nf failed\nf scheduled\nf runs 9 1 300 300\n\
+                 f ended 9 Done accepted\nf runs 10 1 300 300\n",
+                "f: an attempt follows the one that did it",
             ),
             (
                 "c runs 9 2 300 300\nc runs 10 3 40298 40298\n",
