@@ -5,7 +5,6 @@ use libc::{c_int, c_uint, off_t, off64_t, size_t, ssize_t};
 use super::{
     super::{
         done, fail,
-        poll::number,
         raw::{self, real},
         really_close,
     },
@@ -33,7 +32,7 @@ pub(super) fn symbols() -> [usize; 12] {
 #[unsafe(no_mangle)]
 extern "C" fn dup(fd: c_int) -> c_int {
     match enter().filter(|world| world.lock().kernel.has(fd)) {
-        Some(world) => share(&world, fd, number()),
+        Some(world) => share(&world, fd, real!(SYS_dup, fd) as c_int),
         None => real!(SYS_dup, fd) as c_int,
     }
 }

@@ -214,7 +214,9 @@ unsafe extern "C" fn readdir64_r(
         match next.is_null() {
             true => *result = next,
             false => {
-                next.copy_to_nonoverlapping(entry, 1);
+                // The caller may have no room behind the name.
+                let len = (*next).d_reclen as usize;
+                next.cast::<u8>().copy_to_nonoverlapping(entry.cast(), len);
                 *result = entry;
             }
         }
@@ -255,7 +257,8 @@ unsafe extern "C" fn readdir64(dir: *mut DIR) -> *mut dirent64 {
     let entry = &mut listing.entry;
     entry.d_ino = *inode;
     entry.d_off = listing.at as off64_t;
-    entry.d_reclen = size_of::<dirent64>() as u16;
+    // The entry ends behind the zero byte of the name.
+    entry.d_reclen = (mem::offset_of!(dirent64, d_name) + name.len() + 1) as u16;
     entry.d_type = if *is_dir { libc::DT_DIR } else { libc::DT_REG };
     // A name has at most 255 bytes, and a zero byte ends it.
     for (to, byte) in entry

@@ -338,7 +338,7 @@ extern "C" fn fdatasync(fd: c_int) -> c_int {
 #[unsafe(no_mangle)]
 extern "C" fn syncfs(fd: c_int) -> c_int {
     match on_file(fd) {
-        Some(world) => done(world.sync_all()),
+        Some(world) => done(world.sync_all(Some(fd))),
         None => real!(SYS_syncfs, fd) as c_int,
     }
 }
@@ -347,7 +347,7 @@ extern "C" fn syncfs(fd: c_int) -> c_int {
 extern "C" fn sync() {
     match enter() {
         // It reports no errors.
-        Some(world) => _ = world.sync_all(),
+        Some(world) => _ = world.sync_all(None),
         None => _ = real!(SYS_sync),
     }
 }

@@ -368,7 +368,7 @@ extern "C" fn fcntl(fd: c_int, command: c_int, argument: usize) -> c_int {
         libc::F_GETFL if state.kernel.file(fd).is_some() => answer(state.flags(fd)) as c_int,
         libc::F_DUPFD | libc::F_DUPFD_CLOEXEC if state.kernel.file(fd).is_some() => {
             drop(state);
-            files::share(&world, fd, number())
+            files::share(&world, fd, real!(SYS_fcntl, fd, command, argument) as c_int)
         }
         libc::F_GETFL => {
             let is_blocking = state.socket(fd).is_ok_and(|socket| socket.is_blocking);

@@ -6,7 +6,7 @@ use libc::{c_int, c_void, iovec, msghdr, size_t, sockaddr, socklen_t, ssize_t};
 
 use super::{
     super::{
-        answer, bytes,
+        answer, bytes, fail,
         files::{self, on_file},
         raw::real,
     },
@@ -138,6 +138,20 @@ unsafe extern "C" fn sendto(
     answer(to.and_then(|to| write_to(&world, fd, to, bytes, flags)))
 }
 
+/// How many buffers a call may have.
+const LONGEST: c_int = 1_024;
+
+/// # Safety
+///
+/// There are `count` valid buffers, or none.
+unsafe fn all<'a>(buffers: *const iovec, count: usize) -> &'a [iovec] {
+    match count {
+        0 => &[],
+        // SAFETY: as the caller says.
+        _ => unsafe { slice::from_raw_parts(buffers, count) },
+    }
+}
+
 /// Returns the bytes of several buffers.
 ///
 /// # Safety
@@ -145,7 +159,7 @@ unsafe extern "C" fn sendto(
 /// There are `count` valid buffers.
 unsafe fn gathered(buffers: *const iovec, count: usize) -> Vec<u8> {
     // SAFETY: as the caller says.
-    let buffers = unsafe { slice::from_raw_parts(buffers, count) };
+    let buffers = unsafe { all(buffers, count) };
     let mut bytes = Vec::new();
     for buffer in buffers.iter().filter(|buffer| buffer.iov_len > 0) {
         // SAFETY: as the caller says.
@@ -166,7 +180,7 @@ unsafe fn scattered<T>(
     read: impl FnOnce(&mut [u8]) -> Result<(T, usize), Errno>,
 ) -> Result<(T, usize), Errno> {
     // SAFETY: as the caller says.
-    let buffers = unsafe { slice::from_raw_parts(buffers, count) };
+    let buffers = unsafe { all(buffers, count) };
     let mut bytes = vec![0; buffers.iter().map(|buffer| buffer.iov_len).sum()];
     let (with, len) = read(&mut bytes)?;
     let mut rest = &bytes[..len];
@@ -271,6 +285,9 @@ unsafe extern "C" fn recvmsg(fd: c_int, message: *mut msghdr, flags: c_int) -> s
 #[unsafe(no_mangle)]
 unsafe extern "C" fn readv(fd: c_int, buffers: *const iovec, count: c_int) -> ssize_t {
     if let Some(world) = on_file(fd) {
+        if !(0..=LONGEST).contains(&count) {
+            return fail(libc::EINVAL) as ssize_t;
+        }
         // SAFETY: the caller passes this many buffers.
         let result = unsafe {
             scattered(buffers, count as usize, |bytes| {
@@ -297,6 +314,9 @@ unsafe extern "C" fn readv(fd: c_int, buffers: *const iovec, count: c_int) -> ss
 #[unsafe(no_mangle)]
 unsafe extern "C" fn writev(fd: c_int, buffers: *const iovec, count: c_int) -> ssize_t {
     if let Some(world) = on_file(fd) {
+        if !(0..=LONGEST).contains(&count) {
+            return fail(libc::EINVAL) as ssize_t;
+        }
         // SAFETY: the caller passes this many buffers.
         let bytes = unsafe { gathered(buffers, count as usize) };
         return answer(files::write_at(&world, fd, Range::Next, &bytes));

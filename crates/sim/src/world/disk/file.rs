@@ -44,22 +44,14 @@ pub(super) struct File {
     safe: Contents,
     /// The sectors that were written and not synced since. The system may write them at any time.
     dirty: BTreeSet<u64>,
-    /// It was made shorter, and that was not synced since.
-    cut: Option<Cut>,
+    /// The lengths to which it was made shorter, and that were not synced since: for each number
+    /// of the last sync that had begun, the least one.
+    cuts: BTreeMap<u64, u64>,
     /// The number of the last sync that has begun, and of the last one that succeeded.
     begun: u64,
     ended: u64,
     /// How many syncs have failed.
     pub(super) errors: u64,
-}
-
-/// A file was made shorter.
-#[derive(Clone, Copy)]
-struct Cut {
-    /// The least length that it had.
-    len: u64,
-    /// The number of the last sync that had begun when it was made shorter.
-    after: u64,
 }
 
 /// What a sync writes: the contents of the moment at which it began.
@@ -123,7 +115,7 @@ impl File {
 
     /// At times, writes a sector to the disk as it is now, as the system does at any time.
     fn write_back(&mut self, rng: &mut fastrand::Rng) {
-        if self.dirty.is_empty() || self.cut.is_some() || rng.u8(..8) > 0 {
+        if self.dirty.is_empty() || !self.cuts.is_empty() || rng.u8(..8) > 0 {
             return;
         }
         let which = rng.usize(..self.dirty.len());
@@ -131,14 +123,16 @@ impl File {
             let sector = self.now.sectors.get(number).copied();
             self.safe.set(*number, sector);
         }
+        if rng.bool() {
+            // It was not made shorter, so this is at least the length on the disk.
+            self.safe.len = self.now.len;
+        }
     }
 
     pub(super) fn set_len(&mut self, len: u64) {
         if len < self.now.len {
-            self.cut = Some(Cut {
-                len: self.cut.map_or(len, |cut| cut.len.min(len)),
-                after: self.begun,
-            });
+            let least = self.cuts.entry(self.begun).or_insert(len);
+            *least = len.min(*least);
         }
         self.dirty.extend(self.now.cut(len));
         self.now.len = len;
@@ -160,7 +154,8 @@ impl File {
     /// Ends a sync. What has changed meanwhile stays dirty.
     pub(super) fn end_sync(&mut self, sync: Sync, fails: bool, rng: &mut fastrand::Rng) {
         // A later one that has succeeded had all that this one has.
-        if sync.number < self.ended && !fails {
+        if sync.number < self.ended {
+            self.errors += u64::from(fails);
             return;
         }
         for (number, sector) in &sync.sectors {
@@ -171,19 +166,24 @@ impl File {
         if fails {
             self.errors += 1;
             // Nobody knows what the disk has written.
-            if sync.number > self.ended && self.cut.is_none() {
+            if self.cuts.is_empty() {
                 let written = sync.sectors.into_iter().filter(|_| rng.bool());
                 written.for_each(|(number, sector)| self.safe.set(number, sector));
             }
             return;
         }
         self.ended = sync.number;
+        // An earlier sync that failed may have left the sectors behind a cut.
+        let later = self.cuts.split_off(&sync.number);
+        let cuts = std::mem::replace(&mut self.cuts, later);
+        if let Some(len) = cuts.into_values().min() {
+            self.safe.cut(len);
+        }
         for (number, sector) in sync.sectors {
             self.safe.set(number, sector);
         }
         self.safe.cut(sync.len);
         self.safe.len = sync.len;
-        self.cut = self.cut.filter(|cut| cut.after >= sync.number);
     }
 
     /// Leaves what a crash leaves. Returns whether something is lost.
@@ -195,13 +195,13 @@ impl File {
         let mut is_lost = false;
         // What lies behind the cut is of another time, so it comes after the cut alone.
         let mut first_kept = u64::MAX;
-        if let Some(cut) = self.cut.take() {
+        if let Some(len) = std::mem::take(&mut self.cuts).into_values().min() {
             if comes() {
-                self.safe.cut(cut.len);
-                self.safe.len = before.min(cut.len);
+                self.safe.cut(len);
+                self.safe.len = before.min(len);
             } else {
                 is_lost = true;
-                first_kept = cut.len / SECTOR as u64;
+                first_kept = len / SECTOR as u64;
             }
         }
         for number in dirty.into_iter().filter(|number| *number < first_kept) {

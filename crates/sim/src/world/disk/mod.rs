@@ -37,7 +37,7 @@ pub(crate) struct Volume {
     nodes: BTreeMap<Inode, Node>,
     next: Inode,
     /// The changes of names that a crash may take back, with their numbers, the oldest one first.
-    changes: VecDeque<(u64, Vec<Change>)>,
+    changes: VecDeque<(u64, Step)>,
     changed: u64,
     /// Chooses what comes to the disk by itself.
     rng: fastrand::Rng,
@@ -69,8 +69,15 @@ struct Dir {
     parent: Inode,
 }
 
+/// What comes to the disk at once.
+struct Step {
+    parts: Vec<Change>,
+    /// It takes a name of a directory away. All earlier ones come before it: so no directory is
+    /// within itself, and what was moved out of one is not lost with it.
+    is_whole: bool,
+}
+
 /// A name of a directory is given, or taken away.
-#[derive(Clone)]
 struct Change {
     dir: Inode,
     name: OsString,
@@ -255,28 +262,29 @@ impl Volume {
         }
     }
 
-    /// Returns the changes of a directory, and those that come to the disk before them: the
-    /// earlier ones of another directory from or to which something was moved.
+    /// Returns the changes of a directory, and those that come to the disk before them.
     fn changes_before(&self, dir: Inode) -> BTreeSet<u64> {
-        let (mut dirs, mut found) = (BTreeSet::from([dir]), BTreeSet::new());
-        let mut all = false;
-        for (number, parts) in self.changes.iter().rev() {
-            if all || parts.iter().any(|part| dirs.contains(&part.dir)) {
-                found.insert(*number);
-                dirs.extend(parts.iter().map(|part| part.dir));
-                all |= self.moves_dir(parts);
+        // Whose earlier changes are needed, and which directories need a name.
+        let (mut dirs, mut named) = (BTreeSet::from([dir]), BTreeSet::new());
+        let (mut found, mut all) = (BTreeSet::new(), false);
+        for (number, step) in self.changes.iter().rev() {
+            let of_step = || step.parts.iter().map(|part| part.dir);
+            let names_one = step
+                .parts
+                .iter()
+                .any(|it| it.to.is_some_and(|to| named.contains(&to)));
+            if !(all || names_one || of_step().any(|dir| dirs.contains(&dir))) {
+                continue;
+            }
+            found.insert(*number);
+            all |= step.is_whole;
+            dirs.extend(of_step());
+            // What is moved into a directory would be lost if that had no name.
+            if names_one || step.parts.len() > 1 {
+                named.extend(of_step());
             }
         }
         found
-    }
-
-    /// Returns whether a change moves a directory. All earlier changes come before it, so no
-    /// directory is ever within itself.
-    fn moves_dir(&self, parts: &[Change]) -> bool {
-        parts.len() > 1
-            && parts
-                .iter()
-                .any(|it| it.to.is_some_and(|to| self.is_dir(to)))
     }
 
     /// Begins to write all to the disk.
@@ -307,13 +315,13 @@ impl Volume {
     }
 
     /// Writes some changes of names to the disk.
-    fn keep_changes(&mut self, mut keeps: impl FnMut(u64, &[Change]) -> bool) {
-        for (number, parts) in std::mem::take(&mut self.changes) {
-            if !keeps(number, &parts) {
-                self.changes.push_back((number, parts));
+    fn keep_changes(&mut self, mut keeps: impl FnMut(u64, &Step) -> bool) {
+        for (number, step) in std::mem::take(&mut self.changes) {
+            if !keeps(number, &step) {
+                self.changes.push_back((number, step));
                 continue;
             }
-            for part in parts {
+            for part in step.parts {
                 let dir = self.dir_mut(part.dir);
                 match part.to {
                     Some(inode) => _ = dir.safe.insert(part.name, inode),
@@ -329,17 +337,28 @@ impl Volume {
         let mut rng = self.rng.fork();
         // How many of ten changes come to the disk, if those before them do.
         let luck = [0, 5, 8, 10][rng.usize(..4)];
-        let moves = self.changes.iter().filter(|it| self.moves_dir(&it.1));
-        let moves: BTreeSet<u64> = moves.map(|it| it.0).collect();
-        let mut behind = BTreeSet::new();
-        self.keep_changes(|number, parts| {
-            let is_next = match moves.contains(&number) {
+        let dirs = self
+            .nodes
+            .iter()
+            .filter(|it| matches!(it.1.kind, Kind::Dir(_)));
+        let dirs: BTreeSet<Inode> = dirs.map(|it| *it.0).collect();
+        // The directories of which a change did not come, and those that have no name for that.
+        let (mut behind, mut unnamed) = (BTreeSet::new(), BTreeSet::new());
+        self.keep_changes(|_, step| {
+            let mut parts = step.parts.iter();
+            let is_next = match step.is_whole {
                 true => behind.is_empty(),
-                false => parts.iter().all(|part| !behind.contains(&part.dir)),
+                false => parts.all(|part| !behind.contains(&part.dir)),
             };
-            let comes = is_next && rng.u8(..10) < luck;
+            // What is moved into a directory without a name would be lost.
+            let is_lost = step.parts.iter().any(|part| unnamed.contains(&part.dir));
+            let comes = is_next && !(is_lost && step.parts.len() > 1) && rng.u8(..10) < luck;
             if !comes {
-                behind.extend(parts.iter().map(|part| part.dir));
+                behind.extend(step.parts.iter().map(|part| part.dir));
+            }
+            if !comes || is_lost {
+                let made = step.parts.iter().filter_map(|part| part.to);
+                unnamed.extend(made.filter(|to| dirs.contains(to)));
             }
             comes
         });

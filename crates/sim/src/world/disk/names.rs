@@ -5,7 +5,7 @@ use std::{
     os::unix::ffi::OsStrExt,
 };
 
-use super::{Change, Dir, File, Inode, Kind, Node, ROOT, Volume};
+use super::{Change, Dir, File, Inode, Kind, Node, ROOT, Step, Volume};
 use crate::world::net::Errno;
 
 /// The length that a name may have, as on most file systems.
@@ -87,6 +87,12 @@ impl Volume {
 
     /// Gives names, and takes some away. A crash leaves all of these changes, or none.
     fn change(&mut self, parts: Vec<Change>, now: u64) {
+        let mut taken = parts.iter().filter(|part| part.to.is_none());
+        let is_whole = taken.any(|part| {
+            let names = self.dir(part.dir).map(|dir| &dir.names);
+            let had = names.ok().and_then(|names| names.get(&part.name));
+            had.is_some_and(|had| self.is_dir(*had))
+        });
         for part in &parts {
             self.node_mut(part.dir).modified = now;
             let dir = self.dir_mut(part.dir);
@@ -96,13 +102,20 @@ impl Volume {
             }
         }
         self.changed += 1;
-        self.changes.push_back((self.changed, parts));
+        self.changes
+            .push_back((self.changed, Step { parts, is_whole }));
+    }
+
+    /// Nothing gets a name in a directory that was removed, and that somebody has open.
+    fn must_be_named(&self, dir: Inode) -> Result<(), Errno> {
+        match self.is_named(dir, self.dir(dir)?) {
+            true => Ok(()),
+            false => Err(libc::ENOENT),
+        }
     }
 
     fn add(&mut self, last: &Last<'_>, kind: Kind, mode: u32, now: u64) -> Result<Inode, Errno> {
-        if !self.is_named(last.dir, self.dir(last.dir)?) {
-            return Err(libc::ENOENT);
-        }
+        self.must_be_named(last.dir)?;
         let inode = self.next;
         self.next += 1;
         let node = Node {
@@ -199,6 +212,7 @@ impl Volume {
         if self.is_dir(inode) {
             return Err(libc::EPERM);
         }
+        self.must_be_named(last.dir)?;
         self.change(vec![last.change(Some(inode))], now);
         Ok(())
     }
@@ -240,6 +254,7 @@ impl Volume {
                 _ => {}
             }
         }
+        self.must_be_named(new.dir)?;
         let to = new.dir;
         self.change(vec![old.change(None), new.change(Some(inode))], now);
         if is_dir {

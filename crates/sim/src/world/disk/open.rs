@@ -81,13 +81,12 @@ impl State {
 
     fn open_file(&self, fd: i32) -> Result<&OpenFile, Errno> {
         let number = self.kernel.file(fd).ok_or(libc::EBADF)?;
-        Ok(&self.files.open[&number])
+        self.files.open.get(&number).ok_or(libc::EBADF)
     }
 
     fn open_file_mut(&mut self, fd: i32) -> Result<&mut OpenFile, Errno> {
         let number = self.kernel.file(fd).ok_or(libc::EBADF)?;
-        let file = self.files.open.get_mut(&number);
-        Ok(file.expect("an open descriptor has a file"))
+        self.files.open.get_mut(&number).ok_or(libc::EBADF)
     }
 
     /// Returns the directory of a descriptor, if it is one of the calling thread's host.
@@ -361,27 +360,41 @@ impl World {
         }
     }
 
-    /// Writes all to the disk of the calling thread's host.
-    pub(crate) fn sync_all(&self) -> Result<(), Errno> {
-        let host = self.lock().host();
+    /// Writes all to the disk of the calling thread's host, or to that of a descriptor.
+    pub(crate) fn sync_all(&self, of: Option<i32>) -> Result<(), Errno> {
+        let host = {
+            let state = self.lock();
+            match of {
+                Some(fd) => state.open_file(fd)?.host,
+                None => state.host(),
+            }
+        };
         self.sync(host, Volume::begin_sync_of_all)
     }
 
     /// Writes to the disk the file or directory of a descriptor.
     pub(crate) fn sync_file(&self, fd: i32) -> Result<(), Errno> {
-        let (host, inode) = {
+        let (number, host, inode) = {
             let state = self.lock();
+            let number = state.kernel.file(fd).ok_or(libc::EBADF)?;
             let file = state.open_file(fd)?;
-            (file.host, file.inode)
+            (number, file.host, file.inode)
         };
         let result = self.sync(host, |disk| vec![disk.begin_sync(inode)]);
-        // As on Linux, each open file reports a failure once, whoever has asked for that sync.
+        // As on Linux, each open file reports a failure once, whoever has asked for that sync. The
+        // descriptor may be closed by now.
         let mut state = self.lock();
-        let errors = state.on_open(fd, |disk, inode, _| {
-            Ok(disk.file(inode).map_or(0, |file| file.errors))
+        let errors = state.on_disk_of(host, |disk, _| {
+            let node = disk.nodes.get(&inode).map(|node| &node.kind);
+            Ok(match node {
+                Some(Kind::File(file)) => file.errors,
+                _ => 0,
+            })
         })?;
-        let seen = std::mem::replace(&mut state.open_file_mut(fd)?.errors, errors);
-        match seen == errors {
+        let Some(file) = state.files.open.get_mut(&number) else {
+            return result;
+        };
+        match std::mem::replace(&mut file.errors, errors) == errors {
             true => result,
             false => Err(libc::EIO),
         }
