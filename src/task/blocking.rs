@@ -31,9 +31,9 @@ use crate::{
 /// computations of more than some 100 µs. On a worker these would delay its timers and sockets.
 ///
 /// The threads are named `tourbillon-blocking-0` and so on. If none is idle, the runtime starts
-/// one, up to [`max_blocking_threads`](crate::runtime::Builder::max_blocking_threads). Beyond that,
-/// and beyond the bound of their [group](crate::task::GroupBuilder::max_blocking_threads), jobs wait
-/// in the order in which they came. A thread that has been idle for
+/// one, up to [`max_blocking_threads`](crate::runtime::Builder::max_blocking_threads). Beyond
+/// that, and beyond the bound of [their group](crate::task::GroupBuilder::max_blocking_threads),
+/// jobs wait in the order in which they came. A thread that has been idle for
 /// [`thread_keep_alive`](crate::runtime::Builder::thread_keep_alive) ends. The threads are not
 /// pinned to cores. They are in the context of the runtime: `f` may arm timers, spawn tasks, and
 /// call [`Handle::block_on`](crate::runtime::Handle::block_on).
