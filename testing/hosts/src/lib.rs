@@ -1,0 +1,1 @@
+//! Unmodified programs for tokio on simulated hosts: see the tests.
