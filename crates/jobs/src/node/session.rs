@@ -223,8 +223,13 @@ async fn give_back_these<S: Store>(shared: &Shared<S>, these: Vec<Held>) {
     let kept = these
         .into_iter()
         .filter(|held| locked.contains(&held.token));
+    try_again(shared, kept.collect());
+}
+
+/// Makes jobs that somebody has locked due again in a moment.
+fn try_again<S: Store>(shared: &Shared<S>, locked: Vec<Held>) {
     let again = Deadline::Monotonic(Instant::now() + SKIPPED);
-    shared.held.add(kept.collect(), |_| Some(again));
+    shared.held.add(locked, |_| Some(again));
 }
 
 /// Tells attempts that run, and whose jobs were cancelled or moved. Does not return.
@@ -317,8 +322,7 @@ async fn begin<S: Store>(
                 let (locked, free) = failed.into_iter().partition(is_locked);
                 shared.held.put_back(free, false);
                 // Begin the others without these.
-                let again = Deadline::Monotonic(Instant::now() + SKIPPED);
-                shared.held.add(locked, |_| Some(again));
+                try_again(shared, locked);
             }
             Ok(Some(Err((failed, _)))) => {
                 most = failed.len().div_ceil(2);
