@@ -2,7 +2,7 @@
 
 use std::{ops::Range, time::Duration};
 
-use crate::network::nanos;
+use crate::network::{delays, part_of_all};
 
 /// What the disk of a host does. See [`Simulation::disk`](crate::Simulation::disk).
 ///
@@ -46,8 +46,7 @@ impl Disk {
     ///
     /// Panics if the range is empty.
     pub fn delay(&mut self, delay: Range<Duration>) -> &mut Self {
-        assert!(delay.start < delay.end, "the range of delays is empty");
-        self.delay = nanos(delay.start)..nanos(delay.end);
+        self.delay = delays(delay);
         self
     }
 
@@ -67,8 +66,7 @@ impl Disk {
     ///
     /// Panics if `part` is not from 0 to 1.
     pub fn sync_errors(&mut self, part: f64) -> &mut Self {
-        assert!((0.0..=1.0).contains(&part), "{part} is not from 0 to 1");
-        self.sync_errors = part;
+        self.sync_errors = part_of_all(part);
         self
     }
 }

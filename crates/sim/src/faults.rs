@@ -6,8 +6,10 @@ use std::{
     time::{Duration, SystemTime},
 };
 
-use crate::disk::Disk;
-use crate::world::{State, World, enter, net};
+use crate::{
+    disk::Disk,
+    world::{State, World, enter, net},
+};
 
 /// Starts the program of a host, by its place.
 type Starter = Box<dyn Fn(usize) + Send + Sync>;

@@ -34,8 +34,19 @@ impl Default for Network {
     }
 }
 
-pub(crate) fn nanos(time: Duration) -> u64 {
-    u64::try_from(time.as_nanos()).unwrap_or(u64::MAX)
+/// Returns a range of delays in ns.
+#[track_caller]
+pub(crate) fn delays(range: Range<Duration>) -> Range<u64> {
+    let nanos = |time: Duration| u64::try_from(time.as_nanos()).unwrap_or(u64::MAX);
+    assert!(range.start < range.end, "the range of delays is empty");
+    nanos(range.start)..nanos(range.end)
+}
+
+/// Checks a part of all.
+#[track_caller]
+pub(crate) fn part_of_all(part: f64) -> f64 {
+    assert!((0.0..=1.0).contains(&part), "{part} is not from 0 to 1");
+    part
 }
 
 impl Network {
@@ -51,8 +62,7 @@ impl Network {
     ///
     /// Panics if the range is empty.
     pub fn delay(&mut self, delay: Range<Duration>) -> &mut Self {
-        assert!(delay.start < delay.end, "the range of delays is empty");
-        self.delay = nanos(delay.start)..nanos(delay.end);
+        self.delay = delays(delay);
         self
     }
 
@@ -63,8 +73,7 @@ impl Network {
     ///
     /// Panics if `part` is not from 0 to 1.
     pub fn loss(&mut self, part: f64) -> &mut Self {
-        assert!((0.0..=1.0).contains(&part), "{part} is not from 0 to 1");
-        self.loss = part;
+        self.loss = part_of_all(part);
         self
     }
 
@@ -74,8 +83,7 @@ impl Network {
     ///
     /// Panics if `part` is not from 0 to 1.
     pub fn resets(&mut self, part: f64) -> &mut Self {
-        assert!((0.0..=1.0).contains(&part), "{part} is not from 0 to 1");
-        self.resets = part;
+        self.resets = part_of_all(part);
         self
     }
 

@@ -54,6 +54,23 @@ fn sync_names(path: &str) -> io::Result<()> {
     File::open(path)?.sync_all()
 }
 
+/// Makes a directory with a file, and syncs all of it.
+fn make_synced(dir: &str) -> io::Result<()> {
+    fs::create_dir(dir)?;
+    let path = Path::new(dir).join("file");
+    fs::write(&path, b"text")?;
+    File::open(path)?.sync_all()?;
+    sync_names(dir)?;
+    sync_names(DATA)
+}
+
+/// Returns in which of two places a file is. It must be in one of them.
+fn in_one_of(places: [&str; 2]) -> [bool; 2] {
+    let found = places.map(|place| Path::new(place).exists());
+    assert_ne!(found[0], found[1], "it is in one place");
+    found
+}
+
 #[tourbillon_sim::test(seeds = 150)]
 fn what_was_synced_survives_a_crash(sim: &mut Simulation) {
     with_crashes(sim, Disk::new(), 1, |start| {
@@ -258,11 +275,7 @@ fn a_file_is_not_lost_by_a_move_to_a_new_directory(sim: &mut Simulation) {
     with_crashes(sim, Disk::new(), 1, |start| {
         if start == 0 {
             fs::create_dir("/data/archive")?;
-            fs::create_dir("/data/log")?;
-            fs::write("/data/log/file", b"text")?;
-            File::open("/data/log/file")?.sync_all()?;
-            sync_names("/data/log")?;
-            sync_names(DATA)?;
+            make_synced("/data/log")?;
             fs::create_dir("/data/archive/new")?;
             fs::rename("/data/log/file", "/data/archive/new/file")?;
             if tourbillon_sim::random() % 2 == 0 {
@@ -270,9 +283,7 @@ fn a_file_is_not_lost_by_a_move_to_a_new_directory(sim: &mut Simulation) {
             }
             return Ok(());
         }
-        let places = ["/data/log/file", "/data/archive/new/file"];
-        let found = places.map(|place| Path::new(place).exists());
-        assert_ne!(found[0], found[1], "it is in one place");
+        let found = in_one_of(["/data/log/file", "/data/archive/new/file"]);
         assert_sometimes!(found[0], "it is not moved");
         assert_sometimes!(found[1], "it is moved");
         Ok(())
@@ -284,11 +295,7 @@ fn a_file_is_not_lost_with_the_directory_that_it_left(sim: &mut Simulation) {
     with_crashes(sim, Disk::new(), 1, |start| {
         if start == 0 {
             fs::create_dir("/data/kept")?;
-            fs::create_dir("/data/old")?;
-            fs::write("/data/old/file", b"text")?;
-            File::open("/data/old/file")?.sync_all()?;
-            sync_names("/data/old")?;
-            sync_names(DATA)?;
+            make_synced("/data/old")?;
             fs::rename("/data/old/file", "/data/kept/file")?;
             fs::remove_dir("/data/old")?;
             if tourbillon_sim::random() % 2 == 0 {
@@ -296,9 +303,7 @@ fn a_file_is_not_lost_with_the_directory_that_it_left(sim: &mut Simulation) {
             }
             return Ok(());
         }
-        let places = ["/data/old/file", "/data/kept/file"];
-        let found = places.map(|place| Path::new(place).exists());
-        assert_ne!(found[0], found[1], "it is in one place");
+        let found = in_one_of(["/data/old/file", "/data/kept/file"]);
         assert_sometimes!(!Path::new("/data/old").exists(), "the directory is removed");
         assert_sometimes!(found[0], "nothing is changed");
         Ok(())

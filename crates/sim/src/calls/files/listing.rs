@@ -57,6 +57,16 @@ static SEEK: AtomicUsize = AtomicUsize::new(0);
 static READ_TO: AtomicUsize = AtomicUsize::new(0);
 static RESOLVE: AtomicUsize = AtomicUsize::new(0);
 
+/// Calls the C library's own function, for what is not simulated.
+macro_rules! really {
+    ($known:ident, $name:literal $(, $arg:expr => $type:ty)* => $result:ty) => {{
+        type Call = unsafe extern "C" fn($($type),*) -> $result;
+        let found = original(&$known, $name);
+        // SAFETY: this is the function's type, and the caller vouches for its arguments.
+        unsafe { mem::transmute::<usize, Call>(found)($($arg),*) }
+    }};
+}
+
 /// Looks up the C library's own functions.
 pub(in crate::calls) fn find() {
     original(&OPEN, c"opendir");
@@ -73,10 +83,7 @@ pub(in crate::calls) fn find() {
 
 /// The C library's own `realpath`.
 pub(super) unsafe fn really_resolve(path: *const c_char, to: *mut c_char) -> *mut c_char {
-    type Resolve = unsafe extern "C" fn(*const c_char, *mut c_char) -> *mut c_char;
-    let found = original(&RESOLVE, c"realpath");
-    // SAFETY: this is the function's type, and the caller vouches for its arguments.
-    unsafe { mem::transmute::<usize, Resolve>(found)(path, to) }
+    really!(RESOLVE, c"realpath", path => *const c_char, to => *mut c_char => *mut c_char)
 }
 
 /// # Safety
@@ -87,10 +94,7 @@ unsafe extern "C" fn opendir(path: *const c_char) -> *mut DIR {
     // SAFETY: the caller passes a text.
     let is_simulated = unsafe { super::on_path(libc::AT_FDCWD, path) }.is_some();
     if !is_simulated {
-        type Open = unsafe extern "C" fn(*const c_char) -> *mut DIR;
-        let found = original(&OPEN, c"opendir");
-        // SAFETY: this is the function's type, and the caller vouches for its arguments.
-        return unsafe { mem::transmute::<usize, Open>(found)(path) };
+        return really!(OPEN, c"opendir", path => *const c_char => *mut DIR);
     }
     // SAFETY: the caller vouches for the path.
     let fd = unsafe { open(path, libc::O_RDONLY | libc::O_DIRECTORY, 0) };
@@ -107,10 +111,7 @@ unsafe extern "C" fn opendir(path: *const c_char) -> *mut DIR {
 #[unsafe(no_mangle)]
 unsafe extern "C" fn fdopendir(fd: c_int) -> *mut DIR {
     let Some(world) = on_file(fd) else {
-        type Open = unsafe extern "C" fn(c_int) -> *mut DIR;
-        let found = original(&OPEN_FD, c"fdopendir");
-        // SAFETY: this is the function's type, and the caller vouches for its arguments.
-        return unsafe { mem::transmute::<usize, Open>(found)(fd) };
+        return really!(OPEN_FD, c"fdopendir", fd => c_int => *mut DIR);
     };
     world.point();
     match names(&world, fd) {
@@ -146,23 +147,13 @@ fn on_listing(dir: *mut DIR) -> Option<Inside> {
     enter().filter(|world| world.lock().listings.contains_key(&(dir as usize)))
 }
 
-/// Calls the C library's own function of a directory that is no simulated one.
-macro_rules! really {
-    ($known:ident, $name:literal, $dir:expr $(, $arg:expr => $type:ty)* => $result:ty) => {{
-        type Call = unsafe extern "C" fn(*mut DIR $(, $type)*) -> $result;
-        let found = original(&$known, $name);
-        // SAFETY: this is the function's type, and the caller vouches for its arguments.
-        unsafe { mem::transmute::<usize, Call>(found)($dir $(, $arg)*) }
-    }};
-}
-
 /// # Safety
 ///
 /// As in the C library.
 #[unsafe(no_mangle)]
 unsafe extern "C" fn rewinddir(dir: *mut DIR) {
     let Some(world) = on_listing(dir) else {
-        return really!(REWIND, c"rewinddir", dir => ());
+        return really!(REWIND, c"rewinddir", dir => *mut DIR => ());
     };
     let fd = world.lock().listings[&(dir as usize)].fd;
     let found = names(&world, fd);
@@ -178,7 +169,7 @@ unsafe extern "C" fn rewinddir(dir: *mut DIR) {
 unsafe extern "C" fn telldir(dir: *mut DIR) -> c_long {
     match on_listing(dir) {
         Some(world) => world.lock().listings[&(dir as usize)].at as c_long,
-        None => really!(TELL, c"telldir", dir => c_long),
+        None => really!(TELL, c"telldir", dir => *mut DIR => c_long),
     }
 }
 
@@ -188,7 +179,7 @@ unsafe extern "C" fn telldir(dir: *mut DIR) -> c_long {
 #[unsafe(no_mangle)]
 unsafe extern "C" fn seekdir(dir: *mut DIR, to: c_long) {
     let Some(world) = on_listing(dir) else {
-        return really!(SEEK, c"seekdir", dir, to => c_long => ());
+        return really!(SEEK, c"seekdir", dir => *mut DIR, to => c_long => ());
     };
     if let Some(listing) = world.lock().listings.get_mut(&(dir as usize)) {
         listing.at = usize::try_from(to).unwrap_or(0);
@@ -205,7 +196,7 @@ unsafe extern "C" fn readdir64_r(
     result: *mut *mut dirent64,
 ) -> c_int {
     if on_listing(dir).is_none() {
-        return really!(READ_TO, c"readdir64_r", dir,
+        return really!(READ_TO, c"readdir64_r", dir => *mut DIR,
             entry => *mut dirent64, result => *mut *mut dirent64 => c_int);
     }
     // SAFETY: the caller passes a directory, and room for an entry and for a pointer.
@@ -243,7 +234,7 @@ unsafe extern "C" fn readdir_r(
 #[unsafe(no_mangle)]
 unsafe extern "C" fn readdir64(dir: *mut DIR) -> *mut dirent64 {
     let Some(world) = on_listing(dir) else {
-        return really!(READ, c"readdir64", dir => *mut dirent64);
+        return really!(READ, c"readdir64", dir => *mut DIR => *mut dirent64);
     };
     world.point();
     let mut state = world.lock();
@@ -290,7 +281,7 @@ unsafe extern "C" fn closedir(dir: *mut DIR) -> c_int {
     match listing {
         // SAFETY: the descriptor was the directory's own.
         Some(listing) => unsafe { libc::close(listing.fd) },
-        None => really!(CLOSE, c"closedir", dir => c_int),
+        None => really!(CLOSE, c"closedir", dir => *mut DIR => c_int),
     }
 }
 
@@ -301,6 +292,6 @@ unsafe extern "C" fn closedir(dir: *mut DIR) -> c_int {
 unsafe extern "C" fn dirfd(dir: *mut DIR) -> c_int {
     match on_listing(dir) {
         Some(world) => world.lock().listings[&(dir as usize)].fd,
-        None => really!(FD, c"dirfd", dir => c_int),
+        None => really!(FD, c"dirfd", dir => *mut DIR => c_int),
     }
 }

@@ -8,7 +8,7 @@ use super::{
 };
 use crate::world::{
     Inside, World,
-    disk::{Place, Volume},
+    disk::{Inode, Place, Volume},
     net::Errno,
 };
 
@@ -316,22 +316,25 @@ unsafe extern "C" fn truncate(path: *const c_char, len: off64_t) -> c_int {
     unsafe { truncate64(path, len) }
 }
 
-/// Returns the second time of two, which is that of the last change. `None`: it stays as it is.
+/// Sets the time of the last change to the second one of two times.
 ///
 /// # Safety
 ///
 /// `times` is null, or has two times.
-unsafe fn modified(times: *const timespec, now: u64) -> Option<u64> {
-    if times.is_null() {
-        return Some(now);
-    }
-    // SAFETY: as the caller says.
-    let time = unsafe { *times.add(1) };
-    match time.tv_nsec {
-        libc::UTIME_NOW => Some(now),
-        libc::UTIME_OMIT => None,
-        _ => Some(nanos(time)),
-    }
+unsafe fn set_times(disk: &mut Volume, inode: Inode, now: u64, times: *const timespec) {
+    let to = match times.is_null() {
+        true => now,
+        false => {
+            // SAFETY: as the caller says.
+            let time = unsafe { *times.add(1) };
+            match time.tv_nsec {
+                libc::UTIME_NOW => now,
+                libc::UTIME_OMIT => return,
+                _ => nanos(time),
+            }
+        }
+    };
+    disk.set_modified(inode, to);
 }
 
 /// # Safety
@@ -344,9 +347,7 @@ unsafe extern "C" fn futimens(fd: c_int, times: *const timespec) -> c_int {
     };
     let changed = world.lock().on_open(fd, |disk, inode, now| {
         // SAFETY: the caller passes two times, or none.
-        if let Some(to) = unsafe { modified(times, now) } {
-            disk.set_modified(inode, to);
-        }
+        unsafe { set_times(disk, inode, now, times) };
         Ok(())
     });
     done(changed)
@@ -369,9 +370,7 @@ unsafe extern "C" fn utimensat(
     on_disk(&world, |disk, now| {
         let inode = disk.find(&place)?;
         // SAFETY: the caller passes two times, or none.
-        if let Some(to) = unsafe { modified(times, now) } {
-            disk.set_modified(inode, to);
-        }
+        unsafe { set_times(disk, inode, now, times) };
         Ok(())
     })
 }

@@ -6,14 +6,14 @@ use libc::{c_int, c_void, iovec, msghdr, size_t, sockaddr, socklen_t, ssize_t};
 
 use super::{
     super::{
-        answer, bytes, fail,
+        answer, bytes,
         files::{self, on_file},
         raw::real,
     },
     on_socket, read_address, until_done, write_address,
 };
 use crate::world::{
-    World,
+    Inside, World,
     disk::Range,
     net::{Errno, Kind},
 };
@@ -138,8 +138,13 @@ unsafe extern "C" fn sendto(
     answer(to.and_then(|to| write_to(&world, fd, to, bytes, flags)))
 }
 
-/// How many buffers a call may have.
-const LONGEST: c_int = 1_024;
+/// Returns how many buffers a caller has, of `readv` and `writev`.
+fn buffers(count: c_int) -> Result<usize, Errno> {
+    match count {
+        0..=1_024 => Ok(count as usize),
+        _ => Err(libc::EINVAL),
+    }
+}
 
 /// # Safety
 ///
@@ -160,13 +165,12 @@ unsafe fn all<'a>(buffers: *const iovec, count: usize) -> &'a [iovec] {
 unsafe fn gathered(buffers: *const iovec, count: usize) -> Vec<u8> {
     // SAFETY: as the caller says.
     let buffers = unsafe { all(buffers, count) };
-    let mut bytes = Vec::new();
+    let mut whole = Vec::new();
     for buffer in buffers.iter().filter(|buffer| buffer.iov_len > 0) {
         // SAFETY: as the caller says.
-        let part = unsafe { super::super::bytes(buffer.iov_base, buffer.iov_len) };
-        bytes.extend_from_slice(part);
+        whole.extend_from_slice(unsafe { bytes(buffer.iov_base, buffer.iov_len) });
     }
-    bytes
+    whole
 }
 
 /// Fills several buffers by one call of `read`.
@@ -283,28 +287,17 @@ unsafe extern "C" fn recvmsg(fd: c_int, message: *mut msghdr, flags: c_int) -> s
 ///
 /// As in the C library.
 #[unsafe(no_mangle)]
-unsafe extern "C" fn readv(fd: c_int, buffers: *const iovec, count: c_int) -> ssize_t {
-    if let Some(world) = on_file(fd) {
-        if !(0..=LONGEST).contains(&count) {
-            return fail(libc::EINVAL) as ssize_t;
-        }
-        // SAFETY: the caller passes this many buffers.
-        let result = unsafe {
-            scattered(buffers, count as usize, |bytes| {
-                Ok(((), files::read_at(&world, fd, Range::Next, bytes)?))
-            })
-        };
-        return answer(result.map(|((), count)| count));
-    }
-    let Some(world) = on_socket(fd) else {
-        return real!(SYS_readv, fd, buffers, count);
+unsafe extern "C" fn readv(fd: c_int, at: *const iovec, count: c_int) -> ssize_t {
+    let Some(world) = on_file_or_socket(fd) else {
+        return real!(SYS_readv, fd, at, count);
+    };
+    let is_file = world.lock().kernel.file(fd).is_some();
+    let read = |bytes: &mut [u8]| match is_file {
+        true => Ok((None, files::read_at(&world, fd, Range::Next, bytes)?)),
+        false => read_from(&world, fd, bytes, 0),
     };
     // SAFETY: the caller passes this many buffers.
-    let result = unsafe {
-        scattered(buffers, count as usize, |bytes| {
-            read_from(&world, fd, bytes, 0)
-        })
-    };
+    let result = buffers(count).and_then(|count| unsafe { scattered(at, count, read) });
     answer(result.map(|(_, count)| count))
 }
 
@@ -312,19 +305,20 @@ unsafe extern "C" fn readv(fd: c_int, buffers: *const iovec, count: c_int) -> ss
 ///
 /// As in the C library.
 #[unsafe(no_mangle)]
-unsafe extern "C" fn writev(fd: c_int, buffers: *const iovec, count: c_int) -> ssize_t {
-    if let Some(world) = on_file(fd) {
-        if !(0..=LONGEST).contains(&count) {
-            return fail(libc::EINVAL) as ssize_t;
-        }
-        // SAFETY: the caller passes this many buffers.
-        let bytes = unsafe { gathered(buffers, count as usize) };
-        return answer(files::write_at(&world, fd, Range::Next, &bytes));
-    }
-    let Some(world) = on_socket(fd) else {
-        return real!(SYS_writev, fd, buffers, count);
+unsafe extern "C" fn writev(fd: c_int, at: *const iovec, count: c_int) -> ssize_t {
+    let Some(world) = on_file_or_socket(fd) else {
+        return real!(SYS_writev, fd, at, count);
     };
+    let is_file = world.lock().kernel.file(fd).is_some();
     // SAFETY: the caller passes this many buffers.
-    let bytes = unsafe { gathered(buffers, count as usize) };
-    answer(write_to(&world, fd, None, &bytes, 0))
+    let bytes = buffers(count).map(|count| unsafe { gathered(at, count) });
+    answer(bytes.and_then(|bytes| match is_file {
+        true => files::write_at(&world, fd, Range::Next, &bytes),
+        false => write_to(&world, fd, None, &bytes, 0),
+    }))
+}
+
+/// Enters the simulation for a call on a file of a disk, or on a socket.
+fn on_file_or_socket(fd: c_int) -> Option<Inside> {
+    on_file(fd).or_else(|| on_socket(fd))
 }
