@@ -1,12 +1,12 @@
 #!/usr/bin/env bash
 # Checks that the simulation can fail: applies mutants to a scratch copy, one at a time, and
-# requires the seeds of CI to find each.
+# requires the seeds of .ci/weekly to find each.
 #
 #   testing/sim/mutants.sh             all mutants that the simulation should find
 #   testing/sim/mutants.sh NAME...     these mutants of testing/sim/mutants/ or loom_tests/mutants/
 #                                      (file names without .patch)
 #
-# A mutant whose moment is rare has more seeds than CI: `Seeds: N` in its header.
+# A mutant whose moment is rare has more seeds: `Seeds: N` in its header.
 #
 # Only a seed that fails in the simulated world is a kill. A patch that does not apply or does not
 # compile is an error, and so is a program that ends in any other way.

@@ -1,7 +1,7 @@
 #!/usr/bin/env bash
 # Runs the runtime in a simulated world, one run per seed. See docs/internals/verification.md.
 #
-#   testing/sim/run.sh                    runs as many seeds as CI
+#   testing/sim/run.sh                    runs as many seeds as .ci/weekly
 #   testing/sim/run.sh --seeds N          runs N seeds (--first N sets the first one)
 #   testing/sim/run.sh --minutes N        runs seeds for N minutes
 #   testing/sim/run.sh --workers N        with N workers in each seed, in place of 1 to 4

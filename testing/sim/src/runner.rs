@@ -16,8 +16,8 @@ use crate::{Meant, ledger, life, plan::Plan, scenario};
 /// The limit for a seed, in seconds of real time. A child that takes longer hangs outside of the
 /// world.
 const PATIENCE: u32 = 20;
-/// The number of seeds that CI runs.
-const CI: u64 = 16_000;
+/// The number of seeds that `.ci/weekly` runs. `.ci/run` runs a quarter of them.
+const WEEKLY: u64 = 16_000;
 /// One of this many seeds runs twice, and both runs have to be the same.
 const TWICE: u64 = 16;
 
@@ -35,7 +35,7 @@ struct Args {
 fn args() -> Result<Args, String> {
     let mut args = Args {
         first: 0,
-        seeds: CI,
+        seeds: WEEKLY,
         minutes: None,
         jobs: std::thread::available_parallelism().map_or(2, usize::from),
         trace: false,
