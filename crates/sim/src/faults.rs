@@ -118,13 +118,49 @@ pub fn restart(name: &str) {
     }
 }
 
+/// Returns a time in ns.
+fn nanos(time: Duration) -> u64 {
+    u64::try_from(time.as_nanos()).unwrap_or(u64::MAX)
+}
+
 /// Sets the wall clock of a host. Timers of the wall clock follow; `Instant` does not change.
 pub fn set_clock(name: &str, to: SystemTime) {
     let to = to.duration_since(SystemTime::UNIX_EPOCH);
-    let to = to.unwrap_or(Duration::ZERO).as_nanos();
     with(|state| {
         let host = number(state, name);
-        state.set_wall(host, u64::try_from(to).unwrap_or(u64::MAX));
+        state.set_wall(host, nanos(to.unwrap_or(Duration::ZERO)));
+    });
+}
+
+/// Lets no thread of a host run for some time, as if the system had given all of its cores to
+/// others, or as after `SIGSTOP` and `SIGCONT`. Its clocks go on, and what is sent to it comes. A
+/// host may pause itself.
+pub fn pause(name: &str, time: Duration) {
+    with(|state| {
+        let (host, until) = (number(state, name), state.now.saturating_add(nanos(time)));
+        state.pause(host, until);
+    });
+    // The calling thread may be one of the host.
+    crate::world::with(World::point);
+}
+
+/// Takes its core from a thread of a host for some time: from one that runs then or soon, so most
+/// likely from a worker. The others go on.
+///
+/// Without this, threads lose their cores at random for up to 20 ms, in half of the seeds.
+pub fn take_core(name: &str, time: Duration) {
+    with(|state| {
+        let host = number(state, name);
+        state.take_core(host, nanos(time));
+    });
+}
+
+/// Sets how many descriptors a host may have: see [`descriptors`](crate::Simulation::descriptors).
+/// Those that it has stay. With 0, each call fails that needs another one.
+pub fn set_descriptors(name: &str, most: usize) {
+    with(|state| {
+        let host = number(state, name);
+        state.hosts[host].descriptors = most;
     });
 }
 

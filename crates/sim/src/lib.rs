@@ -40,8 +40,8 @@ pub use self::{
     control::{fail, random},
     disk::Disk,
     faults::{
-        crash, host_address, partition, partition_one_way, repair, repair_all, reset, restart,
-        set_clock, set_disk,
+        crash, host_address, partition, partition_one_way, pause, repair, repair_all, reset,
+        restart, set_clock, set_descriptors, set_disk, take_core,
     },
     network::Network,
     outcome::{Failure, Outcome, Report},

@@ -70,7 +70,7 @@ fn hosts(simulation: &Arc<Simulation>) {
         let mut state = world.lock();
         state.net.set(&simulation.network);
         for spec in &simulation.hosts {
-            state.add_host(spec.name.clone(), simulation.disk.as_ref());
+            state.add_host(spec.name.clone(), simulation);
         }
     });
     let of_starter = simulation.clone();

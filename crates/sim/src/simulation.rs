@@ -58,6 +58,12 @@ pub struct Simulation {
     pub(crate) network: Network,
     /// The path and the plan of the disks.
     pub(crate) disk: Option<(PathBuf, Disk)>,
+    /// By how many ns the wall clocks are wrong at most at first, each way.
+    pub(crate) skew: u64,
+    /// By how many millionths the clocks are too fast or too slow at most.
+    pub(crate) drift: u32,
+    /// The greatest number of descriptors of a host.
+    pub(crate) descriptors: usize,
     pub(crate) limit: Duration,
     pub(crate) points: u64,
 }
@@ -81,6 +87,9 @@ impl Simulation {
             hosts: Vec::new(),
             network: Network::default(),
             disk: None,
+            skew: 0,
+            drift: 0,
+            descriptors: usize::MAX,
             limit: Duration::from_secs(3_600),
             points: 20_000_000,
         }
@@ -204,6 +213,43 @@ impl Simulation {
         );
         // Without what makes no difference, such as a slash at the end.
         self.disk = Some((path.components().collect(), disk));
+        self
+    }
+
+    /// Has the wall clocks of the hosts differ: each is wrong by a random time up to `most`,
+    /// forward or back. At first all show the same time. [`set_clock`](crate::set_clock) sets one.
+    ///
+    /// # Panics
+    ///
+    /// Panics if `most` is over a year.
+    pub fn clock_skew(&mut self, most: Duration) -> &mut Self {
+        let year = Duration::from_secs(365 * 24 * 3_600);
+        assert!(most <= year, "{most:?} is over a year: write less");
+        self.skew = most.as_nanos() as u64;
+        self
+    }
+
+    /// Has the clocks of each host, those of `Instant` and timers too, run too fast or too slow by
+    /// a random part up to so many millionths. At first all run alike. The clocks of real machines
+    /// are wrong by up to 500 millionths while they are set slowly, and by 50 otherwise.
+    ///
+    /// # Panics
+    ///
+    /// Panics if `millionths` is over 500,000.
+    pub fn clock_drift(&mut self, millionths: u32) -> &mut Self {
+        assert!(
+            millionths <= 500_000,
+            "a clock cannot be wrong by {millionths} millionths: write at most 500,000"
+        );
+        self.drift = millionths;
+        self
+    }
+
+    /// Sets how many descriptors each host may have, those of its runtime included (four for each
+    /// worker and two more). At first any number. A call that needs another one fails with
+    /// `EMFILE`. [`set_descriptors`](crate::set_descriptors) changes it for one host.
+    pub fn descriptors(&mut self, most: usize) -> &mut Self {
+        self.descriptors = most;
         self
     }
 

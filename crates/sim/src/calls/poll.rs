@@ -36,7 +36,7 @@ pub(super) fn symbols() -> [usize; 13] {
 /// be done: a call that is not simulated fails with `EBADF`.
 pub(crate) fn open(world: &World, object: Object) -> c_int {
     world.point();
-    let fd = number();
+    let fd = number(world);
     if fd >= 0 {
         let mut state = world.lock();
         let host = state.host();
@@ -45,8 +45,23 @@ pub(crate) fn open(world: &World, object: Object) -> c_int {
     fd
 }
 
+/// Returns whether the calling thread's machine may have another descriptor. Sets the error number
+/// if not.
+pub(super) fn has_room(world: &World) -> bool {
+    let state = world.lock();
+    let has_room = state.has_room();
+    if !has_room {
+        state.note(|| "has too many descriptors for another one".into());
+        fail(libc::EMFILE);
+    }
+    has_room
+}
+
 /// Returns the number of a new descriptor.
-pub(super) fn number() -> c_int {
+pub(super) fn number(world: &World) -> c_int {
+    if !has_room(world) {
+        return -1;
+    }
     let path = c"/dev/null".as_ptr();
     real!(
         SYS_openat,

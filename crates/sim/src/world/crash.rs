@@ -10,6 +10,8 @@ impl State {
         self.note(|| format!("{} crashes", self.hosts[host].name));
         self.hosts[host].is_down = true;
         self.hosts[host].has_ended = false;
+        self.hosts[host].paused_until = 0;
+        self.hosts[host].core_loss = None;
         for thread in &mut self.threads {
             if thread.host == host && thread.run != Run::Over {
                 thread.run = Run::Crashed;

@@ -1,6 +1,6 @@
 //! Injection of faults.
 
-use super::{Run, State};
+use super::{BEGIN, Run, State};
 
 impl State {
     /// Returns whether a fault with this chance, in millionths, happens at this point.
@@ -15,6 +15,13 @@ impl State {
         self.faults.freezes += 1;
         self.disturbances.push((self.now, self.now + length));
         length
+    }
+
+    /// Takes the core from a thread until a moment.
+    pub(crate) fn freeze(&mut self, thread: usize, until: u64) {
+        self.note(|| format!("has no core until {}", until.wrapping_sub(BEGIN)));
+        self.threads[thread].run = Run::Frozen(until);
+        self.next_due = self.next_due.min(until);
     }
 
     /// Injects at most one random fault. Returns whether the thread must not continue.
@@ -44,8 +51,7 @@ impl State {
             0 => {
                 // The system takes the core away from this thread.
                 let until = self.now + self.draw_freeze();
-                self.threads[me].run = Run::Frozen(until);
-                self.next_due = self.next_due.min(until);
+                self.freeze(me, until);
                 return true;
             }
             1 => {

@@ -1,13 +1,11 @@
 //! The machines of a simulation.
 
-use std::path::PathBuf;
-
 use super::{
     State, Wait,
     clocks::{Clock, Clocks},
     disk::Volume,
 };
-use crate::disk::Disk;
+use crate::simulation::Simulation;
 
 /// A machine.
 pub(crate) struct Host {
@@ -18,6 +16,13 @@ pub(crate) struct Host {
     /// Its program has ended.
     pub(crate) has_ended: bool,
     pub(crate) disk: Option<Volume>,
+    /// The greatest number of its descriptors.
+    pub(crate) descriptors: usize,
+    /// None of its threads has a core before.
+    pub(crate) paused_until: u64,
+    /// After so many points of its threads, the one that passes the last of them loses its core for
+    /// so many ns.
+    pub(crate) core_loss: Option<(u32, u64)>,
 }
 
 impl Host {
@@ -28,6 +33,9 @@ impl Host {
             is_down: false,
             has_ended: false,
             disk: None,
+            descriptors: usize::MAX,
+            paused_until: 0,
+            core_loss: None,
         }
     }
 }
@@ -38,13 +46,68 @@ impl State {
         (1..self.hosts.len()).find(|&host| self.hosts[host].name == name)
     }
 
-    pub(crate) fn add_host(&mut self, name: String, disk: Option<&(PathBuf, Disk)>) {
+    /// Adds a machine, as it is described, but for its program.
+    pub(crate) fn add_host(&mut self, name: String, simulation: &Simulation) {
         let (mut host, number) = (Host::new(name), self.hosts.len() as u32);
+        host.descriptors = simulation.descriptors;
+        let clocks = &mut host.clocks;
+        // Without a skew or a drift, nothing is drawn.
+        if let most @ 1.. = simulation.skew as i64 {
+            clocks.wall = clocks.wall.wrapping_add_signed(self.rng.i64(-most..=most));
+        }
+        if let most @ 1.. = simulation.drift as i32 {
+            clocks.drift = self.rng.i32(-most..=most);
+        }
+        let disk = simulation.disk.as_ref();
         let now = host.clocks.read(Clock::Wall, self.now);
         host.disk = disk.map(|(path, disk)| {
             Volume::new(path.clone(), disk.clone(), now, self.rng.fork(), number)
         });
         self.hosts.push(host);
+    }
+
+    /// Returns whether the calling thread's machine may have another descriptor.
+    pub(crate) fn has_room(&self) -> bool {
+        let host = self.host();
+        let most = self.hosts[host].descriptors;
+        most == usize::MAX || self.kernel.of_host(host).len() < most
+    }
+
+    /// Takes all cores from a machine until a moment. Its clocks go on.
+    pub(crate) fn pause(&mut self, host: usize, until: u64) {
+        self.note(|| format!("{} stands still", self.hosts[host].name));
+        self.hosts[host].paused_until = until;
+        self.next_due = self.next_due.min(until);
+    }
+
+    /// Has a thread of a machine lose its core, at one of its next points.
+    pub(crate) fn take_core(&mut self, host: usize, nanos: u64) {
+        let points = self.rng.u32(..100);
+        self.hosts[host].core_loss = Some((points, nanos));
+    }
+
+    /// Returns whether a thread has a core, as far as its machine is concerned.
+    pub(crate) fn has_core(&self, thread: usize) -> bool {
+        self.hosts[self.threads[thread].host].paused_until <= self.now
+    }
+
+    /// Passes a point of a thread. Returns whether it loses its core there, by what was asked for
+    /// its machine.
+    pub(crate) fn loses_core(&mut self, me: usize) -> bool {
+        let host = self.threads[me].host;
+        match &mut self.hosts[host].core_loss {
+            None => !self.has_core(me),
+            Some((points @ 1.., _)) => {
+                *points -= 1;
+                !self.has_core(me)
+            }
+            Some((_, nanos)) => {
+                let until = self.now.saturating_add(*nanos);
+                self.hosts[host].core_loss = None;
+                self.freeze(me, until);
+                true
+            }
+        }
     }
 
     /// Has the thread that the caller starts next run on a machine.

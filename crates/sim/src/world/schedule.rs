@@ -22,7 +22,7 @@ impl State {
         thread.cpu += took;
         thread.since += 1;
         self.mix(me as u64 ^ (self.now << 8));
-        if self.disturb(me) {
+        if self.disturb(me) || self.loses_core(me) {
             return true;
         }
         if self.now >= self.next_due {
@@ -60,7 +60,7 @@ impl State {
     fn ready(&self) -> impl Iterator<Item = usize> {
         let threads = self.threads.iter().enumerate();
         threads
-            .filter(|(_, it)| it.run == Run::Ready)
+            .filter(|(number, it)| it.run == Run::Ready && self.has_core(*number))
             .map(|(number, _)| number)
     }
 
@@ -141,7 +141,9 @@ impl State {
             Run::Waits(_, until) | Run::Frozen(until) => Some(until),
             _ => None,
         });
-        let next = threads.min().unwrap_or(NEVER);
+        let pauses = self.hosts.iter().map(|host| host.paused_until);
+        let pauses = pauses.filter(|until| *until > self.now);
+        let next = threads.chain(pauses).min().unwrap_or(NEVER);
         let packet = self.net.next_due().unwrap_or(NEVER);
         self.next_due = next.min(packet).min(self.kernel.next_due(&self.hosts));
     }

@@ -3,6 +3,7 @@
 #![cfg(tourbillon_sim)]
 
 mod disk;
+mod faults;
 mod network;
 mod planted;
 mod power;

@@ -23,7 +23,7 @@ use tourbillon_sim::{
 };
 
 /// Sends back what comes, until the connection ends.
-async fn send_back(mut stream: TcpStream) {
+pub(crate) async fn send_back(mut stream: TcpStream) {
     let mut buffer = [0; 1_000];
     while let Ok(count @ 1..) = stream.read(&mut buffer).await {
         if stream.write_all(&buffer[..count]).await.is_err() {
@@ -33,7 +33,7 @@ async fn send_back(mut stream: TcpStream) {
 }
 
 /// A server that sends back what it gets.
-async fn echo() -> io::Result<()> {
+pub(crate) async fn echo() -> io::Result<()> {
     let listener = TcpListener::bind("0.0.0.0:7").await?;
     loop {
         let (stream, _) = listener.accept().await?;
@@ -54,7 +54,7 @@ pub(crate) async fn connect(name: &str, port: u16) -> TcpStream {
     }
 }
 
-async fn exchange(stream: &mut TcpStream, bytes: &[u8]) -> io::Result<()> {
+pub(crate) async fn exchange(stream: &mut TcpStream, bytes: &[u8]) -> io::Result<()> {
     let mut back = vec![0; bytes.len()];
     stream.write_all(bytes).await?;
     stream.read_exact(&mut back).await?;

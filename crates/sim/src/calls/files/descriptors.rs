@@ -5,6 +5,7 @@ use libc::{c_int, c_uint, off_t, off64_t, size_t, ssize_t};
 use super::{
     super::{
         done, fail,
+        poll::has_room,
         raw::{self, real},
         really_close,
     },
@@ -72,6 +73,10 @@ extern "C" fn dup3(fd: c_int, to: c_int, flags: c_int) -> c_int {
 pub(in crate::calls) fn share(world: &World, fd: c_int, new: c_int) -> c_int {
     if new < 0 {
         return new;
+    }
+    if !has_room(world) {
+        really_close(new);
+        return -1;
     }
     let mut state = world.lock();
     match state.share(fd) {

@@ -13,7 +13,7 @@ use std::{
 
 use libc::{c_char, c_int, c_void, mode_t, off_t, off64_t, size_t, ssize_t};
 
-use super::{answer, bytes, done, fail, open as open_object, raw::real};
+use super::{answer, bytes, done, fail, open as open_object, poll::has_room, raw::real};
 use crate::world::{
     Inside, NEVER, Wait, World,
     disk::{LockKind, Place, Range},
@@ -159,6 +159,10 @@ unsafe extern "C" fn openat(from: c_int, path: *const c_char, flags: c_int, mode
     // The flag contains the bit of O_DIRECTORY, so both are compared.
     if flags & libc::O_TMPFILE == libc::O_TMPFILE {
         return fail(libc::EOPNOTSUPP);
+    }
+    // As in the kernel, before the call makes a file.
+    if !has_room(&world) {
+        return -1;
     }
     let opened = world.lock().open(&place, flags, mode);
     match opened {

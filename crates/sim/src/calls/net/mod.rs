@@ -225,7 +225,7 @@ unsafe extern "C" fn accept4(
         return real!(SYS_accept4, fd, at, len, flags) as c_int;
     };
     // A connection stays in the queue if there is no descriptor for it.
-    let new = number();
+    let new = number(&world);
     if new < 0 {
         return new;
     }
