@@ -11,9 +11,14 @@ use std::{
 
 use crate::{
     outcome::{Failure, Report},
-    process::{Child, Show},
+    process::{Child, Way},
     run,
+    shrink::{self, Shrunk},
     simulation::Simulation,
+    world::{
+        Orders,
+        decide::{self, Kept},
+    },
 };
 
 /// One of this many seeds runs twice, and both runs have to be the same.
@@ -26,6 +31,11 @@ const MARK: &str = "--- tourbillon-sim ---\n";
 const RUNNER: &str = "TOURBILLON_SIM_RUNNER";
 const SEED: &str = "TOURBILLON_SIM_SEED";
 const TRACE: &str = "TOURBILLON_SIM_TRACE";
+/// The decisions of the seed that may go another way than the usual one.
+const KEEP: &str = "TOURBILLON_SIM_KEEP";
+/// For how many seconds a failing seed is shrunk.
+const SHRINK: &str = "TOURBILLON_SIM_SHRINK";
+const SHRINK_SECONDS: u64 = 10;
 
 /// A test, and how many seeds of it run.
 #[doc(hidden)]
@@ -101,8 +111,8 @@ fn say(text: &str) {
 }
 
 /// Runs one seed, in a process.
-fn start(test: Test, seed: u64, show: Show, describe: fn(&mut Simulation)) -> Child {
-    Child::start(seed, show, move || {
+fn start(test: Test, seed: u64, way: Way, describe: fn(&mut Simulation)) -> Child {
+    Child::start(seed, way, move || {
         let mut simulation = Simulation::new(seed);
         describe(&mut simulation);
         assert!(!simulation.hosts.is_empty(), "{} adds no host", test.name);
@@ -131,12 +141,21 @@ struct Seeds {
 fn runner(test: Test, name: &str, describe: fn(&mut Simulation)) -> i32 {
     let mut out = std::io::stdout();
     if let Some(seed) = number(SEED) {
-        let show = match env::var_os(TRACE) {
-            Some(_) => Show::Trace,
-            None => Show::Output,
+        let kept = env::var(KEEP).ok().map(|text| {
+            let kept = decide::parse(&text);
+            Kept::new(kept.unwrap_or_else(|| panic!("{KEEP} is {text:?}, which it cannot be")))
+        });
+        let way = Way {
+            is_shown: true,
+            orders: Orders {
+                traces: env::var_os(TRACE).is_some(),
+                kept,
+                ..Orders::default()
+            },
+            ..Way::default()
         };
-        let ended = start(test, seed, show, describe).wait();
-        let (told, code) = match ended {
+        let ended = start(test, seed, way, describe).wait();
+        let (told, code) = match ended.result {
             Ok(report) => (format!("{name}: seed {seed} passes, {report:?}\n"), 0),
             Err(failure) => (format!("{failure}\n"), 1),
         };
@@ -158,6 +177,7 @@ fn runner(test: Test, name: &str, describe: fn(&mut Simulation)) -> i32 {
     };
     seeds.run(name);
     let took = seeds.begun.elapsed().as_secs_f64();
+    let shrunk = seeds.shrink();
     // Of fewer seeds than the author asked for, nobody knows what they should find.
     let all_ran = seeds.done >= test.seeds;
     let mut never = seeds
@@ -165,7 +185,7 @@ fn runner(test: Test, name: &str, describe: fn(&mut Simulation)) -> i32 {
         .iter()
         .filter(|(_, times)| **times == 0 && all_ran);
     let (told, code) = match (&seeds.failure, never.next()) {
-        (Some(failure), _) => (failed(name, failure, &seeds), 1),
+        (Some(failure), _) => (failed(name, failure, shrunk.as_ref(), &seeds), 1),
         (None, Some((what, _))) => (
             format!(
                 "{name}: in none of {} seeds this happened: {what}\n",
@@ -190,15 +210,27 @@ fn runner(test: Test, name: &str, describe: fn(&mut Simulation)) -> i32 {
 }
 
 /// Returns what a person needs to know of a failure.
-fn failed(name: &str, failure: &Failure, seeds: &Seeds) -> String {
+fn failed(name: &str, failure: &Failure, shrunk: Option<&Shrunk>, seeds: &Seeds) -> String {
     let program = env::current_exe().unwrap_or_default();
     let (seed, program) = (failure.seed, program.display());
-    format!(
+    let mut text = format!(
         "{name}: {failure}\n\n\
          {} seeds passed before it. To repeat it; with {TRACE}=1 as well, each step is shown:\n  \
          {SEED}={seed} {program} {name} --exact --nocapture\n",
         seeds.done
-    )
+    );
+    if let Some(shrunk) = shrunk {
+        let (few, all) = (shrunk.kept.len(), shrunk.all);
+        let kept: Vec<String> = shrunk.kept.iter().map(ToString::to_string).collect();
+        let (kept, took) = (kept.join(" "), shrunk.took.as_secs_f64());
+        text += &format!(
+            "\nIt also fails with {few} of its {all} random decisions, after {} tries in \
+             {took:.1} s:\n  \
+             {SEED}={seed} {KEEP}='{kept}' {program} {name} --exact --nocapture\n",
+            shrunk.tries
+        );
+    }
+    text
 }
 
 impl Seeds {
@@ -225,7 +257,7 @@ impl Seeds {
                     None => None,
                 };
                 if let Some((seed, is_second)) = seed {
-                    let child = start(self.test, seed, Show::Nothing, self.describe);
+                    let child = start(self.test, seed, Way::default(), self.describe);
                     self.running.insert(child.pid, (seed, is_second, child));
                     continue;
                 }
@@ -244,6 +276,15 @@ impl Seeds {
         }
     }
 
+    /// Shrinks the failure to few decisions.
+    fn shrink(&self) -> Option<Shrunk> {
+        let seconds = number(SHRINK).unwrap_or(SHRINK_SECONDS);
+        let limit = Duration::from_secs(seconds);
+        let failure = self.failure.as_ref()?;
+        let run = |way| start(self.test, failure.seed, way, self.describe).wait();
+        shrink::shrink(failure, limit, run)
+    }
+
     /// Waits for the end of one process.
     fn reap(&mut self) {
         let mut status = 0;
@@ -252,7 +293,7 @@ impl Seeds {
         let Some((seed, is_second, child)) = self.running.remove(&pid) else {
             return;
         };
-        let report = match child.ended(status) {
+        let report = match child.ended(status).result {
             Ok(report) => report,
             Err(failure) => return self.note(failure),
         };

@@ -4,7 +4,7 @@ use crate::world::{self, World, clocks::Clock, faults::Faults, with};
 
 /// Returns a random number from the seed.
 pub fn random() -> u64 {
-    with(|world| world.lock().rng.u64(..)).unwrap_or(0)
+    with(|world| world.lock().rng().u64(..)).unwrap_or(0)
 }
 
 /// Returns a random number below `end` (at least 1) from the seed.

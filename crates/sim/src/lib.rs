@@ -22,6 +22,8 @@ mod process;
 #[cfg(tourbillon_sim)]
 mod run;
 #[cfg(tourbillon_sim)]
+mod shrink;
+#[cfg(tourbillon_sim)]
 mod simulation;
 #[cfg(tourbillon_sim)]
 mod world;

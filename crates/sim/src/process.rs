@@ -10,7 +10,7 @@ use std::{
 
 use crate::{
     outcome::{Failure, Report},
-    world::{self, me},
+    world::{self, Orders, me},
 };
 
 /// For how many seconds of real time a seed may take. A seed that takes longer waits for something
@@ -19,14 +19,24 @@ const PATIENCE: u32 = 60;
 /// How many bytes of a program's output are shown.
 const SHOWN: u64 = 4_000;
 
-/// What is shown of a seed while it runs.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) enum Show {
-    Nothing,
-    /// What the program prints.
-    Output,
-    /// Each step as well.
-    Trace,
+/// How a process runs its seed.
+#[derive(Clone, Debug)]
+pub(crate) struct Way {
+    /// What the program prints is shown while it runs.
+    pub(crate) is_shown: bool,
+    /// For how many seconds of real time it may run.
+    pub(crate) seconds: u32,
+    pub(crate) orders: Orders,
+}
+
+impl Default for Way {
+    fn default() -> Self {
+        Self {
+            is_shown: false,
+            seconds: PATIENCE,
+            orders: Orders::default(),
+        }
+    }
 }
 
 /// A process that runs a seed.
@@ -37,6 +47,16 @@ pub(crate) struct Child {
     told: File,
     /// What the program prints.
     printed: File,
+    /// The decisions, if they are recorded.
+    taken: File,
+    seconds: u32,
+}
+
+/// What a process that has ended tells.
+pub(crate) struct Ended {
+    pub(crate) result: Result<Report, Failure>,
+    /// The decisions that went another way than the usual one, if they were recorded.
+    pub(crate) taken: String,
 }
 
 /// A file in memory, without a limit: a pipe that nobody reads would stop the child.
@@ -54,8 +74,8 @@ fn memory() -> File {
 
 impl Child {
     /// Starts a process that calls `run`, which returns the numbers of the seed.
-    pub(crate) fn start(seed: u64, show: Show, run: impl FnOnce() -> String) -> Self {
-        let (mut told, printed) = (memory(), memory());
+    pub(crate) fn start(seed: u64, way: Way, run: impl FnOnce() -> String) -> Self {
+        let (mut told, printed, taken) = (memory(), memory(), memory());
         // Find the functions of the C library now: in the child, a lock of the linker may be held.
         crate::calls::link();
         // SAFETY: the child goes on with this thread alone. The C library has its own locks free
@@ -65,17 +85,21 @@ impl Child {
             -1 => panic!("a process: {}", std::io::Error::last_os_error()),
             0 => {
                 world::set_told(told.as_raw_fd());
-                world::set_traces(show == Show::Trace);
+                if way.orders.records {
+                    world::set_taken(taken.as_raw_fd());
+                }
+                world::set_orders(way.orders);
                 // SAFETY: these are descriptors of this process.
                 unsafe {
-                    if show == Show::Nothing {
+                    if !way.is_shown {
                         libc::dup2(printed.as_raw_fd(), 1);
                         libc::dup2(printed.as_raw_fd(), 2);
                     }
-                    libc::alarm(PATIENCE);
+                    libc::alarm(way.seconds);
                 }
                 fail_at_panics();
                 let numbers = run();
+                world::tell_taken();
                 let _ = told.write_all(numbers.as_bytes());
                 // SAFETY: the child must not run the destructors and exit handlers of its parent.
                 unsafe { libc::_exit(0) }
@@ -85,12 +109,14 @@ impl Child {
                 seed,
                 told,
                 printed,
+                taken,
+                seconds: way.seconds,
             },
         }
     }
 
     /// Waits for the end of the process.
-    pub(crate) fn wait(self) -> Result<Report, Failure> {
+    pub(crate) fn wait(self) -> Ended {
         let mut status = 0;
         // SAFETY: `status` is writable.
         while unsafe { libc::waitpid(self.pid, &mut status, 0) } < 0 {}
@@ -98,7 +124,13 @@ impl Child {
     }
 
     /// Returns what a process that has ended with this status told.
-    pub(crate) fn ended(mut self, status: i32) -> Result<Report, Failure> {
+    pub(crate) fn ended(mut self, status: i32) -> Ended {
+        let taken = read_end(&mut self.taken, u64::MAX);
+        let result = self.result(status);
+        Ended { result, taken }
+    }
+
+    fn result(&mut self, status: i32) -> Result<Report, Failure> {
         let told = read_end(&mut self.told, u64::MAX);
         if libc::WIFEXITED(status) && libc::WEXITSTATUS(status) == 0 {
             let numbers = told.lines().filter_map(|line| {
@@ -113,8 +145,9 @@ impl Child {
         let told = told.strip_prefix("FAILED: ").unwrap_or(&told).to_owned();
         let why = match libc::WIFSIGNALED(status).then(|| libc::WTERMSIG(status)) {
             Some(libc::SIGALRM) => format!(
-                "after {PATIENCE} s it has not ended: it waits for something outside of the \
-                 simulation\n{told}"
+                "after {} s it has not ended: it waits for something outside of the \
+                 simulation\n{told}",
+                self.seconds
             ),
             Some(signal) => format!("signal {signal} ended it\n{told}"),
             None if told.is_empty() => "the program ended the process".into(),

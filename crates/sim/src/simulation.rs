@@ -282,7 +282,7 @@ impl Simulation {
         let simulation = self.clone();
         let seed = self.seed;
         let child =
-            process::Child::start(seed, process::Show::Nothing, move || run::run(simulation));
-        child.wait()
+            process::Child::start(seed, process::Way::default(), move || run::run(simulation));
+        child.wait().result
     }
 }

@@ -158,7 +158,7 @@ unsafe extern "C" fn getrandom(buffer: *mut c_void, len: size_t, flags: c_uint) 
     };
     // SAFETY: the caller passes a buffer of this length, whose bytes may be written.
     let buffer = unsafe { std::slice::from_raw_parts_mut(buffer.cast::<u8>(), len) };
-    world.lock().rng.fill(buffer);
+    world.lock().rng().fill(buffer);
     len as ssize_t
 }
 

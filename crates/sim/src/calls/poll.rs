@@ -9,6 +9,7 @@ use super::{clock::nanos, fail, raw::real};
 use crate::world::{
     NEVER, Wait, World,
     clocks::Clock,
+    decide::Class,
     disk::Range,
     enter,
     kernel::{Object, Timer},
@@ -217,25 +218,25 @@ unsafe extern "C" fn write(fd: c_int, buffer: *const c_void, len: size_t) -> ssi
 fn write_event(world: &World, fd: c_int) -> ssize_t {
     let mut state = world.lock();
     let plan = state.plan.clone();
-    if state.drops() && state.happens(plan.drop) {
+    if state.drops() && state.happens(Class::Event, plan.drop) {
         state.faults.dropped += 1;
         let now = state.now;
         state.faults.drop_first.get_or_insert(now);
         state.note(|| format!("writes to {fd}, in vain"));
         return 8;
     }
-    if state.happens(plan.delay) {
+    if state.happens(Class::Event, plan.delay) {
         state.faults.delayed += 1;
         let now = state.now;
         state.faults.delays.push(now);
-        let at = state.now + state.rng.u64(1_000..3_000_000);
+        let at = state.now + state.rng().u64(1_000..3_000_000);
         state.note(|| format!("writes to {fd}, which comes later"));
         state.write_later(fd, at);
         return 8;
     }
-    if state.happens(plan.double) {
+    if state.happens(Class::Event, plan.double) {
         state.faults.doubled += 1;
-        let at = state.now + state.rng.u64(100..1_000_000);
+        let at = state.now + state.rng().u64(100..1_000_000);
         state.write_later(fd, at);
     }
     state.note(|| format!("writes to {fd}"));
@@ -313,13 +314,16 @@ fn wait(world: &World, instance: c_int, conditions: u32, left: Option<u64>) -> R
         Some(left) => {
             let late = match state.plan.late_ns {
                 0 => 0,
-                most => state.rng.u64(..=most),
+                most => {
+                    let key = state.meet(Class::Late);
+                    state.vary(key, 0, |rng| rng.u64(..=most))
+                }
             };
             state.ahead(left).saturating_add(late)
         }
     };
     let chance = state.plan.interrupt;
-    if state.happens(chance) {
+    if state.happens(Class::Early, chance) {
         state.faults.interrupts += 1;
         state.note(|| format!("is interrupted at {instance}"));
         return Err(libc::EINTR);
@@ -336,9 +340,7 @@ fn wait(world: &World, instance: c_int, conditions: u32, left: Option<u64>) -> R
         world.point();
         state = world.lock();
         // Fault: the thread was woken but gets no core for a while.
-        let chance = state.plan.freeze.saturating_mul(30);
-        if state.happens(chance) {
-            let length = state.draw_freeze();
+        if let Some(length) = state.late_core() {
             let until = state.now + length;
             world.wait(state, Wait::Time, until);
             state = world.lock();

@@ -13,7 +13,7 @@ use super::{
     fail,
     raw::{self, real},
 };
-use crate::world::{NEVER, Run, Wait, World, clocks::Clock, enter};
+use crate::world::{NEVER, Run, Wait, World, clocks::Clock, decide::Class, enter};
 
 pub(super) fn symbols() -> [usize; 6] {
     [
@@ -352,7 +352,7 @@ unsafe fn futex(address: usize, operation: c_int, value: u32, d: usize, bits: u3
             if waiting.is_empty() {
                 break;
             }
-            let which = state.rng.usize(..waiting.len());
+            let which = state.which(waiting.len());
             state.wake_one(waiting[which]);
             woken += 1;
         }
@@ -365,7 +365,7 @@ unsafe fn futex(address: usize, operation: c_int, value: u32, d: usize, bits: u3
         return fail(libc::EAGAIN).into();
     }
     let chance = state.plan.spurious;
-    if state.happens(chance) {
+    if state.happens(Class::Early, chance) {
         return fail(libc::EINTR).into();
     }
     let until = match d {

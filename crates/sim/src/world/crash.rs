@@ -55,8 +55,9 @@ impl State {
 
 impl World {
     /// Hands the baton to another thread. The calling one does not get it again.
-    pub(crate) fn leave(&self, state: MutexGuard<'_, State>) {
+    pub(crate) fn leave(&self, mut state: MutexGuard<'_, State>) {
         let me = me().expect("it is a thread of the world");
+        state.threads[me].turn += 1;
         self.next(state, me);
         unreachable!("a thread of a host that has crashed never runs again");
     }

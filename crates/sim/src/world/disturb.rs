@@ -1,16 +1,20 @@
 //! Injection of faults.
 
-use super::{BEGIN, Run, State};
+use super::{BEGIN, Run, State, decide::Class};
 
 impl State {
     /// Returns whether a fault with this chance, in millionths, happens at this point.
-    pub(crate) fn happens(&mut self, chance: u32) -> bool {
-        chance > 0 && !self.settled && self.rng.u32(0..1_000_000) < chance
+    pub(crate) fn happens(&mut self, class: Class, chance: u32) -> bool {
+        if chance == 0 || self.settled {
+            return false;
+        }
+        let key = self.meet(class);
+        self.vary(key, false, |rng| rng.u32(0..1_000_000) < chance)
     }
 
     /// Freezes a thread from this point on. Returns the length in ns.
-    pub(crate) fn draw_freeze(&mut self) -> u64 {
-        let length = self.rng.u64(1_000..=self.plan.freeze_ns.max(2_000));
+    fn draw_freeze(&mut self, rng: &mut fastrand::Rng) -> u64 {
+        let length = rng.u64(1_000..=self.plan.freeze_ns.max(2_000));
         self.note(|| format!("is frozen for {length} ns"));
         self.faults.freezes += 1;
         self.disturbances.push((self.now, self.now + length));
@@ -22,6 +26,18 @@ impl State {
         self.note(|| format!("has no core until {}", until.wrapping_sub(BEGIN)));
         self.threads[thread].run = Run::Frozen(until);
         self.next_due = self.next_due.min(until);
+    }
+
+    /// Has a thread that was woken get no core, at random. Returns the length in ns.
+    pub(crate) fn late_core(&mut self) -> Option<u64> {
+        let chance = self.plan.freeze.saturating_mul(30);
+        if chance == 0 || self.settled {
+            return None;
+        }
+        let key = self.meet(Class::Core);
+        let mut rng = self.numbers(key);
+        let comes = rng.u32(0..1_000_000) < chance && self.takes(key);
+        comes.then(|| self.draw_freeze(&mut rng))
     }
 
     /// Injects at most one random fault. Returns whether the thread must not continue.
@@ -38,8 +54,10 @@ impl State {
         if all == 0 || self.settled {
             return false;
         }
-        let mut drawn = self.rng.u32(0..1_000_000);
-        if drawn >= all {
+        let key = self.meet(Class::Fault);
+        let mut rng = self.numbers(key);
+        let mut drawn = rng.u32(0..1_000_000);
+        if drawn >= all || !self.takes(key) {
             return false;
         }
         let mut which = 0;
@@ -50,19 +68,19 @@ impl State {
         match which {
             0 => {
                 // The system takes the core away from this thread.
-                let until = self.now + self.draw_freeze();
+                let until = self.now + self.draw_freeze(&mut rng);
                 self.freeze(me, until);
                 return true;
             }
             1 => {
-                let length = self.rng.u64(1_000_000..10_000_000_000);
+                let length = rng.u64(1_000_000..10_000_000_000);
                 self.note(|| format!("the machine stands still for {length} ns"));
                 self.faults.pauses += 1;
                 self.disturbances.push((self.now, self.now + length));
                 self.now += length;
             }
             2 => {
-                let length = self.rng.u64(1_000_000..60_000_000_000);
+                let length = rng.u64(1_000_000..60_000_000_000);
                 self.note(|| format!("the machine is suspended for {length} ns"));
                 self.faults.suspensions += 1;
                 let clocks = &mut self.hosts[0].clocks;
@@ -72,8 +90,8 @@ impl State {
                 self.clock_was_set(0);
             }
             3 => {
-                let length = self.rng.u64(1_000_000..3_600_000_000_000);
-                let forward = self.rng.bool();
+                let length = rng.u64(1_000_000..3_600_000_000_000);
+                let forward = rng.bool();
                 self.note(|| format!("the wall clock is set by {length} ns, forward: {forward}"));
                 self.faults.wall_steps += 1;
                 let wall = &mut self.hosts[0].clocks.wall;
@@ -87,7 +105,7 @@ impl State {
             _ => {
                 let all = self.kernel.eventfds();
                 if !all.is_empty() {
-                    let fd = all[self.rng.usize(..all.len())];
+                    let fd = all[rng.usize(..all.len())];
                     self.note(|| format!("a wake-up for nothing at {fd}"));
                     self.faults.spurious += 1;
                     self.written(fd);

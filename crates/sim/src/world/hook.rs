@@ -2,7 +2,7 @@
 
 use tourbillon_sync::sim::{Hook, Probe};
 
-use super::{IS_INSIDE, ME, NEVER, Wait, World, enter, me};
+use super::{IS_INSIDE, ME, NEVER, Wait, World, decide::Class, enter, me};
 
 impl Hook for World {
     fn step(&self) {
@@ -39,7 +39,7 @@ impl Hook for World {
         enter().is_some_and(|world| {
             let mut state = world.lock();
             let chance = state.plan.weak;
-            state.happens(chance)
+            state.happens(Class::Weak, chance)
         })
     }
 
@@ -62,7 +62,7 @@ impl Hook for World {
         let mut state = world.lock();
         state.wake(|wait| wait == Wait::Lock(mutex));
         let chance = state.plan.spurious.saturating_mul(50);
-        if state.happens(chance) {
+        if state.happens(Class::Early, chance) {
             state.faults.spurious += 1;
             return true;
         }
@@ -81,7 +81,7 @@ impl Hook for World {
         let waiting = state.waiting(wait);
         if !waiting.is_empty() {
             // A condition variable promises nothing about which thread it wakes.
-            let which = state.rng.usize(..waiting.len());
+            let which = state.which(waiting.len());
             state.wake_one(waiting[which]);
         }
     }
@@ -93,7 +93,7 @@ impl Hook for World {
         // The runtime must cope without these threads, while it cannot run without workers.
         let is_optional = name.contains("-helper-") || name.contains("-blocking-");
         let chance = state.plan.refuse;
-        if is_optional && state.happens(chance) {
+        if is_optional && state.happens(Class::Refusal, chance) {
             state.faults.refused += 1;
             let now = state.now;
             state.faults.refuse_first.get_or_insert(now);
@@ -110,12 +110,12 @@ impl Hook for World {
         enter().is_some_and(|world| {
             let mut state = world.lock();
             let chance = state.plan.spurious;
-            state.happens(chance)
+            state.happens(Class::Early, chance)
         })
     }
 
     fn random(&self) -> Option<u64> {
-        enter().map(|world| world.lock().rng.u64(..))
+        enter().map(|world| world.lock().rng().u64(..))
     }
 
     fn watch(&self, probe: Probe) {
@@ -133,6 +133,7 @@ impl World {
         let me = me().expect("it is a thread of the world");
         let mut state = self.lock();
         state.pass(me);
+        state.gives_way = true;
         // Under priorities, the thread that yields would otherwise be chosen again at once.
         state.demote(me);
         self.next(state, me);

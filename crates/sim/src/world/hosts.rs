@@ -3,6 +3,7 @@
 use super::{
     State, Wait,
     clocks::{Clock, Clocks},
+    decide::{Class, Key, Met},
     disk::Volume,
 };
 use crate::simulation::Simulation;
@@ -23,6 +24,8 @@ pub(crate) struct Host {
     /// After so many points of its threads, the one that passes the last of them loses its core for
     /// so many ns.
     pub(crate) core_loss: Option<(u32, u64)>,
+    /// The decisions that it has met.
+    pub(crate) met: Met,
 }
 
 impl Host {
@@ -36,6 +39,7 @@ impl Host {
             descriptors: usize::MAX,
             paused_until: 0,
             core_loss: None,
+            met: Met::default(),
         }
     }
 }
@@ -50,19 +54,21 @@ impl State {
     pub(crate) fn add_host(&mut self, name: String, simulation: &Simulation) {
         let (mut host, number) = (Host::new(name), self.hosts.len() as u32);
         host.descriptors = simulation.descriptors;
-        let clocks = &mut host.clocks;
-        // Without a skew or a drift, nothing is drawn.
-        if let most @ 1.. = simulation.skew as i64 {
-            clocks.wall = clocks.wall.wrapping_add_signed(self.rng.i64(-most..=most));
-        }
-        if let most @ 1.. = simulation.drift as i32 {
-            clocks.drift = self.rng.i32(-most..=most);
-        }
+        let key = |class, count| Key {
+            class,
+            who: number,
+            count,
+        };
+        let (clocks, skew) = (&mut host.clocks, simulation.skew as i64);
+        let skew = self.vary(key(Class::Clock, 1), 0, |rng| rng.i64(-skew..=skew));
+        clocks.wall = clocks.wall.wrapping_add_signed(skew);
+        let drift = simulation.drift as i32;
+        clocks.drift = self.vary(key(Class::Clock, 2), 0, |rng| rng.i32(-drift..=drift));
         let disk = simulation.disk.as_ref();
         let now = host.clocks.read(Clock::Wall, self.now);
-        host.disk = disk.map(|(path, disk)| {
-            Volume::new(path.clone(), disk.clone(), now, self.rng.fork(), number)
-        });
+        let rng = self.numbers(key(Class::Crash, 0));
+        host.disk =
+            disk.map(|(path, disk)| Volume::new(path.clone(), disk.clone(), now, rng, number));
         self.hosts.push(host);
     }
 
@@ -82,7 +88,7 @@ impl State {
 
     /// Has a thread of a machine lose its core, at one of its next points.
     pub(crate) fn take_core(&mut self, host: usize, nanos: u64) {
-        let points = self.rng.u32(..100);
+        let points = self.which(100) as u32;
         self.hosts[host].core_loss = Some((points, nanos));
     }
 

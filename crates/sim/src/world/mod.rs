@@ -2,6 +2,7 @@
 
 pub(crate) mod clocks;
 mod crash;
+pub(crate) mod decide;
 pub(crate) mod disk;
 mod disturb;
 mod events;
@@ -25,7 +26,7 @@ use std::{
     os::fd::FromRawFd,
     sync::{
         Mutex, MutexGuard, OnceLock, PoisonError,
-        atomic::{AtomicBool, AtomicI32, Ordering},
+        atomic::{AtomicI32, Ordering},
     },
 };
 
@@ -36,6 +37,7 @@ use crate::calls::Listings;
 pub(crate) use self::threads::{Run, Wait};
 use self::{
     clocks::Clocks,
+    decide::Kept,
     disk::Files,
     faults::{Faults, Plan},
     hosts::Host,
@@ -53,17 +55,55 @@ pub(crate) const NEVER: u64 = u64::MAX;
 static WORLD: OnceLock<World> = OnceLock::new();
 /// The descriptor that gets the reason if the seed fails.
 static TOLD: AtomicI32 = AtomicI32::new(2);
-/// Whether a simulation that begins writes a trace.
-static TRACES: AtomicBool = AtomicBool::new(false);
+/// The descriptor that gets the decisions of a seed that ends.
+static TAKEN: AtomicI32 = AtomicI32::new(-1);
+/// How the simulation that begins runs.
+static ORDERS: Mutex<Orders> = Mutex::new(Orders::new());
+
+/// How a simulation runs, beside its seed and plan.
+#[derive(Clone, Debug, Default)]
+pub(crate) struct Orders {
+    /// It writes a trace.
+    pub(crate) traces: bool,
+    /// The decisions that may go another way than the usual one. `None`: all of them.
+    pub(crate) kept: Option<Kept>,
+    /// It records its decisions.
+    pub(crate) records: bool,
+}
+
+impl Orders {
+    const fn new() -> Self {
+        Self {
+            traces: false,
+            kept: None,
+            records: false,
+        }
+    }
+}
 
 /// Sets the descriptor that gets the reason if the seed fails.
 pub(crate) fn set_told(fd: i32) {
     TOLD.store(fd, Ordering::Relaxed);
 }
 
-/// Sets whether a simulation that begins writes a trace.
-pub(crate) fn set_traces(traces: bool) {
-    TRACES.store(traces, Ordering::Relaxed);
+/// Sets the descriptor that gets the decisions of a seed that ends.
+pub(crate) fn set_taken(fd: i32) {
+    TAKEN.store(fd, Ordering::Relaxed);
+}
+
+/// Sets how the simulation that begins runs.
+pub(crate) fn set_orders(orders: Orders) {
+    *lock(&ORDERS) = orders;
+}
+
+/// Writes the decisions of the seed, if they are recorded.
+pub(crate) fn tell_taken() {
+    let fd = TAKEN.load(Ordering::Relaxed);
+    if fd >= 0 {
+        // SAFETY: the descriptor is that of a file that stays open.
+        let file = unsafe { File::from_raw_fd(fd) };
+        let _ = ManuallyDrop::new(file).write_all(decide::taken().as_bytes());
+    }
 }
 
 thread_local! {
@@ -106,7 +146,14 @@ pub(crate) struct World(Mutex<State>);
 
 pub(crate) struct State {
     pub(crate) plan: Plan,
-    pub(crate) rng: fastrand::Rng,
+    /// From which the random numbers of all decisions come.
+    pub(crate) base: u64,
+    /// How long the steps from point to point take.
+    pub(crate) pace: fastrand::Rng,
+    /// The decisions that may go another way than the usual one. `None`: all of them.
+    pub(crate) kept: Option<Kept>,
+    /// The decisions are recorded.
+    pub(crate) records: bool,
     pub(crate) now: u64,
     /// The machines. The first one is that of the thread that began the simulation.
     pub(crate) hosts: Vec<Host>,
@@ -125,6 +172,8 @@ pub(crate) struct State {
     pub(crate) changed: bool,
     /// A priority lower than that of all threads.
     pub(crate) lowest: i64,
+    /// The thread with the baton gives it away, though it could go on.
+    pub(crate) gives_way: bool,
     pub(crate) settled: bool,
     pub(crate) dropping: bool,
     pub(crate) traces: bool,
@@ -160,7 +209,10 @@ pub struct Report {
 
 /// Runs `f` as the first thread of a simulation with this seed and plan. Only once per process.
 pub fn run(seed: u64, plan: Plan, traces: bool, f: impl FnOnce()) -> Report {
-    set_traces(traces);
+    set_orders(Orders {
+        traces,
+        ..Orders::default()
+    });
     let world = open(seed, plan, true);
     f();
     ME.set(None);
@@ -188,9 +240,14 @@ pub(crate) fn run_open(seed: u64, plan: Plan, f: impl FnOnce()) -> Report {
 /// Begins a simulation with the calling thread. `is_watched`: the oracle looks for neglected work.
 fn open(seed: u64, plan: Plan, is_watched: bool) -> &'static World {
     crate::calls::link();
+    let orders = std::mem::take(&mut *lock(&ORDERS));
+    let mut pace = fastrand::Rng::with_seed(seed ^ 0x9e37_79b9_7f4a_7c15);
     let state = State {
         plan,
-        rng: fastrand::Rng::with_seed(seed ^ 0x9e37_79b9_7f4a_7c15),
+        base: pace.u64(..),
+        pace,
+        kept: orders.kept,
+        records: orders.records,
         now: BEGIN,
         hosts: vec![Host::new("the machine".into())],
         kernel: Kernel::default(),
@@ -204,9 +261,10 @@ fn open(seed: u64, plan: Plan, is_watched: bool) -> &'static World {
         next_due: NEVER,
         changed: false,
         lowest: 0,
+        gives_way: false,
         settled: false,
         dropping: true,
-        traces: TRACES.load(Ordering::Relaxed),
+        traces: orders.traces,
         disturbances: Vec::new(),
         oracle: is_watched.then(Oracle::default),
         sometimes: BTreeMap::new(),
@@ -242,6 +300,7 @@ pub(crate) fn die(why: &str) -> ! {
 
 pub(crate) fn die_with(why: &str, state: &str) -> ! {
     IS_INSIDE.set(true);
+    tell_taken();
     // SAFETY: the descriptor is that of the process's standard error, or of a file that stays open.
     let told = unsafe { File::from_raw_fd(TOLD.load(Ordering::Relaxed)) };
     let _ = ManuallyDrop::new(told).write_all(format!("FAILED: {why}\n{state}").as_bytes());
@@ -270,6 +329,7 @@ impl World {
         state.note(|| format!("waits for {wait:?}"));
         state.threads[me].run = Run::Waits(wait, until);
         state.threads[me].woken = false;
+        state.threads[me].turn += 1;
         // The scheduler looks for waits that are over only from this time on.
         state.next_due = state.next_due.min(until);
         self.next(state, me);

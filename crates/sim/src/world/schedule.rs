@@ -1,6 +1,11 @@
 //! The scheduler of a simulation, and the progress of time.
 
-use super::{BEGIN, NEVER, Run, State, Wait, die_with, faults::Style};
+use super::{
+    BEGIN, NEVER, Run, State, Wait,
+    decide::{Class, Decision, Key},
+    die_with,
+    faults::Style,
+};
 
 /// A thread that passes this many points without waiting gets the lowest priority. It prevents a
 /// spinning thread from starving the one that it waits for.
@@ -16,11 +21,12 @@ impl State {
         }
         // Time passes at each point, so that a loop reaches its deadline.
         let most = self.plan.point_ns.max(1);
-        let took = self.rng.u64(most / 4..=most);
+        let took = self.pace.u64(most / 4..=most);
         self.now += took;
         let thread = &mut self.threads[me];
         thread.cpu += took;
         thread.since += 1;
+        thread.turn += 1;
         self.mix(me as u64 ^ (self.now << 8));
         if self.disturb(me) || self.loses_core(me) {
             return true;
@@ -31,16 +37,21 @@ impl State {
         // A thread that spins for another one would otherwise keep that one from running.
         if self.threads[me].since >= PATIENCE {
             self.demote(me);
+            self.gives_way = true;
             return true;
         }
+        let key = self.switch_of(me);
+        if self.kept.is_some() {
+            return self.kept_switch(key).is_some();
+        }
+        let mut rng = self.numbers(key);
         match self.plan.style {
-            Style::Uniform(often) => self.rng.u16(..) < often,
+            Style::Uniform(often) => rng.u16(..) < often,
             Style::Bursts { often, length } => {
-                (number / u64::from(length)) % 2 == 0 && self.rng.u16(..) < often
-                    || self.rng.u16(..) < 40
+                (number / u64::from(length)) % 2 == 0 && rng.u16(..) < often || rng.u16(..) < 40
             }
             Style::Priorities(often) => {
-                if self.rng.u16(..) < often {
+                if rng.u16(..) < often {
                     self.demote(me);
                     return true;
                 }
@@ -62,6 +73,26 @@ impl State {
         threads
             .filter(|(number, it)| it.run == Run::Ready && self.has_core(*number))
             .map(|(number, _)| number)
+    }
+
+    /// Returns the name of the present turn of a thread.
+    fn switch_of(&self, me: usize) -> Key {
+        Key {
+            class: Class::Switch,
+            who: me as u32,
+            count: self.threads[me].turn,
+        }
+    }
+
+    /// Returns which thread runs next without a decision: the same one, or if it waits or gives
+    /// way, the ready one that has the next number.
+    fn usual(&mut self, me: usize) -> usize {
+        let gives_way = std::mem::take(&mut self.gives_way);
+        if !gives_way && self.threads[me].run == Run::Ready && self.has_core(me) {
+            return me;
+        }
+        let next = self.ready().find(|&number| number > me);
+        next.unwrap_or_else(|| self.ready().next().expect("one is ready"))
     }
 
     /// Chooses the next thread. If none can run, advances the time to the next event.
@@ -88,7 +119,13 @@ impl State {
             self.now = self.now.max(self.next_due);
             self.fire_due();
         }
+        let (key, usual) = (self.switch_of(me), self.usual(me));
         let next = match self.plan.style {
+            _ if self.kept.is_some() => {
+                let kept = self.kept_switch(key);
+                let kept = kept.filter(|to| self.ready().any(|it| it == *to));
+                kept.unwrap_or(usual)
+            }
             Style::Priorities(_) => {
                 let threads = &self.threads;
                 let best = self.ready().max_by_key(|&number| threads[number].priority);
@@ -96,10 +133,17 @@ impl State {
             }
             _ => {
                 let count = self.ready().count();
-                let nth = self.rng.usize(..count);
+                // The first number of the decision was whether there is a switch.
+                let mut rng = self.numbers(key);
+                _ = (rng.u16(..), rng.u16(..));
+                let nth = rng.usize(..count);
                 self.ready().nth(nth).expect("one of them")
             }
         };
+        if next != usual {
+            let to = next as u32;
+            self.record(Decision { key, to });
+        }
         self.mix(next as u64);
         if next != me && self.traces {
             let (now, name) = (self.now - BEGIN, self.place_of(next));

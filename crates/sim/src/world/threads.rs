@@ -5,7 +5,11 @@ use std::{
     sync::{Arc, Condvar, Mutex, PoisonError},
 };
 
-use super::{IS_INSIDE, ME, State, WORLD, World, lock, me};
+use super::{
+    IS_INSIDE, ME, State, WORLD, World,
+    decide::{Class, Key, Met},
+    lock, me,
+};
 
 /// A simulated thread.
 pub(crate) struct Thread {
@@ -26,6 +30,12 @@ pub(crate) struct Thread {
     pub(crate) next_name: Option<String>,
     /// The machine of the thread that it is about to start, if that is another one.
     pub(crate) next_host: Option<usize>,
+    /// How many times another thread could have taken over, or had to.
+    pub(crate) turn: u32,
+    /// The decisions that it has met.
+    pub(crate) met: Met,
+    /// For what its program draws.
+    pub(crate) rng: fastrand::Rng,
 }
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -128,6 +138,7 @@ impl World {
         let mut state = world.lock();
         state.note(|| "ends".into());
         state.threads[me].run = Run::Over;
+        state.threads[me].turn += 1;
         state.wake(|wait| wait == Wait::End(me));
         // The choice comes before the thread leaves: it may advance the time, or find a deadlock.
         let next = state.choose(me);
@@ -141,7 +152,13 @@ impl World {
 
 impl State {
     pub(crate) fn add_thread(&mut self, name: String, host: usize) -> usize {
-        let priority = self.rng.i64(1..1_000_000);
+        let number = self.threads.len();
+        let mut rng = self.numbers(Key {
+            class: Class::Switch,
+            who: number as u32,
+            count: 0,
+        });
+        let priority = rng.i64(1..1_000_000);
         self.threads.push(Thread {
             name,
             host,
@@ -154,8 +171,11 @@ impl State {
             since: 0,
             next_name: None,
             next_host: None,
+            turn: 0,
+            met: Met::default(),
+            rng,
         });
-        self.threads.len() - 1
+        number
     }
 
     /// Names the calling thread, unless it has the longer name that it was started with.

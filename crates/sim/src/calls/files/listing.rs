@@ -15,7 +15,7 @@ use super::{
     super::{fail, thread::original},
     on_file, open,
 };
-use crate::world::{Inside, World, disk::Inode, enter, net::Errno};
+use crate::world::{Inside, World, decide::Class, disk::Inode, enter, net::Errno};
 
 pub(super) fn symbols() -> [usize; 11] {
     [
@@ -138,7 +138,10 @@ unsafe extern "C" fn fdopendir(fd: c_int) -> *mut DIR {
 fn names(world: &World, fd: c_int) -> Result<Vec<(OsString, Inode, bool)>, Errno> {
     let mut state = world.lock();
     let mut names = state.on_open(fd, |disk, inode, _| disk.list(inode))?;
-    state.rng.shuffle(&mut names[2..]);
+    let key = state.meet(Class::Which);
+    if state.takes(key) {
+        state.numbers(key).shuffle(&mut names[2..]);
+    }
     Ok(names)
 }
 

@@ -186,10 +186,10 @@ impl File {
         self.safe.len = sync.len;
     }
 
-    /// Leaves what a crash leaves. Returns whether something is lost.
-    pub(super) fn crash(&mut self, rng: &mut fastrand::Rng) -> bool {
+    /// Leaves what a crash leaves, or all. Returns whether something is lost.
+    pub(super) fn crash(&mut self, rng: &mut fastrand::Rng, loses: bool) -> bool {
         // Of some files all is written, of some nothing, of others some sectors.
-        let luck = rng.u8(..4);
+        let luck = if loses { rng.u8(..4) } else { 0 };
         let mut comes = || luck == 0 || luck > 1 && rng.bool();
         let (dirty, before) = (std::mem::take(&mut self.dirty), self.safe.len);
         let mut is_lost = false;

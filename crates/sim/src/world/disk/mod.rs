@@ -331,9 +331,9 @@ impl Volume {
         }
     }
 
-    /// Leaves what a crash leaves. Returns how many changes of names and how many files lost
-    /// something.
-    pub(crate) fn crash(&mut self) -> (usize, usize) {
+    /// Leaves what a crash leaves, or all. Returns how many changes of names and how many files
+    /// lost something.
+    pub(crate) fn crash(&mut self, loses: bool) -> (usize, usize) {
         let mut rng = self.rng.fork();
         // How many of ten changes come to the disk, if those before them do.
         let luck = [0, 5, 8, 10][rng.usize(..4)];
@@ -352,7 +352,8 @@ impl Volume {
             };
             // What is moved into a directory without a name would be lost.
             let is_lost = step.parts.iter().any(|part| unnamed.contains(&part.dir));
-            let comes = is_next && !(is_lost && step.parts.len() > 1) && rng.u8(..10) < luck;
+            let is_lucky = !loses || rng.u8(..10) < luck;
+            let comes = is_next && !(is_lost && step.parts.len() > 1) && is_lucky;
             if !comes {
                 behind.extend(step.parts.iter().map(|part| part.dir));
             }
@@ -368,7 +369,7 @@ impl Volume {
         for node in self.nodes.values_mut() {
             node.opened = 0;
             match &mut node.kind {
-                Kind::File(file) => lost_files += usize::from(file.crash(&mut rng)),
+                Kind::File(file) => lost_files += usize::from(file.crash(&mut rng, loses)),
                 Kind::Dir(dir) => dir.names = dir.safe.clone(),
             }
         }

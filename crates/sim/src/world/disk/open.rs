@@ -3,7 +3,7 @@
 use std::collections::BTreeMap;
 
 use super::{Attributes, Inode, Kind, Place, Sync, Volume};
-use crate::world::{State, Wait, World, clocks::Clock, kernel::Object, net::Errno};
+use crate::world::{State, Wait, World, clocks::Clock, decide::Class, kernel::Object, net::Errno};
 
 /// The length that a file may have.
 const LONGEST: u64 = i64::MAX as u64;
@@ -298,10 +298,12 @@ impl State {
     /// The disk of a host that loses its power keeps what it had written, and some of the rest.
     pub(crate) fn crash_disk(&mut self, host: usize) {
         self.files.open.retain(|_, file| file.host != host);
+        let key = self.meet_at(host, Class::Crash);
+        let loses = self.hosts[host].disk.is_some() && self.takes(key);
         let Some(disk) = &mut self.hosts[host].disk else {
             return;
         };
-        let (names, files) = disk.crash();
+        let (names, files) = disk.crash(loses);
         self.note(|| {
             format!("its disk loses {names} changes of names, and what {files} files had")
         });
@@ -341,10 +343,12 @@ impl World {
         };
         let (delay, errors) = (disk.plan.delay.clone(), disk.plan.sync_errors);
         let syncs = begin(disk);
-        let until = state.now.saturating_add(state.rng.u64(delay));
+        let key = state.meet_at(host, Class::Sync);
+        let length = state.vary(key, delay.start, |rng| rng.u64(delay));
+        let until = state.now.saturating_add(length);
         self.wait(state, Wait::Time, until);
         let mut state = self.lock();
-        let fails = state.rng.f64() < errors;
+        let fails = state.chance_at(host, Class::SyncError, errors);
         state.note(|| match fails {
             true => "a sync fails".into(),
             false => "a sync is done".into(),

@@ -144,7 +144,7 @@ impl State {
         if listeners.is_empty() {
             return self.send(to, from, Body::Refused { to: client });
         }
-        let fd = listeners[self.rng.usize(..listeners.len())];
+        let fd = listeners[self.which(listeners.len())];
         if let Some(end) = self.answer(to, client, at, fd) {
             self.send_in_order(to, end, client, Body::Agreed { to: client });
         }
@@ -174,7 +174,7 @@ impl State {
         if sockets.is_empty() {
             return;
         }
-        let (fd, _) = sockets[self.rng.usize(..sockets.len())];
+        let (fd, _) = sockets[self.which(sockets.len())];
         if let Ok(socket) = self.socket(fd) {
             if let Kind::Udp(datagrams) = &mut socket.kind {
                 if datagrams.push(from, bytes) {

@@ -14,6 +14,7 @@ use std::{
 
 use super::{
     State,
+    decide::Class,
     kernel::{Object, READABLE},
 };
 use crate::network::Network;
@@ -269,13 +270,14 @@ impl State {
             from, to, ref body, ..
         } = packet;
         let plan = &self.net.plan;
-        let delay = match from == to {
-            true => self.rng.u64(5_000..30_000),
-            false => self.rng.u64(plan.delay.clone()),
+        let (range, loss) = match from == to {
+            true => (5_000..30_000, 0.0),
+            false => (plan.delay.clone(), plan.loss),
         };
+        let key = self.meet_at(from, Class::Delay);
+        let delay = self.vary(key, range.start, |rng| rng.u64(range));
         let mut at = self.now.saturating_add(delay);
-        let is_lost = from != to && plan.loss > 0.0 && self.rng.f64() < plan.loss;
-        if is_lost {
+        if self.chance_at(from, Class::Loss, loss) {
             self.note(|| format!("the network loses {}", body.name()));
             if matches!(body, Body::Datagram { .. }) {
                 return at;
@@ -286,6 +288,15 @@ impl State {
         let at = at.max(not_before);
         self.put(at, packet);
         at
+    }
+
+    /// Returns whether something happens to a host that has a chance from 0 to 1.
+    pub(crate) fn chance_at(&mut self, host: usize, class: Class, chance: f64) -> bool {
+        if chance <= 0.0 {
+            return false;
+        }
+        let key = self.meet_at(host, class);
+        self.vary(key, false, |rng| rng.f64() < chance)
     }
 
     fn put(&mut self, at: u64, packet: Packet) {
@@ -315,7 +326,8 @@ impl State {
         let mut last = self.now;
         for packet in std::mem::take(&mut self.net.held) {
             // Not all at once. Those to an end have numbers, by which they come in order.
-            last += self.rng.u64(1_000..200_000);
+            let key = self.meet_at(packet.from, Class::Delay);
+            last += self.vary(key, 1_000, |rng| rng.u64(1_000..200_000));
             self.put(last, packet);
         }
     }

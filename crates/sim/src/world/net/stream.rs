@@ -6,7 +6,8 @@ use std::{
 };
 
 use super::{
-    super::State, Body, EndId, Errno, FAILED, Kind, Packet, READ_CLOSED, READABLE, WRITABLE,
+    super::{State, decide::Class},
+    Body, EndId, Errno, FAILED, Kind, Packet, READ_CLOSED, READABLE, WRITABLE,
 };
 
 /// How many bytes one packet takes at most.
@@ -219,7 +220,7 @@ impl State {
             return Err(libc::EAGAIN);
         }
         let resets = self.net.plan.resets;
-        if resets > 0.0 && self.rng.f64() < resets {
+        if self.chance_at(host, Class::Reset, resets) {
             self.note(|| "the network resets the connection".into());
             self.fail_end(id, libc::ECONNRESET);
             self.fail_end(other, libc::ECONNRESET);
@@ -228,10 +229,11 @@ impl State {
         let mut rest = &bytes[..count];
         while !rest.is_empty() {
             // Some writes arrive in two parts.
-            let most = match self.rng.u8(..4) {
-                0 => self.rng.usize(1..=rest.len()),
+            let key = self.meet_at(host, Class::Part);
+            let most = self.vary(key, rest.len(), |rng| match rng.u8(..4) {
+                0 => rng.usize(1..=rest.len()),
                 _ => rest.len(),
-            };
+            });
             let (part, later) = rest.split_at(most.min(SEGMENT));
             rest = later;
             let bytes = part.to_vec();

@@ -1,0 +1,159 @@
+//! Looks for few decisions with which a seed fails in the same way.
+
+use std::time::{Duration, Instant};
+
+use crate::{
+    outcome::Failure,
+    process::{Ended, Way},
+    world::{
+        Orders,
+        decide::{self, CLASSES, Decision, Kept},
+    },
+};
+
+/// A failure with few decisions.
+pub(crate) struct Shrunk {
+    /// The decisions that are left, in their order.
+    pub(crate) kept: Vec<Decision>,
+    /// How many there were.
+    pub(crate) all: usize,
+    /// How many runs it took.
+    pub(crate) tries: u32,
+    pub(crate) took: Duration,
+    #[allow(dead_code)]
+    /// How it fails with those that are left.
+    pub(crate) failure: Failure,
+}
+
+/// A search, and the best that it has found.
+struct Search<R> {
+    run: R,
+    begun: Instant,
+    limit: Duration,
+    /// Where the failure is that is looked for.
+    place: String,
+    tries: u32,
+    kept: Vec<Decision>,
+    failure: Failure,
+}
+
+/// Returns what two failures have in common that are the same one: what is said first, without what
+/// may differ from run to run.
+fn place(why: &str) -> String {
+    let first = why.lines().next().unwrap_or_default();
+    let is_place = |text: &str| {
+        text.rsplit(':')
+            .next()
+            .is_some_and(|end| end.parse::<u32>().is_ok())
+    };
+    match first.split_once(": ") {
+        // A file and a line, of `assert_always!`.
+        Some((place, _)) if is_place(place) => place.into(),
+        _ if first.starts_with("panicked at ") => first.into(),
+        // Numbers of a message may be times.
+        _ => first.chars().filter(|it| !it.is_ascii_digit()).collect(),
+    }
+}
+
+/// Looks for few decisions of a seed with which it fails in the same way. `None` if the time is
+/// over before anything is known, or if the seed does not fail again.
+pub(crate) fn shrink(
+    failure: &Failure,
+    limit: Duration,
+    run: impl Fn(Way) -> Ended,
+) -> Option<Shrunk> {
+    let mut search = Search {
+        run,
+        begun: Instant::now(),
+        limit,
+        place: place(&failure.why),
+        tries: 0,
+        kept: Vec::new(),
+        failure: failure.clone(),
+    };
+    if !search.attempt(None) {
+        return None;
+    }
+    let all = search.kept.len();
+    // Most seeds need nothing of most classes.
+    search.attempt(Some(Vec::new()));
+    for (class, _) in CLASSES.into_iter().rev() {
+        search.leave_out(|_, it| it.key.class == class);
+    }
+    while search.reduce() {}
+    Some(Shrunk {
+        kept: search.kept,
+        all,
+        tries: search.tries,
+        took: search.begun.elapsed(),
+        failure: search.failure,
+    })
+}
+
+impl<R: Fn(Way) -> Ended> Search<R> {
+    fn left(&self) -> Duration {
+        self.limit.saturating_sub(self.begun.elapsed())
+    }
+
+    /// Runs the seed with some of its decisions. If it fails in the same way, those that it took
+    /// are the best that are known.
+    fn attempt(&mut self, kept: Option<Vec<Decision>>) -> bool {
+        let left = self.left();
+        if left.is_zero() {
+            return false;
+        }
+        self.tries += 1;
+        let way = Way {
+            seconds: left.as_secs() as u32 + 1,
+            orders: Orders {
+                kept: kept.map(Kept::new),
+                records: true,
+                ..Orders::default()
+            },
+            ..Way::default()
+        };
+        let ended = (self.run)(way);
+        let Err(failure) = ended.result else {
+            return false;
+        };
+        let Some(taken) = decide::parse(&ended.taken) else {
+            return false;
+        };
+        let is_same = place(&failure.why) == self.place;
+        if is_same {
+            (self.kept, self.failure) = (taken, failure);
+        }
+        is_same
+    }
+
+    /// Tries to do without the decisions that are chosen by place or value.
+    fn leave_out(&mut self, chosen: impl Fn(usize, &Decision) -> bool) -> bool {
+        let all = self.kept.iter().enumerate();
+        let rest = all.filter(|(at, it)| !chosen(*at, it)).map(|it| *it.1);
+        let rest: Vec<_> = rest.collect();
+        rest.len() < self.kept.len() && self.attempt(Some(rest))
+    }
+
+    /// Leaves out parts of what is left, of half of it at first, and of one at last, after Zeller
+    /// and Hildebrandt, *Simplifying and Isolating Failure-Inducing Input*. Returns whether one of
+    /// the last parts could be left out, so that another round may find more.
+    fn reduce(&mut self) -> bool {
+        let mut part = self.kept.len().div_ceil(2);
+        while part > 0 {
+            let (mut from, mut found) = (0, false);
+            while from < self.kept.len() && !self.left().is_zero() {
+                let range = from..from + part;
+                match self.leave_out(|at, _| range.contains(&at)) {
+                    // What is at this place now was behind it.
+                    true => found = true,
+                    false => from += part,
+                }
+            }
+            if part == 1 {
+                return found && !self.left().is_zero();
+            }
+            part = part.div_ceil(2);
+        }
+        false
+    }
+}
