@@ -221,8 +221,7 @@ fn failed(name: &str, failure: &Failure, shrunk: Option<&Shrunk>, seeds: &Seeds)
     );
     if let Some(shrunk) = shrunk {
         let (few, all) = (shrunk.kept.len(), shrunk.all);
-        let kept: Vec<String> = shrunk.kept.iter().map(ToString::to_string).collect();
-        let (kept, took) = (kept.join(" "), shrunk.took.as_secs_f64());
+        let (kept, took) = (decide::write(&shrunk.kept), shrunk.took.as_secs_f64());
         text += &format!(
             "\nIt also fails with {few} of its {all} random decisions, after {} tries in \
              {took:.1} s:\n  \

@@ -59,6 +59,7 @@ pub mod raw {
 
     pub use crate::{
         control::*,
+        shrink::{few_decisions, run_with},
         world::{
             Report,
             faults::{Faults, Plan, Style},

@@ -6,6 +6,10 @@ use std::{
     io::{Read, Seek, SeekFrom, Write},
     os::fd::{AsRawFd, FromRawFd, OwnedFd},
     panic,
+    sync::{
+        Once,
+        atomic::{AtomicBool, Ordering},
+    },
 };
 
 use crate::{
@@ -16,6 +20,8 @@ use crate::{
 /// For how many seconds of real time a seed may take. A seed that takes longer waits for something
 /// outside of the simulation.
 const PATIENCE: u32 = 60;
+/// Whether this process runs a seed.
+static RUNS_SEED: AtomicBool = AtomicBool::new(false);
 /// How many bytes of a program's output are shown.
 const SHOWN: u64 = 4_000;
 
@@ -78,6 +84,7 @@ impl Child {
         let (mut told, printed, taken) = (memory(), memory(), memory());
         // Find the functions of the C library now: in the child, a lock of the linker may be held.
         crate::calls::link();
+        fail_at_panics();
         // SAFETY: the child goes on with this thread alone. The C library has its own locks free
         // there. The lock of the standard output may be another thread's: the child then waits
         // until its time is over, which is reported.
@@ -97,7 +104,7 @@ impl Child {
                     }
                     libc::alarm(way.seconds);
                 }
-                fail_at_panics();
+                RUNS_SEED.store(true, Ordering::Relaxed);
                 let numbers = run();
                 world::tell_taken();
                 let _ = told.write_all(numbers.as_bytes());
@@ -169,13 +176,18 @@ fn read_end(file: &mut File, most: u64) -> String {
     String::from_utf8_lossy(&bytes).into_owned()
 }
 
-/// Has each panic of a simulated thread fail the seed.
+/// Has each panic fail the seed, in a process that runs one. The parent sets the hook: if another
+/// thread panics while the child is made, the child finds the lock of the hooks taken for ever.
 fn fail_at_panics() {
-    panic::set_hook(Box::new(|info| {
-        let text = info.to_string();
-        match me() {
-            Some(_) => world::die(&text),
-            None => world::die_with(&text, ""),
-        }
-    }));
+    static ONCE: Once = Once::new();
+    ONCE.call_once(|| {
+        let before = panic::take_hook();
+        panic::set_hook(Box::new(move |info| {
+            match (RUNS_SEED.load(Ordering::Relaxed), me()) {
+                (false, _) => before(info),
+                (true, Some(_)) => world::die(&info.to_string()),
+                (true, None) => world::die_with(&info.to_string(), ""),
+            }
+        }));
+    });
 }

@@ -3,8 +3,10 @@
 use std::time::{Duration, Instant};
 
 use crate::{
-    outcome::Failure,
-    process::{Ended, Way},
+    outcome::{Failure, Report},
+    process::{Child, Ended, Way},
+    run,
+    simulation::Simulation,
     world::{
         Orders,
         decide::{self, CLASSES, Decision, Kept},
@@ -156,4 +158,32 @@ impl<R: Fn(Way) -> Ended> Search<R> {
         }
         false
     }
+}
+
+/// Runs one seed and tells the decisions of it, as `TOURBILLON_SIM_KEEP` has them. `kept` has those
+/// that may go another way than the usual one; `None` stands for all.
+pub fn run_with(simulation: &Simulation, kept: Option<&str>) -> (Result<Report, Failure>, String) {
+    let kept = kept.map(|text| Kept::new(decide::parse(text).expect("these are decisions")));
+    let way = Way {
+        orders: Orders {
+            kept,
+            records: true,
+            ..Orders::default()
+        },
+        ..Way::default()
+    };
+    let ended = start(simulation, way);
+    (ended.result, ended.taken)
+}
+
+/// Shrinks a failure of a seed. Returns the decisions that are left.
+pub fn few_decisions(simulation: &Simulation, failure: &Failure) -> Option<String> {
+    let limit = Duration::from_secs(60);
+    let shrunk = shrink(failure, limit, |way| start(simulation, way))?;
+    Some(decide::write(&shrunk.kept))
+}
+
+fn start(simulation: &Simulation, way: Way) -> Ended {
+    let of_child = simulation.clone();
+    Child::start(simulation.seed, way, move || run::run(of_child)).wait()
 }

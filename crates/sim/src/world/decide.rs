@@ -107,7 +107,7 @@ impl Kept {
     }
 }
 
-/// Reads decisions as they are written, with a space after each.
+/// Reads decisions as they are written, with spaces between them.
 pub(crate) fn parse(text: &str) -> Option<Vec<Decision>> {
     text.split_whitespace().map(|it| it.parse().ok()).collect()
 }
@@ -146,10 +146,15 @@ impl FromStr for Decision {
     }
 }
 
-/// Returns the decisions so far that went another way than the usual one, each with a space.
+/// Writes decisions, with a space between them.
+pub(crate) fn write(decisions: &[Decision]) -> String {
+    let words: Vec<String> = decisions.iter().map(ToString::to_string).collect();
+    words.join(" ")
+}
+
+/// Returns the decisions so far that went another way than the usual one.
 pub(crate) fn taken() -> String {
-    let taken = TAKEN.lock().unwrap_or_else(PoisonError::into_inner);
-    taken.iter().map(|it| format!("{it} ")).collect()
+    write(&TAKEN.lock().unwrap_or_else(PoisonError::into_inner))
 }
 
 impl State {

@@ -144,7 +144,10 @@ impl State {
             let to = next as u32;
             self.record(Decision { key, to });
         }
-        self.mix(next as u64);
+        // A decision that leaves all as it is has no part in the run.
+        if next != me {
+            self.mix(next as u64);
+        }
         if next != me && self.traces {
             let (now, name) = (self.now - BEGIN, self.place_of(next));
             eprintln!("{now:>14} {name}");

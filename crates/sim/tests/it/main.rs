@@ -8,3 +8,4 @@ mod network;
 mod planted;
 mod power;
 mod races;
+mod shrink;

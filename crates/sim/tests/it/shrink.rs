@@ -1,0 +1,151 @@
+//! Decisions that are left out, and failures with few of them.
+
+use std::{
+    collections::BTreeSet,
+    fs::File,
+    io::{Read, Write},
+    net::{TcpListener, TcpStream},
+    sync::{
+        Arc,
+        atomic::{AtomicU64, Ordering::SeqCst},
+    },
+    time::Duration,
+};
+
+use tourbillon::{task::spawn_blocking, time::sleep};
+use tourbillon_sim::{
+    Disk, Network, Simulation, crash,
+    raw::{few_decisions, run_with},
+    restart,
+};
+
+/// Two hosts that use all that a seed decides: threads, a network that loses, and a disk.
+fn busy(seed: u64) -> Simulation {
+    let mut network = Network::new();
+    network.loss(0.1);
+    let mut sim = Simulation::new(seed);
+    sim.network(network).disk("/data", Disk::new());
+    sim.host("server", || async {
+        let serve = || {
+            let listener = TcpListener::bind("0.0.0.0:80").unwrap();
+            loop {
+                let (mut stream, _) = listener.accept().unwrap();
+                let mut file = File::options()
+                    .create(true)
+                    .append(true)
+                    .open("/data/log")
+                    .unwrap();
+                let mut byte = [0];
+                while stream.read(&mut byte).is_ok_and(|count| count > 0) {
+                    file.write_all(&byte).unwrap();
+                    let _ = file.sync_data();
+                    let _ = stream.write_all(&byte);
+                }
+            }
+        };
+        spawn_blocking(serve).await.unwrap();
+    });
+    sim.client("client", || async {
+        sleep(Duration::from_millis(1)).await;
+        let ask = || {
+            let mut stream = TcpStream::connect("server:80")?;
+            let mut bytes = [0; 10];
+            stream.write_all(&[1; 10])?;
+            stream.read_exact(&mut bytes)
+        };
+        let tasks = [(); 2].map(|()| spawn_blocking(ask));
+        crash("server");
+        restart("server");
+        for task in tasks {
+            let _ = task.await.unwrap();
+        }
+    });
+    sim
+}
+
+#[test]
+fn a_seed_with_all_of_its_decisions_is_the_same_run() {
+    for seed in 0..10 {
+        let (all, taken) = run_with(&busy(seed), None);
+        let (again, taken_again) = run_with(&busy(seed), Some(&taken));
+        assert_eq!(again, all, "seed {seed}");
+        assert_eq!(taken_again, taken, "seed {seed}");
+    }
+}
+
+#[test]
+fn only_decisions_that_are_kept_are_taken() {
+    for seed in 0..5 {
+        let (_, all) = run_with(&busy(seed), None);
+        let words: Vec<&str> = all.split_whitespace().collect();
+        let (halves, no) = (words.chunks(words.len() / 2 + 1), Vec::new());
+        for kept in halves.map(<[_]>::to_vec).chain([no]) {
+            let text = kept.join(" ");
+            let (report, taken) = run_with(&busy(seed), Some(&text));
+            let kept: BTreeSet<&str> = kept.into_iter().collect();
+            let others: Vec<&str> = taken.split(' ').filter(|it| !kept.contains(it)).collect();
+            assert!(
+                taken.is_empty() || others.is_empty(),
+                "seed {seed}: {others:?}"
+            );
+            assert_eq!(
+                run_with(&busy(seed), Some(&text)),
+                (report, taken),
+                "seed {seed}"
+            );
+        }
+    }
+}
+
+/// Two tasks add to a number by a load and a store.
+fn racy(seed: u64) -> Simulation {
+    let mut sim = Simulation::new(seed);
+    sim.host("a", || async {
+        let number = Arc::new(AtomicU64::new(0));
+        let add = |number: Arc<AtomicU64>| async move {
+            let seen = number.load(SeqCst);
+            number.store(seen + 1, SeqCst);
+        };
+        let tasks = [(); 2].map(|()| tourbillon::spawn(add(number.clone())));
+        for task in tasks {
+            task.await.unwrap();
+        }
+        assert_eq!(number.load(SeqCst), 2, "an update is lost");
+    });
+    sim
+}
+
+#[test]
+fn a_race_needs_few_switches() {
+    let failures = (0..2_000).filter_map(|seed| racy(seed).run().err());
+    for failure in failures.take(2) {
+        let (_, all) = run_with(&racy(failure.seed()), None);
+        let few = few_decisions(&racy(failure.seed()), &failure).expect("it fails again");
+        let count = |text: &str| text.split_whitespace().count();
+        assert!(count(&few) <= 8, "{few}");
+        assert!(count(&few) < count(&all), "{few}\n{all}");
+        let (ended, taken) = run_with(&racy(failure.seed()), Some(&few));
+        assert!(ended.unwrap_err().why().contains("an update is lost"));
+        assert_eq!(taken, few);
+        // Each one is needed: with any of them left out, nothing is lost.
+        let words: Vec<&str> = few.split_whitespace().collect();
+        for at in 0..words.len() {
+            let mut rest = words.clone();
+            rest.remove(at);
+            let (ended, _) = run_with(&racy(failure.seed()), Some(&rest.join(" ")));
+            assert!(ended.is_ok(), "{few} without {}", words[at]);
+        }
+    }
+}
+
+#[tourbillon_sim::test(seeds = 10_000, seconds = 600)]
+#[should_panic(expected = "TOURBILLON_SIM_KEEP='s")]
+async fn a_report_names_the_decisions_that_are_left() {
+    let number = Arc::new(AtomicU64::new(0));
+    let of_task = number.clone();
+    let task = tourbillon::spawn(async move { _ = of_task.fetch_add(1, SeqCst) });
+    let seen = number.load(SeqCst);
+    number.store(seen + 1, SeqCst);
+    task.await.unwrap();
+    assert_eq!(number.load(SeqCst), 2);
+}
