@@ -28,13 +28,17 @@ enum Order {
 
 thread_local! {
     static ORDERS: RefCell<Vec<Order>> = const { RefCell::new(Vec::new()) };
-    static RNG: RefCell<fastrand::Rng> = RefCell::new(fastrand::Rng::with_seed(0));
+    static RNG: RefCell<fastrand::Rng> =
+        const { RefCell::new(fastrand::Rng::with_seed(0)) };
 }
+
+/// Adds a host to a simulation.
+type AddHost = Box<dyn FnOnce(&mut turmoil::Sim<'static>)>;
 
 /// A description, from which turmoil's simulation is built at the end: its network comes first.
 #[derive(Default)]
 pub struct Description {
-    hosts: Vec<Box<dyn FnOnce(&mut turmoil::Sim<'static>)>>,
+    hosts: Vec<AddHost>,
     is_late: bool,
 }
 
