@@ -225,8 +225,18 @@ fn failed(name: &str, failure: &Failure, shrunk: Option<&Shrunk>, seeds: &Seeds)
         text += &format!(
             "\nIt also fails with {few} of its {all} random decisions, after {} tries in \
              {took:.1} s:\n  \
-             {SEED}={seed} {KEEP}='{kept}' {program} {name} --exact --nocapture\n",
-            shrunk.tries
+             {SEED}={seed} {KEEP}='{kept}' {program} {name} --exact --nocapture\n\n\
+             What happens then, with a > where the seed decides:\n\
+             {}    fails: {}\n",
+            shrunk.tries,
+            shrunk.story,
+            shrunk
+                .failure
+                .why
+                .lines()
+                .take(2)
+                .collect::<Vec<_>>()
+                .join(" ")
         );
     }
     text

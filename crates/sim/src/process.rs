@@ -63,6 +63,8 @@ pub(crate) struct Ended {
     pub(crate) result: Result<Report, Failure>,
     /// The decisions that went another way than the usual one, if they were recorded.
     pub(crate) taken: String,
+    /// What happened, in words, if somebody asked for it.
+    pub(crate) story: String,
 }
 
 /// A file in memory, without a limit: a pipe that nobody reads would stop the child.
@@ -92,7 +94,7 @@ impl Child {
             -1 => panic!("a process: {}", std::io::Error::last_os_error()),
             0 => {
                 world::set_told(told.as_raw_fd());
-                if way.orders.records {
+                if way.orders.records || way.orders.tells {
                     world::set_taken(taken.as_raw_fd());
                 }
                 world::set_orders(way.orders);
@@ -133,8 +135,14 @@ impl Child {
     /// Returns what a process that has ended with this status told.
     pub(crate) fn ended(mut self, status: i32) -> Ended {
         let taken = read_end(&mut self.taken, u64::MAX);
+        let (taken, story) = taken.split_once('\n').unwrap_or((&taken, ""));
+        let (taken, story) = (taken.to_owned(), story.to_owned());
         let result = self.result(status);
-        Ended { result, taken }
+        Ended {
+            result,
+            taken,
+            story,
+        }
     }
 
     fn result(&mut self, status: i32) -> Result<Report, Failure> {

@@ -22,9 +22,10 @@ pub(crate) struct Shrunk {
     /// How many runs it took.
     pub(crate) tries: u32,
     pub(crate) took: Duration,
-    #[allow(dead_code)]
     /// How it fails with those that are left.
     pub(crate) failure: Failure,
+    /// What happens before that.
+    pub(crate) story: String,
 }
 
 /// A search, and the best that it has found.
@@ -83,12 +84,23 @@ pub(crate) fn shrink(
         search.leave_out(|_, it| it.key.class == class);
     }
     while search.reduce() {}
+    let took = search.begun.elapsed();
+    let way = Way {
+        orders: Orders {
+            kept: Some(Kept::new(search.kept.iter().copied())),
+            tells: true,
+            ..Orders::default()
+        },
+        ..Way::default()
+    };
+    let story = (search.run)(way).story;
     Some(Shrunk {
         kept: search.kept,
         all,
         tries: search.tries,
-        took: search.begun.elapsed(),
+        took,
         failure: search.failure,
+        story,
     })
 }
 
@@ -176,11 +188,11 @@ pub fn run_with(simulation: &Simulation, kept: Option<&str>) -> (Result<Report, 
     (ended.result, ended.taken)
 }
 
-/// Shrinks a failure of a seed. Returns the decisions that are left.
-pub fn few_decisions(simulation: &Simulation, failure: &Failure) -> Option<String> {
+/// Shrinks a failure of a seed. Returns the decisions that are left, and what happens with them.
+pub fn few_decisions(simulation: &Simulation, failure: &Failure) -> Option<(String, String)> {
     let limit = Duration::from_secs(60);
     let shrunk = shrink(failure, limit, |way| start(simulation, way))?;
-    Some(decide::write(&shrunk.kept))
+    Some((decide::write(&shrunk.kept), shrunk.story))
 }
 
 fn start(simulation: &Simulation, way: Way) -> Ended {

@@ -148,7 +148,7 @@ unsafe extern "C" fn timerfd_settime(
         value => clocks.read(timer.clock, now).saturating_add(value),
     };
     let stepped = value != 0 && timer.take_step();
-    state.note(|| format!("sets timerfd {fd} to {value}, absolute: {absolute}"));
+    state.detail(|| format!("sets timerfd {fd} to {value}, absolute: {absolute}"));
     // A time in the past fires at once.
     state.fire_due();
     if stepped {
@@ -222,7 +222,7 @@ fn write_event(world: &World, fd: c_int) -> ssize_t {
         state.faults.dropped += 1;
         let now = state.now;
         state.faults.drop_first.get_or_insert(now);
-        state.note(|| format!("writes to {fd}, in vain"));
+        state.decided(|| format!("writes to {fd}, in vain"));
         return 8;
     }
     if state.happens(Class::Event, plan.delay) {
@@ -230,7 +230,7 @@ fn write_event(world: &World, fd: c_int) -> ssize_t {
         let now = state.now;
         state.faults.delays.push(now);
         let at = state.now + state.rng().u64(1_000..3_000_000);
-        state.note(|| format!("writes to {fd}, which comes later"));
+        state.decided(|| format!("writes to {fd}, which comes later"));
         state.write_later(fd, at);
         return 8;
     }
@@ -239,7 +239,7 @@ fn write_event(world: &World, fd: c_int) -> ssize_t {
         let at = state.now + state.rng().u64(100..1_000_000);
         state.write_later(fd, at);
     }
-    state.note(|| format!("writes to {fd}"));
+    state.detail(|| format!("writes to {fd}"));
     state.written(fd);
     8
 }
@@ -325,7 +325,7 @@ fn wait(world: &World, instance: c_int, conditions: u32, left: Option<u64>) -> R
     let chance = state.plan.interrupt;
     if state.happens(Class::Early, chance) {
         state.faults.interrupts += 1;
-        state.note(|| format!("is interrupted at {instance}"));
+        state.detail(|| format!("is interrupted at {instance}"));
         return Err(libc::EINTR);
     }
     let event = match state.kernel.is_instance(instance) {
@@ -357,7 +357,7 @@ fn wait(world: &World, instance: c_int, conditions: u32, left: Option<u64>) -> R
 unsafe fn take(world: &World, instance: c_int, events: *mut epoll_event, room: c_int) -> c_int {
     let mut state = world.lock();
     let taken = state.take(instance, room as usize);
-    state.note(|| format!("has {} events at {instance}", taken.len()));
+    state.detail(|| format!("has {} events at {instance}", taken.len()));
     for (place, (token, conditions)) in taken.iter().enumerate() {
         let event = epoll_event {
             events: *conditions,

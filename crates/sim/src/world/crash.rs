@@ -2,12 +2,12 @@
 
 use std::sync::MutexGuard;
 
-use super::{Run, State, World, clocks::Clock, me};
+use super::{Run, State, World, clocks::Clock, me, story::Part};
 
 impl State {
     /// Takes the power from a host.
     pub(crate) fn crash(&mut self, host: usize) {
-        self.note(|| format!("{} crashes", self.hosts[host].name));
+        self.tell(Part::Asked, || format!("{} crashes", self.hosts[host].name));
         self.hosts[host].is_down = true;
         self.hosts[host].has_ended = false;
         self.hosts[host].paused_until = 0;
@@ -31,7 +31,9 @@ impl State {
         if !std::mem::take(&mut self.hosts[host].is_down) {
             return false;
         }
-        self.note(|| format!("{} starts again", self.hosts[host].name));
+        self.tell(Part::Asked, || {
+            format!("{} starts again", self.hosts[host].name)
+        });
         self.answer_writers(host);
         self.release();
         true
@@ -44,7 +46,9 @@ impl State {
 
     /// Sets the wall clock of a host.
     pub(crate) fn set_wall(&mut self, host: usize, to: u64) {
-        self.note(|| format!("the wall clock of {} is set", self.hosts[host].name));
+        self.tell(Part::Asked, || {
+            format!("the wall clock of {} is set", self.hosts[host].name)
+        });
         let now = self.now;
         let clocks = &mut self.hosts[host].clocks;
         let shown = clocks.read(Clock::Wall, now);

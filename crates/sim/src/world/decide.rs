@@ -197,6 +197,18 @@ impl State {
             return false;
         }
         self.record(Decision { key, to: 0 });
+        // Of the others more is known where they are made.
+        let what = match key.class {
+            Class::Early => "waits, and goes on without a reason",
+            Class::Weak => "has a weak compare-exchange that fails",
+            Class::Late => "will wake up late",
+            Class::Which => "meets several, and does not take the first",
+            Class::Part => "writes, and it comes in parts",
+            Class::Sync => "has a sync that takes long",
+            Class::Clock => "has a host with a wrong clock",
+            _ => return true,
+        };
+        self.decided(|| what.into());
         true
     }
 

@@ -1,6 +1,10 @@
 //! Injection of faults.
 
-use super::{BEGIN, Run, State, decide::Class};
+use super::{
+    BEGIN, Run, State,
+    decide::Class,
+    story::{Millis, Part, Who},
+};
 
 impl State {
     /// Returns whether a fault with this chance, in millionths, happens at this point.
@@ -15,7 +19,10 @@ impl State {
     /// Freezes a thread from this point on. Returns the length in ns.
     fn draw_freeze(&mut self, rng: &mut fastrand::Rng) -> u64 {
         let length = rng.u64(1_000..=self.plan.freeze_ns.max(2_000));
-        self.note(|| format!("is frozen for {length} ns"));
+        let lost = Millis(length);
+        self.happens_to(Who::Caller, Part::Decided, || {
+            format!("loses its core for {lost}")
+        });
         self.faults.freezes += 1;
         self.disturbances.push((self.now, self.now + length));
         length
@@ -23,7 +30,10 @@ impl State {
 
     /// Takes the core from a thread until a moment.
     pub(crate) fn freeze(&mut self, thread: usize, until: u64) {
-        self.note(|| format!("has no core until {}", until.wrapping_sub(BEGIN)));
+        let until_then = Millis(until.wrapping_sub(BEGIN));
+        self.happens_to(Who::Thread(thread), Part::Asked, || {
+            format!("has no core until {until_then}")
+        });
         self.threads[thread].run = Run::Frozen(until);
         self.next_due = self.next_due.min(until);
     }
@@ -74,14 +84,18 @@ impl State {
             }
             1 => {
                 let length = rng.u64(1_000_000..10_000_000_000);
-                self.note(|| format!("the machine stands still for {length} ns"));
+                self.tell(Part::Decided, || {
+                    format!("the machine stands still for {length} ns")
+                });
                 self.faults.pauses += 1;
                 self.disturbances.push((self.now, self.now + length));
                 self.now += length;
             }
             2 => {
                 let length = rng.u64(1_000_000..60_000_000_000);
-                self.note(|| format!("the machine is suspended for {length} ns"));
+                self.tell(Part::Decided, || {
+                    format!("the machine is suspended for {length} ns")
+                });
                 self.faults.suspensions += 1;
                 let clocks = &mut self.hosts[0].clocks;
                 clocks.suspended += length;
@@ -92,7 +106,9 @@ impl State {
             3 => {
                 let length = rng.u64(1_000_000..3_600_000_000_000);
                 let forward = rng.bool();
-                self.note(|| format!("the wall clock is set by {length} ns, forward: {forward}"));
+                self.tell(Part::Decided, || {
+                    format!("the wall clock is set by {length} ns, forward: {forward}")
+                });
                 self.faults.wall_steps += 1;
                 let wall = &mut self.hosts[0].clocks.wall;
                 *wall = if forward {
@@ -106,7 +122,7 @@ impl State {
                 let all = self.kernel.eventfds();
                 if !all.is_empty() {
                     let fd = all[rng.usize(..all.len())];
-                    self.note(|| format!("a wake-up for nothing at {fd}"));
+                    self.tell(Part::Decided, || format!("a wake-up for nothing at {fd}"));
                     self.faults.spurious += 1;
                     self.written(fd);
                 }
@@ -137,7 +153,7 @@ impl State {
     }
 
     pub(crate) fn settle(&mut self) {
-        self.note(|| "from here on nothing goes wrong".into());
+        self.tell(Part::Asked, || "from here on nothing goes wrong".into());
         // From here on, a thread that makes no progress shows an error of the runtime.
         self.settled = true;
         self.faults.drop_over.get_or_insert(self.now);

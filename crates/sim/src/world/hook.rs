@@ -2,7 +2,7 @@
 
 use tourbillon_sync::sim::{Hook, Probe};
 
-use super::{IS_INSIDE, ME, NEVER, Wait, World, decide::Class, enter, me};
+use super::{IS_INSIDE, ME, NEVER, Wait, World, decide::Class, enter, me, story::Part};
 
 impl Hook for World {
     fn step(&self) {
@@ -97,7 +97,7 @@ impl Hook for World {
             state.faults.refused += 1;
             let now = state.now;
             state.faults.refuse_first.get_or_insert(now);
-            state.note(|| format!("{name} is refused"));
+            state.tell(Part::Decided, || format!("{name} is refused"));
             return false;
         }
         if let Some(me) = me() {

@@ -5,6 +5,7 @@ use super::{
     clocks::{Clock, Clocks},
     decide::{Class, Key, Met},
     disk::Volume,
+    story::Part,
 };
 use crate::simulation::Simulation;
 
@@ -81,7 +82,9 @@ impl State {
 
     /// Takes all cores from a machine until a moment. Its clocks go on.
     pub(crate) fn pause(&mut self, host: usize, until: u64) {
-        self.note(|| format!("{} stands still", self.hosts[host].name));
+        self.tell(Part::Asked, || {
+            format!("{} stands still", self.hosts[host].name)
+        });
         self.hosts[host].paused_until = until;
         self.next_due = self.next_due.min(until);
     }

@@ -107,6 +107,11 @@ impl Kernel {
         }
     }
 
+    /// Returns the machine of a descriptor.
+    pub(crate) fn host_of(&self, fd: i32) -> Option<usize> {
+        self.hosts.get(&fd).copied()
+    }
+
     /// Returns the descriptors of a machine.
     pub(crate) fn of_host(&self, host: usize) -> Vec<i32> {
         let all = self.hosts.iter().filter(|(_, of)| **of == host);

@@ -14,6 +14,7 @@ mod neglect;
 pub(crate) mod net;
 pub(crate) mod pair;
 mod schedule;
+pub(crate) mod story;
 mod threads;
 
 use std::{
@@ -44,6 +45,7 @@ use self::{
     kernel::{Kernel, Object},
     neglect::Oracle,
     net::Net,
+    story::{Millis, Part, Who},
     threads::Thread,
 };
 
@@ -55,7 +57,7 @@ pub(crate) const NEVER: u64 = u64::MAX;
 static WORLD: OnceLock<World> = OnceLock::new();
 /// The descriptor that gets the reason if the seed fails.
 static TOLD: AtomicI32 = AtomicI32::new(2);
-/// The descriptor that gets the decisions of a seed that ends.
+/// The descriptor that gets the decisions of a seed that ends, and its story.
 static TAKEN: AtomicI32 = AtomicI32::new(-1);
 /// How the simulation that begins runs.
 static ORDERS: Mutex<Orders> = Mutex::new(Orders::new());
@@ -69,6 +71,8 @@ pub(crate) struct Orders {
     pub(crate) kept: Option<Kept>,
     /// It records its decisions.
     pub(crate) records: bool,
+    /// It tells in words what happened.
+    pub(crate) tells: bool,
 }
 
 impl Orders {
@@ -77,6 +81,7 @@ impl Orders {
             traces: false,
             kept: None,
             records: false,
+            tells: false,
         }
     }
 }
@@ -86,7 +91,7 @@ pub(crate) fn set_told(fd: i32) {
     TOLD.store(fd, Ordering::Relaxed);
 }
 
-/// Sets the descriptor that gets the decisions of a seed that ends.
+/// Sets the descriptor that gets the decisions of a seed that ends, and its story.
 pub(crate) fn set_taken(fd: i32) {
     TAKEN.store(fd, Ordering::Relaxed);
 }
@@ -96,13 +101,14 @@ pub(crate) fn set_orders(orders: Orders) {
     *lock(&ORDERS) = orders;
 }
 
-/// Writes the decisions of the seed, if they are recorded.
+/// Writes the decisions of the seed, if they are recorded, and its story behind them.
 pub(crate) fn tell_taken() {
     let fd = TAKEN.load(Ordering::Relaxed);
     if fd >= 0 {
         // SAFETY: the descriptor is that of a file that stays open.
         let file = unsafe { File::from_raw_fd(fd) };
-        let _ = ManuallyDrop::new(file).write_all(decide::taken().as_bytes());
+        let text = format!("{}\n{}", decide::taken(), story::text());
+        let _ = ManuallyDrop::new(file).write_all(text.as_bytes());
     }
 }
 
@@ -177,6 +183,8 @@ pub(crate) struct State {
     pub(crate) settled: bool,
     pub(crate) dropping: bool,
     pub(crate) traces: bool,
+    /// Somebody wants to know in words what happens.
+    pub(crate) tells: bool,
     /// The times in which a fault kept something from running.
     pub(crate) disturbances: Vec<(u64, u64)>,
     pub(crate) oracle: Option<Oracle>,
@@ -265,6 +273,7 @@ fn open(seed: u64, plan: Plan, is_watched: bool) -> &'static World {
         settled: false,
         dropping: true,
         traces: orders.traces,
+        tells: orders.tells,
         disturbances: Vec::new(),
         oracle: is_watched.then(Oracle::default),
         sometimes: BTreeMap::new(),
@@ -326,7 +335,18 @@ impl World {
     /// Lets the calling thread wait until `until` at most. Returns whether its event came.
     pub(crate) fn wait(&self, mut state: MutexGuard<'_, State>, wait: Wait, until: u64) -> bool {
         let me = me().expect("it is a thread of the world");
-        state.note(|| format!("waits for {wait:?}"));
+        // Workers and blocking threads wait so when they have nothing to do.
+        let part = match wait {
+            Wait::Epoll(_) | Wait::Condition(_) | Wait::Lock(_) => Part::Detail,
+            _ => Part::Plain,
+        };
+        state.happens_to(Who::Caller, part, || match until {
+            NEVER => format!("waits for {wait}"),
+            _ => {
+                let until = Millis(until.wrapping_sub(BEGIN));
+                format!("waits for {wait}, until {until}")
+            }
+        });
         state.threads[me].run = Run::Waits(wait, until);
         state.threads[me].woken = false;
         state.threads[me].turn += 1;
@@ -427,14 +447,6 @@ impl State {
     pub(crate) fn mix(&mut self, word: u64) {
         let mixed = (self.hash ^ word).wrapping_mul(0xff51_afd7_ed55_8ccd);
         self.hash = mixed ^ (mixed >> 29);
-    }
-
-    pub(crate) fn note(&self, line: impl FnOnce() -> String) {
-        if self.traces {
-            let now = self.now.wrapping_sub(BEGIN);
-            let name = me().map_or(String::new(), |me| self.place_of(me));
-            eprintln!("{now:>14} {name}: {}", line());
-        }
     }
 
     /// Returns the name of a thread, with that of its host.

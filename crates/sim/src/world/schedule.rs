@@ -1,10 +1,11 @@
 //! The scheduler of a simulation, and the progress of time.
 
 use super::{
-    BEGIN, NEVER, Run, State, Wait,
+    NEVER, Run, State, Wait,
     decide::{Class, Decision, Key},
     die_with,
     faults::Style,
+    story::{Part, Who},
 };
 
 /// A thread that passes this many points without waiting gets the lowest priority. It prevents a
@@ -148,9 +149,13 @@ impl State {
         if next != me {
             self.mix(next as u64);
         }
-        if next != me && self.traces {
-            let (now, name) = (self.now - BEGIN, self.place_of(next));
-            eprintln!("{now:>14} {name}");
+        match self.threads[me].run {
+            Run::Ready if next != usual && next != me => self.tell_switch(me, next),
+            _ if next != me => {
+                let part = [Part::Detail, Part::Decided][usize::from(next != usual)];
+                self.happens_to(Who::Thread(next), part, || "goes on".into());
+            }
+            _ => {}
         }
         next
     }
@@ -169,7 +174,10 @@ impl State {
             }
         }
         for fd in self.kernel.take_due(self.now, &self.hosts) {
-            self.note(|| format!("timerfd {fd} goes off"));
+            if let Some(host) = self.kernel.host_of(fd) {
+                let name = &self.hosts[host].name;
+                self.tell(Part::Plain, || format!("a timer of {name} goes off"));
+            }
             self.signal(fd);
         }
         self.deliver();

@@ -120,13 +120,24 @@ fn a_race_needs_few_switches() {
     let failures = (0..2_000).filter_map(|seed| racy(seed).run().err());
     for failure in failures.take(2) {
         let (_, all) = run_with(&racy(failure.seed()), None);
-        let few = few_decisions(&racy(failure.seed()), &failure).expect("it fails again");
+        let (few, story) = few_decisions(&racy(failure.seed()), &failure).expect("it fails again");
         let count = |text: &str| text.split_whitespace().count();
         assert!(count(&few) <= 8, "{few}");
         assert!(count(&few) < count(&all), "{few}\n{all}");
         let (ended, taken) = run_with(&racy(failure.seed()), Some(&few));
         assert!(ended.unwrap_err().why().contains("an update is lost"));
         assert_eq!(taken, few);
+        // The story says at which line of the program a thread stopped.
+        let mut switches = story.lines().filter(|line| line.starts_with("  > "));
+        let line = switches.find(|line| line.contains(", at ")).expect(&story);
+        assert!(
+            line.contains(" a: ") && line.contains("tests/it/shrink.rs:"),
+            "{line}"
+        );
+        assert!(
+            (few.split(' ').count()..=70).contains(&story.lines().count()),
+            "{story}"
+        );
         // Each one is needed: with any of them left out, nothing is lost.
         let words: Vec<&str> = few.split_whitespace().collect();
         for at in 0..words.len() {

@@ -3,7 +3,14 @@
 use std::collections::BTreeMap;
 
 use super::{Attributes, Inode, Kind, Place, Sync, Volume};
-use crate::world::{State, Wait, World, clocks::Clock, decide::Class, kernel::Object, net::Errno};
+use crate::world::{
+    State, Wait, World,
+    clocks::Clock,
+    decide::Class,
+    kernel::Object,
+    net::Errno,
+    story::{Part, Who},
+};
 
 /// The length that a file may have.
 const LONGEST: u64 = i64::MAX as u64;
@@ -304,8 +311,12 @@ impl State {
             return;
         };
         let (names, files) = disk.crash(loses);
-        self.note(|| {
-            format!("its disk loses {names} changes of names, and what {files} files had")
+        if (names, files) == (0, 0) {
+            return;
+        }
+        let name = &self.hosts[host].name;
+        self.tell(Part::Decided, || {
+            format!("{name}'s disk loses {names} changes of names, and what {files} files had")
         });
     }
 }
@@ -349,9 +360,10 @@ impl World {
         self.wait(state, Wait::Time, until);
         let mut state = self.lock();
         let fails = state.chance_at(host, Class::SyncError, errors);
-        state.note(|| match fails {
-            true => "a sync fails".into(),
-            false => "a sync is done".into(),
+        let part = [Part::Plain, Part::Decided][usize::from(fails)];
+        state.happens_to(Who::Caller, part, || match fails {
+            true => "has a sync that fails".into(),
+            false => "has synced".into(),
         });
         if let Some(disk) = &mut state.hosts[host].disk {
             for sync in syncs {

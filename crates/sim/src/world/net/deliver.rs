@@ -2,7 +2,10 @@
 
 use std::net::SocketAddrV4;
 
-use super::{super::State, Body, EndId, Errno, Gone, Kind, Packet};
+use super::{
+    super::{State, story::Part},
+    Body, EndId, Errno, Gone, Kind, Packet,
+};
 
 impl State {
     /// Delivers the packets that have arrived.
@@ -20,16 +23,19 @@ impl State {
         let (from, to) = (packet.from, packet.to);
         let is_stopped = to == 0 || self.net.cut.contains(&(from, to)) || self.hosts[to].is_down;
         if is_stopped && !matches!(packet.body, Body::GiveUp { .. }) {
-            self.note(|| format!("{} does not get through", packet.body.name()));
+            self.tell(Part::Plain, || {
+                let name = packet.body.name();
+                format!("{name} from {} does not get through", self.hosts[from].name)
+            });
             // The sender of a segment sends it again and again. Nobody does that for a datagram.
             if to != 0 && !matches!(packet.body, Body::Datagram { .. }) {
                 self.net.held.push(packet);
             }
             return;
         }
-        self.note(|| {
+        self.tell(Part::Plain, || {
             let (from, to) = (&self.hosts[from].name, &self.hosts[to].name);
-            format!("{} of {from} arrives at {to}", packet.body.name())
+            format!("{} from {from} arrives at {to}", packet.body.name())
         });
         let (Some(number), Some(id)) = (packet.number, packet.body.end()) else {
             return self.take_in(from, to, packet.body);

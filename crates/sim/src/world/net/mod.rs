@@ -16,6 +16,7 @@ use super::{
     State,
     decide::Class,
     kernel::{Object, READABLE},
+    story::{Millis, Part},
 };
 use crate::network::Network;
 
@@ -275,10 +276,21 @@ impl State {
             false => (plan.delay.clone(), plan.loss),
         };
         let key = self.meet_at(from, Class::Delay);
-        let delay = self.vary(key, range.start, |rng| rng.u64(range));
+        let usual = range.start;
+        let delay = self.vary(key, usual, |rng| rng.u64(range));
+        if delay != usual {
+            self.tell(Part::Decided, || {
+                let (from, to) = (&self.hosts[from].name, &self.hosts[to].name);
+                let (name, delay) = (body.name(), Millis(delay));
+                format!("{name} from {from} to {to} is under way for {delay}")
+            });
+        }
         let mut at = self.now.saturating_add(delay);
         if self.chance_at(from, Class::Loss, loss) {
-            self.note(|| format!("the network loses {}", body.name()));
+            self.tell(Part::Decided, || {
+                let (from, to) = (&self.hosts[from].name, &self.hosts[to].name);
+                format!("the network loses {} from {from} to {to}", body.name())
+            });
             if matches!(body, Body::Datagram { .. }) {
                 return at;
             }
@@ -307,6 +319,11 @@ impl State {
 
     /// Cuts one direction, or joins it again.
     pub(crate) fn set_cut(&mut self, from: usize, to: usize, is_cut: bool) {
+        self.tell(Part::Asked, || {
+            let (from, to) = (&self.hosts[from].name, &self.hosts[to].name);
+            let what = ["joined", "cut"][usize::from(is_cut)];
+            format!("the link from {from} to {to} is {what}")
+        });
         if is_cut {
             self.net.cut.insert((from, to));
         } else {
@@ -317,6 +334,7 @@ impl State {
 
     /// Joins all links.
     pub(crate) fn repair(&mut self) {
+        self.tell(Part::Asked, || "all links are joined".into());
         self.net.cut.clear();
         self.release();
     }
@@ -334,6 +352,10 @@ impl State {
 
     /// Resets the connections between two hosts.
     pub(crate) fn reset_between(&mut self, one: usize, other: usize) {
+        self.tell(Part::Asked, || {
+            let (one, other) = (&self.hosts[one].name, &self.hosts[other].name);
+            format!("the connections between {one} and {other} are reset")
+        });
         let chosen = self.net.ends.iter().filter(|(_, end)| {
             let peer = self.host_of(end.host, *end.peer.ip());
             [(one, Some(other)), (other, Some(one))].contains(&(end.host, peer))

@@ -221,7 +221,7 @@ impl State {
         }
         let resets = self.net.plan.resets;
         if self.chance_at(host, Class::Reset, resets) {
-            self.note(|| "the network resets the connection".into());
+            self.decided(|| "has a connection that the network resets".into());
             self.fail_end(id, libc::ECONNRESET);
             self.fail_end(other, libc::ECONNRESET);
             return Err(libc::ECONNRESET);

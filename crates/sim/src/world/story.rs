@@ -1,0 +1,205 @@
+//! What happens in a simulation, in words.
+
+use std::{
+    backtrace::Backtrace,
+    collections::VecDeque,
+    fmt,
+    sync::{Mutex, PoisonError},
+};
+
+use super::{BEGIN, State, me};
+
+/// How many lines a story has at most.
+const LINES: usize = 60;
+/// How many of them are of decisions and of faults, at most.
+const MAIN: usize = 40;
+
+/// How many decisions of a story have a place in the code, at most.
+const PLACES: usize = MAIN;
+
+/// Which part of a story something is.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Part {
+    /// Only traces have it.
+    Detail,
+    Plain,
+    /// The program has asked for a fault.
+    Asked,
+    /// The seed has decided it, though it is not the usual way.
+    Decided,
+}
+
+/// Who does something.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Who {
+    /// The calling thread.
+    Caller,
+    /// The network, a clock or a machine.
+    World,
+    Thread(usize),
+}
+
+/// A line of a story.
+struct Line {
+    /// How many lines came before it, with those that are not kept.
+    number: u64,
+    is_decided: bool,
+    text: String,
+}
+
+/// The end of a story, and before that its decisions and faults.
+#[derive(Default)]
+struct Story {
+    count: u64,
+    /// How many of its decisions have a place in the code.
+    places: usize,
+    main: VecDeque<Line>,
+    last: VecDeque<Line>,
+}
+
+static STORY: Mutex<Option<Story>> = Mutex::new(None);
+
+/// A moment or a length of simulated time.
+pub(crate) struct Millis(pub(crate) u64);
+
+impl fmt::Display for Millis {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let text = format!("{}.{:06}", self.0 / 1_000_000, self.0 % 1_000_000);
+        f.pad(&text)?;
+        f.write_str(" ms")
+    }
+}
+
+impl Story {
+    fn add(&mut self, part: Part, text: String) {
+        let (number, is_decided) = (self.count, part == Part::Decided);
+        self.count += 1;
+        let line = Line {
+            number,
+            is_decided,
+            text,
+        };
+        match part {
+            Part::Detail => {}
+            Part::Plain => self.last.push_back(line),
+            Part::Asked | Part::Decided => self.main.push_back(line),
+        }
+        // The latest ones matter most. Of faults, more are kept.
+        if self.main.len() > MAIN {
+            self.main.pop_front();
+        }
+        if self.main.len() + self.last.len() > LINES {
+            self.last.pop_front();
+        }
+    }
+
+    fn text(&self) -> String {
+        let mut lines: Vec<&Line> = self.main.iter().chain(&self.last).collect();
+        lines.sort_by_key(|line| line.number);
+        let (mut text, mut next) = (String::new(), 0);
+        for line in lines {
+            if line.number > next {
+                text += "    …\n";
+            }
+            next = line.number + 1;
+            text += if line.is_decided { "  > " } else { "    " };
+            text += &line.text;
+            text.push('\n');
+        }
+        text
+    }
+}
+
+/// Returns the story so far. Empty if nobody asked for one.
+pub(crate) fn text() -> String {
+    let story = STORY.lock().unwrap_or_else(PoisonError::into_inner);
+    story.as_ref().map(Story::text).unwrap_or_default()
+}
+
+/// Returns the place in the user's code at which the calling thread is, if that can be known.
+fn place() -> Option<String> {
+    let all = Backtrace::force_capture().to_string();
+    let mut lines = all.lines().map(str::trim);
+    while let Some(line) = lines.next() {
+        let Some((_, symbol)) = line.split_once(": ") else {
+            continue;
+        };
+        if is_foreign(symbol) {
+            continue;
+        }
+        let at = lines.next()?.strip_prefix("at ")?;
+        // Without the column.
+        let at = at.rsplit_once(':').map_or(at, |(at, _)| at);
+        return Some(at.strip_prefix("./").unwrap_or(at).to_owned());
+    }
+    None
+}
+
+/// Returns whether a function is one of the standard library, the runtime or the simulation.
+fn is_foreign(symbol: &str) -> bool {
+    let name = symbol.trim_start_matches(['<', '&', '*']);
+    let mut crates = ["core", "std", "alloc", "hashbrown", "crossbeam", "__"].iter();
+    let is_library = crates.any(|it| name.starts_with(it));
+    is_library || name.starts_with("tourbillon") || !name.contains("::")
+}
+
+impl State {
+    /// Tells of something that the calling thread does.
+    pub(crate) fn note(&self, line: impl FnOnce() -> String) {
+        self.happens_to(Who::Caller, Part::Plain, line);
+    }
+
+    /// Tells of something that the calling thread does, and that only traces have.
+    pub(crate) fn detail(&self, line: impl FnOnce() -> String) {
+        self.happens_to(Who::Caller, Part::Detail, line);
+    }
+
+    /// Tells of something that the seed has decided for the calling thread.
+    pub(crate) fn decided(&self, line: impl FnOnce() -> String) {
+        self.happens_to(Who::Caller, Part::Decided, line);
+    }
+
+    /// Tells of something that no thread does.
+    pub(crate) fn tell(&self, part: Part, line: impl FnOnce() -> String) {
+        self.happens_to(Who::World, part, line);
+    }
+
+    /// Tells of something that happens. All that traces and stories have comes by here.
+    pub(crate) fn happens_to(&self, who: Who, part: Part, line: impl FnOnce() -> String) {
+        let is_told = self.tells && part != Part::Detail;
+        if !self.traces && !is_told {
+            return;
+        }
+        let thread = match who {
+            Who::Caller => me(),
+            Who::World => None,
+            Who::Thread(thread) => Some(thread),
+        };
+        let now = Millis(self.now.wrapping_sub(BEGIN));
+        let name = thread.map_or(String::new(), |thread| self.place_of(thread) + ": ");
+        let mut text = format!("{now:>14} {name}{}", line());
+        if self.traces {
+            let mark = if part == Part::Decided { ">" } else { " " };
+            eprintln!("{mark} {text}");
+        }
+        if is_told {
+            let mut story = STORY.lock().unwrap_or_else(PoisonError::into_inner);
+            let story = story.get_or_insert_default();
+            let is_here = part == Part::Decided && thread.is_some() && thread == me();
+            // To find out where it is takes long.
+            if is_here && story.places < PLACES {
+                story.places += 1;
+                let place = place();
+                text += &place.map_or(String::new(), |place| format!(", at {place}"));
+            }
+            story.add(part, text);
+        }
+    }
+
+    /// Tells that a thread has given the baton to another one, though it could go on.
+    pub(crate) fn tell_switch(&self, me: usize, next: usize) {
+        self.happens_to(Who::Thread(me), Part::Decided, || {
+            format!("stops, and {} goes on", self.place_of(next))
+        });
+    }
+}
