@@ -31,6 +31,8 @@ const MARK: &str = "--- tourbillon-sim ---\n";
 const RUNNER: &str = "TOURBILLON_SIM_RUNNER";
 const SEED: &str = "TOURBILLON_SIM_SEED";
 const TRACE: &str = "TOURBILLON_SIM_TRACE";
+/// The file that gets a trace for Perfetto.
+const PERFETTO: &str = "TOURBILLON_SIM_PERFETTO";
 /// The decisions of the seed that may go another way than the usual one.
 const KEEP: &str = "TOURBILLON_SIM_KEEP";
 /// For how many seconds a failing seed is shrunk.
@@ -150,6 +152,7 @@ fn runner(test: Test, name: &str, describe: fn(&mut Simulation)) -> i32 {
             orders: Orders {
                 traces: env::var_os(TRACE).is_some(),
                 kept,
+                perfetto: env::var_os(PERFETTO).map(Into::into),
                 ..Orders::default()
             },
             ..Way::default()
@@ -291,7 +294,8 @@ impl Seeds {
         let limit = Duration::from_secs(seconds);
         let failure = self.failure.as_ref()?;
         let run = |way| start(self.test, failure.seed, way, self.describe).wait();
-        shrink::shrink(failure, limit, run)
+        let perfetto = env::var_os(PERFETTO).map(Into::into);
+        shrink::shrink(failure, limit, perfetto, run)
     }
 
     /// Waits for the end of one process.

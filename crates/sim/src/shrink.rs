@@ -1,6 +1,9 @@
 //! Looks for few decisions with which a seed fails in the same way.
 
-use std::time::{Duration, Instant};
+use std::{
+    path::PathBuf,
+    time::{Duration, Instant},
+};
 
 use crate::{
     outcome::{Failure, Report},
@@ -59,10 +62,12 @@ fn place(why: &str) -> String {
 }
 
 /// Looks for few decisions of a seed with which it fails in the same way. `None` if the time is
-/// over before anything is known, or if the seed does not fail again.
+/// over before anything is known, or if the seed does not fail again. `perfetto` gets a trace of
+/// the run with those that are left.
 pub(crate) fn shrink(
     failure: &Failure,
     limit: Duration,
+    perfetto: Option<PathBuf>,
     run: impl Fn(Way) -> Ended,
 ) -> Option<Shrunk> {
     let mut search = Search {
@@ -89,6 +94,7 @@ pub(crate) fn shrink(
         orders: Orders {
             kept: Some(Kept::new(search.kept.iter().copied())),
             tells: true,
+            perfetto,
             ..Orders::default()
         },
         ..Way::default()
@@ -175,11 +181,21 @@ impl<R: Fn(Way) -> Ended> Search<R> {
 /// Runs one seed and tells the decisions of it, as `TOURBILLON_SIM_KEEP` has them. `kept` has those
 /// that may go another way than the usual one; `None` stands for all.
 pub fn run_with(simulation: &Simulation, kept: Option<&str>) -> (Result<Report, Failure>, String) {
+    run_to(simulation, kept, None)
+}
+
+/// Does what [`run_with`] does, and writes a trace for Perfetto to a file.
+pub fn run_to(
+    simulation: &Simulation,
+    kept: Option<&str>,
+    perfetto: Option<PathBuf>,
+) -> (Result<Report, Failure>, String) {
     let kept = kept.map(|text| Kept::new(decide::parse(text).expect("these are decisions")));
     let way = Way {
         orders: Orders {
             kept,
             records: true,
+            perfetto,
             ..Orders::default()
         },
         ..Way::default()
@@ -191,7 +207,7 @@ pub fn run_with(simulation: &Simulation, kept: Option<&str>) -> (Result<Report, 
 /// Shrinks a failure of a seed. Returns the decisions that are left, and what happens with them.
 pub fn few_decisions(simulation: &Simulation, failure: &Failure) -> Option<(String, String)> {
     let limit = Duration::from_secs(60);
-    let shrunk = shrink(failure, limit, |way| start(simulation, way))?;
+    let shrunk = shrink(failure, limit, None, |way| start(simulation, way))?;
     Some((decide::write(&shrunk.kept), shrunk.story))
 }
 

@@ -13,6 +13,7 @@ pub(crate) mod kernel;
 mod neglect;
 pub(crate) mod net;
 pub(crate) mod pair;
+mod perfetto;
 mod schedule;
 pub(crate) mod story;
 mod threads;
@@ -25,6 +26,7 @@ use std::{
     mem::ManuallyDrop,
     ops::Deref,
     os::fd::FromRawFd,
+    path::PathBuf,
     sync::{
         Mutex, MutexGuard, OnceLock, PoisonError,
         atomic::{AtomicI32, Ordering},
@@ -73,6 +75,8 @@ pub(crate) struct Orders {
     pub(crate) records: bool,
     /// It tells in words what happened.
     pub(crate) tells: bool,
+    /// It writes a trace for Perfetto to this file.
+    pub(crate) perfetto: Option<PathBuf>,
 }
 
 impl Orders {
@@ -82,6 +86,7 @@ impl Orders {
             kept: None,
             records: false,
             tells: false,
+            perfetto: None,
         }
     }
 }
@@ -101,8 +106,9 @@ pub(crate) fn set_orders(orders: Orders) {
     *lock(&ORDERS) = orders;
 }
 
-/// Writes the decisions of the seed, if they are recorded, and its story behind them.
-pub(crate) fn tell_taken() {
+/// Writes the decisions of the seed, if they are recorded, its story behind them, and its trace.
+pub(crate) fn tell_taken(failure: Option<&str>) {
+    perfetto::write(failure);
     let fd = TAKEN.load(Ordering::Relaxed);
     if fd >= 0 {
         // SAFETY: the descriptor is that of a file that stays open.
@@ -185,6 +191,8 @@ pub(crate) struct State {
     pub(crate) traces: bool,
     /// Somebody wants to know in words what happens.
     pub(crate) tells: bool,
+    /// Somebody wants a trace for Perfetto.
+    pub(crate) draws: bool,
     /// The times in which a fault kept something from running.
     pub(crate) disturbances: Vec<(u64, u64)>,
     pub(crate) oracle: Option<Oracle>,
@@ -274,10 +282,14 @@ fn open(seed: u64, plan: Plan, is_watched: bool) -> &'static World {
         dropping: true,
         traces: orders.traces,
         tells: orders.tells,
+        draws: orders.perfetto.is_some(),
         disturbances: Vec::new(),
         oracle: is_watched.then(Oracle::default),
         sometimes: BTreeMap::new(),
     };
+    if let Some(path) = orders.perfetto {
+        perfetto::begin(path);
+    }
     let world = WORLD.get_or_init(|| World(Mutex::new(state)));
     install(world);
     let me = world.lock().add_thread("main".into(), 0);
@@ -309,7 +321,7 @@ pub(crate) fn die(why: &str) -> ! {
 
 pub(crate) fn die_with(why: &str, state: &str) -> ! {
     IS_INSIDE.set(true);
-    tell_taken();
+    tell_taken(Some(why));
     // SAFETY: the descriptor is that of the process's standard error, or of a file that stays open.
     let told = unsafe { File::from_raw_fd(TOLD.load(Ordering::Relaxed)) };
     let _ = ManuallyDrop::new(told).write_all(format!("FAILED: {why}\n{state}").as_bytes());

@@ -98,7 +98,7 @@ impl State {
 
     /// Chooses the next thread. If none can run, advances the time to the next event.
     pub(crate) fn choose(&mut self, me: usize) -> usize {
-        let mut woke_all = false;
+        let (mut woke_all, ran_until) = (false, self.now);
         while self.ready().next().is_none() {
             self.update_next_due();
             if self.next_due > self.now {
@@ -148,6 +148,9 @@ impl State {
         // A decision that leaves all as it is has no part in the run.
         if next != me {
             self.mix(next as u64);
+        }
+        if next != me || self.now > ran_until {
+            self.draw_run(me, ran_until, next);
         }
         match self.threads[me].run {
             Run::Ready if next != usual && next != me => self.tell_switch(me, next),

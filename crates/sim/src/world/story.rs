@@ -167,7 +167,8 @@ impl State {
     /// Tells of something that happens. All that traces and stories have comes by here.
     pub(crate) fn happens_to(&self, who: Who, part: Part, line: impl FnOnce() -> String) {
         let is_told = self.tells && part != Part::Detail;
-        if !self.traces && !is_told {
+        let is_drawn = self.draws && part != Part::Detail;
+        if !self.traces && !is_told && !is_drawn {
             return;
         }
         let thread = match who {
@@ -177,7 +178,11 @@ impl State {
         };
         let now = Millis(self.now.wrapping_sub(BEGIN));
         let name = thread.map_or(String::new(), |thread| self.place_of(thread) + ": ");
-        let mut text = format!("{now:>14} {name}{}", line());
+        let line = line();
+        if is_drawn {
+            self.draw_instant(thread, part, &line);
+        }
+        let mut text = format!("{now:>14} {name}{line}");
         if self.traces {
             let mark = if part == Part::Decided { ">" } else { " " };
             eprintln!("{mark} {text}");

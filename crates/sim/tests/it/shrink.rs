@@ -1,10 +1,12 @@
 //! Decisions that are left out, and failures with few of them.
 
 use std::{
-    collections::BTreeSet,
+    collections::{BTreeMap, BTreeSet},
+    env, fs,
     fs::File,
     io::{Read, Write},
     net::{TcpListener, TcpStream},
+    process,
     sync::{
         Arc,
         atomic::{AtomicU64, Ordering::SeqCst},
@@ -12,10 +14,11 @@ use std::{
     time::Duration,
 };
 
+use serde_json::Value;
 use tourbillon::{task::spawn_blocking, time::sleep};
 use tourbillon_sim::{
     Disk, Network, Simulation, crash,
-    raw::{few_decisions, run_with},
+    raw::{few_decisions, run_to, run_with},
     restart,
 };
 
@@ -159,4 +162,60 @@ async fn a_report_names_the_decisions_that_are_left() {
     number.store(seen + 1, SeqCst);
     task.await.unwrap();
     assert_eq!(number.load(SeqCst), 2);
+}
+
+/// Returns a time of a trace event in ns.
+fn nanos(value: &Value) -> u64 {
+    (value.as_f64().unwrap() * 1_000.0).round() as u64
+}
+
+#[test]
+fn a_trace_has_threads_packets_and_crashes() {
+    let path = env::temp_dir().join(format!("tourbillon-sim-{}.json", process::id()));
+    let (without, _) = run_with(&busy(1), None);
+    let (with, _) = run_to(&busy(1), None, Some(path.clone()));
+    assert_eq!(with, without, "a trace changes nothing");
+    let text = fs::read_to_string(&path).unwrap();
+    fs::remove_file(&path).unwrap();
+    let trace: Value = serde_json::from_str(&text).unwrap();
+    let events = trace["traceEvents"].as_array().unwrap();
+    let (mut tracks, mut sent, mut came) = (BTreeMap::new(), BTreeMap::new(), 0);
+    let (mut named, mut runs, mut crashes) = (BTreeSet::new(), Vec::new(), 0);
+    for event in events {
+        let track = (
+            event["pid"].as_u64().unwrap(),
+            event["tid"].as_u64().unwrap(),
+        );
+        let (at, name) = (nanos(&event["ts"]), event["name"].as_str().unwrap());
+        match event["ph"].as_str().unwrap() {
+            "X" => {
+                let end = at + nanos(&event["dur"]);
+                let slices: &mut Vec<(u64, u64)> = tracks.entry(track).or_default();
+                slices.push((at, end));
+                if name == "runs" {
+                    runs.push((at, end));
+                }
+            }
+            "s" => assert_eq!(sent.insert(event["id"].to_string(), at), None, "{event}"),
+            "f" => {
+                came += 1;
+                let sent = sent[&event["id"].to_string()];
+                assert!(sent < at, "{event}");
+            }
+            "i" => crashes += u32::from(name == "server crashes" && event["s"] == "g"),
+            "M" => _ = named.insert(track),
+            phase => panic!("{phase}"),
+        }
+    }
+    assert!(came > 5 && came <= sent.len(), "{came} of {}", sent.len());
+    assert_eq!(crashes, 1);
+    // One thread at a time has the baton.
+    runs.sort_unstable();
+    assert!(runs.windows(2).all(|it| it[0].1 <= it[1].0), "{runs:?}");
+    for (track, mut slices) in tracks {
+        assert!(named.contains(&track), "{track:?}");
+        slices.sort_unstable();
+        slices.dedup();
+        assert!(slices.windows(2).all(|it| it[0].1 <= it[1].0), "{slices:?}");
+    }
 }

@@ -37,6 +37,10 @@ impl State {
             let (from, to) = (&self.hosts[from].name, &self.hosts[to].name);
             format!("{} from {from} arrives at {to}", packet.body.name())
         });
+        if self.draws && packet.flow > 0 {
+            let what = format!("{} from {}", packet.body.name(), self.hosts[from].name);
+            self.draw_packet(packet.flow, to, &what, true);
+        }
         let (Some(number), Some(id)) = (packet.number, packet.body.end()) else {
             return self.take_in(from, to, packet.body);
         };

@@ -106,6 +106,8 @@ pub(super) struct Packet {
     to: usize,
     /// Its place among the packets to an end, which come in order.
     number: Option<u64>,
+    /// Its number among all packets.
+    flow: u64,
     body: Body,
 }
 
@@ -118,6 +120,7 @@ pub(crate) struct Net {
     /// The packets under way, by the moment at which they arrive, and by number.
     packets: BTreeMap<(u64, u64), Packet>,
     last_packet: u64,
+    last_flow: u64,
     /// The packets that wait for a link, or for a host that is down.
     held: Vec<Packet>,
     /// The directions that are cut: from a host, to a host.
@@ -260,13 +263,21 @@ impl State {
             from,
             to,
             number: None,
+            flow: 0,
             body,
         };
         self.send_packet(packet, 0);
     }
 
     /// Sends a packet, which arrives at `not_before` at the earliest. Returns when it does.
-    fn send_packet(&mut self, packet: Packet, not_before: u64) -> u64 {
+    fn send_packet(&mut self, mut packet: Packet, not_before: u64) -> u64 {
+        self.net.last_flow += 1;
+        packet.flow = self.net.last_flow;
+        if self.draws {
+            let to = &self.hosts[packet.to].name;
+            let what = format!("{} to {to}", packet.body.name());
+            self.draw_packet(packet.flow, packet.from, &what, false);
+        }
         let Packet {
             from, to, ref body, ..
         } = packet;

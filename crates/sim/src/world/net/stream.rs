@@ -169,6 +169,7 @@ impl State {
                 from: host,
                 to: host,
                 number: None,
+                flow: 0,
                 body,
             },
         );
@@ -263,6 +264,7 @@ impl State {
             from: host,
             to: target,
             number: Some(number),
+            flow: 0,
             body,
         };
         let at = self.send_packet(packet, last);
