@@ -9,6 +9,8 @@ root=$(cd "$(dirname "$0")/../.." && pwd)
 target=x86_64-unknown-linux-gnu
 export CARGO_TARGET_DIR=${CARGO_TARGET_DIR:-$root/target/sim-user}
 export CARGO_TARGET_X86_64_UNKNOWN_LINUX_GNU_RUSTFLAGS="--cfg tourbillon_sim -Cpasses=tsan"
+# A report tells at which line a thread stopped.
+export CARGO_PROFILE_DEV_DEBUG=line-tables-only
 unset RUSTFLAGS
 # With --target, the flags are not those of build scripts and procedural macros.
 cargo test --quiet --locked --manifest-path "$root/Cargo.toml" -p tourbillon-sim --target "$target" \

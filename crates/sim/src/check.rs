@@ -6,6 +6,7 @@ use std::{
     io::Write,
     os::unix::process::CommandExt,
     process::{self, Command, Stdio},
+    sync::atomic::Ordering,
     time::{Duration, Instant},
 };
 
@@ -38,6 +39,8 @@ const KEEP: &str = "TOURBILLON_SIM_KEEP";
 /// For how many seconds a failing seed is shrunk.
 const SHRINK: &str = "TOURBILLON_SIM_SHRINK";
 const SHRINK_SECONDS: u64 = 10;
+/// For how many seconds a run may take that tells how long the others are.
+const MEASURING: u32 = 5;
 
 /// A test, and how many seeds of it run.
 #[doc(hidden)]
@@ -140,8 +143,25 @@ struct Seeds {
     failure: Option<Failure>,
 }
 
+/// Runs a test without random decisions, to know through how many points its runs go.
+fn measure(test: Test, describe: fn(&mut Simulation)) {
+    let way = Way {
+        seconds: MEASURING,
+        orders: Orders {
+            kept: Some(Kept::default()),
+            ..Orders::default()
+        },
+        ..Way::default()
+    };
+    let ended = start(test, 0, way, describe).wait();
+    if let Ok(report) = ended.result {
+        run::USUAL_POINTS.store(report.points(), Ordering::Relaxed);
+    }
+}
+
 fn runner(test: Test, name: &str, describe: fn(&mut Simulation)) -> i32 {
     let mut out = std::io::stdout();
+    measure(test, describe);
     if let Some(seed) = number(SEED) {
         let kept = env::var(KEEP).ok().map(|text| {
             let kept = decide::parse(&text);
@@ -213,7 +233,12 @@ fn runner(test: Test, name: &str, describe: fn(&mut Simulation)) -> i32 {
 }
 
 /// Returns what a person needs to know of a failure.
-fn failed(name: &str, failure: &Failure, shrunk: Option<&Shrunk>, seeds: &Seeds) -> String {
+fn failed(
+    name: &str,
+    failure: &Failure,
+    shrunk: Option<&(Shrunk, String)>,
+    seeds: &Seeds,
+) -> String {
     let program = env::current_exe().unwrap_or_default();
     let (seed, program) = (failure.seed, program.display());
     let mut text = format!(
@@ -222,7 +247,7 @@ fn failed(name: &str, failure: &Failure, shrunk: Option<&Shrunk>, seeds: &Seeds)
          {SEED}={seed} {program} {name} --exact --nocapture\n",
         seeds.done
     );
-    if let Some(shrunk) = shrunk {
+    if let Some((shrunk, story)) = shrunk {
         let (few, all) = (shrunk.kept.len(), shrunk.all);
         let (kept, took) = (decide::write(&shrunk.kept), shrunk.took.as_secs_f64());
         text += &format!(
@@ -230,9 +255,8 @@ fn failed(name: &str, failure: &Failure, shrunk: Option<&Shrunk>, seeds: &Seeds)
              {took:.1} s:\n  \
              {SEED}={seed} {KEEP}='{kept}' {program} {name} --exact --nocapture\n\n\
              What happens then, with a > where the seed decides:\n\
-             {}    fails: {}\n",
+             {story}    fails: {}\n",
             shrunk.tries,
-            shrunk.story,
             shrunk
                 .failure
                 .why
@@ -288,14 +312,15 @@ impl Seeds {
         }
     }
 
-    /// Shrinks the failure to few decisions.
-    fn shrink(&self) -> Option<Shrunk> {
+    /// Shrinks the failure to few decisions. Returns also what happens with those, in words.
+    fn shrink(&self) -> Option<(Shrunk, String)> {
         let seconds = number(SHRINK).unwrap_or(SHRINK_SECONDS);
         let limit = Duration::from_secs(seconds);
         let failure = self.failure.as_ref()?;
         let run = |way| start(self.test, failure.seed, way, self.describe).wait();
-        let perfetto = env::var_os(PERFETTO).map(Into::into);
-        shrink::shrink(failure, limit, perfetto, run)
+        let shrunk = shrink::shrink(failure, limit, run)?;
+        let story = shrunk.story(env::var_os(PERFETTO).map(Into::into), run);
+        Some((shrunk, story))
     }
 
     /// Waits for the end of one process.

@@ -1,6 +1,13 @@
 //! Runs a simulation in this process.
 
-use std::{sync::Arc, thread, time::Duration};
+use std::{
+    sync::{
+        Arc,
+        atomic::{AtomicU64, Ordering},
+    },
+    thread,
+    time::Duration,
+};
 
 use tourbillon::runtime::Builder;
 
@@ -16,6 +23,9 @@ use crate::{
 /// Stands before the names of what should happen in some seed.
 pub(crate) const SOMETIMES: &str = "sometimes ";
 
+/// Through how many points a run goes that decides nothing at random. 0: nobody knows.
+pub(crate) static USUAL_POINTS: AtomicU64 = AtomicU64::new(0);
+
 /// Returns the plan of a seed: how threads take turns, and what goes wrong on the machines.
 fn plan(simulation: &Simulation) -> Plan {
     let mut rng = fastrand::Rng::with_seed(simulation.seed ^ 0x5851_f42d_4c95_7f2d);
@@ -25,10 +35,20 @@ fn plan(simulation: &Simulation) -> Plan {
             often: rng.u16(2_000..30_000),
             length: rng.u32(20..2_000),
         },
-        // Rare changes of the priorities: a bug of depth d needs d − 1 at the right points.
-        2 => Style::Priorities(rng.u16(5..100)),
+        // A bug of depth d needs d − 1 changes at the right points.
+        2 => {
+            let count = rng.u32(..=3);
+            let guess = 1 << rng.u32(9..17);
+            let points = match USUAL_POINTS.load(Ordering::Relaxed) {
+                0 => guess,
+                // A change of the program that hardly matters is to change few plans.
+                usual => usual.next_power_of_two(),
+            };
+            Style::Changes { count, points }
+        }
         _ => Style::Priorities(rng.u16(100..2_000)),
     };
+    let style = simulation.style.unwrap_or(style);
     let freezes = rng.bool();
     Plan {
         style,

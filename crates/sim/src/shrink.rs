@@ -27,8 +27,6 @@ pub(crate) struct Shrunk {
     pub(crate) took: Duration,
     /// How it fails with those that are left.
     pub(crate) failure: Failure,
-    /// What happens before that.
-    pub(crate) story: String,
 }
 
 /// A search, and the best that it has found.
@@ -62,12 +60,10 @@ fn place(why: &str) -> String {
 }
 
 /// Looks for few decisions of a seed with which it fails in the same way. `None` if the time is
-/// over before anything is known, or if the seed does not fail again. `perfetto` gets a trace of
-/// the run with those that are left.
+/// over before anything is known, or if the seed does not fail again.
 pub(crate) fn shrink(
     failure: &Failure,
     limit: Duration,
-    perfetto: Option<PathBuf>,
     run: impl Fn(Way) -> Ended,
 ) -> Option<Shrunk> {
     let mut search = Search {
@@ -88,26 +84,38 @@ pub(crate) fn shrink(
     for (class, _) in CLASSES.into_iter().rev() {
         search.leave_out(|_, it| it.key.class == class);
     }
-    while search.reduce() {}
+    loop {
+        while search.reduce() {}
+        if !search.leave_out_neighbours() {
+            break;
+        }
+    }
     let took = search.begun.elapsed();
-    let way = Way {
-        orders: Orders {
-            kept: Some(Kept::new(search.kept.iter().copied())),
-            tells: true,
-            perfetto,
-            ..Orders::default()
-        },
-        ..Way::default()
-    };
-    let story = (search.run)(way).story;
     Some(Shrunk {
         kept: search.kept,
         all,
         tries: search.tries,
         took,
         failure: search.failure,
-        story,
     })
+}
+
+impl Shrunk {
+    /// Runs the seed once more, and tells what happens before it fails. `perfetto` gets a trace of
+    /// that. Call this in a process with one thread: the standard library has a lock for
+    /// backtraces, which another thread could have when the child is made.
+    pub(crate) fn story(&self, perfetto: Option<PathBuf>, run: impl Fn(Way) -> Ended) -> String {
+        let way = Way {
+            orders: Orders {
+                kept: Some(Kept::new(self.kept.iter().copied())),
+                tells: true,
+                perfetto,
+                ..Orders::default()
+            },
+            ..Way::default()
+        };
+        run(way).story
+    }
 }
 
 impl<R: Fn(Way) -> Ended> Search<R> {
@@ -152,6 +160,23 @@ impl<R: Fn(Way) -> Ended> Search<R> {
         let rest = all.filter(|(at, it)| !chosen(*at, it)).map(|it| *it.1);
         let rest: Vec<_> = rest.collect();
         rest.len() < self.kept.len() && self.attempt(Some(rest))
+    }
+
+    /// Leaves out two to four that follow each other. A switch to a thread and the one back are
+    /// often needed both or not at all. Returns whether that has helped.
+    fn leave_out_neighbours(&mut self) -> bool {
+        let mut found = false;
+        for count in 2..=4 {
+            let mut from = 0;
+            while from + count <= self.kept.len() && !self.left().is_zero() {
+                let range = from..from + count;
+                match self.leave_out(|at, _| range.contains(&at)) {
+                    true => (found, from) = (true, from.saturating_sub(1)),
+                    false => from += 1,
+                }
+            }
+        }
+        found && !self.left().is_zero()
     }
 
     /// Leaves out parts of what is left, of half of it at first, and of one at last, after Zeller
@@ -204,11 +229,11 @@ pub fn run_to(
     (ended.result, ended.taken)
 }
 
-/// Shrinks a failure of a seed. Returns the decisions that are left, and what happens with them.
-pub fn few_decisions(simulation: &Simulation, failure: &Failure) -> Option<(String, String)> {
+/// Shrinks a failure of a seed. Returns the decisions that are left.
+pub fn few_decisions(simulation: &Simulation, failure: &Failure) -> Option<String> {
     let limit = Duration::from_secs(60);
-    let shrunk = shrink(failure, limit, None, |way| start(simulation, way))?;
-    Some((decide::write(&shrunk.kept), shrunk.story))
+    let shrunk = shrink(failure, limit, |way| start(simulation, way))?;
+    Some(decide::write(&shrunk.kept))
 }
 
 fn start(simulation: &Simulation, way: Way) -> Ended {

@@ -14,6 +14,7 @@ use crate::{
     network::Network,
     outcome::{Failure, Outcome, Report},
     process, run,
+    world::faults::Style,
 };
 
 /// The future of a host's program. It says whether the program failed, and why.
@@ -66,6 +67,8 @@ pub struct Simulation {
     pub(crate) descriptors: usize,
     pub(crate) limit: Duration,
     pub(crate) points: u64,
+    /// The rule of switches that replaces the one of the seed.
+    pub(crate) style: Option<Style>,
 }
 
 impl fmt::Debug for Simulation {
@@ -92,6 +95,7 @@ impl Simulation {
             descriptors: usize::MAX,
             limit: Duration::from_secs(3_600),
             points: 20_000_000,
+            style: None,
         }
     }
 
@@ -264,6 +268,13 @@ impl Simulation {
     /// fails that passes through more, since it seems to be in a loop. They take some seconds.
     pub fn points(&mut self, points: u64) -> &mut Self {
         self.points = points;
+        self
+    }
+
+    /// Replaces the seed's rule of switches, for tests of the rules.
+    #[doc(hidden)]
+    pub fn style(&mut self, style: Style) -> &mut Self {
+        self.style = Some(style);
         self
     }
 

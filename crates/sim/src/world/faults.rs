@@ -13,9 +13,18 @@ pub enum Style {
         length: u32,
     },
     /// Runs the thread with the highest priority until it waits. With this chance in 65,536, a
-    /// point sets its priority to the lowest. (After Burckhardt and others, *A Randomized Scheduler
-    /// with Probabilistic Guarantees of Finding Bugs*.)
+    /// point sets its priority to the lowest.
     Priorities(u16),
+    /// Runs the thread with the highest priority until it waits. Some points, which are chosen at
+    /// the beginning, set the priority of the thread that passes them below all first ones. (After
+    /// Burckhardt and others, *A Randomized Scheduler with Probabilistic Guarantees of Finding
+    /// Bugs*.)
+    Changes {
+        /// How many such points there are: one less than the depth of the bugs to find.
+        count: u32,
+        /// They are among the first so many points.
+        points: u64,
+    },
 }
 
 /// The plan of a seed. Each number without a unit is a chance in millionths, at each point where

@@ -184,6 +184,8 @@ pub(crate) struct State {
     pub(crate) changed: bool,
     /// A priority lower than that of all threads.
     pub(crate) lowest: i64,
+    /// The points that change the priority of a thread, and to what.
+    pub(crate) changes: BTreeMap<u64, i64>,
     /// The thread with the baton gives it away, though it could go on.
     pub(crate) gives_way: bool,
     pub(crate) settled: bool,
@@ -277,6 +279,7 @@ fn open(seed: u64, plan: Plan, is_watched: bool) -> &'static World {
         next_due: NEVER,
         changed: false,
         lowest: 0,
+        changes: BTreeMap::new(),
         gives_way: false,
         settled: false,
         dropping: true,
@@ -292,7 +295,11 @@ fn open(seed: u64, plan: Plan, is_watched: bool) -> &'static World {
     }
     let world = WORLD.get_or_init(|| World(Mutex::new(state)));
     install(world);
-    let me = world.lock().add_thread("main".into(), 0);
+    let me = {
+        let mut state = world.lock();
+        state.choose_changes();
+        state.add_thread("main".into(), 0)
+    };
     ME.set(Some(me));
     world
 }

@@ -11,6 +11,8 @@ use super::{
 /// A thread that passes this many points without waiting gets the lowest priority. It prevents a
 /// spinning thread from starving the one that it waits for.
 const PATIENCE: u32 = 4_000;
+/// The same where priorities are to hold for long.
+const LONG_PATIENCE: u32 = 20_000;
 
 impl State {
     /// Passes a point of thread `me`. Returns whether another thread must run.
@@ -36,7 +38,7 @@ impl State {
             self.fire_due();
         }
         // A thread that spins for another one would otherwise keep that one from running.
-        if self.threads[me].since >= PATIENCE {
+        if self.threads[me].since >= self.patience() {
             self.demote(me);
             self.gives_way = true;
             return true;
@@ -58,7 +60,38 @@ impl State {
                 }
                 std::mem::take(&mut self.changed)
             }
+            Style::Changes { .. } => {
+                if let Some(priority) = self.changes.remove(&number) {
+                    self.threads[me].priority = priority;
+                    return true;
+                }
+                std::mem::take(&mut self.changed)
+            }
         }
+    }
+
+    fn patience(&self) -> u32 {
+        match self.plan.style {
+            Style::Changes { .. } => LONG_PATIENCE,
+            _ => PATIENCE,
+        }
+    }
+
+    /// Chooses the points that change priorities. The thread that passes the i-th one, in the order
+    /// in which they are drawn, gets the i-th lowest priority of those.
+    pub(super) fn choose_changes(&mut self) {
+        let Style::Changes { count, points } = self.plan.style else {
+            return;
+        };
+        let mut rng = self.numbers(Key {
+            class: Class::Switch,
+            who: u32::MAX,
+            count: 0,
+        });
+        self.changes = (0..count)
+            .map(|i| (rng.u64(1..=points.max(1)), i64::from(i) - i64::from(count)))
+            .collect();
+        self.lowest = -i64::from(count);
     }
 
     /// Gives the thread the lowest priority.
@@ -127,7 +160,7 @@ impl State {
                 let kept = kept.filter(|to| self.ready().any(|it| it == *to));
                 kept.unwrap_or(usual)
             }
-            Style::Priorities(_) => {
+            Style::Priorities(_) | Style::Changes { .. } => {
                 let threads = &self.threads;
                 let best = self.ready().max_by_key(|&number| threads[number].priority);
                 best.expect("one is ready")

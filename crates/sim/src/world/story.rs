@@ -128,6 +128,9 @@ fn place() -> Option<String> {
             continue;
         }
         let at = lines.next()?.strip_prefix("at ")?;
+        if at.starts_with("/rustc/") || at.contains("/.cargo/registry/") {
+            continue;
+        }
         // Without the column.
         let at = at.rsplit_once(':').map_or(at, |(at, _)| at);
         return Some(at.strip_prefix("./").unwrap_or(at).to_owned());

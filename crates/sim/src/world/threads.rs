@@ -158,7 +158,7 @@ impl State {
             who: number as u32,
             count: 0,
         });
-        let priority = rng.i64(1..1_000_000);
+        let priority = rng.i64(1..);
         self.threads.push(Thread {
             name,
             host,

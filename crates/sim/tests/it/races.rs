@@ -15,7 +15,7 @@ use tourbillon::{
     task::{spawn_blocking, yield_now},
     time::{sleep, timeout},
 };
-use tourbillon_sim::{Failure, Simulation};
+use tourbillon_sim::{Failure, Simulation, raw::Style};
 
 /// Returns the first of some seeds that fails.
 fn first_failure(seeds: u64, describe: impl Fn(&mut Simulation)) -> Option<Failure> {
@@ -238,4 +238,59 @@ async fn what_never_happens_fails_the_test() {
 async fn what_must_always_hold_fails_the_seed() {
     let number = 1;
     tourbillon_sim::assert_always!(number == 2, "it is {number}");
+}
+
+/// Two threads with a long way each. The one loses if all of its second half falls between two
+/// steps of the other that are near to each other. So the other has to stop once, there.
+async fn overtake() {
+    const LONG: u64 = 2_000;
+    let number = Arc::new(AtomicU64::new(0));
+    let is_open = Arc::new(AtomicBool::new(false));
+    let walk = |number: &AtomicU64, steps| {
+        for _ in 0..steps {
+            number.fetch_add(1, SeqCst);
+        }
+    };
+    let (of_thread, gate) = (number.clone(), is_open.clone());
+    let opens = std::thread::spawn(move || {
+        walk(&of_thread, LONG);
+        gate.store(true, SeqCst);
+        walk(&of_thread, LONG / 5);
+        gate.store(false, SeqCst);
+        walk(&of_thread, LONG);
+    });
+    let passes = std::thread::spawn(move || {
+        let before = is_open.load(SeqCst);
+        walk(&number, LONG);
+        assert!(!before || !is_open.load(SeqCst), "it was overtaken");
+    });
+    for thread in [opens, passes] {
+        spawn_blocking(|| thread.join().unwrap()).await.unwrap();
+    }
+}
+
+#[test]
+fn few_changes_of_priorities_find_what_random_switches_do_not() {
+    let points = Simulation::new(0)
+        .host("a", overtake)
+        .run()
+        .map_or(20_000, |it| it.points());
+    let found = |style: Style| {
+        let seeds = (0..200).filter(|&seed| {
+            let mut sim = Simulation::new(seed);
+            sim.style(style).host("a", overtake);
+            let failure = sim.run().err();
+            failure.is_some_and(|failure| failure.why().contains("it was overtaken"))
+        });
+        seeds.count()
+    };
+    let by_changes = found(Style::Changes { count: 1, points });
+    let at_random = found(Style::Uniform(2_000));
+    // A bug of depth 2 takes the right one of all points, and one of n threads: here, one of a
+    // tenth of the points.
+    assert!(by_changes >= 3, "{by_changes}, at random {at_random}");
+    assert!(
+        by_changes >= 4 * at_random,
+        "{by_changes}, at random {at_random}"
+    );
 }
