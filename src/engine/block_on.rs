@@ -25,7 +25,7 @@ pub(crate) fn drive_unless<F: Future, R>(
     is_over: impl Fn() -> bool,
 ) -> Option<F::Output> {
     // List the thread before the first poll: a paused clock must not advance while the future runs.
-    let thread = shared.quiescence.enter(shared, None);
+    let thread = shared.quiescence.enter(shared);
     let waker = thread.waker();
     let _registered = register(&waker)?;
     let mut cx = Context::from_waker(&waker);

@@ -18,7 +18,7 @@ use std::{
     panic::{AssertUnwindSafe, Location, catch_unwind, resume_unwind},
     pin::{Pin, pin},
     sync::Arc,
-    task::{Context, Poll, Waker},
+    task::{Context, Poll, Waker, ready},
     time::Instant,
 };
 
@@ -47,12 +47,15 @@ use crate::{
 /// How often [`run_until_empty`](Seat::run_until_empty) checks for tasks, in ns.
 const RECHECK: u64 = 1_000_000;
 
+/// Polls the future of `block_on`, and keeps its output.
+type PollRoot<'a> = dyn FnMut(&mut Context<'_>) -> Poll<()> + 'a;
+
 /// Where the only worker of a current-thread runtime waits for a thread.
 pub(crate) struct Seat(Mutex<State>);
 
 struct State {
     /// The queues of the worker, while no thread is the worker.
-    local: Option<Local>,
+    local: Option<Box<Local>>,
     /// The wakers of the threads that wait for the seat.
     waiting: Slab<Waker>,
 }
@@ -68,7 +71,7 @@ impl Seat {
     /// Creates the seat of a worker that has not run yet.
     pub(crate) fn new(local: Local) -> Self {
         Self(Mutex::new(State {
-            local: Some(local),
+            local: Some(Box::new(local)),
             waiting: Slab::new(),
         }))
     }
@@ -80,28 +83,40 @@ impl Seat {
         let called = Location::caller();
         let future = pin!(Some(future));
         let mut future = DroppedInside { shared, future };
-        loop {
-            let taken = lock(&self.0).local.take();
-            match taken {
-                Some(local) => {
-                    let (seat, local) = (self, Some(local));
-                    return Seated { seat, local }.drive(shared, future.get(), called);
-                }
-                None => {
-                    // What the future arms and spawns goes to this runtime.
-                    let _entered = entered::enter(shared);
-                    if let Some(output) = self.wait(shared, future.get()) {
-                        return output;
-                    }
-                }
-            }
-        }
+        let mut output = None;
+        let mut poll = |cx: &mut Context<'_>| {
+            output = Some(ready!(future.get().poll(cx)));
+            Poll::Ready(())
+        };
+        self.run(shared, TypeName::of::<F>(), called, &mut poll);
+        output.expect("the future is ready")
     }
 
-    /// Polls the future while another thread is the worker. Returns `None` as soon as none is.
-    fn wait<F: Future>(&self, shared: &Shared, future: Pin<&mut F>) -> Option<F::Output> {
-        let register = |waker: &Waker| Waiting::register(self, waker);
-        block_on::drive_unless(shared, future, register, || lock(&self.0).local.is_some())
+    /// Polls a future until it is ready. It is not generic, so that a build that optimizes this
+    /// crate alone has it optimized.
+    fn run(
+        &self,
+        shared: &Arc<Shared>,
+        name: &'static TypeName,
+        called: &'static Location<'static>,
+        poll: &mut PollRoot<'_>,
+    ) {
+        loop {
+            let taken = lock(&self.0).local.take();
+            if let Some(local) = taken {
+                let (seat, local) = (self, Some(local));
+                return Seated { seat, local }.drive(shared, name, called, poll);
+            }
+            // What the future arms and spawns goes to this runtime.
+            let _entered = entered::enter(shared);
+            let register = |waker: &Waker| Waiting::register(self, waker);
+            let is_over = || lock(&self.0).local.is_some();
+            // Polls the future while another thread is the worker, or until it is ready.
+            let future = pin!(poll_fn(&mut *poll));
+            if block_on::drive_unless(shared, future, register, is_over).is_some() {
+                return;
+            }
+        }
     }
 
     /// Runs the worker on this thread until the runtime has no tasks, or until `deadline`. Returns
@@ -215,35 +230,36 @@ impl Drop for Waiting<'_> {
 struct Seated<'a> {
     seat: &'a Seat,
     /// `None` only while this is dropped.
-    local: Option<Local>,
+    local: Option<Box<Local>>,
 }
 
 impl Seated<'_> {
     /// Runs the future, and the worker's loop in between.
-    fn drive<F: Future>(
+    fn drive(
         &self,
         shared: &Arc<Shared>,
-        mut future: Pin<&mut F>,
+        name: &'static TypeName,
         called: &'static Location<'static>,
-    ) -> F::Output {
+        poll: &mut PollRoot<'_>,
+    ) {
         let local = self.local.as_ref().expect("it is taken at the end only");
         // A runtime that the thread has entered takes precedence over its worker: enter this one.
         let _entered = entered::any_entered().then(|| entered::push(shared));
         // List the thread before the first poll: a paused clock must not advance while the future
         // runs.
-        let thread = shared.quiescence.enter(shared, Some(local.shard.clone()));
+        let thread = shared.quiescence.enter_as(shared, local);
         let waker = thread.waker();
         // This thread may be in a poll of another runtime. Its budget and its tolerance are not for
         // the jobs of this one.
         let drives = || {
             worker::run_as(local, |worker| {
                 worker.root = Some(thread.blocked().clone());
+                let mut cx = Context::from_waker(&waker);
                 loop {
-                    let poll = || future.as_mut().poll(&mut Context::from_waker(&waker));
                     // Leave the loop of the worker in order before a panic goes on to the caller.
-                    let poll = || catch_unwind(AssertUnwindSafe(poll));
-                    match worker.poll_root(TypeName::of::<F>(), called, poll) {
-                        Ok(Poll::Ready(output)) => return Some(Ok(output)),
+                    let poll = || catch_unwind(AssertUnwindSafe(|| poll(&mut cx)));
+                    match worker.poll_root(name, called, poll) {
+                        Ok(Poll::Ready(())) => return Some(Ok(())),
                         Err(panic) => return Some(Err(panic)),
                         Ok(Poll::Pending) => take_turns(worker, &thread),
                     }
@@ -289,6 +305,9 @@ impl Drop for Seated<'_> {
         let wakers: Vec<Waker> = {
             let mut state = lock(&self.seat.0);
             state.local = self.local.take();
+            if state.waiting.is_empty() {
+                return;
+            }
             state
                 .waiting
                 .iter()

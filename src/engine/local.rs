@@ -19,6 +19,7 @@ use crate::{
         core::WorkerShard,
         groups::GroupId,
         job::{Job, NextTask, Order, TaskJob},
+        paused::state::Blocked,
         shared::Shared,
         task_core::local_queue::LocalQueue,
         worker::{Kept, pace::Pace},
@@ -126,6 +127,8 @@ pub(crate) struct Local {
     pub(crate) pace: Pace,
     /// What the worker of a current-thread runtime keeps between two calls of `block_on`.
     pub(crate) kept: Cell<Option<Kept>>,
+    /// The state of the last `block_on` of a current-thread runtime, for the next one.
+    pub(crate) last_root: Cell<Option<Arc<Blocked>>>,
     /// Set while the worker is in `block_in_place`.
     pub(crate) in_place: Cell<bool>,
     /// Set if the present job was in `block_in_place`. The worker takes it where the job has ended,
@@ -156,6 +159,7 @@ impl Local {
             batched_for_groups: Cell::new(false),
             pace: Pace::default(),
             kept: Cell::new(None),
+            last_root: Cell::new(None),
             in_place: Cell::new(false),
             was_in_place: Cell::new(false),
             shares,

@@ -72,6 +72,7 @@ use crate::{
         blocking::Waiting,
         clocks,
         core::WorkerShard,
+        local::Local,
         paused::{
             passing::{settle, sleeps_until, wake_due},
             state::{Blocked, Quiescence, RUNS, State, WAITS},
@@ -323,18 +324,37 @@ impl Quiescence {
         wake_all(released);
     }
 
-    /// Lists the calling thread as being in `block_on`, until the guard is dropped. `worker` is the
-    /// worker that the thread is meanwhile, in a current-thread runtime.
-    pub(crate) fn enter<'a>(
+    /// Lists the calling thread as being in `block_on`, until the guard is dropped.
+    pub(crate) fn enter<'a>(&'a self, shared: &'a Shared) -> BlockedGuard<'a> {
+        self.list(shared, None, None)
+    }
+
+    /// Lists the calling thread as [`enter`](Self::enter) does. It is the worker of `local`
+    /// meanwhile, in a current-thread runtime.
+    pub(crate) fn enter_as<'a>(&'a self, shared: &'a Shared, local: &'a Local) -> BlockedGuard<'a> {
+        self.list(shared, Some(local), local.last_root.take())
+    }
+
+    fn list<'a>(
         &'a self,
         shared: &'a Shared,
-        worker: Option<Arc<WorkerShard>>,
+        local: Option<&'a Local>,
+        mut last: Option<Arc<Blocked>>,
     ) -> BlockedGuard<'a> {
-        let blocked = Arc::new(Blocked {
-            thread: thread::current(),
-            worker,
-            word: AtomicU8::new(RUNS),
-        });
+        let thread = thread::current();
+        // Without a waker of the last `block_on`, its state is that of this one. This saves the
+        // memory of a new one.
+        let blocked = match last.as_mut().and_then(Arc::get_mut) {
+            Some(blocked) => {
+                (blocked.thread, blocked.word) = (thread, AtomicU8::new(RUNS));
+                last.expect("it was found")
+            }
+            None => Arc::new(Blocked {
+                thread,
+                worker: local.map(|local| local.shard.clone()),
+                word: AtomicU8::new(RUNS),
+            }),
+        };
         let mut state = lock(&self.0);
         // From here on a paused clock waits for this thread.
         let place = state.blocked.insert(blocked.clone());
@@ -343,6 +363,7 @@ impl Quiescence {
         BlockedGuard {
             shared,
             blocked,
+            local,
             place,
             job,
         }
@@ -381,6 +402,8 @@ impl Quiescence {
 pub(crate) struct BlockedGuard<'a> {
     shared: &'a Shared,
     blocked: Arc<Blocked>,
+    /// The worker that the thread is meanwhile.
+    local: Option<&'a Local>,
     place: usize,
     /// On a blocking thread: the job that called `block_on`.
     job: Waiting,
@@ -436,7 +459,10 @@ impl Drop for BlockedGuard<'_> {
     fn drop(&mut self) {
         let quiescence = &self.shared.quiescence;
         let mut state = lock(&quiescence.0);
-        state.blocked.remove(self.place);
+        let blocked = state.blocked.remove(self.place);
+        if let Some(local) = self.local {
+            local.last_root.set(Some(blocked));
+        }
         // The reverse of `enter`, under the mutex as well.
         self.job.end(self.shared);
         if self.shared.clock.was_paused() {

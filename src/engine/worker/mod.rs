@@ -193,7 +193,9 @@ pub(crate) fn run_as<R>(local: &Local, main: impl FnOnce(&mut Worker<'_>) -> R) 
         // A stop of the runtime or a panic may have ended the loop between taking timers and wakers
         // and queueing them. Tasks of the runtime end in the shutdown, but a task of another
         // thread, as of a `LocalSet`, would wait for ever: no one else has its waker.
-        worker.core.contain_each(worker.due.drain(..), drop);
+        if !worker.due.is_empty() {
+            worker.core.contain_each(worker.due.drain(..), drop);
+        }
         wake_all(worker.core, &mut worker.wakers);
         if shared.is_stopping() {
             // The worker no longer fires its timers. From here on, all workers together drop what
@@ -458,5 +460,7 @@ impl<'a> Worker<'a> {
 
 /// Wakes all `wakers`. A user's waker may panic.
 fn wake_all(core: &Core, wakers: &mut Vec<Waker>) {
-    core.contain_each(wakers.drain(..), Waker::wake);
+    if !wakers.is_empty() {
+        core.contain_each(wakers.drain(..), Waker::wake);
+    }
 }
