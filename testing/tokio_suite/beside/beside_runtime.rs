@@ -278,6 +278,45 @@ fn outside_of_a_runtime_there_is_nothing() {
     assert!(current_thread().block_on(outside).contains(text));
 }
 
+/// Uses the runtime when it is dropped, and notes what came of it.
+struct Uses<'a>(&'a Runtime, &'a Cell<Option<String>>);
+
+impl Drop for Uses<'_> {
+    fn drop(&mut self) {
+        let uses = || {
+            assert_eq!(Handle::current().id(), self.0.handle().id());
+            let (slept, spawned) = (sleep(Duration::from_millis(1)), tokio::spawn(async { 7 }));
+            let output = self.0.block_on(async {
+                slept.await;
+                spawned.await.unwrap()
+            });
+            assert_eq!(output, 7);
+        };
+        self.1.set(Some(panic_of(uses)));
+    }
+}
+
+#[test]
+fn the_future_of_block_on_is_dropped_in_its_runtime_and_may_block() {
+    let uses = |poll: fn(&mut Context<'_>) -> Poll<()>, text: &str| {
+        let (runtime, other, noted) = (current_thread(), multi_thread(), Cell::new(None));
+        // A runtime that the thread has entered is not that of the future.
+        for enters in [false, true] {
+            let _entered = enters.then(|| other.enter());
+            let uses = Uses(&runtime, &noted);
+            let future = poll_fn(move |cx| {
+                _ = &uses;
+                poll(cx)
+            });
+            assert_eq!(panic_of(|| runtime.block_on(future)), text);
+            assert_eq!(noted.take().as_deref(), Some("no panic"));
+            assert_eq!(Handle::try_current().is_ok(), enters);
+        }
+    };
+    uses(|_| Poll::Ready(()), "no panic");
+    uses(|_| panic!("the future panics"), "the future panics");
+}
+
 /// Asks for the runtime when it is dropped, and sends the error.
 struct Ask(std::sync::mpsc::Sender<Option<TryCurrentError>>);
 
