@@ -92,8 +92,8 @@ impl Seat {
         output.expect("the future is ready")
     }
 
-    /// Polls a future until it is ready. It is not generic, so that a build that optimizes this
-    /// crate alone has it optimized.
+    /// Polls a future until it is ready. A generic function would be compiled in the user's crate,
+    /// which may be built without optimizations though this crate is built with them.
     fn run(
         &self,
         shared: &Arc<Shared>,
