@@ -3,7 +3,8 @@
 use std::{
     backtrace::Backtrace,
     collections::VecDeque,
-    fmt,
+    env, fmt,
+    path::Path,
     sync::{Mutex, PoisonError},
 };
 
@@ -118,32 +119,42 @@ pub(crate) fn text() -> String {
 
 /// Returns the place in the user's code at which the calling thread is, if that can be known.
 fn place() -> Option<String> {
-    let all = Backtrace::force_capture().to_string();
-    let mut lines = all.lines().map(str::trim);
+    // In full, so that paths are not shortened.
+    let all = format!("{:#}", Backtrace::force_capture());
+    let mut lines = all.lines().map(str::trim).peekable();
     while let Some(line) = lines.next() {
-        let Some((_, symbol)) = line.split_once(": ") else {
+        let at = lines.peek().and_then(|line| line.strip_prefix("at "));
+        let (Some((_, symbol)), Some(at)) = (line.split_once(" - "), at) else {
             continue;
         };
-        if is_foreign(symbol) {
+        if is_foreign(symbol) || is_foreign_file(at) {
             continue;
         }
-        let at = lines.next()?.strip_prefix("at ")?;
-        if at.starts_with("/rustc/") || at.contains("/.cargo/registry/") {
-            continue;
-        }
-        // Without the column.
+        // Without the column, and from this directory on.
         let at = at.rsplit_once(':').map_or(at, |(at, _)| at);
-        return Some(at.strip_prefix("./").unwrap_or(at).to_owned());
+        let dir = env::current_dir().unwrap_or_default();
+        let at = Path::new(at).strip_prefix(dir).unwrap_or(Path::new(at));
+        return Some(at.display().to_string());
     }
     None
 }
 
-/// Returns whether a function is one of the standard library, the runtime or the simulation.
+/// Returns whether a function is one of the runtime or the simulation.
 fn is_foreign(symbol: &str) -> bool {
-    let name = symbol.trim_start_matches(['<', '&', '*']);
-    let mut crates = ["core", "std", "alloc", "hashbrown", "crossbeam", "__"].iter();
-    let is_library = crates.any(|it| name.starts_with(it));
-    is_library || name.starts_with("tourbillon") || !name.contains("::")
+    symbol
+        .trim_start_matches(['<', '&', '*'])
+        .starts_with("tourbillon")
+}
+
+/// Returns whether a file belongs to a library: one in C, that of Rust, a package of a registry, the
+/// runtime or the simulation.
+fn is_foreign_file(path: &str) -> bool {
+    // The repository of this package. With little debug information, functions that are inlined
+    // have no path that tells their crate.
+    let root = env!("CARGO_MANIFEST_DIR").strip_suffix("crates/sim");
+    let is_ours = root.is_some_and(|root| path.starts_with(root) && path.contains("/src/"));
+    let is_rust = path.contains(".rs:");
+    is_ours || !is_rust || path.starts_with("/rustc/") || path.contains("/.cargo/")
 }
 
 impl State {
