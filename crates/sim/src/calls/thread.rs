@@ -15,8 +15,9 @@ use super::{
 };
 use crate::world::{NEVER, Run, Wait, World, clocks::Clock, decide::Class, enter};
 
-pub(super) fn symbols() -> [usize; 6] {
+pub(super) fn symbols() -> [usize; 7] {
     [
+        getpid as *const () as usize,
         pthread_create as *const () as usize,
         pthread_join as *const () as usize,
         pthread_setname_np as *const () as usize,
@@ -122,6 +123,13 @@ extern "C" fn simulated(start: *mut c_void) -> *mut c_void {
     run_destructors();
     World::end();
     result
+}
+
+/// Each life of a host is a process of its own.
+#[unsafe(no_mangle)]
+extern "C" fn getpid() -> libc::pid_t {
+    let process = enter().and_then(|world| world.lock().process());
+    process.unwrap_or_else(|| real!(SYS_getpid) as libc::pid_t)
 }
 
 /// # Safety

@@ -31,6 +31,7 @@ impl State {
         if !std::mem::take(&mut self.hosts[host].is_down) {
             return false;
         }
+        self.hosts[host].restarts += 1;
         self.tell(Part::Asked, || {
             format!("{} starts again", self.hosts[host].name)
         });

@@ -13,6 +13,8 @@ use crate::simulation::Simulation;
 pub(crate) struct Host {
     pub(crate) name: String,
     pub(crate) clocks: Clocks,
+    /// How many times it has started again.
+    pub(crate) restarts: u32,
     /// It has crashed.
     pub(crate) is_down: bool,
     /// Its program has ended.
@@ -34,6 +36,7 @@ impl Host {
         Self {
             name,
             clocks: Clocks::default(),
+            restarts: 0,
             is_down: false,
             has_ended: false,
             disk: None,
@@ -71,6 +74,14 @@ impl State {
         host.disk =
             disk.map(|(path, disk)| Volume::new(path.clone(), disk.clone(), now, rng, number));
         self.hosts.push(host);
+    }
+
+    /// Returns the number of the process that the calling thread's machine runs at present. `None`
+    /// on the machine that is not described as a host: it has that of this process.
+    pub(crate) fn process(&self) -> Option<i32> {
+        let host = self.host();
+        let lives = self.hosts[host].restarts as usize;
+        (host > 0).then_some((1_000 * lives + host) as i32)
     }
 
     /// Returns whether the calling thread's machine may have another descriptor.

@@ -476,3 +476,31 @@ fn timers_follow_a_wall_clock_that_is_set_far_back(sim: &mut Simulation) {
         assert_eq!(fired.load(SeqCst), 1);
     });
 }
+
+/// The number of the process, which tells a program that what an earlier one made is not its own.
+#[tourbillon_sim::test(seeds = 20)]
+fn each_life_of_a_host_is_a_process(sim: &mut Simulation) {
+    let known = Arc::new(std::sync::Mutex::new(std::collections::BTreeSet::new()));
+    let of_host = known.clone();
+    sim.host("a", move || {
+        let is_new = of_host.lock().unwrap().insert(std::process::id());
+        assert!(is_new, "two processes have one number");
+        async {
+            let here = std::process::id();
+            let there = spawn_blocking(std::process::id).await.unwrap();
+            assert_eq!(here, there, "two threads are of one process");
+            std::future::pending::<()>().await;
+        }
+    });
+    sim.client("b", move || {
+        let known = known.clone();
+        async move {
+            sleep(Duration::from_secs(1)).await;
+            crash("a");
+            restart("a");
+            sleep(Duration::from_secs(1)).await;
+            known.lock().unwrap().insert(std::process::id());
+            assert_eq!(known.lock().unwrap().len(), 3);
+        }
+    });
+}
