@@ -28,6 +28,8 @@ struct Trace {
     /// By the numbers of the host and the thread.
     threads: BTreeMap<(usize, usize), String>,
     hosts: BTreeMap<usize, String>,
+    /// From when on the network of a host has no slice.
+    free: BTreeMap<usize, u64>,
     /// The host and the number of the thread with the baton, and since when it has had it.
     runs: (usize, usize),
     begun: u64,
@@ -48,6 +50,7 @@ pub(super) fn begin(path: PathBuf) {
         events: String::new(),
         threads: BTreeMap::new(),
         hosts: BTreeMap::new(),
+        free: BTreeMap::new(),
         runs: (0, 0),
         begun: BEGIN,
         latest: BEGIN,
@@ -199,11 +202,15 @@ impl State {
             let name = &self.hosts[host].name;
             trace.hosts.entry(host).or_insert_with(|| name.clone());
             let place = (host, NETWORKS + host);
-            // An arrow is bound to a slice, which needs a length.
-            trace.event('X', place, self.now, what, ",\"dur\":0.001");
+            // An arrow is bound to the slice at its moment. So each has a length, and a moment of its
+            // own: what comes at the same time is drawn a nanosecond later.
+            let free = trace.free.entry(host).or_default();
+            let at = self.now.max(*free);
+            *free = at + 1;
+            trace.event('X', place, at, what, ",\"dur\":0.001");
             let (phase, bound) = [('s', ""), ('f', ",\"bp\":\"e\"")][usize::from(arrives)];
             let rest = format!(",\"cat\":\"packet\",\"id\":{flow}{bound}");
-            trace.event(phase, place, self.now, "packet", &rest);
+            trace.event(phase, place, at, "packet", &rest);
         });
     }
 }

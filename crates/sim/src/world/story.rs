@@ -146,7 +146,7 @@ fn is_foreign(symbol: &str) -> bool {
         .starts_with("tourbillon")
 }
 
-/// Returns whether a file belongs to a library: one in C, that of Rust, a package of a registry, the
+/// Returns whether a file belongs to a library: in C, of Rust itself, a package of a registry, the
 /// runtime or the simulation.
 fn is_foreign_file(path: &str) -> bool {
     // The repository of this package. With little debug information, functions that are inlined

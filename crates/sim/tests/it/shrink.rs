@@ -215,7 +215,10 @@ fn a_trace_has_threads_packets_and_crashes() {
     for (track, mut slices) in tracks {
         assert!(named.contains(&track), "{track:?}");
         slices.sort_unstable();
-        slices.dedup();
+        if track.1 < 100_000_000 {
+            // A thread may have the baton for no time.
+            slices.dedup();
+        }
         assert!(slices.windows(2).all(|it| it[0].1 <= it[1].0), "{slices:?}");
     }
 }
