@@ -202,8 +202,8 @@ impl State {
             let name = &self.hosts[host].name;
             trace.hosts.entry(host).or_insert_with(|| name.clone());
             let place = (host, NETWORKS + host);
-            // An arrow is bound to the slice at its moment. So each has a length, and a moment of its
-            // own: what comes at the same time is drawn a nanosecond later.
+            // An arrow is bound to the slice at its moment. So each has a length, and a moment of
+            // its own: what comes at the same time is drawn a nanosecond later.
             let free = trace.free.entry(host).or_default();
             let at = self.now.max(*free);
             *free = at + 1;
