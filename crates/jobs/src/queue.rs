@@ -10,7 +10,7 @@ use std::{
 use crate::{
     batch::{Batcher, Request, Serve},
     job::{Job, LOWEST_PRIORITY, NewJob, When},
-    store::{Cancelled, Counts, Listing, Moved, Scheduled, Store, StoreError},
+    store::{Cancelled, Counts, Listing, Moved, Replaced, Scheduled, Store, StoreError},
 };
 
 /// The length of a key, in bytes.
@@ -51,6 +51,7 @@ pub const MAX_PAYLOAD: usize = 1 << 20;
 pub struct Queue<S> {
     store: Arc<S>,
     adding: Batcher<NewJob>,
+    replacing: Batcher<Replacing>,
     moving: Batcher<(String, When)>,
     cancelling: Batcher<String>,
 }
@@ -60,6 +61,7 @@ impl<S> Clone for Queue<S> {
         Self {
             store: self.store.clone(),
             adding: self.adding.clone(),
+            replacing: self.replacing.clone(),
             moving: self.moving.clone(),
             cancelling: self.cancelling.clone(),
         }
@@ -158,6 +160,26 @@ impl Request for NewJob {
     }
 }
 
+/// A job that may take the place of another one.
+#[derive(Clone)]
+struct Replacing(NewJob);
+
+impl Request for Replacing {
+    type Answer = Replaced;
+
+    fn key(&self) -> &str {
+        &self.0.key
+    }
+
+    fn is_plain(&self) -> bool {
+        self.0.is_plain()
+    }
+
+    fn bytes(&self) -> usize {
+        self.0.payload.len()
+    }
+}
+
 impl Request for (String, When) {
     type Answer = Moved;
 
@@ -208,6 +230,35 @@ serves! {
     String: cancel,
 }
 
+impl<S: Store> Serve<Replacing> for ByStore<S> {
+    async fn serve(&self, requests: Vec<Replacing>) -> Result<Vec<Replaced>, StoreError> {
+        let jobs = requests.into_iter().map(|Replacing(job)| job).collect();
+        self.store()?.schedule_or_replace(jobs).await
+    }
+
+    async fn locked(&self, keys: Vec<String>) -> Result<HashSet<String>, StoreError> {
+        self.store()?.locked(keys).await
+    }
+}
+
+/// Checks a job.
+fn job(mut job: NewJob) -> Result<NewJob, QueueError> {
+    if job.payload.len() > MAX_PAYLOAD {
+        return Err(QueueError::Payload(job.payload.len()));
+    }
+    if !is_kind(&job.kind) {
+        return Err(QueueError::Kind);
+    }
+    if !is_queue(&job.queue) {
+        return Err(QueueError::Queue);
+    }
+    if job.priority > LOWEST_PRIORITY {
+        return Err(QueueError::Priority(job.priority));
+    }
+    job.key = key(job.key)?;
+    Ok(job)
+}
+
 /// Checks a key.
 fn key(key: impl Into<String>) -> Result<String, QueueError> {
     let key = key.into();
@@ -243,6 +294,7 @@ impl<S: Store> Queue<S> {
         let by_store = || ByStore(Arc::downgrade(&store));
         Self {
             adding: Batcher::start(by_store()),
+            replacing: Batcher::start(by_store()),
             moving: Batcher::start(by_store()),
             cancelling: Batcher::start(by_store()),
             store,
@@ -283,21 +335,33 @@ impl<S: Store> Queue<S> {
     /// the store does. While nodes of an earlier version have leases, stores on servers fail with
     /// [`StoreError::EarlierNodes`] for jobs that have a kind, or another queue or priority than
     /// the default. A lease that has run out counts until a node has taken its jobs over.
-    pub async fn schedule_job(&self, mut job: NewJob) -> Result<Scheduled, QueueError> {
-        if job.payload.len() > MAX_PAYLOAD {
-            return Err(QueueError::Payload(job.payload.len()));
-        }
-        if !is_kind(&job.kind) {
-            return Err(QueueError::Kind);
-        }
-        if !is_queue(&job.queue) {
-            return Err(QueueError::Queue);
-        }
-        if job.priority > LOWEST_PRIORITY {
-            return Err(QueueError::Priority(job.priority));
-        }
-        job.key = key(job.key)?;
-        Ok(self.adding.call(job).await?)
+    pub async fn schedule_job(&self, new: NewJob) -> Result<Scheduled, QueueError> {
+        Ok(self.adding.call(job(new)?).await?)
+    }
+
+    /// Adds a job, in place of the job of its key, if there is one.
+    ///
+    /// Nothing of the other job stays: the new one has its own payload, time, kind, queue, priority
+    /// and pattern, all its attempts, and no error. So this is [`cancel`](Self::cancel) and
+    /// [`schedule_job`](Self::schedule_job) in one step, whether the other job waits for its time
+    /// or for its next attempt, or is dead. A node that has it in a timer does not begin it.
+    ///
+    /// If an attempt of the other job runs at this moment, the answer is
+    /// [`Replaced::WhileRunning`]. The attempt goes on, and learns that it is
+    /// [cancelled](crate::node::Interrupt::Cancelled). Its token is stale, so how it ends does not
+    /// matter, and it is not tried again. The new job runs at its time, also if this attempt still
+    /// runs then; its token is higher. So what a client asked for last is never lost. To leave jobs
+    /// alone that run, call `schedule_job`.
+    ///
+    /// A client that got no answer can ask again. If its job has begun meanwhile, it runs once
+    /// more.
+    ///
+    /// # Errors
+    ///
+    /// Fails as [`schedule_job`](Self::schedule_job) does. Then the other job is as it was, unless
+    /// the answer of the store was lost.
+    pub async fn schedule_or_replace(&self, new: NewJob) -> Result<Replaced, QueueError> {
+        Ok(self.replacing.call(Replacing(job(new)?)).await?)
     }
 
     /// Adds a job of the kind of its arguments, which are its payload, as JSON. See

@@ -30,6 +30,31 @@ pub enum Scheduled {
     Never,
 }
 
+/// The answer to [`Store::schedule_or_replace`].
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Replaced {
+    /// There was no job of this key. The store has the job now.
+    Created {
+        /// When it is due.
+        at: Time,
+    },
+    /// The job takes the place of another one, which does not run: no attempt of that one begins
+    /// from here on. An attempt whose lease ran out, or was released, does not count: it may still
+    /// run, with a stale token.
+    Replaced {
+        /// When it is due.
+        at: Time,
+    },
+    /// As `Replaced`; but an attempt of the other job was running, which goes on. Its token is
+    /// stale, so its end is refused.
+    WhileRunning {
+        /// When the job is due.
+        at: Time,
+    },
+    /// The cron pattern has no further occurrence. Nothing was changed.
+    Never,
+}
+
 /// The answer to [`Store::reschedule`].
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Moved {
@@ -246,6 +271,15 @@ pub trait Store: Send + Sync + 'static {
         &self,
         jobs: Vec<NewJob>,
     ) -> impl Future<Output = Result<Vec<Scheduled>, StoreError>> + Send;
+
+    /// Adds jobs, each in place of the job of its key, if there is one. This is
+    /// [`cancel`](Self::cancel) and [`schedule`](Self::schedule) in one step, for each job: nobody
+    /// finds the key without a job in between. It goes in this order, so of several jobs of a key
+    /// the last one stays.
+    fn schedule_or_replace(
+        &self,
+        jobs: Vec<NewJob>,
+    ) -> impl Future<Output = Result<Vec<Replaced>, StoreError>> + Send;
 
     /// Makes jobs due at other times, in this order. Dead jobs live again.
     fn reschedule(

@@ -18,8 +18,9 @@
 //! duration, there may be `"at": "2027-01-31T12:00:00Z"`, or `"cron": "0 9 * * *"`, with `"zone":
 //! "Europe/Paris"` unless it is UTC. `PATCH` takes the same times. With `"kind": "mail"`, only
 //! handlers of this kind run the job, and with `"queue": "mails"` only nodes of this queue. Without
-//! it, the queue is `default`. `"priority"` is from 0, the highest, to 9; the default is 4. An
-//! error is `{"error": "text"}`. A field or a parameter of another name is an error. A list has the
+//! it, the queue is `default`. `"priority"` is from 0, the highest, to 9; the default is 4.
+//! With `"replace": true`, the job takes the place of the job of its key, if there is one: see
+//! [`Queue::schedule_or_replace`]. An error is `{"error": "text"}`. A field or a parameter of another name is an error. A list has the
 //! first bytes of each payload and error, and says with `"cut": true` that there are more.
 //!
 //! There are no users or passwords: listen on the loopback interface, or put a proxy in front. The
@@ -42,7 +43,7 @@ use tourbillon_cron::jiff::Timestamp;
 use tourbillon_jobs::{
     Queue, QueueError, Repeat, Time, When,
     job::{self, DEFAULT_PRIORITY, DEFAULT_QUEUE, Job},
-    store::{Cancelled, Listing, Moved, Scheduled, Store, StoreError},
+    store::{Cancelled, Listing, Moved, Replaced, Scheduled, Store, StoreError},
 };
 
 /// The page's own script and style are in the page. It loads nothing else, and the browser refuses
@@ -193,6 +194,8 @@ struct NewJob {
     queue: Option<String>,
     priority: Option<u8>,
     #[serde(default)]
+    replace: bool,
+    #[serde(default)]
     payload: String,
     at: Option<String>,
     #[serde(rename = "in")]
@@ -289,14 +292,29 @@ async fn schedule<S: Store>(
     };
     let when = times.read()?;
     let priority = job.priority.unwrap_or(DEFAULT_PRIORITY);
+    let replace = job.replace;
     let job = job::NewJob::new(job.key, when, job.payload)
         .kind(job.kind)
         .queue(job.queue.unwrap_or_else(|| DEFAULT_QUEUE.into()))
         .priority(priority);
+    let never = || bad("the cron pattern has no further occurrence");
+    if replace {
+        let (status, running, at) = match queue.schedule_or_replace(job).await? {
+            Replaced::Created { at } => (StatusCode::CREATED, false, at),
+            Replaced::Replaced { at } => (StatusCode::OK, false, at),
+            Replaced::WhileRunning { at } => (StatusCode::OK, true, at),
+            Replaced::Never => return Err(never()),
+        };
+        let created = status == StatusCode::CREATED;
+        let body = serde_json::json!({
+            "created": created, "replaced": !created, "running": running, "at": show(at),
+        });
+        return Ok((status, Json(body)).into_response());
+    }
     let (status, at) = match queue.schedule_job(job).await? {
         Scheduled::Created { at } => (StatusCode::CREATED, at),
         Scheduled::Exists { at } => (StatusCode::OK, at),
-        Scheduled::Never => return Err(bad("the cron pattern has no further occurrence")),
+        Scheduled::Never => return Err(never()),
     };
     let created = status == StatusCode::CREATED;
     let body = serde_json::json!({ "created": created, "at": show(at) });

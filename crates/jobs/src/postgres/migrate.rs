@@ -79,8 +79,8 @@ impl Postgres {
     /// Makes the tables, or brings those of an earlier version to this one. Their names begin with
     /// `durable_`.
     ///
-    /// Also makes the function `jobs_schedule`, by which clients add jobs in transactions of their
-    /// own: see `SQL.md` in this package.
+    /// Also makes the functions `jobs_schedule` and `jobs_schedule_or_replace`, by which clients add
+    /// jobs in transactions of their own: see `SQL.md` in this package.
     ///
     /// Does nothing if all this is of this version. Otherwise programs that know only the
     /// earlier version, and have connected before, go on meanwhile and afterwards. They cannot
@@ -98,7 +98,7 @@ impl Postgres {
     /// GRANT SELECT, INSERT, UPDATE, DELETE ON durable_jobs, durable_nodes TO worker;
     /// GRANT SELECT ON durable_version TO worker;
     /// GRANT USAGE ON SEQUENCE durable_numbers TO worker;
-    /// GRANT EXECUTE ON FUNCTION jobs_schedule TO client;
+    /// GRANT EXECUTE ON FUNCTION jobs_schedule, jobs_schedule_or_replace TO client;
     /// GRANT EXECUTE ON FUNCTION jobs_pause, jobs_resume TO operator;
     /// ```
     ///

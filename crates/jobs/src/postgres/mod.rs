@@ -3,6 +3,7 @@
 //! The store's clock is that of the server. No node's wall clock decides anything: a node learns
 //! the server's time with each answer, and lets its own monotonic clock run on from there.
 
+mod clients;
 mod connection;
 mod kinds;
 mod migrate;
@@ -21,16 +22,16 @@ use std::{
 
 use self::{
     connection::{Link, Parameters},
-    values::{Attempt, Bounds, Ends, Jobs, Times, bounds, divide, get, names, soon},
+    values::{Attempt, Bounds, Ends, bounds, divide, get, names, soon},
 };
 use crate::{
     job::{Job, NewJob, Time, Token, When},
     recount,
-    remote::{Aborts, Clock, micros, time},
+    remote::{Aborts, Clock, micros},
     row::{self, Values},
     store::{
         Begin, Cancelled, Changed, Changes, Counts, Deadline, End, Finish, Held, Kinds, Lease,
-        Listing, Moved, Scheduled, Span, Start, Store, StoreError,
+        Listing, Moved, Replaced, Scheduled, Span, Start, Store, StoreError,
     },
 };
 
@@ -91,117 +92,15 @@ impl Postgres {
 
 impl Store for Postgres {
     async fn schedule(&self, jobs: Vec<NewJob>) -> Result<Vec<Scheduled>, StoreError> {
-        if !jobs.iter().all(NewJob::is_plain) && !self.has_kinds().await? {
-            return Err(StoreError::EarlierNodes);
-        }
-        let now = self.now();
-        // If a key occurs twice, only its first job is added.
-        let mut keys = HashSet::new();
-        let mut new = Jobs::default();
-        let mut are_asked = Vec::new();
-        for job in &jobs {
-            let time = time(&job.when, now);
-            are_asked.push(time.is_some());
-            if let Some(time) = time
-                && keys.insert(job.key.as_str())
-            {
-                new.push(job, time);
-            }
-        }
-        let added = self
-            .clients
-            .query(
-                rows::SCHEDULE,
-                &[
-                    &new.keys,
-                    &new.payloads,
-                    &new.times.micros,
-                    &new.times.are_delays,
-                    &new.times.patterns,
-                    &new.times.zones,
-                    &soon(),
-                    &new.times.counted,
-                    &new.kinds,
-                    &new.priorities,
-                    &new.queues,
-                ],
-            )
-            .await?;
-        let read = |row| Ok::<(String, i64), StoreError>((get(row, 0)?, get(row, 1)?));
-        let mut added: HashMap<_, _> = added.iter().map(read).collect::<Result<_, _>>()?;
-        let mut answers = Vec::with_capacity(jobs.len());
-        for (job, is_asked) in jobs.iter().zip(are_asked) {
-            answers.push(match added.remove(&job.key) {
-                _ if !is_asked => Scheduled::Never,
-                Some(at) => Scheduled::Created {
-                    at: Time::from_micros(at),
-                },
-                None => {
-                    // The other job may be done by now.
-                    let found = self.get(job.key.clone()).await;
-                    let found = found.map_err(StoreError::in_part)?;
-                    Scheduled::Exists {
-                        at: found.map_or(now, |found| found.at),
-                    }
-                }
-            });
-        }
-        Ok(answers)
+        self.add(jobs).await
+    }
+
+    async fn schedule_or_replace(&self, jobs: Vec<NewJob>) -> Result<Vec<Replaced>, StoreError> {
+        self.replace(jobs).await
     }
 
     async fn reschedule(&self, moves: Vec<(String, When)>) -> Result<Vec<Moved>, StoreError> {
-        let mut answers = vec![Moved::NotFound; moves.len()];
-        let now = self.now();
-        let mut rest: Vec<_> = moves.iter().enumerate().collect();
-        let mut is_first = true;
-        // A statement moves each job once. If a key occurs again, another statement follows.
-        while !rest.is_empty() {
-            let mut numbers = HashMap::new();
-            let mut later = Vec::new();
-            let (mut keys, mut times) = (Vec::new(), Times::default());
-            for (number, (key, when)) in rest {
-                if numbers.contains_key(key.as_str()) {
-                    later.push((number, &moves[number]));
-                } else if let Some(time) = time(when, now) {
-                    numbers.insert(key.as_str(), number);
-                    keys.push(key.as_str());
-                    times.push(when, time);
-                } else {
-                    answers[number] = Moved::Never;
-                }
-            }
-            rest = later;
-            let found = self
-                .changes
-                .query(
-                    rows::RESCHEDULE,
-                    &[
-                        &keys,
-                        &times.micros,
-                        &times.are_delays,
-                        &times.patterns,
-                        &times.zones,
-                        &soon(),
-                        &times.counted,
-                    ],
-                )
-                .await;
-            let found = found.map_err(|error| match is_first {
-                true => error,
-                false => error.in_part(),
-            })?;
-            is_first = false;
-            for row in &found {
-                let at = Time::from_micros(get(row, 1)?);
-                if let Some(&number) = numbers.get(get::<&str>(row, 0)?) {
-                    answers[number] = match get(row, 2)? {
-                        true => Moved::WhileRunning { at },
-                        false => Moved::Moved { at },
-                    };
-                }
-            }
-        }
-        Ok(answers)
+        self.move_jobs(moves).await
     }
 
     async fn cancel(&self, keys: Vec<String>) -> Result<Vec<Cancelled>, StoreError> {

@@ -6,8 +6,8 @@
 //!
 //! | statement | may wait for | how long |
 //! |---|---|---|
-//! | [`SCHEDULE`] | a session that has added or removed the key and not committed | 50 ms a row |
-//! | [`RESCHEDULE`], [`CANCEL`], [`BEGIN`], [`DONE`], [`AGAIN`] | locked jobs | 50 ms a row |
+//! | [`SCHEDULE`], [`REPLACE`](super::clients::REPLACE) | a session that has added or removed the key and not committed | 50 ms a row |
+//! | [`REPLACE`](super::clients::REPLACE), [`RESCHEDULE`], [`CANCEL`], [`BEGIN`], [`DONE`], [`AGAIN`] | locked jobs | 50 ms a row |
 //! | [`HOLD`], [`HOLD_KIND`] | the node's own lease, while another connection changes it | 8 s |
 //! | [`RENEW`], [`END`] of a node | the node's own lease, while a hold of this node runs | 8 s |
 //! | [`END`] of leases that ran out, [`GIVE_BACK`], [`LOCKED`] | nothing: they skip locked rows | |
@@ -88,7 +88,7 @@ pub(super) fn tables() -> String {
         counted = INDEXES[0].1,
         lane = INDEXES[1].1,
         pause = pause::functions(),
-        schedule = schedule::function(),
+        schedule = schedule::functions(),
     )
 }
 

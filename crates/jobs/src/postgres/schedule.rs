@@ -1,8 +1,9 @@
-//! The function by which clients add jobs in transactions of their own: `jobs_schedule`.
+//! The functions by which clients add jobs in transactions of their own: `jobs_schedule`, and
+//! `jobs_schedule_or_replace`.
 //!
-//! `SQL.md` describes it for its users. It runs with the rights of its owner, so that a role which
-//! may only execute it can add jobs, and do nothing else with them. So no schema of the caller may
-//! be searched for the tables.
+//! `SQL.md` describes them for their users. They run with the rights of their owner, so that a role
+//! which may only execute them can add jobs, and do nothing else with them. So no schema of the
+//! caller may be searched for the tables.
 
 use super::{
     connection::Link,
@@ -15,11 +16,13 @@ use crate::{
     store::StoreError,
 };
 
-/// Finds out whether the function is beside the tables, with this body.
-const IS_INSTALLED: &str = "
-    SELECT EXISTS (SELECT FROM pg_proc WHERE proname = 'jobs_schedule' AND prosrc = $1
+/// Finds out whether both functions are beside the tables, with these bodies.
+const ARE_INSTALLED: &str = "
+    SELECT count(*) = 2 FROM pg_proc
+    WHERE (proname = 'jobs_schedule' AND prosrc = $1
+            OR proname = 'jobs_schedule_or_replace' AND prosrc = $2)
         AND pronamespace = (SELECT relnamespace FROM pg_class
-            WHERE oid = to_regclass('durable_jobs')))";
+            WHERE oid = to_regclass('durable_jobs'))";
 
 /// Returns the statement by which a function refuses names that no queue has.
 pub(super) fn is_queue() -> String {
@@ -35,8 +38,59 @@ pub(super) fn is_queue() -> String {
     )
 }
 
-/// Returns the body of the function.
-fn body() -> String {
+/// How the function adds a job. `true` is the answer that it did.
+const ADD: &str = "
+    INSERT INTO durable_jobs (key, payload, due, at, counted, kind, priority, queue)
+        VALUES (jobs_schedule.key, data, micros, micros, CASE WHEN at IS NULL THEN clock END,
+            jobs_schedule.kind, jobs_schedule.priority, jobs_schedule.queue)
+        ON CONFLICT DO NOTHING;
+    IF NOT FOUND THEN
+        RETURN false;
+    END IF;
+    answer := true;";
+
+/// How the other function adds a job, in place of that of its key. If somebody adds one between the
+/// two statements, and commits, the next round sees it. A transaction that cannot see it fails.
+const REPLACE: &str = "
+    LOOP
+        SELECT j.running INTO was_running FROM durable_jobs j
+            WHERE j.key = jobs_schedule_or_replace.key FOR UPDATE;
+        IF FOUND THEN
+            UPDATE durable_jobs j
+                SET payload = data, due = micros, at = micros, attempts = 0, pattern = NULL,
+                    zone = NULL, error = NULL, dead = false, node = NULL, token = NULL,
+                    running = false,
+                    counted = CASE WHEN jobs_schedule_or_replace.at IS NULL THEN clock END,
+                    kind = jobs_schedule_or_replace.kind,
+                    priority = jobs_schedule_or_replace.priority,
+                    queue = jobs_schedule_or_replace.queue
+                WHERE j.key = jobs_schedule_or_replace.key;
+            answer := CASE WHEN was_running THEN 'running' ELSE 'replaced' END;
+            EXIT;
+        END IF;
+        INSERT INTO durable_jobs (key, payload, due, at, counted, kind, priority, queue)
+            VALUES (jobs_schedule_or_replace.key, data, micros, micros,
+                CASE WHEN at IS NULL THEN clock END, jobs_schedule_or_replace.kind,
+                jobs_schedule_or_replace.priority, jobs_schedule_or_replace.queue)
+            ON CONFLICT DO NOTHING;
+        IF FOUND THEN
+            answer := 'created';
+            EXIT;
+        END IF;
+    END LOOP;";
+
+/// Returns the body of `jobs_schedule`.
+fn adding() -> String {
+    body("answer boolean;", ADD)
+}
+
+/// Returns the body of `jobs_schedule_or_replace`.
+fn replacing() -> String {
+    body("answer text;\n    was_running boolean;", REPLACE)
+}
+
+/// Returns the body of a function that checks its arguments, and then adds a job.
+fn body(variables: &str, add: &str) -> String {
     // Without a conversion, a byte above 127 is a part of a character, and no control character.
     // The characters are written in a form that no setting changes.
     format!(
@@ -46,6 +100,7 @@ DECLARE
     data bytea := coalesce(bytes, convert_to(payload, 'UTF8'), '');
     moment timestamptz := at;
     micros bigint;
+    {variables}
 BEGIN
     IF key IS NULL OR octet_length(convert_to(key, 'UTF8')) NOT BETWEEN 1 AND {MAX_KEY}
         OR key COLLATE "C" ~ E'[\\u0001-\\u001f\\u007f]'
@@ -88,18 +143,12 @@ BEGIN
         RAISE EXCEPTION 'a job needs a time that comes' USING ERRCODE = '22023';
     END IF;
     micros := coalesce((extract(epoch FROM moment) * 1000000)::bigint, clock);
-    INSERT INTO durable_jobs (key, payload, due, at, counted, kind, priority, queue)
-        VALUES (jobs_schedule.key, data, micros, micros, CASE WHEN at IS NULL THEN clock END,
-            jobs_schedule.kind, jobs_schedule.priority, jobs_schedule.queue)
-        ON CONFLICT DO NOTHING;
-    IF NOT FOUND THEN
-        RETURN false;
-    END IF;
+    {add}
     -- The server tells the nodes of it after the commit.
     IF micros <= clock + {soon} THEN
         PERFORM pg_notify('durable_jobs', '');
     END IF;
-    RETURN true;
+    RETURN answer;
 END"#,
         soon = soon(),
         is_queue = is_queue(),
@@ -132,34 +181,44 @@ const GRANT: &str = "
         END IF;
     END $$;";
 
-/// Returns the statements that make the function beside the tables, in a transaction.
-pub(super) fn function() -> String {
+/// Returns the statements that make the functions beside the tables, in a transaction.
+pub(super) fn functions() -> String {
+    let parameters = format!(
+        "key text, payload text DEFAULT NULL, at timestamptz DEFAULT NULL,
+             delay interval DEFAULT NULL, bytes bytea DEFAULT NULL,
+             kind text DEFAULT '', priority integer DEFAULT {DEFAULT_PRIORITY},
+             queue text DEFAULT '{DEFAULT_QUEUE}'"
+    );
     format!(
         "SELECT set_config('search_path', quote_ident(nspname) || ', pg_temp', true)
          FROM pg_class c JOIN pg_namespace n ON n.oid = c.relnamespace
          WHERE c.oid = to_regclass('durable_jobs');
          {REMOVE}
-         CREATE OR REPLACE FUNCTION jobs_schedule(
-             key text, payload text DEFAULT NULL, at timestamptz DEFAULT NULL,
-             delay interval DEFAULT NULL, bytes bytea DEFAULT NULL,
-             kind text DEFAULT '', priority integer DEFAULT {DEFAULT_PRIORITY},
-             queue text DEFAULT '{DEFAULT_QUEUE}')
+         CREATE OR REPLACE FUNCTION jobs_schedule({parameters})
              RETURNS boolean LANGUAGE plpgsql SECURITY DEFINER SET search_path FROM CURRENT
              AS $jobs${}$jobs$;
-         REVOKE EXECUTE ON FUNCTION jobs_schedule FROM public;
+         CREATE OR REPLACE FUNCTION jobs_schedule_or_replace({parameters})
+             RETURNS text LANGUAGE plpgsql SECURITY DEFINER SET search_path FROM CURRENT
+             AS $jobs${}$jobs$;
+         REVOKE EXECUTE ON FUNCTION jobs_schedule, jobs_schedule_or_replace FROM public;
          {GRANT}",
-        body()
+        adding(),
+        replacing()
     )
 }
 
-/// Makes the function, unless it is there. The tables must be there.
+/// Makes the functions, unless they are there. The tables must be there.
 pub(super) async fn install(link: &Link) -> Result<(), StoreError> {
-    if get(&link.query_one(IS_INSTALLED, &[&body()]).await?, 0)? {
+    let bodies = [adding(), replacing()];
+    let found = link
+        .query_one(ARE_INSTALLED, &[&bodies[0], &bodies[1]])
+        .await?;
+    if get(&found, 0)? {
         return Ok(());
     }
     let make = format!(
         "BEGIN; SELECT pg_advisory_xact_lock({MAKING}); {} COMMIT;",
-        function()
+        functions()
     );
     let made = link.execute(&make).await;
     if made.is_err() {

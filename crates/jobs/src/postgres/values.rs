@@ -4,7 +4,7 @@ use std::{collections::HashSet, time::Duration};
 
 use tokio_postgres::{
     Row,
-    types::{FromSql, FromSqlOwned},
+    types::{FromSql, FromSqlOwned, ToSql},
 };
 
 use super::connection::failed;
@@ -75,6 +75,24 @@ impl<'a> Jobs<'a> {
         self.priorities.push(job.priority.into());
         self.queues.push(&job.queue);
         self.times.push(&job.when, moment);
+    }
+
+    /// Returns the parameters of a statement that adds these jobs. `soon`: within which time of now
+    /// the nodes are woken.
+    pub(super) fn values<'b>(&'b self, soon: &'b i64) -> [&'b (dyn ToSql + Sync); 11] {
+        [
+            &self.keys,
+            &self.payloads,
+            &self.times.micros,
+            &self.times.are_delays,
+            &self.times.patterns,
+            &self.times.zones,
+            soon,
+            &self.times.counted,
+            &self.kinds,
+            &self.priorities,
+            &self.queues,
+        ]
     }
 }
 

@@ -18,6 +18,7 @@
 
 mod answers;
 mod arguments;
+mod clients;
 mod connection;
 mod pause;
 mod prelude;
@@ -29,7 +30,7 @@ use redis::{ConnectionInfo, IntoConnectionInfo, Script, ScriptInvocation, Value}
 
 use self::{
     answers::{array, bytes, flags, jobs, number, numbers, text, unknown},
-    arguments::{add_when, exact, optional},
+    arguments::{exact, optional},
     connection::{Link, Listens, failed},
     prelude::{CHANNEL, KEYS},
     scripts::Scripts,
@@ -37,11 +38,11 @@ use self::{
 use crate::{
     job::{Job, LOWEST_PRIORITY, NewJob, Time, Token, When},
     recount::{self, ALLOWANCE},
-    remote::{Aborts, Clock, listen, micros, time},
+    remote::{Aborts, Clock, listen, micros},
     row,
     store::{
         Begin, Cancelled, Changed, Changes, Counts, Deadline, End, Finish, Held, Kinds, Lease,
-        Listing, Moved, Scheduled, Span, Start, Store, StoreError,
+        Listing, Moved, Replaced, Scheduled, Span, Start, Store, StoreError,
     },
 };
 
@@ -148,41 +149,6 @@ impl Redis {
     }
 }
 
-impl Redis {
-    /// Runs a script for requests, each with its first arguments, but not for those whose patterns
-    /// have no further occurrence. Returns for each of the others a number and a time.
-    async fn change<'a>(
-        &self,
-        script: &Script,
-        requests: impl Iterator<Item = (Vec<&'a [u8]>, &'a When)>,
-    ) -> Result<Vec<Option<(i64, Time)>>, StoreError> {
-        let now = self.now();
-        let mut call = prepare(script);
-        let mut are_asked = Vec::new();
-        for (first, when) in requests {
-            let time = time(when, now);
-            are_asked.push(time.is_some());
-            if let Some(time) = time {
-                call.arg(first);
-                add_when(&mut call, when, time);
-            }
-        }
-        let answer = self.clients.run(&call).await?;
-        if let Value::Nil = answer {
-            return Err(StoreError::EarlierNodes);
-        }
-        let mut answers = array(&answer)?.iter();
-        let mut read = |is_asked: &bool| {
-            if !is_asked {
-                return Ok(None);
-            }
-            let [number, at] = numbers(answers.next().ok_or_else(unknown)?)?;
-            Ok(Some((number, Time::from_micros(at))))
-        };
-        are_asked.iter().map(&mut read).collect()
-    }
-}
-
 /// Prepares a call of a script on the store's keys.
 fn prepare(script: &Script) -> ScriptInvocation<'_> {
     let mut call = script.prepare_invoke();
@@ -192,32 +158,15 @@ fn prepare(script: &Script) -> ScriptInvocation<'_> {
 
 impl Store for Redis {
     async fn schedule(&self, jobs: Vec<NewJob>) -> Result<Vec<Scheduled>, StoreError> {
-        let priorities: Vec<_> = jobs.iter().map(|job| job.priority.to_string()).collect();
-        let requests = jobs.iter().zip(&priorities).map(|(job, priority)| {
-            let (key, kind) = (job.key.as_bytes(), job.kind.as_bytes());
-            let queue = job.queue.as_bytes();
-            let first = vec![key, &job.payload, kind, priority.as_bytes(), queue];
-            (first, &job.when)
-        });
-        let answers = self.change(&self.scripts.schedule, requests).await?;
-        let read = |answer| match answer {
-            None => Scheduled::Never,
-            Some((1, at)) => Scheduled::Created { at },
-            Some((_, at)) => Scheduled::Exists { at },
-        };
-        Ok(answers.into_iter().map(read).collect())
+        self.add(&jobs).await
+    }
+
+    async fn schedule_or_replace(&self, jobs: Vec<NewJob>) -> Result<Vec<Replaced>, StoreError> {
+        self.replace(&jobs).await
     }
 
     async fn reschedule(&self, moves: Vec<(String, When)>) -> Result<Vec<Moved>, StoreError> {
-        let requests = moves.iter().map(|(key, when)| (vec![key.as_bytes()], when));
-        let answers = self.change(&self.scripts.reschedule, requests).await?;
-        let read = |answer| match answer {
-            None => Moved::Never,
-            Some((0, _)) => Moved::NotFound,
-            Some((1, at)) => Moved::Moved { at },
-            Some((_, at)) => Moved::WhileRunning { at },
-        };
-        Ok(answers.into_iter().map(read).collect())
+        self.move_jobs(&moves).await
     }
 
     async fn cancel(&self, keys: Vec<String>) -> Result<Vec<Cancelled>, StoreError> {

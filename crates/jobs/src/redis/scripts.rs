@@ -4,7 +4,7 @@ use std::time::Duration;
 
 use redis::Script;
 
-use super::prelude::PRELUDE;
+use super::{clients::SCHEDULE, prelude::PRELUDE};
 use crate::{
     job::{DEFAULT_PRIORITY, DEFAULT_QUEUE, LOWEST_PRIORITY},
     node::session::LONGEST,
@@ -13,7 +13,7 @@ use crate::{
 
 /// Declares the scripts of a store, each with the text that follows the prelude.
 macro_rules! scripts {
-    ($($(#[$doc:meta])* $name:ident: $text:literal,)*) => {
+    ($($(#[$doc:meta])* $name:ident: $text:expr,)*) => {
         /// The scripts of a store.
         pub(super) struct Scripts {
             $($(#[$doc])* pub(super) $name: Script,)*
@@ -62,38 +62,13 @@ end
 return {tonumber(redis.call('GET', version)), now}
 ",
 
-/// Adds jobs. For each job: key, payload, kind, priority, queue, time, whether this is a delay,
-/// from when the time was counted, pattern, zone. Answers for each whether it was added, and its
-/// time. Adds none and answers with nothing if one is of another lane than the default, and kinds
-/// are not admitted yet.
-schedule: "
-local has_lane = false
-for i = 1, #ARGV, 10 do
-    has_lane = has_lane or lane_of({kind = ARGV[i + 2], priority = tonumber(ARGV[i + 3]),
-        queue = ARGV[i + 4]})
-end
-if has_lane and not has_kinds() then
-    return false
-end
-local answers = {}
-for i = 1, #ARGV, 10 do
-    local key = ARGV[i]
-    local job = read(key)
-    if job then
-        table.insert(answers, {0, job.at})
-    else
-        local at, counted = moment(ARGV[i + 5], ARGV[i + 6], ARGV[i + 7])
-        redis.call('HSET', payloads, key, ARGV[i + 1])
-        redis.call('ZADD', keys, 0, key)
-        offer({key = key, due = at, at = at, counted = counted, attempts = 0,
-            pattern = text(ARGV[i + 8]), zone = text(ARGV[i + 9]), error = false,
-            kind = ARGV[i + 2], priority = tonumber(ARGV[i + 3]), queue = ARGV[i + 4]})
-        table.insert(answers, {1, at})
-    end
-end
-tell()
-return answers
-",
+/// Adds jobs. Arguments: 1 to replace those of their keys, or 0, and for each job: key, payload,
+/// kind, priority, queue, time, whether this is a delay, from when the time was counted, pattern,
+/// zone. Answers for each whether there is another job of its key (0), it was added (1), it has
+/// replaced one (2), or one that ran (3), and with the time of the job that is there now. Adds none
+/// and answers with nothing if one is of another lane than the default, and kinds are not admitted
+/// yet.
+schedule: SCHEDULE,
 
 /// Moves jobs. For each job: key, time, whether this is a delay, from when the time was counted,
 /// pattern, zone. Answers for each whether there is none (0), it was moved (1), or it was moved while

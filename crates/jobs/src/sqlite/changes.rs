@@ -9,7 +9,7 @@ use super::{
 use crate::{
     job::{NewJob, Repeat, Time, Token, When},
     row,
-    store::{Begin, Cancelled, End, Finish, Moved, Scheduled, Start},
+    store::{Begin, Cancelled, End, Finish, Moved, Replaced, Scheduled, Start},
 };
 
 /// How many times one request counts again.
@@ -82,18 +82,40 @@ pub(super) fn schedule(change: &mut Change<'_>, new: &NewJob) -> rusqlite::Resul
     let Some(at) = new.when.resolve(now) else {
         return Ok(Scheduled::Never);
     };
-    if rows::insert(change.base, new, at, new.when.counted(now))? {
+    if add(change, new, at, now)? {
+        return Ok(Scheduled::Created { at });
+    }
+    let found = rows::find(change.base, &new.key)?;
+    let at = found.ok_or(rusqlite::Error::QueryReturnedNoRows)?.at;
+    Ok(Scheduled::Exists { at })
+}
+
+/// Adds a job that is due at `at`, unless there is one of its key. Returns whether it is added.
+fn add(change: &mut Change<'_>, new: &NewJob, at: Time, now: Time) -> rusqlite::Result<bool> {
+    let is_added = rows::insert(change.base, new, at, new.when.counted(now))?;
+    if is_added {
         let lane = Lane {
             queue: new.queue.clone(),
             kind: new.kind.clone(),
             priority: new.priority,
         };
         change.done.offered.push((lane, at, new.key.clone()));
-        return Ok(Scheduled::Created { at });
     }
-    let found = rows::find(change.base, &new.key)?;
-    let at = found.ok_or(rusqlite::Error::QueryReturnedNoRows)?.at;
-    Ok(Scheduled::Exists { at })
+    Ok(is_added)
+}
+
+pub(super) fn replace(change: &mut Change<'_>, new: &NewJob) -> rusqlite::Result<Replaced> {
+    let now = Time::wall();
+    let Some(at) = new.when.resolve(now) else {
+        return Ok(Replaced::Never);
+    };
+    let other = cancel(change, &new.key)?;
+    add(change, new, at, now)?;
+    Ok(match other {
+        Cancelled::NotFound => Replaced::Created { at },
+        Cancelled::Cancelled => Replaced::Replaced { at },
+        Cancelled::WhileRunning => Replaced::WhileRunning { at },
+    })
 }
 
 pub(super) fn reschedule(

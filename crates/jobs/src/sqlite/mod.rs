@@ -38,7 +38,7 @@ use crate::{
     recount, row,
     store::{
         Begin, Cancelled, Changed, Changes, Counts, Deadline, Finish, Held, Kinds, Lease, Listing,
-        Moved, Scheduled, Span, Start, Store, StoreError,
+        Moved, Replaced, Scheduled, Span, Start, Store, StoreError,
     },
 };
 
@@ -233,6 +233,11 @@ impl Drop for Sqlite {
 impl Store for Sqlite {
     async fn schedule(&self, jobs: Vec<NewJob>) -> Result<Vec<Scheduled>, StoreError> {
         let adds = |reply| Request::Write(Writes::new(jobs, changes::schedule, reply).adding());
+        self.ask(adds).await
+    }
+
+    async fn schedule_or_replace(&self, jobs: Vec<NewJob>) -> Result<Vec<Replaced>, StoreError> {
+        let adds = |reply| Request::Write(Writes::new(jobs, changes::replace, reply).adding());
         self.ask(adds).await
     }
 

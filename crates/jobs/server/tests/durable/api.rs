@@ -14,7 +14,7 @@ use tourbillon_jobs::{Failure, Node};
 use tourbillon_jobs_server as api;
 use tower_service::Service;
 
-use crate::support::{HOUR, live, on_file};
+use crate::support::{HOUR, live, on_file, waiting};
 
 /// Calls a router without a socket.
 async fn call(
@@ -56,6 +56,37 @@ fn queues_are_paused_and_go_on() {
         let (status, body) = call(&mut router, Method::PUT, "/paused/a%0Ab", None).await;
         assert_eq!(status, StatusCode::BAD_REQUEST);
         assert!(body["error"].as_str().unwrap().contains("queue"), "{body}");
+    });
+}
+
+#[test]
+fn a_job_is_replaced() {
+    on_file(async |queue| {
+        let mut router = api::router(queue.clone());
+        let mut ask =
+            async |body: Value| call(&mut router, Method::POST, "/jobs", Some(body)).await;
+        let at = "2100-01-31T12:00:00.000000Z";
+        for (status, payload) in [(StatusCode::CREATED, "a"), (StatusCode::OK, "b")] {
+            let job = json!({ "key": "k", "payload": payload, "at": at, "replace": true });
+            let (answered, body) = ask(job).await;
+            let created = status == StatusCode::CREATED;
+            let expected = json!({
+                "created": created, "replaced": !created, "running": false, "at": at,
+            });
+            assert_eq!((answered, body), (status, expected));
+            let found = queue.get("k").await.unwrap().unwrap();
+            assert_eq!(found.payload, payload.as_bytes());
+        }
+        let (node, gate, mut ran, _ends) = waiting(&queue, |node| node, |_| Ok(()));
+        ask(json!({ "key": "k", "in": "0s", "replace": true })).await;
+        ran.recv().await.unwrap();
+        let (status, body) = ask(json!({ "key": "k", "at": at, "replace": true })).await;
+        let expected = json!({ "created": false, "replaced": true, "running": true, "at": at });
+        assert_eq!((status, body), (StatusCode::OK, expected));
+        gate.add_permits(1);
+        assert!(node.stop(HOUR).await);
+        let (_, body) = ask(json!({ "key": "k", "at": at, "replace": false })).await;
+        assert_eq!(body, json!({ "created": false, "at": at }));
     });
 }
 

@@ -31,6 +31,8 @@ mod redis;
 mod shared;
 #[cfg(feature = "postgres")]
 mod sql;
+#[cfg(feature = "postgres")]
+mod sql_replace;
 mod support;
 #[cfg(feature = "postgres")]
 mod transactions;

@@ -65,14 +65,14 @@ async fn is_migrated(other: &Client) {
             ('durable_jobs'::regclass, 'durable_nodes'::regclass, 'durable_version'::regclass)),
         (SELECT count(*) FROM pg_proc WHERE proname IN
             ('durable_end_2', 'durable_admit_kinds', 'durable_refuse_lease', 'durable_paused',
-            'jobs_pause', 'jobs_resume', 'jobs_schedule')),
+            'jobs_pause', 'jobs_resume', 'jobs_schedule', 'jobs_schedule_or_replace')),
         (SELECT count(*) FROM pg_trigger WHERE tgname = 'durable_refuse_lease'),
         (SELECT count(*) FROM pg_index WHERE indisvalid AND indexrelid IN
             ('durable_jobs_counted'::regclass, 'durable_jobs_lane'::regclass)),
         (SELECT version FROM durable_version)";
     let found = other.query_one(count, &[]).await.unwrap();
     let found: Vec<i64> = (0..5).map(|column| found.get(column)).collect();
-    assert_eq!(found, [9, 7, 1, 2, 3]);
+    assert_eq!(found, [9, 8, 1, 2, 3]);
 }
 
 /// What a node of version 1 asks for to run a job, one statement after the other. One of version 2
@@ -181,7 +181,8 @@ fn a_migration_waits_for_no_transaction_in_a_circle() {
                 ALTER TABLE durable_nodes DROP COLUMN counted, DROP COLUMN version;
                 ALTER TABLE durable_version DROP COLUMN has_kinds, DROP COLUMN paused;
                 DROP FUNCTION durable_end_2, durable_admit_kinds, durable_refuse_lease,
-                    durable_paused, jobs_pause, jobs_resume, jobs_schedule;
+                    durable_paused, jobs_pause, jobs_resume, jobs_schedule,
+                    jobs_schedule_or_replace;
                 UPDATE durable_version SET version = 1";
             other.batch_execute(back).await.unwrap();
         }

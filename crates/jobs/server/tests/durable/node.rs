@@ -17,7 +17,7 @@ use tourbillon_jobs::{
     sqlite::Sqlite,
     store::{
         Begin, Cancelled, Changes, Counts, Deadline, End, Finish, Held, Kinds, Lease, Listing,
-        Moved, Scheduled, Span, Start, Store, StoreError,
+        Moved, Replaced, Scheduled, Span, Start, Store, StoreError,
     },
 };
 
@@ -78,6 +78,7 @@ macro_rules! forward {
 
 impl Store for Stubborn {
     forward! {
+        schedule_or_replace(jobs: Vec<NewJob>) -> Vec<Replaced>;
         reschedule(moves: Vec<(String, When)>) -> Vec<Moved>;
         cancel(keys: Vec<String>) -> Vec<Cancelled>;
         get(key: String) -> Option<Job>;

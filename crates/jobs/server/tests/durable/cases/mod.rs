@@ -6,6 +6,7 @@ mod kinds;
 mod nodes;
 mod priorities;
 mod queues;
+mod replace;
 
 use std::time::Duration;
 
@@ -79,6 +80,12 @@ pub async fn all<S: Store>(queue: Queue<S>) {
         queues::a_full_queue_leaves_its_jobs_to_other_nodes,
         queues::nothing_of_a_paused_queue_begins,
         queues::a_node_leaves_a_queue_alone_while_it_is_paused,
+        replace::nothing_of_a_replaced_job_stays,
+        replace::the_last_job_of_a_key_stays,
+        replace::a_node_runs_the_job_that_replaced_the_one_in_its_timer,
+        replace::the_token_of_a_replaced_job_is_stale,
+        replace::a_job_that_is_replaced_while_it_runs_ends_without_effect,
+        replace::a_job_that_failed_or_died_is_replaced,
         jobs::jobs_are_listed_by_their_keys,
         jobs::a_list_has_the_beginnings_of_large_jobs,
     }
