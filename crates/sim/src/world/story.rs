@@ -149,10 +149,15 @@ fn is_foreign(symbol: &str) -> bool {
 /// Returns whether a file belongs to a library: in C, of Rust itself, a package of a registry, the
 /// runtime or the simulation.
 fn is_foreign_file(path: &str) -> bool {
-    // The repository of this package. With little debug information, functions that are inlined
-    // have no path that tells their crate.
+    // Those of the repository of this package, but for its examples and tests. With little debug
+    // information, functions that are inlined have no path that tells their crate.
     let root = env!("CARGO_MANIFEST_DIR").strip_suffix("crates/sim");
-    let is_ours = root.is_some_and(|root| path.starts_with(root) && path.contains("/src/"));
+    let is_ours = root
+        .and_then(|root| path.strip_prefix(root))
+        .is_some_and(|path| {
+            let is_of = |dir| path.starts_with(dir);
+            ["src/", "shards/", "crates/"].into_iter().any(is_of) && !path.contains("/tests/")
+        });
     let is_rust = path.contains(".rs:");
     is_ours || !is_rust || path.starts_with("/rustc/") || path.contains("/.cargo/")
 }
