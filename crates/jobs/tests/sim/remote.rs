@@ -17,7 +17,7 @@ use tourbillon_jobs::{
     job::{Job, Token},
     store::{
         Begin, Cancelled, Changed, Changes, Counts, Deadline, Finish, Held, Kinds, Lease, Listing,
-        Moved, Scheduled, Span, Start, Store, StoreError,
+        Moved, Replaced, Scheduled, Span, Start, Store, StoreError,
     },
 };
 
@@ -114,6 +114,10 @@ impl Store for Remote {
     async fn schedule(&self, jobs: Vec<NewJob>) -> Result<Vec<Scheduled>, StoreError> {
         self.ask(|book, now| jobs.into_iter().map(|it| book.schedule(now, it)).collect())
             .await
+    }
+
+    async fn schedule_or_replace(&self, _: Vec<NewJob>) -> Result<Vec<Replaced>, StoreError> {
+        unimplemented!("these programs replace no job")
     }
 
     async fn reschedule(&self, moves: Vec<(String, When)>) -> Result<Vec<Moved>, StoreError> {
