@@ -13,7 +13,8 @@ use crate::{
 };
 
 /// Adds jobs in place of those of their keys. It has the parameters of
-/// [`SCHEDULE`](rows::SCHEDULE). No key may occur twice. Returns of each job whether the other one ran, or NULL if there was none.
+/// [`SCHEDULE`](rows::SCHEDULE). No key may occur twice. Returns of each job whether the other one
+/// ran, or NULL if there was none.
 /// A job of a key that somebody adds meanwhile is left alone, and is not in the answer.
 ///
 /// Rows are locked in the order of their keys, as in [`CANCEL`](rows::CANCEL), and then added in
