@@ -62,7 +62,7 @@ pub(crate) struct Child {
 pub(crate) struct Ended {
     pub(crate) result: Result<Report, Failure>,
     /// The decisions that went another way than the usual one, if they were recorded.
-    pub(crate) taken: String,
+    pub(crate) taken: Option<String>,
     /// What happened, in words, if somebody asked for it.
     pub(crate) story: String,
 }
@@ -135,8 +135,11 @@ impl Child {
     /// Returns what a process that has ended with this status told.
     pub(crate) fn ended(mut self, status: i32) -> Ended {
         let taken = read_end(&mut self.taken, u64::MAX);
-        let (taken, story) = taken.split_once('\n').unwrap_or((&taken, ""));
-        let (taken, story) = (taken.to_owned(), story.to_owned());
+        // A process that ended without a word has not even written the end of the line.
+        let (taken, story) = match taken.split_once('\n') {
+            Some((taken, story)) => (Some(taken.to_owned()), story.to_owned()),
+            None => (None, String::new()),
+        };
         let result = self.result(status);
         Ended {
             result,

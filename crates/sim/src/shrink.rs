@@ -144,7 +144,8 @@ impl<R: Fn(Way) -> Ended> Search<R> {
         let Err(failure) = ended.result else {
             return false;
         };
-        let Some(taken) = decide::parse(&ended.taken) else {
+        // Without a list of the decisions, nothing is known of what the failure needs.
+        let Some(taken) = ended.taken.and_then(|taken| decide::parse(&taken)) else {
             return false;
         };
         let is_same = place(&failure.why) == self.place;
@@ -226,7 +227,7 @@ pub fn run_to(
         ..Way::default()
     };
     let ended = start(simulation, way);
-    (ended.result, ended.taken)
+    (ended.result, ended.taken.unwrap_or_default())
 }
 
 /// Shrinks a failure of a seed. Returns the decisions that are left.

@@ -33,7 +33,7 @@ const ATTEMPTS: u32 = 30;
 struct Seen {
     /// How many attempts began.
     begun: AtomicU64,
-    /// How many handlers of it run.
+    /// How many handlers of it run, if no node crashes.
     running: AtomicU64,
     /// The highest token that a handler has shown to the resource.
     token: AtomicI64,
@@ -62,10 +62,6 @@ async fn handle(all: All, stays: bool, attempt: Attempt) -> Result<(), Failure> 
     if stays {
         assert_always!(others == 0 && token > highest, "two attempts run at once");
     } else {
-        assert_sometimes!(
-            others > 0,
-            "a node that lost its lease still runs a handler"
-        );
         assert_sometimes!(token < highest, "a stale handler comes to the resource");
     }
     seen.running.fetch_sub(1, SeqCst);

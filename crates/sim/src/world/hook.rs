@@ -136,6 +136,7 @@ impl World {
         state.gives_way = true;
         // Under priorities, the thread that yields would otherwise be chosen again at once.
         state.demote(me);
+        state.threads[me].since = 0;
         self.next(state, me);
     }
 }

@@ -76,12 +76,13 @@ impl State {
         self.hosts.push(host);
     }
 
-    /// Returns the number of the process that the calling thread's machine runs at present. `None`
+    /// Returns the number of the process that the calling thread's machine runs at present. No
+    /// process of the system has such a number, so a call that is not simulated finds none. `None`
     /// on the machine that is not described as a host: it has that of this process.
     pub(crate) fn process(&self) -> Option<i32> {
         let host = self.host();
         let lives = self.hosts[host].restarts as usize;
-        (host > 0).then_some((1_000 * lives + host) as i32)
+        (host > 0).then_some((10_000_000 + 1_000 * lives + host) as i32)
     }
 
     /// Returns whether the calling thread's machine may have another descriptor.
@@ -93,10 +94,15 @@ impl State {
 
     /// Takes all cores from a machine until a moment. Its clocks go on.
     pub(crate) fn pause(&mut self, host: usize, until: u64) {
+        // Nothing runs on a host that is down, and the later end of two pauses counts.
+        if self.hosts[host].is_down {
+            return;
+        }
         self.tell(Part::Asked, || {
             format!("{} stands still", self.hosts[host].name)
         });
-        self.hosts[host].paused_until = until;
+        let paused_until = &mut self.hosts[host].paused_until;
+        *paused_until = until.max(*paused_until);
         self.next_due = self.next_due.min(until);
     }
 

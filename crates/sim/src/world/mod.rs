@@ -14,7 +14,7 @@ mod neglect;
 pub(crate) mod net;
 pub(crate) mod pair;
 mod perfetto;
-mod schedule;
+pub(crate) mod schedule;
 pub(crate) mod story;
 mod threads;
 

@@ -14,13 +14,16 @@ const PATIENCE: u32 = 4_000;
 /// The same where priorities are to hold for long.
 const LONG_PATIENCE: u32 = 20_000;
 
+/// The reason of a seed that passes too many points.
+pub(crate) const ENDLESS: &str = "it does not come to an end";
+
 impl State {
     /// Passes a point of thread `me`. Returns whether another thread must run.
     pub(crate) fn pass(&mut self, me: usize) -> bool {
         let number = self.tick();
         if number > self.plan.points_most {
             let dump = self.dump();
-            die_with("it does not come to an end", &dump);
+            die_with(ENDLESS, &dump);
         }
         // Time passes at each point, so that a loop reaches its deadline.
         let most = self.plan.point_ns.max(1);
@@ -40,6 +43,7 @@ impl State {
         // A thread that spins for another one would otherwise keep that one from running.
         if self.threads[me].since >= self.patience() {
             self.demote(me);
+            self.threads[me].since = 0;
             self.gives_way = true;
             return true;
         }
@@ -61,8 +65,10 @@ impl State {
                 std::mem::take(&mut self.changed)
             }
             Style::Changes { .. } => {
-                if let Some(priority) = self.changes.remove(&number) {
-                    self.threads[me].priority = priority;
+                // One that a fault came in the way of is made up for.
+                let change = self.changes.first_entry();
+                if let Some(change) = change.filter(|change| *change.key() <= number) {
+                    self.threads[me].priority = change.remove();
                     return true;
                 }
                 std::mem::take(&mut self.changed)
@@ -98,7 +104,6 @@ impl State {
     pub(crate) fn demote(&mut self, me: usize) {
         self.lowest -= 1;
         self.threads[me].priority = self.lowest;
-        self.threads[me].since = 0;
     }
 
     /// Returns the threads that can run, in the order of their numbers.
@@ -207,6 +212,13 @@ impl State {
                     self.changed = true;
                 }
                 _ => {}
+            }
+        }
+        for host in &mut self.hosts {
+            if host.paused_until != 0 && host.paused_until <= self.now {
+                host.paused_until = 0;
+                // Its threads can run again.
+                self.changed = true;
             }
         }
         for fd in self.kernel.take_due(self.now, &self.hosts) {

@@ -159,7 +159,14 @@ fn is_foreign_file(path: &str) -> bool {
             ["src/", "shards/", "crates/"].into_iter().any(is_of) && !path.contains("/tests/")
         });
     let is_rust = path.contains(".rs:");
-    is_ours || !is_rust || path.starts_with("/rustc/") || path.contains("/.cargo/")
+    // With the component `rust-src`, the standard library is in a folder of the toolchain.
+    let libraries = [
+        "/rustc/",
+        "/rustlib/src/",
+        "/registry/src/",
+        "/git/checkouts/",
+    ];
+    is_ours || !is_rust || libraries.into_iter().any(|part| path.contains(part))
 }
 
 impl State {
@@ -207,15 +214,17 @@ impl State {
             eprintln!("{mark} {text}");
         }
         if is_told {
-            let mut story = STORY.lock().unwrap_or_else(PoisonError::into_inner);
-            let story = story.get_or_insert_default();
+            let story = || STORY.lock().unwrap_or_else(PoisonError::into_inner);
             let is_here = part == Part::Decided && thread.is_some() && thread == me();
-            // To find out where it is takes long.
-            if is_here && story.places < PLACES {
-                story.places += 1;
+            // To find out where it is takes long. It comes before the lock, since it may panic.
+            let places = story().get_or_insert_default().places;
+            if is_here && places < PLACES {
                 let place = place();
                 text += &place.map_or(String::new(), |place| format!(", at {place}"));
             }
+            let mut story = story();
+            let story = story.get_or_insert_default();
+            story.places += usize::from(is_here);
             story.add(part, text);
         }
     }

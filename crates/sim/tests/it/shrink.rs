@@ -18,7 +18,7 @@ use serde_json::Value;
 use tourbillon::{task::spawn_blocking, time::sleep};
 use tourbillon_sim::{
     Disk, Network, Simulation, crash,
-    raw::{few_decisions, run_to, run_with},
+    raw::{Style, few_decisions, run_to, run_with},
     restart,
 };
 
@@ -76,6 +76,43 @@ fn a_seed_with_all_of_its_decisions_is_the_same_run() {
     }
 }
 
+/// Two tasks pass more points than a thread may without a wait.
+#[test]
+fn threads_that_never_wait_are_the_same_run_with_all_decisions() {
+    let describe = |seed| {
+        let mut sim = Simulation::new(seed);
+        sim.style(Style::Priorities(1_000));
+        sim.client("host", || async {
+            let number = Arc::new(AtomicU64::new(0));
+            let tasks = [(); 2].map(|()| {
+                let number = number.clone();
+                tourbillon::spawn(async move {
+                    for _ in 0..6_000 {
+                        number.fetch_add(1, SeqCst);
+                    }
+                })
+            });
+            for task in tasks {
+                task.await.unwrap();
+            }
+        });
+        sim
+    };
+    for seed in 0..10 {
+        let (all, taken) = run_with(&describe(seed), None);
+        let again = run_with(&describe(seed), Some(&taken));
+        assert_eq!(again, (all, taken), "seed {seed}");
+    }
+}
+
+#[test]
+fn a_process_that_ends_without_a_word_is_not_shrunk() {
+    let mut sim = Simulation::new(0);
+    sim.client("host", || async { process::exit(3) });
+    let failure = sim.run().unwrap_err();
+    assert_eq!(few_decisions(&sim, &failure), None);
+}
+
 #[test]
 fn only_decisions_that_are_kept_are_taken() {
     for seed in 0..5 {
@@ -121,7 +158,9 @@ fn racy(seed: u64) -> Simulation {
 #[test]
 fn a_race_needs_few_switches() {
     let failures = (0..2_000).filter_map(|seed| racy(seed).run().err());
-    for failure in failures.take(2) {
+    let failures: Vec<_> = failures.take(2).collect();
+    assert_eq!(failures.len(), 2, "the seeds find it");
+    for failure in failures {
         let (_, all) = run_with(&racy(failure.seed()), None);
         let few = few_decisions(&racy(failure.seed()), &failure).expect("it fails again");
         let count = |text: &str| text.split_whitespace().count();

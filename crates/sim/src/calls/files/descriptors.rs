@@ -57,6 +57,10 @@ extern "C" fn dup3(fd: c_int, to: c_int, flags: c_int) -> c_int {
     if state.kernel.has(fd) && !is_file {
         return fail(libc::EINVAL);
     }
+    // A number that the machine has is used again. Another one counts, as in the kernel.
+    if is_file && !state.kernel.has(to) && !state.has_room() {
+        return fail(libc::EBADF);
+    }
     // The real descriptor of that number is replaced, so what was simulated with it is closed.
     let new = real!(SYS_dup3, fd, to, flags) as c_int;
     if new >= 0 {
