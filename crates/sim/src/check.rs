@@ -250,7 +250,7 @@ fn failed(
     let (seed, program) = (failure.seed, program.display());
     let mut text = format!(
         "{name}: {failure}\n\n\
-         {} seeds passed before it. To repeat it; with {TRACE}=1 as well, each step is shown:\n  \
+         {} other seeds passed. To repeat it; with {TRACE}=1 as well, each step is shown:\n  \
          {SEED}={seed} {program} {name} --exact --nocapture\n",
         seeds.done
     );
