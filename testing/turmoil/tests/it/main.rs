@@ -2,10 +2,7 @@
 //! is set does not run here: turmoil has no wall clock. Nor does that of a directory that is not
 //! synced, since turmoil has a function of its own for that.
 
-#[allow(
-    dead_code,
-    reason = "not all programs run here"
-)]
+#[allow(dead_code, reason = "not all programs run here")]
 #[path = "../../../../crates/sim/tests/it/planted/programs.rs"]
 mod programs;
 mod system;
