@@ -168,15 +168,15 @@ impl Request for Replacing {
     type Answer = Replaced;
 
     fn key(&self) -> &str {
-        &self.0.key
+        Request::key(&self.0)
     }
 
     fn is_plain(&self) -> bool {
-        self.0.is_plain()
+        Request::is_plain(&self.0)
     }
 
     fn bytes(&self) -> usize {
-        self.0.payload.len()
+        self.0.bytes()
     }
 }
 
@@ -196,14 +196,15 @@ impl Request for String {
     }
 }
 
-/// Lets the store serve requests by one of its methods.
+/// Lets the store serve requests by one of its methods, which may take what is in them.
 macro_rules! serves {
-    ($($request:ty: $method:ident,)*) => {
+    ($($request:ty: $method:ident $(of $content:expr)?,)*) => {
         $(impl<S: Store> Serve<$request> for ByStore<S> {
             async fn serve(
                 &self,
                 requests: Vec<$request>,
             ) -> Result<Vec<<$request as Request>::Answer>, StoreError> {
+                $(let requests = requests.into_iter().map($content).collect();)?
                 self.store()?.$method(requests).await
             }
 
@@ -226,19 +227,9 @@ impl<S> ByStore<S> {
 
 serves! {
     NewJob: schedule,
+    Replacing: schedule_or_replace of |Replacing(job)| job,
     (String, When): reschedule,
     String: cancel,
-}
-
-impl<S: Store> Serve<Replacing> for ByStore<S> {
-    async fn serve(&self, requests: Vec<Replacing>) -> Result<Vec<Replaced>, StoreError> {
-        let jobs = requests.into_iter().map(|Replacing(job)| job).collect();
-        self.store()?.schedule_or_replace(jobs).await
-    }
-
-    async fn locked(&self, keys: Vec<String>) -> Result<HashSet<String>, StoreError> {
-        self.store()?.locked(keys).await
-    }
 }
 
 /// Checks a job.

@@ -18,10 +18,11 @@
 //! duration, there may be `"at": "2027-01-31T12:00:00Z"`, or `"cron": "0 9 * * *"`, with `"zone":
 //! "Europe/Paris"` unless it is UTC. `PATCH` takes the same times. With `"kind": "mail"`, only
 //! handlers of this kind run the job, and with `"queue": "mails"` only nodes of this queue. Without
-//! it, the queue is `default`. `"priority"` is from 0, the highest, to 9; the default is 4.
-//! With `"replace": true`, the job takes the place of the job of its key, if there is one: see
-//! [`Queue::schedule_or_replace`]. An error is `{"error": "text"}`. A field or a parameter of another name is an error. A list has the
-//! first bytes of each payload and error, and says with `"cut": true` that there are more.
+//! it, the queue is `default`. `"priority"` is from 0, the highest, to 9; the default is 4. With
+//! `"replace": true`, the job takes the place of the job of its key, if there is one: see
+//! [`Queue::schedule_or_replace`]. An error is `{"error": "text"}`. A field or a parameter of
+//! another name is an error. A list has the first bytes of each payload and error, and says with
+//! `"cut": true` that there are more.
 //!
 //! There are no users or passwords: listen on the loopback interface, or put a proxy in front. The
 //! layer [`SameOrigin`] refuses requests of pages of other sites, with plain text.

@@ -82,6 +82,7 @@ impl Redis {
         };
         are_asked.iter().map(&mut read).collect()
     }
+
     /// Calls the script that adds jobs. `replaces`: also in place of those of their keys.
     async fn add_or_replace(
         &self,

@@ -2,12 +2,10 @@
 
 use std::{
     collections::HashMap,
-    future::poll_fn,
     sync::{
         Arc, Mutex,
         atomic::{AtomicBool, AtomicU64, Ordering::SeqCst},
     },
-    task::{Poll, Waker},
     time::{Duration, Instant, SystemTime},
 };
 
@@ -16,6 +14,8 @@ use tourbillon::{
     time::{sleep, timeout},
 };
 use tourbillon_sim::{Failure, Simulation, raw::Style};
+
+use crate::planted::programs::Event;
 
 /// Returns the first of some seeds that fails.
 fn first_failure(seeds: u64, describe: impl Fn(&mut Simulation)) -> Option<Failure> {
@@ -27,7 +27,7 @@ fn first_failure(seeds: u64, describe: impl Fn(&mut Simulation)) -> Option<Failu
 }
 
 /// Two tasks add to a number by a load and a store, without a point of the runtime in between.
-async fn lose_an_update() {
+pub(crate) async fn lose_an_update() {
     let number = Arc::new(AtomicU64::new(0));
     let add = |number: Arc<AtomicU64>| async move {
         let seen = number.load(SeqCst);
@@ -60,33 +60,6 @@ fn one_worker_loses_none() {
         sim.workers(1).host("a", lose_an_update);
     });
     assert_eq!(failure, None);
-}
-
-/// An event whose future looks and then leaves its waker: a set in between wakes nobody.
-#[derive(Default)]
-struct Event {
-    is_set: AtomicBool,
-    waker: Mutex<Option<Waker>>,
-}
-
-impl Event {
-    fn set(&self) {
-        self.is_set.store(true, SeqCst);
-        if let Some(waker) = self.waker.lock().unwrap().take() {
-            waker.wake();
-        }
-    }
-
-    async fn wait(&self) {
-        poll_fn(|cx| {
-            if self.is_set.load(SeqCst) {
-                return Poll::Ready(());
-            }
-            *self.waker.lock().unwrap() = Some(cx.waker().clone());
-            Poll::Pending
-        })
-        .await;
-    }
 }
 
 #[tourbillon_sim::test(seeds = 10_000, seconds = 600)]

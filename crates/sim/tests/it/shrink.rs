@@ -22,6 +22,8 @@ use tourbillon_sim::{
     restart,
 };
 
+use crate::races::lose_an_update;
+
 /// Two hosts that use all that a seed decides: threads, a network that loses, and a disk.
 fn busy(seed: u64) -> Simulation {
     let mut network = Network::new();
@@ -140,18 +142,7 @@ fn only_decisions_that_are_kept_are_taken() {
 /// Two tasks add to a number by a load and a store.
 fn racy(seed: u64) -> Simulation {
     let mut sim = Simulation::new(seed);
-    sim.host("a", || async {
-        let number = Arc::new(AtomicU64::new(0));
-        let add = |number: Arc<AtomicU64>| async move {
-            let seen = number.load(SeqCst);
-            number.store(seen + 1, SeqCst);
-        };
-        let tasks = [(); 2].map(|()| tourbillon::spawn(add(number.clone())));
-        for task in tasks {
-            task.await.unwrap();
-        }
-        assert_eq!(number.load(SeqCst), 2, "an update is lost");
-    });
+    sim.host("a", lose_an_update);
     sim
 }
 

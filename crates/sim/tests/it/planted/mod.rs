@@ -1,6 +1,6 @@
 //! A seed must find the bug of each program. Five of them need several threads of one host.
 
-mod programs;
+pub(crate) mod programs;
 mod system;
 
 use tourbillon_sim::Simulation;

@@ -361,20 +361,20 @@ pub fn two_workers_take_too_much(sim: &mut impl Sim) {
 
 /// An event whose future looks and then leaves its waker: a set in between wakes nobody.
 #[derive(Default)]
-struct Event {
+pub struct Event {
     is_set: AtomicBool,
     waker: Mutex<Option<Waker>>,
 }
 
 impl Event {
-    fn set(&self) {
+    pub fn set(&self) {
         self.is_set.store(true, SeqCst);
         if let Some(waker) = self.waker.lock().unwrap().take() {
             waker.wake();
         }
     }
 
-    async fn wait(&self) {
+    pub async fn wait(&self) {
         poll_fn(|cx| {
             if self.is_set.load(SeqCst) {
                 return Poll::Ready(());
