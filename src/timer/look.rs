@@ -15,7 +15,8 @@ use crate::{
 pub struct TimerCounts<I> {
     /// How many timers and sleeps wait. Timers from other threads are not counted until the worker
     /// has read its inbox: a worker that sleeps reads it when it next wakes, before the first of
-    /// them is due.
+    /// them is due. This is too low, by at most [`garbage`](Self::garbage), while timers are in the
+    /// inbox that were cancelled before the worker had read of them.
     pub pending: usize,
     /// How many cancelled timers the shard has not removed yet.
     pub garbage: usize,
@@ -57,8 +58,7 @@ impl Timers {
     }
 
     /// Returns the earliest [`next_deadline`](TimerCounts::next_deadline) of the workers. It may be
-    /// that of a timer that was cancelled. To learn whether any timer waits, ask
-    /// [`pending`](Self::pending).
+    /// that of a timer that was cancelled. `None` says that no timer of a worker waits.
     pub fn next_deadline(&self) -> Option<Instant> {
         let deadlines = self.workers.iter().map(|worker| worker.next_deadline);
         deadlines.flatten().min()

@@ -22,7 +22,9 @@ use tourbillon::{
     time::{BootInstant, DelayQueue, Instant, Sleep, interval, sleep, timeout},
 };
 
-use crate::common::{HOUR, PATIENCE, Random, alarm, blocked::AllBlocked, eventually};
+use crate::common::{
+    HOUR, PATIENCE, Random, alarm, blocked::AllBlocked, eventually, told::read_inboxes,
+};
 
 const MS: Duration = Duration::from_millis(1);
 
@@ -258,6 +260,7 @@ fn armed_equals_over_when_all_timers_have_ended() {
         total.over() == total.armed()
     });
     eventually("the shards have heard of it", || {
+        read_inboxes(&handle);
         let timers = handle.timers();
         timers.pending() + timers.garbage() == 0
     });
