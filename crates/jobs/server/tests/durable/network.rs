@@ -7,14 +7,13 @@ use std::{
     time::Duration,
 };
 
-use tokio::sync::mpsc::unbounded_channel;
 use tourbillon::time::sleep;
 use tourbillon_jobs::{Attempt, Node, Time, node::Interrupt};
 
 use crate::{
     server::Server,
     shared::{LEASE, SHORT, connect, skip, start, torture, with_server},
-    support::{HOUR, live, node, run, waiting},
+    support::{HOUR, live, node, run, unbounded_channel, waiting},
 };
 
 #[path = "../../src/bin/torture/faketime.rs"]

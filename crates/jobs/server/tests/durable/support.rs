@@ -1,10 +1,10 @@
 //! Directories, waits and handlers for tests.
 
-use std::{future::Future, path::PathBuf, sync::Arc, time::Duration};
+use std::{future::Future, panic::Location, path::PathBuf, sync::Arc, time::Duration};
 
 use tokio::sync::{
     Semaphore,
-    mpsc::{UnboundedReceiver, unbounded_channel},
+    mpsc::{self, UnboundedReceiver, UnboundedSender},
 };
 use tourbillon::{Runtime, time::timeout};
 use tourbillon_jobs::{
@@ -14,6 +14,7 @@ use tourbillon_jobs::{
     sqlite::Sqlite,
     store::{Begin, Held, Kinds, Span, Start, Store},
 };
+use tourbillon_support::HANGS;
 use tourbillon_support::dir;
 pub use tourbillon_support::{HOUR, PATIENCE, eventually};
 
@@ -44,8 +45,8 @@ pub fn measures_a_million() -> bool {
 pub fn run<F: Future<Output = ()>>(test: F) {
     let runtime = Runtime::new().unwrap();
     let patience = match measures_a_million() {
-        true => 10 * PATIENCE,
-        false => PATIENCE,
+        true => 10 * HANGS,
+        false => HANGS,
     };
     runtime.block_on(async {
         let ended = timeout(patience, test).await;
@@ -59,12 +60,47 @@ pub fn on_file(test: impl AsyncFnOnce(Queue<Sqlite>)) {
     run(async { test(Queue::new(Sqlite::open(dir.store()).unwrap())).await });
 }
 
+/// Waits for this. Fails if it takes longer than [`PATIENCE`], and says where the test waits.
+#[track_caller]
+fn soon<F: Future>(what: &str, future: F) -> impl Future<Output = F::Output> {
+    let place = Location::caller();
+    async move {
+        let waited = timeout(PATIENCE, future).await;
+        waited.unwrap_or_else(|_| panic!("{place} waits in vain: {what}"))
+    }
+}
+
+/// What a test is told.
+pub struct Told<T>(UnboundedReceiver<T>);
+
+impl<T> Told<T> {
+    /// Waits for the next message. Fails if none comes. Returns `None` if none can come any more.
+    #[track_caller]
+    pub fn recv(&mut self) -> impl Future<Output = Option<T>> {
+        soon("for a message", self.0.recv())
+    }
+
+    pub fn try_recv(&mut self) -> Result<T, mpsc::error::TryRecvError> {
+        self.0.try_recv()
+    }
+
+    pub fn is_empty(&self) -> bool {
+        self.0.is_empty()
+    }
+}
+
+/// Makes a channel, whose receiver waits as long as a test may wait.
+pub fn unbounded_channel<T>() -> (UnboundedSender<T>, Told<T>) {
+    let (sender, receiver) = mpsc::unbounded_channel();
+    (sender, Told(receiver))
+}
+
 /// Starts a node that hands each attempt to the test. The handler ends as `end` says.
 pub fn node<S: Store>(
     queue: &Queue<S>,
     options: impl FnOnce(NodeBuilder<S>) -> NodeBuilder<S>,
     end: impl Fn(&Attempt) -> Result<(), Failure> + Send + Sync + 'static,
-) -> (Node<S>, UnboundedReceiver<Attempt>) {
+) -> (Node<S>, Told<Attempt>) {
     let (sender, receiver) = unbounded_channel();
     let node = options(Node::builder(queue.clone())).start(move |attempt| {
         let ended = end(&attempt);
@@ -79,8 +115,8 @@ pub fn node<S: Store>(
 pub type Waiting<S> = (
     Node<S>,
     Arc<Semaphore>,
-    UnboundedReceiver<Attempt>,
-    UnboundedReceiver<(String, Option<bool>)>,
+    Told<Attempt>,
+    Told<(String, Option<bool>)>,
 );
 
 /// Starts a node whose attempts wait at a gate, and then end as `end` says.
@@ -118,17 +154,23 @@ pub fn fails_by_key(attempt: &Attempt) -> Result<(), Failure> {
 }
 
 /// Waits until a node has begun this many attempts.
-pub async fn begun<S: Store>(node: &Node<S>, count: u64) {
-    while node.stats().begun < count {
-        tourbillon::time::sleep(Duration::from_millis(2)).await;
-    }
+#[track_caller]
+pub fn begun<S: Store>(node: &Node<S>, count: u64) -> impl Future<Output = ()> {
+    soon("for attempts to begin", async move {
+        while node.stats().begun < count {
+            tourbillon::time::sleep(Duration::from_millis(2)).await;
+        }
+    })
 }
 
 /// Waits until a node holds a job.
-pub async fn holds<S: Store>(node: &Node<S>) {
-    while node.stats().held == 0 {
-        tourbillon::time::sleep(Duration::from_millis(2)).await;
-    }
+#[track_caller]
+pub fn holds<S: Store>(node: &Node<S>) -> impl Future<Output = ()> {
+    soon("for a node to hold a job", async move {
+        while node.stats().held == 0 {
+            tourbillon::time::sleep(Duration::from_millis(2)).await;
+        }
+    })
 }
 
 /// Returns a job without a payload.
@@ -168,10 +210,13 @@ pub async fn hold<S: Store>(store: &S, node: i64, within: Duration, most: usize)
 }
 
 /// Waits until the store has exactly `live` live jobs.
-pub async fn live<S: Store>(queue: &Queue<S>, live: u64) {
-    while queue.count().await.unwrap().live != live {
-        tourbillon::time::sleep(Duration::from_millis(5)).await;
-    }
+#[track_caller]
+pub fn live<S: Store>(queue: &Queue<S>, live: u64) -> impl Future<Output = ()> {
+    soon("for the number of live jobs", async move {
+        while queue.count().await.unwrap().live != live {
+            tourbillon::time::sleep(Duration::from_millis(5)).await;
+        }
+    })
 }
 
 /// Runs a job, which is moved before.

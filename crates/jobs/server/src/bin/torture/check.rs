@@ -5,7 +5,7 @@ use std::{collections::HashMap, time::Duration};
 use tourbillon_jobs::{Time, job::Token};
 
 use crate::{
-    history::{Event, Kind},
+    history::{Event, Kind, Place},
     load::BACKOFF,
 };
 
@@ -18,6 +18,8 @@ pub struct Summary {
     pub in_doubt: usize,
     /// Jobs that were cancelled before an attempt.
     pub cancelled: usize,
+    /// Jobs that took the place of others, as the store acknowledged.
+    pub replaced: usize,
     /// Requests for a job that failed, and were repeated.
     pub failed: usize,
     /// Attempts.
@@ -77,6 +79,10 @@ struct Job {
     /// Whether the job may have been cancelled.
     may_be_cancelled: bool,
     is_cancelled: bool,
+    /// What it did as another job took its place, as the store answered.
+    place: Option<Place>,
+    /// How many attempts of it began in the history after this answer.
+    begun_since: u32,
     /// How often a client asked to move it. With each move its attempts count anew.
     moves: u32,
     /// Times at which it may be due.
@@ -90,10 +96,18 @@ struct Job {
 }
 
 impl Job {
+    /// Returns whether an attempt of the job has this token.
+    fn has(&self, token: Token) -> bool {
+        self.attempts.iter().any(|one| one.token == token)
+    }
+
     /// Returns what is wrong if the job was lost: it is not in the store any more, and no attempt
     /// did it.
     fn loss(&self) -> Option<&'static str> {
         if self.is_buried {
+            if self.place.is_some() {
+                return Some("among the dead, although another job took its place");
+            }
             let is_done = self.done.is_some() && self.failed == 0;
             return is_done.then_some("dead, although an attempt did it");
         }
@@ -160,13 +174,78 @@ impl Job {
     }
 }
 
+/// The jobs of a key, and what is known of both.
+#[derive(Default)]
+struct Key {
+    first: Job,
+    /// The job that took the place of the first one, or may have done so.
+    other: Option<Job>,
+}
+
+impl Key {
+    /// Returns the job that an event is about, if a client has asked for it.
+    fn job(&mut self, is_other: bool) -> Option<&mut Job> {
+        match is_other {
+            true => self.other.as_mut(),
+            false => Some(&mut self.first),
+        }
+    }
+
+    /// Returns the job of an attempt that has ended. One that only ended the job did not write
+    /// which one it was: the other one has got the higher tokens.
+    fn ended(&mut self, token: Token) -> &mut Job {
+        match &mut self.other {
+            Some(other)
+                if !self.first.has(token)
+                    && other.attempts.iter().any(|one| one.token <= token) =>
+            {
+                other
+            }
+            _ => &mut self.first,
+        }
+    }
+
+    fn all(&mut self) -> impl Iterator<Item = &mut Job> {
+        [&mut self.first].into_iter().chain(&mut self.other)
+    }
+
+    /// Returns what is wrong with the jobs together. The store has given the first one no token
+    /// after it gave the other one its first, and has taken no end of it as the last after the
+    /// other one took its place.
+    fn disorder(&self) -> Option<&'static str> {
+        let (first, other) = (&self.first, self.other.as_ref()?);
+        let tokens = |job: &Job| job.attempts.iter().map(|one| one.token).collect::<Vec<_>>();
+        let highest = tokens(first).into_iter().max();
+        let lowest = tokens(other).into_iter().min();
+        if highest
+            .zip(lowest)
+            .is_some_and(|(first, other)| first > other)
+        {
+            return Some("the token of a replaced job is not stale");
+        }
+        // If a request got no answer, one of the two jobs was there until an attempt did it.
+        let is_in_doubt = first.is_acknowledged && !other.is_acknowledged;
+        let mut attempts = first.attempts.iter().chain(&other.attempts);
+        if is_in_doubt
+            && !(first.is_buried || other.is_buried)
+            && attempts.all(Attempt::leaves_the_job)
+        {
+            return Some("lost, or the job that took its place");
+        }
+        // If a request for the job failed, it may have been done, and then have been made anew.
+        let was_there = matches!(first.place, Some(Place::Idle | Place::Running));
+        let is_done = first.failed == 0 && first.done.is_some();
+        (was_there && is_done).then_some("replaced, although an attempt had done it")
+    }
+}
+
 /// Judges a history that is over: the store had no live job left.
 ///
 /// Returns each broken promise, with the job's key.
 pub fn judge(
     events: impl Iterator<Item = Result<(String, Event), String>>,
 ) -> Result<Summary, Vec<String>> {
-    let mut jobs: HashMap<Box<str>, Job> = HashMap::new();
+    let mut jobs: HashMap<Box<str>, Key> = HashMap::new();
     let mut summary = Summary::default();
     let mut wrong = Vec::new();
     for event in events {
@@ -179,9 +258,10 @@ pub fn judge(
         };
         let is_new = !jobs.contains_key(key.as_str());
         if is_new {
-            jobs.insert(key.as_str().into(), Job::default());
+            jobs.insert(key.as_str().into(), Key::default());
         }
-        let job = jobs.get_mut(key.as_str()).expect("it is there by now");
+        let both = jobs.get_mut(key.as_str()).expect("it is there by now");
+        let job = &mut both.first;
         let mut blame = |text: String| wrong.push(format!("{key}: {text}"));
         match event {
             Event::Asks { at } => {
@@ -204,17 +284,47 @@ pub fn judge(
             Event::Cancels => job.may_be_cancelled = true,
             Event::Cancelled => job.is_cancelled = true,
             Event::TooLate => {}
-            Event::Buried => job.is_buried = true,
+            Event::Replaces { at } => {
+                if both.other.is_some() {
+                    blame("the history has replaced this key twice".into());
+                }
+                // Until the store answers, the first job may be there, or not.
+                job.may_be_cancelled = true;
+                both.other = Some(Job {
+                    times: vec![at],
+                    ..Job::default()
+                });
+            }
+            Event::Replaced { place } => {
+                job.place = Some(place);
+                // If it was not there any more, an attempt has done it.
+                job.may_be_cancelled = place != Place::Free;
+                if let Some(other) = &mut both.other {
+                    other.is_acknowledged = true;
+                }
+            }
+            Event::Buried { is_other } => match both.job(is_other) {
+                Some(job) => job.is_buried = true,
+                None => blame("a job is dead that nobody scheduled".into()),
+            },
             Event::Runs {
                 token,
                 number,
                 at,
                 now,
+                is_other,
             } => {
                 summary.runs += 1;
                 if is_new {
                     blame("a handler got a job that nobody scheduled".into());
                 }
+                if both.all().any(|job| job.has(token)) {
+                    blame(format!("two attempts have token {token}"));
+                }
+                let Some(job) = both.job(is_other) else {
+                    blame("a handler got a job that nobody scheduled".into());
+                    continue;
+                };
                 if now < at {
                     blame(format!("early by {:?}", at.since(now)));
                 }
@@ -233,8 +343,11 @@ pub fn judge(
                 if job.is_cancelled {
                     blame("an attempt began after it was cancelled".into());
                 }
-                if job.attempts.iter().any(|other| other.token == token) {
-                    blame(format!("two attempts have token {token}"));
+                // The one that ran may be the last to write that it runs.
+                let most = u32::from(job.place == Some(Place::Running));
+                job.begun_since += u32::from(job.place.is_some());
+                if job.place.is_some_and(|place| place != Place::Free) && job.begun_since > most {
+                    blame("an attempt began after it was replaced".into());
                 }
                 if job.failed == 0 && job.done.is_some_and(|done| token > done) {
                     blame("an attempt has a newer token than the one that did it".into());
@@ -255,6 +368,7 @@ pub fn judge(
                 kind,
                 accepted,
             } => {
+                let job = both.ended(token);
                 let attempt = job.attempts.iter_mut().find(|other| other.token == token);
                 match attempt {
                     Some(attempt) if attempt.end.is_none() => {
@@ -290,17 +404,18 @@ pub fn judge(
             }
         }
     }
-    for (key, job) in &mut jobs {
-        summary.acknowledged += usize::from(job.is_acknowledged);
-        summary.in_doubt += usize::from(!job.is_acknowledged);
-        summary.cancelled += usize::from(job.is_cancelled && job.attempts.is_empty());
-        summary.dead += usize::from(job.is_dead);
-        summary.cut += job.attempts.iter().filter(|one| one.is_cut()).count();
-        if let Some(loss) = job.loss() {
-            wrong.push(format!("{key}: {loss}"));
-        }
-        if let Some(excess) = job.excess() {
-            wrong.push(format!("{key}: {excess}"));
+    for (key, both) in &mut jobs {
+        let is_replaced = both.first.place.is_some();
+        summary.acknowledged += usize::from(both.first.is_acknowledged);
+        summary.replaced += usize::from(is_replaced);
+        wrong.extend(both.disorder().map(|text| format!("{key}: {text}")));
+        for job in both.all() {
+            summary.in_doubt += usize::from(!job.is_acknowledged);
+            summary.cancelled += usize::from(job.is_cancelled && job.attempts.is_empty());
+            summary.dead += usize::from(job.is_dead);
+            summary.cut += job.attempts.iter().filter(|one| one.is_cut()).count();
+            wrong.extend(job.loss().map(|loss| format!("{key}: {loss}")));
+            wrong.extend(job.excess().map(|excess| format!("{key}: {excess}")));
         }
     }
     summary.lateness.sort_unstable();
@@ -361,6 +476,36 @@ i ended 14 Done accepted
 i runs 15 1 300 300
 i ended 15 Done accepted
 i scheduled
+k asks 300
+k scheduled
+k runs 16 1 300 300
+k ended 16 Retry accepted
+k replaces 400
+k replaced Idle
+k runs 18 1 400 402 other
+k ended 18 Done accepted
+l asks 300
+l scheduled
+l replaces 100
+l replaced Running
+l runs 19 1 300 300
+l runs 20 1 100 301 other
+l ended 20 Done accepted
+l ended 19 Retry refused
+m asks 300
+m scheduled
+m runs 21 1 300 300
+m ended 21 Done accepted
+m replaces 900
+m replaced Free
+m runs 22 5 900 900 other
+m ended 23 Dead accepted
+m buried other
+n asks 300
+n scheduled
+n replaces 900
+n runs 24 1 300 300
+n ended 24 Done accepted
 ";
 
     #[test]
@@ -369,16 +514,17 @@ i scheduled
         assert_eq!(
             summary,
             Summary {
-                acknowledged: 7,
-                in_doubt: 1,
+                acknowledged: 11,
+                in_doubt: 2,
                 cancelled: 1,
+                replaced: 3,
                 failed: 2,
-                runs: 11,
-                stale: 1,
-                cut: 3,
-                dead: 1,
-                given_up: 1,
-                lateness: vec![0, 0, 0, 1, 5],
+                runs: 18,
+                stale: 2,
+                cut: 4,
+                dead: 2,
+                given_up: 2,
+                lateness: vec![0, 0, 0, 0, 0, 0, 0, 1, 2, 5, 201],
             }
         );
     }
@@ -448,6 +594,58 @@ i scheduled
                  d runs 11 3 400 401\nd runs 12 3 400 401\nd runs 13 4 400 401\n\
                  d runs 14 4 400 401\nd runs 15 5 400 401\nd runs 16 5 400 401\n",
                 "d: 11 attempts",
+            ),
+            (
+                "k runs 17 2 300 403\n",
+                "k: an attempt began after it was replaced",
+            ),
+            (
+                "l runs 17 2 300 403\n",
+                "l: an attempt began after it was replaced",
+            ),
+            (
+                "l runs 25 2 300 403\n",
+                "l: the token of a replaced job is not stale",
+            ),
+            (
+                "l runs 19 2 100 403 other\n",
+                "l: two attempts have token 19",
+            ),
+            ("m runs 25 5 900 899 other\n", "m: early by 1µs"),
+            (
+                "m buried\n",
+                "m: among the dead, although another job took its place",
+            ),
+            (
+                "x asks 1\nx scheduled\nx runs 25 1 1 1 other\n",
+                "x: a handler got a job that nobody scheduled",
+            ),
+            (
+                "x asks 1\nx scheduled\nx buried other\n",
+                "x: a job is dead that nobody scheduled",
+            ),
+            (
+                "f asks 1\nf scheduled\nf replaces 1\nf replaced Idle\n",
+                "f: lost",
+            ),
+            (
+                "f asks 1\nf scheduled\nf replaces 1\nf replaced Free\n\
+                 f runs 9 1 1 1 other\nf ended 9 Done accepted\n",
+                "f: lost",
+            ),
+            (
+                "f asks 1\nf scheduled\nf replaces 1\n",
+                "f: lost, or the job that took its place",
+            ),
+            (
+                "f asks 1\nf scheduled\nf replaces 1\nf replaced Running\n\
+                 f runs 9 1 1 1\nf ended 9 Done accepted\n\
+                 f runs 10 1 1 1 other\nf ended 10 Done accepted\n",
+                "f: replaced, although an attempt had done it",
+            ),
+            (
+                "k replaces 1\n",
+                "k: the history has replaced this key twice",
             ),
             ("a asks 100\n", "a: the history has this key twice"),
             ("a asks\n", "no event: a asks"),

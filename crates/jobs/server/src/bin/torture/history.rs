@@ -20,6 +20,17 @@ pub enum Kind {
     Dead,
 }
 
+/// What a job did as another one took its place.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Place {
+    /// It was not there any more.
+    Free,
+    /// No attempt of it ran.
+    Idle,
+    /// An attempt of it ran.
+    Running,
+}
+
 /// What happened to a job.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Event {
@@ -37,15 +48,21 @@ pub enum Event {
     Cancels,
     /// The store has acknowledged it; no attempt was running.
     Cancelled,
+    /// A client is about to put another job of the same key in the place of the job.
+    Replaces { at: Time },
+    /// The store has acknowledged the other job.
+    Replaced { place: Place },
     /// The store refused to move or cancel, as the job is over, or answered that an attempt was
     /// running.
     TooLate,
-    /// A handler runs. `now` is a time that the store's clock has reached.
+    /// A handler runs. `now` is a time that the store's clock has reached. `is_other` says whether
+    /// it got the job that took the place of the first one.
     Runs {
         token: Token,
         number: u32,
         at: Time,
         now: Time,
+        is_other: bool,
     },
     /// The store has answered to the end of an attempt. `accepted` is `None` if an answer was lost.
     Ended {
@@ -53,8 +70,16 @@ pub enum Event {
         kind: Kind,
         accepted: Option<bool>,
     },
-    /// In the end, the store has the job among the dead.
-    Buried,
+    /// In the end, the store has the job, or the one that took its place, among the dead.
+    Buried { is_other: bool },
+}
+
+/// What a line of the job that took the place of the first one has at its end.
+fn other(is_other: &bool) -> &'static str {
+    match is_other {
+        true => " other",
+        false => "",
+    }
 }
 
 impl fmt::Display for Event {
@@ -67,17 +92,21 @@ impl fmt::Display for Event {
             Self::Moved { at } => write!(f, "moved {}", at.as_micros()),
             Self::Cancels => f.write_str("cancels"),
             Self::Cancelled => f.write_str("cancelled"),
+            Self::Replaces { at } => write!(f, "replaces {}", at.as_micros()),
+            Self::Replaced { place } => write!(f, "replaced {place:?}"),
             Self::TooLate => f.write_str("too-late"),
             Self::Runs {
                 token,
                 number,
                 at,
                 now,
+                is_other,
             } => write!(
                 f,
-                "runs {token} {number} {} {}",
+                "runs {token} {number} {} {}{}",
                 at.as_micros(),
-                now.as_micros()
+                now.as_micros(),
+                other(is_other)
             ),
             Self::Ended {
                 token,
@@ -91,14 +120,15 @@ impl fmt::Display for Event {
                 };
                 write!(f, "ended {token} {kind:?} {accepted}")
             }
-            Self::Buried => f.write_str("buried"),
+            Self::Buried { is_other } => write!(f, "buried{}", other(is_other)),
         }
     }
 }
 
 impl Event {
     fn parse(text: &str) -> Option<Self> {
-        let words: Vec<&str> = text.split(' ').collect();
+        let mut words: Vec<&str> = text.split(' ').collect();
+        let is_other = words.pop_if(|word| *word == "other").is_some();
         let time = |text: &str| text.parse().ok().map(Time::from_micros);
         let token = |text: &str| text.parse().ok().map(Token);
         Some(match words[..] {
@@ -110,12 +140,22 @@ impl Event {
             ["cancels"] => Self::Cancels,
             ["cancelled"] => Self::Cancelled,
             ["too-late"] => Self::TooLate,
-            ["buried"] => Self::Buried,
+            ["replaces", at] => Self::Replaces { at: time(at)? },
+            ["replaced", place] => Self::Replaced {
+                place: match place {
+                    "Free" => Place::Free,
+                    "Idle" => Place::Idle,
+                    "Running" => Place::Running,
+                    _ => return None,
+                },
+            },
+            ["buried"] => Self::Buried { is_other },
             ["runs", held, number, at, now] => Self::Runs {
                 token: token(held)?,
                 number: number.parse().ok()?,
                 at: time(at)?,
                 now: time(now)?,
+                is_other,
             },
             ["ended", held, kind, accepted] => Self::Ended {
                 token: token(held)?,

@@ -14,12 +14,12 @@ use tourbillon_jobs::{
     Attempt, Backoff, Failure, NewJob, Node, Queue, QueueError, Time,
     job::LOWEST_PRIORITY,
     node::NodeBuilder,
-    queue::MAX_PAYLOAD,
-    store::{Cancelled, End, Listing, Moved, Scheduled, Store},
+    queue::{MAX_KEY, MAX_PAYLOAD},
+    store::{Cancelled, End, Listing, Moved, Replaced, Scheduled, Store},
 };
 
 use crate::{
-    history::{Event, History, Kind},
+    history::{Event, History, Kind, Place},
     say::say,
 };
 
@@ -71,7 +71,7 @@ pub struct Hard {
 }
 
 impl Load {
-    /// Schedules all jobs; moves and cancels some of them.
+    /// Schedules all jobs; moves, cancels and replaces some of them.
     pub async fn run<S: Store>(self, queue: Queue<S>, history: Arc<History>) {
         let next = Arc::new(AtomicU64::new(0));
         let clients: Vec<_> = (0..self.clients)
@@ -123,8 +123,12 @@ async fn one<S: Store>(queue: &Queue<S>, history: &History, key: String, within:
     let at = some_time();
     history.write(&key, Event::Asks { at });
     // The answer is `Exists` if an earlier request added the job and its answer was lost.
-    let priority = fastrand::u8(..=LOWEST_PRIORITY);
-    let ask = || queue.schedule_job(NewJob::new(&key, at, payload(&key)).priority(priority));
+    let job = |at, is_other| {
+        let priority = fastrand::u8(..=LOWEST_PRIORITY);
+        NewJob::new(&key, at, payload(&key, is_other)).priority(priority)
+    };
+    let first = job(at, false);
+    let ask = || queue.schedule_job(first.clone());
     match persist(ask, || history.write(&key, Event::Failed)).await {
         Scheduled::Created { .. } | Scheduled::Exists { .. } => {
             history.write(&key, Event::Scheduled);
@@ -152,6 +156,19 @@ async fn one<S: Store>(queue: &Queue<S>, history: &History, key: String, within:
                 Err(_) => return,
             };
             history.write(&key, event);
+        }
+        4 | 5 => {
+            let at = some_time();
+            history.write(&key, Event::Replaces { at });
+            let place = match queue.schedule_or_replace(job(at, true)).await {
+                Ok(Replaced::Created { .. }) => Place::Free,
+                Ok(Replaced::Replaced { .. }) => Place::Idle,
+                Ok(Replaced::WhileRunning { .. }) => Place::Running,
+                Ok(Replaced::Never) => unreachable!("it is no cron job"),
+                // As for a move: another request could run the job once more.
+                Err(_) => return,
+            };
+            history.write(&key, Event::Replaced { place });
         }
         _ => {}
     }
@@ -184,17 +201,20 @@ pub fn node<S: Store>(
             ends.write(&ended.key, event);
         });
     options(builder).start(move |attempt: Attempt| {
+        let is_other = is_other(&attempt.key, &attempt.payload);
         let event = Event::Runs {
             token: attempt.token,
             number: attempt.number,
             at: attempt.at,
             now: clock(),
+            is_other,
         };
         history.write(&attempt.key, event);
         if attempt.key.ends_with(ABORTS) {
             std::process::abort();
         }
-        assert!(attempt.payload == payload(&attempt.key), "{}", attempt.key);
+        let wanted = payload(&attempt.key, is_other);
+        assert!(attempt.payload == wanted, "{}", attempt.key);
         let hangs = attempt.key.ends_with(HANGS);
         async move {
             match hangs {
@@ -205,13 +225,22 @@ pub fn node<S: Store>(
     })
 }
 
-/// Returns the payload of a job.
-fn payload(key: &str) -> Vec<u8> {
+/// What the payload of a job has after the key if the job took the place of another one.
+const OTHER: u8 = b'+';
+
+/// Returns the payload of a job. `is_other` says whether the job takes the place of another one.
+fn payload(key: &str, is_other: bool) -> Vec<u8> {
     let mut payload = key.as_bytes().to_vec();
+    payload.extend(is_other.then_some(OTHER));
     if key.ends_with(LARGE) {
         payload.resize(MAX_PAYLOAD, b'.');
     }
     payload
+}
+
+/// Returns whether this is the payload of a job that took the place of another one.
+fn is_other(key: &str, payload: &[u8]) -> bool {
+    payload.get(key.len()) == Some(&OTHER)
 }
 
 /// Handles a job: sometimes takes a while, fails or panics.
@@ -235,11 +264,13 @@ pub async fn bury<S: Store>(queue: &Queue<S>, history: &History) {
             dead: Some(true),
             after: after.clone(),
             limit: 1000,
+            beginning: MAX_KEY + 1,
             ..Listing::default()
         };
         let found = persist(|| queue.list(listing()), || {}).await;
         for job in &found {
-            history.write(&job.key, Event::Buried);
+            let is_other = is_other(&job.key, &job.payload);
+            history.write(&job.key, Event::Buried { is_other });
         }
         match found.last() {
             Some(last) => after = Some(last.key.clone()),

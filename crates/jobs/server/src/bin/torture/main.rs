@@ -63,11 +63,12 @@ fn judge(path: &Path) -> Outcome {
     match check::judge(history::read(history)) {
         Ok(found) => {
             say(format_args!(
-                "{} jobs acknowledged, {} in doubt, {} cancelled, {} requests failed; {} attempts, \
-                 {} cut off, {} stale; {} dead, {} of them given up",
+                "{} jobs acknowledged, {} in doubt, {} cancelled, {} replaced, {} requests failed; \
+                 {} attempts, {} cut off, {} stale; {} dead, {} of them given up",
                 found.acknowledged,
                 found.in_doubt,
                 found.cancelled,
+                found.replaced,
                 found.failed,
                 found.runs,
                 found.cut,

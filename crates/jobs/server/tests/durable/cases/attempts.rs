@@ -8,7 +8,6 @@ use std::{
     time::Duration,
 };
 
-use tokio::sync::mpsc::unbounded_channel;
 use tourbillon::time::sleep;
 use tourbillon_jobs::{
     Attempt, Failure, Node, Queue, Repeat,
@@ -18,7 +17,7 @@ use tourbillon_jobs::{
 };
 
 use super::{SOON, quick};
-use crate::support::{self, HOUR, live, node, start, yes};
+use crate::support::{self, HOUR, live, node, start, unbounded_channel, yes};
 
 pub async fn a_job_that_fails_is_tried_again_and_dies<S: Store>(queue: &Queue<S>) {
     let heals = Arc::new(AtomicBool::new(false));

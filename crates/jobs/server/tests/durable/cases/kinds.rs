@@ -3,7 +3,6 @@
 use std::time::Duration;
 
 use serde::{Deserialize, Serialize};
-use tokio::sync::mpsc::unbounded_channel;
 use tourbillon::time::sleep;
 use tourbillon_jobs::{
     Attempt, Failure, JobArgs, NewJob, Node, Queue, QueueError, Repeat, Time,
@@ -13,7 +12,7 @@ use tourbillon_jobs::{
 };
 
 use super::quick;
-use crate::support::{HOUR, live, node};
+use crate::support::{HOUR, live, node, unbounded_channel};
 
 /// Adds a job of a kind that is due now.
 async fn add<S: Store>(queue: &Queue<S>, key: &str, kind: &str) {

@@ -10,13 +10,12 @@ mod replace;
 
 use std::time::Duration;
 
-use tokio::sync::mpsc::UnboundedReceiver;
 use tourbillon_jobs::{
     Attempt, Backoff, Node, Queue, QueueError,
     store::{Store, StoreError},
 };
 
-use crate::support::{live, measures_a_million, node};
+use crate::support::{Told, live, measures_a_million, node};
 
 const SOON: Duration = Duration::from_millis(30);
 
@@ -97,7 +96,7 @@ pub async fn fill_and_run<S: Store>(
     queue: &Queue<S>,
     mut acknowledged: u64,
     delay: Duration,
-) -> (Node<S>, UnboundedReceiver<Attempt>) {
+) -> (Node<S>, Told<Attempt>) {
     loop {
         let key = format!("job-{acknowledged}");
         match queue.schedule(key, delay, vec![1; 1000]).await {

@@ -2,7 +2,6 @@
 
 use std::time::Duration;
 
-use tokio::sync::mpsc::unbounded_channel;
 use tourbillon::time::{Instant, sleep};
 use tourbillon_jobs::{
     Attempt, Failure, NewJob, Node, Queue, QueueError, Repeat, Time,
@@ -11,7 +10,7 @@ use tourbillon_jobs::{
 };
 
 use super::quick;
-use crate::support::{HOUR, live, node};
+use crate::support::{HOUR, live, node, unbounded_channel};
 
 /// Returns when the job of a priority is due: those of higher ones are due later.
 fn at(priority: u8, from: Time) -> Time {

@@ -9,7 +9,7 @@ use std::{
 };
 
 use futures_lite::future::zip;
-use tokio::sync::{Semaphore, mpsc::unbounded_channel};
+use tokio::sync::Semaphore;
 use tourbillon::time::sleep;
 use tourbillon_jobs::{
     Attempt, NewJob, Node, Queue, QueueError, Time,
@@ -18,7 +18,7 @@ use tourbillon_jobs::{
 };
 
 use super::SOON;
-use crate::support::{HOUR, live, node, start, waiting, yes};
+use crate::support::{HOUR, live, node, start, unbounded_channel, waiting, yes};
 
 /// Adds a job to a queue.
 async fn add<S: Store>(queue: &Queue<S>, key: &str, name: &str, at: Duration) {
