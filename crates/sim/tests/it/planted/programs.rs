@@ -5,17 +5,14 @@ use std::{
     collections::{HashMap, HashSet},
     future::{Future, poll_fn},
     io::{self, Write},
-    sync::{
-        Arc, Mutex,
-        atomic::{AtomicBool, AtomicU64, Ordering::SeqCst},
-    },
     task::{Poll, Waker},
     time::{Duration, SystemTime},
 };
 
 use super::system::{
-    AsyncReadExt, AsyncWriteExt, Notify, TcpListener, TcpStream, crash, fs, mount, now, random,
-    restart, set_clock, sleep, spawn, sync_names, timeout,
+    Arc, AsyncReadExt, AsyncWriteExt, AtomicBool, AtomicU64, Mutex, Notify, SeqCst, TcpListener,
+    TcpStream, crash, fs, mount, now, random, restart, set_clock, sleep, spawn, sync_names,
+    timeout,
 };
 
 /// A simulation that is described.

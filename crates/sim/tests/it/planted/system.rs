@@ -2,7 +2,13 @@
 
 use std::{future::Future, io, time::SystemTime};
 
-pub use std::fs;
+pub use std::{
+    fs,
+    sync::{
+        Arc, Mutex,
+        atomic::{AtomicBool, AtomicU64, Ordering::SeqCst},
+    },
+};
 
 pub use futures_lite::{AsyncReadExt, AsyncWriteExt};
 pub use tourbillon::{

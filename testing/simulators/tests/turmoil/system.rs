@@ -7,6 +7,10 @@ use std::{
     time::{Duration, SystemTime},
 };
 
+pub use std::sync::{
+    Arc, Mutex,
+    atomic::{AtomicBool, AtomicU64, Ordering::SeqCst},
+};
 pub use tokio::{
     io::{AsyncReadExt, AsyncWriteExt},
     spawn,

@@ -1,0 +1,1 @@
+//! The programs with planted bugs of `tourbillon-sim`, in other simulations: see the tests.
