@@ -3,7 +3,7 @@
 use libc::{c_int, c_uint, c_void, clockid_t, size_t, ssize_t, time_t, timespec, timeval};
 
 use super::{TICK, fail, raw::real};
-use crate::world::{NEVER, State, Wait, clocks::Clock, enter, me};
+use crate::world::{NEVER, State, Wait, World, clocks::Clock, enter, me};
 
 pub(super) fn symbols() -> [usize; 7] {
     [
@@ -153,10 +153,20 @@ unsafe extern "C" fn clock_nanosleep(
 /// As in the C library.
 #[unsafe(no_mangle)]
 unsafe extern "C" fn getrandom(buffer: *mut c_void, len: size_t, flags: c_uint) -> ssize_t {
-    let Some(world) = enter() else {
-        return real!(SYS_getrandom, buffer, len, flags);
-    };
-    // SAFETY: the caller passes a buffer of this length, whose bytes may be written.
+    match enter() {
+        // SAFETY: the caller passes a buffer of this length.
+        Some(world) => unsafe { random(&world, buffer, len) },
+        None => real!(SYS_getrandom, buffer, len, flags),
+    }
+}
+
+/// Fills a buffer with random bytes.
+///
+/// # Safety
+///
+/// `buffer` has room for `len` bytes.
+pub(super) unsafe fn random(world: &World, buffer: *mut c_void, len: size_t) -> ssize_t {
+    // SAFETY: as the caller says.
     let buffer = unsafe { std::slice::from_raw_parts_mut(buffer.cast::<u8>(), len) };
     world.lock().rng().fill(buffer);
     len as ssize_t

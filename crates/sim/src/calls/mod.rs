@@ -14,7 +14,7 @@ mod raw;
 mod thread;
 
 pub(crate) use self::{
-    files::Listings,
+    files::{Listings, Pages},
     poll::{open, really_close},
 };
 

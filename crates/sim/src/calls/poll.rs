@@ -173,6 +173,11 @@ unsafe extern "C" fn read(fd: c_int, buffer: *mut c_void, len: size_t) -> ssize_
         // SAFETY: as above.
         return unsafe { super::files::read(&world, fd, Range::Next, buffer, len) };
     }
+    let is_random = matches!(world.lock().kernel.get(fd), Some(Object::Random));
+    if is_random {
+        // SAFETY: as above.
+        return unsafe { super::clock::random(&world, buffer, len) };
+    }
     world.point();
     let mut state = world.lock();
     let count = match state.kernel.get(fd) {

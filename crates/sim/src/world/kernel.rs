@@ -35,6 +35,8 @@ pub(crate) enum Object {
     Socket(Socket),
     /// An open file, by its number.
     File(u64),
+    /// `/dev/urandom`.
+    Random,
     /// The descriptors with an event since they were last taken.
     Epoll(VecDeque<i32>),
 }

@@ -11,9 +11,9 @@ use std::{
 use tourbillon::{task::spawn_blocking, time::sleep};
 use tourbillon_sim::{Disk, Simulation, random, set_disk};
 
-const DATA: &str = "/data";
+pub(crate) const DATA: &str = "/data";
 
-fn below(end: usize) -> usize {
+pub(crate) fn below(end: usize) -> usize {
     random() as usize % end
 }
 
@@ -29,7 +29,7 @@ fn a_path(root: &Path) -> PathBuf {
     path
 }
 
-fn shown<T: std::fmt::Debug>(result: io::Result<T>) -> String {
+pub(crate) fn shown<T: std::fmt::Debug>(result: io::Result<T>) -> String {
     match result {
         Ok(value) => format!("{value:?}"),
         Err(error) => format!("{:?}", error.raw_os_error()),
@@ -150,12 +150,12 @@ fn a_step() -> Step {
     }
 }
 
-fn copy(error: &io::Error) -> io::Error {
+pub(crate) fn copy(error: &io::Error) -> io::Error {
     io::Error::from_raw_os_error(error.raw_os_error().unwrap_or(0))
 }
 
 /// A directory of the real system that is removed in the end.
-struct Real(PathBuf);
+pub(crate) struct Real(pub(crate) PathBuf);
 
 impl Drop for Real {
     fn drop(&mut self) {

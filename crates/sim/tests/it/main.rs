@@ -4,6 +4,7 @@
 
 mod disk;
 mod faults;
+mod maps;
 mod network;
 mod planted;
 mod power;

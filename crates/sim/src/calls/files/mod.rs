@@ -2,6 +2,8 @@
 
 mod descriptors;
 mod listing;
+mod locks;
+mod maps;
 mod names;
 mod stat;
 
@@ -18,6 +20,7 @@ use crate::world::{
     Inside, NEVER, Wait, World,
     disk::{LockKind, Place, Range},
     enter,
+    kernel::Object,
     net::Errno,
 };
 
@@ -44,12 +47,13 @@ pub(super) fn symbols() -> Vec<usize> {
     symbols.extend(descriptors::symbols());
     symbols.extend(names::symbols());
     symbols.extend(listing::symbols());
+    symbols.extend(maps::symbols());
     symbols.extend(stat::symbols());
     symbols
 }
 
-pub(crate) use self::listing::Listings;
-pub(super) use self::{descriptors::share, listing::find};
+pub(super) use self::{descriptors::share, listing::find, locks::of_record};
+pub(crate) use self::{listing::Listings, maps::Pages};
 
 /// Enters the simulation for a call on a file of a disk.
 pub(super) fn on_file(fd: c_int) -> Option<Inside> {
@@ -84,6 +88,16 @@ unsafe fn on_path(from: c_int, path: *const c_char) -> Option<(Inside, Place)> {
     }?;
     drop(state);
     Some((world, place))
+}
+
+/// Returns whether a path is that of a file of random bytes.
+///
+/// # Safety
+///
+/// `path` is a text that ends with a zero byte, or null.
+unsafe fn is_random(path: *const c_char) -> bool {
+    // SAFETY: as the caller says.
+    !path.is_null() && [c"/dev/urandom", c"/dev/random"].contains(&unsafe { CStr::from_ptr(path) })
 }
 
 /// Returns where an absolute path leads on a disk, if it begins with the path of the disk.
@@ -153,7 +167,11 @@ unsafe extern "C" fn openat64(
 unsafe extern "C" fn openat(from: c_int, path: *const c_char, flags: c_int, mode: mode_t) -> c_int {
     // SAFETY: the caller passes a text.
     let Some((world, place)) = (unsafe { on_path(from, path) }) else {
-        return real!(SYS_openat, from, path, flags, mode) as c_int;
+        // SAFETY: as above.
+        return match unsafe { is_random(path) }.then(enter).flatten() {
+            Some(world) => open_object(&world, Object::Random),
+            None => real!(SYS_openat, from, path, flags, mode) as c_int,
+        };
     };
     world.point();
     // The flag contains the bit of O_DIRECTORY, so both are compared.

@@ -365,6 +365,11 @@ extern "C" fn fcntl(fd: c_int, command: c_int, argument: usize) -> c_int {
     };
     let mut state = world.lock();
     match command {
+        libc::F_GETLK | libc::F_SETLK | libc::F_SETLKW if state.kernel.file(fd).is_some() => {
+            drop(state);
+            // SAFETY: the caller passes a `flock` with these commands.
+            unsafe { files::of_record(&world, fd, command, argument as *mut libc::flock) }
+        }
         libc::F_GETFL if state.kernel.file(fd).is_some() => answer(state.flags(fd)) as c_int,
         libc::F_DUPFD | libc::F_DUPFD_CLOEXEC if state.kernel.file(fd).is_some() => {
             drop(state);
@@ -384,7 +389,7 @@ extern "C" fn fcntl(fd: c_int, command: c_int, argument: usize) -> c_int {
             0
         }
         libc::F_GETFD | libc::F_SETFD => real!(SYS_fcntl, fd, command, argument) as c_int,
-        // Two descriptors of one socket, and locks of parts of a file, are not simulated.
+        // Two descriptors of one socket, and locks of open files, are not simulated.
         _ => fail(libc::EINVAL),
     }
 }

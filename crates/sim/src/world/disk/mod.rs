@@ -5,6 +5,7 @@
 //! that are on the disk. The changes of a directory come to the disk in their order.
 
 mod file;
+mod maps;
 mod names;
 mod open;
 
@@ -15,9 +16,9 @@ use std::{
 };
 
 use super::net::Errno;
-use crate::disk::Disk;
+use crate::{calls::Pages, disk::Disk};
 
-use self::file::File;
+use self::{file::File, maps::Map};
 pub(crate) use self::{
     names::Place,
     open::{Files, LockKind, Range},
@@ -43,6 +44,9 @@ pub(crate) struct Volume {
     rng: fastrand::Rng,
     /// The number of the device, which no other host has.
     device: u32,
+    /// The shared maps of files, and the pages of each file that is or was mapped.
+    maps: Vec<Map>,
+    pages: BTreeMap<Inode, Pages>,
 }
 
 struct Node {
@@ -131,6 +135,8 @@ impl Volume {
             changed: 0,
             rng,
             device,
+            maps: Vec::new(),
+            pages: BTreeMap::new(),
         }
     }
 

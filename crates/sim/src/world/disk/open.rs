@@ -83,7 +83,10 @@ impl State {
     ) -> Result<T, Errno> {
         let file = self.open_file(fd)?;
         let (host, inode) = (file.host, file.inode);
-        self.on_disk_of(host, |disk, now| f(disk, inode, now))
+        self.on_disk_of(host, |disk, now| {
+            disk.read_maps(inode, now);
+            f(disk, inode, now)
+        })
     }
 
     fn open_file(&self, fd: i32) -> Result<&OpenFile, Errno> {
@@ -120,8 +123,7 @@ impl State {
             let inode = disk.open(place, flags, mode, now)?;
             let writes = flags & libc::O_ACCMODE != libc::O_RDONLY;
             if flags & libc::O_TRUNC != 0 && writes {
-                disk.file_mut(inode)?.set_len(0);
-                disk.node_mut(inode).modified = now;
+                disk.resize(inode, 0, now)?;
             }
             disk.node_mut(inode).opened += 1;
             Ok((inode, disk.file(inode).map_or(0, |file| file.errors)))
@@ -307,6 +309,12 @@ impl State {
         self.files.open.retain(|_, file| file.host != host);
         let key = self.meet_at(host, Class::Crash);
         let loses = self.hosts[host].disk.is_some() && self.takes(key);
+        // The system may have written changes of a map to the disk at any time.
+        _ = self.on_disk_of(host, |disk, now| {
+            disk.read_all_maps(now);
+            disk.forget_maps();
+            Ok(())
+        });
         let Some(disk) = &mut self.hosts[host].disk else {
             return;
         };
@@ -331,14 +339,17 @@ impl OpenFile {
 }
 
 impl Volume {
-    fn write(&mut self, inode: Inode, at: u64, bytes: &[u8]) {
+    pub(super) fn write(&mut self, inode: Inode, at: u64, bytes: &[u8]) {
+        self.write_maps(inode, at, bytes);
         if let Some(Kind::File(file)) = self.nodes.get_mut(&inode).map(|node| &mut node.kind) {
             file.write(at, bytes, &mut self.rng);
         }
     }
 
     pub(crate) fn resize(&mut self, inode: Inode, len: u64, now: u64) -> Result<(), Errno> {
+        self.read_maps(inode, now);
         self.file_mut(inode)?.set_len(len);
+        self.cut_maps(inode, len);
         self.node_mut(inode).modified = now;
         Ok(())
     }
@@ -346,9 +357,18 @@ impl Volume {
 
 impl World {
     /// Writes to the disk of a host what `begin` names, and waits until that is done.
-    fn sync(&self, host: usize, begin: impl FnOnce(&mut Volume) -> Vec<Sync>) -> Result<(), Errno> {
+    pub(super) fn sync(
+        &self,
+        host: usize,
+        begin: impl FnOnce(&mut Volume) -> Vec<Sync>,
+    ) -> Result<(), Errno> {
         self.point();
         let mut state = self.lock();
+        // A host without a disk has no maps.
+        _ = state.on_disk_of(host, |disk, now| {
+            disk.read_all_maps(now);
+            Ok(())
+        });
         let Some(disk) = &mut state.hosts[host].disk else {
             return Ok(());
         };
