@@ -1,7 +1,8 @@
-//! Servers and clients for tokio on simulated hosts.
+//! Servers and clients for tokio, and SQLite, on simulated hosts.
 
 #![cfg(tourbillon_sim)]
 
 mod grpc;
 mod http;
 mod redis;
+mod sqlite;

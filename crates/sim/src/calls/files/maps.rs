@@ -124,7 +124,7 @@ fn map(
 ) -> Result<usize, Errno> {
     // As the kernel does, before it looks at the file.
     let at = u64::try_from(at).map_err(|_| libc::EINVAL)?;
-    if len == 0 || !at.is_multiple_of(PAGE) {
+    if len == 0 || at % PAGE != 0 {
         return Err(libc::EINVAL);
     }
     let is_shared = flags & libc::MAP_TYPE != libc::MAP_PRIVATE;

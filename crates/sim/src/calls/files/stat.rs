@@ -37,7 +37,7 @@ fn mode(of: &Attributes) -> mode_t {
 fn to_stat(of: &Attributes) -> stat64 {
     // SAFETY: all bytes may be zero.
     let mut stat: stat64 = unsafe { mem::zeroed() };
-    stat.st_dev = of.device.into();
+    stat.st_dev = libc::makedev(of.device[0], of.device[1]);
     stat.st_ino = of.inode;
     stat.st_mode = mode(of);
     stat.st_nlink = of.links as _;
@@ -191,8 +191,7 @@ unsafe extern "C" fn statx(
     statx.stx_size = found.len;
     statx.stx_blksize = 4_096;
     statx.stx_blocks = found.takes / 512;
-    // At most 250 hosts: the number of a device of `stat` is this one.
-    statx.stx_dev_minor = found.device;
+    [statx.stx_dev_major, statx.stx_dev_minor] = found.device;
     let set = |place: &mut libc::statx_timestamp, nanos: u64| {
         place.tv_sec = (nanos / 1_000_000_000) as i64;
         place.tv_nsec = (nanos % 1_000_000_000) as u32;

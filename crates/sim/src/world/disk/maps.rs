@@ -94,9 +94,10 @@ impl Volume {
     }
 
     /// The programs of the host are gone, and their maps with them.
-    pub(super) fn forget_maps(&mut self) {
+    pub(super) fn end_life(&mut self) {
         self.maps.clear();
         self.pages.clear();
+        self.device[0] += 1;
     }
 }
 

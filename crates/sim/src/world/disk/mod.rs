@@ -42,8 +42,9 @@ pub(crate) struct Volume {
     changed: u64,
     /// Chooses what comes to the disk by itself.
     rng: fastrand::Rng,
-    /// The number of the device, which no other host has.
-    device: u32,
+    /// The number of the device, which no other host has, and no other life of this one. A library
+    /// in C knows open files by it, in what all hosts share.
+    device: [u32; 2],
     /// The shared maps of files, and the pages of each file that is or was mapped.
     maps: Vec<Map>,
     pages: BTreeMap<Inode, Pages>,
@@ -90,7 +91,7 @@ struct Change {
 
 /// What `stat` says of a file or directory.
 pub(crate) struct Attributes {
-    pub(crate) device: u32,
+    pub(crate) device: [u32; 2],
     pub(crate) inode: Inode,
     pub(crate) is_dir: bool,
     pub(crate) mode: u32,
@@ -134,7 +135,7 @@ impl Volume {
             changes: VecDeque::new(),
             changed: 0,
             rng,
-            device,
+            device: [0, device],
             maps: Vec::new(),
             pages: BTreeMap::new(),
         }

@@ -312,7 +312,7 @@ impl State {
         // The system may have written changes of a map to the disk at any time.
         _ = self.on_disk_of(host, |disk, now| {
             disk.read_all_maps(now);
-            disk.forget_maps();
+            disk.end_life();
             Ok(())
         });
         let Some(disk) = &mut self.hosts[host].disk else {
