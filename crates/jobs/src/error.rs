@@ -34,9 +34,9 @@ pub enum StoreError {
     Refused(Arc<dyn std::error::Error + Send + Sync>),
     /// Another session of the server has locked a job for long. Nothing was changed.
     Locked,
-    /// Nodes of an earlier version, which know no kinds, queues and priorities of jobs, have
-    /// leases. So the store takes no job yet that has a kind, or another queue or priority than the
-    /// default. Nothing was changed.
+    /// Nodes of an earlier version have leases. Those of versions 1 and 2 of the tables know no
+    /// kinds, queues and priorities of jobs, and those of version 3 no keys that stay taken. So the
+    /// store takes no job yet that they would run otherwise than it asks for. Nothing was changed.
     EarlierNodes,
     /// The store has ended.
     Closed,
@@ -87,8 +87,9 @@ impl fmt::Display for StoreError {
                  again",
             ),
             Self::EarlierNodes => f.write_str(
-                "nodes of an earlier version run jobs of this store, and know no kinds, \
-                 queues and priorities of jobs; upgrade or stop them first",
+                "nodes of an earlier version run jobs of this store, and do not know all that \
+                 this job asks for: its kind, queue or priority, or how long its key stays taken; \
+                 upgrade or stop them first",
             ),
             Self::Closed => f.write_str("the store has ended; open it again"),
             Self::Forked => f.write_str(
@@ -110,7 +111,7 @@ impl fmt::Display for StoreError {
 
 impl StoreError {
     /// The version of the stores' tables.
-    pub(crate) const TABLES: i64 = 3;
+    pub(crate) const TABLES: i64 = 4;
 
     /// Returns whether the request certainly had no effect, because of what it asked for. If it was
     /// one of several requests, they may succeed without it.

@@ -224,6 +224,8 @@ pub struct NewJob {
     pub payload: Vec<u8>,
     /// When the job is due.
     pub when: When,
+    /// How long the key stays taken after the job is done: see [`unique_for`](Self::unique_for).
+    pub unique_for: Option<Duration>,
 }
 
 /// The name of the queue of a job that gets no other one.
@@ -246,6 +248,7 @@ impl NewJob {
             priority: DEFAULT_PRIORITY,
             payload: payload.into(),
             when: when.into(),
+            unique_for: None,
         }
     }
 
@@ -274,10 +277,32 @@ impl NewJob {
         self
     }
 
-    /// Returns whether nodes of earlier versions can run the job: they know no kinds, queues and
-    /// priorities.
-    pub(crate) fn is_plain(&self) -> bool {
-        self.kind.is_empty() && self.queue == DEFAULT_QUEUE && self.priority == DEFAULT_PRIORITY
+    /// Keeps the key taken for this time after the job is done, by the store's clock. Until then,
+    /// [`schedule`](crate::Queue::schedule) adds no job of the key:
+    /// [`Scheduled::Exists`](crate::store::Scheduled::Exists) says when it is free.
+    ///
+    /// Only a job that is done keeps its key. One that a client cancels leaves it at once. One that
+    /// is dead has it until it is cancelled, as each job in the store has its key.
+    /// [`cancel`](crate::Queue::cancel) frees a key that is kept, and
+    /// [`schedule_or_replace`](crate::Queue::schedule_or_replace) does not wait for it. A cron job
+    /// is done only if its pattern has no further occurrence. A time of zero is none.
+    #[must_use]
+    pub fn unique_for(mut self, time: Duration) -> Self {
+        self.unique_for = (!time.is_zero()).then_some(time);
+        self
+    }
+
+    /// Returns which version of the tables nodes have to know to run the job. Those of versions 1
+    /// and 2 know no kinds, queues and priorities, and those of version 3 no keys that stay taken.
+    pub(crate) fn version(&self) -> u8 {
+        let is_plain = self.kind.is_empty()
+            && self.queue == DEFAULT_QUEUE
+            && self.priority == DEFAULT_PRIORITY;
+        match (self.unique_for, is_plain) {
+            (Some(_), _) => 4,
+            (None, false) => 3,
+            (None, true) => 1,
+        }
     }
 }
 

@@ -151,8 +151,8 @@ impl Request for NewJob {
         &self.key
     }
 
-    fn is_plain(&self) -> bool {
-        self.is_plain()
+    fn version(&self) -> u8 {
+        self.version()
     }
 
     fn bytes(&self) -> usize {
@@ -171,8 +171,8 @@ impl Request for Replacing {
         Request::key(&self.0)
     }
 
-    fn is_plain(&self) -> bool {
-        Request::is_plain(&self.0)
+    fn version(&self) -> u8 {
+        Request::version(&self.0)
     }
 
     fn bytes(&self) -> usize {
@@ -300,7 +300,8 @@ impl<S: Store> Queue<S> {
     /// Adds a job without a kind. Once this returns, the job survives the process and the machine.
     ///
     /// A queue has at most one job of a key, so a client that got no answer can ask again. A job
-    /// that is done has left the queue, and its key is free.
+    /// that is done has left the queue, and its key is free, unless it
+    /// [stays taken](NewJob::unique_for).
     ///
     /// # Errors
     ///
@@ -315,7 +316,7 @@ impl<S: Store> Queue<S> {
     }
 
     /// Adds a job, as [`schedule`](Self::schedule) does, which may have a kind, a queue and a
-    /// priority.
+    /// priority, and may keep its key for a time after it is done ([`NewJob::unique_for`]).
     ///
     /// A kind chooses the handler: only nodes that have one of this kind run the job. See
     /// [`NodeBuilder::on_kind`](crate::node::NodeBuilder::on_kind).
@@ -325,7 +326,8 @@ impl<S: Store> Queue<S> {
     /// Fails if the key, the kind, the queue, the priority or the payload is out of bounds, or if
     /// the store does. While nodes of an earlier version have leases, stores on servers fail with
     /// [`StoreError::EarlierNodes`] for jobs that have a kind, or another queue or priority than
-    /// the default. A lease that has run out counts until a node has taken its jobs over.
+    /// the default, or whose keys are to stay taken. A lease that has run out counts until a node
+    /// has taken its jobs over.
     pub async fn schedule_job(&self, new: NewJob) -> Result<Scheduled, QueueError> {
         Ok(self.adding.call(job(new)?).await?)
     }
@@ -343,6 +345,9 @@ impl<S: Store> Queue<S> {
     /// matter, and it is not tried again. The new job runs at its time, also if this attempt still
     /// runs then; its token is higher. So what a client asked for last is never lost. To leave jobs
     /// alone that run, call `schedule_job`.
+    ///
+    /// A key that a job keeps which is done ([`NewJob::unique_for`]) is no hindrance: the answer is
+    /// [`Replaced::Created`], as no job is there.
     ///
     /// A client that got no answer can ask again. If its job has begun meanwhile, it runs once
     /// more.
@@ -392,7 +397,7 @@ impl<S: Store> Queue<S> {
         Ok(self.moving.call((key(name)?, when.into())).await?)
     }
 
-    /// Removes a job.
+    /// Removes a job. Its key is free from here on, also if the job is done and has kept it.
     ///
     /// # Errors
     ///

@@ -13,7 +13,7 @@ pub(crate) const ALLOWANCE: Duration = Duration::from_secs(3 * 3600);
 
 /// The start of 2025. A clock that shows an earlier time has not been set yet, as after the loss of
 /// a battery. What was counted from such a clock would run early when the clock is set.
-const UNSET: Time = Time::from_micros(1_735_689_600_000_000);
+pub(crate) const UNSET: Time = Time::from_micros(1_735_689_600_000_000);
 
 /// Returns the latest time from which a job may have been counted. `None` if the clock has not been
 /// set, so that nothing can be counted again from it.

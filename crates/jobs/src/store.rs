@@ -21,9 +21,10 @@ pub enum Scheduled {
         /// When it is due.
         at: Time,
     },
-    /// The store has a job of this key already. Nothing was changed.
+    /// The store has a job of this key already, or one that is done has kept the key:
+    /// [`NewJob::unique_for`]. Nothing was changed.
     Exists {
-        /// When that job is due.
+        /// When that job is due. If it is done, when the key is free.
         at: Time,
     },
     /// The cron pattern has no further occurrence. Nothing was changed.
@@ -182,7 +183,7 @@ pub enum Begin {
 /// How an attempt ended.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum End {
-    /// The job is done, and leaves the store.
+    /// The job is done, and leaves the store. It may keep its key: [`NewJob::unique_for`].
     Done,
     /// This occurrence of a cron job is over. `error` says why it failed, if it did.
     Next {
@@ -287,7 +288,8 @@ pub trait Store: Send + Sync + 'static {
         moves: Vec<(String, When)>,
     ) -> impl Future<Output = Result<Vec<Moved>, StoreError>> + Send;
 
-    /// Removes jobs. Their keys are free from here on.
+    /// Removes jobs. Their keys are free from here on, also those that are kept. A job that is done
+    /// is not found.
     fn cancel(
         &self,
         keys: Vec<String>,
@@ -402,7 +404,7 @@ pub trait Store: Send + Sync + 'static {
 
     /// Counts times again that the store, or a node, counted from the store's clock, if this clock
     /// was put back since, as it was ahead. Times that a client gave stay. Jobs that run are left
-    /// alone, and other ones lose their holders.
+    /// alone, and other ones lose their holders. Also forgets the keys that are free again.
     fn recount(&self) -> impl Future<Output = Result<(), StoreError>> + Send;
 
     /// Returns a receiver that learns when a job without a holder came to be due soon, or a queue

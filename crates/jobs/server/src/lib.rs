@@ -20,7 +20,9 @@
 //! handlers of this kind run the job, and with `"queue": "mails"` only nodes of this queue. Without
 //! it, the queue is `default`. `"priority"` is from 0, the highest, to 9; the default is 4. With
 //! `"replace": true`, the job takes the place of the job of its key, if there is one: see
-//! [`Queue::schedule_or_replace`]. An error is `{"error": "text"}`. A field or a parameter of
+//! [`Queue::schedule_or_replace`]. With `"unique_for": "1h"`, the key stays taken for this time after
+//! the job is done. If a key is taken, the answer is `{"created": false, "at": "TIME"}`, where `at` is
+//! when its job is due or, if that is done, when the key is free. An error is `{"error": "text"}`. A field or a parameter of
 //! another name is an error. A list has the first bytes of each payload and error, and says with
 //! `"cut": true` that there are more.
 //!
@@ -196,6 +198,7 @@ struct NewJob {
     priority: Option<u8>,
     #[serde(default)]
     replace: bool,
+    unique_for: Option<String>,
     #[serde(default)]
     payload: String,
     at: Option<String>,
@@ -293,11 +296,19 @@ async fn schedule<S: Store>(
     };
     let when = times.read()?;
     let priority = job.priority.unwrap_or(DEFAULT_PRIORITY);
-    let replace = job.replace;
+    let (replace, unique_for) = (job.replace, job.unique_for);
     let job = job::NewJob::new(job.key, when, job.payload)
         .kind(job.kind)
         .queue(job.queue.unwrap_or_else(|| DEFAULT_QUEUE.into()))
         .priority(priority);
+    let job = match unique_for {
+        None => job,
+        Some(time) => {
+            let time = humantime::parse_duration(&time)
+                .map_err(|error| bad(format!("`unique_for`: {error}, such as 10m or 1day")))?;
+            job.unique_for(time)
+        }
+    };
     let never = || bad("the cron pattern has no further occurrence");
     if replace {
         let (status, running, at) = match queue.schedule_or_replace(job).await? {

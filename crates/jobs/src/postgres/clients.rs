@@ -8,41 +8,44 @@ use super::{
 };
 use crate::{
     job::{NewJob, Time, When},
-    remote::time,
+    recount::ALLOWANCE,
+    remote::{micros, time},
     store::{Moved, Replaced, Scheduled, Store, StoreError},
 };
 
 /// Adds jobs in place of those of their keys. It has the parameters of
 /// [`SCHEDULE`](rows::SCHEDULE). No key may occur twice. Returns of each job whether the other one
-/// ran, or NULL if there was none.
+/// ran, or NULL if there was none, also if one that is done has kept the key.
 /// A job of a key that somebody adds meanwhile is left alone, and is not in the answer.
 ///
 /// Rows are locked in the order of their keys, as in [`CANCEL`](rows::CANCEL), and then added in
 /// this order.
 pub(super) const REPLACE: &str = "
     WITH n AS MATERIALIZED (
-             SELECT n.key, n.payload, n.pattern, n.zone, n.kind, n.priority, n.queue,
+             SELECT n.key, n.payload, n.pattern, n.zone, n.kind, n.priority, n.queue, n.unique_for,
                  CASE WHEN n.is_delay THEN c.now + n.time ELSE n.time END AS at,
                  CASE WHEN n.is_delay THEN c.now ELSE n.counted END AS counted
              FROM (SELECT durable_now() AS now) AS c,
                  unnest($1::text[], $2::bytea[], $3::bigint[], $4::boolean[], $5::text[],
-                     $6::text[], $8::bigint[], $9::text[], $10::smallint[], $11::text[]) AS n
-                     (key, payload, time, is_delay, pattern, zone, counted, kind, priority, queue)),
+                     $6::text[], $8::bigint[], $9::text[], $10::smallint[], $11::text[],
+                     $12::bigint[]) AS n
+                     (key, payload, time, is_delay, pattern, zone, counted, kind, priority, queue,
+                         unique_for)),
          old AS MATERIALIZED (
-             SELECT key, running FROM durable_jobs WHERE key = ANY($1) ORDER BY key FOR UPDATE),
+             SELECT key, running, until FROM durable_jobs WHERE key = ANY($1) ORDER BY key FOR UPDATE),
          replaced AS (
              UPDATE durable_jobs j
              SET payload = n.payload, due = n.at, at = n.at, attempts = 0, pattern = n.pattern,
                  zone = n.zone, error = NULL, dead = false, node = NULL, token = NULL,
                  running = false, counted = n.counted, kind = n.kind, priority = n.priority,
-                 queue = n.queue
+                 queue = n.queue, unique_for = n.unique_for, until = NULL
              FROM n, old WHERE n.key = old.key AND j.key = old.key
-             RETURNING j.key, j.at, old.running),
+             RETURNING j.key, j.at, CASE WHEN old.until IS NULL THEN old.running END AS running),
          added AS (
              INSERT INTO durable_jobs (key, payload, due, at, pattern, zone, counted, kind,
-                 priority, queue)
+                 priority, queue, unique_for)
              SELECT n.key, n.payload, n.at, n.at, n.pattern, n.zone, n.counted, n.kind,
-                 n.priority, n.queue
+                 n.priority, n.queue, n.unique_for
              FROM n WHERE NOT EXISTS (SELECT FROM old WHERE old.key = n.key COLLATE \"C\")
              ORDER BY n.key COLLATE \"C\"
              ON CONFLICT DO NOTHING
@@ -53,55 +56,92 @@ pub(super) const REPLACE: &str = "
           UNION ALL SELECT key, at, NULL FROM added) AS done";
 
 impl Postgres {
+    /// Fails if nodes of earlier versions have leases, which would run these jobs otherwise than as
+    /// they ask for.
+    async fn check_nodes(&self, jobs: &[NewJob]) -> Result<(), StoreError> {
+        let is_admitted = match jobs.iter().map(NewJob::version).max() {
+            Some(4) => self.has_kept().await?,
+            Some(3) => self.has_kinds().await?,
+            _ => true,
+        };
+        is_admitted.then_some(()).ok_or(StoreError::EarlierNodes)
+    }
+
     /// Adds jobs. If a key occurs twice, only its first job is added.
     pub(super) async fn add(&self, jobs: Vec<NewJob>) -> Result<Vec<Scheduled>, StoreError> {
-        if !jobs.iter().all(NewJob::is_plain) && !self.has_kinds().await? {
-            return Err(StoreError::EarlierNodes);
-        }
+        self.check_nodes(&jobs).await?;
         let now = self.now();
+        let mut answers = vec![Scheduled::Never; jobs.len()];
         let mut keys = HashSet::new();
-        let mut new = Jobs::default();
-        let mut are_asked = Vec::new();
-        for job in &jobs {
-            let time = time(&job.when, now);
-            are_asked.push(time.is_some());
-            if let Some(time) = time
-                && keys.insert(job.key.as_str())
-            {
-                new.push(job, time);
+        let (mut asked, mut again) = (Vec::new(), Vec::new());
+        for (number, job) in jobs.iter().enumerate() {
+            if let Some(time) = time(&job.when, now) {
+                match keys.insert(job.key.as_str()) {
+                    true => asked.push((number, time)),
+                    false => again.push(number),
+                }
             }
         }
-        let added = self
-            .clients
-            .query(rows::SCHEDULE, &new.values(&soon()))
-            .await?;
-        let read = |row| Ok::<(String, i64), StoreError>((get(row, 0)?, get(row, 1)?));
-        let mut added: HashMap<_, _> = added.iter().map(read).collect::<Result<_, _>>()?;
-        let mut answers = Vec::with_capacity(jobs.len());
-        for (job, is_asked) in jobs.iter().zip(are_asked) {
-            answers.push(match added.remove(&job.key) {
-                _ if !is_asked => Scheduled::Never,
-                Some(at) => Scheduled::Created {
-                    at: Time::from_micros(at),
-                },
-                None => {
-                    // The other job may be done by now.
-                    let found = self.get(job.key.clone()).await;
-                    let found = found.map_err(StoreError::in_part)?;
-                    Scheduled::Exists {
-                        at: found.map_or(now, |found| found.at),
+        let mut is_first = true;
+        while !asked.is_empty() {
+            let mut new = Jobs::default();
+            for (number, time) in &asked {
+                new.push(&jobs[*number], *time);
+            }
+            let added = self
+                .clients
+                .query(rows::SCHEDULE, &new.values(&soon()))
+                .await;
+            let added = added.map_err(|error| match is_first {
+                true => error,
+                false => error.in_part(),
+            })?;
+            is_first = false;
+            let read = |row| Ok::<(String, i64), StoreError>((get(row, 0)?, get(row, 1)?));
+            let added: HashMap<_, _> = added.iter().map(read).collect::<Result<_, _>>()?;
+            let mut free = Vec::new();
+            for (number, time) in std::mem::take(&mut asked) {
+                let key = &jobs[number].key;
+                if let Some(at) = added.get(key) {
+                    let at = Time::from_micros(*at);
+                    answers[number] = Scheduled::Created { at };
+                } else {
+                    let (at, is_free) = self.taken(key, now).await?;
+                    answers[number] = Scheduled::Exists { at };
+                    if is_free {
+                        free.push(key.as_str());
+                        asked.push((number, time));
                     }
                 }
-            });
+            }
+            // A job that is done kept these keys until now.
+            if !free.is_empty() {
+                let freed = self.clients.query(rows::FREE, &[&free]).await;
+                freed.map_err(StoreError::in_part)?;
+            }
+        }
+        for number in again {
+            let (at, _) = self.taken(&jobs[number].key, now).await?;
+            answers[number] = Scheduled::Exists { at };
         }
         Ok(answers)
     }
 
+    /// Returns until when a key is taken, and whether this is over.
+    async fn taken(&self, key: &str, now: Time) -> Result<(Time, bool), StoreError> {
+        let allowance = micros(ALLOWANCE);
+        let found = self.clients.query(rows::TAKEN, &[&key, &allowance]).await;
+        let found = found.map_err(StoreError::in_part)?;
+        match found.first() {
+            Some(row) => Ok((Time::from_micros(get(row, 0)?), get(row, 1)?)),
+            // The other job is done by now.
+            None => Ok((now, false)),
+        }
+    }
+
     /// Adds jobs in place of those of their keys.
     pub(super) async fn replace(&self, jobs: Vec<NewJob>) -> Result<Vec<Replaced>, StoreError> {
-        if !jobs.iter().all(NewJob::is_plain) && !self.has_kinds().await? {
-            return Err(StoreError::EarlierNodes);
-        }
+        self.check_nodes(&jobs).await?;
         let mut answers = vec![Replaced::Never; jobs.len()];
         let now = self.now();
         let mut rest: Vec<_> = (0..jobs.len()).collect();

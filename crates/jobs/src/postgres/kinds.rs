@@ -6,6 +6,9 @@
 //! default. When there is none, `durable_admit_kinds` admits all these, for ever. From then on, a
 //! trigger refuses leases to nodes of earlier versions. Both lock the table of the leases, so none
 //! is granted in between.
+//!
+//! Keys that jobs keep after they are done are admitted likewise, by `durable_admit_kept`. A node of
+//! version 3 would remove the key with the job.
 
 use futures_lite::future::or;
 use tokio_postgres::Config;
@@ -20,6 +23,9 @@ use crate::store::StoreError;
 
 /// Admits kinds if no node of an earlier version has a lease. Returns whether they are admitted.
 const ADMIT: &str = "SELECT durable_admit_kinds()";
+
+/// Likewise for keys that jobs keep after they are done.
+const ADMIT_KEPT: &str = "SELECT durable_admit_kept()";
 
 /// Finds out whether the index of earlier versions is there, and whether nobody needs it any more.
 const HAS_OLD_INDEX: &str = "
@@ -55,15 +61,35 @@ pub(super) const FUNCTIONS: &str = "
     CREATE OR REPLACE FUNCTION durable_refuse_lease() RETURNS trigger
         LANGUAGE plpgsql SECURITY DEFINER SET search_path FROM CURRENT AS $$
     BEGIN
-        IF (SELECT has_kinds FROM durable_version) THEN
+        IF NEW.version < 3 AND (SELECT has_kinds FROM durable_version) THEN
             RAISE EXCEPTION 'a node of this version knows no kinds of jobs; upgrade it'
+                USING ERRCODE = '55000';
+        END IF;
+        IF (SELECT has_kept FROM durable_version) THEN
+            RAISE EXCEPTION 'a node of this version keeps no keys of jobs; upgrade it'
                 USING ERRCODE = '55000';
         END IF;
         RETURN NEW;
     END $$;
+    CREATE OR REPLACE FUNCTION durable_admit_kept() RETURNS boolean
+        LANGUAGE plpgsql SECURITY DEFINER SET search_path FROM CURRENT AS $$
+    BEGIN
+        IF (SELECT has_kept FROM durable_version) THEN
+            RETURN true;
+        END IF;
+        IF EXISTS (SELECT FROM durable_nodes WHERE version < 4) THEN
+            RETURN false;
+        END IF;
+        LOCK TABLE durable_nodes IN SHARE ROW EXCLUSIVE MODE;
+        IF EXISTS (SELECT FROM durable_nodes WHERE version < 4) THEN
+            RETURN false;
+        END IF;
+        UPDATE durable_version SET has_kinds = true, has_kept = true;
+        RETURN true;
+    END $$;
     DROP TRIGGER IF EXISTS durable_refuse_lease ON durable_nodes;
     CREATE TRIGGER durable_refuse_lease BEFORE INSERT ON durable_nodes
-        FOR EACH ROW WHEN (NEW.version < 3) EXECUTE FUNCTION durable_refuse_lease();";
+        FOR EACH ROW WHEN (NEW.version < 4) EXECUTE FUNCTION durable_refuse_lease();";
 
 impl Postgres {
     /// Returns whether the store takes jobs that have kinds, or queues or priorities of their own.
@@ -81,6 +107,21 @@ impl Postgres {
     }
 }
 
+impl Postgres {
+    /// Returns whether the store keeps the keys of jobs that are done.
+    pub(super) async fn has_kept(&self) -> Result<bool, StoreError> {
+        if self.has_kept.get().is_some() {
+            return Ok(true);
+        }
+        let has = get(&self.holds.query_one(ADMIT_KEPT, &[]).await?, 0)?;
+        if has {
+            // As above.
+            let _ = (self.has_kept.set(()), self.has_kinds.set(()));
+        }
+        Ok(has)
+    }
+}
+
 /// Ends a migration: admits kinds if no node of an earlier version has a lease, and then removes
 /// the index that only these need.
 pub(super) async fn complete(link: &Link, config: Config) -> Result<(), StoreError> {
@@ -89,6 +130,8 @@ pub(super) async fn complete(link: &Link, config: Config) -> Result<(), StoreErr
     if !has_kinds {
         has_kinds = get(&link.query_one(ADMIT, &[]).await?, 0)?;
     }
+    // Nodes of version 3 may go on without it.
+    let _: bool = get(&link.query_one(ADMIT_KEPT, &[]).await?, 0)?;
     if has_index && has_kinds {
         let (session, process) = lock(link).await?;
         let drop = async {

@@ -10,8 +10,8 @@
 //! | the functions and the trigger of the leases | their table alone, for a moment | what uses this table, 5 s at most |
 //! | an incomplete index is removed, the index is made, each | nothing that programs use | transactions that began before |
 //! | the version | nothing that programs use | |
-//! | `jobs_schedule` | nothing that programs use | |
-//! | kinds are admitted, if no node of an earlier version has a lease; then the index of earlier versions is removed | the table of the leases, for a moment | transactions that began before |
+//! | the functions of clients | nothing that programs use | |
+//! | kinds and kept keys are admitted, if no node of an earlier version has a lease; then the index of earlier versions is removed | the table of the leases, for a moment | transactions that began before |
 //!
 //! Programs of earlier versions leave alone what is new, and those of this one do not connect before
 //! the version is written. `kinds.rs` says what keeps jobs that have kinds from earlier nodes.
@@ -28,7 +28,7 @@ use super::{
     kinds::{self, FUNCTIONS},
     open::{check_version, make, version},
     pause,
-    rows::{END_FUNCTION, INDEXES},
+    rows::{END_FUNCTION, INDEXES, KEPT_CHECK},
     schedule,
     values::get,
 };
@@ -61,9 +61,9 @@ const SESSION: &str = "
 const IS_ALIVE: &str = "
     SELECT EXISTS (SELECT FROM pg_locks WHERE locktype = 'advisory' AND pid = $1 AND granted)";
 
-/// The columns of version 2, and those of version 3. Each statement locks one table only, so it
+/// The columns of versions 2, 3 and 4. Each statement locks one table only, so it
 /// cannot wait in a circle with statements that use both.
-const COLUMNS: [&str; 8] = [
+const COLUMNS: [&str; 12] = [
     "ALTER TABLE durable_nodes ADD COLUMN IF NOT EXISTS counted bigint",
     "ALTER TABLE durable_jobs ADD COLUMN IF NOT EXISTS counted bigint",
     "ALTER TABLE durable_nodes ADD COLUMN IF NOT EXISTS version bigint NOT NULL DEFAULT 2",
@@ -73,6 +73,10 @@ const COLUMNS: [&str; 8] = [
         ADD COLUMN IF NOT EXISTS queue text COLLATE \"C\" NOT NULL DEFAULT 'default'",
     "ALTER TABLE durable_version ADD COLUMN IF NOT EXISTS has_kinds boolean NOT NULL DEFAULT false",
     "ALTER TABLE durable_version ADD COLUMN IF NOT EXISTS paused text[] NOT NULL DEFAULT '{}'",
+    "ALTER TABLE durable_version ADD COLUMN IF NOT EXISTS has_kept boolean NOT NULL DEFAULT false",
+    "ALTER TABLE durable_jobs ADD COLUMN IF NOT EXISTS unique_for bigint",
+    "ALTER TABLE durable_jobs ADD COLUMN IF NOT EXISTS until bigint",
+    KEPT_CHECK,
 ];
 
 impl Postgres {
@@ -189,7 +193,7 @@ async fn steps(session: &Session) -> Result<(), StoreError> {
         make_index(session, name, index).await?;
     }
     session
-        .execute("UPDATE durable_version SET version = 3")
+        .execute("UPDATE durable_version SET version = 4")
         .await
 }
 

@@ -69,6 +69,8 @@ pub struct Postgres {
     clock: Clock,
     /// Whether the store takes jobs of all lanes, once this is known: see [`Postgres::has_kinds`].
     has_kinds: OnceLock<()>,
+    /// Likewise whether it keeps the keys of jobs that are done.
+    has_kept: OnceLock<()>,
     _listening: Aborts<()>,
 }
 
@@ -191,6 +193,7 @@ impl Store for Postgres {
     async fn free_others(&self) -> Result<(), StoreError> {
         // So that clients need not wait for this. After an error, the next call does it.
         let _ = self.has_kinds().await;
+        let _ = self.has_kept().await;
         self.end(&self.holds, 0).await
     }
 
@@ -347,6 +350,13 @@ impl Store for Postgres {
 
     async fn recount(&self) -> Result<(), StoreError> {
         let allowance = micros(recount::ALLOWANCE);
+        loop {
+            let most: Parameters<'_> = &[&COUNTED, &allowance, &recount::UNSET.as_micros()];
+            let swept = self.holds.query_one(rows::SWEEP, most).await?;
+            if get::<i64>(&swept, 0)? < COUNTED && get::<i64>(&swept, 1)? < COUNTED {
+                break;
+            }
+        }
         // The job before the next part.
         let mut after = (i64::MAX, String::new());
         loop {

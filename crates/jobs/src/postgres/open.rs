@@ -86,6 +86,7 @@ impl Postgres {
             changed,
             clock,
             has_kinds: OnceLock::new(),
+            has_kept: OnceLock::new(),
             _listening: listen(listener),
         })
     }

@@ -7,11 +7,11 @@
 //! | statement | may wait for | how long |
 //! |---|---|---|
 //! | [`SCHEDULE`], [`REPLACE`](super::clients::REPLACE) | a session that has added or removed the key and not committed | 50 ms a row |
-//! | [`REPLACE`](super::clients::REPLACE), [`RESCHEDULE`], [`CANCEL`], [`BEGIN`], [`DONE`], [`AGAIN`] | locked jobs | 50 ms a row |
+//! | [`REPLACE`](super::clients::REPLACE), [`RESCHEDULE`], [`CANCEL`], [`BEGIN`], [`DONE`], [`AGAIN`], [`FREE`] | locked jobs | 50 ms a row |
 //! | [`HOLD`], [`HOLD_KIND`] | the node's own lease, while another connection changes it | 8 s |
 //! | [`RENEW`], [`END`] of a node | the node's own lease, while a hold of this node runs | 8 s |
 //! | [`END`] of leases that ran out, [`GIVE_BACK`], [`LOCKED`] | nothing: they skip locked rows | |
-//! | [`RECOUNT`] | nothing: likewise | |
+//! | [`RECOUNT`], [`SWEEP`] | nothing: likewise | |
 //! | [`REGISTER`], and what only reads | nothing | |
 //! | each of them | a lock of the whole table, such as of a migration | as above, or 8 s |
 //!
@@ -56,13 +56,17 @@ pub(super) fn tables() -> String {
              counted bigint,
              kind text COLLATE \"C\" NOT NULL DEFAULT '',
              priority smallint NOT NULL DEFAULT {DEFAULT_PRIORITY},
-             queue text COLLATE \"C\" NOT NULL DEFAULT '{DEFAULT_QUEUE}'
+             queue text COLLATE \"C\" NOT NULL DEFAULT '{DEFAULT_QUEUE}',
+             unique_for bigint,
+             until bigint
          );
+         {KEPT_CHECK}
          CREATE INDEX IF NOT EXISTS durable_jobs_held ON durable_jobs (node)
              WHERE node IS NOT NULL;
          CREATE INDEX IF NOT EXISTS durable_jobs_dead ON durable_jobs (key) WHERE dead;
          CREATE INDEX IF NOT EXISTS {counted};
          CREATE INDEX IF NOT EXISTS {lane};
+         CREATE INDEX IF NOT EXISTS {kept};
          CREATE TABLE IF NOT EXISTS durable_nodes (
              node bigint PRIMARY KEY,
              until bigint NOT NULL,
@@ -73,10 +77,11 @@ pub(super) fn tables() -> String {
          CREATE TABLE IF NOT EXISTS durable_version (
              version bigint NOT NULL,
              has_kinds boolean NOT NULL DEFAULT false,
-             paused text[] NOT NULL DEFAULT '{{}}'
+             paused text[] NOT NULL DEFAULT '{{}}',
+             has_kept boolean NOT NULL DEFAULT false
          );
-         INSERT INTO durable_version
-             SELECT {version}, true WHERE NOT EXISTS (SELECT FROM durable_version);
+         INSERT INTO durable_version (version, has_kinds, has_kept)
+             SELECT {version}, true, true WHERE NOT EXISTS (SELECT FROM durable_version);
          CREATE OR REPLACE FUNCTION durable_now() RETURNS bigint LANGUAGE sql VOLATILE AS
              'SELECT floor(extract(epoch FROM clock_timestamp()) * 1000000)::bigint';
          {END_FUNCTION}
@@ -87,13 +92,21 @@ pub(super) fn tables() -> String {
         version = StoreError::TABLES,
         counted = INDEXES[0].1,
         lane = INDEXES[1].1,
+        kept = INDEXES[2].1,
         pause = pause::functions(),
         schedule = schedule::functions(),
     )
 }
 
-/// The indexes of version 2 and of version 3, each with its name.
-pub(super) const INDEXES: [(&str, &str); 2] = [
+/// A job that is done keeps its key as a dead one, with the time at which the key is free, if this is
+/// to be so. A client of an earlier version takes it for a dead job. It may remove it, and cannot
+/// make it live again.
+pub(super) const KEPT_CHECK: &str = "
+    ALTER TABLE durable_jobs DROP CONSTRAINT IF EXISTS durable_jobs_kept,
+        ADD CONSTRAINT durable_jobs_kept CHECK (until IS NULL OR dead) NOT VALID;";
+
+/// The indexes of versions 2, 3 and 4, each with its name.
+pub(super) const INDEXES: [(&str, &str); 3] = [
     (
         "durable_jobs_counted",
         "durable_jobs_counted ON durable_jobs (counted, key)
@@ -103,6 +116,10 @@ pub(super) const INDEXES: [(&str, &str); 2] = [
         "durable_jobs_lane",
         "durable_jobs_lane ON durable_jobs (queue, kind, priority, at)
             WHERE node IS NULL AND NOT dead",
+    ),
+    (
+        "durable_jobs_until",
+        "durable_jobs_until ON durable_jobs (until) WHERE until IS NOT NULL",
     ),
 ];
 
@@ -155,23 +172,24 @@ pub(super) const END_FUNCTION: &str = "
     END $$;
 ";
 
-/// Adds jobs. `$1` to `$11`: keys, payloads, times, whether these are delays, patterns, zones,
+/// Adds jobs. `$1` to `$12`: keys, payloads, times, whether these are delays, patterns, zones,
 /// within which time of now the nodes are woken, from when other times were counted, kinds,
-/// priorities, queues.
+/// priorities, queues, for how long each key is kept.
 ///
 /// Rows are added in the order of their keys, so that two clients with the same keys do not wait
 /// for each other in a circle.
 pub(super) const SCHEDULE: &str = "
     WITH added AS (
         INSERT INTO durable_jobs (key, payload, due, at, pattern, zone, counted, kind,
-            priority, queue)
+            priority, queue, unique_for)
         SELECT n.key, n.payload, t.at, t.at, n.pattern, n.zone,
             CASE WHEN n.is_delay THEN c.now ELSE n.counted END, n.kind, n.priority,
-            n.queue
+            n.queue, n.unique_for
         FROM (SELECT durable_now() AS now) AS c,
             unnest($1::text[], $2::bytea[], $3::bigint[], $4::boolean[], $5::text[], $6::text[],
-                $8::bigint[], $9::text[], $10::smallint[], $11::text[])
-                AS n (key, payload, time, is_delay, pattern, zone, counted, kind, priority, queue),
+                $8::bigint[], $9::text[], $10::smallint[], $11::text[], $12::bigint[])
+                AS n (key, payload, time, is_delay, pattern, zone, counted, kind, priority, queue,
+                    unique_for),
             LATERAL (SELECT CASE WHEN n.is_delay THEN c.now + n.time ELSE n.time END) AS t (at)
         ORDER BY n.key
         ON CONFLICT DO NOTHING
@@ -193,7 +211,8 @@ pub(super) const RESCHEDULE: &str = "
                  unnest($1::text[], $2::bigint[], $3::boolean[], $4::text[], $5::text[],
                      $7::bigint[]) AS n (key, time, is_delay, pattern, zone, counted)),
          old AS MATERIALIZED (
-             SELECT key, running FROM durable_jobs WHERE key = ANY($1) ORDER BY key FOR UPDATE),
+             SELECT key, running FROM durable_jobs WHERE key = ANY($1) AND until IS NULL
+             ORDER BY key FOR UPDATE),
          moved AS (
              UPDATE durable_jobs j
              SET due = n.at, at = n.at, attempts = 0, error = NULL, dead = false,
@@ -205,11 +224,14 @@ pub(super) const RESCHEDULE: &str = "
         THEN pg_notify('durable_jobs', '') END
     FROM moved";
 
-/// Removes jobs. `$1`: keys.
+/// Removes jobs, and frees keys that are kept. `$1`: keys.
 pub(super) const CANCEL: &str = "
     WITH old AS MATERIALIZED (
-        SELECT key FROM durable_jobs WHERE key = ANY($1::text[]) ORDER BY key FOR UPDATE)
-    DELETE FROM durable_jobs j USING old WHERE j.key = old.key RETURNING j.key, j.running";
+        SELECT key FROM durable_jobs WHERE key = ANY($1::text[]) ORDER BY key FOR UPDATE),
+    gone AS (
+        DELETE FROM durable_jobs j USING old WHERE j.key = old.key
+        RETURNING j.key, j.running, j.until)
+    SELECT key, running FROM gone WHERE until IS NULL";
 
 /// Finds the jobs that somebody has locked. `$1`: keys.
 pub(super) const LOCKED: &str = "
@@ -221,7 +243,7 @@ pub(super) const LOCKED: &str = "
 /// Grants a lease. `$1`: the length of the lease.
 pub(super) const REGISTER: &str = "
     INSERT INTO durable_nodes (node, until, counted, version)
-    SELECT nextval('durable_numbers'), c.now + $1, c.now, 3 FROM (SELECT durable_now() AS now) AS c
+    SELECT nextval('durable_numbers'), c.now + $1, c.now, 4 FROM (SELECT durable_now() AS now) AS c
     RETURNING node, durable_now()";
 
 /// Renews a lease. `$1`, `$2`: node, the length of the lease. A lease that ran out is over, even if
@@ -393,17 +415,61 @@ pub(super) const LIST: &str = "
     FROM durable_jobs j
     WHERE strpos(j.key, $1) > 0 AND j.key > $2 AND ($3::boolean IS NULL OR j.dead = $3)
         AND ($6::text IS NULL OR j.kind = $6) AND ($7::text IS NULL OR j.queue = $7)
+        AND j.until IS NULL
     ORDER BY j.key LIMIT $4";
 
 /// Finds a job. `$1`: key.
 pub(super) const FIND: &str = "
     SELECT j.key, j.payload, j.due, j.at, j.attempts::bigint, j.pattern, j.zone, j.error, j.dead,
         j.running, j.kind, j.priority::bigint, j.queue
-    FROM durable_jobs j WHERE j.key = $1";
+    FROM durable_jobs j WHERE j.key = $1 AND j.until IS NULL";
+
+/// Finds until when a key is taken. `$1`: key. Returns when its job is due or, if that is done, when
+/// the key is free, and whether it is free already. If the clock was ahead by more than `$2` when
+/// the job was done, the time begins now.
+pub(super) const TAKEN: &str = "
+    SELECT coalesce(k.until, j.at), coalesce(k.until <= c.now, false)
+    FROM durable_jobs j, (SELECT durable_now() AS now) AS c,
+        LATERAL (SELECT CASE WHEN j.until IS NOT NULL AND j.counted > c.now + $2
+            THEN c.now + j.until - j.counted ELSE j.until END) AS k (until)
+    WHERE j.key = $1";
+
+/// Forgets keys that are free again. `$1`: keys.
+pub(super) const FREE: &str = "
+    DELETE FROM durable_jobs WHERE key = ANY($1::text[]) AND until <= durable_now()";
+
+/// Forgets keys that are free again, at most `$1`, but those that somebody has locked. Counts the
+/// times of others from now, if the clock was ahead by more than `$2`: those that are kept the
+/// longest, as such times are the latest. A clock that shows less than `$3` has not been set, and
+/// counts nothing again. Returns how many keys it has forgotten, and how many times it has counted.
+pub(super) const SWEEP: &str = "
+    WITH old AS MATERIALIZED (
+        SELECT key FROM durable_jobs WHERE until IS NOT NULL AND until <= (SELECT durable_now())
+        LIMIT $1 FOR UPDATE SKIP LOCKED),
+    gone AS (
+        DELETE FROM durable_jobs j WHERE j.key = ANY (ARRAY(SELECT key FROM old)) RETURNING 1),
+    latest AS MATERIALIZED (
+        SELECT key, counted FROM durable_jobs WHERE until IS NOT NULL
+            AND until > (SELECT durable_now()) + $2
+        ORDER BY until DESC LIMIT $1),
+    ahead AS MATERIALIZED (
+        SELECT j.key FROM durable_jobs j
+        WHERE j.key = ANY (ARRAY(
+                SELECT key FROM latest WHERE counted > (SELECT durable_now()) + $2
+                    AND (SELECT durable_now()) >= $3))
+            AND j.until IS NOT NULL AND j.counted > (SELECT durable_now()) + $2
+        FOR UPDATE SKIP LOCKED),
+    again AS (
+        UPDATE durable_jobs j SET until = j.until - j.counted + c.now, counted = c.now
+        FROM (SELECT durable_now() AS now) AS c
+        WHERE j.key = ANY (ARRAY(SELECT key FROM ahead))
+        RETURNING 1)
+    SELECT (SELECT count(*) FROM gone), (SELECT count(*) FROM again)";
 
 /// Counts the live and the dead.
 pub(super) const COUNT: &str = "
-    SELECT count(*) FILTER (WHERE NOT dead), count(*) FILTER (WHERE dead) FROM durable_jobs";
+    SELECT count(*) FILTER (WHERE NOT dead), count(*) FILTER (WHERE dead AND until IS NULL)
+    FROM durable_jobs";
 
 /// Begins attempts. `$1` to `$3`: keys, tokens, times from the begin until the next attempt. The
 /// client may repeat this, as the answer may be lost. Begins none of a queue that is paused:
@@ -419,11 +485,24 @@ pub(super) const BEGIN: &str = "
         AND (j.running OR j.at <= (SELECT durable_now()) AND j.queue <> ALL (c.paused))
     RETURNING j.key, n.token, j.attempts::bigint, durable_now(), j.payload";
 
-/// Removes jobs that are done. `$1`, `$2`: keys, tokens.
+/// Removes jobs that are done. `$1`, `$2`: keys, tokens. A key that is to be kept stays as a dead
+/// job, until its time is over. This is the row itself: a client that adds the key meanwhile waits
+/// for its lock, and finds it taken then. No row of a key is ever missing in between.
 pub(super) const DONE: &str = "
-    DELETE FROM durable_jobs j USING unnest($1::text[], $2::bigint[]) AS n (key, token)
-    WHERE j.key = n.key AND j.token = n.token
-    RETURNING j.key, n.token";
+    WITH n AS MATERIALIZED (
+        SELECT key, token FROM unnest($1::text[], $2::bigint[]) AS n (key, token)),
+    kept AS (
+        UPDATE durable_jobs j
+        SET payload = '', dead = true, until = c.now + j.unique_for, counted = c.now, error = NULL,
+            node = NULL, token = NULL, running = false
+        FROM n, (SELECT durable_now() AS now) AS c
+        WHERE j.key = n.key AND j.token = n.token AND j.unique_for IS NOT NULL
+        RETURNING j.key, n.token),
+    gone AS (
+        DELETE FROM durable_jobs j USING n
+        WHERE j.key = n.key AND j.token = n.token AND j.unique_for IS NULL
+        RETURNING j.key, n.token)
+    SELECT key, token FROM gone UNION ALL SELECT key, token FROM kept";
 
 /// Ends attempts of jobs that stay. `$1` to `$8`: keys, tokens, times, whether these are delays,
 /// errors, kinds (0: the next occurrence, 1: another attempt, 2: dead, 3: snoozed), within which

@@ -40,20 +40,26 @@ pub(super) fn is_queue() -> String {
 
 /// How the function adds a job. `true` is the answer that it did.
 const ADD: &str = "
-    INSERT INTO durable_jobs (key, payload, due, at, counted, kind, priority, queue)
-        VALUES (jobs_schedule.key, data, micros, micros, CASE WHEN at IS NULL THEN clock END,
-            jobs_schedule.kind, jobs_schedule.priority, jobs_schedule.queue)
-        ON CONFLICT DO NOTHING;
-    IF NOT FOUND THEN
-        RETURN false;
-    END IF;
+    LOOP
+        INSERT INTO durable_jobs (key, payload, due, at, counted, kind, priority, queue, unique_for)
+            VALUES (jobs_schedule.key, data, micros, micros, CASE WHEN at IS NULL THEN clock END,
+                jobs_schedule.kind, jobs_schedule.priority, jobs_schedule.queue, kept)
+            ON CONFLICT DO NOTHING;
+        EXIT WHEN FOUND;
+        -- A job that is done may have kept the key until now.
+        DELETE FROM durable_jobs j
+            WHERE j.key = jobs_schedule.key AND j.until <= durable_now();
+        IF NOT FOUND THEN
+            RETURN false;
+        END IF;
+    END LOOP;
     answer := true;";
 
 /// How the other function adds a job, in place of that of its key. If somebody adds one between the
 /// two statements, and commits, the next round sees it. A transaction that cannot see it fails.
 const REPLACE: &str = "
     LOOP
-        SELECT j.running INTO was_running FROM durable_jobs j
+        SELECT j.running, j.until IS NOT NULL INTO was_running, was_done FROM durable_jobs j
             WHERE j.key = jobs_schedule_or_replace.key FOR UPDATE;
         IF FOUND THEN
             UPDATE durable_jobs j
@@ -63,15 +69,16 @@ const REPLACE: &str = "
                     counted = CASE WHEN jobs_schedule_or_replace.at IS NULL THEN clock END,
                     kind = jobs_schedule_or_replace.kind,
                     priority = jobs_schedule_or_replace.priority,
-                    queue = jobs_schedule_or_replace.queue
+                    queue = jobs_schedule_or_replace.queue, unique_for = kept, until = NULL
                 WHERE j.key = jobs_schedule_or_replace.key;
-            answer := CASE WHEN was_running THEN 'running' ELSE 'replaced' END;
+            answer := CASE WHEN was_running THEN 'running' WHEN was_done THEN 'created'
+                ELSE 'replaced' END;
             EXIT;
         END IF;
-        INSERT INTO durable_jobs (key, payload, due, at, counted, kind, priority, queue)
+        INSERT INTO durable_jobs (key, payload, due, at, counted, kind, priority, queue, unique_for)
             VALUES (jobs_schedule_or_replace.key, data, micros, micros,
                 CASE WHEN at IS NULL THEN clock END, jobs_schedule_or_replace.kind,
-                jobs_schedule_or_replace.priority, jobs_schedule_or_replace.queue)
+                jobs_schedule_or_replace.priority, jobs_schedule_or_replace.queue, kept)
             ON CONFLICT DO NOTHING;
         IF FOUND THEN
             answer := 'created';
@@ -86,7 +93,10 @@ fn adding() -> String {
 
 /// Returns the body of `jobs_schedule_or_replace`.
 fn replacing() -> String {
-    body("answer text;\n    was_running boolean;", REPLACE)
+    body(
+        "answer text;\n    was_running boolean;\n    was_done boolean;",
+        REPLACE,
+    )
 }
 
 /// Returns the body of a function that checks its arguments, and then adds a job.
@@ -100,6 +110,7 @@ DECLARE
     data bytea := coalesce(bytes, convert_to(payload, 'UTF8'), '');
     moment timestamptz := at;
     micros bigint;
+    kept bigint;
     {variables}
 BEGIN
     IF key IS NULL OR octet_length(convert_to(key, 'UTF8')) NOT BETWEEN 1 AND {MAX_KEY}
@@ -125,6 +136,14 @@ BEGIN
             'nodes of an earlier version know no kinds, queues and priorities; upgrade or stop them'
             USING ERRCODE = '55000';
     END IF;
+    IF unique_for <= interval '0' OR NOT isfinite(unique_for) THEN
+        RAISE EXCEPTION 'a key stays taken for a time above zero' USING ERRCODE = '22023';
+    END IF;
+    IF unique_for IS NOT NULL AND NOT (SELECT has_kept FROM durable_version) THEN
+        RAISE EXCEPTION 'nodes of an earlier version keep no keys of jobs; upgrade or stop them'
+            USING ERRCODE = '55000';
+    END IF;
+    kept := (extract(epoch FROM unique_for) * 1000000)::bigint;
     IF payload IS NOT NULL AND bytes IS NOT NULL THEN
         RAISE EXCEPTION 'give one of payload and bytes' USING ERRCODE = '22023';
     END IF;
@@ -155,25 +174,32 @@ END"#,
     )
 }
 
-/// Removes the function of version 2, and remembers who may execute it: a function cannot get
-/// another parameter.
+/// Removes the functions of earlier versions, and remembers who may execute them: a function cannot
+/// get another parameter.
 const REMOVE: &str = "
     DO $$
     DECLARE
-        old regprocedure := to_regprocedure(
-            'jobs_schedule(text, text, timestamptz, interval, bytea)');
+        names text[] := ARRAY[
+            'jobs_schedule(text, text, timestamptz, interval, bytea)',
+            'jobs_schedule(text, text, timestamptz, interval, bytea, text, integer, text)',
+            'jobs_schedule_or_replace(text, text, timestamptz, interval, bytea, text, integer, '
+                'text)'];
+        old regprocedure[];
+        name regprocedure;
     BEGIN
+        SELECT coalesce(array_agg(f), '{}') INTO old
+            FROM unnest(names) AS n (name), to_regprocedure(n.name) AS f WHERE f IS NOT NULL;
         PERFORM set_config('durable.grants', coalesce((
-            SELECT string_agg(format('GRANT EXECUTE ON FUNCTION jobs_schedule TO %s;',
+            SELECT string_agg(format('GRANT EXECUTE ON FUNCTION %I TO %s;', p.proname,
                 CASE a.grantee WHEN 0 THEN 'public' ELSE a.grantee::regrole::text END), ' ')
             FROM pg_proc p, aclexplode(p.proacl) a
-            WHERE p.oid = old AND a.grantee <> p.proowner), ''), true);
-        IF old IS NOT NULL THEN
-            EXECUTE 'DROP FUNCTION ' || old;
-        END IF;
+            WHERE p.oid = ANY (old::oid[]) AND a.grantee <> p.proowner), ''), true);
+        FOREACH name IN ARRAY old LOOP
+            EXECUTE 'DROP FUNCTION ' || name;
+        END LOOP;
     END $$;";
 
-/// Lets those execute the function who could execute that of version 2.
+/// Lets those execute the functions who could execute the earlier ones.
 const GRANT: &str = "
     DO $$ BEGIN
         IF current_setting('durable.grants') <> '' THEN
@@ -187,7 +213,7 @@ pub(super) fn functions() -> String {
         "key text, payload text DEFAULT NULL, at timestamptz DEFAULT NULL,
              delay interval DEFAULT NULL, bytes bytea DEFAULT NULL,
              kind text DEFAULT '', priority integer DEFAULT {DEFAULT_PRIORITY},
-             queue text DEFAULT '{DEFAULT_QUEUE}'"
+             queue text DEFAULT '{DEFAULT_QUEUE}', unique_for interval DEFAULT NULL"
     );
     format!(
         "SELECT set_config('search_path', quote_ident(nspname) || ', pg_temp', true)

@@ -64,6 +64,7 @@ pub(super) struct Jobs<'a> {
     pub(super) kinds: Vec<&'a str>,
     pub(super) priorities: Vec<i16>,
     pub(super) queues: Vec<&'a str>,
+    pub(super) unique_for: Vec<Option<i64>>,
     pub(super) times: Times<'a>,
 }
 
@@ -74,12 +75,13 @@ impl<'a> Jobs<'a> {
         self.kinds.push(&job.kind);
         self.priorities.push(job.priority.into());
         self.queues.push(&job.queue);
+        self.unique_for.push(job.unique_for.map(micros));
         self.times.push(&job.when, moment);
     }
 
     /// Returns the parameters of a statement that adds these jobs. `soon`: within which time of now
     /// the nodes are woken.
-    pub(super) fn values<'b>(&'b self, soon: &'b i64) -> [&'b (dyn ToSql + Sync); 11] {
+    pub(super) fn values<'b>(&'b self, soon: &'b i64) -> [&'b (dyn ToSql + Sync); 12] {
         [
             &self.keys,
             &self.payloads,
@@ -92,6 +94,7 @@ impl<'a> Jobs<'a> {
             &self.kinds,
             &self.priorities,
             &self.queues,
+            &self.unique_for,
         ]
     }
 }

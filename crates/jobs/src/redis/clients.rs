@@ -5,44 +5,48 @@ use redis::{ScriptInvocation, Value};
 use super::{
     Redis,
     answers::{array, numbers, unknown},
-    arguments::add_when,
+    arguments::{add_when, optional},
     prepare,
 };
 use crate::{
     job::{NewJob, Time, When},
-    remote::time,
+    remote::{micros, time},
     store::{Moved, Replaced, Scheduled, Store, StoreError},
 };
 
 /// The script that adds jobs. See [`Scripts::schedule`](super::scripts::Scripts::schedule).
 pub(super) const SCHEDULE: &str = "
-local has_lane = false
-for i = 2, #ARGV, 10 do
+local has_lane, keeps = false, false
+for i = 2, #ARGV, 11 do
     has_lane = has_lane or lane_of({kind = ARGV[i + 2], priority = tonumber(ARGV[i + 3]),
         queue = ARGV[i + 4]})
+    keeps = keeps or ARGV[i + 5] ~= ''
 end
-if has_lane and not has_kinds() then
+if has_lane and not has_kinds() or keeps and not has_kept() then
     return false
 end
 local answers = {}
-for i = 2, #ARGV, 10 do
+for i = 2, #ARGV, 11 do
     local key = ARGV[i]
     local other, answer = read(key), 1
-    if other and ARGV[1] == '0' then
-        table.insert(answers, {0, other.at})
+    local taken = other and other.at or kept_until(key)
+    if taken and ARGV[1] == '0' then
+        table.insert(answers, {0, taken})
     else
-        local at, counted = moment(ARGV[i + 5], ARGV[i + 6], ARGV[i + 7])
+        local at, counted = moment(ARGV[i + 6], ARGV[i + 7], ARGV[i + 8])
         -- The first write needs memory, so that the server can refuse it.
         redis.call('HSET', payloads, key, ARGV[i + 1])
         redis.call('ZADD', keys, 0, key)
+        free_key(key)
         if other then
             answer = other.running and 3 or 2
             redis.call('ZREM', dead, key)
             redis.call('ZREM', free_of(lane_of(other)), key)
         end
         offer({key = key, due = at, at = at, counted = counted, attempts = 0,
-            pattern = text(ARGV[i + 8]), zone = text(ARGV[i + 9]), error = false,
-            kind = ARGV[i + 2], priority = tonumber(ARGV[i + 3]), queue = ARGV[i + 4]})
+            pattern = text(ARGV[i + 9]), zone = text(ARGV[i + 10]), error = false,
+            kind = ARGV[i + 2], priority = tonumber(ARGV[i + 3]), queue = ARGV[i + 4],
+            unique = tonumber(ARGV[i + 5]) or false})
         table.insert(answers, {answer, at})
     end
 end
@@ -89,13 +93,27 @@ impl Redis {
         jobs: &[NewJob],
         replaces: bool,
     ) -> Result<Vec<Option<(i64, Time)>>, StoreError> {
-        let priorities: Vec<_> = jobs.iter().map(|job| job.priority.to_string()).collect();
-        let requests = jobs.iter().zip(&priorities).map(|(job, priority)| {
-            let (key, kind) = (job.key.as_bytes(), job.kind.as_bytes());
-            let queue = job.queue.as_bytes();
-            let first = vec![key, &job.payload, kind, priority.as_bytes(), queue];
-            (first, &job.when)
-        });
+        let texts = |job: &NewJob| {
+            let unique_for = optional(job.unique_for.map(micros));
+            (job.priority.to_string(), unique_for)
+        };
+        let texts: Vec<_> = jobs.iter().map(texts).collect();
+        let requests = jobs
+            .iter()
+            .zip(&texts)
+            .map(|(job, (priority, unique_for))| {
+                let (key, kind) = (job.key.as_bytes(), job.kind.as_bytes());
+                let (queue, unique_for) = (job.queue.as_bytes(), unique_for.as_bytes());
+                let first = vec![
+                    key,
+                    &job.payload,
+                    kind,
+                    priority.as_bytes(),
+                    queue,
+                    unique_for,
+                ];
+                (first, &job.when)
+            });
         let mut call = prepare(&self.scripts.schedule);
         call.arg(i32::from(replaces));
         self.change(call, requests).await

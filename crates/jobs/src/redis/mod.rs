@@ -394,6 +394,28 @@ impl Store for Redis {
     }
 
     async fn recount(&self) -> Result<(), StoreError> {
+        self.count_again().await?;
+        let sweep = prepare(&self.scripts.sweep);
+        while number(&self.holds.run(&sweep).await?)? == 1 {}
+        Ok(())
+    }
+
+    fn changes(&self) -> Changes {
+        self.changed.receiver()
+    }
+
+    fn now(&self) -> Time {
+        self.clock.now()
+    }
+
+    fn deadline(&self, at: Time) -> Deadline {
+        self.clock.deadline(at)
+    }
+}
+
+impl Redis {
+    /// Counts times of jobs again: see [`Store::recount`].
+    async fn count_again(&self) -> Result<(), StoreError> {
         let (mut search, mut after) = (String::new(), String::new());
         // The latest time that need not be counted again.
         let mut latest = 0;
@@ -433,17 +455,5 @@ impl Store for Redis {
                 return Ok(());
             }
         }
-    }
-
-    fn changes(&self) -> Changes {
-        self.changed.receiver()
-    }
-
-    fn now(&self) -> Time {
-        self.clock.now()
-    }
-
-    fn deadline(&self, at: Time) -> Deadline {
-        self.clock.deadline(at)
     }
 }

@@ -23,6 +23,10 @@
 /// | `version` | number | the version of all this |
 /// | `granted` | sorted set | the leases, by the time of their grant or last renewal |
 /// | `latest` | number | the latest time from which a time was counted, less at most a minute |
+/// | `kept` | sorted set | the keys that jobs keep which are done, by the end of that |
+/// | `lengths` | hash | for each of these keys, for how long it is kept |
+/// | `counts` | number | likewise as `numbers`, which is a text then, from when keys can be kept |
+/// | `newest` | set | the leases of nodes that know of kept keys, until these are admitted |
 /// | `search` | hash | the number of the search that sets `latest` anew, and what `latest` was since |
 ///
 /// Nodes of versions 1 and 2 know no lanes, and would run all jobs by their times. So the store
@@ -30,7 +34,10 @@
 /// none, a node or a client admits kinds, for ever: `last` becomes `numbers`, and a text takes its
 /// place. So the scripts of earlier nodes that count a lease, a token or a search fail. Those of
 /// earlier clients count nothing, and go on.
-pub(super) const KEYS: [&str; 16] = [
+///
+/// Keys that are kept are admitted likewise, when there is no lease of an earlier node: `numbers`
+/// becomes `counts`. Nodes of version 3 would forget that a key is to be kept.
+pub(super) const KEYS: [&str; 20] = [
     "{durable}:jobs",
     "{durable}:payloads",
     "{durable}:keys",
@@ -47,6 +54,10 @@ pub(super) const KEYS: [&str; 16] = [
     "{durable}:numbers",
     "{durable}:modern",
     "{durable}:paused",
+    "{durable}:kept",
+    "{durable}:lengths",
+    "{durable}:counts",
+    "{durable}:newest",
 ];
 
 /// The start of the name of the channel on which nodes learn of changes. The number of the database
@@ -57,7 +68,7 @@ pub(super) const CHANNEL: &str = "{durable}:soon:";
 /// numbers of Lua represent them exactly.
 pub(super) const PRELUDE: &str = "
 local jobs, payloads, keys, dead, free, held, nodes, last, version, granted, latest, search, lanes,
-    numbers, modern, paused = unpack(KEYS)
+    numbers, modern, paused, kept, lengths, counts, newest = unpack(KEYS)
 
 local clock = redis.call('TIME')
 local now = clock[1] * 1000000 + clock[2]
@@ -84,10 +95,47 @@ local function has_kinds()
     return true
 end
 
+-- Likewise for keys that are kept.
+local function has_kept()
+    if redis.call('EXISTS', counts) == 1 then
+        return true
+    end
+    for _, node in ipairs(redis.call('ZRANGE', nodes, 0, -1)) do
+        if redis.call('SISMEMBER', newest, node) == 0 then
+            return false
+        end
+    end
+    if not has_kinds() then
+        return false
+    end
+    redis.call('SET', counts, redis.call('GET', numbers))
+    redis.call('SET', numbers, 'kept')
+    redis.call('DEL', newest)
+    return true
+end
+
 -- Takes the next numbers, and returns the last of them.
 local function take_numbers(count)
-    local is_admitted = redis.call('EXISTS', numbers) == 1
-    return redis.call('INCRBY', is_admitted and numbers or last, count)
+    local of = redis.call('EXISTS', counts) == 1 and counts
+        or redis.call('EXISTS', numbers) == 1 and numbers or last
+    return redis.call('INCRBY', of, count)
+end
+
+-- Returns until when a key is kept, or nothing. If the clock was far ahead as the job was done, the
+-- time begins now.
+local function kept_until(key)
+    local over = tonumber(redis.call('ZSCORE', kept, key) or 0)
+    local length = tonumber(redis.call('HGET', lengths, key) or 0)
+    if over - length > now + ALLOWANCE then
+        over = now + length
+    end
+    return over > now and over
+end
+
+-- Frees a key.
+local function free_key(key)
+    redis.call('ZREM', kept, key)
+    redis.call('HDEL', lengths, key)
 end
 
 -- Returns the name of a job's lane, or nothing if it is that of `free`.
@@ -138,17 +186,19 @@ local function read(key)
     end
     local job = {key = key}
     job.due, job.at, job.attempts, job.pattern, job.zone, job.error, job.dead, job.node, job.token,
-        job.running, job.counted, job.kind, job.priority, job.queue = cmsgpack.unpack(packed)
-    -- Version 1 had no such time, and version 2 no lanes.
+        job.running, job.counted, job.kind, job.priority, job.queue, job.unique
+        = cmsgpack.unpack(packed)
+    -- Version 1 had no such time, version 2 no lanes, and version 3 kept no keys.
     job.counted, job.kind = job.counted or false, job.kind or ''
     job.priority, job.queue = job.priority or DEFAULT, job.queue or 'QUEUE'
+    job.unique = job.unique or false
     return job
 end
 
 local function write(job)
     redis.call('HSET', jobs, job.key, cmsgpack.pack(job.due, job.at, job.attempts, job.pattern,
         job.zone, job.error, job.dead, job.node, job.token, job.running, count(job.counted),
-        job.kind, job.priority, job.queue))
+        job.kind, job.priority, job.queue, job.unique))
 end
 
 -- Writes a job without a holder. The nodes learn of it at the end if it is due soon.

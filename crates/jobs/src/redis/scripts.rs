@@ -8,6 +8,7 @@ use super::{clients::SCHEDULE, prelude::PRELUDE};
 use crate::{
     job::{DEFAULT_PRIORITY, DEFAULT_QUEUE, LOWEST_PRIORITY},
     node::session::LONGEST,
+    recount::{ALLOWANCE, UNSET},
     remote::micros,
 };
 
@@ -23,10 +24,13 @@ macro_rules! scripts {
             /// Makes the scripts, which tell of changes on this channel.
             pub(super) fn new(channel: &str) -> Self {
                 let soon = micros(2 * LONGEST).to_string();
+                let allowance = micros(ALLOWANCE).to_string();
                 let minute = micros(Duration::from_secs(60)).to_string();
                 let script = |text: &str| {
                     let text = format!("{PRELUDE}{text}")
                         .replace("MINUTE", &minute)
+                        .replace("ALLOWANCE", &allowance)
+                        .replace("UNSET", &UNSET.as_micros().to_string())
                         .replace("SOON", &soon)
                         .replace("DEFAULT", &DEFAULT_PRIORITY.to_string())
                         .replace("QUEUE", DEFAULT_QUEUE)
@@ -46,7 +50,7 @@ scripts! {
 open: "
 if redis.call('EXISTS', version) == 0 then
     redis.call('SET', version, ARGV[1])
-    has_kinds()
+    has_kept()
 end
 return {tonumber(redis.call('GET', version)), now}
 ",
@@ -54,20 +58,23 @@ return {tonumber(redis.call('GET', version)), now}
 /// Makes the store, or brings one of an earlier version to this one. Version 2 has the same keys but
 /// those of lanes, and version 1 three less. They pack jobs without kind, priority and queue, and
 /// version 1 without the time from which they were counted; they ignore what they do not know.
+/// Version 3 packs them without the time for which a key is kept.
 migrate: "
 if tonumber(redis.call('GET', version) or 0) < tonumber(ARGV[1]) then
     redis.call('SET', version, ARGV[1])
     has_kinds()
+    has_kept()
 end
 return {tonumber(redis.call('GET', version)), now}
 ",
 
 /// Adds jobs. Arguments: 1 to replace those of their keys, or 0, and for each job: key, payload,
-/// kind, priority, queue, time, whether this is a delay, from when the time was counted, pattern,
-/// zone. Answers for each whether there is another job of its key (0), it was added (1), it has
-/// replaced one (2), or one that ran (3), and with the time of the job that is there now. Adds none
-/// and answers with nothing if one is of another lane than the default, and kinds are not admitted
-/// yet.
+/// kind, priority, queue, for how long its key is kept, time, whether this is a delay, from when the
+/// time was counted, pattern, zone. Answers for each whether there is another job of its key, or it
+/// is kept (0), it was added (1), it has replaced one (2), or one that ran (3), and with the time of
+/// the job that is there now, or at which the key is free. Adds none and answers with nothing if one
+/// is of another lane than the default, and kinds are not admitted yet; likewise for keys that are
+/// to be kept.
 schedule: SCHEDULE,
 
 /// Moves jobs. For each job: key, time, whether this is a delay, from when the time was counted,
@@ -95,13 +102,14 @@ tell()
 return answers
 ",
 
-/// Removes the jobs of these keys. Answers for each whether there is none (0), it was cancelled
+/// Removes the jobs of these keys, and frees those that are kept. Answers for each whether there is none (0), it was cancelled
 /// (1), or it was cancelled while it ran (2).
 cancel: "
 local answers = {}
 for i, key in ipairs(ARGV) do
     local job = read(key)
     answers[i] = job and (job.running and 2 or 1) or 0
+    free_key(key)
     if job then
         remove(job)
     end
@@ -170,6 +178,9 @@ local node = take_numbers(1)
 if not has_kinds() then
     redis.call('SADD', modern, node)
 end
+if not has_kept() then
+    redis.call('SADD', newest, node)
+end
 redis.call('ZADD', nodes, now + ARGV[1], node)
 redis.call('ZADD', granted, now, node)
 return {node, now}
@@ -227,9 +238,11 @@ for _, node in ipairs(ended) do
     redis.call('ZREM', nodes, node)
     redis.call('ZREM', granted, node)
     redis.call('SREM', modern, node)
+    redis.call('SREM', newest, node)
 end
 tell()
 has_kinds()
+has_kept()
 return 0
 ",
 
@@ -370,6 +383,10 @@ for i = 1, #ARGV, 7 do
     table.insert(answers, is_current and 1 or 0)
     if is_current and kind == 'done' then
         remove(job)
+        if job.unique then
+            redis.call('ZADD', kept, now + job.unique, key)
+            redis.call('HSET', lengths, key, string.format('%.0f', job.unique))
+        end
     elseif is_current then
         if kind ~= 'snooze' then
             job.error = ARGV[i + 5] == '1' and reason
@@ -396,6 +413,26 @@ for i = 1, #ARGV, 7 do
 end
 tell()
 return answers
+",
+
+/// Forgets a part of the keys that are free again. Counts the times of others from now, if the clock
+/// was far ahead: those that are kept the longest, as such times are the latest. Answers whether
+/// there may be more.
+sweep: "
+local free_again = redis.call('ZRANGEBYSCORE', kept, '-inf', now, 'LIMIT', 0, 500)
+for _, key in ipairs(free_again) do
+    free_key(key)
+end
+local again = 0
+for _, key in ipairs(redis.call('ZREVRANGE', kept, 0, 99)) do
+    local length = tonumber(redis.call('HGET', lengths, key) or 0)
+    if now >= UNSET and redis.call('ZSCORE', kept, key) - length > now + ALLOWANCE then
+        allow_full_memory()
+        redis.call('ZADD', kept, now + length, key)
+        again = again + 1
+    end
+end
+return (#free_again == 500 or again == 100) and 1 or 0
 ",
 
 /// Finds jobs whose times were counted when the clock showed a time later than now by more than

@@ -69,6 +69,7 @@ pub(super) fn cancel(change: &mut Change<'_>, key: &String) -> rusqlite::Result<
         .base
         .prepare_cached("DELETE FROM jobs WHERE key = ?")?;
     let found = remove.execute([key])? == 1;
+    rows::free(change.base, key)?;
     let was_running = take_from_holder(change, key);
     Ok(match (found, was_running) {
         (false, _) => Cancelled::NotFound,
@@ -82,7 +83,11 @@ pub(super) fn schedule(change: &mut Change<'_>, new: &NewJob) -> rusqlite::Resul
     let Some(at) = new.when.resolve(now) else {
         return Ok(Scheduled::Never);
     };
+    if let Some(at) = rows::kept(change.base, &new.key, now)? {
+        return Ok(Scheduled::Exists { at });
+    }
     if add(change, new, at, now)? {
+        rows::free(change.base, &new.key)?;
         return Ok(Scheduled::Created { at });
     }
     let found = rows::find(change.base, &new.key)?;
@@ -178,6 +183,11 @@ pub(super) fn recount(change: &mut Change<'_>, after: &Place) -> rusqlite::Resul
     Ok(last.map(|last| (last.counted, last.key.clone())))
 }
 
+/// Forgets keys that are free again. Returns whether there may be more.
+pub(super) fn sweep(change: &mut Change<'_>, (): &()) -> rusqlite::Result<bool> {
+    rows::sweep(change.base, Time::wall(), PART)
+}
+
 /// Begins an attempt if its token is the job's and the job is due. Writes its number, and when the
 /// next attempt may begin.
 pub(super) fn begin(change: &mut Change<'_>, start: &Start) -> rusqlite::Result<Begin> {
@@ -216,8 +226,9 @@ pub(super) fn finish(change: &mut Change<'_>, finish: &Finish) -> rusqlite::Resu
         End::Done => {
             let mut remove = change
                 .base
-                .prepare_cached("DELETE FROM jobs WHERE key = ?")?;
-            remove.execute([key])?;
+                .prepare_cached("DELETE FROM jobs WHERE key = ? RETURNING unique_for")?;
+            let unique_for = remove.query_row([key], |row| row.get(0)).optional()?;
+            rows::keep(change.base, key, unique_for.flatten(), Time::wall())?;
         }
         End::Next { at, counted, error } => {
             let mut update = change.base.prepare_cached(

@@ -385,6 +385,12 @@ impl Store for Sqlite {
     }
 
     async fn recount(&self) -> Result<(), StoreError> {
+        let is_swept = |base: &Connection| rows::is_swept(base, Time::wall());
+        while !self.read(is_swept).await? {
+            if !self.write(vec![()], changes::sweep).await?.contains(&true) {
+                break;
+            }
+        }
         let Some(latest) = recount::latest(Time::wall()) else {
             return Ok(());
         };

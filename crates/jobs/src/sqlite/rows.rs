@@ -1,6 +1,6 @@
 //! The tables, and the rows of jobs.
 
-use std::sync::Arc;
+use std::{sync::Arc, time::Duration};
 
 use rusqlite::{
     Connection, ErrorCode, OptionalExtension, Row, named_params, params, types::FromSql,
@@ -9,6 +9,7 @@ use rusqlite::{
 use super::holders::Lane;
 use crate::{
     job::{Job, NewJob, Repeat, Time},
+    recount,
     row::{self, Get, Values as _},
     store::StoreError,
 };
@@ -27,7 +28,8 @@ CREATE TABLE jobs (
     counted INTEGER,
     kind TEXT NOT NULL DEFAULT '',
     priority INTEGER NOT NULL DEFAULT 4,
-    queue TEXT NOT NULL DEFAULT 'default'
+    queue TEXT NOT NULL DEFAULT 'default',
+    unique_for INTEGER
 ) WITHOUT ROWID, STRICT;
 CREATE INDEX jobs_by_lane ON jobs (queue, kind, priority, at) WHERE dead = 0;
 CREATE INDEX jobs_dead ON jobs (key) WHERE dead = 1;
@@ -35,6 +37,12 @@ CREATE TABLE epoch (epoch INTEGER NOT NULL) STRICT;
 INSERT INTO epoch VALUES (0);
 CREATE INDEX jobs_counted ON jobs (counted, key) WHERE counted IS NOT NULL AND dead = 0;
 CREATE TABLE paused (queue TEXT PRIMARY KEY NOT NULL) WITHOUT ROWID, STRICT;
+CREATE TABLE kept (
+    key TEXT PRIMARY KEY NOT NULL,
+    until INTEGER NOT NULL,
+    counted INTEGER NOT NULL
+) WITHOUT ROWID, STRICT;
+CREATE INDEX kept_until ON kept (until);
 ";
 
 /// Brings tables of version 1 to version 2, which has what the clock showed when a time was
@@ -53,6 +61,17 @@ ALTER TABLE jobs ADD COLUMN queue TEXT NOT NULL DEFAULT 'default';
 DROP INDEX jobs_by_time;
 CREATE INDEX jobs_by_lane ON jobs (queue, kind, priority, at) WHERE dead = 0;
 CREATE TABLE paused (queue TEXT PRIMARY KEY NOT NULL) WITHOUT ROWID, STRICT;
+";
+
+/// Brings tables of version 3 to version 4, which has the keys that jobs keep after they are done.
+const FROM_3: &str = "
+ALTER TABLE jobs ADD COLUMN unique_for INTEGER;
+CREATE TABLE kept (
+    key TEXT PRIMARY KEY NOT NULL,
+    until INTEGER NOT NULL,
+    counted INTEGER NOT NULL
+) WITHOUT ROWID, STRICT;
+CREATE INDEX kept_until ON kept (until);
 ";
 
 /// The columns of [`row::job`]. Whether an attempt runs is not in the file.
@@ -126,9 +145,10 @@ pub(super) fn make_tables(base: &mut Connection) -> Result<(), StoreError> {
         .map_err(failed)?;
     let make = match version {
         StoreError::TABLES => return Ok(()),
-        0 => [TABLES, ""],
-        1 => [FROM_1, FROM_2],
-        2 => [FROM_2, ""],
+        0 => &[TABLES][..],
+        1 => &[FROM_1, FROM_2, FROM_3],
+        2 => &[FROM_2, FROM_3],
+        3 => &[FROM_3],
         other => return Err(StoreError::Version(other)),
     };
     let change = base.transaction().map_err(failed)?;
@@ -173,7 +193,7 @@ pub(super) fn insert(
     let mut statement = base.prepare_cached(
         "INSERT INTO jobs VALUES
              (:key, :payload, :at, :at, 0, :pattern, :zone, NULL, 0, :counted, :kind,
-              :priority, :queue)
+              :priority, :queue, :unique_for)
          ON CONFLICT DO NOTHING",
     )?;
     let added = statement.execute(named_params! {
@@ -186,8 +206,84 @@ pub(super) fn insert(
         ":kind": job.kind,
         ":priority": job.priority,
         ":queue": job.queue,
+        ":unique_for": job.unique_for.map(micros),
     })?;
     Ok(added == 1)
+}
+
+/// Returns a time in microseconds. Very long ones are shortened, so that their sum with a moment has
+/// a place in the file.
+fn micros(time: Duration) -> i64 {
+    let none = Time::from_micros(0);
+    none.after(time).as_micros().min(i64::MAX / 4)
+}
+
+/// Returns until when a key is kept, if the clock shows `now`. If the clock was far ahead when the
+/// job was done, the time begins now.
+pub(super) fn kept(base: &Connection, key: &str, now: Time) -> rusqlite::Result<Option<Time>> {
+    let mut find = base.prepare_cached("SELECT until, counted FROM kept WHERE key = ?")?;
+    let found = find.query_row([key], |row| Ok((row.get(0)?, row.get(1)?)));
+    let Some((until, counted)) = found.optional()? else {
+        return Ok(None);
+    };
+    let (until, counted) = (Time::from_micros(until), Time::from_micros(counted));
+    let again = recount::latest(now).filter(|latest| counted > *latest);
+    let until = match again {
+        Some(_) => now.after(until.since(counted)),
+        None => until,
+    };
+    Ok((until > now).then_some(until))
+}
+
+/// Keeps the key of a job that is done, if it is to be kept. The job has been removed.
+pub(super) fn keep(
+    base: &Connection,
+    key: &str,
+    unique_for: Option<i64>,
+    now: Time,
+) -> rusqlite::Result<()> {
+    let Some(time) = unique_for else {
+        return Ok(());
+    };
+    let now = now.as_micros();
+    let mut keep = base.prepare_cached("INSERT OR REPLACE INTO kept VALUES (?, ?, ?)")?;
+    keep.execute(params![key, now.saturating_add(time), now])?;
+    Ok(())
+}
+
+/// Frees a key.
+pub(super) fn free(base: &Connection, key: &str) -> rusqlite::Result<()> {
+    let mut free = base.prepare_cached("DELETE FROM kept WHERE key = ?")?;
+    free.execute([key]).map(drop)
+}
+
+/// Returns whether [`sweep`] would find something.
+pub(super) fn is_swept(base: &Connection, now: Time) -> rusqlite::Result<bool> {
+    let mut find = base.prepare_cached(
+        "SELECT NOT EXISTS (SELECT 1 FROM kept WHERE until <= ?1)
+             AND coalesce((SELECT counted FROM kept ORDER BY until DESC LIMIT 1), 0) <= ?2",
+    )?;
+    let latest = recount::latest(now).map_or(i64::MAX, Time::as_micros);
+    find.query_row(params![now.as_micros(), latest], |row| row.get(0))
+}
+
+/// Forgets keys that are free again, at most `most`, and counts the times of others from now, if the
+/// clock was far ahead: those that are kept the longest, as such times are the latest. Returns
+/// whether there may be more.
+pub(super) fn sweep(base: &Connection, now: Time, most: i64) -> rusqlite::Result<bool> {
+    let mut forget = base.prepare_cached(
+        "DELETE FROM kept WHERE key IN (SELECT key FROM kept WHERE until <= ?1 LIMIT ?2)",
+    )?;
+    let forgotten = forget.execute(params![now.as_micros(), most])?;
+    let mut counted = 0;
+    if let Some(latest) = recount::latest(now) {
+        let mut again = base.prepare_cached(
+            "UPDATE kept SET until = ?1 + until - counted, counted = ?1
+             WHERE counted > ?2 AND key IN (SELECT key FROM kept ORDER BY until DESC LIMIT ?3)",
+        )?;
+        counted = again.execute(params![now.as_micros(), latest.as_micros(), most])?;
+    }
+    Ok(forgotten + counted > 0)
 }
 
 /// Finds a job by its key.

@@ -10,11 +10,12 @@ use axum::{
 use http_body_util::BodyExt;
 use serde_json::{Value, json};
 use tourbillon_axum::SameOrigin;
+use tourbillon_cron::jiff::Timestamp;
 use tourbillon_jobs::{Failure, Node};
 use tourbillon_jobs_server as api;
 use tower_service::Service;
 
-use crate::support::{HOUR, live, on_file, waiting};
+use crate::support::{HOUR, live, node, on_file, waiting};
 
 /// Calls a router without a socket.
 async fn call(
@@ -87,6 +88,36 @@ fn a_job_is_replaced() {
         assert!(node.stop(HOUR).await);
         let (_, body) = ask(json!({ "key": "k", "at": at, "replace": false })).await;
         assert_eq!(body, json!({ "created": false, "at": at }));
+    });
+}
+
+#[test]
+fn a_key_stays_taken() {
+    on_file(async |queue| {
+        let mut router = api::router(queue.clone());
+        let mut ask =
+            async |body: Value| call(&mut router, Method::POST, "/jobs", Some(body)).await;
+        let (node, mut ran) = node(&queue, |node| node, |_| Ok(()));
+        let job = json!({ "key": "k", "in": "0s", "unique_for": "1h" });
+        assert_eq!(ask(job.clone()).await.0, StatusCode::CREATED);
+        ran.recv().await.unwrap();
+        live(&queue, 0).await;
+        let (status, body) = ask(job).await;
+        assert_eq!((status, &body["created"]), (StatusCode::OK, &json!(false)));
+        // It says when the key is free.
+        let free: Timestamp = body["at"].as_str().unwrap().parse().unwrap();
+        assert!(
+            free.as_second() > Timestamp::now().as_second() + 60,
+            "{body}"
+        );
+        let bad = json!({ "key": "other", "in": "0s", "unique_for": "soon" });
+        let (status, body) = ask(bad).await;
+        assert_eq!(status, StatusCode::BAD_REQUEST);
+        assert!(
+            body["error"].as_str().unwrap().contains("unique_for"),
+            "{body}"
+        );
+        assert!(node.stop(HOUR).await);
     });
 }
 

@@ -7,7 +7,7 @@ use tourbillon_jobs::{
     Queue, Repeat, Time,
     job::Job,
     sqlite::Sqlite,
-    store::{Start, Store, StoreError},
+    store::{Scheduled, Start, Store, StoreError},
 };
 
 use crate::support::{self, Dir, HOUR, node, run};
@@ -21,6 +21,9 @@ trait Ahead {
 
     /// Sets the clock this many seconds ahead, and opens the store anew.
     async fn set(&mut self, ahead: i64) -> Queue<Self::Store>;
+
+    /// Returns how many keys the store keeps of jobs that are done.
+    async fn kept(&self) -> i64;
 }
 
 /// The clock of the embedded store is that of this machine, which tests cannot set. So the other
@@ -57,11 +60,20 @@ impl Ahead for Embedded {
         let base = rusqlite::Connection::open(self.dir.store()).unwrap();
         let later = "UPDATE jobs SET due = due + ?1, at = at + ?1, counted = counted + ?1
                      WHERE counted IS NOT NULL";
-        base.execute(later, [(self.ahead - ahead) * 1_000_000])
-            .unwrap();
+        let kept = "UPDATE kept SET until = until + ?1, counted = counted + ?1";
+        for later in [later, kept] {
+            base.execute(later, [(self.ahead - ahead) * 1_000_000])
+                .unwrap();
+        }
         drop(base);
         self.ahead = ahead;
         Queue::new(self.open().await)
+    }
+
+    async fn kept(&self) -> i64 {
+        let base = rusqlite::Connection::open(self.dir.store()).unwrap();
+        base.query_row("SELECT count(*) FROM kept", [], |row| row.get(0))
+            .unwrap()
     }
 }
 
@@ -135,6 +147,43 @@ async fn a_clock_that_was_hours_ahead_changes_nothing<A: Ahead>(mut clock: A) {
     assert_eq!(jobs(&queue).await, before);
 }
 
+async fn a_key_is_kept_for_the_time_that_was_asked_for<A: Ahead>(mut clock: A) {
+    let queue = clock.set(FAR).await;
+    let job = || support::new("unique", Duration::ZERO).unique_for(HOUR);
+    queue.schedule_job(job()).await.unwrap();
+    let (node, mut ran) = node(&queue, |node| node, |_| Ok(()));
+    ran.recv().await.unwrap();
+    support::live(&queue, 0).await;
+    assert!(node.stop(HOUR).await);
+    drop(queue);
+    let queue = clock.set(0).await;
+    // The clock was ahead, so the time begins again: as a client asks, and as a node looks.
+    for _ in 0..2 {
+        let made = queue.schedule_job(job()).await.unwrap();
+        let Scheduled::Exists { at } = made else {
+            panic!("{made:?}");
+        };
+        assert!(at < Time::wall().after(2 * HOUR), "{at:?}");
+        queue.store().recount().await.unwrap();
+        assert_eq!(clock.kept().await, 1);
+    }
+    drop(queue);
+    // Nothing stays of it after that.
+    let queue = clock.set(2 * 3600).await;
+    assert_eq!(clock.kept().await, 1);
+    queue.store().recount().await.unwrap();
+    assert_eq!(clock.kept().await, 0);
+    let made = queue.schedule_job(job()).await.unwrap();
+    assert!(matches!(made, Scheduled::Created { .. }), "{made:?}");
+}
+
+#[test]
+fn the_embedded_store_keeps_a_key_for_the_time_that_was_asked_for() {
+    run(a_key_is_kept_for_the_time_that_was_asked_for(
+        Embedded::new(),
+    ));
+}
+
 #[test]
 fn nothing_waits_in_the_embedded_store_for_a_time_far_ahead() {
     run(nothing_waits_for_a_time_far_ahead(Embedded::new()));
@@ -174,6 +223,17 @@ mod postgres {
             client(self).await.batch_execute(&now).await.unwrap();
             connect::<Postgres>(self.port()).await
         }
+
+        async fn kept(&self) -> i64 {
+            let count = "SELECT count(*) FROM durable_jobs WHERE until IS NOT NULL";
+            let found = client(self).await.query_one(count, &[]).await;
+            found.unwrap().get(0)
+        }
+    }
+
+    #[test]
+    fn postgres_keeps_a_key_for_the_time_that_was_asked_for() {
+        with_server::<Postgres>(a_key_is_kept_for_the_time_that_was_asked_for);
     }
 
     #[test]
@@ -255,7 +315,7 @@ mod redis {
                 redis.call('ZADD', '{durable}:free', 'XX', job[2], key)
             end
         end
-        for _, set in ipairs({'{durable}:nodes', '{durable}:granted'}) do
+        for _, set in ipairs({'{durable}:nodes', '{durable}:granted', '{durable}:kept'}) do
             for _, node in ipairs(redis.call('ZRANGE', set, 0, -1)) do
                 redis.call('ZINCRBY', set, LATER, node)
             end
@@ -274,11 +334,21 @@ mod redis {
             self.ahead = ahead;
             connect::<Redis>(self.server.port()).await
         }
+
+        async fn kept(&self) -> i64 {
+            let answer = self.server.command("ZCARD {durable}:kept").unwrap();
+            answer.trim_matches([':', '\r', '\n']).parse().unwrap()
+        }
     }
 
     /// Runs a test on a server, or skips the test.
     fn with_shifted(test: impl AsyncFnOnce(Shifted)) {
         with_server(async |server| test(Shifted { server, ahead: 0 }).await);
+    }
+
+    #[test]
+    fn redis_keeps_a_key_for_the_time_that_was_asked_for() {
+        with_shifted(a_key_is_kept_for_the_time_that_was_asked_for);
     }
 
     #[test]

@@ -8,7 +8,7 @@ use std::{
     time::Duration,
 };
 
-use tokio_postgres::Client;
+use tokio_postgres::{Client, error::SqlState};
 use tourbillon::{task::JoinHandle, time::sleep};
 use tourbillon_jobs::{NewJob, Node, QueueError, postgres::Postgres as Store, store::StoreError};
 
@@ -17,11 +17,12 @@ use crate::{
     postgres::{client, with_client},
     server::{Postgres, Server},
     shared::connect,
-    support::HOUR,
+    support::{HOUR, live},
 };
 
 const VERSION_1: &str = include_str!("version_1/postgres.sql");
 const VERSION_2: &str = include_str!("version_2/postgres.sql");
+const VERSION_3: &str = include_str!("version_3/postgres.sql");
 
 /// The index that a migration has begun, and that is not complete.
 const BEGUN: &str = "SELECT FROM pg_index
@@ -60,19 +61,21 @@ async fn is_migrated(other: &Client) {
     let count = "SELECT
         (SELECT count(*) FROM pg_attribute
             WHERE attname IN
-            ('counted', 'kind', 'priority', 'queue', 'version', 'has_kinds', 'paused')
+            ('counted', 'kind', 'priority', 'queue', 'version', 'has_kinds', 'paused', 'unique_for',
+            'until', 'has_kept')
             AND attrelid IN
             ('durable_jobs'::regclass, 'durable_nodes'::regclass, 'durable_version'::regclass)),
         (SELECT count(*) FROM pg_proc WHERE proname IN
-            ('durable_end_2', 'durable_admit_kinds', 'durable_refuse_lease', 'durable_paused',
+            ('durable_end_2', 'durable_admit_kinds', 'durable_admit_kept', 'durable_refuse_lease', 'durable_paused',
             'jobs_pause', 'jobs_resume', 'jobs_schedule', 'jobs_schedule_or_replace')),
         (SELECT count(*) FROM pg_trigger WHERE tgname = 'durable_refuse_lease'),
         (SELECT count(*) FROM pg_index WHERE indisvalid AND indexrelid IN
-            ('durable_jobs_counted'::regclass, 'durable_jobs_lane'::regclass)),
+            ('durable_jobs_counted'::regclass, 'durable_jobs_lane'::regclass,
+            'durable_jobs_until'::regclass)),
         (SELECT version FROM durable_version)";
     let found = other.query_one(count, &[]).await.unwrap();
     let found: Vec<i64> = (0..5).map(|column| found.get(column)).collect();
-    assert_eq!(found, [9, 8, 1, 2, 3]);
+    assert_eq!(found, [13, 9, 1, 3, 4]);
 }
 
 /// What a node of version 1 asks for to run a job, one statement after the other. One of version 2
@@ -93,11 +96,18 @@ const NODE_OF_VERSION_1: [&str; 6] = [
     "SELECT durable_end(0, 10)",
 ];
 
-/// Runs a node of version 1, or of version 2 but for `counted`. Returns how many jobs it has run.
+/// Runs a node of version 1, or of version 2 or 3 but for some columns. Returns how many jobs it has run.
 async fn earlier_node(server: &Postgres, version: i64) -> Arc<AtomicU32> {
     let node = client(server).await;
-    let lease = "INSERT INTO durable_nodes VALUES (77, durable_now() + 60000000)";
-    let end = ["durable_end", "durable_end_2"][version as usize - 1];
+    // Version 3 writes its number, too.
+    let lease = match version {
+        3 => "INSERT INTO durable_nodes VALUES (77, durable_now() + 60000000, NULL, 3)",
+        _ => "INSERT INTO durable_nodes VALUES (77, durable_now() + 60000000)",
+    };
+    let end = match version {
+        1 => "durable_end",
+        _ => "durable_end_2",
+    };
     node.batch_execute(lease).await.unwrap();
     let ran = Arc::new(AtomicU32::new(0));
     let counts = ran.clone();
@@ -131,6 +141,7 @@ fn nodes_run_jobs_while_the_index_is_made() {
     for (version, tables, index) in [
         (1, VERSION_1, "durable_jobs_counted"),
         (2, VERSION_2, "durable_jobs_lane"),
+        (3, VERSION_3, "durable_jobs_until"),
     ] {
         with_client(async |server, other| {
             other.batch_execute(tables).await.unwrap();
@@ -176,11 +187,14 @@ fn a_migration_waits_for_no_transaction_in_a_circle() {
             is_migrated(&other).await;
             // Once more.
             let back = "ALTER TABLE durable_jobs DROP COLUMN counted, DROP COLUMN kind,
-                    DROP COLUMN priority, DROP COLUMN queue;
+                    DROP COLUMN priority, DROP COLUMN queue, DROP COLUMN unique_for,
+                    DROP COLUMN until;
                 DROP TRIGGER durable_refuse_lease ON durable_nodes;
                 ALTER TABLE durable_nodes DROP COLUMN counted, DROP COLUMN version;
-                ALTER TABLE durable_version DROP COLUMN has_kinds, DROP COLUMN paused;
-                DROP FUNCTION durable_end_2, durable_admit_kinds, durable_refuse_lease,
+                ALTER TABLE durable_version DROP COLUMN has_kinds, DROP COLUMN paused,
+                    DROP COLUMN has_kept;
+                DROP FUNCTION durable_end_2, durable_admit_kinds, durable_admit_kept,
+                    durable_refuse_lease,
                     durable_paused, jobs_pause, jobs_resume, jobs_schedule,
                     jobs_schedule_or_replace;
                 UPDATE durable_version SET version = 1";
@@ -232,8 +246,8 @@ fn a_migration_that_was_killed_anywhere_is_completed_by_the_next() {
         other.batch_execute(VERSION_1).await.unwrap();
         other.batch_execute(KILLS).await.unwrap();
         // The columns, the functions, the first index. It is incomplete then, and removed, and made
-        // anew. Then the second one, likewise, and the version.
-        for statement in (1..=15).chain([17, 17]) {
+        // anew. Then the others, likewise, and the version.
+        for statement in (1..=20).chain([22, 22, 22]) {
             let again = format!(
                 "SELECT setval('statements', 1, false); UPDATE victim SET kill_at = {statement}"
             );
@@ -242,7 +256,7 @@ fn a_migration_that_was_killed_anywhere_is_completed_by_the_next() {
             assert!(!matches!(error, StoreError::Version(_)), "{error}");
             let version = other.query_one("SELECT version FROM durable_version", &[]);
             assert_eq!(version.await.unwrap().get::<_, i64>(0), 1);
-            if statement == 15 {
+            if statement == 20 {
                 until(&other, BEGUN).await;
             }
         }
@@ -393,5 +407,88 @@ fn kinds_wait_until_nodes_of_earlier_versions_are_gone() {
         // Nobody needs the index of earlier versions any more.
         Store::migrate(&config).await.unwrap();
         assert!(!has_index().await);
+    });
+}
+
+/// Grants a lease, as a node of version 3 does.
+const LEASE_OF_VERSION_3: &str = "
+    INSERT INTO durable_nodes (node, until, counted, version)
+    SELECT nextval('durable_numbers'), c.now + 60000000, c.now, 3
+    FROM (SELECT durable_now() AS now) AS c";
+
+#[test]
+fn keys_are_kept_when_nodes_of_earlier_versions_are_gone() {
+    with_client(async |server, other| {
+        let config = Postgres::config(server.port());
+        other.batch_execute(VERSION_3).await.unwrap();
+        let old = "
+            CREATE ROLE shop LOGIN;
+            GRANT EXECUTE ON FUNCTION jobs_schedule, jobs_schedule_or_replace TO shop;";
+        other.batch_execute(old).await.unwrap();
+        other.batch_execute(LEASE_OF_VERSION_3).await.unwrap();
+        Store::migrate(&config).await.unwrap();
+        is_migrated(&other).await;
+        let queue = connect::<Postgres>(server.port()).await;
+        let job = |key: &str| NewJob::new(key, HOUR, "");
+        let add = |job: NewJob| {
+            let queue = queue.clone();
+            tourbillon::spawn(async move { queue.schedule_job(job).await })
+        };
+        // Other jobs, of the same request, are taken, also those that version 3 knows.
+        let added = [
+            add(job("one")),
+            add(job("unique").unique_for(HOUR)),
+            add(job("mail").kind("mail")),
+        ];
+        let [one, refused, mail] = added;
+        one.await.unwrap().unwrap();
+        mail.await.unwrap().unwrap();
+        let refused = refused.await.unwrap().unwrap_err();
+        let is_told = matches!(refused, QueueError::Store(StoreError::EarlierNodes));
+        assert!(is_told, "{refused}");
+        let replacing = job("one").unique_for(HOUR);
+        let refused = queue.schedule_or_replace(replacing).await.unwrap_err();
+        let is_told = matches!(refused, QueueError::Store(StoreError::EarlierNodes));
+        assert!(is_told, "{refused}");
+        for name in ["jobs_schedule", "jobs_schedule_or_replace"] {
+            let by_sql = format!("SET ROLE shop; SELECT {name}('sql', unique_for => '1 hour')");
+            let error = other.batch_execute(&by_sql).await.unwrap_err();
+            let error = error.as_db_error().unwrap();
+            assert!(error.message().contains("upgrade"), "{error}");
+            other.batch_execute("RESET ROLE").await.unwrap();
+        }
+        // The earlier node ends. From then on, none gets a lease.
+        other
+            .batch_execute("DELETE FROM durable_nodes WHERE version < 4")
+            .await
+            .unwrap();
+        let unique = job("unique").unique_for(HOUR);
+        queue.schedule_job(unique).await.unwrap();
+        for lease in [LEASE_OF_VERSION_2, LEASE_OF_VERSION_3] {
+            let error = other.batch_execute(lease).await.unwrap_err();
+            let error = error.as_db_error().unwrap();
+            assert!(error.message().contains("upgrade"), "{error}");
+        }
+        let by_sql = "SET ROLE shop; SELECT jobs_schedule('sql', unique_for => '1 hour')";
+        other.batch_execute(by_sql).await.unwrap();
+    });
+}
+
+#[test]
+fn a_client_of_an_earlier_version_revives_no_kept_key() {
+    with_client(async |server, other| {
+        Store::migrate(&Postgres::config(server.port()))
+            .await
+            .unwrap();
+        let queue = connect::<Postgres>(server.port()).await;
+        let job = NewJob::new("job", Duration::ZERO, "once").unique_for(HOUR);
+        queue.schedule_job(job).await.unwrap();
+        let node = Node::builder(queue.clone()).start(|_| async { Ok(()) });
+        live(&queue, 0).await;
+        assert!(node.stop(HOUR).await);
+        // What `reschedule` of version 3 does.
+        let revive = "UPDATE durable_jobs SET dead = false, at = 0 WHERE key = 'job'";
+        let error = other.batch_execute(revive).await.unwrap_err();
+        assert_eq!(error.code(), Some(&SqlState::CHECK_VIOLATION));
     });
 }

@@ -89,6 +89,60 @@ fn kinds_wait_until_nodes_of_earlier_versions_are_gone() {
     });
 }
 
+/// Grants a lease, as a node of version 3 does where kinds are admitted.
+const LEASE_OF_VERSION_3: &str = "
+    local clock = redis.call('TIME')
+    local node = redis.call('INCRBY', '{durable}:numbers', 1)
+    redis.call('ZADD', '{durable}:nodes', clock[1] * 1000000 + clock[2] + 60000000, node)";
+
+#[test]
+fn keys_are_kept_when_nodes_of_earlier_versions_are_gone() {
+    with_server(async |server: Redis| {
+        let url = format!("redis://127.0.0.1:{}", server.port());
+        eval(&server, include_str!("version_3/redis.lua"));
+        eval(&server, LEASE_OF_VERSION_3);
+        RedisStore::migrate(&url).await.unwrap();
+        let queue = Queue::new(RedisStore::connect(&url).await.unwrap());
+        let (newest, mut ran) = node(&queue, |node| node.lease(LEASE), |_| Ok(()));
+        let job = |key: &str| NewJob::new(key, Duration::ZERO, "").priority(0);
+        let unique = || job("unique").unique_for(HOUR);
+        let refused = queue.schedule_job(unique()).await.unwrap_err();
+        let is_told = matches!(refused, QueueError::Store(StoreError::EarlierNodes));
+        assert!(is_told, "{refused}");
+        // What version 3 knows is taken.
+        queue.schedule_job(job("first")).await.unwrap();
+        let first = loop {
+            let attempt = ran.recv().await.unwrap();
+            if attempt.key == "first" {
+                break attempt;
+            }
+        };
+        // The earlier ones end. From then on, none gets a lease.
+        let ended = "for _, node in ipairs(redis.call('ZRANGE', '{durable}:nodes', 0, -1)) do
+            if redis.call('SISMEMBER', '{durable}:newest', node) == 0 then
+                redis.call('ZREM', '{durable}:nodes', node)
+            end
+        end";
+        eval(&server, ended);
+        queue.schedule_job(unique()).await.unwrap();
+        let line = LEASE_OF_VERSION_3.replace('\n', " ");
+        let answer = server.command(&format!("EVAL \"{line}\" 0")).unwrap();
+        assert!(answer.contains("not an integer"), "{answer}");
+        // The numbers go on.
+        loop {
+            let attempt = ran.recv().await.unwrap();
+            if attempt.key == "unique" {
+                break assert!(attempt.token > first.token);
+            }
+        }
+        let is_done = async { while queue.get("unique").await.unwrap().is_some() {} };
+        support::soon("for the end of the job", is_done).await;
+        let again = queue.schedule_job(unique()).await.unwrap();
+        assert!(matches!(again, Scheduled::Exists { .. }), "{again:?}");
+        assert!(newest.stop(HOUR).await);
+    });
+}
+
 #[test]
 fn a_client_of_an_earlier_version_stops_no_node() {
     on_server(async |server: Redis, queue| {

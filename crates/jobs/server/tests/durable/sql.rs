@@ -415,9 +415,9 @@ fn the_examples_of_the_page_do_what_it_says() {
             CREATE TABLE orders (id bigint PRIMARY KEY); GRANT INSERT ON orders TO shop;";
         other.batch_execute(shop).await.unwrap();
         let sql = examples("sql");
-        assert_eq!(sql.len(), 3);
+        assert_eq!(sql.len(), 4);
         other.batch_execute(sql[0]).await.unwrap();
-        other.batch_execute(sql[2]).await.unwrap();
+        other.batch_execute(sql[3]).await.unwrap();
         assert!(queue.paused().await.unwrap().is_empty());
         let port = server.port();
         let mut jobs = 0;
@@ -428,6 +428,18 @@ fn the_examples_of_the_page_do_what_it_says() {
                 assert!(ended.status.success(), "{ended:?}");
                 assert_eq!(payload(&queue, "invoice/7").await, br#"{"order": 7}"#);
                 jobs += 1;
+                // The key stays taken after the job is done.
+                let (node, mut ran) = node(&queue, |node| node, |_| Ok(()));
+                for answer in ["t", "f"] {
+                    let mut psql = self::psql(port).unwrap();
+                    let ended = psql.args(["-tAc", sql[2]]).output().unwrap();
+                    assert_eq!(String::from_utf8_lossy(&ended.stdout).trim(), answer);
+                    if answer == "t" {
+                        assert_eq!(ran.recv().await.unwrap().payload, b"the news");
+                        live(&queue, jobs).await;
+                    }
+                }
+                assert!(node.stop(HOUR).await);
             }
             None => skip("psql is not installed: apt-get install postgresql-client"),
         }

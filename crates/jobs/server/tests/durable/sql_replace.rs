@@ -10,7 +10,7 @@ use crate::{
     postgres::{client, with_client},
     server::{Postgres, Server},
     shared::connect,
-    support::{HOUR, live, waiting},
+    support::{HOUR, live, node, soon, waiting},
 };
 
 /// Calls the function with these arguments.
@@ -64,6 +64,43 @@ fn a_job_is_replaced_in_a_transaction() {
         assert_eq!(ran.recv().await.unwrap().payload, b"now");
         gate.add_permits(1);
         live(&queue, 0).await;
+        assert!(node.stop(HOUR).await);
+    });
+}
+
+#[test]
+fn a_key_stays_taken_by_sql() {
+    with_client(async |server, other| {
+        let queue = connect::<Postgres>(server.port()).await;
+        let add = async |arguments: &str| -> Result<bool, tokio_postgres::Error> {
+            let call = format!("SELECT jobs_schedule({arguments})");
+            Ok(other.query_one(&call, &[]).await?.get(0))
+        };
+        let (node, mut ran) = node(&queue, |node| node, |_| Ok(()));
+        assert!(add("'key', unique_for => '1 hour'").await.unwrap());
+        ran.recv().await.unwrap();
+        live(&queue, 0).await;
+        assert!(!add("'key'").await.unwrap());
+        assert!(!add("'key', unique_for => '1 second'").await.unwrap());
+        // A replacement does not wait. It keeps its own key, and another one keeps none.
+        let short = "'key', 'short', unique_for => '100 milliseconds'";
+        assert_eq!(call(&other, short).await.unwrap(), "created");
+        assert_eq!(ran.recv().await.unwrap().payload, b"short");
+        live(&queue, 0).await;
+        let free = async {
+            while !add("'key', 'again'").await.unwrap() {
+                sleep(Duration::from_millis(5)).await;
+            }
+        };
+        soon("for a key to be free", free).await;
+        assert_eq!(ran.recv().await.unwrap().payload, b"again");
+        live(&queue, 0).await;
+        assert!(add("'key', delay => '1 hour'").await.unwrap());
+        for bad in ["'0'", "'-1 second'"] {
+            let error = add(&format!("'k', unique_for => {bad}")).await.unwrap_err();
+            let code = error.code();
+            assert_eq!(code, Some(&SqlState::INVALID_PARAMETER_VALUE), "{bad}");
+        }
         assert!(node.stop(HOUR).await);
     });
 }

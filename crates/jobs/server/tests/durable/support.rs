@@ -62,7 +62,7 @@ pub fn on_file(test: impl AsyncFnOnce(Queue<Sqlite>)) {
 
 /// Waits for this. Fails if it takes longer than [`PATIENCE`], and says where the test waits.
 #[track_caller]
-fn soon<F: Future>(what: &str, future: F) -> impl Future<Output = F::Output> {
+pub fn soon<F: Future>(what: &str, future: F) -> impl Future<Output = F::Output> {
     let place = Location::caller();
     async move {
         let waited = timeout(PATIENCE, future).await;

@@ -10,20 +10,23 @@ use tourbillon_jobs::{
 
 use crate::support::{Dir, HOUR, live, node, run};
 
-/// What programs of versions 1 and 2 have made, each with jobs in all states.
-const SQLITE: [&str; 2] = [
+/// What programs of versions 1 to 3 have made, each with jobs in all states.
+const SQLITE: [&str; 3] = [
     include_str!("version_1/sqlite.sql"),
     include_str!("version_2/sqlite.sql"),
+    include_str!("version_3/sqlite.sql"),
 ];
 #[cfg(feature = "postgres")]
-const POSTGRES: [&str; 2] = [
+const POSTGRES: [&str; 3] = [
     include_str!("version_1/postgres.sql"),
     include_str!("version_2/postgres.sql"),
+    include_str!("version_3/postgres.sql"),
 ];
 #[cfg(feature = "redis")]
-const REDIS: [&str; 2] = [
+const REDIS: [&str; 3] = [
     include_str!("version_1/redis.lua"),
     include_str!("version_2/redis.lua"),
+    include_str!("version_3/redis.lua"),
 ];
 
 /// Checks the error of a store that has another version than the program needs.
@@ -38,7 +41,7 @@ fn is_refused<S>(opened: Result<S, StoreError>, version: i64, advice: &str) {
     );
     let text = error.to_string();
     let names_both = text.contains(&format!("version {version} "));
-    assert!(names_both && text.contains("version 3"), "{text}");
+    assert!(names_both && text.contains("version 4"), "{text}");
     assert!(text.contains(advice), "{text}");
 }
 
@@ -103,7 +106,7 @@ async fn goes_on<S: Store>(queue: &Queue<S>) {
     assert!(node.stop(HOUR).await);
     // It takes what only this version knows.
     let job = NewJob::new("new", HOUR, "").queue("mails");
-    let job = job.kind("mail").priority(1);
+    let job = job.kind("mail").priority(1).unique_for(HOUR);
     queue.schedule_job(job).await.unwrap();
     let new = queue.get("new").await.unwrap().unwrap();
     let lane = (new.queue.as_str(), new.kind.as_str(), new.priority);
@@ -124,10 +127,10 @@ fn the_embedded_store_takes_over_an_earlier_version() {
         });
         let base = rusqlite::Connection::open(dir.store()).unwrap();
         let version = base.pragma_query_value(None, "user_version", |row| row.get(0));
-        assert_eq!(version, Ok(3_i64));
-        base.pragma_update(None, "user_version", 4).unwrap();
+        assert_eq!(version, Ok(4_i64));
+        base.pragma_update(None, "user_version", 5).unwrap();
         drop(base);
-        is_refused(Sqlite::open(dir.store()), 4, "use a program that knows it");
+        is_refused(Sqlite::open(dir.store()), 5, "use a program that knows it");
     }
 }
 
@@ -160,15 +163,16 @@ fn tables_of_an_earlier_version_are_migrated() {
             }
             // One that has connected before goes on. The lease of its node ends before this one has
             // taken jobs with kinds.
-            let end = ["durable_end", "durable_end_2"][version as usize - 1];
-            let has_kinds = "SELECT has_kinds FROM durable_version";
+            let end = ["durable_end", "durable_end_2", "durable_end_2"][version as usize - 1];
+            let has_kinds = "SELECT has_kinds AND has_kept FROM durable_version";
             let found = other.query_one(has_kinds, &[]).await.unwrap();
             assert!(
                 !found.get::<_, bool>(0),
                 "a lease of an earlier version is there"
             );
             let old = format!(
-                "INSERT INTO durable_nodes VALUES (2, durable_now() - 1);
+                "INSERT INTO durable_nodes (node, until, version)
+                    VALUES (2, durable_now() - 1, {version});
                 INSERT INTO durable_jobs (key, payload, due, at) VALUES ('old', '', 0, 0);
                 UPDATE durable_jobs SET node = 2, token = 7 WHERE key = 'old';
                 UPDATE durable_nodes SET until = durable_now() + 1 WHERE node = 2;
@@ -180,7 +184,7 @@ fn tables_of_an_earlier_version_are_migrated() {
             goes_on(&queue).await;
 
             let later = "
-                UPDATE durable_version SET version = 4;
+                UPDATE durable_version SET version = 5;
                 CREATE OR REPLACE FUNCTION durable_end_2(ended bigint, most bigint) RETURNS bigint
                     LANGUAGE sql AS 'SELECT 33::bigint';";
             other.batch_execute(later).await.unwrap();
@@ -188,7 +192,7 @@ fn tables_of_an_earlier_version_are_migrated() {
                 Store::connect(&config).await.map(drop),
                 Store::migrate(&config).await,
             ] {
-                is_refused(opened, 4, "use a program that knows it");
+                is_refused(opened, 5, "use a program that knows it");
             }
             let end = other.query_one("SELECT durable_end_2(0, 0)", &[]).await;
             assert_eq!(end.unwrap().get::<_, i64>(0), 33);
@@ -217,12 +221,12 @@ fn a_redis_of_an_earlier_version_is_migrated() {
             Store::migrate(&url).await.unwrap();
             goes_on(&Queue::new(Store::connect(&url).await.unwrap())).await;
 
-            eval(&server, "redis.call('SET', '{durable}:version', 4)");
+            eval(&server, "redis.call('SET', '{durable}:version', 5)");
             for opened in [
                 Store::connect(&url).await.map(drop),
                 Store::migrate(&url).await,
             ] {
-                is_refused(opened, 4, "use a program that knows it");
+                is_refused(opened, 5, "use a program that knows it");
             }
         });
     }

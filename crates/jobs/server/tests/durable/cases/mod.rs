@@ -7,6 +7,7 @@ mod nodes;
 mod priorities;
 mod queues;
 mod replace;
+mod unique;
 
 use std::time::Duration;
 
@@ -85,6 +86,10 @@ pub async fn all<S: Store>(queue: Queue<S>) {
         replace::the_token_of_a_replaced_job_is_stale,
         replace::a_job_that_is_replaced_while_it_runs_ends_without_effect,
         replace::a_job_that_failed_or_died_is_replaced,
+        unique::a_job_that_is_done_keeps_its_key,
+        unique::a_key_is_free_after_its_time,
+        unique::a_replacement_does_not_wait_for_a_key,
+        unique::only_a_job_that_is_done_keeps_its_key,
         jobs::jobs_are_listed_by_their_keys,
         jobs::a_list_has_the_beginnings_of_large_jobs,
     }
