@@ -317,6 +317,39 @@ fn the_future_of_block_on_is_dropped_in_its_runtime_and_may_block() {
     uses(|_| panic!("the future panics"), "the future panics");
 }
 
+/// A waker of the first call is woken by the second future, and by another thread while it waits.
+#[test]
+fn the_waker_of_a_block_on_that_is_over_neither_ends_nor_hinders_the_next_one() {
+    let poll = |cx: &mut Context<'_>| Poll::Ready(cx.waker().clone());
+    for runtime in [current_thread(), multi_thread()] {
+        // The first waker is woken already, or not, before the second call begins.
+        for round in 0..100 {
+            let first = runtime.block_on(poll_fn(poll));
+            if round % 2 == 0 {
+                first.wake_by_ref();
+            }
+            let (sender, mut receiver) = tokio::sync::oneshot::channel();
+            let mut stale = Some((first, sender));
+            let mut thread = None;
+            let second = poll_fn(|cx| {
+                let it = Pin::new(&mut receiver).poll(cx);
+                if let Some((first, sender)) = stale.take() {
+                    first.wake_by_ref();
+                    thread = Some(std::thread::spawn(move || {
+                        (0..100).for_each(|_| first.wake_by_ref());
+                        sender.send(round).unwrap();
+                        first.wake();
+                    }));
+                }
+                it
+            });
+            let limit = Duration::from_secs(60);
+            assert_eq!(runtime.block_on(async { timeout(limit, second).await }), Ok(Ok(round)));
+            thread.unwrap().join().unwrap();
+        }
+    }
+}
+
 /// Asks for the runtime when it is dropped, and sends the error.
 struct Ask(std::sync::mpsc::Sender<Option<TryCurrentError>>);
 
