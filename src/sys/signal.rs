@@ -12,15 +12,21 @@ use std::{
     },
 };
 
+use tourbillon_sync::per_process;
+
 use super::{check, eventfd::EventFd};
 
 const SIGNALS: usize = 65;
 const SIGNALS_END: libc::c_int = SIGNALS as libc::c_int;
 
-/// The number of times each signal arrived since it was first listened for.
-static COUNTS: [AtomicU32; SIGNALS] = [const { AtomicU32::new(0) }; SIGNALS];
-/// The eventfd that the handler writes to, or −1.
-static FD: AtomicI32 = AtomicI32::new(-1);
+per_process! {
+    /// The number of times each signal arrived since it was first listened for.
+    static COUNTS: [AtomicU32; SIGNALS] = [const { AtomicU32::new(0) }; SIGNALS];
+}
+per_process! {
+    /// The eventfd that the handler writes to, or −1.
+    static FD: AtomicI32 = AtomicI32::new(-1);
+}
 
 extern "C" fn handler(signal: libc::c_int) {
     COUNTS[signal as usize].fetch_add(1, Ordering::Release);
@@ -38,7 +44,7 @@ extern "C" fn handler(signal: libc::c_int) {
 /// Returns a descriptor that has an event for each signal. All of them are duplicates of one
 /// eventfd. It is never closed, because a handler may be about to write to it.
 pub(crate) fn events() -> io::Result<OwnedFd> {
-    static EVENTS: OnceLock<EventFd> = OnceLock::new();
+    per_process! { static EVENTS: OnceLock<EventFd> = OnceLock::new(); }
     let events = match EVENTS.get() {
         Some(events) => events,
         None => {

@@ -8,7 +8,7 @@ use std::{
 
 use crate::{
     disk::Disk,
-    world::{State, World, enter, net},
+    world::{State, World, enter, net, signals::LAST},
 };
 
 /// Starts the program of a host, by its place.
@@ -102,12 +102,13 @@ pub fn crash(name: &str) {
     let host = number(&state, name);
     state.crash(host);
     drop(state);
-    world.stand_still_if_crashed();
+    world.stand_still_if_ended();
 }
 
-/// Starts a host again after a [crash]: its program runs from the beginning.
+/// Starts a host again after a [crash], or after the end of its program: the program runs from the
+/// beginning.
 ///
-/// A host that has not crashed goes on as it is.
+/// A host whose program [runs](is_running) goes on as it is.
 pub fn restart(name: &str) {
     let host = with(|state| {
         let host = number(state, name);
@@ -116,6 +117,44 @@ pub fn restart(name: &str) {
     if let (Some(host), Some(start)) = (host, STARTER.get()) {
         start(host - 1);
     }
+}
+
+/// Returns whether the program of a host runs: whether it has been started and has neither crashed
+/// nor ended. Its end is that of its main thread, after that of its runtime. What it has left open
+/// then is closed, also what a `static` keeps, and its other threads are gone.
+pub fn is_running(name: &str) -> bool {
+    with(|state| {
+        let host = number(state, name);
+        state.hosts[host].runs
+    })
+}
+
+/// Sends a signal to the program of a host, by its number or as a
+/// [`SignalKind`](tourbillon::signal::SignalKind). What listens for it gets it, as a handler that
+/// was set by `sigaction` does. Without a handler, the signal ends the program, stops it
+/// (`SIGSTOP` and others), lets it go on (`SIGCONT`), or has no effect, as on Linux.
+///
+/// A program that a signal ends is gone at once, and no destructor runs; but its host is up, and
+/// closes its sockets and files: peers see the end of a stream, or a reset. After a [restart] the
+/// program runs anew. The disk stays as it is. A host that does not run has no use for a signal.
+///
+/// A program may send a signal to itself, also by `kill` and `raise`. Numbers above 31 fail the
+/// seed.
+pub fn send_signal(name: &str, signal: impl Into<i32>) {
+    let Some(world) = enter() else {
+        panic!("this function is for threads of a simulation");
+    };
+    world.point();
+    let mut state = world.lock();
+    let (host, signal) = (number(&state, name), signal.into());
+    if !(1..=LAST).contains(&signal) {
+        crate::world::die_with(&format!("there is no signal {signal} in a simulation"), "");
+    }
+    state.send_signal(host, signal);
+    drop(state);
+    world.stand_still_if_ended();
+    // The calling thread may be one of the host, which may have been stopped.
+    world.point();
 }
 
 /// Returns a time in ns.
@@ -175,14 +214,4 @@ pub fn set_disk(name: &str, disk: Disk) {
             None => crate::world::die_with(&format!("{name:?} has no disk"), ""),
         }
     });
-}
-
-impl World {
-    /// Gives the baton away for ever if the host of the calling thread has crashed.
-    fn stand_still_if_crashed(&self) {
-        let state = self.lock();
-        if state.has_crashed() {
-            self.leave(state);
-        }
-    }
 }

@@ -42,8 +42,8 @@ pub use self::{
     control::{fail, random},
     disk::Disk,
     faults::{
-        crash, host_address, partition, partition_one_way, pause, repair, repair_all, reset,
-        restart, set_clock, set_descriptors, set_disk, take_core,
+        crash, host_address, is_running, partition, partition_one_way, pause, repair, repair_all,
+        reset, restart, send_signal, set_clock, set_descriptors, set_disk, take_core,
     },
     network::Network,
     outcome::{Failure, Outcome, Report},

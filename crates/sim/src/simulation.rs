@@ -117,7 +117,7 @@ impl Simulation {
     }
 
     /// Adds a host. Its program is the future that `start` returns, in the manner of `block_on`.
-    /// After a [crash](crate::crash), `start` is called again.
+    /// A [restart](crate::restart) calls `start` again.
     ///
     /// The future may return `()` or a `Result`. An error fails the seed. So does a panic of any
     /// thread of the simulation, even if somebody catches it.

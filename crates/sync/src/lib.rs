@@ -2,6 +2,7 @@
 
 pub mod foreign;
 mod patience;
+mod per_process;
 mod prefetch;
 #[cfg(tourbillon_sim)]
 pub mod sim;

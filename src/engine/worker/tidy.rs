@@ -12,10 +12,14 @@
 //! period [wakes](wake) one of them. A worker that is about to sleep [looks](Tidy::next) after it
 //! has announced its sleep, so one of the two sees the other (`crates/sched/src/parker.rs`).
 
-use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::{
+    fmt,
+    sync::{Arc, Mutex, MutexGuard, PoisonError},
+};
 
 use tourbillon_pool::{self as pool, Returned};
 use tourbillon_shards::NEVER;
+use tourbillon_sync::per_process;
 
 use crate::{
     engine::{
@@ -113,12 +117,16 @@ fn return_some() -> bool {
     pool::return_spare(give) == Returned::More
 }
 
-/// The workers of each runtime of the process that has not been dropped. Kept here, so that
-/// [`wake`], which may drop no shard, need not refer to them.
-static RUNTIMES: Mutex<Vec<Arc<Workers>>> = Mutex::new(Vec::new());
+type Runtimes = Mutex<Vec<Arc<Workers>>>;
 
-fn runtimes() -> MutexGuard<'static, Vec<Arc<Workers>>> {
-    RUNTIMES.lock().unwrap_or_else(PoisonError::into_inner)
+per_process! {
+    /// The workers of each runtime of the process that has not been dropped. Kept here, so that
+    /// [`wake`], which may drop no shard, need not refer to them.
+    static RUNTIMES: Runtimes = Mutex::new(Vec::new());
+}
+
+fn lock(runtimes: &Runtimes) -> MutexGuard<'_, Vec<Arc<Workers>>> {
+    runtimes.lock().unwrap_or_else(PoisonError::into_inner)
 }
 
 /// Wakes a worker to look at memory that has become free, if the calling thread does not look
@@ -138,7 +146,7 @@ pub(crate) fn wake() {
 
 /// Wakes one worker of the process, if one sleeps. All that are awake look before they sleep.
 fn wake_one() {
-    let runtimes = runtimes();
+    let runtimes = lock(&RUNTIMES);
     let workers = runtimes.iter().flat_map(|workers| workers.iter());
     let _woken = workers
         .filter(|worker| wakes(&worker.owner().shared))
@@ -154,23 +162,31 @@ fn wakes(shared: &Shared) -> bool {
 /// Has the workers of a runtime woken to look at memory, until it is dropped. When the last of a
 /// process is dropped, free memory goes back if there is much of it. A little is kept for the next
 /// runtime: a test program makes and drops thousands of them.
-#[derive(Debug)]
 pub(crate) struct Listed {
+    /// The list of its process.
+    runtimes: &'static Runtimes,
     /// The address of its list of workers.
     address: usize,
+}
+
+impl fmt::Debug for Listed {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("Listed").finish_non_exhaustive()
+    }
 }
 
 impl Listed {
     pub(crate) fn new(workers: Arc<Workers>) -> Self {
         let address = Arc::as_ptr(&workers).addr();
-        runtimes().push(workers);
-        Self { address }
+        let runtimes: &Runtimes = &RUNTIMES;
+        lock(runtimes).push(workers);
+        Self { runtimes, address }
     }
 }
 
 impl Drop for Listed {
     fn drop(&mut self) {
-        let mut runtimes = runtimes();
+        let mut runtimes = lock(self.runtimes);
         let at = |workers: &Arc<Workers>| Arc::as_ptr(workers).addr() == self.address;
         let workers = runtimes.iter().position(at).map(|at| runtimes.remove(at));
         let is_last = runtimes.is_empty();

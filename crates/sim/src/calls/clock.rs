@@ -3,7 +3,7 @@
 use libc::{c_int, c_uint, c_void, clockid_t, size_t, ssize_t, time_t, timespec, timeval};
 
 use super::{TICK, fail, raw::real};
-use crate::world::{NEVER, State, Wait, World, clocks::Clock, enter, me};
+use crate::world::{Ended, NEVER, State, Wait, World, clocks::Clock, enter, me};
 
 pub(super) fn symbols() -> [usize; 7] {
     [
@@ -100,11 +100,43 @@ unsafe extern "C" fn nanosleep(length: *const timespec, left: *mut timespec) -> 
         return real!(SYS_nanosleep, length, left) as c_int;
     };
     world.point();
-    let state = world.lock();
     // SAFETY: the caller passes a valid time.
-    let until = state.ahead(nanos(unsafe { *length }));
-    world.wait(state, Wait::Time, until);
-    0
+    let length = nanos(unsafe { *length });
+    match rest(&world, length, NEVER) {
+        None => 0,
+        Some(rest) => {
+            // SAFETY: the caller passes room for a time, or none.
+            unsafe { write_rest(rest, left) };
+            fail(libc::EINTR)
+        }
+    }
+}
+
+/// Has the calling thread sleep for so many ns of its machine's clock, and until `most` at most. If
+/// a signal wakes it, returns how many ns are left.
+fn rest(world: &World, length: u64, most: u64) -> Option<u64> {
+    let state = world.lock();
+    let (begin, until) = (read(&state, libc::CLOCK_MONOTONIC), state.ahead(length));
+    match world.wait(state, Wait::Time, until.min(most)) {
+        Ended::Handler { .. } => {
+            let slept = read(&world.lock(), libc::CLOCK_MONOTONIC) - begin;
+            Some(length.saturating_sub(slept))
+        }
+        _ => None,
+    }
+}
+
+/// # Safety
+///
+/// `left` is null, or has room for a time.
+unsafe fn write_rest(rest: u64, left: *mut timespec) {
+    if !left.is_null() {
+        // SAFETY: as the caller says.
+        unsafe {
+            (*left).tv_sec = (rest / TICK) as time_t;
+            (*left).tv_nsec = (rest % TICK) as libc::c_long;
+        }
+    }
 }
 
 /// # Safety
@@ -136,16 +168,23 @@ unsafe extern "C" fn clock_nanosleep(
         return -answer as c_int;
     };
     world.point();
-    let state = world.lock();
     // SAFETY: the caller passes a valid time.
     let length = nanos(unsafe { *length });
-    let length = match flags & libc::TIMER_ABSTIME {
-        0 => length,
-        _ => length.saturating_sub(read(&state, clock)),
+    let is_relative = flags & libc::TIMER_ABSTIME == 0;
+    let length = match is_relative {
+        true => length,
+        false => length.saturating_sub(read(&world.lock(), clock)),
     };
-    let until = state.ahead(length);
-    world.wait(state, Wait::Time, until.min(NEVER - 1));
-    0
+    match rest(&world, length, NEVER - 1) {
+        None => 0,
+        Some(rest) => {
+            if is_relative {
+                // SAFETY: the caller passes room for a time, or none.
+                unsafe { write_rest(rest, left) };
+            }
+            libc::EINTR
+        }
+    }
 }
 
 /// # Safety

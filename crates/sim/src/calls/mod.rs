@@ -11,6 +11,7 @@ mod files;
 mod net;
 mod poll;
 mod raw;
+mod signals;
 mod thread;
 
 pub(crate) use self::{
@@ -61,12 +62,14 @@ unsafe fn bytes<'a>(at: *const c_void, len: usize) -> &'a [u8] {
 pub(crate) fn link() {
     thread::find();
     files::find();
-    let all: [&[usize]; 6] = [
+    signals::find();
+    let all: [&[usize]; 7] = [
         &atomics::symbols(),
         &clock::symbols(),
         &files::symbols(),
         &net::symbols(),
         &poll::symbols(),
+        &signals::symbols(),
         &thread::symbols(),
     ];
     std::hint::black_box(all);

@@ -5,9 +5,9 @@ use libc::{
     ssize_t, timespec,
 };
 
-use super::{clock::nanos, fail, raw::real};
+use super::{clock::nanos, fail, raw::real, signals::with_mask};
 use crate::world::{
-    NEVER, Wait, World,
+    Ended, NEVER, Wait, World,
     clocks::Clock,
     decide::Class,
     disk::Range,
@@ -75,7 +75,16 @@ pub(super) fn number(world: &World) -> c_int {
 #[unsafe(no_mangle)]
 extern "C" fn eventfd(count: c_uint, flags: c_int) -> c_int {
     match enter() {
-        Some(world) => open(&world, Object::Event(count.into())),
+        Some(world) => {
+            world.point();
+            let fd = number(&world);
+            if fd >= 0 {
+                let mut state = world.lock();
+                let host = state.host();
+                state.kernel.open_event(fd, host, count.into());
+            }
+            fd
+        }
         None => real!(SYS_eventfd2, count, flags) as c_int,
     }
 }
@@ -181,7 +190,7 @@ unsafe extern "C" fn read(fd: c_int, buffer: *mut c_void, len: size_t) -> ssize_
     world.point();
     let mut state = world.lock();
     let count = match state.kernel.get(fd) {
-        Some(Object::Event(count)) => std::mem::take(count),
+        Some(&mut Object::Event(number)) => state.kernel.take_count(number),
         Some(Object::Timer(timer)) => {
             if timer.ticks > 0 && timer.take_step() {
                 timer.ticks = 0;
@@ -339,15 +348,18 @@ fn wait(world: &World, instance: c_int, conditions: u32, left: Option<u64>) -> R
     };
     // Another thread may take the events before the woken one runs. Then sleep again.
     while !state.is_ready(instance, conditions) {
-        if !world.wait(state, event, until) {
-            break;
+        match world.wait(state, event, until) {
+            Ended::Event => {}
+            Ended::Time => break,
+            // Whatever the handler was set up with.
+            Ended::Handler { .. } => return Err(libc::EINTR),
         }
         world.point();
         state = world.lock();
         // Fault: the thread was woken but gets no core for a while.
         if let Some(length) = state.late_core() {
             let until = state.now + length;
-            world.wait(state, Wait::Time, until);
+            world.wait(state, Wait::Core, until);
             state = world.lock();
         }
     }
@@ -406,7 +418,9 @@ unsafe extern "C" fn epoll_pwait(
     let Some(world) = enter().filter(|world| world.lock().kernel.has(instance)) else {
         return real!(SYS_epoll_pwait, instance, events, room, millis, mask, 8) as c_int;
     };
-    match wait(&world, instance, 0, limit(millis)) {
+    let wait = || wait(&world, instance, 0, limit(millis));
+    // SAFETY: the caller passes a set, or none.
+    match unsafe { with_mask(&world, mask, wait) } {
         // SAFETY: the caller passes room for `room` events.
         Ok(()) => unsafe { take(&world, instance, events, room) },
         Err(errno) => fail(errno),
@@ -418,32 +432,53 @@ unsafe extern "C" fn epoll_pwait(
 /// As in the C library.
 #[unsafe(no_mangle)]
 unsafe extern "C" fn poll(fds: *mut pollfd, count: nfds_t, millis: c_int) -> c_int {
-    // SAFETY: the caller passes `count` valid entries.
-    let entries = unsafe { std::slice::from_raw_parts_mut(fds, count as usize) };
+    let time = timespec {
+        tv_sec: libc::time_t::from(millis / 1_000),
+        tv_nsec: libc::c_long::from(millis % 1_000) * 1_000_000,
+    };
+    let time: *const timespec = match millis {
+        0.. => &time,
+        _ => std::ptr::null(),
+    };
+    // SAFETY: the caller vouches for the arguments.
+    unsafe { ppoll(fds, count, time, std::ptr::null()) }
+}
+
+/// # Safety
+///
+/// As in the C library.
+#[unsafe(no_mangle)]
+unsafe extern "C" fn ppoll(
+    fds: *mut pollfd,
+    count: nfds_t,
+    time: *const timespec,
+    mask: *const sigset_t,
+) -> c_int {
+    let entries: &mut [pollfd] = match count {
+        0 => &mut [],
+        // SAFETY: the caller passes `count` valid entries.
+        _ => unsafe { std::slice::from_raw_parts_mut(fds, count as usize) },
+    };
     let entered = enter().filter(|world| {
         let state = world.lock();
         entries.iter().any(|it| state.kernel.has(it.fd))
     });
     let Some(world) = entered else {
-        let limit = timespec {
-            tv_sec: libc::time_t::from(millis / 1_000),
-            tv_nsec: libc::c_long::from(millis % 1_000) * 1_000_000,
-        };
-        let limit: *const timespec = match millis {
-            0.. => &limit,
-            _ => std::ptr::null(),
-        };
-        return real!(SYS_ppoll, fds, count, limit, 0, 8) as c_int;
+        return real!(SYS_ppoll, fds, count, time, mask, 8) as c_int;
     };
+    // SAFETY: the caller passes a valid time, or none.
+    let time = unsafe { time.as_ref() }.map(|time| nanos(*time));
     match entries {
         [one] => {
             let conditions = one.events | libc::POLLERR | libc::POLLHUP;
-            if let Err(errno) = wait(&world, one.fd, conditions as u32, limit(millis)) {
+            let wait = || wait(&world, one.fd, conditions as u32, time);
+            // SAFETY: the caller passes a set, or none.
+            if let Err(errno) = unsafe { with_mask(&world, mask, wait) } {
                 return fail(errno);
             }
         }
         // The runtime looks at several sockets without waiting.
-        _ if millis == 0 => world.point(),
+        _ if time == Some(0) => world.point(),
         _ => return fail(libc::EINVAL),
     }
     let state = world.lock();
@@ -454,29 +489,4 @@ unsafe extern "C" fn poll(fds: *mut pollfd, count: nfds_t, millis: c_int) -> c_i
         ready += c_int::from(entry.revents != 0);
     }
     ready
-}
-
-/// # Safety
-///
-/// As in the C library.
-#[unsafe(no_mangle)]
-unsafe extern "C" fn ppoll(
-    fds: *mut pollfd,
-    count: nfds_t,
-    limit: *const timespec,
-    mask: *const sigset_t,
-) -> c_int {
-    if enter().is_none() {
-        return real!(SYS_ppoll, fds, count, limit, mask, 8) as c_int;
-    }
-    let millis = match limit.is_null() {
-        true => -1,
-        false => {
-            // SAFETY: the caller passes a valid time.
-            let millis = nanos(unsafe { *limit }).div_ceil(1_000_000);
-            c_int::try_from(millis).unwrap_or(c_int::MAX)
-        }
-    };
-    // SAFETY: the caller vouches for the arguments.
-    unsafe { poll(fds, count, millis) }
 }

@@ -13,7 +13,7 @@ use super::{
     fail,
     raw::{self, real},
 };
-use crate::world::{NEVER, Run, Wait, World, clocks::Clock, decide::Class, enter};
+use crate::world::{Ended, NEVER, Run, Wait, World, clocks::Clock, decide::Class, enter};
 
 pub(super) fn symbols() -> [usize; 7] {
     [
@@ -174,14 +174,12 @@ unsafe extern "C" fn pthread_create(
 unsafe extern "C" fn pthread_join(thread: pthread_t, result: *mut *mut c_void) -> c_int {
     if let Some(world) = enter() {
         world.point();
-        let state = world.lock();
-        // The C library may use a handle again, so the last one counts.
-        let number = state.threads.iter().rposition(|it| it.pthread == thread);
-        match number {
-            Some(number) if state.threads[number].run != Run::Over => {
-                world.wait(state, Wait::End(number), NEVER);
-            }
-            _ => drop(state),
+        let mut state = world.lock();
+        let number = state.thread_of(thread);
+        // The handler of a signal does not end the wait.
+        while let Some(number) = number.filter(|it| state.threads[*it].run != Run::Over) {
+            world.wait(state, Wait::End(number), NEVER);
+            state = world.lock();
         }
     }
     // The thread has passed its last point, so this is short.
@@ -366,16 +364,6 @@ unsafe fn futex(address: usize, operation: c_int, value: u32, d: usize, bits: u3
         }
         return woken.into();
     }
-    // The thread with the baton is the only one that could change the word now.
-    // SAFETY: the caller passes the address of a word that lives as long as somebody waits.
-    let now = unsafe { std::ptr::read_volatile(address as *const u32) };
-    if now != value {
-        return fail(libc::EAGAIN).into();
-    }
-    let chance = state.plan.spurious;
-    if state.happens(Class::Early, chance) {
-        return fail(libc::EINTR).into();
-    }
     let until = match d {
         0 => NEVER,
         _ => {
@@ -389,9 +377,23 @@ unsafe fn futex(address: usize, operation: c_int, value: u32, d: usize, bits: u3
             }
         }
     };
-    if world.wait(state, Wait::Futex(address), until) {
-        0
-    } else {
-        fail(libc::ETIMEDOUT).into()
+    loop {
+        // The thread with the baton is the only one that could change the word now.
+        // SAFETY: the caller passes the address of a word that lives as long as somebody waits.
+        let now = unsafe { std::ptr::read_volatile(address as *const u32) };
+        if now != value {
+            return fail(libc::EAGAIN).into();
+        }
+        let chance = state.plan.spurious;
+        if state.happens(Class::Early, chance) {
+            return fail(libc::EINTR).into();
+        }
+        match world.wait(state, Wait::Futex(address), until) {
+            Ended::Event => return 0,
+            Ended::Time => return fail(libc::ETIMEDOUT).into(),
+            // A wake during the handler had no waiter to find: look at the word again.
+            Ended::Handler { restarts } if restarts && d == 0 => state = world.lock(),
+            Ended::Handler { .. } => return fail(libc::EINTR).into(),
+        }
     }
 }

@@ -31,8 +31,10 @@ impl State {
     /// Notifies the instances that watch a descriptor, and who waits for it. Of instances with a
     /// shared watch, only one with a waiting thread is notified.
     pub(crate) fn signal(&mut self, fd: i32) {
-        self.wake(|wait| wait == Wait::Socket(fd));
-        for (instance, exclusive) in self.kernel.watchers(fd) {
+        // Who watches an eventfd may do so by any of its descriptors.
+        let fds = self.kernel.same(fd);
+        self.wake(|wait| matches!(wait, Wait::Socket(at) if fds.contains(&at)));
+        for (instance, fd, exclusive) in self.kernel.watchers(&fds) {
             self.kernel.push_ready(instance, fd);
             // Another instance may watch this one.
             self.signal(instance);

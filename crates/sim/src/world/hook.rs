@@ -1,8 +1,10 @@
 //! What the primitives of the library ask the simulation.
 
+use std::ptr;
+
 use tourbillon_sync::sim::{Hook, Probe};
 
-use super::{IS_INSIDE, ME, NEVER, Wait, World, decide::Class, enter, me, story::Part};
+use super::{Ended, IS_INSIDE, ME, NEVER, Wait, World, decide::Class, enter, me, story::Part};
 
 impl Hook for World {
     fn step(&self) {
@@ -67,7 +69,9 @@ impl Hook for World {
             return true;
         }
         let until = nanos.map_or(NEVER, |nanos| state.ahead(nanos));
-        world.wait(state, Wait::Condition(condition), until)
+        let ended = world.wait(state, Wait::Condition(condition), until);
+        // After a signal, it is a wake-up for no reason.
+        ended != Ended::Time
     }
 
     fn notify(&self, address: usize, all: bool) {
@@ -124,6 +128,20 @@ impl Hook for World {
                 oracle.watch(probe);
             }
         }
+    }
+
+    fn own(&self, address: usize, make: &mut dyn FnMut() -> *const ()) -> Option<*const ()> {
+        let world = enter()?;
+        let mut state = world.lock();
+        let (host, life) = state.life();
+        // The machine that is not described as a host has those of this process.
+        if host == 0 {
+            return None;
+        }
+        let known = state.owned.entry((address, host, life));
+        // The thread is inside, so what `make` does is no point.
+        let own = *known.or_insert_with(|| make().expose_provenance());
+        Some(ptr::with_exposed_provenance(own))
     }
 }
 

@@ -5,6 +5,7 @@ use super::{
     clocks::{Clock, Clocks},
     decide::{Class, Key, Met},
     disk::Volume,
+    signals::Signals,
     story::Part,
 };
 use crate::simulation::Simulation;
@@ -15,10 +16,15 @@ pub(crate) struct Host {
     pub(crate) clocks: Clocks,
     /// How many times it has started again.
     pub(crate) restarts: u32,
-    /// It has crashed.
+    /// It has crashed: it has no power.
     pub(crate) is_down: bool,
-    /// Its program has ended.
+    /// A process runs its program.
+    pub(crate) runs: bool,
+    /// Its program has ended by itself.
     pub(crate) has_ended: bool,
+    /// The main thread of its process.
+    pub(crate) main: Option<usize>,
+    pub(crate) signals: Signals,
     pub(crate) disk: Option<Volume>,
     /// The greatest number of its descriptors.
     pub(crate) descriptors: usize,
@@ -38,7 +44,10 @@ impl Host {
             clocks: Clocks::default(),
             restarts: 0,
             is_down: false,
+            runs: true,
             has_ended: false,
+            main: None,
+            signals: Signals::new(),
             disk: None,
             descriptors: usize::MAX,
             paused_until: 0,
@@ -85,6 +94,12 @@ impl State {
         (host > 0).then_some((10_000_000 + 1_000 * lives + host) as i32)
     }
 
+    /// Returns the calling thread's machine, and which one of its lives it has.
+    pub(crate) fn life(&self) -> (usize, u32) {
+        let host = self.host();
+        (host, self.hosts[host].restarts)
+    }
+
     /// Returns whether the calling thread's machine may have another descriptor.
     pub(crate) fn has_room(&self) -> bool {
         let host = self.host();
@@ -94,8 +109,8 @@ impl State {
 
     /// Takes all cores from a machine until a moment. Its clocks go on.
     pub(crate) fn pause(&mut self, host: usize, until: u64) {
-        // Nothing runs on a host that is down, and the later end of two pauses counts.
-        if self.hosts[host].is_down {
+        // Without a process there is nothing to stop. The later end of two pauses counts.
+        if !self.hosts[host].runs {
             return;
         }
         self.tell(Part::Asked, || {
@@ -114,7 +129,8 @@ impl State {
 
     /// Returns whether a thread has a core, as far as its machine is concerned.
     pub(crate) fn has_core(&self, thread: usize) -> bool {
-        self.hosts[self.threads[thread].host].paused_until <= self.now
+        let host = &self.hosts[self.threads[thread].host];
+        host.paused_until <= self.now && !host.signals.is_stopped
     }
 
     /// Passes a point of a thread. Returns whether it loses its core there, by what was asked for
@@ -143,7 +159,8 @@ impl State {
         }
     }
 
-    /// The program of the calling thread's machine has ended.
+    /// The program of the calling thread's machine has ended. Its process ends with its main
+    /// thread.
     pub(crate) fn host_has_ended(&mut self) {
         let host = self.host();
         self.hosts[host].has_ended = true;

@@ -6,6 +6,7 @@ use std::collections::{BTreeMap, VecDeque};
 use super::{
     NEVER,
     clocks::Clock,
+    eventfd::Events,
     hosts::Host,
     net::{Net, Socket},
     pair::Stream,
@@ -22,12 +23,14 @@ pub(crate) struct Kernel {
     hosts: BTreeMap<i32, usize>,
     /// In the order in which the kernel notifies them: shared watches come last.
     watches: Vec<Watch>,
-    /// Delayed writes: time and descriptor.
-    delayed: Vec<(u64, i32)>,
+    events: Events,
+    /// Delayed writes: time and number of the eventfd.
+    delayed: Vec<(u64, u64)>,
 }
 
 /// The object of a descriptor.
 pub(crate) enum Object {
+    /// An eventfd, by its number.
     Event(u64),
     Timer(Timer),
     /// One end of a pair.
@@ -76,21 +79,52 @@ impl Kernel {
     pub(crate) fn open(&mut self, fd: i32, host: usize, object: Object) {
         // A thread that has left the simulation may have closed an earlier one of this number.
         self.forget(fd);
+        if let Object::Event(number) = object {
+            self.events.hold(number, fd);
+        }
         self.objects.insert(fd, object);
         self.hosts.insert(fd, host);
+    }
+
+    /// Adds the first descriptor of a new eventfd.
+    pub(crate) fn open_event(&mut self, fd: i32, host: usize, count: u64) {
+        let number = self.events.make(count);
+        self.open(fd, host, Object::Event(number));
     }
 
     /// Forgets a descriptor that is closed, its watches, and all that is on its way to it.
     pub(crate) fn forget(&mut self, fd: i32) -> Option<Object> {
         self.watches.retain(|it| it.fd != fd && it.instance != fd);
-        self.delayed.retain(|it| it.1 != fd);
         for object in self.objects.values_mut() {
             if let Object::Epoll(ready) = object {
                 ready.retain(|it| *it != fd);
             }
         }
         self.hosts.remove(&fd);
-        self.objects.remove(&fd)
+        let object = self.objects.remove(&fd);
+        if let Some(Object::Event(number)) = object {
+            if self.events.release(number, fd) {
+                self.delayed.retain(|it| it.1 != number);
+            }
+        }
+        object
+    }
+
+    /// Returns the number of the eventfd of a descriptor.
+    pub(crate) fn event(&self, fd: i32) -> Option<u64> {
+        match self.objects.get(&fd) {
+            Some(Object::Event(number)) => Some(*number),
+            _ => None,
+        }
+    }
+
+    /// Returns all descriptors of the object that this one is of, if that is an eventfd, and else
+    /// this one.
+    pub(crate) fn same(&self, fd: i32) -> Vec<i32> {
+        match self.event(fd) {
+            Some(number) => self.events.descriptors(number).to_vec(),
+            None => vec![fd],
+        }
     }
 
     /// Returns all sockets: descriptor, machine, socket.
@@ -107,6 +141,14 @@ impl Kernel {
             Some(Object::File(number)) => Some(*number),
             _ => None,
         }
+    }
+
+    /// Returns whether the object of a descriptor may have another one.
+    pub(crate) fn can_share(&self, fd: i32) -> bool {
+        matches!(
+            self.objects.get(&fd),
+            Some(Object::File(_) | Object::Event(_))
+        )
     }
 
     /// Returns the machine of a descriptor.
@@ -134,25 +176,36 @@ impl Kernel {
         !self.delayed.is_empty()
     }
 
+    /// Returns one descriptor of each eventfd.
     pub(crate) fn eventfds(&self) -> Vec<i32> {
-        let events = self.objects.iter();
-        let events = events.filter(|(_, object)| matches!(object, Object::Event(_)));
+        let events = self.objects.iter().filter(|(fd, object)| match object {
+            Object::Event(number) => self.events.descriptors(*number).first() == Some(*fd),
+            _ => false,
+        });
         events.map(|(fd, _)| *fd).collect()
     }
 
     pub(crate) fn add(&mut self, fd: i32) {
-        if let Some(Object::Event(count)) = self.objects.get_mut(&fd) {
-            *count = count.saturating_add(1);
+        if let Some(number) = self.event(fd) {
+            self.events.add(number);
         }
     }
 
-    pub(crate) fn write_later(&mut self, fd: i32, at: u64) {
-        self.delayed.push((at, fd));
+    /// Reads an eventfd: returns its count, which is zero from then on.
+    pub(crate) fn take_count(&mut self, number: u64) -> u64 {
+        self.events.take(number)
     }
 
+    pub(crate) fn write_later(&mut self, fd: i32, at: u64) {
+        self.delayed
+            .extend(self.event(fd).map(|number| (at, number)));
+    }
+
+    /// Takes a delayed write whose time has come. Returns a descriptor of its eventfd.
     pub(crate) fn take_late(&mut self, now: u64) -> Option<i32> {
         let place = self.delayed.iter().position(|(at, _)| *at <= now)?;
-        Some(self.delayed.remove(place).1)
+        let (_, number) = self.delayed.remove(place);
+        self.events.descriptors(number).first().copied()
     }
 
     /// Adds a watch. Returns whether the descriptor has events already.
@@ -205,10 +258,10 @@ impl Kernel {
         instance == other || watched.any(|it| self.reaches(it.fd, other))
     }
 
-    /// Returns the instances that watch a descriptor, and whether each watch is shared.
-    pub(crate) fn watchers(&self, fd: i32) -> Vec<(i32, bool)> {
-        let watches = self.watches.iter().filter(|it| it.fd == fd);
-        watches.map(|it| (it.instance, it.shared)).collect()
+    /// Returns the watches of descriptors: the instance, the descriptor, and whether it is shared.
+    pub(crate) fn watchers(&self, fds: &[i32]) -> Vec<(i32, i32, bool)> {
+        let watches = self.watches.iter().filter(|it| fds.contains(&it.fd));
+        watches.map(|it| (it.instance, it.fd, it.shared)).collect()
     }
 
     pub(crate) fn push_ready(&mut self, instance: i32, fd: i32) {
@@ -238,7 +291,7 @@ impl Kernel {
     /// Returns the present conditions of a descriptor, as in `epoll_event`.
     pub(crate) fn conditions(&self, net: &Net, fd: i32) -> u32 {
         let is_readable = match self.objects.get(&fd) {
-            Some(Object::Event(count)) => *count > 0,
+            Some(Object::Event(number)) => self.events.count(*number) > 0,
             Some(Object::Timer(timer)) => timer.ticks > 0,
             Some(Object::Epoll(_)) => self.has_events(net, fd),
             Some(Object::Socket(socket)) => return net.conditions(socket),

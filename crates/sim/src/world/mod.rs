@@ -5,6 +5,7 @@ mod crash;
 pub(crate) mod decide;
 pub(crate) mod disk;
 mod disturb;
+mod eventfd;
 mod events;
 pub(crate) mod faults;
 mod hook;
@@ -15,6 +16,7 @@ pub(crate) mod net;
 pub(crate) mod pair;
 mod perfetto;
 pub(crate) mod schedule;
+pub(crate) mod signals;
 pub(crate) mod story;
 mod threads;
 
@@ -37,7 +39,7 @@ use tourbillon_sync::sim::install;
 
 use crate::calls::Listings;
 
-pub(crate) use self::threads::{Run, Wait};
+pub(crate) use self::threads::{Ended, Run, Wait};
 use self::{
     clocks::Clocks,
     decide::Kept,
@@ -139,6 +141,9 @@ impl Deref for Inside {
 
 impl Drop for Inside {
     fn drop(&mut self) {
+        if signals::may_be_there() {
+            self.0.take_signals();
+        }
         IS_INSIDE.set(false);
     }
 }
@@ -197,6 +202,9 @@ pub(crate) struct State {
     pub(crate) draws: bool,
     /// The times in which a fault kept something from running.
     pub(crate) disturbances: Vec<(u64, u64)>,
+    /// The values that processes have in place of a `static`: by its address, the machine and its
+    /// life. They are not freed, as a `static` is not.
+    pub(crate) owned: BTreeMap<(usize, usize, u32), usize>,
     pub(crate) oracle: Option<Oracle>,
     /// What should happen in some seed, and how often it did in this one.
     pub(crate) sometimes: BTreeMap<&'static str, u64>,
@@ -287,6 +295,7 @@ fn open(seed: u64, plan: Plan, is_watched: bool) -> &'static World {
         tells: orders.tells,
         draws: orders.perfetto.is_some(),
         disturbances: Vec::new(),
+        owned: BTreeMap::new(),
         oracle: is_watched.then(Oracle::default),
         sometimes: BTreeMap::new(),
     };
@@ -339,7 +348,14 @@ pub(crate) fn die_with(why: &str, state: &str) -> ! {
 
 impl World {
     pub(crate) fn lock(&self) -> MutexGuard<'_, State> {
-        lock(&self.0)
+        // A thread that begins may have the lock. To wait for it changes the error number, which
+        // the program may be about to read.
+        // SAFETY: the pointer is valid for the calling thread.
+        let errno = unsafe { *libc::__errno_location() };
+        let state = lock(&self.0);
+        // SAFETY: as above.
+        unsafe { *libc::__errno_location() = errno };
+        state
     }
 
     /// Passes a point of the calling thread: time advances, and another thread may run.
@@ -351,9 +367,22 @@ impl World {
         }
     }
 
-    /// Lets the calling thread wait until `until` at most. Returns whether its event came.
-    pub(crate) fn wait(&self, mut state: MutexGuard<'_, State>, wait: Wait, until: u64) -> bool {
+    /// Lets the calling thread wait until `until` at most. Returns what has ended the wait.
+    pub(crate) fn wait<'a>(
+        &'a self,
+        mut state: MutexGuard<'a, State>,
+        wait: Wait,
+        until: u64,
+    ) -> Ended {
         let me = me().expect("it is a thread of the world");
+        // A signal may have come before the wait.
+        if wait.ends_by_signal(&state, me) {
+            drop(state);
+            if let Some(restarts) = self.take_signals() {
+                return Ended::Handler { restarts };
+            }
+            state = self.lock();
+        }
         // Workers and blocking threads wait so when they have nothing to do.
         let part = match wait {
             Wait::Epoll(_) | Wait::Condition(_) | Wait::Lock(_) => Part::Detail,
@@ -372,7 +401,17 @@ impl World {
         // The scheduler looks for waits that are over only from this time on.
         state.next_due = state.next_due.min(until);
         self.next(state, me);
-        self.lock().threads[me].woken
+        let mut state = self.lock();
+        match (state.threads[me].woken, state.was_interrupted(me)) {
+            (true, _) => Ended::Event,
+            (false, false) => Ended::Time,
+            (false, true) => {
+                drop(state);
+                // A signal that another thread has taken meanwhile leaves no trace.
+                let restarts = self.take_signals().unwrap_or(true);
+                Ended::Handler { restarts }
+            }
+        }
     }
 
     /// Hands the baton to the next thread, and waits for its return.
@@ -424,7 +463,10 @@ impl State {
                     self.signal(peer);
                 }
             }
-            Some(Object::Socket(socket)) => self.close_socket(socket),
+            Some(Object::Socket(socket)) => {
+                self.net.forget_listener(fd);
+                self.close_socket(socket);
+            }
             Some(Object::File(number)) => self.close_file(number),
             _ => {}
         }
@@ -487,6 +529,7 @@ impl State {
                 Run::Waits(wait, until) => {
                     format!("waits for {wait} until {}", until.wrapping_sub(BEGIN))
                 }
+                Run::Ready if !self.has_core(number) => "stands still with its host".into(),
                 Run::Ready => "could run".into(),
                 Run::Frozen(until) => {
                     format!("has no core until {}", until.wrapping_sub(BEGIN))

@@ -6,9 +6,10 @@ use std::{
 };
 
 use super::{
-    IS_INSIDE, ME, State, WORLD, World,
+    IS_INSIDE, Inside, ME, State, WORLD, World,
     decide::{Class, Key, Met},
     lock, me,
+    signals::{OfThread, Set},
 };
 
 /// A simulated thread.
@@ -36,6 +37,7 @@ pub(crate) struct Thread {
     pub(crate) met: Met,
     /// For what its program draws.
     pub(crate) rng: fastrand::Rng,
+    pub(super) signals: OfThread,
 }
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -46,8 +48,26 @@ pub(crate) enum Run {
     /// The end of the freeze.
     Frozen(u64),
     Over,
-    /// Its host has crashed.
+    /// Its process has ended: by a crash of its host, or before this thread.
     Crashed,
+}
+
+impl Run {
+    /// Returns whether the thread may run again.
+    pub(crate) fn is_alive(self) -> bool {
+        !matches!(self, Run::Over | Run::Crashed)
+    }
+}
+
+/// What has ended a wait.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Ended {
+    Event,
+    Time,
+    /// The handler of a signal has run, and it says whether the call begins again.
+    Handler {
+        restarts: bool,
+    },
 }
 
 /// What a thread waits for: an address, a descriptor or a thread.
@@ -57,6 +77,10 @@ pub(crate) enum Wait {
     Condition(usize),
     Futex(usize),
     Time,
+    /// A core.
+    Core,
+    /// The end of a sync.
+    Disk,
     /// The end of a host's program.
     Host,
     Epoll(i32),
@@ -74,6 +98,8 @@ impl fmt::Display for Wait {
             Wait::Condition(at) => write!(f, "a condition of the runtime at {at:#x}"),
             Wait::Futex(at) => write!(f, "a lock, a condition or an unpark (futex {at:#x})"),
             Wait::Time => write!(f, "a time"),
+            Wait::Core => write!(f, "a core"),
+            Wait::Disk => write!(f, "a sync"),
             Wait::Host => write!(f, "the end of a host's program"),
             Wait::Epoll(fd) => write!(f, "events, tasks and timers (epoll {fd})"),
             Wait::Socket(fd) => write!(f, "a socket (descriptor {fd})"),
@@ -114,9 +140,13 @@ impl World {
         let mut state = self.lock();
         state.changed = true;
         let me = &mut state.threads[me().expect("it is a thread of the world")];
-        let host = me.next_host.take().unwrap_or(me.host);
+        let (new_host, own_host) = (me.next_host.take(), me.host);
         let name = me.next_name.take().unwrap_or_else(|| "a thread".into());
-        state.add_thread(name, host)
+        let number = state.add_thread(name, new_host.unwrap_or(own_host));
+        if let Some(host) = new_host {
+            state.hosts[host].main = Some(number);
+        }
+        number
     }
 
     /// Makes the calling system thread a simulated one, and waits for the baton.
@@ -126,7 +156,8 @@ impl World {
         let world = WORLD.get().expect("there is a world");
         let baton = world.lock().threads[number].baton.clone();
         baton.take();
-        IS_INSIDE.set(false);
+        // A signal may have come for it.
+        drop(Inside(world));
     }
 
     /// Ends the calling thread. It passes no further point.
@@ -140,6 +171,10 @@ impl World {
         state.threads[me].run = Run::Over;
         state.threads[me].turn += 1;
         state.wake(|wait| wait == Wait::End(me));
+        let host = state.host();
+        if state.hosts[host].main == Some(me) {
+            state.end_process(host);
+        }
         // The choice comes before the thread leaves: it may advance the time, or find a deadlock.
         let next = state.choose(me);
         let baton = state.threads[next].baton.clone();
@@ -159,6 +194,9 @@ impl State {
             count: 0,
         });
         let priority = rng.i64(1..);
+        // A thread inherits what the one blocks that starts it in the same process.
+        let starts = me().filter(|me| self.threads[*me].host == host);
+        let mask = starts.map_or(Set::default(), |_| self.mask());
         self.threads.push(Thread {
             name,
             host,
@@ -174,6 +212,7 @@ impl State {
             turn: 0,
             met: Met::default(),
             rng,
+            signals: OfThread::new(mask),
         });
         number
     }
@@ -186,6 +225,12 @@ impl State {
                 *old = name.into();
             }
         }
+    }
+
+    /// Returns the number of the thread that has a handle of the C library. That may use one again,
+    /// so the last one counts.
+    pub(crate) fn thread_of(&self, pthread: libc::pthread_t) -> Option<usize> {
+        self.threads.iter().rposition(|it| it.pthread == pthread)
     }
 
     /// Returns the threads that wait for an event.
@@ -215,9 +260,6 @@ impl State {
     }
 
     pub(crate) fn alive(&self) -> usize {
-        self.threads
-            .iter()
-            .filter(|it| !matches!(it.run, Run::Over | Run::Crashed))
-            .count()
+        self.threads.iter().filter(|it| it.run.is_alive()).count()
     }
 }

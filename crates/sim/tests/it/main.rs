@@ -10,3 +10,4 @@ mod planted;
 mod power;
 mod races;
 mod shrink;
+mod signals;

@@ -44,7 +44,9 @@ fn with_crashes(sim: &mut Simulation, disk: Disk, last: u64, program: fn(u64) ->
                 while ended.load(SeqCst) <= start {
                     sleep(Duration::from_millis(20)).await;
                 }
-                restart("store");
+                if start < last {
+                    restart("store");
+                }
             }
         }
     });

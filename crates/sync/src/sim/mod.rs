@@ -6,17 +6,20 @@
 //! the orders. A thread that is not registered, or is about to start or end, is not scheduled.
 
 mod neglect;
+mod process;
 pub mod thread;
 mod wait;
 
 use std::{
     fmt,
     ops::{Deref, DerefMut},
+    ptr,
     sync::{LockResult, OnceLock, PoisonError, TryLockError, TryLockResult},
 };
 
 pub use self::{
     neglect::{Neglected, Probe, watch},
+    process::PerProcess,
     wait::{Condvar, WaitTimeoutResult},
 };
 
@@ -55,13 +58,28 @@ pub trait Hook: Sync {
     fn random(&self) -> Option<u64>;
     /// Has the simulator list neglected work.
     fn watch(&self, probe: Probe);
+    /// Returns the value that the process of the calling thread has in place of the `static` at
+    /// this address, and calls `make` if it has none yet. `None`: it has that of the real process.
+    fn own(&self, address: usize, make: &mut dyn FnMut() -> *const ()) -> Option<*const ()>;
 }
 
 static HOOK: OnceLock<&'static dyn Hook> = OnceLock::new();
+/// The same, for those who must pass no step. A simulation makes one of each atomic access.
+static PLAIN: atomic::Plain = atomic::Plain::new(ptr::null_mut());
 
 /// Installs the simulator for all primitives. Later calls have no effect.
 pub fn install(hook: &'static dyn Hook) {
-    let _ = HOOK.set(hook);
+    if HOOK.set(hook).is_ok() {
+        PLAIN.store(Box::into_raw(Box::new(hook)), atomic::Ordering::Release);
+    }
+}
+
+/// Returns the simulator, if the calling thread is simulated. This is no step.
+fn here_without_a_step() -> Option<&'static dyn Hook> {
+    // SAFETY: the pointer is null, or that of a value which is never freed. It changes once, before
+    // the first simulated thread runs; only such a thread uses it.
+    let hook = unsafe { PLAIN.as_ptr().read_volatile().as_ref() };
+    hook.copied().filter(|hook| hook.has_me())
 }
 
 #[inline]
@@ -107,6 +125,8 @@ pub fn yield_now() {
 pub mod atomic {
     use std::sync::atomic as plain;
     pub use std::sync::atomic::Ordering;
+
+    pub(super) type Plain = plain::AtomicPtr<&'static dyn super::Hook>;
 
     use super::{hook, step};
 

@@ -5,4 +5,5 @@
 mod grpc;
 mod http;
 mod redis;
+mod signals;
 mod sqlite;

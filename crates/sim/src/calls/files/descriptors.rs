@@ -53,12 +53,12 @@ extern "C" fn dup3(fd: c_int, to: c_int, flags: c_int) -> c_int {
         return real!(SYS_dup3, fd, to, flags) as c_int;
     };
     let mut state = world.lock();
-    let is_file = state.kernel.file(fd).is_some();
-    if state.kernel.has(fd) && !is_file {
+    let is_shared = state.kernel.can_share(fd);
+    if state.kernel.has(fd) && !is_shared {
         return fail(libc::EINVAL);
     }
     // A number that the machine has is used again. Another one counts, as in the kernel.
-    if is_file && !state.kernel.has(to) && !state.has_room() {
+    if is_shared && !state.kernel.has(to) && !state.has_room() {
         return fail(libc::EBADF);
     }
     // The real descriptor of that number is replaced, so what was simulated with it is closed.
@@ -66,14 +66,15 @@ extern "C" fn dup3(fd: c_int, to: c_int, flags: c_int) -> c_int {
     if new >= 0 {
         state.close(to);
         drop(state);
-        if is_file {
+        if is_shared {
             return share(&world, fd, new);
         }
     }
     new
 }
 
-/// Makes a new descriptor one of the same open file as another one, which may be of a file alone.
+/// Makes a new descriptor one of the same open file, or of the same eventfd, as another one. No
+/// other object can have two.
 pub(in crate::calls) fn share(world: &World, fd: c_int, new: c_int) -> c_int {
     if new < 0 {
         return new;

@@ -17,7 +17,7 @@ use libc::{c_char, c_int, c_void, mode_t, off_t, off64_t, size_t, ssize_t};
 
 use super::{answer, bytes, done, fail, open as open_object, poll::has_room, raw::real};
 use crate::world::{
-    Inside, NEVER, Wait, World,
+    Ended, Inside, NEVER, Wait, World,
     disk::{LockKind, Place, Range},
     enter,
     kernel::Object,
@@ -390,7 +390,10 @@ extern "C" fn flock(fd: c_int, operation: c_int) -> c_int {
         let mut state = world.lock();
         match state.lock_file(fd, kind) {
             Err(libc::EAGAIN) if operation & libc::LOCK_NB == 0 => {
-                world.wait(state, Wait::FileLock, NEVER);
+                let ended = world.wait(state, Wait::FileLock, NEVER);
+                if ended == (Ended::Handler { restarts: false }) {
+                    return fail(libc::EINTR);
+                }
             }
             result => return done(result),
         }

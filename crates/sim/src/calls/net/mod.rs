@@ -14,7 +14,7 @@ pub(super) use self::transfer::{read, write};
 
 use super::{answer, bytes, done, fail, files, poll::number, raw::real, really_close};
 use crate::world::{
-    Inside, NEVER, Wait, World, enter,
+    Ended, Inside, NEVER, Wait, World, enter,
     kernel::Object,
     net::{Datagrams, Errno, Kind, Socket},
 };
@@ -70,8 +70,11 @@ fn until_done<T>(
         if !waits {
             return result;
         }
-        if !world.wait(state, Wait::Socket(fd), until) {
-            return Err(libc::EAGAIN);
+        match world.wait(state, Wait::Socket(fd), until) {
+            Ended::Event => {}
+            Ended::Time => return Err(libc::EAGAIN),
+            Ended::Handler { restarts } if restarts && until == NEVER => {}
+            Ended::Handler { .. } => return Err(libc::EINTR),
         }
     }
 }
@@ -371,7 +374,7 @@ extern "C" fn fcntl(fd: c_int, command: c_int, argument: usize) -> c_int {
             unsafe { files::of_record(&world, fd, command, argument as *mut libc::flock) }
         }
         libc::F_GETFL if state.kernel.file(fd).is_some() => answer(state.flags(fd)) as c_int,
-        libc::F_DUPFD | libc::F_DUPFD_CLOEXEC if state.kernel.file(fd).is_some() => {
+        libc::F_DUPFD | libc::F_DUPFD_CLOEXEC if state.kernel.can_share(fd) => {
             drop(state);
             files::share(&world, fd, real!(SYS_fcntl, fd, command, argument) as c_int)
         }

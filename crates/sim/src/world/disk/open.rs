@@ -144,8 +144,11 @@ impl State {
         Ok(Object::File(number))
     }
 
-    /// Returns an object for another descriptor of an open file.
+    /// Returns an object for another descriptor of an open file, or of an eventfd.
     pub(crate) fn share(&mut self, fd: i32) -> Result<Object, Errno> {
+        if let Some(number) = self.kernel.event(fd) {
+            return Ok(Object::Event(number));
+        }
         let number = self.kernel.file(fd).ok_or(libc::EBADF)?;
         self.open_file_mut(fd)?.holders += 1;
         Ok(Object::File(number))
@@ -304,17 +307,23 @@ impl State {
         }
     }
 
+    /// The process of a host is gone, and its maps with it. What it wrote there is in the files.
+    pub(crate) fn end_maps(&mut self, host: usize) {
+        // A host without a disk has no maps.
+        _ = self.on_disk_of(host, |disk, now| {
+            disk.read_all_maps(now);
+            disk.end_life();
+            Ok(())
+        });
+    }
+
     /// The disk of a host that loses its power keeps what it had written, and some of the rest.
     pub(crate) fn crash_disk(&mut self, host: usize) {
         self.files.open.retain(|_, file| file.host != host);
         let key = self.meet_at(host, Class::Crash);
         let loses = self.hosts[host].disk.is_some() && self.takes(key);
         // The system may have written changes of a map to the disk at any time.
-        _ = self.on_disk_of(host, |disk, now| {
-            disk.read_all_maps(now);
-            disk.end_life();
-            Ok(())
-        });
+        self.end_maps(host);
         let Some(disk) = &mut self.hosts[host].disk else {
             return;
         };
@@ -377,7 +386,7 @@ impl World {
         let key = state.meet_at(host, Class::Sync);
         let length = state.vary(key, delay.start, |rng| rng.u64(delay));
         let until = state.now.saturating_add(length);
-        self.wait(state, Wait::Time, until);
+        self.wait(state, Wait::Disk, until);
         let mut state = self.lock();
         let fails = state.chance_at(host, Class::SyncError, errors);
         let part = [Part::Plain, Part::Decided][usize::from(fails)];

@@ -151,6 +151,16 @@ impl Net {
         self.ends.get_mut(&id)
     }
 
+    /// A descriptor is closed. If it was that of a listener, it gets no connection from here on, nor
+    /// does another one of the same number.
+    pub(super) fn forget_listener(&mut self, fd: i32) {
+        for end in self.ends.values_mut() {
+            if end.listener == Some(fd) {
+                end.listener = None;
+            }
+        }
+    }
+
     /// Returns how many bytes an end may send now.
     fn room(&self, end: &End) -> usize {
         match self.ends.get(&end.other) {
