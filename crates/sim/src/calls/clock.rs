@@ -205,6 +205,12 @@ unsafe extern "C" fn getrandom(buffer: *mut c_void, len: size_t, flags: c_uint) 
 ///
 /// `buffer` has room for `len` bytes.
 pub(super) unsafe fn random(world: &World, buffer: *mut c_void, len: size_t) -> ssize_t {
+    if len == 0 {
+        return 0;
+    }
+    if buffer.is_null() {
+        return fail(libc::EFAULT) as ssize_t;
+    }
     // SAFETY: as the caller says.
     let buffer = unsafe { std::slice::from_raw_parts_mut(buffer.cast::<u8>(), len) };
     world.lock().rng().fill(buffer);

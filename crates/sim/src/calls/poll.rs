@@ -182,8 +182,8 @@ unsafe extern "C" fn read(fd: c_int, buffer: *mut c_void, len: size_t) -> ssize_
         // SAFETY: as above.
         return unsafe { super::files::read(&world, fd, Range::Next, buffer, len) };
     }
-    let is_random = matches!(world.lock().kernel.get(fd), Some(Object::Random));
-    if is_random {
+    if world.lock().kernel.is_random(fd) {
+        world.point();
         // SAFETY: as above.
         return unsafe { super::clock::random(&world, buffer, len) };
     }
@@ -225,6 +225,9 @@ unsafe extern "C" fn write(fd: c_int, buffer: *const c_void, len: size_t) -> ssi
         return unsafe { super::files::write(&world, fd, Range::Next, buffer, len) };
     }
     world.point();
+    if world.lock().kernel.is_random(fd) {
+        return len as ssize_t;
+    }
     write_event(&world, fd)
 }
 

@@ -147,8 +147,13 @@ impl Kernel {
     pub(crate) fn can_share(&self, fd: i32) -> bool {
         matches!(
             self.objects.get(&fd),
-            Some(Object::File(_) | Object::Event(_))
+            Some(Object::File(_) | Object::Event(_) | Object::Random)
         )
+    }
+
+    /// Returns whether a descriptor is of `/dev/urandom`.
+    pub(crate) fn is_random(&self, fd: i32) -> bool {
+        matches!(self.objects.get(&fd), Some(Object::Random))
     }
 
     /// Returns the machine of a descriptor.
@@ -295,7 +300,7 @@ impl Kernel {
             Some(Object::Timer(timer)) => timer.ticks > 0,
             Some(Object::Epoll(_)) => self.has_events(net, fd),
             Some(Object::Socket(socket)) => return net.conditions(socket),
-            Some(Object::File(_)) => return READABLE | libc::EPOLLOUT as u32,
+            Some(Object::File(_) | Object::Random) => return READABLE | libc::EPOLLOUT as u32,
             Some(Object::Stream(stream)) => {
                 let peer = stream.peer.and_then(|peer| self.stream(peer));
                 return stream.conditions(peer.is_none_or(Stream::has_room));

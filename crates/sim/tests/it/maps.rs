@@ -190,6 +190,39 @@ fn a_map_does_what_the_system_does(sim: &mut Simulation) {
     });
 }
 
+/// A program may write to the rest of the last page of a file. That is no part of the file.
+#[tourbillon_sim::test(seeds = 20)]
+fn what_is_behind_the_end_of_a_file_stays_out_of_it(sim: &mut Simulation) {
+    sim.disk(DATA, Disk::new());
+    sim.client("a", || async {
+        let path = Path::new("/data/file");
+        fs::write(path, [1; 100])?;
+        let file = File::options().read(true).write(true).open(path)?;
+        let access = libc::PROT_READ | libc::PROT_WRITE;
+        // A map that no system has room for leaves the file as it is.
+        let error = Map::new(&file, 0, isize::MAX as usize, access, libc::MAP_SHARED);
+        assert!(error.is_err());
+        let mut map = Map::new(&file, 0, 100, access, libc::MAP_SHARED)?;
+        map.len = PAGE;
+        map.bytes(PAGE as u64).fill(2);
+        file.set_len(200)?;
+        map.bytes(PAGE as u64)[200..].fill(3);
+        file.write_at(&[4], 300)?;
+        let mut wanted = vec![2; 100];
+        wanted.resize(300, 0);
+        wanted.push(4);
+        assert_eq!(fs::read(path)?, wanted);
+        // The pages live as long as a map does.
+        file.write_at(&[5], 0)?;
+        assert_eq!(map.bytes(PAGE as u64)[0], 5);
+        drop(map);
+        let mut copy = Map::new(&file, 0, PAGE, access, libc::MAP_PRIVATE)?;
+        copy.bytes(301)[0] = 6;
+        assert_eq!((fs::read(path)?[0], copy.bytes(301)[300]), (5, 4));
+        io::Result::Ok(())
+    });
+}
+
 /// What is changed in a map is on the disk after `msync`. Before, a crash may leave it or not.
 #[tourbillon_sim::test(seeds = 100)]
 fn a_map_keeps_in_a_crash_what_was_synced(sim: &mut Simulation) {
@@ -239,6 +272,10 @@ fn the_file_of_random_bytes_is_of_the_seed(sim: &mut Simulation) {
         // Another delay would be another run, and some seeds run twice and have to be equal.
         sleep(Duration::from_nanos(delay)).await;
         assert_ne!(one, [0; 32]);
+        // As on Linux, it takes what is written, and is another descriptor's, too.
+        let mut file = File::options().read(true).write(true).open("/dev/random")?;
+        io::Write::write_all(&mut file, &[1, 2, 3])?;
+        io::Read::read_exact(&mut file.try_clone()?, &mut one)?;
         io::Result::Ok(())
     });
 }

@@ -52,6 +52,8 @@ fn look(world: &World, fd: c_int, command: c_int, lock: &flock) -> Result<(), Er
     if begin < 0 {
         return Err(libc::EINVAL);
     }
+    let end = start.checked_add(lock.l_len.max(1) - 1);
+    end.ok_or(libc::EOVERFLOW)?;
     let sets = command != libc::F_GETLK;
     match c_int::from(lock.l_type) {
         libc::F_RDLCK if sets && !reads => Err(libc::EBADF),

@@ -3,7 +3,10 @@
 //! The pages of a shared map are those of a real file without a name, which the world compares with
 //! its own file before each look at it: see `world::disk::maps`.
 
-use std::sync::atomic::{AtomicUsize, Ordering::Relaxed};
+use std::{
+    ptr, slice,
+    sync::atomic::{AtomicUsize, Ordering::Relaxed},
+};
 
 use libc::{c_int, c_void, off_t, off64_t, size_t};
 
@@ -28,7 +31,7 @@ pub(super) fn symbols() -> [usize; 5] {
 }
 
 /// The unit of maps, in bytes.
-const PAGE: u64 = 4_096;
+const PAGE: usize = 4_096;
 
 /// How many maps of files the simulations of this process have. Most calls concern the memory of an
 /// allocator or a stack, and need no look at the world.
@@ -37,57 +40,103 @@ static MAPS: AtomicUsize = AtomicUsize::new(0);
 /// The pages of a file that is mapped. Several maps of it share them.
 pub(crate) struct Pages {
     pub(crate) fd: c_int,
-    len: u64,
+    /// All of them, in memory.
+    view: *mut u8,
+    len: usize,
 }
+
+// SAFETY: the view belongs to the value alone.
+unsafe impl Send for Pages {}
 
 impl Pages {
     pub(crate) fn new() -> Result<Self, Errno> {
         let fd = real!(SYS_memfd_create, c"map".as_ptr(), libc::MFD_CLOEXEC) as c_int;
         match fd {
-            0.. => Ok(Self { fd, len: 0 }),
+            0.. => Ok(Self {
+                fd,
+                view: ptr::null_mut(),
+                len: 0,
+            }),
             _ => Err(libc::ENOMEM),
         }
     }
 
-    /// Has at least so many bytes from now on. New ones are zeros.
-    pub(crate) fn grow(&mut self, len: u64) {
-        if len > self.len {
-            real!(SYS_ftruncate, self.fd, len);
-            self.len = len;
+    /// Has at least so many bytes from now on, in whole pages. New ones are zeros.
+    pub(crate) fn grow(&mut self, len: usize) -> Result<(), Errno> {
+        let len = in_pages(len).ok_or(libc::ENOMEM)?;
+        if len <= self.len {
+            return Ok(());
         }
+        if real!(SYS_ftruncate, self.fd, len) < 0 {
+            return Err(libc::ENOMEM);
+        }
+        let access = libc::PROT_READ | libc::PROT_WRITE;
+        let view = real!(SYS_mmap, 0, len, access, libc::MAP_SHARED, self.fd, 0);
+        if view == -1 {
+            return Err(libc::ENOMEM);
+        }
+        self.forget_view();
+        (self.view, self.len) = (view as *mut u8, len);
+        Ok(())
+    }
+
+    /// Returns all bytes. A program may change them at any time that no thread is here.
+    pub(crate) fn bytes(&self) -> &[u8] {
+        match self.len {
+            0 => &[],
+            // SAFETY: it is mapped. Only one thread of the simulation runs, and it is here.
+            len => unsafe { slice::from_raw_parts(self.view, len) },
+        }
+    }
+
+    /// Writes where there are pages.
+    pub(crate) fn write(&mut self, at: u64, bytes: &[u8]) {
+        let at = usize::try_from(at).map_or(self.len, |at| at.min(self.len));
+        let len = bytes.len().min(self.len - at);
+        if len == 0 {
+            return;
+        }
+        // SAFETY: it is mapped, and the bytes are within it.
+        unsafe {
+            self.view
+                .add(at)
+                .copy_from_nonoverlapping(bytes.as_ptr(), len)
+        };
     }
 
     /// Makes all bytes from there on zeros.
     pub(crate) fn cut(&mut self, at: u64) {
+        let at = usize::try_from(at).map_or(self.len, |at| at.min(self.len));
         if at < self.len {
-            real!(SYS_ftruncate, self.fd, at);
-            real!(SYS_ftruncate, self.fd, self.len);
+            // SAFETY: it is mapped, and the bytes are within it.
+            unsafe { self.view.add(at).write_bytes(0, self.len - at) };
         }
     }
 
-    /// Fills `bytes` with what is there.
-    pub(crate) fn read(&self, at: u64, bytes: &mut [u8]) {
-        bytes.fill(0);
-        real!(SYS_pread64, self.fd, bytes.as_mut_ptr(), bytes.len(), at);
-    }
-
-    /// Writes where there are pages.
-    pub(crate) fn write(&self, at: u64, bytes: &[u8]) {
-        let left = usize::try_from(self.len.saturating_sub(at)).unwrap_or(usize::MAX);
-        let len = bytes.len().min(left);
-        real!(SYS_pwrite64, self.fd, bytes.as_ptr(), len, at);
+    fn forget_view(&self) {
+        if self.len > 0 {
+            real!(SYS_munmap, self.view, self.len);
+        }
     }
 }
 
 impl Drop for Pages {
     fn drop(&mut self) {
+        self.forget_view();
         really_close(self.fd);
     }
 }
 
+/// Returns a length in whole pages.
+fn in_pages(len: usize) -> Option<usize> {
+    len.checked_next_multiple_of(PAGE)
+}
+
 /// Enters the simulation for a call on memory, if there are maps of files at all.
 fn on_memory() -> Option<Inside> {
-    match MAPS.load(Relaxed) {
+    // An access of an atomic is a point, at which an allocator that unmaps may have a lock.
+    // SAFETY: the value lives for ever, and only one thread of the simulation runs.
+    match unsafe { MAPS.as_ptr().read_volatile() } {
         0 => None,
         _ => enter(),
     }
@@ -107,7 +156,11 @@ unsafe extern "C" fn mmap64(
 ) -> *mut c_void {
     let is_of_file = fd >= 0 && flags & libc::MAP_ANONYMOUS == 0;
     let Some(world) = is_of_file.then(|| on_file(fd)).flatten() else {
-        return real!(SYS_mmap, address, len, access, flags, fd, at) as *mut c_void;
+        let memory = real!(SYS_mmap, address, len, access, flags, fd, at) as *mut c_void;
+        if flags & libc::MAP_FIXED != 0 && memory != libc::MAP_FAILED {
+            forget(memory as usize, len);
+        }
+        return memory;
     };
     world.point();
     let mapped = map(&world, [address as usize, len], [access, flags], fd, at);
@@ -123,13 +176,18 @@ fn map(
     at: off64_t,
 ) -> Result<usize, Errno> {
     // As the kernel does, before it looks at the file.
-    let at = u64::try_from(at).map_err(|_| libc::EINVAL)?;
-    if len == 0 || at % PAGE != 0 {
-        return Err(libc::EINVAL);
-    }
+    let len = in_pages(len).filter(|len| isize::try_from(*len).is_ok());
+    let len = match len {
+        Some(0) => return Err(libc::EINVAL),
+        _ if at % PAGE as off64_t != 0 => return Err(libc::EINVAL),
+        None => return Err(libc::ENOMEM),
+        Some(len) => len,
+    };
+    let end = at.checked_add(len as off64_t).filter(|_| at >= 0);
+    let end = end.ok_or(libc::EOVERFLOW)? as usize;
     let is_shared = flags & libc::MAP_TYPE != libc::MAP_PRIVATE;
     let mut state = world.lock();
-    let pages = state.pages(fd, at, len, is_shared && access & libc::PROT_WRITE != 0)?;
+    let pages = state.pages(fd, end, is_shared && access & libc::PROT_WRITE != 0)?;
     // SAFETY: the caller of `mmap` vouches for the address. The pages are those of this module.
     let memory = unsafe {
         let of_pages = [access, flags, pages].map(|it| it as usize);
@@ -140,13 +198,28 @@ fn map(
         )
     };
     if (-4_095..0).contains(&memory) {
+        state.forget_pages();
         return Err(-memory as Errno);
     }
-    if is_shared {
-        state.map(fd, at, memory as usize, len)?;
-        MAPS.fetch_add(1, Relaxed);
+    if flags & libc::MAP_FIXED != 0 {
+        count(state.unmap(memory as usize, len));
     }
+    state.map(fd, at as u64, memory as usize, len, is_shared)?;
+    count((0, 1));
     Ok(memory as usize)
+}
+
+/// Counts maps that are gone, and new ones.
+fn count((gone, new): (usize, usize)) {
+    MAPS.fetch_add(new, Relaxed);
+    MAPS.fetch_sub(gone, Relaxed);
+}
+
+/// A piece of memory has no maps any more.
+fn forget(address: usize, len: usize) {
+    if let (Some(world), Some(len)) = (on_memory(), in_pages(len)) {
+        count(world.lock().unmap(address, len));
+    }
 }
 
 /// # Safety
@@ -170,12 +243,11 @@ unsafe extern "C" fn mmap(
 /// As in the C library.
 #[unsafe(no_mangle)]
 unsafe extern "C" fn munmap(address: *mut c_void, len: size_t) -> c_int {
-    if let Some(world) = on_memory() {
-        let (gone, new) = world.lock().unmap(address as usize, len);
-        MAPS.fetch_add(new, Relaxed);
-        MAPS.fetch_sub(gone, Relaxed);
+    let result = real!(SYS_munmap, address, len) as c_int;
+    if result == 0 {
+        forget(address as usize, len);
     }
-    real!(SYS_munmap, address, len) as c_int
+    result
 }
 
 /// # Safety
@@ -183,19 +255,17 @@ unsafe extern "C" fn munmap(address: *mut c_void, len: size_t) -> c_int {
 /// As in the C library.
 #[unsafe(no_mangle)]
 unsafe extern "C" fn msync(address: *mut c_void, len: size_t, flags: c_int) -> c_int {
-    let of_disk = on_memory().map(|world| {
-        let files = world.lock().mapped_files(address as usize, len);
-        (world, files)
-    });
-    match of_disk {
-        Some((world, files)) if !files.is_empty() => {
-            // As on Linux, MS_ASYNC does nothing.
-            let asks = flags & libc::MS_SYNC != 0;
-            let mut files = files.into_iter().filter(|_| asks);
-            done(files.try_for_each(|file| world.sync_map(file)))
-        }
-        _ => real!(SYS_msync, address, len, flags) as c_int,
+    // It finds what is wrong with the arguments.
+    let result = real!(SYS_msync, address, len, flags) as c_int;
+    // As on Linux, MS_ASYNC does nothing.
+    if result != 0 || len == 0 || flags & libc::MS_SYNC == 0 {
+        return result;
     }
+    let Some(world) = on_memory() else {
+        return result;
+    };
+    let mut files = world.lock().mapped_files(address as usize, len).into_iter();
+    done(files.try_for_each(|file| world.sync_map(file)))
 }
 
 /// # Safety

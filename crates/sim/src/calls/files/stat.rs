@@ -68,8 +68,9 @@ unsafe fn attributes(at: c_int, path: *const c_char) -> Option<Result<Attributes
     // SAFETY: as the caller says.
     let (world, place) = unsafe { on_path(at, path) }?;
     world.point();
-    let found = world.lock().on_disk(|disk, _| {
+    let found = world.lock().on_disk(|disk, now| {
         let inode = disk.find(&place)?;
+        disk.read_maps(inode, now);
         Ok(disk.attributes(inode))
     });
     Some(found)

@@ -101,6 +101,13 @@ impl File {
         len
     }
 
+    /// Calls `f` with each sector that has bytes from there on.
+    pub(super) fn each_sector(&self, from: u64, mut f: impl FnMut(u64, &[u8])) {
+        for (number, sector) in self.now.sectors.range(from / SECTOR as u64..) {
+            f(number * SECTOR as u64, sector);
+        }
+    }
+
     pub(super) fn write(&mut self, at: u64, bytes: &[u8], rng: &mut fastrand::Rng) {
         self.write_back(rng);
         for (number, place, from) in pieces(at, bytes.len()) {

@@ -6,7 +6,7 @@
 
 use std::collections::btree_map::Entry;
 
-use super::{Inode, Volume};
+use super::{Inode, Kind, Volume};
 use crate::{
     calls::Pages,
     world::{State, World, net::Errno},
@@ -15,12 +15,14 @@ use crate::{
 /// How many bytes are compared at a time.
 const PART: usize = 512;
 
-/// A shared map of a part of a file.
+/// A map of a part of a file.
 pub(super) struct Map {
     inode: Inode,
     at: u64,
     address: usize,
     len: usize,
+    /// What a program writes to it comes to the file.
+    is_shared: bool,
 }
 
 impl Map {
@@ -35,6 +37,7 @@ impl Map {
                 at: self.at + (from - begin) as u64,
                 address: from,
                 len: to - from,
+                is_shared: self.is_shared,
             })
         })
     }
@@ -46,7 +49,7 @@ impl Map {
 
 impl Volume {
     /// Writes to a file what a program has changed in its maps.
-    pub(super) fn read_maps(&mut self, inode: Inode, now: u64) {
+    pub(crate) fn read_maps(&mut self, inode: Inode, now: u64) {
         let Some(pages) = self.pages.get(&inode) else {
             return;
         };
@@ -54,15 +57,16 @@ impl Volume {
             return;
         };
         let mut changes = Vec::new();
-        for map in self.maps.iter().filter(|map| map.inode == inode) {
+        let maps = self.maps.iter().filter(|map| map.is_shared);
+        for map in maps.filter(|map| map.inode == inode) {
             let end = file.len().min(map.at + map.len as u64);
             for at in (map.at..end).step_by(PART) {
-                let len = PART.min((end - at) as usize);
-                let (mut has, mut is) = ([0; PART], [0; PART]);
-                file.read(at, &mut has[..len]);
-                pages.read(at, &mut is[..len]);
+                let mut has = [0; PART];
+                let has = &mut has[..PART.min((end - at) as usize)];
+                file.read(at, has);
+                let is = &pages.bytes()[at as usize..][..has.len()];
                 if has != is {
-                    changes.push((at, is[..len].to_vec()));
+                    changes.push((at, is.to_vec()));
                 }
             }
         }
@@ -81,12 +85,13 @@ impl Volume {
 
     /// A program has written to a file.
     pub(super) fn write_maps(&mut self, inode: Inode, at: u64, bytes: &[u8]) {
-        if let Some(pages) = self.pages.get(&inode) {
+        if let Some(pages) = self.pages.get_mut(&inode) {
             pages.write(at, bytes);
         }
     }
 
-    /// A program has made a file that long.
+    /// A program makes a file end there, or changes it so that it no longer does: what was written to
+    /// the pages behind its end is gone.
     pub(super) fn cut_maps(&mut self, inode: Inode, len: u64) {
         if let Some(pages) = self.pages.get_mut(&inode) {
             pages.cut(len);
@@ -102,31 +107,26 @@ impl Volume {
 }
 
 impl State {
-    /// Returns the descriptor of the pages of a file that a program wants to map. `writes`: it
-    /// wants to write there.
-    pub(crate) fn pages(
-        &mut self,
-        fd: i32,
-        at: u64,
-        len: usize,
-        writes: bool,
-    ) -> Result<i32, Errno> {
+    /// Returns the descriptor of the pages of a file that a program wants to map up to there.
+    /// `writes`: it wants to write there.
+    pub(crate) fn pages(&mut self, fd: i32, end: usize, writes: bool) -> Result<i32, Errno> {
         match self.flags(fd)? & libc::O_ACCMODE {
             libc::O_WRONLY => return Err(libc::EACCES),
             libc::O_RDONLY if writes => return Err(libc::EACCES),
             _ => {}
         }
         self.on_open(fd, |disk, inode, _| {
-            let file = disk.file(inode).map_err(|_| libc::ENODEV)?;
-            let len = file.len().max(at.saturating_add(len as u64));
-            let mut bytes = vec![0; file.len() as usize];
-            file.read(0, &mut bytes);
+            let file = match disk.nodes.get(&inode).map(|node| &node.kind) {
+                Some(Kind::File(file)) => file,
+                _ => return Err(libc::ENODEV),
+            };
             let pages = match disk.pages.entry(inode) {
                 Entry::Occupied(pages) => pages.into_mut(),
                 Entry::Vacant(new) => new.insert(Pages::new()?),
             };
-            pages.grow(len);
-            pages.write(0, &bytes);
+            let had = pages.bytes().len() as u64;
+            pages.grow(end)?;
+            file.each_sector(had, |at, bytes| pages.write(at, bytes));
             Ok(pages.fd)
         })
     }
@@ -138,6 +138,7 @@ impl State {
         at: u64,
         address: usize,
         len: usize,
+        is_shared: bool,
     ) -> Result<(), Errno> {
         self.on_open(fd, |disk, inode, _| {
             disk.maps.push(Map {
@@ -145,28 +146,46 @@ impl State {
                 at,
                 address,
                 len,
+                is_shared,
             });
             Ok(())
         })
     }
 
+    /// Drops the pages of which the calling thread's host has no maps.
+    pub(crate) fn forget_pages(&mut self) {
+        if let Some(disk) = self.volume() {
+            let maps = &disk.maps;
+            disk.pages
+                .retain(|inode, _| maps.iter().any(|map| map.inode == *inode));
+        }
+    }
+
     /// A program of the calling thread's host unmaps a piece of memory. Returns how many maps are
     /// gone, and how many parts of maps are left.
     pub(crate) fn unmap(&mut self, address: usize, len: usize) -> (usize, usize) {
+        // Nearly all memory is of no file.
+        let meets = |map: &Map| map.meets(address, len);
+        if !self
+            .volume()
+            .is_some_and(|disk| disk.maps.iter().any(meets))
+        {
+            return (0, 0);
+        }
         let unmapped = self.on_disk(|disk, now| {
-            disk.read_all_maps(now);
-            let all = std::mem::take(&mut disk.maps);
             let (gone, mut left): (Vec<_>, Vec<_>) =
-                all.into_iter().partition(|map| map.meets(address, len));
-            let parts: Vec<_> = gone
-                .iter()
-                .flat_map(|map| map.without(address, len))
-                .collect();
+                std::mem::take(&mut disk.maps).into_iter().partition(meets);
+            let parts = gone.iter().flat_map(|map| map.without(address, len));
+            let parts: Vec<_> = parts.collect();
             let counts = (gone.len(), parts.len());
+            // The pages are still there.
+            disk.maps = gone;
+            disk.read_all_maps(now);
             left.extend(parts);
             disk.maps = left;
             Ok(counts)
         });
+        self.forget_pages();
         unmapped.unwrap_or_default()
     }
 

@@ -2,7 +2,7 @@
 
 use std::collections::BTreeMap;
 
-use super::{Attributes, Inode, Kind, Place, Sync, Volume};
+use super::{Attributes, File, Inode, Kind, Place, Sync, Volume};
 use crate::world::{
     State, Wait, World,
     clocks::Clock,
@@ -148,6 +148,9 @@ impl State {
     pub(crate) fn share(&mut self, fd: i32) -> Result<Object, Errno> {
         if let Some(number) = self.kernel.event(fd) {
             return Ok(Object::Event(number));
+        }
+        if self.kernel.is_random(fd) {
+            return Ok(Object::Random);
         }
         let number = self.kernel.file(fd).ok_or(libc::EBADF)?;
         self.open_file_mut(fd)?.holders += 1;
@@ -349,6 +352,11 @@ impl OpenFile {
 
 impl Volume {
     pub(super) fn write(&mut self, inode: Inode, at: u64, bytes: &[u8]) {
+        // A gap between the old end and the new bytes has zeros.
+        let end = self.file(inode).map_or(0, File::len);
+        if at + bytes.len() as u64 > end {
+            self.cut_maps(inode, end);
+        }
         self.write_maps(inode, at, bytes);
         if let Some(Kind::File(file)) = self.nodes.get_mut(&inode).map(|node| &mut node.kind) {
             file.write(at, bytes, &mut self.rng);
@@ -357,8 +365,10 @@ impl Volume {
 
     pub(crate) fn resize(&mut self, inode: Inode, len: u64, now: u64) -> Result<(), Errno> {
         self.read_maps(inode, now);
-        self.file_mut(inode)?.set_len(len);
-        self.cut_maps(inode, len);
+        let file = self.file_mut(inode)?;
+        let end = file.len().min(len);
+        file.set_len(len);
+        self.cut_maps(inode, end);
         self.node_mut(inode).modified = now;
         Ok(())
     }
