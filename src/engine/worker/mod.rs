@@ -154,6 +154,9 @@ pub(crate) fn run(shard: Arc<WorkerShard>, deque: deque::Worker<Job>) {
         while !shared.is_stopping() {
             worker.core.contain(|| worker.run());
         }
+        // The turn that the stop has ended, which may be the only one.
+        let now = shared.clock.real();
+        worker.core.was_busy(worker.in_loop.at, now);
     });
     drop(local);
     drop(shard);
