@@ -138,8 +138,16 @@ pub fn is_running(name: &str) -> bool {
 /// closes its sockets and files: peers see the end of a stream, or a reset. After a [restart] the
 /// program runs anew. The disk stays as it is. A host that does not run has no use for a signal.
 ///
+/// Its threads stop wherever they are, as those do that outlive the main thread of a program that
+/// ends by itself. The hosts share the memory of one process: a lock of a `static` that a thread
+/// has then, of the standard output for example, stays locked for all hosts.
+///
+/// A *client* that a signal ends has not come to its end: unless it starts again, the seed fails at
+/// its [limit](crate::Simulation::limit). A program that is stopped stays so until `SIGCONT`. If
+/// all others wait meanwhile, the seed fails: nobody can run any more.
+///
 /// A program may send a signal to itself, also by `kill` and `raise`. Numbers above 31 fail the
-/// seed.
+/// seed. The system itself sends none, such as `SIGPIPE`, `SIGCHLD` or `SIGALRM`.
 pub fn send_signal(name: &str, signal: impl Into<i32>) {
     let Some(world) = enter() else {
         panic!("this function is for threads of a simulation");

@@ -115,14 +115,17 @@ unsafe extern "C" fn nanosleep(length: *const timespec, left: *mut timespec) -> 
 /// Has the calling thread sleep for so many ns of its machine's clock, and until `most` at most. If
 /// a signal wakes it, returns how many ns are left.
 fn rest(world: &World, length: u64, most: u64) -> Option<u64> {
-    let state = world.lock();
+    let mut state = world.lock();
     let (begin, until) = (read(&state, libc::CLOCK_MONOTONIC), state.ahead(length));
-    match world.wait(state, Wait::Time, until.min(most)) {
-        Ended::Handler { .. } => {
-            let slept = read(&world.lock(), libc::CLOCK_MONOTONIC) - begin;
-            Some(length.saturating_sub(slept))
+    loop {
+        match world.wait(state, Wait::Time, until.min(most)) {
+            Ended::Handler { .. } => {
+                let slept = read(&world.lock(), libc::CLOCK_MONOTONIC) - begin;
+                return Some(length.saturating_sub(slept));
+            }
+            Ended::Nothing => state = world.lock(),
+            _ => return None,
         }
-        _ => None,
     }
 }
 

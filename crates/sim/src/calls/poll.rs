@@ -270,7 +270,12 @@ pub(crate) fn really_close(fd: c_int) {
 extern "C" fn close(fd: c_int) -> c_int {
     if let Some(world) = enter().filter(|world| world.lock().kernel.has(fd)) {
         world.point();
-        world.lock().close(fd);
+        let mut state = world.lock();
+        // What another process has left may have a number that is used again.
+        if state.kernel.host_of(fd) != Some(state.host()) {
+            return fail(libc::EBADF);
+        }
+        state.close(fd);
     }
     real!(SYS_close, fd) as c_int
 }
@@ -352,7 +357,7 @@ fn wait(world: &World, instance: c_int, conditions: u32, left: Option<u64>) -> R
     // Another thread may take the events before the woken one runs. Then sleep again.
     while !state.is_ready(instance, conditions) {
         match world.wait(state, event, until) {
-            Ended::Event => {}
+            Ended::Event | Ended::Nothing => {}
             Ended::Time => break,
             // Whatever the handler was set up with.
             Ended::Handler { .. } => return Err(libc::EINTR),

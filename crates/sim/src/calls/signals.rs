@@ -1,8 +1,11 @@
 //! Signals of the hosts' processes.
 
-use std::{ffi::CStr, mem, sync::atomic::AtomicUsize};
+use std::{ffi::CStr, mem, ptr, sync::atomic::AtomicUsize};
 
-use libc::{c_int, pid_t, pthread_t, sighandler_t, siginfo_t, sigset_t, timespec};
+use libc::{
+    c_int, c_uint, clockid_t, itimerval, pid_t, pthread_t, sigevent, sighandler_t, siginfo_t,
+    sigset_t, sigval, timer_t, timespec,
+};
 
 use super::{fail, raw::real, thread::original};
 use crate::world::{
@@ -10,7 +13,7 @@ use crate::world::{
     signals::{Action, LAST, Set},
 };
 
-pub(super) fn symbols() -> [usize; 14] {
+pub(super) fn symbols() -> [usize; 20] {
     [
         sigaction as *const () as usize,
         signal as *const () as usize,
@@ -26,6 +29,12 @@ pub(super) fn symbols() -> [usize; 14] {
         sigsuspend as *const () as usize,
         pause as *const () as usize,
         signalfd as *const () as usize,
+        killpg as *const () as usize,
+        alarm as *const () as usize,
+        setitimer as *const () as usize,
+        timer_create as *const () as usize,
+        sigqueue as *const () as usize,
+        pthread_sigqueue as *const () as usize,
     ]
 }
 
@@ -41,9 +50,17 @@ static TIMED_WAIT: AtomicUsize = AtomicUsize::new(0);
 static SUSPEND: AtomicUsize = AtomicUsize::new(0);
 static PAUSE: AtomicUsize = AtomicUsize::new(0);
 static DESCRIPTOR: AtomicUsize = AtomicUsize::new(0);
+static ALARM: AtomicUsize = AtomicUsize::new(0);
+static INTERVAL: AtomicUsize = AtomicUsize::new(0);
+static TIMER: AtomicUsize = AtomicUsize::new(0);
+static QUEUE: AtomicUsize = AtomicUsize::new(0);
+static QUEUE_FOR_THREAD: AtomicUsize = AtomicUsize::new(0);
+
+/// What the system sends to a thread that does something impossible.
+const FAULTS: [c_int; 4] = [libc::SIGSEGV, libc::SIGBUS, libc::SIGFPE, libc::SIGILL];
 
 /// All of the functions here, each with the place for the C library's own one.
-const FUNCTIONS: [(&AtomicUsize, &CStr); 12] = [
+const FUNCTIONS: [(&AtomicUsize, &CStr); 17] = [
     (&ACTION, c"sigaction"),
     (&SIGNAL, c"signal"),
     (&PROCESS_MASK, c"sigprocmask"),
@@ -56,6 +73,11 @@ const FUNCTIONS: [(&AtomicUsize, &CStr); 12] = [
     (&SUSPEND, c"sigsuspend"),
     (&PAUSE, c"pause"),
     (&DESCRIPTOR, c"signalfd"),
+    (&ALARM, c"alarm"),
+    (&INTERVAL, c"setitimer"),
+    (&TIMER, c"timer_create"),
+    (&QUEUE, c"sigqueue"),
+    (&QUEUE_FOR_THREAD, c"pthread_sigqueue"),
 ];
 
 /// Looks up the C library's own functions.
@@ -91,6 +113,18 @@ fn is_known(number: c_int) -> bool {
 /// Fails the seed.
 fn refuse(what: &str) -> ! {
     die_with(&format!("{what} is not simulated"), "")
+}
+
+/// Fails the seed if the calling thread is one of a host.
+pub(super) fn refuse_on_host(what: &str) {
+    if on_host().is_some() {
+        refuse(what);
+    }
+}
+
+/// Returns whether a program lets one of the [`FAULTS`] end the process.
+fn ends_at_fault(number: c_int, handler: sighandler_t) -> bool {
+    FAULTS.contains(&number) && handler == libc::SIG_DFL
 }
 
 /// Returns the signals of a set of the C library.
@@ -131,7 +165,17 @@ unsafe extern "C" fn sigaction(
     if !is_known(number) || is_fixed {
         return fail(libc::EINVAL);
     }
-    world.point();
+    // SAFETY: the caller passes an action, or none.
+    let handler = unsafe { new.as_ref() }.map(|new| new.sa_sigaction);
+    match handler.is_some_and(|handler| ends_at_fault(number, handler)) {
+        // A real fault is to end the real process. The standard library's handler asks for that,
+        // and the fault then comes again. It may be anywhere, so this is no point.
+        true => {
+            _ = really!(ACTION, c"sigaction", number => c_int, new => *const libc::sigaction,
+            ptr::null_mut() => *mut libc::sigaction => c_int)
+        }
+        false => world.point(),
+    }
     let mut state = world.lock();
     let before = state.action(number);
     if !new.is_null() {
@@ -170,7 +214,14 @@ unsafe extern "C" fn signal(number: c_int, handler: sighandler_t) -> sighandler_
         fail(libc::EINVAL);
         return libc::SIG_ERR;
     }
-    world.point();
+    match ends_at_fault(number, handler) {
+        // As in `sigaction`.
+        true => {
+            _ = really!(SIGNAL, c"signal", number => c_int, handler => sighandler_t
+            => sighandler_t)
+        }
+        false => world.point(),
+    }
     let mut state = world.lock();
     let before = state.action(number);
     let action = Action {
@@ -236,6 +287,8 @@ pub(super) unsafe fn with_mask<T>(
     world.stand_still_if_ended();
     let result = wait();
     world.lock().set_mask(before);
+    // One that was blocked during the wait may have, too.
+    world.stand_still_if_ended();
     result
 }
 
@@ -287,13 +340,14 @@ unsafe extern "C" fn sigpending(set: *mut sigset_t) -> c_int {
 
 /// A host has one process. Other numbers than its own are those of real ones.
 #[unsafe(no_mangle)]
-extern "C" fn kill(pid: pid_t, number: c_int) -> c_int {
+pub(super) extern "C" fn kill(pid: pid_t, number: c_int) -> c_int {
     let own = enter().and_then(|world| world.lock().process());
     let (Some(own), Some(world)) = (own, on_host()) else {
         return real!(SYS_kill, pid, number) as c_int;
     };
     // Also all processes, those of its group, and the group itself.
-    if ![own, -own, 0, -1].contains(&pid) {
+    let group = -(real!(SYS_getpgid, 0) as pid_t);
+    if ![own, -own, 0, -1, group].contains(&pid) {
         return real!(SYS_kill, pid, number) as c_int;
     }
     if number == 0 {
@@ -311,6 +365,14 @@ extern "C" fn kill(pid: pid_t, number: c_int) -> c_int {
     // The signal may have stopped it.
     world.point();
     0
+}
+
+#[unsafe(no_mangle)]
+extern "C" fn killpg(group: pid_t, number: c_int) -> c_int {
+    match group {
+        ..0 => fail(libc::EINVAL),
+        _ => kill(-group, number),
+    }
 }
 
 /// Sends a signal to one thread. Returns an error number, or 0.
@@ -358,9 +420,7 @@ extern "C" fn pthread_kill(thread: pthread_t, number: c_int) -> c_int {
 /// As in the C library.
 #[unsafe(no_mangle)]
 unsafe extern "C" fn sigwait(set: *const sigset_t, number: *mut c_int) -> c_int {
-    if on_host().is_some() {
-        refuse("`sigwait`");
-    }
+    refuse_on_host("`sigwait`");
     really!(WAIT, c"sigwait", set => *const sigset_t, number => *mut c_int => c_int)
 }
 
@@ -369,9 +429,7 @@ unsafe extern "C" fn sigwait(set: *const sigset_t, number: *mut c_int) -> c_int 
 /// As in the C library.
 #[unsafe(no_mangle)]
 unsafe extern "C" fn sigwaitinfo(set: *const sigset_t, info: *mut siginfo_t) -> c_int {
-    if on_host().is_some() {
-        refuse("`sigwaitinfo`");
-    }
+    refuse_on_host("`sigwaitinfo`");
     really!(WAIT_INFO, c"sigwaitinfo", set => *const sigset_t, info => *mut siginfo_t => c_int)
 }
 
@@ -384,9 +442,7 @@ unsafe extern "C" fn sigtimedwait(
     info: *mut siginfo_t,
     limit: *const timespec,
 ) -> c_int {
-    if on_host().is_some() {
-        refuse("`sigtimedwait`");
-    }
+    refuse_on_host("`sigtimedwait`");
     really!(TIMED_WAIT, c"sigtimedwait", set => *const sigset_t, info => *mut siginfo_t,
         limit => *const timespec => c_int)
 }
@@ -396,17 +452,13 @@ unsafe extern "C" fn sigtimedwait(
 /// As in the C library.
 #[unsafe(no_mangle)]
 unsafe extern "C" fn sigsuspend(set: *const sigset_t) -> c_int {
-    if on_host().is_some() {
-        refuse("`sigsuspend`");
-    }
+    refuse_on_host("`sigsuspend`");
     really!(SUSPEND, c"sigsuspend", set => *const sigset_t => c_int)
 }
 
 #[unsafe(no_mangle)]
 extern "C" fn pause() -> c_int {
-    if on_host().is_some() {
-        refuse("`pause`");
-    }
+    refuse_on_host("`pause`");
     really!(PAUSE, c"pause" => c_int)
 }
 
@@ -415,8 +467,49 @@ extern "C" fn pause() -> c_int {
 /// As in the C library.
 #[unsafe(no_mangle)]
 unsafe extern "C" fn signalfd(fd: c_int, set: *const sigset_t, flags: c_int) -> c_int {
-    if on_host().is_some() {
-        refuse("`signalfd`");
-    }
+    refuse_on_host("`signalfd`");
     really!(DESCRIPTOR, c"signalfd", fd => c_int, set => *const sigset_t, flags => c_int => c_int)
+}
+
+#[unsafe(no_mangle)]
+extern "C" fn alarm(seconds: c_uint) -> c_uint {
+    refuse_on_host("`alarm`");
+    really!(ALARM, c"alarm", seconds => c_uint => c_uint)
+}
+
+/// # Safety
+///
+/// As in the C library.
+#[unsafe(no_mangle)]
+unsafe extern "C" fn setitimer(which: c_int, new: *const itimerval, old: *mut itimerval) -> c_int {
+    refuse_on_host("`setitimer`");
+    really!(INTERVAL, c"setitimer", which => c_int, new => *const itimerval,
+        old => *mut itimerval => c_int)
+}
+
+/// # Safety
+///
+/// As in the C library.
+#[unsafe(no_mangle)]
+unsafe extern "C" fn timer_create(
+    clock: clockid_t,
+    event: *mut sigevent,
+    timer: *mut timer_t,
+) -> c_int {
+    refuse_on_host("`timer_create`");
+    really!(TIMER, c"timer_create", clock => clockid_t, event => *mut sigevent,
+        timer => *mut timer_t => c_int)
+}
+
+#[unsafe(no_mangle)]
+extern "C" fn sigqueue(pid: pid_t, number: c_int, value: sigval) -> c_int {
+    refuse_on_host("`sigqueue`");
+    really!(QUEUE, c"sigqueue", pid => pid_t, number => c_int, value => sigval => c_int)
+}
+
+#[unsafe(no_mangle)]
+extern "C" fn pthread_sigqueue(thread: pthread_t, number: c_int, value: sigval) -> c_int {
+    refuse_on_host("`pthread_sigqueue`");
+    really!(QUEUE_FOR_THREAD, c"pthread_sigqueue", thread => pthread_t, number => c_int,
+        value => sigval => c_int)
 }

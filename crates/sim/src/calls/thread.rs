@@ -12,6 +12,7 @@ use super::{
     clock::nanos,
     fail,
     raw::{self, real},
+    signals,
 };
 use crate::world::{Ended, NEVER, Run, Wait, World, clocks::Clock, decide::Class, enter};
 
@@ -276,6 +277,16 @@ unsafe extern "C" fn syscall(
     f: usize,
 ) -> c_long {
     match number {
+        libc::SYS_kill => return signals::kill(a as libc::pid_t, b as c_int).into(),
+        libc::SYS_tkill | libc::SYS_tgkill => signals::refuse_on_host("`tgkill` by its number"),
+        libc::SYS_rt_sigqueueinfo | libc::SYS_rt_tgsigqueueinfo => {
+            signals::refuse_on_host("`sigqueue` by its number");
+        }
+        libc::SYS_setitimer => signals::refuse_on_host("`setitimer` by its number"),
+        libc::SYS_timer_create => signals::refuse_on_host("`timer_create` by its number"),
+        _ => {}
+    }
+    match number {
         // SAFETY: the caller vouches for the arguments.
         libc::SYS_futex => unsafe { futex(a, b as c_int, c as u32, d, f as u32) },
         libc::SYS_getrandom => {
@@ -391,6 +402,7 @@ unsafe fn futex(address: usize, operation: c_int, value: u32, d: usize, bits: u3
         match world.wait(state, Wait::Futex(address), until) {
             Ended::Event => return 0,
             Ended::Time => return fail(libc::ETIMEDOUT).into(),
+            Ended::Nothing => state = world.lock(),
             // A wake during the handler had no waiter to find: look at the word again.
             Ended::Handler { restarts } if restarts && d == 0 => state = world.lock(),
             Ended::Handler { .. } => return fail(libc::EINTR).into(),

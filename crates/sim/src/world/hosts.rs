@@ -123,6 +123,10 @@ impl State {
 
     /// Has a thread of a machine lose its core, at one of its next points.
     pub(crate) fn take_core(&mut self, host: usize, nanos: u64) {
+        // Without a process there is no thread, and the next one keeps its cores.
+        if !self.hosts[host].runs {
+            return;
+        }
         let points = self.which(100) as u32;
         self.hosts[host].core_loss = Some((points, nanos));
     }

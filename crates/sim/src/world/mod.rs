@@ -375,6 +375,7 @@ impl World {
         until: u64,
     ) -> Ended {
         let me = me().expect("it is a thread of the world");
+        debug_assert!(!state.has_ended(), "a thread of a process that has ended");
         // A signal may have come before the wait.
         if wait.ends_by_signal(&state, me) {
             drop(state);
@@ -407,9 +408,10 @@ impl World {
             (false, false) => Ended::Time,
             (false, true) => {
                 drop(state);
-                // A signal that another thread has taken meanwhile leaves no trace.
-                let restarts = self.take_signals().unwrap_or(true);
-                Ended::Handler { restarts }
+                match self.take_signals() {
+                    Some(restarts) => Ended::Handler { restarts },
+                    None => Ended::Nothing,
+                }
             }
         }
     }

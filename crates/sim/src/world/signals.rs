@@ -261,7 +261,7 @@ impl State {
     }
 
     /// Gives the pending signals of a process to threads that do not block them.
-    fn distribute(&mut self, host: usize) {
+    pub(super) fn distribute(&mut self, host: usize) {
         for number in 1..=LAST {
             let signals = &self.hosts[host].signals;
             // A process that was stopped takes them when it goes on.
@@ -454,7 +454,12 @@ impl World {
         let mut restarts = None;
         loop {
             let mut state = self.lock();
+            if state.has_ended() {
+                self.leave(state);
+            }
             let call = match state.take_signal(me) {
+                // What it blocks from here on may have gone to nobody, and have ended the process.
+                Next::Calls(_) if state.has_ended() => self.leave(state),
                 Next::Calls(call) => call,
                 Next::Ends => self.leave(state),
                 Next::GoesOn => return restarts,

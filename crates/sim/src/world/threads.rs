@@ -68,6 +68,8 @@ pub(crate) enum Ended {
     Handler {
         restarts: bool,
     },
+    /// A signal that has no effect any more: the call goes on, and looks again first.
+    Nothing,
 }
 
 /// What a thread waits for: an address, a descriptor or a thread.
@@ -144,7 +146,13 @@ impl World {
         let name = me.next_name.take().unwrap_or_else(|| "a thread".into());
         let number = state.add_thread(name, new_host.unwrap_or(own_host));
         if let Some(host) = new_host {
-            state.hosts[host].main = Some(number);
+            let host = &mut state.hosts[host];
+            // Between the restart of a host and the start of its program, it may have crashed, and
+            // also have started again.
+            match host.runs && host.main.is_none() {
+                true => host.main = Some(number),
+                false => state.threads[number].run = Run::Crashed,
+            }
         }
         number
     }
@@ -156,7 +164,15 @@ impl World {
         let world = WORLD.get().expect("there is a world");
         let baton = world.lock().threads[number].baton.clone();
         baton.take();
-        // A signal may have come for it.
+        let mut state = world.lock();
+        // A signal may have come when the process had no thread for it.
+        let host = state.host();
+        state.distribute(host);
+        if state.has_ended() {
+            world.leave(state);
+        }
+        drop(state);
+        // Or there is a handler to run.
         drop(Inside(world));
     }
 

@@ -14,10 +14,10 @@ use tourbillon_sim::{Disk, Simulation, assert_sometimes, crash, random, restart}
 
 use crate::disk::{DATA, Real, below, copy, shown};
 
-const PAGE: usize = 4_096;
+pub(crate) const PAGE: usize = 4_096;
 
 /// A part of a file in memory.
-struct Map {
+pub(crate) struct Map {
     memory: *mut u8,
     at: usize,
     len: usize,
@@ -28,7 +28,13 @@ struct Map {
 unsafe impl Send for Map {}
 
 impl Map {
-    fn new(file: &File, at: usize, len: usize, access: i32, flags: i32) -> io::Result<Self> {
+    pub(crate) fn new(
+        file: &File,
+        at: usize,
+        len: usize,
+        access: i32,
+        flags: i32,
+    ) -> io::Result<Self> {
         let (fd, offset) = (file.as_raw_fd(), at as libc::off_t);
         // SAFETY: the system chooses the address.
         let memory = unsafe { libc::mmap(ptr::null_mut(), len, access, flags, fd, offset) };
@@ -44,7 +50,7 @@ impl Map {
     }
 
     /// Returns the bytes of it that a file of this length has.
-    fn bytes(&mut self, len: u64) -> &mut [u8] {
+    pub(crate) fn bytes(&mut self, len: u64) -> &mut [u8] {
         let len = (len as usize).saturating_sub(self.at).min(self.len);
         // SAFETY: it is mapped, and nobody else changes it meanwhile.
         unsafe { slice::from_raw_parts_mut(self.memory, len) }

@@ -12,7 +12,11 @@ use libc::{c_int, c_ulong, c_void, sockaddr, sockaddr_in, socklen_t};
 
 pub(super) use self::transfer::{read, write};
 
-use super::{answer, bytes, done, fail, files, poll::number, raw::real, really_close};
+use super::{
+    answer, bytes, done, fail, files,
+    poll::{has_room, number},
+    raw::real,
+};
 use crate::world::{
     Ended, Inside, NEVER, Wait, World, enter,
     kernel::Object,
@@ -71,7 +75,7 @@ fn until_done<T>(
             return result;
         }
         match world.wait(state, Wait::Socket(fd), until) {
-            Ended::Event => {}
+            Ended::Event | Ended::Nothing => {}
             Ended::Time => return Err(libc::EAGAIN),
             Ended::Handler { restarts } if restarts && until == NEVER => {}
             Ended::Handler { .. } => return Err(libc::EINTR),
@@ -228,24 +232,27 @@ unsafe extern "C" fn accept4(
         return real!(SYS_accept4, fd, at, len, flags) as c_int;
     };
     // A connection stays in the queue if there is no descriptor for it.
-    let new = number(&world);
-    if new < 0 {
-        return new;
-    }
-    let accept = |world: &World| world.lock().accept(fd);
+    let accept = |world: &World| match has_room(world) {
+        true => world.lock().accept(fd),
+        false => Err(libc::EMFILE),
+    };
     let accepted = until_done(&world, fd, 0, libc::SO_RCVTIMEO, accept);
-    let mut state = world.lock();
+    let state = world.lock();
     let found = accepted.and_then(|id| {
         let end = state.net.end(id).ok_or(libc::ECONNABORTED)?;
         Ok((id, end.local, end.peer))
     });
     let (id, local, peer) = match found {
         Ok(found) => found,
-        Err(errno) => {
-            really_close(new);
-            return fail(errno);
-        }
+        Err(errno) => return fail(errno),
     };
+    drop(state);
+    // A process that ends in the wait would never close the number.
+    let new = number(&world);
+    if new < 0 {
+        return new;
+    }
+    let mut state = world.lock();
     let mut socket = Socket::new(Kind::Connection(id), flags & libc::SOCK_NONBLOCK == 0);
     socket.local = Some(local);
     let host = state.host();

@@ -18,6 +18,7 @@ use std::{
     time::Duration,
 };
 
+use futures_lite::AsyncWriteExt;
 use tourbillon::time::sleep;
 use tourbillon_sim::{Simulation, assert_sometimes, is_running, pause, restart, send_signal};
 
@@ -320,8 +321,9 @@ fn make(call: Call, event: &'static Event) -> String {
             Call::Sleep => {
                 let mut left = LONG;
                 let result = libc::nanosleep(&LONG, &mut left);
+                let error = errno();
                 assert!(left.tv_sec < 1_000 && left.tv_sec > 900, "{}", left.tv_sec);
-                *libc::__errno_location() = libc::EINTR;
+                *libc::__errno_location() = error;
                 result.into()
             }
             Call::SleepUntil => {
@@ -550,6 +552,56 @@ fn a_signal_comes_before_a_wait(sim: &mut Simulation) {
         unsafe { libc::pthread_kill(caller.as_pthread_t(), libc::SIGUSR1) };
         assert_eq!(caller.join().unwrap(), format!("error {}", libc::EINTR));
     });
+}
+
+/// A signal that `ppoll` keeps back ends the process when the call is over, and nothing runs then.
+#[tourbillon_sim::test(seeds = 50, workers = 1)]
+fn a_signal_ends_a_process_behind_a_wait(sim: &mut Simulation) {
+    static GOES_ON: AtomicBool = AtomicBool::new(false);
+    sim.host("server", || async {
+        tourbillon_sim::raw::settle();
+        // The worker takes no signal, and a thread of the program that it starts takes none either.
+        let blocks = tourbillon::spawn(async { mask(libc::SIG_BLOCK, &[libc::SIGTERM]) });
+        blocks.await.unwrap();
+        let listener = std::net::TcpListener::bind("0.0.0.0:7")?;
+        let (stream, _) = listener.accept()?;
+        let mut entry = libc::pollfd {
+            fd: stream.as_raw_fd(),
+            events: libc::POLLIN,
+            revents: 0,
+        };
+        let all: Vec<i32> = (1..32).collect();
+        // SAFETY: the call gets an entry, a time and a set.
+        unsafe { libc::ppoll(&mut entry, 1, &LONG, &set(&all)) };
+        GOES_ON.store(true, SeqCst);
+        thread::sleep(Duration::from_millis(1));
+        GOES_ON.store(true, SeqCst);
+        io::Result::Ok(())
+    });
+    sim.client("client", || async {
+        let mut stream = crate::network::connect("server", 7).await;
+        sleep(Duration::from_secs(1)).await;
+        send_signal("server", libc::SIGTERM);
+        sleep(Duration::from_secs(1)).await;
+        assert!(is_running("server"), "no thread takes the signal");
+        stream.write_all(b"1").await?;
+        sleep(Duration::from_secs(1)).await;
+        assert!(!is_running("server") && !GOES_ON.load(SeqCst));
+        io::Result::Ok(())
+    });
+}
+
+/// A program that reads memory which it has not ends the seed, as every such fault does.
+#[test]
+fn a_real_fault_ends_the_seed() {
+    let mut sim = Simulation::new(1);
+    sim.host("a", || async {
+        let address = std::hint::black_box(ptr::without_provenance::<u8>(1));
+        // SAFETY: there is nothing at this address: the system ends the process.
+        _ = unsafe { address.read_volatile() };
+    });
+    let failure = sim.run().unwrap_err().to_string();
+    assert!(failure.contains("signal 11 ended it"), "{failure}");
 }
 
 /// A signal for a process goes to a thread that does not block it, and waits as long as there is

@@ -4,7 +4,7 @@ mod descriptors;
 mod handlers;
 
 use std::{
-    fs::File,
+    fs::{self, File},
     io::{self, ErrorKind, Read, Write},
     net,
     os::fd::AsRawFd,
@@ -27,7 +27,10 @@ use tourbillon_sim::{
     Disk, Simulation, assert_sometimes, is_running, pause, random, restart, send_signal,
 };
 
-use crate::network::{connect, echo, exchange};
+use crate::{
+    maps::{Map, PAGE},
+    network::{connect, echo, exchange},
+};
 
 const SECOND: Duration = Duration::from_secs(1);
 
@@ -250,6 +253,62 @@ fn a_server_is_killed(sim: &mut Simulation) {
     });
 }
 
+/// A program may get a signal before its main thread has begun.
+#[tourbillon_sim::test(seeds = 100)]
+fn a_signal_comes_before_the_program(sim: &mut Simulation) {
+    sim.client("a", || async {
+        send_signal("b", libc::SIGKILL);
+        sleep(SECOND).await;
+        assert!(!is_running("b"));
+        for signal in [libc::SIGTERM, libc::SIGKILL] {
+            let ends = thread::spawn(move || {
+                while !is_running("b") {
+                    thread::yield_now();
+                }
+                send_signal("b", signal);
+            });
+            restart("b");
+            ends.join().unwrap();
+            sleep(SECOND).await;
+            assert!(!is_running("b"));
+        }
+    });
+    sim.host("b", std::future::pending::<()>);
+}
+
+/// What a program writes by a shared map is in the file, however the program ends.
+#[tourbillon_sim::test(seeds = 50)]
+fn the_next_life_reads_what_a_map_wrote(sim: &mut Simulation) {
+    static READ: AtomicU64 = AtomicU64::new(0);
+    sim.disk("/data", Disk::new());
+    sim.host("server", || async {
+        let mut options = File::options();
+        let options = options.read(true).write(true).create(true);
+        let file = options.open("/data/file")?;
+        file.set_len(PAGE as u64)?;
+        let read = fs::read("/data/file")?[0];
+        READ.store(read.into(), SeqCst);
+        let access = libc::PROT_READ | libc::PROT_WRITE;
+        let mut map = Map::new(&file, 0, PAGE, access, libc::MAP_SHARED)?;
+        map.bytes(PAGE as u64)[0] += 1;
+        // The program does not unmap it.
+        std::mem::forget(map);
+        if read % 2 == 0 {
+            sleep(1_000 * SECOND).await;
+        }
+        io::Result::Ok(())
+    });
+    sim.client("client", || async {
+        for life in 0..4 {
+            sleep(SECOND).await;
+            assert_eq!(READ.load(SeqCst), life);
+            send_signal("server", libc::SIGKILL);
+            assert!(!is_running("server"));
+            restart("server");
+        }
+    });
+}
+
 /// A signal may end a program wherever it is.
 #[tourbillon_sim::test(seeds = 150)]
 fn a_server_is_killed_at_any_moment(sim: &mut Simulation) {
@@ -370,11 +429,13 @@ fn a_program_kills_itself(sim: &mut Simulation) {
     sim.host("server", || async {
         let _counts = Counts;
         sleep(Duration::from_millis(random() % 3)).await;
-        match random() % 3 {
+        match random() % 4 {
             // SAFETY: the calls take numbers.
             0 => _ = unsafe { libc::kill(libc::getpid(), libc::SIGTERM) },
             // SAFETY: as above.
             1 => _ = unsafe { libc::raise(libc::SIGUSR1) },
+            // SAFETY: as above.
+            2 => _ = unsafe { libc::killpg(libc::getpgrp(), libc::SIGTERM) },
             _ => send_signal("server", libc::SIGQUIT),
         }
         unreachable!("the process has ended");
@@ -398,6 +459,41 @@ fn a_program_must_not_wait_for_signals_by_the_c_library(sim: &mut Simulation) {
             libc::sigwait(&set, &mut number);
         }
     });
+}
+
+/// A signal of the real system would be one for the real process.
+#[test]
+fn a_program_must_not_send_real_signals() {
+    type Call = fn() -> i64;
+    let calls: [(&str, Call); 4] = [
+        // SAFETY: the call takes a number.
+        ("`alarm`", || unsafe { libc::alarm(1_000) }.into()),
+        ("`setitimer`", || {
+            // SAFETY: all bytes may be zero, and the old one is not asked for.
+            unsafe {
+                let none = std::mem::zeroed();
+                libc::setitimer(libc::ITIMER_REAL, &none, std::ptr::null_mut()).into()
+            }
+        }),
+        ("`sigqueue`", || {
+            let value = libc::sigval {
+                sival_ptr: std::ptr::null_mut(),
+            };
+            // SAFETY: without a signal, the call looks whether there is such a process.
+            unsafe { libc::sigqueue(libc::getpid(), 0, value) }.into()
+        }),
+        ("`tgkill` by its number", || {
+            // SAFETY: as above.
+            unsafe { libc::syscall(libc::SYS_tgkill, libc::getpid(), libc::gettid(), 0) }
+        }),
+    ];
+    for (name, call) in calls {
+        let mut sim = Simulation::new(1);
+        sim.host("server", move || async move { _ = call() });
+        let failure = sim.run().unwrap_err().to_string();
+        let expected = format!("{name} is not simulated");
+        assert!(failure.contains(&expected), "{failure}");
+    }
 }
 
 #[tourbillon_sim::test]
