@@ -5,7 +5,8 @@
 //! there is one, the store takes no job that has a kind, or another queue or priority than the
 //! default. When there is none, `durable_admit_kinds` admits all these, for ever. From then on, a
 //! trigger refuses leases to nodes of earlier versions. Both lock the table of the leases, so none
-//! is granted in between.
+//! is granted in between. An admission needs the row of the version, too. If a transaction has it
+//! locked, the admission fails at once, and the next request or node tries again.
 //!
 //! Keys that jobs keep after they are done are admitted likewise, by `durable_admit_kept`. A node of
 //! version 3 would remove the key with the job.
@@ -50,6 +51,9 @@ pub(super) const FUNCTIONS: &str = "
         IF EXISTS (SELECT FROM durable_nodes WHERE version < 3) THEN
             RETURN false;
         END IF;
+        -- A transaction may have the row locked for long, such as one that pauses a queue. Fail
+        -- then, rather than wait for it while no lease can be renewed.
+        PERFORM FROM durable_version FOR UPDATE NOWAIT;
         -- A lease may be granted now. Look once more when none can be.
         LOCK TABLE durable_nodes IN SHARE ROW EXCLUSIVE MODE;
         IF EXISTS (SELECT FROM durable_nodes WHERE version < 3) THEN
@@ -80,6 +84,8 @@ pub(super) const FUNCTIONS: &str = "
         IF EXISTS (SELECT FROM durable_nodes WHERE version < 4) THEN
             RETURN false;
         END IF;
+        -- As above.
+        PERFORM FROM durable_version FOR UPDATE NOWAIT;
         LOCK TABLE durable_nodes IN SHARE ROW EXCLUSIVE MODE;
         IF EXISTS (SELECT FROM durable_nodes WHERE version < 4) THEN
             RETURN false;
@@ -122,16 +128,25 @@ impl Postgres {
     }
 }
 
+/// Admits what a statement says, unless a transaction is in the way. Nodes try it again.
+async fn admit(link: &Link, statement: &'static str) -> Result<bool, StoreError> {
+    match link.query_one(statement, &[]).await {
+        Ok(admitted) => get(&admitted, 0),
+        Err(StoreError::Locked) => Ok(false),
+        Err(error) => Err(error),
+    }
+}
+
 /// Ends a migration: admits kinds if no node of an earlier version has a lease, and then removes
 /// the index that only these need.
 pub(super) async fn complete(link: &Link, config: Config) -> Result<(), StoreError> {
     let found = link.query_one(HAS_OLD_INDEX, &[]).await?;
     let (has_index, mut has_kinds): (bool, bool) = (get(&found, 0)?, get(&found, 1)?);
     if !has_kinds {
-        has_kinds = get(&link.query_one(ADMIT, &[]).await?, 0)?;
+        has_kinds = admit(link, ADMIT).await?;
     }
     // Nodes of version 3 may go on without it.
-    let _: bool = get(&link.query_one(ADMIT_KEPT, &[]).await?, 0)?;
+    admit(link, ADMIT_KEPT).await?;
     if has_index && has_kinds {
         let (session, process) = lock(link).await?;
         let drop = async {

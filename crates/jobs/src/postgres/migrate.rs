@@ -194,7 +194,9 @@ async fn steps(session: &Session) -> Result<(), StoreError> {
     }
     session
         .execute("UPDATE durable_version SET version = 4")
-        .await
+        .await?;
+    // The connection is also that of the statements that follow.
+    session.execute("SET lock_timeout = 5000").await
 }
 
 /// Makes an index, unless it is there and complete.

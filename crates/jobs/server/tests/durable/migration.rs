@@ -10,14 +10,18 @@ use std::{
 
 use tokio_postgres::{Client, error::SqlState};
 use tourbillon::{task::JoinHandle, time::sleep};
-use tourbillon_jobs::{NewJob, Node, QueueError, postgres::Postgres as Store, store::StoreError};
+use tourbillon_jobs::{
+    NewJob, Node, QueueError,
+    postgres::Postgres as Store,
+    store::{Store as _, StoreError},
+};
 
 use crate::{
     network::proxy::Proxy,
     postgres::{client, with_client},
     server::{Postgres, Server},
     shared::connect,
-    support::{HOUR, live},
+    support::{HOUR, live, soon},
 };
 
 const VERSION_1: &str = include_str!("version_1/postgres.sql");
@@ -471,6 +475,62 @@ fn keys_are_kept_when_nodes_of_earlier_versions_are_gone() {
         }
         let by_sql = "SET ROLE shop; SELECT jobs_schedule('sql', unique_for => '1 hour')";
         other.batch_execute(by_sql).await.unwrap();
+    });
+}
+
+#[test]
+fn an_admission_waits_for_no_pause() {
+    with_client(async |server, other| {
+        other.batch_execute(VERSION_3).await.unwrap();
+        let kinds = "UPDATE durable_version SET has_kinds = true";
+        other.batch_execute(kinds).await.unwrap();
+        other.batch_execute(LEASE_OF_VERSION_3).await.unwrap();
+        Store::migrate(&Postgres::config(server.port()))
+            .await
+            .unwrap();
+        let queue = connect::<Postgres>(server.port()).await;
+        let lease = queue.store().register(HOUR).await.unwrap();
+        for statement in [
+            "DELETE FROM durable_nodes WHERE version < 4",
+            "BEGIN; SELECT jobs_pause('mails')",
+        ] {
+            other.batch_execute(statement).await.unwrap();
+        }
+        // The leases would be locked while it waited.
+        let admits = client(&server).await;
+        let admitted = admits.batch_execute("SELECT durable_admit_kept()");
+        let error = soon("for an admission", admitted).await.unwrap_err();
+        assert_eq!(error.code(), Some(&SqlState::LOCK_NOT_AVAILABLE));
+        // A client tries again until the pause is committed.
+        let asks = queue.clone();
+        let job = NewJob::new("unique", HOUR, "").unique_for(HOUR);
+        let asked = tourbillon::spawn(async move { asks.schedule_job(job).await });
+        assert!(queue.store().renew(lease.node, HOUR).await.unwrap());
+        sleep(Duration::from_millis(200)).await;
+        assert!(!asked.is_finished());
+        other.batch_execute("COMMIT").await.unwrap();
+        asked.await.unwrap().unwrap();
+    });
+}
+
+#[test]
+fn a_migration_does_not_wait_for_an_admission() {
+    with_client(async |server, other| {
+        other.batch_execute(VERSION_1).await.unwrap();
+        other
+            .batch_execute("DELETE FROM durable_nodes")
+            .await
+            .unwrap();
+        let reads = snapshot(&server).await;
+        let migration = migrate(server.port());
+        until(&other, BEGUN).await;
+        let uses = "BEGIN; UPDATE durable_nodes SET node = node";
+        other.batch_execute(uses).await.unwrap();
+        reads.batch_execute("COMMIT").await.unwrap();
+        // Leases could not be renewed while it waited.
+        soon("for the migration", migration).await.unwrap().unwrap();
+        other.batch_execute("COMMIT").await.unwrap();
+        is_migrated(&other).await;
     });
 }
 
