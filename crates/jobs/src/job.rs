@@ -224,7 +224,8 @@ pub struct NewJob {
     pub payload: Vec<u8>,
     /// When the job is due.
     pub when: When,
-    /// How long the key stays taken after the job is done: see [`unique_for`](Self::unique_for).
+    /// How long the key stays taken after the job is done: see [`unique_for`](Self::unique_for). A
+    /// time of zero is none.
     pub unique_for: Option<Duration>,
 }
 
@@ -288,8 +289,13 @@ impl NewJob {
     /// is done only if its pattern has no further occurrence. A time of zero is none.
     #[must_use]
     pub fn unique_for(mut self, time: Duration) -> Self {
-        self.unique_for = (!time.is_zero()).then_some(time);
+        self.unique_for = Some(time);
         self
+    }
+
+    /// Returns how long the key is kept after the job is done, unless this is no time at all.
+    pub(crate) fn kept(&self) -> Option<Duration> {
+        self.unique_for.filter(|time| !time.is_zero())
     }
 
     /// Returns which version of the tables nodes have to know to run the job. Those of versions 1
@@ -298,7 +304,7 @@ impl NewJob {
         let is_plain = self.kind.is_empty()
             && self.queue == DEFAULT_QUEUE
             && self.priority == DEFAULT_PRIORITY;
-        match (self.unique_for, is_plain) {
+        match (self.kept(), is_plain) {
             (Some(_), _) => 4,
             (None, false) => 3,
             (None, true) => 1,

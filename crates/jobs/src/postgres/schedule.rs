@@ -5,6 +5,8 @@
 //! which may only execute them can add jobs, and do nothing else with them. So no schema of the
 //! caller may be searched for the tables.
 
+use std::time::Duration;
+
 use super::{
     connection::Link,
     rows::MAKING,
@@ -13,6 +15,7 @@ use super::{
 use crate::{
     job::{DEFAULT_PRIORITY, DEFAULT_QUEUE, LOWEST_PRIORITY},
     queue::{MAX_KEY, MAX_KIND, MAX_PAYLOAD, MAX_QUEUE},
+    remote::micros,
     store::StoreError,
 };
 
@@ -110,6 +113,7 @@ DECLARE
     data bytea := coalesce(bytes, convert_to(payload, 'UTF8'), '');
     moment timestamptz := at;
     micros bigint;
+    span numeric := (extract(epoch FROM unique_for) * 1000000)::numeric;
     kept bigint;
     {variables}
 BEGIN
@@ -136,14 +140,16 @@ BEGIN
             'nodes of an earlier version know no kinds, queues and priorities; upgrade or stop them'
             USING ERRCODE = '55000';
     END IF;
-    IF unique_for <= interval '0' OR NOT isfinite(unique_for) THEN
-        RAISE EXCEPTION 'a key stays taken for a time above zero' USING ERRCODE = '22023';
+    IF NOT isfinite(unique_for) OR span < 0 THEN
+        RAISE EXCEPTION 'a key stays taken for a time that ends, and not below zero'
+            USING ERRCODE = '22023';
     END IF;
-    IF unique_for IS NOT NULL AND NOT (SELECT has_kept FROM durable_version) THEN
+    -- A time of zero is none. The end of the job is added to the time, and this must not overflow.
+    kept := CASE WHEN round(span) > 0 THEN least(round(span), {longest}) END;
+    IF kept IS NOT NULL AND NOT (SELECT has_kept FROM durable_version) THEN
         RAISE EXCEPTION 'nodes of an earlier version keep no keys of jobs; upgrade or stop them'
             USING ERRCODE = '55000';
     END IF;
-    kept := (extract(epoch FROM unique_for) * 1000000)::bigint;
     IF payload IS NOT NULL AND bytes IS NOT NULL THEN
         RAISE EXCEPTION 'give one of payload and bytes' USING ERRCODE = '22023';
     END IF;
@@ -170,6 +176,7 @@ BEGIN
     RETURN answer;
 END"#,
         soon = soon(),
+        longest = micros(Duration::MAX),
         is_queue = is_queue(),
     )
 }

@@ -75,7 +75,7 @@ impl<'a> Jobs<'a> {
         self.kinds.push(&job.kind);
         self.priorities.push(job.priority.into());
         self.queues.push(&job.queue);
-        self.unique_for.push(job.unique_for.map(micros));
+        self.unique_for.push(job.kept().map(micros));
         self.times.push(&job.when, moment);
     }
 

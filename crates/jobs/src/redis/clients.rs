@@ -94,7 +94,7 @@ impl Redis {
         replaces: bool,
     ) -> Result<Vec<Option<(i64, Time)>>, StoreError> {
         let texts = |job: &NewJob| {
-            let unique_for = optional(job.unique_for.map(micros));
+            let unique_for = optional(job.kept().map(micros));
             (job.priority.to_string(), unique_for)
         };
         let texts: Vec<_> = jobs.iter().map(texts).collect();

@@ -206,7 +206,7 @@ pub(super) fn insert(
         ":kind": job.kind,
         ":priority": job.priority,
         ":queue": job.queue,
-        ":unique_for": job.unique_for.map(micros),
+        ":unique_for": job.kept().map(micros),
     })?;
     Ok(added == 1)
 }

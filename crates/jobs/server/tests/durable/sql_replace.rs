@@ -96,12 +96,49 @@ fn a_key_stays_taken_by_sql() {
         assert_eq!(ran.recv().await.unwrap().payload, b"again");
         live(&queue, 0).await;
         assert!(add("'key', delay => '1 hour'").await.unwrap());
-        for bad in ["'0'", "'-1 second'"] {
+        for bad in ["'-1 second'", "'-1 year 361 days'", "'-178000000 years'"] {
             let error = add(&format!("'k', unique_for => {bad}")).await.unwrap_err();
             let code = error.code();
             assert_eq!(code, Some(&SqlState::INVALID_PARAMETER_VALUE), "{bad}");
         }
         assert!(node.stop(HOUR).await);
+    });
+}
+
+#[test]
+fn a_key_stays_taken_for_any_time() {
+    with_client(async |server, other| {
+        let queue = connect::<Postgres>(server.port()).await;
+        let times = [
+            ("0", false),
+            ("1 microsecond", true),
+            ("292250 years", true),
+            ("292272 years", true),
+            ("178000000 years", true),
+        ];
+        for (time, _) in times {
+            for name in ["jobs_schedule", "jobs_schedule_or_replace"] {
+                let add = format!("SELECT {name}('{time}', unique_for => '{time}')");
+                other.batch_execute(&add).await.unwrap();
+            }
+        }
+        for (time, is_kept) in times {
+            let kept = "SELECT unique_for IS NOT NULL FROM durable_jobs WHERE key = $1";
+            let found = other.query_one(kept, &[&time]).await.unwrap();
+            assert_eq!(found.get::<_, bool>(0), is_kept, "{time}");
+        }
+        // Their ends are taken.
+        let (node, mut ran) = node(&queue, |node| node, |_| Ok(()));
+        for _ in times {
+            ran.recv().await.unwrap();
+        }
+        live(&queue, 0).await;
+        assert!(node.stop(HOUR).await);
+        for (time, _) in &times[2..] {
+            let add = format!("SELECT jobs_schedule('{time}')");
+            let added: bool = other.query_one(&add, &[]).await.unwrap().get(0);
+            assert!(!added, "{time}");
+        }
     });
 }
 
