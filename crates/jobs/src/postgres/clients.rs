@@ -71,72 +71,50 @@ impl Postgres {
     pub(super) async fn add(&self, jobs: Vec<NewJob>) -> Result<Vec<Scheduled>, StoreError> {
         self.check_nodes(&jobs).await?;
         let now = self.now();
-        let mut answers = vec![Scheduled::Never; jobs.len()];
         let mut keys = HashSet::new();
-        let (mut asked, mut again) = (Vec::new(), Vec::new());
-        for (number, job) in jobs.iter().enumerate() {
-            if let Some(time) = time(&job.when, now) {
-                match keys.insert(job.key.as_str()) {
-                    true => asked.push((number, time)),
-                    false => again.push(number),
-                }
+        let mut new = Jobs::default();
+        let mut are_asked = Vec::new();
+        for job in &jobs {
+            let time = time(&job.when, now);
+            are_asked.push(time.is_some());
+            if let Some(time) = time
+                && keys.insert(job.key.as_str())
+            {
+                new.push(job, time);
             }
         }
-        let mut is_first = true;
-        while !asked.is_empty() {
-            let mut new = Jobs::default();
-            for (number, time) in &asked {
-                new.push(&jobs[*number], *time);
-            }
-            let added = self
-                .clients
-                .query(rows::SCHEDULE, &new.values(&soon()))
-                .await;
-            let added = added.map_err(|error| match is_first {
-                true => error,
-                false => error.in_part(),
-            })?;
-            is_first = false;
-            let read = |row| Ok::<(String, i64), StoreError>((get(row, 0)?, get(row, 1)?));
-            let added: HashMap<_, _> = added.iter().map(read).collect::<Result<_, _>>()?;
-            let mut free = Vec::new();
-            for (number, time) in std::mem::take(&mut asked) {
-                let key = &jobs[number].key;
-                if let Some(at) = added.get(key) {
-                    let at = Time::from_micros(*at);
-                    answers[number] = Scheduled::Created { at };
-                } else {
-                    let (at, is_free) = self.taken(key, now).await?;
-                    answers[number] = Scheduled::Exists { at };
-                    if is_free {
-                        free.push(key.as_str());
-                        asked.push((number, time));
+        let added = self
+            .clients
+            .query(rows::SCHEDULE, &new.values(&soon()))
+            .await?;
+        let read = |row| Ok::<(String, i64), StoreError>((get(row, 0)?, get(row, 1)?));
+        let mut added: HashMap<_, _> = added.iter().map(read).collect::<Result<_, _>>()?;
+        let mut answers = Vec::with_capacity(jobs.len());
+        for (job, is_asked) in jobs.iter().zip(are_asked) {
+            answers.push(match added.remove(&job.key) {
+                _ if !is_asked => Scheduled::Never,
+                Some(at) => Scheduled::Created {
+                    at: Time::from_micros(at),
+                },
+                None => {
+                    // The other job may be done by now.
+                    let at = self.taken(&job.key).await?;
+                    Scheduled::Exists {
+                        at: at.unwrap_or(now),
                     }
                 }
-            }
-            // A job that is done kept these keys until now.
-            if !free.is_empty() {
-                let freed = self.clients.query(rows::FREE, &[&free]).await;
-                freed.map_err(StoreError::in_part)?;
-            }
-        }
-        for number in again {
-            let (at, _) = self.taken(&jobs[number].key, now).await?;
-            answers[number] = Scheduled::Exists { at };
+            });
         }
         Ok(answers)
     }
 
-    /// Returns until when a key is taken, and whether this is over.
-    async fn taken(&self, key: &str, now: Time) -> Result<(Time, bool), StoreError> {
+    /// Returns until when a key is taken.
+    async fn taken(&self, key: &str) -> Result<Option<Time>, StoreError> {
         let allowance = micros(ALLOWANCE);
         let found = self.clients.query(rows::TAKEN, &[&key, &allowance]).await;
         let found = found.map_err(StoreError::in_part)?;
-        match found.first() {
-            Some(row) => Ok((Time::from_micros(get(row, 0)?), get(row, 1)?)),
-            // The other job is done by now.
-            None => Ok((now, false)),
-        }
+        let at = found.first().map(|row| get(row, 0)).transpose()?;
+        Ok(at.map(Time::from_micros))
     }
 
     /// Adds jobs in place of those of their keys.

@@ -7,7 +7,8 @@
 //! | statement | may wait for | how long |
 //! |---|---|---|
 //! | [`SCHEDULE`], [`REPLACE`](super::clients::REPLACE) | a session that has added or removed the key and not committed | 50 ms a row |
-//! | [`REPLACE`](super::clients::REPLACE), [`RESCHEDULE`], [`CANCEL`], [`BEGIN`], [`DONE`], [`AGAIN`], [`FREE`] | locked jobs | 50 ms a row |
+//! | [`REPLACE`](super::clients::REPLACE), [`RESCHEDULE`], [`CANCEL`], [`BEGIN`], [`DONE`], [`AGAIN`] | locked jobs | 50 ms a row |
+//! | [`SCHEDULE`] | locked keys whose time is over | 50 ms a row |
 //! | [`HOLD`], [`HOLD_KIND`] | the node's own lease, while another connection changes it | 8 s |
 //! | [`RENEW`], [`END`] of a node | the node's own lease, while a hold of this node runs | 8 s |
 //! | [`END`] of leases that ran out, [`GIVE_BACK`], [`LOCKED`] | nothing: they skip locked rows | |
@@ -174,29 +175,47 @@ pub(super) const END_FUNCTION: &str = "
 
 /// Adds jobs. `$1` to `$12`: keys, payloads, times, whether these are delays, patterns, zones,
 /// within which time of now the nodes are woken, from when other times were counted, kinds,
-/// priorities, queues, for how long each key is kept.
+/// priorities, queues, for how long each key is kept. No key may occur twice.
 ///
-/// Rows are added in the order of their keys, so that two clients with the same keys do not wait
-/// for each other in a circle.
+/// A key whose time is over gets the new job in the row that has kept it. Such rows are locked in
+/// the order of their keys, as in [`CANCEL`], and the others are then added in this order, so that
+/// two clients with the same keys do not wait for each other in a circle. No other row is locked.
+/// `coalesce` keeps the server from reading all keys that are kept, by their index.
 pub(super) const SCHEDULE: &str = "
-    WITH added AS (
-        INSERT INTO durable_jobs (key, payload, due, at, pattern, zone, counted, kind,
-            priority, queue, unique_for)
-        SELECT n.key, n.payload, t.at, t.at, n.pattern, n.zone,
-            CASE WHEN n.is_delay THEN c.now ELSE n.counted END, n.kind, n.priority,
-            n.queue, n.unique_for
-        FROM (SELECT durable_now() AS now) AS c,
-            unnest($1::text[], $2::bytea[], $3::bigint[], $4::boolean[], $5::text[], $6::text[],
-                $8::bigint[], $9::text[], $10::smallint[], $11::text[], $12::bigint[])
-                AS n (key, payload, time, is_delay, pattern, zone, counted, kind, priority, queue,
-                    unique_for),
-            LATERAL (SELECT CASE WHEN n.is_delay THEN c.now + n.time ELSE n.time END) AS t (at)
-        ORDER BY n.key
-        ON CONFLICT DO NOTHING
-        RETURNING key, at)
+    WITH n AS MATERIALIZED (
+             SELECT n.key, n.payload, n.pattern, n.zone, n.kind, n.priority, n.queue, n.unique_for,
+                 CASE WHEN n.is_delay THEN c.now + n.time ELSE n.time END AS at,
+                 CASE WHEN n.is_delay THEN c.now ELSE n.counted END AS counted
+             FROM (SELECT durable_now() AS now) AS c,
+                 unnest($1::text[], $2::bytea[], $3::bigint[], $4::boolean[], $5::text[],
+                     $6::text[], $8::bigint[], $9::text[], $10::smallint[], $11::text[],
+                     $12::bigint[]) AS n
+                     (key, payload, time, is_delay, pattern, zone, counted, kind, priority, queue,
+                         unique_for)),
+         free AS MATERIALIZED (
+             SELECT key FROM durable_jobs
+             WHERE key = ANY($1) AND coalesce(until <= durable_now(), false)
+             ORDER BY key FOR UPDATE),
+         taken AS (
+             UPDATE durable_jobs j
+             SET payload = n.payload, due = n.at, at = n.at, attempts = 0, pattern = n.pattern,
+                 zone = n.zone, error = NULL, dead = false, node = NULL, token = NULL,
+                 running = false, counted = n.counted, kind = n.kind, priority = n.priority,
+                 queue = n.queue, unique_for = n.unique_for, until = NULL
+             FROM n, free WHERE n.key = free.key AND j.key = free.key
+             RETURNING j.key, j.at),
+         added AS (
+             INSERT INTO durable_jobs (key, payload, due, at, pattern, zone, counted, kind,
+                 priority, queue, unique_for)
+             SELECT n.key, n.payload, n.at, n.at, n.pattern, n.zone, n.counted, n.kind,
+                 n.priority, n.queue, n.unique_for
+             FROM n WHERE NOT EXISTS (SELECT FROM free WHERE free.key = n.key COLLATE \"C\")
+             ORDER BY n.key COLLATE \"C\"
+             ON CONFLICT DO NOTHING
+             RETURNING key, at)
     SELECT key, at, CASE WHEN at <= (SELECT durable_now()) + $7
         THEN pg_notify('durable_jobs', '') END
-    FROM added";
+    FROM (SELECT key, at FROM taken UNION ALL SELECT key, at FROM added) AS done";
 
 /// Moves jobs. `$1` to `$7`: keys, times, whether these are delays, patterns, zones, within which
 /// time of now the nodes are woken, from when other times were counted. No key may occur twice.
@@ -425,18 +444,13 @@ pub(super) const FIND: &str = "
     FROM durable_jobs j WHERE j.key = $1 AND j.until IS NULL";
 
 /// Finds until when a key is taken. `$1`: key. Returns when its job is due or, if that is done, when
-/// the key is free, and whether it is free already. If the clock was ahead by more than `$2` when
-/// the job was done, the time begins now.
+/// the key is free. If the clock was ahead by more than `$2` when the job was done, the time begins
+/// now.
 pub(super) const TAKEN: &str = "
-    SELECT coalesce(k.until, j.at), coalesce(k.until <= c.now, false)
-    FROM durable_jobs j, (SELECT durable_now() AS now) AS c,
-        LATERAL (SELECT CASE WHEN j.until IS NOT NULL AND j.counted > c.now + $2
-            THEN c.now + j.until - j.counted ELSE j.until END) AS k (until)
+    SELECT CASE WHEN j.until IS NULL THEN j.at
+        WHEN j.counted > c.now + $2 THEN c.now + j.until - j.counted ELSE j.until END
+    FROM durable_jobs j, (SELECT durable_now() AS now) AS c
     WHERE j.key = $1";
-
-/// Forgets keys that are free again. `$1`: keys.
-pub(super) const FREE: &str = "
-    DELETE FROM durable_jobs WHERE key = ANY($1::text[]) AND until <= durable_now()";
 
 /// Forgets keys that are free again, at most `$1`, but those that somebody has locked. Counts the
 /// times of others from now, if the clock was ahead by more than `$2`: those that are kept the

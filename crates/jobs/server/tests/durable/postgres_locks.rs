@@ -123,6 +123,44 @@ fn a_locked_job_keeps_no_other_request_waiting() {
 }
 
 #[test]
+fn a_locked_key_whose_time_is_over_keeps_no_other_request_waiting() {
+    on_server(async |server: Postgres, queue| {
+        let other = client(&server).await;
+        let over = "
+            INSERT INTO durable_jobs (key, payload, due, at, dead, unique_for, until, counted)
+            SELECT key, '', 0, 0, true, 1, 1, 0 FROM unnest(ARRAY['free', 'locked']) AS n (key)";
+        other.batch_execute(over).await.unwrap();
+        queue.schedule("live", HOUR, "").await.unwrap();
+        let lock = "BEGIN; SELECT FROM durable_jobs WHERE key IN ('live', 'locked') FOR UPDATE";
+        other.batch_execute(lock).await.unwrap();
+        // A job that is there is only looked at.
+        let made = queue.schedule("live", HOUR, "").await.unwrap();
+        assert!(matches!(made, Scheduled::Exists { .. }), "{made:?}");
+        let keys = ["free", "locked", "new"];
+        let jobs = keys.map(|key| support::new(key, HOUR));
+        let refused = queue.store().schedule(jobs.into()).await;
+        assert!(matches!(refused, Err(StoreError::Locked)), "{refused:?}");
+        assert!(queue.get("new").await.unwrap().is_none());
+        let mut asked = keys.map(|key| {
+            let queue = queue.clone();
+            Some(tourbillon::spawn(async move {
+                queue.schedule(key, HOUR, "").await
+            }))
+        });
+        let locked = asked[1].take().unwrap();
+        for request in asked.into_iter().flatten() {
+            let made = request.await.unwrap().unwrap();
+            assert!(matches!(made, Scheduled::Created { .. }), "{made:?}");
+        }
+        assert!(!locked.is_finished());
+        other.batch_execute("ROLLBACK").await.unwrap();
+        let made = locked.await.unwrap().unwrap();
+        assert!(matches!(made, Scheduled::Created { .. }), "{made:?}");
+        assert_eq!(queue.count().await.unwrap().live, 4);
+    });
+}
+
+#[test]
 fn a_list_that_waits_keeps_no_client_waiting_and_no_lease() {
     on_server(async |server: Postgres, queue| {
         let other = client(&server).await;
