@@ -383,6 +383,8 @@ for i = 1, #ARGV, 7 do
     table.insert(answers, is_current and 1 or 0)
     if is_current and kind == 'done' then
         remove(job)
+        -- A client of an earlier version may have added the job although the key is kept.
+        free_key(key)
         if job.unique then
             redis.call('ZADD', kept, now + job.unique, key)
             redis.call('HSET', lengths, key, string.format('%.0f', job.unique))

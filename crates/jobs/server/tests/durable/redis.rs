@@ -144,6 +144,33 @@ fn keys_are_kept_when_nodes_of_earlier_versions_are_gone() {
 }
 
 #[test]
+fn a_job_that_an_earlier_version_adds_over_a_kept_key_keeps_none() {
+    on_server(async |server: Redis, queue| {
+        let run_all = async || {
+            let (node, _ran) = node(&queue, |node| node, |_| Ok(()));
+            support::live(&queue, 0).await;
+            assert!(node.stop(HOUR).await);
+        };
+        let job = NewJob::new("job", Duration::ZERO, "").unique_for(HOUR);
+        queue.schedule_job(job).await.unwrap();
+        run_all().await;
+        let made = queue.schedule("job", HOUR, "").await.unwrap();
+        assert!(matches!(made, Scheduled::Exists { .. }), "{made:?}");
+        // Version 3 does not look whether the key is kept.
+        let old = "redis.call('HSET', '{durable}:jobs', 'job', cmsgpack.pack(7, 7, 0, false, false,
+                false, false, false, false, false, false, '', 4, 'default'))
+            redis.call('HSET', '{durable}:payloads', 'job', '')
+            redis.call('ZADD', '{durable}:keys', 0, 'job')
+            redis.call('ZADD', '{durable}:free', 7, 'job')";
+        eval(&server, old);
+        assert_eq!(queue.count().await.unwrap().live, 1);
+        run_all().await;
+        let made = queue.schedule("job", HOUR, "").await.unwrap();
+        assert!(matches!(made, Scheduled::Created { .. }), "{made:?}");
+    });
+}
+
+#[test]
 fn a_client_of_an_earlier_version_stops_no_node() {
     on_server(async |server: Redis, queue| {
         for key in ["cancelled", "moved", "stays"] {
