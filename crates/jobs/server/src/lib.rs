@@ -21,10 +21,11 @@
 //! it, the queue is `default`. `"priority"` is from 0, the highest, to 9; the default is 4. With
 //! `"replace": true`, the job takes the place of the job of its key, if there is one: see
 //! [`Queue::schedule_or_replace`]. With `"unique_for": "1h"`, the key stays taken for this time after
-//! the job is done. If a key is taken, the answer is `{"created": false, "at": "TIME"}`, where `at` is
-//! when its job is due or, if that is done, when the key is free. An error is `{"error": "text"}`. A field or a parameter of
-//! another name is an error. A list has the first bytes of each payload and error, and says with
-//! `"cut": true` that there are more.
+//! the job is done; zero is none. If a key is taken, the answer is `{"created": false, "at":
+//! "TIME"}`, where `at` is when its job is due or, if that is done, when the key is free. `DELETE`
+//! frees such a key, too, and answers 404, as there is no job. An error is `{"error": "text"}`. A
+//! field or a parameter of another name is an error. A list has the first bytes of each payload and
+//! error, and says with `"cut": true` that there are more.
 //!
 //! There are no users or passwords: listen on the loopback interface, or put a proxy in front. The
 //! layer [`SameOrigin`] refuses requests of pages of other sites, with plain text.
