@@ -68,6 +68,7 @@ pub(super) fn tables() -> String {
          CREATE INDEX IF NOT EXISTS {counted};
          CREATE INDEX IF NOT EXISTS {lane};
          CREATE INDEX IF NOT EXISTS {kept};
+         CREATE INDEX IF NOT EXISTS {kept_since};
          CREATE TABLE IF NOT EXISTS durable_nodes (
              node bigint PRIMARY KEY,
              until bigint NOT NULL,
@@ -94,6 +95,7 @@ pub(super) fn tables() -> String {
         counted = INDEXES[0].1,
         lane = INDEXES[1].1,
         kept = INDEXES[2].1,
+        kept_since = INDEXES[3].1,
         pause = pause::functions(),
         schedule = schedule::functions(),
     )
@@ -107,7 +109,7 @@ pub(super) const KEPT_CHECK: &str = "
         ADD CONSTRAINT durable_jobs_kept CHECK (until IS NULL OR dead) NOT VALID;";
 
 /// The indexes of versions 2, 3 and 4, each with its name.
-pub(super) const INDEXES: [(&str, &str); 3] = [
+pub(super) const INDEXES: [(&str, &str); 4] = [
     (
         "durable_jobs_counted",
         "durable_jobs_counted ON durable_jobs (counted, key)
@@ -121,6 +123,10 @@ pub(super) const INDEXES: [(&str, &str); 3] = [
     (
         "durable_jobs_until",
         "durable_jobs_until ON durable_jobs (until) WHERE until IS NOT NULL",
+    ),
+    (
+        "durable_jobs_kept_since",
+        "durable_jobs_kept_since ON durable_jobs (counted) WHERE until IS NOT NULL",
     ),
 ];
 
@@ -453,26 +459,19 @@ pub(super) const TAKEN: &str = "
     WHERE j.key = $1";
 
 /// Forgets keys that are free again, at most `$1`, but those that somebody has locked. Counts the
-/// times of others from now, if the clock was ahead by more than `$2`: those that are kept the
-/// longest, as such times are the latest. A clock that shows less than `$3` has not been set, and
-/// counts nothing again. Returns how many keys it has forgotten, and how many times it has counted.
+/// times of others from now, if the clock was ahead by more than `$2`. A clock that shows less than
+/// `$3` has not been set, and counts nothing again. Returns how many keys it has forgotten, and how
+/// many times it has counted.
 pub(super) const SWEEP: &str = "
     WITH old AS MATERIALIZED (
         SELECT key FROM durable_jobs WHERE until IS NOT NULL AND until <= (SELECT durable_now())
         LIMIT $1 FOR UPDATE SKIP LOCKED),
     gone AS (
         DELETE FROM durable_jobs j WHERE j.key = ANY (ARRAY(SELECT key FROM old)) RETURNING 1),
-    latest AS MATERIALIZED (
-        SELECT key, counted FROM durable_jobs WHERE until IS NOT NULL
-            AND until > (SELECT durable_now()) + $2
-        ORDER BY until DESC LIMIT $1),
     ahead AS MATERIALIZED (
-        SELECT j.key FROM durable_jobs j
-        WHERE j.key = ANY (ARRAY(
-                SELECT key FROM latest WHERE counted > (SELECT durable_now()) + $2
-                    AND (SELECT durable_now()) >= $3))
-            AND j.until IS NOT NULL AND j.counted > (SELECT durable_now()) + $2
-        FOR UPDATE SKIP LOCKED),
+        SELECT key FROM durable_jobs WHERE until IS NOT NULL
+            AND counted > (SELECT durable_now()) + $2 AND (SELECT durable_now()) >= $3
+        LIMIT $1 FOR UPDATE SKIP LOCKED),
     again AS (
         UPDATE durable_jobs j SET until = j.until - j.counted + c.now, counted = c.now
         FROM (SELECT durable_now() AS now) AS c

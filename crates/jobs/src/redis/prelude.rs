@@ -24,7 +24,7 @@
 /// | `granted` | sorted set | the leases, by the time of their grant or last renewal |
 /// | `latest` | number | the latest time from which a time was counted, less at most a minute |
 /// | `kept` | sorted set | the keys that jobs keep which are done, by the end of that |
-/// | `lengths` | hash | for each of these keys, for how long it is kept |
+/// | `begun` | sorted set | these keys, by the time from which that is counted |
 /// | `counts` | number | likewise as `numbers`, which is a text then, from when keys can be kept |
 /// | `newest` | set | the leases of nodes that know of kept keys, until these are admitted |
 /// | `search` | hash | the number of the search that sets `latest` anew, and what `latest` was since |
@@ -55,7 +55,7 @@ pub(super) const KEYS: [&str; 20] = [
     "{durable}:modern",
     "{durable}:paused",
     "{durable}:kept",
-    "{durable}:lengths",
+    "{durable}:begun",
     "{durable}:counts",
     "{durable}:newest",
 ];
@@ -68,7 +68,7 @@ pub(super) const CHANNEL: &str = "{durable}:soon:";
 /// numbers of Lua represent them exactly.
 pub(super) const PRELUDE: &str = "
 local jobs, payloads, keys, dead, free, held, nodes, last, version, granted, latest, search, lanes,
-    numbers, modern, paused, kept, lengths, counts, newest = unpack(KEYS)
+    numbers, modern, paused, kept, begun, counts, newest = unpack(KEYS)
 
 local clock = redis.call('TIME')
 local now = clock[1] * 1000000 + clock[2]
@@ -125,9 +125,9 @@ end
 -- time begins now.
 local function kept_until(key)
     local over = tonumber(redis.call('ZSCORE', kept, key) or 0)
-    local length = tonumber(redis.call('HGET', lengths, key) or 0)
-    if over - length > now + ALLOWANCE then
-        over = now + length
+    local from = tonumber(redis.call('ZSCORE', begun, key) or 0)
+    if from > now + ALLOWANCE then
+        over = now + over - from
     end
     return over > now and over
 end
@@ -135,7 +135,7 @@ end
 -- Frees a key.
 local function free_key(key)
     redis.call('ZREM', kept, key)
-    redis.call('HDEL', lengths, key)
+    redis.call('ZREM', begun, key)
 end
 
 -- Returns the name of a job's lane, or nothing if it is that of `free`.

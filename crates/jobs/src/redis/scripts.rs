@@ -387,7 +387,7 @@ for i = 1, #ARGV, 7 do
         free_key(key)
         if job.unique then
             redis.call('ZADD', kept, now + job.unique, key)
-            redis.call('HSET', lengths, key, string.format('%.0f', job.unique))
+            redis.call('ZADD', begun, now, key)
         end
     elseif is_current then
         if kind ~= 'snooze' then
@@ -418,19 +418,21 @@ return answers
 ",
 
 /// Forgets a part of the keys that are free again. Counts the times of others from now, if the clock
-/// was far ahead: those that are kept the longest, as such times are the latest. Answers whether
-/// there may be more.
+/// was far ahead. Answers whether there may be more.
 sweep: "
 local free_again = redis.call('ZRANGEBYSCORE', kept, '-inf', now, 'LIMIT', 0, 500)
 for _, key in ipairs(free_again) do
     free_key(key)
 end
 local again = 0
-for _, key in ipairs(redis.call('ZREVRANGE', kept, 0, 99)) do
-    local length = tonumber(redis.call('HGET', lengths, key) or 0)
-    if now >= UNSET and redis.call('ZSCORE', kept, key) - length > now + ALLOWANCE then
+if now >= UNSET then
+    local late = '(' .. string.format('%.0f', now + ALLOWANCE)
+    local ahead = redis.call('ZRANGEBYSCORE', begun, late, '+inf', 'WITHSCORES', 'LIMIT', 0, 100)
+    for i = 1, #ahead, 2 do
         allow_full_memory()
-        redis.call('ZADD', kept, now + length, key)
+        local over = redis.call('ZSCORE', kept, ahead[i]) or ahead[i + 1]
+        redis.call('ZADD', kept, now + over - ahead[i + 1], ahead[i])
+        redis.call('ZADD', begun, now, ahead[i])
         again = again + 1
     end
 end

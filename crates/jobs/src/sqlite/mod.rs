@@ -385,23 +385,10 @@ impl Store for Sqlite {
     }
 
     async fn recount(&self) -> Result<(), StoreError> {
-        let is_swept = |base: &Connection| rows::is_swept(base, Time::wall());
-        while !self.read(is_swept).await? {
-            if !self.write(vec![()], changes::sweep).await?.contains(&true) {
-                break;
-            }
-        }
-        let Some(latest) = recount::latest(Time::wall()) else {
-            return Ok(());
-        };
-        let mut after = Some((latest, String::new()));
-        while let Some(place) = after {
-            let asked = vec![place.clone()];
-            let writes = |reply| Writes::new(asked, changes::recount, reply);
-            let answers = self.ask(|reply| Request::Recount(place, writes(reply)));
-            after = answers.await?.pop().flatten();
-        }
-        Ok(())
+        // A disk without room for the one may have some for the other.
+        let swept = self.sweep().await;
+        self.count_again().await?;
+        swept
     }
 
     fn changes(&self) -> Changes {
@@ -414,5 +401,33 @@ impl Store for Sqlite {
 
     fn deadline(&self, at: Time) -> Deadline {
         Deadline::Wall(at.into())
+    }
+}
+
+impl Sqlite {
+    /// Forgets keys that are free again: see [`Store::recount`].
+    async fn sweep(&self) -> Result<(), StoreError> {
+        let is_swept = |base: &Connection| rows::is_swept(base, Time::wall());
+        while !self.read(is_swept).await? {
+            if !self.write(vec![()], changes::sweep).await?.contains(&true) {
+                break;
+            }
+        }
+        Ok(())
+    }
+
+    /// Counts times of jobs again: see [`Store::recount`].
+    async fn count_again(&self) -> Result<(), StoreError> {
+        let Some(latest) = recount::latest(Time::wall()) else {
+            return Ok(());
+        };
+        let mut after = Some((latest, String::new()));
+        while let Some(place) = after {
+            let asked = vec![place.clone()];
+            let writes = |reply| Writes::new(asked, changes::recount, reply);
+            let answers = self.ask(|reply| Request::Recount(place, writes(reply)));
+            after = answers.await?.pop().flatten();
+        }
+        Ok(())
     }
 }

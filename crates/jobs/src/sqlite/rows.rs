@@ -43,6 +43,7 @@ CREATE TABLE kept (
     counted INTEGER NOT NULL
 ) WITHOUT ROWID, STRICT;
 CREATE INDEX kept_until ON kept (until);
+CREATE INDEX kept_counted ON kept (counted);
 ";
 
 /// Brings tables of version 1 to version 2, which has what the clock showed when a time was
@@ -72,6 +73,7 @@ CREATE TABLE kept (
     counted INTEGER NOT NULL
 ) WITHOUT ROWID, STRICT;
 CREATE INDEX kept_until ON kept (until);
+CREATE INDEX kept_counted ON kept (counted);
 ";
 
 /// The columns of [`row::job`]. Whether an attempt runs is not in the file.
@@ -261,15 +263,14 @@ pub(super) fn free(base: &Connection, key: &str) -> rusqlite::Result<()> {
 pub(super) fn is_swept(base: &Connection, now: Time) -> rusqlite::Result<bool> {
     let mut find = base.prepare_cached(
         "SELECT NOT EXISTS (SELECT 1 FROM kept WHERE until <= ?1)
-             AND coalesce((SELECT counted FROM kept ORDER BY until DESC LIMIT 1), 0) <= ?2",
+             AND NOT EXISTS (SELECT 1 FROM kept WHERE counted > ?2)",
     )?;
     let latest = recount::latest(now).map_or(i64::MAX, Time::as_micros);
     find.query_row(params![now.as_micros(), latest], |row| row.get(0))
 }
 
 /// Forgets keys that are free again, at most `most`, and counts the times of others from now, if the
-/// clock was far ahead: those that are kept the longest, as such times are the latest. Returns
-/// whether there may be more.
+/// clock was far ahead. Returns whether there may be more.
 pub(super) fn sweep(base: &Connection, now: Time, most: i64) -> rusqlite::Result<bool> {
     let mut forget = base.prepare_cached(
         "DELETE FROM kept WHERE key IN (SELECT key FROM kept WHERE until <= ?1 LIMIT ?2)",
@@ -279,7 +280,7 @@ pub(super) fn sweep(base: &Connection, now: Time, most: i64) -> rusqlite::Result
     if let Some(latest) = recount::latest(now) {
         let mut again = base.prepare_cached(
             "UPDATE kept SET until = ?1 + until - counted, counted = ?1
-             WHERE counted > ?2 AND key IN (SELECT key FROM kept ORDER BY until DESC LIMIT ?3)",
+             WHERE key IN (SELECT key FROM kept WHERE counted > ?2 LIMIT ?3)",
         )?;
         counted = again.execute(params![now.as_micros(), latest.as_micros(), most])?;
     }

@@ -75,11 +75,11 @@ async fn is_migrated(other: &Client) {
         (SELECT count(*) FROM pg_trigger WHERE tgname = 'durable_refuse_lease'),
         (SELECT count(*) FROM pg_index WHERE indisvalid AND indexrelid IN
             ('durable_jobs_counted'::regclass, 'durable_jobs_lane'::regclass,
-            'durable_jobs_until'::regclass)),
+            'durable_jobs_until'::regclass, 'durable_jobs_kept_since'::regclass)),
         (SELECT version FROM durable_version)";
     let found = other.query_one(count, &[]).await.unwrap();
     let found: Vec<i64> = (0..5).map(|column| found.get(column)).collect();
-    assert_eq!(found, [13, 9, 1, 3, 4]);
+    assert_eq!(found, [13, 9, 1, 4, 4]);
 }
 
 /// What a node of version 1 asks for to run a job, one statement after the other. One of version 2
@@ -251,7 +251,7 @@ fn a_migration_that_was_killed_anywhere_is_completed_by_the_next() {
         other.batch_execute(KILLS).await.unwrap();
         // The columns, the functions, the first index. It is incomplete then, and removed, and made
         // anew. Then the others, likewise, and the version.
-        for statement in (1..=20).chain([22, 22, 22]) {
+        for statement in (1..=20).chain([22, 22, 22, 22]) {
             let again = format!(
                 "SELECT setval('statements', 1, false); UPDATE victim SET kill_at = {statement}"
             );
