@@ -91,8 +91,12 @@ impl Postgres {
         let mut added: HashMap<_, _> = added.iter().map(read).collect::<Result<_, _>>()?;
         let mut answers = Vec::with_capacity(jobs.len());
         for (job, is_asked) in jobs.iter().zip(are_asked) {
+            // The answer for this key may be that of a later job of the batch.
+            if !is_asked {
+                answers.push(Scheduled::Never);
+                continue;
+            }
             answers.push(match added.remove(&job.key) {
-                _ if !is_asked => Scheduled::Never,
                 Some(at) => Scheduled::Created {
                     at: Time::from_micros(at),
                 },

@@ -145,8 +145,8 @@ pub(super) async fn complete(link: &Link, config: Config) -> Result<(), StoreErr
     if !has_kinds {
         has_kinds = admit(link, ADMIT).await?;
     }
-    // Nodes of version 3 may go on without it.
-    admit(link, ADMIT_KEPT).await?;
+    // Nodes of version 3 may go on without it. Whoever admits kept keys admits kinds.
+    has_kinds |= admit(link, ADMIT_KEPT).await?;
     if has_index && has_kinds {
         let (session, process) = lock(link).await?;
         let drop = async {

@@ -278,7 +278,8 @@ unsafe extern "C" fn syscall(
 ) -> c_long {
     match number {
         libc::SYS_kill => return signals::kill(a as libc::pid_t, b as c_int).into(),
-        libc::SYS_tkill | libc::SYS_tgkill => signals::refuse_on_host("`tgkill` by its number"),
+        // `tgkill` names a process, and there is none of the simulated number: it fails.
+        libc::SYS_tkill => signals::refuse_on_host("`tkill` by its number"),
         libc::SYS_rt_sigqueueinfo | libc::SYS_rt_tgsigqueueinfo => {
             signals::refuse_on_host("`sigqueue` by its number");
         }

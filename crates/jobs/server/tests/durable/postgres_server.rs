@@ -81,7 +81,7 @@ fn a_statement_that_the_server_has_undone_is_repeated() {
                 RETURN NULL;
             END $$;
             CREATE TRIGGER fail AFTER INSERT OR UPDATE OR DELETE ON durable_jobs
-                EXECUTE FUNCTION fail();";
+                FOR EACH ROW EXECUTE FUNCTION fail();";
         other.batch_execute(fails).await.unwrap();
         works(&queue).await;
     });

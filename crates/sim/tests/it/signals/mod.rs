@@ -482,9 +482,9 @@ fn a_program_must_not_send_real_signals() {
             // SAFETY: without a signal, the call looks whether there is such a process.
             unsafe { libc::sigqueue(libc::getpid(), 0, value) }.into()
         }),
-        ("`tgkill` by its number", || {
+        ("`tkill` by its number", || {
             // SAFETY: as above.
-            unsafe { libc::syscall(libc::SYS_tgkill, libc::getpid(), libc::gettid(), 0) }
+            unsafe { libc::syscall(libc::SYS_tkill, libc::gettid(), 0) }
         }),
     ];
     for (name, call) in calls {

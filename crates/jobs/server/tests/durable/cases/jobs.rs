@@ -4,7 +4,7 @@ use std::time::Duration;
 
 use tourbillon::time::sleep;
 use tourbillon_jobs::{
-    Failure, Queue, QueueError, Repeat, When,
+    Failure, NewJob, Queue, QueueError, Repeat, When,
     job::State,
     queue::{MAX_KEY, MAX_PAYLOAD},
     store::{Cancelled, Listing, Moved, Scheduled, Store},
@@ -56,9 +56,20 @@ pub async fn bad_input_is_refused<S: Store>(queue: &Queue<S>) {
     let never = Repeat::parse("0 0 30 2 *", "UTC");
     if let Ok(never) = never {
         assert_eq!(
-            queue.schedule("never", never, "").await.unwrap(),
+            queue.schedule("never", never.clone(), "").await.unwrap(),
             Scheduled::Never
         );
+        // In one batch, the answer of the next job of its key is not affected.
+        let both = vec![
+            NewJob::new("never", never, ""),
+            NewJob::new("never", SOON, ""),
+        ];
+        let answers = queue.store().schedule(both).await.unwrap();
+        assert!(
+            matches!(answers[..], [Scheduled::Never, Scheduled::Created { .. }]),
+            "{answers:?}"
+        );
+        queue.cancel("never").await.unwrap();
     }
     assert_eq!(queue.count().await.unwrap().live, 0);
 }
