@@ -54,6 +54,13 @@ fn micros_up(delay: Duration) -> i64 {
     i64::try_from(delay.as_nanos().div_ceil(1000)).unwrap_or(i64::MAX)
 }
 
+/// Returns a length in whole microseconds, for a store. A very long one is shortened: stores add it
+/// to a time, which must not overflow.
+#[cfg(any(feature = "postgres", feature = "redis", feature = "sqlite"))]
+pub(crate) fn micros(length: Duration) -> i64 {
+    micros_up(length).min(i64::MAX / 4)
+}
+
 /// Rounds up to a microsecond. Moments before 1970 become 1970.
 impl From<SystemTime> for Time {
     fn from(time: SystemTime) -> Self {

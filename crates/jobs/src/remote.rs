@@ -18,7 +18,7 @@ use tourbillon::{
 };
 
 use crate::{
-    job::{Time, When},
+    job::{Time, When, micros},
     keeper::{self, Process},
     store::{Deadline, StoreError},
 };
@@ -31,12 +31,6 @@ const LISTEN: Duration = Duration::from_millis(500);
 
 /// Maximum age of a sample of the server's time. Then the next answer replaces it.
 const LONGEST_SAMPLE: Duration = Duration::from_secs(10);
-
-/// Returns whole microseconds for the server. Very long times are shortened.
-pub(crate) fn micros(length: Duration) -> i64 {
-    // The server adds this to its time, which must not overflow.
-    i64::try_from(length.as_nanos().div_ceil(1000)).map_or(i64::MAX / 4, |n| n.min(i64::MAX / 4))
-}
 
 /// A time for the server.
 #[derive(Clone, Copy)]

@@ -7,9 +7,9 @@ use super::{
     values::{Jobs, Times, get, soon},
 };
 use crate::{
-    job::{NewJob, Time, When},
+    job::{NewJob, Time, When, micros},
     recount::ALLOWANCE,
-    remote::{micros, time},
+    remote::time,
     store::{Moved, Replaced, Scheduled, Store, StoreError},
 };
 

@@ -25,9 +25,9 @@ use self::{
     values::{Attempt, Bounds, Ends, bounds, divide, get, names, soon},
 };
 use crate::{
-    job::{Job, NewJob, Time, Token, When},
+    job::{Job, NewJob, Time, Token, When, micros},
     recount,
-    remote::{Aborts, Clock, micros},
+    remote::{Aborts, Clock},
     row::{self, Values},
     store::{
         Begin, Cancelled, Changed, Changes, Counts, Deadline, End, Finish, Held, Kinds, Lease,

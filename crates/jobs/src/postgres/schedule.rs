@@ -13,9 +13,8 @@ use super::{
     values::{get, soon},
 };
 use crate::{
-    job::{DEFAULT_PRIORITY, DEFAULT_QUEUE, LOWEST_PRIORITY},
+    job::{DEFAULT_PRIORITY, DEFAULT_QUEUE, LOWEST_PRIORITY, micros},
     queue::{MAX_KEY, MAX_KIND, MAX_PAYLOAD, MAX_QUEUE},
-    remote::micros,
     store::StoreError,
 };
 

@@ -9,9 +9,9 @@ use tokio_postgres::{
 
 use super::connection::failed;
 use crate::{
-    job::{LOWEST_PRIORITY, NewJob, Repeat, Token, When},
+    job::{LOWEST_PRIORITY, NewJob, Repeat, Token, When, micros},
     node::session::LONGEST,
-    remote::{Moment, micros},
+    remote::Moment,
     row::{self, Get},
     store::{End, Finish, Kinds, Span, StoreError},
 };

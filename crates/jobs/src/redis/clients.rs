@@ -9,8 +9,8 @@ use super::{
     prepare,
 };
 use crate::{
-    job::{NewJob, Time, When},
-    remote::{micros, time},
+    job::{NewJob, Time, When, micros},
+    remote::time,
     store::{Moved, Replaced, Scheduled, Store, StoreError},
 };
 

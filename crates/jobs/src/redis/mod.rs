@@ -36,9 +36,9 @@ use self::{
     scripts::Scripts,
 };
 use crate::{
-    job::{Job, LOWEST_PRIORITY, NewJob, Time, Token, When},
+    job::{Job, LOWEST_PRIORITY, NewJob, Time, Token, When, micros},
     recount::{self, ALLOWANCE},
-    remote::{Aborts, Clock, listen, micros},
+    remote::{Aborts, Clock, listen},
     row,
     store::{
         Begin, Cancelled, Changed, Changes, Counts, Deadline, End, Finish, Held, Kinds, Lease,

@@ -6,10 +6,9 @@ use redis::Script;
 
 use super::{clients::SCHEDULE, prelude::PRELUDE};
 use crate::{
-    job::{DEFAULT_PRIORITY, DEFAULT_QUEUE, LOWEST_PRIORITY},
+    job::{DEFAULT_PRIORITY, DEFAULT_QUEUE, LOWEST_PRIORITY, micros},
     node::session::LONGEST,
     recount::{ALLOWANCE, UNSET},
-    remote::micros,
 };
 
 /// Declares the scripts of a store, each with the text that follows the prelude.

@@ -1,6 +1,6 @@
 //! The tables, and the rows of jobs.
 
-use std::{sync::Arc, time::Duration};
+use std::sync::Arc;
 
 use rusqlite::{
     Connection, ErrorCode, OptionalExtension, Row, named_params, params, types::FromSql,
@@ -8,7 +8,7 @@ use rusqlite::{
 
 use super::holders::Lane;
 use crate::{
-    job::{Job, NewJob, Repeat, Time},
+    job::{Job, NewJob, Repeat, Time, micros},
     recount,
     row::{self, Get, Values as _},
     store::StoreError,
@@ -37,6 +37,10 @@ CREATE TABLE epoch (epoch INTEGER NOT NULL) STRICT;
 INSERT INTO epoch VALUES (0);
 CREATE INDEX jobs_counted ON jobs (counted, key) WHERE counted IS NOT NULL AND dead = 0;
 CREATE TABLE paused (queue TEXT PRIMARY KEY NOT NULL) WITHOUT ROWID, STRICT;
+";
+
+/// The keys that jobs keep after they are done.
+const KEPT: &str = "
 CREATE TABLE kept (
     key TEXT PRIMARY KEY NOT NULL,
     until INTEGER NOT NULL,
@@ -64,16 +68,9 @@ CREATE INDEX jobs_by_lane ON jobs (queue, kind, priority, at) WHERE dead = 0;
 CREATE TABLE paused (queue TEXT PRIMARY KEY NOT NULL) WITHOUT ROWID, STRICT;
 ";
 
-/// Brings tables of version 3 to version 4, which has the keys that jobs keep after they are done.
+/// Brings tables of version 3 to version 4, with [`KEPT`].
 const FROM_3: &str = "
 ALTER TABLE jobs ADD COLUMN unique_for INTEGER;
-CREATE TABLE kept (
-    key TEXT PRIMARY KEY NOT NULL,
-    until INTEGER NOT NULL,
-    counted INTEGER NOT NULL
-) WITHOUT ROWID, STRICT;
-CREATE INDEX kept_until ON kept (until);
-CREATE INDEX kept_counted ON kept (counted);
 ";
 
 /// The columns of [`row::job`]. Whether an attempt runs is not in the file.
@@ -147,10 +144,10 @@ pub(super) fn make_tables(base: &mut Connection) -> Result<(), StoreError> {
         .map_err(failed)?;
     let make = match version {
         StoreError::TABLES => return Ok(()),
-        0 => &[TABLES][..],
-        1 => &[FROM_1, FROM_2, FROM_3],
-        2 => &[FROM_2, FROM_3],
-        3 => &[FROM_3],
+        0 => &[TABLES, KEPT][..],
+        1 => &[FROM_1, FROM_2, FROM_3, KEPT],
+        2 => &[FROM_2, FROM_3, KEPT],
+        3 => &[FROM_3, KEPT],
         other => return Err(StoreError::Version(other)),
     };
     let change = base.transaction().map_err(failed)?;
@@ -211,13 +208,6 @@ pub(super) fn insert(
         ":unique_for": job.kept().map(micros),
     })?;
     Ok(added == 1)
-}
-
-/// Returns a time in microseconds. Very long ones are shortened, so that their sum with a moment has
-/// a place in the file.
-fn micros(time: Duration) -> i64 {
-    let none = Time::from_micros(0);
-    none.after(time).as_micros().min(i64::MAX / 4)
 }
 
 /// Returns until when a key is kept, if the clock shows `now`. If the clock was far ahead when the

@@ -12,7 +12,7 @@ use crate::world::{
     decide::Class,
     disk::Range,
     enter,
-    kernel::{Object, Timer},
+    kernel::{Kernel, Object, Timer},
 };
 
 pub(super) fn symbols() -> [usize; 13] {
@@ -36,12 +36,17 @@ pub(super) fn symbols() -> [usize; 13] {
 /// Passes a point, and makes a descriptor. Its number is that of a real one, with which nothing can
 /// be done: a call that is not simulated fails with `EBADF`.
 pub(crate) fn open(world: &World, object: Object) -> c_int {
+    open_by(world, |kernel, fd, host| kernel.open(fd, host, object))
+}
+
+/// Does the same. `open` adds the descriptor of a machine.
+fn open_by(world: &World, open: impl FnOnce(&mut Kernel, c_int, usize)) -> c_int {
     world.point();
     let fd = number(world);
     if fd >= 0 {
         let mut state = world.lock();
         let host = state.host();
-        state.kernel.open(fd, host, object);
+        open(&mut state.kernel, fd, host);
     }
     fd
 }
@@ -75,16 +80,9 @@ pub(super) fn number(world: &World) -> c_int {
 #[unsafe(no_mangle)]
 extern "C" fn eventfd(count: c_uint, flags: c_int) -> c_int {
     match enter() {
-        Some(world) => {
-            world.point();
-            let fd = number(&world);
-            if fd >= 0 {
-                let mut state = world.lock();
-                let host = state.host();
-                state.kernel.open_event(fd, host, count.into());
-            }
-            fd
-        }
+        Some(world) => open_by(&world, |kernel, fd, host| {
+            kernel.open_event(fd, host, count.into());
+        }),
         None => real!(SYS_eventfd2, count, flags) as c_int,
     }
 }

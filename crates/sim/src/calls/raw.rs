@@ -86,4 +86,14 @@ macro_rules! real {
     }};
 }
 
-pub(super) use real;
+/// Calls the C library's own function, which [`original`](super::thread::original) finds.
+macro_rules! really {
+    ($known:ident, $name:literal $(, $arg:expr => $type:ty)* => $result:ty) => {{
+        type Call = unsafe extern "C" fn($($type),*) -> $result;
+        let found = $crate::calls::thread::original(&$known, $name);
+        // SAFETY: this is the function's type, and the caller vouches for its arguments.
+        unsafe { std::mem::transmute::<usize, Call>(found)($($arg),*) }
+    }};
+}
+
+pub(super) use {real, really};

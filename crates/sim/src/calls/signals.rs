@@ -7,7 +7,11 @@ use libc::{
     sigset_t, sigval, timer_t, timespec,
 };
 
-use super::{fail, raw::real, thread::original};
+use super::{
+    fail,
+    raw::{real, really},
+    thread::original,
+};
 use crate::world::{
     Inside, World, die_with, enter,
     signals::{Action, LAST, Set},
@@ -85,16 +89,6 @@ pub(super) fn find() {
     for (known, name) in FUNCTIONS {
         original(known, name);
     }
-}
-
-/// Calls the C library's own function, for a thread that is not of a simulated host.
-macro_rules! really {
-    ($known:ident, $name:literal $(, $arg:expr => $type:ty)* => $result:ty) => {{
-        type Call = unsafe extern "C" fn($($type),*) -> $result;
-        let found = original(&$known, $name);
-        // SAFETY: this is the function's type, and the caller vouches for its arguments.
-        unsafe { mem::transmute::<usize, Call>(found)($($arg),*) }
-    }};
 }
 
 /// Enters the simulation, if the calling thread is one of a host.

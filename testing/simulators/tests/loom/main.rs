@@ -3,6 +3,8 @@
 //! test: a sleep ends at once, and a timeout never passes.
 #![cfg(loom)]
 
+#[path = "../planted/absent.rs"]
+mod absent;
 #[path = "../planted/mod.rs"]
 mod planted;
 #[allow(dead_code, reason = "not all programs run here")]

@@ -6,11 +6,12 @@ use std::{
     io,
     pin::Pin,
     task::{Context, Poll, Waker},
-    time::{Duration, SystemTime},
+    time::Duration,
 };
 
-pub use std::fs;
-
+pub use crate::absent::{
+    Notify, crash, fs, mount, now, random, restart, set_clock, sync_names, timeout,
+};
 use crate::programs::Sim;
 pub use crate::sockets::{AsyncReadExt, AsyncWriteExt, TcpListener, TcpStream};
 pub use loom::sync::{
@@ -104,47 +105,3 @@ where
 
 /// Ends at once.
 pub async fn sleep(_: Duration) {}
-
-/// Waits for `future` however long it takes.
-pub async fn timeout<F: Future>(_: Duration, future: F) -> io::Result<F::Output> {
-    Ok(future.await)
-}
-
-/// Waits and wakes in programs that do not run here.
-#[derive(Default)]
-pub struct Notify;
-
-impl Notify {
-    pub async fn notified(&self) {
-        unimplemented!("it is not needed")
-    }
-
-    pub fn notify_one(&self) {}
-}
-
-/// Does nothing: no program with a disk runs here.
-pub fn mount(_: &str) {}
-
-pub fn sync_names(_: &str) -> io::Result<()> {
-    unimplemented!("it has no disks")
-}
-
-pub async fn crash(_: &str) {
-    unimplemented!("it has no hosts")
-}
-
-pub async fn restart(_: &str) {
-    unimplemented!("it has no hosts")
-}
-
-pub fn random() -> u64 {
-    unimplemented!("it is not needed")
-}
-
-pub fn now() -> SystemTime {
-    unimplemented!("it has no clock")
-}
-
-pub fn set_clock(_: &str, _: SystemTime) {
-    unimplemented!("it has no clock")
-}

@@ -4,6 +4,8 @@
 //! deadlock, which shuttle finds itself.
 #![cfg(not(any(loom, madsim)))]
 
+#[path = "../planted/absent.rs"]
+mod absent;
 #[path = "../planted/mod.rs"]
 mod planted;
 #[allow(dead_code, reason = "not all programs run here")]

@@ -12,7 +12,7 @@ use std::{
 use libc::{DIR, c_int, c_long, dirent64, off64_t};
 
 use super::{
-    super::{fail, thread::original},
+    super::{fail, raw::really, thread::original},
     on_file, open,
 };
 use crate::world::{Inside, World, decide::Class, disk::Inode, enter, net::Errno};
@@ -56,16 +56,6 @@ static TELL: AtomicUsize = AtomicUsize::new(0);
 static SEEK: AtomicUsize = AtomicUsize::new(0);
 static READ_TO: AtomicUsize = AtomicUsize::new(0);
 static RESOLVE: AtomicUsize = AtomicUsize::new(0);
-
-/// Calls the C library's own function, for what is not simulated.
-macro_rules! really {
-    ($known:ident, $name:literal $(, $arg:expr => $type:ty)* => $result:ty) => {{
-        type Call = unsafe extern "C" fn($($type),*) -> $result;
-        let found = original(&$known, $name);
-        // SAFETY: this is the function's type, and the caller vouches for its arguments.
-        unsafe { mem::transmute::<usize, Call>(found)($($arg),*) }
-    }};
-}
 
 /// Looks up the C library's own functions.
 pub(in crate::calls) fn find() {
