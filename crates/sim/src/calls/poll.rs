@@ -63,18 +63,24 @@ pub(super) fn has_room(world: &World) -> bool {
     has_room
 }
 
+/// The least number of a new descriptor. Lower ones are those that the seed's process inherits, and
+/// other tests of its parent open and close some meanwhile: a seed must not see how many.
+const LEAST: c_int = 200;
+
 /// Returns the number of a new descriptor.
 pub(super) fn number(world: &World) -> c_int {
     if !has_room(world) {
         return -1;
     }
     let path = c"/dev/null".as_ptr();
-    real!(
-        SYS_openat,
-        libc::AT_FDCWD,
-        path,
-        libc::O_PATH | libc::O_CLOEXEC
-    ) as c_int
+    let flags = libc::O_PATH | libc::O_CLOEXEC;
+    let first = real!(SYS_openat, libc::AT_FDCWD, path, flags) as c_int;
+    if first < 0 {
+        return first;
+    }
+    let fd = real!(SYS_fcntl, first, libc::F_DUPFD_CLOEXEC, LEAST) as c_int;
+    really_close(first);
+    fd
 }
 
 #[unsafe(no_mangle)]

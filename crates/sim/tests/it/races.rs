@@ -158,6 +158,23 @@ fn a_host_may_go_on_for_ever(sim: &mut Simulation) {
     sim.client("sleeper", || sleep(Duration::from_secs(61)));
 }
 
+/// A program sees the numbers of its descriptors, and so does a report.
+#[test]
+fn a_descriptor_has_the_same_number_whatever_the_process_has_open() {
+    let run = || {
+        let mut sim = Simulation::new(1);
+        sim.client("a", || async {
+            let listener = std::net::TcpListener::bind("0.0.0.0:80")?;
+            let number = std::os::fd::AsRawFd::as_raw_fd(&listener);
+            Err::<(), _>(std::io::Error::other(format!("it has number {number}")))
+        });
+        sim.run().unwrap_err()
+    };
+    let first = run();
+    let _open = [(); 3].map(|()| std::fs::File::open("/dev/null").unwrap());
+    assert_eq!(run(), first);
+}
+
 /// The same seed gives the same run, also in another process.
 #[test]
 fn a_seed_is_the_same_run_each_time() {
