@@ -1,11 +1,17 @@
 //! Clocks, sleeps and random numbers.
 
-use libc::{c_int, c_uint, c_void, clockid_t, size_t, ssize_t, time_t, timespec, timeval};
+use std::sync::atomic::AtomicUsize;
 
-use super::{TICK, fail, raw::real};
+use libc::{c_int, c_long, c_uint, c_void, clockid_t, size_t, ssize_t, time_t, timespec, timeval};
+
+use super::{
+    TICK, fail,
+    raw::{real, really},
+    thread::original,
+};
 use crate::world::{Ended, NEVER, State, Wait, World, clocks::Clock, enter, me};
 
-pub(super) fn symbols() -> [usize; 7] {
+pub(super) fn symbols() -> [usize; 9] {
     [
         clock_gettime as *const () as usize,
         gettimeofday as *const () as usize,
@@ -14,7 +20,18 @@ pub(super) fn symbols() -> [usize; 7] {
         clock_nanosleep as *const () as usize,
         getrandom as *const () as usize,
         sched_getaffinity as *const () as usize,
+        sched_getcpu as *const () as usize,
+        sysconf as *const () as usize,
     ]
+}
+
+static SYSTEM: AtomicUsize = AtomicUsize::new(0);
+static CORE: AtomicUsize = AtomicUsize::new(0);
+
+/// Looks up the C library's own functions.
+pub(super) fn find() {
+    original(&SYSTEM, c"sysconf");
+    original(&CORE, c"sched_getcpu");
 }
 
 pub(super) fn nanos(time: timespec) -> u64 {
@@ -250,7 +267,27 @@ unsafe extern "C" fn sched_getaffinity(
     // SAFETY: the caller passes a mask of `size` bytes.
     unsafe {
         mask.cast::<u8>().write_bytes(0, size);
-        mask.cast::<u8>().write(0b11);
+        mask.cast::<u8>().write((1 << CORES) - 1);
     }
     0
+}
+
+/// How many cores each machine has.
+const CORES: c_long = 2;
+
+/// No core is told from another one.
+#[unsafe(no_mangle)]
+extern "C" fn sched_getcpu() -> c_int {
+    match enter() {
+        Some(_) => 0,
+        None => really!(CORE, c"sched_getcpu" => c_int),
+    }
+}
+
+#[unsafe(no_mangle)]
+extern "C" fn sysconf(name: c_int) -> c_long {
+    match name {
+        libc::_SC_NPROCESSORS_ONLN | libc::_SC_NPROCESSORS_CONF if enter().is_some() => CORES,
+        _ => really!(SYSTEM, c"sysconf", name => c_int => c_long),
+    }
 }

@@ -60,6 +60,7 @@ unsafe fn bytes<'a>(at: *const c_void, len: usize) -> &'a [u8] {
 /// Has the linker take all functions of this module, and with them these definitions. Also looks up
 /// those of the C library.
 pub(crate) fn link() {
+    clock::find();
     thread::find();
     files::find();
     signals::find();

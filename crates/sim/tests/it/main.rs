@@ -9,5 +9,6 @@ mod network;
 mod planted;
 mod power;
 mod races;
+mod same;
 mod shrink;
 mod signals;

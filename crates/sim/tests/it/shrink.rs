@@ -25,7 +25,7 @@ use tourbillon_sim::{
 use crate::races::lose_an_update;
 
 /// Two hosts that use all that a seed decides: threads, a network that loses, and a disk.
-fn busy(seed: u64) -> Simulation {
+pub(crate) fn busy(seed: u64) -> Simulation {
     let mut network = Network::new();
     network.loss(0.1);
     let mut sim = Simulation::new(seed);

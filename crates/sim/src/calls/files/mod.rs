@@ -100,6 +100,25 @@ unsafe fn is_random(path: *const c_char) -> bool {
     !path.is_null() && [c"/dev/urandom", c"/dev/random"].contains(&unsafe { CStr::from_ptr(path) })
 }
 
+/// Returns whether a path is that of what the real machine allows this process: its cores and its
+/// memory. A host has no such files, as a system without control groups.
+///
+/// # Safety
+///
+/// `path` is a text that ends with a zero byte, or null.
+unsafe fn is_hidden(path: *const c_char) -> bool {
+    if path.is_null() || crate::world::me().is_none() {
+        return false;
+    }
+    // SAFETY: as the caller says.
+    let path = unsafe { CStr::from_ptr(path) }.to_bytes();
+    let of_process = |rest: &[u8]| {
+        let end = rest.iter().rposition(|byte| *byte == b'/');
+        end.is_some_and(|end| &rest[end..] == b"/cgroup")
+    };
+    path.starts_with(b"/sys/fs/cgroup") || path.strip_prefix(b"/proc/").is_some_and(of_process)
+}
+
 /// Returns where an absolute path leads on a disk, if it begins with the path of the disk.
 fn on_mount(mount: &Path, path: &[u8]) -> Option<Place> {
     let mut at = PathBuf::from("/");
@@ -170,6 +189,8 @@ unsafe extern "C" fn openat(from: c_int, path: *const c_char, flags: c_int, mode
         // SAFETY: as above.
         return match unsafe { is_random(path) }.then(enter).flatten() {
             Some(world) => open_object(&world, Object::Random),
+            // SAFETY: as above.
+            None if unsafe { is_hidden(path) } => fail(libc::ENOENT),
             None => real!(SYS_openat, from, path, flags, mode) as c_int,
         };
     };

@@ -4,7 +4,7 @@ use libc::{c_char, c_int, c_uint, mode_t, off64_t, ssize_t, timespec};
 
 use super::{
     super::{clock::nanos, done, fail, raw::real},
-    on_file, on_path,
+    is_hidden, on_file, on_path,
 };
 use crate::world::{
     Inside, World,
@@ -259,6 +259,8 @@ unsafe extern "C" fn faccessat(at: c_int, path: *const c_char, mode: c_int, flag
     // SAFETY: the caller passes a text.
     match unsafe { on_path(at, path) } {
         Some((world, place)) => on_disk(&world, |disk, _| disk.find(&place).map(drop)),
+        // SAFETY: as above.
+        None if unsafe { is_hidden(path) } => fail(libc::ENOENT),
         None => real!(SYS_faccessat, at, path, mode, flags) as c_int,
     }
 }

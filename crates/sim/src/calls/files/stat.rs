@@ -6,7 +6,7 @@ use libc::{c_char, c_int, c_uint, mode_t, stat64};
 
 use super::{
     super::{fail, raw::real},
-    on_file, on_path,
+    is_hidden, on_file, on_path,
 };
 use crate::world::{disk::Attributes, net::Errno};
 
@@ -64,6 +64,10 @@ unsafe fn attributes(at: c_int, path: *const c_char) -> Option<Result<Attributes
         world.point();
         let found = world.lock().attributes(at);
         return Some(found);
+    }
+    // SAFETY: as the caller says.
+    if unsafe { is_hidden(path) } {
+        return Some(Err(libc::ENOENT));
     }
     // SAFETY: as the caller says.
     let (world, place) = unsafe { on_path(at, path) }?;
