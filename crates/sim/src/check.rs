@@ -5,6 +5,7 @@ use std::{
     env,
     io::Write,
     os::unix::process::CommandExt,
+    path::PathBuf,
     process::{self, Command, Stdio},
     sync::atomic::Ordering,
     time::{Duration, Instant},
@@ -207,7 +208,7 @@ fn runner(test: Test, name: &str, describe: fn(&mut Simulation)) -> i32 {
     };
     seeds.run(name);
     let took = seeds.begun.elapsed().as_secs_f64();
-    let shrunk = seeds.shrink();
+    let more = seeds.more();
     // Of fewer seeds than the author asked for, nobody knows what they should find.
     let all_ran = seeds.done >= test.seeds;
     let mut never = seeds
@@ -215,7 +216,7 @@ fn runner(test: Test, name: &str, describe: fn(&mut Simulation)) -> i32 {
         .iter()
         .filter(|(_, times)| **times == 0 && all_ran);
     let (told, code) = match (&seeds.failure, never.next()) {
-        (Some(failure), _) => (failed(name, failure, shrunk.as_ref(), &seeds), 1),
+        (Some(failure), _) => (failed(name, failure, &more, &seeds), 1),
         (None, Some((what, _))) => (
             format!(
                 "{name}: in none of {} seeds this happened: {what}\n",
@@ -239,13 +240,19 @@ fn runner(test: Test, name: &str, describe: fn(&mut Simulation)) -> i32 {
     code
 }
 
+/// What more runs of a failing seed tell.
+#[derive(Default)]
+struct More {
+    /// The failure with few decisions, and what happens then, in words.
+    shrunk: Option<(Shrunk, String)>,
+    /// The seed did not fail in the same way again, but so.
+    other: Option<String>,
+    /// The file that has a trace.
+    perfetto: Option<PathBuf>,
+}
+
 /// Returns what a person needs to know of a failure.
-fn failed(
-    name: &str,
-    failure: &Failure,
-    shrunk: Option<&(Shrunk, String)>,
-    seeds: &Seeds,
-) -> String {
+fn failed(name: &str, failure: &Failure, more: &More, seeds: &Seeds) -> String {
     let program = env::current_exe().unwrap_or_default();
     let (seed, program) = (failure.seed, program.display());
     let mut text = format!(
@@ -254,7 +261,13 @@ fn failed(
          {SEED}={seed} {program} {name} --exact --nocapture\n",
         seeds.done
     );
-    if let Some((shrunk, story)) = shrunk {
+    if let Some(other) = &more.other {
+        text += &format!(
+            "\nThe seed went another way when it was repeated: {other}. Something outside of the \
+             simulation decided.\n"
+        );
+    }
+    if let Some((shrunk, story)) = &more.shrunk {
         let (few, all) = (shrunk.kept.len(), shrunk.all);
         let (kept, took) = (decide::write(&shrunk.kept), shrunk.took.as_secs_f64());
         text += &format!(
@@ -272,6 +285,9 @@ fn failed(
                 .collect::<Vec<_>>()
                 .join(" ")
         );
+    }
+    if let Some(file) = &more.perfetto {
+        text += &format!("\n{} has the trace, for Perfetto.\n", file.display());
     }
     text
 }
@@ -319,15 +335,41 @@ impl Seeds {
         }
     }
 
-    /// Shrinks the failure to few decisions. Returns also what happens with those, in words.
-    fn shrink(&self) -> Option<(Shrunk, String)> {
-        let seconds = number(SHRINK).unwrap_or(SHRINK_SECONDS);
-        let limit = Duration::from_secs(seconds);
-        let failure = self.failure.as_ref()?;
+    /// Shrinks the failure to few decisions, tells what happens with those, and has a trace written
+    /// if somebody asked for one.
+    fn more(&self) -> More {
+        let Some(failure) = &self.failure else {
+            return More::default();
+        };
+        let mut more = More {
+            perfetto: env::var_os(PERFETTO).map(Into::into),
+            ..More::default()
+        };
+        let limit = Duration::from_secs(number(SHRINK).unwrap_or(SHRINK_SECONDS));
         let run = |way| start(self.test, failure.seed, way, self.describe).wait();
-        let shrunk = shrink::shrink(failure, limit, run)?;
-        let story = shrunk.story(env::var_os(PERFETTO).map(Into::into), run);
-        Some((shrunk, story))
+        match shrink::shrink(failure, limit, run) {
+            Ok(shrunk) => {
+                let story = shrunk.story(more.perfetto.clone(), run);
+                more.shrunk = Some((shrunk, story));
+            }
+            Err(other) => {
+                more.other = (!other.is_empty()).then_some(other);
+                // The run with all of its decisions is all that there is to show.
+                if more.perfetto.is_some() {
+                    let orders = Orders {
+                        perfetto: more.perfetto.clone(),
+                        ..Orders::default()
+                    };
+                    let ended = run(Way {
+                        orders,
+                        ..Way::default()
+                    });
+                    more.other = shrink::compare(&ended, failure).err().or(more.other);
+                }
+            }
+        }
+        more.perfetto = more.perfetto.filter(|file| file.exists());
+        more
     }
 
     /// Waits for the end of one process.

@@ -63,6 +63,8 @@ pub(crate) struct Ended {
     pub(crate) result: Result<Report, Failure>,
     /// The decisions that went another way than the usual one, if they were recorded.
     pub(crate) taken: Option<String>,
+    /// The hash of the run, if its decisions or its story were recorded.
+    pub(crate) hash: Option<u64>,
     /// What happened, in words, if somebody asked for it.
     pub(crate) story: String,
 }
@@ -136,14 +138,16 @@ impl Child {
     pub(crate) fn ended(mut self, status: i32) -> Ended {
         let taken = read_end(&mut self.taken, u64::MAX);
         // A process that ended without a word has not even written the end of the line.
-        let (taken, story) = match taken.split_once('\n') {
-            Some((taken, story)) => (Some(taken.to_owned()), story.to_owned()),
-            None => (None, String::new()),
+        let mut parts = taken.splitn(3, '\n').map(str::to_owned);
+        let (taken, hash, story) = match (parts.next(), parts.next(), parts.next()) {
+            (Some(taken), Some(hash), Some(story)) => (Some(taken), hash.parse().ok(), story),
+            _ => (None, None, String::new()),
         };
         let result = self.result(status);
         Ended {
             result,
             taken,
+            hash,
             story,
         }
     }

@@ -27,6 +27,8 @@ pub(crate) struct Shrunk {
     pub(crate) took: Duration,
     /// How it fails with those that are left.
     pub(crate) failure: Failure,
+    /// The hash of the run that failed so.
+    pub(crate) hash: Option<u64>,
 }
 
 /// A search, and the best that it has found.
@@ -34,11 +36,12 @@ struct Search<R> {
     run: R,
     begun: Instant,
     limit: Duration,
-    /// Where the failure is that is looked for.
-    place: String,
     tries: u32,
     kept: Vec<Decision>,
     failure: Failure,
+    hash: Option<u64>,
+    /// How the last run ended that did not fail in the same way.
+    other: String,
 }
 
 /// Returns what two failures have in common that are the same one: what is said first, without what
@@ -59,24 +62,35 @@ fn place(why: &str) -> String {
     }
 }
 
-/// Looks for few decisions of a seed with which it fails in the same way. `None` if the time is
-/// over before anything is known, or if the seed does not fail again.
+/// Returns how a run ended, in a line, and whether that is the failure of `place`.
+pub(crate) fn compare(ended: &Ended, expected: &Failure) -> Result<(), String> {
+    match &ended.result {
+        Ok(_) => Err("it passed".into()),
+        Err(failure) if place(&failure.why) == place(&expected.why) => Ok(()),
+        Err(failure) => Err(failure.why.lines().next().unwrap_or_default().into()),
+    }
+}
+
+/// Looks for few decisions of a seed with which it fails in the same way. If nothing can be found,
+/// returns why: the seed does not fail again, or ends without a word. The reason is empty if the
+/// time is over before anything is known.
 pub(crate) fn shrink(
     failure: &Failure,
     limit: Duration,
     run: impl Fn(Way) -> Ended,
-) -> Option<Shrunk> {
+) -> Result<Shrunk, String> {
     let mut search = Search {
         run,
         begun: Instant::now(),
         limit,
-        place: place(&failure.why),
         tries: 0,
         kept: Vec::new(),
         failure: failure.clone(),
+        hash: None,
+        other: String::new(),
     };
     if !search.attempt(None) {
-        return None;
+        return Err(search.other);
     }
     let all = search.kept.len();
     // Most seeds need nothing of most classes.
@@ -91,18 +105,19 @@ pub(crate) fn shrink(
         }
     }
     let took = search.begun.elapsed();
-    Some(Shrunk {
+    Ok(Shrunk {
         kept: search.kept,
         all,
         tries: search.tries,
         took,
         failure: search.failure,
+        hash: search.hash,
     })
 }
 
 impl Shrunk {
     /// Runs the seed once more, and tells what happens before it fails. `perfetto` gets a trace of
-    /// that. Call this in a process with one thread: the standard library has a lock for
+    /// that. If that run is another one than the one that failed, says so. Call this in a process with one thread: the standard library has a lock for
     /// backtraces, which another thread could have when the child is made.
     pub(crate) fn story(&self, perfetto: Option<PathBuf>, run: impl Fn(Way) -> Ended) -> String {
         let way = Way {
@@ -114,7 +129,17 @@ impl Shrunk {
             },
             ..Way::default()
         };
-        run(way).story
+        let ended = run(way);
+        let other = match compare(&ended, &self.failure) {
+            Ok(()) if ended.hash == self.hash => return ended.story,
+            Ok(()) => "it failed at the same place, by other steps".into(),
+            Err(other) => other,
+        };
+        format!(
+            "    (This run went another way than the one that failed: {other}. Something outside of \
+             the simulation decided.)\n{}",
+            ended.story
+        )
     }
 }
 
@@ -141,18 +166,17 @@ impl<R: Fn(Way) -> Ended> Search<R> {
             ..Way::default()
         };
         let ended = (self.run)(way);
-        let Err(failure) = ended.result else {
+        if let Err(other) = compare(&ended, &self.failure) {
+            self.other = other;
             return false;
-        };
-        // Without a list of the decisions, nothing is known of what the failure needs.
-        let Some(taken) = ended.taken.and_then(|taken| decide::parse(&taken)) else {
-            return false;
-        };
-        let is_same = place(&failure.why) == self.place;
-        if is_same {
-            (self.kept, self.failure) = (taken, failure);
         }
-        is_same
+        // Without a list of the decisions, nothing is known of what the failure needs.
+        let taken = ended.taken.and_then(|taken| decide::parse(&taken));
+        let (Some(taken), Err(failure)) = (taken, ended.result) else {
+            return false;
+        };
+        (self.kept, self.failure, self.hash) = (taken, failure, ended.hash);
+        true
     }
 
     /// Tries to do without the decisions that are chosen by place or value.
@@ -233,7 +257,7 @@ pub fn run_to(
 /// Shrinks a failure of a seed. Returns the decisions that are left.
 pub fn few_decisions(simulation: &Simulation, failure: &Failure) -> Option<String> {
     let limit = Duration::from_secs(60);
-    let shrunk = shrink(failure, limit, |way| start(simulation, way))?;
+    let shrunk = shrink(failure, limit, |way| start(simulation, way)).ok()?;
     Some(decide::write(&shrunk.kept))
 }
 

@@ -31,7 +31,7 @@ use std::{
     path::PathBuf,
     sync::{
         Mutex, MutexGuard, OnceLock, PoisonError,
-        atomic::{AtomicI32, Ordering},
+        atomic::{AtomicI32, AtomicU64, Ordering},
     },
 };
 
@@ -63,6 +63,8 @@ static WORLD: OnceLock<World> = OnceLock::new();
 static TOLD: AtomicI32 = AtomicI32::new(2);
 /// The descriptor that gets the decisions of a seed that ends, and its story.
 static TAKEN: AtomicI32 = AtomicI32::new(-1);
+/// The hash of the run so far. A thread that ends the run may have the lock of the state.
+static HASH: AtomicU64 = AtomicU64::new(0);
 /// How the simulation that begins runs.
 static ORDERS: Mutex<Orders> = Mutex::new(Orders::new());
 
@@ -108,14 +110,16 @@ pub(crate) fn set_orders(orders: Orders) {
     *lock(&ORDERS) = orders;
 }
 
-/// Writes the decisions of the seed, if they are recorded, its story behind them, and its trace.
+/// Writes the decisions of the seed, if they are recorded, its hash and its story behind them, and
+/// its trace.
 pub(crate) fn tell_taken(failure: Option<&str>) {
     perfetto::write(failure);
     let fd = TAKEN.load(Ordering::Relaxed);
     if fd >= 0 {
         // SAFETY: the descriptor is that of a file that stays open.
         let file = unsafe { File::from_raw_fd(fd) };
-        let text = format!("{}\n{}", decide::taken(), story::text());
+        let hash = HASH.load(Ordering::Relaxed);
+        let text = format!("{}\n{hash}\n{}", decide::taken(), story::text());
         let _ = ManuallyDrop::new(file).write_all(text.as_bytes());
     }
 }
@@ -510,6 +514,7 @@ impl State {
     pub(crate) fn mix(&mut self, word: u64) {
         let mixed = (self.hash ^ word).wrapping_mul(0xff51_afd7_ed55_8ccd);
         self.hash = mixed ^ (mixed >> 29);
+        HASH.store(self.hash, Ordering::Relaxed);
     }
 
     /// Returns the name of a thread, with that of its host.

@@ -194,6 +194,94 @@ async fn a_report_tells_where_a_thread_stopped() {
     add_by_two().await;
 }
 
+/// Runs a test of this program in another process. Returns what it wrote.
+fn run_test(name: &str, adds: &[(&str, &str)]) -> String {
+    let program = env::current_exe().unwrap();
+    let mut command = process::Command::new(program);
+    command.args([name, "--exact", "--nocapture", "--include-ignored"]);
+    let output = command.envs(adds.iter().copied()).output().unwrap();
+    let [out, err] = [output.stdout, output.stderr].map(|text| String::from_utf8(text).unwrap());
+    out + &err
+}
+
+/// Appends to a file of the real system, which the seeds share, and fails after as many steps as
+/// the file has bytes.
+#[tourbillon_sim::test(seeds = 1)]
+#[ignore = "it fails, and another test runs it"]
+async fn the_real_system_decides() {
+    let path = env::var_os("TOURBILLON_SIM_REAL_FILE").unwrap();
+    let mut file = File::options().append(true).open(&path).unwrap();
+    file.write_all(b"x").unwrap();
+    for _ in 0..fs::metadata(&path).unwrap().len() {
+        sleep(Duration::from_millis(1)).await;
+    }
+    panic!("it fails");
+}
+
+#[test]
+fn a_report_says_that_the_run_it_tells_is_another_one() {
+    let path = env::temp_dir().join(format!("tourbillon-sim-real-{}", process::id()));
+    fs::write(&path, "").unwrap();
+    let name = "shrink::the_real_system_decides";
+    let path_name = path.to_str().unwrap();
+    let text = run_test(name, &[("TOURBILLON_SIM_REAL_FILE", path_name)]);
+    fs::remove_file(&path).unwrap();
+    let expected = "(This run went another way than the one that failed: it failed at the same \
+                    place, by other steps.";
+    assert!(text.contains(expected), "{text}");
+}
+
+/// Fails by a file of the real system, in the run that measures and in the next one only.
+#[tourbillon_sim::test(seeds = 1)]
+#[ignore = "it fails, and another test runs it"]
+async fn the_first_run_fails() {
+    let path = env::var_os("TOURBILLON_SIM_REAL_FILE").unwrap();
+    let runs = fs::metadata(&path).unwrap().len();
+    let mut file = File::options().append(true).open(&path).unwrap();
+    file.write_all(b"x").unwrap();
+    assert!(runs > 1, "the first one");
+}
+
+#[test]
+fn a_report_says_that_a_seed_does_not_fail_again() {
+    let path = env::temp_dir().join(format!("tourbillon-sim-first-{}", process::id()));
+    fs::write(&path, "").unwrap();
+    let name = "shrink::the_first_run_fails";
+    let path_name = path.to_str().unwrap();
+    let text = run_test(name, &[("TOURBILLON_SIM_REAL_FILE", path_name)]);
+    fs::remove_file(&path).unwrap();
+    let expected = "The seed went another way when it was repeated: it passed.";
+    assert!(text.contains(expected), "{text}");
+}
+
+#[tourbillon_sim::test(seeds = 1)]
+#[ignore = "it fails, and another test runs it"]
+async fn it_fails() {
+    tourbillon::spawn(async { panic!("it fails") })
+        .await
+        .unwrap();
+}
+
+#[test]
+fn a_failure_that_is_not_shrunk_has_a_trace() {
+    let path = env::temp_dir().join(format!("tourbillon-sim-whole-{}", process::id()));
+    let path_name = path.to_str().unwrap();
+    let adds = [
+        ("TOURBILLON_SIM_SHRINK", "0"),
+        ("TOURBILLON_SIM_PERFETTO", path_name),
+    ];
+    let report = run_test("shrink::it_fails", &adds);
+    let text = fs::read_to_string(&path).unwrap_or_else(|error| panic!("{error}: {report}"));
+    fs::remove_file(&path).unwrap();
+    let trace: Value = serde_json::from_str(&text).unwrap();
+    let events = trace["traceEvents"].as_array().unwrap();
+    assert!(events.len() > 10, "{text}");
+    assert!(
+        report.contains(&format!("{path_name} has the trace")),
+        "{report}"
+    );
+}
+
 /// Returns a time of a trace event in ns.
 fn nanos(value: &Value) -> u64 {
     (value.as_f64().unwrap() * 1_000.0).round() as u64
