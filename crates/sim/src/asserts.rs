@@ -32,7 +32,12 @@ macro_rules! assert_always {
 /// Says that the condition should hold in some seed, each time that it is reached.
 ///
 /// After all seeds, a test fails that reached such a place and in which the condition never held.
-/// Then the test does not try what its author thinks: the fault never comes, or comes too late.
+/// Then the test does not try what its author thinks: the fault never comes, or comes too late. A
+/// test that passes tells of each condition in how many seeds it held.
+///
+/// A place that no seed reaches is not known, so a test passes without it. Put the macro where each
+/// run comes by, such as the end of a client's program, and have the condition ask what happened
+/// before.
 ///
 /// ```
 /// # #[cfg(tourbillon_sim)]

@@ -141,7 +141,7 @@ struct Seeds {
     done: u64,
     twice: u64,
     simulated: Duration,
-    /// What should happen in some seed, and how often it did in all.
+    /// What should happen in some seed, and in how many it did.
     sometimes: BTreeMap<String, u64>,
     failure: Option<Failure>,
 }
@@ -214,7 +214,7 @@ fn runner(test: Test, name: &str, describe: fn(&mut Simulation)) -> i32 {
     let mut never = seeds
         .sometimes
         .iter()
-        .filter(|(_, times)| **times == 0 && all_ran);
+        .filter(|(_, held)| **held == 0 && all_ran);
     let (told, code) = match (&seeds.failure, never.next()) {
         (Some(failure), _) => (failed(name, failure, &more, &seeds), 1),
         (None, Some((what, _))) => (
@@ -224,17 +224,20 @@ fn runner(test: Test, name: &str, describe: fn(&mut Simulation)) -> i32 {
             ),
             1,
         ),
-        (None, None) => (
-            format!(
+        (None, None) => {
+            let mut text = format!(
                 "{name}: {} of {} seeds pass, {} of them twice, in {took:.1} s; {:.1?} were \
                  simulated\n",
                 seeds.done,
                 seeds.seeds(),
                 seeds.twice,
                 seeds.simulated
-            ),
-            0,
-        ),
+            );
+            for (what, held) in &seeds.sometimes {
+                text += &format!("  {what}: {held} of {} seeds\n", seeds.done);
+            }
+            (text, 0)
+        }
     };
     let _ = write!(out, "{MARK}{told}");
     code
@@ -406,7 +409,7 @@ impl Seeds {
         self.simulated += report.simulated();
         for (name, times) in &report.numbers {
             if let Some(what) = name.strip_prefix(run::SOMETIMES) {
-                *self.sometimes.entry(what.into()).or_default() += times;
+                *self.sometimes.entry(what.into()).or_default() += u64::from(*times > 0);
             }
         }
         if seed % TWICE == 0 {

@@ -254,6 +254,29 @@ fn a_report_says_that_a_seed_does_not_fail_again() {
     assert!(text.contains(expected), "{text}");
 }
 
+#[tourbillon_sim::test(seeds = 10)]
+fn some_seeds_are_odd(sim: &mut Simulation) {
+    let seed = sim.seed();
+    sim.client("host", move || async move {
+        // Twice in each seed: seeds count.
+        for _ in 0..2 {
+            tourbillon_sim::assert_sometimes!(seed % 2 == 1, "the seed is odd");
+            tourbillon_sim::assert_sometimes!(seed == 7, "it is the seventh");
+        }
+    });
+}
+
+#[test]
+fn a_test_that_passes_tells_in_how_many_seeds_a_condition_held() {
+    let text = run_test("shrink::some_seeds_are_odd", &[]);
+    for line in [
+        "  the seed is odd: 5 of 10 seeds\n",
+        "  it is the seventh: 1 of 10 seeds\n",
+    ] {
+        assert!(text.contains(line), "{text}");
+    }
+}
+
 #[tourbillon_sim::test(seeds = 1)]
 #[ignore = "it fails, and another test runs it"]
 async fn it_fails() {
