@@ -42,7 +42,7 @@ SQLX = ["--features=runtime-tokio,sqlite", "--lib"]
 SQLX += [f"--test=sqlite-{name}" for name in ["migrate", "rustsec", "test-attr"]]
 ALL = ["--all-features", "--tests"]
 # Each crate with the version whose tests are known, what Cargo is to build, and what the manifest
-# lacks. With `--lib`, the package has no other tests, or they need what it lacks.
+# lacks. With `--lib` alone, the package has no other tests, or they need what it lacks.
 CRATES = {
     "mini-redis": ("0.4.1", ["--tests"], ""),
     "tokio-stream": ("0.1.19", ALL, ""),
@@ -51,7 +51,7 @@ CRATES = {
     "hyper": ("1.12.0", ["--features=full", "--lib"], ""),
     "hyper-util": ("0.1.21", ["--features=full", "--tests"], ""),
     "h2": ("0.4.20", ["--lib"], ""),
-    "axum": ("0.8.9", ["--all-features", "--lib"], AXUM_MACROS),
+    "axum": ("0.8.9", ["--all-features", "--lib", "--test=panic_location"], AXUM_MACROS),
     "kameo": ("0.22.2", ["--lib"], ""),
     "ractor": ("0.16.5", ["--tests"], RACTOR_EXAMPLE),
     "actix-rt": ("2.15.0", ["--tests"], ""),
