@@ -13,12 +13,23 @@ use http_body_util::{BodyExt, Empty};
 use hyper_util::client::legacy::Client;
 use tokio::{
     io::{AsyncReadExt, AsyncWriteExt},
-    net::TcpStream,
+    net::{TcpListener, TcpStream},
     time::{sleep, timeout},
 };
 use tokio_tungstenite::{connect_async, tungstenite};
-use tourbillon::{Handle, net::TcpListener};
+use tourbillon::Handle;
 use tourbillon_hyper::{HttpConnector, TourbillonExecutor};
+
+// The program that README.md of `crates/tokio` shows.
+#[allow(dead_code)]
+#[path = "readme/service.rs"]
+mod service;
+
+#[test]
+fn the_readme_shows_a_program_that_compiles() {
+    let readme = include_str!("../../../crates/tokio/README.md");
+    assert!(readme.contains(include_str!("readme/service.rs")));
+}
 
 /// A wait that only a hang exceeds.
 const PATIENCE: Duration = Duration::from_secs(60);
@@ -51,7 +62,7 @@ fn router() -> Router {
 async fn serve() -> SocketAddr {
     let listener = TcpListener::bind("127.0.0.1:0").await.unwrap();
     let addr = listener.local_addr().unwrap();
-    let server = tourbillon_axum::serve(listener, router())
+    let server = tourbillon_axum::serve(tourbillon::net::TcpListener::from(listener), router())
         .max_connections(2)
         .request_body_timeout(Duration::from_millis(50));
     tokio::spawn(server.into_future());

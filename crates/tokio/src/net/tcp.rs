@@ -118,6 +118,13 @@ impl TcpListener {
     }
 }
 
+/// For Tourbillon's own crates, such as its server for axum.
+impl From<TcpListener> for Inner::TcpListener {
+    fn from(listener: TcpListener) -> Self {
+        listener.0
+    }
+}
+
 /// A TCP socket that is not connected and does not listen.
 #[derive(Debug)]
 pub struct TcpSocket(Inner::TcpSocket);

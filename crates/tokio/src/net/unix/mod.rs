@@ -66,6 +66,13 @@ super::stream::derefs! { [] UnixListener => Inner::UnixListener; }
 forward_addrs! { [] UnixListener, SocketAddr: local_addr }
 forward! { [] UnixListener: fn take_error() -> io::Result<Option<io::Error>>; }
 
+/// For Tourbillon's own crates, such as its server for axum.
+impl From<UnixListener> for Inner::UnixListener {
+    fn from(listener: UnixListener) -> Self {
+        listener.0
+    }
+}
+
 impl UnixListener {
     /// Binds to `path`.
     ///
