@@ -91,7 +91,8 @@ def main():
         version, options, lacking = CRATES[name]
         results = {}
         for on in [arguments.on] if arguments.on else RUNTIMES:
-            folder = place(target / "tokio_suite" / "crates" / on, name, version, lacking, on)
+            facade = run.ROOT / "crates" / "tokio" if on == "facade" else None
+            folder = place(target / "tokio_suite" / "crates" / on, name, version, lacking, facade)
             programs = build(folder, target / "tokio_suite" / "target", options, name in UNSTABLE)
             if programs is None:
                 wrong.append(f"{name} does not build on {on}")
@@ -111,8 +112,9 @@ def main():
     return 1 if wrong else 0
 
 
-def place(scratch, name, version, lacking, on):
-    """Places the source of a crate, as a workspace with the runtime. Returns its folder."""
+def place(scratch, name, version, lacking, facade):
+    """Places the source of a crate, as a workspace with the package `tokio` in the folder `facade`,
+    or with tokio. Returns its folder."""
     helper = scratch / "helper"
     shutil.rmtree(helper, ignore_errors=True)
     (helper / "src").mkdir(parents=True)
@@ -136,8 +138,8 @@ def place(scratch, name, version, lacking, on):
     # Both runtimes have the newest versions of the dependencies.
     (folder / "Cargo.lock").unlink(missing_ok=True)
     manifest = f"\n{lacking}\n[workspace]\n"
-    if on == "facade":
-        manifest += f'[patch.crates-io]\ntokio = {{ path = "{run.ROOT / "crates" / "tokio"}" }}\n'
+    if facade:
+        manifest += f'[patch.crates-io]\ntokio = {{ path = "{facade}" }}\n'
     with open(folder / "Cargo.toml", "a") as file:
         file.write(manifest)
     return folder

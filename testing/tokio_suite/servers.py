@@ -3,17 +3,22 @@
 
   crates/tokio/real.sh && testing/tokio_suite/servers.py    all servers of the list below
   testing/tokio_suite/servers.py bore-cli --rounds 3       one of them
+  … --rescue-latency 1    also the facade with another bound for blocked workers, in milliseconds
 
 Cargo downloads the servers from crates.io, verifies their checksums, and builds them as releases.
 `redis-benchmark` asks each of them. The tunnels lead to `redis-server`. The table has medians: the
 processor time of the server's processes for each request, and the latency that 99 % of the requests
-keep. The clients take processor time as well: use a quiet machine.
+keep. The times of the facade in parts of tokio's are of each round: the median, and the least and
+the most. The clients take processor time as well: use a quiet machine. The first line has the day,
+the processor and the load.
 """
 
 import argparse
+import datetime
 import os
 import pathlib
 import re
+import shutil
 import socket
 import statistics
 import subprocess
@@ -58,36 +63,77 @@ def main():
     parser.add_argument("servers", nargs="*", metavar="SERVER", help=", ".join(SERVERS))
     parser.add_argument("--rounds", type=int, default=5)
     parser.add_argument("--requests", type=int, default=100_000, help="of each round")
+    parser.add_argument("--connections", type=int, nargs="+", default=CONNECTIONS)
+    parser.add_argument("--rescue-latency", type=int, metavar="MS")
     arguments = parser.parse_args()
     target = pathlib.Path(os.environ.get("CARGO_TARGET_DIR") or run.ROOT / "target").absolute()
-    print("| server | connections | tokio: CPU a request | p99 | facade: CPU a request | p99 |")
-    print("|---|---|---|---|---|---|", flush=True)
+    facades = {"facade": run.ROOT / "crates" / "tokio"}
+    if bound := arguments.rescue_latency:
+        on = f"facade, {bound} ms"
+        facades[on] = facade_with(bound, target / "tokio_suite" / "servers" / f"tokio-{bound}-ms")
+    heads = ["server", "connections", "tokio: CPU a request", "p99"]
+    for on in facades:
+        heads += [f"{on}: CPU a request", "p99", "CPU, in parts of tokio's"]
+    print(f"{datetime.date.today()}, {machine()}:\n\n| {' | '.join(heads)} |")
+    print("|---" * len(heads) + "|", flush=True)
     for name in arguments.servers or SERVERS:
-        programs = {on: build(target, name, on) for on in crates.RUNTIMES}
-        for connections in CONNECTIONS:
+        programs = {"tokio": build(target, name, "tokio")}
+        programs |= {on: build(target, name, on, facade) for on, facade in facades.items()}
+        for connections in arguments.connections:
             found = {on: [] for on in programs}
             for _ in range(arguments.rounds):
                 for on, program in programs.items():
                     measured = measure(name, program, connections, arguments.requests)
                     found[on].append(measured)
             cells = [cell(found[on]) for on in programs]
+            for i, on in enumerate(facades, 1):
+                cells[i] += f" | {parts(found[on], found['tokio'])}"
             print(f"| {name} | {connections} | {' | '.join(cells)} |", flush=True)
 
 
-def build(target, name, on):
-    """Builds a server, and returns the path of its program."""
+def machine():
+    """Returns the processor, how many there are, and what the load is before the first build."""
+    found = re.search(r"^model name\s*: (.*)", pathlib.Path("/proc/cpuinfo").read_text(), re.M)
+    processor = found.group(1) if found else "unknown processor"
+    return f"{processor}, {os.cpu_count()} cores, load average {os.getloadavg()[0]:.1f}"
+
+
+def facade_with(bound, folder):
+    """Copies the package `tokio` with another bound for blocked workers, and returns the copy."""
+    shutil.rmtree(folder, ignore_errors=True)
+    package = run.ROOT / "crates" / "tokio"
+    shutil.copytree(package, folder, ignore=shutil.ignore_patterns("real", "target"))
+    for file, old, new in [
+        ("Cargo.toml", 'path = "../.."', f'path = "{run.ROOT}"'),
+        ("src/runtime/builder.rs", "from_millis(10);", f"from_millis({bound});"),
+    ]:
+        text = (folder / file).read_text()
+        if text.count(old) != 1:
+            raise SystemExit(f"crates/tokio/{file} has no single `{old}`")
+        (folder / file).write_text(text.replace(old, new))
+    return folder
+
+
+def build(target, name, on, facade=None):
+    """Builds a server, with the package `tokio` in a folder or with tokio. Returns its program."""
     version, options, lacking = crates.CRATES[name]
-    folder = crates.place(target / "tokio_suite" / "servers" / on, name, version, lacking, on)
-    folder_of_programs = target / "tokio_suite" / "servers" / on / "target"
+    servers = target / "tokio_suite" / "servers"
+    scratch = servers / on.replace(", ", "-").replace(" ", "-")
+    folder = crates.place(scratch, name, version, lacking, facade)
     command = [*run.CARGO, "build", "--release", "--bins", "--quiet"]
     command += [option for option in options if "features" in option]
     environment = {
         **os.environ,
-        "CARGO_TARGET_DIR": str(folder_of_programs),
+        # The builds share the crates that do not use the runtime.
+        "CARGO_TARGET_DIR": str(servers / "target"),
         "RUSTFLAGS": "--cap-lints allow",
     }
     subprocess.run(command, cwd=folder, env=environment, check=True)
-    return folder_of_programs / "release" / SERVERS[name][0]
+    program = scratch / "programs" / SERVERS[name][0]
+    program.parent.mkdir(exist_ok=True)
+    # The next build has a program of the same name.
+    shutil.copy2(servers / "target" / "release" / program.name, program)
+    return program
 
 
 def measure(name, program, connections, requests):
@@ -150,6 +196,12 @@ def processor_time(pid):
     """Returns the processor time of a process, in µs."""
     threads = pathlib.Path(f"/proc/{pid}/task").iterdir()
     return sum(int((thread / "schedstat").read_text().split()[0]) for thread in threads) / 1000
+
+
+def parts(found, of_tokio):
+    """Returns the processor times of the rounds, divided by those of tokio in the same rounds."""
+    ratios = [here[0] / there[0] for here, there in zip(found, of_tokio)]
+    return f"{statistics.median(ratios):.2f} ({min(ratios):.2f} to {max(ratios):.2f})"
 
 
 def cell(found):
