@@ -1,15 +1,17 @@
 //! Time, by Tourbillon: sleeps have a resolution of 1 ns.
 
-#[cfg(not(all(tokio_unstable, feature = "tracing")))]
-pub use tourbillon::time::Sleep;
 pub use tourbillon::time::{
-    Duration, Instant, Interval, MissedTickBehavior, Timeout, advance, pause, resume,
+    Duration, Instant, MissedTickBehavior, Timeout, advance, pause, resume,
 };
+#[cfg(not(all(tokio_unstable, feature = "tracing")))]
+pub use tourbillon::time::{Interval, Sleep};
 
 #[cfg(all(tokio_unstable, feature = "tracing"))]
-pub use self::sleep::Sleep;
+pub use self::{interval::Interval, sleep::Sleep};
 use crate::context::need_time;
 
+#[cfg(all(tokio_unstable, feature = "tracing"))]
+mod interval;
 #[cfg(all(tokio_unstable, feature = "tracing"))]
 mod sleep;
 
@@ -150,5 +152,8 @@ pub fn interval_at(start: Instant, period: Duration) -> Interval {
     need_time();
     let mut interval = tourbillon::time::interval_at(start, period);
     interval.set_missed_tick_behavior(MissedTickBehavior::Burst);
+    #[cfg(all(tokio_unstable, feature = "tracing"))]
+    return Interval::new(interval, std::panic::Location::caller());
+    #[cfg(not(all(tokio_unstable, feature = "tracing")))]
     interval
 }

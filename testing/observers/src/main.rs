@@ -6,7 +6,7 @@ use std::{net::SocketAddr, sync::Arc, time::Duration};
 use tokio::{
     sync::Semaphore,
     task::{Builder, yield_now},
-    time::sleep,
+    time::{interval, sleep},
 };
 use tracing_subscriber::prelude::*;
 
@@ -34,6 +34,13 @@ async fn main() {
         }
     };
     named.name("sleeps again and again").spawn(ticks).unwrap();
+    let ticks = async {
+        let mut interval = interval(Duration::from_millis(20));
+        loop {
+            interval.tick().await;
+        }
+    };
+    named.name("ticks again and again").spawn(ticks).unwrap();
     let kept = permits.clone().acquire_owned().await.unwrap();
     let waits = async move {
         let _permit = permits.acquire().await;

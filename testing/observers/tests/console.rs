@@ -34,6 +34,7 @@ struct Seen {
     names: HashMap<u64, String>,
     stats: HashMap<u64, Stats>,
     resources: Vec<String>,
+    operations: Vec<String>,
 }
 
 impl Seen {
@@ -47,6 +48,9 @@ impl Seen {
         let resources = update.resource_update.unwrap_or_default().new_resources;
         self.resources
             .extend(resources.into_iter().map(|it| it.concrete_type));
+        let operations = update.async_op_update.unwrap_or_default().new_async_ops;
+        self.operations
+            .extend(operations.into_iter().map(|it| it.source));
     }
 
     /// Returns the counts of the task with this name.
@@ -97,15 +101,18 @@ async fn tasks_and_resources_are_listed_with_true_counts() {
     let has_all = |seen: &Seen| {
         seen.polls("yields five times") >= 6
             && seen.polls("sleeps again and again") >= 5
+            && seen.polls("ticks again and again") >= 5
             && seen.polls("waits for a permit") >= 1
-            && ["Sleep", "Semaphore"]
+            && ["Interval", "Sleep", "Semaphore"]
                 .iter()
                 .all(|it| seen.resources.iter().any(|name| name == it))
+            && seen.operations.iter().any(|it| it == "Interval::tick")
     };
     while !has_all(&seen) {
         let update = timeout(PATIENCE, updates.message()).await;
         let update = update.unwrap_or_else(|_| panic!("{:?} {:?}", seen.names, seen.resources));
         seen.add(update.unwrap().expect("the program runs"));
+        assert!(begin.elapsed() < PATIENCE, "{:?}", seen.resources);
     }
     // A task that yields wakes itself, five times. One that waits is woken by nobody.
     let yields = seen.task("yields five times").unwrap();

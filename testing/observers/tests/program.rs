@@ -83,6 +83,7 @@ fn tokio_console_lists_the_tasks() {
     assert!(yields.contains("main.rs"), "{yields}");
     // The list of resources.
     tmux(&server, &["send-keys", "r"]);
-    screen(&|screen| screen.contains("Semaphore") && screen.contains("Sleep"));
+    let kinds = ["Interval", "Semaphore", "Sleep"];
+    screen(&|screen| kinds.iter().all(|kind| screen.contains(kind)));
     drop(running);
 }

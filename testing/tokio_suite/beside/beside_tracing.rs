@@ -1,16 +1,30 @@
-//! What a subscriber may do when a task has its span.
+//! What a subscriber may do when a task has its span, and the spans of intervals.
 
 use std::{
     cell::{Cell, RefCell},
+    fmt::{Debug, Write},
+    future::poll_fn,
     panic::{AssertUnwindSafe, catch_unwind},
-    sync::atomic::{AtomicU64, Ordering::Relaxed},
+    pin::pin,
+    sync::{
+        Mutex,
+        atomic::{AtomicU64, Ordering::Relaxed},
+    },
+    task::Poll,
+    time::Duration,
 };
 
 use tokio::{
     runtime::Builder,
     task::{LocalSet, spawn_local},
+    time::interval,
 };
-use tracing::{Event, Metadata, Subscriber, span, subscriber::with_default};
+use tracing::{
+    Event, Metadata, Subscriber,
+    field::{Field, Visit},
+    span,
+    subscriber::with_default,
+};
 
 thread_local! {
     static ACTS: Cell<bool> = const { Cell::new(false) };
@@ -80,4 +94,130 @@ fn only_the_tasks_of_the_program_have_spans() {
         assert!(!places.is_empty());
         assert!(places.iter().all(|it| it.contains("beside_tracing.rs")), "{places:?}");
     });
+}
+
+/// Writes what an interval tells: its spans, and the operations on it. Spans are called by their
+/// names.
+#[derive(Default)]
+struct OfIntervals {
+    names: Mutex<Vec<Option<&'static str>>>,
+}
+
+thread_local! {
+    static TOLD: RefCell<Vec<String>> = const { RefCell::new(Vec::new()) };
+}
+
+fn tell(line: String) {
+    TOLD.with_borrow_mut(|told| told.push(line));
+}
+
+/// The fields, but for the line and the column.
+#[derive(Default)]
+struct Fields(String);
+
+impl Visit for Fields {
+    fn record_debug(&mut self, field: &Field, value: &dyn Debug) {
+        if !["loc.line", "loc.col"].contains(&field.name()) {
+            write!(self.0, " {field}={value:?}").unwrap();
+        }
+    }
+}
+
+impl OfIntervals {
+    /// Writes what happens to a span. Sleeps have numbers, too, but are not written.
+    fn about(&self, what: &str, id: &span::Id) {
+        let index = usize::try_from(id.into_u64()).unwrap() - 1;
+        if let Some(name) = self.names.lock().unwrap()[index] {
+            tell(format!("{what} {name}"));
+        }
+    }
+}
+
+impl Subscriber for OfIntervals {
+    fn enabled(&self, _: &Metadata<'_>) -> bool {
+        true
+    }
+
+    fn new_span(&self, span: &span::Attributes<'_>) -> span::Id {
+        let metadata = span.metadata();
+        let (name, target) = (metadata.name(), metadata.target());
+        let is_ours = ["tokio::time::interval", "tokio::util::trace"].contains(&target);
+        if is_ours {
+            let mut fields = Fields::default();
+            span.record(&mut fields);
+            let root = if span.is_root() { "root " } else { "" };
+            tell(format!("new {root}{name} {target}{}", fields.0));
+        }
+        let mut names = self.names.lock().unwrap();
+        names.push(is_ours.then_some(name));
+        span::Id::from_u64(names.len().try_into().unwrap())
+    }
+
+    fn event(&self, event: &Event<'_>) {
+        let mut fields = Fields::default();
+        event.record(&mut fields);
+        if fields.0.contains("poll_tick") {
+            tell(format!("{}{}", event.metadata().target(), fields.0));
+        }
+    }
+
+    fn enter(&self, id: &span::Id) {
+        self.about("in", id);
+    }
+
+    fn exit(&self, id: &span::Id) {
+        self.about("out of", id);
+    }
+
+    fn record(&self, _: &span::Id, _: &span::Record<'_>) {}
+    fn record_follows_from(&self, _: &span::Id, _: &span::Id) {}
+}
+
+#[test]
+fn an_interval_is_a_resource_and_a_tick_is_an_operation_on_it() {
+    const TICK: [&str; 14] = [
+        "in runtime.resource",
+        "new runtime.resource.async_op tokio::util::trace source=\"Interval::tick\" \
+         inherits_child_attrs=false",
+        "in runtime.resource.async_op",
+        "new runtime.resource.async_op.poll tokio::util::trace",
+        "out of runtime.resource.async_op",
+        "out of runtime.resource",
+        "in runtime.resource",
+        "in runtime.resource.async_op",
+        "in runtime.resource.async_op.poll",
+        "runtime::resource::poll_op op_name=\"poll_tick\" is_ready=",
+        "out of runtime.resource.async_op.poll",
+        "out of runtime.resource.async_op",
+        "out of runtime.resource",
+        "",
+    ];
+    let ticks = async {
+        let mut interval = interval(Duration::from_secs(3_600));
+        tell(String::new());
+        interval.tick().await;
+        tell(String::new());
+        let mut waits = pin!(interval.tick());
+        poll_fn(|cx| Poll::Ready(assert!(waits.as_mut().poll(cx).is_pending()))).await;
+        tell(String::new());
+    };
+    let runtime = Builder::new_current_thread().enable_time().build().unwrap();
+    with_default(OfIntervals::default(), || runtime.block_on(ticks));
+    let told = TOLD.take();
+    assert_eq!(
+        told[..2],
+        [
+            "new root runtime.resource tokio::time::interval concrete_type=\"Interval\" \
+             kind=\"timer\" loc.file=\"tests/beside_tracing.rs\"",
+            ""
+        ]
+    );
+    let expected = ["true", "false"].map(|is_ready| {
+        let of_poll = |line: &str| match line.ends_with('=') {
+            true => format!("{line}{is_ready}"),
+            false => line.to_owned(),
+        };
+        TICK.map(of_poll)
+    });
+    assert_eq!(told[2..], expected.concat());
 }
