@@ -76,6 +76,8 @@ fn sources_of_all_kinds_are_waited_for_with_one_timeout() {
         assert_eq!(start.elapsed(), 5 * SEC);
 
         let mut expected = Vec::new();
+        // They stay open to the end.
+        let mut connected: Vec<Box<dyn Source>> = Vec::new();
         for place in 0..all.len() {
             let make_ready = async {
                 sleep(SEC).await;
@@ -84,14 +86,14 @@ fn sources_of_all_kinds_are_waited_for_with_one_timeout() {
                     1 => half_peer.write_all(&[1]).await.unwrap(),
                     2 => {
                         let connect = TcpStream::connect(listener.local_addr().unwrap());
-                        std::mem::forget(connect.await.unwrap());
+                        connected.push(Box::new(connect.await.unwrap()));
                     }
                     3 => {
                         let to = udp.local_addr().unwrap();
                         assert_eq!(udp_peer.send_to(&[1], to).await.unwrap(), 1);
                     }
                     4 => unix_peer.write_all(&[1]).await.unwrap(),
-                    5 => std::mem::forget(UnixStream::connect(&path).await.unwrap()),
+                    5 => connected.push(Box::new(UnixStream::connect(&path).await.unwrap())),
                     6 => assert_eq!(datagram_peer.send(&[1]).await.unwrap(), 1),
                     _ => writer.write_all(&[1]).unwrap(),
                 }

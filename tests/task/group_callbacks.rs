@@ -250,7 +250,7 @@ fn each_callback_of_a_group_gets_one_outcome_at_the_end() {
                 // Some are due at once, and some never.
                 let delay = LONG * (index % 2);
                 let told = move |how| sender.send(how).unwrap();
-                std::mem::forget(Timer::after(delay).start_with(told));
+                drop(Timer::after(delay).start_with(told));
             }
             yield_now().await;
         });
@@ -260,6 +260,32 @@ fn each_callback_of_a_group_gets_one_outcome_at_the_end() {
         assert_eq!(outcomes.len(), 100);
         let shut_down = outcomes.iter().filter(|&&how| how == Outcome::Shutdown);
         assert!(shut_down.count() >= 50);
+    }
+}
+
+/// When the runtime has ended, no callback is left in the queue of a group, or anywhere else.
+#[test]
+fn no_callback_of_a_group_is_left_at_the_end() {
+    for runtime in runtimes() {
+        let batch = group(&runtime, "batch");
+        let held = Arc::new(());
+        let inner = held.clone();
+        let armed = batch.spawn(async move {
+            for index in 0..100 {
+                let held = inner.clone();
+                // Each takes a while, so the end comes before most of those that are due have run.
+                let run = move || {
+                    spin(MS);
+                    drop(held);
+                };
+                tourbillon::after(LONG * (index % 2), run);
+            }
+            // The worker takes them from their store.
+            yield_now().await;
+        });
+        runtime.block_on(armed).unwrap();
+        drop(runtime);
+        assert_eq!(Arc::strong_count(&held), 1);
     }
 }
 
