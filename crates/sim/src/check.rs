@@ -20,6 +20,7 @@ use crate::{
     world::{
         Orders,
         decide::{self, Kept},
+        outside,
         schedule::ENDLESS,
     },
 };
@@ -30,6 +31,9 @@ const TWICE: u64 = 16;
 const PROGRESS: Duration = Duration::from_secs(5);
 /// Begins what the process of the runner tells. What stands before it is of the test harness.
 const MARK: &str = "--- tourbillon-sim ---\n";
+
+/// How many different calls that left the simulation are counted.
+const MOST_CALLS: usize = 1_000;
 
 const RUNNER: &str = "TOURBILLON_SIM_RUNNER";
 const SEED: &str = "TOURBILLON_SIM_SEED";
@@ -143,6 +147,8 @@ struct Seeds {
     simulated: Duration,
     /// What should happen in some seed, and in how many it did.
     sometimes: BTreeMap<String, u64>,
+    /// The calls that the real system has answered, and how often each was made.
+    outside: BTreeMap<String, u64>,
     failure: Option<Failure>,
 }
 
@@ -204,6 +210,7 @@ fn runner(test: Test, name: &str, describe: fn(&mut Simulation)) -> i32 {
         twice: 0,
         simulated: Duration::ZERO,
         sometimes: BTreeMap::new(),
+        outside: BTreeMap::new(),
         failure: None,
     };
     seeds.run(name);
@@ -236,7 +243,7 @@ fn runner(test: Test, name: &str, describe: fn(&mut Simulation)) -> i32 {
             for (what, held) in &seeds.sometimes {
                 text += &format!("  {what}: {held} of {} seeds\n", seeds.done);
             }
-            (text, 0)
+            (text + &outside::line(&seeds.outside), 0)
         }
     };
     let _ = write!(out, "{MARK}{told}");
@@ -392,7 +399,7 @@ impl Seeds {
             if self
                 .first
                 .remove(&seed)
-                .is_some_and(|first| first != report)
+                .is_some_and(|first| first.numbers != report.numbers)
             {
                 let why = "it went two ways: something outside of the simulation decided, such as \
                            the address of a value"
@@ -407,6 +414,13 @@ impl Seeds {
         }
         self.done += 1;
         self.simulated += report.simulated();
+        for (call, times) in report.outside() {
+            // Each seed may have names of its own.
+            if self.outside.len() >= MOST_CALLS && !self.outside.contains_key(call) {
+                continue;
+            }
+            *self.outside.entry(call.into()).or_default() += times;
+        }
         for (name, times) in &report.numbers {
             if let Some(what) = name.strip_prefix(run::SOMETIMES) {
                 *self.sometimes.entry(what.into()).or_default() += u64::from(*times > 0);

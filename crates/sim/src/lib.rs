@@ -59,7 +59,7 @@ pub mod raw {
 
     pub use crate::{
         control::*,
-        shrink::{few_decisions, run_to, run_with},
+        shrink::{few_decisions, run_for, run_to, run_with},
         world::{
             Report,
             faults::{Faults, Plan, Style},

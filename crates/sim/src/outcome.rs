@@ -54,6 +54,9 @@ impl<E: fmt::Debug> Outcome for Result<(), E> {
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Report {
     pub(crate) numbers: BTreeMap<String, u64>,
+    /// The calls that the real system has answered, and how often each was made. Names of files may
+    /// differ from process to process, though the run is the same.
+    pub(crate) outside: BTreeMap<String, u64>,
 }
 
 impl Report {
@@ -70,6 +73,14 @@ impl Report {
     /// Returns at how many points a thread could have lost its core.
     pub fn points(&self) -> u64 {
         self.number("points")
+    }
+
+    /// Returns the calls of hosts that the real system has answered, such as `open("/etc/hosts") by
+    /// a`, and how often each was made.
+    pub fn outside(&self) -> impl Iterator<Item = (&str, u64)> {
+        self.outside
+            .iter()
+            .map(|(call, times)| (call.as_str(), *times))
     }
 
     /// Returns how many threads there were.

@@ -14,7 +14,8 @@ use std::{
 
 use crate::{
     outcome::{Failure, Report},
-    world::{self, Orders, me},
+    run::OUTSIDE,
+    world::{self, Orders, me, outside::LATE},
 };
 
 /// For how many seconds of real time a seed may take. A seed that takes longer waits for something
@@ -106,8 +107,8 @@ impl Child {
                         libc::dup2(printed.as_raw_fd(), 1);
                         libc::dup2(printed.as_raw_fd(), 2);
                     }
-                    libc::alarm(way.seconds);
                 }
+                crate::calls::watch(way.seconds);
                 RUNS_SEED.store(true, Ordering::Relaxed);
                 let numbers = run();
                 world::tell_taken(None);
@@ -159,18 +160,23 @@ impl Child {
                 let (name, number) = line.rsplit_once(' ')?;
                 Some((name.to_owned(), number.parse().ok()?))
             });
-            let numbers: BTreeMap<_, _> = numbers.collect();
-            if numbers.contains_key("hash") {
-                return Ok(Report { numbers });
+            let mut report = Report {
+                numbers: BTreeMap::new(),
+                outside: BTreeMap::new(),
+            };
+            for (name, number) in numbers {
+                match name.strip_prefix(OUTSIDE) {
+                    Some(call) => report.outside.insert(call.into(), number),
+                    None => report.numbers.insert(name, number),
+                };
+            }
+            if report.numbers.contains_key("hash") {
+                return Ok(report);
             }
         }
         let told = told.strip_prefix("FAILED: ").unwrap_or(&told).to_owned();
         let why = match libc::WIFSIGNALED(status).then(|| libc::WTERMSIG(status)) {
-            Some(libc::SIGALRM) => format!(
-                "after {} s it has not ended: it waits for something outside of the \
-                 simulation\n{told}",
-                self.seconds
-            ),
+            Some(libc::SIGALRM) => format!("after {} s {LATE}\n{told}", self.seconds),
             Some(signal) => format!("signal {signal} ended it\n{told}"),
             None if told.is_empty() => "the program ended the process".into(),
             None => told,

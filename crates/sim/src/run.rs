@@ -23,6 +23,9 @@ use crate::{
 /// Stands before the names of what should happen in some seed.
 pub(crate) const SOMETIMES: &str = "sometimes ";
 
+/// Stands before the calls that the real system has answered.
+pub(crate) const OUTSIDE: &str = "outside ";
+
 /// Through how many points a run goes that decides nothing at random. 0: nobody knows.
 pub(crate) static USUAL_POINTS: AtomicU64 = AtomicU64::new(0);
 
@@ -78,8 +81,13 @@ pub(crate) fn run(simulation: Simulation) -> String {
     let sometimes: String = sometimes
         .map(|(what, times)| format!("{SOMETIMES}{} {times}\n", what.replace('\n', " ")))
         .collect();
+    let left = world::outside::left();
+    let left: String = left
+        .iter()
+        .map(|(call, times)| format!("{OUTSIDE}{call} {times}\n"))
+        .collect();
     format!(
-        "{sometimes}hash {}\npoints {}\nthreads {}\nsimulated_ns {}\n",
+        "{left}{sometimes}hash {}\npoints {}\nthreads {}\nsimulated_ns {}\n",
         report.hash, report.points, report.threads, report.took
     )
 }

@@ -13,6 +13,7 @@ use crate::{
     world::{
         Orders,
         decide::{self, CLASSES, Decision, Kept},
+        outside::LATE,
     },
 };
 
@@ -79,6 +80,15 @@ pub(crate) fn shrink(
     limit: Duration,
     run: impl Fn(Way) -> Ended,
 ) -> Result<Shrunk, String> {
+    // Each try would take as long.
+    if failure
+        .why
+        .lines()
+        .next()
+        .is_some_and(|why| why.ends_with(LATE))
+    {
+        return Err(String::new());
+    }
     let mut search = Search {
         run,
         begun: Instant::now(),
@@ -252,6 +262,15 @@ pub fn run_to(
     };
     let ended = start(simulation, way);
     (ended.result, ended.taken.unwrap_or_default())
+}
+
+/// Runs one seed for so many seconds of real time at most.
+pub fn run_for(simulation: &Simulation, seconds: u32) -> Result<Report, Failure> {
+    let way = Way {
+        seconds,
+        ..Way::default()
+    };
+    start(simulation, way).result
 }
 
 /// Shrinks a failure of a seed. Returns the decisions that are left.

@@ -9,14 +9,18 @@ mod atomics;
 mod clock;
 mod files;
 mod net;
+mod outside;
 mod poll;
 mod raw;
 mod signals;
+mod stuck;
 mod thread;
 
 pub(crate) use self::{
     files::{Listings, Pages},
     poll::{open, really_close},
+    raw::last_real,
+    stuck::{backtrace, thread_id, watch},
 };
 
 use libc::{c_int, c_void};
@@ -61,14 +65,16 @@ unsafe fn bytes<'a>(at: *const c_void, len: usize) -> &'a [u8] {
 /// those of the C library.
 pub(crate) fn link() {
     clock::find();
+    outside::find();
     thread::find();
     files::find();
     signals::find();
-    let all: [&[usize]; 7] = [
+    let all: [&[usize]; 8] = [
         &atomics::symbols(),
         &clock::symbols(),
         &files::symbols(),
         &net::symbols(),
+        &outside::symbols(),
         &poll::symbols(),
         &signals::symbols(),
         &thread::symbols(),

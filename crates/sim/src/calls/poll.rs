@@ -5,7 +5,13 @@ use libc::{
     ssize_t, timespec,
 };
 
-use super::{clock::nanos, fail, raw::real, signals::with_mask};
+use super::{
+    clock::nanos,
+    fail,
+    outside::{is_ready, refuse_wait, waits},
+    raw::real,
+    signals::with_mask,
+};
 use crate::world::{
     Ended, NEVER, Wait, World,
     clocks::Clock,
@@ -176,6 +182,7 @@ unsafe extern "C" fn timerfd_settime(
 #[unsafe(no_mangle)]
 unsafe extern "C" fn read(fd: c_int, buffer: *mut c_void, len: size_t) -> ssize_t {
     let Some(world) = enter().filter(|world| world.lock().kernel.has(fd)) else {
+        waits("read", fd, libc::POLLIN, 0);
         return real!(SYS_read, fd, buffer, len);
     };
     if world.lock().socket(fd).is_ok() {
@@ -218,6 +225,7 @@ unsafe extern "C" fn read(fd: c_int, buffer: *mut c_void, len: size_t) -> ssize_
 #[unsafe(no_mangle)]
 unsafe extern "C" fn write(fd: c_int, buffer: *const c_void, len: size_t) -> ssize_t {
     let Some(world) = enter().filter(|world| world.lock().kernel.has(fd)) else {
+        waits("write", fd, libc::POLLOUT, 0);
         return real!(SYS_write, fd, buffer, len);
     };
     if world.lock().socket(fd).is_ok() {
@@ -475,11 +483,25 @@ unsafe extern "C" fn ppoll(
         let state = world.lock();
         entries.iter().any(|it| state.kernel.has(it.fd))
     });
+    // SAFETY: the caller passes a valid time, or none.
+    let limit = unsafe { time.as_ref() }.map(|time| nanos(*time));
     let Some(world) = entered else {
+        match entries {
+            // Some programs sleep so.
+            [] if !time.is_null() => {
+                // SAFETY: as above.
+                return unsafe { libc::nanosleep(time, std::ptr::null_mut()) };
+            }
+            _ if limit == Some(0) => {}
+            entries => {
+                if !is_ready(entries) {
+                    refuse_wait("poll()");
+                }
+            }
+        }
         return real!(SYS_ppoll, fds, count, time, mask, 8) as c_int;
     };
-    // SAFETY: the caller passes a valid time, or none.
-    let time = unsafe { time.as_ref() }.map(|time| nanos(*time));
+    let time = limit;
     match entries {
         [one] => {
             let conditions = one.events | libc::POLLERR | libc::POLLHUP;

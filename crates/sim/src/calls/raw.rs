@@ -1,6 +1,11 @@
 //! Calls of the system, without the C library.
 
-use std::arch::asm;
+use std::{
+    arch::asm,
+    sync::atomic::{AtomicUsize, Ordering},
+};
+
+use crate::world;
 
 /// Calls the system. Returns its answer, which is the negative error number if the call failed.
 ///
@@ -68,6 +73,27 @@ pub(super) unsafe fn call(number: libc::c_long, args: [usize; 6]) -> isize {
     answer
 }
 
+/// The last call of a simulated thread that the real system answered: a reference to its name.
+static LAST: AtomicUsize = AtomicUsize::new(0);
+
+/// Notes the name of a call, if a thread of the simulation makes it.
+pub(super) fn passes(name: &'static &'static str) {
+    if world::is_outside() {
+        LAST.store(
+            std::ptr::from_ref(name).expose_provenance(),
+            Ordering::Relaxed,
+        );
+    }
+}
+
+/// Returns the name of the last call of a simulated thread that the real system answered.
+pub(crate) fn last_real() -> Option<&'static str> {
+    let at = std::ptr::with_exposed_provenance::<&'static str>(LAST.load(Ordering::Relaxed));
+    // SAFETY: it is null, or the place of a name that lives for ever.
+    let name = unsafe { at.as_ref() }?;
+    Some(name.trim_start_matches("SYS_"))
+}
+
 /// Calls the system with up to six arguments of any integer or pointer type.
 macro_rules! real {
     ($number:ident $(, $arg:expr)* $(,)?) => {{
@@ -79,6 +105,8 @@ macro_rules! real {
                 place += 1;
             )*
             let _ = place;
+            const NAME: &str = stringify!($number);
+            $crate::calls::raw::passes(&NAME);
             // SAFETY: the caller of the function vouches for its arguments.
             #[allow(unused_unsafe, reason = "the function is unsafe itself")]
             unsafe { $crate::calls::raw::call(libc::$number, args) }

@@ -10,7 +10,7 @@ use libc::{c_char, c_int, c_long, c_void, pthread_attr_t, pthread_t, timespec};
 
 use super::{
     clock::nanos,
-    fail,
+    fail, outside,
     raw::{self, real},
     signals,
 };
@@ -332,10 +332,29 @@ unsafe extern "C" fn syscall(
             )
             .into()
         },
-        // SAFETY: as above.
-        _ => unsafe { raw::call(number, [a, b, c, d, e, f]) as c_long },
+        libc::SYS_clone | libc::SYS_clone3 | libc::SYS_execve => {
+            outside::refuse_child(&format!("syscall({number})"));
+            // SAFETY: as above.
+            unsafe { raw::call(number, [a, b, c, d, e, f]) as c_long }
+        }
+        _ => {
+            if !SAFE.contains(&number) {
+                outside::leaves(|| format!("syscall({number})"));
+            }
+            // SAFETY: as above.
+            unsafe { raw::call(number, [a, b, c, d, e, f]) as c_long }
+        }
     }
 }
+
+/// Calls whose answers say nothing of the world outside.
+const SAFE: [c_long; 5] = [
+    libc::SYS_gettid,
+    libc::SYS_membarrier,
+    libc::SYS_madvise,
+    libc::SYS_prctl,
+    libc::SYS_sched_setaffinity,
+];
 
 /// # Safety
 ///

@@ -13,6 +13,7 @@ pub(crate) mod hosts;
 pub(crate) mod kernel;
 mod neglect;
 pub(crate) mod net;
+pub(crate) mod outside;
 pub(crate) mod pair;
 mod perfetto;
 pub(crate) mod schedule;
@@ -39,7 +40,6 @@ use tourbillon_sync::sim::install;
 
 use crate::calls::Listings;
 
-pub(crate) use self::threads::{Ended, Run, Wait};
 use self::{
     clocks::Clocks,
     decide::Kept,
@@ -51,6 +51,10 @@ use self::{
     net::Net,
     story::{Millis, Part, Who},
     threads::Thread,
+};
+pub(crate) use self::{
+    outside::{end_late, stay_inside},
+    threads::{Ended, Run, Wait},
 };
 
 /// The monotonic clock at the start, in ns.
@@ -327,6 +331,11 @@ pub(crate) fn me() -> Option<usize> {
     ME.get()
 }
 
+/// Returns whether the calling thread is one of the simulation, and runs its program.
+pub(crate) fn is_outside() -> bool {
+    ME.get().is_some() && !IS_INSIDE.get()
+}
+
 /// Prints the state and ends the process.
 pub(crate) fn die(why: &str) -> ! {
     // What follows is no longer part of the simulation.
@@ -342,9 +351,16 @@ pub(crate) fn die(why: &str) -> ! {
 pub(crate) fn die_with(why: &str, state: &str) -> ! {
     IS_INSIDE.set(true);
     tell_taken(Some(why));
+    let left = outside::line(&outside::left());
+    let end = if state.is_empty() || left.is_empty() {
+        ""
+    } else {
+        "\n"
+    };
     // SAFETY: the descriptor is that of the process's standard error, or of a file that stays open.
     let told = unsafe { File::from_raw_fd(TOLD.load(Ordering::Relaxed)) };
-    let _ = ManuallyDrop::new(told).write_all(format!("FAILED: {why}\n{state}").as_bytes());
+    let _ =
+        ManuallyDrop::new(told).write_all(format!("FAILED: {why}\n{state}{end}{left}").as_bytes());
     // SAFETY: the call takes no pointers. The other threads wait for their batons and never run
     // again.
     unsafe { libc::_exit(101) }

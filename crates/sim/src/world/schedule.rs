@@ -5,6 +5,7 @@ use super::{
     decide::{Class, Decision, Key},
     die_with,
     faults::Style,
+    outside,
     story::{Part, Who},
 };
 
@@ -198,6 +199,7 @@ impl State {
             }
             _ => {}
         }
+        outside::set_runs(next);
         next
     }
 

@@ -19,6 +19,8 @@ pub(crate) struct Thread {
     pub(crate) host: usize,
     /// Its handle in the C library.
     pub(crate) pthread: libc::pthread_t,
+    /// Its number in the system.
+    pub(crate) system_id: i32,
     pub(super) baton: Arc<Baton>,
     pub(crate) run: Run,
     /// The wait ended by its event, and not by its timeout.
@@ -165,6 +167,7 @@ impl World {
         let baton = world.lock().threads[number].baton.clone();
         baton.take();
         let mut state = world.lock();
+        state.threads[number].system_id = crate::calls::thread_id();
         // A signal may have come when the process had no thread for it.
         let host = state.host();
         state.distribute(host);
@@ -217,6 +220,7 @@ impl State {
             name,
             host,
             pthread: 0,
+            system_id: 0,
             baton: Arc::default(),
             run: Run::Ready,
             woken: false,

@@ -6,6 +6,7 @@ mod disk;
 mod faults;
 mod maps;
 mod network;
+mod outside;
 mod planted;
 mod power;
 mod races;

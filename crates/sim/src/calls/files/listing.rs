@@ -12,7 +12,7 @@ use std::{
 use libc::{DIR, c_int, c_long, dirent64, off64_t};
 
 use super::{
-    super::{fail, raw::really, thread::original},
+    super::{fail, outside::leaves_by_path, raw::really, thread::original},
     on_file, open,
 };
 use crate::world::{Inside, World, decide::Class, disk::Inode, enter, net::Errno};
@@ -84,6 +84,14 @@ unsafe extern "C" fn opendir(path: *const c_char) -> *mut DIR {
     // SAFETY: the caller passes a text.
     let is_simulated = unsafe { super::on_path(libc::AT_FDCWD, path) }.is_some();
     if !is_simulated {
+        // SAFETY: as above.
+        unsafe {
+            if super::is_hidden(path) {
+                fail(libc::ENOENT);
+                return ptr::null_mut();
+            }
+            leaves_by_path("opendir", path);
+        }
         return really!(OPEN, c"opendir", path => *const c_char => *mut DIR);
     }
     // SAFETY: the caller vouches for the path.

@@ -15,7 +15,12 @@ use std::{
 
 use libc::{c_char, c_int, c_void, mode_t, off_t, off64_t, size_t, ssize_t};
 
-use super::{answer, bytes, done, fail, open as open_object, poll::has_room, raw::real};
+use super::{
+    answer, bytes, done, fail, open as open_object,
+    outside::{leaves_by_path, refuse_wait},
+    poll::has_room,
+    raw::real,
+};
 use crate::world::{
     Ended, Inside, NEVER, Wait, World,
     disk::{LockKind, Place, Range},
@@ -90,6 +95,16 @@ unsafe fn on_path(from: c_int, path: *const c_char) -> Option<(Inside, Place)> {
     Some((world, place))
 }
 
+/// Returns whether a path is on the disk of the calling thread's host.
+///
+/// # Safety
+///
+/// `path` is a text that ends with a zero byte, or null.
+pub(super) unsafe fn is_on_disk(path: *const c_char) -> bool {
+    // SAFETY: as the caller says.
+    unsafe { on_path(libc::AT_FDCWD, path) }.is_some()
+}
+
 /// Returns whether a path is that of a file of random bytes.
 ///
 /// # Safety
@@ -106,7 +121,7 @@ unsafe fn is_random(path: *const c_char) -> bool {
 /// # Safety
 ///
 /// `path` is a text that ends with a zero byte, or null.
-unsafe fn is_hidden(path: *const c_char) -> bool {
+pub(super) unsafe fn is_hidden(path: *const c_char) -> bool {
     if path.is_null() || crate::world::me().is_none() {
         return false;
     }
@@ -191,7 +206,11 @@ unsafe extern "C" fn openat(from: c_int, path: *const c_char, flags: c_int, mode
             Some(world) => open_object(&world, Object::Random),
             // SAFETY: as above.
             None if unsafe { is_hidden(path) } => fail(libc::ENOENT),
-            None => real!(SYS_openat, from, path, flags, mode) as c_int,
+            None => {
+                // SAFETY: as above.
+                unsafe { leaves_by_path("open", path) };
+                real!(SYS_openat, from, path, flags, mode) as c_int
+            }
         };
     };
     world.point();
@@ -398,6 +417,13 @@ extern "C" fn sync() {
 #[unsafe(no_mangle)]
 extern "C" fn flock(fd: c_int, operation: c_int) -> c_int {
     let Some(world) = on_file(fd) else {
+        let tried = real!(SYS_flock, fd, operation | libc::LOCK_NB) as c_int;
+        // SAFETY: the pointer is valid for the calling thread.
+        let waits = tried < 0 && unsafe { *libc::__errno_location() } == libc::EWOULDBLOCK;
+        if !waits || operation & libc::LOCK_NB != 0 {
+            return tried;
+        }
+        refuse_wait(&format!("flock({fd})"));
         return real!(SYS_flock, fd, operation) as c_int;
     };
     let kind = match operation & !libc::LOCK_NB {

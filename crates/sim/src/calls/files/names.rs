@@ -3,7 +3,7 @@
 use libc::{c_char, c_int, c_uint, mode_t, off64_t, ssize_t, timespec};
 
 use super::{
-    super::{clock::nanos, done, fail, raw::real},
+    super::{clock::nanos, done, fail, outside::leaves_by_path, raw::real},
     is_hidden, on_file, on_path,
 };
 use crate::world::{
@@ -77,7 +77,11 @@ unsafe extern "C" fn renameat2(
     let entered = unsafe { on_two(at, from, to_at, to) };
     let (world, old, new) = match entered {
         Ok(Some(found)) => found,
-        Ok(None) => return real!(SYS_renameat2, at, from, to_at, to, flags) as c_int,
+        Ok(None) => {
+            // SAFETY: as above.
+            unsafe { leaves_by_path("rename", from) };
+            return real!(SYS_renameat2, at, from, to_at, to, flags) as c_int;
+        }
         Err(errno) => return fail(errno),
     };
     let replaces = match flags {
@@ -113,6 +117,8 @@ unsafe extern "C" fn rmdir(path: *const c_char) -> c_int {
 unsafe extern "C" fn unlinkat(at: c_int, path: *const c_char, flags: c_int) -> c_int {
     // SAFETY: the caller passes a text.
     let Some((world, place)) = (unsafe { on_path(at, path) }) else {
+        // SAFETY: as above.
+        unsafe { leaves_by_path("unlink", path) };
         return real!(SYS_unlinkat, at, path, flags) as c_int;
     };
     on_disk(&world, |disk, now| match flags & libc::AT_REMOVEDIR {
@@ -137,6 +143,8 @@ unsafe extern "C" fn mkdir(path: *const c_char, mode: mode_t) -> c_int {
 unsafe extern "C" fn mkdirat(at: c_int, path: *const c_char, mode: mode_t) -> c_int {
     // SAFETY: the caller passes a text.
     let Some((world, place)) = (unsafe { on_path(at, path) }) else {
+        // SAFETY: as above.
+        unsafe { leaves_by_path("mkdir", path) };
         return real!(SYS_mkdirat, at, path, mode) as c_int;
     };
     on_disk(&world, |disk, now| disk.make_dir(&place, mode, now))
@@ -165,7 +173,11 @@ unsafe extern "C" fn linkat(
     // SAFETY: the caller passes two texts.
     match unsafe { on_two(at, from, to_at, to) } {
         Ok(Some((world, old, new))) => on_disk(&world, |disk, now| disk.link(&old, &new, now)),
-        Ok(None) => real!(SYS_linkat, at, from, to_at, to, flags) as c_int,
+        Ok(None) => {
+            // SAFETY: as above.
+            unsafe { leaves_by_path("link", from) };
+            real!(SYS_linkat, at, from, to_at, to, flags) as c_int
+        }
         Err(errno) => fail(errno),
     }
 }
@@ -188,7 +200,11 @@ unsafe extern "C" fn symlinkat(to: *const c_char, at: c_int, path: *const c_char
     match unsafe { on_path(at, path) } {
         // So does Linux if a file system has none.
         Some(_) => fail(libc::EPERM),
-        None => real!(SYS_symlinkat, to, at, path) as c_int,
+        None => {
+            // SAFETY: as above.
+            unsafe { leaves_by_path("symlink", path) };
+            real!(SYS_symlinkat, to, at, path) as c_int
+        }
     }
 }
 
@@ -199,6 +215,8 @@ unsafe extern "C" fn symlinkat(to: *const c_char, at: c_int, path: *const c_char
 unsafe extern "C" fn readlink(path: *const c_char, to: *mut c_char, room: usize) -> ssize_t {
     // SAFETY: the caller passes a text.
     let Some((world, place)) = (unsafe { on_path(libc::AT_FDCWD, path) }) else {
+        // SAFETY: as above.
+        unsafe { leaves_by_path("readlink", path) };
         return real!(SYS_readlinkat, libc::AT_FDCWD, path, to, room);
     };
     // It is a file or a directory, if it is there.
@@ -261,7 +279,11 @@ unsafe extern "C" fn faccessat(at: c_int, path: *const c_char, mode: c_int, flag
         Some((world, place)) => on_disk(&world, |disk, _| disk.find(&place).map(drop)),
         // SAFETY: as above.
         None if unsafe { is_hidden(path) } => fail(libc::ENOENT),
-        None => real!(SYS_faccessat, at, path, mode, flags) as c_int,
+        None => {
+            // SAFETY: as above.
+            unsafe { leaves_by_path("access", path) };
+            real!(SYS_faccessat, at, path, mode, flags) as c_int
+        }
     }
 }
 
@@ -272,6 +294,8 @@ unsafe extern "C" fn faccessat(at: c_int, path: *const c_char, mode: c_int, flag
 unsafe extern "C" fn chmod(path: *const c_char, mode: mode_t) -> c_int {
     // SAFETY: the caller passes a text.
     let Some((world, place)) = (unsafe { on_path(libc::AT_FDCWD, path) }) else {
+        // SAFETY: as above.
+        unsafe { leaves_by_path("chmod", path) };
         return real!(SYS_fchmodat, libc::AT_FDCWD, path, mode) as c_int;
     };
     on_disk(&world, |disk, _| {
@@ -300,6 +324,8 @@ extern "C" fn fchmod(fd: c_int, mode: mode_t) -> c_int {
 unsafe extern "C" fn truncate64(path: *const c_char, len: off64_t) -> c_int {
     // SAFETY: the caller passes a text.
     let Some((world, place)) = (unsafe { on_path(libc::AT_FDCWD, path) }) else {
+        // SAFETY: as above.
+        unsafe { leaves_by_path("truncate", path) };
         return real!(SYS_truncate, path, len) as c_int;
     };
     on_disk(&world, |disk, now| {

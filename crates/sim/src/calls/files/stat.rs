@@ -5,7 +5,7 @@ use std::mem;
 use libc::{c_char, c_int, c_uint, mode_t, stat64};
 
 use super::{
-    super::{fail, raw::real},
+    super::{fail, outside::leaves_by_path, raw::real},
     is_hidden, on_file, on_path,
 };
 use crate::world::{disk::Attributes, net::Errno};
@@ -70,7 +70,11 @@ unsafe fn attributes(at: c_int, path: *const c_char) -> Option<Result<Attributes
         return Some(Err(libc::ENOENT));
     }
     // SAFETY: as the caller says.
-    let (world, place) = unsafe { on_path(at, path) }?;
+    let Some((world, place)) = (unsafe { on_path(at, path) }) else {
+        // SAFETY: as the caller says.
+        unsafe { leaves_by_path("stat", path) };
+        return None;
+    };
     world.point();
     let found = world.lock().on_disk(|disk, now| {
         let inode = disk.find(&place)?;

@@ -8,6 +8,7 @@ use super::{
     super::{
         answer, bytes,
         files::{self, on_file},
+        outside::waits,
         raw::real,
     },
     on_socket, read_address, until_done, write_address,
@@ -126,6 +127,7 @@ unsafe extern "C" fn sendto(
     at_len: socklen_t,
 ) -> ssize_t {
     let Some(world) = on_socket(fd) else {
+        waits("sendto", fd, libc::POLLOUT, flags);
         return real!(SYS_sendto, fd, buffer, len, flags, at, at_len);
     };
     let to = match at.is_null() {
@@ -206,6 +208,7 @@ unsafe fn scattered<T>(
 #[unsafe(no_mangle)]
 unsafe extern "C" fn sendmsg(fd: c_int, message: *const msghdr, flags: c_int) -> ssize_t {
     let Some(world) = on_socket(fd) else {
+        waits("sendmsg", fd, libc::POLLOUT, flags);
         return real!(SYS_sendmsg, fd, message, flags);
     };
     // SAFETY: the caller passes a valid message.
@@ -244,6 +247,7 @@ unsafe extern "C" fn recvfrom(
     at_len: *mut socklen_t,
 ) -> ssize_t {
     let Some(world) = on_socket(fd) else {
+        waits("recvfrom", fd, libc::POLLIN, flags);
         return real!(SYS_recvfrom, fd, buffer, len, flags, at, at_len);
     };
     let buffer = iovec {
@@ -265,6 +269,7 @@ unsafe extern "C" fn recvfrom(
 #[unsafe(no_mangle)]
 unsafe extern "C" fn recvmsg(fd: c_int, message: *mut msghdr, flags: c_int) -> ssize_t {
     let Some(world) = on_socket(fd) else {
+        waits("recvmsg", fd, libc::POLLIN, flags);
         return real!(SYS_recvmsg, fd, message, flags);
     };
     // SAFETY: the caller passes a valid message.
@@ -289,6 +294,7 @@ unsafe extern "C" fn recvmsg(fd: c_int, message: *mut msghdr, flags: c_int) -> s
 #[unsafe(no_mangle)]
 unsafe extern "C" fn readv(fd: c_int, at: *const iovec, count: c_int) -> ssize_t {
     let Some(world) = on_file_or_socket(fd) else {
+        waits("readv", fd, libc::POLLIN, 0);
         return real!(SYS_readv, fd, at, count);
     };
     let is_file = world.lock().kernel.file(fd).is_some();
@@ -307,6 +313,7 @@ unsafe extern "C" fn readv(fd: c_int, at: *const iovec, count: c_int) -> ssize_t
 #[unsafe(no_mangle)]
 unsafe extern "C" fn writev(fd: c_int, at: *const iovec, count: c_int) -> ssize_t {
     let Some(world) = on_file_or_socket(fd) else {
+        waits("writev", fd, libc::POLLOUT, 0);
         return real!(SYS_writev, fd, at, count);
     };
     let is_file = world.lock().kernel.file(fd).is_some();

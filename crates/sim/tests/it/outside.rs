@@ -1,0 +1,229 @@
+//! Calls that leave the simulation.
+
+use std::{
+    env,
+    ffi::CStr,
+    fs::{self, File},
+    io::{Read, Write},
+    mem,
+    os::{fd::FromRawFd, unix::net::UnixStream},
+    process::Command,
+    ptr, thread,
+    time::{Duration, Instant},
+};
+
+use tourbillon_sim::{Disk, Report, Simulation, raw::run_for};
+
+/// Describes a host `a` with this program.
+fn host(program: fn()) -> Simulation {
+    let mut sim = Simulation::new(0);
+    sim.client("a", move || async move { program() });
+    sim
+}
+
+/// Runs a program on a host `a`, and returns why it fails.
+fn why(program: fn()) -> String {
+    host(program).run().expect_err("it fails").why().to_owned()
+}
+
+/// Runs a program on a host `a`, and returns the calls that left the simulation.
+fn outside(program: fn()) -> Vec<(String, u64)> {
+    let report = host(program).run();
+    let report: Report = report.unwrap_or_else(|failure| panic!("{failure}"));
+    let outside = report.outside();
+    outside
+        .map(|(call, times)| (call.to_owned(), times))
+        .collect()
+}
+
+fn begins(text: &str, expected: &str) {
+    assert!(text.starts_with(expected), "{text}");
+}
+
+#[test]
+fn child_processes_fail_a_seed() {
+    let spawn = || _ = Command::new("true").status();
+    begins(
+        &why(spawn),
+        "a: main calls posix_spawn(\"true\"): a child process is not simulated",
+    );
+    // SAFETY: the calls fail the seed.
+    let fork = || _ = unsafe { libc::fork() };
+    begins(&why(fork), "a: main calls fork(): a child process");
+    // SAFETY: as above.
+    let shell = || _ = unsafe { libc::system(c"true".as_ptr()) };
+    begins(
+        &why(shell),
+        "a: main calls system(\"true\"): a child process",
+    );
+}
+
+#[test]
+fn a_wait_for_a_real_descriptor_fails_a_seed() {
+    let began = Instant::now();
+    let text = why(|| {
+        let (mut one, _other) = UnixStream::pair().unwrap();
+        _ = one.read(&mut [0]);
+    });
+    begins(&text, "a: main calls recvfrom(");
+    assert!(
+        text.contains("it would wait for something outside of the simulation"),
+        "{text}"
+    );
+    assert!(text.contains("These calls left the simulation: "), "{text}");
+    assert!(text.contains("socketpair() by a"), "{text}");
+    let text = why(|| {
+        let mut fds = [0; 2];
+        // SAFETY: there is room for two descriptors.
+        assert_eq!(unsafe { libc::pipe(fds.as_mut_ptr()) }, 0);
+        // SAFETY: the descriptor is a new one.
+        let mut pipe = unsafe { File::from_raw_fd(fds[0]) };
+        _ = pipe.read(&mut [0]);
+    });
+    begins(&text, "a: main calls read(");
+    let text = why(|| {
+        let (one, _other) = UnixStream::pair().unwrap();
+        let fd = std::os::fd::AsRawFd::as_raw_fd(&one);
+        let mut entry = libc::pollfd {
+            fd,
+            events: libc::POLLIN,
+            revents: 0,
+        };
+        // SAFETY: one entry.
+        unsafe { libc::poll(&mut entry, 1, -1) };
+    });
+    begins(&text, "a: main calls poll()");
+    // Without the check, each waits until its time is over.
+    assert!(began.elapsed() < Duration::from_secs(60));
+}
+
+/// What is in a pipe already was written by a thread of the simulation.
+#[test]
+fn what_is_there_can_be_read() {
+    let found = outside(|| {
+        let (mut one, mut other) = UnixStream::pair().unwrap();
+        other.write_all(b"x").unwrap();
+        let mut byte = [0];
+        one.read_exact(&mut byte).unwrap();
+        assert_eq!(byte, *b"x");
+        one.set_nonblocking(true).unwrap();
+        one.read(&mut byte).expect_err("there is no more");
+    });
+    assert_eq!(found, [("socketpair() by a".into(), 1)]);
+}
+
+#[test]
+fn a_poll_of_nothing_is_a_sleep() {
+    let mut sim = host(|| {
+        // SAFETY: no entries.
+        unsafe { libc::poll(ptr::null_mut(), 0, 100_000) };
+    });
+    let report = sim.run().unwrap_or_else(|failure| panic!("{failure}"));
+    assert!(report.simulated() >= Duration::from_secs(100));
+}
+
+#[test]
+fn files_of_the_real_system_are_named() {
+    let found = outside(|| {
+        _ = fs::read("/etc/hosts");
+        _ = fs::read("/etc/hosts");
+        _ = fs::read("/proc/meminfo");
+        fs::read("/proc/self/exe").unwrap();
+        fs::read("/dev/null").unwrap();
+        let path = env::temp_dir().join("tourbillon-sim-no-such-folder/x");
+        fs::write(&path, "").unwrap_err();
+        fs::remove_file(&path).unwrap_err();
+        _ = fs::read_dir("/etc");
+    });
+    let calls: Vec<_> = found
+        .iter()
+        .map(|(call, times)| (call.as_str(), *times))
+        .collect();
+    let dir = env::temp_dir().join("tourbillon-sim-no-such-folder/x");
+    let [open, unlink] = ["open", "unlink"].map(|call| format!("{call}({dir:?}) by a"));
+    let mut expected = vec![
+        ("open(\"/etc/hosts\") by a", 2),
+        ("open(\"/proc/meminfo\") by a", 1),
+        (&open, 1),
+        (&unlink, 1),
+        ("opendir(\"/etc\") by a", 1),
+    ];
+    expected.sort_unstable();
+    assert_eq!(calls, expected);
+}
+
+#[test]
+fn system_calls_by_number_are_named() {
+    let found = outside(|| {
+        // SAFETY: calls without arguments.
+        unsafe { libc::syscall(libc::SYS_getppid) };
+        // SAFETY: as above.
+        unsafe { libc::syscall(libc::SYS_gettid) };
+    });
+    let name = format!("syscall({}) by a", libc::SYS_getppid);
+    assert_eq!(found, [(name, 1)]);
+}
+
+#[test]
+fn a_failure_names_the_calls_in_one_line() {
+    let text = why(|| {
+        _ = fs::read("/etc/hosts");
+        panic!("it fails");
+    });
+    let line = "\nThese calls left the simulation: open(\"/etc/hosts\") by a\n";
+    assert!(text.contains(line), "{text}");
+}
+
+/// The library in C would read and write the real file of that name.
+#[test]
+fn a_stream_of_c_on_a_simulated_disk_fails_a_seed() {
+    fn open(path: &CStr) -> bool {
+        // SAFETY: both are texts.
+        let file = unsafe { libc::fopen(path.as_ptr(), c"w".as_ptr()) };
+        if file.is_null() {
+            return false;
+        }
+        // SAFETY: the file is open.
+        unsafe { libc::fclose(file) };
+        true
+    }
+    let mut sim = host(|| assert!(!open(c"/proc/self/cgroup")));
+    sim.run().unwrap_or_else(|failure| panic!("{failure}"));
+    let mut sim = host(|| _ = open(c"/data/log"));
+    sim.disk("/data", Disk::new());
+    let failure = sim.run().unwrap_err();
+    begins(
+        failure.why(),
+        "a: main calls fopen(\"/data/log\"): streams of C",
+    );
+}
+
+/// Waits by a function of the C library that is not replaced.
+#[inline(never)]
+fn wait_in_c() {
+    // SAFETY: the path is a text.
+    unsafe { libc::access(c"/etc/hosts".as_ptr(), libc::R_OK) };
+    // SAFETY: all bytes may be zero: nobody has posted.
+    let mut semaphore: libc::sem_t = unsafe { mem::zeroed() };
+    // SAFETY: the semaphore lives until the call ends.
+    unsafe { libc::sem_wait(&mut semaphore) };
+}
+
+#[test]
+fn a_thread_that_is_stuck_is_named() {
+    let mut sim = Simulation::new(0);
+    sim.client("a", || async {
+        let named = thread::Builder::new().name("the stuck one".into());
+        named.spawn(wait_in_c).unwrap().join().unwrap();
+    });
+    let failure = run_for(&sim, 2).unwrap_err();
+    let text = failure.why();
+    begins(
+        text,
+        "after 2 s it has not ended: it waits for something outside of the simulation\n",
+    );
+    let named = "a: the stuck one has the core. The last call that the real system answered is \
+                 faccessat. It is here:\n";
+    assert!(text.contains(named), "{text}");
+    assert!(text.contains("wait_in_c"), "{text}");
+}
