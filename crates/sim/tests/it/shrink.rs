@@ -195,7 +195,7 @@ async fn a_report_tells_where_a_thread_stopped() {
 }
 
 /// Runs a test of this program in another process. Returns what it wrote.
-fn run_test(name: &str, adds: &[(&str, &str)]) -> String {
+pub(crate) fn run_test(name: &str, adds: &[(&str, &str)]) -> String {
     let program = env::current_exe().unwrap();
     let mut command = process::Command::new(program);
     command.args([name, "--exact", "--nocapture", "--include-ignored"]);
