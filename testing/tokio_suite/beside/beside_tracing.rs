@@ -17,7 +17,7 @@ use std::{
 use tokio::{
     runtime::Builder,
     task::{LocalSet, spawn_local},
-    time::interval,
+    time::{interval, sleep},
 };
 use tracing::{
     Event, Metadata, Subscriber,
@@ -195,6 +195,8 @@ fn an_interval_is_a_resource_and_a_tick_is_an_operation_on_it() {
     let ticks = async {
         let mut interval = interval(Duration::from_secs(3_600));
         tell(String::new());
+        // The first tick is due, also by tokio's clock of whole milliseconds.
+        sleep(Duration::from_millis(10)).await;
         interval.tick().await;
         tell(String::new());
         let mut waits = pin!(interval.tick());
