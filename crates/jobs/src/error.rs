@@ -2,6 +2,8 @@
 
 use std::{fmt, sync::Arc};
 
+use crate::tls::TlsError;
+
 /// The store did not do what it was asked for.
 ///
 /// The request may have had its effect all the same if the connection was lost: repeat it. All
@@ -42,6 +44,8 @@ pub enum StoreError {
     Closed,
     /// The store was opened before a fork, by the parent of this process, which alone can use it.
     Forked,
+    /// A connection with TLS to the server was not made.
+    Tls(TlsError),
     /// The store reported an error, or could not be reached.
     Failed(Arc<dyn std::error::Error + Send + Sync>),
 }
@@ -95,6 +99,7 @@ impl fmt::Display for StoreError {
             Self::Forked => f.write_str(
                 "the store was opened before a fork, in the parent process; open it in this one",
             ),
+            Self::Tls(error) => error.fmt(f),
             Self::Failed(error) => {
                 error.fmt(f)?;
                 // The driver of PostgreSQL says only "db error", and has the rest as the source.
@@ -143,7 +148,14 @@ impl std::error::Error for StoreError {
     fn source(&self) -> Option<&(dyn std::error::Error + 'static)> {
         match self {
             Self::Refused(error) | Self::Failed(error) => Some(error.as_ref()),
+            Self::Tls(error) => Some(error),
             _ => None,
         }
+    }
+}
+
+impl From<TlsError> for StoreError {
+    fn from(error: TlsError) -> Self {
+        Self::Tls(error)
     }
 }

@@ -34,6 +34,11 @@ mod row;
 #[cfg(feature = "sqlite")]
 pub mod sqlite;
 pub mod store;
+#[cfg_attr(
+    not(all(feature = "postgres", feature = "redis", feature = "tls")),
+    allow(dead_code, unused_imports, reason = "each feature uses a part")
+)]
+mod tls;
 
 #[cfg(feature = "json")]
 pub use self::job::JobArgs;

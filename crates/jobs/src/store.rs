@@ -10,8 +10,8 @@ use std::{
 use tokio::sync::watch;
 use tourbillon::time::Instant;
 
-pub use crate::error::StoreError;
 use crate::job::{Job, NewJob, Repeat, Time, Token, When};
+pub use crate::{error::StoreError, tls::TlsError};
 
 /// The answer to [`Store::schedule`].
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]

@@ -2,22 +2,30 @@
 
 use std::{
     collections::HashMap,
-    fmt,
     future::poll_fn,
-    net::IpAddr,
-    path::PathBuf,
-    sync::{Arc, Mutex, PoisonError},
+    sync::{Arc, Mutex, PoisonError, atomic::Ordering},
 };
 
 use tokio_postgres::{
     AsyncMessage, Client, Config, Connection, NoTls, Row, SimpleQueryMessage, Statement,
-    config::Host, error::SqlState, tls::NoTlsStream, types::ToSql,
+    error::SqlState,
+    tls::{TlsConnect, TlsStream},
+    types::ToSql,
 };
-use tourbillon::time::timeout;
+use tourbillon::{net::TcpStream, time::timeout};
 
+#[cfg(feature = "tls")]
+use tokio_postgres::config::SslMode;
+
+#[cfg(feature = "tls")]
+use super::secure::Secure;
+use super::servers::{How, Place, Servers};
+#[cfg(feature = "tls")]
+use crate::tls::Mode;
 use crate::{
     remote::{self, Aborts, LIMIT, Listener, Slot, Stream, lost, tcp, unix},
     store::{Changed, StoreError},
+    tls,
 };
 
 /// Settings that let the server end the connection of a client that vanished, within 20 s. Such a
@@ -41,6 +49,9 @@ const SESSION: &str = "
 const _: () = assert!(LIMIT.as_millis() > 8000);
 
 pub(super) type Parameters<'a> = &'a [&'a (dyn ToSql + Sync)];
+
+/// A client, and the task that moves its data.
+type Started = (Client, Aborts<()>);
 
 struct Live {
     /// The task that moves the connection's data. Dropped first: an end of `client` would have the
@@ -80,7 +91,7 @@ impl Live {
 
 /// What is needed to make a connection.
 struct Way {
-    config: Config,
+    servers: Servers,
     /// Runs after each connect.
     setup: &'static str,
     /// The receivers to tell of each notification, and of each connect.
@@ -94,6 +105,9 @@ pub(super) struct Link {
 }
 
 pub(super) fn failed(error: tokio_postgres::Error) -> StoreError {
+    if let Some(tls) = tls::find(&error) {
+        return tls.into();
+    }
     match error.code() {
         Some(code) if *code == SqlState::DISK_FULL => StoreError::Full,
         Some(code) if *code == SqlState::LOCK_NOT_AVAILABLE => StoreError::Locked,
@@ -108,6 +122,13 @@ pub(super) fn failed(error: tokio_postgres::Error) -> StoreError {
     }
 }
 
+/// Returns whether a connection failed because it had TLS, or had none.
+fn is_for_tls(error: &tokio_postgres::Error) -> bool {
+    // The server may have a rule for connections of one kind only.
+    error.code() == Some(&SqlState::INVALID_AUTHORIZATION_SPECIFICATION)
+        || tls::find(error).is_some()
+}
+
 /// Returns whether the server has undone a statement because of others that ran at the same time.
 fn is_undone(error: &tokio_postgres::Error) -> bool {
     let undone = [
@@ -117,75 +138,30 @@ fn is_undone(error: &tokio_postgres::Error) -> bool {
     error.code().is_some_and(|code| undone.contains(code))
 }
 
-/// The address of a server.
-enum Place {
-    Tcp(String, u16),
-    Ip(IpAddr, u16),
-    Unix(PathBuf),
-}
-
-impl fmt::Display for Place {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        match self {
-            Self::Tcp(host, port) => write!(f, "{host} port {port}"),
-            Self::Ip(host, port) => write!(f, "{host} port {port}"),
-            Self::Unix(path) => path.display().fmt(f),
-        }
-    }
-}
-
-/// Returns the addresses that a configuration names, in its order.
-fn places(config: &Config) -> Result<Vec<Place>, StoreError> {
-    let (hosts, addrs, ports) = (
-        config.get_hosts(),
-        config.get_hostaddrs(),
-        config.get_ports(),
-    );
-    let count = hosts.len().max(addrs.len());
-    let is_matched = |len| len == 0 || len == count;
-    if !is_matched(hosts.len()) || !is_matched(addrs.len()) {
-        return Err(lost("the configuration needs as many `hostaddr` as `host`"));
-    }
-    if ports.len() > 1 && ports.len() != count {
-        return Err(lost(
-            "the configuration needs one `port`, or as many as `host`",
-        ));
-    }
-    let place = |number: usize| {
-        let port = ports.get(number).or(ports.first()).copied().unwrap_or(5432);
-        match (addrs.get(number), hosts.get(number)) {
-            (Some(addr), _) => Some(Place::Ip(*addr, port)),
-            (None, Some(Host::Tcp(name))) => Some(Place::Tcp(name.clone(), port)),
-            (None, Some(Host::Unix(dir))) => {
-                Some(Place::Unix(dir.join(format!(".s.PGSQL.{port}"))))
-            }
-            (None, None) => None,
-        }
-    };
-    let places: Vec<_> = (0..count).filter_map(place).collect();
-    if places.is_empty() {
-        return Err(lost("the configuration names no `host`"));
-    }
-    Ok(places)
-}
-
 impl Way {
-    /// Connects to the first server of the configuration that takes writes.
+    /// Connects to the first server that takes writes, beginning with the one that the store has
+    /// used last. So its connections lead to one server, also if an earlier primary is back.
     async fn connect(&self) -> Result<Live, StoreError> {
-        let places = places(&self.config)?;
-        let count = u32::try_from(places.len()).unwrap_or(u32::MAX);
+        let servers = &self.servers;
+        let ways = servers.ways().await?;
+        let length = servers.places.len();
+        let count = u32::try_from(length).unwrap_or(u32::MAX);
         // A server that does not answer leaves time for the others.
         let share = LIMIT / count;
-        let limit = self.config.get_connect_timeout();
-        let limit = limit.map_or(share, |limit| share.min(*limit));
+        let limit = servers.limit().map_or(share, |limit| share.min(limit));
+        let first = servers.last.load(Ordering::Relaxed);
         let mut errors = Vec::new();
-        for place in &places {
-            let made = match timeout(limit, self.connect_to(place)).await {
+        for number in (first..length).chain(0..first) {
+            let place = &servers.places[number];
+            let made = match timeout(limit, self.connect_to(place, &ways)).await {
                 Ok(made) => made,
                 Err(_) => Err(lost("the server does not answer")),
             };
             match made {
-                Ok(live) => return Ok(live),
+                Ok(live) => {
+                    servers.last.store(number, Ordering::Relaxed);
+                    return Ok(live);
+                }
                 Err(error) if count == 1 => return Err(error),
                 Err(error) => errors.push(format!("{place}: {error}")),
             }
@@ -193,11 +169,31 @@ impl Way {
         Err(lost(&errors.join("; ")))
     }
 
-    async fn connect_to(&self, place: &Place) -> Result<Live, StoreError> {
+    async fn connect_to(&self, place: &Place, ways: &[How]) -> Result<Live, StoreError> {
         let (client, driving) = match place {
-            Place::Tcp(name, port) => self.start(tcp((name.as_str(), *port)).await?).await?,
-            Place::Ip(addr, port) => self.start(tcp((*addr, *port)).await?).await?,
-            Place::Unix(path) => self.start(unix(path).await?).await?,
+            Place::Tcp { name, addr, port } => {
+                let mut last = Err(StoreError::Closed);
+                for (number, how) in ways.iter().enumerate() {
+                    let stream = match addr {
+                        Some(addr) => tcp((*addr, *port)).await?,
+                        None => tcp((name.as_str(), *port)).await?,
+                    };
+                    let made = self.start_by(how, name, stream).await;
+                    let is_last = number + 1 == ways.len();
+                    let goes_on = !is_last && made.as_ref().is_err_and(is_for_tls);
+                    last = made.map_err(failed);
+                    if !goes_on {
+                        break;
+                    }
+                }
+                last?
+            }
+            // As in libpq, what stays on this machine needs no TLS.
+            Place::Unix(path) => {
+                let driver = &self.servers.driver;
+                let made = self.start(driver, unix(path).await?, NoTls).await;
+                made.map_err(failed)?
+            }
         };
         let setup = format!(
             "{KEEP_ALIVE} {SESSION} {}; SELECT pg_is_in_recovery()",
@@ -224,15 +220,50 @@ impl Way {
         })
     }
 
+    async fn start_by(
+        &self,
+        how: &How,
+        #[cfg_attr(not(feature = "tls"), expect(unused_variables))] name: &str,
+        stream: TcpStream,
+    ) -> Result<Started, tokio_postgres::Error> {
+        match how {
+            How::Plain => self.start(&self.servers.driver, stream, NoTls).await,
+            #[cfg(feature = "tls")]
+            How::Secure(client) => {
+                let tls = Secure {
+                    client: client.clone(),
+                    name: name.to_owned(),
+                    is_direct: self.servers.is_direct,
+                    is_optional: self.servers.tls.mode < Mode::Require,
+                };
+                let mut driver = self.servers.driver.clone();
+                driver.ssl_mode(SslMode::Require);
+                self.start(&driver, stream, tls).await
+            }
+        }
+    }
+
     /// Logs in.
-    async fn start(&self, stream: impl Stream) -> Result<(Client, Aborts<()>), StoreError> {
-        let made = self.config.connect_raw(stream, NoTls).await;
-        let (client, connection) = made.map_err(failed)?;
+    async fn start<S, T>(
+        &self,
+        driver: &Config,
+        stream: S,
+        tls: T,
+    ) -> Result<Started, tokio_postgres::Error>
+    where
+        S: Stream,
+        T: TlsConnect<S, Stream: Send + 'static>,
+    {
+        let (client, connection) = driver.connect_raw(stream, tls).await?;
         Ok((client, self.serve(connection)))
     }
 
     /// Spawns the task that moves a connection's data.
-    fn serve(&self, mut connection: Connection<impl Stream, NoTlsStream>) -> Aborts<()> {
+    fn serve<S, T>(&self, mut connection: Connection<S, T>) -> Aborts<()>
+    where
+        S: Stream,
+        T: TlsStream + Unpin + Send + 'static,
+    {
         let changed = self.changed.clone();
         Aborts(tourbillon::spawn(async move {
             loop {
@@ -257,9 +288,13 @@ impl Listener for Link {
 }
 
 impl Link {
-    pub(super) fn new(config: Config, setup: &'static str, changed: Option<Arc<Changed>>) -> Self {
+    pub(super) fn new(
+        servers: Servers,
+        setup: &'static str,
+        changed: Option<Arc<Changed>>,
+    ) -> Self {
         let way = Way {
-            config,
+            servers,
             setup,
             changed,
         };

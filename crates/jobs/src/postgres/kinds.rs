@@ -12,12 +12,12 @@
 //! version 3 would remove the key with the job.
 
 use futures_lite::future::or;
-use tokio_postgres::Config;
 
 use super::{
     Postgres,
     connection::Link,
     migrate::{lock, watch},
+    servers::Servers,
     values::get,
 };
 use crate::store::StoreError;
@@ -139,7 +139,7 @@ async fn admit(link: &Link, statement: &'static str) -> Result<bool, StoreError>
 
 /// Ends a migration: admits kinds if no node of an earlier version has a lease, and then removes
 /// the index that only these need.
-pub(super) async fn complete(link: &Link, config: Config) -> Result<(), StoreError> {
+pub(super) async fn complete(link: &Link, servers: Servers) -> Result<(), StoreError> {
     let found = link.query_one(HAS_OLD_INDEX, &[]).await?;
     let (has_index, mut has_kinds): (bool, bool) = (get(&found, 0)?, get(&found, 1)?);
     if !has_kinds {
@@ -156,7 +156,7 @@ pub(super) async fn complete(link: &Link, config: Config) -> Result<(), StoreErr
                 .execute("DROP INDEX CONCURRENTLY IF EXISTS durable_jobs_free")
                 .await
         };
-        or(drop, watch(config, process)).await?;
+        or(drop, watch(servers, process)).await?;
     }
     Ok(())
 }

@@ -19,17 +19,17 @@
 use std::{str::FromStr, time::Duration};
 
 use futures_lite::future::or;
-use tokio_postgres::Config;
 use tourbillon::time::sleep;
 
 use super::{
     Postgres,
-    connection::{Link, Session, failed},
+    connection::{Link, Session},
     kinds::{self, FUNCTIONS},
     open::{check_version, make, version},
     pause,
     rows::{END_FUNCTION, INDEXES, KEPT_CHECK},
     schedule,
+    servers::Servers,
     values::get,
 };
 use crate::{
@@ -114,22 +114,22 @@ impl Postgres {
     /// independent, and the version of the tables changes in the last one: call this again, and it
     /// goes on.
     pub async fn migrate(config: &str) -> Result<(), StoreError> {
-        let config = Config::from_str(config).map_err(failed)?;
-        remote::inside(Self::migrate_by(config)).await
+        let servers = Servers::from_str(config)?;
+        remote::inside(Self::migrate_by(servers)).await
     }
 
-    async fn migrate_by(config: Config) -> Result<(), StoreError> {
-        let link = Link::new(config.clone(), SESSION, None);
+    async fn migrate_by(servers: Servers) -> Result<(), StoreError> {
+        let link = Link::new(servers.clone(), SESSION, None);
         if version(&link).await?.is_none() {
             make(&link).await?;
         }
         if is_earlier(&link).await? {
-            upgrade(&link, config.clone()).await?;
+            upgrade(&link, servers.clone()).await?;
         }
         // Later versions have other functions, which must stay.
         check_version(&link).await?;
         schedule::install(&link).await?;
-        kinds::complete(&link, config).await
+        kinds::complete(&link, servers).await
     }
 }
 
@@ -140,13 +140,13 @@ async fn is_earlier(link: &Link) -> Result<bool, StoreError> {
 }
 
 /// Brings tables of an earlier version to this one, unless another program does it.
-async fn upgrade(link: &Link, config: Config) -> Result<(), StoreError> {
+async fn upgrade(link: &Link, servers: Servers) -> Result<(), StoreError> {
     let (session, process) = lock(link).await?;
     // Another program may have done it.
     if !is_earlier(link).await? {
         return Ok(());
     }
-    or(steps(&session), watch(config, process)).await
+    or(steps(&session), watch(servers, process)).await
 }
 
 /// Waits until no other program migrates. Returns a session that keeps others from it until it
@@ -168,8 +168,8 @@ pub(super) async fn lock(link: &Link) -> Result<(Session, i32), StoreError> {
 /// Looks for the process of a session by a connection of its own, and fails when it has ended. A
 /// step of a migration may take long, so a session whose connection died silently has no time
 /// limit.
-pub(super) async fn watch(config: Config, process: i32) -> Result<(), StoreError> {
-    let other = Link::new(config, "", None);
+pub(super) async fn watch(servers: Servers, process: i32) -> Result<(), StoreError> {
+    let other = Link::new(servers, "", None);
     loop {
         if !get::<bool>(&other.query_one(IS_ALIVE, &[&process]).await?, 0)? {
             return Err(lost("the server has ended the session of the migration"));

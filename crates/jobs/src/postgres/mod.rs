@@ -11,6 +11,9 @@ mod open;
 mod pause;
 mod rows;
 mod schedule;
+#[cfg(feature = "tls")]
+mod secure;
+mod servers;
 mod values;
 
 use std::{
@@ -48,7 +51,7 @@ const COUNTED: i64 = 100;
 
 /// The store on PostgreSQL.
 ///
-/// It has eight connections, without TLS. Lost ones are made again. The server does the statements
+/// It has eight connections. Lost ones are made again. The server does the statements
 /// of one connection one after the other, so what may wait has a connection of its own.
 pub struct Postgres {
     /// For clients that schedule, or read a job.

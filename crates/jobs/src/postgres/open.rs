@@ -5,14 +5,7 @@ use std::{
     sync::{Arc, OnceLock},
 };
 
-use tokio_postgres::Config;
-
-use super::{
-    LOCKS, Postgres,
-    connection::{Link, failed},
-    rows,
-    values::get,
-};
+use super::{LOCKS, Postgres, connection::Link, rows, servers::Servers, values::get};
 use crate::{
     remote::{Clock, listen},
     store::{Changed, StoreError},
@@ -58,23 +51,28 @@ impl Postgres {
     /// `config` has the form `host=HOST port=PORT user=USER dbname=NAME`, or is a URL. If it names
     /// several hosts, each is tried in this order, and the first that takes writes is used.
     ///
+    /// With the feature `tls`, the options `sslmode`, `sslrootcert`, `sslcert`, `sslkey`,
+    /// `sslnegotiation` and `channel_binding` are those of libpq: see `GUIDE.md`. Without the
+    /// feature, what demands TLS fails.
+    ///
     /// The store does not depend on the defaults of the server, such as
     /// `default_transaction_isolation`: it sets what it relies on in each session.
     ///
     /// # Errors
     ///
-    /// Fails if the configuration is wrong, if no server can be reached, or with
+    /// Fails if the configuration is wrong, if no server can be reached, with [`StoreError::Tls`]
+    /// if there is no TLS as it is demanded (of several hosts, the text has each error), or with
     /// [`StoreError::Version`] if there are no tables or those of another version.
     pub async fn connect(config: &str) -> Result<Self, StoreError> {
-        let config = Config::from_str(config).map_err(failed)?;
+        let servers = Servers::from_str(config)?;
         let changed = Arc::new(Changed::new());
-        let clients = Link::new(config.clone(), LOCKS, None);
+        let clients = Link::new(servers.clone(), LOCKS, None);
         check_version(&clients).await?;
         let now = clients.query_one(rows::NOW, &[]).await?;
         let clock = Clock::new(get(&now, 0)?);
-        let link = |setup| Link::new(config.clone(), setup, None);
+        let link = |setup| Link::new(servers.clone(), setup, None);
         let listens = "LISTEN durable_jobs";
-        let listener = Link::new(config.clone(), listens, Some(changed.clone()));
+        let listener = Link::new(servers.clone(), listens, Some(changed.clone()));
         Ok(Self {
             clients,
             changes: link(LOCKS),

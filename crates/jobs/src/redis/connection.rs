@@ -1,15 +1,23 @@
 //! A connection that is made again when it is lost.
 
+#[cfg(feature = "tls")]
+use std::time::Duration;
 use std::{collections::HashMap, sync::Arc};
 
 use redis::{
-    AsyncConnectionConfig, ConnectionAddr, ConnectionInfo, ErrorKind, ProtocolVersion, PushInfo,
-    RedisError, ScriptInvocation, ServerErrorKind, Value, aio::MultiplexedConnection,
+    AsyncConnectionConfig, ConnectionAddr, ErrorKind, PushInfo, RedisError, ScriptInvocation,
+    ServerErrorKind, Value, aio::MultiplexedConnection,
 };
+#[cfg(feature = "tls")]
+use tourbillon::time::timeout;
 
+use super::address::Address;
+#[cfg(feature = "tls")]
+use crate::tls::{Client, Mode};
 use crate::{
     remote::{self, Aborts, Listener, Slot, Stream, lost, tcp, unix},
     store::{Changed, StoreError},
+    tls,
 };
 
 /// The settings without which the server could lose what it has acknowledged.
@@ -19,6 +27,13 @@ const SETTINGS: [(&str, &str); 4] = [
     ("no-appendfsync-on-rewrite", "no"),
     ("maxmemory-policy", "noeviction"),
 ];
+
+/// Time limit of the greeting by TLS, which is within that of a connect.
+#[cfg(feature = "tls")]
+const GREETING: Duration = Duration::from_secs(8);
+
+#[cfg(feature = "tls")]
+const _: () = assert!(GREETING.as_millis() < remote::LIMIT.as_millis());
 
 struct Live {
     /// The task that moves the connection's data. Dropped first: an end of `connection` would have
@@ -45,7 +60,7 @@ pub(super) struct Listens {
 
 /// What is needed to make a connection.
 struct Way {
-    info: ConnectionInfo,
+    address: Address,
     /// Whether the server's settings are checked after each connect.
     checks: bool,
     listens: Option<Listens>,
@@ -58,6 +73,9 @@ pub(super) struct Link {
 }
 
 pub(super) fn failed(error: RedisError) -> StoreError {
+    if let Some(tls) = tls::find(&error) {
+        return tls.into();
+    }
     match error.code() {
         Some("OOM") => StoreError::Full,
         _ => StoreError::failed(error),
@@ -73,16 +91,10 @@ fn ends_connection(error: &RedisError) -> bool {
 
 impl Way {
     async fn connect(&self) -> Result<Live, StoreError> {
-        let live = match self.info.addr() {
-            ConnectionAddr::Tcp(name, port) => {
-                self.start(tcp((name.as_str(), *port)).await?).await?
-            }
+        let live = match self.address.addr() {
+            ConnectionAddr::Tcp(name, port) => self.start_tcp(name, *port).await?,
             ConnectionAddr::Unix(path) => self.start(unix(path).await?).await?,
-            _ => {
-                return Err(lost(
-                    "this address needs TLS, which the store does not have",
-                ));
-            }
+            _ => return Err(lost("this address is of no known kind")),
         };
         let mut connection = live.connection.clone();
         if self.checks {
@@ -94,6 +106,24 @@ impl Way {
             changed.tell();
         }
         Ok(live)
+    }
+
+    /// Connects by TCP, with TLS if the URL says so.
+    async fn start_tcp(&self, name: &str, port: u16) -> Result<Live, StoreError> {
+        let tls = &self.address.tls;
+        tls.check()?;
+        #[cfg(feature = "tls")]
+        if tls.mode > Mode::Disable {
+            let client = Client::new(tls, None).await?;
+            let stream = tcp((name, port)).await?;
+            // A server without TLS may wait for the end of a command, without end.
+            let made = timeout(GREETING, client.encrypt(name, stream)).await;
+            let stream = made.map_err(|_| {
+                lost("the server does not answer to a greeting by TLS; this port may have none")
+            })??;
+            return self.start(stream).await;
+        }
+        self.start(tcp((name, port)).await?).await
     }
 
     /// Greets the server, and spawns the task that moves the connection's data.
@@ -109,7 +139,7 @@ impl Way {
                 Ok::<(), ()>(())
             });
         }
-        let settings = self.info.redis_settings();
+        let settings = self.address.info.redis_settings();
         let made = MultiplexedConnection::new_with_config(settings, stream, config).await;
         let (connection, driver) = made.map_err(failed)?;
         Ok(Live {
@@ -130,12 +160,9 @@ impl Listener for Link {
 }
 
 impl Link {
-    pub(super) fn new(info: &ConnectionInfo, checks: bool, listens: Option<Listens>) -> Self {
-        // With this protocol, messages and answers may come over one connection.
-        let settings = info.redis_settings().clone();
-        let settings = settings.set_protocol(ProtocolVersion::RESP3);
+    pub(super) fn new(address: &Address, checks: bool, listens: Option<Listens>) -> Self {
         let way = Way {
-            info: info.clone().set_redis_settings(settings),
+            address: address.clone(),
             checks,
             listens,
         };

@@ -16,6 +16,7 @@
 //! replica may lag behind. If it takes over, everything that it had not received is lost, although
 //! it was acknowledged: jobs, and the numbers of tokens.
 
+mod address;
 mod answers;
 mod arguments;
 mod clients;
@@ -26,12 +27,13 @@ mod scripts;
 
 use std::{fmt, sync::Arc, time::Duration};
 
-use redis::{ConnectionInfo, IntoConnectionInfo, Script, ScriptInvocation, Value};
+use redis::{Script, ScriptInvocation, Value};
 
 use self::{
+    address::Address,
     answers::{array, bytes, flags, jobs, number, numbers, text, unknown},
     arguments::{exact, optional},
-    connection::{Link, Listens, failed},
+    connection::{Link, Listens},
     prelude::{CHANNEL, KEYS},
     scripts::Scripts,
 };
@@ -51,7 +53,7 @@ const PART: usize = 32;
 
 /// The store on Redis 6 or newer, or on Valkey.
 ///
-/// It has four connections, without TLS. Lost ones are made again.
+/// It has four connections. Lost ones are made again.
 pub struct Redis {
     scripts: Scripts,
     /// For clients: schedule, move, cancel, list.
@@ -76,14 +78,17 @@ impl Redis {
     /// URL names.
     ///
     /// `url` has the form `redis://USER:PASSWORD@HOST:PORT/DATABASE`, or
-    /// `redis+unix:///PATH?db=DATABASE`. All but the host can be left out.
+    /// `redis+unix:///PATH?db=DATABASE`. All but the host can be left out. With the feature `tls`,
+    /// a URL that begins with `rediss://` encrypts the connections, and may have
+    /// `?ssl_ca_certs=FILE&ssl_certfile=FILE&ssl_keyfile=FILE`: see `GUIDE.md`.
     ///
     /// # Errors
     ///
-    /// Fails if the URL is wrong, if the server cannot be reached, with [`StoreError::Version`] if
-    /// the store is of another version: see [`migrate`](Self::migrate), or with [`StoreError::Setting`]
-    /// if its settings let it lose what it has acknowledged. They are checked again when a lost
-    /// connection is made again.
+    /// Fails if the URL is wrong, if the server cannot be reached, with [`StoreError::Tls`] if the
+    /// server is not the one that the URL means, with [`StoreError::Version`] if the store is of
+    /// another version: see [`migrate`](Self::migrate), or with [`StoreError::Setting`] if its
+    /// settings let it lose what it has acknowledged. They are checked again when a lost connection
+    /// is made again.
     pub async fn connect(url: &str) -> Result<Self, StoreError> {
         Self::open(url, true).await
     }
@@ -108,9 +113,9 @@ impl Redis {
     /// Fails if the URL is wrong, if the server cannot be reached, or with [`StoreError::Version`]
     /// if the store is of a later version.
     pub async fn migrate(url: &str) -> Result<(), StoreError> {
-        let info: ConnectionInfo = url.into_connection_info().map_err(failed)?;
+        let address = Address::parse(url)?;
         let scripts = Scripts::new(CHANNEL);
-        let answer = Link::new(&info, false, None)
+        let answer = Link::new(&address, false, None)
             .run(prepare(&scripts.migrate).arg(StoreError::TABLES))
             .await?;
         match numbers(&answer)? {
@@ -120,10 +125,10 @@ impl Redis {
     }
 
     async fn open(url: &str, checks: bool) -> Result<Self, StoreError> {
-        let info: ConnectionInfo = url.into_connection_info().map_err(failed)?;
-        let channel = format!("{CHANNEL}{}", info.redis_settings().db());
+        let address = Address::parse(url)?;
+        let channel = format!("{CHANNEL}{}", address.info.redis_settings().db());
         let scripts = Scripts::new(&channel);
-        let link = |listens| Link::new(&info, checks, listens);
+        let link = |listens| Link::new(&address, checks, listens);
         let clients = link(None);
         let answer = clients
             .run(prepare(&scripts.open).arg(StoreError::TABLES))

@@ -48,12 +48,15 @@ struct Args {
     #[arg(long, value_name = "FILE", default_value = "jobs.db", group = "place")]
     store: PathBuf,
     /// Store the jobs in PostgreSQL instead, which many processes may share:
-    /// `host=HOST port=PORT user=USER dbname=NAME`.
+    /// `host=HOST port=PORT user=USER dbname=NAME`. With feature `tls`, also
+    /// `sslmode=verify-full sslrootcert=FILE sslcert=FILE sslkey=FILE`, as for libpq. `host=A,B`
+    /// names several servers, of which the one that takes writes is used.
     #[cfg(feature = "postgres")]
     #[arg(long, value_name = "CONFIG", group = "place")]
     postgres: Option<String>,
     /// Store the jobs in Redis or Valkey instead, which many processes may share:
-    /// `redis://HOST:PORT/DATABASE`.
+    /// `redis://HOST:PORT/DATABASE`. With feature `tls`, also
+    /// `rediss://HOST:PORT/DATABASE?ssl_ca_certs=FILE&ssl_certfile=FILE&ssl_keyfile=FILE`.
     #[cfg(feature = "redis")]
     #[arg(long, value_name = "URL", group = "place")]
     redis: Option<String>,

@@ -3,6 +3,8 @@
 mod api;
 mod blocking;
 mod cases;
+#[cfg(all(feature = "tls", any(feature = "postgres", feature = "redis")))]
+mod certificates;
 mod embedded;
 mod fork;
 mod future;
@@ -19,14 +21,24 @@ mod page;
 #[cfg(feature = "postgres")]
 mod postgres;
 #[cfg(feature = "postgres")]
+mod postgres_data;
+#[cfg(feature = "postgres")]
+mod postgres_hosts;
+#[cfg(feature = "postgres")]
 mod postgres_locks;
 #[cfg(feature = "postgres")]
 mod postgres_plans;
+#[cfg(all(feature = "postgres", feature = "tls"))]
+mod postgres_secured;
 #[cfg(feature = "postgres")]
 mod postgres_server;
+#[cfg(all(feature = "postgres", feature = "tls"))]
+mod postgres_tls;
 mod program;
 #[cfg(feature = "redis")]
 mod redis;
+#[cfg(all(feature = "redis", feature = "tls"))]
+mod redis_tls;
 #[cfg(any(feature = "postgres", feature = "redis"))]
 mod shared;
 #[cfg(feature = "postgres")]

@@ -16,8 +16,10 @@ use super::{Dir, PATIENCE, Server, free_port};
 pub struct Postgres {
     child: Option<Child>,
     programs: PathBuf,
-    dir: Dir,
+    pub dir: Dir,
     port: u16,
+    /// Settings beside those that all servers have. They count from the next start on.
+    pub settings: Vec<String>,
 }
 
 impl Server for Postgres {
@@ -39,6 +41,7 @@ impl Server for Postgres {
             programs,
             dir,
             port,
+            settings: Vec::new(),
         };
         let made = server
             .command("initdb")?
@@ -75,7 +78,7 @@ impl Postgres {
         format!("host=127.0.0.1 port={port} user=postgres dbname=postgres")
     }
 
-    fn command(&self, program: &str) -> io::Result<Command> {
+    pub fn command(&self, program: &str) -> io::Result<Command> {
         let mut command = Command::new(self.programs.join(program));
         command.stdin(Stdio::null()).current_dir(self.dir.path(""));
         // The server refuses to run as root.
@@ -97,6 +100,7 @@ impl Postgres {
             .args(["-c", "unix_socket_directories=", "-c", "max_connections=60"])
             // So that a test can read the statements of a store.
             .args(["-c", "track_activity_query_size=16384"])
+            .args(self.settings.iter().flat_map(|one| ["-c", one]))
             .stdout(Stdio::null())
             .stderr(fs::File::create(&log)?)
             .process_group(0)
@@ -114,7 +118,7 @@ impl Postgres {
         Ok(())
     }
 
-    fn stop(&mut self, mode: &str) {
+    pub fn stop(&mut self, mode: &str) {
         let Some(mut child) = self.child.take() else {
             return;
         };
