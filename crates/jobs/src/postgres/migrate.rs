@@ -124,6 +124,8 @@ impl Postgres {
             make(&link).await?;
         }
         if is_earlier(&link).await? {
+            // This would fail only after the tables are of this version.
+            schedule::check(&link).await?;
             upgrade(&link, servers.clone()).await?;
         }
         // Later versions have other functions, which must stay.

@@ -101,16 +101,19 @@ impl Postgres {
         queue: &str,
         is_paused: bool,
     ) -> Result<(), StoreError> {
-        if is_paused && !self.has_kinds().await? {
-            return Err(StoreError::EarlierNodes);
-        }
-        let change = match is_paused {
+        let statement = match is_paused {
             true => PAUSE,
             false => RESUME,
         };
+        let change = async || {
+            if is_paused && !self.has_kinds().await? {
+                return Err(StoreError::EarlierNodes);
+            }
+            self.changes.query_one(statement, &[&queue]).await
+        };
         let until = Instant::now() + batch::LOCKED;
         loop {
-            match self.changes.query_one(change, &[&queue]).await {
+            match change().await {
                 // The second call waits for begins.
                 Ok(answer) if is_paused && get(&answer, 0)? => {}
                 Ok(_) => return Ok(()),

@@ -15,6 +15,7 @@ use super::{
 use crate::{
     job::{DEFAULT_PRIORITY, DEFAULT_QUEUE, LOWEST_PRIORITY, micros},
     queue::{MAX_KEY, MAX_KIND, MAX_PAYLOAD, MAX_QUEUE},
+    remote::lost,
     store::StoreError,
 };
 
@@ -180,16 +181,39 @@ END"#,
     )
 }
 
+/// The functions of earlier versions.
+const EARLIER: &str = "
+    ARRAY[
+        'jobs_schedule(text, text, timestamptz, interval, bytea)',
+        'jobs_schedule(text, text, timestamptz, interval, bytea, text, integer, text)',
+        'jobs_schedule_or_replace(text, text, timestamptz, interval, bytea, text, integer, text)']";
+
+/// Fails if something uses a function of an earlier version, which cannot be removed then.
+pub(super) async fn check(link: &Link) -> Result<(), StoreError> {
+    let uses = format!(
+        "SELECT n.name, pg_describe_object(d.classid, d.objid, d.objsubid)
+         FROM unnest({EARLIER}) AS n (name), pg_depend d
+         WHERE d.refclassid = 'pg_proc'::regclass AND d.refobjid = to_regprocedure(n.name)
+             AND d.deptype = 'n'
+         LIMIT 1"
+    );
+    let session = link.session().await?;
+    let Some(found) = session.query(&uses).await?.pop() else {
+        return Ok(());
+    };
+    let (function, user): (String, String) = (get(&found, 0)?, get(&found, 1)?);
+    Err(lost(&format!(
+        "`migrate` replaces the function `{function}`, and cannot while something uses it: {user}; \
+         drop that, call `migrate` again, and make it anew; nothing was changed"
+    )))
+}
+
 /// Removes the functions of earlier versions, and remembers who may execute them: a function cannot
 /// get another parameter.
 const REMOVE: &str = "
     DO $$
     DECLARE
-        names text[] := ARRAY[
-            'jobs_schedule(text, text, timestamptz, interval, bytea)',
-            'jobs_schedule(text, text, timestamptz, interval, bytea, text, integer, text)',
-            'jobs_schedule_or_replace(text, text, timestamptz, interval, bytea, text, integer, '
-                'text)'];
+        names text[] := {EARLIER};
         old regprocedure[];
         name regprocedure;
     BEGIN
@@ -225,7 +249,7 @@ pub(super) fn functions() -> String {
         "SELECT set_config('search_path', quote_ident(nspname) || ', pg_temp', true)
          FROM pg_class c JOIN pg_namespace n ON n.oid = c.relnamespace
          WHERE c.oid = to_regclass('durable_jobs');
-         {REMOVE}
+         {remove}
          CREATE OR REPLACE FUNCTION jobs_schedule({parameters})
              RETURNS boolean LANGUAGE plpgsql SECURITY DEFINER SET search_path FROM CURRENT
              AS $jobs${}$jobs$;
@@ -235,7 +259,8 @@ pub(super) fn functions() -> String {
          REVOKE EXECUTE ON FUNCTION jobs_schedule, jobs_schedule_or_replace FROM public;
          {GRANT}",
         adding(),
-        replacing()
+        replacing(),
+        remove = REMOVE.replace("{EARLIER}", EARLIER),
     )
 }
 
@@ -248,6 +273,7 @@ pub(super) async fn install(link: &Link) -> Result<(), StoreError> {
     if get(&found, 0)? {
         return Ok(());
     }
+    check(link).await?;
     let make = format!(
         "BEGIN; SELECT pg_advisory_xact_lock({MAKING}); {} COMMIT;",
         functions()

@@ -11,7 +11,7 @@ use std::{
 use tokio_postgres::{Client, error::SqlState};
 use tourbillon::{task::JoinHandle, time::sleep};
 use tourbillon_jobs::{
-    NewJob, Node, QueueError,
+    NewJob, Node, Queue, QueueError,
     postgres::Postgres as Store,
     store::{Store as _, StoreError},
 };
@@ -531,6 +531,47 @@ fn a_migration_does_not_wait_for_an_admission() {
         soon("for the migration", migration).await.unwrap().unwrap();
         other.batch_execute("COMMIT").await.unwrap();
         is_migrated(&other).await;
+    });
+}
+
+#[test]
+fn a_view_of_an_earlier_function_is_told_before_anything_changes() {
+    with_client(async |server, other| {
+        other.batch_execute(VERSION_3).await.unwrap();
+        let view = "CREATE VIEW daily AS SELECT jobs_schedule('job', 'by a view')";
+        other.batch_execute(view).await.unwrap();
+        let config = Postgres::config(server.port());
+        let error = Store::migrate(&config).await.unwrap_err().to_string();
+        assert!(error.contains("view daily; drop that"), "{error}");
+        let kept = "SELECT version, to_regclass('durable_jobs_until') IS NULL FROM durable_version";
+        let found = other.query_one(kept, &[]).await.unwrap();
+        assert_eq!((found.get::<_, i64>(0), found.get(1)), (3, true));
+        other.batch_execute("DROP VIEW daily").await.unwrap();
+        Store::migrate(&config).await.unwrap();
+        is_migrated(&other).await;
+    });
+}
+
+#[test]
+fn a_pause_waits_for_the_version_that_somebody_has_locked() {
+    with_client(async |server, other| {
+        drop(connect::<Postgres>(server.port()).await);
+        for statement in [
+            "UPDATE durable_version SET has_kinds = false",
+            "BEGIN; SELECT FROM durable_version FOR UPDATE",
+        ] {
+            other.batch_execute(statement).await.unwrap();
+        }
+        // Nobody has told this store that kinds are admitted.
+        let store = Store::connect(&Postgres::config(server.port())).await;
+        let queue = Queue::new(store.unwrap());
+        let asks = queue.clone();
+        let paused = tourbillon::spawn(async move { asks.pause("mails").await });
+        sleep(Duration::from_millis(500)).await;
+        assert!(!paused.is_finished());
+        other.batch_execute("COMMIT").await.unwrap();
+        paused.await.unwrap().unwrap();
+        assert_eq!(queue.paused().await.unwrap(), ["mails"]);
     });
 }
 
