@@ -132,8 +132,9 @@ fn three_nodes_run_all_jobs(sim: &mut Simulation) {
     sim.client("client", move || add_and_wait(all.clone()));
 }
 
-/// Nodes crash, lose their links and stand still for longer than their leases.
-#[tourbillon_sim::test(seeds = 20, seconds = 300)]
+/// Nodes crash, lose their links and stand still for longer than their leases. A stale handler comes
+/// to the resource in 2 to 4 of 60 seeds, so fewer seeds may have none.
+#[tourbillon_sim::test(seeds = 60, seconds = 300)]
 fn jobs_survive_what_happens_to_nodes(sim: &mut Simulation) {
     let mut network = Network::new();
     network.loss(0.01);
