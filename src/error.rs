@@ -306,6 +306,36 @@ impl fmt::Display for GroupError {
 
 impl Error for GroupError {}
 
+/// The reason why [`Handle::set_workers`](crate::runtime::Handle::set_workers) changed nothing.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[non_exhaustive]
+pub enum WorkersError {
+    /// `set_workers(0)`: nothing would run.
+    Zero,
+    /// More workers than the runtime was built with.
+    TooMany {
+        /// The number of workers asked for.
+        asked: usize,
+        /// The number of workers that the runtime was built with.
+        most: usize,
+    },
+}
+
+impl fmt::Display for WorkersError {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            Self::Zero => f.write_str("`set_workers(0)`: at least 1 worker must take part"),
+            Self::TooMany { asked, most } => write!(
+                f,
+                "`set_workers({asked})`: the runtime was built with {most} workers; \
+                 build it with as many as it may ever use"
+            ),
+        }
+    }
+}
+
+impl Error for WorkersError {}
+
 /// The error of an operation that needs a runtime: the calling thread is not in the context of one.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct NoRuntime;

@@ -141,7 +141,7 @@ pub mod facade {
 pub use crate::{
     api::runtime::Runtime,
     engine::handle::Handle,
-    error::{ArmError, BuildError, GroupError, NoRuntime, SpawnError},
+    error::{ArmError, BuildError, GroupError, NoRuntime, SpawnError, WorkersError},
     task::{
         join::{JoinError, JoinHandle},
         spawn,

@@ -115,6 +115,18 @@ pub fn park(
     searchers.sleep(&**home, searching, work, |until| owner.sleep(until, now))
 }
 
+/// Parks the worker of `home`, which is retired, as the runtime does.
+pub fn park_in_reserve(
+    home: &Home,
+    searchers: &Searchers,
+    work: impl FnOnce() -> bool,
+    now: &mut u64,
+) -> Parked {
+    let owner = home.owner();
+    owner.parks.fetch_add(1, Ordering::Relaxed);
+    searchers.sleep_in_reserve(&**home, work, |until| owner.sleep(until, now))
+}
+
 /// Takes the timers that are due at `now` and runs them. If another thread holds the shard's lock,
 /// that thread takes them.
 pub fn expire(home: &Home, now: u64) {

@@ -19,7 +19,7 @@ pub use tourbillon_loom::model;
 
 pub use self::{
     crew::Crew,
-    event_loop::{EventLoop, arm_many, cancels, due, expire, park, resets, run},
+    event_loop::{EventLoop, arm_many, cancels, due, expire, park, park_in_reserve, resets, run},
     executor::{AtDrop, Executor, Meta, Queued, Tally, counted, run_queued, spawned},
     kernel::{EventFd, TimerFd},
     probe::Probe,

@@ -11,13 +11,17 @@ use loom::{
     },
     thread,
 };
-use loom_tests::{EventFd, EventLoop, Home, model, park, shard};
-use tourbillon_sched::{SearchClaim, Searchers};
+use loom_tests::{EventFd, EventLoop, Home, model, park, park_in_reserve, shard};
+use tourbillon_sched::{Limit, SearchClaim, Searchers};
 use tourbillon_shards::Owner;
 
 /// Workers, and a queue from which each of them takes.
 struct Pool {
     homes: Vec<Home>,
+    /// The worker that a pusher tries to wake first.
+    first: usize,
+    /// Which workers are retired.
+    retired: Vec<AtomicBool>,
     searchers: Searchers,
     queue: AtomicUsize,
     /// The queue of a group of tasks. The workers look at it once the group is made.
@@ -32,8 +36,14 @@ struct Pool {
 
 impl Pool {
     fn new(workers: usize, total: usize) -> Arc<Self> {
-        Arc::new(Self {
+        Arc::new(Self::trying_first(0, workers, total))
+    }
+
+    fn trying_first(first: usize, workers: usize, total: usize) -> Self {
+        Self {
+            first,
             homes: (0..workers).map(|_| shard()).collect(),
+            retired: (0..workers).map(|_| AtomicBool::new(false)).collect(),
             searchers: Searchers::new(workers),
             queue: AtomicUsize::new(0),
             in_group: AtomicUsize::new(0),
@@ -41,7 +51,7 @@ impl Pool {
             done: AtomicUsize::new(0),
             total,
             second: EventFd::default(),
-        })
+        }
     }
 
     /// Returns the queues that a worker looks at.
@@ -77,7 +87,12 @@ impl Pool {
 
     fn wake_one(&self) -> bool {
         let wake = || {
-            self.homes.iter().any(|home| {
+            let all = || self.homes.iter().zip(&self.retired);
+            let mut homes = all().skip(self.first).chain(all().take(self.first));
+            homes.any(|(home, is_retired)| {
+                if is_retired.load(Ordering::Relaxed) {
+                    return false;
+                }
                 let claim = home.parker().claim_for_search();
                 if claim == SearchClaim::Asleep {
                     home.owner().wake();
@@ -265,5 +280,125 @@ fn one_worker_and_pushers_to_two_queues() {
         });
         pool.worker(0, Pool::finish);
         pushers.into_iter().for_each(|it| it.join().unwrap());
+    });
+}
+
+/// Workers of which some are retired, as a limit says.
+struct Limited {
+    pool: Pool,
+    limit: Limit,
+}
+
+impl Limited {
+    fn new(workers: usize, total: usize) -> Arc<Self> {
+        Arc::new(Self {
+            // The last worker is the one that retires.
+            pool: Pool::trying_first(workers - 1, workers, total),
+            limit: Limit::new(),
+        })
+    }
+
+    /// Sets how many workers take part, and wakes the others.
+    fn set(&self, workers: usize) {
+        self.limit.set(workers);
+        for home in &self.pool.homes[1..] {
+            home.wake();
+        }
+    }
+
+    /// Runs a worker as [`Pool::worker`] does, which is retired while the limit says so. Then it
+    /// takes no job, and is no searcher.
+    fn worker(&self, index: usize) {
+        let (pool, home) = (&self.pool, &self.pool.homes[index]);
+        EventLoop::new(home);
+        let mut searching = false;
+        while !pool.over() {
+            let retired = self.limit.retires(index);
+            pool.retired[index].store(retired, Ordering::Relaxed);
+            if retired {
+                if std::mem::take(&mut searching) && pool.searchers.found() {
+                    pool.wake_one();
+                }
+                let work = || pool.over() || !self.limit.retires(index);
+                searching = park_in_reserve(home, &pool.searchers, work, &mut 0).searching;
+                continue;
+            }
+            if pool.pop() {
+                if std::mem::take(&mut searching) && pool.searchers.found() {
+                    pool.wake_one();
+                }
+                pool.finish();
+                continue;
+            }
+            if !searching && pool.searchers.begin() {
+                searching = true;
+                continue;
+            }
+            let work = || pool.work() || self.limit.retires(index);
+            searching = park(home, &pool.searchers, searching, work, &mut 0).searching;
+        }
+        if searching && pool.searchers.found() {
+            pool.wake_one();
+        }
+    }
+}
+
+/// A worker retires while a pusher pushes a job. It may be the searcher on which the pusher relies.
+#[test]
+fn a_worker_retires_and_a_pusher() {
+    model!(Some(2), || {
+        let limited = Limited::new(2, 1);
+        let worker = thread::spawn({
+            let limited = limited.clone();
+            move || limited.worker(1)
+        });
+        let pusher = thread::spawn({
+            let limited = limited.clone();
+            move || {
+                limited.set(1);
+                limited.pool.push();
+            }
+        });
+        limited.worker(0);
+        worker.join().unwrap();
+        pusher.join().unwrap();
+    });
+}
+
+/// A worker is retired, and the other one goes to sleep, while a pusher pushes a job.
+#[test]
+fn a_pusher_passes_a_retired_worker_by() {
+    model!(Some(2), || {
+        let limited = Limited::new(2, 1);
+        limited.limit.set(1);
+        let worker = thread::spawn({
+            let limited = limited.clone();
+            move || limited.worker(1)
+        });
+        let pusher = thread::spawn({
+            let limited = limited.clone();
+            move || limited.pool.push()
+        });
+        limited.worker(0);
+        worker.join().unwrap();
+        pusher.join().unwrap();
+    });
+}
+
+/// The limit rises while the retired worker goes to sleep. It takes part: the first of two jobs
+/// lasts until the second is done.
+#[test]
+fn a_retired_worker_takes_part_again() {
+    model!(Some(2), || {
+        let limited = Limited::new(2, 1);
+        limited.limit.set(1);
+        let worker = thread::spawn({
+            let limited = limited.clone();
+            move || limited.worker(1)
+        });
+        // The other worker is blocked, and only this one can do the job.
+        limited.set(2);
+        limited.pool.push();
+        worker.join().unwrap();
     });
 }

@@ -27,7 +27,7 @@ use crate::{
     sys,
     sys::{
         epoll::{Events, Prepared, Timeout},
-        sync::atomic::{AtomicU32, AtomicU64, AtomicUsize, Ordering},
+        sync::atomic::{AtomicBool, AtomicU32, AtomicU64, AtomicUsize, Ordering},
         timerfd::{self, TimerFd},
     },
     util::{
@@ -68,6 +68,8 @@ pub(crate) struct Core {
     pub(crate) watchdog: Watchdog,
     /// Whether this is a helper. A helper's shard has no timers.
     pub(crate) is_helper: bool,
+    /// Whether the worker is retired. Only the worker writes it, while it is awake.
+    pub(crate) is_retired: AtomicBool,
     /// The clock that the timers of this shard are due by, if it is not the clock of the runtime.
     pub(crate) clock: Option<OtherClock>,
     /// The tolerance of the runtime's timers. Each thread that arms a timer reads it.
@@ -154,6 +156,7 @@ impl Core {
             recorder,
             watchdog: Watchdog::new(),
             is_helper: role == Role::Helper,
+            is_retired: AtomicBool::new(false),
             clock,
             owed: CachePadded::default(),
         }

@@ -22,7 +22,7 @@ use crate::{
         id::Id,
         shared::Shared,
     },
-    error::{NO_RUNTIME, NoRuntime},
+    error::{NO_RUNTIME, NoRuntime, WorkersError},
 };
 
 /// A reference to a [`Runtime`](crate::runtime::Runtime). Any thread may spawn tasks and arm timers
@@ -97,6 +97,47 @@ impl Handle {
     /// ```
     pub fn runtime_flavor(&self) -> RuntimeFlavor {
         self.shared.config.flavor
+    }
+
+    /// Sets how many workers take part, from one to as many as the runtime was built with. The
+    /// others are *retired* until a later call. This returns at once; the workers follow within
+    /// microseconds, or at the end of the job that they run.
+    ///
+    /// A retired worker runs no task and no callback that another worker could run, and uses no
+    /// processor time while nothing comes. It keeps its timers and sockets, and hands on to the
+    /// others what these make ready. New ones go to workers that take part. Tasks that are
+    /// [pinned](crate::task::Builder::spawn_pinned) to it still run on it. If a worker that takes
+    /// part is stuck, a retired one is called, as a
+    /// [helper](crate::runtime::Builder::helpers) would be, and takes part until no work is left.
+    ///
+    /// Use it if the process gets less processor time than it was started with, for example in a
+    /// container that is resized: more threads that run than the limit allows make the kernel stop
+    /// all of them. Build the runtime with as many workers as it may ever use.
+    ///
+    /// Once the runtime's clock was [paused](Handle::pause_clock), all workers take part.
+    ///
+    /// ```
+    /// # fn main() -> Result<(), Box<dyn std::error::Error>> {
+    /// let runtime = tourbillon::runtime::Builder::new().worker_threads(4).build()?;
+    /// runtime.handle().set_workers(1)?;
+    /// assert_eq!(runtime.metrics().active_workers(), 1);
+    /// assert_eq!(runtime.block_on(runtime.spawn(async { 7 }))?, 7);
+    /// runtime.handle().set_workers(4)?;
+    /// # Ok(())
+    /// # }
+    /// ```
+    ///
+    /// # Errors
+    ///
+    /// Returns [`WorkersError`] if `workers` is zero, or more than the runtime was built with.
+    pub fn set_workers(&self, workers: usize) -> Result<(), WorkersError> {
+        let most = self.shared.recorders.len();
+        match workers {
+            0 => return Err(WorkersError::Zero),
+            asked if asked > most => return Err(WorkersError::TooMany { asked, most }),
+            _ => self.shared.set_active_workers(workers),
+        }
+        Ok(())
     }
 
     /// Returns a handle that does not keep the memory of a runtime that has ended, for caches and

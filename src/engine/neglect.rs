@@ -13,6 +13,7 @@ use crate::{
         core::{Core, WorkerShard},
         shared::Shared,
     },
+    sys::sync::atomic::Ordering,
     util::nanos::nanos,
 };
 
@@ -38,9 +39,33 @@ fn at_once(what: String, blame: String) -> Neglected {
 /// Lists the work that waits while a worker sleeps. It reads atomics alone.
 fn neglected(shared: &Shared) -> Vec<Option<Neglected>> {
     let workers = shared.workers.load();
-    let mut parked = workers.iter().map(|worker| is_parked(worker));
-    let Some(sleeper) = parked.position(|it| it).filter(|_| !shared.is_stopping()) else {
-        return Vec::new();
+    let sleeper = |retired: bool| {
+        let is_it = |worker: &Core| worker.is_retired.load(Ordering::Relaxed) == retired;
+        let mut sleeps = workers.iter().map(|it| is_parked(it) && is_it(it.owner()));
+        sleeps.position(|it| it)
+    };
+    // No thread wakes a retired worker for work. An alarm calls it.
+    let (sleeper, at_call) = match (sleeper(false), sleeper(true)) {
+        _ if shared.is_stopping() => return Vec::new(),
+        (Some(active), _) => (active, 0),
+        // It leaves the first look at a worker at that.
+        (None, Some(retired)) if is_watched(shared, workers.len()) => {
+            (retired, 2 * latency(shared, workers.len()))
+        }
+        _ => return Vec::new(),
+    };
+    let job = match at_call {
+        0 => 0,
+        _ => workers
+            .iter()
+            .map(|it| it.owner().watchdog.watch.begun())
+            .sum(),
+    };
+    let waits = |what, blame| Neglected {
+        what,
+        blame,
+        allowed: at_call,
+        job,
     };
     let mut all = Vec::new();
     // 1. Each push into the injector or into the queue of a group wakes a worker, unless one
@@ -48,7 +73,7 @@ fn neglected(shared: &Shared) -> Vec<Option<Neglected>> {
     let injected = shared.queues.len() + shared.task_groups.queued();
     all.push((injected > 0).then(|| {
         let blame = format!("the thread that pushed had to wake worker {sleeper}");
-        at_once(format!("one of {injected} jobs in the injector"), blame)
+        waits(format!("one of {injected} jobs in the injector"), blame)
     }));
     // 2. A searcher runs until it has left the count. As long as it is counted, no worker is woken.
     let searching = shared.queues.searchers.searching();
@@ -57,14 +82,14 @@ fn neglected(shared: &Shared) -> Vec<Option<Neglected>> {
         at_once("all work that is pushed".into(), blame)
     }));
     for worker in workers.iter() {
-        of_worker(shared, worker, workers.len(), sleeper, &mut all);
+        of_worker(shared, worker, workers.len(), (sleeper, at_call), &mut all);
     }
     // 6. No alarm calls a peer if a helper is stuck, so its jobs must not wait.
     for helper in &shared.helpers.known.load().list {
         let queued = helper.owner().stealer.len();
         all.push((queued > 0).then(|| {
             let blame = format!("a thread had to wake worker {sleeper}");
-            at_once(format!("one of {queued} jobs of a helper"), blame)
+            waits(format!("one of {queued} jobs of a helper"), blame)
         }));
     }
     all
@@ -75,24 +100,25 @@ fn is_parked(worker: &WorkerShard) -> bool {
     worker.parker().parked_until().is_some()
 }
 
-/// Lists the work of one worker that waits while worker `sleeper` sleeps.
+/// Lists the work of one worker that waits while worker `sleeper` sleeps, which comes within
+/// `at_call` ns.
 fn of_worker(
     shared: &Shared,
     worker: &WorkerShard,
     workers: usize,
-    sleeper: usize,
+    (sleeper, at_call): (usize, u64),
     all: &mut Vec<Option<Neglected>>,
 ) {
     let core: &Core = worker.owner();
     let (index, is_parked) = (core.index, is_parked(worker));
     let is_in_place = core.watchdog.is_in_place();
     // A worker that leaves its peers asleep relies on its alarm.
-    let is_watched = shared.config.is_watched(workers) && !shared.clock.was_paused();
+    let is_watched = is_watched(shared, workers);
     let is_excused = is_watched && !is_parked && !is_in_place;
     let allowed = if is_excused {
-        latency(shared, workers)
+        latency(shared, workers).max(at_call)
     } else {
-        0
+        at_call
     };
     let job = core.watchdog.watch.begun();
     let state = match (is_parked, is_in_place) {
@@ -146,6 +172,11 @@ fn of_worker(
         let blame = "its alarm is not set".into();
         at_once(format!("the work of worker {index}, which {state},"), blame)
     }));
+}
+
+/// Returns whether a peer is called if a worker is stuck.
+fn is_watched(shared: &Shared, workers: usize) -> bool {
+    shared.config.is_watched(workers) && !shared.clock.was_paused()
 }
 
 /// Returns within how many ns a peer comes to a worker that is blocked, while no thread can run.

@@ -5,7 +5,7 @@ use std::{iter, sync::Arc};
 use arc_swap::ArcSwap;
 use crossbeam::utils::CachePadded;
 use tourbillon_pool::Period;
-use tourbillon_sched::SearchClaim;
+use tourbillon_sched::{Limit, SearchClaim};
 use tourbillon_shards::{DrainedTimers, Kind, Names, Outcome};
 
 use crate::{
@@ -91,6 +91,8 @@ pub struct Shared {
     pub(crate) task_groups: Groups,
     /// The workers that share each core, if any do.
     pub(crate) groups: Box<[CachePadded<Group>]>,
+    /// How many workers take part.
+    pub(crate) limit: Limit,
     /// Limits how many workers rescue others at once.
     pub(crate) rescuers: Rescuers,
     /// Whether a thread that arms a callback looks at the bound of pending ones, or at its group.
@@ -177,6 +179,7 @@ impl Shared {
             lifecycle: Lifecycle::new(workers),
             task_groups: Groups::new(),
             groups: groups(&config, workers),
+            limit: Limit::new(),
             rescuers: Rescuers::new(config.cores, config.rescue_latency),
             arms_by_rules: AtomicBool::new(config.max_timers.is_some()),
             pending: CachePadded::new(AtomicUsize::new(0)),
@@ -335,6 +338,7 @@ impl Shared {
         let first = spread::spread();
         (0..workers.len())
             .map(|i| &workers[(first + i) % workers.len()])
+            .filter(|worker| !worker.owner().is_retired.load(Ordering::Relaxed))
             .any(|worker| {
                 let claim = worker.parker().claim_for_search();
                 // A worker that is about to sleep sees the claim by itself. Only one that sleeps
@@ -348,7 +352,8 @@ impl Shared {
 
     /// Returns how many workers are awake. It is a hint.
     pub(crate) fn awake(&self) -> usize {
-        let workers = self.recorders.len();
+        // Those that are retired sleep, but for short.
+        let workers = self.active_workers(self.recorders.len());
         workers.saturating_sub(self.queues.searchers.parked())
     }
 

@@ -42,6 +42,7 @@ use crate::{metrics::recorder::Record, sys::quota::Throttled};
 #[derive(Clone, Debug)]
 pub struct RuntimeMetrics {
     pub(crate) workers: Vec<WorkerMetrics>,
+    pub(crate) active_workers: usize,
     /// Counts of all workers, including those of a runtime that has ended.
     pub(crate) done: Record,
     pub(crate) helpers: HelperMetrics,
@@ -78,6 +79,13 @@ impl RuntimeMetrics {
     /// Returns the number of workers, or zero once the runtime has been shut down.
     pub fn num_workers(&self) -> usize {
         self.workers.len()
+    }
+
+    /// Returns how many of the workers take part: see
+    /// [`Handle::set_workers`](crate::runtime::Handle::set_workers). It is zero once the runtime has
+    /// been shut down.
+    pub fn active_workers(&self) -> usize {
+        self.active_workers
     }
 
     /// Returns the workers, by worker number.

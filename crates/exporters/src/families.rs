@@ -426,6 +426,12 @@ pub static FAMILIES: &[Family] = &[
         |it, visit| one(it.num_workers(), visit),
     ),
     gauge(
+        "tourbillon_active_workers",
+        "{thread}",
+        "Workers that take part, and are not retired.",
+        |it, visit| one(it.active_workers(), visit),
+    ),
+    gauge(
         "tourbillon_helper_threads",
         "{thread}",
         "Helpers, idle ones included.",

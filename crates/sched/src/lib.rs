@@ -1,6 +1,7 @@
 #![doc = include_str!("../README.md")]
 
 mod alarm;
+mod limit;
 mod next_slot;
 mod parker;
 mod reserve;
@@ -9,6 +10,7 @@ mod searchers;
 
 pub use self::{
     alarm::Alarm,
+    limit::Limit,
     next_slot::{NextSlot, RawPointer},
     parker::{Parker, SearchClaim},
     ring::{Copied, Ring},

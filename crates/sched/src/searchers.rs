@@ -153,24 +153,59 @@ impl Searchers {
         work: impl FnOnce() -> bool,
         sleep: impl FnOnce(u64),
     ) -> Parked {
+        let (slept, woken, work) = self.sleep_as(
+            sleeper,
+            || self.park(searching),
+            || self.unpark(),
+            work,
+            sleep,
+        );
+        // A thread that brought work may have found this worker counted as a searcher, and woken no
+        // other. So the worker searches again, unless enough others do.
+        let searching = woken || (work && self.begin());
+        Parked { slept, searching }
+    }
+
+    /// Does as [`sleep`](Searchers::sleep), for a worker that is [retired](crate::Limit) and does not
+    /// count as a searcher. While it sleeps it counts as a helper in reserve, which no thread wakes
+    /// for work.
+    ///
+    /// `work` returns whether there is anything that the worker itself has to do.
+    pub fn sleep_in_reserve(
+        &self,
+        sleeper: &impl Sleeper,
+        work: impl FnOnce() -> bool,
+        sleep: impl FnOnce(u64),
+    ) -> Parked {
+        let (slept, searching, _) =
+            self.sleep_as(sleeper, || self.enlist(), || self.strike(), work, sleep);
+        // A thread may have claimed the worker to search, which it had seen before it was retired.
+        Parked { slept, searching }
+    }
+
+    /// Sleeps between `enter` and `leave`, which change the counts. Returns whether the worker
+    /// called `sleep`, whether it was woken to search, and what `work` returned.
+    #[inline]
+    fn sleep_as(
+        &self,
+        sleeper: &impl Sleeper,
+        enter: impl FnOnce(),
+        leave: impl FnOnce(),
+        work: impl FnOnce() -> bool,
+        sleep: impl FnOnce(u64),
+    ) -> (bool, bool, bool) {
         // The announcement comes first, and is withdrawn last: a thread that finds this worker
         // counted as parked can claim its parked word.
         let until = sleeper.announce_sleep();
-        self.park(searching);
+        enter();
         // The last look: behind the fences of both announcements.
         let work = work();
         let sleeps = sleeper.may_sleep(until) && !work;
         if sleeps {
             sleep(until);
         }
-        self.unpark();
-        // A thread that brought work may have found this worker counted as a searcher, and woken no
-        // other. So the worker searches again, unless enough others do.
-        let searching = sleeper.end_sleep() || (work && self.begin());
-        Parked {
-            slept: sleeps,
-            searching,
-        }
+        leave();
+        (sleeps, sleeper.end_sleep(), work)
     }
 
     /// Wakes one parked worker to search for work that the caller has pushed, if no worker

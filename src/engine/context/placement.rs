@@ -34,10 +34,10 @@ pub(crate) enum Choice {
 }
 
 impl Choice {
-    /// Returns a worker, or `None` if the runtime has been shut down.
+    /// Returns one of the first `of` workers, or `None` if there are none because the runtime has
+    /// been shut down.
     #[inline]
-    pub(crate) fn among(self, workers: &Workers) -> Option<&Arc<WorkerShard>> {
-        let of = workers.len();
+    pub(crate) fn among(self, workers: &Workers, of: usize) -> Option<&Arc<WorkerShard>> {
         let at = match self {
             // After a shutdown there are no workers.
             Choice::Stay => spread::stay(of, |at| workers.get(at).into_iter().for_each(read_inbox)),
@@ -50,7 +50,7 @@ impl Choice {
         }
         // Look at one more worker only. The answer is a hint, and each look loads a cache line of
         // another core.
-        let second = workers.get(at + 1).unwrap_or(&workers[0]);
+        let second = workers[..of].get(at + 1).unwrap_or(&workers[0]);
         let second_is_awake = second.parker().is_awake();
         Some(if second_is_awake { first } else { second })
     }
@@ -108,11 +108,15 @@ fn with_entered_home<R>(
         // The runtime that was entered last counts. A worker that entered its own keeps its own
         // shard.
         let own = with_local_of(shared, |local| local?.home().cloned());
-        own.ok_or_else(|| shared.workers.load())
+        own.ok_or_else(|| {
+            let workers = shared.workers.load();
+            let active = shared.active_workers(workers.len());
+            (workers, active)
+        })
     });
     match found {
         Some(Ok(home)) => Ok(f(&home)),
-        Some(Err(workers)) => with_one_of(&workers, choice, f),
+        Some(Err((workers, active))) => with_one_of(&workers, active, choice, f),
         None => fail(f, HomeError::NoRuntime),
     }
 }
@@ -123,16 +127,18 @@ pub(crate) fn with_any_home<R>(
     choice: Choice,
     f: impl FnOnce(&Arc<WorkerShard>) -> R,
 ) -> Result<R, HomeError> {
-    with_one_of(&shared.workers.load(), choice, f)
+    let workers = shared.workers.load();
+    with_one_of(&workers, shared.active_workers(workers.len()), choice, f)
 }
 
-/// Runs `f` with the shard of one of these workers, as `choice` says.
+/// Runs `f` with the shard of one of the first `of` workers, as `choice` says.
 fn with_one_of<R>(
     workers: &Workers,
+    of: usize,
     choice: Choice,
     f: impl FnOnce(&Arc<WorkerShard>) -> R,
 ) -> Result<R, HomeError> {
-    match choice.among(workers) {
+    match choice.among(workers, of) {
         Some(home) => Ok(f(home)),
         None => fail(f, HomeError::Shutdown),
     }

@@ -57,11 +57,13 @@ impl Helpers<WorkerShard> {
         for helper in &known.list {
             record += &helper.owner().recorder.read();
         }
-        let threads = shared.queues.searchers.helpers();
+        let threads = known.list.len();
+        // A retired worker that sleeps is in reserve, too.
+        let in_reserve = shared.queues.searchers.in_reserve();
         HelperMetrics {
             threads,
-            // The two counts are read one after the other, and a helper may start in between.
-            idle: shared.queues.searchers.in_reserve().min(threads),
+            // The counts are read one after the other, and a helper may start in between.
+            idle: in_reserve.saturating_sub(shared.resting()).min(threads),
             started: known.started,
             record,
         }
@@ -251,7 +253,9 @@ impl Worker<'_> {
                 // another would be started at once.
                 let started = shared.most_helpers() > 0;
                 let needed = started && searchers.in_reserve() == 1 && before != ran;
-                if !needed && searchers.retire(shared.config.helpers.0) {
+                // Retired workers may count as helpers.
+                let least = shared.config.helpers.0 + shared.retired_workers();
+                if !needed && searchers.retire(least) {
                     return false;
                 }
             }

@@ -182,12 +182,14 @@ impl Handle {
         let mut done = Record::default();
         records.iter().for_each(|record| done += record);
         let workers = shared.workers.load();
+        let active_workers = shared.active_workers(workers.len());
         let workers = workers.iter().zip(&records);
         let (alive_tasks, spawned_tasks) = shared.tasks.counts();
         RuntimeMetrics {
             workers: workers
                 .map(|(shard, record)| worker(shard, record))
                 .collect(),
+            active_workers,
             done,
             helpers: shared.helpers.metrics(shared),
             wall_clock: clock(shared, OtherClock::Wall),

@@ -24,7 +24,7 @@ use crate::{
         core::{Core, WorkerShard},
         job::Job,
         watchdog::{alarm, report},
-        worker::{Worker, fire::DUE_MOST},
+        worker::{Worker, fire::DUE_MOST, retire::Duty},
     },
     reactor::{alarm_of, followed_of},
     sys::sync::atomic::Ordering,
@@ -241,8 +241,9 @@ impl Worker<'_> {
         let stuck = core.is_at_same_job();
         // By this a helper knows that there may be jobs to steal, even if it takes none here.
         self.found_stuck |= stuck;
-        if self.core.is_helper && !stuck {
-            // A helper leaves busy workers alone. This one is busy and well, or has not been
+        let stands_in = self.core.is_helper || self.duty != Duty::Active;
+        if stands_in && !stuck {
+            // A helper or a retired worker leaves busy workers alone. This one is busy and well, or has not been
             // checked before. The next look shows which: so only set the alarm again.
             let looks = self.crowded_around(peer).unwrap_or(0);
             peer.watch_on_rarely(shared.clock.now(), looks);
@@ -251,6 +252,10 @@ impl Worker<'_> {
         // 3. Rescue it. From then on, its sockets do not wait for its alarm. A worker that is in no
         //    job waits for a core, and is in its loop when it has one: to follow it would be in
         //    vain.
+        if self.rests() {
+            // A stuck worker does not count as one that takes part.
+            self.duty = Duty::Called;
+        }
         self.rescue(peer);
         if stuck && core.is_still_at_job() {
             self.follow(peer);

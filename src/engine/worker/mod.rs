@@ -48,7 +48,7 @@ use crate::{
         shared::Shared,
         shutdown,
         watchdog::{report, rescue::RESCUED, rest::Rest, seen::InLoop},
-        worker::{search::Search, tidy::Tidy, wait_policy::WaitPolicy},
+        worker::{retire::Duty, search::Search, tidy::Tidy, wait_policy::WaitPolicy},
     },
     sys::{self, epoll::Events, sync::atomic::Ordering},
     util::{budget, nanos::nanos},
@@ -61,6 +61,7 @@ mod execute;
 pub(crate) mod fire;
 pub(crate) mod pace;
 mod park;
+pub(crate) mod retire;
 pub(crate) mod search;
 mod shares;
 pub(crate) mod tidy;
@@ -96,6 +97,8 @@ pub(crate) struct Worker<'a> {
     /// In a `block_on` of a current-thread runtime: the state of that call. The loop returns when
     /// its future is woken.
     pub(crate) root: Option<Arc<Blocked>>,
+    /// Whether this worker takes part in the work that any worker may do.
+    pub(crate) duty: Duty,
     /// The state of the search for work: whether this worker counts as a searcher, and which peer
     /// is next.
     pub(crate) search: Search,
@@ -262,6 +265,7 @@ impl<'a> Worker<'a> {
             fired_at: 0,
             in_loop: InLoop::at(shared.clock.real(), tick),
             root: None,
+            duty: Duty::Active,
             search: Search::beginning_at(core.index),
             due: kept.due,
             events: RefCell::new(kept.events),
@@ -293,6 +297,7 @@ impl<'a> Worker<'a> {
         // empty.
         let mut looks = self.is_single && budget::took_yield();
         while !self.shared.is_stopping() {
+            self.follow_limit();
             let is_time = self.run_queued() || looks;
             looks = false;
             self.core.watchdog.watch.end();
@@ -334,7 +339,7 @@ impl<'a> Worker<'a> {
                     return;
                 }
                 // 3. The next deadline is so near that a sleep would cost more than the wait.
-                None if self.is_near() => self.spin(),
+                None if self.is_near() && !self.rests() => self.spin(),
                 // A peer was left its only job: look again in a moment.
                 None if self.search.lingers() => self.linger(),
                 // Return one part of the unused memory, then poll all that may have come meanwhile.
@@ -363,6 +368,9 @@ impl<'a> Worker<'a> {
     /// Runs queued jobs until the queues are empty or it is time to poll timers and sockets.
     /// Returns `true` if it is time to poll.
     fn run_queued(&mut self) -> bool {
+        if self.rests() {
+            return self.run_pinned();
+        }
         // Sockets and timers must not wait behind an endless row of jobs.
         while self.tick - self.last_poll < self.interval {
             let Some(job) = self.next() else {

@@ -9,6 +9,7 @@ use crate::{
         watchdog::seen::InLoop,
         worker::{
             Worker,
+            retire::Duty,
             wait_policy::{Sleep, Wait},
         },
     },
@@ -87,6 +88,13 @@ impl Worker<'_> {
             self.back_in_loop();
         }
         (self.last_poll, self.timers_since_poll) = (self.tick, 0);
+        if self.duty != Duty::Active {
+            // It has found no work, and is no searcher while it sleeps.
+            self.duty = Duty::Retired;
+            if self.search.is_on {
+                self.found();
+            }
+        }
         // 1. Announce the sleep, and look once more at all that could have arrived.
         //    `Searchers::sleep` does both, in the order that `crates/sched/PROTOCOLS.md` proves. It
         //    calls the second closure if there is nothing to do.
@@ -94,7 +102,7 @@ impl Worker<'_> {
         let (wakers, rest, shard) = (&mut self.wakers, &mut self.rest, &self.local.shard);
         let (policy, awake_since) = (&mut self.wait_policy, self.in_loop.at);
         let (tidy, root, mut timed) = (&mut self.tidy, &self.root, None);
-        let notes = &mut self.notes;
+        let (notes, local) = (&mut self.notes, self.local);
         // Before the announcement. If the reactor is closed, a thread that claims the announced
         // word may write nothing that would end a sleep.
         let is_open = core.reactor.is_open();
@@ -103,114 +111,120 @@ impl Worker<'_> {
         events.borrow_mut().clear();
         let workers = shared.mates_table();
         let mate = shared.mate(shard, workers.as_deref());
-        let parked = shared.queues.searchers.sleep(
-            &mate,
-            self.search.is_on,
-            || {
-                shared.is_stopping()
-                    || root.as_ref().is_some_and(|root| root.is_woken())
-                    || core.pinned.has_work()
-                    || shared.clocks.are_called()
-                    || shared.has_work()
-            },
-            |until| {
-                core.recorder.own.parks.add_alone(1);
-                #[cfg(all(feature = "facade", tokio_unstable))]
-                {
-                    let own = &core.recorder.own;
-                    let jobs = own.polls.get() + own.callbacks.get();
-                    core.recorder.unstable.sleeps(jobs);
+        let is_active = self.duty == Duty::Active;
+        let work = || {
+            shared.is_stopping()
+                || root.as_ref().is_some_and(|root| root.is_woken())
+                || core.pinned.has_work()
+                || shared.clocks.are_called()
+                || shared.retires(core) == is_active
+                || match is_active {
+                    true => shared.has_work(),
+                    false => local.has_jobs(),
                 }
-                probe!(park, core.index, until);
-                let real = shared.clock.real();
-                core.was_busy(awake_since, real);
-                notes.parks(core, real, until);
-                // After the announcement: a thread that frees memory later than this wakes a
-                // worker.
-                let tidies_at = tidy.next(real);
-                // 2. Choose the timeout.
-                let passed = match shared.clock.was_paused() {
-                    true => shared.quiescence.sleep(shard, until, is_open, wakers),
-                    false => Passed::Not,
-                };
-                // The worker itself has advanced the clock: it need not ask for events.
-                if passed == Passed::Awake {
-                    return;
-                }
-                if passed == Passed::Not && !is_open {
-                    core.reactor.open_or_nap();
-                    return;
-                }
-                // Whether the budget does not pay for the wake-up at the next deadline.
-                let defers = mate.next_deadline() < until
-                    && (until <= shard.deferred() || mate.leans())
-                    && !shared.clock.was_paused();
-                if defers && mate.leans() {
-                    // A mate that wakes up for this worker may defer that further, and notes it.
+        };
+        let sleep = |until| {
+            core.recorder.own.parks.add_alone(1);
+            #[cfg(all(feature = "facade", tokio_unstable))]
+            {
+                let own = &core.recorder.own;
+                let jobs = own.polls.get() + own.callbacks.get();
+                core.recorder.unstable.sleeps(jobs);
+            }
+            probe!(park, core.index, until);
+            let real = shared.clock.real();
+            core.was_busy(awake_since, real);
+            notes.parks(core, real, until);
+            // After the announcement: a thread that frees memory later than this wakes a
+            // worker.
+            let tidies_at = tidy.next(real);
+            // 2. Choose the timeout.
+            let passed = match shared.clock.was_paused() {
+                true => shared.quiescence.sleep(shard, until, is_open, wakers),
+                false => Passed::Not,
+            };
+            // The worker itself has advanced the clock: it need not ask for events.
+            if passed == Passed::Awake {
+                return;
+            }
+            if passed == Passed::Not && !is_open {
+                core.reactor.open_or_nap();
+                return;
+            }
+            // Whether the budget does not pay for the wake-up at the next deadline.
+            let defers = mate.next_deadline() < until
+                && (until <= shard.deferred() || mate.leans())
+                && !shared.clock.was_paused();
+            if defers && mate.leans() {
+                // A mate that wakes up for this worker may defer that further, and notes it.
+                core.recorder.own.deferred_wakes.add_alone(1);
+                core.deferred_to.store(shard.deferred(), Ordering::Relaxed);
+            }
+            let timeout =
+                // On a paused clock, the worker has slept already, and now polls.
+                if passed == Passed::Slept {
+                    Timeout::Zero
+                // A clock has no timerfd that would end the sleep.
+                } else if shared.clocks.are_refused() {
+                    let soon = shared.clock.present(real).saturating_add(RETRY);
+                    let (deadline, left) = shared.clock.until(until.min(soon), real);
+                    Timeout::Until { deadline, left }
+                // Wake up earlier, to return unused memory.
+                } else if tidies_at < until && !shared.clock.was_paused() {
+                    let (deadline, left) = shared.clock.until(tidies_at, real);
+                    Timeout::Until { deadline, left }
+                } else if until == NEVER {
+                    Timeout::None
+                } else if defers && until == shard.deferred() {
                     core.recorder.own.deferred_wakes.add_alone(1);
-                    core.deferred_to.store(shard.deferred(), Ordering::Relaxed);
-                }
-                let timeout =
-                    // On a paused clock, the worker has slept already, and now polls.
-                    if passed == Passed::Slept {
-                        Timeout::Zero
-                    // A clock has no timerfd that would end the sleep.
-                    } else if shared.clocks.are_refused() {
-                        let soon = shared.clock.present(real).saturating_add(RETRY);
-                        let (deadline, left) = shared.clock.until(until.min(soon), real);
-                        Timeout::Until { deadline, left }
-                    // Wake up earlier, to return unused memory.
-                    } else if tidies_at < until && !shared.clock.was_paused() {
-                        let (deadline, left) = shared.clock.until(tidies_at, real);
-                        Timeout::Until { deadline, left }
-                    } else if until == NEVER {
-                        Timeout::None
-                    } else if defers && until == shard.deferred() {
-                        core.recorder.own.deferred_wakes.add_alone(1);
-                        shared.note_deferred(core, until);
-                        timed = Some(Sleep::new(real, until, until));
-                        let (deadline, left) = shared.clock.until(until, real);
-                        Timeout::Until { deadline, left }
-                    // If the worker defers a wake-up, it wakes up for a timer that may be strict. If
-                    // it wakes up for a mate, it defers that no longer.
-                    } else if shared.clock.was_paused()
-                        || !defers && shard.next_deadline() == until && shard.soonest() != until
-                    {
-                        // Neither compensate nor learn. On a clock that was ever paused, all must
-                        // depend on the program alone. A timer with a tolerance need not be exact.
-                        let early = match shared.clock.was_paused() {
-                            true => 0,
-                            false => shared.config.spin_before,
-                        };
-                        let wake = until.saturating_sub(early);
-                        let (deadline, left) = shared.clock.until(wake, real);
-                        Timeout::Until { deadline, left }
-                    } else {
-                        let compensation = policy.compensation(until, real);
-                        core.recorder.advance.set_alone(compensation);
-                        match policy.decide(until, real) {
-                            // The deadline became near while the worker announced its sleep.
-                            Wait::Spin => Timeout::Zero,
-                            Wait::Sleep { until: wake } => {
-                                timed = Some(Sleep::new(real, until, wake));
-                                let (deadline, left) = shared.clock.until(wake, real);
-                                Timeout::Until { deadline, left }
-                            }
-                        }
+                    shared.note_deferred(core, until);
+                    timed = Some(Sleep::new(real, until, until));
+                    let (deadline, left) = shared.clock.until(until, real);
+                    Timeout::Until { deadline, left }
+                // If the worker defers a wake-up, it wakes up for a timer that may be strict. If
+                // it wakes up for a mate, it defers that no longer.
+                } else if shared.clock.was_paused()
+                    || !defers && shard.next_deadline() == until && shard.soonest() != until
+                {
+                    // Neither compensate nor learn. On a clock that was ever paused, all must
+                    // depend on the program alone. A timer with a tolerance need not be exact.
+                    let early = match shared.clock.was_paused() {
+                        true => 0,
+                        false => shared.config.spin_before,
                     };
-                // 3. Set the timerfd, then the alarm, then wait. Peers must notice by the alarm if
-                //    this worker does not return from its sleep in time.
-                let mut sleep = || {
-                    let prepared = core.prepare(timeout);
-                    rest.begin(shard, until);
-                    core.wait(&mut events.borrow_mut(), prepared);
+                    let wake = until.saturating_sub(early);
+                    let (deadline, left) = shared.clock.until(wake, real);
+                    Timeout::Until { deadline, left }
+                } else {
+                    let compensation = policy.compensation(until, real);
+                    core.recorder.advance.set_alone(compensation);
+                    match policy.decide(until, real) {
+                        // The deadline became near while the worker announced its sleep.
+                        Wait::Spin => Timeout::Zero,
+                        Wait::Sleep { until: wake } => {
+                            timed = Some(Sleep::new(real, until, wake));
+                            let (deadline, left) = shared.clock.until(wake, real);
+                            Timeout::Until { deadline, left }
+                        }
+                    }
                 };
-                match timeout {
-                    Timeout::Until { left, .. } => policy.measure(left, sleep),
-                    _ => sleep(),
-                }
-            },
-        );
+            // 3. Set the timerfd, then the alarm, then wait. Peers must notice by the alarm if
+            //    this worker does not return from its sleep in time.
+            let mut sleep = || {
+                let prepared = core.prepare(timeout);
+                rest.begin(shard, until);
+                core.wait(&mut events.borrow_mut(), prepared);
+            };
+            match timeout {
+                Timeout::Until { left, .. } => policy.measure(left, sleep),
+                _ => sleep(),
+            }
+        };
+        let searchers = &shared.queues.searchers;
+        let parked = match is_active {
+            true => searchers.sleep(&mate, self.search.is_on, work, sleep),
+            false => searchers.sleep_in_reserve(&mate, work, sleep),
+        };
         // 4. The sleep is over, or there was something to do. `denied` counts how often the latter
         //    happened in a row without a search.
         self.search.is_on = parked.searching;

@@ -135,6 +135,10 @@ impl<'a> Worker<'a> {
 
     /// Takes a job of this group.
     fn take_of(&mut self, groups: &Table, group: GroupId, turns: &mut Turns) -> Option<Job> {
+        if self.rests() {
+            // A retired worker hands on all else.
+            return self.local.pinned().take_of(group).map(Job::Task);
+        }
         if group != GroupId::DEFAULT {
             return self.take_of_other(groups.get(group), group, turns);
         }

@@ -57,6 +57,8 @@ pub struct Plan {
     pub max_timers: Option<usize>,
     /// Whether some of the tasks are in groups.
     pub groups: bool,
+    /// Whether the number of workers that take part changes.
+    pub limits: bool,
     /// How many outside threads there are, and how many operations each of them does.
     pub actors: u32,
     pub acts: u32,
@@ -84,6 +86,7 @@ impl Plan {
         let mut plan = Self::of_timers(&mut rng, workers);
         plan.scene = Scene::of(seed);
         plan.groups = (seed / 4).is_multiple_of(4);
+        plan.limits = (seed / 16).is_multiple_of(3) && plan.workers > 1;
         if plan.scene != Scene::Timers {
             plan.share(&mut rng);
         }
@@ -199,6 +202,7 @@ impl Plan {
             },
             clocks,
             groups: false,
+            limits: false,
             kinds: rng.u32(..) | rng.u32(..),
             end: match rng.u32(..10) {
                 0 | 1 => End::Drop(when),
