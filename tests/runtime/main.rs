@@ -29,3 +29,4 @@ mod spin_before;
 #[cfg(feature = "tracing")]
 mod tracing;
 mod turn;
+mod workers;

@@ -80,7 +80,7 @@ impl Worker<'_> {
     /// Takes part or retires, as the limit says.
     #[inline]
     pub(super) fn follow_limit(&mut self) {
-        if self.shared.limit.retires(self.core.index) != (self.duty != Duty::Active) {
+        if self.duty != Duty::Active || self.shared.limit.retires(self.core.index) {
             self.change_duty();
         }
     }

@@ -113,6 +113,15 @@ impl Cast {
         (count > 0).then(|| tasks.swap_remove(below(count) as usize))
     }
 
+    /// Sets now and then how many workers take part, if the plan says so.
+    pub fn maybe_limit(&self) {
+        if self.plan.limits && below(3) == 0 {
+            let workers = 1 + below(self.plan.workers as u64) as usize;
+            let set = self.handle.set_workers(workers);
+            set.expect("the runtime was built with so many");
+        }
+    }
+
     /// Blocks the worker now and then, as a blocking callback does.
     pub fn maybe_block(&self) {
         let chance = u64::from(self.plan.blocks);

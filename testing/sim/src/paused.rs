@@ -54,6 +54,7 @@ pub fn run(plan: &Plan) {
         advances: below(2) == 0,
         outside: AtomicU32::new(plan.actors),
     });
+    stage.cast.maybe_limit();
     let actors: Vec<_> = (0..plan.actors)
         .map(|_| {
             let stage = stage.clone();
@@ -83,6 +84,7 @@ fn end(runtime: Runtime, stage: Arc<Stage>) {
 fn outside(stage: &Arc<Stage>) {
     for _ in 0..below(4) {
         sim::block(below(MS));
+        stage.cast.maybe_limit();
         match below(4) {
             0 => stage.cast.notify.notify_waiters(),
             1 => drop(spawn(stage, program(stage.clone(), 0))),

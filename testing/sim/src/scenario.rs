@@ -53,11 +53,7 @@ pub fn run(plan: &Plan) {
                         if cast.over.load(Relaxed) {
                             break;
                         }
-                        if cast.plan.limits && below(3) == 0 {
-                            let workers = 1 + below(cast.plan.workers as u64) as usize;
-                            let set = cast.handle.set_workers(workers);
-                            set.expect("the runtime was built with so many");
-                        }
+                        cast.maybe_limit();
                         match cast.plan.scene {
                             Scene::Work => work::act(&cast),
                             _ => acts::act(&cast, false),
