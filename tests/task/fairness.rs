@@ -278,10 +278,12 @@ struct Restless {
 impl Restless {
     fn arm(self: &Arc<Self>) {
         let waker = Waker::from(self.clone());
+        let mut wait = Duration::from_micros(1);
         loop {
-            let mut sleep = Box::pin(time::sleep(Duration::from_micros(1)));
+            let mut sleep = Box::pin(time::sleep(wait));
+            wait *= 2;
             // If the deadline has already passed, the sleep is ready in this poll and never calls
-            // the waker. In that case, arm another sleep.
+            // the waker. In that case, arm a longer sleep.
             if sleep
                 .as_mut()
                 .poll(&mut Context::from_waker(&waker))

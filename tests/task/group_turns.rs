@@ -11,7 +11,7 @@ use std::{
     time::Duration,
 };
 
-use crate::common::spin;
+use crate::common::{skip, spin};
 use futures_lite::AsyncReadExt;
 use tourbillon::{
     Runtime,
@@ -123,7 +123,12 @@ fn jobs_that_are_timed_after_a_stall_count_for_their_group() {
             let stalls = handle.recent_stalls();
             stalls.iter().any(|recent| recent.stall.job.is_none())
         };
+        let mut rounds = 0;
         while !is_unknown() {
+            if rounds == 300 {
+                return None;
+            }
+            rounds += 1;
             yield_now().await;
             yield_now().await;
             spin(Duration::from_millis(10));
@@ -135,13 +140,17 @@ fn jobs_that_are_timed_after_a_stall_count_for_their_group() {
             yield_now().await;
             polls += 1;
         }
-        polls
+        Some(polls)
     }));
+    let Some(polls) = polls.unwrap() else {
+        // The worker looks at sockets after each job, as under a sanitizer, so no job is unknown.
+        return skip("the shortest job takes two thirds of a turn");
+    };
     // The last job is counted when the worker takes the next one.
     runtime.block_on(runtime.spawn(async {})).unwrap();
     let metrics = runtime.metrics();
     let group = &metrics.groups()[1];
-    assert_eq!((group.name(), group.jobs()), ("batch", polls.unwrap()));
+    assert_eq!((group.name(), group.jobs()), ("batch", polls));
     assert!(group.busy() >= Duration::from_millis(50), "{group:?}");
 }
 
