@@ -7,7 +7,7 @@
 //! Then it takes part until no work is left. The rules are in "Retired workers" in
 //! `crates/sched/PROTOCOLS.md`.
 //!
-//! On a clock that was ever paused no worker is retired: there all must depend on the program alone.
+//! On a clock that was ever paused no worker is retired: all must depend on the program alone there.
 
 use std::sync::Arc;
 
