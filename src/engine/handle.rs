@@ -106,9 +106,11 @@ impl Handle {
     /// A retired worker runs no task and no callback that another worker could run, and uses no
     /// processor time while nothing comes. It keeps its timers and sockets, and hands on to the
     /// others what these make ready. New ones go to workers that take part. Tasks that are
-    /// [pinned](crate::task::Builder::spawn_pinned) to it still run on it. If a worker that takes
-    /// part is stuck, a retired one is called, as a
-    /// [helper](crate::runtime::Builder::helpers) would be, and takes part until no work is left.
+    /// [pinned](crate::task::Builder::spawn_pinned) to it still run on it, and what these arm and
+    /// register stays there: so do the connections of a listener for each core. If a worker that
+    /// takes part is stuck, that is, in one job for longer than the
+    /// [rescue latency](crate::runtime::Builder::rescue_latency), a retired one takes part in its
+    /// place until the job is over. So set a longer latency if jobs are often that long.
     ///
     /// Use it if the process gets less processor time than it was started with, for example in a
     /// container that is resized: more threads that run than the limit allows make the kernel stop

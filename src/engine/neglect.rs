@@ -44,22 +44,22 @@ fn neglected(shared: &Shared) -> Vec<Option<Neglected>> {
         let mut sleeps = workers.iter().map(|it| is_parked(it) && is_it(it.owner()));
         sleeps.position(|it| it)
     };
-    // No thread wakes a retired worker for work. An alarm calls it.
+    // No thread wakes a retired worker for work. If a worker is stuck, an alarm calls it.
     let (sleeper, at_call) = match (sleeper(false), sleeper(true)) {
         _ if shared.is_stopping() => return Vec::new(),
         (Some(active), _) => (active, 0),
         // It leaves the first look at a worker at that.
-        (None, Some(retired)) if is_watched(shared, workers.len()) => {
-            (retired, 2 * latency(shared, workers.len()))
-        }
-        _ => return Vec::new(),
+        (None, Some(retired)) => match is_watched(shared, workers.len()) {
+            true => (retired, 2 * latency(shared, workers.len())),
+            false => (retired, u64::MAX),
+        },
+        (None, None) => return Vec::new(),
     };
+    // The other workers are blocked in jobs.
+    let blocked = workers.iter().filter(|worker| !is_parked(worker));
     let job = match at_call {
         0 => 0,
-        _ => workers
-            .iter()
-            .map(|it| it.owner().watchdog.watch.begun())
-            .sum(),
+        _ => blocked.map(|it| it.owner().watchdog.watch.begun()).sum(),
     };
     let waits = |what, blame| Neglected {
         what,
@@ -84,7 +84,7 @@ fn neglected(shared: &Shared) -> Vec<Option<Neglected>> {
     for worker in workers.iter() {
         of_worker(shared, worker, workers.len(), (sleeper, at_call), &mut all);
     }
-    // 6. No alarm calls a peer if a helper is stuck, so its jobs must not wait.
+    // 7. No alarm calls a peer if a helper is stuck, so its jobs must not wait.
     for helper in &shared.helpers.known.load().list {
         let queued = helper.owner().stealer.len();
         all.push((queued > 0).then(|| {
@@ -167,6 +167,15 @@ fn of_worker(
     all.push((is_parked && core.pinned.has_remote()).then(|| {
         let blame = format!("the thread that pushed had to wake worker {index}");
         at_once("a pinned task".into(), blame)
+    }));
+    // 6. A worker follows the limit before it sleeps, or is woken for it.
+    let rests = is_parked && core.is_retired.load(Ordering::Relaxed);
+    all.push((rests && !shared.retires(core)).then(|| {
+        let blame = "the thread that set the limit had to wake it".into();
+        at_once(
+            format!("all work that worker {index}, which takes part, could do"),
+            blame,
+        )
     }));
     all.push((is_excused && worker.alarm() == NEVER).then(|| {
         let blame = "its alarm is not set".into();

@@ -352,7 +352,7 @@ impl Shared {
 
     /// Returns how many workers are awake. It is a hint.
     pub(crate) fn awake(&self) -> usize {
-        // Those that are retired sleep, but for short.
+        // Retired workers sleep, except for short moments.
         let workers = self.active_workers(self.recorders.len());
         workers.saturating_sub(self.queues.searchers.parked())
     }

@@ -263,6 +263,52 @@ fn a_retired_worker_is_called_when_the_others_are_stuck() {
 }
 
 #[test]
+fn a_retired_worker_stands_in_until_the_job_is_over() {
+    let _alarm = alarm();
+    let runtime = with_three(Duration::from_millis(1));
+    retire_two(&runtime);
+    // There is always work.
+    let end = Gate::new();
+    let busy: Vec<_> = (0..10)
+        .map(|_| {
+            let end = end.clone();
+            runtime.spawn(async move {
+                while !end.is_open() {
+                    task::yield_now().await;
+                }
+            })
+        })
+        .collect();
+    let (sender, receiver) = mpsc::channel();
+    let gate = Gate::new();
+    let stuck = {
+        let gate = gate.clone();
+        runtime.spawn(async move {
+            sender.send(worker_index()).unwrap();
+            gate.wait();
+        })
+    };
+    let stuck_at = all(&receiver, 1)[0].unwrap();
+    let polls = |worker: usize| runtime.metrics().worker_poll_count(worker);
+    let others = || (1..3).map(polls).sum::<u64>();
+    if stuck_at == 0 {
+        let before = others();
+        eventually("another one stands in", || others() > before);
+    }
+    gate.open();
+    runtime.block_on(stuck).unwrap();
+    eventually("they are retired again", || {
+        let (own, before) = (polls(0), others());
+        eventually("the first one works", || polls(0) > own + 1_000);
+        others() == before
+    });
+    end.open();
+    for task in busy {
+        runtime.block_on(task).unwrap();
+    }
+}
+
+#[test]
 fn all_workers_take_part_on_a_paused_clock() {
     let _alarm = alarm();
     let runtime = one_of_three();

@@ -63,7 +63,9 @@ impl Helpers<WorkerShard> {
         HelperMetrics {
             threads,
             // The counts are read one after the other, and a helper may start in between.
-            idle: in_reserve.saturating_sub(shared.resting()).min(threads),
+            idle: in_reserve
+                .saturating_sub(shared.retired_asleep())
+                .min(threads),
             started: known.started,
             record,
         }

@@ -24,7 +24,7 @@ use crate::{
         core::{Core, WorkerShard},
         job::Job,
         watchdog::{alarm, report},
-        worker::{Worker, fire::DUE_MOST, retire::Duty},
+        worker::{Worker, fire::DUE_MOST},
     },
     reactor::{alarm_of, followed_of},
     sys::sync::atomic::Ordering,
@@ -241,23 +241,24 @@ impl Worker<'_> {
         let stuck = core.is_at_same_job();
         // By this a helper knows that there may be jobs to steal, even if it takes none here.
         self.found_stuck |= stuck;
-        let stands_in = self.core.is_helper || self.duty != Duty::Active;
-        if stands_in && !stuck {
-            // A helper or a retired worker leaves busy workers alone. This one is busy and well, or has not been
-            // checked before. The next look shows which: so only set the alarm again.
+        // A helper leaves busy workers alone, and so does a retired worker that could hand nothing
+        // on. This one is busy and well, or has not been checked before. The next look shows which:
+        // so only set the alarm again.
+        let takes_nothing = self.is_retired() && shared.queues.searchers.parked() == 0;
+        if (self.core.is_helper || takes_nothing) && !stuck {
             let looks = self.crowded_around(peer).unwrap_or(0);
             peer.watch_on_rarely(shared.clock.now(), looks);
             return false;
         }
         // 3. Rescue it. From then on, its sockets do not wait for its alarm. A worker that is in no
         //    job waits for a core, and is in its loop when it has one: to follow it would be in
-        //    vain.
-        if self.rests() {
-            // A stuck worker does not count as one that takes part.
-            self.duty = Duty::Called;
-        }
+        //    vain, and so would it be to run jobs in its place.
         self.rescue(peer);
         if stuck && core.is_still_at_job() {
+            if !core.is_retired.load(Ordering::Relaxed) {
+                // A stuck worker does not count as one that takes part.
+                self.stand_in(index);
+            }
             self.follow(peer);
         }
         true
@@ -421,7 +422,7 @@ impl Worker<'_> {
 impl Core {
     /// Returns whether the worker is at the job that it was at when it was last checked, or is in
     /// `block_in_place`.
-    fn is_still_at_job(&self) -> bool {
+    pub(crate) fn is_still_at_job(&self) -> bool {
         let last = self.watchdog.looks.last_seen.load(Ordering::Relaxed);
         self.watchdog.watch.number() == Some(last) || self.watchdog.is_in_place()
     }

@@ -112,7 +112,7 @@ impl Worker<'_> {
     #[inline]
     fn count_job(&mut self) {
         if self.tick == self.injector_at {
-            self.injector_at += u64::from(self.shared.config.global_queue_interval);
+            self.injector_at += u64::from(self.shared.injector_interval());
         }
         // Numbers begin at one: to the watchdog, zero means that the worker is in no job.
         self.tick += 1;

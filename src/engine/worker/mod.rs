@@ -314,7 +314,8 @@ impl<'a> Worker<'a> {
             if self.root_is_woken() {
                 break;
             }
-            if (fired && self.has_jobs()) || self.shared.is_stopping() {
+            // A retired worker would hand them on, and take the next ones, without a poll between.
+            if (fired && self.has_jobs() && !self.is_retired()) || self.shared.is_stopping() {
                 continue;
             }
             // 2. This worker has nothing to do. A job of a peer or of the injector comes first.
@@ -339,7 +340,7 @@ impl<'a> Worker<'a> {
                     return;
                 }
                 // 3. The next deadline is so near that a sleep would cost more than the wait.
-                None if self.is_near() && !self.rests() => self.spin(),
+                None if self.is_near() => self.spin(),
                 // A peer was left its only job: look again in a moment.
                 None if self.search.lingers() => self.linger(),
                 // Return one part of the unused memory, then poll all that may have come meanwhile.
@@ -368,7 +369,7 @@ impl<'a> Worker<'a> {
     /// Runs queued jobs until the queues are empty or it is time to poll timers and sockets.
     /// Returns `true` if it is time to poll.
     fn run_queued(&mut self) -> bool {
-        if self.rests() {
+        if self.is_retired() {
             return self.run_pinned();
         }
         // Sockets and timers must not wait behind an endless row of jobs.

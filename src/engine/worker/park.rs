@@ -88,13 +88,6 @@ impl Worker<'_> {
             self.back_in_loop();
         }
         (self.last_poll, self.timers_since_poll) = (self.tick, 0);
-        if self.duty != Duty::Active {
-            // It has found no work, and is no searcher while it sleeps.
-            self.duty = Duty::Retired;
-            if self.search.is_on {
-                self.found();
-            }
-        }
         // 1. Announce the sleep, and look once more at all that could have arrived.
         //    `Searchers::sleep` does both, in the order that `crates/sched/PROTOCOLS.md` proves. It
         //    calls the second closure if there is nothing to do.
@@ -111,16 +104,16 @@ impl Worker<'_> {
         events.borrow_mut().clear();
         let workers = shared.mates_table();
         let mate = shared.mate(shard, workers.as_deref());
-        let is_active = self.duty == Duty::Active;
+        let duty = self.duty;
         let work = || {
             shared.is_stopping()
                 || root.as_ref().is_some_and(|root| root.is_woken())
                 || core.pinned.has_work()
                 || shared.clocks.are_called()
-                || shared.retires(core) == is_active
-                || match is_active {
-                    true => shared.has_work(),
-                    false => local.has_jobs(),
+                || match duty {
+                    Duty::Active => shared.retires(core) || shared.has_work(),
+                    Duty::StandsIn(_) => shared.has_work(),
+                    Duty::Retired => !shared.retires(core) || local.has_jobs(),
                 }
         };
         let sleep = |until| {
@@ -221,9 +214,10 @@ impl Worker<'_> {
             }
         };
         let searchers = &shared.queues.searchers;
-        let parked = match is_active {
-            true => searchers.sleep(&mate, self.search.is_on, work, sleep),
-            false => searchers.sleep_in_reserve(&mate, work, sleep),
+        // A retired worker is no searcher: it has left that count where it ran its pinned tasks.
+        let parked = match duty == Duty::Retired {
+            false => searchers.sleep(&mate, self.search.is_on, work, sleep),
+            true => searchers.sleep_in_reserve(&mate, work, sleep),
         };
         // 4. The sleep is over, or there was something to do. `denied` counts how often the latter
         //    happened in a row without a search.

@@ -4,10 +4,10 @@
 //! stay where they are. It wakes up for these and for its pinned tasks. What these make ready, and
 //! any other worker may run, it hands on. It searches for no work, and no thread wakes it for any:
 //! while it sleeps, it counts as a helper in reserve. As such it is called when a worker is stuck.
-//! Then it takes part until no work is left. The rules are in "Retired workers" in
-//! `crates/sched/PROTOCOLS.md`.
+//! Then it stands in for that worker, and takes part until that worker is back. The rules are in
+//! "Retired workers" in `crates/sched/PROTOCOLS.md`.
 //!
-//! On a clock that was ever paused no worker is retired: all must depend on the program alone there.
+//! On a clock that was ever paused no worker is retired: there all must depend on the program.
 
 use std::sync::Arc;
 
@@ -27,17 +27,20 @@ use crate::{
 pub(crate) enum Duty {
     /// It runs any work.
     Active,
-    /// It is retired.
+    /// It leaves to others what any worker may run.
     Retired,
-    /// It is retired, and was called because another worker is stuck. It runs any work until it
-    /// finds none.
-    Called,
+    /// It runs any work in place of the worker of this number, which is stuck in a job.
+    StandsIn(usize),
 }
 
 impl Shared {
     /// Returns how many workers take part, of so many.
+    #[inline]
     pub(crate) fn active_workers(&self, workers: usize) -> usize {
-        self.limit.get().min(workers)
+        match self.limit.get() {
+            limit if limit < workers && !self.clock.was_paused() => limit,
+            _ => workers,
+        }
     }
 
     /// Returns how many workers do not take part.
@@ -46,12 +49,22 @@ impl Shared {
         workers - self.active_workers(workers)
     }
 
+    /// Returns how many jobs a worker runs until it takes one from the injector. While workers are
+    /// retired, all that their timers and sockets make ready comes from there.
+    pub(crate) fn injector_interval(&self) -> u32 {
+        let interval = self.config.global_queue_interval;
+        match self.retired_workers() {
+            0 => interval,
+            _ => interval.min(2),
+        }
+    }
+
     /// Returns how many retired workers sleep. A hint.
-    pub(crate) fn resting(&self) -> usize {
-        let rests = |worker: &&Arc<WorkerShard>| {
+    pub(crate) fn retired_asleep(&self) -> usize {
+        let sleeps = |worker: &&Arc<WorkerShard>| {
             worker.owner().is_retired.load(Ordering::Relaxed) && !worker.parker().is_awake()
         };
-        self.workers.load().iter().filter(rests).count()
+        self.workers.load().iter().filter(sleeps).count()
     }
 
     /// Sets how many workers take part, and wakes the others, which may be asleep in the other
@@ -71,9 +84,9 @@ impl Shared {
 }
 
 impl Worker<'_> {
-    /// Returns whether the worker leaves to others what any worker may do.
+    /// Returns whether the worker leaves to others what any worker may run.
     #[inline]
-    pub(crate) fn rests(&self) -> bool {
+    pub(crate) fn is_retired(&self) -> bool {
         self.duty == Duty::Retired
     }
 
@@ -87,17 +100,36 @@ impl Worker<'_> {
 
     #[cold]
     fn change_duty(&mut self) {
-        let retires = self.shared.retires(self.core);
-        if retires == (self.duty != Duty::Active) {
-            return;
+        if !self.shared.retires(self.core) {
+            self.set_duty(Duty::Active);
+        } else if let Duty::StandsIn(index) = self.duty {
+            let workers = self.shared.workers.load();
+            if !workers
+                .get(index)
+                .is_some_and(|it| it.owner().is_still_at_job())
+            {
+                self.set_duty(Duty::Retired);
+            }
+        } else {
+            self.set_duty(Duty::Retired);
         }
-        self.duty = match retires {
-            true => Duty::Retired,
-            false => Duty::Active,
-        };
-        // A thread that looks for a worker to wake passes this one by. It is not yet counted as
-        // one that it could wake, or is not any more.
-        self.core.is_retired.store(retires, Ordering::Relaxed);
+    }
+
+    /// Changes the duty of the worker, which is awake.
+    fn set_duty(&mut self, duty: Duty) {
+        self.duty = duty;
+        // While the flag is set, a thread that looks for a worker to wake passes this one by.
+        let is_retired = &self.core.is_retired;
+        if is_retired.load(Ordering::Relaxed) != self.is_retired() {
+            is_retired.store(self.is_retired(), Ordering::Relaxed);
+        }
+    }
+
+    /// Takes part in place of worker `index`, which is stuck in a job, if this worker is retired.
+    pub(crate) fn stand_in(&mut self, index: usize) {
+        if self.is_retired() {
+            self.set_duty(Duty::StandsIn(index));
+        }
     }
 
     /// Does for a retired worker what `run_queued` does for others: it runs the pinned tasks, until

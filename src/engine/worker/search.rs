@@ -15,11 +15,7 @@
 //! The rules of the shared count are in "Searchers" in `crates/sched/PROTOCOLS.md`.
 
 use crate::{
-    engine::{
-        job::Job,
-        queues::steal_batch_of,
-        worker::{Worker, retire::Duty},
-    },
+    engine::{job::Job, queues::steal_batch_of, worker::Worker},
     util::probe::probe,
 };
 
@@ -88,14 +84,13 @@ impl Worker<'_> {
     ///
     /// A worker that finds a job counts as a searcher until it executes the job.
     pub(crate) fn search(&mut self) -> Option<Job> {
-        if self.rests() {
+        if self.is_retired() {
             return None;
         }
-        // 1. Count as a searcher. A helper never does, because no thread relies on a helper, nor
-        //    does a retired worker. Nor does a worker that spins: it would wake the next searcher
-        //    before the deadline it spins for.
-        let counts = !self.core.is_helper && self.duty == Duty::Active;
-        if !self.search.is_on && counts && !self.is_near() {
+        // 1. Count as a searcher. A helper never does, because no thread relies on a helper. Nor
+        //    does a worker that spins: it would wake the next searcher before the deadline it spins
+        //    for.
+        if !self.search.is_on && !self.core.is_helper && !self.is_near() {
             self.search.is_on = self.shared.queues.searchers.begin();
             // Enough others search. After `DENIED_MOST` refusals, search without being counted.
             if !self.search.is_on && self.search.denied < DENIED_MOST {

@@ -135,7 +135,7 @@ impl<'a> Worker<'a> {
 
     /// Takes a job of this group.
     fn take_of(&mut self, groups: &Table, group: GroupId, turns: &mut Turns) -> Option<Job> {
-        if self.rests() {
+        if self.is_retired() {
             // A retired worker hands on all else.
             return self.local.pinned().take_of(group).map(Job::Task);
         }
@@ -144,7 +144,7 @@ impl<'a> Worker<'a> {
         }
         // 1. Now and then one from the injector, as without groups.
         if turns.injector_in == 0 {
-            turns.injector_in = self.shared.config.global_queue_interval;
+            turns.injector_in = self.shared.injector_interval();
             if let Some(job) = self.shared.queues.steal() {
                 return Some(job);
             }
