@@ -18,6 +18,7 @@ use crate::{
         shared::Shared,
         task_core::local_queue::LocalQueue,
         watchdog::{alarm, state::Watchdog},
+        worker::retire::PublishedDuty,
     },
     metrics::{
         counters::{Counter, Counters},
@@ -27,7 +28,7 @@ use crate::{
     sys,
     sys::{
         epoll::{Events, Prepared, Timeout},
-        sync::atomic::{AtomicBool, AtomicU32, AtomicU64, AtomicUsize, Ordering},
+        sync::atomic::{AtomicU32, AtomicU64, AtomicUsize, Ordering},
         timerfd::{self, TimerFd},
     },
     util::{
@@ -68,8 +69,8 @@ pub(crate) struct Core {
     pub(crate) watchdog: Watchdog,
     /// Whether this is a helper. A helper's shard has no timers.
     pub(crate) is_helper: bool,
-    /// Whether the worker is retired. Only the worker writes it, while it is awake.
-    pub(crate) is_retired: AtomicBool,
+    /// What the worker does for others. Only the worker writes it, while it is awake.
+    pub(crate) duty: PublishedDuty,
     /// The clock that the timers of this shard are due by, if it is not the clock of the runtime.
     pub(crate) clock: Option<OtherClock>,
     /// The tolerance of the runtime's timers. Each thread that arms a timer reads it.
@@ -156,7 +157,7 @@ impl Core {
             recorder,
             watchdog: Watchdog::new(),
             is_helper: role == Role::Helper,
-            is_retired: AtomicBool::new(false),
+            duty: PublishedDuty::default(),
             clock,
             owed: CachePadded::default(),
         }

@@ -100,8 +100,9 @@ impl Handle {
     }
 
     /// Sets how many workers take part, from one to as many as the runtime was built with. The
-    /// others are *retired* until a later call. This returns at once; the workers follow within
-    /// microseconds, or at the end of the job that they run.
+    /// others are *retired* until a later call. This returns at once; the workers follow at
+    /// their next look at timers and sockets, which comes after at most
+    /// [`event_interval`](crate::runtime::Builder::event_interval) jobs.
     ///
     /// A retired worker runs no task and no callback that another worker could run, and uses no
     /// processor time while nothing comes. It keeps its timers and sockets, and hands on to the

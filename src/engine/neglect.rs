@@ -13,7 +13,6 @@ use crate::{
         core::{Core, WorkerShard},
         shared::Shared,
     },
-    sys::sync::atomic::Ordering,
     util::nanos::nanos,
 };
 
@@ -40,7 +39,7 @@ fn at_once(what: String, blame: String) -> Neglected {
 fn neglected(shared: &Shared) -> Vec<Option<Neglected>> {
     let workers = shared.workers.load();
     let sleeper = |retired: bool| {
-        let is_it = |worker: &Core| worker.is_retired.load(Ordering::Relaxed) == retired;
+        let is_it = |worker: &Core| worker.duty.is_retired() == retired;
         let mut sleeps = workers.iter().map(|it| is_parked(it) && is_it(it.owner()));
         sleeps.position(|it| it)
     };
@@ -142,7 +141,7 @@ fn of_worker(
         what: format!("the next task of worker {index}, which {state},"),
         blame: format!("the worker had to give it away, or worker {sleeper} to rescue it"),
         // The slot may be filled again while the job runs.
-        allowed: 2 * allowed,
+        allowed: allowed.saturating_mul(2),
         job,
     }));
     // 5. A worker that sleeps is woken for its pinned tasks. One that is awake has its alarm set.
@@ -169,7 +168,7 @@ fn of_worker(
         at_once("a pinned task".into(), blame)
     }));
     // 6. A worker follows the limit before it sleeps, or is woken for it.
-    let rests = is_parked && core.is_retired.load(Ordering::Relaxed);
+    let rests = is_parked && core.duty.is_retired();
     all.push((rests && !shared.retires(core)).then(|| {
         let blame = "the thread that set the limit had to wake it".into();
         at_once(

@@ -338,7 +338,7 @@ impl Shared {
         let first = spread::spread();
         (0..workers.len())
             .map(|i| &workers[(first + i) % workers.len()])
-            .filter(|worker| !worker.owner().is_retired.load(Ordering::Relaxed))
+            .filter(|worker| !worker.owner().duty.is_retired())
             .any(|worker| {
                 let claim = worker.parker().claim_for_search();
                 // A worker that is about to sleep sees the claim by itself. Only one that sleeps
@@ -352,9 +352,8 @@ impl Shared {
 
     /// Returns how many workers are awake. It is a hint.
     pub(crate) fn awake(&self) -> usize {
-        // Retired workers sleep, except for short moments.
-        let workers = self.active_workers(self.recorders.len());
-        workers.saturating_sub(self.queues.searchers.parked())
+        let asleep = self.queues.searchers.parked() + self.retired_asleep();
+        self.recorders.len().saturating_sub(asleep)
     }
 
     /// Returns whether there is work in a queue that searchers look at.

@@ -231,11 +231,12 @@ fn a_retired_worker_is_called_when_the_others_are_stuck() {
     let runtime = with_three(Duration::from_millis(1));
     retire_two(&runtime);
     for in_place in [false, true] {
-        let (gate, own) = (Gate::new(), Gate::new());
+        let (sender, receiver) = mpsc::channel();
+        let gate = Gate::new();
         let block = {
-            let (gate, own) = (gate.clone(), own.clone());
+            let gate = gate.clone();
             move || {
-                own.open();
+                sender.send(worker_index()).unwrap();
                 gate.wait();
             }
         };
@@ -245,16 +246,17 @@ fn a_retired_worker_is_called_when_the_others_are_stuck() {
                 false => block(),
             }
         });
-        own.wait();
-        // One after the other, while the first worker is stuck: a task and a callback.
+        // On a busy machine, another worker may stand in for the first one.
+        let stuck_at = all(&receiver, 1)[0];
+        // One after the other: a task and a callback.
         for _ in 0..20 {
             let task = runtime.spawn(async { worker_index() });
-            assert_ne!(runtime.block_on(task).unwrap(), Some(0));
+            assert_ne!(runtime.block_on(task).unwrap(), stuck_at);
             let (sender, receiver) = mpsc::channel();
             let timer = runtime.handle().after(Duration::from_micros(50), move || {
                 sender.send(worker_index()).unwrap();
             });
-            assert_ne!(all(&receiver, 1), [Some(0)]);
+            assert_ne!(all(&receiver, 1), [stuck_at]);
             drop(timer);
         }
         gate.open();
@@ -263,9 +265,10 @@ fn a_retired_worker_is_called_when_the_others_are_stuck() {
 }
 
 #[test]
-fn a_retired_worker_stands_in_until_the_job_is_over() {
+fn one_retired_worker_stands_in_until_the_job_is_over() {
     let _alarm = alarm();
-    let runtime = with_three(Duration::from_millis(1));
+    // So long that no worker but the one that blocks counts as stuck, also on a busy machine.
+    let runtime = with_three(Duration::from_secs(1));
     retire_two(&runtime);
     // There is always work.
     let end = Gate::new();
@@ -288,16 +291,18 @@ fn a_retired_worker_stands_in_until_the_job_is_over() {
             gate.wait();
         })
     };
-    let stuck_at = all(&receiver, 1)[0].unwrap();
+    assert_eq!(all(&receiver, 1), [Some(0)]);
     let polls = |worker: usize| runtime.metrics().worker_poll_count(worker);
     let others = || (1..3).map(polls).sum::<u64>();
-    if stuck_at == 0 {
-        let before = others();
-        eventually("another one stands in", || others() > before);
-    }
+    let before = [1, 2].map(polls);
+    eventually("another one stands in", || others() > before.iter().sum());
+    // The alarm of the first worker calls the third one, too.
+    thread::sleep(Duration::from_secs(2));
+    let after = [1, 2].map(polls);
+    let stood_in = (0..2).filter(|&i| after[i] > before[i]).count();
     gate.open();
     runtime.block_on(stuck).unwrap();
-    eventually("they are retired again", || {
+    eventually("it is retired again", || {
         let (own, before) = (polls(0), others());
         eventually("the first one works", || polls(0) > own + 1_000);
         others() == before
@@ -306,6 +311,7 @@ fn a_retired_worker_stands_in_until_the_job_is_over() {
     for task in busy {
         runtime.block_on(task).unwrap();
     }
+    assert_eq!(stood_in, 1);
 }
 
 #[test]
@@ -337,13 +343,13 @@ fn the_limit_may_change_while_everything_runs() {
         let changes = thread::spawn({
             let end = end.clone();
             move || {
-                let mut changes = 0;
-                while !end.is_open() {
+                for changes in 0.. {
                     handle.set_workers(1 + changes % 3).unwrap();
-                    changes += 1;
+                    if end.is_open() {
+                        break;
+                    }
                     thread::sleep(Duration::from_micros(50));
                 }
-                changes
             }
         });
         let tasks: Vec<_> = (0..30)
@@ -360,10 +366,6 @@ fn the_limit_may_change_while_everything_runs() {
             runtime.block_on(task).unwrap();
         }
         end.open();
-        assert!(changes.join().unwrap() > 0);
-        runtime.handle().set_workers(1).unwrap();
-        eventually("the workers rest", || {
-            runtime.metrics().active_workers() == 1
-        });
+        changes.join().unwrap();
     }
 }

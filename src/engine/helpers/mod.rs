@@ -256,7 +256,7 @@ impl Worker<'_> {
                 let started = shared.most_helpers() > 0;
                 let needed = started && searchers.in_reserve() == 1 && before != ran;
                 // Retired workers may count as helpers.
-                let least = shared.config.helpers.0 + shared.retired_workers();
+                let least = shared.config.helpers.0 + shared.retired_asleep();
                 if !needed && searchers.retire(least) {
                     return false;
                 }

@@ -13,6 +13,8 @@ pub(crate) struct Looks {
     /// The index of the thread that follows the worker: see "Sockets" in docs/internals/rescue.md.
     /// It is a hint: a thread that is called although it is not the follower ceases to be called.
     follower: AtomicUsize,
+    /// The index of the retired worker that stands in for the worker.
+    stand_in: AtomicUsize,
 }
 
 impl Default for Looks {
@@ -20,6 +22,7 @@ impl Default for Looks {
         Self {
             last_seen: AtomicU64::new(0),
             follower: AtomicUsize::new(NOBODY),
+            stand_in: AtomicUsize::new(NOBODY),
         }
     }
 }
@@ -40,5 +43,27 @@ impl Looks {
         let (relaxed, word) = (Ordering::Relaxed, &self.follower);
         // If this fails, another thread follows the worker.
         let _ = word.compare_exchange(index, NOBODY, relaxed, relaxed);
+    }
+
+    /// Returns the index of the retired worker that stands in for the worker.
+    pub(crate) fn stand_in(&self) -> Option<usize> {
+        Some(self.stand_in.load(Ordering::Relaxed)).filter(|&index| index != NOBODY)
+    }
+
+    /// Makes `index` the worker that stands in, in place of `before`. Returns `false` if that one
+    /// does not any more.
+    pub(crate) fn replace_stand_in(&self, before: Option<usize>, index: usize) -> bool {
+        self.swap_stand_in(before.unwrap_or(NOBODY), index)
+    }
+
+    /// Records that worker `index` does not stand in any more.
+    pub(crate) fn end_stand_in(&self, index: usize) {
+        // If this fails, another one stands in.
+        self.swap_stand_in(index, NOBODY);
+    }
+
+    fn swap_stand_in(&self, from: usize, to: usize) -> bool {
+        let (relaxed, word) = (Ordering::Relaxed, &self.stand_in);
+        word.compare_exchange(from, to, relaxed, relaxed).is_ok()
     }
 }

@@ -255,10 +255,8 @@ impl Worker<'_> {
         //    vain, and so would it be to run jobs in its place.
         self.rescue(peer);
         if stuck && core.is_still_at_job() {
-            if !core.is_retired.load(Ordering::Relaxed) {
-                // A stuck worker does not count as one that takes part.
-                self.stand_in(index);
-            }
+            // A stuck worker does not count as one that takes part.
+            self.stand_in_for(core);
             self.follow(peer);
         }
         true
@@ -422,9 +420,15 @@ impl Worker<'_> {
 impl Core {
     /// Returns whether the worker is at the job that it was at when it was last checked, or is in
     /// `block_in_place`.
-    pub(crate) fn is_still_at_job(&self) -> bool {
+    fn is_still_at_job(&self) -> bool {
         let last = self.watchdog.looks.last_seen.load(Ordering::Relaxed);
         self.watchdog.watch.number() == Some(last) || self.watchdog.is_in_place()
+    }
+
+    /// Returns whether the worker is in the job of this number.
+    pub(crate) fn is_at(&self, job: u64) -> bool {
+        let watch = &self.watchdog.watch;
+        watch.begun() == job && (watch.number() == Some(job) || self.watchdog.is_in_place())
     }
 
     /// Returns whether the worker is at the same job as at the last call, or is in

@@ -425,6 +425,9 @@ impl<'a> Worker<'a> {
         self.back_in_loop();
         self.fire_due();
         (self.last_poll, self.timers_since_poll) = (self.tick, 0);
+        // Workers may have retired since the last look at the injector.
+        let interval = u64::from(self.shared.injector_interval());
+        self.injector_at = self.injector_at.min(self.tick + interval);
         self.look_at_sockets();
         self.tidies();
     }

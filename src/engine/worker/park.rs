@@ -112,7 +112,7 @@ impl Worker<'_> {
                 || shared.clocks.are_called()
                 || match duty {
                     Duty::Active => shared.retires(core) || shared.has_work(),
-                    Duty::StandsIn(_) => shared.has_work(),
+                    Duty::StandsIn { .. } => shared.has_work(),
                     Duty::Retired => !shared.retires(core) || local.has_jobs(),
                 }
         };

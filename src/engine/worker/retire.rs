@@ -19,7 +19,7 @@ use crate::{
         shared::Shared,
         worker::Worker,
     },
-    sys::sync::atomic::Ordering,
+    sys::sync::atomic::{AtomicUsize, Ordering},
 };
 
 /// What a worker does for others.
@@ -29,8 +29,42 @@ pub(crate) enum Duty {
     Active,
     /// It leaves to others what any worker may run.
     Retired,
-    /// It runs any work in place of the worker of this number, which is stuck in a job.
-    StandsIn(usize),
+    /// It runs any work while the worker of this index is stuck in the job of this number.
+    StandsIn { index: usize, job: u64 },
+}
+
+/// The duty of a worker, as other threads see it.
+#[derive(Debug, Default)]
+pub(crate) struct PublishedDuty(AtomicUsize);
+
+impl PublishedDuty {
+    const ACTIVE: usize = 0;
+    const RETIRED: usize = 1;
+    /// From here on: the index of the worker for which this one stands in.
+    const STANDS_IN: usize = 2;
+
+    fn set(&self, duty: Duty) {
+        let word = match duty {
+            Duty::Active => Self::ACTIVE,
+            Duty::Retired => Self::RETIRED,
+            Duty::StandsIn { index, .. } => Self::STANDS_IN + index,
+        };
+        if self.0.load(Ordering::Relaxed) != word {
+            self.0.store(word, Ordering::Relaxed);
+        }
+    }
+
+    /// Returns whether the worker is retired. A thread that looks for a worker to wake passes such a
+    /// one by.
+    #[inline]
+    pub(crate) fn is_retired(&self) -> bool {
+        self.0.load(Ordering::Relaxed) == Self::RETIRED
+    }
+
+    /// Returns the index of the worker for which this one stands in.
+    fn stands_in_for(&self) -> Option<usize> {
+        self.0.load(Ordering::Relaxed).checked_sub(Self::STANDS_IN)
+    }
 }
 
 impl Shared {
@@ -61,8 +95,11 @@ impl Shared {
 
     /// Returns how many retired workers sleep. A hint.
     pub(crate) fn retired_asleep(&self) -> usize {
+        if self.retired_workers() == 0 {
+            return 0;
+        }
         let sleeps = |worker: &&Arc<WorkerShard>| {
-            worker.owner().is_retired.load(Ordering::Relaxed) && !worker.parker().is_awake()
+            worker.owner().duty.is_retired() && !worker.parker().is_awake()
         };
         self.workers.load().iter().filter(sleeps).count()
     }
@@ -102,34 +139,69 @@ impl Worker<'_> {
     fn change_duty(&mut self) {
         if !self.shared.retires(self.core) {
             self.set_duty(Duty::Active);
-        } else if let Duty::StandsIn(index) = self.duty {
-            let workers = self.shared.workers.load();
-            if !workers
-                .get(index)
-                .is_some_and(|it| it.owner().is_still_at_job())
-            {
-                self.set_duty(Duty::Retired);
-            }
-        } else {
+        } else if !self.still_stands_in() {
             self.set_duty(Duty::Retired);
         }
     }
 
-    /// Changes the duty of the worker, which is awake.
-    fn set_duty(&mut self, duty: Duty) {
-        self.duty = duty;
-        // While the flag is set, a thread that looks for a worker to wake passes this one by.
-        let is_retired = &self.core.is_retired;
-        if is_retired.load(Ordering::Relaxed) != self.is_retired() {
-            is_retired.store(self.is_retired(), Ordering::Relaxed);
-        }
+    /// Returns whether this worker stands in for one that is still stuck in the same job.
+    fn still_stands_in(&self) -> bool {
+        let Duty::StandsIn { index, job } = self.duty else {
+            return false;
+        };
+        let workers = self.shared.workers.load();
+        let is_stuck = |worker: &Arc<WorkerShard>| {
+            let core = worker.owner();
+            core.is_at(job) && core.watchdog.looks.stand_in() == Some(self.core.index)
+        };
+        !self.shared.limit.retires(index) && workers.get(index).is_some_and(is_stuck)
     }
 
-    /// Takes part in place of worker `index`, which is stuck in a job, if this worker is retired.
-    pub(crate) fn stand_in(&mut self, index: usize) {
-        if self.is_retired() {
-            self.set_duty(Duty::StandsIn(index));
+    /// Changes the duty of the worker, which is awake.
+    fn set_duty(&mut self, duty: Duty) {
+        if let Duty::StandsIn { index, .. } = std::mem::replace(&mut self.duty, duty) {
+            if let Some(worker) = self.shared.workers.load().get(index) {
+                worker.owner().watchdog.looks.end_stand_in(self.core.index);
+            }
         }
+        self.core.duty.set(duty);
+    }
+
+    /// Has this worker, if it is retired, take part in place of `stuck`: a worker that takes part
+    /// and is stuck in a job, or one that stands in for such a worker. One worker stands in for
+    /// another.
+    pub(crate) fn stand_in_for(&mut self, stuck: &Core) {
+        if !self.is_retired() {
+            return;
+        }
+        // 1. Who of those that the limit lets take part is stuck?
+        let index = match stuck.duty.stands_in_for() {
+            Some(root) => root,
+            None => stuck.index,
+        };
+        if self.shared.limit.retires(index) {
+            return;
+        }
+        let workers = self.shared.workers.load();
+        let Some(root) = workers.get(index).map(|it| it.owner()) else {
+            return;
+        };
+        let job = root.watchdog.watch.begun();
+        if !root.is_at(job) {
+            return;
+        }
+        // 2. Does another one stand in already, which is well?
+        let looks = &root.watchdog.looks;
+        let before = looks.stand_in();
+        let is_well = |other: usize| {
+            let other = workers.get(other).map(|it| it.owner());
+            other
+                .is_some_and(|it| it.index != stuck.index && it.duty.stands_in_for() == Some(index))
+        };
+        if before.is_some_and(is_well) || !looks.replace_stand_in(before, self.core.index) {
+            return;
+        }
+        self.set_duty(Duty::StandsIn { index, job });
     }
 
     /// Does for a retired worker what `run_queued` does for others: it runs the pinned tasks, until
