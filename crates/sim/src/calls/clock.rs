@@ -2,11 +2,14 @@
 
 use std::sync::atomic::AtomicUsize;
 
-use libc::{c_int, c_long, c_uint, c_void, clockid_t, size_t, ssize_t, time_t, timespec, timeval};
+use libc::{
+    c_int, c_long, c_uint, c_void, clockid_t, sigset_t, size_t, ssize_t, time_t, timespec, timeval,
+};
 
 use super::{
     TICK, fail,
     raw::{real, really},
+    signals::with_mask,
     thread::original,
 };
 use crate::world::{Ended, NEVER, State, Wait, World, clocks::Clock, enter, me};
@@ -144,6 +147,21 @@ fn rest(world: &World, length: u64, most: u64) -> Option<u64> {
             _ => return None,
         }
     }
+}
+
+/// Sleeps so, with other signals blocked. Programs call `poll` and `select` without descriptors for
+/// that.
+///
+/// # Safety
+///
+/// `mask` is null, or a set of signals.
+pub(super) unsafe fn sleep(world: &World, length: u64, mask: *const sigset_t) -> Option<u64> {
+    let wait = || {
+        world.point();
+        rest(world, length, NEVER)
+    };
+    // SAFETY: as the caller says.
+    unsafe { with_mask(world, mask, wait) }
 }
 
 /// # Safety

@@ -11,9 +11,13 @@ use std::{
     sync::{OnceLock, atomic::AtomicUsize},
 };
 
-use libc::{FILE, c_char, c_int, c_short, c_void, mode_t, pid_t, pollfd, timespec};
+use libc::{
+    FILE, c_char, c_int, c_short, c_void, mode_t, pid_t, pollfd, sigset_t, timespec, timeval,
+};
 
 use super::{
+    TICK,
+    clock::{nanos, sleep},
     fail, files,
     raw::{real, really},
     thread::original,
@@ -127,7 +131,7 @@ pub(super) fn waits(call: &str, fd: c_int, events: c_short, flags: c_int) {
     };
     if !is_ready(std::slice::from_mut(&mut entry)) {
         drop(world);
-        refuse_wait(&format!("{call}({fd})"));
+        refuse_wait(|| format!("{call}({fd})"));
     }
 }
 
@@ -142,24 +146,27 @@ pub(super) fn is_ready(entries: &mut [pollfd]) -> bool {
 }
 
 /// Fails the seed if a host makes a call that waits for the real system.
-pub(super) fn refuse_wait(call: &str) {
+pub(super) fn refuse_wait(call: impl FnOnce() -> String) {
     refuse(
         call,
         "it would wait for something outside of the simulation",
     );
 }
 
-fn refuse(call: &str, why: &str) {
+/// `call` runs on a host alone: elsewhere, the child of a process with threads may be the caller,
+/// which must not ask for memory.
+fn refuse(call: impl FnOnce() -> String, why: &str) {
     let Some(world) = on_host() else { return };
+    let call = call();
     let state = world.lock();
     let thread = state.caller();
-    state.leaves(call);
+    state.leaves(&call);
     let dump = state.dump();
     drop(state);
     die_with(&format!("{thread} calls {call}: {why}"), &dump);
 }
 
-pub(super) fn refuse_child(call: &str) {
+pub(super) fn refuse_child(call: impl FnOnce() -> String) {
     refuse(call, "a child process is not simulated");
 }
 
@@ -176,7 +183,7 @@ unsafe fn shown(text: *const c_char) -> String {
 
 #[unsafe(no_mangle)]
 extern "C" fn fork() -> pid_t {
-    refuse_child("fork()");
+    refuse_child(|| "fork()".into());
     // The child may need them, and must not wait for a lock of the linker.
     find();
     really!(FORK, c"fork" => pid_t)
@@ -203,7 +210,7 @@ unsafe extern "C" fn posix_spawn(
     environment: Texts,
 ) -> c_int {
     // SAFETY: the caller passes a text.
-    refuse_child(&format!("posix_spawn({})", unsafe { shown(path) }));
+    refuse_child(|| format!("posix_spawn({})", unsafe { shown(path) }));
     really!(SPAWN, c"posix_spawn", pid => *mut pid_t, path => *const c_char,
         actions => *const c_void, attributes => *const c_void, arguments => Texts,
         environment => Texts => c_int)
@@ -222,7 +229,7 @@ unsafe extern "C" fn posix_spawnp(
     environment: Texts,
 ) -> c_int {
     // SAFETY: the caller passes a text.
-    refuse_child(&format!("posix_spawn({})", unsafe { shown(name) }));
+    refuse_child(|| format!("posix_spawn({})", unsafe { shown(name) }));
     really!(SPAWN_BY_NAME, c"posix_spawnp", pid => *mut pid_t, name => *const c_char,
         actions => *const c_void, attributes => *const c_void, arguments => Texts,
         environment => Texts => c_int)
@@ -234,7 +241,7 @@ unsafe extern "C" fn posix_spawnp(
 #[unsafe(no_mangle)]
 unsafe extern "C" fn execve(path: *const c_char, arguments: Texts, environment: Texts) -> c_int {
     // SAFETY: the caller passes a text.
-    refuse_child(&format!("execve({})", unsafe { shown(path) }));
+    refuse_child(|| format!("execve({})", unsafe { shown(path) }));
     real!(SYS_execve, path, arguments, environment) as c_int
 }
 
@@ -244,7 +251,7 @@ unsafe extern "C" fn execve(path: *const c_char, arguments: Texts, environment: 
 #[unsafe(no_mangle)]
 unsafe extern "C" fn execvp(name: *const c_char, arguments: Texts) -> c_int {
     // SAFETY: the caller passes a text.
-    refuse_child(&format!("execvp({})", unsafe { shown(name) }));
+    refuse_child(|| format!("execvp({})", unsafe { shown(name) }));
     really!(EXECUTE, c"execvp", name => *const c_char, arguments => Texts => c_int)
 }
 
@@ -254,7 +261,7 @@ unsafe extern "C" fn execvp(name: *const c_char, arguments: Texts) -> c_int {
 #[unsafe(no_mangle)]
 unsafe extern "C" fn system(line: *const c_char) -> c_int {
     // SAFETY: the caller passes a text, or none.
-    refuse_child(&format!("system({})", unsafe { shown(line) }));
+    refuse_child(|| format!("system({})", unsafe { shown(line) }));
     really!(SHELL, c"system", line => *const c_char => c_int)
 }
 
@@ -264,7 +271,7 @@ unsafe extern "C" fn system(line: *const c_char) -> c_int {
 #[unsafe(no_mangle)]
 unsafe extern "C" fn popen(line: *const c_char, mode: *const c_char) -> *mut FILE {
     // SAFETY: the caller passes a text.
-    refuse_child(&format!("popen({})", unsafe { shown(line) }));
+    refuse_child(|| format!("popen({})", unsafe { shown(line) }));
     really!(SHELL_PIPE, c"popen", line => *const c_char, mode => *const c_char => *mut FILE)
 }
 
@@ -309,8 +316,8 @@ unsafe extern "C" fn fopen(path: *const c_char, mode: *const c_char) -> *mut FIL
     match unsafe { (files::is_on_disk(path), files::is_hidden(path)) } {
         (true, _) => {
             // SAFETY: as above.
-            let call = format!("fopen({})", unsafe { shown(path) });
-            refuse(&call, "streams of C on a simulated disk are not simulated");
+            let call = || format!("fopen({})", unsafe { shown(path) });
+            refuse(call, "streams of C on a simulated disk are not simulated");
         }
         (_, true) => {
             fail(libc::ENOENT);
@@ -341,6 +348,29 @@ unsafe extern "C" fn creat(path: *const c_char, mode: mode_t) -> c_int {
     unsafe { libc::open(path, flags, mode) }
 }
 
+/// Sleeps if a thread of the simulation calls `select` with a time and without descriptors, and
+/// returns what [`sleep`] does. Otherwise returns `None`, and fails the seed if the call would wait.
+///
+/// # Safety
+///
+/// `mask` is null, or a set of signals.
+unsafe fn select_sleeps(
+    call: &str,
+    sets: [*mut c_void; 3],
+    length: Option<u64>,
+    mask: *const sigset_t,
+) -> Option<Option<u64>> {
+    match length {
+        Some(0) => {}
+        Some(length) if sets.iter().all(|set| set.is_null()) => {
+            // SAFETY: as the caller says.
+            return enter().map(|world| unsafe { sleep(&world, length, mask) });
+        }
+        _ => refuse_wait(|| format!("{call}()")),
+    }
+    None
+}
+
 /// # Safety
 ///
 /// As in the C library.
@@ -350,11 +380,29 @@ unsafe extern "C" fn select(
     reads: *mut c_void,
     writes: *mut c_void,
     errors: *mut c_void,
-    time: *mut c_void,
+    time: *mut timeval,
 ) -> c_int {
-    refuse_wait("select()");
+    // SAFETY: the caller passes a valid time, or none.
+    let length = unsafe { time.as_ref() }.map(|time| {
+        let [seconds, micros] = [time.tv_sec, time.tv_usec].map(|part| part as u64);
+        seconds
+            .saturating_mul(TICK)
+            .saturating_add(micros.saturating_mul(1_000))
+    });
+    let sets = [reads, writes, errors];
+    // SAFETY: no mask.
+    if let Some(left) = unsafe { select_sleeps("select", sets, length, ptr::null()) } {
+        let rest = left.unwrap_or(0);
+        // Linux writes the time that is left.
+        // SAFETY: a call without a time does not sleep.
+        unsafe {
+            (*time).tv_sec = (rest / TICK) as libc::time_t;
+            (*time).tv_usec = (rest % TICK / 1_000) as libc::suseconds_t;
+        }
+        return left.map_or(0, |_| fail(libc::EINTR));
+    }
     really!(SELECT, c"select", count => c_int, reads => *mut c_void, writes => *mut c_void,
-        errors => *mut c_void, time => *mut c_void => c_int)
+        errors => *mut c_void, time => *mut timeval => c_int)
 }
 
 /// # Safety
@@ -366,11 +414,17 @@ unsafe extern "C" fn pselect(
     reads: *mut c_void,
     writes: *mut c_void,
     errors: *mut c_void,
-    time: *const c_void,
-    mask: *const c_void,
+    time: *const timespec,
+    mask: *const sigset_t,
 ) -> c_int {
-    refuse_wait("pselect()");
+    // SAFETY: the caller passes a valid time, or none.
+    let length = unsafe { time.as_ref() }.map(|time| nanos(*time));
+    let sets = [reads, writes, errors];
+    // SAFETY: the caller passes a set, or none.
+    if let Some(left) = unsafe { select_sleeps("pselect", sets, length, mask) } {
+        return left.map_or(0, |_| fail(libc::EINTR));
+    }
     really!(SELECT_WITH_MASK, c"pselect", count => c_int, reads => *mut c_void,
-        writes => *mut c_void, errors => *mut c_void, time => *const c_void,
-        mask => *const c_void => c_int)
+        writes => *mut c_void, errors => *mut c_void, time => *const timespec,
+        mask => *const sigset_t => c_int)
 }

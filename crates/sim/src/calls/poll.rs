@@ -6,7 +6,7 @@ use libc::{
 };
 
 use super::{
-    clock::nanos,
+    clock::{nanos, sleep},
     fail,
     outside::{is_ready, refuse_wait, waits},
     raw::real,
@@ -486,16 +486,18 @@ unsafe extern "C" fn ppoll(
     // SAFETY: the caller passes a valid time, or none.
     let limit = unsafe { time.as_ref() }.map(|time| nanos(*time));
     let Some(world) = entered else {
-        match entries {
-            // Some programs sleep so.
-            [] if !time.is_null() => {
-                // SAFETY: as above.
-                return unsafe { libc::nanosleep(time, std::ptr::null_mut()) };
+        match (entries, limit) {
+            ([], Some(length)) => {
+                if let Some(world) = enter() {
+                    // SAFETY: the caller passes a set, or none.
+                    let left = unsafe { sleep(&world, length, mask) };
+                    return left.map_or(0, |_| fail(libc::EINTR));
+                }
             }
-            _ if limit == Some(0) => {}
-            entries => {
+            (_, Some(0)) => {}
+            (entries, _) => {
                 if !is_ready(entries) {
-                    refuse_wait("poll()");
+                    refuse_wait(|| "poll()".into());
                 }
             }
         }

@@ -33,7 +33,8 @@ pub(crate) fn watch(seconds: u32) {
         unsafe {
             let mut action: libc::sigaction = mem::zeroed();
             action.sa_sigaction = handler as *const () as usize;
-            action.sa_flags = libc::SA_RESTART;
+            // The second alarm ends the process, also while the handler of the first one runs.
+            action.sa_flags = libc::SA_RESTART | libc::SA_NODEFER;
             libc::sigaction(signal, &action, ptr::null_mut());
         }
     }

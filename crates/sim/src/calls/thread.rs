@@ -333,7 +333,7 @@ unsafe extern "C" fn syscall(
             .into()
         },
         libc::SYS_clone | libc::SYS_clone3 | libc::SYS_execve => {
-            outside::refuse_child(&format!("syscall({number})"));
+            outside::refuse_child(|| format!("syscall({number})"));
             // SAFETY: as above.
             unsafe { raw::call(number, [a, b, c, d, e, f]) as c_long }
         }

@@ -6,12 +6,16 @@ use std::{
     fs::{self, File},
     io::{Read, Write},
     mem,
-    os::{fd::FromRawFd, unix::net::UnixStream},
-    process::Command,
+    os::{
+        fd::{AsRawFd, FromRawFd},
+        unix::net::UnixStream,
+    },
+    process::{self, Command},
     ptr, thread,
     time::{Duration, Instant},
 };
 
+use libc::c_char;
 use tourbillon_sim::{Disk, Report, Simulation, raw::run_for};
 
 use crate::shrink::run_test;
@@ -85,7 +89,7 @@ fn a_wait_for_a_real_descriptor_fails_a_seed() {
     begins(&text, "a: main calls read(");
     let text = why(|| {
         let (one, _other) = UnixStream::pair().unwrap();
-        let fd = std::os::fd::AsRawFd::as_raw_fd(&one);
+        let fd = one.as_raw_fd();
         let mut entry = libc::pollfd {
             fd,
             events: libc::POLLIN,
@@ -125,6 +129,112 @@ fn a_poll_of_nothing_is_a_sleep() {
 }
 
 #[test]
+fn a_select_of_nothing_is_a_sleep() {
+    let mut sim = host(|| {
+        let null = ptr::null_mut();
+        let mut time = libc::timeval {
+            tv_sec: 100,
+            tv_usec: 0,
+        };
+        // SAFETY: no descriptors.
+        let result = unsafe { libc::select(0, null, null, null, &mut time) };
+        assert_eq!((result, time.tv_sec), (0, 0), "Linux writes what is left");
+        // SAFETY: as above.
+        unsafe { libc::pselect(0, null, null, null, &LONG, ptr::null()) };
+    });
+    let report = sim.run().unwrap_or_else(|failure| panic!("{failure}"));
+    assert!(report.simulated() >= Duration::from_secs(200));
+}
+
+const LONG: libc::timespec = libc::timespec {
+    tv_sec: 100,
+    tv_nsec: 0,
+};
+
+/// Has `select` look at a pipe that is empty, for at most so many seconds.
+fn select(seconds: libc::time_t) -> i32 {
+    let (one, _other) = UnixStream::pair().unwrap();
+    let fd = one.as_raw_fd();
+    // SAFETY: all bytes may be zero.
+    let mut set: libc::fd_set = unsafe { mem::zeroed() };
+    let mut time = libc::timeval {
+        tv_sec: seconds,
+        tv_usec: 0,
+    };
+    // SAFETY: the set has room for the descriptor, which is below 1,024.
+    unsafe {
+        libc::FD_SET(fd, &mut set);
+        libc::select(
+            fd + 1,
+            &mut set,
+            ptr::null_mut(),
+            ptr::null_mut(),
+            &mut time,
+        )
+    }
+}
+
+#[test]
+fn a_select_fails_a_seed_if_it_may_wait() {
+    let mut sim = host(|| assert_eq!(select(0), 0));
+    sim.run().unwrap_or_else(|failure| panic!("{failure}"));
+    begins(&why(|| _ = select(100)), "a: main calls select()");
+}
+
+#[test]
+fn a_wait_for_a_lock_of_a_real_file_fails_a_seed() {
+    let text = why(|| {
+        let path = env::temp_dir().join(format!("tourbillon-sim-lock-{}", process::id()));
+        let files = [(); 2].map(|()| File::create(&path).unwrap());
+        fs::remove_file(&path).unwrap();
+        // SAFETY: all bytes may be zero.
+        let mut lock: libc::flock = unsafe { mem::zeroed() };
+        lock.l_type = libc::F_WRLCK as libc::c_short;
+        for file in &files {
+            // SAFETY: the call reads a lock.
+            unsafe { libc::fcntl(file.as_raw_fd(), libc::F_OFD_SETLKW, &lock) };
+        }
+    });
+    begins(&text, "a: main calls fcntl(");
+}
+
+/// The child of a process with threads may not ask for memory: another thread may have the lock of
+/// it. `Command` with `pre_exec` makes such a child.
+#[test]
+fn a_child_runs_a_program_without_new_memory() {
+    // There is no room for a copy of it.
+    let mut path = vec![b'/'; 70 << 20];
+    path.push(0);
+    let path = CStr::from_bytes_with_nul(&path).unwrap();
+    let arguments = [c"program".as_ptr(), ptr::null()];
+    let none = libc::rlimit {
+        rlim_cur: 0,
+        rlim_max: 0,
+    };
+    let calls: [fn(*const c_char, *const *const c_char); 2] = [
+        // SAFETY: the caller passes a text, and texts.
+        |path, arguments| _ = unsafe { libc::execvp(path, arguments) },
+        // SAFETY: as above.
+        |path, arguments| _ = unsafe { libc::execve(path, arguments, &ptr::null()) },
+    ];
+    for call in calls {
+        let mut status = 0;
+        // SAFETY: the child makes calls of the system alone, and the pointers are valid.
+        unsafe {
+            let child = libc::fork();
+            if child == 0 {
+                libc::alarm(60);
+                libc::setrlimit(libc::RLIMIT_AS, &none);
+                call(path.as_ptr(), arguments.as_ptr());
+                libc::_exit(*libc::__errno_location());
+            }
+            assert_eq!(libc::waitpid(child, &mut status, 0), child);
+        }
+        assert_eq!(status, libc::ENAMETOOLONG << 8);
+    }
+}
+
+#[test]
 fn files_of_the_real_system_are_named() {
     let found = outside(|| {
         _ = fs::read("/etc/hosts");
@@ -152,6 +262,19 @@ fn files_of_the_real_system_are_named() {
     ];
     expected.sort_unstable();
     assert_eq!(calls, expected);
+}
+
+/// A temporary file has another name in each process.
+#[test]
+fn reports_are_equal_whatever_the_real_files_are_called() {
+    let read = |path: &'static str| {
+        let mut sim = Simulation::new(0);
+        sim.client("a", move || async move { _ = fs::read(path) });
+        sim.run().unwrap_or_else(|failure| panic!("{failure}"))
+    };
+    let [one, other] = ["/no-such-folder/1", "/no-such-folder/2"].map(read);
+    assert!(one.outside().ne(other.outside()));
+    assert_eq!(one, other);
 }
 
 #[test]
@@ -219,14 +342,14 @@ fn a_thread_is_stuck() {
         let named = thread::Builder::new().name("the stuck one".into());
         named.spawn(wait_in_c).unwrap().join().unwrap();
     });
-    println!("it says: {}", run_for(&sim, 2).unwrap_err().why());
+    println!("it says: {}", run_for(&sim, 5).unwrap_err().why());
 }
 
 /// The standard library has a lock for backtraces, which another test could have at the fork.
 #[test]
 fn a_thread_that_is_stuck_is_named() {
     let text = run_test("outside::a_thread_is_stuck", &[]);
-    let late = "it says: after 2 s it has not ended: it waits for something outside of the \
+    let late = "it says: after 5 s it has not ended: it waits for something outside of the \
                 simulation\n";
     assert!(text.contains(late), "{text}");
     let named = "a: the stuck one has the core. The last call that the real system answered is \

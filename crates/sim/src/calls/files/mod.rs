@@ -423,7 +423,7 @@ extern "C" fn flock(fd: c_int, operation: c_int) -> c_int {
         if !waits || operation & libc::LOCK_NB != 0 {
             return tried;
         }
-        refuse_wait(&format!("flock({fd})"));
+        refuse_wait(|| format!("flock({fd})"));
         return real!(SYS_flock, fd, operation) as c_int;
     };
     let kind = match operation & !libc::LOCK_NB {

@@ -14,6 +14,7 @@ pub(super) use self::transfer::{read, write};
 
 use super::{
     answer, bytes, done, fail, files,
+    outside::refuse_wait,
     poll::{has_room, number},
     raw::real,
 };
@@ -371,6 +372,18 @@ extern "C" fn fcntl64(fd: c_int, command: c_int, argument: usize) -> c_int {
 #[unsafe(no_mangle)]
 extern "C" fn fcntl(fd: c_int, command: c_int, argument: usize) -> c_int {
     let Some(world) = enter().filter(|world| world.lock().kernel.has(fd)) else {
+        let at_once = match command {
+            libc::F_SETLKW => libc::F_SETLK,
+            libc::F_OFD_SETLKW => libc::F_OFD_SETLK,
+            _ => return real!(SYS_fcntl, fd, command, argument) as c_int,
+        };
+        let tried = real!(SYS_fcntl, fd, at_once, argument) as c_int;
+        // SAFETY: the pointer is valid for the calling thread.
+        let error = unsafe { *libc::__errno_location() };
+        if tried >= 0 || !matches!(error, libc::EAGAIN | libc::EACCES) {
+            return tried;
+        }
+        refuse_wait(|| format!("fcntl({fd})"));
         return real!(SYS_fcntl, fd, command, argument) as c_int;
     };
     let mut state = world.lock();

@@ -199,6 +199,9 @@ fn handlers_do_what_those_of_the_system_do(sim: &mut Simulation) {
 enum Call {
     Poll,
     PollWithMask,
+    PollOfNothing,
+    Select,
+    SelectWithMask,
     Epoll,
     Sleep,
     SleepUntil,
@@ -210,9 +213,12 @@ enum Call {
     Join,
 }
 
-const CALLS: [Call; 11] = [
+const CALLS: [Call; 14] = [
     Call::Poll,
     Call::PollWithMask,
+    Call::PollOfNothing,
+    Call::Select,
+    Call::SelectWithMask,
     Call::Epoll,
     Call::Sleep,
     Call::SleepUntil,
@@ -281,6 +287,21 @@ const LONG: libc::timespec = libc::timespec {
     tv_nsec: 0,
 };
 
+fn no<T>() -> *mut T {
+    ptr::null_mut()
+}
+
+/// Blocks the signal but for a wait with the set that this gets.
+fn unblocked(wait: impl FnOnce(*const libc::sigset_t) -> i32) -> i64 {
+    mask(libc::SIG_BLOCK, &[libc::SIGUSR1]);
+    let result = wait(&set(&[]));
+    let error = errno();
+    mask(libc::SIG_UNBLOCK, &[libc::SIGUSR1]);
+    // SAFETY: the pointer is valid for the calling thread.
+    unsafe { *libc::__errno_location() = error };
+    result.into()
+}
+
 /// Makes a call. Returns whether it succeeded, or its error.
 fn make(call: Call, event: &'static Event) -> String {
     let near = event.near.as_raw_fd();
@@ -298,13 +319,19 @@ fn make(call: Call, event: &'static Event) -> String {
     let result = unsafe {
         match call {
             Call::Poll => libc::poll(&mut entry, 1, 1_000_000).into(),
-            Call::PollWithMask => {
-                // The signal is blocked but for the wait.
-                mask(libc::SIG_BLOCK, &[libc::SIGUSR1]);
-                let none = set(&[]);
-                let result = libc::ppoll(&mut entry, 1, &LONG, &none);
+            Call::PollWithMask => unblocked(|none| libc::ppoll(&mut entry, 1, &LONG, none)),
+            Call::PollOfNothing => unblocked(|none| libc::ppoll(no(), 0, &LONG, none)),
+            Call::SelectWithMask => {
+                unblocked(|none| libc::pselect(0, no(), no(), no(), &LONG, none))
+            }
+            Call::Select => {
+                let mut left = libc::timeval {
+                    tv_sec: 1_000,
+                    tv_usec: 0,
+                };
+                let result = libc::select(0, no(), no(), no(), &mut left);
                 let error = errno();
-                mask(libc::SIG_UNBLOCK, &[libc::SIGUSR1]);
+                assert!(left.tv_sec < 1_000 && left.tv_sec > 900, "{}", left.tv_sec);
                 *libc::__errno_location() = error;
                 result.into()
             }
