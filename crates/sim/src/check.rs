@@ -2,7 +2,7 @@
 
 use std::{
     collections::BTreeMap,
-    env,
+    env, fs,
     io::Write,
     os::unix::process::CommandExt,
     path::PathBuf,
@@ -117,6 +117,16 @@ pub fn check(test: Test, describe: fn(&mut Simulation)) {
     }
 }
 
+/// Returns the file that gets a trace. What an earlier run has left there goes: a run that does not
+/// write a trace must not seem to have one.
+fn trace_file() -> Option<PathBuf> {
+    let file = PathBuf::from(env::var_os(PERFETTO)?);
+    if fs::symlink_metadata(&file).is_ok_and(|found| found.is_file()) {
+        _ = fs::remove_file(&file);
+    }
+    Some(file)
+}
+
 /// Writes to the standard error, whatever the harness captures.
 fn say(text: &str) {
     let _ = std::io::stderr().lock().write_all(text.as_bytes());
@@ -186,7 +196,7 @@ fn runner(test: Test, name: &str, describe: fn(&mut Simulation)) -> i32 {
             orders: Orders {
                 traces: env::var_os(TRACE).is_some(),
                 kept,
-                perfetto: env::var_os(PERFETTO).map(Into::into),
+                perfetto: trace_file(),
                 ..Orders::default()
             },
             ..Way::default()
@@ -352,7 +362,7 @@ impl Seeds {
             return More::default();
         };
         let mut more = More {
-            perfetto: env::var_os(PERFETTO).map(Into::into),
+            perfetto: trace_file(),
             ..More::default()
         };
         let limit = Duration::from_secs(number(SHRINK).unwrap_or(SHRINK_SECONDS));
@@ -399,7 +409,7 @@ impl Seeds {
             if self
                 .first
                 .remove(&seed)
-                .is_some_and(|first| first.numbers != report.numbers)
+                .is_some_and(|first| first != report)
             {
                 let why = "it went two ways: something outside of the simulation decided, such as \
                            the address of a value"

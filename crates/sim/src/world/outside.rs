@@ -45,7 +45,7 @@ pub(crate) fn line(left: &BTreeMap<String, u64>) -> String {
     });
     let mut text = named.collect::<Vec<_>>().join(", ");
     if left.len() > NAMED {
-        text += &format!(" and {} more", left.len() - NAMED);
+        text += &format!(" and at least {} more", left.len() - NAMED);
     }
     format!("These calls left the simulation: {text}\n")
 }

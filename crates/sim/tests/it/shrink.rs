@@ -305,6 +305,27 @@ fn a_failure_that_is_not_shrunk_has_a_trace() {
     );
 }
 
+#[tourbillon_sim::test(seeds = 1)]
+#[ignore = "it fails, and another test runs it"]
+async fn the_process_ends() {
+    std::process::abort();
+}
+
+/// A process that ends so writes no trace. An earlier run has left one.
+#[test]
+fn a_trace_of_another_run_is_not_reported() {
+    let path = env::temp_dir().join(format!("tourbillon-sim-stale-{}", process::id()));
+    fs::write(&path, "of another run").unwrap();
+    let adds = [
+        ("TOURBILLON_SIM_SHRINK", "0"),
+        ("TOURBILLON_SIM_PERFETTO", path.to_str().unwrap()),
+    ];
+    let report = run_test("shrink::the_process_ends", &adds);
+    assert!(!path.exists(), "{report}");
+    assert!(report.contains("seed 0 failed"), "{report}");
+    assert!(!report.contains("has the trace"), "{report}");
+}
+
 /// Returns a time of a trace event in ns.
 fn nanos(value: &Value) -> u64 {
     (value.as_f64().unwrap() * 1_000.0).round() as u64
