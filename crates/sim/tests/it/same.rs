@@ -2,7 +2,8 @@
 
 use std::{
     collections::HashMap,
-    env, fs, io,
+    env, fs,
+    io::{self, Write},
     path::{Path, PathBuf},
     process::{self, Command},
     sync::{
@@ -55,7 +56,10 @@ fn runs(seeds: u64) -> String {
     let run = |seed| {
         let (ended, decisions) = run_with(&varied(seed), None);
         let report = ended.unwrap_or_else(|failure| panic!("{failure}"));
-        format!("{seed} {report:?} {decisions}\n")
+        // Not the calls that left the simulation: the names of their files may differ.
+        let [hash, points, threads] = [report.hash(), report.points(), report.threads()];
+        let took = report.simulated();
+        format!("{seed} {hash:x} {points} {threads} {took:?} {decisions}\n")
     };
     (0..seeds).map(run).collect()
 }
@@ -129,6 +133,24 @@ fn surroundings() -> Vec<Surrounding> {
     ]
 }
 
+/// Returns whether the system gives a process this surrounding. A container may refuse another order
+/// of addresses, and a limit of the machine may be firm.
+fn is_given((name, begin, _): &Surrounding) -> bool {
+    let Some((program, words)) = begin.split_first() else {
+        return true;
+    };
+    let tried = Command::new(program).args(words).arg("true").output();
+    let why = match tried {
+        Ok(output) if output.status.success() => return true,
+        Ok(output) => String::from_utf8_lossy(&output.stderr).trim().to_owned(),
+        Err(error) => error.to_string(),
+    };
+    // The harness keeps back what the macros print.
+    let line = format!("skipped, as the system refuses it: {name} ({why})\n");
+    _ = io::stderr().write_all(line.as_bytes());
+    false
+}
+
 /// Starts a process that runs the seeds in some surroundings, and writes what they did to a file.
 fn start(begin: &[String], adds: &[(String, String)], told: &Path) -> process::Child {
     let program = env::current_exe().unwrap();
@@ -157,7 +179,7 @@ fn a_seed_is_the_same_run_in_each_process() {
         let name = format!("tourbillon-sim-{}-{number}", process::id());
         env::temp_dir().join(name)
     };
-    let mut all = surroundings().into_iter().enumerate();
+    let mut all = surroundings().into_iter().filter(is_given).enumerate();
     let mut first: Option<String> = None;
     loop {
         // Two at a time, as many as the cores that the checks have.
