@@ -68,7 +68,10 @@ def main():
     arguments = parser.parse_args()
     target = pathlib.Path(os.environ.get("CARGO_TARGET_DIR") or run.ROOT / "target").absolute()
     facades = {"facade": run.ROOT / "crates" / "tokio"}
-    if bound := arguments.rescue_latency:
+    bound = arguments.rescue_latency
+    if bound is not None and bound < 1:
+        parser.error("--rescue-latency must be 1 or more")
+    if bound:
         on = f"facade, {bound} ms"
         facades[on] = facade_with(bound, target / "tokio_suite" / "servers" / f"tokio-{bound}-ms")
     heads = ["server", "connections", "tokio: CPU a request", "p99"]
@@ -81,8 +84,10 @@ def main():
         programs |= {on: build(target, name, on, facade) for on, facade in facades.items()}
         for connections in arguments.connections:
             found = {on: [] for on in programs}
-            for _ in range(arguments.rounds):
-                for on, program in programs.items():
+            for number in range(arguments.rounds):
+                # Each is the first one and the last one by turns.
+                turns = list(programs.items())
+                for on, program in turns if number % 2 == 0 else reversed(turns):
                     measured = measure(name, program, connections, arguments.requests)
                     found[on].append(measured)
             cells = [cell(found[on]) for on in programs]
@@ -187,15 +192,18 @@ def ask(connections, requests):
     """Sends requests to the server, and returns the latency of 99 % of them, in ms."""
     command = ["redis-benchmark", "-p", str(SERVED), "-t", "get", "--csv"]
     command += ["-c", str(connections), "-n", str(requests)]
-    asked = subprocess.run(command, check=True, capture_output=True, text=True)
+    try:
+        asked = subprocess.run(command, check=True, capture_output=True, text=True, timeout=600)
+    except subprocess.TimeoutExpired:
+        raise SystemExit(f"no answers within 600 s: {' '.join(command)}")
     found = re.search(r'^"GET"(?:,"[\d.]+"){5},"([\d.]+)"', asked.stdout, re.M)
     return float(found.group(1))
 
 
 def processor_time(pid):
-    """Returns the processor time of a process, in µs."""
-    threads = pathlib.Path(f"/proc/{pid}/task").iterdir()
-    return sum(int((thread / "schedstat").read_text().split()[0]) for thread in threads) / 1000
+    """Returns the processor time of a process, also of threads that have ended, in µs."""
+    # The number that `clock_getcpuclockid` of the C library returns.
+    return time.clock_gettime_ns((~pid << 3) | 2) / 1000
 
 
 def parts(found, of_tokio):
