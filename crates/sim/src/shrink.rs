@@ -127,8 +127,9 @@ pub(crate) fn shrink(
 
 impl Shrunk {
     /// Runs the seed once more, and tells what happens before it fails. `perfetto` gets a trace of
-    /// that. If that run is another one than the one that failed, says so. Call this in a process with one thread: the standard library has a lock for
-    /// backtraces, which another thread could have when the child is made.
+    /// that. If that run is another one than the one that failed, says so. Call this in a process
+    /// with one thread: the standard library has a lock for backtraces, which another thread could
+    /// have when the child is made.
     pub(crate) fn story(&self, perfetto: Option<PathBuf>, run: impl Fn(Way) -> Ended) -> String {
         let way = Way {
             orders: Orders {
@@ -146,8 +147,8 @@ impl Shrunk {
             Err(other) => other,
         };
         format!(
-            "    (This run went another way than the one that failed: {other}. Something outside of \
-             the simulation decided.)\n{}",
+            "    (This run went another way than the one that failed: {other}. Something outside \
+             of the simulation decided.)\n{}",
             ended.story
         )
     }

@@ -1,7 +1,7 @@
 //! A seed must find the bug of each program. Five of them need several threads of one host.
 //!
-//! The limit of 600 s is for busy machines. `.ci/weekly` runs these tests one by one, and sets it to
-//! 60 s of search.
+//! The limit of 600 s is for busy machines. `.ci/weekly` runs these tests one by one, and sets it
+//! to 60 s of search.
 
 pub(crate) mod programs;
 mod system;
