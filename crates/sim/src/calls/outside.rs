@@ -349,7 +349,7 @@ unsafe extern "C" fn creat(path: *const c_char, mode: mode_t) -> c_int {
 }
 
 /// Sleeps if a thread of the simulation calls `select` with a time and without descriptors, and
-/// returns what [`sleep`] does. Otherwise returns `None`, and fails the seed if the call would wait.
+/// returns what [`sleep`] does. Otherwise returns `None`, and fails the seed if the call may wait.
 ///
 /// # Safety
 ///

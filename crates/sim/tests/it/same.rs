@@ -133,8 +133,8 @@ fn surroundings() -> Vec<Surrounding> {
     ]
 }
 
-/// Returns whether the system gives a process this surrounding. A container may refuse another order
-/// of addresses, and a limit of the machine may be firm.
+/// Returns whether the system gives a process this surrounding. A container may refuse another
+/// order of addresses, and a limit of the machine may be firm.
 fn is_given((name, begin, _): &Surrounding) -> bool {
     let Some((program, words)) = begin.split_first() else {
         return true;
