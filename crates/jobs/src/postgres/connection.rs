@@ -3,7 +3,10 @@
 use std::{
     collections::HashMap,
     future::poll_fn,
-    sync::{Arc, Mutex, PoisonError, atomic::Ordering},
+    sync::{
+        Arc, Mutex, PoisonError,
+        atomic::{AtomicUsize, Ordering},
+    },
 };
 
 use tokio_postgres::{
@@ -58,12 +61,16 @@ struct Live {
     /// task send what waits, and wait for answers.
     driving: Aborts<()>,
     client: Client,
+    /// The number of the place that it leads to, and of that which the store has reached last.
+    place: usize,
+    last: Arc<AtomicUsize>,
     statements: Mutex<HashMap<&'static str, Statement>>,
 }
 
 impl remote::Connection for Live {
     fn is_usable(&self) -> bool {
-        !self.client.is_closed()
+        // The store's other connections may lead to another server, which takes writes, too.
+        !self.client.is_closed() && self.last.load(Ordering::Relaxed) == self.place
     }
 
     fn close(&self) {
@@ -140,7 +147,9 @@ fn is_undone(error: &tokio_postgres::Error) -> bool {
 
 impl Way {
     /// Connects to the first server that takes writes, beginning with the one that the store has
-    /// used last. So its connections lead to one server, also if an earlier primary is back.
+    /// reached last. Its other connections follow to the server that this one reaches: each is
+    /// made again before its next use. So they meet at one server, also if an earlier primary is
+    /// back.
     async fn connect(&self) -> Result<Live, StoreError> {
         let servers = &self.servers;
         let ways = servers.ways().await?;
@@ -153,7 +162,7 @@ impl Way {
         let mut errors = Vec::new();
         for number in (first..length).chain(0..first) {
             let place = &servers.places[number];
-            let made = match timeout(limit, self.connect_to(place, &ways)).await {
+            let made = match timeout(limit, self.connect_to(number, place, &ways)).await {
                 Ok(made) => made,
                 Err(_) => Err(lost("the server does not answer")),
             };
@@ -169,17 +178,22 @@ impl Way {
         Err(lost(&errors.join("; ")))
     }
 
-    async fn connect_to(&self, place: &Place, ways: &[How]) -> Result<Live, StoreError> {
+    async fn connect_to(
+        &self,
+        number: usize,
+        place: &Place,
+        ways: &[How],
+    ) -> Result<Live, StoreError> {
         let (client, driving) = match place {
             Place::Tcp { name, addr, port } => {
                 let mut last = Err(StoreError::Closed);
-                for (number, how) in ways.iter().enumerate() {
+                for (at, how) in ways.iter().enumerate() {
                     let stream = match addr {
                         Some(addr) => tcp((*addr, *port)).await?,
                         None => tcp((name.as_str(), *port)).await?,
                     };
                     let made = self.start_by(how, name, stream).await;
-                    let is_last = number + 1 == ways.len();
+                    let is_last = at + 1 == ways.len();
                     let goes_on = !is_last && made.as_ref().is_err_and(is_for_tls);
                     last = made.map_err(failed);
                     if !goes_on {
@@ -215,6 +229,8 @@ impl Way {
         }
         Ok(Live {
             client,
+            place: number,
+            last: self.servers.last.clone(),
             statements: Mutex::default(),
             driving,
         })

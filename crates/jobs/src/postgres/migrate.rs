@@ -125,7 +125,9 @@ impl Postgres {
         }
         if is_earlier(&link).await? {
             // This would fail only after the tables are of this version.
-            schedule::check(&link).await?;
+            if let Some(obstacle) = schedule::obstacle(&link).await? {
+                return Err(lost(&format!("{obstacle}; nothing was changed")));
+            }
             upgrade(&link, servers.clone()).await?;
         }
         // Later versions have other functions, which must stay.

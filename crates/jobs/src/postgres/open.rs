@@ -49,7 +49,8 @@ impl Postgres {
     /// This changes no table and makes none, so a user with few rights is enough.
     ///
     /// `config` has the form `host=HOST port=PORT user=USER dbname=NAME`, or is a URL. If it names
-    /// several hosts, each is tried in this order, and the first that takes writes is used.
+    /// several hosts, each is tried in this order, and the first that takes writes is used. The
+    /// variables of the environment that libpq has (`PGHOST` and so on) are not read.
     ///
     /// With the feature `tls`, the options `sslmode`, `sslrootcert`, `sslcert`, `sslkey`,
     /// `sslnegotiation` and `channel_binding` are those of libpq: see `GUIDE.md`. Without the

@@ -188,8 +188,9 @@ const EARLIER: &str = "
         'jobs_schedule(text, text, timestamptz, interval, bytea, text, integer, text)',
         'jobs_schedule_or_replace(text, text, timestamptz, interval, bytea, text, integer, text)']";
 
-/// Fails if something uses a function of an earlier version, which cannot be removed then.
-pub(super) async fn check(link: &Link) -> Result<(), StoreError> {
+/// Returns what to do if something uses a function of an earlier version, which cannot be removed
+/// then.
+pub(super) async fn obstacle(link: &Link) -> Result<Option<String>, StoreError> {
     let uses = format!(
         "SELECT n.name, pg_describe_object(d.classid, d.objid, d.objsubid)
          FROM unnest({EARLIER}) AS n (name), pg_depend d
@@ -199,12 +200,12 @@ pub(super) async fn check(link: &Link) -> Result<(), StoreError> {
     );
     let session = link.session().await?;
     let Some(found) = session.query(&uses).await?.pop() else {
-        return Ok(());
+        return Ok(None);
     };
     let (function, user): (String, String) = (get(&found, 0)?, get(&found, 1)?);
-    Err(lost(&format!(
+    Ok(Some(format!(
         "`migrate` replaces the function `{function}`, and cannot while something uses it: {user}; \
-         drop that, call `migrate` again, and make it anew; nothing was changed"
+         drop that, call `migrate` again, and make it anew"
     )))
 }
 
@@ -273,7 +274,9 @@ pub(super) async fn install(link: &Link) -> Result<(), StoreError> {
     if get(&found, 0)? {
         return Ok(());
     }
-    check(link).await?;
+    if let Some(obstacle) = obstacle(link).await? {
+        return Err(lost(&obstacle));
+    }
     let make = format!(
         "BEGIN; SELECT pg_advisory_xact_lock({MAKING}); {} COMMIT;",
         functions()

@@ -44,9 +44,20 @@ impl TlsConnect<TcpStream> for Secure {
                 };
             }
             let made = self.client.encrypt(&self.name, stream).await?;
+            // As in libpq: nobody has said yet that this is a server of PostgreSQL.
+            if self.is_direct && made.get_ref().1.alpn_protocol() != Some(PROTOCOL) {
+                return Err(failed(
+                    "the server has not chosen the protocol `postgresql` (ALPN), which \
+                     `sslnegotiation=direct` needs; it may be older than PostgreSQL 17",
+                ));
+            }
             Ok(Secured::Encrypted(Box::new(made)))
         })
     }
+}
+
+fn failed(why: &'static str) -> TlsError {
+    TlsError::Failed(Arc::new(io::Error::other(why)))
 }
 
 /// Returns whether a server has TLS.
@@ -62,8 +73,14 @@ async fn ask(mut stream: &TcpStream) -> Result<bool, TlsError> {
     asked
         .await
         .map_err(|error| TlsError::Failed(Arc::new(error)))?;
-    // An old server that does not know the request answers with an error.
-    Ok(answer == *b"S")
+    match &answer {
+        b"S" => Ok(true),
+        b"N" => Ok(false),
+        // It may be an error of the server. Anybody could have sent its text, so leave that unread.
+        _ => Err(failed(
+            "the server answered neither yes nor no to the request for TLS",
+        )),
+    }
 }
 
 /// A connection that has TLS unless the server has none.

@@ -45,7 +45,7 @@ pub(super) struct Servers {
     #[cfg(feature = "tls")]
     pub(super) is_direct: bool,
     pub(super) places: Vec<Place>,
-    /// The number of the place that was used last.
+    /// The number of the place that a connection has reached last. All connections meet there.
     pub(super) last: Arc<AtomicUsize>,
 }
 
@@ -108,11 +108,12 @@ impl FromStr for Servers {
         let (rest, own) = divide(text);
         let mut driver = Config::from_str(&rest).map_err(failed)?;
         let value = |name: &str| {
-            // The last one counts. An empty value is none.
+            // The last one counts. As in libpq, an empty value is none only for a file.
             let found = own.iter().rev().find(|(known, _)| known == name);
+            let is_file = ["sslrootcert", "sslcert", "sslkey"].contains(&name);
             found
                 .map(|(_, value)| value.clone())
-                .filter(|v| !v.is_empty())
+                .filter(|value| !is_file || !value.is_empty())
         };
         let tls = tls(value)?;
         tls.check()?;
@@ -372,6 +373,11 @@ mod tests {
             Ok(Mode::VerifyFull)
         );
         assert_eq!(mode("sslrootcert=system"), Ok(Mode::VerifyFull));
+        let without_files = "sslmode=require sslrootcert='' sslcert='' sslkey=''";
+        assert_eq!(mode(without_files), Ok(Mode::Require));
+        let url = Servers::from_str("postgres://b@a/c?sslmode=").map(|_| ());
+        let url = url.unwrap_err().to_string();
+        assert!(url.contains("`sslmode` has an unknown value"), "{url}");
         for (wrong, told) in [
             ("sslmode=verify-ca", "needs `sslrootcert`"),
             (
@@ -379,6 +385,12 @@ mod tests {
                 "needs `sslmode=verify-full`",
             ),
             ("sslmode=REQUIRE", "unknown value"),
+            ("sslmode=''", "`sslmode` has an unknown value"),
+            ("sslnegotiation=''", "`sslnegotiation` has an unknown value"),
+            (
+                "target_session_attrs=''",
+                "`target_session_attrs` has an unknown value",
+            ),
             ("sslcert=f", "needs `sslkey`"),
             ("sslkey=f", "needs `sslcert`"),
             ("sslnegotiation=direct", "needs an `sslmode`"),

@@ -1,10 +1,11 @@
-//! Binds the proof of a password to the server's certificate, so that nobody else can use it.
+//! Binds the proof of a password to the server's certificate, so that nobody else can use it. There
+//! is no binding for RSA-PSS and Ed25519.
 
 use ring::digest::{self, Algorithm, SHA256, SHA384, SHA512};
 
 /// Algorithms that sign certificates, by the contents of their object identifiers, and what hashes
 /// a certificate then: RFC 5929 takes SHA-256 in place of MD5 and SHA-1.
-const SIGNATURES: [(&[u8], &Algorithm); 8] = [
+const SIGNATURES: [(&[u8], &Algorithm); 9] = [
     // md5WithRSAEncryption, sha1WithRSAEncryption
     (&[0x2a, 0x86, 0x48, 0x86, 0xf7, 0x0d, 1, 1, 4], &SHA256),
     (&[0x2a, 0x86, 0x48, 0x86, 0xf7, 0x0d, 1, 1, 5], &SHA256),
@@ -12,7 +13,8 @@ const SIGNATURES: [(&[u8], &Algorithm); 8] = [
     (&[0x2a, 0x86, 0x48, 0x86, 0xf7, 0x0d, 1, 1, 11], &SHA256),
     (&[0x2a, 0x86, 0x48, 0x86, 0xf7, 0x0d, 1, 1, 12], &SHA384),
     (&[0x2a, 0x86, 0x48, 0x86, 0xf7, 0x0d, 1, 1, 13], &SHA512),
-    // ecdsa-with-SHA256, -SHA384 and -SHA512
+    // ecdsa-with-SHA1, -SHA256, -SHA384 and -SHA512
+    (&[0x2a, 0x86, 0x48, 0xce, 0x3d, 4, 1], &SHA256),
     (&[0x2a, 0x86, 0x48, 0xce, 0x3d, 4, 3, 2], &SHA256),
     (&[0x2a, 0x86, 0x48, 0xce, 0x3d, 4, 3, 3], &SHA384),
     (&[0x2a, 0x86, 0x48, 0xce, 0x3d, 4, 3, 4], &SHA512),

@@ -18,7 +18,7 @@ use tokio_rustls::rustls::{
 #[derive(Debug)]
 pub(super) struct Trusted {
     pub(super) roots: RootCertStore,
-    /// Certificates of the user's file. One that has signed itself may be that of the server.
+    /// Certificates of the user's file. One of an authority may also be that of the server.
     pub(super) own: Vec<CertificateDer<'static>>,
 }
 
@@ -45,21 +45,24 @@ impl ServerCertVerifier for Judge {
             return Ok(ServerCertVerified::assertion());
         };
         let certificate = ParsedCertificate::try_from(end_entity)?;
-        if !own.contains(end_entity) {
-            verify_server_cert_signed_by_trust_anchor(
-                &certificate,
-                roots,
-                intermediates,
-                now,
-                self.algorithms.all,
-            )
-            .map_err(|error| match error {
-                // Another authority has the name of a trusted one.
-                Error::InvalidCertificate(CertificateError::BadSignature) => {
-                    CertificateError::UnknownIssuer.into()
-                }
-                other => other,
-            })?;
+        let verified = verify_server_cert_signed_by_trust_anchor(
+            &certificate,
+            roots,
+            intermediates,
+            now,
+            self.algorithms.all,
+        );
+        match verified {
+            Ok(()) => {}
+            // It is an authority, and that of no server. The user may trust it nevertheless. Its
+            // time has been checked before.
+            Err(Error::InvalidCertificate(CertificateError::Other(_)))
+                if own.contains(end_entity) => {}
+            // Another authority has the name of a trusted one.
+            Err(Error::InvalidCertificate(CertificateError::BadSignature)) => {
+                return Err(CertificateError::UnknownIssuer.into());
+            }
+            Err(other) => return Err(other),
         }
         if self.checks_name {
             verify_server_name(&certificate, server_name)?;

@@ -90,15 +90,9 @@ fn read(tls: &Tls, protocol: Option<&'static [u8]>) -> Result<ClientConfig, TlsE
         Some((certificate, key)) => {
             let chain = certificates(certificate)?;
             let private = PrivateKeyDer::from_pem_slice(&contents(key)?).map_err(|error| {
-                let why = match error {
-                    pem::Error::NoItemsFound => {
-                        "has no private key in the form PEM, or one with a passphrase, which you \
-                         need to remove"
-                            .into()
-                    }
-                    other => other.to_string(),
-                };
-                file(key, why)
+                let none = "has no private key in the form PEM, or one with a passphrase, which \
+                            you need to remove";
+                file(key, unread(&error, none))
             })?;
             let made = builder.with_client_auth_cert(chain, private);
             made.map_err(|error| match error {
@@ -123,6 +117,23 @@ fn file(path: &Path, why: impl Into<String>) -> TlsError {
     }
 }
 
+/// Returns why a file has not what it should have. The text has nothing of the file: that may be a
+/// part of a private key, which the library's text of the error has.
+fn unread(error: &pem::Error, none: &'static str) -> &'static str {
+    match error {
+        pem::Error::NoItemsFound => none,
+        pem::Error::MissingSectionEnd { .. } => {
+            "is not in the form PEM: a part has no line `-----END ...-----` of its own"
+        }
+        pem::Error::IllegalSectionStart { .. } => {
+            "is not in the form PEM: a line begins with `-----BEGIN`, and does not end with `-----`"
+        }
+        pem::Error::Base64Decode(_) => "is not in the form PEM: a part of it is not base64",
+        pem::Error::SectionTooLarge => "is not in the form PEM: a part of it is too large",
+        _ => "is not in the form PEM",
+    }
+}
+
 fn contents(path: &Path) -> Result<Vec<u8>, TlsError> {
     fs::read(path).map_err(|error| file(path, error.to_string()))
 }
@@ -131,10 +142,11 @@ fn contents(path: &Path) -> Result<Vec<u8>, TlsError> {
 fn certificates(path: &Path) -> Result<Vec<CertificateDer<'static>>, TlsError> {
     let contents = contents(path)?;
     let read: Result<Vec<_>, _> = CertificateDer::pem_slice_iter(&contents).collect();
+    let none = "has no certificate in the form PEM";
     match read {
-        Ok(found) if found.is_empty() => Err(file(path, "has no certificate in the form PEM")),
+        Ok(found) if found.is_empty() => Err(file(path, none)),
         Ok(found) => Ok(found),
-        Err(error) => Err(file(path, error.to_string())),
+        Err(error) => Err(file(path, unread(&error, none))),
     }
 }
 

@@ -17,6 +17,22 @@ pub struct Pair {
 }
 
 impl Pair {
+    /// Makes a certificate for `localhost` that has signed itself.
+    pub fn own(is_authority: bool, is_expired: bool) -> Self {
+        let mut params = CertificateParams::new(["localhost".to_owned()]).unwrap();
+        if is_authority {
+            params.is_ca = IsCa::Ca(BasicConstraints::Unconstrained);
+        }
+        if is_expired {
+            expire(&mut params);
+        }
+        let key = KeyPair::generate().unwrap();
+        Self {
+            certificate: params.self_signed(&key).unwrap().pem(),
+            key: key.serialize_pem(),
+        }
+    }
+
     /// Writes the two as files. Returns their paths.
     pub fn write(&self, dir: &Dir, name: &str) -> (PathBuf, PathBuf) {
         let (certificate, key) = (
@@ -27,6 +43,12 @@ impl Pair {
         fs::write(&key, &self.key).unwrap();
         (certificate, key)
     }
+}
+
+/// Lets the time of a certificate be over.
+fn expire(params: &mut CertificateParams) {
+    params.not_before = date_time_ymd(2020, 1, 1);
+    params.not_after = date_time_ymd(2021, 1, 1);
 }
 
 /// An authority that signs certificates.
@@ -67,10 +89,7 @@ impl Authority {
 
     /// Makes the certificate of a server, whose time is over.
     pub fn expired(&self, names: &[&str]) -> Pair {
-        self.sign(names, |params| {
-            params.not_before = date_time_ymd(2020, 1, 1);
-            params.not_after = date_time_ymd(2021, 1, 1);
-        })
+        self.sign(names, expire)
     }
 
     fn sign(&self, names: &[&str], change: impl FnOnce(&mut CertificateParams)) -> Pair {

@@ -543,12 +543,27 @@ fn a_view_of_an_earlier_function_is_told_before_anything_changes() {
         let config = Postgres::config(server.port());
         let error = Store::migrate(&config).await.unwrap_err().to_string();
         assert!(error.contains("view daily; drop that"), "{error}");
+        assert!(error.ends_with("nothing was changed"), "{error}");
         let kept = "SELECT version, to_regclass('durable_jobs_until') IS NULL FROM durable_version";
         let found = other.query_one(kept, &[]).await.unwrap();
         assert_eq!((found.get::<_, i64>(0), found.get(1)), (3, true));
         other.batch_execute("DROP VIEW daily").await.unwrap();
         Store::migrate(&config).await.unwrap();
         is_migrated(&other).await;
+        // The functions are missing, and an earlier one is there. An earlier call may have
+        // changed the tables.
+        let again = "
+            DROP FUNCTION jobs_schedule, jobs_schedule_or_replace;
+            CREATE FUNCTION jobs_schedule(text, text, timestamptz, interval, bytea)
+                RETURNS boolean LANGUAGE sql AS 'SELECT true';
+            CREATE VIEW daily AS
+                SELECT jobs_schedule('job'::text, ''::text, now(), NULL::interval, ''::bytea);";
+        other.batch_execute(again).await.unwrap();
+        let error = Store::migrate(&config).await.unwrap_err().to_string();
+        assert!(error.contains("view daily; drop that"), "{error}");
+        assert!(!error.contains("nothing was changed"), "{error}");
+        other.batch_execute("DROP VIEW daily").await.unwrap();
+        Store::migrate(&config).await.unwrap();
     });
 }
 

@@ -6,10 +6,15 @@ use std::{
     net::TcpListener,
     path::Path,
     process::Command,
+    sync::Arc,
     thread,
     time::Duration,
 };
 
+use tokio_rustls::rustls::{
+    self, ServerConfig, ServerConnection, StreamOwned,
+    pki_types::{CertificateDer, PrivateKeyDer, pem::PemObject},
+};
 use tourbillon_jobs::{
     Queue,
     postgres::Postgres as Store,
@@ -116,6 +121,10 @@ fn a_wrong_certificate_is_refused() {
         let empty = by("localhost", empty.to_str().unwrap(), "verify-ca");
         let empty = tls_error(Store::connect(&empty).await);
         assert!(empty.to_string().contains("no certificate"), "{empty}");
+        // A server's certificate that somebody else has signed is no authority.
+        let own = secured.server.data().join("server.crt");
+        let own = by("localhost", own.to_str().unwrap(), "verify-full");
+        assert_tls!(Store::connect(&own).await, TlsError::Untrusted);
     });
     let expired = secured.authority.expired(&["localhost"]);
     secured.set_certificate(&expired);
@@ -139,20 +148,23 @@ fn a_wrong_certificate_is_refused() {
         );
     });
     // A certificate that has signed itself is trusted if the user names it.
-    let key = rcgen::KeyPair::generate().unwrap();
-    let mut own = rcgen::CertificateParams::new(["localhost".to_owned()]).unwrap();
-    own.is_ca = rcgen::IsCa::Ca(rcgen::BasicConstraints::Unconstrained);
-    let own = Pair {
-        certificate: own.self_signed(&key).unwrap().pem(),
-        key: key.serialize_pem(),
-    };
-    secured.set_certificate(&own);
-    fs::write(&secured.root, &own.certificate).unwrap();
-    run(async {
-        Store::connect(&secured.full()).await.unwrap();
-        let wrong = secured.full().replace("host=localhost", "host=127.0.0.1");
-        assert_tls!(Store::connect(&wrong).await, TlsError::WrongName { .. });
-    });
+    for is_authority in [false, true] {
+        let own = Pair::own(is_authority, false);
+        secured.set_certificate(&own);
+        fs::write(&secured.root, &own.certificate).unwrap();
+        run(async {
+            Store::connect(&secured.full()).await.unwrap();
+            let wrong = secured.full().replace("host=localhost", "host=127.0.0.1");
+            assert_tls!(Store::connect(&wrong).await, TlsError::WrongName { .. });
+        });
+        // But not for ever.
+        let expired = Pair::own(is_authority, true);
+        secured.set_certificate(&expired);
+        fs::write(&secured.root, &expired.certificate).unwrap();
+        run(async {
+            assert_tls!(Store::connect(&secured.full()).await, TlsError::Expired);
+        });
+    }
 }
 
 #[test]
@@ -258,6 +270,47 @@ fn a_client_shows_its_certificate() {
 }
 
 #[test]
+fn a_key_that_cannot_be_read_is_not_in_the_error() {
+    let (dir, pair) = (Dir::new(), Authority::new().client("postgres"));
+    let (certificate, key) = pair.write(&dir, "broken");
+    let inner: Vec<_> = pair
+        .key
+        .lines()
+        .filter(|line| !line.starts_with('-'))
+        .collect();
+    let inner = inner.concat();
+    let (begin, end) = ("-----BEGIN PRIVATE KEY-----", "-----END PRIVATE KEY-----");
+    let first = &inner[..16];
+    let decimals: Vec<_> = first.bytes().map(|byte| byte.to_string()).collect();
+    run(async {
+        for broken in [
+            pair.key.replace('\n', ""),
+            pair.key.replace('\n', " "),
+            format!("{begin}{inner}\n{end}\n"),
+            format!("{begin}\n{inner}\n"),
+            format!("{begin}\n{inner}{end}\n"),
+            format!("{begin}\n{inner}!\n{end}\n"),
+        ] {
+            fs::write(&key, &broken).unwrap();
+            // The key may also stand where a certificate belongs.
+            for certificate in [&certificate, &key] {
+                let config = format!(
+                    "host=127.0.0.1 port=1 user=u sslmode=require sslcert={} sslkey={}",
+                    certificate.display(),
+                    key.display()
+                );
+                let error = tls_error(Store::connect(&config).await);
+                for text in [error.to_string(), format!("{error:?}")] {
+                    assert!(text.contains("broken.key"), "{text}");
+                    assert!(!text.contains(first), "{text}");
+                    assert!(!text.contains(&decimals.join(", ")), "{text}");
+                }
+            }
+        }
+    });
+}
+
+#[test]
 fn passwords_are_bound_to_the_certificate() {
     for algorithm in [
         &rcgen::PKCS_ECDSA_P256_SHA256,
@@ -359,6 +412,69 @@ fn nothing_is_sent_to_a_server_that_refuses_tls() {
         assert_tls!(Store::connect(&config).await, TlsError::NotOffered);
     });
     assert_eq!(sent.join().unwrap(), [0, 0, 0, 8, 4, 210, 22, 47]);
+}
+
+#[test]
+fn a_server_that_answers_neither_yes_nor_no_is_not_heard() {
+    let (port, sent) = fake(b"E\0\0\0\x10Mcall 555-0100\0\0");
+    let config = format!("host=127.0.0.1 port={port} user=u password=p sslmode=require");
+    run(async {
+        let error = tls_error(Store::connect(&config).await);
+        assert!(matches!(error, TlsError::Failed(_)), "{error:?}");
+        let told = error.to_string();
+        assert!(told.contains("neither yes nor no"), "{told}");
+        assert!(!told.contains("555"), "{told}");
+    });
+    assert_eq!(sent.join().unwrap(), [0, 0, 0, 8, 4, 210, 22, 47]);
+}
+
+/// Encrypts the connection of one client at once, with these protocols to choose from. Returns its
+/// port, and what the client sends until it closes the connection.
+fn encrypting(protocols: &[&[u8]]) -> (u16, thread::JoinHandle<Vec<u8>>) {
+    let pair = Pair::own(false, false);
+    let certificate = CertificateDer::from_pem_slice(pair.certificate.as_bytes()).unwrap();
+    let key = PrivateKeyDer::from_pem_slice(pair.key.as_bytes()).unwrap();
+    let provider = Arc::new(rustls::crypto::ring::default_provider());
+    let mut config = ServerConfig::builder_with_provider(provider)
+        .with_safe_default_protocol_versions()
+        .unwrap()
+        .with_no_client_auth()
+        .with_single_cert(vec![certificate], key)
+        .unwrap();
+    config.alpn_protocols = protocols.iter().map(|one| one.to_vec()).collect();
+    let listener = TcpListener::bind("127.0.0.1:0").unwrap();
+    let port = listener.local_addr().unwrap().port();
+    let sent = thread::spawn(move || {
+        let client = listener.accept().unwrap().0;
+        let server = ServerConnection::new(Arc::new(config)).unwrap();
+        let mut stream = StreamOwned::new(server, client);
+        // The client waits for an answer to what it sends first.
+        let mut sent = vec![0; 1024];
+        let count = stream.read(&mut sent).unwrap_or(0);
+        sent.truncate(count);
+        sent
+    });
+    (port, sent)
+}
+
+#[test]
+fn a_direct_connection_needs_a_server_that_says_it_is_postgresql() {
+    let to = |port| {
+        let direct = "sslmode=require sslnegotiation=direct";
+        format!("host=127.0.0.1 port={port} user=u {direct}")
+    };
+    let (port, sent) = encrypting(&[]);
+    run(async {
+        let error = tls_error(Store::connect(&to(port)).await).to_string();
+        assert!(error.contains("sslnegotiation"), "{error}");
+    });
+    assert_eq!(sent.join().unwrap(), b"");
+    let (port, sent) = encrypting(&[b"h2", b"postgresql"]);
+    run(async {
+        assert!(Store::connect(&to(port)).await.is_err());
+    });
+    let sent = sent.join().unwrap();
+    assert!(sent.windows(6).any(|part| part == b"user\0u"), "{sent:?}");
 }
 
 #[test]
