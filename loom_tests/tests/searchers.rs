@@ -126,9 +126,7 @@ impl Pool {
         let mut searching = false;
         while !self.over() {
             if self.pop() {
-                if std::mem::take(&mut searching) && self.searchers.found() {
-                    self.wake_one();
-                }
+                self.leave_search(&mut searching);
                 job(self);
                 continue;
             }
@@ -138,7 +136,13 @@ impl Pool {
             }
             searching = park(home, &self.searchers, searching, || self.work(), &mut 0).searching;
         }
-        if searching && self.searchers.found() {
+        self.leave_search(&mut searching);
+    }
+
+    /// Takes the calling worker off the count of searchers, if it is one, as one that has found
+    /// work.
+    fn leave_search(&self, searching: &mut bool) {
+        if std::mem::take(searching) && self.searchers.found() {
             self.wake_one();
         }
     }
@@ -316,17 +320,13 @@ impl Limited {
             let retired = self.limit.retires(index);
             pool.retired[index].store(retired, Ordering::Relaxed);
             if retired {
-                if std::mem::take(&mut searching) && pool.searchers.found() {
-                    pool.wake_one();
-                }
+                pool.leave_search(&mut searching);
                 let work = || pool.over() || !self.limit.retires(index);
                 searching = park_in_reserve(home, &pool.searchers, work, &mut 0).searching;
                 continue;
             }
             if pool.pop() {
-                if std::mem::take(&mut searching) && pool.searchers.found() {
-                    pool.wake_one();
-                }
+                pool.leave_search(&mut searching);
                 pool.finish();
                 continue;
             }
@@ -337,56 +337,48 @@ impl Limited {
             let work = || pool.work() || self.limit.retires(index);
             searching = park(home, &pool.searchers, searching, work, &mut 0).searching;
         }
-        if searching && pool.searchers.found() {
-            pool.wake_one();
-        }
+        pool.leave_search(&mut searching);
+    }
+}
+
+/// Returns a program of two workers, and of a pusher that does `push`. `begin` runs before these.
+fn two_workers_and(begin: fn(&Limited), push: fn(&Limited)) -> impl Fn() + Send + Sync {
+    move || {
+        let limited = Limited::new(2, 1);
+        begin(&limited);
+        let worker = thread::spawn({
+            let limited = limited.clone();
+            move || limited.worker(1)
+        });
+        let pusher = thread::spawn({
+            let limited = limited.clone();
+            move || push(&limited)
+        });
+        limited.worker(0);
+        worker.join().unwrap();
+        pusher.join().unwrap();
     }
 }
 
 /// A worker retires while a pusher pushes a job. It may be the searcher on which the pusher relies.
 #[test]
 fn a_worker_retires_and_a_pusher() {
-    model!(Some(2), || {
-        let limited = Limited::new(2, 1);
-        let worker = thread::spawn({
-            let limited = limited.clone();
-            move || limited.worker(1)
-        });
-        let pusher = thread::spawn({
-            let limited = limited.clone();
-            move || {
-                limited.set(1);
-                limited.pool.push();
-            }
-        });
-        limited.worker(0);
-        worker.join().unwrap();
-        pusher.join().unwrap();
-    });
+    let push = |limited: &Limited| {
+        limited.set(1);
+        limited.pool.push();
+    };
+    model!(Some(2), two_workers_and(|_| (), push));
 }
 
 /// A worker is retired, and the other one goes to sleep, while a pusher pushes a job.
 #[test]
 fn a_pusher_passes_a_retired_worker_by() {
-    model!(Some(2), || {
-        let limited = Limited::new(2, 1);
-        limited.limit.set(1);
-        let worker = thread::spawn({
-            let limited = limited.clone();
-            move || limited.worker(1)
-        });
-        let pusher = thread::spawn({
-            let limited = limited.clone();
-            move || limited.pool.push()
-        });
-        limited.worker(0);
-        worker.join().unwrap();
-        pusher.join().unwrap();
-    });
+    let retire = |limited: &Limited| limited.limit.set(1);
+    let push = |limited: &Limited| limited.pool.push();
+    model!(Some(2), two_workers_and(retire, push));
 }
 
-/// The limit rises while the retired worker goes to sleep. It takes part: the first of two jobs
-/// lasts until the second is done.
+/// The limit rises while the retired worker goes to sleep. It takes part: only it can do the job.
 #[test]
 fn a_retired_worker_takes_part_again() {
     model!(Some(2), || {

@@ -353,9 +353,7 @@ impl Local {
     fn is_watched_by_peers(&self) -> bool {
         let core = self.shard.owner();
         let shared = &core.shared;
-        !core.is_helper
-            && !shared.clock.was_paused()
-            && shared.config.is_watched(shared.workers.load().len())
+        !core.is_helper && shared.is_watched(shared.workers.load().len())
     }
 
     /// Returns whether the LIFO slot holds a task.

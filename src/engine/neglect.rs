@@ -48,7 +48,7 @@ fn neglected(shared: &Shared) -> Vec<Option<Neglected>> {
         _ if shared.is_stopping() => return Vec::new(),
         (Some(active), _) => (active, 0),
         // It leaves the first look at a worker at that.
-        (None, Some(retired)) => match is_watched(shared, workers.len()) {
+        (None, Some(retired)) => match shared.is_watched(workers.len()) {
             true => (retired, 2 * latency(shared, workers.len())),
             false => (retired, u64::MAX),
         },
@@ -112,7 +112,7 @@ fn of_worker(
     let (index, is_parked) = (core.index, is_parked(worker));
     let is_in_place = core.watchdog.is_in_place();
     // A worker that leaves its peers asleep relies on its alarm.
-    let is_watched = is_watched(shared, workers);
+    let is_watched = shared.is_watched(workers);
     let is_excused = is_watched && !is_parked && !is_in_place;
     let allowed = if is_excused {
         latency(shared, workers).max(at_call)
@@ -180,11 +180,6 @@ fn of_worker(
         let blame = "its alarm is not set".into();
         at_once(format!("the work of worker {index}, which {state},"), blame)
     }));
-}
-
-/// Returns whether a peer is called if a worker is stuck.
-fn is_watched(shared: &Shared, workers: usize) -> bool {
-    shared.config.is_watched(workers) && !shared.clock.was_paused()
 }
 
 /// Returns within how many ns a peer comes to a worker that is blocked, while no thread can run.

@@ -350,6 +350,12 @@ impl Shared {
             })
     }
 
+    /// Returns whether a peer is called if one of so many workers is stuck. On a clock that was ever
+    /// paused none is.
+    pub(crate) fn is_watched(&self, workers: usize) -> bool {
+        !self.clock.was_paused() && self.config.is_watched(workers)
+    }
+
     /// Returns how many workers are awake. It is a hint.
     pub(crate) fn awake(&self) -> usize {
         let asleep = self.queues.searchers.parked() + self.retired_asleep();

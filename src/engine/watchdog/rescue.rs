@@ -277,13 +277,14 @@ impl Worker<'_> {
         };
         let looks = &core.watchdog.looks;
         if looks
-            .follower()
+            .follower
+            .get()
             .is_some_and(|other| other == self.core.index || sleeps(other))
         {
             return;
         }
         // This thread is in its loop, so that worker need not follow it.
-        self.core.watchdog.looks.unfollow(core.index);
+        self.core.watchdog.looks.follower.leave(core.index);
         self.ask_to_be_called(core);
     }
 
@@ -292,8 +293,8 @@ impl Worker<'_> {
     fn ask_to_be_called(&self, core: &Core) {
         let (own, looks) = (self.core, &core.watchdog.looks);
         match own.reactor.follow(&core.reactor, core.index) {
-            true => looks.follow(own.index),
-            false => looks.unfollow(own.index),
+            true => looks.follower.set(own.index),
+            false => looks.follower.leave(own.index),
         }
     }
 
@@ -308,12 +309,12 @@ impl Worker<'_> {
         };
         let core = peer.owner();
         let looks = &core.watchdog.looks;
-        let follows = looks.follower() == Some(self.core.index)
+        let follows = looks.follower.get() == Some(self.core.index)
             && core.is_still_at_job()
             && !shared.clock.was_paused();
         if !follows {
             self.core.reactor.unfollow(&core.reactor);
-            looks.unfollow(self.core.index);
+            looks.follower.leave(self.core.index);
             return;
         }
         let before = self.wakers.len();
@@ -470,7 +471,7 @@ mod tests {
         }
         let looks = (0..2).map(|_| own.rescue_if_stuck(peer, 1));
         assert_eq!(looks.collect::<Vec<_>>(), [true, true]);
-        peer.owner().watchdog.looks.follower()
+        peer.owner().watchdog.looks.follower.get()
     }
 
     #[test]

@@ -370,11 +370,20 @@ impl<'a> Worker<'a> {
     /// Returns `true` if it is time to poll.
     fn run_queued(&mut self) -> bool {
         if self.is_retired() {
-            return self.run_pinned();
+            self.leave_search();
+            return self.run_each(Self::next_pinned);
         }
+        self.run_each(Self::next)
+    }
+
+    /// Runs the jobs that `next` returns, until it returns none or it is time to poll. Returns
+    /// `true` if it is time to poll.
+    // Always inlined, so that the loop calls `next` directly.
+    #[inline(always)]
+    fn run_each(&mut self, next: impl Fn(&mut Self) -> Option<Job>) -> bool {
         // Sockets and timers must not wait behind an endless row of jobs.
         while self.tick - self.last_poll < self.interval {
-            let Some(job) = self.next() else {
+            let Some(job) = next(self) else {
                 return self.interval == 0;
             };
             self.execute(job);

@@ -152,7 +152,7 @@ impl Worker<'_> {
         let workers = self.shared.workers.load();
         let is_stuck = |worker: &Arc<WorkerShard>| {
             let core = worker.owner();
-            core.is_at(job) && core.watchdog.looks.stand_in() == Some(self.core.index)
+            core.is_at(job) && core.watchdog.looks.stand_in.get() == Some(self.core.index)
         };
         !self.shared.limit.retires(index) && workers.get(index).is_some_and(is_stuck)
     }
@@ -161,7 +161,12 @@ impl Worker<'_> {
     fn set_duty(&mut self, duty: Duty) {
         if let Duty::StandsIn { index, .. } = std::mem::replace(&mut self.duty, duty) {
             if let Some(worker) = self.shared.workers.load().get(index) {
-                worker.owner().watchdog.looks.end_stand_in(self.core.index);
+                worker
+                    .owner()
+                    .watchdog
+                    .looks
+                    .stand_in
+                    .leave(self.core.index);
             }
         }
         self.core.duty.set(duty);
@@ -175,10 +180,7 @@ impl Worker<'_> {
             return;
         }
         // 1. Who of those that the limit lets take part is stuck?
-        let index = match stuck.duty.stands_in_for() {
-            Some(root) => root,
-            None => stuck.index,
-        };
+        let index = stuck.duty.stands_in_for().unwrap_or(stuck.index);
         if self.shared.limit.retires(index) {
             return;
         }
@@ -191,43 +193,36 @@ impl Worker<'_> {
             return;
         }
         // 2. Does another one stand in already, which is well?
-        let looks = &root.watchdog.looks;
-        let before = looks.stand_in();
+        let stand_in = &root.watchdog.looks.stand_in;
+        let before = stand_in.get();
         let is_well = |other: usize| {
             let other = workers.get(other).map(|it| it.owner());
             other
                 .is_some_and(|it| it.index != stuck.index && it.duty.stands_in_for() == Some(index))
         };
-        if before.is_some_and(is_well) || !looks.replace_stand_in(before, self.core.index) {
+        if before.is_some_and(is_well) || !stand_in.replace(before, self.core.index) {
             return;
         }
         self.set_duty(Duty::StandsIn { index, job });
     }
 
-    /// Does for a retired worker what `run_queued` does for others: it runs the pinned tasks, until
-    /// there are none or it is time to poll. Returns `true` if it is time to poll.
-    #[cold]
-    pub(super) fn run_pinned(&mut self) -> bool {
+    /// Leaves the count of searchers, for a retired worker that a thread has woken to search, as it
+    /// had seen the worker before it was retired. That thread relies on a searcher, so this worker
+    /// leaves as one that has found something.
+    pub(super) fn leave_search(&mut self) {
         if self.search.is_on {
-            // A thread has woken it to search, which had seen it before it was retired. That thread
-            // relies on a searcher: leave the count as one that has found something.
             self.found();
         }
-        while self.tick - self.last_poll < self.interval {
-            self.hand_on();
-            let job = match self.shared.task_groups.table() {
-                Some(groups) => self.next_in_groups(groups),
-                None => self.local.pinned().take_of(GroupId::DEFAULT).map(Job::Task),
-            };
-            let Some(job) = job else {
-                return self.interval == 0;
-            };
-            self.execute(job);
-            if self.shared.is_stopping() {
-                return false;
-            }
+    }
+
+    /// Returns the next job of a retired worker: a pinned task. Hands on what else is queued.
+    #[cold]
+    pub(super) fn next_pinned(&mut self) -> Option<Job> {
+        self.hand_on();
+        match self.shared.task_groups.table() {
+            Some(groups) => self.next_in_groups(groups),
+            None => self.local.pinned().take_of(GroupId::DEFAULT).map(Job::Task),
         }
-        true
     }
 
     /// Hands on what is queued here and any worker may run.
