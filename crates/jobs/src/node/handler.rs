@@ -12,7 +12,10 @@ use std::{
 use futures_lite::FutureExt;
 use tourbillon::time::timeout;
 
-use super::{Attempt, Blocked, Failure, Handler, Shared, run::Counted};
+use super::{
+    Attempt, Blocked, Cause, Failure, Handler, Shared, errors::guarded, metrics::Planned,
+    run::Counted,
+};
 use crate::keeper;
 
 /// How long a handler has after its time limit to give its thread up.
@@ -99,8 +102,10 @@ impl Progress {
 async fn handle(
     handler: Arc<Handler>,
     attempt: Attempt,
+    planned: Planned,
     progress: Arc<Progress>,
 ) -> Option<Result<(), Failure>> {
+    planned.begins();
     // The handler may panic before it returns its future, and the future may panic when it is
     // dropped. So drop it within this block, too.
     let handled = async {
@@ -114,7 +119,7 @@ async fn handle(
         let text = format!("the handler panicked: {}", text.unwrap_or("no text"));
         // The payload's destructor may panic, too.
         let _ = catch_unwind(AssertUnwindSafe(|| drop(panic)));
-        Some(Err(Failure::retry(text)))
+        Some(Err(Failure::retry(text).by(Cause::Panic)))
     })
 }
 
@@ -123,16 +128,34 @@ async fn handle(
 ///
 /// After the limit, the future is dropped. If no thread is free to do that, it is not polled again,
 /// and this returns. If the handler blocks its thread, this waits for it, as it may still have
-/// effects.
-pub(super) async fn call<S>(shared: &Shared<S>, attempt: Attempt) -> Result<(), Failure> {
+/// effects. Also returns how long the handler took, if it began.
+pub(super) async fn call<S>(
+    shared: &Shared<S>,
+    attempt: Attempt,
+    planned: Planned,
+) -> (Result<(), Failure>, Option<Duration>) {
+    let progress = Arc::new(Progress::default());
+    let result = watch(shared, attempt, planned, &progress).await;
+    (result, progress.began().map(|began| began.elapsed()))
+}
+
+/// Calls the handler, and watches its progress.
+async fn watch<S>(
+    shared: &Shared<S>,
+    attempt: Attempt,
+    planned: Planned,
+    progress: &Arc<Progress>,
+) -> Result<(), Failure> {
     let limit = shared.options.attempt_timeout;
-    let late = || Err(Failure::retry(format!("it took longer than {limit:?}")));
+    let late = || {
+        let failure = Failure::retry(format!("it took longer than {limit:?}"));
+        Err(failure.by(Cause::TimeLimit))
+    };
     let blocked = Blocked {
         key: attempt.key.clone(),
         number: attempt.number,
         token: attempt.token,
     };
-    let progress = Arc::new(Progress::default());
     let Some(handler) = shared.handlers.get(&attempt.kind) else {
         // The store gives the node jobs of its kinds only.
         let kind = &attempt.kind;
@@ -140,7 +163,7 @@ pub(super) async fn call<S>(shared: &Shared<S>, attempt: Attempt) -> Result<(), 
             "the node has no handler of the kind `{kind}`"
         )));
     };
-    let handled = handle(handler, attempt, progress.clone());
+    let handled = handle(handler, attempt, planned, progress.clone());
     let mut task = shared.runtime.spawn(handled);
     let spawned = Instant::now();
     let mut wait = limit;
@@ -170,7 +193,10 @@ pub(super) async fn call<S>(shared: &Shared<S>, attempt: Attempt) -> Result<(), 
     };
     match ended {
         Some(result) => result.unwrap_or_else(late),
-        None => Err(Failure::retry("the runtime of the handler has ended")),
+        None => {
+            let failure = Failure::retry("the runtime of the handler has ended");
+            Err(failure.by(Cause::CutOff))
+        }
     }
 }
 
@@ -181,7 +207,10 @@ fn tell<S>(shared: &Shared<S>, blocked: Blocked) -> Counted<'_> {
     let counted = Counted::new(counter);
     if let Some(on_blocked) = shared.options.on_blocked.clone() {
         // No thread of the user's runtime may be free, and this one must not be blocked.
-        drop(keeper::handle().spawn_blocking(move || on_blocked(&blocked)));
+        let counters = shared.counters.clone();
+        drop(keeper::handle().spawn_blocking(move || {
+            guarded(&counters, || on_blocked(&blocked));
+        }));
     }
     counted
 }

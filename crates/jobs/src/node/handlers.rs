@@ -28,6 +28,11 @@ impl Handlers {
         }
     }
 
+    /// Returns whether a kind has a handler of its own.
+    pub(super) fn has(&self, kind: &str) -> bool {
+        self.by_kind.contains_key(kind)
+    }
+
     /// Returns the handler of a kind.
     pub(super) fn get(&self, kind: &str) -> Option<Arc<Handler>> {
         self.by_kind.get(kind).or(self.other.as_ref()).cloned()

@@ -2,7 +2,6 @@
 
 use std::{
     future::pending,
-    panic::{AssertUnwindSafe, catch_unwind},
     sync::{
         Arc,
         atomic::{AtomicU64, Ordering},
@@ -14,7 +13,13 @@ use tokio::sync::{OwnedSemaphorePermit, Semaphore, watch};
 use tourbillon::time::timeout;
 
 use super::{
-    Attempt, Ended, Failure, Shared, count, failure::Then, handler, held::Seat, interrupt::Place,
+    Attempt, Cause, Ended, Failure, Shared, count,
+    errors::{self, guarded},
+    failure::Then,
+    handler,
+    held::Seat,
+    interrupt::Place,
+    metrics::{Kind, Planned},
 };
 use crate::{
     recount::after_run,
@@ -141,6 +146,13 @@ pub(super) async fn run<S: Store>(
     let counters = &shared.counters;
     count(&counters.begun);
     let running = Counted::new(&counters.running);
+    let kind = kind(&shared, &held);
+    {
+        let mut kind = kind.lock();
+        kind.begun += 1;
+        kind.running += 1;
+    }
+    let planned = Planned::new(kind.clone(), shared.store.now().since(held.at));
     let attempt = Attempt {
         key: held.key.clone(),
         kind: held.kind.clone(),
@@ -152,7 +164,7 @@ pub(super) async fn run<S: Store>(
         at: held.at,
         interrupts: place.interrupts(),
     };
-    let result = handler::call(&shared, attempt).await;
+    let (result, duration) = handler::call(&shared, attempt, planned).await;
     drop(place);
     drop((permits.handler, permits.seat));
     count(match &result {
@@ -162,8 +174,11 @@ pub(super) async fn run<S: Store>(
             Then::Retry | Then::GiveUp => &counters.failed,
         },
     });
+    kind.end(&result, duration);
+    let cause = cause(&result);
     let end = end(&shared, &held, number, result);
-    report(&shared, held, end).await;
+    errors::tell(&shared, &held, number, &end, cause, duration);
+    report(&shared, held, end, &kind).await;
     drop(running);
     // Only now may a node that stops regard this attempt as ended.
     drop(permits.attempt);
@@ -178,15 +193,32 @@ pub(super) async fn give_up<S: Store>(shared: Arc<Shared<S>>, held: Held, permit
          lost the store"
     ));
     let end = end(&shared, &held, number, Err(failure));
-    report(&shared, held, end).await;
+    errors::tell(&shared, &held, number, &end, Cause::CutOff, None);
+    let kind = kind(&shared, &held);
+    report(&shared, held, end, &kind).await;
     drop(permits.attempt);
 }
 
+/// Returns the counters of a job's queue and kind.
+fn kind<S>(shared: &Shared<S>, held: &Held) -> Arc<Kind> {
+    let is_own = shared.handlers.has(&held.kind);
+    shared.counters.kinds.get(&held.queue, &held.kind, is_own)
+}
+
+/// Returns what made an attempt fail, if its end is that of a failure.
+fn cause(result: &Result<(), Failure>) -> Cause {
+    match result {
+        Ok(()) => Cause::Pattern,
+        Err(failure) => failure.cause,
+    }
+}
+
 /// Tells the store how an attempt ended, and then `on_end`.
-async fn report<S: Store>(shared: &Shared<S>, held: Held, end: End) {
+async fn report<S: Store>(shared: &Shared<S>, held: Held, end: End, of_kind: &Kind) {
     let counters = &shared.counters;
     if let End::Dead { .. } = end {
         count(&counters.dead);
+        of_kind.lock().dead += 1;
     }
     let Held {
         key, kind, token, ..
@@ -199,6 +231,7 @@ async fn report<S: Store>(shared: &Shared<S>, held: Held, end: End) {
     let accepted = shared.ends.report(finish).await;
     if accepted == Some(false) {
         count(&counters.stale);
+        of_kind.lock().stale += 1;
     }
     if let Some(on_end) = &shared.options.on_end {
         let ended = Ended {
@@ -208,10 +241,10 @@ async fn report<S: Store>(shared: &Shared<S>, held: Held, end: End) {
             end,
             accepted,
         };
-        let on_end = on_end.clone();
+        let (on_end, counters) = (on_end.clone(), counters.clone());
         let told = shared.runtime.spawn(async move {
-            // The attempt has ended even if `on_end` panics. The panic hook reports the panic.
-            let _ = catch_unwind(AssertUnwindSafe(|| on_end(&ended)));
+            // The attempt has ended even if `on_end` panics.
+            guarded(&counters, || on_end(&ended));
         });
         // Without a result, the runtime has ended.
         let _ = told.await;
@@ -233,7 +266,7 @@ fn end<S: Store>(shared: &Shared<S>, job: &Held, number: u32, result: Result<(),
     let backoff = &shared.options.backoff;
     let error = match result {
         Ok(()) => None,
-        Err(Failure { then, error }) => match then {
+        Err(Failure { then, error, .. }) => match then {
             Then::Snooze(delay) => return End::Snooze { delay },
             Then::Retry if number < backoff.attempts => {
                 return End::Retry {
