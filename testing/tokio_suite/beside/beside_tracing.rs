@@ -3,7 +3,7 @@
 use std::{
     cell::{Cell, RefCell},
     fmt::{Debug, Write},
-    future::poll_fn,
+    future::{Future, poll_fn},
     panic::{AssertUnwindSafe, catch_unwind},
     pin::pin,
     sync::{
