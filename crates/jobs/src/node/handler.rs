@@ -14,7 +14,7 @@ use tourbillon::time::timeout;
 
 use super::{
     Attempt, Blocked, Cause, Failure, Handler, Shared, errors::guarded, metrics::Planned,
-    run::Counted,
+    run::Counted, span::AttemptSpan,
 };
 use crate::keeper;
 
@@ -106,21 +106,24 @@ async fn handle(
     progress: Arc<Progress>,
 ) -> Option<Result<(), Failure>> {
     planned.begins();
+    let span = AttemptSpan::new(&attempt);
     // The handler may panic before it returns its future, and the future may panic when it is
     // dropped. So drop it within this block, too.
     let handled = async {
-        let mut handler = pin!(async { handler(attempt).await });
+        let mut handler = pin!(span.within(async { handler(attempt).await }));
         poll_fn(|cx| progress.poll(handler.as_mut(), cx)).await
     };
     let ended = AssertUnwindSafe(handled).catch_unwind().await;
-    ended.unwrap_or_else(|panic| {
+    let ended = ended.unwrap_or_else(|panic| {
         let text = panic.downcast_ref::<&str>().copied();
         let text = text.or_else(|| panic.downcast_ref::<String>().map(String::as_str));
         let text = format!("the handler panicked: {}", text.unwrap_or("no text"));
         // The payload's destructor may panic, too.
         let _ = catch_unwind(AssertUnwindSafe(|| drop(panic)));
         Some(Err(Failure::retry(text).by(Cause::Panic)))
-    })
+    });
+    span.end(&ended);
+    ended
 }
 
 /// Calls the handler on the user's runtime, with its time limit. An attempt that the end of that

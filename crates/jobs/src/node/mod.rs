@@ -14,6 +14,7 @@ mod interrupt;
 mod metrics;
 mod run;
 pub(crate) mod session;
+mod span;
 mod stats;
 mod take;
 mod tasks;
