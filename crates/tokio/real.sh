@@ -5,7 +5,8 @@
 #                                   repository with the tag that the manifest names. Cargo downloads
 #                                   it from crates.io and verifies its checksum. Does nothing if
 #                                   they are there
-#   crates/tokio/real.sh COMMAND…   runs a command for which that is the repository
+#   crates/tokio/real.sh COMMAND…   the same, and then runs a command for which that is the
+#                                   repository
 #
 # The lock files of this package and of those that test it have no repository: their
 # `.cargo/config.toml` names the folder. So the builds need no COMMAND, but Cargo looks for the
@@ -18,6 +19,7 @@ if [ $# -gt 0 ]; then
     of_user=${CARGO_HOME:-$HOME/.cargo}
     # In a command of this script, that is the folder itself, and all is set.
     [ "$of_user" != "$home" ] || exec "$@"
+    "$0" >&2
     mkdir -p "$home"
     for name in registry config.toml config; do
         [ ! -e "$of_user/$name" ] || ln -sfn "$of_user/$name" "$home/$name"
